@@ -1,0 +1,13 @@
+// Time on this machine, for measuring.
+#pragma once
+
+#include <chrono>
+
+namespace argosy {
+
+/// Seconds of a clock that never goes back; its zero means nothing.
+inline double seconds_now() {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace argosy

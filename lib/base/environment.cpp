@@ -1,0 +1,31 @@
+#include "base/environment.h"
+
+#include <cstdlib>
+
+namespace argosy {
+namespace {
+
+std::string text(const char* name, const std::string& otherwise = "") {
+    const char* value = std::getenv(name);
+    return value ? value : otherwise;
+}
+
+int number(const char* name, int otherwise) {
+    const std::string value = text(name);
+    return value.empty() ? otherwise : std::atoi(value.c_str());
+}
+
+}  // namespace
+
+Environment Environment::read() {
+    Environment env;
+    // mpirun inside a Slurm step inherits the step's variables, and starts as many ranks as it likes.
+    const bool under_mpirun = !text("OMPI_COMM_WORLD_SIZE").empty();
+    if (!text("SLURM_STEP_ID").empty() && !under_mpirun) env.slurm_num_tasks = number("SLURM_NTASKS", 0);
+    env.local_rank = number("OMPI_COMM_WORLD_LOCAL_RANK", number("SLURM_LOCALID", 0));
+    env.synchronous_sends = text("ARGOSY_SYNCHRONOUS_SENDS") == "1";
+    env.log_level = text("ARGOSY_LOG", env.log_level);
+    return env;
+}
+
+}  // namespace argosy

@@ -1,0 +1,58 @@
+# One interface target foreign_<name> per foreign library, named in lib/LAYERS by the modules that stand on it.
+
+find_package(Threads REQUIRED)
+find_package(MPI REQUIRED COMPONENTS CXX)
+find_package(HDF5 REQUIRED COMPONENTS C)
+find_package(spdlog REQUIRED)
+find_package(fmt REQUIRED)
+find_package(nlohmann_json REQUIRED)
+find_package(CLI11 REQUIRED)
+
+add_library(foreign_mpi INTERFACE)
+target_link_libraries(foreign_mpi INTERFACE MPI::MPI_CXX)
+target_compile_definitions(foreign_mpi INTERFACE OMPI_SKIP_MPICXX)  # the C API alone; the C++ one is long gone
+
+add_library(foreign_hdf5 INTERFACE)
+target_include_directories(foreign_hdf5 SYSTEM INTERFACE ${HDF5_INCLUDE_DIRS})
+target_link_libraries(foreign_hdf5 INTERFACE ${HDF5_C_LIBRARIES})
+
+add_library(foreign_fmt INTERFACE)
+target_link_libraries(foreign_fmt INTERFACE fmt::fmt)
+
+add_library(foreign_spdlog INTERFACE)
+target_link_libraries(foreign_spdlog INTERFACE spdlog::spdlog Threads::Threads)
+
+add_library(foreign_json INTERFACE)
+target_link_libraries(foreign_json INTERFACE nlohmann_json::nlohmann_json)
+
+add_library(foreign_cli INTERFACE)
+target_link_libraries(foreign_cli INTERFACE CLI11::CLI11)
+
+# Two libraries that come without a CMake package on every distribution: a header and perhaps a library.
+function(foreign_plain name header library)
+    find_path(ARGOSY_${name}_INCLUDE ${header} REQUIRED)
+    add_library(foreign_${name} INTERFACE)
+    target_include_directories(foreign_${name} SYSTEM INTERFACE ${ARGOSY_${name}_INCLUDE})
+    if(library)
+        find_library(ARGOSY_${name}_LIBRARY ${library} REQUIRED)
+        target_link_libraries(foreign_${name} INTERFACE ${ARGOSY_${name}_LIBRARY})
+    endif()
+endfunction()
+foreign_plain(xxhash xxhash.h xxhash)
+foreign_plain(toml toml++/toml.h "")
+
+# LibTorch. Its own CMake package insists on a CUDA toolkit, so the two libraries are named here. Its include folder
+# carries another fmt: -idirafter keeps <fmt/...> the system's.
+if(NOT ARGOSY_TORCH_DIR)
+    file(GLOB wheel ${PROJECT_SOURCE_DIR}/.deps/venv/lib/python3*/site-packages/torch)
+    set(ARGOSY_TORCH_DIR "${wheel}")
+endif()
+if(NOT EXISTS ${ARGOSY_TORCH_DIR}/lib/libtorch_cpu.so)
+    message(FATAL_ERROR "LibTorch is not at '${ARGOSY_TORCH_DIR}'. Run jobs/setup.sh, or set ARGOSY_TORCH_DIR.")
+endif()
+add_library(foreign_torch INTERFACE)
+target_compile_options(foreign_torch INTERFACE
+    "SHELL:-idirafter ${ARGOSY_TORCH_DIR}/include"
+    "SHELL:-idirafter ${ARGOSY_TORCH_DIR}/include/torch/csrc/api/include")
+target_link_libraries(foreign_torch INTERFACE
+    ${ARGOSY_TORCH_DIR}/lib/libtorch_cpu.so ${ARGOSY_TORCH_DIR}/lib/libc10.so)

@@ -1,0 +1,29 @@
+#include "base/error.h"
+
+#include <gtest/gtest.h>
+
+namespace argosy {
+namespace {
+
+TEST(Error, CarriesItsExitCode) {
+    EXPECT_EQ(UserError("{} ranks", 3).code(), ExitCode::BadInput);
+    EXPECT_EQ(RunError("disk").code(), ExitCode::Failed);
+    EXPECT_EQ(TimeoutError("rank").code(), ExitCode::Watchdog);
+    EXPECT_STREQ(UserError("{} ranks", 3).what(), "3 ranks");
+}
+
+TEST(Check, NamesConditionPlaceAndNumbers) {
+    const int rows = 3;
+    try {
+        ARGOSY_CHECK(rows == 4, "rows is {}", rows);
+        FAIL() << "did not throw";
+    } catch (const RunError& error) {
+        const std::string message = error.what();
+        EXPECT_NE(message.find("rows == 4"), std::string::npos) << message;
+        EXPECT_NE(message.find("error_test.cpp"), std::string::npos) << message;
+        EXPECT_NE(message.find("rows is 3"), std::string::npos) << message;
+    }
+}
+
+}  // namespace
+}  // namespace argosy
