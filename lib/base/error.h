@@ -23,17 +23,17 @@ enum class ExitCode {
 };
 
 class Error : public std::runtime_error {
- public:
+  public:
     Error(ExitCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
     ExitCode code() const { return code_; }
 
- private:
+  private:
     ExitCode code_;
 };
 
 /// The user's mistake. The message carries the numbers and says what to change.
 class UserError : public Error {
- public:
+  public:
     template <class... Args>
     explicit UserError(fmt::format_string<Args...> text, Args&&... args)
         : Error(ExitCode::BadInput, fmt::format(text, std::forward<Args>(args)...)) {}
@@ -41,7 +41,7 @@ class UserError : public Error {
 
 /// A failure of the machine, a file or a foreign library while running.
 class RunError : public Error {
- public:
+  public:
     template <class... Args>
     explicit RunError(fmt::format_string<Args...> text, Args&&... args)
         : Error(ExitCode::Failed, fmt::format(text, std::forward<Args>(args)...)) {}
@@ -49,20 +49,21 @@ class RunError : public Error {
 
 /// A peer that did not answer within its time limit.
 class TimeoutError : public Error {
- public:
+  public:
     template <class... Args>
     explicit TimeoutError(fmt::format_string<Args...> text, Args&&... args)
         : Error(ExitCode::Watchdog, fmt::format(text, std::forward<Args>(args)...)) {}
 };
 
-[[noreturn]] void throw_broken_invariant(const char* condition, const char* file, int line, const std::string& message);
+[[noreturn]] void throw_broken_invariant(const char* condition, const char* file, int line,
+                                         const std::string& message);
 
 }  // namespace argosy
 
 /// An invariant that stays checked in release builds: ARGOSY_CHECK(rows > 0, "{} rows", rows).
-#define ARGOSY_CHECK(condition, ...)                                                                       \
-    do {                                                                                                   \
-        if (!(condition)) [[unlikely]] {                                                                   \
+#define ARGOSY_CHECK(condition, ...)                                                                         \
+    do {                                                                                                     \
+        if (!(condition)) [[unlikely]] {                                                                     \
             ::argosy::throw_broken_invariant(#condition, __FILE__, __LINE__, ::fmt::format("" __VA_ARGS__)); \
-        }                                                                                                  \
+        }                                                                                                    \
     } while (false)

@@ -15,7 +15,8 @@ void start_log(const std::string& level, int rank, int num_ranks) {
     if (wanted == spdlog::level::off && level != "off") {
         throw UserError("ARGOSY_LOG is '{}'; it takes trace, debug, info, warn, error or off", level);
     }
-    auto logger = std::make_shared<spdlog::logger>("argosy", std::make_shared<spdlog::sinks::stderr_sink_mt>());
+    auto logger =
+        std::make_shared<spdlog::logger>("argosy", std::make_shared<spdlog::sinks::stderr_sink_mt>());
     logger->set_pattern(num_ranks == 1 ? "%T %L %v" : fmt::format("%T %L [{}] %v", rank));
     logger->set_level(rank == 0 ? wanted : std::max(wanted, spdlog::level::warn));
     spdlog::set_default_logger(std::move(logger));

@@ -1,4 +1,5 @@
-// Progress and warnings, on stderr. `start_log` once from main; rank 0 speaks, the others only from warnings up.
+// Progress and warnings, on stderr. `start_log` once from main; rank 0 speaks, the others only from warnings
+// up.
 #pragma once
 
 #include <spdlog/spdlog.h>

@@ -11,8 +11,9 @@ std::array<uint32_t, 4> philox(std::array<uint32_t, 4> counter, std::array<uint3
     for (int round = 0; round < kRounds; ++round) {
         const uint64_t product0 = kMultiplier0 * counter[0];
         const uint64_t product1 = kMultiplier1 * counter[2];
-        counter = {static_cast<uint32_t>(product1 >> 32) ^ counter[1] ^ key[0], static_cast<uint32_t>(product1),
-                   static_cast<uint32_t>(product0 >> 32) ^ counter[3] ^ key[1], static_cast<uint32_t>(product0)};
+        counter = {
+            static_cast<uint32_t>(product1 >> 32) ^ counter[1] ^ key[0], static_cast<uint32_t>(product1),
+            static_cast<uint32_t>(product0 >> 32) ^ counter[3] ^ key[1], static_cast<uint32_t>(product0)};
         key[0] += kWeyl0;
         key[1] += kWeyl1;
     }
@@ -43,7 +44,8 @@ int64_t Permutation::at(int64_t position) const {
     const uint32_t mask = half_bits_ == 32 ? ~0U : (1U << half_bits_) - 1;
     uint64_t value = static_cast<uint64_t>(position);
     do {  // at most 4 * size_ values, so on average fewer than four walks
-        uint32_t left = static_cast<uint32_t>(value >> half_bits_), right = static_cast<uint32_t>(value) & mask;
+        uint32_t left = static_cast<uint32_t>(value >> half_bits_),
+                 right = static_cast<uint32_t>(value) & mask;
         for (uint32_t round = 0; round < kRounds; ++round) {
             const uint32_t mixed = philox({right, round, stream_[0], stream_[1]}, key_)[0] & mask;
             const uint32_t next = left ^ mixed;

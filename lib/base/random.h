@@ -1,5 +1,5 @@
-// Counter-based randomness: a value is a pure function of its key and its index, so it does not depend on how many
-// ranks compute it or in which order. Exactly rounded operations only; no libm.
+// Counter-based randomness: a value is a pure function of its key and its index, so it does not depend on how
+// many ranks compute it or in which order. Exactly rounded operations only; no libm.
 #pragma once
 
 #include <array>
@@ -16,11 +16,11 @@ uint64_t name_key(std::string_view name);
 
 /// A keyed random order of 0 .. size-1 that needs no memory: `at` is a bijection on [0, size).
 class Permutation {
- public:
+  public:
     Permutation(int64_t size, uint64_t key, uint64_t stream);
     int64_t at(int64_t position) const;
 
- private:
+  private:
     int64_t size_;
     std::array<uint32_t, 2> key_;
     std::array<uint32_t, 2> stream_;

@@ -1,0 +1,94 @@
+// Collectives on tensors with asynchronous completion: what the program knows of MPI and NCCL. A group of
+// ranks is a Communicator; `submit` starts one grouped launch and hands back a Pending that keeps the tensors
+// alive until wait(). Every rank of a group submits the same operations in the same order.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace argosy::comm {
+
+enum class OpKind { AllGather, ReduceScatter, AllReduce, Broadcast, Send, Receive };
+enum class Reduction { Sum, Max };
+
+/// One operation on dim 0, equal counts on every rank, contiguous tensors of one type.
+///   AllGather      out = [size * n, ...] from in = [n, ...]
+///   ReduceScatter  out = [n, ...] from in = [size * n, ...]
+///   AllReduce      out = in reduced; out may be in
+///   Broadcast      out on `peer` reaches out everywhere
+///   Send, Receive  in to, out from `peer`; messages between two ranks arrive in the order of their
+///   submission
+struct Op {
+    OpKind kind;
+    at::Tensor out = {};
+    at::Tensor in = {};
+    Reduction reduction = Reduction::Sum;
+    int peer = -1;
+};
+
+/// What a backend must be able to say of operations under way.
+class Completion {
+  public:
+    virtual ~Completion() = default;
+    virtual void wait() = 0;  // throws TimeoutError when a peer stays away
+};
+
+/// Operations under way. The results are valid after wait(). One that is dropped without wait(), as when an
+/// error unwinds, never gives its memory back: a peer may still write into it.
+class Pending {
+  public:
+    Pending() = default;
+    Pending(std::unique_ptr<Completion> completion, std::vector<at::Tensor> tensors, double* exposed_seconds);
+    Pending(Pending&&) noexcept = default;
+    Pending& operator=(Pending&& other) noexcept;
+    ~Pending();
+
+    bool active() const { return completion_ != nullptr; }
+    /// Does nothing when nothing is under way.
+    void wait();
+
+  private:
+    void abandon();
+
+    std::unique_ptr<Completion> completion_;
+    std::vector<at::Tensor> tensors_;
+    double* exposed_seconds_ = nullptr;
+};
+
+class Communicator {
+  public:
+    virtual ~Communicator() = default;
+
+    virtual int rank() const = 0;
+    virtual int size() const = 0;
+
+    /// COLLECTIVE over `ranks`, which are ascending numbers in this group. `name` is the mesh axis for
+    /// messages.
+    virtual std::unique_ptr<Communicator> subgroup(std::span<const int> ranks, std::string name) const = 0;
+
+    virtual Pending submit(std::span<const Op> ops) = 0;
+
+    /// submit and wait.
+    void run(std::span<const Op> ops) { submit(ops).wait(); }
+    void run(const Op& op) { submit({&op, 1}).wait(); }
+    Pending submit(const Op& op) { return submit({&op, 1}); }
+
+    const std::string& name() const { return name_; }
+
+    /// Time that the program stood still in wait() on this group, since the start.
+    double exposed_seconds() const { return exposed_seconds_; }
+
+  protected:
+    explicit Communicator(std::string name) : name_(std::move(name)) {}
+    double* exposed_seconds_slot() { return &exposed_seconds_; }
+
+  private:
+    std::string name_;
+    double exposed_seconds_ = 0;
+};
+
+}  // namespace argosy::comm

@@ -1,0 +1,53 @@
+#include "layout/param_spec.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace argosy::layout {
+
+int64_t Slab::num_elements() const {
+    int64_t count = 1;
+    for (const int64_t extent : size) count *= extent;
+    return count;
+}
+
+Range chunk(int64_t n, int parts, int index) {
+    const int64_t piece = (n + parts - 1) / parts;
+    const int64_t begin = std::min(n, piece * index);
+    return {begin, std::min(n, begin + piece) - begin};
+}
+
+Slab slab_of(const ParamSpec& spec, const mesh::MeshShape& mesh, const mesh::Coordinates& coordinates,
+             int num_splits) {
+    Slab slab{std::vector<int64_t>(spec.shape.size(), 0), spec.shape};
+    const auto count = num_splits < 0 ? spec.splits.size() : static_cast<size_t>(num_splits);
+    for (size_t i = 0; i < count; ++i) {
+        const Split& split = spec.splits[i];
+        const int block = mesh.degree(split.axes) / split.parts;
+        const Range piece =
+            chunk(slab.size[split.dim], split.parts, mesh.index(coordinates, split.axes) / block);
+        slab.offset[split.dim] += piece.begin;
+        slab.size[split.dim] = piece.size;
+    }
+    return slab;
+}
+
+bool owns(const ParamSpec& spec, const mesh::MeshShape& mesh, const mesh::Coordinates& coordinates) {
+    for (int i = 0; i < mesh::kNumAxes; ++i) {
+        const auto axis = static_cast<mesh::Axis>(i);
+        if (axis == mesh::Axis::Pipeline) continue;
+        int block = mesh.degree(axis);  // neighbours on this axis that hold the same elements
+        int index = coordinates[i];
+        for (const Split& split : spec.splits) {
+            if (!split.axes.has(axis)) continue;
+            block = mesh.degree(split.axes) / split.parts;
+            index = mesh.index(coordinates, split.axes);
+        }
+        if (index % block != 0) return false;
+    }
+    return coordinates[static_cast<int>(mesh::Axis::Pipeline)] ==
+           spec.stages.front() % mesh.degree(mesh::Axis::Pipeline);
+}
+
+}  // namespace argosy::layout

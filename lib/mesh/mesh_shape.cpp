@@ -1,0 +1,123 @@
+#include "mesh/mesh_shape.h"
+
+#include <functional>
+#include <numeric>
+
+#include "base/error.h"
+
+namespace argosy::mesh {
+namespace {
+
+constexpr const char* kNames[kNumAxes] = {"pp", "dp_replicate", "dp_shard", "cp", "tp"};
+
+constexpr const char* kKeys[kNumAxes] = {
+    "parallelism.pipeline_parallel_degree", "parallelism.data_parallel_replicate_degree",
+    "parallelism.data_parallel_shard_degree", "parallelism.context_parallel_degree",
+    "parallelism.tensor_parallel_degree"};
+
+int product(const std::array<int, kNumAxes>& degrees) {
+    return std::accumulate(degrees.begin(), degrees.end(), 1, std::multiplies<>());
+}
+
+std::string spelled_out(const std::array<int, kNumAxes>& degrees) {
+    std::string text;
+    for (int axis = 0; axis < kNumAxes; ++axis) {
+        if (degrees[axis] == 1) continue;
+        text += fmt::format("{}{} {}", text.empty() ? "" : " x ", kNames[axis], degrees[axis]);
+    }
+    return text.empty() ? "all degrees 1" : text;
+}
+
+}  // namespace
+
+const char* axis_name(Axis axis) { return kNames[static_cast<int>(axis)]; }
+
+std::string AxisSet::name() const {
+    std::string text;
+    for (int axis = 0; axis < kNumAxes; ++axis) {
+        if (has(static_cast<Axis>(axis))) text += (text.empty() ? "" : " x ") + std::string(kNames[axis]);
+    }
+    return text;
+}
+
+int MeshShape::degree(AxisSet axes) const {
+    int degree = 1;
+    for (int axis = 0; axis < kNumAxes; ++axis) {
+        if (axes.has(static_cast<Axis>(axis))) degree *= degrees[axis];
+    }
+    return degree;
+}
+
+int MeshShape::num_ranks() const { return product(degrees); }
+
+Coordinates MeshShape::coordinates(int rank) const {
+    Coordinates coordinates{};
+    for (int axis = kNumAxes - 1; axis >= 0; --axis) {
+        coordinates[axis] = rank % degrees[axis];
+        rank /= degrees[axis];
+    }
+    return coordinates;
+}
+
+int MeshShape::rank(const Coordinates& coordinates) const {
+    int rank = 0;
+    for (int axis = 0; axis < kNumAxes; ++axis) rank = rank * degrees[axis] + coordinates[axis];
+    return rank;
+}
+
+int MeshShape::index(const Coordinates& coordinates, AxisSet axes) const {
+    int index = 0;
+    for (int axis = 0; axis < kNumAxes; ++axis) {
+        if (axes.has(static_cast<Axis>(axis))) index = index * degrees[axis] + coordinates[axis];
+    }
+    return index;
+}
+
+std::vector<int> MeshShape::group(int rank_in_group, AxisSet axes, int parts) const {
+    ARGOSY_CHECK(degree(axes) % parts == 0, "{} parts of {}", parts, axes.name());
+    const int block = degree(axes) / parts;
+    const Coordinates own = coordinates(rank_in_group);
+    std::vector<int> members;
+    for (int candidate = 0; candidate < num_ranks(); ++candidate) {
+        const Coordinates other = coordinates(candidate);
+        bool same = index(own, axes) / block == index(other, axes) / block;
+        for (int axis = 0; axis < kNumAxes; ++axis) {
+            same &= axes.has(static_cast<Axis>(axis)) || own[axis] == other[axis];
+        }
+        if (same) members.push_back(candidate);
+    }
+    return members;
+}
+
+MeshShape resolve(const MeshRequest& request, int num_ranks) {
+    MeshShape shape{{request.pipeline, request.replicate, request.shard, request.context, request.tensor}};
+    const int shard_axis = static_cast<int>(Axis::Shard);
+    for (int axis = 0; axis < kNumAxes; ++axis) {
+        const bool rest = axis == shard_axis && shape.degrees[axis] == -1;
+        if (shape.degrees[axis] < 1 && !rest) {
+            throw UserError("{} is {}; a degree is at least 1{}", kKeys[axis], shape.degrees[axis],
+                            axis == shard_axis ? " (or -1: all ranks that the other axes leave)" : "");
+        }
+    }
+    if (request.shard == -1) {
+        shape.degrees[shard_axis] = 1;
+        const int others = product(shape.degrees);
+        if (num_ranks % others != 0) {
+            throw UserError(
+                "{} = {} does not divide the {} ranks that were started; change a degree under [parallelism] "
+                "or start a multiple of {} ranks",
+                spelled_out(shape.degrees), others, num_ranks, others);
+        }
+        shape.degrees[shard_axis] = num_ranks / others;
+    }
+    if (product(shape.degrees) != num_ranks) {
+        throw UserError(
+            "{} = {} ranks, but {} were started; change a degree under [parallelism] (dp_shard = -1 takes "
+            "the "
+            "rest) or start {} ranks",
+            spelled_out(shape.degrees), product(shape.degrees), num_ranks, product(shape.degrees));
+    }
+    return shape;
+}
+
+}  // namespace argosy::mesh

@@ -1,0 +1,66 @@
+// The arrangement of ranks as a grid with five named axes; pure arithmetic, no communication. A rank's
+// coordinates are its number written in mixed radix, pipeline slowest and tensor fastest, so that tensor
+// groups are neighbours within a node and shard groups next to them.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <vector>
+
+namespace argosy::mesh {
+
+enum class Axis { Pipeline, Replicate, Shard, Context, Tensor };
+inline constexpr int kNumAxes = 5;
+
+const char* axis_name(Axis axis);  // "pp", "dp_replicate", "dp_shard", "cp", "tp"
+
+class AxisSet {
+  public:
+    constexpr AxisSet() = default;
+    constexpr AxisSet(Axis axis) : bits_(1U << static_cast<int>(axis)) {}
+    constexpr AxisSet(std::initializer_list<Axis> axes) {
+        for (const Axis axis : axes) bits_ |= 1U << static_cast<int>(axis);
+    }
+    constexpr bool has(Axis axis) const { return bits_ >> static_cast<int>(axis) & 1; }
+    constexpr auto operator<=>(const AxisSet&) const = default;
+    std::string name() const;  // "dp_shard x cp"
+
+  private:
+    unsigned bits_ = 0;
+};
+
+/// Ranks that hold the shards of a parameter, and those that work on different data.
+inline constexpr AxisSet kShardAxes = {Axis::Shard, Axis::Context};
+inline constexpr AxisSet kDataAxes = {Axis::Replicate, Axis::Shard};
+
+using Coordinates = std::array<int, kNumAxes>;
+
+struct MeshShape {
+    std::array<int, kNumAxes> degrees = {1, 1, 1, 1, 1};
+
+    int degree(Axis axis) const { return degrees[static_cast<int>(axis)]; }
+    int degree(AxisSet axes) const;
+    int num_ranks() const;
+
+    Coordinates coordinates(int rank) const;
+    int rank(const Coordinates& coordinates) const;
+
+    /// The number of `coordinates` among the ranks that differ from it only on `axes`: 0 .. degree(axes)-1.
+    int index(const Coordinates& coordinates, AxisSet axes) const;
+
+    /// Ranks, ascending, that differ from `rank` only on `axes`. With `parts` > 1 only those whose index lies
+    /// in the same of `parts` equal blocks. REQUIRES: parts divides degree(axes).
+    std::vector<int> group(int rank, AxisSet axes, int parts = 1) const;
+};
+
+/// What a configuration asks for; shard = -1 takes all ranks that the others leave.
+struct MeshRequest {
+    int pipeline = 1, replicate = 1, shard = -1, context = 1, tensor = 1;
+};
+
+/// Throws UserError, with the product and what to change, unless the degrees multiply to `num_ranks`.
+MeshShape resolve(const MeshRequest& request, int num_ranks);
+
+}  // namespace argosy::mesh

@@ -1,0 +1,43 @@
+// A transformer block of the Llama family:
+//   middle = x + Wo attention(rope(Wq n), rope(Wk n), Wv n)    with n = norm(x)
+//   y      = middle + Down(silu(Gate m) * Up m)                with m = norm(middle)
+// Forward and backward are written out; see tape.h for what is kept in between.
+#pragma once
+
+#include "model/layer.h"
+#include "model/model_spec.h"
+#include "model/tensor_axis.h"
+#include "ops/attention.h"
+#include "ops/rope.h"
+
+namespace argosy::model {
+
+class Block : public Layer {
+  public:
+    /// REQUIRES: axis and rope outlive it.
+    Block(const ModelSpec& spec, const TensorAxis& axis, const ops::RopeTable& rope);
+
+    at::Tensor forward(const Weights& weights, const at::Tensor& x, const Batch& batch, Keep keep,
+                       Tape& tape) const override;
+    void recompute(const Weights& weights, const Batch& batch, Tape& tape) const override;
+    at::Tensor backward_input(const Weights& weights, const at::Tensor& dy, const Batch& batch, Tape& tape,
+                              WeightWork& work) const override;
+
+  private:
+    void fill_attention(const Weights& weights, const Batch& batch, Tape& tape) const;
+    void fill_queries_and_keys(const Weights& weights, Tape& tape) const;
+    void fill_feed_forward(const Weights& weights, Tape& tape) const;
+    at::Tensor feed_forward_backward(const Weights& weights, const at::Tensor& dy, Tape& tape,
+                                     WeightWork& work) const;
+    at::Tensor attention_backward(const Weights& weights, const at::Tensor& dy, const Batch& batch,
+                                  Tape& tape, WeightWork& work) const;
+    at::Tensor head_norm_backward(const Weights& weights, Role role, const at::Tensor& dy,
+                                  const at::Tensor& x, const at::Tensor& inverse_rms, WeightWork& work) const;
+    ops::AttentionShape attention_shape(const Batch& batch) const;
+
+    const ModelSpec spec_;
+    const TensorAxis& axis_;
+    const ops::RopeTable& rope_;
+};
+
+}  // namespace argosy::model

@@ -1,0 +1,64 @@
+#include "model/head.h"
+
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+
+#include "model/weight_work.h"
+#include "ops/cross_entropy.h"
+#include "ops/matmul.h"
+#include "ops/rms_norm.h"
+
+namespace argosy::model {
+namespace {
+
+constexpr int64_t kLogitsPerChunk = 4 << 20;
+constexpr int64_t kFewestRows = 64;  // below that the products become slow
+
+}  // namespace
+
+Head::Head(const ModelSpec& spec, const TensorAxis& axis) : spec_(spec), axis_(axis) {}
+
+int64_t Head::rows_per_chunk() const {
+    return std::max(kFewestRows, kLogitsPerChunk / axis_.largest_share(spec_.vocab_size));
+}
+
+at::Tensor Head::logits(const Weights& weights, const at::Tensor& x) const {
+    const at::Tensor normed = ops::rms_norm(x, weights[Role::FinalNorm], spec_.norm_eps).y;
+    return ops::linear(axis_.gather_rows(normed), weights[Role::Output]);
+}
+
+Head::Loss Head::loss_and_input_gradient(const Weights& weights, const at::Tensor& x, const Batch& batch,
+                                         double scale, const Gradients& gradients) const {
+    const auto norm = ops::rms_norm(x, weights[Role::FinalNorm], spec_.norm_eps);
+    const at::Tensor normed = axis_.gather_rows(norm.y);
+    const at::Tensor dnormed = at::empty_like(normed);
+    const int64_t begin = axis_.share(spec_.vocab_size).begin;
+
+    at::Tensor sum = at::zeros({}, at::kDouble);
+    WeightWork work;
+    for (int64_t row = 0; row < normed.size(0); row += rows_per_chunk()) {
+        const int64_t count = std::min(rows_per_chunk(), normed.size(0) - row);
+        const at::Tensor rows = normed.narrow(0, row, count), targets = batch.targets.narrow(0, row, count);
+        const at::Tensor logits = ops::linear(rows, weights[Role::Output]);
+        at::Tensor maxima = ops::row_maxima(logits);
+        axis_.max(maxima);
+        at::Tensor sums = ops::softmax_sums(logits, maxima, targets, begin);
+        axis_.sum(sums);
+        sum += ops::cross_entropy_sum(sums, targets);
+
+        const at::Tensor dlogits = ops::cross_entropy_gradient(logits, maxima, sums, targets, begin, scale);
+        dnormed.narrow(0, row, count).copy_(ops::linear_input_gradient(dlogits, weights[Role::Output]));
+        work.add_product(Role::Output, dlogits, rows);
+        work.run(gradients);
+    }
+
+    auto [dx, dnorm] =
+        ops::rms_norm_backward(axis_.reduce_rows(dnormed), x, weights[Role::FinalNorm], norm.inverse_rms);
+    work.add_value(Role::FinalNorm, dnorm);
+    work.run(gradients);
+    return {sum, dx};
+}
+
+}  // namespace argosy::model

@@ -1,0 +1,35 @@
+// The end of the model: final norm, vocabulary projection and loss. Logits exist for a chunk of tokens at a
+// time, so that their memory does not grow with the batch.
+#pragma once
+
+#include "model/batch.h"
+#include "model/model_spec.h"
+#include "model/parameter.h"
+#include "model/tensor_axis.h"
+
+namespace argosy::model {
+
+class Head {
+  public:
+    /// REQUIRES: axis outlives it.
+    Head(const ModelSpec& spec, const TensorAxis& axis);
+
+    /// [tokens, this rank's columns of the vocabulary].
+    at::Tensor logits(const Weights& weights, const at::Tensor& x) const;
+
+    struct Loss {
+        at::Tensor sum;  // of the counted tokens' losses, fp64 scalar, the same on every rank of the axis
+        at::Tensor dx;   // the gradient of scale * sum
+    };
+    /// One pass: the loss, the gradient of x, and the head's own gradients, added to `gradients`.
+    Loss loss_and_input_gradient(const Weights& weights, const at::Tensor& x, const Batch& batch,
+                                 double scale, const Gradients& gradients) const;
+
+  private:
+    int64_t rows_per_chunk() const;
+
+    const ModelSpec spec_;
+    const TensorAxis& axis_;
+};
+
+}  // namespace argosy::model

@@ -1,0 +1,90 @@
+#include "model/parameter.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+namespace argosy::model {
+namespace {
+
+using layout::Init;
+using layout::InitKind;
+
+constexpr double kDefaultDeviation = 0.02;
+constexpr const char* kTable = "tok_embeddings.weight";
+
+Parameter matrix(Role role, std::string name, int64_t rows, int64_t columns, double deviation) {
+    return {role, {.name = std::move(name), .shape = {rows, columns}, .init = {InitKind::Bell, deviation}}};
+}
+
+Parameter vector(Role role, std::string name, int64_t size, double value) {
+    return {
+        role,
+        {.name = std::move(name), .shape = {size}, .init = {InitKind::Constant, value}, .is_matrix = false}};
+}
+
+/// A tied table is also the head's matrix, where rows of unit length keep the first logits of order one.
+Parameter table(Role role, const ModelSpec& spec) {
+    const double deviation = spec.tied_embeddings ? 1 / std::sqrt(static_cast<double>(spec.dim)) : 1;
+    return matrix(role, kTable, spec.vocab_size, spec.dim, deviation);
+}
+
+std::vector<Parameter> block(const ModelSpec& spec, int64_t layer) {
+    const int64_t q = spec.num_heads * spec.head_dim, kv = spec.num_kv_heads * spec.head_dim;
+    // What is added to the residual stream starts smaller in deeper layers.
+    const double residual_deviation = kDefaultDeviation / std::sqrt(2.0 * static_cast<double>(layer + 1));
+    const auto name = [&](const char* rest) { return fmt::format("layers.{}.{}", layer, rest); };
+
+    std::vector<Parameter> parameters = {
+        vector(Role::AttentionNorm, name("attention_norm.weight"), spec.dim, 1),
+        matrix(Role::Wq, name("attention.wq.weight"), q, spec.dim, kDefaultDeviation),
+        matrix(Role::Wk, name("attention.wk.weight"), kv, spec.dim, kDefaultDeviation),
+        matrix(Role::Wv, name("attention.wv.weight"), kv, spec.dim, kDefaultDeviation),
+        matrix(Role::Wo, name("attention.wo.weight"), spec.dim, q, residual_deviation),
+        vector(Role::FfnNorm, name("ffn_norm.weight"), spec.dim, 1),
+        matrix(Role::Gate, name("feed_forward.w1.weight"), spec.hidden_dim, spec.dim, kDefaultDeviation),
+        matrix(Role::Up, name("feed_forward.w3.weight"), spec.hidden_dim, spec.dim, residual_deviation),
+        matrix(Role::Down, name("feed_forward.w2.weight"), spec.dim, spec.hidden_dim, residual_deviation),
+    };
+    if (spec.qkv_bias) {
+        parameters.push_back(vector(Role::BiasQ, name("attention.wq.bias"), q, 0));
+        parameters.push_back(vector(Role::BiasK, name("attention.wk.bias"), kv, 0));
+        parameters.push_back(vector(Role::BiasV, name("attention.wv.bias"), kv, 0));
+    }
+    if (spec.qk_norm) {
+        parameters.push_back(vector(Role::QNorm, name("attention.q_norm.weight"), spec.head_dim, 1));
+        parameters.push_back(vector(Role::KNorm, name("attention.k_norm.weight"), spec.head_dim, 1));
+    }
+    return parameters;
+}
+
+std::vector<Parameter> head(const ModelSpec& spec) {
+    const double deviation = 1 / std::sqrt(static_cast<double>(spec.dim));
+    return {vector(Role::FinalNorm, "norm.weight", spec.dim, 1),
+            spec.tied_embeddings
+                ? table(Role::Output, spec)
+                : matrix(Role::Output, "output.weight", spec.vocab_size, spec.dim, deviation)};
+}
+
+}  // namespace
+
+std::vector<std::vector<Parameter>> unit_parameters(const ModelSpec& spec) {
+    std::vector<std::vector<Parameter>> units = {{table(Role::Embedding, spec)}};
+    for (int64_t layer = 0; layer < spec.num_layers; ++layer) units.push_back(block(spec, layer));
+    units.push_back(head(spec));
+    return units;
+}
+
+int64_t num_parameters(const ModelSpec& spec) {
+    int64_t count = 0;
+    for (const auto& unit : unit_parameters(spec)) {
+        for (const Parameter& parameter : unit) {
+            int64_t size = 1;
+            for (const int64_t extent : parameter.spec.shape) size *= extent;
+            if (!(spec.tied_embeddings && parameter.role == Role::Output)) count += size;
+        }
+    }
+    return count;
+}
+
+}  // namespace argosy::model

@@ -1,0 +1,20 @@
+#include "model/tape.h"
+
+namespace argosy::model {
+
+void Tape::drop(Keep keep) {
+    if (keep == Keep::Everything) return;
+    if (keep == Keep::Input) {
+        *this = Tape{.input = input};
+        return;
+    }
+    attention_norm.y.reset();
+    feed_forward_norm.y.reset();
+    activation.reset();
+    if (q_product.defined()) {
+        q.reset();
+        k.reset();
+    }
+}
+
+}  // namespace argosy::model

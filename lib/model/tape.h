@@ -1,0 +1,33 @@
+// What a block remembers from forward to backward, of one microbatch. A slot that the recompute policy drops
+// after the forward pass is filled again by Block::recompute, bit for bit.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "ops/attention.h"
+#include "ops/rms_norm.h"
+
+namespace argosy::model {
+
+/// What stays on the tape between forward and backward.
+enum class Keep {
+    Everything,
+    Products,  // drops what is cheap to compute again from the products: norms, rotations, activations
+    Input,     // drops all but the block's input
+};
+
+struct Tape {
+    at::Tensor input;  // [rows, dim], the residual stream
+    ops::RmsNormOutput attention_norm;
+    at::Tensor q_product, k_product;  // with QK-norm only: before it
+    ops::RmsNormOutput q_norm, k_norm;
+    at::Tensor q, k, v;  // [tokens, heads * head_dim], normed and rotated
+    ops::AttentionOutput attention;
+    at::Tensor middle;  // the residual stream after attention
+    ops::RmsNormOutput feed_forward_norm;
+    at::Tensor gate, up, activation;
+
+    void drop(Keep keep);
+};
+
+}  // namespace argosy::model

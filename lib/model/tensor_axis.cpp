@@ -1,0 +1,31 @@
+#include "model/tensor_axis.h"
+
+#include "ops/matmul.h"
+
+namespace argosy::model {
+
+std::vector<at::Tensor> TensorAxis::column(const at::Tensor& x, std::span<const at::Tensor> weights) const {
+    const at::Tensor x_all = gather_rows(x);
+    std::vector<at::Tensor> ys;
+    for (const at::Tensor& weight : weights) ys.push_back(ops::linear(x_all, weight));
+    return ys;
+}
+
+TensorAxis::ColumnGradient TensorAxis::column_backward(const at::Tensor& x, std::span<const at::Tensor> dys,
+                                                       std::span<const at::Tensor> weights) const {
+    at::Tensor dx = ops::linear_input_gradient(dys[0], weights[0]);
+    for (size_t i = 1; i < weights.size(); ++i) ops::add_linear_input_gradient(dx, dys[i], weights[i]);
+    return {reduce_rows(dx), gather_rows(x)};
+}
+
+at::Tensor TensorAxis::row(const at::Tensor& x, const at::Tensor& weight) const {
+    return reduce_rows(ops::linear(x, weight));
+}
+
+TensorAxis::RowGradient TensorAxis::row_backward(const at::Tensor& dy, const at::Tensor& weight) const {
+    at::Tensor dy_all = gather_rows(dy);
+    at::Tensor dx = ops::linear_input_gradient(dy_all, weight);
+    return {std::move(dx), std::move(dy_all)};
+}
+
+}  // namespace argosy::model

@@ -1,0 +1,77 @@
+#include "mpi/program.h"
+
+#include <sched.h>
+
+#include <cstdio>
+#include <exception>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "mpi/status.h"
+
+namespace argosy::mpi {
+namespace {
+
+constexpr double kSecondsToAgree = 5;
+
+/// Whether every rank gets here within kSecondsToAgree: then all of them met the same error.
+bool all_arrive(const Comm& errors) {
+    Request request = errors.barrier();
+    const double deadline = seconds_now() + kSecondsToAgree;
+    while (seconds_now() < deadline) {
+        if (test_all({&request, 1})) return true;
+        sched_yield();
+    }
+    return false;
+}
+
+void print_error(const char* name, const Comm& errors, bool common, const char* message) {
+    if (common || errors.size() == 1) {
+        std::fprintf(stderr, "%s: error: %s\n", name, message);
+    } else {
+        std::fprintf(stderr, "%s: error on rank %d of %d: %s\n", name, errors.rank(), errors.size(), message);
+    }
+    std::fflush(stderr);
+}
+
+/// Only the user's mistakes are met by all ranks alike; whatever else happens on one rank takes the job down
+/// at once, because the others may wait for it in a collective.
+ExitCode leave(const char* name, const Comm& errors, const Error& error) {
+    const bool everyone = error.code() == ExitCode::BadInput && all_arrive(errors);
+    if (!everyone || errors.rank() == 0) print_error(name, errors, everyone, error.what());
+    if (!everyone) MPI_Abort(MPI_COMM_WORLD, static_cast<int>(error.code()));
+    return error.code();
+}
+
+void require_slurm_size(const Environment& environment, int size) {
+    if (environment.slurm_num_tasks == 0 || environment.slurm_num_tasks == size) return;
+    throw UserError(
+        "Slurm started {} tasks, but MPI sees {} rank(s): this srun does not speak this Open MPI's start-up "
+        "protocol. "
+        "Use `srun --mpi=pmix` (see `srun --mpi=list`), or start the ranks with mpirun.",
+        environment.slurm_num_tasks, size);
+}
+
+}  // namespace
+
+int run_program(const char* name, int* argc, char*** argv,
+                const std::function<ExitCode(const Comm& world, const Environment&)>& body) {
+    int provided = 0;
+    check(MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
+    const Comm world = Comm::world(), errors = Comm::world();
+    ExitCode code = ExitCode::Done;
+    try {
+        const Environment environment = Environment::read();
+        start_log(environment.log_level, world.rank(), world.size());
+        require_slurm_size(environment, world.size());
+        code = body(world, environment);
+    } catch (const Error& error) {
+        code = leave(name, errors, error);
+    } catch (const std::exception& error) {
+        code = leave(name, errors, RunError("{}", error.what()));
+    }
+    MPI_Finalize();
+    return static_cast<int>(code);
+}
+
+}  // namespace argosy::mpi

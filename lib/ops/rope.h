@@ -1,0 +1,24 @@
+// Rotary position embedding. A head's elements i and i + head_dim/2 form a pair (Hugging Face's order, so
+// that exported weights need no permutation) that is rotated by position * frequency_i.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <vector>
+
+namespace argosy::ops {
+
+/// Cosines and sines of every position, [seq_len, head_dim / 2] in fp32 (fp64 when asked for).
+struct RopeTable {
+    at::Tensor cos, sin;
+};
+RopeTable make_rope_table(const std::vector<double>& frequencies, int64_t seq_len, at::ScalarType type);
+
+/// x [num_sequences * seq_len, heads * head_dim], rotated by each token's position in its sequence.
+at::Tensor rope(const at::Tensor& x, const RopeTable& table);
+
+/// The gradient of x: the rotation backwards.
+at::Tensor rope_backward(const at::Tensor& dy, const RopeTable& table);
+
+}  // namespace argosy::ops

@@ -1,0 +1,17 @@
+// The element types of the numerics. Operations accept fp64, fp32 and bf16 (fp16); inside, sums and
+// transcendental functions run in the accumulation type and round once at the end.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+namespace argosy::ops {
+
+/// fp64 for fp64, fp32 for everything else.
+inline at::ScalarType accumulation_type(at::ScalarType type) {
+    return type == at::kDouble ? at::kDouble : at::kFloat;
+}
+
+/// `x` in its accumulation type; `x` itself where it has it.
+inline at::Tensor widened(const at::Tensor& x) { return x.to(accumulation_type(x.scalar_type())); }
+
+}  // namespace argosy::ops
