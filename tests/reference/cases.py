@@ -1,0 +1,72 @@
+"""The models that are compared, the batches they see, and Argosy's names for their parameters."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from transformers import LlamaConfig, PretrainedConfig, Qwen2Config, Qwen3Config
+
+from initialisation import random_words
+
+NUM_STEPS = 20
+BATCH = 4
+IGNORED = -1  # a target that carries no loss
+
+
+@dataclass
+class Case:
+    name: str
+    sequence: int
+    seed: int
+    config: PretrainedConfig
+
+
+def all_cases():
+    """Sizes are prime or uneven where they may be; heads and hidden sizes stay even, for tensor parallel 2."""
+    # Its four rotary wavelengths (6.3, 30, 140, 664) meet all three ranges of the scaling: kept, blended, divided.
+    scaling = dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
+                   original_max_position_embeddings=48)
+    return [
+        Case("llama", sequence=24, seed=42, config=LlamaConfig(
+            vocab_size=131, hidden_size=48, num_hidden_layers=3, num_attention_heads=6, num_key_value_heads=2,
+            intermediate_size=106, max_position_embeddings=384, rope_theta=500.0, rope_scaling=scaling,
+            rms_norm_eps=1e-5, tie_word_embeddings=False)),
+        Case("llama_tied", sequence=13, seed=7, config=LlamaConfig(
+            vocab_size=61, hidden_size=24, num_hidden_layers=5, num_attention_heads=4, num_key_value_heads=1,
+            intermediate_size=58, max_position_embeddings=64, rms_norm_eps=1e-5, tie_word_embeddings=True)),
+        Case("qwen2", sequence=19, seed=1, config=Qwen2Config(
+            vocab_size=97, hidden_size=36, num_hidden_layers=2, num_attention_heads=6, num_key_value_heads=2,
+            intermediate_size=94, max_position_embeddings=64, rope_theta=1e6, tie_word_embeddings=True)),
+        Case("qwen3", sequence=17, seed=2**32 + 5, config=Qwen3Config(
+            vocab_size=113, hidden_size=40, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+            head_dim=16, intermediate_size=74, max_position_embeddings=64, rope_theta=1e6, tie_word_embeddings=False)),
+    ]
+
+
+def make_batches(case):
+    """Inputs and targets, int64[NUM_STEPS, BATCH, sequence] each.
+
+    A token is (3 * the one before + 1) mod vocabulary, or in one case of four a fresh draw. Of the targets one in eight
+    is ignored; so is the tail of every sample, of uneven length, and at step 3 a whole sample.
+    """
+    shape = (NUM_STEPS, BATCH, case.sequence + 1)
+    vocabulary = case.config.vocab_size
+    branch, draw, ignored, _ = random_words("reference tokens", np.prod(shape), case.seed).reshape(4, *shape)
+    stream = (draw * np.uint64(vocabulary) >> np.uint64(32)).astype(np.int64)
+    for t in range(1, case.sequence + 1):
+        stream[..., t] = np.where(branch[..., t] % 4 == 0, stream[..., t], (3 * stream[..., t - 1] + 1) % vocabulary)
+    targets = stream[..., 1:].copy()
+    tail = (ignored[..., :1] % np.uint64(case.sequence // 2)).astype(np.int64)
+    targets[(ignored[..., 1:] % 8 == 0) | (np.arange(case.sequence) >= case.sequence - tail)] = IGNORED
+    targets[3, -1] = IGNORED
+    return stream[..., :-1].copy(), targets
+
+
+# transformers' parts of a name that differ from Argosy's, which are Meta's.
+ARGOSY_PARTS = {"embed_tokens": "tok_embeddings", "input_layernorm": "attention_norm", "self_attn": "attention",
+                "q_proj": "wq", "k_proj": "wk", "v_proj": "wv", "o_proj": "wo", "post_attention_layernorm": "ffn_norm",
+                "mlp": "feed_forward", "gate_proj": "w1", "down_proj": "w2", "up_proj": "w3", "lm_head": "output"}
+
+
+def argosy_name(hf_name):
+    """Only names differ: both keep the rows of wq and wk in the same order (rotary pairs i and i + head_dim / 2)."""
+    return ".".join(ARGOSY_PARTS.get(part, part) for part in hf_name.removeprefix("model.").split("."))

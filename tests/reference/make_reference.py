@@ -1,0 +1,129 @@
+#!/usr/bin/env python3
+"""Writes the results that Argosy's trainer is tested against; see README.md for what is in them."""
+
+import argparse
+from pathlib import Path
+
+import h5py
+import numpy as np
+import torch
+import torch.nn.functional as F
+import transformers
+from torch.overrides import TorchFunctionMode
+
+from cases import IGNORED, all_cases, argosy_name, make_batches
+from initialisation import initial_weight
+
+LEARNING_RATE, BETAS, EPSILON, WEIGHT_DECAY, MAX_NORM = 1e-3, (0.9, 0.95), 1e-8, 0.1, 1.0
+
+
+class DoubleThroughout(TorchFunctionMode):
+    """Asks for double wherever the code asks for float: transformers' norms, softmax and rotary tables go through
+    float32 even in a model of doubles."""
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        if function is torch.Tensor.float:
+            return args[0].double()
+        return function(*map(widen, args), **{key: widen(value) for key, value in (kwargs or {}).items()})
+
+
+def widen(argument):
+    return torch.float64 if argument is torch.float32 else argument
+
+
+def build_model(case, dtype):
+    config = case.config
+    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager").to(dtype)
+    with torch.no_grad():
+        for name, parameter in argosy_parameters(model):
+            weight = initial_weight(name, parameter.shape, config.hidden_size, config.tie_word_embeddings, case.seed)
+            parameter.copy_(torch.from_numpy(weight))
+    return model
+
+
+def argosy_parameters(model):
+    return [(argosy_name(name), parameter) for name, parameter in model.named_parameters()]
+
+
+def loss_and_logits(model, tokens, targets):
+    """The loss is the sum over the valid targets divided by their number."""
+    logits = model(input_ids=torch.from_numpy(tokens), use_cache=False).logits
+    return F.cross_entropy(logits.flatten(0, 1), torch.from_numpy(targets).flatten(), ignore_index=IGNORED), logits
+
+
+@torch.no_grad()
+def check_gradients(model, tokens, targets):
+    """Central differences at the largest gradient of every parameter: a reference that is wrong must not be written."""
+    delta = 1e-5
+    for name, parameter in model.named_parameters():
+        index = parameter.grad.abs().argmax()
+        element, gradient = parameter.view(-1)[index], parameter.grad.view(-1)[index].item()
+        losses = []
+        for shift in (delta, -2 * delta):
+            element += shift
+            losses.append(loss_and_logits(model, tokens, targets)[0].item())
+        element += delta
+        difference = (losses[0] - losses[1]) / (2 * delta)
+        if abs(difference - gradient) > 1e-6 * abs(gradient) + 1e-10:
+            raise SystemExit(f"{name}: gradient {gradient}, but finite difference {difference}")
+
+
+def first_step_in_double(case, tokens, targets):
+    results = {}
+    with DoubleThroughout():
+        model = build_model(case, torch.float64)
+        for name, parameter in argosy_parameters(model):
+            weight = parameter.detach().numpy()
+            results[f"init_probe/{name}"] = np.array([weight.sum(), np.abs(weight).sum(), *weight.flat[:4]])
+        loss, logits = loss_and_logits(model, tokens, targets)
+        loss.backward()
+        check_gradients(model, tokens, targets)
+    results.update(loss0=np.array([loss.item()]), logits=logits.detach().numpy().astype(np.float32))
+    for name, parameter in argosy_parameters(model):
+        results[f"grad/{name}"] = parameter.grad.numpy().astype(np.float32)
+    return results
+
+
+def train_in_float(model, tokens, targets):
+    parameters = list(model.parameters())
+    optimizer = torch.optim.AdamW(
+        [{"params": [p for p in parameters if p.dim() >= 2], "weight_decay": WEIGHT_DECAY},
+         {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0}],
+        lr=LEARNING_RATE, betas=BETAS, eps=EPSILON)
+    losses, norms = [], []
+    for step_tokens, step_targets in zip(tokens, targets):
+        optimizer.zero_grad()
+        loss, _ = loss_and_logits(model, step_tokens, step_targets)
+        loss.backward()
+        norms.append(torch.nn.utils.clip_grad_norm_(parameters, MAX_NORM).item())
+        losses.append(loss.item())
+        optimizer.step()
+    return {"losses": np.array(losses), "grad_norms": np.array(norms)}
+
+
+def write_case(case, folder):
+    tokens, targets = make_batches(case)
+    model = build_model(case, torch.float32)
+    model.config.architectures = [type(model).__name__]
+    results = {"seed": np.array([case.seed]), "tokens": tokens, "targets": targets,
+               **first_step_in_double(case, tokens[0], targets[0]), **train_in_float(model, tokens, targets)}
+    model.config.save_pretrained(folder / case.name)
+    with h5py.File(folder / f"{case.name}.h5", "w", libver="earliest") as file:
+        file.attrs.update(torch=str(torch.__version__), transformers=transformers.__version__)
+        for name, value in results.items():
+            file.create_dataset(name, data=value)
+    print(f"{case.name}: loss {results['losses'][0]:.4f} -> {results['losses'][-1]:.4f}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--output", type=Path, default=Path(__file__).parent, help="folder to write (default: here)")
+    folder = parser.parse_args().output
+    torch.set_num_threads(1)  # sums in one order, so that a second run writes the same bytes
+    torch.use_deterministic_algorithms(True)
+    for case in all_cases():
+        write_case(case, folder)
+
+
+if __name__ == "__main__":
+    main()
