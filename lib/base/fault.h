@@ -1,0 +1,17 @@
+// Mistakes that the tests make on purpose, to show that they would notice them. The product answers false,
+// always; the test that plants them links its own definition of `fault_planted` (tests/support/faults.cpp) in
+// place of fault.cpp's.
+#pragma once
+
+namespace argosy {
+
+enum class Fault {
+    OmitReduction,        // gradients are not summed over one mesh axis
+    WeightTokensPerRank,  // the loss is a mean of per-rank means
+    DoubleNorm,           // replicas of a gradient count twice in the norm
+    SkipTiedGradient,     // a tied table gets one stage's gradient only
+};
+
+bool fault_planted(Fault fault);
+
+}  // namespace argosy

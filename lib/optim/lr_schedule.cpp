@@ -1,0 +1,47 @@
+#include "optim/lr_schedule.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+namespace argosy::optim {
+namespace {
+
+int64_t count_decay_steps(const LrScheduleOptions& options) {
+    const int64_t after_warmup = std::max<int64_t>(0, options.total_steps - options.warmup_steps);
+    if (!options.decay_ratio) return after_warmup;
+    return std::min(after_warmup,
+                    std::llround(static_cast<double>(options.total_steps) * *options.decay_ratio));
+}
+
+/// 1 at progress 0, 0 at progress 1.
+double falling(DecayShape shape, double progress) {
+    switch (shape) {
+        case DecayShape::Linear:
+            return 1 - progress;
+        case DecayShape::Cosine:
+            return 0.5 * (1 + std::cos(std::numbers::pi * progress));
+        case DecayShape::Sqrt:
+            return 1 - std::sqrt(progress);
+    }
+    return 1;
+}
+
+}  // namespace
+
+LrSchedule::LrSchedule(const LrScheduleOptions& options)
+    : options_(options), decay_steps_(count_decay_steps(options)) {}
+
+double LrSchedule::at_step(int64_t step) const {
+    if (step <= options_.warmup_steps) {
+        return options_.peak * static_cast<double>(step) / static_cast<double>(options_.warmup_steps + 1);
+    }
+    const int64_t first_decaying = options_.total_steps - decay_steps_ + 1;
+    if (decay_steps_ == 0 || step <= first_decaying) return options_.peak;
+    const double progress =
+        std::min(1.0, static_cast<double>(step - first_decaying) / static_cast<double>(decay_steps_));
+    const double factor = falling(options_.shape, progress);
+    return options_.peak * (options_.min_factor + (1 - options_.min_factor) * factor);
+}
+
+}  // namespace argosy::optim

@@ -1,0 +1,115 @@
+#include "parallel/executor.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+
+#include <utility>
+
+#include "base/error.h"
+
+namespace argosy::parallel {
+
+using comm::OpKind;
+
+Executor::Executor(ParallelModel& model, mesh::Mesh& mesh, Program program, const LoweringOptions& options)
+    : model_(model),
+      pipeline_(mesh.group(mesh::Axis::Pipeline)),
+      tensor_degree_(mesh.degree(mesh::Axis::Tensor)),
+      program_(std::move(program)),
+      keep_(options.keep),
+      slots_(program_.num_slots) {}
+
+Stage& Executor::stage_of(const UnitOp& op) {
+    // A rank's stages are num_ranks apart.
+    return model_.stages()[op.stage / pipeline_.size()];
+}
+
+Executor::Slot& Executor::slot_of(const UnitOp& op) {
+    Slot& slot = slots_[op.slot];
+    slot.tapes.resize(stage_of(op).layers.size());
+    slot.works.resize(stage_of(op).layers.size());
+    return slot;
+}
+
+at::Tensor Executor::run(std::span<const model::Batch> microbatches, double loss_scale) {
+    microbatches_ = microbatches;
+    loss_scale_ = loss_scale;
+    loss_sum_ = at::zeros({}, at::kDouble);
+    for (const UnitOp& op : program_.ops) run(op);
+    for (auto& [rank, pending] : sending_) pending.wait();
+    return std::exchange(loss_sum_, {});
+}
+
+void Executor::run(const UnitOp& op) {
+    Stage& stage = stage_of(op);
+    switch (op.kind) {
+        case UnitOpKind::Gather:
+            return stage.units[op.unit].gather();
+        case UnitOpKind::Free:
+            return stage.units[op.unit].release();
+        case UnitOpKind::Forward:
+            return forward(op, stage, slot_of(op));
+        case UnitOpKind::Loss:
+            return loss(op, stage, slot_of(op));
+        case UnitOpKind::Recompute:
+            return stage.layers[op.unit]->recompute(stage.units[op.unit].weights(),
+                                                    microbatches_[op.microbatch], slot_of(op).tapes[op.unit]);
+        case UnitOpKind::BackwardInput:
+            return backward_input(op, stage, slot_of(op));
+        case UnitOpKind::BackwardWeight:
+            return slot_of(op).works[op.unit].run(stage.units[op.unit].gradients());
+        case UnitOpKind::Reduce:
+            return stage.units[op.unit].reduce();
+        case UnitOpKind::FinishReduce:
+            return stage.units[op.unit].finish_reduce();
+        case UnitOpKind::SendActivation:
+            return send(op, slot_of(op).stream, op.stage + 1);
+        case UnitOpKind::SendGradient:
+            return send(op, slot_of(op).gradient, op.stage - 1);
+        case UnitOpKind::ReceiveActivation:
+            return receive(op, slot_of(op).stream, op.stage - 1);
+        case UnitOpKind::ReceiveGradient:
+            return receive(op, slot_of(op).gradient, op.stage + 1);
+    }
+}
+
+void Executor::forward(const UnitOp& op, Stage& stage, Slot& slot) {
+    slot.incoming.wait();
+    slot.stream = stage.layers[op.unit]->forward(stage.units[op.unit].weights(), slot.stream,
+                                                 microbatches_[op.microbatch], keep_, slot.tapes[op.unit]);
+}
+
+void Executor::loss(const UnitOp& op, Stage& stage, Slot& slot) {
+    slot.incoming.wait();
+    ShardedUnit& unit = stage.units[op.unit];
+    auto [sum, dx] =
+        stage.head->loss_and_input_gradient(unit.weights(), std::exchange(slot.stream, {}),
+                                            microbatches_[op.microbatch], loss_scale_, unit.gradients());
+    loss_sum_.add_(sum);
+    slot.gradient = std::move(dx);
+}
+
+void Executor::backward_input(const UnitOp& op, Stage& stage, Slot& slot) {
+    slot.incoming.wait();
+    slot.gradient = stage.layers[op.unit]->backward_input(stage.units[op.unit].weights(), slot.gradient,
+                                                          microbatches_[op.microbatch], slot.tapes[op.unit],
+                                                          slot.works[op.unit]);
+}
+
+void Executor::send(const UnitOp&, at::Tensor& what, int to_stage) {
+    const int peer = to_stage % pipeline_.size();
+    comm::Pending& channel = sending_[peer];
+    channel.wait();
+    channel =
+        pipeline_.submit({.kind = OpKind::Send, .in = std::exchange(what, {}).contiguous(), .peer = peer});
+}
+
+void Executor::receive(const UnitOp& op, at::Tensor& into, int from_stage) {
+    const model::Batch& batch = microbatches_[op.microbatch];
+    const int64_t rows = batch.num_sequences * batch.seq_len / tensor_degree_;
+    into = at::empty({rows, model_.spec().dim}, model_.precision().compute);
+    slot_of(op).incoming =
+        pipeline_.submit({.kind = OpKind::Receive, .out = into, .peer = from_stage % pipeline_.size()});
+}
+
+}  // namespace argosy::parallel

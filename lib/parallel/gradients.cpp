@@ -1,0 +1,70 @@
+#include "parallel/gradients.h"
+
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/zeros.h>
+
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "base/fault.h"
+
+namespace argosy::parallel {
+namespace {
+
+using comm::Op;
+using comm::OpKind;
+
+/// First and last stage swap their halves of a tied table's gradient; both add them, so both get the same
+/// bits.
+void exchange_tied(ParallelModel& model, mesh::Mesh& mesh) {
+    comm::Communicator& pipeline = mesh.group(mesh::Axis::Pipeline);
+    for (const auto& parameter : model.parameters()) {
+        const auto& stages = parameter->spec().stages;
+        if (stages.size() < 2) continue;
+        const int first = stages.front() % pipeline.size(), last = stages.back() % pipeline.size();
+        if (first == last) continue;  // one rank holds both, as one parameter
+        const int peer = pipeline.rank() == first ? last : first;
+        at::Tensor& sum = parameter->gradient().sum;
+        const at::Tensor other = at::empty_like(sum);
+        pipeline.run(std::vector<Op>{{.kind = OpKind::Send, .in = sum, .peer = peer},
+                                     {.kind = OpKind::Receive, .out = other, .peer = peer}});
+        if (!fault_planted(Fault::SkipTiedGradient)) sum.add_(other);
+    }
+}
+
+}  // namespace
+
+void start_gradients(ParallelModel& model) {
+    for (const auto& parameter : model.parameters()) parameter->gradient().empty = true;
+}
+
+void sum_replicas(ParallelModel& model, mesh::Mesh& mesh) {
+    exchange_tied(model, mesh);
+    // One grouped submission for each set of ranks; a parameter that has two sums to make gets them in its
+    // own order.
+    std::map<std::pair<size_t, std::pair<mesh::AxisSet, int>>, std::vector<Op>> groups;
+    for (const auto& parameter : model.parameters()) {
+        const at::Tensor& sum = parameter->gradient().sum;
+        for (size_t i = 0; i < parameter->spec().gradient.size(); ++i) {
+            const auto& [axes, parts] = parameter->spec().gradient[i];
+            if (fault_planted(Fault::OmitReduction) && axes == mesh::AxisSet(mesh::Axis::Tensor)) continue;
+            groups[{i, {axes, parts}}].push_back({.kind = OpKind::AllReduce, .out = sum, .in = sum});
+        }
+    }
+    for (const auto& [key, ops] : groups) mesh.group(key.second.first, key.second.second).run(ops);
+}
+
+at::Tensor owned_squared_norm(ParallelModel& model) {
+    at::Tensor total = at::zeros({}, at::kDouble);
+    for (const auto& parameter : model.parameters()) {
+        if (!parameter->owned() && !fault_planted(Fault::DoubleNorm)) continue;
+        const at::Tensor norm = at::linalg_vector_norm(parameter->gradient().sum, 2, std::nullopt,
+                                                       /*keepdim=*/false, at::kDouble);
+        total.add_(norm.square());
+    }
+    return total;
+}
+
+}  // namespace argosy::parallel

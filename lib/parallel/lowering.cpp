@@ -1,0 +1,197 @@
+#include "parallel/lowering.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "base/error.h"
+
+namespace argosy::parallel {
+namespace {
+
+using Ops = std::vector<UnitOp>;
+using UnitKey = std::pair<int, int>;  // stage, unit
+
+UnitKey unit_of(const UnitOp& op) { return {op.stage, op.unit}; }
+
+bool needs_weights(const UnitOp& op) {
+    return op.kind == UnitOpKind::Forward || op.kind == UnitOpKind::Loss ||
+           op.kind == UnitOpKind::Recompute || op.kind == UnitOpKind::BackwardInput;
+}
+
+bool makes_gradients(const UnitOp& op) {
+    return op.kind == UnitOpKind::BackwardWeight || op.kind == UnitOpKind::Loss;
+}
+
+UnitOpKind transfer_kind(ActionKind kind) {
+    switch (kind) {
+        case ActionKind::SendActivation:
+            return UnitOpKind::SendActivation;
+        case ActionKind::ReceiveActivation:
+            return UnitOpKind::ReceiveActivation;
+        case ActionKind::SendGradient:
+            return UnitOpKind::SendGradient;
+        case ActionKind::ReceiveGradient:
+            return UnitOpKind::ReceiveGradient;
+        default:
+            throw RunError("internal error: not a transfer");
+    }
+}
+
+void expand(const Action& action, const StageUnits& units, Ops& ops) {
+    const auto add = [&](UnitOpKind kind, int unit) {
+        ops.push_back({kind, action.stage, unit, action.microbatch});
+    };
+    const bool input = action.kind == ActionKind::Backward || action.kind == ActionKind::BackwardInput;
+    const bool weight = action.kind == ActionKind::Backward || action.kind == ActionKind::BackwardWeight;
+    if (action.kind == ActionKind::Forward) {
+        for (int unit = 0; unit < units.num_layers; ++unit) add(UnitOpKind::Forward, unit);
+    } else if (input || weight) {
+        if (input && units.has_head) add(UnitOpKind::Loss, units.num_layers);
+        for (int unit = units.num_layers - 1; unit >= 0; --unit) {
+            if (input) add(UnitOpKind::BackwardInput, unit);
+            if (weight) add(UnitOpKind::BackwardWeight, unit);
+        }
+    } else {
+        add(transfer_kind(action.kind), /*unit=*/-1);
+    }
+}
+
+/// The position of each unit's last op for which `wanted` holds.
+template <class Predicate>
+std::map<UnitKey, size_t> last_positions(const Ops& ops, Predicate wanted) {
+    std::map<UnitKey, size_t> last;
+    for (size_t i = 0; i < ops.size(); ++i) {
+        if (wanted(ops[i])) last[unit_of(ops[i])] = i;
+    }
+    return last;
+}
+
+/// Whether the unit's weights can go after ops[i]: nothing uses them next, or ever again in this step.
+bool done_with_weights(const Ops& ops, size_t i, Reshard reshard, const std::map<UnitKey, size_t>& last_use) {
+    if (reshard == Reshard::Never) return last_use.at(unit_of(ops[i])) == i;
+    return i + 1 == ops.size() || !needs_weights(ops[i + 1]) || unit_of(ops[i + 1]) != unit_of(ops[i]);
+}
+
+}  // namespace
+
+Ops expand_units(const std::vector<Action>& actions, const LoweringOptions& options) {
+    Ops ops;
+    for (const Action& action : actions) expand(action, options.stages[action.stage], ops);
+    return ops;
+}
+
+Ops insert_recompute(const Ops& ops, const LoweringOptions& options) {
+    if (options.keep == model::Keep::Everything) return ops;
+    Ops result;
+    for (const UnitOp& op : ops) {
+        const bool embedding = op.unit == 0 && options.stages[op.stage].has_embedding;
+        if (op.kind == UnitOpKind::BackwardInput && !embedding) {
+            result.push_back({UnitOpKind::Recompute, op.stage, op.unit, op.microbatch});
+        }
+        result.push_back(op);
+    }
+    return result;
+}
+
+Ops insert_gathers(const Ops& ops, Reshard reshard) {
+    const auto last_use = last_positions(ops, needs_weights);
+    std::map<UnitKey, bool> gathered;
+    Ops result;
+    for (size_t i = 0; i < ops.size(); ++i) {
+        const UnitOp& op = ops[i];
+        if (!needs_weights(op)) {
+            result.push_back(op);
+            continue;
+        }
+        bool& present = gathered[unit_of(op)];
+        if (!std::exchange(present, true)) result.push_back({UnitOpKind::Gather, op.stage, op.unit, -1});
+        result.push_back(op);
+        if (done_with_weights(ops, i, reshard, last_use)) {
+            result.push_back({UnitOpKind::Free, op.stage, op.unit, -1});
+            present = false;
+        }
+    }
+    return result;
+}
+
+// One reduction is under way at a time: the next one first waits for it, by which time it had a unit's
+// backward to run.
+Ops insert_reductions(const Ops& ops, ReduceAfter after) {
+    const auto last_gradient = last_positions(ops, makes_gradients);
+    std::optional<UnitOp> unfinished;
+    Ops result;
+    const auto finish = [&] {
+        if (unfinished) result.push_back(*std::exchange(unfinished, std::nullopt));
+    };
+    for (size_t i = 0; i < ops.size(); ++i) {
+        const UnitOp& op = ops[i];
+        result.push_back(op);
+        if (!makes_gradients(op)) continue;
+        if (after == ReduceAfter::Step && last_gradient.at(unit_of(op)) != i) continue;
+        finish();
+        result.push_back({UnitOpKind::Reduce, op.stage, op.unit, -1});
+        unfinished = UnitOp{UnitOpKind::FinishReduce, op.stage, op.unit, -1};
+    }
+    finish();
+    return result;
+}
+
+// G0 F0 X0 G1 F1 X1 G2 ... becomes G0 G1 F0 X0 G2 F1 X1 ...: each gather starts right after the one before
+// it, and runs while that one's unit computes. It never crosses the release of its own weights.
+Ops hoist_gathers(const Ops& ops) {
+    Ops result;
+    size_t earliest = 0;  // in `result`, just past the gather before
+    for (const UnitOp& op : ops) {
+        if (op.kind != UnitOpKind::Gather) {
+            result.push_back(op);
+            continue;
+        }
+        size_t position = earliest;
+        for (size_t i = earliest; i < result.size(); ++i) {
+            if (result[i].kind == UnitOpKind::Free && unit_of(result[i]) == unit_of(op)) position = i + 1;
+        }
+        result.insert(result.begin() + static_cast<std::ptrdiff_t>(position), op);
+        earliest = position + 1;
+    }
+    return result;
+}
+
+Program assign_slots(const Ops& ops) {
+    using ActivationKey = std::pair<int, int>;  // stage, microbatch
+    std::map<ActivationKey, size_t> last;
+    for (size_t i = 0; i < ops.size(); ++i) last[{ops[i].stage, ops[i].microbatch}] = i;
+
+    Program program;
+    std::map<ActivationKey, int> slot_of;
+    std::vector<int> free_slots;
+    for (size_t i = 0; i < ops.size(); ++i) {
+        UnitOp op = ops[i];
+        if (op.microbatch >= 0) {
+            const ActivationKey key{op.stage, op.microbatch};
+            if (!slot_of.contains(key)) {
+                if (free_slots.empty()) free_slots.push_back(program.num_slots++);
+                slot_of[key] = free_slots.back();
+                free_slots.pop_back();
+            }
+            op.slot = slot_of[key];
+            if (last[key] == i) free_slots.push_back(op.slot);
+        }
+        program.ops.push_back(op);
+    }
+    return program;
+}
+
+Program lower(const std::vector<Action>& actions, const LoweringOptions& options) {
+    Ops ops = expand_units(actions, options);
+    ops = insert_recompute(ops, options);
+    if (options.sharded) {
+        ops = insert_gathers(ops, options.reshard);
+        ops = insert_reductions(ops, options.reduce_after);
+        ops = hoist_gathers(ops);
+    }
+    return assign_slots(ops);
+}
+
+}  // namespace argosy::parallel

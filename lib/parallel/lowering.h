@@ -1,0 +1,74 @@
+// From a rank's stage actions to the list of small operations that the executor runs, by pure passes over
+// that list. Executor, simulator and planner all read the same list, so what is simulated is what runs.
+#pragma once
+
+#include <vector>
+
+#include "model/tape.h"
+#include "parallel/schedule.h"
+
+namespace argosy::parallel {
+
+enum class UnitOpKind {
+    Gather,  // start to collect a unit's weights
+    Free,    // give them back
+    Forward,
+    Loss,  // the head: loss, input gradient and its own weights' gradients in one
+    Recompute,
+    BackwardInput,
+    BackwardWeight,
+    Reduce,        // start to sum a unit's gradients over the shards
+    FinishReduce,  // wait for it
+    SendActivation,
+    ReceiveActivation,
+    SendGradient,
+    ReceiveGradient,
+};
+
+struct UnitOp {
+    UnitOpKind kind;
+    int stage;
+    int unit;        // of the stage; -1 for transfers
+    int microbatch;  // -1 where none: FinishReduce, and gathers and frees that serve several
+    int slot = -1;   // where the microbatch's activations live
+    bool operator==(const UnitOp&) const = default;
+};
+
+enum class Reshard {
+    EveryPass,
+    Never
+};  // when gathered weights are given back: after each pass, or at the end
+enum class ReduceAfter { Microbatch, Step };  // when gradients are summed over the shards
+
+/// What the passes must know of a rank's stages.
+struct StageUnits {
+    int num_layers = 0;  // units 0 .. num_layers-1: the embedding (if first) and blocks
+    bool has_embedding = false;
+    bool has_head = false;  // unit num_layers
+};
+
+struct LoweringOptions {
+    std::vector<StageUnits> stages;  // by stage number; those of other ranks are not looked at
+    bool sharded = false;            // weights are spread over more than one rank
+    Reshard reshard = Reshard::EveryPass;
+    ReduceAfter reduce_after = ReduceAfter::Microbatch;
+    model::Keep keep = model::Keep::Everything;
+};
+
+struct Program {
+    std::vector<UnitOp> ops;
+    int num_slots = 0;  // microbatches in flight at once
+};
+
+/// All passes in order.
+Program lower(const std::vector<Action>& actions, const LoweringOptions& options);
+
+// The passes.
+std::vector<UnitOp> expand_units(const std::vector<Action>& actions, const LoweringOptions& options);
+std::vector<UnitOp> insert_recompute(const std::vector<UnitOp>& ops, const LoweringOptions& options);
+std::vector<UnitOp> insert_gathers(const std::vector<UnitOp>& ops, Reshard reshard);
+std::vector<UnitOp> insert_reductions(const std::vector<UnitOp>& ops, ReduceAfter after);
+std::vector<UnitOp> hoist_gathers(const std::vector<UnitOp>& ops);
+Program assign_slots(const std::vector<UnitOp>& ops);
+
+}  // namespace argosy::parallel

@@ -1,0 +1,149 @@
+#include "parallel/placement.h"
+
+#include <algorithm>
+#include <numeric>
+#include <optional>
+
+#include "base/error.h"
+
+namespace argosy::parallel {
+namespace {
+
+using mesh::Axis;
+using mesh::MeshShape;
+using model::ModelSpec;
+using model::Parameter;
+using model::Role;
+
+/// The dim that tensor parallelism cuts; none for what every rank of the axis holds whole.
+std::optional<int> tensor_dim(Role role) {
+    switch (role) {
+        case Role::Embedding:
+        case Role::Output:
+        case Role::Wq:
+        case Role::Wk:
+        case Role::Wv:
+        case Role::BiasQ:
+        case Role::BiasK:
+        case Role::BiasV:
+        case Role::Gate:
+        case Role::Up:
+            return 0;
+        case Role::Wo:
+        case Role::Down:
+            return 1;
+        case Role::AttentionNorm:
+        case Role::QNorm:
+        case Role::KNorm:
+        case Role::FfnNorm:
+        case Role::FinalNorm:
+            return std::nullopt;
+    }
+    return std::nullopt;
+}
+
+bool is_key_or_value(Role role) {
+    return role == Role::Wk || role == Role::Wv || role == Role::BiasK || role == Role::BiasV;
+}
+
+void check_heads(const ModelSpec& spec, int degree) {
+    if (spec.num_heads % degree != 0) {
+        throw UserError(
+            "parallelism.tensor_parallel_degree = {} does not divide the model's {} attention heads; use a "
+            "divisor of {}",
+            degree, spec.num_heads, spec.num_heads);
+    }
+    if (spec.num_kv_heads % degree != 0 && degree % spec.num_kv_heads != 0) {
+        throw UserError(
+            "parallelism.tensor_parallel_degree = {} neither divides the model's {} key/value heads nor is a "
+            "multiple of them",
+            degree, spec.num_kv_heads);
+    }
+}
+
+void check_stages(const ModelSpec& spec, const std::vector<int>& stage_layers) {
+    const int64_t total = std::accumulate(stage_layers.begin(), stage_layers.end(), int64_t{0});
+    if (total != spec.num_layers) {
+        throw UserError(
+            "parallelism.pipeline_parallel_layers_per_stage adds up to {} layers, but the model has {}",
+            total, spec.num_layers);
+    }
+}
+
+/// Heads and columns over tp. Norms see only a rank's rows or heads, so their gradients are partial sums over
+/// tp; a key head that several ranks hold likewise gets a part of its gradient from each.
+void split_for_tensor_parallel(Parameter& parameter, const ModelSpec& spec, int degree) {
+    if (degree == 1) return;
+    const auto dim = tensor_dim(parameter.role);
+    if (!dim) {
+        parameter.spec.gradient.push_back({Axis::Tensor});
+        return;
+    }
+    int parts = degree;
+    if (is_key_or_value(parameter.role) && spec.num_kv_heads < degree) {
+        parts = static_cast<int>(spec.num_kv_heads);
+        parameter.spec.gradient.push_back({Axis::Tensor, parts});
+    }
+    parameter.spec.splits.push_back({Axis::Tensor, *dim, parts});
+}
+
+void shard(Parameter& parameter, const MeshShape& mesh) {
+    const int degree = mesh.degree(mesh::kShardAxes);
+    if (degree > 1) parameter.spec.splits.push_back({mesh::kShardAxes, 0, degree});
+}
+
+void replicate(Parameter& parameter, const MeshShape& mesh) {
+    if (mesh.degree(Axis::Replicate) > 1) parameter.spec.gradient.push_back({Axis::Replicate});
+}
+
+std::vector<int> stages_of_units(const std::vector<int>& stage_layers) {
+    std::vector<int> stages = {0};
+    for (size_t stage = 0; stage < stage_layers.size(); ++stage) {
+        stages.insert(stages.end(), stage_layers[stage], static_cast<int>(stage));
+    }
+    stages.push_back(static_cast<int>(stage_layers.size()) - 1);
+    return stages;
+}
+
+}  // namespace
+
+PlacedModel place(const ModelSpec& spec, const MeshShape& mesh, const std::vector<int>& stage_layers) {
+    check_heads(spec, mesh.degree(Axis::Tensor));
+    check_stages(spec, stage_layers);
+    PlacedModel placed{model::unit_parameters(spec), stages_of_units(stage_layers)};
+    const int last_stage = static_cast<int>(stage_layers.size()) - 1;
+    for (size_t unit = 0; unit < placed.units.size(); ++unit) {
+        for (Parameter& parameter : placed.units[unit]) {
+            split_for_tensor_parallel(parameter, spec, mesh.degree(Axis::Tensor));
+            shard(parameter, mesh);
+            replicate(parameter, mesh);
+            parameter.spec.stages = {placed.unit_stage[unit]};
+            const bool table = parameter.role == Role::Embedding || parameter.role == Role::Output;
+            if (spec.tied_embeddings && table && last_stage > 0) parameter.spec.stages = {0, last_stage};
+        }
+    }
+    return placed;
+}
+
+std::vector<int> split_layers(int64_t num_layers, int num_stages, int first_less, int last_less) {
+    if (num_stages == 1) return {static_cast<int>(num_layers)};
+    const int64_t total = num_layers + first_less + last_less;
+    std::vector<int> layers;
+    for (int stage = 0; stage < num_stages; ++stage) {
+        int64_t count = total / num_stages + (stage < total % num_stages ? 1 : 0);
+        if (stage == 0) count -= first_less;
+        if (stage == num_stages - 1) count -= last_less;
+        layers.push_back(static_cast<int>(count));
+    }
+    if (*std::min_element(layers.begin(), layers.end()) < 0 || num_layers < num_stages) {
+        throw UserError(
+            "{} layers cannot be split over {} pipeline stages with {} fewer on the first and {} fewer on "
+            "the "
+            "last; lower parallelism.pipeline_parallel_degree, or give "
+            "parallelism.pipeline_parallel_layers_per_stage",
+            num_layers, num_stages, first_less, last_less);
+    }
+    return layers;
+}
+
+}  // namespace argosy::parallel

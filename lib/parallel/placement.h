@@ -1,0 +1,31 @@
+// Where each parameter lies: adds to the model's parameters the splits and partial sums that the mesh asks
+// for. Pure data; what is said here is all that FSDP, tensor and pipeline parallelism know of a parameter.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "mesh/mesh_shape.h"
+#include "model/model_spec.h"
+#include "model/parameter.h"
+
+namespace argosy::parallel {
+
+/// The parameters of every unit of the model (embedding, blocks, head), placed on the mesh, and where each
+/// unit runs.
+struct PlacedModel {
+    std::vector<std::vector<model::Parameter>> units;
+    std::vector<int> unit_stage;
+};
+
+/// `stage_layers[s]` blocks run on stage s; the embedding on the first, the head on the last.
+/// Throws UserError when the mesh cannot hold the model (heads that do not divide, ...).
+PlacedModel place(const model::ModelSpec& spec, const mesh::MeshShape& mesh,
+                  const std::vector<int>& stage_layers);
+
+/// How many blocks each of `num_stages` gets: as even as possible when the first and last stage count as many
+/// blocks more as `first_less` and `last_less` say, for the embedding and the head that they also run; the
+/// rest goes to the earlier ones.
+std::vector<int> split_layers(int64_t num_layers, int num_stages, int first_less, int last_less);
+
+}  // namespace argosy::parallel

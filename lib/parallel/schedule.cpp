@@ -1,0 +1,86 @@
+#include "parallel/schedule.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace argosy::parallel {
+namespace {
+
+/// All forwards, then all backwards: simple, and every microbatch is in flight at once.
+std::vector<Action> gpipe(const ScheduleShape& shape, int rank) {
+    std::vector<Action> actions;
+    for (int i = 0; i < shape.num_microbatches; ++i) actions.push_back({ActionKind::Forward, rank, i});
+    for (int i = 0; i < shape.num_microbatches; ++i) actions.push_back({ActionKind::Backward, rank, i});
+    return actions;
+}
+
+/// Enough forwards to fill the stages behind, then one forward for one backward: rank r has at most
+/// num_stages - r microbatches in flight, however many there are.
+std::vector<Action> one_forward_one_backward(const ScheduleShape& shape, int rank) {
+    std::vector<Action> actions;
+    const int ahead = std::min(shape.num_stages - 1 - rank, shape.num_microbatches);
+    int forward = 0;
+    while (forward < ahead) actions.push_back({ActionKind::Forward, rank, forward++});
+    for (int backward = 0; backward < shape.num_microbatches; ++backward) {
+        if (forward < shape.num_microbatches) actions.push_back({ActionKind::Forward, rank, forward++});
+        actions.push_back({ActionKind::Backward, rank, backward});
+    }
+    return actions;
+}
+
+struct Entry {
+    const char* name;
+    std::vector<Action> (*make)(const ScheduleShape&, int rank);
+    bool one_stage_per_rank;
+};
+
+constexpr Entry kSchedules[] = {
+    {"1F1B", one_forward_one_backward, true},
+    {"GPipe", gpipe, true},
+};
+
+}  // namespace
+
+std::vector<std::string> schedule_names() {
+    std::vector<std::string> names;
+    for (const Entry& entry : kSchedules) names.emplace_back(entry.name);
+    return names;
+}
+
+std::vector<Action> schedule(const std::string& name, const ScheduleShape& shape, int rank) {
+    const auto entry = std::find_if(std::begin(kSchedules), std::end(kSchedules),
+                                    [&](const Entry& candidate) { return candidate.name == name; });
+    if (entry == std::end(kSchedules)) {
+        throw UserError("parallelism.pipeline_parallel_schedule = \"{}\" is unknown; there are {}", name,
+                        fmt::join(schedule_names(), ", "));
+    }
+    if (entry->one_stage_per_rank && shape.num_stages != shape.num_ranks) {
+        throw UserError("the {} schedule runs one stage on each rank, not {} on {}", name, shape.num_stages,
+                        shape.num_ranks);
+    }
+    return entry->make(shape, rank);
+}
+
+std::vector<Action> with_transfers(const std::vector<Action>& actions, const ScheduleShape& shape) {
+    std::vector<Action> result;
+    for (const Action& action : actions) {
+        const bool forward = action.kind == ActionKind::Forward;
+        const bool backward = action.kind == ActionKind::Backward || action.kind == ActionKind::BackwardInput;
+        const bool first = action.stage == 0, last = action.stage == shape.num_stages - 1;
+        const auto transfer = [&](ActionKind kind) {
+            result.push_back({kind, action.stage, action.microbatch});
+        };
+        if (forward && !first) transfer(ActionKind::ReceiveActivation);
+        if (backward && !last) transfer(ActionKind::ReceiveGradient);
+        result.push_back(action);
+        if (forward && !last) transfer(ActionKind::SendActivation);
+        if (backward && !first) transfer(ActionKind::SendGradient);
+    }
+    return result;
+}
+
+}  // namespace argosy::parallel

@@ -1,0 +1,51 @@
+#include "parallel/sharded_parameter.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+
+#include "layout/initial.h"
+
+namespace argosy::parallel {
+namespace {
+
+int num_splits_before_sharding(const layout::ParamSpec& spec) {
+    int count = 0;
+    for (const layout::Split& split : spec.splits) count += split.axes != mesh::kShardAxes;
+    return count;
+}
+
+at::Tensor initial_tensor(const layout::ParamSpec& spec, const layout::Slab& slab, uint64_t seed) {
+    at::Tensor values = at::empty(slab.size, at::kFloat);
+    layout::initial_values(spec, slab, seed, values.mutable_data_ptr<float>());
+    return values;
+}
+
+}  // namespace
+
+ShardedParameter::ShardedParameter(const layout::ParamSpec& spec, const mesh::Mesh& mesh,
+                                   const Precision& precision, uint64_t seed)
+    : spec_(spec),
+      slab_(layout::slab_of(spec, mesh.shape(), mesh.coordinates())),
+      owned_(layout::owns(spec, mesh.shape(), mesh.coordinates())),
+      local_shape_(
+          layout::slab_of(spec, mesh.shape(), mesh.coordinates(), num_splits_before_sharding(spec)).size) {
+    std::vector<int64_t> shape = local_shape_;
+    shape[0] = layout::chunk(local_shape_[0], mesh.degree(mesh::kShardAxes), 0).size;
+    master_ = at::zeros(shape, precision.master);
+    own_rows(master_).copy_(initial_tensor(spec, slab_, seed));
+    compute_ = precision.compute == precision.master ? master_ : at::empty(shape, precision.compute);
+    gradient_.sum = at::zeros(shape, precision.reduce);
+    refresh_compute();
+}
+
+int64_t ShardedParameter::row_elements() const {
+    int64_t count = 1;
+    for (size_t dim = 1; dim < local_shape_.size(); ++dim) count *= local_shape_[dim];
+    return count;
+}
+
+void ShardedParameter::refresh_compute() {
+    if (!compute_.is_same(master_)) compute_.copy_(master_);
+}
+
+}  // namespace argosy::parallel

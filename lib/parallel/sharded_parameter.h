@@ -1,0 +1,58 @@
+// A rank's piece of one parameter: the weights that the optimizer updates, the copy that computation uses,
+// and the gradient. All three are [chunk rows, ...]; rows past the piece's own are zero, so that every rank's
+// are equally long.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "layout/param_spec.h"
+#include "mesh/mesh.h"
+#include "model/parameter.h"
+
+namespace argosy::parallel {
+
+/// Element types: of the weights that the optimizer owns, of computation, and of gradient sums.
+struct Precision {
+    at::ScalarType master = at::kFloat;
+    at::ScalarType compute = at::kBFloat16;
+    at::ScalarType reduce = at::kFloat;
+};
+
+class ShardedParameter {
+  public:
+    /// Allocates, and fills the weights with the initial values of `seed`.
+    ShardedParameter(const layout::ParamSpec& spec, const mesh::Mesh& mesh, const Precision& precision,
+                     uint64_t seed);
+
+    const layout::ParamSpec& spec() const { return spec_; }
+    const layout::Slab& slab() const { return slab_; }  // this rank's box of the global tensor
+    bool owned() const { return owned_; }  // counts for norms: one rank among those that hold the same
+
+    /// Shape between tensor parallelism and sharding: what a layer computes with.
+    const std::vector<int64_t>& local_shape() const { return local_shape_; }
+    int64_t row_elements() const;
+
+    at::Tensor& master() { return master_; }
+    const at::Tensor& compute() const { return compute_; }
+    model::GradientSum& gradient() { return gradient_; }
+
+    /// The rows of `whole`, one of the three, that are this rank's own.
+    at::Tensor own_rows(const at::Tensor& whole) const { return whole.narrow(0, 0, slab_.size[0]); }
+
+    /// After the optimizer changed the weights.
+    void refresh_compute();
+
+  private:
+    layout::ParamSpec spec_;
+    layout::Slab slab_;
+    bool owned_;
+    std::vector<int64_t> local_shape_;
+    at::Tensor master_;
+    at::Tensor compute_;  // the same tensor as master_ where the types agree
+    model::GradientSum gradient_;
+};
+
+}  // namespace argosy::parallel

@@ -1,0 +1,123 @@
+#include "parallel/sharded_unit.h"
+
+#include <ATen/ops/empty.h>
+
+#include <utility>
+
+#include "base/error.h"
+#include "base/fault.h"
+
+namespace argosy::parallel {
+namespace {
+
+using comm::Op;
+using comm::OpKind;
+
+/// The unsharded parameter within its padded slice.
+at::Tensor unpadded(const at::Tensor& slice, const ShardedParameter& parameter) {
+    return slice.narrow(0, 0, parameter.local_shape()[0]);
+}
+
+}  // namespace
+
+ShardedUnit::ShardedUnit(std::vector<Binding> bindings, comm::Communicator& group, Precision precision)
+    : bindings_(std::move(bindings)), group_(group), precision_(precision), sums_(bindings_.size()) {
+    for (size_t i = 0; i < bindings_.size(); ++i) {
+        const auto& [role, parameter] = bindings_[i];
+        if (!sharded()) weights_[role] = parameter->compute();
+        gradients_[role] = sharded() ? &sums_[i] : &parameter->gradient();
+    }
+}
+
+int64_t ShardedUnit::padded_rows(const ShardedParameter& parameter) const {
+    return parameter.compute().size(0) * group_.size();
+}
+
+int64_t ShardedUnit::buffer_elements() const {
+    int64_t count = 0;
+    for (const Binding& binding : bindings_) {
+        count += padded_rows(*binding.parameter) * binding.parameter->row_elements();
+    }
+    return count;
+}
+
+std::vector<at::Tensor> ShardedUnit::slices(const at::Tensor& buffer) const {
+    std::vector<at::Tensor> views;
+    int64_t begin = 0;
+    for (const Binding& binding : bindings_) {
+        std::vector<int64_t> shape = binding.parameter->local_shape();
+        shape[0] = padded_rows(*binding.parameter);
+        const int64_t count = shape[0] * binding.parameter->row_elements();
+        views.push_back(buffer.narrow(0, begin, count).view(shape));
+        begin += count;
+    }
+    return views;
+}
+
+void ShardedUnit::gather() {
+    ARGOSY_CHECK(sharded() && !gathering_.active());
+    const auto views = slices(at::empty({buffer_elements()}, precision_.compute));
+    std::vector<Op> ops;
+    for (size_t i = 0; i < bindings_.size(); ++i) {
+        const auto& [role, parameter] = bindings_[i];
+        ops.push_back({.kind = OpKind::AllGather, .out = views[i], .in = parameter->compute()});
+        weights_[role] = unpadded(views[i], *parameter);
+    }
+    gathering_ = group_.submit(ops);
+}
+
+void ShardedUnit::release() {
+    ARGOSY_CHECK(sharded());
+    weights_ = {};
+}
+
+const model::Weights& ShardedUnit::weights() {
+    gathering_.wait();
+    return weights_;
+}
+
+const model::Gradients& ShardedUnit::gradients() {
+    if (sharded() && !gradient_buffer_.defined()) allocate_gradients();
+    return gradients_;
+}
+
+void ShardedUnit::allocate_gradients() {
+    gradient_buffer_ = at::empty({buffer_elements()}, precision_.reduce);
+    const auto views = slices(gradient_buffer_);
+    for (size_t i = 0; i < bindings_.size(); ++i) {
+        const ShardedParameter& parameter = *bindings_[i].parameter;
+        const int64_t rows = parameter.local_shape()[0];
+        views[i].narrow(0, rows, views[i].size(0) - rows).zero_();
+        sums_[i] = {unpadded(views[i], parameter)};
+    }
+}
+
+void ShardedUnit::reduce() {
+    ARGOSY_CHECK(sharded() && gradient_buffer_.defined() && !reducing_.active());
+    const auto views = slices(gradient_buffer_);
+    std::vector<Op> ops;
+    for (size_t i = 0; i < bindings_.size(); ++i) {
+        ShardedParameter& parameter = *bindings_[i].parameter;
+        ARGOSY_CHECK(!sums_[i].empty, "{} has no gradient to reduce", parameter.spec().name);
+        model::GradientSum& gradient = parameter.gradient();
+        reduced_.push_back(gradient.empty ? gradient.sum
+                                          : at::empty(gradient.sum.sizes(), precision_.reduce));
+        ops.push_back({.kind = OpKind::ReduceScatter, .out = reduced_[i], .in = views[i]});
+    }
+    reducing_ = group_.submit(ops);
+    sums_.assign(bindings_.size(), {});
+    gradient_buffer_.reset();
+}
+
+void ShardedUnit::finish_reduce() {
+    if (!reducing_.active()) return;
+    reducing_.wait();
+    for (size_t i = 0; i < bindings_.size(); ++i) {
+        model::GradientSum& gradient = bindings_[i].parameter->gradient();
+        if (!gradient.empty) gradient.sum.add_(reduced_[i]);
+        gradient.empty = false;
+    }
+    reduced_.clear();
+}
+
+}  // namespace argosy::parallel

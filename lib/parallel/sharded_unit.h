@@ -1,0 +1,61 @@
+// The parameters that are gathered and reduced together: one layer's, or the head's. Over a shard group of
+// one rank there is nothing to gather or reduce, and weights and gradients are the parameters' own tensors,
+// uncopied.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+#include "comm/communicator.h"
+#include "model/parameter.h"
+#include "parallel/sharded_parameter.h"
+
+namespace argosy::parallel {
+
+class ShardedUnit {
+  public:
+    struct Binding {
+        model::Role role;
+        ShardedParameter* parameter;
+    };
+    /// REQUIRES: parameters and group outlive it. `group` is the ranks over which the parameters are sharded.
+    ShardedUnit(std::vector<Binding> bindings, comm::Communicator& group, Precision precision);
+
+    bool sharded() const { return group_.size() > 1; }
+
+    /// COLLECTIVE, asynchronous: starts to collect the weights into one buffer, a slice for each parameter;
+    /// `weights` waits for it. The parameters' compute tensors must stay unchanged until then.
+    void gather();
+    /// Gives the buffer back. REQUIRES: nothing computes with the weights any more.
+    void release();
+    const model::Weights& weights();
+
+    /// Where a layer adds its weights' gradients: unsharded sums, allocated at first use after a reduction.
+    const model::Gradients& gradients();
+    /// COLLECTIVE, asynchronous: starts to sum the gradients over the group, each rank its own rows.
+    void reduce();
+    /// Waits and adds the sums to the parameters' gradients. Does nothing when no reduction is under way.
+    void finish_reduce();
+
+  private:
+    void allocate_gradients();
+    int64_t padded_rows(const ShardedParameter& parameter) const;
+    std::vector<at::Tensor> slices(const at::Tensor& buffer) const;
+    int64_t buffer_elements() const;
+
+    std::vector<Binding> bindings_;
+    comm::Communicator& group_;
+    Precision precision_;
+
+    model::Weights weights_;
+    comm::Pending gathering_;
+
+    at::Tensor gradient_buffer_;
+    std::vector<model::GradientSum> sums_;  // views of the buffer, one for each binding
+    model::Gradients gradients_;
+    std::vector<at::Tensor> reduced_;
+    comm::Pending reducing_;
+};
+
+}  // namespace argosy::parallel

@@ -1,0 +1,65 @@
+#include "parallel/stage.h"
+
+#include "model/block.h"
+#include "model/embedding.h"
+#include "ops/types.h"
+#include "parallel/tensor_parallel.h"
+
+namespace argosy::parallel {
+namespace {
+
+std::unique_ptr<model::TensorAxis> make_axis(mesh::Mesh& mesh) {
+    if (mesh.degree(mesh::Axis::Tensor) == 1) return std::make_unique<model::TensorAxis>();
+    return std::make_unique<TensorParallelAxis>(mesh.group(mesh::Axis::Tensor));
+}
+
+}  // namespace
+
+ParallelModel::ParallelModel(const model::ModelSpec& spec, const PlacedModel& placed, mesh::Mesh& mesh,
+                             const Precision& precision, int64_t seq_len, uint64_t seed)
+    : spec_(spec),
+      precision_(precision),
+      rope_(ops::make_rope_table(model::rope_frequencies(spec), seq_len,
+                                 ops::accumulation_type(precision.compute))),
+      axis_(make_axis(mesh)) {
+    const int num_ranks = mesh.degree(mesh::Axis::Pipeline);
+    for (size_t unit = 0; unit < placed.units.size(); ++unit) {
+        const int number = placed.unit_stage[unit];
+        if (number % num_ranks != mesh.coordinate(mesh::Axis::Pipeline)) continue;
+        Stage& own = stage(number);
+        if (unit == 0) {
+            own.layers.push_back(std::make_unique<model::Embedding>(spec_, *axis_));
+        } else if (unit + 1 == placed.units.size()) {
+            own.head.emplace(spec_, *axis_);
+        } else {
+            own.layers.push_back(std::make_unique<model::Block>(spec_, *axis_, rope_));
+        }
+        add_unit(placed.units[unit], number, mesh, seed);
+    }
+}
+
+Stage& ParallelModel::stage(int number) {
+    if (stages_.empty() || stages_.back().number != number) stages_.emplace_back().number = number;
+    return stages_.back();
+}
+
+void ParallelModel::add_unit(const std::vector<model::Parameter>& parameters, int number, mesh::Mesh& mesh,
+                             uint64_t seed) {
+    std::vector<ShardedUnit::Binding> bindings;
+    for (const model::Parameter& parameter : parameters) {
+        bindings.push_back({parameter.role, &find_or_create(parameter.spec, mesh, seed)});
+    }
+    stage(number).units.emplace_back(std::move(bindings), mesh.group(mesh::kShardAxes), precision_);
+}
+
+/// Where embedding and head are tied and on one rank, they share one parameter.
+ShardedParameter& ParallelModel::find_or_create(const layout::ParamSpec& spec, const mesh::Mesh& mesh,
+                                                uint64_t seed) {
+    for (const auto& parameter : parameters_) {
+        if (parameter->spec().name == spec.name) return *parameter;
+    }
+    parameters_.push_back(std::make_unique<ShardedParameter>(spec, mesh, precision_, seed));
+    return *parameters_.back();
+}
+
+}  // namespace argosy::parallel

@@ -1,0 +1,56 @@
+// What this rank holds of the model: for each of its pipeline stages the layers, the head if it is the last,
+// and their parameters in units.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "mesh/mesh.h"
+#include "model/head.h"
+#include "model/layer.h"
+#include "ops/rope.h"
+#include "parallel/placement.h"
+#include "parallel/sharded_unit.h"
+
+namespace argosy::parallel {
+
+struct Stage {
+    Stage() = default;
+    Stage(Stage&&) = default;
+
+    int number = 0;
+    std::vector<std::unique_ptr<model::Layer>> layers;
+    std::optional<model::Head> head;
+    std::vector<ShardedUnit> units;  // one for each layer, then the head's
+};
+
+/// Owner of everything that this rank computes with. Not movable: layers refer to it.
+class ParallelModel {
+  public:
+    /// COLLECTIVE. Reads as the list of what is done to a model: place, create this rank's pieces, build its
+    /// layers.
+    ParallelModel(const model::ModelSpec& spec, const PlacedModel& placed, mesh::Mesh& mesh,
+                  const Precision& precision, int64_t seq_len, uint64_t seed);
+    ParallelModel(const ParallelModel&) = delete;
+
+    const model::ModelSpec& spec() const { return spec_; }
+    std::vector<Stage>& stages() { return stages_; }
+    const std::vector<std::unique_ptr<ShardedParameter>>& parameters() const { return parameters_; }
+    const Precision& precision() const { return precision_; }
+
+  private:
+    void add_unit(const std::vector<model::Parameter>& parameters, int stage, mesh::Mesh& mesh,
+                  uint64_t seed);
+    ShardedParameter& find_or_create(const layout::ParamSpec& spec, const mesh::Mesh& mesh, uint64_t seed);
+    Stage& stage(int number);
+
+    model::ModelSpec spec_;
+    Precision precision_;
+    ops::RopeTable rope_;
+    std::unique_ptr<model::TensorAxis> axis_;
+    std::vector<std::unique_ptr<ShardedParameter>> parameters_;
+    std::vector<Stage> stages_;
+};
+
+}  // namespace argosy::parallel
