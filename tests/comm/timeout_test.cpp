@@ -1,0 +1,90 @@
+// A wait is bounded: a rank that stays away becomes an error that says where and for what the others waited.
+#include <ATen/ops/zeros.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <string>
+#include <thread>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "comm/mpi_communicator.h"
+#include "support/world.h"
+
+namespace argosy::comm {
+namespace {
+
+using ::argosy::testing::world;
+
+constexpr double kTimeout = 0.4, kLate = 1.2;
+
+/// Waits for `op` on a group where rank 0 is late; returns what the error says.
+std::string message_of_timeout(MpiCommunicator& group, const Op& op) {
+    const double start = seconds_now();
+    try {
+        group.run(op);
+    } catch (const TimeoutError& error) {
+        const double waited = seconds_now() - start;
+        EXPECT_GE(waited, kTimeout);
+        EXPECT_LT(waited, kLate) << "it waited for the late rank";
+        EXPECT_EQ(error.code(), ExitCode::Watchdog);
+        return error.what();
+    }
+    ADD_FAILURE() << "no TimeoutError";
+    return "";
+}
+
+void expect_all_in(const std::string& message, std::initializer_list<const char*> parts) {
+    for (const char* part : parts)
+        EXPECT_NE(message.find(part), std::string::npos) << part << ": " << message;
+}
+
+class Timeout : public ::testing::Test {
+  protected:
+    void SetUp() override {
+        if (world().size() == 1) GTEST_SKIP() << "needs a rank that waits and one that is late";
+    }
+    /// Everyone is here again, so that no test meets another's late message.
+    void TearDown() override {
+        const at::Tensor token = at::zeros({1}, at::kLong);
+        world().run({OpKind::AllReduce, token, token});
+    }
+    static void stay_away() { std::this_thread::sleep_for(std::chrono::duration<double>(kLate)); }
+};
+
+TEST_F(Timeout, NamesAxisOperationAndLimitOfACollective) {
+    MpiCommunicator group(mpi::Comm::world(), "dp_shard x cp", {.timeout_seconds = kTimeout});
+    const at::Tensor both = at::zeros({1000}, at::kFloat);
+    const Op op{OpKind::AllReduce, both, both};
+    if (world().rank() == 0) {
+        stay_away();
+        group.submit(op).wait();  // the others' halves are still there
+        return;
+    }
+    expect_all_in(message_of_timeout(group, op), {"all-reduce", "dp_shard x cp", "0.4 s", "operation 0"});
+}
+
+TEST_F(Timeout, NamesAReceiveWhoseSenderIsLate) {
+    MpiCommunicator group(mpi::Comm::world(), "pp", {.timeout_seconds = kTimeout});
+    const at::Tensor message = at::zeros({3}, at::kFloat);
+    if (world().rank() == 1) {
+        const std::string text =
+            message_of_timeout(group, {.kind = OpKind::Receive, .out = message, .peer = 0});
+        expect_all_in(text, {"receive", "pp", "0.4 s"});
+    } else if (world().rank() == 0) {
+        stay_away();
+        group.run(Op{.kind = OpKind::Send, .in = message, .peer = 1});
+    }
+}
+
+TEST_F(Timeout, TimeStoodStillIsCountedAsExposed) {
+    MpiCommunicator group(mpi::Comm::world(), "tp", {.timeout_seconds = 20});
+    const at::Tensor both = at::zeros({1}, at::kFloat);
+    if (world().rank() == 0) std::this_thread::sleep_for(std::chrono::duration<double>(kTimeout));
+    group.run({OpKind::AllReduce, both, both});
+    EXPECT_GE(group.exposed_seconds(), world().rank() == 0 ? 0 : kTimeout / 2);
+    EXPECT_LT(group.exposed_seconds(), 10);
+}
+
+}  // namespace
+}  // namespace argosy::comm

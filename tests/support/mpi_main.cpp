@@ -1,0 +1,76 @@
+// main of a suite on ranks: GoogleTest on every rank. Rank 0 reports the run; the others speak only of
+// failures. If any rank failed, all exit with an error.
+#include <ATen/ops/full.h>
+#include <c10/core/InferenceMode.h>
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <string>
+
+#include "comm/mpi_communicator.h"
+#include "mpi/program.h"
+#include "support/world.h"
+
+namespace argosy::testing {
+namespace {
+
+// GoogleTest's tests take no arguments: the one place where a test reaches for its ranks through a global.
+comm::Communicator* the_world = nullptr;
+comm::Communicator* the_self = nullptr;
+
+class FailurePrinter : public ::testing::EmptyTestEventListener {
+  public:
+    explicit FailurePrinter(int rank) : rank_(rank) {}
+
+    void OnTestStart(const ::testing::TestInfo& test) override {
+        test_ = std::string(test.test_suite_name()) + "." + test.name();
+    }
+
+    void OnTestPartResult(const ::testing::TestPartResult& result) override {
+        if (!result.failed()) return;
+        std::fprintf(stderr, "rank %d, %s: %s:%d: %s\n", rank_, test_.c_str(),
+                     result.file_name() ? result.file_name() : "", result.line_number(), result.message());
+    }
+
+  private:
+    int rank_;
+    std::string test_;
+};
+
+void print_failures_only(int rank) {
+    auto& listeners = ::testing::UnitTest::GetInstance()->listeners();
+    delete listeners.Release(listeners.default_result_printer());
+    listeners.Append(new FailurePrinter(rank));
+}
+
+ExitCode run_suite(const mpi::Comm& ranks) {
+    const c10::InferenceMode guard;
+    comm::MpiCommunicator world(mpi::Comm::world(), "world", {.timeout_seconds = kTimeoutSeconds});
+    comm::MpiCommunicator self(mpi::Comm::self(), "self", {.timeout_seconds = kTimeoutSeconds});
+    // The verdict has a message space of its own, which no test's left-over message can reach.
+    comm::MpiCommunicator verdict(mpi::Comm::world(), "verdict", {.timeout_seconds = kTimeoutSeconds});
+    the_world = &world;
+    the_self = &self;
+
+    if (ranks.rank() != 0) print_failures_only(ranks.rank());
+    const at::Tensor failed = at::full({1}, RUN_ALL_TESTS(), at::kLong);
+    verdict.run({comm::OpKind::AllReduce, failed, failed, comm::Reduction::Max});
+    const bool any = failed.item<int64_t>() != 0;
+    if (any && ranks.rank() == 0) std::fprintf(stderr, "FAILED on at least one of %d ranks\n", ranks.size());
+    return any ? ExitCode::Failed : ExitCode::Done;
+}
+
+}  // namespace
+
+comm::Communicator& world() { return *the_world; }
+comm::Communicator& self() { return *the_self; }
+
+}  // namespace argosy::testing
+
+int main(int argc, char** argv) {
+    ::testing::InitGoogleTest(&argc, argv);
+    return argosy::mpi::run_program("test", &argc, &argv,
+                                    [](const argosy::mpi::Comm& ranks, const argosy::Environment&) {
+                                        return argosy::testing::run_suite(ranks);
+                                    });
+}
