@@ -125,6 +125,15 @@ PlacedModel place(const ModelSpec& spec, const MeshShape& mesh, const std::vecto
     return placed;
 }
 
+std::vector<StageUnits> stage_units(const PlacedModel& placed) {
+    std::vector<StageUnits> stages(placed.unit_stage.back() + 1);
+    for (size_t unit = 0; unit + 1 < placed.units.size(); ++unit)
+        ++stages[placed.unit_stage[unit]].num_layers;
+    stages.front().has_embedding = true;
+    stages.back().has_head = true;
+    return stages;
+}
+
 std::vector<int> split_layers(int64_t num_layers, int num_stages, int first_less, int last_less) {
     if (num_stages == 1) return {static_cast<int>(num_layers)};
     const int64_t total = num_layers + first_less + last_less;

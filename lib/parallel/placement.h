@@ -8,6 +8,7 @@
 #include "mesh/mesh_shape.h"
 #include "model/model_spec.h"
 #include "model/parameter.h"
+#include "parallel/lowering.h"
 
 namespace argosy::parallel {
 
@@ -22,6 +23,9 @@ struct PlacedModel {
 /// Throws UserError when the mesh cannot hold the model (heads that do not divide, ...).
 PlacedModel place(const model::ModelSpec& spec, const mesh::MeshShape& mesh,
                   const std::vector<int>& stage_layers);
+
+/// What the lowering passes must know of each stage.
+std::vector<StageUnits> stage_units(const PlacedModel& placed);
 
 /// How many blocks each of `num_stages` gets: as even as possible when the first and last stage count as many
 /// blocks more as `first_less` and `last_less` say, for the embedding and the head that they also run; the

@@ -1,0 +1,58 @@
+#include "train/trainer.h"
+
+#include "base/error.h"
+#include "parallel/placement.h"
+
+namespace argosy::train {
+namespace {
+
+using mesh::Axis;
+
+/// The tensor axis splits a microbatch's tokens between blocks.
+void check_rows(const TrainerOptions& options, int tensor_degree) {
+    const int64_t tokens = options.microbatch_size * options.seq_len;
+    if (tokens % tensor_degree == 0) return;
+    throw UserError(
+        "a microbatch of {} x {} = {} tokens cannot be split over parallelism.tensor_parallel_degree = {}; "
+        "make training.seq_len a multiple of it",
+        options.microbatch_size, options.seq_len, tokens, tensor_degree);
+}
+
+parallel::PlacedModel place(const TrainerOptions& options, const mesh::MeshShape& mesh) {
+    check_rows(options, mesh.degree(Axis::Tensor));
+    const std::vector<int> one_stage = {static_cast<int>(options.spec.num_layers)};
+    return parallel::place(options.spec, mesh,
+                           options.stage_layers.empty() ? one_stage : options.stage_layers);
+}
+
+parallel::LoweringOptions lowering_options(const TrainerOptions& options, const mesh::Mesh& mesh,
+                                           const parallel::PlacedModel& placed) {
+    const bool pipelined = mesh.degree(Axis::Pipeline) > 1;
+    parallel::LoweringOptions lowering{
+        .stages = parallel::stage_units(placed),
+        .sharded = mesh.degree(mesh::kShardAxes) > 1,
+        .reshard = options.reshard,
+        .reduce_after = pipelined ? parallel::ReduceAfter::Step : parallel::ReduceAfter::Microbatch,
+        .keep = options.keep,
+    };
+    return lowering;
+}
+
+parallel::Executor make_executor(const TrainerOptions& options, mesh::Mesh& mesh,
+                                 parallel::ParallelModel& model) {
+    const parallel::LoweringOptions lowering = lowering_options(options, mesh, place(options, mesh.shape()));
+    const parallel::ScheduleShape shape{.num_stages = static_cast<int>(lowering.stages.size()),
+                                        .num_ranks = mesh.degree(Axis::Pipeline),
+                                        .num_microbatches = static_cast<int>(options.num_microbatches)};
+    const auto actions = parallel::schedule(options.schedule, shape, mesh.coordinate(Axis::Pipeline));
+    return {model, mesh, parallel::lower(parallel::with_transfers(actions, shape), lowering), lowering};
+}
+
+}  // namespace
+
+Trainer::Trainer(const TrainerOptions& options, mesh::Mesh& mesh)
+    : model_(options.spec, place(options, mesh.shape()), mesh, options.precision, options.seq_len,
+             options.seed),
+      step_(model_, mesh, make_executor(options, mesh, model_), options.step) {}
+
+}  // namespace argosy::train

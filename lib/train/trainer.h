@@ -1,0 +1,45 @@
+// A model on a mesh, ready to take steps: what a run's options build, in one place for the executable and the
+// tests.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "mesh/mesh.h"
+#include "model/model_spec.h"
+#include "parallel/lowering.h"
+#include "parallel/stage.h"
+#include "train/step.h"
+
+namespace argosy::train {
+
+struct TrainerOptions {
+    model::ModelSpec spec;
+    parallel::Precision precision = {};
+    std::vector<int> stage_layers = {};  // blocks of each pipeline stage; empty: all on one
+    std::string schedule = "1F1B";
+    parallel::Reshard reshard = parallel::Reshard::EveryPass;
+    model::Keep keep = model::Keep::Everything;
+    int64_t seq_len = 0;
+    int64_t microbatch_size = 1;  // sequences
+    int64_t num_microbatches = 1;
+    uint64_t seed = 0;
+    StepOptions step = {};
+};
+
+class Trainer {
+  public:
+    /// COLLECTIVE. Throws UserError for what the mesh cannot hold.
+    Trainer(const TrainerOptions& options, mesh::Mesh& mesh);
+    Trainer(const Trainer&) = delete;
+
+    parallel::ParallelModel& model() { return model_; }
+    Step& step() { return step_; }
+
+  private:
+    parallel::ParallelModel model_;
+    Step step_;
+};
+
+}  // namespace argosy::train

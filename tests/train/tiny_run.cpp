@@ -1,0 +1,132 @@
+#include "train/tiny_run.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+
+#include "base/random.h"
+
+namespace argosy::testing {
+namespace {
+
+constexpr uint64_t kSeed = 11;
+
+int64_t random_below(int64_t bound, int64_t step, int64_t sample, int64_t position) {
+    const auto words = philox(
+        {static_cast<uint32_t>(step), static_cast<uint32_t>(sample), static_cast<uint32_t>(position), 0},
+        {77, 0});
+    return words[0] % bound;
+}
+
+/// Sample i counts its first few tokens only, so that ranks have very different numbers of them.
+int64_t counted_of(int64_t sample) { return (sample * 5) % (TinyRun::kSeqLen + 1); }
+
+model::Batch make_batch(const model::ModelSpec& spec, int64_t step, int64_t first_sample, int64_t count) {
+    const int64_t seq_len = TinyRun::kSeqLen;
+    model::Batch batch{at::empty({count * seq_len}, at::kLong), at::empty({count * seq_len}, at::kLong),
+                       count, seq_len};
+    auto* tokens = batch.tokens.mutable_data_ptr<int64_t>();
+    auto* targets = batch.targets.mutable_data_ptr<int64_t>();
+    for (int64_t i = 0; i < count * seq_len; ++i) {
+        const int64_t sample = first_sample + i / seq_len, position = i % seq_len;
+        tokens[i] = random_below(spec.vocab_size, step, sample, position);
+        const int64_t next = random_below(spec.vocab_size, step, sample, position + 1);
+        targets[i] = position < counted_of(sample) ? next : -1;
+    }
+    return batch;
+}
+
+train::TrainerOptions trainer_options(const TinyRunOptions& options, int64_t num_microbatches) {
+    train::TrainerOptions result{.spec = tiny_spec(options.family)};
+    result.precision = options.precision;
+    result.stage_layers = options.layout.stage_layers;
+    result.schedule = options.layout.schedule;
+    result.reshard = options.layout.reshard;
+    result.keep = options.keep;
+    result.seq_len = TinyRun::kSeqLen;
+    result.microbatch_size = options.microbatch_size;
+    result.num_microbatches = num_microbatches;
+    result.seed = kSeed;
+    result.step.max_norm = 0.5;  // so small that it acts
+    return result;
+}
+
+}  // namespace
+
+model::ModelSpec tiny_spec(const std::string& family) {
+    model::ModelSpec spec{.name = family,
+                          .vocab_size = 131,
+                          .dim = 36,
+                          .num_layers = 5,
+                          .num_heads = 4,
+                          .num_kv_heads = 2,
+                          .head_dim = 10,
+                          .hidden_dim = 53};
+    spec.rope_theta = 500;
+    spec.tied_embeddings = family != "llama3";
+    spec.qkv_bias = family == "qwen2";
+    spec.qk_norm = family == "qwen3";
+    return spec;
+}
+
+TinyRun::TinyRun(const TinyRunOptions& options, comm::Communicator& world)
+    : options_(options), mesh_(mesh::resolve(options.layout.mesh, world.size()), world) {
+    const int64_t per_rank = kGlobalBatch / mesh_.degree(mesh::kDataAxes);
+    trainer_ =
+        std::make_unique<train::Trainer>(trainer_options(options, per_rank / options.microbatch_size), mesh_);
+}
+
+train::StepBatch TinyRun::batch(int64_t step) const {
+    const model::ModelSpec spec = tiny_spec(options_.family);
+    const int64_t per_rank = kGlobalBatch / mesh_.degree(mesh::kDataAxes);
+    const int64_t first = mesh_.index(mesh::kDataAxes) * per_rank;
+    train::StepBatch result;
+    for (int64_t i = 0; i < per_rank; i += options_.microbatch_size) {
+        result.microbatches.push_back(make_batch(spec, step, first + i, options_.microbatch_size));
+    }
+    for (int64_t i = 0; i < per_rank; ++i) result.counted_tokens += counted_of(first + i);
+    for (int64_t i = 0; i < kGlobalBatch; ++i) result.job_counted_tokens += counted_of(i);
+    return result;
+}
+
+at::Tensor TinyRun::forward_backward(int64_t step) { return trainer_->step().forward_backward(batch(step)); }
+
+train::StepResult TinyRun::train(int64_t step) {
+    return trainer_->step().update(forward_backward(step), /*lr=*/1e-3);
+}
+
+NamedTensors TinyRun::assemble(bool gradients) {
+    NamedTensors whole;
+    for (const auto& unit : model::unit_parameters(trainer_->model().spec())) {
+        for (const auto& parameter : unit) {
+            whole[parameter.spec.name] = at::zeros(parameter.spec.shape, at::kDouble);
+        }
+    }
+    for (const auto& parameter : trainer_->model().parameters()) {
+        if (!parameter->owned()) continue;
+        at::Tensor box = whole[parameter->spec().name];
+        for (size_t dim = 0; dim < parameter->slab().size.size(); ++dim) {
+            box = box.narrow(static_cast<int64_t>(dim), parameter->slab().offset[dim],
+                             parameter->slab().size[dim]);
+        }
+        box.copy_(parameter->own_rows(gradients ? parameter->gradient().sum : parameter->master()));
+    }
+    std::vector<comm::Op> sums;
+    for (auto& [name, tensor] : whole)
+        sums.push_back({.kind = comm::OpKind::AllReduce, .out = tensor, .in = tensor});
+    mesh_.world().run(sums);
+    return whole;
+}
+
+Difference largest_difference(const NamedTensors& found, const NamedTensors& expected) {
+    Difference largest;
+    for (const auto& [name, tensor] : expected) {
+        const double scale = tensor.abs().max().item<double>();
+        const double difference = (found.at(name) - tensor).abs().max().item<double>();
+        const double relative = scale == 0 ? difference : difference / scale;
+        if (!(relative <= largest.relative)) largest = {relative, name};
+    }
+    return largest;
+}
+
+}  // namespace argosy::testing

@@ -1,0 +1,72 @@
+// Tiny models and batches for tests of whole steps, and what a step did, gathered from all ranks: the ground
+// on which layouts are compared.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "mesh/mesh.h"
+#include "train/trainer.h"
+
+namespace argosy::testing {
+
+/// Sizes that divide nothing: llama3 (untied), qwen2 (tied, biases), qwen3 (tied, QK-norm, free head_dim).
+model::ModelSpec tiny_spec(const std::string& family);
+
+struct Layout {
+    std::string name;
+    mesh::MeshRequest mesh = {};
+    std::vector<int> stage_layers = {};
+    std::string schedule = "1F1B";
+    parallel::Reshard reshard = parallel::Reshard::EveryPass;
+};
+
+struct TinyRunOptions {
+    std::string family = "llama3";
+    Layout layout = {};
+    parallel::Precision precision = {at::kDouble, at::kDouble, at::kDouble};
+    model::Keep keep = model::Keep::Everything;
+    int64_t microbatch_size = 1;
+};
+
+using NamedTensors = std::map<std::string, at::Tensor>;
+
+/// Trains on a global batch of 8 sequences of 12 tokens, of which samples have from none to all counted.
+class TinyRun {
+  public:
+    static constexpr int64_t kGlobalBatch = 8, kSeqLen = 12;
+
+    /// COLLECTIVE over world.
+    TinyRun(const TinyRunOptions& options, comm::Communicator& world);
+
+    /// Forward and backward of step `step`: [loss, squared norm].
+    at::Tensor forward_backward(int64_t step);
+    train::StepResult train(int64_t step);
+
+    /// COLLECTIVE: whole tensors in fp64, put together from the ranks that own the pieces.
+    NamedTensors gradients() { return assemble(/*gradients=*/true); }
+    NamedTensors weights() { return assemble(/*gradients=*/false); }
+
+    train::Trainer& trainer() { return *trainer_; }
+    mesh::Mesh& mesh() { return mesh_; }
+
+  private:
+    train::StepBatch batch(int64_t step) const;
+    NamedTensors assemble(bool gradients);
+
+    TinyRunOptions options_;
+    mesh::Mesh mesh_;
+    std::unique_ptr<train::Trainer> trainer_;
+};
+
+/// The largest difference over all tensors, each relative to its largest element in `expected`; names the
+/// tensor.
+struct Difference {
+    double relative = 0;
+    std::string name;
+};
+Difference largest_difference(const NamedTensors& found, const NamedTensors& expected);
+
+}  // namespace argosy::testing
