@@ -1,0 +1,140 @@
+// How a line of the field table binds to a member of JobConfig; included by fields.cpp alone. A key's type,
+// and the choices of an enumeration, follow from the type of its member.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <initializer_list>
+#include <limits>
+#include <optional>
+#include <type_traits>
+#include <utility>
+
+#include "base/error.h"
+#include "config/schema.h"
+
+namespace argosy::config {
+
+template <class T>
+struct Bare {
+    using Type = T;
+    static constexpr bool kOptional = false;
+};
+template <class T>
+struct Bare<std::optional<T>> {
+    using Type = T;
+    static constexpr bool kOptional = true;
+};
+
+template <class T>
+constexpr ValueType type_of() {
+    if constexpr (std::is_same_v<T, bool>)
+        return ValueType::Boolean;
+    else if constexpr (std::is_same_v<T, int> || std::is_same_v<T, int64_t>)
+        return ValueType::Integer;
+    else if constexpr (std::is_same_v<T, double>)
+        return ValueType::Number;
+    else if constexpr (std::is_same_v<T, std::string>)
+        return ValueType::String;
+    else if constexpr (std::is_same_v<T, std::vector<int64_t>>)
+        return ValueType::IntegerList;
+    else {
+        static_assert(std::is_enum_v<T>, "no key can have this type");
+        return ValueType::Choice;
+    }
+}
+
+template <class T>
+Value value_of(const T& member) {
+    if constexpr (Bare<T>::kOptional)
+        return member ? value_of(*member) : Value();
+    else if constexpr (std::is_enum_v<T>)
+        return std::string(name_of(member));
+    else if constexpr (std::is_same_v<T, int>)
+        return int64_t{member};
+    else
+        return member;
+}
+
+template <class Choice>
+Choice choice_called(const std::string& name) {
+    constexpr auto names = names_of(Choice{});
+    for (std::size_t i = 0; i < names.size(); ++i) {
+        if (names[i] == name) return static_cast<Choice>(i);
+    }
+    ARGOSY_CHECK(false, "no choice is called '{}'", name);
+    return {};
+}
+
+template <class T>
+T member_from(const Value& value) {
+    if constexpr (std::is_enum_v<T>)
+        return choice_called<T>(std::get<std::string>(value));
+    else if constexpr (std::is_same_v<T, int>)
+        return static_cast<int>(std::get<int64_t>(value));
+    else
+        return std::get<T>(value);
+}
+
+/// The limits of a key, completed by what its member's type cannot hold.
+template <class T>
+Limits limits_for(Limits limits) {
+    if constexpr (std::is_same_v<T, int>) {
+        limits.range.most = std::min<double>(limits.range.most, std::numeric_limits<int>::max());
+    }
+    if constexpr (std::is_enum_v<T>) {
+        constexpr auto names = names_of(T{});
+        if (limits.choices.empty()) limits.choices.assign(names.begin(), names.end());
+    }
+    return limits;
+}
+
+/// Some of an enumeration's values, for a key that does not take them all.
+template <class Choice>
+Limits among(std::initializer_list<Choice> choices) {
+    Limits limits;
+    for (const Choice choice : choices) limits.choices.emplace_back(name_of(choice));
+    return limits;
+}
+
+/// A key of the section that struct S holds; its place in JobConfig is not known yet.
+template <class S>
+struct SectionKey {
+    Field field;
+    std::function<Value(const S&)> get;
+    std::function<void(S&, const Value&)> set;
+};
+
+/// `when_unset`: for optional members and only for them.
+template <class S, class T>
+SectionKey<S> key(const char* name, T S::*member, Limits limits, const char* meaning,
+                  const char* when_unset = "") {
+    using Type = typename Bare<T>::Type;
+    ARGOSY_CHECK(Bare<T>::kOptional == (*when_unset != '\0'), "key {}", name);
+    return {.field = {.key = {},
+                      .name = name,
+                      .type = type_of<Type>(),
+                      .limits = limits_for<Type>(std::move(limits)),
+                      .meaning = meaning,
+                      .when_unset = when_unset,
+                      .get = {},
+                      .set = {}},
+            .get = [member](const S& section) { return value_of(section.*member); },
+            .set = [member](S& section, const Value& value) { section.*member = member_from<Type>(value); }};
+}
+
+template <class S>
+Section section(const char* name, S JobConfig::*part, const char* meaning, std::vector<SectionKey<S>> keys) {
+    Section section{name, meaning, {}};
+    for (auto& [field, get, set] : keys) {
+        field.key = section.name + "." + field.name;
+        field.get = [part, get = std::move(get)](const JobConfig& config) { return get(config.*part); };
+        field.set = [part, set = std::move(set)](JobConfig& config, const Value& value) {
+            set(config.*part, value);
+        };
+        section.fields.push_back(std::move(field));
+    }
+    return section;
+}
+
+}  // namespace argosy::config

@@ -1,0 +1,37 @@
+// The values of enumerated keys and their spelling in files and on the command line. `names_of` lists the
+// names in the order of the enumerators; the field table reads choices from it, so a new value is one
+// enumerator and one name.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <string_view>
+
+namespace argosy::config {
+
+enum class OptimizerName { AdamW };
+constexpr std::array<std::string_view, 1> names_of(OptimizerName) { return {"AdamW"}; }
+
+enum class DecayType { Linear, Cosine, Sqrt };
+constexpr std::array<std::string_view, 3> names_of(DecayType) { return {"linear", "cosine", "sqrt"}; }
+
+enum class Precision { BFloat16, Float32, Float64 };
+constexpr std::array<std::string_view, 3> names_of(Precision) { return {"bfloat16", "float32", "float64"}; }
+
+enum class ReshardAfterForward { Default, Always, Never };
+constexpr std::array<std::string_view, 3> names_of(ReshardAfterForward) {
+    return {"default", "always", "never"};
+}
+
+enum class PipelineSchedule { OneForwardOneBackward, GPipe };
+constexpr std::array<std::string_view, 2> names_of(PipelineSchedule) { return {"1F1B", "GPipe"}; }
+
+enum class RecomputeMode { None, Selective, Full };
+constexpr std::array<std::string_view, 3> names_of(RecomputeMode) { return {"none", "selective", "full"}; }
+
+template <class Choice>
+constexpr std::string_view name_of(Choice choice) {
+    return names_of(choice)[static_cast<std::size_t>(choice)];
+}
+
+}  // namespace argosy::config

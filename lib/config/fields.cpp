@@ -1,0 +1,121 @@
+// The table itself. A new key is one member in job_config.h and one line here.
+#include "config/binding.h"
+
+namespace argosy::config {
+namespace {
+
+std::vector<Section> make_schema() {
+    using enum Precision;
+    return {
+        section(
+            "job", &JobConfig::job, "the run as such",
+            {key("dump_folder", &Job::dump_folder, any(), "Folder that everything the run writes goes to."),
+             key("description", &Job::description, any(), "A line about the run, for people.")}),
+        section("model", &JobConfig::model, "the architecture: a preset, or that of a Hugging Face folder",
+                {key("name", &Model::name, any(),
+                     "Family of the preset: llama3, qwen2 or qwen3. Without hf_assets_path the default.",
+                     Model::kDefaultName),
+                 key("flavor", &Model::flavor, any(),
+                     "Size of the preset; see configs/README.md. Without hf_assets_path the default.",
+                     Model::kDefaultFlavor),
+                 key("hf_assets_path", &Model::hf_assets_path, any(),
+                     "Hugging Face folder: its config.json is the architecture. A preset given too must "
+                     "agree.")}),
+        section("optimizer", &JobConfig::optimizer, "how a gradient becomes an update",
+                {key("name", &Optimizer::name, any(),
+                     "The optimizer; its states are float32, or float64 with dtype."),
+                 key("lr", &Optimizer::lr, at_least(0), "Learning rate at its peak, after the warm-up."),
+                 key("beta1", &Optimizer::beta1, within_below(0, 1), "Decay of the gradient's running mean."),
+                 key("beta2", &Optimizer::beta2, within_below(0, 1),
+                     "Decay of the squared gradient's running mean."),
+                 key("eps", &Optimizer::eps, above(0), "Added to the root of the squared gradient's mean."),
+                 key("weight_decay", &Optimizer::weight_decay, at_least(0),
+                     "Decoupled weight decay, times the rate."),
+                 key("decay_all_parameters", &Optimizer::decay_all_parameters, any(),
+                     "Decay norms and biases too; false decays matrices only.")}),
+        section("lr_scheduler", &JobConfig::lr_scheduler,
+                "the learning rate over the steps: warm-up, plateau, decay",
+                {key("warmup_steps", &LrScheduler::warmup_steps, at_least(0),
+                     "Steps of linear rise to optimizer.lr."),
+                 key("total_steps", &LrScheduler::total_steps, at_least(1), "Step at which the decay ends.",
+                     "training.steps"),
+                 key("decay_ratio", &LrScheduler::decay_ratio, within(0, 1),
+                     "Last part of total_steps that decays; 0: constant after the warm-up.",
+                     "all after the warm-up"),
+                 key("decay_type", &LrScheduler::decay_type, any(), "Shape of the decay."),
+                 key("min_lr_factor", &LrScheduler::min_lr_factor, within(0, 1),
+                     "Where the decay ends, as a part of optimizer.lr.")}),
+        section(
+            "training", &JobConfig::training, "data, batches, length and number types",
+            {key("dataset_path", &Training::dataset_path, any(), "Token file that prepare-data wrote."),
+             key("local_batch_size", &Training::local_batch_size, at_least(1),
+                 "Samples that a data-parallel rank takes at once."),
+             key("global_batch_size", &Training::global_batch_size, minus_one_or_at_least(1),
+                 "Samples of one step over all ranks, by accumulation; -1: local_batch_size on every rank, "
+                 "once."),
+             key("seq_len", &Training::seq_len, at_least(1), "Tokens of a sample."),
+             key("max_norm", &Training::max_norm, above_or_infinite(0),
+                 "Gradients of a larger norm over the whole job are scaled down to it; inf: never."),
+             key("steps", &Training::steps, at_least(1), "Optimizer steps of the run."),
+             key("shuffle", &Training::shuffle, any(),
+                 "Random order of samples, new each epoch; false: file order."),
+             key("dtype", &Training::dtype, among({Float32, Float64}), "Parameters and optimizer states."),
+             key("mixed_precision_param", &Training::mixed_precision_param, any(),
+                 "Compute, activations and gathered parameters; float64 goes with dtype float64 only."),
+             key("mixed_precision_reduce", &Training::mixed_precision_reduce, among({Float32, Float64}),
+                 "Sums of gradients, over ranks and microbatches; float64 goes with dtype float64 only."),
+             key("max_nonfinite_steps", &Training::max_nonfinite_steps, at_least(1),
+                 "Steps in a row with infinite or NaN loss or norm that stop the run; each one is "
+                 "skipped.")}),
+        section(
+            "parallelism", &JobConfig::parallelism, "degrees; their product is the number of ranks",
+            {key("data_parallel_replicate_degree", &Parallelism::data_parallel_replicate_degree, at_least(1),
+                 "Copies of the sharded model (DDP; with shards: HSDP)."),
+             key("data_parallel_shard_degree", &Parallelism::data_parallel_shard_degree,
+                 minus_one_or_at_least(1),
+                 "Ranks that share parameters, gradients and states (FSDP); -1: all that the others leave."),
+             key("fsdp_reshard_after_forward", &Parallelism::fsdp_reshard_after_forward, any(),
+                 "Free gathered parameters between forward and backward; default: always, never with "
+                 "pipeline."),
+             key("tensor_parallel_degree", &Parallelism::tensor_parallel_degree, at_least(1),
+                 "Ranks that split each matrix, and the sequence between matrices; keep it within a node."),
+             key("pipeline_parallel_degree", &Parallelism::pipeline_parallel_degree, at_least(1),
+                 "Groups of ranks that split the layers."),
+             key("pipeline_parallel_schedule", &Parallelism::pipeline_parallel_schedule, any(),
+                 "Order of microbatches: GPipe keeps the activations of all, 1F1B of one per stage."),
+             key("pipeline_parallel_microbatch_size", &Parallelism::pipeline_parallel_microbatch_size,
+                 at_least(1), "Samples that go through the pipeline together; divides local_batch_size."),
+             key("pipeline_parallel_first_stage_less_layers",
+                 &Parallelism::pipeline_parallel_first_stage_less_layers, at_least(0),
+                 "Layers that the first stage has fewer, to make up for the embedding."),
+             key("pipeline_parallel_last_stage_less_layers",
+                 &Parallelism::pipeline_parallel_last_stage_less_layers, at_least(0),
+                 "Layers that the last stage has fewer, to make up for the head."),
+             key("pipeline_parallel_layers_per_stage", &Parallelism::pipeline_parallel_layers_per_stage,
+                 at_least(1), "Layers of each stage; empty: even, after the two keys above.")}),
+        section(
+            "activation_checkpoint", &JobConfig::activation_checkpoint, "memory against time",
+            {key("mode", &ActivationCheckpoint::mode, any(),
+                 "What backward recomputes: nothing, the cheap parts of a layer, or all but its input.")}),
+        section(
+            "metrics", &JobConfig::metrics, "what is shown",
+            {key("log_freq", &Metrics::log_freq, at_least(1), "Steps from one progress line to the next."),
+             key("measure_gemm_peak", &Metrics::measure_gemm_peak, any(),
+                 "Time a matrix product first, and report MFU against it on devices of unknown peak.")}),
+        section("comm", &JobConfig::comm, "communication between ranks",
+                {key("train_timeout_seconds", &Comm::train_timeout_seconds, at_least(1),
+                     "How long a rank waits for another one before the run stops.")}),
+        section(
+            "debug", &JobConfig::debug, "repeating a run",
+            {key("seed", &Debug::seed, at_least(0), "Key of initial weights and of the order of samples.")}),
+    };
+}
+
+}  // namespace
+
+const std::vector<Section>& schema() {
+    static const std::vector<Section> table = make_schema();
+    return table;
+}
+
+}  // namespace argosy::config

@@ -1,0 +1,117 @@
+// What a run is: one struct per section of the configuration file, with the defaults. Plain values, owned by
+// whoever holds them; `parse_command_line` makes one and nothing changes it afterwards. A key is a member
+// here and a line in fields.cpp, where its meaning and bounds stand. Whether an optional key was given is
+// whether it has a value.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "config/choices.h"
+
+namespace argosy::config {
+
+struct Job {
+    std::string dump_folder = "./outputs";
+    std::string description;
+    bool operator==(const Job&) const = default;
+};
+
+// A preset (name and flavor) or the architecture of a Hugging Face folder. Both may be given, and must then
+// agree: the preset is therefore optional, and its default applies only where neither says anything.
+struct Model {
+    static constexpr const char* kDefaultName = "llama3";
+    static constexpr const char* kDefaultFlavor = "debugmodel";
+    std::optional<std::string> name;
+    std::optional<std::string> flavor;
+    std::string hf_assets_path;
+    bool operator==(const Model&) const = default;
+};
+
+struct Optimizer {
+    OptimizerName name = OptimizerName::AdamW;
+    double lr = 8e-4;
+    double beta1 = 0.9;
+    double beta2 = 0.95;
+    double eps = 1e-8;
+    double weight_decay = 0.1;
+    bool decay_all_parameters = false;
+    bool operator==(const Optimizer&) const = default;
+};
+
+struct LrScheduler {
+    int64_t warmup_steps = 200;
+    std::optional<int64_t> total_steps;  // unset: training.steps
+    std::optional<double> decay_ratio;   // unset: all steps after the warm-up
+    DecayType decay_type = DecayType::Linear;
+    double min_lr_factor = 0;
+    bool operator==(const LrScheduler&) const = default;
+};
+
+struct Training {
+    std::string dataset_path;
+    int64_t local_batch_size = 8;
+    int64_t global_batch_size = -1;
+    int64_t seq_len = 2048;
+    double max_norm = 1.0;
+    int64_t steps = 10000;
+    bool shuffle = true;
+    Precision dtype = Precision::Float32;
+    Precision mixed_precision_param = Precision::BFloat16;
+    Precision mixed_precision_reduce = Precision::Float32;
+    int max_nonfinite_steps = 5;
+    bool operator==(const Training&) const = default;
+};
+
+struct Parallelism {
+    int data_parallel_replicate_degree = 1;
+    int data_parallel_shard_degree = -1;
+    ReshardAfterForward fsdp_reshard_after_forward = ReshardAfterForward::Default;
+    int tensor_parallel_degree = 1;
+    int pipeline_parallel_degree = 1;
+    PipelineSchedule pipeline_parallel_schedule = PipelineSchedule::OneForwardOneBackward;
+    int64_t pipeline_parallel_microbatch_size = 1;
+    int pipeline_parallel_first_stage_less_layers = 1;
+    int pipeline_parallel_last_stage_less_layers = 1;
+    std::vector<int64_t> pipeline_parallel_layers_per_stage;
+    bool operator==(const Parallelism&) const = default;
+};
+
+struct ActivationCheckpoint {
+    RecomputeMode mode = RecomputeMode::Selective;
+    bool operator==(const ActivationCheckpoint&) const = default;
+};
+
+struct Metrics {
+    int64_t log_freq = 10;
+    bool measure_gemm_peak = false;
+    bool operator==(const Metrics&) const = default;
+};
+
+struct Comm {
+    int train_timeout_seconds = 100;
+    bool operator==(const Comm&) const = default;
+};
+
+struct Debug {
+    int64_t seed = 0;
+    bool operator==(const Debug&) const = default;
+};
+
+struct JobConfig {
+    Job job;
+    Model model;
+    Optimizer optimizer;
+    LrScheduler lr_scheduler;
+    Training training;
+    Parallelism parallelism;
+    ActivationCheckpoint activation_checkpoint;
+    Metrics metrics;
+    Comm comm;
+    Debug debug;
+    bool operator==(const JobConfig&) const = default;
+};
+
+}  // namespace argosy::config

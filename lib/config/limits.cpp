@@ -1,0 +1,74 @@
+#include "config/limits.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace argosy::config {
+namespace {
+
+// A bound that is only what the type of a member holds says nothing about its key; the help leaves it out.
+constexpr double kLargestInt = std::numeric_limits<int>::max();
+
+std::string upper_bound_text(const Range& range) {
+    return fmt::format("{} {}", range.most_excluded ? "<" : "<=", range.most);
+}
+
+std::string broken_range(const Range& range, double number) {
+    if (range.or_minus_one && number == -1) return "";
+    const bool high_enough = range.least_excluded ? number > range.least : number >= range.least;
+    const bool low_enough = range.most_excluded ? number < range.most : number <= range.most;
+    if (high_enough && low_enough) return "";
+    if (!std::isfinite(number)) return "finite";
+    return number > range.least && !low_enough ? upper_bound_text(range) : range_text(range);
+}
+
+}  // namespace
+
+Limits any() { return {}; }
+Limits at_least(double least) { return {.range = {.least = least}, .choices = {}}; }
+Limits above(double least) { return {.range = {.least = least, .least_excluded = true}, .choices = {}}; }
+Limits above_or_infinite(double least) {
+    return {
+        .range = {.least = least, .most = std::numeric_limits<double>::infinity(), .least_excluded = true},
+        .choices = {}};
+}
+Limits within(double least, double most) { return {.range = {.least = least, .most = most}, .choices = {}}; }
+Limits within_below(double least, double most) {
+    return {.range = {.least = least, .most = most, .most_excluded = true}, .choices = {}};
+}
+Limits minus_one_or_at_least(double least) {
+    return {.range = {.least = least, .or_minus_one = true}, .choices = {}};
+}
+
+std::string range_text(const Range& range) {
+    const char* minus_one = range.or_minus_one ? "-1 or " : "";
+    if (range.most < kLargestInt) {
+        return fmt::format("{}in {}{}, {}{}", minus_one, range.least_excluded ? '(' : '[', range.least,
+                           range.most, range.most_excluded ? ')' : ']');
+    }
+    if (range.least == std::numeric_limits<double>::lowest()) return "";
+    return fmt::format("{}{} {}", minus_one, range.least_excluded ? ">" : ">=", range.least);
+}
+
+std::string broken_limit(const Limits& limits, const Value& value) {
+    if (const auto* integer = std::get_if<int64_t>(&value)) {
+        return broken_range(limits.range, static_cast<double>(*integer));
+    }
+    if (const auto* number = std::get_if<double>(&value)) return broken_range(limits.range, *number);
+    if (const auto* list = std::get_if<std::vector<int64_t>>(&value)) {
+        for (const int64_t element : *list) {
+            const std::string broken = broken_range(limits.range, static_cast<double>(element));
+            if (!broken.empty()) return "made of integers " + broken;
+        }
+    }
+    if (const auto* name = std::get_if<std::string>(&value); name && !limits.choices.empty()) {
+        if (std::ranges::find(limits.choices, *name) == limits.choices.end()) {
+            return fmt::format("one of {}", fmt::join(limits.choices, ", "));
+        }
+    }
+    return "";
+}
+
+}  // namespace argosy::config

@@ -1,0 +1,95 @@
+#include "config/print.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "config/schema.h"
+
+namespace argosy::config {
+namespace {
+
+/// "integer >= 1", "linear|cosine|sqrt".
+std::string accepted(const Field& field) {
+    const auto with_range = [&](std::string type) {
+        const std::string range = range_text(field.limits.range);
+        return range.empty() ? type : type + " " + range;
+    };
+    switch (field.type) {
+        case ValueType::Boolean:
+            return "true|false";
+        case ValueType::Integer:
+            return with_range("integer");
+        case ValueType::Number:
+            return with_range("number");
+        case ValueType::String:
+            return "string";
+        case ValueType::Choice:
+            return fmt::format("{}", fmt::join(field.limits.choices, "|"));
+        case ValueType::IntegerList:
+            return with_range("integers") + ", as 4,4,3";
+    }
+    ARGOSY_CHECK(false, "value type {}", static_cast<int>(field.type));
+    return {};
+}
+
+std::string default_text(const Field& field) {
+    const Value value = field.get(JobConfig{});
+    return is_set(value) ? toml_text(value) : field.when_unset;
+}
+
+struct Widths {
+    std::size_t key = 0;
+    std::size_t accepted = 0;
+};
+
+Widths column_widths() {
+    Widths widths;
+    for (const Section& section : schema()) {
+        for (const Field& field : section.fields) {
+            widths.key = std::max(widths.key, field.key.size());
+            widths.accepted = std::max(widths.accepted, accepted(field).size());
+        }
+    }
+    return widths;
+}
+
+constexpr const char* kUsage =
+    "Options:\n"
+    "  --config F.toml      read keys from a file; those on the command line go over it\n"
+    "  --section.key VALUE  set a key, also as --section.key=VALUE; the later one counts\n"
+    "  --print-config       print all keys as TOML that can be run again, and stop\n"
+    "  --version            print version and commit, and stop\n"
+    "  --help               print this, and stop\n"
+    "\nKeys, with what they take and their default:\n";
+
+}  // namespace
+
+std::string print_toml(const JobConfig& config) {
+    std::string text;
+    for (const Section& section : schema()) {
+        text += fmt::format("{}[{}]\n", text.empty() ? "" : "\n", section.name);
+        for (const Field& field : section.fields) {
+            const Value value = field.get(config);
+            text += is_set(value) ? fmt::format("{} = {}\n", field.name, toml_text(value))
+                                  : fmt::format("# {} is unset: {}\n", field.name, field.when_unset);
+        }
+    }
+    return text;
+}
+
+std::string help_text() {
+    const Widths widths = column_widths();
+    std::string text = kUsage;
+    for (const Section& section : schema()) {
+        text += fmt::format("\n[{}] {}\n", section.name, section.meaning);
+        for (const Field& field : section.fields) {
+            text += fmt::format("  --{:<{}}  {:<{}}  {}\n      {}\n", field.key, widths.key, accepted(field),
+                                widths.accepted, default_text(field), field.meaning);
+        }
+    }
+    return text;
+}
+
+}  // namespace argosy::config

@@ -1,0 +1,137 @@
+#include "config/value.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <optional>
+
+#include "base/error.h"
+
+namespace argosy::config {
+namespace {
+
+template <class Number>
+std::optional<Number> number_from(std::string_view word) {
+    Number number{};
+    const char* end = word.data() + word.size();
+    const auto [rest, error] = std::from_chars(word.data(), end, number);
+    if (error != std::errc() || rest != end) return std::nullopt;
+    return number;
+}
+
+template <class Number>
+Value number_from_word(std::string_view word) {
+    const auto number = number_from<Number>(word);
+    return number ? Value(*number) : Value();
+}
+
+Value boolean_from(std::string_view word) {
+    return word == "true" || word == "false" ? Value(word == "true") : Value();
+}
+
+Value string_from(std::string_view word) { return std::string(word); }
+
+std::string_view trimmed(std::string_view text) {
+    while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
+    while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
+    return text;
+}
+
+/// "1,2,3" or, as in TOML, "[1, 2, 3]".
+Value list_from(std::string_view word) {
+    if (word.size() >= 2 && word.front() == '[' && word.back() == ']') word = word.substr(1, word.size() - 2);
+    std::vector<int64_t> list;
+    if (trimmed(word).empty()) return list;
+    for (;;) {
+        const std::size_t comma = word.find(',');
+        const auto element = number_from<int64_t>(trimmed(word.substr(0, comma)));
+        if (!element) return {};
+        list.push_back(*element);
+        if (comma == std::string_view::npos) return list;
+        word.remove_prefix(comma + 1);
+    }
+}
+
+template <class T>
+bool holds(const Value& value) {
+    return std::holds_alternative<T>(value);
+}
+
+struct Type {
+    ValueType type;
+    std::string_view name;
+    bool (*holds)(const Value&);
+    Value (*from_word)(std::string_view);
+};
+
+constexpr Type kTypes[] = {
+    {ValueType::Boolean, "true or false", holds<bool>, boolean_from},
+    {ValueType::Integer, "an integer", holds<int64_t>, number_from_word<int64_t>},
+    {ValueType::Number, "a number", holds<double>, number_from_word<double>},
+    {ValueType::String, "a string", holds<std::string>, string_from},
+    {ValueType::Choice, "a string", holds<std::string>, string_from},
+    {ValueType::IntegerList, "a list of integers", holds<std::vector<int64_t>>, list_from},
+};
+
+const Type& description_of(ValueType type) {
+    const auto* found = std::ranges::find(kTypes, type, &Type::type);
+    ARGOSY_CHECK(found != std::end(kTypes), "value type {}", static_cast<int>(type));
+    return *found;
+}
+
+std::string quoted(std::string_view text) {
+    std::string result = "\"";
+    for (const char letter : text) {
+        const auto code = static_cast<unsigned char>(letter);
+        if (letter == '"' || letter == '\\') {
+            result += {'\\', letter};
+        } else if (code < 0x20 || code == 0x7f) {
+            result += fmt::format("\\u{:04x}", code);
+        } else {
+            result += letter;
+        }
+    }
+    return result + '"';
+}
+
+/// fmt prints the shortest digits that read back as the same double, but 1.0 as "1", which TOML takes for an
+/// integer.
+std::string number_text(double number) {
+    const std::string text = fmt::format("{}", number);
+    const bool whole = std::isfinite(number) && text.find_first_of(".e") == std::string::npos;
+    return whole ? text + ".0" : text;
+}
+
+struct TomlText {
+    std::string operator()(std::monostate) const {
+        ARGOSY_CHECK(false, "an unset value has no TOML text");
+        return {};
+    }
+    std::string operator()(bool value) const { return value ? "true" : "false"; }
+    std::string operator()(int64_t value) const { return std::to_string(value); }
+    std::string operator()(double value) const { return number_text(value); }
+    std::string operator()(const std::string& value) const { return quoted(value); }
+    std::string operator()(const std::vector<int64_t>& value) const {
+        return fmt::format("[{}]", fmt::join(value, ", "));
+    }
+};
+
+}  // namespace
+
+bool is_set(const Value& value) { return !std::holds_alternative<std::monostate>(value); }
+
+std::string_view type_name(ValueType type) { return description_of(type).name; }
+
+Value value_from_word(ValueType type, std::string_view word) { return description_of(type).from_word(word); }
+
+Value value_as(ValueType type, const Value& value) {
+    const auto* integer = std::get_if<int64_t>(&value);
+    if (integer && type == ValueType::Number) return static_cast<double>(*integer);
+    return description_of(type).holds(value) ? value : Value();
+}
+
+std::string toml_text(const Value& value) { return std::visit(TomlText{}, value); }
+
+}  // namespace argosy::config

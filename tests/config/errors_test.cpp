@@ -1,0 +1,192 @@
+// Every way to get a configuration wrong, with the message that it earns.
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "config/config_file.h"
+#include "config/parse.h"
+
+namespace argosy::config {
+namespace {
+
+/// The message of the UserError that `words` must earn; `place` stands for the path of a file.
+std::string error_of(const std::vector<std::string>& words) {
+    try {
+        parse_command_line(words);
+    } catch (const UserError& error) {
+        EXPECT_EQ(error.code(), ExitCode::BadInput);
+        return error.what();
+    }
+    return "no error";
+}
+
+/// Likewise for a file of this content; its path reads F in the message.
+std::string file_error(const std::string& content) {
+    const ConfigFile file(content);
+    std::string message = error_of({"--config", file.path()});
+    for (auto at = message.find(file.path()); at != std::string::npos; at = message.find(file.path())) {
+        message.replace(at, file.path().size(), "F");
+    }
+    return message;
+}
+
+TEST(Errors, UnknownKeyNamesTheNearest) {
+    EXPECT_EQ(file_error("[training]\n\nseq_length = 8\n"),
+              "unknown key training.seq_length in F:3; did you mean training.seq_len?");
+    EXPECT_EQ(file_error("[training.dataloader]\nnum_workers = 8\n"),
+              "unknown key training.dataloader in F:1; --help lists all keys");
+    EXPECT_EQ(file_error("seq_len = 8\n"), "unknown key seq_len in F:1; did you mean training.seq_len?");
+    EXPECT_EQ(error_of({"--optimizer.seq_len", "8"}),
+              "unknown option --optimizer.seq_len; did you mean --training.seq_len?");
+    EXPECT_EQ(error_of({"--confg", "F.toml"}), "unknown option --confg; did you mean --config?");
+    EXPECT_EQ(error_of({"--training.nonsense=1"}),
+              "unknown option --training.nonsense; --help lists all options");
+}
+
+TEST(Errors, UnknownSection) {
+    EXPECT_EQ(file_error("[job]\n[optimiser]\nlr = 1.0\n"),
+              "unknown section [optimiser] in F:2; did you mean [optimizer]?");
+    EXPECT_NE(file_error("[xyz]\n").find("unknown section [xyz] in F:1; the sections are job, model,"),
+              std::string::npos);
+    EXPECT_EQ(file_error("training = 3\n"),
+              "training in F:1 is a section: write [training] and its keys below");
+    EXPECT_EQ(file_error("[[training]]\nsteps = 3\n"),
+              "training in F:1 is a section: write [training] and its keys below");
+}
+
+TEST(Errors, WrongTypeInAFile) {
+    EXPECT_EQ(file_error("[training]\nsteps = \"ten\"\n"),
+              "training.steps in F:2 must be an integer, but is the string \"ten\"");
+    EXPECT_EQ(file_error("[training]\nsteps = 1.5\n"),
+              "training.steps in F:2 must be an integer, but is the number 1.5");
+    EXPECT_EQ(file_error("[training]\nshuffle = 1\n"),
+              "training.shuffle in F:2 must be true or false, but is the integer 1");
+    EXPECT_EQ(file_error("[optimizer]\nlr = true\n"), "optimizer.lr in F:2 must be a number, but is true");
+    EXPECT_EQ(file_error("[job]\ndescription = 1979-05-27\n"),
+              "job.description in F:2 must be a string, but is a date or time");
+    EXPECT_EQ(file_error("[training.steps]\nx = 1\n"),
+              "training.steps in F:1 must be an integer, but is a table");
+    EXPECT_EQ(file_error("[training]\nsteps = [1, 2]\n"),
+              "training.steps in F:2 must be an integer, but is the list [1, 2]");
+    EXPECT_EQ(file_error("[parallelism]\npipeline_parallel_layers_per_stage = [1, \"x\"]\n"),
+              "parallelism.pipeline_parallel_layers_per_stage in F:2 must be a list of integers, but is an "
+              "array of "
+              "other things");
+}
+
+TEST(Errors, WrongTypeOnTheCommandLine) {
+    EXPECT_EQ(error_of({"--training.steps", "1e3"}),
+              "training.steps on the command line must be an integer, but is '1e3'");
+    EXPECT_EQ(error_of({"--training.steps", "99999999999999999999"}),
+              "training.steps on the command line must be an integer, but is '99999999999999999999'");
+    for (const char* word : {"yes", "1", "True", ""}) {
+        EXPECT_EQ(
+            error_of({"--training.shuffle", word}),
+            std::string("training.shuffle on the command line must be true or false, but is '") + word + "'");
+    }
+    EXPECT_EQ(error_of({"--optimizer.lr", "3e-4x"}),
+              "optimizer.lr on the command line must be a number, but is '3e-4x'");
+    EXPECT_EQ(error_of({"--parallelism.pipeline_parallel_layers_per_stage", "4,,3"}),
+              "parallelism.pipeline_parallel_layers_per_stage on the command line must be a list of "
+              "integers, but is "
+              "'4,,3'");
+}
+
+TEST(Errors, OutOfRangeNamesTheBound) {
+    EXPECT_EQ(file_error("[training]\nsteps = 0\n"), "training.steps in F:2 is 0; it must be >= 1");
+    EXPECT_EQ(error_of({"--optimizer.beta1", "1"}),
+              "optimizer.beta1 on the command line is 1.0; it must be < 1");
+    EXPECT_EQ(error_of({"--optimizer.beta1=-0.5"}),
+              "optimizer.beta1 on the command line is -0.5; it must be in [0, 1)");
+    EXPECT_EQ(error_of({"--optimizer.eps", "0"}), "optimizer.eps on the command line is 0.0; it must be > 0");
+    EXPECT_EQ(error_of({"--optimizer.lr", "nan"}),
+              "optimizer.lr on the command line is nan; it must be finite");
+    EXPECT_EQ(error_of({"--optimizer.lr", "inf"}),
+              "optimizer.lr on the command line is inf; it must be finite");
+    EXPECT_EQ(error_of({"--training.max_norm", "inf"}), "no error");
+    EXPECT_EQ(error_of({"--lr_scheduler.min_lr_factor", "2"}),
+              "lr_scheduler.min_lr_factor on the command line is 2.0; it must be <= 1");
+    EXPECT_EQ(error_of({"--training.global_batch_size", "0"}),
+              "training.global_batch_size on the command line is 0; it must be -1 or >= 1");
+    EXPECT_EQ(
+        error_of({"--parallelism.tensor_parallel_degree", "3000000000"}),
+        "parallelism.tensor_parallel_degree on the command line is 3000000000; it must be <= 2147483647");
+    EXPECT_EQ(
+        error_of({"--parallelism.pipeline_parallel_layers_per_stage", "4,0"}),
+        "parallelism.pipeline_parallel_layers_per_stage on the command line is [4, 0]; it must be made of "
+        "integers >= 1");
+}
+
+TEST(Errors, UnknownChoiceListsThem) {
+    EXPECT_EQ(file_error("[lr_scheduler]\ndecay_type = \"linaer\"\n"),
+              "lr_scheduler.decay_type in F:2 is \"linaer\"; it must be one of linear, cosine, sqrt");
+    EXPECT_EQ(error_of({"--training.dtype", "bfloat16"}),
+              "training.dtype on the command line is \"bfloat16\"; it must be one of float32, float64");
+}
+
+TEST(Errors, MissingOrUnwantedValue) {
+    const std::string lacks = " lacks its value (one that begins with -- is written ";
+    EXPECT_EQ(error_of({"--training.steps"}), "--training.steps" + lacks + "--training.steps=VALUE)");
+    EXPECT_EQ(error_of({"--training.steps", "--training.seq_len", "8"}),
+              "--training.steps" + lacks + "--training.steps=VALUE)");
+    EXPECT_EQ(error_of({"--config"}), "--config" + lacks + "--config=VALUE)");
+    EXPECT_EQ(error_of({"--print-config=yes"}), "--print-config takes no value, but got 'yes'");
+    EXPECT_EQ(
+        error_of({"run.toml"}),
+        "unexpected 'run.toml' on the command line; options are --config F.toml and --section.key value");
+    EXPECT_EQ(error_of({"--training.shuffle", "true", "false"}),
+              "unexpected 'false' on the command line; options are --config F.toml and --section.key value");
+}
+
+TEST(Errors, UnreadableFile) {
+    EXPECT_EQ(error_of({"--config", "absent.toml"}),
+              "cannot read --config absent.toml: No such file or directory");
+    EXPECT_EQ(error_of({"--config", "/"}), "--config / is a folder, not a file");
+}
+
+TEST(Errors, SyntaxErrorHasItsPosition) {
+    EXPECT_EQ(file_error("[training]\nsteps = = 3\n").find("F:2:9 is not TOML: "), 0U)
+        << file_error("[training]\nsteps = = 3\n");
+    EXPECT_EQ(file_error("[training]\nsteps = 3\nsteps = 4\n").find("F:3:"), 0U);
+}
+
+TEST(Errors, NumberTypesMustAllBeFloat64OrNone) {
+    const std::string dtype = "--training.dtype=float64", param = "--training.mixed_precision_param=float64",
+                      reduce = "--training.mixed_precision_reduce=float64";
+    EXPECT_EQ(error_of({dtype, param, reduce}), "no error");
+    EXPECT_EQ(error_of({dtype}),
+              "training.dtype = float64, mixed_precision_param = bfloat16, mixed_precision_reduce = float32: "
+              "float64 "
+              "must be all three of them or none");
+    for (const std::vector<std::string>& some :
+         {std::vector{param}, std::vector{reduce}, std::vector{param, reduce}, std::vector{dtype, param},
+          std::vector{dtype, reduce}}) {
+        EXPECT_NE(error_of(some).find("float64 must be all three"), std::string::npos) << some[0];
+    }
+}
+
+TEST(Errors, BatchesMustDivide) {
+    EXPECT_EQ(error_of({"--training.local_batch_size", "3", "--training.global_batch_size", "8"}),
+              "training.global_batch_size = 8 is not a multiple of training.local_batch_size = 3");
+    EXPECT_EQ(error_of({"--training.local_batch_size", "3", "--training.global_batch_size", "9"}),
+              "no error");
+    EXPECT_EQ(error_of({"--parallelism.pipeline_parallel_microbatch_size", "3"}),
+              "training.local_batch_size = 8 is not a multiple of "
+              "parallelism.pipeline_parallel_microbatch_size = 3");
+}
+
+TEST(Errors, LayersPerStageMustNameEachStage) {
+    EXPECT_EQ(error_of({"--parallelism.pipeline_parallel_layers_per_stage", "4,3",
+                        "--parallelism.pipeline_parallel_degree", "3"}),
+              "parallelism.pipeline_parallel_layers_per_stage = [4, 3] names 2 stages, but "
+              "parallelism.pipeline_parallel_degree is 3; give one number a stage");
+}
+
+TEST(Errors, WarmupWithinAnExplicitTotal) {
+    EXPECT_EQ(error_of({"--lr_scheduler.total_steps", "100"}),
+              "lr_scheduler.warmup_steps = 200 exceeds lr_scheduler.total_steps = 100; lower the first");
+    EXPECT_EQ(error_of({"--lr_scheduler.total_steps", "200"}), "no error");
+    EXPECT_EQ(error_of({"--training.steps", "20"}), "no error");
+}
+
+}  // namespace
+}  // namespace argosy::config

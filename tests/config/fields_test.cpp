@@ -1,0 +1,119 @@
+// Properties that each line of the field table must have, whatever it is.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+
+#include "config/config_file.h"
+#include "config/nearest.h"
+#include "config/parse.h"
+#include "config/sample_values.h"
+
+namespace argosy::config {
+namespace {
+
+template <class Check>
+void for_each_field(Check check) {
+    for (const Section& section : schema()) {
+        for (const Field& field : section.fields) {
+            SCOPED_TRACE(field.key);
+            check(field);
+        }
+    }
+}
+
+/// Keys that a sample value of `key` is consistent with only at these values.
+std::vector<std::string> companions(const std::string& key) {
+    const std::string dtype = "--training.dtype=float64", param = "--training.mixed_precision_param=float64",
+                      reduce = "--training.mixed_precision_reduce=float64";
+    static const std::map<std::string, std::vector<std::string>> table = {
+        {"training.dtype", {param, reduce}},
+        {"training.mixed_precision_param", {dtype, reduce}},
+        {"training.mixed_precision_reduce", {dtype, param}},
+        {"training.global_batch_size", {"--training.local_batch_size=4"}},
+        {"lr_scheduler.total_steps", {"--lr_scheduler.warmup_steps=0"}},
+        {"parallelism.pipeline_parallel_layers_per_stage", {"--parallelism.pipeline_parallel_degree=4"}},
+    };
+    const auto found = table.find(key);
+    return found == table.end() ? std::vector<std::string>{} : found->second;
+}
+
+JobConfig parsed(std::vector<std::string> words, const std::string& key) {
+    const auto more = companions(key);
+    words.insert(words.end(), more.begin(), more.end());
+    return parse_command_line(words).config;
+}
+
+/// How a value is written on a command line: as in TOML, but strings without quotes and escapes.
+std::string word_of(const Value& value) {
+    const auto* text = std::get_if<std::string>(&value);
+    return text ? *text : toml_text(value);
+}
+
+TEST(Fields, AreNamedAfterTheirSectionAndOnce) {
+    std::set<std::string> seen;
+    for (const Section& section : schema()) {
+        EXPECT_EQ(find_section(section.name), &section);
+        for (const Field& field : section.fields) {
+            EXPECT_EQ(field.key, section.name + "." + field.name);
+            EXPECT_EQ(find_field(field.key), &field);
+            EXPECT_TRUE(seen.insert(field.key).second) << field.key << " twice";
+        }
+    }
+    EXPECT_EQ(seen.size(), keys().size());
+    EXPECT_EQ(find_field("training"), nullptr);
+}
+
+TEST(Fields, DefaultsAreWithinTheLimits) {
+    for_each_field([](const Field& field) {
+        const Value value = field.get(JobConfig{});
+        EXPECT_EQ(broken_limit(field.limits, value), "");
+        EXPECT_EQ(is_set(value), field.when_unset.empty());
+    });
+}
+
+TEST(Fields, SetTheirOwnMemberAndNoOther) {
+    for_each_field([](const Field& field) {
+        JobConfig config;
+        field.set(config, sample_value(field));
+        EXPECT_EQ(field.get(config), sample_value(field));
+        for_each_field([&](const Field& other) {
+            if (&other == &field) return;
+            EXPECT_EQ(other.get(config), other.get(JobConfig{}));
+        });
+    });
+}
+
+TEST(Fields, TakeTheSameFromFileAndCommandLine) {
+    for_each_field([](const Field& field) {
+        const Value value = sample_value(field);
+        const std::string name = field.key.substr(0, field.key.find('.'));
+        const ConfigFile file("[" + name + "]\n" + field.name + " = " + toml_text(value) + "\n");
+        const JobConfig by_file = parsed({"--config", file.path()}, field.key);
+        const JobConfig by_flag = parsed({"--" + field.key, word_of(value)}, field.key);
+        EXPECT_EQ(by_file, by_flag);
+        EXPECT_EQ(field.get(by_file), value);
+        const bool has_other_value = field.limits.choices.size() != 1;
+        EXPECT_EQ(field.get(by_file) != field.get(JobConfig{}), has_other_value);
+    });
+}
+
+TEST(Fields, TakeEachOfTheirChoices) {
+    for_each_field([](const Field& field) {
+        for (const std::string& choice : field.limits.choices) {
+            JobConfig config;
+            field.set(config, choice);
+            EXPECT_EQ(field.get(config), Value(choice));
+        }
+    });
+}
+
+TEST(Fields, AreTheNearestToTheirOwnMisspelling) {
+    for_each_field([](const Field& field) {
+        EXPECT_EQ(nearest(field.key + "s", keys()), field.key);
+        EXPECT_EQ(nearest("x" + field.key, keys()), field.key);
+    });
+}
+
+}  // namespace
+}  // namespace argosy::config

@@ -1,0 +1,37 @@
+// A valid value for each key of the table, other than its default wherever the key takes a second one.
+#pragma once
+
+#include "base/error.h"
+#include "config/schema.h"
+
+namespace argosy::config {
+
+inline Value sample_value(const Field& field) {
+    const Value otherwise = field.get(JobConfig{});
+    switch (field.type) {
+        case ValueType::Boolean:
+            return !std::get<bool>(otherwise);
+        case ValueType::Integer:
+            return int64_t{4};
+        case ValueType::Number:
+            return 0.1 + 0.2;  // needs all 17 digits
+        case ValueType::String:
+            return "a \"b\" \\ # c=d\t\x01\x7f \xc3\xa9 'e'";
+        case ValueType::Choice:
+            return field.limits.choices.back();
+        case ValueType::IntegerList:
+            return std::vector<int64_t>{3, 4, 4, 3};
+    }
+    throw RunError("key {} has no type", field.key);
+}
+
+/// The whole config of them. It is consistent: each integer, and so the degree and each batch size, is 4.
+inline JobConfig sample_config() {
+    JobConfig config;
+    for (const Section& section : schema()) {
+        for (const Field& field : section.fields) field.set(config, sample_value(field));
+    }
+    return config;
+}
+
+}  // namespace argosy::config
