@@ -66,6 +66,7 @@ make_environment() {
 # need the CUDA runtime and CUPTI to load, nothing else. The stamp names what is installed.
 install_wheels() {
     environment_is_whole && return 0
+    command -v "$python" >/dev/null || fail "there is no $python; set PYTHON to a Python $oldest_python or newer"
     "$python" -c "import sys; sys.exit(sys.version_info < (${oldest_python/./, }))" 2>/dev/null ||
         fail "the LibTorch wheel needs Python $oldest_python or newer, and $python is" \
              "$("$python" --version 2>&1 || true); set PYTHON to a newer one"
