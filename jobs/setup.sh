@@ -1,39 +1,84 @@
 #!/usr/bin/env bash
 # Installs what Argosy builds with: Debian packages (as root; otherwise says which to ask for) and a private Python
 # environment under .deps/ that holds the LibTorch wheel and CMake. Does nothing where all of it is there already.
-# On a cluster whose modules provide MPI, HDF5 and compilers, run it with ARGOSY_SKIP_PACKAGES=1.
+# Without dpkg (a cluster whose modules provide MPI, HDF5 and compilers) packages are not looked at: CMake says what
+# is missing. On a Debian cluster with modules, ARGOSY_SKIP_PACKAGES=1 says the same. PYTHON names another python3.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
+python=${PYTHON:-python3}
 
 packages=(g++ ninja-build ccache git pkg-config python3 python3-venv
           openmpi-bin libopenmpi-dev libhdf5-dev libspdlog-dev libfmt-dev libtomlplusplus-dev libcli11-dev
           nlohmann-json3-dev libxxhash-dev libgtest-dev libbenchmark-dev)
 wheels=(torch==2.11.0 'nvidia-cuda-runtime==13.0.*' 'nvidia-cuda-cupti==13.0.*' 'cmake==4.*')
+oldest_python=3.10  # the LibTorch wheel's own limit
+venv=$root/.deps/venv
+stamp=$venv/argosy-wheels
 
-missing=()
-if [ -z "${ARGOSY_SKIP_PACKAGES:-}" ]; then
-    for package in "${packages[@]}"; do
-        dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'install ok installed' || missing+=("$package")
-    done
-fi
-if [ ${#missing[@]} -gt 0 ]; then
-    if [ "$(id -u)" -ne 0 ]; then
-        echo "setup: these Debian packages are missing; ask for: apt-get install ${missing[*]}" >&2
-        exit 2
-    fi
-    echo "setup: installing ${missing[*]}" >&2
+say() { echo "setup: $*" >&2; }
+fail() { say "$@"; exit 2; }
+
+# Prints the packages that are not installed, one a line.
+missing_packages() {
+    comm -13 <(dpkg-query -W -f '${Package} ${Status}\n' "${packages[@]}" 2>/dev/null |
+               sed -n 's/ install ok installed$//p' | sort -u) <(printf '%s\n' "${packages[@]}" | sort -u)
+}
+
+install_packages() {
+    local missing
+    mapfile -t missing < <(missing_packages)
+    [ ${#missing[@]} -gt 0 ] || return 0
+    [ "$(id -u)" -eq 0 ] ||
+        fail "${#missing[@]} Debian packages are missing; ask an administrator for: apt-get install ${missing[*]}"
+    say "installing the Debian packages ${missing[*]}"
     export DEBIAN_FRONTEND=noninteractive
-    apt-get update -qq
-    apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
-fi
+    { apt-get update -qq && apt-get install -y -qq --no-install-recommends "${missing[@]}"; } >/dev/null ||
+        fail "apt-get failed (its message is above); once it works, run this again"
+}
+
+# The stamp is written last, so a half-made environment has none; the rest finds one that was damaged or moved.
+environment_is_whole() {
+    [ "$(cat "$stamp" 2>/dev/null)" = "${wheels[*]}" ] &&
+        compgen -G "$venv/lib/python3*/site-packages/torch/lib/libtorch_cpu.so" >/dev/null &&
+        compgen -G "$venv/lib/python3*/site-packages/nvidia/*/lib/libcudart.so.*" >/dev/null &&
+        compgen -G "$venv/lib/python3*/site-packages/nvidia/*/lib/libcupti.so.*" >/dev/null &&
+        "$venv/bin/cmake" --version >/dev/null 2>&1
+}
+
+# An empty environment; its pip is its own, or that of $python where ensurepip was taken out (as Debian does).
+make_environment() {
+    rm -rf "$venv"
+    if "$python" -m venv "$venv" >/dev/null 2>&1; then
+        pip=("$venv/bin/python" -m pip)
+    elif rm -rf "$venv"; "$python" -m virtualenv --quiet "$venv" >/dev/null 2>&1; then
+        pip=("$venv/bin/python" -m pip)
+    elif rm -rf "$venv"; "$python" -m venv --without-pip "$venv" >/dev/null 2>&1 &&
+         "$python" -m pip --python "$venv/bin/python" --version >/dev/null 2>&1; then
+        pip=("$python" -m pip --python "$venv/bin/python")
+    else
+        rm -rf "$venv"
+        fail "$python can make no virtual environment: it needs its modules venv and ensurepip, or virtualenv" \
+             "(Debian: python3-venv), or set PYTHON to a Python that has them"
+    fi
+}
 
 # The wheels are asked for without their dependencies: the CPU build links libtorch_cpu and libc10 alone, and these
 # need the CUDA runtime and CUPTI to load, nothing else. The stamp names what is installed.
-venv=$root/.deps/venv
-stamp=$venv/argosy-wheels
-if [ "$(cat "$stamp" 2>/dev/null)" != "${wheels[*]}" ]; then
-    echo "setup: LibTorch and CMake into .deps/venv" >&2
-    python3 -m venv --clear "$venv"
-    "$venv/bin/pip" install --quiet --disable-pip-version-check --no-deps "${wheels[@]}"
+install_wheels() {
+    environment_is_whole && return 0
+    command -v "$python" >/dev/null || fail "there is no $python; set PYTHON to a Python $oldest_python or newer"
+    "$python" -c "import sys; sys.exit(sys.version_info < (${oldest_python/./, }))" 2>/dev/null ||
+        fail "the LibTorch wheel needs Python $oldest_python or newer, and $python is" \
+             "$("$python" --version 2>&1 || true); set PYTHON to a newer one"
+    say "LibTorch and CMake into .deps/venv (1.4 GB on disk)"
+    make_environment
+    "${pip[@]}" install --quiet --disable-pip-version-check --no-deps "${wheels[@]}" ||
+        fail "pip could not install ${wheels[*]} (its message is above). Without a way to a package index, set" \
+             "PIP_INDEX_URL to a mirror, or PIP_NO_INDEX=1 and PIP_FIND_LINKS to a folder with these wheels"
     echo "${wheels[*]}" >"$stamp"
+}
+
+if [ -z "${ARGOSY_SKIP_PACKAGES:-}" ] && command -v dpkg-query >/dev/null; then
+    install_packages
 fi
+install_wheels

@@ -56,3 +56,32 @@ target_compile_options(foreign_torch INTERFACE
     "SHELL:-idirafter ${ARGOSY_TORCH_DIR}/include/torch/csrc/api/include")
 target_link_libraries(foreign_torch INTERFACE
     ${ARGOSY_TORCH_DIR}/lib/libtorch_cpu.so ${ARGOSY_TORCH_DIR}/lib/libc10.so)
+
+# The GPU half of LibTorch registers itself when it is loaded and nothing calls it by name, hence --no-as-needed.
+if(ARGOSY_CUDA)
+    find_program(ARGOSY_NVCC nvcc HINTS ENV CUDA_HOME PATHS /usr/local/cuda PATH_SUFFIXES bin)
+    if(NOT ARGOSY_NVCC)
+        message(FATAL_ERROR "ARGOSY_CUDA=ON needs nvcc, which is neither in PATH nor in CUDA_HOME. Load the cluster's "
+                            "CUDA module (13.0), or configure with ARGOSY_CUDA=OFF.")
+    endif()
+    set(cuda_libraries ${ARGOSY_TORCH_DIR}/lib/libtorch_cuda.so ${ARGOSY_TORCH_DIR}/lib/libc10_cuda.so)
+    foreach(library IN LISTS cuda_libraries)
+        if(NOT EXISTS ${library})
+            message(FATAL_ERROR "ARGOSY_CUDA=ON needs ${library}, which does not exist: '${ARGOSY_TORCH_DIR}' holds a "
+                                "LibTorch for CPUs. Set ARGOSY_TORCH_DIR to one for CUDA 13.0.")
+        endif()
+    endforeach()
+    set(cuda_libraries -Wl,--push-state,--no-as-needed ${cuda_libraries} -Wl,--pop-state)
+    target_link_libraries(foreign_torch INTERFACE ${cuda_libraries})
+
+    include(CheckCXXSourceCompiles)
+    set(CMAKE_REQUIRED_LIBRARIES ${cuda_libraries})
+    check_cxx_source_compiles("int main() {}" ARGOSY_TORCH_CUDA_LINKS)
+    if(NOT ARGOSY_TORCH_CUDA_LINKS)
+        unset(ARGOSY_TORCH_CUDA_LINKS CACHE)
+        message(FATAL_ERROR "libtorch_cuda.so does not link: libraries that it stands on (cuDNN, NCCL, cuSPARSELt, "
+                            "NVSHMEM, cuFile, cuBLAS, ...) are missing. Install the wheel with its dependencies: "
+                            ".deps/venv/bin/pip install torch==2.11.0")
+    endif()
+    unset(CMAKE_REQUIRED_LIBRARIES)
+endif()

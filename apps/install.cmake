@@ -1,0 +1,18 @@
+# What `cmake --install` puts beside the binaries, so that the prefix runs wherever it is moved.
+
+# Of the libraries that the binaries load, LibTorch's travel along: those below the wheel's site-packages (or below
+# the folder of a LibTorch that is no wheel). The distribution's, MPI and HDF5 among them, stay where they are.
+get_filename_component(torch_home ${ARGOSY_TORCH_DIR} REALPATH)
+get_filename_component(torch_parent ${torch_home} DIRECTORY)
+if(torch_parent MATCHES "/site-packages$")
+    set(torch_home ${torch_parent})
+endif()
+string(REGEX REPLACE "([][+.*()^$?|\\\\])" "\\\\\\1" torch_home_regex "${torch_home}")
+install(RUNTIME_DEPENDENCY_SET argosy_libraries
+        POST_INCLUDE_REGEXES "^${torch_home_regex}/"
+        POST_EXCLUDE_REGEXES "."
+        LIBRARY DESTINATION lib)
+
+# jobs/setup.sh, build.sh and quickstart.sh build from a checkout, so they stay there.
+install(DIRECTORY configs data jobs DESTINATION share/argosy USE_SOURCE_PERMISSIONS
+        PATTERN setup.sh EXCLUDE PATTERN build.sh EXCLUDE PATTERN quickstart.sh EXCLUDE)

@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# build.sh [--tests] [--preset NAME] [-DVARIABLE=VALUE ...]: sets up what is missing (setup.sh), configures and builds
+# the apps; with --tests everything. The preset (CMakePresets.json) is cpu unless named: binaries in build/bin/.
+# JOBS is the number of compilers at a time: 2, since a file that includes tensors wants up to 2 GB.
+set -euo pipefail
+root=$(cd "$(dirname "$0")/.." && pwd)
+
+preset=cpu
+targets=(--target apps)
+definitions=()
+while [ $# -gt 0 ]; do
+    case $1 in
+        --tests) targets=() ;;
+        --preset)
+            [ $# -gt 1 ] || { echo "build: --preset wants a name out of CMakePresets.json" >&2; exit 2; }
+            preset=$2
+            shift ;;
+        -D?*) definitions+=("$1") ;;
+        *) echo "build: unknown argument '$1'; usage: build.sh [--tests] [--preset NAME] [-DVARIABLE=VALUE ...]" >&2
+           exit 2 ;;
+    esac
+    shift
+done
+
+"$root/jobs/setup.sh"
+cd "$root"
+cmake=.deps/venv/bin/cmake
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+if ! "$cmake" --preset "$preset" "${definitions[@]}" >"$log" 2>&1; then
+    cat "$log" >&2
+    exit 1
+fi
+"$cmake" --build --preset "$preset" --parallel "${JOBS:-2}" "${targets[@]}"

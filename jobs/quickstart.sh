@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# quickstart.sh [--section.key value ...]: from a clone to a trained model in under ten minutes on two cores. Builds
+# the apps, writes a synthetic corpus, trains configs/debug_cpu.toml on two ranks, and demands that the model learned
+# more than word pairs: exit 3 where the final loss is not below the corpus's bigram entropy. Arguments go to pretrain.
+set -euo pipefail
+root=$(cd "$(dirname "$0")/.." && pwd)
+output=$root/outputs/quickstart
+bin=$root/build/bin
+seconds_at_start=$SECONDS
+
+"$root/jobs/build.sh"
+
+echo "quickstart: a synthetic corpus in outputs/quickstart/" >&2
+rm -rf "$output"
+mkdir -p "$output"
+"$bin/prepare-data" synthetic --output "$output/corpus" --megabytes 8
+"$bin/prepare-data" tokenize --input "$output/corpus/train.jsonl" --output "$output/train.h5" --tokenizer bytes \
+    >"$output/corpus.json"
+
+echo "quickstart: training configs/debug_cpu.toml on two ranks" >&2
+"$root/tests/mpirun.sh" 2 "$bin/pretrain" --config "$root/configs/debug_cpu.toml" --job.dump_folder "$output" \
+    --training.dataset_path "$output/train.h5" "$@"
+
+echo "quickstart: metrics of every step in outputs/quickstart/metrics.jsonl, $((SECONDS - seconds_at_start)) s in all" >&2
+python3 - "$output/metrics.jsonl" "$output/corpus.json" <<'PYTHON'
+import json
+import sys
+
+metrics, corpus = sys.argv[1:]
+with open(metrics) as file:
+    losses = [json.loads(line)["loss"] for line in file]
+with open(corpus) as file:
+    bigram_entropy = json.load(file)["bigram_entropy"]
+if not losses:
+    sys.exit("quickstart: pretrain wrote no step to " + metrics)
+last = losses[-10:]
+final = sum(last) / len(last)
+numbers = (f"the mean loss of the last {len(last)} of {len(losses)} steps is {final:.4f}, "
+           f"the corpus's bigram entropy {bigram_entropy:.4f}")
+# Not `final >= bigram_entropy`: a NaN fails too.
+if not final < bigram_entropy:
+    print(f"quickstart: FAILED: {numbers}: the model learned no more than word pairs", file=sys.stderr)
+    sys.exit(3)
+print(f"quickstart: passed: {numbers}")
+PYTHON

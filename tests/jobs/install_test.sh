@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# install_test.sh CMAKE BUILD TORCH: an installed prefix, moved elsewhere, runs without the build tree and the wheel.
+set -euo pipefail
+cmake=$1
+build=$2
+torch=$3
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+fail() { echo "FAILED: $*"; exit 1; }
+
+"$cmake" --install "$build" --prefix "$folder/first" >/dev/null
+mv "$folder/first" "$folder/moved"
+prefix=$folder/moved
+for part in configs data jobs; do
+    [ -d "$prefix/share/argosy/$part" ] || fail "share/argosy/$part is not in the prefix"
+done
+apps=("$prefix"/bin/*)
+[ -x "${apps[0]}" ] || fail "no binary in bin/"
+
+# What the linker would load: nothing is missing, nothing lies in a tree that other machines lack, and what travels in
+# lib/ is loaded from there.
+for app in "${apps[@]}"; do
+    readelf -d "$app" | grep -q 'Library r.*path: \[$ORIGIN/../lib\]' || fail "$app has another run path"
+    while read -r name arrow path _; do
+        [ "$arrow" = "=>" ] || continue
+        case $path in
+            not) fail "$app: $name is not found" ;;
+            "$build"/* | "$torch"/* | "$ARGOSY_SOURCE"/*) fail "$app loads $name from $path" ;;
+        esac
+        if [ -e "$prefix/lib/$name" ] && [ "$(realpath "$path")" != "$prefix/lib/$name" ]; then
+            fail "$app loads $path, not the $name of the prefix"
+        fi
+    done < <(ldd "$app")
+done
+
+# And it runs with those trees covered by empty file systems, where this user may do that.
+run_all='for app in "$1"/bin/*; do "$app" --version || exit 1; done'
+hide_and_run='for tree in "$2" "$3" "$4"; do [ ! -d "$tree" ] || mount -t tmpfs none "$tree" || exit 1; done; '$run_all
+if unshare --map-root-user --mount true 2>/dev/null; then
+    unshare --map-root-user --mount bash -c "$hide_and_run" - \
+        "$prefix" "$build" "$torch" "$ARGOSY_SOURCE/.deps"
+else
+    echo "no mount namespaces here: run without hiding the build tree"
+    bash -c "$run_all" - "$prefix"
+fi

@@ -1,0 +1,78 @@
+#!/usr/bin/env bash
+# jobs/setup.sh says what to do where it cannot do it, rebuilds what is damaged, and is quick where all is there.
+# dpkg-query, id, python3 and pip are stand-ins: nothing is installed.
+set -euo pipefail
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+fail() { echo "FAILED: $*"; echo "--- it said:"; cat "$folder/said"; exit 1; }
+mkdir -p "$folder/tree/jobs" "$folder/bin"
+cp "$ARGOSY_SOURCE/jobs/setup.sh" "$folder/tree/jobs/"
+stand_in() { cat >"$folder/bin/$1" && chmod +x "$folder/bin/$1"; }
+
+# The outcome of setup.sh under the stand-ins: its exit status, and its words in $folder/said.
+setup() {
+    local status=0
+    PATH=$folder/bin:$PATH PYTHON='' "$@" "$folder/tree/jobs/setup.sh" >"$folder/said" 2>&1 || status=$?
+    echo "$status"
+}
+expect() {
+    [ "$1" = "$2" ] || fail "exit status $2, not $1"
+    grep -q -- "$3" "$folder/said" || fail "does not say '$3'"
+}
+expect_silence() {
+    [ "$(setup env "$@")" = 0 ] && [ ! -s "$folder/said" ] || fail "is not content${*:+ with $*}"
+}
+
+stand_in id <<<$'#!/bin/bash\necho 1000'
+
+# Every package that it is asked for is installed, but the one that ABSENT names.
+stand_in dpkg-query <<'DPKG'
+#!/bin/bash
+for word in "${@:4}"; do
+    [ "$word" = "$ABSENT" ] || echo "$word install ok installed"
+done
+DPKG
+
+# Makes an "environment" whose pip "installs" what setup.sh looks for; REFUSE names the step that fails.
+stand_in python3 <<'PYTHON'
+#!/bin/bash
+case "$1 $2" in
+    "-c import"*) [ "$REFUSE" != version ] ;;
+    "--version ") echo "Python 3.6.8" ;;
+    "-m venv")
+        [ "$REFUSE" != venv ] || exit 1
+        mkdir -p "$3/bin"
+        cp "$0.pip" "$3/bin/python" ;;
+    *) exit 1 ;;
+esac
+PYTHON
+stand_in python3.pip <<'PIP'
+#!/bin/bash
+[ "$REFUSE" != pip ] || exit 1
+venv=$(cd "$(dirname "$0")/.." && pwd)
+site=$venv/lib/python3.11/site-packages
+mkdir -p "$site/torch/lib" "$site/nvidia/cu13/lib"
+touch "$site/torch/lib/libtorch_cpu.so" "$site/nvidia/cu13/lib/libcudart.so.13" "$site/nvidia/cu13/lib/libcupti.so.13"
+printf '#!/bin/bash\n' >"$venv/bin/cmake"
+chmod +x "$venv/bin/cmake"
+PIP
+
+expect 2 "$(setup env ABSENT=libhdf5-dev)" "apt-get install libhdf5-dev"
+expect 2 "$(setup env REFUSE=version)" "needs Python 3.10 or newer, and python3 is Python 3.6.8"
+expect 2 "$(setup env REFUSE=venv)" "python3-venv"
+expect 2 "$(setup env REFUSE=pip)" "PIP_INDEX_URL"
+[ ! -e "$folder/tree/.deps/venv/argosy-wheels" ] || fail "a failed pip left a stamp"
+expect 0 "$(setup env)" "LibTorch and CMake into .deps/venv"
+
+start=$(date +%s%N)
+expect_silence
+[ $(($(date +%s%N) - start)) -lt 1000000000 ] || fail "takes longer than a second to do nothing"
+
+for damage in "rm $folder/tree/.deps/venv/lib/python3.11/site-packages/torch/lib/libtorch_cpu.so" \
+              "rm $folder/tree/.deps/venv/argosy-wheels" \
+              "sed -i 1s,/bin/bash,/gone/python, $folder/tree/.deps/venv/bin/cmake"; do
+    $damage
+    expect 0 "$(setup env)" "LibTorch and CMake into .deps/venv"
+    expect_silence
+done
+expect_silence ABSENT=libhdf5-dev ARGOSY_SKIP_PACKAGES=1

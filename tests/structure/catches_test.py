@@ -1,0 +1,169 @@
+#!/usr/bin/env python3
+"""The checkers themselves: each fault planted in a small tree is reported, and the clean tree is not."""
+import contextlib
+import json
+import os
+import sys
+import tempfile
+import unittest
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+from types import MappingProxyType
+
+sys.dont_write_bytecode = True
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent)]
+import check_headers  # noqa: E402
+import check_layers  # noqa: E402
+import check_readme  # noqa: E402
+import check_text  # noqa: E402
+import summary  # noqa: E402
+
+LAYERS = "base: | fmt\nmesh: base | mpi\nmodel: base mesh | torch\n"
+TREE = {
+    "lib/LAYERS": LAYERS,
+    "lib/README.md": "| `base` | x |\n| `mesh` | x |\n| `model` | x |\n",
+    "lib/base/error.h": "#pragma once\n#include <fmt/format.h>\n#include <string>\n",
+    "lib/mesh/mesh.h": '#pragma once\n#include <mpi.h>\n\n#include "base/error.h"\n',
+    "lib/mesh/mesh.cpp": '#include "mesh/mesh.h"\n\n#include <sys/mman.h>\n',
+    "lib/model/block.h": '#pragma once\n#include <ATen/core/Tensor.h>\n\n#include "mesh/mesh.h"\n',
+    "apps/pretrain.cpp": '#include <CLI/CLI.hpp>\n\n#include "model/block.h"\n',
+    "README.md": "```\n./jobs/quickstart.sh  # one\n./tests/run.sh\n```\nSee `apps/pretrain.cpp`, `lib/`.\n",
+    "apps/README.md": "`pretrain.cpp`\n",
+    "jobs/README.md": "`quickstart.sh` makes `outputs/quickstart/metrics.jsonl`\n",
+    "tests/README.md": "[run](run.sh)\n",
+    "jobs/quickstart.sh": "#!/bin/sh\n",
+    "tests/run.sh": "#!/bin/sh\n",
+    ".ci/run": "#!/bin/sh\nexec ./tests/run.sh\n",
+}
+
+
+@contextlib.contextmanager
+def tree(changes):
+    """TREE in a temporary folder, with some files replaced (None: left out)."""
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder).resolve()
+        for name, text in (TREE | dict(changes)).items():
+            if text is not None:
+                path = root / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text)
+                path.chmod(0o755)
+        yield root
+
+
+class Catches(unittest.TestCase):
+    def expect(self, checker, fault=None, changes=MappingProxyType({})):
+        """One violation that holds `fault`, or none at all."""
+        with tree(changes) as root:
+            violations = checker.check(root)
+        self.assertEqual(len(violations), 1 if fault else 0, violations)
+        if fault:
+            self.assertIn(fault, violations[0])
+
+
+class Layers(Catches):
+    def test_clean(self):
+        self.expect(check_layers)
+
+    def test_includes(self):
+        def model(line):
+            return {"lib/model/block.h": line + "\n"}
+
+        self.expect(check_layers, "base may not use mesh", {"lib/base/error.h": '#include "mesh/mesh.h"\n'})
+        self.expect(check_layers, "library mpi", model("#include <mpi.h>"))
+        self.expect(check_layers, "library hdf5", model("  #  include <H5public.h>"))
+        self.expect(check_layers, "library toml", model("#include <toml++/toml.h>"))
+        self.expect(check_layers, "library cli", model("#include <CLI/CLI.hpp>"))
+        self.expect(check_layers, "library json", model("#include <nlohmann/json_fwd.hpp>"))
+        self.expect(check_layers, "no known library", model("#include <zlib.h>"))
+        self.expect(check_layers, "no known library", model("#include <gtest/gtest.h>"))
+        self.expect(check_layers, "too heavy", model("#include <ATen/ATen.h>"))
+        self.expect(check_layers, "not spelled", model('#include "block_parts.h"'))
+        self.expect(check_layers, "not spelled", model('#include "../mesh/mesh.h"'))
+        self.expect(check_layers, "library torch", {"apps/pretrain.cpp": "#include <ATen/core/Tensor.h>\n"})
+        self.expect(check_layers, "first include", {"lib/mesh/mesh.cpp": '#include <string>\n#include "mesh/mesh.h"\n'})
+
+    def test_subfolders_belong_to_their_module(self):
+        self.expect(check_layers, "mesh may not use model", {"lib/mesh/parts/axis.h": '#include "model/block.h"\n'})
+
+    def test_list(self):
+        self.expect(check_layers, "not named above", {"lib/LAYERS": LAYERS.replace("base: |", "base: mesh |")})
+        self.expect(check_layers, "listed twice", {"lib/LAYERS": LAYERS + "base: | fmt\n"})
+        self.expect(check_layers, "not of the form", {"lib/LAYERS": LAYERS + "ops base torch\n"})
+        self.expect(check_layers, "no family", {"lib/LAYERS": LAYERS.replace("mpi", "mpi nccl")})
+        self.expect(check_layers, "no folder", {"lib/LAYERS": LAYERS + "train: model |\n"})
+        self.expect(check_layers, "not listed", {"lib/train/step.h": "#pragma once\n"})
+
+
+class Headers(unittest.TestCase):
+    def check(self, changes):
+        """The headers of a tree with `base` alone that do not compile."""
+        files = {name: None for name in TREE if name.startswith(("lib/mesh", "lib/model"))}
+        files["lib/base/error.h"] = "#pragma once\n#include <string>\ninline std::string text;\n"
+        with tree(files | changes) as root:
+            command = f"ccache {os.environ.get('CXX', 'c++')} -I{root}/lib -MD -MF x.d -o x.o -c {root}/lib/base/a.cpp"
+            (root / "compile_commands.json").write_text(json.dumps(
+                [{"directory": str(root), "file": f"{root}/lib/base/a.cpp", "command": command}]))
+            return [header for _, header, message in check_headers.check(root, root) if message]
+
+    def test_catches(self):
+        self.assertEqual(self.check({}), [])
+        self.assertEqual(self.check({"lib/base/log.h": "#pragma once\nstd::string text();\n"}), ["base/log.h"])
+        self.assertEqual(self.check({"lib/base/log.h": "struct Log {};\n"}), ["base/log.h"])
+
+
+class Readme(Catches):
+    def test_clean(self):
+        self.expect(check_readme)
+
+    def test_commands(self):
+        self.expect(check_readme, "first code block",
+                    {"README.md": "```\n./jobs/quickstart.sh\nmake\n./tests/run.sh\n```\n"})
+        self.expect(check_readme, "first code block", {"README.md": "nothing\n"})
+        self.expect(check_readme, "does not call", {".ci/run": "#!/bin/sh\nctest\n"})
+        self.expect(check_readme, "does not call", {".ci/run": "#!/bin/sh\n# ./tests/run.sh\n"})
+
+    def test_paths(self):
+        readme = TREE["README.md"]
+        self.expect(check_readme, "lib/gone.h", {"README.md": readme + "and `lib/gone.h`\n"})
+        self.expect(check_readme, "configs/gone.toml",
+                    {"README.md": readme + "```\npretrain --config configs/gone.toml\n```\n"})
+        self.expect(check_readme, "mesh/gone.h", {"lib/README.md": TREE["lib/README.md"] + "`mesh/gone.h`\n"})
+        self.expect(check_readme, "does not exist", {"jobs/README.md": None})
+
+    def test_map(self):
+        self.expect(check_readme, "no row for the module model", {"lib/README.md": "| `base` |\n| `mesh` |\n"})
+        self.expect(check_readme, "train is no module", {"lib/README.md": TREE["lib/README.md"] + "| `train` | x |\n"})
+
+
+class Text(Catches):
+    def test_text(self):
+        self.expect(check_text)
+        self.expect(check_text, "machine", {"jobs/a.sh": "cd /" + "work/main\n"})
+        self.expect(check_text, "machine", {"lib/a.h": 'f("/' + 'root/x");\n'})
+        self.expect(check_text, "whitespace", {"lib/a.h": "int a; \n"})
+        self.expect(check_text, "later", {"lib/a.h": "// TO" + "DO: more\n"})
+        self.expect(check_text, "newline", {"lib/a.h": "int a;"})
+
+
+class Summary(unittest.TestCase):
+    def summarise(self, *entries):
+        return summary.summarise(ElementTree.fromstring(f"<testsuite>{''.join(entries)}</testsuite>"))
+
+    @staticmethod
+    def entry(name, status, output="", inner=""):
+        return f'<testcase name="{name}" status="{status}">{inner}<system-out>{output}</system-out></testcase>'
+
+    def test_counts(self):
+        skipped = '<skipped message="SKIP_RETURN_CODE=77"/>'
+        case = "[ RUN      ] A.b\na_test.cpp:3: Skipped\nno AVX-512 here\n\n[  SKIPPED ] A.b (0 ms)\n"
+        self.assertEqual(
+            self.summarise(self.entry("p", "run"), self.entry("f", "fail"), self.entry("c", "run", case),
+                           self.entry("s", "notrun", "x\nskipped: no shellcheck\n", skipped),
+                           self.entry("d", "disabled"),
+                           self.entry("n", "notrun", "", '<skipped message="Unable to find executable"/>')),
+            (2, ["f", "n"], [("c: A.b", "no AVX-512 here"), ("s", "no shellcheck"), ("d", "disabled")]))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,77 @@
+#!/usr/bin/env python3
+"""Checks that every header of lib/ compiles alone: check_headers.py BUILD [ROOT], BUILD with compile_commands.json.
+
+A header is compiled with the flags of a source of its own module, two at a time. Prints the slowest: what a header
+costs, each file that includes it pays.
+"""
+import concurrent.futures
+import json
+import os
+import shlex
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+
+def flags_of(command):
+    """The compiler and its flags out of a compile command: no launcher, no output, no source."""
+    words = shlex.split(command)
+    compiler = next(index for index, word in enumerate(words) if Path(word).name != "ccache")
+    flags, skip = [words[compiler]], False
+    for word in words[compiler + 1:]:
+        if skip or word == "-c":
+            skip = False
+        elif word in ("-o", "-MF", "-MT", "-MQ"):
+            skip = True
+        elif not word.startswith("-M") and not word.endswith((".cpp", ".cu")):
+            flags.append(word)
+    return flags
+
+
+def flags_by_module(build, root):
+    """{module: flags}, and under None the longest flags, for a module of headers alone."""
+    result = {None: []}
+    for entry in json.loads((build / "compile_commands.json").read_text()):
+        flags = flags_of(entry["command"])
+        path = Path(entry["directory"], entry["file"]).resolve()
+        if root / "lib" in path.parents:
+            result.setdefault(path.relative_to(root / "lib").parts[0], flags)
+        if len(flags) > len(result[None]):
+            result[None] = flags
+    return result
+
+
+def compile_alone(header, flags):
+    """Returns (seconds, the compiler's message, empty when it compiled). Included twice: the guard counts too."""
+    start = time.monotonic()
+    done = subprocess.run(flags + ["-fsyntax-only", "-x", "c++", "-"], input=f'#include "{header}"\n' * 2,
+                          capture_output=True, text=True, check=False)
+    return time.monotonic() - start, done.stderr if done.returncode else ""
+
+
+def check(build, root):
+    """Returns [(seconds, header, message)], the slowest first."""
+    by_module = flags_by_module(build, root)
+    headers = sorted(path.relative_to(root / "lib").as_posix() for path in (root / "lib").rglob("*.h"))
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        results = pool.map(lambda header: compile_alone(
+            header, by_module.get(header.split("/")[0], by_module[None])), headers)
+    return sorted(((seconds, header, message) for header, (seconds, message) in zip(headers, results)), reverse=True)
+
+
+def main():
+    build = Path(sys.argv[1])
+    root = Path(sys.argv[2] if len(sys.argv) > 2 else os.environ["ARGOSY_SOURCE"]).resolve()
+    results = check(build, root)
+    failures = [(header, message) for _, header, message in results if message]
+    for header, message in failures:
+        print(f"lib/{header} does not compile alone:\n{message}")
+    print("the slowest of", len(results), "headers:")
+    for seconds, header, _ in results[:5]:
+        print(f"{seconds:6.2f} s  lib/{header}")
+    return 1 if failures or not results else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

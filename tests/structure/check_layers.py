@@ -1,0 +1,137 @@
+#!/usr/bin/env python3
+"""Checks every #include of lib/ and apps/ against lib/LAYERS: check_layers.py [ROOT]. Prints each violation.
+
+A module includes itself and the modules that its line names; a foreign header only where the line names its library.
+Apps include any module, and of foreign libraries those in APP_FOREIGN. A system header that is not known here is a
+violation as well, so that a new foreign library cannot slip in: add it to FAMILIES, or to SYSTEM if it is the system's.
+"""
+import os
+import re
+import sys
+from pathlib import Path
+
+# Foreign library, as lib/foreign.cmake calls it (foreign_<name>): what its headers' spellings look like.
+FAMILIES = {
+    "cli": r"CLI/",
+    "fmt": r"fmt/",
+    "hdf5": r"(hdf5|H5\w+)\.h$",
+    "json": r"nlohmann/",
+    "mpi": r"mpi(-ext)?\.h$",
+    "spdlog": r"spdlog/",
+    "toml": r"toml\+\+/",
+    "torch": r"(ATen|c10|torch)/",
+    "xxhash": r"xxhash\.h$",
+}
+APP_FOREIGN = {"cli", "fmt", "json", "spdlog"}
+# The C++ standard library's headers have no dot; of C and POSIX these are used.
+SYSTEM = re.compile(r"[a-z_]+$|(cpuid|dlfcn|fcntl|immintrin|malloc|poll|pthread|sched|signal|unistd)\.h$|"
+                    r"(arpa|linux|net|netinet|sys)/\w+\.h$")
+# Each takes ten seconds and more to compile; product code includes ATen/core/Tensor.h and ATen/ops/<op>.h.
+HEAVY = {"torch/torch.h", "torch/all.h", "torch/extension.h", "ATen/ATen.h", "ATen/Functions.h", "ATen/Operators.h"}
+SOURCES = {".h", ".cpp", ".cu", ".cuh"}
+
+INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"(?P<own>[^"]+)"|<(?P<foreign>[^>]+)>)')
+
+
+def read_layers(root):
+    """Returns ({module: (modules, foreign libraries)}, violations) of lib/LAYERS itself."""
+    layers, violations = {}, []
+    for number, line in enumerate((root / "lib/LAYERS").read_text().splitlines(), 1):
+        if not line or line.startswith("#"):
+            continue
+        match = re.fullmatch(r"([a-z0-9]+): *([^|]*)\|(.*)", line)
+        if not match:
+            violations.append(f"lib/LAYERS:{number}: not of the form `module: modules | foreign libraries`: {line}")
+            continue
+        module, uses, foreign = match[1], match[2].split(), match[3].split()
+        if module in layers:
+            violations.append(f"lib/LAYERS:{number}: {module} is listed twice")
+        violations += [f"lib/LAYERS:{number}: {module} uses {other}, which is not named above it"
+                       for other in uses if other not in layers]
+        violations += [f"lib/LAYERS:{number}: {module} names {name}, which is no family of headers in {__file__}"
+                       for name in foreign if name not in FAMILIES]
+        layers[module] = (set(uses), set(foreign))
+    folders = {folder.name for folder in (root / "lib").iterdir() if folder.is_dir() and has_sources(folder)}
+    violations += [f"lib/{name}/: not listed in lib/LAYERS" for name in sorted(folders - layers.keys())]
+    violations += [f"lib/LAYERS: {name} has no folder lib/{name}/" for name in sorted(layers.keys() - folders)]
+    return layers, violations
+
+
+def has_sources(folder):
+    return any(path.suffix in SOURCES for path in folder.rglob("*"))
+
+
+def includes(path):
+    """Yields (line number, own header or None, foreign header or None)."""
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        match = INCLUDE.match(line)
+        if match:
+            yield number, match["own"], match["foreign"]
+
+
+def check_own(header, user, layers, may_use):
+    module = header.split("/")[0]
+    if "/" not in header or module not in layers:
+        return f'"{header}" is not spelled "module/file.h" with a module of lib/LAYERS'
+    if module not in may_use:
+        return f'{user} may not use {module} ("{header}")'
+    return None
+
+
+def check_foreign(header, user, may_use):
+    if header in HEAVY:
+        return f"<{header}> is too heavy for product code: include ATen/core/Tensor.h and ATen/ops/<op>.h"
+    for family, pattern in FAMILIES.items():
+        if re.match(pattern, header):
+            return None if family in may_use else f"{user} may not use the foreign library {family} (<{header}>)"
+    return None if SYSTEM.match(header) else f"<{header}> belongs to no known library"
+
+
+def rules_for(path, root, layers):
+    """Returns (who includes, the modules it may use, the foreign libraries it may use)."""
+    if root / "apps" in path.parents:
+        return "apps", set(layers), APP_FOREIGN
+    module = path.relative_to(root / "lib").parts[0]
+    uses, foreign = layers.get(module, (set(), set()))
+    return module, uses | {module}, foreign
+
+
+def check_own_first(path, root):
+    header = path.with_suffix(".h")
+    if path.suffix == ".h" or root / "lib" not in path.parents or not header.exists():
+        return None
+    spelling = header.relative_to(root / "lib").as_posix()
+    first = next(includes(path), None)
+    return None if first and first[1] == spelling else f'its own header "{spelling}" is not its first include'
+
+
+def check_file(path, root, layers):
+    place = path.relative_to(root).as_posix()
+    user, modules, foreign = rules_for(path, root, layers)
+    problem = check_own_first(path, root)
+    violations = [f"{place}: {problem}"] if problem else []
+    for number, own, other in includes(path):
+        problem = check_own(own, user, layers, modules) if own else check_foreign(other, user, foreign)
+        if problem:
+            violations.append(f"{place}:{number}: {problem}")
+    return violations
+
+
+def check(root):
+    layers, violations = read_layers(root)
+    for top in ("lib", "apps"):
+        for path in sorted((root / top).rglob("*")):
+            if path.suffix in SOURCES:
+                violations += check_file(path, root, layers)
+    return violations
+
+
+def main():
+    root = Path(sys.argv[1] if len(sys.argv) > 1 else os.environ["ARGOSY_SOURCE"])
+    violations = check(root)
+    print("\n".join(violations) or "every include keeps to lib/LAYERS")
+    return 1 if violations else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,83 @@
+#!/usr/bin/env python3
+"""Checks what the READMEs promise: check_readme.py [ROOT]. Prints each violation.
+
+The first code block of README.md holds the two commands and nothing else, .ci/run calls the second one, every path
+that a README names exists, and lib/README.md has a row for each module of lib/LAYERS.
+"""
+import os
+import re
+import sys
+from pathlib import Path
+
+COMMANDS = ["./jobs/quickstart.sh", "./tests/run.sh"]
+READMES = ["README.md", "lib/README.md", "apps/README.md", "jobs/README.md", "tests/README.md"]
+TOP = ("apps", "lib", "jobs", "configs", "data", "tests", ".ci")
+SUFFIXES = (".md", ".h", ".cpp", ".py", ".sh", ".cmake", ".toml", ".txt")
+
+BLOCK = re.compile(r"^```\w*\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+CODE = re.compile(r"`([^`\n]+)`")
+LINK = re.compile(r"\]\(([^)#\s]+)")
+PATH = re.compile(r"\.{0,2}/?[\w.-]+(/[\w.-]+)*/?")
+
+
+def check_commands(root):
+    block = BLOCK.search((root / "README.md").read_text())
+    lines = [line.split("#")[0].strip() for line in block[1].splitlines()] if block else []
+    found = [line for line in lines if line]
+    violations = []
+    if found != COMMANDS:
+        violations.append(f"README.md: the first code block holds {found}, not {COMMANDS}")
+    for command in COMMANDS:
+        if not os.access(root / command, os.X_OK):
+            violations.append(f"README.md: {command} cannot be executed")
+    ci = root / ".ci/run"
+    calls = ci.read_text().splitlines() if ci.exists() else []
+    if not os.access(ci, os.X_OK) or "exec ./tests/run.sh" not in calls:
+        violations.append(".ci/run: does not call ./tests/run.sh, or cannot be executed")
+    return violations
+
+
+def named_paths(text):
+    """The words of code and links that are meant as paths of the repository."""
+    blocks = [match[1] for match in BLOCK.finditer(text)]
+    words = LINK.findall(text)
+    for code in blocks + CODE.findall(BLOCK.sub("", text)):
+        words += code.split()
+    for word in words:
+        if PATH.fullmatch(word) and (word.removeprefix("./").split("/")[0] in TOP or
+                                     "/" in word and word.endswith(SUFFIXES)):
+            yield word
+
+
+def check_paths(root, readme):
+    """A path counts from the repository's root or from the README's folder."""
+    path = root / readme
+    if not path.exists():
+        return [f"{readme}: does not exist"]
+    bases = (root, path.parent)
+    return [f"{readme}: names {word}, which does not exist" for word in dict.fromkeys(named_paths(path.read_text()))
+            if not any((base / word).exists() for base in bases)]
+
+
+def check_map(root):
+    modules = re.findall(r"^([a-z0-9]+):", (root / "lib/LAYERS").read_text(), re.MULTILINE)
+    rows = re.findall(r"^\| `([a-z0-9]+)` \|", (root / "lib/README.md").read_text(), re.MULTILINE)
+    return [f"lib/README.md: no row for the module {name}" for name in modules if name not in rows] + [
+        f"lib/README.md: {name} is no module of lib/LAYERS" for name in rows if name not in modules]
+
+
+def check(root):
+    violations = check_commands(root)
+    for readme in READMES:
+        violations += check_paths(root, readme)
+    return violations + check_map(root)
+
+
+def main():
+    violations = check(Path(sys.argv[1] if len(sys.argv) > 1 else os.environ["ARGOSY_SOURCE"]))
+    print("\n".join(violations) or "the READMEs keep their promises")
+    return 1 if violations else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

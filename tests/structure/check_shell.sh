@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# Every shell script parses, and shellcheck, where it is installed, warns of nothing.
+set -euo pipefail
+cd "$ARGOSY_SOURCE"
+mapfile -t scripts < <(find jobs tests -name '*.sh'; echo .ci/run)
+for script in "${scripts[@]}"; do
+    bash -n "$script"
+done
+if ! command -v shellcheck >/dev/null; then
+    echo "skipped: shellcheck is not installed"
+    exit 77
+fi
+shellcheck --severity=warning "${scripts[@]}"

@@ -1,0 +1,50 @@
+#!/usr/bin/env python3
+"""Sums up a CTest run: summary.py RESULTS.xml (from ctest --output-junit). Exits with 1 when a test failed.
+
+A whole entry is skipped when it exits with 77 (its last line says why), a case within a suite by GTEST_SKIP.
+"""
+import re
+import sys
+import xml.etree.ElementTree as ElementTree
+
+SKIPPED_CASE = re.compile(r": Skipped\n(?P<reason>.*?)\n?\[  SKIPPED \] (?P<case>[\w/.]+)", re.DOTALL)
+
+
+def last_line(text):
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else "no reason given"
+
+
+def summarise(root):
+    """Returns (number passed, names failed, [(name, reason)] skipped)."""
+    passed, failed, skipped = 0, [], []
+    for entry in root.iter("testcase"):
+        name, status = entry.get("name"), entry.get("status")
+        output = entry.findtext("system-out") or ""
+        cases = [(f"{name}: {match['case']}", " ".join(match["reason"].split()) or "no reason given")
+                 for match in SKIPPED_CASE.finditer(output)]
+        if status == "run":
+            passed += 1
+            skipped += cases
+        elif status == "disabled":
+            skipped.append((name, "disabled"))
+        elif entry.find("skipped") is not None and "SKIP_RETURN_CODE" in entry.find("skipped").get("message", ""):
+            skipped.append((name, last_line(output).removeprefix("skipped: ")))
+        else:
+            failed.append(name)
+    return passed, failed, list(dict.fromkeys(skipped))
+
+
+def main():
+    passed, failed, skipped = summarise(ElementTree.parse(sys.argv[1]).getroot())
+    print()
+    for name in failed:
+        print(f"failed   {name}")
+    for name, reason in skipped:
+        print(f"skipped  {name}: {reason}")
+    print(f"{passed} passed, {len(failed)} failed, {len(skipped)} skipped")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
