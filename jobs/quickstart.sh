@@ -18,7 +18,7 @@ mkdir -p "$output"
     >"$output/corpus.json"
 
 echo "quickstart: training configs/debug_cpu.toml on two ranks" >&2
-"$root/tests/mpirun.sh" 2 "$bin/pretrain" --config "$root/configs/debug_cpu.toml" --job.dump_folder "$output" \
+"$root/jobs/mpirun.sh" 2 "$bin/pretrain" --config "$root/configs/debug_cpu.toml" --job.dump_folder "$output" \
     --training.dataset_path "$output/train.h5" "$@"
 
 echo "quickstart: metrics of every step in outputs/quickstart/metrics.jsonl, $((SECONDS - seconds_at_start)) s in all" >&2
