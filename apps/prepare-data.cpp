@@ -1,0 +1,108 @@
+// Makes training data: a synthetic corpus with its evaluation tasks, and token files from JSONL records.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "base/environment.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/version.h"
+#include "data/byte_tokens.h"
+#include "data/synthetic.h"
+#include "data/tokenize.h"
+
+namespace argosy {
+namespace {
+
+struct CommandLine {
+    CLI::App app{"Makes training data: a synthetic corpus, and token files from JSONL records.",
+                 "prepare-data"};
+    data::SyntheticOptions synthetic;
+    data::TokenizeOptions tokenize;
+    std::string tokenizer = data::kByteTokenizer;
+};
+
+void add_synthetic(CommandLine& line) {
+    CLI::App* command =
+        line.app.add_subcommand("synthetic", "write a made-up corpus, deterministic in its seed");
+    command->add_option("--output", line.synthetic.output, "folder for train.jsonl, valid.jsonl and tasks/")
+        ->required();
+    command
+        ->add_option("--megabytes", line.synthetic.megabytes,
+                     "size of train.jsonl in 1e6 bytes; may be fractional")
+        ->capture_default_str();
+    command->add_option("--seed", line.synthetic.seed, "another seed, another corpus")->capture_default_str();
+    command->callback([&line] {
+        data::write_synthetic_corpus(line.synthetic);
+        spdlog::info("wrote train.jsonl, valid.jsonl and tasks/ to {}", line.synthetic.output.string());
+    });
+}
+
+void tokenize(const CommandLine& line) {
+    if (line.tokenizer != data::kByteTokenizer) {
+        throw UserError("--tokenizer is '{}'; the only tokenizer there is so far is '{}'", line.tokenizer,
+                        data::kByteTokenizer);
+    }
+    const data::TokenizeResult result = data::tokenize(line.tokenize);
+    const nlohmann::ordered_json report = {
+        {"tokens", result.num_tokens},
+        {"documents", result.num_documents},
+        {"vocab_size", result.vocab_size},
+        {"unigram_entropy", result.unigram_entropy},
+        {"bigram_entropy", result.bigram_entropy},
+        {"bigram_tokens", result.bigram_tokens},
+    };
+    std::puts(report.dump().c_str());
+    if (std::fflush(stdout) != 0) throw RunError("cannot write to stdout");
+}
+
+void add_tokenize(CommandLine& line) {
+    CLI::App* command = line.app.add_subcommand(
+        "tokenize",
+        "turn JSONL records into a token file; prints what it holds, entropies in nats per token");
+    command
+        ->add_option("--input", line.tokenize.inputs, "JSONL files of {\"text\"} or of {\"tokens\"} records")
+        ->required();
+    command->add_option("--output", line.tokenize.output, "the token file to write (HDF5)")->required();
+    command->add_option("--tokenizer", line.tokenizer, "for {\"text\"} records: bytes")
+        ->capture_default_str();
+    command->add_option("--vocab-size", line.tokenize.vocab_size,
+                        "for {\"tokens\"} records; default: their largest token plus one");
+    command->callback([&line] { tokenize(line); });
+}
+
+/// The subcommand's callback does the work.
+ExitCode run(int argc, char** argv) {
+    start_log(Environment::read().log_level, 0, 1);
+    CommandLine line;
+    line.app.set_version_flag("--version", version());
+    add_synthetic(line);
+    add_tokenize(line);
+    try {
+        line.app.parse(argc, argv);
+    } catch (const CLI::ParseError& error) {
+        if (error.get_exit_code() != 0) throw UserError("{}", error.what());
+        line.app.exit(error);  // --help and --version come this way
+        return ExitCode::Done;
+    }
+    if (line.app.get_subcommands().empty()) throw UserError("a subcommand is missing: synthetic or tokenize");
+    return ExitCode::Done;
+}
+
+}  // namespace
+}  // namespace argosy
+
+int main(int argc, char** argv) {
+    using argosy::ExitCode;
+    const auto fail = [](ExitCode code, const char* text) {
+        fmt::print(stderr, "prepare-data: error: {}\n", text);
+        return static_cast<int>(code);
+    };
+    try {
+        return static_cast<int>(argosy::run(argc, argv));
+    } catch (const argosy::Error& error) {
+        return fail(error.code(), error.what());
+    } catch (const std::exception& error) {
+        return fail(ExitCode::Failed, error.what());
+    }
+}

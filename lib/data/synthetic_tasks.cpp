@@ -1,0 +1,82 @@
+#include "data/synthetic_tasks.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "data/partial_file.h"
+#include "data/synthetic_arithmetic.h"
+#include "data/synthetic_document.h"
+#include "data/synthetic_grammar.h"
+#include "data/synthetic_story.h"
+
+namespace argosy::data {
+namespace {
+
+using nlohmann::json;
+
+/// The wrong choices stay in their order; the right one goes to a random place among them.
+json multiple_choice(RandomStream& random, const std::string& context, const std::string& right,
+                     std::vector<std::string> choices) {
+    const int gold = random.below(static_cast<int>(choices.size()) + 1);
+    choices.insert(choices.begin() + gold, right);
+    return {{"context", context}, {"choices", choices}, {"gold", gold}};
+}
+
+/// Choices run to the full stop: "chase" alone begins "chases", and could only be the likelier one.
+json agreement(RandomStream& random) {
+    const AgreementSentence sentence = agreement_sentence(random);
+    return multiple_choice(random, sentence.subject, sentence.right(), {sentence.wrong()});
+}
+
+json arithmetic(RandomStream& random) {
+    constexpr int kNumWrong = 3;
+    constexpr std::array kSlips = {-10, -2, -1, 1, 2, 10};
+    const Sum sum = random_sum(random);
+    std::vector<std::string> wrong;
+    while (wrong.size() < kNumWrong) {
+        const int slip = sum.answer + random.pick(kSlips);
+        const std::string choice = fmt::format("{}.", slip);
+        if (slip >= 0 && std::ranges::count(wrong, choice) == 0) wrong.push_back(choice);
+    }
+    return multiple_choice(random, sum.question, fmt::format("{}.", sum.answer), std::move(wrong));
+}
+
+json last_word(RandomStream& random) {
+    const Story story = random_story(random, random_cast(random));
+    return {{"text", fmt::format("{} {}", story.text, story.last_word)}};
+}
+
+json held_out_document(RandomStream& random) { return {{"text", random_document(random)}}; }
+
+struct Task {
+    const char* name;
+    int num_records;
+    json (*make)(RandomStream& random);
+};
+
+constexpr auto kTasks = std::to_array<Task>({
+    {"agreement", 400, agreement},
+    {"arithmetic", 400, arithmetic},
+    {"last_word", 200, last_word},
+    {"perplexity", 100, held_out_document},
+});
+
+}  // namespace
+
+void write_synthetic_tasks(const std::filesystem::path& folder, uint64_t seed) {
+    for (const Task& task : kTasks) {
+        PartialFile file(folder / fmt::format("{}.jsonl", task.name));
+        for (int i = 0; i < task.num_records; ++i) {
+            RandomStream random(seed, task.name, i);
+            file.append(task.make(random).dump() + '\n');
+        }
+        file.commit();
+    }
+}
+
+}  // namespace argosy::data

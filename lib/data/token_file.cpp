@@ -1,0 +1,84 @@
+#include "data/token_file.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/error.h"
+#include "h5/file.h"
+
+namespace argosy::data {
+namespace {
+
+/// Widens stored tokens; returns the largest.
+template <class Stored>
+int64_t widen(const std::byte* from, int64_t count, int64_t* out) {
+    Stored largest = 0;
+    for (int64_t i = 0; i < count; ++i) {
+        Stored token;  // copied, since a dataset that others wrote may lie at any offset
+        std::memcpy(&token, from + i * sizeof(Stored), sizeof(Stored));
+        largest = std::max(largest, token);
+        out[i] = token;
+    }
+    return largest;
+}
+
+void check_layout(const h5::Dataset& tokens) {
+    if (!tokens.contiguous()) {
+        throw UserError("{} is not stored contiguously; rewrite it without chunks (h5repack -l CONTI)",
+                        tokens.place());
+    }
+    if (tokens.type() != h5::ElementType::U16 && tokens.type() != h5::ElementType::U32) {
+        throw UserError("{} holds {} elements; a token file holds u16 or u32", tokens.place(),
+                        tokens.type() ? h5::name(*tokens.type()) : "unknown");
+    }
+    if (tokens.shape().size() != 1)
+        throw UserError("{} has {} dims; tokens have 1", tokens.place(), tokens.shape().size());
+    if (tokens.num_elements() == 0) throw UserError("{} is empty", tokens.place());
+}
+
+TokenInfo read_info(const h5::Dataset& tokens) {
+    const int64_t version = tokens.integer_attribute("format_version");
+    if (version != kTokenFormatVersion) {
+        throw UserError("{} has format version {}; this program reads {}", tokens.place(), version,
+                        kTokenFormatVersion);
+    }
+    TokenInfo info{.vocab_size = tokens.integer_attribute("vocab_size"),
+                   .end_of_text = tokens.integer_attribute("end_of_text"),
+                   .tokenizer = tokens.string_attribute("tokenizer")};
+    if (info.vocab_size < 1 || info.vocab_size > kMaxVocabSize) {
+        throw UserError("{} has vocab_size {}; it lies in 1 .. {}", tokens.place(), info.vocab_size,
+                        kMaxVocabSize);
+    }
+    return info;
+}
+
+}  // namespace
+
+TokenFile::TokenFile(std::filesystem::path path)
+    : path_(std::move(path)),
+      located_(locate(path_)),
+      bytes_(path_, located_.offset, located_.num_tokens * located_.token_bytes) {}
+
+TokenFile::Located TokenFile::locate(const std::filesystem::path& path) {
+    const h5::File file = h5::File::open(path);
+    const h5::Dataset tokens = file.open_dataset(kTokenDataset);
+    check_layout(tokens);
+    return {.info = read_info(tokens),
+            .num_tokens = tokens.num_elements(),
+            .offset = tokens.offset(),
+            .token_bytes = h5::size_bytes(*tokens.type())};
+}
+
+void TokenFile::copy(int64_t begin, int64_t count, int64_t* out) const {
+    ARGOSY_CHECK(begin >= 0 && count >= 0 && begin + count <= size(), "tokens {} + {} of {}", begin, count,
+                 size());
+    const std::byte* from = bytes_.data() + begin * located_.token_bytes;
+    const int64_t largest =
+        located_.token_bytes == 2 ? widen<uint16_t>(from, count, out) : widen<uint32_t>(from, count, out);
+    if (count > 0 && largest >= vocab_size()) {
+        throw UserError("{}: token {} among tokens {} .. {} lies outside the vocabulary of {}",
+                        path_.string(), largest, begin, begin + count - 1, vocab_size());
+    }
+}
+
+}  // namespace argosy::data

@@ -1,0 +1,43 @@
+// Writes a token file in bounded memory, without knowing beforehand how many tokens come: they are first
+// spooled beside the file, and copied into it once their number is known. The file appears whole, by a rename
+// in `commit`; otherwise nothing is left. Uses HDF5 in `commit`: one thread (see h5/object.h).
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <vector>
+
+#include "data/partial_file.h"
+#include "data/token_file.h"
+
+namespace argosy::data {
+
+class TokenWriter {
+  public:
+    /// `max_vocab_size` bounds the vocabulary of `commit`, and with it the width that tokens are spooled
+    /// with.
+    TokenWriter(std::filesystem::path path, int64_t max_vocab_size);
+
+    /// Buffered; a megabyte at a time goes to disk. REQUIRES: tokens < max_vocab_size.
+    void append(std::span<const uint32_t> tokens);
+
+    /// Tokens appended so far.
+    int64_t size() const { return size_; }
+
+    /// UserError when there are no tokens. REQUIRES: every token < info.vocab_size <= max_vocab_size.
+    void commit(const TokenInfo& info);
+
+  private:
+    void flush();
+    int64_t create_dataset(const TokenInfo& info) const;
+    void copy_spool(int64_t offset, int64_t token_bytes);
+
+    std::filesystem::path path_;
+    int64_t max_vocab_size_, spool_token_bytes_;
+    PartialFile file_, spool_;
+    std::vector<uint32_t> buffer_;
+    int64_t size_ = 0;
+};
+
+}  // namespace argosy::data

@@ -1,0 +1,100 @@
+#include "data/tokenize.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "data/byte_tokens.h"
+#include "data/records.h"
+#include "data/statistics.h"
+#include "data/token_writer.h"
+
+namespace argosy::data {
+namespace {
+
+void check_options(const TokenizeOptions& options) {
+    if (options.inputs.empty()) throw UserError("there are no input files");
+    const int64_t vocab_size = options.vocab_size.value_or(kMaxVocabSize);
+    if (vocab_size < 1 || vocab_size > kMaxVocabSize) {
+        throw UserError("the vocabulary size is {}; it lies in 1 .. {}", vocab_size, kMaxVocabSize);
+    }
+    for (const auto& input : options.inputs) {
+        std::error_code absent;
+        if (std::filesystem::equivalent(input, options.output, absent)) {
+            throw UserError("{} is both input and output", input.string());
+        }
+    }
+}
+
+/// Everything that grows with the records read; its writer exists from the first record on, whose kind says
+/// which vocabulary there is.
+class Stream {
+  public:
+    explicit Stream(const TokenizeOptions& options) : options_(options) {}
+
+    void add(Record& record, const RecordReader& reader) {
+        if (!writer_) start(record.kind);
+        if (record.kind != kind_) {
+            throw UserError("{}: a {} record after {} records; make a token file of each kind",
+                            reader.place(), name(record.kind), name(kind_));
+        }
+        if (kind_ == RecordKind::Text) encode_bytes(record.text, record.tokens);
+        for (const uint32_t token : record.tokens) largest_ = std::max(largest_, token);
+        writer_->append(record.tokens);
+        statistics_.add(record.tokens);
+        ++num_documents_;
+    }
+
+    TokenizeResult commit() {
+        if (!writer_) throw UserError("{} holds no records", options_.inputs.front().string());
+        const TokenInfo info = token_info();
+        writer_->commit(info);
+        return {.num_tokens = writer_->size(),
+                .num_documents = num_documents_,
+                .vocab_size = info.vocab_size,
+                .unigram_entropy = statistics_.unigram_entropy(),
+                .bigram_entropy = statistics_.bigram_entropy(),
+                .bigram_tokens = statistics_.bigram_tokens()};
+    }
+
+  private:
+    void start(RecordKind kind) {
+        kind_ = kind;
+        if (kind == RecordKind::Text && options_.vocab_size.value_or(kByteVocabSize) != kByteVocabSize) {
+            throw UserError("the vocabulary size is {}, but the tokenizer '{}' has {}; it is for {} records",
+                            *options_.vocab_size, kByteTokenizer, kByteVocabSize, name(RecordKind::Tokens));
+        }
+        const int64_t unless_given = kind == RecordKind::Text ? kByteVocabSize : kMaxVocabSize;
+        writer_.emplace(options_.output, options_.vocab_size.value_or(unless_given));
+    }
+
+    TokenInfo token_info() const {
+        if (kind_ == RecordKind::Text) {
+            return {.vocab_size = kByteVocabSize, .end_of_text = kByteEndOfText, .tokenizer = kByteTokenizer};
+        }
+        return {.vocab_size = options_.vocab_size.value_or(int64_t{largest_} + 1),
+                .end_of_text = kNoEndOfText,
+                .tokenizer = "none"};
+    }
+
+    const TokenizeOptions& options_;
+    RecordKind kind_ = RecordKind::Text;
+    std::optional<TokenWriter> writer_;
+    StreamStatistics statistics_;
+    int64_t num_documents_ = 0;
+    uint32_t largest_ = 0;
+};
+
+}  // namespace
+
+TokenizeResult tokenize(const TokenizeOptions& options) {
+    check_options(options);
+    Stream stream(options);
+    for (const auto& input : options.inputs) {
+        RecordReader reader(input, options.vocab_size.value_or(kMaxVocabSize));
+        Record record;
+        while (reader.next(record)) stream.add(record, reader);
+    }
+    return stream.commit();
+}
+
+}  // namespace argosy::data

@@ -1,0 +1,95 @@
+"""The command lines of prepare-data: what they write, print and return."""
+import json
+import os
+import pathlib
+import subprocess
+import tempfile
+import unittest
+
+PROGRAM = pathlib.Path(os.environ["ARGOSY_BIN"]) / "prepare-data"
+TINY = pathlib.Path(os.environ["ARGOSY_SOURCE"]) / "data" / "tiny.jsonl"
+HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
+
+
+class PrepareData(unittest.TestCase):
+    def setUp(self):
+        scratch = tempfile.TemporaryDirectory()
+        self.addCleanup(scratch.cleanup)
+        self.folder = pathlib.Path(scratch.name)
+
+    def run_program(self, *arguments, code=0, stdout=subprocess.PIPE):
+        command = [PROGRAM, *map(str, arguments)]
+        done = subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, text=True)
+        self.assertEqual(done.returncode, code, done.stderr)
+        return done
+
+    def expect_error(self, *arguments, code, parts):
+        done = self.run_program(*arguments, code=code)
+        self.assertEqual(done.stdout, "")
+        self.assertTrue(done.stderr.startswith("prepare-data: error: "), done.stderr)
+        self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+        for part in parts:
+            self.assertIn(part, done.stderr)
+
+    def test_synthetic_writes_corpus_and_tasks(self):
+        done = self.run_program("synthetic", "--output", self.folder / "s", "--megabytes", "0.1", "--seed", "7")
+        self.assertEqual(done.stdout, "")
+        files = sorted(str(path.relative_to(self.folder / "s")) for path in self.folder.rglob("*.jsonl"))
+        self.assertEqual(files, ["tasks/agreement.jsonl", "tasks/arithmetic.jsonl", "tasks/last_word.jsonl",
+                                 "tasks/perplexity.jsonl", "train.jsonl", "valid.jsonl"])
+        for line in (self.folder / "s/tasks/agreement.jsonl").read_text().splitlines():
+            self.assertEqual(set(json.loads(line)), {"context", "choices", "gold"})
+
+    def test_synthetic_is_the_same_on_every_machine(self):
+        self.run_program("synthetic", "--output", self.folder, "--megabytes", "0.02", "--seed", "1")
+        self.assertEqual((self.folder / "train.jsonl").read_bytes(), TINY.read_bytes())
+
+    def test_tokenize_prints_what_it_wrote(self):
+        documents = [json.loads(line)["text"] for line in TINY.read_text().splitlines()]
+        done = self.run_program("tokenize", "--input", TINY, TINY, "--output", self.folder / "t.h5",
+                                "--tokenizer", "bytes")
+        printed = json.loads(done.stdout)
+        self.assertEqual(printed["tokens"], 2 * sum(len(text) + 1 for text in documents))
+        self.assertEqual(printed["documents"], 2 * len(documents))
+        self.assertEqual(printed["vocab_size"], 257)
+        self.assertEqual(printed["bigram_tokens"], printed["tokens"])
+        self.assertTrue(1.5 < printed["bigram_entropy"] < printed["unigram_entropy"] < 3.5, printed)
+        self.assertTrue((self.folder / "t.h5").read_bytes().startswith(HDF5_SIGNATURE))
+        self.assertEqual(os.listdir(self.folder), ["t.h5"])
+
+    def test_tokens_take_a_vocabulary_size(self):
+        (self.folder / "a.jsonl").write_text('{"tokens": [0, 9]}\n')
+        line = ["tokenize", "--input", self.folder / "a.jsonl", "--output", self.folder / "t.h5"]
+        self.assertEqual(json.loads(self.run_program(*line).stdout)["vocab_size"], 10)
+        self.assertEqual(json.loads(self.run_program(*line, "--vocab-size", "50").stdout)["vocab_size"], 50)
+        self.expect_error(*line, "--vocab-size", "9", code=2, parts=["a.jsonl:1", "token 9", "0 .. 8"])
+
+    def test_bad_input_is_2_and_leaves_nothing(self):
+        (self.folder / "a.jsonl").write_text('{"text": "a"}\n{"text": \n')
+        line = ["tokenize", "--input", self.folder / "a.jsonl", "--output", self.folder / "t.h5"]
+        self.expect_error(*line, code=2, parts=["a.jsonl:2", "bad JSON"])
+        self.expect_error(*line, "--tokenizer", "x.json", code=2, parts=["--tokenizer", "x.json", "bytes"])
+        self.assertEqual(os.listdir(self.folder), ["a.jsonl"])
+
+    def test_bad_command_lines_are_2(self):
+        self.expect_error(code=2, parts=["subcommand"])
+        self.expect_error("bake", code=2, parts=["bake"])
+        self.expect_error("synthetic", code=2, parts=["--output"])
+        self.expect_error("synthetic", "--output", self.folder, "--megabytes", "many", code=2, parts=["many"])
+        self.expect_error("synthetic", "--output", self.folder, "--megabytes", "-1", code=2, parts=["-1"])
+        self.expect_error("tokenize", "--output", "x", code=2, parts=["--input"])
+
+    def test_a_full_disk_is_1(self):
+        with open("/dev/full", "w") as full:
+            done = self.run_program("tokenize", "--input", TINY, "--output", self.folder / "t.h5",
+                                    code=1, stdout=full)
+        self.assertIn("stdout", done.stderr)
+
+    def test_help_and_version(self):
+        self.assertIn("synthetic", self.run_program("--help").stdout)
+        self.assertIn("--megabytes", self.run_program("synthetic", "--help").stdout)
+        self.assertRegex(self.run_program("--version").stdout, r"^\d+\.\d+\.\d+ \(.+\)\n$")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,65 @@
+#include "data/records.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "expect_error.h"
+#include "scratch_folder.h"
+
+namespace argosy::data {
+namespace {
+
+class RecordsTest : public testing::Test {
+  protected:
+    /// The records of a file of that content.
+    std::vector<Record> read(const std::string& lines) {
+        write_file(folder_ / "a.jsonl", lines);
+        RecordReader reader(folder_ / "a.jsonl", 1000);
+        std::vector<Record> records;
+        for (Record record; reader.next(record);) records.push_back(record);
+        return records;
+    }
+
+    ScratchFolder folder_;
+};
+
+TEST_F(RecordsTest, ReadsTextAndTokens) {
+    const auto records = read(
+        "{\"text\": \"a \\\"b\\\"\\n\\u00e9\", \"id\": [1, {}]}\n\n{\"tokens\": [0, "
+        "999]}\r\n{\"tokens\":[]}");
+    ASSERT_EQ(records.size(), 3);
+    EXPECT_EQ(records[0].kind, RecordKind::Text);
+    EXPECT_EQ(records[0].text, "a \"b\"\n\xc3\xa9");
+    EXPECT_EQ(records[1].kind, RecordKind::Tokens);
+    EXPECT_EQ(records[1].tokens, (std::vector<uint32_t>{0, 999}));
+    EXPECT_TRUE(records[2].tokens.empty());
+}
+
+TEST_F(RecordsTest, ErrorsNameFileAndLine) {
+    const std::string good = "{\"text\": \"fine\"}\n";
+    EXPECT_ERROR(read(good + "{\"text\": \"open\n" + good), UserError, "a.jsonl:2", "bad JSON", "column");
+    EXPECT_ERROR(read(good + good + "{} x"), UserError, "a.jsonl:3", "bad JSON");
+    EXPECT_ERROR(read(good + "\n[1]"), UserError, "a.jsonl:3", "not a JSON object");
+    EXPECT_ERROR(read("{\"txt\": \"a\"}"), UserError, "a.jsonl:1", "neither");
+    EXPECT_ERROR(read("{\"text\": \"a\", \"tokens\": [1]}"), UserError, "a.jsonl:1", "both");
+    EXPECT_ERROR(read("{\"text\": 5}"), UserError, "a.jsonl:1", "not a string");
+    EXPECT_ERROR(read("{\"text\": \"\xff\"}"), UserError, "a.jsonl:1", "bad JSON");
+}
+
+TEST_F(RecordsTest, RefusesWhatIsNoToken) {
+    EXPECT_ERROR(read("{\"tokens\": 5}"), UserError, "a.jsonl:1", "not an array");
+    EXPECT_ERROR(read("{\"tokens\": [1, 2.5]}"), UserError, "a.jsonl:1", "2.5", "not an integer");
+    EXPECT_ERROR(read("{\"tokens\": [1, \"2\"]}"), UserError, "a.jsonl:1", "\"2\"");
+    EXPECT_ERROR(read("{\"tokens\": [1, -2]}"), UserError, "a.jsonl:1", "token -2", "0 .. 999");
+    EXPECT_ERROR(read("{\"tokens\": [1000]}"), UserError, "a.jsonl:1", "token 1000", "0 .. 999");
+    EXPECT_ERROR(read("{\"tokens\": [18446744073709551615]}"), UserError, "18446744073709551615");
+}
+
+TEST_F(RecordsTest, RefusesFilesThatCannotBeRead) {
+    EXPECT_ERROR(RecordReader(folder_ / "none.jsonl", 10), UserError, "none.jsonl", "No such file");
+    std::filesystem::create_directory(folder_ / "sub");
+    EXPECT_ERROR(RecordReader(folder_ / "sub", 10), UserError, "sub", "folder");
+}
+
+}  // namespace
+}  // namespace argosy::data

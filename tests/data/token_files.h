@@ -1,0 +1,33 @@
+// Token files for tests.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <numeric>
+#include <vector>
+
+#include "data/token_writer.h"
+
+namespace argosy::data {
+
+inline void write_tokens(const std::filesystem::path& path, const std::vector<uint32_t>& tokens,
+                         int64_t vocab_size) {
+    TokenWriter writer(path, vocab_size);
+    writer.append(tokens);
+    writer.commit({.vocab_size = vocab_size, .end_of_text = kNoEndOfText, .tokenizer = "none"});
+}
+
+/// The stream 0, 1, 2, ...: a token is its own place.
+inline std::vector<uint32_t> counted_tokens(int64_t count) {
+    std::vector<uint32_t> tokens(count);
+    std::iota(tokens.begin(), tokens.end(), 0);
+    return tokens;
+}
+
+inline std::vector<int64_t> all_tokens(const TokenFile& file) {
+    std::vector<int64_t> tokens(file.size());
+    file.copy(0, file.size(), tokens.data());
+    return tokens;
+}
+
+}  // namespace argosy::data

@@ -1,0 +1,167 @@
+#include "h5/file.h"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <array>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+
+#include "base/error.h"
+#include "expect_error.h"
+#include "scratch_folder.h"
+
+namespace argosy::h5 {
+namespace {
+
+const std::vector<float> kValues = {1, -2, 3.5, 0, 1e30F, -1e-30F};
+constexpr std::array<int64_t, 2> kShape = {2, 3};
+
+void write_sample(const std::filesystem::path& path) {
+    File file = File::create(path);
+    {
+        Dataset weight = file.create_dataset("model/norm/weight", ElementType::F32, kShape);
+        weight.write(std::as_bytes(std::span(kValues)));
+    }
+    file.close();
+}
+
+TEST(File, GivesBackWhatWasWritten) {
+    const ScratchFolder folder;
+    write_sample(folder / "a.h5");
+    const File file = File::open(folder / "a.h5");
+    const Dataset weight = file.open_dataset("model/norm/weight");
+    std::vector<float> values(kValues.size());
+    weight.read(std::as_writable_bytes(std::span(values)));
+    EXPECT_EQ(values, kValues);
+    EXPECT_EQ(weight.shape(), (std::vector<int64_t>{2, 3}));
+    EXPECT_EQ(weight.type(), ElementType::F32);
+    EXPECT_TRUE(weight.contiguous());
+}
+
+TEST(File, BytesAtTheOffsetAreTheDataset) {
+    const ScratchFolder folder;
+    write_sample(folder / "a.h5");
+    int64_t offset = 0;
+    {
+        const File file = File::open(folder / "a.h5");
+        offset = file.open_dataset("model/norm/weight").offset();
+    }
+    std::string bytes = read_file(folder / "a.h5");
+    EXPECT_EQ(std::memcmp(bytes.data() + offset, kValues.data(), 24), 0);
+
+    const float changed = 42;  // and the other way round: HDF5 reads what others put there
+    std::memcpy(bytes.data() + offset, &changed, sizeof(changed));
+    write_file(folder / "b.h5", bytes);
+    std::vector<float> values(kValues.size());
+    const File file = File::open(folder / "b.h5");
+    file.open_dataset("model/norm/weight").read(std::as_writable_bytes(std::span(values)));
+    EXPECT_EQ(values[0], 42);
+}
+
+TEST(File, HasItsFinalLengthOnceClosedThoughNothingWasWritten) {
+    const ScratchFolder folder;
+    File file = File::create(folder / "a.h5");
+    const std::array<int64_t, 1> shape = {1000};
+    const int64_t offset = file.create_dataset("x", ElementType::F64, shape).offset();
+    file.close();
+    EXPECT_GE(static_cast<int64_t>(std::filesystem::file_size(folder / "a.h5")), offset + 8000);
+}
+
+// Superblocks from version 3 on carry the mark "open for writing", which makes a crashed file unreadable.
+TEST(File, CarriesNoMarkOfBeingWritten) {
+    const ScratchFolder folder;
+    write_sample(folder / "a.h5");
+    constexpr int kSuperblockVersionAt = 8;
+    EXPECT_LT(read_file(folder / "a.h5").at(kSuperblockVersionAt), 3);
+}
+
+TEST(File, ListsTheNamesOfAGroup) {
+    const ScratchFolder folder;
+    File file = File::create(folder / "a.h5");
+    for (const char* name : {"b/two", "a", "b/one"}) file.create_dataset(name, ElementType::U16, kShape);
+    EXPECT_EQ(file.links(), (std::vector<std::string>{"a", "b"}));
+    EXPECT_EQ(file.links("b"), (std::vector<std::string>{"one", "two"}));
+    EXPECT_ERROR(file.links("c"), RunError, "a.h5", "'c'");
+}
+
+TEST(File, RefusesWhatItCannotOpen) {
+    const ScratchFolder folder;
+    EXPECT_ERROR(File::open(folder / "none.h5"), UserError, "none.h5", "No such file");
+    write_file(folder / "text.h5", "not at all HDF5");
+    EXPECT_ERROR(File::open(folder / "text.h5"), UserError, "text.h5", "not an HDF5 file");
+    write_sample(folder / "a.h5");
+    const std::string whole = read_file(folder / "a.h5");
+    write_file(folder / "half.h5", whole.substr(0, whole.size() / 2));
+    EXPECT_ERROR(File::open(folder / "half.h5"), UserError, "half.h5", "truncated");
+    EXPECT_ERROR(File::create(folder / "none/a.h5"), RunError, "none/a.h5", "No such file");
+}
+
+TEST(File, RefusesDatasetsThatAreNotThere) {
+    const ScratchFolder folder;
+    write_sample(folder / "a.h5");
+    const File file = File::open(folder / "a.h5");
+    EXPECT_ERROR(file.open_dataset("tokens"), UserError, "a.h5", "'tokens'", "it holds: model");
+    EXPECT_ERROR(file.open_dataset("no/such/group"), UserError, "'no/such/group'");
+    EXPECT_ERROR(file.open_dataset("model"), UserError, "'model'", "not a dataset");
+}
+
+TEST(File, RefusesASecondDatasetOfAName) {
+    const ScratchFolder folder;
+    File file = File::create(folder / "a.h5");
+    file.create_dataset("x", ElementType::U16, kShape);
+    EXPECT_ERROR(file.create_dataset("x", ElementType::U16, kShape), RunError, "dataset 'x'", "exists");
+}
+
+// HDF5 tries again at exit, on what it has freed by then.
+TEST(FileDeathTest, AFailedCloseDoesNotCrashAtExit) {
+    const auto fill_disk_and_exit = [] {
+        const ScratchFolder folder;
+        File file = File::create(folder / "a.h5");
+        file.create_dataset("x", ElementType::F64, std::array<int64_t, 1>{1'000'000});
+        const rlimit limit{100'000, RLIM_INFINITY};
+        ::setrlimit(RLIMIT_FSIZE, &limit);
+        std::signal(SIGXFSZ, SIG_IGN);
+        EXPECT_ERROR(file.close(), RunError, "a.h5", "cannot finish the file", "File too large");
+        std::exit(testing::Test::HasFailure() ? 1 : 0);
+    };
+    EXPECT_EXIT(fill_disk_and_exit(), testing::ExitedWithCode(0), "");
+}
+
+TEST(File, SaysThatADatasetIsStillOpenWhenItCloses) {
+    const ScratchFolder folder;
+    File file = File::create(folder / "a.h5");
+    const Dataset open = file.create_dataset("x", ElementType::U16, kShape);
+    EXPECT_ERROR(file.close(), RunError, "a.h5", "cannot finish the file");
+}
+
+TEST(Dataset, TakesExactlyItsBytes) {
+    const ScratchFolder folder;
+    File file = File::create(folder / "a.h5");
+    Dataset dataset = file.create_dataset("x", ElementType::F32, kShape);
+    EXPECT_ERROR(dataset.write(std::as_bytes(std::span(kValues).first(5))), RunError, "20 bytes", "24");
+}
+
+TEST(Dataset, WithoutElementsHasNoOffset) {
+    const ScratchFolder folder;
+    File file = File::create(folder / "a.h5");
+    const Dataset dataset = file.create_dataset("x", ElementType::F32, std::array<int64_t, 1>{0});
+    EXPECT_EQ(dataset.num_elements(), 0);
+    EXPECT_ERROR(dataset.offset(), RunError, "dataset 'x'");
+}
+
+TEST(Handle, ClosesExactlyOnce) {
+    static int num_closed = 0;
+    const auto count = [](int64_t) { return ++num_closed, 0; };
+    {
+        Handle first(7, count);
+        Handle second(std::move(first));
+        Handle third(8, count);
+        third = std::move(second);
+    }
+    EXPECT_EQ(num_closed, 2);
+}
+
+}  // namespace
+}  // namespace argosy::h5
