@@ -1,0 +1,109 @@
+#include "observe/device.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/ones.h>
+#include <c10/core/InferenceMode.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <string>
+
+#include "base/clock.h"
+#include "base/error.h"
+
+namespace argosy::observe {
+namespace {
+
+struct Datasheet {
+    std::string_view words;  // of the driver's name: upper case, without maker and memory size
+    double tera_flops;
+};
+
+// From NVIDIA's datasheets and architecture white papers. They print the figure with 2:4 sparsity: this is
+// half of it.
+constexpr Datasheet kDatasheets[] = {
+    {"A10", 125},        {"A30", 165},        {"A40", 149.7},       {"L4", 121},          {"L40", 181},
+    {"L40S", 362},       {"A100 SXM4", 312},  {"A100 PCIE", 312},   {"A800 SXM4", 312},   {"A800 PCIE", 312},
+    {"H100 HBM3", 989},  {"H100 SXM5", 989},  {"H100 PCIE", 756},   {"H100 NVL", 835},    {"H800", 989},
+    {"H800 PCIE", 756},  {"GH200", 989},      {"GH200 HBM3E", 989}, {"H200", 989},        {"H200 NVL", 835},
+    {"H20", 148},        {"B200", 2250},      {"GB200", 2500},      {"RTX A6000", 154.8}, {"RTX 3090", 71},
+    {"RTX 4090", 165.2}, {"RTX 5090", 209.5},
+};
+
+/// "80GB", "144G": does not change the peak.
+bool is_memory_size(std::string_view word) {
+    const size_t digits = std::min(word.find_first_not_of("0123456789"), word.size());
+    const std::string_view unit = word.substr(digits);
+    return digits > 0 && (unit == "G" || unit == "GB");
+}
+
+/// "NVIDIA A100-SXM4-80GB" -> "A100 SXM4". Words that it does not know stay, so that they match nothing.
+std::string significant_words(std::string_view name) {
+    std::string words, word;
+    const auto take_word = [&] {
+        if (!word.empty() && word != "NVIDIA" && word != "GEFORCE" && !is_memory_size(word)) {
+            words += (words.empty() ? "" : " ") + word;
+        }
+        word.clear();
+    };
+    for (const unsigned char letter : name) {
+        if (letter == ' ' || letter == '-') {
+            take_word();
+        } else {
+            word += static_cast<char>(std::toupper(letter));
+        }
+    }
+    take_word();
+    return words;
+}
+
+}  // namespace
+
+const char* peak_source_name(PeakSource source) {
+    switch (source) {
+        case PeakSource::None:
+            return "none";
+        case PeakSource::Datasheet:
+            return "datasheet";
+        case PeakSource::MeasuredGemm:
+            return "measured GEMM";
+    }
+    return "";
+}
+
+PeakFlops datasheet_peak(std::string_view device_name) {
+    const std::string words = significant_words(device_name);
+    for (const Datasheet& sheet : kDatasheets) {
+        if (sheet.words == words) return {sheet.tera_flops * 1e12, PeakSource::Datasheet};
+    }
+    return {};
+}
+
+PeakFlops measure_gemm_peak(at::ScalarType type, double seconds) {
+    constexpr int64_t kSmallest = 512, kLargest = 4096;
+    constexpr int kProductsWanted = 20;  // a size is too large when fewer fit into the time
+    const c10::InferenceMode no_autograd;
+    const double deadline = seconds_now() + seconds;
+    double best = 0;
+    at::Tensor a, b, out;
+    int64_t size = kSmallest;
+    for (int done = 0; done < 2 || seconds_now() < deadline; ++done) {
+        if (!a.defined() || a.size(0) != size) {
+            a = at::ones({size, size}, type);
+            b = at::ones({size, size}, type);
+            out = at::empty({size, size}, type);
+        }
+        const double start = seconds_now();
+        at::mm_out(out, a, b);
+        const double took = seconds_now() - start;
+        best = std::max(best, 2 * std::pow(static_cast<double>(size), 3) / took);
+        // Eight times the work for the next size.
+        if (done > 0 && size < kLargest && 8 * took * kProductsWanted < seconds) size *= 2;
+    }
+    ARGOSY_CHECK(std::isfinite(best));
+    return {best, PeakSource::MeasuredGemm};
+}
+
+}  // namespace argosy::observe

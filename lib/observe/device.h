@@ -1,0 +1,32 @@
+// How fast a device could be: the denominator of model FLOP utilisation. A device that is not known gets no
+// figure, or its measured one; never another device's.
+#pragma once
+
+#include <c10/core/ScalarType.h>
+
+#include <string_view>
+
+namespace argosy::observe {
+
+enum class PeakSource { None, Datasheet, MeasuredGemm };
+const char* peak_source_name(PeakSource source);  // "none", "datasheet", "measured GEMM"
+
+/// The peak of one device in FLOP/s, and where the figure comes from.
+struct PeakFlops {
+    double flops_per_second = 0;
+    PeakSource source = PeakSource::None;
+    bool known() const { return source != PeakSource::None; }
+};
+
+/// Dense bf16 tensor-core peak with fp32 sums, as the maker's datasheet gives it, of the GPU that its driver
+/// calls `device_name` ("NVIDIA H200"). None for a CPU, an unknown name, and a name that fits several
+/// products (a bare "H100") or a part of one (MIG slices, laptop variants).
+PeakFlops datasheet_peak(std::string_view device_name);
+
+/// The best rate of square matrix products of `type` on the CPU within about `seconds`, with the threads that
+/// LibTorch has now: at least two products, of a size that grows with the machine's speed. What the same GEMM
+/// library reaches under good conditions, so a model's figure against it is a fraction of the attainable.
+/// Ranks that share a machine should measure at the same time, as they will compute.
+PeakFlops measure_gemm_peak(at::ScalarType type, double seconds = 0.3);
+
+}  // namespace argosy::observe

@@ -1,0 +1,65 @@
+#include "observe/metrics.h"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+namespace argosy::observe {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
+Json number(const std::optional<double>& value) { return value ? number(*value) : Json(nullptr); }
+Json gibibytes(int64_t bytes) { return static_cast<double>(bytes) / (1 << 30); }
+
+Json time_object(const StepTimes& times) {
+    Json exposed = Json::object();
+    for (const auto& [axes, ms] : times.exposed_ms) exposed[axes] = number(ms);
+    return {{"total", number(times.total_ms)},     {"data", number(times.data_ms)},
+            {"compute", number(times.compute_ms)}, {"optimizer", number(times.optimizer_ms)},
+            {"exposed", std::move(exposed)},       {"other", number(times.other_ms)}};
+}
+
+}  // namespace
+
+bool StepMetrics::finite() const { return std::isfinite(loss) && std::isfinite(grad_norm); }
+
+Speed speed(int64_t tokens, double seconds, const JobFigures& job) {
+    Speed speed;
+    speed.tokens_per_second = static_cast<double>(tokens) / seconds;
+    speed.tokens_per_second_per_device = speed.tokens_per_second / job.num_devices;
+    const double causal_flops = speed.tokens_per_second_per_device * job.flops_per_token.causal;
+    const double noncausal_flops = speed.tokens_per_second_per_device * job.flops_per_token.noncausal;
+    speed.model_tflops_per_device = causal_flops / 1e12;
+    if (job.peak.known()) {
+        speed.mfu_causal = causal_flops / job.peak.flops_per_second;
+        speed.mfu_noncausal = noncausal_flops / job.peak.flops_per_second;
+    }
+    return speed;
+}
+
+std::string json_line(const StepMetrics& metrics, const JobFigures& job) {
+    const Speed rates = speed(metrics.tokens, metrics.times.total_ms / 1e3, job);
+    const Json line = {
+        {"step", metrics.step},
+        {"loss", number(metrics.loss)},
+        {"grad_norm", number(metrics.grad_norm)},
+        {"lr", number(metrics.lr)},
+        {"finite", metrics.finite()},
+        {"tokens", metrics.tokens},
+        {"tokens_per_second", number(rates.tokens_per_second)},
+        {"tokens_per_second_per_device", number(rates.tokens_per_second_per_device)},
+        {"model_tflops_per_device", number(rates.model_tflops_per_device)},
+        {"mfu_causal", number(rates.mfu_causal)},
+        {"mfu_noncausal", number(rates.mfu_noncausal)},
+        {"peak_flops_source", peak_source_name(job.peak.source)},
+        {"memory_peak_gib", gibibytes(metrics.memory_peak_bytes)},
+        {"rss_gib", gibibytes(metrics.rss_bytes)},
+        {"time_ms", time_object(metrics.times)},
+        {"skipped_updates", metrics.skipped_updates},
+    };
+    return line.dump();
+}
+
+}  // namespace argosy::observe

@@ -1,0 +1,55 @@
+// What one training step has to say about itself, and the speeds that follow from it. Values only;
+// metrics_writer.h brings them to the file and to people.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "observe/device.h"
+#include "observe/flops.h"
+#include "observe/step_timer.h"
+
+namespace argosy::observe {
+
+/// What stays the same for all steps of a job.
+struct JobFigures {
+    int num_devices = 1;
+    FlopsPerToken flops_per_token;
+    PeakFlops peak;  // of one device
+};
+
+/// One step as the trainer measured it: loss, norm and tokens of the whole job, memory and times of rank 0.
+struct StepMetrics {
+    int64_t step = 0;      // 1 is the first
+    double loss = 0;       // mean over the step's valid tokens
+    double grad_norm = 0;  // before clipping
+    double lr = 0;
+    int64_t tokens = 0;
+    int64_t memory_peak_bytes = 0;  // of tensors, within the step
+    int64_t rss_bytes = 0;          // resident set of the process at the step's end
+    int64_t skipped_updates = 0;    // since the run began
+    StepTimes times;
+
+    bool finite() const;  // loss and norm
+};
+
+struct Speed {
+    double tokens_per_second = 0;  // the whole job's tokens over the step's wall time
+    double tokens_per_second_per_device = 0;
+    double model_tflops_per_device = 0;  // causal model FLOPs (flops.h), in 1e12 a second
+    /// Model FLOP utilisation: model FLOPs a second of a device over its peak; 1 is the peak. None when no
+    /// peak is known.
+    std::optional<double> mfu_causal, mfu_noncausal;
+};
+Speed speed(int64_t tokens, double seconds, const JobFigures& job);
+
+/// One line of metrics.jsonl, without its newline: a JSON object with the keys
+///   step, loss, grad_norm, lr, finite (are loss and norm), tokens, tokens_per_second,
+///   tokens_per_second_per_device, model_tflops_per_device, mfu_causal, mfu_noncausal, peak_flops_source
+///   (none, datasheet, measured GEMM), memory_peak_gib, rss_gib, time_ms {total, data, compute, optimizer,
+///   exposed {axes: ms}, other}, skipped_updates
+/// in this order. A number that is not finite, and utilisation without a peak, is null.
+std::string json_line(const StepMetrics& metrics, const JobFigures& job);
+
+}  // namespace argosy::observe

@@ -1,0 +1,26 @@
+// The line that tells people how training goes. Every column keeps its width over orders of magnitude, so
+// that lines of one run stand under each other.
+#pragma once
+
+#include <string>
+
+#include "observe/metrics.h"
+
+namespace argosy::observe {
+
+/// What a line speaks of: its newest step, and the mean over the steps since the line before.
+struct Progress {
+    StepMetrics newest;
+    int64_t num_steps = 0;          // of the whole run
+    int64_t window_tokens = 0;      // of all steps since the line before, the newest included
+    StepTimes window_times;         // likewise
+    int64_t window_peak_bytes = 0;  // the highest of them
+    double seconds_left = 0;        // until num_steps
+};
+
+/// step n/N, loss, gradient norm, learning rate; over the window: tokens/s of the job, model TFLOP/s per
+/// device (causal), its share of the device's peak when there is one ("MFU", or "of GEMM" when the peak was
+/// measured), highest tensor memory, shares of the wall time; time to go; at the end skipped updates, if any.
+std::string progress_line(const Progress& progress, const JobFigures& job);
+
+}  // namespace argosy::observe

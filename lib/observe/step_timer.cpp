@@ -1,0 +1,102 @@
+#include "observe/step_timer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+
+namespace argosy::observe {
+namespace {
+
+/// Groups of one rank wait for nobody; the world is a group as any other.
+template <class Visit>
+void for_each_waiting_group(const mesh::Mesh& mesh, Visit visit) {
+    const auto visit_if_shared = [&](const comm::Communicator& group) {
+        if (group.size() > 1) visit(group);
+    };
+    visit_if_shared(mesh.world());
+    mesh.for_each_group(visit_if_shared);
+}
+
+}  // namespace
+
+double StepTimes::all_exposed_ms() const {
+    double sum = 0;
+    for (const auto& [name, ms] : exposed_ms) sum += ms;
+    return sum;
+}
+
+StepTimes& StepTimes::operator+=(const StepTimes& more) {
+    total_ms += more.total_ms;
+    data_ms += more.data_ms;
+    compute_ms += more.compute_ms;
+    optimizer_ms += more.optimizer_ms;
+    other_ms += more.other_ms;
+    for (const auto& [name, ms] : more.exposed_ms) exposed_ms[name] += ms;
+    return *this;
+}
+
+StepTimer::StepTimer(const mesh::Mesh& mesh, std::function<double()> clock)
+    : mesh_(mesh), clock_(std::move(clock)) {}
+
+StepTimer::PhaseScope::PhaseScope(StepTimer& timer, Phase phase) : timer_(timer), outer_(timer.open_) {
+    timer_.switch_to(phase);
+}
+
+StepTimer::PhaseScope::~PhaseScope() { timer_.switch_to(outer_); }
+
+StepTimer::Reading StepTimer::read() const {
+    Reading reading{.seconds = clock_()};
+    for_each_waiting_group(
+        mesh_, [&](const comm::Communicator& group) { reading.exposed_seconds += group.exposed_seconds(); });
+    return reading;
+}
+
+std::map<std::string, double> StepTimer::exposed_seconds_by_name() const {
+    std::map<std::string, double> seconds;
+    for_each_waiting_group(
+        mesh_, [&](const comm::Communicator& group) { seconds[group.name()] += group.exposed_seconds(); });
+    return seconds;
+}
+
+void StepTimer::switch_to(std::optional<Phase> next) {
+    const Reading now = read();
+    const double elapsed = now.seconds - last_.seconds;
+    const double exposed = now.exposed_seconds - last_.exposed_seconds;
+    const size_t part = open_ ? static_cast<size_t>(*open_) : kNumPhases;
+    // Sums of exposed seconds are rounded: a wait that fills the interval may come out an ulp longer than it.
+    part_seconds_[part] += std::max(elapsed - exposed, 0.0);
+    last_ = now;
+    open_ = next;
+}
+
+void StepTimer::start_step() {
+    ARGOSY_CHECK(!in_step_, "a step within a step");
+    in_step_ = true;
+    part_seconds_ = {};
+    exposed_at_start_ = exposed_seconds_by_name();
+    start_ = last_ = read();
+}
+
+StepTimer::PhaseScope StepTimer::phase(Phase phase) {
+    ARGOSY_CHECK(in_step_, "a phase outside a step");
+    return PhaseScope(*this, phase);
+}
+
+StepTimes StepTimer::finish_step() {
+    ARGOSY_CHECK(in_step_ && !open_, "a step that has not started, or a phase still open at its end");
+    switch_to(std::nullopt);
+    in_step_ = false;
+    StepTimes times;
+    times.total_ms = 1e3 * (last_.seconds - start_.seconds);
+    times.data_ms = 1e3 * part_seconds_[static_cast<int>(Phase::Data)];
+    times.compute_ms = 1e3 * part_seconds_[static_cast<int>(Phase::Compute)];
+    times.optimizer_ms = 1e3 * part_seconds_[static_cast<int>(Phase::Optimizer)];
+    times.other_ms = 1e3 * part_seconds_[kNumPhases];
+    for (const auto& [name, seconds] : exposed_seconds_by_name()) {
+        times.exposed_ms[name] = 1e3 * (seconds - exposed_at_start_[name]);
+    }
+    return times;
+}
+
+}  // namespace argosy::observe

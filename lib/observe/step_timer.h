@@ -1,0 +1,80 @@
+// Where a step's time went, on this rank's host clock. Exclusive accounting: every moment of a step belongs
+// to one part, and the parts add up to the whole. A moment is *exposed communication* when the program stood
+// still for a group of ranks (Communicator::exposed_seconds), in whatever phase that happened, and is taken
+// out of the phase; it includes waiting for a rank that is late. Otherwise it belongs to the innermost open
+// phase, or to no phase: *other*. One thread, the one that waits on the communicators.
+#pragma once
+
+#include <array>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "base/clock.h"
+#include "mesh/mesh.h"
+
+namespace argosy::observe {
+
+enum class Phase { Data, Compute, Optimizer };
+inline constexpr int kNumPhases = 3;
+
+/// total = data + compute + optimizer + other + all of exposed.
+struct StepTimes {
+    double total_ms = 0;
+    double data_ms = 0;
+    double compute_ms = 0;
+    double optimizer_ms = 0;
+    double other_ms = 0;
+    /// By the name of a group's axes ("tp", "dp_shard x cp") or "world".
+    std::map<std::string, double> exposed_ms;
+
+    double all_exposed_ms() const;
+    StepTimes& operator+=(const StepTimes& more);
+};
+
+class StepTimer {
+  public:
+    /// REQUIRES: `mesh` outlives the timer. `clock` gives seconds and never goes back.
+    explicit StepTimer(const mesh::Mesh& mesh, std::function<double()> clock = seconds_now);
+
+    /// The phase lasts as long as this object. Phases nest: the inner one's time is not the outer one's.
+    class [[nodiscard]] PhaseScope {
+      public:
+        ~PhaseScope();
+        PhaseScope(const PhaseScope&) = delete;
+        PhaseScope& operator=(const PhaseScope&) = delete;
+
+      private:
+        friend class StepTimer;
+        PhaseScope(StepTimer& timer, Phase phase);
+        StepTimer& timer_;
+        std::optional<Phase> outer_;
+    };
+
+    /// REQUIRES: no step under way.
+    void start_step();
+    /// REQUIRES: a step under way.
+    PhaseScope phase(Phase phase);
+    /// REQUIRES: a step under way and no phase open.
+    StepTimes finish_step();
+
+  private:
+    struct Reading {
+        double seconds = 0;          // of the clock
+        double exposed_seconds = 0;  // of all groups together
+    };
+    Reading read() const;
+    std::map<std::string, double> exposed_seconds_by_name() const;
+    void switch_to(std::optional<Phase> next);
+
+    const mesh::Mesh& mesh_;
+    std::function<double()> clock_;
+    bool in_step_ = false;
+    std::optional<Phase> open_;
+    Reading start_, last_;                               // of the step; of the last change of phase
+    std::map<std::string, double> exposed_at_start_;     // seconds
+    std::array<double, kNumPhases + 1> part_seconds_{};  // by phase; the last one is other
+};
+
+}  // namespace argosy::observe

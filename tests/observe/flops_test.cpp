@@ -1,0 +1,37 @@
+#include "observe/flops.h"
+
+#include <gtest/gtest.h>
+
+namespace argosy::observe {
+namespace {
+
+TEST(FlopsPerToken, Llama3Of8BillionAt8192) {
+    // A block: wq and wo 4096 x 4096, wk and wv 1024 x 4096, three of 14336 x 4096, two norms. Head: norm and
+    // 128256 x 4096.
+    const double block = 2 * 4096. * 4096 + 2 * 1024. * 4096 + 3 * 14336. * 4096 + 2 * 4096;
+    const double weights = 32 * block + 4096 + 128256. * 4096;
+    EXPECT_EQ(weights, 7504924672);
+    const double layers_width_length = 32. * 4096 * 8192;
+    const FlopsPerToken flops = flops_per_token(model::preset("llama3", "8B"), 8192);
+    EXPECT_EQ(flops.causal, 6 * weights + 6 * layers_width_length);
+    EXPECT_EQ(flops.noncausal, 6 * weights + 12 * layers_width_length);
+    EXPECT_EQ(flops.causal, 51471998976);
+}
+
+TEST(FlopsPerToken, CountsATiedTableOnceAsTheHead) {
+    model::ModelSpec spec = model::preset("llama3", "debugmodel");
+    const FlopsPerToken separate = flops_per_token(spec, 64);
+    spec.tied_embeddings = true;
+    const FlopsPerToken tied = flops_per_token(spec, 64);
+    EXPECT_EQ(tied.causal, separate.causal);
+    EXPECT_EQ(tied.noncausal, separate.noncausal);
+}
+
+TEST(FlopsPerToken, TakesTheHeadsWidthNotTheModels) {
+    // Qwen 3 0.6B: 16 heads of 128 in a model 1024 wide.
+    const FlopsPerToken flops = flops_per_token(model::preset("qwen3", "0.6B"), 1000);
+    EXPECT_EQ(flops.noncausal - flops.causal, 6 * 28. * (16 * 128) * 1000);
+}
+
+}  // namespace
+}  // namespace argosy::observe

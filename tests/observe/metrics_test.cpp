@@ -1,0 +1,97 @@
+#include "observe/metrics.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "observe/sample_metrics.h"
+
+namespace argosy::observe {
+namespace {
+
+using nlohmann::json;
+
+TEST(Speed, ByHand) {
+    const Speed rates = speed(4096, 2, sample_job());
+    EXPECT_DOUBLE_EQ(rates.tokens_per_second, 2048);
+    EXPECT_DOUBLE_EQ(rates.tokens_per_second_per_device, 32);
+    EXPECT_DOUBLE_EQ(rates.model_tflops_per_device, 32);
+    EXPECT_DOUBLE_EQ(rates.mfu_causal.value(), 0.032);
+    EXPECT_DOUBLE_EQ(rates.mfu_noncausal.value(), 0.064);
+    EXPECT_FALSE(speed(4096, 2, sample_job(PeakSource::None)).mfu_causal.has_value());
+}
+
+TEST(JsonLine, HasEveryKey) {
+    StepMetrics metrics = sample_step(7);
+    metrics.skipped_updates = 2;
+    const std::string text = json_line(metrics, sample_job());
+    EXPECT_EQ(text.find('\n'), std::string::npos);
+    EXPECT_EQ(text.substr(0, 22), R"({"step":7,"loss":3.25,)");
+    const json expected = {
+        {"step", 7},
+        {"loss", 3.25},
+        {"grad_norm", 0.5},
+        {"lr", 3e-4},
+        {"finite", true},
+        {"tokens", 4096},
+        {"tokens_per_second", 2048.0},
+        {"tokens_per_second_per_device", 32.0},
+        {"model_tflops_per_device", 32.0},
+        {"mfu_causal", 0.032},
+        {"mfu_noncausal", 0.064},
+        {"peak_flops_source", "datasheet"},
+        {"memory_peak_gib", 1.5},
+        {"rss_gib", 2.0},
+        {"time_ms",
+         {{"total", 2000.0},
+          {"data", 100.0},
+          {"compute", 1400.0},
+          {"optimizer", 200.0},
+          {"exposed", {{"dp_shard x cp", 200.0}, {"tp", 50.0}}},
+          {"other", 50.0}}},
+        {"skipped_updates", 2},
+    };
+    EXPECT_EQ(json::parse(text), expected);
+}
+
+TEST(JsonLine, KeepsEveryBitOfALoss) {
+    StepMetrics metrics = sample_step(1);
+    metrics.loss = 3.4567001;
+    EXPECT_EQ(json::parse(json_line(metrics, sample_job()))["loss"].get<double>(), metrics.loss);
+}
+
+TEST(JsonLine, IsValidWhateverTheNumbers) {
+    for (const double bad :
+         {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity(),
+          -std::numeric_limits<double>::infinity()}) {
+        StepMetrics metrics = sample_step(1);
+        metrics.loss = bad;
+        json line = json::parse(json_line(metrics, sample_job()));
+        EXPECT_TRUE(line["loss"].is_null());
+        EXPECT_EQ(line["finite"], false);
+        EXPECT_EQ(line["grad_norm"], 0.5);
+
+        metrics = sample_step(1);
+        metrics.grad_norm = bad;
+        metrics.times.total_ms = 0;
+        line = json::parse(json_line(metrics, sample_job()));
+        EXPECT_TRUE(line["grad_norm"].is_null());
+        EXPECT_EQ(line["finite"], false);
+        EXPECT_TRUE(line["tokens_per_second"].is_null());
+        EXPECT_TRUE(line["mfu_causal"].is_null());
+    }
+}
+
+TEST(JsonLine, SaysWhenUtilisationIsNotKnownOrMeasured) {
+    json line = json::parse(json_line(sample_step(1), sample_job(PeakSource::None)));
+    EXPECT_TRUE(line["mfu_causal"].is_null());
+    EXPECT_TRUE(line["mfu_noncausal"].is_null());
+    EXPECT_EQ(line["peak_flops_source"], "none");
+    line = json::parse(json_line(sample_step(1), sample_job(PeakSource::MeasuredGemm)));
+    EXPECT_DOUBLE_EQ(line["mfu_causal"], 0.032);
+    EXPECT_EQ(line["peak_flops_source"], "measured GEMM");
+}
+
+}  // namespace
+}  // namespace argosy::observe

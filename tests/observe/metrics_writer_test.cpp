@@ -1,0 +1,182 @@
+#include "observe/metrics_writer.h"
+
+#include <gtest/gtest.h>
+#include <spdlog/sinks/ostream_sink.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <vector>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "observe/sample_metrics.h"
+
+namespace argosy::observe {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// A folder of its own for each test, and what the log says meanwhile.
+class MetricsWriterTest : public ::testing::Test {
+  protected:
+    void SetUp() override {
+        std::string pattern = (fs::temp_directory_path() / "argosy-metrics-XXXXXX").string();
+        ASSERT_NE(mkdtemp(pattern.data()), nullptr);
+        folder_ = pattern;
+        auto sink = std::make_shared<spdlog::sinks::ostream_sink_mt>(log_);
+        before_ = spdlog::default_logger();
+        spdlog::set_default_logger(std::make_shared<spdlog::logger>("test", sink));
+        spdlog::set_pattern("%v");
+    }
+    void TearDown() override {
+        spdlog::set_default_logger(before_);
+        fs::remove_all(folder_);
+    }
+
+    MetricsOptions options(int64_t num_steps = 10, int64_t log_freq = 4) const {
+        return {.dump_folder = (folder_ / "run").string(), .log_freq = log_freq, .num_steps = num_steps};
+    }
+    fs::path file() const { return folder_ / "run" / "metrics.jsonl"; }
+
+    /// The steps in the file; every line must be an object.
+    std::vector<int64_t> steps() const {
+        std::vector<int64_t> found;
+        std::ifstream lines(file());
+        for (std::string line; std::getline(lines, line);) {
+            found.push_back(nlohmann::json::parse(line).at("step").get<int64_t>());
+        }
+        return found;
+    }
+
+    /// "step     4/10  ..." -> 4, of each line of the log.
+    std::vector<int64_t> logged_steps() const {
+        std::vector<int64_t> found;
+        std::istringstream lines(log_.str());
+        for (std::string line; std::getline(lines, line);) found.push_back(std::stoll(line.substr(5)));
+        return found;
+    }
+
+    fs::path folder_;
+    std::ostringstream log_;
+    std::shared_ptr<spdlog::logger> before_;
+};
+
+using Steps = std::vector<int64_t>;
+
+std::string message_of(const std::function<void()>& action) {
+    try {
+        action();
+    } catch (const RunError& error) {
+        return error.what();
+    }
+    return "did not throw";
+}
+
+TEST_F(MetricsWriterTest, WritesEachStepAtOnceAndLogsSome) {
+    MetricsWriter writer(options(), sample_job(), 0);
+    for (int64_t step = 1; step <= 10; ++step) {
+        writer.write(sample_step(step));
+        EXPECT_EQ(steps().size(), step);
+    }
+    EXPECT_EQ(steps(), (Steps{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}));
+    EXPECT_EQ(logged_steps(), (Steps{1, 4, 8, 10}));
+}
+
+TEST_F(MetricsWriterTest, ARestartedRunAppends) {
+    {
+        MetricsWriter writer(options(), sample_job(), 0);
+        for (const int64_t step : {1, 2, 3}) writer.write(sample_step(step));
+    }
+    MetricsWriter writer(options(), sample_job(), 0);
+    for (const int64_t step : {3, 4, 5}) writer.write(sample_step(step));
+    EXPECT_EQ(steps(), (Steps{1, 2, 3, 3, 4, 5}));
+    EXPECT_EQ(logged_steps(), (Steps{1, 3, 4}));
+}
+
+TEST_F(MetricsWriterTest, StartsANewLineAfterOneWithoutItsEnd) {
+    fs::create_directories(file().parent_path());
+    std::ofstream(file()) << R"({"step":1})";
+    MetricsWriter writer(options(), sample_job(), 0);
+    writer.write(sample_step(2));
+    EXPECT_EQ(steps(), (Steps{1, 2}));
+}
+
+TEST_F(MetricsWriterTest, OtherRanksWriteNothing) {
+    MetricsWriter writer(options(), sample_job(), 1);
+    writer.write(sample_step(1));
+    EXPECT_FALSE(fs::exists(folder_ / "run"));
+    EXPECT_EQ(log_.str(), "");
+}
+
+TEST_F(MetricsWriterTest, ALogLineIsTheMeanSinceTheLineBefore) {
+    MetricsWriter writer(options(), sample_job(), 0);
+    StepMetrics slow = sample_step(1);
+    slow.times.total_ms = 1e6;
+    slow.memory_peak_bytes *= 8;
+    writer.write(slow);
+    log_.str("");
+    for (int64_t step = 2; step <= 4; ++step) {
+        StepMetrics metrics = sample_step(step);
+        metrics.times.total_ms = step == 4 ? 4096 : 2048;  // 3 x 4096 tokens in 8.192 s
+        if (step == 3) metrics.memory_peak_bytes *= 2;
+        writer.write(metrics);
+    }
+    EXPECT_NE(log_.str().find(" 1.5k tokens/s"), std::string::npos) << log_.str();
+    EXPECT_NE(log_.str().find(" 3.000 GiB"), std::string::npos) << log_.str();
+    EXPECT_NE(log_.str().find("compute  51.3%"), std::string::npos) << log_.str();
+    // 6 steps of (2048 + 2048 + 4096) / 3 ms; the slow first step does not count.
+    EXPECT_NE(log_.str().find("ETA    0:00:16"), std::string::npos) << log_.str();
+}
+
+TEST_F(MetricsWriterTest, AFullDiskIsAClearError) {
+    fs::create_directories(file().parent_path());
+    fs::create_symlink("/dev/full", file());
+    MetricsWriter writer(options(), sample_job(), 0);
+    const std::string message = message_of([&] { writer.write(sample_step(1)); });
+    EXPECT_NE(message.find(file().string()), std::string::npos) << message;
+    EXPECT_NE(message.find("No space left on device"), std::string::npos) << message;
+}
+
+TEST_F(MetricsWriterTest, AWriteThatFailsHalfwayLeavesWholeLines) {
+    const auto old_handler = std::signal(SIGXFSZ, SIG_IGN);
+    rlimit old_limit{};
+    ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &old_limit), 0);
+    {
+        MetricsWriter writer(options(), sample_job(), 0);
+        writer.write(sample_step(1));
+        const rlimit half_a_line_more{fs::file_size(file()) * 3 / 2, old_limit.rlim_max};
+        ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &half_a_line_more), 0);
+        const std::string message = message_of([&] { writer.write(sample_step(2)); });
+        setrlimit(RLIMIT_FSIZE, &old_limit);
+        EXPECT_NE(message.find("File too large"), std::string::npos) << message;
+        EXPECT_EQ(steps(), (Steps{1}));
+        writer.write(sample_step(3));
+    }
+    std::signal(SIGXFSZ, old_handler);
+    EXPECT_EQ(steps(), (Steps{1, 3}));
+}
+
+TEST_F(MetricsWriterTest, AFolderThatCannotBeMadeIsAClearError) {
+    std::ofstream(folder_ / "run") << "a file in its place";
+    const std::string message = message_of([&] { MetricsWriter(options(), sample_job(), 0); });
+    EXPECT_NE(message.find((folder_ / "run").string()), std::string::npos) << message;
+    EXPECT_NE(message.find("job.dump_folder"), std::string::npos) << message;
+}
+
+TEST_F(MetricsWriterTest, AFileThatCannotBeOpenedIsAClearError) {
+    fs::create_directories(file());  // a folder of its name: root cannot open that either
+    const std::string message = message_of([&] { MetricsWriter(options(), sample_job(), 0); });
+    EXPECT_NE(message.find(file().string()), std::string::npos) << message;
+    EXPECT_NE(message.find("Is a directory"), std::string::npos) << message;
+}
+
+}  // namespace
+}  // namespace argosy::observe

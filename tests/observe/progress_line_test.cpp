@@ -1,0 +1,91 @@
+#include "observe/progress_line.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <vector>
+
+#include "observe/sample_metrics.h"
+
+namespace argosy::observe {
+namespace {
+
+Progress sample_progress() {
+    Progress progress;
+    progress.newest = sample_step(7);
+    progress.num_steps = 10000;
+    progress.window_tokens = progress.newest.tokens;
+    progress.window_times = progress.newest.times;
+    progress.window_peak_bytes = progress.newest.memory_peak_bytes;
+    progress.seconds_left = 3723;
+    return progress;
+}
+
+TEST(ProgressLine, SaysItAll) {
+    EXPECT_EQ(progress_line(sample_progress(), sample_job()),
+              "step     7/10000  loss   3.2500  norm   0.5000  lr 3.00e-04    2.0k tokens/s  32.0000 TFLOP/s "
+              " MFU   3.2%"
+              "    1.500 GiB  data   5.0% compute  70.0% exposed  12.5% optimizer  10.0%  ETA    1:02:03");
+}
+
+TEST(ProgressLine, NamesWhatUtilisationIsMeasuredAgainst) {
+    EXPECT_NE(progress_line(sample_progress(), sample_job(PeakSource::MeasuredGemm)).find("of GEMM   3.2%"),
+              std::string::npos);
+    const std::string unknown = progress_line(sample_progress(), sample_job(PeakSource::None));
+    EXPECT_EQ(unknown.find("MFU"), std::string::npos);
+    EXPECT_EQ(unknown.find("of GEMM"), std::string::npos);
+}
+
+TEST(ProgressLine, CountsSkippedUpdatesAtItsEnd) {
+    Progress progress = sample_progress();
+    const std::string clean = progress_line(progress, sample_job());
+    progress.newest.skipped_updates = 3;
+    EXPECT_EQ(progress_line(progress, sample_job()), clean + "  skipped 3");
+}
+
+TEST(ProgressLine, StaysAlignedOverOrdersOfMagnitude) {
+    const auto label_columns = [](const std::string& line) {
+        std::vector<size_t> columns;
+        for (const char* label : {"/10000", "loss", "norm", "lr", "tokens/s", "TFLOP/s", "MFU", "GiB", "data",
+                                  "compute", "exposed", "optimizer", "ETA"}) {
+            columns.push_back(line.find(label));
+        }
+        columns.push_back(line.size());
+        return columns;
+    };
+    const auto expected = label_columns(progress_line(sample_progress(), sample_job()));
+    for (const size_t column : expected) EXPECT_NE(column, std::string::npos);
+
+    const auto expect_aligned = [&](const Progress& progress) {
+        const std::string line = progress_line(progress, sample_job());
+        EXPECT_EQ(label_columns(line), expected) << line;
+    };
+    const double infinity = std::numeric_limits<double>::infinity();
+    for (const double value :
+         {0.0, 1e-30, 9.9999e-5, 1e-4, 0.01, 0.99999999, 9.99999999, 99.99996, 999.99996, 12345.678, 99999.99,
+          999999.97, 99999999.6, 1e12, 1e38, 1e200, infinity, -infinity, -infinity * 0}) {
+        Progress progress = sample_progress();
+        progress.newest.loss = progress.newest.grad_norm = value;
+        progress.seconds_left = value;
+        expect_aligned(progress);
+    }
+    for (double tokens = 1; tokens < 1e13; tokens *= 3.7) {
+        Progress progress = sample_progress();
+        progress.window_tokens = static_cast<int64_t>(tokens);
+        progress.window_peak_bytes = static_cast<int64_t>(tokens);
+        expect_aligned(progress);
+    }
+    for (const int64_t step : {1, 10, 999, 10000}) {
+        Progress progress = sample_progress();
+        progress.newest.step = step;
+        expect_aligned(progress);
+    }
+    Progress progress = sample_progress();
+    progress.window_times = {.total_ms = 1, .compute_ms = 1};
+    expect_aligned(progress);
+    progress.window_times = {};
+    expect_aligned(progress);
+}
+
+}  // namespace
+}  // namespace argosy::observe

@@ -1,0 +1,180 @@
+#include "observe/step_timer.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <memory>
+#include <thread>
+
+#include "base/error.h"
+
+namespace argosy::observe {
+namespace {
+
+double fake_now = 0;  // seconds; of the tests that do not really wait
+
+class SleepingCompletion : public comm::Completion {
+  public:
+    void wait() override { std::this_thread::sleep_for(std::chrono::milliseconds(20)); }
+};
+
+/// A group of `size` ranks seen from its first one; a wait on it can be made to last, by the fake clock or
+/// really.
+class FakeCommunicator : public comm::Communicator {
+  public:
+    FakeCommunicator(std::string name, int size) : Communicator(std::move(name)), size_(size) {}
+    int rank() const override { return 0; }
+    int size() const override { return size_; }
+    std::unique_ptr<Communicator> subgroup(std::span<const int> ranks, std::string name) const override {
+        return std::make_unique<FakeCommunicator>(std::move(name), static_cast<int>(ranks.size()));
+    }
+    comm::Pending submit(std::span<const comm::Op>) override {
+        return comm::Pending(std::make_unique<SleepingCompletion>(), {}, exposed_seconds_slot());
+    }
+    void stand_still(double seconds) {
+        fake_now += seconds;
+        *exposed_seconds_slot() += seconds;
+    }
+
+  private:
+    int size_;
+};
+
+class StepTimerTest : public ::testing::Test {
+  protected:
+    void work(double seconds) { fake_now += seconds; }
+    FakeCommunicator& group(mesh::AxisSet axes, int parts = 1) {
+        return static_cast<FakeCommunicator&>(mesh_.group(axes, parts));
+    }
+    static double sum_of_parts(const StepTimes& times) {
+        return times.data_ms + times.compute_ms + times.optimizer_ms + times.other_ms +
+               times.all_exposed_ms();
+    }
+
+    FakeCommunicator world_{"world", 8};
+    mesh::Mesh mesh_{mesh::MeshShape{{2, 1, 2, 1, 2}}, world_};
+    StepTimer timer_{mesh_, [] { return fake_now; }};
+};
+
+TEST_F(StepTimerTest, TakesExposedCommunicationOutOfThePhaseItHappensIn) {
+    timer_.start_step();
+    work(0.001);
+    {
+        const auto phase = timer_.phase(Phase::Data);
+        work(0.002);
+    }
+    {
+        const auto phase = timer_.phase(Phase::Compute);
+        work(0.010);
+        group(mesh::Axis::Tensor).stand_still(0.003);  // a group made in the middle of a step
+        work(0.020);
+        group(mesh::kShardAxes).stand_still(0.004);
+    }
+    {
+        const auto phase = timer_.phase(Phase::Optimizer);
+        world_.stand_still(0.005);
+        work(0.006);
+    }
+    group(mesh::Axis::Tensor).stand_still(0.007);
+    const StepTimes times = timer_.finish_step();
+
+    EXPECT_NEAR(times.total_ms, 58, 1e-9);
+    EXPECT_NEAR(times.data_ms, 2, 1e-9);
+    EXPECT_NEAR(times.compute_ms, 30, 1e-9);
+    EXPECT_NEAR(times.optimizer_ms, 6, 1e-9);
+    EXPECT_NEAR(times.other_ms, 1, 1e-9);
+    ASSERT_EQ(times.exposed_ms.size(), 3);
+    EXPECT_NEAR(times.exposed_ms.at("tp"), 10, 1e-9);
+    EXPECT_NEAR(times.exposed_ms.at("dp_shard x cp"), 4, 1e-9);
+    EXPECT_NEAR(times.exposed_ms.at("world"), 5, 1e-9);
+    EXPECT_NEAR(sum_of_parts(times), times.total_ms, 1e-9);
+}
+
+TEST_F(StepTimerTest, StepsAreSeparate) {
+    timer_.start_step();
+    group(mesh::Axis::Tensor).stand_still(0.003);
+    timer_.finish_step();
+    group(mesh::Axis::Tensor).stand_still(0.500);  // between the steps: of neither
+    work(0.500);
+    timer_.start_step();
+    group(mesh::Axis::Tensor).stand_still(0.002);
+    work(0.001);
+    const StepTimes times = timer_.finish_step();
+    EXPECT_NEAR(times.total_ms, 3, 1e-9);
+    EXPECT_NEAR(times.exposed_ms.at("tp"), 2, 1e-9);
+    EXPECT_NEAR(times.other_ms, 1, 1e-9);
+}
+
+TEST_F(StepTimerTest, AnInnerPhaseIsNotTheOuterOnes) {
+    timer_.start_step();
+    {
+        const auto outer = timer_.phase(Phase::Compute);
+        work(0.001);
+        {
+            const auto inner = timer_.phase(Phase::Data);
+            work(0.002);
+        }
+        work(0.004);
+    }
+    const StepTimes times = timer_.finish_step();
+    EXPECT_NEAR(times.compute_ms, 5, 1e-9);
+    EXPECT_NEAR(times.data_ms, 2, 1e-9);
+    EXPECT_NEAR(times.other_ms, 0, 1e-9);
+}
+
+TEST_F(StepTimerTest, GroupsOfOneNameAreSummedAndGroupsOfOneRankAreNotListed) {
+    timer_.start_step();
+    group(mesh::Axis::Shard, 1).stand_still(0.001);
+    group({mesh::Axis::Shard, mesh::Axis::Tensor}, 1).stand_still(0.002);
+    group({mesh::Axis::Shard, mesh::Axis::Tensor}, 2).stand_still(0.004);
+    group(mesh::Axis::Context).stand_still(0.008);
+    const StepTimes times = timer_.finish_step();
+    EXPECT_NEAR(times.exposed_ms.at("dp_shard"), 1, 1e-9);
+    EXPECT_NEAR(times.exposed_ms.at("dp_shard x tp"), 6, 1e-9);
+    EXPECT_FALSE(times.exposed_ms.contains("cp"));
+    EXPECT_NEAR(times.other_ms, 8, 1e-9);
+    EXPECT_NEAR(sum_of_parts(times), times.total_ms, 1e-9);
+}
+
+TEST_F(StepTimerTest, RefusesWrongOrder) {
+    EXPECT_THROW(timer_.finish_step(), RunError);
+    EXPECT_THROW({ const auto phase = timer_.phase(Phase::Data); }, RunError);
+    timer_.start_step();
+    EXPECT_THROW(timer_.start_step(), RunError);
+    {
+        const auto phase = timer_.phase(Phase::Data);
+        EXPECT_THROW(timer_.finish_step(), RunError);
+    }
+    timer_.finish_step();
+}
+
+TEST_F(StepTimerTest, ReadsRealWaits) {
+    StepTimer timer(mesh_);
+    timer.start_step();
+    {
+        const auto phase = timer.phase(Phase::Compute);
+        group(mesh::Axis::Tensor).run(comm::Op{comm::OpKind::AllReduce});
+    }
+    const StepTimes times = timer.finish_step();
+    EXPECT_GE(times.exposed_ms.at("tp"), 20);
+    EXPECT_LT(times.compute_ms, times.exposed_ms.at("tp"));
+    EXPECT_NEAR(sum_of_parts(times), times.total_ms, 1e-6);
+}
+
+TEST(StepTimes, Add) {
+    StepTimes sum{.total_ms = 10, .data_ms = 1, .compute_ms = 2, .optimizer_ms = 3, .other_ms = 1};
+    sum.exposed_ms = {{"tp", 3.0}};
+    StepTimes more = sum;
+    more.exposed_ms = {{"tp", 1.0}, {"pp", 2.0}};
+    sum += more;
+    EXPECT_EQ(sum.total_ms, 20);
+    EXPECT_EQ(sum.data_ms, 2);
+    EXPECT_EQ(sum.compute_ms, 4);
+    EXPECT_EQ(sum.optimizer_ms, 6);
+    EXPECT_EQ(sum.other_ms, 2);
+    EXPECT_EQ(sum.exposed_ms.at("tp"), 4);
+    EXPECT_EQ(sum.all_exposed_ms(), 6);
+}
+
+}  // namespace
+}  // namespace argosy::observe
