@@ -25,7 +25,7 @@ std::string spelled_out(const std::array<int, kNumAxes>& degrees) {
         if (degrees[axis] == 1) continue;
         text += fmt::format("{}{} {}", text.empty() ? "" : " x ", kNames[axis], degrees[axis]);
     }
-    return text.empty() ? "all degrees 1" : text;
+    return text.empty() ? "one rank" : text;
 }
 
 }  // namespace
@@ -49,6 +49,8 @@ int MeshShape::degree(AxisSet axes) const {
 }
 
 int MeshShape::num_ranks() const { return product(degrees); }
+
+std::string MeshShape::name() const { return spelled_out(degrees); }
 
 Coordinates MeshShape::coordinates(int rank) const {
     Coordinates coordinates{};

@@ -43,6 +43,7 @@ struct MeshShape {
     int degree(Axis axis) const { return degrees[static_cast<int>(axis)]; }
     int degree(AxisSet axes) const;
     int num_ranks() const;
+    std::string name() const;  // "pp 2 x tp 4"; "one rank"
 
     Coordinates coordinates(int rank) const;
     int rank(const Coordinates& coordinates) const;

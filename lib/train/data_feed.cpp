@@ -1,0 +1,40 @@
+#include "train/data_feed.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+
+#include <utility>
+
+namespace argosy::train {
+
+DataFeed::DataFeed(const data::Loader& loader, mesh::Mesh& mesh, const BatchSizes& sizes, int64_t seq_len)
+    : loader_(loader), mesh_(mesh), sizes_(sizes), seq_len_(seq_len) {}
+
+void DataFeed::read_ahead() {
+    int64_t position =
+        next_step_++ * sizes_.global_batch + mesh_.index(mesh::kDataAxes) * sizes_.samples_per_rank();
+    const int64_t tokens = sizes_.microbatch_size * seq_len_;
+    ahead_ = {};
+    for (int64_t i = 0; i < sizes_.num_microbatches; ++i, position += sizes_.microbatch_size) {
+        model::Batch batch{at::empty({tokens}, at::kLong), at::empty({tokens}, at::kLong),
+                           sizes_.microbatch_size, seq_len_};
+        loader_.read(position, sizes_.microbatch_size, batch.tokens.mutable_data_ptr<int64_t>(),
+                     batch.targets.mutable_data_ptr<int64_t>());
+        ahead_.counted_tokens += batch.targets.ge(0).sum().item<int64_t>();
+        ahead_.microbatches.push_back(std::move(batch));
+    }
+    job_tokens_ = at::full({}, ahead_.counted_tokens, at::kLong);
+    counting_ = mesh_.group(mesh::kDataAxes)
+                    .submit({.kind = comm::OpKind::AllReduce, .out = job_tokens_, .in = job_tokens_});
+}
+
+StepBatch DataFeed::next() {
+    if (!counting_.active()) read_ahead();
+    counting_.wait();
+    ahead_.job_counted_tokens = job_tokens_.item<int64_t>();
+    StepBatch batch = std::move(ahead_);
+    read_ahead();
+    return batch;
+}
+
+}  // namespace argosy::train

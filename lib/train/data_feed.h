@@ -1,0 +1,40 @@
+// Brings each step's samples to the ranks that train on them, one step ahead.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+#include "data/loader.h"
+#include "mesh/mesh.h"
+#include "train/setup.h"
+#include "train/step.h"
+
+namespace argosy::train {
+
+/// Step s (from 0) trains on samples [s * global_batch, (s + 1) * global_batch) of the run; data-parallel
+/// rank r on the r-th equal part of them, whatever the mesh. How many tokens count in the whole job is summed
+/// while the step before computes.
+class DataFeed {
+  public:
+    /// REQUIRES: loader and mesh outlive it.
+    DataFeed(const data::Loader& loader, mesh::Mesh& mesh, const BatchSizes& sizes, int64_t seq_len);
+
+    /// COLLECTIVE over the data axes: the next step's batch.
+    StepBatch next();
+
+  private:
+    void read_ahead();
+
+    const data::Loader& loader_;
+    mesh::Mesh& mesh_;
+    BatchSizes sizes_;
+    int64_t seq_len_;
+    int64_t next_step_ = 0;
+
+    StepBatch ahead_;
+    at::Tensor job_tokens_;  // of ahead_, once counting_ is done
+    comm::Pending counting_;
+};
+
+}  // namespace argosy::train

@@ -1,0 +1,26 @@
+// What to do when a loss or a gradient norm is not finite: the step leaves the update out by itself (step.h);
+// this counts, and ends the run when it happens too often in a row.
+#pragma once
+
+#include <cstdint>
+
+#include "train/step.h"
+
+namespace argosy::train {
+
+class NonfiniteGuard {
+  public:
+    explicit NonfiniteGuard(int most_in_a_row) : most_in_a_row_(most_in_a_row) {}
+
+    /// After each step. Throws RunError after `most_in_a_row` skipped updates in a row.
+    void observe(int64_t step, const StepResult& result);
+
+    int64_t num_skipped() const { return num_skipped_; }
+
+  private:
+    int most_in_a_row_;
+    int in_a_row_ = 0;
+    int64_t num_skipped_ = 0;
+};
+
+}  // namespace argosy::train

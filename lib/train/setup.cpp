@@ -1,0 +1,142 @@
+#include "train/setup.h"
+
+#include <fmt/ranges.h>
+
+#include <string>
+
+#include "base/error.h"
+#include "parallel/placement.h"
+
+namespace argosy::train {
+namespace {
+
+at::ScalarType scalar_type(config::Precision precision) {
+    switch (precision) {
+        case config::Precision::BFloat16:
+            return at::kBFloat16;
+        case config::Precision::Float32:
+            return at::kFloat;
+        case config::Precision::Float64:
+            return at::kDouble;
+    }
+    return at::kFloat;
+}
+
+model::Keep keep(config::RecomputeMode mode) {
+    switch (mode) {
+        case config::RecomputeMode::None:
+            return model::Keep::Everything;
+        case config::RecomputeMode::Selective:
+            return model::Keep::Products;
+        case config::RecomputeMode::Full:
+            return model::Keep::Input;
+    }
+    return model::Keep::Everything;
+}
+
+/// By default a pipeline keeps its weights gathered, since each microbatch would gather them again.
+parallel::Reshard reshard(const config::Parallelism& parallelism) {
+    switch (parallelism.fsdp_reshard_after_forward) {
+        case config::ReshardAfterForward::Always:
+            return parallel::Reshard::EveryPass;
+        case config::ReshardAfterForward::Never:
+            return parallel::Reshard::Never;
+        case config::ReshardAfterForward::Default:
+            break;
+    }
+    return parallelism.pipeline_parallel_degree > 1 ? parallel::Reshard::Never : parallel::Reshard::EveryPass;
+}
+
+optim::DecayShape decay_shape(config::DecayType type) {
+    switch (type) {
+        case config::DecayType::Linear:
+            return optim::DecayShape::Linear;
+        case config::DecayType::Cosine:
+            return optim::DecayShape::Cosine;
+        case config::DecayType::Sqrt:
+            return optim::DecayShape::Sqrt;
+    }
+    return optim::DecayShape::Linear;
+}
+
+std::vector<int> stage_layers(const config::Parallelism& parallelism, int64_t num_layers) {
+    const auto& given = parallelism.pipeline_parallel_layers_per_stage;
+    if (!given.empty()) return {given.begin(), given.end()};
+    return parallel::split_layers(num_layers, parallelism.pipeline_parallel_degree,
+                                  parallelism.pipeline_parallel_first_stage_less_layers,
+                                  parallelism.pipeline_parallel_last_stage_less_layers);
+}
+
+}  // namespace
+
+model::ModelSpec choose_model(const config::Model& model) {
+    const bool named = model.name || model.flavor;
+    const auto named_preset = [&] {
+        return model::preset(model.name.value_or(config::Model::kDefaultName),
+                             model.flavor.value_or(config::Model::kDefaultFlavor));
+    };
+    if (model.hf_assets_path.empty()) return named_preset();
+    model::ModelSpec spec = model::read_hugging_face_config(model.hf_assets_path);
+    if (!named) return spec;
+    const auto differences = model::differences(named_preset(), spec);
+    if (differences.empty()) return spec;
+    throw UserError(
+        "the preset (model.name, model.flavor) and {}/config.json are different models: {}; give one of the "
+        "two",
+        model.hf_assets_path, fmt::join(differences, "; "));
+}
+
+mesh::MeshRequest mesh_request(const config::Parallelism& parallelism) {
+    return {.pipeline = parallelism.pipeline_parallel_degree,
+            .replicate = parallelism.data_parallel_replicate_degree,
+            .shard = parallelism.data_parallel_shard_degree,
+            .tensor = parallelism.tensor_parallel_degree};
+}
+
+BatchSizes batch_sizes(const config::JobConfig& config, const mesh::MeshShape& mesh) {
+    const int64_t data_ranks = mesh.degree(mesh::kDataAxes), local = config.training.local_batch_size;
+    const int64_t given = config.training.global_batch_size;
+    const int64_t global = given == -1 ? local * data_ranks : given;
+    if (global % (local * data_ranks) != 0) {
+        throw UserError(
+            "training.global_batch_size = {} is not a multiple of {} data-parallel ranks x "
+            "training.local_batch_size = {}; change one of them",
+            global, data_ranks, local);
+    }
+    const bool pipelined = mesh.degree(mesh::Axis::Pipeline) > 1;
+    const int64_t microbatch = pipelined ? config.parallelism.pipeline_parallel_microbatch_size : local;
+    return {global, microbatch, global / data_ranks / microbatch};
+}
+
+TrainerOptions trainer_options(const config::JobConfig& config, const model::ModelSpec& spec,
+                               const mesh::MeshShape& mesh) {
+    const BatchSizes sizes = batch_sizes(config, mesh);
+    const auto& optimizer = config.optimizer;
+    return {
+        .spec = spec,
+        .precision = {scalar_type(config.training.dtype), scalar_type(config.training.mixed_precision_param),
+                      scalar_type(config.training.mixed_precision_reduce)},
+        .stage_layers = stage_layers(config.parallelism, spec.num_layers),
+        .schedule = std::string(name_of(config.parallelism.pipeline_parallel_schedule)),
+        .reshard = reshard(config.parallelism),
+        .keep = keep(config.activation_checkpoint.mode),
+        .seq_len = config.training.seq_len,
+        .microbatch_size = sizes.microbatch_size,
+        .num_microbatches = sizes.num_microbatches,
+        .seed = static_cast<uint64_t>(config.debug.seed),
+        .step = {.max_norm = config.training.max_norm,
+                 .decay_all_parameters = optimizer.decay_all_parameters,
+                 .adamw = {optimizer.beta1, optimizer.beta2, optimizer.eps, optimizer.weight_decay}}};
+}
+
+optim::LrScheduleOptions lr_schedule_options(const config::JobConfig& config) {
+    const auto& schedule = config.lr_scheduler;
+    return {.peak = config.optimizer.lr,
+            .warmup_steps = schedule.warmup_steps,
+            .total_steps = schedule.total_steps.value_or(config.training.steps),
+            .decay_ratio = schedule.decay_ratio,
+            .shape = decay_shape(schedule.decay_type),
+            .min_factor = schedule.min_lr_factor};
+}
+
+}  // namespace argosy::train
