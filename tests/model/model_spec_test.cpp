@@ -14,7 +14,7 @@ struct Published {
     const char *name, *flavor;
     int64_t num_parameters;
 };
-// As counted in the published checkpoints' index files.
+// The totals under which the checkpoints are known (8.03B, 70.6B, 494M ...), to the last parameter.
 constexpr Published kPublished[] = {
     {"llama3", "1B", 1'235'814'400},   {"llama3", "3B", 3'212'749'824},     {"llama3", "8B", 8'030'261'248},
     {"llama3", "70B", 70'553'706'496}, {"llama3", "405B", 405'853'388'800}, {"qwen2", "0.5B", 494'032'768},
