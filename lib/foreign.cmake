@@ -54,6 +54,8 @@ add_library(foreign_torch INTERFACE)
 target_compile_options(foreign_torch INTERFACE
     "SHELL:-idirafter ${ARGOSY_TORCH_DIR}/include"
     "SHELL:-idirafter ${ARGOSY_TORCH_DIR}/include/torch/csrc/api/include")
+# Without it ATen/TensorOperators.h and others pull in every operator: 11 s a file instead of 2.
+target_compile_definitions(foreign_torch INTERFACE AT_PER_OPERATOR_HEADERS)
 target_link_libraries(foreign_torch INTERFACE
     ${ARGOSY_TORCH_DIR}/lib/libtorch_cpu.so ${ARGOSY_TORCH_DIR}/lib/libc10.so)
 

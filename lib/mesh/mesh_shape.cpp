@@ -1,7 +1,6 @@
 #include "mesh/mesh_shape.h"
 
-#include <functional>
-#include <numeric>
+#include <limits>
 
 #include "base/error.h"
 
@@ -15,8 +14,12 @@ constexpr const char* kKeys[kNumAxes] = {
     "parallelism.data_parallel_shard_degree", "parallelism.context_parallel_degree",
     "parallelism.tensor_parallel_degree"};
 
-int product(const std::array<int, kNumAxes>& degrees) {
-    return std::accumulate(degrees.begin(), degrees.end(), 1, std::multiplies<>());
+/// Degrees are a user's numbers: a product that no integer holds stays at the largest one.
+int64_t product(const std::array<int, kNumAxes>& degrees) {
+    constexpr int64_t kLargest = std::numeric_limits<int64_t>::max();
+    int64_t total = 1;
+    for (const int degree : degrees) total = total > kLargest / degree ? kLargest : total * degree;
+    return total;
 }
 
 std::string spelled_out(const std::array<int, kNumAxes>& degrees) {
@@ -48,7 +51,7 @@ int MeshShape::degree(AxisSet axes) const {
     return degree;
 }
 
-int MeshShape::num_ranks() const { return product(degrees); }
+int MeshShape::num_ranks() const { return static_cast<int>(product(degrees)); }
 
 std::string MeshShape::name() const { return spelled_out(degrees); }
 
@@ -103,14 +106,14 @@ MeshShape resolve(const MeshRequest& request, int num_ranks) {
     }
     if (request.shard == -1) {
         shape.degrees[shard_axis] = 1;
-        const int others = product(shape.degrees);
+        const int64_t others = product(shape.degrees);
         if (num_ranks % others != 0) {
             throw UserError(
                 "{} = {} does not divide the {} ranks that were started; change a degree under [parallelism] "
                 "or start a multiple of {} ranks",
                 spelled_out(shape.degrees), others, num_ranks, others);
         }
-        shape.degrees[shard_axis] = num_ranks / others;
+        shape.degrees[shard_axis] = static_cast<int>(num_ranks / others);
     }
     if (product(shape.degrees) != num_ranks) {
         throw UserError(

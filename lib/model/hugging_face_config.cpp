@@ -36,7 +36,12 @@ class Reader {
         return has(key) ? get<T>(key) : otherwise;
     }
 
-    Reader object(const char* key) const { return Reader(object_[key], fmt::format("{}: {}", where_, key)); }
+    Reader object(const char* key) const {
+        if (!object_[key].is_object()) {
+            throw UserError("{}: \"{}\" is {}, which is not an object", where_, key, object_[key].dump());
+        }
+        return Reader(object_[key], fmt::format("{}: {}", where_, key));
+    }
 
     template <class T>
     void require(const char* key, const T& only) const {

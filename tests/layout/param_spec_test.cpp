@@ -1,0 +1,157 @@
+#include "layout/param_spec.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "mesh/random_shape.h"
+
+namespace argosy::layout {
+namespace {
+
+using mesh::Axis;
+using mesh::Coordinates;
+using mesh::kShardAxes;
+using mesh::MeshShape;
+
+TEST(Chunk, IsCeilSizedWithTheLastOnesShorterOrEmpty) {
+    const auto sizes = [](int64_t n, int parts) {
+        std::vector<int64_t> found;
+        for (int i = 0; i < parts; ++i) found.push_back(chunk(n, parts, i).size);
+        return found;
+    };
+    EXPECT_EQ(sizes(8, 4), (std::vector<int64_t>{2, 2, 2, 2}));
+    EXPECT_EQ(sizes(7, 4), (std::vector<int64_t>{2, 2, 2, 1}));
+    EXPECT_EQ(sizes(5, 4), (std::vector<int64_t>{2, 2, 1, 0}));
+    EXPECT_EQ(sizes(1, 3), (std::vector<int64_t>{1, 0, 0}));
+    EXPECT_EQ(sizes(0, 2), (std::vector<int64_t>{0, 0}));
+    EXPECT_EQ(chunk(5, 4, 3).begin, 5) << "an empty piece still lies inside";
+}
+
+TEST(Chunk, PiecesFollowEachOther) {
+    for (int64_t n = 0; n < 40; ++n) {
+        for (int parts = 1; parts < 12; ++parts) {
+            int64_t next = 0;
+            for (int i = 0; i < parts; ++i) {
+                const Range piece = chunk(n, parts, i);
+                EXPECT_EQ(piece.begin, next);
+                next += piece.size;
+            }
+            EXPECT_EQ(next, n);
+        }
+    }
+}
+
+TEST(SlabOf, CutsTensorFirstThenShard) {
+    const MeshShape mesh{{1, 1, 2, 1, 2}};
+    const ParamSpec spec{.shape = {7, 3}, .splits = {{Axis::Tensor, 0, 2}, {kShardAxes, 0, 2}}};
+    const auto at = [&](int shard, int tensor, int num_splits = -1) {
+        return slab_of(spec, mesh, {0, 0, shard, 0, tensor}, num_splits);
+    };
+    // Tensor: rows 0-3 and 4-6; each of them over the shard axis: 2 + 2 and 2 + 1.
+    EXPECT_EQ(at(0, 0), (Slab{{0, 0}, {2, 3}}));
+    EXPECT_EQ(at(1, 0), (Slab{{2, 0}, {2, 3}}));
+    EXPECT_EQ(at(0, 1), (Slab{{4, 0}, {2, 3}}));
+    EXPECT_EQ(at(1, 1), (Slab{{6, 0}, {1, 3}}));
+    EXPECT_EQ(at(1, 1, 1), (Slab{{4, 0}, {3, 3}})) << "after the first split alone";
+    EXPECT_EQ(at(1, 1, 0), (Slab{{0, 0}, {7, 3}})) << "before any";
+}
+
+TEST(SlabOf, CutsTwoDims) {
+    const MeshShape mesh{{1, 1, 2, 1, 3}};
+    const ParamSpec spec{.shape = {5, 7}, .splits = {{Axis::Tensor, 1, 3}, {kShardAxes, 0, 2}}};
+    EXPECT_EQ(slab_of(spec, mesh, {0, 0, 0, 0, 1}), (Slab{{0, 3}, {3, 3}}));
+    EXPECT_EQ(slab_of(spec, mesh, {0, 0, 1, 0, 2}), (Slab{{3, 6}, {2, 1}}));
+}
+
+TEST(SlabOf, FewerPartsThanRanksAreHeldByNeighbours) {
+    const MeshShape mesh{{1, 1, 1, 1, 4}};
+    const ParamSpec spec{.shape = {6}, .splits = {{Axis::Tensor, 0, 2}}};
+    std::vector<int64_t> offsets, owners;
+    for (int tensor = 0; tensor < 4; ++tensor) {
+        offsets.push_back(slab_of(spec, mesh, {0, 0, 0, 0, tensor}).offset[0]);
+        if (owns(spec, mesh, {0, 0, 0, 0, tensor})) owners.push_back(tensor);
+    }
+    EXPECT_EQ(offsets, (std::vector<int64_t>{0, 0, 3, 3}));
+    EXPECT_EQ(owners, (std::vector<int64_t>{0, 2}));
+}
+
+TEST(Owns, OneReplicaAndTheFirstStageOfATie) {
+    const MeshShape mesh{{3, 2, 2, 1, 1}};
+    const ParamSpec tied{.shape = {4, 4}, .stages = {1, 2}, .splits = {{kShardAxes, 0, 2}}};
+    std::vector<Coordinates> owners;
+    for (int rank = 0; rank < mesh.num_ranks(); ++rank) {
+        if (owns(tied, mesh, mesh.coordinates(rank))) owners.push_back(mesh.coordinates(rank));
+    }
+    EXPECT_EQ(owners, (std::vector<Coordinates>{{1, 0, 0, 0, 0}, {1, 0, 1, 0, 0}}));
+}
+
+ParamSpec random_spec(std::mt19937& random, const MeshShape& mesh) {
+    ParamSpec spec;
+    const int num_dims = 1 + static_cast<int>(random() % 2);
+    for (int dim = 0; dim < num_dims; ++dim) spec.shape.push_back(1 + static_cast<int64_t>(random() % 13));
+    if (random() % 4 != 0) {
+        const int parts = mesh::random_divisor(random, mesh.degree(Axis::Tensor));
+        spec.splits.push_back({Axis::Tensor, static_cast<int>(random() % num_dims), parts});
+    }
+    if (random() % 4 != 0) {
+        const int parts = mesh::random_divisor(random, mesh.degree(kShardAxes));
+        spec.splits.push_back({kShardAxes, 0, parts});
+    }
+    // Stages may outnumber the pipeline's ranks, which then hold several; a tie holds the first and the last.
+    const int num_stages = mesh.degree(Axis::Pipeline) * (1 + static_cast<int>(random() % 2));
+    spec.stages = {static_cast<int>(random() % num_stages)};
+    if (random() % 3 == 0) spec.stages = {0, num_stages - 1};
+    return spec;
+}
+
+int64_t num_elements(const std::vector<int64_t>& shape) {
+    return Slab{.offset = {}, .size = shape}.num_elements();
+}
+
+/// Adds one to every element of the slab in a row-major count of the tensor.
+void count_in(const Slab& slab, const std::vector<int64_t>& shape, std::vector<int>& counts) {
+    const bool flat = shape.size() == 1;
+    const int64_t columns = flat ? 1 : shape[1];
+    const Range column = flat ? Range{0, 1} : Range{slab.offset[1], slab.size[1]};
+    for (int64_t i = 0; i < slab.size[0]; ++i) {
+        for (int64_t j = 0; j < column.size; ++j) ++counts[(slab.offset[0] + i) * columns + column.begin + j];
+    }
+}
+
+TEST(Layout, OwnersTileEveryTensorExactlyOnce) {
+    std::mt19937 random(4);
+    for (int round = 0; round < 500; ++round) {
+        const MeshShape mesh = mesh::random_shape(random);
+        const ParamSpec spec = random_spec(random, mesh);
+        std::vector<int> counts(num_elements(spec.shape), 0);
+        for (int rank = 0; rank < mesh.num_ranks(); ++rank) {
+            const Coordinates coordinates = mesh.coordinates(rank);
+            if (owns(spec, mesh, coordinates)) count_in(slab_of(spec, mesh, coordinates), spec.shape, counts);
+        }
+        EXPECT_EQ(counts, std::vector<int>(counts.size(), 1)) << "round " << round;
+    }
+}
+
+TEST(Layout, EveryReplicaHoldsTheWholeTensor) {
+    std::mt19937 random(5);
+    for (int round = 0; round < 500; ++round) {
+        const MeshShape mesh = mesh::random_shape(random);
+        const ParamSpec spec = random_spec(random, mesh);
+        const int replica = static_cast<int>(random() % mesh.degree(Axis::Replicate));
+        const int stage = spec.stages.back() % mesh.degree(Axis::Pipeline);
+        std::vector<int> counts(num_elements(spec.shape), 0);
+        for (int rank = 0; rank < mesh.num_ranks(); ++rank) {
+            const Coordinates coordinates = mesh.coordinates(rank);
+            if (coordinates[0] == stage && coordinates[1] == replica) {
+                count_in(slab_of(spec, mesh, coordinates), spec.shape, counts);
+            }
+        }
+        int copies = mesh.degree({Axis::Shard, Axis::Context, Axis::Tensor});
+        for (const Split& split : spec.splits) copies /= split.parts;
+        EXPECT_EQ(counts, std::vector<int>(counts.size(), copies)) << "round " << round;
+    }
+}
+
+}  // namespace
+}  // namespace argosy::layout

@@ -1,0 +1,131 @@
+#include "mesh/mesh_shape.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "base/error.h"
+#include "mesh/random_shape.h"
+
+namespace argosy::mesh {
+namespace {
+
+constexpr int kRounds = 200;
+
+void expect_refused(const MeshRequest& request, int num_ranks, std::initializer_list<const char*> parts) {
+    try {
+        resolve(request, num_ranks);
+        FAIL() << "accepted";
+    } catch (const UserError& error) {
+        const std::string message = error.what();
+        for (const char* part : parts) {
+            EXPECT_NE(message.find(part), std::string::npos) << part << " is not in: " << message;
+        }
+    }
+}
+
+TEST(Resolve, TakesTheRestForTheShardAxis) {
+    EXPECT_EQ(resolve({.pipeline = 2, .tensor = 3}, 24).degrees, (std::array{2, 1, 4, 1, 3}));
+    EXPECT_EQ(resolve({}, 1).degrees, (std::array{1, 1, 1, 1, 1}));
+    EXPECT_EQ(resolve({2, 3, 1, 5, 7}, 210).degrees, (std::array{2, 3, 1, 5, 7}));
+}
+
+TEST(Resolve, SaysWhichProductAndHowManyRanks) {
+    expect_refused(
+        {.replicate = 4, .shard = 1, .tensor = 3}, 16,
+        {"dp_replicate 4 x tp 3 = 12 ranks", "16 were started", "[parallelism]", "start 12 ranks"});
+    expect_refused({.shard = 1}, 3, {"all degrees 1 = 1 ranks", "3 were started"});
+}
+
+TEST(Resolve, SaysWhatDoesNotDivide) {
+    expect_refused({.pipeline = 2, .tensor = 3}, 16, {"pp 2 x tp 3 = 6", "16 ranks", "multiple of 6"});
+}
+
+TEST(Resolve, NamesTheKeyOfADegreeBelowOne) {
+    expect_refused({.tensor = 0}, 4, {"parallelism.tensor_parallel_degree is 0", "at least 1"});
+    expect_refused({.pipeline = -1}, 4, {"parallelism.pipeline_parallel_degree is -1"});
+    expect_refused({.replicate = -3}, 4, {"parallelism.data_parallel_replicate_degree is -3"});
+    expect_refused({.context = 0}, 4, {"parallelism.context_parallel_degree is 0"});
+    expect_refused({.shard = -2}, 4, {"parallelism.data_parallel_shard_degree is -2", "or -1"});
+}
+
+TEST(Resolve, RefusesProductsThatNoIntegerHolds) {
+    expect_refused({.pipeline = 65536, .tensor = 65536}, 4, {"pp 65536 x tp 65536 = 4294967296", "4 ranks"});
+    expect_refused({.pipeline = 65536, .shard = 65537, .tensor = 65536}, 65536, {"65536 were started"});
+}
+
+TEST(AxisSet, NamesItsAxesInOrder) {
+    EXPECT_EQ(kShardAxes.name(), "dp_shard x cp");
+    EXPECT_EQ(AxisSet(Axis::Pipeline).name(), "pp");
+    EXPECT_EQ((AxisSet{Axis::Tensor, Axis::Replicate}).name(), "dp_replicate x tp");
+}
+
+TEST(Coordinates, TensorNeighboursAreNeighboursAndPipelineStagesFarthest) {
+    const MeshShape shape{{2, 2, 2, 2, 2}};
+    EXPECT_EQ(shape.group(0, Axis::Tensor), (std::vector{0, 1}));
+    EXPECT_EQ(shape.group(0, Axis::Context), (std::vector{0, 2}));
+    EXPECT_EQ(shape.group(0, Axis::Shard), (std::vector{0, 4}));
+    EXPECT_EQ(shape.group(0, Axis::Replicate), (std::vector{0, 8}));
+    EXPECT_EQ(shape.group(0, Axis::Pipeline), (std::vector{0, 16}));
+    EXPECT_EQ(shape.group(13, {Axis::Shard, Axis::Context}), (std::vector{9, 11, 13, 15}));
+}
+
+TEST(Coordinates, RoundTrip) {
+    std::mt19937 random(1);
+    for (int round = 0; round < kRounds; ++round) {
+        const MeshShape shape = random_shape(random);
+        std::set<Coordinates> seen;
+        for (int rank = 0; rank < shape.num_ranks(); ++rank) {
+            const Coordinates coordinates = shape.coordinates(rank);
+            EXPECT_EQ(shape.rank(coordinates), rank);
+            for (int axis = 0; axis < kNumAxes; ++axis) {
+                EXPECT_GE(coordinates[axis], 0);
+                EXPECT_LT(coordinates[axis], shape.degrees[axis]);
+            }
+            seen.insert(coordinates);
+        }
+        EXPECT_EQ(static_cast<int>(seen.size()), shape.num_ranks());
+    }
+}
+
+TEST(Group, IsTheRanksThatDifferOnlyOnItsAxes) {
+    std::mt19937 random(2);
+    for (int round = 0; round < kRounds; ++round) {
+        const MeshShape shape = random_shape(random);
+        const AxisSet axes = random_axes(random);
+        const int rank = static_cast<int>(random() % shape.num_ranks());
+        const Coordinates own = shape.coordinates(rank);
+        const std::vector<int> members = shape.group(rank, axes);
+        ASSERT_EQ(static_cast<int>(members.size()), shape.degree(axes));
+        EXPECT_TRUE(std::is_sorted(members.begin(), members.end()));
+        for (int i = 0; i < static_cast<int>(members.size()); ++i) {
+            const Coordinates other = shape.coordinates(members[i]);
+            EXPECT_EQ(shape.index(other, axes), i) << "a member's number in its group is its index";
+            for (int axis = 0; axis < kNumAxes; ++axis) {
+                EXPECT_TRUE(axes.has(static_cast<Axis>(axis)) || other[axis] == own[axis]);
+            }
+        }
+    }
+}
+
+TEST(Group, OfPartsCutsTheWholeGroupIntoEqualBlocks) {
+    std::mt19937 random(3);
+    for (int round = 0; round < kRounds; ++round) {
+        const MeshShape shape = random_shape(random);
+        const AxisSet axes = random_axes(random);
+        const int parts = random_divisor(random, shape.degree(axes));
+        const int rank = static_cast<int>(random() % shape.num_ranks());
+        const std::vector<int> whole = shape.group(rank, axes), block = shape.group(rank, axes, parts);
+        const int size = shape.degree(axes) / parts;
+        const int first = shape.index(shape.coordinates(rank), axes) / size * size;
+        EXPECT_EQ(block, std::vector(whole.begin() + first, whole.begin() + first + size));
+    }
+}
+
+TEST(Group, RefusesPartsThatDoNotDivide) {
+    EXPECT_THROW((MeshShape{{1, 1, 1, 1, 4}}.group(0, Axis::Tensor, 3)), RunError);
+}
+
+}  // namespace
+}  // namespace argosy::mesh

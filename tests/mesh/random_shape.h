@@ -1,0 +1,37 @@
+// Meshes for the property loops, the same in every run.
+#pragma once
+
+#include <random>
+#include <vector>
+
+#include "mesh/mesh_shape.h"
+
+namespace argosy::mesh {
+
+/// Degrees of 1 to 4, mostly small.
+inline MeshShape random_shape(std::mt19937& random) {
+    MeshShape shape;
+    for (int& degree : shape.degrees) degree = std::vector{1, 1, 2, 2, 3, 4}[random() % 6];
+    return shape;
+}
+
+inline AxisSet random_axes(std::mt19937& random) {
+    std::vector<AxisSet> sets = {Axis::Pipeline, Axis::Replicate, Axis::Shard, Axis::Context, Axis::Tensor};
+    sets.insert(sets.end(), {AxisSet{},
+                             kShardAxes,
+                             kDataAxes,
+                             {Axis::Replicate, Axis::Shard, Axis::Context},
+                             {Axis::Shard, Axis::Tensor},
+                             {Axis::Pipeline, Axis::Replicate, Axis::Shard, Axis::Context, Axis::Tensor}});
+    return sets[random() % sets.size()];
+}
+
+inline int random_divisor(std::mt19937& random, int n) {
+    std::vector<int> divisors;
+    for (int d = 1; d <= n; ++d) {
+        if (n % d == 0) divisors.push_back(d);
+    }
+    return divisors[random() % divisors.size()];
+}
+
+}  // namespace argosy::mesh

@@ -1,0 +1,151 @@
+// config.json in the forms that Hugging Face has written over the years, and what is refused.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "model/model_spec.h"
+
+namespace argosy::model {
+namespace {
+
+using nlohmann::json;
+
+/// A folder with a config.json, gone at the end.
+class Folder {
+  public:
+    explicit Folder(const std::string& text)
+        : path_(std::filesystem::temp_directory_path() / ("argosy_config_" + std::to_string(getpid()))) {
+        std::filesystem::create_directories(path_);
+        std::ofstream(path_ / "config.json") << text;
+    }
+    ~Folder() { std::filesystem::remove_all(path_); }
+    std::string path() const { return path_.string(); }
+
+  private:
+    std::filesystem::path path_;
+};
+
+ModelSpec read(const json& config) { return read_hugging_face_config(Folder(config.dump()).path()); }
+
+json llama_8b() {
+    return {{"model_type", "llama"},      {"vocab_size", 128256},        {"hidden_size", 4096},
+            {"num_hidden_layers", 32},    {"num_attention_heads", 32},   {"num_key_value_heads", 8},
+            {"intermediate_size", 14336}, {"rms_norm_eps", 1e-5},        {"hidden_act", "silu"},
+            {"attention_bias", false},    {"tie_word_embeddings", false}};
+}
+
+json llama3_rope() {
+    return {{"factor", 8.0},
+            {"low_freq_factor", 1.0},
+            {"high_freq_factor", 4.0},
+            {"original_max_position_embeddings", 8192}};
+}
+
+TEST(HuggingFaceConfig, OldAndNewRotaryKeysGiveThePreset) {
+    json old_form = llama_8b(), older_form, new_form = old_form;
+    old_form["rope_theta"] = 500000.0;
+    old_form["rope_scaling"] = llama3_rope();
+    older_form = old_form;
+    old_form["rope_scaling"]["rope_type"] = "llama3";
+    older_form["rope_scaling"]["type"] = "llama3";
+    new_form["rope_parameters"] = llama3_rope();
+    new_form["rope_parameters"]["rope_type"] = "llama3";
+    new_form["rope_parameters"]["rope_theta"] = 500000.0;
+    for (const json& config : {old_form, older_form, new_form}) {
+        EXPECT_EQ(differences(read(config), preset("llama3", "8B")), std::vector<std::string>{});
+    }
+}
+
+TEST(HuggingFaceConfig, QwenFamilies) {
+    const json qwen2 = {
+        {"model_type", "qwen2"},      {"vocab_size", 151936},      {"hidden_size", 896},
+        {"num_hidden_layers", 24},    {"num_attention_heads", 14}, {"num_key_value_heads", 2},
+        {"intermediate_size", 4864},  {"rms_norm_eps", 1e-6},      {"hidden_act", "silu"},
+        {"rope_theta", 1000000.0},    {"rope_scaling", nullptr},   {"tie_word_embeddings", true},
+        {"use_sliding_window", false}};
+    EXPECT_EQ(differences(read(qwen2), preset("qwen2", "0.5B")), std::vector<std::string>{});
+    const json qwen3 = {{"model_type", "qwen3"},
+                        {"vocab_size", 151936},
+                        {"hidden_size", 1024},
+                        {"num_hidden_layers", 28},
+                        {"num_attention_heads", 16},
+                        {"num_key_value_heads", 8},
+                        {"intermediate_size", 3072},
+                        {"rms_norm_eps", 1e-6},
+                        {"head_dim", 128},
+                        {"attention_bias", false},
+                        {"tie_word_embeddings", true},
+                        {"rope_parameters", {{"rope_type", "default"}, {"rope_theta", 1e6}}}};
+    EXPECT_EQ(differences(read(qwen3), preset("qwen3", "0.6B")), std::vector<std::string>{});
+}
+
+TEST(HuggingFaceConfig, AbsentKeysHaveHuggingFacesDefaults) {
+    json config = llama_8b();
+    for (const char* key : {"num_key_value_heads", "rms_norm_eps", "hidden_act", "tie_word_embeddings"}) {
+        config.erase(key);
+    }
+    const ModelSpec spec = read(config);
+    EXPECT_EQ(spec.num_kv_heads, 32);
+    EXPECT_EQ(spec.head_dim, 128);
+    EXPECT_EQ(spec.norm_eps, 1e-6);
+    EXPECT_EQ(spec.rope_theta, 10000);
+    EXPECT_FALSE(spec.rope_scaling.has_value());
+    EXPECT_FALSE(spec.tied_embeddings);
+}
+
+struct Refused {
+    json change;  // merged into the config; null removes a key
+    std::vector<const char*> message;
+};
+
+TEST(HuggingFaceConfig, RefusesWithFileKeyAndValue) {
+    const std::vector<Refused> cases = {
+        {{{"hidden_size", nullptr}}, {"config.json", "has no \"hidden_size\""}},
+        {{{"model_type", nullptr}}, {"has no \"model_type\""}},
+        {{{"model_type", "mamba"}}, {"\"mamba\"", "llama, qwen2 and qwen3"}},
+        {{{"hidden_size", "wide"}}, {"\"hidden_size\" is \"wide\"", "not a whole number"}},
+        {{{"num_hidden_layers", 2.5}}, {"\"num_hidden_layers\" is 2.5", "not a whole number"}},
+        {{{"rms_norm_eps", "small"}}, {"\"rms_norm_eps\"", "not a number"}},
+        {{{"tie_word_embeddings", 1}}, {"\"tie_word_embeddings\" is 1", "not true or false"}},
+        {{{"hidden_act", "gelu"}}, {"\"hidden_act\" is \"gelu\"", "only \"silu\""}},
+        {{{"attention_bias", true}}, {"\"attention_bias\" is true", "only false"}},
+        {{{"mlp_bias", true}}, {"\"mlp_bias\" is true"}},
+        {{{"use_sliding_window", true}}, {"\"use_sliding_window\" is true"}},
+        {{{"num_attention_heads", 0}}, {"\"num_attention_heads\" is 0"}},
+        {{{"num_key_value_heads", 5}}, {"32 query heads", "5 key/value heads"}},
+        {{{"vocab_size", 0}}, {"vocab_size is 0"}},
+        {{{"head_dim", 33}}, {"head_dim is 33"}},
+        {{{"rope_scaling", {{"type", "linear"}, {"factor", 2.0}}}},
+         {"rope_scaling", "\"linear\"", "\"llama3\""}},
+        {{{"rope_parameters", {{"rope_type", "yarn"}}}}, {"rope_parameters", "\"yarn\""}},
+        {{{"rope_scaling", {{"rope_type", "llama3"}}}}, {"rope_scaling", "has no \"factor\""}},
+        {{{"rope_scaling", "yarn"}}, {"\"rope_scaling\" is \"yarn\"", "not an object"}},
+    };
+    for (const Refused& refused : cases) {
+        json config = llama_8b();
+        config.merge_patch(refused.change);
+        try {
+            read(config);
+            ADD_FAILURE() << "accepted " << refused.change;
+        } catch (const UserError& error) {
+            for (const char* part : refused.message) {
+                EXPECT_NE(std::string(error.what()).find(part), std::string::npos)
+                    << part << ": " << error.what();
+            }
+        }
+    }
+}
+
+TEST(HuggingFaceConfig, RefusesWhatIsNoConfig) {
+    EXPECT_THROW(read_hugging_face_config("/no/such/folder"), UserError);
+    EXPECT_THROW(read_hugging_face_config(Folder("{\"model_type\": ").path()), UserError);
+    EXPECT_THROW(read_hugging_face_config(Folder("[1, 2]").path()), UserError);
+    EXPECT_THROW(read_hugging_face_config(Folder("").path()), UserError);
+}
+
+}  // namespace
+}  // namespace argosy::model

@@ -1,0 +1,179 @@
+// Forward and backward of every layer, and of all of them together, against autograd through the plain model.
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/full.h>
+#include <c10/core/InferenceMode.h>
+#include <gtest/gtest.h>
+
+#include "model/block.h"
+#include "model/embedding.h"
+#include "model/head.h"
+#include "model/tiny_model.h"
+#include "support/autograd.h"
+
+namespace argosy::model {
+namespace {
+
+using testing::close;
+using testing::differentiate;
+using testing::Differentiated;
+
+constexpr double kTolerance = 1e-10;
+constexpr int64_t kSequences = 3, kSeqLen = 7;
+
+/// differentiate over named tensors, with `x` before them.
+struct NamedGradients {
+    at::Tensor value, dx;
+    NamedTensors gradients;
+};
+template <class Formula>
+NamedGradients differentiate_by_name(const NamedTensors& values, const at::Tensor& x, const at::Tensor& dy,
+                                     Formula formula) {
+    std::vector<at::Tensor> inputs = {x};
+    for (const auto& [name, value] : values) inputs.push_back(value);
+    const auto by_name = [&](const std::vector<at::Tensor>& flat) {
+        NamedTensors named;
+        size_t i = 1;
+        for (const auto& [name, value] : values) named[name] = flat[i++];
+        return named;
+    };
+    const Differentiated found = differentiate(
+        [&](const std::vector<at::Tensor>& in) { return formula(by_name(in), in[0]); }, inputs, dy);
+    return {found.value, found.gradients[0], by_name(found.gradients)};
+}
+
+class LayersTest : public ::testing::TestWithParam<ModelSpec> {
+  protected:
+    at::Tensor normal(at::IntArrayRef shape) { return model_.random.normal(shape, at::kDouble); }
+    at::Tensor stream() { return normal({kSequences * kSeqLen, GetParam().dim}); }
+
+    /// Every parameter of the unit has its gradient, and it is `scale` times autograd's.
+    void expect_gradients(int unit, const NamedTensors& expected, double scale = 1) {
+        for (const Parameter& parameter : model_.units[unit]) {
+            const std::string& name = parameter.spec.name;
+            EXPECT_FALSE(model_.sums.at(name).empty) << name;
+            EXPECT_TRUE(close(model_.sums.at(name).sum, expected.at(name) * scale, kTolerance)) << name;
+        }
+    }
+
+    c10::InferenceMode guard_;
+    TinyModel model_{GetParam(), at::kDouble, kSequences, kSeqLen};
+};
+
+TEST_P(LayersTest, Block) {
+    constexpr int kUnit = 2, kLayer = 1;
+    const Block block(model_.spec, model_.axis, model_.rope);
+    const at::Tensor x = stream(), dy = stream();
+    const auto in_sequences = [&](const at::Tensor& rows) { return rows.view({kSequences, kSeqLen, -1}); };
+    const NamedGradients oracle =
+        differentiate_by_name(model_.values, x, dy, [&](const NamedTensors& weights, const at::Tensor& in) {
+            return plain_block(model_.spec, weights, kLayer, in_sequences(in)).view(in.sizes());
+        });
+
+    for (const double rounds : {1, 2}) {  // the second adds to the sums of the first
+        Tape tape;
+        WeightWork work;
+        const at::Tensor y = block.forward(model_.weights(kUnit), x, model_.batch, Keep::Everything, tape);
+        EXPECT_TRUE(close(y, oracle.value, kTolerance));
+        const at::Tensor dx = block.backward_input(model_.weights(kUnit), dy, model_.batch, tape, work);
+        EXPECT_TRUE(close(dx, oracle.dx, kTolerance));
+        EXPECT_FALSE(tape.input.defined() || tape.gate.defined()) << "the tape is to be empty";
+        work.run(model_.gradients(kUnit));
+        expect_gradients(kUnit, oracle.gradients, rounds);
+    }
+}
+
+TEST_P(LayersTest, HeadLossAndGradients) {
+    const int unit = static_cast<int>(model_.spec.num_layers) + 1;
+    const Head head(model_.spec, model_.axis);
+    const at::Tensor x = stream();
+    constexpr double kScale = 1.0 / 17;
+    const NamedGradients oracle =
+        differentiate_by_name(model_.values, x, at::full({}, kScale, at::kDouble),
+                              [&](const NamedTensors& weights, const at::Tensor& in) {
+                                  return plain_loss(model_.spec, weights, in, model_.batch.targets.clone());
+                              });
+    for (const double rounds : {1, 2}) {
+        const auto [sum, dx] = head.loss_and_input_gradient(model_.weights(unit), x, model_.batch, kScale,
+                                                            model_.gradients(unit));
+        EXPECT_TRUE(close(sum, oracle.value, kTolerance));
+        EXPECT_TRUE(close(dx, oracle.dx, kTolerance));
+        expect_gradients(unit, oracle.gradients, rounds);
+    }
+}
+
+TEST_P(LayersTest, HeadLogitsAreThoseOfTheLoss) {
+    const Head head(model_.spec, model_.axis);
+    const at::Tensor x = stream();
+    const Weights weights = model_.weights(static_cast<int>(model_.spec.num_layers) + 1);
+    const at::Tensor logits = head.logits(weights, x), targets = model_.batch.targets;
+    const at::Tensor picked = logits.gather(1, targets.clamp_min(0).unsqueeze(1)).squeeze(1);
+    const at::Tensor loss = ((logits.logsumexp(1) - picked) * targets.ge(0)).sum();
+    const Gradients gradients = model_.gradients(static_cast<int>(model_.spec.num_layers) + 1);
+    EXPECT_TRUE(
+        close(head.loss_and_input_gradient(weights, x, model_.batch, 1, gradients).sum, loss, kTolerance));
+}
+
+TEST_P(LayersTest, Embedding) {
+    const Embedding embedding(model_.spec, model_.axis);
+    const at::Tensor dy = stream();
+    const Differentiated oracle =
+        differentiate([](const auto& in) { return in[0].index_select(0, in[1]); },
+                      {model_.values.at("tok_embeddings.weight"), model_.batch.tokens}, dy);
+    Tape tape;
+    WeightWork work;
+    const at::Tensor x = embedding.forward(model_.weights(0), {}, model_.batch, Keep::Everything, tape);
+    EXPECT_TRUE(close(x, oracle.value, 0));
+    EXPECT_FALSE(embedding.backward_input(model_.weights(0), dy, model_.batch, tape, work).defined());
+    work.run(model_.gradients(0));
+    expect_gradients(0, {{"tok_embeddings.weight", oracle.gradients[0]}});
+}
+
+// The whole chain: a tied table gets the head's part and the embedding's.
+TEST_P(LayersTest, WholeModel) {
+    constexpr double kScale = 0.25;
+    const NamedGradients oracle =
+        differentiate_by_name(model_.values, model_.batch.tokens, at::full({}, kScale, at::kDouble),
+                              [&](const NamedTensors& weights, const at::Tensor& tokens) {
+                                  const at::Tensor targets = model_.batch.targets.clone();
+                                  return plain_model(model_.spec, weights, tokens.view({kSequences, kSeqLen}),
+                                                     targets.view({kSequences, kSeqLen}));
+                              });
+    EXPECT_TRUE(close(model_.loss_and_gradients(Keep::Everything, kScale), oracle.value, kTolerance));
+    for (size_t unit = 0; unit < model_.units.size(); ++unit) {
+        expect_gradients(static_cast<int>(unit), oracle.gradients);
+    }
+}
+
+std::string spec_name(const ::testing::TestParamInfo<ModelSpec>& info) {
+    return info.param.name + (info.param.tied_embeddings ? "Tied" : "");
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, LayersTest, ::testing::ValuesIn(tiny_specs()), spec_name);
+
+// A vocabulary so large that the logits come in chunks of 64 rows: 64 and 3.
+TEST(HeadTest, ChunksAddUp) {
+    const c10::InferenceMode guard;
+    ModelSpec spec = tiny_specs()[0];
+    spec.vocab_size = 70001;
+    spec.dim = 3;
+    TinyModel model(spec, at::kDouble, 1, 67);
+    const at::Tensor x = model.random.normal({67, 3}, at::kDouble);
+    const NamedTensors values = {{"norm.weight", model.values.at("norm.weight")},
+                                 {"output.weight", model.values.at("output.weight")}};
+    const NamedGradients oracle = differentiate_by_name(
+        values, x, at::full({}, 1, at::kDouble), [&](const NamedTensors& weights, const at::Tensor& in) {
+            return plain_loss(spec, weights, in, model.batch.targets.clone());
+        });
+    const int unit = static_cast<int>(spec.num_layers) + 1;
+    const auto [sum, dx] =
+        Head(spec, model.axis)
+            .loss_and_input_gradient(model.weights(unit), x, model.batch, 1, model.gradients(unit));
+    EXPECT_TRUE(close(sum, oracle.value, kTolerance));
+    EXPECT_TRUE(close(dx, oracle.dx, kTolerance));
+    for (const auto& [name, value] : values) {
+        EXPECT_TRUE(close(model.sums.at(name).sum, oracle.gradients.at(name), kTolerance)) << name;
+    }
+}
+
+}  // namespace
+}  // namespace argosy::model

@@ -1,0 +1,143 @@
+#include "model/model_spec.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "model/parameter.h"
+
+namespace argosy::model {
+namespace {
+
+struct Published {
+    const char *name, *flavor;
+    int64_t num_parameters;
+};
+// The totals under which the checkpoints are known (8.03B, 70.6B, 494M ...), to the last parameter.
+constexpr Published kPublished[] = {
+    {"llama3", "1B", 1'235'814'400},   {"llama3", "3B", 3'212'749'824},     {"llama3", "8B", 8'030'261'248},
+    {"llama3", "70B", 70'553'706'496}, {"llama3", "405B", 405'853'388'800}, {"qwen2", "0.5B", 494'032'768},
+    {"qwen2", "1.5B", 1'543'714'304},  {"qwen2", "3B", 3'085'938'688},      {"qwen2", "7B", 7'615'616'512},
+    {"qwen2", "14B", 14'770'033'664},  {"qwen3", "0.6B", 596'049'920},      {"qwen3", "1.7B", 1'720'574'976},
+    {"qwen3", "4B", 4'022'468'096},    {"qwen3", "8B", 8'190'735'360},      {"qwen3", "14B", 14'768'307'200},
+    {"qwen3", "32B", 32'762'123'264},
+};
+
+TEST(Preset, HasThePublishedNumberOfParameters) {
+    for (const Published& model : kPublished) {
+        const ModelSpec spec = preset(model.name, model.flavor);
+        EXPECT_NO_THROW(validate(spec));
+        EXPECT_EQ(num_parameters(spec), model.num_parameters) << model.name << " " << model.flavor;
+    }
+}
+
+TEST(Preset, OwnSizesAreValid) {
+    for (const char* flavor : {"debugmodel", "256x6x16", "4096x12x32"}) {
+        EXPECT_NO_THROW(validate(preset("llama3", flavor))) << flavor;
+    }
+    EXPECT_EQ(preset("llama3", "256x6x16").num_layers, 6);
+    EXPECT_EQ(preset("llama3", "4096x12x32").num_heads, 32);
+}
+
+void expect_message(const auto& call, std::initializer_list<const char*> parts) {
+    try {
+        call();
+        FAIL() << "accepted";
+    } catch (const UserError& error) {
+        const std::string message = error.what();
+        for (const char* part : parts)
+            EXPECT_NE(message.find(part), std::string::npos) << part << ": " << message;
+    }
+}
+
+TEST(Preset, AnUnknownOneNamesTheKnown) {
+    expect_message([] { preset("llama3", "9B"); }, {"llama3", "9B", "debugmodel", "405B", "qwen3: 0.6B"});
+    expect_message([] { preset("gpt2", "8B"); }, {"gpt2", "llama3:", "qwen2:"});
+}
+
+TEST(Validate, NamesWhatNoModelCanHave) {
+    const ModelSpec good = preset("llama3", "debugmodel");
+    const auto with = [&](auto change) {
+        ModelSpec spec = good;
+        change(spec);
+        return [spec] { validate(spec); };
+    };
+    expect_message(with([](ModelSpec& spec) { spec.dim = 0; }), {"dim is 0"});
+    expect_message(with([](ModelSpec& spec) { spec.hidden_dim = -4; }), {"hidden_dim is -4"});
+    expect_message(with([](ModelSpec& spec) { spec.num_kv_heads = 3; }),
+                   {"4 query heads", "3 key/value heads"});
+    expect_message(with([](ModelSpec& spec) { spec.head_dim = 31; }), {"head_dim is 31", "even"});
+}
+
+TEST(Differences, NamesEachKeyWithBothValues) {
+    const ModelSpec a = preset("llama3", "8B");
+    EXPECT_TRUE(differences(a, a).empty());
+    ModelSpec b = a;
+    b.dim = 2048;
+    b.rope_scaling->factor = 32;
+    b.qk_norm = true;
+    const std::vector<std::string> found = differences(a, b);
+    ASSERT_EQ(found.size(), 3U);
+    EXPECT_EQ(found[0], "dim: 4096 against 2048");
+    EXPECT_NE(found[1].find("rope_scaling: factor 8"), std::string::npos) << found[1];
+    EXPECT_EQ(found[2], "qk_norm: false against true");
+}
+
+// From an implementation of the published formula in another language (wavelengths against context / factor).
+TEST(RopeFrequencies, OfLlama3Scaling) {
+    const std::vector<double> large = rope_frequencies(preset("llama3", "8B"));
+    ASSERT_EQ(large.size(), 64U);
+    for (const auto& [i, expected] :
+         std::initializer_list<std::pair<int, double>>{{0, 1.0},
+                                                       {1, 0.8146172338565447},
+                                                       {28, 0.0032114459947525913},  // as they were
+                                                       {29, 0.002166570763503359},
+                                                       {30, 0.0013718935677611381},
+                                                       {32, 0.0005248461609929547},  // between
+                                                       {40, 3.428102195952591e-05},
+                                                       {63, 3.068925988914511e-07}}) {  // an eighth
+        EXPECT_NEAR(large[i], expected, 1e-13 * expected) << i;
+    }
+    const std::vector<double> small = rope_frequencies(preset("llama3", "1B"));
+    ASSERT_EQ(small.size(), 32U);
+    for (const auto& [i, expected] :
+         std::initializer_list<std::pair<int, double>>{{13, 0.004839421345719893},
+                                                       {15, 0.001290547928209264},
+                                                       {16, 0.00042955679655936815},
+                                                       {17, 9.70828780262767e-05},
+                                                       {31, 9.418306725434909e-08}}) {
+        EXPECT_NEAR(small[i], expected, 1e-13 * expected) << i;
+    }
+}
+
+TEST(RopeFrequencies, WithoutScaling) {
+    const std::vector<double> found = rope_frequencies(preset("qwen3", "8B"));
+    EXPECT_DOUBLE_EQ(found[0], 1);
+    EXPECT_NEAR(found[32], 0.001, 1e-16);
+    EXPECT_NEAR(found[63], 1.2409377607517195e-06, 1e-19);
+}
+
+TEST(UnitParameters, NameEveryRoleOnceAndTieTheTable) {
+    const auto units = unit_parameters(preset("qwen2", "0.5B"));
+    ASSERT_EQ(units.size(), 26U);
+    EXPECT_EQ(units[0][0].spec.name, "tok_embeddings.weight");
+    EXPECT_EQ(units[25][1].spec.name, "tok_embeddings.weight");
+    EXPECT_EQ(units[25][1].role, Role::Output);
+    std::vector<std::string> names;
+    for (const Parameter& parameter : units[3]) names.push_back(parameter.spec.name);
+    EXPECT_NE(std::find(names.begin(), names.end(), "layers.2.attention.wk.bias"), names.end());
+    std::sort(names.begin(), names.end());
+    EXPECT_EQ(std::unique(names.begin(), names.end()), names.end());
+}
+
+TEST(UnitParameters, OnlyMatricesDecay) {
+    for (const auto& unit : unit_parameters(preset("qwen3", "0.6B"))) {
+        for (const Parameter& parameter : unit) {
+            EXPECT_EQ(parameter.spec.is_matrix, parameter.spec.shape.size() == 2) << parameter.spec.name;
+        }
+    }
+}
+
+}  // namespace
+}  // namespace argosy::model

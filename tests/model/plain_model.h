@@ -1,0 +1,30 @@
+// The model written a second time, as plainly as possible, for autograd: no shared code with lib/, whole
+// matrices of scores and logits, rotary embedding by Hugging Face's rotate_half, parameters by their names in
+// a checkpoint.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "model/model_spec.h"
+
+namespace argosy::model {
+
+using NamedTensors = std::map<std::string, at::Tensor>;
+
+/// x [num_sequences, seq_len, dim] through block number `layer`.
+at::Tensor plain_block(const ModelSpec& spec, const NamedTensors& weights, int64_t layer,
+                       const at::Tensor& x);
+
+/// Final norm, logits, and the sum of the counted tokens' losses; x [..., dim], targets [...].
+at::Tensor plain_loss(const ModelSpec& spec, const NamedTensors& weights, const at::Tensor& x,
+                      const at::Tensor& targets);
+
+/// The loss of tokens [num_sequences, seq_len].
+at::Tensor plain_model(const ModelSpec& spec, const NamedTensors& weights, const at::Tensor& tokens,
+                       const at::Tensor& targets);
+
+}  // namespace argosy::model

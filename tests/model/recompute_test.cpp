@@ -1,0 +1,73 @@
+// Recomputation gives the bits that were dropped: loss and every gradient as with everything kept.
+#include <c10/core/InferenceMode.h>
+#include <gtest/gtest.h>
+
+#include "model/tiny_model.h"
+
+namespace argosy::model {
+namespace {
+
+using testing::identical;
+
+struct Variant {
+    ModelSpec spec;
+    at::ScalarType type;
+    Keep keep;
+};
+
+std::vector<Variant> variants() {
+    std::vector<Variant> all;
+    for (const ModelSpec& spec : tiny_specs()) {
+        for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+            for (const Keep keep : {Keep::Products, Keep::Input}) all.push_back({spec, type, keep});
+        }
+    }
+    return all;
+}
+
+std::string name_of(const Variant& variant) {
+    return variant.spec.name + (variant.spec.tied_embeddings ? "Tied" : "") + toString(variant.type) +
+           (variant.keep == Keep::Products ? "Products" : "Input");
+}
+
+void PrintTo(const Variant& variant, std::ostream* out) { *out << name_of(variant); }
+
+class RecomputeTest : public ::testing::TestWithParam<Variant> {
+  protected:
+    c10::InferenceMode guard_;
+};
+
+TEST_P(RecomputeTest, IsBitIdentical) {
+    const auto& [spec, type, keep] = GetParam();
+    TinyModel kept(spec, type, 2, 17), dropped(spec, type, 2, 17);
+    EXPECT_TRUE(
+        identical(dropped.loss_and_gradients(keep, 0.1), kept.loss_and_gradients(Keep::Everything, 0.1)));
+    for (const auto& [name, gradient] : kept.sums) {
+        EXPECT_TRUE(gradient.sum.isfinite().all().item<bool>()) << name;
+        EXPECT_TRUE(identical(dropped.sums.at(name).sum, gradient.sum)) << name;
+    }
+}
+
+TEST_P(RecomputeTest, DropsWhatItSays) {
+    const auto& [spec, type, keep] = GetParam();
+    TinyModel model(spec, type, 2, 17);
+    const at::Tensor x = model.random.normal({34, spec.dim}, type);
+    Tape tape;
+    Block(spec, model.axis, model.rope).forward(model.weights(1), x, model.batch, keep, tape);
+    EXPECT_TRUE(tape.input.is_same(x));
+    for (const at::Tensor& cheap : {tape.attention_norm.y, tape.feed_forward_norm.y, tape.activation}) {
+        EXPECT_FALSE(cheap.defined());
+    }
+    for (const at::Tensor& product : {tape.v, tape.attention.y, tape.middle, tape.gate, tape.up}) {
+        EXPECT_EQ(product.defined(), keep == Keep::Products);
+    }
+    // One form of q and k is kept, never both.
+    EXPECT_EQ(tape.q.defined(), keep == Keep::Products && !spec.qk_norm);
+    EXPECT_EQ(tape.q_product.defined(), keep == Keep::Products && spec.qk_norm);
+}
+
+INSTANTIATE_TEST_SUITE_P(Variants, RecomputeTest, ::testing::ValuesIn(variants()),
+                         [](const auto& variant) { return name_of(variant.param); });
+
+}  // namespace
+}  // namespace argosy::model

@@ -1,0 +1,98 @@
+#include "model/tiny_model.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/full.h>
+
+#include <limits>
+
+#include "model/embedding.h"
+#include "ops/types.h"
+
+namespace argosy::model {
+namespace {
+
+/// Weights that keep the stream of order one; norms around 1, biases around 0.
+at::Tensor random_weight(testing::RandomTensors& random, const layout::ParamSpec& spec, at::ScalarType type) {
+    if (spec.shape.size() == 1)
+        return (random.normal(spec.shape, at::kDouble, 0.3) + spec.init.value).to(type);
+    return random.normal(spec.shape, type, 1 / std::sqrt(static_cast<double>(spec.shape[1])));
+}
+
+}  // namespace
+
+std::vector<ModelSpec> tiny_specs() {
+    ModelSpec llama{.name = "llama3",
+                    .vocab_size = 37,
+                    .dim = 20,
+                    .num_layers = 2,
+                    .num_heads = 6,
+                    .num_kv_heads = 2,
+                    .head_dim = 4,
+                    .hidden_dim = 29,
+                    .rope_theta = 1000};
+    ModelSpec tied = llama, qwen2 = llama, qwen3 = llama;
+    tied.tied_embeddings = true;
+    tied.num_kv_heads = 6;
+    qwen2.name = "qwen2";
+    qwen2.qkv_bias = qwen2.tied_embeddings = true;
+    qwen3.name = "qwen3";
+    qwen3.qk_norm = true;
+    qwen3.num_heads = 5;
+    qwen3.num_kv_heads = 1;
+    qwen3.head_dim = 10;
+    return {llama, tied, qwen2, qwen3};
+}
+
+TinyModel::TinyModel(const ModelSpec& model_spec, at::ScalarType element_type, int64_t num_sequences,
+                     int64_t seq_len)
+    : spec(model_spec), type(element_type), units(unit_parameters(spec)) {
+    // A gradient's first product overwrites its sum: NaN shows a part that was added or left out instead.
+    const double unset = std::numeric_limits<double>::quiet_NaN();
+    for (const auto& unit : units) {
+        for (const Parameter& parameter : unit) {
+            const auto& [name, shape] = std::tie(parameter.spec.name, parameter.spec.shape);
+            if (values.contains(name)) continue;
+            values[name] = random_weight(random, parameter.spec, type);
+            sums[name].sum = at::full(shape, unset, ops::accumulation_type(type));
+        }
+    }
+    const int64_t tokens = num_sequences * seq_len;
+    batch = {random.integers({tokens}, 0, spec.vocab_size), random.integers({tokens}, -2, spec.vocab_size),
+             num_sequences, seq_len};
+    rope = ops::make_rope_table(rope_frequencies(spec), seq_len, ops::accumulation_type(type));
+}
+
+Weights TinyModel::weights(int unit) const {
+    Weights found;
+    for (const Parameter& parameter : units[unit]) found[parameter.role] = values.at(parameter.spec.name);
+    return found;
+}
+
+Gradients TinyModel::gradients(int unit) {
+    Gradients found;
+    for (const Parameter& parameter : units[unit]) found[parameter.role] = &sums.at(parameter.spec.name);
+    return found;
+}
+
+at::Tensor TinyModel::loss_and_gradients(Keep keep, double scale) {
+    std::vector<std::unique_ptr<Layer>> layers;
+    layers.push_back(std::make_unique<Embedding>(spec, axis));
+    while (static_cast<int64_t>(layers.size()) <= spec.num_layers) {
+        layers.push_back(std::make_unique<Block>(spec, axis, rope));
+    }
+    const int num_layers = static_cast<int>(layers.size());
+    std::vector<Tape> tapes(num_layers);
+    at::Tensor x;
+    for (int i = 0; i < num_layers; ++i) x = layers[i]->forward(weights(i), x, batch, keep, tapes[i]);
+    auto [loss, dx] =
+        Head(spec, axis).loss_and_input_gradient(weights(num_layers), x, batch, scale, gradients(num_layers));
+    for (int i = num_layers; i-- > 0;) {
+        WeightWork work;
+        if (keep != Keep::Everything) layers[i]->recompute(weights(i), batch, tapes[i]);
+        dx = layers[i]->backward_input(weights(i), dx, batch, tapes[i], work);
+        work.run(gradients(i));
+    }
+    return loss;
+}
+
+}  // namespace argosy::model

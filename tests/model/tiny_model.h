@@ -1,0 +1,43 @@
+// Small models of every family with random weights, and their units run forward and backward on one device.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "model/batch.h"
+#include "model/block.h"
+#include "model/head.h"
+#include "model/parameter.h"
+#include "model/plain_model.h"
+#include "model/tensor_axis.h"
+#include "ops/rope.h"
+#include "support/tensors.h"
+
+namespace argosy::model {
+
+/// Grouped queries with odd sizes everywhere: plain Llama, tied, QKV bias, QK-norm with a free head_dim.
+std::vector<ModelSpec> tiny_specs();
+
+struct TinyModel {
+    TinyModel(const ModelSpec& spec, at::ScalarType type, int64_t num_sequences, int64_t seq_len);
+
+    Weights weights(int unit) const;
+    Gradients gradients(int unit);
+
+    /// The whole model: embedding, blocks, head, and all the way back. Gradients add up in `sums`.
+    at::Tensor loss_and_gradients(Keep keep, double scale);
+
+    ModelSpec spec;
+    at::ScalarType type;
+    testing::RandomTensors random{7};
+    std::vector<std::vector<Parameter>> units;
+    NamedTensors values;                      // by name; a tied table once
+    std::map<std::string, GradientSum> sums;  // likewise
+    Batch batch;
+    TensorAxis axis;
+    ops::RopeTable rope;
+};
+
+}  // namespace argosy::model

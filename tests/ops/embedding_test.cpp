@@ -1,0 +1,70 @@
+#include "ops/embedding.h"
+
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
+
+#include "layout/param_spec.h"
+#include "ops/ops_test.h"
+
+namespace argosy::ops {
+namespace {
+
+class EmbeddingTest : public OpsTest {
+  protected:
+    static constexpr int64_t kVocabulary = 11, kDim = 5;
+    const at::Tensor tokens_ = at::tensor({3, 0, 10, 3, 3, 7, 10}, at::kLong);  // repeated ones too
+    const at::Tensor table_ = normal({kVocabulary, kDim}), dx_ = normal({tokens_.size(0), kDim});
+    const Differentiated oracle_ =
+        differentiate([](const auto& in) { return in[0].index_select(0, in[1]); }, {table_, tokens_}, dx_);
+};
+
+TEST_P(EmbeddingTest, LooksUpRows) {
+    EXPECT_TRUE(identical(embedding(table_, tokens_, 0), oracle_.value.to(GetParam().type)));
+}
+
+TEST_P(EmbeddingTest, GradientAddsRepeatedTokens) {
+    at::Tensor sum = normal({kVocabulary, kDim});
+    const at::Tensor expected = sum.to(at::kDouble) + oracle_.gradients[0];
+    add_embedding_gradient(sum, dx_, tokens_, 0);
+    EXPECT_TRUE(right(sum, expected));
+}
+
+TEST_P(EmbeddingTest, GradientMayBeWider) {
+    at::Tensor sum = at::zeros({kVocabulary, kDim}, at::kDouble);
+    add_embedding_gradient(sum, dx_, tokens_, 0);
+    EXPECT_TRUE(close(sum, oracle_.gradients[0], 1e-14)) << "sums in the type of its output";
+}
+
+// Cut into ceil-chunks as the vocabulary is: uneven, and some of them empty.
+TEST_P(EmbeddingTest, PiecesAddUpToTheWhole) {
+    for (const int parts : {2, 3, 7, 13}) {
+        at::Tensor y = at::zeros({tokens_.size(0), kDim}, GetParam().type);
+        const at::Tensor gradient = at::zeros({kVocabulary, kDim}, GetParam().type);
+        for (int part = 0; part < parts; ++part) {
+            const auto [begin, size] = layout::chunk(kVocabulary, parts, part);
+            y += embedding(table_.narrow(0, begin, size), tokens_, begin);
+            at::Tensor piece = gradient.narrow(0, begin, size);
+            add_embedding_gradient(piece, dx_, tokens_, begin);
+        }
+        EXPECT_TRUE(identical(y, oracle_.value.to(GetParam().type))) << parts;
+        EXPECT_TRUE(right(gradient, oracle_.gradients[0])) << parts;
+    }
+}
+
+// A diverged row of another token must not leak into tokens that this piece does not hold.
+TEST_P(EmbeddingTest, AbsentTokensAreZeroWhateverTheTableHolds) {
+    const at::Tensor table = table_.clone();
+    table[0].fill_(INFINITY);
+    const at::Tensor y = embedding(table, at::tensor({20, -1, 2}, at::kLong), 0);
+    EXPECT_TRUE(identical(y.narrow(0, 0, 2), at::zeros({2, kDim}, GetParam().type)));
+    EXPECT_TRUE(identical(y[2], table[2]));
+
+    at::Tensor sum = at::zeros({kVocabulary, kDim}, GetParam().type);
+    add_embedding_gradient(sum, normal({2, kDim}).fill_(INFINITY), at::tensor({20, -1}, at::kLong), 0);
+    EXPECT_EQ(sum.abs().max().item<double>(), 0);
+}
+
+ARGOSY_FOR_EACH_VARIANT(EmbeddingTest);
+
+}  // namespace
+}  // namespace argosy::ops

@@ -1,0 +1,57 @@
+#include "ops/rms_norm.h"
+
+#include "ops/ops_test.h"
+#include "ops/types.h"
+
+namespace argosy::ops {
+namespace {
+
+// Large, because in a row of one element x / rms is the sign of x and dx comes from eps alone.
+constexpr double kEps = 0.1;
+
+class RmsNormTest : public OpsTest {
+  protected:
+    void check(at::IntArrayRef shape, double scale = 1) {
+        const at::Tensor x = normal(shape, scale), weight = normal({shape.back()}), dy = normal(shape);
+        const auto formula = [](const std::vector<at::Tensor>& in) {
+            return in[0] / (in[0].pow(2).mean(-1, /*keepdim=*/true) + kEps).sqrt() * in[1];
+        };
+        const Differentiated oracle = differentiate(formula, {x, weight}, dy);
+        const auto [y, inverse_rms] = rms_norm(x, weight, kEps);
+        EXPECT_TRUE(right(y, oracle.value)) << shape;
+        EXPECT_EQ(inverse_rms.scalar_type(), accumulation_type(x.scalar_type()));
+
+        const auto [dx, dw] = rms_norm_backward(dy, x, weight, inverse_rms);
+        EXPECT_TRUE(right(dx, oracle.gradients[0])) << shape;
+        EXPECT_TRUE(close(dw, oracle.gradients[1], GetParam().tolerance)) << shape;
+        EXPECT_EQ(dw.scalar_type(), accumulation_type(x.scalar_type()));
+    }
+};
+
+TEST_P(RmsNormTest, Rows) {
+    for (const auto& shape : {std::vector<int64_t>{1, 1}, {1, 7}, {5, 1}, {13, 17}, {3, 64}, {31, 129}})
+        check(shape);
+}
+
+TEST_P(RmsNormTest, HeadsOfEveryToken) { check({3, 5, 6}); }
+
+TEST_P(RmsNormTest, NoRows) { check({0, 8}); }
+
+TEST_P(RmsNormTest, SmallAndLargeRows) {
+    check({4, 33}, /*scale=*/1e-4);  // eps rules
+    check({4, 33}, /*scale=*/1e6);
+}
+
+TEST_P(RmsNormTest, RowOfZerosIsZero) {
+    const at::Tensor x = normal({2, 8}).zero_(), weight = normal({8});
+    const auto [y, inverse_rms] = rms_norm(x, weight, kEps);
+    EXPECT_EQ(y.abs().max().item<double>(), 0);
+    const auto [dx, dw] = rms_norm_backward(normal({2, 8}), x, weight, inverse_rms);
+    EXPECT_TRUE(dx.isfinite().all().item<bool>());
+    EXPECT_EQ(dw.abs().max().item<double>(), 0);
+}
+
+ARGOSY_FOR_EACH_VARIANT(RmsNormTest);
+
+}  // namespace
+}  // namespace argosy::ops

@@ -1,0 +1,85 @@
+#include "ops/rope.h"
+
+#include <ATen/ops/empty.h>
+
+#include <cmath>
+
+#include "ops/ops_test.h"
+#include "ops/types.h"
+
+namespace argosy::ops {
+namespace {
+
+struct Sizes {
+    int64_t sequences, seq_len, heads, head_dim;
+};
+constexpr Sizes kSizes[] = {{1, 1, 1, 2}, {2, 3, 1, 2}, {3, 7, 5, 6}, {1, 129, 2, 64}, {0, 4, 3, 8}};
+
+std::vector<double> frequencies(int64_t head_dim) {
+    std::vector<double> made;
+    for (int64_t i = 0; i < head_dim; i += 2)
+        made.push_back(std::pow(100.0, -static_cast<double>(i) / head_dim));
+    return made;
+}
+
+/// Each pair turned by `direction` * position * frequency, one by one.
+at::Tensor turned(const at::Tensor& x, const Sizes& sizes, double direction) {
+    const at::Tensor in = x.to(at::kDouble).contiguous(), out = at::empty(in.sizes(), at::kDouble);
+    const std::vector<double> frequency = frequencies(sizes.head_dim);
+    const int64_t half = sizes.head_dim / 2;
+    for (int64_t token = 0; token < x.size(0); ++token) {
+        for (int64_t head = 0; head < sizes.heads; ++head) {
+            const int64_t first = (token * sizes.heads + head) * sizes.head_dim;
+            const double* a = in.const_data_ptr<double>() + first;
+            double* b = out.mutable_data_ptr<double>() + first;
+            for (int64_t i = 0; i < half; ++i) {
+                const double angle = direction * static_cast<double>(token % sizes.seq_len) * frequency[i];
+                b[i] = a[i] * std::cos(angle) - a[i + half] * std::sin(angle);
+                b[i + half] = a[i + half] * std::cos(angle) + a[i] * std::sin(angle);
+            }
+        }
+    }
+    return out;
+}
+
+class RopeTest : public OpsTest {
+  protected:
+    RopeTable table(const Sizes& sizes) const {
+        return make_rope_table(frequencies(sizes.head_dim), sizes.seq_len,
+                               accumulation_type(GetParam().type));
+    }
+    at::Tensor rows(const Sizes& sizes) {
+        return normal({sizes.sequences * sizes.seq_len, sizes.heads * sizes.head_dim});
+    }
+};
+
+TEST_P(RopeTest, TurnsEachPairByItsPositionTimesItsFrequency) {
+    for (const Sizes& sizes : kSizes) {
+        const at::Tensor x = rows(sizes);
+        EXPECT_TRUE(right(rope(x, table(sizes)), turned(x, sizes, 1)));
+        EXPECT_TRUE(right(rope_backward(x, table(sizes)), turned(x, sizes, -1)));
+    }
+}
+
+TEST_P(RopeTest, BackwardIsTheAdjoint) {
+    for (const Sizes& sizes : kSizes) {
+        const at::Tensor x = rows(sizes), dy = rows(sizes);
+        const at::Tensor forward = rope(x, table(sizes)).to(at::kDouble).mul(dy);
+        const at::Tensor backward = rope_backward(dy, table(sizes)).to(at::kDouble).mul(x);
+        const double scale = forward.abs().sum().item<double>();
+        EXPECT_NEAR(forward.sum().item<double>(), backward.sum().item<double>(),
+                    GetParam().tolerance * scale);
+    }
+}
+
+TEST_P(RopeTest, TableIsMadeInFp64) {
+    const RopeTable made = make_rope_table({1}, 100001, accumulation_type(GetParam().type));
+    EXPECT_EQ(made.cos.sizes(), (at::IntArrayRef{100001, 1}));
+    EXPECT_NEAR(made.cos[100000][0].item<double>(), std::cos(100000.0), 1e-7);
+    EXPECT_NEAR(made.sin[100000][0].item<double>(), std::sin(100000.0), 1e-7);
+}
+
+ARGOSY_FOR_EACH_VARIANT(RopeTest);
+
+}  // namespace
+}  // namespace argosy::ops

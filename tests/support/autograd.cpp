@@ -1,0 +1,31 @@
+#include "support/autograd.h"
+
+#include <c10/core/InferenceMode.h>
+
+namespace argosy::testing {
+namespace {
+
+/// A copy that autograd may record: tensors made in inference mode refuse that.
+at::Tensor leaf(const at::Tensor& x) {
+    if (!x.is_floating_point()) return x.clone();
+    return x.to(at::kDouble).clone().set_requires_grad(true);
+}
+
+}  // namespace
+
+Differentiated differentiate(const Formula& formula, const std::vector<at::Tensor>& inputs,
+                             const at::Tensor& dy) {
+    const c10::InferenceMode record(false);
+    std::vector<at::Tensor> leaves;
+    for (const at::Tensor& input : inputs) leaves.push_back(leaf(input));
+    const at::Tensor value = formula(leaves);
+    value.backward(dy.to(at::kDouble).clone());
+
+    Differentiated result{value.detach(), {}};
+    for (const at::Tensor& each : leaves) {
+        result.gradients.push_back(each.is_floating_point() ? each.grad() : at::Tensor());
+    }
+    return result;
+}
+
+}  // namespace argosy::testing
