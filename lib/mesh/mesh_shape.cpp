@@ -28,7 +28,7 @@ std::string spelled_out(const std::array<int, kNumAxes>& degrees) {
         if (degrees[axis] == 1) continue;
         text += fmt::format("{}{} {}", text.empty() ? "" : " x ", kNames[axis], degrees[axis]);
     }
-    return text.empty() ? "one rank" : text;
+    return text.empty() ? "all degrees 1" : text;
 }
 
 }  // namespace
@@ -53,7 +53,7 @@ int MeshShape::degree(AxisSet axes) const {
 
 int MeshShape::num_ranks() const { return static_cast<int>(product(degrees)); }
 
-std::string MeshShape::name() const { return spelled_out(degrees); }
+std::string MeshShape::name() const { return num_ranks() == 1 ? "one rank" : spelled_out(degrees); }
 
 Coordinates MeshShape::coordinates(int rank) const {
     Coordinates coordinates{};

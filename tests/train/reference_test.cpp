@@ -1,0 +1,146 @@
+// Against Hugging Face transformers: the same initial weights, logits, gradients and twenty steps of training
+// as tests/reference/ recorded. See its README for what the tolerances can and cannot see.
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/stack.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+
+#include "h5/file.h"
+#include "mesh/mesh.h"
+#include "support/world.h"
+#include "train/trainer.h"
+
+namespace argosy::testing {
+namespace {
+
+constexpr parallel::Precision kDouble{at::kDouble, at::kDouble, at::kDouble};
+constexpr parallel::Precision kFloat{at::kFloat, at::kFloat, at::kFloat};
+
+/// The recorded results of one model.
+class Reference {
+  public:
+    explicit Reference(const std::string& name)
+        : folder_(std::string(ARGOSY_REFERENCE_FOLDER) + "/" + name),
+          file_(h5::File::open(folder_ + ".h5")) {}
+
+    model::ModelSpec spec() const { return model::read_hugging_face_config(folder_); }
+    std::vector<std::string> names(const std::string& group) const { return file_.links(group); }
+
+    at::Tensor read(const std::string& name) const {
+        const h5::Dataset dataset = file_.open_dataset(name);
+        at::Tensor values = at::empty(dataset.shape(), scalar_type(*dataset.type()));
+        dataset.read({static_cast<std::byte*>(values.mutable_data_ptr()), values.nbytes()});
+        return values;
+    }
+
+  private:
+    static at::ScalarType scalar_type(h5::ElementType type) {
+        switch (type) {
+            case h5::ElementType::I64:
+                return at::kLong;
+            case h5::ElementType::F64:
+                return at::kDouble;
+            default:
+                return at::kFloat;
+        }
+    }
+
+    std::string folder_;
+    h5::File file_;
+};
+
+class AgainstTransformers : public ::testing::TestWithParam<std::string> {
+  protected:
+    AgainstTransformers()
+        : reference_(GetParam()),
+          tokens_(reference_.read("tokens")),
+          targets_(reference_.read("targets")),
+          mesh_(mesh::resolve({}, self().size()), self()) {}
+
+    std::unique_ptr<train::Trainer> trainer(const parallel::Precision& precision) {
+        train::TrainerOptions options{.spec = reference_.spec(), .precision = precision};
+        options.seq_len = tokens_.size(2);
+        options.microbatch_size = tokens_.size(1);
+        options.seed = static_cast<uint64_t>(reference_.read("seed").item<int64_t>());
+        return std::make_unique<train::Trainer>(options, mesh_);
+    }
+
+    train::StepBatch batch(int64_t step) const {
+        train::StepBatch result;
+        result.microbatches.push_back(
+            {tokens_[step].flatten(), targets_[step].flatten(), tokens_.size(1), tokens_.size(2)});
+        result.counted_tokens = targets_[step].ge(0).sum().item<int64_t>();
+        result.job_counted_tokens = result.counted_tokens;
+        return result;
+    }
+
+    Reference reference_;
+    at::Tensor tokens_, targets_;  // [steps, sequences, seq_len]
+    mesh::Mesh mesh_;
+};
+
+void expect_close(const at::Tensor& found, const at::Tensor& expected, double tolerance,
+                  const std::string& what) {
+    const at::Tensor wide = expected.to(at::kDouble);
+    const double difference = (found.to(at::kDouble) - wide).abs().max().item<double>();
+    EXPECT_LE(difference, tolerance * wide.abs().max().item<double>()) << what;
+}
+
+TEST_P(AgainstTransformers, InitialWeights) {
+    const auto run = trainer(kFloat);
+    EXPECT_EQ(run->model().parameters().size(), reference_.names("init_probe").size());
+    for (const auto& parameter : run->model().parameters()) {
+        const at::Tensor values = parameter->master().flatten().to(at::kDouble);
+        const at::Tensor probe = reference_.read("init_probe/" + parameter->spec().name);
+        const double size = probe[1].item<double>();  // the sum of absolute values
+        EXPECT_NEAR(values.sum().item<double>(), probe[0].item<double>(), 1e-12 * size)
+            << parameter->spec().name;
+        EXPECT_NEAR(values.abs().sum().item<double>(), size, 1e-12 * size) << parameter->spec().name;
+        EXPECT_TRUE(values.narrow(0, 0, 4).equal(probe.narrow(0, 2, 4))) << parameter->spec().name;
+    }
+}
+
+TEST_P(AgainstTransformers, Logits) {
+    const auto run = trainer(kDouble);
+    const model::Batch first = batch(0).microbatches[0];
+    parallel::Stage& stage = run->model().stages()[0];
+    at::Tensor x;
+    model::Tape tape;
+    for (size_t i = 0; i < stage.layers.size(); ++i) {
+        x = stage.layers[i]->forward(stage.units[i].weights(), x, first, model::Keep::Input, tape = {});
+    }
+    const at::Tensor expected = reference_.read("logits").flatten(0, 1);
+    expect_close(stage.head->logits(stage.units.back().weights(), x), expected, 1e-6, "logits");
+}
+
+TEST_P(AgainstTransformers, EveryGradient) {
+    const auto run = trainer(kDouble);
+    const at::Tensor totals = run->step().forward_backward(batch(0));
+    EXPECT_NEAR(totals[0].item<double>(), reference_.read("loss0").item<double>(), 1e-9);
+    EXPECT_EQ(run->model().parameters().size(), reference_.names("grad").size());
+    for (const auto& parameter : run->model().parameters()) {
+        const std::string& name = parameter->spec().name;
+        expect_close(parameter->gradient().sum, reference_.read("grad/" + name), 1e-6, name);
+    }
+}
+
+TEST_P(AgainstTransformers, TwentySteps) {
+    constexpr double kTolerance = 2e-6, kLr = 1e-3;
+    const auto run = trainer(kFloat);
+    const at::Tensor losses = reference_.read("losses"), norms = reference_.read("grad_norms");
+    for (int64_t step = 0; step < tokens_.size(0); ++step) {
+        const auto result = run->step().update(run->step().forward_backward(batch(step)), kLr);
+        EXPECT_NEAR(result.loss / losses[step].item<double>(), 1, kTolerance) << "step " << step;
+        EXPECT_NEAR(result.grad_norm / norms[step].item<double>(), 1, kTolerance) << "step " << step;
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, AgainstTransformers,
+                         ::testing::Values("llama", "llama_tied", "qwen2", "qwen3"),
+                         [](const auto& model) { return model.param; });
+
+}  // namespace
+}  // namespace argosy::testing
