@@ -6,7 +6,8 @@
 namespace argosy {
 
 enum class Fault {
-    OmitReduction,        // gradients are not summed over one mesh axis
+    OmitTensorSum,        // norms' gradients are not summed over the tensor axis
+    OmitReplicaSum,       // gradients are not summed over replicas
     WeightTokensPerRank,  // the loss is a mean of per-rank means
     DoubleNorm,           // replicas of a gradient count twice in the norm
     SkipTiedGradient,     // a tied table gets one stage's gradient only

@@ -49,7 +49,8 @@ void sum_replicas(ParallelModel& model, mesh::Mesh& mesh) {
         const at::Tensor& sum = parameter->gradient().sum;
         for (size_t i = 0; i < parameter->spec().gradient.size(); ++i) {
             const auto& [axes, parts] = parameter->spec().gradient[i];
-            if (fault_planted(Fault::OmitReduction) && axes == mesh::AxisSet(mesh::Axis::Tensor)) continue;
+            if (fault_planted(Fault::OmitTensorSum) && axes.has(mesh::Axis::Tensor)) continue;
+            if (fault_planted(Fault::OmitReplicaSum) && axes.has(mesh::Axis::Replicate)) continue;
             groups[{i, {axes, parts}}].push_back({.kind = OpKind::AllReduce, .out = sum, .in = sum});
         }
     }

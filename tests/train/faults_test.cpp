@@ -47,8 +47,12 @@ void expect_to_show(Fault fault, const std::string& as) {
 
 TEST(PlantedFaults, NoneShowsNothing) { EXPECT_EQ(first_disagreement(), ""); }
 
-TEST(PlantedFaults, AnOmittedReductionShows) {
-    expect_to_show(Fault::OmitReduction, "llama3 tp: norm.weight off");
+TEST(PlantedFaults, AnOmittedTensorSumShows) {
+    expect_to_show(Fault::OmitTensorSum, "llama3 tp: layers.4.ffn_norm");
+}
+
+TEST(PlantedFaults, AnOmittedReplicaSumShows) {
+    expect_to_show(Fault::OmitReplicaSum, "llama3 ddp: layers.");
 }
 
 TEST(PlantedFaults, TokensWeightedPerRankShow) {
