@@ -26,6 +26,8 @@
 namespace argosy {
 namespace {
 
+using observe::Phase;
+
 std::string answer(const config::CommandLine& command) {
     switch (command.request) {
         case config::Request::Help:
@@ -96,22 +98,10 @@ ExitCode pretrain(const mpi::Comm& ranks, const Environment& environment,
     for (int64_t step = 1; step <= config.training.steps; ++step) {
         memory.reset_peak();
         timer.start_step();
-        train::StepBatch batch;
-        {
-            const auto phase = timer.phase(observe::Phase::Data);
-            batch = feed.next();
-        }
-        at::Tensor totals;
-        {
-            const auto phase = timer.phase(observe::Phase::Compute);
-            totals = trainer.step().forward_backward(batch);
-        }
-        train::StepResult result;
         const double lr = schedule.at_step(step);
-        {
-            const auto phase = timer.phase(observe::Phase::Optimizer);
-            result = trainer.step().update(totals, lr);
-        }
+        const auto batch = timer.in(Phase::Data, [&] { return feed.next(); });
+        const auto totals = timer.in(Phase::Compute, [&] { return trainer.step().forward_backward(batch); });
+        const auto result = timer.in(Phase::Optimizer, [&] { return trainer.step().update(totals, lr); });
         guard.observe(step, result);
         metrics.write({.step = step,
                        .loss = result.loss,

@@ -28,18 +28,9 @@ target_link_libraries(foreign_json INTERFACE nlohmann_json::nlohmann_json)
 add_library(foreign_cli INTERFACE)
 target_link_libraries(foreign_cli INTERFACE CLI11::CLI11)
 
-# Two libraries that come without a CMake package on every distribution: a header and perhaps a library.
-function(foreign_plain name header library)
-    find_path(ARGOSY_${name}_INCLUDE ${header} REQUIRED)
-    add_library(foreign_${name} INTERFACE)
-    target_include_directories(foreign_${name} SYSTEM INTERFACE ${ARGOSY_${name}_INCLUDE})
-    if(library)
-        find_library(ARGOSY_${name}_LIBRARY ${library} REQUIRED)
-        target_link_libraries(foreign_${name} INTERFACE ${ARGOSY_${name}_LIBRARY})
-    endif()
-endfunction()
-foreign_plain(xxhash xxhash.h xxhash)
-foreign_plain(toml toml++/toml.h "")
+add_library(foreign_toml INTERFACE)  # headers alone, without a CMake package on every distribution
+find_path(ARGOSY_TOML_INCLUDE toml++/toml.h REQUIRED)
+target_include_directories(foreign_toml SYSTEM INTERFACE ${ARGOSY_TOML_INCLUDE})
 
 # LibTorch. Its own CMake package insists on a CUDA toolkit, so the two libraries are named here. Its include folder
 # carries another fmt: -idirafter keeps <fmt/...> the system's.

@@ -12,7 +12,7 @@ Mesh::Mesh(const MeshShape& shape, comm::Communicator& world)
 
 comm::Communicator& Mesh::group(AxisSet axes, int parts) {
     auto& group = groups_[{axes, parts}];
-    if (!group) group = world_.subgroup(shape_.group(world_.rank(), axes, parts), axes.name());
+    if (!group) group = world_.subgroup(shape_.group(world_.rank(), axes, parts), shape_.used(axes).name());
     return *group;
 }
 

@@ -51,6 +51,15 @@ int MeshShape::degree(AxisSet axes) const {
     return degree;
 }
 
+AxisSet MeshShape::used(AxisSet axes) const {
+    AxisSet large;
+    for (int i = 0; i < kNumAxes; ++i) {
+        const auto axis = static_cast<Axis>(i);
+        if (axes.has(axis) && degree(axis) > 1) large.add(axis);
+    }
+    return large.empty() ? axes : large;
+}
+
 int MeshShape::num_ranks() const { return static_cast<int>(product(degrees)); }
 
 std::string MeshShape::name() const { return num_ranks() == 1 ? "one rank" : spelled_out(degrees); }

@@ -21,8 +21,10 @@ class AxisSet {
     constexpr AxisSet() = default;
     constexpr AxisSet(Axis axis) : bits_(1U << static_cast<int>(axis)) {}
     constexpr AxisSet(std::initializer_list<Axis> axes) {
-        for (const Axis axis : axes) bits_ |= 1U << static_cast<int>(axis);
+        for (const Axis axis : axes) add(axis);
     }
+    constexpr bool empty() const { return bits_ == 0; }
+    constexpr void add(Axis axis) { bits_ |= 1U << static_cast<int>(axis); }
     constexpr bool has(Axis axis) const { return bits_ >> static_cast<int>(axis) & 1; }
     constexpr auto operator<=>(const AxisSet&) const = default;
     std::string name() const;  // "dp_shard x cp"
@@ -42,6 +44,7 @@ struct MeshShape {
 
     int degree(Axis axis) const { return degrees[static_cast<int>(axis)]; }
     int degree(AxisSet axes) const;
+    AxisSet used(AxisSet axes) const;  // those of more than one rank; all of them where there are none
     int num_ranks() const;
     std::string name() const;  // "pp 2 x tp 4"; "one rank"
 

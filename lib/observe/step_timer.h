@@ -56,6 +56,12 @@ class StepTimer {
     void start_step();
     /// REQUIRES: a step under way.
     PhaseScope phase(Phase phase);
+    /// Runs `work` in a phase and returns its result.
+    template <class Work>
+    auto in(Phase of_work, Work work) {
+        const PhaseScope scope = phase(of_work);
+        return work();
+    }
     /// REQUIRES: a step under way and no phase open.
     StepTimes finish_step();
 

@@ -11,7 +11,7 @@
 #include "mesh/mesh.h"
 #include "model/batch.h"
 #include "parallel/lowering.h"
-#include "parallel/stage.h"
+#include "parallel/parallel_model.h"
 
 namespace argosy::parallel {
 

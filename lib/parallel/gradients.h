@@ -4,7 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "mesh/mesh.h"
-#include "parallel/stage.h"
+#include "parallel/parallel_model.h"
 
 namespace argosy::parallel {
 

@@ -8,7 +8,7 @@
 #include "model/batch.h"
 #include "optim/adamw.h"
 #include "parallel/executor.h"
-#include "parallel/stage.h"
+#include "parallel/parallel_model.h"
 
 namespace argosy::train {
 

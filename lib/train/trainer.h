@@ -9,7 +9,7 @@
 #include "mesh/mesh.h"
 #include "model/model_spec.h"
 #include "parallel/lowering.h"
-#include "parallel/stage.h"
+#include "parallel/parallel_model.h"
 #include "train/step.h"
 
 namespace argosy::train {

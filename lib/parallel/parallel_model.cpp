@@ -1,4 +1,4 @@
-#include "parallel/stage.h"
+#include "parallel/parallel_model.h"
 
 #include "model/block.h"
 #include "model/embedding.h"
