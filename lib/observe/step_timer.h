@@ -26,7 +26,7 @@ struct StepTimes {
     double compute_ms = 0;
     double optimizer_ms = 0;
     double other_ms = 0;
-    /// By the name of a group's axes ("tp", "dp_shard x cp") or "world".
+    /// By the name of a group's axes ("tp", "dp_shard") or "world".
     std::map<std::string, double> exposed_ms;
 
     double all_exposed_ms() const;

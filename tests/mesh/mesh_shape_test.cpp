@@ -61,6 +61,15 @@ TEST(AxisSet, NamesItsAxesInOrder) {
     EXPECT_EQ((AxisSet{Axis::Tensor, Axis::Replicate}).name(), "dp_replicate x tp");
 }
 
+TEST(MeshShape, NamesTheAxesInUse) {
+    const MeshShape shape{{1, 2, 4, 1, 1}};
+    EXPECT_EQ(shape.used(kShardAxes), AxisSet(Axis::Shard));
+    EXPECT_EQ(shape.used(kDataAxes), kDataAxes);
+    EXPECT_EQ(shape.used(Axis::Tensor), AxisSet(Axis::Tensor)) << "none is in use: all of them";
+    EXPECT_EQ(shape.name(), "dp_replicate 2 x dp_shard 4");
+    EXPECT_EQ(MeshShape{}.name(), "one rank");
+}
+
 TEST(Coordinates, TensorNeighboursAreNeighboursAndPipelineStagesFarthest) {
     const MeshShape shape{{2, 2, 2, 2, 2}};
     EXPECT_EQ(shape.group(0, Axis::Tensor), (std::vector{0, 1}));

@@ -30,7 +30,7 @@ TEST(Mesh, GroupsJoinTheRanksOfTheShape) {
             for (const int parts : {1, mesh.degree(axes)}) {
                 comm::Communicator& group = mesh.group(axes, parts);
                 EXPECT_EQ(members_by_gathering(group), shape.group(world().rank(), axes, parts));
-                EXPECT_EQ(group.name(), axes.name());
+                EXPECT_EQ(group.name(), shape.used(axes).name());
                 EXPECT_EQ(&group, &mesh.group(axes, parts)) << "made twice";
             }
             EXPECT_EQ(mesh.group(axes).rank(), mesh.index(axes));

@@ -85,7 +85,7 @@ TEST_F(StepTimerTest, TakesExposedCommunicationOutOfThePhaseItHappensIn) {
     EXPECT_NEAR(times.other_ms, 1, 1e-9);
     ASSERT_EQ(times.exposed_ms.size(), 3);
     EXPECT_NEAR(times.exposed_ms.at("tp"), 10, 1e-9);
-    EXPECT_NEAR(times.exposed_ms.at("dp_shard x cp"), 4, 1e-9);
+    EXPECT_NEAR(times.exposed_ms.at("dp_shard"), 4, 1e-9);
     EXPECT_NEAR(times.exposed_ms.at("world"), 5, 1e-9);
     EXPECT_NEAR(sum_of_parts(times), times.total_ms, 1e-9);
 }
