@@ -1,8 +1,11 @@
 #include "comm/communicator.h"
 
+#include <exception>
 #include <utility>
 
 #include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
 
 namespace argosy::comm {
 
@@ -11,15 +14,24 @@ Pending::Pending(std::unique_ptr<Completion> completion, std::vector<at::Tensor>
     : completion_(std::move(completion)), tensors_(std::move(tensors)), exposed_seconds_(exposed_seconds) {}
 
 Pending& Pending::operator=(Pending&& other) noexcept {
-    if (active()) abandon();
-    completion_ = std::move(other.completion_);
-    tensors_ = std::exchange(other.tensors_, {});
-    exposed_seconds_ = other.exposed_seconds_;
+    completion_.swap(other.completion_);
+    tensors_.swap(other.tensors_);
+    std::swap(exposed_seconds_, other.exposed_seconds_);
     return *this;
 }
 
 Pending::~Pending() {
-    if (active()) abandon();
+    if (!active()) return;
+    try {
+        if (std::uncaught_exceptions() > 0) {
+            abandon();
+        } else {
+            wait();
+        }
+    } catch (const Error& error) {
+        spdlog::error("{}", error.what());
+        abandon();
+    }
 }
 
 void Pending::wait() {
