@@ -123,7 +123,7 @@ ExitCode pretrain(const mpi::Comm& ranks, const Environment& environment,
                        .skipped_updates = guard.num_skipped(),
                        .times = timer.finish_step()});
         if (stop.agreed()) {
-            throw RunError("stopped by a signal after step {} of {}; nothing is saved without checkpoints",
+            throw JobError("stopped by a signal after step {} of {}; nothing is saved without checkpoints",
                            step, config.training.steps);
         }
     }

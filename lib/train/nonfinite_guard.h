@@ -12,7 +12,7 @@ class NonfiniteGuard {
   public:
     explicit NonfiniteGuard(int most_in_a_row) : most_in_a_row_(most_in_a_row) {}
 
-    /// After each step. Throws RunError after `most_in_a_row` skipped updates in a row.
+    /// After each step. Throws JobError after `most_in_a_row` skipped updates in a row.
     void observe(int64_t step, const StepResult& result);
 
     int64_t num_skipped() const { return num_skipped_; }
