@@ -112,7 +112,7 @@ ExitCode pretrain(const mpi::Comm& ranks, const Environment& environment,
             const auto phase = timer.phase(observe::Phase::Optimizer);
             result = trainer.step().update(totals, lr);
         }
-        guard.observe(step, result);
+        guard.count(result);
         metrics.write({.step = step,
                        .loss = result.loss,
                        .grad_norm = result.grad_norm,
@@ -122,6 +122,7 @@ ExitCode pretrain(const mpi::Comm& ranks, const Environment& environment,
                        .rss_bytes = observe::resident_memory().now_bytes,
                        .skipped_updates = guard.num_skipped(),
                        .times = timer.finish_step()});
+        guard.check(step, result);
         if (stop.agreed()) {
             throw JobError("stopped by a signal after step {} of {}; nothing is saved without checkpoints",
                            step, config.training.steps);
