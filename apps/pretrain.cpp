@@ -58,6 +58,12 @@ observe::JobFigures job_figures(const config::JobConfig& config, const model::Mo
     return figures;
 }
 
+/// Of a preset name and size, of a Hugging Face folder its path.
+std::string model_name(const config::Model& model, const model::ModelSpec& spec) {
+    if (!model.hf_assets_path.empty()) return fmt::format("{} of {}", spec.name, model.hf_assets_path);
+    return fmt::format("{} {}", spec.name, model.flavor.value_or(config::Model::kDefaultFlavor));
+}
+
 ExitCode pretrain(const mpi::Comm& ranks, const Environment& environment,
                   const std::vector<std::string>& words) {
     const config::CommandLine command = config::parse_command_line(words);
@@ -91,8 +97,8 @@ ExitCode pretrain(const mpi::Comm& ranks, const Environment& environment,
     observe::MetricsWriter metrics({config.job.dump_folder, config.metrics.log_freq, config.training.steps},
                                    job_figures(config, spec, options, world.size()), world.rank());
     observe::StepTimer timer(mesh);
-    spdlog::info("{} {}: {:.3g} parameters on {} ranks ({}), {} sequences of {} tokens a step", spec.name,
-                 config.model.flavor.value_or(""), static_cast<double>(model::num_parameters(spec)),
+    spdlog::info("{}: {:.3g} parameters on {} ranks ({}), {} sequences of {} tokens a step",
+                 model_name(config.model, spec), static_cast<double>(model::num_parameters(spec)),
                  world.size(), mesh.shape().name(), sizes.global_batch, config.training.seq_len);
 
     for (int64_t step = 1; step <= config.training.steps; ++step) {
@@ -102,7 +108,7 @@ ExitCode pretrain(const mpi::Comm& ranks, const Environment& environment,
         const auto batch = timer.in(Phase::Data, [&] { return feed.next(); });
         const auto totals = timer.in(Phase::Compute, [&] { return trainer.step().forward_backward(batch); });
         const auto result = timer.in(Phase::Optimizer, [&] { return trainer.step().update(totals, lr); });
-        guard.observe(step, result);
+        guard.count(result);
         metrics.write({.step = step,
                        .loss = result.loss,
                        .grad_norm = result.grad_norm,
@@ -112,8 +118,9 @@ ExitCode pretrain(const mpi::Comm& ranks, const Environment& environment,
                        .rss_bytes = observe::resident_memory().now_bytes,
                        .skipped_updates = guard.num_skipped(),
                        .times = timer.finish_step()});
+        guard.check(step, result);
         if (stop.agreed()) {
-            throw RunError("stopped by a signal after step {} of {}; nothing is saved without checkpoints",
+            throw JobError("stopped by a signal after step {} of {}; nothing is saved without checkpoints",
                            step, config.training.steps);
         }
     }

@@ -1,6 +1,7 @@
 // The errors of the program. Three kinds: the user's mistake (UserError), a broken invariant of our own
-// (ARGOSY_CHECK), and a failure of the machine or of a foreign library (RunError). Libraries throw; only an
-// executable's main turns an error into a message and an exit code.
+// (ARGOSY_CHECK), and a failure while running: of the machine or a foreign library on one rank (RunError), or
+// of the job as a whole (JobError). Libraries throw; only an executable's main turns an error into a message
+// and an exit code.
 #pragma once
 
 #include <fmt/format.h>
@@ -22,13 +23,21 @@ enum class ExitCode {
     DoNotRequeue = 77,  // restarts without progress
 };
 
+/// Who meets an error: one rank, or all ranks at the same point, so that one can speak for all.
+enum class Reach { OneRank, AllRanks };
+
 class Error : public std::runtime_error {
   public:
-    Error(ExitCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
+    Error(ExitCode code, Reach reach, const std::string& message)
+        : std::runtime_error(message), code_(code), reach_(reach) {}
     ExitCode code() const { return code_; }
+
+    /// As a rule, not a promise: of the user's mistakes some depend on the node, as a file that one lacks.
+    Reach reach() const { return reach_; }
 
   private:
     ExitCode code_;
+    Reach reach_;
 };
 
 /// The user's mistake. The message carries the numbers and says what to change.
@@ -36,7 +45,7 @@ class UserError : public Error {
   public:
     template <class... Args>
     explicit UserError(fmt::format_string<Args...> text, Args&&... args)
-        : Error(ExitCode::BadInput, fmt::format(text, std::forward<Args>(args)...)) {}
+        : Error(ExitCode::BadInput, Reach::AllRanks, fmt::format(text, std::forward<Args>(args)...)) {}
 };
 
 /// A failure of the machine, a file or a foreign library while running.
@@ -44,7 +53,16 @@ class RunError : public Error {
   public:
     template <class... Args>
     explicit RunError(fmt::format_string<Args...> text, Args&&... args)
-        : Error(ExitCode::Failed, fmt::format(text, std::forward<Args>(args)...)) {}
+        : Error(ExitCode::Failed, Reach::OneRank, fmt::format(text, std::forward<Args>(args)...)) {}
+};
+
+/// A failure of the whole job, which every rank throws at the same point, since it follows from what they
+/// share.
+class JobError : public Error {
+  public:
+    template <class... Args>
+    explicit JobError(fmt::format_string<Args...> text, Args&&... args)
+        : Error(ExitCode::Failed, Reach::AllRanks, fmt::format(text, std::forward<Args>(args)...)) {}
 };
 
 /// A peer that did not answer within its time limit.
@@ -52,7 +70,7 @@ class TimeoutError : public Error {
   public:
     template <class... Args>
     explicit TimeoutError(fmt::format_string<Args...> text, Args&&... args)
-        : Error(ExitCode::Watchdog, fmt::format(text, std::forward<Args>(args)...)) {}
+        : Error(ExitCode::Watchdog, Reach::OneRank, fmt::format(text, std::forward<Args>(args)...)) {}
 };
 
 [[noreturn]] void throw_broken_invariant(const char* condition, const char* file, int line,

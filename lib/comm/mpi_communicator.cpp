@@ -2,6 +2,7 @@
 
 #include <sched.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "base/clock.h"
@@ -45,15 +46,36 @@ const char* kind_name(OpKind kind) {
     return "";
 }
 
+/// The time that this process has looked for an answer. Between two looks it may have stood still itself,
+/// stopped by a signal or suspended by Slurm with all its peers; such a gap says nothing about them and
+/// counts little.
+class Patience {
+  public:
+    explicit Patience(double seconds) : left_(seconds) {}
+
+    /// Between two looks.
+    bool used_up() {
+        const double now = seconds_now();
+        left_ -= std::min(now - last_look_, kMostSecondsBetweenLooks);
+        last_look_ = now;
+        return left_ < 0;
+    }
+
+  private:
+    static constexpr double kMostSecondsBetweenLooks = 1;  // on a machine with far more ranks than cores
+    double left_;
+    double last_look_ = seconds_now();
+};
+
 class MpiCompletion : public Completion {
   public:
     MpiCompletion(std::vector<mpi::Request> requests, std::string what, double timeout_seconds)
         : requests_(std::move(requests)), what_(std::move(what)), timeout_seconds_(timeout_seconds) {}
 
     void wait() override {
-        const double deadline = seconds_now() + timeout_seconds_;
+        Patience patience(timeout_seconds_);
         while (!mpi::test_all(requests_)) {
-            if (seconds_now() > deadline) {
+            if (patience.used_up()) {
                 throw TimeoutError(
                     "{}: no answer in {} s. A peer is dead, stuck or much slower; its own message, if "
                     "any, says why (comm.train_timeout_seconds sets the limit)",

@@ -41,6 +41,10 @@ Limits within_below(double least, double most) {
 Limits minus_one_or_at_least(double least) {
     return {.range = {.least = least, .or_minus_one = true}, .choices = {}};
 }
+Limits size() { return within(1, kLargestInt); }
+Limits minus_one_or_size() {
+    return {.range = {.least = 1, .most = kLargestInt, .or_minus_one = true}, .choices = {}};
+}
 
 std::string range_text(const Range& range) {
     const char* minus_one = range.or_minus_one ? "-1 or " : "";

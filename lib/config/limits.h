@@ -31,6 +31,8 @@ Limits above_or_infinite(double least);
 Limits within(double least, double most);
 Limits within_below(double least, double most);  // most itself is excluded
 Limits minus_one_or_at_least(double least);
+Limits size();  // 1 up to what an int holds, so that a product of two sizes is within an int64_t
+Limits minus_one_or_size();
 
 /// ">= 1", "in [0, 1)", "-1 or >= 1"; empty where every number is fine.
 std::string range_text(const Range& range);

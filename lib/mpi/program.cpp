@@ -34,10 +34,9 @@ void print_error(const char* name, const Comm& errors, bool common, const char* 
     std::fflush(stderr);
 }
 
-/// Only the user's mistakes are met by all ranks alike; whatever else happens on one rank takes the job down
-/// at once, because the others may wait for it in a collective.
+/// What happens on one rank takes the job down at once, because the others may wait for it in a collective.
 ExitCode leave(const char* name, const Comm& errors, const Error& error) {
-    const bool everyone = error.code() == ExitCode::BadInput && all_arrive(errors);
+    const bool everyone = error.reach() == Reach::AllRanks && all_arrive(errors);
     if (!everyone || errors.rank() == 0) print_error(name, errors, everyone, error.what());
     if (!everyone) MPI_Abort(MPI_COMM_WORLD, static_cast<int>(error.code()));
     return error.code();

@@ -12,8 +12,12 @@ class NonfiniteGuard {
   public:
     explicit NonfiniteGuard(int most_in_a_row) : most_in_a_row_(most_in_a_row) {}
 
-    /// After each step. Throws RunError after `most_in_a_row` skipped updates in a row.
-    void observe(int64_t step, const StepResult& result);
+    /// After each step.
+    void count(const StepResult& result);
+
+    /// Once the step's metrics are out, so that they end with the step that ended the run. Throws JobError
+    /// when `most_in_a_row` updates in a row were skipped, of which `result` was the last.
+    void check(int64_t step, const StepResult& result) const;
 
     int64_t num_skipped() const { return num_skipped_; }
 

@@ -8,8 +8,16 @@ namespace {
 TEST(Error, CarriesItsExitCode) {
     EXPECT_EQ(UserError("{} ranks", 3).code(), ExitCode::BadInput);
     EXPECT_EQ(RunError("disk").code(), ExitCode::Failed);
+    EXPECT_EQ(JobError("diverged").code(), ExitCode::Failed);
     EXPECT_EQ(TimeoutError("rank").code(), ExitCode::Watchdog);
     EXPECT_STREQ(UserError("{} ranks", 3).what(), "3 ranks");
+}
+
+TEST(Error, SaysWhetherOneRankSpeaksForAll) {
+    EXPECT_EQ(UserError("key").reach(), Reach::AllRanks);
+    EXPECT_EQ(JobError("diverged").reach(), Reach::AllRanks);
+    EXPECT_EQ(RunError("disk").reach(), Reach::OneRank);
+    EXPECT_EQ(TimeoutError("rank").reach(), Reach::OneRank);
 }
 
 TEST(Check, NamesConditionPlaceAndNumbers) {

@@ -116,6 +116,18 @@ TEST(Errors, OutOfRangeNamesTheBound) {
         "integers >= 1");
 }
 
+TEST(Errors, SizesAreSmallEnoughToMultiply) {
+    for (const char* key : {"training.local_batch_size", "training.global_batch_size", "training.seq_len",
+                            "parallelism.pipeline_parallel_microbatch_size"}) {
+        EXPECT_EQ(error_of({std::string("--") + key, "4611686018427387904"}),
+                  std::string(key) + " on the command line is 4611686018427387904; it must be <= 2147483647");
+    }
+    EXPECT_EQ(
+        error_of({"--parallelism.pipeline_parallel_layers_per_stage", "4294967297,3"}),
+        "parallelism.pipeline_parallel_layers_per_stage on the command line is [4294967297, 3]; it must "
+        "be made of integers <= 2147483647");
+}
+
 TEST(Errors, UnknownChoiceListsThem) {
     EXPECT_EQ(file_error("[lr_scheduler]\ndecay_type = \"linaer\"\n"),
               "lr_scheduler.decay_type in F:2 is \"linaer\"; it must be one of linear, cosine, sqrt");
