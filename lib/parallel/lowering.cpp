@@ -147,22 +147,23 @@ Ops insert_reductions(const Ops& ops, ReduceAfter after) {
     return result;
 }
 
-// G0 F0 X0 G1 F1 X1 G2 ... becomes G0 G1 F0 X0 G2 F1 X1 ...: each gather starts right after the one before
-// it, and runs while that one's unit computes. It never crosses the release of its own weights.
+// G0 F0 X0 G1 F1 X1 G2 ... becomes G0 G1 F0 X0 G2 F1 X1 ...: each gather starts where the one before it had
+// stood, just before that one's unit computes. So two units' weights are there at a time, never more. It
+// never crosses the release of its own weights.
 Ops hoist_gathers(const Ops& ops) {
     Ops result;
-    size_t earliest = 0;  // in `result`, just past the gather before
+    size_t gather_before = 0;  // in `result`: where that one had stood
     for (const UnitOp& op : ops) {
         if (op.kind != UnitOpKind::Gather) {
             result.push_back(op);
             continue;
         }
-        size_t position = earliest;
-        for (size_t i = earliest; i < result.size(); ++i) {
+        size_t position = gather_before;
+        for (size_t i = gather_before; i < result.size(); ++i) {
             if (result[i].kind == UnitOpKind::Free && unit_of(result[i]) == unit_of(op)) position = i + 1;
         }
         result.insert(result.begin() + static_cast<std::ptrdiff_t>(position), op);
-        earliest = position + 1;
+        gather_before = result.size();
     }
     return result;
 }
