@@ -59,6 +59,7 @@ std::map<UnitKey, size_t> last_positions(const Ops& ops, Predicate wanted) {
     return last;
 }
 
+/// The embedding's own way back is a sum of rows: it neither reads the table nor drops anything.
 bool is_embedding(const UnitOp& op, const LoweringOptions& options) {
     return op.unit == 0 && options.stages[op.stage].has_embedding;
 }
@@ -73,13 +74,14 @@ bool done_with_weights(const Ops& ops, size_t i, const LoweringOptions& options,
 
 }  // namespace
 
-bool needs_weights(const UnitOp& op, const LoweringOptions&) {
+bool needs_weights(const UnitOp& op, const LoweringOptions& options) {
     switch (op.kind) {
         case UnitOpKind::Forward:
         case UnitOpKind::Loss:
         case UnitOpKind::Recompute:
-        case UnitOpKind::BackwardInput:
             return true;
+        case UnitOpKind::BackwardInput:
+            return !is_embedding(op, options);
         default:
             return false;
     }
