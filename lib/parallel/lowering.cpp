@@ -15,15 +15,6 @@ using UnitKey = std::pair<int, int>;  // stage, unit
 
 UnitKey unit_of(const UnitOp& op) { return {op.stage, op.unit}; }
 
-bool needs_weights(const UnitOp& op) {
-    return op.kind == UnitOpKind::Forward || op.kind == UnitOpKind::Loss ||
-           op.kind == UnitOpKind::Recompute || op.kind == UnitOpKind::BackwardInput;
-}
-
-bool makes_gradients(const UnitOp& op) {
-    return op.kind == UnitOpKind::BackwardWeight || op.kind == UnitOpKind::Loss;
-}
-
 UnitOpKind transfer_kind(ActionKind kind) {
     switch (kind) {
         case ActionKind::SendActivation:
@@ -68,13 +59,33 @@ std::map<UnitKey, size_t> last_positions(const Ops& ops, Predicate wanted) {
     return last;
 }
 
+/// The embedding's own way back is a sum of rows: it neither reads the table nor drops anything.
+bool is_embedding(const UnitOp& op, const LoweringOptions& options) {
+    return op.unit == 0 && options.stages[op.stage].has_embedding;
+}
+
 /// Whether the unit's weights can go after ops[i]: nothing uses them next, or ever again in this step.
-bool done_with_weights(const Ops& ops, size_t i, Reshard reshard, const std::map<UnitKey, size_t>& last_use) {
-    if (reshard == Reshard::Never) return last_use.at(unit_of(ops[i])) == i;
-    return i + 1 == ops.size() || !needs_weights(ops[i + 1]) || unit_of(ops[i + 1]) != unit_of(ops[i]);
+bool done_with_weights(const Ops& ops, size_t i, const LoweringOptions& options,
+                       const std::map<UnitKey, size_t>& last_use) {
+    if (options.reshard == Reshard::Never) return last_use.at(unit_of(ops[i])) == i;
+    return i + 1 == ops.size() || !needs_weights(ops[i + 1], options) ||
+           unit_of(ops[i + 1]) != unit_of(ops[i]);
 }
 
 }  // namespace
+
+bool needs_weights(const UnitOp& op, const LoweringOptions& options) {
+    switch (op.kind) {
+        case UnitOpKind::Forward:
+        case UnitOpKind::Loss:
+        case UnitOpKind::Recompute:
+            return true;
+        case UnitOpKind::BackwardInput:
+            return !is_embedding(op, options);
+        default:
+            return false;
+    }
+}
 
 Ops expand_units(const std::vector<Action>& actions, const LoweringOptions& options) {
     Ops ops;
@@ -86,8 +97,7 @@ Ops insert_recompute(const Ops& ops, const LoweringOptions& options) {
     if (options.keep == model::Keep::Everything) return ops;
     Ops result;
     for (const UnitOp& op : ops) {
-        const bool embedding = op.unit == 0 && options.stages[op.stage].has_embedding;
-        if (op.kind == UnitOpKind::BackwardInput && !embedding) {
+        if (op.kind == UnitOpKind::BackwardInput && !is_embedding(op, options)) {
             result.push_back({UnitOpKind::Recompute, op.stage, op.unit, op.microbatch});
         }
         result.push_back(op);
@@ -95,20 +105,21 @@ Ops insert_recompute(const Ops& ops, const LoweringOptions& options) {
     return result;
 }
 
-Ops insert_gathers(const Ops& ops, Reshard reshard) {
-    const auto last_use = last_positions(ops, needs_weights);
+Ops insert_gathers(const Ops& ops, const LoweringOptions& options) {
+    const auto uses = [&](const UnitOp& op) { return needs_weights(op, options); };
+    const auto last_use = last_positions(ops, uses);
     std::map<UnitKey, bool> gathered;
     Ops result;
     for (size_t i = 0; i < ops.size(); ++i) {
         const UnitOp& op = ops[i];
-        if (!needs_weights(op)) {
+        if (!uses(op)) {
             result.push_back(op);
             continue;
         }
         bool& present = gathered[unit_of(op)];
         if (!std::exchange(present, true)) result.push_back({UnitOpKind::Gather, op.stage, op.unit, -1});
         result.push_back(op);
-        if (done_with_weights(ops, i, reshard, last_use)) {
+        if (done_with_weights(ops, i, options, last_use)) {
             result.push_back({UnitOpKind::Free, op.stage, op.unit, -1});
             present = false;
         }
@@ -119,7 +130,7 @@ Ops insert_gathers(const Ops& ops, Reshard reshard) {
 // One reduction is under way at a time: the next one first waits for it, by which time it had a unit's
 // backward to run.
 Ops insert_reductions(const Ops& ops, ReduceAfter after) {
-    const auto last_gradient = last_positions(ops, makes_gradients);
+    const auto last_gradient = last_positions(ops, [](const UnitOp& op) { return makes_gradients(op.kind); });
     std::optional<UnitOp> unfinished;
     Ops result;
     const auto finish = [&] {
@@ -128,7 +139,7 @@ Ops insert_reductions(const Ops& ops, ReduceAfter after) {
     for (size_t i = 0; i < ops.size(); ++i) {
         const UnitOp& op = ops[i];
         result.push_back(op);
-        if (!makes_gradients(op)) continue;
+        if (!makes_gradients(op.kind)) continue;
         if (after == ReduceAfter::Step && last_gradient.at(unit_of(op)) != i) continue;
         finish();
         result.push_back({UnitOpKind::Reduce, op.stage, op.unit, -1});
@@ -138,22 +149,23 @@ Ops insert_reductions(const Ops& ops, ReduceAfter after) {
     return result;
 }
 
-// G0 F0 X0 G1 F1 X1 G2 ... becomes G0 G1 F0 X0 G2 F1 X1 ...: each gather starts right after the one before
-// it, and runs while that one's unit computes. It never crosses the release of its own weights.
+// G0 F0 X0 G1 F1 X1 G2 ... becomes G0 G1 F0 X0 G2 F1 X1 ...: each gather starts where the one before it had
+// stood, just before that one's unit computes. So two units' weights are there at a time, never more. It
+// never crosses the release of its own weights.
 Ops hoist_gathers(const Ops& ops) {
     Ops result;
-    size_t earliest = 0;  // in `result`, just past the gather before
+    size_t gather_before = 0;  // in `result`: where that one had stood
     for (const UnitOp& op : ops) {
         if (op.kind != UnitOpKind::Gather) {
             result.push_back(op);
             continue;
         }
-        size_t position = earliest;
-        for (size_t i = earliest; i < result.size(); ++i) {
+        size_t position = gather_before;
+        for (size_t i = gather_before; i < result.size(); ++i) {
             if (result[i].kind == UnitOpKind::Free && unit_of(result[i]) == unit_of(op)) position = i + 1;
         }
         result.insert(result.begin() + static_cast<std::ptrdiff_t>(position), op);
-        earliest = position + 1;
+        gather_before = result.size();
     }
     return result;
 }
@@ -187,7 +199,7 @@ Program lower(const std::vector<Action>& actions, const LoweringOptions& options
     Ops ops = expand_units(actions, options);
     ops = insert_recompute(ops, options);
     if (options.sharded) {
-        ops = insert_gathers(ops, options.reshard);
+        ops = insert_gathers(ops, options);
         ops = insert_reductions(ops, options.reduce_after);
         ops = hoist_gathers(ops);
     }

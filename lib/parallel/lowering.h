@@ -6,33 +6,9 @@
 
 #include "model/tape.h"
 #include "parallel/schedule.h"
+#include "parallel/unit_op.h"
 
 namespace argosy::parallel {
-
-enum class UnitOpKind {
-    Gather,  // start to collect a unit's weights
-    Free,    // give them back
-    Forward,
-    Loss,  // the head: loss, input gradient and its own weights' gradients in one
-    Recompute,
-    BackwardInput,
-    BackwardWeight,
-    Reduce,        // start to sum a unit's gradients over the shards
-    FinishReduce,  // wait for it
-    SendActivation,
-    ReceiveActivation,
-    SendGradient,
-    ReceiveGradient,
-};
-
-struct UnitOp {
-    UnitOpKind kind;
-    int stage;
-    int unit;        // of the stage; -1 for transfers
-    int microbatch;  // -1 where none: FinishReduce, and gathers and frees that serve several
-    int slot = -1;   // where the microbatch's activations live
-    bool operator==(const UnitOp&) const = default;
-};
 
 enum class Reshard {
     EveryPass,
@@ -55,6 +31,9 @@ struct LoweringOptions {
     model::Keep keep = model::Keep::Everything;
 };
 
+/// Whether it reads its unit's weights.
+bool needs_weights(const UnitOp& op, const LoweringOptions& options);
+
 struct Program {
     std::vector<UnitOp> ops;
     int num_slots = 0;  // microbatches in flight at once
@@ -66,7 +45,7 @@ Program lower(const std::vector<Action>& actions, const LoweringOptions& options
 // The passes.
 std::vector<UnitOp> expand_units(const std::vector<Action>& actions, const LoweringOptions& options);
 std::vector<UnitOp> insert_recompute(const std::vector<UnitOp>& ops, const LoweringOptions& options);
-std::vector<UnitOp> insert_gathers(const std::vector<UnitOp>& ops, Reshard reshard);
+std::vector<UnitOp> insert_gathers(const std::vector<UnitOp>& ops, const LoweringOptions& options);
 std::vector<UnitOp> insert_reductions(const std::vector<UnitOp>& ops, ReduceAfter after);
 std::vector<UnitOp> hoist_gathers(const std::vector<UnitOp>& ops);
 Program assign_slots(const std::vector<UnitOp>& ops);

@@ -68,6 +68,13 @@ void check_stages(const ModelSpec& spec, const std::vector<int>& stage_layers) {
             "parallelism.pipeline_parallel_layers_per_stage adds up to {} layers, but the model has {}",
             total, spec.num_layers);
     }
+    for (size_t stage = 1; stage + 1 < stage_layers.size(); ++stage) {
+        if (stage_layers[stage] > 0) continue;
+        throw UserError(
+            "parallelism.pipeline_parallel_layers_per_stage leaves stage {} of {} without layers; only the "
+            "first (which has the embedding) and the last (the head) may be",
+            stage, stage_layers.size());
+    }
 }
 
 /// Heads and columns over tp. Norms see only a rank's rows or heads, so their gradients are partial sums over
@@ -147,8 +154,7 @@ std::vector<int> split_layers(int64_t num_layers, int num_stages, int first_less
     if (*std::min_element(layers.begin(), layers.end()) < 0 || num_layers < num_stages) {
         throw UserError(
             "{} layers cannot be split over {} pipeline stages with {} fewer on the first and {} fewer on "
-            "the "
-            "last; lower parallelism.pipeline_parallel_degree, or give "
+            "the last; lower parallelism.pipeline_parallel_degree, or give "
             "parallelism.pipeline_parallel_layers_per_stage",
             num_layers, num_stages, first_less, last_less);
     }

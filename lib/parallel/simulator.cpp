@@ -5,218 +5,147 @@
 #include <algorithm>
 #include <map>
 #include <optional>
-#include <set>
-#include <tuple>
 #include <utility>
+
+#include "base/error.h"
+#include "parallel/rank_ledger.h"
 
 namespace argosy::parallel {
 namespace {
 
-struct Message {
-    bool gradient;
-    int to_stage, microbatch;
-    int round;  // when it was made
-    bool operator==(const Message& other) const {
-        return std::tie(gradient, to_stage, microbatch) ==
-               std::tie(other.gradient, other.to_stage, other.microbatch);
-    }
-};
+bool is_send(UnitOpKind kind) {
+    return kind == UnitOpKind::SendActivation || kind == UnitOpKind::SendGradient;
+}
 
-using Computation = std::tuple<UnitOpKind, int, int, int>;  // kind, stage, unit, microbatch
+bool is_receive(UnitOpKind kind) {
+    return kind == UnitOpKind::ReceiveActivation || kind == UnitOpKind::ReceiveGradient;
+}
 
 bool is_computation(UnitOpKind kind) {
-    return kind == UnitOpKind::Forward || kind == UnitOpKind::Loss || kind == UnitOpKind::BackwardInput ||
-           kind == UnitOpKind::BackwardWeight;
+    return kind == UnitOpKind::Forward || kind == UnitOpKind::Loss || kind == UnitOpKind::Recompute ||
+           kind == UnitOpKind::BackwardInput || kind == UnitOpKind::BackwardWeight;
 }
+
+/// The receive that takes what `send` sends.
+UnitOp receive_of(const UnitOp& send) {
+    if (send.kind == UnitOpKind::SendActivation) {
+        return {UnitOpKind::ReceiveActivation, send.stage + 1, -1, send.microbatch};
+    }
+    return {UnitOpKind::ReceiveGradient, send.stage - 1, -1, send.microbatch};
+}
+
+int stage_before(const UnitOp& receive) {
+    return receive.kind == UnitOpKind::ReceiveActivation ? receive.stage - 1 : receive.stage + 1;
+}
+
+bool same_message(const UnitOp& a, const UnitOp& b) {
+    return a.kind == b.kind && a.stage == b.stage && a.microbatch == b.microbatch;
+}
+
+/// From one rank to another.
+struct Channel {
+    std::optional<UnitOp> receive;  // the one that takes the message in it
+    int round = 0;                  // when that was sent; without a message, when the last one was taken
+};
 
 class Simulator {
   public:
     Simulator(const std::vector<Program>& programs, const ScheduleShape& shape,
               const LoweringOptions& options)
-        : programs_(programs),
-          shape_(shape),
-          options_(options),
-          next_(programs.size(), 0),
-          round_(programs.size(), 0) {}
+        : programs_(programs), shape_(shape), next_(programs.size(), 0), round_(programs.size(), 0) {
+        ARGOSY_CHECK(std::ssize(programs) == shape.num_ranks, "{} programs", programs.size());
+        for (int rank = 0; rank < shape.num_ranks; ++rank) {
+            ledgers_.emplace_back(rank, programs[rank], shape, options);
+        }
+    }
 
     Simulation run() {
         bool moved = true;
         while (moved && fault_.empty()) {
             moved = false;
-            for (size_t rank = 0; rank < programs_.size(); ++rank) {
-                while (fault_.empty() && next_[rank] < programs_[rank].ops.size() &&
-                       step(static_cast<int>(rank))) {
-                    ++next_[rank];
-                    moved = true;
-                }
-            }
+            for (int rank = 0; rank < shape_.num_ranks; ++rank) moved |= advance(rank);
         }
         if (fault_.empty()) check_end();
-        Simulation result{fault_};
-        for (const Program& program : programs_) result.most_in_flight.push_back(program.num_slots);
-        result.num_rounds = *std::max_element(round_.begin(), round_.end());
+        Simulation result{fault_, {}, {}, *std::max_element(round_.begin(), round_.end())};
+        for (const RankLedger& ledger : ledgers_) {
+            result.most_in_flight.push_back(ledger.most_in_flight());
+            result.most_gathered.push_back(ledger.most_gathered());
+        }
         return result;
     }
 
   private:
-    /// Runs the rank's next op; false when it has to wait.
-    bool step(int rank) {
-        const UnitOp& op = programs_[rank].ops[next_[rank]];
-        if (op.stage % shape_.num_ranks != rank)
-            return fail("rank {} runs an op of stage {}", rank, op.stage);
-        switch (op.kind) {
-            case UnitOpKind::SendActivation:
-                return send(rank, {false, op.stage + 1, op.microbatch});
-            case UnitOpKind::SendGradient:
-                return send(rank, {true, op.stage - 1, op.microbatch});
-            case UnitOpKind::ReceiveActivation:
-                return receive(rank, op.stage - 1, {false, op.stage, op.microbatch});
-            case UnitOpKind::ReceiveGradient:
-                return receive(rank, op.stage + 1, {true, op.stage, op.microbatch});
-            case UnitOpKind::Gather:
-                return gather(op);
-            case UnitOpKind::Free:
-                return release(op);
-            case UnitOpKind::Reduce:
-                return reduce(op);
-            case UnitOpKind::FinishReduce:
-                return finish_reduce(op);
-            default:
-                return compute(rank, op);
+    bool at_end(int rank) const { return next_[rank] == programs_[rank].ops.size(); }
+    const UnitOp& next_op(int rank) const { return programs_[rank].ops[next_[rank]]; }
+
+    /// Runs the rank's ops up to one that has to wait; whether any ran.
+    bool advance(int rank) {
+        const size_t start = next_[rank];
+        while (fault_.empty() && !at_end(rank) && can_run(rank, next_op(rank))) {
+            run(rank, next_op(rank));
+            ++next_[rank];
         }
+        return next_[rank] > start;
     }
 
-    bool send(int rank, Message message) {
-        auto& channel = channels_[{rank, message.to_stage % shape_.num_ranks}];
-        if (channel) return false;
-        message.round = round_[rank];
-        channel = message;
+    bool can_run(int rank, const UnitOp& op) {
+        if (is_send(op.kind)) return !channel_of_send(rank, op).receive;
+        if (is_receive(op.kind)) return channel_of_receive(rank, op).receive.has_value();
         return true;
     }
 
-    bool receive(int rank, int from_stage, Message expected) {
-        auto& channel = channels_[{from_stage % shape_.num_ranks, rank}];
-        if (!channel) return false;
-        if (!(*channel == expected)) {
-            return fail("rank {} awaits {} of microbatch {}, but the channel brings {} of microbatch {}",
-                        rank, expected.gradient ? "the gradient" : "the activation", expected.microbatch,
-                        channel->gradient ? "the gradient" : "the activation", channel->microbatch);
-        }
-        round_[rank] = std::max(round_[rank], channel->round);
-        channel.reset();
-        arrived_.insert({expected.gradient, expected.to_stage, expected.microbatch});
-        return true;
+    void run(int rank, const UnitOp& op) {
+        const std::string wrong = ledgers_[rank].enter(op);
+        if (!wrong.empty()) return fail(rank, wrong);
+        if (is_send(op.kind)) send(rank, op);
+        if (is_receive(op.kind)) receive(rank, op);
+        if (is_computation(op.kind)) ++round_[rank];
     }
 
-    bool compute(int rank, const UnitOp& op) {
-        const bool sharded_use = options_.sharded && op.kind != UnitOpKind::BackwardWeight;
-        if (sharded_use && !gathered_.contains({op.stage, op.unit})) {
-            return fail("stage {} unit {} computes without its weights", op.stage, op.unit);
-        }
-        if (op.kind == UnitOpKind::Recompute) return true;
-        if (!is_computation(op.kind)) return fail("stage {} unit {}: unknown op", op.stage, op.unit);
-        if (!done_.insert({op.kind, op.stage, op.unit, op.microbatch}).second) {
-            return fail("stage {} unit {} computes microbatch {} twice", op.stage, op.unit, op.microbatch);
-        }
-        if (!inputs_ready(op)) {
-            return fail("stage {} unit {} computes microbatch {} before its input is there", op.stage,
-                        op.unit, op.microbatch);
-        }
-        const bool gradient = op.kind == UnitOpKind::BackwardWeight || op.kind == UnitOpKind::Loss;
-        if (gradient) unreduced_.insert({op.stage, op.unit});
-        ++round_[rank];
-        return true;
+    void send(int rank, const UnitOp& op) {
+        Channel& channel = channel_of_send(rank, op);
+        round_[rank] = std::max(round_[rank], channel.round);
+        channel = {receive_of(op), round_[rank]};
     }
 
-    bool inputs_ready(const UnitOp& op) const {
-        const StageUnits& units = options_.stages[op.stage];
-        const auto did = [&](UnitOpKind kind, int unit) {
-            return done_.contains({kind, op.stage, unit, op.microbatch});
-        };
-        const auto came = [&](bool gradient) {
-            return arrived_.contains({gradient, op.stage, op.microbatch});
-        };
-        const bool first_stage = op.stage == 0, last_stage = op.stage == shape_.num_stages - 1;
-        switch (op.kind) {
-            case UnitOpKind::Forward:
-                return op.unit > 0 ? did(op.kind, op.unit - 1) : first_stage || came(false);
-            case UnitOpKind::Loss:
-                return units.num_layers > 0 ? did(UnitOpKind::Forward, op.unit - 1) : came(false);
-            case UnitOpKind::BackwardInput:
-                if (!did(UnitOpKind::Forward, op.unit)) return false;
-                if (op.unit + 1 < units.num_layers) return did(op.kind, op.unit + 1);
-                return last_stage ? did(UnitOpKind::Loss, op.unit + 1) : came(true);
-            default:
-                return did(UnitOpKind::BackwardInput, op.unit);
+    void receive(int rank, const UnitOp& op) {
+        Channel& channel = channel_of_receive(rank, op);
+        if (!same_message(*channel.receive, op)) {
+            return fail(rank, "the channel brings what is for the " + describe(*channel.receive));
         }
+        round_[rank] = std::max(round_[rank], channel.round);
+        channel = {std::nullopt, round_[rank]};
     }
 
-    bool gather(const UnitOp& op) {
-        if (gathered_.insert({op.stage, op.unit}).second) return true;
-        return fail("stage {} unit {} is gathered twice", op.stage, op.unit);
+    Channel& channel_of_send(int rank, const UnitOp& op) {
+        return channels_[{rank, receive_of(op).stage % shape_.num_ranks}];
     }
-
-    bool release(const UnitOp& op) {
-        if (gathered_.erase({op.stage, op.unit}) == 1) return true;
-        return fail("stage {} unit {} is freed without being gathered", op.stage, op.unit);
-    }
-
-    bool reduce(const UnitOp& op) {
-        if (reducing_) return fail("stage {} unit {} reduces while another does", op.stage, op.unit);
-        if (unreduced_.erase({op.stage, op.unit}) == 0)
-            return fail("stage {} unit {} has nothing to reduce", op.stage, op.unit);
-        reducing_ = {op.stage, op.unit};
-        return true;
-    }
-
-    bool finish_reduce(const UnitOp& op) {
-        if (reducing_ != std::pair{op.stage, op.unit}) {
-            return fail("stage {} unit {} finishes a reduction that it did not start", op.stage, op.unit);
-        }
-        reducing_.reset();
-        return true;
+    Channel& channel_of_receive(int rank, const UnitOp& op) {
+        return channels_[{stage_before(op) % shape_.num_ranks, rank}];
     }
 
     void check_end() {
-        for (size_t rank = 0; rank < programs_.size(); ++rank) {
-            if (next_[rank] < programs_[rank].ops.size()) {
-                fail("deadlock: rank {} waits at op {} of {}", rank, next_[rank], programs_[rank].ops.size());
-                return;
-            }
+        for (int rank = 0; rank < shape_.num_ranks; ++rank) {
+            if (!at_end(rank)) return fail(rank, "deadlock: it waits forever");
         }
-        if (!gathered_.empty()) fail("weights stay gathered at the end");
-        if (options_.sharded && !unreduced_.empty()) fail("gradients stay unreduced at the end");
-        check_complete();
-    }
-
-    void check_complete() {
-        for (int stage = 0; stage < shape_.num_stages; ++stage) {
-            const StageUnits& units = options_.stages[stage];
-            const auto expected =
-                static_cast<int>(units.num_layers * 3 + units.has_head) * shape_.num_microbatches;
-            const auto found = std::count_if(done_.begin(), done_.end(), [&](const Computation& entry) {
-                return std::get<1>(entry) == stage;
-            });
-            if (found != expected) fail("stage {} ran {} computations, not {}", stage, found, expected);
+        for (int rank = 0; rank < shape_.num_ranks; ++rank) {
+            const std::string missing = ledgers_[rank].close();
+            if (!missing.empty()) return fail(rank, missing);
         }
     }
 
-    template <class... Args>
-    bool fail(fmt::format_string<Args...> text, Args&&... args) {
-        if (fault_.empty()) fault_ = fmt::format(text, std::forward<Args>(args)...);
-        return false;
+    void fail(int rank, const std::string& what) {
+        const std::string place =
+            at_end(rank) ? "the end" : fmt::format("op {}, {}", next_[rank], describe(next_op(rank)));
+        fault_ = fmt::format("rank {}, {}: {}", rank, place, what);
     }
 
     const std::vector<Program>& programs_;
     const ScheduleShape& shape_;
-    const LoweringOptions& options_;
-    std::vector<size_t> next_;  // by rank: the op that it is at
-    std::vector<int> round_;    // by rank: computations on the longest chain so far
-    std::map<std::pair<int, int>, std::optional<Message>> channels_;
-    std::set<std::tuple<bool, int, int>> arrived_;  // gradient, stage, microbatch
-    std::set<Computation> done_;
-    std::set<std::pair<int, int>> gathered_, unreduced_;
-    std::optional<std::pair<int, int>> reducing_;
+    std::vector<RankLedger> ledgers_;
+    std::vector<size_t> next_;                         // by rank: the op that it is at
+    std::vector<int> round_;                           // by rank: computations on the longest chain so far
+    std::map<std::pair<int, int>, Channel> channels_;  // by sending and receiving rank
     std::string fault_;
 };
 

@@ -1,6 +1,6 @@
 // Runs all ranks' programs on paper, to prove them: no deadlock when every send is a rendezvous, messages in
-// the order in which they are awaited, every computation once and after what it needs, and how many
-// microbatches are in flight.
+// the order in which they are awaited, every operation once and after what it needs, slots and gathered
+// weights not given away while in use. Also what a program costs: time, activations and gathered weights.
 #pragma once
 
 #include <string>
@@ -12,7 +12,8 @@ namespace argosy::parallel {
 
 struct Simulation {
     std::string fault;                // empty: the programs are sound; else the first thing that is wrong
-    std::vector<int> most_in_flight;  // by rank
+    std::vector<int> most_in_flight;  // by rank: microbatches whose activations are held at once
+    std::vector<int> most_gathered;   // by rank: units whose weights are held at once, if they are sharded
     int num_rounds = 0;  // longest chain of computations, one unit of time each: how full the pipeline is
 };
 

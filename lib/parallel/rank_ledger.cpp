@@ -1,0 +1,167 @@
+#include "parallel/rank_ledger.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace argosy::parallel {
+namespace {
+
+/// What must have run before `op`; what the stage does not have at all (the Loss of a middle stage, a
+/// Recompute where all is kept) need not.
+std::vector<UnitOp> prerequisites(const UnitOp& op, int num_layers) {
+    const auto with = [&](UnitOpKind kind, int unit) { return UnitOp{kind, op.stage, unit, op.microbatch}; };
+    const UnitOp activation = with(UnitOpKind::ReceiveActivation, -1);
+    const UnitOp gradient = with(UnitOpKind::ReceiveGradient, -1);
+    switch (op.kind) {
+        case UnitOpKind::Forward:
+        case UnitOpKind::Loss:
+            return {activation, with(UnitOpKind::Forward, op.unit - 1)};
+        case UnitOpKind::SendActivation:
+            return {activation, with(UnitOpKind::Forward, num_layers - 1)};
+        case UnitOpKind::Recompute:
+            return {with(UnitOpKind::Forward, op.unit)};
+        case UnitOpKind::BackwardInput:
+            return {with(UnitOpKind::Forward, op.unit), with(UnitOpKind::Recompute, op.unit), gradient,
+                    with(UnitOpKind::Loss, op.unit + 1), with(UnitOpKind::BackwardInput, op.unit + 1)};
+        case UnitOpKind::BackwardWeight:
+            return {with(UnitOpKind::BackwardInput, op.unit)};
+        case UnitOpKind::SendGradient:
+            return {gradient, with(UnitOpKind::Loss, num_layers), with(UnitOpKind::BackwardInput, 0)};
+        default:
+            return {};
+    }
+}
+
+}  // namespace
+
+RankLedger::RankLedger(int rank, const Program& program, const ScheduleShape& shape,
+                       const LoweringOptions& options)
+    : options_(options), num_slots_(program.num_slots) {
+    for (int stage = rank; stage < shape.num_stages; stage += shape.num_ranks) {
+        for (int i = 0; i < shape.num_microbatches; ++i) expect(stage, i, shape);
+    }
+    for (const UnitOp& op : program.ops) {
+        if (op.microbatch >= 0) ++num_to_come_[{op.stage, op.microbatch}];
+    }
+}
+
+void RankLedger::expect(int stage, int microbatch, const ScheduleShape& shape) {
+    const StageUnits& units = options_.stages[stage];
+    const auto add = [&](UnitOpKind kind, int unit = -1) { open_.insert({kind, stage, unit, microbatch}); };
+    for (int unit = 0; unit < units.num_layers; ++unit) {
+        const bool embedding = unit == 0 && units.has_embedding;
+        add(UnitOpKind::Forward, unit);
+        add(UnitOpKind::BackwardInput, unit);
+        add(UnitOpKind::BackwardWeight, unit);
+        if (options_.keep != model::Keep::Everything && !embedding) add(UnitOpKind::Recompute, unit);
+    }
+    if (units.has_head) add(UnitOpKind::Loss, units.num_layers);
+    if (stage > 0) {
+        add(UnitOpKind::ReceiveActivation);
+        add(UnitOpKind::SendGradient);
+    }
+    if (stage + 1 < shape.num_stages) {
+        add(UnitOpKind::SendActivation);
+        add(UnitOpKind::ReceiveGradient);
+    }
+}
+
+std::string RankLedger::enter(const UnitOp& op) {
+    const Unit unit{op.stage, op.unit};
+    switch (op.kind) {
+        case UnitOpKind::Gather:
+            return gather(unit);
+        case UnitOpKind::Free:
+            return release(unit);
+        case UnitOpKind::Reduce:
+            return reduce(unit);
+        case UnitOpKind::FinishReduce:
+            return finish_reduce(unit);
+        default:
+            const std::string fault = enter_work(op);
+            return fault.empty() ? enter_slot(op) : fault;
+    }
+}
+
+std::string RankLedger::enter_work(const UnitOp& op) {
+    const Unit unit{op.stage, op.unit};
+    if (open_.erase({op.kind, op.stage, op.unit, op.microbatch}) == 0) {
+        return "it ran before, or is not this rank's to run";
+    }
+    for (const UnitOp& needed : prerequisites(op, options_.stages[op.stage].num_layers)) {
+        if (open_.contains({needed.kind, needed.stage, needed.unit, needed.microbatch})) {
+            return "it needs the " + describe(needed) + " first";
+        }
+    }
+    if (options_.sharded && needs_weights(op, options_)) {
+        const auto weights = gathered_.find(unit);
+        if (weights == gathered_.end()) return "its weights are not gathered";
+        weights->second = true;
+    }
+    if (makes_gradients(op.kind)) unreduced_.insert(unit);
+    return "";
+}
+
+std::string RankLedger::enter_slot(const UnitOp& op) {
+    const Activations own{op.stage, op.microbatch};
+    if (op.slot < 0 || op.slot >= num_slots_) return fmt::format("slot {} of {}", op.slot, num_slots_);
+    const auto [holder, is_new] = slots_.insert({op.slot, own});
+    if (holder->second != own) {
+        return fmt::format("slot {} still holds stage {} microbatch {}", op.slot, holder->second.first,
+                           holder->second.second);
+    }
+    if (is_new && slot_of_.contains(own)) {
+        return fmt::format("its activations are in slot {}, not {}", slot_of_[own], op.slot);
+    }
+    slot_of_[own] = op.slot;
+    most_in_flight_ = std::max(most_in_flight_, static_cast<int>(slots_.size()));
+    if (--num_to_come_[own] == 0) slots_.erase(op.slot);
+    return "";
+}
+
+std::string RankLedger::gather(const Unit& unit) {
+    if (!options_.sharded) return "weights are not sharded";
+    if (!gathered_.insert({unit, false}).second) return "the weights are gathered already";
+    most_gathered_ = std::max(most_gathered_, static_cast<int>(gathered_.size()));
+    return "";
+}
+
+std::string RankLedger::release(const Unit& unit) {
+    const auto weights = gathered_.find(unit);
+    if (weights == gathered_.end()) return "the weights are not gathered";
+    if (!weights->second) return "the weights were gathered for nothing";
+    gathered_.erase(weights);
+    return "";
+}
+
+std::string RankLedger::reduce(const Unit& unit) {
+    if (!options_.sharded) return "gradients are not sharded";
+    if (reducing_) return fmt::format("the reduction of unit {} is not finished", reducing_->second);
+    if (unreduced_.erase(unit) == 0) return "there is nothing to reduce";
+    reducing_ = unit;
+    return "";
+}
+
+std::string RankLedger::finish_reduce(const Unit& unit) {
+    if (reducing_ != unit) return "no such reduction is under way";
+    reducing_.reset();
+    return "";
+}
+
+std::string RankLedger::close() const {
+    if (!open_.empty()) {
+        const auto& [kind, stage, unit, microbatch] = *open_.begin();
+        return "there is no " + describe({kind, stage, unit, microbatch});
+    }
+    if (!gathered_.empty()) {
+        return fmt::format("the weights of unit {} stay gathered", gathered_.begin()->first.second);
+    }
+    if (options_.sharded && !unreduced_.empty()) {
+        return fmt::format("the gradients of unit {} stay unreduced", unreduced_.begin()->second);
+    }
+    if (reducing_) return fmt::format("the reduction of unit {} is never finished", reducing_->second);
+    return "";
+}
+
+}  // namespace argosy::parallel

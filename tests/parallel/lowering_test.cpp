@@ -1,0 +1,151 @@
+// Each pass against lists written by hand. In them, units 0 and 1 are layers and 2 is the head.
+#include "parallel/lowering.h"
+
+#include <gtest/gtest.h>
+
+#include "parallel/programs.h"
+
+namespace argosy::parallel {
+namespace {
+
+using model::Keep;
+
+/// One stage of everything: the embedding, a block, the head.
+LoweringOptions one_stage(Keep keep = Keep::Everything) { return {.stages = stages_of({1}), .keep = keep}; }
+
+std::vector<UnitOp> expanded(int num_microbatches, const LoweringOptions& options = one_stage()) {
+    return expand_units(schedule("1F1B", {1, 1, num_microbatches}, 0), options);
+}
+
+TEST(ExpandUnits, RunsUnitsForwardAndBack) {
+    EXPECT_EQ(written(expanded(2)), "F0.0 F1.0 L2.0 B1.0 W1.0 B0.0 W0.0 F0.1 F1.1 L2.1 B1.1 W1.1 B0.1 W0.1");
+}
+
+TEST(ExpandUnits, EachStageRunsItsOwnAndTransfersStay) {
+    const LoweringOptions options{.stages = stages_of({0, 2, 0})};
+    const ScheduleShape shape{3, 3, 1};
+    const auto of_rank = [&](int rank) {
+        return written(expand_units(with_transfers(schedule("1F1B", shape, rank), shape), options));
+    };
+    EXPECT_EQ(of_rank(0), "F0.0 sa.0 rg.0 B0.0 W0.0");
+    EXPECT_EQ(of_rank(1), "ra.0 F0.0 F1.0 sa.0 rg.0 B1.0 W1.0 B0.0 W0.0 sg.0");
+    EXPECT_EQ(of_rank(2), "ra.0 L0.0 sg.0");  // a head alone
+}
+
+TEST(ExpandUnits, SplitBackwardIsTwoRunsOverTheUnits) {
+    const std::vector<Action> split = {{ActionKind::BackwardInput, 0, 0}, {ActionKind::BackwardWeight, 0, 0}};
+    EXPECT_EQ(written(expand_units(split, one_stage())), "L2.0 B1.0 B0.0 W1.0 W0.0");
+}
+
+TEST(InsertRecompute, ComesRightBeforeTheBackwardOfWhatWasDropped) {
+    EXPECT_EQ(written(insert_recompute(expanded(1), one_stage(Keep::Everything))), written(expanded(1)));
+    for (const Keep keep : {Keep::Products, Keep::Input}) {
+        EXPECT_EQ(written(insert_recompute(expanded(1), one_stage(keep))),
+                  "F0.0 F1.0 L2.0 C1.0 B1.0 W1.0 B0.0 W0.0");  // the embedding keeps all that it needs
+    }
+}
+
+TEST(InsertRecompute, UnitZeroOfALaterStageIsABlock) {
+    const LoweringOptions options{.stages = stages_of({1, 1}), .keep = Keep::Input};
+    EXPECT_EQ(written(insert_recompute({{UnitOpKind::BackwardInput, 1, 0, 0}}, options)), "C0.0 B0.0");
+}
+
+TEST(InsertGathers, EveryPassGivesBackAfterEachRunOfUses) {
+    EXPECT_EQ(written(insert_gathers(insert_recompute(expanded(1), one_stage(Keep::Input)), one_stage())),
+              "G0 F0.0 X0 G1 F1.0 X1 G2 L2.0 X2 G1 C1.0 B1.0 X1 W1.0 B0.0 W0.0");  // a table's way back reads
+                                                                                   // nothing
+}
+
+TEST(InsertGathers, EveryPassKeepsWhatIsUsedAgainAtOnce) {
+    const std::vector<UnitOp> turn = {{UnitOpKind::Forward, 1, 0, 0}, {UnitOpKind::BackwardInput, 1, 0, 0}};
+    EXPECT_EQ(written(insert_gathers(turn, {.stages = {{1}}})), "G0 F0.0 B0.0 X0");
+}
+
+TEST(InsertGathers, NeverGathersOnceAndGivesBackAfterTheLastUse) {
+    LoweringOptions options = one_stage();
+    options.reshard = Reshard::Never;
+    EXPECT_EQ(written(insert_gathers(expanded(2), options)),
+              "G0 F0.0 G1 F1.0 G2 L2.0 B1.0 W1.0 B0.0 W0.0 F0.1 X0 F1.1 L2.1 X2 B1.1 X1 W1.1 B0.1 W0.1");
+}
+
+TEST(InsertReductions, AfterEachMicrobatchOneAtATime) {
+    EXPECT_EQ(written(insert_reductions(expanded(2), ReduceAfter::Microbatch)),
+              "F0.0 F1.0 L2.0 R2 B1.0 W1.0 D2 R1 B0.0 W0.0 D1 R0 "
+              "F0.1 F1.1 L2.1 D0 R2 B1.1 W1.1 D2 R1 B0.1 W0.1 D1 R0 D0");
+}
+
+TEST(InsertReductions, AfterTheStepOnlyTheLastMicrobatchs) {
+    EXPECT_EQ(written(insert_reductions(expanded(2), ReduceAfter::Step)),
+              "F0.0 F1.0 L2.0 B1.0 W1.0 B0.0 W0.0 F0.1 F1.1 L2.1 R2 B1.1 W1.1 D2 R1 B0.1 W0.1 D1 R0 D0");
+}
+
+TEST(HoistGathers, EachStartsWhileTheUnitBeforeComputes) {
+    const LoweringOptions options{.stages = {{4}}};
+    const auto gathered = insert_gathers(expand_units({{ActionKind::Forward, 0, 0}}, options), options);
+    ASSERT_EQ(written(gathered), "G0 F0.0 X0 G1 F1.0 X1 G2 F2.0 X2 G3 F3.0 X3");
+    EXPECT_EQ(written(hoist_gathers(gathered)), "G0 G1 F0.0 X0 G2 F1.0 X1 G3 F2.0 X2 F3.0 X3");
+}
+
+TEST(HoistGathers, NeverCrossesTheReleaseOfItsOwnUnit) {
+    const LoweringOptions options{.stages = {{2}}};
+    const std::vector<Action> there_and_back = {
+        {ActionKind::Forward, 0, 0}, {ActionKind::ReceiveGradient, 0, 0}, {ActionKind::Backward, 0, 0}};
+    const auto gathered = insert_gathers(expand_units(there_and_back, options), options);
+    ASSERT_EQ(written(gathered), "G0 F0.0 X0 G1 F1.0 X1 rg.0 G1 B1.0 X1 W1.0 G0 B0.0 X0 W0.0");
+    EXPECT_EQ(written(hoist_gathers(gathered)), "G0 G1 F0.0 X0 F1.0 X1 G1 rg.0 G0 B1.0 X1 W1.0 B0.0 X0 W0.0");
+}
+
+TEST(HoistGathers, HoldsTwoUnitsAtATimeAtMost) {
+    for (const Keep keep : {Keep::Everything, Keep::Products, Keep::Input}) {
+        const LoweringOptions options{.stages = stages_of({6}), .keep = keep};
+        const auto ops =
+            hoist_gathers(insert_gathers(insert_recompute(expanded(3, options), options), options));
+        int held = 0, most = 0;
+        for (const UnitOp& op : ops) {
+            held += (op.kind == UnitOpKind::Gather) - (op.kind == UnitOpKind::Free);
+            most = std::max(most, held);
+        }
+        EXPECT_EQ(most, 2);
+        EXPECT_EQ(held, 0);
+    }
+}
+
+std::vector<int> slots(const Program& program) {
+    std::vector<int> result;
+    for (const UnitOp& op : program.ops) result.push_back(op.slot);
+    return result;
+}
+
+TEST(AssignSlots, LivesFromTheFirstToTheLastOpOfAMicrobatch) {
+    const auto op = [](UnitOpKind kind, int microbatch) { return UnitOp{kind, 0, 0, microbatch}; };
+    using enum UnitOpKind;
+    const Program program = assign_slots({op(Forward, 0), op(Forward, 1), op(Gather, -1),
+                                          op(BackwardInput, 0), op(BackwardWeight, 0), op(Forward, 2),
+                                          op(BackwardInput, 1), op(BackwardInput, 2), op(Forward, 3)});
+    EXPECT_EQ(slots(program), (std::vector{0, 1, -1, 0, 0, 0, 1, 0, 0}));
+    EXPECT_EQ(program.num_slots, 2);
+}
+
+TEST(AssignSlots, StagesOfOneRankDoNotShareWhatIsAlive) {
+    using enum UnitOpKind;
+    const Program program = assign_slots(
+        {{Forward, 0, 0, 0}, {Forward, 2, 0, 0}, {BackwardInput, 2, 0, 0}, {BackwardInput, 0, 0, 0}});
+    EXPECT_EQ(slots(program), (std::vector{0, 1, 1, 0}));
+}
+
+TEST(Lower, UnshardedProgramsOnlyCompute) {
+    const auto actions = schedule("1F1B", {1, 1, 1}, 0);
+    const Program program = lower(actions, one_stage(Keep::Input));
+    EXPECT_EQ(written(program.ops), "F0.0 F1.0 L2.0 C1.0 B1.0 W1.0 B0.0 W0.0");
+    EXPECT_EQ(program.num_slots, 1);
+}
+
+TEST(Lower, ShardedProgramsHaveEveryPass) {
+    LoweringOptions options = one_stage(Keep::Products);
+    options.sharded = true;
+    EXPECT_EQ(written(lower(schedule("1F1B", {1, 1, 1}, 0), options).ops),
+              "G0 G1 F0.0 X0 G2 F1.0 X1 G1 L2.0 R2 X2 C1.0 B1.0 X1 W1.0 D2 R1 B0.0 W0.0 D1 R0 D0");
+}
+
+}  // namespace
+}  // namespace argosy::parallel

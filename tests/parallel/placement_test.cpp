@@ -1,0 +1,224 @@
+#include "parallel/placement.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+
+#include "base/error.h"
+#include "expect_error.h"
+
+namespace argosy::parallel {
+namespace {
+
+using mesh::MeshShape;
+using model::Role;
+
+MeshShape mesh_of(int pipeline, int replicate, int shard, int tensor) {
+    return {{pipeline, replicate, shard, /*context=*/1, tensor}};
+}
+
+/// Everything that a block can have: biases and head norms.
+model::ModelSpec spec(bool tied = false) {
+    model::ModelSpec spec{.name = "all",
+                          .vocab_size = 131,
+                          .dim = 36,
+                          .num_layers = 5,
+                          .num_heads = 8,
+                          .num_kv_heads = 2,
+                          .head_dim = 10,
+                          .hidden_dim = 53};
+    spec.tied_embeddings = tied;
+    spec.qkv_bias = spec.qk_norm = true;
+    return spec;
+}
+
+/// "tp:0/2 dp_shard x cp:0/3 + tp/2": splits as axes:dim/parts, then partial sums as axes/parts.
+std::string written(const layout::ParamSpec& parameter) {
+    std::string text;
+    for (const layout::Split& split : parameter.splits) {
+        text += fmt::format("{}:{}/{} ", split.axes.name(), split.dim, split.parts);
+    }
+    for (const layout::PartialSum& sum : parameter.gradient) {
+        text += fmt::format("+ {}/{} ", sum.axes.name(), sum.parts);
+    }
+    return text.empty() ? "" : text.substr(0, text.size() - 1);
+}
+
+/// What each role's parameter became; all blocks must agree.
+std::map<Role, std::string> placements(const MeshShape& mesh, const std::vector<int>& layers = {5}) {
+    std::map<Role, std::string> found;
+    for (const auto& unit : place(spec(), mesh, layers).units) {
+        for (const model::Parameter& parameter : unit) {
+            const auto [entry, is_new] = found.insert({parameter.role, written(parameter.spec)});
+            EXPECT_EQ(entry->second, written(parameter.spec)) << parameter.spec.name;
+        }
+    }
+    EXPECT_EQ(found.size(), model::kNumRoles);
+    return found;
+}
+
+const std::vector<Role> kRows = {Role::Embedding, Role::Output, Role::Wq, Role::BiasQ, Role::Gate, Role::Up};
+const std::vector<Role> kKeysAndValues = {Role::Wk, Role::Wv, Role::BiasK, Role::BiasV};
+const std::vector<Role> kColumns = {Role::Wo, Role::Down};
+const std::vector<Role> kNorms = {Role::AttentionNorm, Role::QNorm, Role::KNorm, Role::FfnNorm,
+                                  Role::FinalNorm};
+
+void expect_each(const std::map<Role, std::string>& found, const std::vector<Role>& roles,
+                 const std::string& expected) {
+    for (const Role role : roles) EXPECT_EQ(found.at(role), expected) << static_cast<int>(role);
+}
+
+TEST(Place, OneRankCutsNothing) {
+    for (const auto& [role, placement] : placements(mesh_of(1, 1, 1, 1))) EXPECT_EQ(placement, "");
+}
+
+TEST(Place, ShardsCutRowsOfEverything) {
+    for (const auto& [role, placement] : placements(mesh_of(1, 1, 3, 1))) {
+        EXPECT_EQ(placement, "dp_shard x cp:0/3");
+    }
+}
+
+TEST(Place, ReplicasSumEverything) {
+    for (const auto& [role, placement] : placements(mesh_of(1, 4, 1, 1))) {
+        EXPECT_EQ(placement, "+ dp_replicate/1");
+    }
+}
+
+TEST(Place, TensorParallelCutsHeadsAndHiddenColumns) {
+    const auto found = placements(mesh_of(1, 1, 1, 2));
+    expect_each(found, kRows, "tp:0/2");
+    expect_each(found, kKeysAndValues, "tp:0/2");
+    expect_each(found, kColumns, "tp:1/2");
+    expect_each(found, kNorms, "+ tp/1");
+}
+
+TEST(Place, FewerKeyHeadsThanRanksAreReplicated) {
+    const auto found = placements(mesh_of(1, 1, 1, 4));
+    expect_each(found, kRows, "tp:0/4");
+    expect_each(found, kKeysAndValues, "tp:0/2 + tp/2");
+    expect_each(found, kColumns, "tp:1/4");
+    expect_each(found, kNorms, "+ tp/1");
+}
+
+TEST(Place, AllAxesCompose) {
+    const auto found = placements(mesh_of(2, 2, 3, 4), {3, 2});
+    expect_each(found, kRows, "tp:0/4 dp_shard x cp:0/3 + dp_replicate/1");
+    expect_each(found, kKeysAndValues, "tp:0/2 dp_shard x cp:0/3 + tp/2 + dp_replicate/1");
+    expect_each(found, kColumns, "tp:1/4 dp_shard x cp:0/3 + dp_replicate/1");
+    expect_each(found, kNorms, "dp_shard x cp:0/3 + tp/1 + dp_replicate/1");
+}
+
+TEST(Place, UnitsRunOnTheirStages) {
+    const PlacedModel placed = place(spec(), mesh_of(3, 1, 1, 1), {1, 3, 1});
+    EXPECT_EQ(placed.unit_stage, (std::vector{0, 0, 1, 1, 1, 2, 2}));
+    for (size_t unit = 0; unit < placed.units.size(); ++unit) {
+        for (const model::Parameter& parameter : placed.units[unit]) {
+            EXPECT_EQ(parameter.spec.stages, std::vector{placed.unit_stage[unit]});
+        }
+    }
+}
+
+TEST(Place, StageUnitsCountTheEmbeddingAsALayer) {
+    const auto stages = stage_units(place(spec(), mesh_of(3, 1, 1, 1), {2, 3, 0}));
+    ASSERT_EQ(stages.size(), 3);
+    EXPECT_EQ(stages[0].num_layers, 3);
+    EXPECT_EQ(stages[1].num_layers, 3);
+    EXPECT_EQ(stages[2].num_layers, 0);
+    for (int stage = 0; stage < 3; ++stage) {
+        EXPECT_EQ(stages[stage].has_embedding, stage == 0);
+        EXPECT_EQ(stages[stage].has_head, stage == 2);
+    }
+}
+
+TEST(Place, ATiedTableLivesOnBothEndsOfThePipeline) {
+    const PlacedModel pipelined = place(spec(/*tied=*/true), mesh_of(2, 1, 1, 1), {3, 2});
+    const model::Parameter& table = pipelined.units.front().front();
+    const auto output = std::ranges::find(pipelined.units.back(), Role::Output, &model::Parameter::role);
+    ASSERT_NE(output, pipelined.units.back().end());
+    EXPECT_EQ(output->spec.name, table.spec.name);
+    EXPECT_EQ(table.spec.stages, (std::vector{0, 1}));
+    EXPECT_EQ(output->spec.stages, (std::vector{0, 1}));
+    const PlacedModel whole = place(spec(/*tied=*/true), mesh_of(1, 1, 1, 1), {5});
+    EXPECT_EQ(whole.units.front().front().spec.stages, std::vector{0});
+}
+
+TEST(Place, RefusesHeadsAndLayersThatDoNotDivide) {
+    EXPECT_ERROR(place(spec(), mesh_of(1, 1, 1, 3), {5}), UserError, "tensor_parallel_degree = 3",
+                 "8 attention heads", "divisor of 8");
+    model::ModelSpec odd = spec();
+    odd.num_heads = 12;
+    odd.num_kv_heads = 4;
+    EXPECT_ERROR(place(odd, mesh_of(1, 1, 1, 6), {5}), UserError, "tensor_parallel_degree = 6",
+                 "4 key/value heads");
+    EXPECT_ERROR(place(spec(), mesh_of(2, 1, 1, 1), {3, 3}), UserError, "layers_per_stage", "6 layers",
+                 "has 5");
+}
+
+// Only the ends have work besides layers.
+TEST(Place, RefusesAMiddleStageWithoutLayers) {
+    EXPECT_ERROR(place(spec(), mesh_of(3, 1, 1, 1), {2, 0, 3}), UserError, "layers_per_stage", "stage 1");
+    EXPECT_NO_THROW(place(spec(), mesh_of(3, 1, 1, 1), {0, 5, 0}));
+}
+
+TEST(SplitLayers, ByHand) {
+    EXPECT_EQ(split_layers(32, 1, 1, 1), std::vector{32});
+    EXPECT_EQ(split_layers(32, 4, 0, 0), (std::vector{8, 8, 8, 8}));
+    EXPECT_EQ(split_layers(32, 4, 1, 1), (std::vector{8, 9, 8, 7}));
+    EXPECT_EQ(split_layers(6, 4, 1, 1), (std::vector{1, 2, 2, 1}));
+    EXPECT_EQ(split_layers(7, 3, 0, 0), (std::vector{3, 2, 2}));
+    EXPECT_EQ(split_layers(2, 2, 0, 1), (std::vector{2, 0}));
+}
+
+struct Split {
+    int num_layers, num_stages, first_less, last_less;
+};
+
+/// Layers and what stands for the embedding and the head.
+std::vector<int> loads(const Split& split) {
+    std::vector<int> loads =
+        split_layers(split.num_layers, split.num_stages, split.first_less, split.last_less);
+    EXPECT_EQ(std::accumulate(loads.begin(), loads.end(), 0), split.num_layers);
+    EXPECT_GE(*std::ranges::min_element(loads), 0);
+    loads.front() += split.first_less;
+    loads.back() += split.last_less;
+    return loads;
+}
+
+/// Too few layers for a stage each, or an end that has to do less than nothing.
+bool impossible(const Split& split) {
+    const int total = split.num_layers + split.first_less + split.last_less;
+    return split.num_layers < split.num_stages || total / split.num_stages < split.last_less ||
+           (total + split.num_stages - 1) / split.num_stages < split.first_less;
+}
+
+TEST(SplitLayers, IsEvenAtEverySize) {
+    int num_refused = 0;
+    for (int num_layers = 1; num_layers <= 40; ++num_layers) {
+        for (int num_stages = 2; num_stages <= 9; ++num_stages) {
+            for (const int first_less : {0, 1, 5}) {
+                for (const int last_less : {0, 1, 5}) {
+                    const Split split{num_layers, num_stages, first_less, last_less};
+                    SCOPED_TRACE(fmt::format("{} layers on {} stages, {} and {} less", num_layers, num_stages,
+                                             first_less, last_less));
+                    if (impossible(split)) {
+                        ++num_refused;
+                        EXPECT_ERROR(loads(split), UserError, fmt::format("{} layers", num_layers),
+                                     fmt::format("{} pipeline stages", num_stages),
+                                     "pipeline_parallel_degree", "layers_per_stage");
+                        continue;
+                    }
+                    const std::vector<int> found = loads(split);
+                    EXPECT_TRUE(std::ranges::is_sorted(found, std::greater()));
+                    EXPECT_LE(found.front() - found.back(), 1);
+                }
+            }
+        }
+    }
+    EXPECT_GT(num_refused, 100);
+}
+
+}  // namespace
+}  // namespace argosy::parallel

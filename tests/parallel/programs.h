@@ -1,0 +1,83 @@
+// Programs of all ranks for tests, and a short way to write them down.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <string>
+#include <vector>
+
+#include "parallel/lowering.h"
+
+namespace argosy::parallel {
+
+struct ProgramCase {
+    std::string schedule = "1F1B";
+    ScheduleShape shape;
+    LoweringOptions options;
+};
+
+/// `layers[s]` blocks on stage s, the embedding before them on the first, the head on the last.
+inline std::vector<StageUnits> stages_of(const std::vector<int>& layers) {
+    std::vector<StageUnits> stages;
+    for (const int count : layers) stages.push_back({.num_layers = count});
+    stages.front().has_embedding = true;
+    ++stages.front().num_layers;
+    stages.back().has_head = true;
+    return stages;
+}
+
+inline std::vector<Program> programs_of(const ProgramCase& wanted) {
+    std::vector<Program> programs;
+    for (int rank = 0; rank < wanted.shape.num_ranks; ++rank) {
+        const auto actions = schedule(wanted.schedule, wanted.shape, rank);
+        programs.push_back(lower(with_transfers(actions, wanted.shape), wanted.options));
+    }
+    return programs;
+}
+
+inline const char* letters(UnitOpKind kind) {
+    switch (kind) {
+        case UnitOpKind::Gather:
+            return "G";
+        case UnitOpKind::Free:
+            return "X";
+        case UnitOpKind::Forward:
+            return "F";
+        case UnitOpKind::Loss:
+            return "L";
+        case UnitOpKind::Recompute:
+            return "C";
+        case UnitOpKind::BackwardInput:
+            return "B";
+        case UnitOpKind::BackwardWeight:
+            return "W";
+        case UnitOpKind::Reduce:
+            return "R";
+        case UnitOpKind::FinishReduce:
+            return "D";
+        case UnitOpKind::SendActivation:
+            return "sa";
+        case UnitOpKind::ReceiveActivation:
+            return "ra";
+        case UnitOpKind::SendGradient:
+            return "sg";
+        case UnitOpKind::ReceiveGradient:
+            return "rg";
+    }
+    return "?";
+}
+
+/// "F1.0" is the forward of unit 1 for microbatch 0, "G2" the gather of unit 2, "sa.3" a transfer of
+/// microbatch 3, D the end of a reduction.
+inline std::string written(const std::vector<UnitOp>& ops) {
+    std::string text;
+    for (const UnitOp& op : ops) {
+        if (!text.empty()) text += ' ';
+        text += letters(op.kind);
+        if (op.unit >= 0) text += fmt::format("{}", op.unit);
+        if (op.microbatch >= 0) text += fmt::format(".{}", op.microbatch);
+    }
+    return text;
+}
+
+}  // namespace argosy::parallel

@@ -1,0 +1,218 @@
+// A unit over all ranks as shards: pieces become the whole parameter, and gradients the ranks' sum.
+#include "parallel/sharded_unit.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "expect_error.h"
+#include "layout/initial.h"
+#include "support/counting_communicator.h"
+#include "support/tensors.h"
+#include "support/world.h"
+
+namespace argosy::parallel {
+namespace {
+
+using ::argosy::testing::CountingCommunicator;
+using ::argosy::testing::identical;
+using ::argosy::testing::Submissions;
+using ::argosy::testing::world;
+using comm::OpKind;
+using model::Role;
+
+constexpr Precision kFloat{at::kFloat, at::kFloat, at::kFloat};
+constexpr Precision kMixed{at::kFloat, at::kBFloat16, at::kFloat};
+constexpr Precision kDouble{at::kDouble, at::kDouble, at::kDouble};
+constexpr uint64_t kSeed = 3;
+
+/// Rows that two and four ranks do not divide, and fewer rows than ranks.
+const std::vector<std::pair<Role, std::vector<int64_t>>> kShapes = {
+    {Role::Wq, {7, 3}}, {Role::AttentionNorm, {5}}, {Role::Wo, {2, 4}}, {Role::FfnNorm, {1}}};
+
+layout::ParamSpec spec_of(size_t i, int num_shards) {
+    layout::ParamSpec spec{
+        .name = "p" + std::to_string(i), .shape = kShapes[i].second, .init = {layout::InitKind::Bell, 1.0}};
+    if (num_shards > 1) spec.splits = {{mesh::kShardAxes, 0, num_shards}};
+    return spec;
+}
+
+at::Tensor whole_value(const layout::ParamSpec& spec) {
+    at::Tensor value = at::empty(spec.shape, at::kFloat);
+    const layout::Slab all{std::vector<int64_t>(spec.shape.size(), 0), spec.shape};
+    layout::initial_values(spec, all, kSeed, value.mutable_data_ptr<float>());
+    return value;
+}
+
+/// Each rank's gradient is its own multiple of one that is made of small whole numbers, so that sums are
+/// exact.
+at::Tensor gradient_of(const layout::ParamSpec& spec, int rank, int round, at::ScalarType type) {
+    testing::RandomTensors random(100 + round);
+    return random.integers(spec.shape, -20, 20).to(type) * (rank + 1);
+}
+
+struct ShardedUnitTest : ::testing::TestWithParam<Precision> {
+    ShardedUnitTest() {
+        std::vector<ShardedUnit::Binding> bindings;
+        for (size_t i = 0; i < kShapes.size(); ++i) {
+            parameters.push_back(
+                std::make_unique<ShardedParameter>(spec_of(i, counted.size()), mesh, GetParam(), kSeed));
+            bindings.push_back({kShapes[i].first, parameters.back().get()});
+        }
+        unit = std::make_unique<ShardedUnit>(bindings, mesh.group(mesh::kShardAxes), GetParam());
+    }
+
+    /// What a layer does in a microbatch.
+    void add_gradients(int round) {
+        const model::Gradients& gradients = unit->gradients();
+        for (size_t i = 0; i < kShapes.size(); ++i) {
+            model::GradientSum& sum = *gradients[kShapes[i].first];
+            const at::Tensor own =
+                gradient_of(parameters[i]->spec(), counted.rank(), round, GetParam().reduce);
+            sum.empty ? sum.sum.copy_(own) : sum.sum.add_(own);
+            sum.empty = false;
+        }
+    }
+
+    /// Rounds' gradients summed over ranks, this rank's rows.
+    void expect_gradients(int num_rounds) {
+        for (const auto& parameter : parameters) {
+            const layout::Slab& slab = parameter->slab();
+            at::Tensor expected = at::zeros(parameter->spec().shape, GetParam().reduce);
+            for (int round = 0; round < num_rounds; ++round) {
+                for (int rank = 0; rank < counted.size(); ++rank) {
+                    expected += gradient_of(parameter->spec(), rank, round, GetParam().reduce);
+                }
+            }
+            const at::Tensor& found = parameter->gradient().sum;
+            EXPECT_FALSE(parameter->gradient().empty);
+            EXPECT_TRUE(
+                identical(parameter->own_rows(found), expected.narrow(0, slab.offset[0], slab.size[0])))
+                << parameter->spec().name;
+            const int64_t padding = found.size(0) - slab.size[0];
+            EXPECT_TRUE(found.narrow(0, slab.size[0], padding).eq(0).all().item<bool>()) << "in the padding";
+        }
+    }
+
+    Submissions log;
+    CountingCommunicator counted{world(), log};
+    mesh::Mesh mesh{mesh::resolve({.shard = -1}, counted.size()), counted};
+    std::vector<std::unique_ptr<ShardedParameter>> parameters;
+    std::unique_ptr<ShardedUnit> unit;
+};
+
+TEST_P(ShardedUnitTest, GatherGivesTheWholeParameter) {
+    if (unit->sharded()) unit->gather();
+    for (size_t i = 0; i < kShapes.size(); ++i) {
+        const at::Tensor expected = whole_value(parameters[i]->spec()).to(GetParam().compute);
+        EXPECT_TRUE(identical(unit->weights()[kShapes[i].first], expected)) << kShapes[i].second;
+    }
+}
+
+TEST_P(ShardedUnitTest, GathersAgainAfterTheWeightsChanged) {
+    if (unit->sharded()) {
+        unit->gather();
+        unit->weights();
+        unit->release();
+        EXPECT_FALSE(unit->weights()[Role::Wq].defined());
+    }
+    for (const auto& parameter : parameters) {
+        parameter->own_rows(parameter->master()).mul_(2);
+        parameter->refresh_compute();
+    }
+    if (unit->sharded()) unit->gather();
+    for (size_t i = 0; i < kShapes.size(); ++i) {
+        const at::Tensor expected = (whole_value(parameters[i]->spec()) * 2).to(GetParam().compute);
+        EXPECT_TRUE(identical(unit->weights()[kShapes[i].first], expected));
+    }
+}
+
+TEST_P(ShardedUnitTest, GradientsBecomeTheRanksSum) {
+    add_gradients(0);
+    if (unit->sharded()) unit->reduce();
+    unit->finish_reduce();
+    expect_gradients(1);
+}
+
+TEST_P(ShardedUnitTest, ReductionsAccumulate) {
+    for (const int round : {0, 1, 2}) {
+        add_gradients(round);
+        if (!unit->sharded()) continue;
+        unit->reduce();
+        unit->finish_reduce();
+    }
+    expect_gradients(3);
+}
+
+TEST_P(ShardedUnitTest, GradientsAccumulateBeforeOneReduction) {
+    for (const int round : {0, 1, 2}) add_gradients(round);
+    if (unit->sharded()) unit->reduce();
+    unit->finish_reduce();
+    expect_gradients(3);
+}
+
+// The next microbatch writes its gradients while the last one's are on their way.
+TEST_P(ShardedUnitTest, GradientsOfTheNextMicrobatchMayComeDuringAReduction) {
+    add_gradients(0);
+    if (unit->sharded()) unit->reduce();
+    add_gradients(1);
+    unit->finish_reduce();
+    if (unit->sharded()) unit->reduce();
+    unit->finish_reduce();
+    expect_gradients(2);
+}
+
+TEST_P(ShardedUnitTest, LaunchesOnceForAllParametersAndOnOneRankNever) {
+    if (unit->sharded()) unit->gather();
+    unit->weights();
+    add_gradients(0);
+    if (unit->sharded()) unit->reduce();
+    unit->finish_reduce();
+    ASSERT_EQ(log.size(), unit->sharded() ? 2 : 0);
+    if (!unit->sharded()) return;
+    EXPECT_EQ(log[0].kinds, std::vector(kShapes.size(), OpKind::AllGather));
+    EXPECT_EQ(log[1].kinds, std::vector(kShapes.size(), OpKind::ReduceScatter));
+}
+
+TEST_P(ShardedUnitTest, ReductionNeedsEveryGradient) {
+    unit->gradients();
+    if (unit->sharded()) EXPECT_ERROR(unit->reduce(), RunError, "p0 has no gradient to reduce");
+    EXPECT_TRUE(log.empty());
+}
+
+TEST_P(ShardedUnitTest, OneRankComputesWithTheParametersThemselves) {
+    if (unit->sharded()) unit->gather();
+    for (size_t i = 0; i < kShapes.size(); ++i) {
+        const Role role = kShapes[i].first;
+        ShardedParameter& parameter = *parameters[i];
+        const bool one_type = GetParam().compute == GetParam().master;
+        EXPECT_EQ(parameter.compute().data_ptr() == parameter.master().data_ptr(), one_type);
+        EXPECT_EQ(unit->weights()[role].data_ptr() == parameter.compute().data_ptr(), !unit->sharded());
+        EXPECT_EQ(unit->gradients()[role] == &parameter.gradient(), !unit->sharded());
+        const int64_t rows = layout::chunk(parameter.spec().shape[0], counted.size(), 0).size;
+        EXPECT_EQ(parameter.master().size(0), rows) << "memory for more than the piece";
+    }
+}
+
+TEST_P(ShardedUnitTest, RefusesCallsOutOfTurn) {
+    if (unit->sharded()) {
+        EXPECT_ERROR(unit->reduce(), RunError, "internal error");  // no gradients yet
+        unit->gather();
+        EXPECT_ERROR(unit->gather(), RunError, "internal error");
+        unit->weights();
+    } else {
+        EXPECT_ERROR(unit->gather(), RunError, "internal error");
+        EXPECT_ERROR(unit->release(), RunError, "internal error");
+        EXPECT_ERROR(unit->reduce(), RunError, "internal error");
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Precisions, ShardedUnitTest, ::testing::Values(kFloat, kMixed, kDouble),
+                         [](const auto& precision) {
+                             return std::string(c10::toString(precision.param.compute));
+                         });
+
+}  // namespace
+}  // namespace argosy::parallel

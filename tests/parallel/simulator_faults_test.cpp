@@ -1,0 +1,254 @@
+// The simulator notices every way to break a program: ops left out, run twice, or in the wrong order.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+#include <utility>
+
+#include "parallel/programs.h"
+#include "parallel/simulator.h"
+
+namespace argosy::parallel {
+namespace {
+
+using model::Keep;
+using enum UnitOpKind;
+
+constexpr int kNumCases = 60;
+
+ProgramCase random_case(std::mt19937& random) {
+    const auto pick = [&](int count) { return static_cast<int>(random() % count); };
+    const int ranks = 1 + pick(4);
+    std::vector<int> layers;
+    for (int stage = 0; stage < ranks; ++stage) layers.push_back(1 + pick(3));
+    return {.schedule = schedule_names()[pick(2)],
+            .shape = {ranks, ranks, 1 + pick(6)},
+            .options = {.stages = stages_of(layers),
+                        .sharded = pick(3) > 0,
+                        .reshard = pick(2) == 0 ? Reshard::EveryPass : Reshard::Never,
+                        .reduce_after = pick(2) == 0 ? ReduceAfter::Microbatch : ReduceAfter::Step,
+                        .keep = std::vector{Keep::Everything, Keep::Products, Keep::Input}[pick(3)]}};
+}
+
+std::string fault_of(const std::vector<Program>& programs, const ProgramCase& simulated) {
+    return simulate(programs, simulated.shape, simulated.options).fault;
+}
+
+/// Calls try_at(case, programs, rank, position) at every position of random cases' programs.
+template <class TryAt>
+void at_every_op(TryAt try_at) {
+    std::mt19937 random(1);
+    for (int i = 0; i < kNumCases; ++i) {
+        const ProgramCase simulated = random_case(random);
+        const std::vector<Program> programs = programs_of(simulated);
+        ASSERT_EQ(fault_of(programs, simulated), "");
+        for (int rank = 0; rank < simulated.shape.num_ranks; ++rank) {
+            for (size_t position = 0; position < programs[rank].ops.size(); ++position) {
+                SCOPED_TRACE(fmt::format("case {}, rank {}, op {}: {}", i, rank, position,
+                                         describe(programs[rank].ops[position])));
+                try_at(simulated, programs, rank, position);
+            }
+        }
+    }
+}
+
+bool says(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+/// Whether `fault` can be what comes of leaving `op` out.
+bool names_missing(const std::string& fault, const UnitOp& op) {
+    switch (op.kind) {
+        case Gather:
+            return says(fault, "its weights are not gathered");
+        case Free:
+            return says(fault, "gathered already") || says(fault, "stay gathered");
+        case Reduce:
+            return says(fault, "no such reduction is under way");
+        case FinishReduce:
+            return says(fault, "is not finished") || says(fault, "is never finished");
+        case SendActivation:
+        case SendGradient:  // the rank that waits for it, or gets the next one in its place
+            return says(fault, "deadlock") || says(fault, "the channel brings");
+        case BackwardWeight:
+            return says(fault, "nothing to reduce") || says(fault, "there is no " + describe(op));
+        default:  // what stands on it; a unit that it alone would have used, or had gradients from
+            return says(fault, "needs the " + describe(op) + " first") ||
+                   says(fault, "gathered for nothing") || says(fault, "nothing to reduce");
+    }
+}
+
+TEST(SimulatorFaults, OpsLeftOut) {
+    at_every_op([](const ProgramCase& simulated, std::vector<Program> programs, int rank, size_t position) {
+        auto& ops = programs[rank].ops;
+        const UnitOp op = ops[position];
+        ops.erase(ops.begin() + position);
+        const std::string fault = fault_of(programs, simulated);
+        EXPECT_TRUE(names_missing(fault, op)) << fault;
+    });
+}
+
+TEST(SimulatorFaults, OpsTwice) {
+    at_every_op([](const ProgramCase& simulated, std::vector<Program> programs, int rank, size_t position) {
+        auto& ops = programs[rank].ops;
+        ops.insert(ops.begin() + position, UnitOp(ops[position]));
+        EXPECT_NE(fault_of(programs, simulated), "");
+    });
+}
+
+bool is_transfer(const UnitOp& op) { return op.unit == -1; }
+
+bool works(const UnitOp& op) {
+    return op.kind == Forward || op.kind == Loss || op.kind == Recompute || op.kind == BackwardInput ||
+           op.kind == BackwardWeight;
+}
+
+/// Whether `b` must not run before `a`, which stands right before it: said once more, apart from the
+/// simulator.
+bool depends(const UnitOp& b, const UnitOp& a, const LoweringOptions& options) {
+    const bool same_unit = a.stage == b.stage && a.unit == b.unit;
+    if (a.kind == FinishReduce && b.kind == Reduce) return true;
+    if (a.kind == Reduce && b.kind == FinishReduce) return same_unit;
+    if (a.kind == Free && b.kind == Gather) return same_unit;
+    if (a.kind == Gather && works(b)) return same_unit && needs_weights(b, options);
+    if (works(a) && b.kind == Free) return same_unit && needs_weights(a, options);
+    if ((a.kind == BackwardWeight || a.kind == Loss) && b.kind == Reduce) return same_unit;
+    if (a.slot == -1 || b.slot == -1) return false;
+    if (a.microbatch != b.microbatch) return a.slot == b.slot;  // b takes over the slot that a gives up
+    // Within a microbatch all is one chain, but for what is computed again and the weights' gradients.
+    if (b.kind == Recompute) return a.kind == Forward && same_unit;
+    if (a.kind == BackwardWeight) return false;
+    return b.kind != BackwardWeight || same_unit;
+}
+
+// Neighbours that change places are noticed when one needs the other, and only then. Left aside are two
+// transfers, which may or may not depend on each other through other ranks.
+TEST(SimulatorFaults, NeighboursSwapped) {
+    at_every_op([](const ProgramCase& simulated, std::vector<Program> programs, int rank, size_t position) {
+        auto& ops = programs[rank].ops;
+        if (position + 1 == ops.size()) return;
+        UnitOp &first = ops[position], &second = ops[position + 1];
+        if (is_transfer(first) && is_transfer(second)) return;
+        const bool harmful = depends(second, first, simulated.options);
+        std::swap(first, second);
+        const std::string fault = fault_of(programs, simulated);
+        EXPECT_EQ(!fault.empty(), harmful) << describe(second) << " and " << describe(first) << ": " << fault;
+    });
+}
+
+TEST(SimulatorFaults, AnotherSlot) {
+    at_every_op([](const ProgramCase& simulated, std::vector<Program> programs, int rank, size_t position) {
+        Program& program = programs[rank];
+        UnitOp& op = program.ops[position];
+        if (op.slot == -1) return;
+        op.slot = (op.slot + 1) % program.num_slots;
+        EXPECT_EQ(fault_of(programs, simulated) == "", program.num_slots == 1);
+        op.slot = program.num_slots;
+        EXPECT_TRUE(says(fault_of(programs, simulated), fmt::format("slot {} of", op.slot)));
+    });
+}
+
+TEST(SimulatorFaults, OpsOfAnotherRankOrNoUnit) {
+    at_every_op([](const ProgramCase& simulated, std::vector<Program> programs, int rank, size_t position) {
+        UnitOp& op = programs[rank].ops[position];
+        if (!works(op)) return;
+        const UnitOp whole = op;
+        for (const UnitOp& wrong : {UnitOp{op.kind, op.stage + 1, op.unit, op.microbatch, op.slot},
+                                    UnitOp{op.kind, op.stage, 7, op.microbatch, op.slot},
+                                    UnitOp{op.kind, op.stage, op.unit, 6, op.slot}}) {
+            op = wrong;
+            const std::string fault = fault_of(programs, simulated);
+            EXPECT_TRUE(says(fault, describe(wrong) + ": it ran before, or is not this rank's")) << fault;
+        }
+        op = whole;
+    });
+}
+
+size_t position_of(const Program& program, UnitOpKind kind, int unit, int microbatch) {
+    const auto at = std::ranges::find_if(program.ops, [&](const UnitOp& op) {
+        return op.kind == kind && op.unit == unit && op.microbatch == microbatch;
+    });
+    EXPECT_NE(at, program.ops.end());
+    return at - program.ops.begin();
+}
+
+/// Takes the op at `from` out and puts it right behind the one at `behind`, which follows it.
+void move_behind(Program& program, size_t from, size_t behind) {
+    const auto begin = program.ops.begin();
+    std::rotate(begin + from, begin + from + 1, begin + behind + 1);
+}
+
+ProgramCase two_ranks(const std::string& schedule) {
+    return {schedule, {2, 2, 3}, {.stages = stages_of({1, 1}), .keep = Keep::Products}};
+}
+
+TEST(SimulatorFaults, SendsInTheWrongOrder) {
+    const ProgramCase simulated = two_ranks("GPipe");
+    std::vector<Program> programs = programs_of(simulated);
+    move_behind(programs[0], position_of(programs[0], SendActivation, -1, 0),
+                position_of(programs[0], SendActivation, -1, 1));
+    const std::string fault = fault_of(programs, simulated);
+    EXPECT_EQ(fault,
+              "rank 1, op 0, ReceiveActivation of stage 1 microbatch 0: the channel brings what is for the "
+              "ReceiveActivation of stage 1 microbatch 1");
+}
+
+TEST(SimulatorFaults, EachWaitsForTheOther) {
+    ProgramCase simulated = two_ranks("1F1B");
+    simulated.shape.num_microbatches = 1;
+    std::vector<Program> programs = programs_of(simulated);
+    move_behind(programs[0], position_of(programs[0], SendActivation, -1, 0),
+                position_of(programs[0], ReceiveGradient, -1, 0));
+    const std::string fault = fault_of(programs, simulated);
+    EXPECT_TRUE(says(fault, "ReceiveGradient of stage 0 microbatch 0: deadlock")) << fault;
+}
+
+// Rank 0 sends all activations before it takes a gradient, rank 1 answers each at once: sound as long as the
+// two channels, of one message each, hold what is under way.
+TEST(SimulatorFaults, SendsThatOnlyMoreBufferWouldTake) {
+    for (const int microbatches : {1, 2, 3, 4, 5}) {
+        ProgramCase eager = two_ranks("GPipe"), answering = two_ranks("1F1B");
+        eager.shape.num_microbatches = answering.shape.num_microbatches = microbatches;
+        const std::string fault = fault_of({programs_of(eager)[0], programs_of(answering)[1]}, eager);
+        EXPECT_EQ(says(fault, "SendActivation of stage 0 microbatch 3: deadlock"), microbatches > 3) << fault;
+        EXPECT_EQ(fault.empty(), microbatches <= 3) << fault;
+    }
+}
+
+TEST(SimulatorFaults, SharedSlot) {
+    const ProgramCase simulated = two_ranks("1F1B");
+    std::vector<Program> programs = programs_of(simulated);
+    for (UnitOp& op : programs[0].ops) op.slot = 0;
+    EXPECT_TRUE(says(fault_of(programs, simulated), "slot 0 still holds stage 0 microbatch 0"));
+}
+
+TEST(SimulatorFaults, RecomputeOfWhatWasKept) {
+    ProgramCase simulated = two_ranks("1F1B");
+    const std::vector<Program> programs = programs_of(simulated);
+    simulated.options.keep = Keep::Everything;
+    EXPECT_TRUE(
+        says(fault_of(programs, simulated), "Recompute of stage 1 unit 0 microbatch 0: it ran before, or"));
+}
+
+TEST(SimulatorFaults, GatherHoistedOverItsOwnRelease) {
+    const ProgramCase simulated{"1F1B", {1, 1, 1}, {.stages = stages_of({3}), .sharded = true}};
+    std::vector<Program> programs = programs_of(simulated);
+    auto& ops = programs[0].ops;
+    const auto release =
+        std::ranges::find_if(ops, [](const UnitOp& op) { return op.kind == Free && op.unit == 1; });
+    const auto again =
+        std::find_if(release, ops.end(), [](const UnitOp& op) { return op.kind == Gather && op.unit == 1; });
+    std::rotate(release, again, again + 1);
+    EXPECT_TRUE(
+        says(fault_of(programs, simulated), "Gather of stage 0 unit 1: the weights are gathered already"));
+}
+
+TEST(SimulatorFaults, CollectivesOfAnUnshardedModel) {
+    ProgramCase simulated{"1F1B", {1, 1, 1}, {.stages = stages_of({1}), .sharded = true}};
+    std::vector<Program> programs = programs_of(simulated);
+    simulated.options.sharded = false;
+    EXPECT_TRUE(says(fault_of(programs, simulated), "Gather of stage 0 unit 0: weights are not sharded"));
+    std::erase_if(programs[0].ops, [](const UnitOp& op) { return op.kind == Gather || op.kind == Free; });
+    EXPECT_TRUE(says(fault_of(programs, simulated), "gradients are not sharded"));
+}
+
+}  // namespace
+}  // namespace argosy::parallel

@@ -1,0 +1,116 @@
+// Every schedule over a grid of shapes and policies lowers to sound programs, of known memory and time.
+#include "parallel/simulator.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "parallel/programs.h"
+
+namespace argosy::parallel {
+namespace {
+
+using model::Keep;
+
+constexpr int kMaxRanks = 8, kMaxMicrobatches = 12;
+
+/// Blocks per stage: equal; growing; every second stage none; a head alone on the last.
+std::vector<std::vector<int>> layer_choices(int num_stages) {
+    std::vector<int> equal(num_stages, 2), growing, gaps, head_alone(num_stages, 1);
+    for (int stage = 0; stage < num_stages; ++stage) {
+        growing.push_back(stage % 3 + 1);
+        gaps.push_back(stage % 2);
+    }
+    head_alone.back() = 0;
+    return {equal, growing, gaps, head_alone};
+}
+
+std::vector<LoweringOptions> policies(const std::vector<StageUnits>& stages) {
+    std::vector<LoweringOptions> all;
+    for (const Keep keep : {Keep::Everything, Keep::Products, Keep::Input}) {
+        all.push_back({.stages = stages, .keep = keep});
+        for (const Reshard reshard : {Reshard::EveryPass, Reshard::Never}) {
+            for (const ReduceAfter after : {ReduceAfter::Microbatch, ReduceAfter::Step}) {
+                all.push_back({stages, /*sharded=*/true, reshard, after, keep});
+            }
+        }
+    }
+    return all;
+}
+
+int num_units(const StageUnits& units) { return units.num_layers + units.has_head; }
+
+void expect_memory(const Simulation& simulation, const ProgramCase& simulated, int rank) {
+    const ScheduleShape& shape = simulated.shape;
+    const LoweringOptions& options = simulated.options;
+    const int most = simulated.schedule == "1F1B" ? shape.num_stages - rank : shape.num_microbatches;
+    ASSERT_EQ(simulation.most_in_flight[rank], std::min(most, shape.num_microbatches));
+    const int units = num_units(options.stages[rank]), held = simulation.most_gathered[rank];
+    if (options.sharded && options.reshard == Reshard::Never) {
+        ASSERT_LE(held, units);
+    } else {
+        ASSERT_EQ(held, options.sharded ? std::min(units, 2) : 0);
+    }
+}
+
+void expect_sound(const ProgramCase& simulated) {
+    const auto programs = programs_of(simulated);
+    const Simulation simulation = simulate(programs, simulated.shape, simulated.options);
+    ASSERT_EQ(simulation.fault, "");
+    for (int rank = 0; rank < simulated.shape.num_ranks; ++rank) {
+        ASSERT_EQ(programs[rank].num_slots, simulation.most_in_flight[rank]);
+        expect_memory(simulation, simulated, rank);
+    }
+}
+
+class SimulatedSchedule : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(SimulatedSchedule, IsSoundForAllShapesAndPolicies) {
+    for (int ranks = 1; ranks <= kMaxRanks; ++ranks) {
+        for (int microbatches = 1; microbatches <= kMaxMicrobatches; ++microbatches) {
+            for (const auto& layers : layer_choices(ranks)) {
+                for (const LoweringOptions& options : policies(stages_of(layers))) {
+                    const ScheduleShape shape{ranks, ranks, microbatches};
+                    SCOPED_TRACE(fmt::format("{} ranks, {} microbatches", ranks, microbatches));
+                    expect_sound({GetParam(), shape, options});
+                    if (HasFatalFailure()) return;
+                }
+            }
+        }
+    }
+}
+
+// Stages of equal work fill the pipeline once and drain it once, however the microbatches are ordered: only
+// the memory is different.
+TEST_P(SimulatedSchedule, BubbleIsOneFillAndOneDrain) {
+    for (int ranks = 1; ranks <= kMaxRanks; ++ranks) {
+        for (int microbatches = 1; microbatches <= kMaxMicrobatches; ++microbatches) {
+            for (const int layers : {1, 3}) {
+                std::vector<StageUnits> stages(ranks, {.num_layers = layers});
+                stages.front().has_embedding = stages.back().has_head = true;
+                const ProgramCase simulated{GetParam(), {ranks, ranks, microbatches}, {.stages = stages}};
+                const auto programs = programs_of(simulated);
+                const int forward = layers, backward = 2 * layers, loss = 1;
+                EXPECT_EQ(simulate(programs, simulated.shape, simulated.options).num_rounds,
+                          microbatches * (forward + loss + backward) + (ranks - 1) * (forward + backward))
+                    << ranks << " ranks, " << microbatches << " microbatches";
+            }
+        }
+    }
+}
+
+TEST_P(SimulatedSchedule, RecomputeCostsItsTime) {
+    const ProgramCase kept{GetParam(), {1, 1, 4}, {.stages = stages_of({5})}};
+    ProgramCase dropped = kept;
+    dropped.options.keep = Keep::Input;
+    const auto rounds = [](const ProgramCase& simulated) {
+        return simulate(programs_of(simulated), simulated.shape, simulated.options).num_rounds;
+    };
+    EXPECT_EQ(rounds(dropped) - rounds(kept), 4 * 5);
+}
+
+INSTANTIATE_TEST_SUITE_P(Schedules, SimulatedSchedule, ::testing::ValuesIn(schedule_names()),
+                         [](const auto& name) { return "of_" + name.param; });
+
+}  // namespace
+}  // namespace argosy::parallel

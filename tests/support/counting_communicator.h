@@ -1,0 +1,50 @@
+// A communicator that writes down what is submitted through it, and through every group made from it.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "comm/communicator.h"
+
+namespace argosy::testing {
+
+struct Submission {
+    std::string group;
+    std::vector<comm::OpKind> kinds;  // one launch of these
+};
+using Submissions = std::vector<Submission>;
+
+class CountingCommunicator : public comm::Communicator {
+  public:
+    /// REQUIRES: inner and log outlive it.
+    CountingCommunicator(comm::Communicator& inner, Submissions& log)
+        : Communicator(inner.name()), inner_(inner), log_(log) {}
+
+    int rank() const override { return inner_.rank(); }
+    int size() const override { return inner_.size(); }
+
+    std::unique_ptr<comm::Communicator> subgroup(std::span<const int> ranks,
+                                                 std::string name) const override {
+        return std::unique_ptr<CountingCommunicator>(
+            new CountingCommunicator(inner_.subgroup(ranks, std::move(name)), log_));
+    }
+
+    using Communicator::submit;
+    comm::Pending submit(std::span<const comm::Op> ops) override {
+        Submission& entry = log_.emplace_back(name(), std::vector<comm::OpKind>());
+        for (const comm::Op& op : ops) entry.kinds.push_back(op.kind);
+        return inner_.submit(ops);
+    }
+
+  private:
+    CountingCommunicator(std::unique_ptr<comm::Communicator> inner, Submissions& log)
+        : Communicator(inner->name()), owned_(std::move(inner)), inner_(*owned_), log_(log) {}
+
+    std::unique_ptr<comm::Communicator> owned_;  // a group of the inner one's; none for the first
+    comm::Communicator& inner_;
+    Submissions& log_;
+};
+
+}  // namespace argosy::testing
