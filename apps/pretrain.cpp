@@ -87,7 +87,7 @@ ExitCode pretrain(const mpi::Comm& ranks, const Environment& environment,
     const data::TokenFile tokens(dataset_path(config.training));
     check_vocabulary(tokens, spec);
     const data::Loader loader(tokens, {config.training.seq_len, options.seed, config.training.shuffle});
-    train::DataFeed feed(loader, mesh, sizes, config.training.seq_len);
+    train::DataFeed feed(loader, mesh, sizes, config.training.seq_len, config.training.steps);
 
     train::Trainer trainer(options, mesh);
     const optim::LrSchedule schedule(train::lr_schedule_options(config));

@@ -22,7 +22,6 @@ Environment Environment::read() {
     // mpirun inside a Slurm step inherits the step's variables, and starts as many ranks as it likes.
     const bool under_mpirun = !text("OMPI_COMM_WORLD_SIZE").empty();
     if (!text("SLURM_STEP_ID").empty() && !under_mpirun) env.slurm_num_tasks = number("SLURM_NTASKS", 0);
-    env.local_rank = number("OMPI_COMM_WORLD_LOCAL_RANK", number("SLURM_LOCALID", 0));
     env.synchronous_sends = text("ARGOSY_SYNCHRONOUS_SENDS") == "1";
     env.log_level = text("ARGOSY_LOG", env.log_level);
     return env;

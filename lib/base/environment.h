@@ -6,12 +6,12 @@
 namespace argosy {
 
 struct Environment {
-    int slurm_num_tasks =
-        0;               // SLURM_NTASKS (with SLURM_STEP_ID): ranks that srun was asked for; 0 outside a step
-    int local_rank = 0;  // OMPI_COMM_WORLD_LOCAL_RANK or SLURM_LOCALID: this rank's number on its node
-    bool synchronous_sends =
-        false;  // ARGOSY_SYNCHRONOUS_SENDS=1: pipeline sends wait for their receiver (tests)
-    std::string log_level = "info";  // ARGOSY_LOG: trace, debug, info, warn, error
+    /// SLURM_NTASKS, where SLURM_STEP_ID says that srun started this process: the ranks it was asked for. Else 0.
+    int slurm_num_tasks = 0;
+    /// ARGOSY_SYNCHRONOUS_SENDS=1: pipeline sends end only once they are received (tests).
+    bool synchronous_sends = false;
+    /// ARGOSY_LOG: trace, debug, info, warn, error, off.
+    std::string log_level = "info";
 
     /// The environment of this process.
     static Environment read();

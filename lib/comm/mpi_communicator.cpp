@@ -1,8 +1,10 @@
 #include "comm/mpi_communicator.h"
 
+#include <fmt/ranges.h>
 #include <sched.h>
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "base/clock.h"
@@ -69,8 +71,10 @@ class Patience {
 
 class MpiCompletion : public Completion {
   public:
-    MpiCompletion(std::vector<mpi::Request> requests, std::string what, double timeout_seconds)
-        : requests_(std::move(requests)), what_(std::move(what)), timeout_seconds_(timeout_seconds) {}
+    MpiCompletion(std::string what, double timeout_seconds)
+        : what_(std::move(what)), timeout_seconds_(timeout_seconds) {}
+
+    void add(mpi::Request request) { requests_.push_back(request); }
 
     void wait() override {
         Patience patience(timeout_seconds_);
@@ -114,10 +118,16 @@ MpiCommunicator::MpiCommunicator(mpi::Comm comm, std::string name, MpiOptions op
       comm_(std::move(comm)),
       options_(options),
       rank_(comm_.rank()),
-      size_(comm_.size()) {}
+      size_(comm_.size()),
+      members_(size_) {
+    std::iota(members_.begin(), members_.end(), 0);
+}
 
 std::unique_ptr<Communicator> MpiCommunicator::subgroup(std::span<const int> ranks, std::string name) const {
-    return std::make_unique<MpiCommunicator>(comm_.subgroup(ranks), std::move(name), options_);
+    auto group = std::make_unique<MpiCommunicator>(comm_.subgroup(ranks), std::move(name), options_);
+    std::transform(ranks.begin(), ranks.end(), group->members_.begin(),
+                   [&](int rank) { return members_[rank]; });
+    return group;
 }
 
 mpi::Request MpiCommunicator::start(const Op& op) const {
@@ -143,20 +153,28 @@ mpi::Request MpiCommunicator::start(const Op& op) const {
     throw RunError("internal error: unknown operation");
 }
 
+// The Pending comes first: should an operation be refused, those before it have started and need their
+// tensors.
 Pending MpiCommunicator::submit(std::span<const Op> ops) {
-    std::vector<mpi::Request> requests;
     std::vector<at::Tensor> tensors;
     for (const Op& op : ops) {
-        requests.push_back(start(op));
         if (op.out.defined()) tensors.push_back(op.out);
         if (op.in.defined()) tensors.push_back(op.in);
     }
-    std::string what =
-        fmt::format("{} over {} (operation {}, {} ranks)", ops.empty() ? "" : kind_name(ops[0].kind), name(),
-                    num_submitted_++, size_);
-    return Pending(
-        std::make_unique<MpiCompletion>(std::move(requests), std::move(what), options_.timeout_seconds),
-        std::move(tensors), exposed_seconds_slot());
+    auto completion = std::make_unique<MpiCompletion>(describe(ops), options_.timeout_seconds);
+    MpiCompletion& started = *completion;
+    Pending pending(std::move(completion), std::move(tensors), exposed_seconds_slot());
+    for (const Op& op : ops) started.add(start(op));
+    ++num_submitted_;
+    return pending;
+}
+
+std::string MpiCommunicator::describe(std::span<const Op> ops) const {
+    constexpr size_t kMostNamed = 16;
+    const auto named = std::span(members_).first(std::min(members_.size(), kMostNamed));
+    return fmt::format("{} over {} (operation {}; ranks {}{})",
+                       ops.empty() ? "nothing" : kind_name(ops[0].kind), name(), num_submitted_,
+                       fmt::join(named, ", "), named.size() < members_.size() ? ", ..." : "");
 }
 
 }  // namespace argosy::comm

@@ -4,6 +4,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "comm/communicator.h"
 #include "mpi/comm.h"
@@ -29,10 +30,12 @@ class MpiCommunicator : public Communicator {
 
   private:
     mpi::Request start(const Op& op) const;
+    std::string describe(std::span<const Op> ops) const;
 
     mpi::Comm comm_;
     MpiOptions options_;
     int rank_, size_;
+    std::vector<int> members_;  // numbers in the outermost group, for messages
     int64_t num_submitted_ = 0;
 };
 

@@ -10,8 +10,9 @@
 
 namespace argosy::model {
 
-Block::Block(const ModelSpec& spec, const TensorAxis& axis, const ops::RopeTable& rope)
-    : spec_(spec), axis_(axis), rope_(rope) {}
+Block::Block(const ModelSpec& spec, const TensorAxis& axis, const Attention& attention,
+             const ops::RopeTable& rope)
+    : spec_(spec), axis_(axis), attention_(attention), rope_(rope) {}
 
 ops::AttentionShape Block::attention_shape(const Batch& batch) const {
     return {batch.num_sequences, batch.seq_len, spec_.head_dim};
@@ -50,7 +51,7 @@ void Block::fill_attention(const Weights& weights, const Batch& batch, Tape& tap
     }
     if (!tape.q.defined()) fill_queries_and_keys(weights, tape);
     if (!tape.attention.y.defined()) {
-        tape.attention = ops::attention(tape.q, tape.k, tape.v, attention_shape(batch));
+        tape.attention = attention_.forward(tape.q, tape.k, tape.v, attention_shape(batch));
     }
     if (!tape.middle.defined()) tape.middle = tape.input + axis_.row(tape.attention.y, weights[Role::Wo]);
 }
@@ -117,7 +118,7 @@ at::Tensor Block::attention_backward(const Weights& weights, const at::Tensor& d
     work.add_product(Role::Wo, dy_all, tape.attention.y);
 
     auto [dq, dk, dv] =
-        ops::attention_backward(doutput, tape.q, tape.k, tape.v, tape.attention, attention_shape(batch));
+        attention_.backward(doutput, tape.q, tape.k, tape.v, tape.attention, attention_shape(batch));
     dq = ops::rope_backward(dq, rope_);
     dk = ops::rope_backward(dk, rope_);
     if (spec_.qk_norm) {

@@ -4,18 +4,19 @@
 // Forward and backward are written out; see tape.h for what is kept in between.
 #pragma once
 
+#include "model/attention.h"
 #include "model/layer.h"
 #include "model/model_spec.h"
 #include "model/tensor_axis.h"
-#include "ops/attention.h"
 #include "ops/rope.h"
 
 namespace argosy::model {
 
 class Block : public Layer {
   public:
-    /// REQUIRES: axis and rope outlive it.
-    Block(const ModelSpec& spec, const TensorAxis& axis, const ops::RopeTable& rope);
+    /// REQUIRES: axis, attention and rope outlive it.
+    Block(const ModelSpec& spec, const TensorAxis& axis, const Attention& attention,
+          const ops::RopeTable& rope);
 
     at::Tensor forward(const Weights& weights, const at::Tensor& x, const Batch& batch, Keep keep,
                        Tape& tape) const override;
@@ -37,6 +38,7 @@ class Block : public Layer {
 
     const ModelSpec spec_;
     const TensorAxis& axis_;
+    const Attention& attention_;
     const ops::RopeTable& rope_;
 };
 

@@ -14,7 +14,7 @@ namespace argosy::model {
 namespace {
 
 constexpr int64_t kLogitsPerChunk = 4 << 20;
-constexpr int64_t kFewestRows = 64;  // below that the products become slow
+constexpr int64_t kFewestRows = 512;  // each chunk passes over the whole gradient of the matrix once
 
 }  // namespace
 

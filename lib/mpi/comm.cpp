@@ -76,6 +76,12 @@ int int_count(size_t count) {
     return static_cast<int>(count);
 }
 
+/// Open MPI multiplies the count per rank by the ranks in an int, too.
+int int_count_per_rank(size_t count, int num_ranks) {
+    int_count(count * static_cast<size_t>(num_ranks));
+    return static_cast<int>(count);
+}
+
 MPI_Comm duplicate(MPI_Comm handle) {
     MPI_Comm copy;
     check(MPI_Comm_dup(handle, &copy), "MPI_Comm_dup");
@@ -132,7 +138,7 @@ Comm Comm::subgroup(std::span<const int> ranks) const {
 
 Request Comm::all_gather(void* out, const void* in, size_t count_per_rank, Type type) const {
     Request request;
-    const int count = int_count(count_per_rank);
+    const int count = int_count_per_rank(count_per_rank, size());
     check(MPI_Iallgather(in, count, datatype(type), out, count, datatype(type), handle_, &request),
           "MPI_Iallgather");
     return request;
@@ -141,7 +147,7 @@ Request Comm::all_gather(void* out, const void* in, size_t count_per_rank, Type 
 Request Comm::reduce_scatter(void* out, const void* in, size_t count_per_rank, Type type,
                              Reduction reduction) const {
     Request request;
-    check(MPI_Ireduce_scatter_block(in, out, int_count(count_per_rank), datatype(type),
+    check(MPI_Ireduce_scatter_block(in, out, int_count_per_rank(count_per_rank, size()), datatype(type),
                                     operation(type, reduction), handle_, &request),
           "MPI_Ireduce_scatter_block");
     return request;

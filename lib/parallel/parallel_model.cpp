@@ -32,7 +32,7 @@ ParallelModel::ParallelModel(const model::ModelSpec& spec, const PlacedModel& pl
         } else if (unit + 1 == placed.units.size()) {
             own.head.emplace(spec_, *axis_);
         } else {
-            own.layers.push_back(std::make_unique<model::Block>(spec_, *axis_, rope_));
+            own.layers.push_back(std::make_unique<model::Block>(spec_, *axis_, attention_, rope_));
         }
         add_unit(placed.units[unit], number, mesh, seed);
     }

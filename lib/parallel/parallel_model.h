@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "mesh/mesh.h"
+#include "model/attention.h"
 #include "model/head.h"
 #include "model/layer.h"
 #include "ops/rope.h"
@@ -49,6 +50,7 @@ class ParallelModel {
     Precision precision_;
     ops::RopeTable rope_;
     std::unique_ptr<model::TensorAxis> axis_;
+    model::Attention attention_;
     std::vector<std::unique_ptr<ShardedParameter>> parameters_;
     std::vector<Stage> stages_;
 };

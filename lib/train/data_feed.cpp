@@ -5,10 +5,13 @@
 
 #include <utility>
 
+#include "base/error.h"
+
 namespace argosy::train {
 
-DataFeed::DataFeed(const data::Loader& loader, mesh::Mesh& mesh, const BatchSizes& sizes, int64_t seq_len)
-    : loader_(loader), mesh_(mesh), sizes_(sizes), seq_len_(seq_len) {}
+DataFeed::DataFeed(const data::Loader& loader, mesh::Mesh& mesh, const BatchSizes& sizes, int64_t seq_len,
+                   int64_t num_steps)
+    : loader_(loader), mesh_(mesh), sizes_(sizes), seq_len_(seq_len), num_steps_(num_steps) {}
 
 void DataFeed::read_ahead() {
     int64_t position =
@@ -29,11 +32,12 @@ void DataFeed::read_ahead() {
 }
 
 StepBatch DataFeed::next() {
+    ARGOSY_CHECK(counting_.active() || next_step_ == 0, "all {} steps are read", num_steps_);
     if (!counting_.active()) read_ahead();
     counting_.wait();
     ahead_.job_counted_tokens = job_tokens_.item<int64_t>();
     StepBatch batch = std::move(ahead_);
-    read_ahead();
+    if (next_step_ < num_steps_) read_ahead();
     return batch;
 }
 

@@ -18,9 +18,10 @@ namespace argosy::train {
 class DataFeed {
   public:
     /// REQUIRES: loader and mesh outlive it.
-    DataFeed(const data::Loader& loader, mesh::Mesh& mesh, const BatchSizes& sizes, int64_t seq_len);
+    DataFeed(const data::Loader& loader, mesh::Mesh& mesh, const BatchSizes& sizes, int64_t seq_len,
+             int64_t num_steps);
 
-    /// COLLECTIVE over the data axes: the next step's batch.
+    /// COLLECTIVE over the data axes: the next step's batch, of num_steps.
     StepBatch next();
 
   private:
@@ -30,6 +31,7 @@ class DataFeed {
     mesh::Mesh& mesh_;
     BatchSizes sizes_;
     int64_t seq_len_;
+    int64_t num_steps_;
     int64_t next_step_ = 0;
 
     StepBatch ahead_;

@@ -52,7 +52,7 @@ at::Tensor Step::forward_backward(const StepBatch& batch) {
 }
 
 void Step::clip(const at::Tensor& norm) {
-    if (options_.max_norm == 0) return;
+    if (std::isinf(options_.max_norm)) return;
     constexpr double kGuard = 1e-6;  // against a norm of zero
     const at::Tensor factor = (options_.max_norm / (norm + kGuard)).clamp_max(1);
     for (const auto& parameter : model_.parameters()) parameter->gradient().sum.mul_(factor);

@@ -26,7 +26,7 @@ struct StepResult {
 };
 
 struct StepOptions {
-    double max_norm = 1;  // 0: no clipping
+    double max_norm = 1;  // infinite: no clipping
     bool decay_all_parameters = false;
     optim::AdamWOptions adamw = {};
 };

@@ -27,16 +27,11 @@ StopSignal::StopSignal(const comm::Communicator& world) : control_(control_group
     for (const int signal : {SIGTERM, SIGUSR1}) sigaction(signal, &action, nullptr);
 }
 
-int StopSignal::received() { return received_signal; }
-
 bool StopSignal::agreed() {
-    const bool asked = asking_.active();
-    asking_.wait();
-    const bool stop = asked && wish_.item<int64_t>() != 0;
-    wish_ = at::full({}, static_cast<int64_t>(received_signal), at::kLong);
-    asking_ = control_->submit(
-        {.kind = comm::OpKind::AllReduce, .out = wish_, .in = wish_, .reduction = comm::Reduction::Max});
-    return stop;
+    const at::Tensor wish = at::full({}, static_cast<int64_t>(received_signal), at::kLong);
+    control_->run(
+        {.kind = comm::OpKind::AllReduce, .out = wish, .in = wish, .reduction = comm::Reduction::Max});
+    return wish.item<int64_t>() != 0;
 }
 
 }  // namespace argosy::train

@@ -15,17 +15,12 @@ class StopSignal {
     /// COLLECTIVE. Takes over the two signals for the rest of the process.
     explicit StopSignal(const comm::Communicator& world);
 
-    /// COLLECTIVE, once a step: whether a rank had the signal by the time of the call one step ago. The
-    /// answer is the same on all ranks, and costs no waiting, since it was asked for a step earlier.
+    /// COLLECTIVE, at the end of each step: whether a rank had the signal by now; the same answer on all
+    /// ranks.
     bool agreed();
 
-    /// The signal's number where this rank got one, else 0.
-    static int received();
-
   private:
-    std::unique_ptr<comm::Communicator> control_;  // apart from the data's, so that it can overtake nothing
-    at::Tensor wish_;
-    comm::Pending asking_;
+    std::unique_ptr<comm::Communicator> control_;  // hosts among themselves, apart from the data's
 };
 
 }  // namespace argosy::train

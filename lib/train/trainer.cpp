@@ -39,8 +39,8 @@ parallel::LoweringOptions lowering_options(const TrainerOptions& options, const 
 }
 
 parallel::Executor make_executor(const TrainerOptions& options, mesh::Mesh& mesh,
-                                 parallel::ParallelModel& model) {
-    const parallel::LoweringOptions lowering = lowering_options(options, mesh, place(options, mesh.shape()));
+                                 const parallel::PlacedModel& placed, parallel::ParallelModel& model) {
+    const parallel::LoweringOptions lowering = lowering_options(options, mesh, placed);
     const parallel::ScheduleShape shape{.num_stages = static_cast<int>(lowering.stages.size()),
                                         .num_ranks = mesh.degree(Axis::Pipeline),
                                         .num_microbatches = static_cast<int>(options.num_microbatches)};
@@ -51,8 +51,10 @@ parallel::Executor make_executor(const TrainerOptions& options, mesh::Mesh& mesh
 }  // namespace
 
 Trainer::Trainer(const TrainerOptions& options, mesh::Mesh& mesh)
-    : model_(options.spec, place(options, mesh.shape()), mesh, options.precision, options.seq_len,
-             options.seed),
-      step_(model_, mesh, make_executor(options, mesh, model_), options.step) {}
+    : Trainer(options, mesh, place(options, mesh.shape())) {}
+
+Trainer::Trainer(const TrainerOptions& options, mesh::Mesh& mesh, const parallel::PlacedModel& placed)
+    : model_(options.spec, placed, mesh, options.precision, options.seq_len, options.seed),
+      step_(model_, mesh, make_executor(options, mesh, placed, model_), options.step) {}
 
 }  // namespace argosy::train

@@ -38,6 +38,8 @@ class Trainer {
     Step& step() { return step_; }
 
   private:
+    Trainer(const TrainerOptions& options, mesh::Mesh& mesh, const parallel::PlacedModel& placed);
+
     parallel::ParallelModel model_;
     Step step_;
 };

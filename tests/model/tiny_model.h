@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "model/attention.h"
 #include "model/batch.h"
 #include "model/block.h"
 #include "model/head.h"
@@ -37,6 +38,7 @@ struct TinyModel {
     std::map<std::string, GradientSum> sums;  // likewise
     Batch batch;
     TensorAxis axis;
+    Attention attention;
     ops::RopeTable rope;
 };
 
