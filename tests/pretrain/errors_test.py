@@ -1,0 +1,128 @@
+"""The user's mistakes: each earns exit code 2 and one message with numbers and a remedy, soon, on any number of
+ranks."""
+import json
+
+import run
+
+SOON_SECONDS = 10
+MANY = (1, 2, 4)  # numbers of ranks, for what has nothing to do with them
+LLAMA = run.SOURCE / "tests" / "reference" / "llama"  # a config.json: 6 heads, 3 layers, vocabulary 131
+
+
+class UsersMistakes(run.PretrainTest):
+    def expect(self, parts, *jobs):
+        """Each of the jobs (number of ranks, words) fails with the one message that holds all `parts`."""
+        # An mpirun whose ranks failed waits a second before it looks whether they have gone.
+        environment = {"OMPI_MCA_odls_base_sigkill_timeout": "0"}
+        calls = [lambda job=job: self.run_ranks(job[0], *job[1], environment=environment) for job in jobs]
+        for job, done in zip(jobs, run.at_once(calls)):
+            with self.subTest(num_ranks=job[0]):
+                self.assert_one_error(done, 2, *parts)
+                self.assertLess(done.seconds, SOON_SECONDS, done)
+                self.assertEqual(done.stdout, "")
+        self.assertFalse((self.folder / "run").exists(), "a refused run leaves nothing behind")
+
+    def expect_on(self, ranks, parts, **settings):
+        self.expect(parts, *[(num_ranks, self.small(**settings)) for num_ranks in ranks])
+
+    def test_unknown_key(self):
+        self.expect_on(MANY, ["--training.seq_length", "did you mean --training.seq_len?"], training__seq_length=8)
+
+    def test_unknown_key_in_a_file(self):
+        (self.folder / "c.toml").write_text("[training]\nstepz = 8\n")
+        self.expect(["unknown key training.stepz", "c.toml:2", "did you mean training.steps?"],
+                    (2, ["--config", self.folder / "c.toml"]))
+
+    def test_wrong_type(self):
+        self.expect_on(MANY, ["training.steps", "an integer", "'many'"], training__steps="many")
+
+    def test_out_of_range(self):
+        self.expect_on([1, 2], ["optimizer.beta2", "is 1.5", "< 1"], optimizer__beta2=1.5)
+
+    def test_batch_beyond_all_integers(self):
+        self.expect_on([4], ["local_batch_size", str(2**62), "<= 2147483647"], training__local_batch_size=2**62)
+
+    def test_missing_config_file(self):
+        missing = self.folder / "none.toml"
+        self.expect([str(missing), "No such file"], *[(num_ranks, ["--config", missing]) for num_ranks in MANY])
+
+    def test_degrees_that_are_not_the_ranks(self):
+        self.expect_on(MANY, ["tp 3 = 3", "start a multiple of 3"], parallelism__tensor_parallel_degree=3)
+        self.expect_on([4], ["dp_shard 3 x tp 2 = 6 ranks, but 4 were started", "start 6 ranks"],
+                       parallelism__data_parallel_shard_degree=3, parallelism__tensor_parallel_degree=2)
+
+    def test_heads_that_the_tensor_axis_cannot_split(self):
+        self.expect_on([4], ["tensor_parallel_degree = 4", "6 attention heads", "divisor of 6"],
+                       model__hf_assets_path=LLAMA, training__dataset_path=self.tokens_below_128(),
+                       parallelism__tensor_parallel_degree=4)
+
+    def test_more_stages_than_layers(self):
+        self.expect_on([4], ["3 layers", "4 pipeline stages", "lower parallelism.pipeline_parallel_degree"],
+                       model__hf_assets_path=LLAMA, parallelism__pipeline_parallel_degree=4)
+
+    def test_layers_per_stage(self):
+        for layers, parts in {"4,2": ["adds up to 6 layers", "the model has 4"],
+                              "2,1,1": ["[2, 1, 1] names 3 stages", "is 2", "one number a stage"],
+                              f"{2**32 + 1},3": [f"[{2**32 + 1}, 3]", "<= 2147483647"]}.items():
+            self.expect_on([2], parts, parallelism__pipeline_parallel_degree=2,
+                           parallelism__pipeline_parallel_layers_per_stage=layers)
+
+    def test_global_batch(self):
+        self.expect_on([1, 2], ["global_batch_size = 5", "local_batch_size = 2"], training__global_batch_size=5)
+        self.expect_on([4], ["global_batch_size = 6", "4 data-parallel ranks", "local_batch_size = 2", "change"],
+                       training__global_batch_size=6)
+
+    def test_tokens_that_the_tensor_axis_cannot_split(self):
+        self.expect_on([2], ["1 x 31 = 31 tokens", "tensor_parallel_degree = 2", "a multiple"],
+                       training__seq_len=31, training__local_batch_size=1, parallelism__tensor_parallel_degree=2)
+
+    def test_preset_against_config_json(self):
+        self.expect_on(MANY, ["different models", f"{LLAMA}/config.json", "512", "131", "give one of the two"],
+                       model__flavor="debugmodel", model__hf_assets_path=LLAMA)
+
+    def test_unknown_preset(self):
+        self.expect_on([1, 4], ['"llama3"', '"7B"', "llama3: debugmodel", "8B"], model__flavor="7B")
+
+    def test_missing_folder_of_a_model(self):
+        self.expect_on([2], [str(self.folder / "none"), "config.json"], model__hf_assets_path=self.folder / "none")
+
+    def test_missing_dataset(self):
+        missing = self.folder / "none.h5"
+        self.expect_on(MANY, [str(missing)], training__dataset_path=missing)
+        self.expect(["training.dataset_path is not set", "prepare-data"], (2, []))
+
+    def test_dataset_that_is_none(self):
+        other = run.SOURCE / "data" / "tiny.jsonl"
+        self.expect_on([2], [str(other)], training__dataset_path=other)
+
+    def test_dataset_of_a_larger_vocabulary(self):
+        (self.folder / "t.jsonl").write_text(json.dumps({"tokens": list(range(600))}) + "\n")
+        self.tokenize(self.folder / "t.jsonl", self.folder / "t.h5")
+        self.expect_on(MANY, ["t.h5", "600", "512", "choose a model"], training__dataset_path=self.folder / "t.h5")
+
+    def test_dataset_shorter_than_a_sample(self):
+        self.expect_on([2], [str(self.tokens), str(run.NUM_TOKENS), "50001", "shorten"], training__seq_len=50000)
+
+    def test_a_word_too_many(self):
+        self.expect(["unexpected 'train'"], (2, ["train"]))
+
+
+class OneRanksMistake(run.PretrainTest):
+    """What only one rank meets, as a file that one node lacks, must not leave the others waiting for it."""
+
+    def expect(self, bad_rank):
+        good, bad = self.small(), self.small(training__dataset_path=self.folder / "none.h5")
+        first, second = (bad, good) if bad_rank == 0 else (good, bad)
+        done = self.run_ranks(1, *first, ":", "-n", 1, run.PRETRAIN, *second)
+        self.assert_code(done, 2)
+        self.assertEqual(len(done.errors), 1, done)
+        self.assertTrue(done.errors[0].startswith(f"pretrain: error on rank {bad_rank} of 2: "), done)
+        self.assertIn("none.h5", done.errors[0])
+        self.assertLess(done.seconds, 2 * SOON_SECONDS, done)
+
+    def test_of_either_rank(self):
+        run.at_once([lambda: self.expect(0), lambda: self.expect(1)])
+
+
+if __name__ == "__main__":
+    run.main()

@@ -1,0 +1,133 @@
+"""What pretrain answers and writes: help, version, configuration, metrics, progress."""
+import os
+import re
+import subprocess
+
+import run
+
+KEYS = ["step", "loss", "grad_norm", "lr", "finite", "tokens", "tokens_per_second", "tokens_per_second_per_device",
+        "model_tflops_per_device", "mfu_causal", "mfu_noncausal", "peak_flops_source", "memory_peak_gib", "rss_gib",
+        "time_ms", "skipped_updates"]  # lib/observe/metrics.h documents them
+TIMES = ["total", "data", "compute", "optimizer", "exposed", "other"]
+PROGRESS = re.compile(r"^\d\d:\d\d:\d\d I (?:\[0\] )?step +(\d+)/(\d+)  loss", re.MULTILINE)
+
+
+def keys_of(toml):
+    """section.key of each line, of those without a value too."""
+    keys, section = [], None
+    for line in toml.splitlines():
+        header, key = re.fullmatch(r"\[(\w+)\]", line), re.match(r"(?:# )?(\w+) (?:=|is unset)", line)
+        if header:
+            section = header[1]
+        elif key:
+            keys.append(f"{section}.{key[1]}")
+    return keys
+
+
+class Answers(run.PretrainTest):
+    def ask(self, *arguments):
+        """The one answer, however many ranks there are, and mpirun or none."""
+        alone = subprocess.run([run.PRETRAIN, *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                               timeout=run.LIMIT_SECONDS)
+        self.assertEqual((alone.returncode, alone.stderr), (0, ""))
+        two = self.run_ranks(2, *arguments)
+        self.assert_code(two, 0)
+        self.assertEqual((two.stdout, two.stderr), (alone.stdout, ""))
+        return alone.stdout
+
+    def test_help_lists_every_key(self):
+        keys = keys_of(self.ask("--print-config"))
+        self.assertGreater(len(keys), 40)
+        text = self.ask("--help")
+        for key in keys:
+            self.assertEqual(len(re.findall(rf"^  --{re.escape(key)} ", text, re.MULTILINE)), 1, key)
+        for option in ("--config F.toml", "--print-config", "--version", "--help"):
+            self.assertIn(option, text)
+
+    def test_version_has_the_commit(self):
+        commit = r"\w{7,}(-dirty)?" if (run.SOURCE / ".git").exists() else ".+"
+        self.assertRegex(self.ask("--version"), rf"^pretrain \d+\.\d+\.\d+ \({commit}\)\n$")
+
+    def test_printed_configuration_runs_as_it_is(self):
+        command = self.small("run", lr_scheduler__decay_type="cosine", training__max_norm="inf",
+                             job__description='a "quoted" \\ word', model__flavor="debugmodel")
+        file = self.folder / "printed.toml"
+        file.write_text(self.ask(*command, "--print-config"))
+        self.assertEqual(self.ask("--config", file, "--print-config"), file.read_text())
+        self.assert_code(self.run_ranks(1, *command), 0)
+        expected = self.steps()
+        subprocess.run([run.PRETRAIN, "--config", file], check=True, capture_output=True, timeout=run.LIMIT_SECONDS)
+        both = self.steps()  # a second run goes on at the file's end
+        self.assertEqual(len(expected), 4)
+        self.assertEqual([(step["step"], step["loss"]) for step in both],
+                         2 * [(step["step"], step["loss"]) for step in expected])
+
+
+class Metrics(run.PretrainTest):
+    def test_an_object_a_step_with_every_key(self):
+        for num_ranks in (1, 2):
+            steps = self.steps_of(num_ranks, f"run{num_ranks}", training__steps=7)
+            self.assertEqual([step["step"] for step in steps], [1, 2, 3, 4, 5, 6, 7])
+            for step in steps:
+                self.assertEqual(list(step), KEYS)
+                self.assertEqual(list(step["time_ms"]), TIMES)
+                self.assert_consistent(step, num_ranks)
+            exposed = set(steps[-1]["time_ms"]["exposed"])
+            self.assertEqual(bool(exposed), num_ranks > 1, exposed)
+
+    def assert_consistent(self, step, num_ranks):
+        times = step["time_ms"]
+        parts = sum(times[name] for name in TIMES[1:] if name != "exposed") + sum(times["exposed"].values())
+        self.assertAlmostEqual(parts, times["total"], delta=0.01 * times["total"])
+        self.assertEqual(step["tokens"], 2 * 32 * num_ranks)
+        self.assertAlmostEqual(step["tokens_per_second"] * times["total"] / 1000, step["tokens"], delta=1e-6)
+        self.assertAlmostEqual(step["tokens_per_second_per_device"] * num_ranks, step["tokens_per_second"], delta=1e-6)
+        for name in ("loss", "grad_norm", "lr", "model_tflops_per_device", "memory_peak_gib", "rss_gib"):
+            self.assertGreater(step[name], 0, name)
+        self.assertEqual((step["finite"], step["skipped_updates"]), (True, 0))
+
+    def test_learning_rate_follows_the_schedule(self):
+        steps = self.steps_of(1, training__steps=4, optimizer__lr=0.01, lr_scheduler__warmup_steps=1,
+                              lr_scheduler__decay_ratio=0)
+        self.assertEqual([round(step["lr"], 12) for step in steps], [0.005, 0.01, 0.01, 0.01])
+
+    def test_progress_on_stderr_and_nothing_on_stdout(self):
+        done = self.run_ranks(2, *self.small(training__steps=11, metrics__log_freq=4))
+        self.assert_code(done, 0)
+        self.assertEqual(done.stdout, "")
+        self.assertEqual(PROGRESS.findall(done.stderr), [(step, "11") for step in ("1", "4", "8", "11")], done)
+        self.assertIn("llama3 debugmodel: 8.7e+05 parameters on 2 ranks (dp_shard 2), 4 sequences of 32 tokens",
+                      done.stderr)
+
+    def test_utilisation_against_the_measured_peak(self):
+        for measured, source in ((True, "measured GEMM"), (False, "none")):
+            step = self.steps_of(2, f"measured_{measured}", metrics__measure_gemm_peak=measured)[-1]
+            self.assertEqual(step["peak_flops_source"], source)
+            for name in ("mfu_causal", "mfu_noncausal"):
+                if measured:
+                    self.assertTrue(0 < step[name] < 1, step)
+                else:
+                    self.assertIsNone(step[name])
+
+    def test_folder_that_cannot_be_written(self):
+        """Rank 0 alone writes, and so it alone meets this."""
+        (self.folder / "file").write_text("in the way")
+        for num_ranks in (1, 2):
+            done = self.run_ranks(num_ranks, *self.small("file"))
+            self.assert_code(done, 1)
+            self.assertEqual(len(done.errors), 1, done)
+            for part in (str(self.folder / "file"), "Set job.dump_folder"):
+                self.assertIn(part, done.errors[0])
+            self.assertLess(done.seconds, 10)
+
+    def test_disk_that_is_full(self):
+        os.makedirs(self.folder / "run")
+        os.symlink("/dev/full", self.folder / "run" / "metrics.jsonl")
+        done = self.run_ranks(2, *self.small())
+        self.assert_code(done, 1)
+        self.assertEqual(len(done.errors), 1, done)
+        self.assertIn("No space left on device", done.errors[0])
+
+
+if __name__ == "__main__":
+    run.main()

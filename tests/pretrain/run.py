@@ -1,0 +1,201 @@
+"""pretrain as its users start it: ranks through jobs/mpirun.sh, each job with a time limit, and what it leaves.
+
+A test derives from PretrainTest, which has a folder of its own and a token file. Results are plain values, so that
+jobs that do not depend on each other may run at the same time (at_once).
+"""
+import concurrent.futures
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+
+PRETRAIN = pathlib.Path(os.environ["ARGOSY_BIN"]) / "pretrain"
+PREPARE_DATA = pathlib.Path(os.environ["ARGOSY_BIN"]) / "prepare-data"
+SOURCE = pathlib.Path(os.environ["ARGOSY_SOURCE"])
+MPIRUN = SOURCE / "jobs" / "mpirun.sh"
+LIMIT_SECONDS = 40  # after which a job hangs; a run of a few steps takes two seconds on an idle machine
+ERROR = re.compile(r"^pretrain: error.*", re.MULTILINE)
+NUM_TOKENS = 20507  # of data/tiny.jsonl as bytes
+
+
+def words(settings):
+    """{"training.steps": 3} as it stands on a command line; underscores in place of dots: training__steps=3."""
+    line = []
+    for key, value in settings.items():
+        text = str(value).lower() if isinstance(value, bool) else str(value)
+        line += ["--" + key.replace("__", "."), text]
+    return line
+
+
+class Finished:
+    """A job that has ended: code, stdout, stderr, seconds, and `hung` when it had to be ended."""
+
+    def __init__(self, code, stdout, stderr, seconds, hung):
+        self.code, self.stdout, self.stderr, self.seconds, self.hung = code, stdout, stderr, seconds, hung
+        self.errors = ERROR.findall(stderr)  # pretrain's own messages; mpirun adds its remarks around them
+
+    def __str__(self):
+        return (f"exit code {self.code} after {self.seconds:.1f} s{', hung' if self.hung else ''}\n"
+                f"--- stdout\n{self.stdout}\n--- stderr\n{self.stderr}")
+
+
+class Job:
+    """mpirun with its ranks, under way. Signals go to single processes that this job started, by their number."""
+
+    def __init__(self, num_ranks, arguments, environment=None):
+        self.stdout, self.stderr = tempfile.TemporaryFile("w+"), tempfile.TemporaryFile("w+")
+        self.started = time.monotonic()
+        self.mpirun = subprocess.Popen([MPIRUN, str(num_ranks), PRETRAIN, *map(str, arguments)],
+                                       stdin=subprocess.DEVNULL, stdout=self.stdout, stderr=self.stderr,
+                                       env=os.environ | (environment or {}))
+
+    def rank_pids(self):
+        """{rank: process} of the ranks that are alive: mpirun's children, and the rank that it told each."""
+        pids = {}
+        for folder in pathlib.Path("/proc").glob("[0-9]*"):
+            try:
+                parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+                if parent != self.mpirun.pid:
+                    continue
+                rank = re.search(rb"(?:^|\0)OMPI_COMM_WORLD_RANK=(\d+)", (folder / "environ").read_bytes())
+                if rank:
+                    pids[int(rank[1])] = int(folder.name)
+            except (FileNotFoundError, ProcessLookupError, PermissionError):
+                continue  # ended meanwhile, or somebody else's
+        return pids
+
+    def finish(self, limit=LIMIT_SECONDS):
+        hung = False
+        try:
+            self.mpirun.wait(limit)
+        except subprocess.TimeoutExpired:
+            hung = True
+            self.end()
+        seconds = time.monotonic() - self.started
+        texts = []
+        for file in (self.stdout, self.stderr):
+            file.seek(0)
+            texts.append(file.read())
+            file.close()
+        return Finished(self.mpirun.returncode, *texts, seconds, hung)
+
+    def end(self):
+        """Whatever still lives of it. mpirun passes SIGTERM on, and then SIGKILL."""
+        pids = list(self.rank_pids().values())
+        for pid in pids:
+            send(pid, signal.SIGCONT)
+        self.mpirun.terminate()
+        try:
+            self.mpirun.wait(10)
+        except subprocess.TimeoutExpired:
+            for pid in pids:
+                send(pid, signal.SIGKILL)
+            self.mpirun.kill()
+            self.mpirun.wait()
+
+
+def send(pid, number):
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        pass
+
+
+def alive(pid):
+    """Not so a process that only waits for its parent to take note of its end."""
+    try:
+        state = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state not in "ZX"
+
+
+def at_once(calls, workers=4):
+    """Results of calls without arguments, in their order. For jobs that mostly wait: an mpirun whose rank failed
+    takes seconds to end."""
+    with concurrent.futures.ThreadPoolExecutor(workers) as pool:
+        return [future.result() for future in [pool.submit(call) for call in calls]]
+
+
+class PretrainTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        scratch = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(scratch.cleanup)
+        cls.shared = pathlib.Path(scratch.name)
+        cls.tokens = cls.shared / "tiny.h5"
+        cls.tokenize(SOURCE / "data" / "tiny.jsonl", cls.tokens)
+
+    def setUp(self):
+        scratch = tempfile.TemporaryDirectory()
+        self.addCleanup(scratch.cleanup)
+        self.folder = pathlib.Path(scratch.name)
+
+    @staticmethod
+    def tokenize(source, output, *more):
+        subprocess.run([PREPARE_DATA, "tokenize", "--input", source, "--output", output, *more],
+                       check=True, stdout=subprocess.DEVNULL)
+
+    def tokens_below_128(self):
+        """The same corpus, which is ASCII, without the end of text: for models of a small vocabulary."""
+        lines = (SOURCE / "data" / "tiny.jsonl").read_text().splitlines()
+        records = [{"tokens": list(json.loads(line)["text"].encode())} for line in lines]
+        source, output = self.folder / "ascii.jsonl", self.folder / "ascii.h5"
+        source.write_text("".join(json.dumps(record) + "\n" for record in records))
+        self.tokenize(source, output)
+        return output
+
+    def small(self, dump="run", **settings):
+        """The words of a run of a second: the debug model, float32, few short samples. Later ones override."""
+        return words({"training.dataset_path": self.tokens, "job.dump_folder": self.folder / dump,
+                      "training.seq_len": 32, "training.local_batch_size": 2, "training.steps": 4,
+                      "training.mixed_precision_param": "float32", "lr_scheduler.warmup_steps": 2,
+                      "optimizer.lr": 0.01}) + words(settings)
+
+    def start(self, num_ranks, *arguments, environment=None):
+        job = Job(num_ranks, arguments, environment)
+        self.addCleanup(lambda: job.mpirun.poll() is None and job.end())
+        return job
+
+    def run_ranks(self, num_ranks, *arguments, environment=None, limit=LIMIT_SECONDS):
+        return self.start(num_ranks, *arguments, environment=environment).finish(limit)
+
+    def steps(self, dump="run", parse_float=float):
+        """The objects of metrics.jsonl."""
+        lines = (self.folder / dump / "metrics.jsonl").read_text().splitlines()
+        return [json.loads(line, parse_float=parse_float) for line in lines]
+
+    def steps_of(self, num_ranks, dump="run", environment=None, **settings):
+        """Trains, and returns the steps' metrics."""
+        done = self.run_ranks(num_ranks, *self.small(dump, **settings), environment=environment)
+        self.assert_code(done, 0)
+        return self.steps(dump)
+
+    def wait_for_step(self, job, step, dump="run"):
+        """Until the line of that step is written; a test's signal then meets ranks that train."""
+        path = self.folder / dump / "metrics.jsonl"
+        while not path.exists() or path.read_text().count("\n") < step:
+            self.assertIsNone(job.mpirun.poll(), "the job ended early")
+            self.assertLess(time.monotonic() - job.started, LIMIT_SECONDS, f"step {step} never came")
+            time.sleep(0.05)
+
+    def assert_code(self, done, code):
+        self.assertFalse(done.hung, done)
+        self.assertEqual(done.code, code, done)
+
+    def assert_one_error(self, done, code, *parts):
+        """One message, of the job and not of some rank, with each of `parts` in it."""
+        self.assert_code(done, code)
+        self.assertEqual(len(done.errors), 1, done)
+        self.assertTrue(done.errors[0].startswith("pretrain: error: "), done)
+        for part in parts:
+            self.assertIn(part, done.errors[0])
+
+
+def main():
+    unittest.main(verbosity=2)

@@ -1,0 +1,118 @@
+"""Runs that end before their time: stopped, killed, stuck, or diverged. Each leaves no rank behind, one message that
+says why, and its exit code."""
+import math
+import re
+import signal
+import time
+
+import run
+
+FOREVER = {"training__steps": 1000000, "lr_scheduler__warmup_steps": 0, "optimizer__lr": 1e-4}
+LEAVES_SECONDS = 10
+
+
+class Signals(run.PretrainTest):
+    def trains(self, num_ranks, dump="run", **settings):
+        """A long run that has taken its second step, and its ranks' processes."""
+        job = self.start(num_ranks, *self.small(dump, **FOREVER, **settings))
+        self.wait_for_step(job, 2, dump)
+        pids = job.rank_pids()
+        self.assertEqual(sorted(pids), list(range(num_ranks)))
+        return job, pids
+
+    def finish(self, job, pids):
+        """How it ended: soon, with every rank gone."""
+        since = time.monotonic()
+        done = job.finish(limit=3 * LEAVES_SECONDS)
+        self.assertFalse(done.hung, done)
+        while left := [pid for pid in pids.values() if run.alive(pid)]:
+            self.assertLess(time.monotonic() - since, LEAVES_SECONDS, f"processes {left} are left behind; {done}")
+            time.sleep(0.05)
+        self.assertLess(time.monotonic() - since, LEAVES_SECONDS, done)
+        return done
+
+    def assert_stopped_after_a_step(self, done, dump="run"):
+        self.assert_one_error(done, 1, "stopped by a signal after step", f"of {FOREVER['training__steps']}")
+        step = int(re.search(r"after step (\d+)", done.errors[0])[1])
+        self.assertEqual([line["step"] for line in self.steps(dump)], list(range(1, step + 1)))
+
+    def stop_one_rank(self, num_ranks, rank):
+        job, pids = self.trains(num_ranks, f"run{num_ranks}")
+        run.send(pids[rank], signal.SIGTERM)
+        self.assert_stopped_after_a_step(self.finish(job, pids), f"run{num_ranks}")
+
+    def test_sigterm_of_one_rank_ends_all_after_the_step(self):
+        run.at_once([lambda: self.stop_one_rank(1, 0), lambda: self.stop_one_rank(2, 1),
+                     lambda: self.stop_one_rank(4, 2)])
+
+    def test_sigterm_of_mpirun_leaves_no_rank(self):
+        """mpirun passes SIGTERM on to every rank and kills those that live a second later. For steps as short as these
+        the end is as above; a longer one is cut, with no message of ours. Who wants it finished sends the signal to
+        the ranks, as `scancel --signal` does."""
+        job, pids = self.trains(2)
+        run.send(job.mpirun.pid, signal.SIGTERM)
+        done = self.finish(job, pids)
+        self.assertNotEqual(done.code, 0, done)
+        if done.errors:  # the step was short enough, as on any machine that is not very busy
+            self.assert_stopped_after_a_step(done)
+
+    def test_a_killed_rank_takes_the_job_down(self):
+        job, pids = self.trains(4)
+        run.send(pids[2], signal.SIGKILL)
+        done = self.finish(job, pids)
+        self.assertNotEqual(done.code, 0, done)
+        self.assertRegex(done.stderr, r"process rank 2 .* signal 9")  # mpirun says so
+
+    def test_a_stuck_rank_is_noticed(self):
+        """And wakes up when mpirun ends it, without a complaint of its own about the time that it was stopped."""
+        job, pids = self.trains(2, comm__train_timeout_seconds=3)
+        run.send(pids[1], signal.SIGSTOP)
+        done = self.finish(job, pids)
+        self.assert_code(done, 76)
+        self.assertEqual(len(done.errors), 1, done)
+        self.assertRegex(done.errors[0], r"error on rank 0 of 2: (all-gather|reduce-scatter|all-reduce) over "
+                                         r"(dp_shard|world|dp_replicate|control).*: no answer in 3 s")
+
+    def test_time_that_all_ranks_stood_still_is_no_silence(self):
+        """As when Slurm suspends a job and resumes it."""
+        job, pids = self.trains(2, comm__train_timeout_seconds=2)
+        for number in (signal.SIGSTOP, signal.SIGCONT):
+            for pid in pids.values():
+                run.send(pid, number)
+            time.sleep(3)
+        self.wait_for_step(job, len(self.steps()) + 2)
+        run.send(pids[0], signal.SIGTERM)
+        self.assert_stopped_after_a_step(self.finish(job, pids))
+
+
+class NonFinite(run.PretrainTest):
+    """One absurd update, and nothing is finite from then on: at 1e30 the gradients alone, since norms bring the
+    activations back, at 1e38 the loss too."""
+
+    def diverge(self, num_ranks, number_type, lr):
+        dump = f"{number_type}_{num_ranks}_{lr}"
+        done = self.run_ranks(num_ranks, *self.small(
+            dump, optimizer__lr=lr, lr_scheduler__warmup_steps=0, training__steps=50,
+            training__max_nonfinite_steps=3, training__mixed_precision_param=number_type))
+        self.assert_one_error(done, 1, "step 4:", "update 3 in a row", "training.max_nonfinite_steps",
+                              "Lower optimizer.lr")
+        steps = self.steps(dump)
+        self.assert_skipped(steps)
+        self.assertEqual([step["loss"] is None for step in steps[1:]], 3 * [lr == 1e38])
+
+    def assert_skipped(self, steps):
+        self.assertEqual([step["step"] for step in steps], [1, 2, 3, 4])
+        self.assertEqual([step["finite"] for step in steps], [True, False, False, False])
+        self.assertEqual([step["skipped_updates"] for step in steps], [0, 1, 2, 3])
+        for step in steps:
+            numbers = [step["loss"], step["grad_norm"]]
+            self.assertEqual(step["finite"], None not in numbers, step)
+            self.assertTrue(all(number is None or math.isfinite(number) for number in numbers), step)
+
+    def test_a_diverged_run_stops(self):
+        run.at_once([lambda: self.diverge(1, "float32", 1e30), lambda: self.diverge(1, "bfloat16", 1e38),
+                     lambda: self.diverge(2, "bfloat16", 1e30), lambda: self.diverge(2, "float32", 1e38)])
+
+
+if __name__ == "__main__":
+    run.main()
