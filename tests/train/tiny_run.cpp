@@ -47,7 +47,7 @@ train::TrainerOptions trainer_options(const TinyRunOptions& options, int64_t num
     result.microbatch_size = options.microbatch_size;
     result.num_microbatches = num_microbatches;
     result.seed = kSeed;
-    result.step.max_norm = 0.5;  // so small that it acts
+    result.step.max_norm = options.max_norm;
     return result;
 }
 

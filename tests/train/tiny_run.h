@@ -29,6 +29,7 @@ struct TinyRunOptions {
     parallel::Precision precision = {at::kDouble, at::kDouble, at::kDouble};
     model::Keep keep = model::Keep::Everything;
     int64_t microbatch_size = 1;
+    double max_norm = 0.5;  // so small that it acts
 };
 
 using NamedTensors = std::map<std::string, at::Tensor>;

@@ -1,0 +1,101 @@
+// Whatever the mesh, a step's samples over all data-parallel ranks are the loader's next, in order.
+#include "train/data_feed.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/tensor.h>
+#include <gtest/gtest.h>
+
+#include "data/token_files.h"
+#include "scratch_folder.h"
+#include "support/world.h"
+
+namespace argosy::train {
+namespace {
+
+using ::argosy::testing::world;
+
+constexpr int64_t kSeqLen = 3, kNumTokens = 100;  // 33 samples: a few steps are more than an epoch
+constexpr int kNumSteps = 6;
+
+std::vector<mesh::MeshRequest> meshes() {
+    switch (world().size()) {
+        case 1:
+            return {{}};
+        case 2:
+            return {{.shard = 2},
+                    {.replicate = 2, .shard = 1},
+                    {.shard = 1, .tensor = 2},
+                    {.pipeline = 2, .shard = 1}};
+        default:
+            return {{.shard = 4},
+                    {.replicate = 2, .shard = 2},
+                    {.shard = 2, .tensor = 2},
+                    {.pipeline = 2, .replicate = 2, .shard = 1},
+                    {.pipeline = 2, .shard = 1, .tensor = 2}};
+    }
+}
+
+class DataFeedTest : public ::testing::Test {
+  protected:
+    static std::filesystem::path written(const std::filesystem::path& path) {
+        data::write_tokens(path, data::counted_tokens(kNumTokens), kNumTokens);
+        return path;
+    }
+
+    /// Samples first .. first+count-1 of the run: all of their tokens in a row.
+    std::vector<int64_t> samples(int64_t first, int64_t count) const {
+        std::vector<int64_t> tokens(count * kSeqLen), targets(count * kSeqLen);
+        loader_.read(first, count, tokens.data(), targets.data());
+        return tokens;
+    }
+
+    ScratchFolder folder_;
+    data::TokenFile file_{written(folder_ / "tokens.h5")};
+    data::Loader loader_{file_, {.seq_len = kSeqLen, .seed = 2, .shuffle = true}};
+};
+
+/// This rank's tokens; also that the batch is of the shape that was asked for, and each target its token's
+/// successor (the stream counts).
+std::vector<int64_t> tokens_of(const StepBatch& batch, const BatchSizes& sizes) {
+    EXPECT_EQ(std::ssize(batch.microbatches), sizes.num_microbatches);
+    std::vector<int64_t> all;
+    for (const model::Batch& microbatch : batch.microbatches) {
+        EXPECT_EQ(microbatch.num_sequences, sizes.microbatch_size);
+        EXPECT_EQ(microbatch.seq_len, kSeqLen);
+        EXPECT_EQ(microbatch.tokens.numel(), sizes.microbatch_size * kSeqLen);
+        EXPECT_TRUE((microbatch.tokens + 1).equal(microbatch.targets));
+        const auto* tokens = microbatch.tokens.const_data_ptr<int64_t>();
+        all.insert(all.end(), tokens, tokens + microbatch.tokens.numel());
+    }
+    return all;
+}
+
+/// One rank's after the other's.
+std::vector<int64_t> gathered(const std::vector<int64_t>& own, comm::Communicator& group) {
+    const at::Tensor in = at::tensor(own, at::kLong), out = at::empty({in.numel() * group.size()}, at::kLong);
+    group.run({.kind = comm::OpKind::AllGather, .out = out, .in = in});
+    return {out.const_data_ptr<int64_t>(), out.const_data_ptr<int64_t>() + out.numel()};
+}
+
+TEST_F(DataFeedTest, AStepIsTheLoadersNextSamplesOnEveryMesh) {
+    for (const mesh::MeshRequest& request : meshes()) {
+        mesh::Mesh mesh(mesh::resolve(request, world().size()), world());
+        SCOPED_TRACE(mesh.shape().name());
+        const int64_t ranks = mesh.degree(mesh::kDataAxes);
+        for (const auto& [microbatch, count] : {std::pair<int64_t, int64_t>{1, 1}, {2, 1}, {1, 3}, {2, 2}}) {
+            const BatchSizes sizes{ranks * microbatch * count, microbatch, count};
+            DataFeed feed(loader_, mesh, sizes, kSeqLen);
+            for (int64_t step = 0; step < kNumSteps; ++step) {
+                const StepBatch batch = feed.next();
+                const auto found = gathered(tokens_of(batch, sizes), mesh.group(mesh::kDataAxes));
+                EXPECT_EQ(found, samples(step * sizes.global_batch, sizes.global_batch)) << "step " << step;
+                EXPECT_EQ(batch.counted_tokens, microbatch * count * kSeqLen);
+                EXPECT_EQ(batch.job_counted_tokens, sizes.global_batch * kSeqLen);
+            }
+        }
+    }
+}
+
+}  // namespace
+}  // namespace argosy::train

@@ -1,0 +1,245 @@
+// From a configuration to what the modules below are told.
+#include "train/setup.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "expect_error.h"
+#include "scratch_folder.h"
+
+namespace argosy::train {
+namespace {
+
+using config::JobConfig;
+using mesh::MeshShape;
+
+MeshShape mesh_of(int pipeline, int replicate, int shard, int tensor) {
+    return {{pipeline, replicate, shard, /*context=*/1, tensor}};
+}
+
+JobConfig with_batches(int64_t local, int64_t global) {
+    JobConfig config;
+    config.training.local_batch_size = local;
+    config.training.global_batch_size = global;
+    return config;
+}
+
+void expect_sizes(const BatchSizes& found, int64_t global, int64_t microbatch_size,
+                  int64_t num_microbatches) {
+    EXPECT_EQ(found.global_batch, global);
+    EXPECT_EQ(found.microbatch_size, microbatch_size);
+    EXPECT_EQ(found.num_microbatches, num_microbatches);
+}
+
+TEST(BatchSizes, WithoutAGlobalBatchEveryDataRankTakesOne) {
+    expect_sizes(batch_sizes(with_batches(8, -1), mesh_of(1, 1, 1, 1)), 8, 8, 1);
+    expect_sizes(batch_sizes(with_batches(8, -1), mesh_of(1, 2, 3, 4)), 48, 8, 1);
+}
+
+TEST(BatchSizes, TheGlobalBatchIsReachedByAccumulation) {
+    expect_sizes(batch_sizes(with_batches(4, 24), mesh_of(1, 1, 1, 1)), 24, 4, 6);
+    const BatchSizes sizes = batch_sizes(with_batches(4, 24), mesh_of(1, 1, 2, 1));
+    expect_sizes(sizes, 24, 4, 3);
+    EXPECT_EQ(sizes.samples_per_rank(), 12);
+}
+
+TEST(BatchSizes, APipelineTakesSmallerMicrobatches) {
+    JobConfig config = with_batches(8, -1);
+    config.parallelism.pipeline_parallel_microbatch_size = 2;
+    expect_sizes(batch_sizes(config, mesh_of(2, 1, 2, 1)), 16, 2, 4);
+    expect_sizes(batch_sizes(config, mesh_of(1, 1, 2, 1)), 16, 8, 1);  // no pipeline, no such microbatches
+    config.training.global_batch_size = 48;
+    expect_sizes(batch_sizes(config, mesh_of(2, 1, 2, 1)), 48, 2, 12);
+}
+
+TEST(BatchSizes, RefusesAGlobalBatchThatRanksCannotShare) {
+    EXPECT_ERROR(batch_sizes(with_batches(8, 40), mesh_of(1, 2, 2, 1)), UserError,
+                 "training.global_batch_size = 40", "4 data-parallel ranks", "local_batch_size = 8");
+    EXPECT_ERROR(batch_sizes(with_batches(8, 8), mesh_of(1, 1, 2, 1)), UserError, "= 8 is not a multiple");
+}
+
+TEST(MeshRequest, TakesEveryDegree) {
+    config::Parallelism parallelism;
+    EXPECT_EQ(mesh_request(parallelism).shard, -1);
+    parallelism.pipeline_parallel_degree = 2;
+    parallelism.data_parallel_replicate_degree = 3;
+    parallelism.data_parallel_shard_degree = 5;
+    parallelism.tensor_parallel_degree = 7;
+    const mesh::MeshRequest request = mesh_request(parallelism);
+    EXPECT_EQ(request.pipeline, 2);
+    EXPECT_EQ(request.replicate, 3);
+    EXPECT_EQ(request.shard, 5);
+    EXPECT_EQ(request.tensor, 7);
+    EXPECT_EQ(request.context, 1);
+}
+
+config::Model named(std::optional<std::string> name, std::optional<std::string> flavor) {
+    return {.name = std::move(name), .flavor = std::move(flavor), .hf_assets_path = ""};
+}
+
+TEST(ChooseModel, APresetAndItsDefaults) {
+    EXPECT_EQ(choose_model({}), model::preset("llama3", "debugmodel"));
+    EXPECT_EQ(choose_model(named(std::nullopt, "8B")), model::preset("llama3", "8B"));
+    EXPECT_EQ(choose_model(named("qwen3", "0.6B")), model::preset("qwen3", "0.6B"));
+    EXPECT_ERROR(choose_model(named("llama3", "9B")), UserError, "9B");
+}
+
+class ChooseModelFromFolder : public ::testing::Test {
+  protected:
+    ChooseModelFromFolder() {
+        write_file(folder_ / "config.json",
+                   R"({"model_type": "qwen2", "vocab_size": 151936, "hidden_size": 896,
+            "num_hidden_layers": 24, "num_attention_heads": 14, "num_key_value_heads": 2,
+            "intermediate_size": 4864, "rms_norm_eps": 1e-6, "rope_theta": 1000000.0,
+            "tie_word_embeddings": true, "hidden_act": "silu"})");
+    }
+    config::Model with_folder(config::Model model) const {
+        model.hf_assets_path = (folder_ / "").string();
+        return model;
+    }
+    ScratchFolder folder_;
+};
+
+TEST_F(ChooseModelFromFolder, TheFolderAlone) {
+    EXPECT_EQ(model::differences(choose_model(with_folder({})), model::preset("qwen2", "0.5B")),
+              std::vector<std::string>{});
+}
+
+TEST_F(ChooseModelFromFolder, BothWhereTheyAgree) {
+    const model::ModelSpec spec = choose_model(with_folder(named("qwen2", "0.5B")));
+    EXPECT_EQ(model::differences(spec, model::preset("qwen2", "0.5B")), std::vector<std::string>{});
+}
+
+TEST_F(ChooseModelFromFolder, BothWhereTheyDoNotAgree) {
+    EXPECT_ERROR(choose_model(with_folder(named("qwen2", "1.5B"))), UserError, "model.name, model.flavor",
+                 "config.json", "different models", "1536", "896", "give one of the two");
+}
+
+TEST_F(ChooseModelFromFolder, AFolderWithoutAModel) {
+    config::Model model;
+    model.hf_assets_path = (folder_ / "missing").string();
+    EXPECT_ERROR(choose_model(model), UserError, "missing", "config.json");
+}
+
+TrainerOptions options_of(const JobConfig& config, const MeshShape& mesh = mesh_of(1, 1, 1, 1)) {
+    return trainer_options(config, choose_model(config.model), mesh);
+}
+
+JobConfig pipelined(int degree) {
+    JobConfig config;
+    config.parallelism.pipeline_parallel_degree = degree;
+    return config;
+}
+
+TEST(TrainerOptions, CarryTheConfiguration) {
+    JobConfig config;
+    config.training.seq_len = 77;
+    config.training.max_norm = 0.25;
+    config.training.local_batch_size = 3;
+    config.training.global_batch_size = 12;
+    config.debug.seed = 41;
+    config.optimizer = {
+        .beta1 = 0.7, .beta2 = 0.8, .eps = 1e-4, .weight_decay = 0.3, .decay_all_parameters = true};
+    const TrainerOptions options = options_of(config);
+    EXPECT_EQ(options.spec, model::preset("llama3", "debugmodel"));
+    EXPECT_EQ(options.seq_len, 77);
+    EXPECT_EQ(options.microbatch_size, 3);
+    EXPECT_EQ(options.num_microbatches, 4);
+    EXPECT_EQ(options.seed, 41);
+    EXPECT_EQ(options.step.max_norm, 0.25);
+    EXPECT_TRUE(options.step.decay_all_parameters);
+    EXPECT_EQ(options.step.adamw.beta1, 0.7);
+    EXPECT_EQ(options.step.adamw.beta2, 0.8);
+    EXPECT_EQ(options.step.adamw.eps, 1e-4);
+    EXPECT_EQ(options.step.adamw.weight_decay, 0.3);
+}
+
+TEST(TrainerOptions, NumberTypes) {
+    JobConfig config;
+    EXPECT_EQ(options_of(config).precision.master, at::kFloat);
+    EXPECT_EQ(options_of(config).precision.compute, at::kBFloat16);
+    EXPECT_EQ(options_of(config).precision.reduce, at::kFloat);
+    config.training.dtype = config.training.mixed_precision_param = config.training.mixed_precision_reduce =
+        config::Precision::Float64;
+    EXPECT_EQ(options_of(config).precision.master, at::kDouble);
+    EXPECT_EQ(options_of(config).precision.compute, at::kDouble);
+    EXPECT_EQ(options_of(config).precision.reduce, at::kDouble);
+}
+
+TEST(TrainerOptions, WeightsAreGivenBackAfterEachPassButInAPipeline) {
+    using config::ReshardAfterForward;
+    for (const int degree : {1, 2}) {
+        JobConfig config = pipelined(degree);
+        const MeshShape mesh = mesh_of(degree, 1, 1, 1);
+        const auto of = [&](ReshardAfterForward choice) {
+            config.parallelism.fsdp_reshard_after_forward = choice;
+            return options_of(config, mesh).reshard;
+        };
+        EXPECT_EQ(of(ReshardAfterForward::Default),
+                  degree > 1 ? parallel::Reshard::Never : parallel::Reshard::EveryPass);
+        EXPECT_EQ(of(ReshardAfterForward::Always), parallel::Reshard::EveryPass);
+        EXPECT_EQ(of(ReshardAfterForward::Never), parallel::Reshard::Never);
+    }
+}
+
+TEST(TrainerOptions, RecomputeModes) {
+    using config::RecomputeMode;
+    JobConfig config;
+    const auto of = [&](RecomputeMode mode) {
+        config.activation_checkpoint.mode = mode;
+        return options_of(config).keep;
+    };
+    EXPECT_EQ(of(RecomputeMode::None), model::Keep::Everything);
+    EXPECT_EQ(of(RecomputeMode::Selective), model::Keep::Products);
+    EXPECT_EQ(of(RecomputeMode::Full), model::Keep::Input);
+}
+
+TEST(TrainerOptions, StagesGivenOrEven) {
+    JobConfig config = pipelined(2);
+    config.model.flavor = "8B";  // 32 layers
+    config.parallelism.pipeline_parallel_last_stage_less_layers = 3;
+    EXPECT_EQ(options_of(config, mesh_of(2, 1, 1, 1)).stage_layers, (std::vector{17, 15}));
+    config.parallelism.pipeline_parallel_layers_per_stage = {30, 2};
+    EXPECT_EQ(options_of(config, mesh_of(2, 1, 1, 1)).stage_layers, (std::vector{30, 2}));
+    EXPECT_EQ(options_of(JobConfig()).stage_layers, std::vector{4});
+}
+
+TEST(TrainerOptions, EveryScheduleOfTheConfigurationExists) {
+    JobConfig config;
+    EXPECT_EQ(options_of(config).schedule, "1F1B");
+    config.parallelism.pipeline_parallel_schedule = config::PipelineSchedule::GPipe;
+    EXPECT_EQ(options_of(config).schedule, "GPipe");
+    const auto names = config::names_of(config::PipelineSchedule());
+    EXPECT_EQ(std::vector<std::string>(names.begin(), names.end()), parallel::schedule_names());
+}
+
+TEST(LrScheduleOptions, TotalIsTheRunsUnlessGiven) {
+    JobConfig config;
+    config.training.steps = 500;
+    config.optimizer.lr = 0.125;
+    config.lr_scheduler = {
+        .warmup_steps = 7, .decay_ratio = 0.4, .decay_type = config::DecayType::Cosine, .min_lr_factor = 0.1};
+    const optim::LrScheduleOptions options = lr_schedule_options(config);
+    EXPECT_EQ(options.peak, 0.125);
+    EXPECT_EQ(options.warmup_steps, 7);
+    EXPECT_EQ(options.total_steps, 500);
+    EXPECT_EQ(options.decay_ratio, 0.4);
+    EXPECT_EQ(options.shape, optim::DecayShape::Cosine);
+    EXPECT_EQ(options.min_factor, 0.1);
+    config.lr_scheduler.total_steps = 900;
+    EXPECT_EQ(lr_schedule_options(config).total_steps, 900);
+}
+
+TEST(LrScheduleOptions, EveryShape) {
+    JobConfig config;
+    const auto of = [&](config::DecayType type) {
+        config.lr_scheduler.decay_type = type;
+        return lr_schedule_options(config).shape;
+    };
+    EXPECT_EQ(of(config::DecayType::Linear), optim::DecayShape::Linear);
+    EXPECT_EQ(of(config::DecayType::Cosine), optim::DecayShape::Cosine);
+    EXPECT_EQ(of(config::DecayType::Sqrt), optim::DecayShape::Sqrt);
+}
+
+}  // namespace
+}  // namespace argosy::train

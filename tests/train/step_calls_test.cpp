@@ -1,0 +1,109 @@
+// How often a whole step calls upon other ranks: what its program says, the sums over replicas and one for
+// the totals. On one rank the totals alone.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+
+#include "support/counting_communicator.h"
+#include "support/world.h"
+#include "train/tiny_run.h"
+
+namespace argosy::testing {
+namespace {
+
+using comm::OpKind;
+using parallel::Reshard;
+
+// llama3's tiny model with samples one by one; nine parameters a block.
+constexpr int kNumBlocks = 5, kNumUnits = kNumBlocks + 2, kNumParameters = 1 + 9 * kNumBlocks + 2;
+
+struct Count {
+    int launches = 0, operations = 0;  // several operations may go in one launch
+    bool operator==(const Count&) const = default;
+};
+void PrintTo(const Count& count, std::ostream* out) {
+    *out << count.launches << " launches of " << count.operations;
+}
+
+using Calls = std::map<OpKind, Count>;
+
+struct Expected {
+    Layout layout;
+    Calls calls;
+};
+
+/// The gathers of a rank that has `num_microbatches`: embedding and blocks forward, the head, blocks back;
+/// the embedding's way back needs none.
+Count gathers(Reshard reshard, int num_microbatches) {
+    if (reshard == Reshard::Never) return {kNumUnits, kNumParameters};
+    return {num_microbatches * (kNumUnits + kNumBlocks),
+            num_microbatches * (kNumParameters + 9 * kNumBlocks)};
+}
+
+Expected sharded(const std::string& name, const mesh::MeshRequest& mesh, Reshard reshard) {
+    const int num_microbatches = TinyRun::kGlobalBatch / world().size();
+    const Count totals{1, 1}, replicas{1, mesh.replicate > 1 ? kNumParameters : 0};
+    const Count reductions{num_microbatches * kNumUnits, num_microbatches * kNumParameters};
+    const Count sums{totals.launches + (mesh.replicate > 1), totals.operations + replicas.operations};
+    return {{name, mesh, {}, "1F1B", reshard},
+            {{OpKind::AllGather, gathers(reshard, num_microbatches)},
+             {OpKind::ReduceScatter, reductions},
+             {OpKind::AllReduce, sums}}};
+}
+
+std::vector<Expected> expectations() {
+    switch (world().size()) {
+        case 1:
+            return {{{"one"}, {{OpKind::AllReduce, {1, 1}}}}};
+        case 2:
+            return {sharded("fsdp2", {.shard = 2}, Reshard::EveryPass),
+                    sharded("fsdp2_never", {.shard = 2}, Reshard::Never),
+                    {{"ddp2", {.replicate = 2}}, {{OpKind::AllReduce, {2, kNumParameters + 1}}}}};
+        default:
+            return {sharded("fsdp4", {.shard = 4}, Reshard::EveryPass),
+                    sharded("hsdp2x2", {.replicate = 2, .shard = 2}, Reshard::EveryPass),
+                    sharded("hsdp2x2_never", {.replicate = 2, .shard = 2}, Reshard::Never)};
+    }
+}
+
+TEST(StepCalls, AreThoseOfTheProgramTheReplicasAndTheTotals) {
+    for (const Expected& expected : expectations()) {
+        SCOPED_TRACE(expected.layout.name);
+        Submissions log;
+        CountingCommunicator counted(world(), log);
+        TinyRun run({.layout = expected.layout}, counted);
+        run.train(0);
+        log.clear();
+        run.train(1);
+        Calls calls;
+        for (const Submission& submission : log) {
+            ++calls[submission.kinds.at(0)].launches;
+            for (const OpKind kind : submission.kinds) ++calls[kind].operations;
+        }
+        EXPECT_EQ(calls, expected.calls);
+        EXPECT_EQ(log.back().group, world().name()) << "the totals come last";
+    }
+}
+
+int count(const std::vector<parallel::UnitOp>& ops, parallel::UnitOpKind kind) {
+    return static_cast<int>(std::ranges::count(ops, kind, &parallel::UnitOp::kind));
+}
+
+// So the counts above are the program's.
+TEST(StepCalls, ProgramsHoldTheGathersAndReductionsExpected) {
+    constexpr int kNumMicrobatches = 4;
+    for (const Reshard reshard : {Reshard::EveryPass, Reshard::Never}) {
+        const parallel::LoweringOptions options{
+            .stages = {{.num_layers = 1 + kNumBlocks, .has_embedding = true, .has_head = true}},
+            .sharded = true,
+            .reshard = reshard};
+        const auto ops =
+            parallel::lower(parallel::schedule("1F1B", {1, 1, kNumMicrobatches}, 0), options).ops;
+        EXPECT_EQ(count(ops, parallel::UnitOpKind::Gather), gathers(reshard, kNumMicrobatches).launches);
+        EXPECT_EQ(count(ops, parallel::UnitOpKind::Reduce), kNumMicrobatches * kNumUnits);
+    }
+}
+
+}  // namespace
+}  // namespace argosy::testing
