@@ -7,6 +7,10 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 output=$root/outputs/quickstart
 bin=$root/build/bin
 seconds_at_start=$SECONDS
+case " $* " in *--job.dump_folder*)
+    echo "quickstart: it checks the run in outputs/quickstart; for another folder call pretrain" >&2
+    exit 2 ;;
+esac
 
 "$root/jobs/build.sh"
 

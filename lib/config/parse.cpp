@@ -84,6 +84,9 @@ CommandLine parse_command_line(const std::vector<std::string>& words) {
                 throw UserError("--{} takes no value, but got '{}'", option.name, *option.value);
             result.request = request->second;
         } else if (option.name == "config") {
+            if (file)
+                throw UserError("--config is given twice, as {} and {}; a run has one file", *file,
+                                value_of(option));
             file = value_of(option);
         } else {
             settings.push_back(setting_of(option));

@@ -70,20 +70,20 @@ std::vector<int> stage_layers(const config::Parallelism& parallelism, int64_t nu
 }  // namespace
 
 model::ModelSpec choose_model(const config::Model& model) {
-    const bool named = model.name || model.flavor;
-    const auto named_preset = [&] {
-        return model::preset(model.name.value_or(config::Model::kDefaultName),
-                             model.flavor.value_or(config::Model::kDefaultFlavor));
-    };
-    if (model.hf_assets_path.empty()) return named_preset();
+    const std::string name = model.name.value_or(config::Model::kDefaultName);
+    if (model.hf_assets_path.empty()) {
+        return model::preset(name, model.flavor.value_or(config::Model::kDefaultFlavor));
+    }
     model::ModelSpec spec = model::read_hugging_face_config(model.hf_assets_path);
-    if (!named) return spec;
-    const auto differences = model::differences(named_preset(), spec);
+    if (model.name && *model.name != spec.name) {
+        throw UserError("model.name is {}, but {}/config.json is a {}; leave one of the two out", name,
+                        model.hf_assets_path, spec.name);
+    }
+    if (!model.flavor) return spec;
+    const auto differences = model::differences(model::preset(spec.name, *model.flavor), spec);
     if (differences.empty()) return spec;
-    throw UserError(
-        "the preset (model.name, model.flavor) and {}/config.json are different models: {}; give one of the "
-        "two",
-        model.hf_assets_path, fmt::join(differences, "; "));
+    throw UserError("the preset {} {} and {}/config.json are different models: {}; leave one of the two out",
+                    spec.name, *model.flavor, model.hf_assets_path, fmt::join(differences, "; "));
 }
 
 mesh::MeshRequest mesh_request(const config::Parallelism& parallelism) {

@@ -77,7 +77,7 @@ class UsersMistakes(run.PretrainTest):
                        training__seq_len=31, training__local_batch_size=1, parallelism__tensor_parallel_degree=2)
 
     def test_preset_against_config_json(self):
-        self.expect_on(MANY, ["different models", f"{LLAMA}/config.json", "512", "131", "give one of the two"],
+        self.expect_on(MANY, ["different models", f"{LLAMA}/config.json", "512", "131", "leave one of the two out"],
                        model__flavor="debugmodel", model__hf_assets_path=LLAMA)
 
     def test_unknown_preset(self):

@@ -45,7 +45,9 @@ void print_failures_only(int rank) {
 
 ExitCode run_suite(const mpi::Comm& ranks) {
     const c10::InferenceMode guard;
-    comm::MpiCommunicator world(mpi::Comm::world(), "world", {.timeout_seconds = kTimeoutSeconds});
+    // Synchronous sends: a schedule that lives on MPI's buffers for small messages must hang here.
+    comm::MpiCommunicator world(mpi::Comm::world(), "world",
+                                {.timeout_seconds = kTimeoutSeconds, .synchronous_sends = true});
     comm::MpiCommunicator self(mpi::Comm::self(), "self", {.timeout_seconds = kTimeoutSeconds});
     // The verdict has a message space of its own, which no test's left-over message can reach.
     comm::MpiCommunicator verdict(mpi::Comm::world(), "verdict", {.timeout_seconds = kTimeoutSeconds});

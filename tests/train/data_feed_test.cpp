@@ -85,7 +85,7 @@ TEST_F(DataFeedTest, AStepIsTheLoadersNextSamplesOnEveryMesh) {
         const int64_t ranks = mesh.degree(mesh::kDataAxes);
         for (const auto& [microbatch, count] : {std::pair<int64_t, int64_t>{1, 1}, {2, 1}, {1, 3}, {2, 2}}) {
             const BatchSizes sizes{ranks * microbatch * count, microbatch, count};
-            DataFeed feed(loader_, mesh, sizes, kSeqLen);
+            DataFeed feed(loader_, mesh, sizes, kSeqLen, kNumSteps);
             for (int64_t step = 0; step < kNumSteps; ++step) {
                 const StepBatch batch = feed.next();
                 const auto found = gathered(tokens_of(batch, sizes), mesh.group(mesh::kDataAxes));

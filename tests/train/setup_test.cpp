@@ -111,8 +111,16 @@ TEST_F(ChooseModelFromFolder, BothWhereTheyAgree) {
 }
 
 TEST_F(ChooseModelFromFolder, BothWhereTheyDoNotAgree) {
-    EXPECT_ERROR(choose_model(with_folder(named("qwen2", "1.5B"))), UserError, "model.name, model.flavor",
-                 "config.json", "different models", "1536", "896", "give one of the two");
+    EXPECT_ERROR(choose_model(with_folder(named("qwen2", "1.5B"))), UserError, "qwen2 1.5B", "config.json",
+                 "different models", "1536", "896", "leave one of the two out");
+}
+
+TEST_F(ChooseModelFromFolder, ANameOrAFlavorAloneIsHeldAgainstTheFolder) {
+    EXPECT_NO_THROW(choose_model(with_folder(named("qwen2", std::nullopt))));
+    EXPECT_NO_THROW(choose_model(with_folder(named(std::nullopt, "0.5B"))));
+    EXPECT_ERROR(choose_model(with_folder(named("qwen3", std::nullopt))), UserError, "model.name is qwen3",
+                 "qwen2");
+    EXPECT_ERROR(choose_model(with_folder(named(std::nullopt, "7B"))), UserError, "different models");
 }
 
 TEST_F(ChooseModelFromFolder, AFolderWithoutAModel) {

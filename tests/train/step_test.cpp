@@ -43,17 +43,16 @@ TinyRun tiny_run(const Layout& layout, double max_norm, const parallel::Precisio
 TEST(Clipping, LargeGradientsAreScaledToTheLimitAndSmallOnesLeft) {
     for (const Layout& layout : layouts()) {
         SCOPED_TRACE(layout.name);
-        TinyRun whole = tiny_run(layout, /*max_norm=*/0);
+        TinyRun whole = tiny_run(layout, /*max_norm=*/kInfinity);
         const train::StepResult unclipped = whole.train(0);
         const NamedTensors gradients = whole.gradients();
         EXPECT_NEAR(norm_of(gradients) / unclipped.grad_norm, 1, 1e-12);
 
-        // A factor of 0: off, as is infinity.
-        for (const double factor : {0.0, 0.3, 0.999, 1.001, 2.0, kInfinity}) {
+        for (const double factor : {0.3, 0.999, 1.001, 2.0, kInfinity}) {
             SCOPED_TRACE(factor);
             TinyRun run = tiny_run(layout, factor * unclipped.grad_norm);
             EXPECT_EQ(run.train(0).grad_norm, unclipped.grad_norm) << "the norm is that before clipping";
-            const double scale = factor == 0 ? 1 : std::min(factor, 1.0);
+            const double scale = std::min(factor, 1.0);
             for (const auto& [name, gradient] : run.gradients()) {
                 const double difference = (gradient - gradients.at(name) * scale).abs().max().item<double>();
                 EXPECT_LE(difference, 2e-6 * unclipped.grad_norm) << name;  // 1e-6 is added to the norm
