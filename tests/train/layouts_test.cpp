@@ -1,5 +1,9 @@
 // Every layout computes what one rank computes: gradients at the first step, then twenty steps.
+#include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
+
+#include <map>
+#include <tuple>
 
 #include "support/world.h"
 #include "train/tiny_run.h"
@@ -48,21 +52,95 @@ TinyRunOptions one_rank(const std::string& family, const Precision& precision) {
     return {.family = family, .precision = precision, .microbatch_size = TinyRun::kGlobalBatch};
 }
 
+constexpr int kNumSteps = 20, kNumBatches = 2;  // few batches, so that the loss falls
+
+NamedTensors zeros_of(const std::string& family) {
+    NamedTensors tensors;
+    for (const auto& unit : model::unit_parameters(tiny_spec(family))) {
+        for (const auto& parameter : unit) {
+            tensors[parameter.spec.name] = at::zeros(parameter.spec.shape, at::kDouble);
+        }
+    }
+    return tensors;
+}
+
+/// What one rank computes, with the whole batch at once.
+struct Reference {
+    explicit Reference(const std::string& family) : weights(zeros_of(family)), gradients(zeros_of(family)) {}
+
+    NamedTensors weights, gradients;                            // at the start
+    at::Tensor totals = at::zeros({2}, at::kDouble);            // loss and squared norm of the first batch
+    at::Tensor steps = at::zeros({kNumSteps, 2}, at::kDouble);  // loss and norm of each
+};
+
+void compute(Reference& reference, const std::string& family, const Precision& precision) {
+    TinyRun run(one_rank(family, precision), self());
+    reference.weights = run.weights();
+    reference.totals = run.forward_backward(0);
+    reference.gradients = run.gradients();
+    for (int step = 0; step < kNumSteps; ++step) {
+        const train::StepResult result = run.train(step % kNumBatches);
+        reference.steps[step][0].fill_(result.loss);
+        reference.steps[step][1].fill_(result.grad_norm);
+    }
+}
+
+/// COLLECTIVE. Rank 0 computes it, once in a run of the suite, and the others are told: ranks outnumber
+/// cores.
+const Reference& reference(const std::string& family, const Precision& precision) {
+    static std::map<std::pair<std::string, at::ScalarType>, Reference> known;
+    const auto [entry, is_new] = known.try_emplace({family, precision.master}, family);
+    Reference& reference = entry->second;
+    if (!is_new) return reference;
+    if (world().rank() == 0) compute(reference, family, precision);
+    std::vector<comm::Op> broadcasts;
+    const auto add = [&](const at::Tensor& tensor) {
+        broadcasts.push_back({.kind = comm::OpKind::Broadcast, .out = tensor, .peer = 0});
+    };
+    for (const auto& [name, tensor] : reference.weights) add(tensor);
+    for (const auto& [name, tensor] : reference.gradients) add(tensor);
+    add(reference.totals);
+    add(reference.steps);
+    world().run(broadcasts);
+    return reference;
+}
+
+struct Computed {
+    at::Tensor totals;
+    NamedTensors gradients;
+};
+
+Computed compute_gradients(const TinyRunOptions& options) {
+    TinyRun run(options, world());
+    const at::Tensor totals = run.forward_backward(0);
+    return {totals, run.gradients()};
+}
+
+/// COLLECTIVE. As compute_gradients, but once for all tests that ask for the same.
+const Computed& known_gradients(const TinyRunOptions& options) {
+    static std::map<std::tuple<std::string, std::string, at::ScalarType, at::ScalarType, Keep>, Computed>
+        known;
+    const auto [entry, is_new] =
+        known.try_emplace({options.family, options.layout.name, options.precision.master,
+                           options.precision.compute, options.keep});
+    if (is_new) entry->second = compute_gradients(options);
+    return entry->second;
+}
+
+constexpr Keep kAllKeeps[] = {Keep::Everything, Keep::Products, Keep::Input};
+
 class Layouts : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(Layouts, GradientsEqualOneRanks) {
     for (const auto& [precision, tolerance] : {std::pair{kDouble, 1e-10}, std::pair{kFloat, 1e-5}}) {
-        TinyRun reference(one_rank(GetParam(), precision), self());
-        const at::Tensor expected_totals = reference.forward_backward(0);
-        const NamedTensors expected = reference.gradients();
+        const Reference& expected = reference(GetParam(), precision);
         for (const Layout& layout : layouts()) {
-            for (const Keep keep : {Keep::Everything, Keep::Products, Keep::Input}) {
+            for (const Keep keep : kAllKeeps) {
                 SCOPED_TRACE(layout.name + ", keep " + std::to_string(static_cast<int>(keep)));
-                TinyRun run({GetParam(), layout, precision, keep}, world());
-                const at::Tensor totals = run.forward_backward(0);
-                EXPECT_NEAR(totals[0].item<double>(), expected_totals[0].item<double>(), tolerance * 10);
-                EXPECT_NEAR(totals[1].item<double>() / expected_totals[1].item<double>(), 1, tolerance * 10);
-                const Difference difference = largest_difference(run.gradients(), expected);
+                const auto& [totals, gradients] = known_gradients({GetParam(), layout, precision, keep});
+                EXPECT_NEAR(totals[0].item<double>(), expected.totals[0].item<double>(), tolerance * 10);
+                EXPECT_NEAR(totals[1].item<double>() / expected.totals[1].item<double>(), 1, tolerance * 10);
+                const Difference difference = largest_difference(gradients, expected.gradients);
                 EXPECT_LE(difference.relative, tolerance) << difference.name;
             }
         }
@@ -71,18 +149,16 @@ TEST_P(Layouts, GradientsEqualOneRanks) {
 
 /// With accumulation and recompute. In fp32 a layout rounds differently, which twenty steps of AdamW amplify.
 void expect_twenty_equal_steps(const std::string& family, const Precision& precision, double tolerance) {
-    constexpr int kSteps = 20, kBatches = 2;  // few batches, so that the loss falls
-    TinyRun reference(one_rank(family, precision), self());
-    std::vector<train::StepResult> expected;
-    for (int step = 0; step < kSteps; ++step) expected.push_back(reference.train(step % kBatches));
-    EXPECT_LT(expected.back().loss, expected.front().loss - 0.1);
+    const at::Tensor& expected = reference(family, precision).steps;
+    EXPECT_LT(expected[kNumSteps - 1][0].item<double>(), expected[0][0].item<double>() - 0.1);
     for (const Layout& layout : layouts()) {
         SCOPED_TRACE(layout.name);
         TinyRun run({family, layout, precision, Keep::Products}, world());
-        for (int step = 0; step < kSteps; ++step) {
-            const train::StepResult result = run.train(step % kBatches);
-            ASSERT_NEAR(result.loss / expected[step].loss, 1, tolerance) << "step " << step;
-            ASSERT_NEAR(result.grad_norm / expected[step].grad_norm, 1, 10 * tolerance) << "step " << step;
+        for (int step = 0; step < kNumSteps; ++step) {
+            const train::StepResult result = run.train(step % kNumBatches);
+            const double loss = expected[step][0].item<double>(), norm = expected[step][1].item<double>();
+            ASSERT_NEAR(result.loss / loss, 1, tolerance) << "step " << step;
+            ASSERT_NEAR(result.grad_norm / norm, 1, 10 * tolerance) << "step " << step;
         }
     }
 }
@@ -94,8 +170,7 @@ TEST(LayoutsInSinglePrecision, TwentyStepsEqualOneRanks) {
 }
 
 TEST_P(Layouts, InitialWeightsAreTheSameBits) {
-    TinyRun reference(one_rank(GetParam(), kFloat), self());
-    const NamedTensors expected = reference.weights();
+    const NamedTensors& expected = reference(GetParam(), kFloat).weights;
     for (const Layout& layout : layouts()) {
         SCOPED_TRACE(layout.name);
         TinyRun run({GetParam(), layout, kFloat}, world());
@@ -103,19 +178,20 @@ TEST_P(Layouts, InitialWeightsAreTheSameBits) {
     }
 }
 
+void expect_same_bits(const NamedTensors& found, const NamedTensors& expected) {
+    for (const auto& [name, tensor] : found) EXPECT_TRUE(tensor.equal(expected.at(name))) << name;
+}
+
 /// Recomputed activations and repeated runs give the same bits.
 TEST_P(Layouts, RepeatsBitForBit) {
     for (const Precision& precision : {kFloat, kMixed}) {
         for (const Layout& layout : layouts()) {
             SCOPED_TRACE(layout.name);
-            TinyRun first({GetParam(), layout, precision, Keep::Everything}, world());
-            first.forward_backward(0);
-            const NamedTensors expected = first.gradients();
-            for (const Keep keep : {Keep::Everything, Keep::Products, Keep::Input}) {
-                TinyRun again({GetParam(), layout, precision, keep}, world());
-                again.forward_backward(0);
-                for (const auto& [name, tensor] : again.gradients())
-                    EXPECT_TRUE(tensor.equal(expected.at(name))) << name;
+            const TinyRunOptions options{GetParam(), layout, precision, Keep::Everything};
+            const NamedTensors& expected = known_gradients(options).gradients;
+            expect_same_bits(compute_gradients(options).gradients, expected);
+            for (const Keep keep : {Keep::Products, Keep::Input}) {
+                expect_same_bits(known_gradients({GetParam(), layout, precision, keep}).gradients, expected);
             }
         }
     }
