@@ -101,6 +101,8 @@ ExitCode pretrain(const mpi::Comm& ranks, const Environment& environment,
                  model_name(config.model, spec), static_cast<double>(model::num_parameters(spec)),
                  world.size(), mesh.shape().name(), sizes.global_batch, config.training.seq_len);
 
+    if (!config.job.description.empty()) spdlog::info("{}", config.job.description);
+
     for (int64_t step = 1; step <= config.training.steps; ++step) {
         memory.reset_peak();
         timer.start_step();

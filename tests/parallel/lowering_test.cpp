@@ -58,7 +58,7 @@ TEST(InsertGathers, EveryPassGivesBackAfterEachRunOfUses) {
 
 TEST(InsertGathers, EveryPassKeepsWhatIsUsedAgainAtOnce) {
     const std::vector<UnitOp> turn = {{UnitOpKind::Forward, 1, 0, 0}, {UnitOpKind::BackwardInput, 1, 0, 0}};
-    EXPECT_EQ(written(insert_gathers(turn, {.stages = {{1}}})), "G0 F0.0 B0.0 X0");
+    EXPECT_EQ(written(insert_gathers(turn, {.stages = stages_of({1, 1})})), "G0 F0.0 B0.0 X0");
 }
 
 TEST(InsertGathers, NeverGathersOnceAndGivesBackAfterTheLastUse) {
