@@ -33,8 +33,6 @@ std::string spelled_out(const std::array<int, kNumAxes>& degrees) {
 
 }  // namespace
 
-const char* axis_name(Axis axis) { return kNames[static_cast<int>(axis)]; }
-
 std::string AxisSet::name() const {
     std::string text;
     for (int axis = 0; axis < kNumAxes; ++axis) {

@@ -14,8 +14,6 @@ namespace argosy::mesh {
 enum class Axis { Pipeline, Replicate, Shard, Context, Tensor };
 inline constexpr int kNumAxes = 5;
 
-const char* axis_name(Axis axis);  // "pp", "dp_replicate", "dp_shard", "cp", "tp"
-
 class AxisSet {
   public:
     constexpr AxisSet() = default;
@@ -27,7 +25,7 @@ class AxisSet {
     constexpr void add(Axis axis) { bits_ |= 1U << static_cast<int>(axis); }
     constexpr bool has(Axis axis) const { return bits_ >> static_cast<int>(axis) & 1; }
     constexpr auto operator<=>(const AxisSet&) const = default;
-    std::string name() const;  // "dp_shard x cp"
+    std::string name() const;  // "dp_shard x cp"; the names are pp, dp_replicate, dp_shard, cp, tp
 
   private:
     unsigned bits_ = 0;

@@ -63,9 +63,9 @@ void Executor::run(const UnitOp& op) {
         case UnitOpKind::FinishReduce:
             return stage.units[op.unit].finish_reduce();
         case UnitOpKind::SendActivation:
-            return send(op, slot_of(op).stream, op.stage + 1);
+            return send(slot_of(op).stream, op.stage + 1);
         case UnitOpKind::SendGradient:
-            return send(op, slot_of(op).gradient, op.stage - 1);
+            return send(slot_of(op).gradient, op.stage - 1);
         case UnitOpKind::ReceiveActivation:
             return receive(op, slot_of(op).stream, op.stage - 1);
         case UnitOpKind::ReceiveGradient:
@@ -96,7 +96,7 @@ void Executor::backward_input(const UnitOp& op, Stage& stage, Slot& slot) {
                                                           slot.works[op.unit]);
 }
 
-void Executor::send(const UnitOp&, at::Tensor& what, int to_stage) {
+void Executor::send(at::Tensor& what, int to_stage) {
     const int peer = to_stage % pipeline_.size();
     comm::Pending& channel = sending_[peer];
     channel.wait();

@@ -39,7 +39,7 @@ class Executor {
     void forward(const UnitOp& op, Stage& stage, Slot& slot);
     void loss(const UnitOp& op, Stage& stage, Slot& slot);
     void backward_input(const UnitOp& op, Stage& stage, Slot& slot);
-    void send(const UnitOp& op, at::Tensor& what, int to_stage);
+    void send(at::Tensor& what, int to_stage);
     void receive(const UnitOp& op, at::Tensor& into, int from_stage);
     Stage& stage_of(const UnitOp& op);
     Slot& slot_of(const UnitOp& op);

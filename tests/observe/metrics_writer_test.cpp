@@ -18,6 +18,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "observe/sample_metrics.h"
+#include "scratch_folder.h"
 
 namespace argosy::observe {
 namespace {
@@ -28,18 +29,12 @@ namespace fs = std::filesystem;
 class MetricsWriterTest : public ::testing::Test {
   protected:
     void SetUp() override {
-        std::string pattern = (fs::temp_directory_path() / "argosy-metrics-XXXXXX").string();
-        ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-        folder_ = pattern;
         auto sink = std::make_shared<spdlog::sinks::ostream_sink_mt>(log_);
         before_ = spdlog::default_logger();
         spdlog::set_default_logger(std::make_shared<spdlog::logger>("test", sink));
         spdlog::set_pattern("%v");
     }
-    void TearDown() override {
-        spdlog::set_default_logger(before_);
-        fs::remove_all(folder_);
-    }
+    void TearDown() override { spdlog::set_default_logger(before_); }
 
     MetricsOptions options(int64_t num_steps = 10, int64_t log_freq = 4) const {
         return {.dump_folder = (folder_ / "run").string(), .log_freq = log_freq, .num_steps = num_steps};
@@ -64,7 +59,7 @@ class MetricsWriterTest : public ::testing::Test {
         return found;
     }
 
-    fs::path folder_;
+    ScratchFolder folder_;
     std::ostringstream log_;
     std::shared_ptr<spdlog::logger> before_;
 };
