@@ -7,10 +7,11 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 
 preset=cpu
 targets=(--target apps)
+setup=()
 definitions=()
 while [ $# -gt 0 ]; do
     case $1 in
-        --tests) targets=() ;;
+        --tests) targets=() setup=(--tests) ;;
         --preset)
             [ $# -gt 1 ] || { echo "build: --preset wants a name out of CMakePresets.json" >&2; exit 2; }
             preset=$2
@@ -22,7 +23,7 @@ while [ $# -gt 0 ]; do
     shift
 done
 
-"$root/jobs/setup.sh"
+"$root/jobs/setup.sh" "${setup[@]}"
 cd "$root"
 cmake=.deps/venv/bin/cmake
 log=$(mktemp)

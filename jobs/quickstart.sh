@@ -21,9 +21,14 @@ mkdir -p "$output"
 "$bin/prepare-data" tokenize --input "$output/corpus/train.jsonl" --output "$output/train.h5" --tokenizer bytes \
     >"$output/corpus.json"
 
+# Behind mpirun pretrain sees a pipe, whatever is at its other end.
+live=()
+if [ -t 2 ] && [ "${TERM:-dumb}" != dumb ]; then
+    live=(--metrics.live_line always)
+fi
 echo "quickstart: training configs/debug_cpu.toml on two ranks" >&2
 "$root/jobs/mpirun.sh" 2 "$bin/pretrain" --config "$root/configs/debug_cpu.toml" --job.dump_folder "$output" \
-    --training.dataset_path "$output/train.h5" "$@"
+    --training.dataset_path "$output/train.h5" "${live[@]}" "$@"
 
 echo "quickstart: metrics of every step in outputs/quickstart/metrics.jsonl, $((SECONDS - seconds_at_start)) s in all" >&2
 python3 - "$output/metrics.jsonl" "$output/corpus.json" <<'PYTHON'

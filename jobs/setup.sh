@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Installs what Argosy builds with: Debian packages (as root; otherwise says which to ask for) and a private Python
-# environment under .deps/ that holds the LibTorch wheel and CMake. Does nothing where all of it is there already.
+# setup.sh [--tests]: installs what Argosy builds with: Debian packages (as root; otherwise says which to ask for) and a
+# private Python environment under .deps/ that holds the LibTorch wheel and CMake; with --tests also what tests in
+# Python read files with, in .deps/tests/. Does nothing where all of it is there already.
 # Without dpkg (a cluster whose modules provide MPI, HDF5 and compilers) packages are not looked at: CMake says what
 # is missing. On a Debian cluster with modules, ARGOSY_SKIP_PACKAGES=1 says the same. PYTHON names another python3.
 set -euo pipefail
@@ -14,6 +15,9 @@ wheels=(torch==2.11.0 'nvidia-cuda-runtime==13.0.*' 'nvidia-cuda-cupti==13.0.*' 
 oldest_python=3.10  # the LibTorch wheel's own limit
 venv=$root/.deps/venv
 stamp=$venv/argosy-wheels
+# With --no-deps too: what reading event files needs of TensorBoard's dependencies, without its server's.
+test_wheels=('tensorboard==2.*' protobuf numpy absl-py)
+test_stamp=$root/.deps/tests/argosy-wheels
 
 say() { echo "setup: $*" >&2; }
 fail() { say "$@"; exit 2; }
@@ -78,7 +82,30 @@ install_wheels() {
     echo "${wheels[*]}" >"$stamp"
 }
 
+# A folder for PYTHONPATH beside the environment that builds. Tests skip what they lack, so a failure is no error.
+install_test_wheels() {
+    [ "$(cat "$test_stamp" 2>/dev/null)" != "${test_wheels[*]}" ] || return 0
+    say "what tests in Python need into .deps/tests (70 MB on disk)"
+    rm -rf "$root/.deps/tests"
+    mkdir -p "$root/.deps/tests"
+    local pip=("$venv/bin/python" -m pip)
+    "${pip[@]}" --version >/dev/null 2>&1 || pip=("$python" -m pip --python "$venv/bin/python")
+    if "${pip[@]}" install --quiet --disable-pip-version-check --no-deps --no-compile \
+        --target "$root/.deps/tests" "${test_wheels[@]}"; then
+        echo "${test_wheels[*]}" >"$test_stamp"
+    else
+        say "pip could not install ${test_wheels[*]} (its message is above): tests that read with them will be skipped"
+    fi
+}
+
+case ${1:-} in
+    "" | --tests) ;;
+    *) fail "unknown argument '$1'; usage: setup.sh [--tests]" ;;
+esac
 if [ -z "${ARGOSY_SKIP_PACKAGES:-}" ] && command -v dpkg-query >/dev/null; then
     install_packages
 fi
 install_wheels
+if [ "${1:-}" = --tests ]; then
+    install_test_wheels
+fi

@@ -49,6 +49,12 @@ target_compile_options(foreign_torch INTERFACE
 target_compile_definitions(foreign_torch INTERFACE AT_PER_OPERATOR_HEADERS)
 target_link_libraries(foreign_torch INTERFACE
     ${ARGOSY_TORCH_DIR}/lib/libtorch_cpu.so ${ARGOSY_TORCH_DIR}/lib/libc10.so)
+# The OpenMP library that comes with LibTorch: with another one beside it there would be two sets of threads.
+file(GLOB openmp_library ${ARGOSY_TORCH_DIR}/lib/libgomp*.so*)
+if(NOT openmp_library)
+    set(openmp_library -fopenmp)
+endif()
+target_link_libraries(foreign_torch INTERFACE ${openmp_library})
 
 # The GPU half of LibTorch registers itself when it is loaded and nothing calls it by name, hence --no-as-needed.
 if(ARGOSY_CUDA)

@@ -23,7 +23,11 @@ Environment Environment::read() {
     const bool under_mpirun = !text("OMPI_COMM_WORLD_SIZE").empty();
     if (!text("SLURM_STEP_ID").empty() && !under_mpirun) env.slurm_num_tasks = number("SLURM_NTASKS", 0);
     env.synchronous_sends = text("ARGOSY_SYNCHRONOUS_SENDS") == "1";
+    env.openmp_dynamic = text("OMP_DYNAMIC") == "true" || text("OMP_DYNAMIC") == "TRUE";
+    env.cpu_kernels = text("ARGOSY_CPU_KERNELS");
     env.log_level = text("ARGOSY_LOG", env.log_level);
+    env.terminal = text("TERM");
+    if (const int columns = number("COLUMNS", 0); columns > 0) env.columns = columns;
     return env;
 }
 

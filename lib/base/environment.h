@@ -6,12 +6,22 @@
 namespace argosy {
 
 struct Environment {
-    /// SLURM_NTASKS, where SLURM_STEP_ID says that srun started this process: the ranks it was asked for. Else 0.
+    /// SLURM_NTASKS, where SLURM_STEP_ID says that srun started this process: the ranks it was asked for.
+    /// Else 0.
     int slurm_num_tasks = 0;
     /// ARGOSY_SYNCHRONOUS_SENDS=1: pipeline sends end only once they are received (tests).
     bool synchronous_sends = false;
+    /// OMP_DYNAMIC=true: OpenMP may take fewer threads on a busy machine, so that sums round differently.
+    bool openmp_dynamic = false;
+    /// ARGOSY_CPU_KERNELS: the kernels' instruction set (kernels/table.h); empty: the best that the processor
+    /// has.
+    std::string cpu_kernels;
     /// ARGOSY_LOG: trace, debug, info, warn, error, off.
     std::string log_level = "info";
+    /// TERM: the kind of terminal, where there is one; "dumb" cannot rewrite a line.
+    std::string terminal;
+    /// COLUMNS: the width of a terminal that cannot be asked.
+    int columns = 80;
 
     /// The environment of this process.
     static Environment read();

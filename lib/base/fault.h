@@ -11,6 +11,10 @@ enum class Fault {
     WeightTokensPerRank,  // the loss is a mean of per-rank means
     DoubleNorm,           // replicas of a gradient count twice in the norm
     SkipTiedGradient,     // a tied table gets one stage's gradient only
+    KeepLossScale,        // gradients are not divided by the loss scale
+    UnscaleTwice,         // gradients are divided by it twice
+    RoundToNearest,       // what is kept in bf16 is rounded to the nearest
+    TruncateWeights,      // what is kept in bf16 loses its lower bits
 };
 
 bool fault_planted(Fault fault);

@@ -3,11 +3,37 @@
 #include <exception>
 #include <utility>
 
-#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 
 namespace argosy::comm {
+
+const char* kind_name(OpKind kind) {
+    switch (kind) {
+        case OpKind::AllGather:
+            return "all-gather";
+        case OpKind::ReduceScatter:
+            return "reduce-scatter";
+        case OpKind::AllReduce:
+            return "all-reduce";
+        case OpKind::Broadcast:
+            return "broadcast";
+        case OpKind::Send:
+            return "send";
+        case OpKind::Receive:
+            return "receive";
+    }
+    return "";
+}
+
+std::vector<at::Tensor> tensors_of(std::span<const Op> ops) {
+    std::vector<at::Tensor> tensors;
+    for (const Op& op : ops) {
+        if (op.out.defined()) tensors.push_back(op.out);
+        if (op.in.defined()) tensors.push_back(op.in);
+    }
+    return tensors;
+}
 
 Pending::Pending(std::unique_ptr<Completion> completion, std::vector<at::Tensor> tensors,
                  double* exposed_seconds)

@@ -10,10 +10,14 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
+
 namespace argosy::comm {
 
 enum class OpKind { AllGather, ReduceScatter, AllReduce, Broadcast, Send, Receive };
 enum class Reduction { Sum, Max };
+
+const char* kind_name(OpKind kind);
 
 /// One operation on dim 0, equal counts on every rank, contiguous tensors of one type.
 ///   AllGather      out = [size * n, ...] from in = [n, ...]
@@ -29,6 +33,9 @@ struct Op {
     Reduction reduction = Reduction::Sum;
     int peer = -1;
 };
+
+/// Those of all operations.
+std::vector<at::Tensor> tensors_of(std::span<const Op> ops);
 
 /// What a backend must be able to say of operations under way.
 class Completion {
@@ -79,12 +86,25 @@ class Communicator {
 
     const std::string& name() const { return name_; }
 
-    /// Time that the program stood still in wait() on this group, since the start.
+    /// Time that the program spent in submit() and wait() on this group instead of computing, since the
+    /// start: waiting for data, and whatever copying and adding up the backend does in them.
     double exposed_seconds() const { return exposed_seconds_; }
 
   protected:
     explicit Communicator(std::string name) : name_(std::move(name)) {}
     double* exposed_seconds_slot() { return &exposed_seconds_; }
+
+    /// For a backend's submit(): the time until its end is exposed.
+    class Exposed {
+      public:
+        explicit Exposed(Communicator& group) : seconds_(group.exposed_seconds_) {}
+        ~Exposed() { seconds_ += seconds_now() - start_; }
+        Exposed(const Exposed&) = delete;
+
+      private:
+        double& seconds_;
+        double start_ = seconds_now();
+    };
 
   private:
     std::string name_;

@@ -1,16 +1,10 @@
 #include "comm/mpi_communicator.h"
 
-#include <fmt/ranges.h>
-#include <sched.h>
-
-#include <algorithm>
-#include <chrono>
-#include <numeric>
-#include <thread>
 #include <utility>
+#include <vector>
 
-#include "base/clock.h"
 #include "base/error.h"
+#include "comm/patience.h"
 
 namespace argosy::comm {
 namespace {
@@ -21,6 +15,8 @@ mpi::Type element_type(const at::Tensor& tensor) {
             return mpi::Type::Float32;
         case at::kDouble:
             return mpi::Type::Float64;
+        case at::kHalf:
+            return mpi::Type::Float16;
         case at::kBFloat16:
             return mpi::Type::BFloat16;
         case at::kLong:
@@ -32,137 +28,76 @@ mpi::Type element_type(const at::Tensor& tensor) {
     }
 }
 
-const char* kind_name(OpKind kind) {
-    switch (kind) {
-        case OpKind::AllGather:
-            return "all-gather";
-        case OpKind::ReduceScatter:
-            return "reduce-scatter";
-        case OpKind::AllReduce:
-            return "all-reduce";
-        case OpKind::Broadcast:
-            return "broadcast";
-        case OpKind::Send:
-            return "send";
-        case OpKind::Receive:
-            return "receive";
-    }
-    return "";
-}
-
-/// Waiting for an answer, look by look. Counts the time that this process has looked for it: between two
-/// looks it may have stood still itself, stopped by a signal or suspended by Slurm with all its peers; such a
-/// gap says nothing about them and counts little.
-class Patience {
-  public:
-    explicit Patience(double limit_seconds) : limit_seconds_(limit_seconds) {}
-
-    /// Lets a moment pass between two looks; false when patience is at an end.
-    ///
-    /// A rank that waits yields at first, since an answer that is due costs least that way. When it stays
-    /// away, the rank sleeps, and leaves its core to ranks that may be at work on the answer: with more ranks
-    /// than cores a step takes up to a third less, with a core for each the same.
-    bool pause() {
-        const double now = seconds_now();
-        waited_seconds_ += std::min(now - last_look_, kMostSecondsBetweenLooks);
-        last_look_ = now;
-        if (waited_seconds_ > limit_seconds_) return false;
-        if (waited_seconds_ < kYieldingSeconds) {
-            sched_yield();
-        } else {
-            std::this_thread::sleep_for(kSleep);
-        }
-        return true;
-    }
-
-  private:
-    static constexpr double kMostSecondsBetweenLooks = 1;  // on a machine with far more ranks than cores
-    static constexpr double kYieldingSeconds = 1e-3;
-    static constexpr std::chrono::microseconds kSleep{100};
-    double limit_seconds_;
-    double waited_seconds_ = 0;
-    double last_look_ = seconds_now();
-};
+mpi::Type element_type(const Op& op) { return element_type(op.out.defined() ? op.out : op.in); }
 
 class MpiCompletion : public Completion {
   public:
-    MpiCompletion(std::string what, double timeout_seconds)
-        : what_(std::move(what)), timeout_seconds_(timeout_seconds) {}
+    MpiCompletion(std::shared_ptr<const Group> group, OpKind first_kind, int64_t number)
+        : group_(std::move(group)), first_kind_(first_kind), number_(number) {}
 
     void add(mpi::Request request) { requests_.push_back(request); }
 
     void wait() override {
-        Patience patience(timeout_seconds_);
+        Patience patience(group_->options().timeout_seconds);
         while (!mpi::test_all(requests_)) {
-            if (patience.pause()) continue;
-            throw TimeoutError(
-                "{}: no answer in {} s. A peer is dead, stuck or much slower; its own message, if any, says "
-                "why "
-                "(comm.train_timeout_seconds sets the limit)",
-                what_, timeout_seconds_);
+            if (group_->exchanges().advance()) continue;
+            if (!patience.pause()) throw group_->timeout(first_kind_, number_);
         }
     }
 
   private:
+    std::shared_ptr<const Group> group_;
     std::vector<mpi::Request> requests_;
-    std::string what_;
-    double timeout_seconds_;
+    OpKind first_kind_;
+    int64_t number_;
 };
 
-void check_shapes(const Op& op, int size) {
+}  // namespace
+
+MpiCommunicator::MpiCommunicator(std::shared_ptr<const Group> group)
+    : Communicator(group->name()), group_(std::move(group)) {}
+
+std::unique_ptr<Communicator> MpiCommunicator::subgroup(std::span<const int> ranks, std::string name) const {
+    return make_communicator(std::make_shared<const Group>(group_->subgroup(ranks, std::move(name))));
+}
+
+void MpiCommunicator::check(const Op& op) const {
     for (const at::Tensor* tensor : {&op.out, &op.in}) {
         ARGOSY_CHECK(!tensor->defined() || tensor->is_contiguous(), "{} of a strided tensor",
                      kind_name(op.kind));
     }
     if (op.kind == OpKind::AllGather) {
-        ARGOSY_CHECK(op.out.numel() == op.in.numel() * size, "{} from {} on {}", op.out.numel(),
-                     op.in.numel(), size);
+        ARGOSY_CHECK(op.out.numel() == op.in.numel() * size(), "{} from {} on {}", op.out.numel(),
+                     op.in.numel(), size());
     }
     if (op.kind == OpKind::ReduceScatter) {
-        ARGOSY_CHECK(op.in.numel() == op.out.numel() * size, "{} from {} on {}", op.out.numel(),
-                     op.in.numel(), size);
+        ARGOSY_CHECK(op.in.numel() == op.out.numel() * size(), "{} from {} on {}", op.out.numel(),
+                     op.in.numel(), size());
     }
     if (op.in.defined() && op.out.defined()) ARGOSY_CHECK(op.in.scalar_type() == op.out.scalar_type());
-}
-
-}  // namespace
-
-MpiCommunicator::MpiCommunicator(mpi::Comm comm, std::string name, MpiOptions options)
-    : Communicator(std::move(name)),
-      comm_(std::move(comm)),
-      options_(options),
-      rank_(comm_.rank()),
-      size_(comm_.size()),
-      members_(size_) {
-    std::iota(members_.begin(), members_.end(), 0);
-}
-
-std::unique_ptr<Communicator> MpiCommunicator::subgroup(std::span<const int> ranks, std::string name) const {
-    auto group = std::make_unique<MpiCommunicator>(comm_.subgroup(ranks), std::move(name), options_);
-    std::transform(ranks.begin(), ranks.end(), group->members_.begin(),
-                   [&](int rank) { return members_[rank]; });
-    return group;
+    element_type(op);
 }
 
 mpi::Request MpiCommunicator::start(const Op& op) const {
-    check_shapes(op, size_);
+    check(op);
     const auto reduction = op.reduction == Reduction::Sum ? mpi::Reduction::Sum : mpi::Reduction::Max;
-    const mpi::Type type = element_type(op.out.defined() ? op.out : op.in);
+    const mpi::Type type = element_type(op);
+    const mpi::Comm& comm = group_->comm();
     void* out = op.out.defined() ? op.out.mutable_data_ptr() : nullptr;
     const void* in = op.in.defined() ? op.in.const_data_ptr() : nullptr;
     switch (op.kind) {
         case OpKind::AllGather:
-            return comm_.all_gather(out, in, op.in.numel(), type);
+            return comm.all_gather(out, in, op.in.numel(), type);
         case OpKind::ReduceScatter:
-            return comm_.reduce_scatter(out, in, op.out.numel(), type, reduction);
+            return comm.reduce_scatter(out, in, op.out.numel(), type, reduction);
         case OpKind::AllReduce:
-            return comm_.all_reduce(out, in, op.out.numel(), type, reduction);
+            return comm.all_reduce(out, in, op.out.numel(), type, reduction);
         case OpKind::Broadcast:
-            return comm_.broadcast(out, op.out.numel(), type, op.peer);
+            return comm.broadcast(out, op.out.numel(), type, op.peer);
         case OpKind::Send:
-            return comm_.send(in, op.in.numel(), type, op.peer, options_.synchronous_sends);
+            return comm.send(in, op.in.numel(), type, op.peer, group_->options().synchronous_sends);
         case OpKind::Receive:
-            return comm_.receive(out, op.out.numel(), type, op.peer);
+            return comm.receive(out, op.out.numel(), type, op.peer);
     }
     throw RunError("internal error: unknown operation");
 }
@@ -170,25 +105,13 @@ mpi::Request MpiCommunicator::start(const Op& op) const {
 // The Pending comes first: should an operation be refused, those before it have started and need their
 // tensors.
 Pending MpiCommunicator::submit(std::span<const Op> ops) {
-    std::vector<at::Tensor> tensors;
-    for (const Op& op : ops) {
-        if (op.out.defined()) tensors.push_back(op.out);
-        if (op.in.defined()) tensors.push_back(op.in);
-    }
-    auto completion = std::make_unique<MpiCompletion>(describe(ops), options_.timeout_seconds);
+    if (ops.empty()) return {};
+    const Exposed exposed(*this);
+    auto completion = std::make_unique<MpiCompletion>(group_, ops[0].kind, num_submitted_++);
     MpiCompletion& started = *completion;
-    Pending pending(std::move(completion), std::move(tensors), exposed_seconds_slot());
+    Pending pending(std::move(completion), tensors_of(ops), exposed_seconds_slot());
     for (const Op& op : ops) started.add(start(op));
-    ++num_submitted_;
     return pending;
-}
-
-std::string MpiCommunicator::describe(std::span<const Op> ops) const {
-    constexpr size_t kMostNamed = 16;
-    const auto named = std::span(members_).first(std::min(members_.size(), kMostNamed));
-    return fmt::format("{} over {} (operation {}; ranks {}{})",
-                       ops.empty() ? "nothing" : kind_name(ops[0].kind), name(), num_submitted_,
-                       fmt::join(named, ", "), named.size() < members_.size() ? ", ..." : "");
 }
 
 }  // namespace argosy::comm

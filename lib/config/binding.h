@@ -36,6 +36,8 @@ constexpr ValueType type_of() {
         return ValueType::Number;
     else if constexpr (std::is_same_v<T, std::string>)
         return ValueType::String;
+    else if constexpr (std::is_same_v<T, Duration>)
+        return ValueType::Duration;
     else if constexpr (std::is_same_v<T, std::vector<int64_t>>)
         return ValueType::IntegerList;
     else {

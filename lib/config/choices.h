@@ -15,8 +15,10 @@ constexpr std::array<std::string_view, 1> names_of(OptimizerName) { return {"Ada
 enum class DecayType { Linear, Cosine, Sqrt };
 constexpr std::array<std::string_view, 3> names_of(DecayType) { return {"linear", "cosine", "sqrt"}; }
 
-enum class Precision { BFloat16, Float32, Float64 };
-constexpr std::array<std::string_view, 3> names_of(Precision) { return {"bfloat16", "float32", "float64"}; }
+enum class Precision { Float16, BFloat16, Float32, Float64 };
+constexpr std::array<std::string_view, 4> names_of(Precision) {
+    return {"float16", "bfloat16", "float32", "float64"};
+}
 
 enum class ReshardAfterForward { Default, Always, Never };
 constexpr std::array<std::string_view, 3> names_of(ReshardAfterForward) {
@@ -28,6 +30,9 @@ constexpr std::array<std::string_view, 2> names_of(PipelineSchedule) { return {"
 
 enum class RecomputeMode { None, Selective, Full };
 constexpr std::array<std::string_view, 3> names_of(RecomputeMode) { return {"none", "selective", "full"}; }
+
+enum class LiveLine { Auto, Always, Never };
+constexpr std::array<std::string_view, 3> names_of(LiveLine) { return {"auto", "always", "never"}; }
 
 template <class Choice>
 constexpr std::string_view name_of(Choice choice) {

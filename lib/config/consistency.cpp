@@ -1,12 +1,14 @@
 #include "config/consistency.h"
 
+#include <bit>
+
 #include "base/error.h"
 
 namespace argosy::config {
 namespace {
 
 /// float64 exists for comparing layouts to the last digits, which one float32 stage in between would spoil.
-void check_number_types(const Training& training) {
+void check_float64(const Training& training) {
     const auto is_double = [](Precision precision) { return precision == Precision::Float64; };
     const int num_doubles = is_double(training.dtype) + is_double(training.mixed_precision_param) +
                             is_double(training.mixed_precision_reduce);
@@ -17,6 +19,45 @@ void check_number_types(const Training& training) {
         "them or none",
         name_of(training.dtype), name_of(training.mixed_precision_param),
         name_of(training.mixed_precision_reduce));
+}
+
+void check_states(const JobConfig& config) {
+    const auto& states = config.optimizer.state_dtype;
+    if (!states || (*states == Precision::Float64) == (config.training.dtype == Precision::Float64)) return;
+    throw UserError(
+        "optimizer.state_dtype = {}, but training.dtype = {}: float64 must be both of them or neither",
+        name_of(*states), name_of(config.training.dtype));
+}
+
+/// Without a wider copy the weights are what computation uses.
+void check_pure_bfloat16(const Training& training) {
+    if (training.dtype != Precision::BFloat16 || training.mixed_precision_param == Precision::BFloat16)
+        return;
+    throw UserError(
+        "training.dtype = bfloat16, but mixed_precision_param = {}: weights without a float32 copy are "
+        "computed with as they are; make both bfloat16, or training.dtype float32",
+        name_of(training.mixed_precision_param));
+}
+
+void check_loss_scale(const Training& training) {
+    const bool given = training.loss_scale_init || training.loss_scale_growth_interval;
+    if (given && training.mixed_precision_param != Precision::Float16) {
+        throw UserError(
+            "training.loss_scale_{} is for mixed_precision_param = float16; with {} nothing is scaled. Leave "
+            "it out",
+            training.loss_scale_init ? "init" : "growth_interval", name_of(training.mixed_precision_param));
+    }
+    const auto scale = static_cast<uint64_t>(training.loss_scale_init.value_or(1));
+    if (std::has_single_bit(scale)) return;
+    throw UserError("training.loss_scale_init = {} is not a power of two; the next below is {}", scale,
+                    std::bit_floor(scale));
+}
+
+void check_number_types(const JobConfig& config) {
+    check_float64(config.training);
+    check_states(config);
+    check_pure_bfloat16(config.training);
+    check_loss_scale(config.training);
 }
 
 void check_batches(const JobConfig& config) {
@@ -51,13 +92,28 @@ void check_schedule(const LrScheduler& schedule) {
                     schedule.warmup_steps, *schedule.total_steps);
 }
 
+void check_loss_spike(const LossSpike& spike) {
+    if (!spike.enabled() && spike != LossSpike{}) {
+        throw UserError(
+            "a key of [loss_spike] is set, but neither loss_spike.loss_zscore nor "
+            "loss_spike.grad_norm_zscore "
+            "is, so nothing would be skipped; set one of them (6, say), or leave the others out");
+    }
+    if (spike.warmup_steps <= spike.window) return;
+    throw UserError(
+        "loss_spike.warmup_steps = {} exceeds loss_spike.window = {}, so no step would ever be judged; lower "
+        "the first",
+        spike.warmup_steps, spike.window);
+}
+
 }  // namespace
 
 void check_consistency(const JobConfig& config) {
-    check_number_types(config.training);
+    check_number_types(config);
     check_batches(config);
     check_stages(config.parallelism);
     check_schedule(config.lr_scheduler);
+    check_loss_spike(config.loss_spike);
 }
 
 }  // namespace argosy::config

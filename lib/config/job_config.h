@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "config/choices.h"
+#include "config/duration.h"
 
 namespace argosy::config {
 
@@ -38,12 +39,13 @@ struct Optimizer {
     double eps = 1e-8;
     double weight_decay = 0.1;
     bool decay_all_parameters = false;
+    std::optional<Precision> state_dtype;  // unset: float32, or float64 with training.dtype
     bool operator==(const Optimizer&) const = default;
 };
 
 struct LrScheduler {
     int64_t warmup_steps = 200;
-    std::optional<int64_t> total_steps;  // unset: training.steps
+    std::optional<int64_t> total_steps;  // unset: training.steps, or fewer by training.max_tokens
     std::optional<double> decay_ratio;   // unset: all steps after the warm-up
     DecayType decay_type = DecayType::Linear;
     double min_lr_factor = 0;
@@ -57,12 +59,27 @@ struct Training {
     int64_t seq_len = 2048;
     double max_norm = 1.0;
     int64_t steps = 10000;
+    std::optional<int64_t> max_tokens;  // unset: no limit
+    std::optional<Duration> max_time;   // unset: no limit
     bool shuffle = true;
     Precision dtype = Precision::Float32;
     Precision mixed_precision_param = Precision::BFloat16;
     Precision mixed_precision_reduce = Precision::Float32;
+    std::optional<int64_t> loss_scale_init;  // with float16 alone; unset: from the tokens of a step
+    std::optional<int64_t> loss_scale_growth_interval;  // with float16 alone; unset: its default
     int max_nonfinite_steps = 5;
     bool operator==(const Training&) const = default;
+};
+
+// Off while neither z-score is set; the other keys then have nothing to say.
+struct LossSpike {
+    std::optional<double> loss_zscore;
+    std::optional<double> grad_norm_zscore;
+    int window = 128;
+    int warmup_steps = 64;
+    int max_skipped_steps = 5;
+    bool enabled() const { return loss_zscore || grad_norm_zscore; }
+    bool operator==(const LossSpike&) const = default;
 };
 
 struct Parallelism {
@@ -84,19 +101,31 @@ struct ActivationCheckpoint {
     bool operator==(const ActivationCheckpoint&) const = default;
 };
 
+struct Compile {
+    bool enable = true;
+    bool operator==(const Compile&) const = default;
+};
+
 struct Metrics {
     int64_t log_freq = 10;
+    bool layer_grad_norms = false;
     bool measure_gemm_peak = false;
+    LiveLine live_line = LiveLine::Auto;
+    bool enable_tensorboard = false;
+    std::string save_tb_folder = "tb";
     bool operator==(const Metrics&) const = default;
 };
 
 struct Comm {
     int train_timeout_seconds = 100;
+    bool shared_memory = true;
+    int64_t shared_memory_mib = 64;
     bool operator==(const Comm&) const = default;
 };
 
 struct Debug {
     int64_t seed = 0;
+    bool deterministic = false;
     bool operator==(const Debug&) const = default;
 };
 
@@ -106,8 +135,10 @@ struct JobConfig {
     Optimizer optimizer;
     LrScheduler lr_scheduler;
     Training training;
+    LossSpike loss_spike;
     Parallelism parallelism;
     ActivationCheckpoint activation_checkpoint;
+    Compile compile;
     Metrics metrics;
     Comm comm;
     Debug debug;

@@ -61,6 +61,9 @@ std::string broken_limit(const Limits& limits, const Value& value) {
         return broken_range(limits.range, static_cast<double>(*integer));
     }
     if (const auto* number = std::get_if<double>(&value)) return broken_range(limits.range, *number);
+    if (const auto* duration = std::get_if<Duration>(&value)) {
+        return broken_range(limits.range, static_cast<double>(duration->seconds));
+    }
     if (const auto* list = std::get_if<std::vector<int64_t>>(&value)) {
         for (const int64_t element : *list) {
             const std::string broken = broken_range(limits.range, static_cast<double>(element));

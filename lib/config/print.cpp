@@ -27,6 +27,8 @@ std::string accepted(const Field& field) {
             return "string";
         case ValueType::Choice:
             return fmt::format("{}", fmt::join(field.limits.choices, "|"));
+        case ValueType::Duration:
+            return with_range("duration") + ", as 11h30m";
         case ValueType::IntegerList:
             return with_range("integers") + ", as 4,4,3";
     }

@@ -31,6 +31,11 @@ Value boolean_from(std::string_view word) {
     return word == "true" || word == "false" ? Value(word == "true") : Value();
 }
 
+Value duration_value(std::string_view word) {
+    const auto duration = duration_from(word);
+    return duration ? Value(*duration) : Value();
+}
+
 Value string_from(std::string_view word) { return std::string(word); }
 
 std::string_view trimmed(std::string_view text) {
@@ -72,6 +77,7 @@ constexpr Type kTypes[] = {
     {ValueType::Number, "a number", holds<double>, number_from_word<double>},
     {ValueType::String, "a string", holds<std::string>, string_from},
     {ValueType::Choice, "a string", holds<std::string>, string_from},
+    {ValueType::Duration, "a duration as 90m, 11h30m, 2d or 3600 (seconds)", holds<Duration>, duration_value},
     {ValueType::IntegerList, "a list of integers", holds<std::vector<int64_t>>, list_from},
 };
 
@@ -113,6 +119,7 @@ struct TomlText {
     std::string operator()(int64_t value) const { return std::to_string(value); }
     std::string operator()(double value) const { return number_text(value); }
     std::string operator()(const std::string& value) const { return quoted(value); }
+    std::string operator()(const Duration& value) const { return quoted(duration_text(value)); }
     std::string operator()(const std::vector<int64_t>& value) const {
         return fmt::format("[{}]", fmt::join(value, ", "));
     }
@@ -129,6 +136,9 @@ Value value_from_word(ValueType type, std::string_view word) { return descriptio
 Value value_as(ValueType type, const Value& value) {
     const auto* integer = std::get_if<int64_t>(&value);
     if (integer && type == ValueType::Number) return static_cast<double>(*integer);
+    if (integer && type == ValueType::Duration) return duration_value(std::to_string(*integer));
+    const auto* text = std::get_if<std::string>(&value);
+    if (text && type == ValueType::Duration) return duration_value(*text);
     return description_of(type).holds(value) ? value : Value();
 }
 

@@ -7,12 +7,15 @@
 #include <variant>
 #include <vector>
 
+#include "config/duration.h"
+
 namespace argosy::config {
 
-enum class ValueType { Boolean, Integer, Number, String, Choice, IntegerList };
+enum class ValueType { Boolean, Integer, Number, String, Choice, Duration, IntegerList };
 
 /// std::monostate: unset, or nothing that any key takes.
-using Value = std::variant<std::monostate, bool, int64_t, double, std::string, std::vector<int64_t>>;
+using Value =
+    std::variant<std::monostate, bool, int64_t, double, std::string, Duration, std::vector<int64_t>>;
 
 bool is_set(const Value& value);
 
@@ -22,8 +25,8 @@ std::string_view type_name(ValueType type);
 /// What `word` of a command line says to a key of this type; unset where it cannot be read as one.
 Value value_from_word(ValueType type, std::string_view word);
 
-/// `value` as a key of this type holds it: an integer where a number is wanted becomes one. Unset where it
-/// does not fit.
+/// `value` as a key of this type holds it: an integer where a number is wanted becomes one, an integer or
+/// text a duration. Unset where it does not fit.
 Value value_as(ValueType type, const Value& value);
 
 /// The TOML spelling, which reads back as the same value: doubles are printed in full.

@@ -29,9 +29,10 @@ class Loader {
     /// thread.
     void read(int64_t first_position, int64_t count, int64_t* tokens, int64_t* targets) const;
 
-  private:
+    /// The sample that stands at a position of the run.
     int64_t sample_at(int64_t position) const;
 
+  private:
     const TokenFile& file_;
     LoaderOptions options_;
     int64_t num_samples_;

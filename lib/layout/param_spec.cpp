@@ -12,6 +12,18 @@ int64_t Slab::num_elements() const {
     return count;
 }
 
+SlabRows rows_of(const std::vector<int64_t>& shape, const Slab& slab) {
+    int64_t inner = 1;  // elements of a step along dim 1
+    for (size_t dim = 2; dim < shape.size(); ++dim) {
+        ARGOSY_CHECK(slab.size[dim] == shape[dim], "dim {} is cut", dim);
+        inner *= shape[dim];
+    }
+    if (shape.size() == 1) return {slab.offset[0], std::max<int64_t>(shape[0], 1), 0};
+    const int64_t stride = shape[1] * inner;
+    return {slab.offset[0] * stride + slab.offset[1] * inner, std::max<int64_t>(slab.size[1] * inner, 1),
+            stride};
+}
+
 Range chunk(int64_t n, int parts, int index) {
     const int64_t piece = (n + parts - 1) / parts;
     const int64_t begin = std::min(n, piece * index);

@@ -51,6 +51,15 @@ struct Slab {
     bool operator==(const Slab&) const = default;
 };
 
+/// Where a slab's elements, counted row-major, lie in the whole tensor: `length` in a row from `first`, then
+/// as many `stride` further on, and so forth.
+struct SlabRows {
+    int64_t first = 0, length = 1, stride = 1;
+    int64_t element(int64_t i) const { return first + i / length * stride + i % length; }
+};
+/// REQUIRES: only the first two dims of the tensor are cut.
+SlabRows rows_of(const std::vector<int64_t>& shape, const Slab& slab);
+
 /// Piece `index` of `parts` of [0, n): ceil-sized chunks, the last ones shorter or empty.
 struct Range {
     int64_t begin = 0, size = 0;

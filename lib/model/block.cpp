@@ -23,7 +23,7 @@ at::Tensor Block::forward(const Weights& weights, const at::Tensor& x, const Bat
     tape.input = x;
     fill_attention(weights, batch, tape);
     fill_feed_forward(weights, tape);
-    at::Tensor y = tape.middle + axis_.row(tape.activation, weights[Role::Down]);
+    at::Tensor y = axis_.row(tape.activation, weights[Role::Down]).add_(tape.middle);
     tape.drop(keep);
     return y;
 }
@@ -53,25 +53,26 @@ void Block::fill_attention(const Weights& weights, const Batch& batch, Tape& tap
     if (!tape.attention.y.defined()) {
         tape.attention = attention_.forward(tape.q, tape.k, tape.v, attention_shape(batch));
     }
-    if (!tape.middle.defined()) tape.middle = tape.input + axis_.row(tape.attention.y, weights[Role::Wo]);
+    if (!tape.middle.defined()) {
+        auto [sum, norm] = ops::add_rms_norm(tape.input, axis_.row(tape.attention.y, weights[Role::Wo]),
+                                             weights[Role::FfnNorm], spec_.norm_eps);
+        tape.middle = std::move(sum);
+        tape.feed_forward_norm = std::move(norm);
+    }
 }
 
 /// Norm and rotation; the products before them are kept only where the norm's backward needs them.
 void Block::fill_queries_and_keys(const Weights& weights, Tape& tape) const {
-    at::Tensor q = tape.q_product, k = tape.k_product;
-    if (spec_.qk_norm) {
-        const auto heads = [&](const at::Tensor& x) { return x.view({-1, spec_.head_dim}); };
-        tape.q_norm = ops::rms_norm(heads(q), weights[Role::QNorm], spec_.norm_eps);
-        tape.k_norm = ops::rms_norm(heads(k), weights[Role::KNorm], spec_.norm_eps);
-        q = std::exchange(tape.q_norm.y, {}).view(q.sizes());
-        k = std::exchange(tape.k_norm.y, {}).view(k.sizes());
-    }
-    tape.q = ops::rope(q, rope_);
-    tape.k = ops::rope(k, rope_);
     if (!spec_.qk_norm) {
-        tape.q_product.reset();
-        tape.k_product.reset();
+        tape.q = ops::rope(std::exchange(tape.q_product, {}), rope_);
+        tape.k = ops::rope(std::exchange(tape.k_product, {}), rope_);
+        return;
     }
+    const auto heads = [&](const at::Tensor& x) { return x.view({-1, spec_.head_dim}); };
+    tape.q_norm = ops::rms_norm(heads(tape.q_product), weights[Role::QNorm], spec_.norm_eps);
+    tape.k_norm = ops::rms_norm(heads(tape.k_product), weights[Role::KNorm], spec_.norm_eps);
+    tape.q = ops::rope(std::exchange(tape.q_norm.y, {}).view(tape.q_product.sizes()), rope_);
+    tape.k = ops::rope(std::exchange(tape.k_norm.y, {}).view(tape.k_product.sizes()), rope_);
 }
 
 void Block::fill_feed_forward(const Weights& weights, Tape& tape) const {
@@ -87,10 +88,11 @@ void Block::fill_feed_forward(const Weights& weights, Tape& tape) const {
     if (!tape.activation.defined()) tape.activation = ops::swiglu(tape.gate, tape.up);
 }
 
+/// The stream passes each half by: its gradient joins inside the backward of the half's norm.
 at::Tensor Block::backward_input(const Weights& weights, const at::Tensor& dy, const Batch& batch, Tape& tape,
                                  WeightWork& work) const {
-    const at::Tensor dmiddle = dy + feed_forward_backward(weights, dy, tape, work);
-    at::Tensor dx = dmiddle + attention_backward(weights, dmiddle, batch, tape, work);
+    const at::Tensor dmiddle = feed_forward_backward(weights, dy, tape, work);
+    at::Tensor dx = attention_backward(weights, dmiddle, batch, tape, work);
     tape = {};
     return dx;
 }
@@ -107,7 +109,7 @@ at::Tensor Block::feed_forward_backward(const Weights& weights, const at::Tensor
     work.add_product(Role::Up, dup, input_all);
 
     auto [dmiddle, dnorm] = ops::rms_norm_backward(dinput, tape.middle, weights[Role::FfnNorm],
-                                                   tape.feed_forward_norm.inverse_rms);
+                                                   tape.feed_forward_norm.inverse_rms, dy);
     work.add_value(Role::FfnNorm, dnorm);
     return dmiddle;
 }
@@ -119,8 +121,8 @@ at::Tensor Block::attention_backward(const Weights& weights, const at::Tensor& d
 
     auto [dq, dk, dv] =
         attention_.backward(doutput, tape.q, tape.k, tape.v, tape.attention, attention_shape(batch));
-    dq = ops::rope_backward(dq, rope_);
-    dk = ops::rope_backward(dk, rope_);
+    dq = ops::rope_backward(std::move(dq), rope_);
+    dk = ops::rope_backward(std::move(dk), rope_);
     if (spec_.qk_norm) {
         dq = head_norm_backward(weights, Role::QNorm, dq, tape.q_product, tape.q_norm.inverse_rms, work);
         dk = head_norm_backward(weights, Role::KNorm, dk, tape.k_product, tape.k_norm.inverse_rms, work);
@@ -139,7 +141,7 @@ at::Tensor Block::attention_backward(const Weights& weights, const at::Tensor& d
     work.add_product(Role::Wv, dv, input_all);
 
     auto [dx, dnorm] = ops::rms_norm_backward(dinput, tape.input, weights[Role::AttentionNorm],
-                                              tape.attention_norm.inverse_rms);
+                                              tape.attention_norm.inverse_rms, dy);
     work.add_value(Role::AttentionNorm, dnorm);
     return dx;
 }

@@ -4,9 +4,9 @@
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "model/weight_work.h"
-#include "ops/cross_entropy.h"
 #include "ops/matmul.h"
 #include "ops/rms_norm.h"
 
@@ -29,6 +29,14 @@ at::Tensor Head::logits(const Weights& weights, const at::Tensor& x) const {
     return ops::linear(axis_.gather_rows(normed), weights[Role::Output]);
 }
 
+ops::SoftmaxSums Head::sums_of_all_ranks(ops::SoftmaxSums own) const {
+    at::Tensor maxima = own.maxima.clone();
+    axis_.max(maxima);
+    ops::raise_maxima(own, maxima);
+    axis_.sum(own.sums);
+    return own;
+}
+
 Head::Loss Head::loss_and_input_gradient(const Weights& weights, const at::Tensor& x, const Batch& batch,
                                          double scale, const Gradients& gradients) const {
     const auto norm = ops::rms_norm(x, weights[Role::FinalNorm], spec_.norm_eps);
@@ -41,14 +49,12 @@ Head::Loss Head::loss_and_input_gradient(const Weights& weights, const at::Tenso
     for (int64_t row = 0; row < normed.size(0); row += rows_per_chunk()) {
         const int64_t count = std::min(rows_per_chunk(), normed.size(0) - row);
         const at::Tensor rows = normed.narrow(0, row, count), targets = batch.targets.narrow(0, row, count);
-        const at::Tensor logits = ops::linear(rows, weights[Role::Output]);
-        at::Tensor maxima = ops::row_maxima(logits);
-        axis_.max(maxima);
-        at::Tensor sums = ops::softmax_sums(logits, maxima, targets, begin);
-        axis_.sum(sums);
+        at::Tensor logits = ops::linear(rows, weights[Role::Output]);
+        const ops::SoftmaxSums sums = sums_of_all_ranks(ops::softmax_sums(logits, targets, begin));
         sum += ops::cross_entropy_sum(sums, targets);
 
-        const at::Tensor dlogits = ops::cross_entropy_gradient(logits, maxima, sums, targets, begin, scale);
+        ops::turn_into_cross_entropy_gradient(logits, sums, targets, begin, scale);
+        const at::Tensor dlogits = std::move(logits);
         dnormed.narrow(0, row, count).copy_(ops::linear_input_gradient(dlogits, weights[Role::Output]));
         work.add_product(Role::Output, dlogits, rows);
         work.run(gradients);

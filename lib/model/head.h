@@ -6,6 +6,7 @@
 #include "model/model_spec.h"
 #include "model/parameter.h"
 #include "model/tensor_axis.h"
+#include "ops/cross_entropy.h"
 
 namespace argosy::model {
 
@@ -27,6 +28,7 @@ class Head {
 
   private:
     int64_t rows_per_chunk() const;
+    ops::SoftmaxSums sums_of_all_ranks(ops::SoftmaxSums own) const;
 
     const ModelSpec spec_;
     const TensorAxis& axis_;

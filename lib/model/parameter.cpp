@@ -75,6 +75,14 @@ std::vector<std::vector<Parameter>> unit_parameters(const ModelSpec& spec) {
     return units;
 }
 
+std::vector<std::string> unit_names(const ModelSpec& spec) {
+    std::vector<std::string> names = {"embedding"};
+    for (int64_t layer = 0; layer < spec.num_layers; ++layer)
+        names.push_back("layers." + std::to_string(layer));
+    names.push_back("head");
+    return names;
+}
+
 int64_t num_parameters(const ModelSpec& spec) {
     int64_t count = 0;
     for (const auto& unit : unit_parameters(spec)) {

@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <array>
+#include <string>
 #include <vector>
 
 #include "layout/param_spec.h"
@@ -61,6 +62,9 @@ struct Parameter {
 /// The parameters of a model's units in the order of the forward pass: the embedding, each block, the head. A
 /// tied head names the embedding's table as its Output.
 std::vector<std::vector<Parameter>> unit_parameters(const ModelSpec& spec);
+
+/// What people call these units: "embedding", "layers.0", ..., "head".
+std::vector<std::string> unit_names(const ModelSpec& spec);
 
 /// Elements of all parameters together, a tied table once.
 int64_t num_parameters(const ModelSpec& spec);

@@ -13,9 +13,7 @@ std::vector<at::Tensor> TensorAxis::column(const at::Tensor& x, std::span<const 
 
 TensorAxis::ColumnGradient TensorAxis::column_backward(const at::Tensor& x, std::span<const at::Tensor> dys,
                                                        std::span<const at::Tensor> weights) const {
-    at::Tensor dx = ops::linear_input_gradient(dys[0], weights[0]);
-    for (size_t i = 1; i < weights.size(); ++i) ops::add_linear_input_gradient(dx, dys[i], weights[i]);
-    return {reduce_rows(dx), gather_rows(x)};
+    return {reduce_rows(ops::linear_input_gradient(dys, weights)), gather_rows(x)};
 }
 
 at::Tensor TensorAxis::row(const at::Tensor& x, const at::Tensor& weight) const {

@@ -5,18 +5,13 @@
 #include "base/error.h"
 #include "ops/embedding.h"
 #include "ops/matmul.h"
-#include "ops/types.h"
+#include "ops/sums.h"
 
 namespace argosy::model {
 namespace {
 
-void add(GradientSum& gradient, const at::Tensor& value) {
-    if (gradient.empty) {
-        gradient.sum.copy_(value);
-    } else {
-        gradient.sum.add_(value);
-    }
-}
+/// The sum, to add to.
+at::Tensor& started(GradientSum& gradient) { return gradient.empty ? gradient.sum.zero_() : gradient.sum; }
 
 }  // namespace
 
@@ -51,14 +46,13 @@ void WeightWork::run(const Item& item, GradientSum& gradient) {
             ops::linear_weight_gradient(gradient.sum, item.dy, item.other, !gradient.empty);
             break;
         case Kind::RowSum:
-            add(gradient, ops::widened(item.dy).sum(0));
+            ops::add_row_sum(started(gradient), item.dy);
             break;
         case Kind::Value:
-            add(gradient, item.dy);
+            started(gradient).add_(item.dy);
             break;
         case Kind::Lookup:
-            if (gradient.empty) gradient.sum.zero_();
-            ops::add_embedding_gradient(gradient.sum, item.dy, item.other, item.begin);
+            ops::add_embedding_gradient(started(gradient), item.dy, item.other, item.begin);
             break;
     }
 }

@@ -13,39 +13,48 @@
 namespace argosy::mpi {
 namespace {
 
-float bf16_to_float(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
+/// Two-byte numbers as memory holds them, and their values.
+struct Float16 {
+    static float value(uint16_t bits) { return static_cast<float>(std::bit_cast<_Float16>(bits)); }
+    static uint16_t rounded(float value) { return std::bit_cast<uint16_t>(static_cast<_Float16>(value)); }
+};
 
-uint16_t float_to_bf16(float value) {
-    const auto bits = std::bit_cast<uint32_t>(value);
-    if (value != value) return static_cast<uint16_t>(bits >> 16 | 0x40);     // a quiet NaN stays one
-    return static_cast<uint16_t>((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);  // to nearest, ties to even
-}
-
-template <Reduction kReduction>
-void reduce_bf16(void* in, void* inout, int* length, MPI_Datatype*) {
-    const auto* from = static_cast<const uint16_t*>(in);
-    auto* into = static_cast<uint16_t*>(inout);
-    for (int i = 0; i < *length; ++i) {
-        const float a = bf16_to_float(from[i]), b = bf16_to_float(into[i]);
-        into[i] = float_to_bf16(kReduction == Reduction::Sum ? a + b : (a > b ? a : b));
-    }
-}
-
-/// MPI 3 has no bf16: a type of two bytes and its own reductions, made at first use and kept until the
-/// process ends.
-struct BFloat16Type {
-    MPI_Datatype type;
-    MPI_Op sum, max;
-    BFloat16Type() {
-        check(MPI_Type_contiguous(2, MPI_BYTE, &type), "MPI_Type_contiguous");
-        check(MPI_Type_commit(&type), "MPI_Type_commit");
-        check(MPI_Op_create(reduce_bf16<Reduction::Sum>, 1, &sum), "MPI_Op_create");
-        check(MPI_Op_create(reduce_bf16<Reduction::Max>, 1, &max), "MPI_Op_create");
+struct BFloat16 {
+    static float value(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
+    static uint16_t rounded(float value) {
+        const auto bits = std::bit_cast<uint32_t>(value);
+        if (value != value) return static_cast<uint16_t>(bits >> 16 | 0x40);     // a quiet NaN stays one
+        return static_cast<uint16_t>((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);  // to nearest, ties to even
     }
 };
 
-const BFloat16Type& bfloat16() {
-    static const BFloat16Type made;
+template <class Number, Reduction kReduction>
+void reduce(void* in, void* inout, int* length, MPI_Datatype*) {
+    const auto* from = static_cast<const uint16_t*>(in);
+    auto* into = static_cast<uint16_t*>(inout);
+    for (int i = 0; i < *length; ++i) {
+        const float a = Number::value(from[i]), b = Number::value(into[i]);
+        into[i] = Number::rounded(kReduction == Reduction::Sum ? a + b : (a > b ? a : b));
+    }
+}
+
+/// MPI 3 has neither: a type of two bytes and its own reductions, made at first use and kept until the
+/// process ends.
+struct TwoByteType {
+    MPI_Datatype type;
+    MPI_Op sum, max;
+};
+
+template <class Number>
+const TwoByteType& two_byte_type() {
+    static const TwoByteType made = [] {
+        TwoByteType own;
+        check(MPI_Type_contiguous(2, MPI_BYTE, &own.type), "MPI_Type_contiguous");
+        check(MPI_Type_commit(&own.type), "MPI_Type_commit");
+        check(MPI_Op_create(reduce<Number, Reduction::Sum>, 1, &own.sum), "MPI_Op_create");
+        check(MPI_Op_create(reduce<Number, Reduction::Max>, 1, &own.max), "MPI_Op_create");
+        return own;
+    }();
     return made;
 }
 
@@ -59,15 +68,20 @@ MPI_Datatype datatype(Type type) {
             return MPI_FLOAT;
         case Type::Float64:
             return MPI_DOUBLE;
+        case Type::Float16:
+            return two_byte_type<Float16>().type;
         case Type::BFloat16:
-            return bfloat16().type;
+            return two_byte_type<BFloat16>().type;
     }
     return MPI_DATATYPE_NULL;
 }
 
 MPI_Op operation(Type type, Reduction reduction) {
     const bool sum = reduction == Reduction::Sum;
-    if (type == Type::BFloat16) return sum ? bfloat16().sum : bfloat16().max;
+    if (type == Type::Float16 || type == Type::BFloat16) {
+        const auto& own = type == Type::Float16 ? two_byte_type<Float16>() : two_byte_type<BFloat16>();
+        return sum ? own.sum : own.max;
+    }
     return sum ? MPI_SUM : MPI_MAX;
 }
 
@@ -98,6 +112,11 @@ bool test_all(std::span<Request> requests) {
     return done != 0;
 }
 
+void make_progress() {
+    int there = 0;
+    check(MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_SELF, &there, MPI_STATUS_IGNORE), "MPI_Iprobe");
+}
+
 Comm Comm::world() { return Comm(duplicate(MPI_COMM_WORLD)); }
 Comm Comm::self() { return Comm(duplicate(MPI_COMM_SELF)); }
 
@@ -122,6 +141,16 @@ int Comm::size() const {
     int size = 0;
     check(MPI_Comm_size(handle_, &size), "MPI_Comm_size");
     return size;
+}
+
+bool Comm::within_one_node() const {
+    MPI_Comm node;
+    check(MPI_Comm_split_type(handle_, MPI_COMM_TYPE_SHARED, /*key=*/0, MPI_INFO_NULL, &node),
+          "MPI_Comm_split_type");
+    int ranks_here = 0;
+    check(MPI_Comm_size(node, &ranks_here), "MPI_Comm_size");
+    check(MPI_Comm_free(&node), "MPI_Comm_free");
+    return ranks_here == size();
 }
 
 Comm Comm::subgroup(std::span<const int> ranks) const {

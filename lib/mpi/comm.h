@@ -10,13 +10,16 @@
 
 namespace argosy::mpi {
 
-enum class Type { Byte, Int64, Float32, Float64, BFloat16 };
+enum class Type { Byte, Int64, Float32, Float64, Float16, BFloat16 };
 enum class Reduction { Sum, Max };
 
 using Request = MPI_Request;
 
 /// True when every request has completed; never blocks. Completed requests become null.
 bool test_all(std::span<Request> requests);
+
+/// Lets MPI work on whatever is under way; it does so only within its calls.
+void make_progress();
 
 /// A group of ranks with its own message space. Counts are elements; each rank passes the same count.
 class Comm {
@@ -30,6 +33,9 @@ class Comm {
 
     int rank() const;
     int size() const;
+
+    /// COLLECTIVE: whether all ranks can share memory.
+    bool within_one_node() const;
 
     /// COLLECTIVE over `ranks` (numbers in this group, ascending, this rank among them).
     Comm subgroup(std::span<const int> ranks) const;

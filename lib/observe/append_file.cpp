@@ -51,12 +51,11 @@ AppendFile::~AppendFile() {
     if (file_ >= 0) close(file_);
 }
 
-void AppendFile::append_line(const std::string& line) {
-    const std::string text = (ends_within_a_line(file_) ? "\n" : "") + line + "\n";
+void AppendFile::append(std::string_view bytes) {
     struct stat before {};
     fstat(file_, &before);
-    for (size_t done = 0; done < text.size();) {
-        const ssize_t written = write(file_, text.data() + done, text.size() - done);
+    for (size_t done = 0; done < bytes.size();) {
+        const ssize_t written = write(file_, bytes.data() + done, bytes.size() - done);
         if (written >= 0) {
             done += static_cast<size_t>(written);
             continue;
@@ -65,8 +64,12 @@ void AppendFile::append_line(const std::string& line) {
         const int reason = errno;
         const bool taken_back = done == 0 || ftruncate(file_, before.st_size) == 0;
         throw RunError("cannot write to '{}': {}{}. Free some space, or set job.dump_folder to another disk",
-                       path_, std::strerror(reason), taken_back ? "" : " (its last line is cut)");
+                       path_, std::strerror(reason), taken_back ? "" : " (its end is cut)");
     }
+}
+
+void AppendFile::append_line(const std::string& line) {
+    append((ends_within_a_line(file_) ? "\n" : "") + line + "\n");
 }
 
 }  // namespace argosy::observe

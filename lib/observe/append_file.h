@@ -1,7 +1,8 @@
-// A text file of whole lines that only grows. Owns its descriptor; one thread.
+// A file that only grows, by whole lines or records. Owns its descriptor; one thread.
 #pragma once
 
 #include <string>
+#include <string_view>
 
 namespace argosy::observe {
 
@@ -13,8 +14,11 @@ class AppendFile {
     AppendFile& operator=(AppendFile&&) = delete;
     ~AppendFile();
 
-    /// Adds `line`, which comes without its newline, on a line of its own; it has left the process when this
-    /// returns. Throws RunError when it cannot be written whole; what went in of it is then taken back.
+    /// Adds `bytes`; they have left the process when this returns. Throws RunError when they cannot be
+    /// written whole; what went in of them is then taken back.
+    void append(std::string_view bytes);
+
+    /// The same with `line`, which comes without its newline, on a line of its own.
     void append_line(const std::string& line);
 
   private:

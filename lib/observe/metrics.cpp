@@ -21,6 +21,12 @@ Json time_object(const StepTimes& times) {
             {"exposed", std::move(exposed)},       {"other", number(times.other_ms)}};
 }
 
+Json norm_object(const std::vector<std::pair<std::string, double>>& norms) {
+    Json object = Json::object();
+    for (const auto& [unit, norm] : norms) object[unit] = number(norm);
+    return object;
+}
+
 }  // namespace
 
 bool StepMetrics::finite() const { return std::isfinite(loss) && std::isfinite(grad_norm); }
@@ -41,7 +47,7 @@ Speed speed(int64_t tokens, double seconds, const JobFigures& job) {
 
 std::string json_line(const StepMetrics& metrics, const JobFigures& job) {
     const Speed rates = speed(metrics.tokens, metrics.times.total_ms / 1e3, job);
-    const Json line = {
+    Json line = {
         {"step", metrics.step},
         {"loss", number(metrics.loss)},
         {"grad_norm", number(metrics.grad_norm)},
@@ -58,7 +64,9 @@ std::string json_line(const StepMetrics& metrics, const JobFigures& job) {
         {"rss_gib", gibibytes(metrics.rss_bytes)},
         {"time_ms", time_object(metrics.times)},
         {"skipped_updates", metrics.skipped_updates},
+        {"loss_scale", number(metrics.loss_scale)},
     };
+    if (!metrics.layer_grad_norms.empty()) line["layer_grad_norms"] = norm_object(metrics.layer_grad_norms);
     return line.dump();
 }
 

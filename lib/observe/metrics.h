@@ -3,8 +3,11 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "observe/device.h"
 #include "observe/flops.h"
@@ -26,9 +29,15 @@ struct StepMetrics {
     double grad_norm = 0;  // before clipping
     double lr = 0;
     int64_t tokens = 0;
-    int64_t memory_peak_bytes = 0;  // of tensors, within the step
-    int64_t rss_bytes = 0;          // resident set of the process at the step's end
-    int64_t skipped_updates = 0;    // since the run began
+    int64_t memory_peak_bytes = 0;          // of tensors, within the step
+    int64_t rss_bytes = 0;                  // resident set of the process at the step's end
+    int64_t skipped_updates = 0;            // since the run began
+    std::optional<double> loss_scale = {};  // that the step ran with; none where nothing is scaled
+    /// Seconds that the run may still take (training.max_time).
+    double seconds_allowed = std::numeric_limits<double>::infinity();
+    /// By unit ("embedding", "layers.0", ..., "head": the final norm, and the output unless tied), before
+    /// clipping; empty unless asked for. Their squares add up to that of grad_norm.
+    std::vector<std::pair<std::string, double>> layer_grad_norms = {};
     StepTimes times;
 
     bool finite() const;  // loss and norm
@@ -48,8 +57,10 @@ Speed speed(int64_t tokens, double seconds, const JobFigures& job);
 ///   step, loss, grad_norm, lr, finite (are loss and norm), tokens, tokens_per_second,
 ///   tokens_per_second_per_device, model_tflops_per_device, mfu_causal, mfu_noncausal, peak_flops_source
 ///   (none, datasheet, measured GEMM), memory_peak_gib, rss_gib, time_ms {total, data, compute, optimizer,
-///   exposed {axes: ms}, other}, skipped_updates
-/// in this order. A number that is not finite, and utilisation without a peak, is null.
+///   exposed {axes: ms}, other}, skipped_updates, loss_scale, layer_grad_norms {unit: norm} (only if asked
+///   for)
+/// in this order. A number that is not finite, utilisation without a peak, and the scale of a loss that is
+/// not scaled, is null.
 std::string json_line(const StepMetrics& metrics, const JobFigures& job);
 
 }  // namespace argosy::observe

@@ -1,11 +1,15 @@
-// Brings a run's metrics to <dump_folder>/metrics.jsonl, a line a step, and to people, a line on stderr now
-// and then. Rank 0 writes; on other ranks a writer does nothing, so the loop needs no condition.
+// Brings a run's metrics to <dump_folder>/metrics.jsonl, a line a step, and to people: a line in the log now
+// and then, TensorBoard's curves at the same steps, and on a terminal a line that is rewritten as it goes.
+// Rank 0 writes; other ranks only keep their log out of the rewritten line, so the loop needs no condition.
 #pragma once
 
+#include <filesystem>
 #include <optional>
 #include <string>
 
+#include "base/live_line.h"
 #include "observe/append_file.h"
+#include "observe/event_file.h"
 #include "observe/metrics.h"
 #include "observe/progress_line.h"
 
@@ -13,28 +17,37 @@ namespace argosy::observe {
 
 struct MetricsOptions {
     std::string dump_folder;
-    int64_t log_freq = 10;  // steps between lines for people; the first and the last step always have one
+    int64_t log_freq = 10;  // steps between lines for people; the first and num_steps always have one
     int64_t num_steps = 0;  // at which the run ends
+    std::optional<std::string> tensorboard_folder;  // within dump_folder; none: no TensorBoard
+    bool live_line = false;
+    int columns = 80;  // of a terminal that cannot be asked
 };
 
 class MetricsWriter {
   public:
-    /// Makes the folder and opens the file; a restarted run goes on at its end. Throws RunError.
+    /// Makes the folder and opens the files; a restarted run goes on at the end of metrics.jsonl, and the log
+    /// says so where it is another run's. Throws RunError.
     MetricsWriter(const MetricsOptions& options, const JobFigures& job, int rank);
 
-    /// After each step; the line has left the process when this returns. Throws RunError when it cannot be
-    /// written; the file then ends with the step before.
+    /// After each step; what is written has left the process when this returns. Throws RunError when it
+    /// cannot be written; the file then ends with the step before.
     void write(const StepMetrics& metrics);
 
   private:
+    std::filesystem::path path() const;
     void add_to_window(const StepMetrics& metrics);
+    void end_window();
 
     MetricsOptions options_;
     JobFigures job_;
-    std::optional<AppendFile> file_;  // on rank 0
-    int64_t num_written_ = 0;         // steps of this run so far
-    double step_seconds_ = 0;         // running mean, for the time to go: of steps alone
-    Progress window_;                 // the steps since the last line for people
+    std::optional<int64_t> earlier_step_;  // the last one of a run before
+    std::optional<AppendFile> file_;       // on rank 0
+    std::optional<EventFile> events_;      // on rank 0, when it is wanted
+    std::optional<LiveLine> live_line_;    // when it is wanted
+    int64_t num_written_ = 0;              // steps of this run so far
+    double step_seconds_ = 0;              // running mean
+    Progress window_;                      // the steps since the last line for people
 };
 
 }  // namespace argosy::observe

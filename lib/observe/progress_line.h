@@ -1,4 +1,4 @@
-// The line that tells people how training goes. Every column keeps its width over orders of magnitude, so
+// The lines that tell people how training goes. Every column keeps its width over orders of magnitude, so
 // that lines of one run stand under each other.
 #pragma once
 
@@ -12,15 +12,23 @@ namespace argosy::observe {
 struct Progress {
     StepMetrics newest;
     int64_t num_steps = 0;          // of the whole run
-    int64_t window_tokens = 0;      // of all steps since the line before, the newest included
+    int64_t window_steps = 0;       // since the line before, the newest included
+    int64_t window_tokens = 0;      // of all of them
     StepTimes window_times;         // likewise
     int64_t window_peak_bytes = 0;  // the highest of them
+    double step_seconds = 0;        // a running mean: of steps alone, of later ones more
     double seconds_left = 0;        // until num_steps
 };
 
 /// step n/N, loss, gradient norm, learning rate; over the window: tokens/s of the job, model TFLOP/s per
 /// device (causal), its share of the device's peak when there is one ("MFU", or "of GEMM" when the peak was
-/// measured), highest tensor memory, shares of the wall time; time to go; at the end skipped updates, if any.
+/// measured), highest tensor memory, shares of the wall time, that of exposed communication by axes, too;
+/// time to go; at the end skipped updates, if any.
 std::string progress_line(const Progress& progress, const JobFigures& job);
+
+/// For a line that is rewritten: step n/N and its percentage, time to go, loss; at the running mean of a
+/// step's time tokens/s and utilisation; tensor memory. What matters most comes first: a narrow terminal cuts
+/// the end.
+std::string live_text(const Progress& progress, const JobFigures& job);
 
 }  // namespace argosy::observe

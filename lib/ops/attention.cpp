@@ -1,10 +1,15 @@
 #include "ops/attention.h"
 
+#include <ATen/Parallel.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 
+#include <cmath>
 #include <tuple>
 
+#include "ops/fused.h"
 #include "ops/types.h"
 
 // Shape suffixes: b sequences, s tokens of a sequence, h heads, d elements of a head.
@@ -35,10 +40,8 @@ at::Tensor sum_repeated(const at::Tensor& dk_bhsd, int64_t times) {
     return widened(dk_bhsd).view({b, h / times, times, s, d}).sum(2).to(dk_bhsd.scalar_type());
 }
 
-}  // namespace
-
-AttentionOutput attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                          const AttentionShape& shape) {
+AttentionOutput plain_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                              const AttentionShape& shape) {
     const int64_t times = q.size(1) / k.size(1);
     auto [y_bhsd, log_sum_exp] = at::_scaled_dot_product_flash_attention_for_cpu(
         heads_first(q, shape), repeat_heads(heads_first(k, shape), times),
@@ -46,15 +49,117 @@ AttentionOutput attention(const at::Tensor& q, const at::Tensor& k, const at::Te
     return {rows(y_bhsd), log_sum_exp};
 }
 
-AttentionGradient attention_backward(const at::Tensor& dy, const at::Tensor& q, const at::Tensor& k,
-                                     const at::Tensor& v, const AttentionOutput& output,
-                                     const AttentionShape& shape) {
+AttentionGradient plain_backward(const at::Tensor& dy, const at::Tensor& q, const at::Tensor& k,
+                                 const at::Tensor& v, const AttentionOutput& output,
+                                 const AttentionShape& shape) {
     const int64_t times = q.size(1) / k.size(1);
     auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
         heads_first(dy, shape), heads_first(q, shape), repeat_heads(heads_first(k, shape), times),
         repeat_heads(heads_first(v, shape), times), heads_first(output.y, shape), output.log_sum_exp,
         kNoDropout, kCausal);
     return {rows(dq), rows(sum_repeated(dk.contiguous(), times)), rows(sum_repeated(dv.contiguous(), times))};
+}
+
+/// A sequence and a key head, with the query heads that share it: what one thread computes.
+struct Group {
+    int64_t token, query_column, key_column, log_sum_exp;  // where it begins
+};
+
+/// Rows may lie apart: columns of a wider matrix need no copy.
+at::Tensor with_dense_rows(const at::Tensor& x) { return x.stride(1) == 1 ? x : x.contiguous(); }
+
+template <class T>
+kernels::TokenRows<const T> token_rows(const at::Tensor& x, int64_t token, int64_t column) {
+    return {static_cast<const T*>(x.const_data_ptr()) + token * x.stride(0) + column, x.stride(0)};
+}
+template <class T>
+kernels::TokenRows<T> mutable_token_rows(const at::Tensor& x, int64_t token, int64_t column) {
+    return {static_cast<T*>(x.mutable_data_ptr()) + token * x.stride(0) + column, x.stride(0)};
+}
+
+struct Groups {
+    Groups(const at::Tensor& q, const at::Tensor& k, const AttentionShape& shape)
+        : num_kv_heads(k.size(1) / shape.head_dim),
+          num_groups(shape.num_sequences * num_kv_heads),
+          kernel_shape{shape.seq_len, shape.head_dim, q.size(1) / k.size(1),
+                       static_cast<float>(1 / std::sqrt(static_cast<double>(shape.head_dim)))} {}
+
+    Group operator[](int64_t i) const {
+        const auto [seq_len, head_dim, num_heads, scale] = kernel_shape;
+        const int64_t kv_head = i % num_kv_heads;
+        return {i / num_kv_heads * seq_len, kv_head * num_heads * head_dim, kv_head * head_dim,
+                i * num_heads * seq_len};
+    }
+
+    int64_t num_kv_heads, num_groups;
+    kernels::AttentionShape kernel_shape;
+};
+
+template <class T>
+void fused_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Groups& groups,
+                   const AttentionOutput& output) {
+    const auto& kernel = kernels::table().of<T>();
+    at::parallel_for(0, groups.num_groups, /*grain_size=*/1, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) {
+            const Group at = groups[i];
+            kernel.attention({.shape = groups.kernel_shape,
+                              .q = token_rows<T>(q, at.token, at.query_column),
+                              .k = token_rows<T>(k, at.token, at.key_column),
+                              .v = token_rows<T>(v, at.token, at.key_column),
+                              .y = mutable_token_rows<T>(output.y, at.token, at.query_column),
+                              .log_sum_exp = mutable_elements<float>(output.log_sum_exp) + at.log_sum_exp});
+        }
+    });
+}
+
+template <class T>
+void fused_backward(const at::Tensor& dy, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                    const AttentionOutput& output, const Groups& groups, const AttentionGradient& gradient) {
+    const auto& kernel = kernels::table().of<T>();
+    at::parallel_for(0, groups.num_groups, /*grain_size=*/1, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) {
+            const Group at = groups[i];
+            kernel.attention_backward({.shape = groups.kernel_shape,
+                                       .dy = token_rows<T>(dy, at.token, at.query_column),
+                                       .q = token_rows<T>(q, at.token, at.query_column),
+                                       .k = token_rows<T>(k, at.token, at.key_column),
+                                       .v = token_rows<T>(v, at.token, at.key_column),
+                                       .y = token_rows<T>(output.y, at.token, at.query_column),
+                                       .log_sum_exp = elements<float>(output.log_sum_exp) + at.log_sum_exp,
+                                       .dq = mutable_token_rows<T>(gradient.dq, at.token, at.query_column),
+                                       .dk = mutable_token_rows<T>(gradient.dk, at.token, at.key_column),
+                                       .dv = mutable_token_rows<T>(gradient.dv, at.token, at.key_column)});
+        }
+    });
+}
+
+}  // namespace
+
+AttentionOutput attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                          const AttentionShape& shape) {
+    if (!fused(q)) return plain_forward(q, k, v, shape);
+    const AttentionOutput output{
+        at::empty_like(q, at::MemoryFormat::Contiguous),
+        at::empty({shape.num_sequences, q.size(1) / shape.head_dim, shape.seq_len}, at::kFloat)};
+    with_element_type(q.scalar_type(), [&]<class T>(T) {
+        fused_forward<T>(with_dense_rows(q), with_dense_rows(k), with_dense_rows(v), {q, k, shape}, output);
+    });
+    return output;
+}
+
+AttentionGradient attention_backward(const at::Tensor& dy, const at::Tensor& q, const at::Tensor& k,
+                                     const at::Tensor& v, const AttentionOutput& output,
+                                     const AttentionShape& shape) {
+    if (!fused(q)) return plain_backward(dy, q, k, v, output, shape);
+    const AttentionGradient gradient{at::empty_like(q, at::MemoryFormat::Contiguous),
+                                     at::empty_like(k, at::MemoryFormat::Contiguous),
+                                     at::empty_like(v, at::MemoryFormat::Contiguous)};
+    with_element_type(q.scalar_type(), [&]<class T>(T) {
+        fused_backward<T>(with_dense_rows(dy), with_dense_rows(q), with_dense_rows(k), with_dense_rows(v),
+                          {with_dense_rows(output.y), output.log_sum_exp.contiguous()}, {q, k, shape},
+                          gradient);
+    });
+    return gradient;
 }
 
 }  // namespace argosy::ops

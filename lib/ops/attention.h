@@ -15,7 +15,8 @@ struct AttentionShape {
 
 struct AttentionOutput {
     at::Tensor y;            // [tokens, heads * head_dim]
-    at::Tensor log_sum_exp;  // of each query's scores: what backward needs beside q, k, v, y
+    at::Tensor log_sum_exp;  // [num_sequences, heads, seq_len], accumulation type: what backward needs beside
+                             // q, k, v, y
 };
 AttentionOutput attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                           const AttentionShape& shape);

@@ -1,6 +1,8 @@
 #include "ops/cross_entropy.h"
 
+#include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/where.h>
@@ -8,6 +10,7 @@
 
 #include <limits>
 
+#include "ops/fused.h"
 #include "ops/types.h"
 
 namespace argosy::ops {
@@ -24,40 +27,94 @@ LocalTargets local_targets(const at::Tensor& targets, int64_t begin, int64_t num
     return {column * present, present};
 }
 
+SoftmaxSums plain_sums(const at::Tensor& logits, const at::Tensor& targets, int64_t begin) {
+    const at::Tensor wide = widened(logits);
+    const at::Tensor maxima = wide.amax(1);
+    const auto [column, present] = local_targets(targets, begin, logits.size(1));
+    const at::Tensor target_logits = wide.gather(1, column.unsqueeze(1)).squeeze(1);
+    return {maxima, at::stack({(wide - maxima.unsqueeze(1)).exp_().sum(1),
+                               at::where(present, target_logits, at::zeros({}, maxima.options()))})};
+}
+
+SoftmaxSums fused_sums(const at::Tensor& logits, const at::Tensor& targets, int64_t begin) {
+    const int64_t num_rows = logits.size(0), num_columns = logits.size(1);
+    SoftmaxSums out{at::empty({num_rows}, at::kFloat), at::empty({2, num_rows}, at::kFloat)};
+    with_element_type(logits.scalar_type(), [&]<class T>(T) {
+        const T* in = elements<T>(logits);
+        const auto* target = elements<int64_t>(targets);
+        auto *maxima = mutable_elements<float>(out.maxima), *sums = mutable_elements<float>(out.sums);
+        at::parallel_for(0, num_rows, fewest_rows(num_columns), [&](int64_t first, int64_t end) {
+            kernels::table().of<T>().softmax_sums({.num_rows = end - first,
+                                                   .num_columns = num_columns,
+                                                   .begin = begin,
+                                                   .logits = in + first * num_columns,
+                                                   .targets = target + first,
+                                                   .maxima = maxima + first,
+                                                   .exponentials = sums + first,
+                                                   .target_logits = sums + num_rows + first});
+        });
+    });
+    return out;
+}
+
+void plain_gradient(at::Tensor& logits, const SoftmaxSums& all, const at::Tensor& targets, int64_t begin,
+                    double scale) {
+    const at::Tensor scales = targets.ge(0).to(all.maxima.scalar_type()) * scale;
+    at::Tensor gradient =
+        (widened(logits) - all.maxima.unsqueeze(1)).exp_().mul_((scales / all.sums[0]).unsqueeze(1));
+    const auto [column, present] = local_targets(targets, begin, logits.size(1));
+    gradient.scatter_add_(1, column.unsqueeze(1), (-(scales * present)).unsqueeze(1));
+    logits.copy_(gradient.masked_fill_(targets.lt(0).unsqueeze(1), 0));
+}
+
+void fused_gradient(at::Tensor& logits, const SoftmaxSums& all, const at::Tensor& targets, int64_t begin,
+                    double scale) {
+    const int64_t num_columns = logits.size(1);
+    with_element_type(logits.scalar_type(), [&]<class T>(T) {
+        T* inout = mutable_elements<T>(logits);
+        const auto* target = elements<int64_t>(targets);
+        const auto *maxima = elements<float>(all.maxima), *exponentials = elements<float>(all.sums);
+        at::parallel_for(0, logits.size(0), fewest_rows(num_columns), [&](int64_t first, int64_t end) {
+            kernels::table().of<T>().cross_entropy_gradient({.num_rows = end - first,
+                                                             .num_columns = num_columns,
+                                                             .begin = begin,
+                                                             .targets = target + first,
+                                                             .maxima = maxima + first,
+                                                             .exponentials = exponentials + first,
+                                                             .scale = static_cast<float>(scale),
+                                                             .logits = inout + first * num_columns});
+        });
+    });
+}
+
 }  // namespace
 
-at::Tensor row_maxima(const at::Tensor& logits) {
-    const auto type = accumulation_type(logits.scalar_type());
+SoftmaxSums softmax_sums(const at::Tensor& logits, const at::Tensor& targets, int64_t begin) {
     if (logits.size(1) == 0) {
-        return at::full({logits.size(0)}, -std::numeric_limits<double>::infinity(),
-                        logits.options().dtype(type));
+        const auto options = logits.options().dtype(accumulation_type(logits.scalar_type()));
+        const int64_t num_rows = logits.size(0);
+        return {at::full({num_rows}, -std::numeric_limits<double>::infinity(), options),
+                at::zeros({2, num_rows}, options)};
     }
-    return logits.amax(1).to(type);
+    if (!fused(logits)) return plain_sums(logits, targets, begin);
+    return fused_sums(logits.contiguous(), targets.contiguous(), begin);
 }
 
-at::Tensor softmax_sums(const at::Tensor& logits, const at::Tensor& maxima, const at::Tensor& targets,
-                        int64_t begin) {
-    if (logits.size(1) == 0) return at::zeros({2, logits.size(0)}, maxima.options());
-    const at::Tensor shifted = widened(logits) - maxima.unsqueeze(1);
-    const auto [column, present] = local_targets(targets, begin, logits.size(1));
-    const at::Tensor target_logit = shifted.gather(1, column.unsqueeze(1)).squeeze(1);
-    return at::stack({shifted.exp().sum(1), at::where(present, target_logit, 0)});
+void raise_maxima(SoftmaxSums& own, const at::Tensor& maxima) {
+    own.sums[0].mul_((own.maxima - maxima).exp_());
+    own.maxima = maxima;
 }
 
-at::Tensor cross_entropy_sum(const at::Tensor& sums, const at::Tensor& targets) {
-    const at::Tensor losses = sums[0].log() - sums[1];
+at::Tensor cross_entropy_sum(const SoftmaxSums& all, const at::Tensor& targets) {
+    const at::Tensor losses = all.sums[0].log() - (all.sums[1] - all.maxima);
     return at::where(targets.ge(0), losses, 0).sum(at::kDouble);
 }
 
-at::Tensor cross_entropy_gradient(const at::Tensor& logits, const at::Tensor& maxima, const at::Tensor& sums,
-                                  const at::Tensor& targets, int64_t begin, double scale) {
-    if (logits.size(1) == 0) return logits;
-    const at::Tensor scales = targets.ge(0).to(maxima.scalar_type()) * scale;
-    at::Tensor gradient =
-        (widened(logits) - maxima.unsqueeze(1)).exp_().mul_((scales / sums[0]).unsqueeze(1));
-    const auto [column, present] = local_targets(targets, begin, logits.size(1));
-    gradient.scatter_add_(1, column.unsqueeze(1), (-(scales * present)).unsqueeze(1));
-    return gradient.to(logits.scalar_type());
+void turn_into_cross_entropy_gradient(at::Tensor& logits, const SoftmaxSums& all, const at::Tensor& targets,
+                                      int64_t begin, double scale) {
+    if (logits.size(1) == 0) return;
+    if (!fused(logits) || !logits.is_contiguous()) return plain_gradient(logits, all, targets, begin, scale);
+    fused_gradient(logits, all, targets.contiguous(), begin, scale);
 }
 
 }  // namespace argosy::ops

@@ -9,20 +9,25 @@
 
 namespace argosy::ops {
 
-/// [tokens], the largest logit of each row in the accumulation type (-inf where this rank has no columns).
-at::Tensor row_maxima(const at::Tensor& logits);
+/// Of each token, in the accumulation type.
+struct SoftmaxSums {
+    at::Tensor maxima;  // [tokens]: the largest logit; -inf where there are no columns
+    /// [2, tokens]: the sum of exp(logit - maximum), and the target's logit, 0 where it lies elsewhere.
+    at::Tensor sums;
+};
 
-/// [2, tokens]: the sum of exp(logit - maximum) over this rank's columns, and the target's logit - maximum
-/// where the target lies among them, else 0. Both add up over the ranks.
-at::Tensor softmax_sums(const at::Tensor& logits, const at::Tensor& maxima, const at::Tensor& targets,
-                        int64_t begin);
+/// Over this rank's columns.
+SoftmaxSums softmax_sums(const at::Tensor& logits, const at::Tensor& targets, int64_t begin);
+
+/// The same relative to larger maxima, those of all ranks: their sums then add up.
+void raise_maxima(SoftmaxSums& own, const at::Tensor& maxima);
 
 /// The sum over counted tokens of log(sum exp) - target logit: a scalar in fp64.
-at::Tensor cross_entropy_sum(const at::Tensor& sums, const at::Tensor& targets);
+at::Tensor cross_entropy_sum(const SoftmaxSums& all, const at::Tensor& targets);
 
-/// The gradient of scale * cross_entropy_sum with respect to `logits`, in the type of `logits`, zero for
-/// tokens that do not count.
-at::Tensor cross_entropy_gradient(const at::Tensor& logits, const at::Tensor& maxima, const at::Tensor& sums,
-                                  const at::Tensor& targets, int64_t begin, double scale);
+/// `logits` becomes the gradient of scale * cross_entropy_sum with respect to it, zero for tokens that do not
+/// count.
+void turn_into_cross_entropy_gradient(at::Tensor& logits, const SoftmaxSums& all, const at::Tensor& targets,
+                                      int64_t begin, double scale);
 
 }  // namespace argosy::ops

@@ -1,7 +1,11 @@
 #include "ops/embedding.h"
 
+#include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
+
+#include "ops/fused.h"
 
 namespace argosy::ops {
 namespace {
@@ -16,16 +20,60 @@ LocalRows local_rows(const at::Tensor& tokens, int64_t begin, int64_t num_rows) 
     return {row.masked_fill(absent, 0), absent};
 }
 
+at::Tensor fused_lookup(const at::Tensor& table, const at::Tensor& tokens, int64_t begin) {
+    const int64_t size = table.size(1);
+    at::Tensor x = at::empty({tokens.size(0), size}, table.options());
+    with_element_type(table.scalar_type(), [&]<class T>(T) {
+        const T* rows = elements<T>(table);
+        const auto* token = elements<int64_t>(tokens);
+        T* out = mutable_elements<T>(x);
+        at::parallel_for(0, tokens.size(0), fewest_rows(size), [&](int64_t first, int64_t end) {
+            kernels::table().of<T>().embedding({.num_tokens = end - first,
+                                                .row_size = size,
+                                                .begin = begin,
+                                                .num_rows = table.size(0),
+                                                .tokens = token + first,
+                                                .table = rows,
+                                                .x = out + first * size});
+        });
+    });
+    return x;
+}
+
+/// Threads share the columns, so that each element's sum runs in token order.
+void fused_gradient(at::Tensor& out, const at::Tensor& dx, const at::Tensor& tokens, int64_t begin) {
+    const int64_t size = out.size(1), num_tokens = tokens.size(0);
+    with_element_type(dx.scalar_type(), [&]<class T>(T) {
+        const T* in = elements<T>(dx);
+        const auto* token = elements<int64_t>(tokens);
+        auto* sums = mutable_elements<float>(out);
+        at::parallel_for(0, size, fewest_rows(num_tokens), [&](int64_t first, int64_t end) {
+            kernels::table().of<T>().embedding_gradient({.num_tokens = num_tokens,
+                                                         .row_size = end - first,
+                                                         .begin = begin,
+                                                         .num_rows = out.size(0),
+                                                         .row_stride = size,
+                                                         .tokens = token,
+                                                         .dx = in + first,
+                                                         .sums = sums + first});
+        });
+    });
+}
+
 }  // namespace
 
 at::Tensor embedding(const at::Tensor& table, const at::Tensor& tokens, int64_t begin) {
     if (table.size(0) == 0) return at::zeros({tokens.size(0), table.size(1)}, table.options());
+    if (fused(table)) return fused_lookup(table.contiguous(), tokens.contiguous(), begin);
     const auto [row, absent] = local_rows(tokens, begin, table.size(0));
     return table.index_select(0, row).masked_fill_(absent.unsqueeze(1), 0);
 }
 
 void add_embedding_gradient(at::Tensor& out, const at::Tensor& dx, const at::Tensor& tokens, int64_t begin) {
     if (out.size(0) == 0) return;
+    if (fused(dx) && out.scalar_type() == at::kFloat && out.is_contiguous()) {
+        return fused_gradient(out, dx.contiguous(), tokens.contiguous(), begin);
+    }
     const auto [row, absent] = local_rows(tokens, begin, out.size(0));
     out.index_add_(0, row, dx.to(out.scalar_type()).masked_fill(absent.unsqueeze(1), 0));
 }

@@ -1,18 +1,23 @@
 // Matrix products of a linear layer y = x W^T, each gradient apart. Shapes: x [tokens, in], W [out, in], y
-// [tokens, out].
+// [tokens, out]; any strides.
+//
+// Own kernels sum in fp32 and round once, and no element depends on which rows, columns or threads it is computed
+// with: a part of the tokens gives bit for bit that part of the result.
 #pragma once
 
 #include <ATen/core/Tensor.h>
+
+#include <span>
 
 namespace argosy::ops {
 
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight);
 
-/// y W: the gradient of x.
+/// dy W: the gradient of x.
 at::Tensor linear_input_gradient(const at::Tensor& dy, const at::Tensor& weight);
 
-/// sum += dy W.
-void add_linear_input_gradient(at::Tensor& sum, const at::Tensor& dy, const at::Tensor& weight);
+/// The sum of dy_i W_i: the gradient of an x that several layers read. At least one.
+at::Tensor linear_input_gradient(std::span<const at::Tensor> dys, std::span<const at::Tensor> weights);
 
 /// dW = dy^T x, written to `out` (accumulate = false) or added to it. `out` may be wider than the operands.
 void linear_weight_gradient(at::Tensor& out, const at::Tensor& dy, const at::Tensor& x, bool accumulate);

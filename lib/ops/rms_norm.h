@@ -11,11 +11,21 @@ struct RmsNormOutput {
 };
 RmsNormOutput rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps);
 
+/// The norm of x + delta, and that sum, in one pass. The norm is of the sum as it is rounded: rms_norm(sum)
+/// gives the same bits.
+struct AddRmsNormOutput {
+    at::Tensor sum;
+    RmsNormOutput norm;
+};
+AddRmsNormOutput add_rms_norm(const at::Tensor& x, const at::Tensor& delta, const at::Tensor& weight,
+                              double eps);
+
 struct RmsNormGradient {
     at::Tensor dx;
     at::Tensor dw;  // accumulation type
 };
+/// `residual`, if defined, is a gradient that reaches x by another way, and joins dx.
 RmsNormGradient rms_norm_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& weight,
-                                  const at::Tensor& inverse_rms);
+                                  const at::Tensor& inverse_rms, const at::Tensor& residual = {});
 
 }  // namespace argosy::ops

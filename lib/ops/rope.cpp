@@ -1,23 +1,68 @@
 #include "ops/rope.h"
 
+#include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/tensor.h>
 
+#include "ops/fused.h"
 #include "ops/types.h"
 
 namespace argosy::ops {
 namespace {
 
-at::Tensor rotate(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin) {
-    const int64_t seq_len = cos.size(0), half = cos.size(1);
+using kernels::Turn;
+
+at::Tensor plain(const at::Tensor& x, const RopeTable& table, Turn turn) {
+    const int64_t seq_len = table.cos.size(0), half = table.cos.size(1);
     const at::Tensor pairs = widened(x).view({-1, seq_len, x.size(1) / (2 * half), 2, half});
     const at::Tensor first = pairs.select(3, 0), second = pairs.select(3, 1);
-    const at::Tensor c = cos.unsqueeze(1), s = sin.unsqueeze(1);
+    const at::Tensor c = table.cos.unsqueeze(1);
+    const at::Tensor s = (turn == Turn::Forward ? table.sin : -table.sin).unsqueeze(1);
     const at::Tensor rotated =
         at::cat({(first * c).sub_(second * s), (second * c).add_(first * s)}, /*dim=*/-1);
     return rotated.view(x.sizes()).to(x.scalar_type());
+}
+
+/// `y` may be `x`.
+void rotate(const at::Tensor& x, const at::Tensor& y, const RopeTable& table, Turn turn) {
+    const int64_t size = x.size(1), half = table.cos.size(1);
+    with_element_type(x.scalar_type(), [&]<class T>(T) {
+        const T* in = elements<T>(x);
+        T* out = mutable_elements<T>(y);
+        const float *cos = elements<float>(table.cos), *sin = elements<float>(table.sin);
+        at::parallel_for(0, x.size(0), fewest_rows(size), [&](int64_t begin, int64_t end) {
+            kernels::table().of<T>().rope({.num_rows = end - begin,
+                                           .num_heads = size / (2 * half),
+                                           .half = half,
+                                           .first_row = begin,
+                                           .seq_len = table.cos.size(0),
+                                           .turn = turn,
+                                           .cos = cos,
+                                           .sin = sin,
+                                           .x = in + begin * size,
+                                           .y = out + begin * size});
+        });
+    });
+}
+
+at::Tensor turned(const at::Tensor& x, const RopeTable& table, Turn turn) {
+    if (!fused(x)) return plain(x, table, turn);
+    const at::Tensor input = x.contiguous();
+    at::Tensor y = at::empty_like(input);
+    rotate(input, y, table, turn);
+    return y;
+}
+
+at::Tensor turned_in_place(at::Tensor&& x, const RopeTable& table, Turn turn) {
+    // Others may hold the same memory: then it is not the caller's to give away.
+    if (!fused(x) || !x.is_contiguous() || x.use_count() > 1 || !x.storage().unique()) {
+        return turned(x, table, turn);
+    }
+    rotate(x, x, table, turn);
+    return std::move(x);
 }
 
 }  // namespace
@@ -28,10 +73,18 @@ RopeTable make_rope_table(const std::vector<double>& frequencies, int64_t seq_le
     return {angles.cos().to(type), angles.sin().to(type)};
 }
 
-at::Tensor rope(const at::Tensor& x, const RopeTable& table) { return rotate(x, table.cos, table.sin); }
+at::Tensor rope(const at::Tensor& x, const RopeTable& table) { return turned(x, table, Turn::Forward); }
+
+at::Tensor rope(at::Tensor&& x, const RopeTable& table) {
+    return turned_in_place(std::move(x), table, Turn::Forward);
+}
 
 at::Tensor rope_backward(const at::Tensor& dy, const RopeTable& table) {
-    return rotate(dy, table.cos, -table.sin);
+    return turned(dy, table, Turn::Back);
+}
+
+at::Tensor rope_backward(at::Tensor&& dy, const RopeTable& table) {
+    return turned_in_place(std::move(dy), table, Turn::Back);
 }
 
 }  // namespace argosy::ops

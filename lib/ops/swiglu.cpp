@@ -1,24 +1,72 @@
 #include "ops/swiglu.h"
 
+#include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/empty_like.h>
 
+#include <utility>
+
+#include "ops/fused.h"
 #include "ops/types.h"
 
 namespace argosy::ops {
+namespace {
 
-at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {
+at::Tensor plain_forward(const at::Tensor& gate, const at::Tensor& up) {
     const at::Tensor wide = widened(gate);
     return (wide.sigmoid().mul_(wide)).mul_(widened(up)).to(gate.scalar_type());
 }
 
 // With s = sigmoid(gate): d silu / d gate = s (1 + gate (1 - s)).
-SwigluGradient swiglu_backward(const at::Tensor& dy, const at::Tensor& gate, const at::Tensor& up) {
+SwigluGradient plain_backward(const at::Tensor& dy, const at::Tensor& gate, const at::Tensor& up) {
     const at::Tensor wide_dy = widened(dy), wide_gate = widened(gate);
     const at::Tensor sigmoid = wide_gate.sigmoid();
     const at::Tensor slope = (1 - sigmoid).mul_(wide_gate).add_(1).mul_(sigmoid);
     at::Tensor dgate = slope.mul_(wide_dy).mul_(widened(up)).to(gate.scalar_type());
     at::Tensor dup = (sigmoid * wide_gate).mul_(wide_dy).to(gate.scalar_type());
     return {std::move(dgate), std::move(dup)};
+}
+
+at::Tensor fused_forward(const at::Tensor& gate, const at::Tensor& up) {
+    at::Tensor y = at::empty_like(gate);
+    with_element_type(gate.scalar_type(), [&]<class T>(T) {
+        const T *gates = elements<T>(gate), *ups = elements<T>(up);
+        T* out = mutable_elements<T>(y);
+        at::parallel_for(0, gate.numel(), kFewestElements, [&](int64_t begin, int64_t end) {
+            kernels::table().of<T>().swiglu(
+                {.count = end - begin, .gate = gates + begin, .up = ups + begin, .y = out + begin});
+        });
+    });
+    return y;
+}
+
+SwigluGradient fused_backward(const at::Tensor& dy, const at::Tensor& gate, const at::Tensor& up) {
+    SwigluGradient gradient{at::empty_like(gate), at::empty_like(up)};
+    with_element_type(gate.scalar_type(), [&]<class T>(T) {
+        const T *upper = elements<T>(dy), *gates = elements<T>(gate), *ups = elements<T>(up);
+        T *dgate = mutable_elements<T>(gradient.dgate), *dup = mutable_elements<T>(gradient.dup);
+        at::parallel_for(0, gate.numel(), kFewestElements, [&](int64_t begin, int64_t end) {
+            kernels::table().of<T>().swiglu_backward({.count = end - begin,
+                                                      .dy = upper + begin,
+                                                      .gate = gates + begin,
+                                                      .up = ups + begin,
+                                                      .dgate = dgate + begin,
+                                                      .dup = dup + begin});
+        });
+    });
+    return gradient;
+}
+
+}  // namespace
+
+at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {
+    if (!fused(gate)) return plain_forward(gate, up);
+    return fused_forward(gate.contiguous(), up.contiguous());
+}
+
+SwigluGradient swiglu_backward(const at::Tensor& dy, const at::Tensor& gate, const at::Tensor& up) {
+    if (!fused(gate)) return plain_backward(dy, gate, up);
+    return fused_backward(dy.contiguous(), gate.contiguous(), up.contiguous());
 }
 
 }  // namespace argosy::ops

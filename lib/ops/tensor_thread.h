@@ -1,18 +1,29 @@
-// Every thread that touches tensors holds a TensorThread while it does: LibTorch then keeps no books for its
-// autograd, which is not used.
+// Every thread that calls operations holds a TensorThread while it does. It says how they compute, and
+// LibTorch keeps no books for its autograd, which is not used.
 #pragma once
 
 #include <c10/core/InferenceMode.h>
 
 namespace argosy::ops {
 
+/// How operations compute.
+enum class Path {
+    Fused,  // own kernels, where there is one for the tensors' type and device
+    Plain,  // compositions of LibTorch's operations: to compare, to debug, and the tests' reference
+};
+
+/// Of this thread: that of its innermost TensorThread, or Fused.
+Path path();
+
 class TensorThread {
   public:
-    TensorThread() = default;
+    explicit TensorThread(Path path = Path::Fused);
     TensorThread(const TensorThread&) = delete;
+    ~TensorThread();
 
   private:
     c10::InferenceMode guard_;
+    Path outer_;
 };
 
 }  // namespace argosy::ops

@@ -1,4 +1,4 @@
-// The element types of the numerics. Operations accept fp64, fp32 and bf16 (fp16); inside, sums and
+// The element types of the numerics. Operations accept fp64, fp32, bf16 and fp16; inside, sums and
 // transcendental functions run in the accumulation type and round once at the end.
 #pragma once
 

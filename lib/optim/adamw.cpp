@@ -1,33 +1,70 @@
 #include "optim/adamw.h"
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/_fused_adamw.h>
 #include <ATen/ops/zeros.h>
-#include <ATen/ops/zeros_like.h>
+
+#include <cmath>
+#include <utility>
+
+#include "base/error.h"
+#include "base/fault.h"
+#include "ops/fused.h"
+#include "ops/types.h"
+#include "optim/adamw_update.h"
 
 namespace argosy::optim {
+namespace {
 
-AdamW::AdamW(const AdamWOptions& options, const std::vector<Item>& items)
-    : options_(options), num_steps_(at::zeros({}, at::kFloat)) {
-    group(true).weight_decay = options.weight_decay;
-    for (const Item& item : items) {
-        Group& own = group(item.decay);
-        own.weights.push_back(item.weights);
-        own.gradients.push_back(item.gradient);
-        own.first_moments.push_back(at::zeros_like(item.weights));
-        own.second_moments.push_back(at::zeros_like(item.weights));
+void check(const AdamW::Item& item, at::ScalarType moments) {
+    const at::ScalarType weights = item.weights.scalar_type();
+    const bool wide = weights == at::kDouble;
+    ARGOSY_CHECK(wide || weights == at::kFloat || weights == at::kBFloat16, "{} is {}", item.name,
+                 toString(weights));
+    ARGOSY_CHECK(item.gradient.scalar_type() == (wide ? at::kDouble : at::kFloat), "gradient of {}",
+                 item.name);
+    ARGOSY_CHECK(wide == (moments == at::kDouble), "{} with moments of {}", item.name, toString(moments));
+}
+
+Update make_update(const AdamWOptions& options, double lr, double gradient_factor, int64_t number) {
+    const auto power = static_cast<double>(number);
+    return {.number = static_cast<uint64_t>(number),
+            .gradient_factor = gradient_factor,
+            .decay_factor = 1,
+            .step_size = lr / (1 - std::pow(options.beta1, power)),
+            .root_factor = 1 / std::sqrt(1 - std::pow(options.beta2, power)),
+            .beta1 = options.beta1,
+            .beta2 = options.beta2,
+            .eps = options.eps,
+            .seed = options.seed};
+}
+
+/// Which the kernels do not know.
+bool rounding_fault_planted() {
+    return fault_planted(Fault::RoundToNearest) || fault_planted(Fault::TruncateWeights);
+}
+
+}  // namespace
+
+AdamW::AdamW(const AdamWOptions& options, std::vector<Item> items)
+    : options_(options), items_(std::move(items)), num_updates_(at::zeros({}, at::kLong)) {
+    for (const Item& item : items_) {
+        const at::ScalarType type =
+            options.moments.value_or(ops::accumulation_type(item.weights.scalar_type()));
+        check(item, type);
+        const auto zeros = [&] { return at::zeros(item.weights.sizes(), type); };
+        moments_.push_back({zeros(), zeros()});
     }
 }
 
-void AdamW::step(double lr, const at::Tensor& skip) {
-    num_steps_ += 1 - skip;
-    for (Group& own : groups_) {
-        if (own.weights.empty()) continue;
-        const std::vector<at::Tensor> step_of_each(own.weights.size(), num_steps_);
-        at::_fused_adamw_(
-            own.weights, own.gradients, own.first_moments, own.second_moments, /*max_exp_avg_sqs=*/{},
-            step_of_each, lr, options_.beta1, options_.beta2, own.weight_decay, options_.eps,
-            /*amsgrad=*/false, /*maximize=*/false, /*grad_scale=*/std::nullopt, /*found_inf=*/skip);
+// The three scalars lie in this processor's memory: reading them waits for nothing.
+void AdamW::step(double lr, const at::Tensor& factor, const at::Tensor& skip) {
+    if (skip.item<float>() != 0) return;
+    num_updates_ += 1;
+    Update update = make_update(options_, lr, factor.item<double>(), num_updates_.item<int64_t>());
+    for (size_t i = 0; i < items_.size(); ++i) {
+        update.decay_factor = items_[i].decay ? 1 - lr * options_.weight_decay : 1;
+        const bool use_kernels = ops::fused(items_[i].weights) && !rounding_fault_planted();
+        (use_kernels ? fused_update : plain_update)(items_[i], moments_[i], update);
     }
 }
 

@@ -1,40 +1,55 @@
-// AdamW over this rank's pieces of the parameters, in the type of the weights.
+// AdamW over this rank's pieces of the parameters. In one pass over an element: the gradient times a factor,
+// the running means, the update, its rounding, and the copy that computation uses. Computed in fp32 (fp64 for
+// fp64 weights) whatever the types; what is kept in bf16 is rounded stochastically.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <vector>
+
+#include "layout/param_spec.h"
 
 namespace argosy::optim {
 
 struct AdamWOptions {
     double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1;
+    std::optional<at::ScalarType> moments = {};  // bf16 in place of fp32; none: fp32, of fp64 weights fp64
+    uint64_t seed = 0;                           // of stochastic rounding
 };
 
 class AdamW {
   public:
     struct Item {
-        at::Tensor weights, gradient;  // of one shape and type; both stay the caller's
+        std::string name;       // of the parameter: what names its states, and keys its rounding
+        layout::SlabRows rows;  // which elements of the whole parameter these are
+        at::Tensor weights;     // fp64, fp32 or bf16
+        at::Tensor compute;     // of the same shape; the same tensor as `weights` where the types agree
+        at::Tensor gradient;    // fp64 for fp64 weights, else fp32
         bool decay;
+    };  // the tensors are contiguous and stay the caller's
+    struct Moments {
+        at::Tensor first, second;
     };
-    AdamW(const AdamWOptions& options, const std::vector<Item>& items);
 
-    /// Updates the weights in place. Where `skip` (fp32 scalar on the device) is 1, nothing changes, the step
-    /// count included.
-    void step(double lr, const at::Tensor& skip);
+    AdamW(const AdamWOptions& options, std::vector<Item> items);
+
+    /// Updates weights and compute in place with the gradients times `factor` (fp64 scalar on the device),
+    /// which stay as they are. Where `skip` (fp32 scalar on the device) is 1, nothing changes, the number of
+    /// updates included.
+    void step(double lr, const at::Tensor& factor, const at::Tensor& skip);
+
+    /// Of each item, and the updates done (int64 scalar): with the weights, all that an update depends on.
+    const std::vector<Moments>& moments() const { return moments_; }
+    at::Tensor& num_updates() { return num_updates_; }
 
   private:
-    /// What one fused launch works on: all items of one weight decay.
-    struct Group {
-        double weight_decay = 0;
-        std::vector<at::Tensor> weights, gradients, first_moments, second_moments;
-    };
-    Group& group(bool decay) { return groups_[decay ? 1 : 0]; }
-
     AdamWOptions options_;
-    Group groups_[2];
-    at::Tensor num_steps_;  // updates done, fp32 scalar
+    std::vector<Item> items_;
+    std::vector<Moments> moments_;
+    at::Tensor num_updates_;
 };
 
 }  // namespace argosy::optim

@@ -1,7 +1,6 @@
 #include "parallel/gradients.h"
 
 #include <ATen/ops/empty_like.h>
-#include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/zeros.h>
 
 #include <map>
@@ -9,6 +8,7 @@
 #include <vector>
 
 #include "base/fault.h"
+#include "ops/sums.h"
 
 namespace argosy::parallel {
 namespace {
@@ -57,15 +57,14 @@ void sum_replicas(ParallelModel& model, mesh::Mesh& mesh) {
     for (const auto& [key, ops] : groups) mesh.group(key.second.first, key.second.second).run(ops);
 }
 
-at::Tensor owned_squared_norm(ParallelModel& model) {
-    at::Tensor total = at::zeros({}, at::kDouble);
-    for (const auto& parameter : model.parameters()) {
+at::Tensor owned_squared_norms(ParallelModel& model) {
+    const at::Tensor totals = at::zeros({model.spec().num_layers + 2}, at::kDouble);
+    for (size_t i = 0; i < model.parameters().size(); ++i) {
+        const auto& parameter = model.parameters()[i];
         if (!parameter->owned() && !fault_planted(Fault::DoubleNorm)) continue;
-        const at::Tensor norm = at::linalg_vector_norm(parameter->gradient().sum, 2, std::nullopt,
-                                                       /*keepdim=*/false, at::kDouble);
-        total.add_(norm.square());
+        totals[model.parameter_units()[i]].add_(ops::squared_norm(parameter->gradient().sum));
     }
-    return total;
+    return totals;
 }
 
 }  // namespace argosy::parallel

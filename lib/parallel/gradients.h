@@ -15,8 +15,8 @@ void start_gradients(ParallelModel& model);
 /// stages of a tied table, norms over the tensor axis, replicas of the data-parallel axis.
 void sum_replicas(ParallelModel& model, mesh::Mesh& mesh);
 
-/// The squared norm of the gradients of parameters that this rank owns (fp64 scalar): the sum over all ranks
-/// is that of the whole gradient.
-at::Tensor owned_squared_norm(ParallelModel& model);
+/// For each unit of the whole model (model::unit_names) the squared norm of the gradients of its parameters
+/// that this rank owns, fp64: the sum over all ranks is that of the unit's whole gradient.
+at::Tensor owned_squared_norms(ParallelModel& model);
 
 }  // namespace argosy::parallel

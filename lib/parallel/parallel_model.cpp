@@ -34,7 +34,7 @@ ParallelModel::ParallelModel(const model::ModelSpec& spec, const PlacedModel& pl
         } else {
             own.layers.push_back(std::make_unique<model::Block>(spec_, *axis_, attention_, rope_));
         }
-        add_unit(placed.units[unit], number, mesh, seed);
+        add_unit(placed, static_cast<int>(unit), mesh, seed);
     }
 }
 
@@ -43,21 +43,22 @@ Stage& ParallelModel::stage(int number) {
     return stages_.back();
 }
 
-void ParallelModel::add_unit(const std::vector<model::Parameter>& parameters, int number, mesh::Mesh& mesh,
-                             uint64_t seed) {
+void ParallelModel::add_unit(const PlacedModel& placed, int unit, mesh::Mesh& mesh, uint64_t seed) {
     std::vector<ShardedUnit::Binding> bindings;
-    for (const model::Parameter& parameter : parameters) {
-        bindings.push_back({parameter.role, &find_or_create(parameter.spec, mesh, seed)});
+    for (const model::Parameter& parameter : placed.units[unit]) {
+        bindings.push_back({parameter.role, &find_or_create(parameter.spec, unit, mesh, seed)});
     }
-    stage(number).units.emplace_back(std::move(bindings), mesh.group(mesh::kShardAxes), precision_);
+    stage(placed.unit_stage[unit])
+        .units.emplace_back(std::move(bindings), mesh.group(mesh::kShardAxes), precision_);
 }
 
 /// Where embedding and head are tied and on one rank, they share one parameter.
-ShardedParameter& ParallelModel::find_or_create(const layout::ParamSpec& spec, const mesh::Mesh& mesh,
-                                                uint64_t seed) {
+ShardedParameter& ParallelModel::find_or_create(const layout::ParamSpec& spec, int unit,
+                                                const mesh::Mesh& mesh, uint64_t seed) {
     for (const auto& parameter : parameters_) {
         if (parameter->spec().name == spec.name) return *parameter;
     }
+    parameter_units_.push_back(unit);
     parameters_.push_back(std::make_unique<ShardedParameter>(spec, mesh, precision_, seed));
     return *parameters_.back();
 }

@@ -38,12 +38,14 @@ class ParallelModel {
     const model::ModelSpec& spec() const { return spec_; }
     std::vector<Stage>& stages() { return stages_; }
     const std::vector<std::unique_ptr<ShardedParameter>>& parameters() const { return parameters_; }
+    /// Of each of these parameters its unit in model::unit_names; where a tied table is owned, the embedding.
+    const std::vector<int>& parameter_units() const { return parameter_units_; }
     const Precision& precision() const { return precision_; }
 
   private:
-    void add_unit(const std::vector<model::Parameter>& parameters, int stage, mesh::Mesh& mesh,
-                  uint64_t seed);
-    ShardedParameter& find_or_create(const layout::ParamSpec& spec, const mesh::Mesh& mesh, uint64_t seed);
+    void add_unit(const PlacedModel& placed, int unit, mesh::Mesh& mesh, uint64_t seed);
+    ShardedParameter& find_or_create(const layout::ParamSpec& spec, int unit, const mesh::Mesh& mesh,
+                                     uint64_t seed);
     Stage& stage(int number);
 
     model::ModelSpec spec_;
@@ -52,6 +54,7 @@ class ParallelModel {
     std::unique_ptr<model::TensorAxis> axis_;
     model::Attention attention_;
     std::vector<std::unique_ptr<ShardedParameter>> parameters_;
+    std::vector<int> parameter_units_;
     std::vector<Stage> stages_;
 };
 

@@ -14,10 +14,9 @@ DataFeed::DataFeed(const data::Loader& loader, mesh::Mesh& mesh, const BatchSize
     : loader_(loader), mesh_(mesh), sizes_(sizes), seq_len_(seq_len), num_steps_(num_steps) {}
 
 void DataFeed::read_ahead() {
-    int64_t position =
-        next_step_++ * sizes_.global_batch + mesh_.index(mesh::kDataAxes) * sizes_.samples_per_rank();
+    ahead_ = {.first_position = next_step_++ * sizes_.global_batch};
+    int64_t position = ahead_.first_position + mesh_.index(mesh::kDataAxes) * sizes_.samples_per_rank();
     const int64_t tokens = sizes_.microbatch_size * seq_len_;
-    ahead_ = {};
     for (int64_t i = 0; i < sizes_.num_microbatches; ++i, position += sizes_.microbatch_size) {
         model::Batch batch{at::empty({tokens}, at::kLong), at::empty({tokens}, at::kLong),
                            sizes_.microbatch_size, seq_len_};
@@ -39,6 +38,14 @@ StepBatch DataFeed::next() {
     StepBatch batch = std::move(ahead_);
     if (next_step_ < num_steps_) read_ahead();
     return batch;
+}
+
+std::vector<int64_t> DataFeed::samples(const StepBatch& batch) const {
+    std::vector<int64_t> samples;
+    for (int64_t i = 0; i < sizes_.global_batch; ++i) {
+        samples.push_back(loader_.sample_at(batch.first_position + i));
+    }
+    return samples;
 }
 
 }  // namespace argosy::train

@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <vector>
 
 #include "data/loader.h"
 #include "mesh/mesh.h"
@@ -23,6 +24,10 @@ class DataFeed {
 
     /// COLLECTIVE over the data axes: the next step's batch, of num_steps.
     StepBatch next();
+
+    /// The samples of the whole job that the batch is this rank's part of, as the token file counts them: of
+    /// data-parallel rank r the r-th sizes.samples_per_rank().
+    std::vector<int64_t> samples(const StepBatch& batch) const;
 
   private:
     void read_ahead();

@@ -2,9 +2,13 @@
 
 #include <fmt/ranges.h>
 
+#include <bit>
+#include <optional>
 #include <string>
 
 #include "base/error.h"
+#include "base/log.h"
+#include "ops/determinism.h"
 #include "parallel/placement.h"
 
 namespace argosy::train {
@@ -12,6 +16,8 @@ namespace {
 
 at::ScalarType scalar_type(config::Precision precision) {
     switch (precision) {
+        case config::Precision::Float16:
+            return at::kHalf;
         case config::Precision::BFloat16:
             return at::kBFloat16;
         case config::Precision::Float32:
@@ -57,6 +63,21 @@ optim::DecayShape decay_shape(config::DecayType type) {
             return optim::DecayShape::Sqrt;
     }
     return optim::DecayShape::Linear;
+}
+
+/// The mean loss divides by the tokens of a step; the first scale undoes that, and leaves some room below.
+std::optional<optim::LossScaleOptions> loss_scale(const config::Training& training, int64_t global_batch) {
+    if (training.mixed_precision_param != config::Precision::Float16) return std::nullopt;
+    const auto tokens = static_cast<uint64_t>(global_batch * training.seq_len);
+    optim::LossScaleOptions options{.init = static_cast<double>(std::bit_floor(8 * tokens))};
+    if (training.loss_scale_init) options.init = static_cast<double>(*training.loss_scale_init);
+    if (training.loss_scale_growth_interval) options.growth_interval = *training.loss_scale_growth_interval;
+    return options;
+}
+
+std::optional<at::ScalarType> moments_type(const config::Optimizer& optimizer) {
+    if (!optimizer.state_dtype) return std::nullopt;
+    return scalar_type(*optimizer.state_dtype);
 }
 
 std::vector<int> stage_layers(const config::Parallelism& parallelism, int64_t num_layers) {
@@ -126,17 +147,49 @@ TrainerOptions trainer_options(const config::JobConfig& config, const model::Mod
         .seed = static_cast<uint64_t>(config.debug.seed),
         .step = {.max_norm = config.training.max_norm,
                  .decay_all_parameters = optimizer.decay_all_parameters,
-                 .adamw = {optimizer.beta1, optimizer.beta2, optimizer.eps, optimizer.weight_decay}}};
+                 .unit_grad_norms = config.metrics.layer_grad_norms,
+                 .adamw = {optimizer.beta1, optimizer.beta2, optimizer.eps, optimizer.weight_decay,
+                           moments_type(optimizer)},
+                 .loss_scale = loss_scale(config.training, sizes.global_batch)}};
 }
 
-optim::LrScheduleOptions lr_schedule_options(const config::JobConfig& config) {
+optim::LrScheduleOptions lr_schedule_options(const config::JobConfig& config, int64_t num_steps) {
     const auto& schedule = config.lr_scheduler;
     return {.peak = config.optimizer.lr,
             .warmup_steps = schedule.warmup_steps,
-            .total_steps = schedule.total_steps.value_or(config.training.steps),
+            .total_steps = schedule.total_steps.value_or(num_steps),
             .decay_ratio = schedule.decay_ratio,
             .shape = decay_shape(schedule.decay_type),
             .min_factor = schedule.min_lr_factor};
+}
+
+const std::string& dataset_path(const config::Training& training) {
+    if (!training.dataset_path.empty()) return training.dataset_path;
+    throw UserError("training.dataset_path is not set; make a token file with prepare-data tokenize");
+}
+
+void check_vocabulary(const data::TokenFile& tokens, const model::ModelSpec& spec) {
+    if (tokens.vocab_size() <= spec.vocab_size) return;
+    throw UserError("{} has a vocabulary of {} tokens, but the model's has {}; choose a model that fits it",
+                    tokens.path().string(), tokens.vocab_size(), spec.vocab_size);
+}
+
+void set_determinism(const config::JobConfig& config, const Environment& environment) {
+    if (!config.debug.deterministic) return;
+    if (environment.openmp_dynamic) {
+        throw UserError(
+            "debug.deterministic cannot hold with OMP_DYNAMIC=true, by which OpenMP takes fewer threads on a "
+            "busy machine; unset OMP_DYNAMIC");
+    }
+    spdlog::info("deterministic: repeats with {} compute threads a rank", ops::make_deterministic());
+    if (config.training.max_time) {
+        spdlog::info("deterministic: the steps repeat, but how many fit into training.max_time does not");
+    }
+}
+
+std::string model_title(const config::Model& model, const model::ModelSpec& spec) {
+    if (!model.hf_assets_path.empty()) return fmt::format("{} of {}", spec.name, model.hf_assets_path);
+    return fmt::format("{} {}", spec.name, model.flavor.value_or(config::Model::kDefaultFlavor));
 }
 
 }  // namespace argosy::train

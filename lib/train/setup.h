@@ -2,8 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
+#include "base/environment.h"
 #include "config/job_config.h"
+#include "data/token_file.h"
 #include "mesh/mesh_shape.h"
 #include "model/model_spec.h"
 #include "optim/lr_schedule.h"
@@ -27,6 +30,19 @@ BatchSizes batch_sizes(const config::JobConfig& config, const mesh::MeshShape& m
 TrainerOptions trainer_options(const config::JobConfig& config, const model::ModelSpec& spec,
                                const mesh::MeshShape& mesh);
 
-optim::LrScheduleOptions lr_schedule_options(const config::JobConfig& config);
+/// The decay ends with the run, of `num_steps`, unless the configuration says where.
+optim::LrScheduleOptions lr_schedule_options(const config::JobConfig& config, int64_t num_steps);
+
+/// Throws UserError where none is set.
+const std::string& dataset_path(const config::Training& training);
+
+/// Throws UserError when the tokens' vocabulary is larger than the model's.
+void check_vocabulary(const data::TokenFile& tokens, const model::ModelSpec& spec);
+
+/// debug.deterministic, once and before any tensor. Refuses, or warns of, what would not repeat.
+void set_determinism(const config::JobConfig& config, const Environment& environment);
+
+/// For people: of a preset name and size, of a Hugging Face folder its path.
+std::string model_title(const config::Model& model, const model::ModelSpec& spec);
 
 }  // namespace argosy::train

@@ -1,6 +1,7 @@
 #include "train/step.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/stack.h>
 
 #include <cmath>
@@ -15,8 +16,12 @@ namespace {
 std::vector<optim::AdamW::Item> optimizer_items(parallel::ParallelModel& model, bool decay_all) {
     std::vector<optim::AdamW::Item> items;
     for (const auto& parameter : model.parameters()) {
-        items.push_back(
-            {parameter->master(), parameter->gradient().sum, decay_all || parameter->spec().is_matrix});
+        items.push_back({.name = parameter->spec().name,
+                         .rows = layout::rows_of(parameter->spec().shape, parameter->slab()),
+                         .weights = parameter->master(),
+                         .compute = parameter->compute(),
+                         .gradient = parameter->gradient().sum,
+                         .decay = decay_all || parameter->spec().is_matrix});
     }
     return items;
 }
@@ -29,6 +34,17 @@ double token_weight(const StepBatch& batch, int data_degree) {
     return 1 / static_cast<double>(batch.job_counted_tokens);
 }
 
+/// Those that follow the two totals, if any do.
+std::vector<std::pair<std::string, double>> unit_norms(const at::Tensor& totals,
+                                                       const model::ModelSpec& spec) {
+    std::vector<std::pair<std::string, double>> norms;
+    if (totals.size(0) == 2) return norms;
+    const at::Tensor values = totals.narrow(0, 2, totals.size(0) - 2).sqrt().cpu();
+    const auto* value = values.const_data_ptr<double>();
+    for (const std::string& unit : model::unit_names(spec)) norms.emplace_back(unit, *value++);
+    return norms;
+}
+
 }  // namespace
 
 Step::Step(parallel::ParallelModel& model, mesh::Mesh& mesh, parallel::Executor executor,
@@ -37,34 +53,55 @@ Step::Step(parallel::ParallelModel& model, mesh::Mesh& mesh, parallel::Executor 
       mesh_(mesh),
       executor_(std::move(executor)),
       options_(options),
-      optimizer_(options.adamw, optimizer_items(model, options.decay_all_parameters)) {}
+      optimizer_(options.adamw, optimizer_items(model, options.decay_all_parameters)) {
+    if (options.loss_scale) loss_scale_.emplace(*options.loss_scale);
+}
 
 at::Tensor Step::forward_backward(const StepBatch& batch) {
     const double weight = token_weight(batch, mesh_.degree(mesh::kDataAxes));
     parallel::start_gradients(model_);
-    at::Tensor loss = executor_.run(batch.microbatches, weight) * weight;
+    at::Tensor loss = executor_.run(batch.microbatches, scale() * weight) * weight;
     // The ranks of a tensor group computed the same loss.
     if (mesh_.coordinate(mesh::Axis::Tensor) != 0) loss.zero_();
     parallel::sum_replicas(model_, mesh_);
-    at::Tensor totals = at::stack({loss, parallel::owned_squared_norm(model_)});
+    const at::Tensor squares = parallel::owned_squared_norms(model_) / (scale() * scale());
+    at::Tensor totals = at::stack({loss, squares.sum()});
+    if (options_.unit_grad_norms) totals = at::cat({totals, squares});
     mesh_.world().run({.kind = comm::OpKind::AllReduce, .out = totals, .in = totals});
     return totals;
 }
 
-void Step::clip(const at::Tensor& norm) {
-    if (std::isinf(options_.max_norm)) return;
+/// What turns the sums into the gradients to update with: clipped to the largest norm, and without the scale.
+at::Tensor Step::gradient_factor(const at::Tensor& norm) const {
     constexpr double kGuard = 1e-6;  // against a norm of zero
-    const at::Tensor factor = (options_.max_norm / (norm + kGuard)).clamp_max(1);
-    for (const auto& parameter : model_.parameters()) parameter->gradient().sum.mul_(factor);
+    at::Tensor factor = (options_.max_norm / (norm + kGuard)).clamp_max(1);
+    if (!fault_planted(Fault::KeepLossScale)) factor /= scale();
+    if (fault_planted(Fault::UnscaleTwice)) factor /= scale();
+    return factor;
 }
 
-StepResult Step::update(const at::Tensor& loss_and_squared_norm, double lr) {
-    const at::Tensor norm = loss_and_squared_norm[1].sqrt();
-    const at::Tensor skip = loss_and_squared_norm.isfinite().all().logical_not().to(at::kFloat);
-    clip(norm);
-    optimizer_.step(lr, skip);
-    for (const auto& parameter : model_.parameters()) parameter->refresh_compute();
-    return {loss_and_squared_norm[0].item<double>(), norm.item<double>(), skip.item<float>() != 0};
+/// A loss that is not finite is no overflow of gradients: a smaller scale would not mend it.
+void Step::adjust_loss_scale(StepResult& result) {
+    if (!loss_scale_) return;
+    result.loss_scale = loss_scale_->value();
+    if (!std::isfinite(result.loss)) return;
+    if (std::isfinite(result.grad_norm)) {
+        loss_scale_->count_good_step();
+    } else {
+        result.lowered_loss_scale = loss_scale_->lower();
+    }
+}
+
+StepResult Step::update(const at::Tensor& totals, double lr, const UpdateLimits& limits) {
+    const at::Tensor norm = totals[1].sqrt();
+    const at::Tensor within =
+        totals.isfinite().all().logical_and(totals[0] <= limits.loss).logical_and(norm <= limits.grad_norm);
+    const at::Tensor skip = within.logical_not().to(at::kFloat);
+    optimizer_.step(lr, gradient_factor(norm), skip);
+    StepResult result{totals[0].item<double>(), norm.item<double>(), skip.item<float>() != 0,
+                      unit_norms(totals, model_.spec())};
+    adjust_loss_scale(result);
+    return result;
 }
 
 }  // namespace argosy::train

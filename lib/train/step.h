@@ -1,12 +1,19 @@
 // One training step: forward and backward over the microbatches, sums over the mesh, clipping, update.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
+#include <limits>
+#include <optional>
 #include <span>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "mesh/mesh.h"
 #include "model/batch.h"
 #include "optim/adamw.h"
+#include "optim/loss_scale.h"
 #include "parallel/executor.h"
 #include "parallel/parallel_model.h"
 
@@ -14,21 +21,35 @@ namespace argosy::train {
 
 /// The microbatches of one step on this rank, and what they count for.
 struct StepBatch {
-    std::vector<model::Batch> microbatches;
+    std::vector<model::Batch> microbatches = {};
     int64_t counted_tokens = 0;      // of this rank: tokens with a target
     int64_t job_counted_tokens = 0;  // of all data-parallel ranks together
+    int64_t first_position = 0;      // of the job's samples in the run, as data::Loader counts
+};
+
+/// Beyond these the update is left out. Whatever they are, loss and norm must be finite.
+struct UpdateLimits {
+    double loss = std::numeric_limits<double>::infinity();
+    double grad_norm = std::numeric_limits<double>::infinity();
 };
 
 struct StepResult {
     double loss = 0;       // mean over the job's counted tokens
     double grad_norm = 0;  // of the whole gradient, before clipping
-    bool skipped = false;  // loss or norm not finite: weights and moments are as before
+    bool skipped = false;  // loss or norm beyond the limits: weights and moments are as before
+    /// Of each of model::unit_names, where StepOptions asks for them; before clipping too.
+    std::vector<std::pair<std::string, double>> unit_grad_norms = {};
+    std::optional<double> loss_scale = {};  // that the step ran with
+    bool lowered_loss_scale = false;        // skipped only because gradients overflowed under that scale
+    bool finite() const { return std::isfinite(loss) && std::isfinite(grad_norm); }
 };
 
 struct StepOptions {
     double max_norm = 1;  // infinite: no clipping
     bool decay_all_parameters = false;
+    bool unit_grad_norms = false;
     optim::AdamWOptions adamw = {};
+    std::optional<optim::LossScaleOptions> loss_scale = {};  // none: nothing is scaled
 };
 
 class Step {
@@ -37,22 +58,29 @@ class Step {
     Step(parallel::ParallelModel& model, mesh::Mesh& mesh, parallel::Executor executor,
          const StepOptions& options);
 
-    /// COLLECTIVE over the world: gradients of the mean loss are on the parameters, summed over the mesh.
-    /// Returns [loss, squared norm], fp64, the same on all ranks.
+    /// COLLECTIVE over the world: gradients of the mean loss, times the loss scale, are on the parameters,
+    /// summed over the mesh. Returns [loss, squared norm], fp64, and on request the squared norms by unit
+    /// after them, all without the scale, the same on all ranks.
     at::Tensor forward_backward(const StepBatch& batch);
 
-    /// COLLECTIVE over the world: clips the gradients and updates the weights, unless the loss or the norm is
-    /// not finite.
-    StepResult update(const at::Tensor& loss_and_squared_norm, double lr);
+    /// COLLECTIVE over the world: updates the weights with the clipped gradients, unless the loss or the norm
+    /// is not finite or beyond the limits, which must be the same on all ranks.
+    StepResult update(const at::Tensor& totals, double lr, const UpdateLimits& limits = {});
+
+    optim::AdamW& optimizer() { return optimizer_; }
+    optim::LossScale* loss_scale() { return loss_scale_ ? &*loss_scale_ : nullptr; }
 
   private:
-    void clip(const at::Tensor& norm);
+    double scale() const { return loss_scale_ ? loss_scale_->value() : 1; }
+    at::Tensor gradient_factor(const at::Tensor& norm) const;
+    void adjust_loss_scale(StepResult& result);
 
     parallel::ParallelModel& model_;
     mesh::Mesh& mesh_;
     parallel::Executor executor_;
     StepOptions options_;
     optim::AdamW optimizer_;
+    std::optional<optim::LossScale> loss_scale_;
 };
 
 }  // namespace argosy::train

@@ -27,11 +27,12 @@ StopSignal::StopSignal(const comm::Communicator& world) : control_(control_group
     for (const int signal : {SIGTERM, SIGUSR1}) sigaction(signal, &action, nullptr);
 }
 
-bool StopSignal::agreed() {
-    const at::Tensor wish = at::full({}, static_cast<int64_t>(received_signal), at::kLong);
+StopWish StopSignal::agreed(StopWish own) {
+    if (received_signal != 0) own = StopWish::Signal;
+    const at::Tensor wish = at::full({}, static_cast<int64_t>(own), at::kLong);
     control_->run(
         {.kind = comm::OpKind::AllReduce, .out = wish, .in = wish, .reduction = comm::Reduction::Max});
-    return wish.item<int64_t>() != 0;
+    return static_cast<StopWish>(wish.item<int64_t>());
 }
 
 }  // namespace argosy::train

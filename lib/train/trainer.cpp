@@ -48,6 +48,13 @@ parallel::Executor make_executor(const TrainerOptions& options, mesh::Mesh& mesh
     return {model, mesh, parallel::lower(parallel::with_transfers(actions, shape), lowering), lowering};
 }
 
+/// One seed for everything that a run draws.
+StepOptions step_options(const TrainerOptions& options) {
+    StepOptions step = options.step;
+    step.adamw.seed = options.seed;
+    return step;
+}
+
 }  // namespace
 
 Trainer::Trainer(const TrainerOptions& options, mesh::Mesh& mesh)
@@ -55,6 +62,6 @@ Trainer::Trainer(const TrainerOptions& options, mesh::Mesh& mesh)
 
 Trainer::Trainer(const TrainerOptions& options, mesh::Mesh& mesh, const parallel::PlacedModel& placed)
     : model_(options.spec, placed, mesh, options.precision, options.seq_len, options.seed),
-      step_(model_, mesh, make_executor(options, mesh, placed, model_), options.step) {}
+      step_(model_, mesh, make_executor(options, mesh, placed, model_), step_options(options)) {}
 
 }  // namespace argosy::train

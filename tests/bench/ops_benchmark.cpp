@@ -1,17 +1,21 @@
-// What each operation costs on this machine: FLOP/s of products and attention, bytes/s of the rest (reads and
-// writes that the mathematics needs, so that a composition of several passes shows as less than the memory's
-// bandwidth). Sizes: 2048 tokens of a model 512 wide with 8 heads, hidden 1344, vocabulary 8192. tests/ops
-// verifies the results.
+// What each operation costs on this machine, by own kernels and as a composition of LibTorch's: FLOP/s of
+// products and attention, bytes/s of the rest (reads and writes that the mathematics needs, so that a
+// composition of several passes shows as less than the memory's bandwidth, which `copy` shows). Sizes: 2048
+// tokens of a model 512 wide with 8 heads, hidden 1344, vocabulary 8192. tests/ops verifies the results.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
 #include <benchmark/benchmark.h>
 
+#include <cstring>
+
 #include "ops/attention.h"
 #include "ops/cross_entropy.h"
+#include "ops/embedding.h"
 #include "ops/matmul.h"
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
+#include "ops/sums.h"
 #include "ops/swiglu.h"
 #include "ops/tensor_thread.h"
 
@@ -31,17 +35,46 @@ void report_bytes(benchmark::State& state, int64_t elements, at::ScalarType type
     state.SetBytesProcessed(state.iterations() * elements * static_cast<int64_t>(c10::elementSize(type)));
 }
 
+/// A linear layer of these sizes, and its two gradients.
+struct Linear {
+    int64_t tokens, in, out;
+    double flops() const { return 2.0 * tokens * in * out; }
+};
+constexpr Linear kUp{kTokens, kDim, kHidden}, kDown{kTokens, kHidden, kDim};
+constexpr Linear kHead{kSeqLen, kDim, kVocab};  // of one chunk of logits
+
+template <Linear kLayer>
 void linear_forward(benchmark::State& state, at::ScalarType type) {
-    const at::Tensor x = random({kTokens, kDim}, type), w = random({kHidden, kDim}, type);
+    const at::Tensor x = random({kLayer.tokens, kLayer.in}, type), w = random({kLayer.out, kLayer.in}, type);
     for (auto _ : state) benchmark::DoNotOptimize(linear(x, w));
-    report_flops(state, 2.0 * kTokens * kDim * kHidden);
+    report_flops(state, kLayer.flops());
 }
 
+template <Linear kLayer>
+void linear_input(benchmark::State& state, at::ScalarType type) {
+    const at::Tensor dy = random({kLayer.tokens, kLayer.out}, type),
+                     w = random({kLayer.out, kLayer.in}, type);
+    for (auto _ : state) benchmark::DoNotOptimize(linear_input_gradient(dy, w));
+    report_flops(state, kLayer.flops());
+}
+
+template <Linear kLayer>
 void linear_weight(benchmark::State& state, at::ScalarType type) {
-    const at::Tensor x = random({kTokens, kDim}, type), dy = random({kTokens, kHidden}, type);
-    at::Tensor sum = random({kHidden, kDim}, at::kFloat);
+    const at::Tensor x = random({kLayer.tokens, kLayer.in}, type),
+                     dy = random({kLayer.tokens, kLayer.out}, type);
+    at::Tensor sum = random({kLayer.out, kLayer.in}, at::kFloat);
     for (auto _ : state) linear_weight_gradient(sum, dy, x, /*accumulate=*/true);
-    report_flops(state, 2.0 * kTokens * kDim * kHidden);
+    report_flops(state, kLayer.flops());
+}
+
+/// What memory gives at best: a copy from one place to another.
+void copy(benchmark::State& state, at::ScalarType type) {
+    const at::Tensor x = random({kTokens, kHidden}, type), y = random({kTokens, kHidden}, type);
+    for (auto _ : state) {
+        std::memcpy(y.mutable_data_ptr(), x.const_data_ptr(), x.nbytes());
+        benchmark::ClobberMemory();
+    }
+    report_bytes(state, 2 * kTokens * kHidden, type);
 }
 
 void norm_forward(benchmark::State& state, at::ScalarType type) {
@@ -50,12 +83,19 @@ void norm_forward(benchmark::State& state, at::ScalarType type) {
     report_bytes(state, 2 * kTokens * kDim, type);
 }
 
+void norm_of_sum(benchmark::State& state, at::ScalarType type) {
+    const at::Tensor x = random({kTokens, kDim}, type), w = random({kDim}, type),
+                     delta = random({kTokens, kDim}, type);
+    for (auto _ : state) benchmark::DoNotOptimize(add_rms_norm(x, delta, w, 1e-5));
+    report_bytes(state, 4 * kTokens * kDim, type);
+}
+
 void norm_backward(benchmark::State& state, at::ScalarType type) {
     const at::Tensor x = random({kTokens, kDim}, type), w = random({kDim}, type),
-                     dy = random({kTokens, kDim}, type);
+                     dy = random({kTokens, kDim}, type), residual = random({kTokens, kDim}, type);
     const auto output = rms_norm(x, w, 1e-5);
-    for (auto _ : state) benchmark::DoNotOptimize(rms_norm_backward(dy, x, w, output.inverse_rms));
-    report_bytes(state, 3 * kTokens * kDim, type);
+    for (auto _ : state) benchmark::DoNotOptimize(rms_norm_backward(dy, x, w, output.inverse_rms, residual));
+    report_bytes(state, 4 * kTokens * kDim, type);
 }
 
 void rotation(benchmark::State& state, at::ScalarType type) {
@@ -65,61 +105,151 @@ void rotation(benchmark::State& state, at::ScalarType type) {
     report_bytes(state, 2 * kTokens * kDim, type);
 }
 
+void rotation_in_place(benchmark::State& state, at::ScalarType type) {
+    at::Tensor x = random({kTokens, kDim}, type);
+    const RopeTable table = make_rope_table(std::vector<double>(kHeadDim / 2, 0.1), kSeqLen, at::kFloat);
+    for (auto _ : state) x = rope(std::move(x), table);
+    report_bytes(state, 2 * kTokens * kDim, type);
+}
+
 void activation(benchmark::State& state, at::ScalarType type) {
     const at::Tensor gate = random({kTokens, kHidden}, type), up = random({kTokens, kHidden}, type);
     for (auto _ : state) benchmark::DoNotOptimize(swiglu(gate, up));
     report_bytes(state, 3 * kTokens * kHidden, type);
 }
 
-// Causal: half of the seq_len^2 scores, two products forward, five backward.
-constexpr double kAttentionProduct = 2.0 * kSequences * kHeads * kSeqLen * kSeqLen * kHeadDim / 2;
-
-void attention_forward(benchmark::State& state, at::ScalarType type) {
-    const at::Tensor q = random({kTokens, kDim}, type), k = random({kTokens, kDim}, type),
-                     v = random({kTokens, kDim}, type);
-    for (auto _ : state) benchmark::DoNotOptimize(attention(q, k, v, {kSequences, kSeqLen, kHeadDim}));
-    report_flops(state, 2 * kAttentionProduct);
+void activation_gradient(benchmark::State& state, at::ScalarType type) {
+    const at::Tensor gate = random({kTokens, kHidden}, type), up = random({kTokens, kHidden}, type),
+                     dy = random({kTokens, kHidden}, type);
+    for (auto _ : state) benchmark::DoNotOptimize(swiglu_backward(dy, gate, up));
+    report_bytes(state, 5 * kTokens * kHidden, type);
 }
 
+struct AttentionSize {
+    int64_t num_sequences, seq_len, heads, kv_heads, head_dim;
+};
+constexpr AttentionSize kShort{kSequences, kSeqLen, kHeads, kHeads, kHeadDim};
+constexpr AttentionSize kLong{1, 4 * kSeqLen, 2, 1, 128};  // two queries share a key
+
+struct AttentionInputs {
+    AttentionInputs(const AttentionSize& size, at::ScalarType type)
+        : shape{size.num_sequences, size.seq_len, size.head_dim},
+          q(random({size.num_sequences * size.seq_len, size.heads * size.head_dim}, type)),
+          k(random({size.num_sequences * size.seq_len, size.kv_heads * size.head_dim}, type)),
+          v(random(k.sizes(), type)),
+          product_flops(static_cast<double>(q.numel() * size.seq_len)) {}
+
+    AttentionShape shape;
+    at::Tensor q, k, v;
+    double product_flops;  // causal: half of the seq_len^2 scores. Two products forward, five backward
+};
+
+template <const AttentionSize& kSize>
+void attention_forward(benchmark::State& state, at::ScalarType type) {
+    const AttentionInputs in(kSize, type);
+    for (auto _ : state) benchmark::DoNotOptimize(attention(in.q, in.k, in.v, in.shape));
+    report_flops(state, 2 * in.product_flops);
+}
+
+template <const AttentionSize& kSize>
 void attention_gradient(benchmark::State& state, at::ScalarType type) {
-    const AttentionShape shape{kSequences, kSeqLen, kHeadDim};
-    const at::Tensor q = random({kTokens, kDim}, type), k = random({kTokens, kDim}, type),
-                     v = random({kTokens, kDim}, type);
-    const AttentionOutput output = attention(q, k, v, shape);
-    for (auto _ : state) benchmark::DoNotOptimize(attention_backward(output.y, q, k, v, output, shape));
-    report_flops(state, 5 * kAttentionProduct);
+    const AttentionInputs in(kSize, type);
+    const AttentionOutput output = attention(in.q, in.k, in.v, in.shape);
+    for (auto _ : state) {
+        benchmark::DoNotOptimize(attention_backward(output.y, in.q, in.k, in.v, output, in.shape));
+    }
+    report_flops(state, 5 * in.product_flops);
+}
+
+constexpr int64_t kChunk = 512;  // rows of logits at a time
+
+void loss_sums(benchmark::State& state, at::ScalarType type) {
+    const at::Tensor logits = random({kChunk, kVocab}, type),
+                     targets = at::randint(kVocab, {kChunk}, at::kLong);
+    for (auto _ : state) benchmark::DoNotOptimize(softmax_sums(logits, targets, 0));
+    report_bytes(state, kChunk * kVocab, type);
 }
 
 void loss_gradient(benchmark::State& state, at::ScalarType type) {
-    const at::Tensor logits = random({512, kVocab}, type), targets = at::randint(kVocab, {512}, at::kLong);
-    const at::Tensor maxima = row_maxima(logits), sums = softmax_sums(logits, maxima, targets, 0);
-    for (auto _ : state)
-        benchmark::DoNotOptimize(cross_entropy_gradient(logits, maxima, sums, targets, 0, 1.0));
-    report_bytes(state, 2 * 512 * kVocab, type);
+    const at::Tensor targets = at::randint(kVocab, {kChunk}, at::kLong);
+    at::Tensor logits = random({kChunk, kVocab}, type);
+    const SoftmaxSums sums = softmax_sums(logits, targets, 0);
+    for (auto _ : state) turn_into_cross_entropy_gradient(logits, sums, targets, 0, 1.0);
+    report_bytes(state, 2 * kChunk * kVocab, type);
+}
+
+void lookup(benchmark::State& state, at::ScalarType type) {
+    const at::Tensor table = random({kVocab, kDim}, type), tokens = at::randint(kVocab, {kTokens}, at::kLong);
+    for (auto _ : state) benchmark::DoNotOptimize(embedding(table, tokens, 0));
+    report_bytes(state, 2 * kTokens * kDim, type);
+}
+
+void lookup_gradient(benchmark::State& state, at::ScalarType type) {
+    const at::Tensor dx = random({kTokens, kDim}, type), tokens = at::randint(kVocab, {kTokens}, at::kLong);
+    at::Tensor sum = random({kVocab, kDim}, at::kFloat);
+    for (auto _ : state) add_embedding_gradient(sum, dx, tokens, 0);
+    state.SetBytesProcessed(state.iterations() * kTokens * kDim *
+                            static_cast<int64_t>(8 + c10::elementSize(type)));
+}
+
+void row_sum(benchmark::State& state, at::ScalarType type) {
+    const at::Tensor x = random({kTokens, kDim}, type);
+    at::Tensor sum = random({kDim}, at::kFloat);
+    for (auto _ : state) add_row_sum(sum, x);
+    report_bytes(state, kTokens * kDim, type);
+}
+
+void norm_of_gradient(benchmark::State& state, at::ScalarType) {
+    const at::Tensor x = random({kHidden, kDim}, at::kFloat);
+    for (auto _ : state) benchmark::DoNotOptimize(squared_norm(x));
+    report_bytes(state, x.numel(), at::kFloat);
 }
 
 using Operation = void (*)(benchmark::State&, at::ScalarType);
 constexpr std::pair<const char*, Operation> kOperations[] = {
-    {"linear", linear_forward},
-    {"linear_weight_gradient", linear_weight},
+    {"linear/up", linear_forward<kUp>},
+    {"linear/down", linear_forward<kDown>},
+    {"linear/head", linear_forward<kHead>},
+    {"linear_input_gradient/up", linear_input<kUp>},
+    {"linear_input_gradient/head", linear_input<kHead>},
+    {"linear_weight_gradient/up", linear_weight<kUp>},
+    {"linear_weight_gradient/head", linear_weight<kHead>},
+    {"copy", copy},
     {"rms_norm", norm_forward},
+    {"add_rms_norm", norm_of_sum},
     {"rms_norm_backward", norm_backward},
     {"rope", rotation},
+    {"rope_in_place", rotation_in_place},
     {"swiglu", activation},
-    {"attention", attention_forward},
-    {"attention_backward", attention_gradient},
+    {"swiglu_backward", activation_gradient},
+    {"attention", attention_forward<kShort>},
+    {"attention_backward", attention_gradient<kShort>},
+    {"attention_long", attention_forward<kLong>},
+    {"attention_long_backward", attention_gradient<kLong>},
+    {"softmax_sums", loss_sums},
     {"cross_entropy_gradient", loss_gradient},
+    {"embedding", lookup},
+    {"embedding_gradient", lookup_gradient},
+    {"row_sum", row_sum},
+    {"squared_norm", norm_of_gradient},
 };
 
 }  // namespace
 }  // namespace argosy::ops
 
 int main(int argc, char** argv) {
-    const argosy::ops::TensorThread tensors;
+    using argosy::ops::Path;
     for (const auto& [name, operation] : argosy::ops::kOperations) {
         for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
-            const std::string full_name = std::string(name) + (type == at::kFloat ? "/fp32" : "/bf16");
-            benchmark::RegisterBenchmark(full_name.c_str(), operation, type)->Unit(benchmark::kMillisecond);
+            for (const Path path : {Path::Fused, Path::Plain}) {
+                const std::string full_name = std::string(name) + (type == at::kFloat ? "/fp32" : "/bf16") +
+                                              (path == Path::Fused ? "/fused" : "/plain");
+                const auto run = [operation = operation, type, path](benchmark::State& state) {
+                    const argosy::ops::TensorThread tensors(path);
+                    operation(state, type);
+                };
+                benchmark::RegisterBenchmark(full_name.c_str(), run)->Unit(benchmark::kMillisecond);
+            }
         }
     }
     benchmark::Initialize(&argc, argv);

@@ -1,12 +1,18 @@
-// Every collective of every element type against a plain computation of what each rank should hold.
+// Every collective of every element type and backend against a plain computation of what each rank should
+// hold.
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
+#include <memory>
 #include <numeric>
 #include <string>
+#include <tuple>
 
 #include "base/error.h"
+#include "comm/backends.h"
 #include "comm/communicator.h"
 #include "comm/numbers.h"
 #include "support/world.h"
@@ -14,15 +20,30 @@
 namespace argosy::comm {
 namespace {
 
+using ::argosy::testing::kTimeoutSeconds;
 using ::argosy::testing::self;
-using ::argosy::testing::world;
 
-constexpr int64_t kCounts[] = {0, 1, 3, 64, 10007};
+constexpr int64_t kCounts[] = {0, 1, 3, 64, 10007, 40009};  // the last: more than the small ring holds
 
-class Collective : public ::testing::TestWithParam<at::ScalarType> {
+/// COLLECTIVE at its first call for a backend: one group for all tests.
+Communicator& group_of(Backend backend) {
+    static std::map<Backend, std::unique_ptr<Communicator>> groups;
+    auto& group = groups[backend];
+    if (!group) group = all_ranks(backend, "world", {.timeout_seconds = kTimeoutSeconds});
+    return *group;
+}
+
+class OnBackend : public ::testing::TestWithParam<Backend> {
   protected:
-    at::Tensor numbers_of(int rank, int64_t count) const { return numbers(rank, count, GetParam()); }
-    at::Tensor room(int64_t count) const { return at::zeros({count}, GetParam()); }
+    Communicator& world() const { return group_of(GetParam()); }
+};
+
+class Collective : public ::testing::TestWithParam<std::tuple<Backend, at::ScalarType>> {
+  protected:
+    Communicator& world() const { return group_of(std::get<Backend>(GetParam())); }
+    at::ScalarType type() const { return std::get<at::ScalarType>(GetParam()); }
+    at::Tensor numbers_of(int rank, int64_t count) const { return numbers(rank, count, type()); }
+    at::Tensor room(int64_t count) const { return at::zeros({count}, type()); }
 
     /// Element i of every rank's numbers, summed or the largest.
     at::Tensor reduced(int64_t count, Reduction reduction) const {
@@ -34,7 +55,7 @@ class Collective : public ::testing::TestWithParam<at::ScalarType> {
                                                         : std::max(values[i], number(rank, i));
             }
         }
-        return at::tensor(values, at::kDouble).to(GetParam());
+        return at::tensor(values, at::kDouble).to(type());
     }
 };
 
@@ -142,13 +163,44 @@ TEST_P(Collective, SubgroupReducesAmongItsOwn) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Types, Collective,
-                         ::testing::Values(at::kFloat, at::kDouble, at::kBFloat16, at::kLong),
-                         [](const auto& type) { return std::string(toString(type.param)); });
+INSTANTIATE_TEST_SUITE_P(All, Collective,
+                         ::testing::Combine(all_backends(),
+                                            ::testing::Values(at::kFloat, at::kDouble, at::kBFloat16,
+                                                              at::kHalf, at::kLong)),
+                         [](const auto& test) {
+                             return backend_name(std::get<Backend>(test.param)) +
+                                    toString(std::get<at::ScalarType>(test.param));
+                         });
+
+// In shared memory sums are made in the order of ranks, whatever the operation, so that all ranks get the
+// same bits and a layout does not change them.
+TEST(SharedMemorySum, AddsInTheOrderOfRanks) {
+    for (const Backend backend : {Backend::SharedMemory, Backend::SmallRing}) {
+        Communicator& group = group_of(backend);
+        for (const int64_t count : {5, 30011}) {
+            const int64_t total = count * group.size();
+            std::vector<at::Tensor> parts;  // of all ranks
+            at::Tensor sum;
+            for (int rank = 0; rank < group.size(); ++rank) {
+                parts.push_back(numbers(rank, total, at::kFloat).mul(0.1).add(rank));
+                sum = rank == 0 ? parts[0].clone() : sum.add(parts[rank]);
+            }
+            const at::Tensor& own = parts[group.rank()];
+            const at::Tensor all = at::zeros({total}), piece = at::zeros({count});
+            group.run({OpKind::AllReduce, all, own});
+            group.run({OpKind::ReduceScatter, piece, own});
+            EXPECT_TRUE(at::equal(all, sum));
+            EXPECT_TRUE(at::equal(piece, sum.narrow(0, count * group.rank(), count)));
+        }
+    }
+}
 
 // Ties lie half way between two bf16 numbers; the even one wins. One rank holds the small part, one the large
 // one, the others nothing, so that the order of the additions does not matter.
-TEST(BFloat16Sum, RoundsToNearestEven) {
+class BFloat16Sum : public OnBackend {};
+INSTANTIATE_TEST_SUITE_P(All, BFloat16Sum, all_backends(), name_of_backend);
+
+TEST_P(BFloat16Sum, RoundsToNearestEven) {
     if (world().size() == 1) GTEST_SKIP() << "a sum needs two ranks";
     const double step = 1.0 / 128;  // between neighbours in [1, 2)
     const std::vector<double> large = {1, 1 + step, 1, 1, -1, 3e38, 1 + step};
@@ -163,24 +215,47 @@ TEST(BFloat16Sum, RoundsToNearestEven) {
     EXPECT_TRUE(at::equal(part.to(at::kDouble), at::tensor(sums, at::kDouble))) << part.to(at::kDouble)[0];
 }
 
-TEST(Submission, AnEmptyOneIsDoneAtOnce) {
+// fp16 has finer steps than bf16 and a smaller range: past 65504 is infinity, below 2^-24 nothing.
+class Float16Sum : public OnBackend {};
+INSTANTIATE_TEST_SUITE_P(All, Float16Sum, all_backends(), name_of_backend);
+
+TEST_P(Float16Sum, RoundsToNearestEven) {
+    if (world().size() == 1) GTEST_SKIP() << "a sum needs two ranks";
+    const double step = 1.0 / 1024, smallest = 1.0 / (1 << 24);
+    const std::vector<double> large = {1, 1 + step, 1, 65504, 65504, smallest};
+    const std::vector<double> small = {step / 2, step / 2, step * 0.75, 8, 32, smallest};
+    const std::vector<double> sums = {1, 1 + 2 * step, 1 + step, 65504, INFINITY, 2 * smallest};
+    at::Tensor part = at::zeros({std::ssize(sums)}, at::kHalf);
+    if (world().rank() == 0) part = at::tensor(small, at::kDouble).to(at::kHalf);
+    if (world().rank() == world().size() - 1) part = at::tensor(large, at::kDouble).to(at::kHalf);
+    world().run({OpKind::AllReduce, part, part});
+    EXPECT_TRUE(at::equal(part.to(at::kDouble), at::tensor(sums, at::kDouble))) << part.to(at::kDouble)[0];
+}
+
+class Submission : public OnBackend {};
+INSTANTIATE_TEST_SUITE_P(All, Submission, all_backends(), name_of_backend);
+
+TEST_P(Submission, AnEmptyOneIsDoneAtOnce) {
     Pending pending = world().submit(std::vector<Op>{});
     pending.wait();
     EXPECT_FALSE(pending.active());
 }
 
-TEST(Submission, RefusesWhatItCannotSend) {
+TEST_P(Submission, RefusesWhatItCannotSend) {
     const at::Tensor wide = at::zeros({4, 4}, at::kFloat);
-    EXPECT_THROW(self().run({OpKind::AllReduce, wide.t().narrow(0, 0, 2), wide}), RunError);
-    EXPECT_THROW(self().run({OpKind::AllGather, at::zeros({3}), at::zeros({4})}), RunError);
-    EXPECT_THROW(self().run({OpKind::ReduceScatter, at::zeros({3}), at::zeros({4})}), RunError);
-    const at::Tensor halves = at::zeros({4}, at::kHalf);
-    EXPECT_THROW(self().run({OpKind::AllReduce, halves, halves}), RunError);
-    EXPECT_THROW(self().run({OpKind::AllReduce, at::zeros({4}, at::kDouble), at::zeros({4})}), RunError);
+    for (Communicator* group : {&self(), &world()}) {
+        const int64_t size = group->size();
+        EXPECT_THROW(group->run({OpKind::AllReduce, wide.t().narrow(0, 0, 2), wide}), RunError);
+        EXPECT_THROW(group->run({OpKind::AllGather, at::zeros({3 * size}), at::zeros({4})}), RunError);
+        EXPECT_THROW(group->run({OpKind::ReduceScatter, at::zeros({3}), at::zeros({4 * size})}), RunError);
+        const at::Tensor truths = at::zeros({4}, at::kBool);
+        EXPECT_THROW(group->run({OpKind::AllReduce, truths, truths}), RunError);
+        EXPECT_THROW(group->run({OpKind::AllReduce, at::zeros({4}, at::kDouble), at::zeros({4})}), RunError);
+    }
 }
 
 // A Pending may outlive the tensors that its caller held.
-TEST(Submission, KeepsItsTensorsAlive) {
+TEST_P(Submission, KeepsItsTensorsAlive) {
     at::Tensor out = at::zeros({world().size() * 1000}, at::kFloat);
     const float* data = out.const_data_ptr<float>();
     Pending pending = world().submit({OpKind::AllGather, out, numbers(world().rank(), 1000, at::kFloat)});

@@ -2,8 +2,11 @@
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
+#include <memory>
+#include <tuple>
+
 #include "base/clock.h"
-#include "comm/mpi_communicator.h"
+#include "comm/backends.h"
 #include "comm/numbers.h"
 #include "support/world.h"
 
@@ -15,17 +18,16 @@ using ::argosy::testing::world;
 
 enum class Sends { Buffered, Synchronous };
 
-class PointToPoint : public ::testing::TestWithParam<Sends> {
+class PointToPoint : public ::testing::TestWithParam<std::tuple<Backend, Sends>> {
   protected:
-    PointToPoint()
-        : group_(
-              mpi::Comm::world(), "pp",
-              {.timeout_seconds = kTimeoutSeconds, .synchronous_sends = GetParam() == Sends::Synchronous}) {}
-
+    static Sends sends() { return std::get<Sends>(GetParam()); }
     int next() const { return (group_.rank() + 1) % group_.size(); }
     int previous() const { return (group_.rank() + group_.size() - 1) % group_.size(); }
 
-    MpiCommunicator group_;
+    const std::unique_ptr<Communicator> owned_ =
+        all_ranks(std::get<Backend>(GetParam()), "pp",
+                  {.timeout_seconds = kTimeoutSeconds, .synchronous_sends = sends() == Sends::Synchronous});
+    Communicator& group_ = *owned_;
 };
 
 TEST_P(PointToPoint, MessagesArriveInTheOrderOfTheirSubmission) {
@@ -65,7 +67,7 @@ TEST_P(PointToPoint, OnlyASynchronousSendWaitsForItsReceiver) {
         const double start = seconds_now();
         group_.run(Op{.kind = OpKind::Send, .in = small, .peer = 1});
         const bool waited = seconds_now() - start > kLate / 2;
-        EXPECT_EQ(waited, GetParam() == Sends::Synchronous);
+        EXPECT_EQ(waited, sends() == Sends::Synchronous);
     } else if (group_.rank() == 1) {
         const double start = seconds_now();
         while (seconds_now() - start < kLate) {
@@ -74,9 +76,24 @@ TEST_P(PointToPoint, OnlyASynchronousSendWaitsForItsReceiver) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Sends, PointToPoint, ::testing::Values(Sends::Buffered, Sends::Synchronous),
-                         [](const auto& sends) {
-                             return sends.param == Sends::Buffered ? "Buffered" : "Synchronous";
+TEST_P(PointToPoint, GoesTogetherWithACollective) {
+    const at::Tensor in = numbers(group_.rank(), 70, at::kFloat), out = at::zeros({70}, at::kFloat);
+    const at::Tensor gathered = at::zeros({70 * group_.size()}, at::kFloat);
+    const std::vector<Op> ops = {{.kind = OpKind::Send, .in = in, .peer = next()},
+                                 {OpKind::AllGather, gathered, in},
+                                 {.kind = OpKind::Receive, .out = out, .peer = previous()}};
+    group_.run(ops);
+    EXPECT_TRUE(at::equal(out, numbers(previous(), 70, at::kFloat)));
+    EXPECT_TRUE(at::equal(gathered.narrow(0, 70 * next(), 70), numbers(next(), 70, at::kFloat)));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, PointToPoint,
+                         ::testing::Combine(all_backends(),
+                                            ::testing::Values(Sends::Buffered, Sends::Synchronous)),
+                         [](const auto& test) {
+                             const bool buffered = std::get<Sends>(test.param) == Sends::Buffered;
+                             return backend_name(std::get<Backend>(test.param)) +
+                                    (buffered ? "Buffered" : "Synchronous");
                          });
 
 }  // namespace

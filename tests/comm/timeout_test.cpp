@@ -8,7 +8,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "comm/mpi_communicator.h"
+#include "comm/backends.h"
 #include "support/world.h"
 
 namespace argosy::comm {
@@ -19,7 +19,7 @@ using ::argosy::testing::world;
 constexpr double kTimeout = 0.4, kLate = 1.2;
 
 /// Waits for `op` on a group where rank 0 is late; returns what the error says.
-std::string message_of_timeout(MpiCommunicator& group, const Op& op) {
+std::string message_of_timeout(Communicator& group, const Op& op) {
     const double start = seconds_now();
     try {
         group.run(op);
@@ -39,7 +39,7 @@ void expect_all_in(const std::string& message, std::initializer_list<const char*
         EXPECT_NE(message.find(part), std::string::npos) << part << ": " << message;
 }
 
-class Timeout : public ::testing::Test {
+class Timeout : public ::testing::TestWithParam<Backend> {
   protected:
     void SetUp() override {
         if (world().size() == 1) GTEST_SKIP() << "needs a rank that waits and one that is late";
@@ -52,8 +52,9 @@ class Timeout : public ::testing::Test {
     static void stay_away() { std::this_thread::sleep_for(std::chrono::duration<double>(kLate)); }
 };
 
-TEST_F(Timeout, NamesAxisOperationAndLimitOfACollective) {
-    MpiCommunicator group(mpi::Comm::world(), "dp_shard x cp", {.timeout_seconds = kTimeout});
+TEST_P(Timeout, NamesAxisOperationAndLimitOfACollective) {
+    const auto owned = all_ranks(GetParam(), "dp_shard x cp", {.timeout_seconds = kTimeout});
+    Communicator& group = *owned;
     const at::Tensor both = at::zeros({1000}, at::kFloat);
     const Op op{OpKind::AllReduce, both, both};
     if (world().rank() == 0) {
@@ -64,8 +65,9 @@ TEST_F(Timeout, NamesAxisOperationAndLimitOfACollective) {
     expect_all_in(message_of_timeout(group, op), {"all-reduce", "dp_shard x cp", "0.4 s", "operation 0"});
 }
 
-TEST_F(Timeout, NamesAReceiveWhoseSenderIsLate) {
-    MpiCommunicator group(mpi::Comm::world(), "pp", {.timeout_seconds = kTimeout});
+TEST_P(Timeout, NamesAReceiveWhoseSenderIsLate) {
+    const auto owned = all_ranks(GetParam(), "pp", {.timeout_seconds = kTimeout});
+    Communicator& group = *owned;
     const at::Tensor message = at::zeros({3}, at::kFloat);
     if (world().rank() == 1) {
         const std::string text =
@@ -77,14 +79,17 @@ TEST_F(Timeout, NamesAReceiveWhoseSenderIsLate) {
     }
 }
 
-TEST_F(Timeout, TimeStoodStillIsCountedAsExposed) {
-    MpiCommunicator group(mpi::Comm::world(), "tp", {.timeout_seconds = 20});
+TEST_P(Timeout, TimeStoodStillIsCountedAsExposed) {
+    const auto owned = all_ranks(GetParam(), "tp", {.timeout_seconds = 20});
+    Communicator& group = *owned;
     const at::Tensor both = at::zeros({1}, at::kFloat);
     if (world().rank() == 0) std::this_thread::sleep_for(std::chrono::duration<double>(kTimeout));
     group.run({OpKind::AllReduce, both, both});
     EXPECT_GE(group.exposed_seconds(), world().rank() == 0 ? 0 : kTimeout / 2);
     EXPECT_LT(group.exposed_seconds(), 10);
 }
+
+INSTANTIATE_TEST_SUITE_P(All, Timeout, all_backends(), name_of_backend);
 
 }  // namespace
 }  // namespace argosy::comm

@@ -131,8 +131,9 @@ TEST(Errors, SizesAreSmallEnoughToMultiply) {
 TEST(Errors, UnknownChoiceListsThem) {
     EXPECT_EQ(file_error("[lr_scheduler]\ndecay_type = \"linaer\"\n"),
               "lr_scheduler.decay_type in F:2 is \"linaer\"; it must be one of linear, cosine, sqrt");
-    EXPECT_EQ(error_of({"--training.dtype", "bfloat16"}),
-              "training.dtype on the command line is \"bfloat16\"; it must be one of float32, float64");
+    EXPECT_EQ(
+        error_of({"--training.dtype", "float16"}),
+        "training.dtype on the command line is \"float16\"; it must be one of bfloat16, float32, float64");
 }
 
 TEST(Errors, MissingOrUnwantedValue) {
@@ -176,6 +177,52 @@ TEST(Errors, NumberTypesMustAllBeFloat64OrNone) {
     }
 }
 
+TEST(Errors, StatesAreFloat64WhereTheWeightsAre) {
+    const std::vector<std::string> doubles = {"--training.dtype=float64",
+                                              "--training.mixed_precision_param=float64",
+                                              "--training.mixed_precision_reduce=float64"};
+    const auto with_states = [](std::vector<std::string> words, const std::string& type) {
+        words.push_back("--optimizer.state_dtype=" + type);
+        return error_of(words);
+    };
+    EXPECT_EQ(with_states(doubles, "float64"), "no error");
+    EXPECT_EQ(
+        with_states(doubles, "float32"),
+        "optimizer.state_dtype = float32, but training.dtype = float64: float64 must be both of them or "
+        "neither");
+    EXPECT_NE(with_states({}, "float64").find("must be both of them or neither"), std::string::npos);
+    EXPECT_EQ(with_states({}, "bfloat16"), "no error");
+    EXPECT_EQ(with_states({"--training.dtype=bfloat16"}, "bfloat16"), "no error");
+}
+
+TEST(Errors, WeightsInBfloat16AreComputedWithAsTheyAre) {
+    const std::string dtype = "--training.dtype=bfloat16";
+    EXPECT_EQ(error_of({dtype}), "no error");
+    for (const std::string param : {"float16", "float32"}) {
+        EXPECT_EQ(
+            error_of({dtype, "--training.mixed_precision_param=" + param}),
+            "training.dtype = bfloat16, but mixed_precision_param = " + param +
+                ": weights without a float32 copy are computed with as they are; make both bfloat16, or "
+                "training.dtype float32");
+    }
+}
+
+TEST(Errors, LossScaleIsAPowerOfTwoForFloat16) {
+    const std::string half = "--training.mixed_precision_param=float16";
+    EXPECT_EQ(error_of({half}), "no error");
+    EXPECT_EQ(error_of({half, "--training.loss_scale_init=1", "--training.loss_scale_growth_interval=1"}),
+              "no error");
+    EXPECT_EQ(error_of({half, "--training.loss_scale_init=1000"}),
+              "training.loss_scale_init = 1000 is not a power of two; the next below is 512");
+    EXPECT_EQ(error_of({"--training.loss_scale_init=1024"}),
+              "training.loss_scale_init is for mixed_precision_param = float16; with bfloat16 nothing is "
+              "scaled. Leave it out");
+    EXPECT_EQ(
+        error_of({"--training.loss_scale_growth_interval=9", "--training.mixed_precision_param=float32"}),
+        "training.loss_scale_growth_interval is for mixed_precision_param = float16; with float32 "
+        "nothing is scaled. Leave it out");
+}
+
 TEST(Errors, BatchesMustDivide) {
     EXPECT_EQ(error_of({"--training.local_batch_size", "3", "--training.global_batch_size", "8"}),
               "training.global_batch_size = 8 is not a multiple of training.local_batch_size = 3");
@@ -198,6 +245,15 @@ TEST(Errors, WarmupWithinAnExplicitTotal) {
               "lr_scheduler.warmup_steps = 200 exceeds lr_scheduler.total_steps = 100; lower the first");
     EXPECT_EQ(error_of({"--lr_scheduler.total_steps", "200"}), "no error");
     EXPECT_EQ(error_of({"--training.steps", "20"}), "no error");
+}
+
+TEST(Errors, LossSpikesMustBeJudgedBySomethingAndAtSomeTime) {
+    EXPECT_EQ(error_of({"--loss_spike.window", "64"}).substr(0, 60),
+              "a key of [loss_spike] is set, but neither loss_spike.loss_zs");
+    EXPECT_EQ(error_of({"--loss_spike.window", "64", "--loss_spike.grad_norm_zscore", "6"}), "no error");
+    EXPECT_EQ(error_of({"--loss_spike.window", "63", "--loss_spike.loss_zscore", "6"}),
+              "loss_spike.warmup_steps = 64 exceeds loss_spike.window = 63, so no step would ever be judged; "
+              "lower the first");
 }
 
 }  // namespace

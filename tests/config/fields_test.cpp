@@ -27,11 +27,17 @@ std::vector<std::string> companions(const std::string& key) {
     const std::string dtype = "--training.dtype=float64", param = "--training.mixed_precision_param=float64",
                       reduce = "--training.mixed_precision_reduce=float64";
     static const std::map<std::string, std::vector<std::string>> table = {
+        {"optimizer.state_dtype", {dtype, param, reduce}},
+        {"training.loss_scale_init", {"--training.mixed_precision_param=float16"}},
+        {"training.loss_scale_growth_interval", {"--training.mixed_precision_param=float16"}},
         {"training.dtype", {param, reduce}},
         {"training.mixed_precision_param", {dtype, reduce}},
         {"training.mixed_precision_reduce", {dtype, param}},
         {"training.global_batch_size", {"--training.local_batch_size=4"}},
         {"lr_scheduler.total_steps", {"--lr_scheduler.warmup_steps=0"}},
+        {"loss_spike.window", {"--loss_spike.loss_zscore=6", "--loss_spike.warmup_steps=2"}},
+        {"loss_spike.warmup_steps", {"--loss_spike.loss_zscore=6"}},
+        {"loss_spike.max_skipped_steps", {"--loss_spike.grad_norm_zscore=6"}},
         {"parallelism.pipeline_parallel_layers_per_stage", {"--parallelism.pipeline_parallel_degree=4"}},
     };
     const auto found = table.find(key);
@@ -44,10 +50,13 @@ JobConfig parsed(std::vector<std::string> words, const std::string& key) {
     return parse_command_line(words).config;
 }
 
-/// How a value is written on a command line: as in TOML, but strings without quotes and escapes.
+/// How a value is written on a command line: as in TOML, but strings and durations without quotes and
+/// escapes.
 std::string word_of(const Value& value) {
     const auto* text = std::get_if<std::string>(&value);
-    return text ? *text : toml_text(value);
+    if (text) return *text;
+    const auto* duration = std::get_if<Duration>(&value);
+    return duration ? duration_text(*duration) : toml_text(value);
 }
 
 TEST(Fields, AreNamedAfterTheirSectionAndOnce) {

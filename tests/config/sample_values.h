@@ -19,18 +19,23 @@ inline Value sample_value(const Field& field) {
             return "a \"b\" \\ # c=d\t\x01\x7f \xc3\xa9 'e'";
         case ValueType::Choice:
             return field.limits.choices.back();
+        case ValueType::Duration:
+            return Duration{4 * 3600 + 4};
         case ValueType::IntegerList:
             return std::vector<int64_t>{3, 4, 4, 3};
     }
     throw RunError("key {} has no type", field.key);
 }
 
-/// The whole config of them. It is consistent: each integer, and so the degree and each batch size, is 4.
+/// The whole config of them. It is consistent: each integer, and so the degree and each batch size, is 4; the
+/// number types are float64, without the keys that only float16 takes.
 inline JobConfig sample_config() {
     JobConfig config;
     for (const Section& section : schema()) {
         for (const Field& field : section.fields) field.set(config, sample_value(field));
     }
+    config.training.loss_scale_init.reset();
+    config.training.loss_scale_growth_interval.reset();
     return config;
 }
 

@@ -10,9 +10,10 @@ cp "$ARGOSY_SOURCE/jobs/setup.sh" "$folder/tree/jobs/"
 stand_in() { cat >"$folder/bin/$1" && chmod +x "$folder/bin/$1"; }
 
 # The outcome of setup.sh under the stand-ins: its exit status, and its words in $folder/said.
+arguments=()
 setup() {
     local status=0
-    PATH=$folder/bin:$PATH PYTHON='' "$@" "$folder/tree/jobs/setup.sh" >"$folder/said" 2>&1 || status=$?
+    PATH=$folder/bin:$PATH PYTHON='' "$@" "$folder/tree/jobs/setup.sh" "${arguments[@]}" >"$folder/said" 2>&1 || status=$?
     echo "$status"
 }
 expect() {
@@ -76,3 +77,11 @@ for damage in "rm $folder/tree/.deps/venv/lib/python3.11/site-packages/torch/lib
     expect_silence
 done
 expect_silence ABSENT=libhdf5-dev ARGOSY_SKIP_PACKAGES=1
+
+arguments=(--tests)
+expect 0 "$(setup env REFUSE=pip)" "tests that read with them will be skipped"
+[ ! -e "$folder/tree/.deps/tests/argosy-wheels" ] || fail "a failed pip left a stamp"
+expect 0 "$(setup env)" "tests in Python need into .deps/tests"
+expect_silence
+arguments=(--test)
+expect 2 "$(setup env)" "usage: setup.sh"

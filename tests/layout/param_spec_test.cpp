@@ -4,6 +4,7 @@
 
 #include <random>
 
+#include "base/error.h"
 #include "mesh/random_shape.h"
 
 namespace argosy::layout {
@@ -151,6 +152,21 @@ TEST(Layout, EveryReplicaHoldsTheWholeTensor) {
         for (const Split& split : spec.splits) copies /= split.parts;
         EXPECT_EQ(counts, std::vector<int>(counts.size(), copies)) << "round " << round;
     }
+}
+
+TEST(RowsOf, SayWhereASlabsElementsLie) {
+    const auto elements = [](const std::vector<int64_t>& shape, const Slab& slab) {
+        const SlabRows rows = rows_of(shape, slab);
+        std::vector<int64_t> found;
+        for (int64_t i = 0; i < slab.num_elements(); ++i) found.push_back(rows.element(i));
+        return found;
+    };
+    EXPECT_EQ(elements({9}, {{4}, {3}}), (std::vector<int64_t>{4, 5, 6}));
+    EXPECT_EQ(elements({4, 5}, {{1, 0}, {2, 5}}), (std::vector<int64_t>{5, 6, 7, 8, 9, 10, 11, 12, 13, 14}));
+    EXPECT_EQ(elements({4, 5}, {{1, 3}, {3, 2}}), (std::vector<int64_t>{8, 9, 13, 14, 18, 19}));
+    EXPECT_EQ(elements({2, 3, 2}, {{1, 1, 0}, {1, 2, 2}}), (std::vector<int64_t>{8, 9, 10, 11}));
+    EXPECT_EQ(elements({4, 5}, {{4, 0}, {0, 5}}), std::vector<int64_t>());
+    EXPECT_THROW(rows_of({2, 3, 2}, {{0, 0, 1}, {2, 3, 1}}), RunError);
 }
 
 }  // namespace

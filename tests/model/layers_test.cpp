@@ -4,10 +4,13 @@
 #include <c10/core/InferenceMode.h>
 #include <gtest/gtest.h>
 
+#include <tuple>
+
 #include "model/block.h"
 #include "model/embedding.h"
 #include "model/head.h"
 #include "model/tiny_model.h"
+#include "ops/tensor_thread.h"
 #include "support/autograd.h"
 
 namespace argosy::model {
@@ -17,7 +20,7 @@ using testing::close;
 using testing::differentiate;
 using testing::Differentiated;
 
-constexpr double kTolerance = 1e-10;
+constexpr double kTolerance = 1e-10;  // in fp64
 constexpr int64_t kSequences = 3, kSeqLen = 7;
 
 /// differentiate over named tensors, with `x` before them.
@@ -41,22 +44,44 @@ NamedGradients differentiate_by_name(const NamedTensors& values, const at::Tenso
     return {found.value, found.gradients[0], by_name(found.gradients)};
 }
 
-class LayersTest : public ::testing::TestWithParam<ModelSpec> {
+/// Own kernels have no fp64: they are held to fp32's rounding, as the plain operations are.
+struct Numerics {
+    const char* name;
+    at::ScalarType type;
+    ops::Path path;
+    double tolerance;
+};
+constexpr Numerics kNumerics[] = {{"", at::kDouble, ops::Path::Plain, kTolerance},
+                                  {"Float", at::kFloat, ops::Path::Fused, 1e-5},
+                                  {"FloatPlain", at::kFloat, ops::Path::Plain, 1e-5}};
+using LayersParam = std::tuple<ModelSpec, Numerics>;
+
+std::string param_name(const LayersParam& param) {
+    const auto& [spec, numerics] = param;
+    return spec.name + (spec.tied_embeddings ? "Tied" : "") + numerics.name;
+}
+void PrintTo(const LayersParam& param, std::ostream* out) { *out << param_name(param); }
+
+class LayersTest : public ::testing::TestWithParam<LayersParam> {
   protected:
-    at::Tensor normal(at::IntArrayRef shape) { return model_.random.normal(shape, at::kDouble); }
-    at::Tensor stream() { return normal({kSequences * kSeqLen, GetParam().dim}); }
+    at::Tensor normal(at::IntArrayRef shape) { return model_.random.normal(shape, numerics_.type); }
+    at::Tensor stream() { return normal({kSequences * kSeqLen, model_.spec.dim}); }
+    ::testing::AssertionResult right(const at::Tensor& found, const at::Tensor& expected) const {
+        return close(found, expected, numerics_.tolerance);
+    }
 
     /// Every parameter of the unit has its gradient, and it is `scale` times autograd's.
     void expect_gradients(int unit, const NamedTensors& expected, double scale = 1) {
         for (const Parameter& parameter : model_.units[unit]) {
             const std::string& name = parameter.spec.name;
             EXPECT_FALSE(model_.sums.at(name).empty) << name;
-            EXPECT_TRUE(close(model_.sums.at(name).sum, expected.at(name) * scale, kTolerance)) << name;
+            EXPECT_TRUE(right(model_.sums.at(name).sum, expected.at(name) * scale)) << name;
         }
     }
 
-    c10::InferenceMode guard_;
-    TinyModel model_{GetParam(), at::kDouble, kSequences, kSeqLen};
+    const Numerics numerics_ = std::get<Numerics>(GetParam());
+    ops::TensorThread thread_{numerics_.path};
+    TinyModel model_{std::get<ModelSpec>(GetParam()), numerics_.type, kSequences, kSeqLen};
 };
 
 TEST_P(LayersTest, Block) {
@@ -73,9 +98,9 @@ TEST_P(LayersTest, Block) {
         Tape tape;
         WeightWork work;
         const at::Tensor y = block.forward(model_.weights(kUnit), x, model_.batch, Keep::Everything, tape);
-        EXPECT_TRUE(close(y, oracle.value, kTolerance));
+        EXPECT_TRUE(right(y, oracle.value));
         const at::Tensor dx = block.backward_input(model_.weights(kUnit), dy, model_.batch, tape, work);
-        EXPECT_TRUE(close(dx, oracle.dx, kTolerance));
+        EXPECT_TRUE(right(dx, oracle.dx));
         EXPECT_FALSE(tape.input.defined() || tape.gate.defined()) << "the tape is to be empty";
         work.run(model_.gradients(kUnit));
         expect_gradients(kUnit, oracle.gradients, rounds);
@@ -95,8 +120,8 @@ TEST_P(LayersTest, HeadLossAndGradients) {
     for (const double rounds : {1, 2}) {
         const auto [sum, dx] = head.loss_and_input_gradient(model_.weights(unit), x, model_.batch, kScale,
                                                             model_.gradients(unit));
-        EXPECT_TRUE(close(sum, oracle.value, kTolerance));
-        EXPECT_TRUE(close(dx, oracle.dx, kTolerance));
+        EXPECT_TRUE(right(sum, oracle.value));
+        EXPECT_TRUE(right(dx, oracle.dx));
         expect_gradients(unit, oracle.gradients, rounds);
     }
 }
@@ -109,8 +134,7 @@ TEST_P(LayersTest, HeadLogitsAreThoseOfTheLoss) {
     const at::Tensor picked = logits.gather(1, targets.clamp_min(0).unsqueeze(1)).squeeze(1);
     const at::Tensor loss = ((logits.logsumexp(1) - picked) * targets.ge(0)).sum();
     const Gradients gradients = model_.gradients(static_cast<int>(model_.spec.num_layers) + 1);
-    EXPECT_TRUE(
-        close(head.loss_and_input_gradient(weights, x, model_.batch, 1, gradients).sum, loss, kTolerance));
+    EXPECT_TRUE(right(head.loss_and_input_gradient(weights, x, model_.batch, 1, gradients).sum, loss));
 }
 
 TEST_P(LayersTest, Embedding) {
@@ -138,17 +162,16 @@ TEST_P(LayersTest, WholeModel) {
                                   return plain_model(model_.spec, weights, tokens.view({kSequences, kSeqLen}),
                                                      targets.view({kSequences, kSeqLen}));
                               });
-    EXPECT_TRUE(close(model_.loss_and_gradients(Keep::Everything, kScale), oracle.value, kTolerance));
+    EXPECT_TRUE(right(model_.loss_and_gradients(Keep::Everything, kScale), oracle.value));
     for (size_t unit = 0; unit < model_.units.size(); ++unit) {
         expect_gradients(static_cast<int>(unit), oracle.gradients);
     }
 }
 
-std::string spec_name(const ::testing::TestParamInfo<ModelSpec>& info) {
-    return info.param.name + (info.param.tied_embeddings ? "Tied" : "");
-}
-
-INSTANTIATE_TEST_SUITE_P(Families, LayersTest, ::testing::ValuesIn(tiny_specs()), spec_name);
+INSTANTIATE_TEST_SUITE_P(Families, LayersTest,
+                         ::testing::Combine(::testing::ValuesIn(tiny_specs()),
+                                            ::testing::ValuesIn(kNumerics)),
+                         [](const auto& layers) { return param_name(layers.param); });
 
 // A vocabulary so large that the logits come in chunks of 64 rows: 64 and 3.
 TEST(HeadTest, ChunksAddUp) {

@@ -1,8 +1,8 @@
 // Recomputation gives the bits that were dropped: loss and every gradient as with everything kept.
-#include <c10/core/InferenceMode.h>
 #include <gtest/gtest.h>
 
 #include "model/tiny_model.h"
+#include "ops/tensor_thread.h"
 
 namespace argosy::model {
 namespace {
@@ -13,13 +13,18 @@ struct Variant {
     ModelSpec spec;
     at::ScalarType type;
     Keep keep;
+    ops::Path path;
 };
 
 std::vector<Variant> variants() {
     std::vector<Variant> all;
     for (const ModelSpec& spec : tiny_specs()) {
         for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
-            for (const Keep keep : {Keep::Products, Keep::Input}) all.push_back({spec, type, keep});
+            for (const Keep keep : {Keep::Products, Keep::Input}) {
+                for (const ops::Path path : {ops::Path::Fused, ops::Path::Plain}) {
+                    all.push_back({spec, type, keep, path});
+                }
+            }
         }
     }
     return all;
@@ -27,18 +32,19 @@ std::vector<Variant> variants() {
 
 std::string name_of(const Variant& variant) {
     return variant.spec.name + (variant.spec.tied_embeddings ? "Tied" : "") + toString(variant.type) +
-           (variant.keep == Keep::Products ? "Products" : "Input");
+           (variant.keep == Keep::Products ? "Products" : "Input") +
+           (variant.path == ops::Path::Plain ? "Plain" : "");
 }
 
 void PrintTo(const Variant& variant, std::ostream* out) { *out << name_of(variant); }
 
 class RecomputeTest : public ::testing::TestWithParam<Variant> {
   protected:
-    c10::InferenceMode guard_;
+    ops::TensorThread thread_{GetParam().path};
 };
 
 TEST_P(RecomputeTest, IsBitIdentical) {
-    const auto& [spec, type, keep] = GetParam();
+    const auto& [spec, type, keep, path] = GetParam();
     TinyModel kept(spec, type, 2, 17), dropped(spec, type, 2, 17);
     EXPECT_TRUE(
         identical(dropped.loss_and_gradients(keep, 0.1), kept.loss_and_gradients(Keep::Everything, 0.1)));
@@ -49,11 +55,12 @@ TEST_P(RecomputeTest, IsBitIdentical) {
 }
 
 TEST_P(RecomputeTest, DropsWhatItSays) {
-    const auto& [spec, type, keep] = GetParam();
+    const auto& [spec, type, keep, path] = GetParam();
     TinyModel model(spec, type, 2, 17);
     const at::Tensor x = model.random.normal({34, spec.dim}, type);
     Tape tape;
-    Block(spec, model.axis, model.attention, model.rope).forward(model.weights(1), x, model.batch, keep, tape);
+    Block(spec, model.axis, model.attention, model.rope)
+        .forward(model.weights(1), x, model.batch, keep, tape);
     EXPECT_TRUE(tape.input.is_same(x));
     for (const at::Tensor& cheap : {tape.attention_norm.y, tape.feed_forward_norm.y, tape.activation}) {
         EXPECT_FALSE(cheap.defined());

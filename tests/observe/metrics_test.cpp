@@ -51,8 +51,15 @@ TEST(JsonLine, HasEveryKey) {
           {"exposed", {{"dp_shard x cp", 200.0}, {"tp", 50.0}}},
           {"other", 50.0}}},
         {"skipped_updates", 2},
+        {"loss_scale", nullptr},
     };
     EXPECT_EQ(json::parse(text), expected);
+}
+
+TEST(JsonLine, HasTheLossScaleWhereThereIsOne) {
+    StepMetrics metrics = sample_step(1);
+    metrics.loss_scale = 32768;
+    EXPECT_EQ(json::parse(json_line(metrics, sample_job()))["loss_scale"], 32768.0);
 }
 
 TEST(JsonLine, KeepsEveryBitOfALoss) {
@@ -81,6 +88,16 @@ TEST(JsonLine, IsValidWhateverTheNumbers) {
         EXPECT_TRUE(line["tokens_per_second"].is_null());
         EXPECT_TRUE(line["mfu_causal"].is_null());
     }
+}
+
+TEST(JsonLine, HasTheNormsOfUnitsInTheirOrderIfAskedFor) {
+    StepMetrics metrics = sample_step(1);
+    EXPECT_FALSE(json::parse(json_line(metrics, sample_job())).contains("layer_grad_norms"));
+    metrics.layer_grad_norms = {
+        {"embedding", 3}, {"layers.0", std::numeric_limits<double>::quiet_NaN()}, {"head", 4}};
+    const std::string text = json_line(metrics, sample_job());
+    EXPECT_TRUE(text.ends_with(R"("layer_grad_norms":{"embedding":3.0,"layers.0":null,"head":4.0}})"))
+        << text;
 }
 
 TEST(JsonLine, SaysWhenUtilisationIsNotKnownOrMeasured) {

@@ -17,6 +17,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "observe/earlier_run.h"
 #include "observe/sample_metrics.h"
 #include "scratch_folder.h"
 
@@ -55,9 +56,13 @@ class MetricsWriterTest : public ::testing::Test {
     std::vector<int64_t> logged_steps() const {
         std::vector<int64_t> found;
         std::istringstream lines(log_.str());
-        for (std::string line; std::getline(lines, line);) found.push_back(std::stoll(line.substr(5)));
+        for (std::string line; std::getline(lines, line);) {
+            if (line.starts_with("step ")) found.push_back(std::stoll(line.substr(5)));
+        }
         return found;
     }
+
+    std::string note_on(const std::string& lines, int64_t step);
 
     ScratchFolder folder_;
     std::ostringstream log_;
@@ -96,6 +101,68 @@ TEST_F(MetricsWriterTest, ARestartedRunAppends) {
     EXPECT_EQ(logged_steps(), (Steps{1, 3, 4}));
 }
 
+/// What the log says about the lines that are there, when a run begins with `step`.
+std::string MetricsWriterTest::note_on(const std::string& lines, int64_t step) {
+    fs::create_directories(file().parent_path());
+    write_file(file(), lines);
+    MetricsWriter writer(options(), sample_job(), 0);
+    log_.str("");
+    writer.write(sample_step(step));
+    const std::string note = log_.str();
+    return note.substr(0, note.rfind("step ", note.find("  loss")));
+}
+
+TEST_F(MetricsWriterTest, AnotherRunsLinesAreNamed) {
+    const std::string lines = "{\"step\":1}\n{\"step\":9}\n";
+    const std::string path = file().string();
+    const auto warning = [&](int64_t step) {
+        return fmt::format(
+            "{} has steps up to 9 of an earlier run; this one's follow them, from step {} on. Set "
+            "job.dump_folder to another folder to keep runs apart\n",
+            path, step);
+    };
+    EXPECT_EQ(note_on(lines, 1), warning(1));
+    EXPECT_EQ(note_on(lines, 11), warning(11));
+    EXPECT_EQ(note_on(lines, 10), "");
+    EXPECT_EQ(note_on(lines, 7), path + " has steps up to 9; those from 7 on come again\n");
+    EXPECT_EQ(note_on("", 1), "");
+}
+
+TEST_F(MetricsWriterTest, TheLastWholeLineCounts) {
+    const auto last = [&](const std::string& lines) {
+        fs::create_directories(file().parent_path());
+        write_file(file(), lines);
+        return last_step(file());
+    };
+    EXPECT_EQ(last_step(file()), std::nullopt);
+    EXPECT_EQ(last(""), std::nullopt);
+    EXPECT_EQ(last("{\"step\":4}"), 4);
+    EXPECT_EQ(last("{\"step\":4}\n{\"step\":5,\"lo"), 4);
+    EXPECT_EQ(last("{\"step\":4}\nno JSON\n[5]\n{\"loss\":2}\n{\"step\":\"6\"}\n"), 4);
+    std::string long_file;
+    for (int step = 1; step <= 30000; ++step) {
+        long_file += fmt::format(R"({{"step":{},"pad":"{:100}"}})", step, "") + "\n";
+    }
+    EXPECT_EQ(last(long_file), 30000);
+}
+
+TEST_F(MetricsWriterTest, WritesEventsWithTheLogsLines) {
+    MetricsOptions with_events = options();
+    with_events.tensorboard_folder = "tb";
+    const auto size_of_events = [&] {
+        return fs::file_size(fs::directory_iterator(folder_ / "run" / "tb")->path());
+    };
+    MetricsWriter writer(with_events, sample_job(), 0);
+    std::vector<int64_t> grown;
+    for (int64_t step = 1; step <= 10; ++step) {
+        const auto before = size_of_events();
+        writer.write(sample_step(step));
+        if (size_of_events() > before) grown.push_back(step);
+    }
+    EXPECT_EQ(grown, (Steps{1, 4, 8, 10}));
+    EXPECT_EQ(grown, logged_steps());
+}
+
 TEST_F(MetricsWriterTest, StartsANewLineAfterOneWithoutItsEnd) {
     fs::create_directories(file().parent_path());
     std::ofstream(file()) << R"({"step":1})";
@@ -129,6 +196,14 @@ TEST_F(MetricsWriterTest, ALogLineIsTheMeanSinceTheLineBefore) {
     EXPECT_NE(log_.str().find("compute  51.3%"), std::string::npos) << log_.str();
     // 6 steps of (2048 + 2048 + 4096) / 3 ms; the slow first step does not count.
     EXPECT_NE(log_.str().find("ETA    0:00:16"), std::string::npos) << log_.str();
+}
+
+TEST_F(MetricsWriterTest, NoMoreTimeIsLeftThanTheRunMayTake) {
+    MetricsWriter writer(options(1000, 1), sample_job(), 0);
+    StepMetrics metrics = sample_step(1);
+    metrics.seconds_allowed = 62;
+    writer.write(metrics);
+    EXPECT_NE(log_.str().find("ETA    0:01:02"), std::string::npos) << log_.str();
 }
 
 TEST_F(MetricsWriterTest, AFullDiskIsAClearError) {

@@ -25,7 +25,8 @@ TEST(ProgressLine, SaysItAll) {
     EXPECT_EQ(progress_line(sample_progress(), sample_job()),
               "step     7/10000  loss   3.2500  norm   0.5000  lr 3.00e-04    2.0k tokens/s  32.0000 TFLOP/s "
               " MFU   3.2%"
-              "    1.500 GiB  data   5.0% compute  70.0% exposed  12.5% optimizer  10.0%  ETA    1:02:03");
+              "    1.500 GiB  data   5.0% compute  70.0% exposed  12.5% (dp_shard x cp  10.0%, tp   2.5%) "
+              "optimizer  10.0%  ETA    1:02:03");
 }
 
 TEST(ProgressLine, NamesWhatUtilisationIsMeasuredAgainst) {
@@ -41,6 +42,14 @@ TEST(ProgressLine, CountsSkippedUpdatesAtItsEnd) {
     const std::string clean = progress_line(progress, sample_job());
     progress.newest.skipped_updates = 3;
     EXPECT_EQ(progress_line(progress, sample_job()), clean + "  skipped 3");
+}
+
+TEST(LiveText, SaysWhatMattersFirst) {
+    Progress progress = sample_progress();
+    progress.step_seconds = 4;  // a mean over steps that took longer than the newest
+    EXPECT_EQ(
+        live_text(progress, sample_job()),
+        "step     7/10000   0.1%  ETA    1:02:03  loss   3.2500    1.0k tokens/s  MFU   1.6%    1.500 GiB");
 }
 
 TEST(ProgressLine, StaysAlignedOverOrdersOfMagnitude) {
@@ -81,10 +90,17 @@ TEST(ProgressLine, StaysAlignedOverOrdersOfMagnitude) {
         expect_aligned(progress);
     }
     Progress progress = sample_progress();
-    progress.window_times = {.total_ms = 1, .compute_ms = 1};
-    expect_aligned(progress);
-    progress.window_times = {};
-    expect_aligned(progress);
+    for (const double total_ms : {0.0, 1.0}) {
+        progress.window_times = {.total_ms = total_ms, .compute_ms = total_ms};
+        progress.window_times.exposed_ms = {{"dp_shard x cp", 0.0}, {"tp", 0.0}};
+        expect_aligned(progress);
+    }
+}
+
+TEST(ProgressLine, OneRankHasNoAxes) {
+    Progress progress = sample_progress();
+    progress.window_times.exposed_ms.clear();
+    EXPECT_NE(progress_line(progress, sample_job()).find("exposed   0.0% optimizer"), std::string::npos);
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "ops/attention.h"
 
+#include <ATen/Parallel.h>
 #include <ATen/ops/ones.h>
 
 #include <cmath>
@@ -17,21 +18,31 @@ constexpr Case kCases[] = {
     {1, 1, 1, 1, 2},   {2, 5, 2, 2, 8},    {3, 7, 4, 2, 2},  {2, 13, 5, 1, 8},
     {1, 33, 3, 3, 17}, {1, 67, 10, 2, 64}, {2, 1, 2, 1, 64},
 };
+// About the edges of the kernels' tiles, strips and blocks, up to three blocks and heads of any size.
+constexpr Case kEdges[] = {
+    {2, 31, 4, 1, 64},  {1, 32, 2, 2, 80},   {3, 33, 1, 1, 96},  {1, 95, 2, 1, 20},  {2, 96, 4, 1, 128},
+    {1, 97, 1, 1, 256}, {1, 127, 4, 1, 128}, {1, 128, 2, 2, 64}, {2, 129, 4, 1, 80}, {1, 257, 8, 2, 64},
+};
 
-/// Softmax attention with the whole matrix of scores and an explicit mask.
-at::Tensor plain_attention(const std::vector<at::Tensor>& in, const Case& c) {
-    const auto heads_first = [&](const at::Tensor& x, int64_t heads) {
-        return x.view({c.sequences, c.seq_len, heads, c.head_dim}).transpose(1, 2);
-    };
-    const int64_t sharing = c.heads / c.kv_heads;
-    const at::Tensor q = heads_first(in[0], c.heads);
-    const at::Tensor k = heads_first(in[1], c.kv_heads).repeat_interleave(sharing, 1);
-    const at::Tensor v = heads_first(in[2], c.kv_heads).repeat_interleave(sharing, 1);
+at::Tensor heads_first(const at::Tensor& x, const Case& c, int64_t repeats) {
+    return x.view({c.sequences, c.seq_len, -1, c.head_dim}).transpose(1, 2).repeat_interleave(repeats, 1);
+}
+
+/// The whole matrix of scores, with an explicit mask.
+at::Tensor plain_scores(const at::Tensor& q, const at::Tensor& k, const Case& c) {
     const at::Tensor later = at::ones({c.seq_len, c.seq_len}, at::kBool).triu(1);
-    const at::Tensor scores = q.matmul(k.transpose(2, 3)) / std::sqrt(static_cast<double>(c.head_dim));
-    const at::Tensor weights =
-        scores.masked_fill(later, -std::numeric_limits<double>::infinity()).softmax(-1);
-    return weights.matmul(v).transpose(1, 2).reshape({c.sequences * c.seq_len, c.heads * c.head_dim});
+    const at::Tensor products =
+        heads_first(q, c, 1).matmul(heads_first(k, c, c.heads / c.kv_heads).transpose(2, 3));
+    return (products / std::sqrt(static_cast<double>(c.head_dim)))
+        .masked_fill(later, -std::numeric_limits<double>::infinity());
+}
+
+at::Tensor plain_attention(const std::vector<at::Tensor>& in, const Case& c) {
+    return plain_scores(in[0], in[1], c)
+        .softmax(-1)
+        .matmul(heads_first(in[2], c, c.heads / c.kv_heads))
+        .transpose(1, 2)
+        .reshape({c.sequences * c.seq_len, c.heads * c.head_dim});
 }
 
 class AttentionTest : public OpsTest {
@@ -55,6 +66,20 @@ class AttentionTest : public OpsTest {
         EXPECT_TRUE(right(dv, oracle.gradients[2])) << describe(c);
     }
 
+    /// All that forward and backward give.
+    static std::vector<at::Tensor> results(const std::vector<at::Tensor>& in, const AttentionShape& shape) {
+        const AttentionOutput output = attention(in[0], in[1], in[2], shape);
+        const auto [dq, dk, dv] = attention_backward(in[3], in[0], in[1], in[2], output, shape);
+        return {output.y, output.log_sum_exp, dq, dk, dv};
+    }
+    /// q, k, v, dy.
+    std::vector<at::Tensor> inputs(const Case& c) {
+        const int64_t tokens = c.sequences * c.seq_len, columns = c.heads * c.head_dim,
+                      kv_columns = c.kv_heads * c.head_dim;
+        return {normal({tokens, columns}), normal({tokens, kv_columns}), normal({tokens, kv_columns}),
+                normal({tokens, columns})};
+    }
+
     static std::string describe(const Case& c) {
         return ::testing::PrintToString(std::vector{c.sequences, c.seq_len, c.heads, c.kv_heads, c.head_dim});
     }
@@ -62,6 +87,20 @@ class AttentionTest : public OpsTest {
 
 TEST_P(AttentionTest, MatchesPlainSoftmax) {
     for (const Case& c : kCases) check(c);
+}
+
+TEST_P(AttentionTest, MatchesPlainSoftmaxAtTheEdgesOfBlocks) {
+    for (const Case& c : kEdges) check(c);
+}
+
+TEST_P(AttentionTest, LogSumExpIsThatOfTheScores) {
+    for (const Case& c : {Case{2, 5, 2, 2, 8}, Case{2, 129, 4, 1, 80}}) {
+        const std::vector<at::Tensor> in = inputs(c);
+        const at::Tensor scores = plain_scores(in[0].to(at::kDouble), in[1].to(at::kDouble), c);
+        const at::Tensor actual =
+            attention(in[0], in[1], in[2], {c.sequences, c.seq_len, c.head_dim}).log_sum_exp;
+        EXPECT_TRUE(close(actual, scores.logsumexp(-1), GetParam().tolerance)) << describe(c);
+    }
 }
 
 // Scores in the thousands: each query attends to one key alone, and nothing is left to move.
@@ -89,6 +128,77 @@ TEST_P(AttentionTest, LaterTokensAndOtherSequencesDoNotMatter) {
     EXPECT_TRUE(identical(other_y.narrow(0, 0, 4), y.narrow(0, 0, 4)));
     EXPECT_FALSE(identical(other_y.narrow(0, 4, 2), y.narrow(0, 4, 2)));
     EXPECT_FALSE(identical(other_y.narrow(0, 9, 3), y.narrow(0, 9, 3))) << "the second sequence sees 6 .. 8";
+}
+
+// Across blocks too: a key that is masked adds exactly nothing to what comes before it.
+TEST_P(AttentionTest, LaterTokensDoNotMatterInLongSequences) {
+    const Case c{1, 131, 2, 1, 16};
+    const AttentionShape shape{c.sequences, c.seq_len, c.head_dim};
+    const std::vector<at::Tensor> in = inputs(c), before = results(in, shape);
+    for (const int64_t first : {1, 15, 16, 50, 95, 96, 97, 130}) {
+        std::vector<at::Tensor> changed = in;
+        for (const int i : {1, 2}) {
+            changed[i] = in[i].clone();
+            changed[i].narrow(0, first, c.seq_len - first).mul_(-3);
+        }
+        const std::vector<at::Tensor> after = results(changed, shape);
+        for (const int i : {0, 2}) {  // y, dq
+            EXPECT_TRUE(identical(after[i].narrow(0, 0, first), before[i].narrow(0, 0, first))) << i << first;
+            EXPECT_FALSE(identical(after[i].narrow(0, first, 1), before[i].narrow(0, first, 1)))
+                << i << first;
+        }
+    }
+}
+
+TEST_P(AttentionTest, RowsMayLieApart) {
+    const Case c{2, 20, 2, 2, 8};
+    const at::Tensor all = normal({40, 4 * 16});
+    std::vector<at::Tensor> slices, copies;
+    for (int i = 0; i < 4; ++i) {
+        slices.push_back(all.narrow(1, 16 * i, 16));
+        copies.push_back(slices.back().contiguous());
+    }
+    const AttentionShape shape{c.sequences, c.seq_len, c.head_dim};
+    const std::vector<at::Tensor> once = results(copies, shape), again = results(slices, shape);
+    for (size_t i = 0; i < once.size(); ++i) EXPECT_TRUE(identical(again[i], once[i])) << i;
+}
+
+TEST_P(AttentionTest, NumberOfThreadsDoesNotMatter) {
+    const Case c{3, 130, 4, 2, 32};
+    const AttentionShape shape{c.sequences, c.seq_len, c.head_dim};
+    const std::vector<at::Tensor> in = inputs(c);
+    const int threads = at::get_num_threads();
+    at::set_num_threads(1);
+    const std::vector<at::Tensor> once = results(in, shape);
+    for (const int number : {2, 3}) {
+        at::set_num_threads(number);
+        const std::vector<at::Tensor> again = results(in, shape);
+        for (size_t i = 0; i < once.size(); ++i) EXPECT_TRUE(identical(again[i], once[i])) << i;
+    }
+    at::set_num_threads(threads);
+}
+
+// Nothing of them stays behind for the next call.
+TEST_P(AttentionTest, NonfiniteInputsShow) {
+    const Case c{1, 100, 2, 1, 16};
+    const AttentionShape shape{c.sequences, c.seq_len, c.head_dim};
+    const std::vector<at::Tensor> in = inputs(c), before = results(in, shape);
+    for (const double bad : {std::nan(""), std::numeric_limits<double>::infinity()}) {
+        // LibTorch's own, in 16 bits, gives finite weights to infinite scores.
+        if (std::isinf(bad) && GetParam().path == Path::Plain) continue;
+        for (size_t changed = 0; changed < in.size(); ++changed) {
+            std::vector<at::Tensor> spoiled = in;
+            spoiled[changed] = in[changed].clone();
+            spoiled[changed].narrow(0, 40, 1).narrow(1, 3, 1).fill_(bad);
+            const std::vector<at::Tensor> after = results(spoiled, shape);
+            const auto shows = [](const at::Tensor& x) { return !x.isfinite().all().item<bool>(); };
+            EXPECT_EQ(shows(after[0]), changed < 3) << bad << " in input " << changed;
+            for (const int i : {2, 3})
+                EXPECT_TRUE(shows(after[i])) << bad << " in " << changed << " not in " << i;
+        }
+    }
+    const std::vector<at::Tensor> again = results(in, shape);
+    for (size_t i = 0; i < before.size(); ++i) EXPECT_TRUE(identical(again[i], before[i])) << i;
 }
 
 ARGOSY_FOR_EACH_VARIANT(AttentionTest);

@@ -1,5 +1,8 @@
-// What holds of every op alike: it leaves its inputs as they are, and the same call gives the same bits.
-#include <ATen/ops/tensor.h>
+// What holds of every op alike: it leaves its inputs as they are, the same call gives the same bits on any
+// number of threads, and what is not finite shows.
+#include <ATen/Parallel.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/stack.h>
 
 #include "ops/attention.h"
 #include "ops/cross_entropy.h"
@@ -8,6 +11,7 @@
 #include "ops/ops_test.h"
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
+#include "ops/sums.h"
 #include "ops/swiglu.h"
 #include "ops/types.h"
 
@@ -18,38 +22,38 @@ using Tensors = std::vector<at::Tensor>;
 
 /// One call: what goes in, and all that comes out, sums that grow included.
 struct Call {
-    const char* name;
+    std::string name;
     Tensors in;
     std::function<Tensors(const Tensors&)> run;
 };
 
 class ContractTest : public OpsTest {
   protected:
-    static constexpr int64_t kTokens = 66, kDim = 48, kHidden = 31;
+    static constexpr int64_t kDim = 48, kHidden = 31;
 
-    std::vector<Call> calls() {
-        const at::Tensor rows = normal({kTokens, kDim}), other = normal({kTokens, kDim});
-        const at::Tensor weight = normal({kHidden, kDim}), hidden = normal({kTokens, kHidden});
+    std::vector<Call> calls(int64_t num_tokens = 66) {
+        const at::Tensor rows = normal({num_tokens, kDim}), other = normal({num_tokens, kDim});
+        const at::Tensor weight = normal({kHidden, kDim}), hidden = normal({num_tokens, kHidden});
+        const at::Tensor other_hidden = normal({num_tokens, 5}), other_weight = normal({5, kDim});
         const at::Tensor scale = normal({kDim}), table = normal({kHidden, kDim});
-        const at::Tensor tokens = random_.integers({kTokens}, -2, kHidden);
+        const at::Tensor tokens = at::arange(num_tokens) % (kHidden + 2) - 2;  // every row, and no row
         const auto type = accumulation_type(GetParam().type);
-        const RopeTable rotation = make_rope_table({1, 0.5, 0.1, 0.01}, kTokens / 3, type);
-        const AttentionShape shape{3, kTokens / 3, 8};
-        const at::Tensor keys = normal({kTokens, 16}), values = normal({kTokens, 16});
+        const RopeTable rotation = make_rope_table({1, 0.5, 0.1, 0.01}, num_tokens / 3, type);
+        const AttentionShape shape{3, num_tokens / 3, 8};
+        const at::Tensor keys = normal({num_tokens, 16}), values = normal({num_tokens, 16});
         const AttentionOutput attended = attention(rows, keys, values, shape);
         const at::Tensor inverse_rms = rms_norm(rows, scale, 1e-5).inverse_rms;
-        const at::Tensor maxima = row_maxima(hidden), sums = softmax_sums(hidden, maxima, tokens, 0);
+        const SoftmaxSums sums = softmax_sums(hidden, tokens, 0);
+        const at::Tensor wide_sum = random_.normal({num_tokens, kDim}, type);
         return {
             {"linear", {rows, weight}, [](const auto& in) { return Tensors{linear(in[0], in[1])}; }},
             {"linear_input_gradient",
              {hidden, weight},
              [](const auto& in) { return Tensors{linear_input_gradient(in[0], in[1])}; }},
-            {"add_linear_input_gradient",
-             {rows, hidden, weight},
+            {"linear_input_gradient of two layers",
+             {hidden, weight, other_hidden, other_weight},
              [](const auto& in) {
-                 at::Tensor sum = in[0].clone();
-                 add_linear_input_gradient(sum, in[1], in[2]);
-                 return Tensors{sum};
+                 return Tensors{linear_input_gradient(Tensors{in[0], in[2]}, Tensors{in[1], in[3]})};
              }},
             {"linear_weight_gradient",
              {weight, hidden, rows},
@@ -65,10 +69,22 @@ class ContractTest : public OpsTest {
                  auto [y, r] = rms_norm(in[0], in[1], 1e-5);
                  return Tensors{y, r};
              }},
+            {"add_rms_norm",
+             {rows, other, scale},
+             [](const auto& in) {
+                 auto [sum, norm] = add_rms_norm(in[0], in[1], in[2], 1e-5);
+                 return Tensors{sum, norm.y, norm.inverse_rms};
+             }},
             {"rms_norm_backward",
              {other, rows, scale, inverse_rms},
              [](const auto& in) {
                  auto [dx, dw] = rms_norm_backward(in[0], in[1], in[2], in[3]);
+                 return Tensors{dx, dw};
+             }},
+            {"rms_norm_backward_with_residual",
+             {other, rows, scale, inverse_rms, other},
+             [](const auto& in) {
+                 auto [dx, dw] = rms_norm_backward(in[0], in[1], in[2], in[3], in[4]);
                  return Tensors{dx, dw};
              }},
             {"rope",
@@ -98,14 +114,15 @@ class ContractTest : public OpsTest {
             {"cross_entropy",
              {hidden, tokens},
              [](const auto& in) {
-                 const at::Tensor largest = row_maxima(in[0]);
-                 const at::Tensor both = softmax_sums(in[0], largest, in[1], 0);
-                 return Tensors{largest, both, cross_entropy_sum(both, in[1])};
+                 const auto found = softmax_sums(in[0], in[1], 0);
+                 return Tensors{found.maxima, found.sums, cross_entropy_sum(found, in[1])};
              }},
             {"cross_entropy_gradient",
-             {hidden, maxima, sums, tokens},
+             {hidden, sums.maxima, sums.sums[0], tokens},
              [](const auto& in) {
-                 return Tensors{cross_entropy_gradient(in[0], in[1], in[2], in[3], 0, 0.1)};
+                 at::Tensor logits = in[0].clone();
+                 turn_into_cross_entropy_gradient(logits, {in[1], at::stack({in[2], in[2]})}, in[3], 0, 0.1);
+                 return Tensors{logits};
              }},
             {"embedding",
              {table, tokens},
@@ -117,9 +134,72 @@ class ContractTest : public OpsTest {
                  add_embedding_gradient(sum, in[1], in[2], 0);
                  return Tensors{sum};
              }},
+            {"add_embedding_gradient_wider",
+             {table.to(type), rows, tokens},
+             [](const auto& in) {
+                 at::Tensor sum = in[0].clone();
+                 add_embedding_gradient(sum, in[1], in[2], 0);
+                 return Tensors{sum};
+             }},
+            {"add_row_sum",
+             {scale.to(type), rows},
+             [](const auto& in) {
+                 at::Tensor sum = in[0].clone();
+                 add_row_sum(sum, in[1]);
+                 return Tensors{sum};
+             }},
+            {"squared_norm", {wide_sum}, [](const auto& in) { return Tensors{squared_norm(in[0])}; }},
         };
     }
+
+    /// Whether it is LibTorch's or another suite's matter what NaN and threads do to it.
+    static bool is_product_or_attention(const Call& call) {
+        return call.name.find("linear") != std::string::npos ||
+               call.name.find("attention") != std::string::npos;
+    }
+
+    /// With one element of input `i` replaced, at a row that counts.
+    static bool all_finite(const Call& call, size_t i, int64_t column, double value) {
+        Tensors in = call.in;
+        in[i] = in[i].clone();
+        at::Tensor row = in[i].dim() == 1 ? in[i] : in[i][std::min<int64_t>(7, in[i].size(0) - 1)];
+        row[column % row.size(0)].fill_(value);
+        const Tensors out = call.run(in);
+        return std::all_of(out.begin(), out.end(),
+                           [](const at::Tensor& each) { return each.isfinite().all().item<bool>(); });
+    }
 };
+
+TEST_P(ContractTest, WhatIsNotFiniteShows) {
+    for (const Call& call : calls()) {
+        if (is_product_or_attention(call)) continue;
+        for (size_t i = 0; i < call.in.size(); ++i) {
+            if (!call.in[i].is_floating_point()) continue;
+            for (const int64_t column : {7, 30}) {  // in a full vector, and in what is left over
+                EXPECT_FALSE(all_finite(call, i, column, NAN)) << call.name << " hides NaN in input " << i;
+            }
+        }
+        EXPECT_FALSE(all_finite(call, 0, 7, INFINITY)) << call.name << " hides infinity";
+        EXPECT_TRUE(all_finite(call, 0, 7, 0.5)) << call.name;
+    }
+}
+
+TEST_P(ContractTest, TheNumberOfThreadsDoesNotMatter) {
+    if (GetParam().path == Path::Plain) GTEST_SKIP() << "LibTorch's operations";
+    const int before = at::get_num_threads();
+    for (const Call& call : calls(/*num_tokens=*/2049)) {
+        if (is_product_or_attention(call)) continue;
+        at::set_num_threads(1);
+        const Tensors alone = call.run(call.in);
+        for (const int threads : {2, 3, 5}) {
+            at::set_num_threads(threads);
+            const Tensors shared = call.run(call.in);
+            for (size_t i = 0; i < alone.size(); ++i)
+                EXPECT_TRUE(identical(shared[i], alone[i])) << call.name << i << " on " << threads;
+        }
+    }
+    at::set_num_threads(before);
+}
 
 TEST_P(ContractTest, InputsStayAsTheyAre) {
     for (const Call& call : calls()) {

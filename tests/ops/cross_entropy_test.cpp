@@ -6,6 +6,8 @@
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
+#include <vector>
+
 #include "layout/param_spec.h"
 #include "ops/ops_test.h"
 #include "ops/types.h"
@@ -29,20 +31,24 @@ Result in_pieces(const at::Tensor& logits, const at::Tensor& targets, int parts,
         const auto [begin, size] = layout::chunk(logits.size(1), parts, part);
         return std::pair{logits.narrow(1, begin, size).contiguous(), begin};
     };
-    at::Tensor maxima = row_maxima(piece(0).first);
-    for (int part = 1; part < parts; ++part) maxima = at::maximum(maxima, row_maxima(piece(part).first));
-    at::Tensor sums = at::zeros({2, logits.size(0)}, maxima.options());
+    std::vector<SoftmaxSums> own;
     for (int part = 0; part < parts; ++part) {
         const auto [columns, begin] = piece(part);
-        sums += softmax_sums(columns, maxima, targets, begin);
+        own.push_back(softmax_sums(columns, targets, begin));
+    }
+    SoftmaxSums all{own[0].maxima.clone(), at::zeros_like(own[0].sums)};
+    for (const SoftmaxSums& each : own) all.maxima = at::maximum(all.maxima, each.maxima);
+    for (SoftmaxSums& each : own) {
+        raise_maxima(each, all.maxima);
+        all.sums += each.sums;
     }
     const at::Tensor gradient = at::zeros_like(logits);
     for (int part = 0; part < parts; ++part) {
-        const auto [columns, begin] = piece(part);
-        gradient.narrow(1, begin, columns.size(1))
-            .copy_(cross_entropy_gradient(columns, maxima, sums, targets, begin, scale));
+        auto [columns, begin] = piece(part);
+        turn_into_cross_entropy_gradient(columns, all, targets, begin, scale);
+        gradient.narrow(1, begin, columns.size(1)).copy_(columns);
     }
-    return {cross_entropy_sum(sums, targets), gradient};
+    return {cross_entropy_sum(all, targets), gradient};
 }
 
 class CrossEntropyTest : public OpsTest {
@@ -59,7 +65,7 @@ class CrossEntropyTest : public OpsTest {
 };
 
 TEST_P(CrossEntropyTest, WholeVocabulary) {
-    for (const int64_t vocabulary : {1, 2, 13, 257}) {
+    for (const int64_t vocabulary : {1, 2, 13, 257, 1024, 1025, 3001}) {
         check(normal({7, vocabulary}, 3), random_.integers({7}, 0, vocabulary), 1, /*scale=*/0.37);
     }
 }
@@ -89,28 +95,57 @@ TEST_P(CrossEntropyTest, NoTokens) {
 
 TEST_P(CrossEntropyTest, HugeLogitsDoNotOverflow) {
     check(normal({6, 11}, 1e4), random_.integers({6}, 0, 11), 3, 1);
-    const at::Tensor logits = at::tensor({1e30, -1e30, 0.0}, at::kDouble).unsqueeze(0).to(GetParam().type);
+    const at::Tensor logits =
+        at::tensor({GetParam().huge, -GetParam().huge, 0.0}, at::kDouble).unsqueeze(0).to(GetParam().type);
     const auto [loss, gradient] = in_pieces(logits, at::tensor({0}, at::kLong), 2, 1);
     EXPECT_EQ(loss.item<double>(), 0);
     EXPECT_EQ(gradient.abs().max().item<double>(), 0);
 }
 
 TEST_P(CrossEntropyTest, ATargetOutsideThisPieceAddsNothingToIt) {
-    const at::Tensor logits = normal({3, 4}), maxima = row_maxima(logits);
-    const at::Tensor inside = softmax_sums(logits, maxima, at::tensor({8, 9, 11}, at::kLong), 8);
-    const at::Tensor outside = softmax_sums(logits, maxima, at::tensor({7, 12, 0}, at::kLong), 8);
-    EXPECT_TRUE(identical(outside[0], inside[0]));
-    EXPECT_EQ(outside[1].abs().max().item<double>(), 0);
-    EXPECT_LT(inside[1].min().item<double>(), 0);
+    const at::Tensor logits = normal({3, 4});
+    const SoftmaxSums inside = softmax_sums(logits, at::tensor({8, 9, 11}, at::kLong), 8);
+    const SoftmaxSums outside = softmax_sums(logits, at::tensor({7, 12, 0}, at::kLong), 8);
+    EXPECT_TRUE(identical(outside.maxima, inside.maxima));
+    EXPECT_TRUE(identical(outside.sums[0], inside.sums[0]));
+    EXPECT_EQ(outside.sums[1].abs().max().item<double>(), 0);
+    for (const auto& [row, column] : {std::pair{0, 0}, {1, 1}, {2, 3}})
+        EXPECT_EQ(inside.sums[1][row].item<double>(), logits[row][column].item<double>());
 }
 
 TEST_P(CrossEntropyTest, APieceWithoutColumnsIsNeutral) {
-    const at::Tensor none = normal({3, 0}), targets = at::tensor({0, 1, 2}, at::kLong);
-    const at::Tensor maxima = row_maxima(none);
-    EXPECT_EQ(maxima.scalar_type(), accumulation_type(GetParam().type));
-    EXPECT_TRUE(maxima.isneginf().all().item<bool>());
-    const at::Tensor sums = softmax_sums(none, at::zeros_like(maxima), targets, 5);
-    EXPECT_TRUE(identical(sums, at::zeros({2, 3}, maxima.options())));
+    const at::Tensor targets = at::tensor({0, 1, 2}, at::kLong);
+    SoftmaxSums none = softmax_sums(normal({3, 0}), targets, 5);
+    EXPECT_EQ(none.maxima.scalar_type(), accumulation_type(GetParam().type));
+    EXPECT_TRUE(none.maxima.isneginf().all().item<bool>());
+    raise_maxima(none, at::zeros_like(none.maxima));
+    EXPECT_TRUE(identical(none.sums, at::zeros({2, 3}, none.maxima.options())));
+}
+
+// Columns that cannot be: the rest is as without them, wherever the first block of columns ends.
+TEST_P(CrossEntropyTest, ColumnsOfMinusInfinityAddNothing) {
+    const at::Tensor logits = normal({2, 2100}), targets = at::tensor({1100, 2099}, at::kLong);
+    at::Tensor masked = logits.clone();
+    masked.narrow(1, 0, 1050).fill_(-INFINITY);
+    const SoftmaxSums some = softmax_sums(masked, targets, 0);
+    const SoftmaxSums rest = softmax_sums(logits.narrow(1, 1050, 1050), targets, 1050);
+    EXPECT_TRUE(identical(some.maxima, rest.maxima));
+    EXPECT_TRUE(close(some.sums, rest.sums, GetParam().type == at::kDouble ? 1e-12 : 1e-5));
+    turn_into_cross_entropy_gradient(masked, some, targets, 0, 1);
+    EXPECT_EQ(masked.narrow(1, 0, 1050).abs().max().item<double>(), 0);
+}
+
+TEST_P(CrossEntropyTest, StridedLogitsAndTargets) {
+    const at::Tensor all = normal({6, 40}), targets = random_.integers({6, 2}, 0, 13).select(1, 0);
+    at::Tensor strided = all.narrow(1, 5, 13), packed = strided.contiguous();
+    const at::Tensor before = all.clone();
+    const SoftmaxSums sums = softmax_sums(strided, targets, 0), same = softmax_sums(packed, targets, 0);
+    EXPECT_TRUE(identical(sums.sums, same.sums));
+    turn_into_cross_entropy_gradient(strided, sums, targets, 0, 0.5);
+    turn_into_cross_entropy_gradient(packed, same, targets, 0, 0.5);
+    EXPECT_TRUE(right(strided, packed));
+    EXPECT_TRUE(identical(all.narrow(1, 0, 5), before.narrow(1, 0, 5)));
+    EXPECT_TRUE(identical(all.narrow(1, 18, 22), before.narrow(1, 18, 22)));
 }
 
 ARGOSY_FOR_EACH_VARIANT(CrossEntropyTest);

@@ -1,10 +1,12 @@
 #include "ops/embedding.h"
 
+#include <ATen/ops/stack.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 
 #include "layout/param_spec.h"
 #include "ops/ops_test.h"
+#include "ops/types.h"
 
 namespace argosy::ops {
 namespace {
@@ -33,6 +35,37 @@ TEST_P(EmbeddingTest, GradientMayBeWider) {
     at::Tensor sum = at::zeros({kVocabulary, kDim}, at::kDouble);
     add_embedding_gradient(sum, dx_, tokens_, 0);
     EXPECT_TRUE(close(sum, oracle_.gradients[0], 1e-14)) << "sums in the type of its output";
+}
+
+// As gradients are kept: fp32 sums of whatever computes.
+TEST_P(EmbeddingTest, GradientOfManyTokensAddsUpInTheAccumulationType) {
+    const auto type = accumulation_type(GetParam().type);
+    const at::Tensor tokens = random_.integers({999}, -1, kVocabulary + 1), dx = normal({999, 37});
+    at::Tensor sum = random_.normal({kVocabulary, 37}, type), expected = sum.to(at::kDouble);
+    const auto* token = tokens.const_data_ptr<int64_t>();
+    for (int64_t i = 0; i < 999; ++i) {
+        if (token[i] >= 0 && token[i] < kVocabulary) expected[token[i]] += dx[i].to(at::kDouble);
+    }
+    add_embedding_gradient(sum, dx, tokens, 0);
+    EXPECT_TRUE(close(sum, expected, type == at::kDouble ? 1e-14 : 1e-6));
+}
+
+TEST_P(EmbeddingTest, StridedArguments) {
+    const at::Tensor table = normal({kVocabulary, 9}).narrow(1, 2, kDim), dx = dx_.t().contiguous().t();
+    const at::Tensor tokens = at::stack({tokens_, tokens_}, 1).select(1, 0);
+    EXPECT_TRUE(identical(embedding(table, tokens, 2), embedding(table.contiguous(), tokens_, 2)));
+    at::Tensor sum = at::zeros({kVocabulary, kDim}, at::kFloat), same = sum.clone();
+    add_embedding_gradient(sum, dx, tokens, 0);
+    add_embedding_gradient(same, dx_, tokens_, 0);
+    EXPECT_TRUE(identical(sum, same));
+}
+
+TEST_P(EmbeddingTest, NoTokens) {
+    const at::Tensor none = at::zeros({0}, at::kLong);
+    EXPECT_EQ(embedding(table_, none, 0).sizes(), (at::IntArrayRef{0, kDim}));
+    at::Tensor sum = table_.clone();
+    add_embedding_gradient(sum, normal({0, kDim}), none, 0);
+    EXPECT_TRUE(identical(sum, table_));
 }
 
 // Cut into ceil-chunks as the vocabulary is: uneven, and some of them empty.

@@ -1,6 +1,15 @@
 #include "ops/matmul.h"
 
+#include <ATen/Parallel.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/where.h>
+#include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
+
+#include <cmath>
+#include <limits>
+#include <utility>
+#include <vector>
 
 #include "ops/ops_test.h"
 
@@ -11,6 +20,7 @@ struct Sizes {
     int64_t tokens, in, out;
 };
 constexpr Sizes kSizes[] = {{1, 1, 1}, {7, 13, 5}, {2, 127, 1}, {33, 65, 129}, {64, 96, 32}};
+using Tensors = std::vector<at::Tensor>;
 
 class LinearTest : public OpsTest {
   protected:
@@ -37,14 +47,11 @@ TEST_P(LinearTest, ForwardAndInputGradient) {
     }
 }
 
-TEST_P(LinearTest, InputGradientAddsToASum) {
-    for (const Sizes& sizes : kSizes) {
-        const Case c = make(sizes);
-        at::Tensor sum = normal(c.x.sizes());
-        const at::Tensor expected = sum.to(at::kDouble) + c.oracle.gradients[0];
-        add_linear_input_gradient(sum, c.dy, c.weight);
-        EXPECT_TRUE(right(sum, expected));
-    }
+TEST_P(LinearTest, InputGradientOfSeveralLayers) {
+    const Case one = make({7, 13, 5}), other = make({7, 13, 300}), empty = make({7, 13, 0});
+    const Tensors dys = {one.dy, other.dy, empty.dy}, weights = {one.weight, other.weight, empty.weight};
+    const at::Tensor expected = one.oracle.gradients[0] + other.oracle.gradients[0];
+    EXPECT_TRUE(right(linear_input_gradient(dys, weights), expected));
 }
 
 TEST_P(LinearTest, WeightGradientIsWrittenOrAdded) {
@@ -81,16 +88,120 @@ TEST_P(LinearTest, WeightGradientGoesIntoASliceOfALargerBuffer) {
     EXPECT_TRUE(identical(buffer.narrow(0, 7, 2), after));
 }
 
-TEST_P(LinearTest, NoTokens) {
-    const at::Tensor x = normal({0, 3}), weight = normal({5, 3}), dy = normal({0, 5});
-    EXPECT_EQ(linear(x, weight).sizes(), (at::IntArrayRef{0, 5}));
-    EXPECT_EQ(linear_input_gradient(dy, weight).sizes(), (at::IntArrayRef{0, 3}));
-    at::Tensor sum = normal({5, 3});
-    const at::Tensor before = sum.clone();
-    linear_weight_gradient(sum, dy, x, /*accumulate=*/true);
-    EXPECT_TRUE(identical(sum, before));
-    linear_weight_gradient(sum, dy, x, /*accumulate=*/false);
-    EXPECT_TRUE(identical(sum, at::zeros_like(sum)));
+TEST_P(LinearTest, NothingToSum) {
+    for (const Sizes& sizes : {Sizes{0, 3, 5}, Sizes{4, 0, 5}, Sizes{4, 3, 0}, Sizes{0, 0, 0}}) {
+        const at::Tensor x = normal({sizes.tokens, sizes.in}), weight = normal({sizes.out, sizes.in});
+        const at::Tensor dy = normal({sizes.tokens, sizes.out});
+        const at::Tensor y = linear(x, weight), dx = linear_input_gradient(dy, weight);
+        EXPECT_TRUE(identical(y, at::zeros_like(dy)));  // no elements, or sums of none
+        EXPECT_TRUE(identical(dx, at::zeros_like(x)));
+        if (sizes.tokens != 0) continue;
+        at::Tensor sum = normal(weight.sizes());
+        const at::Tensor before = sum.clone();
+        linear_weight_gradient(sum, dy, x, /*accumulate=*/true);
+        EXPECT_TRUE(identical(sum, before));
+        linear_weight_gradient(sum, dy, x, /*accumulate=*/false);
+        EXPECT_TRUE(identical(sum, at::zeros_like(weight)));
+    }
+}
+
+/// The same elements as x, laid out otherwise: 0 as they are, 1 transposed, 2 with gaps in both dims that
+/// hold NaN.
+at::Tensor laid_out(const at::Tensor& x, int layout) {
+    if (layout == 0) return x;
+    if (layout == 1) return x.t().contiguous().t();
+    const at::Tensor wide = at::full({x.size(0) * 2, x.size(1) * 3}, NAN, x.options());
+    at::Tensor inside = wide.slice(0, 0, c10::nullopt, 2).slice(1, 0, c10::nullopt, 3);
+    inside.copy_(x);
+    return inside;
+}
+
+TEST_P(LinearTest, OddSizesInEveryLayout) {
+    for (int64_t i = 1; i <= 70; ++i) {
+        const Sizes sizes{i, 1 + (i * 29) % 70, 1 + (i * 43) % 70};
+        const Case c = make(sizes);
+        const auto layout = static_cast<int>(i % 9);
+        const at::Tensor x = laid_out(c.x, layout / 3), weight = laid_out(c.weight, layout % 3),
+                         dy = laid_out(c.dy, (layout + 1) % 3);
+        EXPECT_TRUE(right(linear(x, weight), c.oracle.value)) << i;
+        EXPECT_TRUE(right(linear_input_gradient(dy, weight), c.oracle.gradients[0])) << i;
+        at::Tensor sum = laid_out(normal(weight.sizes(), /*scale=*/100), layout % 3);
+        linear_weight_gradient(sum, dy, x, /*accumulate=*/false);
+        EXPECT_TRUE(right(sum, c.oracle.gradients[1])) << i;
+    }
+}
+
+TEST_P(LinearTest, SizesBeyondTheBlocksOfAKernel) {
+    for (const Sizes& sizes : {Sizes{801, 530, 33}, Sizes{40, 1100, 530}, Sizes{1100, 40, 530}}) {
+        const Case c = make(sizes);
+        EXPECT_TRUE(right(linear(c.x, c.weight), c.oracle.value));
+        EXPECT_TRUE(right(linear_input_gradient(c.dy, c.weight), c.oracle.gradients[0]));
+        at::Tensor sum = normal(c.weight.sizes());
+        linear_weight_gradient(sum, c.dy, c.x, /*accumulate=*/false);
+        EXPECT_TRUE(right(sum, c.oracle.gradients[1]));
+    }
+}
+
+TEST_P(LinearTest, WhatIsNotFiniteStaysInItsRowAndColumn) {
+    const double inf = std::numeric_limits<double>::infinity();
+    for (const Sizes& sizes : {Sizes{7, 13, 5}, Sizes{33, 65, 129}}) {
+        Case c = make(sizes);
+        const at::Tensor clean = linear(c.x, c.weight);
+        c.x[3][1] = NAN;
+        c.x[5][0] = inf;
+        c.weight[2][4] = -inf;
+        const at::Tensor y = linear(c.x, c.weight), finite = y.isfinite();
+        EXPECT_TRUE(y[3].isnan().all().item<bool>());
+        EXPECT_FALSE(finite[5].any().item<bool>());
+        EXPECT_FALSE(finite.select(1, 2).any().item<bool>());
+        EXPECT_TRUE(identical(at::where(finite, y, clean), clean));
+        EXPECT_EQ(finite.sum().item<int64_t>(), (sizes.tokens - 2) * (sizes.out - 1));
+    }
+}
+
+/// The variants of the fused path but for fp64, which has no kernels.
+bool own_kernels(const Variant& variant) {
+    return variant.path == Path::Fused && variant.type != at::kDouble;
+}
+
+TEST_P(LinearTest, ASumInFloatIsNotRoundedToTheOperandsType) {
+    if (!own_kernels(GetParam())) return;  // a composition rounds the product first
+    const Case c = make({600, 65, 129});
+    at::Tensor sum = random_.normal(c.weight.sizes(), at::kFloat);
+    const at::Tensor expected = sum.to(at::kDouble) + c.oracle.gradients[1];
+    linear_weight_gradient(sum, c.dy, c.x, /*accumulate=*/true);
+    EXPECT_TRUE(close(sum, expected, 1e-5));
+}
+
+TEST_P(LinearTest, APartIsTheSameBitForBitAlone) {
+    if (!own_kernels(GetParam())) return;  // LibTorch does not promise it
+    const Case c = make({301, 530, 270});
+    const at::Tensor y = linear(c.x, c.weight), dx = linear_input_gradient(c.dy, c.weight);
+    for (const auto& [begin, count] : {std::pair{0, 1}, {5, 100}, {300, 1}}) {
+        const at::Tensor x = c.x.narrow(0, begin, count), dy = c.dy.narrow(0, begin, count);
+        EXPECT_TRUE(identical(linear(x, c.weight), y.narrow(0, begin, count)));
+        EXPECT_TRUE(identical(linear_input_gradient(dy, c.weight), dx.narrow(0, begin, count)));
+        const at::Tensor weight = c.weight.narrow(0, begin % 200, count % 70);
+        EXPECT_TRUE(identical(linear(c.x, weight), y.narrow(1, begin % 200, count % 70)));
+    }
+}
+
+TEST_P(LinearTest, ThreadsDoNotChangeABit) {
+    if (!own_kernels(GetParam())) return;  // LibTorch does not promise it
+    for (const Sizes& sizes : {Sizes{301, 530, 65}, Sizes{65, 270, 530}}) {
+        const Case c = make(sizes);
+        at::Tensor sums[2];
+        at::Tensor ys[2];
+        for (int i = 0; i < 2; ++i) {
+            at::set_num_threads(i == 0 ? 1 : 3);
+            ys[i] = linear(c.x, c.weight);
+            sums[i] = at::zeros(c.weight.sizes(), at::kFloat);
+            linear_weight_gradient(sums[i], c.dy, c.x, /*accumulate=*/true);
+        }
+        at::set_num_threads(1);
+        EXPECT_TRUE(identical(ys[0], ys[1]));
+        EXPECT_TRUE(identical(sums[0], sums[1]));
+    }
 }
 
 ARGOSY_FOR_EACH_VARIANT(LinearTest);

@@ -1,15 +1,18 @@
-// What the tests of ops share: each runs once per line of kVariants. A new element type or kernel is one line
-// more.
+// What the tests of ops share: each runs once per line of kVariants, and CTest runs all of them once more for
+// every instruction set that the kernels are compiled for (ARGOSY_CPU_KERNELS).
 #pragma once
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
-#include <c10/core/InferenceMode.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <ostream>
 #include <string>
 
+#include "base/environment.h"
+#include "kernels/table.h"
+#include "ops/tensor_thread.h"
 #include "support/autograd.h"
 #include "support/tensors.h"
 
@@ -22,17 +25,37 @@ using ::argosy::testing::identical;
 
 struct Variant {
     const char* name;
+    Path path;
     at::ScalarType type;
     double tolerance;  // against the formula in fp64 at the same inputs, of the largest element
+    double huge;       // a value that the type still holds
 };
 inline void PrintTo(const Variant& variant, std::ostream* out) { *out << variant.name; }
 
 // bf16 has 8 bits: each rounding is 2^-9; an operation rounds its result and at most a few things inside.
-inline constexpr Variant kVariants[] = {
-    {"fp64", at::kDouble, 1e-12}, {"fp32", at::kFloat, 1e-5}, {"bf16", at::kBFloat16, 1.0 / 128}};
+// fp16 has 11.
+inline constexpr Variant kVariants[] = {{"fp64", Path::Plain, at::kDouble, 1e-12, 1e30},
+                                        {"plain_fp32", Path::Plain, at::kFloat, 1e-5, 1e30},
+                                        {"plain_bf16", Path::Plain, at::kBFloat16, 1.0 / 128, 1e30},
+                                        {"plain_fp16", Path::Plain, at::kHalf, 1.0 / 512, 6e4},
+                                        {"fp32", Path::Fused, at::kFloat, 1e-5, 1e30},
+                                        {"bf16", Path::Fused, at::kBFloat16, 1.0 / 128, 1e30},
+                                        {"fp16", Path::Fused, at::kHalf, 1.0 / 512, 6e4}};
+
+/// Whether this processor runs the kernels that ARGOSY_CPU_KERNELS names, if it names any.
+inline bool kernels_available() {
+    const std::string name = Environment::read().cpu_kernels;
+    const auto tables = kernels::available_tables();
+    return name.empty() || std::any_of(tables.begin(), tables.end(),
+                                       [&](const kernels::Table* table) { return name == table->name; });
+}
 
 class OpsTest : public ::testing::TestWithParam<Variant> {
   protected:
+    void SetUp() override {
+        if (!kernels_available()) GTEST_SKIP() << "this processor lacks the kernels' instruction set";
+    }
+
     at::Tensor normal(at::IntArrayRef shape, double scale = 1) {
         return random_.normal(shape, GetParam().type, scale);
     }
@@ -45,7 +68,7 @@ class OpsTest : public ::testing::TestWithParam<Variant> {
         return close(actual, expected, GetParam().tolerance);
     }
 
-    c10::InferenceMode guard_;  // as the program runs
+    TensorThread thread_{GetParam().path};
     ::argosy::testing::RandomTensors random_{1};
 };
 

@@ -13,7 +13,8 @@ namespace {
 struct Sizes {
     int64_t sequences, seq_len, heads, head_dim;
 };
-constexpr Sizes kSizes[] = {{1, 1, 1, 2}, {2, 3, 1, 2}, {3, 7, 5, 6}, {1, 129, 2, 64}, {0, 4, 3, 8}};
+constexpr Sizes kSizes[] = {{1, 1, 1, 2},    {2, 3, 1, 2},  {3, 7, 5, 6},
+                            {1, 129, 2, 64}, {2, 3, 1, 38}, {0, 4, 3, 8}};
 
 std::vector<double> frequencies(int64_t head_dim) {
     std::vector<double> made;
@@ -70,6 +71,36 @@ TEST_P(RopeTest, BackwardIsTheAdjoint) {
         EXPECT_NEAR(forward.sum().item<double>(), backward.sum().item<double>(),
                     GetParam().tolerance * scale);
     }
+}
+
+// What is given away may be turned in place; what anybody else sees stays.
+TEST_P(RopeTest, GivenAwayOrKept) {
+    for (const Sizes& sizes : kSizes) {
+        const at::Tensor x = rows(sizes), expected = rope(x, table(sizes));
+        at::Tensor alone = x.clone(), shared = x.clone(), buffer = x.clone();
+        const at::Tensor other = shared;
+        EXPECT_TRUE(identical(rope(std::move(alone), table(sizes)), expected));
+        EXPECT_TRUE(identical(rope(std::move(shared), table(sizes)), expected));
+        EXPECT_TRUE(identical(other, x));
+        EXPECT_TRUE(identical(rope(buffer.view(x.sizes()), table(sizes)), expected)) << "a view";
+        EXPECT_TRUE(identical(buffer, x));
+        EXPECT_TRUE(identical(rope_backward(x.clone(), table(sizes)), rope_backward(x, table(sizes))));
+    }
+}
+
+TEST_P(RopeTest, FusedTurnsInPlaceWhatIsAlone) {
+    if (GetParam().path == Path::Plain) GTEST_SKIP() << "LibTorch's operations";
+    at::Tensor x = rows(kSizes[2]);
+    const void* memory = x.const_data_ptr();
+    EXPECT_EQ(rope(std::move(x), table(kSizes[2])).const_data_ptr(), memory);
+}
+
+TEST_P(RopeTest, StridedRows) {
+    const Sizes& sizes = kSizes[2];
+    const at::Tensor x = normal({sizes.sequences * sizes.seq_len, 2 * sizes.heads * sizes.head_dim});
+    const at::Tensor half = x.narrow(1, sizes.heads * sizes.head_dim, sizes.heads * sizes.head_dim);
+    if (GetParam().path == Path::Plain) GTEST_SKIP() << "views what it can";
+    EXPECT_TRUE(identical(rope(half, table(sizes)), rope(half.contiguous(), table(sizes))));
 }
 
 TEST_P(RopeTest, TableIsMadeInFp64) {

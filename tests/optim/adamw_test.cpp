@@ -48,6 +48,17 @@ struct PlainAdamW {
 };
 
 at::Tensor skip(bool yes) { return at::full({}, yes ? 1.0 : 0.0, at::kFloat); }
+at::Tensor factor(double value) { return at::full({}, value, at::kDouble); }
+const at::Tensor kOne = factor(1);
+
+AdamW::Item item(const at::Tensor& weights, const at::Tensor& gradient, bool decay) {
+    return {.name = "layers.0.attention.wq.weight",
+            .rows = {.length = weights.numel()},
+            .weights = weights,
+            .compute = weights,
+            .gradient = gradient,
+            .decay = decay};
+}
 
 /// A matrix that decays and a vector that does not, with new gradients at every step.
 struct Parameters {
@@ -56,7 +67,7 @@ struct Parameters {
           vector(random.normal({5}, type)),
           matrix_gradient(random.normal({9, 7}, type)),
           vector_gradient(random.normal({5}, type)),
-          optimizer(kOptions, {{matrix, matrix_gradient, true}, {vector, vector_gradient, false}}) {}
+          optimizer(kOptions, {item(matrix, matrix_gradient, true), item(vector, vector_gradient, false)}) {}
 
     void draw_gradients() {
         matrix_gradient.copy_(random.normal({9, 7}, at::kDouble));
@@ -85,9 +96,10 @@ TEST_P(AdamWTest, FollowsTheDefinition) {
         SCOPED_TRACE(step);
         const double lr = 0.3 / step;
         parameters.draw_gradients();
-        parameters.optimizer.step(lr, skip(false));
-        matrix.step(lr, parameters.matrix_gradient);
-        vector.step(lr, parameters.vector_gradient);
+        const double gradient_factor = 0.5 * step;
+        parameters.optimizer.step(lr, factor(gradient_factor), skip(false));
+        matrix.step(lr, parameters.matrix_gradient.to(at::kDouble) * gradient_factor);
+        vector.step(lr, parameters.vector_gradient.to(at::kDouble) * gradient_factor);
         expect_equal(parameters.matrix, matrix);
         expect_equal(parameters.vector, vector);
     }
@@ -97,7 +109,7 @@ TEST_P(AdamWTest, UpdatesInPlaceAndLeavesGradientsAlone) {
     Parameters parameters(GetParam());
     const void* place = parameters.matrix.data_ptr();
     const at::Tensor before = parameters.matrix.clone(), gradient = parameters.matrix_gradient.clone();
-    parameters.optimizer.step(0.1, skip(false));
+    parameters.optimizer.step(0.1, kOne, skip(false));
     EXPECT_EQ(parameters.matrix.data_ptr(), place);
     EXPECT_FALSE(identical(parameters.matrix, before));
     EXPECT_TRUE(identical(parameters.matrix_gradient, gradient));
@@ -113,14 +125,22 @@ TEST_P(AdamWTest, ASkippedStepLeavesEverythingAsItWas) {
         const at::Tensor good = skipping.matrix_gradient.clone(), before = skipping.matrix.clone();
         for (const double bad : {std::nan(""), std::numeric_limits<double>::infinity(), 1.0}) {
             skipping.matrix_gradient.fill_(bad);
-            skipping.optimizer.step(0.1, skip(true));
+            skipping.optimizer.step(0.1, kOne, skip(true));
             EXPECT_TRUE(identical(skipping.matrix, before));
         }
         skipping.matrix_gradient.copy_(good);
-        plain.optimizer.step(0.1, skip(false));
-        skipping.optimizer.step(0.1, skip(false));
+        plain.optimizer.step(0.1, kOne, skip(false));
+        skipping.optimizer.step(0.1, kOne, skip(false));
         EXPECT_TRUE(identical(skipping.matrix, plain.matrix)) << step;
         EXPECT_TRUE(identical(skipping.vector, plain.vector)) << step;
+    }
+}
+
+TEST_P(AdamWTest, MomentsAreOfTheTypeComputedInUnlessGiven) {
+    const Parameters parameters(GetParam());
+    for (const AdamW::Moments& moments : parameters.optimizer.moments()) {
+        EXPECT_EQ(moments.first.scalar_type(), GetParam());
+        EXPECT_EQ(moments.second.scalar_type(), GetParam());
     }
 }
 
@@ -129,8 +149,8 @@ TEST_P(AdamWTest, OneGroupMayBeEmpty) {
     const at::Tensor weights = random.normal({3}, GetParam()), gradient = random.normal({3}, GetParam());
     for (const bool decay : {false, true}) {
         PlainAdamW expected(weights, decay ? kOptions.weight_decay : 0);
-        AdamW optimizer(kOptions, {{weights, gradient, decay}});
-        optimizer.step(0.1, skip(false));
+        AdamW optimizer(kOptions, {item(weights, gradient, decay)});
+        optimizer.step(0.1, kOne, skip(false));
         expected.step(0.1, gradient);
         expect_equal(weights, expected);
     }

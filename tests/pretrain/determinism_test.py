@@ -1,4 +1,7 @@
 """A run is a function of its configuration: repeated, it prints the same digits."""
+import os
+import subprocess
+
 import run
 
 
@@ -26,6 +29,33 @@ class Determinism(run.PretrainTest):
 
     def test_pipeline(self):
         self.expect_repeated(parallelism__pipeline_parallel_degree=2)
+
+    def digits_of_threads(self, dump, num_threads, **settings):
+        """Of one rank, which mpirun.sh would give one thread."""
+        subprocess.run([run.PRETRAIN, *self.small(dump, training__seq_len=96, **settings)], check=True,
+                       stdin=subprocess.DEVNULL, capture_output=True, timeout=run.LIMIT_SECONDS,
+                       env=os.environ | {"OMP_NUM_THREADS": str(num_threads)})
+        return [(step["loss"], step["grad_norm"]) for step in self.steps(dump, parse_float=str)]
+
+    def test_deterministic_repeats_with_several_threads(self):
+        for number_type in ("float32", "bfloat16"):
+            settings = {"training__mixed_precision_param": number_type, "debug__deterministic": True}
+            first, second = (self.digits_of_threads(f"{name}_{number_type}", 2, **settings) for name in "ab")
+            self.assertEqual(len(first), 4)
+            self.assertEqual(first, second)
+
+    def test_deterministic_computes_the_same(self):
+        """Memory that comes filled with NaN shows what would read what nobody wrote."""
+        self.assertEqual(self.digits("off"), self.digits("on", debug__deterministic=True))
+
+    def test_deterministic_refuses_and_warns_of_what_would_not_repeat(self):
+        settings = self.small(debug__deterministic=True, training__max_time="1h")
+        done = self.run_ranks(1, *settings, environment={"OMP_DYNAMIC": "true"})
+        self.assert_one_error(done, 2, "debug.deterministic", "OMP_DYNAMIC=true", "unset")
+        done = self.run_ranks(1, *settings)
+        self.assert_code(done, 0)
+        self.assertIn("deterministic: repeats with 1 compute threads a rank", done.stderr)
+        self.assertIn("how many fit into training.max_time does not", done.stderr)
 
     def test_the_order_of_samples_is_what_shuffle_says(self):
         self.assertNotEqual(self.digits("random"), self.digits("file", training__shuffle=False))

@@ -66,7 +66,8 @@ class Layouts(run.PretrainTest):
         settings = BATCH | {"training__mixed_precision_param": "bfloat16"}
         one, two = self.steps_of(1, "one", **settings), self.steps_of(2, "two", **settings)
         exact = self.steps_of(1, "exact", **BATCH)
-        self.assert_close(losses(one), losses(two), 1e-5)
+        self.assert_close(losses(one)[:2], losses(two)[:2], 1e-6)  # before sums in another order change any rounding
+        self.assert_close(losses(one), losses(two), 1e-3)  # after: a bfloat16 that falls to the other side is 4e-3 off
         self.assert_close(losses(one), losses(exact), 1e-2)
         rounding = abs(one[0]["loss"] / exact[0]["loss"] - 1)
         self.assertGreater(rounding, 1e-5, "bfloat16 has three digits; this computed in float32")

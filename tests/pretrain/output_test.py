@@ -5,9 +5,10 @@ import subprocess
 
 import run
 
+# lib/observe/metrics.h documents them, and layer_grad_norms (spikes_test.py).
 KEYS = ["step", "loss", "grad_norm", "lr", "finite", "tokens", "tokens_per_second", "tokens_per_second_per_device",
         "model_tflops_per_device", "mfu_causal", "mfu_noncausal", "peak_flops_source", "memory_peak_gib", "rss_gib",
-        "time_ms", "skipped_updates"]  # lib/observe/metrics.h documents them
+        "time_ms", "skipped_updates", "loss_scale"]
 TIMES = ["total", "data", "compute", "optimizer", "exposed", "other"]
 PROGRESS = re.compile(r"^\d\d:\d\d:\d\d I (?:\[0\] )?step +(\d+)/(\d+)  loss", re.MULTILINE)
 
@@ -119,6 +120,22 @@ class Metrics(run.PretrainTest):
             for part in (str(self.folder / "file"), "Set job.dump_folder"):
                 self.assertIn(part, done.errors[0])
             self.assertLess(done.seconds, 10)
+
+    def test_folder_of_events_that_cannot_be_written(self):
+        os.makedirs(self.folder / "run")
+        (self.folder / "run" / "tb").write_text("in the way")
+        done = self.run_ranks(2, *self.small(metrics__enable_tensorboard=True))
+        self.assert_code(done, 1)
+        self.assertEqual(len(done.errors), 1, done)
+        for part in (str(self.folder / "run" / "tb"), "Set job.dump_folder"):
+            self.assertIn(part, done.errors[0])
+
+    def test_another_runs_metrics_are_named(self):
+        for dump, first in (("run", 0), ("other", 0), ("run", 4)):
+            done = self.run_ranks(1, *self.small(dump))
+            warned = f"{self.folder / dump}/metrics.jsonl has steps up to {first} of an earlier run" in done.stderr
+            self.assertEqual(warned, first > 0, done)
+        self.assertEqual([step["step"] for step in self.steps()], 2 * [1, 2, 3, 4])
 
     def test_disk_that_is_full(self):
         os.makedirs(self.folder / "run")

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -13,6 +14,7 @@ from types import MappingProxyType
 sys.dont_write_bytecode = True
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent)]
 import check_headers  # noqa: E402
+import check_kernels  # noqa: E402
 import check_layers  # noqa: E402
 import check_readme  # noqa: E402
 import check_text  # noqa: E402
@@ -31,6 +33,8 @@ TREE = {
     "apps/README.md": "`pretrain.cpp`\n",
     "jobs/README.md": "`quickstart.sh` makes `outputs/quickstart/metrics.jsonl`\n",
     "tests/README.md": "[run](run.sh)\n",
+    "tests/bench/README.md": "`ops.cpp`\n",
+    "tests/bench/ops.cpp": "",
     "jobs/quickstart.sh": "#!/bin/sh\n",
     "tests/run.sh": "#!/bin/sh\n",
     ".ci/run": "#!/bin/sh\nexec ./tests/run.sh\n",
@@ -110,6 +114,29 @@ class Headers(unittest.TestCase):
         self.assertEqual(self.check({}), [])
         self.assertEqual(self.check({"lib/base/log.h": "#pragma once\nstd::string text();\n"}), ["base/log.h"])
         self.assertEqual(self.check({"lib/base/log.h": "struct Log {};\n"}), ["base/log.h"])
+
+
+class Kernels(unittest.TestCase):
+    def check(self, source):
+        """The violations of one object for avx2, made of `source`."""
+        with tree({"kernel.cpp": source}) as root:
+            folder = root / "lib/CMakeFiles/argosy_kernels_avx2.dir/kernels/cpu"
+            folder.mkdir(parents=True)
+            subprocess.run([os.environ.get("CXX", "c++"), "-O0", "-c", root / "kernel.cpp", "-o", folder / "kernel.o"],
+                           check=True)
+            return check_kernels.check(root)
+
+    def test_catches(self):
+        within, outside = "namespace argosy::kernels::avx2 {", "namespace argosy::base {"
+        body = "inline int twice(int x) { return 2 * x; } } int four() { return argosy::"
+        self.assertEqual(self.check(within + body + "kernels::avx2::twice(2); }"), [])
+        found = self.check(outside + body + "base::twice(2); }")
+        self.assertEqual(len(found), 1, found)
+        self.assertIn("argosy::base::twice(int) may be shared", found[0])
+
+    def test_nothing_to_check(self):
+        with tree({}) as root:
+            self.assertIn("no objects", check_kernels.check(root)[0])
 
 
 class Readme(Catches):

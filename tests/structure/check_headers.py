@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks that every header of lib/ compiles alone: check_headers.py BUILD [ROOT], BUILD with compile_commands.json.
 
-A header is compiled with the flags of a source of its own module, two at a time. Prints the slowest: what a header
+A header is compiled with the flags of a source of its own folder, two at a time. Prints the slowest: what a header
 costs, each file that includes it pays.
 """
 import concurrent.futures
@@ -29,16 +29,16 @@ def flags_of(command):
     return flags
 
 
-def flags_by_module(build, root):
-    """{module: flags}, and under None the longest flags, for a module of headers alone."""
+def flags_by_folder(build, root):
+    """{folder of lib/: the longest flags of its sources}, and under None the longest of all, for headers alone."""
     result = {None: []}
     for entry in json.loads((build / "compile_commands.json").read_text()):
         flags = flags_of(entry["command"])
         path = Path(entry["directory"], entry["file"]).resolve()
-        if root / "lib" in path.parents:
-            result.setdefault(path.relative_to(root / "lib").parts[0], flags)
-        if len(flags) > len(result[None]):
-            result[None] = flags
+        folders = [path.parent.relative_to(root / "lib")] if root / "lib" in path.parents else []
+        for folder in [None, *folders]:
+            if len(flags) > len(result.get(folder, [])):
+                result[folder] = flags
     return result
 
 
@@ -52,11 +52,11 @@ def compile_alone(header, flags):
 
 def check(build, root):
     """Returns [(seconds, header, message)], the slowest first."""
-    by_module = flags_by_module(build, root)
+    by_folder = flags_by_folder(build, root)
     headers = sorted(path.relative_to(root / "lib").as_posix() for path in (root / "lib").rglob("*.h"))
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         results = pool.map(lambda header: compile_alone(
-            header, by_module.get(header.split("/")[0], by_module[None])), headers)
+            header, by_folder.get(Path(header).parent, by_folder[None])), headers)
     return sorted(((seconds, header, message) for header, (seconds, message) in zip(headers, results)), reverse=True)
 
 

@@ -7,7 +7,7 @@
 #include <cstdio>
 #include <string>
 
-#include "comm/mpi_communicator.h"
+#include "comm/group.h"
 #include "mpi/program.h"
 #include "support/world.h"
 
@@ -46,17 +46,21 @@ void print_failures_only(int rank) {
 ExitCode run_suite(const mpi::Comm& ranks) {
     const c10::InferenceMode guard;
     // Synchronous sends: a schedule that lives on MPI's buffers for small messages must hang here.
-    comm::MpiCommunicator world(mpi::Comm::world(), "world",
-                                {.timeout_seconds = kTimeoutSeconds, .synchronous_sends = true});
-    comm::MpiCommunicator self(mpi::Comm::self(), "self", {.timeout_seconds = kTimeoutSeconds});
+    const auto world = comm::make_communicator(mpi::Comm::world(), "world",
+                                               {.timeout_seconds = kTimeoutSeconds,
+                                                .synchronous_sends = true,
+                                                .shared_memory_bytes = kSharedMemoryBytes});
+    const auto self =
+        comm::make_communicator(mpi::Comm::self(), "self", {.timeout_seconds = kTimeoutSeconds});
     // The verdict has a message space of its own, which no test's left-over message can reach.
-    comm::MpiCommunicator verdict(mpi::Comm::world(), "verdict", {.timeout_seconds = kTimeoutSeconds});
-    the_world = &world;
-    the_self = &self;
+    const auto verdict =
+        comm::make_communicator(mpi::Comm::world(), "verdict", {.timeout_seconds = kTimeoutSeconds});
+    the_world = world.get();
+    the_self = self.get();
 
     if (ranks.rank() != 0) print_failures_only(ranks.rank());
     const at::Tensor failed = at::full({1}, RUN_ALL_TESTS(), at::kLong);
-    verdict.run({comm::OpKind::AllReduce, failed, failed, comm::Reduction::Max});
+    verdict->run({comm::OpKind::AllReduce, failed, failed, comm::Reduction::Max});
     const bool any = failed.item<int64_t>() != 0;
     if (any && ranks.rank() == 0) std::fprintf(stderr, "FAILED on at least one of %d ranks\n", ranks.size());
     return any ? ExitCode::Failed : ExitCode::Done;

@@ -78,6 +78,13 @@ std::vector<int64_t> gathered(const std::vector<int64_t>& own, comm::Communicato
     return {out.const_data_ptr<int64_t>(), out.const_data_ptr<int64_t>() + out.numel()};
 }
 
+/// The numbers of the samples that the tokens are of: the file's tokens count from 0.
+std::vector<int64_t> numbers_of(const std::vector<int64_t>& tokens) {
+    std::vector<int64_t> numbers;
+    for (size_t i = 0; i < tokens.size(); i += kSeqLen) numbers.push_back(tokens[i] / kSeqLen);
+    return numbers;
+}
+
 TEST_F(DataFeedTest, AStepIsTheLoadersNextSamplesOnEveryMesh) {
     for (const mesh::MeshRequest& request : meshes()) {
         mesh::Mesh mesh(mesh::resolve(request, world().size()), world());
@@ -92,6 +99,7 @@ TEST_F(DataFeedTest, AStepIsTheLoadersNextSamplesOnEveryMesh) {
                 EXPECT_EQ(found, samples(step * sizes.global_batch, sizes.global_batch)) << "step " << step;
                 EXPECT_EQ(batch.counted_tokens, microbatch * count * kSeqLen);
                 EXPECT_EQ(batch.job_counted_tokens, sizes.global_batch * kSeqLen);
+                EXPECT_EQ(feed.samples(batch), numbers_of(found)) << "step " << step;
             }
         }
     }

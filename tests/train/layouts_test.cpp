@@ -2,9 +2,11 @@
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <map>
 #include <tuple>
 
+#include "ops/tensor_thread.h"
 #include "support/world.h"
 #include "train/tiny_run.h"
 
@@ -167,6 +169,41 @@ TEST_P(Layouts, TwentyStepsEqualOneRanks) { expect_twenty_equal_steps(GetParam()
 
 TEST(LayoutsInSinglePrecision, TwentyStepsEqualOneRanks) {
     expect_twenty_equal_steps("llama3", kFloat, 1e-5);
+}
+
+TEST(LayoutsInSinglePrecision, PlainOperationsTakeTheSameSteps) {
+    if (world().size() > 2) GTEST_SKIP() << "two ranks show it, and more outnumber the cores";
+    reference("llama3", kFloat);  // with own kernels
+    const ops::TensorThread thread(ops::Path::Plain);
+    expect_twenty_equal_steps("llama3", kFloat, 1e-5);
+}
+
+/// Of the unit that a parameter's name says; a tied table is the embedding's.
+std::map<std::string, double> unit_norms(const NamedTensors& gradients) {
+    std::map<std::string, double> squares;
+    for (const auto& [name, gradient] : gradients) {
+        std::string unit = name.starts_with("tok_embeddings.") ? "embedding" : "head";
+        if (name.starts_with("layers.")) unit = name.substr(0, name.find('.', 7));
+        squares[unit] += gradient.square().sum().item<double>();
+    }
+    for (auto& [unit, square] : squares) square = std::sqrt(square);
+    return squares;
+}
+
+TEST_P(Layouts, UnitNormsAreThoseOfOneRanksGradients) {
+    const auto expected = unit_norms(reference(GetParam(), kDouble).gradients);
+    for (const Layout& layout : layouts()) {
+        SCOPED_TRACE(layout.name);
+        TinyRun run({.family = GetParam(), .layout = layout, .unit_grad_norms = true}, world());
+        const train::StepResult result = run.train(0);
+        EXPECT_EQ(result.unit_grad_norms.size(), expected.size());
+        double squares = 0;
+        for (const auto& [unit, norm] : result.unit_grad_norms) {
+            EXPECT_NEAR(norm / expected.at(unit), 1, 1e-10) << unit;
+            squares += norm * norm;
+        }
+        EXPECT_NEAR(std::sqrt(squares) / result.grad_norm, 1, 1e-12);
+    }
 }
 
 TEST_P(Layouts, InitialWeightsAreTheSameBits) {

@@ -10,6 +10,7 @@
 
 #include "h5/file.h"
 #include "mesh/mesh.h"
+#include "ops/tensor_thread.h"
 #include "support/world.h"
 #include "train/trainer.h"
 
@@ -129,12 +130,16 @@ TEST_P(AgainstTransformers, EveryGradient) {
 
 TEST_P(AgainstTransformers, TwentySteps) {
     constexpr double kTolerance = 2e-6, kLr = 1e-3;
-    const auto run = trainer(kFloat);
     const at::Tensor losses = reference_.read("losses"), norms = reference_.read("grad_norms");
-    for (int64_t step = 0; step < tokens_.size(0); ++step) {
-        const auto result = run->step().update(run->step().forward_backward(batch(step)), kLr);
-        EXPECT_NEAR(result.loss / losses[step].item<double>(), 1, kTolerance) << "step " << step;
-        EXPECT_NEAR(result.grad_norm / norms[step].item<double>(), 1, kTolerance) << "step " << step;
+    for (const ops::Path path : {ops::Path::Fused, ops::Path::Plain}) {
+        SCOPED_TRACE(path == ops::Path::Fused ? "own kernels" : "plain operations");
+        const ops::TensorThread thread(path);
+        const auto run = trainer(kFloat);
+        for (int64_t step = 0; step < tokens_.size(0); ++step) {
+            const auto result = run->step().update(run->step().forward_backward(batch(step)), kLr);
+            EXPECT_NEAR(result.loss / losses[step].item<double>(), 1, kTolerance) << "step " << step;
+            EXPECT_NEAR(result.grad_norm / norms[step].item<double>(), 1, kTolerance) << "step " << step;
+        }
     }
 }
 

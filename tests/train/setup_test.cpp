@@ -174,6 +174,35 @@ TEST(TrainerOptions, NumberTypes) {
     EXPECT_EQ(options_of(config).precision.reduce, at::kDouble);
 }
 
+TEST(TrainerOptions, StatesAreOfTheTypeGiven) {
+    using enum config::Precision;
+    JobConfig config;
+    EXPECT_EQ(options_of(config).step.adamw.moments, std::nullopt);
+    config.optimizer.state_dtype = BFloat16;
+    EXPECT_EQ(options_of(config).step.adamw.moments, at::kBFloat16);
+    config.training.dtype = BFloat16;
+    EXPECT_EQ(options_of(config).precision.master, at::kBFloat16);
+}
+
+TEST(TrainerOptions, OnlyFloat16ScalesItsLoss) {
+    using enum config::Precision;
+    JobConfig config = with_batches(4, 12);
+    config.training.seq_len = 100;
+    const auto scale = [&] { return options_of(config).step.loss_scale; };
+    for (const auto type : {BFloat16, Float32}) {
+        config.training.mixed_precision_param = type;
+        EXPECT_FALSE(scale());
+    }
+    config.training.mixed_precision_param = Float16;
+    EXPECT_EQ(options_of(config).precision.compute, at::kHalf);
+    EXPECT_EQ(scale()->init, 8192) << "8 x 1200 tokens, rounded down to a power of two";
+    EXPECT_EQ(scale()->growth_interval, 2000);
+    config.training.loss_scale_init = 16;
+    config.training.loss_scale_growth_interval = 7;
+    EXPECT_EQ(scale()->init, 16);
+    EXPECT_EQ(scale()->growth_interval, 7);
+}
+
 TEST(TrainerOptions, WeightsAreGivenBackAfterEachPassButInAPipeline) {
     using config::ReshardAfterForward;
     for (const int degree : {1, 2}) {
@@ -223,26 +252,26 @@ TEST(TrainerOptions, EveryScheduleOfTheConfigurationExists) {
 
 TEST(LrScheduleOptions, TotalIsTheRunsUnlessGiven) {
     JobConfig config;
-    config.training.steps = 500;
+    config.training.steps = 500;  // of which max_tokens may leave 300
     config.optimizer.lr = 0.125;
     config.lr_scheduler = {
         .warmup_steps = 7, .decay_ratio = 0.4, .decay_type = config::DecayType::Cosine, .min_lr_factor = 0.1};
-    const optim::LrScheduleOptions options = lr_schedule_options(config);
+    const optim::LrScheduleOptions options = lr_schedule_options(config, /*num_steps=*/300);
     EXPECT_EQ(options.peak, 0.125);
     EXPECT_EQ(options.warmup_steps, 7);
-    EXPECT_EQ(options.total_steps, 500);
+    EXPECT_EQ(options.total_steps, 300);
     EXPECT_EQ(options.decay_ratio, 0.4);
     EXPECT_EQ(options.shape, optim::DecayShape::Cosine);
     EXPECT_EQ(options.min_factor, 0.1);
     config.lr_scheduler.total_steps = 900;
-    EXPECT_EQ(lr_schedule_options(config).total_steps, 900);
+    EXPECT_EQ(lr_schedule_options(config, 300).total_steps, 900);
 }
 
 TEST(LrScheduleOptions, EveryShape) {
     JobConfig config;
     const auto of = [&](config::DecayType type) {
         config.lr_scheduler.decay_type = type;
-        return lr_schedule_options(config).shape;
+        return lr_schedule_options(config, 300).shape;
     };
     EXPECT_EQ(of(config::DecayType::Linear), optim::DecayShape::Linear);
     EXPECT_EQ(of(config::DecayType::Cosine), optim::DecayShape::Cosine);

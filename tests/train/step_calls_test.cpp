@@ -67,22 +67,26 @@ std::vector<Expected> expectations() {
     }
 }
 
+void expect_calls(const Expected& expected, bool unit_grad_norms) {
+    Submissions log;
+    CountingCommunicator counted(world(), log);
+    TinyRun run({.layout = expected.layout, .unit_grad_norms = unit_grad_norms}, counted);
+    run.train(0);
+    log.clear();
+    run.train(1);
+    Calls calls;
+    for (const Submission& submission : log) {
+        ++calls[submission.kinds.at(0)].launches;
+        for (const OpKind kind : submission.kinds) ++calls[kind].operations;
+    }
+    EXPECT_EQ(calls, expected.calls);
+    EXPECT_EQ(log.back().group, world().name()) << "the totals come last";
+}
+
 TEST(StepCalls, AreThoseOfTheProgramTheReplicasAndTheTotals) {
     for (const Expected& expected : expectations()) {
         SCOPED_TRACE(expected.layout.name);
-        Submissions log;
-        CountingCommunicator counted(world(), log);
-        TinyRun run({.layout = expected.layout}, counted);
-        run.train(0);
-        log.clear();
-        run.train(1);
-        Calls calls;
-        for (const Submission& submission : log) {
-            ++calls[submission.kinds.at(0)].launches;
-            for (const OpKind kind : submission.kinds) ++calls[kind].operations;
-        }
-        EXPECT_EQ(calls, expected.calls);
-        EXPECT_EQ(log.back().group, world().name()) << "the totals come last";
+        for (const bool unit_grad_norms : {false, true}) expect_calls(expected, unit_grad_norms);
     }
 }
 

@@ -2,12 +2,14 @@
 #include "train/step.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/tensor.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
 
+#include "layout/initial.h"
 #include "support/world.h"
 #include "train/tiny_run.h"
 
@@ -46,6 +48,7 @@ TEST(Clipping, LargeGradientsAreScaledToTheLimitAndSmallOnesLeft) {
         TinyRun whole = tiny_run(layout, /*max_norm=*/kInfinity);
         const train::StepResult unclipped = whole.train(0);
         const NamedTensors gradients = whole.gradients();
+        const double beta1 = optim::AdamWOptions().beta1;
         EXPECT_NEAR(norm_of(gradients) / unclipped.grad_norm, 1, 1e-12);
 
         for (const double factor : {0.3, 0.999, 1.001, 2.0, kInfinity}) {
@@ -53,8 +56,9 @@ TEST(Clipping, LargeGradientsAreScaledToTheLimitAndSmallOnesLeft) {
             TinyRun run = tiny_run(layout, factor * unclipped.grad_norm);
             EXPECT_EQ(run.train(0).grad_norm, unclipped.grad_norm) << "the norm is that before clipping";
             const double scale = std::min(factor, 1.0);
-            for (const auto& [name, gradient] : run.gradients()) {
-                const double difference = (gradient - gradients.at(name) * scale).abs().max().item<double>();
+            for (const auto& [name, moment] : run.first_moments()) {  // the gradient that the update took
+                const double difference =
+                    (moment / (1 - beta1) - gradients.at(name) * scale).abs().max().item<double>();
                 EXPECT_LE(difference, 2e-6 * unclipped.grad_norm) << name;  // 1e-6 is added to the norm
             }
         }
@@ -114,6 +118,121 @@ TEST(NonfiniteLoss, EitherTotalIsEnough) {
     const train::StepResult good = run.trainer().step().update(run.forward_backward(0), 1e-3);
     EXPECT_FALSE(good.skipped);
     EXPECT_GT(largest_difference(run.weights(), before).relative, 0);
+}
+
+constexpr parallel::Precision kHalf{at::kFloat, at::kHalf, at::kFloat};
+
+TinyRun half_run(const Layout& layout, const optim::LossScaleOptions& scale) {
+    return TinyRun({.layout = layout, .precision = kHalf, .max_norm = 0.5, .loss_scale = scale}, world());
+}
+
+TEST(LossScale, AnOverflowSkipsTheUpdateAndHalvesTheScale) {
+    for (const Layout& layout : layouts()) {
+        SCOPED_TRACE(layout.name);
+        TinyRun run = half_run(layout, {.init = std::ldexp(1, 30), .growth_interval = 1000});
+        const NamedTensors before = run.weights();
+        train::StepResult result = run.train(0);
+        for (double scale = std::ldexp(1, 30); result.skipped; scale /= 2, result = run.train(0)) {
+            EXPECT_TRUE(std::isfinite(result.loss));
+            EXPECT_FALSE(std::isfinite(result.grad_norm));
+            EXPECT_TRUE(result.lowered_loss_scale);
+            ASSERT_EQ(result.loss_scale, scale);
+            expect_same_bits(run.weights(), before);
+        }
+        EXPECT_GT(*result.loss_scale, 1024);
+        EXPECT_LT(*result.loss_scale, std::ldexp(1, 30));
+        EXPECT_FALSE(result.lowered_loss_scale);
+        TinyRun exact = tiny_run(layout, 0.5);
+        EXPECT_NEAR(result.grad_norm / exact.train(0).grad_norm, 1, 0.01);
+        EXPECT_GT(largest_difference(run.weights(), before).relative, 0);
+    }
+}
+
+TEST(LossScale, ItsSizeAndGrowthDoNotShowInTheUpdates) {
+    TinyRun constant = half_run(layouts()[0], {.init = 1024, .growth_interval = 1000}),
+            growing = half_run(layouts()[0], {.init = 256, .growth_interval = 1});
+    for (int step = 0; step < 4; ++step) {
+        const train::StepResult expected = constant.train(step), found = growing.train(step);
+        EXPECT_EQ(found.loss_scale, std::ldexp(256, step));
+        EXPECT_NEAR(found.grad_norm / expected.grad_norm, 1, 0.01);
+        EXPECT_NEAR(found.loss / expected.loss, 1, 1e-4);
+    }
+}
+
+TEST(LossScale, AtItsFloorAndWithABadLossTheFaultIsNotTheScales) {
+    TinyRun floor = half_run(layouts()[0], {.init = 1});
+    at::Tensor totals = floor.forward_backward(0);
+    totals[1].fill_(kInfinity);
+    train::StepResult result = floor.trainer().step().update(totals, 1e-3);
+    EXPECT_TRUE(result.skipped);
+    EXPECT_FALSE(result.lowered_loss_scale);
+
+    TinyRun lost = half_run(layouts()[0], {.init = 64});
+    totals = lost.forward_backward(0);
+    totals.fill_(std::nan(""));
+    result = lost.trainer().step().update(totals, 1e-3);
+    EXPECT_TRUE(result.skipped);
+    EXPECT_FALSE(result.lowered_loss_scale);
+    EXPECT_EQ(lost.trainer().step().loss_scale()->value(), 64);
+}
+
+/// The same gradient of every element on every layout.
+void set_gradients(TinyRun& run, uint64_t seed) {
+    for (const auto& parameter : run.trainer().model().parameters()) {
+        layout::ParamSpec spec = parameter->spec();
+        spec.init = {layout::InitKind::Bell, 0.3};
+        const at::Tensor values = at::empty(parameter->slab().size, at::kFloat);
+        layout::initial_values(spec, parameter->slab(), seed, values.mutable_data_ptr<float>());
+        parameter->gradient().sum.zero_();
+        parameter->own_rows(parameter->gradient().sum).copy_(values);
+    }
+}
+
+TEST(StochasticRounding, EveryLayoutRoundsAlike) {
+    const auto trained = [](const Layout& layout, comm::Communicator& ranks) {
+        TinyRun run({.layout = layout,
+                     .precision = {at::kBFloat16, at::kBFloat16, at::kFloat},
+                     .adamw = {.moments = at::kBFloat16}},
+                    ranks);
+        for (int step = 0; step < 3; ++step) {
+            set_gradients(run, 100 + step);
+            run.trainer().step().optimizer().step(1e-3, at::tensor(1.0, at::kDouble),
+                                                  at::tensor(0.0, at::kFloat));
+        }
+        return std::pair{run.weights(), run.first_moments()};
+    };
+    const auto [weights, moments] = trained({"one"}, self());
+    for (const Layout& layout : layouts()) {
+        SCOPED_TRACE(layout.name);
+        const auto found = trained(layout, world());
+        expect_same_bits(found.first, weights);
+        expect_same_bits(found.second, moments);
+    }
+}
+
+TEST(UpdateLimits, BeyondThemTheUpdateIsLeftOut) {
+    for (const Layout& layout : layouts()) {
+        SCOPED_TRACE(layout.name);
+        TinyRun plain = tiny_run(layout, 0.5), limited = tiny_run(layout, 0.5);
+        plain.train(0);
+        const train::StepResult first = limited.train(0);
+        const NamedTensors before = limited.weights();
+        const at::Tensor totals = limited.forward_backward(0);
+        const double loss = totals[0].item<double>(), norm = std::sqrt(totals[1].item<double>());
+        for (const train::UpdateLimits& limits :
+             {train::UpdateLimits{.loss = loss * 0.999}, {.grad_norm = norm * 0.999}}) {
+            limited.forward_backward(0);
+            const train::StepResult result = limited.trainer().step().update(totals, 1e-3, limits);
+            EXPECT_TRUE(result.skipped);
+            EXPECT_EQ(result.loss, loss);
+            expect_same_bits(limited.weights(), before);
+        }
+        plain.train(1);
+        const train::UpdateLimits wide{.loss = first.loss * 2, .grad_norm = first.grad_norm * 9};
+        const at::Tensor next = limited.forward_backward(1);
+        EXPECT_FALSE(limited.trainer().step().update(next, 1e-3, wide).skipped);
+        expect_same_bits(limited.weights(), plain.weights());
+    }
 }
 
 }  // namespace

@@ -13,14 +13,17 @@ namespace {
 using ::argosy::testing::world;
 
 // What a process received stays with it, so this is one test.
-TEST(StopSignal, AllAgreeInTheStepInWhichOneRankGotIt) {
+TEST(StopSignal, AllAgreeInTheStepInWhichOneRankWishes) {
     StopSignal stop(world());
-    const bool signalled = world().rank() == world().size() - 1;
-    for (int step = 1; step <= 3; ++step) EXPECT_FALSE(stop.agreed()) << "step " << step;
-    if (signalled) std::raise(SIGTERM);
-    EXPECT_TRUE(stop.agreed());
-    if (signalled) std::raise(SIGUSR1);  // must not end the process either
-    EXPECT_TRUE(stop.agreed());
+    const bool last = world().rank() == world().size() - 1;
+    const StopWish late = last ? StopWish::OutOfTime : StopWish::None;
+    for (int step = 1; step <= 3; ++step) EXPECT_EQ(stop.agreed(), StopWish::None) << "step " << step;
+    EXPECT_EQ(stop.agreed(late), StopWish::OutOfTime);
+    EXPECT_EQ(stop.agreed(), StopWish::None) << "a wish is of its step";
+    if (last) std::raise(SIGTERM);
+    EXPECT_EQ(stop.agreed(), StopWish::Signal);
+    if (last) std::raise(SIGUSR1);  // must not end the process either
+    EXPECT_EQ(stop.agreed(world().rank() == 0 ? StopWish::OutOfTime : StopWish::None), StopWish::Signal);
 }
 
 }  // namespace

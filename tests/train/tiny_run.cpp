@@ -9,29 +9,41 @@
 namespace argosy::testing {
 namespace {
 
-constexpr uint64_t kSeed = 11;
-
-int64_t random_below(int64_t bound, int64_t step, int64_t sample, int64_t position) {
+int64_t random_below(int64_t bound, int64_t step, int64_t sample, int64_t position, uint32_t stream = 0) {
     const auto words = philox(
-        {static_cast<uint32_t>(step), static_cast<uint32_t>(sample), static_cast<uint32_t>(position), 0},
+        {static_cast<uint32_t>(step), static_cast<uint32_t>(sample), static_cast<uint32_t>(position), stream},
         {77, 0});
     return words[0] % bound;
+}
+
+/// Tokens 0 .. kSeqLen of a sample: the last is a target only.
+std::vector<int64_t> make_sample(TinyData data, int64_t vocab_size, int64_t step, int64_t sample) {
+    std::vector<int64_t> tokens(TinyRun::kSeqLen + 1);
+    for (int64_t position = 0; position <= TinyRun::kSeqLen; ++position) {
+        const bool follows =
+            data == TinyData::Pattern && position > 0 && random_below(8, step, sample, position, 1) != 0;
+        tokens[position] = follows ? (5 * tokens[position - 1] + 3) % vocab_size
+                                   : random_below(vocab_size, step, sample, position);
+    }
+    return tokens;
 }
 
 /// Sample i counts its first few tokens only, so that ranks have very different numbers of them.
 int64_t counted_of(int64_t sample) { return (sample * 5) % (TinyRun::kSeqLen + 1); }
 
-model::Batch make_batch(const model::ModelSpec& spec, int64_t step, int64_t first_sample, int64_t count) {
+model::Batch make_batch(TinyData data, int64_t vocab_size, int64_t step, int64_t first_sample,
+                        int64_t count) {
     const int64_t seq_len = TinyRun::kSeqLen;
     model::Batch batch{at::empty({count * seq_len}, at::kLong), at::empty({count * seq_len}, at::kLong),
                        count, seq_len};
     auto* tokens = batch.tokens.mutable_data_ptr<int64_t>();
     auto* targets = batch.targets.mutable_data_ptr<int64_t>();
-    for (int64_t i = 0; i < count * seq_len; ++i) {
-        const int64_t sample = first_sample + i / seq_len, position = i % seq_len;
-        tokens[i] = random_below(spec.vocab_size, step, sample, position);
-        const int64_t next = random_below(spec.vocab_size, step, sample, position + 1);
-        targets[i] = position < counted_of(sample) ? next : -1;
+    for (int64_t sample = first_sample; sample < first_sample + count; ++sample) {
+        const auto all = make_sample(data, vocab_size, step, sample);
+        for (int64_t position = 0; position < seq_len; ++position) {
+            *tokens++ = all[position];
+            *targets++ = position < counted_of(sample) ? all[position + 1] : -1;
+        }
     }
     return batch;
 }
@@ -46,8 +58,11 @@ train::TrainerOptions trainer_options(const TinyRunOptions& options, int64_t num
     result.seq_len = TinyRun::kSeqLen;
     result.microbatch_size = options.microbatch_size;
     result.num_microbatches = num_microbatches;
-    result.seed = kSeed;
+    result.seed = options.seed;
     result.step.max_norm = options.max_norm;
+    result.step.adamw = options.adamw;
+    result.step.loss_scale = options.loss_scale;
+    result.step.unit_grad_norms = options.unit_grad_norms;
     return result;
 }
 
@@ -77,12 +92,13 @@ TinyRun::TinyRun(const TinyRunOptions& options, comm::Communicator& world)
 }
 
 train::StepBatch TinyRun::batch(int64_t step) const {
-    const model::ModelSpec spec = tiny_spec(options_.family);
+    const int64_t vocab_size = tiny_spec(options_.family).vocab_size;
     const int64_t per_rank = kGlobalBatch / mesh_.degree(mesh::kDataAxes);
     const int64_t first = mesh_.index(mesh::kDataAxes) * per_rank;
     train::StepBatch result;
     for (int64_t i = 0; i < per_rank; i += options_.microbatch_size) {
-        result.microbatches.push_back(make_batch(spec, step, first + i, options_.microbatch_size));
+        result.microbatches.push_back(
+            make_batch(options_.data, vocab_size, step, first + i, options_.microbatch_size));
     }
     for (int64_t i = 0; i < per_rank; ++i) result.counted_tokens += counted_of(first + i);
     for (int64_t i = 0; i < kGlobalBatch; ++i) result.job_counted_tokens += counted_of(i);
@@ -92,24 +108,41 @@ train::StepBatch TinyRun::batch(int64_t step) const {
 at::Tensor TinyRun::forward_backward(int64_t step) { return trainer_->step().forward_backward(batch(step)); }
 
 train::StepResult TinyRun::train(int64_t step) {
-    return trainer_->step().update(forward_backward(step), /*lr=*/1e-3);
+    return trainer_->step().update(forward_backward(step), options_.lr);
 }
 
-NamedTensors TinyRun::assemble(bool gradients) {
+NamedTensors TinyRun::gradients() {
+    const auto& parameters = trainer_->model().parameters();
+    return assemble([&](size_t i) { return parameters[i]->gradient().sum; });
+}
+
+NamedTensors TinyRun::weights() {
+    const auto& parameters = trainer_->model().parameters();
+    return assemble([&](size_t i) { return parameters[i]->master(); });
+}
+
+NamedTensors TinyRun::first_moments() {
+    const auto& moments = trainer_->step().optimizer().moments();
+    return assemble([&](size_t i) { return moments[i].first; });
+}
+
+NamedTensors TinyRun::assemble(const std::function<at::Tensor(size_t)>& of) {
     NamedTensors whole;
     for (const auto& unit : model::unit_parameters(trainer_->model().spec())) {
         for (const auto& parameter : unit) {
             whole[parameter.spec.name] = at::zeros(parameter.spec.shape, at::kDouble);
         }
     }
-    for (const auto& parameter : trainer_->model().parameters()) {
+    const auto& parameters = trainer_->model().parameters();
+    for (size_t i = 0; i < parameters.size(); ++i) {
+        const auto& parameter = parameters[i];
         if (!parameter->owned()) continue;
         at::Tensor box = whole[parameter->spec().name];
         for (size_t dim = 0; dim < parameter->slab().size.size(); ++dim) {
             box = box.narrow(static_cast<int64_t>(dim), parameter->slab().offset[dim],
                              parameter->slab().size[dim]);
         }
-        box.copy_(parameter->own_rows(gradients ? parameter->gradient().sum : parameter->master()));
+        box.copy_(parameter->own_rows(of(i)));
     }
     std::vector<comm::Op> sums;
     for (auto& [name, tensor] : whole)

@@ -2,8 +2,10 @@
 // on which layouts are compared.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,6 +25,11 @@ struct Layout {
     parallel::Reshard reshard = parallel::Reshard::EveryPass;
 };
 
+enum class TinyData {
+    Random,   // nothing to learn but the sequences themselves
+    Pattern,  // each token follows from the one before, but for one in eight
+};
+
 struct TinyRunOptions {
     std::string family = "llama3";
     Layout layout = {};
@@ -30,6 +37,12 @@ struct TinyRunOptions {
     model::Keep keep = model::Keep::Everything;
     int64_t microbatch_size = 1;
     double max_norm = 0.5;  // so small that it acts
+    double lr = 1e-3;
+    optim::AdamWOptions adamw = {};
+    std::optional<optim::LossScaleOptions> loss_scale = {};
+    TinyData data = TinyData::Random;
+    uint64_t seed = 11;
+    bool unit_grad_norms = false;
 };
 
 using NamedTensors = std::map<std::string, at::Tensor>;
@@ -47,15 +60,17 @@ class TinyRun {
     train::StepResult train(int64_t step);
 
     /// COLLECTIVE: whole tensors in fp64, put together from the ranks that own the pieces.
-    NamedTensors gradients() { return assemble(/*gradients=*/true); }
-    NamedTensors weights() { return assemble(/*gradients=*/false); }
+    NamedTensors gradients();
+    NamedTensors weights();
+    NamedTensors first_moments();
 
     train::Trainer& trainer() { return *trainer_; }
     mesh::Mesh& mesh() { return mesh_; }
 
   private:
     train::StepBatch batch(int64_t step) const;
-    NamedTensors assemble(bool gradients);
+    /// of(i): what this rank holds of parameter i.
+    NamedTensors assemble(const std::function<at::Tensor(size_t)>& of);
 
     TinyRunOptions options_;
     mesh::Mesh mesh_;

@@ -1,0 +1,154 @@
+#include "base/live_line.h"
+
+#include <fcntl.h>
+#include <spdlog/sinks/sink.h>
+#include <spdlog/spdlog.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <array>
+#include <csignal>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+
+namespace argosy {
+namespace {
+
+constexpr double kSecondsBetweenDrawings = 0.2;
+constexpr const char* kErase = "\r\x1b[K";
+
+volatile std::sig_atomic_t line_stands = 0;
+
+/// A terminal that is gone is nobody's error.
+void put(const std::string& text) {
+    [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text.data(), text.size());
+}
+
+/// SA_RESETHAND: the signal that is raised again finds its default action, and ends the process.
+void leave_the_line(int signal) {
+    [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, "\n", line_stands ? 1 : 0);
+    raise(signal);
+}
+
+/// Signals whose default ends the process in the middle of a line, for as long as this lives.
+class Interrupts {
+  public:
+    Interrupts() {
+        struct sigaction action = {};
+        action.sa_handler = leave_the_line;
+        action.sa_flags = static_cast<int>(SA_RESETHAND);
+        for (size_t i = 0; i < kSignals.size(); ++i) {
+            sigaction(kSignals[i], nullptr, &before_[i]);
+            if (before_[i].sa_handler == SIG_DFL) sigaction(kSignals[i], &action, nullptr);
+        }
+    }
+    ~Interrupts() {
+        for (size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &before_[i], nullptr);
+    }
+    Interrupts(const Interrupts&) = delete;
+    Interrupts& operator=(const Interrupts&) = delete;
+
+  private:
+    static constexpr std::array kSignals = {SIGINT, SIGQUIT};
+    std::array<struct sigaction, kSignals.size()> before_{};
+};
+
+/// The width of the terminal that stderr is, or that a pipe from stderr probably ends at.
+class Width {
+  public:
+    explicit Width(int otherwise)
+        : otherwise_(otherwise),
+          terminal_(isatty(STDERR_FILENO) ? dup(STDERR_FILENO)
+                                          : open("/dev/tty", O_RDONLY | O_NOCTTY | O_CLOEXEC)) {}
+    ~Width() {
+        if (terminal_ >= 0) close(terminal_);
+    }
+    Width(const Width&) = delete;
+    Width& operator=(const Width&) = delete;
+
+    int columns() const {
+        winsize size{};
+        const bool known = terminal_ >= 0 && ioctl(terminal_, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+        return known ? size.ws_col : otherwise_;
+    }
+
+  private:
+    int otherwise_;
+    int terminal_;
+};
+
+}  // namespace
+
+class LiveLine::Sink : public spdlog::sinks::sink {
+  public:
+    Sink(std::vector<spdlog::sink_ptr> targets, int columns)
+        : targets_(std::move(targets)), width_(columns) {}
+
+    void show(const std::string& text) {
+        const std::lock_guard lock(mutex_);
+        text_ = text;
+        if (seconds_now() - drawn_at_ >= kSecondsBetweenDrawings) draw();
+    }
+    void erase() {
+        put(kErase);
+        line_stands = 0;
+    }
+    const std::vector<spdlog::sink_ptr>& targets() const { return targets_; }
+
+    /// It erases without a line of its own too: another rank's may stand on the same terminal.
+    void log(const spdlog::details::log_msg& message) override {
+        const std::lock_guard lock(mutex_);
+        erase();
+        for (const auto& target : targets_) {
+            if (target->should_log(message.level)) target->log(message);
+            target->flush();
+        }
+        draw();
+    }
+    void flush() override {
+        for (const auto& target : targets_) target->flush();
+    }
+    void set_pattern(const std::string& pattern) override {
+        for (const auto& target : targets_) target->set_pattern(pattern);
+    }
+    void set_formatter(std::unique_ptr<spdlog::formatter> formatter) override {
+        for (const auto& target : targets_) target->set_formatter(formatter->clone());
+    }
+
+  private:
+    /// The last column stays free: a terminal goes to the next row after it.
+    void draw() {
+        if (text_.empty()) return;
+        drawn_at_ = seconds_now();
+        line_stands = 1;
+        put("\r" + text_.substr(0, static_cast<size_t>(width_.columns() - 1)) + "\x1b[K");
+    }
+
+    std::mutex mutex_;
+    std::vector<spdlog::sink_ptr> targets_;
+    Width width_;
+    Interrupts interrupts_;
+    std::string text_;
+    double drawn_at_ = -kSecondsBetweenDrawings;
+};
+
+bool log_is_on_a_terminal(const Environment& environment) {
+    const bool rewrites = !environment.terminal.empty() && environment.terminal != "dumb";
+    return rewrites && isatty(STDERR_FILENO) && spdlog::should_log(spdlog::level::info);
+}
+
+LiveLine::LiveLine(int columns) : sink_(std::make_shared<Sink>(spdlog::default_logger()->sinks(), columns)) {
+    spdlog::default_logger()->sinks() = {sink_};
+}
+
+LiveLine::~LiveLine() {
+    spdlog::default_logger()->sinks() = sink_->targets();
+    sink_->erase();
+}
+
+void LiveLine::show(const std::string& text) { sink_->show(text); }
+
+}  // namespace argosy

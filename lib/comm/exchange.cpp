@@ -1,0 +1,158 @@
+#include "comm/exchange.h"
+
+#include <ATen/ops/full.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "base/error.h"
+#include "base/log.h"
+
+namespace argosy::comm {
+namespace {
+
+constexpr int64_t kMostBlockBytes = 256 << 10;  // stays in the second cache between two passes over it
+constexpr int64_t kLeastBlocksInRing = 4;
+
+/// COLLECTIVE: whether no rank has a complaint. The first that has one tells people.
+bool all_content(Communicator& peers, const std::string& complaint) {
+    const int64_t own = complaint.empty() ? 0 : peers.size() - peers.rank();
+    const at::Tensor first = at::full({1}, own, at::kLong);
+    peers.run({OpKind::AllReduce, first, first, Reduction::Max});
+    const auto most = first.item<int64_t>();
+    if (most != 0 && most == own) {
+        spdlog::warn("{}: this node's ranks talk through MPI, not through shared memory: {}", peers.name(),
+                     complaint);
+    }
+    return most == 0;
+}
+
+/// Runs `work`; what it fails with, or nothing.
+template <class Work>
+std::string complaint_of(Work work) {
+    try {
+        work();
+        return "";
+    } catch (const RunError& error) {
+        return error.what();
+    }
+}
+
+}  // namespace
+
+Exchange::Exchange(const Party& party, std::vector<SharedBoard> boards)
+    : party_(party), boards_(std::move(boards)) {}
+
+std::shared_ptr<Exchange> Exchange::open(Communicator& peers, int64_t ring_bytes) {
+    std::optional<SharedBoard> own;
+    const std::string refusal = complaint_of([&] { own = SharedBoard::create(ring_bytes); });
+    if (!all_content(peers, refusal)) return nullptr;
+
+    const SharedSegment::Address address = own->address();
+    const at::Tensor mine = at::tensor({address.process, address.descriptor, own->key()}, at::kLong);
+    const at::Tensor all = at::zeros({peers.size(), mine.size(0)}, at::kLong);
+    peers.run({OpKind::AllGather, all, mine});
+
+    std::vector<SharedBoard> boards;
+    const auto attach = [&] {
+        for (int rank = 0; rank < peers.size(); ++rank) {
+            const int64_t* numbers = all[rank].const_data_ptr<int64_t>();
+            boards.push_back(rank == peers.rank()
+                                 ? std::move(*own)
+                                 : SharedBoard::attach({numbers[0], numbers[1]}, numbers[2], ring_bytes));
+        }
+    };
+    if (!all_content(peers, complaint_of(attach))) return nullptr;
+    const int64_t block_bytes = std::min(kMostBlockBytes, ring_bytes / kLeastBlocksInRing);
+    const Party party{peers.rank(), peers.size(), block_bytes};
+    return std::shared_ptr<Exchange>(new Exchange(party, std::move(boards)));
+}
+
+int64_t Exchange::submit(std::span<const Op> ops) {
+    std::vector<Transfer> started;
+    for (const Op& op : ops) {
+        const std::vector<Transfer> parts = transfers(op, party_);
+        started.insert(started.end(), parts.begin(), parts.end());
+    }
+    for (Transfer& transfer : started) {
+        if (transfer.num_rounds() == 0) continue;
+        transfer.first_round = num_submitted_;
+        num_submitted_ = transfer.end_round();
+        transfers_.push_back(transfer);
+    }
+    while (publish_one()) {
+    }
+    return num_submitted_;
+}
+
+bool Exchange::advance() {
+    const bool published = publish_one();
+    return consume_one() || published;
+}
+
+const Transfer& Exchange::transfer_of(int64_t round) const {
+    return *std::upper_bound(transfers_.begin(), transfers_.end(), round,
+                             [](int64_t r, const Transfer& transfer) { return r < transfer.end_round(); });
+}
+
+int64_t Exchange::consumed_by_all() const {
+    int64_t least = num_consumed_;
+    for (const SharedBoard& board : boards_) least = std::min(least, board.consumed());
+    return least;
+}
+
+bool Exchange::publish_one() {
+    if (num_published_ == num_submitted_) return false;
+    const Transfer& transfer = transfer_of(num_published_);
+    if (transfer.needs_previous && !done(transfer.first_round)) return false;
+    SharedBoard& own = boards_[party_.rank];
+    std::byte* const block = own.reserve(block_bytes(transfer, party_), consumed_by_all());
+    if (!block) return false;
+    write_block(transfer, num_published_, party_, block);
+    own.publish(block);
+    ++num_published_;
+    return true;
+}
+
+bool Exchange::has_arrived(const Transfer& transfer, int rank) const {
+    return rank == party_.rank || !publishes(transfer, rank) || boards_[rank].published() > num_consumed_;
+}
+
+bool Exchange::consume_one() {
+    if (num_consumed_ == num_published_) return false;
+    const Transfer& transfer = transfer_of(num_consumed_);
+    std::vector<const std::byte*> blocks(party_.size);
+    for (int rank = 0; rank < party_.size; ++rank) {
+        if (!has_arrived(transfer, rank)) return false;
+        if (rank != party_.rank && publishes(transfer, rank))
+            blocks[rank] = boards_[rank].block(num_consumed_);
+    }
+    read_blocks(transfer, num_consumed_, party_, blocks);
+    boards_[party_.rank].consumed_one_more();
+    ++num_consumed_;
+    while (!transfers_.empty() && done(transfers_.front().end_round())) transfers_.pop_front();
+    return true;
+}
+
+std::vector<int> Exchange::missing() const {
+    std::vector<int> ranks;
+    if (num_consumed_ == num_submitted_) return ranks;
+    const Transfer& transfer = transfer_of(num_consumed_);
+    for (int rank = 0; rank < party_.size; ++rank) {
+        if (!has_arrived(transfer, rank)) ranks.push_back(rank);
+    }
+    return ranks;
+}
+
+bool Exchanges::advance() {
+    bool moved = false;
+    for (const auto& weak : exchanges_) {
+        if (const auto exchange = weak.lock()) moved |= exchange->advance();
+    }
+    return moved;
+}
+
+}  // namespace argosy::comm

@@ -1,0 +1,60 @@
+// A group of ranks as every backend is made from it, and the choice of the backend.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "comm/communicator.h"
+#include "comm/exchange.h"
+#include "mpi/comm.h"
+
+namespace argosy::comm {
+
+struct GroupOptions {
+    double timeout_seconds = 100;  // a wait that takes longer names itself and fails
+    bool synchronous_sends =
+        false;  // sends complete only once received: proves that a schedule needs no buffering
+    /// Most memory that a rank lends a group whose ranks are all on one node, for their collectives; 0: MPI
+    /// alone.
+    int64_t shared_memory_bytes = 0;
+};
+
+class Group {
+  public:
+    /// All ranks of `comm`.
+    Group(mpi::Comm comm, std::string name, const GroupOptions& options);
+    /// COLLECTIVE over `ranks`, numbers in this group.
+    Group subgroup(std::span<const int> ranks, std::string name) const;
+
+    const mpi::Comm& comm() const { return comm_; }
+    const std::string& name() const { return name_; }
+    const GroupOptions& options() const { return options_; }
+    int rank() const { return rank_; }
+    int size() const { return static_cast<int>(members_.size()); }
+    /// Of this and all groups that come from the same one.
+    Exchanges& exchanges() const { return *exchanges_; }
+
+    /// The numbers, in the outermost group, of some ranks; for messages.
+    std::string numbers_of(std::span<const int> ranks) const;
+    TimeoutError timeout(OpKind kind, int64_t operation, const std::string& missing = "") const;
+
+  private:
+    mpi::Comm comm_;
+    std::string name_;
+    GroupOptions options_;
+    int rank_;
+    std::vector<int> members_;  // numbers in the outermost group
+    std::shared_ptr<Exchanges> exchanges_;
+};
+
+/// COLLECTIVE over the group. Shared memory where the options allow it and all ranks are on one node, else
+/// MPI. Waits that are under way share the group with the communicator, and may outlast it.
+std::unique_ptr<Communicator> make_communicator(std::shared_ptr<const Group> group);
+std::unique_ptr<Communicator> make_communicator(mpi::Comm comm, std::string name,
+                                                const GroupOptions& options = {});
+
+}  // namespace argosy::comm

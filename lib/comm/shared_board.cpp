@@ -1,0 +1,67 @@
+#include "comm/shared_board.h"
+
+#include <chrono>
+#include <new>
+#include <utility>
+
+#include "base/error.h"
+
+namespace argosy::comm {
+namespace {
+
+/// No two segments of a node have the same.
+int64_t make_key(const SharedSegment::Address& address) {
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count() ^ address.process << 40 ^
+           address.descriptor << 56;
+}
+
+}  // namespace
+
+SharedBoard::SharedBoard(SharedSegment segment, int64_t ring_bytes)
+    : segment_(std::move(segment)), ring_bytes_(ring_bytes) {}
+
+SharedBoard SharedBoard::create(int64_t ring_bytes) {
+    SharedBoard board(SharedSegment::create(sizeof(Head) + ring_bytes), ring_bytes);
+    new (&board.head()) Head{.key = make_key(board.address())};
+    return board;
+}
+
+SharedBoard SharedBoard::attach(const SharedSegment::Address& address, int64_t key, int64_t ring_bytes) {
+    SharedBoard board(SharedSegment::attach(address, sizeof(Head) + ring_bytes), ring_bytes);
+    if (board.key() != key)
+        throw RunError("process {} here is not the rank that shares memory", address.process);
+    return board;
+}
+
+// An empty ring starts from its beginning again: so little of it is ever touched where little is in flight,
+// and what is touched stays in the caches.
+std::byte* SharedBoard::reserve(int64_t bytes, int64_t consumed) {
+    while (!held_.empty() && held_.front().round < consumed) held_.pop_front();
+    const int64_t round = head().published.load(std::memory_order_relaxed);
+    if (round - consumed >= kMostRounds) return nullptr;
+    int64_t begin = 0;
+    if (!held_.empty()) {
+        const int64_t oldest = held_.front().begin, newest_end = held_.back().end;
+        const bool wrapped = held_.back().begin < oldest;
+        begin = newest_end;
+        if (!wrapped && begin + bytes > ring_bytes_) begin = 0;
+        const int64_t limit = wrapped || begin < newest_end ? oldest : ring_bytes_;
+        if (begin + bytes > limit) return nullptr;
+    }
+    ARGOSY_CHECK(begin + bytes <= ring_bytes_, "a block of {} bytes in a ring of {}", bytes, ring_bytes_);
+    if (bytes > 0) held_.push_back({round, begin, begin + bytes});
+    return ring() + begin;
+}
+
+void SharedBoard::publish(std::byte* block) {
+    const int64_t round = head().published.load(std::memory_order_relaxed);
+    head().offsets[round % kMostRounds] = block - ring();
+    head().published.store(round + 1, std::memory_order_release);
+}
+
+const std::byte* SharedBoard::block(int64_t round) const {
+    return ring() + head().offsets[round % kMostRounds];
+}
+
+}  // namespace argosy::comm

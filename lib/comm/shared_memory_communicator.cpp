@@ -1,0 +1,87 @@
+#include "comm/shared_memory_communicator.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+#include <vector>
+
+#include "comm/patience.h"
+#include "mpi/comm.h"
+
+namespace argosy::comm {
+namespace {
+
+class SharedMemoryCompletion : public Completion {
+  public:
+    struct Submission {
+        OpKind first_kind;
+        int64_t number;
+        int64_t end_round;
+    };
+    SharedMemoryCompletion(std::shared_ptr<const Group> group, std::shared_ptr<Exchange> exchange,
+                           const Submission& submission, Pending messages)
+        : group_(std::move(group)),
+          exchange_(std::move(exchange)),
+          submission_(submission),
+          messages_(std::move(messages)) {}
+
+    void wait() override {
+        Patience patience(group_->options().timeout_seconds);
+        while (!exchange_->done(submission_.end_round)) {
+            if (exchange_->advance()) {
+                patience = Patience(group_->options().timeout_seconds);
+                continue;
+            }
+            // Others may need this rank before they come here: in another group, or for a message.
+            if (group_->exchanges().advance()) continue;
+            mpi::make_progress();
+            if (!patience.pause())
+                throw group_->timeout(submission_.first_kind, submission_.number, missing());
+        }
+        messages_.wait();
+    }
+
+  private:
+    std::string missing() const {
+        return fmt::format("; missing: rank {}", group_->numbers_of(exchange_->missing()));
+    }
+
+    std::shared_ptr<const Group> group_;
+    std::shared_ptr<Exchange> exchange_;
+    Submission submission_;
+    Pending messages_;
+};
+
+}  // namespace
+
+SharedMemoryCommunicator::SharedMemoryCommunicator(std::shared_ptr<const Group> group,
+                                                   std::shared_ptr<Exchange> exchange)
+    : Communicator(group->name()),
+      group_(std::move(group)),
+      exchange_(std::move(exchange)),
+      messages_(group_) {
+    group_->exchanges().add(exchange_);
+}
+
+std::unique_ptr<Communicator> SharedMemoryCommunicator::subgroup(std::span<const int> ranks,
+                                                                 std::string name) const {
+    return make_communicator(std::make_shared<const Group>(group_->subgroup(ranks, std::move(name))));
+}
+
+Pending SharedMemoryCommunicator::submit(std::span<const Op> ops) {
+    if (ops.empty()) return {};
+    const Exposed exposed(*this);
+    std::vector<Op> collectives, messages;
+    for (const Op& op : ops) {
+        messages_.check(op);
+        const bool message = op.kind == OpKind::Send || op.kind == OpKind::Receive;
+        (message ? messages : collectives).push_back(op);
+    }
+    const SharedMemoryCompletion::Submission submission{ops[0].kind, num_submitted_++,
+                                                        exchange_->submit(collectives)};
+    return Pending(
+        std::make_unique<SharedMemoryCompletion>(group_, exchange_, submission, messages_.submit(messages)),
+        tensors_of(ops), exposed_seconds_slot());
+}
+
+}  // namespace argosy::comm

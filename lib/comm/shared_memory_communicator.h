@@ -1,0 +1,36 @@
+// The backend of groups within one node: collectives through shared memory, which need no peer's attention
+// once it has submitted; sends and receives through MPI, since they are pipeline stages', which mostly are on
+// different nodes.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+
+#include "comm/communicator.h"
+#include "comm/exchange.h"
+#include "comm/group.h"
+#include "comm/mpi_communicator.h"
+
+namespace argosy::comm {
+
+class SharedMemoryCommunicator : public Communicator {
+  public:
+    /// `exchange` is the group's.
+    SharedMemoryCommunicator(std::shared_ptr<const Group> group, std::shared_ptr<Exchange> exchange);
+
+    int rank() const override { return group_->rank(); }
+    int size() const override { return group_->size(); }
+    std::unique_ptr<Communicator> subgroup(std::span<const int> ranks, std::string name) const override;
+
+    using Communicator::submit;
+    Pending submit(std::span<const Op> ops) override;
+
+  private:
+    std::shared_ptr<const Group> group_;
+    std::shared_ptr<Exchange> exchange_;
+    MpiCommunicator messages_;
+    int64_t num_submitted_ = 0;
+};
+
+}  // namespace argosy::comm

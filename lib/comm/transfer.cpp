@@ -1,0 +1,174 @@
+#include "comm/transfer.h"
+
+#include <cstring>
+#include <utility>
+
+#include "base/error.h"
+#include "comm/reduce.h"
+
+namespace argosy::comm {
+namespace {
+
+constexpr int64_t kLine = 64;  // bytes; blocks and chunks are whole cache lines
+
+/// Above it each rank sums up a piece and the pieces are gathered: less to read for many ranks, but in two
+/// turns, of which the second needs every rank's attention.
+constexpr int64_t kMostBytesSummedByAll = 32 << 10;
+
+int64_t round_up(int64_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
+
+std::byte* bytes_of(const at::Tensor& tensor) { return static_cast<std::byte*>(tensor.mutable_data_ptr()); }
+const std::byte* constant_bytes_of(const at::Tensor& tensor) {
+    return static_cast<const std::byte*>(tensor.const_data_ptr());
+}
+
+bool in_pieces(const Transfer& transfer) {
+    return transfer.pattern == Pattern::Gather || transfer.pattern == Pattern::Reduce;
+}
+
+/// A stretch of the buffer, in bytes from its start.
+struct Stretch {
+    int64_t begin, bytes;
+};
+
+/// What of rank's piece, or of the whole, a round takes.
+Stretch stretch(const Transfer& transfer, int64_t round, int rank) {
+    const int64_t start = in_pieces(transfer) ? rank * transfer.piece_bytes : 0;
+    const int64_t end = in_pieces(transfer) ? std::min(start + transfer.piece_bytes, transfer.total_bytes)
+                                            : transfer.total_bytes;
+    const int64_t begin = start + (round - transfer.first_round) * transfer.chunk_bytes;
+    return {begin, std::clamp(end - begin, int64_t{0}, transfer.chunk_bytes)};
+}
+
+void copy(std::byte* to, const std::byte* from, int64_t bytes) {
+    if (bytes > 0 && to != from) std::memcpy(to, from, static_cast<size_t>(bytes));
+}
+
+void read_reduced(const Transfer& transfer, const Stretch& own, const Party& party,
+                  std::span<const std::byte* const> blocks, int64_t offset_in_block, std::byte* out) {
+    std::vector<const std::byte*> sources(party.size);
+    for (int rank = 0; rank < party.size; ++rank) {
+        sources[rank] = rank == party.rank ? transfer.in + own.begin : blocks[rank] + offset_in_block;
+    }
+    reduce(out, sources, own.bytes, transfer.type, transfer.reduction);
+}
+
+/// All chunks of one round together fill a block of at most the given size.
+Transfer with_chunks(Transfer transfer, const Party& party) {
+    const int64_t pieces = transfer.pattern == Pattern::Reduce ? party.size : 1;
+    const int64_t length = in_pieces(transfer) ? transfer.piece_bytes : transfer.total_bytes;
+    const int64_t most = party.most_block_bytes / pieces / kLine * kLine;
+    ARGOSY_CHECK(most > 0, "{} pieces in a block of {} bytes", pieces, party.most_block_bytes);
+    transfer.chunk_bytes = std::min(most, round_up(length));
+    return transfer;
+}
+
+/// In one turn or, where that reads less, in two: sums by pieces, then a gathering of the pieces.
+std::vector<Transfer> all_reduce(Transfer whole, const Party& party) {
+    if (party.size == 2 || whole.total_bytes <= kMostBytesSummedByAll) {
+        whole.pattern = Pattern::ReduceAll;
+        return {whole};
+    }
+    whole.piece_bytes = round_up((whole.total_bytes + party.size - 1) / party.size);
+    std::byte* const own_piece = whole.out + std::min(party.rank * whole.piece_bytes, whole.total_bytes);
+    Transfer sum = whole, gather = whole;
+    sum.pattern = Pattern::Reduce;
+    sum.out = own_piece;
+    gather.pattern = Pattern::Gather;
+    gather.in = own_piece;
+    gather.needs_previous = true;
+    return {sum, gather};
+}
+
+std::vector<Transfer> without_chunks(const Op& op, const Party& party) {
+    const bool sums = op.kind == OpKind::ReduceScatter || op.kind == OpKind::AllReduce;
+    ARGOSY_CHECK(!sums || can_reduce(op.out.scalar_type()), "sums of {}", toString(op.out.scalar_type()));
+    Transfer transfer{.out = bytes_of(op.out), .type = op.out.scalar_type(), .reduction = op.reduction};
+    if (op.in.defined()) transfer.in = constant_bytes_of(op.in);
+    const auto out_bytes = static_cast<int64_t>(op.out.nbytes());
+    transfer.total_bytes = out_bytes;
+    switch (op.kind) {
+        case OpKind::AllGather:
+            transfer.pattern = Pattern::Gather;
+            transfer.piece_bytes = out_bytes / party.size;
+            return {transfer};
+        case OpKind::ReduceScatter:
+            transfer.pattern = Pattern::Reduce;
+            transfer.piece_bytes = out_bytes;
+            transfer.total_bytes = out_bytes * party.size;
+            return {transfer};
+        case OpKind::AllReduce:
+            return all_reduce(transfer, party);
+        case OpKind::Broadcast:
+            transfer.pattern = Pattern::Broadcast;
+            transfer.in = transfer.out;
+            transfer.root = op.peer;
+            return {transfer};
+        default:
+            throw RunError("internal error: not a collective");
+    }
+}
+
+}  // namespace
+
+int64_t Transfer::num_rounds() const {
+    const int64_t length = in_pieces(*this) ? piece_bytes : total_bytes;
+    return length == 0 ? 0 : (length + chunk_bytes - 1) / chunk_bytes;
+}
+
+std::vector<Transfer> transfers(const Op& op, const Party& party) {
+    std::vector<Transfer> made = without_chunks(op, party);
+    for (Transfer& transfer : made) transfer = with_chunks(transfer, party);
+    return made;
+}
+
+int64_t block_bytes(const Transfer& transfer, const Party& party) {
+    if (!publishes(transfer, party.rank)) return 0;
+    return transfer.pattern == Pattern::Reduce ? transfer.chunk_bytes * party.size : transfer.chunk_bytes;
+}
+
+bool publishes(const Transfer& transfer, int rank) {
+    return transfer.pattern != Pattern::Broadcast || transfer.root == rank;
+}
+
+void write_block(const Transfer& transfer, int64_t round, const Party& party, std::byte* block) {
+    if (!publishes(transfer, party.rank)) return;
+    if (transfer.pattern == Pattern::Reduce) {
+        for (int rank = 0; rank < party.size; ++rank) {
+            const Stretch part = stretch(transfer, round, rank);
+            if (rank != party.rank)
+                copy(block + rank * transfer.chunk_bytes, transfer.in + part.begin, part.bytes);
+        }
+        return;
+    }
+    const Stretch own = stretch(transfer, round, party.rank);
+    // The input of a gathering is this rank's piece alone.
+    const int64_t start = transfer.pattern == Pattern::Gather ? party.rank * transfer.piece_bytes : 0;
+    copy(block, transfer.in + own.begin - start, own.bytes);
+}
+
+void read_blocks(const Transfer& transfer, int64_t round, const Party& party,
+                 std::span<const std::byte* const> blocks) {
+    const Stretch own = stretch(transfer, round, party.rank);
+    const int64_t own_start = party.rank * transfer.piece_bytes;
+    switch (transfer.pattern) {
+        case Pattern::Gather:
+            for (int rank = 0; rank < party.size; ++rank) {
+                const Stretch part = stretch(transfer, round, rank);
+                const bool mine = rank == party.rank;
+                copy(transfer.out + part.begin, mine ? transfer.in + own.begin - own_start : blocks[rank],
+                     part.bytes);
+            }
+            return;
+        case Pattern::Reduce:
+            return read_reduced(transfer, own, party, blocks, party.rank * transfer.chunk_bytes,
+                                transfer.out + own.begin - own_start);
+        case Pattern::ReduceAll:
+            return read_reduced(transfer, own, party, blocks, 0, transfer.out + own.begin);
+        case Pattern::Broadcast:
+            if (party.rank != transfer.root) copy(transfer.out + own.begin, blocks[transfer.root], own.bytes);
+            return;
+    }
+}
+
+}  // namespace argosy::comm

@@ -1,0 +1,178 @@
+#include "kernels/cpu/attention.h"
+
+#include "kernels/cpu/attention_blocks.h"
+#include "kernels/scratch.h"
+
+namespace argosy::kernels::ARGOSY_VARIANT {
+namespace {
+
+template <class T>
+struct Buffers {
+    using Tile = TileOf<T>;
+    using Element = typename Tile::Element;
+
+    explicit Buffers(const AttentionShape& shape) : extents(shape) {
+        Parts counted(nullptr);
+        place(counted);
+        Parts parts(scratch(counted.size_bytes()));
+        place(parts);
+    }
+
+    void place(Parts& parts) {
+        const int64_t blocks = extents.num_blocks;
+        keys = parts.take<Element>(blocks * Extents<Tile>::kPanelRows * extents.depth);
+        values = parts.take<Element>(blocks * kBlock * extents.rows);
+        queries = parts.take<Element>(kBlock * extents.depth);
+        scores = parts.take<float>(Extents<Tile>::kPanelRows * Tile::kColumns);
+        outputs = parts.take<float>(kBlock * extents.rows);
+        maxima = parts.take<float>(kBlock);
+        totals = parts.take<float>(kBlock);
+    }
+
+    Extents<Tile> extents;
+    Element* keys;           // per block, panels of A, k = head_dim
+    Element* values;         // per block, transposed: panels of A, k = keys
+    Element* queries;        // of a block, panels of B, k = head_dim
+    float* scores;           // a strip
+    float* outputs;          // per strip, transposed: [rows, kColumns], not yet divided by totals
+    float *maxima, *totals;  // of each query: the largest score so far; the sum of exp(score - maximum)
+};
+
+template <class T>
+class Forward {
+    using Tile = TileOf<T>;
+    static constexpr int64_t kColumns = Tile::kColumns;
+    static constexpr int kVectors = Tile::kColumns / kLanes;
+
+  public:
+    explicit Forward(const Attention<T>& args) : args_(args), shape_(args.shape), at_(args.shape) {}
+
+    void run() {
+        for (int64_t first = 0; first < shape_.seq_len; first += kBlock) pack_keys(first);
+        for (int64_t head = 0; head < shape_.num_heads; ++head) {
+            for (int64_t first = 0; first < shape_.seq_len; first += kBlock) attend(head, first);
+        }
+    }
+
+  private:
+    int64_t size_of_block(int64_t first) const { return smaller(kBlock, shape_.seq_len - first); }
+    auto* keys(int64_t first) {
+        return at_.keys + first / kBlock * Extents<Tile>::kPanelRows * at_.extents.depth;
+    }
+    auto* values(int64_t first) { return at_.values + first * at_.extents.rows; }
+
+    void pack_keys(int64_t first) {
+        const T* k = args_.k.data + first * args_.k.stride;
+        const T* v = args_.v.data + first * args_.v.stride;
+        const int64_t num_keys = size_of_block(first), head_dim = shape_.head_dim;
+        pack_a<Tile>(Operand<T>{k, args_.k.stride, 1}, num_keys, head_dim, keys(first));
+        pack_a<Tile>(Operand<T>{v, 1, args_.v.stride}, head_dim, num_keys, values(first));
+    }
+
+    /// The queries of one head from `first_query` on, a block of them.
+    void attend(int64_t head, int64_t first_query) {
+        const int64_t num_queries = size_of_block(first_query), begin = head * shape_.head_dim;
+        const T* q = args_.q.data + first_query * args_.q.stride + begin;
+        pack_queries<Tile>(Operand<T>{q, args_.q.stride, 1}, num_queries, shape_, at_.queries);
+        for (int64_t first_key = 0; first_key <= first_query; first_key += kBlock) {
+            for (int64_t column = 0; column < num_queries; column += kColumns) {
+                add_block(first_query, column, first_key);
+            }
+        }
+        for (int64_t column = 0; column < num_queries; column += kColumns) {
+            finish(first_query + column, column, {args_.y.data + begin, args_.y.stride},
+                   args_.log_sum_exp + head * shape_.seq_len);
+        }
+    }
+
+    /// What a block of keys adds to the strip of queries from first_query + column on.
+    void add_block(int64_t first_query, int64_t column, int64_t first_key) {
+        const int64_t depth = at_.extents.depth, num_keys = size_of_block(first_key);
+        const int64_t num_rows = keys_of_strip<Tile>(first_query + column, first_key, num_keys);
+        multiply_strip<Tile>(smaller(num_rows, num_keys), depth, keys(first_key),
+                             at_.queries + column * depth, at_.scores);
+        hide_later_keys<Tile>(at_.scores, first_query + column, first_key, num_keys, num_rows);
+        take_weights(column, num_rows, first_key == 0);
+        round_to_panel<Tile>(at_.scores, num_rows);
+        const int64_t panel_size = packed_a_size<Tile>(1, num_keys);
+        float* output = at_.outputs + column * at_.extents.rows;
+        for (int64_t row = 0; row < shape_.head_dim; row += Tile::kRows) {
+            Tile::multiply(num_rows, values(first_key) + row / Tile::kRows * panel_size,
+                           reinterpret_cast<const typename Tile::Element*>(at_.scores),
+                           output + row * kColumns, kColumns, /*accumulate=*/first_key > 0);
+        }
+    }
+
+    /// Scores become exp(score - maximum); sums so far are brought to the new maximum.
+    void take_weights(int64_t column, int64_t num_rows, bool first) {
+        const Vector scale = set(scale_of_scores<Tile>(shape_));
+        float *maxima = at_.maxima + column, *totals = at_.totals + column;
+        Vector most[kVectors], negative[kVectors], total[kVectors];
+        for (int v = 0; v < kVectors; ++v) most[v] = set(-__builtin_inff());
+        for (int64_t row = 0; row < num_rows; ++row) {
+            for (int v = 0; v < kVectors; ++v) {
+                most[v] = max(load(at_.scores + row * kColumns + v * kLanes), most[v]);
+            }
+        }
+        for (int v = 0; v < kVectors; ++v) {
+            most[v] = most[v] * scale;
+            total[v] = set(0.0f);
+            if (!first) {
+                const Vector before = load(maxima + v * kLanes);
+                most[v] = max(most[v], before);
+                const Vector factor = exponential_to_zero<T>(before - most[v]);
+                total[v] = load(totals + v * kLanes) * factor;
+                rescale(at_.outputs + column * at_.extents.rows + v * kLanes, factor);
+            }
+            store(maxima + v * kLanes, most[v]);
+            negative[v] = set(0.0f) - most[v];
+        }
+        for (int64_t row = 0; row < num_rows; ++row) {
+            for (int v = 0; v < kVectors; ++v) {
+                float* score = at_.scores + row * kColumns + v * kLanes;
+                const Vector weight = exponential_to_zero<T>(multiply_add(load(score), scale, negative[v]));
+                store(score, weight);
+                total[v] = total[v] + weight;
+            }
+        }
+        for (int v = 0; v < kVectors; ++v) store(totals + v * kLanes, total[v]);
+    }
+
+    void rescale(float* output, Vector factor) {
+        for (int64_t row = 0; row < shape_.head_dim; ++row, output += kColumns) {
+            store(output, load(output) * factor);
+        }
+    }
+
+    void finish(int64_t first_query, int64_t column, TokenRows<T> y, float* log_sum_exp) {
+        const int64_t num_queries = smaller(kColumns, shape_.seq_len - first_query);
+        float *maxima = at_.maxima + column, *totals = at_.totals + column;
+        for (int64_t i = 0; i < num_queries; ++i) {
+            log_sum_exp[first_query + i] = maxima[i] + __builtin_logf(totals[i]);
+        }
+        for (int v = 0; v < kVectors; ++v) {
+            store(totals + v * kLanes, set(1.0f) / load(totals + v * kLanes));
+        }
+        write_transposed<T>(at_.outputs + column * at_.extents.rows, kColumns, totals, num_queries,
+                            shape_.head_dim, {y.data + first_query * y.stride, y.stride});
+    }
+
+    const Attention<T>& args_;
+    const AttentionShape& shape_;
+    Buffers<T> at_;
+};
+
+}  // namespace
+
+template <class T>
+void attention(const Attention<T>& args) {
+    Forward<T> pass(args);
+    const typename TileOf<T>::Session session;
+    pass.run();
+}
+
+template void attention(const Attention<float>&);
+template void attention(const Attention<BFloat16>&);
+template void attention(const Attention<Half>&);
+
+}  // namespace argosy::kernels::ARGOSY_VARIANT

@@ -1,0 +1,236 @@
+#include "kernels/cpu/attention.h"
+#include "kernels/cpu/attention_blocks.h"
+#include "kernels/scratch.h"
+
+// With P the softmax of the scores S, and m_i = dy_i y_i, which is the sum over j of P_ij dP_ij:
+//   dV = P^T dY,  dP = dY V^T,  dS_ij = P_ij (dP_ij - m_i),  dQ = scale dS K,  dK = scale dS^T Q.
+// P follows from S and log_sum_exp. Strips of P^T and dS^T are computed; their rows are, as they come, rows
+// of panels of A for dV and dK, and dS^T is the panel of B for dQ^T = K^T dS^T.
+namespace argosy::kernels::ARGOSY_VARIANT {
+namespace {
+
+template <class T>
+struct Buffers {
+    using Tile = TileOf<T>;
+    using Element = typename Tile::Element;
+
+    explicit Buffers(const AttentionShape& shape) : extents(shape) {
+        Parts counted(nullptr);
+        place(counted);
+        Parts parts(scratch(counted.size_bytes()));
+        place(parts);
+    }
+
+    void place(Parts& parts) {
+        const int64_t tokens = extents.num_blocks * kBlock, panel_rows = Extents<Tile>::kPanelRows;
+        for (Element** panels : {&keys, &values}) {
+            *panels = parts.take<Element>(extents.num_blocks * panel_rows * extents.depth);
+        }
+        keys_transposed = parts.take<Element>(tokens * extents.rows);
+        for (float** sums : {&dkeys, &dvalues}) {
+            *sums = parts.take<float>((tokens + Tile::kRows) * extents.columns);
+        }
+        for (Element** panels : {&queries, &doutputs}) *panels = parts.take<Element>(kBlock * extents.depth);
+        for (Element** panels : {&token_queries, &token_doutputs}) {
+            *panels = parts.take<Element>(kBlock * extents.columns);
+        }
+        dqueries = parts.take<float>(kBlock * extents.rows);
+        for (float** values_of_queries : {&negative_log_sums, &means, &scales}) {
+            *values_of_queries = parts.take<float>(kBlock);
+        }
+        for (float** strip : {&weights, &dscores}) *strip = parts.take<float>(panel_rows * Tile::kColumns);
+        for (Element** panels : {&weight_panels, &dscore_panels}) {
+            *panels = parts.take<Element>(panel_rows * kBlock);
+        }
+    }
+
+    Extents<Tile> extents;
+    Element *keys, *values;                     // per block, panels of A, k = head_dim
+    Element* keys_transposed;                   // per block, panels of A, k = keys
+    float *dkeys, *dvalues;                     // [tokens, columns]
+    Element *queries, *doutputs;                // of a block, panels of B, k = head_dim
+    Element *token_queries, *token_doutputs;    // of a block, panels of B, k = queries
+    float* dqueries;                            // of a block, per strip, transposed: [rows, kColumns]
+    float *negative_log_sums, *means, *scales;  // of each query of a block
+    float *weights, *dscores;                   // a strip
+    Element *weight_panels, *dscore_panels;     // of a pair of blocks, panels of A, k = queries
+};
+
+template <class T>
+class Backward {
+    using Tile = TileOf<T>;
+    using Words = typename Tile::Words;
+    using Element = typename Tile::Element;
+    static constexpr int64_t kColumns = Tile::kColumns;
+    static constexpr int64_t kRows = Tile::kRows;
+
+  public:
+    explicit Backward(const AttentionBackward<T>& args) : args_(args), shape_(args.shape), at_(args.shape) {}
+
+    void run() {
+        for (float* sums : {at_.dkeys, at_.dvalues}) {
+            for (int64_t i = 0; i < (shape_.seq_len + kRows) * at_.extents.columns; ++i) sums[i] = 0;
+        }
+        for (int64_t i = 0; i < kBlock; ++i) at_.scales[i] = shape_.scale;
+        for (int64_t first = 0; first < shape_.seq_len; first += kBlock) pack_keys(first);
+        for (int64_t head = 0; head < shape_.num_heads; ++head) {
+            for (int64_t first = 0; first < shape_.seq_len; first += kBlock) differentiate(head, first);
+        }
+        for (int64_t token = 0; token < shape_.seq_len; ++token) {
+            write_row(at_.dkeys + token * at_.extents.columns, shape_.scale, args_.dk, token);
+            write_row(at_.dvalues + token * at_.extents.columns, 1.0f, args_.dv, token);
+        }
+    }
+
+  private:
+    int64_t size_of_block(int64_t first) const { return smaller(kBlock, shape_.seq_len - first); }
+    int64_t panels_of_block(int64_t first) const {
+        return first / kBlock * Extents<Tile>::kPanelRows * at_.extents.depth;
+    }
+    const Element* keys_transposed(int64_t first) const {
+        return at_.keys_transposed + first * at_.extents.rows;
+    }
+
+    void pack_keys(int64_t first) {
+        const T* k = args_.k.data + first * args_.k.stride;
+        const T* v = args_.v.data + first * args_.v.stride;
+        const int64_t num_keys = size_of_block(first), head_dim = shape_.head_dim;
+        pack_a<Tile>(Operand<T>{k, args_.k.stride, 1}, num_keys, head_dim, at_.keys + panels_of_block(first));
+        pack_a<Tile>(Operand<T>{v, args_.v.stride, 1}, num_keys, head_dim,
+                     at_.values + panels_of_block(first));
+        pack_a<Tile>(Operand<T>{k, 1, args_.k.stride}, head_dim, num_keys,
+                     at_.keys_transposed + first * at_.extents.rows);
+    }
+
+    /// What the queries of one head from `first_query` on, a block of them, add to all gradients.
+    void differentiate(int64_t head, int64_t first_query) {
+        const int64_t num_queries = size_of_block(first_query), begin = head * shape_.head_dim;
+        take_queries(head, first_query);
+        for (int64_t first_key = 0; first_key <= first_query; first_key += kBlock) {
+            for (int64_t column = 0; column < num_queries; column += kColumns) {
+                differentiate_strip(first_query, column, first_key);
+            }
+            add_to_keys(at_.weight_panels, at_.token_doutputs, first_query, first_key, at_.dvalues);
+            add_to_keys(at_.dscore_panels, at_.token_queries, first_query, first_key, at_.dkeys);
+        }
+        for (int64_t column = 0; column < num_queries; column += kColumns) {
+            T* dq = args_.dq.data + (first_query + column) * args_.dq.stride + begin;
+            write_transposed<T>(at_.dqueries + column * at_.extents.rows, kColumns, at_.scales,
+                                smaller(kColumns, num_queries - column), shape_.head_dim,
+                                {dq, args_.dq.stride});
+        }
+    }
+
+    void take_queries(int64_t head, int64_t first_query) {
+        const int64_t num_queries = size_of_block(first_query), begin = head * shape_.head_dim;
+        const T* q = args_.q.data + first_query * args_.q.stride + begin;
+        const T* dy = args_.dy.data + first_query * args_.dy.stride + begin;
+        const T* y = args_.y.data + first_query * args_.y.stride + begin;
+        pack_queries<Tile>(Operand<T>{q, args_.q.stride, 1}, num_queries, shape_, at_.queries);
+        pack_b<Tile>(Operand<T>{dy, args_.dy.stride, 1}, num_queries, shape_.head_dim, at_.doutputs);
+        pack_b<Tile>(Operand<T>{q, 1, args_.q.stride}, shape_.head_dim, num_queries, at_.token_queries);
+        pack_b<Tile>(Operand<T>{dy, 1, args_.dy.stride}, shape_.head_dim, num_queries, at_.token_doutputs);
+        for (int64_t i = 0; i < kBlock; ++i) {  // past the last query: weights of 0
+            const bool inside = i < num_queries;
+            at_.negative_log_sums[i] =
+                inside ? -args_.log_sum_exp[head * shape_.seq_len + first_query + i] : -__builtin_inff();
+            at_.means[i] = inside ? dot(dy + i * args_.dy.stride, y + i * args_.y.stride) : 0.0f;
+        }
+    }
+
+    float dot(const T* a, const T* b) const {
+        Vector products = set(0.0f);
+        for_each_vector(shape_.head_dim, [&](int64_t i, auto load, auto) {
+            products = multiply_add(load(a + i), load(b + i), products);
+        });
+        return sum(products);
+    }
+
+    /// Weights and the gradients of the scores of one strip against a block of keys, and these keys' part of
+    /// dq.
+    void differentiate_strip(int64_t first_query, int64_t column, int64_t first_key) {
+        const int64_t depth = at_.extents.depth, num_keys = size_of_block(first_key);
+        const int64_t num_rows = keys_of_strip<Tile>(first_query + column, first_key, num_keys);
+        const int64_t panel_rows = round_up(num_rows, kRows);
+        multiply_strip<Tile>(smaller(num_rows, num_keys), depth, at_.keys + panels_of_block(first_key),
+                             at_.queries + column * depth, at_.weights);
+        multiply_strip<Tile>(smaller(num_rows, num_keys), depth, at_.values + panels_of_block(first_key),
+                             at_.doutputs + column * depth, at_.dscores);
+        hide_later_keys<Tile>(at_.weights, first_query + column, first_key, num_keys, panel_rows);
+        for (int64_t i = num_keys * kColumns; i < panel_rows * kColumns; ++i) at_.dscores[i] = 0;
+        for (int64_t row = 0; row < panel_rows; row += kRows) differentiate_panel(column, row);
+        round_to_panel<Tile>(at_.dscores, num_rows);
+        const int64_t panel_size = packed_a_size<Tile>(1, num_keys);
+        float* dquery = at_.dqueries + column * at_.extents.rows;
+        for (int64_t row = 0; row < shape_.head_dim; row += kRows) {
+            Tile::multiply(num_rows, keys_transposed(first_key) + row / kRows * panel_size,
+                           reinterpret_cast<const Element*>(at_.dscores), dquery + row * kColumns, kColumns,
+                           /*accumulate=*/first_key > 0);
+        }
+    }
+
+    /// kRows keys of a strip: scores become weights, and gradients of weights those of scores; both go to
+    /// panels.
+    void differentiate_panel(int64_t column, int64_t first_row) {
+        const Vector scale = set(scale_of_scores<Tile>(shape_));
+        const int64_t panel = first_row * kBlock + column * kRows;
+        for (int64_t row = 0; row < kRows; ++row) {
+            float* const weights = at_.weights + (first_row + row) * kColumns;
+            float* const dscores = at_.dscores + (first_row + row) * kColumns;
+            for (int64_t i = 0; i < kColumns; i += kLanes) {
+                const Vector negative_log_sum = load(at_.negative_log_sums + column + i);
+                const Vector weight =
+                    exponential_to_zero<T>(multiply_add(load(weights + i), scale, negative_log_sum));
+                store(weights + i, weight);
+                store(dscores + i, weight * (load(dscores + i) - load(at_.means + column + i)));
+            }
+            for (int64_t i = 0; i < kColumns; i += Tile::kDepth) {
+                const int64_t to = panel + i * kRows + row * Tile::kDepth;
+                store(reinterpret_cast<float*>(at_.weight_panels + to), Words::along_k(weights + i));
+                store(reinterpret_cast<float*>(at_.dscore_panels + to), Words::along_k(dscores + i));
+            }
+        }
+    }
+
+    /// sums[key] += the sum over the block's queries of panels[key, query] * token_panels[query].
+    void add_to_keys(const Element* panels, const Element* token_panels, int64_t first_query,
+                     int64_t first_key, float* sums) {
+        const int64_t num_keys = size_of_block(first_key), num_queries = size_of_block(first_query);
+        const int64_t end = round_up(num_queries, Tile::kDepth), columns = at_.extents.columns;
+        for (int64_t column = 0; column < shape_.head_dim; column += kColumns) {
+            for (int64_t row = 0; row < num_keys; row += kRows) {
+                // From the first strip with a query that sees one of these keys.
+                const int64_t begin = larger(0, first_key + row - first_query) / kColumns * kColumns;
+                if (begin >= end) break;
+                Tile::multiply(end - begin, panels + row * kBlock + begin * kRows,
+                               token_panels + column * end + begin * kColumns,
+                               sums + (first_key + row) * columns + column, columns, /*accumulate=*/true);
+            }
+        }
+    }
+
+    void write_row(const float* from, float scale, TokenRows<T> to, int64_t token) const {
+        for_each_vector(shape_.head_dim, [&](int64_t i, auto load, auto store) {
+            store(to.data + token * to.stride + i, load(from + i) * set(scale));
+        });
+    }
+
+    const AttentionBackward<T>& args_;
+    const AttentionShape& shape_;
+    Buffers<T> at_;
+};
+
+}  // namespace
+
+template <class T>
+void attention_backward(const AttentionBackward<T>& args) {
+    Backward<T> pass(args);
+    const typename TileOf<T>::Session session;
+    pass.run();
+}
+
+template void attention_backward(const AttentionBackward<float>&);
+template void attention_backward(const AttentionBackward<BFloat16>&);
+template void attention_backward(const AttentionBackward<Half>&);
+
+}  // namespace argosy::kernels::ARGOSY_VARIANT

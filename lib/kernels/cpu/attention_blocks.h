@@ -1,0 +1,161 @@
+// What attention and its backward share. Both compute blocks of scores transposed: a strip has a row for each
+// key and a column for each of Tile::kColumns queries. So the softmax of a query runs along a lane, without
+// sums across lanes, and a strip, once it holds weights, is a panel of B for the product that sums over keys.
+#pragma once
+
+#include "kernels/attention.h"
+#include "kernels/cpu/pack.h"
+#include "kernels/cpu/tile.h"
+
+namespace argosy::kernels::ARGOSY_VARIANT {
+
+/// Queries, and keys, of a block.
+inline constexpr int64_t kBlock = 96;
+
+inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+inline int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
+
+/// Divides memory into arrays that are aligned to 64 bytes; from null, only counts.
+class Parts {
+  public:
+    explicit Parts(void* memory) : memory_(static_cast<char*>(memory)) {}
+    template <class Element>
+    Element* take(int64_t count) {
+        char* const taken = memory_ == nullptr ? nullptr : memory_ + size_bytes_;
+        size_bytes_ += round_up(count * static_cast<int64_t>(sizeof(Element)), 64);
+        return reinterpret_cast<Element*>(taken);
+    }
+    int64_t size_bytes() const { return size_bytes_; }
+
+  private:
+    char* memory_;
+    int64_t size_bytes_ = 0;
+};
+
+/// The lengths that follow from a shape and a tile.
+template <class Tile>
+struct Extents {
+    static constexpr int64_t kStrips = kBlock / Tile::kColumns;  // of a block of queries
+    static constexpr int64_t kPanelRows = (kBlock + Tile::kRows - 1) / Tile::kRows * Tile::kRows;
+    static_assert(kBlock % Tile::kColumns == 0 && Tile::kColumns % Tile::kDepth == 0);
+
+    explicit Extents(const AttentionShape& shape)
+        : num_blocks((shape.seq_len + kBlock - 1) / kBlock),
+          depth(round_up(shape.head_dim, Tile::kDepth)),
+          columns(round_up(shape.head_dim, Tile::kColumns)),
+          rows(round_up(round_up(shape.head_dim, Tile::kRows), kLanes)) {}
+
+    int64_t num_blocks;
+    int64_t depth, columns,
+        rows;  // head_dim, padded as what a product sums over, as columns of B, as rows of A
+};
+
+/// exp(x) for x up to 0, or what rounding leaves above it; exactly 0 below -87.7. A NaN stays one. Its error
+/// lies below the rounding of T: 1e-4 where T has 16 bits, else 2e-9, beside what fp32 rounds.
+template <class T>
+inline Vector exponential_to_zero(Vector x) {
+    const Vector clamped = max(set(-88.03f), x);  // where n is -127, whose power of two comes out as 0
+    const Vector n = round_to_integer(clamped * set(1.44269504f));
+    const Vector r = multiply_add(n, set(-0.693147181f), clamped);
+    Vector p;
+    if constexpr (sizeof(T) == 2) {
+        p = multiply_add(set(1.65180206e-1f), r, set(5.04131162e-1f));
+        p = multiply_add(p, r, set(1.00019588f));
+    } else {
+        p = multiply_add(set(1.38436590e-3f), r, set(8.37415742e-3f));
+        p = multiply_add(p, r, set(4.16680021e-2f));
+        p = multiply_add(p, r, set(1.66664312e-1f));
+        p = multiply_add(p, r, set(4.99999942e-1f));
+        p = multiply_add(p, r, set(1.0f));
+    }
+    return multiply_add(p, r, set(1.0f)) * power_of_two(n);
+}
+
+/// What a panel of queries has yet to be multiplied with: floats are scaled as they are packed, while scaling
+/// before they are rounded to bf16 would cost precision. Scores that come out scaled are rounded once, the
+/// same in forward and backward: with scores in the thousands their difference to log_sum_exp must not hold a
+/// rounding.
+template <class Tile>
+float scale_of_scores(const AttentionShape& shape) {
+    return Tile::Words::kElements == 1 ? 1.0f : shape.scale;
+}
+
+/// Panels of B, k = head_dim, of a block's queries.
+template <class Tile, class T>
+void pack_queries(const Operand<T>& queries, int64_t num_queries, const AttentionShape& shape,
+                  typename Tile::Element* panels) {
+    pack_b<Tile>(queries, num_queries, shape.head_dim, panels);
+    if constexpr (Tile::Words::kElements == 1) {
+        const int64_t size = packed_b_size<Tile>(num_queries, shape.head_dim);
+        for (int64_t i = 0; i < size; i += kLanes) store(panels + i, load(panels + i) * set(shape.scale));
+    }
+}
+
+/// The rows of a strip that a product over keys takes: keys of the block up to the strip's last query.
+template <class Tile>
+int64_t keys_of_strip(int64_t first_query, int64_t first_key, int64_t num_keys) {
+    return smaller(round_up(num_keys, Tile::kDepth), first_query + Tile::kColumns - first_key);
+}
+
+/// strip = keys x queries.
+template <class Tile>
+void multiply_strip(int64_t num_rows, int64_t depth, const typename Tile::Element* key_panels,
+                    const typename Tile::Element* query_panel, float* strip) {
+    for (int64_t row = 0; row < num_rows; row += Tile::kRows) {
+        Tile::multiply(depth, key_panels + row * depth, query_panel, strip + row * Tile::kColumns,
+                       Tile::kColumns,
+                       /*accumulate=*/false);
+    }
+}
+
+/// Minus infinity for keys that come after the query, and in rows past the block's keys.
+template <class Tile>
+void hide_later_keys(float* strip, int64_t first_query, int64_t first_key, int64_t num_keys,
+                     int64_t num_rows) {
+    for (int64_t row = larger(0, smaller(num_keys, first_query - first_key + 1)); row < num_rows; ++row) {
+        const int64_t earlier = row < num_keys ? first_key + row - first_query : Tile::kColumns;
+        for (int64_t column = 0; column < smaller(earlier, Tile::kColumns); ++column) {
+            strip[row * Tile::kColumns + column] = -__builtin_inff();
+        }
+    }
+}
+
+/// Makes a strip's num_rows rows a panel of B, in place.
+template <class Tile>
+void round_to_panel(float* strip, int64_t num_rows) {
+    using Words = typename Tile::Words;
+    if constexpr (Words::kElements == 1) return;
+    for (int64_t word = 0; word < num_rows / Words::kElements; ++word) {
+        for (int64_t column = 0; column < Tile::kColumns; column += kLanes) {
+            const float* from = strip + word * Words::kElements * Tile::kColumns + column;
+            store(strip + word * Tile::kColumns + column, Words::along_lanes(from, Tile::kColumns));
+        }
+    }
+}
+
+/// Rows of tokens, of num_columns elements, from their transpose; each column of that, a token, times its
+/// factor.
+template <class T>
+void write_transposed(const float* transposed, int64_t stride, const float* factors, int64_t num_tokens,
+                      int64_t num_columns, TokenRows<T> to) {
+    for (int64_t token = 0; token < num_tokens; token += kLanes) {
+        const Vector factor = load(factors + token);
+        for (int64_t column = 0; column < num_columns; column += kLanes) {
+            Square square;
+            for (int i = 0; i < kLanes; ++i) {
+                square.rows[i] = load(transposed + (column + i) * stride + token) * factor;
+            }
+            transpose(square);
+            for (int i = 0; i < smaller(kLanes, num_tokens - token); ++i) {
+                T* const row = to.data + (token + i) * to.stride + column;
+                if (column + kLanes <= num_columns) {
+                    store(row, square.rows[i]);
+                } else {
+                    store_first(row, square.rows[i], num_columns - column);
+                }
+            }
+        }
+    }
+}
+
+}  // namespace argosy::kernels::ARGOSY_VARIANT

@@ -1,0 +1,100 @@
+// Packs operands into the panels that tiles read (cpu/tile.h tells their layout).
+#pragma once
+
+#include "kernels/cpu/words.h"
+#include "kernels/operand.h"
+
+namespace argosy::kernels::ARGOSY_VARIANT {
+
+template <class T>
+inline Operand<T> starting_at(const Operand<T>& whole, int64_t lane, int64_t k) {
+    return {whole.data + lane * whole.lane_stride + k * whole.k_stride, whole.lane_stride, whole.k_stride};
+}
+
+enum class RowsAre { Lanes, Words };
+
+/// The first kLanes lanes by kLanes words of `from`; zeros past num_lanes and k.
+template <class Words, RowsAre kRowsAre, class T>
+inline __attribute__((always_inline)) Square load_square(Operand<T> from, int64_t num_lanes, int64_t k) {
+    constexpr int kDepth = kLanes * Words::kElements;
+    T copied[kLanes * kDepth];
+    if (num_lanes < kLanes || k < kDepth || (from.lane_stride != 1 && from.k_stride != 1)) {
+        for (int i = 0; i < kLanes * kDepth; ++i) {
+            const int64_t lane = i / kDepth, element = i % kDepth;
+            const bool inside = lane < num_lanes && element < k;
+            copied[i] = inside ? from.data[lane * from.lane_stride + element * from.k_stride] : T{};
+        }
+        from = {copied, kDepth, 1};
+    }
+    Square square;
+    const bool lanes_are_rows = from.k_stride == 1;
+#pragma GCC unroll 16
+    for (int i = 0; i < kLanes; ++i) {
+        square.rows[i] = lanes_are_rows ? Words::along_k(from.data + i * from.lane_stride)
+                                        : Words::along_lanes(from.data + i * Words::kElements * from.k_stride,
+                                                             from.k_stride);
+    }
+    if (lanes_are_rows != (kRowsAre == RowsAre::Lanes)) transpose(square);
+    return square;
+}
+
+inline int64_t round_up(int64_t size, int64_t unit) { return (size + unit - 1) / unit * unit; }
+
+/// Elements that pack_a and pack_b write.
+template <class Tile>
+inline int64_t packed_a_size(int64_t num_rows, int64_t k) {
+    return round_up(num_rows, Tile::kRows) * round_up(k, Tile::kDepth);
+}
+template <class Tile>
+inline int64_t packed_b_size(int64_t num_columns, int64_t k) {
+    return round_up(num_columns, Tile::kColumns) * round_up(k, Tile::kDepth);
+}
+
+/// Calls visit(lane, k) for the corner of every square, in the order of memory.
+template <class Tile, class T, class Visit>
+inline __attribute__((always_inline)) void for_each_square(const Operand<T>& from, int64_t num_lanes,
+                                                           int64_t k, Visit visit) {
+    if (from.k_stride == 1) {
+        for (int64_t lane = 0; lane < num_lanes; lane += kLanes) {
+            for (int64_t begin = 0; begin < k; begin += Tile::kDepth) visit(lane, begin);
+        }
+    } else {
+        for (int64_t begin = 0; begin < k; begin += Tile::kDepth) {
+            for (int64_t lane = 0; lane < num_lanes; lane += kLanes) visit(lane, begin);
+        }
+    }
+}
+
+/// num_rows by k of A as panels of Tile::kRows rows, one after the other.
+template <class Tile, class T>
+void pack_a(const Operand<T>& a, int64_t num_rows, int64_t k, typename Tile::Element* panels) {
+    const int64_t panel_size = packed_a_size<Tile>(1, k), padded_rows = round_up(num_rows, Tile::kRows);
+    for_each_square<Tile>(a, padded_rows, k, [&](int64_t row, int64_t begin) {
+        const auto square = load_square<typename Tile::Words, RowsAre::Lanes>(starting_at(a, row, begin),
+                                                                              num_rows - row, k - begin);
+        for (int64_t i = row; i < row + kLanes && i < padded_rows; ++i) {
+            auto* to =
+                panels + i / Tile::kRows * panel_size + begin * Tile::kRows + i % Tile::kRows * Tile::kDepth;
+            store(reinterpret_cast<float*>(to), square.rows[i - row]);
+        }
+    });
+}
+
+/// k by num_columns of B as panels of Tile::kColumns columns, one after the other.
+template <class Tile, class T>
+void pack_b(const Operand<T>& b, int64_t num_columns, int64_t k, typename Tile::Element* panels) {
+    using Words = typename Tile::Words;
+    const int64_t panel_size = packed_b_size<Tile>(1, k);
+    for_each_square<Tile>(b, round_up(num_columns, Tile::kColumns), k, [&](int64_t column, int64_t begin) {
+        auto* panel =
+            panels + column / Tile::kColumns * panel_size + column % Tile::kColumns * Words::kElements;
+        const auto square = load_square<Words, RowsAre::Words>(starting_at(b, column, begin),
+                                                               num_columns - column, k - begin);
+        for (int i = 0; i < kLanes; ++i) {
+            auto* to = panel + (begin + i * Words::kElements) * Tile::kColumns;
+            store(reinterpret_cast<float*>(to), square.rows[i]);
+        }
+    });
+}
+
+}  // namespace argosy::kernels::ARGOSY_VARIANT

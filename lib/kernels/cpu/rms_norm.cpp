@@ -1,0 +1,79 @@
+#include "kernels/cpu/rms_norm.h"
+
+#include "kernels/cpu/vector.h"
+
+namespace argosy::kernels::ARGOSY_VARIANT {
+namespace {
+
+/// The row whose norm is taken: x itself, or x + residual, which is written to `sum` first.
+template <class T>
+const T* normed_row(const RmsNorm<T>& args, int64_t row) {
+    const int64_t begin = row * args.row_size;
+    const T* x = args.x + begin;
+    if (args.residual == nullptr) return x;
+    const T* residual = args.residual + begin;
+    T* sum = args.sum + begin;
+    for_each_vector(args.row_size, [&](int64_t i, auto load, auto store) {
+        store(sum + i, load(x + i) + load(residual + i));
+    });
+    return sum;
+}
+
+template <class T>
+float mean_square(const T* x, int64_t size) {
+    Vector squares = set(0.0f);
+    for_each_vector(size, [&](int64_t i, auto load, auto) {
+        const Vector a = load(x + i);
+        squares = multiply_add(a, a, squares);
+    });
+    return sum(squares) / static_cast<float>(size);
+}
+
+}  // namespace
+
+template <class T>
+void rms_norm(const RmsNorm<T>& args) {
+    for (int64_t row = 0; row < args.num_rows; ++row) {
+        const T* x = normed_row(args, row);
+        T* y = args.y + row * args.row_size;
+        const float inverse = 1.0f / __builtin_sqrtf(mean_square(x, args.row_size) + args.eps);
+        args.inverse_rms[row] = inverse;
+        for_each_vector(args.row_size, [&](int64_t i, auto load, auto store) {
+            store(y + i, load(x + i) * set(inverse) * load(args.weight + i));
+        });
+    }
+}
+
+// With r = inverse_rms and n = x r:  dx = r (dy w - n mean(dy w n)) + residual,  dw = sum over rows of dy n.
+template <class T>
+void rms_norm_backward(const RmsNormBackward<T>& args) {
+    for (int64_t row = 0; row < args.num_rows; ++row) {
+        const int64_t begin = row * args.row_size;
+        const T *x = args.x + begin, *dy = args.dy + begin;
+        const T* residual = args.residual == nullptr ? nullptr : args.residual + begin;
+        T* dx = args.dx + begin;
+        const Vector inverse = set(args.inverse_rms[row]);
+        Vector products = set(0.0f);
+        for_each_vector(args.row_size, [&](int64_t i, auto load, auto store) {
+            const Vector gradient = load(dy + i), normed = load(x + i) * inverse;
+            products = multiply_add(gradient * load(args.weight + i), normed, products);
+            store(args.dweight + i, multiply_add(gradient, normed, load(args.dweight + i)));
+        });
+        const Vector mean = set(sum(products) / static_cast<float>(args.row_size));
+        for_each_vector(args.row_size, [&](int64_t i, auto load, auto store) {
+            const Vector normed = load(x + i) * inverse;
+            const Vector weighted = load(dy + i) * load(args.weight + i);
+            const Vector own = (weighted - normed * mean) * inverse;
+            store(dx + i, residual == nullptr ? own : own + load(residual + i));
+        });
+    }
+}
+
+template void rms_norm(const RmsNorm<float>&);
+template void rms_norm(const RmsNorm<BFloat16>&);
+template void rms_norm(const RmsNorm<Half>&);
+template void rms_norm_backward(const RmsNormBackward<float>&);
+template void rms_norm_backward(const RmsNormBackward<BFloat16>&);
+template void rms_norm_backward(const RmsNormBackward<Half>&);
+
+}  // namespace argosy::kernels::ARGOSY_VARIANT

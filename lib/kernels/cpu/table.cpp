@@ -1,0 +1,52 @@
+// The table of the instruction set that this translation unit is compiled for.
+#include "kernels/table.h"
+
+#include "kernels/cpu/adamw.h"
+#include "kernels/cpu/attention.h"
+#include "kernels/cpu/convert.h"
+#include "kernels/cpu/cross_entropy.h"
+#include "kernels/cpu/embedding.h"
+#include "kernels/cpu/matmul.h"
+#include "kernels/cpu/rms_norm.h"
+#include "kernels/cpu/rope.h"
+#include "kernels/cpu/sums.h"
+#include "kernels/cpu/swiglu.h"
+
+#define ARGOSY_STRING_OF(name) #name
+#define ARGOSY_STRING(name) ARGOSY_STRING_OF(name)
+
+namespace argosy::kernels::ARGOSY_VARIANT {
+namespace {
+
+template <class T>
+constexpr Typed<T> kTyped = {
+    .attention = attention<T>,
+    .attention_backward = attention_backward<T>,
+    .widen = widen<T>,
+    .narrow = narrow<T>,
+    .softmax_sums = softmax_sums<T>,
+    .cross_entropy_gradient = cross_entropy_gradient<T>,
+    .embedding = embedding<T>,
+    .embedding_gradient = embedding_gradient<T>,
+    .matmul = matmul<T, T>,
+    .matmul_to_float = matmul<T, float>,
+    .rms_norm = rms_norm<T>,
+    .rms_norm_backward = rms_norm_backward<T>,
+    .rope = rope<T>,
+    .sum_rows = sum_rows<T>,
+    .swiglu = swiglu<T>,
+    .swiglu_backward = swiglu_backward<T>,
+};
+
+}  // namespace
+
+extern constinit const Table kTable = {
+    .name = ARGOSY_STRING(ARGOSY_VARIANT),
+    .squared_norm = squared_norm,
+    .fp32 = kTyped<float>,
+    .bf16 = kTyped<BFloat16>,
+    .fp16 = kTyped<Half>,
+    .adamw = adamw,
+};
+
+}  // namespace argosy::kernels::ARGOSY_VARIANT

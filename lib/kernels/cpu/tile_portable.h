@@ -1,0 +1,13 @@
+// SSE2 has 16 registers of half a Vector.
+#pragma once
+
+#include "kernels/cpu/vector_tile.h"
+
+namespace argosy::kernels::ARGOSY_VARIANT {
+
+using FloatTile = VectorTile<FloatWords, MultiplyAdd, 4, 1>;
+
+template <class T>
+using TileOf = FloatTile;
+
+}  // namespace argosy::kernels::ARGOSY_VARIANT

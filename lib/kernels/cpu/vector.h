@@ -1,0 +1,65 @@
+// The vector of the instruction set that this translation unit is compiled for, and what all have in common:
+// rows whose length is no multiple of the lanes, and functions that are the same arithmetic everywhere.
+//
+// Everything here and in the sources of cpu/ lies in a namespace of the variant's name and uses no template
+// or inline function from elsewhere: the linker keeps one copy of such a function, and it might be one that
+// this processor cannot run.
+#pragma once
+
+#include ARGOSY_VECTOR_HEADER
+
+namespace argosy::kernels::ARGOSY_VARIANT {
+
+inline constexpr int kLanes = Vector::kLanes;
+
+/// The first `count` < kLanes elements, zeros behind them.
+template <class T>
+inline Vector load_first(const T* from, int64_t count) {
+    T padded[kLanes] = {};
+    for (int64_t i = 0; i < count; ++i) padded[i] = from[i];
+    return load(padded);
+}
+template <class T>
+inline void store_first(T* to, Vector a, int64_t count) {
+    T padded[kLanes];
+    store(padded, a);
+    for (int64_t i = 0; i < count; ++i) to[i] = padded[i];
+}
+
+/// A row in steps of one vector: `visit(i, load, store)` for every full vector and once for the rest, with
+/// loads and stores that stay within the row. Lanes past its end load as zero.
+template <class Visit>
+inline __attribute__((always_inline)) void for_each_vector(int64_t size, Visit visit) {
+    int64_t i = 0;
+    for (; i + kLanes <= size; i += kLanes) {
+        visit(
+            i, [](const auto* from) __attribute__((always_inline)) { return load(from); },
+            [](auto* to, Vector a) __attribute__((always_inline)) { store(to, a); });
+    }
+    if (const int64_t rest = size - i; rest > 0) {
+        visit(
+            i, [rest](const auto* from) { return load_first(from, rest); },
+            [rest](auto* to, Vector a) { store_first(to, a, rest); });
+    }
+}
+
+/// exp(x) within 2 units in the last place; 0 below -87.7, where floats lose bits, and infinite above 88.3. A
+/// NaN stays one.
+inline Vector exponential(Vector x) {
+    const Vector clamped = min(set(89.0f), max(set(-88.0f), x));
+    const Vector n = round_to_integer(clamped * set(1.44269504f));
+    // x - n ln 2 in two parts, so that the difference keeps its last bits.
+    const Vector r = multiply_add(n, set(2.12194440e-4f), multiply_add(n, set(-0.693359375f), clamped));
+    Vector p = set(1.9875691500e-4f);
+    p = multiply_add(p, r, set(1.3981999507e-3f));
+    p = multiply_add(p, r, set(8.3334519073e-3f));
+    p = multiply_add(p, r, set(4.1665795894e-2f));
+    p = multiply_add(p, r, set(1.6666665459e-1f));
+    p = multiply_add(p, r, set(5.0000001201e-1f));
+    p = multiply_add(p, r * r, r + set(1.0f));
+    return p * power_of_two(n);
+}
+
+inline Vector sigmoid(Vector x) { return set(1.0f) / (set(1.0f) + exponential(set(0.0f) - x)); }
+
+}  // namespace argosy::kernels::ARGOSY_VARIANT

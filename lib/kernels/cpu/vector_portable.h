@@ -1,0 +1,106 @@
+// ARGOSY_VECTOR_LANES floats as plain C++: the compiler makes of it what the processor's baseline has.
+#pragma once
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+#include "kernels/types.h"
+
+namespace argosy::kernels::ARGOSY_VARIANT {
+
+struct Vector {
+    static constexpr int kLanes = ARGOSY_VECTOR_LANES;
+    typedef float Lanes __attribute__((vector_size(4 * kLanes)));
+    typedef uint32_t Words __attribute__((vector_size(4 * kLanes)));
+    typedef uint16_t Halves __attribute__((vector_size(2 * kLanes)));
+    Lanes lanes;
+};
+
+inline Vector set(float x) { return {x - Vector::Lanes{}}; }
+inline Vector operator+(Vector a, Vector b) { return {a.lanes + b.lanes}; }
+inline Vector operator-(Vector a, Vector b) { return {a.lanes - b.lanes}; }
+inline Vector operator*(Vector a, Vector b) { return {a.lanes * b.lanes}; }
+inline Vector operator/(Vector a, Vector b) { return {a.lanes / b.lanes}; }
+inline Vector multiply_add(Vector a, Vector b, Vector c) { return {a.lanes * b.lanes + c.lanes}; }
+/// Of max and min: b where one of the two is a NaN.
+inline Vector max(Vector a, Vector b) { return {a.lanes > b.lanes ? a.lanes : b.lanes}; }
+inline Vector min(Vector a, Vector b) { return {a.lanes < b.lanes ? a.lanes : b.lanes}; }
+inline Vector square_root(Vector a) {
+    for (int i = 0; i < Vector::kLanes; ++i) a.lanes[i] = __builtin_sqrtf(a.lanes[i]);
+    return a;
+}
+inline float sum(Vector a) {
+    float total = 0;
+    for (int i = 0; i < Vector::kLanes; ++i) total += a.lanes[i];
+    return total;
+}
+inline float largest(Vector a) {
+    float most = a.lanes[0];
+    for (int i = 1; i < Vector::kLanes; ++i) most = a.lanes[i] > most ? a.lanes[i] : most;
+    return most;
+}
+
+/// x rounded to the nearest integer n, ties to even; |x| < 2^22.
+inline Vector round_to_integer(Vector x) {
+    const Vector magic = set(12582912.0f);  // 1.5 * 2^23: the sum has no bits left for a fraction
+    return (x + magic) - magic;
+}
+/// 2^n for integers n in -126 ... 127; 0 for -127, infinite for 128.
+inline Vector power_of_two(Vector n) {
+    const auto exponent = __builtin_convertvector(n.lanes + 127.0f, Vector::Words);
+    return {(Vector::Lanes)(exponent << 23)};
+}
+
+inline Vector load(const float* from) {
+    Vector a;
+    std::memcpy(&a, from, sizeof a);
+    return a;
+}
+inline void store(float* to, Vector a) { std::memcpy(to, &a, sizeof a); }
+
+inline Vector load(const BFloat16* from) {
+    Vector::Halves halves;
+    std::memcpy(&halves, from, sizeof halves);
+    return {(Vector::Lanes)(__builtin_convertvector(halves, Vector::Words) << 16)};
+}
+/// Rounds to nearest, ties to even; a NaN stays one.
+inline void store(BFloat16* to, Vector a) {
+    const auto words = (Vector::Words)a.lanes;
+    const Vector::Words rounded = (words + 0x7fff + ((words >> 16) & 1)) >> 16;
+    const Vector::Words quiet = (words >> 16) | 0x40;
+    const Vector::Words chosen = (words & 0x7fffffff) > 0x7f800000 ? quiet : rounded;
+    const auto halves = __builtin_convertvector(chosen, Vector::Halves);
+    std::memcpy(to, &halves, sizeof halves);
+}
+
+/// Half precision by its bits: subnormals and infinities included.
+inline float widen(Half x) {
+    const uint32_t sign = static_cast<uint32_t>(x.bits & 0x8000) << 16, magnitude = x.bits & 0x7fff;
+    if (magnitude >= 0x7c00) return std::bit_cast<float>(sign | 0x7f800000 | (magnitude & 0x3ff) << 13);
+    const float scaled = std::bit_cast<float>(magnitude << 13) * 0x1p112f;  // moves the exponent's bias
+    return std::bit_cast<float>(std::bit_cast<uint32_t>(scaled) | sign);
+}
+inline Half narrow(float x) {
+    const uint32_t word = std::bit_cast<uint32_t>(x), magnitude = word & 0x7fffffff;
+    const auto sign = static_cast<uint16_t>(word >> 16 & 0x8000);
+    if (magnitude > 0x7f800000) return {static_cast<uint16_t>(sign | 0x7e00)};
+    if (magnitude >= 0x477ff000) return {static_cast<uint16_t>(sign | 0x7c00)};  // rounds to infinity
+    if (magnitude < 0x38800000) {  // subnormal: let an addition do the rounding, its last bit weighs 2^-24
+        const float rounded = std::bit_cast<float>(magnitude) + 0.5f;
+        return {static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(rounded) - 0x3f000000))};
+    }
+    const uint32_t rounded = magnitude - 0x38000000 + 0xfff + (magnitude >> 13 & 1);
+    return {static_cast<uint16_t>(sign | rounded >> 13)};
+}
+inline Vector load(const Half* from) {
+    Vector a;
+    for (int i = 0; i < Vector::kLanes; ++i) a.lanes[i] = widen(from[i]);
+    return a;
+}
+inline void store(Half* to, Vector a) {
+    for (int i = 0; i < Vector::kLanes; ++i) to[i] = narrow(a.lanes[i]);
+}
+
+}  // namespace argosy::kernels::ARGOSY_VARIANT

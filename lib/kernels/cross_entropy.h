@@ -1,0 +1,30 @@
+// Softmax cross-entropy over columns [begin, begin + num_columns) of a vocabulary. One pass over the logits
+// for each row's sums, another that writes the gradient over them; an exponential (20 FLOP) for each element
+// and pass.
+#pragma once
+
+#include <cstdint>
+
+namespace argosy::kernels {
+
+template <class T>
+struct SoftmaxSums {
+    int64_t num_rows, num_columns, begin;
+    const T* logits;
+    const int64_t* targets;
+    float* maxima;
+    float* exponentials;   // the sum of exp(logit - maximum)
+    float* target_logits;  // 0 where the target lies outside these columns
+};
+
+template <class T>
+struct CrossEntropyGradient {
+    int64_t num_rows, num_columns, begin;
+    const int64_t* targets;  // negative: the row's gradient is zero
+    const float* maxima;
+    const float* exponentials;
+    float scale;
+    T* logits;  // becomes scale * (softmax - [column is target])
+};
+
+}  // namespace argosy::kernels

@@ -1,0 +1,30 @@
+// C = sum over products of A B, or C += that, rounded to C's type once at the end.
+//
+// 2 FLOP per row, column and k, bound by arithmetic: operands are packed into panels that stay in cache. Sums
+// are fp32, over blocks of k of a fixed size in the order of memory: an element of C does not depend on which
+// part of C is computed with it.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/operand.h"
+
+namespace argosy::kernels {
+
+template <class T>
+struct Product {
+    Operand<T> a, b;  // [rows, k] and [k, columns]
+    int64_t k;
+};
+
+template <class T, class Sum>
+struct Matmul {
+    const Product<T>* products;
+    int64_t num_products;
+    int64_t row_begin, row_end, column_begin, column_end;  // the part of C to compute
+    Sum* c;                                                // element [row, column] at row * c_stride + column
+    int64_t c_stride;
+    bool accumulate;  // add to C
+};
+
+}  // namespace argosy::kernels

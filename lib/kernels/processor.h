@@ -1,0 +1,12 @@
+// What this processor, and the system on it, let a program use. x86-64 only.
+#pragma once
+
+namespace argosy::kernels {
+
+bool processor_has_avx2();         // with FMA and F16C
+bool processor_has_avx512();       // F, BW, CD, DQ, VL
+bool processor_has_avx512_bf16();  // the above and BF16
+/// The above and AMX tiles of bf16. Asks the system for their use, once: Linux grants it to a whole process.
+bool processor_has_amx();
+
+}  // namespace argosy::kernels

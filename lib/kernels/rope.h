@@ -1,0 +1,22 @@
+// Rotary position embedding: elements i and i + half of a head are a pair that is turned by its position's
+// i-th angle. Reads and writes each element once, 3 FLOP each; the table's rows stay in cache.
+#pragma once
+
+#include <cstdint>
+
+namespace argosy::kernels {
+
+enum class Turn { Forward, Back };
+
+template <class T>
+struct Rope {
+    int64_t num_rows, num_heads, half;  // a row: num_heads x 2 x half elements
+    int64_t first_row, seq_len;         // row i has position (first_row + i) % seq_len
+    Turn turn;
+    const float* cos;  // [seq_len, half]
+    const float* sin;
+    const T* x;
+    T* y;  // may be x
+};
+
+}  // namespace argosy::kernels

@@ -1,0 +1,69 @@
+// Own kernels for processors: raw pointers, one thread each, no allocation that outlives a call. Every source
+// in cpu/ is compiled once for each instruction set; a Table holds the entry points of one of them, and the
+// program takes the best that this processor runs. So one build runs, and is right, everywhere.
+//
+// What a kernel computes is written once, in portable vector code over the few operations that each
+// instruction set provides (cpu/vector_*.h). Results of different tables differ by rounding only.
+#pragma once
+
+#include <span>
+#include <type_traits>
+
+#include "kernels/adamw.h"
+#include "kernels/attention.h"
+#include "kernels/convert.h"
+#include "kernels/cross_entropy.h"
+#include "kernels/embedding.h"
+#include "kernels/matmul.h"
+#include "kernels/rms_norm.h"
+#include "kernels/rope.h"
+#include "kernels/sums.h"
+#include "kernels/swiglu.h"
+#include "kernels/types.h"
+
+namespace argosy::kernels {
+
+/// The entry points for one element type.
+template <class T>
+struct Typed {
+    void (*attention)(const Attention<T>&);
+    void (*attention_backward)(const AttentionBackward<T>&);
+    void (*widen)(const Widen<T>&);
+    void (*narrow)(const Narrow<T>&);
+    void (*softmax_sums)(const SoftmaxSums<T>&);
+    void (*cross_entropy_gradient)(const CrossEntropyGradient<T>&);
+    void (*embedding)(const Embedding<T>&);
+    void (*embedding_gradient)(const EmbeddingGradient<T>&);
+    void (*matmul)(const Matmul<T, T>&);
+    void (*matmul_to_float)(const Matmul<T, float>&);
+    void (*rms_norm)(const RmsNorm<T>&);
+    void (*rms_norm_backward)(const RmsNormBackward<T>&);
+    void (*rope)(const Rope<T>&);
+    void (*sum_rows)(const SumRows<T>&);
+    void (*swiglu)(const Swiglu<T>&);
+    void (*swiglu_backward)(const SwigluBackward<T>&);
+};
+
+struct Table {
+    const char* name;  // of the instruction set: portable, avx2, avx512, avx512_bf16, amx
+    double (*squared_norm)(const SquaredNorm&);
+    Typed<float> fp32;
+    Typed<BFloat16> bf16;
+    Typed<Half> fp16;
+    void (*adamw)(const AdamW&);
+
+    template <class T>
+    const Typed<T>& of() const {
+        if constexpr (std::is_same_v<T, float>) return fp32;
+        if constexpr (std::is_same_v<T, BFloat16>) return bf16;
+        if constexpr (std::is_same_v<T, Half>) return fp16;
+    }
+};
+
+/// The tables that this processor runs, the best last.
+std::span<const Table* const> available_tables();
+
+/// The best of them, or the one that ARGOSY_CPU_KERNELS names; throws UserError where it cannot run.
+const Table& table();
+
+}  // namespace argosy::kernels

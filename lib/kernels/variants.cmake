@@ -1,0 +1,27 @@
+# Compiles every source of cpu/ once for each instruction set: argosy_kernels_variant(<name> VECTOR <header> FLAGS ...)
+# adds the objects to argosy_kernels, in the namespace argosy::kernels::<name>. table.cpp here chooses among them.
+# Its tiles are in cpu/tile_<name>.h; vectors of plain C++ have 8 lanes. Kernels handle no exceptions: what does, shares
+# symbols with the rest of the program.
+
+function(argosy_kernels_variant name)
+    cmake_parse_arguments(variant "" "VECTOR" "FLAGS" ${ARGN})
+    file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/kernels/cpu/*.cpp)
+    add_library(argosy_kernels_${name} OBJECT ${sources})
+    target_include_directories(argosy_kernels_${name} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
+    target_compile_options(argosy_kernels_${name} PRIVATE -O3 -fno-exceptions ${variant_FLAGS})
+    target_compile_definitions(argosy_kernels_${name} PRIVATE
+        ARGOSY_VARIANT=${name} ARGOSY_VECTOR_HEADER="kernels/cpu/${variant_VECTOR}"
+        ARGOSY_TILE_HEADER="kernels/cpu/tile_${name}.h" ARGOSY_VECTOR_LANES=8)
+    target_sources(argosy_kernels PRIVATE $<TARGET_OBJECTS:argosy_kernels_${name}>)
+endfunction()
+
+argosy_kernels_variant(portable VECTOR vector_portable.h FLAGS -Wno-psabi)
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+    # GCC 12 takes its own AVX-512 intrinsics for uses of what is not initialised.
+    set(avx512_flags -march=x86-64-v4 -mprefer-vector-width=512 -Wno-uninitialized -Wno-maybe-uninitialized)
+    argosy_kernels_variant(avx2 VECTOR vector_avx2.h FLAGS -march=x86-64-v3)
+    argosy_kernels_variant(avx512 VECTOR vector_avx512.h FLAGS ${avx512_flags})
+    argosy_kernels_variant(avx512_bf16 VECTOR vector_avx512.h FLAGS ${avx512_flags} -mavx512bf16)
+    argosy_kernels_variant(amx VECTOR vector_avx512.h FLAGS ${avx512_flags} -mavx512bf16 -mamx-tile -mamx-bf16)
+    target_compile_definitions(argosy_kernels PRIVATE ARGOSY_KERNELS_X86)
+endif()

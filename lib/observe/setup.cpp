@@ -1,0 +1,32 @@
+#include "observe/setup.h"
+
+namespace argosy::observe {
+namespace {
+
+bool wants_live_line(config::LiveLine wanted, const Environment& environment) {
+    return wanted == config::LiveLine::Always ||
+           (wanted == config::LiveLine::Auto && log_is_on_a_terminal(environment));
+}
+
+}  // namespace
+
+MetricsOptions metrics_options(const config::JobConfig& config, int64_t num_steps,
+                               const Environment& environment) {
+    const config::Metrics& metrics = config.metrics;
+    MetricsOptions options{.dump_folder = config.job.dump_folder,
+                           .log_freq = metrics.log_freq,
+                           .num_steps = num_steps,
+                           .live_line = wants_live_line(metrics.live_line, environment),
+                           .columns = environment.columns};
+    if (metrics.enable_tensorboard) options.tensorboard_folder = metrics.save_tb_folder;
+    return options;
+}
+
+JobFigures job_figures(const config::JobConfig& config, const model::ModelSpec& spec, at::ScalarType compute,
+                       int num_ranks) {
+    JobFigures figures{num_ranks, flops_per_token(spec, config.training.seq_len)};
+    if (config.metrics.measure_gemm_peak) figures.peak = measure_gemm_peak(compute);
+    return figures;
+}
+
+}  // namespace argosy::observe

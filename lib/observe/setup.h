@@ -1,0 +1,22 @@
+// From the configuration to what this module wants to know: one function for each, nothing kept.
+#pragma once
+
+#include <c10/core/ScalarType.h>
+
+#include "base/environment.h"
+#include "config/job_config.h"
+#include "model/model_spec.h"
+#include "observe/metrics.h"
+#include "observe/metrics_writer.h"
+
+namespace argosy::observe {
+
+/// `num_steps`: at which the run ends. REQUIRES: the log has been started.
+MetricsOptions metrics_options(const config::JobConfig& config, int64_t num_steps,
+                               const Environment& environment);
+
+/// `compute`: the type of the matrix products whose peak is measured, where that is wanted.
+JobFigures job_figures(const config::JobConfig& config, const model::ModelSpec& spec, at::ScalarType compute,
+                       int num_ranks);
+
+}  // namespace argosy::observe

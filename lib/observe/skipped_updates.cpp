@@ -1,0 +1,53 @@
+#include "observe/skipped_updates.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <span>
+
+#include "base/log.h"
+
+namespace argosy::observe {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kFileName = "skipped_updates.jsonl";
+constexpr size_t kSamplesInLog = 16;  // the file has all of them
+
+Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
+
+std::string in_words(const std::vector<int64_t>& samples) {
+    const std::span<const int64_t> first(samples.data(), std::min(samples.size(), kSamplesInLog));
+    return fmt::format("{}{}", fmt::join(first, ", "), first.size() < samples.size() ? ", ..." : "");
+}
+
+}  // namespace
+
+std::string json_line(const SkippedUpdate& update) {
+    const bool finite = std::isfinite(update.loss) && std::isfinite(update.grad_norm);
+    const Json line = {
+        {"step", update.step},
+        {"cause", finite ? "spike" : "nonfinite"},
+        {"loss", number(update.loss)},
+        {"grad_norm", number(update.grad_norm)},
+        {"loss_zscore", number(update.loss_zscore)},
+        {"grad_norm_zscore", number(update.grad_norm_zscore)},
+        {"samples_per_data_rank", update.samples_per_data_rank},
+        {"samples", update.samples},
+    };
+    return line.dump();
+}
+
+void SkippedUpdates::write(const SkippedUpdate& update) {
+    if (rank_ != 0) return;
+    if (!file_) file_.emplace((std::filesystem::path(dump_folder_) / kFileName).string());
+    file_->append_line(json_line(update));
+    spdlog::warn("step {}: the update is skipped: {}; its {} samples, in {}: {}", update.step, update.reason,
+                 update.samples.size(), kFileName, in_words(update.samples));
+}
+
+}  // namespace argosy::observe

@@ -1,0 +1,45 @@
+// Brings the steps whose update was left out, with the samples that they were computed from, to
+// <dump_folder>/skipped_updates.jsonl and to the log. Rank 0 writes; on other ranks this does nothing.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "observe/append_file.h"
+
+namespace argosy::observe {
+
+struct SkippedUpdate {
+    int64_t step = 0;
+    std::string reason;  // for people
+    double loss = 0;
+    double grad_norm = 0;
+    double loss_zscore = 0;  // standard deviations above the mean of the updates before; NaN: not known
+    double grad_norm_zscore = 0;
+    std::vector<int64_t>
+        samples;  // of the whole job: sample i is tokens [i*seq_len, (i+1)*seq_len] of the file
+    int64_t samples_per_data_rank = 0;  // data-parallel rank r trained on the r-th so many of them
+};
+
+/// One line of the file, without its newline: a JSON object with the keys step, cause ("nonfinite" or
+/// "spike"), loss, grad_norm, loss_zscore, grad_norm_zscore, samples_per_data_rank, samples, in this order. A
+/// number that is not finite or not known is null.
+std::string json_line(const SkippedUpdate& update);
+
+class SkippedUpdates {
+  public:
+    SkippedUpdates(std::string dump_folder, int rank) : dump_folder_(std::move(dump_folder)), rank_(rank) {}
+
+    /// The file begins with the first of them. Throws RunError when it cannot be written.
+    void write(const SkippedUpdate& update);
+
+  private:
+    std::string dump_folder_;
+    int rank_;
+    std::optional<AppendFile> file_;
+};
+
+}  // namespace argosy::observe

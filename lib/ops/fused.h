@@ -1,0 +1,60 @@
+// The way from tensors to kernels: which calls take the fused path, and with which element type.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "kernels/table.h"
+#include "ops/tensor_thread.h"
+
+namespace argosy::ops {
+
+/// Whether an operation on tensors of this type and device has own kernels on this thread's path.
+inline bool fused(const at::Tensor& x) {
+    const auto type = x.scalar_type();
+    return path() == Path::Fused && x.is_cpu() &&
+           (type == at::kFloat || type == at::kBFloat16 || type == at::kHalf);
+}
+
+/// Calls use(T{}) with the kernels' element type T of `type`.
+template <class Use>
+void with_element_type(at::ScalarType type, Use use) {
+    switch (type) {
+        case at::kFloat:
+            return use(float{});
+        case at::kBFloat16:
+            return use(kernels::BFloat16{});
+        case at::kHalf:
+            return use(kernels::Half{});
+        default:
+            ARGOSY_CHECK(false, "no kernels for elements of type {}", toString(type));
+    }
+}
+
+/// How few elements, and how few rows of `row_size` of them, are worth a thread of at::parallel_for.
+inline constexpr int64_t kFewestElements = 1 << 15;
+inline int64_t fewest_rows(int64_t row_size) {
+    return std::max<int64_t>(1, kFewestElements / std::max<int64_t>(1, row_size));
+}
+
+template <class T>
+void check_elements(const at::Tensor& x) {
+    ARGOSY_CHECK(!x.defined() || (x.is_contiguous() && x.element_size() == sizeof(T)),
+                 "a kernel got a tensor that is strided or of type {}", toString(x.scalar_type()));
+}
+
+/// REQUIRES: x is contiguous and of type T. An undefined tensor is a null pointer.
+template <class T>
+const T* elements(const at::Tensor& x) {
+    check_elements<T>(x);
+    return x.defined() ? static_cast<const T*>(x.const_data_ptr()) : nullptr;
+}
+template <class T>
+T* mutable_elements(const at::Tensor& x) {
+    check_elements<T>(x);
+    return x.defined() ? static_cast<T*>(x.mutable_data_ptr()) : nullptr;
+}
+
+}  // namespace argosy::ops

@@ -1,0 +1,65 @@
+#include "ops/sums.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/scalar_tensor.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "ops/fused.h"
+#include "ops/row_blocks.h"
+#include "ops/types.h"
+
+namespace argosy::ops {
+namespace {
+
+bool fused_float(const at::Tensor& x) {
+    return fused(x) && x.scalar_type() == at::kFloat && x.is_contiguous();
+}
+
+void fused_row_sum(at::Tensor& sum, const at::Tensor& x) {
+    const int64_t size = x.size(1);
+    with_element_type(x.scalar_type(), [&]<class T>(T) {
+        const T* in = elements<T>(x);
+        add_row_blocks(sum, x.size(0), [&](int64_t first, int64_t count, float* partial) {
+            kernels::table().of<T>().sum_rows({.num_rows = count,
+                                               .row_size = size,
+                                               .row_stride = size,
+                                               .x = in + first * size,
+                                               .sums = partial});
+        });
+    });
+}
+
+/// In blocks of which each has a sum of its own, so that the number of threads does not matter.
+at::Tensor fused_squared_norm(const at::Tensor& x) {
+    constexpr int64_t kBlock = 1 << 16;
+    const auto* in = elements<float>(x);
+    std::vector<double> partials((x.numel() + kBlock - 1) / kBlock);
+    at::parallel_for(0, static_cast<int64_t>(partials.size()), 1, [&](int64_t begin, int64_t end) {
+        for (int64_t block = begin; block < end; ++block) {
+            const int64_t first = block * kBlock;
+            partials[block] = kernels::table().squared_norm(
+                {.count = std::min(kBlock, x.numel() - first), .x = in + first});
+        }
+    });
+    double total = 0;
+    for (const double partial : partials) total += partial;
+    return at::scalar_tensor(total, at::kDouble);
+}
+
+}  // namespace
+
+void add_row_sum(at::Tensor& sum, const at::Tensor& x) {
+    if (fused(x) && fused_float(sum)) return fused_row_sum(sum, x.contiguous());
+    sum.add_(widened(x).sum(0));
+}
+
+at::Tensor squared_norm(const at::Tensor& x) {
+    if (fused_float(x)) return fused_squared_norm(x);
+    return at::linalg_vector_norm(x, 2, std::nullopt, /*keepdim=*/false, at::kDouble).square();
+}
+
+}  // namespace argosy::ops

@@ -1,0 +1,16 @@
+#include "ops/tensor_thread.h"
+
+namespace argosy::ops {
+namespace {
+
+thread_local Path current_path = Path::Fused;
+
+}  // namespace
+
+Path path() { return current_path; }
+
+TensorThread::TensorThread(Path path) : outer_(current_path) { current_path = path; }
+
+TensorThread::~TensorThread() { current_path = outer_; }
+
+}  // namespace argosy::ops

@@ -1,0 +1,26 @@
+// One update of one parameter, after everything that is the same for all parameters has been worked out.
+#pragma once
+
+#include <cstdint>
+
+#include "optim/adamw.h"
+
+namespace argosy::optim {
+
+struct Update {
+    uint64_t number;  // of the update, from 1
+    double gradient_factor;
+    double decay_factor;  // 1 - lr * weight decay
+    double step_size;     // lr / (1 - beta1^number)
+    double root_factor;   // 1 / sqrt(1 - beta2^number)
+    double beta1, beta2, eps;
+    uint64_t seed;
+};
+
+/// The same bits from the kernels.
+void fused_update(const AdamW::Item& item, const AdamW::Moments& moments, const Update& update);
+
+/// The definition, as a composition of LibTorch's operations.
+void plain_update(const AdamW::Item& item, const AdamW::Moments& moments, const Update& update);
+
+}  // namespace argosy::optim

@@ -1,0 +1,83 @@
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+
+#include "ops/fused.h"
+#include "optim/adamw_update.h"
+#include "optim/stochastic_rounding.h"
+
+namespace argosy::optim {
+namespace {
+
+using kernels::FloatOrBFloat16;
+
+/// A tensor as the kernel takes it, from its first element.
+FloatOrBFloat16 row_of(const at::Tensor& x, const std::string& parameter, Rounded what, uint64_t seed) {
+    if (x.scalar_type() == at::kFloat) return {ops::mutable_elements<float>(x), nullptr, {}};
+    const RoundingKey key = rounding_key(seed, parameter, what);
+    return {nullptr, ops::mutable_elements<kernels::BFloat16>(x), {key[0], key[1]}};
+}
+
+kernels::AdamW arguments(const AdamW::Item& item, const AdamW::Moments& moments, const Update& update) {
+    const auto row = [&](const at::Tensor& x, Rounded what) {
+        return row_of(x, item.name, what, update.seed);
+    };
+    kernels::AdamW args{.size = item.weights.numel(),
+                        .first_element = 0,
+                        .update_number = update.number,
+                        .gradient = ops::elements<float>(item.gradient),
+                        .weights = row(item.weights, Rounded::Weight),
+                        .first_moments = row(moments.first, Rounded::FirstMoment),
+                        .second_moments = row(moments.second, Rounded::SecondMoment),
+                        .bf16_copy = nullptr,
+                        .fp16_copy = nullptr,
+                        .gradient_factor = static_cast<float>(update.gradient_factor),
+                        .decay_factor = static_cast<float>(update.decay_factor),
+                        .step_size = static_cast<float>(update.step_size),
+                        .root_factor = static_cast<float>(update.root_factor),
+                        .beta2 = static_cast<float>(update.beta2),
+                        .one_minus_beta1 = static_cast<float>(1 - update.beta1),
+                        .one_minus_beta2 = static_cast<float>(1 - update.beta2),
+                        .eps = static_cast<float>(update.eps)};
+    if (item.compute.is_same(item.weights)) return args;
+    const bool is_half = item.compute.scalar_type() == at::kHalf;
+    if (is_half) args.fp16_copy = ops::mutable_elements<kernels::Half>(item.compute);
+    if (!is_half) args.bf16_copy = ops::mutable_elements<kernels::BFloat16>(item.compute);
+    return args;
+}
+
+template <class T>
+T* advanced(T* pointer, int64_t by) {
+    return pointer == nullptr ? nullptr : pointer + by;
+}
+
+/// `size` elements from `begin` on.
+kernels::AdamW part(kernels::AdamW args, int64_t begin, int64_t size, const layout::SlabRows& rows) {
+    args.size = size;
+    args.first_element = static_cast<uint64_t>(rows.element(begin));
+    args.gradient += begin;
+    for (FloatOrBFloat16* row : {&args.weights, &args.first_moments, &args.second_moments}) {
+        row->fp32 = advanced(row->fp32, begin);
+        row->bf16 = advanced(row->bf16, begin);
+    }
+    args.bf16_copy = advanced(args.bf16_copy, begin);
+    args.fp16_copy = advanced(args.fp16_copy, begin);
+    return args;
+}
+
+}  // namespace
+
+void fused_update(const AdamW::Item& item, const AdamW::Moments& moments, const Update& update) {
+    constexpr int64_t kGrain = 1 << 15;  // elements that are worth a thread of their own
+    const kernels::AdamW whole = arguments(item, moments, update);
+    const int64_t length = item.rows.length;
+    at::parallel_for(0, whole.size, kGrain, [&](int64_t begin, int64_t end) {
+        // Row by row, since the kernel counts elements of the whole parameter.
+        for (int64_t next = 0; begin < end; begin = next) {
+            next = std::min(end, (begin / length + 1) * length);
+            kernels::table().adamw(part(whole, begin, next - begin, item.rows));
+        }
+    });
+}
+
+}  // namespace argosy::optim

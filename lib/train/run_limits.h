@@ -1,0 +1,46 @@
+// Where a run ends: training.steps, max_tokens or max_time, whichever comes first. Steps and tokens are known
+// beforehand; the time is asked for after each step, and ranks agree on the answer through StopSignal.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <string>
+
+#include "base/clock.h"
+#include "config/job_config.h"
+#include "train/stop_signal.h"
+
+namespace argosy::train {
+
+class RunLimits {
+  public:
+    /// `started`: when the run began, by `clock`, which gives seconds.
+    RunLimits(const config::Training& training, int64_t tokens_per_step, double started,
+              std::function<double()> clock = seconds_now);
+
+    /// The fewest steps that reach max_tokens, or training.steps where those are fewer.
+    int64_t num_steps() const { return num_steps_; }
+
+    /// At a step's begin, and at its end: whether another one, as long as the longest of the newest few,
+    /// would still fit into max_time. A run takes one step at least.
+    void start_step();
+    StopWish finish_step();
+
+    /// Seconds until max_time; infinite where there is none.
+    double seconds_left() const;
+
+    /// Which limit ended the run after `last_step`, for people.
+    std::string ending(int64_t last_step) const;
+
+  private:
+    config::Training training_;
+    int64_t tokens_per_step_;
+    int64_t num_steps_;
+    double started_;
+    std::function<double()> clock_;
+    double step_started_ = 0;
+    std::deque<double> newest_seconds_;  // of the newest steps
+};
+
+}  // namespace argosy::train

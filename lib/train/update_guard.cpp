@@ -1,0 +1,76 @@
+#include "train/update_guard.h"
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+
+namespace argosy::train {
+namespace {
+
+std::string above_the_mean(const char* what, double value, const TrailingWindow& window) {
+    return fmt::format(
+        "the {} {:.4g} is {:.1f} standard deviations above {:.4g}, the mean of the updates before", what,
+        value, window.zscore_of(value), window.mean());
+}
+
+}  // namespace
+
+UpdateGuard::UpdateGuard(int max_nonfinite_steps, const config::LossSpike& spike)
+    : max_nonfinite_steps_(max_nonfinite_steps),
+      spike_(spike),
+      losses_(spike.window, spike.warmup_steps),
+      norms_(spike.window, spike.warmup_steps) {}
+
+UpdateLimits UpdateGuard::limits() const {
+    UpdateLimits limits;
+    if (spike_.loss_zscore) limits.loss = losses_.value_at(*spike_.loss_zscore);
+    if (spike_.grad_norm_zscore) limits.grad_norm = norms_.value_at(*spike_.grad_norm_zscore);
+    return limits;
+}
+
+void UpdateGuard::count(const StepResult& result) {
+    if (result.skipped) {
+        ++num_skipped_;
+        if (result.lowered_loss_scale) return;
+        ++(result.finite() ? spikes_in_a_row_ : nonfinite_in_a_row_);
+        return;
+    }
+    nonfinite_in_a_row_ = spikes_in_a_row_ = 0;
+    if (!spike_.enabled()) return;
+    losses_.add(result.loss);
+    norms_.add(result.grad_norm);
+}
+
+std::string UpdateGuard::reason(const StepResult& result) const {
+    if (result.lowered_loss_scale) {
+        return fmt::format("gradients overflowed at the loss scale {}, which is halved", *result.loss_scale);
+    }
+    if (!result.finite()) {
+        return fmt::format("the loss is {} and the gradient norm {}", result.loss, result.grad_norm);
+    }
+    const UpdateLimits limits = this->limits();
+    return result.loss > limits.loss ? above_the_mean("loss", result.loss, losses_)
+                                     : above_the_mean("gradient norm", result.grad_norm, norms_);
+}
+
+void UpdateGuard::check(int64_t step, const StepResult& result) const {
+    if (nonfinite_in_a_row_ >= max_nonfinite_steps_) {
+        throw JobError(
+            "step {}: {}; this is update {} in a row that had to be skipped (training.max_nonfinite_steps). "
+            "The "
+            "weights are those from before the first of them. Lower optimizer.lr, or look at the data of "
+            "these "
+            "steps",
+            step, reason(result), nonfinite_in_a_row_);
+    }
+    if (spikes_in_a_row_ >= spike_.max_skipped_steps) {
+        throw JobError(
+            "step {}: {}; this is update {} in a row that was skipped as a spike "
+            "(loss_spike.max_skipped_steps). "
+            "The weights are those from before the first of them. Look at the samples that "
+            "skipped_updates.jsonl names, lower optimizer.lr, or raise the z-score if this is no spike",
+            step, reason(result), spikes_in_a_row_);
+    }
+}
+
+}  // namespace argosy::train

@@ -1,0 +1,203 @@
+"""Argosy's training step against PyTorch's FSDP2, alternating in one run so that both meet the same noise.
+
+README.md beside this file defines every number. Tables go to stdout, progress to stderr. Exits with 3 when --check is
+given and a target is missed, with 1 when a run fails or computes something else than the others.
+"""
+import argparse
+import dataclasses
+import datetime
+import json
+import os
+import pathlib
+import sys
+import tempfile
+import time
+
+import comparison
+import peer
+from results import publish
+from runs import Failure, Layout, Sizes, busy, end_on_signal, machine
+from workload import Workload
+
+CASES = {"fsdp": ("2 ranks, FSDP, one thread each", Layout(2, 1)), "threads": ("1 rank, 2 threads", Layout(1, 2))}
+SHORT = dict(batch=1, seq=64)  # of a run in a type that PyTorch has no fast products for
+FEWEST_RATE = 0.5              # bf16 products slower than this part of fp32's: no user would pick bf16
+
+
+def parse(words):
+    parser = argparse.ArgumentParser(prog="compare_pytorch.sh", description=__doc__)
+    for field in dataclasses.fields(Sizes):
+        parser.add_argument("--" + field.name, type=int, default=field.default, help=f"default {field.default}")
+    parser.add_argument("--dtype", choices=("bf16", "fp32"), default="bf16", help="of our run; default bf16")
+    parser.add_argument("--case", choices=CASES, action="append", help="default: all")
+    parser.add_argument("--rounds", type=int, default=2, help="each runs every program once; default 2")
+    parser.add_argument("--steps", type=int, default=4, help="of a run, the first not counted; default 4")
+    parser.add_argument("--quick", action="store_true", help="one round of three steps")
+    parser.add_argument("--limit", type=float, default=150, help="seconds of one run; default 150")
+    parser.add_argument("--peer-types", choices=("auto", "bf16", "fp32", "both"), default="auto",
+                        help="auto: the type of our run, or fp32 where the processor makes PyTorch's bf16 slower")
+    parser.add_argument("--without-peer", action="store_true", help="ours against the floor alone")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of our run")
+    parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write everything measured")
+    parser.add_argument("--check", action="store_true",
+                        help="exit with 3 when a target is missed, or the peer gave no figure for it")
+    parser.add_argument("--publish", action="store_true", help="put the tables into tests/bench/README.md")
+    options = parser.parse_args(words)
+    if options.quick:
+        options.rounds, options.steps = 1, 3
+    if options.rounds < 1 or options.steps < 2:
+        parser.error("--rounds must be at least 1 and --steps at least 2: the first step of a run is not counted")
+    if not all("=" in setting for setting in options.set):
+        parser.error("--set wants KEY=VALUE")
+    return options
+
+
+def say(text):
+    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class Variant:
+    """A way to run the peer."""
+    dtype: str
+    compiled: bool
+    short: bool = False
+
+    @property
+    def name(self):
+        sizes = f", {SHORT['batch']} x {SHORT['seq']} tokens" if self.short else ""
+        return f"PyTorch {'compiled' if self.compiled else 'eager'}{sizes}"
+
+
+def variants(options, their_peer):
+    """Returns (the variants to run, remarks about the choice)."""
+    def both(dtype):
+        return [Variant(dtype, compiled) for compiled in (False, True)]
+
+    if options.peer_types != "auto":
+        return [one for dtype in ("bf16", "fp32") if options.peer_types in (dtype, "both") for one in both(dtype)], []
+    if options.dtype == "fp32":
+        return both("fp32"), []
+    rates = their_peer.gflops()
+    if rates["bf16_gflops"] >= FEWEST_RATE * rates["fp32_gflops"]:
+        return both("bf16"), []
+    remark = (f"PyTorch has no fast bf16 products on this processor: {rates['bf16_gflops']:.1f} GFLOP/s against "
+              f"{rates['fp32_gflops']:.1f} in fp32 on one thread. A user would pick fp32 here, so the targets are "
+              f"against the peer in fp32; its bf16 is one short run of eager.")
+    return [*both("fp32"), Variant("bf16", False, short=True)], [remark]
+
+
+class Case:
+    """One layout: everything that runs in it, round after round."""
+
+    def __init__(self, options, workload, layout, their_peer, choices):
+        self.options, self.workload, self.layout = options, workload, layout
+        self.peer, self.variants = their_peer, choices
+        self.ours, self.floors, self.theirs, self.remarks = [], [], {one: [] for one in choices}, []
+
+    def round(self, number):
+        say(f"  round {number + 1} of {self.options.rounds}: ours")
+        more = dict(setting.split("=", 1) for setting in self.options.set)
+        self.ours.append(self.workload.pretrain(self.layout, self.options.dtype, self.options.steps,
+                                                self.options.limit, more))
+        if self.ours[-1].cut_short:
+            self.remarks.append(f"our run did {len(self.ours[-1].step_seconds)} steps in {self.options.limit:.0f} s")
+        for variant in self.variants:
+            if not variant.short or number == 0:
+                self.run_peer(variant)
+        say("    products alone")
+        seconds = min(10, sum(self.ours[-1].warm_seconds))
+        self.floors.append(self.workload.products(self.layout, self.options.dtype, seconds))
+
+    def run_peer(self, variant):
+        say(f"    {variant.name} {variant.dtype}")
+        sizes = dataclasses.replace(self.workload.sizes, **SHORT) if variant.short else self.workload.sizes
+        steps = 2 if variant.short else self.options.steps
+        run = self.peer.train(sizes, self.layout, variant.dtype, variant.compiled, steps, self.options.limit)
+        if run is None:
+            self.remarks.append(f"{variant.name} {variant.dtype} was ended after {self.options.limit:.0f} s")
+        else:
+            self.theirs[variant].append(run)
+
+    def result(self):
+        """(contenders, ours first; figures)"""
+        tokens = self.layout.ranks * self.workload.sizes.tokens
+        floor = comparison.Floor(*(tokens / min(floor[i] for floor in self.floors) for i in (0, 1)))
+        ours = comparison.Contender.of("Argosy", self.options.dtype, self.ours)
+        theirs = [comparison.Contender.of(one.name, one.dtype, runs, not one.short)
+                  for one, runs in self.theirs.items() if runs]
+        return [ours, *theirs], comparison.figures(ours, theirs, floor)
+
+
+def measure(options, their_peer, folder):
+    """Returns the report as plain values."""
+    sizes = Sizes(**{field.name: getattr(options, field.name) for field in dataclasses.fields(Sizes)})
+    workload = Workload(folder, sizes, 2 * sizes.batch * options.steps)
+    remarks = busy()
+    choices, more = variants(options, their_peer) if their_peer else ([], ["the peer was left out"])
+    report = dict(machine=machine(), date=datetime.date.today().isoformat(), load_before=os.getloadavg()[0],
+                  sizes=dataclasses.asdict(sizes), dtype=options.dtype, settings=options.set, rounds=options.rounds,
+                  steps=options.steps, remarks=remarks + more, cases=[])
+    for key in options.case or CASES:
+        name, layout = CASES[key]
+        say(name)
+        case = Case(options, workload, layout, their_peer, choices)
+        for number in range(options.rounds):
+            case.round(number)
+        contenders, figures = case.result()
+        faults = comparison.check_losses(contenders, sizes.vocab)
+        if faults:
+            raise Failure("; ".join(faults))
+        report["cases"].append(dict(name=name, contenders=contenders, figures=figures, remarks=case.remarks))
+    return report | dict(load_after=os.getloadavg()[0])
+
+
+def tables(report, words):
+    sizes = report["sizes"]
+    parts = [f"{report['date']}, {report['machine']}; load {report['load_before']:.1f} before, "
+             f"{report['load_after']:.1f} after; `tests/bench/compare_pytorch.sh {' '.join(words)}`",
+             f"{sizes['dim']} x {sizes['layers']} layers x {sizes['heads']} heads, hidden {sizes['hidden']}, "
+             f"vocabulary {sizes['vocab']}, {sizes['batch']} x {sizes['seq']} tokens a rank; {report['rounds']} "
+             f"rounds of {report['steps']} steps.", *report["remarks"]]
+    for case in report["cases"]:
+        parts += [f"**{case['name']}**", comparison.figure_table(case["figures"]),
+                  comparison.contender_table(case["contenders"]), *case["remarks"]]
+    return "\n\n".join(parts)
+
+
+def plain(value):
+    """Figures with what follows from them."""
+    more = dict(ratio=value.ratio, met=value.met) if isinstance(value, comparison.Figure) else {}
+    return dataclasses.asdict(value) | more
+
+
+def main(words):
+    options = parse(words)
+    end_on_signal()
+    python = None if options.without_peer else peer.find_python()
+    if not python and not options.without_peer:
+        print(f"compare_pytorch: there is no Python with PyTorch for the peer; {peer.REMEDY}", file=sys.stderr)
+        return 2
+    try:
+        with tempfile.TemporaryDirectory(prefix="compare-") as folder:
+            their_peer = peer.Peer(python, pathlib.Path(folder) / "inductor") if python else None
+            report = measure(options, their_peer, folder)
+    except Failure as failure:
+        print(f"compare_pytorch: {failure}", file=sys.stderr)
+        return 1
+    text = tables(report, words)
+    print(text)
+    if options.publish:
+        publish("comparison", text)
+    if options.json:
+        options.json.write_text(json.dumps(report, default=plain, indent=1) + "\n")
+    return 3 if options.check and missed(report, options) else 0
+
+
+def missed(report, options):
+    judged = [figure for case in report["cases"] for figure in case["figures"] if figure.target is not None]
+    return any(figure.met is False or figure.met is None and not options.without_peer for figure in judged)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,10 @@
+#!/usr/bin/env bash
+# compare_pytorch.sh [--quick] [--check] [--json FILE] ...: our training step against PyTorch's; README.md beside this
+# file says what is measured and how, --help names the options. Builds what it runs, unless ARGOSY_BIN names binaries.
+set -euo pipefail
+root=$(cd "$(dirname "$0")/../.." && pwd)
+if [ -z "${ARGOSY_BIN:-}" ]; then
+    "$root/jobs/build.sh" >&2
+    "$root/.deps/venv/bin/cmake" --build "$root/build" -j "${JOBS:-2}" --target bench_products >&2
+fi
+exec python3 "$root/tests/bench/compare_pytorch.py" "$@"

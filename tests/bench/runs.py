@@ -1,0 +1,123 @@
+"""How the benchmarks start a job, with a time limit, and what a job of training steps gave, in plain values."""
+import dataclasses
+import os
+import pathlib
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+SOURCE = HERE.parent.parent
+MOST_IDLE_LOAD = 0.5  # of each core, as the load average over the last minute
+
+
+class Failure(Exception):
+    """A run that did not do what it was started for."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Sizes:
+    dim: int = 512
+    layers: int = 6
+    heads: int = 8
+    hidden: int = 1344
+    vocab: int = 8192
+    seq: int = 512
+    batch: int = 4  # samples per rank and step
+
+    @property
+    def tokens(self):
+        """Of one rank and step."""
+        return self.seq * self.batch
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    ranks: int = 1
+    threads: int = 1  # of each rank
+
+
+@dataclasses.dataclass
+class Run:
+    """One job of training. Steps that were done before the time limit ended it count; memory is then unknown (None)."""
+    tokens_per_step: int  # of the whole job
+    step_seconds: list    # wall time, the first step included
+    losses: list
+    first_step_seconds: float  # from the command to the end of the first step
+    peak_mib: float | None = None  # resident (ru_maxrss), of the largest rank
+    tensor_mib: list = dataclasses.field(default_factory=list)  # peak of each step, rank 0
+    flops_per_step: float = 0  # model FLOPs of the whole job's, causal
+    cut_short: bool = False
+
+    @property
+    def warm_seconds(self):
+        """Without the first step, which pays for what is done once."""
+        return self.step_seconds[1:] or self.step_seconds
+
+
+def end_on_signal():
+    """For a benchmark's start: SIGTERM then ends it as an error does, with its jobs and scratch folders."""
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+
+
+def terminate(process):
+    """The launcher ends its ranks on SIGTERM; what is then left of its own process group is killed."""
+    process.terminate()
+    try:
+        process.wait(40)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def start(command, limit, environment=None, until=None):
+    """Returns (stdout, seconds until `until` held or None, whether the limit ended it). Throws Failure."""
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+        started, reached = time.monotonic(), None
+        process = subprocess.Popen([*map(str, command)], stdin=subprocess.DEVNULL, stdout=out, stderr=err,
+                                   env=os.environ | (environment or {}), start_new_session=True)
+        try:
+            while until and process.poll() is None and time.monotonic() - started < limit:
+                if until():
+                    reached, until = time.monotonic() - started, None
+                time.sleep(0.005)
+            process.wait(max(0.1, limit - (time.monotonic() - started)))
+            cut_short = False
+        except subprocess.TimeoutExpired:
+            cut_short = True
+        finally:
+            if process.poll() is None:
+                terminate(process)
+        if until and until():
+            reached = time.monotonic() - started
+        out.seek(0), err.seek(0)
+        if process.returncode != 0 and not cut_short:
+            raise Failure(f"{' '.join(map(str, command))}\nended with {process.returncode}:\n{err.read()[-4000:]}")
+        return out.read(), reached, cut_short
+
+
+def pooled_seconds(runs):
+    """(best, median) of the warm steps of all runs."""
+    seconds = [value for run in runs for value in run.warm_seconds]
+    return min(seconds), statistics.median(seconds)
+
+
+def busy():
+    """A remark for the results when others are computing here, in a list; call it before the first run."""
+    load, cores = os.getloadavg()[0], len(os.sched_getaffinity(0))
+    return [f"The machine was busy before the start (load {load:.1f} on {cores} cores): its times mean little."
+            ] if load > MOST_IDLE_LOAD * cores else []
+
+
+def machine():
+    """In words, for the results."""
+    lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
+    fields = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
+    flags = fields.get("flags", "").split()
+    features = [name for name in ("avx2", "avx512f", "avx512_bf16", "amx_bf16") if name in flags]
+    gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return (f"{fields.get('model name', 'unknown processor')}, {len(os.sched_getaffinity(0))} cores, "
+            f"{' '.join(features) or 'no AVX2'}, {gib:.0f} GiB")

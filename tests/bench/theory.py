@@ -1,0 +1,68 @@
+"""What a step must cost in memory and how cost grows, for comparison with what it does cost.
+
+Memory is counted from the design: what a rank holds for its share of the parameters, what forward leaves for backward
+under a recompute mode, and the largest of what lives only for a moment.
+"""
+import math
+
+MASTER_BYTES, GRADIENT_BYTES, MOMENT_BYTES = 4, 4, 8
+COMPUTE_BYTES = {"fp32": 4, "bf16": 2}
+HEAD_CHUNK_LOGITS, HEAD_CHUNK_ROWS = 4 << 20, 512  # model/head.cpp: a chunk of logits, and its fewest rows
+
+# Elements that a block keeps for each token, in (widths, hidden widths). All: the block's input, its norm, q, k, v,
+# attention's output, the middle of the residual stream, its norm; gate, up and their product. Selective drops the
+# norms and that product; full keeps the input alone.
+KEPT = {"none": (8, 3), "selective": (6, 2), "full": (1, 0)}
+
+
+def unit_parameters(sizes):
+    """Of the embedding, each block, and the head with its norm."""
+    block = 4 * sizes.dim**2 + 3 * sizes.dim * sizes.hidden + 2 * sizes.dim
+    return [sizes.vocab * sizes.dim, *[block] * sizes.layers, sizes.vocab * sizes.dim + sizes.dim]
+
+
+def state_bytes(sizes, ranks, dtype):
+    """Master weights, their copy in the type of computation, gradients and AdamW's moments of one rank."""
+    copy = 0 if dtype == "fp32" else COMPUTE_BYTES[dtype]
+    return sum(unit_parameters(sizes)) / ranks * (MASTER_BYTES + copy + GRADIENT_BYTES + MOMENT_BYTES)
+
+
+def gathered_bytes(sizes, ranks, dtype):
+    """Whole weights of the unit at work and of the next one, and gradients of the unit at work and of the one whose
+    gradients are being summed."""
+    if ranks == 1:
+        return 0
+    units = unit_parameters(sizes)
+    pair = max(first + second for first, second in zip(units, units[1:]))
+    return pair * (COMPUTE_BYTES[dtype] + GRADIENT_BYTES)
+
+
+def activation_bytes(sizes, dtype, recompute):
+    widths, hiddens = KEPT[recompute]
+    elements = widths * sizes.dim + hiddens * sizes.hidden
+    return sizes.layers * sizes.tokens * elements * COMPUTE_BYTES[dtype]
+
+
+def momentary_bytes(sizes, dtype, recompute):
+    """The larger of the head's (its input, norm and their gradients; a chunk's logits and their gradient, in float32
+    once) and a block's backward (three gradients as wide as the model, three as wide as the hidden layer, and what it
+    recomputed)."""
+    size = COMPUTE_BYTES[dtype]
+    rows = min(sizes.tokens, max(HEAD_CHUNK_ROWS, HEAD_CHUNK_LOGITS // sizes.vocab))
+    head = 4 * sizes.tokens * sizes.dim * size + rows * sizes.vocab * (2 * size + 4)
+    all_widths, all_hiddens = KEPT["none"]
+    widths, hiddens = KEPT[recompute]
+    elements = (3 + all_widths - widths) * sizes.dim + (3 + all_hiddens - hiddens) * sizes.hidden
+    return max(head, sizes.tokens * elements * size)
+
+
+def memory_mib(sizes, ranks, dtype, recompute):
+    """Peak of the tensors of one rank."""
+    return (state_bytes(sizes, ranks, dtype) + gathered_bytes(sizes, ranks, dtype) +
+            activation_bytes(sizes, dtype, recompute) + momentary_bytes(sizes, dtype, recompute)) / 2**20
+
+
+def exponents(xs, ys):
+    """p of y ~ x^p between each point and the one before; None for the first."""
+    pairs = zip(zip(xs, ys), zip(xs[1:], ys[1:]))
+    return [None] + [math.log(y2 / y1) / math.log(x2 / x1) for (x1, y1), (x2, y2) in pairs]

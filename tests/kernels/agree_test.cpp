@@ -1,0 +1,132 @@
+// Every table computes what the portable one computes, whatever the sizes: rows that are no multiple of the
+// lanes, and sums that run over them. (tests/ops holds the same to fp64; this also runs tables that no
+// program would choose.)
+#include <cmath>
+#include <cstdint>
+#include <random>
+#include <vector>
+
+#include "kernels/tables.h"
+
+namespace argosy::kernels {
+namespace {
+
+constexpr int64_t kRows = 3;
+constexpr int64_t kSizes[] = {1, 7, 8, 15, 16, 17, 31, 33, 70, 1024, 1030, 2059};
+
+template <class T>
+class Computed {
+  public:
+    Computed(const Table& table, int64_t size) : kernels_(table.of<T>()), size_(size) {
+        const auto x = random(), other = random(), weight = random(), residual = random();
+        norms(x, other, weight, residual);
+        activations(x, other, residual);
+        losses(x);
+        sums(x);
+        if (size % 2 == 0) rotations(x);
+    }
+    const std::vector<float>& all() const { return all_; }
+
+  private:
+    std::vector<T> random() {
+        std::normal_distribution<float> normal;
+        std::vector<float> wide(kRows * size_);
+        for (float& x : wide) x = normal(engine_);
+        std::vector<T> narrow(wide.size());
+        kernels_.narrow({std::ssize(wide), wide.data(), narrow.data()});
+        return narrow;
+    }
+    void keep(const std::vector<T>& found) {
+        std::vector<float> wide(found.size());
+        kernels_.widen({std::ssize(found), found.data(), wide.data()});
+        keep_floats(wide);
+    }
+    void keep_floats(const std::vector<float>& found) { all_.insert(all_.end(), found.begin(), found.end()); }
+
+    void norms(const std::vector<T>& x, const std::vector<T>& dy, const std::vector<T>& weight,
+               const std::vector<T>& residual) {
+        std::vector<T> sum(x.size()), y(x.size()), dx(x.size());
+        std::vector<float> inverse(kRows), dweight(size_);
+        kernels_.rms_norm({kRows, size_, x.data(), residual.data(), sum.data(), weight.data(), 0.1F, y.data(),
+                           inverse.data()});
+        kernels_.rms_norm_backward({kRows, size_, dy.data(), sum.data(), weight.data(), inverse.data(),
+                                    residual.data(), dx.data(), dweight.data()});
+        keep(sum), keep(y), keep(dx), keep_floats(inverse), keep_floats(dweight);
+    }
+    void activations(const std::vector<T>& gate, const std::vector<T>& up, const std::vector<T>& dy) {
+        std::vector<T> y(gate.size()), dgate(gate.size()), dup(gate.size());
+        kernels_.swiglu({std::ssize(gate), gate.data(), up.data(), y.data()});
+        kernels_.swiglu_backward(
+            {std::ssize(gate), dy.data(), gate.data(), up.data(), dgate.data(), dup.data()});
+        keep(y), keep(dgate), keep(dup);
+    }
+    void losses(std::vector<T> logits) {
+        const std::vector<int64_t> targets = {size_ / 2, -1, size_ - 1};
+        std::vector<float> maxima(kRows), exponentials(kRows), target_logits(kRows);
+        kernels_.softmax_sums({kRows, size_, 0, logits.data(), targets.data(), maxima.data(),
+                               exponentials.data(), target_logits.data()});
+        kernels_.cross_entropy_gradient(
+            {kRows, size_, 0, targets.data(), maxima.data(), exponentials.data(), 0.5F, logits.data()});
+        keep_floats(maxima), keep_floats(exponentials), keep_floats(target_logits), keep(logits);
+    }
+    void sums(const std::vector<T>& x) {
+        const std::vector<int64_t> tokens = {1, 5, 1};
+        std::vector<float> total(size_), gradient(2 * size_);
+        std::vector<T> rows(x.size());
+        kernels_.sum_rows({kRows, size_, size_, x.data(), total.data()});
+        kernels_.embedding_gradient({kRows, size_, 0, 2, size_, tokens.data(), x.data(), gradient.data()});
+        kernels_.embedding({kRows, size_, 0, 2, tokens.data(), x.data(), rows.data()});
+        keep_floats(total), keep_floats(gradient), keep(rows);
+    }
+    void rotations(std::vector<T> x) {
+        const std::vector<float> angles(2 * (size_ / 2), 0.6F);
+        kernels_.rope(
+            {kRows, 1, size_ / 2, 1, 2, Turn::Forward, angles.data(), angles.data(), x.data(), x.data()});
+        keep(x);
+    }
+
+    const Typed<T>& kernels_;
+    int64_t size_;
+    std::mt19937 engine_{3};
+    std::vector<float> all_;
+};
+
+class AgreeTest : public TableTest {
+  protected:
+    template <class T>
+    void check(double tolerance) {
+        for (const int64_t size : kSizes) {
+            const Computed<T> found(*GetParam(), size), expected(*available_tables()[0], size);
+            ASSERT_EQ(found.all().size(), expected.all().size());
+            double worst = 0;
+            for (size_t i = 0; i < found.all().size(); ++i) {
+                const double right = expected.all()[i];
+                worst = std::max(worst, std::abs(found.all()[i] - right) / std::max(1.0, std::abs(right)));
+            }
+            EXPECT_LE(worst, tolerance) << "size " << size;
+        }
+    }
+};
+
+TEST_P(AgreeTest, WithThePortableTable) {
+    check<float>(1e-5);
+    check<BFloat16>(1.0 / 128);
+    check<Half>(1.0 / 1024);
+}
+
+TEST_P(AgreeTest, SquaredNormsAreTheSameBits) {
+    std::vector<float> x(1000);
+    std::mt19937 engine(9);
+    for (float& each : x)
+        each = std::ldexp(static_cast<float>(engine() % 1000), static_cast<int>(engine() % 40));
+    for (const int64_t count : {0, 1, 15, 16, 17, 999, 1000}) {
+        EXPECT_EQ(GetParam()->squared_norm({count, x.data()}),
+                  available_tables()[0]->squared_norm({count, x.data()}))
+            << count;
+    }
+}
+
+ARGOSY_FOR_EACH_TABLE(AgreeTest);
+
+}  // namespace
+}  // namespace argosy::kernels

@@ -1,0 +1,37 @@
+// The matrix unit's configuration is a thread's own, and gone when a kernel returns.
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "kernels/cpu/matmul.h"
+#include "kernels/cpu/tile.h"
+
+namespace argosy::kernels::ARGOSY_VARIANT {
+namespace {
+
+TEST(MatrixUnitTest, AProductConfiguresItsThreadAndReleasesIt) {
+    const auto run = [] {
+        const BFloat16 two{0x4000};
+        const Product<BFloat16> product{{&two, 1, 1}, {&two, 1, 1}, 1};
+        float c = 0;
+        matmul<BFloat16, float>({&product, 1, 0, 1, 0, 1, &c, 1, false});
+        EXPECT_EQ(c, 4);
+        EXPECT_FALSE(matrix_unit.configured);
+    };
+    run();
+    std::thread(run).join();
+    run();
+}
+
+TEST(MatrixUnitTest, OutsideASessionItFaults) {
+    EXPECT_THROW(EmulatedAmx::zero<0>(), std::logic_error);
+    {
+        const TileOf<BFloat16>::Session session;
+        EXPECT_NO_THROW(EmulatedAmx::zero<7>());
+        std::thread([] { EXPECT_THROW(EmulatedAmx::zero<0>(), std::logic_error); }).join();
+    }
+    EXPECT_THROW(EmulatedAmx::zero<0>(), std::logic_error);
+}
+
+}  // namespace
+}  // namespace argosy::kernels::ARGOSY_VARIANT

@@ -1,0 +1,61 @@
+#include "observe/tensorboard.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "observe/sample_metrics.h"
+
+namespace argosy::observe {
+namespace {
+
+/// Two steps, of which the one before held more memory.
+std::map<std::string, double> points(PeakSource source) {
+    Progress progress;
+    progress.newest = sample_step(7);
+    progress.window_steps = 2;
+    progress.window_tokens = 2 * progress.newest.tokens;
+    progress.window_times = progress.newest.times;
+    progress.window_times += progress.newest.times;
+    progress.window_peak_bytes = 2 * progress.newest.memory_peak_bytes;
+    std::map<std::string, double> points;
+    for (const auto& [tag, value] : tensorboard_scalars(progress, sample_job(source))) {
+        EXPECT_TRUE(points.emplace(tag, value).second) << tag << " twice";
+    }
+    return points;
+}
+
+TEST(TensorboardScalars, ByHand) {
+    const std::map<std::string, double> expected = {
+        {"loss_metrics/global_avg_loss", 3.25},
+        {"grad_norm", 0.5},
+        {"lr", 3e-4},
+        {"throughput(tps)", 32},
+        {"tflops", 64},
+        {"mfu(%)", 6.4},
+        {"time_metrics/end_to_end(s)", 2},
+        {"time_metrics/data_loading(s)", 0.1},
+        {"time_metrics/data_loading(%)", 5},
+        {"time_metrics/compute(s)", 1.4},
+        {"time_metrics/optimizer(s)", 0.2},
+        {"time_metrics/other(s)", 0.05},
+        {"time_metrics/exposed(dp_shard x cp)(s)", 0.2},
+        {"time_metrics/exposed(tp)(s)", 0.05},
+        {"memory/max_active(GiB)", 3},
+        {"memory/rss(GiB)", 2},
+    };
+    const auto found = points(PeakSource::Datasheet);
+    EXPECT_EQ(found.size(), expected.size());
+    for (const auto& [tag, value] : expected) EXPECT_NEAR(found.at(tag), value, 1e-12) << tag;
+}
+
+TEST(TensorboardScalars, NameWhatUtilisationIsMeasuredAgainst) {
+    const auto measured = points(PeakSource::MeasuredGemm), unknown = points(PeakSource::None);
+    EXPECT_NEAR(measured.at("of_gemm(%)"), 3.2, 1e-12);
+    EXPECT_FALSE(measured.contains("mfu(%)"));
+    EXPECT_FALSE(unknown.contains("mfu(%)"));
+    EXPECT_FALSE(unknown.contains("of_gemm(%)"));
+}
+
+}  // namespace
+}  // namespace argosy::observe

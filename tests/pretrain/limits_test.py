@@ -1,0 +1,60 @@
+"""What ends a run in order: steps, tokens or time, whichever comes first; and what follows from it for the schedule and
+the progress line."""
+import re
+import time
+
+import run
+
+FOREVER = {"training__steps": 1000000, "lr_scheduler__warmup_steps": 0, "optimizer__lr": 1e-4}
+PROGRESS = re.compile(r"step +(\d+)/(\d+)  loss")
+
+
+class Limits(run.PretrainTest):
+    def ends(self, num_ranks, dump, text, **settings):
+        """The steps of a run that ends in order and says `text`, and what it printed."""
+        done = self.run_ranks(num_ranks, *self.small(dump, **settings))
+        self.assert_code(done, 0)
+        self.assertEqual(len(re.findall("done after step", done.stderr)), 1, done)
+        self.assertIn(text, done.stderr)
+        return self.steps(dump), done
+
+    def test_steps_before_tokens(self):
+        steps, _ = self.ends(1, "run", "done after step 4: training.steps = 4", training__max_tokens=1000000)
+        self.assertEqual(len(steps), 4)
+
+    def test_tokens_are_the_jobs_and_rounded_up_to_a_step(self):
+        """A step has 64 tokens on each data-parallel rank. 129 of them: three steps of one rank, two of two."""
+        for num_ranks, num_steps in ((1, 3), (2, 2)):
+            text = f"done after step {num_steps}: training.max_tokens = 129 is reached with {num_steps * num_ranks * 64}"
+            steps, done = self.ends(num_ranks, f"tokens{num_ranks}", text, training__max_tokens=129,
+                                    training__steps=1000, lr_scheduler__warmup_steps=0)
+            self.assertEqual(sum(step["tokens"] for step in steps), num_steps * num_ranks * 64)
+            self.assertEqual(PROGRESS.findall(done.stderr)[-1], (str(num_steps), str(num_steps)))
+            by_steps = self.steps_of(num_ranks, f"steps{num_ranks}", training__steps=num_steps,
+                                     lr_scheduler__warmup_steps=0)
+            self.assertEqual([step["lr"] for step in steps], [step["lr"] for step in by_steps], "the schedule")
+            self.assertEqual([step["loss"] for step in steps], [step["loss"] for step in by_steps])
+
+    def test_time_ends_all_ranks_at_the_same_step(self):
+        for num_ranks in (1, 2):
+            began = time.monotonic()
+            steps, _ = self.ends(num_ranks, f"run{num_ranks}", "of training.max_time = 4s remain", **FOREVER,
+                                 training__max_time="4s")
+            self.assertEqual([step["step"] for step in steps], list(range(1, len(steps) + 1)))
+            trained = sum(step["time_ms"]["total"] for step in steps) / 1000
+            # The last step may take longer than any before: half of the limit is for a very busy machine.
+            self.assertLess(trained, 6)
+            self.assertGreater(time.monotonic() - began, 2, "it stopped long before its time")
+
+    def test_time_without_any_left_gives_one_step(self):
+        steps, _ = self.ends(1, "run", "done after step 1: of training.max_time = 1s", **FOREVER,
+                             training__max_time=1, training__local_batch_size=64, training__seq_len=256)
+        self.assertEqual(len(steps), 1)
+
+    def test_a_time_that_is_none(self):
+        for word, part in (("soon", "but is 'soon'"), ("1.5h", "as 90m, 11h30m"), ("0", "must be > 0")):
+            self.assert_one_error(self.run_ranks(1, *self.small(training__max_time=word)), 2, "training.max_time", part)
+
+
+if __name__ == "__main__":
+    run.main()

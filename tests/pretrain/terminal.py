@@ -1,0 +1,119 @@
+"""A terminal to run things on, and what it then shows."""
+import fcntl
+import os
+import pty
+import re
+import resource
+import select
+import struct
+import subprocess
+import termios
+import time
+
+import run
+
+
+class Screen:
+    """What stands on a terminal of so many columns: text, carriage return, line feed, erasing to the end of the line,
+    and the wrap into the next row. Any other control is a failure."""
+
+    def __init__(self, columns):
+        self.columns, self.column = columns, 0
+        self.rows, self.wrapped = [""], [False]  # wrapped: the row goes on with the line of the row above
+
+    def feed(self, text):
+        for token in re.findall(r"\x1b\[?[\d;]*.|.", text, re.DOTALL):
+            if token == "\r":
+                self.column = 0
+            elif token == "\n":
+                self.next_row(wrapped=False)
+            elif token == "\x1b[K":
+                self.rows[-1] = self.rows[-1][:self.column]
+            else:
+                assert token.isascii() and token.isprintable(), f"the terminal was sent {token!r}"
+                self.put(token)
+
+    def put(self, letter):
+        if self.column == self.columns:
+            self.next_row(wrapped=True)
+            self.column = 0
+        row = self.rows[-1].ljust(self.column)
+        self.rows[-1] = row[:self.column] + letter + row[self.column + 1:]
+        self.column += 1
+
+    def next_row(self, wrapped):
+        self.rows.append("")
+        self.wrapped.append(wrapped)
+
+    def resize(self, columns):
+        """Cuts, as xterm does; a terminal that wraps a shown line anew keeps its upper rows."""
+        self.columns, self.rows[-1] = columns, self.rows[-1][:columns]
+        self.column = min(self.column, columns)
+
+    def lines(self):
+        """Rows, those of a wrapped line as one."""
+        lines = []
+        for row, wrapped in zip(self.rows, self.wrapped):
+            if wrapped:
+                lines[-1] += row
+            else:
+                lines.append(row)
+        return lines
+
+
+def own_terminal():
+    """In the child: its stdin sends it the interrupts. No core, which SIGQUIT would leave."""
+    fcntl.ioctl(0, termios.TIOCSCTTY)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+class Terminal:
+    """A command that runs with a terminal of its own: all it sent there so far is `text`, and `screen` shows it."""
+
+    def __init__(self, command, columns=100, **environment):
+        self.master, slave = pty.openpty()
+        self.text, self.screen, self.started = "", Screen(columns), time.monotonic()
+        self.resize(columns)
+        inherited = {name: value for name, value in os.environ.items() if name not in ("TERM", "COLUMNS")}
+        self.process = subprocess.Popen(
+            [str(word) for word in command], stdin=slave, stdout=slave, stderr=slave, start_new_session=True,
+            preexec_fn=own_terminal,
+            env=inherited | {"OMP_NUM_THREADS": "1", "TERM": "xterm"} | environment)
+        os.close(slave)
+
+    def resize(self, columns):
+        self.screen.resize(columns)
+        fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+
+    def press(self, key):
+        os.write(self.master, key)
+
+    def read(self):
+        """Some more text; False once nobody can write any."""
+        assert time.monotonic() - self.started < run.LIMIT_SECONDS, f"takes too long; it said {self.text!r}"
+        if not select.select([self.master], [], [], 0.1)[0]:
+            return True
+        try:
+            more = os.read(self.master, 1 << 16)
+        except OSError:  # how Linux says it
+            more = b""
+        self.text += more.decode()
+        self.screen.feed(more.decode())
+        return bool(more)
+
+    def wait_for(self, pattern, since=0):
+        while not re.search(pattern, self.text[since:]):
+            assert self.read(), f"ended without {pattern!r}: {self.text!r}"
+
+    def finish(self):
+        while self.read():
+            pass
+        self.seconds = time.monotonic() - self.started
+        self.code = self.process.wait(run.LIMIT_SECONDS)
+        return self
+
+    def end(self):
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        os.close(self.master)

@@ -1,0 +1,99 @@
+// What ends a run, and when, by a clock that the tests turn.
+#include "train/run_limits.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "expect_error.h"
+
+namespace argosy::train {
+namespace {
+
+using config::Duration;
+using config::Training;
+
+constexpr int64_t kTokensPerStep = 100;
+
+RunLimits with_tokens(int64_t steps, int64_t max_tokens) {
+    Training training;
+    training.steps = steps;
+    training.max_tokens = max_tokens;
+    return {training, kTokensPerStep, /*started=*/0};
+}
+
+TEST(RunLimits, TokensAreRoundedUpToWholeSteps) {
+    const std::pair<int64_t, int64_t> expected[] = {{1, 1}, {99, 1}, {100, 1}, {101, 2}, {200, 2}, {450, 5}};
+    for (const auto& [tokens, steps] : expected)
+        EXPECT_EQ(with_tokens(50, tokens).num_steps(), steps) << tokens;
+    EXPECT_EQ(with_tokens(3, 450).num_steps(), 3);
+    constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+    EXPECT_EQ(with_tokens(kMost, kMost).num_steps(), kMost / 100 + 1);
+}
+
+TEST(RunLimits, SayWhichOneEndedTheRun) {
+    EXPECT_EQ(with_tokens(50, 450).ending(5),
+              "done after step 5: training.max_tokens = 450 is reached with 500 tokens");
+    EXPECT_EQ(with_tokens(5, 450).ending(5), "done after step 5: training.steps = 5");
+    EXPECT_EQ(with_tokens(4, 450).ending(4), "done after step 4: training.steps = 4");
+}
+
+class MaxTime : public ::testing::Test {
+  protected:
+    RunLimits limits(int64_t seconds) {
+        Training training;
+        training.max_time = Duration{seconds};
+        return {training, kTokensPerStep, /*started=*/now_, [this] { return now_; }};
+    }
+
+    StopWish step(RunLimits& limits, double seconds) {
+        limits.start_step();
+        now_ += seconds;
+        return limits.finish_step();
+    }
+
+    double now_ = 1000;
+};
+
+TEST_F(MaxTime, EndsBeforeTheStepThatWouldNotFit) {
+    RunLimits run = limits(100);
+    now_ += 50;  // setting up is not a step
+    EXPECT_EQ(step(run, 10), StopWish::None);
+    EXPECT_DOUBLE_EQ(run.seconds_left(), 40);
+    EXPECT_EQ(step(run, 10), StopWish::None);
+    EXPECT_EQ(step(run, 10), StopWish::None);
+    EXPECT_EQ(step(run, 10), StopWish::None) << "a step of 10 s fits into 10 s";
+    now_ += 0.1;
+    EXPECT_EQ(step(run, 0), StopWish::OutOfTime);
+    EXPECT_EQ(
+        run.ending(5),
+        "done after step 5: of training.max_time = 1m40s remain 9.9 s, and the next step may take 10.0 s");
+}
+
+TEST_F(MaxTime, ReckonsWithTheLongestOfTheNewestSteps) {
+    RunLimits run = limits(100);
+    EXPECT_EQ(step(run, 30), StopWish::None);
+    for (int i = 0; i < 15; ++i) EXPECT_EQ(step(run, 1), StopWish::None);
+    now_ += 30;
+    EXPECT_EQ(step(run, 1), StopWish::None) << "the long one is forgotten";
+    EXPECT_EQ(step(run, 13), StopWish::OutOfTime);
+}
+
+TEST_F(MaxTime, ThatIsOverGivesOneStepAll) {
+    RunLimits run = limits(1);
+    now_ += 5;
+    EXPECT_EQ(step(run, 1), StopWish::OutOfTime);
+    EXPECT_EQ(run.ending(1),
+              "done after step 1: of training.max_time = 1s remain 0.0 s, and the next step may take 1.0 s");
+}
+
+TEST_F(MaxTime, UnsetNeverEnds) {
+    Training training;
+    RunLimits run(training, kTokensPerStep, 0, [this] { return now_; });
+    EXPECT_EQ(step(run, 1e9), StopWish::None);
+    EXPECT_EQ(run.seconds_left(), std::numeric_limits<double>::infinity());
+    EXPECT_EQ(run.num_steps(), training.steps);
+}
+
+}  // namespace
+}  // namespace argosy::train
