@@ -13,15 +13,15 @@
 namespace argosy::model {
 namespace {
 
-constexpr int64_t kLogitsPerChunk = 4 << 20;
-constexpr int64_t kFewestRows = 512;  // each chunk passes over the whole gradient of the matrix once
+constexpr int64_t kLogitsPerChunk = 16 << 20;
+constexpr int64_t kFewestRows = 512;  // each chunk passes over the whole matrix and its gradient
 
 }  // namespace
 
 Head::Head(const ModelSpec& spec, const TensorAxis& axis) : spec_(spec), axis_(axis) {}
 
-int64_t Head::rows_per_chunk() const {
-    return std::max(kFewestRows, kLogitsPerChunk / axis_.largest_share(spec_.vocab_size));
+int64_t Head::rows_per_chunk(int64_t num_columns) {
+    return std::max(kFewestRows, kLogitsPerChunk / num_columns);
 }
 
 at::Tensor Head::logits(const Weights& weights, const at::Tensor& x) const {
@@ -44,10 +44,12 @@ Head::Loss Head::loss_and_input_gradient(const Weights& weights, const at::Tenso
     const at::Tensor dnormed = at::empty_like(normed);
     const int64_t begin = axis_.share(spec_.vocab_size).begin;
 
+    const int64_t chunk = rows_per_chunk(axis_.largest_share(spec_.vocab_size));
+
     at::Tensor sum = at::zeros({}, at::kDouble);
     WeightWork work;
-    for (int64_t row = 0; row < normed.size(0); row += rows_per_chunk()) {
-        const int64_t count = std::min(rows_per_chunk(), normed.size(0) - row);
+    for (int64_t row = 0; row < normed.size(0); row += chunk) {
+        const int64_t count = std::min(chunk, normed.size(0) - row);
         const at::Tensor rows = normed.narrow(0, row, count), targets = batch.targets.narrow(0, row, count);
         at::Tensor logits = ops::linear(rows, weights[Role::Output]);
         const ops::SoftmaxSums sums = sums_of_all_ranks(ops::softmax_sums(logits, targets, begin));

@@ -18,6 +18,9 @@ class Head {
     /// [tokens, this rank's columns of the vocabulary].
     at::Tensor logits(const Weights& weights, const at::Tensor& x) const;
 
+    /// Tokens whose logits of `num_columns` of the vocabulary exist at a time.
+    static int64_t rows_per_chunk(int64_t num_columns);
+
     struct Loss {
         at::Tensor sum;  // of the counted tokens' losses, fp64 scalar, the same on every rank of the axis
         at::Tensor dx;   // the gradient of scale * sum
@@ -27,7 +30,6 @@ class Head {
                                  double scale, const Gradients& gradients) const;
 
   private:
-    int64_t rows_per_chunk() const;
     ops::SoftmaxSums sums_of_all_ranks(ops::SoftmaxSums own) const;
 
     const ModelSpec spec_;
