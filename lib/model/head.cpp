@@ -1,10 +1,12 @@
 #include "model/head.h"
 
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "model/weight_work.h"
 #include "ops/matmul.h"
@@ -35,6 +37,22 @@ ops::SoftmaxSums Head::sums_of_all_ranks(ops::SoftmaxSums own) const {
     ops::raise_maxima(own, maxima);
     axis_.sum(own.sums);
     return own;
+}
+
+ops::SoftmaxSums Head::softmax_sums(const Weights& weights, const at::Tensor& x,
+                                    const at::Tensor& targets) const {
+    const at::Tensor normed = axis_.gather_rows(ops::rms_norm(x, weights[Role::FinalNorm], spec_.norm_eps).y);
+    const int64_t begin = axis_.share(spec_.vocab_size).begin;
+    std::vector<at::Tensor> maxima, sums;
+    for (int64_t row = 0; row < normed.size(0); row += rows_per_chunk()) {
+        const int64_t count = std::min(rows_per_chunk(), normed.size(0) - row);
+        ops::SoftmaxSums chunk =
+            ops::softmax_sums(ops::linear(normed.narrow(0, row, count), weights[Role::Output]),
+                              targets.narrow(0, row, count), begin);
+        maxima.push_back(std::move(chunk.maxima));
+        sums.push_back(std::move(chunk.sums));
+    }
+    return sums_of_all_ranks({at::cat(maxima), at::cat(sums, /*dim=*/1)});
 }
 
 Head::Loss Head::loss_and_input_gradient(const Weights& weights, const at::Tensor& x, const Batch& batch,
