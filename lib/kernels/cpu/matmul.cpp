@@ -8,8 +8,6 @@
 namespace argosy::kernels::ARGOSY_VARIANT {
 namespace {
 
-inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
-
 /// How C is cut: sums of a block of C are kept while k goes by in steps of kDepth. Of each step, B's panels
 /// are packed once for the block, and A's for kRows rows at a time. A panel of B then stays in the first
 /// cache, the rows of A in the second, B and the sums in the third.
