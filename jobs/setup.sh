@@ -15,8 +15,9 @@ wheels=(torch==2.11.0 'nvidia-cuda-runtime==13.0.*' 'nvidia-cuda-cupti==13.0.*' 
 oldest_python=3.10  # the LibTorch wheel's own limit
 venv=$root/.deps/venv
 stamp=$venv/argosy-wheels
-# With --no-deps too: what reading event files needs of TensorBoard's dependencies, without its server's.
-test_wheels=('tensorboard==2.*' protobuf numpy absl-py)
+# With --no-deps too: what reading event files needs of TensorBoard's dependencies, without its server's; and the
+# safetensors package, which reads exported models.
+test_wheels=('tensorboard==2.*' protobuf numpy absl-py safetensors)
 test_stamp=$root/.deps/tests/argosy-wheels
 
 say() { echo "setup: $*" >&2; }

@@ -6,6 +6,7 @@ namespace {
 herr_t keep_first(unsigned, const H5E_error2_t* entry, void* text) {
     auto& kept = *static_cast<std::string*>(text);
     if (kept.empty() && entry->desc) kept = entry->desc;
+    std::erase(kept, '\n');  // after the time that HDF5 puts into the text of a failed write
     return 0;
 }
 
