@@ -1,0 +1,116 @@
+#include "eval/weights.h"
+
+#include <ATen/ops/empty.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <span>
+
+#include "base/error.h"
+#include "h5/element_type.h"
+
+namespace argosy::eval {
+namespace {
+
+constexpr const char* kModelPrefix = "model/";
+constexpr int64_t kBytesAtOnce = 16 << 20;  // of a tensor that is converted
+
+std::string stored_name(const layout::ParamSpec& parameter) { return kModelPrefix + parameter.name; }
+
+/// Nothing for whole numbers.
+std::optional<at::ScalarType> floating_type(h5::ElementType type) {
+    switch (type) {
+        case h5::ElementType::F64:
+            return at::kDouble;
+        case h5::ElementType::F32:
+            return at::kFloat;
+        case h5::ElementType::BF16:
+            return at::kBFloat16;
+        case h5::ElementType::F16:
+            return at::kHalf;
+        default:
+            return std::nullopt;
+    }
+}
+
+void check_parameter(const checkpoint::TensorSource& source, const layout::ParamSpec& parameter) {
+    const checkpoint::TensorInfo& tensor = source.at(stored_name(parameter));
+    if (tensor.shape != parameter.shape) {
+        throw UserError("{}: tensor {} has the shape [{}]; the model's configuration makes it [{}]",
+                        source.place(), tensor.name, fmt::join(tensor.shape, ", "),
+                        fmt::join(parameter.shape, ", "));
+    }
+    if (!floating_type(tensor.type)) {
+        throw UserError("{}: tensor {} is of {}; weights are f64, f32, bf16 or f16", source.place(),
+                        tensor.name, h5::name(tensor.type));
+    }
+}
+
+void read_into(const checkpoint::TensorSource& source, const checkpoint::TensorInfo& tensor,
+               int64_t first_row, const at::Tensor& out) {
+    layout::Slab slab = checkpoint::whole(tensor);
+    slab.offset[0] = first_row;
+    slab.size[0] = out.size(0);
+    source.read(tensor, slab, {static_cast<std::byte*>(out.mutable_data_ptr()), out.nbytes()});
+}
+
+}  // namespace
+
+at::ScalarType compute_type(const std::string& name) {
+    if (name == "fp32") return at::kFloat;
+    if (name == "bf16") return at::kBFloat16;
+    if (name == "fp16") return at::kHalf;
+    throw UserError("the type to compute with is '{}'; there are fp32, bf16 and fp16", name);
+}
+
+void check_parameters(const checkpoint::TensorSource& source, const model::ModelSpec& spec) {
+    std::set<std::string> expected;
+    for (const auto& unit : model::unit_parameters(spec)) {
+        for (const model::Parameter& parameter : unit) {
+            check_parameter(source, parameter.spec);
+            expected.insert(stored_name(parameter.spec));
+        }
+    }
+    for (const checkpoint::TensorInfo& tensor : source.tensors()) {
+        if (!tensor.name.starts_with(kModelPrefix) || expected.contains(tensor.name)) continue;
+        throw UserError("{}: tensor {} is no parameter of the model that its configuration describes",
+                        source.place(), tensor.name);
+    }
+}
+
+at::Tensor read_rows(const checkpoint::TensorSource& source, const layout::ParamSpec& parameter,
+                     const layout::Range& rows, at::ScalarType type) {
+    const checkpoint::TensorInfo& tensor = source.at(stored_name(parameter));
+    std::vector<int64_t> shape = tensor.shape;
+    shape[0] = rows.size;
+    const at::Tensor out = at::empty(shape, type);
+    const at::ScalarType stored = *floating_type(tensor.type);
+    if (stored == type) {
+        read_into(source, tensor, rows.begin, out);
+        return out;
+    }
+    const int64_t row_bytes = tensor.num_bytes() / tensor.shape[0];
+    shape[0] = std::clamp<int64_t>(kBytesAtOnce / row_bytes, 1, rows.size);
+    const at::Tensor buffer = at::empty(shape, stored);
+    for (int64_t row = 0; row < rows.size; row += shape[0]) {
+        const int64_t count = std::min(shape[0], rows.size - row);
+        const at::Tensor part = buffer.narrow(0, 0, count);
+        read_into(source, tensor, rows.begin + row, part);
+        out.narrow(0, row, count).copy_(part);
+    }
+    return out;
+}
+
+model::Weights read_weights(const checkpoint::TensorSource& source,
+                            const std::vector<model::Parameter>& parameters, at::ScalarType type) {
+    model::Weights weights;
+    for (const model::Parameter& parameter : parameters) {
+        weights[parameter.role] = read_rows(source, parameter.spec, {0, parameter.spec.shape[0]}, type);
+    }
+    return weights;
+}
+
+}  // namespace argosy::eval

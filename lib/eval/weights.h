@@ -1,0 +1,31 @@
+// A model's parameters out of a checkpoint, in the type that is computed with.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+#include <vector>
+
+#include "checkpoint/tensor_source.h"
+#include "layout/param_spec.h"
+#include "model/model_spec.h"
+#include "model/parameter.h"
+
+namespace argosy::eval {
+
+/// fp32, bf16 or fp16; UserError for anything else.
+at::ScalarType compute_type(const std::string& name);
+
+/// UserError, naming the tensor, unless the source holds exactly the model's parameters, of the right shapes
+/// and of floating point. What is not the model's (optimizer/...) is not looked at.
+void check_parameters(const checkpoint::TensorSource& source, const model::ModelSpec& spec);
+
+/// Rows (of the first dim) of a parameter. REQUIRES: check_parameters passed.
+at::Tensor read_rows(const checkpoint::TensorSource& source, const layout::ParamSpec& parameter,
+                     const layout::Range& rows, at::ScalarType type);
+
+/// Whole parameters. REQUIRES: check_parameters passed.
+model::Weights read_weights(const checkpoint::TensorSource& source,
+                            const std::vector<model::Parameter>& parameters, at::ScalarType type);
+
+}  // namespace argosy::eval
