@@ -16,17 +16,18 @@ struct Side {
 };
 
 struct LogitsComparison {
-    /// The copy holds every weight as the original does, or in a type without loss: then logits must be equal
-    /// bit for bit. Else it is narrower, and the largest difference may be `bound` of the largest logit.
-    bool same_weights = true;
-    double bound = 0;
-
-    bool equal = false;  // bit for bit
+    /// The copy computes, bit for bit, what the original does once its weights are rounded to the copy's
+    /// types. Where the copy's types hold all values of the original's, rounding does nothing.
+    bool equal() const { return first_different.empty(); }
     std::string
-        first_different;  // the unit (model::unit_names) after which the two first differed; empty: none
-    int64_t num_positions = 0;
+        first_different;  // the unit (model::unit_names) whose results are the first that differ; empty: none
+
+    /// What narrower types cost, against the original as it is: `bound` is how much of the largest logit the
+    /// largest difference may be, 0 where nothing is narrower.
+    double bound = 0;
     double largest_difference = 0, largest_logit = 0;
     double divergence = 0;  // Kullback-Leibler, of the copy from the original, mean over positions, nats
+    int64_t num_positions = 0;
 
     bool passed() const;
     /// One line for people.

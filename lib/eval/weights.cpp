@@ -5,12 +5,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <optional>
 #include <set>
 #include <span>
 
 #include "base/error.h"
-#include "h5/element_type.h"
 
 namespace argosy::eval {
 namespace {
@@ -19,22 +17,6 @@ constexpr const char* kModelPrefix = "model/";
 constexpr int64_t kBytesAtOnce = 16 << 20;  // of a tensor that is converted
 
 std::string stored_name(const layout::ParamSpec& parameter) { return kModelPrefix + parameter.name; }
-
-/// Nothing for whole numbers.
-std::optional<at::ScalarType> floating_type(h5::ElementType type) {
-    switch (type) {
-        case h5::ElementType::F64:
-            return at::kDouble;
-        case h5::ElementType::F32:
-            return at::kFloat;
-        case h5::ElementType::BF16:
-            return at::kBFloat16;
-        case h5::ElementType::F16:
-            return at::kHalf;
-        default:
-            return std::nullopt;
-    }
-}
 
 void check_parameter(const checkpoint::TensorSource& source, const layout::ParamSpec& parameter) {
     const checkpoint::TensorInfo& tensor = source.at(stored_name(parameter));
@@ -64,6 +46,21 @@ at::ScalarType compute_type(const std::string& name) {
     if (name == "bf16") return at::kBFloat16;
     if (name == "fp16") return at::kHalf;
     throw UserError("the type to compute with is '{}'; there are fp32, bf16 and fp16", name);
+}
+
+std::optional<at::ScalarType> floating_type(h5::ElementType type) {
+    switch (type) {
+        case h5::ElementType::F64:
+            return at::kDouble;
+        case h5::ElementType::F32:
+            return at::kFloat;
+        case h5::ElementType::BF16:
+            return at::kBFloat16;
+        case h5::ElementType::F16:
+            return at::kHalf;
+        default:
+            return std::nullopt;
+    }
 }
 
 void check_parameters(const checkpoint::TensorSource& source, const model::ModelSpec& spec) {

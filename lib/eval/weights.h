@@ -3,10 +3,12 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "checkpoint/tensor_source.h"
+#include "h5/element_type.h"
 #include "layout/param_spec.h"
 #include "model/model_spec.h"
 #include "model/parameter.h"
@@ -15,6 +17,9 @@ namespace argosy::eval {
 
 /// fp32, bf16 or fp16; UserError for anything else.
 at::ScalarType compute_type(const std::string& name);
+
+/// LibTorch's type for weights stored so; nothing for whole numbers.
+std::optional<at::ScalarType> floating_type(h5::ElementType type);
 
 /// UserError, naming the tensor, unless the source holds exactly the model's parameters, of the right shapes
 /// and of floating point. What is not the model's (optimizer/...) is not looked at.
