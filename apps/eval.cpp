@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <nlohmann/json.hpp>
 
 #include "base/clock.h"
 #include "base/environment.h"
@@ -16,7 +17,8 @@
 #include "eval/results.h"
 #include "eval/token_task.h"
 #include "eval/weights.h"
-#include "interop/open_model.h"
+#include "interop/model_source.h"
+#include "interop/transfer.h"
 #include "ops/tensor_thread.h"
 
 namespace argosy {
@@ -65,9 +67,38 @@ void add_options(CLI::App& app, Options& options) {
         ->check(CLI::PositiveNumber);
 }
 
-/// The first record whose likelihood is no number ends the run: a mean over it would be none either.
+/// Weights are read a piece at a time, which no check covers: so all of them once before.
+void check_bytes(const interop::ModelSource& source, const Environment& environment) {
+    if (!source.checkpoint) return;  // Hugging Face's files have no checks
+    const auto weights = interop::plan_transfers(source, interop::Content::ModelOnly, std::nullopt);
+    interop::Progress progress("checking", interop::num_source_bytes(weights), environment);
+    const interop::Pace pace{.num_threads = ops::num_threads(), .progress = &progress};
+    interop::run_transfers(source, weights, pace, [](auto&&...) {});
+}
+
+void warn_of_long_windows(const interop::ModelSource& source, const std::vector<eval::TokenTask>& tasks,
+                          int64_t max_length) {
+    const auto config = nlohmann::json::parse(source.config_json);
+    const auto limit = config.find("max_position_embeddings");
+    if (limit == config.end() || !limit->is_number_integer()) return;
+    for (const eval::TokenTask& task : tasks) {
+        const int64_t longest = eval::longest_window(task.records, max_length);
+        if (longest <= limit->get<int64_t>()) continue;
+        spdlog::warn(
+            "{}: the model sees up to {} tokens at once, and its max_position_embeddings is {}; --max-length "
+            "cuts "
+            "longer records",
+            task.path.string(), longest, limit->get<int64_t>());
+    }
+}
+
+/// A record whose likelihood is no number ends the run: a mean over it would be none either.
 eval::TaskResult run_task(const eval::LayerwiseModel& model, const eval::TokenTask& task,
-                          const eval::PerplexityOptions& options) {
+                          eval::PerplexityOptions options, const Environment& environment) {
+    Progress progress("evaluating " + task.name, environment);
+    options.progress = [&](double share) {
+        if (progress.due()) progress.show(share);
+    };
     const auto scores = eval::score_records(model, task.records, options);
     for (size_t i = 0; i < scores.size(); ++i) {
         if (std::isfinite(scores[i].log_likelihood)) continue;
@@ -76,7 +107,10 @@ eval::TaskResult run_task(const eval::LayerwiseModel& model, const eval::TokenTa
             "for --dtype (fp32 is the widest)",
             task.path.string(), i + 1, scores[i].log_likelihood);
     }
-    return {task.name, task.path.string(), std::ssize(task.records), eval::total(scores)};
+    const eval::RecordScore score = eval::total(scores);
+    spdlog::info("{}: {} tokens of {} records in {:.1f} s", task.name, score.num_predicted, scores.size(),
+                 progress.seconds());
+    return {task.name, task.path.string(), std::ssize(scores), score};
 }
 
 void print(const std::string& text) {
@@ -85,25 +119,31 @@ void print(const std::string& text) {
     }
 }
 
-void evaluate(Options options, const Environment& environment) {
+double seconds_since_1970() {
+    return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+void evaluate(const Options& options, const Environment& environment) {
     const double started = seconds_now();
     if (options.num_threads > 0) ops::set_num_threads(options.num_threads);
-    const auto source = interop::open_model(options.model);
-    const eval::LayerwiseModel model(*source.tensors, source.spec, eval::compute_type(options.dtype));
-    const auto tasks = eval::read_token_tasks(options.tasks, source.spec.vocab_size);
-    data::PartialFile output(options.output);
-
     eval::Evaluation evaluation{.model = options.model,
                                 .dtype = options.dtype,
-                                .num_parameters = model::num_parameters(source.spec),
                                 .batch_tokens = options.perplexity.batch_tokens,
-                                .max_length = options.perplexity.max_length};
-    evaluation.started =
-        std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+                                .max_length = options.perplexity.max_length,
+                                .started = seconds_since_1970()};
+    const auto source = interop::open_model(options.model);
+    const eval::LayerwiseModel model(*source.tensors, source.spec, eval::compute_type(options.dtype));
+    evaluation.num_parameters = model::num_parameters(source.spec);
+    const auto tasks = eval::read_token_tasks(options.tasks, source.spec.vocab_size);
+    warn_of_long_windows(source, tasks, options.perplexity.max_length);
+    data::PartialFile output(options.output);
+
+    spdlog::info("{} ({}): {:.3g} parameters, computed in {} by {} threads", source.path.string(),
+                 name(source.form), static_cast<double>(evaluation.num_parameters), options.dtype,
+                 ops::num_threads());
+    check_bytes(source, environment);
     for (const eval::TokenTask& task : tasks) {
-        Progress progress(task.name, environment);
-        options.perplexity.progress = [&](double share) { progress.show(share); };
-        evaluation.tasks.push_back(run_task(model, task, options.perplexity));
+        evaluation.tasks.push_back(run_task(model, task, options.perplexity, environment));
     }
     evaluation.seconds = seconds_now() - started;
     output.append(eval::results_json(evaluation));
@@ -125,7 +165,7 @@ ExitCode run(int argc, char** argv) {
         app.exit(error);  // --help and --version come this way
         return ExitCode::Done;
     }
-    evaluate(std::move(options), environment);
+    evaluate(options, environment);
     return ExitCode::Done;
 }
 

@@ -12,17 +12,23 @@ namespace argosy {
 
 class Progress {
   public:
-    /// `task` begins each line: "evaluating".
+    /// `task` begins each line: "converting".
     Progress(std::string task, const Environment& environment);
 
-    /// `share` of the task, from 0 to 1, is done. The time to go is the time so far, scaled. One thread at a
-    /// time.
-    void show(double share);
+    /// Whether it is time to show something again.
+    bool due() const;
+
+    /// "converting [########............]  40%  details  0:01:02 to go", where `share` of the task, from 0 to
+    /// 1, is done and the rest goes on at that speed. One thread at a time.
+    void show(double share, const std::string& details = {});
+
+    /// Since the task began.
+    double seconds() const;
 
   private:
     std::string task_;
-    double started_, last_logged_;
-    std::optional<LiveLine> line_;
+    double started_, shown_at_;
+    std::optional<LiveLine> line_;  // none where nobody looks at a terminal
 };
 
 }  // namespace argosy

@@ -15,6 +15,7 @@
 #include "eval/layerwise_model.h"
 #include "eval/rounded_source.h"
 #include "h5/element_type.h"
+#include "interop/names.h"
 #include "model/parameter.h"
 #include "ops/tensor_thread.h"
 
@@ -34,13 +35,13 @@ constexpr int64_t kComparedPositions = 16;  // the last ones of each sequence: t
 /// model.
 constexpr double kBf16Bound = 1.0 / 2, kFp16Bound = 1.0 / 8;
 
-/// Of the model's tensors that `copy` has in another type with loss; fp64 does not count, as all is computed
-/// in fp32.
+/// Of the weights that `copy` has in another type with loss; fp64 does not count, as all is computed in fp32.
 double narrowing_bound(const TensorSource& original, const TensorSource& copy) {
     double bound = 0;
     for (const checkpoint::TensorInfo& tensor : copy.tensors()) {
         const checkpoint::TensorInfo* from = original.find(tensor.name);
-        if (from == nullptr || from->type == tensor.type) continue;
+        const bool weight = tensor.name.starts_with(interop::kModelPrefix);
+        if (!weight || from == nullptr || from->type == tensor.type) continue;
         if (tensor.type == ElementType::BF16) bound = std::max(bound, kBf16Bound);
         if (tensor.type == ElementType::F16) bound = std::max(bound, kFp16Bound);
     }

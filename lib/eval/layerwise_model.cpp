@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "eval/weights.h"
+#include "interop/names.h"
 #include "model/block.h"
 #include "model/embedding.h"
 #include "model/head.h"
@@ -58,7 +59,7 @@ LayerwiseModel::LayerwiseModel(const checkpoint::TensorSource& source, const mod
       type_(type),
       piece_bytes_(piece_bytes),
       units_(model::unit_parameters(spec)) {
-    check_parameters(source, spec);
+    interop::check_weights(source, spec);
 }
 
 template <class Visit>

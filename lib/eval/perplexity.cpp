@@ -54,11 +54,10 @@ class Scorer {
 
   private:
     std::vector<Window> windows() const {
+        const int64_t longest = longest_window(records_, options_.max_length);
         std::vector<Window> all;
         for (size_t i = 0; i < records_.size(); ++i) {
-            const auto num_tokens = std::ssize(records_[i]);
-            append_windows(static_cast<int64_t>(i), num_tokens,
-                           options_.max_length > 0 ? options_.max_length : num_tokens - 1, all);
+            append_windows(static_cast<int64_t>(i), std::ssize(records_[i]), longest, all);
         }
         return all;
     }
@@ -92,6 +91,12 @@ class Scorer {
 };
 
 }  // namespace
+
+int64_t longest_window(std::span<const Tokens> records, int64_t max_length) {
+    int64_t longest = 0;
+    for (const Tokens& record : records) longest = std::max(longest, std::ssize(record) - 1);
+    return max_length > 0 ? std::min(longest, max_length) : longest;
+}
 
 std::vector<RecordScore> score_records(const LayerwiseModel& model, std::span<const Tokens> records,
                                        const PerplexityOptions& options) {

@@ -25,6 +25,9 @@ struct RecordScore {
     int64_t num_greedy = 0;  // of these no token was likelier
 };
 
+/// The most inputs that the model will see at once.
+int64_t longest_window(std::span<const Tokens> records, int64_t max_length);
+
 /// One score for each record. REQUIRES: two tokens at least in each, all of the vocabulary.
 std::vector<RecordScore> score_records(const LayerwiseModel& model, std::span<const Tokens> records,
                                        const PerplexityOptions& options);

@@ -1,35 +1,17 @@
 #include "eval/weights.h"
 
 #include <ATen/ops/empty.h>
-#include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
-#include <set>
 #include <span>
 
 #include "base/error.h"
+#include "interop/names.h"
 
 namespace argosy::eval {
 namespace {
 
-constexpr const char* kModelPrefix = "model/";
 constexpr int64_t kBytesAtOnce = 16 << 20;  // of a tensor that is converted
-
-std::string stored_name(const layout::ParamSpec& parameter) { return kModelPrefix + parameter.name; }
-
-void check_parameter(const checkpoint::TensorSource& source, const layout::ParamSpec& parameter) {
-    const checkpoint::TensorInfo& tensor = source.at(stored_name(parameter));
-    if (tensor.shape != parameter.shape) {
-        throw UserError("{}: tensor {} has the shape [{}]; the model's configuration makes it [{}]",
-                        source.place(), tensor.name, fmt::join(tensor.shape, ", "),
-                        fmt::join(parameter.shape, ", "));
-    }
-    if (!floating_type(tensor.type)) {
-        throw UserError("{}: tensor {} is of {}; weights are f64, f32, bf16 or f16", source.place(),
-                        tensor.name, h5::name(tensor.type));
-    }
-}
 
 void read_into(const checkpoint::TensorSource& source, const checkpoint::TensorInfo& tensor,
                int64_t first_row, const at::Tensor& out) {
@@ -63,24 +45,9 @@ std::optional<at::ScalarType> floating_type(h5::ElementType type) {
     }
 }
 
-void check_parameters(const checkpoint::TensorSource& source, const model::ModelSpec& spec) {
-    std::set<std::string> expected;
-    for (const auto& unit : model::unit_parameters(spec)) {
-        for (const model::Parameter& parameter : unit) {
-            check_parameter(source, parameter.spec);
-            expected.insert(stored_name(parameter.spec));
-        }
-    }
-    for (const checkpoint::TensorInfo& tensor : source.tensors()) {
-        if (!tensor.name.starts_with(kModelPrefix) || expected.contains(tensor.name)) continue;
-        throw UserError("{}: tensor {} is no parameter of the model that its configuration describes",
-                        source.place(), tensor.name);
-    }
-}
-
 at::Tensor read_rows(const checkpoint::TensorSource& source, const layout::ParamSpec& parameter,
                      const layout::Range& rows, at::ScalarType type) {
-    const checkpoint::TensorInfo& tensor = source.at(stored_name(parameter));
+    const checkpoint::TensorInfo& tensor = source.at(interop::kModelPrefix + parameter.name);
     std::vector<int64_t> shape = tensor.shape;
     shape[0] = rows.size;
     const at::Tensor out = at::empty(shape, type);

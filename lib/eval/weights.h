@@ -10,7 +10,6 @@
 #include "checkpoint/tensor_source.h"
 #include "h5/element_type.h"
 #include "layout/param_spec.h"
-#include "model/model_spec.h"
 #include "model/parameter.h"
 
 namespace argosy::eval {
@@ -21,15 +20,11 @@ at::ScalarType compute_type(const std::string& name);
 /// LibTorch's type for weights stored so; nothing for whole numbers.
 std::optional<at::ScalarType> floating_type(h5::ElementType type);
 
-/// UserError, naming the tensor, unless the source holds exactly the model's parameters, of the right shapes
-/// and of floating point. What is not the model's (optimizer/...) is not looked at.
-void check_parameters(const checkpoint::TensorSource& source, const model::ModelSpec& spec);
-
-/// Rows (of the first dim) of a parameter. REQUIRES: check_parameters passed.
+/// Rows (of the first dim) of a parameter. REQUIRES: the source holds the model's parameters.
 at::Tensor read_rows(const checkpoint::TensorSource& source, const layout::ParamSpec& parameter,
                      const layout::Range& rows, at::ScalarType type);
 
-/// Whole parameters. REQUIRES: check_parameters passed.
+/// Whole parameters. Likewise.
 model::Weights read_weights(const checkpoint::TensorSource& source,
                             const std::vector<model::Parameter>& parameters, at::ScalarType type);
 
