@@ -17,20 +17,6 @@ namespace fs = std::filesystem;
 
 constexpr mode_t kPermissions = 0666;  // less what the umask takes
 
-/// What to do about a failed write.
-const char* remedy(int reason) {
-    switch (reason) {
-        case ENOSPC:
-            return "; make room on that file system, or write elsewhere";
-        case EDQUOT:
-            return "; the quota is used up: remove files, or write elsewhere";
-        case EFBIG:
-            return "; the limit on a file's size is reached (ulimit -f)";
-        default:
-            return "";
-    }
-}
-
 }  // namespace
 
 RawFile::RawFile(fs::path path, int flags) : path_(std::move(path)) {
@@ -102,7 +88,7 @@ void RawFile::sync() const {
 
 void RawFile::fail(const char* action) const {
     const int reason = errno;
-    throw RunError("cannot {} {}: {}{}", action, path_.string(), std::strerror(reason), remedy(reason));
+    throw RunError("cannot {} {}: {}{}", action, path_.string(), std::strerror(reason), write_remedy(reason));
 }
 
 void sync_folder(const fs::path& folder) {
@@ -112,7 +98,20 @@ void sync_folder(const fs::path& folder) {
     if (descriptor >= 0) ::close(descriptor);
     if (!synced)
         throw RunError("cannot make the folder {} durable: {}{}", folder.string(), std::strerror(reason),
-                       remedy(reason));
+                       write_remedy(reason));
+}
+
+const char* write_remedy(int reason) {
+    switch (reason) {
+        case ENOSPC:
+            return "; make room on that file system, or write elsewhere";
+        case EDQUOT:
+            return "; the quota is used up: remove files, or write elsewhere";
+        case EFBIG:
+            return "; the limit on a file's size is reached (ulimit -f)";
+        default:
+            return "";
+    }
 }
 
 fs::path folder_of(const fs::path& path) { return path.has_parent_path() ? path.parent_path() : "."; }

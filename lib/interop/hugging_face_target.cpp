@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/raw_file.h"
 #include "interop/names.h"
 #include "interop/safetensors.h"
 #include "interop/safetensors_index.h"
@@ -102,6 +103,7 @@ class HuggingFaceTarget : public Target {
 
     fs::path finish() override {
         for (SafetensorsWriter& file : files_) file.finish();
+        sync_folder(folder_);
         return folder_;
     }
 
