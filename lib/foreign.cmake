@@ -32,6 +32,12 @@ add_library(foreign_toml INTERFACE)  # headers alone, without a CMake package on
 find_path(ARGOSY_TOML_INCLUDE toml++/toml.h REQUIRED)
 target_include_directories(foreign_toml SYSTEM INTERFACE ${ARGOSY_TOML_INCLUDE})
 
+add_library(foreign_xxhash INTERFACE)  # as toml++: a header and a library, with no CMake package on Debian
+find_path(ARGOSY_XXHASH_INCLUDE xxhash.h REQUIRED)
+find_library(ARGOSY_XXHASH_LIBRARY xxhash REQUIRED)
+target_include_directories(foreign_xxhash SYSTEM INTERFACE ${ARGOSY_XXHASH_INCLUDE})
+target_link_libraries(foreign_xxhash INTERFACE ${ARGOSY_XXHASH_LIBRARY})
+
 # LibTorch. Its own CMake package insists on a CUDA toolkit, so the two libraries are named here. Its include folder
 # carries another fmt: -idirafter keeps <fmt/...> the system's.
 if(NOT ARGOSY_TORCH_DIR)

@@ -9,6 +9,8 @@
 #include <span>
 #include <string_view>
 
+#include "base/raw_file.h"
+
 namespace argosy::data {
 
 class PartialFile {
@@ -20,11 +22,11 @@ class PartialFile {
     PartialFile& operator=(const PartialFile&) = delete;
 
     /// Where its bytes are until `commit`.
-    const std::filesystem::path& partial_path() const { return partial_path_; }
+    const std::filesystem::path& partial_path() const { return file_.path(); }
 
     void append(std::string_view text);
-    void write_at(int64_t offset, std::span<const std::byte> bytes);
-    void read_at(int64_t offset, std::span<std::byte> bytes) const;
+    void write_at(int64_t offset, std::span<const std::byte> bytes) { file_.write_at(offset, bytes); }
+    void read_at(int64_t offset, std::span<std::byte> bytes) const { file_.read_at(offset, bytes); }
 
     /// Bytes appended so far.
     int64_t size_bytes() const { return size_bytes_; }
@@ -33,10 +35,9 @@ class PartialFile {
     void commit();
 
   private:
-    [[noreturn]] void fail(const char* action) const;
-
-    std::filesystem::path path_, partial_path_;
-    int descriptor_ = -1;
+    std::filesystem::path path_;
+    RawFile file_;
+    bool committed_ = false;
     int64_t size_bytes_ = 0;
 };
 

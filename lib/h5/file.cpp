@@ -22,12 +22,48 @@ Handle access_plan(const std::string& place) {
     return plan;
 }
 
+Handle creation_plan(int64_t user_block_bytes, const std::string& place) {
+    Handle plan(check(H5Pcreate(H5P_FILE_CREATE), "make a creation plan", place), H5Pclose);
+    check(H5Pset_userblock(plan.id(), static_cast<hsize_t>(user_block_bytes)), "set its user block", place);
+    return plan;
+}
+
+Handle space_of(std::span<const int64_t> shape, const std::string& place) {
+    const std::vector<hsize_t> sizes(shape.begin(), shape.end());
+    return Handle(check(H5Screate_simple(static_cast<int>(sizes.size()), sizes.data(), nullptr),
+                        "set its shape", place),
+                  H5Sclose);
+}
+
 Handle dataset_plan(const std::string& place) {
     Handle plan(check(H5Pcreate(H5P_DATASET_CREATE), "make a dataset plan", place), H5Pclose);
     check(H5Pset_layout(plan.id(), H5D_CONTIGUOUS), "set the layout", place);
     check(H5Pset_alloc_time(plan.id(), H5D_ALLOC_TIME_EARLY), "set early allocation", place);
     check(H5Pset_fill_time(plan.id(), H5D_FILL_TIME_NEVER), "switch filling off", place);
     return plan;
+}
+
+/// HDF5 takes "%b" in a source's name for a number that it counts up; "%%" is the sign itself.
+std::string literal_name(const std::string& name) {
+    std::string literal;
+    for (const char c : name) literal.append(c == '%' ? 2 : 1, c);
+    return literal;
+}
+
+void add_source(const Handle& plan, const Handle& space, const VirtualSource& source,
+                const std::string& place) {
+    const Handle box = space_of(source.size, place);
+    const std::vector<hsize_t> start(source.offset.begin(), source.offset.end());
+    const std::vector<hsize_t> block(source.size.begin(), source.size.end());
+    const std::vector<hsize_t> once(block.size(), 1);
+    if (!block.empty()) {  // a scalar has nothing to choose from
+        check(
+            H5Sselect_hyperslab(space.id(), H5S_SELECT_SET, start.data(), nullptr, once.data(), block.data()),
+            "select a source's box", place);
+    }
+    check(H5Pset_virtual(plan.id(), space.id(), literal_name(source.file).c_str(),
+                         literal_name(source.dataset).c_str(), box.id()),
+          "add a source", place);
 }
 
 herr_t append_name(hid_t, const char* name, const H5L_info_t*, void* names) {
@@ -41,10 +77,11 @@ std::string dataset_place(const std::string& file, const std::string& name) {
 
 }  // namespace
 
-File File::create(const std::filesystem::path& path) {
+File File::create(const std::filesystem::path& path, int64_t user_block_bytes) {
     start_library();
-    const Handle plan = access_plan(path.string());
-    const int64_t id = H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, plan.id());
+    const Handle creation = creation_plan(user_block_bytes, path.string());
+    const Handle access = access_plan(path.string());
+    const int64_t id = H5Fcreate(path.c_str(), H5F_ACC_TRUNC, creation.id(), access.id());
     return File(Handle(check(id, "create the file", path.string()), H5Fclose), path.string());
 }
 
@@ -60,18 +97,30 @@ File File::open(const std::filesystem::path& path) {
 
 Dataset File::create_dataset(const std::string& name, ElementType type, std::span<const int64_t> shape) {
     const std::string place = dataset_place(place_, name);
-    const std::vector<hsize_t> sizes(shape.begin(), shape.end());
-    const Handle space(check(H5Screate_simple(static_cast<int>(sizes.size()), sizes.data(), nullptr),
-                             "set its shape", place),
-                       H5Sclose);
+    return Dataset(new_dataset(name, type, space_of(shape, place), dataset_plan(place)), place);
+}
+
+void File::create_virtual_dataset(const std::string& name, ElementType type, std::span<const int64_t> shape,
+                                  std::span<const VirtualSource> sources) {
+    const std::string place = dataset_place(place_, name);
+    const Handle space = space_of(shape, place);
+    const Handle plan(check(H5Pcreate(H5P_DATASET_CREATE), "make a dataset plan", place), H5Pclose);
+    const Handle elements = file_type(type);
+    const uint64_t missing = missing_element(type);
+    check(H5Pset_fill_value(plan.id(), elements.id(), &missing), "set what stands for missing ones", place);
+    for (const VirtualSource& source : sources) add_source(plan, space, source, place);
+    new_dataset(name, type, space, plan);
+}
+
+Handle File::new_dataset(const std::string& name, ElementType type, const Handle& space, const Handle& plan) {
+    const std::string place = dataset_place(place_, name);
     const Handle links(check(H5Pcreate(H5P_LINK_CREATE), "make a link plan", place), H5Pclose);
     check(H5Pset_create_intermediate_group(links.id(), 1), "allow groups in its name", place);
-    const Handle plan = dataset_plan(place);
     const Handle elements =
         file_type(type);  // named: its closing before `check` would wipe out HDF5's reason
     const int64_t id =
         H5Dcreate2(handle_.id(), name.c_str(), elements.id(), space.id(), links.id(), plan.id(), H5P_DEFAULT);
-    return Dataset(Handle(check(id, "create it", place), H5Dclose), place);
+    return Handle(check(id, "create it", place), H5Dclose);
 }
 
 Dataset File::open_dataset(const std::string& name) const {

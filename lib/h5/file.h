@@ -13,10 +13,18 @@
 
 namespace argosy::h5 {
 
+/// A box of a virtual dataset, and the dataset of the box's shape that holds its elements.
+struct VirtualSource {
+    std::string file;  // relative to the folder of the virtual dataset's own file
+    std::string dataset;
+    std::vector<int64_t> offset, size;
+};
+
 class File : public Object {
   public:
-    /// A new file, or an old one emptied.
-    static File create(const std::filesystem::path& path);
+    /// A new file, or an old one emptied. HDF5 leaves the first `user_block_bytes` to others: 0, 512 or a
+    /// larger power of two.
+    static File create(const std::filesystem::path& path, int64_t user_block_bytes = 0);
 
     /// For reading. UserError when the file is missing, unreadable, truncated or not HDF5.
     static File open(const std::filesystem::path& path);
@@ -24,6 +32,12 @@ class File : public Object {
     /// A contiguous dataset with its bytes allocated at once and not filled; `name` may hold groups
     /// ("model/norm"), made where they are missing.
     Dataset create_dataset(const std::string& name, ElementType type, std::span<const int64_t> shape);
+
+    /// A dataset that shows what lies in datasets of other files, which need not be there yet. Elements that
+    /// no source holds, or whose source is missing when they are read, are `missing_element`. Readers need
+    /// HDF5 1.10.
+    void create_virtual_dataset(const std::string& name, ElementType type, std::span<const int64_t> shape,
+                                std::span<const VirtualSource> sources);
 
     /// UserError, with the names that are there, when it is absent.
     Dataset open_dataset(const std::string& name) const;
@@ -37,6 +51,7 @@ class File : public Object {
     void close();
 
   private:
+    Handle new_dataset(const std::string& name, ElementType type, const Handle& space, const Handle& plan);
     File(Handle handle, std::string place) : Object(std::move(handle), std::move(place)) {}
 };
 

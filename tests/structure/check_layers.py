@@ -20,6 +20,7 @@ FAMILIES = {
     "spdlog": r"spdlog/",
     "toml": r"toml\+\+/",
     "torch": r"(ATen|c10|torch)/",
+    "xxhash": r"xxhash\.h$",
 }
 APP_FOREIGN = {"cli", "fmt", "json", "spdlog"}
 # The C++ standard library's headers have no dot; of C and POSIX these are used.

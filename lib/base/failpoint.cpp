@@ -1,0 +1,7 @@
+#include "base/failpoint.h"
+
+namespace argosy {
+
+void failpoint(const char*) {}
+
+}  // namespace argosy

@@ -1,0 +1,120 @@
+#include "base/raw_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "base/error.h"
+
+namespace argosy {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr mode_t kPermissions = 0666;  // less what the umask takes
+
+/// What to do about a failed write.
+const char* remedy(int reason) {
+    switch (reason) {
+        case ENOSPC:
+            return "; make room on that file system, or write elsewhere";
+        case EDQUOT:
+            return "; the quota is used up: remove files, or write elsewhere";
+        case EFBIG:
+            return "; the limit on a file's size is reached (ulimit -f)";
+        default:
+            return "";
+    }
+}
+
+}  // namespace
+
+RawFile::RawFile(fs::path path, int flags) : path_(std::move(path)) {
+    do {
+        descriptor_ = ::open(path_.c_str(), flags | O_CLOEXEC, kPermissions);
+    } while (descriptor_ < 0 && errno == EINTR);
+    const bool writes = flags != O_RDONLY;
+    if (descriptor_ < 0) {
+        const int reason = errno;
+        if (reason == ENOSPC || reason == EDQUOT || reason == EIO) fail("open");
+        throw UserError("cannot {} {}: {}", writes ? "write" : "open", path_.string(), std::strerror(reason));
+    }
+}
+
+RawFile RawFile::open_to_read(const fs::path& path) {
+    std::error_code ignored;  // what cannot be looked at cannot be opened either
+    if (fs::is_directory(path, ignored)) throw UserError("cannot read {}: it is a folder", path.string());
+    return RawFile(path, O_RDONLY);
+}
+RawFile RawFile::create(const fs::path& path) { return RawFile(path, O_RDWR | O_CREAT | O_TRUNC); }
+RawFile RawFile::open_to_write(const fs::path& path) { return RawFile(path, O_RDWR); }
+
+RawFile::RawFile(RawFile&& other) noexcept
+    : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)) {}
+
+RawFile& RawFile::operator=(RawFile&& other) noexcept {
+    std::swap(path_, other.path_);
+    std::swap(descriptor_, other.descriptor_);
+    return *this;
+}
+
+RawFile::~RawFile() {
+    if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+int64_t RawFile::size_bytes() const {
+    struct stat status = {};
+    if (::fstat(descriptor_, &status) != 0) fail("measure");
+    return status.st_size;
+}
+
+void RawFile::read_at(int64_t offset, std::span<std::byte> bytes) const {
+    while (!bytes.empty()) {
+        const ssize_t done = ::pread(descriptor_, bytes.data(), bytes.size(), offset);
+        if (done < 0 && errno == EINTR) continue;
+        if (done < 0) fail("read");
+        if (done == 0) {
+            throw UserError("{} is torn: it ends at byte {}, and {} more were expected there", path_.string(),
+                            offset, bytes.size());
+        }
+        bytes = bytes.subspan(done);
+        offset += done;
+    }
+}
+
+void RawFile::write_at(int64_t offset, std::span<const std::byte> bytes) const {
+    while (!bytes.empty()) {
+        const ssize_t done = ::pwrite(descriptor_, bytes.data(), bytes.size(), offset);
+        if (done < 0 && errno == EINTR) continue;
+        if (done < 0) fail("write");
+        bytes = bytes.subspan(done);
+        offset += done;
+    }
+}
+
+void RawFile::sync() const {
+    if (::fsync(descriptor_) != 0) fail("make durable");
+}
+
+void RawFile::fail(const char* action) const {
+    const int reason = errno;
+    throw RunError("cannot {} {}: {}{}", action, path_.string(), std::strerror(reason), remedy(reason));
+}
+
+void sync_folder(const fs::path& folder) {
+    const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    const bool synced = descriptor >= 0 && ::fsync(descriptor) == 0;
+    const int reason = errno;
+    if (descriptor >= 0) ::close(descriptor);
+    if (!synced)
+        throw RunError("cannot make the folder {} durable: {}{}", folder.string(), std::strerror(reason),
+                       remedy(reason));
+}
+
+fs::path folder_of(const fs::path& path) { return path.has_parent_path() ? path.parent_path() : "."; }
+
+}  // namespace argosy

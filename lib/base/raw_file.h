@@ -1,0 +1,50 @@
+// A file's bytes by their offset, without HDF5 and without a cursor: all of them or an error. Reads and
+// writes may come from any thread at the same time. And what makes names durable.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+
+namespace argosy {
+
+class RawFile {
+  public:
+    /// UserError when it is missing, unreadable or a folder.
+    static RawFile open_to_read(const std::filesystem::path& path);
+
+    /// For reading and writing. `create` makes it, or empties it; `open_to_write` wants it to be there.
+    /// UserError when the place cannot be written.
+    static RawFile create(const std::filesystem::path& path);
+    static RawFile open_to_write(const std::filesystem::path& path);
+
+    RawFile(RawFile&& other) noexcept;
+    RawFile& operator=(RawFile&& other) noexcept;
+    ~RawFile();
+
+    const std::filesystem::path& path() const { return path_; }
+    int64_t size_bytes() const;
+
+    /// UserError, as of a torn file, when it ends before.
+    void read_at(int64_t offset, std::span<std::byte> bytes) const;
+    void write_at(int64_t offset, std::span<const std::byte> bytes) const;
+
+    /// On disk, not in a cache, once it returns.
+    void sync() const;
+
+  private:
+    RawFile(std::filesystem::path path, int flags);
+    [[noreturn]] void fail(const char* action) const;
+
+    std::filesystem::path path_;
+    int descriptor_ = -1;
+};
+
+/// The names in a folder are on disk once it returns.
+void sync_folder(const std::filesystem::path& folder);
+
+/// The folder that a path lies in; "." where it names none.
+std::filesystem::path folder_of(const std::filesystem::path& path);
+
+}  // namespace argosy

@@ -1,0 +1,50 @@
+// A checkpoint opened for reading: a step's folder or a full file. Opening reads the manifest alone; shards
+// are opened when something of theirs is first read.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "checkpoint/table.h"
+#include "checkpoint/tensor_source.h"
+
+namespace argosy::checkpoint {
+
+class Checkpoint : public TensorSource {
+  public:
+    /// UserError, naming file, expected and found, where manifest or user block are torn, of a newer major
+    /// version, or none of ours.
+    explicit Checkpoint(const std::filesystem::path& path);
+    ~Checkpoint() override;
+
+    const std::vector<TensorInfo>& tensors() const override;
+    void read(const TensorInfo& tensor, const layout::Slab& slab, std::span<std::byte> out) const override;
+    const std::string& place() const override { return place_; }
+
+    const Manifest& manifest() const { return manifest_; }
+    const Description& description() const { return manifest_.description; }
+    std::string asset(const std::string& name) const;
+
+    /// Reads part `part` of `num_parts` of the checkpoint's bytes and compares every check; several ranks or
+    /// threads share the work. Returns what is wrong, for people, each naming file, tensor, expected and
+    /// found; empty: sound.
+    std::vector<std::string> faults(int part = 0, int num_parts = 1) const;
+
+    /// Bytes of tensors that read() fetched so far.
+    int64_t bytes_read() const { return bytes_read_; }
+
+  private:
+    struct Files;
+    std::string place_;
+    Manifest manifest_;
+    std::vector<TensorInfo> tensors_;
+    std::unique_ptr<Files> files_;
+    mutable std::atomic<int64_t> bytes_read_ = 0;
+};
+
+}  // namespace argosy::checkpoint

@@ -1,0 +1,46 @@
+// Private to this module: a file of a checkpoint while it is made. HDF5 lays it out once and is closed; the
+// rest is written by offset.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/raw_file.h"
+#include "checkpoint/file_writer.h"
+#include "checkpoint/table_check.h"
+#include "checkpoint/user_block.h"
+#include "h5/file.h"
+
+namespace argosy::checkpoint {
+
+class OutputFile {
+  public:
+    /// Makes the datasets and returns the table's text, whose length is final though hashes are not.
+    using LayOut = std::function<std::string(h5::File&)>;
+
+    OutputFile(const std::filesystem::path& path, FileKind kind, const LayOut& lay_out);
+
+    const RawFile& file() const { return file_; }
+    int64_t size_bytes() const { return block_.num_bytes; }
+
+    /// Writes the table and the user block, and fsyncs. `checked`: the ranges that the table has checks of.
+    void finish(const std::string& table, std::vector<ByteRange> checked);
+
+  private:
+    UserBlock block_;
+    RawFile file_;
+};
+
+/// Where a new dataset's bytes lie. One without elements has no place of its own and gets the first one there
+/// is.
+int64_t place_dataset(h5::File& file, const std::string& name, h5::ElementType type,
+                      std::span<const int64_t> shape);
+
+/// Makes the datasets `assets/<name>`; their hashes are final.
+std::vector<StoredAsset> place_assets(h5::File& file, const std::vector<Asset>& assets);
+void write_assets(const OutputFile& file, const std::vector<StoredAsset>& places,
+                  const std::vector<Asset>& assets);
+
+}  // namespace argosy::checkpoint

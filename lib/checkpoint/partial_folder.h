@@ -1,0 +1,52 @@
+// Something that appears under its name whole or not at all, a folder or a file: it is made as X.partial
+// beside its place and renamed. One writer to a place at a time.
+#pragma once
+
+#include <filesystem>
+
+namespace argosy::checkpoint {
+
+/// What is to happen where the place is taken.
+enum class Replace { No, Yes };
+
+class PartialFolder {
+  public:
+    /// Makes the folders above `place` and removes what an earlier attempt left. Nothing lies at path() after
+    /// it: the owner makes a folder or a file there. UserError where the place cannot be written.
+    explicit PartialFolder(const std::filesystem::path& place);
+    /// Removes what lies at path(), unless it was committed.
+    ~PartialFolder();
+    PartialFolder(const PartialFolder&) = delete;
+    PartialFolder& operator=(const PartialFolder&) = delete;
+
+    /// Where it is until `commit`.
+    const std::filesystem::path& path() const { return path_; }
+
+    /// fsyncs it and all that is in it, and renames it to its place. UserError where that is taken and not to
+    /// be replaced.
+    void commit(Replace replace);
+
+  private:
+    std::filesystem::path place_, path_;
+};
+
+/// "X.partial" for "X" and for "X/".
+std::filesystem::path partial_path(const std::filesystem::path& place);
+
+/// "X.replaced": where the folder that X replaces lies for a moment, on file systems that cannot exchange two
+/// names.
+std::filesystem::path replaced_path(const std::filesystem::path& place);
+
+/// Makes a folder and those above it, durably. UserError where it cannot be made.
+void make_folders(const std::filesystem::path& folder);
+
+/// Renames `partial`, which is on disk already, to `place`, and fsyncs the folder that both lie in; removes
+/// what was at `place`. At each moment `place` is there, old or new, if it was; only where the file system
+/// cannot exchange two names, an old folder is at `replaced_path(place)` for a moment instead.
+void publish(const std::filesystem::path& partial, const std::filesystem::path& place, Replace replace);
+
+/// Removes a file, or a folder with its contents; says on the log what it could not remove, and never throws.
+/// A folder becomes X.partial first, so that one killed on the way leaves nothing that looks whole.
+void remove_quietly(const std::filesystem::path& path) noexcept;
+
+}  // namespace argosy::checkpoint

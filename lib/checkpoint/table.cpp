@@ -1,0 +1,102 @@
+// Printing. Hashes have a fixed width, so that a table's length is known before they are.
+#include "checkpoint/table.h"
+
+#include <fmt/ranges.h>
+
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+
+namespace argosy::checkpoint {
+namespace {
+
+using nlohmann::ordered_json;
+
+/// A string as JSON spells it. UserError where it is no UTF-8.
+std::string quoted(const std::string& text) {
+    try {
+        return ordered_json(text).dump();
+    } catch (const ordered_json::exception&) {
+        throw UserError("a checkpoint holds text in UTF-8, and this is none: {}",
+                        ordered_json(text).dump(-1, ' ', true, ordered_json::error_handler_t::replace));
+    }
+}
+
+/// An object of others on one line.
+std::string compact(const std::string& text) {
+    const ordered_json value = ordered_json::parse(text, nullptr, false);
+    ARGOSY_CHECK(value.is_object(), "{} is no JSON object", text);
+    return value.dump();
+}
+
+std::string numbers(const std::vector<int64_t>& values) {
+    return fmt::format("[{}]", fmt::join(values, ","));
+}
+
+std::string info_fields(const char* key, const TensorInfo& info) {
+    return fmt::format(R"("{}":{},"type":"{}","shape":{})", key, quoted(info.name), h5::name(info.type),
+                       numbers(info.shape));
+}
+
+std::string slab_fields(const StoredSlab& stored) {
+    return fmt::format(R"("offset":{},"size":{},"at":{},"hash":"{}")", numbers(stored.slab.offset),
+                       numbers(stored.slab.size), stored.at, stored.hash.hex());
+}
+
+/// `"key":[` and the items that `print` makes, one a line.
+template <class Items, class Print>
+std::string list(const char* key, const Items& items, Print print) {
+    std::string text = fmt::format("\"{}\":[", key);
+    const char* separator = "\n";
+    for (const auto& item : items) {
+        text += separator;
+        text += print(item);
+        separator = ",\n";
+    }
+    return text + "]";
+}
+
+std::string print_tensor(const StoredTensor& tensor) {
+    std::string slabs;
+    for (const StoredSlab& slab : tensor.slabs) {
+        fmt::format_to(std::back_inserter(slabs), R"({}{{"file":{},{}}})", slabs.empty() ? "" : ",",
+                       slab.file, slab_fields(slab));
+    }
+    return fmt::format(R"({{{},"slabs":[{}]}})", info_fields("name", tensor.info), slabs);
+}
+
+std::string print_description(const Description& of) {
+    return fmt::format(
+        "\"step\":{},\"program\":{},\"mesh\":{},\"model_only\":{},\n\"model\":{},\n\"config\":{},\n\"state\":"
+        "{}",
+        of.step, quoted(of.program), quoted(of.mesh), of.model_only, compact(of.model), quoted(of.config),
+        compact(of.state));
+}
+
+}  // namespace
+
+std::string to_json(const ShardTable& table) {
+    const auto slab = [](const StoredTensor& tensor) {
+        return fmt::format("{{{}{}{}}}", info_fields("tensor", tensor.info), tensor.slabs.empty() ? "" : ",",
+                           tensor.slabs.empty() ? "" : slab_fields(tensor.slabs.front()));
+    };
+    return fmt::format("{{\"set\":\"{}\",\n{}}}", table.set.hex(), list("slabs", table.tensors, slab));
+}
+
+std::string to_json(const Manifest& manifest) {
+    const auto file = [](const StoredFile& of) {
+        return fmt::format(R"({{"name":{},"bytes":{},"check":"{}"}})", quoted(of.name), of.num_bytes,
+                           of.check.hex());
+    };
+    const auto asset = [](const StoredAsset& of) {
+        return fmt::format(R"({{"name":{},"at":{},"bytes":{},"hash":"{}"}})", quoted(of.name), of.at,
+                           of.num_bytes, of.hash.hex());
+    };
+    return fmt::format("{{\"set\":\"{}\",{},\n{},\n{},\n{}}}", manifest.set.hex(),
+                       print_description(manifest.description), list("files", manifest.files, file),
+                       list("assets", manifest.assets, asset),
+                       list("tensors", manifest.tensors, print_tensor));
+}
+
+}  // namespace argosy::checkpoint

@@ -1,0 +1,79 @@
+// The tables of FORMAT.md as values, and as JSON text. Parsing trusts nothing: whatever the text is, the
+// result is a valid table or a UserError that says what is wrong.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "checkpoint/hash.h"
+#include "checkpoint/tensor_source.h"
+#include "layout/param_spec.h"
+
+namespace argosy::checkpoint {
+
+struct StoredSlab {
+    int file = kThisFile;
+    layout::Slab slab;
+    int64_t at = 0;  // byte offset in its file
+    Hash hash;
+    static constexpr int kThisFile = -1;
+    bool operator==(const StoredSlab&) const = default;
+};
+
+struct StoredTensor {
+    TensorInfo info;
+    std::vector<StoredSlab> slabs;
+    bool operator==(const StoredTensor&) const = default;
+};
+
+struct StoredFile {
+    std::string name;
+    int64_t num_bytes = 0;
+    Hash check;  // of its user block
+    bool operator==(const StoredFile&) const = default;
+};
+
+struct StoredAsset {
+    std::string name;
+    int64_t at = 0, num_bytes = 0;
+    Hash hash;
+    bool operator==(const StoredAsset&) const = default;
+};
+
+/// What a checkpoint says of itself beside its tensors. Model and state are JSON texts that belong to others.
+struct Description {
+    int64_t step = 0;
+    std::string program;  // version that wrote it
+    std::string mesh;
+    bool model_only = false;
+    std::string model;   // Hugging Face's config.json
+    std::string config;  // TOML; empty where there was no run
+    std::string state;   // the trainer's; "{}" where there was no run
+    bool operator==(const Description&) const = default;
+};
+
+struct ShardTable {
+    Hash set;
+    std::vector<StoredTensor> tensors;  // each with one slab
+    bool operator==(const ShardTable&) const = default;
+};
+
+struct Manifest {
+    Hash set;
+    Description description;
+    std::vector<StoredFile> files;
+    std::vector<StoredAsset> assets;
+    std::vector<StoredTensor> tensors;
+    bool operator==(const Manifest&) const = default;
+};
+
+std::string to_json(const ShardTable& table);
+std::string to_json(const Manifest& manifest);
+
+/// `place` is for messages. `file_bytes`: of the file that the table stands in.
+ShardTable parse_shard_table(std::string_view text, const std::string& place, int64_t file_bytes);
+Manifest parse_manifest(std::string_view text, const std::string& place, int64_t file_bytes);
+
+}  // namespace argosy::checkpoint

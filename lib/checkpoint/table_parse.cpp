@@ -1,0 +1,250 @@
+// Reading tables. Keys that are unknown are left alone, for newer minor versions may add some.
+#include <functional>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "base/error.h"
+#include "checkpoint/table.h"
+#include "checkpoint/table_check.h"
+
+namespace argosy::checkpoint {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr int kMaxDepth = 100;  // of nested values, since what is recursive needs a limit
+
+/// What a message shows of a value.
+std::string shown(const ordered_json& value) {
+    constexpr size_t kShown = 80;
+    const std::string text = value.dump(-1, ' ', true, ordered_json::error_handler_t::replace);
+    return text.size() <= kShown ? text : text.substr(0, kShown) + "...";
+}
+
+/// Typed access to one object; every failure names the table and the key.
+class Reader {
+  public:
+    Reader(const ordered_json& object, const std::string& place) : object_(object), place_(place) {
+        if (!object.is_object()) throw UserError("{}: {} is not an object", place, shown(object));
+    }
+
+    bool has(const char* key) const { return object_.contains(key); }
+
+    const ordered_json& value(const char* key) const {
+        const auto found = object_.find(key);
+        if (found == object_.end()) throw UserError("{}: {} has no \"{}\"", place_, shown(object_), key);
+        return *found;
+    }
+    std::string text(const char* key) const {
+        if (!value(key).is_string()) fail(key, "a string");
+        return value(key).get<std::string>();
+    }
+    bool flag(const char* key) const {
+        if (!value(key).is_boolean()) fail(key, "true or false");
+        return value(key).get<bool>();
+    }
+    int64_t number(const char* key) const {
+        if (!is_count(value(key))) fail(key, "an integer in 0 .. 2^63 - 1");
+        return value(key).get<int64_t>();
+    }
+    std::vector<int64_t> numbers(const char* key) const {
+        std::vector<int64_t> result;
+        for (const ordered_json& each : list(key)) {
+            if (!is_count(each)) fail(key, "a list of integers in 0 .. 2^63 - 1");
+            result.push_back(each.get<int64_t>());
+        }
+        return result;
+    }
+    Hash hash(const char* key) const {
+        const std::optional<Hash> parsed = parse_hash(text(key));
+        if (!parsed) fail(key, "32 lower-case hexadecimal digits");
+        return *parsed;
+    }
+    /// A file's number; kThisFile is the only negative one.
+    int file(const char* key) const {
+        const ordered_json& number = value(key);
+        if (number.is_number_integer() && number == StoredSlab::kThisFile) return StoredSlab::kThisFile;
+        if (!is_count(number) || number.get<int64_t>() > std::numeric_limits<int>::max())
+            fail(key, "a file's number");
+        return number.get<int>();
+    }
+    const ordered_json& list(const char* key) const {
+        if (!value(key).is_array()) fail(key, "a list");
+        return value(key);
+    }
+    std::string object(const char* key) const {
+        if (!value(key).is_object()) fail(key, "an object");
+        return value(key).dump();
+    }
+    h5::ElementType type(const char* key) const {
+        const std::optional<h5::ElementType> known = h5::element_type_named(text(key));
+        if (!known) fail(key, "a known element type");
+        return *known;
+    }
+
+  private:
+    /// Non-negative literals are parsed as unsigned, and those beyond 64 bits as floats, so that none wraps
+    /// around.
+    static bool is_count(const ordered_json& value) {
+        return value.is_number_unsigned() && value.get<uint64_t>() <= std::numeric_limits<int64_t>::max();
+    }
+    [[noreturn]] void fail(const char* key, const char* expected) const {
+        throw UserError("{}: \"{}\" is {}, which is not {}", place_, key, shown(value(key)), expected);
+    }
+
+    const ordered_json& object_;
+    const std::string& place_;
+};
+
+using TakeItem = std::function<void(const std::string& key, const ordered_json& item)>;
+
+/// The library's text parser made strict, and with the objects in the lists `lists` of the outermost object
+/// given to `take` one by one instead of kept: a manifest may hold hundreds of thousands of slabs.
+class StrictParser {
+  public:
+    StrictParser(const std::string& place, std::set<std::string> lists, TakeItem take)
+        : place_(place), lists_(std::move(lists)), take_(std::move(take)) {}
+
+    ordered_json parse(std::string_view text) {
+        const auto filter = [this](int depth, ordered_json::parse_event_t event, ordered_json& value) {
+            return keep(depth, event, value);
+        };
+        try {
+            ordered_json kept = ordered_json::parse(text.begin(), text.end(), filter);
+            const Reader reader(kept, place_);
+            for (const std::string& key : lists_) check_taken(reader.list(key.c_str()), key);
+            return kept;
+        } catch (const ordered_json::exception& error) {
+            throw UserError("{}: bad JSON: {}", place_, reason(error));
+        }
+    }
+
+  private:
+    using Event = ordered_json::parse_event_t;
+
+    bool keep(int depth, Event event, const ordered_json& value) {
+        if (depth > kMaxDepth) throw UserError("{}: values are nested more than {} deep", place_, kMaxDepth);
+        switch (event) {
+            case Event::object_start:
+                keys_.emplace_back();
+                break;
+            case Event::key:
+                take_key(depth, value.get_ref<const std::string&>());
+                break;
+            case Event::object_end: {
+                keys_.pop_back();
+                constexpr int kItemDepth = 2;  // outermost object, list, item
+                if (depth != kItemDepth || !lists_.contains(outermost_key_)) break;
+                take_(outermost_key_, value);
+                return false;
+            }
+            default:
+                break;
+        }
+        return true;
+    }
+
+    void take_key(int depth, const std::string& key) {
+        if (!keys_.back().insert(key).second)
+            throw UserError("{}: the key {} stands twice", place_, shown(key));
+        if (depth == 1) outermost_key_ = key;
+    }
+
+    void check_taken(const ordered_json& left, const std::string& key) const {
+        if (!left.empty())
+            throw UserError("{}: \"{}\" holds {}, which is not an object", place_, key, shown(left[0]));
+    }
+
+    /// The library's message without its "[json.exception...] ".
+    static std::string reason(const ordered_json::exception& error) {
+        const std::string text = error.what();
+        const size_t end = text.find("] ");
+        return shown(end == std::string::npos ? text : text.substr(end + 2));
+    }
+
+    const std::string& place_;
+    std::set<std::string> lists_;
+    TakeItem take_;
+    std::vector<std::set<std::string>> keys_;  // of each object that is open
+    std::string outermost_key_;
+};
+
+TensorInfo read_info(const Reader& reader, const char* name_key) {
+    return {.name = reader.text(name_key), .type = reader.type("type"), .shape = reader.numbers("shape")};
+}
+
+StoredSlab read_slab(const Reader& reader) {
+    return {.slab = {.offset = reader.numbers("offset"), .size = reader.numbers("size")},
+            .at = reader.number("at"),
+            .hash = reader.hash("hash")};
+}
+
+StoredTensor read_tensor(const ordered_json& item, const std::string& place) {
+    const Reader reader(item, place);
+    StoredTensor tensor{.info = read_info(reader, "name")};
+    for (const ordered_json& each : reader.list("slabs")) {
+        const Reader slab(each, place);
+        tensor.slabs.push_back(read_slab(slab));
+        tensor.slabs.back().file = slab.file("file");
+    }
+    return tensor;
+}
+
+StoredTensor read_shard_slab(const ordered_json& item, const std::string& place) {
+    const Reader reader(item, place);
+    StoredTensor tensor{.info = read_info(reader, "tensor")};
+    if (reader.has("at")) tensor.slabs.push_back(read_slab(reader));
+    return tensor;
+}
+
+Description read_description(const Reader& reader) {
+    return {.step = reader.number("step"),
+            .program = reader.text("program"),
+            .mesh = reader.text("mesh"),
+            .model_only = reader.flag("model_only"),
+            .model = reader.object("model"),
+            .config = reader.text("config"),
+            .state = reader.object("state")};
+}
+
+void take_item(Manifest& manifest, const std::string& key, const ordered_json& item,
+               const std::string& place) {
+    const Reader reader(item, place);
+    if (key == "tensors") {
+        manifest.tensors.push_back(read_tensor(item, place));
+    } else if (key == "files") {
+        manifest.files.push_back({reader.text("name"), reader.number("bytes"), reader.hash("check")});
+    } else {
+        manifest.assets.push_back(
+            {reader.text("name"), reader.number("at"), reader.number("bytes"), reader.hash("hash")});
+    }
+}
+
+}  // namespace
+
+ShardTable parse_shard_table(std::string_view text, const std::string& place, int64_t file_bytes) {
+    ShardTable table;
+    StrictParser parser(place, {"slabs"}, [&](const std::string&, const ordered_json& item) {
+        table.tensors.push_back(read_shard_slab(item, place));
+    });
+    const ordered_json rest = parser.parse(text);
+    table.set = Reader(rest, place).hash("set");
+    check_table(table, place, file_bytes);
+    return table;
+}
+
+Manifest parse_manifest(std::string_view text, const std::string& place, int64_t file_bytes) {
+    Manifest manifest;
+    StrictParser parser(
+        place, {"files", "assets", "tensors"},
+        [&](const std::string& key, const ordered_json& item) { take_item(manifest, key, item, place); });
+    const ordered_json rest = parser.parse(text);
+    const Reader reader(rest, place);
+    manifest.set = reader.hash("set");
+    manifest.description = read_description(reader);
+    check_table(manifest, place, file_bytes);
+    return manifest;
+}
+
+}  // namespace argosy::checkpoint

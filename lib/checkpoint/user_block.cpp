@@ -1,0 +1,183 @@
+#include "checkpoint/user_block.h"
+
+#include <array>
+#include <charconv>
+#include <map>
+#include <vector>
+
+#include "base/error.h"
+
+namespace argosy::checkpoint {
+namespace {
+
+constexpr std::string_view kMagic = "argosy checkpoint ";
+constexpr std::string_view kCheckKey = "check ";
+constexpr size_t kHexDigits = 32;
+constexpr int64_t kMaxTableBytes = int64_t{1}
+                                   << 30;  // a reader holds it in memory; 100 GPUs' need less than 100 MB
+constexpr std::array kKinds = {FileKind::Manifest, FileKind::Shard, FileKind::Full};
+
+Hash hash_of_text(std::string_view text) { return hash_of(std::as_bytes(std::span(text))); }
+
+template <class... Args>
+[[noreturn]] void fail_torn(const std::string& place, fmt::format_string<Args...> text, Args&&... args) {
+    throw UserError("{}: its user block (bytes 0 .. {}, outside the tensors) is torn: {}", place,
+                    kUserBlockBytes - 1, fmt::format(text, std::forward<Args>(args)...));
+}
+
+std::vector<std::string_view> split(std::string_view text, char separator) {
+    std::vector<std::string_view> parts;
+    while (!text.empty()) {
+        const size_t end = text.find(separator);
+        parts.push_back(text.substr(0, end));
+        text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+    }
+    return parts;
+}
+
+/// Negative where the text is no number.
+int64_t parse_number(std::string_view text) {
+    int64_t value = -1;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    return error == std::errc() && end == text.data() + text.size() ? value : -1;
+}
+
+/// The text as it is cut by its check line.
+struct Cut {
+    std::string_view lines;  // all above the check line
+    std::string_view check;  // its digits
+    bool padded = false;     // what follows is as it should be
+};
+
+Cut cut(std::string_view text) {
+    const size_t at = text.find(fmt::format("\n{}", kCheckKey));
+    if (at == std::string_view::npos) return {};
+    const std::string_view rest = text.substr(at + 1 + kCheckKey.size());
+    const std::string_view padding = rest.substr(std::min(rest.size(), kHexDigits));
+    const bool padded = padding.size() >= 2 && padding.front() == '\n' && padding.back() == '\n' &&
+                        padding.find_first_not_of(' ', 1) == padding.size() - 1;
+    return {.lines = text.substr(0, at + 1), .check = rest.substr(0, kHexDigits), .padded = padded};
+}
+
+void check_version(std::string_view text, bool intact, const std::string& place) {
+    const std::string_view line = text.substr(kMagic.size(), text.find('\n') - kMagic.size());
+    const std::vector<std::string_view> version = split(line, '.');
+    const int64_t major = version.empty() ? -1 : parse_number(version.front());
+    if (major == kFormatMajor || !intact) return;
+    throw UserError(
+        "{} is of checkpoint format {}, and this program reads {}.x; use the version that wrote it, or a "
+        "newer one",
+        place, line, kFormatMajor);
+}
+
+Hash check_integrity(const Cut& parts, const std::string& place) {
+    const std::optional<Hash> stored = parse_hash(parts.check);
+    const Hash found = hash_of_text(parts.lines);
+    if (!stored) fail_torn(place, "it has no check line");
+    if (*stored != found)
+        fail_torn(place, "its check says {}, and its lines give {}", stored->hex(), found.hex());
+    if (!parts.padded) fail_torn(place, "its end is not spaces and a line's end");
+    return *stored;
+}
+
+/// The fields of each line by its first word.
+using Lines = std::map<std::string_view, std::vector<std::string_view>>;
+
+Lines lines_of(std::string_view text) {
+    Lines lines;
+    for (const std::string_view line : split(text, '\n')) {
+        const std::vector<std::string_view> words = split(line, ' ');
+        if (!words.empty()) lines[words.front()] = {words.begin() + 1, words.end()};
+    }
+    return lines;
+}
+
+class Fields {
+  public:
+    Fields(const Lines& lines, std::string_view key, size_t count, const std::string& place)
+        : place_(place), key_(key) {
+        const auto found = lines.find(key);
+        if (found == lines.end() || found->second.size() < count)
+            fail_torn(place, "its line '{}' is missing or short", key);
+        fields_ = found->second;
+    }
+    FileKind kind(size_t i) const {
+        for (const FileKind each : kKinds) {
+            if (fields_[i] == name(each)) return each;
+        }
+        fail_torn(place_, "'{}' is no kind of file", fields_[i]);
+    }
+    int64_t number(size_t i) const {
+        const int64_t value = parse_number(fields_[i]);
+        if (value < 0) fail_torn(place_, "'{}' in its line '{}' is no number", fields_[i], key_);
+        return value;
+    }
+    Hash hash(size_t i) const {
+        const std::optional<Hash> value = parse_hash(fields_[i]);
+        if (!value) fail_torn(place_, "'{}' in its line '{}' is no check", fields_[i], key_);
+        return *value;
+    }
+
+  private:
+    const std::string& place_;
+    std::string_view key_;
+    std::vector<std::string_view> fields_;
+};
+
+void check_extents(const UserBlock& block, const std::string& place) {
+    const bool inside = block.table_bytes <= kMaxTableBytes && block.table_at >= kUserBlockBytes &&
+                        block.table_at <= block.num_bytes &&
+                        block.table_bytes <= block.num_bytes - block.table_at;
+    if (!inside) {
+        fail_torn(place, "a table of {} bytes at {} does not lie in a file of {}", block.table_bytes,
+                  block.table_at, block.num_bytes);
+    }
+}
+
+}  // namespace
+
+const char* name(FileKind kind) {
+    switch (kind) {
+        case FileKind::Manifest:
+            return "manifest";
+        case FileKind::Shard:
+            return "shard";
+        case FileKind::Full:
+            return "full";
+    }
+    return "unknown";
+}
+
+std::string to_text(const UserBlock& block) {
+    std::string text =
+        fmt::format("{}{}.{}\nkind {}\nbytes {}\ntable {} {} {}\nrest {}\n", kMagic, kFormatMajor,
+                    kFormatMinor, name(block.kind), block.num_bytes, block.table_at, block.table_bytes,
+                    block.table_hash.hex(), block.rest.hex());
+    text += fmt::format("{}{}\n", kCheckKey, hash_of_text(text).hex());
+    ARGOSY_CHECK(text.size() < kUserBlockBytes, "{} bytes", text.size());
+    text.resize(kUserBlockBytes - 1, ' ');
+    return text + '\n';
+}
+
+UserBlock parse_user_block(std::string_view text, const std::string& place) {
+    ARGOSY_CHECK(text.size() == kUserBlockBytes, "{} bytes", text.size());
+    if (!text.starts_with(kMagic)) {
+        throw UserError("{} is no file of a checkpoint, or torn: it does not begin with '{}'", place, kMagic);
+    }
+    const Cut parts = cut(text);
+    const bool intact = parts.check.empty() || parse_hash(parts.check) == hash_of_text(parts.lines);
+    check_version(text, intact, place);
+    UserBlock block{.check = check_integrity(parts, place)};
+    const Lines lines = lines_of(parts.lines);
+    block.kind = Fields(lines, "kind", 1, place).kind(0);
+    block.num_bytes = Fields(lines, "bytes", 1, place).number(0);
+    const Fields table(lines, "table", 3, place);
+    block.table_at = table.number(0);
+    block.table_bytes = table.number(1);
+    block.table_hash = table.hash(2);
+    block.rest = Fields(lines, "rest", 1, place).hash(0);
+    check_extents(block, place);
+    return block;
+}
+
+}  // namespace argosy::checkpoint

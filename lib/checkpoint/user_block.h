@@ -1,0 +1,37 @@
+// Private to this module: the first 512 bytes of every file, as a value and as the text of FORMAT.md.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "checkpoint/hash.h"
+
+namespace argosy::checkpoint {
+
+inline constexpr int64_t kUserBlockBytes = 512;
+inline constexpr int kFormatMajor = 1, kFormatMinor = 0;
+
+enum class FileKind { Manifest, Shard, Full };
+
+/// As user blocks and messages spell it.
+const char* name(FileKind kind);
+
+struct UserBlock {
+    FileKind kind = FileKind::Shard;
+    int64_t num_bytes = 0;  // of the whole file
+    int64_t table_at = 0, table_bytes = 0;
+    Hash table_hash;
+    Hash rest;   // of all bytes after the user block that are in no slab, asset or table
+    Hash check;  // of the lines above it
+    bool operator==(const UserBlock&) const = default;
+};
+
+/// kUserBlockBytes of text. The check is computed, not taken.
+std::string to_text(const UserBlock& block);
+
+/// UserError, naming `place`, where the text is torn, of a newer major version, or none of ours.
+/// REQUIRES: kUserBlockBytes of text.
+UserBlock parse_user_block(std::string_view text, const std::string& place);
+
+}  // namespace argosy::checkpoint
