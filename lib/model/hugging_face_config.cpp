@@ -1,9 +1,10 @@
-// Hugging Face's config.json as a ModelSpec. Rotary settings are read in their older form (rope_theta,
-// rope_scaling) and their newer one (rope_parameters). A setting that would change the model and is not
-// supported is refused, not ignored.
+// Hugging Face's config.json as a ModelSpec, and back. Rotary settings are read in their older form
+// (rope_theta, rope_scaling) and their newer one (rope_parameters), and written in both. A setting that would
+// change the model and is not supported is refused, not ignored.
 #include <fmt/format.h>
 
 #include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -13,6 +14,7 @@ namespace argosy::model {
 namespace {
 
 using nlohmann::json;
+using nlohmann::ordered_json;
 
 /// Typed access to one JSON object; every failure names the file and the key.
 class Reader {
@@ -42,6 +44,8 @@ class Reader {
         }
         return Reader(object_[key], fmt::format("{}: {}", where_, key));
     }
+
+    const std::string& where() const { return where_; }
 
     template <class T>
     void require(const char* key, const T& only) const {
@@ -90,27 +94,38 @@ void read_rope(const Reader& config, ModelSpec& spec) {
         const Reader rope = config.object(key);
         spec.rope_theta = rope.get<double>("rope_theta", spec.rope_theta);
         spec.rope_scaling = read_scaling(rope);
+        rope.require("partial_rotary_factor", 1.0);
     }
 }
 
-std::string family(const Reader& config) {
+struct Family {
+    const char *name, *model_type, *architecture;
+    int64_t context;  // tokens, of the published models without scaling
+};
+constexpr Family kFamilies[] = {{"llama3", "llama", "LlamaForCausalLM", 8192},
+                                {"qwen2", "qwen2", "Qwen2ForCausalLM", 32768},
+                                {"qwen3", "qwen3", "Qwen3ForCausalLM", 40960}};
+
+std::string read_family(const Reader& config) {
     const auto type = config.get<std::string>("model_type");
-    if (type == "llama") return "llama3";
-    if (type != "qwen2" && type != "qwen3") {
-        throw UserError("config.json: \"model_type\" is \"{}\"; supported are llama, qwen2 and qwen3", type);
+    for (const Family& family : kFamilies) {
+        if (type == family.model_type) return family.name;
     }
-    return type;
+    throw UserError("{}: \"model_type\" is \"{}\"; supported are llama, qwen2 and qwen3", config.where(),
+                    type);
 }
 
 ModelSpec from_json(const Reader& config) {
     ModelSpec spec;
-    spec.name = family(config);
+    spec.name = read_family(config);
     spec.vocab_size = config.get<int64_t>("vocab_size");
     spec.dim = config.get<int64_t>("hidden_size");
     spec.num_layers = config.get<int64_t>("num_hidden_layers");
     spec.num_heads = config.get<int64_t>("num_attention_heads");
     spec.num_kv_heads = config.get<int64_t>("num_key_value_heads", spec.num_heads);
-    if (spec.num_heads < 1) throw UserError("config.json: \"num_attention_heads\" is {}", spec.num_heads);
+    if (spec.num_heads < 1) {
+        throw UserError("{}: \"num_attention_heads\" is {}", config.where(), spec.num_heads);
+    }
     spec.head_dim = config.get<int64_t>("head_dim", spec.name == "qwen3" ? 128 : spec.dim / spec.num_heads);
     spec.hidden_dim = config.get<int64_t>("intermediate_size");
     spec.norm_eps = config.get<double>("rms_norm_eps", 1e-6);
@@ -122,21 +137,101 @@ ModelSpec from_json(const Reader& config) {
     config.require("attention_bias", spec.qkv_bias);
     config.require("mlp_bias", false);
     config.require("use_sliding_window", false);
+    config.require("partial_rotary_factor", 1.0);
+    if (config.has("quantization_config")) {
+        throw UserError("{} has a \"quantization_config\"; quantized weights are not supported",
+                        config.where());
+    }
     return spec;
 }
 
+const Family& family_of(const ModelSpec& spec) {
+    for (const Family& family : kFamilies) {
+        const bool biased = spec.name == "qwen2", normed = spec.name == "qwen3";
+        if (spec.name == family.name && spec.qkv_bias == biased && spec.qk_norm == normed) return family;
+    }
+    throw UserError(
+        "the model '{}' {} biases of q, k and v and {} norms of q and k is none of Hugging Face's; supported "
+        "are "
+        "llama3 with neither, qwen2 with biases and qwen3 with norms",
+        spec.name, spec.qkv_bias ? "with" : "without", spec.qk_norm ? "with" : "without");
+}
+
+/// A spec says nothing of the longest context; the scaled Llamas that are published stretch theirs 16 times.
+int64_t longest_context(const ModelSpec& spec) {
+    constexpr int64_t kStretched = 16;
+    return spec.rope_scaling ? kStretched * spec.rope_scaling->original_context : family_of(spec).context;
+}
+
+ordered_json scaling_json(const ModelSpec& spec) {
+    if (!spec.rope_scaling) return nullptr;
+    return {{"rope_type", "llama3"},
+            {"factor", spec.rope_scaling->factor},
+            {"low_freq_factor", spec.rope_scaling->low_frequency_factor},
+            {"high_freq_factor", spec.rope_scaling->high_frequency_factor},
+            {"original_max_position_embeddings", spec.rope_scaling->original_context}};
+}
+
+void write_rope(const ModelSpec& spec, ordered_json& config) {
+    config["rope_theta"] = spec.rope_theta;
+    config["rope_scaling"] = scaling_json(spec);
+    config["rope_parameters"] =
+        spec.rope_scaling ? scaling_json(spec) : ordered_json{{"rope_type", "default"}};
+    config["rope_parameters"]["rope_theta"] = spec.rope_theta;
+}
+
+void write_family(const Family& family, ordered_json& config) {
+    if (family.name == std::string("qwen2")) {
+        config["use_sliding_window"] = false;  // its biases have no key
+    } else {
+        config["attention_bias"] = false;
+    }
+    if (family.name == std::string("llama3")) config["mlp_bias"] = false;
+}
+
 }  // namespace
+
+std::string hugging_face_config(const ModelSpec& spec, const std::string& dtype) {
+    const Family& family = family_of(spec);
+    ordered_json config = {{"architectures", {family.architecture}},
+                           {"model_type", family.model_type},
+                           {"vocab_size", spec.vocab_size},
+                           {"hidden_size", spec.dim},
+                           {"num_hidden_layers", spec.num_layers},
+                           {"num_attention_heads", spec.num_heads},
+                           {"num_key_value_heads", spec.num_kv_heads},
+                           {"head_dim", spec.head_dim},
+                           {"intermediate_size", spec.hidden_dim},
+                           {"hidden_act", "silu"},
+                           {"rms_norm_eps", spec.norm_eps},
+                           {"tie_word_embeddings", spec.tied_embeddings},
+                           {"max_position_embeddings", longest_context(spec)},
+                           {"attention_dropout", 0.0},
+                           {"initializer_range", 0.02},
+                           {"use_cache", true},
+                           // Else older readers would take 1 and 2 for these, which mean something else here.
+                           {"bos_token_id", nullptr},
+                           {"eos_token_id", nullptr}};
+    write_family(family, config);
+    write_rope(spec, config);
+    if (!dtype.empty()) config["dtype"] = config["torch_dtype"] = dtype;
+    return config.dump(2) + "\n";
+}
+
+ModelSpec parse_hugging_face_config(const std::string& text, const std::string& place) {
+    const json parsed = json::parse(text, nullptr, /*allow_exceptions=*/false);
+    if (!parsed.is_object()) throw UserError("{} is not a JSON object", place);
+    ModelSpec spec = from_json(Reader(parsed, place));
+    validate(spec);
+    return spec;
+}
 
 ModelSpec read_hugging_face_config(const std::string& folder) {
     const std::string path = folder + "/config.json";
     std::ifstream file(path);
     if (!file)
         throw UserError("cannot open {}; model.hf_assets_path must be a folder with a config.json", path);
-    const json parsed = json::parse(file, nullptr, /*allow_exceptions=*/false);
-    if (!parsed.is_object()) throw UserError("{} is not a JSON object", path);
-    ModelSpec spec = from_json(Reader(parsed, path));
-    validate(spec);
-    return spec;
+    return parse_hugging_face_config({std::istreambuf_iterator<char>(file), {}}, path);
 }
 
 }  // namespace argosy::model

@@ -29,19 +29,28 @@ std::string show(const std::optional<RopeScaling>& scaling) {
 }  // namespace
 
 void validate(const ModelSpec& spec) {
-    for (const auto& [key, value] : {std::pair<const char*, int64_t>{"vocab_size", spec.vocab_size},
-                                     {"dim", spec.dim},
-                                     {"num_layers", spec.num_layers},
-                                     {"num_heads", spec.num_heads},
-                                     {"num_kv_heads", spec.num_kv_heads},
-                                     {"head_dim", spec.head_dim},
-                                     {"hidden_dim", spec.hidden_dim}}) {
+    // Far beyond any model; below, the number of parameters cannot overflow.
+    constexpr int64_t kMostLayers = 1 << 16, kWidest = 1 << 20, kMostTokens = 1 << 30;
+    struct Size {
+        const char* key;
+        int64_t value, most;
+    };
+    for (const auto& [key, value, most] :
+         {Size{"vocab_size", spec.vocab_size, kMostTokens}, Size{"dim", spec.dim, kWidest},
+          Size{"num_layers", spec.num_layers, kMostLayers}, Size{"num_heads", spec.num_heads, kWidest},
+          Size{"num_kv_heads", spec.num_kv_heads, kWidest}, Size{"head_dim", spec.head_dim, kWidest},
+          Size{"hidden_dim", spec.hidden_dim, kWidest}}) {
         if (value < 1) throw UserError("the model's {} is {}; it must be at least 1", key, value);
+        if (value > most) throw UserError("the model's {} is {}; it must be at most {}", key, value, most);
     }
     if (spec.num_heads % spec.num_kv_heads != 0) {
         throw UserError(
             "{} query heads cannot share {} key/value heads evenly; num_kv_heads must divide num_heads",
             spec.num_heads, spec.num_kv_heads);
+    }
+    if (spec.num_heads * spec.head_dim > kWidest) {
+        throw UserError("{} heads of {} elements are more than {} together", spec.num_heads, spec.head_dim,
+                        kWidest);
     }
     if (spec.head_dim % 2 != 0) {
         throw UserError("head_dim is {}; rotary embedding pairs a head's elements, so it must be even",

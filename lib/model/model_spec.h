@@ -35,6 +35,14 @@ ModelSpec preset(const std::string& name, const std::string& flavor);
 /// supported.
 ModelSpec read_hugging_face_config(const std::string& folder);
 
+/// The same of the file's text; `place` is for messages.
+ModelSpec parse_hugging_face_config(const std::string& text, const std::string& place);
+
+/// The text of a config.json that reads back as `spec`, with the keys of today's transformers and of older
+/// ones; `dtype` ("float32", "bfloat16", "float16") is named where it is given. UserError for a model that
+/// Hugging Face has no architecture for.
+std::string hugging_face_config(const ModelSpec& spec, const std::string& dtype = "");
+
 /// Sizes that no model can have (heads that do not divide, odd head_dim, ...) throw UserError.
 void validate(const ModelSpec& spec);
 

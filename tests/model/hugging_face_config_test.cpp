@@ -2,9 +2,11 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "base/error.h"
 #include "model/model_spec.h"
@@ -121,6 +123,9 @@ TEST(HuggingFaceConfig, RefusesWithFileKeyAndValue) {
         {{{"head_dim", 33}}, {"head_dim is 33"}},
         {{{"rope_scaling", {{"type", "linear"}, {"factor", 2.0}}}},
          {"rope_scaling", "\"linear\"", "\"llama3\""}},
+        {{{"partial_rotary_factor", 0.5}}, {"\"partial_rotary_factor\" is 0.5", "only 1.0"}},
+        {{{"quantization_config", {{"bits", 4}}}}, {"quantization_config", "not supported"}},
+        {{{"num_hidden_layers", 1LL << 40}}, {"num_layers is 1099511627776", "at most"}},
         {{{"rope_parameters", {{"rope_type", "yarn"}}}}, {"rope_parameters", "\"yarn\""}},
         {{{"rope_scaling", {{"rope_type", "llama3"}}}}, {"rope_scaling", "has no \"factor\""}},
         {{{"rope_scaling", "yarn"}}, {"\"rope_scaling\" is \"yarn\"", "not an object"}},
@@ -138,6 +143,64 @@ TEST(HuggingFaceConfig, RefusesWithFileKeyAndValue) {
             }
         }
     }
+}
+
+/// Every preset there is, from the message that names them: "there are llama3: 1B 3B; qwen2: 3B".
+std::vector<ModelSpec> every_preset() {
+    std::string known;
+    try {
+        preset("none", "none");
+    } catch (const UserError& error) {
+        known = error.what();
+    }
+    std::istringstream words(known.substr(known.find("there are ") + std::strlen("there are ")));
+    std::vector<ModelSpec> specs;
+    std::string family;
+    for (std::string word; words >> word;) {
+        if (word.back() == ':') {
+            family = word.substr(0, word.size() - 1);
+        } else {
+            specs.push_back(preset(family, word.substr(0, word.find(';'))));
+        }
+    }
+    return specs;
+}
+
+TEST(HuggingFaceConfig, WhatIsWrittenReadsBack) {
+    const std::vector<ModelSpec> specs = every_preset();
+    EXPECT_EQ(specs.size(), 19u);
+    for (ModelSpec spec : specs) {
+        spec.norm_eps = 1.1e-6;  // no other key's default
+        spec.rope_theta = 0.1 + 1e5;
+        for (const char* dtype : {"", "bfloat16"}) {
+            EXPECT_EQ(parse_hugging_face_config(hugging_face_config(spec, dtype), "here"), spec) << spec.name;
+        }
+    }
+}
+
+TEST(HuggingFaceConfig, OldAndNewReadersFindTheirKeys) {
+    const json plain = json::parse(hugging_face_config(preset("qwen3", "0.6B")));
+    EXPECT_EQ(plain["rope_theta"], 1e6);
+    EXPECT_TRUE(plain["rope_scaling"].is_null());
+    EXPECT_EQ(plain["rope_parameters"], (json{{"rope_type", "default"}, {"rope_theta", 1e6}}));
+    EXPECT_EQ(plain["architectures"], json::array({"Qwen3ForCausalLM"}));
+    EXPECT_FALSE(plain.contains("dtype"));
+
+    const json scaled = json::parse(hugging_face_config(preset("llama3", "8B"), "float16"));
+    EXPECT_EQ(scaled["rope_scaling"]["rope_type"], "llama3");
+    EXPECT_EQ(scaled["rope_scaling"]["original_max_position_embeddings"], 8192);
+    json with_theta = scaled["rope_scaling"];
+    with_theta["rope_theta"] = 5e5;
+    EXPECT_EQ(scaled["rope_parameters"], with_theta);
+    EXPECT_EQ(scaled["max_position_embeddings"], 131072);
+    EXPECT_EQ(scaled["dtype"], "float16");
+    EXPECT_EQ(scaled["torch_dtype"], "float16");
+}
+
+TEST(HuggingFaceConfig, AnArchitectureOfNobodyIsNotWritten) {
+    ModelSpec spec = preset("llama3", "8B");
+    spec.qk_norm = true;
+    EXPECT_THROW(hugging_face_config(spec), UserError);
 }
 
 TEST(HuggingFaceConfig, RefusesWhatIsNoConfig) {
