@@ -30,6 +30,7 @@ class RunState {
     RunState(Trainer& trainer, const mesh::Mesh& mesh, UpdateGuard& guard, int64_t seq_len);
 
     const model::ModelSpec& spec() const { return trainer_.model().spec(); }
+    int64_t seq_len() const { return seq_len_; }
 
     /// "model/<parameter>": what the optimizer updates.
     const std::vector<HeldTensor>& weights() const { return weights_; }
