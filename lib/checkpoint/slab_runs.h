@@ -1,4 +1,4 @@
-// Private to this module: where the elements that two boxes of a tensor share lie in each of them.
+// Where the elements that two boxes of a tensor share lie in each of them.
 #pragma once
 
 #include <cstdint>

@@ -1,0 +1,96 @@
+#include "interop/element_conversion.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+#include "base/error.h"
+#include "kernels/table.h"
+
+namespace argosy::interop {
+namespace {
+
+using h5::ElementType;
+using kernels::BFloat16;
+using kernels::Half;
+
+/// A float that lies on the same side of everything narrower as x does: where x is no float it is one of its
+/// neighbours, the one whose last bit is set. So rounding it once more, to 16 bits, gives what rounding x
+/// gives.
+float rounded_to_odd(double x) {
+    const auto nearest = static_cast<float>(x);
+    if (static_cast<double>(nearest) == x || std::isnan(x)) return nearest;
+    auto bits = std::bit_cast<uint32_t>(nearest);
+    if (std::abs(static_cast<double>(nearest)) > std::abs(x)) --bits;  // towards zero; from infinity, too
+    return std::bit_cast<float>(bits | 1);
+}
+
+template <class T>
+void widen(std::span<const std::byte> in, std::span<float> out) {
+    kernels::table().of<T>().widen({std::ssize(out), reinterpret_cast<const T*>(in.data()), out.data()});
+}
+
+template <class T>
+void narrow(std::span<const float> in, std::span<std::byte> out) {
+    kernels::table().of<T>().narrow({std::ssize(in), in.data(), reinterpret_cast<T*>(out.data())});
+}
+
+/// To floats; from f64 such that narrowing them further rounds as if it were the first time.
+void to_floats(ElementType from, std::span<const std::byte> in, std::span<float> out) {
+    if (from == ElementType::BF16) return widen<BFloat16>(in, out);
+    if (from == ElementType::F16) return widen<Half>(in, out);
+    if (from == ElementType::F32) {
+        std::memcpy(out.data(), in.data(), in.size());
+        return;
+    }
+    const auto* doubles = reinterpret_cast<const double*>(in.data());
+    std::transform(doubles, doubles + out.size(), out.begin(), rounded_to_odd);
+}
+
+void from_floats(std::span<const float> in, ElementType to, std::span<std::byte> out) {
+    if (to == ElementType::BF16) return narrow<BFloat16>(in, out);
+    if (to == ElementType::F16) return narrow<Half>(in, out);
+    if (to == ElementType::F32) {
+        std::memcpy(out.data(), in.data(), in.size_bytes());
+        return;
+    }
+    std::copy(in.begin(), in.end(), reinterpret_cast<double*>(out.data()));
+}
+
+void doubles_to_floats(std::span<const std::byte> in, std::span<std::byte> out) {
+    const auto* doubles = reinterpret_cast<const double*>(in.data());
+    auto* floats = reinterpret_cast<float*>(out.data());
+    for (size_t i = 0; i < out.size() / sizeof(float); ++i) floats[i] = static_cast<float>(doubles[i]);
+}
+
+}  // namespace
+
+bool is_floating(ElementType type) {
+    return type == ElementType::F64 || type == ElementType::F32 || type == ElementType::BF16 ||
+           type == ElementType::F16;
+}
+
+void convert_elements(ElementType from, std::span<const std::byte> in, ElementType to,
+                      std::span<std::byte> out) {
+    const size_t in_bytes = h5::size_bytes(from), out_bytes = h5::size_bytes(to),
+                 count = in.size() / in_bytes;
+    ARGOSY_CHECK(count * out_bytes == out.size(), "{} elements into {} bytes", count, out.size());
+    if (from == to) {
+        if (in.data() != out.data()) std::memcpy(out.data(), in.data(), in.size());
+        return;
+    }
+    ARGOSY_CHECK(is_floating(from) && is_floating(to), "{} as {}", h5::name(from), h5::name(to));
+    if (from == ElementType::F64 && to == ElementType::F32) return doubles_to_floats(in, out);
+    std::array<float, 2048> floats;
+    for (size_t begin = 0; begin < count; begin += floats.size()) {
+        const size_t some = std::min(floats.size(), count - begin);
+        const std::span part = std::span(floats).first(some);
+        to_floats(from, in.subspan(begin * in_bytes, some * in_bytes), part);
+        from_floats(part, to, out.subspan(begin * out_bytes, some * out_bytes));
+    }
+}
+
+}  // namespace argosy::interop

@@ -1,0 +1,157 @@
+// A Hugging Face folder as target: config.json, safetensors in one file or several with an index, the
+// tokenizer's files.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "interop/names.h"
+#include "interop/safetensors.h"
+#include "interop/safetensors_index.h"
+#include "interop/strict_json.h"
+#include "interop/target.h"
+#include "interop/text_file.h"
+
+namespace argosy::interop {
+namespace {
+
+namespace fs = std::filesystem;
+using checkpoint::TensorInfo;
+using nlohmann::ordered_json;
+
+const char* torch_type(h5::ElementType type) {
+    switch (type) {
+        case h5::ElementType::F64:
+            return "float64";
+        case h5::ElementType::BF16:
+            return "bfloat16";
+        case h5::ElementType::F16:
+            return "float16";
+        default:
+            return "float32";
+    }
+}
+
+/// The type of most elements.
+h5::ElementType main_type(const std::vector<Transfer>& transfers) {
+    std::map<h5::ElementType, int64_t> elements;
+    for (const Transfer& transfer : transfers) elements[transfer.to.type] += transfer.to.num_elements();
+    return std::ranges::max_element(elements, {}, [](const auto& entry) { return entry.second; })->first;
+}
+
+/// Our keys, and of the source's own those that the architecture does not settle.
+std::string config_text(const TargetRequest& request) {
+    const char* type = torch_type(main_type(request.transfers));
+    ordered_json config = ordered_json::parse(model::hugging_face_config(request.source.spec, type));
+    const auto original =
+        ordered_json::parse(request.source.config_json, nullptr, /*allow_exceptions=*/false);
+    const auto open = {"max_position_embeddings",
+                       "attention_dropout",
+                       "initializer_range",
+                       "use_cache",
+                       "bos_token_id",
+                       "eos_token_id"};
+    for (const auto& [key, value] : original.items()) {
+        const bool ours = config.contains(key) && std::ranges::find(open, key) == open.end();
+        if (!ours) config[key] = value;
+    }
+    return config.dump(2) + "\n";
+}
+
+/// How many of the tensors, in their order, go into each file.
+std::vector<size_t> split(const std::vector<TensorInfo>& tensors, int64_t most_file_bytes) {
+    std::vector<size_t> counts;
+    int64_t file_bytes = 0;
+    for (const TensorInfo& tensor : tensors) {
+        if (counts.empty() || (file_bytes > 0 && file_bytes + tensor.num_bytes() > most_file_bytes)) {
+            counts.push_back(0);
+            file_bytes = 0;
+        }
+        ++counts.back();
+        file_bytes += tensor.num_bytes();
+    }
+    return counts;
+}
+
+std::string file_name(size_t file, size_t num_files) {
+    if (num_files == 1) return kSafetensorsName;
+    return fmt::format("model-{:05}-of-{:05}.safetensors", file + 1, num_files);
+}
+
+class HuggingFaceTarget : public Target {
+  public:
+    explicit HuggingFaceTarget(const TargetRequest& request) : folder_(request.partial) {
+        std::vector<TensorInfo> tensors;
+        for (const Transfer& transfer : request.transfers) {
+            TensorInfo& tensor = tensors.emplace_back(transfer.to);
+            tensor.name = hugging_face_name(tensor.name.substr(std::string(kModelPrefix).size()));
+        }
+        fs::create_directory(folder_);
+        write_text(folder_ / "config.json", config_text(request));
+        write_assets(request.source);
+        start_files(tensors, split(tensors, request.most_file_bytes));
+    }
+
+    void append(size_t transfer, std::span<const std::byte> bytes) override {
+        Place& place = places_[transfer];
+        files_[place.file].write(place.index, place.done_bytes, bytes);
+        place.done_bytes += std::ssize(bytes);
+    }
+
+    fs::path finish() override {
+        for (SafetensorsWriter& file : files_) file.finish();
+        return folder_;
+    }
+
+  private:
+    struct Place {
+        size_t file, index;
+        int64_t done_bytes = 0;
+    };
+
+    void write_assets(const ModelSource& source) const {
+        for (const checkpoint::Asset& asset : read_assets(source)) {
+            if (is_asset(asset.name)) {
+                write_text(folder_ / asset.name, asset.bytes);
+            } else {
+                spdlog::warn("{} is left out: no file of that name belongs to a Hugging Face model",
+                             shown(asset.name));
+            }
+        }
+    }
+
+    void start_files(const std::vector<TensorInfo>& tensors, const std::vector<size_t>& counts) {
+        std::map<std::string, std::string> file_of_tensor;
+        int64_t total_bytes = 0;
+        auto next = tensors.begin();
+        for (size_t file = 0; file < counts.size(); ++file) {
+            const std::vector<TensorInfo> part(next, next + static_cast<std::ptrdiff_t>(counts[file]));
+            next += static_cast<std::ptrdiff_t>(counts[file]);
+            const std::string name = file_name(file, counts.size());
+            files_.emplace_back(folder_ / name, part);
+            for (size_t index = 0; index < part.size(); ++index) {
+                places_.push_back({file, index});
+                file_of_tensor[part[index].name] = name;
+                total_bytes += part[index].num_bytes();
+            }
+        }
+        if (counts.size() > 1) {
+            write_text(folder_ / kSafetensorsIndexName, safetensors_index_json(file_of_tensor, total_bytes));
+        }
+    }
+
+    fs::path folder_;
+    std::vector<SafetensorsWriter> files_;
+    std::vector<Place> places_;
+};
+
+}  // namespace
+
+std::unique_ptr<Target> make_hugging_face_target(const TargetRequest& request) {
+    return std::make_unique<HuggingFaceTarget>(request);
+}
+
+}  // namespace argosy::interop

@@ -1,0 +1,171 @@
+#include "interop/inspect.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "interop/names.h"
+#include "interop/progress.h"
+
+namespace argosy::interop {
+namespace {
+
+using checkpoint::StoredSlab;
+using checkpoint::StoredTensor;
+using checkpoint::TensorInfo;
+using nlohmann::ordered_json;
+
+struct Sum {
+    int64_t elements = 0, bytes = 0;
+};
+
+Sum sum_of(const ModelSource& source, bool weights) {
+    Sum sum;
+    for (const TensorInfo& tensor : source.tensors->tensors()) {
+        if (tensor.name.starts_with(kModelPrefix) != weights) continue;
+        sum.elements += tensor.num_elements();
+        sum.bytes += tensor.num_bytes();
+    }
+    return sum;
+}
+
+std::map<std::string, const StoredTensor*> stored_tensors(const ModelSource& source) {
+    std::map<std::string, const StoredTensor*> tensors;
+    if (!source.checkpoint) return tensors;
+    for (const StoredTensor& tensor : source.checkpoint->manifest().tensors)
+        tensors.emplace(tensor.info.name, &tensor);
+    return tensors;
+}
+
+std::string file_name(const ModelSource& source, const StoredSlab& slab) {
+    return slab.file == StoredSlab::kThisFile ? source.path.filename().string()
+                                              : source.checkpoint->manifest().files[slab.file].name;
+}
+
+std::string check_text(const StoredTensor* stored) {
+    if (!stored) return "";
+    if (stored->slabs.size() == 1) return stored->slabs.front().hash.hex();
+    return fmt::format("{} slabs", stored->slabs.size());
+}
+
+std::string line(const char* what, const std::string& text) { return fmt::format("{:<12} {}\n", what, text); }
+
+std::string heading(const ModelSource& source) {
+    const Sum weights = sum_of(source, true), state = sum_of(source, false);
+    std::string text = line("form", name(source.form)) + line("path", source.path.string());
+    if (source.description) {
+        text += line("step", fmt::format("{}", source.description->step));
+        text += line("mesh", source.description->mesh.empty() ? "none" : source.description->mesh);
+        text += line("written by", source.description->program);
+    }
+    const model::ModelSpec& spec = source.spec;
+    text += line(
+        "model",
+        fmt::format("{}: {} layers, {} wide, {} heads ({} key/value) of {}, hidden {}, vocabulary {}{}",
+                    spec.name, spec.num_layers, spec.dim, spec.num_heads, spec.num_kv_heads, spec.head_dim,
+                    spec.hidden_dim, spec.vocab_size, spec.tied_embeddings ? ", tied embeddings" : ""));
+    text += line("weights", fmt::format("{} elements, {}", weights.elements, bytes_text(weights.bytes)));
+    text += line("optimizer", state.elements == 0
+                                  ? "none"
+                                  : fmt::format("{} elements, {}", state.elements, bytes_text(state.bytes)));
+    return text;
+}
+
+std::string file_lines(const ModelSource& source) {
+    std::string text;
+    if (!source.checkpoint) return text;
+    for (const auto& file : source.checkpoint->manifest().files) {
+        text +=
+            line("file", fmt::format("{}  {} bytes  check {}", file.name, file.num_bytes, file.check.hex()));
+    }
+    for (const auto& asset : source.checkpoint->manifest().assets) {
+        text += line("asset",
+                     fmt::format("{}  {} bytes  check {}", asset.name, asset.num_bytes, asset.hash.hex()));
+    }
+    return text;
+}
+
+std::string fault_lines(const Inspection& inspection) {
+    if (!inspection.faults) return "";
+    if (!inspection.source.checkpoint) return line("checks", "none in this form");
+    if (inspection.faults->empty()) return line("checks", "every byte is as it was saved");
+    return line("checks", fmt::format("{} faults", inspection.faults->size())) +
+           fmt::format("{}\n", fmt::join(*inspection.faults, "\n"));
+}
+
+ordered_json slabs_json(const ModelSource& source, const StoredTensor& tensor) {
+    ordered_json slabs = ordered_json::array();
+    for (const StoredSlab& slab : tensor.slabs) {
+        slabs.push_back({{"file", file_name(source, slab)},
+                         {"offset", slab.slab.offset},
+                         {"size", slab.slab.size},
+                         {"at", slab.at},
+                         {"check", slab.hash.hex()}});
+    }
+    return slabs;
+}
+
+ordered_json tensors_json(const ModelSource& source) {
+    const auto stored = stored_tensors(source);
+    ordered_json tensors = ordered_json::array();
+    for (const TensorInfo& tensor : source.tensors->tensors()) {
+        ordered_json& entry = tensors.emplace_back(ordered_json{{"name", tensor.name},
+                                                                {"type", h5::name(tensor.type)},
+                                                                {"shape", tensor.shape},
+                                                                {"bytes", tensor.num_bytes()}});
+        if (const auto found = stored.find(tensor.name); found != stored.end()) {
+            entry["slabs"] = slabs_json(source, *found->second);
+        }
+    }
+    return tensors;
+}
+
+void add_checkpoint_json(const ModelSource& source, ordered_json& report) {
+    const checkpoint::Description& description = *source.description;
+    report["step"] = description.step;
+    report["mesh"] = description.mesh;
+    report["program"] = description.program;
+    report["model_only"] = description.model_only;
+    report["files"] = ordered_json::array();
+    report["assets"] = ordered_json::array();
+    for (const auto& file : source.checkpoint->manifest().files) {
+        report["files"].push_back(
+            {{"name", file.name}, {"bytes", file.num_bytes}, {"check", file.check.hex()}});
+    }
+    for (const auto& asset : source.checkpoint->manifest().assets) {
+        report["assets"].push_back(
+            {{"name", asset.name}, {"bytes", asset.num_bytes}, {"check", asset.hash.hex()}});
+    }
+}
+
+}  // namespace
+
+std::string inspection_text(const Inspection& inspection) {
+    const ModelSource& source = inspection.source;
+    const auto stored = stored_tensors(source);
+    std::string text = heading(source) + file_lines(source) + fault_lines(inspection);
+    for (const TensorInfo& tensor : source.tensors->tensors()) {
+        const auto found = stored.find(tensor.name);
+        text += fmt::format("{:<60} {:>4} {:<16} {:>14} {}\n", tensor.name, h5::name(tensor.type),
+                            fmt::format("[{}]", fmt::join(tensor.shape, ", ")), tensor.num_bytes(),
+                            check_text(found == stored.end() ? nullptr : found->second));
+    }
+    return text;
+}
+
+std::string inspection_json(const Inspection& inspection) {
+    const ModelSource& source = inspection.source;
+    ordered_json report = {{"form", name(source.form)}, {"path", source.path.string()}};
+    if (source.checkpoint) add_checkpoint_json(source, report);
+    report["model"] = ordered_json::parse(source.config_json, nullptr, /*allow_exceptions=*/false);
+    const Sum weights = sum_of(source, true), state = sum_of(source, false);
+    report["weights"] = {{"elements", weights.elements}, {"bytes", weights.bytes}};
+    report["optimizer"] = {{"elements", state.elements}, {"bytes", state.bytes}};
+    if (inspection.faults && source.checkpoint) report["faults"] = *inspection.faults;
+    report["tensors"] = tensors_json(source);
+    return report.dump(2) + "\n";
+}
+
+}  // namespace argosy::interop

@@ -1,0 +1,157 @@
+#include "interop/model_source.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <system_error>
+
+#include "base/error.h"
+#include "checkpoint/step_folder.h"
+#include "interop/names.h"
+#include "interop/safetensors.h"
+#include "interop/strict_json.h"
+#include "interop/text_file.h"
+
+namespace argosy::interop {
+namespace {
+
+namespace fs = std::filesystem;
+using checkpoint::Checkpoint;
+
+constexpr const char *kManifestName = "checkpoint.h5", *kCheckpointFolder = "checkpoint",
+                     *kConfigName = "config.json";
+constexpr int64_t kMostConfigBytes = 16 << 20, kMostAssetBytes = 128 << 20;
+
+constexpr std::array kAssets = {
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "tokenizer.model",
+    "vocab.json",
+    "merges.txt",
+    "generation_config.json",
+    "added_tokens.json",
+    "chat_template.jinja",
+};
+
+bool is_there(const fs::path& path) {
+    std::error_code failed;
+    return fs::exists(path, failed);
+}
+
+/// Some of a folder's entries, for messages.
+std::string contents(const fs::path& folder) {
+    constexpr size_t kShown = 12;
+    std::vector<std::string> names;
+    std::error_code failed;
+    for (const auto& entry : fs::directory_iterator(folder, failed))
+        names.push_back(shown(entry.path().filename().string()));
+    if (names.empty()) return failed ? failed.message() : "nothing";
+    std::ranges::sort(names);
+    const size_t more = names.size() - std::min(names.size(), kShown);
+    names.resize(names.size() - more);
+    return fmt::format("{}{}", fmt::join(names, ", "), more > 0 ? fmt::format(" and {} more", more) : "");
+}
+
+std::optional<fs::path> newest_step(const fs::path& folder) {
+    const std::vector<int64_t> steps = checkpoint::whole_steps(folder);
+    if (steps.empty()) return std::nullopt;
+    return checkpoint::step_path(folder, steps.back());
+}
+
+ModelSource open_checkpoint(const fs::path& path, Form form) {
+    auto opened = std::make_unique<Checkpoint>(path);
+    ModelSource source{.form = form, .path = path};
+    source.description = opened->description();
+    source.config_json = source.description->model;
+    source.spec = model::parse_hugging_face_config(source.config_json, path.string() + ": the model");
+    check_weights(*opened, source.spec);
+    source.checkpoint = opened.get();
+    source.tensors = std::move(opened);
+    return source;
+}
+
+ModelSource open_hugging_face(const fs::path& folder) {
+    ModelSource source{.form = Form::HuggingFace, .path = folder};
+    const fs::path config = folder / kConfigName;
+    source.config_json = read_text(config, kMostConfigBytes);
+    source.spec = model::parse_hugging_face_config(source.config_json, config.string());
+    source.tensors = with_our_names(std::make_unique<Safetensors>(folder), source.spec);
+    return source;
+}
+
+ModelSource open_step(const fs::path& folder) {
+    if (folder.filename().string().ends_with(".partial")) {
+        throw UserError("{} is a checkpoint whose writing never ended; take a folder without .partial",
+                        folder.string());
+    }
+    return open_checkpoint(folder, Form::Sharded);
+}
+
+ModelSource open_folder(const fs::path& folder) {
+    if (is_there(folder / kManifestName)) return open_step(folder);
+    for (const fs::path& place : {folder, folder / kCheckpointFolder}) {
+        if (const auto step = newest_step(place)) return open_step(*step);
+    }
+    const bool weights = is_there(folder / kSafetensorsName) || is_there(folder / kSafetensorsIndexName);
+    const bool config = is_there(folder / kConfigName);
+    if (weights && config) return open_hugging_face(folder);
+    if (weights || config) {
+        throw UserError("{} has {}, but not {}: a Hugging Face folder has both", folder.string(),
+                        config ? kConfigName : kSafetensorsName, config ? kSafetensorsName : kConfigName);
+    }
+    throw UserError(
+        "{} holds no model: looked for {} (a step), whole step-NNNNNNNN folders, also in {}/ (a run), and {} "
+        "with {} "
+        "(Hugging Face); it holds {}",
+        folder.string(), kManifestName, kCheckpointFolder, kConfigName, kSafetensorsName, contents(folder));
+}
+
+}  // namespace
+
+const char* name(Form form) {
+    switch (form) {
+        case Form::Sharded:
+            return "sharded";
+        case Form::Full:
+            return "full";
+        default:
+            return "hf";
+    }
+}
+
+ModelSource open_model(const fs::path& path) {
+    if (!is_there(path)) throw UserError("{} does not exist", path.string());
+    // "run/step-00000100/" is "run/step-00000100": names of folders are looked at.
+    const fs::path place = path.has_filename() ? path : path.parent_path();
+    if (fs::is_directory(place)) return open_folder(place);
+    if (place.extension() == ".safetensors") {
+        throw UserError("{} is one file of a Hugging Face model; give its folder, which has a {} too",
+                        place.string(), kConfigName);
+    }
+    if (place.filename() == kManifestName) {
+        throw UserError("{} is a step's manifest; give its folder", place.string());
+    }
+    return open_checkpoint(place, Form::Full);
+}
+
+bool is_asset(const std::string& name) { return std::ranges::find(kAssets, name) != kAssets.end(); }
+
+std::vector<checkpoint::Asset> read_assets(const ModelSource& source) {
+    std::vector<checkpoint::Asset> assets;
+    if (source.checkpoint) {
+        for (const checkpoint::StoredAsset& stored : source.checkpoint->manifest().assets) {
+            assets.push_back({stored.name, source.checkpoint->asset(stored.name)});
+        }
+        return assets;
+    }
+    for (const char* name : kAssets) {
+        if (is_there(source.path / name))
+            assets.push_back({name, read_text(source.path / name, kMostAssetBytes)});
+    }
+    return assets;
+}
+
+}  // namespace argosy::interop

@@ -1,0 +1,199 @@
+#include "interop/names.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "base/error.h"
+#include "interop/element_conversion.h"
+#include "interop/slabs.h"
+#include "interop/strict_json.h"
+#include "model/parameter.h"
+
+namespace argosy::interop {
+namespace {
+
+using checkpoint::TensorInfo;
+using checkpoint::TensorSource;
+
+constexpr const char *kHead = "lm_head.weight", *kTable = "model.embed_tokens.weight";
+
+// Parts of a name that differ.
+constexpr std::array<std::pair<const char*, const char*>, 13> kParts = {{
+    {"tok_embeddings", "embed_tokens"},
+    {"attention_norm", "input_layernorm"},
+    {"attention", "self_attn"},
+    {"wq", "q_proj"},
+    {"wk", "k_proj"},
+    {"wv", "v_proj"},
+    {"wo", "o_proj"},
+    {"ffn_norm", "post_attention_layernorm"},
+    {"feed_forward", "mlp"},
+    {"w1", "gate_proj"},
+    {"w2", "down_proj"},
+    {"w3", "up_proj"},
+    {"output", "lm_head"},
+}};
+
+std::string hugging_face_part(const std::string& part) {
+    const auto* found = std::ranges::find_if(kParts, [&](const auto& pair) { return part == pair.first; });
+    return found == kParts.end() ? part : found->second;
+}
+
+/// Faults of many tensors in one message.
+class Faults {
+  public:
+    void add(std::string fault) {
+        if (++count_ <= kShown) shown_.push_back(std::move(fault));
+    }
+    void check(const std::string& place, const model::ModelSpec& spec) const {
+        if (count_ == 0) return;
+        const std::string rest = count_ > kShown ? fmt::format("; and {} more", count_ - kShown) : "";
+        throw UserError("{}: its tensors are not those of its model ({}, {} layers, {} wide{}): {}{}", place,
+                        spec.name, spec.num_layers, spec.dim, spec.tied_embeddings ? ", tied embeddings" : "",
+                        fmt::join(shown_, "; "), rest);
+    }
+
+  private:
+    static constexpr int kShown = 20;
+    int count_ = 0;
+    std::vector<std::string> shown_;
+};
+
+void check_tensor(const TensorInfo& found, const std::vector<int64_t>& shape, Faults& faults) {
+    if (found.shape != shape) {
+        faults.add(fmt::format("{} has shape [{}], expected [{}]", found.name, fmt::join(found.shape, ", "),
+                               fmt::join(shape, ", ")));
+    }
+    if (!is_floating(found.type)) {
+        faults.add(fmt::format("{} has elements of type {}, expected f64, f32, bf16 or f16", found.name,
+                               h5::name(found.type)));
+    }
+}
+
+std::map<std::string, const TensorInfo*> by_name(const TensorSource& source) {
+    std::map<std::string, const TensorInfo*> tensors;
+    for (const TensorInfo& tensor : source.tensors()) tensors.emplace(tensor.name, &tensor);
+    return tensors;
+}
+
+/// Takes from `there` what the model wants under `name(tensor)`; what stays is not the model's.
+template <class Name>
+void take_expected(std::map<std::string, const TensorInfo*>& there, const model::ModelSpec& spec, Name&& name,
+                   Faults& faults) {
+    for (const ModelTensor& tensor : model_tensors(spec)) {
+        const auto found = there.find(name(tensor));
+        if (found == there.end()) {
+            faults.add(name(tensor) + " is missing");
+            continue;
+        }
+        check_tensor(*found->second, tensor.shape, faults);
+        there.erase(found);
+    }
+}
+
+bool equal(const TensorSource& source, const TensorInfo& a, const TensorInfo& b) {
+    if (a.type != b.type || a.shape != b.shape) return false;
+    constexpr int64_t kBlockElements = 1 << 18;
+    std::vector<std::byte> left, right;
+    for (const layout::Slab& block : consecutive_blocks(a.shape, kBlockElements)) {
+        left.resize(block.num_elements() * h5::size_bytes(a.type));
+        right.resize(left.size());
+        source.read(a, block, left);
+        source.read(b, block, right);
+        if (std::memcmp(left.data(), right.data(), left.size()) != 0) return false;
+    }
+    return true;
+}
+
+/// Older exports hold these tables, which follow from the configuration.
+bool is_rotary_table(const std::string& name) { return name.ends_with("rotary_emb.inv_freq"); }
+
+class Renamed : public TensorSource {
+  public:
+    Renamed(std::unique_ptr<TensorSource> tensors, const model::ModelSpec& spec)
+        : inner_(std::move(tensors)) {
+        for (const ModelTensor& tensor : model_tensors(spec)) {
+            const TensorInfo& theirs = inner_->at(tensor.hugging_face);
+            TensorInfo& ours = tensors_.emplace_back(theirs);
+            ours.name = kModelPrefix + tensor.parameter;
+            theirs_.emplace(ours.name, &theirs);
+        }
+    }
+    const std::vector<TensorInfo>& tensors() const override { return tensors_; }
+    void read(const TensorInfo& tensor, const layout::Slab& slab, std::span<std::byte> out) const override {
+        inner_->read(*theirs_.find(tensor.name)->second, slab, out);
+    }
+    const std::string& place() const override { return inner_->place(); }
+
+  private:
+    std::unique_ptr<TensorSource> inner_;
+    std::vector<TensorInfo> tensors_;
+    std::map<std::string, const TensorInfo*> theirs_;
+};
+
+}  // namespace
+
+std::string hugging_face_name(const std::string& parameter) {
+    std::string name, part;
+    for (const char letter : parameter + ".") {
+        if (letter != '.') {
+            part += letter;
+            continue;
+        }
+        name += (name.empty() ? "" : ".") + hugging_face_part(part);
+        part.clear();
+    }
+    return name == kHead ? name : "model." + name;
+}
+
+std::vector<ModelTensor> model_tensors(const model::ModelSpec& spec) {
+    std::vector<ModelTensor> tensors;
+    for (const auto& unit : model::unit_parameters(spec)) {
+        for (const model::Parameter& parameter : unit) {
+            if (spec.tied_embeddings && parameter.role == model::Role::Output) continue;
+            const std::string& name = parameter.spec.name;
+            tensors.push_back({name, hugging_face_name(name), parameter.spec.shape});
+        }
+    }
+    return tensors;
+}
+
+void check_weights(const TensorSource& checkpoint, const model::ModelSpec& spec) {
+    auto there = by_name(checkpoint);
+    std::erase_if(there, [](const auto& entry) { return !entry.first.starts_with(kModelPrefix); });
+    Faults faults;
+    take_expected(
+        there, spec, [](const ModelTensor& tensor) { return kModelPrefix + tensor.parameter; }, faults);
+    for (const auto& [name, tensor] : there) faults.add(shown(name) + " is none of the model's");
+    faults.check(checkpoint.place(), spec);
+}
+
+std::unique_ptr<TensorSource> with_our_names(std::unique_ptr<TensorSource> tensors,
+                                             const model::ModelSpec& spec) {
+    auto there = by_name(*tensors);
+    Faults faults;
+    take_expected(
+        there, spec, [](const ModelTensor& tensor) { return tensor.hugging_face; }, faults);
+    for (const auto& [name, tensor] : there) {
+        if (is_rotary_table(name)) continue;
+        if (!(spec.tied_embeddings && name == kHead)) {
+            faults.add(shown(name) + " is none of the model's");
+            continue;
+        }
+        const TensorInfo* table = tensors->find(kTable);
+        if (table && !equal(*tensors, *tensor, *table)) {
+            faults.add(fmt::format("{} differs from {}, but config.json ties the two", kHead, kTable));
+        }
+    }
+    faults.check(tensors->place(), spec);
+    return std::make_unique<Renamed>(std::move(tensors), spec);
+}
+
+}  // namespace argosy::interop

@@ -1,0 +1,53 @@
+#include "interop/output_check.h"
+
+#include <algorithm>
+#include <fstream>
+#include <string>
+
+#include "base/error.h"
+#include "base/raw_file.h"
+
+namespace argosy::interop {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool is_there(const fs::path& path) { return fs::symlink_status(path).type() != fs::file_type::not_found; }
+
+bool is_model(const fs::path& path) {
+    if (fs::is_directory(path)) {
+        const auto has = [&](const char* name) { return is_there(path / name); };
+        return fs::is_empty(path) || has("checkpoint.h5") ||
+               (has("config.json") && (has("model.safetensors") || has("model.safetensors.index.json")));
+    }
+    const std::string expected = "argosy checkpoint ";
+    std::string start(expected.size(), '\0');
+    std::ifstream(path, std::ios::binary).read(start.data(), std::ssize(start));
+    return start == expected;
+}
+
+bool lies_in(const fs::path& inner, const fs::path& outer) {
+    return std::ranges::mismatch(outer, inner).in1 == outer.end();
+}
+
+}  // namespace
+
+void check_output(const fs::path& path, checkpoint::Replace replace, const fs::path& source) {
+    const fs::path folder = folder_of(path);
+    if (!fs::is_directory(folder)) {
+        throw UserError("cannot write {}: the folder {} does not exist", path.string(), folder.string());
+    }
+    if (!is_there(path)) return;
+    if (lies_in(fs::weakly_canonical(source), fs::weakly_canonical(path))) {
+        throw UserError("{} cannot be replaced: the source {} lies there", path.string(), source.string());
+    }
+    if (replace == checkpoint::Replace::No) {
+        throw UserError("{} exists; with --force it would be replaced", path.string());
+    }
+    if (!is_model(path)) {
+        throw UserError("{} exists and is no checkpoint or model; it is not replaced, even with --force",
+                        path.string());
+    }
+}
+
+}  // namespace argosy::interop

@@ -1,0 +1,16 @@
+// Whether a conversion may write somewhere.
+#pragma once
+
+#include <filesystem>
+
+#include "checkpoint/partial_folder.h"
+
+namespace argosy::interop {
+
+/// UserError where something is at `path` and is not to be replaced, or is no model and so never is (a folder
+/// of other things must not go by a slip); where the folder above does not exist; and where `source` lies in
+/// it.
+void check_output(const std::filesystem::path& path, checkpoint::Replace replace,
+                  const std::filesystem::path& source);
+
+}  // namespace argosy::interop

@@ -1,0 +1,67 @@
+// Hugging Face's safetensors files as tensors to read, and a writer for them. One model is one file, or
+// several with an index. Names are those of the files.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/raw_file.h"
+#include "checkpoint/tensor_source.h"
+#include "interop/safetensors_header.h"
+
+namespace argosy::interop {
+
+inline constexpr const char* kSafetensorsName = "model.safetensors";
+inline constexpr const char* kSafetensorsIndexName = "model.safetensors.index.json";
+
+class Safetensors : public checkpoint::TensorSource {
+  public:
+    /// One file; or a folder with model.safetensors or, in its place, an index and the files that it names.
+    /// Trusts nothing: UserError, naming file and tensor, where anything does not fit.
+    explicit Safetensors(const std::filesystem::path& path);
+
+    /// By file, and in it as the bytes lie.
+    const std::vector<checkpoint::TensorInfo>& tensors() const override { return tensors_; }
+    void read(const checkpoint::TensorInfo& tensor, const layout::Slab& slab,
+              std::span<std::byte> out) const override;
+    const std::string& place() const override { return place_; }
+
+    const std::vector<RawFile>& files() const { return files_; }
+
+  private:
+    struct Location {
+        size_t file;
+        int64_t at;
+    };
+    void add_file(const std::filesystem::path& path);
+    void add_index(const std::filesystem::path& folder);
+    void check_index(const std::map<std::string, std::string>& file_of_tensor,
+                     const std::string& place) const;
+
+    std::string place_;
+    std::vector<RawFile> files_;
+    std::vector<checkpoint::TensorInfo> tensors_;
+    std::map<std::string, Location, std::less<>> locations_;
+};
+
+/// A file under way. Tensors may be written by different threads at the same time.
+class SafetensorsWriter {
+  public:
+    SafetensorsWriter(const std::filesystem::path& path, const std::vector<checkpoint::TensorInfo>& tensors);
+
+    /// Bytes of tensor `index`, from its byte `from` on.
+    void write(size_t index, int64_t from, std::span<const std::byte> bytes);
+
+    /// Makes the file durable. REQUIRES: every tensor got all its bytes.
+    void finish() { file_.sync(); }
+
+  private:
+    SafetensorsLayout layout_;
+    RawFile file_;
+};
+
+}  // namespace argosy::interop

@@ -1,0 +1,38 @@
+#include "interop/slab_checks.h"
+
+#include "base/error.h"
+#include "checkpoint/slab_runs.h"
+
+namespace argosy::interop {
+
+using checkpoint::StoredSlab;
+
+SlabChecks::SlabChecks(const checkpoint::Checkpoint& checkpoint, const checkpoint::StoredTensor& tensor)
+    : checkpoint_(checkpoint), tensor_(tensor), hashers_(tensor.slabs.size()) {}
+
+void SlabChecks::add(const layout::Slab& block, std::span<const std::byte> bytes) {
+    const int64_t size_bytes = h5::size_bytes(tensor_.info.type);
+    for (size_t i = 0; i < hashers_.size(); ++i) {
+        const layout::Slab& stored = tensor_.slabs[i].slab;
+        const auto common = checkpoint::intersection(stored, block);
+        if (!common) continue;
+        checkpoint::for_each_run(*common, stored, block, [&](const checkpoint::Run& run) {
+            hashers_[i].add(bytes.subspan(run.in_b * size_bytes, run.length * size_bytes));
+        });
+    }
+}
+
+void SlabChecks::finish() const {
+    for (size_t i = 0; i < hashers_.size(); ++i) {
+        const StoredSlab& stored = tensor_.slabs[i];
+        const checkpoint::Hash found = hashers_[i].value();
+        if (found == stored.hash) continue;
+        const std::string file =
+            stored.file == StoredSlab::kThisFile ? "" : "/" + checkpoint_.manifest().files[stored.file].name;
+        throw UserError(
+            "{}{}: tensor {}: its bytes have changed since they were saved: expected check {}, found {}",
+            checkpoint_.place(), file, tensor_.info.name, stored.hash.hex(), found.hex());
+    }
+}
+
+}  // namespace argosy::interop

@@ -1,0 +1,33 @@
+#include "interop/strict_json.h"
+
+namespace argosy::interop {
+
+using nlohmann::json;
+
+std::string shown(std::string_view text) {
+    constexpr size_t kMost = 100;
+    const bool cut = text.size() > kMost;
+    constexpr bool kAscii = true;
+    return json(text.substr(0, kMost)).dump(-1, ' ', kAscii, json::error_handler_t::replace) +
+           (cut ? "..." : "");
+}
+
+void StrictJson::read(std::string_view text) { json::sax_parse(text, static_cast<json::json_sax_t*>(this)); }
+
+void StrictJson::refuse(const std::string& where, const std::string& what) const {
+    throw UserError("{}: {}{}{}", place_, where, where.empty() ? "" : ": ", what);
+}
+
+void StrictJson::unexpected(const std::string& what) const {
+    refuse(where(), what + " does not belong there");
+}
+
+void StrictJson::add_key(std::set<std::string>& seen, const std::string& key) const {
+    if (!seen.insert(key).second) refuse(where(), "the key " + shown(key) + " is there twice");
+}
+
+bool StrictJson::parse_error(size_t position, const std::string& token, const nlohmann::detail::exception&) {
+    refuse(where(), fmt::format("no JSON at byte {}, near {}", position, shown(token)));
+}
+
+}  // namespace argosy::interop

@@ -1,0 +1,57 @@
+// Private to this module: JSON read event by event, so that what a text may hold is decided while it is read
+// and memory does not grow with what is refused. Whatever a reader does not override is refused; duplicate
+// keys are found.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <string_view>
+
+#include "base/error.h"
+
+namespace argosy::interop {
+
+/// A string of somebody else's as messages show it: quoted, printable, and not too long.
+std::string shown(std::string_view text);
+
+class StrictJson : public nlohmann::json_sax<nlohmann::json> {
+  public:
+    explicit StrictJson(std::string place) : place_(std::move(place)) {}
+
+    /// UserError, naming `place`, for anything but what the reader takes.
+    void read(std::string_view text);
+
+  protected:
+    /// `where` names the part of the text, or is empty.
+    [[noreturn]] void refuse(const std::string& where, const std::string& what) const;
+
+    /// What the reader is in the middle of, for messages.
+    virtual std::string where() const = 0;
+
+    /// Refuses a key that is in `seen` already.
+    void add_key(std::set<std::string>& seen, const std::string& key) const;
+
+    bool null() override { unexpected("null"); }
+    bool boolean(bool value) override { unexpected(value ? "true" : "false"); }
+    bool number_integer(int64_t value) override { unexpected(std::to_string(value)); }
+    bool number_unsigned(uint64_t value) override { unexpected(std::to_string(value)); }
+    bool number_float(double, const std::string& text) override { unexpected(text); }
+    bool string(std::string& value) override { unexpected(shown(value)); }
+    bool binary(nlohmann::json::binary_t&) override { unexpected("bytes"); }
+    bool start_object(size_t) override { unexpected("an object"); }
+    bool end_object() override { unexpected("the end of an object"); }
+    bool start_array(size_t) override { unexpected("a list"); }
+    bool end_array() override { unexpected("the end of a list"); }
+    bool key(std::string& value) override { unexpected("the key " + shown(value)); }
+    bool parse_error(size_t position, const std::string& token,
+                     const nlohmann::detail::exception& error) override;
+
+    [[noreturn]] void unexpected(const std::string& what) const;
+
+  private:
+    std::string place_;
+};
+
+}  // namespace argosy::interop

@@ -1,0 +1,117 @@
+#include "interop/transfer.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <string>
+
+#include "base/error.h"
+#include "interop/element_conversion.h"
+#include "interop/names.h"
+#include "interop/slab_checks.h"
+#include "interop/slabs.h"
+#include "interop/threads.h"
+
+namespace argosy::interop {
+namespace {
+
+using checkpoint::StoredTensor;
+using checkpoint::TensorInfo;
+
+// Of the wider of both types. Small enough to stay in a processor's cache between the steps.
+constexpr int64_t kBlockBytes = 2 << 20;
+
+struct Buffers {
+    std::vector<std::byte> in, out;
+};
+
+std::map<std::string, const StoredTensor*> stored_tensors(const ModelSource& source) {
+    std::map<std::string, const StoredTensor*> tensors;
+    if (!source.checkpoint) return tensors;
+    for (const StoredTensor& tensor : source.checkpoint->manifest().tensors)
+        tensors.emplace(tensor.info.name, &tensor);
+    return tensors;
+}
+
+bool is_weight(const TensorInfo& tensor) { return tensor.name.starts_with(kModelPrefix); }
+
+/// The largest first, so that the threads end together.
+std::vector<size_t> by_size(const std::vector<Transfer>& transfers) {
+    std::vector<size_t> order(transfers.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::ranges::stable_sort(order, std::greater(), [&](size_t i) { return transfers[i].from->num_bytes(); });
+    return order;
+}
+
+class OneTransfer {
+  public:
+    OneTransfer(const ModelSource& source, const Transfer& transfer, Buffers& buffers)
+        : source_(source), transfer_(transfer), buffers_(buffers) {
+        if (transfer.stored) checks_.emplace(*source.checkpoint, *transfer.stored);
+    }
+
+    /// The block's elements, of the type that they are to be.
+    std::span<const std::byte> read(const layout::Slab& block) {
+        const TensorInfo &from = *transfer_.from, &to = transfer_.to;
+        buffers_.in.resize(block.num_elements() * h5::size_bytes(from.type));
+        source_.tensors->read(from, block, buffers_.in);
+        if (checks_) checks_->add(block, buffers_.in);
+        if (from.type == to.type) return buffers_.in;
+        buffers_.out.resize(block.num_elements() * h5::size_bytes(to.type));
+        convert_elements(from.type, buffers_.in, to.type, buffers_.out);
+        return buffers_.out;
+    }
+
+    void finish() const {
+        if (checks_) checks_->finish();
+    }
+
+  private:
+    const ModelSource& source_;
+    const Transfer& transfer_;
+    Buffers& buffers_;
+    std::optional<SlabChecks> checks_;
+};
+
+}  // namespace
+
+std::vector<Transfer> plan_transfers(const ModelSource& source, Content content,
+                                     std::optional<h5::ElementType> type) {
+    const auto stored = stored_tensors(source);
+    std::vector<Transfer> transfers;
+    for (const TensorInfo& tensor : source.tensors->tensors()) {
+        if (content == Content::ModelOnly && !is_weight(tensor)) continue;
+        Transfer& transfer = transfers.emplace_back(&tensor, nullptr, tensor);
+        if (type && is_weight(tensor)) transfer.to.type = *type;
+        if (const auto found = stored.find(tensor.name); found != stored.end())
+            transfer.stored = found->second;
+    }
+    return transfers;
+}
+
+void run_transfers(const ModelSource& source, const std::vector<Transfer>& transfers, const Pace& pace,
+                   const Take& take) {
+    const std::vector<size_t> order = by_size(transfers);
+    std::vector<Buffers> buffers(pace.num_threads);
+    run_in_threads(order.size(), pace.num_threads, [&](size_t job, size_t thread) {
+        const Transfer& transfer = transfers[order[job]];
+        OneTransfer under_way(source, transfer, buffers[thread]);
+        const int64_t widest =
+            std::max(h5::size_bytes(transfer.from->type), h5::size_bytes(transfer.to.type));
+        for (const layout::Slab& block : consecutive_blocks(transfer.from->shape, kBlockBytes / widest)) {
+            if (pace.stopped && pace.stopped())
+                throw RunError("stopped by a signal; nothing is left of the attempt");
+            take(order[job], block, under_way.read(block));
+            if (pace.progress) pace.progress->add(block.num_elements() * h5::size_bytes(transfer.from->type));
+        }
+        under_way.finish();
+    });
+}
+
+int64_t num_source_bytes(const std::vector<Transfer>& transfers) {
+    int64_t sum = 0;
+    for (const Transfer& transfer : transfers) sum += transfer.from->num_bytes();
+    return sum;
+}
+
+}  // namespace argosy::interop
