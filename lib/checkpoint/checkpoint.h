@@ -22,12 +22,17 @@ class Checkpoint : public TensorSource {
     explicit Checkpoint(const std::filesystem::path& path);
     ~Checkpoint() override;
 
-    const std::vector<TensorInfo>& tensors() const override;
+    const std::vector<TensorInfo>& tensors() const override { return tensors_; }
+
+    /// Fetches what the slab needs and no more, but where the rows of a cut are less than a page apart what
+    /// lies between them too. A stored slab that lies in one run in `out` is compared with its check on the
+    /// way.
     void read(const TensorInfo& tensor, const layout::Slab& slab, std::span<std::byte> out) const override;
     const std::string& place() const override { return place_; }
 
     const Manifest& manifest() const { return manifest_; }
     const Description& description() const { return manifest_.description; }
+    /// UserError where there is none of that name, or it is torn.
     std::string asset(const std::string& name) const;
 
     /// Reads part `part` of `num_parts` of the checkpoint's bytes and compares every check; several ranks or

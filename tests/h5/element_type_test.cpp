@@ -13,8 +13,8 @@
 namespace argosy::h5 {
 namespace {
 
-constexpr std::array kAll = {ElementType::U16, ElementType::U32, ElementType::I64,
-                             ElementType::F32, ElementType::F64, ElementType::BF16};
+constexpr std::array kAll = {ElementType::U8,  ElementType::U16,  ElementType::U32, ElementType::I64,
+                             ElementType::F16, ElementType::BF16, ElementType::F32, ElementType::F64};
 
 TEST(ElementType, IsFoundAgainInAFile) {
     const ScratchFolder folder;
@@ -25,8 +25,10 @@ TEST(ElementType, IsFoundAgainInAFile) {
         const File file = File::open(folder / name(type));
         EXPECT_EQ(file.open_dataset("x").type(), type) << name(type);
         EXPECT_EQ(element_type(file_type(type)), type) << name(type);
+        EXPECT_EQ(element_type_named(name(type)), type);
     }
     EXPECT_EQ(names.size(), kAll.size());
+    EXPECT_FALSE(element_type_named("f8"));
 }
 
 // Raw bits pass through HDF5 unchanged: a NaN with payload, the largest number, a denormal.

@@ -4,6 +4,8 @@
 #include <sys/resource.h>
 
 #include <array>
+#include <bit>
+#include <cmath>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
@@ -67,6 +69,83 @@ TEST(File, HasItsFinalLengthOnceClosedThoughNothingWasWritten) {
     const int64_t offset = file.create_dataset("x", ElementType::F64, shape).offset();
     file.close();
     EXPECT_GE(static_cast<int64_t>(std::filesystem::file_size(folder / "a.h5")), offset + 8000);
+}
+
+// The offset that HDF5 tells counts from the file's start, not from the user block's end.
+TEST(File, LeavesTheUserBlockAlone) {
+    const ScratchFolder folder;
+    constexpr int64_t kUserBlock = 512;
+    File file = File::create(folder / "a.h5", kUserBlock);
+    int64_t offset = 0;
+    {
+        Dataset x = file.create_dataset("x", ElementType::F32, kShape);
+        x.write(std::as_bytes(std::span(kValues)));
+        offset = x.offset();
+    }
+    file.close();
+    std::string bytes = read_file(folder / "a.h5");
+    EXPECT_EQ(std::memcmp(bytes.data() + offset, kValues.data(), 24), 0);
+    EXPECT_EQ(bytes.find("HDF"), kUserBlock + 1);
+    std::fill_n(bytes.begin(), kUserBlock, '#');
+    write_file(folder / "b.h5", bytes);
+    const File marked = File::open(folder / "b.h5");
+    EXPECT_EQ(marked.open_dataset("x").offset(), offset);
+}
+
+std::vector<float> read_floats(const std::filesystem::path& path, const std::string& name) {
+    const File file = File::open(path);
+    const Dataset dataset = file.open_dataset(name);
+    std::vector<float> values(dataset.num_elements());
+    dataset.read(std::as_writable_bytes(std::span(values)));
+    return values;
+}
+
+void write_floats(const std::filesystem::path& path, const std::vector<int64_t>& shape,
+                  std::vector<float> values) {
+    File file = File::create(path, 512);
+    file.create_dataset("a/x%b", ElementType::F32, shape).write(std::as_bytes(std::span(values)));
+}
+
+TEST(VirtualDataset, ShowsWhatItsSourcesHold) {
+    const ScratchFolder folder;
+    write_floats(folder / "left%b.h5", {2, 1}, {1, 2});
+    write_floats(folder / "right.h5", {2, 2}, {3, 4, 5, 6});
+    const std::vector<VirtualSource> sources = {{"left%b.h5", "a/x%b", {0, 0}, {2, 1}},
+                                                {"right.h5", "a/x%b", {0, 1}, {2, 2}}};
+    File::create(folder / "all.h5", 512).create_virtual_dataset("a/x", ElementType::F32, kShape, sources);
+    EXPECT_EQ(read_floats(folder / "all.h5", "a/x"), (std::vector<float>{1, 3, 4, 2, 5, 6}));
+
+    std::filesystem::remove(folder / "left%b.h5");
+    const std::vector<float> values = read_floats(folder / "all.h5", "a/x");
+    EXPECT_TRUE(std::isnan(values[0]) && std::isnan(values[3]));
+    EXPECT_EQ(values[4], 5);
+}
+
+TEST(VirtualDataset, MayBeAScalar) {
+    const ScratchFolder folder;
+    write_floats(folder / "one.h5", {}, {7});
+    const std::vector<VirtualSource> sources = {{"one.h5", "a/x%b", {}, {}}};
+    File::create(folder / "all.h5").create_virtual_dataset("x", ElementType::F32, {}, sources);
+    EXPECT_EQ(read_floats(folder / "all.h5", "x"), (std::vector<float>{7}));
+}
+
+TEST(VirtualDataset, ShowsMissingElementsAsNanOrZero) {
+    const ScratchFolder folder;
+    const std::array types = {ElementType::U8,   ElementType::I64, ElementType::F16,
+                              ElementType::BF16, ElementType::F32, ElementType::F64};
+    for (const ElementType type : types) {
+        const std::vector<VirtualSource> sources = {{"absent.h5", "x", {0}, {3}}};
+        const std::array<int64_t, 1> shape = {3};
+        File::create(folder / name(type)).create_virtual_dataset("x", type, shape, sources);
+        const File file = File::open(folder / name(type));
+        std::vector<std::byte> bytes(3 * size_bytes(type), std::byte{1});
+        file.open_dataset("x").read(bytes);
+        const uint64_t expected = missing_element(type);
+        EXPECT_EQ(std::memcmp(bytes.data() + 2 * size_bytes(type), &expected, size_bytes(type)), 0)
+            << name(type);
+    }
+    EXPECT_TRUE(std::isnan(std::bit_cast<double>(missing_element(ElementType::F64))));
+    EXPECT_TRUE(std::isnan(std::bit_cast<float>(static_cast<uint32_t>(missing_element(ElementType::F32)))));
 }
 
 // Superblocks from version 3 on carry the mark "open for writing", which makes a crashed file unreadable.
