@@ -4,7 +4,10 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <optional>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "checkpoint/file_writer.h"
@@ -22,6 +25,7 @@ namespace argosy::train {
 struct SaveOptions {
     config::Checkpoint checkpoint = {};
     std::filesystem::path folder = {};  // of the steps
+    int64_t first_step = 0;             // after which this process begins: saved already, if it was ever
     int64_t final_step = 0;             // at which the run ends
     /// Of every save; step, state and model_only are each save's own.
     checkpoint::Description description = {};
@@ -58,31 +62,32 @@ class Checkpointer {
         checkpoint::Hash set;
         std::vector<ShardPart> parts;
         std::vector<std::span<const std::byte>> bytes;  // of each part
-        double started = 0, stalled_seconds = 0;
+        double started = 0;          // by seconds_now()
+        double stalled_seconds = 0;  // until training went on
     };
 
     void begin(const Position& position);
     void advance();
     [[noreturn]] void give_up();
-    void state_memory();
+    void tell_of_memory();
     std::vector<ShardPart> parts_of(bool model_only) const;
-    void export_hugging_face(int64_t step);
+    void export_last(int64_t step);
 
     // In the thread of the work.
-    void make_folder() const;
     void write_shard() const;
     void commit() const;
 
     bool is_due(int64_t step) const;
-    bool speaks() const { return control_.rank() == 0; }
-    std::filesystem::path step_folder(int64_t step) const;
+    bool is_last(int64_t step) const { return step == options_.final_step; }
+    std::function<void()> on_rank_0(std::function<void()> work) const;
+    std::filesystem::path place_of(int64_t step) const;
 
     SaveOptions options_;
     comm::Communicator& control_;
     const RunState& state_;
     std::vector<int64_t> nonce_;  // tells this process's saves from those of others
     int64_t last_begun_ = 0;      // step
-    bool memory_stated_ = false;
+    bool memory_is_told_ = false;
     ShardCopy copy_;
     std::optional<Save> save_;  // under way
     JointWork work_;            // last: its thread reads the rest

@@ -19,6 +19,20 @@ constexpr std::array<std::pair<at::ScalarType, ElementType>, 4> kTypes = {
 
 }  // namespace
 
+at::ScalarType scalar_type(config::Precision precision) {
+    switch (precision) {
+        case config::Precision::Float16:
+            return at::kHalf;
+        case config::Precision::BFloat16:
+            return at::kBFloat16;
+        case config::Precision::Float32:
+            return at::kFloat;
+        case config::Precision::Float64:
+            return at::kDouble;
+    }
+    return at::kFloat;
+}
+
 ElementType element_type(at::ScalarType type) {
     const auto* found = std::ranges::find(kTypes, type, [](const auto& pair) { return pair.first; });
     ARGOSY_CHECK(found != kTypes.end(), "{} is no type of weights", toString(type));

@@ -10,6 +10,9 @@ struct Position {
     int64_t samples = 0;  // position of the next one, as data::Loader counts them: independent of batch sizes
     int64_t tokens = 0;   // trained on so far, of all ranks
     bool operator==(const Position&) const = default;
+    Position& operator+=(const Position& more) {
+        return *this = {step + more.step, samples + more.samples, tokens + more.tokens};
+    }
 };
 
 }  // namespace argosy::train

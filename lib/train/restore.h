@@ -2,7 +2,9 @@
 // afresh.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <vector>
 
 #include "checkpoint/file_writer.h"
@@ -18,6 +20,11 @@ struct Start {
     Position position = {};
     bool resumed = false;                        // from a step of the run's own
     std::vector<checkpoint::Asset> assets = {};  // on rank 0: the tokenizer's files that lay with it
+
+    /// Whose metrics are to be gone on with; none where the run begins.
+    std::optional<int64_t> resumed_step() const {
+        return resumed && position.step > 0 ? std::optional(position.step) : std::nullopt;
+    }
 };
 
 /// The folder of the run's steps.

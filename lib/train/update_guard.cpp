@@ -65,6 +65,10 @@ std::string UpdateGuard::reason(const StepResult& result) const {
                                      : above_the_mean("gradient norm", result.grad_norm, norms_);
 }
 
+bool UpdateGuard::gives_up() const {
+    return nonfinite_in_a_row_ >= max_nonfinite_steps_ || spikes_in_a_row_ >= spike_.max_skipped_steps;
+}
+
 void UpdateGuard::check(int64_t step, const StepResult& result) const {
     if (nonfinite_in_a_row_ >= max_nonfinite_steps_) {
         throw JobError(

@@ -33,6 +33,9 @@ class UpdateGuard {
     /// scale too large is no sign of anything.
     void count(const StepResult& result);
 
+    /// Whether check() throws.
+    bool gives_up() const;
+
     /// Once the step's metrics are out, so that they end with the step that ended the run. Throws JobError
     /// when this update was the last of too many that were skipped without one made in between.
     void check(int64_t step, const StepResult& result) const;
