@@ -10,7 +10,7 @@ import tempfile
 import time
 import unittest
 
-BIN = pathlib.Path(os.environ["ARGOSY_BIN"])
+BIN, SOURCE = pathlib.Path(os.environ["ARGOSY_BIN"]), pathlib.Path(os.environ["ARGOSY_SOURCE"])
 VOCABULARY, DIM, HEADS, HIDDEN, LAYERS, EPS = 40, 16, 2, 24, 2, 1e-5
 
 
@@ -260,6 +260,30 @@ class Eval(unittest.TestCase):
                                 program="convert-checkpoint", code=3)
         self.assertIn("logits of 32 positions", done.stderr)
         self.assertFalse((self.folder / "small").exists())
+
+    def test_loss_of_training(self):
+        """The loss of a step is the logarithm of the perplexity of the weights before it, over its samples."""
+        length, batch = 32, 4
+        tokens = random_records(1, 400)[0] * 3
+        source = self.task([tokens])
+        self.run_program("tokenize", "--input", source, "--output", self.folder / "t.h5", "--vocab-size", VOCABULARY,
+                         program="prepare-data")
+        write_model(self.model)
+        settings = {"training.dataset_path": self.folder / "t.h5", "training.shuffle": "false", "training.steps": 2,
+                    "training.seq_len": length, "training.local_batch_size": batch, "optimizer.lr": 0.01,
+                    "training.mixed_precision_param": "float32", "model.hf_assets_path": self.model,
+                    "checkpoint.initial_load_path": self.model, "checkpoint.enable": "true", "checkpoint.interval": 1,
+                    "job.dump_folder": self.folder / "run", "lr_scheduler.warmup_steps": 1}
+        self.run_program("1", BIN / "pretrain", *[word for key, value in settings.items() for word in ("--" + key, value)],
+                         program=SOURCE / "jobs" / "mpirun.sh")
+        losses = [json.loads(line)["loss"] for line in (self.folder / "run" / "metrics.jsonl").read_text().splitlines()]
+        for step, model in enumerate([self.model, self.folder / "run" / "checkpoint" / "step-00000001"]):
+            starts = [sample * length for sample in range(step * batch, (step + 1) * batch)]
+            task = self.task([tokens[start:start + length + 1] for start in starts])
+            self.assertAlmostEqual(math.log(self.perplexity(task, model=model)) / losses[step], 1, delta=1e-6)
+        self.assertNotAlmostEqual(losses[0], losses[1], delta=1e-3)
+        newest = self.perplexity(task, model=self.folder / "run")
+        self.assertLess(math.log(newest), losses[1], "the run's folder stands for its newest step")
 
     def test_help_and_version(self):
         text = self.run_program("--help").stdout
