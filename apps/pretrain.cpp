@@ -10,7 +10,6 @@
 #include "config/parse.h"
 #include "config/print.h"
 #include "data/loader.h"
-#include "kernels/table.h"
 #include "mesh/mesh.h"
 #include "mpi/program.h"
 #include "observe/memory.h"
@@ -19,8 +18,12 @@
 #include "observe/skipped_updates.h"
 #include "ops/tensor_thread.h"
 #include "optim/lr_schedule.h"
+#include "train/checkpoint_setup.h"
+#include "train/checkpointer.h"
 #include "train/data_feed.h"
+#include "train/restore.h"
 #include "train/run_limits.h"
+#include "train/run_state.h"
 #include "train/setup.h"
 #include "train/stop_signal.h"
 #include "train/trainer.h"
@@ -42,18 +45,6 @@ std::string answer(const config::CommandLine& command) {
     }
 }
 
-comm::GroupOptions group_options(const config::Comm& comm, const Environment& environment) {
-    return {.timeout_seconds = static_cast<double>(comm.train_timeout_seconds),
-            .synchronous_sends = environment.synchronous_sends,
-            .shared_memory_bytes = comm.shared_memory ? comm.shared_memory_mib << 20 : 0};
-}
-
-ops::Path operation_path(const config::Compile& compile) {
-    const char* instruction_set = kernels::table().name;  // throws where it is set to one that cannot run
-    spdlog::info("own kernels: {}", compile.enable ? instruction_set : "none, since compile.enable is false");
-    return compile.enable ? ops::Path::Fused : ops::Path::Plain;
-}
-
 ExitCode pretrain(const mpi::Comm& ranks, const Environment& environment,
                   const std::vector<std::string>& words) {
     const double started = seconds_now();
@@ -64,13 +55,16 @@ ExitCode pretrain(const mpi::Comm& ranks, const Environment& environment,
     }
     const config::JobConfig& config = command.config;
     train::set_determinism(config, environment);
+    train::warn_of_idle_keys(config);
     observe::keep_freed_memory();
     observe::MemoryMeter memory = observe::MemoryMeter::install();
-    const ops::TensorThread tensors(operation_path(config.compile));
+    const ops::TensorThread tensors(train::operation_path(config.compile));
 
     const auto all_ranks =
-        comm::make_communicator(mpi::Comm::world(), "world", group_options(config.comm, environment));
+        comm::make_communicator(mpi::Comm::world(), "world", train::group_options(config.comm, environment));
     comm::Communicator& world = *all_ranks;
+    const auto control = train::control_group(world);
+    train::StopSignal stop(*control);
     const model::ModelSpec spec = train::choose_model(config.model);
     mesh::Mesh mesh(mesh::resolve(train::mesh_request(config.parallelism), world.size()), world);
     const train::TrainerOptions options = train::trainer_options(config, spec, mesh.shape());
@@ -80,18 +74,23 @@ ExitCode pretrain(const mpi::Comm& ranks, const Environment& environment,
     train::check_vocabulary(tokens, spec);
     const data::Loader loader(tokens, {config.training.seq_len, options.seed, config.training.shuffle});
     const int64_t step_tokens = sizes.global_batch * config.training.seq_len;
-    train::RunLimits limits(config.training, step_tokens, started);
-    train::DataFeed feed(loader, mesh, sizes, config.training.seq_len, limits.num_steps());
 
     train::Trainer trainer(options, mesh);
-    const optim::LrSchedule schedule(train::lr_schedule_options(config, limits.num_steps()));
-    train::StopSignal stop(world);
     train::UpdateGuard guard(config.training.max_nonfinite_steps, config.loss_spike);
+    train::RunState state(trainer, mesh, guard, config.training.seq_len);
+    const train::Start start = train::restore(config, mesh.shape(), *control, state);
+    train::Position position = start.position;
+
+    train::RunLimits limits(config.training, step_tokens, started, position);
+    train::DataFeed feed(loader, mesh, sizes, position.samples, limits.num_steps() - position.step);
+    const optim::LrSchedule schedule(train::lr_schedule_options(config, limits.num_steps()));
+    train::Checkpointer checkpoints(
+        train::save_options(config, spec, mesh.shape(), start, limits.num_steps()), *control, state);
 
     observe::MetricsWriter metrics(
-        observe::metrics_options(config, limits.num_steps(), environment),
+        observe::metrics_options(config, limits.num_steps(), start.resumed_step(), environment),
         observe::job_figures(config, spec, options.precision.compute, world.size()), world.rank());
-    observe::SkippedUpdates skipped(config.job.dump_folder, world.rank());
+    observe::SkippedUpdates skipped(config.job.dump_folder, world.rank(), start.resumed_step());
     observe::StepTimer timer(mesh);
     spdlog::info("{}: {:.3g} parameters on {} ranks ({}), {} sequences of {} tokens a step",
                  train::model_title(config.model, spec), static_cast<double>(model::num_parameters(spec)),
@@ -99,20 +98,20 @@ ExitCode pretrain(const mpi::Comm& ranks, const Environment& environment,
 
     if (!config.job.description.empty()) spdlog::info("{}", config.job.description);
 
-    auto wish = train::StopWish::None;
-    int64_t step = 0;
-    while (step < limits.num_steps() && wish == train::StopWish::None) {
-        ++step;
+    auto wish = stop.agreed();
+    while (position.step < limits.num_steps() && wish == train::StopWish::None) {
         memory.reset_peak();
         limits.start_step();
         timer.start_step();
-        const double lr = schedule.at_step(step);
+        const double lr = schedule.at_step(position.step + 1);
         const auto batch = timer.in(Phase::Data, [&] { return feed.next(); });
         const auto totals = timer.in(Phase::Compute, [&] { return trainer.step().forward_backward(batch); });
         const auto result =
             timer.in(Phase::Optimizer, [&] { return trainer.step().update(totals, lr, guard.limits()); });
         guard.count(result);
-        metrics.write({.step = step,
+        position += {.step = 1, .samples = sizes.global_batch, .tokens = step_tokens};
+        timer.in(Phase::Checkpoint, [&] { checkpoints.after_step(position); });
+        metrics.write({.step = position.step,
                        .loss = result.loss,
                        .grad_norm = result.grad_norm,
                        .lr = lr,
@@ -125,18 +124,19 @@ ExitCode pretrain(const mpi::Comm& ranks, const Environment& environment,
                        .layer_grad_norms = result.unit_grad_norms,
                        .times = timer.finish_step()});
         if (result.skipped) {
-            skipped.write({step, guard.reason(result), result.loss, result.grad_norm,
+            skipped.write({position.step, guard.reason(result), result.loss, result.grad_norm,
                            guard.loss_zscore(result), guard.grad_norm_zscore(result), feed.samples(batch),
                            sizes.samples_per_rank()});
         }
-        guard.check(step, result);
+        if (guard.gives_up()) checkpoints.settle();  // what is under way is still good
+        guard.check(position.step, result);
         wish = stop.agreed(limits.finish_step());
-        if (wish == train::StopWish::Signal) {
-            throw JobError("stopped by a signal after step {} of {}; nothing is saved without checkpoints",
-                           step, limits.num_steps());
-        }
     }
-    spdlog::info("{}", limits.ending(step));
+    checkpoints.finish(position);
+    if (wish == train::StopWish::Signal && position.step < limits.num_steps()) {
+        return train::stopped_by_signal(position.step, limits.num_steps(), checkpoints.saves());
+    }
+    spdlog::info("{}", limits.ending(position));
     return ExitCode::Done;
 }
 

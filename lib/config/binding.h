@@ -7,8 +7,10 @@
 #include <initializer_list>
 #include <limits>
 #include <optional>
+#include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "config/schema.h"
@@ -26,6 +28,18 @@ struct Bare<std::optional<T>> {
     static constexpr bool kOptional = true;
 };
 
+/// A list of an enumeration's values.
+template <class T>
+struct ChoicesIn {
+    static constexpr bool kAny = false;
+};
+template <class T>
+    requires std::is_enum_v<T>
+struct ChoicesIn<std::vector<T>> {
+    using Choice = T;
+    static constexpr bool kAny = true;
+};
+
 template <class T>
 constexpr ValueType type_of() {
     if constexpr (std::is_same_v<T, bool>)
@@ -40,6 +54,8 @@ constexpr ValueType type_of() {
         return ValueType::Duration;
     else if constexpr (std::is_same_v<T, std::vector<int64_t>>)
         return ValueType::IntegerList;
+    else if constexpr (ChoicesIn<T>::kAny)
+        return ValueType::ChoiceList;
     else {
         static_assert(std::is_enum_v<T>, "no key can have this type");
         return ValueType::Choice;
@@ -52,7 +68,11 @@ Value value_of(const T& member) {
         return member ? value_of(*member) : Value();
     else if constexpr (std::is_enum_v<T>)
         return std::string(name_of(member));
-    else if constexpr (std::is_same_v<T, int>)
+    else if constexpr (ChoicesIn<T>::kAny) {
+        std::vector<std::string> names;
+        for (const auto choice : member) names.emplace_back(name_of(choice));
+        return names;
+    } else if constexpr (std::is_same_v<T, int>)
         return int64_t{member};
     else
         return member;
@@ -72,10 +92,23 @@ template <class T>
 T member_from(const Value& value) {
     if constexpr (std::is_enum_v<T>)
         return choice_called<T>(std::get<std::string>(value));
-    else if constexpr (std::is_same_v<T, int>)
+    else if constexpr (ChoicesIn<T>::kAny) {
+        T choices;
+        for (const std::string& name : std::get<std::vector<std::string>>(value)) {
+            choices.push_back(choice_called<typename ChoicesIn<T>::Choice>(name));
+        }
+        return choices;
+    } else if constexpr (std::is_same_v<T, int>)
         return static_cast<int>(std::get<int64_t>(value));
     else
         return std::get<T>(value);
+}
+
+template <class Choice>
+Limits among_names_of(Limits limits) {
+    constexpr auto names = names_of(Choice{});
+    if (limits.choices.empty()) limits.choices.assign(names.begin(), names.end());
+    return limits;
 }
 
 /// The limits of a key, completed by what its member's type cannot hold.
@@ -84,10 +117,8 @@ Limits limits_for(Limits limits) {
     if constexpr (std::is_same_v<T, int>) {
         limits.range.most = std::min<double>(limits.range.most, std::numeric_limits<int>::max());
     }
-    if constexpr (std::is_enum_v<T>) {
-        constexpr auto names = names_of(T{});
-        if (limits.choices.empty()) limits.choices.assign(names.begin(), names.end());
-    }
+    if constexpr (std::is_enum_v<T>) limits = among_names_of<T>(std::move(limits));
+    if constexpr (ChoicesIn<T>::kAny) limits = among_names_of<typename ChoicesIn<T>::Choice>(std::move(limits));
     return limits;
 }
 

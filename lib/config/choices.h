@@ -31,6 +31,16 @@ constexpr std::array<std::string_view, 2> names_of(PipelineSchedule) { return {"
 enum class RecomputeMode { None, Selective, Full };
 constexpr std::array<std::string_view, 3> names_of(RecomputeMode) { return {"none", "selective", "full"}; }
 
+/// What TorchTitan calls async_with_pinned_mem would be the same as Async here, so it is not among them.
+enum class AsyncMode { Disabled, Async };
+constexpr std::array<std::string_view, 2> names_of(AsyncMode) { return {"disabled", "async"}; }
+
+/// The parts of a checkpoint beside the weights; lib/train/FORMAT.md says what is in each.
+enum class SavedPart { Optimizer, DataLoader, TrainState };
+constexpr std::array<std::string_view, 3> names_of(SavedPart) {
+    return {"optimizer", "dataloader", "train_state"};
+}
+
 enum class LiveLine { Auto, Always, Never };
 constexpr std::array<std::string_view, 3> names_of(LiveLine) { return {"auto", "always", "never"}; }
 

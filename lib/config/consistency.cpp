@@ -106,6 +106,54 @@ void check_loss_spike(const LossSpike& spike) {
         spike.warmup_steps, spike.window);
 }
 
+void check_saving(const Checkpoint& checkpoint) {
+    if (checkpoint.keep_latest_k == 1) {
+        throw UserError(
+            "checkpoint.keep_latest_k = 1 would leave no step to fall back to; keep 2 or more, or 0 for all");
+    }
+    if (checkpoint.keep_every.value_or(checkpoint.interval) % checkpoint.interval != 0) {
+        throw UserError(
+            "checkpoint.keep_every = {} is not a multiple of checkpoint.interval = {}, at whose multiples "
+            "steps are saved",
+            *checkpoint.keep_every, checkpoint.interval);
+    }
+    if (checkpoint.export_dtype && !checkpoint.last_save_model_only && !checkpoint.last_save_in_hf) {
+        throw UserError(
+            "checkpoint.export_dtype = {} is for checkpoint.last_save_model_only and last_save_in_hf, but "
+            "neither is set",
+            name_of(*checkpoint.export_dtype));
+    }
+}
+
+void check_loading(const Checkpoint& checkpoint, const Model& model) {
+    if (!checkpoint.enable && checkpoint.load_step != Checkpoint::kNewest) {
+        throw UserError(
+            "checkpoint.load_step = {} is for checkpoint.enable = true; to begin with another run's step, "
+            "name its folder as checkpoint.initial_load_path",
+            checkpoint.load_step);
+    }
+    if (!checkpoint.enable && checkpoint.load_only) {
+        throw UserError("checkpoint.load_only is for checkpoint.enable = true");
+    }
+    if (checkpoint.initial_load_in_hf && checkpoint.initial_load_path.empty() &&
+        model.hf_assets_path.empty()) {
+        throw UserError(
+            "checkpoint.initial_load_in_hf is set, but neither checkpoint.initial_load_path nor "
+            "model.hf_assets_path names a folder");
+    }
+    if (checkpoint.initial_load_model_only) return;
+    if (checkpoint.initial_load_in_hf) {
+        throw UserError(
+            "checkpoint.initial_load_model_only = false, but a Hugging Face folder (initial_load_in_hf) holds "
+            "the weights alone; leave one of the two out");
+    }
+    if (checkpoint.initial_load_path.empty()) {
+        throw UserError(
+            "checkpoint.initial_load_model_only = false, but checkpoint.initial_load_path names nothing to "
+            "load");
+    }
+}
+
 }  // namespace
 
 void check_consistency(const JobConfig& config) {
@@ -114,6 +162,8 @@ void check_consistency(const JobConfig& config) {
     check_stages(config.parallelism);
     check_schedule(config.lr_scheduler);
     check_loss_spike(config.loss_spike);
+    check_saving(config.checkpoint);
+    check_loading(config.checkpoint, config.model);
 }
 
 }  // namespace argosy::config

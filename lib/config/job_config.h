@@ -101,6 +101,30 @@ struct ActivationCheckpoint {
     bool operator==(const ActivationCheckpoint&) const = default;
 };
 
+// Saving is `enable`; beginning from initial_load_path works without.
+struct Checkpoint {
+    static constexpr int64_t kNewest = -1;  // as load_step
+    bool enable = false;
+    std::string folder = "checkpoint";  // within job.dump_folder
+    int64_t interval = 500;
+    int64_t keep_latest_k = 10;         // 0: all
+    std::optional<int64_t> keep_every;  // unset: no step is kept for its number
+    AsyncMode async_mode = AsyncMode::Async;
+    bool enable_first_step_checkpoint = false;
+    bool last_save_model_only = false;
+    bool last_save_in_hf = false;
+    std::optional<Precision> export_dtype;  // unset: the weights' own type
+    int64_t load_step = kNewest;
+    bool load_only = false;
+    bool verify_on_load = true;
+    std::vector<SavedPart> exclude_from_loading;
+    std::string initial_load_path;
+    bool initial_load_model_only = true;
+    bool initial_load_in_hf = false;
+    bool saves() const { return enable && !load_only; }
+    bool operator==(const Checkpoint&) const = default;
+};
+
 struct Compile {
     bool enable = true;
     bool operator==(const Compile&) const = default;
@@ -137,6 +161,7 @@ struct JobConfig {
     Training training;
     LossSpike loss_spike;
     Parallelism parallelism;
+    Checkpoint checkpoint;
     ActivationCheckpoint activation_checkpoint;
     Compile compile;
     Metrics metrics;

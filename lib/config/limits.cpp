@@ -70,9 +70,15 @@ std::string broken_limit(const Limits& limits, const Value& value) {
             if (!broken.empty()) return "made of integers " + broken;
         }
     }
+    const auto is_choice = [&](const std::string& name) {
+        return std::ranges::find(limits.choices, name) != limits.choices.end();
+    };
     if (const auto* name = std::get_if<std::string>(&value); name && !limits.choices.empty()) {
-        if (std::ranges::find(limits.choices, *name) == limits.choices.end()) {
-            return fmt::format("one of {}", fmt::join(limits.choices, ", "));
+        if (!is_choice(*name)) return fmt::format("one of {}", fmt::join(limits.choices, ", "));
+    }
+    if (const auto* names = std::get_if<std::vector<std::string>>(&value)) {
+        if (!std::ranges::all_of(*names, is_choice)) {
+            return fmt::format("a list of some of {}", fmt::join(limits.choices, ", "));
         }
     }
     return "";

@@ -21,7 +21,7 @@ struct Range {
 
 struct Limits {
     Range range;
-    std::vector<std::string> choices;  // of a Choice; for other types empty
+    std::vector<std::string> choices;  // of a Choice or a list of them; for other types empty
 };
 
 Limits any();

@@ -31,6 +31,8 @@ std::string accepted(const Field& field) {
             return with_range("duration") + ", as 11h30m";
         case ValueType::IntegerList:
             return with_range("integers") + ", as 4,4,3";
+        case ValueType::ChoiceList:
+            return fmt::format("{}", fmt::join(field.limits.choices, ","));
     }
     ARGOSY_CHECK(false, "value type {}", static_cast<int>(field.type));
     return {};

@@ -35,13 +35,16 @@ toml::table parsed(const std::string& path) {
     }
 }
 
+template <class Element>
 Value list_of(const toml::array& array) {
-    std::vector<int64_t> list;
-    for (const toml::node& element : array) {
-        if (!element.is_integer()) return {};
-        list.push_back(element.ref<int64_t>());
-    }
+    std::vector<Element> list;
+    for (const toml::node& element : array) list.push_back(element.ref<Element>());
     return list;
+}
+
+Value list_of(const toml::array& array) {
+    if (array.empty() || array.is_homogeneous<int64_t>()) return list_of<int64_t>(array);
+    return array.is_homogeneous<std::string>() ? list_of<std::string>(array) : Value();
 }
 
 Value value_of(const toml::node& node) {

@@ -44,20 +44,29 @@ std::string_view trimmed(std::string_view text) {
     return text;
 }
 
-/// "1,2,3" or, as in TOML, "[1, 2, 3]".
-Value list_from(std::string_view word) {
+std::optional<std::string> name_from(std::string_view text) {
+    const bool is_quoted = text.size() >= 2 && text.front() == '"' && text.back() == '"';
+    return std::string(is_quoted ? text.substr(1, text.size() - 2) : text);
+}
+
+/// "1,2,3" or, as in TOML, "[1, 2, 3]"; `element_from` reads one of them, or gives nothing.
+template <class Element>
+Value list_from(std::string_view word, std::optional<Element> element_from(std::string_view)) {
     if (word.size() >= 2 && word.front() == '[' && word.back() == ']') word = word.substr(1, word.size() - 2);
-    std::vector<int64_t> list;
+    std::vector<Element> list;
     if (trimmed(word).empty()) return list;
     for (;;) {
         const std::size_t comma = word.find(',');
-        const auto element = number_from<int64_t>(trimmed(word.substr(0, comma)));
+        const auto element = element_from(trimmed(word.substr(0, comma)));
         if (!element) return {};
         list.push_back(*element);
         if (comma == std::string_view::npos) return list;
         word.remove_prefix(comma + 1);
     }
 }
+
+Value integers_from(std::string_view word) { return list_from(word, number_from<int64_t>); }
+Value names_from(std::string_view word) { return list_from(word, name_from); }
 
 template <class T>
 bool holds(const Value& value) {
@@ -78,7 +87,8 @@ constexpr Type kTypes[] = {
     {ValueType::String, "a string", holds<std::string>, string_from},
     {ValueType::Choice, "a string", holds<std::string>, string_from},
     {ValueType::Duration, "a duration as 90m, 11h30m, 2d or 3600 (seconds)", holds<Duration>, duration_value},
-    {ValueType::IntegerList, "a list of integers", holds<std::vector<int64_t>>, list_from},
+    {ValueType::IntegerList, "a list of integers", holds<std::vector<int64_t>>, integers_from},
+    {ValueType::ChoiceList, "a list of strings", holds<std::vector<std::string>>, names_from},
 };
 
 const Type& description_of(ValueType type) {
@@ -123,6 +133,11 @@ struct TomlText {
     std::string operator()(const std::vector<int64_t>& value) const {
         return fmt::format("[{}]", fmt::join(value, ", "));
     }
+    std::string operator()(const std::vector<std::string>& value) const {
+        std::vector<std::string> words;
+        for (const std::string& word : value) words.push_back(quoted(word));
+        return fmt::format("[{}]", fmt::join(words, ", "));
+    }
 };
 
 }  // namespace
@@ -139,6 +154,8 @@ Value value_as(ValueType type, const Value& value) {
     if (integer && type == ValueType::Duration) return duration_value(std::to_string(*integer));
     const auto* text = std::get_if<std::string>(&value);
     if (text && type == ValueType::Duration) return duration_value(*text);
+    const auto* integers = std::get_if<std::vector<int64_t>>(&value);
+    if (integers && integers->empty() && type == ValueType::ChoiceList) return std::vector<std::string>();
     return description_of(type).holds(value) ? value : Value();
 }
 

@@ -11,11 +11,11 @@
 
 namespace argosy::config {
 
-enum class ValueType { Boolean, Integer, Number, String, Choice, Duration, IntegerList };
+enum class ValueType { Boolean, Integer, Number, String, Choice, Duration, IntegerList, ChoiceList };
 
 /// std::monostate: unset, or nothing that any key takes.
-using Value =
-    std::variant<std::monostate, bool, int64_t, double, std::string, Duration, std::vector<int64_t>>;
+using Value = std::variant<std::monostate, bool, int64_t, double, std::string, Duration, std::vector<int64_t>,
+                           std::vector<std::string>>;
 
 bool is_set(const Value& value);
 
@@ -26,7 +26,7 @@ std::string_view type_name(ValueType type);
 Value value_from_word(ValueType type, std::string_view word);
 
 /// `value` as a key of this type holds it: an integer where a number is wanted becomes one, an integer or
-/// text a duration. Unset where it does not fit.
+/// text a duration, and a list without elements is one of anything. Unset where it does not fit.
 Value value_as(ValueType type, const Value& value);
 
 /// The TOML spelling, which reads back as the same value: doubles are printed in full.

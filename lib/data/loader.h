@@ -23,6 +23,7 @@ class Loader {
     /// Samples an epoch: sample i is tokens [i*seq_len, i*seq_len + seq_len], the last of which is only a
     /// target.
     int64_t num_samples() const { return num_samples_; }
+    int64_t seq_len() const { return options_.seq_len; }
 
     /// Samples first_position .. first_position+count-1 of the run, counted over all epochs without end:
     /// inputs and the tokens that follow them, both [count, seq_len] row-major. May be called from any

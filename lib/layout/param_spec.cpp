@@ -5,6 +5,19 @@
 #include "base/error.h"
 
 namespace argosy::layout {
+namespace {
+
+/// Those that hold the parameter, in the order of its stages; one rank may run several stages.
+std::vector<int> pipeline_ranks(const ParamSpec& spec, const mesh::MeshShape& mesh) {
+    std::vector<int> ranks;
+    for (const int stage : spec.stages) {
+        const int rank = stage % mesh.degree(mesh::Axis::Pipeline);
+        if (std::ranges::find(ranks, rank) == ranks.end()) ranks.push_back(rank);
+    }
+    return ranks;
+}
+
+}  // namespace
 
 int64_t Slab::num_elements() const {
     int64_t count = 1;
@@ -45,21 +58,35 @@ Slab slab_of(const ParamSpec& spec, const mesh::MeshShape& mesh, const mesh::Coo
     return slab;
 }
 
-bool owns(const ParamSpec& spec, const mesh::MeshShape& mesh, const mesh::Coordinates& coordinates) {
+Share share_of(const ParamSpec& spec, const mesh::MeshShape& mesh, const mesh::Coordinates& coordinates) {
+    Share share;
+    const auto add_axis = [&](int index, int count) {
+        share = {share.index * count + index, share.count * count};
+    };
+    const std::vector<int> ranks = pipeline_ranks(spec, mesh);
+    const auto own = std::ranges::find(ranks, coordinates[static_cast<int>(mesh::Axis::Pipeline)]);
+    ARGOSY_CHECK(own != ranks.end(), "{} is on other pipeline stages", spec.name);
+    add_axis(static_cast<int>(own - ranks.begin()), static_cast<int>(ranks.size()));
+    mesh::AxisSet split_axes = mesh::Axis::Pipeline;
+    for (const Split& split : spec.splits) {
+        const int block = mesh.degree(split.axes) / split.parts;  // neighbours that hold the same piece
+        add_axis(mesh.index(coordinates, split.axes) % block, block);
+        split_axes.add(split.axes);
+    }
     for (int i = 0; i < mesh::kNumAxes; ++i) {
         const auto axis = static_cast<mesh::Axis>(i);
-        if (axis == mesh::Axis::Pipeline) continue;
-        int block = mesh.degree(axis);  // neighbours on this axis that hold the same elements
-        int index = coordinates[i];
-        for (const Split& split : spec.splits) {
-            if (!split.axes.has(axis)) continue;
-            block = mesh.degree(split.axes) / split.parts;
-            index = mesh.index(coordinates, split.axes);
-        }
-        if (index % block != 0) return false;
+        if (!split_axes.has(axis)) add_axis(coordinates[i], mesh.degree(axis));
     }
-    return coordinates[static_cast<int>(mesh::Axis::Pipeline)] ==
-           spec.stages.front() % mesh.degree(mesh::Axis::Pipeline);
+    return share;
+}
+
+bool holds(const ParamSpec& spec, const mesh::MeshShape& mesh, const mesh::Coordinates& coordinates) {
+    const std::vector<int> ranks = pipeline_ranks(spec, mesh);
+    return std::ranges::find(ranks, coordinates[static_cast<int>(mesh::Axis::Pipeline)]) != ranks.end();
+}
+
+bool owns(const ParamSpec& spec, const mesh::MeshShape& mesh, const mesh::Coordinates& coordinates) {
+    return holds(spec, mesh, coordinates) && share_of(spec, mesh, coordinates).index == 0;
 }
 
 }  // namespace argosy::layout

@@ -70,8 +70,18 @@ Range chunk(int64_t n, int parts, int index);
 Slab slab_of(const ParamSpec& spec, const mesh::MeshShape& mesh, const mesh::Coordinates& coordinates,
              int num_splits = -1);
 
-/// True on exactly one of the ranks that hold the same elements: it counts for norms and is the first to
-/// save.
+/// This rank among those that hold the same elements as it, itself included.
+struct Share {
+    int index = 0, count = 1;
+};
+/// REQUIRES: a pipeline rank that holds the parameter.
+Share share_of(const ParamSpec& spec, const mesh::MeshShape& mesh, const mesh::Coordinates& coordinates);
+
+/// Whether this pipeline rank is among those that hold the parameter.
+bool holds(const ParamSpec& spec, const mesh::MeshShape& mesh, const mesh::Coordinates& coordinates);
+
+/// True on exactly one of the ranks that hold the same elements, the first one of their share: it counts for
+/// norms.
 bool owns(const ParamSpec& spec, const mesh::MeshShape& mesh, const mesh::Coordinates& coordinates);
 
 }  // namespace argosy::layout

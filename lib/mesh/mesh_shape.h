@@ -23,6 +23,7 @@ class AxisSet {
     }
     constexpr bool empty() const { return bits_ == 0; }
     constexpr void add(Axis axis) { bits_ |= 1U << static_cast<int>(axis); }
+    constexpr void add(AxisSet axes) { bits_ |= axes.bits_; }
     constexpr bool has(Axis axis) const { return bits_ >> static_cast<int>(axis) & 1; }
     constexpr auto operator<=>(const AxisSet&) const = default;
     std::string name() const;  // "dp_shard x cp"; the names are pp, dp_replicate, dp_shard, cp, tp

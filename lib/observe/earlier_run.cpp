@@ -1,10 +1,13 @@
 #include "observe/earlier_run.h"
 
 #include <algorithm>
+#include <charconv>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 
+#include "base/error.h"
 #include "base/log.h"
 
 namespace argosy::observe {
@@ -12,7 +15,55 @@ namespace {
 
 constexpr std::streamoff kTailBytes = 1 << 20;  // a line has some hundred bytes
 
+/// Of a line; our own begin with it, and need not be read as JSON.
+std::optional<int64_t> step_of(const std::string& line) {
+    constexpr std::string_view kStart = "{\"step\":";
+    int64_t step = 0;
+    if (line.starts_with(kStart) && line.ends_with("}")) {
+        const auto [end, error] = std::from_chars(line.data() + kStart.size(), line.data() + line.size(), step);
+        if (error == std::errc() && (*end == ',' || *end == '}')) return step;
+    }
+    const auto object = nlohmann::json::parse(line, nullptr, false);
+    if (!object.is_object()) return {};
+    const auto found = object.find("step");
+    if (found == object.end() || !found->is_number_integer()) return {};
+    return found->get<int64_t>();
+}
+
+struct Tail {
+    std::optional<std::streamoff> begin;  // in bytes; none: there is nothing to cut
+    int64_t num_lines = 0;
+};
+
+/// The lines at the end that are of steps after `step`, or torn.
+Tail tail_after(int64_t step, const std::filesystem::path& file) {
+    Tail tail;
+    std::ifstream lines(file, std::ios::binary);
+    std::streamoff begin = 0;
+    for (std::string line; std::getline(lines, line); begin += static_cast<std::streamoff>(line.size()) + 1) {
+        const bool is_torn = lines.eof();
+        const auto found = step_of(line);
+        if (found && *found <= step) {
+            tail = {};
+        } else if (found || is_torn || tail.begin) {
+            if (!tail.begin) tail.begin = begin;
+            ++tail.num_lines;
+        }
+    }
+    return tail;
+}
+
 }  // namespace
+
+void take_back_steps_after(int64_t step, const std::filesystem::path& file) {
+    std::error_code error;
+    if (!std::filesystem::is_regular_file(file, error)) return;
+    const Tail tail = tail_after(step, file);
+    if (!tail.begin) return;
+    std::filesystem::resize_file(file, *tail.begin, error);
+    if (error) throw RunError("cannot cut '{}' after step {}: {}", file.string(), step, error.message());
+    spdlog::info("{}: the last {} lines, of steps after {}, are taken back", file.string(), tail.num_lines, step);
+}
 
 std::optional<int64_t> last_step(const std::filesystem::path& metrics_file) {
     std::error_code unreadable;
@@ -22,10 +73,7 @@ std::optional<int64_t> last_step(const std::filesystem::path& metrics_file) {
     file.seekg(std::max<std::streamoff>(0, static_cast<std::streamoff>(file.tellg()) - kTailBytes));
     std::optional<int64_t> last;
     for (std::string line; std::getline(file, line);) {
-        const auto object = nlohmann::json::parse(line, nullptr, false);
-        if (!object.is_object()) continue;
-        const auto step = object.find("step");
-        if (step != object.end() && step->is_number_integer()) last = step->get<int64_t>();
+        if (const auto step = step_of(line)) last = step;
     }
     return last;
 }

@@ -18,7 +18,8 @@ Json time_object(const StepTimes& times) {
     for (const auto& [axes, ms] : times.exposed_ms) exposed[axes] = number(ms);
     return {{"total", number(times.total_ms)},     {"data", number(times.data_ms)},
             {"compute", number(times.compute_ms)}, {"optimizer", number(times.optimizer_ms)},
-            {"exposed", std::move(exposed)},       {"other", number(times.other_ms)}};
+            {"exposed", std::move(exposed)},       {"checkpoint", number(times.checkpoint_ms)},
+            {"other", number(times.other_ms)}};
 }
 
 Json norm_object(const std::vector<std::pair<std::string, double>>& norms) {
@@ -63,6 +64,7 @@ std::string json_line(const StepMetrics& metrics, const JobFigures& job) {
         {"memory_peak_gib", gibibytes(metrics.memory_peak_bytes)},
         {"rss_gib", gibibytes(metrics.rss_bytes)},
         {"time_ms", time_object(metrics.times)},
+        {"checkpoint_stall_ms", number(metrics.times.checkpoint_ms)},
         {"skipped_updates", metrics.skipped_updates},
         {"loss_scale", number(metrics.loss_scale)},
     };

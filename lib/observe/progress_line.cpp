@@ -81,6 +81,10 @@ std::string progress_line(const Progress& progress, const JobFigures& job) {
     line += fmt::format("  data {} compute {} exposed {} optimizer {}",
                         percent(times.data_ms, times.total_ms), percent(times.compute_ms, times.total_ms),
                         exposed_by_axes(times), percent(times.optimizer_ms, times.total_ms));
+    constexpr double kLeastShown = 0.001;  // of the time: asking whether a save has ended is no news
+    if (times.checkpoint_ms > kLeastShown * times.total_ms) {
+        line += " checkpoint " + percent(times.checkpoint_ms, times.total_ms);
+    }
     line += fmt::format("  ETA {}", duration(progress.seconds_left));
     if (newest.skipped_updates > 0) line += fmt::format("  skipped {}", newest.skipped_updates);
     return line;

@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <span>
 
 #include "base/log.h"
+#include "observe/earlier_run.h"
 
 namespace argosy::observe {
 namespace {
@@ -42,9 +42,16 @@ std::string json_line(const SkippedUpdate& update) {
     return line.dump();
 }
 
+SkippedUpdates::SkippedUpdates(std::string dump_folder, int rank, std::optional<int64_t> resumed_step)
+    : dump_folder_(std::move(dump_folder)), rank_(rank) {
+    if (rank_ == 0 && resumed_step) take_back_steps_after(*resumed_step, path());
+}
+
+std::filesystem::path SkippedUpdates::path() const { return std::filesystem::path(dump_folder_) / kFileName; }
+
 void SkippedUpdates::write(const SkippedUpdate& update) {
     if (rank_ != 0) return;
-    if (!file_) file_.emplace((std::filesystem::path(dump_folder_) / kFileName).string());
+    if (!file_) file_.emplace(path().string());
     file_->append_line(json_line(update));
     spdlog::warn("step {}: the update is skipped: {}; its {} samples, in {}: {}", update.step, update.reason,
                  update.samples.size(), kFileName, in_words(update.samples));

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <utility>
@@ -31,12 +32,15 @@ std::string json_line(const SkippedUpdate& update);
 
 class SkippedUpdates {
   public:
-    SkippedUpdates(std::string dump_folder, int rank) : dump_folder_(std::move(dump_folder)), rank_(rank) {}
+    /// `resumed_step`: as MetricsOptions has it.
+    SkippedUpdates(std::string dump_folder, int rank, std::optional<int64_t> resumed_step = {});
 
     /// The file begins with the first of them. Throws RunError when it cannot be written.
     void write(const SkippedUpdate& update);
 
   private:
+    std::filesystem::path path() const;
+
     std::string dump_folder_;
     int rank_;
     std::optional<AppendFile> file_;

@@ -31,6 +31,7 @@ StepTimes& StepTimes::operator+=(const StepTimes& more) {
     data_ms += more.data_ms;
     compute_ms += more.compute_ms;
     optimizer_ms += more.optimizer_ms;
+    checkpoint_ms += more.checkpoint_ms;
     other_ms += more.other_ms;
     for (const auto& [name, ms] : more.exposed_ms) exposed_ms[name] += ms;
     return *this;
@@ -92,6 +93,7 @@ StepTimes StepTimer::finish_step() {
     times.data_ms = 1e3 * part_seconds_[static_cast<int>(Phase::Data)];
     times.compute_ms = 1e3 * part_seconds_[static_cast<int>(Phase::Compute)];
     times.optimizer_ms = 1e3 * part_seconds_[static_cast<int>(Phase::Optimizer)];
+    times.checkpoint_ms = 1e3 * part_seconds_[static_cast<int>(Phase::Checkpoint)];
     times.other_ms = 1e3 * part_seconds_[kNumPhases];
     for (const auto& [name, seconds] : exposed_seconds_by_name()) {
         times.exposed_ms[name] = 1e3 * (seconds - exposed_at_start_[name]);

@@ -16,15 +16,16 @@
 
 namespace argosy::observe {
 
-enum class Phase { Data, Compute, Optimizer };
-inline constexpr int kNumPhases = 3;
+enum class Phase { Data, Compute, Optimizer, Checkpoint };
+inline constexpr int kNumPhases = 4;
 
-/// total = data + compute + optimizer + other + all of exposed.
+/// total = data + compute + optimizer + checkpoint + other + all of exposed.
 struct StepTimes {
     double total_ms = 0;
     double data_ms = 0;
     double compute_ms = 0;
     double optimizer_ms = 0;
+    double checkpoint_ms = 0;  // that training stood still for a save
     double other_ms = 0;
     /// By the name of a group's axes ("tp", "dp_shard") or "world".
     std::map<std::string, double> exposed_ms;

@@ -29,6 +29,7 @@ void add_times(std::vector<Scalar>& scalars, const Progress& progress) {
     add("data_loading", times.data_ms);
     add("compute", times.compute_ms);
     add("optimizer", times.optimizer_ms);
+    add("checkpoint", times.checkpoint_ms);
     add("other", times.other_ms);
     for (const auto& [axes, ms] : times.exposed_ms) add(fmt::format("exposed({})", axes), ms);
     scalars.push_back({"time_metrics/data_loading(%)", 100 * times.data_ms / times.total_ms});

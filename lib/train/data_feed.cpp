@@ -9,17 +9,20 @@
 
 namespace argosy::train {
 
-DataFeed::DataFeed(const data::Loader& loader, mesh::Mesh& mesh, const BatchSizes& sizes, int64_t seq_len,
-                   int64_t num_steps)
-    : loader_(loader), mesh_(mesh), sizes_(sizes), seq_len_(seq_len), num_steps_(num_steps) {}
+DataFeed::DataFeed(const data::Loader& loader, mesh::Mesh& mesh, const BatchSizes& sizes,
+                   int64_t first_sample, int64_t num_steps)
+    : loader_(loader), mesh_(mesh), sizes_(sizes), next_sample_(first_sample), num_steps_(num_steps) {}
 
 void DataFeed::read_ahead() {
-    ahead_ = {.first_position = next_step_++ * sizes_.global_batch};
+    ahead_ = {.first_position = next_sample_};
+    next_sample_ += sizes_.global_batch;
+    ++num_read_;
+    const int64_t seq_len = loader_.seq_len();
     int64_t position = ahead_.first_position + mesh_.index(mesh::kDataAxes) * sizes_.samples_per_rank();
-    const int64_t tokens = sizes_.microbatch_size * seq_len_;
+    const int64_t tokens = sizes_.microbatch_size * seq_len;
     for (int64_t i = 0; i < sizes_.num_microbatches; ++i, position += sizes_.microbatch_size) {
         model::Batch batch{at::empty({tokens}, at::kLong), at::empty({tokens}, at::kLong),
-                           sizes_.microbatch_size, seq_len_};
+                           sizes_.microbatch_size, seq_len};
         loader_.read(position, sizes_.microbatch_size, batch.tokens.mutable_data_ptr<int64_t>(),
                      batch.targets.mutable_data_ptr<int64_t>());
         ahead_.counted_tokens += batch.targets.ge(0).sum().item<int64_t>();
@@ -31,12 +34,12 @@ void DataFeed::read_ahead() {
 }
 
 StepBatch DataFeed::next() {
-    ARGOSY_CHECK(counting_.active() || next_step_ == 0, "all {} steps are read", num_steps_);
+    ARGOSY_CHECK(counting_.active() || (num_read_ == 0 && num_steps_ > 0), "all {} steps are read", num_steps_);
     if (!counting_.active()) read_ahead();
     counting_.wait();
     ahead_.job_counted_tokens = job_tokens_.item<int64_t>();
     StepBatch batch = std::move(ahead_);
-    if (next_step_ < num_steps_) read_ahead();
+    if (num_read_ < num_steps_) read_ahead();
     return batch;
 }
 

@@ -13,13 +13,14 @@
 
 namespace argosy::train {
 
-/// Step s (from 0) trains on samples [s * global_batch, (s + 1) * global_batch) of the run; data-parallel
+/// A step trains on the global_batch samples of the run that follow those of the step before; data-parallel
 /// rank r on the r-th equal part of them, whatever the mesh. How many tokens count in the whole job is summed
 /// while the step before computes.
 class DataFeed {
   public:
-    /// REQUIRES: loader and mesh outlive it.
-    DataFeed(const data::Loader& loader, mesh::Mesh& mesh, const BatchSizes& sizes, int64_t seq_len,
+    /// Of `num_steps` steps, the first of which begins with the run's sample `first_sample`. REQUIRES: loader
+    /// and mesh outlive it.
+    DataFeed(const data::Loader& loader, mesh::Mesh& mesh, const BatchSizes& sizes, int64_t first_sample,
              int64_t num_steps);
 
     /// COLLECTIVE over the data axes: the next step's batch, of num_steps.
@@ -35,9 +36,8 @@ class DataFeed {
     const data::Loader& loader_;
     mesh::Mesh& mesh_;
     BatchSizes sizes_;
-    int64_t seq_len_;
-    int64_t num_steps_;
-    int64_t next_step_ = 0;
+    int64_t next_sample_;  // of the run: what is read next
+    int64_t num_steps_, num_read_ = 0;
 
     StepBatch ahead_;
     at::Tensor job_tokens_;  // of ahead_, once counting_ is done

@@ -12,19 +12,19 @@ namespace {
 // Enough that one slow step now and then (a checkpoint, a slow file system) is among them.
 constexpr size_t kNumNewestSteps = 16;
 
-int64_t fewest_steps(const config::Training& training, int64_t tokens_per_step) {
-    if (!training.max_tokens) return training.steps;
-    const int64_t steps = (*training.max_tokens - 1) / tokens_per_step + 1;
-    return std::min(training.steps, steps);
-}
-
 }  // namespace
 
+int64_t final_step(const config::Training& training, int64_t tokens_per_step, const Position& position) {
+    if (!training.max_tokens) return training.steps;
+    const int64_t left = *training.max_tokens - position.tokens;
+    const int64_t more_steps = left <= 0 ? 0 : (left - 1) / tokens_per_step + 1;
+    return std::min(training.steps, position.step + more_steps);
+}
+
 RunLimits::RunLimits(const config::Training& training, int64_t tokens_per_step, double started,
-                     std::function<double()> clock)
+                     const Position& position, std::function<double()> clock)
     : training_(training),
-      tokens_per_step_(tokens_per_step),
-      num_steps_(fewest_steps(training, tokens_per_step)),
+      num_steps_(final_step(training, tokens_per_step, position)),
       started_(started),
       clock_(std::move(clock)) {}
 
@@ -41,17 +41,17 @@ double RunLimits::seconds_left() const {
     return started_ + static_cast<double>(training_.max_time->seconds) - clock_();
 }
 
-std::string RunLimits::ending(int64_t last_step) const {
-    const std::string done = fmt::format("done after step {}: ", last_step);
-    if (last_step < num_steps_) {
+std::string RunLimits::ending(const Position& position) const {
+    const std::string done = fmt::format("done after step {}: ", position.step);
+    if (position.step < num_steps_) {
         return done +
                fmt::format("of training.max_time = {} remain {:.1f} s, and the next step may take {:.1f} s",
                            config::duration_text(*training_.max_time), std::max(seconds_left(), 0.0),
                            std::ranges::max(newest_seconds_));
     }
-    if (last_step == training_.steps) return done + fmt::format("training.steps = {}", training_.steps);
+    if (position.step >= training_.steps) return done + fmt::format("training.steps = {}", training_.steps);
     return done + fmt::format("training.max_tokens = {} is reached with {} tokens", *training_.max_tokens,
-                              last_step * tokens_per_step_);
+                              position.tokens);
 }
 
 }  // namespace argosy::train

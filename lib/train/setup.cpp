@@ -8,25 +8,13 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "kernels/table.h"
 #include "ops/determinism.h"
 #include "parallel/placement.h"
+#include "train/element_types.h"
 
 namespace argosy::train {
 namespace {
-
-at::ScalarType scalar_type(config::Precision precision) {
-    switch (precision) {
-        case config::Precision::Float16:
-            return at::kHalf;
-        case config::Precision::BFloat16:
-            return at::kBFloat16;
-        case config::Precision::Float32:
-            return at::kFloat;
-        case config::Precision::Float64:
-            return at::kDouble;
-    }
-    return at::kFloat;
-}
 
 model::Keep keep(config::RecomputeMode mode) {
     switch (mode) {
@@ -105,6 +93,18 @@ model::ModelSpec choose_model(const config::Model& model) {
     if (differences.empty()) return spec;
     throw UserError("the preset {} {} and {}/config.json are different models: {}; leave one of the two out",
                     spec.name, *model.flavor, model.hf_assets_path, fmt::join(differences, "; "));
+}
+
+comm::GroupOptions group_options(const config::Comm& comm, const Environment& environment) {
+    return {.timeout_seconds = static_cast<double>(comm.train_timeout_seconds),
+            .synchronous_sends = environment.synchronous_sends,
+            .shared_memory_bytes = comm.shared_memory ? comm.shared_memory_mib << 20 : 0};
+}
+
+ops::Path operation_path(const config::Compile& compile) {
+    const char* instruction_set = kernels::table().name;  // throws where it is set to one that cannot run
+    spdlog::info("own kernels: {}", compile.enable ? instruction_set : "none, since compile.enable is false");
+    return compile.enable ? ops::Path::Fused : ops::Path::Plain;
 }
 
 mesh::MeshRequest mesh_request(const config::Parallelism& parallelism) {

@@ -5,10 +5,12 @@
 #include <string>
 
 #include "base/environment.h"
+#include "comm/group.h"
 #include "config/job_config.h"
 #include "data/token_file.h"
 #include "mesh/mesh_shape.h"
 #include "model/model_spec.h"
+#include "ops/tensor_thread.h"
 #include "optim/lr_schedule.h"
 #include "train/trainer.h"
 
@@ -16,6 +18,11 @@ namespace argosy::train {
 
 /// The preset, or the architecture of model.hf_assets_path; given both, they must be the same model.
 model::ModelSpec choose_model(const config::Model& model);
+
+comm::GroupOptions group_options(const config::Comm& comm, const Environment& environment);
+
+/// How operations compute; says on the log which kernels were chosen.
+ops::Path operation_path(const config::Compile& compile);
 
 mesh::MeshRequest mesh_request(const config::Parallelism& parallelism);
 

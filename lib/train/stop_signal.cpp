@@ -6,6 +6,8 @@
 #include <numeric>
 #include <vector>
 
+#include "base/log.h"
+
 namespace argosy::train {
 namespace {
 
@@ -13,24 +15,36 @@ volatile std::sig_atomic_t received_signal = 0;
 
 void remember(int signal) { received_signal = signal; }
 
+}  // namespace
+
 std::unique_ptr<comm::Communicator> control_group(const comm::Communicator& world) {
     std::vector<int> ranks(world.size());
     std::iota(ranks.begin(), ranks.end(), 0);
     return world.subgroup(ranks, "control");
 }
 
-}  // namespace
+ExitCode stopped_by_signal(int64_t step, int64_t num_steps, bool saved) {
+    if (!saved) {
+        throw JobError(
+            "stopped by a signal after step {} of {}; nothing is saved without checkpoint.enable = true", step,
+            num_steps);
+    }
+    spdlog::info("stopped by a signal after step {} of {}, which is saved: exit {}, to be started again", step,
+                 num_steps, static_cast<int>(ExitCode::Requeue));
+    return ExitCode::Requeue;
+}
 
-StopSignal::StopSignal(const comm::Communicator& world) : control_(control_group(world)) {
+StopSignal::StopSignal(comm::Communicator& control) : control_(control) {
     struct sigaction action = {};
     action.sa_handler = remember;
+    action.sa_flags = SA_RESTART;  // a checkpoint that is being written must not be cut by it
     for (const int signal : {SIGTERM, SIGUSR1}) sigaction(signal, &action, nullptr);
 }
 
 StopWish StopSignal::agreed(StopWish own) {
     if (received_signal != 0) own = StopWish::Signal;
     const at::Tensor wish = at::full({}, static_cast<int64_t>(own), at::kLong);
-    control_->run(
+    control_.run(
         {.kind = comm::OpKind::AllReduce, .out = wish, .in = wish, .reduction = comm::Reduction::Max});
     return static_cast<StopWish>(wish.item<int64_t>());
 }

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "base/error.h"
 #include "comm/communicator.h"
 
 namespace argosy::train {
@@ -15,17 +16,23 @@ namespace argosy::train {
 /// Of several ranks' wishes the last in this list counts.
 enum class StopWish : int64_t { None, OutOfTime, Signal };
 
+/// COLLECTIVE: all ranks, apart from the data's groups, for what they must agree on between steps.
+std::unique_ptr<comm::Communicator> control_group(const comm::Communicator& world);
+
+/// How a run ends that a signal stopped after `step`: Requeue where it was saved. Throws JobError where it was not.
+ExitCode stopped_by_signal(int64_t step, int64_t num_steps, bool saved);
+
 class StopSignal {
   public:
-    /// COLLECTIVE. Takes over the two signals for the rest of the process.
-    explicit StopSignal(const comm::Communicator& world);
+    /// Takes over the two signals for the rest of the process. REQUIRES: `control` outlives it.
+    explicit StopSignal(comm::Communicator& control);
 
     /// COLLECTIVE, at the end of each step: what one rank at least wishes, be it `own` of this one or a
     /// signal that it had by now; the same answer on all ranks.
     StopWish agreed(StopWish own = StopWish::None);
 
   private:
-    std::unique_ptr<comm::Communicator> control_;  // hosts among themselves, apart from the data's
+    comm::Communicator& control_;
 };
 
 }  // namespace argosy::train

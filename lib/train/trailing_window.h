@@ -3,6 +3,7 @@
 #pragma once
 
 #include <deque>
+#include <vector>
 
 namespace argosy::train {
 
@@ -13,6 +14,7 @@ class TrailingWindow {
     TrailingWindow(int size, int least) : size_(size), least_(least) {}
 
     void add(double value);
+    std::vector<double> values() const { return {values_.begin(), values_.end()}; }  // the oldest first
 
     /// The value of that z-score; infinite while the window says nothing.
     double value_at(double zscore) const;

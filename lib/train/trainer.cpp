@@ -61,7 +61,8 @@ Trainer::Trainer(const TrainerOptions& options, mesh::Mesh& mesh)
     : Trainer(options, mesh, place(options, mesh.shape())) {}
 
 Trainer::Trainer(const TrainerOptions& options, mesh::Mesh& mesh, const parallel::PlacedModel& placed)
-    : model_(options.spec, placed, mesh, options.precision, options.seq_len, options.seed),
+    : seed_(options.seed),
+      model_(options.spec, placed, mesh, options.precision, options.seq_len, options.seed),
       step_(model_, mesh, make_executor(options, mesh, placed, model_), step_options(options)) {}
 
 }  // namespace argosy::train

@@ -36,10 +36,12 @@ class Trainer {
 
     parallel::ParallelModel& model() { return model_; }
     Step& step() { return step_; }
+    uint64_t seed() const { return seed_; }
 
   private:
     Trainer(const TrainerOptions& options, mesh::Mesh& mesh, const parallel::PlacedModel& placed);
 
+    uint64_t seed_;
     parallel::ParallelModel model_;
     Step step_;
 };

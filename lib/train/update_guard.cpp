@@ -41,6 +41,18 @@ void UpdateGuard::count(const StepResult& result) {
     norms_.add(result.grad_norm);
 }
 
+UpdateGuard::State UpdateGuard::state() const {
+    return {losses_.values(), norms_.values(), nonfinite_in_a_row_, spikes_in_a_row_, num_skipped_};
+}
+
+void UpdateGuard::restore(const State& state) {
+    for (const double loss : state.losses) losses_.add(loss);
+    for (const double norm : state.grad_norms) norms_.add(norm);
+    nonfinite_in_a_row_ = state.nonfinite_in_a_row;
+    spikes_in_a_row_ = state.spikes_in_a_row;
+    num_skipped_ = state.num_skipped;
+}
+
 std::string UpdateGuard::reason(const StepResult& result) const {
     if (result.lowered_loss_scale) {
         return fmt::format("gradients overflowed at the loss scale {}, which is halved", *result.loss_scale);
@@ -51,6 +63,10 @@ std::string UpdateGuard::reason(const StepResult& result) const {
     const UpdateLimits limits = this->limits();
     return result.loss > limits.loss ? above_the_mean("loss", result.loss, losses_)
                                      : above_the_mean("gradient norm", result.grad_norm, norms_);
+}
+
+bool UpdateGuard::gives_up() const {
+    return nonfinite_in_a_row_ >= max_nonfinite_steps_ || spikes_in_a_row_ >= spike_.max_skipped_steps;
 }
 
 void UpdateGuard::check(int64_t step, const StepResult& result) const {

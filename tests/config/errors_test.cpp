@@ -256,5 +256,49 @@ TEST(Errors, LossSpikesMustBeJudgedBySomethingAndAtSomeTime) {
               "lower the first");
 }
 
+TEST(Errors, ChoicesInAListMustExist) {
+    EXPECT_EQ(error_of({"--checkpoint.exclude_from_loading", "optimizer,lr_scheduler"}),
+              "checkpoint.exclude_from_loading on the command line is [\"optimizer\", \"lr_scheduler\"]; it must "
+              "be a list of some of optimizer, dataloader, train_state");
+    EXPECT_EQ(file_error("[checkpoint]\nexclude_from_loading = [1]\n"),
+              "checkpoint.exclude_from_loading in F:2 must be a list of strings, but is the list [1]");
+    EXPECT_EQ(file_error("[checkpoint]\nexclude_from_loading = [\"optimizer\", 1]\n"),
+              "checkpoint.exclude_from_loading in F:2 must be a list of strings, but is an array of other "
+              "things");
+}
+
+TEST(Errors, WhatIsKeptMustBeWorthIt) {
+    EXPECT_EQ(error_of({"--checkpoint.keep_latest_k=1"}),
+              "checkpoint.keep_latest_k = 1 would leave no step to fall back to; keep 2 or more, or 0 for all");
+    for (const char* number : {"0", "2", "100"}) {
+        EXPECT_EQ(error_of({"--checkpoint.keep_latest_k", number}), "no error");
+    }
+    EXPECT_EQ(error_of({"--checkpoint.keep_every=750"}),
+              "checkpoint.keep_every = 750 is not a multiple of checkpoint.interval = 500, at whose multiples "
+              "steps are saved");
+    EXPECT_EQ(error_of({"--checkpoint.keep_every=1000"}), "no error");
+    EXPECT_EQ(error_of({"--checkpoint.async_mode=async_with_pinned_mem"}),
+              "checkpoint.async_mode on the command line is \"async_with_pinned_mem\"; it must be one of "
+              "disabled, async");
+}
+
+TEST(Errors, WhatIsLoadedMustBeThere) {
+    const auto has = [](const std::vector<std::string>& words, const std::string& part) {
+        const std::string message = error_of(words);
+        EXPECT_NE(message.find(part), std::string::npos) << message;
+    };
+    has({"--checkpoint.load_step=5"}, "load_step = 5 is for checkpoint.enable");
+    has({"--checkpoint.load_only=true"}, "load_only is for checkpoint.enable");
+    has({"--checkpoint.initial_load_in_hf=true"}, "nor model.hf_assets_path names a folder");
+    has({"--checkpoint.initial_load_model_only=false"}, "initial_load_path names nothing to load");
+    has({"--checkpoint.initial_load_model_only=false", "--checkpoint.initial_load_path=x",
+         "--checkpoint.initial_load_in_hf=true"},
+        "holds the weights alone");
+    has({"--checkpoint.export_dtype=float32"}, "neither is set");
+    has({"--checkpoint.export_dtype=float64", "--checkpoint.last_save_in_hf=true"}, "one of float16");
+    EXPECT_EQ(error_of({"--checkpoint.initial_load_in_hf=true", "--model.hf_assets_path=x"}), "no error");
+    EXPECT_EQ(error_of({"--checkpoint.enable=true", "--checkpoint.load_step=5"}), "no error");
+}
+
 }  // namespace
 }  // namespace argosy::config

@@ -38,6 +38,12 @@ std::vector<std::string> companions(const std::string& key) {
         {"loss_spike.window", {"--loss_spike.loss_zscore=6", "--loss_spike.warmup_steps=2"}},
         {"loss_spike.warmup_steps", {"--loss_spike.loss_zscore=6"}},
         {"loss_spike.max_skipped_steps", {"--loss_spike.grad_norm_zscore=6"}},
+        {"checkpoint.keep_every", {"--checkpoint.interval=2"}},
+        {"checkpoint.export_dtype", {"--checkpoint.last_save_model_only=true"}},
+        {"checkpoint.load_step", {"--checkpoint.enable=true"}},
+        {"checkpoint.load_only", {"--checkpoint.enable=true"}},
+        {"checkpoint.initial_load_model_only", {"--checkpoint.initial_load_path=run"}},
+        {"checkpoint.initial_load_in_hf", {"--checkpoint.initial_load_path=folder"}},
         {"parallelism.pipeline_parallel_layers_per_stage", {"--parallelism.pipeline_parallel_degree=4"}},
     };
     const auto found = table.find(key);
@@ -111,8 +117,10 @@ TEST(Fields, TakeEachOfTheirChoices) {
     for_each_field([](const Field& field) {
         for (const std::string& choice : field.limits.choices) {
             JobConfig config;
-            field.set(config, choice);
-            EXPECT_EQ(field.get(config), Value(choice));
+            Value value = choice;
+            if (field.type == ValueType::ChoiceList) value = std::vector<std::string>{choice};
+            field.set(config, value);
+            EXPECT_EQ(field.get(config), value);
         }
     });
 }

@@ -18,17 +18,20 @@ inline Value sample_value(const Field& field) {
         case ValueType::String:
             return "a \"b\" \\ # c=d\t\x01\x7f \xc3\xa9 'e'";
         case ValueType::Choice:
-            return field.limits.choices.back();
+            return otherwise == Value(field.limits.choices.back()) ? field.limits.choices.front()
+                                                                   : field.limits.choices.back();
         case ValueType::Duration:
             return Duration{4 * 3600 + 4};
         case ValueType::IntegerList:
             return std::vector<int64_t>{3, 4, 4, 3};
+        case ValueType::ChoiceList:
+            return std::vector<std::string>{field.limits.choices.back(), field.limits.choices.front()};
     }
     throw RunError("key {} has no type", field.key);
 }
 
 /// The whole config of them. It is consistent: each integer, and so the degree and each batch size, is 4; the
-/// number types are float64, without the keys that only float16 takes.
+/// number types are float64, without the keys that only float16 takes; what is loaded is Hugging Face's.
 inline JobConfig sample_config() {
     JobConfig config;
     for (const Section& section : schema()) {
@@ -36,6 +39,7 @@ inline JobConfig sample_config() {
     }
     config.training.loss_scale_init.reset();
     config.training.loss_scale_growth_interval.reset();
+    config.checkpoint.initial_load_model_only = true;
     return config;
 }
 

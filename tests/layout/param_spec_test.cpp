@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <map>
 #include <random>
+#include <set>
 
 #include "base/error.h"
 #include "mesh/random_shape.h"
@@ -151,6 +154,40 @@ TEST(Layout, EveryReplicaHoldsTheWholeTensor) {
         int copies = mesh.degree({Axis::Shard, Axis::Context, Axis::Tensor});
         for (const Split& split : spec.splits) copies /= split.parts;
         EXPECT_EQ(counts, std::vector<int>(counts.size(), copies)) << "round " << round;
+    }
+}
+
+/// By comparing every pair of ranks: those with the same slab, of a pipeline rank that holds the tensor.
+TEST(Layout, SharesNumberTheRanksThatHoldTheSame) {
+    std::mt19937 random(6);
+    for (int round = 0; round < 200; ++round) {
+        const MeshShape mesh = mesh::random_shape(random);
+        const ParamSpec spec = random_spec(random, mesh);
+        std::vector<int> holders;
+        for (int rank = 0; rank < mesh.num_ranks(); ++rank) {
+            const bool on_stage = std::ranges::any_of(spec.stages, [&](int stage) {
+                return stage % mesh.degree(Axis::Pipeline) == mesh.coordinates(rank)[0];
+            });
+            EXPECT_EQ(holds(spec, mesh, mesh.coordinates(rank)), on_stage);
+            if (on_stage) holders.push_back(rank);
+        }
+        using Box = std::pair<std::vector<int64_t>, std::vector<int64_t>>;
+        std::map<Box, std::set<int>> indices;
+        std::map<Box, int> counts;
+        for (const int rank : holders) {
+            const Slab slab = slab_of(spec, mesh, mesh.coordinates(rank));
+            if (slab.num_elements() == 0) continue;  // several such slabs look the same
+            const Share share = share_of(spec, mesh, mesh.coordinates(rank));
+            EXPECT_EQ(share.index == 0, owns(spec, mesh, mesh.coordinates(rank)));
+            const Box box{slab.offset, slab.size};
+            EXPECT_TRUE(indices[box].insert(share.index).second) << "round " << round;
+            counts[box] = share.count;
+        }
+        for (const auto& [box, seen] : indices) {
+            EXPECT_EQ(std::ssize(seen), counts[box]) << "round " << round;
+            EXPECT_EQ(*seen.begin(), 0);
+            EXPECT_EQ(*seen.rbegin(), counts[box] - 1);
+        }
     }
 }
 

@@ -49,7 +49,9 @@ TEST(JsonLine, HasEveryKey) {
           {"compute", 1400.0},
           {"optimizer", 200.0},
           {"exposed", {{"dp_shard x cp", 200.0}, {"tp", 50.0}}},
+          {"checkpoint", 0.0},
           {"other", 50.0}}},
+        {"checkpoint_stall_ms", 0.0},
         {"skipped_updates", 2},
         {"loss_scale", nullptr},
     };
@@ -60,6 +62,14 @@ TEST(JsonLine, HasTheLossScaleWhereThereIsOne) {
     StepMetrics metrics = sample_step(1);
     metrics.loss_scale = 32768;
     EXPECT_EQ(json::parse(json_line(metrics, sample_job()))["loss_scale"], 32768.0);
+}
+
+TEST(JsonLine, HasWhatASaveCost) {
+    StepMetrics metrics = sample_step(1);
+    metrics.times.checkpoint_ms = 12.5;
+    const json line = json::parse(json_line(metrics, sample_job()));
+    EXPECT_EQ(line["checkpoint_stall_ms"], 12.5);
+    EXPECT_EQ(line["time_ms"]["checkpoint"], 12.5);
 }
 
 TEST(JsonLine, KeepsEveryBitOfALoss) {

@@ -44,6 +44,14 @@ TEST(ProgressLine, CountsSkippedUpdatesAtItsEnd) {
     EXPECT_EQ(progress_line(progress, sample_job()), clean + "  skipped 3");
 }
 
+TEST(ProgressLine, NamesASaveThatTookTime) {
+    Progress progress = sample_progress();
+    const std::string without = progress_line(progress, sample_job());
+    progress.window_times.checkpoint_ms = 50;
+    EXPECT_EQ(progress_line(progress, sample_job()),
+              without.substr(0, without.find("  ETA")) + " checkpoint   2.5%" + without.substr(without.find("  ETA")));
+}
+
 TEST(LiveText, SaysWhatMattersFirst) {
     Progress progress = sample_progress();
     progress.step_seconds = 4;  // a mean over steps that took longer than the newest

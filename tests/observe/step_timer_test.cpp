@@ -47,8 +47,8 @@ class StepTimerTest : public ::testing::Test {
         return static_cast<FakeCommunicator&>(mesh_.group(axes, parts));
     }
     static double sum_of_parts(const StepTimes& times) {
-        return times.data_ms + times.compute_ms + times.optimizer_ms + times.other_ms +
-               times.all_exposed_ms();
+        return times.data_ms + times.compute_ms + times.optimizer_ms + times.checkpoint_ms +
+               times.other_ms + times.all_exposed_ms();
     }
 
     FakeCommunicator world_{"world", 8};
@@ -75,13 +75,18 @@ TEST_F(StepTimerTest, TakesExposedCommunicationOutOfThePhaseItHappensIn) {
         world_.stand_still(0.005);
         work(0.006);
     }
+    {
+        const auto phase = timer_.phase(Phase::Checkpoint);
+        work(0.008);
+    }
     group(mesh::Axis::Tensor).stand_still(0.007);
     const StepTimes times = timer_.finish_step();
 
-    EXPECT_NEAR(times.total_ms, 58, 1e-9);
+    EXPECT_NEAR(times.total_ms, 66, 1e-9);
     EXPECT_NEAR(times.data_ms, 2, 1e-9);
     EXPECT_NEAR(times.compute_ms, 30, 1e-9);
     EXPECT_NEAR(times.optimizer_ms, 6, 1e-9);
+    EXPECT_NEAR(times.checkpoint_ms, 8, 1e-9);
     EXPECT_NEAR(times.other_ms, 1, 1e-9);
     ASSERT_EQ(times.exposed_ms.size(), 3);
     EXPECT_NEAR(times.exposed_ms.at("tp"), 10, 1e-9);
@@ -162,7 +167,12 @@ TEST_F(StepTimerTest, ReadsRealWaits) {
 }
 
 TEST(StepTimes, Add) {
-    StepTimes sum{.total_ms = 10, .data_ms = 1, .compute_ms = 2, .optimizer_ms = 3, .other_ms = 1};
+    StepTimes sum{.total_ms = 10,
+                  .data_ms = 1,
+                  .compute_ms = 2,
+                  .optimizer_ms = 3,
+                  .checkpoint_ms = 4,
+                  .other_ms = 1};
     sum.exposed_ms = {{"tp", 3.0}};
     StepTimes more = sum;
     more.exposed_ms = {{"tp", 1.0}, {"pp", 2.0}};
@@ -171,6 +181,7 @@ TEST(StepTimes, Add) {
     EXPECT_EQ(sum.data_ms, 2);
     EXPECT_EQ(sum.compute_ms, 4);
     EXPECT_EQ(sum.optimizer_ms, 6);
+    EXPECT_EQ(sum.checkpoint_ms, 8);
     EXPECT_EQ(sum.other_ms, 2);
     EXPECT_EQ(sum.exposed_ms.at("tp"), 4);
     EXPECT_EQ(sum.all_exposed_ms(), 6);

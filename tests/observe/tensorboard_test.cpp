@@ -38,6 +38,7 @@ TEST(TensorboardScalars, ByHand) {
         {"time_metrics/data_loading(%)", 5},
         {"time_metrics/compute(s)", 1.4},
         {"time_metrics/optimizer(s)", 0.2},
+        {"time_metrics/checkpoint(s)", 0},
         {"time_metrics/other(s)", 0.05},
         {"time_metrics/exposed(dp_shard x cp)(s)", 0.2},
         {"time_metrics/exposed(tp)(s)", 0.05},
@@ -47,6 +48,18 @@ TEST(TensorboardScalars, ByHand) {
     const auto found = points(PeakSource::Datasheet);
     EXPECT_EQ(found.size(), expected.size());
     for (const auto& [tag, value] : expected) EXPECT_NEAR(found.at(tag), value, 1e-12) << tag;
+}
+
+TEST(TensorboardScalars, HaveWhatASaveCost) {
+    Progress progress;
+    progress.newest = sample_step(7);
+    progress.window_steps = 2;
+    progress.window_times = progress.newest.times;
+    progress.window_times.checkpoint_ms = 30;
+    for (const auto& [tag, value] : tensorboard_scalars(progress, sample_job())) {
+        if (tag == "time_metrics/checkpoint(s)") return EXPECT_NEAR(value, 0.015, 1e-12);
+    }
+    FAIL() << "no point of it";
 }
 
 TEST(TensorboardScalars, NameWhatUtilisationIsMeasuredAgainst) {

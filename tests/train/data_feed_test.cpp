@@ -6,6 +6,7 @@
 #include <ATen/ops/tensor.h>
 #include <gtest/gtest.h>
 
+#include "base/error.h"
 #include "data/token_files.h"
 #include "scratch_folder.h"
 #include "support/world.h"
@@ -92,7 +93,7 @@ TEST_F(DataFeedTest, AStepIsTheLoadersNextSamplesOnEveryMesh) {
         const int64_t ranks = mesh.degree(mesh::kDataAxes);
         for (const auto& [microbatch, count] : {std::pair<int64_t, int64_t>{1, 1}, {2, 1}, {1, 3}, {2, 2}}) {
             const BatchSizes sizes{ranks * microbatch * count, microbatch, count};
-            DataFeed feed(loader_, mesh, sizes, kSeqLen, kNumSteps);
+            DataFeed feed(loader_, mesh, sizes, 0, kNumSteps);
             for (int64_t step = 0; step < kNumSteps; ++step) {
                 const StepBatch batch = feed.next();
                 const auto found = gathered(tokens_of(batch, sizes), mesh.group(mesh::kDataAxes));
@@ -103,6 +104,32 @@ TEST_F(DataFeedTest, AStepIsTheLoadersNextSamplesOnEveryMesh) {
             }
         }
     }
+}
+
+/// With another batch, on another mesh: nothing is read twice or left out.
+TEST_F(DataFeedTest, ARunThatGoesOnReadsTheNextSample) {
+    for (const mesh::MeshRequest& request : meshes()) {
+        mesh::Mesh mesh(mesh::resolve(request, world().size()), world());
+        SCOPED_TRACE(mesh.shape().name());
+        const int64_t ranks = mesh.degree(mesh::kDataAxes);
+        int64_t next = 0;
+        for (const int64_t count : {3, 1, 2}) {
+            const BatchSizes sizes{ranks * count, 1, count};
+            DataFeed feed(loader_, mesh, sizes, next, 2);
+            for (int step = 0; step < 2; ++step, next += sizes.global_batch) {
+                const StepBatch batch = feed.next();
+                EXPECT_EQ(batch.first_position, next);
+                const auto found = gathered(tokens_of(batch, sizes), mesh.group(mesh::kDataAxes));
+                EXPECT_EQ(found, samples(next, sizes.global_batch));
+            }
+        }
+    }
+}
+
+TEST_F(DataFeedTest, WithoutStepsReadsNothing) {
+    mesh::Mesh mesh(mesh::resolve(meshes().front(), world().size()), world());
+    DataFeed feed(loader_, mesh, {world().size(), 1, 1}, 5, 0);
+    EXPECT_THROW(feed.next(), RunError);
 }
 
 }  // namespace

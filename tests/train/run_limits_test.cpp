@@ -32,10 +32,29 @@ TEST(RunLimits, TokensAreRoundedUpToWholeSteps) {
 }
 
 TEST(RunLimits, SayWhichOneEndedTheRun) {
-    EXPECT_EQ(with_tokens(50, 450).ending(5),
+    const auto at = [](int64_t step) { return Position{step, 0, step * kTokensPerStep}; };
+    EXPECT_EQ(with_tokens(50, 450).ending(at(5)),
               "done after step 5: training.max_tokens = 450 is reached with 500 tokens");
-    EXPECT_EQ(with_tokens(5, 450).ending(5), "done after step 5: training.steps = 5");
-    EXPECT_EQ(with_tokens(4, 450).ending(4), "done after step 4: training.steps = 4");
+    EXPECT_EQ(with_tokens(5, 450).ending(at(5)), "done after step 5: training.steps = 5");
+    EXPECT_EQ(with_tokens(4, 450).ending(at(4)), "done after step 4: training.steps = 4");
+}
+
+/// A resumed run counts what it has trained on, whatever its batches were then.
+TEST(RunLimits, ARunThatGoesOnHasItsTokensAlready) {
+    Training training;
+    training.steps = 50;
+    training.max_tokens = 450;
+    const auto end = [&](int64_t step, int64_t tokens) {
+        return final_step(training, kTokensPerStep, {step, 0, tokens});
+    };
+    EXPECT_EQ(end(2, 200), 5) << "as uninterrupted";
+    EXPECT_EQ(end(2, 100), 6) << "with half the batch so far";
+    EXPECT_EQ(end(2, 449), 3);
+    EXPECT_EQ(end(2, 450), 2) << "nothing is left";
+    EXPECT_EQ(end(9, 900), 9);
+    EXPECT_EQ(end(49, 100), 50);
+    training.max_tokens.reset();
+    EXPECT_EQ(end(60, 6000), 50) << "and more than was wanted is done";
 }
 
 class MaxTime : public ::testing::Test {
@@ -43,7 +62,7 @@ class MaxTime : public ::testing::Test {
     RunLimits limits(int64_t seconds) {
         Training training;
         training.max_time = Duration{seconds};
-        return {training, kTokensPerStep, /*started=*/now_, [this] { return now_; }};
+        return {training, kTokensPerStep, /*started=*/now_, {}, [this] { return now_; }};
     }
 
     StopWish step(RunLimits& limits, double seconds) {
@@ -66,7 +85,7 @@ TEST_F(MaxTime, EndsBeforeTheStepThatWouldNotFit) {
     now_ += 0.1;
     EXPECT_EQ(step(run, 0), StopWish::OutOfTime);
     EXPECT_EQ(
-        run.ending(5),
+        run.ending({.step = 5}),
         "done after step 5: of training.max_time = 1m40s remain 9.9 s, and the next step may take 10.0 s");
 }
 
@@ -83,13 +102,13 @@ TEST_F(MaxTime, ThatIsOverGivesOneStepAll) {
     RunLimits run = limits(1);
     now_ += 5;
     EXPECT_EQ(step(run, 1), StopWish::OutOfTime);
-    EXPECT_EQ(run.ending(1),
+    EXPECT_EQ(run.ending({.step = 1}),
               "done after step 1: of training.max_time = 1s remain 0.0 s, and the next step may take 1.0 s");
 }
 
 TEST_F(MaxTime, UnsetNeverEnds) {
     Training training;
-    RunLimits run(training, kTokensPerStep, 0, [this] { return now_; });
+    RunLimits run(training, kTokensPerStep, 0, {}, [this] { return now_; });
     EXPECT_EQ(step(run, 1e9), StopWish::None);
     EXPECT_EQ(run.seconds_left(), std::numeric_limits<double>::infinity());
     EXPECT_EQ(run.num_steps(), training.steps);

@@ -140,5 +140,29 @@ TEST(LossSpikes, AreCountedApartFromNonfiniteSteps) {
     EXPECT_ERROR(take(guard, 9, spike_of(20)), JobError, "update 3 in a row", "loss_spike");
 }
 
+TEST(LossSpikes, ARestoredGuardJudgesAsTheOneBefore) {
+    const config::LossSpike spike{.loss_zscore = 3, .max_skipped_steps = 3};
+    UpdateGuard guard = warm_guard(spike);
+    take(guard, 1, spike_of(20));
+    take(guard, 2, kBad);
+    UpdateGuard other(/*max_nonfinite_steps=*/5, spike);
+    EXPECT_NE(other.limits().loss, guard.limits().loss);
+    other.restore(guard.state());
+    EXPECT_EQ(other.state(), guard.state());
+    EXPECT_EQ(other.limits().loss, guard.limits().loss);
+    EXPECT_EQ(other.num_skipped(), 2);
+    take(other, 3, spike_of(20));
+    EXPECT_ERROR(take(other, 4, spike_of(20)), JobError, "update 3 in a row", "loss_spike");
+}
+
+TEST(LossSpikes, ARestoredWindowMayBeShorter) {
+    UpdateGuard guard(5, {.loss_zscore = 3, .window = 8, .warmup_steps = 2});
+    for (const double loss : {1., 2., 3., 4., 5., 6.}) guard.count({.loss = loss, .grad_norm = 10 * loss});
+    UpdateGuard shorter(5, {.loss_zscore = 3, .window = 3, .warmup_steps = 2});
+    shorter.restore(guard.state());
+    EXPECT_EQ(shorter.state().losses, (std::vector<double>{4, 5, 6}));
+    EXPECT_EQ(shorter.state().grad_norms, (std::vector<double>{40, 50, 60}));
+}
+
 }  // namespace
 }  // namespace argosy::train

@@ -1,0 +1,187 @@
+#include "train/checkpointer.h"
+
+#include <ATen/ops/tensor.h>
+#include <fmt/ranges.h>
+
+#include <chrono>
+#include <random>
+#include <thread>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "checkpoint/partial_folder.h"
+#include "checkpoint/step_folder.h"
+#include "train/element_types.h"
+#include "train/export.h"
+#include "train/saved_steps.h"
+
+namespace argosy::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr auto kBetweenLooks = std::chrono::milliseconds(2);
+
+std::vector<int64_t> random_numbers() {
+    std::random_device device;
+    return {static_cast<int64_t>(device()), static_cast<int64_t>(device())};
+}
+
+checkpoint::Hash set_of(const std::vector<int64_t>& nonce, int64_t step) {
+    const std::string text = fmt::format("{} {}", fmt::join(nonce, " "), step);
+    return checkpoint::hash_of(std::as_bytes(std::span(text)));
+}
+
+}  // namespace
+
+Checkpointer::Checkpointer(SaveOptions options, comm::Communicator& control, const RunState& state)
+    : options_(std::move(options)), control_(control), state_(state), work_(control) {
+    if (!saves()) return;
+    nonce_ = as_rank_0_knows(control, random_numbers());
+    work_.run(on_rank_0([this] { checkpoint::make_folders(options_.folder); }));
+}
+
+std::function<void()> Checkpointer::on_rank_0(std::function<void()> work) const {
+    return control_.rank() == 0 ? std::move(work) : nullptr;
+}
+
+bool Checkpointer::is_due(int64_t step) const {
+    const config::Checkpoint& checkpoint = options_.checkpoint;
+    if (!saves() || is_last(step)) return false;  // finish() saves the last one
+    return step % checkpoint.interval == 0 || (checkpoint.enable_first_step_checkpoint && step == 1);
+}
+
+fs::path Checkpointer::place_of(int64_t step) const { return options_.folder / checkpoint::step_name(step); }
+
+void Checkpointer::after_step(const Position& position) {
+    advance();
+    if (is_due(position.step)) begin(position);
+}
+
+std::vector<ShardPart> Checkpointer::parts_of(bool model_only) const {
+    const auto& type = options_.checkpoint.export_dtype;
+    if (model_only && type) return shard_parts(state_.weights(), element_type(scalar_type(*type)));
+    std::vector<ShardPart> parts = shard_parts(state_.weights());
+    if (model_only) return parts;
+    for (ShardPart& part : shard_parts(state_.moments())) parts.push_back(std::move(part));
+    return parts;
+}
+
+void Checkpointer::begin(const Position& position) {
+    const double started = seconds_now();
+    if (save_ && control_.rank() == 0) {
+        spdlog::warn(
+            "step {} is to be saved, and step {} is still being written: training waits. A larger "
+            "checkpoint.interval avoids that",
+            position.step, save_->position.step);
+    }
+    settle();
+    Save& save = save_.emplace();
+    save.position = position;
+    save.model_only = is_last(position.step) && options_.checkpoint.last_save_model_only;
+    save.state = to_json(state_.scalars(position));
+    save.set = set_of(nonce_, position.step);
+    save.parts = parts_of(save.model_only);
+    save.bytes = copy_.copy(save.parts);
+    save.started = started;
+    save.stalled_seconds = seconds_now() - started;
+    last_begun_ = position.step;
+    work_.begin(on_rank_0([this, step = position.step] { checkpoint::start_step(options_.folder, step); }));
+    tell_of_memory();
+    if (options_.checkpoint.async_mode == config::AsyncMode::Disabled) settle();
+}
+
+/// Once: what the copies take.
+void Checkpointer::tell_of_memory() {
+    if (std::exchange(memory_is_told_, true)) return;
+    const at::Tensor all = at::tensor({copy_.num_bytes()}, at::kLong), most = all.clone();
+    const comm::Op ops[] = {
+        {.kind = comm::OpKind::AllReduce, .out = all, .in = all},
+        {.kind = comm::OpKind::AllReduce, .out = most, .in = most, .reduction = comm::Reduction::Max}};
+    control_.run(ops);
+    const auto gibibytes = [](const at::Tensor& bytes) { return bytes.item<double>() / (1 << 30); };
+    spdlog::info("checkpoints take up to {:.3f} GiB of host memory on a rank, {:.3f} GiB on all, until the run ends",
+                 gibibytes(most), gibibytes(all));
+}
+
+void Checkpointer::advance() {
+    if (!save_ || !work_.ended()) return;
+    if (work_.failure()) give_up();
+    switch (save_->stage) {
+        case Stage::MakeFolder:
+            save_->stage = Stage::WriteShards;
+            return work_.begin([this] { write_shard(); });
+        case Stage::WriteShards:
+            save_->stage = Stage::Commit;
+            return work_.begin(on_rank_0([this] { commit(); }));
+        case Stage::Commit:
+            spdlog::info("step {} is saved in {} after {:.1f} s; training stood still for {:.3f} s of them",
+                         save_->position.step, place_of(save_->position.step).string(),
+                         seconds_now() - save_->started, save_->stalled_seconds);
+            save_.reset();
+            return;
+    }
+}
+
+void Checkpointer::settle() {
+    while (save_) {
+        advance();
+        if (save_) std::this_thread::sleep_for(kBetweenLooks);
+    }
+}
+
+void Checkpointer::finish(const Position& position) {
+    if (!saves()) return;
+    settle();
+    // What was done before this process began is saved already, or was never its own.
+    if (position.step != last_begun_ && position.step != options_.first_step) begin(position);
+    settle();
+    if (is_last(position.step) && options_.checkpoint.last_save_in_hf) export_last(position.step);
+}
+
+void Checkpointer::give_up() {
+    const JointWork::Failure failure = *work_.failure();
+    const int64_t step = std::exchange(save_, std::nullopt)->position.step;
+    // All ranks' parts have ended: nobody writes into the folder any more.
+    work_.run(on_rank_0([this, step] { checkpoint::remove_quietly(checkpoint::partial_path(place_of(step))); }));
+    throw JobError(
+        "the checkpoint of step {} was not written: rank {}: {}. Earlier ones are as they were. Free some space, or "
+        "set checkpoint.folder to another disk",
+        step, failure.rank, failure.reason);
+}
+
+void Checkpointer::write_shard() const {
+    const fs::path folder = checkpoint::partial_path(place_of(save_->position.step));
+    std::vector<checkpoint::Piece> pieces;
+    for (const ShardPart& part : save_->parts) pieces.push_back(part.piece);
+    auto writer = checkpoint::FileWriter::shard(
+        folder / checkpoint::shard_name(control_.rank(), control_.size()), save_->set, std::move(pieces));
+    for (size_t i = 0; i < save_->bytes.size(); ++i) writer.append(i, save_->bytes[i]);
+    writer.finish();
+}
+
+void Checkpointer::commit() const {
+    checkpoint::Description description = options_.description;
+    description.step = save_->position.step;
+    description.model_only = save_->model_only;
+    description.state = save_->state;
+    checkpoint::commit_step(options_.folder, description, save_->set, control_.size(), options_.assets);
+    set_aside_later_steps(options_.folder, description.step);
+    checkpoint::remove_superfluous(options_.folder,
+                                   {.keep_latest = options_.checkpoint.keep_latest_k,
+                                    .keep_every = options_.checkpoint.keep_every.value_or(0)});
+}
+
+/// A step that this process only found is written unless it has been.
+void Checkpointer::export_last(int64_t step) {
+    const fs::path place = place_of(step).string() + "-hf";
+    work_.run(on_rank_0([&] {
+        if (step != last_begun_ && (fs::exists(place) || !fs::exists(place_of(step)))) return;
+        write_hugging_face(place_of(step), place, options_.checkpoint.export_dtype);
+        spdlog::info("step {} is in {} too, as Hugging Face's", step, place.string());
+    }));
+}
+
+}  // namespace argosy::train

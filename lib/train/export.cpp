@@ -1,0 +1,20 @@
+#include "train/export.h"
+
+#include "checkpoint/partial_folder.h"
+#include "interop/convert.h"
+#include "interop/model_source.h"
+#include "train/element_types.h"
+
+namespace argosy::train {
+
+void write_hugging_face(const std::filesystem::path& step, const std::filesystem::path& place,
+                        std::optional<config::Precision> type) {
+    const interop::ModelSource source = interop::open_model(step);
+    interop::ConvertOptions options{.to = interop::Form::HuggingFace, .content = interop::Content::ModelOnly};
+    if (type) options.type = element_type(scalar_type(*type));
+    checkpoint::PartialFolder partial(place);
+    interop::convert(source, interop::plan(source, options), options, partial.path(), {.num_threads = 1});
+    partial.commit(checkpoint::Replace::Yes);
+}
+
+}  // namespace argosy::train

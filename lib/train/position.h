@@ -1,0 +1,18 @@
+// How far a run is.
+#pragma once
+
+#include <cstdint>
+
+namespace argosy::train {
+
+struct Position {
+    int64_t step = 0;     // the last one done; 1 is the first
+    int64_t samples = 0;  // position of the next one, as data::Loader counts them: independent of batch sizes
+    int64_t tokens = 0;   // trained on so far, of all ranks
+    bool operator==(const Position&) const = default;
+    Position& operator+=(const Position& more) {
+        return *this = {step + more.step, samples + more.samples, tokens + more.tokens};
+    }
+};
+
+}  // namespace argosy::train

@@ -1,0 +1,58 @@
+// What a run is made of between two steps, as checkpoints keep it: this rank's pieces of the tensors, which are the
+// trainer's own, and a few numbers (FORMAT.md).
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+#include <vector>
+
+#include "checkpoint/tensor_source.h"
+#include "layout/param_spec.h"
+#include "mesh/mesh.h"
+#include "train/scalars.h"
+#include "train/trainer.h"
+#include "train/update_guard.h"
+
+namespace argosy::train {
+
+/// This rank's box of one of the tensors.
+struct HeldTensor {
+    checkpoint::TensorInfo info;  // the whole tensor, as it is held
+    layout::Slab slab;
+    layout::Share share;  // this rank among those that hold the same box
+    at::Tensor rows;      // its elements, contiguous: the trainer's own
+};
+
+class RunState {
+  public:
+    /// REQUIRES: they outlive it. `seq_len`: of the samples that positions count.
+    RunState(Trainer& trainer, const mesh::Mesh& mesh, UpdateGuard& guard, int64_t seq_len);
+
+    const model::ModelSpec& spec() const { return trainer_.model().spec(); }
+    int64_t seq_len() const { return seq_len_; }
+
+    /// "model/<parameter>": what the optimizer updates.
+    const std::vector<HeldTensor>& weights() const { return weights_; }
+    /// "optimizer/first/<parameter>" and "optimizer/second/<parameter>".
+    const std::vector<HeldTensor>& moments() const { return moments_; }
+    /// After the weights were filled: what computation uses follows them.
+    void weights_changed();
+
+    Scalars scalars(const Position& position) const;
+    void restore_optimizer(const Scalars& scalars);  // number of updates, loss scale
+    void restore_guard(const Scalars& scalars) { guard_.restore(scalars.guard); }
+
+  private:
+    Trainer& trainer_;
+    UpdateGuard& guard_;
+    int64_t seq_len_;
+    std::vector<HeldTensor> weights_, moments_;
+};
+
+/// The names of a parameter's tensors in a checkpoint.
+std::string weight_name(const std::string& parameter);
+std::string first_moment_name(const std::string& parameter);
+std::string second_moment_name(const std::string& parameter);
+
+}  // namespace argosy::train

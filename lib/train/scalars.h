@@ -1,0 +1,29 @@
+// What a checkpoint keeps of a run beside its tensors: a few numbers, as the JSON that FORMAT.md describes.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "optim/loss_scale.h"
+#include "train/position.h"
+#include "train/update_guard.h"
+
+namespace argosy::train {
+
+struct Scalars {
+    Position position;
+    int64_t seq_len = 0;  // of the samples that the position counts
+    uint64_t seed = 0;
+    int64_t num_updates = 0;  // of AdamW: steps but for those skipped
+    std::optional<optim::LossScale::State> loss_scale;
+    UpdateGuard::State guard;
+    bool operator==(const Scalars&) const = default;
+};
+
+std::string to_json(const Scalars& scalars);
+
+/// UserError, naming `place`, for a text that to_json did not write.
+Scalars parse_scalars(const std::string& text, const std::string& place);
+
+}  // namespace argosy::train
