@@ -15,8 +15,9 @@ wheels=(torch==2.11.0 'nvidia-cuda-runtime==13.0.*' 'nvidia-cuda-cupti==13.0.*' 
 oldest_python=3.10  # the LibTorch wheel's own limit
 venv=$root/.deps/venv
 stamp=$venv/argosy-wheels
-# With --no-deps too: what reading event files needs of TensorBoard's dependencies, without its server's.
-test_wheels=('tensorboard==2.*' protobuf numpy absl-py)
+# With --no-deps too: what reading event files needs of TensorBoard's dependencies, without its server's; and what reads
+# checkpoints as others do.
+test_wheels=('tensorboard==2.*' protobuf numpy absl-py 'h5py==3.*' ml_dtypes xxhash)
 test_stamp=$root/.deps/tests/argosy-wheels
 
 say() { echo "setup: $*" >&2; }
@@ -85,7 +86,7 @@ install_wheels() {
 # A folder for PYTHONPATH beside the environment that builds. Tests skip what they lack, so a failure is no error.
 install_test_wheels() {
     [ "$(cat "$test_stamp" 2>/dev/null)" != "${test_wheels[*]}" ] || return 0
-    say "what tests in Python need into .deps/tests (70 MB on disk)"
+    say "what tests in Python need into .deps/tests (90 MB on disk)"
     rm -rf "$root/.deps/tests"
     mkdir -p "$root/.deps/tests"
     local pip=("$venv/bin/python" -m pip)

@@ -4,7 +4,8 @@
 // names: "before_rename", or "shard_finished:3" for the third time that this process comes there.
 //
 // The places of a save, in their order: step_started, shard_laid_out, shard_half_written, shard_finished,
-// manifest_written, before_rename, after_rename, before_retention.
+// manifest_written, before_rename, old_one_aside (where a file system cannot exchange two names), after_rename,
+// before_retention.
 #pragma once
 
 namespace argosy {

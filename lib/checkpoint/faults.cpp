@@ -113,6 +113,18 @@ void check_rest(const StoredBytes& file, const std::vector<Item>& items, int num
     }
 }
 
+/// What a file that cannot be used takes with it: "; parts of 12 tensors lie in it, as of
+/// 'model/norm.weight'".
+std::string losses(const std::vector<Item>& items, int file) {
+    const std::string* first = nullptr;
+    int64_t count = 0;
+    for (const Item& item : items) {
+        if (item.file != file || !item.slab) continue;
+        if (count++ == 0) first = &item.tensor->info.name;
+    }
+    return count == 0 ? "" : fmt::format("; parts of {} tensors lie in it, as of '{}'", count, *first);
+}
+
 std::string damage(const StoredBytes& file, const Item& item) {
     const Hash found = hash_of(file.file(), std::span(&item.bytes, 1));
     if (item.slab) return check_fault(file.file(), *item.tensor, *item.slab, found);
@@ -132,16 +144,17 @@ std::vector<std::string> Checkpoint::faults(int part, int num_parts) const {
             faults.push_back(fault);
     };
     for (const Item& item : part_of(items, part, num_parts)) {
+        const StoredBytes* file = nullptr;
         try {
-            const StoredBytes& file = files_->open(manifest_.files, item.file);
+            file = &files_->open(manifest_.files, item.file);
             if (item.slab || item.asset) {
-                note(damage(file, item));
+                note(damage(*file, item));
                 continue;
             }
-            if (item.file != StoredSlab::kThisFile) check_own_table(file, manifest_, item.file);
-            check_rest(file, items, item.file);
-        } catch (const UserError& error) {
-            note(error.what());
+            if (item.file != StoredSlab::kThisFile) check_own_table(*file, manifest_, item.file);
+            check_rest(*file, items, item.file);
+        } catch (const Error& error) {  // of the machine too: what cannot be read is no sound checkpoint
+            note(file ? error.what() : error.what() + losses(items, item.file));
         }
     }
     return faults;

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "base/failpoint.h"
 #include "base/log.h"
 #include "base/raw_file.h"
 
@@ -48,20 +49,6 @@ void rename_to_free(const fs::path& from, const fs::path& place) {
     }
     if (reason == EEXIST || reason == ENOTEMPTY) fail_taken(place);
     if (reason != 0) fail_rename(from, place, reason);
-}
-
-/// Where two names cannot be exchanged: a file is replaced by the rename itself, a folder steps aside.
-void replace_in_order(const fs::path& from, const fs::path& place) {
-    const fs::path aside = replaced_path(place);
-    const bool folders = fs::is_directory(place) || fs::is_directory(from);
-    if (folders) {
-        remove_quietly(aside);
-        if (const int reason = rename_with(place, aside, 0)) fail_rename(place, aside, reason);
-        sync_folder(folder_of(place));
-    }
-    if (const int reason = rename_with(from, place, 0)) fail_rename(from, place, reason);
-    sync_folder(folder_of(place));
-    if (folders) remove_quietly(aside);
 }
 
 void rename_to_taken(const fs::path& from, const fs::path& place) {
@@ -110,6 +97,7 @@ void make_folders(const fs::path& folder) {
     if (error == std::errc::no_space_on_device) {
         throw RunError("cannot make the folder {}: {}", folder.string(), error.message());
     }
+    if (error == std::errc::file_exists) throw UserError("{} is not a folder", folder.string());
     if (error) throw UserError("cannot make the folder {}: {}", folder.string(), error.message());
     sync_folder(folder_of(folder));
 }
@@ -118,6 +106,23 @@ void publish(const fs::path& partial, const fs::path& place, Replace replace) {
     if (replace == Replace::Yes && is_there(place)) return rename_to_taken(partial, place);
     rename_to_free(partial, place);
     sync_folder(folder_of(place));
+}
+
+void replace_in_order(const fs::path& partial, const fs::path& place) {
+    const fs::path aside = replaced_path(place);
+    const bool folders = fs::is_directory(place) || fs::is_directory(partial);
+    if (folders) {
+        remove_quietly(aside);
+        if (const int reason = rename_with(place, aside, 0)) fail_rename(place, aside, reason);
+        sync_folder(folder_of(place));
+        failpoint("old_one_aside");
+    }
+    if (const int reason = rename_with(partial, place, 0)) {
+        if (folders) rename_with(aside, place, 0);
+        fail_rename(partial, place, reason);
+    }
+    sync_folder(folder_of(place));
+    if (folders) remove_quietly(aside);
 }
 
 void remove_quietly(const fs::path& path) noexcept {

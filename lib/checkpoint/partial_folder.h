@@ -41,9 +41,13 @@ std::filesystem::path replaced_path(const std::filesystem::path& place);
 void make_folders(const std::filesystem::path& folder);
 
 /// Renames `partial`, which is on disk already, to `place`, and fsyncs the folder that both lie in; removes
-/// what was at `place`. At each moment `place` is there, old or new, if it was; only where the file system
-/// cannot exchange two names, an old folder is at `replaced_path(place)` for a moment instead.
+/// what was at `place`. At each moment the old or the new one is at `place`. UserError where it is taken and
+/// not to be replaced.
 void publish(const std::filesystem::path& partial, const std::filesystem::path& place, Replace replace);
+
+/// What `publish` does on file systems that cannot exchange two names (NFS is one): an old folder is at
+/// `replaced_path(place)` for the moment between two renames.
+void replace_in_order(const std::filesystem::path& partial, const std::filesystem::path& place);
 
 /// Removes a file, or a folder with its contents; says on the log what it could not remove, and never throws.
 /// A folder becomes X.partial first, so that one killed on the way leaves nothing that looks whole.

@@ -1,5 +1,10 @@
 #include "h5/call.h"
 
+#include <cstdlib>
+#include <cstring>
+
+#include "base/raw_file.h"
+
 namespace argosy::h5 {
 namespace {
 
@@ -7,6 +12,17 @@ herr_t keep_first(unsigned, const H5E_error2_t* entry, void* text) {
     auto& kept = *static_cast<std::string*>(text);
     if (kept.empty() && entry->desc) kept = entry->desc;
     return 0;
+}
+
+/// Where the system refused: HDF5 tells the time, addresses and counts on two lines, of which the reason is
+/// enough.
+std::string shortened(const std::string& text) {
+    constexpr std::string_view kMark = "errno = ";
+    const size_t at = text.find(kMark);
+    if (at == std::string::npos) return text;
+    const int reason = std::atoi(text.c_str() + at + kMark.size());
+    return fmt::format("{}: {}{}", text.substr(0, text.find(':')), std::strerror(reason),
+                       remedy_for(reason));
 }
 
 }  // namespace
@@ -23,7 +39,7 @@ std::string take_error_text() {
     H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, keep_first,
              &text);  // upward: from the innermost function outwards
     H5Eclear2(H5E_DEFAULT);
-    return text.empty() ? "HDF5 gives no reason" : text;
+    return text.empty() ? "HDF5 gives no reason" : shortened(text);
 }
 
 }  // namespace argosy::h5

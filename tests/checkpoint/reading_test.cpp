@@ -1,0 +1,115 @@
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "checkpoint/sample.h"
+#include "checkpoint/slab_runs.h"
+#include "expect_error.h"
+#include "scratch_folder.h"
+
+namespace argosy::checkpoint {
+namespace {
+
+constexpr auto kF32 = h5::ElementType::F32;
+
+using Runs = std::vector<Run>;  // within a test `Run` is GoogleTest's
+
+Runs runs(const layout::Slab& a, const layout::Slab& b) {
+    Runs found;
+    if (const auto common = intersection(a, b)) {
+        for_each_run(*common, a, b, [&](const Run& run) { found.push_back(run); });
+    }
+    return found;
+}
+
+TEST(SlabRuns, AreAsLongAsTheyCanBe) {
+    const layout::Slab rows{{2, 0}, {4, 10}};
+    EXPECT_EQ(runs(rows, {{0, 0}, {8, 10}}), (Runs{{0, 20, 40}}));
+    EXPECT_EQ(runs(rows, {{4, 0}, {8, 10}}), (Runs{{20, 0, 20}}));
+    EXPECT_EQ(runs(rows, {{5, 3}, {8, 2}}), (Runs{{33, 0, 2}}));
+    EXPECT_EQ(runs(rows, {{4, 3}, {8, 2}}), (Runs{{23, 0, 2}, {33, 2, 2}}));
+    EXPECT_EQ(runs(rows, {{6, 0}, {2, 10}}), Runs());
+    EXPECT_EQ(runs({{}, {}}, {{}, {}}), (Runs{{0, 0, 1}}));
+    const layout::Slab cube{{0, 0, 0}, {2, 3, 4}};
+    EXPECT_EQ(runs(cube, {{0, 1, 0}, {2, 2, 4}}), (Runs{{4, 0, 8}, {16, 8, 8}}));
+}
+
+/// One tensor `rows` x `columns`, in halves of its rows on two writers.
+std::filesystem::path write_halves(const ScratchFolder& folder, Sample& sample, int64_t rows,
+                                   int64_t columns) {
+    Random random(5);
+    sample.add(random, {.name = "w", .type = kF32, .shape = {rows, columns}});
+    const Hash set{1, 2};
+    const std::filesystem::path partial = start_step(folder / "run", 7);
+    for (int i = 0; i < 2; ++i) {
+        const Piece piece{sample.tensors[0], {{rows / 2 * i, 0}, {rows / 2, columns}}};
+        FileWriter writer = FileWriter::shard(partial / shard_name(i, 2), set, {piece});
+        append(random, writer, 0, cut(sample, piece.tensor, piece.slab));
+        writer.finish();
+    }
+    commit_step(folder / "run", sample_description(), set, 2, {});
+    return step_path(folder / "run", 7);
+}
+
+/// Reads the slab, compares it, and returns the bytes that were fetched for it.
+int64_t fetched(const Checkpoint& checkpoint, const Sample& sample, const layout::Slab& slab) {
+    const int64_t before = checkpoint.bytes_read();
+    EXPECT_EQ(read(checkpoint, sample.tensors[0], slab), cut(sample, sample.tensors[0], slab));
+    return checkpoint.bytes_read() - before;
+}
+
+TEST(Reading, FetchesOnlyTheRowsThatAreWanted) {
+    const ScratchFolder folder;
+    Sample sample;
+    const Checkpoint checkpoint(write_halves(folder, sample, 100, 64));
+    EXPECT_EQ(checkpoint.bytes_read(), 0);
+    EXPECT_EQ(fetched(checkpoint, sample, {{3, 0}, {5, 64}}), 5 * 64 * 4);
+    EXPECT_EQ(fetched(checkpoint, sample, {{45, 0}, {10, 64}}), 10 * 64 * 4);
+    EXPECT_EQ(fetched(checkpoint, sample, {{45, 0}, {0, 64}}), 0);
+    EXPECT_EQ(fetched(checkpoint, sample, {{0, 0}, {100, 64}}), 100 * 64 * 4);
+}
+
+TEST(Reading, FetchesOnlyTheColumnsThatAreWantedWhereTheyLiePagesApart) {
+    const ScratchFolder folder;
+    Sample sample;
+    const Checkpoint checkpoint(write_halves(folder, sample, 20, 4096));
+    EXPECT_EQ(fetched(checkpoint, sample, {{0, 512}, {20, 512}}), 20 * 512 * 4);
+    EXPECT_EQ(fetched(checkpoint, sample, {{0, 7}, {20, 1}}), 20 * 4);
+}
+
+TEST(Reading, FetchesNearColumnsAtOnce) {
+    const ScratchFolder folder;
+    Sample sample;
+    const Checkpoint checkpoint(write_halves(folder, sample, 20000, 32));
+    EXPECT_LE(fetched(checkpoint, sample, {{0, 3}, {20000, 2}}), 20000 * 32 * 4);
+    EXPECT_GE(fetched(checkpoint, sample, {{0, 0}, {20000, 31}}), 20000 * 31 * 4);
+}
+
+TEST(Reading, OpensTheShardsAloneThatHoldWhatIsWanted) {
+    const ScratchFolder folder;
+    Sample sample;
+    const std::filesystem::path step = write_halves(folder, sample, 100, 64);
+    std::filesystem::remove(step / shard_name(1, 2));
+    const Checkpoint checkpoint(step);
+    EXPECT_EQ(fetched(checkpoint, sample, {{0, 0}, {50, 64}}), 50 * 64 * 4);
+    std::vector<std::byte> out(51 * 64 * 4);
+    EXPECT_ERROR(checkpoint.read(sample.tensors[0], {{0, 0}, {51, 64}}, out), UserError,
+                 "shard-00001-of-00002.h5", "No such file");
+}
+
+TEST(Reading, ComparesASlabThatItReadsWholeWithItsCheck) {
+    const ScratchFolder folder;
+    Sample sample;
+    const std::filesystem::path step = write_halves(folder, sample, 100, 64);
+    const StoredSlab slab = Checkpoint(step).manifest().tensors[0].slabs[1];
+    const std::filesystem::path shard = step / shard_name(1, 2);
+    std::string bytes = read_file(shard);
+    bytes[slab.at + 1000] ^= 4;
+    write_file(shard, bytes);
+    const Checkpoint checkpoint(step);
+    std::vector<std::byte> out(100 * 64 * 4);
+    EXPECT_ERROR(checkpoint.read(sample.tensors[0], whole(sample.tensors[0]), out), UserError,
+                 "shard-00001-of-00002", "tensor 'w'", "[50, 0]", slab.hash.hex());
+}
+
+}  // namespace
+}  // namespace argosy::checkpoint

@@ -1,0 +1,59 @@
+// Checkpoints of random tensors in random pieces, and plain loops to compare them with.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/file_writer.h"
+#include "checkpoint/step_folder.h"
+
+namespace argosy::checkpoint {
+
+using Random = std::mt19937_64;
+
+/// Uniform in 0 .. limit - 1.
+inline int64_t below(Random& random, int64_t limit) {
+    return std::uniform_int_distribution<int64_t>(0, limit - 1)(random);
+}
+
+struct Sample {
+    std::vector<TensorInfo> tensors;
+    std::map<std::string, std::vector<std::byte>> bytes;  // of each whole tensor
+
+    void add(Random& random, const TensorInfo& tensor);
+};
+
+/// Of odd shapes, scalars and tensors without elements among them, and of every type.
+Sample random_sample(Random& random, int num_tensors);
+
+/// At most `max_pieces` boxes that cover the tensor once; all with elements, or one without where it has
+/// none.
+std::vector<layout::Slab> random_partition(Random& random, const TensorInfo& tensor, int64_t max_pieces);
+layout::Slab random_slab(Random& random, const TensorInfo& tensor);
+
+/// The slab's bytes, copied element by element.
+std::vector<std::byte> cut(const Sample& sample, const TensorInfo& tensor, const layout::Slab& slab);
+
+Description sample_description(int64_t step = 7);
+inline const std::vector<Asset> kSampleAssets = {{"tokenizer.json", "{\"a\": 1}\n"}, {"empty.txt", ""}};
+
+/// Appends a piece in chunks of random size.
+void append(Random& random, FileWriter& writer, size_t index, std::span<const std::byte> bytes);
+
+/// The shards of `sample`, each tensor in random slabs on some of the writers, in a started step.
+void write_shards(Random& random, const std::filesystem::path& partial, const Sample& sample, const Hash& set,
+                  int num_writers);
+/// A whole step `folder/step-N` of sample_description.
+std::filesystem::path write_step(Random& random, const std::filesystem::path& folder, const Sample& sample,
+                                 int num_writers, int64_t step = 7);
+void write_full(Random& random, const std::filesystem::path& path, const Sample& sample);
+
+std::vector<std::byte> read(const Checkpoint& checkpoint, const TensorInfo& tensor, const layout::Slab& slab);
+
+}  // namespace argosy::checkpoint

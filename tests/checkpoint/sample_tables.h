@@ -1,0 +1,48 @@
+// Valid tables, small: texts to change.
+#pragma once
+
+#include "checkpoint/table.h"
+
+namespace argosy::checkpoint {
+
+inline constexpr int64_t kSampleBytes = 2000;  // of the file that they stand in
+
+inline Manifest sample_manifest() {
+    const TensorInfo a{.name = "model/a", .type = h5::ElementType::F32, .shape = {4, 6}};
+    const TensorInfo b{.name = "model/b", .type = h5::ElementType::BF16, .shape = {}};
+    const TensorInfo none{.name = "model/none", .type = h5::ElementType::I64, .shape = {0, 5}};
+    return {
+        .set = {1, 2},
+        .description = {.step = 7,
+                        .program = "0.1.0",
+                        .mesh = "dp_shard 2",
+                        .model_only = false,
+                        .model = R"({"type":"llama","hidden":64,"list":[1,2.5,null]})",
+                        .config = "[training]\nsteps = 7\n",
+                        .state = "{}"},
+        .files = {{"one.h5", 1000, {3, 4}}, {"two.h5", 1000, {5, 6}}},
+        .assets = {{"vocabulary", 700, 100, {7, 8}}, {"merges", 800, 0, {9, 9}}, {"other", 800, 1, {9, 9}}},
+        .tensors = {{a,
+                     {{.file = 0, .slab = {{0, 0}, {2, 6}}, .at = 600, .hash = {10, 11}},
+                      {.file = 1, .slab = {{2, 0}, {2, 6}}, .at = 601, .hash = {12, 13}}}},
+                    {b, {{.file = 0, .slab = {{}, {}}, .at = 680, .hash = {14, 15}}}},
+                    {none, {}}}};
+}
+
+inline Manifest sample_full() {
+    Manifest full = sample_manifest();
+    full.files.clear();
+    full.tensors[0].slabs = {{.slab = {{0, 0}, {4, 6}}, .at = 512, .hash = {10, 11}}};
+    full.tensors[1].slabs[0].file = StoredSlab::kThisFile;
+    return full;
+}
+
+inline ShardTable sample_shard() {
+    const Manifest manifest = sample_manifest();
+    ShardTable shard{.set = manifest.set, .tensors = manifest.tensors};
+    shard.tensors[0].slabs = {{.slab = {{2, 0}, {2, 6}}, .at = 600, .hash = {12, 13}}};
+    shard.tensors[1].slabs[0].file = StoredSlab::kThisFile;
+    return shard;
+}
+
+}  // namespace argosy::checkpoint

@@ -1,0 +1,221 @@
+#include "checkpoint/step_folder.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "checkpoint/partial_folder.h"
+#include "checkpoint/sample.h"
+#include "expect_error.h"
+#include "scratch_folder.h"
+
+namespace argosy::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+using Steps = std::vector<int64_t>;
+
+TEST(StepFolder, IsFoundByItsName) {
+    const ScratchFolder folder;
+    EXPECT_EQ(step_name(100), "step-00000100");
+    EXPECT_EQ(step_name(123456789012), "step-123456789012");
+    for (const char* name :
+         {"step-00000100", "step-123456789012", "step-00000020", "step-00000030.partial", "step-40",
+          "step-000000050", "step-00000060x", "xstep-00000070", "step--0000080", "other"}) {
+        fs::create_directory(folder / name);
+    }
+    write_file(folder / "step-00000090", "a file");
+    EXPECT_EQ(whole_steps(folder / ""), (Steps{20, 100, 123456789012}));
+    EXPECT_EQ(whole_steps(folder / "absent"), Steps());
+    EXPECT_ERROR(whole_steps(folder / "step-00000090"), UserError, "cannot list the checkpoints");
+}
+
+TEST(StepFolder, StartsWithoutWhatAttemptsBeforeLeft) {
+    const ScratchFolder folder;
+    const fs::path run = folder / "a/b/run";
+    const fs::path partial = start_step(run, 5);
+    EXPECT_EQ(partial, run / "step-00000005.partial");
+    write_file(partial / "rest", "x");
+    fs::create_directories(run / "step-00000003.partial/deep");
+    fs::create_directories(run / "step-00000004.replaced.partial");
+    fs::create_directories(run / "step-00000002.replaced");
+    fs::create_directories(run / "step-00000002");
+    fs::create_directories(run / "step-00000001.replaced");
+    EXPECT_EQ(start_step(run, 5), partial);
+    EXPECT_TRUE(fs::is_empty(partial));
+    EXPECT_FALSE(fs::exists(run / "step-00000003.partial"));
+    EXPECT_FALSE(fs::exists(run / "step-00000004.replaced.partial"));
+    EXPECT_FALSE(fs::exists(run / "step-00000002.replaced"));
+    EXPECT_TRUE(fs::exists(run / "step-00000001.replaced"));  // the only one of its step
+    EXPECT_EQ(whole_steps(run), (Steps{1, 2}));
+    EXPECT_EQ(step_path(run, 1), run / "step-00000001.replaced");
+    EXPECT_EQ(step_path(run, 9), run / "step-00000009");
+    EXPECT_ERROR(start_step("/dev/null/run", 1), UserError, "/dev/null is not a folder");
+}
+
+TEST(StepFolder, ReplacesAStepOfTheSameNumber) {
+    Random random(1);
+    const ScratchFolder folder;
+    const Sample first = random_sample(random, 4), second = random_sample(random, 7);
+    write_step(random, folder / "", first, 3);
+    const fs::path step = write_step(random, folder / "", second, 2);
+    EXPECT_EQ(Checkpoint(step).tensors().size(), 7);
+    EXPECT_EQ(Checkpoint(step).faults(), std::vector<std::string>());
+    EXPECT_FALSE(fs::exists(step / shard_name(0, 3)));
+    EXPECT_EQ(folder.num_entries(), 1);
+}
+
+class Commit : public ::testing::Test {
+  protected:
+    /// Two shards of one tensor of 4 x 4 each, cut where they are told.
+    void write(const Hash& first_set, layout::Slab first, layout::Slab second,
+               std::vector<int64_t> second_shape = {4, 4}) {
+        partial_ = start_step(folder_ / "", 7);
+        write_shard(0, first_set, {{"w", h5::ElementType::U8, {4, 4}}, std::move(first)});
+        write_shard(1, kSet, {{"w", h5::ElementType::U8, std::move(second_shape)}, std::move(second)});
+    }
+    void write_shard(int writer, const Hash& set, const Piece& piece) {
+        FileWriter file = FileWriter::shard(partial_ / shard_name(writer, 2), set, {piece});
+        file.append(0, std::vector<std::byte>(piece.num_bytes()));
+        file.finish();
+    }
+    void commit() { commit_step(folder_ / "", sample_description(), kSet, 2, {}); }
+    void expect_refused(std::vector<std::string> parts) {
+        try {
+            commit();
+            ADD_FAILURE() << "committed";
+        } catch (const UserError& error) {
+            expect_message(error.what(), parts);
+        }
+        EXPECT_EQ(whole_steps(folder_ / ""), Steps());
+    }
+
+    static constexpr Hash kSet{1, 2};
+    ScratchFolder folder_;
+    fs::path partial_;
+};
+
+TEST_F(Commit, TakesShardsThatFit) {
+    write(kSet, {{0, 0}, {4, 1}}, {{0, 1}, {4, 3}});
+    commit();
+    EXPECT_EQ(whole_steps(folder_ / ""), Steps{7});
+}
+
+TEST_F(Commit, RefusesShardsThatDoNotFit) {
+    write({1, 3}, {{0, 0}, {4, 1}}, {{0, 1}, {4, 3}});
+    expect_refused({shard_name(0, 2), "foreign shard", Hash{1, 3}.hex(), kSet.hex()});
+    write(kSet, {{0, 0}, {4, 1}}, {{0, 1}, {4, 2}});
+    expect_refused({"tensor 'w'", "cover 12 of its 16"});
+    write(kSet, {{0, 0}, {4, 2}}, {{0, 1}, {4, 3}});
+    expect_refused({"tensor 'w'", "overlap"});
+    write(kSet, {{0, 0}, {4, 1}}, {{0, 1}, {4, 3}}, {4, 5});
+    expect_refused({shard_name(1, 2), "tensor 'w'", "another type or shape"});
+    write(kSet, {{0, 0}, {4, 1}}, {{0, 1}, {4, 3}});
+    fs::remove(partial_ / shard_name(1, 2));
+    expect_refused({shard_name(1, 2), "No such file"});
+    write(kSet, {{0, 0}, {4, 1}}, {{0, 1}, {4, 3}});
+    fs::resize_file(partial_ / shard_name(1, 2), 600);
+    expect_refused({shard_name(1, 2), "torn"});
+}
+
+TEST(Retention, RemovesTheOldestAndNeverTheLast) {
+    const Steps steps = {10, 20, 30, 40, 50};
+    EXPECT_EQ(superfluous(steps, {}), Steps());
+    EXPECT_EQ(superfluous(steps, {.keep_every = 20}), Steps());
+    EXPECT_EQ(superfluous(steps, {.keep_latest = 2}), (Steps{10, 20, 30}));
+    EXPECT_EQ(superfluous(steps, {.keep_latest = 1, .keep_every = 20}), (Steps{10, 30}));
+    EXPECT_EQ(superfluous(steps, {.keep_latest = 9}), Steps());
+    EXPECT_EQ(superfluous({}, {.keep_latest = 1}), Steps());
+
+    const ScratchFolder folder;
+    for (const int64_t step : steps) fs::create_directories(folder / step_name(step) / "deep");
+    remove_superfluous(folder / "", {.keep_latest = 2, .keep_every = 20});
+    EXPECT_EQ(whole_steps(folder / ""), (Steps{20, 40, 50}));
+    EXPECT_EQ(folder.num_entries(), 3);
+    remove_superfluous(folder / "absent", {.keep_latest = 2});
+    write_file(folder / "file", "");
+    remove_superfluous(folder / "file", {.keep_latest = 2});  // a warning, not an error
+}
+
+TEST(PartialFolder, AppearsWholeOrNotAtAll) {
+    const ScratchFolder folder;
+    const fs::path place = folder / "a/export/";
+    fs::create_directories(folder / "a/export.partial/left");
+    {
+        const PartialFolder dropped(place);
+        EXPECT_EQ(dropped.path(), folder / "a/export.partial");
+        EXPECT_FALSE(fs::exists(dropped.path()));
+        fs::create_directory(dropped.path());
+        write_file(dropped.path() / "x", "1");
+    }
+    EXPECT_TRUE(fs::is_empty(folder / "a"));
+    {
+        PartialFolder kept(place);
+        fs::create_directories(kept.path() / "deep");
+        write_file(kept.path() / "deep/x", "2");
+        kept.commit(Replace::No);
+    }
+    EXPECT_EQ(read_file(place / "deep/x"), "2");
+    EXPECT_FALSE(fs::exists(folder / "a/export.partial"));
+}
+
+TEST(PartialFolder, ReplacesOnlyWhenItMay) {
+    const ScratchFolder folder;
+    fs::create_directory(folder / "folder");
+    write_file(folder / "folder/old", "");
+    write_file(folder / "file", "old");
+    for (const char* place : {"folder", "file"}) {
+        PartialFolder refused(folder / place);
+        write_file(refused.path(), "new");
+        EXPECT_ERROR(refused.commit(Replace::No), UserError, place, "exists already");
+    }
+    EXPECT_TRUE(fs::exists(folder / "folder/old"));
+    EXPECT_EQ(read_file(folder / "file"), "old");
+    {
+        PartialFolder file(folder / "folder");  // a file in place of a folder
+        write_file(file.path(), "new");
+        file.commit(Replace::Yes);
+        PartialFolder made(folder / "file");  // and the other way round
+        fs::create_directory(made.path());
+        made.commit(Replace::Yes);
+    }
+    EXPECT_EQ(read_file(folder / "folder"), "new");
+    EXPECT_TRUE(fs::is_directory(folder / "file"));
+    EXPECT_EQ(folder.num_entries(), 2);
+}
+
+TEST(PartialFolder, IsReplacedWhereNamesCannotBeExchangedToo) {
+    const ScratchFolder folder;
+    for (const char* content : {"1", "2", "3"}) {
+        const fs::path made = partial_path(folder / "x");
+        fs::create_directory(made);
+        write_file(made / "content", content);
+        fs::create_directories(folder / "x");
+        fs::create_directories(replaced_path(folder / "x") / "left");
+        replace_in_order(made, folder / "x");
+        EXPECT_EQ(read_file(folder / "x/content"), content);
+        EXPECT_EQ(folder.num_entries(), 1);
+    }
+    write_file(folder / "y.partial", "2");
+    write_file(folder / "y", "1");
+    replace_in_order(folder / "y.partial", folder / "y");
+    EXPECT_EQ(read_file(folder / "y"), "2");
+    EXPECT_EQ(folder.num_entries(), 2);
+}
+
+TEST(PartialFolder, CannotBeMadeWhereNothingCanBeWritten) {
+    EXPECT_ERROR(PartialFolder{"/dev/null/x/y"}, UserError, "/dev/null is not a folder");
+}
+
+TEST(RemoveQuietly, NeverThrows) {
+    const ScratchFolder folder;
+    remove_quietly(folder / "absent");
+    fs::create_directories(folder / "x/y");
+    write_file(folder / "x/y/z", "");
+    remove_quietly(folder / "x");
+    remove_quietly("/proc/self/fd");  // cannot be removed by anybody: a warning
+    EXPECT_EQ(folder.num_entries(), 0);
+}
+
+}  // namespace
+}  // namespace argosy::checkpoint

@@ -1,0 +1,199 @@
+#include "checkpoint/table.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "checkpoint/sample_tables.h"
+#include "checkpoint/table_check.h"
+#include "checkpoint/user_block.h"
+#include "expect_error.h"
+
+namespace argosy::checkpoint {
+namespace {
+
+constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
+
+Hash hash_of_text(std::string_view text) { return hash_of(std::as_bytes(std::span(text))); }
+
+// The values are those of Python's xxhash.
+TEST(Hash, IsXxh3Of128Bits) {
+    EXPECT_EQ(hash_of_text("").hex(), "99aa06d3014798d86001c324468d497f");
+    EXPECT_EQ(hash_of_text("abc").hex(), "06b05ab6733a618578af5f94892f3950");
+    EXPECT_EQ(parse_hash("06b05ab6733a618578af5f94892f3950"), hash_of_text("abc"));
+    for (const char* wrong : {"", "06b05ab6733a618578af5f94892f395", "06B05AB6733A618578AF5F94892F3950",
+                              "06b05ab6733a618578af5f94892f395g", "06b05ab6733a618578af5f94892f39500"}) {
+        EXPECT_FALSE(parse_hash(wrong)) << wrong;
+    }
+    Hasher hasher;
+    for (const char c : std::string("abc")) hasher.add(std::as_bytes(std::span(&c, 1)));
+    EXPECT_EQ(hasher.value(), hash_of_text("abc"));
+}
+
+TEST(UserBlock, IsReadAsItWasPrinted) {
+    UserBlock block{.kind = FileKind::Manifest,
+                    .num_bytes = kMax,
+                    .table_at = 2048,
+                    .table_bytes = 5310,
+                    .table_hash = {1, 2},
+                    .rest = {~0ULL, 3}};
+    const std::string text = to_text(block);
+    EXPECT_EQ(text.size(), kUserBlockBytes);
+    EXPECT_TRUE(
+        text.starts_with("argosy checkpoint 1.0\nkind manifest\nbytes 9223372036854775807\ntable 2048 5310 "
+                         "00000000000000010000000000000002\nrest ffffffffffffffff0000000000000003\ncheck "));
+    block.check = hash_of_text(text.substr(0, text.find("check ")));
+    EXPECT_EQ(parse_user_block(text, "F"), block);
+}
+
+TEST(Table, IsParsedAsItWasPrinted) {
+    const Manifest manifest = sample_manifest();
+    EXPECT_EQ(parse_manifest(to_json(manifest), "F", kSampleBytes), manifest);
+    EXPECT_EQ(parse_manifest(to_json(manifest) + "  \n ", "F", kSampleBytes), manifest);
+    const Manifest full = sample_full();
+    EXPECT_EQ(parse_manifest(to_json(full), "F", kSampleBytes), full);
+    const ShardTable shard = sample_shard();
+    EXPECT_EQ(parse_shard_table(to_json(shard), "F", kSampleBytes), shard);
+    EXPECT_EQ(parse_shard_table(to_json(ShardTable{}), "F", kSampleBytes), ShardTable{});
+}
+
+TEST(Table, HasALengthThatDoesNotDependOnItsHashes) {
+    Manifest manifest = sample_manifest();
+    const size_t length = to_json(manifest).size();
+    for (StoredTensor& tensor : manifest.tensors) {
+        for (StoredSlab& slab : tensor.slabs) slab.hash = {};
+    }
+    EXPECT_EQ(to_json(manifest).size(), length);
+}
+
+TEST(Table, HoldsTextInUtf8Alone) {
+    Manifest manifest = sample_manifest();
+    manifest.description.config = "caf\xe9";
+    EXPECT_ERROR(to_json(manifest), UserError, "UTF-8");
+}
+
+/// The text with the first `from` made `to`.
+std::string changed(std::string text, const std::string& from, const std::string& to) {
+    const size_t at = text.find(from);
+    EXPECT_NE(at, std::string::npos) << from;
+    return text.replace(at, from.size(), to);
+}
+
+TEST(Table, LeavesUnknownKeysAlone) {
+    const std::string text = changed(to_json(sample_manifest()), "{\"set\"", R"({"later":[{"a":1}],"set")");
+    EXPECT_EQ(parse_manifest(changed(text, "{\"name\"", R"({"later":{"a":[]},"name")"), "F", kSampleBytes),
+              sample_manifest());
+}
+
+struct Case {
+    const char *from, *to, *fault;
+};
+
+// What JSON itself allows and a table does not.
+TEST(Table, IsStrict) {
+    const std::string valid = to_json(sample_manifest());
+    constexpr const char* kDeep = "deep";
+    const std::string deep(200000, '[');
+    for (const auto& [from, to, fault] : std::initializer_list<Case>{
+             {"{\"set\"", "[\"set\"", "bad JSON"},
+             {"\"step\":7", "\"step\":7,\"step\":8", "\"step\" stands twice"},
+             {"\"hidden\":64", "\"hidden\":64,\"hidden\":64", "\"hidden\" stands twice"},
+             {"\"step\":7", "\"step\":7.0", "\"step\" is 7.0"},
+             {"\"step\":7", "\"step\":-7", "\"step\" is -7"},
+             {"\"step\":7", "\"step\":9223372036854775808", "\"step\" is 9223372036854775808"},
+             {"\"step\":7", "\"step\":99999999999999999999999", "\"step\" is"},
+             {"\"step\":7", "\"step\":\"7\"", "\"step\" is \"7\""},
+             {"\"step\":7", "\"stop\":7", "no \"step\""},
+             {"\"mesh\":\"", "\"mesh\":\"\xff", "bad JSON"},
+             {"\"model_only\":false", "\"model_only\":0", "not true or false"},
+             {"\"model\":{", "\"model\":3,\"x\":{", "\"model\" is 3"},
+             {"\"files\":[", "\"files\":[3,", "\"files\" holds 3"},
+             {"\"files\":[", "\"files\":{\"a\":[", "bad JSON"},
+             {"\"tensors\":[", "\"tensors\":3,\"x\":[", "\"tensors\" is 3"},
+             {"\"tensors\":[", "\"tensors\":[[{}],", "\"tensors\" holds [{}]"},
+             {"\"type\":\"f32\"", "\"type\":\"f31\"", "\"type\" is \"f31\""},
+             {"\"shape\":[4,6]", "\"shape\":[4,6.5]", "\"shape\" is"},
+             {"\"file\":0", "\"file\":-2", "\"file\" is -2"},
+             {"\"file\":0", "\"file\":-1.0", "\"file\" is -1.0"},
+             {"\"file\":0", "\"file\":4294967296", "\"file\" is 4294967296"},
+             {"\"hash\":\"", "\"hash\":\"A", "32 lower-case"},
+             {"\"model\":{", kDeep, "nested more than"},
+         }) {
+        const std::string text = changed(valid, from, to == kDeep ? "\"model\":{\"d\":" + deep : to);
+        EXPECT_ERROR(parse_manifest(text, "F.h5: its table", kSampleBytes), UserError, "F.h5: its table",
+                     fault);
+    }
+}
+
+// What is well written and cannot be.
+TEST(Table, IsAsItCanBe) {
+    const std::string valid = to_json(sample_manifest());
+    for (const auto& [from, to, fault] : std::initializer_list<Case>{
+             {"\"offset\":[2,0]", "\"offset\":[1,0]",
+              "tensor 'model/a': its slabs at [0, 0] of [2, 6] and at [1, 0]"},
+             {"\"offset\":[2,0],\"size\":[2,6]", "\"offset\":[2,0],\"size\":[1,6]",
+              "cover 18 of its 24 elements"},
+             {"\"offset\":[2,0]", "\"offset\":[3,0]", "no part of shape [4, 6]"},
+             {"\"offset\":[2,0]", "\"offset\":[9223372036854775807,0]", "no part of shape"},
+             {"\"offset\":[2,0],\"size\":[2,6]", "\"offset\":[2,0],\"size\":[0,6]", "no part of shape"},
+             {"\"offset\":[2,0]", "\"offset\":[2]", "no part of shape"},
+             {"\"file\":1", "\"file\":2", "file 2 of 2"},
+             {"\"file\":1", "\"file\":-1", "file -1 of 2"},
+             {"\"at\":600,", "\"at\":511,", "do not lie in a file of 1000"},
+             {"\"at\":600,", "\"at\":953,", "48 bytes at 953 do not lie"},
+             {"\"at\":600,", "\"at\":9223372036854775807,", "do not lie in a file of 1000"},
+             {"\"at\":600,", "\"at\":640,", "two things lie at byte 680"},
+             {"\"shape\":[4,6]", "\"shape\":[4611686018427387904,4]", "cannot be counted"},
+             {"\"shape\":[0,5]", "\"shape\":[0,9223372036854775807]", "cannot be counted"},
+             {"\"name\":\"model/b\"", "\"name\":\"model/a\"", "tensor 'model/a': it is listed twice"},
+             {"\"name\":\"model/b\"", "\"name\":\"model//b\"", "is no path"},
+             {"\"name\":\"model/b\"", "\"name\":\"/model\"", "is no path"},
+             {"\"name\":\"model/b\"", "\"name\":\"a/../b\"", "is no path"},
+             {"\"name\":\"model/b\"", "\"name\":\"\"", "is empty"},
+             {"\"name\":\"model/b\"", "\"name\":\"a\\nb\"", "'a?b' holds a control character"},
+             {"\"name\":\"model/b\"", "\"name\":\"table\"", "is reserved"},
+             {"\"name\":\"model/b\"", "\"name\":\"assets/b\"", "is reserved"},
+             {"\"name\":\"one.h5\"", "\"name\":\"two.h5\"", "'two.h5' is listed twice"},
+             {"\"name\":\"one.h5\"", "\"name\":\"../one.h5\"", "'../one.h5' is not that of a file"},
+             {"\"name\":\"one.h5\",\"bytes\":1000", "\"name\":\"one.h5\",\"bytes\":100", "512 at least"},
+             {"\"name\":\"vocabulary\"", "\"name\":\"..\"", "is not that of a file"},
+             {"\"name\":\"vocabulary\"", "\"name\":\"merges\"", "'merges' is listed twice"},
+             {"\"at\":700,\"bytes\":100", "\"at\":700,\"bytes\":9223372036854775807",
+              "do not lie in a file of 2000"},
+             {"\"at\":700,\"bytes\":100", "\"at\":700,\"bytes\":101", "two things lie at byte 800"},
+         }) {
+        EXPECT_ERROR(parse_manifest(changed(valid, from, to), "F.h5: its table", kSampleBytes), UserError,
+                     "F.h5: its table", fault);
+    }
+}
+
+TEST(Table, OfAFullFileHasWholeTensors) {
+    const std::string valid = to_json(sample_full());
+    EXPECT_ERROR(parse_manifest(changed(valid, "\"file\":-1", "\"file\":0"), "F", kSampleBytes), UserError,
+                 "file 0 of 0");
+    Manifest halves = sample_full();
+    halves.tensors[0].slabs = {{.slab = {{0, 0}, {2, 6}}, .at = 512}, {.slab = {{2, 0}, {2, 6}}, .at = 600}};
+    EXPECT_ERROR(parse_manifest(to_json(halves), "F", kSampleBytes), UserError, "2 slabs");
+}
+
+TEST(Table, OfAShardIsAsItCanBe) {
+    const std::string valid = to_json(sample_shard());
+    for (const auto& [from, to, fault] : std::initializer_list<Case>{
+             {"\"tensor\":\"model/b\"", "\"tensor\":\"model/a\"", "listed twice"},
+             {"\"offset\":[2,0]", "\"offset\":[3,0]", "no part of shape"},
+             {"\"at\":600,", "\"at\":1953,", "do not lie"},
+             {"\"at\":600,", "\"as\":600,", "its slab is not given"},
+             {"\"set\":\"", "\"set\":\"_", "\"set\" is"},
+         }) {
+        EXPECT_ERROR(parse_shard_table(changed(valid, from, to), "F", kSampleBytes), UserError, fault);
+    }
+}
+
+TEST(Table, LeavesGapsBetweenWhatItLists) {
+    EXPECT_EQ(gaps({{600, 10}, {512, 8}, {610, 90}, {555, 0}}, "F", 1000),
+              (std::vector<ByteRange>{{520, 80}, {700, 300}}));
+    EXPECT_EQ(gaps({}, "F", 512), std::vector<ByteRange>());
+    EXPECT_ERROR(gaps({{600, 401}}, "F", 1000), UserError, "1000 bytes", "1001");
+}
+
+}  // namespace
+}  // namespace argosy::checkpoint
