@@ -16,8 +16,8 @@ oldest_python=3.10  # the LibTorch wheel's own limit
 venv=$root/.deps/venv
 stamp=$venv/argosy-wheels
 # With --no-deps too: what reading event files needs of TensorBoard's dependencies, without its server's; and what reads
-# checkpoints as others do.
-test_wheels=('tensorboard==2.*' protobuf numpy absl-py 'h5py==3.*' ml_dtypes xxhash)
+# checkpoints and exported models as others do.
+test_wheels=('tensorboard==2.*' protobuf numpy absl-py 'h5py==3.*' ml_dtypes xxhash safetensors)
 test_stamp=$root/.deps/tests/argosy-wheels
 
 say() { echo "setup: $*" >&2; }

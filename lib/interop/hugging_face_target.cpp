@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/raw_file.h"
 #include "interop/names.h"
 #include "interop/safetensors.h"
 #include "interop/safetensors_index.h"
@@ -20,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using checkpoint::TensorInfo;
-using nlohmann::ordered_json;
+using nlohmann::json;
 
 const char* torch_type(h5::ElementType type) {
     switch (type) {
@@ -45,9 +46,8 @@ h5::ElementType main_type(const std::vector<Transfer>& transfers) {
 /// Our keys, and of the source's own those that the architecture does not settle.
 std::string config_text(const TargetRequest& request) {
     const char* type = torch_type(main_type(request.transfers));
-    ordered_json config = ordered_json::parse(model::hugging_face_config(request.source.spec, type));
-    const auto original =
-        ordered_json::parse(request.source.config_json, nullptr, /*allow_exceptions=*/false);
+    json config = json::parse(model::hugging_face_config(request.source.spec, type));
+    const auto original = json::parse(request.source.config_json, nullptr, /*allow_exceptions=*/false);
     const auto open = {"max_position_embeddings",
                        "attention_dropout",
                        "initializer_range",
@@ -103,6 +103,7 @@ class HuggingFaceTarget : public Target {
 
     fs::path finish() override {
         for (SafetensorsWriter& file : files_) file.finish();
+        sync_folder(folder_);
         return folder_;
     }
 

@@ -74,6 +74,7 @@ void Safetensors::add_file(const fs::path& path) {
 void Safetensors::add_index(const fs::path& folder) {
     const fs::path path = folder / kSafetensorsIndexName;
     const auto file_of_tensor = parse_safetensors_index(read_text(path, kMostIndexBytes), path.string());
+    if (file_of_tensor.empty()) throw UserError("{} names no tensor", path.string());
     std::set<std::string> names;
     for (const auto& [tensor, file] : file_of_tensor) {
         const bool is_new = names.insert(file).second;

@@ -1,5 +1,7 @@
 #include "interop/slab_checks.h"
 
+#include <fmt/ranges.h>
+
 #include "base/error.h"
 #include "checkpoint/slab_runs.h"
 
@@ -30,8 +32,9 @@ void SlabChecks::finish() const {
         const std::string file =
             stored.file == StoredSlab::kThisFile ? "" : "/" + checkpoint_.manifest().files[stored.file].name;
         throw UserError(
-            "{}{}: tensor {}: its bytes have changed since they were saved: expected check {}, found {}",
-            checkpoint_.place(), file, tensor_.info.name, stored.hash.hex(), found.hex());
+            "{}{}: tensor '{}' is torn: its slab at [{}] of [{}] gives the check {}, and {} was expected",
+            checkpoint_.place(), file, tensor_.info.name, fmt::join(stored.slab.offset, ", "),
+            fmt::join(stored.slab.size, ", "), found.hex(), stored.hash.hex());
     }
 }
 

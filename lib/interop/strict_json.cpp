@@ -12,7 +12,11 @@ std::string shown(std::string_view text) {
            (cut ? "..." : "");
 }
 
-void StrictJson::read(std::string_view text) { json::sax_parse(text, static_cast<json::json_sax_t*>(this)); }
+void StrictJson::read(std::string_view text) {
+    // Where a text goes on after a zero byte, nlohmann-json takes that for its end.
+    if (text.find('\0') != std::string_view::npos) refuse("", "a zero byte is in the text");
+    json::sax_parse(text, static_cast<json::json_sax_t*>(this));
+}
 
 void StrictJson::refuse(const std::string& where, const std::string& what) const {
     throw UserError("{}: {}{}{}", place_, where, where.empty() ? "" : ": ", what);

@@ -14,7 +14,6 @@ namespace argosy::model {
 namespace {
 
 using nlohmann::json;
-using nlohmann::ordered_json;
 
 /// Typed access to one JSON object; every failure names the file and the key.
 class Reader {
@@ -163,7 +162,7 @@ int64_t longest_context(const ModelSpec& spec) {
     return spec.rope_scaling ? kStretched * spec.rope_scaling->original_context : family_of(spec).context;
 }
 
-ordered_json scaling_json(const ModelSpec& spec) {
+json scaling_json(const ModelSpec& spec) {
     if (!spec.rope_scaling) return nullptr;
     return {{"rope_type", "llama3"},
             {"factor", spec.rope_scaling->factor},
@@ -172,15 +171,14 @@ ordered_json scaling_json(const ModelSpec& spec) {
             {"original_max_position_embeddings", spec.rope_scaling->original_context}};
 }
 
-void write_rope(const ModelSpec& spec, ordered_json& config) {
+void write_rope(const ModelSpec& spec, json& config) {
     config["rope_theta"] = spec.rope_theta;
     config["rope_scaling"] = scaling_json(spec);
-    config["rope_parameters"] =
-        spec.rope_scaling ? scaling_json(spec) : ordered_json{{"rope_type", "default"}};
+    config["rope_parameters"] = spec.rope_scaling ? scaling_json(spec) : json{{"rope_type", "default"}};
     config["rope_parameters"]["rope_theta"] = spec.rope_theta;
 }
 
-void write_family(const Family& family, ordered_json& config) {
+void write_family(const Family& family, json& config) {
     if (family.name == std::string("qwen2")) {
         config["use_sliding_window"] = false;  // its biases have no key
     } else {
@@ -193,25 +191,25 @@ void write_family(const Family& family, ordered_json& config) {
 
 std::string hugging_face_config(const ModelSpec& spec, const std::string& dtype) {
     const Family& family = family_of(spec);
-    ordered_json config = {{"architectures", {family.architecture}},
-                           {"model_type", family.model_type},
-                           {"vocab_size", spec.vocab_size},
-                           {"hidden_size", spec.dim},
-                           {"num_hidden_layers", spec.num_layers},
-                           {"num_attention_heads", spec.num_heads},
-                           {"num_key_value_heads", spec.num_kv_heads},
-                           {"head_dim", spec.head_dim},
-                           {"intermediate_size", spec.hidden_dim},
-                           {"hidden_act", "silu"},
-                           {"rms_norm_eps", spec.norm_eps},
-                           {"tie_word_embeddings", spec.tied_embeddings},
-                           {"max_position_embeddings", longest_context(spec)},
-                           {"attention_dropout", 0.0},
-                           {"initializer_range", 0.02},
-                           {"use_cache", true},
-                           // Else older readers would take 1 and 2 for these, which mean something else here.
-                           {"bos_token_id", nullptr},
-                           {"eos_token_id", nullptr}};
+    json config = {{"architectures", {family.architecture}},
+                   {"model_type", family.model_type},
+                   {"vocab_size", spec.vocab_size},
+                   {"hidden_size", spec.dim},
+                   {"num_hidden_layers", spec.num_layers},
+                   {"num_attention_heads", spec.num_heads},
+                   {"num_key_value_heads", spec.num_kv_heads},
+                   {"head_dim", spec.head_dim},
+                   {"intermediate_size", spec.hidden_dim},
+                   {"hidden_act", "silu"},
+                   {"rms_norm_eps", spec.norm_eps},
+                   {"tie_word_embeddings", spec.tied_embeddings},
+                   {"max_position_embeddings", longest_context(spec)},
+                   {"attention_dropout", 0.0},
+                   {"initializer_range", 0.02},
+                   {"use_cache", true},
+                   // Else older readers would take 1 and 2 for these, which mean something else here.
+                   {"bos_token_id", nullptr},
+                   {"eos_token_id", nullptr}};
     write_family(family, config);
     write_rope(spec, config);
     if (!dtype.empty()) config["dtype"] = config["torch_dtype"] = dtype;

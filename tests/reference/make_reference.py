@@ -104,10 +104,9 @@ def train_in_float(model, tokens, targets):
 def write_case(case, folder):
     tokens, targets = make_batches(case)
     model = build_model(case, torch.float32)
-    model.config.architectures = [type(model).__name__]
+    model.save_pretrained(folder / case.name)  # before the training
     results = {"seed": np.array([case.seed]), "tokens": tokens, "targets": targets,
                **first_step_in_double(case, tokens[0], targets[0]), **train_in_float(model, tokens, targets)}
-    model.config.save_pretrained(folder / case.name)
     with h5py.File(folder / f"{case.name}.h5", "w", libver="earliest") as file:
         file.attrs.update(torch=str(torch.__version__), transformers=transformers.__version__)
         for name, value in results.items():

@@ -1,0 +1,241 @@
+// Converts a model from one form to another, between sharded and full checkpoints and Hugging Face folders,
+// or says what one holds.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <charconv>
+#include <csignal>
+#include <cstdio>
+#include <thread>
+
+#include "base/environment.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/version.h"
+#include "checkpoint/partial_folder.h"
+#include "interop/compare.h"
+#include "interop/convert.h"
+#include "interop/inspect.h"
+#include "interop/output_check.h"
+
+namespace argosy {
+namespace {
+
+using checkpoint::Replace;
+using interop::ConvertOptions;
+using interop::ModelSource;
+
+volatile std::sig_atomic_t received_signal = 0;
+
+void remember(int signal) { received_signal = signal; }
+
+/// So that what was begun can be removed; and a file that grows too large is an error, not the end.
+void catch_signals() {
+    struct sigaction action = {};
+    action.sa_handler = remember;
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaction(signal, &action, nullptr);
+    std::signal(SIGXFSZ, SIG_IGN);
+}
+
+struct CommandLine {
+    CLI::App app{
+        "Converts a model between sharded checkpoints, full files and Hugging Face folders, or shows one.\n"
+        "SRC is a run's folder (its newest step), a step's folder, a full file or a Hugging Face folder; "
+        "which, is\n"
+        "found by looking. DST appears whole or not at all: a step's folder for sharded, a file for full, a "
+        "folder\n"
+        "for hf.",
+        "convert-checkpoint"};
+    std::string source, destination, to, type, max_shard_size = "5GB";
+    int num_shards = 0, num_threads = 0;
+    bool model_only = false, force = false, verify = false, inspect = false, json = false;
+};
+
+void add_options(CommandLine& line) {
+    CLI::App& app = line.app;
+    app.set_version_flag("--version", version());
+    app.add_option("SRC", line.source, "what to read")->required();
+    app.add_option("DST", line.destination, "what to make; its folder must exist");
+    app.add_option("--to", line.to, "form of DST")->check(CLI::IsMember({"sharded", "full", "hf"}));
+    app.add_option("--shards", line.num_shards,
+                   "files of a sharded checkpoint, cut along each tensor's first dim; default: as many as "
+                   "SRC has, else 1")
+        ->check(CLI::Range(1, 99999));
+    app.add_option("--dtype", line.type,
+                   "type of the weights: fp32, bf16 or fp16, rounded to nearest, ties to even; default: as "
+                   "in SRC. The "
+                   "optimizer's state keeps its own")
+        ->check(CLI::IsMember({"fp32", "bf16", "fp16"}));
+    app.add_flag("--model-only", line.model_only, "leave the optimizer's state out, as hf always does");
+    app.add_option("--max-shard-size", line.max_shard_size,
+                   "most bytes of tensors in one of hf's files: 5GB, 512MiB, 1000000")
+        ->capture_default_str();
+    app.add_flag("--force", line.force, "replace DST where it is a checkpoint or a model");
+    app.add_flag("--verify", line.verify,
+                 "read both sides again and compare every element, before DST appears; exit 3 where "
+                 "something differs. With "
+                 "--inspect: compare all checks");
+    app.add_option("--threads", line.num_threads,
+                   "threads that read and write; default: one for each core, at most 4")
+        ->check(CLI::Range(1, 256));
+    app.add_flag("--inspect", line.inspect,
+                 "print what SRC holds: step, mesh, tensors, types, shapes, sizes, checks");
+    app.add_flag("--json", line.json, "with --inspect: as JSON");
+}
+
+/// Options that would do nothing are refused.
+void check_options(const CommandLine& line) {
+    const auto given = [&](const char* option) { return line.app.count(option) > 0; };
+    const auto refuse = [&](std::initializer_list<const char*> options, const char* why) {
+        for (const char* option : options) {
+            if (given(option)) throw UserError("{} {}", option, why);
+        }
+    };
+    if (line.inspect) {
+        refuse({"DST", "--to", "--shards", "--dtype", "--model-only", "--max-shard-size", "--force"},
+               "does not go with --inspect, which writes nothing");
+        return;
+    }
+    refuse({"--json"}, "goes with --inspect only");
+    if (!given("DST")) throw UserError("DST is missing: convert-checkpoint SRC DST --to sharded|full|hf");
+    if (!given("--to")) throw UserError("--to is missing: sharded, full or hf");
+    if (line.to != "sharded") refuse({"--shards"}, "goes with --to sharded only");
+    if (line.to != "hf") refuse({"--max-shard-size"}, "goes with --to hf only");
+}
+
+int64_t parse_size(const std::string& text) {
+    constexpr std::pair<const char*, int64_t> kUnits[] = {{"", 1},
+                                                          {"B", 1},
+                                                          {"KB", 1'000},
+                                                          {"MB", 1'000'000},
+                                                          {"GB", 1'000'000'000},
+                                                          {"KiB", 1 << 10},
+                                                          {"MiB", 1 << 20},
+                                                          {"GiB", int64_t{1} << 30}};
+    int64_t number = 0;
+    const char* end = text.data() + text.size();
+    const auto [rest, error] = std::from_chars(text.data(), end, number);
+    for (const auto& [unit, bytes] : kUnits) {
+        int64_t size = 0;
+        if (error != std::errc() || std::string_view(rest, end) != unit) continue;
+        if (number > 0 && !__builtin_mul_overflow(number, bytes, &size)) return size;
+    }
+    throw UserError("--max-shard-size is '{}'; it takes a whole number and B, KB, MB, GB, KiB, MiB or GiB",
+                    text);
+}
+
+ConvertOptions convert_options(const CommandLine& line) {
+    ConvertOptions options{.num_shards = line.num_shards, .most_file_bytes = parse_size(line.max_shard_size)};
+    options.to = line.to == "sharded" ? interop::Form::Sharded
+                 : line.to == "full"  ? interop::Form::Full
+                                      : interop::Form::HuggingFace;
+    if (line.model_only) options.content = interop::Content::ModelOnly;
+    if (line.type == "fp32") options.type = h5::ElementType::F32;
+    if (line.type == "bf16") options.type = h5::ElementType::BF16;
+    if (line.type == "fp16") options.type = h5::ElementType::F16;
+    return options;
+}
+
+int num_threads(const CommandLine& line) {
+    constexpr int kEnough = 4;  // more did not make it faster: memory and disk are the limit
+    if (line.num_threads > 0) return line.num_threads;
+    return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, kEnough);
+}
+
+bool stopped() { return received_signal != 0; }
+
+void print(const std::string& text) {
+    const bool written = std::fputs(text.c_str(), stdout) >= 0 && std::fflush(stdout) == 0;
+    if (!written) throw RunError("cannot write to stdout");
+}
+
+ExitCode inspect(const CommandLine& line) {
+    const ModelSource source = interop::open_model(line.source);
+    interop::Inspection inspection{.source = source};
+    if (line.verify) {
+        inspection.faults = source.checkpoint ? interop::faults(*source.checkpoint, num_threads(line))
+                                              : std::vector<std::string>();
+    }
+    print(line.json ? inspection_json(inspection) : inspection_text(inspection));
+    return inspection.faults && !inspection.faults->empty() ? ExitCode::CheckFailed : ExitCode::Done;
+}
+
+/// What --verify finds wrong with what was made.
+std::vector<std::string> verify(const ModelSource& source, const ModelSource& made,
+                                const std::vector<interop::Transfer>& transfers, const interop::Pace& pace) {
+    return interop::differences(source, made, transfers, pace);
+}
+
+ExitCode convert(const CommandLine& line, const Environment& environment) {
+    const ConvertOptions options = convert_options(line);
+    const Replace replace = line.force ? Replace::Yes : Replace::No;
+    const ModelSource source = interop::open_model(line.source);
+    const std::filesystem::path destination = line.destination;
+    interop::check_output(destination, replace, source.path);
+
+    const auto transfers = interop::plan(source, options);
+    const int64_t num_bytes = interop::num_source_bytes(transfers);
+    spdlog::info("{} ({}): {} tensors, {}", source.path.string(), name(source.form), transfers.size(),
+                 interop::bytes_text(num_bytes));
+    const auto pace = [&](interop::Progress& progress) {
+        return interop::Pace{.num_threads = num_threads(line), .progress = &progress, .stopped = stopped};
+    };
+    const checkpoint::PartialFolder partial(destination);
+    std::filesystem::path made;
+    std::string summary;
+    {
+        interop::Progress progress("converting", num_bytes, environment);
+        made = interop::convert(source, transfers, options, partial.path(), pace(progress));
+        summary = progress.summary();
+    }
+    spdlog::info("converted {}", summary);
+    if (line.verify) {
+        interop::Progress progress("verifying", num_bytes, environment);
+        const auto found = verify(source, interop::open_model(made), transfers, pace(progress));
+        for (const std::string& difference : found) spdlog::error("{}", difference);
+        if (!found.empty()) {
+            throw Error(
+                ExitCode::CheckFailed, Reach::AllRanks,
+                fmt::format("{} differences between {} and what was made of it; nothing is left of that",
+                            found.size(), source.path.string()));
+        }
+        spdlog::info("verified {}", progress.summary());
+    }
+    checkpoint::publish(made, destination, replace);
+    spdlog::info("wrote {} ({})", destination.string(), name(options.to));
+    return ExitCode::Done;
+}
+
+ExitCode run(int argc, char** argv) {
+    const Environment environment = Environment::read();
+    start_log(environment.log_level, 0, 1);
+    catch_signals();
+    CommandLine line;
+    add_options(line);
+    try {
+        line.app.parse(argc, argv);
+    } catch (const CLI::ParseError& error) {
+        if (error.get_exit_code() != 0) throw UserError("{}", error.what());
+        line.app.exit(error);  // --help and --version come this way
+        return ExitCode::Done;
+    }
+    check_options(line);
+    return line.inspect ? inspect(line) : convert(line, environment);
+}
+
+}  // namespace
+}  // namespace argosy
+
+int main(int argc, char** argv) {
+    using argosy::ExitCode;
+    const auto fail = [](ExitCode code, const char* text) {
+        fmt::print(stderr, "convert-checkpoint: error: {}\n", text);
+        return static_cast<int>(code);
+    };
+    try {
+        return static_cast<int>(argosy::run(argc, argv));
+    } catch (const argosy::Error& error) {
+        return fail(error.code(), error.what());
+    } catch (const std::exception& error) {
+        return fail(ExitCode::Failed, error.what());
+    }
+}

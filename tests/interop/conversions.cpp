@@ -1,0 +1,151 @@
+#include "interop/conversions.h"
+
+#include <cstring>
+
+#include "base/random.h"
+#include "checkpoint/file_writer.h"
+#include "checkpoint/partial_folder.h"
+#include "checkpoint/step_folder.h"
+#include "interop/names.h"
+#include "interop/safetensors.h"
+
+namespace argosy::interop {
+namespace {
+
+namespace fs = std::filesystem;
+using checkpoint::TensorInfo;
+using h5::ElementType;
+
+checkpoint::Description description(const model::ModelSpec& spec) {
+    return {.step = 70,
+            .program = "0.0.1",
+            .mesh = "dp_shard 2, tp 2",
+            .model = model::hugging_face_config(spec),
+            .config = "[training]\nsteps = 100\n",
+            .state = R"({"tokens_seen":1234})"};
+}
+
+/// The quarter of a tensor that rank 0..3 holds: matrices are cut along both dims, vectors along one.
+layout::Slab quarter(const TensorInfo& tensor, int rank) {
+    layout::Slab slab = whole(tensor);
+    const auto cut = [&](size_t dim, int parts, int index) {
+        const auto piece = layout::chunk(tensor.shape[dim], parts, index);
+        slab.offset[dim] = piece.begin;
+        slab.size[dim] = piece.size;
+    };
+    if (tensor.shape.size() == 1) {
+        cut(0, 4, rank);
+    } else {
+        cut(0, 2, rank / 2);
+        cut(1, 2, rank % 2);
+    }
+    return slab;
+}
+
+std::vector<std::byte> cut_out(const TensorInfo& tensor, const layout::Slab& slab) {
+    const std::vector<std::byte> all = tensor_bytes(tensor);
+    const int64_t size = h5::size_bytes(tensor.type), columns = tensor.shape.size() > 1 ? tensor.shape[1] : 1;
+    const int64_t first_column = tensor.shape.size() > 1 ? slab.offset[1] : 0;
+    const int64_t num_columns = tensor.shape.size() > 1 ? slab.size[1] : 1;
+    std::vector<std::byte> bytes;
+    for (int64_t row = slab.offset[0]; row < slab.offset[0] + slab.size[0]; ++row) {
+        const auto begin = all.begin() + (row * columns + first_column) * size;
+        bytes.insert(bytes.end(), begin, begin + num_columns * size);
+    }
+    return bytes;
+}
+
+}  // namespace
+
+model::ModelSpec tiny_spec(const std::string& name) {
+    model::ModelSpec spec{.name = name.starts_with("llama") ? "llama3" : name,
+                          .vocab_size = 61,
+                          .dim = 26,
+                          .num_layers = 2,
+                          .num_heads = 6,
+                          .num_kv_heads = 2,
+                          .head_dim = 10,
+                          .hidden_dim = 37};
+    spec.tied_embeddings = name == "llama_tied" || name == "qwen2";
+    spec.qkv_bias = name == "qwen2";
+    spec.qk_norm = name == "qwen3";
+    if (name == "llama_tied") spec.rope_scaling = model::RopeScaling{.factor = 32};
+    return spec;
+}
+
+std::vector<std::byte> tensor_bytes(const TensorInfo& tensor) {
+    std::vector<std::byte> bytes(tensor.num_bytes());
+    const uint64_t key = name_key(tensor.name);
+    for (size_t i = 0; i < bytes.size(); ++i) {
+        const auto words = philox({static_cast<uint32_t>(i)},
+                                  {static_cast<uint32_t>(key), static_cast<uint32_t>(key >> 32)});
+        bytes[i] = static_cast<std::byte>(words[0]);
+    }
+    // The last byte of an element has the exponent: small enough for a finite number in every type.
+    const size_t size = h5::size_bytes(tensor.type);
+    for (size_t i = size - 1; i < bytes.size(); i += size)
+        bytes[i] = (bytes[i] & std::byte{0x81}) | std::byte{0x3a};
+    return bytes;
+}
+
+std::vector<TensorInfo> tiny_tensors(const model::ModelSpec& spec, ElementType type, bool optimizer) {
+    std::vector<TensorInfo> tensors;
+    for (const ModelTensor& tensor : model_tensors(spec)) {
+        tensors.push_back({kModelPrefix + tensor.parameter, type, tensor.shape});
+    }
+    for (const char* mean : {"optimizer/first/", "optimizer/second/"}) {
+        if (!optimizer) break;
+        for (const ModelTensor& tensor : model_tensors(spec)) {
+            tensors.push_back({mean + tensor.parameter, ElementType::F32, tensor.shape});
+        }
+    }
+    return tensors;
+}
+
+void write_step(const fs::path& run, const model::ModelSpec& spec) {
+    constexpr int kRanks = 4;
+    const checkpoint::Hash set{1, 2};
+    const fs::path folder = run / "checkpoint", step = checkpoint::start_step(folder, 70);
+    const auto tensors = tiny_tensors(spec, ElementType::F32, /*optimizer=*/true);
+    for (int rank = 0; rank < kRanks; ++rank) {
+        std::vector<checkpoint::Piece> pieces;
+        for (const TensorInfo& tensor : tensors) pieces.push_back({tensor, quarter(tensor, rank)});
+        auto writer = checkpoint::FileWriter::shard(step / checkpoint::shard_name(rank, kRanks), set, pieces);
+        for (size_t i = 0; i < pieces.size(); ++i)
+            writer.append(i, cut_out(pieces[i].tensor, pieces[i].slab));
+        writer.finish();
+    }
+    checkpoint::commit_step(folder, description(spec), set, kRanks, {{"tokenizer.json", "{\"a\": 1}\n"}});
+}
+
+void write_hugging_face(const fs::path& folder, const model::ModelSpec& spec, ElementType type) {
+    fs::create_directories(folder);
+    write_file(folder / "config.json", model::hugging_face_config(spec));
+    write_file(folder / "tokenizer.json", "{\"b\": 2}\n");
+    std::vector<TensorInfo> tensors;
+    for (const ModelTensor& tensor : model_tensors(spec))
+        tensors.push_back({tensor.hugging_face, type, tensor.shape});
+    SafetensorsWriter writer(folder / "model.safetensors", tensors);
+    for (size_t i = 0; i < tensors.size(); ++i) writer.write(i, 0, tensor_bytes(tensors[i]));
+    writer.finish();
+}
+
+void convert_to(const fs::path& from, const fs::path& to, const ConvertOptions& options) {
+    const ModelSource source = open_model(from);
+    const checkpoint::PartialFolder partial(to);
+    const auto made = convert(source, plan(source, options), options, partial.path(), {.num_threads = 2});
+    checkpoint::publish(made, to, checkpoint::Replace::No);
+}
+
+std::map<std::string, StoredTensorBytes> contents(const fs::path& path) {
+    const ModelSource source = open_model(path);
+    std::map<std::string, StoredTensorBytes> result;
+    for (const TensorInfo& tensor : source.tensors->tensors()) {
+        StoredTensorBytes& stored =
+            result[tensor.name] = {tensor, std::vector<std::byte>(tensor.num_bytes())};
+        source.tensors->read(tensor, whole(tensor), stored.bytes);
+    }
+    return result;
+}
+
+}  // namespace argosy::interop

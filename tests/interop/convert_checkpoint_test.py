@@ -1,0 +1,254 @@
+"""convert-checkpoint as its users start it: exit codes, messages, what is left, memory; and its export as the safetensors
+package reads it."""
+import json
+import os
+import pathlib
+import resource
+import signal
+import struct
+import subprocess
+import tempfile
+import time
+import unittest
+
+PROGRAM = pathlib.Path(os.environ["ARGOSY_BIN"]) / "convert-checkpoint"
+REFERENCE = pathlib.Path(os.environ["ARGOSY_SOURCE"]) / "tests" / "reference"
+MEBIBYTE = 1 << 20
+
+
+def write_safetensors(path, tensors):
+    """{name: (type, shape, bytes)} without the package, large tensors as holes in the file."""
+    header, at = {}, 0
+    for name, (kind, shape, size) in tensors.items():
+        header[name] = {"dtype": kind, "shape": shape, "data_offsets": [at, at + size]}
+        at += size
+    text = json.dumps(header).encode()
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        file.truncate(8 + len(text) + at)
+
+
+def write_model(folder, dim, layers, vocab, kind="F32", size=4):
+    """A Llama of zeros that takes no room on disk."""
+    folder.mkdir()
+    config = {"model_type": "llama", "vocab_size": vocab, "hidden_size": dim, "num_hidden_layers": layers,
+              "num_attention_heads": 8, "num_key_value_heads": 8, "intermediate_size": 2 * dim, "rms_norm_eps": 1e-5,
+              "tie_word_embeddings": False}
+    (folder / "config.json").write_text(json.dumps(config))
+    tensors = {}
+
+    def add(name, *shape):
+        count = size
+        for extent in shape:
+            count *= extent
+        tensors[name] = (kind, list(shape), count)
+
+    add("model.embed_tokens.weight", vocab, dim)
+    for i in range(layers):
+        layer = f"model.layers.{i}."
+        for name in "qkvo":
+            add(f"{layer}self_attn.{name}_proj.weight", dim, dim)
+        for name in ("gate", "up"):
+            add(f"{layer}mlp.{name}_proj.weight", 2 * dim, dim)
+        add(f"{layer}mlp.down_proj.weight", dim, 2 * dim)
+        add(f"{layer}input_layernorm.weight", dim)
+        add(f"{layer}post_attention_layernorm.weight", dim)
+    add("model.norm.weight", dim)
+    add("lm_head.weight", vocab, dim)
+    write_safetensors(folder / "model.safetensors", tensors)
+    return max(count for _, _, count in tensors.values())
+
+
+def peak_anonymous_bytes(process):
+    """The most anonymous memory that was seen while it ran: sampled, since the kernel keeps no peak of it alone."""
+    peak = 0
+    while process.poll() is None:
+        try:
+            text = pathlib.Path(f"/proc/{process.pid}/smaps_rollup").read_text()
+        except OSError:
+            break
+        for line in text.splitlines():
+            if line.startswith("Anonymous:"):
+                peak = max(peak, int(line.split()[1]) * 1024)
+        time.sleep(0.005)
+    return peak
+
+
+class ConvertTest(unittest.TestCase):
+    def setUp(self):
+        scratch = tempfile.TemporaryDirectory()
+        self.addCleanup(scratch.cleanup)
+        self.folder = pathlib.Path(scratch.name)
+
+    def run_program(self, *arguments, code=0, limit=None):
+        """Its stdout; its stderr is kept. `limit`: the most bytes that a file may have."""
+        def set_limit():
+            if limit is not None:
+                resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+        done = subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True, timeout=60,
+                              preexec_fn=set_limit)
+        self.assertEqual(done.returncode, code, done.stderr)
+        self.stderr = done.stderr
+        return done.stdout
+
+    def assert_error(self, *parts):
+        errors = [line for line in self.stderr.splitlines() if line.startswith("convert-checkpoint: error: ")]
+        self.assertEqual(len(errors), 1, self.stderr)
+        for part in parts:
+            self.assertIn(part, errors[0])
+
+    def names(self):
+        return sorted(path.name for path in self.folder.iterdir())
+
+    def convert(self, to, destination, *more, source=REFERENCE / "qwen3", **rest):
+        return self.run_program(source, self.folder / destination, "--to", to, *more, **rest)
+
+    def test_there_and_back_is_the_same_and_verified(self):
+        self.convert("sharded", "s", "--shards", 3, "--verify")
+        self.assertIn("verified", self.stderr)
+        self.assertIn("/s", self.stderr)
+        self.convert("full", "f", "--verify", "--threads", 1, source=self.folder / "s")
+        self.convert("hf", "h", "--verify", source=self.folder / "f")
+        self.assertEqual((self.folder / "h" / "model.safetensors").read_bytes(),
+                         (REFERENCE / "qwen3" / "model.safetensors").read_bytes())
+        self.assertEqual(self.names(), ["f", "h", "s"])
+
+    def test_results_go_to_stdout_and_nothing_else(self):
+        self.assertEqual(self.convert("full", "f"), "")
+        report = json.loads(self.run_program("--inspect", self.folder / "f", "--json"))
+        self.assertEqual((report["form"], report["step"], report["files"]), ("full", 0, []))
+        self.assertEqual(report["model"]["model_type"], "qwen3")
+        text = self.run_program("--inspect", self.folder / "f", "--verify")
+        self.assertIn("every byte is as it was saved", text)
+        for tensor in report["tensors"]:
+            self.assertIn(tensor["slabs"][0]["check"], text)
+
+    def test_a_damaged_file_fails_its_check(self):
+        self.convert("full", "f")
+        tensor = json.loads(self.run_program("--inspect", self.folder / "f", "--json"))["tensors"][3]
+        with open(self.folder / "f", "r+b") as file:
+            file.seek(tensor["slabs"][0]["at"])
+            file.write(b"x")
+        self.assertIn(tensor["name"], self.run_program("--inspect", self.folder / "f", "--verify", code=3))
+        self.run_program("--inspect", self.folder / "f")
+        self.convert("hf", "h", source=self.folder / "f", code=2)
+        self.assert_error("torn", tensor["name"])
+        self.assertEqual(self.names(), ["f"])
+
+    def test_what_exists_is_replaced_only_by_force(self):
+        self.convert("hf", "d")
+        before = (self.folder / "d" / "config.json").read_text()
+        self.convert("hf", "d", source=REFERENCE / "llama", code=2)
+        self.assert_error("d exists", "--force")
+        self.assertEqual((self.folder / "d" / "config.json").read_text(), before)
+        (self.folder / "d" / "stale").write_text("")
+        for to, form in (("sharded", "sharded"), ("full", "full"), ("hf", "hf")):
+            self.convert(to, "d", "--force", source=REFERENCE / "llama")
+            self.assertEqual(json.loads(self.run_program("--inspect", self.folder / "d", "--json"))["form"], form)
+            self.assertEqual(self.names(), ["d"])
+        self.assertFalse((self.folder / "d" / "stale").exists())
+        (self.folder / "letters").mkdir()
+        (self.folder / "letters" / "a.txt").write_text("dear")
+        self.convert("hf", "letters", "--force", code=2)
+        self.assert_error("no checkpoint or model")
+        self.run_program(self.folder / "d", self.folder / "d", "--to", "full", "--force", code=2)
+        self.assert_error("the source")
+        self.assertEqual((self.folder / "letters" / "a.txt").read_text(), "dear")
+
+    def test_bad_input_and_bad_command_lines(self):
+        other = self.folder / "other"
+        for arguments, parts in {
+                ("--to", "hf"): ("SRC",), (REFERENCE / "llama", "--to", "hf"): ("DST is missing",),
+                (REFERENCE / "llama", other): ("--to is missing",), (REFERENCE / "llama", other, "--to", "gguf"): ("gguf",),
+                (REFERENCE / "llama", other, "--to", "hf", "--shards", 2): ("--shards goes with --to sharded only",),
+                (REFERENCE / "llama", other, "--to", "full", "--max-shard-size", "1GB"): ("--max-shard-size",),
+                (REFERENCE / "llama", other, "--to", "hf", "--max-shard-size", "5 apples"): ("5 apples", "GiB"),
+                (REFERENCE / "llama", other, "--to", "hf", "--max-shard-size", "99999999999GB"): ("99999999999GB",),
+                (REFERENCE / "llama", other, "--to", "hf", "--dtype", "int8"): ("int8",),
+                (REFERENCE / "llama", other, "--to", "full", "--json"): ("--json goes with --inspect only",),
+                (REFERENCE / "llama", other, "--inspect"): ("DST does not go with --inspect",),
+                (REFERENCE / "llama", "--inspect", "--force"): ("--force does not go",),
+                (REFERENCE, other, "--to", "hf"): ("holds no model", "looked for"),
+                (self.folder / "none", other, "--to", "hf"): ("does not exist",),
+                (REFERENCE / "llama", other / "deeper", "--to", "hf"): ("the folder", "does not exist")}.items():
+            with self.subTest(arguments=arguments):
+                self.run_program(*arguments, code=2)
+                self.assert_error(*parts)
+                self.assertEqual(self.names(), [])
+
+    def test_tensors_that_do_not_fit_the_model_are_all_named(self):
+        write_model(self.folder / "m", dim=64, layers=2, vocab=100)
+        config = json.loads((self.folder / "m" / "config.json").read_text())
+        config.update(num_hidden_layers=3, vocab_size=101, model_type="qwen2")
+        (self.folder / "m" / "config.json").write_text(json.dumps(config))
+        self.convert("full", "f", source=self.folder / "m", code=2)
+        self.assert_error("model.layers.2.self_attn.q_proj.weight is missing", "model.layers.0.self_attn.q_proj.bias is missing",
+                          "model.embed_tokens.weight has shape [100, 64], expected [101, 64]")
+        self.assertEqual(self.names(), ["m"])
+
+    def test_a_disk_that_is_full_leaves_nothing(self):
+        """A limit on a file's size stands for it: every write beyond fails."""
+        write_model(self.folder / "m", dim=256, layers=2, vocab=2000)
+        for to in ("sharded", "full", "hf"):
+            with self.subTest(to=to):
+                self.convert(to, "d", source=self.folder / "m", limit=3 * MEBIBYTE, code=1)
+                self.assert_error("File too large")
+                self.assertEqual(self.names(), ["m"])
+        self.convert("hf", "d", "--max-shard-size", "2500KB", source=self.folder / "m", limit=3 * MEBIBYTE)
+        self.assertGreater(len(self.names()), 1)
+
+    def test_a_signal_leaves_nothing(self):
+        write_model(self.folder / "m", dim=1024, layers=2, vocab=16000)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            process = subprocess.Popen([PROGRAM, self.folder / "m", self.folder / "d", "--to", "full", "--verify"],
+                                       stderr=subprocess.PIPE, text=True)
+            while not (self.folder / "d.partial").exists():
+                self.assertIsNone(process.poll(), "it ended early")
+                time.sleep(0.002)
+            process.send_signal(number)
+            self.stderr = process.communicate(timeout=60)[1]
+            self.assertEqual(process.returncode, 1, self.stderr)
+            self.assert_error("stopped by a signal")
+            self.assertEqual(self.names(), ["m"])
+
+    def test_memory_does_not_grow_with_the_model(self):
+        """Anonymous memory stays below twice the largest tensor and 256 MiB; the model itself has 320 MiB."""
+        largest = write_model(self.folder / "m", dim=1024, layers=4, vocab=20000)
+        source = self.folder / "m"
+        for to, more in (("sharded", ["--shards", "4"]), ("hf", ["--dtype", "bf16"]), ("full", ["--verify"])):
+            with self.subTest(to=to):
+                process = subprocess.Popen([PROGRAM, source, self.folder / to, "--to", to, *more],
+                                           stderr=subprocess.DEVNULL)
+                peak = peak_anonymous_bytes(process)
+                self.assertEqual(process.wait(), 0)
+                self.assertGreater(peak, MEBIBYTE)
+                self.assertLess(peak, 2 * largest + 256 * MEBIBYTE)
+                # What it does by itself: a few blocks for each thread, whatever the tensors' size.
+                self.assertLess(peak, 128 * MEBIBYTE)
+            source = self.folder / to
+
+    def test_the_safetensors_package_reads_the_export(self):
+        try:
+            import numpy
+            import safetensors.numpy
+        except ImportError as missing:
+            self.skipTest(f"{missing}; `jobs/setup.sh --tests` installs what this reads with")
+        for case in ("llama", "llama_tied", "qwen2", "qwen3"):
+            self.convert("sharded", f"{case}.s", "--shards", 2, source=REFERENCE / case)
+            self.convert("hf", f"{case}.h", "--max-shard-size", "60KB", source=self.folder / f"{case}.s")
+            expected = safetensors.numpy.load_file(REFERENCE / case / "model.safetensors")
+            index = json.loads((self.folder / f"{case}.h" / "model.safetensors.index.json").read_text())
+            self.assertGreater(len(set(index["weight_map"].values())), 1)
+            found = {}
+            for name in set(index["weight_map"].values()):
+                part = safetensors.numpy.load_file(self.folder / f"{case}.h" / name)
+                self.assertEqual({index["weight_map"][tensor] for tensor in part}, {name})
+                found |= part
+            self.assertEqual(set(found), set(expected))
+            for name, tensor in expected.items():
+                self.assertEqual(found[name].dtype, tensor.dtype)
+                numpy.testing.assert_array_equal(found[name], tensor, err_msg=name, strict=True)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

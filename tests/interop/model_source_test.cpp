@@ -1,0 +1,113 @@
+// What is found at a path, and what is said where it is nothing.
+#include "interop/model_source.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "checkpoint/partial_folder.h"
+#include "expect_error.h"
+#include "interop/conversions.h"
+#include "interop/output_check.h"
+
+namespace argosy::interop {
+namespace {
+
+namespace fs = std::filesystem;
+using checkpoint::Replace;
+
+TEST(OpenModel, FindsEveryForm) {
+    const ScratchFolder folder;
+    write_step(folder / "run", tiny_spec("llama"));
+    write_hugging_face(folder / "hf", tiny_spec("qwen3"));
+    convert_to(folder / "hf", folder / "full", {.to = Form::Full});
+    const fs::path step = folder / "run" / "checkpoint" / "step-00000070";
+    for (const fs::path& path :
+         {folder / "run", folder / "run/", folder / "run" / "checkpoint", step, step / ""}) {
+        const ModelSource source = open_model(path);
+        EXPECT_EQ(source.form, Form::Sharded) << path;
+        EXPECT_EQ(source.path, step);
+        EXPECT_EQ(source.spec, tiny_spec("llama"));
+        EXPECT_EQ(source.description->step, 70);
+        EXPECT_EQ(source.checkpoint, source.tensors.get());
+    }
+    EXPECT_EQ(open_model(folder / "full").form, Form::Full);
+    EXPECT_EQ(open_model(folder / "full").spec, tiny_spec("qwen3"));
+    const ModelSource hf = open_model(folder / "hf");
+    EXPECT_EQ(hf.form, Form::HuggingFace);
+    EXPECT_EQ(hf.spec, tiny_spec("qwen3"));
+    EXPECT_FALSE(hf.description.has_value());
+    EXPECT_EQ(hf.checkpoint, nullptr);
+    EXPECT_EQ(hf.tensors->at("model/norm.weight").shape, std::vector<int64_t>{26});
+}
+
+TEST(OpenModel, TakesTheNewestWholeStep) {
+    const ScratchFolder folder;
+    write_step(folder / "run", tiny_spec("llama"));
+    const fs::path steps = folder / "run" / "checkpoint";
+    fs::create_directory(steps / "step-00000090.partial");
+    fs::copy(steps / "step-00000070", steps / "step-00000009");
+    EXPECT_EQ(open_model(steps).path, steps / "step-00000070");
+    fs::rename(steps / "step-00000070", steps / "step-00000070.partial");
+    EXPECT_EQ(open_model(folder / "run").path, steps / "step-00000009");
+    EXPECT_ERROR(open_model(steps / "step-00000070.partial"), UserError, "never ended");
+}
+
+TEST(OpenModel, SaysWhatItLookedForAndWhatIsThere) {
+    const ScratchFolder folder;
+    EXPECT_ERROR(open_model(folder / "none"), UserError, "none does not exist");
+    fs::create_directory(folder / "empty");
+    EXPECT_ERROR(open_model(folder / "empty"), UserError, "checkpoint.h5", "step-NNNNNNNN", "config.json",
+                 "it holds nothing");
+    write_file(folder / "empty" / "notes", "");
+    EXPECT_ERROR(open_model(folder / "empty"), UserError, "it holds \"notes\"");
+    EXPECT_ERROR(open_model(folder / "empty" / "notes"), UserError, "notes");
+    write_hugging_face(folder / "hf", tiny_spec("llama"));
+    EXPECT_ERROR(open_model(folder / "hf" / "model.safetensors"), UserError, "give its folder");
+    fs::rename(folder / "hf" / "config.json", folder / "config.json");
+    EXPECT_ERROR(open_model(folder / "hf"), UserError, "has model.safetensors, but not config.json");
+    fs::rename(folder / "hf" / "model.safetensors", folder / "hf" / "config.json");
+    EXPECT_ERROR(open_model(folder / "hf"), UserError, "has config.json, but not model.safetensors");
+    fs::rename(folder / "hf" / "config.json", folder / "hf" / "model.safetensors");
+    write_file(folder / "hf" / "config.json", "{}");
+    EXPECT_ERROR(open_model(folder / "hf"), UserError, "config.json", "model_type");
+}
+
+TEST(OpenModel, CarriesTheTokenizersFilesAndNothingElse) {
+    const ScratchFolder folder;
+    write_hugging_face(folder / "hf", tiny_spec("llama"));
+    write_file(folder / "hf" / "merges.txt", "m");
+    write_file(folder / "hf" / "README.md", "r");
+    const auto assets = read_assets(open_model(folder / "hf"));
+    ASSERT_EQ(assets.size(), 2u);
+    EXPECT_EQ(assets[0].name, "tokenizer.json");
+    EXPECT_EQ(assets[1].name, "merges.txt");
+    EXPECT_EQ(assets[1].bytes, "m");
+}
+
+TEST(CheckOutput, ProtectsWhatIsThere) {
+    const ScratchFolder folder;
+    write_hugging_face(folder / "hf", tiny_spec("llama"));
+    convert_to(folder / "hf", folder / "full", {.to = Form::Full});
+    const fs::path source = folder / "elsewhere";
+    check_output(folder / "new", Replace::No, source);
+    EXPECT_ERROR(check_output(folder / "no" / "new", Replace::No, source), UserError, "the folder",
+                 "does not exist");
+    for (const char* name : {"hf", "full"}) {
+        EXPECT_ERROR(check_output(folder / name, Replace::No, source), UserError, "exists", "--force");
+        check_output(folder / name, Replace::Yes, source);
+    }
+    fs::create_directory(folder / "other");
+    check_output(folder / "other", Replace::Yes, source);
+    write_file(folder / "other" / "thesis.tex", "");
+    EXPECT_ERROR(check_output(folder / "other", Replace::Yes, source), UserError, "no checkpoint or model",
+                 "even with --force");
+    EXPECT_ERROR(check_output(folder / "other" / "thesis.tex", Replace::Yes, source), UserError,
+                 "even with --force");
+    EXPECT_ERROR(check_output(folder / "hf", Replace::Yes, folder / "hf"), UserError, "the source",
+                 "lies there");
+    EXPECT_ERROR(check_output(folder / "", Replace::Yes, folder / "hf"), UserError, "the source",
+                 "lies there");
+}
+
+}  // namespace
+}  // namespace argosy::interop

@@ -1,0 +1,131 @@
+#include "interop/names.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "expect_error.h"
+#include "interop/conversions.h"
+
+namespace argosy::interop {
+namespace {
+
+using checkpoint::TensorInfo;
+using h5::ElementType;
+
+/// Tensors that are all zeros, but for those of `ones`.
+class Fake : public checkpoint::TensorSource {
+  public:
+    explicit Fake(std::vector<TensorInfo> tensors) : tensors_(std::move(tensors)) {}
+    const std::vector<TensorInfo>& tensors() const override { return tensors_; }
+    void read(const TensorInfo& tensor, const layout::Slab&, std::span<std::byte> out) const override {
+        std::ranges::fill(out, static_cast<std::byte>(tensor.name == ones));
+    }
+    const std::string& place() const override { return place_; }
+    std::string ones;
+
+  private:
+    std::string place_ = "somewhere";
+    std::vector<TensorInfo> tensors_;
+};
+
+std::vector<TensorInfo> theirs(const model::ModelSpec& spec) {
+    std::vector<TensorInfo> tensors;
+    for (const ModelTensor& tensor : model_tensors(spec))
+        tensors.push_back({tensor.hugging_face, ElementType::F32, tensor.shape});
+    return tensors;
+}
+
+auto open(std::vector<TensorInfo> tensors, const model::ModelSpec& spec, const std::string& ones = "") {
+    auto fake = std::make_unique<Fake>(std::move(tensors));
+    fake->ones = ones;
+    return with_our_names(std::move(fake), spec);
+}
+
+TEST(Names, AreHuggingFaces) {
+    std::vector<std::string> ours, names;
+    auto spec = tiny_spec("qwen3");
+    spec.qkv_bias = true;
+    spec.num_layers = 12;
+    for (const ModelTensor& tensor : model_tensors(spec)) {
+        if (tensor.parameter.starts_with("layers.") && !tensor.parameter.starts_with("layers.11.")) continue;
+        ours.push_back(tensor.parameter);
+        names.push_back(tensor.hugging_face);
+    }
+    const std::string layer = "model.layers.11.";
+    EXPECT_EQ(names, (std::vector<std::string>{
+                         "model.embed_tokens.weight", layer + "input_layernorm.weight",
+                         layer + "self_attn.q_proj.weight", layer + "self_attn.k_proj.weight",
+                         layer + "self_attn.v_proj.weight", layer + "self_attn.o_proj.weight",
+                         layer + "post_attention_layernorm.weight", layer + "mlp.gate_proj.weight",
+                         layer + "mlp.up_proj.weight", layer + "mlp.down_proj.weight",
+                         layer + "self_attn.q_proj.bias", layer + "self_attn.k_proj.bias",
+                         layer + "self_attn.v_proj.bias", layer + "self_attn.q_norm.weight",
+                         layer + "self_attn.k_norm.weight", "model.norm.weight", "lm_head.weight"}));
+    EXPECT_EQ(ours[7], "layers.11.feed_forward.w1.weight");
+    EXPECT_EQ(ours[8], "layers.11.feed_forward.w3.weight");
+    EXPECT_EQ(ours[9], "layers.11.feed_forward.w2.weight");
+}
+
+TEST(Names, EveryModelIsRenamedWhole) {
+    for (const std::string& name : kTinyModels) {
+        const auto spec = tiny_spec(name);
+        const auto renamed = open(theirs(spec), spec);
+        EXPECT_EQ(renamed->tensors(), tiny_tensors(spec, ElementType::F32, false)) << name;
+        check_weights(*renamed, spec);
+    }
+}
+
+TEST(Names, AllFaultsAreInOneMessage) {
+    const auto spec = tiny_spec("llama");
+    auto tensors = theirs(spec);
+    tensors.erase(tensors.begin());      // the embedding
+    tensors[0].shape = {27};             // the first norm
+    tensors[1].type = ElementType::I64;  // q_proj
+    tensors.push_back({"model.layers.2.mlp.up_proj.weight", ElementType::F32, {1}});
+    tensors.push_back({"rotary\nfake", ElementType::F32, {1}});
+    EXPECT_ERROR(open(tensors, spec), UserError, "somewhere", "llama3, 2 layers",
+                 "model.embed_tokens.weight is missing",
+                 "model.layers.0.input_layernorm.weight has shape [27], expected [26]",
+                 "model.layers.0.self_attn.q_proj.weight has elements of type i64",
+                 "\"model.layers.2.mlp.up_proj.weight\" is none of the model's", "\"rotary\\nfake\" is none");
+    EXPECT_ERROR(open({}, spec), UserError, "is missing", "and 1 more");
+}
+
+TEST(Names, RotaryTablesOfOlderExportsArePassedOver) {
+    const auto spec = tiny_spec("llama");
+    auto tensors = theirs(spec);
+    tensors.push_back({"model.layers.0.self_attn.rotary_emb.inv_freq", ElementType::F32, {5}});
+    EXPECT_EQ(open(tensors, spec)->tensors().size(), tensors.size() - 1);
+}
+
+TEST(Names, ATiedModelMayHaveAHeadThatEqualsItsTable) {
+    const auto spec = tiny_spec("llama_tied");
+    auto tensors = theirs(spec);
+    tensors.push_back({"lm_head.weight", ElementType::F32, {61, 26}});
+    EXPECT_EQ(open(tensors, spec)->tensors().size(), tensors.size() - 1);
+    EXPECT_ERROR(open(tensors, spec, "lm_head.weight"), UserError,
+                 "lm_head.weight differs from model.embed_tokens.weight", "ties");
+    tensors.back().type = ElementType::BF16;
+    EXPECT_ERROR(open(tensors, spec), UserError, "lm_head.weight differs");
+}
+
+TEST(Names, AnUntiedModelWithoutAHeadIsRefused) {
+    auto tensors = theirs(tiny_spec("llama"));
+    tensors.pop_back();
+    EXPECT_ERROR(open(tensors, tiny_spec("llama")), UserError, "lm_head.weight is missing");
+}
+
+TEST(Names, ACheckpointsWeightsAreHeldAgainstItsModel) {
+    const auto spec = tiny_spec("qwen2");
+    auto tensors = tiny_tensors(spec, ElementType::F32, true);
+    check_weights(Fake(tensors), spec);
+    tensors.erase(tensors.begin() + 1);
+    tensors.push_back({"model/more", ElementType::F32, {1}});
+    EXPECT_ERROR(check_weights(Fake(tensors), spec), UserError,
+                 "model/layers.0.attention_norm.weight is missing", "\"model/more\" is none");
+}
+
+}  // namespace
+}  // namespace argosy::interop

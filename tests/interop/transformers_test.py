@@ -1,0 +1,93 @@
+"""transformers loads what convert-checkpoint exports, and computes the logits that the reference recorded."""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import h5py
+import numpy
+import torch
+import transformers
+
+PROGRAM = pathlib.Path(os.environ["ARGOSY_BIN"]) / "convert-checkpoint"
+REFERENCE = pathlib.Path(os.environ["ARGOSY_SOURCE"]) / "tests" / "reference"
+CASES = ("llama", "llama_tied", "qwen2", "qwen3")
+TOLERANCE = 2e-6  # of the largest logit; tests/reference/README.md has what float32 is off by, and what faults cost
+
+
+def convert(*arguments):
+    subprocess.run([PROGRAM, *map(str, arguments)], check=True, stderr=subprocess.DEVNULL)
+
+
+def load(folder, **more):
+    model, info = transformers.AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True,
+                                                                    attn_implementation="eager", **more)
+    problems = {key: value for key, value in info.items() if value}
+    assert not problems, problems
+    return model.eval()
+
+
+class TransformersTest(unittest.TestCase):
+    def setUp(self):
+        scratch = tempfile.TemporaryDirectory()
+        self.addCleanup(scratch.cleanup)
+        self.folder = pathlib.Path(scratch.name)
+
+    def export(self, case, *more, drop_config=False):
+        """Through a sharded checkpoint, so that nothing is carried over as a file. `drop_config`: config.json holds our
+        keys alone, as that of a run of ours does."""
+        source = REFERENCE / case
+        if drop_config:
+            own = self.folder / f"{case}.own"
+            own.mkdir()
+            (own / "model.safetensors").write_bytes((source / "model.safetensors").read_bytes())
+            config = json.loads((source / "config.json").read_text())
+            kept = ("model_type", "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "rms_norm_eps",
+                    "num_key_value_heads", "head_dim", "intermediate_size", "tie_word_embeddings", "rope_theta", "rope_scaling")
+            (own / "config.json").write_text(json.dumps({key: config[key] for key in kept if key in config}))
+            source = own
+        convert(source, self.folder / f"{case}.s", "--to", "sharded", "--shards", 3)
+        convert(self.folder / f"{case}.s", self.folder / case, "--to", "hf", *more)
+        return self.folder / case
+
+    def assert_logits(self, case, model, tolerance):
+        with h5py.File(REFERENCE / f"{case}.h5") as file:
+            tokens, expected = file["tokens"][0], file["logits"][:]
+        with torch.no_grad():
+            found = model(input_ids=torch.from_numpy(tokens)).logits.float().numpy()
+        self.assertEqual(found.shape, expected.shape)
+        self.assertLessEqual(numpy.abs(found - expected).max(), tolerance * numpy.abs(expected).max(), case)
+
+    def test_logits_are_those_of_the_reference(self):
+        for case in CASES:
+            with self.subTest(case=case):
+                model = load(self.export(case))
+                self.assertEqual(model.dtype, torch.float32)
+                self.assert_logits(case, model, TOLERANCE)
+
+    def test_our_own_config_is_enough(self):
+        for case in CASES:
+            with self.subTest(case=case):
+                self.assert_logits(case, load(self.export(case, drop_config=True)), TOLERANCE)
+
+    def test_several_files_and_bf16(self):
+        for case in CASES:
+            with self.subTest(case=case):
+                folder = self.export(case, "--dtype", "bf16", "--max-shard-size", "40KB")
+                self.assertTrue((folder / "model.safetensors.index.json").exists())
+                model = load(folder, dtype="auto")
+                self.assertEqual(model.dtype, torch.bfloat16)
+                self.assert_logits(case, model.float(), 2e-2)
+
+    def test_it_generates(self):
+        model = load(self.export("llama", drop_config=True))
+        output = model.generate(torch.tensor([[5, 6, 7]]), max_new_tokens=8, do_sample=False, pad_token_id=0)
+        self.assertEqual(output.shape, (1, 11))  # no made-up end-of-text token ends it
+
+
+if __name__ == "__main__":
+    print(f"transformers {transformers.__version__}, torch {torch.__version__}", file=sys.stderr)
+    unittest.main(verbosity=2)
