@@ -73,7 +73,9 @@ TEST(Loading, ReadsOnlyTheBytesThatTheRankNeeds) {
             const Needed bytes = needed(tensors);
             EXPECT_GE(checkpoint.bytes_read(), bytes.exactly);
             EXPECT_LE(checkpoint.bytes_read(), bytes.at_most);
-            if (loader.mesh.tensor == 1) EXPECT_EQ(bytes.at_most, bytes.exactly);
+            if (loader.mesh.tensor == 1) {
+                EXPECT_EQ(bytes.at_most, bytes.exactly);
+            }
             if (loader.mesh.replicate == 1 && loader.mesh.tensor == 1) {
                 EXPECT_LT(bytes.exactly, 3 * 4 * model::num_parameters(tiny_spec("qwen2")) * 3 / 4);
             }
@@ -163,7 +165,7 @@ TEST(Saving, AFailedWriterIsAnErrorOfAllAndLosesNothing) {
         run.step();
         EXPECT_ERROR(run.checkpointer().settle(), JobError,
                      fmt::format("the checkpoint of step 3 was not written: rank {}: ", last), "step-00000003",
-                     "File too large", "set checkpoint.folder");
+                     "File too large", "Earlier ones are as they were");
     }
     EXPECT_EQ(checkpoint::whole_steps(steps), (std::vector<int64_t>{1, 2}));
     EXPECT_FALSE(fs::exists(checkpoint::partial_path(steps / "step-00000003")));
@@ -186,7 +188,7 @@ TEST(Saving, AFolderThatCannotBeMadeIsSaidAtOnce) {
     if (world().rank() == 0) std::ofstream(folder / "run") << "a file in the way";
     const SharedFolder barrier(world());
     SavedRun run(options(ddp()), saving_config(folder / "run"), world());
-    EXPECT_ERROR(run.checkpointer(), UserError, "cannot make the folder", (folder / "run").string());
+    EXPECT_ERROR(run.checkpointer(), UserError, (folder / "run").string(), "is not a folder");
 }
 
 int64_t resident_bytes() {
@@ -197,6 +199,7 @@ int64_t resident_bytes() {
 
 /// Of steps that are not trained: the state changes nothing about memory.
 TEST(Saving, FiveHundredSavesDoNotGrowMemory) {
+    if (world().size() > 2) GTEST_SKIP() << "two ranks show it, and more outnumber the cores";
     const SharedFolder folder(world());
     config::JobConfig config = saving_config(folder / "run");
     config.checkpoint.keep_latest_k = 2;
