@@ -147,8 +147,8 @@ void Checkpointer::give_up() {
     // All ranks' parts have ended: nobody writes into the folder any more.
     work_.run(on_rank_0([this, step] { checkpoint::remove_quietly(checkpoint::partial_path(place_of(step))); }));
     throw JobError(
-        "the checkpoint of step {} was not written: rank {}: {}. Earlier ones are as they were. Free some space, or "
-        "set checkpoint.folder to another disk",
+        "the checkpoint of step {} was not written: rank {}: {}. Earlier ones are as they were; checkpoint.folder may "
+        "name another disk",
         step, failure.rank, failure.reason);
 }
 
