@@ -15,4 +15,8 @@ TensorThread::TensorThread(Path path) : outer_(current_path) { current_path = pa
 
 TensorThread::~TensorThread() { current_path = outer_; }
 
+void set_num_threads(int num_threads) { at::set_num_threads(num_threads); }
+
+int num_threads() { return at::get_num_threads(); }
+
 }  // namespace argosy::ops
