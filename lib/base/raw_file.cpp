@@ -26,7 +26,7 @@ RawFile::RawFile(fs::path path, int flags) : path_(std::move(path)) {
     const bool writes = flags != O_RDONLY;
     if (descriptor_ < 0) {
         const int reason = errno;
-        if (reason == ENOSPC || reason == EDQUOT || reason == EIO) fail("open");
+        if (reason == EIO || *remedy_for(reason)) fail("open");
         throw UserError("cannot {} {}: {}", writes ? "write" : "open", path_.string(), std::strerror(reason));
     }
 }
@@ -88,7 +88,7 @@ void RawFile::sync() const {
 
 void RawFile::fail(const char* action) const {
     const int reason = errno;
-    throw RunError("cannot {} {}: {}{}", action, path_.string(), std::strerror(reason), write_remedy(reason));
+    throw RunError("cannot {} {}: {}{}", action, path_.string(), std::strerror(reason), remedy_for(reason));
 }
 
 void sync_folder(const fs::path& folder) {
@@ -98,15 +98,17 @@ void sync_folder(const fs::path& folder) {
     if (descriptor >= 0) ::close(descriptor);
     if (!synced)
         throw RunError("cannot make the folder {} durable: {}{}", folder.string(), std::strerror(reason),
-                       write_remedy(reason));
+                       remedy_for(reason));
 }
 
-const char* write_remedy(int reason) {
+const char* remedy_for(int reason) {
     switch (reason) {
         case ENOSPC:
             return "; make room on that file system, or write elsewhere";
         case EDQUOT:
             return "; the quota is used up: remove files, or write elsewhere";
+        case EMFILE:
+            return "; the limit on open files is reached (ulimit -n)";
         case EFBIG:
             return "; the limit on a file's size is reached (ulimit -f)";
         default:

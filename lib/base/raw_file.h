@@ -44,9 +44,9 @@ class RawFile {
 /// The names in a folder are on disk once it returns.
 void sync_folder(const std::filesystem::path& folder);
 
-/// What to do about a write that failed for this reason (an errno), as a message's end: "; make room ...".
+/// What to do where the system refused for this reason (an errno), as a message's end: "; make room ...".
 /// Empty where nothing is known.
-const char* write_remedy(int reason);
+const char* remedy_for(int reason);
 
 /// The folder that a path lies in; "." where it names none.
 std::filesystem::path folder_of(const std::filesystem::path& path);

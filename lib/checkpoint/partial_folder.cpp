@@ -117,7 +117,10 @@ void replace_in_order(const fs::path& partial, const fs::path& place) {
         sync_folder(folder_of(place));
         failpoint("old_one_aside");
     }
-    if (const int reason = rename_with(partial, place, 0)) fail_rename(partial, place, reason);
+    if (const int reason = rename_with(partial, place, 0)) {
+        if (folders) rename_with(aside, place, 0);
+        fail_rename(partial, place, reason);
+    }
     sync_folder(folder_of(place));
     if (folders) remove_quietly(aside);
 }

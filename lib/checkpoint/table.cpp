@@ -26,7 +26,8 @@ std::string quoted(const std::string& text) {
 /// An object of others on one line.
 std::string compact(const std::string& text) {
     const ordered_json value = ordered_json::parse(text, nullptr, false);
-    ARGOSY_CHECK(value.is_object(), "{} is no JSON object", text);
+    if (!value.is_object())
+        throw UserError("a checkpoint holds a JSON object here, and this is none: {}", text);
     return value.dump();
 }
 

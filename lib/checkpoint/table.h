@@ -42,7 +42,8 @@ struct StoredAsset {
     bool operator==(const StoredAsset&) const = default;
 };
 
-/// What a checkpoint says of itself beside its tensors. Model and state are JSON texts that belong to others.
+/// What a checkpoint says of itself beside its tensors. Model and state are JSON objects that belong to
+/// others, as text; a table keeps them on one line.
 struct Description {
     int64_t step = 0;
     std::string program;  // version that wrote it

@@ -22,7 +22,7 @@ std::string shortened(const std::string& text) {
     if (at == std::string::npos) return text;
     const int reason = std::atoi(text.c_str() + at + kMark.size());
     return fmt::format("{}: {}{}", text.substr(0, text.find(':')), std::strerror(reason),
-                       write_remedy(reason));
+                       remedy_for(reason));
 }
 
 }  // namespace

@@ -13,7 +13,7 @@
 namespace argosy::checkpoint {
 namespace {
 
-constexpr int kRounds = 20000;
+constexpr int kRounds = 5000;
 
 const std::vector<std::string> kTokens = {"{",
                                           "}",
@@ -158,7 +158,7 @@ TEST(Fuzz, FilesAreTakenOrRefused) {
     const Sample sample = random_sample(random, 2);
     write_full(random, folder / "all.h5", sample);
     const std::string valid = read_file(folder / "all.h5");
-    for (int round = 0; round < 2000; ++round) {
+    for (int round = 0; round < 1000; ++round) {
         Random own(round);
         const std::string text = mutated(own, valid, valid);
         write_file(folder / "all.h5", text);

@@ -7,7 +7,6 @@ import resource
 import signal
 import struct
 import subprocess
-import sys
 import tempfile
 import time
 import unittest
@@ -199,7 +198,7 @@ class ConvertTest(unittest.TestCase):
         self.assertGreater(len(self.names()), 1)
 
     def test_a_signal_leaves_nothing(self):
-        write_model(self.folder / "m", dim=1024, layers=4, vocab=16000)
+        write_model(self.folder / "m", dim=1024, layers=2, vocab=16000)
         for number in (signal.SIGTERM, signal.SIGINT):
             process = subprocess.Popen([PROGRAM, self.folder / "m", self.folder / "d", "--to", "full", "--verify"],
                                        stderr=subprocess.PIPE, text=True)
@@ -213,8 +212,8 @@ class ConvertTest(unittest.TestCase):
             self.assertEqual(self.names(), ["m"])
 
     def test_memory_does_not_grow_with_the_model(self):
-        """Anonymous memory stays below twice the largest tensor and 256 MiB; the model itself has 440 MiB."""
-        largest = write_model(self.folder / "m", dim=1024, layers=6, vocab=20000)
+        """Anonymous memory stays below twice the largest tensor and 256 MiB; the model itself has 320 MiB."""
+        largest = write_model(self.folder / "m", dim=1024, layers=4, vocab=20000)
         source = self.folder / "m"
         for to, more in (("sharded", ["--shards", "4"]), ("hf", ["--dtype", "bf16"]), ("full", ["--verify"])):
             with self.subTest(to=to):

@@ -1,0 +1,49 @@
+"""The benchmark of convert-checkpoint at a tiny size: it runs, checks what it times, and judges by its targets."""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+import bench_convert  # noqa: E402
+
+try:
+    import h5py  # noqa: F401
+    import safetensors  # noqa: F401
+except ImportError as missing:
+    print(f"skipped: {missing}; `jobs/setup.sh --tests` installs the peer")
+    sys.exit(77)
+
+
+class TableTest(unittest.TestCase):
+    def judge(self, cp, peer):
+        times = {"full -> hf": {"ours": [2.0, 1.0], "cp, then sync": [cp], "cp": [0.1], "peer": [peer]}}
+        return bench_convert.table(times, 3e9)
+
+    def test_targets_are_of_the_best_rounds(self):
+        text, missed = self.judge(cp=0.7, peer=2.0)
+        self.assertEqual(missed, [])
+        self.assertIn("| 3 ", text)
+        self.assertIn("0.70 x", text)
+        self.assertEqual(len(self.judge(cp=0.69, peer=1.9)[1]), 2)
+
+
+class RunTest(unittest.TestCase):
+    def test_it_runs(self):
+        with tempfile.TemporaryDirectory() as folder:
+            figures = pathlib.Path(folder) / "figures.json"
+            done = subprocess.run([sys.executable, HERE / "bench_convert.py", "--bin", os.environ["ARGOSY_BIN"],
+                                   "--folder", folder, "--layers=1", "--dim=128", "--vocab=200", "--rounds=1",
+                                   "--json", figures], capture_output=True, text=True, timeout=60)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn("4 shards -> hf", done.stdout)
+            seconds = json.loads(figures.read_text())["seconds"]
+            self.assertEqual([len(contenders) for contenders in seconds.values()], [4, 4, 3])
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
