@@ -47,10 +47,10 @@ class Finished:
 class Job:
     """mpirun with its ranks, under way. Signals go to single processes that this job started, by their number."""
 
-    def __init__(self, num_ranks, arguments, environment=None):
+    def __init__(self, num_ranks, arguments, environment=None, program=(PRETRAIN,)):
         self.stdout, self.stderr = tempfile.TemporaryFile("w+"), tempfile.TemporaryFile("w+")
         self.started = time.monotonic()
-        self.mpirun = subprocess.Popen([MPIRUN, str(num_ranks), PRETRAIN, *map(str, arguments)],
+        self.mpirun = subprocess.Popen([MPIRUN, str(num_ranks), *program, *map(str, arguments)],
                                        stdin=subprocess.DEVNULL, stdout=self.stdout, stderr=self.stderr,
                                        env=os.environ | (environment or {}))
 
@@ -123,6 +123,8 @@ def at_once(calls, workers=4):
 
 
 class PretrainTest(unittest.TestCase):
+    """Words of a run, ranks under way, and what they leave; see checkpoint.py for runs that are saved."""
+
     @classmethod
     def setUpClass(cls):
         scratch = tempfile.TemporaryDirectory()
@@ -157,13 +159,13 @@ class PretrainTest(unittest.TestCase):
                       "training.mixed_precision_param": "float32", "lr_scheduler.warmup_steps": 2,
                       "optimizer.lr": 0.01}) + words(settings)
 
-    def start(self, num_ranks, *arguments, environment=None):
-        job = Job(num_ranks, arguments, environment)
+    def start(self, num_ranks, *arguments, environment=None, program=(PRETRAIN,)):
+        job = Job(num_ranks, arguments, environment, program)
         self.addCleanup(lambda: job.mpirun.poll() is None and job.end())
         return job
 
-    def run_ranks(self, num_ranks, *arguments, environment=None, limit=LIMIT_SECONDS):
-        return self.start(num_ranks, *arguments, environment=environment).finish(limit)
+    def run_ranks(self, num_ranks, *arguments, environment=None, limit=LIMIT_SECONDS, program=(PRETRAIN,)):
+        return self.start(num_ranks, *arguments, environment=environment, program=program).finish(limit)
 
     def steps(self, dump="run", parse_float=float):
         """The objects of metrics.jsonl."""

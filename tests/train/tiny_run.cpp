@@ -126,6 +126,11 @@ NamedTensors TinyRun::first_moments() {
     return assemble([&](size_t i) { return moments[i].first; });
 }
 
+NamedTensors TinyRun::second_moments() {
+    const auto& moments = trainer_->step().optimizer().moments();
+    return assemble([&](size_t i) { return moments[i].second; });
+}
+
 NamedTensors TinyRun::assemble(const std::function<at::Tensor(size_t)>& of) {
     NamedTensors whole;
     for (const auto& unit : model::unit_parameters(trainer_->model().spec())) {

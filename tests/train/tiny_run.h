@@ -63,6 +63,7 @@ class TinyRun {
     NamedTensors gradients();
     NamedTensors weights();
     NamedTensors first_moments();
+    NamedTensors second_moments();
 
     train::Trainer& trainer() { return *trainer_; }
     mesh::Mesh& mesh() { return mesh_; }

@@ -141,7 +141,7 @@ TEST(LossSpikes, AreCountedApartFromNonfiniteSteps) {
 }
 
 TEST(LossSpikes, ARestoredGuardJudgesAsTheOneBefore) {
-    const config::LossSpike spike{.loss_zscore = 3, .max_skipped_steps = 3};
+    const config::LossSpike spike{.loss_zscore = 3, .window = 4, .warmup_steps = 4, .max_skipped_steps = 3};
     UpdateGuard guard = warm_guard(spike);
     take(guard, 1, spike_of(20));
     take(guard, 2, kBad);

@@ -1,0 +1,212 @@
+"""What [checkpoint] says is what is saved, kept, found again and loaded; and what is not sound is passed over."""
+import json
+import re
+import shutil
+
+import run
+import saved
+from saved import TOTAL
+
+
+def stored_types(step_folder, prefix):
+    return {tensor["type"] for tensor in saved.manifest(step_folder)["tensors"] if tensor["name"].startswith(prefix)}
+
+
+class Saving(saved.SavedTest):
+    def test_newest_steps_and_milestones_are_kept(self):
+        self.train(1, checkpoint__interval=1, checkpoint__keep_latest_k=2, checkpoint__keep_every=5)
+        self.assertEqual(self.whole_steps(), [5, 10, 11, 12])
+        self.assert_nothing_partial()
+
+    def test_every_step_is_kept_on_request_and_the_first_is_saved(self):
+        self.train(1, checkpoint__interval=4, checkpoint__keep_latest_k=0, training__steps=10,
+                   checkpoint__enable_first_step_checkpoint=True, checkpoint__folder="elsewhere/steps",
+                   checkpoint__async_mode="disabled")
+        names = sorted(path.name for path in (self.folder / "run/elsewhere/steps").iterdir())
+        self.assertEqual(names, [f"step-{step:08}" for step in (1, 4, 8, 10)])
+
+    def test_the_stall_is_reported_with_the_step_that_stood_still(self):
+        done = self.train(2, checkpoint__interval=5)
+        self.assertRegex(done.stderr, r"checkpoints take up to 0\.00\d GiB of host memory on a rank, 0\.0\d\d GiB on all")
+        stalls = [step["checkpoint_stall_ms"] for step in self.steps()]
+        self.assertEqual(stalls, [step["time_ms"]["checkpoint"] for step in self.steps()])
+        self.assertGreater(min(stalls[4], stalls[9]), 0.1)
+        self.assertLess(max(stalls[0:4]), 0.1)
+
+    def test_without_enable_nothing_is_saved_or_looked_for(self):
+        done = self.train(1, checkpoint__enable=False)
+        self.assertFalse(self.folder_of().exists())
+        self.assertIn("checkpoint.interval has no effect: checkpoint.enable is false", done.stderr)
+        self.train(1, training__steps=4)
+        done = self.train(1, checkpoint__enable=False)
+        self.assertNotIn("resumed", done.stderr)
+
+    def test_load_only_resumes_and_saves_nothing(self):
+        self.train(1, training__steps=4)
+        done = self.train(1, checkpoint__load_only=True)
+        self.assertIn("4 steps are done", done.stderr)
+        self.assertIn("checkpoint.load_only saves nothing", done.stderr)
+        self.assertEqual(self.whole_steps(), [2, 4])
+        self.numbers()
+
+    def test_time_that_runs_out_saves_where_it_ends(self):
+        self.run_to_time_limit()
+        self.run_to_time_limit()  # and the next process goes on there
+
+    def run_to_time_limit(self):
+        done = self.train(2, training__steps=100000, training__max_time="2s", checkpoint__interval=100000,
+                          lr_scheduler__total_steps=100000)
+        self.assertIn("of training.max_time = 2s remain", done.stderr)
+        self.assertEqual(self.whole_steps()[-1], len(self.numbers()))
+
+
+class LastSave(saved.SavedTest):
+    def test_weights_alone_in_another_type(self):
+        self.train(2, checkpoint__last_save_model_only=True, checkpoint__export_dtype="bfloat16")
+        last, before = self.step_folder(TOTAL), self.step_folder(TOTAL - 2)
+        self.assertEqual((saved.manifest(last)["model_only"], saved.manifest(before)["model_only"]), (True, False))
+        self.assertEqual((stored_types(last, "model/"), stored_types(last, "optimizer/")), ({"bf16"}, set()))
+        self.assertEqual((stored_types(before, "model/"), stored_types(before, "optimizer/")), ({"f32"}, {"f32"}))
+
+        done = self.train(2, checkpoint__last_save_model_only=True)
+        self.assertIn(f"done after step {TOTAL}", done.stderr)
+        longer = self.saving(training__steps=TOTAL + 2)
+        self.assert_one_error(self.run_ranks(2, *longer), 2, f"step {TOTAL} was saved as the last one",
+                              "checkpoint.load_step", "checkpoint.exclude_from_loading = optimizer")
+        self.assert_code(self.run_ranks(2, *longer, "--checkpoint.exclude_from_loading", "optimizer"), 0)
+        self.assertEqual(self.whole_steps()[-1], TOTAL + 2)
+
+    def test_hugging_faces_folder_gives_the_same_weights(self):
+        self.train(2, checkpoint__last_save_in_hf=True)
+        folder = self.folder_of() / f"step-{TOTAL:08}-hf"
+        self.assertIn("config.json", [path.name for path in folder.iterdir()])
+        self.assertEqual(len(list(folder.glob("*.safetensors"))), 1)
+        self.assertEqual(self.whole_steps()[-1], TOTAL)
+        begun = []
+        for dump, path, more in (("ours", self.step_folder(TOTAL), {}), ("run_folder", self.folder / "run", {}),
+                                 ("theirs", folder, {"checkpoint__initial_load_in_hf": True})):
+            done = self.train(1, dump, checkpoint__enable=False, training__steps=2,
+                              checkpoint__initial_load_path=path, **more)
+            self.assertIn("began with the weights of", done.stderr)
+            begun.append(self.numbers(dump, str))
+        self.assertEqual(begun[0], begun[1])
+        self.assertEqual(begun[0], begun[2])
+        fresh = self.steps_of(1, "fresh", training__steps=1)
+        self.assertLess(float(begun[0][0][0]), fresh[0]["loss"] - 1, "these weights have learned something")
+
+    def test_hugging_faces_folder_is_made_later_too(self):
+        self.train(1, training__steps=2)
+        folder = self.folder_of() / "step-00000002-hf"
+        self.assertFalse(folder.exists())
+        self.train(1, training__steps=2, checkpoint__last_save_in_hf=True, checkpoint__export_dtype="float16")
+        self.assertEqual(json.loads((folder / "config.json").read_text()).get("torch_dtype"), "float16")
+
+
+    def test_the_tokenizers_files_go_along(self):
+        assets = self.folder / "assets"
+        assets.mkdir()
+        shutil.copy(run.SOURCE / "tests/reference/llama/config.json", assets)
+        (assets / "tokenizer.json").write_text('{"a": "tokenizer"}')
+        (assets / "notes.txt").write_text("none of it")
+        self.train(1, training__dataset_path=self.tokens_below_128(), model__hf_assets_path=assets,
+                   training__steps=2, checkpoint__last_save_in_hf=True)
+        self.assertEqual([asset["name"] for asset in saved.manifest(self.step_folder(2))["assets"]], ["tokenizer.json"])
+        self.assertEqual((self.folder_of() / "step-00000002-hf" / "tokenizer.json").read_text(), '{"a": "tokenizer"}')
+
+
+class Loading(saved.SavedTest):
+    def setUp(self):
+        super().setUp()
+        self.train(2, training__steps=6)  # steps 2, 4 and 6
+
+    def test_what_is_not_sound_is_passed_over_loudly(self):
+        whole = self.folder / "whole"
+        shutil.copytree(self.folder / "run", whole)
+        self.train(2, "whole")
+        for name, break_it in {
+                "flipped": lambda dump: self.flip(6, "shard-00001-of-00002.h5", dump),
+                "missing": lambda dump: (self.step_folder(6, dump) / "shard-00000-of-00002.h5").unlink(),
+                "cut": lambda dump: self.cut(6, "shard-00001-of-00002.h5", dump),
+                "manifest": lambda dump: self.flip(6, "checkpoint.h5", dump, at=100),
+                "foreign": lambda dump: shutil.copy(self.step_folder(4, dump) / "shard-00000-of-00002.h5",
+                                                    self.step_folder(6, dump))}.items():
+            with self.subTest(name):
+                shutil.copytree(self.folder / "run", self.folder / name)
+                break_it(name)
+                done = self.train(2, name)
+                self.assertRegex(done.stderr, r"E \[0\] \S*/step-00000006 IS NOT SOUND and is passed over")
+                self.assertIn("4 steps are done", done.stderr)
+                self.assertEqual(self.numbers(name), self.numbers("whole"))
+
+    def cut(self, step, file, dump):
+        path = self.step_folder(step, dump) / file
+        path.write_bytes(path.read_bytes()[:-1000])
+
+    def test_nothing_sound_is_no_fresh_start(self):
+        for step in (2, 4, 6):
+            self.flip(step, "shard-00000-of-00002.h5")
+        done = self.run_ranks(2, *self.saving())
+        self.assert_one_error(done, 2, "all 3 steps in", "are not sound", "shard-00000-of-00002.h5",
+                              "to start afresh, remove them")
+        self.assertEqual(self.whole_steps(), [2, 4, 6])
+
+    def test_without_verifying_a_torn_manifest_is_passed_over_still(self):
+        self.flip(6, "checkpoint.h5", at=100)
+        done = self.train(2, checkpoint__verify_on_load=False)
+        self.assertIn("step-00000006 IS NOT SOUND", done.stderr)
+        self.assertIn("4 steps are done", done.stderr)
+
+    def test_a_step_of_ones_own_choice(self):
+        done = self.train(2, checkpoint__load_step=2, training__steps=5)
+        self.assertIn("2 steps are done", done.stderr)
+        self.assertEqual(self.names(), ["step-00000002", "step-00000004", "step-00000005", "step-00000006.aside"])
+        self.assertIn("step 6 of before this run went back is now", done.stderr)
+        self.assertEqual(len(self.numbers()), 5)
+        self.assert_one_error(self.run_ranks(2, *self.saving(checkpoint__load_step=3)), 2,
+                              "checkpoint.load_step = 3 is not in", "the steps there are 5, 4, 2")
+        self.flip(4, "shard-00000-of-00002.h5")
+        self.assert_one_error(self.run_ranks(2, *self.saving(checkpoint__load_step=4)), 2, "step 4 in", "is not sound")
+
+    def test_another_model_is_refused(self):
+        other = self.saving(model__flavor="256x6x16")
+        self.assert_one_error(self.run_ranks(2, *other), 2, "step-00000006 is of another model", "dim: 128 against 256")
+
+    def test_another_type_is_converted_with_a_notice(self):
+        done = self.train(2, training__dtype="bfloat16", training__mixed_precision_param="bfloat16",
+                          optimizer__state_dtype="bfloat16")
+        self.assertEqual(len(re.findall("model: f32 becomes bf16, optimizer: f32 becomes bf16", done.stderr)), 1, done)
+        done = self.train(2, training__steps=TOTAL + 2)
+        self.assertIn("model: bf16 becomes f32", done.stderr)
+
+    def test_parts_that_start_anew(self):
+        for part, position in (("optimizer", (8, 32, 1024, 2)), ("dataloader", (8, 8, 1024, 8)),
+                               ("train_state", (2, 32, 256, 8))):
+            with self.subTest(part):
+                shutil.copytree(self.folder / "run", self.folder / part)
+                self.train(2, part, training__steps=position[0], checkpoint__exclude_from_loading=part)
+                state = self.state(position[0], part)
+                self.assertEqual((state["step"], state["samples"], state["tokens"], state["updates"]), position)
+
+    def test_another_run_goes_on_where_this_one_is(self):
+        """The whole state, saved elsewhere from there on; on its own steps it then goes on by itself."""
+        elsewhere = {"checkpoint__initial_load_path": self.folder / "run", "checkpoint__initial_load_model_only": False}
+        self.train(2, "whole", checkpoint__enable=False)
+        self.train(2, "other", training__steps=8, **elsewhere)
+        self.assertEqual(self.whole_steps("other"), [8])
+        done = self.train(2, "other", **elsewhere)
+        self.assertIn("is not loaded: the run has steps of its own", done.stderr)
+        self.assertEqual([step["loss"] for step in self.steps("other")],
+                         [step["loss"] for step in self.steps("whole")[6:]])
+
+    def test_paths_that_hold_nothing(self):
+        for path, parts, more in (
+                (self.folder / "none", ["none"], {}),
+                (self.folder, [str(self.folder)], {}),
+                (self.step_folder(6), ["initial_load_in_hf is set", "checkpoint of ours"],
+                 {"checkpoint__initial_load_in_hf": True})):
+            done = self.run_ranks(2, *self.small("new", checkpoint__initial_load_path=path, **more))
+            self.assert_one_error(done, 2, *parts)
+
+
+if __name__ == "__main__":
+    run.main()

@@ -1,0 +1,100 @@
+"""A run in parts is the run in one: on the same mesh bit for bit, on another within rounding, from the same sample on."""
+import shutil
+
+import run
+import saved
+from saved import TOTAL
+
+NUMBER_TYPES = {
+    "float32": {},
+    "bfloat16": {"training__mixed_precision_param": "bfloat16"},
+    "float16": {"training__mixed_precision_param": "float16", "training__loss_scale_init": 2**30,
+                "training__loss_scale_growth_interval": 3, "training__max_nonfinite_steps": 20},
+    "pure_bfloat16": {"training__dtype": "bfloat16", "training__mixed_precision_param": "bfloat16",
+                      "optimizer__state_dtype": "bfloat16"},
+}
+MESHES = [(1, {}), (2, {"parallelism__data_parallel_replicate_degree": 2, "parallelism__data_parallel_shard_degree": 1}),
+          (4, {"parallelism__tensor_parallel_degree": 2, "parallelism__pipeline_parallel_degree": 2})]
+
+
+class Resume(saved.SavedTest):
+    def test_three_parts_are_the_whole_bit_for_bit(self):
+        run.at_once([lambda name=name: self.in_parts(name) for name in NUMBER_TYPES], workers=2)
+
+    def in_parts(self, name):
+        settings = NUMBER_TYPES[name]
+        self.train(2, f"whole_{name}", checkpoint__enable=False, **settings)
+        for part in (1, 2, 3):
+            done = self.train(2, name, training__steps=part * TOTAL // 3, **settings)
+            self.assertIn("starts afresh" if part == 1 else f"{4 * part - 4} steps are done", done.stderr)
+        self.assertEqual(self.numbers(name, str), self.numbers(f"whole_{name}", str))
+        scales = [[step["loss_scale"] for step in self.steps(dump)] for dump in (name, f"whole_{name}")]
+        self.assertEqual(*scales)
+        if name == "float16":
+            self.assertGreater(len(set(scales[0])), 2, "the scale never changed, so nothing is shown")
+
+    def test_any_mesh_goes_on_from_any_other(self):
+        """With the global batch of 8 that all of them can share."""
+        batch = {"training__global_batch_size": 8, "training__local_batch_size": 2}
+        self.train(2, "whole", checkpoint__enable=False, **batch)
+        run.at_once([lambda i=i, mesh=mesh: self.train(mesh[0], f"begun{i}", training__steps=6, **batch, **mesh[1])
+                     for i, mesh in enumerate(MESHES)], workers=2)
+        pairs = [(i, j) for i in range(len(MESHES)) for j in range(len(MESHES)) if i != j]
+        run.at_once([lambda i=i, j=j: self.go_on(i, j, batch) for i, j in pairs], workers=2)
+
+    def go_on(self, begun, by, batch):
+        dump = f"run{begun}{by}"
+        shutil.copytree(self.folder / f"begun{begun}", self.folder / dump)
+        num_ranks, mesh = MESHES[by]
+        done = self.train(num_ranks, dump, **batch, **mesh)
+        self.assertIn("6 steps are done, with 48 samples", done.stderr)
+        self.assertRegex(done.stderr, "differs from when it was saved: mesh: .* then, .* now")
+        self.assert_close(self.numbers(dump), self.numbers("whole"))
+
+    def test_another_global_batch_goes_on_at_the_next_sample(self):
+        self.train(2, training__steps=6)  # of 4 samples each
+        larger = {"training__global_batch_size": 8}
+        for dump, num_ranks in (("two", 2), ("one", 1)):
+            shutil.copytree(self.folder / "run", self.folder / dump)
+            done = self.train(num_ranks, dump, **larger)
+            self.assertIn("training.global_batch_size: -1 then, 8 now", done.stderr)
+            self.assertEqual(self.state(TOTAL, dump)["samples"], 6 * 4 + 6 * 8)
+            self.assertEqual(self.state(TOTAL, dump)["tokens"], 32 * (6 * 4 + 6 * 8))
+        self.assert_close(self.numbers("two"), self.numbers("one"))
+
+    def test_tokens_seen_count_towards_the_limit(self):
+        """128 tokens a step, then 256: 768 + 3 x 256 reach 1500."""
+        self.train(2, training__steps=6, training__max_tokens=1500)
+        done = self.train(2, training__global_batch_size=8, training__max_tokens=1500)
+        self.assertIn("done after step 9: training.max_tokens = 1500 is reached with 1536 tokens", done.stderr)
+
+    def test_a_run_that_is_done_says_so_and_changes_nothing(self):
+        self.train(1, training__steps=4)
+        before = self.numbers()
+        done = self.train(1, training__steps=4)
+        self.assertIn("done after step 4", done.stderr)
+        self.assertEqual(self.numbers(), before)
+        self.assertEqual(self.whole_steps(), [2, 4])
+
+    def test_differences_of_the_configuration_are_listed_and_folders_are_not(self):
+        self.train(1, training__steps=2)
+        done = self.train(1, training__steps=4, optimizer__weight_decay=0.2, job__description="again")
+        lines = [line.partition("differs from when it was saved: ")[2] for line in done.stderr.splitlines()
+                 if "differs from" in line]
+        self.assertEqual(lines, ["optimizer.weight_decay: 0.1 then, 0.2 now", "training.steps: 2 then, 4 now"])
+
+    def test_a_step_that_was_not_finished_is_written_once(self):
+        """The lines of steps after the saved one are set aside, and those of skipped updates too."""
+        self.train(1, training__steps=4)
+        metrics = self.folder / "run" / "metrics.jsonl"
+        lines = metrics.read_text().splitlines()
+        metrics.write_text("\n".join([*lines, lines[-1].replace('"step":4', '"step":5'), '{"step":6,"lo']))
+        skipped = self.folder / "run" / "skipped_updates.jsonl"
+        skipped.write_text('{"step":3}\n{"step":5}\n')
+        self.train(1)
+        self.numbers()
+        self.assertEqual(skipped.read_text(), '{"step":3}\n')
+
+
+if __name__ == "__main__":
+    run.main()
