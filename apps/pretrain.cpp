@@ -88,9 +88,9 @@ ExitCode pretrain(const mpi::Comm& ranks, const Environment& environment,
         train::save_options(config, spec, mesh.shape(), start, limits.num_steps()), *control, state);
 
     observe::MetricsWriter metrics(
-        observe::metrics_options(config, limits.num_steps(), start.resumed_step(), environment),
+        observe::metrics_options(config, limits.num_steps(), start.last_own_step, environment),
         observe::job_figures(config, spec, options.precision.compute, world.size()), world.rank());
-    observe::SkippedUpdates skipped(config.job.dump_folder, world.rank(), start.resumed_step());
+    observe::SkippedUpdates skipped(config.job.dump_folder, world.rank(), start.last_own_step);
     observe::StepTimer timer(mesh);
     spdlog::info("{}: {:.3g} parameters on {} ranks ({}), {} sequences of {} tokens a step",
                  train::model_title(config.model, spec), static_cast<double>(model::num_parameters(spec)),

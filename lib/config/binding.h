@@ -34,7 +34,7 @@ struct ChoicesIn {
     static constexpr bool kAny = false;
 };
 template <class T>
-    requires std::is_enum_v<T>
+requires std::is_enum_v<T>
 struct ChoicesIn<std::vector<T>> {
     using Choice = T;
     static constexpr bool kAny = true;
@@ -118,7 +118,8 @@ Limits limits_for(Limits limits) {
         limits.range.most = std::min<double>(limits.range.most, std::numeric_limits<int>::max());
     }
     if constexpr (std::is_enum_v<T>) limits = among_names_of<T>(std::move(limits));
-    if constexpr (ChoicesIn<T>::kAny) limits = among_names_of<typename ChoicesIn<T>::Choice>(std::move(limits));
+    if constexpr (ChoicesIn<T>::kAny)
+        limits = among_names_of<typename ChoicesIn<T>::Choice>(std::move(limits));
     return limits;
 }
 

@@ -144,7 +144,8 @@ void check_loading(const Checkpoint& checkpoint, const Model& model) {
     if (checkpoint.initial_load_model_only) return;
     if (checkpoint.initial_load_in_hf) {
         throw UserError(
-            "checkpoint.initial_load_model_only = false, but a Hugging Face folder (initial_load_in_hf) holds "
+            "checkpoint.initial_load_model_only = false, but a Hugging Face folder (initial_load_in_hf) "
+            "holds "
             "the weights alone; leave one of the two out");
     }
     if (checkpoint.initial_load_path.empty()) {

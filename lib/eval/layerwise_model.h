@@ -32,7 +32,7 @@ class LayerwiseModel {
     /// Everything is computed in `type`. UserError unless the source holds the model's parameters. REQUIRES:
     /// the source outlives it.
     LayerwiseModel(const checkpoint::TensorSource& source, const model::ModelSpec& spec, at::ScalarType type,
-                   int64_t piece_bytes = 64 << 20);
+                   int64_t piece_bytes = 32 << 20);
 
     const model::ModelSpec& spec() const { return spec_; }
     at::ScalarType type() const { return type_; }

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "observe/append_file.h"
 
 namespace argosy::observe {
 namespace {
@@ -20,7 +21,8 @@ std::optional<int64_t> step_of(const std::string& line) {
     constexpr std::string_view kStart = "{\"step\":";
     int64_t step = 0;
     if (line.starts_with(kStart) && line.ends_with("}")) {
-        const auto [end, error] = std::from_chars(line.data() + kStart.size(), line.data() + line.size(), step);
+        const auto [end, error] =
+            std::from_chars(line.data() + kStart.size(), line.data() + line.size(), step);
         if (error == std::errc() && (*end == ',' || *end == '}')) return step;
     }
     const auto object = nlohmann::json::parse(line, nullptr, false);
@@ -55,14 +57,20 @@ Tail tail_after(int64_t step, const std::filesystem::path& file) {
 
 }  // namespace
 
-void take_back_steps_after(int64_t step, const std::filesystem::path& file) {
+void set_aside_steps_after(int64_t step, const std::filesystem::path& file) {
     std::error_code error;
     if (!std::filesystem::is_regular_file(file, error)) return;
     const Tail tail = tail_after(step, file);
     if (!tail.begin) return;
+    const std::string aside = file.string() + ".aside";
+    std::ifstream lines(file, std::ios::binary);
+    lines.seekg(*tail.begin);
+    AppendFile kept(aside);
+    for (std::string line; std::getline(lines, line);) kept.append_line(line);
     std::filesystem::resize_file(file, *tail.begin, error);
     if (error) throw RunError("cannot cut '{}' after step {}: {}", file.string(), step, error.message());
-    spdlog::info("{}: the last {} lines, of steps after {}, are taken back", file.string(), tail.num_lines, step);
+    spdlog::info("{}: the last {} lines, of steps after {}, are now in {}", file.string(), tail.num_lines,
+                 step, aside);
 }
 
 std::optional<int64_t> last_step(const std::filesystem::path& metrics_file) {

@@ -57,8 +57,8 @@ Speed speed(int64_t tokens, double seconds, const JobFigures& job);
 ///   step, loss, grad_norm, lr, finite (are loss and norm), tokens, tokens_per_second,
 ///   tokens_per_second_per_device, model_tflops_per_device, mfu_causal, mfu_noncausal, peak_flops_source
 ///   (none, datasheet, measured GEMM), memory_peak_gib, rss_gib, time_ms {total, data, compute, optimizer,
-///   exposed {axes: ms}, checkpoint, other}, checkpoint_stall_ms (the same once more), skipped_updates, loss_scale, layer_grad_norms {unit: norm} (only if asked
-///   for)
+///   exposed {axes: ms}, checkpoint, other}, checkpoint_stall_ms (the same once more), skipped_updates,
+///   loss_scale, layer_grad_norms {unit: norm} (only if asked for)
 /// in this order. A number that is not finite, utilisation without a peak, and the scale of a loss that is
 /// not scaled, is null.
 std::string json_line(const StepMetrics& metrics, const JobFigures& job);

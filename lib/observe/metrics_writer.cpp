@@ -13,7 +13,7 @@ MetricsWriter::MetricsWriter(const MetricsOptions& options, const JobFigures& jo
     : options_(options), job_(job) {
     ARGOSY_CHECK(options.log_freq >= 1, "log_freq is {}", options.log_freq);
     if (rank == 0) {
-        if (options.resumed_step) take_back_steps_after(*options.resumed_step, path());
+        if (options.last_own_step) set_aside_steps_after(*options.last_own_step, path());
         earlier_step_ = last_step(path());
         file_.emplace(path().string());
         if (options.tensorboard_folder) {

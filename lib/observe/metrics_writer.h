@@ -21,14 +21,15 @@ struct MetricsOptions {
     int64_t num_steps = 0;  // at which the run ends
     std::optional<std::string> tensorboard_folder;  // within dump_folder; none: no TensorBoard
     bool live_line = false;
-    std::optional<int64_t> resumed_step = {};  // that a run of this folder goes on after; none: it begins
-    int columns = 80;                          // of a terminal that cannot be asked
+    /// Up to which step the lines that are there are this run's; none: that is not known.
+    std::optional<int64_t> last_own_step = {};
+    int columns = 80;  // of a terminal that cannot be asked
 };
 
 class MetricsWriter {
   public:
-    /// Makes the folder and opens the files; a resumed run takes metrics.jsonl back to its step and goes on
-    /// there; another one goes on at the file's end, and the log says so. Throws RunError.
+    /// Makes the folder and opens the files; lines of metrics.jsonl that are not this run's are set aside
+    /// where that is known; else it goes on at the file's end, and the log says so. Throws RunError.
     MetricsWriter(const MetricsOptions& options, const JobFigures& job, int rank);
 
     /// After each step; what is written has left the process when this returns. Throws RunError when it

@@ -22,8 +22,8 @@ struct Progress {
 
 /// step n/N, loss, gradient norm, learning rate; over the window: tokens/s of the job, model TFLOP/s per
 /// device (causal), its share of the device's peak when there is one ("MFU", or "of GEMM" when the peak was
-/// measured), highest tensor memory, shares of the wall time, that of exposed communication by axes, and of a save if there was one;
-/// time to go; at the end skipped updates, if any.
+/// measured), highest tensor memory, shares of the wall time, that of exposed communication by axes, and of a
+/// save if there was one; time to go; at the end skipped updates, if any.
 std::string progress_line(const Progress& progress, const JobFigures& job);
 
 /// For a line that is rewritten: step n/N and its percentage, time to go, loss; at the running mean of a

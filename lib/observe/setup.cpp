@@ -11,13 +11,13 @@ bool wants_live_line(config::LiveLine wanted, const Environment& environment) {
 }  // namespace
 
 MetricsOptions metrics_options(const config::JobConfig& config, int64_t num_steps,
-                               std::optional<int64_t> resumed_step, const Environment& environment) {
+                               std::optional<int64_t> last_own_step, const Environment& environment) {
     const config::Metrics& metrics = config.metrics;
     MetricsOptions options{.dump_folder = config.job.dump_folder,
                            .log_freq = metrics.log_freq,
                            .num_steps = num_steps,
                            .live_line = wants_live_line(metrics.live_line, environment),
-                           .resumed_step = resumed_step,
+                           .last_own_step = last_own_step,
                            .columns = environment.columns};
     if (metrics.enable_tensorboard) options.tensorboard_folder = metrics.save_tb_folder;
     return options;

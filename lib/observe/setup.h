@@ -14,9 +14,10 @@
 
 namespace argosy::observe {
 
-/// `num_steps`: at which the run ends; `resumed_step`: that it goes on after. REQUIRES: the log has been started.
+/// `num_steps`: at which the run ends; `last_own_step`: as MetricsOptions has it. REQUIRES: the log has been
+/// started.
 MetricsOptions metrics_options(const config::JobConfig& config, int64_t num_steps,
-                               std::optional<int64_t> resumed_step, const Environment& environment);
+                               std::optional<int64_t> last_own_step, const Environment& environment);
 
 /// `compute`: the type of the matrix products whose peak is measured, where that is wanted.
 JobFigures job_figures(const config::JobConfig& config, const model::ModelSpec& spec, at::ScalarType compute,

@@ -42,9 +42,9 @@ std::string json_line(const SkippedUpdate& update) {
     return line.dump();
 }
 
-SkippedUpdates::SkippedUpdates(std::string dump_folder, int rank, std::optional<int64_t> resumed_step)
+SkippedUpdates::SkippedUpdates(std::string dump_folder, int rank, std::optional<int64_t> last_own_step)
     : dump_folder_(std::move(dump_folder)), rank_(rank) {
-    if (rank_ == 0 && resumed_step) take_back_steps_after(*resumed_step, path());
+    if (rank_ == 0 && last_own_step) set_aside_steps_after(*last_own_step, path());
 }
 
 std::filesystem::path SkippedUpdates::path() const { return std::filesystem::path(dump_folder_) / kFileName; }

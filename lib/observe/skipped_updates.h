@@ -32,8 +32,8 @@ std::string json_line(const SkippedUpdate& update);
 
 class SkippedUpdates {
   public:
-    /// `resumed_step`: as MetricsOptions has it.
-    SkippedUpdates(std::string dump_folder, int rank, std::optional<int64_t> resumed_step = {});
+    /// `last_own_step`: as MetricsOptions has it.
+    SkippedUpdates(std::string dump_folder, int rank, std::optional<int64_t> last_own_step = {});
 
     /// The file begins with the first of them. Throws RunError when it cannot be written.
     void write(const SkippedUpdate& update);

@@ -1,8 +1,9 @@
 // Where a step's time went, on this rank's host clock. Exclusive accounting: every moment of a step belongs
 // to one part, and the parts add up to the whole. A moment is *exposed communication* when the program waited
 // for a group of ranks, or moved and added up data for it (Communicator::exposed_seconds), in whatever phase
-// that happened, and is taken out of the phase; it includes waiting for a rank that is late. Otherwise it belongs to the innermost open
-// phase, or to no phase: *other*. One thread, the one that waits on the communicators.
+// that happened, and is taken out of the phase; it includes waiting for a rank that is late. Otherwise it
+// belongs to the innermost open phase, or to no phase: *other*. One thread, the one that waits on the
+// communicators.
 #pragma once
 
 #include <array>

@@ -64,21 +64,25 @@ SaveOptions save_options(const config::JobConfig& config, const model::ModelSpec
                            .model = model::hugging_face_config(spec),
                            .config = config::print_toml(config)};
     const std::string& folder = config.model.hf_assets_path;
-    options.assets = folder.empty() ? start.assets : assets_in(folder);
+    if (!folder.empty()) options.assets = assets_in(folder);
+    if (options.assets.empty()) options.assets = start.assets;
     return options;
 }
 
 void warn_of_idle_keys(const config::JobConfig& config) {
     const config::Checkpoint& checkpoint = config.checkpoint;
-    const std::vector<std::string> idle = checkpoint.saves() ? std::vector<std::string>() : set_among_saving_keys(config);
+    const std::vector<std::string> idle =
+        checkpoint.saves() ? std::vector<std::string>() : set_among_saving_keys(config);
     if (!idle.empty()) {
-        spdlog::info("{} {} no effect: {}", fmt::join(idle, ", "), idle.size() == 1 ? "has" : "have",
-                     checkpoint.load_only ? "checkpoint.load_only saves nothing" : "checkpoint.enable is false");
+        spdlog::info(
+            "{} {} no effect: {}", fmt::join(idle, ", "), idle.size() == 1 ? "has" : "have",
+            checkpoint.load_only ? "checkpoint.load_only saves nothing" : "checkpoint.enable is false");
     }
     const bool loads = checkpoint.enable || !checkpoint.initial_load_model_only;
     if (!checkpoint.exclude_from_loading.empty() && !loads) {
         spdlog::info(
-            "checkpoint.exclude_from_loading has no effect: without checkpoint.enable nothing but weights is loaded");
+            "checkpoint.exclude_from_loading has no effect: without checkpoint.enable nothing but weights is "
+            "loaded");
     }
     if (checkpoint.saves() && checkpoint.keep_every && checkpoint.keep_latest_k == 0) {
         spdlog::info("checkpoint.keep_every has no effect: checkpoint.keep_latest_k = 0 keeps all steps");

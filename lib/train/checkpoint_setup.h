@@ -11,8 +11,8 @@
 
 namespace argosy::train {
 
-/// Of a run that begins at `start` and ends with `final_step`. UserError for a model that has no config.json, if it is
-/// to be saved.
+/// Of a run that begins at `start` and ends with `final_step`. UserError for a model that has no config.json,
+/// if it is to be saved.
 SaveOptions save_options(const config::JobConfig& config, const model::ModelSpec& spec,
                          const mesh::MeshShape& mesh, const Start& start, int64_t final_step);
 

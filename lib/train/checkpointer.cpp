@@ -102,8 +102,9 @@ void Checkpointer::tell_of_memory() {
         {.kind = comm::OpKind::AllReduce, .out = most, .in = most, .reduction = comm::Reduction::Max}};
     control_.run(ops);
     const auto gibibytes = [](const at::Tensor& bytes) { return bytes.item<double>() / (1 << 30); };
-    spdlog::info("checkpoints take up to {:.3f} GiB of host memory on a rank, {:.3f} GiB on all, until the run ends",
-                 gibibytes(most), gibibytes(all));
+    spdlog::info(
+        "checkpoints take up to {:.3f} GiB of host memory on a rank, {:.3f} GiB on all, until the run ends",
+        gibibytes(most), gibibytes(all));
 }
 
 void Checkpointer::advance() {
@@ -145,9 +146,11 @@ void Checkpointer::give_up() {
     const JointWork::Failure failure = *work_.failure();
     const int64_t step = std::exchange(save_, std::nullopt)->position.step;
     // All ranks' parts have ended: nobody writes into the folder any more.
-    work_.run(on_rank_0([this, step] { checkpoint::remove_quietly(checkpoint::partial_path(place_of(step))); }));
+    work_.run(
+        on_rank_0([this, step] { checkpoint::remove_quietly(checkpoint::partial_path(place_of(step))); }));
     throw JobError(
-        "the checkpoint of step {} was not written: rank {}: {}. Earlier ones are as they were; checkpoint.folder may "
+        "the checkpoint of step {} was not written: rank {}: {}. Earlier ones are as they were; "
+        "checkpoint.folder may "
         "name another disk",
         step, failure.rank, failure.reason);
 }

@@ -1,6 +1,6 @@
-// Saves the run every so often while it goes on. A step stands still only for the copy of what this rank writes to
-// host memory; a thread writes it, and once all ranks have written theirs rank 0 makes the step whole. Owns that
-// thread and the copy. Two saves never overlap.
+// Saves the run every so often while it goes on. A step stands still only for the copy of what this rank
+// writes to host memory; a thread writes it, and once all ranks have written theirs rank 0 makes the step
+// whole. Owns that thread and the copy. Two saves never overlap.
 #pragma once
 
 #include <filesystem>
@@ -34,19 +34,21 @@ struct SaveOptions {
 
 class Checkpointer {
   public:
-    /// COLLECTIVE, as is everything here, over `control`, which no data travels on. Makes the folder, and removes
-    /// what an interrupted save left in it. REQUIRES: control and state outlive it.
+    /// COLLECTIVE, as is everything here, over `control`, which no data travels on. Makes the folder, and
+    /// removes what an interrupted save left in it. REQUIRES: control and state outlive it.
     Checkpointer(SaveOptions options, comm::Communicator& control, const RunState& state);
 
-    /// Whether anything is saved: without checkpoint.enable, or with load_only, the functions below do nothing.
+    /// Whether anything is saved: without checkpoint.enable, or with load_only, the functions below do
+    /// nothing.
     bool saves() const { return options_.checkpoint.saves(); }
 
-    /// At the end of each step. Moves the save under way on, and begins one when it is time. Throws JobError where
-    /// the save under way has failed on some rank; what it left is removed, and earlier steps are as they were.
+    /// At the end of each step. Moves the save under way on, and begins one when it is time. Throws JobError
+    /// where the save under way has failed on some rank; what it left is removed, and earlier steps are as
+    /// they were.
     void after_step(const Position& position);
 
-    /// Where the run stops, for whatever reason: saves unless that step is saved already, and waits until all is
-    /// written.
+    /// Where the run stops, for whatever reason: saves unless that step is saved already, and waits until all
+    /// is written.
     void finish(const Position& position);
 
     /// Waits until the save under way is whole; throws as after_step does.
@@ -62,8 +64,8 @@ class Checkpointer {
         checkpoint::Hash set;
         std::vector<ShardPart> parts;
         std::vector<std::span<const std::byte>> bytes;  // of each part
-        double started = 0;          // by seconds_now()
-        double stalled_seconds = 0;  // until training went on
+        double started = 0;                             // by seconds_now()
+        double stalled_seconds = 0;                     // until training went on
     };
 
     void begin(const Position& position);

@@ -34,7 +34,8 @@ void DataFeed::read_ahead() {
 }
 
 StepBatch DataFeed::next() {
-    ARGOSY_CHECK(counting_.active() || (num_read_ == 0 && num_steps_ > 0), "all {} steps are read", num_steps_);
+    ARGOSY_CHECK(counting_.active() || (num_read_ == 0 && num_steps_ > 0), "all {} steps are read",
+                 num_steps_);
     if (!counting_.active()) read_ahead();
     counting_.wait();
     ahead_.job_counted_tokens = job_tokens_.item<int64_t>();

@@ -11,11 +11,10 @@ namespace {
 
 using h5::ElementType;
 
-constexpr std::array<std::pair<at::ScalarType, ElementType>, 4> kTypes = {
-    {{at::kDouble, ElementType::F64},
-     {at::kFloat, ElementType::F32},
-     {at::kBFloat16, ElementType::BF16},
-     {at::kHalf, ElementType::F16}}};
+constexpr std::array<std::pair<at::ScalarType, ElementType>, 4> kTypes = {{{at::kDouble, ElementType::F64},
+                                                                           {at::kFloat, ElementType::F32},
+                                                                           {at::kBFloat16, ElementType::BF16},
+                                                                           {at::kHalf, ElementType::F16}}};
 
 }  // namespace
 

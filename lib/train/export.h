@@ -8,8 +8,8 @@
 
 namespace argosy::train {
 
-/// Writes the weights of a step's folder as a Hugging Face folder at `place`, whole or not at all; what is there is
-/// replaced. `type`: of the weights, if not as they are. UserError where the step is not sound.
+/// Writes the weights of a step's folder as a Hugging Face folder at `place`, whole or not at all; what is
+/// there is replaced. `type`: of the weights, if not as they are. UserError where the step is not sound.
 void write_hugging_face(const std::filesystem::path& step, const std::filesystem::path& place,
                         std::optional<config::Precision> type);
 

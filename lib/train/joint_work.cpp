@@ -21,10 +21,8 @@ constexpr auto kBetweenQuestions = std::chrono::milliseconds(2);
 enum OwnState : int64_t { kEnded, kUnderWay };
 
 void take_maximum(comm::Communicator& group, const at::Tensor& values) {
-    group.run({.kind = comm::OpKind::AllReduce,
-               .out = values,
-               .in = values,
-               .reduction = comm::Reduction::Max});
+    group.run(
+        {.kind = comm::OpKind::AllReduce, .out = values, .in = values, .reduction = comm::Reduction::Max});
 }
 
 /// What the work threw, if it did.
@@ -88,7 +86,8 @@ std::vector<std::string> texts_of_all(comm::Communicator& group, const std::stri
     const at::Tensor longest = at::full({}, static_cast<int64_t>(own.size()), at::kLong);
     take_maximum(group, longest);
     const int64_t length = longest.item<int64_t>() + 1;  // each ends with a NUL
-    const at::Tensor mine = at::zeros({length}, at::kByte), all = at::empty({length * group.size()}, at::kByte);
+    const at::Tensor mine = at::zeros({length}, at::kByte),
+                     all = at::empty({length * group.size()}, at::kByte);
     std::memcpy(mine.mutable_data_ptr<uint8_t>(), own.data(), own.size());
     group.run({.kind = comm::OpKind::AllGather, .out = all, .in = mine});
     std::vector<std::string> texts;

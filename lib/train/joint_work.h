@@ -1,6 +1,6 @@
 // Work that each rank does in a thread of its own while training goes on, and what all ranks then know of it.
-// No collective waits for the work: ranks ask each other whether it has ended, so that a rank with a slow disk
-// makes nobody's wait run out.
+// No collective waits for the work: ranks ask each other whether it has ended, so that a rank with a slow
+// disk makes nobody's wait run out.
 #pragma once
 
 #include <cstdint>
@@ -28,13 +28,13 @@ class JointWork {
     JointWork(const JointWork&) = delete;
     ~JointWork() = default;  // waits for this rank's work, and forgets how it ended
 
-    /// Begins this rank's part; none (nullptr) has ended already. Its errors are what failure() tells. Every rank
-    /// begins, or none does. REQUIRES: nothing under way.
+    /// Begins this rank's part; none (nullptr) has ended already. Its errors are what failure() tells. Every
+    /// rank begins, or none does. REQUIRES: nothing under way.
     void begin(std::function<void()> work);
     bool under_way() const { return own_.valid(); }
 
-    /// COLLECTIVE, a tiny all-reduce: whether all ranks' parts have ended; nothing is under way then. REQUIRES:
-    /// work under way.
+    /// COLLECTIVE, a tiny all-reduce: whether all ranks' parts have ended; nothing is under way then.
+    /// REQUIRES: work under way.
     bool ended();
 
     /// COLLECTIVE: returns once all parts have ended.
@@ -43,8 +43,8 @@ class JointWork {
     /// Of the work that ended last; the same on all ranks.
     const std::optional<Failure>& failure() const { return failure_; }
 
-    /// COLLECTIVE: begin and wait. An error of some ranks is one error of all: UserError or JobError, naming the
-    /// rank.
+    /// COLLECTIVE: begin and wait. An error of some ranks is one error of all: UserError or JobError, naming
+    /// the rank.
     void run(std::function<void()> work);
 
   private:

@@ -15,13 +15,17 @@ namespace argosy::train {
 namespace {
 
 /// What differs between runs that are the same.
-constexpr std::array<std::string_view, 6> kSaysNothing = {
-    "job.dump_folder",      "job.description",           "checkpoint.folder",
-    "checkpoint.load_step", "checkpoint.initial_load_path", "model.hf_assets_path"};
+constexpr std::array<std::string_view, 6> kSaysNothing = {"job.dump_folder",
+                                                          "job.description",
+                                                          "checkpoint.folder",
+                                                          "checkpoint.load_step",
+                                                          "checkpoint.initial_load_path",
+                                                          "model.hf_assets_path"};
 
 LoadedParts all_but_excluded(const config::Checkpoint& checkpoint) {
     const auto wanted = [&](config::SavedPart part) {
-        return std::ranges::find(checkpoint.exclude_from_loading, part) == checkpoint.exclude_from_loading.end();
+        return std::ranges::find(checkpoint.exclude_from_loading, part) ==
+               checkpoint.exclude_from_loading.end();
     };
     return {.moments = wanted(config::SavedPart::Optimizer),
             .data_place = wanted(config::SavedPart::DataLoader),
@@ -32,8 +36,8 @@ LoadedParts all_but_excluded(const config::Checkpoint& checkpoint) {
 int64_t samples_of_length(const Scalars& scalars, int64_t seq_len, const std::string& place) {
     if (scalars.seq_len == seq_len) return scalars.position.samples;
     const int64_t samples = scalars.position.samples * scalars.seq_len / seq_len;
-    spdlog::info("{} counts samples of {} tokens, this run of {}: its {} are {} now", place, scalars.seq_len, seq_len,
-                 scalars.position.samples, samples);
+    spdlog::info("{} counts samples of {} tokens, this run of {}: its {} are {} now", place, scalars.seq_len,
+                 seq_len, scalars.position.samples, samples);
     return samples;
 }
 
@@ -48,9 +52,12 @@ LoadedParts parts_to_resume(const config::JobConfig& config, const mesh::MeshSha
     const int64_t step_tokens = batch_sizes(config, mesh).global_batch * config.training.seq_len;
     if (final_step(config.training, step_tokens, position) <= position.step) return parts;
     throw UserError(
-        "step {} was saved as the last one, with the weights alone (checkpoint.last_save_model_only): the run cannot "
-        "go on from there. Resume from an earlier step (checkpoint.load_step), begin a new run with these weights "
-        "(checkpoint.initial_load_path), or let moments start anew (checkpoint.exclude_from_loading = optimizer)",
+        "step {} was saved as the last one, with the weights alone (checkpoint.last_save_model_only): the "
+        "run cannot "
+        "go on from there. Resume from an earlier step (checkpoint.load_step), begin a new run with these "
+        "weights "
+        "(checkpoint.initial_load_path), or let moments start anew (checkpoint.exclude_from_loading = "
+        "optimizer)",
         description.step);
 }
 
@@ -62,8 +69,9 @@ LoadedParts parts_to_begin_with(const config::JobConfig& config,
     const bool has_state = description && description->state != "{}";
     if (has_state && (!description->model_only || !parts.moments)) return parts;
     throw UserError(
-        "{} holds {}, but checkpoint.initial_load_model_only = false asks for the whole state; set it to true", place,
-        has_state ? "weights without moments" : "the weights alone");
+        "{} holds {}, but checkpoint.initial_load_model_only = false asks for the whole state; set it to "
+        "true",
+        place, has_state ? "weights without moments" : "the weights alone");
 }
 
 Position restore_scalars(const checkpoint::Description& description, const std::string& place,
@@ -82,7 +90,9 @@ Position restore_scalars(const checkpoint::Description& description, const std::
 
 void log_differences(const config::JobConfig& config, const mesh::MeshShape& mesh,
                      const checkpoint::Description& then) {
-    const auto say = [](const std::string& line) { spdlog::info("differs from when it was saved: {}", line); };
+    const auto say = [](const std::string& line) {
+        spdlog::info("differs from when it was saved: {}", line);
+    };
     if (then.mesh != mesh.name()) say(fmt::format("mesh: {} then, {} now", then.mesh, mesh.name()));
     for (const std::string& line : config::differences(then.config, config::print_toml(config))) {
         const auto is_of = [&](std::string_view key) { return line.starts_with(std::string(key) + ":"); };

@@ -62,18 +62,21 @@ std::vector<int64_t> Restorer::steps_to_try(const fs::path& folder) {
     const int64_t wanted = config_.checkpoint.load_step;
     if (wanted == config::Checkpoint::kNewest) return steps;
     if (std::ranges::find(steps, wanted) != steps.end()) return {wanted};
-    throw UserError("checkpoint.load_step = {} is not in {}; {}", wanted, folder.string(),
-                    steps.empty() ? "no step is" : fmt::format("the steps there are {}", fmt::join(steps, ", ")));
+    throw UserError(
+        "checkpoint.load_step = {} is not in {}; {}", wanted, folder.string(),
+        steps.empty() ? "no step is" : fmt::format("the steps there are {}", fmt::join(steps, ", ")));
 }
 
-/// Opens it on every rank and, if that is wanted, verifies it. What is wrong, the same on all ranks; none: it is sound.
+/// Opens it on every rank and, if that is wanted, verifies it. What is wrong, the same on all ranks; none: it
+/// is sound.
 std::vector<std::string> Restorer::open(const fs::path& path, Found& found) {
     std::string own;
     work_.run([&] {
         try {
             found = interop::open_model(path);
             if (!config_.checkpoint.verify_on_load || found.checkpoint == nullptr) return;
-            own = fmt::format("{}", fmt::join(found.checkpoint->faults(control_.rank(), control_.size()), "\n"));
+            own = fmt::format("{}",
+                              fmt::join(found.checkpoint->faults(control_.rank(), control_.size()), "\n"));
         } catch (const Error& error) {
             own = error.what();
         }
@@ -104,6 +107,7 @@ std::optional<Start> Restorer::resume() {
         if (faults.empty()) {
             Start start = load(found, parts_to_resume(config_, mesh_, *found.description));
             start.resumed = true;
+            start.last_own_step = start.position.step;
             return start;
         }
         warn_of_faults(path, faults);
@@ -123,8 +127,9 @@ Start Restorer::begin_with(const fs::path& path) {
     const std::vector<std::string> faults = open(path, found);
     if (!faults.empty()) throw UserError("{}", faults.front());
     if (config_.checkpoint.initial_load_in_hf && found.form != interop::Form::HuggingFace) {
-        throw UserError("checkpoint.initial_load_in_hf is set, but {} is a checkpoint of ours ({}); leave it out",
-                        found.path.string(), interop::name(found.form));
+        throw UserError(
+            "checkpoint.initial_load_in_hf is set, but {} is a checkpoint of ours ({}); leave it out",
+            found.path.string(), interop::name(found.form));
     }
     return load(found, parts_to_begin_with(config_, found.description, found.path.string()));
 }
@@ -158,8 +163,8 @@ Start Restorer::load(const Found& found, const LoadedParts& parts) {
     });
     const Position& at = start.position;
     spdlog::info("{} {}: {} steps are done, with {} samples of {} tokens in all",
-                 parts.any() ? "resumed from" : "began with the weights of", found.path.string(), at.step, at.samples,
-                 at.tokens);
+                 parts.any() ? "resumed from" : "began with the weights of", found.path.string(), at.step,
+                 at.samples, at.tokens);
     return start;
 }
 
@@ -182,9 +187,14 @@ Start restore(const config::JobConfig& config, const mesh::MeshShape& mesh, comm
             return *std::move(start);
         }
     }
-    if (!path.empty()) return restorer.begin_with(path);
-    if (checkpoint.enable) spdlog::info("no step in {}: the run starts afresh", steps_folder(config).string());
-    return {};
+    Start start;
+    if (!path.empty()) {
+        start = restorer.begin_with(path);
+    } else if (checkpoint.enable) {
+        spdlog::info("no step in {}: the run starts afresh", steps_folder(config).string());
+    }
+    if (checkpoint.enable) start.last_own_step = 0;
+    return start;
 }
 
 }  // namespace argosy::train

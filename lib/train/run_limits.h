@@ -14,8 +14,8 @@
 
 namespace argosy::train {
 
-/// The step at which a run ends that is at `position`: the first that reaches max_tokens, or training.steps where
-/// that comes sooner. It may lie behind the position.
+/// The step at which a run ends that is at `position`: the first that reaches max_tokens, or training.steps
+/// where that comes sooner. It may lie behind the position.
 int64_t final_step(const config::Training& training, int64_t tokens_per_step, const Position& position);
 
 class RunLimits {

@@ -1,5 +1,5 @@
-// What a run is made of between two steps, as checkpoints keep it: this rank's pieces of the tensors, which are the
-// trainer's own, and a few numbers (FORMAT.md).
+// What a run is made of between two steps, as checkpoints keep it: this rank's pieces of the tensors, which
+// are the trainer's own, and a few numbers (FORMAT.md).
 #pragma once
 
 #include <ATen/core/Tensor.h>

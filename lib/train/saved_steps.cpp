@@ -29,8 +29,9 @@ void set_aside_later_steps(const fs::path& folder, int64_t step) noexcept {
         }
     } catch (const std::exception& error) {
         spdlog::error(
-            "steps after {} in {} could not be set aside: {}. Remove them, or the next start resumes from them", step,
-            folder.string(), error.what());
+            "steps after {} in {} could not be set aside: {}. Remove them, or the next start resumes from "
+            "them",
+            step, folder.string(), error.what());
     }
 }
 

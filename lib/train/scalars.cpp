@@ -48,12 +48,13 @@ UpdateGuard::State guard_in(const Json& object) {
 }
 
 Scalars scalars_in(const Json& object) {
-    Scalars scalars{.position = {count_in(object, "step"), count_in(object, "samples"), count_in(object, "tokens")},
-                    .seq_len = count_in(object, "seq_len"),
-                    .seed = object.at("seed").get<uint64_t>(),
-                    .num_updates = count_in(object, "updates"),
-                    .loss_scale = std::nullopt,
-                    .guard = guard_in(object.at("guard"))};
+    Scalars scalars{
+        .position = {count_in(object, "step"), count_in(object, "samples"), count_in(object, "tokens")},
+        .seq_len = count_in(object, "seq_len"),
+        .seed = object.at("seed").get<uint64_t>(),
+        .num_updates = count_in(object, "updates"),
+        .loss_scale = std::nullopt,
+        .guard = guard_in(object.at("guard"))};
     if (!object.at("loss_scale").is_null()) scalars.loss_scale = loss_scale_in(object.at("loss_scale"));
     return scalars;
 }
@@ -61,10 +62,14 @@ Scalars scalars_in(const Json& object) {
 }  // namespace
 
 std::string to_json(const Scalars& scalars) {
-    const Json object = {{"step", scalars.position.step},     {"samples", scalars.position.samples},
-                         {"tokens", scalars.position.tokens}, {"seq_len", scalars.seq_len},
-                         {"seed", scalars.seed},              {"updates", scalars.num_updates},
-                         {"loss_scale", json_of(scalars.loss_scale)}, {"guard", json_of(scalars.guard)}};
+    const Json object = {{"step", scalars.position.step},
+                         {"samples", scalars.position.samples},
+                         {"tokens", scalars.position.tokens},
+                         {"seq_len", scalars.seq_len},
+                         {"seed", scalars.seed},
+                         {"updates", scalars.num_updates},
+                         {"loss_scale", json_of(scalars.loss_scale)},
+                         {"guard", json_of(scalars.guard)}};
     return object.dump();
 }
 
@@ -72,8 +77,8 @@ Scalars parse_scalars(const std::string& text, const std::string& place) {
     try {
         return scalars_in(Json::parse(text));
     } catch (const std::exception& error) {
-        throw UserError("{}: the run's state cannot be read: {}. Its format is that of lib/train/FORMAT.md", place,
-                        error.what());
+        throw UserError("{}: the run's state cannot be read: {}. Its format is that of lib/train/FORMAT.md",
+                        place, error.what());
     }
 }
 

@@ -1,4 +1,5 @@
-// What this rank writes of a save, and its copy in host memory, from which a thread writes while training goes on.
+// What this rank writes of a save, and its copy in host memory, from which a thread writes while training
+// goes on.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,8 +15,8 @@
 
 namespace argosy::train {
 
-/// Ranks that hold the same box cut it by rows among themselves where each gets this much; else one of them, chosen by
-/// the tensor's name, writes it.
+/// Ranks that hold the same box cut it by rows among themselves where each gets this much; else one of them,
+/// chosen by the tensor's name, writes it.
 inline constexpr int64_t kLeastPartBytes = 64 << 10;
 
 struct ShardPart {
@@ -23,15 +24,16 @@ struct ShardPart {
     at::Tensor rows;  // the piece's elements, as they are held: maybe in another type than the piece's
 };
 
-/// The parts of the tensors that this rank writes, none of them empty. Over all ranks they cover each tensor exactly
-/// once. `type`: of the elements on disk, where it is not that of the tensors.
+/// The parts of the tensors that this rank writes, none of them empty. Over all ranks they cover each tensor
+/// exactly once. `type`: of the elements on disk, where it is not that of the tensors.
 std::vector<ShardPart> shard_parts(std::span<const HeldTensor> tensors,
                                    std::optional<h5::ElementType> type = std::nullopt);
 
 /// Memory for the copies of one save after another: allocated at the first and then used again.
 class ShardCopy {
   public:
-    /// What the parts hold now, converted to their pieces' types. Valid until the next call; of each part, in order.
+    /// What the parts hold now, converted to their pieces' types. Valid until the next call; of each part, in
+    /// order.
     std::vector<std::span<const std::byte>> copy(const std::vector<ShardPart>& parts);
 
     int64_t num_bytes() const { return num_bytes_; }

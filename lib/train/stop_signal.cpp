@@ -26,11 +26,11 @@ std::unique_ptr<comm::Communicator> control_group(const comm::Communicator& worl
 ExitCode stopped_by_signal(int64_t step, int64_t num_steps, bool saved) {
     if (!saved) {
         throw JobError(
-            "stopped by a signal after step {} of {}; nothing is saved without checkpoint.enable = true", step,
-            num_steps);
+            "stopped by a signal after step {} of {}; nothing is saved without checkpoint.enable = true",
+            step, num_steps);
     }
-    spdlog::info("stopped by a signal after step {} of {}, which is saved: exit {}, to be started again", step,
-                 num_steps, static_cast<int>(ExitCode::Requeue));
+    spdlog::info("stopped by a signal after step {} of {}, which is saved: exit {}, to be started again",
+                 step, num_steps, static_cast<int>(ExitCode::Requeue));
     return ExitCode::Requeue;
 }
 

@@ -19,7 +19,8 @@ enum class StopWish : int64_t { None, OutOfTime, Signal };
 /// COLLECTIVE: all ranks, apart from the data's groups, for what they must agree on between steps.
 std::unique_ptr<comm::Communicator> control_group(const comm::Communicator& world);
 
-/// How a run ends that a signal stopped after `step`: Requeue where it was saved. Throws JobError where it was not.
+/// How a run ends that a signal stopped after `step`: Requeue where it was saved. Throws JobError where it
+/// was not.
 ExitCode stopped_by_signal(int64_t step, int64_t num_steps, bool saved);
 
 class StopSignal {

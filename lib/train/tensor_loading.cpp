@@ -22,12 +22,13 @@ void check_one(const TensorSource& source, const std::string& name, const std::v
     const TensorInfo& found = source.at(name);
     if (found.shape != shape) {
         throw UserError(
-            "{}: {} has the shape [{}], but this model's has [{}]; load a checkpoint of the model that is trained",
+            "{}: {} has the shape [{}], but this model's has [{}]; load a checkpoint of the model that is "
+            "trained",
             source.place(), name, fmt::join(found.shape, ", "), fmt::join(shape, ", "));
     }
     if (scalar_type(found.type)) return;
-    throw UserError("{}: {} is made of {}; weights and states are f64, f32, bf16 or f16", source.place(), name,
-                    h5::name(found.type));
+    throw UserError("{}: {} is made of {}; weights and states are f64, f32, bf16 or f16", source.place(),
+                    name, h5::name(found.type));
 }
 
 /// A tensor too many is a sign of another model: untied, with biases.
@@ -35,7 +36,8 @@ void check_nothing_else(const TensorSource& source, const std::set<std::string>&
     for (const TensorInfo& tensor : source.tensors()) {
         if (!tensor.name.starts_with(weight_name("")) || weights.contains(tensor.name)) continue;
         throw UserError(
-            "{}: {} is no tensor of this model, so the checkpoint is of another one; load one of the model that is "
+            "{}: {} is no tensor of this model, so the checkpoint is of another one; load one of the model "
+            "that is "
             "trained",
             source.place(), tensor.name);
     }
@@ -76,8 +78,7 @@ std::string conversions(const TensorSource& source, std::span<const HeldTensor> 
         const TensorInfo& stored = source.at(held.info.name);
         if (stored.type == held.info.type) continue;
         const std::string what = held.info.name.substr(0, held.info.name.find('/'));
-        kinds.insert(
-            fmt::format("{}: {} becomes {}", what, h5::name(stored.type), h5::name(held.info.type)));
+        kinds.insert(fmt::format("{}: {} becomes {}", what, h5::name(stored.type), h5::name(held.info.type)));
     }
     return fmt::format("{}", fmt::join(kinds, ", "));
 }

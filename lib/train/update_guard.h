@@ -54,7 +54,7 @@ class UpdateGuard {
   private:
     int max_nonfinite_steps_;
     config::LossSpike spike_;
-    TrailingWindow losses_, norms_;  // of updates made; empty where spikes are not looked for
+    TrailingWindow losses_, norms_;   // of updates made; empty where spikes are not looked for
     int64_t nonfinite_in_a_row_ = 0;  // since the last update made, as is spikes_in_a_row_
     int64_t spikes_in_a_row_ = 0;
     int64_t num_skipped_ = 0;

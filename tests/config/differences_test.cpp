@@ -30,8 +30,10 @@ TEST(Differences, EveryKeyThatDiffersHasALine) {
 }
 
 TEST(Differences, KeysOfOtherVersionsAreNamed) {
-    EXPECT_EQ(differences("[a]\nold = 1\nsame = 2\n\n[b]\n# gone is unset: none\n", "[a]\nsame = 2\nnew = 3\n"),
-              (Lines{"a.new: unknown then, 3 now", "a.old: 1 then, unknown now", "b.gone: unset then, unknown now"}));
+    EXPECT_EQ(
+        differences("[a]\nold = 1\nsame = 2\n\n[b]\n# gone is unset: none\n", "[a]\nsame = 2\nnew = 3\n"),
+        (Lines{"a.new: unknown then, 3 now", "a.old: 1 then, unknown now",
+               "b.gone: unset then, unknown now"}));
 }
 
 TEST(Differences, ATextThatIsNoConfigurationHasNoKeys) {

@@ -257,9 +257,10 @@ TEST(Errors, LossSpikesMustBeJudgedBySomethingAndAtSomeTime) {
 }
 
 TEST(Errors, ChoicesInAListMustExist) {
-    EXPECT_EQ(error_of({"--checkpoint.exclude_from_loading", "optimizer,lr_scheduler"}),
-              "checkpoint.exclude_from_loading on the command line is [\"optimizer\", \"lr_scheduler\"]; it must "
-              "be a list of some of optimizer, dataloader, train_state");
+    EXPECT_EQ(
+        error_of({"--checkpoint.exclude_from_loading", "optimizer,lr_scheduler"}),
+        "checkpoint.exclude_from_loading on the command line is [\"optimizer\", \"lr_scheduler\"]; it must "
+        "be a list of some of optimizer, dataloader, train_state");
     EXPECT_EQ(file_error("[checkpoint]\nexclude_from_loading = [1]\n"),
               "checkpoint.exclude_from_loading in F:2 must be a list of strings, but is the list [1]");
     EXPECT_EQ(file_error("[checkpoint]\nexclude_from_loading = [\"optimizer\", 1]\n"),
@@ -268,14 +269,16 @@ TEST(Errors, ChoicesInAListMustExist) {
 }
 
 TEST(Errors, WhatIsKeptMustBeWorthIt) {
-    EXPECT_EQ(error_of({"--checkpoint.keep_latest_k=1"}),
-              "checkpoint.keep_latest_k = 1 would leave no step to fall back to; keep 2 or more, or 0 for all");
+    EXPECT_EQ(
+        error_of({"--checkpoint.keep_latest_k=1"}),
+        "checkpoint.keep_latest_k = 1 would leave no step to fall back to; keep 2 or more, or 0 for all");
     for (const char* number : {"0", "2", "100"}) {
         EXPECT_EQ(error_of({"--checkpoint.keep_latest_k", number}), "no error");
     }
-    EXPECT_EQ(error_of({"--checkpoint.keep_every=750"}),
-              "checkpoint.keep_every = 750 is not a multiple of checkpoint.interval = 500, at whose multiples "
-              "steps are saved");
+    EXPECT_EQ(
+        error_of({"--checkpoint.keep_every=750"}),
+        "checkpoint.keep_every = 750 is not a multiple of checkpoint.interval = 500, at whose multiples "
+        "steps are saved");
     EXPECT_EQ(error_of({"--checkpoint.keep_every=1000"}), "no error");
     EXPECT_EQ(error_of({"--checkpoint.async_mode=async_with_pinned_mem"}),
               "checkpoint.async_mode on the command line is \"async_with_pinned_mem\"; it must be one of "

@@ -62,11 +62,13 @@ TEST(Parse, ListsOfChoicesToo) {
     const std::string key = "--checkpoint.exclude_from_loading";
     for (const char* text : {"optimizer,train_state", "[\"optimizer\", \"train_state\"]"}) {
         const JobConfig config = parse_command_line({key, text}).config;
-        EXPECT_EQ(config.checkpoint.exclude_from_loading, (Parts{SavedPart::Optimizer, SavedPart::TrainState}));
+        EXPECT_EQ(config.checkpoint.exclude_from_loading,
+                  (Parts{SavedPart::Optimizer, SavedPart::TrainState}));
     }
     EXPECT_TRUE(parse_command_line({key, "[]"}).config.checkpoint.exclude_from_loading.empty());
     const ConfigFile empty("[checkpoint]\nexclude_from_loading = []\n");
-    EXPECT_TRUE(parse_command_line({"--config", empty.path()}).config.checkpoint.exclude_from_loading.empty());
+    EXPECT_TRUE(
+        parse_command_line({"--config", empty.path()}).config.checkpoint.exclude_from_loading.empty());
 }
 
 TEST(Parse, AnIntegerIsANumberToo) {

@@ -122,6 +122,19 @@ TEST_P(Compare, OverflowIsFound) {
     EXPECT_TRUE(compare(large, large).passed());
 }
 
+/// A run that diverged can still be converted.
+TEST_P(Compare, NaNIsItsOwnCopy) {
+    const auto broken = [&](MemorySource& source) -> const MemorySource& {
+        source["layers.1.ffn_norm.weight"].fill_(NAN);
+        return source;
+    };
+    MemorySource original = source(), same = source(), narrow = source(at::kBFloat16);
+    EXPECT_TRUE(compare(broken(original), broken(same)).passed());
+    EXPECT_TRUE(compare(original, broken(narrow)).passed());
+    EXPECT_FALSE(compare(source(), same).passed());
+    EXPECT_FALSE(compare(source(), narrow).passed());
+}
+
 TEST_P(Compare, OtherModelsAreRefused) {
     model::ModelSpec other = spec_;
     other.rope_theta *= 2;

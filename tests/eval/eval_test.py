@@ -112,7 +112,7 @@ class Eval(unittest.TestCase):
         self.assertEqual(list(self.folder.glob("results*")), [], "nothing is left of an attempt")
 
     def convert(self, form, *more):
-        target = self.folder / ("step-00000001" if form == "sharded" else "-".join(["as", form, *more]))
+        target = self.folder / "-".join(["as", form, *more])
         self.run_program(self.model, target, "--to", form, *more, program="convert-checkpoint")
         return target
 

@@ -9,7 +9,6 @@
 #include "base/error.h"
 #include "eval/memory_source.h"
 #include "eval/token_task.h"
-#include "eval/weights.h"
 #include "expect_error.h"
 #include "scratch_folder.h"
 #include "support/reference.h"
@@ -128,13 +127,6 @@ TEST_F(Perplexity, TellsItsProgress) {
     EXPECT_GE(std::ssize(shares), 2 * model_.num_units()) << "of several rounds";
     EXPECT_TRUE(std::ranges::is_sorted(shares));
     EXPECT_EQ(shares.back(), 1);
-}
-
-TEST(ComputeType, IsOneOfThree) {
-    EXPECT_EQ(compute_type("fp32"), at::kFloat);
-    EXPECT_EQ(compute_type("bf16"), at::kBFloat16);
-    EXPECT_EQ(compute_type("fp16"), at::kHalf);
-    EXPECT_ERROR(compute_type("float32"), UserError, "'float32'", "fp32, bf16 and fp16");
 }
 
 class TokenTasks : public ::testing::Test {

@@ -153,10 +153,11 @@ TEST_F(MetricsWriterTest, AResumedRunHasOneLineAStep) {
     }
     std::ofstream(file(), std::ios::app) << R"({"step":5,"lo)";  // as a killed process leaves it
     MetricsOptions resumed = options();
-    resumed.resumed_step = 2;
+    resumed.last_own_step = 2;
     log_.str("");
     MetricsWriter writer(resumed, sample_job(), 0);
-    EXPECT_EQ(log_.str(), file().string() + ": the last 3 lines, of steps after 2, are taken back\n");
+    EXPECT_EQ(log_.str(), file().string() + ": the last 3 lines, of steps after 2, are now in " +
+                              file().string() + ".aside\n");
     EXPECT_EQ(steps(), (Steps{1, 2}));
     log_.str("");
     for (const int64_t step : {3, 4, 5}) writer.write(sample_step(step));
@@ -164,27 +165,33 @@ TEST_F(MetricsWriterTest, AResumedRunHasOneLineAStep) {
     EXPECT_EQ(log_.str().find("earlier run"), std::string::npos);
 }
 
-TEST_F(MetricsWriterTest, OnlyLaterStepsAtTheEndAreTakenBack) {
+TEST_F(MetricsWriterTest, OnlyLaterStepsAtTheEndAreSetAside) {
     const auto left = [&](const std::string& lines, int64_t step) {
         fs::create_directories(file().parent_path());
         write_file(file(), lines);
-        take_back_steps_after(step, file());
+        set_aside_steps_after(step, file());
         return read_file(file());
     };
-    const std::string one = "{\"step\":1,\"a\":[{\"step\":9}]}\n", two = "{\"a\":1,\"step\":2}\n", three = "{\"step\":3}\n";
+    const std::string one = "{\"step\":1,\"a\":[{\"step\":9}]}\n", two = "{\"a\":1,\"step\":2}\n",
+                      three = "{\"step\":3}\n";
     EXPECT_EQ(left("", 5), "");
     EXPECT_EQ(left(one + two + three, 5), one + two + three);
     EXPECT_EQ(left(one + two + three, 2), one + two);
     EXPECT_EQ(left(one + two + three, 0), "");
-    EXPECT_EQ(left(one + two + three + one + two + three, 1), one + two + three + one) << "another run's stay";
+    EXPECT_EQ(left(one + two + three + one + two + three, 1), one + two + three + one)
+        << "another run's stay";
     EXPECT_EQ(left(one + three + "none of ours\n" + three, 1), one);
     EXPECT_EQ(left(one + "none of ours\n" + two, 1), one + "none of ours\n");
     EXPECT_EQ(left(one + "{\"step\":2", 1), one) << "torn";
     EXPECT_EQ(left(one + "{\"step\":2", 7), one);
     EXPECT_EQ(left(one + "{\"step\":2}", 2), one + "{\"step\":2}") << "whole but for the line's end";
     EXPECT_EQ(left("no lines of steps\n", 1), "no lines of steps\n");
-    take_back_steps_after(1, folder_ / "absent");
-    take_back_steps_after(1, "/dev/null");
+    fs::remove(file().string() + ".aside");
+    left(one + two + three, 1);
+    left(one + "{\"step\":2", 1);
+    EXPECT_EQ(read_file(file().string() + ".aside"), two + three + "{\"step\":2\n") << "nothing is lost";
+    set_aside_steps_after(1, folder_ / "absent");
+    set_aside_steps_after(1, "/dev/null");
 }
 
 TEST_F(MetricsWriterTest, WritesEventsWithTheLogsLines) {

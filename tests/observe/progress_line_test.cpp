@@ -48,8 +48,9 @@ TEST(ProgressLine, NamesASaveThatTookTime) {
     Progress progress = sample_progress();
     const std::string without = progress_line(progress, sample_job());
     progress.window_times.checkpoint_ms = 50;
-    EXPECT_EQ(progress_line(progress, sample_job()),
-              without.substr(0, without.find("  ETA")) + " checkpoint   2.5%" + without.substr(without.find("  ETA")));
+    EXPECT_EQ(progress_line(progress, sample_job()), without.substr(0, without.find("  ETA")) +
+                                                         " checkpoint   2.5%" +
+                                                         without.substr(without.find("  ETA")));
 }
 
 TEST(LiveText, SaysWhatMattersFirst) {

@@ -47,8 +47,8 @@ class StepTimerTest : public ::testing::Test {
         return static_cast<FakeCommunicator&>(mesh_.group(axes, parts));
     }
     static double sum_of_parts(const StepTimes& times) {
-        return times.data_ms + times.compute_ms + times.optimizer_ms + times.checkpoint_ms +
-               times.other_ms + times.all_exposed_ms();
+        return times.data_ms + times.compute_ms + times.optimizer_ms + times.checkpoint_ms + times.other_ms +
+               times.all_exposed_ms();
     }
 
     FakeCommunicator world_{"world", 8};
@@ -167,12 +167,8 @@ TEST_F(StepTimerTest, ReadsRealWaits) {
 }
 
 TEST(StepTimes, Add) {
-    StepTimes sum{.total_ms = 10,
-                  .data_ms = 1,
-                  .compute_ms = 2,
-                  .optimizer_ms = 3,
-                  .checkpoint_ms = 4,
-                  .other_ms = 1};
+    StepTimes sum{
+        .total_ms = 10, .data_ms = 1, .compute_ms = 2, .optimizer_ms = 3, .checkpoint_ms = 4, .other_ms = 1};
     sum.exposed_ms = {{"tp", 3.0}};
     StepTimes more = sum;
     more.exposed_ms = {{"tp", 1.0}, {"pp", 2.0}};

@@ -84,7 +84,7 @@ class Resume(saved.SavedTest):
         self.assertEqual(lines, ["optimizer.weight_decay: 0.1 then, 0.2 now", "training.steps: 2 then, 4 now"])
 
     def test_a_step_that_was_not_finished_is_written_once(self):
-        """The lines of steps after the saved one are taken back, and those of skipped updates too."""
+        """The lines of steps after the saved one are set aside, and those of skipped updates too."""
         self.train(1, training__steps=4)
         metrics = self.folder / "run" / "metrics.jsonl"
         lines = metrics.read_text().splitlines()

@@ -1,4 +1,5 @@
-// A folder of its own for a test of several ranks: rank 0 makes and removes it, and the others know where it is.
+// A folder of its own for a test of several ranks: rank 0 makes and removes it, and the others know where it
+// is.
 #pragma once
 
 #include <ATen/ops/zeros.h>

@@ -1,5 +1,5 @@
-// What one mesh saved any other loads: the same bits, and the same steps from there on within rounding. Ranks 0 .. n-1
-// of the suite's are a world of n.
+// What one mesh saved any other loads: the same bits, and the same steps from there on within rounding. Ranks
+// 0 .. n-1 of the suite's are a world of n.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -90,8 +90,8 @@ class Reshard : public ::testing::TestWithParam<std::string> {
     std::map<int, std::unique_ptr<comm::Communicator>> groups_;
 };
 
-/// Each mesh loads what the three before it in the list saved: 1, 2, 4 and 8 ranks in both directions, and every kind
-/// of axis from every other.
+/// Each mesh loads what the three before it in the list saved: 1, 2, 4 and 8 ranks in both directions, and
+/// every kind of axis from every other.
 TEST_P(Reshard, AnyMeshLoadsWhatAnyOtherSaved) {
     const std::vector<Case> all = cases();
     for (size_t i = 0; i < all.size(); ++i) {

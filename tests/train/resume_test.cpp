@@ -1,4 +1,5 @@
-// On the same mesh a resumed run repeats the uninterrupted one bit for bit, in every number type, and twice in a row.
+// On the same mesh a resumed run repeats the uninterrupted one bit for bit, in every number type, and twice
+// in a row.
 #include <gtest/gtest.h>
 
 #include "scratch_folder.h"

@@ -31,9 +31,9 @@ train::Start SavedRun::restore() {
 
 train::Checkpointer& SavedRun::checkpointer() {
     if (!checkpointer_) {
-        checkpointer_.emplace(train::save_options(config_, state_.spec(), run_.mesh().shape(), start_,
-                                                  config_.training.steps),
-                              world_, state_);
+        checkpointer_.emplace(
+            train::save_options(config_, state_.spec(), run_.mesh().shape(), start_, config_.training.steps),
+            world_, state_);
     }
     return *checkpointer_;
 }
@@ -46,9 +46,7 @@ train::StepResult SavedRun::step() {
     return result;
 }
 
-WholeState whole_state(TinyRun& run) {
-    return {run.weights(), run.first_moments(), run.second_moments()};
-}
+WholeState whole_state(TinyRun& run) { return {run.weights(), run.first_moments(), run.second_moments()}; }
 
 void expect_equal(const WholeState& found, const WholeState& expected) {
     const auto compare = [](const char* what, const NamedTensors& a, const NamedTensors& b) {

@@ -23,8 +23,8 @@ class SavedRun {
     /// Goes on where the configuration says; the next step is the one after.
     train::Start restore();
 
-    /// The next step, with the batch of its number, and what the checkpointer does after it. `final_step`: at which
-    /// the run ends.
+    /// The next step, with the batch of its number, and what the checkpointer does after it. `final_step`: at
+    /// which the run ends.
     train::StepResult step();
     void finish() { checkpointer().finish(position_); }
 

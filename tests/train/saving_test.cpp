@@ -37,8 +37,8 @@ std::vector<Layout> layouts() {
             {"tp2_pp2", {.pipeline = 2, .tensor = 2}, {2, 3}}};
 }
 
-/// Bytes of the boxes, and the most that reading them may cost: rows of a cut that are less than a page apart are
-/// read with what lies between.
+/// Bytes of the boxes, and the most that reading them may cost: rows of a cut that are less than a page apart
+/// are read with what lies between.
 struct Needed {
     int64_t exactly = 0, at_most = 0;
 };
@@ -126,7 +126,8 @@ TEST(Saving, AFirstStepIsSavedOnRequest) {
     config.checkpoint.async_mode = config::AsyncMode::Disabled;
     SavedRun run(options(ddp()), config, world());
     for (int i = 0; i < 2; ++i) run.step();
-    EXPECT_EQ(checkpoint::whole_steps(folder / "run/checkpoint"), (std::vector<int64_t>{1})) << "already there";
+    EXPECT_EQ(checkpoint::whole_steps(folder / "run/checkpoint"), (std::vector<int64_t>{1}))
+        << "already there";
     run.finish();
     EXPECT_EQ(checkpoint::whole_steps(folder / "run/checkpoint"), (std::vector<int64_t>{1, 2}));
 }
@@ -153,7 +154,8 @@ TEST(Saving, AFailedWriterIsAnErrorOfAllAndLosesNothing) {
     const SharedFolder folder(world());
     const fs::path steps = folder / "run/checkpoint";
     config::JobConfig config = saving_config(folder / "run");
-    SavedRun run(options(ddp()), config, world()), twin(options(ddp()), saving_config(folder / "twin"), world());
+    SavedRun run(options(ddp()), config, world()),
+        twin(options(ddp()), saving_config(folder / "twin"), world());
     for (SavedRun* each : {&run, &twin}) {
         for (int i = 0; i < 2; ++i) each->step();
         each->checkpointer().settle();
@@ -164,8 +166,8 @@ TEST(Saving, AFailedWriterIsAnErrorOfAllAndLosesNothing) {
         if (world().rank() == last) limit.emplace(10000);
         run.step();
         EXPECT_ERROR(run.checkpointer().settle(), JobError,
-                     fmt::format("the checkpoint of step 3 was not written: rank {}: ", last), "step-00000003",
-                     "File too large", "Earlier ones are as they were");
+                     fmt::format("the checkpoint of step 3 was not written: rank {}: ", last),
+                     "step-00000003", "File too large", "Earlier ones are as they were");
     }
     EXPECT_EQ(checkpoint::whole_steps(steps), (std::vector<int64_t>{1, 2}));
     EXPECT_FALSE(fs::exists(checkpoint::partial_path(steps / "step-00000003")));

@@ -51,10 +51,11 @@ TEST(Scalars, RefuseWhatNobodyWrote) {
         return text.replace(at, from.size(), to);
     };
     for (const std::string& text :
-         {std::string("{}"), std::string("[]"), std::string(""), std::string("{\"step\":"), good.substr(0, 40),
-          with("\"step\":100", "\"step\":-1"), with("\"step\":100", "\"step\":1.5"), with("\"step\":100", "\"step\":\"1\""),
-          with("\"samples\":800", "\"samples\":1e99"), with("65536.0", "0.5"), with("65536.0", "null"),
-          with("\"losses\":[", "\"losses\":[{},"), with("\"guard\":{", "\"guard\":[1],\"x\":{")}) {
+         {std::string("{}"), std::string("[]"), std::string(""), std::string("{\"step\":"),
+          good.substr(0, 40), with("\"step\":100", "\"step\":-1"), with("\"step\":100", "\"step\":1.5"),
+          with("\"step\":100", "\"step\":\"1\""), with("\"samples\":800", "\"samples\":1e99"),
+          with("65536.0", "0.5"), with("65536.0", "null"), with("\"losses\":[", "\"losses\":[{},"),
+          with("\"guard\":{", "\"guard\":[1],\"x\":{")}) {
         EXPECT_ERROR(parse_scalars(text, "place"), UserError, "place: the run's state cannot be read",
                      "lib/train/FORMAT.md");
     }

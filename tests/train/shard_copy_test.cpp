@@ -43,7 +43,8 @@ TEST(ShardParts, CoverEachRowOnce) {
     for (const int count : {1, 2, 3, 8}) {
         for (const int64_t num_rows : {0, 1, 2, 7, 64, 1000}) {
             for (const int64_t num_columns : {1, 36, 20000}) {
-                EXPECT_EQ(writers_of_rows("model/w", num_rows, num_columns, count), std::vector<int>(num_rows, 1))
+                EXPECT_EQ(writers_of_rows("model/w", num_rows, num_columns, count),
+                          std::vector<int>(num_rows, 1))
                     << num_rows << " x " << num_columns << " by " << count;
             }
         }
@@ -59,7 +60,8 @@ TEST(ShardParts, LargeBoxesAreCutAndSmallOnesSpread) {
         return parts.empty() ? 0 : parts.front().piece.slab.size[0];
     };
     constexpr int64_t kEnough = kRanks * kLeastPartBytes / (64 * 4);  // rows: each rank gets the least part
-    for (int index = 0; index < kRanks; ++index) EXPECT_EQ(num_rows_of("model/w", index, kEnough), kEnough / kRanks);
+    for (int index = 0; index < kRanks; ++index)
+        EXPECT_EQ(num_rows_of("model/w", index, kEnough), kEnough / kRanks);
     std::vector<int> whole(kRanks, 0);
     for (int number = 0; number < 100; ++number) {
         const std::string name = "model/layers." + std::to_string(number);

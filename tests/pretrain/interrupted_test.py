@@ -1,0 +1,152 @@
+"""Runs that are ended from outside while they are saved: by a signal, a disk that is full, kill -9. Whatever it was, the
+next start goes on from a whole step, on the trajectory of the uninterrupted run."""
+import os
+import pathlib
+import random
+import re
+import shutil
+import signal
+import time
+
+import run
+import saved
+
+FAILPOINTS = pathlib.Path(os.environ["ARGOSY_FAILPOINTS"])
+STAGES = ["step_started", "shard_laid_out", "shard_half_written", "shard_finished", "manifest_written", "before_rename",
+          "after_rename", "before_retention"]
+RANDOM_KILLS = 6
+LONG = 60  # steps of a run that is killed again and again
+# So slow that a signal meets it, so short that the test does not wait: some seconds in all.
+SLOW = {"training__steps": 400, "lr_scheduler__total_steps": 400, "training__seq_len": 128}
+
+
+class Signals(saved.SavedTest):
+    def stop(self, number, rank, num_ranks, dump):
+        job = self.start(num_ranks, *self.saving(dump, **SLOW, checkpoint__interval=1000))
+        self.wait_for_step(job, 5, dump)
+        run.send(job.rank_pids()[rank], number)
+        done = job.finish()
+        self.assert_code(done, 75)
+        step = int(re.search(r"stopped by a signal after step (\d+) of 400, which is saved: exit 75", done.stderr)[1])
+        self.assertEqual(self.whole_steps(dump), [step])
+        self.assertEqual(len(self.numbers(dump)), step)
+        return step
+
+    def test_a_stopped_run_goes_on_as_if_it_had_not_been(self):
+        steps = run.at_once([lambda: self.stop(signal.SIGTERM, 1, 2, "term"),
+                             lambda: self.stop(signal.SIGUSR1, 0, 2, "usr1")], workers=2)
+        end = max(steps) + 5
+        rest = {**SLOW, "training__steps": end}
+        run.at_once([lambda: self.train(2, "term", **rest), lambda: self.train(2, "usr1", **rest),
+                     lambda: self.train(2, "whole", checkpoint__enable=False, **rest)], workers=2)
+        for dump in ("term", "usr1"):
+            self.assertEqual(self.numbers(dump, str), self.numbers("whole", str))
+
+    def test_every_start_may_be_stopped(self):
+        """As in a chain of jobs; and one that is stopped before its first step still says 75 and loses nothing."""
+        before = self.stop(signal.SIGTERM, 0, 1, "run")
+        job = self.start(1, *self.saving("run", **SLOW))
+        while not (pids := job.rank_pids()) or b"SIG" not in self.caught(pids[0]):
+            time.sleep(0.002)
+        run.send(pids[0], signal.SIGTERM)
+        done = job.finish()
+        self.assert_code(done, 75)
+        self.assertGreaterEqual(self.whole_steps()[-1], before)
+        self.numbers()
+
+    @staticmethod
+    def caught(pid):
+        """Whether the process has its handler for SIGTERM."""
+        try:
+            mask = re.search(r"SigCgt:\s*(\w+)", pathlib.Path(f"/proc/{pid}/status").read_text())
+            return b"SIG" if mask and int(mask[1], 16) >> (signal.SIGTERM - 1) & 1 else b""
+        except (FileNotFoundError, ProcessLookupError):
+            return b""
+
+    def test_without_enable_it_is_a_failure_as_nothing_is_saved(self):
+        job = self.start(2, *self.saving(**{**SLOW, "checkpoint__enable": False}))
+        self.wait_for_step(job, 2)
+        run.send(job.rank_pids()[0], signal.SIGUSR1)
+        self.assert_one_error(job.finish(), 1, "stopped by a signal after step", "checkpoint.enable = true")
+
+
+class FullDisk(saved.SavedTest):
+    def test_a_writer_that_fails_ends_the_run_and_loses_nothing(self):
+        """A limit on the size of files stands for the disk: the manifest and the shards of two ranks are below it, the
+        shard of one rank above."""
+        self.train(2, training__steps=4)
+        self.train(2, "whole", checkpoint__enable=False)
+        limit = 6000  # KiB: two ranks write 5 MiB each, one 10 MiB
+        limited = ("bash", "-c", f"trap '' XFSZ; ulimit -f {limit}; exec {run.PRETRAIN} \"$@\"", "bash")
+        done = self.run_ranks(1, *self.saving(training__global_batch_size=4, comm__shared_memory=False),
+                              program=limited)
+        self.assert_one_error(done, 1, "the checkpoint of step 6 was not written: rank 0: ", "step-00000006.partial",
+                              "File too large", "Earlier ones are as they were")
+        self.assertEqual(self.names(), ["step-00000002", "step-00000004"])
+        self.train(2)
+        self.assert_close(self.numbers(), self.numbers("whole"))
+
+
+class Killed(saved.SavedTest):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.expected = {}
+
+    def uninterrupted(self, num_ranks, **settings):
+        if num_ranks not in self.expected:
+            self.train(num_ranks, "whole", checkpoint__enable=False, **settings)
+            self.expected[num_ranks] = self.numbers("whole", str)
+        return self.expected[num_ranks]
+
+    def kill_at(self, stage, num_ranks):
+        """In the second save, of step 4, while the first is whole."""
+        dump = f"{stage}{num_ranks}"
+        done = self.run_ranks(num_ranks, *self.saving(dump, checkpoint__keep_latest_k=2),
+                              environment={"ARGOSY_FAILPOINT": f"{stage}:2"}, program=(FAILPOINTS,))
+        self.assertNotEqual(done.code, 0, f"{stage} was never reached: {done}")
+        left = self.whole_steps(dump)
+        done = self.train(num_ranks, dump, checkpoint__keep_latest_k=2)
+        self.assertIn(f"{left[-1]} steps are done", done.stderr)
+        self.assertNotIn("NOT SOUND", done.stderr)
+        self.assertEqual(self.numbers(dump, str), self.expected[num_ranks])
+        self.assertEqual(self.names(dump), ["step-00000010", "step-00000012"])
+        return left
+
+    def test_at_every_stage_of_a_save(self):
+        for num_ranks in (1, 2):
+            self.uninterrupted(num_ranks)
+            shutil.rmtree(self.folder / "whole")
+        left = run.at_once([lambda stage=stage, ranks=ranks: self.kill_at(stage, ranks)
+                            for stage in STAGES for ranks in (1, 2)], workers=2)
+        self.assertEqual(left, 2 * 6 * [[2]] + 2 * 2 * [[2, 4]])
+
+    def test_at_random_times_again_and_again(self):
+        length = {"training__steps": LONG, "lr_scheduler__total_steps": LONG, "checkpoint__interval": 3,
+                  "checkpoint__keep_latest_k": 3}
+        self.train(2, "whole", **{**length, "checkpoint__enable": False})
+        seed = int.from_bytes(os.urandom(4), "little")
+        chance = random.Random(seed)
+        for kill in range(RANDOM_KILLS):
+            job = self.start(2, *self.saving(**length))
+            path = self.folder / "run" / "metrics.jsonl"
+            lines = path.read_text().count("\n") if path.exists() else 0
+            try:
+                # From its first step on, some milliseconds later: anywhere in a step or a save.
+                while job.mpirun.poll() is None and (not path.exists() or path.read_text().count("\n") == lines):
+                    lines = min(lines, path.read_text().count("\n")) if path.exists() else 0
+                    time.sleep(0.001)
+                time.sleep(chance.uniform(0, 0.15))
+                for pid in job.rank_pids().values():
+                    run.send(pid, signal.SIGKILL)
+            finally:
+                done = job.finish()
+            self.assertNotIn("NOT SOUND", done.stderr, f"seed {seed}, kill {kill}")
+        done = self.train(2, **length)
+        self.assertNotIn("NOT SOUND", done.stderr, f"seed {seed}")
+        self.assertEqual(self.numbers("run", str), self.numbers("whole", str), f"seed {seed}")
+        self.assert_nothing_partial()
+
+
+if __name__ == "__main__":
+    run.main()
