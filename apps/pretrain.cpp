@@ -1,5 +1,4 @@
-// Trains a model: configuration -> mesh -> data -> model -> steps -> metrics. The one place that knows all of
-// them.
+// Trains a model: configuration -> mesh -> data -> model -> steps -> metrics, checkpoints. Knows all of them.
 #include <cstdio>
 
 #include "base/clock.h"
@@ -95,7 +94,6 @@ ExitCode pretrain(const mpi::Comm& ranks, const Environment& environment,
     spdlog::info("{}: {:.3g} parameters on {} ranks ({}), {} sequences of {} tokens a step",
                  train::model_title(config.model, spec), static_cast<double>(model::num_parameters(spec)),
                  world.size(), mesh.shape().name(), sizes.global_batch, config.training.seq_len);
-
     if (!config.job.description.empty()) spdlog::info("{}", config.job.description);
 
     auto wish = stop.agreed();

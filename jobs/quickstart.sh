@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # quickstart.sh [--section.key value ...]: from a clone to a trained model in under ten minutes on two cores. Builds
-# the apps, writes a synthetic corpus, trains configs/debug_cpu.toml on two ranks, and demands that the model learned
-# more than word pairs: exit 3 where the final loss is not below the corpus's bigram entropy. Arguments go to pretrain.
+# the apps, writes a synthetic corpus, trains configs/debug_cpu.toml on two ranks, interrupts the run as a scheduler
+# does and lets it go on from its checkpoint, and demands that the model learned more than word pairs: exit 3 where the
+# final loss is not below the corpus's bigram entropy. Arguments go to pretrain.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 output=$root/outputs/quickstart
@@ -26,9 +27,26 @@ live=()
 if [ -t 2 ] && [ "${TERM:-dumb}" != dumb ]; then
     live=(--metrics.live_line always)
 fi
+train=("$root/jobs/mpirun.sh" 2 "$bin/pretrain" --config "$root/configs/debug_cpu.toml" --job.dump_folder "$output"
+       --training.dataset_path "$output/train.h5" --checkpoint.enable true --checkpoint.interval 50 "${live[@]}" "$@")
+num_steps() { if [ -e "$output/metrics.jsonl" ]; then wc -l <"$output/metrics.jsonl"; else echo 0; fi; }
+
 echo "quickstart: training configs/debug_cpu.toml on two ranks" >&2
-"$root/jobs/mpirun.sh" 2 "$bin/pretrain" --config "$root/configs/debug_cpu.toml" --job.dump_folder "$output" \
-    --training.dataset_path "$output/train.h5" "${live[@]}" "$@"
+"${train[@]}" &
+job=$!
+trap 'kill $job 2>/dev/null || true' EXIT
+while kill -0 $job 2>/dev/null && [ "$(num_steps)" -lt 60 ]; do sleep 0.2; done
+# mpirun passes it on to the ranks, which finish their step, save and leave with 75: a scheduler's sign to start again.
+kill -USR1 $job 2>/dev/null || true
+code=0
+wait $job || code=$?
+trap - EXIT
+if [ $code = 75 ]; then
+    echo "quickstart: interrupted after $(num_steps) steps; the same command goes on there" >&2
+    "${train[@]}"
+elif [ $code != 0 ]; then
+    exit $code
+fi
 
 echo "quickstart: metrics of every step in outputs/quickstart/metrics.jsonl, $((SECONDS - seconds_at_start)) s in all" >&2
 python3 - "$output/metrics.jsonl" "$output/corpus.json" <<'PYTHON'

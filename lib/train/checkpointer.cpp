@@ -71,7 +71,7 @@ std::vector<ShardPart> Checkpointer::parts_of(bool model_only) const {
 
 void Checkpointer::begin(const Position& position) {
     const double started = seconds_now();
-    if (save_ && control_.rank() == 0) {
+    if (save_ && control_.rank() == 0 && !std::exchange(overlap_is_told_, true)) {
         spdlog::warn(
             "step {} is to be saved, and step {} is still being written: training waits. A larger "
             "checkpoint.interval avoids that",

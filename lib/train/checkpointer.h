@@ -89,7 +89,7 @@ class Checkpointer {
     const RunState& state_;
     std::vector<int64_t> nonce_;  // tells this process's saves from those of others
     int64_t last_begun_ = 0;      // step
-    bool memory_is_told_ = false;
+    bool memory_is_told_ = false, overlap_is_told_ = false;
     ShardCopy copy_;
     std::optional<Save> save_;  // under way
     JointWork work_;            // last: its thread reads the rest

@@ -114,12 +114,15 @@ std::optional<Start> Restorer::resume() {
         last_fault = faults.front();
     }
     if (steps.empty()) return std::nullopt;
+    if (config_.checkpoint.load_step != config::Checkpoint::kNewest) {
+        throw UserError("step {} in {} is not sound: {}; choose another as checkpoint.load_step",
+                        steps.front(), folder.string(), last_fault);
+    }
     throw UserError(
-        "{} in {} {} not sound ({}); to start afresh, remove {}, or set checkpoint.folder to another folder",
-        config_.checkpoint.load_step != config::Checkpoint::kNewest
-            ? fmt::format("step {}", steps.front())
-            : fmt::format("all {} steps", steps.size()),
-        folder.string(), steps.size() == 1 ? "is" : "are", last_fault, steps.size() == 1 ? "it" : "them");
+        "none of the {} steps in {} is sound ({}); to start afresh, remove them, or set checkpoint.folder to "
+        "another "
+        "folder",
+        steps.size(), folder.string(), last_fault);
 }
 
 Start Restorer::begin_with(const fs::path& path) {
@@ -135,15 +138,14 @@ Start Restorer::begin_with(const fs::path& path) {
 }
 
 void Restorer::load_tensors(const Found& found, const LoadedParts& parts) {
-    check_tensors(*found.tensors, state_.spec(), parts.moments ? Wanted::WeightsAndMoments : Wanted::Weights);
     std::vector<HeldTensor> tensors = state_.weights();
     if (parts.moments) tensors.insert(tensors.end(), state_.moments().begin(), state_.moments().end());
+    work_.run([&] { train::load_tensors(*found.tensors, tensors); });
+    state_.weights_changed();
     const std::string converted = conversions(*found.tensors, tensors);
     if (!converted.empty() && speaks()) {
         spdlog::warn("{} holds other element types than this run: {}", found.path.string(), converted);
     }
-    work_.run([&] { train::load_tensors(*found.tensors, tensors); });
-    state_.weights_changed();
 }
 
 Start Restorer::load(const Found& found, const LoadedParts& parts) {
@@ -156,7 +158,7 @@ Start Restorer::load(const Found& found, const LoadedParts& parts) {
     Start start;
     if (parts.any()) {
         start.position = restore_scalars(*found.description, found.path.string(), parts, state_);
-        if (speaks()) log_differences(config_, mesh_, *found.description);
+        log_differences(config_, mesh_, *found.description);
     }
     work_.run([&] {
         if (speaks()) start.assets = interop::read_assets(found);

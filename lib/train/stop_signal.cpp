@@ -29,8 +29,10 @@ ExitCode stopped_by_signal(int64_t step, int64_t num_steps, bool saved) {
             "stopped by a signal after step {} of {}; nothing is saved without checkpoint.enable = true",
             step, num_steps);
     }
-    spdlog::info("stopped by a signal after step {} of {}, which is saved: exit {}, to be started again",
-                 step, num_steps, static_cast<int>(ExitCode::Requeue));
+    spdlog::info("stopped by a signal {}: exit {}, to be started again",
+                 step == 0 ? "before the first step"
+                           : fmt::format("after step {} of {}, which is saved", step, num_steps),
+                 static_cast<int>(ExitCode::Requeue));
     return ExitCode::Requeue;
 }
 

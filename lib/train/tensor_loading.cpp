@@ -4,12 +4,10 @@
 #include <c10/core/InferenceMode.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
 #include <map>
 #include <set>
 
 #include "base/error.h"
-#include "model/parameter.h"
 #include "train/element_types.h"
 
 namespace argosy::train {
@@ -18,29 +16,17 @@ namespace {
 using checkpoint::TensorInfo;
 using checkpoint::TensorSource;
 
-void check_one(const TensorSource& source, const std::string& name, const std::vector<int64_t>& shape) {
-    const TensorInfo& found = source.at(name);
-    if (found.shape != shape) {
+void check(const TensorSource& source, const HeldTensor& held) {
+    const TensorInfo& found = source.at(held.info.name);
+    if (found.shape != held.info.shape) {
         throw UserError(
             "{}: {} has the shape [{}], but this model's has [{}]; load a checkpoint of the model that is "
             "trained",
-            source.place(), name, fmt::join(found.shape, ", "), fmt::join(shape, ", "));
+            source.place(), found.name, fmt::join(found.shape, ", "), fmt::join(held.info.shape, ", "));
     }
     if (scalar_type(found.type)) return;
     throw UserError("{}: {} is made of {}; weights and states are f64, f32, bf16 or f16", source.place(),
-                    name, h5::name(found.type));
-}
-
-/// A tensor too many is a sign of another model: untied, with biases.
-void check_nothing_else(const TensorSource& source, const std::set<std::string>& weights) {
-    for (const TensorInfo& tensor : source.tensors()) {
-        if (!tensor.name.starts_with(weight_name("")) || weights.contains(tensor.name)) continue;
-        throw UserError(
-            "{}: {} is no tensor of this model, so the checkpoint is of another one; load one of the model "
-            "that is "
-            "trained",
-            source.place(), tensor.name);
-    }
+                    found.name, h5::name(found.type));
 }
 
 std::span<std::byte> bytes_of(const at::Tensor& tensor) {
@@ -57,19 +43,17 @@ void load(const TensorSource& source, const TensorInfo& stored, const HeldTensor
 
 }  // namespace
 
-void check_tensors(const TensorSource& source, const model::ModelSpec& spec, Wanted wanted) {
-    std::set<std::string> weights;
-    for (const auto& unit : model::unit_parameters(spec)) {
-        for (const model::Parameter& parameter : unit) {
-            const auto& [name, shape] = std::tie(parameter.spec.name, parameter.spec.shape);
-            check_one(source, weight_name(name), shape);
-            weights.insert(weight_name(name));
-            if (wanted == Wanted::Weights) continue;
-            check_one(source, first_moment_name(name), shape);
-            check_one(source, second_moment_name(name), shape);
-        }
+void load_tensors(const TensorSource& source, std::span<const HeldTensor> tensors) {
+    const c10::InferenceMode guard;  // as the thread that made the tensors
+    std::map<std::string, const HeldTensor*> by_name;
+    for (const HeldTensor& held : tensors) {
+        check(source, held);
+        by_name[held.info.name] = &held;
     }
-    check_nothing_else(source, weights);
+    for (const TensorInfo& stored : source.tensors()) {
+        const auto held = by_name.find(stored.name);
+        if (held != by_name.end()) load(source, stored, *held->second);
+    }
 }
 
 std::string conversions(const TensorSource& source, std::span<const HeldTensor> tensors) {
@@ -81,16 +65,6 @@ std::string conversions(const TensorSource& source, std::span<const HeldTensor> 
         kinds.insert(fmt::format("{}: {} becomes {}", what, h5::name(stored.type), h5::name(held.info.type)));
     }
     return fmt::format("{}", fmt::join(kinds, ", "));
-}
-
-void load_tensors(const TensorSource& source, std::span<const HeldTensor> tensors) {
-    const c10::InferenceMode guard;  // as the thread that made the tensors
-    std::map<std::string, const HeldTensor*> by_name;
-    for (const HeldTensor& held : tensors) by_name[held.info.name] = &held;
-    for (const TensorInfo& stored : source.tensors()) {
-        const auto held = by_name.find(stored.name);
-        if (held != by_name.end()) load(source, stored, *held->second);
-    }
 }
 
 }  // namespace argosy::train

@@ -54,6 +54,23 @@ class Signals(saved.SavedTest):
         self.assertGreaterEqual(self.whole_steps()[-1], before)
         self.numbers()
 
+    def stop_near_the_end(self, step):
+        """Of 40: the run is done, or is to be started again; and either way its last step is on disk."""
+        dump = f"end{step}"
+        job = self.start(2, *self.saving(dump, training__steps=40, checkpoint__interval=1000))
+        self.wait_for_step(job, step, dump)
+        for pid in job.rank_pids().values():
+            run.send(pid, signal.SIGTERM)
+        done = job.finish()
+        self.assertIn(done.code, (0, 75), done)
+        last = len(self.numbers(dump))
+        self.assertEqual(self.whole_steps(dump), [last])
+        self.assertEqual(done.code, 0 if last == 40 else 75, done)
+        self.assert_nothing_partial(dump)
+
+    def test_a_signal_during_the_final_steps_loses_nothing(self):
+        run.at_once([lambda step=step: self.stop_near_the_end(step) for step in (37, 39, 40)], workers=2)
+
     @staticmethod
     def caught(pid):
         """Whether the process has its handler for SIGTERM."""

@@ -65,6 +65,7 @@ TEST_P(Resume, RepeatsTheUninterruptedRun) {
     const SharedFolder folder(world());
     config::JobConfig config = saving_config(folder / "whole");
     config.checkpoint.interval = 100;
+    config.loss_spike = {.loss_zscore = 100, .window = 5, .warmup_steps = 2};  // remembers, and never skips
     Taken whole, parts;
     SavedRun uninterrupted(options(), config, world());
     take(uninterrupted, 12, whole);
