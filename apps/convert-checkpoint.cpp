@@ -171,6 +171,9 @@ ExitCode convert(const CommandLine& line, const Environment& environment) {
     const ModelSource source = interop::open_model(line.source);
     const std::filesystem::path destination = line.destination;
     interop::check_output(destination, replace, source.path);
+    if (options.to == interop::Form::Sharded) {
+        interop::check_step_name(destination, source.description ? source.description->step : 0);
+    }
 
     const auto transfers = interop::plan(source, options);
     const int64_t num_bytes = interop::num_source_bytes(transfers);

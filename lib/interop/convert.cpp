@@ -1,5 +1,6 @@
 #include "interop/convert.h"
 
+#include "base/log.h"
 #include "interop/target.h"
 
 namespace argosy::interop {
@@ -37,10 +38,11 @@ std::filesystem::path convert(const ModelSource& source, const std::vector<Trans
                                                  .partial = partial,
                                                  .num_shards = num_shards(source, options),
                                                  .most_file_bytes = options.most_file_bytes});
-    run_transfers(source, transfers, pace,
-                  [&](size_t transfer, const layout::Slab&, std::span<const std::byte> bytes) {
-                      target->append(transfer, bytes);
-                  });
+    const auto remarks = run_transfers(
+        source, transfers, pace, [&](size_t transfer, const layout::Slab&, std::span<const std::byte> bytes) {
+            target->append(transfer, bytes);
+        });
+    for (const std::string& remark : remarks) spdlog::warn("{}", remark);
     return target->finish();
 }
 

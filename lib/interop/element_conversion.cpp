@@ -66,6 +66,13 @@ void doubles_to_floats(std::span<const std::byte> in, std::span<std::byte> out) 
     for (size_t i = 0; i < out.size() / sizeof(float); ++i) floats[i] = static_cast<float>(doubles[i]);
 }
 
+/// Those whose exponent, the bits of `ones`, is all ones.
+template <class Bits>
+int64_t count_exponents(std::span<const std::byte> elements, Bits ones) {
+    const std::span bits(reinterpret_cast<const Bits*>(elements.data()), elements.size() / sizeof(Bits));
+    return std::ranges::count_if(bits, [&](Bits each) { return (each & ones) == ones; });
+}
+
 }  // namespace
 
 bool is_floating(ElementType type) {
@@ -90,6 +97,21 @@ void convert_elements(ElementType from, std::span<const std::byte> in, ElementTy
         const std::span part = std::span(floats).first(some);
         to_floats(from, in.subspan(begin * in_bytes, some * in_bytes), part);
         from_floats(part, to, out.subspan(begin * out_bytes, some * out_bytes));
+    }
+}
+
+int64_t num_not_finite(ElementType type, std::span<const std::byte> elements) {
+    switch (type) {
+        case ElementType::F64:
+            return count_exponents<uint64_t>(elements, 0x7ff0'0000'0000'0000);
+        case ElementType::F32:
+            return count_exponents<uint32_t>(elements, 0x7f80'0000);
+        case ElementType::BF16:
+            return count_exponents<uint16_t>(elements, 0x7f80);
+        case ElementType::F16:
+            return count_exponents<uint16_t>(elements, 0x7c00);
+        default:
+            return 0;
     }
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 
 #include "h5/element_type.h"
@@ -16,5 +17,8 @@ bool is_floating(h5::ElementType type);
 /// many elements; both begin at a multiple of 8 bytes.
 void convert_elements(h5::ElementType from, std::span<const std::byte> in, h5::ElementType to,
                       std::span<std::byte> out);
+
+/// Elements that are infinite or no number.
+int64_t num_not_finite(h5::ElementType type, std::span<const std::byte> elements);
 
 }  // namespace argosy::interop

@@ -66,7 +66,7 @@ std::vector<size_t> split(const std::vector<TensorInfo>& tensors, int64_t most_f
     std::vector<size_t> counts;
     int64_t file_bytes = 0;
     for (const TensorInfo& tensor : tensors) {
-        if (counts.empty() || (file_bytes > 0 && file_bytes + tensor.num_bytes() > most_file_bytes)) {
+        if (counts.empty() || file_bytes + tensor.num_bytes() > most_file_bytes) {
             counts.push_back(0);
             file_bytes = 0;
         }

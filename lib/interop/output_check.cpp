@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/raw_file.h"
+#include "checkpoint/step_folder.h"
 
 namespace argosy::interop {
 namespace {
@@ -48,6 +49,16 @@ void check_output(const fs::path& path, checkpoint::Replace replace, const fs::p
         throw UserError("{} exists and is no checkpoint or model; it is not replaced, even with --force",
                         path.string());
     }
+}
+
+void check_step_name(const fs::path& path, int64_t step) {
+    const std::string prefix = "step-", name = path.filename().string(),
+                      expected = checkpoint::step_name(step);
+    const bool numbered = name.starts_with(prefix) && name.size() > prefix.size() &&
+                          name.find_first_not_of("0123456789", prefix.size()) == std::string::npos;
+    if (!numbered || name == expected) return;
+    throw UserError("{} is the name of another step than {}, which this is; name it {}, or anything else",
+                    name, step, expected);
 }
 
 }  // namespace argosy::interop

@@ -1,6 +1,7 @@
 // Whether a conversion may write somewhere.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 
 #include "checkpoint/partial_folder.h"
@@ -12,5 +13,8 @@ namespace argosy::interop {
 /// it.
 void check_output(const std::filesystem::path& path, checkpoint::Replace replace,
                   const std::filesystem::path& source);
+
+/// UserError where a step's folder would bear the name of another step: readers go by it.
+void check_step_name(const std::filesystem::path& path, int64_t step);
 
 }  // namespace argosy::interop

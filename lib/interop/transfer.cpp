@@ -1,5 +1,7 @@
 #include "interop/transfer.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 #include <numeric>
@@ -59,17 +61,24 @@ class OneTransfer {
         if (from.type == to.type) return buffers_.in;
         buffers_.out.resize(block.num_elements() * h5::size_bytes(to.type));
         convert_elements(from.type, buffers_.in, to.type, buffers_.out);
+        num_overflowed_ += num_not_finite(to.type, buffers_.out) - num_not_finite(from.type, buffers_.in);
         return buffers_.out;
     }
 
-    void finish() const {
+    /// What people should know of it; mostly nothing.
+    std::string finish() const {
         if (checks_) checks_->finish();
+        if (num_overflowed_ == 0) return "";
+        return fmt::format("{}: {} of {} elements are too large for {} and became infinite",
+                           transfer_.from->name, num_overflowed_, transfer_.from->num_elements(),
+                           h5::name(transfer_.to.type));
     }
 
   private:
     const ModelSource& source_;
     const Transfer& transfer_;
     Buffers& buffers_;
+    int64_t num_overflowed_ = 0;
     std::optional<SlabChecks> checks_;
 };
 
@@ -89,23 +98,27 @@ std::vector<Transfer> plan_transfers(const ModelSource& source, Content content,
     return transfers;
 }
 
-void run_transfers(const ModelSource& source, const std::vector<Transfer>& transfers, const Pace& pace,
-                   const Take& take) {
+std::vector<std::string> run_transfers(const ModelSource& source, const std::vector<Transfer>& transfers,
+                                       const Pace& pace, const Take& take) {
     const std::vector<size_t> order = by_size(transfers);
     std::vector<Buffers> buffers(pace.num_threads);
+    std::vector<std::string> remarks(transfers.size());
     run_in_threads(order.size(), pace.num_threads, [&](size_t job, size_t thread) {
         const Transfer& transfer = transfers[order[job]];
         OneTransfer under_way(source, transfer, buffers[thread]);
-        const int64_t widest =
-            std::max(h5::size_bytes(transfer.from->type), h5::size_bytes(transfer.to.type));
-        for (const layout::Slab& block : consecutive_blocks(transfer.from->shape, kBlockBytes / widest)) {
+        const int64_t from_bytes = h5::size_bytes(transfer.from->type),
+                      to_bytes = h5::size_bytes(transfer.to.type);
+        const int64_t block_elements = kBlockBytes / std::max(from_bytes, to_bytes);
+        for (const layout::Slab& block : consecutive_blocks(transfer.from->shape, block_elements)) {
             if (pace.stopped && pace.stopped())
                 throw RunError("stopped by a signal; nothing is left of the attempt");
             take(order[job], block, under_way.read(block));
-            if (pace.progress) pace.progress->add(block.num_elements() * h5::size_bytes(transfer.from->type));
+            if (pace.progress) pace.progress->add(block.num_elements() * from_bytes);
         }
-        under_way.finish();
+        remarks[order[job]] = under_way.finish();
     });
+    std::erase(remarks, "");
+    return remarks;
 }
 
 int64_t num_source_bytes(const std::vector<Transfer>& transfers) {

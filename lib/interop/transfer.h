@@ -7,6 +7,7 @@
 #include <functional>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "checkpoint/table.h"
@@ -41,9 +42,10 @@ struct Pace {
 using Take =
     std::function<void(size_t transfer, const layout::Slab& block, std::span<const std::byte> bytes)>;
 
-/// The whole of all tensors. UserError where the source's checks do not fit its bytes.
-void run_transfers(const ModelSource& source, const std::vector<Transfer>& transfers, const Pace& pace,
-                   const Take& take);
+/// The whole of all tensors. Returns what people should know of the outcome: elements that became infinite.
+/// UserError where the source's checks do not fit its bytes.
+std::vector<std::string> run_transfers(const ModelSource& source, const std::vector<Transfer>& transfers,
+                                       const Pace& pace, const Take& take);
 
 /// Bytes of the source that it will read.
 int64_t num_source_bytes(const std::vector<Transfer>& transfers);

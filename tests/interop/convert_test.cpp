@@ -127,6 +127,27 @@ TEST(Convert, WeightsChangeTheirTypeAndTheOptimizersStateDoesNot) {
     EXPECT_EQ(contents(folder / "bf16 again"), after);
 }
 
+TEST(Convert, NumbersThatATypeCannotHoldAreSaid) {
+    const ScratchFolder folder;
+    write_hugging_face(folder / "hf", tiny_spec("llama"), ElementType::F32);
+    const ModelSource source = open_model(folder / "hf");
+    const auto run = [&](ElementType type) {
+        return run_transfers(source, plan(source, {.to = Form::Full, .type = type}), {},
+                             [](size_t, const layout::Slab&, std::span<const std::byte>) {});
+    };
+    EXPECT_EQ(run(ElementType::F16), std::vector<std::string>{});
+    // The last tensor of the file: model.norm.weight. Its last number becomes 1e30.
+    const auto path = folder / "hf" / "model.safetensors";
+    const float large = 1e30F;
+    std::string bytes = read_file(path);
+    std::memcpy(bytes.data() + bytes.size() - 4, &large, 4);
+    write_file(path, bytes);
+    EXPECT_EQ(run(ElementType::BF16), std::vector<std::string>{});
+    const auto remarks = run(ElementType::F16);
+    ASSERT_EQ(remarks.size(), 1u);
+    expect_message(remarks[0], {"model/norm.weight", "1 of 26 elements", "too large for f16"});
+}
+
 TEST(Convert, TiedModelsHaveNoHeadOnTheOtherSide) {
     const ScratchFolder folder;
     write_step(folder / "run", tiny_spec("llama_tied"));

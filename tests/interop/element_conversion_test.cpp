@@ -129,6 +129,15 @@ TEST(ConvertElements, NaNStaysNaN) {
     }
 }
 
+TEST(ConvertElements, WhatIsNotFiniteIsCounted) {
+    const std::vector<double> values = {0, 1, -INFINITY, 65504, 1e-45, INFINITY, -3e38};
+    for (const Format& format : {kDouble, kFloat, kBFloat16}) {
+        EXPECT_EQ(num_not_finite(format.type, bytes_of(values, format)), 2) << h5::name(format.type);
+    }
+    const std::vector<double> narrow = {0, 65504, -INFINITY, -65504, 6e-8};
+    EXPECT_EQ(num_not_finite(ElementType::F16, bytes_of(narrow, kHalf)), 1);
+}
+
 TEST(ConvertElements, EqualTypesAreCopiedBitForBit) {
     const std::vector<std::byte> in(64, std::byte{0xff});  // NaNs with every bit set
     for (const ElementType type :

@@ -109,5 +109,13 @@ TEST(CheckOutput, ProtectsWhatIsThere) {
                  "lies there");
 }
 
+TEST(CheckOutput, AStepIsNotNamedAsAnother) {
+    for (const char* name : {"step-00000070", "a/step-00000070", "70", "step-", "step-seven", "model"}) {
+        check_step_name(name, 70);
+    }
+    EXPECT_ERROR(check_step_name("run/step-00000007", 70), UserError, "step-00000007", "step-00000070");
+    EXPECT_ERROR(check_step_name("step-70", 70), UserError, "step-00000070");
+}
+
 }  // namespace
 }  // namespace argosy::interop

@@ -9,6 +9,8 @@
 #include "interop/safetensors.h"
 #include "interop/safetensors_files.h"
 #include "interop/safetensors_index.h"
+#include "model/model_spec.h"
+#include "model/parameter.h"
 #include "scratch_folder.h"
 
 namespace argosy::interop {
@@ -163,6 +165,24 @@ TEST(SafetensorsFuzz, FilesGiveTensorsThatCanAllBeReadOrAnError) {
             for (const checkpoint::TensorInfo& tensor : file.tensors()) {
                 std::vector<std::byte> bytes(tensor.num_bytes());
                 file.read(tensor, whole(tensor), bytes);
+            }
+        });
+    }
+    count.expect_both();
+}
+
+TEST(ConfigFuzz, ConfigsGiveAModelWhoseSizesCanBeCountedOrAnError) {
+    const model::ModelSpec spec = model::preset("llama3", "8B");
+    const std::string config = model::hugging_face_config(spec, "bfloat16");
+    Mutator mutator(4);
+    Count count;
+    for (int round = 0; round < 10000; ++round) {
+        const std::string text = mutator.mutate(config);
+        count.run([&] {
+            const model::ModelSpec read = model::parse_hugging_face_config(text, "F");
+            // Here the sanitizers look for overflow; a model of 65536 layers would take too long for a test.
+            if (read.num_layers < 200) {
+                ASSERT_GT(model::num_parameters(read), 0);
             }
         });
     }
