@@ -118,12 +118,18 @@ void Checkpointer::advance() {
             save_->stage = Stage::Commit;
             return work_.begin(on_rank_0([this] { commit(); }));
         case Stage::Commit:
-            spdlog::info("step {} is saved in {} after {:.1f} s; training stood still for {:.3f} s of them",
-                         save_->position.step, place_of(save_->position.step).string(),
-                         seconds_now() - save_->started, save_->stalled_seconds);
+            tell_of_end();
             save_.reset();
             return;
     }
+}
+
+void Checkpointer::tell_of_end() const {
+    const double seconds = seconds_now() - save_->started;
+    const bool async = options_.checkpoint.async_mode == config::AsyncMode::Async;
+    spdlog::info("step {} is saved in {} after {:.1f} s; training stood still for {:.3f} s of them",
+                 save_->position.step, place_of(save_->position.step).string(), seconds,
+                 async ? save_->stalled_seconds : seconds);
 }
 
 void Checkpointer::settle() {

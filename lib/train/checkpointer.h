@@ -72,6 +72,7 @@ class Checkpointer {
     void advance();
     [[noreturn]] void give_up();
     void tell_of_memory();
+    void tell_of_end() const;
     std::vector<ShardPart> parts_of(bool model_only) const;
     void export_last(int64_t step);
 

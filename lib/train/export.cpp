@@ -6,6 +6,11 @@
 #include "train/element_types.h"
 
 namespace argosy::train {
+namespace {
+
+constexpr int kThreads = 4;  // reading, converting and writing overlap; nothing else runs by then
+
+}  // namespace
 
 void write_hugging_face(const std::filesystem::path& step, const std::filesystem::path& place,
                         std::optional<config::Precision> type) {
@@ -13,7 +18,8 @@ void write_hugging_face(const std::filesystem::path& step, const std::filesystem
     interop::ConvertOptions options{.to = interop::Form::HuggingFace, .content = interop::Content::ModelOnly};
     if (type) options.type = element_type(scalar_type(*type));
     checkpoint::PartialFolder partial(place);
-    interop::convert(source, interop::plan(source, options), options, partial.path(), {.num_threads = 1});
+    interop::convert(source, interop::plan(source, options), options, partial.path(),
+                     {.num_threads = kThreads});
     partial.commit(checkpoint::Replace::Yes);
 }
 

@@ -26,7 +26,8 @@ std::unique_ptr<comm::Communicator> control_group(const comm::Communicator& worl
 ExitCode stopped_by_signal(int64_t step, int64_t num_steps, bool saved) {
     if (!saved) {
         throw JobError(
-            "stopped by a signal after step {} of {}; nothing is saved without checkpoint.enable = true",
+            "stopped by a signal after step {} of {}; nothing is saved without checkpoint.enable = true, or "
+            "with load_only",
             step, num_steps);
     }
     spdlog::info("stopped by a signal {}: exit {}, to be started again",

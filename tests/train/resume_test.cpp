@@ -19,6 +19,8 @@ struct NumberTypes {
     std::optional<optim::LossScaleOptions> loss_scale = {};
 };
 
+void PrintTo(const NumberTypes& types, std::ostream* out) { *out << types.name; }
+
 std::vector<NumberTypes> number_types() {
     const optim::AdamWOptions small_states{.moments = at::kBFloat16};
     return {{"float32", {at::kFloat, at::kFloat, at::kFloat}},
