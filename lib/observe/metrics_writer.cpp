@@ -25,6 +25,7 @@ MetricsWriter::MetricsWriter(const MetricsOptions& options, const JobFigures& jo
 }
 
 MetricsWriter::~MetricsWriter() {
+    live_line_.reset();
     if (window_.window_steps == 0) return;
     try {
         end_window();

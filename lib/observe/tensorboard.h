@@ -18,7 +18,7 @@ namespace argosy::observe {
 ///                                    datasheet
 ///   of_gemm(%)                       the share of a measured peak, by the causal formula as in the log
 ///   time_metrics/end_to_end(s)       a step, and time_metrics/<part>(s) of it, which add up to it: compute,
-///                                    data_loading, optimizer, other, exposed(<axes>)
+///                                    data_loading, optimizer, checkpoint, other, exposed(<axes>)
 ///   time_metrics/data_loading(%)
 /// Of memory, memory/max_active(GiB) is the most that tensors held in these steps and memory/rss(GiB) the
 /// process's at their end.
