@@ -13,7 +13,8 @@ except ImportError as missing:
 import run
 
 FILE = re.compile(r"events\.out\.tfevents\.\d{10}\..+\.\d+\.\d+")
-PARTS = {"data": "data_loading", "compute": "compute", "optimizer": "optimizer", "other": "other"}
+PARTS = {"data": "data_loading", "compute": "compute", "optimizer": "optimizer", "checkpoint": "checkpoint",
+         "other": "other"}
 
 
 def mean(numbers):
