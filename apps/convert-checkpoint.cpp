@@ -10,8 +10,10 @@
 #include "base/environment.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/progress.h"
 #include "base/version.h"
 #include "checkpoint/partial_folder.h"
+#include "eval/compare.h"
 #include "interop/compare.h"
 #include "interop/convert.h"
 #include "interop/inspect.h"
@@ -70,10 +72,11 @@ void add_options(CommandLine& line) {
                    "most bytes of tensors in one of hf's files: 5GB, 512MiB, 1000000")
         ->capture_default_str();
     app.add_flag("--force", line.force, "replace DST where it is a checkpoint or a model");
-    app.add_flag("--verify", line.verify,
-                 "read both sides again and compare every element, before DST appears; exit 3 where "
-                 "something differs. With "
-                 "--inspect: compare all checks");
+    app.add_flag(
+        "--verify", line.verify,
+        "read both sides again, compare every element, and run a few tokens through both models, layer "
+        "by layer, to compare logits, before DST appears; exit 3 where something differs. With "
+        "--inspect: compare all checks");
     app.add_option("--threads", line.num_threads,
                    "threads that read and write; default: one for each core, at most 4")
         ->check(CLI::Range(1, 256));
@@ -141,8 +144,6 @@ int num_threads(const CommandLine& line) {
     return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, kEnough);
 }
 
-bool stopped() { return received_signal != 0; }
-
 void print(const std::string& text) {
     const bool written = std::fputs(text.c_str(), stdout) >= 0 && std::fflush(stdout) == 0;
     if (!written) throw RunError("cannot write to stdout");
@@ -159,10 +160,28 @@ ExitCode inspect(const CommandLine& line) {
     return inspection.faults && !inspection.faults->empty() ? ExitCode::CheckFailed : ExitCode::Done;
 }
 
-/// What --verify finds wrong with what was made.
+bool stopped() { return received_signal != 0; }
+
+/// What the model of the two makes of a few sequences of tokens.
+std::vector<std::string> logit_differences(const ModelSource& source, const ModelSource& made,
+                                           const Environment& environment) {
+    Progress progress("comparing logits", environment);
+    const auto compared =
+        eval::compare_logits({*source.tensors, source.spec}, {*made.tensors, made.spec}, [&](double share) {
+            if (stopped()) throw RunError("stopped by a signal; nothing is left of the attempt");
+            if (progress.due()) progress.show(share);
+        });
+    if (!compared.passed()) return {compared.text()};
+    spdlog::info("{}", compared.text());
+    return {};
+}
+
+/// What --verify finds wrong with what was made. Where elements differ, logits would only say so again.
 std::vector<std::string> verify(const ModelSource& source, const ModelSource& made,
-                                const std::vector<interop::Transfer>& transfers, const interop::Pace& pace) {
-    return interop::differences(source, made, transfers, pace);
+                                const std::vector<interop::Transfer>& transfers, const interop::Pace& pace,
+                                const Environment& environment) {
+    const auto found = interop::differences(source, made, transfers, pace);
+    return found.empty() ? logit_differences(source, made, environment) : found;
 }
 
 ExitCode convert(const CommandLine& line, const Environment& environment) {
@@ -193,7 +212,7 @@ ExitCode convert(const CommandLine& line, const Environment& environment) {
     spdlog::info("converted {}", summary);
     if (line.verify) {
         interop::Progress progress("verifying", num_bytes, environment);
-        const auto found = verify(source, interop::open_model(made), transfers, pace(progress));
+        const auto found = verify(source, interop::open_model(made), transfers, pace(progress), environment);
         for (const std::string& difference : found) spdlog::error("{}", difference);
         if (!found.empty()) {
             throw Error(

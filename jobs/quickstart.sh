@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # quickstart.sh [--section.key value ...]: from a clone to a trained model in under ten minutes on two cores. Builds
 # the apps, writes a synthetic corpus, trains configs/debug_cpu.toml on two ranks, interrupts the run as a scheduler
-# does and lets it go on from its checkpoint, and demands that the model learned more than word pairs: exit 3 where the
-# final loss is not below the corpus's bigram entropy. Arguments go to pretrain.
+# does and lets it go on from its checkpoint, converts the model to Hugging Face's form and back, and demands that it
+# learned more than word pairs: exit 3 where the final loss is not below the corpus's bigram entropy. Arguments go to
+# pretrain.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 output=$root/outputs/quickstart
@@ -47,6 +48,10 @@ if [ $code = 75 ]; then
 elif [ $code != 0 ]; then
     exit $code
 fi
+
+echo "quickstart: the model as Hugging Face's, and back; each time every element and the logits are compared" >&2
+"$bin/convert-checkpoint" "$output" "$output/hf" --to hf --verify
+"$bin/convert-checkpoint" "$output/hf" "$output/model.h5" --to full --verify
 
 echo "quickstart: metrics of every step in outputs/quickstart/metrics.jsonl, $((SECONDS - seconds_at_start)) s in all" >&2
 python3 - "$output/metrics.jsonl" "$output/corpus.json" <<'PYTHON'

@@ -66,6 +66,7 @@ std::shared_ptr<Exchange> Exchange::open(Communicator& peers, int64_t ring_bytes
         }
     };
     if (!all_content(peers, complaint_of(attach))) return nullptr;
+    boards[peers.rank()].close_descriptor();
     const int64_t block_bytes = std::min(kMostBlockBytes, ring_bytes / kLeastBlocksInRing);
     const Party party{peers.rank(), peers.size(), block_bytes};
     return std::shared_ptr<Exchange>(new Exchange(party, std::move(boards)));
@@ -77,6 +78,9 @@ int64_t Exchange::submit(std::span<const Op> ops) {
         const std::vector<Transfer> parts = transfers(op, party_);
         started.insert(started.end(), parts.begin(), parts.end());
     }
+    // What needs another one's result comes last, so that all the others take one turn of each rank together.
+    std::stable_partition(started.begin(), started.end(),
+                          [](const Transfer& transfer) { return !transfer.needs_previous; });
     for (Transfer& transfer : started) {
         if (transfer.num_rounds() == 0) continue;
         transfer.first_round = num_submitted_;
@@ -141,8 +145,12 @@ std::vector<int> Exchange::missing() const {
     std::vector<int> ranks;
     if (num_consumed_ == num_submitted_) return ranks;
     const Transfer& transfer = transfer_of(num_consumed_);
+    // Of a ring that is full those who have not read it are missing.
+    const bool waits_for_room = num_consumed_ == num_published_;
     for (int rank = 0; rank < party_.size; ++rank) {
-        if (!has_arrived(transfer, rank)) ranks.push_back(rank);
+        const bool late =
+            waits_for_room ? boards_[rank].consumed() < num_consumed_ : !has_arrived(transfer, rank);
+        if (late) ranks.push_back(rank);
     }
     return ranks;
 }

@@ -40,8 +40,7 @@ TimeoutError Group::timeout(OpKind kind, int64_t operation, const std::string& m
     std::vector<int> all(members_.size());
     std::iota(all.begin(), all.end(), 0);
     return TimeoutError(
-        "{} over {} (operation {}; ranks {}): no answer in {} s{}. A peer is dead, stuck or much slower; its "
-        "own "
+        "{} over {} (operation {}; ranks {}): no answer in {} s{}. A peer is dead, stuck or much slower; its own "
         "message, if any, says why (comm.train_timeout_seconds sets the limit)",
         kind_name(kind), name_, operation, numbers_of(all), options_.timeout_seconds, missing);
 }

@@ -16,8 +16,8 @@ namespace argosy::comm {
 
 struct GroupOptions {
     double timeout_seconds = 100;  // a wait that takes longer names itself and fails
-    bool synchronous_sends =
-        false;  // sends complete only once received: proves that a schedule needs no buffering
+    /// Sends complete only once received: proves that a schedule needs no buffering.
+    bool synchronous_sends = false;
     /// Most memory that a rank lends a group whose ranks are all on one node, for their collectives; 0: MPI
     /// alone.
     int64_t shared_memory_bytes = 0;
@@ -52,7 +52,7 @@ class Group {
 };
 
 /// COLLECTIVE over the group. Shared memory where the options allow it and all ranks are on one node, else
-/// MPI. Waits that are under way share the group with the communicator, and may outlast it.
+/// MPI.
 std::unique_ptr<Communicator> make_communicator(std::shared_ptr<const Group> group);
 std::unique_ptr<Communicator> make_communicator(mpi::Comm comm, std::string name,
                                                 const GroupOptions& options = {});

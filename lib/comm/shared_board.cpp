@@ -34,8 +34,8 @@ SharedBoard SharedBoard::attach(const SharedSegment::Address& address, int64_t k
     return board;
 }
 
-// An empty ring starts from its beginning again: so little of it is ever touched where little is in flight,
-// and what is touched stays in the caches.
+// An empty ring starts from its beginning again, so that little of it is touched, and stays in the caches,
+// where nothing is in flight for a while. One that never runs empty goes round.
 std::byte* SharedBoard::reserve(int64_t bytes, int64_t consumed) {
     while (!held_.empty() && held_.front().round < consumed) held_.pop_front();
     const int64_t round = head().published.load(std::memory_order_relaxed);

@@ -21,6 +21,8 @@ class SharedBoard {
     static SharedBoard attach(const SharedSegment::Address& address, int64_t key, int64_t ring_bytes);
 
     SharedSegment::Address address() const { return segment_.address(); }
+    /// Once all have attached.
+    void close_descriptor() { segment_.close_descriptor(); }
     int64_t key() const { return head().key; }
 
     /// The owner's side: room for the next round's block, or null when readers hold too much of the ring;

@@ -43,7 +43,8 @@ class SharedMemoryCompletion : public Completion {
 
   private:
     std::string missing() const {
-        return fmt::format("; missing: rank {}", group_->numbers_of(exchange_->missing()));
+        const std::vector<int> ranks = exchange_->missing();
+        return ranks.empty() ? "" : fmt::format("; missing: rank {}", group_->numbers_of(ranks));
     }
 
     std::shared_ptr<const Group> group_;
@@ -77,11 +78,11 @@ Pending SharedMemoryCommunicator::submit(std::span<const Op> ops) {
         const bool message = op.kind == OpKind::Send || op.kind == OpKind::Receive;
         (message ? messages : collectives).push_back(op);
     }
+    Pending sent = messages_.submit(messages);  // first: it may throw, and the exchange holds on to memory
     const SharedMemoryCompletion::Submission submission{ops[0].kind, num_submitted_++,
                                                         exchange_->submit(collectives)};
-    return Pending(
-        std::make_unique<SharedMemoryCompletion>(group_, exchange_, submission, messages_.submit(messages)),
-        tensors_of(ops), exposed_seconds_slot());
+    return Pending(std::make_unique<SharedMemoryCompletion>(group_, exchange_, submission, std::move(sent)),
+                   tensors_of(ops), exposed_seconds_slot());
 }
 
 }  // namespace argosy::comm

@@ -49,7 +49,9 @@ SharedSegment SharedSegment::attach(const Address& address, size_t bytes) {
         close(descriptor);
         throw RunError("{} is not the shared memory of a rank", path);
     }
-    return SharedSegment(descriptor, bytes);
+    SharedSegment segment(descriptor, bytes);
+    segment.close_descriptor();
+    return segment;
 }
 
 SharedSegment::SharedSegment(SharedSegment&& other) noexcept
@@ -66,7 +68,11 @@ SharedSegment& SharedSegment::operator=(SharedSegment&& other) noexcept {
 
 SharedSegment::~SharedSegment() {
     if (data_) munmap(data_, bytes_);
-    if (descriptor_ >= 0) close(descriptor_);
+    close_descriptor();
+}
+
+void SharedSegment::close_descriptor() {
+    if (descriptor_ >= 0) close(std::exchange(descriptor_, -1));
 }
 
 SharedSegment::Address SharedSegment::address() const { return {getpid(), descriptor_}; }

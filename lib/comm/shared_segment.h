@@ -25,7 +25,10 @@ class SharedSegment {
     ~SharedSegment();
 
     std::byte* data() const { return data_; }
+    /// REQUIRES: created here, and not closed.
     Address address() const;
+    /// Once nobody is to attach any more: the memory stays, and a limit on open files has room again.
+    void close_descriptor();
 
   private:
     SharedSegment(int descriptor, size_t bytes);

@@ -33,7 +33,7 @@ struct Transfer {
     Reduction reduction = Reduction::Sum;
     int root = -1;
 
-    bool needs_previous = false;  // its input is what the transfer before it leaves
+    bool needs_previous = false;  // its input is what a transfer before it leaves
     int64_t first_round = 0;
 
     int64_t num_rounds() const;

@@ -164,11 +164,10 @@ std::vector<Section> make_schema() {
             "activation_checkpoint", &JobConfig::activation_checkpoint, "memory against time",
             {key("mode", &ActivationCheckpoint::mode, any(),
                  "What backward recomputes: nothing, the cheap parts of a layer, or all but its input.")}),
-        section(
-            "compile", &JobConfig::compile, "own kernels, or the same from plain operations",
-            {key("enable", &Compile::enable, any(),
-                 "Own fused kernels for float32 and bfloat16; false: LibTorch's operations one by one, to "
-                 "compare.")}),
+        section("compile", &JobConfig::compile, "own kernels, or the same from plain operations",
+                {key("enable", &Compile::enable, any(),
+                     "Own fused kernels; false: LibTorch's operations one by one, to "
+                     "compare.")}),
         section(
             "metrics", &JobConfig::metrics, "what is shown",
             {key("log_freq", &Metrics::log_freq, at_least(1), "Steps from one progress line to the next."),

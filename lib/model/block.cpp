@@ -71,8 +71,14 @@ void Block::fill_queries_and_keys(const Weights& weights, Tape& tape) const {
     const auto heads = [&](const at::Tensor& x) { return x.view({-1, spec_.head_dim}); };
     tape.q_norm = ops::rms_norm(heads(tape.q_product), weights[Role::QNorm], spec_.norm_eps);
     tape.k_norm = ops::rms_norm(heads(tape.k_product), weights[Role::KNorm], spec_.norm_eps);
-    tape.q = ops::rope(std::exchange(tape.q_norm.y, {}).view(tape.q_product.sizes()), rope_);
-    tape.k = ops::rope(std::exchange(tape.k_norm.y, {}).view(tape.k_product.sizes()), rope_);
+    // Views that alone hold their memory may be rotated where they lie.
+    const auto of_tokens = [](at::Tensor& x, const at::Tensor& like) {
+        at::Tensor view = x.view(like.sizes());
+        x.reset();
+        return view;
+    };
+    tape.q = ops::rope(of_tokens(tape.q_norm.y, tape.q_product), rope_);
+    tape.k = ops::rope(of_tokens(tape.k_norm.y, tape.k_product), rope_);
 }
 
 void Block::fill_feed_forward(const Weights& weights, Tape& tape) const {

@@ -1,10 +1,12 @@
 #include "model/head.h"
 
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "model/weight_work.h"
 #include "ops/matmul.h"
@@ -13,15 +15,15 @@
 namespace argosy::model {
 namespace {
 
-constexpr int64_t kLogitsPerChunk = 4 << 20;
-constexpr int64_t kFewestRows = 512;  // each chunk passes over the whole gradient of the matrix once
+constexpr int64_t kLogitsPerChunk = 16 << 20;
+constexpr int64_t kFewestRows = 512;  // each chunk passes over the whole matrix and its gradient
 
 }  // namespace
 
 Head::Head(const ModelSpec& spec, const TensorAxis& axis) : spec_(spec), axis_(axis) {}
 
-int64_t Head::rows_per_chunk() const {
-    return std::max(kFewestRows, kLogitsPerChunk / axis_.largest_share(spec_.vocab_size));
+int64_t Head::rows_per_chunk(int64_t num_columns) {
+    return std::max(kFewestRows, kLogitsPerChunk / num_columns);
 }
 
 at::Tensor Head::logits(const Weights& weights, const at::Tensor& x) const {
@@ -37,17 +39,35 @@ ops::SoftmaxSums Head::sums_of_all_ranks(ops::SoftmaxSums own) const {
     return own;
 }
 
+ops::SoftmaxSums Head::softmax_sums(const Weights& weights, const at::Tensor& x,
+                                    const at::Tensor& targets) const {
+    const at::Tensor normed = axis_.gather_rows(ops::rms_norm(x, weights[Role::FinalNorm], spec_.norm_eps).y);
+    const int64_t begin = axis_.share(spec_.vocab_size).begin;
+    const int64_t chunk_rows = rows_per_chunk(axis_.largest_share(spec_.vocab_size));
+    std::vector<at::Tensor> maxima, sums;
+    for (int64_t row = 0; row < normed.size(0); row += chunk_rows) {
+        const int64_t count = std::min(chunk_rows, normed.size(0) - row);
+        ops::SoftmaxSums chunk =
+            ops::softmax_sums(ops::linear(normed.narrow(0, row, count), weights[Role::Output]),
+                              targets.narrow(0, row, count), begin);
+        maxima.push_back(std::move(chunk.maxima));
+        sums.push_back(std::move(chunk.sums));
+    }
+    return sums_of_all_ranks({at::cat(maxima), at::cat(sums, /*dim=*/1)});
+}
+
 Head::Loss Head::loss_and_input_gradient(const Weights& weights, const at::Tensor& x, const Batch& batch,
                                          double scale, const Gradients& gradients) const {
     const auto norm = ops::rms_norm(x, weights[Role::FinalNorm], spec_.norm_eps);
     const at::Tensor normed = axis_.gather_rows(norm.y);
     const at::Tensor dnormed = at::empty_like(normed);
     const int64_t begin = axis_.share(spec_.vocab_size).begin;
+    const int64_t chunk_rows = rows_per_chunk(axis_.largest_share(spec_.vocab_size));
 
     at::Tensor sum = at::zeros({}, at::kDouble);
     WeightWork work;
-    for (int64_t row = 0; row < normed.size(0); row += rows_per_chunk()) {
-        const int64_t count = std::min(rows_per_chunk(), normed.size(0) - row);
+    for (int64_t row = 0; row < normed.size(0); row += chunk_rows) {
+        const int64_t count = std::min(chunk_rows, normed.size(0) - row);
         const at::Tensor rows = normed.narrow(0, row, count), targets = batch.targets.narrow(0, row, count);
         at::Tensor logits = ops::linear(rows, weights[Role::Output]);
         const ops::SoftmaxSums sums = sums_of_all_ranks(ops::softmax_sums(logits, targets, begin));

@@ -18,6 +18,15 @@ class Head {
     /// [tokens, this rank's columns of the vocabulary].
     at::Tensor logits(const Weights& weights, const at::Tensor& x) const;
 
+    /// Tokens whose logits of `num_columns` of the vocabulary exist at a time.
+    static int64_t rows_per_chunk(int64_t num_columns);
+
+    /// Without gradients: of each token, over the whole vocabulary and the same on every rank of the axis,
+    /// what its loss and its target's log-probability follow from (ops/cross_entropy.h). `targets` as in
+    /// Batch.
+    ops::SoftmaxSums softmax_sums(const Weights& weights, const at::Tensor& x,
+                                  const at::Tensor& targets) const;
+
     struct Loss {
         at::Tensor sum;  // of the counted tokens' losses, fp64 scalar, the same on every rank of the axis
         at::Tensor dx;   // the gradient of scale * sum
@@ -27,7 +36,6 @@ class Head {
                                  double scale, const Gradients& gradients) const;
 
   private:
-    int64_t rows_per_chunk() const;
     ops::SoftmaxSums sums_of_all_ranks(ops::SoftmaxSums own) const;
 
     const ModelSpec spec_;

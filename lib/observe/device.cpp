@@ -1,9 +1,6 @@
 #include "observe/device.h"
 
-#include <ATen/ops/empty.h>
-#include <ATen/ops/mm.h>
 #include <ATen/ops/ones.h>
-#include <c10/core/InferenceMode.h>
 
 #include <algorithm>
 #include <cctype>
@@ -12,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "ops/matmul.h"
 
 namespace argosy::observe {
 namespace {
@@ -84,19 +82,17 @@ PeakFlops datasheet_peak(std::string_view device_name) {
 PeakFlops measure_gemm_peak(at::ScalarType type, double seconds) {
     constexpr int64_t kSmallest = 512, kLargest = 4096;
     constexpr int kProductsWanted = 20;  // a size is too large when fewer fit into the time
-    const c10::InferenceMode no_autograd;
     const double deadline = seconds_now() + seconds;
     double best = 0;
-    at::Tensor a, b, out;
+    at::Tensor a, b;
     int64_t size = kSmallest;
     for (int done = 0; done < 2 || seconds_now() < deadline; ++done) {
         if (!a.defined() || a.size(0) != size) {
             a = at::ones({size, size}, type);
             b = at::ones({size, size}, type);
-            out = at::empty({size, size}, type);
         }
         const double start = seconds_now();
-        at::mm_out(out, a, b);
+        ops::linear(a, b);
         const double took = seconds_now() - start;
         best = std::max(best, 2 * std::pow(static_cast<double>(size), 3) / took);
         // Eight times the work for the next size.

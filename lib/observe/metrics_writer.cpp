@@ -24,6 +24,15 @@ MetricsWriter::MetricsWriter(const MetricsOptions& options, const JobFigures& jo
     if (options.live_line) live_line_.emplace(options.columns);
 }
 
+MetricsWriter::~MetricsWriter() {
+    if (window_.window_steps == 0) return;
+    try {
+        end_window();
+    } catch (const Error& error) {
+        spdlog::warn("{}", error.what());
+    }
+}
+
 std::filesystem::path MetricsWriter::path() const {
     return std::filesystem::path(options_.dump_folder) / "metrics.jsonl";
 }

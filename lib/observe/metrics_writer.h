@@ -32,6 +32,10 @@ class MetricsWriter {
     /// where that is known; else it goes on at the file's end, and the log says so. Throws RunError.
     MetricsWriter(const MetricsOptions& options, const JobFigures& job, int rank);
 
+    MetricsWriter(const MetricsWriter&) = delete;
+    /// Wherever the run stopped, its last steps get their line for people too.
+    ~MetricsWriter();
+
     /// After each step; what is written has left the process when this returns. Throws RunError when it
     /// cannot be written; the file then ends with the step before.
     void write(const StepMetrics& metrics);

@@ -13,9 +13,9 @@ namespace argosy::observe {
 /// The newest step's: loss_metrics/global_avg_loss, grad_norm, lr. Means over the steps since the point
 /// before:
 ///   throughput(tps)                  tokens a second and device
-///   tflops, mfu(%)                   model TFLOP/s of a device, and their share of its peak, by the
-///   non-causal
-///                                    formula (flops.h), which is TorchTitan's; mfu only against a datasheet
+///   tflops, mfu(%)                   model TFLOP/s of a device, and their share of its peak, by the formula
+///                                    without causality (flops.h), as TorchTitan's; mfu only against a
+///                                    datasheet
 ///   of_gemm(%)                       the share of a measured peak, by the causal formula as in the log
 ///   time_metrics/end_to_end(s)       a step, and time_metrics/<part>(s) of it, which add up to it: compute,
 ///                                    data_loading, optimizer, other, exposed(<axes>)

@@ -4,6 +4,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/maximum.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
@@ -105,9 +106,24 @@ void raise_maxima(SoftmaxSums& own, const at::Tensor& maxima) {
     own.maxima = maxima;
 }
 
-at::Tensor cross_entropy_sum(const SoftmaxSums& all, const at::Tensor& targets) {
+void add_columns(SoftmaxSums& all, SoftmaxSums&& more) {
+    const at::Tensor maxima = at::maximum(all.maxima, more.maxima);
+    raise_maxima(all, maxima);
+    raise_maxima(more, maxima);
+    all.sums.add_(more.sums);
+}
+
+at::Tensor cross_entropy(const SoftmaxSums& all, const at::Tensor& targets) {
     const at::Tensor losses = all.sums[0].log() - (all.sums[1] - all.maxima);
-    return at::where(targets.ge(0), losses, 0).sum(at::kDouble);
+    return at::where(targets.ge(0), losses, 0);
+}
+
+at::Tensor target_is_largest(const SoftmaxSums& all, const at::Tensor& targets) {
+    return all.sums[1].ge(all.maxima).logical_and(targets.ge(0));
+}
+
+at::Tensor cross_entropy_sum(const SoftmaxSums& all, const at::Tensor& targets) {
+    return cross_entropy(all, targets).sum(at::kDouble);
 }
 
 void turn_into_cross_entropy_gradient(at::Tensor& logits, const SoftmaxSums& all, const at::Tensor& targets,

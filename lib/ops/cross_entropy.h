@@ -22,7 +22,16 @@ SoftmaxSums softmax_sums(const at::Tensor& logits, const at::Tensor& targets, in
 /// The same relative to larger maxima, those of all ranks: their sums then add up.
 void raise_maxima(SoftmaxSums& own, const at::Tensor& maxima);
 
-/// The sum over counted tokens of log(sum exp) - target logit: a scalar in fp64.
+/// `all` becomes what further columns make of it; `more`, theirs, is used up.
+void add_columns(SoftmaxSums& all, SoftmaxSums&& more);
+
+/// Of each token log(sum exp) - target logit, minus its target's log-probability; 0 where it does not count.
+at::Tensor cross_entropy(const SoftmaxSums& all, const at::Tensor& targets);
+
+/// Of each token whether no logit is larger than its target's; false where it does not count.
+at::Tensor target_is_largest(const SoftmaxSums& all, const at::Tensor& targets);
+
+/// The sum of cross_entropy: a scalar in fp64.
 at::Tensor cross_entropy_sum(const SoftmaxSums& all, const at::Tensor& targets);
 
 /// `logits` becomes the gradient of scale * cross_entropy_sum with respect to it, zero for tokens that do not

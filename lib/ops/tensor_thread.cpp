@@ -1,5 +1,7 @@
 #include "ops/tensor_thread.h"
 
+#include <ATen/Parallel.h>
+
 namespace argosy::ops {
 namespace {
 
@@ -12,5 +14,9 @@ Path path() { return current_path; }
 TensorThread::TensorThread(Path path) : outer_(current_path) { current_path = path; }
 
 TensorThread::~TensorThread() { current_path = outer_; }
+
+void set_num_threads(int num_threads) { at::set_num_threads(num_threads); }
+
+int num_threads() { return at::get_num_threads(); }
 
 }  // namespace argosy::ops

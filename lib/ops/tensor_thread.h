@@ -26,4 +26,9 @@ class TensorThread {
     Path outer_;
 };
 
+/// How many threads share an operation's loops, in this process from now on; without it LibTorch decides
+/// (OMP_NUM_THREADS, else all cores). At least 1.
+void set_num_threads(int num_threads);
+int num_threads();
+
 }  // namespace argosy::ops

@@ -1,5 +1,6 @@
 #include "parallel/sharded_parameter.h"
 
+#include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
@@ -7,6 +8,8 @@
 
 namespace argosy::parallel {
 namespace {
+
+constexpr int64_t kLeastElements = 1 << 14;  // that are worth a thread: about 100 us
 
 int num_splits_before_sharding(const layout::ParamSpec& spec) {
     int count = 0;
@@ -16,7 +19,14 @@ int num_splits_before_sharding(const layout::ParamSpec& spec) {
 
 at::Tensor initial_tensor(const layout::ParamSpec& spec, const layout::Slab& slab, uint64_t seed) {
     at::Tensor values = at::empty(slab.size, at::kFloat);
-    layout::initial_values(spec, slab, seed, values.mutable_data_ptr<float>());
+    const int64_t rows = slab.size[0], row_elements = rows == 0 ? 0 : slab.num_elements() / rows;
+    auto* out = values.mutable_data_ptr<float>();
+    at::parallel_for(0, rows, 1 + kLeastElements / (row_elements + 1), [&](int64_t begin, int64_t end) {
+        layout::Slab part = slab;
+        part.offset[0] += begin;
+        part.size[0] = end - begin;
+        layout::initial_values(spec, part, seed, out + begin * row_elements);
+    });
     return values;
 }
 

@@ -42,7 +42,7 @@ class ShardedParameter {
     /// The rows of `whole`, one of the three, that are this rank's own.
     at::Tensor own_rows(const at::Tensor& whole) const { return whole.narrow(0, 0, slab_.size[0]); }
 
-    /// After the optimizer changed the weights.
+    /// After master() was written by others than the optimizer, which writes both.
     void refresh_compute();
 
   private:

@@ -15,6 +15,7 @@
 #include <cstdio>
 
 #include "base/clock.h"
+#include "model/head.h"
 #include "observe/memory.h"
 #include "ops/matmul.h"
 #include "ops/tensor_thread.h"
@@ -24,7 +25,6 @@ namespace {
 
 struct Options {
     int64_t dim = 512, layers = 6, hidden = 1344, vocab = 8192, tokens = 2048;
-    int64_t head_rows = 512;  // a chunk of logits, as model/head.cpp cuts them
     std::string dtype = "bf16";
     double seconds = 2;
 
@@ -53,7 +53,9 @@ class Step {
         : options_(options),
           narrow_(at::randn({options.tokens, options.dim}).to(options.type())),
           wide_(at::randn({options.tokens, options.hidden}).to(options.type())),
-          logits_(at::randn({std::min(options.head_rows, options.tokens), options.vocab}).to(options.type())),
+          logits_(
+              at::randn({std::min(model::Head::rows_per_chunk(options.vocab), options.tokens), options.vocab})
+                  .to(options.type())),
           head_(make_linear(options.vocab, options.dim, options.type())) {
         for (int64_t layer = 0; layer < options.layers; ++layer) {
             for (int i = 0; i < 4; ++i)
@@ -124,7 +126,6 @@ int run(int argc, char** argv) {
     app.add_option("--hidden", options.hidden);
     app.add_option("--vocab", options.vocab);
     app.add_option("--tokens", options.tokens, "of one rank and step");
-    app.add_option("--head-rows", options.head_rows);
     app.add_option("--dtype", options.dtype)->check(CLI::IsMember({"bf16", "fp32"}));
     app.add_option("--seconds", options.seconds, "how long to measure");
     CLI11_PARSE(app, argc, argv);

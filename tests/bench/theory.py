@@ -7,7 +7,7 @@ import math
 
 MASTER_BYTES, GRADIENT_BYTES, MOMENT_BYTES = 4, 4, 8
 COMPUTE_BYTES = {"fp32": 4, "bf16": 2}
-HEAD_CHUNK_LOGITS, HEAD_CHUNK_ROWS = 4 << 20, 512  # model/head.cpp: a chunk of logits, and its fewest rows
+HEAD_CHUNK_LOGITS, HEAD_CHUNK_ROWS = 16 << 20, 512  # model/head.cpp: a chunk of logits, and its fewest rows
 
 # Elements that a block keeps for each token, in (widths, hidden widths). All: the block's input, its norm, q, k, v,
 # attention's output, the middle of the residual stream, its norm; gate, up and their product. Selective drops the
@@ -44,12 +44,12 @@ def activation_bytes(sizes, dtype, recompute):
 
 
 def momentary_bytes(sizes, dtype, recompute):
-    """The larger of the head's (its input, norm and their gradients; a chunk's logits and their gradient, in float32
-    once) and a block's backward (three gradients as wide as the model, three as wide as the hidden layer, and what it
+    """The larger of the head's (its input, norm and their gradients; a chunk's logits, which its gradient
+    overwrites) and a block's backward (three gradients as wide as the model, three as wide as the hidden layer, and what it
     recomputed)."""
     size = COMPUTE_BYTES[dtype]
     rows = min(sizes.tokens, max(HEAD_CHUNK_ROWS, HEAD_CHUNK_LOGITS // sizes.vocab))
-    head = 4 * sizes.tokens * sizes.dim * size + rows * sizes.vocab * (2 * size + 4)
+    head = 4 * sizes.tokens * sizes.dim * size + rows * sizes.vocab * size
     all_widths, all_hiddens = KEPT["none"]
     widths, hiddens = KEPT[recompute]
     elements = (3 + all_widths - widths) * sizes.dim + (3 + all_hiddens - hiddens) * sizes.hidden

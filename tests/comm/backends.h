@@ -12,11 +12,8 @@
 
 namespace argosy::comm {
 
-enum class Backend {
-    Mpi,
-    SharedMemory,
-    SmallRing
-};  // the last: shared memory that hardly anything fits into
+/// SmallRing: shared memory that hardly anything fits into.
+enum class Backend { Mpi, SharedMemory, SmallRing };
 
 inline constexpr int64_t kSmallRingBytes = 64 << 10;
 

@@ -223,8 +223,9 @@ class ConvertTest(unittest.TestCase):
                 self.assertEqual(process.wait(), 0)
                 self.assertGreater(peak, MEBIBYTE)
                 self.assertLess(peak, 2 * largest + 256 * MEBIBYTE)
-                # What it does by itself: a few blocks for each thread, whatever the tensors' size.
-                self.assertLess(peak, 192 * MEBIBYTE)
+                # What it does by itself: LibTorch's 60 MiB, a few blocks for each thread, whatever the tensors' size, and
+                # to verify one layer of 50 MiB and 32 MiB of a table.
+                self.assertLess(peak, 200 * MEBIBYTE)
             source = self.folder / to
 
     def test_the_safetensors_package_reads_the_export(self):

@@ -19,6 +19,7 @@ namespace {
 using testing::close;
 using testing::differentiate;
 using testing::Differentiated;
+using testing::identical;
 
 constexpr double kTolerance = 1e-10;  // in fp64
 constexpr int64_t kSequences = 3, kSeqLen = 7;
@@ -135,6 +136,18 @@ TEST_P(LayersTest, HeadLogitsAreThoseOfTheLoss) {
     const at::Tensor loss = ((logits.logsumexp(1) - picked) * targets.ge(0)).sum();
     const Gradients gradients = model_.gradients(static_cast<int>(model_.spec.num_layers) + 1);
     EXPECT_TRUE(right(head.loss_and_input_gradient(weights, x, model_.batch, 1, gradients).sum, loss));
+}
+
+TEST_P(LayersTest, HeadSumsAreThoseOfTheLoss) {
+    const Head head(model_.spec, model_.axis);
+    const at::Tensor x = stream(), targets = model_.batch.targets;
+    const Weights weights = model_.weights(static_cast<int>(model_.spec.num_layers) + 1);
+    const Gradients gradients = model_.gradients(static_cast<int>(model_.spec.num_layers) + 1);
+    const at::Tensor loss = head.loss_and_input_gradient(weights, x, model_.batch, 1, gradients).sum;
+    const ops::SoftmaxSums sums = head.softmax_sums(weights, x, targets);
+    EXPECT_TRUE(identical(ops::cross_entropy_sum(sums, targets), loss));
+    EXPECT_TRUE(
+        identical(ops::target_is_largest(sums, targets), head.logits(weights, x).argmax(1).eq(targets)));
 }
 
 TEST_P(LayersTest, Embedding) {

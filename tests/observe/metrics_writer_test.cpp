@@ -98,7 +98,7 @@ TEST_F(MetricsWriterTest, ARestartedRunAppends) {
     MetricsWriter writer(options(), sample_job(), 0);
     for (const int64_t step : {3, 4, 5}) writer.write(sample_step(step));
     EXPECT_EQ(steps(), (Steps{1, 2, 3, 3, 4, 5}));
-    EXPECT_EQ(logged_steps(), (Steps{1, 3, 4}));
+    EXPECT_EQ(logged_steps(), (Steps{1, 3, 3, 4})) << "the last step of the first, and the first of the second";
 }
 
 /// What the log says about the lines that are there, when a run begins with `step`.

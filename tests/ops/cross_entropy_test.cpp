@@ -6,6 +6,7 @@
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "layout/param_spec.h"
@@ -100,6 +101,33 @@ TEST_P(CrossEntropyTest, HugeLogitsDoNotOverflow) {
     const auto [loss, gradient] = in_pieces(logits, at::tensor({0}, at::kLong), 2, 1);
     EXPECT_EQ(loss.item<double>(), 0);
     EXPECT_EQ(gradient.abs().max().item<double>(), 0);
+}
+
+/// Pieces that come one after another: losses and greedy choices of each token, those that do not count too.
+TEST_P(CrossEntropyTest, ColumnsAddUp) {
+    const at::Tensor logits = normal({40, 13}, 3), targets = random_.integers({40}, -2, 13);
+    const at::Tensor counted = targets.ge(0), wide = logits.to(at::kDouble);
+    const at::Tensor target_logits = wide.gather(1, targets.clamp_min(0).unsqueeze(1)).squeeze(1);
+    for (const int64_t size : {13, 12, 5, 1}) {
+        SoftmaxSums all = softmax_sums(logits.narrow(1, 0, size), targets, 0);
+        for (int64_t begin = size; begin < 13; begin += size) {
+            const int64_t count = std::min(size, 13 - begin);
+            add_columns(all, softmax_sums(logits.narrow(1, begin, count), targets, begin));
+        }
+        EXPECT_TRUE(close(cross_entropy(all, targets), (wide.logsumexp(1) - target_logits) * counted,
+                          GetParam().type == at::kDouble ? 1e-12 : 1e-5))
+            << size;
+        EXPECT_TRUE(identical(target_is_largest(all, targets), target_logits.eq(wide.amax(1)) * counted))
+            << size;
+    }
+}
+
+TEST_P(CrossEntropyTest, OfEqualLogitsAnyIsLargest) {
+    const at::Tensor logits =
+        at::tensor({1.0, 3.0, 3.0, 2.0}, at::kDouble).to(GetParam().type).repeat({4, 1});
+    const at::Tensor targets = at::tensor({0, 1, 2, 3}, at::kLong);
+    EXPECT_TRUE(identical(target_is_largest(softmax_sums(logits, targets, 0), targets),
+                          at::tensor({0, 1, 1, 0}, at::kLong).to(at::kBool)));
 }
 
 TEST_P(CrossEntropyTest, ATargetOutsideThisPieceAddsNothingToIt) {

@@ -132,7 +132,8 @@ TEST_P(LinearTest, OddSizesInEveryLayout) {
 }
 
 TEST_P(LinearTest, SizesBeyondTheBlocksOfAKernel) {
-    for (const Sizes& sizes : {Sizes{801, 530, 33}, Sizes{40, 1100, 530}, Sizes{1100, 40, 530}}) {
+    for (const Sizes& sizes : {Sizes{801, 530, 33}, Sizes{40, 1100, 530}, Sizes{1100, 40, 530},
+                               Sizes{301, 576, 65}, Sizes{40, 2048, 33}}) {
         const Case c = make(sizes);
         EXPECT_TRUE(right(linear(c.x, c.weight), c.oracle.value));
         EXPECT_TRUE(right(linear_input_gradient(c.dy, c.weight), c.oracle.gradients[0]));

@@ -1,16 +1,15 @@
 // Against Hugging Face transformers: the same initial weights, logits, gradients and twenty steps of training
 // as tests/reference/ recorded. See its README for what the tolerances can and cannot see.
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/stack.h>
 #include <gtest/gtest.h>
 
 #include <memory>
 #include <string>
 
-#include "h5/file.h"
 #include "mesh/mesh.h"
 #include "ops/tensor_thread.h"
+#include "support/reference.h"
 #include "support/world.h"
 #include "train/trainer.h"
 
@@ -19,39 +18,6 @@ namespace {
 
 constexpr parallel::Precision kDouble{at::kDouble, at::kDouble, at::kDouble};
 constexpr parallel::Precision kFloat{at::kFloat, at::kFloat, at::kFloat};
-
-/// The recorded results of one model.
-class Reference {
-  public:
-    explicit Reference(const std::string& name)
-        : folder_(std::string(ARGOSY_REFERENCE_FOLDER) + "/" + name),
-          file_(h5::File::open(folder_ + ".h5")) {}
-
-    model::ModelSpec spec() const { return model::read_hugging_face_config(folder_); }
-    std::vector<std::string> names(const std::string& group) const { return file_.links(group); }
-
-    at::Tensor read(const std::string& name) const {
-        const h5::Dataset dataset = file_.open_dataset(name);
-        at::Tensor values = at::empty(dataset.shape(), scalar_type(*dataset.type()));
-        dataset.read({static_cast<std::byte*>(values.mutable_data_ptr()), values.nbytes()});
-        return values;
-    }
-
-  private:
-    static at::ScalarType scalar_type(h5::ElementType type) {
-        switch (type) {
-            case h5::ElementType::I64:
-                return at::kLong;
-            case h5::ElementType::F64:
-                return at::kDouble;
-            default:
-                return at::kFloat;
-        }
-    }
-
-    std::string folder_;
-    h5::File file_;
-};
 
 class AgainstTransformers : public ::testing::TestWithParam<std::string> {
   protected:
@@ -65,7 +31,7 @@ class AgainstTransformers : public ::testing::TestWithParam<std::string> {
         train::TrainerOptions options{.spec = reference_.spec(), .precision = precision};
         options.seq_len = tokens_.size(2);
         options.microbatch_size = tokens_.size(1);
-        options.seed = static_cast<uint64_t>(reference_.read("seed").item<int64_t>());
+        options.seed = reference_.seed();
         return std::make_unique<train::Trainer>(options, mesh_);
     }
 
@@ -143,8 +109,7 @@ TEST_P(AgainstTransformers, TwentySteps) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, AgainstTransformers,
-                         ::testing::Values("llama", "llama_tied", "qwen2", "qwen3"),
+INSTANTIATE_TEST_SUITE_P(Models, AgainstTransformers, ::testing::ValuesIn(Reference::names_of_all()),
                          [](const auto& model) { return model.param; });
 
 }  // namespace

@@ -12,7 +12,6 @@ namespace argosy::kernels::ARGOSY_VARIANT {
 /// Queries, and keys, of a block.
 inline constexpr int64_t kBlock = 96;
 
-inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 inline int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 
 /// Divides memory into arrays that are aligned to 64 bytes; from null, only counts.

@@ -23,6 +23,7 @@ struct MatrixUnitTile {
     using Words = PairWords;
     using Element = BFloat16;
     static constexpr int kRows = 32, kColumns = 32, kDepth = 32;
+    static constexpr bool kReadsInPlace = false;
     static_assert(kLanes == 16, "a row of a register is a vector");
 
     /// The unit's shape belongs to a thread, and libraries on it use the unit too. Released, its registers

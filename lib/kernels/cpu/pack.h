@@ -38,6 +38,7 @@ inline __attribute__((always_inline)) Square load_square(Operand<T> from, int64_
     return square;
 }
 
+inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 inline int64_t round_up(int64_t size, int64_t unit) { return (size + unit - 1) / unit * unit; }
 
 /// Elements that pack_a and pack_b write.

@@ -9,6 +9,8 @@
 // - Tile::multiply(k, a_panel, b_panel, c, c_stride, accumulate): C = A B, or C += A B, of floats
 //   c[row * c_stride + column], summed in fp32 over k in one order whatever surrounds the tile. k need not be
 //   padded. REQUIRES: k > 0.
+// - Tile::kReadsInPlace: whether there is multiply_in_place, which reads rows of A where they lie, of whole
+//   kDepths.
 //
 // A panel of A is [k / kDepth][kRows][kDepth]: rows keep kDepth elements together, so that a row whose k lies
 // in memory order, or is computed in vectors, is stored as it comes. A panel of B is [k / n][kColumns][n]

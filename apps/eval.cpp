@@ -1,0 +1,188 @@
+// Evaluates a checkpoint of any form: token perplexity over records of tokens.
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "base/clock.h"
+#include "base/environment.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/progress.h"
+#include "base/version.h"
+#include "data/partial_file.h"
+#include "eval/layerwise_model.h"
+#include "eval/perplexity.h"
+#include "eval/results.h"
+#include "eval/token_task.h"
+#include "eval/weights.h"
+#include "interop/model_source.h"
+#include "interop/transfer.h"
+#include "ops/tensor_thread.h"
+
+namespace argosy {
+namespace {
+
+constexpr const char* kAbout =
+    "Evaluates a checkpoint: perplexity over tokens, laid out as lm-evaluation-harness lays results out.\n"
+    "\n"
+    "A task is a JSONL file of {\"tokens\": [...]} records, named as the file without its extension. A "
+    "record's first\n"
+    "token is context and nothing is added; token_perplexity = exp(-sum of log-likelihoods / sum of (length "
+    "- 1)).\n"
+    "Records of {\"text\"} and multiple choice, as `prepare-data synthetic` writes them into tasks/, need a "
+    "tokenizer,\n"
+    "which eval does not have yet.\n";
+
+struct Options {
+    std::string model, dtype = "fp32";
+    std::vector<std::filesystem::path> tasks;
+    std::filesystem::path output;
+    eval::PerplexityOptions perplexity;
+    int num_threads = 0;
+};
+
+void add_options(CLI::App& app, Options& options) {
+    app.add_option(
+           "--model", options.model,
+           "any form of checkpoint: a run's folder (its newest whole step), a step, a full file, a Hugging "
+           "Face folder")
+        ->required();
+    app.add_option("--tasks", options.tasks, "JSONL files, separated by commas")->required()->delimiter(',');
+    app.add_option("--output", options.output, "the JSON file to write results to")->required();
+    app.add_option("--dtype", options.dtype,
+                   "to compute in: fp32, bf16 or fp16, whatever the checkpoint holds")
+        ->capture_default_str();
+    app.add_option(
+           "--max-length", options.perplexity.max_length,
+           "tokens that the model sees at once; longer records are cut into windows, each of whose tokens is "
+           "predicted once. Default: the longest record")
+        ->check(CLI::PositiveNumber);
+    app.add_option("--batch-tokens", options.perplexity.batch_tokens,
+                   "tokens that are computed at once, padding counted; results do not depend on it")
+        ->check(CLI::PositiveNumber)
+        ->capture_default_str();
+    app.add_option("--threads", options.num_threads, "default: OMP_NUM_THREADS, else all cores")
+        ->check(CLI::PositiveNumber);
+}
+
+/// Weights are read a piece at a time, which no check covers: so all of them once before.
+void check_bytes(const interop::ModelSource& source, const Environment& environment) {
+    if (!source.checkpoint) return;  // Hugging Face's files have no checks
+    const auto weights = interop::plan_transfers(source, interop::Content::ModelOnly, std::nullopt);
+    interop::Progress progress("checking", interop::num_source_bytes(weights), environment);
+    const interop::Pace pace{.num_threads = ops::num_threads(), .progress = &progress};
+    interop::run_transfers(source, weights, pace, [](auto&&...) {});
+}
+
+void warn_of_long_windows(const interop::ModelSource& source, const std::vector<eval::TokenTask>& tasks,
+                          int64_t max_length) {
+    const auto config = nlohmann::json::parse(source.config_json);
+    const auto limit = config.find("max_position_embeddings");
+    if (limit == config.end() || !limit->is_number_integer()) return;
+    for (const eval::TokenTask& task : tasks) {
+        const int64_t longest = eval::longest_window(task.records, max_length);
+        if (longest <= limit->get<int64_t>()) continue;
+        spdlog::warn(
+            "{}: the model sees up to {} tokens at once, and its max_position_embeddings is {}; --max-length "
+            "cuts "
+            "longer records",
+            task.path.string(), longest, limit->get<int64_t>());
+    }
+}
+
+/// A record whose likelihood is no number ends the run: a mean over it would be none either.
+eval::TaskResult run_task(const eval::LayerwiseModel& model, const eval::TokenTask& task,
+                          eval::PerplexityOptions options, const Environment& environment) {
+    Progress progress("evaluating " + task.name, environment);
+    options.progress = [&](double share) {
+        if (progress.due()) progress.show(share);
+    };
+    const auto scores = eval::score_records(model, task.records, options);
+    for (size_t i = 0; i < scores.size(); ++i) {
+        if (std::isfinite(scores[i].log_likelihood)) continue;
+        throw UserError(
+            "{}: the model's log-likelihood of record {} is {}; its weights are not finite, or too large "
+            "for --dtype (fp32 is the widest)",
+            task.path.string(), i + 1, scores[i].log_likelihood);
+    }
+    const eval::RecordScore score = eval::total(scores);
+    spdlog::info("{}: {} tokens of {} records in {:.1f} s", task.name, score.num_predicted, scores.size(),
+                 progress.seconds());
+    return {task.name, task.path.string(), std::ssize(scores), score};
+}
+
+void print(const std::string& text) {
+    if (std::fputs(text.c_str(), stdout) < 0 || std::fflush(stdout) != 0) {
+        throw RunError("cannot write to stdout");
+    }
+}
+
+double seconds_since_1970() {
+    return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+void evaluate(const Options& options, const Environment& environment) {
+    const double started = seconds_now();
+    if (options.num_threads > 0) ops::set_num_threads(options.num_threads);
+    eval::Evaluation evaluation{.model = options.model,
+                                .dtype = options.dtype,
+                                .batch_tokens = options.perplexity.batch_tokens,
+                                .max_length = options.perplexity.max_length,
+                                .started = seconds_since_1970()};
+    const auto source = interop::open_model(options.model);
+    const eval::LayerwiseModel model(*source.tensors, source.spec, eval::compute_type(options.dtype));
+    evaluation.num_parameters = model::num_parameters(source.spec);
+    const auto tasks = eval::read_token_tasks(options.tasks, source.spec.vocab_size);
+    warn_of_long_windows(source, tasks, options.perplexity.max_length);
+    data::PartialFile output(options.output);
+
+    spdlog::info("{} ({}): {:.3g} parameters, computed in {} by {} threads", source.path.string(),
+                 name(source.form), static_cast<double>(evaluation.num_parameters), options.dtype,
+                 ops::num_threads());
+    check_bytes(source, environment);
+    for (const eval::TokenTask& task : tasks) {
+        evaluation.tasks.push_back(run_task(model, task, options.perplexity, environment));
+    }
+    evaluation.seconds = seconds_now() - started;
+    output.append(eval::results_json(evaluation));
+    output.commit();
+    print(eval::results_table(evaluation));
+}
+
+ExitCode run(int argc, char** argv) {
+    const Environment environment = Environment::read();
+    start_log(environment.log_level, 0, 1);
+    CLI::App app{kAbout, "eval"};
+    app.set_version_flag("--version", version());
+    Options options;
+    add_options(app, options);
+    try {
+        app.parse(argc, argv);
+    } catch (const CLI::ParseError& error) {
+        if (error.get_exit_code() != 0) throw UserError("{}", error.what());
+        app.exit(error);  // --help and --version come this way
+        return ExitCode::Done;
+    }
+    evaluate(options, environment);
+    return ExitCode::Done;
+}
+
+}  // namespace
+}  // namespace argosy
+
+int main(int argc, char** argv) {
+    using argosy::ExitCode;
+    const auto fail = [](ExitCode code, const char* text) {
+        fmt::print(stderr, "eval: error: {}\n", text);
+        return static_cast<int>(code);
+    };
+    try {
+        return static_cast<int>(argosy::run(argc, argv));
+    } catch (const argosy::Error& error) {
+        return fail(error.code(), error.what());
+    } catch (const std::exception& error) {
+        return fail(ExitCode::Failed, error.what());
+    }
+}

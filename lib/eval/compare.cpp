@@ -1,0 +1,169 @@
+#include "eval/compare.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <span>
+
+#include "base/error.h"
+#include "base/random.h"
+#include "eval/layerwise_model.h"
+#include "eval/rounded_source.h"
+#include "h5/element_type.h"
+#include "interop/names.h"
+#include "model/parameter.h"
+#include "ops/tensor_thread.h"
+
+namespace argosy::eval {
+namespace {
+
+using checkpoint::TensorSource;
+using h5::ElementType;
+
+constexpr int64_t kNumSequences = 2, kSeqLen = 32;
+constexpr int64_t kComparedPositions = 16;  // the last ones of each sequence: they depend on all before them
+
+/// How much of the largest logit rounded weights may move a logit. A weight moves by up to 2^-8 (bf16) or
+/// 2^-11 (fp16) of itself; the logits of models of 2 to 32 layers were seen to move by one to three times
+/// that share of the largest, and by up to 26 (bf16) and 72 times (fp16) where random weights are so large
+/// that attention jumps from token to token. This is 128 and 256 times: beyond it the type does not hold the
+/// model.
+constexpr double kBf16Bound = 1.0 / 2, kFp16Bound = 1.0 / 8;
+
+/// Of the weights that `copy` has in another type with loss; fp64 does not count, as all is computed in fp32.
+double narrowing_bound(const TensorSource& original, const TensorSource& copy) {
+    double bound = 0;
+    for (const checkpoint::TensorInfo& tensor : copy.tensors()) {
+        const checkpoint::TensorInfo* from = original.find(tensor.name);
+        const bool weight = tensor.name.starts_with(interop::kModelPrefix);
+        if (!weight || from == nullptr || from->type == tensor.type) continue;
+        if (tensor.type == ElementType::BF16) bound = std::max(bound, kBf16Bound);
+        if (tensor.type == ElementType::F16) bound = std::max(bound, kFp16Bound);
+    }
+    return bound;
+}
+
+model::Batch sequences(int64_t vocab_size) {
+    constexpr int64_t kNumTokens = kNumSequences * kSeqLen;
+    const at::Tensor tokens = at::empty({kNumTokens}, at::kLong);
+    auto* token = tokens.mutable_data_ptr<int64_t>();
+    for (uint32_t i = 0; i < kNumTokens; ++i) {
+        const auto word = philox({i, 0, 0, 0}, {0, 0})[0];
+        token[i] = static_cast<int64_t>(word % static_cast<uint64_t>(vocab_size));
+    }
+    return {tokens, at::full({kNumTokens}, -1, at::kLong), kNumSequences, kSeqLen};
+}
+
+/// NaN is NaN, whatever its bits: rounding may change them.
+bool same_bits(const at::Tensor& a, const at::Tensor& b) {
+    if (std::memcmp(a.const_data_ptr(), b.const_data_ptr(), a.nbytes()) == 0) return true;
+    const at::Tensor same = a.view(at::kInt).eq(b.view(at::kInt));
+    return same.logical_or(a.isnan().logical_and(b.isnan())).all().item<bool>();
+}
+
+at::Tensor last_positions(const at::Tensor& stream) {
+    return stream.view({kNumSequences, kSeqLen, -1})
+        .narrow(1, kSeqLen - kComparedPositions, kComparedPositions)
+        .reshape({kNumSequences * kComparedPositions, -1});
+}
+
+/// Position by position: doubles of all of them together would be the largest thing in memory.
+double mean_divergence(const at::Tensor& original, const at::Tensor& copy) {
+    double sum = 0;
+    for (int64_t row = 0; row < original.size(0); ++row) {
+        const at::Tensor p = original[row].to(at::kDouble).log_softmax(0);
+        const at::Tensor q = copy[row].to(at::kDouble).log_softmax(0);
+        sum += (p.exp() * (p - q)).sum().item<double>();
+    }
+    return sum / static_cast<double>(original.size(0));
+}
+
+/// A model and the one batch on its way through it.
+struct Run {
+    explicit Run(const TensorSource& tensors, const model::ModelSpec& spec)
+        : model(tensors, spec, at::kFloat) {}
+
+    /// What is there after `unit`: the residual stream, after the last one the logits of the last positions.
+    const at::Tensor& run_unit(int64_t unit, const model::Batch& batch) {
+        const std::span batches(&batch, 1);
+        if (unit == 0) {
+            streams = model.embed(batches);
+        } else if (unit + 1 < model.num_units()) {
+            model.run_block(unit - 1, batches, streams);
+        } else {
+            streams[0] = model.logits(last_positions(streams[0]));
+        }
+        return streams[0];
+    }
+
+    LayerwiseModel model;
+    Streams streams;
+};
+
+void measure(const at::Tensor& original, const at::Tensor& copy, LogitsComparison& found) {
+    found.num_positions = original.size(0);
+    found.largest_logit = original.abs().max().item<double>();
+    found.largest_difference = (original - copy).abs().max().item<double>();
+    found.divergence = mean_divergence(original, copy);
+}
+
+}  // namespace
+
+bool LogitsComparison::passed() const {
+    // A model that gives no numbers itself loses nothing by rounding; one that stops giving them fails here.
+    const bool comparable = bound > 0 && std::isfinite(largest_logit);
+    return equal() && (!comparable || largest_difference <= bound * largest_logit);
+}
+
+std::string LogitsComparison::text() const {
+    const std::string start = fmt::format("logits of {} positions ", num_positions);
+    if (!equal()) {
+        return start +
+               fmt::format(
+                   "differ by up to {:.3g} where the largest is {:.3g}; what {} gives is the first that "
+                   "is not equal bit for bit{}",
+                   largest_difference, largest_logit, first_different,
+                   bound > 0 ? " to that of the original, rounded" : "");
+    }
+    if (bound == 0) return start + "are equal bit for bit";
+    return start +
+           fmt::format(
+               "are those of the original, rounded, bit for bit; rounding moves them by up to {:.3g} of "
+               "{:.3g} (at most {:.3g} is allowed) and costs a KL divergence of {:.3g} nats",
+               largest_difference, largest_logit, bound * largest_logit, divergence);
+}
+
+LogitsComparison compare_logits(const Side& original, const Side& copy,
+                                const std::function<void(double share)>& progress) {
+    const std::vector<std::string> unlike = model::differences(original.spec, copy.spec);
+    if (!unlike.empty()) {
+        throw UserError("{} and {} are not of the same model: {}", original.tensors.place(),
+                        copy.tensors.place(), fmt::join(unlike, "; "));
+    }
+    const ops::TensorThread thread;
+    LogitsComparison found;
+    found.bound = narrowing_bound(original.tensors, copy.tensors);
+    const RoundedSource rounded(original.tensors, copy.tensors);
+    Run exact_run(original.tensors, original.spec), rounded_run(rounded, original.spec),
+        copy_run(copy.tensors, copy.spec);
+    const model::Batch batch = sequences(original.spec.vocab_size);
+    const std::vector<std::string> units = model::unit_names(original.spec);
+    for (size_t unit = 0; unit < units.size(); ++unit) {
+        const auto number = static_cast<int64_t>(unit);
+        // Where nothing is narrower, the original is what it would be rounded.
+        const at::Tensor exact = exact_run.run_unit(number, batch), copied = copy_run.run_unit(number, batch);
+        const at::Tensor expected = found.bound > 0 ? rounded_run.run_unit(number, batch) : exact;
+        if (found.equal() && !same_bits(expected, copied)) found.first_different = units[unit];
+        if (unit + 1 == units.size()) measure(exact, copied, found);
+        if (progress) progress(static_cast<double>(unit + 1) / static_cast<double>(units.size()));
+    }
+    return found;
+}
+
+}  // namespace argosy::eval

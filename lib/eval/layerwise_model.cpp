@@ -1,0 +1,140 @@
+#include "eval/layerwise_model.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "eval/weights.h"
+#include "interop/names.h"
+#include "model/block.h"
+#include "model/embedding.h"
+#include "model/head.h"
+#include "ops/rope.h"
+#include "ops/types.h"
+
+namespace argosy::eval {
+namespace {
+
+using model::Role;
+
+/// A part of the vocabulary, as a rank of a tensor axis holds one; here one process takes all of them in
+/// turn.
+class VocabularyPiece : public model::TensorAxis {
+  public:
+    explicit VocabularyPiece(const layout::Range& rows) : rows_(rows) {}
+    const layout::Range& rows() const { return rows_; }
+    layout::Range share(int64_t) const override { return rows_; }
+    int64_t largest_share(int64_t) const override { return rows_.size; }
+
+  private:
+    layout::Range rows_;
+};
+
+/// Rows of `out` whose token lies in the piece.
+void embed_piece(const model::Embedding& layer, const model::Weights& weights, const layout::Range& piece,
+                 const at::Tensor& tokens, at::Tensor& out) {
+    const at::Tensor present = tokens.ge(piece.begin).logical_and(tokens.lt(piece.begin + piece.size));
+    const at::Tensor rows = present.nonzero().squeeze(1);
+    if (rows.numel() == 0) return;
+    model::Batch part;
+    part.tokens = tokens.index_select(0, rows);
+    model::Tape tape;
+    out.index_copy_(0, rows, layer.forward(weights, {}, part, model::Keep::Input, tape));
+}
+
+/// The first positions of a table.
+ops::RopeTable first_positions(const ops::RopeTable& table, int64_t seq_len) {
+    return {table.cos.narrow(0, 0, seq_len), table.sin.narrow(0, 0, seq_len)};
+}
+
+}  // namespace
+
+LayerwiseModel::LayerwiseModel(const checkpoint::TensorSource& source, const model::ModelSpec& spec,
+                               at::ScalarType type, int64_t piece_bytes)
+    : source_(source),
+      spec_(spec),
+      type_(type),
+      piece_bytes_(piece_bytes),
+      units_(model::unit_parameters(spec)) {
+    interop::check_weights(source, spec);
+}
+
+template <class Visit>
+void LayerwiseModel::for_each_piece(const std::vector<model::Parameter>& unit, Role table,
+                                    Visit visit) const {
+    const auto is_table = [&](const model::Parameter& parameter) { return parameter.role == table; };
+    std::vector<model::Parameter> others = unit;
+    std::erase_if(others, is_table);
+    model::Weights weights = read_weights(source_, others, type_);
+
+    const layout::ParamSpec& spec = std::ranges::find_if(unit, is_table)->spec;
+    const auto row_bytes = static_cast<int64_t>(spec_.dim * at::elementSize(type_));
+    const int64_t num_rows = std::max<int64_t>(1, piece_bytes_ / row_bytes);
+    for (int64_t begin = 0; begin < spec_.vocab_size; begin += num_rows) {
+        const layout::Range rows{begin, std::min(num_rows, spec_.vocab_size - begin)};
+        weights[table].reset();  // freed before the next is read
+        weights[table] = read_rows(source_, spec, rows, type_);
+        visit(VocabularyPiece(rows), weights);
+    }
+}
+
+Streams LayerwiseModel::embed(std::span<const model::Batch> batches) const {
+    Streams streams;
+    for (const model::Batch& batch : batches) {
+        streams.push_back(at::empty({batch.tokens.size(0), spec_.dim}, type_));
+    }
+    for_each_piece(units_.front(), Role::Embedding,
+                   [&](const VocabularyPiece& axis, const model::Weights& weights) {
+                       const model::Embedding layer(spec_, axis);
+                       for (size_t i = 0; i < batches.size(); ++i) {
+                           embed_piece(layer, weights, axis.rows(), batches[i].tokens, streams[i]);
+                       }
+                   });
+    return streams;
+}
+
+void LayerwiseModel::run_block(int64_t layer, std::span<const model::Batch> batches, Streams& streams) const {
+    const model::Weights weights = read_weights(source_, units_[layer + 1], type_);
+    int64_t longest = 0;
+    for (const model::Batch& batch : batches) longest = std::max(longest, batch.seq_len);
+    const ops::RopeTable positions =
+        ops::make_rope_table(model::rope_frequencies(spec_), longest, ops::accumulation_type(type_));
+    for (size_t i = 0; i < batches.size(); ++i) {
+        const ops::RopeTable rope = first_positions(positions, batches[i].seq_len);
+        const model::Block block(spec_, axis_, attention_, rope);
+        model::Tape tape;
+        streams[i] = block.forward(weights, streams[i], batches[i], model::Keep::Input, tape);
+    }
+}
+
+std::vector<ops::SoftmaxSums> LayerwiseModel::softmax_sums(std::span<const model::Batch> batches,
+                                                           const Streams& streams) const {
+    std::vector<ops::SoftmaxSums> all(batches.size());
+    for_each_piece(
+        units_.back(), Role::Output, [&](const VocabularyPiece& axis, const model::Weights& weights) {
+            const model::Head head(spec_, axis);
+            for (size_t i = 0; i < batches.size(); ++i) {
+                ops::SoftmaxSums piece = head.softmax_sums(weights, streams[i], batches[i].targets);
+                if (all[i].sums.defined()) {
+                    ops::add_columns(all[i], std::move(piece));
+                } else {
+                    all[i] = std::move(piece);
+                }
+            }
+        });
+    return all;
+}
+
+at::Tensor LayerwiseModel::logits(const at::Tensor& rows) const {
+    std::vector<at::Tensor> pieces;
+    for_each_piece(units_.back(), Role::Output,
+                   [&](const VocabularyPiece& axis, const model::Weights& weights) {
+                       pieces.push_back(model::Head(spec_, axis).logits(weights, rows));
+                   });
+    return at::cat(pieces, /*dim=*/1);
+}
+
+}  // namespace argosy::eval

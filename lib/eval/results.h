@@ -1,0 +1,36 @@
+// What an evaluation found, laid out as lm-evaluation-harness does: a JSON object, and a table for people.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "eval/perplexity.h"
+
+namespace argosy::eval {
+
+struct TaskResult {
+    std::string name, path;
+    int64_t num_records = 0;
+    RecordScore score;  // of all records together
+};
+
+struct Evaluation {
+    std::string model, dtype;
+    int64_t num_parameters = 0;
+    int64_t batch_tokens = 0, max_length = 0;
+    double started = 0;  // seconds since 1970, UTC
+    double seconds = 0;
+    std::vector<TaskResult> tasks;
+};
+
+/// Of each task
+///   token_perplexity  exp(-sum of log-likelihoods / number of predicted tokens), over all records
+///   token_accuracy    the share of predicted tokens that no other token was likelier than
+/// Neither is a mean over records, so their standard errors are "N/A".
+std::string results_json(const Evaluation& evaluation);
+
+/// Markdown, with a line break at its end.
+std::string results_table(const Evaluation& evaluation);
+
+}  // namespace argosy::eval

@@ -1,0 +1,80 @@
+#include "eval/weights.h"
+
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <span>
+
+#include "base/error.h"
+#include "interop/names.h"
+
+namespace argosy::eval {
+namespace {
+
+constexpr int64_t kBytesAtOnce = 16 << 20;  // of a tensor that is converted
+
+void read_into(const checkpoint::TensorSource& source, const checkpoint::TensorInfo& tensor,
+               int64_t first_row, const at::Tensor& out) {
+    layout::Slab slab = checkpoint::whole(tensor);
+    slab.offset[0] = first_row;
+    slab.size[0] = out.size(0);
+    source.read(tensor, slab, {static_cast<std::byte*>(out.mutable_data_ptr()), out.nbytes()});
+}
+
+}  // namespace
+
+at::ScalarType compute_type(const std::string& name) {
+    if (name == "fp32") return at::kFloat;
+    if (name == "bf16") return at::kBFloat16;
+    if (name == "fp16") return at::kHalf;
+    throw UserError("the type to compute with is '{}'; there are fp32, bf16 and fp16", name);
+}
+
+std::optional<at::ScalarType> floating_type(h5::ElementType type) {
+    switch (type) {
+        case h5::ElementType::F64:
+            return at::kDouble;
+        case h5::ElementType::F32:
+            return at::kFloat;
+        case h5::ElementType::BF16:
+            return at::kBFloat16;
+        case h5::ElementType::F16:
+            return at::kHalf;
+        default:
+            return std::nullopt;
+    }
+}
+
+at::Tensor read_rows(const checkpoint::TensorSource& source, const layout::ParamSpec& parameter,
+                     const layout::Range& rows, at::ScalarType type) {
+    const checkpoint::TensorInfo& tensor = source.at(interop::kModelPrefix + parameter.name);
+    std::vector<int64_t> shape = tensor.shape;
+    shape[0] = rows.size;
+    const at::Tensor out = at::empty(shape, type);
+    const at::ScalarType stored = *floating_type(tensor.type);
+    if (stored == type) {
+        read_into(source, tensor, rows.begin, out);
+        return out;
+    }
+    const int64_t row_bytes = tensor.num_bytes() / tensor.shape[0];
+    shape[0] = std::clamp<int64_t>(kBytesAtOnce / row_bytes, 1, rows.size);
+    const at::Tensor buffer = at::empty(shape, stored);
+    for (int64_t row = 0; row < rows.size; row += shape[0]) {
+        const int64_t count = std::min(shape[0], rows.size - row);
+        const at::Tensor part = buffer.narrow(0, 0, count);
+        read_into(source, tensor, rows.begin + row, part);
+        out.narrow(0, row, count).copy_(part);
+    }
+    return out;
+}
+
+model::Weights read_weights(const checkpoint::TensorSource& source,
+                            const std::vector<model::Parameter>& parameters, at::ScalarType type) {
+    model::Weights weights;
+    for (const model::Parameter& parameter : parameters) {
+        weights[parameter.role] = read_rows(source, parameter.spec, {0, parameter.spec.shape[0]}, type);
+    }
+    return weights;
+}
+
+}  // namespace argosy::eval

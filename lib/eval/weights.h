@@ -1,0 +1,31 @@
+// A model's parameters out of a checkpoint, in the type that is computed with.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "checkpoint/tensor_source.h"
+#include "h5/element_type.h"
+#include "layout/param_spec.h"
+#include "model/parameter.h"
+
+namespace argosy::eval {
+
+/// fp32, bf16 or fp16; UserError for anything else.
+at::ScalarType compute_type(const std::string& name);
+
+/// LibTorch's type for weights stored so; nothing for whole numbers.
+std::optional<at::ScalarType> floating_type(h5::ElementType type);
+
+/// Rows (of the first dim) of a parameter. REQUIRES: the source holds the model's parameters.
+at::Tensor read_rows(const checkpoint::TensorSource& source, const layout::ParamSpec& parameter,
+                     const layout::Range& rows, at::ScalarType type);
+
+/// Whole parameters. Likewise.
+model::Weights read_weights(const checkpoint::TensorSource& source,
+                            const std::vector<model::Parameter>& parameters, at::ScalarType type);
+
+}  // namespace argosy::eval

@@ -1,0 +1,57 @@
+#include "eval/windows.h"
+
+#include <ATen/ops/full.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace argosy::eval {
+namespace {
+
+constexpr int64_t kPadding = 0;  // any token: what is computed of it is not used
+constexpr int64_t kNotCounted = -1;
+
+}  // namespace
+
+void append_windows(int64_t record, int64_t num_tokens, int64_t longest, std::vector<Window>& windows) {
+    ARGOSY_CHECK(num_tokens >= 2 && longest >= 1, "a record of {} tokens in windows of {}", num_tokens,
+                 longest);
+    const int64_t num_predicted = num_tokens - 1;
+    for (int64_t done = 0; done < num_predicted;) {
+        const int64_t num_scored = std::min(longest, num_predicted - done);
+        const int64_t end = done + num_scored;
+        const int64_t begin = std::max<int64_t>(0, end - longest);
+        windows.push_back({record, begin, end - begin, num_scored});
+        done = end;
+    }
+}
+
+std::vector<WindowBatch> in_batches(std::vector<Window> windows, int64_t batch_tokens) {
+    std::ranges::stable_sort(windows, std::greater(), &Window::num_inputs);
+    std::vector<WindowBatch> batches;
+    for (const Window& window : windows) {
+        if (batches.empty() || batches.back().num_tokens() + batches.back().seq_len() > batch_tokens) {
+            batches.emplace_back();
+        }
+        batches.back().windows.push_back(window);
+    }
+    return batches;
+}
+
+model::Batch make_batch(const WindowBatch& batch, std::span<const Tokens> records) {
+    const at::Tensor tokens = at::full({batch.num_tokens()}, kPadding, at::kLong);
+    const at::Tensor targets = at::full({batch.num_tokens()}, kNotCounted, at::kLong);
+    auto *token = tokens.mutable_data_ptr<int64_t>(), *target = targets.mutable_data_ptr<int64_t>();
+    for (const Window& window : batch.windows) {
+        const auto inputs = records[window.record].begin() + window.begin;
+        std::copy_n(inputs, window.num_inputs, token);
+        const int64_t context = window.num_inputs - window.num_scored;
+        std::copy_n(inputs + context + 1, window.num_scored, target + context);
+        token += batch.seq_len();
+        target += batch.seq_len();
+    }
+    return {tokens, targets, static_cast<int64_t>(batch.windows.size()), batch.seq_len()};
+}
+
+}  // namespace argosy::eval

@@ -1,0 +1,173 @@
+#include "eval/compare.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/empty.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "base/error.h"
+#include "eval/memory_source.h"
+#include "eval/rounded_source.h"
+#include "expect_error.h"
+#include "support/reference.h"
+
+namespace argosy::eval {
+namespace {
+
+using testing::MemorySource;
+using testing::Reference;
+
+class Compare : public ::testing::TestWithParam<std::string> {
+  protected:
+    MemorySource source(at::ScalarType type = at::kFloat) const {
+        return MemorySource(spec_, reference_.seed(), type);
+    }
+    LogitsComparison compare(const MemorySource& original, const MemorySource& copy) const {
+        return compare_logits({original, spec_}, {copy, spec_});
+    }
+
+    const Reference reference_{GetParam()};
+    const model::ModelSpec spec_ = reference_.spec();
+};
+
+TEST_P(Compare, EqualWeightsAreEqual) {
+    std::vector<double> shares;
+    const LogitsComparison found =
+        compare_logits({source(), spec_}, {source(), spec_}, [&](double share) { shares.push_back(share); });
+    EXPECT_TRUE(found.equal() && found.passed());
+    EXPECT_EQ(found.largest_difference, 0);
+    EXPECT_EQ(found.divergence, 0);
+    EXPECT_GT(found.largest_logit, 0.1);
+    EXPECT_GT(found.num_positions, 16);
+    EXPECT_EQ(found.first_different, "");
+    EXPECT_NE(found.text().find("equal bit for bit"), std::string::npos);
+    EXPECT_EQ(std::ssize(shares), spec_.num_layers + 2);
+    EXPECT_EQ(shares.back(), 1);
+}
+
+/// A type without loss changes nothing, in either direction of fp32 and fp64.
+TEST_P(Compare, WideningIsEqual) {
+    const MemorySource narrow = source(at::kBFloat16);
+    MemorySource wide = source(at::kBFloat16);
+    for (const auto type : {at::kFloat, at::kDouble}) {
+        for (const checkpoint::TensorInfo& tensor : narrow.tensors()) {
+            wide.set(tensor.name, wide[tensor.name.substr(6)].to(type));
+        }
+        const LogitsComparison found = compare(narrow, wide);
+        EXPECT_TRUE(found.equal() && found.passed());
+    }
+    EXPECT_TRUE(compare(source(at::kDouble), source()).passed());
+}
+
+TEST_P(Compare, NarrowingStaysWithinItsBound) {
+    for (const auto type : {at::kBFloat16, at::kHalf}) {
+        const LogitsComparison found = compare(source(), source(type));
+        EXPECT_TRUE(found.equal() && found.passed()) << found.text();
+        EXPECT_GT(found.largest_difference, 0.001 * found.bound * found.largest_logit) << found.text();
+        EXPECT_GT(found.divergence, 0);
+        EXPECT_LT(found.divergence, 1e-3);
+        EXPECT_NE(found.text().find("KL"), std::string::npos);
+    }
+}
+
+/// Some tensors narrower, some wider, as other tools leave them.
+TEST_P(Compare, MixedTypes) {
+    MemorySource mixed = source();
+    mixed.set("model/norm.weight", mixed["norm.weight"].to(at::kDouble));
+    mixed.set("model/layers.0.attention.wq.weight", mixed["layers.0.attention.wq.weight"].to(at::kHalf));
+    EXPECT_TRUE(compare(source(), mixed).passed());
+    EXPECT_TRUE(compare(source(at::kBFloat16), mixed).first_different == "embedding");
+}
+
+/// A thousandth of one weight in a copy of the same type, the last bit of one in narrower types.
+TEST_P(Compare, OneWeightIsFoundWhereItIs) {
+    MemorySource changed = source();
+    changed["layers.1.feed_forward.w2.weight"].mutable_data_ptr<float>()[3] *= 1.001F;
+    const LogitsComparison found = compare(source(), changed);
+    EXPECT_FALSE(found.equal() || found.passed());
+    EXPECT_EQ(found.first_different, "layers.1");
+    EXPECT_NE(found.text().find("what layers.1 gives"), std::string::npos) << found.text();
+
+    for (const auto type : {at::kBFloat16, at::kHalf}) {
+        MemorySource narrow = source(type);
+        at::Tensor values = narrow["layers.1.attention.wv.weight"].view(at::kShort);
+        values[3][4] += 1;
+        const LogitsComparison also = compare(source(), narrow);
+        EXPECT_FALSE(also.passed());
+        EXPECT_EQ(also.first_different, "layers.1");
+    }
+}
+
+/// What a wrong name map does: at initial weights it moves logits less than rounding does.
+TEST_P(Compare, ExchangedWeightsAreFound) {
+    for (const auto type : {at::kFloat, at::kBFloat16, at::kHalf}) {
+        MemorySource exchanged = source(type);
+        std::swap(exchanged["layers.1.feed_forward.w1.weight"], exchanged["layers.1.feed_forward.w3.weight"]);
+        const LogitsComparison found = compare(source(), exchanged);
+        EXPECT_FALSE(found.passed()) << found.text();
+        EXPECT_EQ(found.first_different, "layers.1");
+    }
+}
+
+/// Rounded faithfully, but the type does not hold the model.
+TEST_P(Compare, OverflowIsFound) {
+    MemorySource large = source(), narrow = source(at::kHalf);
+    large["layers.0.attention.wo.weight"] *= 1e9;
+    narrow.set("model/layers.0.attention.wo.weight", large["layers.0.attention.wo.weight"].to(at::kHalf));
+    const LogitsComparison found = compare(large, narrow);
+    EXPECT_TRUE(found.equal());
+    EXPECT_FALSE(found.passed()) << found.text();
+    EXPECT_TRUE(compare(large, large).passed());
+}
+
+/// A run that diverged can still be converted.
+TEST_P(Compare, NaNIsItsOwnCopy) {
+    const auto broken = [&](MemorySource& source) -> const MemorySource& {
+        source["layers.1.ffn_norm.weight"].fill_(NAN);
+        return source;
+    };
+    MemorySource original = source(), same = source(), narrow = source(at::kBFloat16);
+    EXPECT_TRUE(compare(broken(original), broken(same)).passed());
+    EXPECT_TRUE(compare(original, broken(narrow)).passed());
+    EXPECT_FALSE(compare(source(), same).passed());
+    EXPECT_FALSE(compare(source(), narrow).passed());
+}
+
+TEST_P(Compare, OtherModelsAreRefused) {
+    model::ModelSpec other = spec_;
+    other.rope_theta *= 2;
+    EXPECT_ERROR(compare_logits({source(), spec_}, {source(), other}), UserError, "memory", "rope_theta");
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Compare, ::testing::ValuesIn(Reference::names_of_all()),
+                         [](const auto& model) { return model.param; });
+
+/// fp64 is rounded once: by way of fp32, these would become ties, and go the other way.
+TEST(RoundedSource, RoundsOnce) {
+    const model::ModelSpec spec = Reference("qwen2").spec();
+    MemorySource exact(spec, 1, at::kDouble), narrow(spec, 1, at::kBFloat16);
+    const std::string name = "model/norm.weight";
+    const double tie = 1 + std::ldexp(1, -8), next = std::ldexp(1, -40);  // bf16 steps by 2^-7 above 1
+    const std::vector<double> values = {
+        tie + next, tie - next, tie, -tie - next, -tie + next, 1 + 3 * std::ldexp(1, -8),
+        1e39,       -1e39,      0.0, 1e-60,       NAN,         INFINITY};
+    const std::vector<float> expected = {
+        1 + 1 / 128.F, 1, 1, -1 - 1 / 128.F, -1, 1 + 2 / 128.F, INFINITY, -INFINITY, 0, 0, NAN, INFINITY};
+    for (size_t i = 0; i < values.size(); ++i) exact["norm.weight"][static_cast<int64_t>(i)] = values[i];
+    const RoundedSource rounded(exact, narrow);
+    const checkpoint::TensorInfo& tensor = rounded.at(name);
+    EXPECT_EQ(tensor.type, h5::ElementType::BF16);
+    const auto count = static_cast<int64_t>(values.size());
+    const at::Tensor out = at::empty({count}, at::kBFloat16);
+    rounded.read(tensor, {{0}, {count}}, {static_cast<std::byte*>(out.mutable_data_ptr()), out.nbytes()});
+    for (size_t i = 0; i < values.size(); ++i) {
+        const auto found = out[static_cast<int64_t>(i)].item<float>();
+        EXPECT_TRUE(found == expected[i] || (std::isnan(found) && std::isnan(expected[i])))
+            << values[i] << " became " << found;
+    }
+}
+
+}  // namespace
+}  // namespace argosy::eval

@@ -1,0 +1,295 @@
+"""The command line of eval: what it computes, writes, prints and returns, for every form of a checkpoint."""
+import json
+import math
+import os
+import pathlib
+import random
+import struct
+import subprocess
+import tempfile
+import time
+import unittest
+
+BIN, SOURCE = pathlib.Path(os.environ["ARGOSY_BIN"]), pathlib.Path(os.environ["ARGOSY_SOURCE"])
+VOCABULARY, DIM, HEADS, HIDDEN, LAYERS, EPS = 40, 16, 2, 24, 2, 1e-5
+
+
+def shapes():
+    """{name: shape} of a Llama of these sizes."""
+    tensors = {"model.embed_tokens.weight": [VOCABULARY, DIM], "model.norm.weight": [DIM],
+               "lm_head.weight": [VOCABULARY, DIM]}
+    for layer in range(LAYERS):
+        start = f"model.layers.{layer}."
+        tensors |= {start + f"self_attn.{letter}_proj.weight": [DIM, DIM] for letter in "qkvo"}
+        tensors |= {start + f"mlp.{name}_proj.weight": [HIDDEN, DIM] for name in ("gate", "up")}
+        tensors[start + "mlp.down_proj.weight"] = [DIM, HIDDEN]
+        tensors |= {start + f"{name}_layernorm.weight": [DIM] for name in ("input", "post_attention")}
+    return tensors
+
+
+def write_model(folder, change=lambda name, value: value):
+    """A Hugging Face folder of random weights in fp32. Returns {name: values}."""
+    folder.mkdir()
+    numbers = random.Random(5)
+    values, header, data = {}, {}, b""
+    for name, shape in sorted(shapes().items()):
+        values[name] = [change(name, struct.unpack("<f", struct.pack("<f", numbers.gauss(0, 0.5)))[0])
+                        for _ in range(math.prod(shape))]
+        packed = struct.pack(f"<{len(values[name])}f", *values[name])
+        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [len(data), len(data) + len(packed)]}
+        data += packed
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + data)
+    config = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": VOCABULARY, "hidden_size": DIM,
+              "num_hidden_layers": LAYERS, "num_attention_heads": HEADS, "num_key_value_heads": HEADS,
+              "intermediate_size": HIDDEN, "rms_norm_eps": EPS, "rope_theta": 10000.0, "tie_word_embeddings": False,
+              "max_position_embeddings": 64, "hidden_act": "silu"}
+    (folder / "config.json").write_text(json.dumps(config))
+    return values
+
+
+def silent_blocks(name, value):
+    """What leaves a block is zero: each token's logits follow from that token alone."""
+    return 0.0 if ("o_proj" in name or "down_proj" in name) else value
+
+
+def bigram_score(values, records):
+    """Perplexity and accuracy of a model of silent blocks, in doubles."""
+    def rows(name):
+        return [values[name][i * DIM:(i + 1) * DIM] for i in range(VOCABULARY)]
+    table, head, scale = rows("model.embed_tokens.weight"), rows("lm_head.weight"), values["model.norm.weight"]
+    total = count = greedy = 0
+    for record in records:
+        for token, target in zip(record, record[1:]):
+            x = table[token]
+            rms = math.sqrt(sum(v * v for v in x) / DIM + EPS)
+            normed = [v / rms * s for v, s in zip(x, scale)]
+            logits = [sum(a * b for a, b in zip(row, normed)) for row in head]
+            total += logits[target] - math.log(sum(map(math.exp, logits)))
+            greedy += logits.index(max(logits)) == target
+            count += 1
+    return math.exp(-total / count), greedy / count
+
+
+def random_records(num_records, longest):
+    numbers = random.Random(9)
+    return [[numbers.randrange(VOCABULARY) for _ in range(numbers.randint(2, longest))] for _ in range(num_records)]
+
+
+class Eval(unittest.TestCase):
+    def setUp(self):
+        scratch = tempfile.TemporaryDirectory()
+        self.addCleanup(scratch.cleanup)
+        self.folder = pathlib.Path(scratch.name)
+        self.model, self.output = self.folder / "hf", self.folder / "results.json"
+
+    def task(self, records, name="task"):
+        path = self.folder / f"{name}.jsonl"
+        path.write_text("".join(json.dumps({"tokens": record}) + "\n" for record in records))
+        return path
+
+    def run_program(self, *arguments, program="eval", code=0, stdout=subprocess.PIPE):
+        done = subprocess.run([BIN / program, *map(str, arguments)], stdout=stdout, stderr=subprocess.PIPE, text=True,
+                              env=os.environ | {"OMP_NUM_THREADS": "1"})
+        self.assertEqual(done.returncode, code, done.stderr)
+        return done
+
+    def evaluate(self, tasks, *more, model=None):
+        done = self.run_program("--model", model or self.model, "--tasks", tasks, "--output", self.output, *more)
+        return json.loads(self.output.read_text()), done
+
+    def perplexity(self, *arguments, **others):
+        return self.evaluate(*arguments, **others)[0]["results"]["task"]["token_perplexity,none"]
+
+    def expect_error(self, *arguments, code=2, parts):
+        done = self.run_program(*arguments, code=code)
+        self.assertEqual(done.stdout, "")
+        error = [line for line in done.stderr.splitlines() if line.startswith("eval: error: ")]
+        self.assertEqual(len(error), 1, done.stderr)
+        for part in parts:
+            self.assertIn(part, error[0])
+        self.assertEqual(list(self.folder.glob("results*")), [], "nothing is left of an attempt")
+
+    def convert(self, form, *more):
+        target = self.folder / "-".join(["as", form, *more])
+        self.run_program(self.model, target, "--to", form, *more, program="convert-checkpoint")
+        return target
+
+    def test_numbers(self):
+        values = write_model(self.model, silent_blocks)
+        records = random_records(20, 30)
+        results, _ = self.evaluate(self.task(records))
+        perplexity, accuracy = bigram_score(values, records)
+        found = results["results"]["task"]
+        self.assertAlmostEqual(found["token_perplexity,none"] / perplexity, 1, delta=2e-6)
+        self.assertAlmostEqual(found["token_accuracy,none"], accuracy, delta=1e-12)
+        self.assertEqual(results["n-tokens"]["task"], sum(map(len, records)) - len(records))
+
+    def test_layout_of_results(self):
+        write_model(self.model)
+        before = time.time()
+        paths = [self.task(random_records(4, 9), "one"), self.task(random_records(6, 9), "two")]
+        results, done = self.evaluate(",".join(map(str, paths)), "--batch-tokens", "16", "--max-length", "5")
+        self.assertEqual(list(results["results"]), ["one", "two"])
+        for name in ("one", "two"):
+            found = results["results"][name]
+            self.assertEqual(set(found), {"alias", "token_perplexity,none", "token_perplexity_stderr,none",
+                                          "token_accuracy,none", "token_accuracy_stderr,none"})
+            self.assertEqual(found["alias"], name)
+            self.assertEqual(found["token_perplexity_stderr,none"], "N/A")
+            self.assertEqual(results["group_subtasks"][name], [])
+            self.assertEqual(results["configs"][name]["task"], name)
+            self.assertEqual(results["versions"][name], 1)
+            self.assertEqual(results["n-shot"][name], 0)
+            self.assertEqual(results["higher_is_better"][name], {"token_accuracy": True, "token_perplexity": False})
+        self.assertEqual(results["n-samples"]["two"], {"original": 6, "effective": 6})
+        config = results["config"]
+        self.assertEqual(config["model"], "argosy")
+        self.assertEqual(config["model_args"], {"path": str(self.model), "dtype": "fp32", "max_length": 5})
+        self.assertEqual(config["model_num_parameters"], sum(math.prod(shape) for shape in shapes().values()))
+        self.assertEqual(config["batch_tokens"], 16)
+        self.assertTrue(before - 1 < results["date"] < time.time() + 1)
+        self.assertGreaterEqual(float(results["total_evaluation_time_seconds"]), 0)
+
+        lines = done.stdout.splitlines()
+        cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+        self.assertEqual(cells[0], ["Tasks", "Version", "Filter", "n-shot", "Metric", "", "Value", "", "Stderr"])
+        self.assertEqual(len({len(line) for line in lines}), 1, "columns stand under each other")
+        value = results["results"]["two"]["token_perplexity,none"]
+        self.assertEqual(cells[-1], ["two", "1", "none", "0", "token_perplexity", "\u2193", f"{value:.4f}", "\u00b1", "N/A"])
+        self.assertEqual(len(cells), 2 + 4)
+        self.assertEqual(sorted(path.name for path in self.folder.iterdir()), ["hf", "one.jsonl", "results.json", "two.jsonl"])
+
+    def test_every_form_gives_the_same_bits(self):
+        write_model(self.model)
+        task = self.task(random_records(12, 20))
+        expected = self.perplexity(task)
+        for form in ("sharded", "full", "hf"):
+            self.assertEqual(self.perplexity(task, model=self.convert(form)), expected, form)
+        narrow = [self.perplexity(task, model=self.convert(form, "--dtype", "bf16")) for form in ("full", "hf")]
+        self.assertEqual(narrow[0], narrow[1])
+        self.assertNotEqual(narrow[0], expected)
+        self.assertAlmostEqual(narrow[0] / expected, 1, delta=0.05)
+
+    def test_what_results_depend_on(self):
+        write_model(self.model)
+        task = self.task(random_records(12, 20))
+        expected = self.perplexity(task)
+        self.assertEqual(self.perplexity(task, "--batch-tokens", "1"), expected)
+        self.assertEqual(self.perplexity(task, "--threads", "2"), expected)
+        self.assertEqual(self.perplexity(task, "--max-length", "19"), expected)
+        self.assertNotEqual(self.perplexity(task, "--max-length", "18"), expected)
+        for dtype, tolerance in (("bf16", 0.1), ("fp16", 0.01)):
+            found = self.perplexity(task, "--dtype", dtype)
+            self.assertNotEqual(found, expected)
+            self.assertAlmostEqual(found / expected, 1, delta=tolerance)
+
+    def test_warns_of_records_beyond_the_positions(self):
+        write_model(self.model)
+        for longest, warned in ((65, False), (66, True)):
+            _, done = self.evaluate(self.task([[1] * longest]))
+            self.assertEqual("max_position_embeddings is 64" in done.stderr, warned, done.stderr)
+        _, done = self.evaluate(self.task([[1] * 66]), "--max-length", "64")
+        self.assertNotIn("max_position_embeddings", done.stderr)
+
+    def test_bad_command_lines(self):
+        write_model(self.model)
+        task = self.task([[1, 2, 3]])
+        good = ["--model", self.model, "--tasks", task, "--output", self.output]
+        self.expect_error(*good[2:], parts=["--model"])
+        self.expect_error(*good, "--dtype", "int8", parts=["'int8'", "fp32, bf16 and fp16"])
+        self.expect_error(*good, "--batch-tokens", "0", parts=["--batch-tokens"])
+        self.expect_error("--model", self.folder / "none", *good[2:], parts=["none", "does not exist"])
+        self.expect_error("--model", self.folder, *good[2:], parts=[str(self.folder), "holds no model"])
+        other = self.folder / "other"
+        other.mkdir()
+        (other / task.name).write_text(task.read_text())
+        self.expect_error(*good[:3], f"{task},{other / task.name}", *good[4:], parts=[str(other / task.name), "'task'"])
+        self.expect_error(*good[:5], self.folder / "missing" / "results.json", parts=["missing/results.json"])
+
+    def test_bad_records(self):
+        write_model(self.model)
+        for line, parts in (('{"tokens": [1]}', ["1 tokens"]), ('{"tokens": [1, 40]}', ["token 40", "0 .. 39"]),
+                            ('{"text": "a"}', ["tokenizer"]), ('{"tokens": [1, ', ["bad JSON"])):
+            path = self.task([[1, 2]])
+            path.write_text(path.read_text() + line + "\n")
+            self.expect_error("--model", self.model, "--tasks", path, "--output", self.output,
+                              parts=[f"{path}:2"] + parts)
+        path.write_text("")
+        self.expect_error("--model", self.model, "--tasks", path, "--output", self.output, parts=[str(path), "no records"])
+
+    def test_weights_that_are_no_numbers(self):
+        write_model(self.model, lambda name, value: math.nan if name == "model.norm.weight" else value)
+        task = self.task([[1, 2], [3, 4, 5]])
+        self.expect_error("--model", self.model, "--tasks", task, "--output", self.output, parts=["record 1", "nan"])
+
+    def test_a_flipped_bit_of_a_checkpoint(self):
+        values = write_model(self.model)
+        step = self.convert("sharded")
+        shard = next(step.glob("shard-*.h5"))
+        damaged = bytearray(shard.read_bytes())
+        damaged[damaged.index(struct.pack("<4f", *values["lm_head.weight"][-4:]))] ^= 4
+        shard.write_bytes(damaged)
+        self.expect_error("--model", step, "--tasks", self.task([[1, 2]]), "--output", self.output, parts=[shard.name, "model/output.weight"])
+
+    def test_an_output_that_cannot_be_written(self):
+        write_model(self.model)
+        arguments = ["--model", self.model, "--tasks", self.task([[1, 2]]), "--output"]
+        with open("/dev/full", "w") as full:
+            done = self.run_program(*arguments, self.output, code=1, stdout=full)
+        self.assertIn("cannot write to stdout", done.stderr)
+        self.assertTrue(self.output.exists(), "what was found is kept")
+        self.output.write_text("older")
+        limited = subprocess.run(["bash", "-c", 'trap "" XFSZ; ulimit -f 0; exec "$0" "$@"', BIN / "eval",
+                                  *map(str, arguments), self.output], capture_output=True, text=True)
+        self.assertEqual(limited.returncode, 1, limited.stderr)
+        self.assertEqual(self.output.read_text(), "older", "whole or not at all")
+        self.assertEqual(list(self.folder.glob("*.partial")), [])
+
+    def test_verify_compares_logits(self):
+        write_model(self.model)
+        for form, more, said in (("full", ["--verify"], "equal bit for bit"),
+                                 ("hf", ["--verify", "--dtype", "bf16"], "KL divergence")):
+            target = self.folder / f"verified-{form}"
+            done = self.run_program(self.model, target, "--to", form, *more, program="convert-checkpoint")
+            self.assertIn(said, done.stderr)
+        # Rounded faithfully, every element; but fp16 does not hold this model.
+        write_model(self.folder / "large", lambda name, value: value * 1e7 if "v_proj" in name else value)
+        done = self.run_program(self.folder / "large", self.folder / "small", "--to", "full", "--dtype", "fp16", "--verify",
+                                program="convert-checkpoint", code=3)
+        self.assertIn("logits of 32 positions", done.stderr)
+        self.assertFalse((self.folder / "small").exists())
+
+    def test_loss_of_training(self):
+        """The loss of a step is the logarithm of the perplexity of the weights before it, over its samples."""
+        length, batch = 32, 4
+        tokens = random_records(1, 400)[0] * 3
+        source = self.task([tokens])
+        self.run_program("tokenize", "--input", source, "--output", self.folder / "t.h5", "--vocab-size", VOCABULARY,
+                         program="prepare-data")
+        write_model(self.model)
+        settings = {"training.dataset_path": self.folder / "t.h5", "training.shuffle": "false", "training.steps": 2,
+                    "training.seq_len": length, "training.local_batch_size": batch, "optimizer.lr": 0.01,
+                    "training.mixed_precision_param": "float32", "model.hf_assets_path": self.model,
+                    "checkpoint.initial_load_path": self.model, "checkpoint.enable": "true", "checkpoint.interval": 1,
+                    "job.dump_folder": self.folder / "run", "lr_scheduler.warmup_steps": 1}
+        self.run_program("1", BIN / "pretrain", *[word for key, value in settings.items() for word in ("--" + key, value)],
+                         program=SOURCE / "jobs" / "mpirun.sh")
+        losses = [json.loads(line)["loss"] for line in (self.folder / "run" / "metrics.jsonl").read_text().splitlines()]
+        for step, model in enumerate([self.model, self.folder / "run" / "checkpoint" / "step-00000001"]):
+            starts = [sample * length for sample in range(step * batch, (step + 1) * batch)]
+            task = self.task([tokens[start:start + length + 1] for start in starts])
+            self.assertAlmostEqual(math.log(self.perplexity(task, model=model)) / losses[step], 1, delta=1e-6)
+        self.assertNotAlmostEqual(losses[0], losses[1], delta=1e-3)
+        newest = self.perplexity(task, model=self.folder / "run")
+        self.assertLess(math.log(newest), losses[1], "the run's folder stands for its newest step")
+
+    def test_help_and_version(self):
+        text = self.run_program("--help").stdout
+        for word in ("--model", "--tasks", "--max-length", "--batch-tokens", "tokens", "tokenizer"):
+            self.assertIn(word, text)
+        self.assertRegex(self.run_program("--version").stdout, r"^\d+\.\d+\.\d+ \(\w+")
+
+
+unittest.main(verbosity=2)

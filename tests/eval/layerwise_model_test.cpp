@@ -1,0 +1,170 @@
+// A model read unit by unit: against what transformers computes, and how much of it is in memory at a time.
+#include "eval/layerwise_model.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/ones.h>
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "eval/memory_source.h"
+#include "expect_error.h"
+#include "observe/memory.h"
+#include "ops/tensor_thread.h"
+#include "support/reference.h"
+#include "support/tensors.h"
+
+namespace argosy::eval {
+namespace {
+
+using testing::close;
+using testing::identical;
+using testing::MemorySource;
+using testing::Reference;
+
+Streams after_blocks(const LayerwiseModel& model, std::span<const model::Batch> batches) {
+    Streams streams = model.embed(batches);
+    for (int64_t layer = 0; layer < model.spec().num_layers; ++layer) {
+        model.run_block(layer, batches, streams);
+    }
+    return streams;
+}
+
+/// A table's rows in one piece, and a few at a time.
+constexpr int64_t kWhole = 1 << 20, kSmallPieces = 2000;
+
+class AgainstTransformers : public ::testing::TestWithParam<std::string> {
+  protected:
+    model::Batch first_batch() const {
+        const at::Tensor tokens = reference_.read("tokens")[0], targets = reference_.read("targets")[0];
+        return {tokens.flatten(), targets.flatten(), tokens.size(0), tokens.size(1)};
+    }
+    at::Tensor logits() const { return reference_.read("logits").flatten(0, 1); }
+
+    const Reference reference_{GetParam()};
+    const MemorySource source_{reference_.spec(), reference_.seed()};
+    const ops::TensorThread thread_;
+};
+
+TEST_P(AgainstTransformers, Logits) {
+    const model::Batch batch = first_batch();
+    for (const int64_t piece_bytes : {kWhole, kSmallPieces}) {
+        const LayerwiseModel single(source_, reference_.spec(), at::kFloat, piece_bytes);
+        EXPECT_TRUE(close(single.logits(after_blocks(single, {&batch, 1})[0]), logits(), 2e-6));
+        const LayerwiseModel wide(source_, reference_.spec(), at::kDouble, piece_bytes);
+        EXPECT_TRUE(close(wide.logits(after_blocks(wide, {&batch, 1})[0]), logits(), 1e-6));
+    }
+}
+
+TEST_P(AgainstTransformers, LogProbabilitiesAndGreedyChoices) {
+    const model::Batch batch = first_batch();
+    const at::Tensor log_probabilities = logits().to(at::kDouble).log_softmax(1);
+    const at::Tensor counted = batch.targets.ge(0);
+    const at::Tensor expected =
+        -log_probabilities.gather(1, batch.targets.clamp_min(0).unsqueeze(1)).squeeze(1) * counted;
+    const at::Tensor greedy = log_probabilities.argmax(1).eq(batch.targets);
+    for (const int64_t piece_bytes : {kWhole, kSmallPieces}) {
+        const LayerwiseModel model(source_, reference_.spec(), at::kFloat, piece_bytes);
+        const auto sums = model.softmax_sums({&batch, 1}, after_blocks(model, {&batch, 1}));
+        EXPECT_TRUE(close(ops::cross_entropy(sums[0], batch.targets), expected, 1e-6));
+        EXPECT_TRUE(identical(ops::target_is_largest(sums[0], batch.targets), greedy));
+    }
+}
+
+TEST_P(AgainstTransformers, LossOfTraining) {
+    const model::Batch batch = first_batch();
+    const LayerwiseModel model(source_, reference_.spec(), at::kFloat);
+    const auto sums = model.softmax_sums({&batch, 1}, after_blocks(model, {&batch, 1}));
+    const double num_counted = batch.targets.ge(0).sum().item<double>();
+    EXPECT_NEAR(ops::cross_entropy_sum(sums[0], batch.targets).item<double>() / num_counted,
+                reference_.read("loss0").item<double>(), 2e-6);
+}
+
+/// Weights of 16 bits are widened without loss, so only what they were rounded to matters.
+TEST_P(AgainstTransformers, WeightsOfAnyType) {
+    const model::Batch batch = first_batch();
+    for (const auto type : {at::kBFloat16, at::kHalf, at::kDouble}) {
+        MemorySource stored(reference_.spec(), reference_.seed(), type);
+        MemorySource widened(reference_.spec(), reference_.seed(), type);
+        for (const checkpoint::TensorInfo& tensor : stored.tensors()) {
+            const std::string name = tensor.name.substr(std::string("model/").size());
+            widened.set(tensor.name, stored[name].to(at::kFloat));
+        }
+        const LayerwiseModel model(stored, reference_.spec(), at::kFloat);
+        const LayerwiseModel same(widened, reference_.spec(), at::kFloat);
+        EXPECT_TRUE(identical(after_blocks(model, {&batch, 1})[0], after_blocks(same, {&batch, 1})[0]));
+    }
+}
+
+TEST_P(AgainstTransformers, NarrowTypesAreNear) {
+    const model::Batch batch = first_batch();
+    for (const auto& [type, tolerance] : {std::pair{at::kBFloat16, 3e-2}, {at::kHalf, 4e-3}}) {
+        const LayerwiseModel model(source_, reference_.spec(), type);
+        const at::Tensor found = model.logits(after_blocks(model, {&batch, 1})[0]);
+        EXPECT_EQ(found.scalar_type(), type);
+        EXPECT_TRUE(close(found, logits(), tolerance));
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, AgainstTransformers, ::testing::ValuesIn(Reference::names_of_all()),
+                         [](const auto& model) { return model.param; });
+
+model::ModelSpec spec_of(int64_t num_layers) {
+    return {.name = "llama3",
+            .vocab_size = 9000,
+            .dim = 128,
+            .num_layers = num_layers,
+            .num_heads = 4,
+            .num_kv_heads = 4,
+            .head_dim = 32,
+            .hidden_dim = 512};
+}
+
+model::Batch few_tokens() {
+    const at::Tensor tokens = at::ones({8}, at::kLong);
+    return {tokens, tokens, 1, 8};
+}
+
+TEST(LayerwiseModel, HoldsOneUnitAtATime) {
+    static observe::MemoryMeter meter = observe::MemoryMeter::install();
+    const ops::TensorThread thread;
+    constexpr int64_t kBlockBytes = 4 * (4 * 128 * 128 + 3 * 128 * 512 + 2 * 128);
+    constexpr int64_t kPieceBytes = kBlockBytes / 4;  // of tables of 4.6 MB, more than four blocks
+    const model::Batch batch = few_tokens();
+    for (const auto stored : {at::kFloat, at::kBFloat16}) {
+        const MemorySource source(spec_of(6), 5, stored);
+        const LayerwiseModel model(source, spec_of(6), at::kFloat, kPieceBytes);
+        const int64_t before = meter.current_bytes();
+        meter.reset_peak();
+        {
+            const Streams streams = after_blocks(model, {&batch, 1});
+            EXPECT_EQ(meter.current_bytes() - before, static_cast<int64_t>(streams[0].nbytes()));
+            // The block, a tensor of it before it is converted, and eight tokens on their way.
+            EXPECT_LT(meter.peak_bytes() - before, kBlockBytes + kBlockBytes / 3);
+            EXPECT_GE(meter.peak_bytes() - before, kBlockBytes);
+            meter.reset_peak();
+            model.softmax_sums({&batch, 1}, streams);
+            EXPECT_LT(meter.peak_bytes() - before, 2 * kPieceBytes);
+        }
+        EXPECT_EQ(source.bytes_read(), source.num_bytes()) << "each weight is read once";
+    }
+}
+
+TEST(LayerwiseModel, RefusesWhatIsNotTheModel) {
+    const auto open = [](const MemorySource& source) { LayerwiseModel(source, spec_of(2), at::kFloat); };
+    const std::string norm = "model/layers.1.ffn_norm.weight";
+    MemorySource source(spec_of(2), 5);
+    open(source);
+    source.set("optimizer/first/norm.weight", at::ones({128}));
+    open(source);
+
+    source.set(norm, at::ones({127}));
+    EXPECT_ERROR(open(source), UserError, "memory", norm, "[127]", "[128]");
+    source.set(norm, at::ones({128}, at::kLong));
+    EXPECT_ERROR(open(source), UserError, norm, "i64");
+    source.remove(norm);
+    EXPECT_ERROR(open(source), UserError, norm);
+    EXPECT_ERROR(open(MemorySource(spec_of(3), 5)), UserError, "model/layers.2.");
+}
+
+}  // namespace
+}  // namespace argosy::eval

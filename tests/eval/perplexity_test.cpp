@@ -1,0 +1,175 @@
+#include "eval/perplexity.h"
+
+#include <ATen/TensorOperators.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+
+#include "base/error.h"
+#include "eval/memory_source.h"
+#include "eval/token_task.h"
+#include "expect_error.h"
+#include "scratch_folder.h"
+#include "support/reference.h"
+
+namespace argosy::eval {
+namespace {
+
+using testing::MemorySource;
+using testing::Reference;
+
+/// Plain doubles, one token after another, over logits that transformers computed.
+RecordScore plain_score(const at::Tensor& logits, const Tokens& record) {
+    const int64_t vocab_size = logits.size(1);
+    RecordScore score;
+    for (size_t i = 0; i + 1 < record.size(); ++i) {
+        const float* logit = logits.const_data_ptr<float>() + static_cast<int64_t>(i) * vocab_size;
+        double sum = 0;
+        int64_t likeliest = 0;
+        for (int64_t token = 0; token < vocab_size; ++token) {
+            sum += std::exp(static_cast<double>(logit[token]));
+            if (logit[token] > logit[likeliest]) likeliest = token;
+        }
+        score.log_likelihood += logit[record[i + 1]] - std::log(sum);
+        score.num_greedy += likeliest == record[i + 1];
+        ++score.num_predicted;
+    }
+    return score;
+}
+
+class AgainstTransformers : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(AgainstTransformers, TokenPerplexity) {
+    const Reference reference(GetParam());
+    const MemorySource source(reference.spec(), reference.seed());
+    const LayerwiseModel model(source, reference.spec(), at::kFloat);
+    const at::Tensor tokens = reference.read("tokens")[0], logits = reference.read("logits");
+    std::vector<Tokens> records;
+    RecordScore expected;
+    for (int64_t sample = 0; sample < tokens.size(0); ++sample) {
+        const auto* first = tokens[sample].const_data_ptr<int64_t>();
+        // Causal: the logits of a beginning are the beginning of the logits.
+        records.emplace_back(first, first + tokens.size(1) - 2 * sample);
+        const RecordScore score = plain_score(logits[sample].contiguous(), records.back());
+        const RecordScore found = score_records(model, std::span(&records.back(), 1), {})[0];
+        EXPECT_NEAR(found.log_likelihood / score.log_likelihood, 1, 1e-6);
+        expected = total(std::vector{expected, score});
+    }
+    const RecordScore found = total(score_records(model, records, {}));
+    EXPECT_EQ(found.num_predicted, expected.num_predicted);
+    EXPECT_EQ(found.num_greedy, expected.num_greedy);
+    const double perplexity =
+        std::exp(-expected.log_likelihood / static_cast<double>(expected.num_predicted));
+    EXPECT_NEAR(token_perplexity(found) / perplexity, 1, 1e-6);
+    EXPECT_GT(perplexity, 2);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, AgainstTransformers, ::testing::ValuesIn(Reference::names_of_all()),
+                         [](const auto& model) { return model.param; });
+
+class Perplexity : public ::testing::Test {
+  protected:
+    static std::vector<Tokens> random_records(int64_t vocab_size) {
+        std::mt19937 random(3);
+        std::vector<Tokens> records(17);
+        for (Tokens& record : records) {
+            record.resize(2 + random() % 150);
+            for (uint32_t& token : record) token = random() % vocab_size;
+        }
+        return records;
+    }
+
+    const Reference reference_{"qwen3"};
+    const MemorySource source_{reference_.spec(), reference_.seed()};
+    const LayerwiseModel model_{source_, reference_.spec(), at::kFloat};
+    const std::vector<Tokens> records_ = random_records(reference_.spec().vocab_size);
+};
+
+/// Bit for bit: padding comes after what counts, and no sum depends on what else is computed.
+TEST_F(Perplexity, DoesNotDependOnBatchesAndRounds) {
+    const auto alone = score_records(model_, records_, {.batch_tokens = 1});
+    for (const int64_t batch_tokens : {64, 300, 100000}) {
+        for (const int64_t round_bytes : {1, 40000, 1 << 29}) {
+            const auto found =
+                score_records(model_, records_, {.batch_tokens = batch_tokens, .round_bytes = round_bytes});
+            for (size_t i = 0; i < records_.size(); ++i) {
+                EXPECT_EQ(found[i].log_likelihood, alone[i].log_likelihood) << "record " << i;
+                EXPECT_EQ(found[i].num_greedy, alone[i].num_greedy) << "record " << i;
+                EXPECT_EQ(found[i].num_predicted, std::ssize(records_[i]) - 1) << "record " << i;
+            }
+        }
+    }
+}
+
+/// A record in windows scores as its windows do, each a record of its own whose context does not count.
+TEST_F(Perplexity, LongRecordsRollOver) {
+    const Tokens record(records_[0].begin(), records_[0].begin() + 30);
+    const auto likelihood = [&](const Tokens& tokens, int64_t max_length) {
+        return score_records(model_, {&tokens, 1}, {.max_length = max_length})[0].log_likelihood;
+    };
+    const auto part = [&](int64_t begin, int64_t end) {
+        return likelihood(Tokens(record.begin() + begin, record.begin() + end), 0);
+    };
+    // Inputs 0..11, 12..23, and 17..28 of which the last five predict anew.
+    const double expected = part(0, 13) + part(12, 25) + part(17, 30) - part(17, 25);
+    EXPECT_NEAR(likelihood(record, 12) / expected, 1, 1e-12);
+    EXPECT_NE(likelihood(record, 12), part(0, 30));
+    EXPECT_EQ(likelihood(record, 29), part(0, 30));
+    EXPECT_EQ(score_records(model_, {&record, 1}, {.max_length = 12})[0].num_predicted, 29);
+}
+
+TEST_F(Perplexity, TellsItsProgress) {
+    std::vector<double> shares;
+    score_records(model_, records_, {.batch_tokens = 64, .round_bytes = 40000, .progress = [&](double share) {
+                                         shares.push_back(share);
+                                     }});
+    EXPECT_GE(std::ssize(shares), 2 * model_.num_units()) << "of several rounds";
+    EXPECT_TRUE(std::ranges::is_sorted(shares));
+    EXPECT_EQ(shares.back(), 1);
+}
+
+class TokenTasks : public ::testing::Test {
+  protected:
+    std::filesystem::path file(const std::string& name, const std::string& text) {
+        write_file(folder_ / name, text);
+        return folder_ / name;
+    }
+
+    static constexpr int64_t kVocabSize = 10;
+    const ScratchFolder folder_;
+};
+
+TEST_F(TokenTasks, AreNamedAfterTheirFiles) {
+    const auto tasks =
+        read_token_tasks({file("one.jsonl", "{\"tokens\": [1, 2, 9]}\n\n{\"tokens\": [0, 0], \"id\": 7}\n"),
+                          file("two.b.jsonl", "{\"tokens\": [3, 4]}")},
+                         kVocabSize);
+    ASSERT_EQ(tasks.size(), 2u);
+    EXPECT_EQ(tasks[0].name, "one");
+    EXPECT_EQ(tasks[0].records, (std::vector<Tokens>{{1, 2, 9}, {0, 0}}));
+    EXPECT_EQ(tasks[1].name, "two.b");
+    EXPECT_EQ(tasks[1].records, (std::vector<Tokens>{{3, 4}}));
+}
+
+TEST_F(TokenTasks, RefuseWhatTheyCannotScore) {
+    const auto read = [&](const std::string& second_line) {
+        return read_token_tasks({file("t.jsonl", "{\"tokens\": [1, 2]}\n" + second_line)}, kVocabSize);
+    };
+    EXPECT_ERROR(read("{\"text\": \"a b\"}"), UserError, "t.jsonl:2", "{\"text\"}", "tokenizer");
+    EXPECT_ERROR(read("{\"tokens\": [1]}"), UserError, "t.jsonl:2", "1 tokens", "two at least");
+    EXPECT_ERROR(read("{\"tokens\": []}"), UserError, "t.jsonl:2", "0 tokens");
+    EXPECT_ERROR(read("{\"tokens\": [1, 10]}"), UserError, "t.jsonl:2", "token 10", "0 .. 9");
+    EXPECT_ERROR(read("{\"tokens\": [1, -1]}"), UserError, "t.jsonl:2", "token -1");
+    EXPECT_ERROR(read("{\"tokens\": [1, 2"), UserError, "t.jsonl:2", "bad JSON");
+    EXPECT_ERROR(read("{\"context\": \"a\", \"choices\": []}"), UserError, "t.jsonl:2", "\"tokens\"");
+    EXPECT_ERROR(read_token_tasks({file("empty.jsonl", "\n")}, kVocabSize), UserError, "empty.jsonl",
+                 "no records");
+    EXPECT_ERROR(read_token_tasks({folder_ / "missing.jsonl"}, kVocabSize), UserError, "missing.jsonl");
+    std::filesystem::create_directory(folder_ / "b");
+    EXPECT_ERROR(read_token_tasks({folder_ / "t.jsonl", folder_ / "b/t.jsonl"}, kVocabSize), UserError,
+                 "b/t.jsonl", "'t'");
+}
+
+}  // namespace
+}  // namespace argosy::eval

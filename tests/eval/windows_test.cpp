@@ -1,0 +1,79 @@
+#include "eval/windows.h"
+
+#include <ATen/TensorOperators.h>
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+namespace argosy::eval {
+namespace {
+
+std::vector<Window> windows(int64_t num_tokens, int64_t longest) {
+    std::vector<Window> all;
+    append_windows(0, num_tokens, longest, all);
+    return all;
+}
+
+std::vector<int64_t> values(const at::Tensor& tensor) {
+    const auto* first = tensor.const_data_ptr<int64_t>();
+    return {first, first + tensor.numel()};
+}
+
+TEST(Windows, ShortRecordIsOne) {
+    EXPECT_EQ(windows(10, 9), (std::vector<Window>{{0, 0, 9, 9}}));
+    EXPECT_EQ(windows(10, 100), (std::vector<Window>{{0, 0, 9, 9}}));
+    EXPECT_EQ(windows(2, 1), (std::vector<Window>{{0, 0, 1, 1}}));
+}
+
+// lm-evaluation-harness' rolling windows with the first token as the prefix: nine predicted, four at a time.
+TEST(Windows, LastOneReachesBack) {
+    EXPECT_EQ(windows(10, 4), (std::vector<Window>{{0, 0, 4, 4}, {0, 4, 4, 4}, {0, 5, 4, 1}}));
+    EXPECT_EQ(windows(9, 4), (std::vector<Window>{{0, 0, 4, 4}, {0, 4, 4, 4}}));
+    EXPECT_EQ(windows(4, 1), (std::vector<Window>{{0, 0, 1, 1}, {0, 1, 1, 1}, {0, 2, 1, 1}}));
+}
+
+TEST(Windows, PredictEachTokenOnce) {
+    for (int64_t num_tokens = 2; num_tokens < 30; ++num_tokens) {
+        for (int64_t longest = 1; longest < 32; ++longest) {
+            std::vector<int> predicted(num_tokens, 0);
+            for (const Window& window : windows(num_tokens, longest)) {
+                EXPECT_LE(window.num_inputs, longest);
+                EXPECT_GE(window.num_inputs, window.num_scored);
+                const int64_t end = window.begin + window.num_inputs;
+                for (int64_t i = end - window.num_scored; i < end; ++i) ++predicted[i + 1];
+            }
+            EXPECT_EQ(predicted[0], 0);
+            EXPECT_EQ(std::count(predicted.begin() + 1, predicted.end(), 1), num_tokens - 1);
+        }
+    }
+}
+
+TEST(Windows, BatchesAreFilledLongestFirst) {
+    const std::vector<Window> mixed = {{0, 0, 3, 3}, {1, 0, 8, 8}, {2, 0, 5, 5}, {3, 0, 8, 8}, {4, 0, 2, 2}};
+    const auto records_in = [](const std::vector<WindowBatch>& batches) {
+        std::vector<std::vector<int64_t>> records;
+        for (const WindowBatch& batch : batches) {
+            records.emplace_back();
+            for (const Window& window : batch.windows) records.back().push_back(window.record);
+        }
+        return records;
+    };
+    using Records = std::vector<std::vector<int64_t>>;
+    EXPECT_EQ(records_in(in_batches(mixed, 16)), (Records{{1, 3}, {2, 0, 4}}));
+    EXPECT_EQ(records_in(in_batches(mixed, 23)), (Records{{1, 3}, {2, 0, 4}}));
+    EXPECT_EQ(records_in(in_batches(mixed, 24)), (Records{{1, 3, 2}, {0, 4}}));
+    EXPECT_EQ(records_in(in_batches(mixed, 1)), (Records{{1}, {3}, {2}, {0}, {4}})) << "one at least";
+}
+
+TEST(Windows, PaddingAndContextDoNotCount) {
+    const std::vector<Tokens> records = {{10, 11, 12, 13, 14}, {20, 21, 22}};
+    const WindowBatch windows{{{0, 1, 3, 1}, {1, 0, 2, 2}}};
+    const model::Batch batch = make_batch(windows, records);
+    EXPECT_EQ(batch.num_sequences, 2);
+    EXPECT_EQ(batch.seq_len, 3);
+    EXPECT_EQ(values(batch.tokens), (std::vector<int64_t>{11, 12, 13, 20, 21, 0}));
+    EXPECT_EQ(values(batch.targets), (std::vector<int64_t>{-1, -1, 14, 21, 22, -1}));
+}
+
+}  // namespace
+}  // namespace argosy::eval

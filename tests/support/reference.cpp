@@ -1,0 +1,33 @@
+#include "support/reference.h"
+
+#include <ATen/ops/empty.h>
+
+namespace argosy::testing {
+namespace {
+
+at::ScalarType scalar_type(h5::ElementType type) {
+    switch (type) {
+        case h5::ElementType::I64:
+            return at::kLong;
+        case h5::ElementType::F64:
+            return at::kDouble;
+        default:
+            return at::kFloat;
+    }
+}
+
+}  // namespace
+
+Reference::Reference(const std::string& name)
+    : folder_(std::string(ARGOSY_REFERENCE_FOLDER) + "/" + name), file_(h5::File::open(folder_ + ".h5")) {}
+
+uint64_t Reference::seed() const { return static_cast<uint64_t>(read("seed").item<int64_t>()); }
+
+at::Tensor Reference::read(const std::string& name) const {
+    const h5::Dataset dataset = file_.open_dataset(name);
+    at::Tensor values = at::empty(dataset.shape(), scalar_type(*dataset.type()));
+    dataset.read({static_cast<std::byte*>(values.mutable_data_ptr()), values.nbytes()});
+    return values;
+}
+
+}  // namespace argosy::testing

@@ -1,0 +1,30 @@
+// The recorded results of tests/reference: what transformers computes. Its README says what each dataset is.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+#include <vector>
+
+#include "h5/file.h"
+#include "model/model_spec.h"
+
+namespace argosy::testing {
+
+class Reference {
+  public:
+    explicit Reference(const std::string& name);
+
+    static std::vector<std::string> names_of_all() { return {"llama", "llama_tied", "qwen2", "qwen3"}; }
+
+    model::ModelSpec spec() const { return model::read_hugging_face_config(folder_); }
+    uint64_t seed() const;
+    std::vector<std::string> names(const std::string& group) const { return file_.links(group); }
+    at::Tensor read(const std::string& dataset) const;
+
+  private:
+    std::string folder_;
+    h5::File file_;
+};
+
+}  // namespace argosy::testing
