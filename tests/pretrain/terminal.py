@@ -72,6 +72,10 @@ class Terminal:
 
     def __init__(self, command, columns=100, **environment):
         self.master, slave = pty.openpty()
+        # Keys are not echoed: an echo may come in the midst of what the program writes, or after its end.
+        attributes = termios.tcgetattr(slave)
+        attributes[3] &= ~termios.ECHO
+        termios.tcsetattr(slave, termios.TCSANOW, attributes)
         self.text, self.screen, self.started = "", Screen(columns), time.monotonic()
         self.resize(columns)
         inherited = {name: value for name, value in os.environ.items() if name not in ("TERM", "COLUMNS")}
