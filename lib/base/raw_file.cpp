@@ -86,6 +86,14 @@ void RawFile::sync() const {
     if (::fsync(descriptor_) != 0) fail("make durable");
 }
 
+/// A hint: a file system that cannot take it loses nothing, and a few bytes are not worth a request of their
+/// own.
+void RawFile::begin_sync(int64_t offset, int64_t num_bytes) const {
+    constexpr int64_t kWorthwhileBytes = 1 << 20;
+    if (num_bytes < kWorthwhileBytes) return;
+    ::sync_file_range(descriptor_, offset, num_bytes, SYNC_FILE_RANGE_WRITE);
+}
+
 void RawFile::fail(const char* action) const {
     const int reason = errno;
     throw RunError("cannot {} {}: {}{}", action, path_.string(), std::strerror(reason), remedy_for(reason));

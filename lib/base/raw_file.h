@@ -33,6 +33,9 @@ class RawFile {
     /// On disk, not in a cache, once it returns.
     void sync() const;
 
+    /// Lets the disk begin with these bytes and does not wait for it: a later `sync` has less to do.
+    void begin_sync(int64_t offset, int64_t num_bytes) const;
+
   private:
     RawFile(std::filesystem::path path, int flags);
     [[noreturn]] void fail(const char* action) const;

@@ -55,6 +55,7 @@ class FileWriter::State {
                      out_.file().path().string(), piece, count, slot.done, slot.num_bytes);
         if (count == 0) return;
         if (!slot.hasher) slot.hasher = std::make_unique<Hasher>();
+        const int64_t begin = slot.at + slot.done;
         while (!bytes.empty()) {
             const auto chunk = bytes.first(std::min(bytes.size(), kChunkBytes));
             slot.hasher->add(chunk);
@@ -62,6 +63,7 @@ class FileWriter::State {
             slot.done += static_cast<int64_t>(chunk.size());
             bytes = bytes.subspan(chunk.size());
         }
+        out_.file().begin_sync(begin, count);
         if (slot.done == slot.num_bytes) {
             table_.tensors[*slot.listed].slabs.front().hash = slot.hasher->value();
             slot.hasher.reset();

@@ -127,6 +127,7 @@ SafetensorsWriter::SafetensorsWriter(const fs::path& path, const std::vector<Ten
 
 void SafetensorsWriter::write(size_t index, int64_t from, std::span<const std::byte> bytes) {
     file_.write_at(layout_.at[index] + from, bytes);
+    file_.begin_sync(layout_.at[index] + from, std::ssize(bytes));
 }
 
 }  // namespace argosy::interop
