@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Sums up a CTest run: summary.py RESULTS.xml (from ctest --output-junit). Exits with 1 when a test failed.
 
-A whole entry is skipped when it exits with 77 (its last line says why), a case within a suite by GTEST_SKIP.
+A whole entry is skipped when it exits with 77 (its last line says why) or prints what CMake was told to look for (its
+first skipped case says why), a case within a suite by GTEST_SKIP.
 """
 import re
 import sys
@@ -13,6 +14,12 @@ SKIPPED_CASE = re.compile(r": Skipped\n(?P<reason>.*?)\n?\[  SKIPPED \] (?P<case
 def last_line(text):
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[-1] if lines else "no reason given"
+
+
+def message_of_skip(entry):
+    """Of an entry that could not be started the message is another one, and it counts as failed."""
+    skip = entry.find("skipped")
+    return "" if skip is None else skip.get("message", "")
 
 
 def summarise(root):
@@ -28,8 +35,10 @@ def summarise(root):
             skipped += cases
         elif status == "disabled":
             skipped.append((name, "disabled"))
-        elif entry.find("skipped") is not None and "SKIP_RETURN_CODE" in entry.find("skipped").get("message", ""):
+        elif message_of_skip(entry).startswith("SKIP_RETURN_CODE"):
             skipped.append((name, last_line(output).removeprefix("skipped: ")))
+        elif message_of_skip(entry).startswith("SKIP_REGULAR_EXPRESSION"):
+            skipped.append((name, cases[0][1] if cases else last_line(output)))
         else:
             failed.append(name)
     return passed, failed, list(dict.fromkeys(skipped))
