@@ -184,11 +184,16 @@ std::vector<std::string> verify(const ModelSource& source, const ModelSource& ma
     return found.empty() ? logit_differences(source, made, environment) : found;
 }
 
+/// "DIR/" names the same as "DIR".
+std::filesystem::path without_slash(const std::filesystem::path& path) {
+    return path.has_filename() ? path : path.parent_path();
+}
+
 ExitCode convert(const CommandLine& line, const Environment& environment) {
     const ConvertOptions options = convert_options(line);
     const Replace replace = line.force ? Replace::Yes : Replace::No;
     const ModelSource source = interop::open_model(line.source);
-    const std::filesystem::path destination = line.destination;
+    const std::filesystem::path destination = without_slash(line.destination);
     interop::check_output(destination, replace, source.path);
     if (options.to == interop::Form::Sharded) {
         interop::check_step_name(destination, source.description ? source.description->step : 0);

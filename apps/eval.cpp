@@ -2,6 +2,7 @@
 #include <CLI/CLI.hpp>
 #include <chrono>
 #include <cmath>
+#include <csignal>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
@@ -178,6 +179,7 @@ int main(int argc, char** argv) {
         fmt::print(stderr, "eval: error: {}\n", text);
         return static_cast<int>(code);
     };
+    std::signal(SIGXFSZ, SIG_IGN);  // a limit on file sizes is then an error of the write that met it
     try {
         return static_cast<int>(argosy::run(argc, argv));
     } catch (const argosy::Error& error) {

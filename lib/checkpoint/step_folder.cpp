@@ -55,7 +55,7 @@ void remove_remains(const fs::path& folder) {
     for (const Found& found : folders_in(folder)) {
         const fs::path place = folder / step_name(found.step);
         const fs::path path = place.string() + found.suffix;
-        const bool partial = found.suffix.ends_with(".partial");
+        const bool partial = path == partial_path(place) || path == partial_path(replaced_path(place));
         if (partial || (path == replaced_path(place) && fs::exists(place))) remove_quietly(path);
     }
 }

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/raw_file.h"
+#include "checkpoint/partial_folder.h"
 #include "checkpoint/step_folder.h"
 
 namespace argosy::interop {
@@ -38,7 +39,16 @@ void check_output(const fs::path& path, checkpoint::Replace replace, const fs::p
     if (!fs::is_directory(folder)) {
         throw UserError("cannot write {}: the folder {} does not exist", path.string(), folder.string());
     }
+    for (const fs::path& taken : {checkpoint::partial_path(path), checkpoint::replaced_path(path)}) {
+        if (!lies_in(fs::weakly_canonical(source), fs::weakly_canonical(taken))) continue;
+        throw UserError("{} cannot be written: the source {} lies where it is made; rename the source",
+                        path.string(), source.string());
+    }
     if (!is_there(path)) return;
+    if (is_there(source / "checkpoint.h5") &&
+        lies_in(fs::weakly_canonical(path), fs::weakly_canonical(source))) {
+        throw UserError("{} cannot be replaced: it is part of the source {}", path.string(), source.string());
+    }
     if (lies_in(fs::weakly_canonical(source), fs::weakly_canonical(path))) {
         throw UserError("{} cannot be replaced: the source {} lies there", path.string(), source.string());
     }

@@ -2,6 +2,7 @@
 
 #include <sched.h>
 
+#include <csignal>
 #include <cstdio>
 #include <exception>
 
@@ -55,6 +56,7 @@ void require_slurm_size(const Environment& environment, int size) {
 
 int run_program(const char* name, int* argc, char*** argv,
                 const std::function<ExitCode(const Comm& world, const Environment&)>& body) {
+    std::signal(SIGXFSZ, SIG_IGN);  // a limit on file sizes is then an error of the write that met it
     int provided = 0;
     check(MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
     const Comm world = Comm::world(), errors = Comm::world();

@@ -177,7 +177,8 @@ void Checkpointer::commit() const {
     description.model_only = save_->model_only;
     description.state = save_->state;
     checkpoint::commit_step(options_.folder, description, save_->set, control_.size(), options_.assets);
-    set_aside_later_steps(options_.folder, description.step);
+    // Retention goes by numbers: beside later steps that are no longer the run's it would take the new one.
+    if (!set_aside_later_steps(options_.folder, description.step)) return;
     checkpoint::remove_superfluous(options_.folder,
                                    {.keep_latest = options_.checkpoint.keep_latest_k,
                                     .keep_every = options_.checkpoint.keep_every.value_or(0)});

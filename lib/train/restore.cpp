@@ -40,6 +40,7 @@ class Restorer {
     std::vector<int64_t> steps_to_try(const fs::path& folder);
     std::vector<std::string> open(const fs::path& path, Found& found);
     void warn_of_faults(const fs::path& step, const std::vector<std::string>& faults) const;
+    void tell_of_repetition(int64_t step) const;
     Start load(const Found& found, const LoadedParts& parts);
     void load_tensors(const Found& found, const LoadedParts& parts);
     bool speaks() const { return control_.rank() == 0; }
@@ -96,6 +97,22 @@ void Restorer::warn_of_faults(const fs::path& step, const std::vector<std::strin
     if (faults.size() > kFaultsInLog) spdlog::error("  and {} more", faults.size() - kFaultsInLog);
 }
 
+/// What is asked for holds at every start, and a chain of jobs starts again and again.
+void Restorer::tell_of_repetition(int64_t step) const {
+    if (!speaks()) return;
+    if (config_.checkpoint.load_step != config::Checkpoint::kNewest) {
+        spdlog::warn(
+            "checkpoint.load_step = {}: each start with it goes back there; leave it out of a job that is "
+            "started again",
+            step);
+    }
+    if (!config_.checkpoint.exclude_from_loading.empty()) {
+        spdlog::warn(
+            "checkpoint.exclude_from_loading: each start with it leaves that out again; leave it out of a "
+            "job that is started again");
+    }
+}
+
 std::optional<Start> Restorer::resume() {
     const fs::path folder = steps_folder(config_);
     const std::vector<int64_t> steps = steps_to_try(folder);
@@ -103,8 +120,11 @@ std::optional<Start> Restorer::resume() {
     for (const int64_t step : steps) {
         const fs::path path = checkpoint::step_path(folder, step);
         Found found;
-        const std::vector<std::string> faults = open(path, found);
+        std::vector<std::string> faults = open(path, found);
+        if (faults.empty() && !found.description)
+            faults = {path.string() + " is a model, and no step of a run"};
         if (faults.empty()) {
+            tell_of_repetition(step);
             Start start = load(found, parts_to_resume(config_, mesh_, *found.description));
             start.resumed = true;
             start.last_own_step = start.position.step;

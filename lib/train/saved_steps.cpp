@@ -19,19 +19,21 @@ fs::path aside_path(const fs::path& step) {
 
 }  // namespace
 
-void set_aside_later_steps(const fs::path& folder, int64_t step) noexcept {
+bool set_aside_later_steps(const fs::path& folder, int64_t step) noexcept {
     try {
         for (const int64_t later : checkpoint::whole_steps(folder)) {
             if (later <= step) continue;
-            const fs::path from = folder / checkpoint::step_name(later), to = aside_path(from);
-            fs::rename(from, to);
+            const fs::path to = aside_path(folder / checkpoint::step_name(later));
+            fs::rename(checkpoint::step_path(folder, later), to);
             spdlog::warn("step {} of before this run went back is now {}", later, to.string());
         }
+        return true;
     } catch (const std::exception& error) {
         spdlog::error(
             "steps after {} in {} could not be set aside: {}. Remove them, or the next start resumes from "
             "them",
             step, folder.string(), error.what());
+        return false;
     }
 }
 

@@ -155,6 +155,19 @@ class ConvertTest(unittest.TestCase):
         self.assert_error("the source")
         self.assertEqual((self.folder / "letters" / "a.txt").read_text(), "dear")
 
+    def test_no_source_is_in_the_way_of_its_copy(self):
+        self.convert("hf", "d.partial")
+        self.convert("hf", "d", source=self.folder / "d.partial", code=2)
+        self.assert_error("the source", "rename")
+        self.convert("sharded", "s", "--shards", 2, source=self.folder / "d.partial")
+        shard = self.folder / "s" / "shard-00000-of-00002.h5"
+        before = shard.read_bytes()
+        self.convert("full", shard, "--force", source=self.folder / "s", code=2)
+        self.assert_error("part of the source")
+        self.assertEqual(shard.read_bytes(), before)
+        self.run_program(self.folder / "s", f"{self.folder}/slash/", "--to", "hf")
+        self.assertEqual(self.names(), ["d.partial", "s", "slash"])
+
     def test_bad_input_and_bad_command_lines(self):
         other = self.folder / "other"
         for arguments, parts in {
