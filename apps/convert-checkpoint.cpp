@@ -10,6 +10,7 @@
 #include "base/environment.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/program.h"
 #include "base/progress.h"
 #include "base/version.h"
 #include "checkpoint/partial_folder.h"
@@ -30,12 +31,11 @@ volatile std::sig_atomic_t received_signal = 0;
 
 void remember(int signal) { received_signal = signal; }
 
-/// So that what was begun can be removed; and a file that grows too large is an error, not the end.
+/// So that what was begun can be removed.
 void catch_signals() {
     struct sigaction action = {};
     action.sa_handler = remember;
     for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaction(signal, &action, nullptr);
-    std::signal(SIGXFSZ, SIG_IGN);
 }
 
 struct CommandLine {
@@ -184,16 +184,11 @@ std::vector<std::string> verify(const ModelSource& source, const ModelSource& ma
     return found.empty() ? logit_differences(source, made, environment) : found;
 }
 
-/// "DIR/" names the same as "DIR".
-std::filesystem::path without_slash(const std::filesystem::path& path) {
-    return path.has_filename() ? path : path.parent_path();
-}
-
 ExitCode convert(const CommandLine& line, const Environment& environment) {
     const ConvertOptions options = convert_options(line);
     const Replace replace = line.force ? Replace::Yes : Replace::No;
     const ModelSource source = interop::open_model(line.source);
-    const std::filesystem::path destination = without_slash(line.destination);
+    const std::filesystem::path destination = checkpoint::without_slash(line.destination);
     interop::check_output(destination, replace, source.path);
     if (options.to == interop::Form::Sharded) {
         interop::check_step_name(destination, source.description ? source.description->step : 0);
@@ -253,16 +248,5 @@ ExitCode run(int argc, char** argv) {
 }  // namespace argosy
 
 int main(int argc, char** argv) {
-    using argosy::ExitCode;
-    const auto fail = [](ExitCode code, const char* text) {
-        fmt::print(stderr, "convert-checkpoint: error: {}\n", text);
-        return static_cast<int>(code);
-    };
-    try {
-        return static_cast<int>(argosy::run(argc, argv));
-    } catch (const argosy::Error& error) {
-        return fail(error.code(), error.what());
-    } catch (const std::exception& error) {
-        return fail(ExitCode::Failed, error.what());
-    }
+    return argosy::run_program("convert-checkpoint", [&] { return argosy::run(argc, argv); });
 }

@@ -2,7 +2,6 @@
 #include <CLI/CLI.hpp>
 #include <chrono>
 #include <cmath>
-#include <csignal>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
@@ -10,6 +9,7 @@
 #include "base/environment.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/program.h"
 #include "base/progress.h"
 #include "base/version.h"
 #include "data/partial_file.h"
@@ -174,17 +174,5 @@ ExitCode run(int argc, char** argv) {
 }  // namespace argosy
 
 int main(int argc, char** argv) {
-    using argosy::ExitCode;
-    const auto fail = [](ExitCode code, const char* text) {
-        fmt::print(stderr, "eval: error: {}\n", text);
-        return static_cast<int>(code);
-    };
-    std::signal(SIGXFSZ, SIG_IGN);  // a limit on file sizes is then an error of the write that met it
-    try {
-        return static_cast<int>(argosy::run(argc, argv));
-    } catch (const argosy::Error& error) {
-        return fail(error.code(), error.what());
-    } catch (const std::exception& error) {
-        return fail(ExitCode::Failed, error.what());
-    }
+    return argosy::run_program("eval", [&] { return argosy::run(argc, argv); });
 }

@@ -6,6 +6,7 @@
 #include "base/environment.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/program.h"
 #include "base/version.h"
 #include "data/byte_tokens.h"
 #include "data/synthetic.h"
@@ -93,16 +94,5 @@ ExitCode run(int argc, char** argv) {
 }  // namespace argosy
 
 int main(int argc, char** argv) {
-    using argosy::ExitCode;
-    const auto fail = [](ExitCode code, const char* text) {
-        fmt::print(stderr, "prepare-data: error: {}\n", text);
-        return static_cast<int>(code);
-    };
-    try {
-        return static_cast<int>(argosy::run(argc, argv));
-    } catch (const argosy::Error& error) {
-        return fail(error.code(), error.what());
-    } catch (const std::exception& error) {
-        return fail(ExitCode::Failed, error.what());
-    }
+    return argosy::run_program("prepare-data", [&] { return argosy::run(argc, argv); });
 }

@@ -18,9 +18,6 @@ namespace fs = std::filesystem;
 
 constexpr const char* kPartial = ".partial";
 
-/// "X" for "X/".
-fs::path without_slash(const fs::path& path) { return path.has_filename() ? path : path.parent_path(); }
-
 fs::path with_suffix(const fs::path& path, const char* suffix) { return without_slash(path) += suffix; }
 
 [[noreturn]] void fail_rename(const fs::path& from, const fs::path& to, int reason) {
@@ -69,6 +66,7 @@ void sync_tree(const fs::path& path) {
 
 }  // namespace
 
+fs::path without_slash(const fs::path& path) { return path.has_filename() ? path : path.parent_path(); }
 fs::path partial_path(const fs::path& place) { return with_suffix(place, kPartial); }
 fs::path replaced_path(const fs::path& place) { return with_suffix(place, ".replaced"); }
 

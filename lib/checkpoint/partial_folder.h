@@ -30,6 +30,9 @@ class PartialFolder {
     std::filesystem::path place_, path_;
 };
 
+/// "X" for "X/".
+std::filesystem::path without_slash(const std::filesystem::path& path);
+
 /// "X.partial" for "X" and for "X/".
 std::filesystem::path partial_path(const std::filesystem::path& place);
 

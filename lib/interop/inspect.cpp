@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <map>
 #include <nlohmann/json.hpp>
 
 #include "interop/names.h"
@@ -29,14 +28,6 @@ Sum sum_of(const ModelSource& source, bool weights) {
         sum.bytes += tensor.num_bytes();
     }
     return sum;
-}
-
-std::map<std::string, const StoredTensor*> stored_tensors(const ModelSource& source) {
-    std::map<std::string, const StoredTensor*> tensors;
-    if (!source.checkpoint) return tensors;
-    for (const StoredTensor& tensor : source.checkpoint->manifest().tensors)
-        tensors.emplace(tensor.info.name, &tensor);
-    return tensors;
 }
 
 std::string file_name(const ModelSource& source, const StoredSlab& slab) {

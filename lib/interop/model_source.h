@@ -3,6 +3,7 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -41,6 +42,9 @@ struct ModelSource {
 /// for weights that are not those of the model. Weights are not read but where a tied model's are there
 /// twice.
 ModelSource open_model(const std::filesystem::path& path);
+
+/// How the tensors of a checkpoint lie in its files, by name; of other forms nothing is known.
+std::map<std::string, const checkpoint::StoredTensor*> stored_tensors(const ModelSource& source);
 
 /// The tokenizer's files that lie with the model, whole.
 std::vector<checkpoint::Asset> read_assets(const ModelSource& source);

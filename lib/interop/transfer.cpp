@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 #include <numeric>
 #include <string>
 
@@ -26,14 +25,6 @@ constexpr int64_t kBlockBytes = 2 << 20;
 struct Buffers {
     std::vector<std::byte> in, out;
 };
-
-std::map<std::string, const StoredTensor*> stored_tensors(const ModelSource& source) {
-    std::map<std::string, const StoredTensor*> tensors;
-    if (!source.checkpoint) return tensors;
-    for (const StoredTensor& tensor : source.checkpoint->manifest().tensors)
-        tensors.emplace(tensor.info.name, &tensor);
-    return tensors;
-}
 
 bool is_weight(const TensorInfo& tensor) { return tensor.name.starts_with(kModelPrefix); }
 

@@ -2,12 +2,12 @@
 
 #include <sched.h>
 
-#include <csignal>
 #include <cstdio>
 #include <exception>
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/program.h"
 #include "mpi/status.h"
 
 namespace argosy::mpi {
@@ -56,7 +56,7 @@ void require_slurm_size(const Environment& environment, int size) {
 
 int run_program(const char* name, int* argc, char*** argv,
                 const std::function<ExitCode(const Comm& world, const Environment&)>& body) {
-    std::signal(SIGXFSZ, SIG_IGN);  // a limit on file sizes is then an error of the write that met it
+    survive_file_size_limit();
     int provided = 0;
     check(MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
     const Comm world = Comm::world(), errors = Comm::world();
