@@ -45,11 +45,6 @@ class Screen:
         self.rows.append("")
         self.wrapped.append(wrapped)
 
-    def resize(self, columns):
-        """Cuts, as xterm does; a terminal that wraps a shown line anew keeps its upper rows."""
-        self.columns, self.rows[-1] = columns, self.rows[-1][:columns]
-        self.column = min(self.column, columns)
-
     def lines(self):
         """Rows, those of a wrapped line as one."""
         lines = []
@@ -86,7 +81,7 @@ class Terminal:
         os.close(slave)
 
     def resize(self, columns):
-        self.screen.resize(columns)
+        """From now on; `screen` goes on in the old width, for it may not have shown yet what was sent before."""
         fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
 
     def press(self, key):

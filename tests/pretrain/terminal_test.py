@@ -3,7 +3,7 @@ import re
 import signal
 
 import run
-from terminal import Terminal
+from terminal import Screen, Terminal
 
 FOREVER = {"training__steps": 1000000, "lr_scheduler__warmup_steps": 0, "optimizer__lr": 1e-4, "metrics__log_freq": 50}
 LIVE = re.compile(r"\r(step[^\r\n\x1b]*)\x1b\[K")
@@ -19,10 +19,10 @@ class OnATerminal(run.PretrainTest):
         self.addCleanup(terminal.end)
         return terminal
 
-    def lines(self, terminal):
+    def lines(self, screen):
         """The screen's lines at the end: the cursor stands at the beginning of an empty one, after whole ones."""
-        lines = terminal.screen.lines()
-        self.assertEqual((lines[-1], terminal.screen.column), ("", 0), lines)
+        lines = screen.lines()
+        self.assertEqual((lines[-1], screen.column), ("", 0), lines)
         return lines[:-1]
 
     def logged_steps(self, lines):
@@ -50,7 +50,7 @@ class OnATerminal(run.PretrainTest):
         settings = {"training__steps": 120, "metrics__log_freq": 50, "metrics__measure_gemm_peak": True}
         terminal = self.open(run.PRETRAIN, *self.small(**settings)).finish()
         self.assertEqual(terminal.code, 0, terminal.text)
-        lines = self.lines(terminal)
+        lines = self.lines(terminal.screen)
         self.assertEqual(self.logged_steps(lines), [1, 50, 100, 120])
         self.assert_live(terminal, 120, len(lines))
 
@@ -59,26 +59,29 @@ class OnATerminal(run.PretrainTest):
         settings = {"training__steps": 120, "metrics__log_freq": 50, "metrics__live_line": "always"}
         terminal = self.open(run.MPIRUN, 2, run.PRETRAIN, *self.small(**settings), columns=90).finish()
         self.assertEqual(terminal.code, 0, terminal.text)
-        lines = self.lines(terminal)
+        lines = self.lines(terminal.screen)
         self.assertEqual(self.logged_steps(lines), [1, 50, 100, 120])
         self.assert_live(terminal, 120, len(lines))
         narrow = self.open(run.MPIRUN, 2, run.PRETRAIN, *self.small(**settings), columns=40).finish()
-        self.assertEqual(self.logged_steps(self.lines(narrow)), [1, 50, 100, 120])
+        self.assertEqual(self.logged_steps(self.lines(narrow.screen)), [1, 50, 100, 120])
         self.assertEqual({len(text) for text in LIVE.findall(narrow.text)}, {39})
 
     def test_it_follows_the_width_and_makes_room_for_an_error(self):
         terminal = self.open(run.PRETRAIN, *self.small(**FOREVER), columns=60)
         terminal.wait_for("\rstep")
         terminal.resize(33)
-        resized_at = len(terminal.text)
-        terminal.wait_for("(?s)(\rstep.*){5}", since=resized_at)
+        terminal.wait_for("(?s)(\rstep[^\r\n\x1b]{28}\x1b.*){4}")
         terminal.process.terminate()
         terminal.finish()
         self.assertEqual(terminal.code, 1, terminal.text)
-        widths = [len(text) for text in LIVE.findall(terminal.text)]
-        self.assertEqual(widths[0], 59)
-        self.assertEqual(set(widths[-4:]), {32})
-        lines = self.lines(terminal)
+        shown = list(LIVE.finditer(terminal.text))
+        widths = [len(match[1]) for match in shown]
+        first_narrow = widths.index(32)
+        self.assertEqual(set(widths[:first_narrow]), {59})
+        self.assertEqual(set(widths[first_narrow:]), {32})
+        screen = Screen(33)  # a wide line that was on its way when the terminal shrank is no matter of the program's
+        screen.feed(terminal.text[shown[first_narrow].start():])
+        lines = self.lines(screen)
         self.assertRegex(lines[-1], r"^pretrain: error: stopped by a signal after step \d+ of 1000000; .*$")
         self.logged_steps(lines[:-1])
 
@@ -90,7 +93,7 @@ class OnATerminal(run.PretrainTest):
             terminal.finish()
             self.assertEqual(terminal.code, 1, terminal.text)
             self.assertIn("\rstep", terminal.text)
-            errors = [line for line in self.lines(terminal) if "error" in line]
+            errors = [line for line in self.lines(terminal.screen) if "error" in line]
             self.assertRegex(errors[0], "^pretrain: error: step 6: ")
 
     def test_an_interrupt_leaves_the_line_and_ends_it(self):
@@ -100,7 +103,7 @@ class OnATerminal(run.PretrainTest):
             terminal.press(key)
             terminal.finish()
             self.assertEqual(terminal.code, -number, terminal.text)
-            self.assertIn("step", self.lines(terminal)[-1])
+            self.assertIn("step", self.lines(terminal.screen)[-1])
 
     def test_plain_lines_where_nothing_can_be_rewritten(self):
         """Nor is there any control in what they send: a log is text."""
