@@ -80,8 +80,9 @@ void add_options(CommandLine& line) {
     app.add_option("--threads", line.num_threads,
                    "threads that read and write; default: one for each core, at most 4")
         ->check(CLI::Range(1, 256));
-    app.add_flag("--inspect", line.inspect,
-                 "print what SRC holds: step, mesh, tensors, types, shapes, sizes, checks");
+    app.add_flag(
+        "--inspect", line.inspect,
+        "print what SRC holds: step, mesh, model, longest context, tensors, types, shapes, sizes, checks");
     app.add_flag("--json", line.json, "with --inspect: as JSON");
 }
 

@@ -3,7 +3,6 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
-#include <nlohmann/json.hpp>
 
 #include "base/clock.h"
 #include "base/environment.h"
@@ -79,17 +78,14 @@ void check_bytes(const interop::ModelSource& source, const Environment& environm
 
 void warn_of_long_windows(const interop::ModelSource& source, const std::vector<eval::TokenTask>& tasks,
                           int64_t max_length) {
-    const auto config = nlohmann::json::parse(source.config_json);
-    const auto limit = config.find("max_position_embeddings");
-    if (limit == config.end() || !limit->is_number_integer()) return;
     for (const eval::TokenTask& task : tasks) {
         const int64_t longest = eval::longest_window(task.records, max_length);
-        if (longest <= limit->get<int64_t>()) continue;
+        if (longest <= source.spec.max_context) continue;
         spdlog::warn(
             "{}: the model sees up to {} tokens at once, and its max_position_embeddings is {}; --max-length "
             "cuts "
             "longer records",
-            task.path.string(), longest, limit->get<int64_t>());
+            task.path.string(), longest, source.spec.max_context);
     }
 }
 

@@ -48,12 +48,7 @@ std::string config_text(const TargetRequest& request) {
     const char* type = torch_type(main_type(request.transfers));
     json config = json::parse(model::hugging_face_config(request.source.spec, type));
     const auto original = json::parse(request.source.config_json, nullptr, /*allow_exceptions=*/false);
-    const auto open = {"max_position_embeddings",
-                       "attention_dropout",
-                       "initializer_range",
-                       "use_cache",
-                       "bos_token_id",
-                       "eos_token_id"};
+    const auto open = {"attention_dropout", "initializer_range", "use_cache", "bos_token_id", "eos_token_id"};
     for (const auto& [key, value] : original.items()) {
         const bool ours = config.contains(key) && std::ranges::find(open, key) == open.end();
         if (!ours) config[key] = value;

@@ -99,16 +99,16 @@ void read_rope(const Reader& config, ModelSpec& spec) {
 
 struct Family {
     const char *name, *model_type, *architecture;
-    int64_t context;  // tokens, of the published models without scaling
+    int64_t max_context;  // where config.json says nothing, by transformers
 };
-constexpr Family kFamilies[] = {{"llama3", "llama", "LlamaForCausalLM", 8192},
+constexpr Family kFamilies[] = {{"llama3", "llama", "LlamaForCausalLM", 2048},
                                 {"qwen2", "qwen2", "Qwen2ForCausalLM", 32768},
-                                {"qwen3", "qwen3", "Qwen3ForCausalLM", 40960}};
+                                {"qwen3", "qwen3", "Qwen3ForCausalLM", 32768}};
 
-std::string read_family(const Reader& config) {
+const Family& read_family(const Reader& config) {
     const auto type = config.get<std::string>("model_type");
     for (const Family& family : kFamilies) {
-        if (type == family.model_type) return family.name;
+        if (type == family.model_type) return family;
     }
     throw UserError("{}: \"model_type\" is \"{}\"; supported are llama, qwen2 and qwen3", config.where(),
                     type);
@@ -116,7 +116,8 @@ std::string read_family(const Reader& config) {
 
 ModelSpec from_json(const Reader& config) {
     ModelSpec spec;
-    spec.name = read_family(config);
+    const Family& family = read_family(config);
+    spec.name = family.name;
     spec.vocab_size = config.get<int64_t>("vocab_size");
     spec.dim = config.get<int64_t>("hidden_size");
     spec.num_layers = config.get<int64_t>("num_hidden_layers");
@@ -128,6 +129,7 @@ ModelSpec from_json(const Reader& config) {
     spec.head_dim = config.get<int64_t>("head_dim", spec.name == "qwen3" ? 128 : spec.dim / spec.num_heads);
     spec.hidden_dim = config.get<int64_t>("intermediate_size");
     spec.norm_eps = config.get<double>("rms_norm_eps", 1e-6);
+    spec.max_context = config.get<int64_t>("max_position_embeddings", family.max_context);
     spec.tied_embeddings = config.get<bool>("tie_word_embeddings", false);
     spec.qkv_bias = spec.name == "qwen2";
     spec.qk_norm = spec.name == "qwen3";
@@ -154,12 +156,6 @@ const Family& family_of(const ModelSpec& spec) {
         "are "
         "llama3 with neither, qwen2 with biases and qwen3 with norms",
         spec.name, spec.qkv_bias ? "with" : "without", spec.qk_norm ? "with" : "without");
-}
-
-/// A spec says nothing of the longest context; the scaled Llamas that are published stretch theirs 16 times.
-int64_t longest_context(const ModelSpec& spec) {
-    constexpr int64_t kStretched = 16;
-    return spec.rope_scaling ? kStretched * spec.rope_scaling->original_context : family_of(spec).context;
 }
 
 json scaling_json(const ModelSpec& spec) {
@@ -203,7 +199,7 @@ std::string hugging_face_config(const ModelSpec& spec, const std::string& dtype)
                    {"hidden_act", "silu"},
                    {"rms_norm_eps", spec.norm_eps},
                    {"tie_word_embeddings", spec.tied_embeddings},
-                   {"max_position_embeddings", longest_context(spec)},
+                   {"max_position_embeddings", spec.max_context},
                    {"attention_dropout", 0.0},
                    {"initializer_range", 0.02},
                    {"use_cache", true},
