@@ -54,6 +54,16 @@ class Reader {
                         json(only).dump());
     }
 
+    /// Of a list: every entry is the only one that is supported. Absent is right.
+    void require_each(const char* key, const char* only) const {
+        if (!has(key)) return;
+        for (const json& entry : object_[key]) {
+            if (entry == only) continue;
+            throw UserError("{}: \"{}\" has {}, but only \"{}\" is supported", where_, key, entry.dump(),
+                            only);
+        }
+    }
+
   private:
     template <class T>
     static T checked(const json& value) {
@@ -94,6 +104,12 @@ void read_rope(const Reader& config, ModelSpec& spec) {
         spec.rope_theta = rope.get<double>("rope_theta", spec.rope_theta);
         spec.rope_scaling = read_scaling(rope);
         rope.require("partial_rotary_factor", 1.0);
+        // Frequencies for each type of layer, in an object of their own.
+        for (const char* type : {"full_attention", "sliding_attention"}) {
+            if (!rope.has(type)) continue;
+            throw UserError("{} has a \"{}\"; only one set of frequencies for all layers is supported",
+                            rope.where(), type);
+        }
     }
 }
 
@@ -112,6 +128,23 @@ const Family& read_family(const Reader& config) {
     }
     throw UserError("{}: \"model_type\" is \"{}\"; supported are llama, qwen2 and qwen3", config.where(),
                     type);
+}
+
+void refuse_unsupported(const Reader& config, const ModelSpec& spec) {
+    config.require<std::string>("hidden_act", "silu");
+    config.require("attention_bias", spec.qkv_bias);
+    config.require("mlp_bias", false);
+    config.require("use_sliding_window", false);
+    config.require("partial_rotary_factor", 1.0);
+    config.require_each("layer_types", "full_attention");
+    for (const char* key : {"num_experts", "num_local_experts", "n_routed_experts"}) {
+        config.require<int64_t>(key, 0);  // a mixture of experts
+    }
+    for (const char* key : {"quantization_config", "compression_config"}) {
+        if (!config.has(key)) continue;
+        throw UserError("{} has a \"{}\"; quantized weights are not supported, convert them to bf16 first",
+                        config.where(), key);
+    }
 }
 
 ModelSpec from_json(const Reader& config) {
@@ -134,15 +167,7 @@ ModelSpec from_json(const Reader& config) {
     spec.qkv_bias = spec.name == "qwen2";
     spec.qk_norm = spec.name == "qwen3";
     read_rope(config, spec);
-    config.require<std::string>("hidden_act", "silu");
-    config.require("attention_bias", spec.qkv_bias);
-    config.require("mlp_bias", false);
-    config.require("use_sliding_window", false);
-    config.require("partial_rotary_factor", 1.0);
-    if (config.has("quantization_config")) {
-        throw UserError("{} has a \"quantization_config\"; quantized weights are not supported",
-                        config.where());
-    }
+    refuse_unsupported(config, spec);
     return spec;
 }
 

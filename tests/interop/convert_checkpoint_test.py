@@ -14,6 +14,10 @@ import unittest
 PROGRAM = pathlib.Path(os.environ["ARGOSY_BIN"]) / "convert-checkpoint"
 REFERENCE = pathlib.Path(os.environ["ARGOSY_SOURCE"]) / "tests" / "reference"
 MEBIBYTE = 1 << 20
+# Of config.json, each by itself: what would be another model.
+UNSUPPORTED = {"rope_scaling": {"rope_type": "yarn", "factor": 4.0}, "rope_parameters": {"rope_type": "linear", "factor": 2.0},
+               "attention_bias": True, "mlp_bias": True, "use_sliding_window": True, "layer_types": ["sliding_attention"],
+               "num_local_experts": 8, "quantization_config": {"quant_method": "gptq"}, "model_type": "mixtral"}
 
 
 def write_safetensors(path, tensors):
@@ -198,6 +202,16 @@ class ConvertTest(unittest.TestCase):
         self.assert_error("model.layers.2.self_attn.q_proj.weight is missing", "model.layers.0.self_attn.q_proj.bias is missing",
                           "model.embed_tokens.weight has shape [100, 64], expected [101, 64]")
         self.assertEqual(self.names(), ["m"])
+
+    def test_features_that_are_not_supported_are_named(self):
+        write_model(self.folder / "m", dim=64, layers=2, vocab=100)
+        config = json.loads((self.folder / "m" / "config.json").read_text())
+        for key, value in UNSUPPORTED.items():
+            with self.subTest(key):
+                (self.folder / "m" / "config.json").write_text(json.dumps(config | {key: value}))
+                self.convert("full", "f", source=self.folder / "m", code=2)
+                self.assert_error("m/config.json", key, "supported")
+                self.assertEqual(self.names(), ["m"])
 
     def test_a_disk_that_is_full_leaves_nothing(self):
         """A limit on a file's size stands for it: every write beyond fails."""

@@ -201,6 +201,17 @@ class Loading(saved.SavedTest):
         self.assertEqual([step["loss"] for step in self.steps("other")],
                          [step["loss"] for step in self.steps("whole")[6:]])
 
+    def test_hugging_faces_models_of_features_that_are_not_supported(self):
+        folder = self.folder / "theirs"
+        shutil.copytree(run.SOURCE / "tests/reference/llama", folder)
+        config = json.loads((folder / "config.json").read_text())
+        for key, value in (("rope_scaling", {"rope_type": "yarn", "factor": 4.0}), ("use_sliding_window", True),
+                           ("quantization_config", {"bits": 4})):  # all others: tests/model, convert-checkpoint, eval
+            (folder / "config.json").write_text(json.dumps(config | {key: value}))
+            done = self.run_ranks(1, *self.small("new", checkpoint__initial_load_path=folder,
+                                                 checkpoint__initial_load_in_hf=True))
+            self.assert_one_error(done, 2, str(folder / "config.json"), key, "supported")
+
     def test_paths_that_hold_nothing(self):
         for path, parts, more in (
                 (self.folder / "none", ["none"], {}),
