@@ -208,6 +208,15 @@ class Eval(unittest.TestCase):
         self.expect_error(*good[:3], f"{task},{other / task.name}", *good[4:], parts=[str(other / task.name), "'task'"])
         self.expect_error(*good[:5], self.folder / "missing" / "results.json", parts=["missing/results.json"])
 
+    def test_nothing_that_is_read_is_replaced(self):
+        write_model(self.model)
+        task, full = self.task([[1, 2, 3]]), self.convert("full")
+        for model, output, part in ((self.model, task, "is a task"), (full, full, "inside the source"),
+                                    (self.model, self.model / "config.json", "inside the source")):
+            before = output.read_bytes()
+            self.expect_error("--model", model, "--tasks", task, "--output", output, parts=[str(output), part])
+            self.assertEqual(output.read_bytes(), before)
+
     def test_bad_records(self):
         write_model(self.model)
         for line, parts in (('{"tokens": [1]}', ["1 tokens"]), ('{"tokens": [1, 40]}', ["token 40", "0 .. 39"]),

@@ -167,7 +167,7 @@ class ConvertTest(unittest.TestCase):
         shard = self.folder / "s" / "shard-00000-of-00002.h5"
         before = shard.read_bytes()
         self.convert("full", shard, "--force", source=self.folder / "s", code=2)
-        self.assert_error("part of the source")
+        self.assert_error("inside the source")
         self.assertEqual(shard.read_bytes(), before)
         self.run_program(self.folder / "s", f"{self.folder}/slash/", "--to", "hf")
         self.assertEqual(self.names(), ["d.partial", "s", "slash"])
