@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/raw_file.h"
+#include "checkpoint/partial_folder.h"
 #include "interop/names.h"
 #include "interop/safetensors.h"
 #include "interop/safetensors_index.h"
@@ -84,7 +85,7 @@ class HuggingFaceTarget : public Target {
             TensorInfo& tensor = tensors.emplace_back(transfer.to);
             tensor.name = hugging_face_name(tensor.name.substr(std::string(kModelPrefix).size()));
         }
-        fs::create_directory(folder_);
+        checkpoint::make_folders(folder_);
         write_text(folder_ / "config.json", config_text(request));
         write_assets(request.source);
         start_files(tensors, split(tensors, request.most_file_bytes));

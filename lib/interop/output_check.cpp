@@ -48,7 +48,8 @@ void refuse_inside(const fs::path& path, const fs::path& source) {
 void check_output(const fs::path& path, checkpoint::Replace replace, const fs::path& source) {
     if (path.empty()) throw UserError("the path to write to is empty");
     const fs::path folder = folder_of(path);
-    if (!fs::is_directory(folder)) {
+    std::error_code failed;
+    if (!fs::is_directory(folder, failed)) {
         throw UserError("cannot write {}: the folder {} {}", path.string(), folder.string(),
                         is_there(folder) ? "is none" : "does not exist; make it first");
     }

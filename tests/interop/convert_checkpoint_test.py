@@ -224,6 +224,32 @@ class ConvertTest(unittest.TestCase):
         self.convert("hf", "d", "--max-shard-size", "2500KB", source=self.folder / "m", limit=3 * MEBIBYTE)
         self.assertGreater(len(self.names()), 1)
 
+    def test_a_folder_that_may_not_be_written(self):
+        """As somebody else, where this is root, who may write everywhere."""
+        for name, mode in (("closed", 0o700), ("readable", 0o755), ("m", 0o755)):
+            (self.folder / name).mkdir(mode=mode)
+        for path in (REFERENCE / "llama").iterdir():
+            (self.folder / "m" / path.name).write_bytes(path.read_bytes())
+        self.folder.chmod(0o755)
+        somebody = {"user": 65534, "group": 65534, "extra_groups": []} if os.geteuid() == 0 else {}
+        try:
+            subprocess.run([PROGRAM, "--version"], capture_output=True, check=True, **somebody)
+        except (OSError, subprocess.CalledProcessError) as failed:
+            self.skipTest(f"nobody else than root can run it here: {failed}")
+        if not somebody:
+            (self.folder / "readable").chmod(0o555)
+            (self.folder / "closed").chmod(0)
+        for to in ("sharded", "full", "hf"):
+            for place in ("readable/d", "closed/d", "closed/deeper/d"):
+                with self.subTest(to=to, place=place):
+                    done = subprocess.run([PROGRAM, self.folder / "m", self.folder / place, "--to", to],
+                                          capture_output=True, text=True, timeout=60, **somebody)
+                    self.stderr = done.stderr
+                    self.assertEqual(done.returncode, 2, done.stderr)
+                    self.assert_error(place.split("/")[0], "Permission denied")
+        (self.folder / "closed").chmod(0o700)
+        self.assertEqual(list((self.folder / "readable").iterdir()) + list((self.folder / "closed").iterdir()), [])
+
     def test_a_signal_leaves_nothing(self):
         write_model(self.folder / "m", dim=1024, layers=2, vocab=16000)
         for number in (signal.SIGTERM, signal.SIGINT):
