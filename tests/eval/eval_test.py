@@ -206,6 +206,7 @@ class Eval(unittest.TestCase):
         other.mkdir()
         (other / task.name).write_text(task.read_text())
         self.expect_error(*good[:3], f"{task},{other / task.name}", *good[4:], parts=[str(other / task.name), "'task'"])
+        self.expect_error(*good[:5], "", parts=["names no file"])
         self.expect_error(*good[:5], self.folder / "missing" / "results.json", parts=["missing/results.json"])
 
     def test_nothing_that_is_read_is_replaced(self):
