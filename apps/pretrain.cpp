@@ -132,7 +132,8 @@ ExitCode pretrain(const mpi::Comm& ranks, const Environment& environment,
     }
     checkpoints.finish(position);
     if (wish == train::StopWish::Signal && position.step < limits.num_steps()) {
-        return train::stopped_by_signal(position.step, limits.num_steps(), checkpoints.saves());
+        return train::stopped_by_signal(position.step, start.position.step, limits.num_steps(),
+                                        checkpoints.saves());
     }
     spdlog::info("{}", limits.ending(position));
     return ExitCode::Done;

@@ -19,9 +19,9 @@ enum class StopWish : int64_t { None, OutOfTime, Signal };
 /// COLLECTIVE: all ranks, apart from the data's groups, for what they must agree on between steps.
 std::unique_ptr<comm::Communicator> control_group(const comm::Communicator& world);
 
-/// How a run ends that a signal stopped after `step`: Requeue where it was saved. Throws JobError where it
-/// was not.
-ExitCode stopped_by_signal(int64_t step, int64_t num_steps, bool saved);
+/// How a run ends that a signal stopped after `step`: Requeue where the run is `saved`, and throws JobError
+/// where it never is. `first_step`: after which this process began; there is nothing of its own to save then.
+ExitCode stopped_by_signal(int64_t step, int64_t first_step, int64_t num_steps, bool saved);
 
 class StopSignal {
   public:

@@ -46,13 +46,31 @@ class Signals(saved.SavedTest):
         """As in a chain of jobs; and one that is stopped before its first step still says 75 and loses nothing."""
         before = self.stop(signal.SIGTERM, 0, 1, "run")
         job = self.start(1, *self.saving("run", **SLOW))
-        while not (pids := job.rank_pids()) or b"SIG" not in self.caught(pids[0]):
-            time.sleep(0.002)
-        run.send(pids[0], signal.SIGTERM)
+        self.stop_at_once(job)
         done = job.finish()
         self.assert_code(done, 75)
         self.assertGreaterEqual(self.whole_steps()[-1], before)
         self.numbers()
+
+    def test_what_is_said_to_be_saved_is_there(self):
+        """A run that begins with the whole state of another one, and is stopped before its first step (or, on a machine
+        that stands still meanwhile, later): it has no step of its own then, and says so."""
+        self.train(1, "before", training__steps=4)
+        job = self.start(1, *self.saving("run", **SLOW, checkpoint__initial_load_path=self.folder / "before",
+                                         checkpoint__initial_load_model_only=False))
+        self.stop_at_once(job)
+        done = job.finish()
+        self.assert_code(done, 75)
+        if self.whole_steps():
+            self.assertIn(f"after step {self.whole_steps()[-1]} of 400, which is saved: exit 75", done.stderr)
+        else:
+            self.assertIn("before step 5 of 400, the first of this start; there is nothing new to save: exit 75",
+                          done.stderr)
+
+    def stop_at_once(self, job):
+        while not (pids := job.rank_pids()) or not self.catches(pids[0]):
+            time.sleep(0.002)
+        run.send(pids[0], signal.SIGTERM)
 
     def stop_near_the_end(self, step):
         """Of 40: the run is done, or is to be started again; and either way its last step is on disk."""
@@ -72,13 +90,13 @@ class Signals(saved.SavedTest):
         run.at_once([lambda step=step: self.stop_near_the_end(step) for step in (37, 39, 40)], workers=2)
 
     @staticmethod
-    def caught(pid):
+    def catches(pid):
         """Whether the process has its handler for SIGTERM."""
         try:
             mask = re.search(r"SigCgt:\s*(\w+)", pathlib.Path(f"/proc/{pid}/status").read_text())
-            return b"SIG" if mask and int(mask[1], 16) >> (signal.SIGTERM - 1) & 1 else b""
+            return bool(mask and int(mask[1], 16) >> (signal.SIGTERM - 1) & 1)
         except (FileNotFoundError, ProcessLookupError):
-            return b""
+            return False
 
     def test_without_enable_it_is_a_failure_as_nothing_is_saved(self):
         job = self.start(2, *self.saving(**{**SLOW, "checkpoint__enable": False}))
