@@ -177,7 +177,7 @@ Start Restorer::load(const Found& found, const LoadedParts& parts) {
     load_tensors(found, parts);
     Start start;
     if (parts.any()) {
-        start.position = restore_scalars(*found.description, found.path.string(), parts, state_);
+        start.position = restore_scalars(config_, *found.description, found.path.string(), parts, state_);
         log_differences(config_, mesh_, *found.description);
     }
     work_.run([&] {
