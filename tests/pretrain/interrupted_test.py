@@ -122,6 +122,25 @@ class FullDisk(saved.SavedTest):
         self.assert_close(self.numbers(), self.numbers("whole"))
 
 
+class HungDisk(saved.SavedTest):
+    def test_an_error_is_not_held_up_by_a_writer_that_hangs(self):
+        """Both ranks' threads hang in the second save, and then a rank does not answer: the other one's error comes
+        after its time limit and the ten seconds that it gives its thread."""
+        job = self.start(2, *self.saving(comm__train_timeout_seconds=3), program=(FAILPOINTS,),
+                         environment={"ARGOSY_HANGPOINT": "shard_half_written:2"})
+        shard = self.folder_of() / "step-00000004.partial" / "shard-00000-of-00002.h5"
+        while not shard.exists():
+            self.assertIsNone(job.mpirun.poll(), "the job ended early")
+            self.assertLess(time.monotonic() - job.started, run.LIMIT_SECONDS, "the save never began")
+            time.sleep(0.02)
+        run.send(job.rank_pids()[1], signal.SIGSTOP)
+        done = job.finish()
+        self.assert_code(done, 76)
+        self.assertIn("does not end within 10 s, and is left behind", done.stderr)
+        self.assertIn("no answer in 3 s", done.errors[0])
+        self.assertEqual(self.whole_steps(), [2])
+
+
 class Killed(saved.SavedTest):
     @classmethod
     def setUpClass(cls):
