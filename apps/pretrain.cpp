@@ -101,6 +101,7 @@ ExitCode pretrain(const mpi::Comm& ranks, const Environment& environment,
         memory.reset_peak();
         limits.start_step();
         timer.start_step();
+        timer.in(Phase::Checkpoint, [&] { checkpoints.before_step(); });
         const double lr = schedule.at_step(position.step + 1);
         const auto batch = timer.in(Phase::Data, [&] { return feed.next(); });
         const auto totals = timer.in(Phase::Compute, [&] { return trainer.step().forward_backward(batch); });
@@ -132,8 +133,7 @@ ExitCode pretrain(const mpi::Comm& ranks, const Environment& environment,
     }
     checkpoints.finish(position);
     if (wish == train::StopWish::Signal && position.step < limits.num_steps()) {
-        return train::stopped_by_signal(position.step, start.position.step, limits.num_steps(),
-                                        checkpoints.saves());
+        return train::stopped_by_signal(position, start.position, limits.num_steps(), checkpoints.saves());
     }
     spdlog::info("{}", limits.ending(position));
     return ExitCode::Done;

@@ -84,6 +84,10 @@ bool Checkpointer::is_due(int64_t step) const {
     return step % checkpoint.interval == 0 || (checkpoint.enable_first_step_checkpoint && step == 1);
 }
 
+void Checkpointer::before_step() {
+    if (save_ && stage_ == Stage::Written) settle();
+}
+
 void Checkpointer::after_step(const Position& position) {
     advance();
     if (is_due(position.step)) begin(position);
@@ -126,7 +130,10 @@ void Checkpointer::begin(const Position& position) {
     stage_ = Stage::MakeFolder;
     work_.begin(on_rank_0([save] { save->start(); }));
     tell_of_memory();
-    if (options_->checkpoint.async_mode == config::AsyncMode::Disabled) settle();
+    while (!is_async() && stage_ != Stage::Written) {
+        advance();
+        std::this_thread::sleep_for(kBetweenLooks);
+    }
 }
 
 /// Once: what the copies take.
@@ -144,15 +151,18 @@ void Checkpointer::tell_of_memory() {
 }
 
 void Checkpointer::advance() {
-    if (!save_ || !work_.ended()) return;
+    if (!save_ || stage_ == Stage::Written || !work_.ended()) return;
     if (work_.failure()) give_up();
     switch (stage_) {
         case Stage::MakeFolder:
             stage_ = Stage::WriteShards;
             return work_.begin([save = save_] { save->write_shard(); });
         case Stage::WriteShards:
-            stage_ = Stage::Commit;
-            return work_.begin(on_rank_0([save = save_] { save->commit(); }));
+            stage_ = Stage::Written;
+            if (is_async()) begin_commit();
+            return;
+        case Stage::Written:
+            return;
         case Stage::Commit:
             tell_of_end();
             save_.reset();
@@ -160,14 +170,20 @@ void Checkpointer::advance() {
     }
 }
 
+void Checkpointer::begin_commit() {
+    stage_ = Stage::Commit;
+    work_.begin(on_rank_0([save = save_] { save->commit(); }));
+}
+
 void Checkpointer::tell_of_end() const {
     const double seconds = seconds_now() - started_;
-    const bool async = options_->checkpoint.async_mode == config::AsyncMode::Async;
     spdlog::info("step {} is saved in {} after {:.1f} s; training stood still for {:.3f} s of them",
-                 save_->position.step, save_->place().string(), seconds, async ? stalled_seconds_ : seconds);
+                 save_->position.step, save_->place().string(), seconds,
+                 is_async() ? stalled_seconds_ : seconds);
 }
 
 void Checkpointer::settle() {
+    if (save_ && stage_ == Stage::Written) begin_commit();
     while (save_) {
         advance();
         if (save_) std::this_thread::sleep_for(kBetweenLooks);

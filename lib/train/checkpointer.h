@@ -42,9 +42,13 @@ class Checkpointer {
     /// nothing.
     bool saves() const { return options_->checkpoint.saves(); }
 
-    /// At the end of each step. Moves the save under way on, and begins one when it is time. Throws JobError
-    /// where the save under way has failed on some rank; what it left is removed, and earlier steps are as
-    /// they were.
+    /// At the begin of each step. With async_mode = disabled what the step before wrote becomes whole here:
+    /// its line of metrics is written by then, so that a run that goes on from it lacks none.
+    void before_step();
+
+    /// At the end of each step, before its line of metrics is written. Moves the save under way on, and
+    /// begins one when it is time. Throws JobError where the save under way has failed on some rank; what it
+    /// left is removed, and earlier steps are as they were.
     void after_step(const Position& position);
 
     /// Where the run stops, for whatever reason: saves unless that step is saved already, and waits until all
@@ -55,7 +59,7 @@ class Checkpointer {
     void settle();
 
   private:
-    enum class Stage { MakeFolder, WriteShards, Commit };
+    enum class Stage { MakeFolder, WriteShards, Written, Commit };
     /// What the thread of the work reads. It may outlive this object, where a disk hangs while an error
     /// unwinds, so all of it is its own.
     struct Save {
@@ -77,12 +81,14 @@ class Checkpointer {
 
     void begin(const Position& position);
     void advance();
+    void begin_commit();
     [[noreturn]] void give_up();
     void tell_of_memory();
     void tell_of_end() const;
     std::vector<ShardPart> parts_of(bool model_only) const;
     void export_last(int64_t step);
 
+    bool is_async() const { return options_->checkpoint.async_mode == config::AsyncMode::Async; }
     bool is_due(int64_t step) const;
     bool is_last(int64_t step) const { return step == options_->final_step; }
     std::function<void()> on_rank_0(std::function<void()> work) const;

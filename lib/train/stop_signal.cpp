@@ -24,7 +24,8 @@ std::unique_ptr<comm::Communicator> control_group(const comm::Communicator& worl
     return world.subgroup(ranks, "control");
 }
 
-ExitCode stopped_by_signal(int64_t step, int64_t first_step, int64_t num_steps, bool saved) {
+ExitCode stopped_by_signal(const Position& position, const Position& start, int64_t num_steps, bool saved) {
+    const int64_t step = position.step;
     if (!saved) {
         throw JobError(
             "stopped by a signal after step {} of {}; nothing is saved without checkpoint.enable = true, or "
@@ -32,7 +33,7 @@ ExitCode stopped_by_signal(int64_t step, int64_t first_step, int64_t num_steps, 
             step, num_steps);
     }
     const std::string when =
-        step == first_step
+        step == start.step
             ? fmt::format("before step {} of {}, the first of this start; there is nothing new to save",
                           step + 1, num_steps)
             : fmt::format("after step {} of {}, which is saved", step, num_steps);

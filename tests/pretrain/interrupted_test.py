@@ -151,12 +151,13 @@ class Killed(saved.SavedTest):
         if num_ranks not in self.expected:
             self.train(num_ranks, "whole", checkpoint__enable=False, **settings)
             self.expected[num_ranks] = self.numbers("whole", str)
+            shutil.rmtree(self.folder / "whole")
         return self.expected[num_ranks]
 
-    def kill_at(self, stage, num_ranks):
+    def kill_at(self, stage, num_ranks, mode="async"):
         """In the second save, of step 4, while the first is whole."""
-        dump = f"{stage}{num_ranks}"
-        done = self.run_ranks(num_ranks, *self.saving(dump, checkpoint__keep_latest_k=2),
+        dump = f"{stage}{num_ranks}{mode}"
+        done = self.run_ranks(num_ranks, *self.saving(dump, checkpoint__keep_latest_k=2, checkpoint__async_mode=mode),
                               environment={"ARGOSY_FAILPOINT": f"{stage}:2"}, program=(FAILPOINTS,))
         self.assertNotEqual(done.code, 0, f"{stage} was never reached: {done}")
         left = self.whole_steps(dump)
@@ -170,10 +171,15 @@ class Killed(saved.SavedTest):
     def test_at_every_stage_of_a_save(self):
         for num_ranks in (1, 2):
             self.uninterrupted(num_ranks)
-            shutil.rmtree(self.folder / "whole")
         left = run.at_once([lambda stage=stage, ranks=ranks: self.kill_at(stage, ranks)
                             for stage in STAGES for ranks in (1, 2)], workers=2)
         self.assertEqual(left, 2 * 6 * [[2]] + 2 * 2 * [[2, 4]])
+
+    def test_a_whole_step_has_its_line_of_metrics(self):
+        """Where training waits for the save too: else the run that goes on would lack a line."""
+        self.uninterrupted(1)
+        left = [self.kill_at(stage, 1, "disabled") for stage in ("before_rename", "after_rename")]
+        self.assertEqual(left, [[2], [2, 4]])
 
     def test_at_random_times_again_and_again(self):
         length = {"training__steps": LONG, "lr_scheduler__total_steps": LONG, "checkpoint__interval": 3,
