@@ -177,9 +177,15 @@ void Checkpointer::begin_commit() {
 
 void Checkpointer::tell_of_end() const {
     const double seconds = seconds_now() - started_;
-    spdlog::info("step {} is saved in {} after {:.1f} s; training stood still for {:.3f} s of them",
-                 save_->position.step, save_->place().string(), seconds,
-                 is_async() ? stalled_seconds_ : seconds);
+    const std::string saved = fmt::format("step {} is saved in {} after {:.1f} s", save_->position.step,
+                                          save_->place().string(), seconds);
+    if (finishes_) {
+        spdlog::info("{}; the run's end waited {:.3f} s for it, which no line of metrics has", saved,
+                     seconds_now() - *finishes_);
+    } else {
+        spdlog::info("{}; training stood still for {:.3f} s of them", saved,
+                     is_async() ? stalled_seconds_ : seconds);
+    }
 }
 
 void Checkpointer::settle() {
@@ -192,9 +198,13 @@ void Checkpointer::settle() {
 
 void Checkpointer::finish(const Position& position) {
     if (!saves()) return;
+    finishes_ = seconds_now();
     settle();
     // What was done before this process began is saved already, or was never its own.
-    if (position.step != last_begun_ && position.step != options_->first_step) begin(position);
+    if (position.step != last_begun_ && position.step != options_->first_step) {
+        finishes_ = seconds_now();
+        begin(position);
+    }
     settle();
     if (is_last(position.step) && options_->checkpoint.last_save_in_hf) export_last(position.step);
 }

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -104,6 +105,7 @@ class Checkpointer {
     Stage stage_ = Stage::MakeFolder;   // of it
     double started_ = 0;                // it, by seconds_now()
     double stalled_seconds_ = 0;        // by it, until training went on
+    std::optional<double> finishes_;    // since when the run's end waits for it, if it does
     JointWork work_;
 };
 
