@@ -42,7 +42,8 @@ std::vector<Found> folders_in(const fs::path& folder) {
     std::error_code error;
     for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
         const auto found = parse_name(entry->path().filename().string());
-        if (found && entry->is_directory()) all.push_back(*found);
+        std::error_code ignored;  // what cannot be looked at is no folder
+        if (found && entry->is_directory(ignored)) all.push_back(*found);
     }
     if (error && error != std::errc::no_such_file_or_directory) {
         throw UserError("cannot list the checkpoints in {}: {}", folder.string(), error.message());
@@ -111,7 +112,9 @@ std::string step_name(int64_t step) { return fmt::format("{}{:08}", kPrefix, ste
 
 fs::path step_path(const fs::path& folder, int64_t step) {
     const fs::path place = folder / step_name(step);
-    return fs::exists(place) ? place : fs::exists(replaced_path(place)) ? replaced_path(place) : place;
+    std::error_code ignored;  // what cannot be looked at is said when it is opened
+    const bool replaced = !fs::exists(place, ignored) && fs::exists(replaced_path(place), ignored);
+    return replaced ? replaced_path(place) : place;
 }
 
 std::vector<int64_t> whole_steps(const fs::path& folder) {

@@ -158,6 +158,41 @@ class Loading(saved.SavedTest):
         self.assertIn("step-00000006 IS NOT SOUND", done.stderr)
         self.assertIn("4 steps are done", done.stderr)
 
+    def test_without_verifying_other_damage_is_passed_over_too(self):
+        """Files on any mesh; torn bytes where a rank reads a slab as a whole, as on the mesh that saved it."""
+        for name, ranks, break_it in (
+                ("missing", 1, lambda dump: (self.step_folder(6, dump) / "shard-00000-of-00002.h5").unlink()),
+                ("cut", 1, lambda dump: self.cut(6, "shard-00001-of-00002.h5", dump)),
+                ("flipped", 2, lambda dump: self.flip(6, "shard-00001-of-00002.h5", dump))):
+            with self.subTest(name):
+                shutil.copytree(self.folder / "run", self.folder / name)
+                break_it(name)
+                done = self.train(ranks, name, checkpoint__verify_on_load=False)
+                self.assertRegex(done.stderr, r"step-00000006 IS NOT SOUND and is passed over")
+                self.assertIn("4 steps are done", done.stderr)
+                if ranks == 2:
+                    whole = self.steps_of_whole()
+                    self.assertEqual(self.numbers(name), whole)
+
+    def steps_of_whole(self):
+        self.train(2, "whole", checkpoint__enable=False)
+        return self.numbers("whole")
+
+    def test_a_run_begins_with_the_newest_sound_step_of_another(self):
+        elsewhere = {"checkpoint__initial_load_path": self.folder / "run", "training__steps": 8}
+        self.flip(6, "shard-00001-of-00002.h5")
+        for path in (self.folder / "run", self.folder_of()):
+            done = self.train(2, f"by_{path.name}", **{**elsewhere, "checkpoint__initial_load_path": path},
+                              checkpoint__initial_load_model_only=False)
+            self.assertRegex(done.stderr, r"E \[0\] \S*/step-00000006 IS NOT SOUND and is passed over")
+            self.assertIn("4 steps are done", done.stderr)
+        done = self.run_ranks(2, *self.saving("named", checkpoint__initial_load_path=self.step_folder(6)))
+        self.assert_one_error(done, 2, "shard-00001-of-00002.h5")
+        for step in (2, 4):
+            self.flip(step, "shard-00000-of-00002.h5")
+        done = self.run_ranks(2, *self.saving("none", **elsewhere))
+        self.assert_one_error(done, 2, "none of the 3 steps in", "is sound", "checkpoint.initial_load_path")
+
     def test_a_step_of_ones_own_choice(self):
         done = self.train(2, checkpoint__load_step=2, training__steps=5)
         self.assertIn("2 steps are done", done.stderr)
