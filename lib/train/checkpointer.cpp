@@ -59,9 +59,10 @@ void Checkpointer::Save::commit() const {
     checkpoint::commit_step(options->folder, description, set, num_writers, options->assets);
     // Retention goes by numbers: beside later steps that are no longer the run's it would take the new one.
     if (!set_aside_later_steps(options->folder, description.step)) return;
-    checkpoint::remove_superfluous(options->folder,
-                                   {.keep_latest = options->checkpoint.keep_latest_k,
-                                    .keep_every = options->checkpoint.keep_every.value_or(0)});
+    const checkpoint::Retention retention{.keep_latest = options->checkpoint.keep_latest_k,
+                                          .keep_every = options->checkpoint.keep_every.value_or(0)};
+    checkpoint::remove_superfluous(options->folder, retention);
+    remove_passed_asides(options->folder, description.step, retention);
 }
 
 Checkpointer::Checkpointer(SaveOptions options, comm::Communicator& control, const RunState& state)

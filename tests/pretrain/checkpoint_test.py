@@ -199,8 +199,10 @@ class Loading(saved.SavedTest):
         self.assertEqual(self.names(), ["step-00000002", "step-00000004", "step-00000005", "step-00000006.aside"])
         self.assertIn("step 6 of before this run went back is now", done.stderr)
         self.assertEqual(len(self.numbers()), 5)
+        self.train(2, training__steps=6)  # as far again: what lies aside goes
+        self.assertEqual(self.names(), ["step-00000002", "step-00000004", "step-00000005", "step-00000006"])
         self.assert_one_error(self.run_ranks(2, *self.saving(checkpoint__load_step=3)), 2,
-                              "checkpoint.load_step = 3 is not in", "the steps there are 5, 4, 2")
+                              "checkpoint.load_step = 3 is not in", "the steps there are 6, 5, 4, 2")
         self.flip(4, "shard-00000-of-00002.h5")
         self.assert_one_error(self.run_ranks(2, *self.saving(checkpoint__load_step=4)), 2, "step 4 in", "is not sound",
                               "choose another")
