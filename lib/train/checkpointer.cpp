@@ -38,6 +38,10 @@ fs::path place_of(const SaveOptions& options, int64_t step) {
     return options.folder / checkpoint::step_name(step);
 }
 
+fs::path export_place(const SaveOptions& options, int64_t step) {
+    return place_of(options, step).string() + "-hf";
+}
+
 }  // namespace
 
 fs::path Checkpointer::Save::place() const { return place_of(*options, position.step); }
@@ -72,7 +76,12 @@ Checkpointer::Checkpointer(SaveOptions options, comm::Communicator& control, con
       work_(control) {
     if (!saves()) return;
     nonce_ = as_rank_0_knows(control, random_numbers());
-    work_.run(on_rank_0([this] { checkpoint::make_folders(options_->folder); }));
+    work_.run(on_rank_0([this] {
+        checkpoint::make_folders(options_->folder);
+        const bool exports =
+            options_->checkpoint.last_save_in_hf && options_->first_step < options_->final_step;
+        if (exports) require_replaceable(export_place(*options_, options_->final_step));  // not hours later
+    }));
 }
 
 std::function<void()> Checkpointer::on_rank_0(std::function<void()> work) const {
@@ -224,7 +233,7 @@ void Checkpointer::give_up() {
 
 /// A step that this process only found is written unless it has been.
 void Checkpointer::export_last(int64_t step) {
-    const fs::path saved = place_of(*options_, step), place = saved.string() + "-hf";
+    const fs::path saved = place_of(*options_, step), place = export_place(*options_, step);
     work_.run(on_rank_0([&] {
         if (step != last_begun_ && (fs::exists(place) || !fs::exists(saved))) return;
         write_hugging_face(saved, place, options_->checkpoint.export_dtype);

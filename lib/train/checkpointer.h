@@ -35,8 +35,9 @@ struct SaveOptions {
 
 class Checkpointer {
   public:
-    /// COLLECTIVE, as is everything here, over `control`, which no data travels on. Makes the folder, and
-    /// removes what an interrupted save left in it. REQUIRES: control and state outlive it.
+    /// COLLECTIVE, as is everything here, over `control`, which no data travels on. Makes the
+    /// folder. UserError where it cannot be made, or something else lies where the last step is to be
+    /// exported to. REQUIRES: control and state outlive it.
     Checkpointer(SaveOptions options, comm::Communicator& control, const RunState& state);
 
     /// Whether anything is saved: without checkpoint.enable, or with load_only, the functions below do

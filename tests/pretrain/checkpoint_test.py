@@ -103,6 +103,23 @@ class LastSave(saved.SavedTest):
         self.train(1, training__steps=2, checkpoint__last_save_in_hf=True, checkpoint__export_dtype="float16")
         self.assertEqual(json.loads((folder / "config.json").read_text()).get("torch_dtype"), "float16")
 
+    def test_a_folder_that_is_no_export_is_never_replaced(self):
+        """Said before anything is trained; one of ours is replaced, and one of a run that is done is left alone."""
+        folder = self.folder_of() / "step-00000004-hf"
+        notes = folder / "notes.txt"
+        hf = {"checkpoint__last_save_in_hf": True, "training__steps": 4}
+        folder.mkdir(parents=True)
+        notes.write_text("mine")
+        done = self.run_ranks(1, *self.saving(**hf))
+        self.assert_one_error(done, 2, str(folder), "checkpoint.last_save_in_hf", "'notes.txt'", "move it elsewhere")
+        self.assertEqual(self.names(), [folder.name])
+        self.assertEqual(notes.read_text(), "mine")
+        notes.rename(folder / "model.safetensors")
+        self.train(1, **hf)
+        self.assertGreater((folder / "model.safetensors").stat().st_size, 100000)
+        notes.write_text("mine")
+        self.train(1, **hf)
+        self.assertEqual(notes.read_text(), "mine")
 
     def test_the_tokenizers_files_go_along(self):
         assets = self.folder / "assets"
