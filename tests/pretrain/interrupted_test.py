@@ -108,18 +108,16 @@ class Signals(saved.SavedTest):
 class FullDisk(saved.SavedTest):
     def test_a_writer_that_fails_ends_the_run_and_loses_nothing(self):
         """A limit on the size of files stands for the disk: the manifest and the shards of two ranks are below it, the
-        shard of one rank above."""
+        shard of one rank above. Nobody but pretrain itself keeps its signal (SIGXFSZ) from ending the process."""
         self.train(2, training__steps=4)
         self.train(2, "whole", checkpoint__enable=False)
         limit = 6000  # KiB: two ranks write 5 MiB each, one 10 MiB
-        limited = ("bash", "-c", f"trap '' XFSZ; ulimit -f {limit}; exec {run.PRETRAIN} \"$@\"", "bash")
+        limited = ("bash", "-c", f"ulimit -f {limit}; exec {run.PRETRAIN} \"$@\"", "bash")
         done = self.run_ranks(1, *self.saving(training__global_batch_size=4, comm__shared_memory=False),
                               program=limited)
         self.assert_one_error(done, 1, "the checkpoint of step 6 was not written: rank 0: ", "step-00000006.partial",
                               "File too large", "Earlier ones are as they were")
-        self.assertEqual(self.names(), ["step-00000002", "step-00000004"])
-        self.train(2)
-        self.assert_close(self.numbers(), self.numbers("whole"))
+        self.assert_goes_on_from_step_4()
 
 
 class HungDisk(saved.SavedTest):
