@@ -58,7 +58,6 @@ ExitCode pretrain(const mpi::Comm& ranks, const Environment& environment,
     observe::keep_freed_memory();
     observe::MemoryMeter memory = observe::MemoryMeter::install();
     const ops::TensorThread tensors(train::operation_path(config.compile));
-
     const auto all_ranks =
         comm::make_communicator(mpi::Comm::world(), "world", train::group_options(config.comm, environment));
     comm::Communicator& world = *all_ranks;
@@ -101,6 +100,7 @@ ExitCode pretrain(const mpi::Comm& ranks, const Environment& environment,
         memory.reset_peak();
         limits.start_step();
         timer.start_step();
+        timer.in(Phase::Checkpoint, [&] { checkpoints.before_step(); });
         const double lr = schedule.at_step(position.step + 1);
         const auto batch = timer.in(Phase::Data, [&] { return feed.next(); });
         const auto totals = timer.in(Phase::Compute, [&] { return trainer.step().forward_backward(batch); });
@@ -132,7 +132,7 @@ ExitCode pretrain(const mpi::Comm& ranks, const Environment& environment,
     }
     checkpoints.finish(position);
     if (wish == train::StopWish::Signal && position.step < limits.num_steps()) {
-        return train::stopped_by_signal(position.step, limits.num_steps(), checkpoints.saves());
+        return train::stopped_by_signal(position, start.position, limits.num_steps(), checkpoints.saves());
     }
     spdlog::info("{}", limits.ending(position));
     return ExitCode::Done;

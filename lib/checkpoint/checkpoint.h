@@ -40,6 +40,10 @@ class Checkpoint : public TensorSource {
     /// found; empty: sound.
     std::vector<std::string> faults(int part = 0, int num_parts = 1) const;
 
+    /// Of all that, what opening each file shows: those that are missing, cut, or of another save. Torn bytes
+    /// within a file it does not see.
+    std::vector<std::string> file_faults(int part = 0, int num_parts = 1) const;
+
     /// Bytes of tensors that read() fetched so far.
     int64_t bytes_read() const { return bytes_read_; }
 

@@ -1,5 +1,6 @@
-// Checkpoint::faults: everything of a checkpoint that is under a check, read again.
+// Checkpoint::faults: everything of a checkpoint that is under a check, read again; and file_faults.
 #include <algorithm>
+#include <exception>
 #include <map>
 
 #include "base/error.h"
@@ -153,8 +154,21 @@ std::vector<std::string> Checkpoint::faults(int part, int num_parts) const {
             }
             if (item.file != StoredSlab::kThisFile) check_own_table(*file, manifest_, item.file);
             check_rest(*file, items, item.file);
-        } catch (const Error& error) {  // of the machine too: what cannot be read is no sound checkpoint
-            note(file ? error.what() : error.what() + losses(items, item.file));
+        } catch (const std::exception& error) {  // of the machine too: what cannot be read is not sound
+            note(file ? std::string(error.what()) : error.what() + losses(items, item.file));
+        }
+    }
+    return faults;
+}
+
+std::vector<std::string> Checkpoint::file_faults(int part, int num_parts) const {
+    ARGOSY_CHECK(part >= 0 && part < num_parts, "part {} of {}", part, num_parts);
+    std::vector<std::string> faults;
+    for (int file = part; file < std::ssize(manifest_.files); file += num_parts) {
+        try {
+            files_->open(manifest_.files, file);
+        } catch (const std::exception& error) {
+            faults.push_back(error.what() + losses(items_of(manifest_, files_->own.block().num_bytes), file));
         }
     }
     return faults;

@@ -56,6 +56,13 @@ void rename_to_taken(const fs::path& from, const fs::path& place) {
     remove_quietly(from);
 }
 
+/// An attempt before was killed between the two renames of replace_in_order.
+void restore_replaced(const fs::path& place) {
+    rename_to_free(replaced_path(place), place);
+    sync_folder(folder_of(place));
+    spdlog::warn("{} is in its place again: what was to replace it was never finished", place.string());
+}
+
 void sync_tree(const fs::path& path) {
     if (!fs::is_directory(path)) return RawFile::open_to_read(path).sync();
     for (const fs::directory_entry& entry : fs::directory_iterator(path)) {
@@ -73,6 +80,7 @@ fs::path replaced_path(const fs::path& place) { return with_suffix(place, ".repl
 PartialFolder::PartialFolder(const fs::path& place)
     : place_(without_slash(place)), path_(partial_path(place_)) {
     make_folders(folder_of(place_));
+    if (!is_there(place_) && is_there(replaced_path(place_))) restore_replaced(place_);
     std::error_code error;
     fs::remove_all(path_, error);
     if (error)
@@ -131,6 +139,8 @@ void remove_quietly(const fs::path& path) noexcept {
             doomed = partial_path(path);
             fs::remove_all(doomed);
             fs::rename(path, doomed);
+            sync_folder(
+                folder_of(doomed));  // the name goes before the contents, whatever the disk does first
         }
         fs::remove_all(doomed);
     } catch (const std::exception& error) {

@@ -11,8 +11,9 @@ enum class Replace { No, Yes };
 
 class PartialFolder {
   public:
-    /// Makes the folders above `place` and removes what an earlier attempt left. Nothing lies at path() after
-    /// it: the owner makes a folder or a file there. UserError where the place cannot be written.
+    /// Makes the folders above `place`, puts back what an earlier attempt had moved aside, and removes what
+    /// that left. Nothing lies at path() after it: the owner makes a folder or a file there. UserError where
+    /// the place cannot be written.
     explicit PartialFolder(const std::filesystem::path& place);
     /// Removes what lies at path(), unless it was committed.
     ~PartialFolder();

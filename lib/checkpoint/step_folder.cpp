@@ -42,7 +42,8 @@ std::vector<Found> folders_in(const fs::path& folder) {
     std::error_code error;
     for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
         const auto found = parse_name(entry->path().filename().string());
-        if (found && entry->is_directory()) all.push_back(*found);
+        std::error_code ignored;  // what cannot be looked at is no folder
+        if (found && entry->is_directory(ignored)) all.push_back(*found);
     }
     if (error && error != std::errc::no_such_file_or_directory) {
         throw UserError("cannot list the checkpoints in {}: {}", folder.string(), error.message());
@@ -50,12 +51,13 @@ std::vector<Found> folders_in(const fs::path& folder) {
     return all;
 }
 
-/// What killed attempts left: partial folders, and replaced ones whose successor is in place.
+/// What killed attempts left: partial folders, be it of steps that were moved aside, and replaced ones whose
+/// successor is in place.
 void remove_remains(const fs::path& folder) {
     for (const Found& found : folders_in(folder)) {
         const fs::path place = folder / step_name(found.step);
         const fs::path path = place.string() + found.suffix;
-        const bool partial = path == partial_path(place) || path == partial_path(replaced_path(place));
+        const bool partial = found.suffix.starts_with('.') && found.suffix.ends_with(".partial");
         if (partial || (path == replaced_path(place) && fs::exists(place))) remove_quietly(path);
     }
 }
@@ -109,9 +111,16 @@ Manifest collect(const fs::path& partial, const Description& description, const 
 
 std::string step_name(int64_t step) { return fmt::format("{}{:08}", kPrefix, step); }
 
+std::optional<int64_t> parse_step_name(const std::string& name) {
+    const std::optional<Found> found = parse_name(name);
+    return found && found->suffix.empty() ? std::optional(found->step) : std::nullopt;
+}
+
 fs::path step_path(const fs::path& folder, int64_t step) {
     const fs::path place = folder / step_name(step);
-    return fs::exists(place) ? place : fs::exists(replaced_path(place)) ? replaced_path(place) : place;
+    std::error_code ignored;  // what cannot be looked at is said when it is opened
+    const bool replaced = !fs::exists(place, ignored) && fs::exists(replaced_path(place), ignored);
+    return replaced ? replaced_path(place) : place;
 }
 
 std::vector<int64_t> whole_steps(const fs::path& folder) {
@@ -145,13 +154,16 @@ void commit_step(const fs::path& folder, const Description& description, const H
     failpoint("after_rename");
 }
 
+bool is_milestone(int64_t step, const Retention& retention) {
+    return retention.keep_every > 0 && step % retention.keep_every == 0;
+}
+
 std::vector<int64_t> superfluous(const std::vector<int64_t>& steps, const Retention& retention) {
     std::vector<int64_t> going;
     if (retention.keep_latest <= 0) return going;
     const auto num_steps = static_cast<int64_t>(steps.size());
     for (int64_t i = 0; i + retention.keep_latest < num_steps; ++i) {
-        const bool milestone = retention.keep_every > 0 && steps[i] % retention.keep_every == 0;
-        if (!milestone) going.push_back(steps[i]);
+        if (!is_milestone(steps[i], retention)) going.push_back(steps[i]);
     }
     return going;
 }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,9 @@ namespace argosy::checkpoint {
 
 /// "step-00000100".
 std::string step_name(int64_t step);
+
+/// The step of that name; none for any other name.
+std::optional<int64_t> parse_step_name(const std::string& name);
 
 /// Where the whole step lies: `folder/step-N`, or the folder that it was about to replace
 /// (checkpoint/partial_folder.h) where a save was killed in between.
@@ -36,6 +40,9 @@ struct Retention {
     int64_t keep_latest = 0;  // 0: all
     int64_t keep_every = 0;   // steps that are multiples of it stay; 0: none
 };
+/// Whether a step stays for its number.
+bool is_milestone(int64_t step, const Retention& retention);
+
 /// Which of `steps` (ascending) are to go, oldest first; never the last.
 std::vector<int64_t> superfluous(const std::vector<int64_t>& steps, const Retention& retention);
 

@@ -110,6 +110,9 @@ class StrictParser {
         const auto filter = [this](int depth, ordered_json::parse_event_t event, ordered_json& value) {
             return keep(depth, event, value);
         };
+        // Where a value has ended, the library takes a zero byte for the text's end and leaves what follows.
+        if (const size_t zero = text.find('\0'); zero != std::string_view::npos)
+            throw UserError("{}: bad JSON: a zero byte at {}", place_, zero);
         try {
             ordered_json kept = ordered_json::parse(text.begin(), text.end(), filter);
             const Reader reader(kept, place_);

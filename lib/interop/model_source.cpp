@@ -112,8 +112,8 @@ ModelSource open_step(const fs::path& folder) {
 
 ModelSource open_folder(const fs::path& folder) {
     if (is_there(folder / kManifestName)) return open_step(folder);
-    for (const fs::path& place : {folder, folder / kCheckpointFolder}) {
-        if (const auto step = newest_step(place)) return open_step(*step);
+    if (const auto steps = folder_of_steps(folder)) {
+        if (const auto step = newest_step(*steps)) return open_step(*step);
     }
     for (const char* name : {kSafetensorsName, kSafetensorsIndexName, kConfigName})
         refuse_broken_link(folder / name);
@@ -169,6 +169,15 @@ ModelSource open_model(const fs::path& path) {
         throw UserError("{} is a step's manifest; give its folder", place.string());
     }
     return open_checkpoint(place, Form::Full);
+}
+
+std::optional<fs::path> folder_of_steps(const fs::path& path) {
+    if (is_there(path / kManifestName)) return std::nullopt;
+    for (const fs::path& place : {path, path / kCheckpointFolder}) {
+        std::error_code failed;
+        if (fs::is_directory(place, failed) && newest_step(place)) return place;
+    }
+    return std::nullopt;
 }
 
 bool is_asset(const std::string& name) { return std::ranges::find(kAssets, name) != kAssets.end(); }

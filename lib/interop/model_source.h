@@ -43,6 +43,10 @@ struct ModelSource {
 /// twice.
 ModelSource open_model(const std::filesystem::path& path);
 
+/// Where the steps lie whose newest open_model takes: a run's folder of checkpoints. None where the path is
+/// anything else.
+std::optional<std::filesystem::path> folder_of_steps(const std::filesystem::path& path);
+
 /// How the tensors of a checkpoint lie in its files, by name; of other forms nothing is known.
 std::map<std::string, const checkpoint::StoredTensor*> stored_tensors(const ModelSource& source);
 

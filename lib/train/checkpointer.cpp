@@ -34,13 +34,54 @@ checkpoint::Hash set_of(const std::vector<int64_t>& nonce, int64_t step) {
     return checkpoint::hash_of(std::as_bytes(std::span(text)));
 }
 
+fs::path place_of(const SaveOptions& options, int64_t step) {
+    return options.folder / checkpoint::step_name(step);
+}
+
+fs::path export_place(const SaveOptions& options, int64_t step) {
+    return place_of(options, step).string() + "-hf";
+}
+
 }  // namespace
 
+fs::path Checkpointer::Save::place() const { return place_of(*options, position.step); }
+
+void Checkpointer::Save::start() const { checkpoint::start_step(options->folder, position.step); }
+
+void Checkpointer::Save::write_shard() const {
+    auto file = checkpoint::FileWriter::shard(
+        checkpoint::partial_path(place()) / checkpoint::shard_name(writer, num_writers), set, pieces);
+    for (size_t i = 0; i < bytes.size(); ++i) file.append(i, bytes[i]);
+    file.finish();
+}
+
+void Checkpointer::Save::commit() const {
+    checkpoint::Description description = options->description;
+    description.step = position.step;
+    description.model_only = model_only;
+    description.state = state;
+    checkpoint::commit_step(options->folder, description, set, num_writers, options->assets);
+    // Retention goes by numbers: beside later steps that are no longer the run's it would take the new one.
+    if (!set_aside_later_steps(options->folder, description.step)) return;
+    const checkpoint::Retention retention{.keep_latest = options->checkpoint.keep_latest_k,
+                                          .keep_every = options->checkpoint.keep_every.value_or(0)};
+    checkpoint::remove_superfluous(options->folder, retention);
+    remove_passed_asides(options->folder, description.step, retention);
+}
+
 Checkpointer::Checkpointer(SaveOptions options, comm::Communicator& control, const RunState& state)
-    : options_(std::move(options)), control_(control), state_(state), work_(control) {
+    : options_(std::make_shared<SaveOptions>(std::move(options))),
+      control_(control),
+      state_(state),
+      work_(control) {
     if (!saves()) return;
     nonce_ = as_rank_0_knows(control, random_numbers());
-    work_.run(on_rank_0([this] { checkpoint::make_folders(options_.folder); }));
+    work_.run(on_rank_0([this] {
+        checkpoint::make_folders(options_->folder);
+        const bool exports =
+            options_->checkpoint.last_save_in_hf && options_->first_step < options_->final_step;
+        if (exports) require_replaceable(export_place(*options_, options_->final_step));  // not hours later
+    }));
 }
 
 std::function<void()> Checkpointer::on_rank_0(std::function<void()> work) const {
@@ -48,12 +89,14 @@ std::function<void()> Checkpointer::on_rank_0(std::function<void()> work) const 
 }
 
 bool Checkpointer::is_due(int64_t step) const {
-    const config::Checkpoint& checkpoint = options_.checkpoint;
+    const config::Checkpoint& checkpoint = options_->checkpoint;
     if (!saves() || is_last(step)) return false;  // finish() saves the last one
     return step % checkpoint.interval == 0 || (checkpoint.enable_first_step_checkpoint && step == 1);
 }
 
-fs::path Checkpointer::place_of(int64_t step) const { return options_.folder / checkpoint::step_name(step); }
+void Checkpointer::before_step() {
+    if (save_ && stage_ == Stage::Written) settle();
+}
 
 void Checkpointer::after_step(const Position& position) {
     advance();
@@ -61,7 +104,7 @@ void Checkpointer::after_step(const Position& position) {
 }
 
 std::vector<ShardPart> Checkpointer::parts_of(bool model_only) const {
-    const auto& type = options_.checkpoint.export_dtype;
+    const auto& type = options_->checkpoint.export_dtype;
     if (model_only && type) return shard_parts(state_.weights(), element_type(scalar_type(*type)));
     std::vector<ShardPart> parts = shard_parts(state_.weights());
     if (model_only) return parts;
@@ -78,25 +121,35 @@ void Checkpointer::begin(const Position& position) {
             position.step, save_->position.step);
     }
     settle();
-    Save& save = save_.emplace();
-    save.position = position;
-    save.model_only = is_last(position.step) && options_.checkpoint.last_save_model_only;
-    save.state = to_json(state_.scalars(position));
-    save.set = set_of(nonce_, position.step);
-    save.parts = parts_of(save.model_only);
-    save.bytes = copy_.copy(save.parts);
-    save.started = started;
-    save.stalled_seconds = seconds_now() - started;
+    const auto save = std::make_shared<Save>();
+    save->options = options_;
+    save->writer = control_.rank();
+    save->num_writers = control_.size();
+    save->position = position;
+    save->model_only = is_last(position.step) && options_->checkpoint.last_save_model_only;
+    save->state = to_json(state_.scalars(position));
+    save->set = set_of(nonce_, position.step);
+    const std::vector<ShardPart> parts = parts_of(save->model_only);
+    for (const ShardPart& part : parts) save->pieces.push_back(part.piece);
+    save->copy = copy_;
+    save->bytes = copy_->copy(parts);
+    save_ = save;
+    started_ = started;
+    stalled_seconds_ = seconds_now() - started;
     last_begun_ = position.step;
-    work_.begin(on_rank_0([this, step = position.step] { checkpoint::start_step(options_.folder, step); }));
+    stage_ = Stage::MakeFolder;
+    work_.begin(on_rank_0([save] { save->start(); }));
     tell_of_memory();
-    if (options_.checkpoint.async_mode == config::AsyncMode::Disabled) settle();
+    while (!is_async() && stage_ != Stage::Written) {
+        advance();
+        std::this_thread::sleep_for(kBetweenLooks);
+    }
 }
 
 /// Once: what the copies take.
 void Checkpointer::tell_of_memory() {
     if (std::exchange(memory_is_told_, true)) return;
-    const at::Tensor all = at::tensor({copy_.num_bytes()}, at::kLong), most = all.clone();
+    const at::Tensor all = at::tensor({copy_->num_bytes()}, at::kLong), most = all.clone();
     const comm::Op ops[] = {
         {.kind = comm::OpKind::AllReduce, .out = all, .in = all},
         {.kind = comm::OpKind::AllReduce, .out = most, .in = most, .reduction = comm::Reduction::Max}};
@@ -108,15 +161,18 @@ void Checkpointer::tell_of_memory() {
 }
 
 void Checkpointer::advance() {
-    if (!save_ || !work_.ended()) return;
+    if (!save_ || stage_ == Stage::Written || !work_.ended()) return;
     if (work_.failure()) give_up();
-    switch (save_->stage) {
+    switch (stage_) {
         case Stage::MakeFolder:
-            save_->stage = Stage::WriteShards;
-            return work_.begin([this] { write_shard(); });
+            stage_ = Stage::WriteShards;
+            return work_.begin([save = save_] { save->write_shard(); });
         case Stage::WriteShards:
-            save_->stage = Stage::Commit;
-            return work_.begin(on_rank_0([this] { commit(); }));
+            stage_ = Stage::Written;
+            if (is_async()) begin_commit();
+            return;
+        case Stage::Written:
+            return;
         case Stage::Commit:
             tell_of_end();
             save_.reset();
@@ -124,15 +180,26 @@ void Checkpointer::advance() {
     }
 }
 
+void Checkpointer::begin_commit() {
+    stage_ = Stage::Commit;
+    work_.begin(on_rank_0([save = save_] { save->commit(); }));
+}
+
 void Checkpointer::tell_of_end() const {
-    const double seconds = seconds_now() - save_->started;
-    const bool async = options_.checkpoint.async_mode == config::AsyncMode::Async;
-    spdlog::info("step {} is saved in {} after {:.1f} s; training stood still for {:.3f} s of them",
-                 save_->position.step, place_of(save_->position.step).string(), seconds,
-                 async ? save_->stalled_seconds : seconds);
+    const double seconds = seconds_now() - started_;
+    const std::string saved = fmt::format("step {} is saved in {} after {:.1f} s", save_->position.step,
+                                          save_->place().string(), seconds);
+    if (finishes_) {
+        spdlog::info("{}; the run's end waited {:.3f} s for it, which no line of metrics has", saved,
+                     seconds_now() - *finishes_);
+    } else {
+        spdlog::info("{}; training stood still for {:.3f} s of them", saved,
+                     is_async() ? stalled_seconds_ : seconds);
+    }
 }
 
 void Checkpointer::settle() {
+    if (save_ && stage_ == Stage::Written) begin_commit();
     while (save_) {
         advance();
         if (save_) std::this_thread::sleep_for(kBetweenLooks);
@@ -141,55 +208,35 @@ void Checkpointer::settle() {
 
 void Checkpointer::finish(const Position& position) {
     if (!saves()) return;
+    finishes_ = seconds_now();
     settle();
     // What was done before this process began is saved already, or was never its own.
-    if (position.step != last_begun_ && position.step != options_.first_step) begin(position);
+    if (position.step != last_begun_ && position.step != options_->first_step) {
+        finishes_ = seconds_now();
+        begin(position);
+    }
     settle();
-    if (is_last(position.step) && options_.checkpoint.last_save_in_hf) export_last(position.step);
+    if (is_last(position.step) && options_->checkpoint.last_save_in_hf) export_last(position.step);
 }
 
 void Checkpointer::give_up() {
     const JointWork::Failure failure = *work_.failure();
-    const int64_t step = std::exchange(save_, std::nullopt)->position.step;
+    const std::shared_ptr<const Save> save = std::exchange(save_, nullptr);
     // All ranks' parts have ended: nobody writes into the folder any more.
-    work_.run(
-        on_rank_0([this, step] { checkpoint::remove_quietly(checkpoint::partial_path(place_of(step))); }));
+    work_.run(on_rank_0([save] { checkpoint::remove_quietly(checkpoint::partial_path(save->place())); }));
     throw JobError(
         "the checkpoint of step {} was not written: rank {}: {}. Earlier ones are as they were; "
         "checkpoint.folder may "
         "name another disk",
-        step, failure.rank, failure.reason);
-}
-
-void Checkpointer::write_shard() const {
-    const fs::path folder = checkpoint::partial_path(place_of(save_->position.step));
-    std::vector<checkpoint::Piece> pieces;
-    for (const ShardPart& part : save_->parts) pieces.push_back(part.piece);
-    auto writer = checkpoint::FileWriter::shard(
-        folder / checkpoint::shard_name(control_.rank(), control_.size()), save_->set, std::move(pieces));
-    for (size_t i = 0; i < save_->bytes.size(); ++i) writer.append(i, save_->bytes[i]);
-    writer.finish();
-}
-
-void Checkpointer::commit() const {
-    checkpoint::Description description = options_.description;
-    description.step = save_->position.step;
-    description.model_only = save_->model_only;
-    description.state = save_->state;
-    checkpoint::commit_step(options_.folder, description, save_->set, control_.size(), options_.assets);
-    // Retention goes by numbers: beside later steps that are no longer the run's it would take the new one.
-    if (!set_aside_later_steps(options_.folder, description.step)) return;
-    checkpoint::remove_superfluous(options_.folder,
-                                   {.keep_latest = options_.checkpoint.keep_latest_k,
-                                    .keep_every = options_.checkpoint.keep_every.value_or(0)});
+        save->position.step, failure.rank, failure.reason);
 }
 
 /// A step that this process only found is written unless it has been.
 void Checkpointer::export_last(int64_t step) {
-    const fs::path place = place_of(step).string() + "-hf";
+    const fs::path saved = place_of(*options_, step), place = export_place(*options_, step);
     work_.run(on_rank_0([&] {
-        if (step != last_begun_ && (fs::exists(place) || !fs::exists(place_of(step)))) return;
-        write_hugging_face(place_of(step), place, options_.checkpoint.export_dtype);
+        if (step != last_begun_ && (fs::exists(place) || !fs::exists(saved))) return;
+        write_hugging_face(saved, place, options_->checkpoint.export_dtype);
         spdlog::info("step {} is in {} too, as Hugging Face's", step, place.string());
     }));
 }

@@ -9,8 +9,9 @@
 #include <chrono>
 #include <cstring>
 #include <exception>
-#include <thread>
 #include <utility>
+
+#include "base/log.h"
 
 namespace argosy::train {
 namespace {
@@ -39,10 +40,24 @@ std::optional<JointWork::Failure> failure_of(std::future<void>& work, int rank) 
 
 }  // namespace
 
+JointWork::~JointWork() {
+    if (!under_way()) return;
+    if (own_.wait_for(std::chrono::duration<double>(patience_seconds_)) == std::future_status::ready) {
+        thread_.join();
+        return;
+    }
+    spdlog::warn("what is being read or written does not end within {} s, and is left behind",
+                 patience_seconds_);
+    thread_.detach();
+}
+
 void JointWork::begin(std::function<void()> work) {
     ARGOSY_CHECK(!under_way(), "work within work");
     if (!work) work = [] {};
-    own_ = std::async(std::launch::async, std::move(work));
+    // Not std::async, whose future waits for the thread wherever it is dropped.
+    std::packaged_task<void()> task(std::move(work));
+    own_ = task.get_future();
+    thread_ = std::thread(std::move(task));
 }
 
 bool JointWork::ended() {
@@ -51,6 +66,7 @@ bool JointWork::ended() {
     const at::Tensor state = at::full({}, static_cast<int64_t>(own_ended ? kEnded : kUnderWay), at::kLong);
     take_maximum(control_, state);
     if (state.item<int64_t>() != kEnded) return false;
+    thread_.join();
     learn_failure(failure_of(own_, control_.rank()));
     return true;
 }
@@ -75,7 +91,12 @@ void JointWork::wait() {
 
 void JointWork::run(std::function<void()> work) {
     begin(std::move(work));
-    wait();
+    try {
+        wait();
+    } catch (...) {
+        if (under_way()) own_.wait();
+        throw;
+    }
     if (!failure_) return;
     const std::string place = control_.size() == 1 ? "" : fmt::format("rank {}: ", failure_->rank);
     if (failure_->code == ExitCode::BadInput) throw UserError("{}{}", place, failure_->reason);

@@ -8,6 +8,7 @@
 #include <future>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/error.h"
@@ -23,13 +24,22 @@ class JointWork {
         std::string reason;
     };
 
+    /// How long the end of a rank waits for its work: enough for a step that is written to become whole, and
+    /// less than Slurm gives a job to leave (KillWait, 30 s), since the other ranks wait for this one's
+    /// error.
+    static constexpr double kPatienceSeconds = 10;
+
     /// REQUIRES: `control` outlives it.
-    explicit JointWork(comm::Communicator& control) : control_(control) {}
+    explicit JointWork(comm::Communicator& control, double patience_seconds = kPatienceSeconds)
+        : control_(control), patience_seconds_(patience_seconds) {}
     JointWork(const JointWork&) = delete;
-    ~JointWork() = default;  // waits for this rank's work, and forgets how it ended
+    /// With work under way, as when an error unwinds, waits for this rank's, but no longer than the patience:
+    /// a disk that hangs must not hide the error. Such work is left to the end of the process, which is near.
+    ~JointWork();
 
     /// Begins this rank's part; none (nullptr) has ended already. Its errors are what failure() tells. Every
-    /// rank begins, or none does. REQUIRES: nothing under way.
+    /// rank begins, or none does. REQUIRES: nothing under way; what `work` uses lives as long as itself,
+    /// since it may be left behind.
     void begin(std::function<void()> work);
     bool under_way() const { return own_.valid(); }
 
@@ -44,14 +54,17 @@ class JointWork {
     const std::optional<Failure>& failure() const { return failure_; }
 
     /// COLLECTIVE: begin and wait. An error of some ranks is one error of all: UserError or JobError, naming
-    /// the rank.
+    /// the rank. `work` may use what is the caller's: where waiting for the others fails, this rank's part is
+    /// waited for without a limit.
     void run(std::function<void()> work);
 
   private:
     void learn_failure(const std::optional<Failure>& own);
 
     comm::Communicator& control_;
+    double patience_seconds_;
     std::future<void> own_;
+    std::thread thread_;
     std::optional<Failure> failure_;
 };
 

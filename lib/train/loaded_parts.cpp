@@ -32,12 +32,21 @@ LoadedParts all_but_excluded(const config::Checkpoint& checkpoint) {
             .progress = wanted(config::SavedPart::TrainState)};
 }
 
-/// The same place in the stream of tokens, where samples are longer or shorter now.
-int64_t samples_of_length(const Scalars& scalars, int64_t seq_len, const std::string& place) {
+/// As many tokens on, where samples are longer or shorter now: the same place in the stream of tokens, if the
+/// samples come in the file's order.
+int64_t samples_of_length(const Scalars& scalars, int64_t seq_len, bool shuffled, const std::string& place) {
     if (scalars.seq_len == seq_len) return scalars.position.samples;
     const int64_t samples = scalars.position.samples * scalars.seq_len / seq_len;
     spdlog::info("{} counts samples of {} tokens, this run of {}: its {} are {} now", place, scalars.seq_len,
                  seq_len, scalars.position.samples, samples);
+    if (shuffled) {
+        spdlog::warn(
+            "training.seq_len: {} then, {} now, is NOT THE SAME PLACE IN THE DATA: with training.shuffle "
+            "other "
+            "samples come in another order, so that in this epoch some tokens come a second time and others "
+            "not at all",
+            scalars.seq_len, seq_len);
+    }
     return samples;
 }
 
@@ -74,12 +83,13 @@ LoadedParts parts_to_begin_with(const config::JobConfig& config,
         place, has_state ? "weights without moments" : "the weights alone");
 }
 
-Position restore_scalars(const checkpoint::Description& description, const std::string& place,
-                         const LoadedParts& parts, RunState& state) {
+Position restore_scalars(const config::JobConfig& config, const checkpoint::Description& description,
+                         const std::string& place, const LoadedParts& parts, RunState& state) {
     const Scalars scalars = parse_scalars(description.state, place);
     Position position;
     if (parts.moments) state.restore_optimizer(scalars);
-    if (parts.data_place) position.samples = samples_of_length(scalars, state.seq_len(), place);
+    if (parts.data_place)
+        position.samples = samples_of_length(scalars, state.seq_len(), config.training.shuffle, place);
     if (parts.progress) {
         position.step = scalars.position.step;
         position.tokens = scalars.position.tokens;

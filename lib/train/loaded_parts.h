@@ -31,9 +31,10 @@ LoadedParts parts_to_begin_with(const config::JobConfig& config,
                                 const std::optional<checkpoint::Description>& description,
                                 const std::string& place);
 
-/// Sets the numbers of the run and returns where it is. `place` is for messages.
-Position restore_scalars(const checkpoint::Description& description, const std::string& place,
-                         const LoadedParts& parts, RunState& state);
+/// Sets the numbers of the run and returns where it is; says on the log where samples are others now. `place`
+/// is for messages.
+Position restore_scalars(const config::JobConfig& config, const checkpoint::Description& description,
+                         const std::string& place, const LoadedParts& parts, RunState& state);
 
 /// One line for each key of the configuration, and for the mesh, that is not as it was then; but for those
 /// that say nothing about the run, as folders.

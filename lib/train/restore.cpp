@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <exception>
 #include <functional>
 #include <optional>
 #include <set>
@@ -27,6 +28,9 @@ using Found = interop::ModelSource;
 
 constexpr size_t kFaultsInLog = 8;  // of one checkpoint
 
+/// What must lie at a path.
+enum class Want { OwnStep, AnyModel };
+
 class Restorer {
   public:
     Restorer(const config::JobConfig& config, const mesh::MeshShape& mesh, comm::Communicator& control,
@@ -37,12 +41,20 @@ class Restorer {
     Start begin_with(const fs::path& path);
 
   private:
+    using ChooseParts = std::function<LoadedParts(const Found&)>;
+
+    std::vector<int64_t> newest_first(const fs::path& folder);
     std::vector<int64_t> steps_to_try(const fs::path& folder);
-    std::vector<std::string> open(const fs::path& path, Found& found);
-    void warn_of_faults(const fs::path& step, const std::vector<std::string>& faults) const;
+    std::vector<fs::path> places_to_try(const fs::path& path);
+    std::optional<Start> load_first_sound(const std::vector<fs::path>& places, Want want,
+                                          const ChooseParts& choose);
+    std::vector<std::string> gather_faults(const std::function<std::vector<std::string>()>& look);
+    std::vector<std::string> open(const fs::path& path, Want want, Found& found);
+    std::vector<std::string> load_tensors(const Found& found, const LoadedParts& parts);
+    Start load_rest(const Found& found, const LoadedParts& parts);
+    void check_model(const Found& found) const;
+    void warn_of_faults(const fs::path& place) const;
     void tell_of_repetition(int64_t step) const;
-    Start load(const Found& found, const LoadedParts& parts);
-    void load_tensors(const Found& found, const LoadedParts& parts);
     bool speaks() const { return control_.rank() == 0; }
 
     const config::JobConfig& config_;
@@ -50,16 +62,23 @@ class Restorer {
     comm::Communicator& control_;
     RunState& state_;
     JointWork work_;
+    std::vector<std::string> faults_;  // of the place that was looked at last
+    bool machine_failed_ = false;      // which is why they are faults
 };
 
-/// The newest first.
-std::vector<int64_t> Restorer::steps_to_try(const fs::path& folder) {
+/// Which steps are there, as rank 0 sees it.
+std::vector<int64_t> Restorer::newest_first(const fs::path& folder) {
     std::vector<int64_t> steps;
     work_.run([&] {
         if (speaks()) steps = checkpoint::whole_steps(folder);
     });
     steps = as_rank_0_knows(control_, steps);
     std::ranges::reverse(steps);
+    return steps;
+}
+
+std::vector<int64_t> Restorer::steps_to_try(const fs::path& folder) {
+    const std::vector<int64_t> steps = newest_first(folder);
     const int64_t wanted = config_.checkpoint.load_step;
     if (wanted == config::Checkpoint::kNewest) return steps;
     if (std::ranges::find(steps, wanted) != steps.end()) return {wanted};
@@ -68,33 +87,70 @@ std::vector<int64_t> Restorer::steps_to_try(const fs::path& folder) {
         steps.empty() ? "no step is" : fmt::format("the steps there are {}", fmt::join(steps, ", ")));
 }
 
-/// Opens it on every rank and, if that is wanted, verifies it. What is wrong, the same on all ranks; none: it
-/// is sound.
-std::vector<std::string> Restorer::open(const fs::path& path, Found& found) {
-    std::string own;
+std::vector<fs::path> places_of(const std::vector<int64_t>& steps, const fs::path& folder) {
+    std::vector<fs::path> places;
+    for (const int64_t step : steps) places.push_back(checkpoint::step_path(folder, step));
+    return places;
+}
+
+/// The steps of a run, where the path is a run's; else the path.
+std::vector<fs::path> Restorer::places_to_try(const fs::path& path) {
+    fs::path folder;
     work_.run([&] {
-        try {
-            found = interop::open_model(path);
-            if (!config_.checkpoint.verify_on_load || found.checkpoint == nullptr) return;
-            own = fmt::format("{}",
-                              fmt::join(found.checkpoint->faults(control_.rank(), control_.size()), "\n"));
-        } catch (const Error& error) {
-            own = error.what();
-        }
+        if (speaks()) folder = interop::folder_of_steps(path).value_or(fs::path());
     });
-    std::set<std::string> faults;  // what is wrong with the manifest every rank says
-    for (const std::string& text : texts_of_all(control_, own)) {
+    folder = texts_of_all(control_, folder.string()).front();
+    if (folder.empty()) return {path};
+    return places_of(newest_first(folder), folder);
+}
+
+/// COLLECTIVE: what each rank finds, and what keeps it from looking: whatever that is, it is not sound then.
+/// The same on all ranks; what all of them say stands there once.
+std::vector<std::string> Restorer::gather_faults(const std::function<std::vector<std::string>()>& look) {
+    std::vector<std::string> own;
+    machine_failed_ = false;
+    try {
+        work_.run([&] {
+            try {
+                own = look();
+            } catch (const UserError& error) {
+                own = {error.what()};
+            } catch (const std::exception& error) {
+                own = {error.what()};
+                throw;
+            }
+        });
+    } catch (const JobError&) {
+        machine_failed_ = true;
+    }
+    std::set<std::string> faults;
+    for (const std::string& text : texts_of_all(control_, fmt::format("{}", fmt::join(own, "\n")))) {
         std::istringstream lines(text);
         for (std::string line; std::getline(lines, line);) faults.insert(line);
     }
     return {faults.begin(), faults.end()};
 }
 
-void Restorer::warn_of_faults(const fs::path& step, const std::vector<std::string>& faults) const {
+/// Opens it on every rank and verifies it, or looks at its files at least. What is wrong; none: it is sound.
+std::vector<std::string> Restorer::open(const fs::path& path, Want want, Found& found) {
+    return gather_faults([&]() -> std::vector<std::string> {
+        found = interop::open_model(path);
+        if (want == Want::OwnStep) {
+            if (!found.description) return {path.string() + " is a model, and no step of a run"};
+            parse_scalars(found.description->state, path.string());
+        }
+        if (found.checkpoint == nullptr) return {};
+        return config_.checkpoint.verify_on_load
+                   ? found.checkpoint->faults(control_.rank(), control_.size())
+                   : found.checkpoint->file_faults(control_.rank(), control_.size());
+    });
+}
+
+void Restorer::warn_of_faults(const fs::path& place) const {
     if (!speaks()) return;
-    spdlog::error("{} IS NOT SOUND and is passed over:", step.string());
-    for (size_t i = 0; i < std::min(faults.size(), kFaultsInLog); ++i) spdlog::error("  {}", faults[i]);
-    if (faults.size() > kFaultsInLog) spdlog::error("  and {} more", faults.size() - kFaultsInLog);
+    spdlog::error("{} IS NOT SOUND and is passed over:", place.string());
+    for (size_t i = 0; i < std::min(faults_.size(), kFaultsInLog); ++i) spdlog::error("  {}", faults_[i]);
+    if (faults_.size() > kFaultsInLog) spdlog::error("  and {} more", faults_.size() - kFaultsInLog);
 }
 
 /// What is asked for holds at every start, and a chain of jobs starts again and again.
@@ -113,71 +169,95 @@ void Restorer::tell_of_repetition(int64_t step) const {
     }
 }
 
+/// Of several places the first that is sound, loudly passing over those before it. None: faults_ are the last
+/// one's. What a torn one left in weights and moments is overwritten by the next: it has the same tensors.
+std::optional<Start> Restorer::load_first_sound(const std::vector<fs::path>& places, Want want,
+                                                const ChooseParts& choose) {
+    for (const fs::path& place : places) {
+        Found found;
+        faults_ = open(place, want, found);
+        if (faults_.empty()) {
+            check_model(found);
+            const LoadedParts parts = choose(found);
+            faults_ = load_tensors(found, parts);
+            if (faults_.empty()) return load_rest(found, parts);
+        }
+        if (want == Want::OwnStep || places.size() > 1) warn_of_faults(place);
+    }
+    return std::nullopt;
+}
+
 std::optional<Start> Restorer::resume() {
     const fs::path folder = steps_folder(config_);
     const std::vector<int64_t> steps = steps_to_try(folder);
-    std::string last_fault;
-    for (const int64_t step : steps) {
-        const fs::path path = checkpoint::step_path(folder, step);
-        Found found;
-        std::vector<std::string> faults = open(path, found);
-        if (faults.empty() && !found.description)
-            faults = {path.string() + " is a model, and no step of a run"};
-        if (faults.empty()) {
-            tell_of_repetition(step);
-            Start start = load(found, parts_to_resume(config_, mesh_, *found.description));
-            start.resumed = true;
-            start.last_own_step = start.position.step;
-            return start;
-        }
-        warn_of_faults(path, faults);
-        last_fault = faults.front();
-    }
     if (steps.empty()) return std::nullopt;
+    std::optional<Start> start =
+        load_first_sound(places_of(steps, folder), Want::OwnStep, [&](const Found& found) {
+            tell_of_repetition(found.description->step);
+            return parts_to_resume(config_, mesh_, *found.description);
+        });
+    if (start) {
+        start->resumed = true;
+        start->last_own_step = start->position.step;
+        return start;
+    }
     if (config_.checkpoint.load_step != config::Checkpoint::kNewest) {
         throw UserError("step {} in {} is not sound: {}; choose another as checkpoint.load_step",
-                        steps.front(), folder.string(), last_fault);
+                        steps.front(), folder.string(), faults_.front());
     }
     throw UserError(
         "none of the {} steps in {} is sound ({}); to start afresh, remove them, or set checkpoint.folder to "
-        "another "
-        "folder",
-        steps.size(), folder.string(), last_fault);
+        "another folder",
+        steps.size(), folder.string(), faults_.front());
 }
 
 Start Restorer::begin_with(const fs::path& path) {
-    Found found;
-    const std::vector<std::string> faults = open(path, found);
-    if (!faults.empty()) throw UserError("{}", faults.front());
-    if (config_.checkpoint.initial_load_in_hf && found.form != interop::Form::HuggingFace) {
-        throw UserError(
-            "checkpoint.initial_load_in_hf is set, but {} is a checkpoint of ours ({}); leave it out",
-            found.path.string(), interop::name(found.form));
-    }
-    return load(found, parts_to_begin_with(config_, found.description, found.path.string()));
+    const std::vector<fs::path> places = places_to_try(path);
+    auto start = load_first_sound(places, Want::AnyModel, [&](const Found& found) {
+        if (config_.checkpoint.initial_load_in_hf && found.form != interop::Form::HuggingFace) {
+            throw UserError(
+                "checkpoint.initial_load_in_hf is set, but {} is a checkpoint of ours ({}); leave it out",
+                found.path.string(), interop::name(found.form));
+        }
+        return parts_to_begin_with(config_, found.description, found.path.string());
+    });
+    if (start) return *std::move(start);
+    if (places.size() == 1 && machine_failed_) throw JobError("{}", faults_.front());
+    if (places.size() == 1) throw UserError("{}", faults_.front());
+    throw UserError("none of the {} steps in {} is sound ({}); name another checkpoint.initial_load_path",
+                    places.size(), path.string(), faults_.front());
 }
 
-void Restorer::load_tensors(const Found& found, const LoadedParts& parts) {
+void Restorer::check_model(const Found& found) const {
+    const auto differences = model::differences(found.spec, state_.spec());
+    if (differences.empty()) return;
+    throw UserError("{} is of another model than the one that is trained: {}", found.path.string(),
+                    fmt::join(differences, "; "));
+}
+
+/// What is wrong with their bytes; none: all are loaded.
+std::vector<std::string> Restorer::load_tensors(const Found& found, const LoadedParts& parts) {
     std::vector<HeldTensor> tensors = state_.weights();
     if (parts.moments) tensors.insert(tensors.end(), state_.moments().begin(), state_.moments().end());
-    work_.run([&] { train::load_tensors(*found.tensors, tensors); });
+    work_.run([&] { check_tensors(*found.tensors, tensors); });
+    std::vector<std::string> faults = gather_faults([&]() -> std::vector<std::string> {
+        train::load_tensors(*found.tensors, tensors);
+        return {};
+    });
+    if (!faults.empty()) return faults;
     state_.weights_changed();
     const std::string converted = conversions(*found.tensors, tensors);
     if (!converted.empty() && speaks()) {
         spdlog::warn("{} holds other element types than this run: {}", found.path.string(), converted);
     }
+    return {};
 }
 
-Start Restorer::load(const Found& found, const LoadedParts& parts) {
-    const auto differences = model::differences(found.spec, state_.spec());
-    if (!differences.empty()) {
-        throw UserError("{} is of another model than the one that is trained: {}", found.path.string(),
-                        fmt::join(differences, "; "));
-    }
-    load_tensors(found, parts);
+/// The numbers and the files that go along.
+Start Restorer::load_rest(const Found& found, const LoadedParts& parts) {
     Start start{.max_context = found.spec.max_context};
     if (parts.any()) {
-        start.position = restore_scalars(*found.description, found.path.string(), parts, state_);
+        start.position = restore_scalars(config_, *found.description, found.path.string(), parts, state_);
         log_differences(config_, mesh_, *found.description);
     }
     work_.run([&] {

@@ -18,7 +18,7 @@ int64_t final_step(const config::Training& training, int64_t tokens_per_step, co
     if (!training.max_tokens) return training.steps;
     const int64_t left = *training.max_tokens - position.tokens;
     const int64_t more_steps = left <= 0 ? 0 : (left - 1) / tokens_per_step + 1;
-    return std::min(training.steps, position.step + more_steps);
+    return position.step + std::min(more_steps, training.steps - position.step);
 }
 
 RunLimits::RunLimits(const config::Training& training, int64_t tokens_per_step, double started,

@@ -1,6 +1,7 @@
 #include "train/scalars.h"
 
 #include <nlohmann/json.hpp>
+#include <vector>
 
 #include "base/error.h"
 
@@ -22,17 +23,36 @@ Json json_of(const UpdateGuard::State& guard) {
             {"grad_norms", guard.grad_norms}};
 }
 
-/// A count that is stored as one: no fraction, not negative.
-int64_t count_in(const Json& object, const char* key) {
+// Far beyond any run, and so far below what 64 bits hold that nothing computed with counts runs over.
+constexpr int64_t kMostCount = int64_t{1} << 53;
+
+/// What is stored as an integer that is not negative: such literals alone are unsigned to the library, and
+/// those beyond 64 bits are floats.
+uint64_t unsigned_in(const Json& object, const char* key) {
     const Json& value = object.at(key);
-    if (!value.is_number_integer() || value.get<int64_t>() < 0) {
-        throw UserError("{} is {}, not a count", key, value.dump());
-    }
-    return value.get<int64_t>();
+    if (!value.is_number_unsigned()) throw UserError("{} is {}, not a count", key, value.dump());
+    return value.get<uint64_t>();
+}
+
+int64_t count_in(const Json& object, const char* key) {
+    const uint64_t count = unsigned_in(object, key);
+    if (count > kMostCount) throw UserError("{} is {}, more than {}", key, count, kMostCount);
+    return static_cast<int64_t>(count);
+}
+
+double number_in(const Json& value, const char* key) {
+    if (!value.is_number()) throw UserError("{} holds {}, not a number", key, value.dump());
+    return value.get<double>();
+}
+
+std::vector<double> numbers_in(const Json& object, const char* key) {
+    std::vector<double> numbers;
+    for (const Json& value : object.at(key)) numbers.push_back(number_in(value, key));
+    return numbers;
 }
 
 optim::LossScale::State loss_scale_in(const Json& object) {
-    const auto scale = object.at("scale").get<double>();
+    const double scale = number_in(object.at("scale"), "scale");
     if (!(scale >= optim::LossScale::kFloor)) {
         throw UserError("the loss scale is {}, not {} or more", scale, optim::LossScale::kFloor);
     }
@@ -40,21 +60,31 @@ optim::LossScale::State loss_scale_in(const Json& object) {
 }
 
 UpdateGuard::State guard_in(const Json& object) {
-    return {.losses = object.at("losses").get<std::vector<double>>(),
-            .grad_norms = object.at("grad_norms").get<std::vector<double>>(),
+    return {.losses = numbers_in(object, "losses"),
+            .grad_norms = numbers_in(object, "grad_norms"),
             .nonfinite_in_a_row = count_in(object, "nonfinite_in_a_row"),
             .spikes_in_a_row = count_in(object, "spikes_in_a_row"),
             .num_skipped = count_in(object, "skipped")};
+}
+
+/// A place in the data is counted in tokens too, where samples have another length now.
+void check_place(int64_t samples, int64_t seq_len) {
+    if (seq_len < 1) throw UserError("seq_len is {}, not 1 or more", seq_len);
+    if (samples > kMostCount / seq_len) {
+        throw UserError("samples and seq_len are {} and {}, which is more than {} tokens", samples, seq_len,
+                        kMostCount);
+    }
 }
 
 Scalars scalars_in(const Json& object) {
     Scalars scalars{
         .position = {count_in(object, "step"), count_in(object, "samples"), count_in(object, "tokens")},
         .seq_len = count_in(object, "seq_len"),
-        .seed = object.at("seed").get<uint64_t>(),
+        .seed = unsigned_in(object, "seed"),
         .num_updates = count_in(object, "updates"),
         .loss_scale = std::nullopt,
         .guard = guard_in(object.at("guard"))};
+    check_place(scalars.position.samples, scalars.seq_len);
     if (!object.at("loss_scale").is_null()) scalars.loss_scale = loss_scale_in(object.at("loss_scale"));
     return scalars;
 }

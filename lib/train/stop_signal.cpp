@@ -4,6 +4,7 @@
 
 #include <csignal>
 #include <numeric>
+#include <string>
 #include <vector>
 
 #include "base/log.h"
@@ -23,16 +24,20 @@ std::unique_ptr<comm::Communicator> control_group(const comm::Communicator& worl
     return world.subgroup(ranks, "control");
 }
 
-ExitCode stopped_by_signal(int64_t step, int64_t num_steps, bool saved) {
+ExitCode stopped_by_signal(const Position& position, const Position& start, int64_t num_steps, bool saved) {
+    const int64_t step = position.step;
     if (!saved) {
         throw JobError(
             "stopped by a signal after step {} of {}; nothing is saved without checkpoint.enable = true, or "
             "with load_only",
             step, num_steps);
     }
-    spdlog::info("stopped by a signal {}: exit {}, to be started again",
-                 step == 0 ? "before the first step"
-                           : fmt::format("after step {} of {}, which is saved", step, num_steps),
+    const std::string when =
+        step == start.step
+            ? fmt::format("before step {} of {}, the first of this start; there is nothing new to save",
+                          step + 1, num_steps)
+            : fmt::format("after step {} of {}, which is saved", step, num_steps);
+    spdlog::info("stopped by a signal {}: exit {}, to be started again", when,
                  static_cast<int>(ExitCode::Requeue));
     return ExitCode::Requeue;
 }

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "comm/communicator.h"
+#include "train/position.h"
 
 namespace argosy::train {
 
@@ -19,9 +20,9 @@ enum class StopWish : int64_t { None, OutOfTime, Signal };
 /// COLLECTIVE: all ranks, apart from the data's groups, for what they must agree on between steps.
 std::unique_ptr<comm::Communicator> control_group(const comm::Communicator& world);
 
-/// How a run ends that a signal stopped after `step`: Requeue where it was saved. Throws JobError where it
-/// was not.
-ExitCode stopped_by_signal(int64_t step, int64_t num_steps, bool saved);
+/// How a run ends that a signal stopped at `position`: Requeue where the run is `saved`, and throws JobError
+/// where it never is. `start`: where this process began; there is nothing of its own to save there.
+ExitCode stopped_by_signal(const Position& position, const Position& start, int64_t num_steps, bool saved);
 
 class StopSignal {
   public:

@@ -43,13 +43,15 @@ void load(const TensorSource& source, const TensorInfo& stored, const HeldTensor
 
 }  // namespace
 
+void check_tensors(const TensorSource& source, std::span<const HeldTensor> tensors) {
+    for (const HeldTensor& held : tensors) check(source, held);
+}
+
 void load_tensors(const TensorSource& source, std::span<const HeldTensor> tensors) {
     const c10::InferenceMode guard;  // as the thread that made the tensors
+    check_tensors(source, tensors);
     std::map<std::string, const HeldTensor*> by_name;
-    for (const HeldTensor& held : tensors) {
-        check(source, held);
-        by_name[held.info.name] = &held;
-    }
+    for (const HeldTensor& held : tensors) by_name[held.info.name] = &held;
     for (const TensorInfo& stored : source.tensors()) {
         const auto held = by_name.find(stored.name);
         if (held != by_name.end()) load(source, stored, *held->second);

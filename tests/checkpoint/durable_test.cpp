@@ -99,5 +99,13 @@ TEST_F(Durable, APartialFolderIsBeforeItHasItsName) {
     EXPECT_EQ(calls.back(), "sync " + fs::path(path).parent_path().string());
 }
 
+/// Else a machine that loses its power may have the name back, and not all of the contents.
+TEST_F(Durable, AStepHasLostItsNameBeforeItsContents) {
+    save();
+    calls.clear();
+    remove_quietly(run_ / "step-00000005");
+    EXPECT_EQ(calls, std::vector<std::string>{"sync " + run_.string()});
+}
+
 }  // namespace
 }  // namespace argosy::checkpoint

@@ -30,6 +30,12 @@ TEST(StepFolder, IsFoundByItsName) {
     EXPECT_ERROR(whole_steps(folder / "step-00000090"), UserError, "cannot list the checkpoints");
 }
 
+TEST(StepFolder, NamesAreReadAsTheyAreWritten) {
+    EXPECT_EQ(parse_step_name("step-00000100"), 100);
+    for (const char* name : {"step-100", "step-00000100.partial", "step-00000100.aside", "step-", "x", ""})
+        EXPECT_EQ(parse_step_name(name), std::nullopt) << name;
+}
+
 TEST(StepFolder, StartsWithoutWhatAttemptsBeforeLeft) {
     const ScratchFolder folder;
     const fs::path run = folder / "a/b/run";
@@ -38,6 +44,8 @@ TEST(StepFolder, StartsWithoutWhatAttemptsBeforeLeft) {
     write_file(partial / "rest", "x");
     fs::create_directories(run / "step-00000003.partial/deep");
     fs::create_directories(run / "step-00000004.replaced.partial");
+    fs::create_directories(run / "step-00000004.aside-2.partial");
+    fs::create_directories(run / "step-00000004-mine.partial");
     fs::create_directories(run / "step-00000002.replaced");
     fs::create_directories(run / "step-00000002");
     fs::create_directories(run / "step-00000001.replaced");
@@ -45,6 +53,8 @@ TEST(StepFolder, StartsWithoutWhatAttemptsBeforeLeft) {
     EXPECT_TRUE(fs::is_empty(partial));
     EXPECT_FALSE(fs::exists(run / "step-00000003.partial"));
     EXPECT_FALSE(fs::exists(run / "step-00000004.replaced.partial"));
+    EXPECT_FALSE(fs::exists(run / "step-00000004.aside-2.partial"));
+    EXPECT_TRUE(fs::exists(run / "step-00000004-mine.partial"));
     EXPECT_FALSE(fs::exists(run / "step-00000002.replaced"));
     EXPECT_TRUE(fs::exists(run / "step-00000001.replaced"));  // the only one of its step
     EXPECT_EQ(whole_steps(run), (Steps{1, 2}));
@@ -201,6 +211,17 @@ TEST(PartialFolder, IsReplacedWhereNamesCannotBeExchangedToo) {
     replace_in_order(folder / "y.partial", folder / "y");
     EXPECT_EQ(read_file(folder / "y"), "2");
     EXPECT_EQ(folder.num_entries(), 2);
+}
+
+/// Killed between the two renames: the old one is back before anything else is done to it.
+TEST(PartialFolder, PutsBackWhatLiesAside) {
+    const ScratchFolder folder;
+    fs::create_directory(replaced_path(folder / "x"));
+    write_file(replaced_path(folder / "x") / "content", "old");
+    fs::create_directory(partial_path(folder / "x"));
+    { const PartialFolder dropped(folder / "x/"); }
+    EXPECT_EQ(read_file(folder / "x/content"), "old");
+    EXPECT_EQ(folder.num_entries(), 1);
 }
 
 TEST(PartialFolder, CannotBeMadeWhereNothingCanBeWritten) {

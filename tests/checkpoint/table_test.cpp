@@ -124,6 +124,22 @@ TEST(Table, IsStrict) {
     }
 }
 
+// The JSON library takes a zero byte for the text's end wherever a value could end, and leaves what follows.
+TEST(Table, HoldsNoZeroByte) {
+    const std::string manifest = to_json(sample_manifest()), shard = to_json(sample_shard());
+    const auto with_zero = [](std::string text, size_t at) { return text.insert(at, 1, '\0'); };
+    for (const std::string& rest : {std::string(), std::string("}"), std::string("{\"set\":1}")}) {
+        EXPECT_ERROR(parse_manifest(with_zero(manifest, manifest.size()) + rest, "F", kSampleBytes),
+                     UserError, "F: ", "zero byte");
+        EXPECT_ERROR(parse_shard_table(with_zero(shard, shard.size()) + rest, "F", kSampleBytes), UserError,
+                     "F: ", "zero byte");
+    }
+    for (size_t at = 0; at < manifest.size(); at += 7) {
+        EXPECT_ERROR(parse_manifest(with_zero(manifest, at), "F", kSampleBytes), UserError,
+                     "F: ", fmt::format("zero byte at {}", at));
+    }
+}
+
 // What is well written and cannot be.
 TEST(Table, IsAsItCanBe) {
     const std::string valid = to_json(sample_manifest());

@@ -46,13 +46,31 @@ class Signals(saved.SavedTest):
         """As in a chain of jobs; and one that is stopped before its first step still says 75 and loses nothing."""
         before = self.stop(signal.SIGTERM, 0, 1, "run")
         job = self.start(1, *self.saving("run", **SLOW))
-        while not (pids := job.rank_pids()) or b"SIG" not in self.caught(pids[0]):
-            time.sleep(0.002)
-        run.send(pids[0], signal.SIGTERM)
+        self.stop_at_once(job)
         done = job.finish()
         self.assert_code(done, 75)
         self.assertGreaterEqual(self.whole_steps()[-1], before)
         self.numbers()
+
+    def test_what_is_said_to_be_saved_is_there(self):
+        """A run that begins with the whole state of another one, and is stopped before its first step (or, on a machine
+        that stands still meanwhile, later): it has no step of its own then, and says so."""
+        self.train(1, "before", training__steps=4)
+        job = self.start(1, *self.saving("run", **SLOW, checkpoint__initial_load_path=self.folder / "before",
+                                         checkpoint__initial_load_model_only=False))
+        self.stop_at_once(job)
+        done = job.finish()
+        self.assert_code(done, 75)
+        if self.whole_steps():
+            self.assertIn(f"after step {self.whole_steps()[-1]} of 400, which is saved: exit 75", done.stderr)
+        else:
+            self.assertIn("before step 5 of 400, the first of this start; there is nothing new to save: exit 75",
+                          done.stderr)
+
+    def stop_at_once(self, job):
+        while not (pids := job.rank_pids()) or not self.catches(pids[0]):
+            time.sleep(0.002)
+        run.send(pids[0], signal.SIGTERM)
 
     def stop_near_the_end(self, step):
         """Of 40: the run is done, or is to be started again; and either way its last step is on disk."""
@@ -72,13 +90,13 @@ class Signals(saved.SavedTest):
         run.at_once([lambda step=step: self.stop_near_the_end(step) for step in (37, 39, 40)], workers=2)
 
     @staticmethod
-    def caught(pid):
+    def catches(pid):
         """Whether the process has its handler for SIGTERM."""
         try:
             mask = re.search(r"SigCgt:\s*(\w+)", pathlib.Path(f"/proc/{pid}/status").read_text())
-            return b"SIG" if mask and int(mask[1], 16) >> (signal.SIGTERM - 1) & 1 else b""
+            return bool(mask and int(mask[1], 16) >> (signal.SIGTERM - 1) & 1)
         except (FileNotFoundError, ProcessLookupError):
-            return b""
+            return False
 
     def test_without_enable_it_is_a_failure_as_nothing_is_saved(self):
         job = self.start(2, *self.saving(**{**SLOW, "checkpoint__enable": False}))
@@ -90,18 +108,35 @@ class Signals(saved.SavedTest):
 class FullDisk(saved.SavedTest):
     def test_a_writer_that_fails_ends_the_run_and_loses_nothing(self):
         """A limit on the size of files stands for the disk: the manifest and the shards of two ranks are below it, the
-        shard of one rank above."""
+        shard of one rank above. Nobody but pretrain itself keeps its signal (SIGXFSZ) from ending the process."""
         self.train(2, training__steps=4)
         self.train(2, "whole", checkpoint__enable=False)
         limit = 6000  # KiB: two ranks write 5 MiB each, one 10 MiB
-        limited = ("bash", "-c", f"trap '' XFSZ; ulimit -f {limit}; exec {run.PRETRAIN} \"$@\"", "bash")
+        limited = ("bash", "-c", f"ulimit -f {limit}; exec {run.PRETRAIN} \"$@\"", "bash")
         done = self.run_ranks(1, *self.saving(training__global_batch_size=4, comm__shared_memory=False),
                               program=limited)
         self.assert_one_error(done, 1, "the checkpoint of step 6 was not written: rank 0: ", "step-00000006.partial",
                               "File too large", "Earlier ones are as they were")
-        self.assertEqual(self.names(), ["step-00000002", "step-00000004"])
-        self.train(2)
-        self.assert_close(self.numbers(), self.numbers("whole"))
+        self.assert_goes_on_from_step_4()
+
+
+class HungDisk(saved.SavedTest):
+    def test_an_error_is_not_held_up_by_a_writer_that_hangs(self):
+        """Both ranks' threads hang in the second save, and then a rank does not answer: the other one's error comes
+        after its time limit and the ten seconds that it gives its thread."""
+        job = self.start(2, *self.saving(comm__train_timeout_seconds=3), program=(FAILPOINTS,),
+                         environment={"ARGOSY_HANGPOINT": "shard_half_written:2"})
+        shard = self.folder_of() / "step-00000004.partial" / "shard-00000-of-00002.h5"
+        while not shard.exists():
+            self.assertIsNone(job.mpirun.poll(), "the job ended early")
+            self.assertLess(time.monotonic() - job.started, run.LIMIT_SECONDS, "the save never began")
+            time.sleep(0.02)
+        run.send(job.rank_pids()[1], signal.SIGSTOP)
+        done = job.finish()
+        self.assert_code(done, 76)
+        self.assertIn("does not end within 10 s, and is left behind", done.stderr)
+        self.assertIn("no answer in 3 s", done.errors[0])
+        self.assertEqual(self.whole_steps(), [2])
 
 
 class Killed(saved.SavedTest):
@@ -114,12 +149,13 @@ class Killed(saved.SavedTest):
         if num_ranks not in self.expected:
             self.train(num_ranks, "whole", checkpoint__enable=False, **settings)
             self.expected[num_ranks] = self.numbers("whole", str)
+            shutil.rmtree(self.folder / "whole")
         return self.expected[num_ranks]
 
-    def kill_at(self, stage, num_ranks):
+    def kill_at(self, stage, num_ranks, mode="async"):
         """In the second save, of step 4, while the first is whole."""
-        dump = f"{stage}{num_ranks}"
-        done = self.run_ranks(num_ranks, *self.saving(dump, checkpoint__keep_latest_k=2),
+        dump = f"{stage}{num_ranks}{mode}"
+        done = self.run_ranks(num_ranks, *self.saving(dump, checkpoint__keep_latest_k=2, checkpoint__async_mode=mode),
                               environment={"ARGOSY_FAILPOINT": f"{stage}:2"}, program=(FAILPOINTS,))
         self.assertNotEqual(done.code, 0, f"{stage} was never reached: {done}")
         left = self.whole_steps(dump)
@@ -133,10 +169,15 @@ class Killed(saved.SavedTest):
     def test_at_every_stage_of_a_save(self):
         for num_ranks in (1, 2):
             self.uninterrupted(num_ranks)
-            shutil.rmtree(self.folder / "whole")
         left = run.at_once([lambda stage=stage, ranks=ranks: self.kill_at(stage, ranks)
                             for stage in STAGES for ranks in (1, 2)], workers=2)
         self.assertEqual(left, 2 * 6 * [[2]] + 2 * 2 * [[2, 4]])
+
+    def test_a_whole_step_has_its_line_of_metrics(self):
+        """Where training waits for the save too: else the run that goes on would lack a line."""
+        self.uninterrupted(1)
+        left = [self.kill_at(stage, 1, "disabled") for stage in ("before_rename", "after_rename")]
+        self.assertEqual(left, [[2], [2, 4]])
 
     def test_at_random_times_again_and_again(self):
         length = {"training__steps": LONG, "lr_scheduler__total_steps": LONG, "checkpoint__interval": 3,

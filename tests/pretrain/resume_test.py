@@ -62,6 +62,18 @@ class Resume(saved.SavedTest):
             self.assertEqual(self.state(TOTAL, dump)["tokens"], 32 * (6 * 4 + 6 * 8))
         self.assert_close(self.numbers("two"), self.numbers("one"))
 
+    def test_another_seq_len_is_as_many_tokens_on_and_warns_where_that_is_another_place(self):
+        self.train(1, "shuffled", training__steps=4)  # of 2 samples of 32 tokens
+        self.train(1, "in_order", training__steps=4, training__shuffle=False)
+        warning = "NOT THE SAME PLACE IN THE DATA"
+        for dump, more in (("shuffled", {}), ("in_order", {"training__shuffle": False})):
+            done = self.train(1, dump, training__steps=5, training__seq_len=64, **more)
+            self.assertIn("training.seq_len: 32 then, 64 now", done.stderr)
+            self.assertIn("its 8 are 4 now", done.stderr)
+            self.assertEqual(warning in done.stderr, dump == "shuffled", done)
+            self.assertEqual(self.state(5, dump)["samples"], 4 + 2)
+            self.assertNotIn(warning, self.train(1, dump, training__steps=6, training__seq_len=64, **more).stderr)
+
     def test_tokens_seen_count_towards_the_limit(self):
         """128 tokens a step, then 256: 768 + 3 x 256 reach 1500."""
         self.train(2, training__steps=6, training__max_tokens=1500)

@@ -50,6 +50,14 @@ class SavedTest(run.PretrainTest):
             self.assertAlmostEqual(loss / other_loss, 1, delta=tolerance, msg=f"loss of step {step}")
             self.assertAlmostEqual(norm / other_norm, 1, delta=100 * tolerance, msg=f"norm of step {step}")
 
+    def assert_goes_on_from_step_4(self):
+        """Steps 2 and 4 are all that is there, and sound."""
+        self.assertEqual(self.names(), ["step-00000002", "step-00000004"])
+        done = self.train(2)
+        self.assertNotIn("NOT SOUND", done.stderr)
+        self.assertIn("4 steps are done", done.stderr)
+        self.assert_close(self.numbers(), self.numbers("whole"))
+
     def flip(self, step, file, dump="run", at=None):
         """One bit of a file of a step, by default in its middle."""
         path = self.step_folder(step, dump) / file

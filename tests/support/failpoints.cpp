@@ -2,6 +2,8 @@
 // missing.
 #include "base/failpoint.h"
 
+#include <unistd.h>
+
 #include <atomic>
 #include <csignal>
 #include <cstdlib>
@@ -10,14 +12,14 @@
 namespace argosy {
 namespace {
 
-/// "name[:count]" of ARGOSY_FAILPOINT; the count is 1 where none is given.
+/// "name[:count]" of an environment variable; the count is 1 where none is given.
 struct Wanted {
     std::string name;
     int count = 1;
 };
 
-Wanted read_wanted() {
-    const char* text = std::getenv("ARGOSY_FAILPOINT");
+Wanted read_wanted(const char* variable) {
+    const char* text = std::getenv(variable);
     Wanted wanted{.name = text ? text : ""};
     if (const size_t colon = wanted.name.find(':'); colon != std::string::npos) {
         wanted.count = std::stoi(wanted.name.substr(colon + 1));
@@ -29,9 +31,14 @@ Wanted read_wanted() {
 }  // namespace
 
 void failpoint(const char* name) {
-    const Wanted wanted = read_wanted();  // each time, since a test that forks sets it in the child
-    static std::atomic<int> passed = 0;
-    if (wanted.name == name && ++passed == wanted.count) std::raise(SIGKILL);
+    static std::atomic<int> passed = 0, passed_to_hang = 0;
+    const Wanted end =
+        read_wanted("ARGOSY_FAILPOINT");  // each time, since a test that forks sets it in the child
+    if (end.name == name && ++passed == end.count) std::raise(SIGKILL);
+    const Wanted hang = read_wanted("ARGOSY_HANGPOINT");
+    if (hang.name == name && ++passed_to_hang == hang.count) {
+        for (;;) ::pause();
+    }
 }
 
 }  // namespace argosy

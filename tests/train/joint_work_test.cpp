@@ -5,6 +5,8 @@
 
 #include <atomic>
 #include <chrono>
+#include <future>
+#include <memory>
 #include <thread>
 
 #include "expect_error.h"
@@ -88,6 +90,28 @@ TEST(JointWork, IsWaitedForByItsEnd) {
         });
     }
     EXPECT_TRUE(done);
+}
+
+/// As when the disk hangs while an error unwinds. What the work reads is its own, and lives on with it.
+TEST(JointWork, IsLeftBehindWhereItHangs) {
+    struct Shared {
+        std::promise<void> disk_answers, ended;
+    };
+    const auto shared = std::make_shared<Shared>();
+    std::future<void> ended = shared->ended.get_future();
+    const auto began = std::chrono::steady_clock::now();
+    {
+        JointWork work(world(), /*patience_seconds=*/0.05);
+        work.begin([shared] {
+            // Long, and still an end of a test that fails.
+            shared->disk_answers.get_future().wait_for(std::chrono::seconds(20));
+            shared->ended.set_value();
+        });
+    }
+    EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(15));
+    EXPECT_EQ(ended.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
+    shared->disk_answers.set_value();
+    ended.wait();
 }
 
 TEST(TextsOfAll, AreByRankAndWhole) {

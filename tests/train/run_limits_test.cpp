@@ -28,6 +28,9 @@ TEST(RunLimits, TokensAreRoundedUpToWholeSteps) {
         EXPECT_EQ(with_tokens(50, tokens).num_steps(), steps) << tokens;
     EXPECT_EQ(with_tokens(3, 450).num_steps(), 3);
     constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+    Training training;
+    training.max_tokens = kMost;
+    EXPECT_EQ(final_step(training, 1, {.step = 7}), training.steps);
     EXPECT_EQ(with_tokens(kMost, kMost).num_steps(), kMost / 100 + 1);
 }
 

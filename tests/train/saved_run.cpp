@@ -39,6 +39,7 @@ train::Checkpointer& SavedRun::checkpointer() {
 }
 
 train::StepResult SavedRun::step() {
+    checkpointer().before_step();
     const train::StepResult result = run_.train(position_.step);
     guard_.count(result);
     position_ += {1, TinyRun::kGlobalBatch, TinyRun::kGlobalBatch * TinyRun::kSeqLen};

@@ -193,6 +193,31 @@ TEST(Saving, AFolderThatCannotBeMadeIsSaidAtOnce) {
     EXPECT_ERROR(run.checkpointer(), UserError, (folder / "run").string(), "is not a folder");
 }
 
+/// Sound bytes with a state that nobody wrote.
+TEST(Loading, AStateThatCannotBeReadIsPassedOver) {
+    const SharedFolder folder(world());
+    const fs::path steps = folder / "run/checkpoint";
+    const config::JobConfig config = saving_config(folder / "run");
+    SavedRun run(options(ddp()), config, world());
+    for (int i = 0; i < 2; ++i) run.step();
+    run.finish();
+    if (world().rank() == 0) {
+        const fs::path partial = checkpoint::start_step(steps, 3);
+        checkpoint::Manifest manifest = checkpoint::Checkpoint(steps / "step-00000002").manifest();
+        for (const checkpoint::StoredFile& file : manifest.files) {
+            fs::copy_file(steps / "step-00000002" / file.name, partial / file.name);
+        }
+        manifest.description.step = 3;
+        manifest.description.state = R"({"step":3,"samples":9223372036854775807})";
+        checkpoint::commit_step(steps, manifest.description, manifest.set, world().size(), {});
+    }
+    const SharedFolder barrier(world());
+    SavedRun resumed(options(ddp()), config, world());
+    EXPECT_TRUE(resumed.restore().resumed);
+    EXPECT_EQ(resumed.position().step, 2);
+    expect_equal(whole_state(resumed.run()), whole_state(run.run()));
+}
+
 int64_t resident_bytes() {
     int64_t pages = 0, resident = 0;
     std::ifstream("/proc/self/statm") >> pages >> resident;

@@ -25,7 +25,7 @@ Scalars sample_scalars() {
 
 TEST(Scalars, ReadBackBitForBit) {
     EXPECT_EQ(parse_scalars(to_json(sample_scalars()), "here"), sample_scalars());
-    EXPECT_EQ(parse_scalars(to_json({}), "here"), Scalars());
+    EXPECT_EQ(parse_scalars(to_json({.seq_len = 1}), "here"), Scalars{.seq_len = 1});
 }
 
 /// The document's example, with blanks.
@@ -51,14 +51,48 @@ TEST(Scalars, RefuseWhatNobodyWrote) {
         return text.replace(at, from.size(), to);
     };
     for (const std::string& text :
-         {std::string("{}"), std::string("[]"), std::string(""), std::string("{\"step\":"),
-          good.substr(0, 40), with("\"step\":100", "\"step\":-1"), with("\"step\":100", "\"step\":1.5"),
-          with("\"step\":100", "\"step\":\"1\""), with("\"samples\":800", "\"samples\":1e99"),
-          with("65536.0", "0.5"), with("65536.0", "null"), with("\"losses\":[", "\"losses\":[{},"),
+         {std::string("{}"),
+          std::string("[]"),
+          std::string(""),
+          std::string("{\"step\":"),
+          good.substr(0, 40),
+          with("\"step\":100", "\"step\":-1"),
+          with("\"step\":100", "\"step\":1.5"),
+          with("\"step\":100", "\"step\":\"1\""),
+          with("\"samples\":800", "\"samples\":1e99"),
+          with("\"samples\":800", "\"samples\":9223372036854775807"),
+          with("\"samples\":800", "\"samples\":9007199254740993"),
+          with("\"samples\":800", "\"samples\":562949953421312"),
+          with("\"step\":100", "\"step\":-0.0"),
+          with("\"seq_len\":32", "\"seq_len\":9223372036854775807"),
+          with("\"seq_len\":32", "\"seq_len\":0"),
+          with("\"tokens\":25600", "\"tokens\":9223372036854775807"),
+          with("\"step\":100", "\"step\":18446744073709551615"),
+          with("\"step\":100", "\"step\":true"),
+          with("\"updates\":98", "\"updates\":9223372036854775807"),
+          with("\"skipped\":3", "\"skipped\":1e3"),
+          with("\"nonfinite_in_a_row\":1", "\"nonfinite_in_a_row\":9223372036854775807"),
+          with("\"good_steps\":12", "\"good_steps\":9223372036854775807"),
+          with("\"seed\":", "\"seed\":-1,\"was\":"),
+          with("\"seed\":", "\"seed\":0.5,\"was\":"),
+          with("65536.0", "1e999"),
+          with("65536.0", "true"),
+          with("\"losses\":[", "\"losses\":[true,"),
+          with("\"losses\":[", "\"losses\":[null,"),
+          with("65536.0", "0.5"),
+          with("65536.0", "null"),
+          with("\"losses\":[", "\"losses\":[{},"),
           with("\"guard\":{", "\"guard\":[1],\"x\":{")}) {
         EXPECT_ERROR(parse_scalars(text, "place"), UserError, "place: the run's state cannot be read",
                      "lib/train/FORMAT.md");
     }
+}
+
+/// As far as counts may go.
+TEST(Scalars, HoldTheLongestRun) {
+    Scalars longest = sample_scalars();
+    longest.position = {int64_t{1} << 53, int64_t{1} << 48, int64_t{1} << 53};
+    EXPECT_EQ(parse_scalars(to_json(longest), "here"), longest);
 }
 
 }  // namespace
