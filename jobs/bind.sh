@@ -91,6 +91,7 @@ own=("${allowed[@]:start:end > start ? end - start : 1}")  # one at least, where
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-${#own[@]}}
 list=$(IFS=,; echo "${own[*]}")
 if [ "$rank" = 0 ]; then
-    echo "bind: $(hostname), first of $ranks ranks: cores $list, $OMP_NUM_THREADS threads${gpu:+, GPU $gpu}${UCX_NET_DEVICES:+, adapter $UCX_NET_DEVICES}" >&2
+    near=${gpu:+, GPU $gpu}${UCX_NET_DEVICES:+, adapter $UCX_NET_DEVICES}
+    echo "bind: $(hostname), first of $ranks ranks: cores $list, $OMP_NUM_THREADS threads$near" >&2
 fi
 exec taskset -c "$list" "$@"

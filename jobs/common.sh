@@ -47,15 +47,7 @@ launcher() {
         mpirun) words+=(mpirun -n "$count" --map-by "ppr:$here:node" --bind-to none) ;;
         *) say "ARGOSY_LAUNCHER is '$ARGOSY_LAUNCHER'; srun and mpirun are known"; exit 2 ;;
     esac
-    case ${ARGOSY_CONTAINER:+$ARGOSY_CONTAINER_RUNTIME} in
-        "") words+=("$ARGOSY_JOBS/bind.sh") ;;
-        apptainer) words+=("$ARGOSY_JOBS/bind.sh" apptainer exec --nv
-                           ${ARGOSY_CONTAINER_MOUNTS:+--bind "$ARGOSY_CONTAINER_MOUNTS"} "$ARGOSY_CONTAINER") ;;
-        pyxis) words+=("--container-image=$ARGOSY_CONTAINER"
-                       ${ARGOSY_CONTAINER_MOUNTS:+"--container-mounts=$ARGOSY_CONTAINER_MOUNTS"}
-                       "$ARGOSY_JOBS/bind.sh") ;;  # whose folder is among the mounts
-        *) say "ARGOSY_CONTAINER_RUNTIME is '$ARGOSY_CONTAINER_RUNTIME'; apptainer and pyxis are known"; exit 2 ;;
-    esac
+    words+=("$ARGOSY_JOBS/bind.sh" "${inside[@]}")
 }
 
 # launch RANKS COMMAND ...: its exit code. In the background, since a shell serves its traps only between commands or
@@ -89,11 +81,11 @@ trap on_end TERM
 # The checks of all nodes before a run: 0, or the code with which the job is to end.
 preflight() {
     local bench=$ARGOSY_BIN/nccl-bench code=0
-    if ! { [ -x "$bench" ] && "$bench" --help 2>/dev/null | grep -q -- --preflight; }; then
+    if ! "${inside[@]}" "$bench" --help 2>/dev/null | grep -q -- --preflight; then
         say "no pre-flight: nccl-bench is not there, or knows none"
         return 0
     fi
-    launch "$ranks" "$bench" --preflight --config "$1" --json "$run/preflight.json" || code=$?
+    launch "$ranks" "$bench" --preflight --config "$run/effective.toml" --json "$run/preflight.json" || code=$?
     return "$code"
 }
 
@@ -106,7 +98,8 @@ nodes_of_preflight() {
 nodes_of_watchdog() {
     local rank names=() bad=()
     mapfile -t names < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
-    for rank in $(tail -c "+$((log_size + 1))" "$log" 2>/dev/null | sed -n 's/.*; missing: rank \([0-9, ]*\).*/\1/p' | tr -d ,); do
+    for rank in $(tail -c "+$((log_size + 1))" "$log" 2>/dev/null |
+                  sed -n 's/.*; missing: rank \([0-9, ]*\).*/\1/p' | tr -d ,); do
         bad+=("${names[rank / ${SLURM_NTASKS_PER_NODE:-1}]}")
     done
     [ ${#bad[@]} -eq 0 ] || printf '%s\n' "${bad[@]}" | sort -u | paste -sd,
@@ -161,13 +154,13 @@ train() {
     set -- "$config" --checkpoint.enable true "$@"
     settings=$(effective "$@") || code=$?
     if [ "$code" != 0 ]; then
-        record_step "$code"
+        record_step train "$code"
         exit "$code"
     fi
     open_run "$settings"
     record start
     count_restart || leave 77
-    preflight "$config" || code=$?
+    preflight || code=$?
     if [ "$code" = 0 ]; then
         launch "$ranks" "$ARGOSY_BIN/pretrain" --config "$@" || code=$?
     fi
@@ -181,11 +174,13 @@ effective() { launch 1 "$ARGOSY_BIN/pretrain" --config "$@" --print-config; }
 work_on() {
     local count=$1 output=$2 program=$3 code=0
     launch "$count" "$ARGOSY_BIN/$program" "${@:4}" || code=$?
-    record_step "$code" "$output"
+    record_step "$program" "$code" "$output"
     [ "$code" = 0 ] || exit "$code"
 }
 work() { work_on 1 "$@"; }
 
+inside=()
+inside_container
 export_fabric "$ARGOSY_FABRIC"
 [ -z "$ARGOSY_FABRIC_MORE" ] || export_fabric "$ARGOSY_FABRIC_MORE"
 if [ -n "$ARGOSY_MODULES" ]; then

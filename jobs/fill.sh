@@ -17,7 +17,9 @@ fill() {
 
 # Backslashes doubled, since awk takes one away.
 prologue() {
-    { printf 'export ARGOSY_JOBS=%q ARGOSY_SITE=%q\n' "$ARGOSY_JOBS" "$ARGOSY_SITE"
+    { printf 'export ARGOSY_JOBS=%q ARGOSY_SITE=%q' "$ARGOSY_JOBS" "$ARGOSY_SITE"
+      [ -z "${ARGOSY_RECORD:-}" ] || printf ' ARGOSY_RECORD=%q' "$ARGOSY_RECORD"
+      echo
       printf 'set --'; printf ' %q' "$@"; } | sed 's/\\/\\\\/g'
 }
 

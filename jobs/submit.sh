@@ -12,7 +12,10 @@ fail() { echo "submit: $*" >&2; exit 2; }
 
 config='' nodes=1 here='' template='' time='' points='' after='' more='' dry='' options=()
 while [ $# -gt 0 ]; do
-    case $1 in --dry-run) dry=yes; shift; continue ;; --*=*) set -- "${1%%=*}" "${1#*=}" "${@:2}" ;; esac
+    case $1 in
+        --dry-run) dry=yes; shift; continue ;;
+        --*=*) set -- "${1%%=*}" "${1#*=}" "${@:2}" ;;
+    esac
     case $1 in --*) [ $# -gt 1 ] || fail "$1 wants a value" ;; esac
     case $1 in
         --nodes) nodes=$2 ;;
@@ -24,7 +27,7 @@ while [ $# -gt 0 ]; do
         --site) ARGOSY_SITE=$2 ;;
         --sbatch) more=$2 ;;
         --*.*) options+=("$1" "$2") ;;
-        --*) fail "unknown option $1; the text at the top of submit.sh names them, and pretrain --help those with a dot" ;;
+        --*) fail "unknown option $1; the top of submit.sh names them, and pretrain --help those with a dot" ;;
         *) [ -z "$config" ] || fail "one configuration, not '$config' and '$1'"
            config=$(realpath "$1"); shift; continue ;;
     esac
@@ -38,7 +41,9 @@ source "$ARGOSY_SITE"
 here=${here:-$ARGOSY_RANKS_PER_NODE}
 [[ $here =~ ^[1-9][0-9]*$ ]] || fail "--ranks-per-node $here is no number of ranks"
 
-settings=$("$ARGOSY_BIN/pretrain" --config "$config" "${options[@]}" --print-config) || exit 2
+inside=()
+inside_container
+settings=$("${inside[@]}" "$ARGOSY_BIN/pretrain" --config "$config" "${options[@]}" --print-config) || exit 2
 degree() { value parallelism "$1" <<<"$settings"; }
 run=$(value job dump_folder <<<"$settings")
 case $run in /*) ;; *) run=$(realpath -m "$ARGOSY_SCRATCH/$run") ;; esac

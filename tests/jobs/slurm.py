@@ -127,12 +127,13 @@ class Cluster:
         (self.folder / "state").mkdir()
         for name in ("pmix", *(f"spool-{node}" for node in self.nodes)):
             (self.folder / name).mkdir()
-        nodes = [f"NodeName={node} NodeHostname={node} NodeAddr={ADDRESS} Port={7000 + i} CPUs={CPUS} RealMemory=64000"
-                 for i, node in enumerate(self.nodes)]
+        nodes = [f"NodeName={node} NodeHostname={node} NodeAddr={ADDRESS} Port={7000 + i} CPUs={CPUS} "
+                 "RealMemory=64000" for i, node in enumerate(self.nodes)]
         parts = [f"PartitionName={name} Nodes={','.join(nodes)} Default={'NO' if i else 'YES'} MaxTime=INFINITE "
                  "State=UP OverSubscribe=NO" for i, (name, nodes) in enumerate(partitions.items())]
         (self.folder / "slurm.conf").write_text(SLURM_CONF.format(
-            folder=self.folder, host=socket.gethostname(), address=ADDRESS, nodes="\n".join(nodes), partitions="\n".join(parts)))
+            folder=self.folder, host=socket.gethostname(), address=ADDRESS,
+            nodes="\n".join(nodes), partitions="\n".join(parts)))
         (self.folder / "mpi.conf").write_text(f"PMIxCliTmpDirBase={self.folder}/pmix\n")
         name_hosts([socket.gethostname(), *self.nodes])
         os.environ["SLURM_CONF"] = str(self.folder / "slurm.conf")
@@ -242,9 +243,9 @@ def is_user_process(pid):
 
 
 def ranks_of(job, node=None):
-    """{task: process} of pretrain in a job, on one node or all."""
+    """{task: process} of pretrain in a job, on one node or all; of several starts the newest."""
     found = {}
-    for path in pathlib.Path("/proc").glob("[0-9]*"):
+    for path in sorted(pathlib.Path("/proc").glob("[0-9]*"), key=lambda path: int(path.name)):
         try:
             if (path / "comm").read_text().strip() != "pretrain":
                 continue

@@ -7,29 +7,14 @@ import json
 import os
 import pathlib
 import re
-import shutil
 import signal
 import time
 import unittest
 
 import slurm
+from submitted import BIN, FOREVER, INTERVAL, JOBS, LIMIT_SECONDS, SITE, SOURCE, Run
 
-SOURCE = pathlib.Path(os.environ["ARGOSY_SOURCE"])
-BIN = pathlib.Path(os.environ["ARGOSY_BIN"])
-JOBS = SOURCE / "jobs"
-LIMIT_SECONDS = 200  # of a job with its restarts, beside all others on two slow cores
-INTERVAL = 10  # steps from one save to the next
-FOREVER = 1000000
 ERROR = re.compile(r"pretrain: error.*")
-
-# What the tests' site is; the environment of a submission overrides it, as that of a user does.
-SITE = """
-: "${{ARGOSY_SBATCH_OPTIONS:=--requeue}}" "${{ARGOSY_TIME:=10}}" "${{ARGOSY_SIGNAL_SECONDS:=60}}"
-: "${{ARGOSY_PARTITION:=main}}" "${{ARGOSY_BIN:={bin}}}" "${{ARGOSY_CPUS_PER_RANK:=1}}" "${{ARGOSY_GPUS:=no}}"
-: "${{ARGOSY_FABRIC:=ethernet}}" "${{ARGOSY_INTERFACE:=lo}}" "${{ARGOSY_RESTARTS_WITHOUT_PROGRESS:=2}}"
-source {jobs}/site.conf
-export OMPI_MCA_mpi_yield_when_idle=1 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1
-"""
 
 SCENARIOS = []
 
@@ -38,69 +23,6 @@ def scenario(function):
     """A test whose work runs beside that of all others."""
     SCENARIOS.append(function.__name__)
     return function
-
-
-class Run:
-    """A run's folder, and what its jobs left there."""
-
-    def __init__(self, cluster, name):
-        self.cluster, self.name = cluster, name
-        self.folder = cluster.folder / "runs" / name
-
-    def options(self, **settings):
-        """Of a run of tiny steps whose rate of learning does not depend on where it ends."""
-        settings = {"job.dump_folder": self.folder, "training.dataset_path": self.cluster.folder / "tokens.h5",
-                    "training.seq_len": 32, "training.local_batch_size": 2, "training.steps": 12,
-                    "lr_scheduler.warmup_steps": 2, "lr_scheduler.total_steps": FOREVER, "lr_scheduler.decay_ratio": 0,
-                    "checkpoint.interval": INTERVAL, "metrics.log_freq": 1000,
-                    "comm.train_timeout_seconds": 40} | {
-                        key.replace("__", "."): value for key, value in settings.items()}
-        return [word for key, value in settings.items() for word in ("--" + key, str(value))]
-
-    def submit(self, *words, environment=None, **settings):
-        """The job's number."""
-        return self.call("submit.sh", SOURCE / "configs" / "debug_cpu.toml", *words, *self.options(**settings),
-                         environment=environment)
-
-    def call(self, script, *words, environment=None):
-        environment = os.environ | {"ARGOSY_SITE": str(self.cluster.folder / "site.conf")} | (environment or {})
-        return self.cluster.run(JOBS / script, *words, env=environment).stdout.strip()
-
-    def log(self, job):
-        path = self.folder / "logs" / f"{job}.log"
-        return path.read_text(errors="replace") if path.exists() else ""
-
-    def steps(self):
-        """The objects of metrics.jsonl, but a last line that is being written."""
-        path = self.folder / "metrics.jsonl"
-        lines = path.read_text().split("\n")[:-1] if path.exists() else []
-        return [json.loads(line) for line in lines]
-
-    def losses(self):
-        return [(step["step"], step["loss"], step["grad_norm"]) for step in self.steps()]
-
-    def saved(self):
-        names = [path.name for path in (self.folder / "checkpoint").glob("step-*")]
-        return sorted(int(name[5:]) for name in names if name[5:].isdigit())
-
-    def attempts(self, event="start"):
-        lines = [json.loads(line) for line in (self.folder / "jobs.jsonl").read_text().splitlines()]
-        return [line for line in lines if line["event"] == event]
-
-    def wait_for_step(self, step, limit=LIMIT_SECONDS):
-        self.cluster.wait_until(lambda: (self.steps() or [{"step": 0}])[-1]["step"] >= step, f"step {step} of {self.name}",
-                                limit, self.tail)
-
-    def wait_for_restart(self, job, count=1, limit=LIMIT_SECONDS):
-        self.cluster.wait_until(lambda: self.log(job).count("restart ") > count, f"restart {count} of {self.name}", limit,
-                                self.tail)
-
-    def wait(self, job, limit=LIMIT_SECONDS):
-        return self.cluster.wait_for_job(job, limit, self.tail)
-
-    def tail(self):
-        logs = sorted((self.folder / "logs").glob("*.log"))
-        return "\n".join(f"--- {path}\n{path.read_text(errors='replace')[-6000:]}" for path in logs)
 
 
 class Slurm(unittest.TestCase):
@@ -115,6 +37,11 @@ class Slurm(unittest.TestCase):
         cls.addClassCleanup(pool.shutdown, cancel_futures=True)
         wanted = [name for name in SCENARIOS if not os.environ.get("SCENARIO") or os.environ["SCENARIO"] in name]
         cls.results = {name: pool.submit(timed, getattr(cls(name), name)) for name in wanted}
+
+    def outcome(self, name):
+        if name not in self.results:
+            self.skipTest("not asked for")
+        self.results[name].result()
 
     def new_run(self):
         return Run(self.cluster, self._testMethodName)
@@ -138,11 +65,14 @@ class Slurm(unittest.TestCase):
         run.wait_for_restart(job)
         stopped_at = max(run.saved())
         run.wait_for_step(stopped_at + 5)
+        status = run.call("status.sh", run.folder)
+        for part in (f"RUNNING None ({job}, restart 1, 2 ranks on n", f" of {FOREVER} (", "loss", "tokens/s", "ETA",
+                     f"step {stopped_at}, "):
+            self.assertIn(part, status)
         self.cluster.run("scancel", job)
         self.assertEqual(run.wait(job)[0], "CANCELLED")
         log = run.log(job)
         self.assertIn("the time limit is near", log)
-        self.assertIn("template", (run.folder / "job.sbatch").read_text() + "template")
         self.assertRegex(log, rf"stopped by a signal after step {stopped_at} of")
         self.assertRegex(log, rf"resumed from .*step-{stopped_at:08}: {stopped_at} steps are done")
         self.assertEqual([line["exit_code"] for line in run.attempts("end")][0], 75)
@@ -153,15 +83,15 @@ class Slurm(unittest.TestCase):
         run = self.new_run()
         job = run.submit("--nodes", 2, "--ranks-per-node", 1, training__steps=FOREVER)
         run.wait_for_step(INTERVAL + 2)
+        before = run.restarts(job)
         os.kill(slurm.ranks_of(job)[1], signal.SIGKILL)
         reached = run.steps()[-1]["step"]
-        run.wait_for_restart(job)
+        run.wait_for_restart(job, before)
         self.assert_resumed(run, job, reached)
 
     def assert_resumed(self, run, job, reached):
         """From at most one interval back; then it ends by scancel."""
-        resumed = int(self.cluster.wait_until(lambda: re.search(r"resumed from .*: (\d+) steps are done", run.log(job)),
-                                              f"resumption of {run.name}", LIMIT_SECONDS, run.tail)[1])
+        resumed = run.resumed_at(job)
         run.wait_for_step(resumed + 3)
         self.cluster.run("scancel", job)
         run.wait(job)
@@ -170,15 +100,210 @@ class Slurm(unittest.TestCase):
         self.assert_same_as_uninterrupted(run, 2)
 
     @scenario
+    def killed_slurmd(self):
+        """Its node is lost: the job goes on elsewhere, while ranks of the lost node may linger."""
+        run = self.new_run()
+        job = run.submit("--nodes", 2, "--ranks-per-node", 1, training__steps=FOREVER, comm__train_timeout_seconds=10,
+                         environment={"ARGOSY_PARTITION": "fragile"})
+        run.wait_for_step(INTERVAL + 2)
+        lost = self.cluster.run("scontrol", "show", "hostnames", self.cluster.job(job)["NodeList"]).stdout.split()[1]
+        self.cluster.kill(lost)
+        self.cluster.wait_until(lambda: self.cluster.job(job)["JobState"] != "RUNNING", "end of the lost node's job",
+                                LIMIT_SECONDS, run.tail)
+        reached = run.steps()[-1]["step"]
+        run.wait_for_restart(job)
+        self.assert_resumed(run, job, reached)
+        self.assertNotIn(lost, self.cluster.run("scontrol", "show", "hostnames", run.attempts()[1]["nodes"]).stdout)
+
+    @scenario
+    def cancelled(self):
+        """It stays so; submitted again, the run goes on."""
+        run = self.new_run()
+        job = run.submit("--nodes", 2, "--ranks-per-node", 2, "--template", "hsdp", training__steps=FOREVER)
+        run.wait_for_step(INTERVAL + 2)
+        self.cluster.run("scancel", job)
+        self.assertEqual(run.wait(job)[0], "CANCELLED")
+        reached = run.steps()[-1]["step"]
+        self.cluster.wait_until(lambda: not slurm.ranks_of(job), "the end of all ranks", 30, run.tail)
+        self.assertEqual(self.cluster.job(job).get("Restarts"), "0")
+        self.assertIn("(dp_replicate 2 x dp_shard 2)", run.log(job))
+        again = self.cluster.run("sbatch", "--parsable", run.folder / "job.sbatch").stdout.strip()
+        resumed = run.resumed_at(again)
+        self.assertGreater(resumed, reached - 2 * INTERVAL)
+        run.wait_for_step(resumed + 2)
+        self.cluster.run("scancel", again)
+        run.wait(again)
+
+    @scenario
+    def two_jobs_on_one_folder(self):
+        run = self.new_run()
+        first = run.submit("--ranks-per-node", 2, training__steps=FOREVER)
+        run.wait_for_step(2)
+        second = run.submit("--ranks-per-node", 1, training__steps=FOREVER)
+        self.assertEqual(run.wait(second), ("FAILED", 2))
+        self.assertEqual(len(ERROR.findall(run.log(second))), 1, run.log(second))
+        self.assertIn(f"in use by another run (job {first}, process", run.log(second))
+        run.wait_for_step(run.steps()[-1]["step"] + 2)
+        self.cluster.run("scancel", first)
+        run.wait(first)
+        steps = [step for step, *_ in run.losses()]
+        self.assertEqual(steps, list(range(1, len(steps) + 1)))
+
+    @scenario
     def missing_dataset(self):
+        """One message in seconds, and no second try. And what the site's environment says of the fabric stays."""
         run = self.new_run()
         started = time.monotonic()
-        job = run.submit(training__dataset_path="/nowhere/tokens.h5", environment={"ARGOSY_RANKS_PER_NODE": "2"})
+        job = run.submit("--ranks-per-node", 2, training__dataset_path="/nowhere/tokens.h5",
+                         environment={"NCCL_SOCKET_IFNAME": "site"})
         self.assertEqual(run.wait(job), ("FAILED", 2))
-        self.assertEqual(len(ERROR.findall(run.log(job))), 1, run.log(job))
-        self.assertIn("/nowhere/tokens.h5", ERROR.findall(run.log(job))[0])
-        self.assertEqual(len(run.attempts()), 1)
         self.assertLess(time.monotonic() - started, 40)  # beside all others
+        log = run.log(job)
+        self.assertEqual(len(ERROR.findall(log)), 1, log)
+        self.assertIn("/nowhere/tokens.h5", ERROR.findall(log)[0])
+        self.assertEqual(len(run.attempts()), 1)
+        self.assertIn("fabric: NCCL_SOCKET_IFNAME=site OMPI_MCA_btl_tcp_if_include=lo", log)
+
+    @scenario
+    def no_progress(self):
+        """The first start and two restarts fail before anything is saved; then the job gives up. The log has all."""
+        run = self.new_run()
+        job = run.submit("--ranks-per-node", 1,
+                         environment={"ARGOSY_BIN": self.stand_ins(run, pretrain="echo it broke >&2; exit 1")})
+        self.assertEqual(run.wait(job), ("FAILED", 77))
+        log = run.log(job)
+        self.assertEqual(log.count("it broke"), 3, log)
+        self.assertIn("2 restarts of job", log)
+        self.assertEqual([line["exit_code"] for line in run.attempts("end")], [1, 1, 1, 77])
+
+    def stand_ins(self, run, **scripts):
+        """A folder of the real programs but these, which are shell; for all but training pretrain is the real one."""
+        folder = self.cluster.folder / f"bin-{run.name}"
+        folder.mkdir()
+        for program in BIN.iterdir():
+            (folder / program.name).symlink_to(program)
+        for name, script in scripts.items():
+            path = folder / name.replace("_", "-")
+            path.unlink(missing_ok=True)
+            real = f'case "$*" in *--print-config) exec {BIN}/pretrain "$@" ;; esac\n' if name == "pretrain" else ""
+            path.write_text(f"#!/bin/bash\n{real}{script}\n")
+            path.chmod(0o755)
+        return str(folder)
+
+    @scenario
+    def bad_node(self):
+        """The pre-flight names the node that it ran on first; the job is run on another one."""
+        run = self.new_run()
+        bench = (f"mark={self.cluster.folder}/bad-node-met\n"
+                 "case $* in --help) echo --preflight; exit ;; esac\n"
+                 '[ ! -e "$mark" ] || exit 0\n'
+                 'touch "$mark"\n'
+                 """printf '{"verdict": "FAIL", "bad_nodes": ["%s"]}' "$SLURMD_NODENAME" >"${@: -1}"; exit 3""")
+        job = run.submit("--ranks-per-node", 1, environment={"ARGOSY_BIN": self.stand_ins(run, nccl_bench=bench)})
+        self.assertEqual(run.wait(job), ("COMPLETED", 0))
+        first, second = run.attempts()
+        self.assertNotEqual(first["nodes"], second["nodes"])
+        self.assertEqual(self.cluster.job(job)["ExcNodeList"], first["nodes"])
+        self.assertEqual([line["exit_code"] for line in run.attempts("end")], [3, 0])
+
+    @scenario
+    def stuck_rank(self):
+        """The others name it, and the job goes on without its node."""
+        run = self.new_run()
+        job = run.submit("--ranks-per-node", 2, training__steps=FOREVER, comm__train_timeout_seconds=10)
+        run.wait_for_step(INTERVAL + 2)
+        before = run.restarts(job)
+        os.kill(slurm.ranks_of(job)[1], signal.SIGSTOP)
+        reached = run.steps()[-1]["step"]
+        run.wait_for_restart(job, before)
+        self.assert_resumed(run, job, reached)
+        first, second = run.attempts()[:2]
+        self.assertNotEqual(first["nodes"], second["nodes"])
+        self.assertEqual(run.attempts("end")[0]["exit_code"], 76)
+
+    @scenario
+    def meshes(self):
+        """Templates whose meshes have more axes, and ranks that mpirun starts."""
+        pipeline = {"parallelism__pipeline_parallel_degree": 2, "training__local_batch_size": 4, "training__steps": 3}
+        cases = {"pp 2 x tp 2": (("--nodes", 2, "--ranks-per-node", 2, "--template", "3d"), pipeline, {}),
+                 "pp 2 x dp_replicate 2 x tp 2": (("--nodes", 4, "--ranks-per-node", 2, "--template", "4d"),
+                                                  pipeline | {"parallelism__data_parallel_shard_degree": 1}, {}),
+                 "dp_shard 2": (("--ranks-per-node", 2), {"training__steps": 3}, {"ARGOSY_LAUNCHER": "mpirun"})}
+        for number, (mesh, (words, settings, environment)) in enumerate(cases.items()):
+            run = Run(self.cluster, f"mesh-{number}")
+            job = run.submit(*words, environment=environment, **settings)
+            self.assertEqual(run.wait(job), ("COMPLETED", 0), run.tail())
+            self.assertIn(f"({mesh})", run.log(job))
+            self.assertEqual([step for step, *_ in run.losses()], [1, 2, 3])
+
+    @scenario
+    def sweep(self):
+        run = self.new_run()
+        points = self.cluster.folder / "points"
+        points.write_text("--optimizer.lr 1e-3 --training.steps 3\n--optimizer.lr 2e-3 --training.steps 4\n")
+        job = run.submit("--sweep", points, "--ranks-per-node", 1, environment=self.container())
+        for task, (rate, steps) in enumerate([(1e-3, 3), (2e-3, 4)]):
+            self.assertEqual(run.wait(f"{job}_{task}"), ("COMPLETED", 0))
+            point = Run(self.cluster, f"{run.name}/point-{task:04}")
+            self.assertEqual([step["step"] for step in point.steps()], list(range(1, steps + 1)))
+            self.assertEqual(point.steps()[-1]["lr"], rate)
+        calls = (self.cluster.folder / "container-calls").read_text().split("\n")
+        self.assertIn(f"exec --nv --bind /data image {BIN}/pretrain", calls)
+
+    def container(self):
+        """An Apptainer that runs what it is told to outside of any container, and writes it down."""
+        folder = self.cluster.folder / "container-bin"
+        folder.mkdir()
+        (folder / "apptainer").write_text(f'#!/bin/bash\necho "${{@:1:6}}" >>{self.cluster.folder}/container-calls\n'
+                                          'exec "${@:6}"\n')
+        (folder / "apptainer").chmod(0o755)
+        return {"ARGOSY_CONTAINER": "image", "ARGOSY_CONTAINER_MOUNTS": "/data",
+                "PATH": f"{folder}:{os.environ['PATH']}"}
+
+    @scenario
+    def pipeline(self):
+        run = self.new_run()
+        tasks = self.cluster.folder / "tasks.jsonl"
+        tasks.write_text('{"tokens": [72, 101, 108, 108, 111, 32, 119, 111, 114, 108, 100]}\n')
+        path = run.call("pipeline.sh", SOURCE / "configs" / "debug_cpu.toml", "--tasks", tasks, "--ranks-per-node", 2,
+                        *run.options())
+        steps = json.loads(pathlib.Path(path).read_text())["steps"]
+        self.assertEqual([step["step"] for step in steps], ["train", "convert", "eval"])
+        self.assertEqual(run.wait(steps[2]["job"]), ("COMPLETED", 0))
+        records = [json.loads(pathlib.Path(step["record"]).read_text()) for step in steps]
+        self.assertEqual([record["exit_code"] for record in records], [0, 0, 0])
+        self.assertEqual([record["job"] for record in records], [step["job"] for step in steps])
+        self.assertEqual([record["outputs"] for record in records],
+                         [[f"{run.folder}/{path}"] for path in ("checkpoint/step-00000012", "hf", "results.json")])
+        self.assertIn("token_perplexity", (run.folder / "results.json").read_text())
+
+    @scenario
+    def pipeline_that_fails(self):
+        """What would follow is taken off the queue."""
+        run = self.new_run()
+        path = run.call("pipeline.sh", SOURCE / "configs" / "debug_cpu.toml", "--tasks", SOURCE / "data" / "tiny.jsonl",
+                        "--ranks-per-node", 1, *run.options(training__dataset_path="/nowhere/tokens.h5"))
+        steps = json.loads(pathlib.Path(path).read_text())["steps"]
+        for step in steps[1:]:
+            self.assertEqual(run.wait(step["job"])[0], "CANCELLED")
+            self.assertFalse(pathlib.Path(step["record"]).exists())
+        record = json.loads(pathlib.Path(steps[0]["record"]).read_text())
+        self.assertEqual((record["exit_code"], record["outputs"]), (2, []))
+
+    @scenario
+    def bringup(self):
+        """One node passes; two nodes never have a thousand times the speed of one, and end the bring-up."""
+        run = self.new_run()
+        bench = self.stand_ins(run, nccl_bench='[ "$1" = --help ] || echo "{}" >"${@: -1}"')
+        words = (JOBS / "bringup.sh", SOURCE / "configs" / "debug_cpu.toml", "--nodes", 2, "--steps", 5, "--gate", 1000,
+                 "--ranks-per-node", 1, *run.options())
+        environment = {"ARGOSY_SITE": str(self.cluster.folder / "site.conf"), "ARGOSY_BIN": bench,
+                       "ARGOSY_RANKS_PER_NODE": "1"}
+        done = self.cluster.run(*words, check=False, timeout=LIMIT_SECONDS, env=os.environ | environment)
+        self.assertEqual(done.returncode, 3, done.stderr)
+        for part in ("the collectives on 2 nodes", "1 nodes: ", "FAILED: on 2 nodes a rank has ", "below 1000"):
+            self.assertIn(part, done.stderr)
+        self.assertTrue((run.folder / "bringup" / "collectives" / "all_reduce.json").exists())
 
 
 def timed(call):
@@ -192,7 +317,7 @@ def timed(call):
 def add_tests():
     for name in SCENARIOS:
         setattr(Slurm, f"test_{name}",
-                lambda self, name=name: self.results[name].result() if name in self.results else self.skipTest("not asked for"))
+                lambda self, name=name: self.outcome(name))
 
 
 add_tests()

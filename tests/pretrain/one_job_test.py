@@ -33,8 +33,8 @@ class OneJob(run.PretrainTest):
     @staticmethod
     def without_mpirun():
         """A program that forgets that mpirun started it."""
-        script = 'for name in ${!OMPI_*} ${!PMIX_*}; do unset "$name"; done; export OMPI_MCA_ess_singleton_isolated=1; ' \
-                 f'exec {run.PRETRAIN} "$@"'
+        script = ('for name in ${!OMPI_*} ${!PMIX_*}; do unset "$name"; done; '
+                  f'export OMPI_MCA_ess_singleton_isolated=1; exec {run.PRETRAIN} "$@"')
         return ("bash", "-c", script, "-")
 
 
