@@ -14,6 +14,7 @@ if [ -n "${SLURM_ARRAY_JOB_ID:-}" ]; then
     job_id=${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID
 fi
 ranks=${SLURM_NTASKS:-1}
+run=         # its folder, once open_run knows it
 step_pid=    # of the launcher under way
 warned=      # the signal before the time limit came
 ended=       # SIGTERM came: scancel, preemption, a failed node
@@ -39,7 +40,7 @@ launcher() {
     local count=$1 here=${SLURM_NTASKS_PER_NODE:-1}
     [ "$count" != 1 ] || here=1
     export ARGOSY_RANKS_HERE=$here ARGOSY_HCA
-    words=(env "ARGOSY_RANKS=$count")
+    words=(env "ARGOSY_RANKS=$count" "ARGOSY_RESTART=${SLURM_RESTART_COUNT:-0}")
     case $ARGOSY_LAUNCHER in
         srun) words+=(srun "--mpi=$ARGOSY_MPI" "--ntasks=$count" "--nodes=$((count / here))" "--ntasks-per-node=$here"
                       --distribution=block:block "--cpus-per-task=${SLURM_CPUS_PER_TASK:-1}"
@@ -123,9 +124,35 @@ requeue() {
     say "Slurm did not take the exclusion of $nodes after $attempt attempts: the next start may meet them again"
 }
 
+# Whether Slurm has begun this job anew without this shell, as it does when it gives a node up. srun then ends with 0.
+is_lost() {
+    local restarts
+    restarts=$(job_field Restarts)
+    [ -n "$restarts" ] && { [ "$restarts" != "${SLURM_RESTART_COUNT:-0}" ] || [ "$(job_field JobState)" = PENDING ]; }
+}
+
+# Ranks of this start on this node, whom nobody else ends where slurmd is gone: they would train on, and keep the run's
+# folder from the next start.
+end_ranks() {
+    local signal=$1 file mine marks
+    marks=$(printf '%s\n' "SLURM_JOB_ID=$SLURM_JOB_ID" "SLURMD_NODENAME=$SLURMD_NODENAME" \
+                   "ARGOSY_RESTART=${SLURM_RESTART_COUNT:-0}")
+    for file in /proc/[0-9]*/environ; do
+        mine=$(tr '\0' '\n' <"$file" 2>/dev/null | grep -cxF "$marks") || true
+        [ "$mine" != 3 ] || kill "-$signal" "$(basename "$(dirname "$file")")" 2>/dev/null || true
+    done
+}
+
 # What an exit code of a run means for its job.
 leave() {
     local code=$1 nodes=
+    if is_lost; then
+        say "exit $code, but Slurm has begun job $job_id anew: this start's ranks are to save and stop"
+        end_ranks TERM
+        sleep 20
+        end_ranks KILL
+        exit 1
+    fi
     record end "$code"
     case $code in
         0) forget_restarts; say "done"; exit 0 ;;
@@ -174,6 +201,7 @@ effective() { launch 1 "$ARGOSY_BIN/pretrain" --config "$@" --print-config; }
 work_on() {
     local count=$1 output=$2 program=$3 code=0
     launch "$count" "$ARGOSY_BIN/$program" "${@:4}" || code=$?
+    if is_lost; then exit 1; fi
     record_step "$program" "$code" "$output"
     [ "$code" = 0 ] || exit "$code"
 }
