@@ -47,6 +47,7 @@ settings=$("${inside[@]}" "$ARGOSY_BIN/pretrain" --config "$config" "${options[@
 degree() { value parallelism "$1" <<<"$settings"; }
 run=$(value job dump_folder <<<"$settings")
 case $run in /*) ;; *) run=$(realpath -m "$ARGOSY_SCRATCH/$run") ;; esac
+case $run in *[[:space:]]*) fail "job.dump_folder = '$run': Slurm's options bear no spaces" ;; esac
 
 # The one whose mesh on these nodes is the configuration's, but for the degree that grows with them; else none.
 choose_template() {

@@ -2,7 +2,7 @@
 // as the run lasts, and which says who holds it. The lock goes with the process, however that ends. It holds
 // over NFS and Lustre between nodes where these are mounted with locks for the whole cluster; a file system
 // that keeps them within a node (Lustre's localflock) cannot be told from one that does not, and one that has
-// none is warned of.
+// none is warned of. Steps that checkpoint.folder puts outside of job.dump_folder are not under it.
 #pragma once
 
 #include <filesystem>

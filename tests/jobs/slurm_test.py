@@ -29,14 +29,16 @@ def scenario(function):
 class Slurm(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.cluster = slurm.Cluster({"main": ["n1", "n2", "n3", "n4"], "fragile": ["f1", "f2", "f3"], "brittle": ["b1", "b2"]})
+        cls.cluster = slurm.Cluster({"main": ["n1", "n2", "n3", "n4"], "fragile": ["f1", "f2", "f3"],
+                                     "brittle": ["b1", "b2"]})
         cls.addClassCleanup(cls.cluster.close)
         (cls.cluster.folder / "site.conf").write_text(SITE.format(bin=BIN, jobs=JOBS))
         cls.cluster.run(BIN / "prepare-data", "tokenize", "--input", SOURCE / "data" / "tiny.jsonl", "--output",
                         cls.cluster.folder / "tokens.h5", "--tokenizer", "bytes")
         pool = concurrent.futures.ThreadPoolExecutor(len(SCENARIOS))
         cls.addClassCleanup(pool.shutdown, cancel_futures=True)
-        wanted = [name for name in SCENARIOS if not os.environ.get("SCENARIO") or os.environ["SCENARIO"] in name]
+        parts = os.environ.get("SCENARIO", "").split()
+        wanted = [name for name in SCENARIOS if not parts or any(part in name for part in parts)]
         cls.results = {name: pool.submit(timed, getattr(cls(name), name)) for name in wanted}
 
     def outcome(self, name):
@@ -242,7 +244,8 @@ class Slurm(unittest.TestCase):
         cases = {"pp 2 x tp 2": (("--nodes", 2, "--ranks-per-node", 2, "--template", "3d"), pipeline, {}),
                  "pp 2 x dp_replicate 2 x tp 2": (("--nodes", 4, "--ranks-per-node", 2, "--template", "4d"),
                                                   pipeline | {"parallelism__data_parallel_shard_degree": 1}, {}),
-                 "dp_shard 2": (("--ranks-per-node", 2), {"training__steps": 3}, {"ARGOSY_LAUNCHER": "mpirun"})}
+                 "dp_shard 2": (("--nodes", 2, "--ranks-per-node", 1), {"training__steps": 3},
+                                {"ARGOSY_LAUNCHER": "mpirun"})}
         for number, (mesh, (words, settings, environment)) in enumerate(cases.items()):
             run = Run(self.cluster, f"mesh-{number}")
             job = run.submit(*words, environment=environment, **settings)
@@ -252,15 +255,22 @@ class Slurm(unittest.TestCase):
 
     @scenario
     def sweep(self):
+        """A point that is warned goes back to the queue alone, though the last one's number is the array's."""
         run = self.new_run()
         points = self.cluster.folder / "points"
-        points.write_text("--optimizer.lr 1e-3 --training.steps 3\n--optimizer.lr 2e-3 --training.steps 4\n")
+        points.write_text(f"--optimizer.lr 1e-3 --training.steps 3\n--optimizer.lr 2e-3 --training.steps {FOREVER}\n")
         job = run.submit("--sweep", points, "--ranks-per-node", 1, environment=self.container())
-        for task, (rate, steps) in enumerate([(1e-3, 3), (2e-3, 4)]):
-            self.assertEqual(run.wait(f"{job}_{task}"), ("COMPLETED", 0))
-            point = Run(self.cluster, f"{run.name}/point-{task:04}")
-            self.assertEqual([step["step"] for step in point.steps()], list(range(1, steps + 1)))
-            self.assertEqual(point.steps()[-1]["lr"], rate)
+        first, last = (Run(self.cluster, f"{run.name}/point-000{task}") for task in (0, 1))
+        self.assertEqual(run.wait(f"{job}_0"), ("COMPLETED", 0))
+        self.assertEqual([step["step"] for step in first.steps()], [1, 2, 3])
+        self.assertEqual(first.steps()[-1]["lr"], 1e-3)
+        last.wait_for_step(3)
+        self.cluster.run("scancel", "--batch", "--signal=USR1", f"{job}_1")
+        self.cluster.wait_until(lambda: len(last.attempts()) == 2, "the point's restart", LIMIT_SECONDS, run.tail)
+        saved = max(last.saved())
+        last.wait_for_step(saved + 2)
+        self.cluster.run("scancel", job)
+        self.assertEqual((len(first.attempts()), last.attempts()[1]["newest_step"]), (1, saved))
         calls = (self.cluster.folder / "container-calls").read_text().split("\n")
         self.assertIn(f"exec --nv --bind /data image {BIN}/pretrain", calls)
 
@@ -273,6 +283,17 @@ class Slurm(unittest.TestCase):
         (folder / "apptainer").chmod(0o755)
         return {"ARGOSY_CONTAINER": "image", "ARGOSY_CONTAINER_MOUNTS": "/data",
                 "PATH": f"{folder}:{os.environ['PATH']}"}
+
+    @scenario
+    def template_as_it_is(self):
+        """Without submit.sh, from the checkout."""
+        run = self.new_run()
+        run.folder.mkdir(parents=True)
+        self.cluster.run("sbatch", "--wait", "--ntasks-per-node=1", "--cpus-per-task=1", "--gpus-per-node=0",
+                         f"--output={run.folder}/log", JOBS / "templates" / "single_node.sbatch",
+                         "configs/debug_cpu.toml", *run.options(training__steps=3), timeout=LIMIT_SECONDS, cwd=SOURCE,
+                         env=os.environ | {"ARGOSY_SITE": str(self.cluster.folder / "site.conf")})
+        self.assertEqual([step for step, *_ in run.losses()], [1, 2, 3])
 
     @scenario
     def pipeline(self):

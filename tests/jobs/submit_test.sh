@@ -62,6 +62,7 @@ refused "no number of nodes" "$configs/llama3_8b_1node.toml" --nodes many
 refused "no template 'best'" "$configs/llama3_8b_1node.toml" --template best
 refused "unknown option --node" "$configs/llama3_8b_1node.toml" --node 2
 refused "which configuration?" --nodes 2
+refused "bear no spaces" "$configs/llama3_8b_1node.toml" --job.dump_folder "$folder/a b"
 
 # A fabric's profile names nothing twice, and says why of each before it.
 for profile in "$jobs"/fabric/*.conf; do
