@@ -22,6 +22,7 @@
 #include "train/data_feed.h"
 #include "train/restore.h"
 #include "train/run_limits.h"
+#include "train/run_lock.h"
 #include "train/run_state.h"
 #include "train/setup.h"
 #include "train/stop_signal.h"
@@ -76,6 +77,7 @@ ExitCode pretrain(const mpi::Comm& ranks, const Environment& environment,
     train::Trainer trainer(options, mesh);
     train::UpdateGuard guard(config.training.max_nonfinite_steps, config.loss_spike);
     train::RunState state(trainer, mesh, guard, config.training.seq_len);
+    const train::RunLock lock(config, environment, *control);
     const train::Start start = train::restore(config, mesh.shape(), *control, state);
     train::Position position = start.position;
 

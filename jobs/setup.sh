@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # setup.sh [--tests]: installs what Argosy builds with: Debian packages (as root; otherwise says which to ask for) and a
 # private Python environment under .deps/ that holds the LibTorch wheel and CMake; with --tests also what tests in
-# Python read files with, in .deps/tests/. Does nothing where all of it is there already.
+# Python read files with, in .deps/tests/, and, as root, a Slurm to try jobs on. Does nothing where all of it is there
+# already.
 # Without dpkg (a cluster whose modules provide MPI, HDF5 and compilers) packages are not looked at: CMake says what
 # is missing. On a Debian cluster with modules, ARGOSY_SKIP_PACKAGES=1 says the same. PYTHON names another python3.
 set -euo pipefail
@@ -15,6 +16,8 @@ wheels=(torch==2.11.0 'nvidia-cuda-runtime==13.0.*' 'nvidia-cuda-cupti==13.0.*' 
 oldest_python=3.10  # the LibTorch wheel's own limit
 venv=$root/.deps/venv
 stamp=$venv/argosy-wheels
+# What the templates of jobs/ are tried on, by root alone. A machine that has a Slurm already keeps it.
+slurm_packages=(slurmctld slurmd slurm-client munge)
 # With --no-deps too: what reading event files needs of TensorBoard's dependencies, without its server's; and what reads
 # checkpoints and exported models as others do.
 test_wheels=('tensorboard==2.*' protobuf numpy absl-py 'h5py==3.*' ml_dtypes xxhash safetensors)
@@ -39,6 +42,15 @@ install_packages() {
     export DEBIAN_FRONTEND=noninteractive
     { apt-get update -qq && apt-get install -y -qq --no-install-recommends "${missing[@]}"; } >/dev/null ||
         fail "apt-get failed (its message is above); once it works, run this again"
+}
+
+# Tests skip what they lack, so a failure is no error.
+install_slurm() {
+    { [ "$(id -u)" -eq 0 ] && ! command -v sbatch >/dev/null; } || return 0
+    say "installing the Debian packages ${slurm_packages[*]}"
+    export DEBIAN_FRONTEND=noninteractive
+    { apt-get update -qq && apt-get install -y -qq --no-install-recommends "${slurm_packages[@]}"; } >/dev/null ||
+        say "apt-get failed (its message is above): tests that submit jobs will be skipped"
 }
 
 # The stamp is written last, so a half-made environment has none; the rest finds one that was damaged or moved.
@@ -105,6 +117,7 @@ case ${1:-} in
 esac
 if [ -z "${ARGOSY_SKIP_PACKAGES:-}" ] && command -v dpkg-query >/dev/null; then
     install_packages
+    [ "${1:-}" != --tests ] || install_slurm
 fi
 install_wheels
 if [ "${1:-}" = --tests ]; then

@@ -21,7 +21,9 @@ Environment Environment::read() {
     Environment env;
     // mpirun inside a Slurm step inherits the step's variables, and starts as many ranks as it likes.
     const bool under_mpirun = !text("OMPI_COMM_WORLD_SIZE").empty();
-    if (!text("SLURM_STEP_ID").empty() && !under_mpirun) env.slurm_num_tasks = number("SLURM_NTASKS", 0);
+    const bool under_srun = !text("SLURM_STEP_ID").empty() && !under_mpirun;
+    env.expected_ranks = number("ARGOSY_RANKS", under_srun ? number("SLURM_NTASKS", 0) : 0);
+    env.slurm_job_id = text("SLURM_JOB_ID");
     env.synchronous_sends = text("ARGOSY_SYNCHRONOUS_SENDS") == "1";
     env.openmp_dynamic = text("OMP_DYNAMIC") == "true" || text("OMP_DYNAMIC") == "TRUE";
     env.cpu_kernels = text("ARGOSY_CPU_KERNELS");

@@ -6,9 +6,11 @@
 namespace argosy {
 
 struct Environment {
-    /// SLURM_NTASKS, where SLURM_STEP_ID says that srun started this process: the ranks it was asked for.
-    /// Else 0.
-    int slurm_num_tasks = 0;
+    /// The ranks that were asked for: ARGOSY_RANKS, which jobs/ sets, whatever starts them; else
+    /// SLURM_NTASKS, where SLURM_STEP_ID says that srun started this process; else 0.
+    int expected_ranks = 0;
+    /// SLURM_JOB_ID: the same when Slurm starts a job again; empty outside of jobs.
+    std::string slurm_job_id;
     /// ARGOSY_SYNCHRONOUS_SENDS=1: pipeline sends end only once they are received (tests).
     bool synchronous_sends = false;
     /// OMP_DYNAMIC=true: OpenMP may take fewer threads on a busy machine, so that sums round differently.

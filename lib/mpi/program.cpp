@@ -43,13 +43,13 @@ ExitCode leave(const char* name, const Comm& errors, const Error& error) {
     return error.code();
 }
 
-void require_slurm_size(const Environment& environment, int size) {
-    if (environment.slurm_num_tasks == 0 || environment.slurm_num_tasks == size) return;
+void require_expected_size(const Environment& environment, int size) {
+    if (environment.expected_ranks == 0 || environment.expected_ranks == size) return;
     throw UserError(
-        "Slurm started {} tasks, but MPI sees {} rank(s): this srun does not speak this Open MPI's start-up "
+        "{} ranks were to be started, but MPI sees {}: the launcher does not speak this Open MPI's start-up "
         "protocol. "
-        "Use `srun --mpi=pmix` (see `srun --mpi=list`), or start the ranks with mpirun.",
-        environment.slurm_num_tasks, size);
+        "Use `srun --mpi=pmix` (see `srun --mpi=list`), or the mpirun of this Open MPI",
+        environment.expected_ranks, size);
 }
 
 }  // namespace
@@ -64,7 +64,7 @@ int run_program(const char* name, int* argc, char*** argv,
     try {
         const Environment environment = Environment::read();
         start_log(environment.log_level, world.rank(), world.size());
-        require_slurm_size(environment, world.size());
+        require_expected_size(environment, world.size());
         code = body(world, environment);
     } catch (const Error& error) {
         code = leave(name, errors, error);

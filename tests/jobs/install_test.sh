@@ -33,6 +33,9 @@ for app in "${apps[@]}"; do
     done < <(ldd "$app")
 done
 
+env -u ARGOSY_BIN "$prefix/share/argosy/jobs/submit.sh" "$prefix/share/argosy/configs/debug_cpu.toml" --dry-run >/dev/null ||
+    fail "submit.sh does not find the binaries of its prefix"
+
 # And it runs with those trees covered by empty file systems, where this user may do that.
 run_all='for app in "$1"/bin/*; do "$app" --version || exit 1; done'
 hide_and_run='for tree in "$2" "$3" "$4"; do [ ! -d "$tree" ] || mount -t tmpfs none "$tree" || exit 1; done; '$run_all

@@ -83,5 +83,18 @@ expect 0 "$(setup env REFUSE=pip)" "tests that read with them will be skipped"
 [ ! -e "$folder/tree/.deps/tests/argosy-wheels" ] || fail "a failed pip left a stamp"
 expect 0 "$(setup env)" "tests in Python need into .deps/tests"
 expect_silence
+
+# As root a Slurm, where there is none; one that is there already stays as it is, and none is no failure.
+stand_in id <<<$'#!/bin/bash\necho 0'
+stand_in apt-get <<<$'#!/bin/bash\n[ "$REFUSE" != apt ] || exit 1\n[ "$1" != install ] || echo "$@" >>"$0.asked"'
+[ -n "$(command -v sbatch)" ] || expect 0 "$(setup env REFUSE=apt)" "tests that submit jobs will be skipped"
+if command -v sbatch >/dev/null; then
+    expect_silence
+else
+    expect 0 "$(setup env)" "slurmctld slurmd slurm-client munge"
+    grep -q slurmctld "$folder/bin/apt-get.asked" || fail "no Slurm was asked for"
+fi
+stand_in sbatch <<<'#!/bin/bash'
+expect_silence
 arguments=(--test)
 expect 2 "$(setup env)" "usage: setup.sh"

@@ -2,7 +2,7 @@
 # Every shell script parses, and shellcheck, where it is installed, warns of nothing.
 set -euo pipefail
 cd "$ARGOSY_SOURCE"
-mapfile -t scripts < <(find jobs tests -name '*.sh'; echo .ci/run)
+mapfile -t scripts < <(find jobs tests -name '*.sh' -o -name '*.sbatch'; echo .ci/run)
 for script in "${scripts[@]}"; do
     bash -n "$script"
 done

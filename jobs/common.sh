@@ -1,0 +1,223 @@
+# shellcheck shell=bash
+# What the templates share; they source it on a job's first node, where it reads the site's settings. `train` is the
+# life of a training job, `launch` starts ranks, `record` writes down how a job went. See README.md.
+set -euo pipefail
+ARGOSY_JOBS=${ARGOSY_JOBS:-$SLURM_SUBMIT_DIR/jobs}
+# shellcheck source=jobs/site.conf
+source "${ARGOSY_SITE:-$ARGOSY_JOBS/site.conf}"
+# shellcheck source=jobs/run_folder.sh
+source "$ARGOSY_JOBS/run_folder.sh"
+
+# Of an array's task: by the plain number of its last one Slurm means the whole array.
+job_id=$SLURM_JOB_ID
+if [ -n "${SLURM_ARRAY_JOB_ID:-}" ]; then
+    job_id=${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID
+fi
+ranks=${SLURM_NTASKS:-1}
+run=         # its folder, once open_run knows it
+step_pid=    # of the launcher under way
+warned=      # the signal before the time limit came
+ended=       # SIGTERM came: scancel, preemption, a failed node
+interrupted= # a signal cut a wait
+
+say() { echo "argosy: $(date +%T) $*" >&2; }
+
+# A variable that the site or the user has set stays as it is; one whose value is not known is not set.
+export_fabric() {
+    local file=$ARGOSY_JOBS/fabric/$1.conf name value
+    [ -e "$file" ] || { say "no fabric profile $file"; exit 2; }
+    while IFS='=' read -r name value; do
+        [[ $name =~ ^[A-Z] ]] || continue
+        value=${value//@INTERFACE@/$ARGOSY_INTERFACE}
+        value=${value//@HCA_PORTS@/$(sed 's/[^,][^,]*/&:1/g' <<<"$ARGOSY_HCA")}
+        value=${value//@HCA@/$ARGOSY_HCA}
+        if [ -n "$value" ] && [ -z "${!name+set}" ]; then export "$name=$value"; fi
+    done <"$file"
+}
+
+# The words before a command that start it on so many ranks: all of the job's, or one.
+launcher() {
+    local count=$1 here=${SLURM_NTASKS_PER_NODE:-1}
+    [ "$count" != 1 ] || here=1
+    export ARGOSY_RANKS_HERE=$here ARGOSY_HCA
+    words=(env "ARGOSY_RANKS=$count" "ARGOSY_RESTART=${SLURM_RESTART_COUNT:-0}")
+    case $ARGOSY_LAUNCHER in
+        srun) words+=(srun "--mpi=$ARGOSY_MPI" "--ntasks=$count" "--nodes=$((count / here))" "--ntasks-per-node=$here"
+                      --distribution=block:block "--cpus-per-task=${SLURM_CPUS_PER_TASK:-1}"
+                      --gpu-bind=none --cpu-bind=none --kill-on-bad-exit=1 --unbuffered) ;;
+        mpirun) words+=(mpirun -n "$count" --map-by "ppr:$here:node" --bind-to none) ;;
+        *) say "ARGOSY_LAUNCHER is '$ARGOSY_LAUNCHER'; srun and mpirun are known"; exit 2 ;;
+    esac
+    words+=("$ARGOSY_JOBS/bind.sh" "${inside[@]}")
+}
+
+# launch RANKS COMMAND ...: its exit code. In the background, since a shell serves its traps only between commands or
+# in `wait`.
+launch() {
+    local code
+    launcher "$1"
+    shift
+    [ -z "$warned$ended" ] || return 75
+    "${words[@]}" "$@" &
+    step_pid=$!
+    while :; do
+        interrupted='' code=0
+        wait "$step_pid" || code=$?
+        [ -n "$interrupted" ] || break
+    done
+    step_pid=
+    return "$code"
+}
+
+# Before the time limit: the ranks are told, and save. They know of SIGTERM already: Slurm sends it to all.
+on_warning() {
+    warned=yes interrupted=yes
+    say "the time limit is near: the run is to save and stop"
+    [ -z "$step_pid" ] || kill -USR1 "$step_pid" 2>/dev/null || true
+}
+on_end() { ended=yes interrupted=yes; }
+trap on_warning USR1
+trap on_end TERM
+
+# The checks of all nodes before a run: 0, or the code with which the job is to end.
+preflight() {
+    local bench=$ARGOSY_BIN/nccl-bench code=0
+    if ! "${inside[@]}" "$bench" --help 2>/dev/null | grep -q -- --preflight; then
+        say "no pre-flight: nccl-bench is not there, or knows none"
+        return 0
+    fi
+    launch "$ranks" "$bench" --preflight --config "$run/effective.toml" --json "$run/preflight.json" || code=$?
+    return "$code"
+}
+
+# Names of nodes that the pre-flight found bad: "bad_nodes": ["n3"] in its JSON.
+nodes_of_preflight() {
+    tr -d '\n' <"$run/preflight.json" 2>/dev/null | sed -n 's/.*"bad_nodes": *\[\([^]]*\)\].*/\1/p' | tr -d '" '
+}
+
+# Names of nodes whose ranks others waited for in vain, out of the log since this start: "missing: rank 3, 5".
+nodes_of_watchdog() {
+    local rank names=() bad=()
+    mapfile -t names < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
+    for rank in $(tail -c "+$((log_size + 1))" "$log" 2>/dev/null |
+                  sed -n 's/.*; missing: rank \([0-9, ]*\).*/\1/p' | tr -d ,); do
+        bad+=("${names[rank / ${SLURM_NTASKS_PER_NODE:-1}]}")
+    done
+    [ ${#bad[@]} -eq 0 ] || printf '%s\n' "${bad[@]}" | sort -u | paste -sd,
+}
+
+job_field() { scontrol show job -o "$job_id" 2>/dev/null | tr ' ' '\n' | sed -n "s/^$1=//p" | head -n 1; }
+
+# requeue [NODES]: the same job once more, without these nodes. Slurm then ends this shell. Excluding comes after, since
+# only a job that waits can be changed; it waits two minutes at least (AuthInfo's cred_expire).
+requeue() {
+    local nodes=${1:-} excluded attempt
+    trap '' TERM
+    scontrol requeue "$job_id" || { say "Slurm does not requeue job $job_id"; return 0; }
+    [ -n "$nodes" ] || return 0
+    excluded=$(job_field ExcNodeList)
+    case $excluded in "" | "(null)") ;; *) nodes=$excluded,$nodes ;; esac
+    for attempt in {1..20}; do
+        scontrol update "jobid=$job_id" "ExcNodeList=$nodes" 2>/dev/null && return 0
+        sleep 0.3
+    done
+    say "Slurm did not take the exclusion of $nodes after $attempt attempts: the next start may meet them again"
+}
+
+# Whether Slurm has begun this job anew without this shell, as it does when it gives a node up. srun then ends with 0.
+is_lost() {
+    local restarts
+    restarts=$(job_field Restarts)
+    [ -n "$restarts" ] && { [ "$restarts" != "${SLURM_RESTART_COUNT:-0}" ] || [ "$(job_field JobState)" = PENDING ]; }
+}
+
+# Ranks of this start on this node, whom nobody else ends where slurmd is gone: they would train on, and keep the run's
+# folder from the next start.
+end_ranks() {
+    local signal=$1 file mine marks
+    marks=$(printf '%s\n' "SLURM_JOB_ID=$SLURM_JOB_ID" "SLURMD_NODENAME=$SLURMD_NODENAME" \
+                   "ARGOSY_RESTART=${SLURM_RESTART_COUNT:-0}")
+    for file in /proc/[0-9]*/environ; do
+        mine=$(tr '\0' '\n' <"$file" 2>/dev/null | grep -cxF "$marks") || true
+        [ "$mine" != 3 ] || kill "-$signal" "$(basename "$(dirname "$file")")" 2>/dev/null || true
+    done
+}
+
+# What an exit code of a run means for its job.
+leave() {
+    local code=$1 nodes=
+    if is_lost; then
+        say "exit $code, but Slurm has begun job $job_id anew: this start's ranks are to save and stop"
+        end_ranks TERM
+        sleep 20
+        end_ranks KILL
+        exit 1
+    fi
+    record end "$code"
+    case $code in
+        0) forget_restarts; say "done"; exit 0 ;;
+        75) [ -z "$warned" ] || { say "saved; job $job_id goes back to the queue"; requeue; }
+            exit 75 ;;
+        3) nodes=$(nodes_of_preflight) ;;
+        76) nodes=$(nodes_of_watchdog) ;;
+        2 | 77) say "exit $code: another start would end alike"; exit "$code" ;;
+    esac
+    if [ "$code" = 3 ] && [ -z "$nodes" ]; then
+        say "a check failed that names no node: the job ends"
+    elif [ -n "$ended" ] || [ "$(job_field JobState)" != RUNNING ]; then
+        say "exit $code, and Slurm ends the job"
+    else
+        say "exit $code; job $job_id goes back to the queue${nodes:+, without $nodes}"
+        requeue "$nodes"
+    fi
+    exit "$code"
+}
+
+# train CONFIG [--section.key value ...]: a training job's life. Saving is on unless the options say otherwise: what
+# cannot resume should not be requeued.
+train() {
+    local config=$1 code=0
+    shift
+    set -- "$config" --checkpoint.enable true "$@"
+    settings=$(effective "$@") || code=$?
+    if [ "$code" != 0 ]; then
+        record_step train "$code"
+        exit "$code"
+    fi
+    open_run "$settings"
+    record start
+    count_restart || leave 77
+    preflight || code=$?
+    if [ "$code" = 0 ]; then
+        launch "$ranks" "$ARGOSY_BIN/pretrain" --config "$@" || code=$?
+    fi
+    leave "$code"
+}
+
+# What a configuration with options says in the end.
+effective() { launch 1 "$ARGOSY_BIN/pretrain" --config "$@" --print-config; }
+
+# work_on RANKS OUTPUT PROGRAM ...: a job that is no training: it ends with the program's code, once it is not 0.
+work_on() {
+    local count=$1 output=$2 program=$3 code=0
+    launch "$count" "$ARGOSY_BIN/$program" "${@:4}" || code=$?
+    if is_lost; then exit 1; fi
+    record_step "$program" "$code" "$output"
+    [ "$code" = 0 ] || exit "$code"
+}
+work() { work_on 1 "$@"; }
+
+inside=()
+inside_container
+export_fabric "$ARGOSY_FABRIC"
+[ -z "$ARGOSY_FABRIC_MORE" ] || export_fabric "$ARGOSY_FABRIC_MORE"
+if [ -n "$ARGOSY_MODULES" ]; then
+    set +u  # which the modules' own scripts do not bear
+    # shellcheck disable=SC2086
+    module load $ARGOSY_MODULES
+    set -u
+fi
+log=$(job_field StdOut)
+log_size=$(stat -c %s "$log" 2>/dev/null || echo 0)
+say "job $job_id, restart ${SLURM_RESTART_COUNT:-0}: $ranks ranks on $SLURM_JOB_NODELIST"
+say "fabric: $(env | grep -E '^(NCCL|UCX|SHARP|OMPI_MCA)_' | sort | paste -sd' ' || true)"

@@ -1,0 +1,39 @@
+# shellcheck shell=bash
+# From a template to a job: what submit.sh, pipeline.sh and bringup.sh share. Sourced; the caller has read the site's
+# settings.
+
+# fill TEMPLATE "--option=value ..." WORD ...: the template with these #SBATCH options in place of its own of the same
+# name, and the words as its arguments; it then needs nothing more than sbatch.
+fill() {
+    local template=$ARGOSY_JOBS/templates/$1.sbatch options=$2
+    shift 2
+    awk -v options="$options" -v prologue="$(prologue "$@")" '
+        BEGIN { count = split(options, given, " "); for (i = 1; i <= count; i++) named[name(given[i])] = 1 }
+        function name(option) { sub(/=.*/, "", option); return option }
+        /^#SBATCH/ { if (!(name($2) in named)) print; inside = 1; next }
+        inside { for (i = 1; i <= count; i++) print "#SBATCH " given[i]; print prologue; inside = 0 }
+        { print }' "$template" | { if [ "${ARGOSY_GPUS:-yes}" = no ]; then grep -v '^#SBATCH --gpus'; else cat; fi; }
+}
+
+# Backslashes doubled, since awk takes one away.
+prologue() {
+    { printf 'export ARGOSY_JOBS=%q ARGOSY_SITE=%q' "$ARGOSY_JOBS" "$ARGOSY_SITE"
+      [ -z "${ARGOSY_RECORD:-}" ] || printf ' ARGOSY_RECORD=%q' "$ARGOSY_RECORD"
+      echo
+      printf 'set --'; printf ' %q' "$@"; } | sed 's/\\/\\\\/g'
+}
+
+# Options that all jobs of the site have.
+site_options() {
+    echo "${ARGOSY_PARTITION:+--partition=$ARGOSY_PARTITION} ${ARGOSY_ACCOUNT:+--account=$ARGOSY_ACCOUNT}" \
+         "${ARGOSY_QOS:+--qos=$ARGOSY_QOS} $ARGOSY_SBATCH_OPTIONS"
+}
+
+# submit SCRIPT < a filled template: the job's number. The script stays, to be submitted again as it is.
+submit() {
+    mkdir -p "$(dirname "$1")"
+    cat >"$1.new"
+    chmod +x "$1.new"
+    mv "$1.new" "$1"
+    sbatch --parsable "$1" | sed 's/;.*//'
+}

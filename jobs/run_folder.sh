@@ -1,0 +1,92 @@
+# shellcheck shell=bash
+# A run's folder as its jobs see it: where it is, its newest step, how often it started in vain, and jobs.jsonl, which
+# tells how each of its jobs went. Sourced by common.sh, whose variables it uses.
+# shellcheck disable=SC2154
+
+# value SECTION KEY < what `pretrain --print-config` says
+value() {
+    awk -v section="[$1]" -v key="$2" '
+        /^\[/ { inside = $1 == section }
+        inside && $1 == key { sub(/^[^=]*= */, ""); gsub(/^"|"$/, ""); print; exit }'
+}
+
+# Sets `inside`, the words before a command that run it in the container, if there is one.
+inside_container() {
+    local mounts=()
+    [ -n "$ARGOSY_CONTAINER" ] || return 0
+    [ -z "$ARGOSY_CONTAINER_MOUNTS" ] || mounts=(--bind "$ARGOSY_CONTAINER_MOUNTS")
+    # shellcheck disable=SC2034
+    inside=(apptainer exec --nv "${mounts[@]}" "$ARGOSY_CONTAINER")
+}
+
+# Sets `run` and `steps`, its folder and that of its checkpoints, and leaves the configuration in effect there.
+open_run() {
+    run=$(value job dump_folder <<<"$1")
+    steps=$(value checkpoint folder <<<"$1")
+    case $steps in /*) ;; *) steps=$run/$steps ;; esac
+    mkdir -p "$run"
+    run=$(cd "$run" && pwd)
+    echo "$1" >"$run/effective.toml.new"
+    mv "$run/effective.toml.new" "$run/effective.toml"
+    ARGOSY_RECORD=${ARGOSY_RECORD:-$run/train.json}
+}
+
+# The number of the newest whole step; 0: none. Partial ones have other names.
+newest_step() {
+    local name newest=0
+    for name in "$steps"/step-[0-9]*; do
+        name=${name##*/step-}
+        [[ $name =~ ^[0-9]+$ ]] && newest=$((10#$name > newest ? 10#$name : newest))
+    done
+    echo "$newest"
+}
+
+# Counts the starts of this job since the newest step last changed, in the file `restarts`: "job step starts". False
+# where there were too many. Another job counts anew: somebody looked at it and submitted it.
+count_restart() {
+    local job='' step=0 starts=0 newest
+    newest=$(newest_step)
+    if [ -e "$run/restarts" ]; then read -r job step starts <"$run/restarts" || true; fi
+    if [ "$job" != "$job_id" ] || [ "$step" != "$newest" ]; then starts=0; fi
+    if [ "$starts" -gt "$ARGOSY_RESTARTS_WITHOUT_PROGRESS" ]; then
+        say "$((starts - 1)) restarts of job $job_id brought no step after $newest: giving up (77). What failed" \
+            "stands above; sbatch $run/job.sbatch tries again"
+        return 1
+    fi
+    echo "$job_id $newest $((starts + 1))" >"$run/restarts.new"
+    mv "$run/restarts.new" "$run/restarts"
+}
+forget_restarts() { rm -f "$run/restarts"; }
+
+json_text() { printf '"%s"' "$(sed 's/[\\"]/\\&/g' <<<"$1")"; }
+
+job_figures() {
+    printf '"job":"%s","restart":%d,"nodes":"%s","ranks":%d' "$job_id" "${SLURM_RESTART_COUNT:-0}" \
+        "$SLURM_JOB_NODELIST" "$ranks"
+}
+
+# record start | record end CODE: a line of jobs.jsonl.
+record() {
+    printf '{"time":"%s","event":"%s","exit_code":%s,"newest_step":%d,%s}\n' "$(date -u +%FT%TZ)" "$1" "${2:-null}" \
+        "$(newest_step)" "$(job_figures)" >>"$run/jobs.jsonl"
+    [ "$1" = start ] || record_step train "$2" "$(newest_output)"
+}
+
+newest_output() {
+    local newest
+    newest=$(newest_step)
+    [ "$newest" = 0 ] || printf '%s/step-%08d' "$steps" "$newest"
+}
+
+# record_step NAME CODE OUTPUT ...: how a job ended, as the JSON file ARGOSY_RECORD, for who started it.
+record_step() {
+    local name=$1 code=$2 output outputs=''
+    shift 2
+    [ -n "${ARGOSY_RECORD:-}" ] || return 0
+    for output in "$@"; do
+        [ ! -e "$output" ] || outputs+=${outputs:+,}$(json_text "$output")
+    done
+    printf '{"step":"%s","exit_code":%d,"outputs":[%s],"seconds":%d,"ended":"%s",%s}\n' "$name" "$code" "$outputs" \
+        "$SECONDS" "$(date -u +%FT%TZ)" "$(job_figures)" >"$ARGOSY_RECORD.new"
+    mv "$ARGOSY_RECORD.new" "$ARGOSY_RECORD"
+}

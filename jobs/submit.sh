@@ -1,0 +1,88 @@
+#!/usr/bin/env bash
+# submit.sh CONFIG [--nodes N] [--ranks-per-node G] [--template NAME] [--time T] [--sweep POINTS] [--after JOB]
+#           [--site FILE] [--sbatch "OPTIONS"] [--dry-run] [--section.key value ...]
+# Fills the template that fits the configuration and submits it; prints the job's number. --dry-run prints the filled
+# script instead. The script and the configuration are kept in the run's folder, the log is logs/JOB.log there. A
+# mistake in configuration or options is told here and now, with exit code 2.
+set -euo pipefail
+ARGOSY_JOBS=$(cd "$(dirname "$0")" && pwd)
+source "$ARGOSY_JOBS/fill.sh"
+source "$ARGOSY_JOBS/run_folder.sh"
+fail() { echo "submit: $*" >&2; exit 2; }
+
+config='' nodes=1 here='' template='' time='' points='' after='' more='' dry='' options=()
+while [ $# -gt 0 ]; do
+    case $1 in
+        --dry-run) dry=yes; shift; continue ;;
+        --*=*) set -- "${1%%=*}" "${1#*=}" "${@:2}" ;;
+    esac
+    case $1 in --*) [ $# -gt 1 ] || fail "$1 wants a value" ;; esac
+    case $1 in
+        --nodes) nodes=$2 ;;
+        --ranks-per-node) here=$2 ;;
+        --template) template=$2 ;;
+        --time) time=$2 ;;
+        --sweep) points=$(realpath "$2") ;;
+        --after) after=$2 ;;
+        --site) ARGOSY_SITE=$2 ;;
+        --sbatch) more=$2 ;;
+        --*.*) options+=("$1" "$2") ;;
+        --*) fail "unknown option $1; the top of submit.sh names them, and pretrain --help those with a dot" ;;
+        *) [ -z "$config" ] || fail "one configuration, not '$config' and '$1'"
+           config=$(realpath "$1"); shift; continue ;;
+    esac
+    shift 2
+done
+[ -n "$config" ] || fail "which configuration? submit.sh CONFIG --nodes N"
+[[ $nodes =~ ^[1-9][0-9]*$ ]] || fail "--nodes $nodes is no number of nodes"
+ARGOSY_SITE=$(realpath "${ARGOSY_SITE:-$ARGOSY_JOBS/site.conf}")
+# shellcheck source=jobs/site.conf
+source "$ARGOSY_SITE"
+here=${here:-$ARGOSY_RANKS_PER_NODE}
+[[ $here =~ ^[1-9][0-9]*$ ]] || fail "--ranks-per-node $here is no number of ranks"
+
+inside=()
+inside_container
+settings=$("${inside[@]}" "$ARGOSY_BIN/pretrain" --config "$config" "${options[@]}" --print-config) || exit 2
+degree() { value parallelism "$1" <<<"$settings"; }
+run=$(value job dump_folder <<<"$settings")
+case $run in /*) ;; *) run=$(realpath -m "$ARGOSY_SCRATCH/$run") ;; esac
+case $run in *[[:space:]]*) fail "job.dump_folder = '$run': Slurm's options bear no spaces" ;; esac
+
+# The one whose mesh on these nodes is the configuration's, but for the degree that grows with them; else none.
+choose_template() {
+    local replicas shards tensor stages
+    replicas=$(degree data_parallel_replicate_degree) shards=$(degree data_parallel_shard_degree)
+    tensor=$(degree tensor_parallel_degree) stages=$(degree pipeline_parallel_degree)
+    if [ -n "$points" ]; then echo sweep
+    elif [ "$stages" -gt 1 ] && [ "$tensor" = "$here" ]; then
+        if [ "$shards" -gt 0 ] && [ $((nodes * here)) -ge 512 ]; then echo 4d; else echo 3d; fi
+    elif [ $((tensor * stages)) -gt 1 ]; then echo configured
+    elif [ "$nodes" = 1 ]; then echo single_node
+    elif [ "$replicas" = 1 ]; then echo fsdp
+    elif [ "$shards" = "$here" ]; then echo hsdp
+    else echo configured
+    fi
+}
+template=${template:-$(choose_template)}
+[ -e "$ARGOSY_JOBS/templates/$template.sbatch" ] || fail "no template '$template' in $ARGOSY_JOBS/templates"
+
+sbatch_options="--job-name=$template-$(basename "$run") --nodes=$nodes --ntasks-per-node=$here --gpus-per-node=$here
+    --cpus-per-task=$ARGOSY_CPUS_PER_RANK --time=${time:-$ARGOSY_TIME} --signal=B:USR1@$ARGOSY_SIGNAL_SECONDS
+    $(site_options) ${after:+--dependency=afterok:$after --kill-on-invalid-dep=yes}"
+words=("$run/config.toml" "${options[@]}" --job.dump_folder "$run")
+if [ -n "$points" ]; then
+    sbatch_options+=" --array=0-$(($(grep -c . "$points") - 1)) --output=$run/logs/%A-%a.log"
+    words=("$points" "${words[@]}")
+else
+    sbatch_options+=" --output=$run/logs/%j.log"
+fi
+script=$(fill "$template" "${sbatch_options//$'\n'/ } $more" "${words[@]}")
+if [ -n "$dry" ]; then
+    echo "$script"
+    exit 0
+fi
+mkdir -p "$run/logs"
+cp "$config" "$run/config.toml.new"
+mv "$run/config.toml.new" "$run/config.toml"
+submit "$run/job.sbatch" <<<"$script"

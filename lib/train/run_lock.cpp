@@ -1,0 +1,131 @@
+#include "train/run_lock.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <climits>
+#include <cstring>
+#include <string>
+#include <system_error>
+#include <thread>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "train/joint_work.h"
+
+namespace argosy::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr double kSecondsToEnd = 30;  // of a rank that has given up its peers
+constexpr std::chrono::milliseconds kBetweenLooks{200};
+
+/// The beginning of what a job writes into its lock.
+std::string job_name(const Environment& environment) {
+    return environment.slurm_job_id.empty() ? "" : fmt::format("job {}, ", environment.slurm_job_id);
+}
+
+std::string description(const Environment& environment) {
+    char host[HOST_NAME_MAX + 1] = {};
+    gethostname(host, HOST_NAME_MAX);
+    return fmt::format("{}process {} on {}", job_name(environment), getpid(), host);
+}
+
+int open_lock(const fs::path& path) {
+    constexpr mode_t kReadableByAll = 0644;
+    std::error_code error;
+    fs::create_directories(path.parent_path(), error);
+    const int file = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, kReadableByAll);
+    if (file < 0) {
+        throw RunError("cannot make '{}': {}. Set job.dump_folder to a folder that can be written",
+                       path.string(), error ? error.message() : std::strerror(errno));
+    }
+    return file;
+}
+
+/// Its holder took the file away before it let it go, and who comes next makes a new one.
+bool is_gone(int file, const fs::path& path) {
+    struct stat held {
+    }, named{};
+    return stat(path.c_str(), &named) != 0 || fstat(file, &held) != 0 || held.st_ino != named.st_ino;
+}
+
+std::string content(int file) {
+    char text[512] = {};
+    const ssize_t size = pread(file, text, sizeof text, 0);
+    return {text, static_cast<size_t>(std::max<ssize_t>(size, 0))};
+}
+
+void write_content(int file, const std::string& text) {
+    const bool written = ftruncate(file, 0) == 0 &&
+                         pwrite(file, text.data(), text.size(), 0) == static_cast<ssize_t>(text.size());
+    if (!written) spdlog::warn("the run's lock will not say who holds it: {}", std::strerror(errno));
+}
+
+enum class Attempt { Taken, Gone, Held };
+
+Attempt try_to_take(int file, const fs::path& path) {
+    if (flock(file, LOCK_EX | LOCK_NB) == 0) return is_gone(file, path) ? Attempt::Gone : Attempt::Taken;
+    if (errno == EWOULDBLOCK || errno == EINTR) return Attempt::Held;
+    spdlog::warn("'{}' lies on a file system without locks ({}): nothing keeps a second job from this folder",
+                 path.string(), std::strerror(errno));
+    return Attempt::Taken;
+}
+
+/// Whether to wait for the holder. UserError where it is another job, or too long.
+void wait_for(const std::string& holder, const fs::path& path, const Environment& environment,
+              double deadline) {
+    const std::string own_job = job_name(environment);
+    const bool is_own = !own_job.empty() && holder.starts_with(own_job);
+    if (is_own && seconds_now() < deadline) return std::this_thread::sleep_for(kBetweenLooks);
+    throw UserError(
+        "job.dump_folder = {} is in use by another run ({}); two would write over each other's steps. Wait "
+        "for its "
+        "end, or set job.dump_folder to another folder",
+        path.parent_path().string(), holder.empty() ? "which has just begun" : holder);
+}
+
+int take(const fs::path& path, const Environment& environment, double patience_seconds) {
+    const double deadline = seconds_now() + patience_seconds;
+    for (bool said = false;;) {
+        const int file = open_lock(path);
+        const Attempt attempt = try_to_take(file, path);
+        const std::string holder = content(file);
+        if (attempt == Attempt::Taken) {
+            write_content(file, description(environment));
+            return file;
+        }
+        close(file);
+        if (attempt == Attempt::Gone) continue;
+        wait_for(holder, path, environment, deadline);
+        if (!said) spdlog::info("waiting for the end of what is left of this job: {}", holder);
+        said = true;
+    }
+}
+
+}  // namespace
+
+RunLock::RunLock(const config::JobConfig& config, const Environment& environment, comm::Communicator& control)
+    : path_(fs::path(config.job.dump_folder) / "run.lock") {
+    JointWork work(control);
+    work.run([&] {
+        if (control.rank() != 0) return;
+        file_ = take(path_, environment, config.comm.train_timeout_seconds + kSecondsToEnd);
+    });
+}
+
+RunLock::~RunLock() {
+    if (file_ < 0) return;
+    std::error_code ignored;
+    fs::remove(path_, ignored);
+    fs::remove(path_.parent_path(), ignored);  // only where it is empty
+    close(file_);
+}
+
+}  // namespace argosy::train

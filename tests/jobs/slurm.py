@@ -1,0 +1,257 @@
+"""A Slurm of this machine's own: munged, slurmctld and several slurmd, in a temporary folder.
+
+`main` starts the calling script once more in namespaces of its own. Whatever it starts there ends with it, however it
+ends; its loopback's ports are nobody else's, so clusters side by side do not meet. Where that cannot be, it skips.
+"""
+import contextlib
+import fcntl
+import os
+import pathlib
+import re
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+INSIDE = "ARGOSY_TEST_NAMESPACES"
+PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol", "squeue", "scancel", "unshare")
+SYSTEM_PATH = os.pathsep.join(["/usr/local/sbin", "/usr/sbin", "/sbin"])  # daemons' folders, which few PATHs have
+START_SECONDS = 30
+ADDRESS = "10.99.0.1"  # on the loopback interface of a namespace that has no other
+CPUS = 32  # of a node, as Slurm is told: jobs share the machine's, whatever it has
+
+# A requeued job waits cred_expire seconds before it starts again: 120 where nothing is said. SlurmdTimeout: after which
+# a node that is silent is down, and its jobs go back to the queue.
+SLURM_CONF = """
+ClusterName=argosy
+SlurmctldHost={host}({address})
+SlurmctldPort=6817
+SlurmUser=root
+SlurmdUser=root
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge.socket,cred_expire=8
+CredType=cred/munge
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool-%n
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd-%n.pid
+SwitchType=switch/none
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+JobAcctGatherType=jobacct_gather/none
+AccountingStorageType=accounting_storage/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+SchedulerType=sched/backfill
+SchedulerParameters=sched_interval=2,bf_interval=2,batch_sched_delay=0,sched_min_interval=100000
+SlurmdParameters=config_overrides
+ReturnToService=2
+MpiDefault=none
+SlurmctldTimeout=60
+SlurmdTimeout=10
+KillWait=10
+MinJobAge=3600
+OverTimeLimit=0
+SlurmctldDebug=info
+SlurmdDebug=info
+{nodes}
+{partitions}
+"""
+
+
+def main():
+    """What a script of tests ends with: inside namespaces unittest, else itself again inside."""
+    os.environ["PATH"] += os.pathsep + SYSTEM_PATH
+    if INSIDE in os.environ:
+        loopback_up()
+        unittest.main(verbosity=2)
+    reason = why_not()
+    if reason:
+        print("skipped: " + reason)
+        sys.exit(77)
+    words = ["unshare", "--mount", "--pid", "--net", "--uts", "--ipc", "--fork", "--kill-child", "--mount-proc"]
+    os.execvpe("unshare", words + [sys.executable, *sys.argv], os.environ | {INSIDE: "1"})
+
+
+def why_not():
+    if os.geteuid() != 0:
+        return "the daemons of Slurm want root"
+    missing = [name for name in PROGRAMS if shutil.which(name) is None]
+    if missing:
+        return f"Slurm is not installed ({', '.join(missing)} missing); jobs/setup.sh --tests installs it"
+    if subprocess.run(["unshare", "--mount", "--pid", "--net", "--uts", "--ipc", "--fork", "--mount-proc", "true"],
+                      stderr=subprocess.DEVNULL).returncode:
+        return "this machine lets nobody have namespaces"
+    return None
+
+
+def loopback_up():
+    """A new network namespace has its loopback interface down. Its address is ADDRESS alone: one other than 127.0.0.1
+    is what getaddrinfo takes for a sign of a network, and of two Open MPI would mistake one for the other."""
+    SIOCSIFFLAGS, SIOCSIFADDR, IFF_UP = 0x8914, 0x8916, 1
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        fcntl.ioctl(any_socket, SIOCSIFFLAGS, struct.pack("16sH14x", b"lo", IFF_UP))
+        address = struct.pack("16sHH4s8x", b"lo", socket.AF_INET, 0, socket.inet_aton(ADDRESS))
+        fcntl.ioctl(any_socket, SIOCSIFADDR, address)
+
+
+def name_hosts(names):
+    """Of this mount namespace alone, in which main called unshare."""
+    with tempfile.NamedTemporaryFile("w", prefix="argosy-hosts-") as hosts:
+        hosts.write("".join(f"{ADDRESS} {name}\n" for name in ["localhost", *names]))
+        hosts.flush()
+        subprocess.run(["mount", "--bind", hosts.name, "/etc/hosts"], check=True)
+
+
+class Cluster:
+    """`partitions` maps names to lists of nodes. Owns its folder and its processes until `close`."""
+
+    def __init__(self, partitions):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="argosy-slurm-"))
+        self.nodes = [node for nodes in partitions.values() for node in nodes]
+        self.daemons = {}
+        try:
+            self.configure(partitions)
+            self.start_all()
+        except BaseException:
+            self.close()
+            raise
+
+    def configure(self, partitions):
+        self.folder.chmod(0o755)
+        (self.folder / "state").mkdir()
+        for name in ("pmix", *(f"spool-{node}" for node in self.nodes)):
+            (self.folder / name).mkdir()
+        nodes = [f"NodeName={node} NodeHostname={node} NodeAddr={ADDRESS} Port={7000 + i} CPUs={CPUS} "
+                 "RealMemory=64000" for i, node in enumerate(self.nodes)]
+        parts = [f"PartitionName={name} Nodes={','.join(nodes)} Default={'NO' if i else 'YES'} MaxTime=INFINITE "
+                 "State=UP OverSubscribe=NO" for i, (name, nodes) in enumerate(partitions.items())]
+        (self.folder / "slurm.conf").write_text(SLURM_CONF.format(
+            folder=self.folder, host=socket.gethostname(), address=ADDRESS,
+            nodes="\n".join(nodes), partitions="\n".join(parts)))
+        (self.folder / "mpi.conf").write_text(f"PMIxCliTmpDirBase={self.folder}/pmix\n")
+        name_hosts([socket.gethostname(), *self.nodes])
+        os.environ["SLURM_CONF"] = str(self.folder / "slurm.conf")
+        key = self.folder / "munge.key"
+        key.write_bytes(os.urandom(128))
+        key.chmod(0o400)
+
+    def start_all(self):
+        f = self.folder
+        self.start("munged", "munged", "--foreground", "--force", "--num-threads=2", f"--key-file={f}/munge.key",
+                   f"--socket={f}/munge.socket", f"--pid-file={f}/munged.pid", f"--log-file={f}/munged.log",
+                   f"--seed-file={f}/munge.seed")
+        self.wait_until(lambda: (f / "munge.socket").exists(), "munged's socket")
+        self.start("slurmctld", "slurmctld", "-D", "-f", f"{f}/slurm.conf")
+        for node in self.nodes:
+            self.start_node(node)
+        self.wait_until(lambda: all(state.startswith("idle") for state in self.node_states().values()), "idle nodes")
+
+    def start_node(self, node):
+        """Each in a mount namespace of its own, where the folder of PMIx, whose sockets would collide, is its own; and
+        with a host name of its own."""
+        own = self.folder / f"pmix-{node}"
+        own.mkdir(exist_ok=True)
+        inner = 'mount --bind "$1" "$2" && hostname "$3" && exec slurmd -D -N "$3" -f "$4"'
+        self.start(node, "unshare", "--mount", "--uts", "sh", "-c", inner, "-", str(own), f"{self.folder}/pmix", node,
+                   f"{self.folder}/slurm.conf")
+
+    def start(self, name, *command):
+        with open(self.folder / f"{name}.log", "ab") as log:
+            self.daemons[name] = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
+    def kill(self, name):
+        """As a power failure would: no time to say good-bye."""
+        self.daemons[name].kill()
+        self.daemons[name].wait()
+
+    def run(self, *command, check=True, timeout=60, **more):
+        done = subprocess.run(list(map(str, command)), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True, timeout=timeout, **more)
+        if check and done.returncode:
+            raise AssertionError(f"{command} ended with {done.returncode}\n{done.stdout}{done.stderr}")
+        return done
+
+    def node_states(self):
+        answer = self.run("sinfo", "-h", "-N", "-o", "%N %t", check=False).stdout
+        states = dict(line.split() for line in answer.splitlines() if len(line.split()) == 2)
+        return {node: states.get(node, "unknown") for node in self.nodes}
+
+    def job(self, number):
+        """What scontrol knows of a job: {"JobState": "RUNNING", ...}."""
+        answer = self.run("scontrol", "show", "job", "-o", number).stdout
+        return dict(word.split("=", 1) for word in answer.split() if "=" in word)
+
+    def wait_for_job(self, number, limit, explain=lambda: ""):
+        """Until it has ended for good; its state and exit code. A job in the queue has not ended."""
+        def ended():
+            job = self.job(number)
+            state = job["JobState"]
+            return (state, int(job["ExitCode"].split(":")[0])) if state in ENDED else None
+        return self.wait_until(ended, f"the end of job {number}", limit, explain)
+
+    def wait_until(self, condition, what, limit=START_SECONDS, explain=lambda: ""):
+        """The first true value of `condition()`. `explain` says what is known where it does not come."""
+        deadline = time.monotonic() + limit
+        while not (value := condition()):
+            if time.monotonic() > deadline:
+                raise AssertionError(f"{what} did not come within {limit} s\n{explain() or self.logs()}")
+            time.sleep(0.2)
+        return value
+
+    def logs(self):
+        texts = []
+        for path in sorted(self.folder.glob("*.log")):
+            lines = path.read_text(errors="replace").splitlines()
+            texts += [f"--- {path.name}", *lines[-30:]]
+        return "\n".join(texts)
+
+    def close(self):
+        """Everything ends: the daemons in order, then what they left (steps of killed nodes)."""
+        for name in reversed(list(self.daemons)):
+            daemon = self.daemons[name]
+            if daemon.poll() is None:
+                daemon.send_signal(signal.SIGTERM)
+        for daemon in self.daemons.values():
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                daemon.wait(10)
+        for pid in others():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+ENDED = {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "DEADLINE", "BOOT_FAIL"}
+
+
+def others():
+    """All processes of this namespace but this one."""
+    pids = [int(path.name) for path in pathlib.Path("/proc").glob("[0-9]*")]
+    return [pid for pid in pids if pid != os.getpid() and is_user_process(pid)]
+
+
+def is_user_process(pid):
+    try:
+        return bool(pathlib.Path(f"/proc/{pid}/cmdline").read_bytes())
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def ranks_of(job, node=None):
+    """{task: process} of pretrain in a job, on one node or all; of several starts the newest."""
+    found = {}
+    for path in sorted(pathlib.Path("/proc").glob("[0-9]*"), key=lambda path: int(path.name)):
+        try:
+            if (path / "comm").read_text().strip() != "pretrain":
+                continue
+            environ = dict(word.split("=", 1) for word in (path / "environ").read_text().split("\0") if "=" in word)
+        except (FileNotFoundError, ProcessLookupError, PermissionError):
+            continue
+        if environ.get("SLURM_JOB_ID") == str(job) and node in (None, environ.get("SLURMD_NODENAME")):
+            found[int(environ.get("SLURM_PROCID", 0))] = int(path.name)
+    return found

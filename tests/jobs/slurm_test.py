@@ -1,0 +1,360 @@
+"""The templates of jobs/ on a Slurm of this machine's own, submitted as users do, with CPU ranks of a tiny model.
+
+All scenarios share one cluster and run at the same time, each in a folder of its own, since most of the time they wait.
+"""
+import concurrent.futures
+import datetime
+import json
+import os
+import pathlib
+import re
+import signal
+import time
+import unittest
+
+import slurm
+from submitted import BIN, FOREVER, INTERVAL, JOBS, LIMIT_SECONDS, SITE, SOURCE, Run
+
+ERROR = re.compile(r"pretrain: error.*")
+
+SCENARIOS = []
+
+
+def scenario(function):
+    """A test whose work runs beside that of all others."""
+    SCENARIOS.append(function.__name__)
+    return function
+
+
+class Slurm(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.cluster = slurm.Cluster({"main": ["n1", "n2", "n3", "n4"], "fragile": ["f1", "f2", "f3"],
+                                     "brittle": ["b1", "b2"]})
+        cls.addClassCleanup(cls.cluster.close)
+        (cls.cluster.folder / "site.conf").write_text(SITE.format(bin=BIN, jobs=JOBS))
+        cls.cluster.run(BIN / "prepare-data", "tokenize", "--input", SOURCE / "data" / "tiny.jsonl", "--output",
+                        cls.cluster.folder / "tokens.h5", "--tokenizer", "bytes")
+        pool = concurrent.futures.ThreadPoolExecutor(len(SCENARIOS))
+        cls.addClassCleanup(pool.shutdown, cancel_futures=True)
+        parts = os.environ.get("SCENARIO", "").split()
+        wanted = [name for name in SCENARIOS if not parts or any(part in name for part in parts)]
+        cls.results = {name: pool.submit(timed, getattr(cls(name), name)) for name in wanted}
+
+    def outcome(self, name):
+        if name not in self.results:
+            self.skipTest("not asked for")
+        self.results[name].result()
+
+    def new_run(self):
+        return Run(self.cluster, self._testMethodName)
+
+    def assert_same_as_uninterrupted(self, run, num_ranks):
+        """Every step has one line, and loss and norm are those of one process group that ran through."""
+        losses = run.losses()
+        self.assertEqual([step for step, *_ in losses], list(range(1, len(losses) + 1)))
+        whole = Run(self.cluster, run.name + "-whole")
+        done = self.cluster.run(JOBS / "mpirun.sh", num_ranks, BIN / "pretrain", "--config",
+                                SOURCE / "configs" / "debug_cpu.toml", *whole.options(training__steps=len(losses)),
+                                timeout=LIMIT_SECONDS, env=os.environ | {"OMPI_MCA_btl_tcp_if_include": "lo"})
+        self.assertEqual(whole.losses(), losses, done.stderr)
+
+    @scenario
+    def time_limit(self):
+        """The signal before the limit saves the run, the job goes back to the queue, and goes on where it was."""
+        run = self.new_run()
+        job = run.submit("--nodes", 2, "--ranks-per-node", 1, "--time", 1, environment={"ARGOSY_SIGNAL_SECONDS": "20"},
+                         training__steps=FOREVER, checkpoint__interval=FOREVER)
+        run.wait_for_restart(job)
+        stopped_at = max(run.saved())
+        run.wait_for_step(stopped_at + 5)
+        status = run.call("status.sh", run.folder)
+        for part in (f"RUNNING None ({job}, restart 1, 2 ranks on n", f" of {FOREVER} (", "loss", "tokens/s", "ETA",
+                     f"step {stopped_at}, "):
+            self.assertIn(part, status)
+        self.cluster.run("scancel", job)
+        self.assertEqual(run.wait(job)[0], "CANCELLED")
+        log = run.log(job)
+        self.assertIn("the time limit is near", log)
+        self.assertRegex(log, rf"stopped by a signal after step {stopped_at} of")
+        self.assertRegex(log, rf"resumed from .*step-{stopped_at:08}: {stopped_at} steps are done")
+        first = run.attempts("end")[0]
+        self.assertEqual(first["exit_code"], 75)
+        began, ended = (datetime.datetime.fromisoformat(line["time"][:-1]) for line in (run.attempts()[0], first))
+        self.assertLess((ended - began).total_seconds(), 57)  # not by SIGTERM, which comes with the limit
+        self.assert_same_as_uninterrupted(run, 2)
+
+    @scenario
+    def killed_rank(self):
+        run = self.new_run()
+        job = run.submit("--nodes", 2, "--ranks-per-node", 1, training__steps=FOREVER)
+        run.wait_for_step(INTERVAL + 2)
+        before = run.restarts(job)
+        os.kill(slurm.ranks_of(job)[1], signal.SIGKILL)
+        reached = run.steps()[-1]["step"]
+        run.wait_for_restart(job, before)
+        self.assert_resumed(run, job, reached)
+
+    def assert_resumed(self, run, job, reached):
+        """From at most one interval back; then it ends by scancel."""
+        resumed = run.resumed_at(job)
+        run.wait_for_step(resumed + 3)
+        self.cluster.run("scancel", job)
+        run.wait(job)
+        # A save that was under way is lost, and the interval before it is what counts.
+        self.assertGreater(resumed, reached - 2 * INTERVAL, run.tail())
+        self.assert_same_as_uninterrupted(run, 2)
+
+    @scenario
+    def killed_slurmd(self):
+        """Its node is lost: the job goes on elsewhere, while ranks of the lost node may linger."""
+        self.lose_node("fragile", 1, "--nodes", 2, "--ranks-per-node", 1)
+
+    @scenario
+    def killed_slurmd_of_all(self):
+        """The one whose node runs the script and all ranks, which know nothing of it and train on."""
+        self.lose_node("brittle", 0, "--nodes", 1, "--ranks-per-node", 2)
+
+    def lose_node(self, partition, number, *words):
+        run = self.new_run()
+        job = run.submit(*words, training__steps=FOREVER, comm__train_timeout_seconds=10,
+                         environment={"ARGOSY_PARTITION": partition})
+        run.wait_for_step(INTERVAL + 2)
+        nodes = self.cluster.run("scontrol", "show", "hostnames", self.cluster.job(job)["NodeList"]).stdout.split()
+        self.cluster.kill(nodes[number])
+        self.cluster.wait_until(lambda: self.cluster.job(job)["JobState"] != "RUNNING", "end of the lost node's job",
+                                LIMIT_SECONDS, run.tail)
+        reached = run.steps()[-1]["step"]
+        run.wait_for_restart(job)
+        self.assert_resumed(run, job, reached)
+        self.assertEqual(run.restarts(job), 1)
+        others = self.cluster.run("scontrol", "show", "hostnames", run.attempts()[1]["nodes"]).stdout.split()
+        self.assertNotIn(nodes[number], others)
+
+    @scenario
+    def cancelled(self):
+        """It stays so; submitted again, the run goes on."""
+        run = self.new_run()
+        job = run.submit("--nodes", 2, "--ranks-per-node", 2, "--template", "hsdp", training__steps=FOREVER)
+        run.wait_for_step(INTERVAL + 2)
+        self.cluster.run("scancel", job)
+        self.assertEqual(run.wait(job)[0], "CANCELLED")
+        reached = run.steps()[-1]["step"]
+        self.cluster.wait_until(lambda: not slurm.ranks_of(job), "the end of all ranks", 30, run.tail)
+        self.assertEqual(self.cluster.job(job).get("Restarts"), "0")
+        self.assertIn("(dp_replicate 2 x dp_shard 2)", run.log(job))
+        again = self.cluster.run("sbatch", "--parsable", run.folder / "job.sbatch").stdout.strip()
+        resumed = run.resumed_at(again)
+        self.assertGreater(resumed, reached - 2 * INTERVAL)
+        run.wait_for_step(resumed + 2)
+        self.cluster.run("scancel", again)
+        run.wait(again)
+
+    @scenario
+    def two_jobs_on_one_folder(self):
+        run = self.new_run()
+        first = run.submit("--ranks-per-node", 2, training__steps=FOREVER)
+        run.wait_for_step(2)
+        second = run.submit("--ranks-per-node", 1, training__steps=FOREVER)
+        self.assertEqual(run.wait(second), ("FAILED", 2))
+        self.assertEqual(len(ERROR.findall(run.log(second))), 1, run.log(second))
+        self.assertIn(f"in use by another run (job {first}, process", run.log(second))
+        run.wait_for_step(run.steps()[-1]["step"] + 2)
+        self.cluster.run("scancel", first)
+        run.wait(first)
+        steps = [step for step, *_ in run.losses()]
+        self.assertEqual(steps, list(range(1, len(steps) + 1)))
+
+    @scenario
+    def missing_dataset(self):
+        """One message in seconds, and no second try. And what the site's environment says of the fabric stays."""
+        run = self.new_run()
+        started = time.monotonic()
+        job = run.submit("--ranks-per-node", 2, training__dataset_path="/nowhere/tokens.h5",
+                         environment={"NCCL_SOCKET_IFNAME": "site"})
+        self.assertEqual(run.wait(job), ("FAILED", 2))
+        self.assertLess(time.monotonic() - started, 40)  # beside all others
+        log = run.log(job)
+        self.assertEqual(len(ERROR.findall(log)), 1, log)
+        self.assertIn("/nowhere/tokens.h5", ERROR.findall(log)[0])
+        self.assertEqual(len(run.attempts()), 1)
+        self.assertIn("fabric: NCCL_SOCKET_IFNAME=site OMPI_MCA_btl_tcp_if_include=lo", log)
+
+    @scenario
+    def no_progress(self):
+        """The first start and two restarts fail before anything is saved; then the job gives up. The log has all."""
+        run = self.new_run()
+        job = run.submit("--ranks-per-node", 1,
+                         environment={"ARGOSY_BIN": self.stand_ins(run, pretrain="echo it broke >&2; exit 1")})
+        self.assertEqual(run.wait(job), ("FAILED", 77))
+        log = run.log(job)
+        self.assertEqual(log.count("it broke"), 3, log)
+        self.assertIn("2 restarts of job", log)
+        self.assertEqual([line["exit_code"] for line in run.attempts("end")], [1, 1, 1, 77])
+
+    def stand_ins(self, run, **scripts):
+        """A folder of the real programs but these, which are shell; for all but training pretrain is the real one."""
+        folder = self.cluster.folder / f"bin-{run.name}"
+        folder.mkdir()
+        for program in BIN.iterdir():
+            (folder / program.name).symlink_to(program)
+        for name, script in scripts.items():
+            path = folder / name.replace("_", "-")
+            path.unlink(missing_ok=True)
+            real = f'case "$*" in *--print-config) exec {BIN}/pretrain "$@" ;; esac\n' if name == "pretrain" else ""
+            path.write_text(f"#!/bin/bash\n{real}{script}\n")
+            path.chmod(0o755)
+        return str(folder)
+
+    @scenario
+    def bad_node(self):
+        """The pre-flight names the node that it ran on first; the job is run on another one."""
+        run = self.new_run()
+        bench = (f"mark={self.cluster.folder}/bad-node-met\n"
+                 "case $* in --help) echo --preflight; exit ;; esac\n"
+                 '[ ! -e "$mark" ] || exit 0\n'
+                 'touch "$mark"\n'
+                 """printf '{"verdict": "FAIL", "bad_nodes": ["%s"]}' "$SLURMD_NODENAME" >"${@: -1}"; exit 3""")
+        job = run.submit("--ranks-per-node", 1, environment={"ARGOSY_BIN": self.stand_ins(run, nccl_bench=bench)})
+        self.assertEqual(run.wait(job), ("COMPLETED", 0))
+        first, second = run.attempts()
+        self.assertNotEqual(first["nodes"], second["nodes"])
+        self.assertEqual(self.cluster.job(job)["ExcNodeList"], first["nodes"])
+        self.assertEqual([line["exit_code"] for line in run.attempts("end")], [3, 0])
+
+    @scenario
+    def stuck_rank(self):
+        """The others name it, and the job goes on without its node."""
+        run = self.new_run()
+        job = run.submit("--ranks-per-node", 2, training__steps=FOREVER, comm__train_timeout_seconds=10)
+        run.wait_for_step(INTERVAL + 2)
+        before = run.restarts(job)
+        os.kill(slurm.ranks_of(job)[1], signal.SIGSTOP)
+        reached = run.steps()[-1]["step"]
+        run.wait_for_restart(job, before)
+        self.assert_resumed(run, job, reached)
+        first, second = run.attempts()[:2]
+        self.assertNotEqual(first["nodes"], second["nodes"])
+        self.assertEqual(run.attempts("end")[0]["exit_code"], 76)
+
+    @scenario
+    def meshes(self):
+        """Templates whose meshes have more axes, and ranks that mpirun starts."""
+        pipeline = {"parallelism__pipeline_parallel_degree": 2, "training__local_batch_size": 4, "training__steps": 3}
+        cases = {"pp 2 x tp 2": (("--nodes", 2, "--ranks-per-node", 2, "--template", "3d"), pipeline, {}),
+                 "pp 2 x dp_replicate 2 x tp 2": (("--nodes", 4, "--ranks-per-node", 2, "--template", "4d"),
+                                                  pipeline | {"parallelism__data_parallel_shard_degree": 1}, {}),
+                 "dp_shard 2": (("--nodes", 2, "--ranks-per-node", 1), {"training__steps": 3},
+                                {"ARGOSY_LAUNCHER": "mpirun"})}
+        for number, (mesh, (words, settings, environment)) in enumerate(cases.items()):
+            run = Run(self.cluster, f"mesh-{number}")
+            job = run.submit(*words, environment=environment, **settings)
+            self.assertEqual(run.wait(job), ("COMPLETED", 0), run.tail())
+            self.assertIn(f"({mesh})", run.log(job))
+            self.assertEqual([step for step, *_ in run.losses()], [1, 2, 3])
+
+    @scenario
+    def sweep(self):
+        """A point that is warned goes back to the queue alone, though the last one's number is the array's."""
+        run = self.new_run()
+        points = self.cluster.folder / "points"
+        points.write_text(f"--optimizer.lr 1e-3 --training.steps 3\n--optimizer.lr 2e-3 --training.steps {FOREVER}\n")
+        job = run.submit("--sweep", points, "--ranks-per-node", 1, environment=self.container())
+        first, last = (Run(self.cluster, f"{run.name}/point-000{task}") for task in (0, 1))
+        self.assertEqual(run.wait(f"{job}_0"), ("COMPLETED", 0))
+        self.assertEqual([step["step"] for step in first.steps()], [1, 2, 3])
+        self.assertEqual(first.steps()[-1]["lr"], 1e-3)
+        last.wait_for_step(3)
+        self.cluster.run("scancel", "--batch", "--signal=USR1", f"{job}_1")
+        self.cluster.wait_until(lambda: len(last.attempts()) == 2, "the point's restart", LIMIT_SECONDS, run.tail)
+        saved = max(last.saved())
+        last.wait_for_step(saved + 2)
+        self.cluster.run("scancel", job)
+        self.assertEqual((len(first.attempts()), last.attempts()[1]["newest_step"]), (1, saved))
+        calls = (self.cluster.folder / "container-calls").read_text().split("\n")
+        self.assertIn(f"exec --nv --bind /data image {BIN}/pretrain", calls)
+
+    def container(self):
+        """An Apptainer that runs what it is told to outside of any container, and writes it down."""
+        folder = self.cluster.folder / "container-bin"
+        folder.mkdir()
+        (folder / "apptainer").write_text(f'#!/bin/bash\necho "${{@:1:6}}" >>{self.cluster.folder}/container-calls\n'
+                                          'exec "${@:6}"\n')
+        (folder / "apptainer").chmod(0o755)
+        return {"ARGOSY_CONTAINER": "image", "ARGOSY_CONTAINER_MOUNTS": "/data",
+                "PATH": f"{folder}:{os.environ['PATH']}"}
+
+    @scenario
+    def template_as_it_is(self):
+        """Without submit.sh, from the checkout."""
+        run = self.new_run()
+        run.folder.mkdir(parents=True)
+        self.cluster.run("sbatch", "--wait", "--ntasks-per-node=1", "--cpus-per-task=1", "--gpus-per-node=0",
+                         f"--output={run.folder}/log", JOBS / "templates" / "single_node.sbatch",
+                         "configs/debug_cpu.toml", *run.options(training__steps=3), timeout=LIMIT_SECONDS, cwd=SOURCE,
+                         env=os.environ | {"ARGOSY_SITE": str(self.cluster.folder / "site.conf")})
+        self.assertEqual([step for step, *_ in run.losses()], [1, 2, 3])
+
+    @scenario
+    def pipeline(self):
+        run = self.new_run()
+        tasks = self.cluster.folder / "tasks.jsonl"
+        tasks.write_text('{"tokens": [72, 101, 108, 108, 111, 32, 119, 111, 114, 108, 100]}\n')
+        path = run.call("pipeline.sh", SOURCE / "configs" / "debug_cpu.toml", "--tasks", tasks, "--ranks-per-node", 2,
+                        *run.options())
+        steps = json.loads(pathlib.Path(path).read_text())["steps"]
+        self.assertEqual([step["step"] for step in steps], ["train", "convert", "eval"])
+        self.assertEqual(run.wait(steps[2]["job"]), ("COMPLETED", 0))
+        records = [json.loads(pathlib.Path(step["record"]).read_text()) for step in steps]
+        self.assertEqual([record["exit_code"] for record in records], [0, 0, 0])
+        self.assertEqual([record["job"] for record in records], [step["job"] for step in steps])
+        self.assertEqual([record["outputs"] for record in records],
+                         [[f"{run.folder}/{path}"] for path in ("checkpoint/step-00000012", "hf", "results.json")])
+        self.assertIn("token_perplexity", (run.folder / "results.json").read_text())
+
+    @scenario
+    def pipeline_that_fails(self):
+        """What would follow is taken off the queue."""
+        run = self.new_run()
+        path = run.call("pipeline.sh", SOURCE / "configs" / "debug_cpu.toml", "--tasks", SOURCE / "data" / "tiny.jsonl",
+                        "--ranks-per-node", 1, *run.options(training__dataset_path="/nowhere/tokens.h5"))
+        steps = json.loads(pathlib.Path(path).read_text())["steps"]
+        for step in steps[1:]:
+            self.assertEqual(run.wait(step["job"])[0], "CANCELLED")
+            self.assertFalse(pathlib.Path(step["record"]).exists())
+        record = json.loads(pathlib.Path(steps[0]["record"]).read_text())
+        self.assertEqual((record["exit_code"], record["outputs"]), (2, []))
+
+    @scenario
+    def bringup(self):
+        """One node passes; two nodes never have a thousand times the speed of one, and end the bring-up."""
+        run = self.new_run()
+        bench = self.stand_ins(run, nccl_bench='[ "$1" = --help ] || echo "{}" >"${@: -1}"')
+        words = (JOBS / "bringup.sh", SOURCE / "configs" / "debug_cpu.toml", "--nodes", 2, "--steps", 5, "--gate", 1000,
+                 "--ranks-per-node", 1, *run.options())
+        environment = {"ARGOSY_SITE": str(self.cluster.folder / "site.conf"), "ARGOSY_BIN": bench,
+                       "ARGOSY_RANKS_PER_NODE": "1"}
+        done = self.cluster.run(*words, check=False, timeout=LIMIT_SECONDS, env=os.environ | environment)
+        self.assertEqual(done.returncode, 3, done.stderr)
+        for part in ("the collectives on 2 nodes", "1 nodes: ", "FAILED: on 2 nodes a rank has ", "below 1000"):
+            self.assertIn(part, done.stderr)
+        self.assertTrue((run.folder / "bringup" / "collectives" / "all_reduce.json").exists())
+
+
+def timed(call):
+    started = time.monotonic()
+    try:
+        return call()
+    finally:
+        print(f"{call.__name__}: {time.monotonic() - started:.0f} s", flush=True)
+
+
+def add_tests():
+    for name in SCENARIOS:
+        setattr(Slurm, f"test_{name}",
+                lambda self, name=name: self.outcome(name))
+
+
+add_tests()
+if __name__ == "__main__":
+    slurm.main()

@@ -1,0 +1,130 @@
+#!/usr/bin/env bash
+# What jobs/ does before and beside Slurm: the script that submit.sh would submit for each configuration, its refusals,
+# and the cores and adapters that bind.sh gives a rank of a node that is described below.
+set -euo pipefail
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+jobs=$ARGOSY_SOURCE/jobs
+configs=$ARGOSY_SOURCE/configs
+export ARGOSY_BIN ARGOSY_SCRATCH=$folder
+fail() { echo "FAILED: $*"; exit 1; }
+expect_line() { grep -qxF -- "$1" <<<"$script" || fail "no line '$1' in: $script"; }
+dry() { script=$("$jobs/submit.sh" "$@" --dry-run); }
+refused() {
+    local expected=$1 status=0 said
+    shift
+    said=$("$jobs/submit.sh" "$@" --dry-run 2>&1) || status=$?
+    [ "$status" = 2 ] && grep -qF -- "$expected" <<<"$said" || fail "status $status without '$expected': $said"
+}
+
+# Each run of configs/ has a template, and all options of a template that are overridden stand once.
+while read -r config nodes template; do
+    dry "$configs/$config.toml" --nodes "$nodes"
+    expect_line "#SBATCH --job-name=$template-$config"
+    expect_line "#SBATCH --nodes=$nodes"
+    bash -n <<<"$script"
+    twice=$(grep '^#SBATCH' <<<"$script" | sed 's/=.*//' | sort | uniq -d)
+    [ -z "$twice" ] || fail "$config: $twice stands there twice"
+done <<'RUNS'
+llama3_8b_1node 1 single_node
+llama3_8b_1node 4 fsdp
+llama3_8b_multinode 4 hsdp
+llama3_8b_multinode 8 hsdp
+llama3_70b_hsdp 4 configured
+llama3_70b_2d 32 configured
+llama3_70b_3d 32 3d
+llama3_405b 64 4d
+RUNS
+
+# What the user says reaches pretrain as it is, after what the template says; the site's wishes reach Slurm.
+dry "$configs/llama3_8b_1node.toml" --time=5 --job.description "it's 2 \\ \$words" --optimizer.lr=1e-4
+arguments=$(bash -c "$(grep -E '^(set --|export)' <<<"$script"); printf '%s\n' \"\$@\"")
+[ "$arguments" = "$folder/outputs/llama3_8b_1node/config.toml
+--job.description
+it's 2 \\ \$words
+--optimizer.lr
+1e-4
+--job.dump_folder
+$folder/outputs/llama3_8b_1node" ] || fail "arguments: $arguments"
+expect_line "#SBATCH --time=5"
+expect_line "#SBATCH --signal=B:USR1@300"
+expect_line "#SBATCH --open-mode=append"
+expect_line "#SBATCH --output=$folder/outputs/llama3_8b_1node/logs/%j.log"
+ARGOSY_PARTITION=night ARGOSY_ACCOUNT=us ARGOSY_GPUS=no dry "$configs/llama3_8b_1node.toml" --after 12
+expect_line "#SBATCH --partition=night"
+expect_line "#SBATCH --account=us"
+expect_line "#SBATCH --dependency=afterok:12"
+if grep -q -- --gpus <<<"$script"; then fail "asks for GPUs where there are none"; fi
+[ ! -e "$folder/outputs" ] || fail "a dry run left something"
+
+refused "did you mean --optimizer.lr?" "$configs/llama3_8b_1node.toml" --optimizer.lrr 1
+refused "no number of nodes" "$configs/llama3_8b_1node.toml" --nodes many
+refused "no template 'best'" "$configs/llama3_8b_1node.toml" --template best
+refused "unknown option --node" "$configs/llama3_8b_1node.toml" --node 2
+refused "which configuration?" --nodes 2
+refused "bear no spaces" "$configs/llama3_8b_1node.toml" --job.dump_folder "$folder/a b"
+
+# A fabric's profile names nothing twice, and says why of each before it.
+for profile in "$jobs"/fabric/*.conf; do
+    awk -F= '/^[A-Z]/ && (previous !~ /^#/ || seen[$1]++) { exit 1 } { previous = $0 }' "$profile" ||
+        fail "$profile: a variable twice, or without a reason"
+done
+
+# A node of two sockets, a core each (whatever cores this machine lets us have): GPUs 0 and 1 on the first, 2 and 3 on
+# the second; mlx5_0 behind GPU 0's switch, mlx5_1 elsewhere on the first socket, mlx5_2 on the second, mlx5_3 of the
+# storage beside GPU 2, mlx5_4 down.
+mapfile -t cores < <(taskset -pc $$ | sed 's/.*: //' | tr ',' '\n' |
+    while IFS=- read -r from to; do seq "$from" "${to:-$from}"; done)
+one=${cores[0]} two=${cores[1]:-${cores[0]}}
+sys=$folder/sys
+device() { # PATH CORES
+    mkdir -p "$sys/devices/$1" "$sys/bus/pci/devices"
+    echo "$2" >"$sys/devices/$1/local_cpulist"
+    ln -s "$sys/devices/$1" "$sys/bus/pci/devices/${1##*/}"
+}
+adapter() { # NAME PATH STATE
+    mkdir -p "$sys/devices/$2" "$sys/class/infiniband/$1/ports/1"
+    ln -s "$sys/devices/$2" "$sys/class/infiniband/$1/device"
+    echo "$3" >"$sys/class/infiniband/$1/ports/1/state"
+}
+device pci0000:00/0000:00:01.0/0000:01:00.0 "$one"
+device pci0000:00/0000:00:02.0/0000:02:00.0 "$one"
+device pci0000:80/0000:80:01.0/0000:81:00.0 "$two"
+device pci0000:80/0000:80:02.0/0000:82:00.0 "$two"
+adapter mlx5_0 pci0000:00/0000:00:01.0/0000:03:00.0 "4: ACTIVE"
+adapter mlx5_1 pci0000:00/0000:00:03.0/0000:04:00.0 "4: ACTIVE"
+adapter mlx5_2 pci0000:80/0000:80:03.0/0000:83:00.0 "4: ACTIVE"
+adapter mlx5_3 pci0000:80/0000:80:01.0/0000:84:00.0 "4: ACTIVE"
+adapter mlx5_4 pci0000:80/0000:80:02.0/0000:85:00.0 "1: DOWN"
+mkdir "$folder/bin"
+cat >"$folder/bin/nvidia-smi" <<'SMI'
+#!/bin/sh
+printf '%s\n' 00000000:01:00.0 00000000:02:00.0 00000000:81:00.0 00000000:82:00.0
+SMI
+chmod +x "$folder/bin/nvidia-smi"
+
+# Its own words as a rank: cores, threads, adapter.
+bound() { # RANK VARIABLE=VALUE ...
+    env -u OMP_NUM_THREADS -u UCX_NET_DEVICES -u CUDA_VISIBLE_DEVICES PATH="$folder/bin:$PATH" ARGOSY_SYSFS="$sys" \
+        ARGOSY_HCA=mlx5_0,mlx5_1,mlx5_2,mlx5_4 SLURM_LOCALID="$1" ARGOSY_RANKS_HERE=4 "${@:2}" "$jobs/bind.sh" \
+        bash -c 'echo "$(taskset -pc $$ | sed "s/.*: //") $OMP_NUM_THREADS ${UCX_NET_DEVICES:-none}"' 2>/dev/null
+}
+expect_bound() { # EXPECTED RANK ...
+    local got
+    got=$(bound "${@:2}")
+    [ "$got" = "$1" ] || fail "rank ${*:2} is bound to '$got', not '$1'"
+}
+expect_bound "$one 1 mlx5_0:1" 0
+expect_bound "$one 1 mlx5_1:1" 1
+expect_bound "$two 1 mlx5_2:1" 2
+expect_bound "$two 1 mlx5_2:1" 3
+expect_bound "$two 1 mlx5_3:1" 2 ARGOSY_HCA=
+expect_bound "$two 1 mlx5_2:1" 0 CUDA_VISIBLE_DEVICES=3
+expect_bound "$one 7 mine" 0 OMP_NUM_THREADS=7 UCX_NET_DEVICES=mine
+expect_bound "$two 1 mlx5_2:1" 0 OMPI_COMM_WORLD_LOCAL_RANK=2 OMPI_COMM_WORLD_LOCAL_SIZE=4
+rm "$folder/bin/nvidia-smi"
+if ! command -v nvidia-smi >/dev/null && [ ${#cores[@]} -gt 1 ]; then
+    expect_bound "$one 1 none" 0 ARGOSY_RANKS_HERE="${#cores[@]}"
+    expect_bound "$two 1 none" 1 ARGOSY_RANKS_HERE="${#cores[@]}"
+fi
+echo "passed"

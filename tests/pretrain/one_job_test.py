@@ -1,0 +1,42 @@
+"""That a run is one job of the ranks that were asked for, and that one job at a time writes its folder."""
+import os
+import signal
+
+import run
+
+
+class OneJob(run.PretrainTest):
+    def test_two_jobs_on_one_folder(self):
+        """The second ends at once, and the first takes no harm; once it has ended, the folder is free."""
+        first = self.start(2, *self.small(training__steps=100000))
+        self.wait_for_step(first, 2)
+        second = self.run_ranks(2, *self.small())
+        self.assert_one_error(second, 2, "job.dump_folder", "in use by another run", f" on {os.uname().nodename}")
+        self.wait_for_step(first, len(self.steps()) + 2)
+        for pid in first.rank_pids().values():
+            run.send(pid, signal.SIGKILL)
+        first.finish()
+        self.assert_code(self.run_ranks(1, *self.small()), 0)
+
+    def test_other_ranks_than_were_asked_for(self):
+        """srun or mpirun of another MPI start as many jobs of one rank, each of which would train all."""
+        cases = [{"ARGOSY_RANKS": "4"}, {"SLURM_STEP_ID": "0", "SLURM_NTASKS": "4"}]
+        for environment in cases:
+            alone = self.run_ranks(1, *self.small(), environment=environment, program=self.without_mpirun())
+            self.assert_one_error(alone, 2, "4 ranks were to be started, but MPI sees 1", "srun --mpi=pmix", "mpirun")
+        two = self.run_ranks(2, *self.small(), environment={"ARGOSY_RANKS": "4"})
+        self.assert_one_error(two, 2, "4 ranks were to be started, but MPI sees 2")
+        self.assertFalse((self.folder / "run").exists())
+        self.assert_code(self.run_ranks(2, *self.small(), environment={"ARGOSY_RANKS": "2"}), 0)
+        self.assert_code(self.run_ranks(1, *self.small(), environment=cases[1]), 0)  # mpirun within a Slurm step
+
+    @staticmethod
+    def without_mpirun():
+        """A program that forgets that mpirun started it."""
+        script = ('for name in ${!OMPI_*} ${!PMIX_*}; do unset "$name"; done; '
+                  f'export OMPI_MCA_ess_singleton_isolated=1; exec {run.PRETRAIN} "$@"')
+        return ("bash", "-c", script, "-")
+
+
+if __name__ == "__main__":
+    run.main()
