@@ -9,10 +9,10 @@
 #include "base/environment.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/partial_file.h"
 #include "base/program.h"
 #include "base/progress.h"
 #include "base/version.h"
-#include "data/partial_file.h"
 #include "eval/layerwise_model.h"
 #include "eval/perplexity.h"
 #include "eval/results.h"
@@ -137,7 +137,7 @@ void evaluate(const Options& options, const Environment& environment) {
     evaluation.num_parameters = model::num_parameters(source.spec);
     const auto tasks = eval::read_token_tasks(options.tasks, source.spec.vocab_size);
     warn_of_long_windows(source, tasks, options.perplexity.max_length);
-    data::PartialFile output(options.output);
+    PartialFile output(options.output);
 
     spdlog::info("{} ({}): {:.3g} parameters, computed in {} by {} threads", source.path.string(),
                  name(source.form), static_cast<double>(evaluation.num_parameters), options.dtype,
