@@ -15,8 +15,8 @@
 namespace argosy::bench {
 namespace {
 
-/// Where ranks leave no core free, the launcher takes one for a moment to pass on what was printed; the next
-/// measurement begins when it has.
+/// Where ranks leave no core free, the launcher takes one for a moment to pass on what was printed: the next
+/// measurement begins after it. All ranks pause alike, or schedulers would favour those that did.
 constexpr std::chrono::milliseconds kTimeToForward{2};
 
 using Print = std::function<void(const std::string&)>;
@@ -145,8 +145,7 @@ Results run_benchmark(const mpi::Comm& world, const RollCall& roll, const Option
     Results results;
     results.started = Clock::now();
     const Print print_once = [&](const std::string& text) {
-        if (world.rank() != 0) return;
-        print(text);
+        if (world.rank() == 0) print(text);
         std::this_thread::sleep_for(kTimeToForward);
     };
     if (options.mesh && world.rank() == 0) warn_of_torn_rows(*options.mesh, roll.ranks());

@@ -45,25 +45,7 @@ struct Options {
     std::filesystem::path json, csv;  // empty: not written
 };
 
-/// "4x8". Throws UserError.
-GroupShape parse_mesh(const std::string& text);
-
-/// "3", or "all": none. Throws UserError.
-std::optional<int> parse_root(const std::string& text);
-
-/// nccl-tests' number, 0 to 3. Throws UserError.
-AcrossRanks parse_across_ranks(int number);
-
 /// Throws UserError for numbers that make no sense, by themselves or on so many ranks.
 void check(const Options& options, int num_ranks);
-
-/// What nccl-tests takes and this program cannot do: it is refused with the reason. A value that asks for
-/// nothing is accepted, since scripts pass it.
-struct RefusedOption {
-    const char* names;    // "-t,--nthreads"
-    const char* neutral;  // "1"
-    const char* reason;
-};
-const std::vector<RefusedOption>& refused_options();
 
 }  // namespace argosy::bench
