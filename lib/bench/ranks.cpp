@@ -12,9 +12,10 @@
 namespace argosy::bench {
 namespace {
 
-// Ranks meet the end of their patience within this time of each other; and rank 0, which names who is late,
-// speaks before the others give up.
-constexpr double kSecondsToComplain = 2, kSecondsLonger = 5;
+// Ranks come to the end of their patience within this time of each other, which is less where little patience
+// is asked for; and rank 0, which names who is late, speaks before the others give up.
+constexpr double kMostSecondsToComplain = 2;
+constexpr double kLongerThanComplaints = 2.5;
 
 struct Card {
     char host[60];
@@ -67,7 +68,8 @@ RollCall::RollCall(const mpi::Comm& world, std::vector<RankInfo> ranks, double t
     : arrivals_(world.duplicate()),
       complaints_(world.duplicate()),
       ranks_(std::move(ranks)),
-      timeout_seconds_(timeout_seconds) {}
+      timeout_seconds_(timeout_seconds),
+      seconds_to_complain_(std::min(timeout_seconds, kMostSecondsToComplain)) {}
 
 /// On rank 0: those whose word did not come. On the others, which give their word: empty when rank 0
 /// answered, else rank 0.
@@ -79,7 +81,9 @@ std::vector<int> RollCall::absent(const mpi::Comm& comm, double seconds) const {
     if (comm.rank() != 0) {
         requests = {comm.send(&kWord, 1, mpi::Type::Byte, 0, /*synchronous=*/false),
                     comm.receive(&received, 1, mpi::Type::Byte, 0)};
-        return unfinished(requests, seconds + kSecondsLonger).empty() ? std::vector<int>{} : std::vector{0};
+        return unfinished(requests, seconds + kLongerThanComplaints * seconds_to_complain_).empty()
+                   ? std::vector<int>{}
+                   : std::vector{0};
     }
     for (int rank = 1; rank < size; ++rank) {
         requests.push_back(comm.receive(&received, 1, mpi::Type::Byte, rank));
@@ -97,7 +101,7 @@ std::vector<int> RollCall::absent(const mpi::Comm& comm, double seconds) const {
 void RollCall::assemble(const std::string& before) const {
     const std::vector<int> late = absent(arrivals_, timeout_seconds_);
     if (!late.empty()) {
-        const std::vector<int> missing = those_in_both(late, absent(complaints_, kSecondsToComplain));
+        const std::vector<int> missing = those_in_both(late, absent(complaints_, seconds_to_complain_));
         throw TimeoutError(
             "{} did not come within {} s to where all ranks meet before {}: dead, stuck or much slower; its "
             "own message, "
@@ -110,7 +114,7 @@ void RollCall::assemble(const std::string& before) const {
 
 /// A rank that is past this operation already waits where all meet.
 TimeoutError RollCall::late(const std::string& operation) const {
-    std::vector<int> others = absent(complaints_, kSecondsToComplain);
+    std::vector<int> others = absent(complaints_, seconds_to_complain_);
     if (arrivals_.rank() == 0) others = those_in_both(others, absent(arrivals_, /*seconds=*/0));
     const std::string who = others.empty() ? "all ranks wait for it, so what lies between them does not work"
                                            : names_of(others) + " did not come to it, or stopped within it";

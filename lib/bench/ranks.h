@@ -43,7 +43,7 @@ class RollCall {
 
     mpi::Comm arrivals_, complaints_;
     std::vector<RankInfo> ranks_;
-    double timeout_seconds_;
+    double timeout_seconds_, seconds_to_complain_;
 };
 
 }  // namespace argosy::bench
