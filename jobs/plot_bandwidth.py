@@ -77,8 +77,8 @@ def panel_of(axis, runs, sides):
     if not lines:
         return None
     if len(lines) > len(COLOURS):
-        raise BadInput(f"{len(lines)} lines in one panel, of which {len(COLOURS)} can be told apart: name fewer files, or "
-                       "measure fewer types, operations and roots at once")
+        raise BadInput(f"{len(lines)} lines in one panel, of which {len(COLOURS)} can be told apart: name fewer files, "
+                       "or measure fewer types, operations and roots at once")
     shape = next(one for one in runs[0][1]["axes"] if one["axis"] == axis)
     return Panel(f"size, bytes ({axis}: {shape['num_groups']} x {shape['group_size']} ranks)", "bus bandwidth, GB/s",
                  lines, Ticks(x for line in lines for x, _ in line.points))

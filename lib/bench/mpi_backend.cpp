@@ -2,6 +2,7 @@
 
 #include <cstring>
 #include <new>
+#include <optional>
 #include <utility>
 
 #include "base/error.h"
@@ -149,9 +150,12 @@ void MpiBackend::divide_later(const Call& call) {
 /// Looks without a pause, as MPI_Wait does: a pause would be part of what is measured.
 void MpiBackend::wait() {
     constexpr int kLooksBeforeTheClock = 256;
-    Patience patience(timeout_seconds_);
+    std::optional<Patience>
+        patience;  // from the first look at the clock, which most waits do not live to see
     for (int looks = 1; !mpi::test_all(requests_); ++looks) {
-        if (looks % kLooksBeforeTheClock == 0 && !patience.lasts()) throw NoAnswer();
+        if (looks % kLooksBeforeTheClock != 0) continue;
+        if (!patience) patience.emplace(timeout_seconds_);
+        if (!patience->lasts()) throw NoAnswer();
     }
     requests_.clear();
     num_outgoing_ = 0;

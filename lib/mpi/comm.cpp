@@ -58,30 +58,28 @@ Comm Comm::self() { return Comm(copy_of(MPI_COMM_SELF)); }
 
 Comm Comm::duplicate(Calls calls) const { return Comm(copy_of(handle_), calls); }
 
+Comm::Comm(MPI_Comm handle, Calls calls) : handle_(handle), calls_(calls) {
+    check(MPI_Comm_rank(handle_, &rank_), "MPI_Comm_rank");
+    check(MPI_Comm_size(handle_, &size_), "MPI_Comm_size");
+}
+
 Comm::Comm(Comm&& other) noexcept
-    : handle_(std::exchange(other.handle_, MPI_COMM_NULL)), calls_(other.calls_) {}
+    : handle_(std::exchange(other.handle_, MPI_COMM_NULL)),
+      calls_(other.calls_),
+      rank_(other.rank_),
+      size_(other.size_) {}
 
 Comm& Comm::operator=(Comm&& other) noexcept {
     std::swap(handle_, other.handle_);
     std::swap(calls_, other.calls_);
+    std::swap(rank_, other.rank_);
+    std::swap(size_, other.size_);
     return *this;
 }
 
 // Communicators are few and live as long as the run. Freeing one is collective, which a rank that unwinds
 // from an error cannot promise, so MPI_Finalize takes them all.
 Comm::~Comm() = default;
-
-int Comm::rank() const {
-    int rank = 0;
-    check(MPI_Comm_rank(handle_, &rank), "MPI_Comm_rank");
-    return rank;
-}
-
-int Comm::size() const {
-    int size = 0;
-    check(MPI_Comm_size(handle_, &size), "MPI_Comm_size");
-    return size;
-}
 
 bool Comm::within_one_node() const {
     MPI_Comm node;

@@ -40,8 +40,8 @@ class Comm {
     Comm& operator=(Comm&& other) noexcept;
     ~Comm();
 
-    int rank() const;
-    int size() const;
+    int rank() const { return rank_; }
+    int size() const { return size_; }
 
     /// COLLECTIVE: the same ranks in a message space of their own. With blocking calls its collectives are
     /// MPI's blocking ones; sends and receives stay as they are.
@@ -71,13 +71,14 @@ class Comm {
     Request receive(void* buffer, size_t count, Type type, int peer) const;
 
   private:
-    explicit Comm(MPI_Comm handle, Calls calls = Calls::NonBlocking) : handle_(handle), calls_(calls) {}
+    explicit Comm(MPI_Comm handle, Calls calls = Calls::NonBlocking);
 
     template <class Blocking, class NonBlocking, class... Args>
     Request start(const char* name, Blocking blocking, NonBlocking non_blocking, Args... args) const;
 
     MPI_Comm handle_;
     Calls calls_;
+    int rank_ = 0, size_ = 0;
 };
 
 }  // namespace argosy::mpi

@@ -26,7 +26,7 @@ def parse(words):
     parser.add_argument("--build", type=pathlib.Path, default=SOURCE / "build", help="has bin/ and tests/")
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--collectives", default=",".join(COLLECTIVES), help="with commas; default: all")
-    parser.add_argument("--sizes", default="64,4096,65536,1048576,8388608", help="bytes, with commas")
+    parser.add_argument("--sizes", default="4096,65536,1048576,8388608", help="bytes, with commas")
     parser.add_argument("--iterations", type=int, default=200)
     parser.add_argument("--warmup", type=int, default=20)
     parser.add_argument("--rounds", type=int, default=5)

@@ -71,8 +71,8 @@ class PlotBandwidth(unittest.TestCase):
 
     def test_it_draws_what_nccl_bench_writes(self):
         path = self.folder / "run.json"
-        subprocess.run([SOURCE / "jobs/mpirun.sh", "2", BIN / "nccl-bench", "alltoall", "-b", "1K", "-e", "16K", "-f", "4",
-                        "-n", "3", "--json", path], check=True, capture_output=True, timeout=60)
+        subprocess.run([SOURCE / "jobs/mpirun.sh", "2", BIN / "nccl-bench", "alltoall", "-b", "1K", "-e", "16K", "-f",
+                        "4", "-n", "3", "--json", path], check=True, capture_output=True, timeout=60)
         self.plot(path.read_text())
         words, marks = self.words_and_curves()
         self.assertEqual(len(marks), 2 * 3)
