@@ -89,7 +89,8 @@ ExitCode run(int argc, char** argv, const mpi::Comm& world) {
     if (world.rank() == 0 && !options.json.empty()) json.emplace(options.json);
     if (world.rank() == 0 && !options.csv.empty()) csv.emplace(options.csv);
 
-    const bench::RollCall roll(world, bench::exchange_rank_info(world), options.timeout_seconds);
+    const bench::RollCall roll(world, bench::exchange_rank_info(world, options.timeout_seconds),
+                               options.timeout_seconds);
     const bench::Results results = bench::run_benchmark(world, roll, options, print);
     const bench::Setting setting{{argv, argv + argc}, backend, mpi::library(), roll.ranks()};
     const auto write = [](auto& file, const std::string& text) {

@@ -7,6 +7,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/environment.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "bench/mpi_backend.h"
@@ -62,6 +63,15 @@ void warn_of_torn_rows(const GroupShape& mesh, const std::vector<RankInfo>& rank
     }
 }
 
+void warn_of_nccl_tests_variables() {
+    for (const auto& [name, value] : communication_variables()) {
+        if (!name.starts_with("NCCL_TESTS_")) continue;
+        spdlog::warn(
+            "{}={} means nothing here: --mesh splits the ranks, --min-busbw sets the least bandwidth", name,
+            value);
+    }
+}
+
 std::vector<Case> kinds_of(const Collective& collective, const Options& options, int group_size) {
     const std::vector<Operation> none = {Operation::None};
     std::vector<int> roots = {options.root.value_or(0)};
@@ -99,6 +109,7 @@ AxisResults run_axis(const mpi::Comm& world, const RollCall& roll, const Options
                      const Print& print) {
     const Collective& collective = collective_named(options.collective);
     const std::vector<Case> cases = cases_of(collective, options, axis);
+    roll.assemble("making the groups of axis " + axis.name);
     const auto backend = make_backend(world.subgroup(axis.members), options);
     size_t most_bytes = 0;
     for (const Case& one : cases) {
@@ -148,6 +159,7 @@ Results run_benchmark(const mpi::Comm& world, const RollCall& roll, const Option
         if (world.rank() == 0) print(text);
         std::this_thread::sleep_for(kTimeToForward);
     };
+    if (world.rank() == 0) warn_of_nccl_tests_variables();
     if (options.mesh && world.rank() == 0) warn_of_torn_rows(*options.mesh, roll.ranks());
     print_once(preamble(options, mpi::library(), roll.ranks()));
     for (const Axis& axis : axes_of(options, world.rank(), world.size())) {

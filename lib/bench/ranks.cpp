@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <thread>
 #include <utility>
 
 #include "base/patience.h"
@@ -42,18 +41,6 @@ std::vector<int> those_in_both(const std::vector<int>& left, const std::vector<i
 
 }  // namespace
 
-std::vector<RankInfo> exchange_rank_info(const mpi::Comm& world) {
-    Card own = {};
-    gethostname(own.host, sizeof(own.host) - 1);
-    own.process = getpid();
-    std::vector<Card> cards(world.size());
-    mpi::Request request = world.all_gather(cards.data(), &own, sizeof(own), mpi::Type::Byte);
-    while (!mpi::test_all({&request, 1})) std::this_thread::yield();
-    std::vector<RankInfo> ranks;
-    for (const Card& card : cards) ranks.push_back({card.host, card.process});
-    return ranks;
-}
-
 /// Without a pause: ranks must leave a barrier at the same time.
 bool finished_within(mpi::Request request, double seconds) {
     constexpr int kLooksBeforeTheClock = 256;
@@ -62,6 +49,21 @@ bool finished_within(mpi::Request request, double seconds) {
         if (looks % kLooksBeforeTheClock == 0 && !patience.lasts()) return false;
     }
     return true;
+}
+
+std::vector<RankInfo> exchange_rank_info(const mpi::Comm& world, double timeout_seconds) {
+    Card own = {};
+    gethostname(own.host, sizeof(own.host) - 1);
+    own.process = getpid();
+    std::vector<Card> cards(world.size());
+    if (!finished_within(world.all_gather(cards.data(), &own, sizeof(own), mpi::Type::Byte),
+                         timeout_seconds)) {
+        throw TimeoutError("not all of {} ranks told within {} s where they are (--timeout sets the limit)",
+                           world.size(), timeout_seconds);
+    }
+    std::vector<RankInfo> ranks;
+    for (const Card& card : cards) ranks.push_back({card.host, card.process});
+    return ranks;
 }
 
 RollCall::RollCall(const mpi::Comm& world, std::vector<RankInfo> ranks, double timeout_seconds)

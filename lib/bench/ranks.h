@@ -15,8 +15,8 @@ struct RankInfo {
     int process = 0;
 };
 
-/// COLLECTIVE: of every rank, by number.
-std::vector<RankInfo> exchange_rank_info(const mpi::Comm& world);
+/// COLLECTIVE: of every rank, by number. Throws TimeoutError, which can name nobody yet.
+std::vector<RankInfo> exchange_rank_info(const mpi::Comm& world, double timeout_seconds);
 
 /// Waits for one operation; false when it takes longer than that.
 bool finished_within(mpi::Request request, double seconds);

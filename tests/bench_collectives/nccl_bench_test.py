@@ -162,6 +162,10 @@ class NcclBench(unittest.TestCase):
         self.assertEqual(done.returncode, 2, done.stderr)
         self.assertIn("Slurm started 4 tasks, but MPI sees 1", done.stderr)
 
+    def test_variables_of_nccl_tests_are_not_ignored_in_silence(self):
+        done = self.run_well(1, "all_reduce", *QUICK, environment={"NCCL_TESTS_SPLIT": "DIV 8"})
+        self.assertIn("NCCL_TESTS_SPLIT=DIV 8 means nothing here", done.stderr)
+
     def test_help_and_version_come_once(self):
         self.assertEqual(self.run_well(2, "--help").stdout.count("Usage:"), 1)
         self.assertRegex(self.run_well(2, "--version").stdout, r"^\d+\.\d+\.\d+ \(.*\)\n$")

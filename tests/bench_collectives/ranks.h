@@ -10,7 +10,7 @@ namespace argosy::bench {
 /// All ranks, with messages of their own.
 struct Ranks {
     mpi::Comm world = mpi::Comm::world();
-    RollCall roll{world, exchange_rank_info(world), 30};
+    RollCall roll{world, exchange_rank_info(world, 30), 30};
     int rank = world.rank();
     int size = world.size();
 

@@ -21,7 +21,7 @@ class RollCallTest : public ::testing::Test {
     std::string late_rank() const { return "rank 2 (process " + std::to_string(ranks_[2].process) + " on "; }
 
     mpi::Comm world_ = mpi::Comm::world();
-    std::vector<RankInfo> ranks_ = exchange_rank_info(world_);
+    std::vector<RankInfo> ranks_ = exchange_rank_info(world_, 30);
     RollCall roll_{world_, ranks_, 0.4};
     int rank_ = world_.rank(), size_ = world_.size();
 };
