@@ -61,6 +61,33 @@ TEST_F(RollCallTest, NamesWhoIsMissingInACollective) {
     }
 }
 
+/// What the one that is not there keeps from each other: ranks 0 and 1 wait in different places.
+TEST_F(RollCallTest, DoesNotBlameARankThatWaitsElsewhere) {
+    const auto message_where_all_meet = [](const RollCall& roll) -> std::string {
+        try {
+            roll.assemble("a test");
+            return "nobody was missed";
+        } catch (const TimeoutError& error) {
+            return error.what();
+        }
+    };
+    for (const int in_collective : {0, 1}) {
+        const RollCall roll(world_, ranks_, 0.4);
+        if (rank_ == 2) {
+            stay_away();
+        } else {
+            const std::string text = rank_ == in_collective ? roll.late("all_reduce of 8 bytes").what()
+                                                            : message_where_all_meet(roll);
+            if (rank_ == 0) {
+                EXPECT_NE(text.find(late_rank()), std::string::npos) << text;
+                EXPECT_EQ(text.find("rank 1 "), std::string::npos) << text;
+                EXPECT_EQ(text.find("ranks 1"), std::string::npos) << text;
+            }
+        }
+        EXPECT_TRUE(finished_within(world_.barrier(), 30));
+    }
+}
+
 TEST_F(RollCallTest, BlamesWhatLiesBetweenWhenAllWait) {
     const std::string text = roll_.late("all_reduce of 8 bytes").what();
     EXPECT_NE(text.find("all ranks wait"), std::string::npos) << text;
