@@ -200,6 +200,27 @@ TEST_F(MeasurementTest, EachAxisOfAMeshIsMeasured) {
     EXPECT_EQ(text.empty(), ranks_.rank != 0);
 }
 
+TEST_F(MeasurementTest, AWrongResultFailsTheRunOnEveryRank) {
+    if (ranks_.size == 1) GTEST_SKIP() << "one rank alone gets what it has";
+    Options options = quick();
+    options.collective = "all_reduce";
+    options.types = {ElementType::Float};
+    options.operations = {Operation::Sum};
+    options.sweep = {.min_bytes = 64, .max_bytes = 64};
+    std::string text;
+    const auto print = [&](const std::string& piece) { text += piece; };
+    EXPECT_TRUE(run_benchmark(ranks_.world, ranks_.roll, options, print).passed(options));
+    const PlantedFault planted(Fault::LoseContribution);
+    const Results results = run_benchmark(ranks_.world, ranks_.roll, options, print);
+    EXPECT_FALSE(results.passed(options));
+    // Every element of every rank, in place once, out of place twice: what the timed iterations left as well.
+    const int64_t wrong = int64_t{3} * 16 * ranks_.size;
+    EXPECT_EQ(results.axes[0].num_wrong(), wrong);
+    if (ranks_.rank != 0) return;
+    EXPECT_NE(text.find("Out of bounds values : " + std::to_string(wrong) + " FAILED"), std::string::npos)
+        << text;
+}
+
 TEST_F(MeasurementTest, ARootMustBeInEveryGroup) {
     if (ranks_.size != 4) GTEST_SKIP() << "a mesh of 2 x 2";
     Options options = quick();
