@@ -55,6 +55,18 @@ struct CommandLine {
 void add_options(CommandLine& line) {
     CLI::App& app = line.app;
     app.set_version_flag("--version", version());
+    app.footer(
+        "Exit codes: 0 done; 1 failed while running (no space, stopped by a signal); 2 bad command line or "
+        "input;\n"
+        "3 something differs or is damaged. But for 0, nothing is left of DST.\n"
+        "\n"
+        "  convert-checkpoint run model-hf --to hf --dtype bf16 --verify    a run's newest step, for "
+        "transformers\n"
+        "  convert-checkpoint run model.h5 --to full                        the same in one file, to go on "
+        "from\n"
+        "  convert-checkpoint --inspect model.h5 --verify                   what is in it, and whether all "
+        "is "
+        "sound");
     app.add_option("SRC", line.source, "what to read")->required();
     app.add_option("DST", line.destination, "what to make; its folder must exist");
     app.add_option("--to", line.to, "form of DST")->check(CLI::IsMember({"sharded", "full", "hf"}));
@@ -80,8 +92,9 @@ void add_options(CommandLine& line) {
     app.add_option("--threads", line.num_threads,
                    "threads that read and write; default: one for each core, at most 4")
         ->check(CLI::Range(1, 256));
-    app.add_flag("--inspect", line.inspect,
-                 "print what SRC holds: step, mesh, tensors, types, shapes, sizes, checks");
+    app.add_flag(
+        "--inspect", line.inspect,
+        "print what SRC holds: step, mesh, model, longest context, tensors, types, shapes, sizes, checks");
     app.add_flag("--json", line.json, "with --inspect: as JSON");
 }
 

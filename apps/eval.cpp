@@ -3,7 +3,6 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
-#include <nlohmann/json.hpp>
 
 #include "base/clock.h"
 #include "base/environment.h"
@@ -19,6 +18,7 @@
 #include "eval/token_task.h"
 #include "eval/weights.h"
 #include "interop/model_source.h"
+#include "interop/output_check.h"
 #include "interop/transfer.h"
 #include "ops/tensor_thread.h"
 
@@ -45,6 +45,12 @@ struct Options {
 };
 
 void add_options(CLI::App& app, Options& options) {
+    app.footer(
+        "Exit codes: 0 done; 1 failed while running; 2 bad command line or input. But for 0, nothing is "
+        "written to\n"
+        "--output, unless it was stdout alone that could not be written.\n"
+        "\n"
+        "  eval --model run --tasks tokens.jsonl --output results.json");
     app.add_option(
            "--model", options.model,
            "any form of checkpoint: a run's folder (its newest whole step), a step, a full file, a Hugging "
@@ -79,17 +85,14 @@ void check_bytes(const interop::ModelSource& source, const Environment& environm
 
 void warn_of_long_windows(const interop::ModelSource& source, const std::vector<eval::TokenTask>& tasks,
                           int64_t max_length) {
-    const auto config = nlohmann::json::parse(source.config_json);
-    const auto limit = config.find("max_position_embeddings");
-    if (limit == config.end() || !limit->is_number_integer()) return;
     for (const eval::TokenTask& task : tasks) {
         const int64_t longest = eval::longest_window(task.records, max_length);
-        if (longest <= limit->get<int64_t>()) continue;
+        if (longest <= source.spec.max_context) continue;
         spdlog::warn(
             "{}: the model sees up to {} tokens at once, and its max_position_embeddings is {}; --max-length "
             "cuts "
             "longer records",
-            task.path.string(), longest, limit->get<int64_t>());
+            task.path.string(), longest, source.spec.max_context);
     }
 }
 
@@ -120,6 +123,17 @@ void print(const std::string& text) {
     }
 }
 
+/// Nothing that is evaluated is replaced by what comes out.
+void check_output(const Options& options, const interop::ModelSource& source) {
+    for (const auto& task : options.tasks) {
+        std::error_code none;
+        if (!std::filesystem::equivalent(task, options.output, none)) continue;
+        throw UserError("--output {} is a task, which would be replaced; name another file",
+                        options.output.string());
+    }
+    interop::refuse_inside(options.output, source.path);
+}
+
 double seconds_since_1970() {
     return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
@@ -137,6 +151,7 @@ void evaluate(const Options& options, const Environment& environment) {
     evaluation.num_parameters = model::num_parameters(source.spec);
     const auto tasks = eval::read_token_tasks(options.tasks, source.spec.vocab_size);
     warn_of_long_windows(source, tasks, options.perplexity.max_length);
+    check_output(options, source);
     PartialFile output(options.output);
 
     spdlog::info("{} ({}): {:.3g} parameters, computed in {} by {} threads", source.path.string(),

@@ -14,6 +14,7 @@ namespace fs = std::filesystem;
 fs::path partial_name(fs::path path) { return path += ".partial"; }
 
 RawFile create_partial(const fs::path& path) {
+    if (!path.has_filename()) throw UserError("cannot write '{}': it names no file", path.string());
     if (fs::exists(path) && !fs::is_regular_file(path)) {
         throw UserError("cannot write {}: it exists and is no plain file", path.string());
     }

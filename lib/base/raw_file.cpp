@@ -33,7 +33,12 @@ RawFile::RawFile(fs::path path, int flags) : path_(std::move(path)) {
 
 RawFile RawFile::open_to_read(const fs::path& path) {
     std::error_code ignored;  // what cannot be looked at cannot be opened either
-    if (fs::is_directory(path, ignored)) throw UserError("cannot read {}: it is a folder", path.string());
+    const fs::file_status status = fs::status(path, ignored);
+    if (fs::is_directory(status)) throw UserError("cannot read {}: it is a folder", path.string());
+    // Opening a pipe would wait for a writer.
+    if (fs::exists(status) && !fs::is_regular_file(status) && !fs::is_block_file(status)) {
+        throw UserError("cannot read {}: it is no plain file", path.string());
+    }
     return RawFile(path, O_RDONLY);
 }
 RawFile RawFile::create(const fs::path& path) { return RawFile(path, O_RDWR | O_CREAT | O_TRUNC); }

@@ -74,8 +74,14 @@ class ShardedTarget : public Target {
         int64_t done_bytes = 0;  // of the current part
     };
 
+    /// What has no rows to hand out, a single number or nothing, lies whole in the first shard.
     static void cut(const TensorInfo& tensor, std::vector<std::vector<Piece>>& pieces,
                     std::vector<Part>& parts) {
+        if (tensor.shape.empty() || tensor.num_elements() == 0) {
+            parts.push_back({0, pieces[0].size(), tensor.num_bytes()});
+            pieces[0].push_back({tensor, checkpoint::whole(tensor)});
+            return;
+        }
         for (size_t shard = 0; shard < pieces.size(); ++shard) {
             Piece piece{tensor, checkpoint::whole(tensor)};
             const auto rows =

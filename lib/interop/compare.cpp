@@ -99,11 +99,12 @@ std::vector<std::string> element_differences(const ModelSource& source, const Mo
 
 std::vector<std::string> description_differences(const ModelSource& source, const ModelSource& made) {
     std::vector<std::string> found = model::differences(source.spec, made.spec);
+    const auto compare = [&](const char* what, const auto& expected, const auto& there) {
+        if (expected != there)
+            found.push_back(fmt::format("{}: expected {}, found {}", what, expected, there));
+    };
+    compare("max_position_embeddings", source.spec.max_context, made.spec.max_context);
     if (source.description && made.description) {
-        const auto compare = [&](const char* what, const auto& expected, const auto& there) {
-            if (expected != there)
-                found.push_back(fmt::format("{}: expected {}, found {}", what, expected, there));
-        };
         compare("step", source.description->step, made.description->step);
         compare("mesh", source.description->mesh, made.description->mesh);
         compare("configuration", source.description->config, made.description->config);

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/raw_file.h"
+#include "checkpoint/partial_folder.h"
 #include "interop/names.h"
 #include "interop/safetensors.h"
 #include "interop/safetensors_index.h"
@@ -48,12 +49,7 @@ std::string config_text(const TargetRequest& request) {
     const char* type = torch_type(main_type(request.transfers));
     json config = json::parse(model::hugging_face_config(request.source.spec, type));
     const auto original = json::parse(request.source.config_json, nullptr, /*allow_exceptions=*/false);
-    const auto open = {"max_position_embeddings",
-                       "attention_dropout",
-                       "initializer_range",
-                       "use_cache",
-                       "bos_token_id",
-                       "eos_token_id"};
+    const auto open = {"attention_dropout", "initializer_range", "use_cache", "bos_token_id", "eos_token_id"};
     for (const auto& [key, value] : original.items()) {
         const bool ours = config.contains(key) && std::ranges::find(open, key) == open.end();
         if (!ours) config[key] = value;
@@ -89,7 +85,7 @@ class HuggingFaceTarget : public Target {
             TensorInfo& tensor = tensors.emplace_back(transfer.to);
             tensor.name = hugging_face_name(tensor.name.substr(std::string(kModelPrefix).size()));
         }
-        fs::create_directory(folder_);
+        checkpoint::make_folders(folder_);
         write_text(folder_ / "config.json", config_text(request));
         write_assets(request.source);
         start_files(tensors, split(tensors, request.most_file_bytes));

@@ -57,6 +57,7 @@ std::string heading(const ModelSource& source) {
         fmt::format("{}: {} layers, {} wide, {} heads ({} key/value) of {}, hidden {}, vocabulary {}{}",
                     spec.name, spec.num_layers, spec.dim, spec.num_heads, spec.num_kv_heads, spec.head_dim,
                     spec.hidden_dim, spec.vocab_size, spec.tied_embeddings ? ", tied embeddings" : ""));
+    text += line("context", fmt::format("{} tokens (max_position_embeddings)", spec.max_context));
     text += line("weights", fmt::format("{} elements, {}", weights.elements, bytes_text(weights.bytes)));
     text += line("optimizer", state.elements == 0
                                   ? "none"

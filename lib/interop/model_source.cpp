@@ -41,6 +41,14 @@ bool is_there(const fs::path& path) {
     return fs::exists(path, failed);
 }
 
+/// Hugging Face's cache is made of links, to files that may be gone.
+void refuse_broken_link(const fs::path& path) {
+    std::error_code failed;
+    if (!fs::is_symlink(path, failed) || is_there(path)) return;
+    throw UserError("{} is a link to {}, which does not exist; fetch or copy the model again", path.string(),
+                    fs::read_symlink(path, failed).string());
+}
+
 /// Some of a folder's entries, for messages.
 std::string contents(const fs::path& folder) {
     constexpr size_t kShown = 12;
@@ -82,6 +90,18 @@ ModelSource open_hugging_face(const fs::path& folder) {
     return source;
 }
 
+/// What Hugging Face had before safetensors, and files that end so.
+void refuse_pickled_weights(const fs::path& folder) {
+    for (const char* name : {"pytorch_model.bin", "pytorch_model.bin.index.json"}) {
+        if (!is_there(folder / name)) continue;
+        throw UserError(
+            "{} has {}, which is not read: pickled weights can run code. Save them as {} first, with "
+            "transformers: AutoModelForCausalLM.from_pretrained(\"{}\", torch_dtype=\"auto\")"
+            ".save_pretrained(\"NEW\", safe_serialization=True)",
+            folder.string(), name, kSafetensorsName, folder.string());
+    }
+}
+
 ModelSource open_step(const fs::path& folder) {
     if (folder.filename().string().ends_with(".partial")) {
         throw UserError("{} is a checkpoint whose writing never ended; take a folder without .partial",
@@ -95,9 +115,12 @@ ModelSource open_folder(const fs::path& folder) {
     for (const fs::path& place : {folder, folder / kCheckpointFolder}) {
         if (const auto step = newest_step(place)) return open_step(*step);
     }
+    for (const char* name : {kSafetensorsName, kSafetensorsIndexName, kConfigName})
+        refuse_broken_link(folder / name);
     const bool weights = is_there(folder / kSafetensorsName) || is_there(folder / kSafetensorsIndexName);
     const bool config = is_there(folder / kConfigName);
     if (weights && config) return open_hugging_face(folder);
+    if (!weights) refuse_pickled_weights(folder);
     if (weights || config) {
         throw UserError("{} has {}, but not {}: a Hugging Face folder has both", folder.string(),
                         config ? kConfigName : kSafetensorsName, config ? kSafetensorsName : kConfigName);
@@ -123,13 +146,24 @@ const char* name(Form form) {
 }
 
 ModelSource open_model(const fs::path& path) {
-    if (!is_there(path)) throw UserError("{} does not exist", path.string());
+    refuse_broken_link(path);
+    std::error_code failed;
+    const fs::file_type type = fs::status(path, failed).type();
+    if (type == fs::file_type::none)
+        throw UserError("cannot look at {}: {}", path.string(), failed.message());
+    if (type == fs::file_type::not_found) {
+        throw UserError(
+            "\"{}\" does not exist; a model is a folder or file on this machine: a run's folder, a step's, a "
+            "full file, or a Hugging Face folder (its name on the hub is not looked up)",
+            path.string());
+    }
     // "run/step-00000100/" is "run/step-00000100": names of folders are looked at.
     const fs::path place = path.has_filename() ? path : path.parent_path();
     if (fs::is_directory(place)) return open_folder(place);
-    if (place.extension() == ".safetensors") {
-        throw UserError("{} is one file of a Hugging Face model; give its folder, which has a {} too",
-                        place.string(), kConfigName);
+    if (place.extension() == ".safetensors" || place.filename() == kConfigName ||
+        place.filename() == kSafetensorsIndexName) {
+        throw UserError("{} is one file of a Hugging Face model; give its folder, which has the others too",
+                        place.string());
     }
     if (place.filename() == kManifestName) {
         throw UserError("{} is a step's manifest; give its folder", place.string());
@@ -148,6 +182,7 @@ std::vector<checkpoint::Asset> read_assets(const ModelSource& source) {
         return assets;
     }
     for (const char* name : kAssets) {
+        refuse_broken_link(source.path / name);
         if (is_there(source.path / name))
             assets.push_back({name, read_text(source.path / name, kMostAssetBytes)});
     }

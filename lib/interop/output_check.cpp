@@ -14,7 +14,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool is_there(const fs::path& path) { return fs::symlink_status(path).type() != fs::file_type::not_found; }
+bool is_there(const fs::path& path) {
+    std::error_code failed;
+    const fs::file_type type = fs::symlink_status(path, failed).type();
+    if (type == fs::file_type::none) throw UserError("cannot write {}: {}", path.string(), failed.message());
+    return type != fs::file_type::not_found;
+}
 
 bool is_model(const fs::path& path) {
     if (fs::is_directory(path)) {
@@ -34,22 +39,29 @@ bool lies_in(const fs::path& inner, const fs::path& outer) {
 
 }  // namespace
 
+void refuse_inside(const fs::path& path, const fs::path& source) {
+    if (!lies_in(fs::weakly_canonical(path), fs::weakly_canonical(source))) return;
+    throw UserError("{} lies inside the source {}, which stays as it is; write beside it", path.string(),
+                    source.string());
+}
+
 void check_output(const fs::path& path, checkpoint::Replace replace, const fs::path& source) {
+    if (path.empty()) throw UserError("the path to write to is empty");
     const fs::path folder = folder_of(path);
-    if (!fs::is_directory(folder)) {
-        throw UserError("cannot write {}: the folder {} does not exist", path.string(), folder.string());
+    std::error_code failed;
+    if (!fs::is_directory(folder, failed)) {
+        throw UserError("cannot write {}: the folder {} {}", path.string(), folder.string(),
+                        is_there(folder) ? "is none" : "does not exist; make it first");
     }
     for (const fs::path& taken : {checkpoint::partial_path(path), checkpoint::replaced_path(path)}) {
-        if (!lies_in(fs::weakly_canonical(source), fs::weakly_canonical(taken))) continue;
+        if (!is_there(taken) || !lies_in(fs::weakly_canonical(source), fs::weakly_canonical(taken))) continue;
         throw UserError("{} cannot be written: the source {} lies where it is made; rename the source",
                         path.string(), source.string());
     }
+    const fs::path place = fs::weakly_canonical(path), origin = fs::weakly_canonical(source);
+    if (place != origin) refuse_inside(path, source);
     if (!is_there(path)) return;
-    if (is_there(source / "checkpoint.h5") &&
-        lies_in(fs::weakly_canonical(path), fs::weakly_canonical(source))) {
-        throw UserError("{} cannot be replaced: it is part of the source {}", path.string(), source.string());
-    }
-    if (lies_in(fs::weakly_canonical(source), fs::weakly_canonical(path))) {
+    if (lies_in(origin, place)) {
         throw UserError("{} cannot be replaced: the source {} lies there", path.string(), source.string());
     }
     if (replace == checkpoint::Replace::No) {

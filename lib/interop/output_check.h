@@ -8,6 +8,9 @@
 
 namespace argosy::interop {
 
+/// UserError where `path` is the model found at `source`, or would lie in its folder.
+void refuse_inside(const std::filesystem::path& path, const std::filesystem::path& source);
+
 /// UserError where something is at `path` and is not to be replaced, or is no model and so never is (a folder
 /// of other things must not go by a slip); where the folder above does not exist; and where `source` lies in
 /// it.

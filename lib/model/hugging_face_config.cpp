@@ -54,6 +54,16 @@ class Reader {
                         json(only).dump());
     }
 
+    /// Of a list: every entry is the only one that is supported. Absent is right.
+    void require_each(const char* key, const char* only) const {
+        if (!has(key)) return;
+        for (const json& entry : object_[key]) {
+            if (entry == only) continue;
+            throw UserError("{}: \"{}\" has {}, but only \"{}\" is supported", where_, key, entry.dump(),
+                            only);
+        }
+    }
+
   private:
     template <class T>
     static T checked(const json& value) {
@@ -94,29 +104,53 @@ void read_rope(const Reader& config, ModelSpec& spec) {
         spec.rope_theta = rope.get<double>("rope_theta", spec.rope_theta);
         spec.rope_scaling = read_scaling(rope);
         rope.require("partial_rotary_factor", 1.0);
+        // Frequencies for each type of layer, in an object of their own.
+        for (const char* type : {"full_attention", "sliding_attention"}) {
+            if (!rope.has(type)) continue;
+            throw UserError("{} has a \"{}\"; only one set of frequencies for all layers is supported",
+                            rope.where(), type);
+        }
     }
 }
 
 struct Family {
     const char *name, *model_type, *architecture;
-    int64_t context;  // tokens, of the published models without scaling
+    int64_t max_context;  // where config.json says nothing, by transformers
 };
-constexpr Family kFamilies[] = {{"llama3", "llama", "LlamaForCausalLM", 8192},
+constexpr Family kFamilies[] = {{"llama3", "llama", "LlamaForCausalLM", 2048},
                                 {"qwen2", "qwen2", "Qwen2ForCausalLM", 32768},
-                                {"qwen3", "qwen3", "Qwen3ForCausalLM", 40960}};
+                                {"qwen3", "qwen3", "Qwen3ForCausalLM", 32768}};
 
-std::string read_family(const Reader& config) {
+const Family& read_family(const Reader& config) {
     const auto type = config.get<std::string>("model_type");
     for (const Family& family : kFamilies) {
-        if (type == family.model_type) return family.name;
+        if (type == family.model_type) return family;
     }
     throw UserError("{}: \"model_type\" is \"{}\"; supported are llama, qwen2 and qwen3", config.where(),
                     type);
 }
 
+void refuse_unsupported(const Reader& config, const ModelSpec& spec) {
+    config.require<std::string>("hidden_act", "silu");
+    config.require("attention_bias", spec.qkv_bias);
+    config.require("mlp_bias", false);
+    config.require("use_sliding_window", false);
+    config.require("partial_rotary_factor", 1.0);
+    config.require_each("layer_types", "full_attention");
+    for (const char* key : {"num_experts", "num_local_experts", "n_routed_experts"}) {
+        config.require<int64_t>(key, 0);  // a mixture of experts
+    }
+    for (const char* key : {"quantization_config", "compression_config"}) {
+        if (!config.has(key)) continue;
+        throw UserError("{} has a \"{}\"; quantized weights are not supported, convert them to bf16 first",
+                        config.where(), key);
+    }
+}
+
 ModelSpec from_json(const Reader& config) {
     ModelSpec spec;
-    spec.name = read_family(config);
+    const Family& family = read_family(config);
+    spec.name = family.name;
     spec.vocab_size = config.get<int64_t>("vocab_size");
     spec.dim = config.get<int64_t>("hidden_size");
     spec.num_layers = config.get<int64_t>("num_hidden_layers");
@@ -128,19 +162,12 @@ ModelSpec from_json(const Reader& config) {
     spec.head_dim = config.get<int64_t>("head_dim", spec.name == "qwen3" ? 128 : spec.dim / spec.num_heads);
     spec.hidden_dim = config.get<int64_t>("intermediate_size");
     spec.norm_eps = config.get<double>("rms_norm_eps", 1e-6);
+    spec.max_context = config.get<int64_t>("max_position_embeddings", family.max_context);
     spec.tied_embeddings = config.get<bool>("tie_word_embeddings", false);
     spec.qkv_bias = spec.name == "qwen2";
     spec.qk_norm = spec.name == "qwen3";
     read_rope(config, spec);
-    config.require<std::string>("hidden_act", "silu");
-    config.require("attention_bias", spec.qkv_bias);
-    config.require("mlp_bias", false);
-    config.require("use_sliding_window", false);
-    config.require("partial_rotary_factor", 1.0);
-    if (config.has("quantization_config")) {
-        throw UserError("{} has a \"quantization_config\"; quantized weights are not supported",
-                        config.where());
-    }
+    refuse_unsupported(config, spec);
     return spec;
 }
 
@@ -154,12 +181,6 @@ const Family& family_of(const ModelSpec& spec) {
         "are "
         "llama3 with neither, qwen2 with biases and qwen3 with norms",
         spec.name, spec.qkv_bias ? "with" : "without", spec.qk_norm ? "with" : "without");
-}
-
-/// A spec says nothing of the longest context; the scaled Llamas that are published stretch theirs 16 times.
-int64_t longest_context(const ModelSpec& spec) {
-    constexpr int64_t kStretched = 16;
-    return spec.rope_scaling ? kStretched * spec.rope_scaling->original_context : family_of(spec).context;
 }
 
 json scaling_json(const ModelSpec& spec) {
@@ -203,7 +224,7 @@ std::string hugging_face_config(const ModelSpec& spec, const std::string& dtype)
                    {"hidden_act", "silu"},
                    {"rms_norm_eps", spec.norm_eps},
                    {"tie_word_embeddings", spec.tied_embeddings},
-                   {"max_position_embeddings", longest_context(spec)},
+                   {"max_position_embeddings", spec.max_context},
                    {"attention_dropout", 0.0},
                    {"initializer_range", 0.02},
                    {"use_cache", true},

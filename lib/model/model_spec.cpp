@@ -39,7 +39,8 @@ void validate(const ModelSpec& spec) {
          {Size{"vocab_size", spec.vocab_size, kMostTokens}, Size{"dim", spec.dim, kWidest},
           Size{"num_layers", spec.num_layers, kMostLayers}, Size{"num_heads", spec.num_heads, kWidest},
           Size{"num_kv_heads", spec.num_kv_heads, kWidest}, Size{"head_dim", spec.head_dim, kWidest},
-          Size{"hidden_dim", spec.hidden_dim, kWidest}}) {
+          Size{"hidden_dim", spec.hidden_dim, kWidest},
+          Size{"max_position_embeddings", spec.max_context, kMostTokens}}) {
         if (value < 1) throw UserError("the model's {} is {}; it must be at least 1", key, value);
         if (value > most) throw UserError("the model's {} is {}; it must be at most {}", key, value, most);
     }

@@ -25,6 +25,10 @@ struct ModelSpec {
     bool tied_embeddings = false;  // the head's matrix is the embedding table
     bool qkv_bias = false;
     bool qk_norm = false;  // RMSNorm over each head of q and k before the rotation
+
+    /// max_position_embeddings: the most tokens at once that the weights are for. Nothing is computed from
+    /// it.
+    int64_t max_context = 8192;
     bool operator==(const ModelSpec&) const = default;
 };
 
@@ -46,7 +50,8 @@ std::string hugging_face_config(const ModelSpec& spec, const std::string& dtype 
 /// Sizes that no model can have (heads that do not divide, odd head_dim, ...) throw UserError.
 void validate(const ModelSpec& spec);
 
-/// What differs, one "key: a against b" each; empty when the two are the same model.
+/// What differs, one "key: a against b" each; empty when the two are the same model, be it for other
+/// contexts.
 std::vector<std::string> differences(const ModelSpec& a, const ModelSpec& b);
 
 /// Radians per position of each of the head_dim / 2 rotary pairs.

@@ -35,6 +35,7 @@ ModelSpec base(const char* name, const Sizes& sizes) {
 ModelSpec llama3(const Sizes& sizes, std::optional<RopeScaling> scaling, bool tied = false) {
     ModelSpec spec = base("llama3", sizes);
     spec.rope_scaling = scaling;
+    spec.max_context = scaling ? 131072 : 8192;
     spec.tied_embeddings = tied;
     return spec;
 }
@@ -46,6 +47,7 @@ ModelSpec qwen(const char* name, const Sizes& sizes, bool tied, double norm_eps 
     spec.tied_embeddings = tied;
     spec.qkv_bias = spec.name == "qwen2";
     spec.qk_norm = spec.name == "qwen3";
+    spec.max_context = spec.qk_norm ? 40960 : 32768;
     return spec;
 }
 

@@ -2,6 +2,7 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -50,6 +51,15 @@ std::vector<std::string> set_among_saving_keys(const config::JobConfig& config) 
     return names;
 }
 
+/// Positions beyond the sequences of training are new to a model, and plain rotary embedding does not carry
+/// it there: so a preset's weights that start anew are for seq_len tokens. More are right where somebody said
+/// so, in a config.json or beside the weights that were loaded, and with scaled frequencies, which are made
+/// for the published context (and transformers wants more of it than original_max_position_embeddings).
+int64_t max_context(const config::JobConfig& config, const model::ModelSpec& spec, const Start& start) {
+    const bool said = !config.model.hf_assets_path.empty() || spec.rope_scaling;
+    return std::max({config.training.seq_len, start.max_context, said ? spec.max_context : 0});
+}
+
 }  // namespace
 
 SaveOptions save_options(const config::JobConfig& config, const model::ModelSpec& spec,
@@ -59,9 +69,11 @@ SaveOptions save_options(const config::JobConfig& config, const model::ModelSpec
                         .first_step = start.position.step,
                         .final_step = final_step};
     if (!config.checkpoint.saves()) return options;
+    model::ModelSpec saved = spec;
+    saved.max_context = max_context(config, spec, start);
     options.description = {.program = version(),
                            .mesh = mesh.name(),
-                           .model = model::hugging_face_config(spec),
+                           .model = model::hugging_face_config(saved),
                            .config = config::print_toml(config)};
     const std::string& folder = config.model.hf_assets_path;
     if (!folder.empty()) options.assets = assets_in(folder);

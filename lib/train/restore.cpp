@@ -175,7 +175,7 @@ Start Restorer::load(const Found& found, const LoadedParts& parts) {
                         fmt::join(differences, "; "));
     }
     load_tensors(found, parts);
-    Start start;
+    Start start{.max_context = found.spec.max_context};
     if (parts.any()) {
         start.position = restore_scalars(*found.description, found.path.string(), parts, state_);
         log_differences(config_, mesh_, *found.description);

@@ -20,6 +20,7 @@ struct Start {
     Position position = {};
     bool resumed = false;                        // from a step of the run's own
     std::vector<checkpoint::Asset> assets = {};  // on rank 0: the tokenizer's files that lay with it
+    int64_t max_context = 0;  // tokens at once that the loaded weights are for; 0: they start anew
     /// Up to which step lines of metrics in job.dump_folder are this run's: 0 where it begins; none without
     /// checkpoint.enable, where nothing says whose they are.
     std::optional<int64_t> last_own_step = {};

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <thread>
 
 #include "bench_collectives/ranks.h"
@@ -156,6 +157,9 @@ TEST_F(MeasurementTest, TimesAreThoseThatPassed) {
 }
 
 TEST_F(MeasurementTest, RanksTimesBecomeOneAsAsked) {
+    if (ranks_.size == 1) GTEST_SKIP() << "needs ranks that differ";
+    // The root does not wait for the slow rank: what it sends leaves it at once. Where others keep it from
+    // its core, it is slow as well; so the best of some attempts counts.
     const auto seconds = [&](AcrossRanks across) {
         SlowBackend backend(ranks_);
         Options options;
@@ -163,15 +167,19 @@ TEST_F(MeasurementTest, RanksTimesBecomeOneAsAsked) {
         options.warmup = options.checks = 0;
         options.across_ranks = across;
         Measurement measurement(backend, ranks_.world, ranks_.roll, options, kMaxBytes);
-        // Nobody waits for the slow rank: it is the root, and what it sends leaves it at once.
         const auto kind = case_of(
-            kind_of(collective_named("broadcast"), ElementType::Float, Operation::None, ranks_.size - 1), 8,
-            ranks_.size);
+            kind_of(collective_named("broadcast"), ElementType::Float, Operation::None, 0), 8, ranks_.size);
         return measurement.measure(*kind, Placement::OutOfPlace).seconds;
     };
-    if (ranks_.size == 1) GTEST_SKIP() << "needs ranks that differ";
-    EXPECT_GE(seconds(AcrossRanks::Max), 4e-3);
-    EXPECT_LE(seconds(AcrossRanks::Min), 4.5e-3);
+    const auto best = [&](AcrossRanks across) {
+        double least = seconds(across);
+        for (int attempt = 0; attempt < 9; ++attempt) least = std::min(least, seconds(across));
+        return least;
+    };
+    EXPECT_GE(best(AcrossRanks::Max), 4e-3);
+    EXPECT_GE(best(AcrossRanks::Mean), 4e-3 / ranks_.size);
+    EXPECT_LT(best(AcrossRanks::Min), 2e-3);
+    EXPECT_LT(best(AcrossRanks::FirstRank), 2e-3);
 }
 
 TEST_F(MeasurementTest, EachAxisOfAMeshIsMeasured) {

@@ -206,7 +206,17 @@ class Eval(unittest.TestCase):
         other.mkdir()
         (other / task.name).write_text(task.read_text())
         self.expect_error(*good[:3], f"{task},{other / task.name}", *good[4:], parts=[str(other / task.name), "'task'"])
+        self.expect_error(*good[:5], "", parts=["names no file"])
         self.expect_error(*good[:5], self.folder / "missing" / "results.json", parts=["missing/results.json"])
+
+    def test_nothing_that_is_read_is_replaced(self):
+        write_model(self.model)
+        task, full = self.task([[1, 2, 3]]), self.convert("full")
+        for model, output, part in ((self.model, task, "is a task"), (full, full, "inside the source"),
+                                    (self.model, self.model / "config.json", "inside the source")):
+            before = output.read_bytes()
+            self.expect_error("--model", model, "--tasks", task, "--output", output, parts=[str(output), part])
+            self.assertEqual(output.read_bytes(), before)
 
     def test_bad_records(self):
         write_model(self.model)
@@ -218,6 +228,16 @@ class Eval(unittest.TestCase):
                               parts=[f"{path}:2"] + parts)
         path.write_text("")
         self.expect_error("--model", self.model, "--tasks", path, "--output", self.output, parts=[str(path), "no records"])
+
+    def test_models_of_features_that_are_not_supported(self):
+        write_model(self.model)
+        config, task = json.loads((self.model / "config.json").read_text()), self.task([[1, 2]])
+        for key, value in (("rope_scaling", {"rope_type": "yarn", "factor": 4.0}), ("attention_bias", True),
+                           ("mlp_bias", True), ("use_sliding_window", True), ("layer_types", ["sliding_attention"]),
+                           ("num_local_experts", 8), ("quantization_config", {"bits": 4}), ("model_type", "mixtral")):
+            (self.model / "config.json").write_text(json.dumps(config | {key: value}))
+            self.expect_error("--model", self.model, "--tasks", task, "--output", self.output,
+                              parts=[str(self.model / "config.json"), key, "supported"])
 
     def test_weights_that_are_no_numbers(self):
         write_model(self.model, lambda name, value: math.nan if name == "model.norm.weight" else value)

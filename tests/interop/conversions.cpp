@@ -65,7 +65,8 @@ model::ModelSpec tiny_spec(const std::string& name) {
                           .num_heads = 6,
                           .num_kv_heads = 2,
                           .head_dim = 10,
-                          .hidden_dim = 37};
+                          .hidden_dim = 37,
+                          .max_context = 4097};
     spec.tied_embeddings = name == "llama_tied" || name == "qwen2";
     spec.qkv_bias = name == "qwen2";
     spec.qk_norm = name == "qwen3";

@@ -14,6 +14,10 @@ import unittest
 PROGRAM = pathlib.Path(os.environ["ARGOSY_BIN"]) / "convert-checkpoint"
 REFERENCE = pathlib.Path(os.environ["ARGOSY_SOURCE"]) / "tests" / "reference"
 MEBIBYTE = 1 << 20
+# Of config.json, each by itself: what would be another model.
+UNSUPPORTED = {"rope_scaling": {"rope_type": "yarn", "factor": 4.0}, "rope_parameters": {"rope_type": "linear", "factor": 2.0},
+               "attention_bias": True, "mlp_bias": True, "use_sliding_window": True, "layer_types": ["sliding_attention"],
+               "num_local_experts": 8, "quantization_config": {"quant_method": "gptq"}, "model_type": "mixtral"}
 
 
 def write_safetensors(path, tensors):
@@ -163,7 +167,7 @@ class ConvertTest(unittest.TestCase):
         shard = self.folder / "s" / "shard-00000-of-00002.h5"
         before = shard.read_bytes()
         self.convert("full", shard, "--force", source=self.folder / "s", code=2)
-        self.assert_error("part of the source")
+        self.assert_error("inside the source")
         self.assertEqual(shard.read_bytes(), before)
         self.run_program(self.folder / "s", f"{self.folder}/slash/", "--to", "hf")
         self.assertEqual(self.names(), ["d.partial", "s", "slash"])
@@ -199,6 +203,16 @@ class ConvertTest(unittest.TestCase):
                           "model.embed_tokens.weight has shape [100, 64], expected [101, 64]")
         self.assertEqual(self.names(), ["m"])
 
+    def test_features_that_are_not_supported_are_named(self):
+        write_model(self.folder / "m", dim=64, layers=2, vocab=100)
+        config = json.loads((self.folder / "m" / "config.json").read_text())
+        for key, value in UNSUPPORTED.items():
+            with self.subTest(key):
+                (self.folder / "m" / "config.json").write_text(json.dumps(config | {key: value}))
+                self.convert("full", "f", source=self.folder / "m", code=2)
+                self.assert_error("m/config.json", key, "supported")
+                self.assertEqual(self.names(), ["m"])
+
     def test_a_disk_that_is_full_leaves_nothing(self):
         """A limit on a file's size stands for it: every write beyond fails."""
         write_model(self.folder / "m", dim=256, layers=2, vocab=2000)
@@ -209,6 +223,32 @@ class ConvertTest(unittest.TestCase):
                 self.assertEqual(self.names(), ["m"])
         self.convert("hf", "d", "--max-shard-size", "2500KB", source=self.folder / "m", limit=3 * MEBIBYTE)
         self.assertGreater(len(self.names()), 1)
+
+    def test_a_folder_that_may_not_be_written(self):
+        """As somebody else, where this is root, who may write everywhere."""
+        for name, mode in (("closed", 0o700), ("readable", 0o755), ("m", 0o755)):
+            (self.folder / name).mkdir(mode=mode)
+        for path in (REFERENCE / "llama").iterdir():
+            (self.folder / "m" / path.name).write_bytes(path.read_bytes())
+        self.folder.chmod(0o755)
+        somebody = {"user": 65534, "group": 65534, "extra_groups": []} if os.geteuid() == 0 else {}
+        try:
+            subprocess.run([PROGRAM, "--version"], capture_output=True, check=True, **somebody)
+        except (OSError, subprocess.CalledProcessError) as failed:
+            self.skipTest(f"nobody else than root can run it here: {failed}")
+        if not somebody:
+            (self.folder / "readable").chmod(0o555)
+            (self.folder / "closed").chmod(0)
+        for to in ("sharded", "full", "hf"):
+            for place in ("readable/d", "closed/d", "closed/deeper/d"):
+                with self.subTest(to=to, place=place):
+                    done = subprocess.run([PROGRAM, self.folder / "m", self.folder / place, "--to", to],
+                                          capture_output=True, text=True, timeout=60, **somebody)
+                    self.stderr = done.stderr
+                    self.assertEqual(done.returncode, 2, done.stderr)
+                    self.assert_error(place.split("/")[0], "Permission denied")
+        (self.folder / "closed").chmod(0o700)
+        self.assertEqual(list((self.folder / "readable").iterdir()) + list((self.folder / "closed").iterdir()), [])
 
     def test_a_signal_leaves_nothing(self):
         write_model(self.folder / "m", dim=1024, layers=2, vocab=16000)

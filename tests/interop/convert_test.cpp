@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "checkpoint/file_writer.h"
 #include "checkpoint/partial_folder.h"
 #include "expect_error.h"
 #include "interop/compare.h"
@@ -90,6 +91,43 @@ TEST_P(EveryModel, ARunsStepKeepsEverythingWhateverItsShards) {
     convert_to(folder_ / "run", folder_ / "hf", {.to = Form::HuggingFace});
     EXPECT_EQ(contents(folder_ / "hf"), weights(expected));
     EXPECT_EQ(read_file(folder_ / "hf" / "tokenizer.json"), "{\"a\": 1}\n");
+}
+
+/// A full file with tensors beside the weights that have no first dim to cut, or nothing to cut.
+TEST(Convert, TensorsWithoutRowsGoThroughEveryForm) {
+    const ScratchFolder folder;
+    write_hugging_face(folder / "hf", tiny_spec("llama"));
+    auto tensors = tiny_tensors(tiny_spec("llama"), ElementType::F32, /*optimizer=*/false);
+    const std::vector<checkpoint::TensorInfo> odd = {{"optimizer/number", ElementType::F64, {}},
+                                                     {"optimizer/nothing", ElementType::I64, {0}},
+                                                     {"optimizer/thin", ElementType::F32, {3, 0, 2}},
+                                                     {"optimizer/single", ElementType::U8, {1}}};
+    tensors.insert(tensors.begin() + 2, odd.begin(), odd.end());
+    checkpoint::Description description{.step = 3, .model = read_file(folder / "hf" / "config.json")};
+    description.state = "{}";
+    auto writer = checkpoint::FileWriter::full(folder / "first", description, tensors, {});
+    for (size_t i = 0; i < tensors.size(); ++i) writer.append(i, tensor_bytes(tensors[i]));
+    writer.finish();
+
+    const auto expected = contents(folder / "first");
+    ASSERT_EQ(expected.size(), tensors.size());
+    fs::path from = folder / "first";
+    for (const int num_shards : {1, 3, 50}) {
+        const fs::path to = folder / ("shards" + std::to_string(num_shards));
+        const ConvertOptions options{.to = Form::Sharded, .num_shards = num_shards};
+        convert_to(from, to, options);
+        EXPECT_EQ(contents(to), expected);
+        const ModelSource source = open_model(from), made = open_model(to);
+        EXPECT_EQ(differences(source, made, plan(source, options), {.num_threads = 2}),
+                  std::vector<std::string>{});
+        EXPECT_EQ(faults(*made.checkpoint, 2), std::vector<std::string>{});
+        EXPECT_NE(inspection_text({.source = made}).find("[3, 0, 2]"), std::string::npos);
+        from = to;
+    }
+    convert_to(from, folder / "last", {.to = Form::Full});
+    EXPECT_EQ(contents(folder / "last"), expected);
+    convert_to(from, folder / "out", {.to = Form::HuggingFace});
+    EXPECT_EQ(contents(folder / "out"), weights(expected));
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, EveryModel, ::testing::ValuesIn(kTinyModels),
@@ -295,8 +333,8 @@ TEST(Inspect, SaysWhatThereIs) {
                    {"none"});
     const std::string text =
         inspection_text({.source = source, .faults = std::vector<std::string>{"one fault"}});
-    for (const char* part : {"step         70", "dp_shard 2, tp 2", "model/layers.1.attention.q_norm.weight",
-                             "[61, 26]", "1 faults", "one fault"}) {
+    for (const char* part : {"step         70", "context      4097 tokens", "dp_shard 2, tp 2",
+                             "model/layers.1.attention.q_norm.weight", "[61, 26]", "1 faults", "one fault"}) {
         EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
     }
 }

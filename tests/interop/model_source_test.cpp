@@ -2,6 +2,7 @@
 #include "interop/model_source.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include "base/error.h"
 #include "checkpoint/partial_folder.h"
@@ -54,7 +55,7 @@ TEST(OpenModel, TakesTheNewestWholeStep) {
 
 TEST(OpenModel, SaysWhatItLookedForAndWhatIsThere) {
     const ScratchFolder folder;
-    EXPECT_ERROR(open_model(folder / "none"), UserError, "none does not exist");
+    EXPECT_ERROR(open_model(folder / "none"), UserError, "none\" does not exist", "not looked up");
     fs::create_directory(folder / "empty");
     EXPECT_ERROR(open_model(folder / "empty"), UserError, "checkpoint.h5", "step-NNNNNNNN", "config.json",
                  "it holds nothing");
@@ -62,7 +63,8 @@ TEST(OpenModel, SaysWhatItLookedForAndWhatIsThere) {
     EXPECT_ERROR(open_model(folder / "empty"), UserError, "it holds \"notes\"");
     EXPECT_ERROR(open_model(folder / "empty" / "notes"), UserError, "notes");
     write_hugging_face(folder / "hf", tiny_spec("llama"));
-    EXPECT_ERROR(open_model(folder / "hf" / "model.safetensors"), UserError, "give its folder");
+    for (const char* name : {"model.safetensors", "config.json"})
+        EXPECT_ERROR(open_model(folder / "hf" / name), UserError, "give its folder");
     fs::rename(folder / "hf" / "config.json", folder / "config.json");
     EXPECT_ERROR(open_model(folder / "hf"), UserError, "has model.safetensors, but not config.json");
     fs::rename(folder / "hf" / "model.safetensors", folder / "hf" / "config.json");
@@ -70,6 +72,46 @@ TEST(OpenModel, SaysWhatItLookedForAndWhatIsThere) {
     fs::rename(folder / "hf" / "config.json", folder / "hf" / "model.safetensors");
     write_file(folder / "hf" / "config.json", "{}");
     EXPECT_ERROR(open_model(folder / "hf"), UserError, "config.json", "model_type");
+}
+
+TEST(OpenModel, PickledWeightsAreRefusedWithTheWayOut) {
+    const ScratchFolder folder;
+    for (const char* name : {"pytorch_model.bin", "pytorch_model.bin.index.json"}) {
+        fs::create_directory(folder / name);
+        write_file(folder / name / name, "");
+        EXPECT_ERROR(open_model(folder / name), UserError, name, "can run code", "save_pretrained");
+        write_file(folder / name / "config.json", "{}");
+        EXPECT_ERROR(open_model(folder / name), UserError, name, "can run code", "save_pretrained");
+    }
+    write_hugging_face(folder / "both", tiny_spec("llama"));
+    write_file(folder / "both" / "pytorch_model.bin", "");
+    EXPECT_EQ(open_model(folder / "both").form, Form::HuggingFace);
+}
+
+TEST(OpenModel, FollowsLinksAndNamesBrokenOnes) {
+    const ScratchFolder folder;
+    write_hugging_face(folder / "blobs", tiny_spec("llama"));
+    fs::create_directory(folder / "snapshot");
+    fs::create_directory_symlink("snapshot", folder / "link");
+    for (const char* name : {"config.json", "model.safetensors", "tokenizer.json"}) {
+        fs::create_symlink(fs::path("..") / "blobs" / name, folder / "snapshot" / name);
+    }
+    convert_to(folder / "link", folder / "out", {.to = Form::HuggingFace});
+    for (const char* name : {"config.json", "model.safetensors", "tokenizer.json"}) {
+        EXPECT_TRUE(fs::is_regular_file(fs::symlink_status(folder / "out" / name)));
+        fs::rename(folder / "blobs" / name, folder / "blobs" / "gone");
+        EXPECT_ERROR(convert_to(folder / "link", folder / "out2", {.to = Form::HuggingFace}), UserError, name,
+                     "is a link to", "does not exist");
+        fs::rename(folder / "blobs" / "gone", folder / "blobs" / name);
+    }
+    fs::create_symlink("nowhere", folder / "broken");
+    EXPECT_ERROR(open_model(folder / "broken"), UserError, "is a link to nowhere, which does not exist");
+}
+
+TEST(OpenModel, WaitsForNoPipe) {
+    const ScratchFolder folder;
+    ASSERT_EQ(mkfifo((folder / "pipe").c_str(), 0600), 0);
+    EXPECT_ERROR(open_model(folder / "pipe"), UserError, "pipe", "no plain file");
 }
 
 TEST(OpenModel, CarriesTheTokenizersFilesAndNothingElse) {
@@ -103,6 +145,11 @@ TEST(CheckOutput, ProtectsWhatIsThere) {
                  "even with --force");
     EXPECT_ERROR(check_output(folder / "other" / "thesis.tex", Replace::Yes, source), UserError,
                  "even with --force");
+    EXPECT_ERROR(check_output(folder / "hf" / "new", Replace::No, folder / "hf"), UserError,
+                 "lies inside the source", "write beside it");
+    EXPECT_ERROR(check_output("", Replace::No, source), UserError, "is empty");
+    EXPECT_ERROR(check_output(folder / std::string(250, 'a'), Replace::No, source), UserError, "too long");
+    EXPECT_ERROR(check_output(folder / "full" / "new", Replace::No, source), UserError, "full is none");
     EXPECT_ERROR(check_output(folder / "hf", Replace::Yes, folder / "hf"), UserError, "the source",
                  "lies there");
     EXPECT_ERROR(check_output(folder / "", Replace::Yes, folder / "hf"), UserError, "the source",

@@ -95,6 +95,10 @@ TEST(HuggingFaceConfig, AbsentKeysHaveHuggingFacesDefaults) {
     EXPECT_EQ(spec.head_dim, 128);
     EXPECT_EQ(spec.norm_eps, 1e-6);
     EXPECT_EQ(spec.rope_theta, 10000);
+    EXPECT_EQ(spec.max_context, 2048);
+    config["model_type"] = "qwen2";
+    config.erase("attention_bias");
+    EXPECT_EQ(read(config).max_context, 32768);
     EXPECT_FALSE(spec.rope_scaling.has_value());
     EXPECT_FALSE(spec.tied_embeddings);
 }
@@ -117,6 +121,14 @@ TEST(HuggingFaceConfig, RefusesWithFileKeyAndValue) {
         {{{"attention_bias", true}}, {"\"attention_bias\" is true", "only false"}},
         {{{"mlp_bias", true}}, {"\"mlp_bias\" is true"}},
         {{{"use_sliding_window", true}}, {"\"use_sliding_window\" is true"}},
+        {{{"layer_types", {"full_attention", "sliding_attention"}}},
+         {"\"layer_types\" has \"sliding_attention\"", "only \"full_attention\""}},
+        {{{"num_local_experts", 8}}, {"\"num_local_experts\" is 8", "only 0"}},
+        {{{"num_experts", 60}}, {"\"num_experts\" is 60"}},
+        {{{"model_type", "mixtral"}}, {"\"mixtral\""}},
+        {{{"model_type", "qwen3_moe"}}, {"\"qwen3_moe\""}},
+        {{{"model_type", "mistral"}, {"sliding_window", 4096}}, {"\"mistral\""}},
+        {{{"model_type", "qwen3"}, {"attention_bias", true}}, {"\"attention_bias\" is true", "only false"}},
         {{{"num_attention_heads", 0}}, {"\"num_attention_heads\" is 0"}},
         {{{"num_key_value_heads", 5}}, {"32 query heads", "5 key/value heads"}},
         {{{"vocab_size", 0}}, {"vocab_size is 0"}},
@@ -125,8 +137,15 @@ TEST(HuggingFaceConfig, RefusesWithFileKeyAndValue) {
          {"rope_scaling", "\"linear\"", "\"llama3\""}},
         {{{"partial_rotary_factor", 0.5}}, {"\"partial_rotary_factor\" is 0.5", "only 1.0"}},
         {{{"quantization_config", {{"bits", 4}}}}, {"quantization_config", "not supported"}},
+        {{{"max_position_embeddings", 0}}, {"max_position_embeddings is 0", "at least 1"}},
         {{{"num_hidden_layers", 1LL << 40}}, {"num_layers is 1099511627776", "at most"}},
+        {{{"compression_config", {{"format", "pack"}}}}, {"compression_config", "not supported"}},
         {{{"rope_parameters", {{"rope_type", "yarn"}}}}, {"rope_parameters", "\"yarn\""}},
+        {{{"rope_scaling", {{"type", "dynamic"}, {"factor", 2.0}}}}, {"rope_scaling", "\"dynamic\""}},
+        {{{"rope_scaling", {{"rope_type", "longrope"}}}}, {"rope_scaling", "\"longrope\""}},
+        {{{"rope_scaling", {{"type", "mrope"}}}}, {"rope_scaling", "\"mrope\""}},
+        {{{"rope_parameters", {{"full_attention", {{"rope_type", "default"}}}}}},
+         {"rope_parameters", "\"full_attention\""}},
         {{{"rope_scaling", {{"rope_type", "llama3"}}}}, {"rope_scaling", "has no \"factor\""}},
         {{{"rope_scaling", "yarn"}}, {"\"rope_scaling\" is \"yarn\"", "not an object"}},
     };
@@ -172,6 +191,7 @@ TEST(HuggingFaceConfig, WhatIsWrittenReadsBack) {
     for (ModelSpec spec : specs) {
         spec.norm_eps = 1.1e-6;  // no other key's default
         spec.rope_theta = 0.1 + 1e5;
+        spec.max_context = 4097;
         for (const char* dtype : {"", "bfloat16"}) {
             EXPECT_EQ(parse_hugging_face_config(hugging_face_config(spec, dtype), "here"), spec) << spec.name;
         }
@@ -185,6 +205,7 @@ TEST(HuggingFaceConfig, OldAndNewReadersFindTheirKeys) {
     EXPECT_EQ(plain["rope_parameters"], (json{{"rope_type", "default"}, {"rope_theta", 1e6}}));
     EXPECT_EQ(plain["architectures"], json::array({"Qwen3ForCausalLM"}));
     EXPECT_FALSE(plain.contains("dtype"));
+    EXPECT_EQ(plain["max_position_embeddings"], 40960);
 
     const json scaled = json::parse(hugging_face_config(preset("llama3", "8B"), "float16"));
     EXPECT_EQ(scaled["rope_scaling"]["rope_type"], "llama3");

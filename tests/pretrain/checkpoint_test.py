@@ -99,8 +99,8 @@ class LastSave(saved.SavedTest):
         folder = self.folder_of() / "step-00000002-hf"
         self.assertFalse(folder.exists())
         self.train(1, training__steps=2, checkpoint__last_save_in_hf=True, checkpoint__export_dtype="float16")
-        self.assertEqual(json.loads((folder / "config.json").read_text()).get("torch_dtype"), "float16")
-
+        config = json.loads((folder / "config.json").read_text())
+        self.assertEqual((config["torch_dtype"], config["max_position_embeddings"]), ("float16", 32))
 
     def test_the_tokenizers_files_go_along(self):
         assets = self.folder / "assets"
@@ -111,7 +111,9 @@ class LastSave(saved.SavedTest):
         self.train(1, training__dataset_path=self.tokens_below_128(), model__hf_assets_path=assets,
                    training__steps=2, checkpoint__last_save_in_hf=True)
         self.assertEqual([asset["name"] for asset in saved.manifest(self.step_folder(2))["assets"]], ["tokenizer.json"])
-        self.assertEqual((self.folder_of() / "step-00000002-hf" / "tokenizer.json").read_text(), '{"a": "tokenizer"}')
+        exported = self.folder_of() / "step-00000002-hf"
+        self.assertEqual((exported / "tokenizer.json").read_text(), '{"a": "tokenizer"}')
+        self.assertEqual(json.loads((exported / "config.json").read_text())["max_position_embeddings"], 384)
 
 
 class Loading(saved.SavedTest):
@@ -198,6 +200,17 @@ class Loading(saved.SavedTest):
         self.assertIn("is not loaded: the run has steps of its own", done.stderr)
         self.assertEqual([step["loss"] for step in self.steps("other")],
                          [step["loss"] for step in self.steps("whole")[6:]])
+
+    def test_hugging_faces_models_of_features_that_are_not_supported(self):
+        folder = self.folder / "theirs"
+        shutil.copytree(run.SOURCE / "tests/reference/llama", folder)
+        config = json.loads((folder / "config.json").read_text())
+        for key, value in (("rope_scaling", {"rope_type": "yarn", "factor": 4.0}), ("use_sliding_window", True),
+                           ("quantization_config", {"bits": 4})):  # all others: tests/model, convert-checkpoint, eval
+            (folder / "config.json").write_text(json.dumps(config | {key: value}))
+            done = self.run_ranks(1, *self.small("new", checkpoint__initial_load_path=folder,
+                                                 checkpoint__initial_load_in_hf=True))
+            self.assert_one_error(done, 2, str(folder / "config.json"), key, "supported")
 
     def test_paths_that_hold_nothing(self):
         for path, parts, more in (

@@ -3,9 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 #include "base/error.h"
 #include "expect_error.h"
 #include "scratch_folder.h"
+#include "train/checkpoint_setup.h"
 
 namespace argosy::train {
 namespace {
@@ -276,6 +279,30 @@ TEST(LrScheduleOptions, EveryShape) {
     EXPECT_EQ(of(config::DecayType::Linear), optim::DecayShape::Linear);
     EXPECT_EQ(of(config::DecayType::Cosine), optim::DecayShape::Cosine);
     EXPECT_EQ(of(config::DecayType::Sqrt), optim::DecayShape::Sqrt);
+}
+
+/// What steps of a run say of the longest context.
+int64_t saved_context(const JobConfig& config, const model::ModelSpec& spec, const Start& start) {
+    const SaveOptions options = save_options(config, spec, mesh_of(1, 1, 1, 1), start, /*final_step=*/1);
+    return nlohmann::json::parse(options.description.model).at("max_position_embeddings");
+}
+
+TEST(SaveOptions, TheLongestContextIsThatOfTrainingOrWhatSomebodySaid) {
+    JobConfig config;
+    config.checkpoint.enable = true;
+    config.training.seq_len = 1000;
+    const model::ModelSpec plain = model::preset("qwen3", "0.6B"), scaled = model::preset("llama3", "8B");
+    EXPECT_EQ(saved_context(config, plain, {}), 1000);
+    EXPECT_EQ(saved_context(config, scaled, {}), 131072);
+    EXPECT_EQ(saved_context(config, plain, {.max_context = 4096}), 4096);  // weights that were loaded
+    EXPECT_EQ(saved_context(config, plain, {.max_context = 512}), 1000);
+
+    const ScratchFolder folder;
+    config.model.hf_assets_path = (folder / "").string();
+    EXPECT_EQ(saved_context(config, plain, {}), 40960);  // as its config.json would say
+    config.training.seq_len = 200000;
+    EXPECT_EQ(saved_context(config, plain, {}), 200000);
+    EXPECT_EQ(saved_context(config, scaled, {.max_context = 131072}), 200000);
 }
 
 }  // namespace
