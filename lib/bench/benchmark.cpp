@@ -93,10 +93,20 @@ std::vector<Case> cases_of(const Collective& collective, const Options& options,
                         *options.root, axis.name, size);
     }
     std::vector<Case> cases;
+    size_t too_small = 0;
     for (const Case& kind : kinds_of(collective, options, size)) {
         for (const size_t bytes : sizes_of(options.sweep)) {
-            if (const auto one = case_of(kind, bytes, size)) cases.push_back(*one);
+            if (const auto one = case_of(kind, bytes, size)) {
+                cases.push_back(*one);
+            } else {
+                too_small = std::max(too_small, bytes);
+            }
         }
+    }
+    if (too_small > 0 && !cases.empty()) {
+        spdlog::info(
+            "sizes up to {} bytes are left out where they are less than an element for each of {} ranks",
+            too_small, size);
     }
     if (cases.empty()) {
         throw UserError("{} on {} ranks: --maxbytes {} is less than an element of {} for each of them",
