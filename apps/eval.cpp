@@ -8,10 +8,10 @@
 #include "base/environment.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/partial_file.h"
 #include "base/program.h"
 #include "base/progress.h"
 #include "base/version.h"
-#include "data/partial_file.h"
 #include "eval/layerwise_model.h"
 #include "eval/perplexity.h"
 #include "eval/results.h"
@@ -152,7 +152,7 @@ void evaluate(const Options& options, const Environment& environment) {
     const auto tasks = eval::read_token_tasks(options.tasks, source.spec.vocab_size);
     warn_of_long_windows(source, tasks, options.perplexity.max_length);
     check_output(options, source);
-    data::PartialFile output(options.output);
+    PartialFile output(options.output);
 
     spdlog::info("{} ({}): {:.3g} parameters, computed in {} by {} threads", source.path.string(),
                  name(source.form), static_cast<double>(evaluation.num_parameters), options.dtype,

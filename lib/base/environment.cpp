@@ -1,6 +1,10 @@
 #include "base/environment.h"
 
+#include <unistd.h>
+
+#include <algorithm>
 #include <cstdlib>
+#include <string_view>
 
 namespace argosy {
 namespace {
@@ -15,7 +19,35 @@ int number(const char* name, int otherwise) {
     return value.empty() ? otherwise : std::atoi(value.c_str());
 }
 
+constexpr std::string_view kShownPrefixes[] = {
+    "NCCL_", "UCX_", "FI_", "SHARP_", "OMPI_MCA_btl", "OMPI_MCA_coll", "OMPI_MCA_mtl", "OMPI_MCA_pml",
+};
+constexpr std::string_view kShownNames[] = {
+    "CUDA_DEVICE_ORDER",   "CUDA_LAUNCH_BLOCKING", "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL",
+    "LD_LIBRARY_PATH",     "OMP_NUM_THREADS",      "OMP_PROC_BIND",        "OMPI_MCA_mpi_yield_when_idle",
+    "SLURM_CPUS_PER_TASK", "SLURM_GPUS_PER_NODE",  "SLURM_GPUS_PER_TASK",  "SLURM_JOB_ID",
+    "SLURM_JOB_NODELIST",  "SLURM_JOB_NUM_NODES",  "SLURM_JOB_PARTITION",  "SLURM_MPI_TYPE",
+    "SLURM_NTASKS",        "SLURM_RESTART_COUNT",  "SLURM_STEP_ID",
+};
+
+bool may_be_shown(std::string_view name) {
+    return std::ranges::any_of(kShownPrefixes, [&](auto prefix) { return name.starts_with(prefix); }) ||
+           std::ranges::find(kShownNames, name) != std::end(kShownNames);
+}
+
 }  // namespace
+
+std::vector<std::pair<std::string, std::string>> communication_variables() {
+    std::vector<std::pair<std::string, std::string>> found;
+    for (char** entry = environ; *entry; ++entry) {
+        const std::string_view line = *entry;
+        const size_t end = line.find('=');
+        if (end == line.npos || !may_be_shown(line.substr(0, end))) continue;
+        found.emplace_back(line.substr(0, end), line.substr(end + 1));
+    }
+    std::ranges::sort(found);
+    return found;
+}
 
 Environment Environment::read() {
     Environment env;

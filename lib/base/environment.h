@@ -2,6 +2,8 @@
 #pragma once
 
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace argosy {
 
@@ -28,5 +30,11 @@ struct Environment {
     /// The environment of this process.
     static Environment read();
 };
+
+/// What steers communication in the environment of this process, name and value, sorted by name: the
+/// variables of NCCL, UCX, libfabric, SHARP and Open MPI's transports, those by which devices and threads are
+/// chosen, and Slurm's numbers of a job. A list of what may be shown: anything else, such as a token, stays
+/// unread.
+std::vector<std::pair<std::string, std::string>> communication_variables();
 
 }  // namespace argosy

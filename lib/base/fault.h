@@ -15,6 +15,9 @@ enum class Fault {
     UnscaleTwice,         // gradients are divided by it twice
     RoundToNearest,       // what is kept in bf16 is rounded to the nearest
     TruncateWeights,      // what is kept in bf16 loses its lower bits
+    SkipCollective,       // a benchmarked collective moves nothing
+    LoseContribution,     // one rank's part of a benchmarked collective is zeros
+    LoseLastElement,      // the last element of a benchmarked collective's result is another
 };
 
 bool fault_planted(Fault fault);

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "comm/patience.h"
+#include "base/patience.h"
 
 namespace argosy::comm {
 namespace {

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "comm/patience.h"
+#include "base/patience.h"
 #include "mpi/comm.h"
 
 namespace argosy::comm {

@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "data/partial_file.h"
+#include "base/partial_file.h"
 #include "data/synthetic_document.h"
 #include "data/synthetic_tasks.h"
 

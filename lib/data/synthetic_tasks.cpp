@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "data/partial_file.h"
+#include "base/partial_file.h"
 #include "data/synthetic_arithmetic.h"
 #include "data/synthetic_document.h"
 #include "data/synthetic_grammar.h"

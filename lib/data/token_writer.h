@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "data/partial_file.h"
+#include "base/partial_file.h"
 #include "data/token_file.h"
 
 namespace argosy::data {

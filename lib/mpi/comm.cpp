@@ -1,8 +1,5 @@
 #include "mpi/comm.h"
 
-#include <bit>
-#include <climits>
-#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,80 +10,8 @@
 namespace argosy::mpi {
 namespace {
 
-/// Two-byte numbers as memory holds them, and their values.
-struct Float16 {
-    static float value(uint16_t bits) { return static_cast<float>(std::bit_cast<_Float16>(bits)); }
-    static uint16_t rounded(float value) { return std::bit_cast<uint16_t>(static_cast<_Float16>(value)); }
-};
-
-struct BFloat16 {
-    static float value(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
-    static uint16_t rounded(float value) {
-        const auto bits = std::bit_cast<uint32_t>(value);
-        if (value != value) return static_cast<uint16_t>(bits >> 16 | 0x40);     // a quiet NaN stays one
-        return static_cast<uint16_t>((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);  // to nearest, ties to even
-    }
-};
-
-template <class Number, Reduction kReduction>
-void reduce(void* in, void* inout, int* length, MPI_Datatype*) {
-    const auto* from = static_cast<const uint16_t*>(in);
-    auto* into = static_cast<uint16_t*>(inout);
-    for (int i = 0; i < *length; ++i) {
-        const float a = Number::value(from[i]), b = Number::value(into[i]);
-        into[i] = Number::rounded(kReduction == Reduction::Sum ? a + b : (a > b ? a : b));
-    }
-}
-
-/// MPI 3 has neither: a type of two bytes and its own reductions, made at first use and kept until the
-/// process ends.
-struct TwoByteType {
-    MPI_Datatype type;
-    MPI_Op sum, max;
-};
-
-template <class Number>
-const TwoByteType& two_byte_type() {
-    static const TwoByteType made = [] {
-        TwoByteType own;
-        check(MPI_Type_contiguous(2, MPI_BYTE, &own.type), "MPI_Type_contiguous");
-        check(MPI_Type_commit(&own.type), "MPI_Type_commit");
-        check(MPI_Op_create(reduce<Number, Reduction::Sum>, 1, &own.sum), "MPI_Op_create");
-        check(MPI_Op_create(reduce<Number, Reduction::Max>, 1, &own.max), "MPI_Op_create");
-        return own;
-    }();
-    return made;
-}
-
-MPI_Datatype datatype(Type type) {
-    switch (type) {
-        case Type::Byte:
-            return MPI_BYTE;
-        case Type::Int64:
-            return MPI_INT64_T;
-        case Type::Float32:
-            return MPI_FLOAT;
-        case Type::Float64:
-            return MPI_DOUBLE;
-        case Type::Float16:
-            return two_byte_type<Float16>().type;
-        case Type::BFloat16:
-            return two_byte_type<BFloat16>().type;
-    }
-    return MPI_DATATYPE_NULL;
-}
-
-MPI_Op operation(Type type, Reduction reduction) {
-    const bool sum = reduction == Reduction::Sum;
-    if (type == Type::Float16 || type == Type::BFloat16) {
-        const auto& own = type == Type::Float16 ? two_byte_type<Float16>() : two_byte_type<BFloat16>();
-        return sum ? own.sum : own.max;
-    }
-    return sum ? MPI_SUM : MPI_MAX;
-}
-
 int int_count(size_t count) {
-    ARGOSY_CHECK(count <= INT_MAX, "{} elements in one message; MPI 3 counts with int", count);
+    ARGOSY_CHECK(count <= kMostElements, "{} elements in one message; MPI 3 counts with int", count);
     return static_cast<int>(count);
 }
 
@@ -96,7 +21,11 @@ int int_count_per_rank(size_t count, int num_ranks) {
     return static_cast<int>(count);
 }
 
-MPI_Comm duplicate(MPI_Comm handle) {
+const std::byte* part(const void* buffer, int rank, size_t count, Type type) {
+    return static_cast<const std::byte*>(buffer) + static_cast<size_t>(rank) * count * size_bytes(type);
+}
+
+MPI_Comm copy_of(MPI_Comm handle) {
     MPI_Comm copy;
     check(MPI_Comm_dup(handle, &copy), "MPI_Comm_dup");
     check(MPI_Comm_set_errhandler(copy, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
@@ -117,31 +46,40 @@ void make_progress() {
     check(MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_SELF, &there, MPI_STATUS_IGNORE), "MPI_Iprobe");
 }
 
-Comm Comm::world() { return Comm(duplicate(MPI_COMM_WORLD)); }
-Comm Comm::self() { return Comm(duplicate(MPI_COMM_SELF)); }
+std::string library() {
+    char text[MPI_MAX_LIBRARY_VERSION_STRING];
+    int length = 0;
+    check(MPI_Get_library_version(text, &length), "MPI_Get_library_version");
+    return text;  // the length counts a final zero in some versions
+}
 
-Comm::Comm(Comm&& other) noexcept : handle_(std::exchange(other.handle_, MPI_COMM_NULL)) {}
+Comm Comm::world() { return Comm(copy_of(MPI_COMM_WORLD)); }
+Comm Comm::self() { return Comm(copy_of(MPI_COMM_SELF)); }
+
+Comm Comm::duplicate(Calls calls) const { return Comm(copy_of(handle_), calls); }
+
+Comm::Comm(MPI_Comm handle, Calls calls) : handle_(handle), calls_(calls) {
+    check(MPI_Comm_rank(handle_, &rank_), "MPI_Comm_rank");
+    check(MPI_Comm_size(handle_, &size_), "MPI_Comm_size");
+}
+
+Comm::Comm(Comm&& other) noexcept
+    : handle_(std::exchange(other.handle_, MPI_COMM_NULL)),
+      calls_(other.calls_),
+      rank_(other.rank_),
+      size_(other.size_) {}
 
 Comm& Comm::operator=(Comm&& other) noexcept {
     std::swap(handle_, other.handle_);
+    std::swap(calls_, other.calls_);
+    std::swap(rank_, other.rank_);
+    std::swap(size_, other.size_);
     return *this;
 }
 
 // Communicators are few and live as long as the run. Freeing one is collective, which a rank that unwinds
 // from an error cannot promise, so MPI_Finalize takes them all.
 Comm::~Comm() = default;
-
-int Comm::rank() const {
-    int rank = 0;
-    check(MPI_Comm_rank(handle_, &rank), "MPI_Comm_rank");
-    return rank;
-}
-
-int Comm::size() const {
-    int size = 0;
-    check(MPI_Comm_size(handle_, &size), "MPI_Comm_size");
-    return size;
-}
 
 bool Comm::within_one_node() const {
     MPI_Comm node;
@@ -165,35 +103,62 @@ Comm Comm::subgroup(std::span<const int> ranks) const {
     return Comm(made);
 }
 
-Request Comm::all_gather(void* out, const void* in, size_t count_per_rank, Type type) const {
-    Request request;
-    const int count = int_count_per_rank(count_per_rank, size());
-    check(MPI_Iallgather(in, count, datatype(type), out, count, datatype(type), handle_, &request),
-          "MPI_Iallgather");
+template <class Blocking, class NonBlocking, class... Args>
+Request Comm::start(const char* name, Blocking blocking, NonBlocking non_blocking, Args... args) const {
+    Request request = MPI_REQUEST_NULL;
+    check(calls_ == Calls::Blocking ? blocking(args..., handle_) : non_blocking(args..., handle_, &request),
+          name);
     return request;
+}
+
+Request Comm::all_gather(void* out, const void* in, size_t count_per_rank, Type type) const {
+    const int count = int_count_per_rank(count_per_rank, size());
+    const bool in_place = in == part(out, rank(), count_per_rank, type);
+    return start("MPI_Allgather", MPI_Allgather, MPI_Iallgather, in_place ? MPI_IN_PLACE : in, count,
+                 datatype(type), out, count, datatype(type));
 }
 
 Request Comm::reduce_scatter(void* out, const void* in, size_t count_per_rank, Type type,
                              Reduction reduction) const {
-    Request request;
-    check(MPI_Ireduce_scatter_block(in, out, int_count_per_rank(count_per_rank, size()), datatype(type),
-                                    operation(type, reduction), handle_, &request),
-          "MPI_Ireduce_scatter_block");
-    return request;
+    return start("MPI_Reduce_scatter_block", MPI_Reduce_scatter_block, MPI_Ireduce_scatter_block,
+                 in == out ? MPI_IN_PLACE : in, out, int_count_per_rank(count_per_rank, size()),
+                 datatype(type), operation(type, reduction));
 }
 
 Request Comm::all_reduce(void* out, const void* in, size_t count, Type type, Reduction reduction) const {
-    Request request;
-    check(MPI_Iallreduce(in == out ? MPI_IN_PLACE : in, out, int_count(count), datatype(type),
-                         operation(type, reduction), handle_, &request),
-          "MPI_Iallreduce");
-    return request;
+    return start("MPI_Allreduce", MPI_Allreduce, MPI_Iallreduce, in == out ? MPI_IN_PLACE : in, out,
+                 int_count(count), datatype(type), operation(type, reduction));
+}
+
+Request Comm::reduce(void* out, const void* in, size_t count, Type type, Reduction reduction,
+                     int root) const {
+    const bool in_place = in == out && rank() == root;
+    return start("MPI_Reduce", MPI_Reduce, MPI_Ireduce, in_place ? MPI_IN_PLACE : in, out, int_count(count),
+                 datatype(type), operation(type, reduction), root);
 }
 
 Request Comm::broadcast(void* buffer, size_t count, Type type, int root) const {
-    Request request;
-    check(MPI_Ibcast(buffer, int_count(count), datatype(type), root, handle_, &request), "MPI_Ibcast");
-    return request;
+    return start("MPI_Bcast", MPI_Bcast, MPI_Ibcast, buffer, int_count(count), datatype(type), root);
+}
+
+Request Comm::all_to_all(void* out, const void* in, size_t count_per_rank, Type type) const {
+    const int count = int_count_per_rank(count_per_rank, size());
+    return start("MPI_Alltoall", MPI_Alltoall, MPI_Ialltoall, in == out ? MPI_IN_PLACE : in, count,
+                 datatype(type), out, count, datatype(type));
+}
+
+Request Comm::scatter(void* out, const void* in, size_t count_per_rank, Type type, int root) const {
+    const int count = int_count_per_rank(count_per_rank, size());
+    const bool in_place = rank() == root && out == part(in, root, count_per_rank, type);
+    return start("MPI_Scatter", MPI_Scatter, MPI_Iscatter, in, count, datatype(type),
+                 in_place ? MPI_IN_PLACE : out, count, datatype(type), root);
+}
+
+Request Comm::gather(void* out, const void* in, size_t count_per_rank, Type type, int root) const {
+    const int count = int_count_per_rank(count_per_rank, size());
+    const bool in_place = rank() == root && in == part(out, root, count_per_rank, type);
+    return start("MPI_Gather", MPI_Gather, MPI_Igather, in_place ? MPI_IN_PLACE : in, count, datatype(type),
+                 out, count, datatype(type), root);
 }
 
 Request Comm::barrier() const {

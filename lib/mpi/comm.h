@@ -7,11 +7,11 @@
 
 #include <cstddef>
 #include <span>
+#include <string>
+
+#include "mpi/element.h"
 
 namespace argosy::mpi {
-
-enum class Type { Byte, Int64, Float32, Float64, Float16, BFloat16 };
-enum class Reduction { Sum, Max };
 
 using Request = MPI_Request;
 
@@ -20,6 +20,15 @@ bool test_all(std::span<Request> requests);
 
 /// Lets MPI work on whatever is under way; it does so only within its calls.
 void make_progress();
+
+/// MPI's own name and version: "Open MPI v4.1.4, ...".
+std::string library();
+
+/// The most elements that one operation takes, over all ranks of its buffers: MPI 3 counts with int.
+inline constexpr size_t kMostElements = 0x7FFFFFFF;
+
+/// Whether an operation has ended when the call that starts it returns; its Request is null then.
+enum class Calls { NonBlocking, Blocking };
 
 /// A group of ranks with its own message space. Counts are elements; each rank passes the same count.
 class Comm {
@@ -31,8 +40,12 @@ class Comm {
     Comm& operator=(Comm&& other) noexcept;
     ~Comm();
 
-    int rank() const;
-    int size() const;
+    int rank() const { return rank_; }
+    int size() const { return size_; }
+
+    /// COLLECTIVE: the same ranks in a message space of their own. With blocking calls its collectives are
+    /// MPI's blocking ones; sends and receives stay as they are.
+    Comm duplicate(Calls calls = Calls::NonBlocking) const;
 
     /// COLLECTIVE: whether all ranks can share memory.
     bool within_one_node() const;
@@ -40,19 +53,32 @@ class Comm {
     /// COLLECTIVE over `ranks` (numbers in this group, ascending, this rank among them).
     Comm subgroup(std::span<const int> ranks) const;
 
+    // In place: `in` is this rank's part of `out` (all_gather, gather on the root), `out` this rank's part of
+    // `in` (scatter on the root), or the two are the same; a reduce_scatter in place leaves its part at the
+    // start. What the root alone has or gets is not looked at on the others.
     Request all_gather(void* out, const void* in, size_t count_per_rank, Type type) const;
     Request reduce_scatter(void* out, const void* in, size_t count_per_rank, Type type,
                            Reduction reduction) const;
     Request all_reduce(void* out, const void* in, size_t count, Type type, Reduction reduction) const;
+    Request reduce(void* out, const void* in, size_t count, Type type, Reduction reduction, int root) const;
     Request broadcast(void* buffer, size_t count, Type type, int root) const;
+    Request all_to_all(void* out, const void* in, size_t count_per_rank, Type type) const;
+    Request scatter(void* out, const void* in, size_t count_per_rank, Type type, int root) const;
+    Request gather(void* out, const void* in, size_t count_per_rank, Type type, int root) const;
     Request barrier() const;
     /// A synchronous send completes only once its receiver has started to receive.
     Request send(const void* buffer, size_t count, Type type, int peer, bool synchronous) const;
     Request receive(void* buffer, size_t count, Type type, int peer) const;
 
   private:
-    explicit Comm(MPI_Comm handle) : handle_(handle) {}
+    explicit Comm(MPI_Comm handle, Calls calls = Calls::NonBlocking);
+
+    template <class Blocking, class NonBlocking, class... Args>
+    Request start(const char* name, Blocking blocking, NonBlocking non_blocking, Args... args) const;
+
     MPI_Comm handle_;
+    Calls calls_;
+    int rank_ = 0, size_ = 0;
 };
 
 }  // namespace argosy::mpi

@@ -16,10 +16,12 @@ import tempfile
 import time
 
 import theory
-from plot import Line, Panel, svg
 from results import cell, markdown, publish
 from runs import HERE, SOURCE, Failure, Layout, Sizes, busy, end_on_signal, machine
 from workload import Workload
+
+sys.path.insert(0, str(SOURCE / "jobs"))
+from plot import Line, Panel, svg  # noqa: E402
 
 BASE = Sizes(dim=256, layers=4, heads=4, hidden=704, vocab=2048, seq=256, batch=2)
 HEAD_DIM, HIDDEN_TO_DIM = 64, 11 / 4

@@ -1,4 +1,4 @@
-#include "data/partial_file.h"
+#include "base/partial_file.h"
 
 #include <cerrno>
 #include <cstdio>
@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 
-namespace argosy::data {
+namespace argosy {
 namespace {
 
 namespace fs = std::filesystem;
@@ -43,4 +43,4 @@ void PartialFile::commit() {
     sync_folder(folder_of(path_));
 }
 
-}  // namespace argosy::data
+}  // namespace argosy

@@ -11,7 +11,7 @@
 
 #include "base/raw_file.h"
 
-namespace argosy::data {
+namespace argosy {
 
 class PartialFile {
   public:
@@ -41,4 +41,4 @@ class PartialFile {
     int64_t size_bytes_ = 0;
 };
 
-}  // namespace argosy::data
+}  // namespace argosy

@@ -22,6 +22,7 @@ class Panel:
     x_label: str
     y_label: str
     lines: list
+    x_number: object = None  # how an x tick is written; default: as `number` does
 
 
 def number(value):
@@ -72,7 +73,7 @@ def frame(panel, x_axis, y_axis):
         shapes += [straight(0, y, PANEL_WIDTH, y, GRID), text(-8, y + 4, number(tick), "end")]
     for tick in sorted({x for line in panel.lines for x, _ in line.points}):
         x = x_axis.place(tick)
-        shapes += [straight(x, 0, x, PANEL_HEIGHT, GRID), text(x, PANEL_HEIGHT + 18, number(tick))]
+        shapes += [straight(x, 0, x, PANEL_HEIGHT, GRID), text(x, PANEL_HEIGHT + 18, (panel.x_number or number)(tick))]
     return shapes + [
         f'<rect width="{PANEL_WIDTH}" height="{PANEL_HEIGHT}" fill="none" stroke="{INK}"/>',
         text(PANEL_WIDTH / 2, PANEL_HEIGHT + 40, panel.x_label, size=13),

@@ -9,7 +9,7 @@
 
 #include "base/clock.h"
 
-namespace argosy::comm {
+namespace argosy {
 
 /// Counts the time that this process has looked for an answer: between two looks it may have stood still
 /// itself, stopped by a signal or suspended by Slurm with all its peers; such a gap says nothing about them
@@ -18,16 +18,21 @@ class Patience {
   public:
     explicit Patience(double limit_seconds) : limit_seconds_(limit_seconds) {}
 
+    /// Counts one look, and lets no time pass; false when patience is at an end.
+    bool lasts() {
+        const double now = seconds_now();
+        waited_seconds_ += std::min(now - last_look_, kMostSecondsBetweenLooks);
+        last_look_ = now;
+        return waited_seconds_ <= limit_seconds_;
+    }
+
     /// Lets a moment pass between two looks; false when patience is at an end.
     ///
     /// A rank that waits yields at first, since an answer that is due costs least that way. When it stays
     /// away, the rank sleeps, and leaves its core to ranks that may be at work on the answer: with more ranks
     /// than cores a step takes up to a third less, with a core for each the same.
     bool pause() {
-        const double now = seconds_now();
-        waited_seconds_ += std::min(now - last_look_, kMostSecondsBetweenLooks);
-        last_look_ = now;
-        if (waited_seconds_ > limit_seconds_) return false;
+        if (!lasts()) return false;
         if (waited_seconds_ < kYieldingSeconds) {
             sched_yield();
         } else {
@@ -45,4 +50,4 @@ class Patience {
     double last_look_ = seconds_now();
 };
 
-}  // namespace argosy::comm
+}  // namespace argosy

@@ -1,0 +1,113 @@
+// Measures collectives over all ranks, with the options, columns and bandwidths of nccl-tests.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <optional>
+
+#include "base/error.h"
+#include "base/partial_file.h"
+#include "base/version.h"
+#include "bench/benchmark.h"
+#include "bench/command_line.h"
+#include "bench/report.h"
+#include "mpi/program.h"
+
+namespace argosy {
+namespace {
+
+void add_what(CLI::App& app, bench::Words& words) {
+    app.add_option("collective", words.options.collective, bench::collective_names())->required();
+    app.add_option("-b,--minbytes", words.min_bytes, "smallest size; K, M, G are powers of 1024")
+        ->capture_default_str();
+    app.add_option("-e,--maxbytes", words.max_bytes, "largest size")->capture_default_str();
+    app.add_option("-i,--stepbytes", words.step_bytes, "from size to size")->capture_default_str();
+    app.add_option("-f,--stepfactor", words.options.sweep.factor,
+                   "from size to size, instead of --stepbytes");
+    app.add_option("-d,--datatype", words.type,
+                   "int8 to uint64, half, float, double, bfloat16, fp8_e4m3, fp8_e5m2, all")
+        ->capture_default_str();
+    app.add_option("-o,--op", words.operation, "sum, prod, min, max, avg, all")->capture_default_str();
+    app.add_option("-r,--root", words.root, "a rank of each group, or all: each in turn")
+        ->capture_default_str();
+    app.add_option("--mesh", words.mesh,
+                   "NODESxRANKS, as 4x8: within the rows, across them and over all, groups at once");
+    app.add_option("--backend", words.options.backend,
+                   "mpi, or nccl where it is built in; default: the better one");
+}
+
+void add_how(CLI::App& app, bench::Words& words) {
+    bench::Options& options = words.options;
+    const auto number = [&](const char* names, auto& value, const char* help) {
+        app.add_option(names, value, help)->capture_default_str();
+    };
+    number("-n,--iters", options.iterations, "iterations that are timed");
+    number("-m,--agg_iters", options.aggregated,
+           "operations at once, on buffers of their own, in one iteration");
+    number("-w,--warmup_iters", options.warmup, "iterations before, at each size");
+    number("-N,--run_cycles", options.cycles, "passes over all sizes; 0: without end");
+    number("-c,--check", options.checks, "verifications of each result; 0: none");
+    number("-z,--blocking", options.blocking_calls, "1: MPI's blocking calls, which --timeout cannot end");
+    number("-T,--timeout", options.timeout_seconds, "seconds to wait for a rank before it is named");
+    number("-C,--report_cputime", options.time_to_start,
+           "1: show the time of the call that starts an operation");
+    number("-S,--report_timestamps", options.timestamps, "1: when each row was done");
+    number("-a,--average", words.across_ranks, "of the ranks' times: 0 rank 0's, 1 mean, 2 min, 3 max");
+    number("-I,--per_iter_timing", options.per_iteration,
+           "1: i_min, i_max, i_p99, i_cv% of single iterations");
+    number("-K,--per_iter_skip", options.skipped, "first iterations that do not count in p50, p99 and -I");
+    app.add_option("--min-busbw", options.min_bus_bandwidth,
+                   "GB/s that the average must reach, else exit with 3");
+    app.add_option("-J,--output_file,--json", options.json,
+                   "a JSON file; one that exists is replaced at the end");
+    app.add_option("--csv", options.csv, "a CSV file, likewise");
+    for (size_t i = 0; i < words.refused.size(); ++i) {
+        app.add_option(bench::refused_options()[i].names, words.refused[i])->group("");
+    }
+}
+
+void print(const std::string& text) {
+    if (std::fputs(text.c_str(), stdout) < 0 || std::fflush(stdout) != 0)
+        throw RunError("cannot write to stdout");
+}
+
+ExitCode run(int argc, char** argv, const mpi::Comm& world) {
+    CLI::App app{bench::help_text(), "nccl-bench"};
+    app.set_version_flag("--version", version());
+    bench::Words words;
+    add_what(app, words);
+    add_how(app, words);
+    try {
+        app.parse(argc, argv);
+    } catch (const CLI::ParseError& error) {
+        if (error.get_exit_code() != 0) throw UserError("{}", error.what());
+        if (world.rank() == 0) app.exit(error);  // --help and --version come this way
+        return ExitCode::Done;
+    }
+    const bench::Options options = bench::meaning_of(words);
+    check(options, world.size());
+    const std::string backend = bench::backend_of(options);
+    std::optional<PartialFile> json, csv;  // where they cannot be written, nothing is measured
+    if (world.rank() == 0 && !options.json.empty()) json.emplace(options.json);
+    if (world.rank() == 0 && !options.csv.empty()) csv.emplace(options.csv);
+
+    const bench::RollCall roll(world, bench::exchange_rank_info(world, options.timeout_seconds),
+                               options.timeout_seconds);
+    const bench::Results results = bench::run_benchmark(world, roll, options, print);
+    const bench::Setting setting{{argv, argv + argc}, backend, mpi::library(), roll.ranks()};
+    const auto write = [](auto& file, const std::string& text) {
+        if (!file) return;
+        file->append(text);
+        file->commit();
+    };
+    write(json, bench::json_report(results, options, setting));
+    write(csv, bench::csv_report(results));
+    return results.passed(options) ? ExitCode::Done : ExitCode::CheckFailed;
+}
+
+}  // namespace
+}  // namespace argosy
+
+int main(int argc, char** argv) {
+    return argosy::mpi::run_program("nccl-bench", &argc, &argv, [&](const auto& world, const auto&) {
+        return argosy::run(argc, argv, world);
+    });
+}

@@ -1,0 +1,27 @@
+// Every rank gets the reduction of all inputs.
+#include "bench/collective.h"
+
+namespace argosy::bench {
+
+Collective all_reduce() {
+    return {
+        .name = "all_reduce",
+        .reduces = true,
+        .rooted = false,
+        .chunks =
+            [](int) {
+                return Chunks{1, 1};
+            },
+        .in_place =
+            [](const Place&) {
+                return Chunks{0, 0};
+            },
+        .input = [](const Place& place, int) -> std::optional<Part> { return Part::of_rank(place.rank, 0); },
+        .expected = [](const Place&, int) -> std::optional<Part> { return Part::reduced(0); },
+        .run = [](Backend& backend, const Call& call) { backend.all_reduce(call); },
+        // Each element leaves a rank once on its way to be added up and once as a result, but for one part.
+        .bus_factor = [](int num_ranks) { return 2.0 * (num_ranks - 1) / num_ranks; },
+    };
+}
+
+}  // namespace argosy::bench

@@ -1,0 +1,183 @@
+#include "bench/benchmark.h"
+
+#include <algorithm>
+#include <chrono>
+#include <numeric>
+#include <set>
+#include <thread>
+#include <utility>
+
+#include "base/environment.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "bench/mpi_backend.h"
+#include "bench/table.h"
+
+namespace argosy::bench {
+namespace {
+
+/// Where ranks leave no core free, the launcher takes one for a moment to pass on what was printed: the next
+/// measurement begins after it. All ranks pause alike, or schedulers would favour those that did.
+constexpr std::chrono::milliseconds kTimeToForward{2};
+
+using Print = std::function<void(const std::string&)>;
+
+/// An axis and this rank's group on it.
+struct Axis {
+    std::string name;
+    int num_groups;
+    std::vector<int> members;
+};
+
+std::vector<int> numbers(int first, int step, int count) {
+    std::vector<int> result(count);
+    for (int i = 0; i < count; ++i) result[i] = first + i * step;
+    return result;
+}
+
+/// Axes of one rank say nothing and are left out.
+std::vector<Axis> axes_of(const Options& options, int rank, int num_ranks) {
+    const Axis all = {"all", 1, numbers(0, 1, num_ranks)};
+    if (!options.mesh) return {all};
+    const auto [across, within] = *options.mesh;
+    std::vector<Axis> axes;
+    if (within > 1) axes.push_back({"within", across, numbers(rank / within * within, 1, within)});
+    if (across > 1) axes.push_back({"across", within, numbers(rank % within, within, across)});
+    if (axes.size() != 1) axes.push_back(all);
+    return axes;
+}
+
+/// A row of the mesh is meant to be a node.
+void warn_of_torn_rows(const GroupShape& mesh, const std::vector<RankInfo>& ranks) {
+    for (int row = 0; row < mesh.across; ++row) {
+        std::set<std::string> hosts;
+        for (int i = 0; i < mesh.within; ++i) hosts.insert(ranks[row * mesh.within + i].host);
+        if (hosts.size() == 1) continue;
+        spdlog::warn(
+            "--mesh {}x{}: ranks {} to {} are on {} nodes ({} among them), so that \"within\" is not within "
+            "a node; start "
+            "as many ranks on each node as a row has",
+            mesh.across, mesh.within, row * mesh.within, (row + 1) * mesh.within - 1, hosts.size(),
+            *hosts.begin());
+        return;
+    }
+}
+
+void warn_of_nccl_tests_variables() {
+    for (const auto& [name, value] : communication_variables()) {
+        if (!name.starts_with("NCCL_TESTS_")) continue;
+        spdlog::warn(
+            "{}={} means nothing here: --mesh splits the ranks, --min-busbw sets the least bandwidth", name,
+            value);
+    }
+}
+
+std::vector<Case> kinds_of(const Collective& collective, const Options& options, int group_size) {
+    const std::vector<Operation> none = {Operation::None};
+    std::vector<int> roots = {options.root.value_or(0)};
+    if (collective.rooted && !options.root) roots = numbers(0, 1, group_size);
+    std::vector<Case> kinds;
+    for (const ElementType type : options.types) {
+        for (const Operation operation : collective.reduces ? options.operations : none) {
+            for (const int root : roots) kinds.push_back({&collective, type, operation, root, 0, 0});
+        }
+    }
+    return kinds;
+}
+
+/// All that is measured on an axis, in its order.
+std::vector<Case> cases_of(const Collective& collective, const Options& options, const Axis& axis) {
+    const int size = static_cast<int>(axis.members.size());
+    if (collective.rooted && options.root && *options.root >= size) {
+        throw UserError("--root {}: the groups of mesh axis {} have {} ranks; take a root below that, or all",
+                        *options.root, axis.name, size);
+    }
+    std::vector<Case> cases;
+    size_t too_small = 0;
+    for (const Case& kind : kinds_of(collective, options, size)) {
+        for (const size_t bytes : sizes_of(options.sweep)) {
+            if (const auto one = case_of(kind, bytes, size)) {
+                cases.push_back(*one);
+            } else {
+                too_small = std::max(too_small, bytes);
+            }
+        }
+    }
+    if (too_small > 0 && !cases.empty()) {
+        spdlog::info(
+            "sizes up to {} bytes are left out where they are less than an element for each of {} ranks",
+            too_small, size);
+    }
+    if (cases.empty()) {
+        throw UserError("{} on {} ranks: --maxbytes {} is less than an element of {} for each of them",
+                        collective.name, size, options.sweep.max_bytes, name(options.types.front()));
+    }
+    return cases;
+}
+
+AxisResults run_axis(const mpi::Comm& world, const RollCall& roll, const Options& options, const Axis& axis,
+                     const Print& print) {
+    const Collective& collective = collective_named(options.collective);
+    const std::vector<Case> cases = cases_of(collective, options, axis);
+    roll.assemble("making the groups of axis " + axis.name);
+    const auto backend = make_backend(world.subgroup(axis.members), options);
+    size_t most_bytes = 0;
+    for (const Case& one : cases) {
+        backend->require(one.bytes / size_bytes(one.type));
+        most_bytes = std::max(most_bytes, one.bytes);
+    }
+    Measurement measurement(*backend, world, roll, options, most_bytes);
+    AxisResults results{axis.name, axis.num_groups, static_cast<int>(axis.members.size()), {}};
+    print(table_header(results, options));
+    for (int cycle = 0; options.cycles == 0 || cycle < options.cycles; ++cycle) {
+        if (options.cycles == 0) results.rows.clear();  // nobody will ask for them
+        for (const Case& one : cases) {
+            Row row{.kind = one, .cycle = cycle};
+            row.out_of_place = measurement.measure(one, Placement::OutOfPlace);
+            row.in_place = measurement.measure(one, Placement::InPlace);
+            row.ended = Clock::now();
+            print(table_row(row, options));
+            results.rows.push_back(row);
+        }
+    }
+    print(table_footer(results, options));
+    return results;
+}
+
+}  // namespace
+
+std::string backend_of(const Options& options) {
+    if (options.backend.empty() || options.backend == "mpi") return "mpi";
+    if (options.backend == "nccl") {
+        throw UserError(
+            "--backend nccl: this build has no NCCL; it measures over MPI on host memory (--backend mpi)");
+    }
+    throw UserError("--backend {}: there are mpi and nccl", options.backend);
+}
+
+std::unique_ptr<Backend> make_backend(mpi::Comm group, const Options& options) {
+    backend_of(options);
+    if (options.blocking_calls) group = group.duplicate(mpi::Calls::Blocking);
+    return std::make_unique<MpiBackend>(std::move(group), options.timeout_seconds);
+}
+
+Results run_benchmark(const mpi::Comm& world, const RollCall& roll, const Options& options,
+                      const Print& print) {
+    Results results;
+    results.started = Clock::now();
+    const Print print_once = [&](const std::string& text) {
+        if (world.rank() == 0) print(text);
+        std::this_thread::sleep_for(kTimeToForward);
+    };
+    if (world.rank() == 0) warn_of_nccl_tests_variables();
+    if (options.mesh && world.rank() == 0) warn_of_torn_rows(*options.mesh, roll.ranks());
+    print_once(preamble(options, mpi::library(), roll.ranks()));
+    for (const Axis& axis : axes_of(options, world.rank(), world.size())) {
+        results.axes.push_back(run_axis(world, roll, options, axis, print_once));
+    }
+    print_once(epilogue(options));
+    results.ended = Clock::now();
+    return results;
+}
+
+}  // namespace argosy::bench

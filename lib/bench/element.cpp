@@ -1,0 +1,173 @@
+#include "bench/element.h"
+
+#include <fmt/ranges.h>
+
+#include <cstring>
+#include <limits>
+#include <type_traits>
+
+#include "base/error.h"
+#include "base/narrow_float.h"
+
+namespace argosy::bench {
+namespace {
+
+struct TypeRow {
+    ElementType type;
+    const char* name;
+    size_t bytes;
+    bool is_signed;
+    int exact, exponent;
+};
+
+// In the order of the enumeration.
+constexpr TypeRow kTypes[] = {
+    {ElementType::Int8, "int8", 1, true, 127, 6},
+    {ElementType::UInt8, "uint8", 1, false, 255, 7},
+    {ElementType::Int32, "int32", 4, true, 1 << 20, 30},
+    {ElementType::UInt32, "uint32", 4, false, 1 << 20, 31},
+    {ElementType::Int64, "int64", 8, true, 1 << 20, 62},
+    {ElementType::UInt64, "uint64", 8, false, 1 << 20, 63},
+    {ElementType::Half, "half", 2, true, 2048, 15},
+    {ElementType::Float, "float", 4, true, 1 << 20, 100},
+    {ElementType::Double, "double", 8, true, 1 << 20, 100},
+    {ElementType::BFloat16, "bfloat16", 2, true, 256, 100},
+    {ElementType::Float8E4M3, "fp8_e4m3", 1, true, 16, 8},
+    {ElementType::Float8E5M2, "fp8_e5m2", 1, true, 8, 15},
+};
+
+struct OperationRow {
+    Operation operation;
+    const char* name;
+};
+constexpr OperationRow kOperations[] = {
+    {Operation::None, "none"}, {Operation::Sum, "sum"}, {Operation::Product, "prod"},
+    {Operation::Min, "min"},   {Operation::Max, "max"}, {Operation::Average, "avg"},
+};
+
+const TypeRow& row(ElementType type) { return kTypes[static_cast<int>(type)]; }
+
+template <class Visit>
+void visit_narrow(ElementType type, Visit visit) {
+    switch (type) {
+        case ElementType::Half:
+            return visit(Float16());
+        case ElementType::BFloat16:
+            return visit(BFloat16());
+        case ElementType::Float8E4M3:
+            return visit(Float8E4M3());
+        case ElementType::Float8E5M2:
+            return visit(Float8E5M2());
+        default:
+            return;
+    }
+}
+
+/// Calls visit with a value of the C++ type that is the element; false when there is none.
+template <class Visit>
+bool visit_plain(ElementType type, Visit visit) {
+    switch (type) {
+        case ElementType::Int8:
+            return visit(int8_t()), true;
+        case ElementType::UInt8:
+            return visit(uint8_t()), true;
+        case ElementType::Int32:
+            return visit(int32_t()), true;
+        case ElementType::UInt32:
+            return visit(uint32_t()), true;
+        case ElementType::Int64:
+            return visit(int64_t()), true;
+        case ElementType::UInt64:
+            return visit(uint64_t()), true;
+        case ElementType::Float:
+            return visit(float()), true;
+        case ElementType::Double:
+            return visit(double()), true;
+        default:
+            return false;
+    }
+}
+
+template <class Element, class Change>
+void change_each(std::span<std::byte> elements, Change change) {
+    for (size_t at = 0; at < elements.size(); at += sizeof(Element)) {
+        Element element;
+        std::memcpy(&element, &elements[at], sizeof(element));
+        element = change(element);
+        std::memcpy(&elements[at], &element, sizeof(element));
+    }
+}
+
+}  // namespace
+
+const char* name(ElementType type) { return row(type).name; }
+const char* name(Operation operation) { return kOperations[static_cast<int>(operation)].name; }
+size_t size_bytes(ElementType type) { return row(type).bytes; }
+bool is_signed(ElementType type) { return row(type).is_signed; }
+int largest_exact(ElementType type) { return row(type).exact; }
+int largest_exponent(ElementType type) { return row(type).exponent; }
+
+std::vector<ElementType> types_named(const std::string& wanted) {
+    std::vector<ElementType> found;
+    std::vector<const char*> names;
+    for (const TypeRow& one : kTypes) {
+        names.push_back(one.name);
+        if (wanted == "all" || wanted == one.name) found.push_back(one.type);
+    }
+    if (found.empty()) {
+        throw UserError("--datatype {}: no such type; there are {} and all", wanted, fmt::join(names, ", "));
+    }
+    return found;
+}
+
+std::vector<Operation> operations_named(const std::string& wanted) {
+    if (wanted == "mulsum") {
+        throw UserError(
+            "--op mulsum is NCCL's sum of inputs that each rank scales on their way; MPI has no such "
+            "operation. "
+            "Take sum or avg");
+    }
+    std::vector<Operation> found;
+    std::vector<const char*> names;
+    for (const OperationRow& one : kOperations) {
+        if (one.operation == Operation::None) continue;
+        names.push_back(one.name);
+        if (wanted == "all" || wanted == one.name) found.push_back(one.operation);
+    }
+    if (found.empty()) {
+        throw UserError("--op {}: no such operation; there are {} and all", wanted, fmt::join(names, ", "));
+    }
+    return found;
+}
+
+uint64_t bits_of(double value, ElementType type) {
+    uint64_t bits = 0;
+    const bool plain = visit_plain(type, [&](auto zero) {
+        const auto element = static_cast<decltype(zero)>(value);
+        std::memcpy(&bits, &element, sizeof(element));
+    });
+    if (!plain) {
+        visit_narrow(type, [&](auto number) { bits = number.rounded(static_cast<float>(value)); });
+    }
+    return bits;
+}
+
+void divide(std::span<std::byte> elements, ElementType type, int divisor) {
+    const bool plain = visit_plain(type, [&](auto zero) {
+        using Element = decltype(zero);
+        // Wide enough for the divisor; a byte's would not be.
+        using Wide = std::common_type_t<Element, int>;
+        change_each<Element>(elements, [divisor](Element element) {
+            return static_cast<Element>(static_cast<Wide>(element) / static_cast<Wide>(divisor));
+        });
+    });
+    if (plain) return;
+    visit_narrow(type, [&](auto number) {
+        using Bits = typename decltype(number)::Bits;
+        change_each<Bits>(elements, [&](Bits bits) {
+            return number.rounded(number.value(bits) / static_cast<float>(divisor));
+        });
+    });
+}
+
+}  // namespace argosy::bench

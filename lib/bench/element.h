@@ -1,0 +1,50 @@
+// The types of elements and the operations that a benchmark may run over, under nccl-tests' names.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace argosy::bench {
+
+enum class ElementType {
+    Int8,
+    UInt8,
+    Int32,
+    UInt32,
+    Int64,
+    UInt64,
+    Half,
+    Float,
+    Double,
+    BFloat16,
+    Float8E4M3,
+    Float8E5M2
+};
+/// None: nothing is reduced. Average is the sum over the ranks divided by their number, rounded once.
+enum class Operation { None, Sum, Product, Min, Max, Average };
+
+const char* name(ElementType type);  // "bfloat16"
+const char* name(Operation operation);
+size_t size_bytes(ElementType type);
+bool is_signed(ElementType type);
+
+/// Those that a user names: one of them, or "all". Throws UserError with the names that there are.
+std::vector<ElementType> types_named(const std::string& name);
+std::vector<Operation> operations_named(const std::string& name);
+
+/// `value` as an element's bits, in its lower bytes; rounded where the type cannot hold it.
+uint64_t bits_of(double value, ElementType type);
+
+/// Divides elements by `divisor`: integers towards zero, others rounded to nearest.
+void divide(std::span<std::byte> elements, ElementType type, int divisor);
+
+/// The largest n so that all whole numbers up to n have exact elements, at most 2^20.
+int largest_exact(ElementType type);
+
+/// The largest n so that all powers of two up to 2^n are finite elements, at most 100.
+int largest_exponent(ElementType type);
+
+}  // namespace argosy::bench

@@ -1,0 +1,228 @@
+#include "bench/measure.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/fault.h"
+
+namespace argosy::bench {
+namespace {
+
+constexpr size_t kBlockBytes = 256 << 10;  // of what is made, or compared, at once
+
+/// Visits a chunk's elements block by block: visit(first, bytes of the block).
+template <class Visit>
+void for_each_block(const Case& kind, Visit visit) {
+    const size_t bytes = size_bytes(kind.type);
+    const size_t most = kBlockBytes / bytes;
+    for (size_t first = 0; first < kind.chunk_elements; first += most) {
+        visit(first, std::min(most, kind.chunk_elements - first) * bytes);
+    }
+}
+
+size_t chunk_bytes(const Case& kind) { return kind.chunk_elements * size_bytes(kind.type); }
+
+int64_t count_different(std::span<const std::byte> left, std::span<const std::byte> right,
+                        size_t element_bytes) {
+    if (std::memcmp(left.data(), right.data(), left.size()) == 0) return 0;
+    int64_t different = 0;
+    for (size_t at = 0; at < left.size(); at += element_bytes) {
+        different += std::memcmp(&left[at], &right[at], element_bytes) != 0;
+    }
+    return different;
+}
+
+}  // namespace
+
+std::optional<Case> case_of(const Case& kind, size_t bytes, int num_ranks) {
+    const Chunks chunks = kind.collective->chunks(num_ranks);
+    const auto most = static_cast<size_t>(std::max(chunks.input, chunks.output));
+    Case result = kind;
+    result.chunk_elements = bytes / size_bytes(kind.type) / most;
+    result.bytes = result.chunk_elements * most * size_bytes(kind.type);
+    if (result.chunk_elements == 0) return std::nullopt;
+    return result;
+}
+
+Measurement::Measurement(Backend& backend, const mpi::Comm& world, const RollCall& roll,
+                         const Options& options, size_t max_bytes)
+    : backend_(backend), world_(world), roll_(roll), options_(options) {
+    for (int i = 0; i < options.aggregated; ++i) {
+        buffers_.push_back({backend.allocate(max_bytes), backend.allocate(max_bytes)});
+    }
+}
+
+Place Measurement::place_of(const Case& kind) const {
+    return {backend_.rank(), backend_.size(), kind.root, backend_.result_at_start()};
+}
+
+Call Measurement::call_on(const Buffers& buffers, const Case& kind, Placement placement) const {
+    const bool in_place = placement == Placement::InPlace;
+    const Chunks offsets = in_place ? kind.collective->in_place(place_of(kind)) : Chunks{0, 0};
+    std::byte* const input = in_place ? buffers.output.get() : buffers.input.get();
+    return {.in = input + static_cast<size_t>(offsets.input) * chunk_bytes(kind),
+            .out = buffers.output.get() + static_cast<size_t>(offsets.output) * chunk_bytes(kind),
+            .count = kind.chunk_elements,
+            .type = kind.type,
+            .operation = kind.operation,
+            .root = kind.root};
+}
+
+/// The output first: in place the input lies over it.
+void Measurement::refill(const Case& kind, const Pattern& pattern, const std::vector<Call>& calls) const {
+    const Chunks chunks = kind.collective->chunks(backend_.size());
+    const Place place = place_of(kind);
+    std::vector<std::byte> block(kBlockBytes);
+    const auto fill = [&](std::byte* buffer, int chunk, const Part& part, auto change) {
+        for_each_block(kind, [&](size_t first, size_t bytes) {
+            const std::span elements = std::span(block).first(bytes);
+            pattern.fill(part, kind.chunk_elements, first, elements);
+            std::ranges::transform(elements, elements.begin(), change);
+            backend_.write(
+                buffer + static_cast<size_t>(chunk) * chunk_bytes(kind) + first * size_bytes(kind.type),
+                elements);
+        });
+    };
+    const bool lost = fault_planted(Fault::LoseContribution) && place.rank == 0;
+    for (const Call& call : calls) {
+        for (int chunk = 0; chunk < chunks.output; ++chunk) {
+            const auto part = kind.collective->expected(place, chunk);
+            if (part) fill(call.out, chunk, *part, [](std::byte byte) { return ~byte; });
+        }
+        for (int chunk = 0; chunk < chunks.input; ++chunk) {
+            const auto part = kind.collective->input(place, chunk);
+            const auto change = [lost](std::byte byte) { return lost ? std::byte{0} : byte; };
+            if (part) fill(const_cast<std::byte*>(call.in), chunk, *part, change);
+        }
+    }
+}
+
+int64_t Measurement::count_wrong(const Case& kind, const Pattern& pattern,
+                                 const std::vector<Call>& calls) const {
+    const Place place = place_of(kind);
+    std::vector<std::byte> wanted(kBlockBytes), found(kBlockBytes);
+    int64_t wrong = 0;
+    for (const Call& call : calls) {
+        for (int chunk = 0; chunk < kind.collective->chunks(place.size).output; ++chunk) {
+            const auto part = kind.collective->expected(place, chunk);
+            if (!part) continue;
+            const std::byte* const start = call.out + static_cast<size_t>(chunk) * chunk_bytes(kind);
+            for_each_block(kind, [&](size_t first, size_t bytes) {
+                const std::span left = std::span(wanted).first(bytes), right = std::span(found).first(bytes);
+                pattern.fill(*part, kind.chunk_elements, first, left);
+                backend_.read(right, start + first * size_bytes(kind.type));
+                wrong += count_different(left, right, size_bytes(kind.type));
+            });
+        }
+    }
+    return wrong;
+}
+
+void Measurement::run_to_verify(const Case& kind, const std::vector<Call>& calls) const {
+    if (fault_planted(Fault::SkipCollective)) return;
+    for (const Call& call : calls) kind.collective->run(backend_, call);
+    backend_.wait();
+    if (fault_planted(Fault::LoseLastElement)) {
+        const int last_chunk = kind.collective->chunks(backend_.size()).output - 1;
+        std::byte* const end = calls.back().out + static_cast<size_t>(last_chunk + 1) * chunk_bytes(kind);
+        std::byte last;
+        backend_.read({&last, 1}, end - 1);
+        last = ~last;
+        backend_.write(end - 1, {&last, 1});
+    }
+}
+
+Measurement::Samples Measurement::run_to_time(const Case& kind, const std::vector<Call>& calls,
+                                              const std::string& what) const {
+    const auto start_all = [&] {
+        for (const Call& call : calls) kind.collective->run(backend_, call);
+    };
+    for (int i = 0; i < options_.warmup; ++i) {
+        start_all();
+        backend_.wait();
+    }
+    Samples samples;
+    samples.ends.resize(options_.iterations + 1);
+    roll_.assemble(what);
+    samples.ends[0] = seconds_now();
+    for (int i = 1; i <= options_.iterations; ++i) {
+        start_all();
+        if (options_.time_to_start) samples.starting_seconds += seconds_now() - samples.ends[i - 1];
+        backend_.wait();
+        samples.ends[i] = seconds_now();
+    }
+    return samples;
+}
+
+void Measurement::combine(std::vector<double>& values, mpi::Reduction reduction) const {
+    const auto request =
+        world_.all_reduce(values.data(), values.data(), values.size(), mpi::Type::Float64, reduction);
+    if (!finished_within(request, options_.timeout_seconds))
+        throw roll_.late("putting the ranks' times together");
+}
+
+Timing Measurement::evaluate(const Case& kind, const Samples& samples) const {
+    const double operations = static_cast<double>(options_.iterations) * options_.aggregated;
+    const double whole = (samples.ends.back() - samples.ends.front()) / operations;
+    std::vector<double> means = {whole, samples.starting_seconds / operations};
+    switch (options_.across_ranks) {
+        case AcrossRanks::FirstRank:
+            if (world_.rank() != 0) means.assign(means.size(), 0);
+            combine(means, mpi::Reduction::Sum);
+            break;
+        case AcrossRanks::Mean:
+            combine(means, mpi::Reduction::Sum);
+            for (double& mean : means) mean /= world_.size();
+            break;
+        case AcrossRanks::Min:
+            combine(means, mpi::Reduction::Min);
+            break;
+        case AcrossRanks::Max:
+            combine(means, mpi::Reduction::Max);
+            break;
+    }
+    std::vector<double> single;
+    for (size_t i = 1; i < samples.ends.size(); ++i) {
+        single.push_back((samples.ends[i] - samples.ends[i - 1]) / options_.aggregated);
+    }
+    combine(single, mpi::Reduction::Max);
+
+    Timing timing{.seconds = means[0], .start_seconds = means[1]};
+    timing.slowest = distribution_of(std::span(single).subspan(options_.skipped));
+    timing.algorithm_bandwidth = timing.seconds > 0 ? static_cast<double>(kind.bytes) / timing.seconds : 0;
+    timing.bus_bandwidth = timing.algorithm_bandwidth * kind.collective->bus_factor(backend_.size());
+    return timing;
+}
+
+Timing Measurement::measure(const Case& kind, Placement placement) {
+    const std::string what =
+        fmt::format("{} of {} bytes ({})", kind.collective->name, kind.bytes, name(kind.type));
+    const Pattern pattern(kind.type, kind.operation, backend_.size());
+    std::vector<Call> calls;
+    for (const Buffers& one : buffers_) calls.push_back(call_on(one, kind, placement));
+    try {
+        double wrong = 0;
+        for (int i = 0; i < options_.checks; ++i) {
+            refill(kind, pattern, calls);
+            roll_.assemble(what);
+            run_to_verify(kind, calls);
+            wrong += static_cast<double>(count_wrong(kind, pattern, calls));
+        }
+        if (options_.checks == 0) refill(kind, pattern, calls);
+        const Samples samples = run_to_time(kind, calls, what);
+        if (options_.checks > 0 && placement == Placement::OutOfPlace) {
+            wrong += static_cast<double>(count_wrong(kind, pattern, calls));
+        }
+        Timing timing = evaluate(kind, samples);
+        std::vector<double> sum = {wrong};
+        combine(sum, mpi::Reduction::Sum);
+        if (options_.checks > 0) timing.num_wrong = static_cast<int64_t>(sum[0]);
+        return timing;
+    } catch (const NoAnswer&) {
+        throw roll_.late(what);
+    }
+}
+
+}  // namespace argosy::bench

@@ -1,0 +1,168 @@
+#include "bench/mpi_backend.h"
+
+#include <cstring>
+#include <new>
+#include <optional>
+#include <utility>
+
+#include "base/error.h"
+#include "base/patience.h"
+
+namespace argosy::bench {
+namespace {
+
+constexpr size_t kAlignment = 4096;
+
+mpi::Type type_of(const Call& call) {
+    switch (call.type) {
+        case ElementType::Int8:
+            return mpi::Type::Int8;
+        case ElementType::UInt8:
+            return mpi::Type::UInt8;
+        case ElementType::Int32:
+            return mpi::Type::Int32;
+        case ElementType::UInt32:
+            return mpi::Type::UInt32;
+        case ElementType::Int64:
+            return mpi::Type::Int64;
+        case ElementType::UInt64:
+            return mpi::Type::UInt64;
+        case ElementType::Half:
+            return mpi::Type::Float16;
+        case ElementType::Float:
+            return mpi::Type::Float32;
+        case ElementType::Double:
+            return mpi::Type::Float64;
+        case ElementType::BFloat16:
+            return mpi::Type::BFloat16;
+        case ElementType::Float8E4M3:
+            return mpi::Type::Float8E4M3;
+        case ElementType::Float8E5M2:
+            return mpi::Type::Float8E5M2;
+    }
+    throw RunError("internal error: unknown type");
+}
+
+/// An average is a sum first.
+mpi::Reduction reduction_of(const Call& call) {
+    switch (call.operation) {
+        case Operation::Product:
+            return mpi::Reduction::Product;
+        case Operation::Min:
+            return mpi::Reduction::Min;
+        case Operation::Max:
+            return mpi::Reduction::Max;
+        default:
+            return mpi::Reduction::Sum;
+    }
+}
+
+}  // namespace
+
+MpiBackend::MpiBackend(mpi::Comm group, double timeout_seconds)
+    : group_(std::move(group)),
+      timeout_seconds_(timeout_seconds),
+      rank_(group_.rank()),
+      size_(group_.size()) {}
+
+void MpiBackend::require(size_t elements) const {
+    if (elements <= mpi::kMostElements) return;
+    throw UserError(
+        "{} elements in one operation; MPI 3 counts with int, so {} are the most. Take a smaller --maxbytes "
+        "or a wider --datatype",
+        elements, mpi::kMostElements);
+}
+
+Backend::Memory MpiBackend::allocate(size_t bytes) const {
+    constexpr auto kAligned = std::align_val_t(kAlignment);
+    auto* const memory = static_cast<std::byte*>(::operator new(bytes, kAligned, std::nothrow));
+    if (!memory) throw RunError("no memory for a buffer of {} bytes; a smaller --maxbytes takes less", bytes);
+    std::memset(memory, 0, bytes);  // its pages are here from now on
+    return {memory, [](std::byte* pointer) { ::operator delete(pointer, kAligned); }};
+}
+
+void MpiBackend::write(std::byte* to, std::span<const std::byte> from) const {
+    std::memcpy(to, from.data(), from.size());
+}
+
+void MpiBackend::read(std::span<std::byte> to, const std::byte* from) const {
+    std::memcpy(to.data(), from, to.size());
+}
+
+void MpiBackend::all_gather(const Call& call) {
+    requests_.push_back(group_.all_gather(call.out, call.in, call.count, type_of(call)));
+}
+
+void MpiBackend::all_reduce(const Call& call) {
+    requests_.push_back(group_.all_reduce(call.out, call.in, call.count, type_of(call), reduction_of(call)));
+    divide_later(call);
+}
+
+void MpiBackend::all_to_all(const Call& call) {
+    requests_.push_back(group_.all_to_all(call.out, call.in, call.count, type_of(call)));
+}
+
+/// MPI has one buffer for it; the root sends from its input.
+void MpiBackend::broadcast(const Call& call) {
+    auto* const buffer = rank_ == call.root ? const_cast<std::byte*>(call.in) : call.out;
+    requests_.push_back(group_.broadcast(buffer, call.count, type_of(call), call.root));
+}
+
+void MpiBackend::gather(const Call& call) {
+    requests_.push_back(group_.gather(call.out, call.in, call.count, type_of(call), call.root));
+}
+
+void MpiBackend::reduce(const Call& call) {
+    requests_.push_back(
+        group_.reduce(call.out, call.in, call.count, type_of(call), reduction_of(call), call.root));
+    if (rank_ == call.root) divide_later(call);
+}
+
+void MpiBackend::reduce_scatter(const Call& call) {
+    requests_.push_back(
+        group_.reduce_scatter(call.out, call.in, call.count, type_of(call), reduction_of(call)));
+    divide_later(call);
+}
+
+void MpiBackend::scatter(const Call& call) {
+    requests_.push_back(group_.scatter(call.out, call.in, call.count, type_of(call), call.root));
+}
+
+/// In place what leaves is copied first, as MPI_Sendrecv_replace does: the buffer may be filled meanwhile.
+void MpiBackend::send_receive(const Call& call) {
+    const std::byte* leaving = call.in;
+    if (call.in == call.out) {
+        const size_t bytes = call.count * size_bytes(call.type);
+        if (num_outgoing_ == outgoing_.size()) outgoing_.emplace_back();
+        auto& copy = outgoing_[num_outgoing_++];
+        copy.assign(call.in, call.in + bytes);
+        leaving = copy.data();
+    }
+    const int before = (rank_ + size_ - 1) % size_, next = (rank_ + 1) % size_;
+    requests_.push_back(group_.receive(call.out, call.count, type_of(call), before));
+    requests_.push_back(group_.send(leaving, call.count, type_of(call), next, /*synchronous=*/false));
+}
+
+void MpiBackend::divide_later(const Call& call) {
+    if (call.operation == Operation::Average) averages_.push_back(call);
+}
+
+/// Looks without a pause, as MPI_Wait does: a pause would be part of what is measured.
+void MpiBackend::wait() {
+    constexpr int kLooksBeforeTheClock = 256;
+    std::optional<Patience>
+        patience;  // from the first look at the clock, which most waits do not live to see
+    for (int looks = 1; !mpi::test_all(requests_); ++looks) {
+        if (looks % kLooksBeforeTheClock != 0) continue;
+        if (!patience) patience.emplace(timeout_seconds_);
+        if (!patience->lasts()) throw NoAnswer();
+    }
+    requests_.clear();
+    num_outgoing_ = 0;
+    for (const Call& call : averages_) {
+        divide({call.out, call.count * size_bytes(call.type)}, call.type, size_);
+    }
+    averages_.clear();
+}
+
+}  // namespace argosy::bench

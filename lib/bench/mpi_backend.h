@@ -1,0 +1,48 @@
+// Collectives over MPI on host memory. By default they are MPI's non-blocking calls, the ones that training
+// makes (lib/comm), waited for by looking again and again, within a limit of time; or MPI's blocking calls,
+// which nothing can bound while they are under way.
+#pragma once
+
+#include <vector>
+
+#include "bench/backend.h"
+#include "mpi/comm.h"
+
+namespace argosy::bench {
+
+class MpiBackend : public Backend {
+  public:
+    MpiBackend(mpi::Comm group, double timeout_seconds);
+
+    int rank() const override { return rank_; }
+    int size() const override { return size_; }
+    void require(size_t elements) const override;
+    Memory allocate(size_t bytes) const override;
+    void write(std::byte* to, std::span<const std::byte> from) const override;
+    void read(std::span<std::byte> to, const std::byte* from) const override;
+    bool result_at_start() const override { return true; }
+
+    void all_gather(const Call& call) override;
+    void all_reduce(const Call& call) override;
+    void all_to_all(const Call& call) override;
+    void broadcast(const Call& call) override;
+    void gather(const Call& call) override;
+    void reduce(const Call& call) override;
+    void reduce_scatter(const Call& call) override;
+    void scatter(const Call& call) override;
+    void send_receive(const Call& call) override;
+    void wait() override;
+
+  private:
+    void divide_later(const Call& call);
+
+    mpi::Comm group_;
+    double timeout_seconds_;
+    int rank_, size_;
+    std::vector<mpi::Request> requests_;
+    std::vector<Call> averages_;                    // sums, to be divided when they are there
+    std::vector<std::vector<std::byte>> outgoing_;  // copies of what is sent in place
+    size_t num_outgoing_ = 0;
+};
+
+}  // namespace argosy::bench

@@ -1,0 +1,99 @@
+#include "bench/pattern.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "base/error.h"
+#include "base/random.h"
+
+namespace argosy::bench {
+namespace {
+
+uint32_t mixed(size_t index, int rank) {
+    return philox({static_cast<uint32_t>(index), static_cast<uint32_t>(rank), 0, 0}, {0, 0})[0];
+}
+
+}  // namespace
+
+Pattern::Pattern(ElementType type, Operation operation, int num_ranks)
+    : type_(type), operation_(operation), num_ranks_(num_ranks), periods_(num_ranks + 1) {}
+
+/// What a rank gives to a reduction. Its turn goes round with the index: of many ranks only those whose turn
+/// is among the first give more than the neutral element.
+double Pattern::value(int rank, size_t index) const {
+    const int turn = static_cast<int>((static_cast<size_t>(rank) + index) % static_cast<size_t>(num_ranks_));
+    const double sign = is_signed(type_) && mixed(index, -1) % 2 == 1 ? -1 : 1;
+    const int exact = largest_exact(type_);
+    switch (operation_) {
+        case Operation::Product: {
+            const double own_sign = is_signed(type_) && mixed(index, rank) % 2 == 1 ? -1 : 1;
+            return own_sign * (turn < largest_exponent(type_) ? 2 : 1);
+        }
+        case Operation::Min:
+        case Operation::Max:
+            return sign * std::min(turn + 1, exact);
+        default: {
+            const int givers = std::min(num_ranks_, exact);
+            if (turn >= givers) return 0;
+            const auto largest = static_cast<uint32_t>(exact / givers);
+            return sign * (1 + mixed(index, rank) % largest);
+        }
+    }
+}
+
+double Pattern::reduction(size_t index) const {
+    double result = value(0, index);
+    for (int rank = 1; rank < num_ranks_; ++rank) {
+        const double more = value(rank, index);
+        switch (operation_) {
+            case Operation::Product:
+                result *= more;
+                break;
+            case Operation::Min:
+                result = std::min(result, more);
+                break;
+            case Operation::Max:
+                result = std::max(result, more);
+                break;
+            default:
+                result += more;
+        }
+    }
+    return operation_ == Operation::Average ? result / num_ranks_ : result;
+}
+
+uint64_t Pattern::bits(int rank, size_t index) const {
+    if (rank == Part::kReduced) return bits_of(reduction(index), type_);
+    if (operation_ != Operation::None) return bits_of(value(rank, index), type_);
+    // Each byte differs from that of the same place on the ranks next to this one.
+    constexpr uint64_t kOneInEachByte = 0x0101010101010101;
+    const uint64_t place = static_cast<uint64_t>(mixed(index, 0)) << 32 | mixed(index, 1);
+    return place ^ static_cast<uint64_t>(rank % 256) * kOneInEachByte;
+}
+
+const std::vector<std::byte>& Pattern::period_of(int rank) const {
+    auto& period = periods_[rank == Part::kReduced ? num_ranks_ : rank];
+    if (!period.empty()) return period;
+    const size_t bytes = size_bytes(type_);
+    period.resize(kPeriod * bytes);
+    for (size_t index = 0; index < kPeriod; ++index) {
+        const uint64_t element = bits(rank, index);
+        std::memcpy(&period[index * bytes], &element, bytes);
+    }
+    return period;
+}
+
+void Pattern::fill(const Part& part, size_t chunk_elements, size_t first, std::span<std::byte> to) const {
+    const auto& period = period_of(part.rank);
+    const size_t start = static_cast<size_t>(part.chunk) * chunk_elements + first;
+    size_t from = start % kPeriod * size_bytes(type_);
+    while (!to.empty()) {
+        const size_t bytes = std::min(to.size(), period.size() - from);
+        std::memcpy(to.data(), &period[from], bytes);
+        to = to.subspan(bytes);
+        from = 0;
+    }
+}
+
+}  // namespace argosy::bench

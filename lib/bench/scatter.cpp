@@ -1,0 +1,31 @@
+// Rank r gets chunk r of the input of the root.
+#include "bench/collective.h"
+
+namespace argosy::bench {
+
+Collective scatter() {
+    return {
+        .name = "scatter",
+        .reduces = false,
+        .rooted = true,
+        .chunks =
+            [](int num_ranks) {
+                return Chunks{num_ranks, 1};
+            },
+        .in_place =
+            [](const Place& place) {
+                return Chunks{0, place.rank};
+            },
+        .input = [](const Place& place, int chunk) -> std::optional<Part> {
+            if (place.rank != place.root) return std::nullopt;
+            return Part::of_rank(place.root, chunk);
+        },
+        .expected = [](const Place& place, int) -> std::optional<Part> {
+            return Part::of_rank(place.root, place.rank);
+        },
+        .run = [](Backend& backend, const Call& call) { backend.scatter(call); },
+        .bus_factor = [](int num_ranks) { return (num_ranks - 1.0) / num_ranks; },
+    };
+}
+
+}  // namespace argosy::bench

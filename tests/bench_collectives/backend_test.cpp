@@ -1,0 +1,184 @@
+// What the backend's collectives do to small buffers, element by element, against plain loops.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <functional>
+#include <numeric>
+
+#include "bench_collectives/ranks.h"
+
+namespace argosy::bench {
+namespace {
+
+using Numbers = std::vector<int64_t>;
+
+constexpr int kCount = 5;
+
+int64_t number(int rank, size_t index) { return 1000 * (rank + 1) + static_cast<int64_t>(index); }
+
+Numbers numbers(int rank, size_t count) {
+    Numbers made(count);
+    for (size_t i = 0; i < count; ++i) made[i] = number(rank, i);
+    return made;
+}
+
+class BackendTest : public ::testing::TestWithParam<mpi::Calls> {
+  protected:
+    /// The output, on each rank, of an operation on buffers of so many elements.
+    using Start = void (Backend::*)(const Call&);
+    Numbers result(Start start, const Numbers& input, size_t output, Operation operation = Operation::Sum) {
+        MpiBackend backend = ranks_.backend(GetParam());
+        Numbers out(output, -1);
+        (backend.*start)(call(input.data(), out.data(), operation));
+        backend.wait();
+        return out;
+    }
+
+    /// The whole buffer after an operation in place; `in` and `out` are the places of input and output in it.
+    Numbers result_in_place(Start start, Numbers buffer, size_t in, size_t out) {
+        MpiBackend backend = ranks_.backend(GetParam());
+        (backend.*start)(call(&buffer[in], &buffer[out], Operation::Sum));
+        backend.wait();
+        return buffer;
+    }
+
+    Call call(const int64_t* in, int64_t* out, Operation operation) const {
+        return {reinterpret_cast<const std::byte*>(in),
+                reinterpret_cast<std::byte*>(out),
+                kCount,
+                ElementType::Int64,
+                operation,
+                root()};
+    }
+
+    int root() const { return size() - 1; }
+    int rank() const { return ranks_.rank; }
+    int size() const { return ranks_.size; }
+    bool at_root() const { return rank() == root(); }
+    size_t all() const { return static_cast<size_t>(size()) * kCount; }
+
+    Numbers reduced(size_t from, const std::function<int64_t(int64_t, int64_t)>& combine) const {
+        Numbers sum(kCount);
+        for (size_t i = 0; i < kCount; ++i) {
+            sum[i] = number(0, from + i);
+            for (int other = 1; other < size(); ++other) sum[i] = combine(sum[i], number(other, from + i));
+        }
+        return sum;
+    }
+    Numbers summed(size_t from) const { return reduced(from, std::plus<>()); }
+    Numbers gathered() const {
+        Numbers every;
+        for (int other = 0; other < size(); ++other) {
+            for (size_t i = 0; i < kCount; ++i) every.push_back(number(other, i));
+        }
+        return every;
+    }
+    Numbers own_chunk_of(int giver) const {
+        Numbers chunk(kCount);
+        for (size_t i = 0; i < kCount; ++i)
+            chunk[i] = number(giver, static_cast<size_t>(rank()) * kCount + i);
+        return chunk;
+    }
+
+  private:
+    Ranks ranks_;
+};
+
+TEST_P(BackendTest, AllReduce) {
+    const Numbers own = numbers(rank(), kCount);
+    EXPECT_EQ(result(&Backend::all_reduce, own, kCount), summed(0));
+    EXPECT_EQ(result_in_place(&Backend::all_reduce, own, 0, 0), summed(0));
+    const auto min = [](int64_t a, int64_t b) { return std::min(a, b); };
+    const auto max = [](int64_t a, int64_t b) { return std::max(a, b); };
+    EXPECT_EQ(result(&Backend::all_reduce, own, kCount, Operation::Min), reduced(0, min));
+    EXPECT_EQ(result(&Backend::all_reduce, own, kCount, Operation::Max), reduced(0, max));
+    EXPECT_EQ(result(&Backend::all_reduce, own, kCount, Operation::Product), reduced(0, std::multiplies<>()));
+    Numbers mean = summed(0);
+    for (int64_t& value : mean) value /= size();
+    EXPECT_EQ(result(&Backend::all_reduce, own, kCount, Operation::Average), mean);
+}
+
+TEST_P(BackendTest, AllGather) {
+    EXPECT_EQ(result(&Backend::all_gather, numbers(rank(), kCount), all()), gathered());
+    Numbers buffer(all(), -1);
+    const size_t place = static_cast<size_t>(rank()) * kCount;
+    for (size_t i = 0; i < kCount; ++i) buffer[place + i] = number(rank(), i);
+    EXPECT_EQ(result_in_place(&Backend::all_gather, buffer, place, 0), gathered());
+}
+
+TEST_P(BackendTest, ReduceScatter) {
+    const Numbers own = numbers(rank(), all());
+    const Numbers expected = summed(static_cast<size_t>(rank()) * kCount);
+    EXPECT_EQ(result(&Backend::reduce_scatter, own, kCount), expected);
+    Numbers after = result_in_place(&Backend::reduce_scatter, own, 0, 0);
+    after.resize(kCount);
+    EXPECT_EQ(after, expected);
+}
+
+TEST_P(BackendTest, Reduce) {
+    const Numbers own = numbers(rank(), kCount);
+    const Numbers found = result(&Backend::reduce, own, kCount);
+    const Numbers in_place = result_in_place(&Backend::reduce, own, 0, 0);
+    if (!at_root()) return;
+    EXPECT_EQ(found, summed(0));
+    EXPECT_EQ(in_place, summed(0));
+}
+
+TEST_P(BackendTest, Broadcast) {
+    const Numbers own = numbers(rank(), kCount), roots = numbers(root(), kCount);
+    const Numbers found = result(&Backend::broadcast, own, kCount);
+    if (!at_root()) {
+        EXPECT_EQ(found, roots);
+    }
+    EXPECT_EQ(result_in_place(&Backend::broadcast, own, 0, 0), roots);
+}
+
+TEST_P(BackendTest, AllToAll) {
+    Numbers expected;
+    for (int giver = 0; giver < size(); ++giver) {
+        const Numbers chunk = own_chunk_of(giver);
+        expected.insert(expected.end(), chunk.begin(), chunk.end());
+    }
+    const Numbers own = numbers(rank(), all());
+    EXPECT_EQ(result(&Backend::all_to_all, own, all()), expected);
+    EXPECT_EQ(result_in_place(&Backend::all_to_all, own, 0, 0), expected);
+}
+
+TEST_P(BackendTest, Scatter) {
+    const Numbers own = numbers(rank(), all());
+    EXPECT_EQ(result(&Backend::scatter, own, kCount), own_chunk_of(root()));
+    const size_t place = static_cast<size_t>(rank()) * kCount;
+    const Numbers after = result_in_place(&Backend::scatter, own, 0, place);
+    EXPECT_EQ(Numbers(after.begin() + place, after.begin() + place + kCount), own_chunk_of(root()));
+}
+
+TEST_P(BackendTest, Gather) {
+    const Numbers found = result(&Backend::gather, numbers(rank(), kCount), all());
+    Numbers buffer(all(), -1);
+    const size_t place = static_cast<size_t>(rank()) * kCount;
+    for (size_t i = 0; i < kCount; ++i) buffer[place + i] = number(rank(), i);
+    const Numbers in_place = result_in_place(&Backend::gather, buffer, place, 0);
+    if (!at_root()) return;
+    EXPECT_EQ(found, gathered());
+    EXPECT_EQ(in_place, gathered());
+}
+
+TEST_P(BackendTest, SendReceive) {
+    const Numbers own = numbers(rank(), kCount), before = numbers((rank() + size() - 1) % size(), kCount);
+    EXPECT_EQ(result(&Backend::send_receive, own, kCount), before);
+    EXPECT_EQ(result_in_place(&Backend::send_receive, own, 0, 0), before);
+}
+
+TEST_P(BackendTest, RefusesMoreElementsThanMpiCounts) {
+    const MpiBackend backend = Ranks().backend();
+    EXPECT_NO_THROW(backend.require(0x7FFFFFFF));
+    EXPECT_THROW(backend.require(0x80000000), UserError);
+}
+
+INSTANTIATE_TEST_SUITE_P(Calls, BackendTest, ::testing::Values(mpi::Calls::NonBlocking, mpi::Calls::Blocking),
+                         [](const auto& calls) {
+                             return calls.param == mpi::Calls::Blocking ? "Blocking" : "NonBlocking";
+                         });
+
+}  // namespace
+}  // namespace argosy::bench

@@ -1,0 +1,116 @@
+// What the words of a command line mean, and what is refused.
+#include "bench/command_line.h"
+
+#include <gtest/gtest.h>
+
+#include "bench/collective.h"
+#include "bench/measure.h"
+#include "expect_error.h"
+
+namespace argosy::bench {
+namespace {
+
+Words words() {
+    Words made;
+    made.options.collective = "all_reduce";
+    return made;
+}
+
+TEST(Sizes, TakesPowersOf1024) {
+    EXPECT_EQ(parse_size("8", "-b"), 8U);
+    EXPECT_EQ(parse_size("128M", "-b"), size_t{128} << 20);
+    EXPECT_EQ(parse_size("4k", "-b"), 4096U);
+    EXPECT_EQ(parse_size("1.5G", "-b"), size_t{3} << 29);
+    for (const char* bad : {"", "M", "1T", "-1", "1MB", "12 M", "nan", "1e99"}) {
+        EXPECT_THROW(parse_size(bad, "-b"), UserError) << bad;
+    }
+}
+
+TEST(Sizes, SweepsByFactorsAndBySteps) {
+    EXPECT_EQ(sizes_of({.min_bytes = 8, .max_bytes = 100, .factor = 3}), (std::vector<size_t>{8, 24, 72}));
+    EXPECT_EQ(sizes_of({.min_bytes = 8, .max_bytes = 32, .factor = 2}), (std::vector<size_t>{8, 16, 32}));
+    EXPECT_EQ(sizes_of({.min_bytes = 0, .max_bytes = 20, .step_bytes = 10}),
+              (std::vector<size_t>{0, 10, 20}));
+    EXPECT_EQ(sizes_of({.min_bytes = 7, .max_bytes = 7, .step_bytes = 0}), (std::vector<size_t>{7}));
+    EXPECT_THROW(sizes_of({.min_bytes = 9, .max_bytes = 8}), UserError);
+    EXPECT_THROW(sizes_of({.min_bytes = 0, .max_bytes = 8, .factor = 2}), UserError);
+    EXPECT_THROW(sizes_of({.min_bytes = 1, .max_bytes = 8, .factor = 1}), UserError);
+    EXPECT_THROW(sizes_of({.min_bytes = 1, .max_bytes = 8, .step_bytes = 0}), UserError);
+}
+
+TEST(CommandLine, DefaultsAreNcclTests) {
+    const Options options = meaning_of(words());
+    EXPECT_EQ(options.sweep.min_bytes, size_t{32} << 20);
+    EXPECT_EQ(options.sweep.max_bytes, size_t{32} << 20);
+    EXPECT_EQ(options.types, std::vector{ElementType::Float});
+    EXPECT_EQ(options.operations, std::vector{Operation::Sum});
+    EXPECT_EQ(options.root, 0);
+    EXPECT_EQ(options.iterations, 20);
+    EXPECT_EQ(options.across_ranks, AcrossRanks::Mean);
+}
+
+TEST(CommandLine, AnOptionWithoutMeaningIsRefusedUnlessItAsksForNothing) {
+    for (size_t i = 0; i < refused_options().size(); ++i) {
+        Words some = words();
+        EXPECT_NO_THROW(meaning_of(some));
+        some.refused[i] = "3";
+        EXPECT_ERROR(meaning_of(some), UserError, refused_options()[i].names, refused_options()[i].reason);
+    }
+}
+
+TEST(CommandLine, NamesWhatItDoesNotKnow) {
+    const auto expect_refused = [](auto change, const std::vector<std::string>& parts) {
+        Words some = words();
+        change(some);
+        EXPECT_ERROR(meaning_of(some), UserError, parts);
+    };
+    expect_refused([](Words& some) { some.options.collective = "allreduce"; },
+                   {"allreduce", "all_reduce", "gather"});
+    expect_refused([](Words& some) { some.type = "fp16"; }, {"--datatype fp16", "half", "fp8_e5m2"});
+    expect_refused([](Words& some) { some.operation = "xor"; }, {"--op xor", "prod"});
+    expect_refused([](Words& some) { some.operation = "mulsum"; }, {"mulsum", "NCCL"});
+    expect_refused([](Words& some) { some.root = "first"; }, {"--root first"});
+    expect_refused([](Words& some) { some.mesh = "4"; }, {"--mesh 4", "4x8"});
+    expect_refused([](Words& some) { some.mesh = "4x"; }, {"--mesh 4x"});
+    expect_refused([](Words& some) { some.across_ranks = 4; }, {"--average 4"});
+}
+
+TEST(CommandLine, NumbersMustFitEachOtherAndTheRanks) {
+    const auto expect_refused = [](auto change, const std::vector<std::string>& parts) {
+        Options options = meaning_of(words());
+        EXPECT_NO_THROW(check(options, 4));
+        change(options);
+        EXPECT_ERROR(check(options, 4), UserError, parts);
+    };
+    expect_refused([](Options& some) { some.iterations = 0; }, {"--iters 0"});
+    expect_refused([](Options& some) { some.mesh = {2, 3}; }, {"2x3", "6 ranks", "4 were started"});
+    expect_refused([](Options& some) { some.root = 4; }, {"--root 4", "0 to 3"});
+    expect_refused([](Options& some) { some.skipped = 20; }, {"--per_iter_skip 20", "--iters 20"});
+    expect_refused([](Options& some) { some.timeout_seconds = 0; }, {"--timeout"});
+    expect_refused([](Options& some) { some.cycles = 0, some.csv = "x"; }, {"--run_cycles 0"});
+    expect_refused([](Options& some) { some.aggregated = 2, some.blocking_calls = true; }, {"--agg_iters 2"});
+}
+
+TEST(Collectives, BusFactorsAreNcclTests) {
+    const auto factor = [](const char* name, int ranks) { return collective_named(name).bus_factor(ranks); };
+    EXPECT_DOUBLE_EQ(factor("all_reduce", 4), 1.5);
+    for (const char* name : {"all_gather", "reduce_scatter", "alltoall", "gather", "scatter"}) {
+        EXPECT_DOUBLE_EQ(factor(name, 4), 0.75) << name;
+        EXPECT_DOUBLE_EQ(factor(name, 1), 0) << name;
+    }
+    for (const char* name : {"broadcast", "reduce", "sendrecv"}) EXPECT_DOUBLE_EQ(factor(name, 4), 1) << name;
+}
+
+TEST(Collectives, ASizeIsRoundedDownToWholeChunks) {
+    const auto of = [](const char* name, size_t bytes, int ranks) {
+        return case_of({&collective_named(name), ElementType::Float, Operation::None, 0, 0, 0}, bytes, ranks);
+    };
+    EXPECT_EQ(of("all_reduce", 1023, 3)->bytes, 1020U);
+    EXPECT_EQ(of("all_gather", 1024, 3)->chunk_elements, 85U);
+    EXPECT_EQ(of("all_gather", 1024, 3)->bytes, 85U * 3 * 4);
+    EXPECT_EQ(of("reduce_scatter", 12, 3)->chunk_elements, 1U);
+    EXPECT_FALSE(of("alltoall", 11, 3).has_value());
+}
+
+}  // namespace
+}  // namespace argosy::bench

@@ -1,0 +1,97 @@
+// A rank that stays away is named, whether the others wait where all meet or within a collective.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <thread>
+
+#include "bench_collectives/ranks.h"
+
+namespace argosy::bench {
+namespace {
+
+class RollCallTest : public ::testing::Test {
+  protected:
+    void SetUp() override {
+        if (size_ != 3) GTEST_SKIP() << "waits for seconds: once is enough, on three ranks";
+    }
+    /// Everyone is here again.
+    void TearDown() override { EXPECT_TRUE(finished_within(world_.barrier(), 30)); }
+
+    static void stay_away() { std::this_thread::sleep_for(std::chrono::milliseconds(1500)); }
+    std::string late_rank() const { return "rank 2 (process " + std::to_string(ranks_[2].process) + " on "; }
+
+    mpi::Comm world_ = mpi::Comm::world();
+    std::vector<RankInfo> ranks_ = exchange_rank_info(world_, 30);
+    RollCall roll_{world_, ranks_, 0.4};
+    int rank_ = world_.rank(), size_ = world_.size();
+};
+
+TEST_F(RollCallTest, LetsAllGoWhoCome) {
+    for (int i = 0; i < 3; ++i) EXPECT_NO_THROW(roll_.assemble("a test"));
+}
+
+TEST_F(RollCallTest, NamesWhoDoesNotCome) {
+    if (rank_ == 2) {
+        stay_away();
+        return;
+    }
+    try {
+        roll_.assemble("a test");
+        FAIL() << "nobody was missed";
+    } catch (const TimeoutError& error) {
+        const std::string text = error.what();
+        const std::string named = rank_ == 0 ? late_rank() : "rank 0 (process";  // the others wait for rank 0
+        EXPECT_NE(text.find(named), std::string::npos) << text;
+        EXPECT_NE(text.find("0.4 s"), std::string::npos) << text;
+        EXPECT_EQ(error.code(), ExitCode::Watchdog);
+    }
+}
+
+TEST_F(RollCallTest, NamesWhoIsMissingInACollective) {
+    if (rank_ == 2) {
+        stay_away();
+        return;
+    }
+    const TimeoutError error = roll_.late("all_reduce of 8 bytes");
+    const std::string text = error.what();
+    EXPECT_NE(text.find("all_reduce of 8 bytes"), std::string::npos) << text;
+    if (rank_ == 0) {
+        EXPECT_NE(text.find(late_rank()), std::string::npos) << text;
+        EXPECT_EQ(text.find("rank 1 "), std::string::npos) << text;
+    }
+}
+
+/// What the one that is not there keeps from each other: ranks 0 and 1 wait in different places.
+TEST_F(RollCallTest, DoesNotBlameARankThatWaitsElsewhere) {
+    const auto message_where_all_meet = [](const RollCall& roll) -> std::string {
+        try {
+            roll.assemble("a test");
+            return "nobody was missed";
+        } catch (const TimeoutError& error) {
+            return error.what();
+        }
+    };
+    for (const int in_collective : {0, 1}) {
+        const RollCall roll(world_, ranks_, 0.4);
+        if (rank_ == 2) {
+            stay_away();
+        } else {
+            const std::string text = rank_ == in_collective ? roll.late("all_reduce of 8 bytes").what()
+                                                            : message_where_all_meet(roll);
+            if (rank_ == 0) {
+                EXPECT_NE(text.find(late_rank()), std::string::npos) << text;
+                EXPECT_EQ(text.find("rank 1 "), std::string::npos) << text;
+                EXPECT_EQ(text.find("ranks 1"), std::string::npos) << text;
+            }
+        }
+        EXPECT_TRUE(finished_within(world_.barrier(), 30));
+    }
+}
+
+TEST_F(RollCallTest, BlamesWhatLiesBetweenWhenAllWait) {
+    const std::string text = roll_.late("all_reduce of 8 bytes").what();
+    EXPECT_NE(text.find("all ranks wait"), std::string::npos) << text;
+}
+
+}  // namespace
+}  // namespace argosy::bench
