@@ -2,9 +2,9 @@
 // where its peers can read it; they fetch it, and add it up, themselves, when they wait. So a rank that
 // computes keeps nobody waiting.
 //
-// Memory: a ring for each rank, touched as far as it was ever used; one that runs empty starts from its
-// beginning again. What does not fit is published when there is room again and the rank waits for something,
-// so it then does need attention; so does the second half of an all-reduce of more than a block.
+// Memory: a ring for each rank, touched as far as it was ever used: some twice what is in flight at once.
+// What does not fit is published when there is room again and the rank waits for something, so it then does
+// need attention; so does the second half of an all-reduce of more than a block.
 #pragma once
 
 #include <cstdint>

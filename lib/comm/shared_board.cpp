@@ -34,8 +34,8 @@ SharedBoard SharedBoard::attach(const SharedSegment::Address& address, int64_t k
     return board;
 }
 
-// An empty ring starts from its beginning again, so that little of it is touched, and stays in the caches,
-// where nothing is in flight for a while. One that never runs empty goes round.
+// A block lies at the beginning again as soon as it fits there, so that no more of the ring is touched, and
+// stays in the caches, than some twice what is in flight.
 std::byte* SharedBoard::reserve(int64_t bytes, int64_t consumed) {
     while (!held_.empty() && held_.front().round < consumed) held_.pop_front();
     const int64_t round = head().published.load(std::memory_order_relaxed);
@@ -45,7 +45,7 @@ std::byte* SharedBoard::reserve(int64_t bytes, int64_t consumed) {
         const int64_t oldest = held_.front().begin, newest_end = held_.back().end;
         const bool wrapped = held_.back().begin < oldest;
         begin = newest_end;
-        if (!wrapped && begin + bytes > ring_bytes_) begin = 0;
+        if (!wrapped && (bytes <= oldest || begin + bytes > ring_bytes_)) begin = 0;
         const int64_t limit = wrapped || begin < newest_end ? oldest : ring_bytes_;
         if (begin + bytes > limit) return nullptr;
     }
