@@ -8,12 +8,15 @@
 namespace argosy::kernels::ARGOSY_VARIANT {
 namespace {
 
-/// How C is cut: sums of a block of C are kept while k goes by in steps of kDepth. Of each step, B's panels
-/// are packed once for the block, and A's for kRows rows at a time. A panel of B then stays in the first
-/// cache, the rows of A in the second, B and the sums in the third.
+/// How C is cut, and what of a cut lies where. k goes by in steps of kDepth; B's panels of kMostSteps steps,
+/// a slab, are packed once for the block, A's of a step for kRows rows at a time. A panel of B then stays in
+/// the first cache, the rows of A and their sums in the second, B in the third. Where k is longer than a
+/// slab, the sums of more rows wait for the next one.
 template <class Tile>
 struct Block {
+    using Element = typename Tile::Element;
     static constexpr int64_t kDepth = 256 * Tile::Words::kElements;
+    static constexpr int64_t kMostSteps = 4;
     static constexpr int64_t kRows = 192 / Tile::kRows * Tile::kRows;
     static constexpr int64_t kMostRows = 4 * kRows;
     static constexpr int64_t kMostColumns = 512;
@@ -21,21 +24,23 @@ struct Block {
     static_assert(kMostColumns % Tile::kColumns == 0 && kDepth % Tile::kDepth == 0);
 
     int64_t row, column, num_rows, num_columns;
-    bool keeps_sums;  // from one step to the next; else those of kRows rows are written as soon as they are
+    bool keeps_sums;  // from one slab to the next; else those of kRows rows are written as soon as they are
                       // there
     float* sums;
-    typename Tile::Element *a, *b;
+    Element *a, *b;
 
     Block() {
         constexpr int64_t kSumsBytes = 4 * kMostRows * kSumsStride;
-        constexpr int64_t kABytes = kRows * kDepth * sizeof(*a), kBBytes = kMostColumns * kDepth * sizeof(*b);
+        constexpr int64_t kABytes = kRows * kDepth * sizeof(Element);
+        constexpr int64_t kBBytes = kMostSteps * kMostColumns * kDepth * sizeof(Element);
         auto* memory = static_cast<char*>(scratch(kSumsBytes + kABytes + kBBytes));
         sums = reinterpret_cast<float*>(memory);
-        a = reinterpret_cast<typename Tile::Element*>(memory + kSumsBytes);
-        b = reinterpret_cast<typename Tile::Element*>(memory + kSumsBytes + kABytes);
+        a = reinterpret_cast<Element*>(memory + kSumsBytes);
+        b = reinterpret_cast<Element*>(memory + kSumsBytes + kABytes);
     }
 
     float* sums_of(int64_t first_row) const { return keeps_sums ? sums + first_row * kSumsStride : sums; }
+    Element* b_of(int64_t step) const { return b + step % kMostSteps * kMostColumns * kDepth; }
 };
 
 /// Rows of A, of num_rows, that a tile may read where they lie: k in memory order, and not so far apart that
@@ -49,50 +54,44 @@ int64_t num_rows_in_place(const Operand<T>& a, int64_t num_rows, int64_t k) {
     return num_rows / Tile::kRows * Tile::kRows;
 }
 
-/// num_rows of A, of which block.a holds those from `first_packed` on, times the packed columns of B; `sums`
-/// is where the first of these rows begins.
+/// num_rows of A, of which block.a holds those from `first_packed` on, times packed columns of B; `sums` is
+/// where the first of these rows begins.
 template <class Tile, class T>
 void multiply_rows(const Block<Tile>& block, const Operand<T>& a, int64_t num_rows, int64_t first_packed,
-                   int64_t k, float* sums, bool accumulate) {
+                   int64_t k, const typename Tile::Element* b, float* sums, bool accumulate) {
     for (int64_t column = 0; column < block.num_columns; column += Tile::kColumns) {
-        const auto* b = block.b + packed_b_size<Tile>(column, k);
+        const auto* panel = b + packed_b_size<Tile>(column, k);
         for (int64_t row = 0; row < num_rows; row += Tile::kRows) {
             float* c = sums + row * block.kSumsStride + column;
             if constexpr (Tile::kReadsInPlace && std::is_same_v<T, typename Tile::Element>) {
                 if (row < first_packed) {
-                    Tile::multiply_in_place(k, a.data + row * a.lane_stride, a.lane_stride, b, c,
+                    Tile::multiply_in_place(k, a.data + row * a.lane_stride, a.lane_stride, panel, c,
                                             block.kSumsStride, accumulate);
                     continue;
                 }
             }
-            Tile::multiply(k, block.a + packed_a_size<Tile>(row - first_packed, k), b, c, block.kSumsStride,
-                           accumulate);
+            Tile::multiply(k, block.a + packed_a_size<Tile>(row - first_packed, k), panel, c,
+                           block.kSumsStride, accumulate);
         }
     }
 }
 
-/// One step along k of one product. Calls finish(row, num_rows, sums) as soon as it has added to those sums.
-template <class Tile, class T, class Finish>
-void add_step(const Block<Tile>& block, const Product<T>& product, int64_t begin, bool accumulate,
-              Finish finish) {
-    const int64_t k = smaller(block.kDepth, product.k - begin);
-    pack_b<Tile>(starting_at(product.b, block.column, begin), block.num_columns, k, block.b);
-    for (int64_t row = 0; row < block.num_rows; row += block.kRows) {
-        const Operand<T> a = starting_at(product.a, block.row + row, begin);
-        const int64_t num_rows = smaller(block.kRows, block.num_rows - row);
-        const int64_t first_packed = num_rows_in_place<Tile>(a, num_rows, k);
-        pack_a<Tile>(starting_at(a, first_packed, 0), num_rows - first_packed, k, block.a);
-        float* sums = block.sums_of(row);
-        multiply_rows(block, a, num_rows, first_packed, k, sums, accumulate);
-        finish(row, num_rows, sums);
-    }
+/// One step of kRows rows, or fewer: packs of A what a tile cannot read in place, and adds to sums_of(row).
+template <class Tile, class T>
+void add_step(const Block<Tile>& block, const Operand<T>& a, int64_t row, int64_t k, int64_t step) {
+    const int64_t num_rows = smaller(block.kRows, block.num_rows - row);
+    const int64_t first_packed = num_rows_in_place<Tile>(a, num_rows, k);
+    pack_a<Tile>(starting_at(a, first_packed, 0), num_rows - first_packed, k, block.a);
+    multiply_rows(block, a, num_rows, first_packed, k, block.b_of(step), block.sums_of(row), step > 0);
 }
 
+/// C = the sums of kRows rows, or fewer, or C += those.
 template <class Tile, class T, class Sum>
-void write_rows(const Block<Tile>& block, int64_t first_row, int64_t num_rows, const float* sums,
-                const Matmul<T, Sum>& args) {
-    for (int64_t row = 0; row < num_rows; ++row, sums += block.kSumsStride) {
-        Sum* to = args.c + (block.row + first_row + row) * args.c_stride + block.column;
+void write_rows(const Block<Tile>& block, int64_t first_row, const Matmul<T, Sum>& args) {
+    const float* sums = block.sums_of(first_row);
+    const int64_t last_row = smaller(first_row + block.kRows, block.num_rows);
+    for (int64_t row = first_row; row < last_row; ++row, sums += block.kSumsStride) {
+        Sum* to = args.c + (block.row + row) * args.c_stride + block.column;
         for_each_vector(block.num_columns, [&](int64_t i, auto load, auto store) {
             store(to + i, args.accumulate ? load(to + i) + load(sums + i) : load(sums + i));
         });
@@ -102,29 +101,40 @@ void write_rows(const Block<Tile>& block, int64_t first_row, int64_t num_rows, c
 /// Of a product without k.
 template <class Tile, class T, class Sum>
 void write_zeros(const Block<Tile>& block, const Matmul<T, Sum>& args) {
-    __builtin_memset(block.sums, 0, sizeof(float) * block.kSumsStride);
-    for (int64_t row = 0; row < block.num_rows; ++row) write_rows(block, row, 1, block.sums, args);
+    __builtin_memset(block.sums, 0, sizeof(float) * block.kRows * block.kSumsStride);
+    for (int64_t row = 0; row < block.num_rows; row += block.kRows) write_rows(block, row, args);
 }
 
-/// The steps along k in which the block's sums grow.
-template <class Tile, class T, class Sum>
-int64_t count_steps(const Matmul<T, Sum>& args) {
-    int64_t count = 0;
+/// Calls visit(step, product, begin, k) for steps [first, last) along k of the products, of which none spans
+/// two. Returns the number of all steps.
+template <class Tile, class T, class Sum, class Visit>
+int64_t for_each_step(const Matmul<T, Sum>& args, int64_t first, int64_t last, Visit visit) {
+    int64_t step = 0;
     for (int64_t i = 0; i < args.num_products; ++i) {
-        count += (args.products[i].k + Block<Tile>::kDepth - 1) / Block<Tile>::kDepth;
+        const Product<T>& product = args.products[i];
+        for (int64_t begin = 0; begin < product.k; begin += Block<Tile>::kDepth, ++step) {
+            if (step < first || step >= last) continue;
+            visit(step, product, begin, smaller(Block<Tile>::kDepth, product.k - begin));
+        }
     }
-    return count;
+    return step;
 }
 
 template <class Tile, class T, class Sum>
 void compute_block(const Block<Tile>& block, const Matmul<T, Sum>& args, int64_t num_steps) {
-    int64_t step = 0;
-    for (int64_t i = 0; i < args.num_products; ++i) {
-        for (int64_t k = 0; k < args.products[i].k; k += block.kDepth, ++step) {
-            add_step(block, args.products[i], k, step > 0,
-                     [&](int64_t row, int64_t num_rows, const float* sums) {
-                         if (step + 1 == num_steps) write_rows(block, row, num_rows, sums, args);
-                     });
+    for (int64_t first = 0; first < num_steps; first += block.kMostSteps) {
+        const int64_t last = smaller(first + block.kMostSteps, num_steps);
+        for_each_step<Tile>(args, first, last,
+                            [&](int64_t step, const auto& product, int64_t begin, int64_t k) {
+                                pack_b<Tile>(starting_at(product.b, block.column, begin), block.num_columns,
+                                             k, block.b_of(step));
+                            });
+        for (int64_t row = 0; row < block.num_rows; row += block.kRows) {
+            for_each_step<Tile>(
+                args, first, last, [&](int64_t step, const auto& product, int64_t begin, int64_t k) {
+                    add_step(block, starting_at(product.a, block.row + row, begin), row, k, step);
+                });
+            if (last == num_steps) write_rows(block, row, args);
         }
     }
     if (num_steps == 0) write_zeros(block, args);
@@ -136,8 +146,8 @@ template <class T, class Sum>
 void matmul(const Matmul<T, Sum>& args) {
     using Tile = TileOf<T>;
     Block<Tile> block;
-    const int64_t num_steps = count_steps<Tile>(args);
-    block.keeps_sums = num_steps > 1;
+    const int64_t num_steps = for_each_step<Tile>(args, 0, 0, [](auto...) {});
+    block.keeps_sums = num_steps > block.kMostSteps;
     const int64_t most_rows = block.keeps_sums ? block.kMostRows : args.row_end - args.row_begin;
     const typename Tile::Session session;
     for (block.column = args.column_begin; block.column < args.column_end;

@@ -51,6 +51,15 @@ inline int64_t packed_b_size(int64_t num_columns, int64_t k) {
     return round_up(num_columns, Tile::kColumns) * round_up(k, Tile::kDepth);
 }
 
+/// Asks for what follows a square kDepth further along k. Rows of words that lie far apart are what no
+/// processor foresees: without this each square waits for memory.
+template <class Tile, class T>
+inline __attribute__((always_inline)) void fetch_next(const Operand<T>& from, int64_t lane, int64_t k) {
+    const T* next = from.data + lane + (k + Tile::kDepth) * from.k_stride;
+#pragma GCC unroll 32
+    for (int64_t i = 0; i < Tile::kDepth; ++i) __builtin_prefetch(next + i * from.k_stride);
+}
+
 /// Calls visit(lane, k) for the corner of every square, in the order of memory.
 template <class Tile, class T, class Visit>
 inline __attribute__((always_inline)) void for_each_square(const Operand<T>& from, int64_t num_lanes,
@@ -61,7 +70,10 @@ inline __attribute__((always_inline)) void for_each_square(const Operand<T>& fro
         }
     } else {
         for (int64_t begin = 0; begin < k; begin += Tile::kDepth) {
-            for (int64_t lane = 0; lane < num_lanes; lane += kLanes) visit(lane, begin);
+            for (int64_t lane = 0; lane < num_lanes; lane += kLanes) {
+                if (begin + Tile::kDepth < k) fetch_next<Tile>(from, lane, begin);
+                visit(lane, begin);
+            }
         }
     }
 }
