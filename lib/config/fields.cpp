@@ -149,10 +149,8 @@ std::vector<Section> make_schema() {
                  "Step to resume from; -1: the newest that is sound. Steps after it are set aside."),
              key("load_only", &Checkpoint::load_only, any(), "Resume, but save nothing."),
              key("verify_on_load", &Checkpoint::verify_on_load, any(),
-                 "Read all of a checkpoint first and compare its checks; ranks share the reading. false: "
-                 "only "
-                 "missing, cut and foreign files are seen then, and torn bytes where a rank reads what one "
-                 "rank wrote."),
+                 "Read all of it first and compare its checks. false: only missing, cut and foreign files "
+                 "are seen."),
              key("exclude_from_loading", &Checkpoint::exclude_from_loading, any(),
                  "Parts that start anew: moments and loss scale; place in the data; step, tokens, "
                  "schedule."),
