@@ -11,15 +11,18 @@ source "$ARGOSY_JOBS/run_folder.sh"
 fail() { echo "bringup: $*" >&2; exit 2; }
 say() { echo "bringup: $*" >&2; }
 
-config='' nodes='' gate=0.8 steps=30 collectives=yes words=() options=()
+config='' nodes='' here='' gate=0.8 steps=30 more='' collectives=yes words=() options=()
 while [ $# -gt 0 ]; do
     case $1 in
         --without-collectives) collectives=''; shift; continue ;;
         --*=*) set -- "${1%%=*}" "${1#*=}" "${@:2}" ;;
     esac
+    case $1 in --dry-run | --sweep) fail "$1 is submit.sh's alone" ;; esac
     case $1 in --*) [ $# -gt 1 ] || fail "$1 wants a value" ;; esac
     case $1 in
         --nodes) nodes=$2 ;;
+        --ranks-per-node) here=$2 words+=("$1" "$2") ;;
+        --sbatch) more=$2 ;;
         --gate) gate=$2 ;;
         --steps) steps=$2 ;;
         --site) ARGOSY_SITE=$2 words+=("$1" "$2") ;;
@@ -34,12 +37,9 @@ done
 ARGOSY_SITE=$(realpath "${ARGOSY_SITE:-$ARGOSY_JOBS/site.conf}")
 # shellcheck source=jobs/site.conf
 source "$ARGOSY_SITE"
-inside=()
-inside_container
-settings=$("${inside[@]}" "$ARGOSY_BIN/pretrain" --config "$config" "${options[@]}" --print-config) || exit 2
-folder=$(realpath -m "$ARGOSY_SCRATCH/$(value job dump_folder <<<"$settings")")
-case $(value job dump_folder <<<"$settings") in /*) folder=$(value job dump_folder <<<"$settings") ;; esac
-folder=$folder/bringup
+here=${here:-$ARGOSY_RANKS_PER_NODE}
+settings=$(settings_of "$config" "${options[@]}") || exit 2
+folder=$(run_of "$settings")/bringup
 
 stop() { say "FAILED: $*"; exit 3; }
 
@@ -47,36 +47,40 @@ try_collectives() {
     local own=$folder/collectives
     say "the collectives on $nodes nodes"
     rm -rf "$own"
-    fill benchmark "--job-name=benchmark --nodes=$nodes --ntasks-per-node=$ARGOSY_RANKS_PER_NODE
-        --gpus-per-node=$ARGOSY_RANKS_PER_NODE --cpus-per-task=$ARGOSY_CPUS_PER_RANK $(site_options) --wait
-        --output=$own/logs/%j.log" "$own" | { mkdir -p "$own/logs"; submit "$own/job.sbatch"; } >/dev/null ||
+    fill benchmark "--job-name=benchmark --nodes=$nodes --ntasks-per-node=$here
+        --gpus-per-node=$here --cpus-per-task=$ARGOSY_CPUS_PER_RANK $(site_options) --wait
+        --output=$own/logs/%j.log $more" "$own" | { mkdir -p "$own/logs"; submit "$own/job.sbatch"; } >/dev/null ||
         stop "the collectives; see $own/logs"
 }
 
-# The tokens a second of a rank: the median of a stage's steps, without its first ones, which warm up.
+# The tokens a second of a rank: the median of a stage's steps, without its first ones, which warm up. Nothing where it
+# has no such step.
 speed() {
-    grep -o '"tokens_per_second_per_device":[0-9.e+-]*' "$1/metrics.jsonl" | cut -d: -f2 |
+    { grep -o '"tokens_per_second_per_device":[0-9.e+-]*' "$1/metrics.jsonl" || true; } | cut -d: -f2 |
         tail -n "+$((1 + steps / 5))" | sort -g | awk '{ all[NR] = $1 } END { print all[int((NR + 1) / 2)] }'
 }
 
-# Samples a step grow with the nodes, so that a rank's work stays the same; nothing is saved.
+# Sets `tokens`, the speed on so many nodes. Samples a step grow with them, so that a rank's work stays the same; nothing
+# is saved.
 try_nodes() {
     local own=$folder/nodes-$1
     say "$config on $1 nodes"
     rm -rf "$own"
-    "$ARGOSY_JOBS/submit.sh" "$config" --nodes "$1" "${words[@]}" --sbatch --wait "${options[@]}" \
+    "$ARGOSY_JOBS/submit.sh" "$config" --nodes "$1" "${words[@]}" --sbatch "--wait $more" "${options[@]}" \
         --training.global_batch_size -1 --training.steps "$steps" --checkpoint.enable false \
         --job.dump_folder "$own" >/dev/null || stop "$1 nodes; see $own/logs"
-    say "$1 nodes: $(speed "$own") tokens/s a rank"
+    tokens=$(speed "$own")
+    [ -n "$tokens" ] || stop "$1 nodes left no speed in $own/metrics.jsonl: --steps $steps may be too few"
+    say "$1 nodes: $tokens tokens/s a rank"
 }
 
 [ -z "$collectives" ] || try_collectives
 try_nodes 1
-alone=$(speed "$folder/nodes-1")
+alone=$tokens
 for ((some = 2; some / 2 < nodes; some *= 2)); do
     count=$((some < nodes ? some : nodes))
     try_nodes "$count"
-    part=$(awk -v a="$(speed "$folder/nodes-$count")" -v b="$alone" 'BEGIN { printf "%.3f", a / b }')
+    part=$(awk -v a="$tokens" -v b="$alone" 'BEGIN { printf "%.3f", a / b }')
     awk -v part="$part" -v gate="$gate" 'BEGIN { exit !(part >= gate) }' ||
         stop "on $count nodes a rank has $part of its speed on one, below $gate: compare the fabric's profiles"
     say "$count nodes: $part of one node's speed a rank"

@@ -14,7 +14,7 @@ if [ -n "${SLURM_ARRAY_JOB_ID:-}" ]; then
     job_id=${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID
 fi
 ranks=${SLURM_NTASKS:-1}
-run=         # its folder, once open_run knows it
+run='' steps=''  # its folder and that of its checkpoints, once open_run knows them
 step_pid=    # of the launcher under way
 warned=      # the signal before the time limit came
 ended=       # SIGTERM came: scancel, preemption, a failed node
@@ -60,6 +60,7 @@ launch() {
     [ -z "$warned$ended" ] || return 75
     "${words[@]}" "$@" &
     step_pid=$!
+    [ -z "$warned" ] || kill -USR1 "$step_pid" 2>/dev/null || true  # it came between the check and the number
     while :; do
         interrupted='' code=0
         wait "$step_pid" || code=$?
@@ -81,8 +82,10 @@ trap on_end TERM
 
 # The checks of all nodes before a run: 0, or the code with which the job is to end.
 preflight() {
-    local bench=$ARGOSY_BIN/nccl-bench code=0
-    if ! "${inside[@]}" "$bench" --help 2>/dev/null | grep -q -- --preflight; then
+    local bench=$ARGOSY_BIN/nccl-bench code=0 help
+    rm -f "$run/preflight.json"  # of an earlier start, on other nodes
+    help=$("${inside[@]}" "$bench" --help 2>/dev/null) || true
+    if [[ $help != *--preflight* ]]; then
         say "no pre-flight: nccl-bench is not there, or knows none"
         return 0
     fi
@@ -92,21 +95,33 @@ preflight() {
 
 # Names of nodes that the pre-flight found bad: "bad_nodes": ["n3"] in its JSON.
 nodes_of_preflight() {
+    [ -e "$run/preflight.json" ] || return 0
     tr -d '\n' <"$run/preflight.json" 2>/dev/null | sed -n 's/.*"bad_nodes": *\[\([^]]*\)\].*/\1/p' | tr -d '" '
 }
 
 # Names of nodes whose ranks others waited for in vain, out of the log since this start: "missing: rank 3, 5".
 nodes_of_watchdog() {
-    local rank names=() bad=()
+    local rank name names=() bad=()
     mapfile -t names < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
     for rank in $(tail -c "+$((log_size + 1))" "$log" 2>/dev/null |
                   sed -n 's/.*; missing: rank \([0-9, ]*\).*/\1/p' | tr -d ,); do
-        bad+=("${names[rank / ${SLURM_NTASKS_PER_NODE:-1}]}")
+        name=${names[rank / ${SLURM_NTASKS_PER_NODE:-1}]:-}
+        [ -z "$name" ] || bad+=("$name")
     done
     [ ${#bad[@]} -eq 0 ] || printf '%s\n' "${bad[@]}" | sort -u | paste -sd,
 }
 
-job_field() { scontrol show job -o "$job_id" 2>/dev/null | tr ' ' '\n' | sed -n "s/^$1=//p" | head -n 1; }
+# Nothing where Slurm does not answer, even after some seconds.
+job_field() {
+    local answer
+    for _ in {1..4}; do
+        if answer=$(scontrol show job -o "$job_id" 2>/dev/null); then
+            tr ' ' '\n' <<<"$answer" | sed -n "0,/^$1=/s/^$1=//p"
+            return 0
+        fi
+        sleep 2
+    done
+}
 
 # requeue [NODES]: the same job once more, without these nodes. Slurm then ends this shell. Excluding comes after, since
 # only a job that waits can be changed; it waits two minutes at least (AuthInfo's cred_expire).
@@ -138,12 +153,18 @@ end_ranks() {
     marks=$(printf '%s\n' "SLURM_JOB_ID=$SLURM_JOB_ID" "SLURMD_NODENAME=$SLURMD_NODENAME" \
                    "ARGOSY_RESTART=${SLURM_RESTART_COUNT:-0}")
     for file in /proc/[0-9]*/environ; do
-        mine=$(tr '\0' '\n' <"$file" 2>/dev/null | grep -cxF "$marks") || true
+        mine=$(tr '\0' '\n' 2>/dev/null <"$file" | grep -cxF "$marks") || true
         [ "$mine" != 3 ] || kill "-$signal" "$(basename "$(dirname "$file")")" 2>/dev/null || true
     done
 }
 
-# What an exit code of a run means for its job.
+# Whether somebody ends the job, and not this shell. One of whom Slurm says nothing runs.
+is_ended() {
+    [ -z "$ended" ] || return 0
+    case $(job_field JobState) in RUNNING | "") return 1 ;; esac
+}
+
+# What an exit code of a run means for its job. Who was warned goes back to the queue though its limit may have come.
 leave() {
     local code=$1 nodes=
     if is_lost; then
@@ -156,15 +177,13 @@ leave() {
     record end "$code"
     case $code in
         0) forget_restarts; say "done"; exit 0 ;;
-        75) [ -z "$warned" ] || { say "saved; job $job_id goes back to the queue"; requeue; }
-            exit 75 ;;
-        3) nodes=$(nodes_of_preflight) ;;
-        76) nodes=$(nodes_of_watchdog) ;;
+        3) nodes=$(nodes_of_preflight) || true ;;
+        76) nodes=$(nodes_of_watchdog) || true ;;
         2 | 77) say "exit $code: another start would end alike"; exit "$code" ;;
     esac
     if [ "$code" = 3 ] && [ -z "$nodes" ]; then
         say "a check failed that names no node: the job ends"
-    elif [ -n "$ended" ] || [ "$(job_field JobState)" != RUNNING ]; then
+    elif ! { [ "$code" = 75 ] && [ -n "$warned" ]; } && is_ended; then
         say "exit $code, and Slurm ends the job"
     else
         say "exit $code; job $job_id goes back to the queue${nodes:+, without $nodes}"
@@ -179,11 +198,7 @@ train() {
     local config=$1 code=0
     shift
     set -- "$config" --checkpoint.enable true "$@"
-    settings=$(effective "$@") || code=$?
-    if [ "$code" != 0 ]; then
-        record_step train "$code"
-        exit "$code"
-    fi
+    read_settings "$@"
     open_run "$settings"
     record start
     count_restart || leave 77
@@ -194,8 +209,19 @@ train() {
     leave "$code"
 }
 
-# What a configuration with options says in the end.
-effective() { launch 1 "$ARGOSY_BIN/pretrain" --config "$@" --print-config; }
+# Sets `settings`, what a configuration with options says in the end. A mistake in them ends the job. A node on which
+# the program does not start, or a signal, does not: the log says how often it was so, since no run's folder is known.
+read_settings() {
+    local code=0 unread="the configuration could not be read"
+    settings=$(launch 1 "$ARGOSY_BIN/pretrain" --config "$@" --print-config) || code=$?
+    [ "$code" != 0 ] || return 0
+    say "$unread: exit $code"
+    if [[ $code != 2 && $(grep -c "$unread" "$log") -gt $ARGOSY_RESTARTS_WITHOUT_PROGRESS ]]; then
+        say "giving up (77) after $ARGOSY_RESTARTS_WITHOUT_PROGRESS restarts"
+        code=77
+    fi
+    leave "$code"
+}
 
 # work_on RANKS OUTPUT PROGRAM ...: a job that is no training: it ends with the program's code, once it is not 0.
 work_on() {

@@ -2,25 +2,31 @@
 # From a template to a job: what submit.sh, pipeline.sh and bringup.sh share. Sourced; the caller has read the site's
 # settings.
 
+# settings_of CONFIG [--section.key value ...]: what they say in the end; pretrain tells what is wrong with them.
+settings_of() {
+    local inside=()
+    inside_container
+    "${inside[@]}" "$ARGOSY_BIN/pretrain" --config "$@" --print-config
+}
+
 # fill TEMPLATE "--option=value ..." WORD ...: the template with these #SBATCH options in place of its own of the same
 # name, and the words as its arguments; it then needs nothing more than sbatch.
 fill() {
     local template=$ARGOSY_JOBS/templates/$1.sbatch options=$2
     shift 2
-    awk -v options="$options" -v prologue="$(prologue "$@")" '
-        BEGIN { count = split(options, given, " "); for (i = 1; i <= count; i++) named[name(given[i])] = 1 }
+    OPTIONS=$options PROLOGUE=$(prologue "$@") awk '
+        BEGIN { count = split(ENVIRON["OPTIONS"], given, " "); for (i = 1; i <= count; i++) named[name(given[i])] = 1 }
         function name(option) { sub(/=.*/, "", option); return option }
         /^#SBATCH/ { if (!(name($2) in named)) print; inside = 1; next }
-        inside { for (i = 1; i <= count; i++) print "#SBATCH " given[i]; print prologue; inside = 0 }
+        inside { for (i = 1; i <= count; i++) print "#SBATCH " given[i]; print ENVIRON["PROLOGUE"]; inside = 0 }
         { print }' "$template" | { if [ "${ARGOSY_GPUS:-yes}" = no ]; then grep -v '^#SBATCH --gpus'; else cat; fi; }
 }
 
-# Backslashes doubled, since awk takes one away.
 prologue() {
-    { printf 'export ARGOSY_JOBS=%q ARGOSY_SITE=%q' "$ARGOSY_JOBS" "$ARGOSY_SITE"
-      [ -z "${ARGOSY_RECORD:-}" ] || printf ' ARGOSY_RECORD=%q' "$ARGOSY_RECORD"
-      echo
-      printf 'set --'; printf ' %q' "$@"; } | sed 's/\\/\\\\/g'
+    printf 'export ARGOSY_JOBS=%q ARGOSY_SITE=%q' "$ARGOSY_JOBS" "$ARGOSY_SITE"
+    [ -z "${ARGOSY_RECORD:-}" ] || printf ' ARGOSY_RECORD=%q' "$ARGOSY_RECORD"
+    echo
+    printf 'set --'; printf ' %q' "$@"
 }
 
 # Options that all jobs of the site have.

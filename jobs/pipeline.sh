@@ -9,26 +9,39 @@ source "$ARGOSY_JOBS/fill.sh"
 source "$ARGOSY_JOBS/run_folder.sh"
 fail() { echo "pipeline: $*" >&2; exit 2; }
 
-tasks='' words=()
+config='' tasks='' words=() options=()
 while [ $# -gt 0 ]; do
+    case $1 in --*=*) set -- "${1%%=*}" "${1#*=}" "${@:2}" ;; esac
     case $1 in
-        --tasks)
-            [ $# -gt 1 ] || fail "--tasks wants a file"
-            tasks=$(realpath -e "$2") || exit 2
-            shift ;;
-        --site) ARGOSY_SITE=$2 words+=("$1" "$2"); shift ;;
         --sweep | --dry-run) fail "$1 is submit.sh's alone" ;;
-        *) words+=("$1") ;;
+        --*) [ $# -gt 1 ] || fail "$1 wants a value" ;;
     esac
-    shift
+    case $1 in
+        --tasks) tasks=$(realpath -e "$2") || exit 2 ;;
+        --site) ARGOSY_SITE=$2 words+=("$1" "$2") ;;
+        --*.*) options+=("$1" "$2") ;;
+        --*) words+=("$1" "$2") ;;
+        *) [ -z "$config" ] || fail "one configuration, not '$config' and '$1'"
+           config=$1; shift; continue ;;
+    esac
+    shift 2
 done
+[ -n "$config" ] || fail "which configuration? pipeline.sh CONFIG --tasks TASKS.jsonl"
 [ -n "$tasks" ] || fail "what is it to be evaluated with? pipeline.sh CONFIG --tasks TASKS.jsonl ..."
 ARGOSY_SITE=$(realpath "${ARGOSY_SITE:-$ARGOSY_JOBS/site.conf}")
 # shellcheck source=jobs/site.conf
 source "$ARGOSY_SITE"
 
-train=$("$ARGOSY_JOBS/submit.sh" "${words[@]}")
-run=$(dirname "$(scontrol show job -o "$train" | tr ' ' '\n' | sed -n 's/^Command=//p')")
+settings=$(settings_of "$config" "${options[@]}") || exit 2
+run=$(run_of "$settings")
+
+train=$("$ARGOSY_JOBS/submit.sh" "$config" "${words[@]}" "${options[@]}")
+# Half a pipeline is none: what is in the queue leaves it.
+take_back() {
+    scancel "$@" || true
+    echo "pipeline: Slurm did not take all steps (its message is above); taken back: job $*" >&2
+    exit 1
+}
 
 # after JOB TEMPLATE WORD ...: the number of the job that comes then.
 after() {
@@ -40,8 +53,9 @@ after() {
         --output=$run/logs/%j.log --dependency=afterok:$job --kill-on-invalid-dep=yes" "$@" |
         submit "$run/$template.sbatch"
 }
-convert=$(after "$train" convert "$run" "$run/hf" --to hf --force)
-evaluate=$(after "$convert" eval "$run/hf" "$tasks" "$run/results.json")
+# Of the folder of checkpoints convert-checkpoint takes the newest step.
+convert=$(after "$train" convert "$(checkpoints_of "$settings")" "$run/hf" --to hf --force) || take_back "$train"
+evaluate=$(after "$convert" eval "$run/hf" "$tasks" "$run/results.json") || take_back "$train" "$convert"
 
 step() { printf '  {"step":"%s","job":"%s","after":%s,"record":%s}' "$1" "$2" "$3" "$(json_text "$run/$1.json")"; }
 { printf '{"run":%s,"steps":[\n' "$(json_text "$run")"

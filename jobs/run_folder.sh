@@ -19,6 +19,20 @@ inside_container() {
     inside=(apptainer exec --nv "${mounts[@]}" "$ARGOSY_CONTAINER")
 }
 
+# run_of SETTINGS: the run's folder as an absolute path; checkpoints_of SETTINGS: that of its checkpoints.
+run_of() {
+    local run
+    run=$(value job dump_folder <<<"$1")
+    case $run in /*) ;; *) run=$(realpath -m "$ARGOSY_SCRATCH/$run") ;; esac
+    echo "$run"
+}
+checkpoints_of() {
+    local steps
+    steps=$(value checkpoint folder <<<"$1")
+    case $steps in /*) ;; *) steps=$(run_of "$1")/$steps ;; esac
+    echo "$steps"
+}
+
 # Sets `run` and `steps`, its folder and that of its checkpoints, and leaves the configuration in effect there.
 open_run() {
     run=$(value job dump_folder <<<"$1")
@@ -65,10 +79,11 @@ job_figures() {
         "$SLURM_JOB_NODELIST" "$ranks"
 }
 
-# record start | record end CODE: a line of jobs.jsonl.
+# record start | record end CODE: a line of jobs.jsonl, once its folder is known.
 record() {
-    printf '{"time":"%s","event":"%s","exit_code":%s,"newest_step":%d,%s}\n' "$(date -u +%FT%TZ)" "$1" "${2:-null}" \
-        "$(newest_step)" "$(job_figures)" >>"$run/jobs.jsonl"
+    [ -z "$run" ] ||
+        printf '{"time":"%s","event":"%s","exit_code":%s,"newest_step":%d,%s}\n' "$(date -u +%FT%TZ)" "$1" \
+            "${2:-null}" "$(newest_step)" "$(job_figures)" >>"$run/jobs.jsonl"
     [ "$1" = start ] || record_step train "$2" "$(newest_output)"
 }
 

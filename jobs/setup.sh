@@ -16,7 +16,7 @@ wheels=(torch==2.11.0 'nvidia-cuda-runtime==13.0.*' 'nvidia-cuda-cupti==13.0.*' 
 oldest_python=3.10  # the LibTorch wheel's own limit
 venv=$root/.deps/venv
 stamp=$venv/argosy-wheels
-# What the templates of jobs/ are tried on, by root alone. A machine that has a Slurm already keeps it.
+# What the templates of jobs/ are tried on, by root alone. A machine that has a slurmctld already keeps it.
 slurm_packages=(slurmctld slurmd slurm-client munge)
 # With --no-deps too: what reading event files needs of TensorBoard's dependencies, without its server's; and what reads
 # checkpoints and exported models as others do.
@@ -44,13 +44,23 @@ install_packages() {
         fail "apt-get failed (its message is above); once it works, run this again"
 }
 
-# Tests skip what they lack, so a failure is no error.
+# Tests skip what they lack, so a failure is no error. Daemons lie in sbin, which few PATHs have. Debian enables those
+# that it installs; the tests start their own, so the machine is left without.
 install_slurm() {
-    { [ "$(id -u)" -eq 0 ] && ! command -v sbatch >/dev/null; } || return 0
+    local packages=("${slurm_packages[@]}") missing service
+    [ "$(id -u)" -eq 0 ] || return 0
+    if PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin command -v slurmctld >/dev/null; then return 0; fi
+    mapfile -t missing < <(missing_packages)
     say "installing the Debian packages ${slurm_packages[*]}"
     export DEBIAN_FRONTEND=noninteractive
-    { apt-get update -qq && apt-get install -y -qq --no-install-recommends "${slurm_packages[@]}"; } >/dev/null ||
+    { apt-get update -qq && apt-get install -y -qq --no-install-recommends "${slurm_packages[@]}"; } >/dev/null || {
         say "apt-get failed (its message is above): tests that submit jobs will be skipped"
+        return 0
+    }
+    command -v systemctl >/dev/null || return 0
+    for service in "${missing[@]}"; do
+        [ "$service" = slurm-client ] || systemctl disable --now "$service" >/dev/null 2>&1 || true
+    done
 }
 
 # The stamp is written last, so a half-made environment has none; the rest finds one that was damaged or moved.

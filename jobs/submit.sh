@@ -2,8 +2,8 @@
 # submit.sh CONFIG [--nodes N] [--ranks-per-node G] [--template NAME] [--time T] [--sweep POINTS] [--after JOB]
 #           [--site FILE] [--sbatch "OPTIONS"] [--dry-run] [--section.key value ...]
 # Fills the template that fits the configuration and submits it; prints the job's number. --dry-run prints the filled
-# script instead. The script and the configuration are kept in the run's folder, the log is logs/JOB.log there. A
-# mistake in configuration or options is told here and now, with exit code 2.
+# script instead. The script, the configuration and the points of a sweep are kept in the run's folder, the log is
+# logs/JOB.log there. A mistake in configuration or options, or a folder in use, is told here and now, with exit code 2.
 set -euo pipefail
 ARGOSY_JOBS=$(cd "$(dirname "$0")" && pwd)
 source "$ARGOSY_JOBS/fill.sh"
@@ -41,13 +41,11 @@ source "$ARGOSY_SITE"
 here=${here:-$ARGOSY_RANKS_PER_NODE}
 [[ $here =~ ^[1-9][0-9]*$ ]] || fail "--ranks-per-node $here is no number of ranks"
 
-inside=()
-inside_container
-settings=$("${inside[@]}" "$ARGOSY_BIN/pretrain" --config "$config" "${options[@]}" --print-config) || exit 2
+settings=$(settings_of "$config" "${options[@]}") || exit 2
 degree() { value parallelism "$1" <<<"$settings"; }
-run=$(value job dump_folder <<<"$settings")
-case $run in /*) ;; *) run=$(realpath -m "$ARGOSY_SCRATCH/$run") ;; esac
+run=$(run_of "$settings")
 case $run in *[[:space:]]*) fail "job.dump_folder = '$run': Slurm's options bear no spaces" ;; esac
+case $PWD in *[[:space:]]*) fail "the working folder '$PWD': Slurm's options bear no spaces" ;; esac
 
 # The one whose mesh on these nodes is the configuration's, but for the degree that grows with them; else none.
 choose_template() {
@@ -69,20 +67,45 @@ template=${template:-$(choose_template)}
 
 sbatch_options="--job-name=$template-$(basename "$run") --nodes=$nodes --ntasks-per-node=$here --gpus-per-node=$here
     --cpus-per-task=$ARGOSY_CPUS_PER_RANK --time=${time:-$ARGOSY_TIME} --signal=B:USR1@$ARGOSY_SIGNAL_SECONDS
-    $(site_options) ${after:+--dependency=afterok:$after --kill-on-invalid-dep=yes}"
+    --chdir=$PWD $(site_options) ${after:+--dependency=afterok:$after --kill-on-invalid-dep=yes}"
 words=("$run/config.toml" "${options[@]}" --job.dump_folder "$run")
 if [ -n "$points" ]; then
-    sbatch_options+=" --array=0-$(($(grep -c . "$points") - 1)) --output=$run/logs/%A-%a.log"
-    words=("$points" "${words[@]}")
+    num_points=$(grep -c '[^[:space:]]' "$points") || fail "$points holds no point: a line of options for each run"
+    sbatch_options+=" --array=0-$((num_points - 1)) --output=$run/logs/%A-%a.log"
+    words=("$run/points" "${words[@]}")
 else
     sbatch_options+=" --output=$run/logs/%j.log"
 fi
-script=$(fill "$template" "${sbatch_options//$'\n'/ } $more" "${words[@]}")
+[ -n "$points" ] || export ARGOSY_RECORD=$run/train.json
+script=$(fill "$template" "$sbatch_options $more" "${words[@]}")
 if [ -n "$dry" ]; then
     echo "$script"
     exit 0
 fi
+
+# The job that works in the folder or is to, whose next start would read what is written below.
+job_of_folder() {
+    squeue -h -o '%F %T %o' 2>/dev/null |
+        awk -v script="$run/job.sbatch" '$3 == script { job = "job " $1 ", " tolower($2) } END { print job }' || true
+}
+# False on a file system without locks, too.
+is_locked() {
+    local code=0
+    [ -e "$run/run.lock" ] || return 1
+    flock --nonblock --conflict-exit-code 9 "$run/run.lock" true || code=$?
+    [ "$code" = 9 ]
+}
+user=$(job_of_folder)
+if [ -z "$user" ] && is_locked; then user="by run.lock: $(<"$run/run.lock")"; fi
+[ -z "$user" ] || fail "$run is in use ($user): wait for its end, scancel it, or set another job.dump_folder"
+
+# keep NAME < what is to lie in the run's folder under it: whole, or as it was.
+keep() {
+    cat >"$run/$1.new"
+    mv "$run/$1.new" "$run/$1"
+}
 mkdir -p "$run/logs"
-cp "$config" "$run/config.toml.new"
-mv "$run/config.toml.new" "$run/config.toml"
+keep config.toml <"$config"
+[ -z "$points" ] || grep '[^[:space:]]' "$points" | keep points
+rm -f "$run/train.json"
 submit "$run/job.sbatch" <<<"$script"

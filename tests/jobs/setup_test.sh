@@ -87,14 +87,17 @@ expect_silence
 # As root a Slurm, where there is none; one that is there already stays as it is, and none is no failure.
 stand_in id <<<$'#!/bin/bash\necho 0'
 stand_in apt-get <<<$'#!/bin/bash\n[ "$REFUSE" != apt ] || exit 1\n[ "$1" != install ] || echo "$@" >>"$0.asked"'
-[ -n "$(command -v sbatch)" ] || expect 0 "$(setup env REFUSE=apt)" "tests that submit jobs will be skipped"
-if command -v sbatch >/dev/null; then
+stand_in systemctl <<<$'#!/bin/bash\necho "$@" >>"$0.asked"'
+has_slurm() { PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin command -v slurmctld >/dev/null; }
+has_slurm || expect 0 "$(setup env REFUSE=apt)" "tests that submit jobs will be skipped"
+if has_slurm; then
     expect_silence
 else
-    expect 0 "$(setup env)" "slurmctld slurmd slurm-client munge"
+    expect 0 "$(setup env ABSENT=slurmd)" "slurmctld slurmd slurm-client munge"
     grep -q slurmctld "$folder/bin/apt-get.asked" || fail "no Slurm was asked for"
+    [ "$(cat "$folder/bin/systemctl.asked")" = "disable --now slurmd" ] || fail "what it installed is left enabled"
 fi
-stand_in sbatch <<<'#!/bin/bash'
+stand_in slurmctld <<<'#!/bin/bash'
 expect_silence
 arguments=(--test)
 expect 2 "$(setup env)" "usage: setup.sh"

@@ -19,6 +19,10 @@ import time
 import unittest
 
 INSIDE = "ARGOSY_TEST_NAMESPACES"
+PROBE = "probe"  # INSIDE's value where nothing but the set-up is tried
+UNSHARE = ["unshare", "--mount", "--pid", "--net", "--uts", "--ipc", "--fork", "--kill-child", "--mount-proc"]
+NODE_UNSHARE = ["unshare", "--mount", "--uts"]
+NODE_SETUP = 'mount --bind "$1" "$2" && hostname "$3"'
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol", "squeue", "scancel", "unshare")
 SYSTEM_PATH = os.pathsep.join(["/usr/local/sbin", "/usr/sbin", "/sbin"])  # daemons' folders, which few PATHs have
 START_SECONDS = 30
@@ -53,7 +57,8 @@ SlurmdParameters=config_overrides
 ReturnToService=2
 MpiDefault=none
 SlurmctldTimeout=60
-SlurmdTimeout=10
+SlurmdTimeout=30
+MessageTimeout=60
 KillWait=10
 MinJobAge=3600
 OverTimeLimit=0
@@ -67,15 +72,21 @@ SlurmdDebug=info
 def main():
     """What a script of tests ends with: inside namespaces unittest, else itself again inside."""
     os.environ["PATH"] += os.pathsep + SYSTEM_PATH
+    if os.environ.get(INSIDE) == PROBE:
+        try:
+            own_devices()
+            try_node()
+        except (OSError, subprocess.SubprocessError) as error:
+            sys.exit(str(error))
+        sys.exit()
     if INSIDE in os.environ:
-        loopback_up()
+        own_devices()
         unittest.main(verbosity=2)
     reason = why_not()
     if reason:
         print("skipped: " + reason)
         sys.exit(77)
-    words = ["unshare", "--mount", "--pid", "--net", "--uts", "--ipc", "--fork", "--kill-child", "--mount-proc"]
-    os.execvpe("unshare", words + [sys.executable, *sys.argv], os.environ | {INSIDE: "1"})
+    os.execvpe("unshare", [*UNSHARE, sys.executable, *sys.argv], os.environ | {INSIDE: "1"})
 
 
 def why_not():
@@ -84,10 +95,24 @@ def why_not():
     missing = [name for name in PROGRAMS if shutil.which(name) is None]
     if missing:
         return f"Slurm is not installed ({', '.join(missing)} missing); jobs/setup.sh --tests installs it"
-    if subprocess.run(["unshare", "--mount", "--pid", "--net", "--uts", "--ipc", "--fork", "--mount-proc", "true"],
-                      stderr=subprocess.DEVNULL).returncode:
-        return "this machine lets nobody have namespaces"
+    probe = subprocess.run([*UNSHARE, sys.executable, *sys.argv], env=os.environ | {INSIDE: PROBE}, text=True,
+                           stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    if probe.returncode:
+        return f"this machine forbids a cluster of its own: {'; '.join(probe.stderr.splitlines())}"
     return None
+
+
+def try_node():
+    """All of a cluster's set-up that a container may forbid, without the daemons."""
+    name_hosts([socket.gethostname()])
+    with tempfile.TemporaryDirectory(prefix="argosy-slurm-") as folder:
+        subprocess.run([*NODE_UNSHARE, "sh", "-c", NODE_SETUP, "-", folder, folder, "n1"], check=True)
+
+
+def own_devices():
+    """The network, and shared memory in which killed ranks leave segments behind: they end with the namespaces."""
+    loopback_up()
+    subprocess.run(["mount", "-t", "tmpfs", "argosy", "/dev/shm"], check=True)
 
 
 def loopback_up():
@@ -157,8 +182,8 @@ class Cluster:
         with a host name of its own."""
         own = self.folder / f"pmix-{node}"
         own.mkdir(exist_ok=True)
-        inner = 'mount --bind "$1" "$2" && hostname "$3" && exec slurmd -D -N "$3" -f "$4"'
-        self.start(node, "unshare", "--mount", "--uts", "sh", "-c", inner, "-", str(own), f"{self.folder}/pmix", node,
+        inner = NODE_SETUP + ' && exec slurmd -D -N "$3" -f "$4"'
+        self.start(node, *NODE_UNSHARE, "sh", "-c", inner, "-", str(own), f"{self.folder}/pmix", node,
                    f"{self.folder}/slurm.conf")
 
     def start(self, name, *command):
@@ -183,8 +208,13 @@ class Cluster:
         return {node: states.get(node, "unknown") for node in self.nodes}
 
     def job(self, number):
-        """What scontrol knows of a job: {"JobState": "RUNNING", ...}."""
-        answer = self.run("scontrol", "show", "job", "-o", number).stdout
+        """What scontrol knows of a job: {"JobState": "RUNNING", ...}; asked again where a slow daemon is late."""
+        for is_last in (False, False, False, True):
+            done = self.run("scontrol", "show", "job", "-o", number, check=is_last, timeout=120)
+            if done.returncode == 0:
+                break
+            time.sleep(1)
+        answer = done.stdout
         return dict(word.split("=", 1) for word in answer.split() if "=" in word)
 
     def wait_for_job(self, number, limit, explain=lambda: ""):

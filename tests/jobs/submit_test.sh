@@ -50,11 +50,15 @@ expect_line "#SBATCH --time=5"
 expect_line "#SBATCH --signal=B:USR1@300"
 expect_line "#SBATCH --open-mode=append"
 expect_line "#SBATCH --output=$folder/outputs/llama3_8b_1node/logs/%j.log"
+expect_line "#SBATCH --chdir=$PWD"
 ARGOSY_PARTITION=night ARGOSY_ACCOUNT=us ARGOSY_GPUS=no dry "$configs/llama3_8b_1node.toml" --after 12
 expect_line "#SBATCH --partition=night"
 expect_line "#SBATCH --account=us"
 expect_line "#SBATCH --dependency=afterok:12"
 if grep -q -- --gpus <<<"$script"; then fail "asks for GPUs where there are none"; fi
+printf -- '--optimizer.lr 1e-3\n\n \n--optimizer.lr 2e-3' >"$folder/points"
+dry "$configs/llama3_8b_1node.toml" --sweep "$folder/points"
+expect_line "#SBATCH --array=0-1"
 [ ! -e "$folder/outputs" ] || fail "a dry run left something"
 
 refused "did you mean --optimizer.lr?" "$configs/llama3_8b_1node.toml" --optimizer.lrr 1
@@ -62,6 +66,8 @@ refused "no number of nodes" "$configs/llama3_8b_1node.toml" --nodes many
 refused "no template 'best'" "$configs/llama3_8b_1node.toml" --template best
 refused "unknown option --node" "$configs/llama3_8b_1node.toml" --node 2
 refused "which configuration?" --nodes 2
+echo >"$folder/no-points"
+refused "holds no point" "$configs/llama3_8b_1node.toml" --sweep "$folder/no-points"
 refused "bear no spaces" "$configs/llama3_8b_1node.toml" --job.dump_folder "$folder/a b"
 
 # A fabric's profile names nothing twice, and says why of each before it.

@@ -7,7 +7,7 @@ import re
 SOURCE = pathlib.Path(os.environ["ARGOSY_SOURCE"])
 BIN = pathlib.Path(os.environ["ARGOSY_BIN"])
 JOBS = SOURCE / "jobs"
-LIMIT_SECONDS = 200  # of a job with its restarts, beside all others on two slow cores
+LIMIT_SECONDS = 240  # of a job with its restarts, beside all others on two slow cores
 INTERVAL = 10  # steps from one save to the next
 FOREVER = 1000000
 

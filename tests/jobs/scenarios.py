@@ -1,0 +1,99 @@
+"""What all scenarios of slurm_test.py share: the cluster, on which they run at the same time, and what they demand.
+
+A scenario is a method of Scenarios' child that `scenario` marks; `add_tests` makes a test of each.
+"""
+import concurrent.futures
+import os
+import time
+import unittest
+
+import slurm
+from submitted import BIN, INTERVAL, JOBS, LIMIT_SECONDS, SITE, SOURCE, Run
+
+SCENARIOS = []
+
+
+def scenario(function):
+    """A test whose work runs beside that of all others."""
+    SCENARIOS.append(function.__name__)
+    return function
+
+
+class Scenarios(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.cluster = slurm.Cluster({"main": ["n1", "n2", "n3", "n4"], "fragile": ["f1", "f2", "f3"],
+                                     "brittle": ["b1", "b2"]})
+        cls.addClassCleanup(cls.cluster.close)
+        (cls.cluster.folder / "site.conf").write_text(SITE.format(bin=BIN, jobs=JOBS))
+        cls.cluster.run(BIN / "prepare-data", "tokenize", "--input", SOURCE / "data" / "tiny.jsonl", "--output",
+                        cls.cluster.folder / "tokens.h5", "--tokenizer", "bytes")
+        pool = concurrent.futures.ThreadPoolExecutor(len(SCENARIOS))
+        cls.addClassCleanup(pool.shutdown, cancel_futures=True)
+        parts = os.environ.get("SCENARIO", "").split()
+        wanted = [name for name in SCENARIOS if not parts or any(part in name for part in parts)]
+        cls.results = {name: pool.submit(timed, getattr(cls(name), name)) for name in wanted}
+
+    def outcome(self, name):
+        if name not in self.results:
+            self.skipTest("not asked for")
+        self.results[name].result()
+
+    def new_run(self):
+        return Run(self.cluster, self._testMethodName)
+
+    def assert_same_as_uninterrupted(self, run, num_ranks):
+        """Every step has one line, and loss and norm are those of one process group that ran through."""
+        losses = run.losses()
+        self.assertEqual([step for step, *_ in losses], list(range(1, len(losses) + 1)))
+        whole = Run(self.cluster, run.name + "-whole")
+        done = self.cluster.run(JOBS / "mpirun.sh", num_ranks, BIN / "pretrain", "--config",
+                                SOURCE / "configs" / "debug_cpu.toml", *whole.options(training__steps=len(losses)),
+                                timeout=LIMIT_SECONDS, env=os.environ | {"OMPI_MCA_btl_tcp_if_include": "lo"})
+        self.assertEqual(whole.losses(), losses, done.stderr)
+
+    def assert_resumed(self, run, job, reached):
+        """From at most one interval back; then it ends by scancel."""
+        resumed = run.resumed_at(job)
+        run.wait_for_step(resumed + 3)
+        self.cluster.run("scancel", job)
+        run.wait(job)
+        # A save that was under way is lost, and the interval before it is what counts.
+        self.assertGreater(resumed, reached - 2 * INTERVAL, run.tail())
+        self.assert_same_as_uninterrupted(run, 2)
+
+    def stand_ins(self, run, **scripts):
+        """A folder of the real programs but these, which are shell; for all but training pretrain is the real one."""
+        folder = self.cluster.folder / f"bin-{run.name}"
+        folder.mkdir()
+        for program in BIN.iterdir():
+            (folder / program.name).symlink_to(program)
+        for name, script in scripts.items():
+            path = folder / name.replace("_", "-")
+            path.unlink(missing_ok=True)
+            real = f'case "$*" in *--print-config) exec {BIN}/pretrain "$@" ;; esac\n' if name == "pretrain" else ""
+            path.write_text(f"#!/bin/bash\n{real}{script}\n")
+            path.chmod(0o755)
+        return str(folder)
+
+    def commands(self, run, **scripts):
+        """An environment in which these commands are scripts of shell, ahead of those of the machine."""
+        folder = self.cluster.folder / f"commands-{run.name}"
+        folder.mkdir()
+        for name, script in scripts.items():
+            (folder / name).write_text(f"#!/bin/bash\n{script}\n")
+            (folder / name).chmod(0o755)
+        return {"PATH": f"{folder}:{os.environ['PATH']}"}
+
+
+def timed(call):
+    started = time.monotonic()
+    try:
+        return call()
+    finally:
+        print(f"{call.__name__}: {time.monotonic() - started:.0f} s", flush=True)
+
+
+def add_tests(case):
+    for name in SCENARIOS:
+        setattr(case, f"test_{name}", lambda self, name=name: self.outcome(name))
