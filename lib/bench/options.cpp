@@ -30,7 +30,7 @@ void check(const Options& options, int num_ranks) {
     if (options.cycles == 0 && !(options.json.empty() && options.csv.empty())) {
         throw UserError("--run_cycles 0 never ends, so its --output_file or --csv would never be written");
     }
-    if (!options.json.empty() && normal(options.json) == normal(options.csv)) {
+    if (!options.json.empty() && !options.csv.empty() && normal(options.json) == normal(options.csv)) {
         throw UserError("--output_file and --csv name the same file, {}; each needs one of its own",
                         options.csv.string());
     }
