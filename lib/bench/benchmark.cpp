@@ -156,7 +156,7 @@ std::string backend_of(const Options& options) {
 }
 
 std::unique_ptr<Backend> make_backend(mpi::Comm group, const Options& options) {
-    backend_of(options);
+    ARGOSY_CHECK(backend_of(options) == "mpi", "the only one of this build");
     if (options.blocking_calls) group = group.duplicate(mpi::Calls::Blocking);
     return std::make_unique<MpiBackend>(std::move(group), options.timeout_seconds);
 }

@@ -9,6 +9,10 @@ void require_at_least(int least, int value, const char* option) {
     if (value < least) throw UserError("{} {}: at least {}", option, value, least);
 }
 
+std::filesystem::path normal(const std::filesystem::path& path) {
+    return std::filesystem::absolute(path).lexically_normal();
+}
+
 }  // namespace
 
 void check(const Options& options, int num_ranks) {
@@ -25,6 +29,10 @@ void check(const Options& options, int num_ranks) {
         throw UserError("--timeout {}: more than 0 seconds", options.timeout_seconds);
     if (options.cycles == 0 && !(options.json.empty() && options.csv.empty())) {
         throw UserError("--run_cycles 0 never ends, so its --output_file or --csv would never be written");
+    }
+    if (!options.json.empty() && !options.csv.empty() && normal(options.json) == normal(options.csv)) {
+        throw UserError("--output_file and --csv name the same file, {}; each needs one of its own",
+                        options.csv.string());
     }
     if (options.blocking_calls && options.aggregated > 1) {
         throw UserError(

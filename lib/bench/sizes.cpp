@@ -42,7 +42,8 @@ std::vector<size_t> sizes_of(const Sweep& sweep) {
     for (size_t size = sweep.min_bytes; size <= sweep.max_bytes;
          size = sweep.factor > 1 ? size * sweep.factor : size + sweep.step_bytes) {
         sizes.push_back(size);
-        if (size == sweep.max_bytes) break;
+        // The next may be more than a number holds.
+        if (sweep.factor > 1 ? size > sweep.max_bytes / sweep.factor : size == sweep.max_bytes) break;
         constexpr size_t kMostSizes = 100000;
         if (sizes.size() > kMostSizes)
             throw UserError("--stepbytes {} makes more than {} sizes", sweep.step_bytes, kMostSizes);

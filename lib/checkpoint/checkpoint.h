@@ -37,12 +37,13 @@ class Checkpoint : public TensorSource {
 
     /// Reads part `part` of `num_parts` of the checkpoint's bytes and compares every check; several ranks or
     /// threads share the work. Returns what is wrong, for people, each naming file, tensor, expected and
-    /// found; empty: sound.
-    std::vector<std::string> faults(int part = 0, int num_parts = 1) const;
+    /// found; empty: sound. `unreadable`, where given, becomes true where the machine failed: what could not
+    /// be read may be sound.
+    std::vector<std::string> faults(int part = 0, int num_parts = 1, bool* unreadable = nullptr) const;
 
     /// Of all that, what opening each file shows: those that are missing, cut, or of another save. Torn bytes
     /// within a file it does not see.
-    std::vector<std::string> file_faults(int part = 0, int num_parts = 1) const;
+    std::vector<std::string> file_faults(int part = 0, int num_parts = 1, bool* unreadable = nullptr) const;
 
     /// Bytes of tensors that read() fetched so far.
     int64_t bytes_read() const { return bytes_read_; }

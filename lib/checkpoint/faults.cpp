@@ -134,9 +134,13 @@ std::string damage(const StoredBytes& file, const Item& item) {
                        item.asset->name, found.hex(), item.asset->hash.hex());
 }
 
+void note_failure(const std::exception& error, bool* unreadable) {
+    if (unreadable && dynamic_cast<const RunError*>(&error)) *unreadable = true;
+}
+
 }  // namespace
 
-std::vector<std::string> Checkpoint::faults(int part, int num_parts) const {
+std::vector<std::string> Checkpoint::faults(int part, int num_parts, bool* unreadable) const {
     ARGOSY_CHECK(part >= 0 && part < num_parts, "part {} of {}", part, num_parts);
     const std::vector<Item> items = items_of(manifest_, files_->own.block().num_bytes);
     std::vector<std::string> faults;
@@ -155,19 +159,21 @@ std::vector<std::string> Checkpoint::faults(int part, int num_parts) const {
             if (item.file != StoredSlab::kThisFile) check_own_table(*file, manifest_, item.file);
             check_rest(*file, items, item.file);
         } catch (const std::exception& error) {  // of the machine too: what cannot be read is not sound
+            note_failure(error, unreadable);
             note(file ? std::string(error.what()) : error.what() + losses(items, item.file));
         }
     }
     return faults;
 }
 
-std::vector<std::string> Checkpoint::file_faults(int part, int num_parts) const {
+std::vector<std::string> Checkpoint::file_faults(int part, int num_parts, bool* unreadable) const {
     ARGOSY_CHECK(part >= 0 && part < num_parts, "part {} of {}", part, num_parts);
     std::vector<std::string> faults;
     for (int file = part; file < std::ssize(manifest_.files); file += num_parts) {
         try {
             files_->open(manifest_.files, file);
         } catch (const std::exception& error) {
+            note_failure(error, unreadable);
             faults.push_back(error.what() + losses(items_of(manifest_, files_->own.block().num_bytes), file));
         }
     }

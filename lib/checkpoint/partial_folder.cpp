@@ -63,6 +63,12 @@ void restore_replaced(const fs::path& place) {
     spdlog::warn("{} is in its place again: what was to replace it was never finished", place.string());
 }
 
+/// The place, with its folder made.
+const fs::path& with_folder(const fs::path& place) {
+    make_folders(folder_of(place));
+    return place;
+}
+
 void sync_tree(const fs::path& path) {
     if (!fs::is_directory(path)) return RawFile::open_to_read(path).sync();
     for (const fs::directory_entry& entry : fs::directory_iterator(path)) {
@@ -78,8 +84,7 @@ fs::path partial_path(const fs::path& place) { return with_suffix(place, kPartia
 fs::path replaced_path(const fs::path& place) { return with_suffix(place, ".replaced"); }
 
 PartialFolder::PartialFolder(const fs::path& place)
-    : place_(without_slash(place)), path_(partial_path(place_)) {
-    make_folders(folder_of(place_));
+    : place_(without_slash(place)), path_(partial_path(place_)), lock_(with_folder(place_)) {
     if (!is_there(place_) && is_there(replaced_path(place_))) restore_replaced(place_);
     std::error_code error;
     fs::remove_all(path_, error);

@@ -1,8 +1,10 @@
 // Something that appears under its name whole or not at all, a folder or a file: it is made as X.partial
-// beside its place and renamed. One writer to a place at a time.
+// beside its place and renamed. One writer to a place at a time: a PartialFolder refuses a second one.
 #pragma once
 
 #include <filesystem>
+
+#include "checkpoint/place_lock.h"
 
 namespace argosy::checkpoint {
 
@@ -13,7 +15,7 @@ class PartialFolder {
   public:
     /// Makes the folders above `place`, puts back what an earlier attempt had moved aside, and removes what
     /// that left. Nothing lies at path() after it: the owner makes a folder or a file there. UserError where
-    /// the place cannot be written.
+    /// the place cannot be written, or another process has one for it.
     explicit PartialFolder(const std::filesystem::path& place);
     /// Removes what lies at path(), unless it was committed.
     ~PartialFolder();
@@ -29,6 +31,7 @@ class PartialFolder {
 
   private:
     std::filesystem::path place_, path_;
+    PlaceLock lock_;
 };
 
 /// "X" for "X/".

@@ -53,7 +53,8 @@ class Restorer {
     std::vector<std::string> load_tensors(const Found& found, const LoadedParts& parts);
     Start load_rest(const Found& found, const LoadedParts& parts);
     void check_model(const Found& found) const;
-    void warn_of_faults(const fs::path& place) const;
+    void note_faults(const fs::path& place, bool aloud);
+    [[noreturn]] void fail(const std::string& what, const std::string& remedy) const;
     void tell_of_repetition(int64_t step) const;
     bool speaks() const { return control_.rank() == 0; }
 
@@ -64,6 +65,8 @@ class Restorer {
     JointWork work_;
     std::vector<std::string> faults_;  // of the place that was looked at last
     bool machine_failed_ = false;      // which is why they are faults
+    /// Of the places that were passed over, the first one's for which the machine failed: it may be sound.
+    std::optional<std::string> machine_fault_;
 };
 
 /// Which steps are there, as rank 0 sees it.
@@ -140,17 +143,33 @@ std::vector<std::string> Restorer::open(const fs::path& path, Want want, Found& 
             parse_scalars(found.description->state, path.string());
         }
         if (found.checkpoint == nullptr) return {};
-        return config_.checkpoint.verify_on_load
-                   ? found.checkpoint->faults(control_.rank(), control_.size())
-                   : found.checkpoint->file_faults(control_.rank(), control_.size());
+        bool unreadable = false;
+        std::vector<std::string> faults =
+            config_.checkpoint.verify_on_load
+                ? found.checkpoint->faults(control_.rank(), control_.size(), &unreadable)
+                : found.checkpoint->file_faults(control_.rank(), control_.size(), &unreadable);
+        if (unreadable) throw RunError("{}", fmt::join(faults, "\n"));
+        return faults;
     });
 }
 
-void Restorer::warn_of_faults(const fs::path& place) const {
-    if (!speaks()) return;
+/// Of a place that is not sound.
+void Restorer::note_faults(const fs::path& place, bool aloud) {
+    if (machine_failed_ && !machine_fault_) machine_fault_ = faults_.front();
+    if (!aloud || !speaks()) return;
     spdlog::error("{} IS NOT SOUND and is passed over:", place.string());
     for (size_t i = 0; i < std::min(faults_.size(), kFaultsInLog); ++i) spdlog::error("  {}", faults_[i]);
     if (faults_.size() > kFaultsInLog) spdlog::error("  and {} more", faults_.size() - kFaultsInLog);
+}
+
+/// Nothing sound was found. Where the machine failed anywhere, that may pass: JobError, after which a job is
+/// started again. Else the user is to choose.
+void Restorer::fail(const std::string& what, const std::string& remedy) const {
+    if (machine_fault_) {
+        throw JobError("{}, as far as could be read ({}); start it again where that can be read", what,
+                       *machine_fault_);
+    }
+    throw UserError("{} ({}); {}", what, faults_.front(), remedy);
 }
 
 /// What is asked for holds at every start, and a chain of jobs starts again and again.
@@ -173,6 +192,7 @@ void Restorer::tell_of_repetition(int64_t step) const {
 /// one's. What a torn one left in weights and moments is overwritten by the next: it has the same tensors.
 std::optional<Start> Restorer::load_first_sound(const std::vector<fs::path>& places, Want want,
                                                 const ChooseParts& choose) {
+    machine_fault_.reset();
     for (const fs::path& place : places) {
         Found found;
         faults_ = open(place, want, found);
@@ -182,7 +202,7 @@ std::optional<Start> Restorer::load_first_sound(const std::vector<fs::path>& pla
             faults_ = load_tensors(found, parts);
             if (faults_.empty()) return load_rest(found, parts);
         }
-        if (want == Want::OwnStep || places.size() > 1) warn_of_faults(place);
+        note_faults(place, want == Want::OwnStep || places.size() > 1);
     }
     return std::nullopt;
 }
@@ -202,13 +222,11 @@ std::optional<Start> Restorer::resume() {
         return start;
     }
     if (config_.checkpoint.load_step != config::Checkpoint::kNewest) {
-        throw UserError("step {} in {} is not sound: {}; choose another as checkpoint.load_step",
-                        steps.front(), folder.string(), faults_.front());
+        fail(fmt::format("step {} in {} is not sound", steps.front(), folder.string()),
+             "choose another as checkpoint.load_step");
     }
-    throw UserError(
-        "none of the {} steps in {} is sound ({}); to start afresh, remove them, or set checkpoint.folder to "
-        "another folder",
-        steps.size(), folder.string(), faults_.front());
+    fail(fmt::format("none of the {} steps in {} is sound", steps.size(), folder.string()),
+         "to start afresh, remove them, or set checkpoint.folder to another folder");
 }
 
 Start Restorer::begin_with(const fs::path& path) {
@@ -224,8 +242,8 @@ Start Restorer::begin_with(const fs::path& path) {
     if (start) return *std::move(start);
     if (places.size() == 1 && machine_failed_) throw JobError("{}", faults_.front());
     if (places.size() == 1) throw UserError("{}", faults_.front());
-    throw UserError("none of the {} steps in {} is sound ({}); name another checkpoint.initial_load_path",
-                    places.size(), path.string(), faults_.front());
+    fail(fmt::format("none of the {} steps in {} is sound", places.size(), path.string()),
+         "name another checkpoint.initial_load_path");
 }
 
 void Restorer::check_model(const Found& found) const {

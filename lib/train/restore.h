@@ -32,7 +32,8 @@ std::filesystem::path steps_folder(const config::JobConfig& config);
 /// COLLECTIVE over `control`. Looks and loads as [checkpoint] says, ranks sharing the work of verifying; says
 /// on the log what it found, what it passed over and why, and what is configured differently now. UserError
 /// where what is asked for is not there, not sound, or of another model; nothing sound among the run's own
-/// steps is no fresh start.
+/// steps is no fresh start. JobError where nothing sound was found and a place could not be read: that may
+/// pass, so that a job is started again.
 Start restore(const config::JobConfig& config, const mesh::MeshShape& mesh, comm::Communicator& control,
               RunState& state);
 

@@ -23,8 +23,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr double kSecondsToEnd = 30;  // of a rank that has given up its peers
 constexpr std::chrono::milliseconds kBetweenLooks{200};
+constexpr int kMostAttempts = 100;  // to open what others remove meanwhile
 
 /// The beginning of what a job writes into its lock.
 std::string job_name(const Environment& environment) {
@@ -37,16 +37,28 @@ std::string description(const Environment& environment) {
     return fmt::format("{}process {} on {}", job_name(environment), getpid(), host);
 }
 
-int open_lock(const fs::path& path) {
+/// Whether it was not there and was made, with those above it.
+bool make_folder(const fs::path& folder, std::error_code& error) {
+    if (folder.has_parent_path()) fs::create_directories(folder.parent_path(), error);
+    return !error && fs::create_directory(folder, error);
+}
+
+/// Tries again where another run, at its end, takes the folder away between its making and the opening.
+/// `made_folder` becomes true where this made it.
+int open_lock(const fs::path& path, bool& made_folder) {
     constexpr mode_t kReadableByAll = 0644;
-    std::error_code error;
-    fs::create_directories(path.parent_path(), error);
-    const int file = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, kReadableByAll);
-    if (file < 0) {
+    for (int attempt = 1;; ++attempt) {
+        std::error_code error;
+        if (make_folder(path.parent_path(), error)) made_folder = true;
+        const int file = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, kReadableByAll);
+        if (file >= 0) return file;
+        const int reason = errno;
+        const bool was_taken_away = reason == ENOENT && (!error || error == std::errc::file_exists);
+        if (was_taken_away && attempt < kMostAttempts) continue;
+        if (made_folder) rmdir(path.parent_path().c_str());
         throw RunError("cannot make '{}': {}. Set job.dump_folder to a folder that can be written",
-                       path.string(), error ? error.message() : std::strerror(errno));
+                       path.string(), error ? error.message() : std::strerror(reason));
     }
-    return file;
 }
 
 /// Its holder took the file away before it let it go, and who comes next makes a new one.
@@ -78,23 +90,29 @@ Attempt try_to_take(int file, const fs::path& path) {
     return Attempt::Taken;
 }
 
-/// Whether to wait for the holder. UserError where it is another job, or too long.
+/// Whether to wait for the holder. UserError where it is another job; RunError where it is this one, and what
+/// is left of it does not end.
 void wait_for(const std::string& holder, const fs::path& path, const Environment& environment,
               double deadline) {
-    const std::string own_job = job_name(environment);
-    const bool is_own = !own_job.empty() && holder.starts_with(own_job);
-    if (is_own && seconds_now() < deadline) return std::this_thread::sleep_for(kBetweenLooks);
-    throw UserError(
-        "job.dump_folder = {} is in use by another run ({}); two would write over each other's steps. Wait "
-        "for its "
-        "end, or set job.dump_folder to another folder",
-        path.parent_path().string(), holder.empty() ? "which has just begun" : holder);
+    const std::string own_job = job_name(environment), folder = path.parent_path().string();
+    if (own_job.empty() || !holder.starts_with(own_job)) {
+        throw UserError(
+            "job.dump_folder = {} is in use by another run ({}); two would write over each other's steps. "
+            "Wait for its end, or set job.dump_folder to another folder",
+            folder, holder.empty() ? "which has just begun" : holder);
+    }
+    if (seconds_now() < deadline) return std::this_thread::sleep_for(kBetweenLooks);
+    throw RunError(
+        "job.dump_folder = {} is still held by what is left of an earlier start of this very job ({}), which "
+        "should have ended by now: its disk or its node hangs. End that process, then start the job again",
+        folder, holder);
 }
 
-int take(const fs::path& path, const Environment& environment, double patience_seconds) {
+/// The file, open and locked.
+int take(const fs::path& path, const Environment& environment, double patience_seconds, bool& made_folder) {
     const double deadline = seconds_now() + patience_seconds;
     for (bool said = false;;) {
-        const int file = open_lock(path);
+        const int file = open_lock(path, made_folder);
         const Attempt attempt = try_to_take(file, path);
         const std::string holder = content(file);
         if (attempt == Attempt::Taken) {
@@ -116,7 +134,7 @@ RunLock::RunLock(const config::JobConfig& config, const Environment& environment
     JointWork work(control);
     work.run([&] {
         if (control.rank() != 0) return;
-        file_ = take(path_, environment, config.comm.train_timeout_seconds + kSecondsToEnd);
+        file_ = take(path_, environment, config.comm.train_timeout_seconds + kSecondsToEnd, made_folder_);
     });
 }
 
@@ -124,7 +142,7 @@ RunLock::~RunLock() {
     if (file_ < 0) return;
     std::error_code ignored;
     fs::remove(path_, ignored);
-    fs::remove(path_.parent_path(), ignored);  // only where it is empty
+    if (made_folder_) rmdir(path_.parent_path().c_str());  // only where it is empty
     close(file_);
 }
 

@@ -15,18 +15,24 @@ namespace argosy::train {
 
 class RunLock {
   public:
+    /// In which a rank that has given up its peers ends.
+    static constexpr double kSecondsToEnd = 30;
+
     /// COLLECTIVE over `control`. Makes job.dump_folder where there is none. UserError where another run
     /// holds it; what is left of this very job, as ranks of a node that Slurm gave up, is waited for as long
-    /// as such ranks wait for their peers.
+    /// as such ranks wait for their peers and end, and where it holds on even then, that is a failure of the
+    /// machine and no mistake.
     RunLock(const config::JobConfig& config, const Environment& environment, comm::Communicator& control);
     RunLock(const RunLock&) = delete;
 
-    /// Takes the file away, and a folder that has nothing else in it: a run that was refused leaves nothing.
+    /// Takes the file away, and the folder that it made itself where nothing else is in it: a run that was
+    /// refused leaves nothing, and what others made stays.
     ~RunLock();
 
   private:
     std::filesystem::path path_;
-    int file_ = -1;  // on rank 0
+    int file_ = -1;             // on rank 0
+    bool made_folder_ = false;  // on rank 0
 };
 
 }  // namespace argosy::train

@@ -16,6 +16,8 @@ from runs import HERE
 
 ROOT = HERE.parent.parent
 CP_TARGET, PEER_TARGET = 0.7, 2.0
+# What `jobs/setup.sh --tests` installs for the peer: a Python, and the folder of its packages.
+PEER_PYTHON, PEER_PACKAGES = ROOT / ".deps" / "venv" / "bin" / "python3", ROOT / ".deps" / "tests"
 HIDDEN, DIM, VOCAB = 5504, 2048, 32000
 GIGABYTE = 1e9
 
@@ -40,12 +42,44 @@ def parse():
     parser.add_argument("--vocab", type=int, default=VOCAB, help="its vocabulary")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=0, help="of convert-checkpoint; default: its own")
-    parser.add_argument("--peer-python", default=os.environ.get("ARGOSY_PEER_PYTHON", sys.executable),
-                        help="a Python with h5py and safetensors")
+    parser.add_argument("--peer-python", default=os.environ.get("ARGOSY_PEER_PYTHON"),
+                        help="a Python with h5py and safetensors; default: this one, or what jobs/setup.sh --tests "
+                        "installs")
     parser.add_argument("--json", type=pathlib.Path, help="writes all times here")
     parser.add_argument("--check", action="store_true", help="exit 3 where a target is missed")
     parser.add_argument("--publish", metavar="PLACE", help="puts the table into README.md: convert-disk or convert-memory")
     return parser.parse_args()
+
+
+def with_packages():
+    """The environment in which .deps/tests is among the peer's packages."""
+    others = [path for path in [os.environ.get("PYTHONPATH")] if path]
+    return os.environ | {"PYTHONPATH": os.pathsep.join([str(PEER_PACKAGES), *others])}
+
+
+def lacks(python, environment):
+    """Why that Python cannot be the peer; empty: it can."""
+    try:
+        done = subprocess.run([python, "-c", "import h5py, safetensors.numpy"], capture_output=True, text=True,
+                              env=environment)
+    except OSError as error:
+        return str(error)
+    return (done.stderr.strip().splitlines() or ["it ended without a word"])[-1] if done.returncode else ""
+
+
+def find_peer(asked):
+    """(Python, environment) of the peer: the one that is asked for, else the first that can be it."""
+    candidates = [(asked or sys.executable, os.environ), (asked or PEER_PYTHON, with_packages())]
+    reasons = {}
+    for python, environment in candidates:
+        reason = lacks(python, environment)
+        if not reason:
+            return python, environment
+        reasons[str(python)] = reason
+    why = "; ".join(f"{python}: {reason}" for python, reason in reasons.items())
+    print(f"bench_convert: the peer's Python needs h5py and safetensors ({why}); `jobs/setup.sh --tests` installs them, "
+          f"for --peer-python {PEER_PYTHON} with PYTHONPATH={PEER_PACKAGES}", file=sys.stderr)
+    sys.exit(2)
 
 
 def tensor_shapes(options):
@@ -94,8 +128,9 @@ def remove(path):
 
 
 class Bench:
-    def __init__(self, options, folder):
+    def __init__(self, options, folder, peer):
         self.options, self.folder = options, folder
+        self.peer_python, self.peer_environment = peer
         self.program = options.bin / "convert-checkpoint"
         self.threads = ["--threads", str(options.threads)] if options.threads else []
 
@@ -112,7 +147,7 @@ class Bench:
 
     def peer(self, source, destination):
         source = source / "checkpoint.h5" if source.is_dir() else source
-        subprocess.run([self.options.peer_python, "-c", PEER, source, destination], check=True)
+        subprocess.run([self.peer_python, "-c", PEER, source, destination], check=True, env=self.peer_environment)
         self.sync(destination)
 
     def sync(self, path):
@@ -183,9 +218,10 @@ def table(times, num_bytes):
 
 def main():
     options = parse()
+    peer = find_peer(options.peer_python)
     with tempfile.TemporaryDirectory(dir=options.folder) as scratch:
         folder = pathlib.Path(scratch)
-        bench = Bench(options, folder)
+        bench = Bench(options, folder, peer)
         forms = {"hf": folder / "hf", "full": folder / "full", "sharded": folder / "sharded"}
         num_bytes = write_model(forms["hf"], options)
         bench.convert(forms["hf"], "full", forms["full"])

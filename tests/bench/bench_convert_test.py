@@ -32,6 +32,26 @@ class TableTest(unittest.TestCase):
         self.assertEqual(len(self.judge(cp=0.69, peer=1.9)[1]), 2)
 
 
+class PeerTest(unittest.TestCase):
+    def test_without_its_packages_it_ends_at_once(self):
+        with tempfile.TemporaryDirectory() as folder:
+            python = pathlib.Path(folder) / "python"
+            python.write_text(f"#!/bin/sh\nexec {sys.executable} -I -S \"$@\"\n")  # it sees no packages
+            python.chmod(0o755)
+            for peer in (python, pathlib.Path(folder) / "none"):
+                done = subprocess.run([sys.executable, HERE / "bench_convert.py", "--bin", "/nowhere",
+                                       "--peer-python", peer], capture_output=True, text=True, timeout=60)
+                self.assertEqual(done.returncode, 2, done.stderr)
+                self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+                for part in ("h5py and safetensors", str(peer), "jobs/setup.sh --tests"):
+                    self.assertIn(part, done.stderr)
+
+    def test_it_is_found_by_itself(self):
+        self.assertEqual(bench_convert.find_peer(None)[0], sys.executable)
+        packages = bench_convert.with_packages()["PYTHONPATH"].split(os.pathsep)
+        self.assertEqual(packages[0], str(bench_convert.ROOT / ".deps" / "tests"))
+
+
 class RunTest(unittest.TestCase):
     def test_it_runs(self):
         with tempfile.TemporaryDirectory() as folder:

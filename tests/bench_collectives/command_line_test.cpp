@@ -32,6 +32,11 @@ TEST(Sizes, SweepsByFactorsAndBySteps) {
     EXPECT_EQ(sizes_of({.min_bytes = 0, .max_bytes = 20, .step_bytes = 10}),
               (std::vector<size_t>{0, 10, 20}));
     EXPECT_EQ(sizes_of({.min_bytes = 7, .max_bytes = 7, .step_bytes = 0}), (std::vector<size_t>{7}));
+    EXPECT_EQ(sizes_of({.min_bytes = 1, .max_bytes = 8, .factor = 8}), (std::vector<size_t>{1, 8}));
+    constexpr size_t kMost = 1'000'000'000'000'000;
+    constexpr int kFactor = 1'844'674'408;  // times 1e10 is 2^64 and some more
+    EXPECT_EQ(sizes_of({.min_bytes = 10'000'000'000, .max_bytes = kMost, .factor = kFactor}),
+              (std::vector<size_t>{10'000'000'000}));
     EXPECT_THROW(sizes_of({.min_bytes = 9, .max_bytes = 8}), UserError);
     EXPECT_THROW(sizes_of({.min_bytes = 0, .max_bytes = 8, .factor = 2}), UserError);
     EXPECT_THROW(sizes_of({.min_bytes = 1, .max_bytes = 8, .factor = 1}), UserError);

@@ -16,6 +16,7 @@ namespace {
 using ::argosy::testing::PlantedFault;
 
 constexpr size_t kMaxBytes = 64 << 10;
+constexpr int kAttempts = 10;  // to see a time that nobody else lengthens
 
 Options quick() {
     Options options;
@@ -133,27 +134,34 @@ class SlowBackend : public MpiBackend {
     int num_waits_ = 0;
 };
 
+/// No time is less than what passed; how little more it may be, the best of some attempts shows, since others
+/// may keep a rank from its core.
 TEST_F(MeasurementTest, TimesAreThoseThatPassed) {
-    SlowBackend backend(ranks_);
     Options options;
     options.iterations = 10;
     options.warmup = 0;
     options.checks = 0;
     options.across_ranks = AcrossRanks::Max;
-    Measurement measurement(backend, ranks_.world, ranks_.roll, options, kMaxBytes);
     const auto kind = case_of(kind_of(collective_named("sendrecv"), ElementType::Float, Operation::None, 0),
                               4000, ranks_.size);
-    const Timing timing = measurement.measure(*kind, Placement::OutOfPlace);
-    EXPECT_FALSE(timing.num_wrong.has_value());
-    EXPECT_GE(timing.seconds, (9 * 4e-3 + 40e-3) / 10);
-    EXPECT_LT(timing.seconds, 60e-3);
-    EXPECT_GE(timing.slowest.min, 4e-3);
-    EXPECT_GE(timing.slowest.p50, 4e-3);
-    EXPECT_LT(timing.slowest.p50, 40e-3);
-    EXPECT_GE(timing.slowest.max, 40e-3);
-    EXPECT_EQ(timing.slowest.p99, timing.slowest.max);
-    EXPECT_DOUBLE_EQ(timing.algorithm_bandwidth, 4000 / timing.seconds);
-    EXPECT_DOUBLE_EQ(timing.bus_bandwidth, timing.algorithm_bandwidth);
+    double least_seconds = 1, least_p50 = 1;
+    for (int attempt = 0; attempt < kAttempts; ++attempt) {
+        SlowBackend backend(ranks_);
+        Measurement measurement(backend, ranks_.world, ranks_.roll, options, kMaxBytes);
+        const Timing timing = measurement.measure(*kind, Placement::OutOfPlace);
+        EXPECT_FALSE(timing.num_wrong.has_value());
+        EXPECT_GE(timing.seconds, (9 * 4e-3 + 40e-3) / 10);
+        EXPECT_GE(timing.slowest.min, 4e-3);
+        EXPECT_GE(timing.slowest.p50, 4e-3);
+        EXPECT_GE(timing.slowest.max, 40e-3);
+        EXPECT_EQ(timing.slowest.p99, timing.slowest.max);
+        EXPECT_DOUBLE_EQ(timing.algorithm_bandwidth, 4000 / timing.seconds);
+        EXPECT_DOUBLE_EQ(timing.bus_bandwidth, timing.algorithm_bandwidth);
+        least_seconds = std::min(least_seconds, timing.seconds);
+        least_p50 = std::min(least_p50, timing.slowest.p50);
+    }
+    EXPECT_LT(least_seconds, 60e-3);
+    EXPECT_LT(least_p50, 40e-3);
 }
 
 TEST_F(MeasurementTest, RanksTimesBecomeOneAsAsked) {
@@ -173,7 +181,7 @@ TEST_F(MeasurementTest, RanksTimesBecomeOneAsAsked) {
     };
     const auto best = [&](AcrossRanks across) {
         double least = seconds(across);
-        for (int attempt = 0; attempt < 9; ++attempt) least = std::min(least, seconds(across));
+        for (int attempt = 0; attempt < kAttempts; ++attempt) least = std::min(least, seconds(across));
         return least;
     };
     EXPECT_GE(best(AcrossRanks::Max), 4e-3);

@@ -224,6 +224,23 @@ TEST(PartialFolder, PutsBackWhatLiesAside) {
     EXPECT_EQ(folder.num_entries(), 1);
 }
 
+TEST(PartialFolder, RefusesASecondWriter) {
+    const ScratchFolder folder;
+    write_file(folder / "x.partial.lock", "");  // a killed process left it
+    {
+        PartialFolder first(folder / "x");
+        fs::create_directory(first.path());
+        write_file(first.path() / "content", "new");
+        EXPECT_ERROR(PartialFolder(folder / "x/"), UserError, "x is being written by another process");
+        { const PartialFolder beside(folder / "y"); }
+        EXPECT_TRUE(fs::exists(first.path() / "content"));
+        first.commit(Replace::No);
+    }
+    EXPECT_TRUE(fs::exists(folder / "x" / "content"));
+    EXPECT_EQ(folder.num_entries(), 1);
+    const PartialFolder again(folder / "x");
+}
+
 TEST(PartialFolder, CannotBeMadeWhereNothingCanBeWritten) {
     EXPECT_ERROR(PartialFolder{"/dev/null/x/y"}, UserError, "/dev/null is not a folder");
 }

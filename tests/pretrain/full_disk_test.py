@@ -1,4 +1,8 @@
-"""A disk without room for the next save: the run ends with an error that says so, and goes on where there is room."""
+"""A disk without room for the next save: the run ends with an error that says so, and goes on where there is room.
+
+It mounts that disk in a namespace of its own, which goes with its last process, however that ends.
+"""
+import os
 import pathlib
 import subprocess
 import sys
@@ -7,6 +11,7 @@ import tempfile
 import run
 import saved
 
+INSIDE = "ARGOSY_TEST_MOUNTS_ARE_OWN"
 
 def mount(disk, options):
     return subprocess.run(["mount", "-t", "tmpfs", "-o", options, "none", disk], capture_output=True).returncode == 0
@@ -31,10 +36,29 @@ class FullDisk(saved.SavedTest):
         self.assert_goes_on_from_step_4()
 
 
+def skip(reason):
+    print(f"skipped: {reason}")
+    sys.exit(77)
+
+
+def enter_namespace():
+    """Starts this script again where what it mounts is seen by itself and its children alone."""
+    unshare = ("unshare", "--mount", "--propagation", "private")
+    try:
+        allowed = subprocess.run([*unshare, "true"], capture_output=True).returncode == 0
+    except FileNotFoundError:
+        allowed = False
+    if not allowed:
+        skip("this process may not make a namespace for mounts (unshare --mount)")
+    os.environ[INSIDE] = "1"
+    os.execvp(unshare[0], [*unshare, sys.executable, *sys.argv])
+
+
 if __name__ == "__main__":
+    if INSIDE not in os.environ:
+        enter_namespace()
     with tempfile.TemporaryDirectory() as scratch:
         if not mount(pathlib.Path(scratch), "size=1m"):
-            print("skipped: this process may not mount a file system")
-            sys.exit(77)
+            skip("this process may not mount a file system")
         unmount(scratch)
     run.main()

@@ -68,7 +68,9 @@ class Signals(saved.SavedTest):
                           done.stderr)
 
     def stop_at_once(self, job):
-        while not (pids := job.rank_pids()) or not self.catches(pids[0]):
+        while not (pids := job.rank_pids()) or 0 not in pids or not self.catches(pids[0]):
+            self.assertIsNone(job.mpirun.poll(), "the job ended early")
+            self.assertLess(time.monotonic() - job.started, run.LIMIT_SECONDS, "it never was ready for a signal")
             time.sleep(0.002)
         run.send(pids[0], signal.SIGTERM)
 
@@ -124,7 +126,7 @@ class HungDisk(saved.SavedTest):
     def test_an_error_is_not_held_up_by_a_writer_that_hangs(self):
         """Both ranks' threads hang in the second save, and then a rank does not answer: the other one's error comes
         after its time limit and the ten seconds that it gives its thread."""
-        job = self.start(2, *self.saving(comm__train_timeout_seconds=3), program=(FAILPOINTS,),
+        job = self.start(2, *self.saving(comm__train_timeout_seconds=8), program=(FAILPOINTS,),
                          environment={"ARGOSY_HANGPOINT": "shard_half_written:2"})
         shard = self.folder_of() / "step-00000004.partial" / "shard-00000-of-00002.h5"
         while not shard.exists():
@@ -135,7 +137,7 @@ class HungDisk(saved.SavedTest):
         done = job.finish()
         self.assert_code(done, 76)
         self.assertIn("does not end within 10 s, and is left behind", done.stderr)
-        self.assertIn("no answer in 3 s", done.errors[0])
+        self.assertIn("no answer in 8 s", done.errors[0])
         self.assertEqual(self.whole_steps(), [2])
 
 
@@ -193,6 +195,7 @@ class Killed(saved.SavedTest):
                 # From its first step on, some milliseconds later: anywhere in a step or a save.
                 while job.mpirun.poll() is None and (not path.exists() or path.read_text().count("\n") == lines):
                     lines = min(lines, path.read_text().count("\n")) if path.exists() else 0
+                    self.assertLess(time.monotonic() - job.started, run.LIMIT_SECONDS, f"kill {kill}: no step came")
                     time.sleep(0.001)
                 time.sleep(chance.uniform(0, 0.15))
                 for pid in job.rank_pids().values():

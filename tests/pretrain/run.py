@@ -18,7 +18,7 @@ PRETRAIN = pathlib.Path(os.environ["ARGOSY_BIN"]) / "pretrain"
 PREPARE_DATA = pathlib.Path(os.environ["ARGOSY_BIN"]) / "prepare-data"
 SOURCE = pathlib.Path(os.environ["ARGOSY_SOURCE"])
 MPIRUN = SOURCE / "jobs" / "mpirun.sh"
-LIMIT_SECONDS = 40  # after which a job hangs; a run of a few steps takes two seconds on an idle machine
+LIMIT_SECONDS = 120  # after which a job hangs; a run of a few steps takes two seconds on an idle machine
 ERROR = re.compile(r"^pretrain: error.*", re.MULTILINE)
 NUM_TOKENS = 20507  # of data/tiny.jsonl as bytes
 

@@ -9,6 +9,7 @@
 
 #include <chrono>
 #include <fstream>
+#include <stop_token>
 #include <string>
 #include <thread>
 
@@ -73,6 +74,37 @@ TEST_F(RunLocks, LeaveNothingWhereNothingElseIs) {
     meet();
 }
 
+TEST_F(RunLocks, AFolderThatWasThereStays) {
+    const fs::path folder = config_.job.dump_folder, link = folder_ / "link";
+    if (is_first()) {
+        fs::create_directory(folder);
+        fs::create_directory_symlink(folder, link);
+    }
+    meet();
+    { const RunLock lock(config_, environment_, world()); }
+    meet();
+    EXPECT_TRUE(fs::is_directory(folder));
+    config_.job.dump_folder = link.string();
+    { const RunLock lock(config_, environment_, world()); }
+    meet();
+    EXPECT_TRUE(fs::is_symlink(link));
+    EXPECT_TRUE(fs::is_empty(folder));
+    meet();
+}
+
+TEST_F(RunLocks, FoldersThatComeAndGoAreNoError) {
+    // Ends with the scope, whatever is thrown.
+    const std::jthread other([&](const std::stop_token& over) {
+        while (is_first() && !over.stop_requested()) {
+            rmdir(config_.job.dump_folder.c_str());
+            std::this_thread::sleep_for(std::chrono::microseconds(20));
+        }
+    });
+    for (int i = 0; i < 200; ++i) {
+        const RunLock lock(config_, environment_, world());
+    }
+}
+
 TEST_F(RunLocks, WhatADeadProcessLeftHoldsNobody) {
     if (is_first()) {
         fs::create_directories(config_.job.dump_folder);
@@ -97,6 +129,24 @@ TEST_F(RunLocks, AJobWaitsForWhatIsLeftOfItself) {
     meet();
     { const RunLock lock(config_, environment_, world()); }
     if (rest.joinable()) rest.join();
+}
+
+/// A start again would meet the same, but it is no mistake of the user's.
+TEST_F(RunLocks, WhatIsLeftOfThisJobAndDoesNotEndIsAFailure) {
+    int file = -1;
+    if (is_first()) {
+        fs::create_directories(config_.job.dump_folder);
+        std::ofstream(path()) << "job 12, process 1 on elsewhere";
+        file = open(path().c_str(), O_RDWR | O_CLOEXEC);
+        ASSERT_EQ(flock(file, LOCK_EX | LOCK_NB), 0);
+    }
+    meet();
+    config_.comm.train_timeout_seconds = -static_cast<int>(RunLock::kSecondsToEnd);
+    EXPECT_ERROR(RunLock(config_, environment_, world()), JobError, "still held",
+                 "this very job (job 12, process 1 on elsewhere)");
+    if (is_first()) close(file);
+    meet();
+    const RunLock again(config_, environment_, world());
 }
 
 TEST_F(RunLocks, AFolderThatCannotBe) {
