@@ -1,8 +1,6 @@
 #include "train/run_lock.h"
 
 #include <fcntl.h>
-#include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -15,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/file_lock.h"
 #include "base/log.h"
 #include "train/joint_work.h"
 
@@ -61,13 +60,6 @@ int open_lock(const fs::path& path, bool& made_folder) {
     }
 }
 
-/// Its holder took the file away before it let it go, and who comes next makes a new one.
-bool is_gone(int file, const fs::path& path) {
-    struct stat held {
-    }, named{};
-    return stat(path.c_str(), &named) != 0 || fstat(file, &held) != 0 || held.st_ino != named.st_ino;
-}
-
 std::string content(int file) {
     char text[512] = {};
     const ssize_t size = pread(file, text, sizeof text, 0);
@@ -78,16 +70,6 @@ void write_content(int file, const std::string& text) {
     const bool written = ftruncate(file, 0) == 0 &&
                          pwrite(file, text.data(), text.size(), 0) == static_cast<ssize_t>(text.size());
     if (!written) spdlog::warn("the run's lock will not say who holds it: {}", std::strerror(errno));
-}
-
-enum class Attempt { Taken, Gone, Held };
-
-Attempt try_to_take(int file, const fs::path& path) {
-    if (flock(file, LOCK_EX | LOCK_NB) == 0) return is_gone(file, path) ? Attempt::Gone : Attempt::Taken;
-    if (errno == EWOULDBLOCK || errno == EINTR) return Attempt::Held;
-    spdlog::warn("'{}' lies on a file system without locks ({}): nothing keeps a second job from this folder",
-                 path.string(), std::strerror(errno));
-    return Attempt::Taken;
 }
 
 /// Whether to wait for the holder. UserError where it is another job; RunError where it is this one, and what
@@ -113,14 +95,19 @@ int take(const fs::path& path, const Environment& environment, double patience_s
     const double deadline = seconds_now() + patience_seconds;
     for (bool said = false;;) {
         const int file = open_lock(path, made_folder);
-        const Attempt attempt = try_to_take(file, path);
+        const LockAttempt attempt = try_to_lock(file, path);
         const std::string holder = content(file);
-        if (attempt == Attempt::Taken) {
+        if (attempt == LockAttempt::NoLocks) {
+            spdlog::warn(
+                "'{}' lies on a file system without locks: nothing keeps a second job from this folder",
+                path.string());
+        }
+        if (attempt == LockAttempt::Taken || attempt == LockAttempt::NoLocks) {
             write_content(file, description(environment));
             return file;
         }
         close(file);
-        if (attempt == Attempt::Gone) continue;
+        if (attempt == LockAttempt::Gone) continue;
         wait_for(holder, path, environment, deadline);
         if (!said) spdlog::info("waiting for the end of what is left of this job: {}", holder);
         said = true;
