@@ -155,9 +155,8 @@ std::vector<Section> make_schema() {
                  "Parts that start anew: moments and loss scale; place in the data; step, tokens, "
                  "schedule."),
              key("initial_load_path", &Checkpoint::initial_load_path, any(),
-                 "What a run without steps of its own begins with: a run's folder (its newest sound step), "
-                 "step, "
-                 "file or Hugging Face's."),
+                 "What a new run begins with: a run (its newest sound step), a step, a file or Hugging "
+                 "Face's folder."),
              key("initial_load_model_only", &Checkpoint::initial_load_model_only, any(),
                  "Take the weights alone from there; false: the whole state, and go on at its step."),
              key("initial_load_in_hf", &Checkpoint::initial_load_in_hf, any(),
