@@ -1,10 +1,12 @@
 """What all scenarios of slurm_test.py share: the cluster, on which they run at the same time, and what they demand.
 
-A scenario is a method of Scenarios' child that `scenario` marks; `add_tests` makes a test of each.
+A scenario is a method of Scenarios' child that `scenario` marks; `add_tests` makes a test of each. Twenty jobs on two
+cores keep a daemon or a rank from answering in time now and then; one that fails is tried again, once, by itself.
 """
 import concurrent.futures
 import os
 import time
+import traceback
 import unittest
 
 import slurm
@@ -22,8 +24,9 @@ def scenario(function):
 class Scenarios(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.cluster = slurm.Cluster({"main": ["n1", "n2", "n3", "n4"], "fragile": ["f1", "f2", "f3"],
-                                     "brittle": ["b1", "b2"]})
+        # Of these two partitions each try loses a node.
+        cls.cluster = slurm.Cluster({"main": ["n1", "n2", "n3", "n4"], "fragile": ["f1", "f2", "f3", "f4"],
+                                     "brittle": ["b1", "b2", "b3"]})
         cls.addClassCleanup(cls.cluster.close)
         (cls.cluster.folder / "site.conf").write_text(SITE.format(bin=BIN, jobs=JOBS))
         cls.cluster.run(BIN / "prepare-data", "tokenize", "--input", SOURCE / "data" / "tiny.jsonl", "--output",
@@ -37,10 +40,21 @@ class Scenarios(unittest.TestCase):
     def outcome(self, name):
         if name not in self.results:
             self.skipTest("not asked for")
-        self.results[name].result()
+        try:
+            self.results[name].result()
+        except Exception:
+            print(f"{name} failed beside the others and is tried again by itself:", flush=True)
+            traceback.print_exc()
+            concurrent.futures.wait(self.results.values())
+            self.cluster.run("scancel", "--user", "root")
+            again = type(self)(name)
+            again.run_suffix = "-again"
+            timed(getattr(again, name))
+
+    run_suffix = ""
 
     def new_run(self):
-        return Run(self.cluster, self._testMethodName)
+        return Run(self.cluster, self._testMethodName + self.run_suffix)
 
     def assert_same_as_uninterrupted(self, run, num_ranks):
         """Every step has one line, and loss and norm are those of one process group that ran through."""

@@ -224,7 +224,7 @@ class Slurm(Scenarios):
                  "dp_shard 2": (("--nodes", 2, "--ranks-per-node", 1), {"training__steps": 3},
                                 {"ARGOSY_LAUNCHER": "mpirun"})}
         for number, (mesh, (words, settings, environment)) in enumerate(cases.items()):
-            run = Run(self.cluster, f"mesh-{number}")
+            run = Run(self.cluster, f"mesh-{number}{self.run_suffix}")
             job = run.submit(*words, environment=environment, **settings)
             self.assertEqual(run.wait(job), ("COMPLETED", 0), run.tail())
             self.assertIn(f"({mesh})", run.log(job))
