@@ -16,10 +16,10 @@ Collective all_gather() {
             [](const Place& place) {
                 return Chunks{place.rank, 0};
             },
-        .input = [](const Place& place, int) -> std::optional<Part> { return Part::of_rank(place.rank, 0); },
+        .input = own_input,
         .expected = [](const Place&, int chunk) -> std::optional<Part> { return Part::of_rank(chunk, 0); },
         .run = [](Backend& backend, const Call& call) { backend.all_gather(call); },
-        .bus_factor = [](int num_ranks) { return (num_ranks - 1.0) / num_ranks; },
+        .bus_factor = size_of_others,
     };
 }
 

@@ -8,15 +8,9 @@ Collective all_reduce() {
         .name = "all_reduce",
         .reduces = true,
         .rooted = false,
-        .chunks =
-            [](int) {
-                return Chunks{1, 1};
-            },
-        .in_place =
-            [](const Place&) {
-                return Chunks{0, 0};
-            },
-        .input = [](const Place& place, int) -> std::optional<Part> { return Part::of_rank(place.rank, 0); },
+        .chunks = one_chunk,
+        .in_place = at_start,
+        .input = own_input,
         .expected = [](const Place&, int) -> std::optional<Part> { return Part::reduced(0); },
         .run = [](Backend& backend, const Call& call) { backend.all_reduce(call); },
         // Each element leaves a rank once on its way to be added up and once as a result, but for one part.

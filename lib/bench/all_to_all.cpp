@@ -12,18 +12,13 @@ Collective all_to_all() {
             [](int num_ranks) {
                 return Chunks{num_ranks, num_ranks};
             },
-        .in_place =
-            [](const Place&) {
-                return Chunks{0, 0};
-            },
-        .input = [](const Place& place, int chunk) -> std::optional<Part> {
-            return Part::of_rank(place.rank, chunk);
-        },
+        .in_place = at_start,
+        .input = own_input,
         .expected = [](const Place& place, int chunk) -> std::optional<Part> {
             return Part::of_rank(chunk, place.rank);
         },
         .run = [](Backend& backend, const Call& call) { backend.all_to_all(call); },
-        .bus_factor = [](int num_ranks) { return (num_ranks - 1.0) / num_ranks; },
+        .bus_factor = size_of_others,
     };
 }
 

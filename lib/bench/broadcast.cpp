@@ -8,24 +8,15 @@ Collective broadcast() {
         .name = "broadcast",
         .reduces = false,
         .rooted = true,
-        .chunks =
-            [](int) {
-                return Chunks{1, 1};
-            },
-        .in_place =
-            [](const Place&) {
-                return Chunks{0, 0};
-            },
-        .input = [](const Place& place, int) -> std::optional<Part> {
-            if (place.rank != place.root) return std::nullopt;
-            return Part::of_rank(place.root, 0);
-        },
+        .chunks = one_chunk,
+        .in_place = at_start,
+        .input = input_of_root,
         .expected = [](const Place& place, int) -> std::optional<Part> {
             if (place.rank == place.root) return std::nullopt;
             return Part::of_rank(place.root, 0);
         },
         .run = [](Backend& backend, const Call& call) { backend.broadcast(call); },
-        .bus_factor = [](int) { return 1.0; },
+        .bus_factor = whole_size,
     };
 }
 

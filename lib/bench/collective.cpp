@@ -8,6 +8,16 @@
 
 namespace argosy::bench {
 
+Chunks one_chunk(int /*num_ranks*/) { return {1, 1}; }
+Chunks at_start(const Place& /*place*/) { return {0, 0}; }
+std::optional<Part> own_input(const Place& place, int chunk) { return Part::of_rank(place.rank, chunk); }
+std::optional<Part> input_of_root(const Place& place, int chunk) {
+    if (place.rank != place.root) return std::nullopt;
+    return Part::of_rank(place.root, chunk);
+}
+double whole_size(int /*num_ranks*/) { return 1; }
+double size_of_others(int num_ranks) { return (num_ranks - 1.0) / num_ranks; }
+
 std::span<const Collective> collectives() {
     static const Collective table[] = {
         all_reduce(), all_gather(),   reduce_scatter(), broadcast(), reduce(),

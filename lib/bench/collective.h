@@ -52,6 +52,16 @@ struct Collective {
     double (*bus_factor)(int num_ranks);
 };
 
+/// What rows share: one chunk in and one out; both at the buffer's start; a chunk of the rank's own, or of
+/// the root's, which gives all there is; a bus that carries all of the size, or all but a rank's own part of
+/// it.
+Chunks one_chunk(int num_ranks);
+Chunks at_start(const Place& place);
+std::optional<Part> own_input(const Place& place, int chunk);
+std::optional<Part> input_of_root(const Place& place, int chunk);
+double whole_size(int num_ranks);
+double size_of_others(int num_ranks);
+
 std::span<const Collective> collectives();
 
 /// Throws UserError with the names that there are.

@@ -16,13 +16,13 @@ Collective gather() {
             [](const Place& place) {
                 return Chunks{place.rank, 0};
             },
-        .input = [](const Place& place, int) -> std::optional<Part> { return Part::of_rank(place.rank, 0); },
+        .input = own_input,
         .expected = [](const Place& place, int chunk) -> std::optional<Part> {
             if (place.rank != place.root) return std::nullopt;
             return Part::of_rank(chunk, 0);
         },
         .run = [](Backend& backend, const Call& call) { backend.gather(call); },
-        .bus_factor = [](int num_ranks) { return (num_ranks - 1.0) / num_ranks; },
+        .bus_factor = size_of_others,
     };
 }
 

@@ -16,12 +16,10 @@ Collective reduce_scatter() {
             [](const Place& place) {
                 return Chunks{0, place.result_at_start ? 0 : place.rank};
             },
-        .input = [](const Place& place, int chunk) -> std::optional<Part> {
-            return Part::of_rank(place.rank, chunk);
-        },
+        .input = own_input,
         .expected = [](const Place& place, int) -> std::optional<Part> { return Part::reduced(place.rank); },
         .run = [](Backend& backend, const Call& call) { backend.reduce_scatter(call); },
-        .bus_factor = [](int num_ranks) { return (num_ranks - 1.0) / num_ranks; },
+        .bus_factor = size_of_others,
     };
 }
 

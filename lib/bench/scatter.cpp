@@ -16,15 +16,12 @@ Collective scatter() {
             [](const Place& place) {
                 return Chunks{0, place.rank};
             },
-        .input = [](const Place& place, int chunk) -> std::optional<Part> {
-            if (place.rank != place.root) return std::nullopt;
-            return Part::of_rank(place.root, chunk);
-        },
+        .input = input_of_root,
         .expected = [](const Place& place, int) -> std::optional<Part> {
             return Part::of_rank(place.root, place.rank);
         },
         .run = [](Backend& backend, const Call& call) { backend.scatter(call); },
-        .bus_factor = [](int num_ranks) { return (num_ranks - 1.0) / num_ranks; },
+        .bus_factor = size_of_others,
     };
 }
 
