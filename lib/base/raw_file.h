@@ -7,6 +7,8 @@
 #include <filesystem>
 #include <span>
 
+#include "base/file_lock.h"
+
 namespace argosy {
 
 class RawFile {
@@ -35,6 +37,9 @@ class RawFile {
 
     /// Lets the disk begin with these bytes and does not wait for it: a later `sync` has less to do.
     void begin_sync(int64_t offset, int64_t num_bytes) const;
+
+    /// Held until this is closed.
+    LockAttempt try_lock() const { return try_to_lock(descriptor_, path_); }
 
   private:
     RawFile(std::filesystem::path path, int flags);

@@ -5,6 +5,8 @@
 
 #include <filesystem>
 
+#include "base/raw_file.h"
+
 namespace argosy::checkpoint {
 
 class PlaceLock {
@@ -17,8 +19,7 @@ class PlaceLock {
     PlaceLock& operator=(const PlaceLock&) = delete;
 
   private:
-    std::filesystem::path path_;
-    int file_;
+    RawFile file_;
 };
 
 }  // namespace argosy::checkpoint
