@@ -1,0 +1,29 @@
+// Which rank runs on which node.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+namespace argosy::preflight {
+
+struct Node {
+    std::string name;
+    std::vector<int> ranks;  // ascending
+};
+
+/// Nodes in the order of their first ranks. `names`: of the node of each rank.
+std::vector<Node> nodes_of(const std::vector<std::string>& names);
+
+/// Names of the nodes on which these ranks run, each once.
+std::vector<std::string> names_of(const std::vector<Node>& nodes, std::span<const int> ranks);
+
+/// "n3", "n3, n4 and 6 more".
+std::string listed(const std::vector<std::string>& names);
+
+/// In each round every node has another partner; with an odd number one is alone (its own partner). At most
+/// `most` of the rounds after which all have met, spread over them.
+using Round = std::vector<int>;  // partner of each node
+std::vector<Round> rounds_of_pairs(int num_nodes, int most);
+
+}  // namespace argosy::preflight
