@@ -103,4 +103,15 @@ std::vector<Traffic> step_traffic(const PlacedModel& placed, const mesh::MeshSha
     return traffic.take();
 }
 
+std::vector<Traffic> job_traffic(const PlacedModel& placed, const mesh::MeshShape& mesh,
+                                 const Precision& precision, int64_t dim, int64_t microbatch_tokens) {
+    std::vector<Traffic> all;
+    mesh::Coordinates first = {};
+    for (int& stage = first[static_cast<int>(Axis::Pipeline)]; stage < mesh.degree(Axis::Pipeline); ++stage) {
+        const auto own = step_traffic(placed, mesh, first, precision, dim, microbatch_tokens);
+        all.insert(all.end(), own.begin(), own.end());
+    }
+    return all;
+}
+
 }  // namespace argosy::parallel

@@ -32,4 +32,9 @@ std::vector<Traffic> step_traffic(const PlacedModel& placed, const mesh::MeshSha
                                   const mesh::Coordinates& coordinates, const Precision& precision,
                                   int64_t dim, int64_t microbatch_tokens);
 
+/// Of all ranks of the job: those of each pipeline rank, among which ranks are alike but for shorter last
+/// pieces.
+std::vector<Traffic> job_traffic(const PlacedModel& placed, const mesh::MeshShape& mesh,
+                                 const Precision& precision, int64_t dim, int64_t microbatch_tokens);
+
 }  // namespace argosy::parallel

@@ -26,6 +26,12 @@ std::vector<std::string> names_of(const std::vector<Node>& nodes, std::span<cons
     return names;
 }
 
+std::vector<std::string> names_of(const std::vector<Node>& nodes) {
+    std::vector<std::string> names;
+    for (const Node& node : nodes) names.push_back(node.name);
+    return names;
+}
+
 std::string listed(const std::vector<std::string>& names) {
     constexpr size_t kMostListed = 8;
     if (names.size() <= kMostListed) return fmt::format("{}", fmt::join(names, ", "));

@@ -18,6 +18,8 @@ std::vector<Node> nodes_of(const std::vector<std::string>& names);
 /// Names of the nodes on which these ranks run, each once.
 std::vector<std::string> names_of(const std::vector<Node>& nodes, std::span<const int> ranks);
 
+std::vector<std::string> names_of(const std::vector<Node>& nodes);
+
 /// "n3", "n3, n4 and 6 more".
 std::string listed(const std::vector<std::string>& names);
 

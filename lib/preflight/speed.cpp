@@ -8,6 +8,7 @@
 #include "bench/benchmark.h"
 #include "bench/collective.h"
 #include "observe/device.h"
+#include "preflight/gather.h"
 
 namespace argosy::preflight {
 namespace {
@@ -70,12 +71,7 @@ class Meter {
 
   private:
     std::vector<double> of_all_ranks(double own) const {
-        std::vector<double> all(world_.size());
-        if (!bench::finished_within(world_.all_gather(all.data(), &own, 1, mpi::Type::Float64),
-                                    options_.timeout_seconds)) {
-            throw roll_.late("putting the ranks' figures together");
-        }
-        return all;
+        return gather_numbers(world_, roll_, own, options_.timeout_seconds);
     }
 
     /// COLLECTIVE: this rank's group is `members`. Of each rank the seconds of one operation, the better of
@@ -93,7 +89,7 @@ class Meter {
         bench::Measurement measurement(*backend, world_, roll_, options, kind.bytes);
         const auto measure = [&] { return measurement.measure(kind, bench::Placement::OutOfPlace); };
         const bench::Timing first = measure();
-        options.checks = 0;
+        options.checks = 0;  // which the measurement looks at each time
         options.iterations = std::clamp(static_cast<int>(options_.seconds_each / first.seconds),
                                         kLeastIterations, kMostIterations);
         std::vector<double> best = of_all_ranks(measure().own_seconds);
