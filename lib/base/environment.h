@@ -24,6 +24,11 @@ struct Environment {
     Start start;
     /// SLURM_JOB_ID: the same when Slurm starts a job again; empty outside of jobs.
     std::string slurm_job_id;
+    /// SLURMD_NODENAME: what Slurm calls this node; empty outside of jobs. (Not always what the host calls
+    /// itself: several nodes may be on one.)
+    std::string slurm_node_name;
+    /// HOME: where settings of this user lie.
+    std::string home;
     /// ARGOSY_SYNCHRONOUS_SENDS=1: pipeline sends end only once they are received (tests).
     bool synchronous_sends = false;
     /// OMP_DYNAMIC=true: OpenMP may take fewer threads on a busy machine, so that sums round differently.
@@ -42,10 +47,10 @@ struct Environment {
     static Environment read();
 };
 
-/// What steers communication in the environment of this process, name and value, sorted by name: the
-/// variables of NCCL, UCX, libfabric, SHARP and Open MPI's transports, those by which devices and threads are
-/// chosen, and Slurm's numbers of a job. A list of what may be shown: anything else, such as a token, stays
-/// unread.
+/// What steers communication and speed in the environment of this process, name and value, sorted by name:
+/// the variables of NCCL, UCX, libfabric, SHARP and Open MPI's transports, those by which devices, threads,
+/// allocators and libraries are chosen, and Slurm's numbers of a job. A list of what may be shown: anything
+/// else, such as a token, stays unread.
 std::vector<std::pair<std::string, std::string>> communication_variables();
 
 }  // namespace argosy
