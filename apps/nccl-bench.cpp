@@ -16,6 +16,7 @@
 #include "ops/tensor_thread.h"
 #include "parallel/traffic.h"
 #include "preflight/preflight.h"
+#include "train/element_types.h"
 #include "train/setup.h"
 
 namespace argosy {
@@ -89,7 +90,7 @@ struct PreflightWords {
 };
 
 void add_preflight(CLI::App& app, PreflightWords& words) {
-    app.add_flag("--preflight", "this");
+    app.add_flag("--preflight")->description("this");
     app.add_option("--config", words.config, "the job's configuration; options --section.key go over it")
         ->required();
     app.add_option("--json,-J,--output_file", words.json,
@@ -106,14 +107,12 @@ preflight::Job job_of(const config::JobConfig& config, int num_ranks) {
     const model::ModelSpec spec = train::choose_model(config.model);
     const mesh::MeshShape mesh = mesh::resolve(train::mesh_request(config.parallelism), num_ranks);
     const train::TrainerOptions options = train::trainer_options(config, spec, mesh);
-    const auto traffic =
-        parallel::job_traffic(parallel::place(spec, mesh, options.stage_layers), mesh, options.precision,
-                              spec.dim, options.microbatch_size * options.seq_len);
-    constexpr size_t kMostBytes = 256 << 20;  // links are as fast at that size as beyond it
     return {.title = fmt::format("{} on {} ranks ({})", train::model_title(config.model, spec), num_ranks,
                                  mesh.name()),
-            .loads = preflight::loads_of(traffic, mesh, kMostBytes),
-            .type = options.precision.compute,
+            .mesh = mesh,
+            .traffic =
+                parallel::job_traffic(parallel::place(spec, mesh, options.stage_layers), mesh,
+                                      options.precision, spec.dim, options.microbatch_size * options.seq_len),
             .dump_folder = config.job.dump_folder};
 }
 
@@ -144,7 +143,7 @@ ExitCode check_nodes(int argc, char** argv, const mpi::Comm& world) {
     configuration.insert(configuration.begin(), {"--config", words.config});
     const config::CommandLine command = config::parse_command_line(configuration);
     const preflight::Job job = job_of(command.config, world.size());
-    words.options.type = job.type;
+    words.options.type = train::scalar_type(command.config.training.mixed_precision_param);
     std::optional<PartialFile> json;
     if (world.rank() == 0 && !words.json.empty()) json.emplace(words.json);
 
@@ -162,7 +161,8 @@ ExitCode check_nodes(int argc, char** argv, const mpi::Comm& world) {
 
 ExitCode measure(int argc, char** argv, const mpi::Comm& world) {
     CLI::App app{bench::help_text(), "nccl-bench"};
-    app.add_flag("--preflight", "checks the nodes of a job instead: nccl-bench --preflight --help");
+    app.add_flag("--preflight")
+        ->description("checks the nodes of a job instead: nccl-bench --preflight --help");
     bench::Words words;
     add_what(app, words);
     add_how(app, words);

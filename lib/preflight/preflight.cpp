@@ -1,10 +1,10 @@
 #include "preflight/preflight.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "base/clock.h"
-#include "preflight/clock_offset.h"
-#include "preflight/diagnose.h"
+#include "preflight/clock_offsets.h"
 #include "preflight/gather.h"
 #include "preflight/judge.h"
 #include "preflight/read_facts.h"
@@ -12,38 +12,43 @@
 namespace argosy::preflight {
 namespace {
 
-/// Of all ranks, and of each node as its first rank sees it.
-void gather_facts(const mpi::Comm& world, const bench::RollCall& roll, const Job& job, double timeout_seconds,
-                  Report& report) {
+/// Ranks that share cores take turns, and one of them seems slow for no reason of its own.
+constexpr double kSecondsWhereNotJudged = 0.02;
+constexpr size_t kMostBytesWhereNotJudged = 1 << 20;
+
+/// What every rank sees of itself, and each node's first rank of the node.
+Cluster look_around(const mpi::Comm& world, const bench::RollCall& roll, const Job& job,
+                    const SpeedOptions& options, std::vector<Node>& nodes) {
     const Sources sources;
     const Told told{.rank = world.rank(), .mpi_library = mpi::library()};
-    for (const std::string& text :
-         gather_texts(world, roll, pack(read_rank_facts(sources, told)), timeout_seconds)) {
-        report.ranks.push_back(unpack_rank(text));
-    }
+    Cluster cluster;
     std::vector<std::string> names;
-    for (const RankFacts& rank : report.ranks) names.push_back(rank.node);
-    report.nodes = nodes_of(names);
-
-    const bool first = std::ranges::any_of(
-        report.nodes, [&](const Node& node) { return node.ranks.front() == world.rank(); });
-    const std::string own = first ? pack(read_node_facts(sources, job.dump_folder)) : "";
-    roll.assemble("telling what the nodes are");
-    for (const std::string& text : gather_texts(world, roll, own, timeout_seconds)) {
-        if (!text.empty()) report.node_facts.push_back(unpack_node(text));
+    for (const std::string& text :
+         gather_texts(world, roll, pack(read_rank_facts(sources, told)), options.timeout_seconds)) {
+        cluster.ranks.push_back(unpack_rank(text));
+        names.push_back(cluster.ranks.back().node);
     }
+    nodes = nodes_of(names);
+    const bool speaks =
+        std::ranges::any_of(nodes, [&](const Node& node) { return node.ranks.front() == world.rank(); });
+    const std::string own = speaks ? pack(read_node_facts(sources, job.dump_folder)) : "";
+    roll.assemble("telling what the nodes are");
+    for (const std::string& text : gather_texts(world, roll, own, options.timeout_seconds)) {
+        if (!text.empty()) cluster.nodes.push_back(unpack_node(text));
+    }
+    cluster.clock_offsets = clock_offsets(world, options.timeout_seconds);
+    return cluster;
 }
 
-/// Ranks that share cores take turns: one of them seems slow for no reason of its own.
-std::string why_not_judged(const Report& report) {
-    for (const NodeFacts& node : report.node_facts) {
-        int ranks = 0;
-        for (size_t other = 0; other < report.nodes.size(); ++other) {
-            if (report.node_facts[other].boot_id == node.boot_id)
-                ranks += static_cast<int>(report.nodes[other].ranks.size());
+/// Empty where each rank has a core, or a GPU, to itself. Several nodes may be one machine.
+std::string shared_cores(const Cluster& cluster, const std::vector<Node>& nodes) {
+    for (const NodeFacts& node : cluster.nodes) {
+        size_t num_ranks = 0;
+        for (size_t other = 0; other < nodes.size(); ++other) {
+            if (cluster.nodes[other].boot_id == node.boot_id) num_ranks += nodes[other].ranks.size();
         }
-        if (ranks > node.num_cpus && node.gpus.empty()) {
-            return fmt::format("{} ranks share {} cores of {}", ranks, node.num_cpus, node.name);
+        if (node.gpus.empty() && num_ranks > static_cast<size_t>(node.num_cpus)) {
+            return fmt::format("{} ranks share the {} cores of {}", num_ranks, node.num_cpus, node.name);
         }
     }
     return "";
@@ -52,13 +57,18 @@ std::string why_not_judged(const Report& report) {
 }  // namespace
 
 Report run_preflight(const mpi::Comm& world, const bench::RollCall& roll, const Job& job,
-                     const SpeedOptions& options) {
+                     SpeedOptions options) {
     const double started = seconds_now();
-    Report report{.title = job.title, .library = mpi::library(), .type = job.type};
-    gather_facts(world, roll, job, options.timeout_seconds, report);
-    report.speeds = measure_speeds(world, roll, report.nodes, job.loads, options);
-    report.not_judged = why_not_judged(report);
-    report.findings = diagnose(report.ranks, report.node_facts);
+    Report report{.title = job.title, .library = mpi::library(), .type = options.type};
+    report.cluster = look_around(world, roll, job, options, report.nodes);
+    report.not_judged = shared_cores(report.cluster, report.nodes);
+    if (!report.not_judged.empty()) {
+        options.seconds_each = kSecondsWhereNotJudged;
+        options.most_bytes = kMostBytesWhereNotJudged;
+    }
+    report.speeds = measure_speeds(world, roll, report.nodes,
+                                   loads_of(job.traffic, job.mesh, options.most_bytes), options);
+    report.findings = diagnose(report.cluster);
     const auto more =
         report.not_judged.empty() ? judge(report.speeds, report.nodes) : judge_results(report.speeds);
     report.findings.insert(report.findings.end(), more.begin(), more.end());

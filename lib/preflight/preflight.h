@@ -11,7 +11,7 @@
 
 #include "bench/ranks.h"
 #include "mpi/comm.h"
-#include "preflight/facts.h"
+#include "preflight/diagnose.h"
 #include "preflight/finding.h"
 #include "preflight/load.h"
 #include "preflight/nodes.h"
@@ -22,16 +22,15 @@ namespace argosy::preflight {
 /// What the checks must know of the job.
 struct Job {
     std::string title;  // "llama3 8B on 16 ranks (dp_shard 8 x tp 2)"
-    std::vector<Load> loads;
-    at::ScalarType type;  // of its matrix products
+    mesh::MeshShape mesh;
+    std::vector<parallel::Traffic> traffic;  // of its step
     std::filesystem::path dump_folder;
 };
 
 struct Report {
     std::string title;
     std::string library;  // that measured: MPI's or NCCL's name and version
-    std::vector<RankFacts> ranks;
-    std::vector<NodeFacts> node_facts;
+    Cluster cluster;
     std::vector<Node> nodes;
     Speeds speeds;
     at::ScalarType type;
@@ -46,7 +45,7 @@ struct Report {
 
 /// COLLECTIVE over `world`: the same on all ranks. Throws TimeoutError that names ranks which stay away.
 Report run_preflight(const mpi::Comm& world, const bench::RollCall& roll, const Job& job,
-                     const SpeedOptions& options);
+                     SpeedOptions options);
 
 /// For people, and for programs (FORMAT.md).
 std::string text_report(const Report& report);

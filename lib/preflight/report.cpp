@@ -125,8 +125,8 @@ std::string json_report(const Report& report) {
                         {"bad_nodes", report.bad_nodes()},
                         {"findings", findings},
                         {"speeds", speeds_json(report)},
-                        {"ranks", facts_json(report.ranks)},
-                        {"nodes", facts_json(report.node_facts)}};
+                        {"ranks", facts_json(report.cluster.ranks)},
+                        {"nodes", facts_json(report.cluster.nodes)}};
     return whole.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kProductRounds = 2;
 constexpr int kRoundsOfPairs = 3;
-constexpr size_t kPairBytes = 64 << 20;
+constexpr size_t kMostPairBytes = 64 << 20;
 constexpr int kLeastIterations = 3, kMostIterations = 50;
 
 class Meter {
@@ -51,18 +51,20 @@ class Meter {
     }
 
     std::vector<double> nodes(const std::vector<Node>& nodes) const {
+        const size_t bytes = std::min(kMostPairBytes, options_.most_bytes);
         const bench::Case kind{.collective = &bench::collective_named("sendrecv"),
                                .type = bench::ElementType::Float,
                                .operation = bench::Operation::None,
-                               .chunk_elements = kPairBytes / sizeof(float),
-                               .bytes = kPairBytes};
+                               .chunk_elements = bytes / sizeof(float),
+                               .bytes = bytes};
         std::vector<double> best;
         for (const Round& round : rounds_of_pairs(static_cast<int>(nodes.size()), kRoundsOfPairs)) {
             best.resize(nodes.size());
             const auto seconds = seconds_of_ranks(kind, pair_of_own(nodes, round), "pairs of nodes").first;
             for (size_t node = 0; node < nodes.size(); ++node) {
-                if (round[node] != static_cast<int>(node))
-                    best[node] = std::max(best[node], rate_of(nodes, round, static_cast<int>(node), seconds));
+                if (round[node] == static_cast<int>(node)) continue;  // alone in this round
+                const double rate = rate_of(nodes[node].ranks, nodes[round[node]].ranks, bytes, seconds);
+                best[node] = std::max(best[node], rate);
             }
         }
         if (fault_planted(Fault::SlowNode)) best.back() /= 10;
@@ -113,12 +115,11 @@ class Meter {
         return {world_.rank()};
     }
 
-    static double rate_of(const std::vector<Node>& nodes, const Round& round, int node,
+    static double rate_of(const std::vector<int>& own, const std::vector<int>& others, size_t bytes,
                           const std::vector<double>& seconds) {
-        const std::vector<int>&own = nodes[node].ranks, &others = nodes[round[node]].ranks;
         double rate = 0;
         for (size_t i = 0; i < std::min(own.size(), others.size()); ++i) {
-            rate += kPairBytes / std::max(seconds[own[i]], seconds[others[i]]);
+            rate += static_cast<double>(bytes) / std::max(seconds[own[i]], seconds[others[i]]);
         }
         return rate;
     }
