@@ -29,6 +29,7 @@ std::vector<Finding> check_gpu_answers(const Cluster& cluster);
 std::vector<Finding> check_gpu_states(const Cluster& cluster);
 std::vector<Finding> check_gpu_errors_logged(const Cluster& cluster);
 std::vector<Finding> check_gpu_numbers(const Cluster& cluster);
+std::vector<Finding> check_gpu_drivers(const Cluster& cluster);
 std::vector<Finding> check_gpu_compute_mode(const Cluster& cluster);
 
 // check_limits.cpp

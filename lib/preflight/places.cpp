@@ -62,6 +62,11 @@ const Variable* variable_on(const std::string& node, const std::string& name, co
     return rank == cluster.ranks.end() ? nullptr : rank->variable(name);
 }
 
+std::string describe(const Variable& variable) {
+    return fmt::format("{}={}{}", variable.name, variable.value,
+                       variable.file.empty() ? "" : fmt::format(" (in {})", variable.file));
+}
+
 double upper_median(std::vector<double> values) {
     if (values.empty()) return 0;
     const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
@@ -82,7 +87,7 @@ std::vector<Finding> NodeFindings::findings(const Cluster& cluster) const {
     std::vector<Finding> findings;
     for (const auto& [words, nodes] : found_) {
         const bool all = nodes.size() == cluster.nodes.size();
-        const bool bad = blame_ == Blame::Always || (blame_ == Blame::Deviants && !all);
+        const bool bad = words.verdict == Verdict::Fail && (blame_ == Blame::Always || !all);
         findings.push_back({.verdict = words.verdict,
                             .check = check_,
                             .where = describe_nodes(nodes, cluster),

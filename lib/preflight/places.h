@@ -1,9 +1,8 @@
 // Where something was found, in words, and findings that are alike on several nodes or ranks put into one.
 #pragma once
 
-#include <functional>
-#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "preflight/diagnose.h"
@@ -25,17 +24,21 @@ int ranks_on(const std::string& node, const Cluster& cluster);
 /// The setting of a node: of its first rank. (That ranks differ is a finding of its own.) Null: not set.
 const Variable* variable_on(const std::string& node, const std::string& name, const Cluster& cluster);
 
+/// "NCCL_ALGO=Ring", and the file where NCCL reads it from one.
+std::string describe(const Variable& variable);
+
 /// Middle one in order, the upper of two; 0 of none.
 double upper_median(std::vector<double> values);
 
-/// Who is named as bad: a broken part makes its node bad; a setting does only where other nodes have it
-/// right.
-enum class Blame { Nobody, Deviants, Always };
+/// Who is named as bad by a FAIL: a broken part makes its node bad, always; a setting does only where other
+/// nodes have it right. A WARN is no reason to do without a node.
+enum class Blame { Deviants, Always };
 
 /// What is said of a node: equal words are one finding with all their nodes.
 class NodeFindings {
   public:
-    NodeFindings(std::string check, Blame blame) : check_(std::move(check)), blame_(blame) {}
+    explicit NodeFindings(std::string check, Blame blame = Blame::Deviants)
+        : check_(std::move(check)), blame_(blame) {}
 
     struct Words {
         Verdict verdict;
