@@ -2,10 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <numeric>
-
 #include "bench/collective.h"
 #include "preflight/outliers.h"
+#include "preflight/places.h"
 
 namespace argosy::preflight {
 namespace {
@@ -24,42 +23,43 @@ std::vector<std::string> at_fault(const Outlier& one, std::vector<std::string> n
     return verdict_of(one) == Verdict::Fail ? std::move(names) : std::vector<std::string>{};
 }
 
-void judge_products(const Speeds& speeds, const std::vector<Node>& nodes, std::vector<Finding>& findings) {
+void judge_products(const Speeds& speeds, const Cluster& cluster, std::vector<Finding>& findings) {
     for (const Outlier& one : slow_ones(speeds.products)) {
         const std::vector<int> rank = {static_cast<int>(one.index)};
-        const std::vector<std::string> node = names_of(nodes, rank);
         findings.push_back(
-            {verdict_of(one), "matrix products", fmt::format("rank {} on {}", rank[0], node[0]),
+            {verdict_of(one), "matrix products", describe_ranks(rank, cluster),
              fmt::format("{:.3g} TFLOP/s, {}", speeds.products[one.index] / 1e12,
                          against(one, "the other ranks")),
              "look at this device's clocks, heat and power, at other processes on it, and at the "
              "cores that the rank may run on; or leave the node out",
-             at_fault(one, node)});
+             at_fault(one, nodes_of(rank, cluster))});
     }
 }
 
 /// A slow group within a node is the node's; one across nodes leaves open whose, which the pairs tell.
-void judge_groups(const LoadSpeed& speed, const std::vector<Node>& nodes, std::vector<Finding>& findings) {
+void judge_groups(const LoadSpeed& speed, const Cluster& cluster, std::vector<Finding>& findings) {
     for (const Outlier& one : slow_ones(speed.bus_bandwidths)) {
         const std::vector<int>& ranks = speed.load.groups[one.index];
-        const std::vector<std::string> names = names_of(nodes, ranks);
-        const bool within = names.size() == 1;
+        const std::vector<std::string> nodes = nodes_of(ranks, cluster);
+        const bool within = nodes.size() == 1;
         findings.push_back(
             {verdict_of(one), fmt::format("{} over {}", speed.load.kind.collective->name, speed.load.axes),
-             fmt::format("ranks {} to {} on {}", ranks.front(), ranks.back(), listed(names)),
+             describe_ranks(ranks, cluster),
              fmt::format("bus bandwidth {:.3g} GB/s, {}", speed.bus_bandwidths[one.index] / 1e9,
                          against(one, "the other groups")),
-             within ? "look at the links between this node's devices (nvidia-smi nvlink -s, topo -m); "
-                      "or leave the node out"
+             within ? "look at the links between this node's devices (nvidia-smi nvlink -s, topo -m); or "
+                      "leave the "
+                      "node out"
                     : "look at the adapters of these nodes and the switches between them: nccl-bench "
-                      "sendrecv on two of them at a time finds the slow one",
-             within ? at_fault(one, names) : std::vector<std::string>{}});
+                      "sendrecv on "
+                      "two of them at a time finds the slow one",
+             within ? at_fault(one, nodes) : std::vector<std::string>{}});
     }
 }
 
-void judge_nodes(const Speeds& speeds, const std::vector<Node>& nodes, std::vector<Finding>& findings) {
+void judge_nodes(const Speeds& speeds, const Cluster& cluster, std::vector<Finding>& findings) {
     for (const Outlier& one : slow_ones(speeds.nodes)) {
-        const std::string& name = nodes[one.index].name;
+        const std::string& name = cluster.nodes[one.index].name;
         findings.push_back(
             {verdict_of(one), "pairs of nodes", name,
              fmt::format("at best {:.3g} GB/s out of the node with any partner, {}",
@@ -85,11 +85,11 @@ std::vector<Finding> judge_results(const Speeds& speeds) {
     return findings;
 }
 
-std::vector<Finding> judge(const Speeds& speeds, const std::vector<Node>& nodes) {
+std::vector<Finding> judge(const Speeds& speeds, const Cluster& cluster) {
     std::vector<Finding> findings = judge_results(speeds);
-    judge_products(speeds, nodes, findings);
-    for (const LoadSpeed& speed : speeds.loads) judge_groups(speed, nodes, findings);
-    judge_nodes(speeds, nodes, findings);
+    judge_products(speeds, cluster, findings);
+    for (const LoadSpeed& speed : speeds.loads) judge_groups(speed, cluster, findings);
+    judge_nodes(speeds, cluster, findings);
     return findings;
 }
 

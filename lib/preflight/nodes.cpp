@@ -7,7 +7,7 @@
 
 namespace argosy::preflight {
 
-std::vector<Node> nodes_of(const std::vector<std::string>& names) {
+std::vector<Node> group_by_node(const std::vector<std::string>& names) {
     std::vector<Node> nodes;
     for (size_t rank = 0; rank < names.size(); ++rank) {
         auto node = std::ranges::find(nodes, names[rank], &Node::name);
@@ -15,15 +15,6 @@ std::vector<Node> nodes_of(const std::vector<std::string>& names) {
         node->ranks.push_back(static_cast<int>(rank));
     }
     return nodes;
-}
-
-std::vector<std::string> names_of(const std::vector<Node>& nodes, std::span<const int> ranks) {
-    std::vector<std::string> names;
-    for (const Node& node : nodes) {
-        const auto runs = [&](int rank) { return std::ranges::binary_search(node.ranks, rank); };
-        if (std::ranges::any_of(ranks, runs)) names.push_back(node.name);
-    }
-    return names;
 }
 
 std::vector<std::string> names_of(const std::vector<Node>& nodes) {

@@ -13,10 +13,7 @@ struct Node {
 };
 
 /// Nodes in the order of their first ranks. `names`: of the node of each rank.
-std::vector<Node> nodes_of(const std::vector<std::string>& names);
-
-/// Names of the nodes on which these ranks run, each once.
-std::vector<std::string> names_of(const std::vector<Node>& nodes, std::span<const int> ranks);
+std::vector<Node> group_by_node(const std::vector<std::string>& names);
 
 std::vector<std::string> names_of(const std::vector<Node>& nodes);
 

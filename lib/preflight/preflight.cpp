@@ -28,7 +28,7 @@ Cluster look_around(const mpi::Comm& world, const bench::RollCall& roll, const J
         cluster.ranks.push_back(unpack_rank(text));
         names.push_back(cluster.ranks.back().node);
     }
-    nodes = nodes_of(names);
+    nodes = group_by_node(names);
     const bool speaks =
         std::ranges::any_of(nodes, [&](const Node& node) { return node.ranks.front() == world.rank(); });
     const std::string own = speaks ? pack(read_node_facts(sources, job.dump_folder)) : "";
@@ -70,7 +70,7 @@ Report run_preflight(const mpi::Comm& world, const bench::RollCall& roll, const 
                                    loads_of(job.traffic, job.mesh, options.most_bytes), options);
     report.findings = diagnose(report.cluster);
     const auto more =
-        report.not_judged.empty() ? judge(report.speeds, report.nodes) : judge_results(report.speeds);
+        report.not_judged.empty() ? judge(report.speeds, report.cluster) : judge_results(report.speeds);
     report.findings.insert(report.findings.end(), more.begin(), more.end());
     std::ranges::stable_sort(report.findings, std::ranges::greater(), &Finding::verdict);
     report.seconds = seconds_now() - started;

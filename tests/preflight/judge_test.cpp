@@ -9,7 +9,17 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-const std::vector<Node> kNodes = {{"n1", {0, 1}}, {"n2", {2, 3}}, {"n3", {4, 5}}, {"n4", {6, 7}}};
+/// Two ranks on each of four nodes.
+Cluster cluster() {
+    Cluster made;
+    for (const char* name : {"n1", "n2", "n3", "n4"}) {
+        made.nodes.push_back({.name = name});
+        for (int i = 0; i < 2; ++i) {
+            made.ranks.push_back({.rank = static_cast<int>(made.ranks.size()), .node = name});
+        }
+    }
+    return made;
+}
 
 LoadSpeed speed_of(const char* collective, std::vector<std::vector<int>> groups, std::vector<double> rates) {
     const bench::Case kind{.collective = &bench::collective_named(collective)};
@@ -20,12 +30,12 @@ TEST(Judge, FindsNothingWhereAllAreAlike) {
     const Speeds speeds{{10, 10, 10, 10, 10.5, 10, 9.5, 10},
                         {speed_of("all_gather", {{0, 1}, {2, 3}, {4, 5}, {6, 7}}, {5, 5, 5.2, 5})},
                         {40, 41, 40, 39}};
-    EXPECT_TRUE(judge(speeds, kNodes).empty());
+    EXPECT_TRUE(judge(speeds, cluster()).empty());
 }
 
 TEST(Judge, NamesASlowRankAndItsNode) {
     Speeds speeds{{10e12, 10e12, 10e12, 10e12, 10e12, 4e12, 10e12, 10e12}, {}, {}};
-    auto findings = judge(speeds, kNodes);
+    auto findings = judge(speeds, cluster());
     ASSERT_EQ(findings.size(), 1);
     EXPECT_EQ(findings[0].verdict, Verdict::Fail);
     EXPECT_EQ(findings[0].where, "rank 5 on n3");
@@ -33,7 +43,7 @@ TEST(Judge, NamesASlowRankAndItsNode) {
     EXPECT_EQ(findings[0].what, "4 TFLOP/s, 40 % of the median of the other ranks (robust z-score 60.0)");
 
     speeds.products[5] = 8.5e12;
-    findings = judge(speeds, kNodes);
+    findings = judge(speeds, cluster());
     ASSERT_EQ(findings.size(), 1);
     EXPECT_EQ(findings[0].verdict, Verdict::Warn) << "slower, but not worth a node";
     EXPECT_TRUE(findings[0].bad_nodes.empty());
@@ -42,10 +52,10 @@ TEST(Judge, NamesASlowRankAndItsNode) {
 TEST(Judge, BlamesANodeForAGroupWithinIt) {
     const Speeds speeds{
         {}, {speed_of("all_gather", {{0, 1}, {2, 3}, {4, 5}, {6, 7}}, {5e9, 1e9, 5e9, 5e9})}, {}};
-    const auto findings = judge(speeds, kNodes);
+    const auto findings = judge(speeds, cluster());
     ASSERT_EQ(findings.size(), 1);
     EXPECT_EQ(findings[0].check, "all_gather over dp_shard");
-    EXPECT_EQ(findings[0].where, "ranks 2 to 3 on n2");
+    EXPECT_EQ(findings[0].where, "ranks 2-3 on n2");
     EXPECT_EQ(findings[0].bad_nodes, Names{"n2"});
 }
 
@@ -53,9 +63,9 @@ TEST(Judge, BlamesNobodyForAGroupAcrossNodesButThePairsDo) {
     const Speeds speeds{{},
                         {speed_of("all_reduce", {{0, 4}, {1, 5}, {2, 6}, {3, 7}}, {5e9, 5e9, 1e9, 5e9})},
                         {40e9, 40e9, 40e9, 4e9}};
-    const auto findings = judge(speeds, kNodes);
+    const auto findings = judge(speeds, cluster());
     ASSERT_EQ(findings.size(), 2);
-    EXPECT_EQ(findings[0].where, "ranks 2 to 6 on n2, n4");
+    EXPECT_EQ(findings[0].where, "ranks 2, 6 on n2, n4");
     EXPECT_TRUE(findings[0].bad_nodes.empty());
     EXPECT_EQ(findings[1].check, "pairs of nodes");
     EXPECT_EQ(findings[1].bad_nodes, Names{"n4"});
