@@ -85,8 +85,8 @@ std::vector<Finding> judge_results(const Speeds& speeds) {
     return findings;
 }
 
-std::vector<Finding> judge(const Speeds& speeds, const Cluster& cluster) {
-    std::vector<Finding> findings = judge_results(speeds);
+std::vector<Finding> judge_speeds(const Speeds& speeds, const Cluster& cluster) {
+    std::vector<Finding> findings;
     judge_products(speeds, cluster, findings);
     for (const LoadSpeed& speed : speeds.loads) judge_groups(speed, cluster, findings);
     judge_nodes(speeds, cluster, findings);

@@ -9,12 +9,11 @@
 
 namespace argosy::preflight {
 
-/// A rank, group or node that is more than 10 % slower than its like is worth a warning; below three quarters
-/// of them the job would wait for it at every step, and it fails.
-std::vector<Finding> judge(const Speeds& speeds, const Cluster& cluster);
-
-/// What is wrong whatever the speeds are: a part of `judge` by itself, for ranks that share their cores and
-/// whose times therefore say nothing.
+/// Whatever the speeds are.
 std::vector<Finding> judge_results(const Speeds& speeds);
+
+/// A rank, group or node that is more than 10 % slower than its like is worth a warning; below three quarters
+/// of them the job would wait for it at every step, and it fails. REQUIRES: ranks that do not share cores.
+std::vector<Finding> judge_speeds(const Speeds& speeds, const Cluster& cluster);
 
 }  // namespace argosy::preflight

@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "preflight/clock_offsets.h"
+#include "preflight/fabric.h"
 #include "preflight/gather.h"
 #include "preflight/judge.h"
 #include "preflight/read_facts.h"
@@ -69,9 +70,14 @@ Report run_preflight(const mpi::Comm& world, const bench::RollCall& roll, const 
     report.speeds = measure_speeds(world, roll, report.nodes,
                                    loads_of(job.traffic, job.mesh, options.most_bytes), options);
     report.findings = diagnose(report.cluster);
-    const auto more =
-        report.not_judged.empty() ? judge(report.speeds, report.cluster) : judge_results(report.speeds);
-    report.findings.insert(report.findings.end(), more.begin(), more.end());
+    const auto add = [&](const std::vector<Finding>& more) {
+        report.findings.insert(report.findings.end(), more.begin(), more.end());
+    };
+    add(judge_results(report.speeds));
+    if (report.not_judged.empty()) {
+        add(judge_speeds(report.speeds, report.cluster));
+        add(compare_with_fabric(report.speeds, report.cluster, Memory::Host));
+    }
     std::ranges::stable_sort(report.findings, std::ranges::greater(), &Finding::verdict);
     report.seconds = seconds_now() - started;
     return report;
