@@ -8,7 +8,8 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/program.h"
-#include "mpi/start_watch.h"
+#include "mpi/arrivals.h"
+#include "mpi/blocking_call.h"
 #include "mpi/status.h"
 
 namespace argosy::mpi {
@@ -53,17 +54,20 @@ void require_expected_size(const Environment& environment, int size) {
         environment.expected_ranks, size);
 }
 
+void start(int* argc, char*** argv, const Environment::Start& environment) {
+    arrive(environment);
+    const BlockingCall call("MPI_Init", [&] { return missing_at_start(environment); });
+    int provided = 0;
+    check(MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
+}
+
 }  // namespace
 
 int run_program(const char* name, int* argc, char*** argv,
                 const std::function<ExitCode(const Comm& world, const Environment&)>& body) {
     survive_file_size_limit();
     const Environment environment = Environment::read();
-    {
-        const StartWatch watch(name, environment.start);
-        int provided = 0;
-        check(MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
-    }
+    start(argc, argv, environment.start);
     const Comm world = Comm::world(), errors = Comm::world();
     ExitCode code = ExitCode::Done;
     try {
