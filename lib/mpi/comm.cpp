@@ -185,4 +185,16 @@ Request Comm::receive(void* buffer, size_t count, Type type, int peer) const {
     return request;
 }
 
+std::optional<Comm::Message> Comm::take_message() const {
+    int there = 0, num_bytes = 0;
+    MPI_Message handle;
+    MPI_Status status;
+    check(MPI_Improbe(MPI_ANY_SOURCE, /*tag=*/0, handle_, &there, &handle, &status), "MPI_Improbe");
+    if (!there) return std::nullopt;
+    check(MPI_Get_count(&status, MPI_BYTE, &num_bytes), "MPI_Get_count");
+    Message message{status.MPI_SOURCE, std::string(num_bytes, '\0')};
+    check(MPI_Mrecv(message.bytes.data(), num_bytes, MPI_BYTE, &handle, &status), "MPI_Mrecv");
+    return message;
+}
+
 }  // namespace argosy::mpi

@@ -2,8 +2,10 @@
 
 #include <sched.h>
 
+#include <chrono>
 #include <cstdio>
 #include <exception>
+#include <thread>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -16,6 +18,7 @@ namespace argosy::mpi {
 namespace {
 
 constexpr double kSecondsToAgree = 5;
+constexpr std::chrono::seconds kTimeToBeTakenDown{5};
 
 /// Whether every rank gets here within kSecondsToAgree: then all of them met the same error.
 bool all_arrive(const Comm& errors) {
@@ -37,8 +40,10 @@ void print_error(const char* name, const Comm& errors, bool common, const char* 
     std::fflush(stderr);
 }
 
-/// What happens on one rank takes the job down at once, because the others may wait for it in a collective.
+/// What happens on one rank takes the job down at once, because the others may wait for it in a collective. A
+/// rank that another speaks for does so where it lives on.
 ExitCode leave(const char* name, const Comm& errors, const Error& error) {
+    if (error.reach() == Reach::SpokenFor) std::this_thread::sleep_for(kTimeToBeTakenDown);
     const bool everyone = error.reach() == Reach::AllRanks && all_arrive(errors);
     if (!everyone || errors.rank() == 0) print_error(name, errors, everyone, error.what());
     if (!everyone) MPI_Abort(MPI_COMM_WORLD, static_cast<int>(error.code()));
