@@ -30,7 +30,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"GPU clocks", [](Gpu& gpu) { gpu.throttle_reasons = 0x20; }, Verdict::Fail, "heat"},
         Case{"GPU clocks", [](Gpu& gpu) { gpu.throttle_reasons = 0x88; }, Verdict::Fail,
              "power supply's brake"},
-        Case{"GPU clocks", [](Gpu& gpu) { gpu.throttle_reasons = 0x8; }, Verdict::Fail, "by hardware"},
+        Case{"GPU clocks", [](Gpu& gpu) { gpu.throttle_reasons = 0x8; }, Verdict::Warn, "by hardware"},
         Case{"GPU memory errors", [](Gpu& gpu) { gpu.uncorrected_errors = 2; }, Verdict::Fail,
              "GPU 1: 2 uncorrected"},
         Case{"GPU memory errors", [](Gpu& gpu) { gpu.remapping_failed = true; }, Verdict::Fail,
@@ -87,13 +87,19 @@ TEST(Gpus, ExclusiveOnesCannotBeShared) {
     EXPECT_EQ(only_finding(cluster, "GPU compute mode").verdict, Verdict::Fail);
 }
 
-TEST(Gpus, DriversThatDifferAreWarnedOf) {
-    Cluster cluster = good_cluster(3);
-    for (Gpu& gpu : cluster.nodes[0].gpus) gpu.driver = "550.54.15";
-    const Finding finding = only_finding(cluster, "GPU drivers");
-    EXPECT_EQ(finding.verdict, Verdict::Warn);
-    EXPECT_EQ(finding.where, "n0");
-    expect_says(finding, {"driver 550.54.15, most nodes have 580.65.06"});
+TEST(Gpus, ThatAreNotAlikeAreWarnedOf) {
+    const std::vector<std::tuple<const char*, void (*)(Gpu&), const char*>> cases = {
+        {"GPU drivers", [](Gpu& gpu) { gpu.driver = "550.54.15"; }, "'550.54.15', most have '580.65.06'"},
+        {"GPU models", [](Gpu& gpu) { gpu.name = "NVIDIA H100"; }, "'NVIDIA H100', most have 'NVIDIA H200'"},
+        {"GPU PCIe generation", [](Gpu& gpu) { gpu.most_pcie_generation = 4; }, "'4', most have '5'"}};
+    for (const auto& [check, spoil, words] : cases) {
+        Cluster cluster = good_cluster(3);
+        for (Gpu& gpu : cluster.nodes[0].gpus) spoil(gpu);
+        const Finding finding = only_finding(cluster, check);
+        EXPECT_EQ(finding.verdict, Verdict::Warn);
+        EXPECT_EQ(finding.where, "n0");
+        expect_says(finding, {words});
+    }
 }
 
 TEST(GpuAnswers, ThatDoNotComeMakeTheirNodeBad) {
