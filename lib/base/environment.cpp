@@ -76,6 +76,10 @@ Environment Environment::read() {
     const bool under_mpirun = !text("OMPI_COMM_WORLD_SIZE").empty();
     const bool under_srun = !text("SLURM_STEP_ID").empty() && !under_mpirun;
     env.expected_ranks = number("ARGOSY_RANKS", under_srun ? number("SLURM_NTASKS", 0) : 0);
+    env.start = {.rank = number("OMPI_COMM_WORLD_RANK", number("SLURM_PROCID", -1)),
+                 .num_ranks = number("OMPI_COMM_WORLD_SIZE", env.expected_ranks),
+                 .seconds = number("ARGOSY_START_SECONDS", env.start.seconds),
+                 .arrivals = text("ARGOSY_ARRIVALS")};
     env.slurm_job_id = text("SLURM_JOB_ID");
     env.slurm_node_name = text("SLURMD_NODENAME");
     env.home = text("HOME");

@@ -11,6 +11,17 @@ struct Environment {
     /// The ranks that were asked for: ARGOSY_RANKS, which jobs/ sets, whatever starts them; else
     /// SLURM_NTASKS, where SLURM_STEP_ID says that srun started this process; else 0.
     int expected_ranks = 0;
+    /// How the launcher started this rank, before MPI knows.
+    struct Start {
+        int rank = -1;      // OMPI_COMM_WORLD_RANK (mpirun), else SLURM_PROCID (srun); -1: not known
+        int num_ranks = 0;  // OMPI_COMM_WORLD_SIZE, else expected_ranks
+        /// ARGOSY_START_SECONDS: that MPI may take to start on all ranks; 0: no limit.
+        int seconds = 300;
+        /// ARGOSY_ARRIVALS: a folder that all ranks see and the launcher emptied, in which each leaves its
+        /// number before it starts MPI, so that those who wait can name the others; empty: none.
+        std::string arrivals;
+    };
+    Start start;
     /// SLURM_JOB_ID: the same when Slurm starts a job again; empty outside of jobs.
     std::string slurm_job_id;
     /// SLURMD_NODENAME: what Slurm calls this node; empty outside of jobs. (Not always what the host calls

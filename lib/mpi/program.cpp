@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/program.h"
+#include "mpi/start_watch.h"
 #include "mpi/status.h"
 
 namespace argosy::mpi {
@@ -57,12 +58,15 @@ void require_expected_size(const Environment& environment, int size) {
 int run_program(const char* name, int* argc, char*** argv,
                 const std::function<ExitCode(const Comm& world, const Environment&)>& body) {
     survive_file_size_limit();
-    int provided = 0;
-    check(MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
+    const Environment environment = Environment::read();
+    {
+        const StartWatch watch(name, environment.start);
+        int provided = 0;
+        check(MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
+    }
     const Comm world = Comm::world(), errors = Comm::world();
     ExitCode code = ExitCode::Done;
     try {
-        const Environment environment = Environment::read();
         start_log(environment.log_level, world.rank(), world.size());
         require_expected_size(environment, world.size());
         code = body(world, environment);
