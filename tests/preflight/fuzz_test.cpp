@@ -94,7 +94,7 @@ TEST(Fuzz, TheKernelsFiles) {
         {"proc/uptime", "7300.5 100\n"},
         {"etc/nccl.conf", "NCCL_ALGO=Ring\n# a note\nNCCL_DEBUG=INFO\n"}};
     const Tree tree;
-    for (int round = 0; round < 400; ++round) {
+    for (int round = 0; round < 200; ++round) {
         Random random(round);
         for (const auto& [path, text] : files) tree.put(path, mutated(text, random));
         Cluster cluster{.ranks = {read_rank_facts(tree.sources(), {})},
@@ -114,7 +114,7 @@ TEST(Fuzz, NvidiaSmisAnswers) {
         "Disabled\n";
     const Tree tree;
     tree.put_nvidia_smi("exec cat " + (tree.root() / "answer").string() + "\n");
-    for (int round = 0; round < 300; ++round) {
+    for (int round = 0; round < 150; ++round) {
         Random random(round);
         tree.put("answer", mutated(answer, random));
         const GpuAnswer read = query_gpus(tree.sources());

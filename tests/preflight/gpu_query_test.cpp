@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <unistd.h>
+
+#include <random>
 
 #include "base/clock.h"
 #include "preflight/command.h"
@@ -107,11 +110,19 @@ TEST(GpuQuery, KeepsTheGpusBesideALostOne) {
 
 TEST(GpuQuery, SurvivesGarbage) {
     const Tree tree;
-    tree.put_nvidia_smi("head -c 3000000 /dev/urandom\n");
+    std::mt19937_64 random;
+    std::string garbage(3'000'000, '\0');
+    for (char& byte : garbage) byte = static_cast<char>(random());
+    tree.put("garbage", garbage);
+    tree.put_nvidia_smi("cat " + (tree.root() / "garbage").string() + "\n");
     EXPECT_TRUE(query_gpus(tree.sources()).gpus.empty());
+    EXPECT_NE(query_gpus(tree.sources()).problem, "");
     tree.put_nvidia_smi("echo ', , , , , , , , , , , , , , , '\n");
+    EXPECT_TRUE(query_gpus(tree.sources()).gpus.empty());
+    tree.put_nvidia_smi("echo ':, , , x, 1e9, 0xg, -, , , 99999999999999999999, , , , , , '\n");
     ASSERT_EQ(query_gpus(tree.sources()).gpus.size(), 1u);
     EXPECT_EQ(query_gpus(tree.sources()).gpus[0].pcie_lanes, std::nullopt);
+    EXPECT_EQ(query_gpus(tree.sources()).gpus[0].most_pcie_generation, std::nullopt);
     tree.put_nvidia_smi("exit 0\n");
     EXPECT_TRUE(query_gpus(tree.sources()).gpus.empty());
 }
