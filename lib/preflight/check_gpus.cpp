@@ -92,9 +92,12 @@ std::vector<Finding> check_gpu_numbers(const Cluster& cluster) {
     const double expected = upper_median(counts);
     for (size_t i = 0; i < cluster.nodes.size(); ++i) {
         if (counts[i] == expected) continue;
+        const bool fewer = counts[i] < expected;
         found.add(cluster.nodes[i].name,
-                  {Verdict::Fail, fmt::format("{} GPUs, other nodes have {}", counts[i], expected),
-                   "leave the node out; see nvidia-smi and the kernel's log there"});
+                  {fewer ? Verdict::Fail : Verdict::Warn,
+                   fmt::format("GPUs there: {}, on other nodes: {}", counts[i], expected),
+                   fewer ? "leave the node out; see nvidia-smi and the kernel's log there"
+                         : "ask for nodes of one kind"});
     }
     return found.findings(cluster);
 }

@@ -65,8 +65,13 @@ TEST(AdapterLinks, OfThoseThatNobodyUsesMayBeDown) {
         node.adapter_ports[2].state = "DOWN";
     }
     EXPECT_EQ(checks_of(diagnose(cluster)), Names{});
-    cluster.nodes[0].adapter_ports[2].state = "ACTIVE";  // on one node only, where the choice leaves it out
+    cluster.nodes[0].adapter_ports[2].state = "ACTIVE";  // but the choice leaves it out
     set_everywhere(cluster, kChoice, "mlx5_0,mlx5_1");
+    EXPECT_EQ(checks_of(diagnose(cluster)), Names{});
+
+    cluster = good_cluster(5);
+    for (NodeFacts& node : cluster.nodes) node.adapter_ports[1].state = "DOWN";
+    cluster.nodes[3].adapter_ports[1].state = "ACTIVE";  // one node has a cable more
     EXPECT_EQ(checks_of(diagnose(cluster)), Names{});
 }
 

@@ -78,7 +78,9 @@ TEST(Gpus, ThatAreMissingMakeTheirNodeBad) {
     const Finding finding = only_finding(cluster, "number of GPUs");
     EXPECT_EQ(finding.verdict, Verdict::Fail);
     EXPECT_EQ(finding.bad_nodes, Names{"n2"});
-    expect_says(finding, {"1 GPUs, other nodes have 2"});
+    expect_says(finding, {"GPUs there: 1, on other nodes: 2"});
+    cluster.nodes[2].gpus.resize(3, good_gpu(2));
+    EXPECT_EQ(only_finding(cluster, "number of GPUs").verdict, Verdict::Warn);
 }
 
 TEST(Gpus, ExclusiveOnesCannotBeShared) {

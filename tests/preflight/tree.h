@@ -11,8 +11,10 @@ namespace argosy::preflight {
 
 class Tree {
   public:
+    /// A new file each time: one that is emptied and filled again some file systems bring to disk at once.
     void put(const std::string& path, const std::string& text) const {
         std::filesystem::create_directories((root() / path).parent_path());
+        std::filesystem::remove(root() / path);
         write_file(root() / path, text);
     }
     void put_folder(const std::string& path) const { std::filesystem::create_directories(root() / path); }
