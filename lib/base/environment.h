@@ -15,7 +15,7 @@ struct Environment {
     struct Start {
         int rank = -1;      // OMPI_COMM_WORLD_RANK (mpirun), else SLURM_PROCID (srun); -1: not known
         int num_ranks = 0;  // OMPI_COMM_WORLD_SIZE, else expected_ranks
-        /// ARGOSY_START_SECONDS: that MPI may take to start on all ranks; 0: no limit.
+        /// ARGOSY_START_SECONDS: that MPI may take to start, or to make a group of ranks; 0: no limit.
         int seconds = 300;
         /// ARGOSY_ARRIVALS: a folder that all ranks see and the launcher emptied, in which each leaves its
         /// number before it starts MPI, so that those who wait can name the others; empty: none.

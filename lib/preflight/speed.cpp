@@ -13,7 +13,7 @@
 namespace argosy::preflight {
 namespace {
 
-constexpr int kProductRounds = 2;
+constexpr int kProductRounds = 3;  // what disturbs one is not the rank
 constexpr int kRoundsOfPairs = 3;
 constexpr size_t kMostPairBytes = 64 << 20;
 constexpr int kLeastIterations = 3, kMostIterations = 50;
