@@ -162,6 +162,7 @@ TEST(Facts, OfAMadeUpRank) {
     EXPECT_EQ(facts.executable_hash.size(), 16u);
     ASSERT_TRUE(facts.variable("NCCL_DEBUG"));
     EXPECT_EQ(facts.variable("NCCL_DEBUG")->value, "INFO");  // the environment is stronger
+    EXPECT_EQ(std::ranges::count(facts.variables, "NCCL_DEBUG", &Variable::name), 1);
     ASSERT_TRUE(facts.variable("NCCL_ALGO"));
     EXPECT_EQ(facts.variable("NCCL_ALGO")->value, "Ring");
     EXPECT_TRUE(facts.variable("NCCL_ALGO")->file.ends_with("etc/nccl.conf"));
