@@ -65,7 +65,7 @@ TimeoutError RollCall::late(const std::string& operation) const {
 TimeoutError RollCall::error(const std::string& operation, const mpi::Attendance& found) const {
     const std::string who =
         found.missing.empty()
-            ? "all ranks wait, so what lies between them does not work"
+            ? "all ranks wait by now: one came too late, or what lies between them does not work"
             : names_of(found.missing) +
                   " did not come to it, or stopped within it: dead, stuck or much slower; its own "
                   "message, if any, says why";

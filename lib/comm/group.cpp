@@ -61,7 +61,9 @@ std::string Group::name_of(OpKind kind, int64_t operation) const {
 TimeoutError Group::timeout(const std::string& operation, const mpi::Attendance& found) const {
     const std::string why =
         found.missing.empty()
-            ? "all ranks wait: for different things, or what lies between them does not work"
+            ? "all ranks wait by now: one came too late, they wait for different things, or what lies "
+              "between "
+              "them does not work"
             : fmt::format(
                   "missing: rank {}. Who is missing is dead, stuck or much slower; its own message, if any, "
                   "says why",
