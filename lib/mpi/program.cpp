@@ -10,6 +10,8 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/program.h"
+#include "mpi/arrivals.h"
+#include "mpi/blocking_call.h"
 #include "mpi/status.h"
 
 namespace argosy::mpi {
@@ -57,17 +59,23 @@ void require_expected_size(const Environment& environment, int size) {
         environment.expected_ranks, size);
 }
 
+void start(int* argc, char*** argv, const Environment::Start& environment) {
+    arrive(environment);
+    const BlockingCall call("MPI_Init", [&] { return missing_at_start(environment); });
+    int provided = 0;
+    check(MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
+}
+
 }  // namespace
 
 int run_program(const char* name, int* argc, char*** argv,
                 const std::function<ExitCode(const Comm& world, const Environment&)>& body) {
     survive_file_size_limit();
-    int provided = 0;
-    check(MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
+    const Environment environment = Environment::read();
+    start(argc, argv, environment.start);
     const Comm world = Comm::world(), errors = Comm::world();
     ExitCode code = ExitCode::Done;
     try {
-        const Environment environment = Environment::read();
         start_log(environment.log_level, world.rank(), world.size());
         require_expected_size(environment, world.size());
         code = body(world, environment);
