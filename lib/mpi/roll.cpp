@@ -1,5 +1,7 @@
 #include "mpi/roll.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <iterator>
 #include <sstream>
@@ -12,7 +14,7 @@ namespace {
 constexpr char kQuestion = 'q', kAnswer = 'a', kResult = 'r';
 
 // Messages are short enough that MPI sends them without the receiver's help.
-constexpr size_t kMostLetters = 250, kMostRanks = 400;
+constexpr size_t kMostLetters = 250, kMostMissing = 400;
 
 // Ranks look every twentieth of a second once they have waited for half a one; and who asks many makes a
 // connection to each first.
@@ -22,6 +24,15 @@ constexpr double kSecondsToAnswer = 2, kMoreSecondsPerRank = 0.002;
 constexpr double kSecondsBetweenTurns = 0.002;
 
 }  // namespace
+
+std::string listed(std::span<const int> ranks, size_t most) {
+    const bool all = ranks.size() <= most;
+    return fmt::format("{}{}", fmt::join(all ? ranks : ranks.first(most), ", "), all ? "" : ", ...");
+}
+
+std::string named_missing(std::span<const int> ranks) {
+    return "missing: rank " + listed(ranks, kMostMissing);
+}
 
 Roll::Roll(const Comm& world, double patience_seconds)
     : comm_(world.duplicate()),
@@ -94,10 +105,8 @@ Attendance Roll::close() {
             found.missing.push_back(rank);
         }
     }
-    std::string missing;
-    for (const int rank : std::span(found.missing).first(std::min(found.missing.size(), kMostRanks))) {
-        missing += std::to_string(rank) + " ";
-    }
+    const auto told = std::span(found.missing).first(std::min(found.missing.size(), kMostMissing));
+    const std::string missing = fmt::format("{}", fmt::join(told, " "));
     for (const auto& [rank, place] : places_) send(rank, kResult, missing);
     return found;
 }
