@@ -256,6 +256,20 @@ class Slurm(Scenarios):
         run.wait(job)
 
     @scenario
+    def most_nodes_missing(self):
+        """Then it is not the nodes: the next start may have them all."""
+        run = self.new_run()
+        mark = self.cluster.folder / "missing-met"
+        pretrain = (f"[ $SLURM_PROCID = 0 ] || exit 0\n[ ! -e {mark} ] || exit 2\ntouch {mark}\n"
+                    "echo 'no answer in 9 s; missing: rank 2, 3, 4. Who' >&2; exit 76")
+        job = run.submit("--nodes", 3, "--ranks-per-node", 2,
+                         environment={"ARGOSY_BIN": self.stand_ins(run, pretrain=pretrain)})
+        self.assertEqual(run.wait(job), ("FAILED", 2))
+        self.assertIn("ranks of 2 of 3 nodes are missing", run.log(job))
+        self.assertEqual(self.cluster.job(job)["ExcNodeList"], "(null)")
+        self.assertEqual([line["exit_code"] for line in run.attempts("end")], [76, 2])
+
+    @scenario
     def meshes(self):
         """Templates whose meshes have more axes, and ranks that mpirun starts."""
         pipeline = {"parallelism__pipeline_parallel_degree": 2, "training__local_batch_size": 4, "training__steps": 3}
