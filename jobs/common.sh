@@ -191,8 +191,8 @@ leave() {
     case $code in
         0) forget_restarts; say "done"; exit 0 ;;
         3) nodes=$(nodes_of_preflight) || true ;;
-        76) nodes=$(nodes_of_watchdog) || true ;;
         2 | 77) say "exit $code: another start would end alike"; exit "$code" ;;
+        *) nodes=$(nodes_of_watchdog) || true ;;  # srun's code is the ranks' highest, which may hide the watchdog's
     esac
     if [ "$code" = 3 ] && [ -z "$nodes" ]; then
         say "a check failed that names no node: the job ends"

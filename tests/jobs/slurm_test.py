@@ -257,7 +257,7 @@ class Slurm(Scenarios):
 
     @scenario
     def most_nodes_missing(self):
-        """Then it is not the nodes: the next start may have them all."""
+        """Then it is not the nodes: the next start may have them all. srun says how ranks ended that it ended."""
         run = self.new_run()
         mark = self.cluster.folder / "missing-met"
         pretrain = (f"[ $SLURM_PROCID = 0 ] || exit 0\n[ ! -e {mark} ] || exit 2\ntouch {mark}\n"
@@ -267,7 +267,6 @@ class Slurm(Scenarios):
         self.assertEqual(run.wait(job), ("FAILED", 2))
         self.assertIn("ranks of 2 of 3 nodes are missing", run.log(job))
         self.assertEqual(self.cluster.job(job)["ExcNodeList"], "(null)")
-        self.assertEqual([line["exit_code"] for line in run.attempts("end")], [76, 2])
 
     @scenario
     def meshes(self):
