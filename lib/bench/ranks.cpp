@@ -41,29 +41,37 @@ std::vector<int> those_in_both(const std::vector<int>& left, const std::vector<i
 
 }  // namespace
 
-/// Without a pause: ranks must leave a barrier at the same time.
 bool finished_within(mpi::Request request, double seconds) {
-    constexpr int kLooksBeforeTheClock = 256;
-    Patience patience(seconds);
-    for (int looks = 1; !mpi::test_all({&request, 1}); ++looks) {
-        if (looks % kLooksBeforeTheClock == 0 && !patience.lasts()) return false;
-    }
-    return true;
+    return done_within(seconds, [&] { return mpi::test_all({&request, 1}); });
+}
+
+void exchange_bytes(const mpi::Comm& world, void* all, std::span<const std::byte> own,
+                    double timeout_seconds) {
+    if (finished_within(world.all_gather(all, own.data(), own.size(), mpi::Type::Byte), timeout_seconds))
+        return;
+    throw TimeoutError("not all of {} ranks told within {} s where they are (--timeout sets the limit)",
+                       world.size(), timeout_seconds);
 }
 
 std::vector<RankInfo> exchange_rank_info(const mpi::Comm& world, double timeout_seconds) {
     Card own = {};
     gethostname(own.host, sizeof(own.host) - 1);
     own.process = getpid();
-    std::vector<Card> cards(world.size());
-    if (!finished_within(world.all_gather(cards.data(), &own, sizeof(own), mpi::Type::Byte),
-                         timeout_seconds)) {
-        throw TimeoutError("not all of {} ranks told within {} s where they are (--timeout sets the limit)",
-                           world.size(), timeout_seconds);
-    }
     std::vector<RankInfo> ranks;
-    for (const Card& card : cards) ranks.push_back({card.host, card.process});
+    for (const Card& card : exchange(world, own, timeout_seconds)) ranks.push_back({card.host, card.process});
     return ranks;
+}
+
+std::string names_of(const std::vector<RankInfo>& ranks, std::span<const int> numbers) {
+    constexpr size_t kMostNamed = 16;
+    std::string text = numbers.size() == 1 ? "rank " : "ranks ";
+    for (size_t i = 0; i < std::min(numbers.size(), kMostNamed); ++i) {
+        const RankInfo& rank = ranks[numbers[i]];
+        text +=
+            fmt::format("{}{} (process {} on {})", i == 0 ? "" : ", ", numbers[i], rank.process, rank.host);
+    }
+    return numbers.size() > kMostNamed ? fmt::format("{} and {} more", text, numbers.size() - kMostNamed)
+                                       : text;
 }
 
 RollCall::RollCall(const mpi::Comm& world, std::vector<RankInfo> ranks, double timeout_seconds)
@@ -108,7 +116,7 @@ void RollCall::assemble(const std::string& before) const {
             "{} did not come within {} s to where all ranks meet before {}: dead, stuck or much slower; its "
             "own message, "
             "if any, says why (--timeout sets the limit)",
-            names_of(missing.empty() ? late : missing), timeout_seconds_, before);
+            names_of(ranks_, missing.empty() ? late : missing), timeout_seconds_, before);
     }
     if (!finished_within(arrivals_.barrier(), timeout_seconds_))
         throw this->late("the meeting before " + before);
@@ -118,20 +126,11 @@ void RollCall::assemble(const std::string& before) const {
 TimeoutError RollCall::late(const std::string& operation) const {
     std::vector<int> others = absent(complaints_, seconds_to_complain_);
     if (arrivals_.rank() == 0) others = those_in_both(others, absent(arrivals_, /*seconds=*/0));
-    const std::string who = others.empty() ? "all ranks wait for it, so what lies between them does not work"
-                                           : names_of(others) + " did not come to it, or stopped within it";
+    const std::string who = others.empty()
+                                ? "all ranks wait for it, so what lies between them does not work"
+                                : names_of(ranks_, others) + " did not come to it, or stopped within it";
     return TimeoutError("{}: no answer in {} s; {} (--timeout sets the limit)", operation, timeout_seconds_,
                         who);
-}
-
-std::string RollCall::names_of(std::span<const int> ranks) const {
-    constexpr size_t kMostNamed = 16;
-    std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-    for (size_t i = 0; i < std::min(ranks.size(), kMostNamed); ++i) {
-        const RankInfo& rank = ranks_[ranks[i]];
-        text += fmt::format("{}{} (process {} on {})", i == 0 ? "" : ", ", ranks[i], rank.process, rank.host);
-    }
-    return ranks.size() > kMostNamed ? fmt::format("{} and {} more", text, ranks.size() - kMostNamed) : text;
 }
 
 }  // namespace argosy::bench
