@@ -1,9 +1,10 @@
-// A benchmark's ranks in a test.
+// A benchmark's ranks in a test, and what carries their data: MPI, or NCCL where the suite is linked with
+// stand-ins for GPUs.
 #pragma once
 
 #include "bench/benchmark.h"
+#include "bench/carrier.h"
 #include "bench/measure.h"
-#include "bench/mpi_backend.h"
 
 namespace argosy::bench {
 
@@ -11,11 +12,15 @@ namespace argosy::bench {
 struct Ranks {
     mpi::Comm world = mpi::Comm::world();
     RollCall roll{world, exchange_rank_info(world, 30), 30};
+    Carrier carrier = choose_carrier(world, roll.ranks(), {});
     int rank = world.rank();
     int size = world.size();
 
-    MpiBackend backend(mpi::Calls calls = mpi::Calls::NonBlocking) const {
-        return {world.duplicate(calls), 30};
+    std::unique_ptr<Backend> backend(bool blocking_calls = false) const {
+        Options options;
+        options.blocking_calls = blocking_calls;
+        options.timeout_seconds = 30;
+        return make_backend(world.duplicate(), carrier, rank, options);
     }
 };
 
