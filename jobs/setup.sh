@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # setup.sh [--tests]: installs what Argosy builds with: Debian packages (as root; otherwise says which to ask for) and a
-# private Python environment under .deps/ that holds the LibTorch wheel and CMake; with --tests also what tests in
-# Python read files with, in .deps/tests/, and, as root, a Slurm to try jobs on. Does nothing where all of it is there
-# already.
+# private Python environment under .deps/ that holds the LibTorch wheel and CMake; with --tests also what tests read
+# files with or are compiled against, in .deps/tests/, and, as root, a Slurm to try jobs on. Does nothing where all of
+# it is there already.
 # Without dpkg (a cluster whose modules provide MPI, HDF5 and compilers) packages are not looked at: CMake says what
 # is missing. On a Debian cluster with modules, ARGOSY_SKIP_PACKAGES=1 says the same. PYTHON names another python3.
 set -euo pipefail

@@ -94,6 +94,11 @@ endif()
 # CUDA's runtime and NCCL. Those of the wheels come first, since LibTorch loads them. Where ARGOSY_CUDA is off the
 # product needs neither, and tests compile what wraps them where the headers are there.
 get_filename_component(wheels ${ARGOSY_TORCH_DIR} DIRECTORY)
+foreach(found CUDART_INCLUDE CUDART_LIBRARY NCCL_INCLUDE NCCL_LIBRARY)
+    if(ARGOSY_${found} AND NOT EXISTS ${ARGOSY_${found}})
+        unset(ARGOSY_${found} CACHE)  # a wheel was there when it was looked for
+    endif()
+endforeach()
 set(nccl_wheels ${wheels}/nvidia/nccl)
 if(NOT ARGOSY_CUDA)
     list(APPEND nccl_wheels ${PROJECT_SOURCE_DIR}/.deps/tests/nvidia/nccl)  # as jobs/setup.sh --tests puts it

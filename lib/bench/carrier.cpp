@@ -1,7 +1,6 @@
 #include "bench/carrier.h"
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 #include <utility>
 
@@ -57,13 +56,12 @@ void require_own_devices(const std::vector<RankInfo>& ranks, const std::vector<c
         if (is_first) continue;
         throw UserError(
             "ranks {} and {} on {} have the same GPU, {} ({}), and NCCL wants one for each rank: start as "
-            "many "
-            "ranks on a node as it has GPUs, or measure over MPI (--backend mpi)",
+            "many ranks on a node as it has GPUs, or measure over MPI (--backend mpi)",
             owner->second, rank, ranks[rank].host, devices[rank].pci_bus_id, devices[rank].name);
     }
 }
 
-/// Ranks that see no GPU; all where this build has no NCCL.
+/// COLLECTIVE: who sees no GPU.
 std::vector<int> ranks_without_device(const mpi::Comm& world, int own_devices, double timeout_seconds) {
     const std::vector<int> counts = exchange(world, own_devices, timeout_seconds);
     std::vector<int> without;
@@ -112,8 +110,7 @@ Carrier choose_carrier(const mpi::Comm& world, const std::vector<RankInfo>& rank
     if (wanted == "nccl") {
         throw UserError(
             "--backend nccl: {} {} no GPU: look at nvidia-smi there, CUDA_VISIBLE_DEVICES and the job's "
-            "--gpus "
-            "options",
+            "--gpus options",
             who, without.size() == 1 ? "sees" : "see");
     }
     if (world.rank() == 0 && std::ssize(without) < world.size()) {

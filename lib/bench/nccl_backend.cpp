@@ -49,8 +49,6 @@ NcclBackend::NcclBackend(const mpi::Comm& group, const Setup& setup)
     if (setup_.log) setup_.log->restore_environment();
 }
 
-NcclBackend::~NcclBackend() = default;
-
 void NcclBackend::make_communicator(const mpi::Comm& group) {
     nccl::UniqueId id = {};
     if (group.rank() == 0) id = nccl::make_unique_id();
@@ -71,7 +69,8 @@ Backend::Memory NcclBackend::allocate(size_t bytes) const {
     return {memory->data(), [memory](std::byte*) mutable { memory.reset(); }};
 }
 
-// On the stream of the operations: the device's default stream knows nothing of it.
+// On the stream of the operations, of which the device's default stream knows nothing; and nothing is under
+// way then that another rank could hold up.
 void NcclBackend::write(std::byte* to, std::span<const std::byte> from) const {
     cuda::copy_to_device(to, from, stream_);
     stream_.synchronize();
@@ -182,12 +181,12 @@ void NcclBackend::launch_now(const std::function<void()>& calls) {
 /// For calls which wait for other ranks without a limit of time. From a thread that is left behind nothing
 /// can be taken back: what it uses of NCCL stays, until the process ends.
 void NcclBackend::give_up_after_timeout(std::function<void()> calls) {
-    auto task = std::make_shared<std::packaged_task<void()>>(std::move(calls));
-    std::future<void> returned = task->get_future();
-    std::thread([task, device = setup_.device] {
+    std::packaged_task<void()> task([device = setup_.device, calls = std::move(calls)] {
         cuda::set_device(device);
-        (*task)();
-    }).detach();
+        calls();
+    });
+    std::future<void> returned = task.get_future();
+    std::thread(std::move(task)).detach();
     Patience patience(setup_.timeout_seconds);
     while (returned.wait_for(std::chrono::microseconds(100)) != std::future_status::ready) {
         if (patience.lasts()) continue;

@@ -33,7 +33,6 @@ class NcclBackend : public Backend {
 
     /// COLLECTIVE over `group`, through which the ranks find each other. Throws NoAnswer when one stays away.
     NcclBackend(const mpi::Comm& group, const Setup& setup);
-    ~NcclBackend() override;
 
     int rank() const override { return communicator_->rank(); }
     int size() const override { return communicator_->size(); }
