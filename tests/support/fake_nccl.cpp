@@ -43,7 +43,7 @@ struct MeetingPoint {
     }
 };
 
-/// Removes the names that are left when the process ends.
+/// Removes the names of those where not all have come, when the process ends.
 struct Names {
     std::vector<std::string> all;
     ~Names() {
@@ -210,7 +210,7 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
     *id = {};
     std::snprintf(id->internal, sizeof(id->internal), "/argosy-fake-nccl-%d-%zu", getpid(), names.all.size());
     names.all.emplace_back(id->internal);
-    return MeetingPoint::at(id->internal, O_CREAT | O_RDWR) ? ncclSuccess : ncclSystemError;
+    return MeetingPoint::at(id->internal, O_CREAT | O_TRUNC | O_RDWR) ? ncclSuccess : ncclSystemError;
 }
 
 ncclResult_t ncclCommInitRank(ncclComm_t* comm, int size, ncclUniqueId id, int rank) {
@@ -220,6 +220,7 @@ ncclResult_t ncclCommInitRank(ncclComm_t* comm, int size, ncclUniqueId id, int r
     MPI_Comm_rank(MPI_COMM_WORLD, &meeting->world_ranks[rank]);
     ++meeting->num_arrived;
     while (meeting->num_arrived < size) std::this_thread::sleep_for(std::chrono::microseconds(50));
+    if (rank == 0) shm_unlink(id.internal);
 
     MPI_Group world, members;
     MPI_Comm_group(MPI_COMM_WORLD, &world);
