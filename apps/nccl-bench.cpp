@@ -1,5 +1,7 @@
-// Measures collectives over all ranks, with the options, columns and bandwidths of nccl-tests.
+// Measures collectives over all ranks, with the options, columns and bandwidths of nccl-tests; or checks the
+// nodes of a job before it starts.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <optional>
 
@@ -9,7 +11,13 @@
 #include "bench/benchmark.h"
 #include "bench/command_line.h"
 #include "bench/report.h"
+#include "config/parse.h"
 #include "mpi/program.h"
+#include "ops/tensor_thread.h"
+#include "parallel/traffic.h"
+#include "preflight/preflight.h"
+#include "train/element_types.h"
+#include "train/setup.h"
 
 namespace argosy {
 namespace {
@@ -65,24 +73,101 @@ void add_how(CLI::App& app, bench::Words& words) {
     }
 }
 
+constexpr const char* kPreflightHelp =
+    "Checks the nodes of a job before it starts, on as many ranks as it will have:\n"
+    "  mpirun -n 16 nccl-bench --preflight --config F.toml [--section.key value ...]\n"
+    "\n"
+    "Settings and hardware of every node first, then matrix products on every rank and the collectives that "
+    "a step\n"
+    "of this configuration runs, at their sizes and over its mesh. What is slower than its like, or set "
+    "wrongly, is\n"
+    "named with what to change (lib/preflight/README.md lists the checks).\n"
+    "Ends with 0: PASS or WARN; 1 failed; 2 wrong usage; 3 FAIL; 76 a rank that stays away.\n";
+
+struct PreflightWords {
+    std::filesystem::path json;
+    std::string config;
+    preflight::SpeedOptions options;
+};
+
+void add_preflight(CLI::App& app, PreflightWords& words) {
+    app.add_flag("--preflight")->description("this");
+    app.add_option("--config", words.config, "the job's configuration; options --section.key go over it")
+        ->required();
+    app.add_option("--json,-J,--output_file", words.json,
+                   "the report for programs (lib/preflight/FORMAT.md)");
+    app.add_option("--backend", words.options.backend,
+                   "mpi, or nccl where it is built in; default: the better one");
+    app.add_option("-T,--timeout", words.options.timeout_seconds,
+                   "seconds to wait for a rank before it is named")
+        ->capture_default_str();
+    app.allow_extras();
+}
+
+preflight::Job job_of(const config::JobConfig& config, int num_ranks) {
+    const model::ModelSpec spec = train::choose_model(config.model);
+    const mesh::MeshShape mesh = mesh::resolve(train::mesh_request(config.parallelism), num_ranks);
+    const train::TrainerOptions options = train::trainer_options(config, spec, mesh);
+    return {.title = fmt::format("{} on {} ranks ({})", train::model_title(config.model, spec), num_ranks,
+                                 mesh.name()),
+            .mesh = mesh,
+            .traffic =
+                parallel::job_traffic(parallel::place(spec, mesh, options.stage_layers), mesh,
+                                      options.precision, spec.dim, options.microbatch_size * options.seq_len),
+            .dump_folder = config.job.dump_folder};
+}
+
 void print(const std::string& text) {
     if (std::fputs(text.c_str(), stdout) < 0 || std::fflush(stdout) != 0)
         throw RunError("cannot write to stdout");
 }
 
-ExitCode run(int argc, char** argv, const mpi::Comm& world) {
-    CLI::App app{bench::help_text(), "nccl-bench"};
+/// False where nothing is left to do: --help and --version.
+bool parse(CLI::App& app, int argc, char** argv, const mpi::Comm& world) {
     app.set_version_flag("--version", version());
+    try {
+        app.parse(argc, argv);
+        return true;
+    } catch (const CLI::ParseError& error) {
+        if (error.get_exit_code() != 0) throw UserError("{}", error.what());
+        if (world.rank() == 0) app.exit(error);
+        return false;
+    }
+}
+
+ExitCode check_nodes(int argc, char** argv, const mpi::Comm& world) {
+    CLI::App app{kPreflightHelp, "nccl-bench --preflight"};
+    PreflightWords words;
+    add_preflight(app, words);
+    if (!parse(app, argc, argv, world)) return ExitCode::Done;
+    std::vector<std::string> configuration = app.remaining();
+    configuration.insert(configuration.begin(), {"--config", words.config});
+    const config::CommandLine command = config::parse_command_line(configuration);
+    const preflight::Job job = job_of(command.config, world.size());
+    words.options.type = train::scalar_type(command.config.training.mixed_precision_param);
+    std::optional<PartialFile> json;
+    if (world.rank() == 0 && !words.json.empty()) json.emplace(words.json);
+
+    const ops::TensorThread tensors(train::operation_path(command.config.compile));
+    const bench::RollCall roll(world, bench::exchange_rank_info(world, words.options.timeout_seconds),
+                               words.options.timeout_seconds);
+    const preflight::Report report = preflight::run_preflight(world, roll, job, words.options);
+    if (world.rank() == 0) print(text_report(report));
+    if (json) {
+        json->append(json_report(report));
+        json->commit();
+    }
+    return report.verdict() == preflight::Verdict::Fail ? ExitCode::CheckFailed : ExitCode::Done;
+}
+
+ExitCode measure(int argc, char** argv, const mpi::Comm& world) {
+    CLI::App app{bench::help_text(), "nccl-bench"};
+    app.add_flag("--preflight")
+        ->description("checks the nodes of a job instead: nccl-bench --preflight --help");
     bench::Words words;
     add_what(app, words);
     add_how(app, words);
-    try {
-        app.parse(argc, argv);
-    } catch (const CLI::ParseError& error) {
-        if (error.get_exit_code() != 0) throw UserError("{}", error.what());
-        if (world.rank() == 0) app.exit(error);  // --help and --version come this way
-        return ExitCode::Done;
-    }
+    if (!parse(app, argc, argv, world)) return ExitCode::Done;
     const bench::Options options = bench::meaning_of(words);
     check(options, world.size());
     std::optional<PartialFile> json, csv;  // where they cannot be written, nothing is measured
@@ -108,6 +193,8 @@ ExitCode run(int argc, char** argv, const mpi::Comm& world) {
 
 int main(int argc, char** argv) {
     return argosy::mpi::run_program("nccl-bench", &argc, &argv, [&](const auto& world, const auto&) {
-        return argosy::run(argc, argv, world);
+        const bool preflight = std::any_of(
+            argv, argv + argc, [](const char* word) { return std::string_view(word) == "--preflight"; });
+        return preflight ? argosy::check_nodes(argc, argv, world) : argosy::measure(argc, argv, world);
     });
 }

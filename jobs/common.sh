@@ -51,12 +51,21 @@ launcher() {
     words+=("$ARGOSY_JOBS/bind.sh" "${inside[@]}")
 }
 
+# Where ranks leave their numbers before they meet, so that those who wait in vain can name the others.
+empty_arrivals() {
+    [ -n "$run" ] || return 0
+    export ARGOSY_ARRIVALS=$run/arrivals
+    rm -rf "$ARGOSY_ARRIVALS"
+    mkdir -p "$ARGOSY_ARRIVALS"
+}
+
 # launch RANKS COMMAND ...: its exit code. In the background, since a shell serves its traps only between commands or
 # in `wait`.
 launch() {
     local code
     launcher "$1"
     shift
+    empty_arrivals
     [ -z "$warned$ended" ] || return 75
     "${words[@]}" "$@" &
     step_pid=$!
@@ -82,14 +91,11 @@ trap on_end TERM
 
 # The checks of all nodes before a run: 0, or the code with which the job is to end.
 preflight() {
-    local bench=$ARGOSY_BIN/nccl-bench code=0 help
+    local code=0
     rm -f "$run/preflight.json"  # of an earlier start, on other nodes
-    help=$("${inside[@]}" "$bench" --help 2>/dev/null) || true
-    if [[ $help != *--preflight* ]]; then
-        say "no pre-flight: nccl-bench is not there, or knows none"
-        return 0
-    fi
-    launch "$ranks" "$bench" --preflight --config "$run/effective.toml" --json "$run/preflight.json" || code=$?
+    [ "$ARGOSY_PREFLIGHT" != no ] || return 0
+    ARGOSY_START_SECONDS=${ARGOSY_START_SECONDS:-90} launch "$ranks" "$ARGOSY_BIN/nccl-bench" --preflight \
+        --config "$run/effective.toml" --json "$run/preflight.json" || code=$?
     return "$code"
 }
 

@@ -20,14 +20,35 @@ int number(const char* name, int otherwise) {
 }
 
 constexpr std::string_view kShownPrefixes[] = {
-    "NCCL_", "UCX_", "FI_", "SHARP_", "OMPI_MCA_btl", "OMPI_MCA_coll", "OMPI_MCA_mtl", "OMPI_MCA_pml",
+    "NCCL_",        "UCX_",    "FI_",   "SHARP_", "OMPI_MCA_btl", "OMPI_MCA_coll", "OMPI_MCA_mtl",
+    "OMPI_MCA_pml", "CUBLAS_", "GOMP_", "KMP_",   "MALLOC_",      "MKL_",          "OMP_",
 };
 constexpr std::string_view kShownNames[] = {
-    "CUDA_DEVICE_ORDER",   "CUDA_LAUNCH_BLOCKING", "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL",
-    "LD_LIBRARY_PATH",     "OMP_NUM_THREADS",      "OMP_PROC_BIND",        "OMPI_MCA_mpi_yield_when_idle",
-    "SLURM_CPUS_PER_TASK", "SLURM_GPUS_PER_NODE",  "SLURM_GPUS_PER_TASK",  "SLURM_JOB_ID",
-    "SLURM_JOB_NODELIST",  "SLURM_JOB_NUM_NODES",  "SLURM_JOB_PARTITION",  "SLURM_MPI_TYPE",
-    "SLURM_NTASKS",        "SLURM_RESTART_COUNT",  "SLURM_STEP_ID",
+    "CUDA_DEVICE_MAX_CONNECTIONS",
+    "CUDA_DEVICE_ORDER",
+    "CUDA_LAUNCH_BLOCKING",
+    "CUDA_MODULE_LOADING",
+    "CUDA_VISIBLE_DEVICES",
+    "GLIBC_TUNABLES",
+    "GPU_DEVICE_ORDINAL",
+    "LD_LIBRARY_PATH",
+    "LD_PRELOAD",
+    "OMPI_MCA_mpi_yield_when_idle",
+    "OMPI_MCA_oob_tcp_if_include",
+    "PYTORCH_ALLOC_CONF",
+    "PYTORCH_CUDA_ALLOC_CONF",
+    "PYTORCH_NO_CUDA_MEMORY_CACHING",
+    "SLURM_CPUS_PER_TASK",
+    "SLURM_GPUS_PER_NODE",
+    "SLURM_GPUS_PER_TASK",
+    "SLURM_JOB_ID",
+    "SLURM_JOB_NODELIST",
+    "SLURM_JOB_NUM_NODES",
+    "SLURM_JOB_PARTITION",
+    "SLURM_MPI_TYPE",
+    "SLURM_NTASKS",
+    "SLURM_RESTART_COUNT",
+    "SLURM_STEP_ID",
 };
 
 bool may_be_shown(std::string_view name) {
@@ -55,7 +76,13 @@ Environment Environment::read() {
     const bool under_mpirun = !text("OMPI_COMM_WORLD_SIZE").empty();
     const bool under_srun = !text("SLURM_STEP_ID").empty() && !under_mpirun;
     env.expected_ranks = number("ARGOSY_RANKS", under_srun ? number("SLURM_NTASKS", 0) : 0);
+    env.start = {.rank = number("OMPI_COMM_WORLD_RANK", number("SLURM_PROCID", -1)),
+                 .num_ranks = number("OMPI_COMM_WORLD_SIZE", env.expected_ranks),
+                 .seconds = number("ARGOSY_START_SECONDS", env.start.seconds),
+                 .arrivals = text("ARGOSY_ARRIVALS")};
     env.slurm_job_id = text("SLURM_JOB_ID");
+    env.slurm_node_name = text("SLURMD_NODENAME");
+    env.home = text("HOME");
     env.synchronous_sends = text("ARGOSY_SYNCHRONOUS_SENDS") == "1";
     env.openmp_dynamic = text("OMP_DYNAMIC") == "true" || text("OMP_DYNAMIC") == "TRUE";
     env.cpu_kernels = text("ARGOSY_CPU_KERNELS");

@@ -23,8 +23,9 @@ enum class ExitCode {
     DoNotRequeue = 77,  // restarts without progress
 };
 
-/// Who meets an error: one rank, or all ranks at the same point, so that one can speak for all.
-enum class Reach { OneRank, AllRanks };
+/// Who meets an error: one rank, or all ranks at the same point, so that one can speak for all; or several of
+/// whom another one speaks and takes the job down.
+enum class Reach { OneRank, AllRanks, SpokenFor };
 
 class Error : public std::runtime_error {
   public:
@@ -70,7 +71,10 @@ class TimeoutError : public Error {
   public:
     template <class... Args>
     explicit TimeoutError(fmt::format_string<Args...> text, Args&&... args)
-        : Error(ExitCode::Watchdog, Reach::OneRank, fmt::format(text, std::forward<Args>(args)...)) {}
+        : TimeoutError(Reach::OneRank, text, std::forward<Args>(args)...) {}
+    template <class... Args>
+    TimeoutError(Reach reach, fmt::format_string<Args...> text, Args&&... args)
+        : Error(ExitCode::Watchdog, reach, fmt::format(text, std::forward<Args>(args)...)) {}
 };
 
 [[noreturn]] void throw_broken_invariant(const char* condition, const char* file, int line,

@@ -27,6 +27,8 @@ class Patience {
         return waited_seconds_ <= limit_seconds_;
     }
 
+    double waited_seconds() const { return waited_seconds_; }
+
     /// Lets a moment pass between two looks; false when patience is at an end.
     ///
     /// A rank that waits yields at first, since an answer that is due costs least that way. When it stays

@@ -154,21 +154,10 @@ std::vector<std::string> transport_of(const Run& run, const Axis& axis, const Ba
     return {all.begin(), all.end()};
 }
 
-/// COLLECTIVE: the backend of this rank's group on an axis.
-std::unique_ptr<Backend> backend_on(const Run& run, const Axis& axis) {
-    const std::string what = "making the groups of axis " + axis.name;
-    run.roll.assemble(what);
-    try {
-        return make_backend(run.world.subgroup(axis.members), run.carrier, run.world.rank(), run.options);
-    } catch (const NoAnswer&) {
-        throw run.roll.late(what);
-    }
-}
-
 AxisResults run_axis(const Run& run, const Axis& axis) {
     const auto& [world, roll, options, carrier, print] = run;
     const std::vector<Case> cases = cases_of(collective_named(options.collective), options, axis);
-    const auto backend = backend_on(run, axis);
+    const auto backend = make_backend(world, roll, axis.members, carrier, options);
     size_t most_bytes = 0;
     for (const Case& one : cases) {
         backend->require(one.bytes / size_bytes(one.type));

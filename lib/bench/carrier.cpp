@@ -120,17 +120,25 @@ Carrier choose_carrier(const mpi::Comm& world, const std::vector<RankInfo>& rank
     return over_mpi();
 }
 
-std::unique_ptr<Backend> make_backend(mpi::Comm group, const Carrier& carrier, int world_rank,
+std::unique_ptr<Backend> make_backend(const mpi::Comm& world, const RollCall& roll,
+                                      std::span<const int> members, const Carrier& carrier,
                                       const Options& options) {
-    if (carrier.backend == "nccl") {
-        return std::make_unique<NcclBackend>(group,
-                                             NcclBackend::Setup{.device = carrier.devices[world_rank].number,
-                                                                .timeout_seconds = options.timeout_seconds,
-                                                                .wait_for_each = options.blocking_calls,
-                                                                .log = carrier.log.get()});
+    const std::string what = fmt::format("making groups of {} ranks", members.size());
+    roll.assemble(what);
+    mpi::Comm group = world.subgroup(members);
+    if (carrier.backend == "mpi") {
+        if (options.blocking_calls) group = group.duplicate(mpi::Calls::Blocking);
+        return std::make_unique<MpiBackend>(std::move(group), options.timeout_seconds);
     }
-    if (options.blocking_calls) group = group.duplicate(mpi::Calls::Blocking);
-    return std::make_unique<MpiBackend>(std::move(group), options.timeout_seconds);
+    try {
+        return std::make_unique<NcclBackend>(
+            group, NcclBackend::Setup{.device = carrier.devices[world.rank()].number,
+                                      .timeout_seconds = options.timeout_seconds,
+                                      .wait_for_each = options.blocking_calls,
+                                      .log = carrier.log.get()});
+    } catch (const NoAnswer&) {
+        throw roll.late(what);
+    }
 }
 
 }  // namespace argosy::bench

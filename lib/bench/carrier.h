@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -27,9 +28,10 @@ struct Carrier {
 /// a launcher leaves it no other. Throws UserError that names the ranks which have none, or share one.
 Carrier choose_carrier(const mpi::Comm& world, const std::vector<RankInfo>& ranks, const Options& options);
 
-/// COLLECTIVE over `group`, in which this rank of the world takes part. Throws NoAnswer when a rank stays
-/// away.
-std::unique_ptr<Backend> make_backend(mpi::Comm group, const Carrier& carrier, int world_rank,
+/// COLLECTIVE over `world`, split into groups: a backend on `members`, numbers of the world in ascending
+/// order, this rank among them. Throws TimeoutError that names ranks which stay away.
+std::unique_ptr<Backend> make_backend(const mpi::Comm& world, const RollCall& roll,
+                                      std::span<const int> members, const Carrier& carrier,
                                       const Options& options);
 
 }  // namespace argosy::bench

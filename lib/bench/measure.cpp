@@ -216,7 +216,7 @@ Timing Measurement::evaluate(const Case& kind, const Samples& samples) const {
     for (double& seconds : single) seconds /= options_.aggregated;
     combine(single, mpi::Reduction::Max);
 
-    Timing timing{.seconds = means[0], .start_seconds = means[1]};
+    Timing timing{.seconds = means[0], .own_seconds = whole, .start_seconds = means[1]};
     timing.slowest = distribution_of(std::span(single).subspan(options_.skipped));
     timing.algorithm_bandwidth = timing.seconds > 0 ? static_cast<double>(kind.bytes) / timing.seconds : 0;
     timing.bus_bandwidth = timing.algorithm_bandwidth * kind.collective->bus_factor(backend_.size());

@@ -44,6 +44,7 @@ enum class Placement { OutOfPlace, InPlace };
 
 struct Timing {
     double seconds = 0;        // of one operation
+    double own_seconds = 0;    // of one on this rank
     double start_seconds = 0;  // of the call that starts it, where the options ask for it
     Distribution slowest;      // of one operation, in seconds
     double algorithm_bandwidth = 0, bus_bandwidth = 0;  // bytes a second

@@ -1,6 +1,7 @@
 // Who takes part: host and process of every rank, for reports and for naming the one that stays away.
 #pragma once
 
+#include <memory>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -8,6 +9,7 @@
 
 #include "base/error.h"
 #include "mpi/comm.h"
+#include "mpi/roll.h"
 
 namespace argosy::bench {
 
@@ -29,7 +31,7 @@ std::vector<RankInfo> exchange_rank_info(const mpi::Comm& world, double timeout_
 /// Waits for one operation; false when it takes longer than that.
 bool finished_within(mpi::Request request, double seconds);
 
-/// Whether all ranks are there, told apart from the benchmark's own messages. Rank 0 takes the roll.
+/// Whether all ranks are there, told apart from the benchmark's own messages.
 class RollCall {
   public:
     /// COLLECTIVE over `world`.
@@ -41,16 +43,17 @@ class RollCall {
     /// that did not come.
     void assemble(const std::string& before) const;
 
-    /// What to throw on a rank that waited in `operation` in vain: as many ranks as do the same come to here,
-    /// and the others are named.
+    /// What to throw on a rank that waited in `operation` in vain: the ranks that wait in vain as well come
+    /// to here, or to where all meet, and the others are named.
     TimeoutError late(const std::string& operation) const;
 
   private:
-    std::vector<int> absent(const mpi::Comm& comm, double seconds) const;
+    TimeoutError error(const std::string& operation, const mpi::Attendance& found) const;
 
-    mpi::Comm arrivals_, complaints_;
+    mpi::Comm arrivals_;
+    std::unique_ptr<mpi::Roll> roll_;
     std::vector<RankInfo> ranks_;
-    double timeout_seconds_, seconds_to_complain_;
+    double timeout_seconds_;
 };
 
 /// The same in bytes.

@@ -141,20 +141,6 @@ bool Exchange::consume_one() {
     return true;
 }
 
-std::vector<int> Exchange::missing() const {
-    std::vector<int> ranks;
-    if (num_consumed_ == num_submitted_) return ranks;
-    const Transfer& transfer = transfer_of(num_consumed_);
-    // Of a ring that is full those who have not read it are missing.
-    const bool waits_for_room = num_consumed_ == num_published_;
-    for (int rank = 0; rank < party_.size; ++rank) {
-        const bool late =
-            waits_for_room ? boards_[rank].consumed() < num_consumed_ : !has_arrived(transfer, rank);
-        if (late) ranks.push_back(rank);
-    }
-    return ranks;
-}
-
 bool Exchanges::advance() {
     bool moved = false;
     for (const auto& weak : exchanges_) {

@@ -31,8 +31,6 @@ class Exchange {
     bool done(int64_t round) const { return num_consumed_ >= round; }
     /// Publishes or reads one round, whichever can be; false when there is nothing to do, or nothing arrived.
     bool advance();
-    /// Ranks whose part of the next round is missing.
-    std::vector<int> missing() const;
 
   private:
     Exchange(const Party& party, std::vector<SharedBoard> boards);

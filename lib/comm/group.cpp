@@ -10,6 +10,27 @@
 #include "comm/shared_memory_communicator.h"
 
 namespace argosy::comm {
+namespace {
+
+constexpr size_t kMostNamed = 16, kMostMissing = 256, kMostPlaces = 4;
+
+std::string listed(std::span<const int> ranks, size_t most) {
+    return fmt::format("{}{}", fmt::join(ranks.first(std::min(ranks.size(), most)), ", "),
+                       ranks.size() > most ? ", ..." : "");
+}
+
+std::string waits_of_others(const std::map<std::string, std::vector<int>>& ranks_by_place) {
+    std::string text;
+    size_t num_left = kMostPlaces;
+    for (const auto& [place, ranks] : ranks_by_place) {
+        text += text.empty() ? ". The others wait for " : "; ";
+        if (num_left-- == 0) return text + "...";
+        text += fmt::format("{}: rank {}", place, listed(ranks, kMostNamed));
+    }
+    return text;
+}
+
+}  // namespace
 
 Group::Group(mpi::Comm comm, std::string name, const GroupOptions& options)
     : comm_(std::move(comm)),
@@ -17,32 +38,38 @@ Group::Group(mpi::Comm comm, std::string name, const GroupOptions& options)
       options_(options),
       rank_(comm_.rank()),
       members_(comm_.size()),
-      exchanges_(std::make_shared<Exchanges>()) {
+      exchanges_(std::make_shared<Exchanges>()),
+      roll_(std::make_shared<mpi::Roll>(comm_, options.timeout_seconds)) {
     std::iota(members_.begin(), members_.end(), 0);
 }
 
-Group Group::subgroup(std::span<const int> ranks, std::string name) const {
-    Group group(comm_.subgroup(ranks), std::move(name), options_);
-    std::transform(ranks.begin(), ranks.end(), group.members_.begin(),
-                   [&](int rank) { return members_[rank]; });
-    group.exchanges_ = exchanges_;
-    return group;
+Group::Group(const Group& whole, std::span<const int> ranks, std::string name)
+    : comm_(whole.comm_.subgroup(ranks)),
+      name_(std::move(name)),
+      options_(whole.options_),
+      rank_(comm_.rank()),
+      exchanges_(whole.exchanges_),
+      roll_(whole.roll_) {
+    for (const int rank : ranks) members_.push_back(whole.members_[rank]);
 }
 
-std::string Group::numbers_of(std::span<const int> ranks) const {
-    constexpr size_t kMostNamed = 16;
-    std::vector<int> numbers;
-    for (const int rank : ranks.first(std::min(ranks.size(), kMostNamed))) numbers.push_back(members_[rank]);
-    return fmt::format("{}{}", fmt::join(numbers, ", "), numbers.size() < ranks.size() ? ", ..." : "");
+std::string Group::name_of(OpKind kind, int64_t operation) const {
+    return fmt::format("{} over {} (operation {})", kind_name(kind), name_, operation);
 }
 
-TimeoutError Group::timeout(OpKind kind, int64_t operation, const std::string& missing) const {
-    std::vector<int> all(members_.size());
-    std::iota(all.begin(), all.end(), 0);
-    return TimeoutError(
-        "{} over {} (operation {}; ranks {}): no answer in {} s{}. A peer is dead, stuck or much slower; its own "
-        "message, if any, says why (comm.train_timeout_seconds sets the limit)",
-        kind_name(kind), name_, operation, numbers_of(all), options_.timeout_seconds, missing);
+// jobs/common.sh looks for "; missing: rank 3, 5".
+TimeoutError Group::timeout(const std::string& operation, const mpi::Attendance& found) const {
+    const std::string why =
+        found.missing.empty()
+            ? "all ranks wait: for different things, or what lies between them does not work"
+            : fmt::format(
+                  "missing: rank {}. Who is missing is dead, stuck or much slower; its own message, if any, "
+                  "says why",
+                  listed(found.missing, kMostMissing));
+    return TimeoutError(found.spoken_for ? Reach::SpokenFor : Reach::OneRank,
+                        "{} of ranks {}: no answer in {} s; {}{} (comm.train_timeout_seconds sets the limit)",
+                        operation, listed(members_, kMostNamed), options_.timeout_seconds, why,
+                        waits_of_others(found.ranks_by_place));
 }
 
 std::unique_ptr<Communicator> make_communicator(std::shared_ptr<const Group> group) {

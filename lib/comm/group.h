@@ -5,17 +5,19 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
 #include "comm/communicator.h"
 #include "comm/exchange.h"
 #include "mpi/comm.h"
+#include "mpi/roll.h"
 
 namespace argosy::comm {
 
 struct GroupOptions {
-    double timeout_seconds = 100;  // a wait that takes longer names itself and fails
+    double timeout_seconds = 100;  // a wait that takes longer fails, and names who is missing
     /// Sends complete only once received: proves that a schedule needs no buffering.
     bool synchronous_sends = false;
     /// Most memory that a rank lends a group whose ranks are all on one node, for their collectives; 0: MPI
@@ -25,10 +27,12 @@ struct GroupOptions {
 
 class Group {
   public:
-    /// All ranks of `comm`.
+    /// COLLECTIVE: all ranks of `comm`.
     Group(mpi::Comm comm, std::string name, const GroupOptions& options);
     /// COLLECTIVE over `ranks`, numbers in this group.
-    Group subgroup(std::span<const int> ranks, std::string name) const;
+    Group subgroup(std::span<const int> ranks, std::string name) const {
+        return Group(*this, ranks, std::move(name));
+    }
 
     const mpi::Comm& comm() const { return comm_; }
     const std::string& name() const { return name_; }
@@ -37,18 +41,23 @@ class Group {
     int size() const { return static_cast<int>(members_.size()); }
     /// Of this and all groups that come from the same one.
     Exchanges& exchanges() const { return *exchanges_; }
+    mpi::Roll& roll() const { return *roll_; }
 
-    /// The numbers, in the outermost group, of some ranks; for messages.
-    std::string numbers_of(std::span<const int> ranks) const;
-    TimeoutError timeout(OpKind kind, int64_t operation, const std::string& missing = "") const;
+    /// What a rank waits for, in messages.
+    std::string name_of(OpKind kind, int64_t operation) const;
+    /// For a wait in vain. Ranks have their numbers in the outermost group.
+    TimeoutError timeout(const std::string& operation, const mpi::Attendance& found) const;
 
   private:
+    Group(const Group& whole, std::span<const int> ranks, std::string name);
+
     mpi::Comm comm_;
     std::string name_;
     GroupOptions options_;
     int rank_;
     std::vector<int> members_;  // numbers in the outermost group
     std::shared_ptr<Exchanges> exchanges_;
+    std::shared_ptr<mpi::Roll> roll_;
 };
 
 /// COLLECTIVE over the group. Shared memory where the options allow it and all ranks are on one node, else

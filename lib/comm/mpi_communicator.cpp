@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "base/error.h"
-#include "base/patience.h"
 
 namespace argosy::comm {
 namespace {
@@ -38,10 +37,11 @@ class MpiCompletion : public Completion {
     void add(mpi::Request request) { requests_.push_back(request); }
 
     void wait() override {
-        Patience patience(group_->options().timeout_seconds);
+        mpi::RollWait wait(group_->roll(), group_->options().timeout_seconds);
+        const auto operation = [&] { return group_->name_of(first_kind_, number_); };
         while (!mpi::test_all(requests_)) {
             if (group_->exchanges().advance()) continue;
-            if (!patience.pause()) throw group_->timeout(first_kind_, number_);
+            if (const auto found = wait.pause(operation)) throw group_->timeout(operation(), *found);
         }
     }
 

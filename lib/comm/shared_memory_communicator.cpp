@@ -1,11 +1,8 @@
 #include "comm/shared_memory_communicator.h"
 
-#include <fmt/format.h>
-
 #include <utility>
 #include <vector>
 
-#include "base/patience.h"
 #include "mpi/comm.h"
 
 namespace argosy::comm {
@@ -26,27 +23,22 @@ class SharedMemoryCompletion : public Completion {
           messages_(std::move(messages)) {}
 
     void wait() override {
-        Patience patience(group_->options().timeout_seconds);
+        mpi::RollWait wait(group_->roll(), group_->options().timeout_seconds);
+        const auto operation = [&] { return group_->name_of(submission_.first_kind, submission_.number); };
         while (!exchange_->done(submission_.end_round)) {
             if (exchange_->advance()) {
-                patience = Patience(group_->options().timeout_seconds);
+                wait.begin_anew();
                 continue;
             }
             // Others may need this rank before they come here: in another group, or for a message.
             if (group_->exchanges().advance()) continue;
             mpi::make_progress();
-            if (!patience.pause())
-                throw group_->timeout(submission_.first_kind, submission_.number, missing());
+            if (const auto found = wait.pause(operation)) throw group_->timeout(operation(), *found);
         }
         messages_.wait();
     }
 
   private:
-    std::string missing() const {
-        const std::vector<int> ranks = exchange_->missing();
-        return ranks.empty() ? "" : fmt::format("; missing: rank {}", group_->numbers_of(ranks));
-    }
-
     std::shared_ptr<const Group> group_;
     std::shared_ptr<Exchange> exchange_;
     Submission submission_;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "mpi/blocking_call.h"
 #include "mpi/status.h"
 
 namespace argosy::mpi {
@@ -26,6 +27,7 @@ const std::byte* part(const void* buffer, int rank, size_t count, Type type) {
 }
 
 MPI_Comm copy_of(MPI_Comm handle) {
+    const BlockingCall call("MPI_Comm_dup");
     MPI_Comm copy;
     check(MPI_Comm_dup(handle, &copy), "MPI_Comm_dup");
     check(MPI_Comm_set_errhandler(copy, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
@@ -82,6 +84,7 @@ Comm& Comm::operator=(Comm&& other) noexcept {
 Comm::~Comm() = default;
 
 bool Comm::within_one_node() const {
+    const BlockingCall call("MPI_Comm_split_type");
     MPI_Comm node;
     check(MPI_Comm_split_type(handle_, MPI_COMM_TYPE_SHARED, /*key=*/0, MPI_INFO_NULL, &node),
           "MPI_Comm_split_type");
@@ -95,6 +98,7 @@ Comm Comm::subgroup(std::span<const int> ranks) const {
     MPI_Group all, members;
     check(MPI_Comm_group(handle_, &all), "MPI_Comm_group");
     check(MPI_Group_incl(all, static_cast<int>(ranks.size()), ranks.data(), &members), "MPI_Group_incl");
+    const BlockingCall call("MPI_Comm_create_group");
     MPI_Comm made = MPI_COMM_NULL;
     check(MPI_Comm_create_group(handle_, members, /*tag=*/0, &made), "MPI_Comm_create_group");
     check(MPI_Comm_set_errhandler(made, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
@@ -179,6 +183,18 @@ Request Comm::receive(void* buffer, size_t count, Type type, int peer) const {
     check(MPI_Irecv(buffer, int_count(count), datatype(type), peer, /*tag=*/0, handle_, &request),
           "MPI_Irecv");
     return request;
+}
+
+std::optional<Comm::Message> Comm::take_message() const {
+    int there = 0, num_bytes = 0;
+    MPI_Message handle;
+    MPI_Status status;
+    check(MPI_Improbe(MPI_ANY_SOURCE, /*tag=*/0, handle_, &there, &handle, &status), "MPI_Improbe");
+    if (!there) return std::nullopt;
+    check(MPI_Get_count(&status, MPI_BYTE, &num_bytes), "MPI_Get_count");
+    Message message{status.MPI_SOURCE, std::string(num_bytes, '\0')};
+    check(MPI_Mrecv(message.bytes.data(), num_bytes, MPI_BYTE, &handle, &status), "MPI_Mrecv");
+    return message;
 }
 
 }  // namespace argosy::mpi

@@ -6,6 +6,7 @@
 #include <mpi.h>
 
 #include <cstddef>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -69,6 +70,14 @@ class Comm {
     /// A synchronous send completes only once its receiver has started to receive.
     Request send(const void* buffer, size_t count, Type type, int peer, bool synchronous) const;
     Request receive(void* buffer, size_t count, Type type, int peer) const;
+
+    struct Message {
+        int sender;
+        std::string bytes;
+    };
+    /// The next message of bytes that has come, from anyone. REQUIRES: short ones, of which all has come
+    /// then.
+    std::optional<Message> take_message() const;
 
   private:
     explicit Comm(MPI_Comm handle, Calls calls = Calls::NonBlocking);

@@ -2,18 +2,23 @@
 
 #include <sched.h>
 
+#include <chrono>
 #include <cstdio>
 #include <exception>
+#include <thread>
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/program.h"
+#include "mpi/arrivals.h"
+#include "mpi/blocking_call.h"
 #include "mpi/status.h"
 
 namespace argosy::mpi {
 namespace {
 
 constexpr double kSecondsToAgree = 5;
+constexpr std::chrono::seconds kTimeToBeTakenDown{5};
 
 /// Whether every rank gets here within kSecondsToAgree: then all of them met the same error.
 bool all_arrive(const Comm& errors) {
@@ -35,8 +40,10 @@ void print_error(const char* name, const Comm& errors, bool common, const char* 
     std::fflush(stderr);
 }
 
-/// What happens on one rank takes the job down at once, because the others may wait for it in a collective.
+/// What happens on one rank takes the job down at once, because the others may wait for it in a collective. A
+/// rank that another speaks for does so where it lives on.
 ExitCode leave(const char* name, const Comm& errors, const Error& error) {
+    if (error.reach() == Reach::SpokenFor) std::this_thread::sleep_for(kTimeToBeTakenDown);
     const bool everyone = error.reach() == Reach::AllRanks && all_arrive(errors);
     if (!everyone || errors.rank() == 0) print_error(name, errors, everyone, error.what());
     if (!everyone) MPI_Abort(MPI_COMM_WORLD, static_cast<int>(error.code()));
@@ -52,17 +59,23 @@ void require_expected_size(const Environment& environment, int size) {
         environment.expected_ranks, size);
 }
 
+void start(int* argc, char*** argv, const Environment::Start& environment) {
+    arrive(environment);
+    const BlockingCall call("MPI_Init", [&] { return missing_at_start(environment); });
+    int provided = 0;
+    check(MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
+}
+
 }  // namespace
 
 int run_program(const char* name, int* argc, char*** argv,
                 const std::function<ExitCode(const Comm& world, const Environment&)>& body) {
     survive_file_size_limit();
-    int provided = 0;
-    check(MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
+    const Environment environment = Environment::read();
+    start(argc, argv, environment.start);
     const Comm world = Comm::world(), errors = Comm::world();
     ExitCode code = ExitCode::Done;
     try {
-        const Environment environment = Environment::read();
         start_log(environment.log_level, world.rank(), world.size());
         require_expected_size(environment, world.size());
         code = body(world, environment);

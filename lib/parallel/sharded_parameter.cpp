@@ -11,12 +11,6 @@ namespace {
 
 constexpr int64_t kLeastElements = 1 << 14;  // that are worth a thread: about 100 us
 
-int num_splits_before_sharding(const layout::ParamSpec& spec) {
-    int count = 0;
-    for (const layout::Split& split : spec.splits) count += split.axes != mesh::kShardAxes;
-    return count;
-}
-
 at::Tensor initial_tensor(const layout::ParamSpec& spec, const layout::Slab& slab, uint64_t seed) {
     at::Tensor values = at::empty(slab.size, at::kFloat);
     const int64_t rows = slab.size[0], row_elements = rows == 0 ? 0 : slab.num_elements() / rows;
@@ -32,13 +26,19 @@ at::Tensor initial_tensor(const layout::ParamSpec& spec, const layout::Slab& sla
 
 }  // namespace
 
+std::vector<int64_t> unsharded_shape(const layout::ParamSpec& spec, const mesh::MeshShape& mesh,
+                                     const mesh::Coordinates& coordinates) {
+    int num_splits = 0;
+    for (const layout::Split& split : spec.splits) num_splits += split.axes != mesh::kShardAxes;
+    return layout::slab_of(spec, mesh, coordinates, num_splits).size;
+}
+
 ShardedParameter::ShardedParameter(const layout::ParamSpec& spec, const mesh::Mesh& mesh,
                                    const Precision& precision, uint64_t seed)
     : spec_(spec),
       slab_(layout::slab_of(spec, mesh.shape(), mesh.coordinates())),
       owned_(layout::owns(spec, mesh.shape(), mesh.coordinates())),
-      local_shape_(
-          layout::slab_of(spec, mesh.shape(), mesh.coordinates(), num_splits_before_sharding(spec)).size) {
+      local_shape_(unsharded_shape(spec, mesh.shape(), mesh.coordinates())) {
     std::vector<int64_t> shape = local_shape_;
     shape[0] = layout::chunk(local_shape_[0], mesh.degree(mesh::kShardAxes), 0).size;
     master_ = at::zeros(shape, precision.master);

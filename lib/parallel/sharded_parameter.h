@@ -21,6 +21,10 @@ struct Precision {
     at::ScalarType reduce = at::kFloat;
 };
 
+/// Of the piece of `coordinates` between tensor parallelism and sharding: what a layer computes with.
+std::vector<int64_t> unsharded_shape(const layout::ParamSpec& spec, const mesh::MeshShape& mesh,
+                                     const mesh::Coordinates& coordinates);
+
 class ShardedParameter {
   public:
     /// Allocates, and fills the weights with the initial values of `seed`.
@@ -31,7 +35,7 @@ class ShardedParameter {
     const layout::Slab& slab() const { return slab_; }  // this rank's box of the global tensor
     bool owned() const { return owned_; }  // counts for norms: one rank among those that hold the same
 
-    /// Shape between tensor parallelism and sharding: what a layer computes with.
+    /// See unsharded_shape.
     const std::vector<int64_t>& local_shape() const { return local_shape_; }
     int64_t row_elements() const;
 

@@ -1,5 +1,5 @@
-// What the pre-flight has to say of one thing that it looked at. Whoever finds it out names the nodes that the
-// next start should do without; a mistake that all nodes share names none.
+// What the pre-flight has to say of one thing that it looked at. Whoever finds it out names the nodes that
+// the next start should do without; a mistake that all nodes share names none.
 #pragma once
 
 #include <string>

@@ -18,6 +18,7 @@ TEST(Error, SaysWhetherOneRankSpeaksForAll) {
     EXPECT_EQ(JobError("diverged").reach(), Reach::AllRanks);
     EXPECT_EQ(RunError("disk").reach(), Reach::OneRank);
     EXPECT_EQ(TimeoutError("rank").reach(), Reach::OneRank);
+    EXPECT_EQ(TimeoutError(Reach::SpokenFor, "rank {}", 3).reach(), Reach::SpokenFor);
 }
 
 TEST(Check, NamesConditionPlaceAndNumbers) {

@@ -2,6 +2,9 @@
 // stand-ins for GPUs.
 #pragma once
 
+#include <numeric>
+#include <vector>
+
 #include "bench/benchmark.h"
 #include "bench/carrier.h"
 #include "bench/measure.h"
@@ -20,7 +23,9 @@ struct Ranks {
         Options options;
         options.blocking_calls = blocking_calls;
         options.timeout_seconds = 30;
-        return make_backend(world.duplicate(), carrier, rank, options);
+        std::vector<int> all(size);
+        std::iota(all.begin(), all.end(), 0);
+        return make_backend(world, roll, all, carrier, options);
     }
 };
 

@@ -63,15 +63,23 @@ class Signals(run.PretrainTest):
         self.assertNotEqual(done.code, 0, done)
         self.assertRegex(done.stderr, r"process rank 2 .* signal 9")  # mpirun says so
 
-    def test_a_stuck_rank_is_noticed(self):
-        """And wakes up when mpirun ends it, without a complaint of its own about the time that it was stopped."""
-        job, pids = self.trains(2, comm__train_timeout_seconds=3)
-        run.send(pids[1], signal.SIGSTOP)
+    def stuck_rank(self, num_ranks, rank, dump, **settings):
+        job, pids = self.trains(num_ranks, dump, comm__train_timeout_seconds=3, **settings)
+        run.send(pids[rank], signal.SIGSTOP)
         done = self.finish(job, pids)
         self.assert_code(done, 76)
         self.assertEqual(len(done.errors), 1, done)
-        self.assertRegex(done.errors[0], r"error on rank 0 of 2: (all-gather|reduce-scatter|all-reduce) over "
-                                         r"(dp_shard|world|dp_replicate|control).*: no answer in 3 s")
+        self.assertRegex(done.errors[0], rf"error on rank [^{rank}] of {num_ranks}: "
+                                         r"(all-gather|reduce-scatter|all-reduce|send|receive) over "
+                                         r"(dp_shard|dp_replicate|tp|pp|world|control).*: no answer in 3 s; "
+                                         rf"missing: rank {rank}\. ")
+
+    def test_a_stuck_rank_is_named(self):
+        """And wakes up when mpirun ends it, without a complaint of its own about the time that it was stopped."""
+        mesh = {"parallelism__pipeline_parallel_degree": 2, "training__local_batch_size": 4}
+        run.at_once([lambda: self.stuck_rank(2, 1, "shared"),
+                     lambda: self.stuck_rank(2, 0, "mpi", comm__shared_memory=False),
+                     lambda: self.stuck_rank(4, 0, "pp", comm__shared_memory=False, **mesh)])
 
     def test_time_that_all_ranks_stood_still_is_no_silence(self):
         """As when Slurm suspends a job and resumes it."""

@@ -1,6 +1,9 @@
 // A communicator that writes down what is submitted through it, and through every group made from it.
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <utility>
@@ -13,6 +16,8 @@ namespace argosy::testing {
 struct Submission {
     std::string group;
     std::vector<comm::OpKind> kinds;  // one launch of these
+    at::ScalarType type = at::kFloat;
+    int64_t elements = 0;  // of all of it, in the larger of the rank's two buffers
 };
 using Submissions = std::vector<Submission>;
 
@@ -34,7 +39,12 @@ class CountingCommunicator : public comm::Communicator {
     using Communicator::submit;
     comm::Pending submit(std::span<const comm::Op> ops) override {
         Submission& entry = log_.emplace_back(name(), std::vector<comm::OpKind>());
-        for (const comm::Op& op : ops) entry.kinds.push_back(op.kind);
+        for (const comm::Op& op : ops) {
+            entry.kinds.push_back(op.kind);
+            entry.type = (op.in.defined() ? op.in : op.out).scalar_type();
+            entry.elements +=
+                std::max(op.in.defined() ? op.in.numel() : 0, op.out.defined() ? op.out.numel() : 0);
+        }
         return inner_.submit(ops);
     }
 

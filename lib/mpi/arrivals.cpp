@@ -1,0 +1,47 @@
+#include "mpi/arrivals.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <charconv>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <vector>
+
+namespace argosy::mpi {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::set<int> numbers_in(const fs::path& folder) {
+    std::set<int> numbers;
+    std::error_code error;
+    for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+        const std::string name = entry->path().filename();
+        int number = 0;
+        const auto [rest, failed] = std::from_chars(name.data(), name.data() + name.size(), number);
+        if (failed == std::errc() && rest == name.data() + name.size()) numbers.insert(number);
+    }
+    return numbers;
+}
+
+}  // namespace
+
+void arrive(const Environment::Start& start) {
+    if (start.arrivals.empty() || start.rank < 0) return;
+    std::ofstream(fs::path(start.arrivals) / std::to_string(start.rank));  // serves a message: may fail
+}
+
+std::optional<std::string> missing_at_start(const Environment::Start& start) {
+    const std::set<int> arrived = numbers_in(start.arrivals);
+    if (!arrived.empty() && *arrived.begin() != start.rank) return std::nullopt;
+    std::vector<int> missing;
+    for (int rank = 0; !arrived.empty() && rank < start.num_ranks; ++rank) {
+        if (!arrived.contains(rank)) missing.push_back(rank);
+    }
+    if (missing.empty()) return "a rank did not come to it";
+    return fmt::format("missing: rank {}", fmt::join(missing, ", "));
+}
+
+}  // namespace argosy::mpi

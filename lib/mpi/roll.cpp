@@ -1,0 +1,110 @@
+#include "mpi/roll.h"
+
+#include <algorithm>
+#include <iterator>
+#include <sstream>
+#include <utility>
+
+namespace argosy::mpi {
+namespace {
+
+// The first letter of a message; a place follows in an answer, the missing ranks in a result.
+constexpr char kQuestion = 'q', kAnswer = 'a', kResult = 'r';
+
+// Messages are short enough that MPI sends them without the receiver's help.
+constexpr size_t kMostLetters = 250, kMostRanks = 400;
+
+// For an answer: ranks look every twentieth of a second once they have waited for half a one, and rank 0 of
+// many makes a connection to each first.
+constexpr double kSecondsToAnswer = 2, kMoreSecondsPerRank = 0.002;
+
+// Ranks that come to the end of their patience together do not all ask all others.
+constexpr double kSecondsBetweenTurns = 0.002;
+
+}  // namespace
+
+Roll::Roll(const Comm& world, double patience_seconds)
+    : comm_(world.duplicate()),
+      seconds_to_answer_(std::min(patience_seconds, kSecondsToAnswer + kMoreSecondsPerRank * world.size())) {}
+
+/// What a rank that is missing has not taken stays where MPI finds it.
+Roll::~Roll() {
+    for (Sent& one : sent_) {
+        if (!test_all({&one.request, 1})) {
+            new std::deque<Sent>(std::move(sent_));
+            return;
+        }
+    }
+}
+
+void Roll::send(int rank, char kind, const std::string& text) {
+    Sent& one = sent_.emplace_back(kind + text);
+    one.request = comm_.send(one.text.data(), one.text.size(), Type::Byte, rank, /*synchronous=*/false);
+}
+
+std::optional<Attendance> Roll::look(const std::string& place) {
+    while (const auto message = comm_.take_message()) {
+        const auto& [sender, text] = *message;
+        switch (text[0]) {
+            case kQuestion:
+                send(sender, kAnswer, place.substr(0, kMostLetters));
+                if (!leads_ || sender < comm_.rank()) follows_.emplace(2 * seconds_to_answer_);
+                break;
+            case kAnswer:
+                places_[sender] = text.substr(1);
+                break;
+            case kResult:
+                std::istringstream numbers(text.substr(1));
+                return Attendance{.missing = {std::istream_iterator<int>(numbers), {}}, .spoken_for = true};
+        }
+    }
+    return std::nullopt;
+}
+
+Attendance Roll::call(const std::string& place) {
+    Patience turn(comm_.rank() * kSecondsBetweenTurns);
+    for (;;) {
+        do {
+            if (auto told = look(place)) return *told;
+        } while (turn.pause() || (follows_ && follows_->pause()));
+        if (auto found = lead(place)) return *found;
+    }
+}
+
+/// Nothing where a rank of a lower number turns out to lead.
+std::optional<Attendance> Roll::lead(const std::string& place) {
+    leads_ = true;
+    follows_.reset();
+    places_.clear();
+    for (int rank = 0; rank < comm_.size(); ++rank) {
+        if (rank != comm_.rank()) send(rank, kQuestion, "");
+    }
+    std::optional<Attendance> told;
+    Patience patience(seconds_to_answer_);
+    while (!told && !follows_ && std::ssize(places_) < comm_.size() - 1 && patience.pause()) {
+        told = look(place);
+    }
+    leads_ = false;
+    if (told || follows_) return told;
+    return close();
+}
+
+/// Tells those who answered.
+Attendance Roll::close() {
+    Attendance found;
+    for (int rank = 0; rank < comm_.size(); ++rank) {
+        if (const auto place = places_.find(rank); place != places_.end()) {
+            found.ranks_by_place[place->second].push_back(rank);
+        } else if (rank != comm_.rank()) {
+            found.missing.push_back(rank);
+        }
+    }
+    std::string missing;
+    for (const int rank : std::span(found.missing).first(std::min(found.missing.size(), kMostRanks))) {
+        missing += std::to_string(rank) + " ";
+    }
+    for (const auto& [rank, place] : places_) send(rank, kResult, missing);
+    return found;
+}
+
+}  // namespace argosy::mpi

@@ -1,0 +1,117 @@
+#include "parallel/traffic.h"
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <numeric>
+#include <utility>
+
+namespace argosy::parallel {
+namespace {
+
+using comm::OpKind;
+using mesh::Axis;
+
+/// Adds launches, those that are alike to one entry.
+class Collector {
+  public:
+    explicit Collector(const mesh::MeshShape& mesh) : mesh_(mesh) {}
+
+    void add(const Traffic& one) {
+        if (mesh_.degree(one.axes) / one.parts == 1 || one.elements == 0) return;
+        for (Traffic& other : all_) {
+            if (other.axes != one.axes || other.parts != one.parts || other.kind != one.kind) continue;
+            if (other.type != one.type || other.elements != one.elements) continue;
+            other.num_launches += one.num_launches;
+            return;
+        }
+        all_.push_back(one);
+    }
+
+    std::vector<Traffic> take() { return std::move(all_); }
+
+  private:
+    const mesh::MeshShape& mesh_;
+    std::vector<Traffic> all_;
+};
+
+/// Of a rank's piece, as it is held: [chunk rows, ...].
+int64_t held_elements(const layout::ParamSpec& spec, const mesh::MeshShape& mesh,
+                      const mesh::Coordinates& coordinates) {
+    const std::vector<int64_t> shape = unsharded_shape(spec, mesh, coordinates);
+    return std::accumulate(shape.begin() + 1, shape.end(),
+                           layout::chunk(shape[0], mesh.degree(mesh::kShardAxes), 0).size,
+                           std::multiplies<>());
+}
+
+void add_unit(const std::vector<model::Parameter>& unit, const mesh::MeshShape& mesh,
+              const mesh::Coordinates& coordinates, const Precision& precision, Collector& traffic) {
+    int64_t elements = 0;
+    for (const model::Parameter& parameter : unit) {
+        elements += held_elements(parameter.spec, mesh, coordinates) * mesh.degree(mesh::kShardAxes);
+    }
+    traffic.add({mesh::kShardAxes, 1, OpKind::AllGather, precision.compute, elements, 1});
+    traffic.add({mesh::kShardAxes, 1, OpKind::ReduceScatter, precision.reduce, elements, 1});
+}
+
+/// The rows of a microbatch between blocks, over ranks of the tensor axis and from stage to stage.
+void add_activations(const mesh::MeshShape& mesh, const Precision& precision, int64_t elements,
+                     int64_t num_units, Collector& traffic) {
+    traffic.add({Axis::Tensor, 1, OpKind::AllGather, precision.compute, elements, num_units});
+    traffic.add({Axis::Tensor, 1, OpKind::ReduceScatter, precision.compute, elements, num_units});
+    const int64_t own = elements / mesh.degree(Axis::Tensor);
+    traffic.add({Axis::Pipeline, 1, OpKind::Send, precision.compute, own, 1});
+}
+
+/// Sums over replicas and partial sums, as parallel/gradients.h makes them: all of a kind in one launch.
+void add_sums(const std::vector<layout::ParamSpec>& specs, const mesh::MeshShape& mesh,
+              const mesh::Coordinates& coordinates, const Precision& precision, Collector& traffic) {
+    std::map<std::pair<size_t, std::pair<mesh::AxisSet, int>>, int64_t> sums;
+    for (const layout::ParamSpec& spec : specs) {
+        for (size_t i = 0; i < spec.gradient.size(); ++i) {
+            const auto& [axes, parts] = spec.gradient[i];
+            sums[{i, {axes, parts}}] += held_elements(spec, mesh, coordinates);
+        }
+    }
+    for (const auto& [key, elements] : sums) {
+        const auto& [axes, parts] = key.second;
+        traffic.add({axes, parts, OpKind::AllReduce, precision.reduce, elements, 1});
+    }
+}
+
+}  // namespace
+
+std::vector<Traffic> step_traffic(const PlacedModel& placed, const mesh::MeshShape& mesh,
+                                  const mesh::Coordinates& coordinates, const Precision& precision,
+                                  int64_t dim, int64_t microbatch_tokens) {
+    Collector traffic(mesh);
+    std::vector<layout::ParamSpec> held;
+    int64_t num_units = 0;
+    for (size_t unit = 0; unit < placed.units.size(); ++unit) {
+        const int stage = placed.unit_stage[unit];
+        if (stage % mesh.degree(Axis::Pipeline) != coordinates[static_cast<int>(Axis::Pipeline)]) continue;
+        ++num_units;
+        add_unit(placed.units[unit], mesh, coordinates, precision, traffic);
+        for (const model::Parameter& parameter : placed.units[unit]) {
+            const bool known = std::ranges::any_of(
+                held, [&](const layout::ParamSpec& other) { return other.name == parameter.spec.name; });
+            if (!known) held.push_back(parameter.spec);  // a tied table is one parameter
+        }
+    }
+    add_activations(mesh, precision, microbatch_tokens * dim, num_units, traffic);
+    add_sums(held, mesh, coordinates, precision, traffic);
+    return traffic.take();
+}
+
+std::vector<Traffic> job_traffic(const PlacedModel& placed, const mesh::MeshShape& mesh,
+                                 const Precision& precision, int64_t dim, int64_t microbatch_tokens) {
+    std::vector<Traffic> all;
+    mesh::Coordinates first = {};
+    for (int& stage = first[static_cast<int>(Axis::Pipeline)]; stage < mesh.degree(Axis::Pipeline); ++stage) {
+        const auto own = step_traffic(placed, mesh, first, precision, dim, microbatch_tokens);
+        all.insert(all.end(), own.begin(), own.end());
+    }
+    return all;
+}
+
+}  // namespace argosy::parallel

@@ -1,0 +1,137 @@
+// What must be the same on all ranks: variables, the executable, libraries.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "preflight/checks.h"
+#include "preflight/places.h"
+
+namespace argosy::preflight {
+namespace {
+
+/// Ranks by the value that they have, the most frequent value first.
+using Values = std::vector<std::pair<std::string, std::vector<int>>>;
+
+template <class ValueOf>
+Values values_of(const Cluster& cluster, const ValueOf& value_of) {
+    std::map<std::string, std::vector<int>> ranks_by_value;
+    for (const RankFacts& rank : cluster.ranks) ranks_by_value[value_of(rank)].push_back(rank.rank);
+    Values values(ranks_by_value.begin(), ranks_by_value.end());
+    std::ranges::stable_sort(values, std::greater(), [](const auto& entry) { return entry.second.size(); });
+    return values;
+}
+
+/// "'Ring' on 30 ranks; 'Tree' on rank 5 on n3".
+std::string spelled_out(const Values& values, const Cluster& cluster) {
+    constexpr size_t kMostShown = 4;
+    std::string text = fmt::format("{} on {} ranks", values[0].first, values[0].second.size());
+    for (size_t i = 1; i < std::min(values.size(), kMostShown); ++i) {
+        text += fmt::format("; {} on {}", values[i].first, describe_ranks(values[i].second, cluster));
+    }
+    return values.size() > kMostShown ? fmt::format("{}; and {} more", text, values.size() - kMostShown)
+                                      : text;
+}
+
+/// Nodes none of whose ranks have the most frequent value. Where half the ranks have each, nobody knows who
+/// is wrong.
+std::vector<std::string> deviant_nodes(const Values& values, const Cluster& cluster) {
+    if (2 * values[0].second.size() <= cluster.ranks.size()) return {};
+    const std::vector<std::string> right = nodes_of(values[0].second, cluster);
+    std::vector<std::string> deviant;
+    for (const NodeFacts& node : cluster.nodes) {
+        if (std::ranges::find(right, node.name) == right.end()) deviant.push_back(node.name);
+    }
+    return deviant;
+}
+
+/// Those that have another value than most.
+std::vector<int> minority(const Values& values) {
+    std::vector<int> ranks;
+    for (size_t i = 1; i < values.size(); ++i) {
+        ranks.insert(ranks.end(), values[i].second.begin(), values[i].second.end());
+    }
+    std::ranges::sort(ranks);
+    return ranks;
+}
+
+Finding difference(const std::string& check, Verdict verdict, const Values& values, const Cluster& cluster,
+                   const char* remedy) {
+    return {
+        .verdict = verdict,
+        .check = check,
+        .where = describe_ranks(minority(values), cluster),
+        .what = "differs between ranks: " + spelled_out(values, cluster),
+        .remedy = remedy,
+        .bad_nodes = verdict == Verdict::Fail ? deviant_nodes(values, cluster) : std::vector<std::string>{}};
+}
+
+/// Set for each rank or node on purpose, by Slurm, mpirun or jobs/bind.sh, or of no effect on the others.
+constexpr std::string_view kOwn[] = {"CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "NCCL_DEBUG_FILE",
+                                     "NCCL_HOSTID",          "OMP_NUM_THREADS",    "OMP_PLACES",
+                                     "UCX_NET_DEVICES",      "GOMP_CPU_AFFINITY"};
+/// Where nodes have other names for the same, they may.
+constexpr std::string_view kPlaces[] = {"NCCL_SOCKET_IFNAME",          "NCCL_IB_HCA", "NCCL_TOPO_FILE",
+                                        "OMPI_MCA_btl_tcp_if_include", "NCCL_DEBUG",  "NCCL_DEBUG_SUBSYS",
+                                        "OMPI_MCA_oob_tcp_if_include"};
+constexpr std::string_view kProtocols[] = {"NCCL_", "UCX_", "OMPI_MCA_"};
+
+bool may_differ(const std::string& name) {
+    return name.starts_with("SLURM_") || std::ranges::find(kOwn, name) != std::end(kOwn);
+}
+
+/// Ranks that disagree about how they talk to each other hang or fail.
+Verdict verdict_of_difference(const std::string& name) {
+    const bool protocol =
+        std::ranges::any_of(kProtocols, [&](auto prefix) { return name.starts_with(prefix); });
+    return protocol && std::ranges::find(kPlaces, name) == std::end(kPlaces) ? Verdict::Fail : Verdict::Warn;
+}
+
+}  // namespace
+
+std::vector<Finding> check_variables_alike(const Cluster& cluster) {
+    std::set<std::string> names;
+    for (const RankFacts& rank : cluster.ranks) {
+        for (const Variable& variable : rank.variables) names.insert(variable.name);
+    }
+    std::vector<Finding> findings;
+    for (const std::string& name : names) {
+        if (may_differ(name)) continue;
+        const Values values = values_of(cluster, [&](const RankFacts& rank) {
+            const Variable* variable = rank.variable(name);
+            return variable ? fmt::format("'{}'", variable->value) : "unset";
+        });
+        if (values.size() < 2) continue;
+        findings.push_back(difference(name, verdict_of_difference(name), values, cluster,
+                                      "export it before the ranks are started (mpirun: -x), and look at "
+                                      "the nodes' shell profiles and nccl.conf"));
+    }
+    return findings;
+}
+
+std::vector<Finding> check_programs_alike(const Cluster& cluster) {
+    struct Part {
+        const char* name;
+        std::string RankFacts::*value;
+    };
+    constexpr Part kParts[] = {{"executable", &RankFacts::executable_hash},
+                               {"Argosy's version", &RankFacts::argosy_version},
+                               {"MPI library", &RankFacts::mpi_library},
+                               {"CUDA version", &RankFacts::cuda_version},
+                               {"NCCL version", &RankFacts::nccl_version}};
+    std::vector<Finding> findings;
+    for (const Part& part : kParts) {
+        const Values values = values_of(cluster, [&](const RankFacts& rank) {
+            const std::string& value = rank.*part.value;
+            return value.empty() ? "unknown" : value;
+        });
+        if (values.size() < 2) continue;
+        findings.push_back(
+            difference(part.name, Verdict::Fail, values, cluster,
+                       "start the same build, with the same modules or container, on all nodes"));
+    }
+    return findings;
+}
+
+}  // namespace argosy::preflight

@@ -1,0 +1,129 @@
+// Nodes as machines: clock, the folder that the run writes to, settings of the kernel, and whether others use
+// them.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "preflight/checks.h"
+#include "preflight/places.h"
+
+namespace argosy::preflight {
+namespace {
+
+constexpr int64_t kGibi = 1 << 30;
+constexpr double kMega = 1e6;
+
+}  // namespace
+
+std::vector<Finding> check_clocks(const Cluster& cluster) {
+    constexpr double kMostSeconds = 1;
+    NodeFindings found("clocks");
+    for (size_t rank = 0; rank < cluster.clock_offsets.size(); ++rank) {
+        const double offset = cluster.clock_offsets[rank];
+        if (std::abs(offset) <= kMostSeconds) continue;
+        found.add(cluster.ranks[rank].node,
+                  {Verdict::Warn,
+                   fmt::format("{:.0f} s {} rank 0's clock: logs and times of files do not agree",
+                               std::abs(offset), offset > 0 ? "ahead of" : "behind"),
+                   "see that chronyd or ntpd runs there"});
+    }
+    return found.findings(cluster);
+}
+
+std::vector<Finding> check_dump_folder(const Cluster& cluster) {
+    constexpr double kSlow = 50 * kMega, kFarSlower = 0.25;
+    constexpr int64_t kLittleBytes = 10 * kGibi;
+    std::vector<double> speeds;
+    for (const NodeFacts& node : cluster.nodes) {
+        if (node.dump_folder && node.dump_folder->problem.empty())
+            speeds.push_back(node.dump_folder->bytes_per_second);
+    }
+    const double usual = upper_median(speeds);
+    NodeFindings found("dump folder");
+    for (const NodeFacts& node : cluster.nodes) {
+        if (!node.dump_folder) continue;
+        const FolderFacts& folder = *node.dump_folder;
+        const double speed = folder.bytes_per_second;
+        if (!folder.problem.empty()) {
+            found.add(node.name, {Verdict::Fail, fmt::format("{}: {}", folder.path, folder.problem),
+                                  "mount it there, make room, or set job.dump_folder"});
+        } else if (speed < kFarSlower * usual) {
+            found.add(node.name,
+                      {Verdict::Warn,
+                       fmt::format("{} takes less than a quarter of the {:.0f} MB/s that other nodes write",
+                                   folder.path, usual / kMega),
+                       "look at the node's way to the file system"});
+        } else if (speed < kSlow) {
+            found.add(node.name, {Verdict::Warn,
+                                  fmt::format("{} takes less than {:.0f} MB/s: checkpoints will wait for it",
+                                              folder.path, kSlow / kMega),
+                                  "set job.dump_folder to a faster file system"});
+        }
+        if (folder.problem.empty() && folder.space.free_bytes < kLittleBytes) {
+            found.add(node.name,
+                      {Verdict::Warn,
+                       fmt::format("{} has {} GiB free", folder.path, folder.space.free_bytes / kGibi),
+                       "make room: a checkpoint takes 12 bytes a parameter and more"});
+        }
+    }
+    return found.findings(cluster);
+}
+
+/// "always" and "madvise" are both well: the allocators of large tensors ask for huge pages by themselves or
+/// get them.
+std::vector<Finding> check_huge_pages(const Cluster& cluster) {
+    NodeFindings found("transparent huge pages");
+    for (const NodeFacts& node : cluster.nodes) {
+        if (node.huge_pages != "never") continue;
+        found.add(node.name, {Verdict::Warn, "never: tensors in host memory are scattered over small pages",
+                              "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled"});
+    }
+    return found.findings(cluster);
+}
+
+std::vector<Finding> check_governors(const Cluster& cluster) {
+    NodeFindings found("CPU governor");
+    for (const NodeFacts& node : cluster.nodes) {
+        const auto slow = node.governors.find("powersave");
+        if (slow == node.governors.end()) continue;
+        found.add(node.name,
+                  {Verdict::Warn, fmt::format("{} of {} CPUs by powersave", slow->second, node.num_cpus),
+                   "cpupower frequency-set -g performance"});
+    }
+    return found.findings(cluster);
+}
+
+/// The ranks have only just started, and the load of a job before fades within a minute or two.
+std::vector<Finding> check_load(const Cluster& cluster) {
+    constexpr double kMuch = 1.5;
+    NodeFindings found("load");
+    for (const NodeFacts& node : cluster.nodes) {
+        if (!node.load || node.num_cpus == 0 || *node.load <= kMuch * node.num_cpus) continue;
+        found.add(node.name, {Verdict::Warn, "more processes want to run than the node has CPUs",
+                              "see what a job before, or somebody else, has left running"});
+    }
+    return found.findings(cluster);
+}
+
+std::vector<Finding> check_free_memory(const Cluster& cluster) {
+    constexpr double kLittle = 0.5;
+    std::vector<double> free;
+    for (const NodeFacts& node : cluster.nodes) {
+        if (node.available_memory_bytes) free.push_back(static_cast<double>(*node.available_memory_bytes));
+    }
+    const double usual = upper_median(free);
+    NodeFindings found("host memory");
+    for (const NodeFacts& node : cluster.nodes) {
+        if (!node.available_memory_bytes) continue;
+        const auto own = static_cast<double>(*node.available_memory_bytes);
+        if (own >= kLittle * usual) continue;
+        found.add(node.name,
+                  {Verdict::Warn,
+                   fmt::format("{:.0f} GiB free, other nodes have {:.0f}", own / kGibi, usual / kGibi),
+                   "see what is left in memory, or in /dev/shm and /tmp"});
+    }
+    return found.findings(cluster);
+}
+
+}  // namespace argosy::preflight

@@ -1,0 +1,100 @@
+// What a node allows its ranks: locked memory, open files, shared memory, CPUs.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "preflight/checks.h"
+#include "preflight/places.h"
+
+namespace argosy::preflight {
+namespace {
+
+constexpr int64_t kMebi = 1 << 20, kGibi = 1 << 30;
+
+const NodeFacts* node_named(const std::string& name, const Cluster& cluster) {
+    const auto node = std::ranges::find(cluster.nodes, name, &NodeFacts::name);
+    return node == cluster.nodes.end() ? nullptr : &*node;
+}
+
+}  // namespace
+
+std::vector<Finding> check_locked_memory(const Cluster& cluster) {
+    NodeFindings found("locked memory");
+    for (const RankFacts& rank : cluster.ranks) {
+        const NodeFacts* node = node_named(rank.node, cluster);
+        if (rank.memlock_bytes == kUnlimited || !node ||
+            std::ranges::none_of(node->adapter_ports, &AdapterPort::active)) {
+            continue;
+        }
+        const bool little = rank.memlock_bytes < kGibi && cluster.nodes.size() > 1;
+        found.add(
+            rank.node,
+            {little ? Verdict::Fail : Verdict::Warn,
+             fmt::format("limited to {} KiB a process, and adapters need what they send locked",
+                         rank.memlock_bytes / 1024),
+             "LimitMEMLOCK=infinity for slurmd, and PropagateResourceLimitsExcept=MEMLOCK in slurm.conf"});
+    }
+    return found.findings(cluster);
+}
+
+/// A connection to each rank, and as many files.
+std::vector<Finding> check_open_files(const Cluster& cluster) {
+    constexpr int64_t kForFiles = 256;
+    const int64_t wanted = 2 * static_cast<int64_t>(cluster.ranks.size()) + kForFiles;
+    NodeFindings found("open files");
+    for (const RankFacts& rank : cluster.ranks) {
+        if (rank.open_files >= wanted) continue;
+        found.add(rank.node,
+                  {Verdict::Warn,
+                   fmt::format("limited to {} a process, and {} ranks may need {}", rank.open_files,
+                               cluster.ranks.size(), wanted),
+                   fmt::format("ulimit -n {} in the job script, or LimitNOFILE for slurmd", wanted)});
+    }
+    return found.findings(cluster);
+}
+
+/// A container's 64 MiB are too few: each rank has buffers there for every neighbour.
+std::vector<Finding> check_shared_memory(const Cluster& cluster) {
+    constexpr int64_t kBytesPerRank = 64 * kMebi;
+    NodeFindings found("/dev/shm");
+    for (const NodeFacts& node : cluster.nodes) {
+        const int ranks = ranks_on(node.name, cluster);
+        if (!node.shared_memory || ranks < 2 || node.shared_memory->free_bytes >= ranks * kBytesPerRank)
+            continue;
+        found.add(node.name,
+                  {Verdict::Warn,
+                   fmt::format("{} MiB free, {} ranks want {}", node.shared_memory->free_bytes / kMebi, ranks,
+                               ranks * kBytesPerRank / kMebi),
+                   "remove what is left there, or give the container more (--shm-size)"});
+    }
+    return found.findings(cluster);
+}
+
+/// Ranks that share all CPUs of a node are not bound, which is no mistake.
+std::vector<Finding> check_binding(const Cluster& cluster) {
+    constexpr const char* kRemedy = "start ranks through jobs/bind.sh, or give srun -c and --cpu-bind=none";
+    NodeFindings found("CPUs of the ranks");
+    for (const NodeFacts& node : cluster.nodes) {
+        std::map<std::string, int> ranks_by_cpus;
+        const int ranks = ranks_on(node.name, cluster);
+        for (const RankFacts& rank : cluster.ranks) {
+            if (rank.node != node.name || rank.num_cpus == 0 || rank.num_cpus >= node.num_cpus) continue;
+            if (rank.num_cpus == 1 && node.num_cpus >= 2 * ranks) {
+                found.add(node.name,
+                          {Verdict::Warn,
+                           fmt::format("a rank may run on one CPU alone, and the node has {} for {}",
+                                       node.num_cpus, ranks),
+                           kRemedy});
+            }
+            if (++ranks_by_cpus[rank.cpus] != rank.num_cpus + 1) continue;
+            found.add(node.name, {Verdict::Warn,
+                                  fmt::format("more ranks than CPUs may run on {} only, of {} CPUs",
+                                              rank.cpus, node.num_cpus),
+                                  kRemedy});
+        }
+    }
+    return found.findings(cluster);
+}
+
+}  // namespace argosy::preflight

@@ -1,0 +1,53 @@
+// The checks, one function each, by topic: what a check finds wrong, or nothing. diagnose.cpp has the table
+// of them. README.md lists what each looks at. Severities are such that a machine without GPUs and fabric
+// gets no FAIL.
+#pragma once
+
+#include <vector>
+
+#include "preflight/diagnose.h"
+
+namespace argosy::preflight {
+
+using Check = std::vector<Finding> (*)(const Cluster&);
+
+// check_variables.cpp
+std::vector<Finding> check_single_variables(const Cluster& cluster);
+
+// check_adapters.cpp
+std::vector<Finding> check_named_adapters(const Cluster& cluster);
+std::vector<Finding> check_adapter_links(const Cluster& cluster);
+std::vector<Finding> check_adapter_rates(const Cluster& cluster);
+std::vector<Finding> check_adapter_choice(const Cluster& cluster);
+std::vector<Finding> check_adapter_pcie(const Cluster& cluster);
+
+// check_interfaces.cpp
+std::vector<Finding> check_interfaces(const Cluster& cluster);
+
+// check_gpus.cpp
+std::vector<Finding> check_gpu_answers(const Cluster& cluster);
+std::vector<Finding> check_gpu_states(const Cluster& cluster);
+std::vector<Finding> check_gpu_errors_logged(const Cluster& cluster);
+std::vector<Finding> check_gpu_numbers(const Cluster& cluster);
+std::vector<Finding> check_gpu_drivers(const Cluster& cluster);
+std::vector<Finding> check_gpu_compute_mode(const Cluster& cluster);
+
+// check_limits.cpp
+std::vector<Finding> check_locked_memory(const Cluster& cluster);
+std::vector<Finding> check_open_files(const Cluster& cluster);
+std::vector<Finding> check_shared_memory(const Cluster& cluster);
+std::vector<Finding> check_binding(const Cluster& cluster);
+
+// check_hosts.cpp
+std::vector<Finding> check_clocks(const Cluster& cluster);
+std::vector<Finding> check_dump_folder(const Cluster& cluster);
+std::vector<Finding> check_huge_pages(const Cluster& cluster);
+std::vector<Finding> check_governors(const Cluster& cluster);
+std::vector<Finding> check_load(const Cluster& cluster);
+std::vector<Finding> check_free_memory(const Cluster& cluster);
+
+// check_alike.cpp
+std::vector<Finding> check_variables_alike(const Cluster& cluster);
+std::vector<Finding> check_programs_alike(const Cluster& cluster);
+
+}  // namespace argosy::preflight

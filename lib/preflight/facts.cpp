@@ -1,0 +1,72 @@
+#include "preflight/facts.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+
+namespace nlohmann {
+
+template <class Value>
+struct adl_serializer<std::optional<Value>> {
+    static void to_json(json& to, const std::optional<Value>& from) {
+        to = from ? json(*from) : json(nullptr);
+    }
+    static void from_json(const json& from, std::optional<Value>& to) {
+        if (!from.is_null()) to = from.get<Value>();
+    }
+};
+
+}  // namespace nlohmann
+
+namespace argosy::preflight {
+
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Variable, name, value, file)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankFacts, rank, node, variables, executable_hash, argosy_version,
+                                   mpi_library, cuda_version, nccl_version, memlock_bytes, open_files, cpus,
+                                   num_cpus, numa_nodes)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Space, total_bytes, free_bytes)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Interface, name, state, megabits, leaves_the_machine)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(AdapterPort, adapter, port, state, physical_state, link_layer, gigabits,
+                                   pcie_lanes, most_pcie_lanes, pcie_transfers, most_pcie_transfers)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Gpu, bus_id, name, driver, sm_megahertz, most_sm_megahertz,
+                                   throttle_reasons, uncorrected_errors, remapping_pending, remapping_failed,
+                                   pcie_lanes, most_pcie_lanes, pcie_generation, most_pcie_generation,
+                                   used_mebibytes, total_mebibytes, compute_mode, mig_mode, persistence)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Xid, bus_id, code, age_hours)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(FolderFacts, path, problem, bytes_per_second, space)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(NodeFacts, name, boot_id, shared_memory, huge_pages, governors, num_cpus,
+                                   load, available_memory_bytes, interfaces, adapter_ports, gpus,
+                                   gpus_problem, gpus_hang, xids, dump_folder)
+
+namespace {
+
+template <class Facts>
+std::string packed(const Facts& facts) {
+    constexpr int kOneLine = -1;
+    return nlohmann::json(facts).dump(kOneLine, ' ', /*ensure_ascii=*/false,
+                                      nlohmann::json::error_handler_t::replace);
+}
+
+template <class Facts>
+Facts unpacked(const std::string& text) {
+    try {
+        return nlohmann::json::parse(text).get<Facts>();
+    } catch (const nlohmann::json::exception& error) {
+        throw RunError("what a rank told of itself cannot be read: {}", error.what());
+    }
+}
+
+}  // namespace
+
+const Variable* RankFacts::variable(const std::string& name) const {
+    const auto found = std::ranges::find(variables, name, &Variable::name);
+    return found == variables.end() ? nullptr : &*found;
+}
+
+std::string pack(const RankFacts& facts) { return packed(facts); }
+std::string pack(const NodeFacts& facts) { return packed(facts); }
+RankFacts unpack_rank(const std::string& text) { return unpacked<RankFacts>(text); }
+NodeFacts unpack_node(const std::string& text) { return unpacked<NodeFacts>(text); }
+
+}  // namespace argosy::preflight

@@ -1,0 +1,163 @@
+#include "preflight/gpu_query.h"
+
+#include <algorithm>
+#include <charconv>
+#include <iterator>
+
+#include "base/clock.h"
+#include "preflight/command.h"
+
+namespace argosy::preflight {
+namespace {
+
+constexpr const char* kFormat = "--format=csv,noheader,nounits";
+
+/// "0x0000000000000040".
+std::optional<int64_t> bits_in(std::string_view text) {
+    if (!text.starts_with("0x")) return std::nullopt;
+    int64_t bits = 0;
+    const auto [end, error] = std::from_chars(text.data() + 2, text.data() + text.size(), bits, 16);
+    return error == std::errc() ? std::optional(bits) : std::nullopt;
+}
+
+/// Some drivers say yes, some count.
+std::optional<bool> truth_in(std::string_view text) {
+    if (text == "Yes" || text == "No") return text == "Yes";
+    const auto number = leading_integer(text);
+    return number ? std::optional(*number != 0) : std::nullopt;
+}
+
+/// One thing to ask for. Newer drivers may have another name for it.
+struct Field {
+    const char* name;
+    const char* newer_name;
+    void (*set)(Gpu&, std::string_view);
+};
+
+template <auto Member>
+void set_text(Gpu& gpu, std::string_view value) {
+    gpu.*Member = printable(value);
+}
+template <auto Member>
+void set_integer(Gpu& gpu, std::string_view value) {
+    gpu.*Member = leading_integer(value);
+}
+template <auto Member>
+void set_bits(Gpu& gpu, std::string_view value) {
+    gpu.*Member = bits_in(value);
+}
+template <auto Member>
+void set_truth(Gpu& gpu, std::string_view value) {
+    gpu.*Member = truth_in(value);
+}
+
+const std::vector<Field> kGpuFields = {
+    {"pci.bus_id", "", set_text<&Gpu::bus_id>},
+    {"name", "", set_text<&Gpu::name>},
+    {"driver_version", "", set_text<&Gpu::driver>},
+    {"clocks.current.sm", "", set_integer<&Gpu::sm_megahertz>},
+    {"clocks.max.sm", "", set_integer<&Gpu::most_sm_megahertz>},
+    {"clocks_throttle_reasons.active", "clocks_event_reasons.active", set_bits<&Gpu::throttle_reasons>},
+    {"ecc.errors.uncorrected.volatile.total", "", set_integer<&Gpu::uncorrected_errors>},
+    {"pcie.link.width.current", "", set_integer<&Gpu::pcie_lanes>},
+    {"pcie.link.width.max", "", set_integer<&Gpu::most_pcie_lanes>},
+    {"pcie.link.gen.current", "", set_integer<&Gpu::pcie_generation>},
+    {"pcie.link.gen.max", "", set_integer<&Gpu::most_pcie_generation>},
+    {"memory.used", "", set_integer<&Gpu::used_mebibytes>},
+    {"memory.total", "", set_integer<&Gpu::total_mebibytes>},
+    {"compute_mode", "", set_text<&Gpu::compute_mode>},
+    {"mig.mode.current", "", set_text<&Gpu::mig_mode>},
+    {"persistence_mode", "", set_text<&Gpu::persistence>},
+};
+const std::vector<Field> kRowFields = {
+    {"gpu_bus_id", "", set_text<&Gpu::bus_id>},
+    {"remapped_rows.pending", "", set_truth<&Gpu::remapping_pending>},
+    {"remapped_rows.failure", "", set_truth<&Gpu::remapping_failed>},
+};
+
+std::string first_line(std::string_view text) {
+    text = trimmed(text);
+    constexpr size_t kMostShown = 200;
+    return printable(text.substr(0, std::min(text.find('\n'), kMostShown)));
+}
+
+/// The name in: Field "..." is not a valid field to query.
+std::string refused_field(std::string_view output) {
+    constexpr std::string_view kStart = "Field \"";
+    const size_t start = output.find(kStart);
+    if (start == output.npos || output.find("not a valid field") == output.npos) return "";
+    const std::string_view rest = output.substr(start + kStart.size());
+    return std::string(rest.substr(0, rest.find('"')));
+}
+
+/// Whether there was such a field: it has another name now, or is gone.
+bool give_up(std::vector<Field>& fields, const std::string& name) {
+    const auto field = std::ranges::find_if(fields, [&](const Field& row) { return name == row.name; });
+    if (field == fields.end()) return false;
+    if (*field->newer_name) {
+        *field = {field->newer_name, "", field->set};
+    } else {
+        fields.erase(field);
+    }
+    return true;
+}
+
+/// A value in brackets says why there is none: "[N/A]", "[Not Supported]".
+void read_row(std::string_view line, const std::vector<Field>& fields, GpuAnswer& answer) {
+    const std::vector<std::string_view> values = split(line, ',');
+    if (values.size() != fields.size()) {
+        answer.problem = "it says: " + first_line(line);
+        return;
+    }
+    Gpu gpu;
+    for (size_t i = 0; i < values.size(); ++i) {
+        if (values[i].find("requires reset") != std::string_view::npos)
+            answer.problem = "a GPU requires a reset";
+        if (!values[i].starts_with('[') && values[i] != "N/A") fields[i].set(gpu, values[i]);
+    }
+    answer.gpus.push_back(std::move(gpu));
+}
+
+GpuAnswer ask_for(const Sources& sources, const char* question, std::vector<Field> fields, double deadline) {
+    GpuAnswer result;
+    for (;;) {
+        std::string names;
+        for (const Field& field : fields) names += (names.empty() ? "" : ",") + std::string(field.name);
+        const Answer answer =
+            ask({sources.nvidia_smi, question + names, kFormat}, std::max(deadline - seconds_now(), 0.0));
+        result.hung = answer.end == Answer::End::Hung;
+        if (answer.end != Answer::End::Exited) return result;
+        if (answer.status == 0) {
+            for (const std::string_view line : split(answer.output, '\n')) {
+                if (!line.empty()) read_row(line, fields, result);
+            }
+            return result;
+        }
+        const std::string refused = refused_field(answer.output);
+        if (!give_up(fields, refused) || fields.empty()) {
+            result.problem =
+                "it exits with " + std::to_string(answer.status) + ": " + first_line(answer.output);
+            return result;
+        }
+    }
+}
+
+}  // namespace
+
+/// Only GPUs since Ampere remap rows, so that no answer about them is none that must be given.
+GpuAnswer query_gpus(const Sources& sources) {
+    const double deadline = seconds_now() + sources.nvidia_smi_seconds;
+    GpuAnswer answer = ask_for(sources, "--query-gpu=", kGpuFields, deadline);
+    if (answer.gpus.empty()) return answer;
+    const GpuAnswer rows = ask_for(sources, "--query-remapped-rows=", kRowFields, deadline);
+    answer.hung = rows.hung;
+    for (Gpu& gpu : answer.gpus) {
+        const auto row = std::ranges::find(rows.gpus, gpu.bus_id, &Gpu::bus_id);
+        if (row == rows.gpus.end()) continue;
+        gpu.remapping_pending = row->remapping_pending;
+        gpu.remapping_failed = row->remapping_failed;
+    }
+    return answer;
+}
+
+}  // namespace argosy::preflight

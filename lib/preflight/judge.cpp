@@ -1,0 +1,96 @@
+#include "preflight/judge.h"
+
+#include <fmt/format.h>
+
+#include "bench/collective.h"
+#include "preflight/outliers.h"
+#include "preflight/places.h"
+
+namespace argosy::preflight {
+namespace {
+
+constexpr double kShareThatFails = 0.75;
+
+Verdict verdict_of(const Outlier& one) { return one.share < kShareThatFails ? Verdict::Fail : Verdict::Warn; }
+
+std::string against(const Outlier& one, const char* others) {
+    return fmt::format("{:.0f} % of the median of {} (robust z-score {:.1f})", 100 * one.share, others,
+                       one.zscore);
+}
+
+/// Nodes are only at fault where it is bad enough to do without them.
+std::vector<std::string> at_fault(const Outlier& one, std::vector<std::string> names) {
+    return verdict_of(one) == Verdict::Fail ? std::move(names) : std::vector<std::string>{};
+}
+
+void judge_products(const Speeds& speeds, const Cluster& cluster, std::vector<Finding>& findings) {
+    for (const Outlier& one : slow_ones(speeds.products)) {
+        const std::vector<int> rank = {static_cast<int>(one.index)};
+        findings.push_back(
+            {verdict_of(one), "matrix products", describe_ranks(rank, cluster),
+             fmt::format("{:.3g} TFLOP/s, {}", speeds.products[one.index] / 1e12,
+                         against(one, "the other ranks")),
+             "look at this device's clocks, heat and power, at other processes on it, and at the "
+             "cores that the rank may run on; or leave the node out",
+             at_fault(one, nodes_of(rank, cluster))});
+    }
+}
+
+/// A slow group within a node is the node's; one across nodes leaves open whose, which the pairs tell.
+void judge_groups(const LoadSpeed& speed, const Cluster& cluster, std::vector<Finding>& findings) {
+    for (const Outlier& one : slow_ones(speed.bus_bandwidths)) {
+        const std::vector<int>& ranks = speed.load.groups[one.index];
+        const std::vector<std::string> nodes = nodes_of(ranks, cluster);
+        const bool within = nodes.size() == 1;
+        findings.push_back(
+            {verdict_of(one), fmt::format("{} over {}", speed.load.kind.collective->name, speed.load.axes),
+             describe_ranks(ranks, cluster),
+             fmt::format("bus bandwidth {:.3g} GB/s, {}", speed.bus_bandwidths[one.index] / 1e9,
+                         against(one, "the other groups")),
+             within ? "look at the links between this node's devices (nvidia-smi nvlink -s, topo -m); or "
+                      "leave the "
+                      "node out"
+                    : "look at the adapters of these nodes and the switches between them: nccl-bench "
+                      "sendrecv on "
+                      "two of them at a time finds the slow one",
+             within ? at_fault(one, nodes) : std::vector<std::string>{}});
+    }
+}
+
+void judge_nodes(const Speeds& speeds, const Cluster& cluster, std::vector<Finding>& findings) {
+    for (const Outlier& one : slow_ones(speeds.nodes)) {
+        const std::string& name = cluster.nodes[one.index].name;
+        findings.push_back(
+            {verdict_of(one), "pairs of nodes", name,
+             fmt::format("at best {:.3g} GB/s out of the node with any partner, {}",
+                         speeds.nodes[one.index] / 1e9, against(one, "the other nodes")),
+             "look at its adapters' state, rate and cables (ibstat, ethtool), and at the variables "
+             "that choose them; or leave the node out",
+             at_fault(one, {name})});
+    }
+}
+
+}  // namespace
+
+std::vector<Finding> judge_results(const Speeds& speeds) {
+    std::vector<Finding> findings;
+    for (const LoadSpeed& speed : speeds.loads) {
+        if (speed.num_wrong == 0) continue;
+        findings.push_back(
+            {Verdict::Fail, fmt::format("{} over {}", speed.load.kind.collective->name, speed.load.axes),
+             "one of all ranks", fmt::format("{} elements of the result are wrong", speed.num_wrong),
+             "a device, link or library corrupts data: nccl-bench on half of the nodes, and half of "
+             "those, finds which"});
+    }
+    return findings;
+}
+
+std::vector<Finding> judge_speeds(const Speeds& speeds, const Cluster& cluster) {
+    std::vector<Finding> findings;
+    judge_products(speeds, cluster, findings);
+    for (const LoadSpeed& speed : speeds.loads) judge_groups(speed, cluster, findings);
+    judge_nodes(speeds, cluster, findings);
+    return findings;
+}
+
+}  // namespace argosy::preflight

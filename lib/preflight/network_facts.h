@@ -1,0 +1,14 @@
+// Interfaces and InfiniBand or RoCE adapters out of /sys.
+#pragma once
+
+#include <vector>
+
+#include "preflight/facts.h"
+#include "preflight/sources.h"
+
+namespace argosy::preflight {
+
+std::vector<Interface> read_interfaces(const Sources& sources);
+std::vector<AdapterPort> read_adapter_ports(const Sources& sources);
+
+}  // namespace argosy::preflight

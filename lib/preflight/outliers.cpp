@@ -1,0 +1,41 @@
+#include "preflight/outliers.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace argosy::preflight {
+namespace {
+
+constexpr double kMostShare = 0.9, kLeastZscore = 3.5;
+// A normal distribution's deviation is so many times the median of absolute deviations.
+constexpr double kDeviations = 1.4826;
+// Rates that agree better than this say nothing of what is normal.
+constexpr double kLeastDeviation = 0.01;
+
+double median(std::vector<double> values) {
+    const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+    std::nth_element(values.begin(), middle, values.end());
+    if (values.size() % 2 == 1) return *middle;
+    return (*middle + *std::max_element(values.begin(), middle)) / 2;
+}
+
+}  // namespace
+
+std::vector<Outlier> slow_ones(std::span<const double> rates) {
+    std::vector<Outlier> outliers;
+    for (size_t i = 0; i < rates.size(); ++i) {
+        std::vector<double> others, deviations;
+        for (size_t j = 0; j < rates.size(); ++j) {
+            if (j != i && rates[j] > 0) others.push_back(rates[j]);
+        }
+        if (others.empty() || rates[i] <= 0) continue;
+        const double middle = median(others);
+        for (const double other : others) deviations.push_back(std::abs(other - middle));
+        const double deviation = std::max(kDeviations * median(deviations), kLeastDeviation * middle);
+        const Outlier one{i, rates[i] / middle, (middle - rates[i]) / deviation};
+        if (one.share < kMostShare && one.zscore > kLeastZscore) outliers.push_back(one);
+    }
+    return outliers;
+}
+
+}  // namespace argosy::preflight

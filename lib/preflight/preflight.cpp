@@ -1,0 +1,86 @@
+#include "preflight/preflight.h"
+
+#include <algorithm>
+#include <functional>
+
+#include "base/clock.h"
+#include "preflight/clock_offsets.h"
+#include "preflight/fabric.h"
+#include "preflight/gather.h"
+#include "preflight/judge.h"
+#include "preflight/read_facts.h"
+
+namespace argosy::preflight {
+namespace {
+
+/// Ranks that share cores take turns, and one of them seems slow for no reason of its own.
+constexpr double kSecondsWhereNotJudged = 0.02;
+constexpr size_t kMostBytesWhereNotJudged = 1 << 20;
+
+/// What every rank sees of itself, and each node's first rank of the node.
+Cluster look_around(const mpi::Comm& world, const bench::RollCall& roll, const Job& job,
+                    const SpeedOptions& options, std::vector<Node>& nodes) {
+    const Sources sources;
+    const Told told{.rank = world.rank(), .mpi_library = mpi::library()};
+    Cluster cluster;
+    std::vector<std::string> names;
+    for (const std::string& text :
+         gather_texts(world, roll, pack(read_rank_facts(sources, told)), options.timeout_seconds)) {
+        cluster.ranks.push_back(unpack_rank(text));
+        names.push_back(cluster.ranks.back().node);
+    }
+    nodes = group_by_node(names);
+    const bool speaks =
+        std::ranges::any_of(nodes, [&](const Node& node) { return node.ranks.front() == world.rank(); });
+    const std::string own = speaks ? pack(read_node_facts(sources, job.dump_folder)) : "";
+    roll.assemble("telling what the nodes are");
+    for (const std::string& text : gather_texts(world, roll, own, options.timeout_seconds)) {
+        if (!text.empty()) cluster.nodes.push_back(unpack_node(text));
+    }
+    cluster.clock_offsets = clock_offsets(world, options.timeout_seconds);
+    return cluster;
+}
+
+/// Empty where each rank has a core, or a GPU, to itself. Several nodes may be one machine.
+std::string shared_cores(const Cluster& cluster, const std::vector<Node>& nodes) {
+    for (const NodeFacts& node : cluster.nodes) {
+        size_t num_ranks = 0;
+        for (size_t other = 0; other < nodes.size(); ++other) {
+            if (cluster.nodes[other].boot_id == node.boot_id) num_ranks += nodes[other].ranks.size();
+        }
+        if (node.gpus.empty() && num_ranks > static_cast<size_t>(node.num_cpus)) {
+            return fmt::format("{} ranks share the {} cores of {}", num_ranks, node.num_cpus, node.name);
+        }
+    }
+    return "";
+}
+
+}  // namespace
+
+Report run_preflight(const mpi::Comm& world, const bench::RollCall& roll, const Job& job,
+                     SpeedOptions options) {
+    const double started = seconds_now();
+    Report report{.title = job.title, .library = mpi::library(), .type = options.type};
+    report.cluster = look_around(world, roll, job, options, report.nodes);
+    report.not_judged = shared_cores(report.cluster, report.nodes);
+    if (!report.not_judged.empty()) {
+        options.seconds_each = kSecondsWhereNotJudged;
+        options.most_bytes = kMostBytesWhereNotJudged;
+    }
+    report.speeds = measure_speeds(world, roll, report.nodes,
+                                   loads_of(job.traffic, job.mesh, options.most_bytes), options);
+    report.findings = diagnose(report.cluster);
+    const auto add = [&](const std::vector<Finding>& more) {
+        report.findings.insert(report.findings.end(), more.begin(), more.end());
+    };
+    add(judge_results(report.speeds));
+    if (report.not_judged.empty()) {
+        add(judge_speeds(report.speeds, report.cluster));
+        add(compare_with_fabric(report.speeds, report.cluster, Memory::Host));
+    }
+    std::ranges::stable_sort(report.findings, std::ranges::greater(), &Finding::verdict);
+    report.seconds = seconds_now() - started;
+    return report;
+}
+
+}  // namespace argosy::preflight

@@ -1,0 +1,64 @@
+#include "preflight/gpu_query.h"
+#include "preflight/kernel_log.h"
+#include "preflight/network_facts.h"
+#include "preflight/node_name.h"
+#include "preflight/read_facts.h"
+#include "preflight/write_speed.h"
+
+namespace argosy::preflight {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// The one in brackets: "always [madvise] never".
+std::string chosen_in(const std::string& line) {
+    const size_t start = line.find('['), end = line.find(']', start == line.npos ? 0 : start);
+    return start == line.npos || end == line.npos ? "" : line.substr(start + 1, end - start - 1);
+}
+
+std::map<std::string, int> read_governors(const fs::path& cpus) {
+    std::map<std::string, int> governors;
+    for (const std::string& name : names_in(cpus)) {
+        if (!name.starts_with("cpu")) continue;
+        const std::string governor = read_line(cpus / name / "cpufreq/scaling_governor");
+        if (!governor.empty()) ++governors[governor];
+    }
+    return governors;
+}
+
+std::optional<int64_t> available_memory_bytes(const fs::path& meminfo) {
+    constexpr std::string_view kKey = "MemAvailable:";
+    const std::string text = read_text(meminfo).value_or("");
+    for (const std::string_view line : split(text, '\n')) {
+        const auto kibibytes =
+            line.starts_with(kKey) ? leading_integer(line.substr(kKey.size())) : std::nullopt;
+        if (kibibytes && *kibibytes >= 0 && *kibibytes <= kUnlimited / 1024) return *kibibytes * 1024;
+    }
+    return std::nullopt;
+}
+
+}  // namespace
+
+NodeFacts read_node_facts(const Sources& sources, const fs::path& dump_folder) {
+    const fs::path cpus = sources.root / "sys/devices/system/cpu";
+    NodeFacts facts{
+        .name = node_name(),
+        .boot_id = read_line(sources.root / "proc/sys/kernel/random/boot_id"),
+        .shared_memory = space_of(sources.root / "dev/shm"),
+        .huge_pages = chosen_in(read_line(sources.root / "sys/kernel/mm/transparent_hugepage/enabled")),
+        .governors = read_governors(cpus),
+        .num_cpus = static_cast<int>(parse_cpu_list(read_line(cpus / "online")).size()),
+        .load = leading_number(read_line(sources.root / "proc/loadavg")),
+        .available_memory_bytes = available_memory_bytes(sources.root / "proc/meminfo"),
+        .interfaces = read_interfaces(sources),
+        .adapter_ports = read_adapter_ports(sources),
+        .xids = read_xids(sources)};
+    GpuAnswer answer = query_gpus(sources);
+    facts.gpus = std::move(answer.gpus);
+    facts.gpus_problem = std::move(answer.problem);
+    facts.gpus_hang = answer.hung;
+    if (!dump_folder.empty()) facts.dump_folder = try_folder(dump_folder);
+    return facts;
+}
+
+}  // namespace argosy::preflight

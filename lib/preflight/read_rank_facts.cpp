@@ -1,0 +1,108 @@
+#include <fmt/format.h>
+#include <sys/resource.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <fstream>
+#include <memory>
+
+#include "base/environment.h"
+#include "base/version.h"
+#include "preflight/node_name.h"
+#include "preflight/read_facts.h"
+
+namespace argosy::preflight {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// "NAME=value" lines, as NCCL takes them; what is set already stays.
+void add_settings(const fs::path& file, std::vector<Variable>& variables) {
+    const std::string text = read_text(file).value_or("");
+    for (const std::string_view line : split(text, '\n')) {
+        const size_t end = line.find('=');
+        if (line.starts_with('#') || !line.starts_with("NCCL_") || end == line.npos) continue;
+        const std::string name = printable(trimmed(line.substr(0, end)));
+        if (std::ranges::find(variables, name, &Variable::name) != variables.end()) continue;
+        variables.push_back({name, printable(trimmed(line.substr(end + 1))), file.string()});
+    }
+}
+
+/// NCCL reads NCCL_CONF_FILE, or else the user's file, then the node's.
+std::vector<Variable> read_variables(const Sources& sources) {
+    std::vector<Variable> variables;
+    for (const auto& [name, value] : communication_variables()) variables.push_back({name, printable(value)});
+    const auto own = std::ranges::find(variables, "NCCL_CONF_FILE", &Variable::name);
+    const fs::path users =
+        own == variables.end() ? fs::path(Environment::read().home) / ".nccl.conf" : fs::path(own->value);
+    add_settings(sources.root / users.relative_path(), variables);
+    add_settings(sources.root / "etc/nccl.conf", variables);
+    return variables;
+}
+
+/// Empty where it cannot be read.
+std::string hash_of_file(const fs::path& path) {
+    const std::unique_ptr<XXH3_state_t, XXH_errorcode (*)(XXH3_state_t*)> state(XXH3_createState(),
+                                                                                &XXH3_freeState);
+    std::ifstream file(path, std::ios::binary);
+    if (!state || !file || XXH3_64bits_reset(state.get()) != XXH_OK) return "";
+    std::vector<char> part(1 << 20);
+    while (file.read(part.data(), static_cast<std::streamsize>(part.size())) || file.gcount() > 0) {
+        if (XXH3_64bits_update(state.get(), part.data(), file.gcount()) != XXH_OK) return "";
+    }
+    return fmt::format("{:016x}", XXH3_64bits_digest(state.get()));
+}
+
+int64_t limit_of(__rlimit_resource resource) {
+    rlimit limit = {};
+    if (::getrlimit(resource, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return kUnlimited;
+    return static_cast<int64_t>(std::min<rlim_t>(limit.rlim_cur, kUnlimited));
+}
+
+/// The value of "Cpus_allowed_list:" in /proc/self/status.
+std::string allowed_cpus(const Sources& sources) {
+    const std::string status = read_text(sources.root / "proc/self/status").value_or("");
+    constexpr std::string_view kKey = "Cpus_allowed_list:";
+    for (const std::string_view line : split(status, '\n')) {
+        if (line.starts_with(kKey)) return printable(trimmed(line.substr(kKey.size())));
+    }
+    return "";
+}
+
+std::vector<int> numa_nodes_of(const std::vector<int>& cpus, const Sources& sources) {
+    const fs::path folder = sources.root / "sys/devices/system/node";
+    constexpr std::string_view kPrefix = "node";
+    std::vector<int> nodes;
+    for (const std::string& name : names_in(folder)) {
+        const auto number =
+            name.starts_with(kPrefix) ? leading_integer(name.substr(kPrefix.size())) : std::nullopt;
+        if (!number) continue;
+        const std::vector<int> its_cpus = parse_cpu_list(read_line(folder / name / "cpulist"));
+        const bool ours =
+            std::ranges::any_of(its_cpus, [&](int cpu) { return std::ranges::binary_search(cpus, cpu); });
+        if (ours) nodes.push_back(static_cast<int>(*number));
+    }
+    return nodes;
+}
+
+}  // namespace
+
+RankFacts read_rank_facts(const Sources& sources, const Told& told) {
+    RankFacts facts{.rank = told.rank,
+                    .node = node_name(),
+                    .variables = read_variables(sources),
+                    .executable_hash = hash_of_file(sources.root / "proc/self/exe"),
+                    .argosy_version = version(),
+                    .mpi_library = printable(told.mpi_library),
+                    .cuda_version = told.cuda_version,
+                    .nccl_version = told.nccl_version,
+                    .memlock_bytes = limit_of(RLIMIT_MEMLOCK),
+                    .open_files = limit_of(RLIMIT_NOFILE),
+                    .cpus = allowed_cpus(sources)};
+    const std::vector<int> cpus = parse_cpu_list(facts.cpus);
+    facts.num_cpus = static_cast<int>(cpus.size());
+    facts.numa_nodes = numa_nodes_of(cpus, sources);
+    return facts;
+}
+
+}  // namespace argosy::preflight

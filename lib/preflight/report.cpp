@@ -1,0 +1,133 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "base/version.h"
+#include "bench/collective.h"
+#include "preflight/preflight.h"
+
+namespace argosy::preflight {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int kVersion = 1;
+constexpr double kGiga = 1e9, kTera = 1e12;
+
+/// "2.9", or "2.1 to 2.9 (median 2.8)".
+std::string range(std::vector<double> values, double unit) {
+    std::ranges::sort(values);
+    for (double& value : values) value /= unit;
+    if (values.size() == 1) return fmt::format("{:.3g}", values[0]);
+    return fmt::format("{:.3g} to {:.3g} (median {:.3g})", values.front(), values.back(),
+                       values[values.size() / 2]);
+}
+
+std::string line_of(const LoadSpeed& speed) {
+    const bench::Case& kind = speed.load.kind;
+    const size_t num_groups = speed.load.groups.size();
+    std::string text =
+        fmt::format("  {:<16} {:<18} {} {} of {} ranks, {:.3g} MB", kind.collective->name,
+                    "over " + speed.load.axes, num_groups, num_groups == 1 ? "group" : "groups",
+                    speed.load.groups.front().size(), static_cast<double>(kind.bytes) / 1e6);
+    if (speed.load.step_bytes > kind.bytes + kind.bytes / 10) {
+        text += fmt::format(" (a step's are {:.3g} MB)", static_cast<double>(speed.load.step_bytes) / 1e6);
+    }
+    return text + fmt::format(": busbw {} GB/s\n", range(speed.bus_bandwidths, kGiga));
+}
+
+Json load_json(const LoadSpeed& speed) {
+    Json groups = Json::array();
+    for (size_t i = 0; i < speed.bus_bandwidths.size(); ++i) {
+        groups.push_back({{"ranks", speed.load.groups[i]}, {"bus_bw", speed.bus_bandwidths[i] / kGiga}});
+    }
+    return {{"collective", speed.load.kind.collective->name},
+            {"axes", speed.load.axes},
+            {"type", bench::name(speed.load.kind.type)},
+            {"bytes", speed.load.kind.bytes},
+            {"step_bytes", speed.load.step_bytes},
+            {"nwrong", speed.num_wrong},
+            {"groups", groups}};
+}
+
+Json finding_json(const Finding& finding) {
+    return {{"verdict", name(finding.verdict)}, {"check", finding.check},
+            {"where", finding.where},           {"what", finding.what},
+            {"remedy", finding.remedy},         {"at_fault", finding.bad_nodes}};
+}
+
+Json speeds_json(const Report& report) {
+    Json products = Json::array(), loads = Json::array(), nodes = Json::array();
+    for (const double rate : report.speeds.products) products.push_back(rate / kTera);
+    for (const LoadSpeed& speed : report.speeds.loads) loads.push_back(load_json(speed));
+    for (size_t i = 0; i < report.speeds.nodes.size(); ++i) {
+        nodes.push_back({{"node", report.nodes[i].name}, {"bandwidth", report.speeds.nodes[i] / kGiga}});
+    }
+    return {{"judged", report.not_judged.empty()},
+            {"products", {{"type", toString(report.type)}, {"tera_flops", products}}},
+            {"collectives", loads},
+            {"pairs_of_nodes", nodes}};
+}
+
+template <class Facts>
+Json facts_json(const std::vector<Facts>& facts) {
+    Json list = Json::array();
+    for (const Facts& one : facts) list.push_back(Json::parse(pack(one)));
+    return list;
+}
+
+}  // namespace
+
+std::vector<std::string> Report::bad_nodes() const {
+    std::vector<std::string> names;
+    for (const Finding& finding : findings) {
+        for (const std::string& name : finding.bad_nodes) {
+            if (std::ranges::find(names, name) == names.end()) names.push_back(name);
+        }
+    }
+    return names;
+}
+
+std::string text_report(const Report& report) {
+    std::string text = fmt::format("pre-flight of {} on {} ({})\n", report.title,
+                                   listed(names_of(report.nodes)), report.library);
+    text += fmt::format("  matrix products  {}: {} TFLOP/s a rank\n", toString(report.type),
+                        range(report.speeds.products, kTera));
+    for (const LoadSpeed& speed : report.speeds.loads) text += line_of(speed);
+    if (!report.speeds.nodes.empty()) {
+        text += fmt::format("  pairs of nodes   {} GB/s out of a node\n", range(report.speeds.nodes, kGiga));
+    }
+    if (!report.not_judged.empty()) {
+        text += fmt::format("  These speeds are not held against each other: {}.\n", report.not_judged);
+    }
+    for (const Finding& finding : report.findings) {
+        text += fmt::format("{}  {}: {}: {}\n      {}\n", name(finding.verdict), finding.check, finding.where,
+                            finding.what, finding.remedy);
+    }
+    const auto bad = report.bad_nodes();
+    text += fmt::format("{} in {:.1f} s{}{}\n", name(report.verdict()), report.seconds,
+                        bad.empty() ? "" : "; better without ", fmt::join(bad, ", "));
+    return text;
+}
+
+std::string json_report(const Report& report) {
+    Json findings = Json::array();
+    for (const Finding& finding : report.findings) findings.push_back(finding_json(finding));
+    const Json whole = {{"format", "argosy pre-flight"},
+                        {"version", kVersion},
+                        {"program_version", version()},
+                        {"job", report.title},
+                        {"library", report.library},
+                        {"seconds", report.seconds},
+                        {"verdict", name(report.verdict())},
+                        {"bad_nodes", report.bad_nodes()},
+                        {"findings", findings},
+                        {"speeds", speeds_json(report)},
+                        {"ranks", facts_json(report.cluster.ranks)},
+                        {"nodes", facts_json(report.cluster.nodes)}};
+    return whole.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace argosy::preflight

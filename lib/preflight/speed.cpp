@@ -1,0 +1,148 @@
+#include "preflight/speed.h"
+
+#include <algorithm>
+#include <functional>
+#include <utility>
+
+#include "base/fault.h"
+#include "bench/carrier.h"
+#include "bench/collective.h"
+#include "bench/measure.h"
+#include "observe/device.h"
+#include "preflight/gather.h"
+
+namespace argosy::preflight {
+namespace {
+
+constexpr int kProductRounds = 3;  // what disturbs one is not the rank
+constexpr int kRoundsOfPairs = 3;
+constexpr size_t kMostPairBytes = 64 << 20;
+constexpr int kLeastIterations = 3, kMostIterations = 50;
+
+class Meter {
+  public:
+    Meter(const mpi::Comm& world, const bench::RollCall& roll, const SpeedOptions& options)
+        : world_(world),
+          roll_(roll),
+          options_(options),
+          carrier_(bench::choose_carrier(
+              world, roll.ranks(),
+              {.backend = options.backend, .timeout_seconds = options.timeout_seconds})) {}
+
+    std::vector<double> products() const {
+        std::vector<double> best(world_.size());
+        for (int round = 0; round < kProductRounds; ++round) {
+            roll_.assemble("matrix products");
+            double rate = observe::measure_gemm_peak(options_.type, options_.seconds_each).flops_per_second;
+            for (int rank = 0; const double other : of_all_ranks(rate)) {
+                best[rank] = std::max(best[rank], other);
+                ++rank;
+            }
+        }
+        return best;
+    }
+
+    LoadSpeed load(const Load& load) const {
+        const auto own = std::ranges::find_if(
+            load.groups, [&](const auto& group) { return std::ranges::binary_search(group, world_.rank()); });
+        const auto [seconds, num_wrong] = seconds_of_ranks(load.kind, *own);
+        LoadSpeed speed{load, {}, num_wrong};
+        for (const std::vector<int>& group : load.groups) {
+            double slowest = 0;
+            for (const int rank : group) slowest = std::max(slowest, seconds[rank]);
+            const double factor = load.kind.collective->bus_factor(static_cast<int>(group.size()));
+            speed.bus_bandwidths.push_back(static_cast<double>(load.kind.bytes) * factor / slowest);
+        }
+        return speed;
+    }
+
+    std::vector<double> nodes(const std::vector<Node>& nodes) const {
+        const size_t bytes = std::min(kMostPairBytes, options_.most_bytes);
+        const bench::Case kind{.collective = &bench::collective_named("sendrecv"),
+                               .type = bench::ElementType::Float,
+                               .operation = bench::Operation::None,
+                               .chunk_elements = bytes / sizeof(float),
+                               .bytes = bytes};
+        std::vector<double> best;
+        for (const Round& round : rounds_of_pairs(static_cast<int>(nodes.size()), kRoundsOfPairs)) {
+            best.resize(nodes.size());
+            const auto seconds = seconds_of_ranks(kind, pair_of_own(nodes, round)).first;
+            for (size_t node = 0; node < nodes.size(); ++node) {
+                if (round[node] == static_cast<int>(node)) continue;  // alone in this round
+                const double rate = rate_of(nodes[node].ranks, nodes[round[node]].ranks, bytes, seconds);
+                best[node] = std::max(best[node], rate);
+            }
+        }
+        if (fault_planted(Fault::SlowNode)) best.back() /= 10;
+        return best;
+    }
+
+  private:
+    std::vector<double> of_all_ranks(double own) const {
+        return gather_numbers(world_, roll_, own, options_.timeout_seconds);
+    }
+
+    /// COLLECTIVE: this rank's group is `members`. Of each rank the seconds of one operation, the better of
+    /// two measurements; and the elements that came out wrong. The first one, of two iterations, tells how
+    /// many fit.
+    std::pair<std::vector<double>, int64_t> seconds_of_ranks(const bench::Case& kind,
+                                                             const std::vector<int>& members) const {
+        bench::Options options{.iterations = 2,
+                               .across_ranks = bench::AcrossRanks::Max,
+                               .timeout_seconds = options_.timeout_seconds};
+        const auto backend = bench::make_backend(world_, roll_, members, carrier_, options);
+        bench::Measurement measurement(*backend, world_, roll_, options, kind.bytes);
+        const auto measure = [&] { return measurement.measure(kind, bench::Placement::OutOfPlace); };
+        const bench::Timing first = measure();
+        options.checks = 0;  // which the measurement looks at each time
+        options.iterations = std::clamp(static_cast<int>(options_.seconds_each / first.seconds),
+                                        kLeastIterations, kMostIterations);
+        std::vector<double> best = of_all_ranks(measure().own_seconds);
+        for (int rank = 0; const double second : of_all_ranks(measure().own_seconds)) {
+            best[rank] = std::min(best[rank], second);
+            ++rank;
+        }
+        return {best, first.num_wrong.value_or(0)};
+    }
+
+    /// This rank and the one of the same number on the partner's node; alone where there is none.
+    std::vector<int> pair_of_own(const std::vector<Node>& nodes, const Round& round) const {
+        for (size_t node = 0; node < nodes.size(); ++node) {
+            const auto own = std::ranges::find(nodes[node].ranks, world_.rank());
+            if (own == nodes[node].ranks.end()) continue;
+            const auto number = static_cast<size_t>(own - nodes[node].ranks.begin());
+            const Node& partner = nodes[round[node]];
+            if (number >= partner.ranks.size() || partner.ranks[number] == *own) break;
+            return {std::min(*own, partner.ranks[number]), std::max(*own, partner.ranks[number])};
+        }
+        return {world_.rank()};
+    }
+
+    static double rate_of(const std::vector<int>& own, const std::vector<int>& others, size_t bytes,
+                          const std::vector<double>& seconds) {
+        double rate = 0;
+        for (size_t i = 0; i < std::min(own.size(), others.size()); ++i) {
+            rate += static_cast<double>(bytes) / std::max(seconds[own[i]], seconds[others[i]]);
+        }
+        return rate;
+    }
+
+    const mpi::Comm& world_;
+    const bench::RollCall& roll_;
+    const SpeedOptions& options_;
+    bench::Carrier carrier_;
+};
+
+}  // namespace
+
+Speeds measure_speeds(const mpi::Comm& world, const bench::RollCall& roll, const std::vector<Node>& nodes,
+                      const std::vector<Load>& loads, const SpeedOptions& options) {
+    const Meter meter(world, roll, options);
+    Speeds speeds;
+    speeds.products = meter.products();
+    for (const Load& load : loads) speeds.loads.push_back(meter.load(load));
+    speeds.nodes = meter.nodes(nodes);
+    return speeds;
+}
+
+}  // namespace argosy::preflight

@@ -1,0 +1,132 @@
+// Ranks that wait in vain name those that are missing, wherever each of them waits, and nobody else. One that
+// is missing waits for the others where those do not ask: on testing::world().
+#include <ATen/ops/zeros.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "comm/backends.h"
+#include "support/world.h"
+
+namespace argosy::comm {
+namespace {
+
+constexpr double kTimeout = 1;
+
+class MissingRanks : public ::testing::TestWithParam<Backend> {
+  protected:
+    void SetUp() override {
+        if (size_ != 4) GTEST_SKIP() << "waits for seconds: once is enough, on four ranks";
+    }
+    static Op token_op(OpKind kind, int peer = -1) {
+        const at::Tensor token = at::zeros({1}, at::kLong);
+        return {.kind = kind, .out = token, .in = token, .peer = peer};
+    }
+
+    std::unique_ptr<Communicator> group_of(std::vector<int> ranks, std::string name) const {
+        return world_->subgroup(ranks, std::move(name));
+    }
+    bool is(std::initializer_list<int> ranks) const { return std::ranges::count(ranks, rank_) > 0; }
+
+    /// What the error of a wait says; all but one of those that are `spoken_for_` leave the word to that one.
+    std::string message_of(Communicator& group, const Op& op) {
+        try {
+            group.run(op);
+        } catch (const TimeoutError& error) {
+            EXPECT_EQ(error.code(), ExitCode::Watchdog);
+            speaks_ = error.reach() == Reach::OneRank;
+            return error.what();
+        }
+        ADD_FAILURE() << "no TimeoutError";
+        return "";
+    }
+    void expect_in(const std::string& message, const std::string& part) const {
+        EXPECT_NE(message.find(part), std::string::npos) << part << " on rank " << rank_ << ": " << message;
+    }
+    /// COLLECTIVE.
+    int num_speakers() const {
+        const at::Tensor count = at::zeros({1}, at::kLong);
+        count.mutable_data_ptr<int64_t>()[0] = speaks_;
+        testing::world().run({.kind = OpKind::AllReduce, .out = count, .in = count});
+        return static_cast<int>(count.item<int64_t>());
+    }
+
+    const std::unique_ptr<Communicator> world_ =
+        all_ranks(GetParam(), "world", {.timeout_seconds = kTimeout});
+    const int rank_ = world_->rank(), size_ = world_->size();
+    bool speaks_ = false;
+};
+
+TEST_P(MissingRanks, OneOfAll) {
+    for (const int missing : {0, 2}) {
+        const auto group = all_ranks(GetParam(), "dp_shard", {.timeout_seconds = kTimeout});
+        speaks_ = false;
+        if (rank_ != missing) {
+            const std::string message = message_of(*group, token_op(OpKind::AllReduce));
+            expect_in(message,
+                      "all-reduce over dp_shard (operation 0) of ranks 0, 1, 2, 3: no answer in 1 s");
+            expect_in(message, "; missing: rank " + std::to_string(missing) + ". ");
+        }
+        EXPECT_EQ(num_speakers(), 1);
+    }
+}
+
+TEST_P(MissingRanks, Two) {
+    if (is({1, 2})) expect_in(message_of(*world_, token_op(OpKind::AllReduce)), "; missing: rank 0, 3. ");
+    EXPECT_EQ(num_speakers(), 1);
+}
+
+// Rank 1 waits for rank 2, rank 0 for rank 1, and rank 3 for a message of rank 0: all for rank 2 in the end.
+TEST_P(MissingRanks, WhomOthersWaitForThroughOthers) {
+    const auto pairs = group_of(is({0, 1}) ? std::vector{0, 1} : std::vector{2, 3}, "tp");
+    const auto middle = is({1, 2}) ? group_of({1, 2}, "dp") : nullptr;
+    const auto wait = [&]() -> std::string {
+        if (rank_ == 0) return message_of(*pairs, token_op(OpKind::AllReduce));
+        if (rank_ == 1) return message_of(*middle, token_op(OpKind::AllReduce));
+        return message_of(*world_, token_op(OpKind::Receive, 0));
+    };
+    if (rank_ != 2) {
+        const std::string message = wait();
+        expect_in(message, "; missing: rank 2. ");
+        if (rank_ == 0) expect_in(message, "all-reduce over tp");
+        if (rank_ == 3) expect_in(message, "receive over world");
+        if (speaks_) {
+            if (rank_ != 1) expect_in(message, "all-reduce over dp (operation 0): rank 1");
+            if (rank_ != 3) expect_in(message, "receive over world (operation 0): rank 3");
+        }
+    }
+    EXPECT_EQ(num_speakers(), 1);
+}
+
+// Rank 0 comes late to its wait, and has most of its patience left when the others' is at an end.
+TEST_P(MissingRanks, NotOneWhoHasJustComeToWait) {
+    const auto group = all_ranks(GetParam(), "pp", {.timeout_seconds = 2});
+    if (rank_ == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+    if (rank_ != 1) expect_in(message_of(*group, token_op(OpKind::AllReduce)), "; missing: rank 1. ");
+    EXPECT_EQ(num_speakers(), 1);
+}
+
+TEST_P(MissingRanks, NobodyWhereAllWaitForDifferentThings) {
+    const auto other = all_ranks(GetParam(), "other", {.timeout_seconds = kTimeout});
+    const auto second = world_->subgroup(std::vector{0, 1, 2, 3}, "second");
+    const std::string message = message_of(rank_ == 3 ? *second : *world_, token_op(OpKind::AllReduce));
+    expect_in(message, "; all ranks wait: for different things");
+    EXPECT_EQ(message.find("missing"), std::string::npos) << message;
+    if (speaks_ && rank_ != 3)
+        expect_in(message, "The others wait for all-reduce over second (operation 0): rank 3");
+    EXPECT_GE(num_speakers(), 1);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, MissingRanks, ::testing::Values(Backend::Mpi, Backend::SharedMemory),
+                         name_of_backend);
+
+}  // namespace
+}  // namespace argosy::comm

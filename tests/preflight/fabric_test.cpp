@@ -1,0 +1,96 @@
+#include "preflight/fabric.h"
+
+#include <gtest/gtest.h>
+
+#include "bench/collective.h"
+
+namespace argosy::preflight {
+namespace {
+
+using Names = std::vector<std::string>;
+
+AdapterPort port(const char* adapter, double gigabits, const char* state = "ACTIVE") {
+    return {.adapter = adapter, .state = state, .link_layer = "InfiniBand", .gigabits = gigabits};
+}
+
+/// Two nodes of two ranks, each with two adapters of 400 Gb/s: 100 GB/s leave a node.
+Cluster cluster() {
+    Cluster made;
+    for (const char* name : {"n1", "n2"}) {
+        made.nodes.push_back({.name = name,
+                              .boot_id = name,
+                              .interfaces = {{"lo", "unknown"}, {"eth0", "up", 25000, true}},
+                              .adapter_ports = {port("mlx5_0", 400), port("mlx5_1", 400)},
+                              .gpus = {{.name = "NVIDIA H200"}}});
+        for (int i = 0; i < 2; ++i) {
+            made.ranks.push_back({.rank = static_cast<int>(made.ranks.size()), .node = name});
+        }
+    }
+    return made;
+}
+
+void set(Cluster& cluster, const char* name, const char* value) {
+    for (RankFacts& rank : cluster.ranks) rank.variables.push_back({name, value});
+}
+
+TEST(LineRate, IsThatOfWhatIsChosen) {
+    Cluster one = cluster();
+    EXPECT_EQ(line_rate(one.nodes[0], one), 100e9);
+    set(one, "NCCL_IB_HCA", "mlx5_1");
+    EXPECT_EQ(line_rate(one.nodes[0], one), 50e9);
+    one.nodes[0].adapter_ports[1].state = "DOWN";
+    EXPECT_EQ(line_rate(one.nodes[0], one), 25e9 / 8) << "what is left is Ethernet";
+    set(one, "NCCL_SOCKET_IFNAME", "ib");
+    EXPECT_EQ(line_rate(one.nodes[0], one), std::nullopt);
+    one = cluster();
+    for (NodeFacts& node : one.nodes) node.adapter_ports.clear();
+    one.nodes[0].interfaces.push_back({"eth1", "up", 100000, true});
+    EXPECT_EQ(line_rate(one.nodes[0], one), 100e9 / 8) << "the fastest";
+    set(one, "OMPI_MCA_btl_tcp_if_include", "eth0,eth1");
+    EXPECT_EQ(line_rate(one.nodes[0], one), 125e9 / 8) << "both";
+}
+
+TEST(NvlinkRate, IsKnownByName) {
+    EXPECT_EQ(nvlink_rate("NVIDIA H200"), 450e9);
+    EXPECT_EQ(nvlink_rate("NVIDIA H100 80GB HBM3"), 450e9);
+    EXPECT_EQ(nvlink_rate("NVIDIA A100-SXM4-80GB"), 300e9);
+    for (const char* name : {"NVIDIA H100 PCIe", "NVIDIA H200 NVL", "NVIDIA H2000", "NVIDIA L40S", ""}) {
+        EXPECT_EQ(nvlink_rate(name), std::nullopt) << name;
+    }
+}
+
+TEST(Fabric, IsNotUsedWhereAQuarterIsMissed) {
+    const Cluster one = cluster();
+    EXPECT_TRUE(compare_with_fabric({.nodes = {90e9, 85e9}}, one, Memory::Device).empty());
+    auto findings = compare_with_fabric({.nodes = {90e9, 3e9}}, one, Memory::Device);
+    ASSERT_EQ(findings.size(), 1);
+    EXPECT_EQ(findings[0].verdict, Verdict::Fail);
+    EXPECT_EQ(findings[0].where, "n2");
+    EXPECT_EQ(findings[0].bad_nodes, Names{"n2"});
+    EXPECT_EQ(findings[0].what, "at best 3 % of what the lines carry leaves a node");
+    findings = compare_with_fabric({.nodes = {3e9, 4e9}}, one, Memory::Device);
+    ASSERT_EQ(findings.size(), 1);
+    EXPECT_TRUE(findings[0].bad_nodes.empty()) << "all nodes alike: a setting, not a node";
+    for (const Finding& finding : compare_with_fabric({.nodes = {3e9, 50e9}}, one, Memory::Host)) {
+        EXPECT_EQ(finding.verdict, Verdict::Warn);
+    }
+}
+
+TEST(Fabric, IsNoneOnOneMachine) {
+    Cluster one = cluster();
+    one.nodes[1].boot_id = one.nodes[0].boot_id;
+    EXPECT_TRUE(compare_with_fabric({.nodes = {1e9, 1e9}}, one, Memory::Device).empty());
+}
+
+TEST(Fabric, WarnsOfSlowLinksWithinANode) {
+    const bench::Case kind{.collective = &bench::collective_named("all_gather"), .bytes = 64 << 20};
+    const Speeds speeds{.loads = {{{"dp_shard", {{0, 1}, {2, 3}}, kind, 0}, {400e9, 40e9}, 0}}};
+    const auto findings = compare_with_fabric(speeds, cluster(), Memory::Device);
+    ASSERT_EQ(findings.size(), 1);
+    EXPECT_EQ(findings[0].verdict, Verdict::Warn);
+    EXPECT_EQ(findings[0].where, "ranks 2-3 on n2");
+    EXPECT_TRUE(compare_with_fabric(speeds, cluster(), Memory::Host).empty());
+}
+
+}  // namespace
+}  // namespace argosy::preflight

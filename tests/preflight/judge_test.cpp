@@ -1,0 +1,85 @@
+#include "preflight/judge.h"
+
+#include <gtest/gtest.h>
+
+#include "bench/collective.h"
+
+namespace argosy::preflight {
+namespace {
+
+using Names = std::vector<std::string>;
+
+/// Two ranks on each of four nodes.
+Cluster cluster() {
+    Cluster made;
+    for (const char* name : {"n1", "n2", "n3", "n4"}) {
+        made.nodes.push_back({.name = name});
+        for (int i = 0; i < 2; ++i) {
+            made.ranks.push_back({.rank = static_cast<int>(made.ranks.size()), .node = name});
+        }
+    }
+    return made;
+}
+
+LoadSpeed speed_of(const char* collective, std::vector<std::vector<int>> groups, std::vector<double> rates) {
+    const bench::Case kind{.collective = &bench::collective_named(collective)};
+    return {{"dp_shard", std::move(groups), kind, 0}, std::move(rates), 0};
+}
+
+TEST(Judge, FindsNothingWhereAllAreAlike) {
+    const Speeds speeds{{10, 10, 10, 10, 10.5, 10, 9.5, 10},
+                        {speed_of("all_gather", {{0, 1}, {2, 3}, {4, 5}, {6, 7}}, {5, 5, 5.2, 5})},
+                        {40, 41, 40, 39}};
+    EXPECT_TRUE(judge_speeds(speeds, cluster()).empty());
+}
+
+TEST(Judge, NamesASlowRankAndItsNode) {
+    Speeds speeds{{10e12, 10e12, 10e12, 10e12, 10e12, 4e12, 10e12, 10e12}, {}, {}};
+    auto findings = judge_speeds(speeds, cluster());
+    ASSERT_EQ(findings.size(), 1);
+    EXPECT_EQ(findings[0].verdict, Verdict::Fail);
+    EXPECT_EQ(findings[0].where, "rank 5 on n3");
+    EXPECT_EQ(findings[0].bad_nodes, Names{"n3"});
+    EXPECT_EQ(findings[0].what, "4 TFLOP/s, 40 % of the median of the other ranks (robust z-score 60.0)");
+
+    speeds.products[5] = 8.5e12;
+    findings = judge_speeds(speeds, cluster());
+    ASSERT_EQ(findings.size(), 1);
+    EXPECT_EQ(findings[0].verdict, Verdict::Warn) << "slower, but not worth a node";
+    EXPECT_TRUE(findings[0].bad_nodes.empty());
+}
+
+TEST(Judge, BlamesANodeForAGroupWithinIt) {
+    const Speeds speeds{
+        {}, {speed_of("all_gather", {{0, 1}, {2, 3}, {4, 5}, {6, 7}}, {5e9, 1e9, 5e9, 5e9})}, {}};
+    const auto findings = judge_speeds(speeds, cluster());
+    ASSERT_EQ(findings.size(), 1);
+    EXPECT_EQ(findings[0].check, "all_gather over dp_shard");
+    EXPECT_EQ(findings[0].where, "ranks 2-3 on n2");
+    EXPECT_EQ(findings[0].bad_nodes, Names{"n2"});
+}
+
+TEST(Judge, BlamesNobodyForAGroupAcrossNodesButThePairsDo) {
+    const Speeds speeds{{},
+                        {speed_of("all_reduce", {{0, 4}, {1, 5}, {2, 6}, {3, 7}}, {5e9, 5e9, 1e9, 5e9})},
+                        {40e9, 40e9, 40e9, 4e9}};
+    const auto findings = judge_speeds(speeds, cluster());
+    ASSERT_EQ(findings.size(), 2);
+    EXPECT_EQ(findings[0].where, "ranks 2, 6 on n2, n4");
+    EXPECT_TRUE(findings[0].bad_nodes.empty());
+    EXPECT_EQ(findings[1].check, "pairs of nodes");
+    EXPECT_EQ(findings[1].bad_nodes, Names{"n4"});
+}
+
+TEST(Judge, FailsWrongResultsWhateverTheSpeeds) {
+    Speeds speeds{{10, 1}, {speed_of("reduce_scatter", {{0, 1}}, {5e9})}, {}};
+    EXPECT_TRUE(judge_results(speeds).empty());
+    speeds.loads[0].num_wrong = 12;
+    const auto findings = judge_results(speeds);
+    ASSERT_EQ(findings.size(), 1);
+    EXPECT_EQ(findings[0].verdict, Verdict::Fail);
+    EXPECT_EQ(findings[0].what, "12 elements of the result are wrong");
+}
+
+}  // namespace
+}  // namespace argosy::preflight

@@ -1,0 +1,61 @@
+#include "preflight/load.h"
+
+#include <gtest/gtest.h>
+
+#include "bench/collective.h"
+
+namespace argosy::preflight {
+namespace {
+
+using comm::OpKind;
+using mesh::Axis;
+using Groups = std::vector<std::vector<int>>;
+
+constexpr size_t kPlenty = size_t{1} << 40;
+
+TEST(Loads, AreTheHeaviestOfEachCollectiveOverEachAxis) {
+    const mesh::MeshShape mesh{{1, 2, 2, 1, 1}};
+    const std::vector<parallel::Traffic> traffic = {
+        {mesh::kShardAxes, 1, OpKind::AllGather, at::kBFloat16, 5000, 1},  // the embedding, once
+        {mesh::kShardAxes, 1, OpKind::AllGather, at::kBFloat16, 2000, 8},  // eight blocks carry more
+        {mesh::kShardAxes, 1, OpKind::ReduceScatter, at::kFloat, 2000, 8},
+        {Axis::Replicate, 1, OpKind::AllReduce, at::kFloat, 10001, 1},
+    };
+    const auto loads = loads_of(traffic, mesh, kPlenty);
+    ASSERT_EQ(loads.size(), 3);
+    EXPECT_STREQ(loads[0].kind.collective->name, "all_gather");
+    EXPECT_EQ(loads[0].axes, "dp_shard");
+    EXPECT_EQ(loads[0].groups, (Groups{{0, 1}, {2, 3}}));
+    EXPECT_EQ(loads[0].kind.bytes, 4000);
+    EXPECT_EQ(loads[0].kind.operation, bench::Operation::None);
+    EXPECT_EQ(loads[1].kind.bytes, 8000);
+    EXPECT_EQ(loads[1].kind.operation, bench::Operation::Sum);
+    EXPECT_EQ(loads[2].groups, (Groups{{0, 2}, {1, 3}}));
+    EXPECT_EQ(loads[2].kind.bytes, 40004);
+}
+
+TEST(Loads, AreMeasuredUpToALimit) {
+    const mesh::MeshShape mesh{{1, 1, 4, 1, 1}};
+    const std::vector<parallel::Traffic> traffic = {
+        {mesh::kShardAxes, 1, OpKind::AllGather, at::kFloat, 1 << 20, 1}};
+    const auto loads = loads_of(traffic, mesh, 1 << 16);
+    ASSERT_EQ(loads.size(), 1);
+    EXPECT_EQ(loads[0].kind.bytes, 1 << 16);
+    EXPECT_EQ(loads[0].step_bytes, 4 << 20);
+}
+
+TEST(Loads, KeepRanksThatHoldTheSameKeyHeadsTogether) {
+    const mesh::MeshShape mesh{{1, 1, 1, 1, 4}};
+    const std::vector<parallel::Traffic> traffic = {{Axis::Tensor, 2, OpKind::AllReduce, at::kFloat, 100, 1},
+                                                    {Axis::Tensor, 1, OpKind::AllReduce, at::kFloat, 300, 1},
+                                                    {Axis::Pipeline, 1, OpKind::Send, at::kHalf, 100, 1}};
+    const auto loads = loads_of(std::span(traffic).first(2), mesh, kPlenty);
+    ASSERT_EQ(loads.size(), 2);
+    EXPECT_EQ(loads[0].groups, (Groups{{0, 1}, {2, 3}}));
+    EXPECT_EQ(loads[1].groups, (Groups{{0, 1, 2, 3}}));
+    EXPECT_STREQ(loads_of(std::span(traffic).subspan(2), {{4, 1, 1, 1, 1}}, kPlenty)[0].kind.collective->name,
+                 "sendrecv");
+}
+
+}  // namespace
+}  // namespace argosy::preflight

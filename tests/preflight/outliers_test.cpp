@@ -1,0 +1,49 @@
+#include "preflight/outliers.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace argosy::preflight {
+namespace {
+
+std::vector<size_t> slow(const std::vector<double>& rates) {
+    std::vector<size_t> indices;
+    for (const Outlier& one : slow_ones(rates)) indices.push_back(one.index);
+    return indices;
+}
+
+using Indices = std::vector<size_t>;
+
+TEST(Outliers, NeedTenPercentAndMoreThanTheOthersDiffer) {
+    EXPECT_EQ(slow({100, 100, 100, 91}), Indices{});
+    EXPECT_EQ(slow({100, 100, 100, 89}), Indices{3});
+    EXPECT_EQ(slow({100, 80, 120, 70, 110, 90}), Indices{}) << "they all differ that much";
+    EXPECT_EQ(slow({100, 80, 120, 20, 110, 90}), Indices{3});
+    EXPECT_EQ(slow({100, 100, 100, 300}), Indices{}) << "faster than the rest is no fault";
+}
+
+TEST(Outliers, MayBeSeveralOfFew) {
+    EXPECT_EQ(slow({100, 50}), Indices{1});
+    EXPECT_EQ(slow({95, 100}), Indices{});
+    EXPECT_EQ(slow({100, 50, 99}), Indices{1});
+    EXPECT_EQ(slow({50, 100, 101, 52}), (Indices{0, 3})) << "half of the ranks: a node of two";
+    EXPECT_EQ(slow({100, 100, 100, 100, 40, 41, 100, 100}), (Indices{4, 5}));
+}
+
+TEST(Outliers, SayHowFarTheyAre) {
+    // The others' median is 100, their deviations' is 2, so a deviation counts 1.4826 x 2.
+    const auto outliers = slow_ones(std::vector<double>{98, 102, 96, 104, 100, 50});
+    ASSERT_EQ(outliers.size(), 1);
+    EXPECT_DOUBLE_EQ(outliers[0].share, 0.5);
+    EXPECT_NEAR(outliers[0].zscore, 50 / (1.4826 * 2), 1e-9);
+}
+
+TEST(Outliers, AreNotAmongRatesThatWereNotTaken) {
+    EXPECT_EQ(slow({}), Indices{});
+    EXPECT_EQ(slow({100}), Indices{});
+    EXPECT_EQ(slow({100, 0, 100, 100}), Indices{});
+}
+
+}  // namespace
+}  // namespace argosy::preflight

@@ -1,0 +1,171 @@
+"""nccl-bench --preflight from outside: what passes, and what each injected fault makes of it."""
+import contextlib
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import tempfile
+import unittest
+
+BIN, SOURCE = pathlib.Path(os.environ["ARGOSY_BIN"]), pathlib.Path(os.environ["ARGOSY_SOURCE"])
+CONFIG = SOURCE / "configs" / "debug_cpu.toml"
+LIMIT_SECONDS = 150
+
+
+class Preflight(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.json = self.folder / "preflight.json"
+
+    def words(self, *more, program=BIN / "nccl-bench"):
+        return [program, "--preflight", "--config", CONFIG, "--job.dump_folder", self.folder / "run", "--json", self.json,
+                *more]
+
+    def start(self, *groups, environment=None):
+        """Groups of ranks: (number, command), as mpirun puts them into one job."""
+        words = []
+        for number, command in groups:
+            words += [":", "-n", number, *command] if words else [number, *command]
+        return subprocess.Popen([SOURCE / "jobs/mpirun.sh", *map(str, words)], stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL, start_new_session=True,
+                                env=os.environ | (environment or {}))
+
+    def end(self, process):
+        try:
+            out, err = process.communicate(timeout=LIMIT_SECONDS)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            out, err = process.communicate()
+            self.fail(f"no end within {LIMIT_SECONDS} s\n{out}{err}")
+        return process.returncode, out, err
+
+    def run_ranks(self, *groups, environment=None):
+        return self.end(self.start(*groups, environment=environment))
+
+    def findings(self, check):
+        return [one for one in json.loads(self.json.read_text())["findings"] if one["check"] == check]
+
+    def expect_failure(self, check, *groups, environment=None):
+        """Of that check, in text and JSON; the finding."""
+        code, out, err = self.run_ranks(*groups, environment=environment)
+        self.assertEqual(code, 3, out + err)
+        self.assertIn("\nFAIL in ", out)
+        report = json.loads(self.json.read_text())
+        self.assertEqual(report["verdict"], "FAIL")
+        failed = [one for one in self.findings(check) if one["verdict"] == "FAIL"]
+        self.assertEqual(len(failed), 1, report["findings"])
+        for part in ("where", "what", "remedy"):
+            self.assertIn(failed[0][part], out)
+        return failed[0]
+
+    def test_nodes_without_faults_pass(self):
+        """More ranks than cores: their speeds are shown and not judged."""
+        ranks = 2 * os.cpu_count()
+        code, out, err = self.run_ranks((ranks, self.words("--parallelism.data_parallel_shard_degree", 2,
+                                                           "--parallelism.data_parallel_replicate_degree", ranks // 2)))
+        self.assertEqual(code, 0, out + err)
+        report = json.loads(self.json.read_text())
+        self.assertIn(report["verdict"], ("PASS", "WARN"))
+        self.assertEqual((report["format"], report["version"], report["bad_nodes"]), ("argosy pre-flight", 1, []))
+        self.assertFalse(report["speeds"]["judged"])
+        self.assertEqual(len(report["speeds"]["products"]["tera_flops"]), ranks)
+        self.assertEqual([(one["collective"], one["axes"], len(one["groups"])) for one in report["speeds"]["collectives"]],
+                         [("all_gather", "dp_shard", ranks // 2), ("reduce_scatter", "dp_shard", ranks // 2),
+                          ("all_reduce", "dp_replicate", 2)])
+        self.assertEqual([rank["rank"] for rank in report["ranks"]], list(range(ranks)))
+        self.assertEqual(len(report["nodes"]), 1)
+        self.assertLess(report["seconds"], 120)
+        self.assertIn(f"in {report['seconds']:.1f} s", out)
+
+    def test_sizes_are_those_of_the_step(self):
+        """A block of the debug model is gathered in float32: its parameters from the configuration, by hand."""
+        self.run_ranks((2, self.words()))
+        gathers, = [one for one in json.loads(self.json.read_text())["speeds"]["collectives"]
+                    if one["collective"] == "all_gather"]
+        done = subprocess.run([BIN / "pretrain", "--config", CONFIG, "--print-config"], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0)
+        dim, heads, kv_heads, hidden = 128, 4, 2, 352
+        block = 2 * dim * dim + 2 * dim * dim * kv_heads // heads + 3 * dim * hidden + 2 * dim
+        self.assertEqual(gathers["step_bytes"], 4 * block)
+        self.assertEqual(gathers["type"], "float")
+
+    def test_a_variable_that_costs_the_speed(self):
+        finding = self.expect_failure("CUDA_LAUNCH_BLOCKING", (2, self.words()), environment={"CUDA_LAUNCH_BLOCKING": "1"})
+        self.assertIn("unset", finding["remedy"])
+        self.assertEqual(finding["at_fault"], [])  # everywhere alike: nothing is won by other nodes
+
+    def test_an_environment_that_differs(self):
+        finding = self.expect_failure("NCCL_PROTO", (2, self.words()), (1, ["env", "NCCL_PROTO=LL", *self.words()]))
+        self.assertTrue(finding["where"].startswith("rank 2 on "), finding)
+        self.assertIn("LL", finding["what"])
+
+    def test_a_program_that_differs(self):
+        other = self.folder / "nccl-bench"
+        shutil.copy(BIN / "nccl-bench", other)
+        with other.open("ab") as file:
+            file.write(b"another build")
+        code, out, err = self.run_ranks((1, self.words()), (1, self.words(program=other)))
+        self.assertEqual(code, 3, out + err)
+        self.assertRegex(out, "FAIL  .*(program|executable)")
+
+    @unittest.skipIf(len(os.sched_getaffinity(0)) < 2, "ranks would share a core, and are not judged then")
+    def test_a_slow_rank(self):
+        """Its kernels are those for any processor, several times slower than what the others run."""
+        bf16 = ("--training.mixed_precision_param", "bfloat16")
+        finding = self.expect_failure("matrix products", (1, self.words(*bf16)),
+                                      (1, ["env", "ARGOSY_CPU_KERNELS=portable", *self.words(*bf16)]))
+        self.assertTrue(finding["where"].startswith("rank 1 on "), finding)
+        report = json.loads(self.json.read_text())
+        self.assertEqual(report["bad_nodes"], [report["nodes"][0]["name"]])
+
+    def test_a_rank_that_never_arrives(self):
+        """It is started, and never comes to MPI."""
+        arrivals = self.folder / "arrivals"
+        arrivals.mkdir()
+        code, out, err = self.run_ranks((2, self.words()), (1, ["sleep", "1000"]),
+                                        environment={"ARGOSY_START_SECONDS": "8", "ARGOSY_ARRIVALS": str(arrivals)})
+        self.assertEqual(code, 76, out + err)
+        self.assertEqual(err.count("nccl-bench: error"), 1, err)
+        self.assertIn("; missing: rank 2\n", err)
+        self.assertFalse(self.json.exists())
+
+    def test_a_rank_that_stops(self):
+        """Once MPI is up: while groups of ranks are made, or later."""
+        process = self.start((3, self.words("--timeout", 4)), environment={"ARGOSY_START_SECONDS": "20"})
+        said = ""
+        while "own kernels" not in said and process.poll() is None:
+            said += process.stderr.readline()
+        os.kill(self.rank(2, process.pid), signal.SIGSTOP)
+        code, out, err = self.end(process)
+        self.assertEqual(code, 76, out + err)
+        self.assertEqual(err.count("nccl-bench: error"), 1, err)
+
+    @staticmethod
+    def rank(number, session):
+        """The process of that rank."""
+        for path in pathlib.Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError, PermissionError):
+                if os.getsid(int(path.name)) == session and (path / "comm").read_text().strip() == "nccl-bench":
+                    if f"OMPI_COMM_WORLD_RANK={number}".encode() in (path / "environ").read_bytes().split(b"\0"):
+                        return int(path.name)
+        raise AssertionError(f"rank {number} is not there")
+
+    def test_mistakes_end_with_2_and_one_message(self):
+        for words, part in ((self.words("--parallelism.tensor_parallel_degree", 3), "3"),
+                            (self.words("--training.steps", "many"), "training.steps"),
+                            ([BIN / "nccl-bench", "--preflight"], "--config is required"),
+                            ([BIN / "nccl-bench", "--preflight", "--config", "/nowhere.toml"], "/nowhere.toml"),
+                            ([BIN / "nccl-bench", "--preflight", "--config", CONFIG, "--json", self.folder / "no" / "such"], "no/such")):
+            with self.subTest(part):
+                code, out, err = self.run_ranks((2, words))
+                self.assertEqual(code, 2, out + err)
+                self.assertEqual(err.count("nccl-bench: error"), 1, err)
+                self.assertIn(part, err)
+
+
+if __name__ == "__main__":
+    unittest.main()
