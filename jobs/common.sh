@@ -105,7 +105,8 @@ nodes_of_preflight() {
     tr -d '\n' <"$run/preflight.json" 2>/dev/null | sed -n 's/.*"bad_nodes": *\[\([^]]*\)\].*/\1/p' | tr -d '" '
 }
 
-# Names of nodes whose ranks others waited for in vain, out of the log since this start: "missing: rank 3, 5".
+# Names of nodes whose ranks others waited for in vain, out of the log since this start: "missing: rank 3, 5". Of most
+# of a job's nodes none: they lost each other, and the job would find no others.
 nodes_of_watchdog() {
     local rank name names=() bad=()
     mapfile -t names < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
@@ -114,7 +115,13 @@ nodes_of_watchdog() {
         name=${names[rank / ${SLURM_NTASKS_PER_NODE:-1}]:-}
         [ -z "$name" ] || bad+=("$name")
     done
-    [ ${#bad[@]} -eq 0 ] || printf '%s\n' "${bad[@]}" | sort -u | paste -sd,
+    [ ${#bad[@]} -gt 0 ] || return 0
+    mapfile -t bad < <(printf '%s\n' "${bad[@]}" | sort -u)
+    if [ ${#bad[@]} -gt 1 ] && [ $((2 * ${#bad[@]})) -gt ${#names[@]} ]; then
+        say "ranks of ${#bad[@]} of ${#names[@]} nodes are missing: what lies between the nodes may be at fault"
+    else
+        paste -sd, <(printf '%s\n' "${bad[@]}")
+    fi
 }
 
 # Nothing where Slurm does not answer, even after some seconds.
@@ -184,8 +191,8 @@ leave() {
     case $code in
         0) forget_restarts; say "done"; exit 0 ;;
         3) nodes=$(nodes_of_preflight) || true ;;
-        76) nodes=$(nodes_of_watchdog) || true ;;
         2 | 77) say "exit $code: another start would end alike"; exit "$code" ;;
+        *) nodes=$(nodes_of_watchdog) || true ;;  # srun's code is the ranks' highest, which may hide the watchdog's
     esac
     if [ "$code" = 3 ] && [ -z "$nodes" ]; then
         say "a check failed that names no node: the job ends"

@@ -23,8 +23,8 @@ enum class ExitCode {
     DoNotRequeue = 77,  // restarts without progress
 };
 
-/// Who meets an error: one rank, or all ranks at the same point, so that one can speak for all; or several of
-/// whom another one speaks and takes the job down.
+/// Who meets an error: one rank; all ranks at the same point, so that one can speak for all; or a rank for
+/// which another one, that has met the same, already speaks and takes the job down.
 enum class Reach { OneRank, AllRanks, SpokenFor };
 
 class Error : public std::runtime_error {

@@ -71,15 +71,14 @@ TimeoutError RollCall::late(const std::string& operation) const {
 }
 
 TimeoutError RollCall::error(const std::string& operation, const mpi::Attendance& found) const {
-    const std::string who =
+    const std::string why =
         found.missing.empty()
-            ? "all ranks wait, so what lies between them does not work"
-            : names_of(ranks_, found.missing) +
-                  " did not come to it, or stopped within it: dead, stuck or much slower; its own "
-                  "message, if any, says why";
+            ? "all ranks wait by now: one came too late, or what lies between them does not work"
+            : fmt::format("{}. Dead, stuck or much slower: {}; its own message, if any, says why",
+                          mpi::named_missing(found.missing), names_of(ranks_, found.missing));
     return TimeoutError(found.spoken_for ? Reach::SpokenFor : Reach::OneRank,
                         "{}: no answer in {} s; {} (--timeout sets the limit)", operation, timeout_seconds_,
-                        who);
+                        why);
 }
 
 }  // namespace argosy::bench

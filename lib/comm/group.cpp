@@ -1,8 +1,7 @@
 #include "comm/group.h"
 
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 
-#include <algorithm>
 #include <numeric>
 #include <utility>
 
@@ -12,12 +11,7 @@
 namespace argosy::comm {
 namespace {
 
-constexpr size_t kMostNamed = 16, kMostMissing = 256, kMostPlaces = 4;
-
-std::string listed(std::span<const int> ranks, size_t most) {
-    return fmt::format("{}{}", fmt::join(ranks.first(std::min(ranks.size(), most)), ", "),
-                       ranks.size() > most ? ", ..." : "");
-}
+constexpr size_t kMostNamed = 16, kMostPlaces = 4;
 
 std::string waits_of_others(const std::map<std::string, std::vector<int>>& ranks_by_place) {
     std::string text;
@@ -25,7 +19,7 @@ std::string waits_of_others(const std::map<std::string, std::vector<int>>& ranks
     for (const auto& [place, ranks] : ranks_by_place) {
         text += text.empty() ? ". The others wait for " : "; ";
         if (num_left-- == 0) return text + "...";
-        text += fmt::format("{}: rank {}", place, listed(ranks, kMostNamed));
+        text += fmt::format("{}: rank {}", place, mpi::listed(ranks, kMostNamed));
     }
     return text;
 }
@@ -57,18 +51,16 @@ std::string Group::name_of(OpKind kind, int64_t operation) const {
     return fmt::format("{} over {} (operation {})", kind_name(kind), name_, operation);
 }
 
-// jobs/common.sh looks for "; missing: rank 3, 5".
 TimeoutError Group::timeout(const std::string& operation, const mpi::Attendance& found) const {
     const std::string why =
         found.missing.empty()
-            ? "all ranks wait: for different things, or what lies between them does not work"
-            : fmt::format(
-                  "missing: rank {}. Who is missing is dead, stuck or much slower; its own message, if any, "
-                  "says why",
-                  listed(found.missing, kMostMissing));
+            ? "all ranks wait by now: one came too late, or they wait for different things, or what lies "
+              "between them does not work"
+            : mpi::named_missing(found.missing) +
+                  ". Who is missing is dead, stuck or much slower; its own message, if any, says why";
     return TimeoutError(found.spoken_for ? Reach::SpokenFor : Reach::OneRank,
                         "{} of ranks {}: no answer in {} s; {}{} (comm.train_timeout_seconds sets the limit)",
-                        operation, listed(members_, kMostNamed), options_.timeout_seconds, why,
+                        operation, mpi::listed(members_, kMostNamed), options_.timeout_seconds, why,
                         waits_of_others(found.ranks_by_place));
 }
 

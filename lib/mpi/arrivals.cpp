@@ -1,13 +1,12 @@
 #include "mpi/arrivals.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include <charconv>
 #include <filesystem>
 #include <fstream>
 #include <set>
 #include <vector>
+
+#include "mpi/roll.h"
 
 namespace argosy::mpi {
 namespace {
@@ -41,7 +40,7 @@ std::optional<std::string> missing_at_start(const Environment::Start& start) {
         if (!arrived.contains(rank)) missing.push_back(rank);
     }
     if (missing.empty()) return "a rank did not come to it";
-    return fmt::format("missing: rank {}", fmt::join(missing, ", "));
+    return named_missing(missing);
 }
 
 }  // namespace argosy::mpi

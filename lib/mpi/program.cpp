@@ -41,7 +41,7 @@ void print_error(const char* name, const Comm& errors, bool common, const char* 
 }
 
 /// What happens on one rank takes the job down at once, because the others may wait for it in a collective. A
-/// rank that another speaks for does so where it lives on.
+/// rank that another speaks for does the same, should it live on.
 ExitCode leave(const char* name, const Comm& errors, const Error& error) {
     if (error.reach() == Reach::SpokenFor) std::this_thread::sleep_for(kTimeToBeTakenDown);
     const bool everyone = error.reach() == Reach::AllRanks && all_arrive(errors);

@@ -1,5 +1,7 @@
 #include "mpi/roll.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <iterator>
 #include <sstream>
@@ -12,10 +14,10 @@ namespace {
 constexpr char kQuestion = 'q', kAnswer = 'a', kResult = 'r';
 
 // Messages are short enough that MPI sends them without the receiver's help.
-constexpr size_t kMostLetters = 250, kMostRanks = 400;
+constexpr size_t kMostLetters = 250, kMostMissing = 400;
 
-// For an answer: ranks look every twentieth of a second once they have waited for half a one, and rank 0 of
-// many makes a connection to each first.
+// Ranks look every twentieth of a second once they have waited for half a one; and who asks many makes a
+// connection to each first.
 constexpr double kSecondsToAnswer = 2, kMoreSecondsPerRank = 0.002;
 
 // Ranks that come to the end of their patience together do not all ask all others.
@@ -23,18 +25,22 @@ constexpr double kSecondsBetweenTurns = 0.002;
 
 }  // namespace
 
+std::string listed(std::span<const int> ranks, size_t most) {
+    const bool all = ranks.size() <= most;
+    return fmt::format("{}{}", fmt::join(all ? ranks : ranks.first(most), ", "), all ? "" : ", ...");
+}
+
+std::string named_missing(std::span<const int> ranks) {
+    return "missing: rank " + listed(ranks, kMostMissing);
+}
+
 Roll::Roll(const Comm& world, double patience_seconds)
     : comm_(world.duplicate()),
       seconds_to_answer_(std::min(patience_seconds, kSecondsToAnswer + kMoreSecondsPerRank * world.size())) {}
 
-/// What a rank that is missing has not taken stays where MPI finds it.
+/// What ranks that are missing have not taken stays where MPI finds it.
 Roll::~Roll() {
-    for (Sent& one : sent_) {
-        if (!test_all({&one.request, 1})) {
-            new std::deque<Sent>(std::move(sent_));
-            return;
-        }
-    }
+    if (!sent_.empty()) new std::deque<Sent>(std::move(sent_));
 }
 
 void Roll::send(int rank, char kind, const std::string& text) {
@@ -89,7 +95,7 @@ std::optional<Attendance> Roll::lead(const std::string& place) {
     return close();
 }
 
-/// Tells those who answered.
+/// What the answers show, of which those who gave them are told.
 Attendance Roll::close() {
     Attendance found;
     for (int rank = 0; rank < comm_.size(); ++rank) {
@@ -99,10 +105,8 @@ Attendance Roll::close() {
             found.missing.push_back(rank);
         }
     }
-    std::string missing;
-    for (const int rank : std::span(found.missing).first(std::min(found.missing.size(), kMostRanks))) {
-        missing += std::to_string(rank) + " ";
-    }
+    const auto told = std::span(found.missing).first(std::min(found.missing.size(), kMostMissing));
+    const std::string missing = fmt::format("{}", fmt::join(told, " "));
     for (const auto& [rank, place] : places_) send(rank, kResult, missing);
     return found;
 }

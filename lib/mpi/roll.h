@@ -5,9 +5,11 @@
 // error speaks for all. One thread calls all of it, the one that calls MPI.
 #pragma once
 
+#include <cstddef>
 #include <deque>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -23,6 +25,11 @@ struct Attendance {
     std::map<std::string, std::vector<int>> ranks_by_place;
     bool spoken_for = false;  // another rank took the roll, and its error takes the job down
 };
+
+/// "3, 5, ...", at most so many.
+std::string listed(std::span<const int> ranks, size_t most);
+/// "missing: rank 3, 5", as jobs/common.sh looks for it.
+std::string named_missing(std::span<const int> ranks);
 
 class Roll {
   public:

@@ -1,8 +1,10 @@
-// GPUs: whether they are well, alike, and free for this job.
+// GPUs of nodes: whether they answer, what the kernel has logged of them, and whether they are alike and
+// usable.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <map>
 
 #include "preflight/checks.h"
@@ -11,103 +13,23 @@
 namespace argosy::preflight {
 namespace {
 
-// NVML's reasons why clocks are low.
-constexpr int64_t kHardwareSlowdown = 0x8, kSoftwareThermal = 0x20, kHardwareThermal = 0x40,
-                  kPowerBrake = 0x80;
-constexpr int64_t kThrottled = kHardwareSlowdown | kSoftwareThermal | kHardwareThermal | kPowerBrake;
-
-bool throttled(const Gpu& gpu) { return gpu.throttle_reasons.value_or(0) & kThrottled; }
-std::string throttle_words(const Gpu& gpu) {
-    const int64_t reasons = gpu.throttle_reasons.value_or(0);
-    const char* cause = reasons & (kSoftwareThermal | kHardwareThermal) ? "heat"
-                        : reasons & kPowerBrake                         ? "the power supply's brake"
-                                                                        : "hardware";
-    return fmt::format("clocks lowered by {}", cause);
-}
-
-bool has_errors(const Gpu& gpu) { return gpu.uncorrected_errors.value_or(0) > 0; }
-std::string error_words(const Gpu& gpu) {
-    return fmt::format("{} uncorrected memory errors since the driver was loaded", *gpu.uncorrected_errors);
-}
-
-bool remapping_failed(const Gpu& gpu) { return gpu.remapping_failed.value_or(false); }
-std::string failed_words(const Gpu&) { return "no spare rows are left for broken memory"; }
-bool remapping_pending(const Gpu& gpu) { return gpu.remapping_pending.value_or(false); }
-std::string pending_words(const Gpu&) {
-    return "broken memory waits for a reset to be replaced by spare rows";
-}
-
-bool narrow(const Gpu& gpu) { return gpu.pcie_lanes && gpu.pcie_lanes < gpu.most_pcie_lanes; }
-std::string narrow_words(const Gpu& gpu) {
-    return fmt::format("{} PCIe lanes of {}", *gpu.pcie_lanes, *gpu.most_pcie_lanes);
-}
-
-/// The driver's own and a display's are less.
-constexpr int64_t kMuchMebibytes = 1024;
-constexpr double kHarmfulPart = 0.2;
-double used_part(const Gpu& gpu) {
-    const auto total = static_cast<double>(gpu.total_mebibytes.value_or(0));
-    return total > 0 ? static_cast<double>(gpu.used_mebibytes.value_or(0)) / total : 0;
-}
-bool occupied(const Gpu& gpu) { return used_part(gpu) > kHarmfulPart; }
-bool partly_occupied(const Gpu& gpu) {
-    return gpu.used_mebibytes.value_or(0) > kMuchMebibytes && !occupied(gpu);
-}
-/// In steps, so that nodes that are alike make one finding.
-std::string occupied_words(const Gpu& gpu) {
-    return fmt::format("about {} GiB of memory in use by somebody else", (*gpu.used_mebibytes + 512) / 1024);
-}
-
-bool divided(const Gpu& gpu) { return gpu.mig_mode == "Enabled"; }
-std::string divided_words(const Gpu&) { return "MIG divides it: its parts do not reach each other"; }
-
-bool not_persistent(const Gpu& gpu) { return gpu.persistence == "Disabled"; }
-std::string persistence_words(const Gpu&) {
-    return "persistence mode is off: each start loads the driver anew";
-}
-
-struct State {
-    bool (*holds)(const Gpu&);
-    std::string (*words)(const Gpu&);
-    Verdict verdict;
+/// What all GPUs should have in common.
+struct Property {
     const char* check;
+    std::string (*value)(const Gpu&);
     const char* remedy;
 };
-constexpr State kStates[] = {
-    {throttled, throttle_words, Verdict::Fail, "GPU clocks",
-     "leave the node out; look at its cooling and power"},
-    {has_errors, error_words, Verdict::Fail, "GPU memory errors", "leave the node out; reset the GPU"},
-    {remapping_failed, failed_words, Verdict::Fail, "GPU memory errors",
-     "leave the node out; replace the GPU"},
-    {remapping_pending, pending_words, Verdict::Warn, "GPU memory errors", "reset the GPU"},
-    {narrow, narrow_words, Verdict::Fail, "GPU PCIe link", "leave the node out; reseat the GPU"},
-    {occupied, occupied_words, Verdict::Fail, "GPU memory in use",
-     "leave the node out; end what is left there"},
-    {partly_occupied, occupied_words, Verdict::Warn, "GPU memory in use", "see nvidia-smi for whose it is"},
-    {divided, divided_words, Verdict::Warn, "MIG", "nvidia-smi -mig 0"},
-    {not_persistent, persistence_words, Verdict::Warn, "GPU persistence",
-     "nvidia-smi -pm 1, or nvidia-persistenced"},
+constexpr Property kProperties[] = {
+    {"GPU models", [](const Gpu& gpu) { return gpu.name; },
+     "ask for nodes of one kind: the slowest GPU sets the pace"},
+    {"GPU drivers", [](const Gpu& gpu) { return gpu.driver; }, "install the same driver on all nodes"},
+    {"GPU PCIe generation",
+     [](const Gpu& gpu) { return fmt::format("{}", gpu.most_pcie_generation.value_or(0)); },
+     "look at the slot, and at the firmware's settings"},
 };
 
-/// "GPUs 0, 3: ..." for each of the words that GPUs of a node have.
-void apply(const State& state, const Cluster& cluster, std::vector<Finding>& findings) {
-    NodeFindings found(state.check, Blame::Always);
-    for (const NodeFacts& node : cluster.nodes) {
-        std::map<std::string, std::string> gpus_by_words;
-        for (size_t i = 0; i < node.gpus.size(); ++i) {
-            if (!state.holds(node.gpus[i])) continue;
-            std::string& numbers = gpus_by_words[state.words(node.gpus[i])];
-            numbers += fmt::format("{}{}", numbers.empty() ? "" : ", ", i);
-        }
-        for (const auto& [words, numbers] : gpus_by_words) {
-            found.add(node.name, {state.verdict, fmt::format("GPU {}: {}", numbers, words), state.remedy});
-        }
-    }
-    std::ranges::move(found.findings(cluster), std::back_inserter(findings));
-}
-
 /// Errors that say that the GPU, its memory or its links are broken; the rest are mostly a program's.
-constexpr std::array kHardwareXids = {48, 62, 64, 74, 79, 95, 109, 110, 119, 120, 136, 140, 143};
+constexpr std::array kHardwareXids = {48, 62, 64, 74, 79, 95, 119, 120, 140, 143};
 constexpr std::array kMemoryXids = {63, 92, 94};
 constexpr double kRecentHours = 24;
 
@@ -140,12 +62,6 @@ std::vector<Finding> check_gpu_answers(const Cluster& cluster) {
     return found.findings(cluster);
 }
 
-std::vector<Finding> check_gpu_states(const Cluster& cluster) {
-    std::vector<Finding> findings;
-    for (const State& state : kStates) apply(state, cluster, findings);
-    return findings;
-}
-
 /// One without a time may be from long ago.
 std::vector<Finding> check_gpu_errors_logged(const Cluster& cluster) {
     NodeFindings found("GPU errors in the kernel's log", Blame::Always);
@@ -176,29 +92,38 @@ std::vector<Finding> check_gpu_numbers(const Cluster& cluster) {
     const double expected = upper_median(counts);
     for (size_t i = 0; i < cluster.nodes.size(); ++i) {
         if (counts[i] == expected) continue;
+        const bool fewer = counts[i] < expected;
         found.add(cluster.nodes[i].name,
-                  {Verdict::Fail, fmt::format("{} GPUs, other nodes have {}", counts[i], expected),
-                   "leave the node out; see nvidia-smi and the kernel's log there"});
+                  {fewer ? Verdict::Fail : Verdict::Warn,
+                   fmt::format("GPUs there: {}, on other nodes: {}", counts[i], expected),
+                   fewer ? "leave the node out; see nvidia-smi and the kernel's log there"
+                         : "ask for nodes of one kind"});
     }
     return found.findings(cluster);
 }
 
-std::vector<Finding> check_gpu_drivers(const Cluster& cluster) {
-    NodeFindings found("GPU drivers");
-    std::map<std::string, int> nodes_by_driver;
-    for (const NodeFacts& node : cluster.nodes) {
-        if (!node.gpus.empty()) ++nodes_by_driver[node.gpus[0].driver];
+std::vector<Finding> check_gpus_alike(const Cluster& cluster) {
+    std::vector<Finding> findings;
+    for (const Property& property : kProperties) {
+        std::map<std::string, int> gpus_by_value;
+        for (const NodeFacts& node : cluster.nodes) {
+            for (const Gpu& gpu : node.gpus) ++gpus_by_value[property.value(gpu)];
+        }
+        if (gpus_by_value.size() < 2) continue;
+        const auto usual =
+            std::ranges::max_element(gpus_by_value, {}, [](const auto& entry) { return entry.second; });
+        NodeFindings found(property.check);
+        for (const NodeFacts& node : cluster.nodes) {
+            for (const Gpu& gpu : node.gpus) {
+                const std::string value = property.value(gpu);
+                if (value == usual->first) continue;
+                found.add(node.name, {Verdict::Warn, fmt::format("'{}', most have '{}'", value, usual->first),
+                                      property.remedy});
+            }
+        }
+        std::ranges::move(found.findings(cluster), std::back_inserter(findings));
     }
-    if (nodes_by_driver.size() < 2) return {};
-    const auto usual =
-        std::ranges::max_element(nodes_by_driver, {}, [](const auto& entry) { return entry.second; });
-    for (const NodeFacts& node : cluster.nodes) {
-        if (node.gpus.empty() || node.gpus[0].driver == usual->first) continue;
-        found.add(node.name, {Verdict::Warn,
-                              fmt::format("driver {}, most nodes have {}", node.gpus[0].driver, usual->first),
-                              "install the same driver on all nodes"});
-    }
-    return found.findings(cluster);
+    return findings;
 }
 
 std::vector<Finding> check_gpu_compute_mode(const Cluster& cluster) {

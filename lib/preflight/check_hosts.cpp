@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "preflight/checks.h"
 #include "preflight/places.h"
@@ -13,6 +14,35 @@ namespace {
 
 constexpr int64_t kGibi = 1 << 30;
 constexpr double kMega = 1e6;
+
+/// The gravest; `usual` is the speed of most nodes.
+std::optional<NodeFindings::Words> words_on(const FolderFacts& folder, double usual) {
+    constexpr double kSlow = 50 * kMega, kFarSlower = 0.25;
+    constexpr int64_t kLittleBytes = 10 * kGibi;
+    using Words = NodeFindings::Words;
+    if (!folder.problem.empty()) {
+        return Words{Verdict::Fail, fmt::format("{}: {}", folder.path, folder.problem),
+                     "mount it there, make room, or set job.dump_folder"};
+    }
+    if (folder.space.free_bytes < kLittleBytes) {
+        return Words{Verdict::Warn,
+                     fmt::format("{} has {} GiB free", folder.path, folder.space.free_bytes / kGibi),
+                     "make room for checkpoints: weights and the optimizer's state"};
+    }
+    if (folder.bytes_per_second < kFarSlower * usual) {
+        return Words{Verdict::Warn,
+                     fmt::format("{} takes less than a quarter of the {:.0f} MB/s that other nodes write",
+                                 folder.path, usual / kMega),
+                     "look at the node's way to the file system"};
+    }
+    if (folder.bytes_per_second < kSlow) {
+        return Words{Verdict::Warn,
+                     fmt::format("{} takes less than {:.0f} MB/s: checkpoints will wait for it", folder.path,
+                                 kSlow / kMega),
+                     "set job.dump_folder to a faster file system"};
+    }
+    return std::nullopt;
+}
 
 }  // namespace
 
@@ -32,46 +62,22 @@ std::vector<Finding> check_clocks(const Cluster& cluster) {
 }
 
 std::vector<Finding> check_dump_folder(const Cluster& cluster) {
-    constexpr double kSlow = 50 * kMega, kFarSlower = 0.25;
-    constexpr int64_t kLittleBytes = 10 * kGibi;
     std::vector<double> speeds;
     for (const NodeFacts& node : cluster.nodes) {
-        if (node.dump_folder && node.dump_folder->problem.empty())
+        if (node.dump_folder && node.dump_folder->problem.empty()) {
             speeds.push_back(node.dump_folder->bytes_per_second);
+        }
     }
-    const double usual = upper_median(speeds);
     NodeFindings found("dump folder");
     for (const NodeFacts& node : cluster.nodes) {
         if (!node.dump_folder) continue;
-        const FolderFacts& folder = *node.dump_folder;
-        const double speed = folder.bytes_per_second;
-        if (!folder.problem.empty()) {
-            found.add(node.name, {Verdict::Fail, fmt::format("{}: {}", folder.path, folder.problem),
-                                  "mount it there, make room, or set job.dump_folder"});
-        } else if (speed < kFarSlower * usual) {
-            found.add(node.name,
-                      {Verdict::Warn,
-                       fmt::format("{} takes less than a quarter of the {:.0f} MB/s that other nodes write",
-                                   folder.path, usual / kMega),
-                       "look at the node's way to the file system"});
-        } else if (speed < kSlow) {
-            found.add(node.name, {Verdict::Warn,
-                                  fmt::format("{} takes less than {:.0f} MB/s: checkpoints will wait for it",
-                                              folder.path, kSlow / kMega),
-                                  "set job.dump_folder to a faster file system"});
-        }
-        if (folder.problem.empty() && folder.space.free_bytes < kLittleBytes) {
-            found.add(node.name,
-                      {Verdict::Warn,
-                       fmt::format("{} has {} GiB free", folder.path, folder.space.free_bytes / kGibi),
-                       "make room: a checkpoint takes 12 bytes a parameter and more"});
-        }
+        const auto words = words_on(*node.dump_folder, upper_median(speeds));
+        if (words) found.add(node.name, *words);
     }
     return found.findings(cluster);
 }
 
-/// "always" and "madvise" are both well: the allocators of large tensors ask for huge pages by themselves or
-/// get them.
+/// "always" and "madvise" leave it to programs or do it for them; "never" takes it away.
 std::vector<Finding> check_huge_pages(const Cluster& cluster) {
     NodeFindings found("transparent huge pages");
     for (const NodeFacts& node : cluster.nodes) {

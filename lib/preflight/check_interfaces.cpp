@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <set>
 
 #include "preflight/checks.h"
@@ -36,10 +37,10 @@ std::string names_of(const std::vector<Interface>& interfaces) {
     return names;
 }
 
-/// What is wrong with a choice on one node: the gravest first, and that alone.
-class Judge {
+/// The interfaces that a variable chooses on one node.
+class Chosen {
   public:
-    Judge(const Variable& variable, const NameList& choice, const NodeFacts& node)
+    Chosen(const Variable& variable, const NameList& choice, const NodeFacts& node)
         : variable_(variable), choice_(choice) {
         for (const Interface& interface : node.interfaces) {
             if (!choice.chooses(interface.name)) continue;
@@ -77,6 +78,7 @@ class Judge {
     std::vector<Interface> up_, down_;
 };
 
+/// Of each node the gravest, and that alone.
 void check_choice(const Choice& choice, const Cluster& cluster, std::vector<Finding>& findings) {
     NodeFindings settings(choice.variable), links(choice.variable, Blame::Always);
     for (const NodeFacts& node : cluster.nodes) {
@@ -84,20 +86,21 @@ void check_choice(const Choice& choice, const Cluster& cluster, std::vector<Find
         if (!variable) continue;
         const NameList list(variable->value, choice.syntax);
         if (list.entries().empty()) continue;
-        const Judge judge(*variable, list, node);
-        if (judge.nothing_there()) {
-            settings.add(node.name, {Verdict::Fail, judge.setting() + " fits no interface there",
+        const Chosen chosen(*variable, list, node);
+        if (chosen.nothing_there()) {
+            settings.add(node.name, {Verdict::Fail, chosen.setting() + " fits no interface there",
                                      "name an interface that `ip link` shows on every node"});
-        } else if (judge.all_down()) {
-            links.add(node.name, {Verdict::Fail, fmt::format("{}: {} is down", judge.setting(), judge.down()),
-                                  "leave the node out, or bring the interface up"});
-        } else if (judge.only_inside() && several_machines(cluster)) {
+        } else if (chosen.all_down()) {
+            links.add(node.name,
+                      {Verdict::Fail, fmt::format("{}: {} is down", chosen.setting(), chosen.down()),
+                       "leave the node out, or bring the interface up"});
+        } else if (chosen.only_inside() && several_machines(cluster)) {
             settings.add(node.name, {Verdict::Warn,
                                      fmt::format("{} chooses {}, which does not leave the machine",
-                                                 judge.setting(), judge.up()),
+                                                 chosen.setting(), chosen.up()),
                                      "name the interface that leads to the other nodes"});
-        } else if (const std::string unusable = judge.partly_unusable(); !unusable.empty()) {
-            settings.add(node.name, {Verdict::Warn, fmt::format("{}: {}", judge.setting(), unusable),
+        } else if (const std::string unusable = chosen.partly_unusable(); !unusable.empty()) {
+            settings.add(node.name, {Verdict::Warn, fmt::format("{}: {}", chosen.setting(), unusable),
                                      "name interfaces that are up on every node"});
         }
     }

@@ -24,12 +24,14 @@ std::vector<Finding> check_adapter_pcie(const Cluster& cluster);
 // check_interfaces.cpp
 std::vector<Finding> check_interfaces(const Cluster& cluster);
 
+// check_gpu_states.cpp
+std::vector<Finding> check_gpu_states(const Cluster& cluster);
+
 // check_gpus.cpp
 std::vector<Finding> check_gpu_answers(const Cluster& cluster);
-std::vector<Finding> check_gpu_states(const Cluster& cluster);
 std::vector<Finding> check_gpu_errors_logged(const Cluster& cluster);
 std::vector<Finding> check_gpu_numbers(const Cluster& cluster);
-std::vector<Finding> check_gpu_drivers(const Cluster& cluster);
+std::vector<Finding> check_gpus_alike(const Cluster& cluster);
 std::vector<Finding> check_gpu_compute_mode(const Cluster& cluster);
 
 // check_limits.cpp

@@ -11,10 +11,6 @@ namespace {
 
 constexpr int kRounds = 4;
 
-double time_of_day() {
-    return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
 bool done_within(mpi::Request request, double seconds) {
     Patience patience(seconds);
     while (!mpi::test_all({&request, 1})) {
@@ -30,11 +26,11 @@ struct Exchange {
     double answer = 0;
 };
 
-double offset_of(int rank, const mpi::Comm& comm, double timeout_seconds) {
+double offset_of(int rank, const mpi::Comm& comm, double timeout_seconds, Clock clock) {
     static Exchange exchange;
     double fastest = std::numeric_limits<double>::infinity(), offset = 0;
     for (int round = 0; round < kRounds; ++round) {
-        const double start = time_of_day();
+        const double start = clock();
         const mpi::Request answer = comm.receive(&exchange.answer, sizeof(double), mpi::Type::Byte, rank);
         if (!done_within(comm.send(&exchange.question, 1, mpi::Type::Byte, rank, /*synchronous=*/false),
                          timeout_seconds) ||
@@ -42,7 +38,7 @@ double offset_of(int rank, const mpi::Comm& comm, double timeout_seconds) {
             throw TimeoutError("rank {} did not tell its time within {} s: dead, stuck or much slower", rank,
                                timeout_seconds);
         }
-        const double end = time_of_day();
+        const double end = clock();
         if (end - start < fastest) {
             fastest = end - start;
             offset = exchange.answer - (start + end) / 2;
@@ -52,12 +48,12 @@ double offset_of(int rank, const mpi::Comm& comm, double timeout_seconds) {
 }
 
 /// Its turn may come after all others'.
-void answer_rank_0(const mpi::Comm& comm, double timeout_seconds) {
+void answer_rank_0(const mpi::Comm& comm, double timeout_seconds, Clock clock) {
     static Exchange exchange;
     for (int round = 0; round < kRounds; ++round) {
         const bool asked =
             done_within(comm.receive(&exchange.question, 1, mpi::Type::Byte, 0), 2 * timeout_seconds);
-        exchange.answer = time_of_day();
+        exchange.answer = clock();
         if (!asked || !done_within(comm.send(&exchange.answer, sizeof(double), mpi::Type::Byte, 0,
                                              /*synchronous=*/false),
                                    timeout_seconds)) {
@@ -68,11 +64,15 @@ void answer_rank_0(const mpi::Comm& comm, double timeout_seconds) {
 
 }  // namespace
 
-std::vector<double> clock_offsets(const mpi::Comm& world, double timeout_seconds) {
+double time_of_day() {
+    return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+std::vector<double> clock_offsets(const mpi::Comm& world, double timeout_seconds, Clock clock) {
     std::vector<double> offsets(world.size(), 0.0);
-    if (world.rank() != 0) answer_rank_0(world, timeout_seconds);
+    if (world.rank() != 0) answer_rank_0(world, timeout_seconds, clock);
     for (int rank = 1; world.rank() == 0 && rank < world.size(); ++rank) {
-        offsets[rank] = offset_of(rank, world, timeout_seconds);
+        offsets[rank] = offset_of(rank, world, timeout_seconds, clock);
     }
     if (!done_within(world.broadcast(offsets.data(), offsets.size() * sizeof(double), mpi::Type::Byte, 0),
                      2 * timeout_seconds)) {

@@ -8,10 +8,14 @@
 
 namespace argosy::preflight {
 
+/// Seconds since 1970.
+using Clock = double (*)();
+double time_of_day();
+
 /// COLLECTIVE: seconds by which each rank's clock is ahead of rank 0's, by rank, on all ranks. One rank after
 /// the other answers rank 0 a few times, and the fastest answer counts; that takes well under a millisecond a
 /// rank where each has a core. Nobody else may use `world` at the same time: making another one could wait
 /// forever. TimeoutError where a rank does not answer within `timeout_seconds`; rank 0's names it.
-std::vector<double> clock_offsets(const mpi::Comm& world, double timeout_seconds);
+std::vector<double> clock_offsets(const mpi::Comm& world, double timeout_seconds, Clock clock = time_of_day);
 
 }  // namespace argosy::preflight

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <iterator>
 
 #include "base/clock.h"
 #include "preflight/command.h"
@@ -102,10 +101,11 @@ bool give_up(std::vector<Field>& fields, const std::string& name) {
     return true;
 }
 
-/// A value in brackets says why there is none: "[N/A]", "[Not Supported]".
+/// A row starts with the GPU's address. A value in brackets says why there is none: "[N/A]", "[Not
+/// Supported]".
 void read_row(std::string_view line, const std::vector<Field>& fields, GpuAnswer& answer) {
     const std::vector<std::string_view> values = split(line, ',');
-    if (values.size() != fields.size()) {
+    if (values.size() != fields.size() || values[0].find(':') == std::string_view::npos) {
         answer.problem = "it says: " + first_line(line);
         return;
     }

@@ -5,16 +5,10 @@
 #include <algorithm>
 #include <set>
 
+#include "preflight/nodes.h"
+
 namespace argosy::preflight {
 namespace {
-
-/// "a, b and 6 more".
-std::string listed(const std::vector<std::string>& names) {
-    constexpr size_t kMostNamed = 8;
-    std::string text;
-    for (size_t i = 0; i < std::min(names.size(), kMostNamed); ++i) text += (i ? ", " : "") + names[i];
-    return names.size() > kMostNamed ? fmt::format("{} and {} more", text, names.size() - kMostNamed) : text;
-}
 
 /// "0-3", "9".
 std::vector<std::string> runs_of(const std::vector<int>& numbers) {

@@ -29,6 +29,8 @@ class Meter {
               world, roll.ranks(),
               {.backend = options.backend, .timeout_seconds = options.timeout_seconds})) {}
 
+    const bench::Carrier& carrier() const { return carrier_; }
+
     std::vector<double> products() const {
         std::vector<double> best(world_.size());
         for (int round = 0; round < kProductRounds; ++round) {
@@ -139,6 +141,8 @@ Speeds measure_speeds(const mpi::Comm& world, const bench::RollCall& roll, const
                       const std::vector<Load>& loads, const SpeedOptions& options) {
     const Meter meter(world, roll, options);
     Speeds speeds;
+    speeds.library = meter.carrier().library;
+    speeds.between_devices = !meter.carrier().devices.empty();
     speeds.products = meter.products();
     for (const Load& load : loads) speeds.loads.push_back(meter.load(load));
     speeds.nodes = meter.nodes(nodes);

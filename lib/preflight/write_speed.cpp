@@ -1,11 +1,11 @@
 #include "preflight/write_speed.h"
 
-#include <stdlib.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <random>
 #include <string>

@@ -65,6 +65,10 @@ class NcclBenchOnStandIns(unittest.TestCase):
         self.assertEqual(done.returncode, 2, done.stderr)
         self.assertRegex(done.stderr, r"ranks 0 \(process \d+ on \S+\), 1 \(process \d+ on \S+\) see no GPU")
 
+    def test_a_preflight_measures_over_nccl_too(self):
+        done = bench(2, "--preflight", "--config", SOURCE / "configs/debug_cpu.toml", "--training.dataset_path", "x.h5")
+        self.assertRegex(done.stdout, r"pre-flight of .*\(NCCL 2\.", done.stderr)
+
     def test_ranks_that_share_a_gpu_are_refused(self):
         done = bench(2, "all_reduce", *QUICK, ARGOSY_FAKE_GPUS="1")
         self.assertEqual(done.returncode, 2, done.stderr)

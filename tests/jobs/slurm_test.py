@@ -14,6 +14,7 @@ import slurm
 from scenarios import Scenarios, add_tests, scenario
 from submitted import BIN, FOREVER, INTERVAL, JOBS, LIMIT_SECONDS, SOURCE, Run
 
+CHECKED = {"ARGOSY_PREFLIGHT": "yes"}
 ERROR = re.compile(r"pretrain: error.*")
 
 
@@ -165,8 +166,8 @@ class Slurm(Scenarios):
         run = self.new_run()
         run.folder.mkdir(parents=True)
         (run.folder / "preflight.json").write_text('{"bad_nodes": ["n1"]}')
-        bench = self.stand_ins(run, nccl_bench="case $* in --help) echo --preflight; exit ;; esac; exit 3")
-        job = run.submit("--ranks-per-node", 1, environment={"ARGOSY_BIN": bench})
+        bench = self.stand_ins(run, nccl_bench="exit 3")
+        job = run.submit("--ranks-per-node", 1, environment=CHECKED | {"ARGOSY_BIN": bench})
         self.assertEqual(run.wait(job), ("FAILED", 3))
         self.assertEqual(self.cluster.job(job)["Restarts"], "0")
 
@@ -188,16 +189,46 @@ class Slurm(Scenarios):
         """The pre-flight names the node that it ran on first; the job is run on another one."""
         run = self.new_run()
         bench = (f"mark={self.cluster.folder}/bad-node-met\n"
-                 "case $* in --help) echo --preflight; exit ;; esac\n"
                  '[ ! -e "$mark" ] || exit 0\n'
                  'touch "$mark"\n'
                  """printf '{"verdict": "FAIL", "bad_nodes": ["%s"]}' "$SLURMD_NODENAME" >"${@: -1}"; exit 3""")
-        job = run.submit("--ranks-per-node", 1, environment={"ARGOSY_BIN": self.stand_ins(run, nccl_bench=bench)})
+        job = run.submit("--ranks-per-node", 1,
+                         environment=CHECKED | {"ARGOSY_BIN": self.stand_ins(run, nccl_bench=bench)})
         self.assertEqual(run.wait(job), ("COMPLETED", 0))
         first, second = run.attempts()
         self.assertNotEqual(first["nodes"], second["nodes"])
         self.assertEqual(self.cluster.job(job)["ExcNodeList"], first["nodes"])
         self.assertEqual([line["exit_code"] for line in run.attempts("end")], [3, 0])
+
+    @scenario
+    def checked_nodes(self):
+        """The real pre-flight of the real configuration, on two nodes."""
+        run = self.new_run()
+        job = run.submit("--nodes", 2, "--ranks-per-node", 2, environment=CHECKED)
+        self.assertEqual(run.wait(job), ("COMPLETED", 0))
+        self.assertRegex(run.log(job), r"\n(PASS|WARN) in [\d.]+ s\n")
+        report = json.loads((run.folder / "preflight.json").read_text())
+        nodes = self.cluster.run("scontrol", "show", "hostnames", run.attempts()[0]["nodes"]).stdout.split()
+        self.assertEqual([node["name"] for node in report["nodes"]], nodes)
+        self.assertEqual([pair["node"] for pair in report["speeds"]["pairs_of_nodes"]], nodes)
+        self.assertIn("on 4 ranks (dp_shard 4)", report["job"])
+
+    @scenario
+    def rank_that_never_arrives(self):
+        """The others wait for MPI to start, but not for ever; the job goes on without the node where it hung."""
+        run = self.new_run()
+        mark = self.cluster.folder / "hung"
+        bench = (f"[ $SLURM_PROCID != 1 ] || [ -e {mark} ] || {{ touch {mark}; exec sleep 1000; }}\n"
+                 f'exec {BIN}/nccl-bench "$@"')
+        job = run.submit("--nodes", 2, "--ranks-per-node", 1, training__steps=3,
+                         environment=CHECKED | {"ARGOSY_START_SECONDS": "30",
+                                                "ARGOSY_BIN": self.stand_ins(run, nccl_bench=bench)})
+        self.assertEqual(run.wait(job), ("COMPLETED", 0))
+        first = run.attempts()[0]
+        hung = self.cluster.run("scontrol", "show", "hostnames", first["nodes"]).stdout.split()[1]
+        self.assertEqual(self.cluster.job(job)["ExcNodeList"], hung)
+        self.assertEqual([line["exit_code"] for line in run.attempts("end")], [76, 0])
+        self.assertIn("; missing: rank 1\n", run.log(job))
 
     @scenario
     def stuck_rank(self):
@@ -223,6 +254,19 @@ class Slurm(Scenarios):
         self.assertEqual(run.attempts("end")[0]["exit_code"], 76)
         self.cluster.run("scancel", job)
         run.wait(job)
+
+    @scenario
+    def most_nodes_missing(self):
+        """Then it is not the nodes: the next start may have them all. srun says how ranks ended that it ended."""
+        run = self.new_run()
+        mark = self.cluster.folder / "missing-met"
+        pretrain = (f"[ $SLURM_PROCID = 0 ] || exit 0\n[ ! -e {mark} ] || exit 2\ntouch {mark}\n"
+                    "echo 'no answer in 9 s; missing: rank 2, 3, 4. Who' >&2; exit 76")
+        job = run.submit("--nodes", 3, "--ranks-per-node", 2,
+                         environment={"ARGOSY_BIN": self.stand_ins(run, pretrain=pretrain)})
+        self.assertEqual(run.wait(job), ("FAILED", 2))
+        self.assertIn("ranks of 2 of 3 nodes are missing", run.log(job))
+        self.assertEqual(self.cluster.job(job)["ExcNodeList"], "(null)")
 
     @scenario
     def meshes(self):

@@ -1,0 +1,72 @@
+// What of the environment is shown, and what stays unread.
+#include "base/environment.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+namespace argosy {
+namespace {
+
+bool shown(const char* name) {
+    ::setenv(name, "some value", 1);
+    const auto variables = communication_variables();
+    ::unsetenv(name);
+    return std::ranges::find(variables, std::pair<std::string, std::string>(name, "some value")) !=
+           variables.end();
+}
+
+TEST(Environment, ShowsWhatSteersCommunicationAndSpeed) {
+    for (const char* name : {"NCCL_ALGO",
+                             "UCX_TLS",
+                             "FI_PROVIDER",
+                             "SHARP_COLL_LOG_LEVEL",
+                             "OMPI_MCA_btl",
+                             "OMPI_MCA_oob_tcp_if_include",
+                             "CUDA_LAUNCH_BLOCKING",
+                             "CUDA_DEVICE_MAX_CONNECTIONS",
+                             "PYTORCH_CUDA_ALLOC_CONF",
+                             "PYTORCH_ALLOC_CONF",
+                             "PYTORCH_NO_CUDA_MEMORY_CACHING",
+                             "MALLOC_ARENA_MAX",
+                             "OMP_NUM_THREADS",
+                             "OMP_PROC_BIND",
+                             "KMP_AFFINITY",
+                             "GOMP_CPU_AFFINITY",
+                             "MKL_NUM_THREADS",
+                             "CUBLAS_WORKSPACE_CONFIG",
+                             "LD_PRELOAD",
+                             "LD_LIBRARY_PATH",
+                             "GLIBC_TUNABLES",
+                             "SLURM_NTASKS"}) {
+        EXPECT_TRUE(shown(name)) << name;
+    }
+}
+
+TEST(Environment, ShowsNothingElse) {
+    for (const char* name :
+         {"HF_TOKEN", "AWS_SECRET_ACCESS_KEY", "SLURM_JWT", "WANDB_API_KEY", "OMPI_MCA_orte_secret",
+          "PMIX_SECURITY", "NCCL", "XNCCL_ALGO", "CUDA_SECRET", "PYTORCH_TOKEN"}) {
+        EXPECT_FALSE(shown(name)) << name;
+    }
+}
+
+TEST(Environment, IsSortedByName) {
+    ::setenv("UCX_TLS", "a", 1);
+    ::setenv("NCCL_ALGO", "b", 1);
+    EXPECT_TRUE(std::ranges::is_sorted(communication_variables()));
+    ::unsetenv("UCX_TLS");
+    ::unsetenv("NCCL_ALGO");
+}
+
+TEST(Environment, KnowsANodeByWhatSlurmCallsIt) {
+    ::unsetenv("SLURMD_NODENAME");
+    EXPECT_EQ(Environment::read().slurm_node_name, "");
+    ::setenv("SLURMD_NODENAME", "n3", 1);
+    EXPECT_EQ(Environment::read().slurm_node_name, "n3");
+    ::unsetenv("SLURMD_NODENAME");
+}
+
+}  // namespace
+}  // namespace argosy

@@ -1,0 +1,153 @@
+#include "preflight/cluster.h"
+
+namespace argosy::preflight {
+namespace {
+
+constexpr const char* kChoice = "NCCL_IB_HCA";
+
+TEST(NamedAdapters, ThatANodeLacksFailAndNameIt) {
+    Cluster cluster = good_cluster(3);
+    set_everywhere(cluster, kChoice, "mlx5_0,mlx5_1");
+    EXPECT_EQ(checks_of(diagnose(cluster)), Names{});
+    cluster.nodes[1].adapter_ports.pop_back();
+    const Finding finding = only_finding(cluster, kChoice);
+    EXPECT_EQ(finding.verdict, Verdict::Fail);
+    EXPECT_EQ(finding.where, "n1");
+    EXPECT_EQ(finding.bad_nodes, Names{"n1"});
+    expect_says(finding, {"names mlx5_1, which is not there"});
+}
+
+TEST(NamedAdapters, ThatAllNodesLackAreNoNodesFault) {
+    Cluster cluster = good_cluster();
+    set_everywhere(cluster, kChoice, "hfi1");
+    const Finding finding = only_finding(cluster, kChoice);
+    EXPECT_EQ(finding.verdict, Verdict::Fail);
+    EXPECT_EQ(finding.where, "all nodes");
+    EXPECT_EQ(finding.bad_nodes, Names{});
+}
+
+TEST(NamedAdapters, OnOneNodeAreOfNoUse) {
+    Cluster cluster = good_cluster(1);
+    set_everywhere(cluster, kChoice, "hfi1");
+    EXPECT_EQ(only_finding(cluster, kChoice).verdict, Verdict::Warn);
+}
+
+TEST(NamedAdapters, AreSpelledAsNcclDoes) {
+    for (const char* value : {"mlx5", "=mlx5_0,mlx5_1", "^mlx5_7", "mlx5_0:1", "", "^=hfi1"}) {
+        Cluster cluster = good_cluster();
+        set_everywhere(cluster, kChoice, value);
+        EXPECT_EQ(checks_of(diagnose(cluster)), Names{}) << value;
+    }
+    for (const char* value : {"=mlx5", "mlx5_0:2", "mlx5_0,mlx4"}) {
+        Cluster cluster = good_cluster();
+        set_everywhere(cluster, kChoice, value);
+        EXPECT_EQ(only_finding(cluster, kChoice).verdict, Verdict::Fail) << value;
+    }
+}
+
+TEST(AdapterLinks, ThatAreDownMakeTheirNodeBad) {
+    for (const char* choice : {"", "mlx5_0,mlx5_1", "mlx5"}) {
+        Cluster cluster = good_cluster(4);
+        if (*choice) set_everywhere(cluster, kChoice, choice);
+        cluster.nodes[2].adapter_ports[1].state = "DOWN";
+        cluster.nodes[2].adapter_ports[1].physical_state = "Polling";
+        const Finding finding = only_finding(cluster, "adapters' links");
+        EXPECT_EQ(finding.verdict, Verdict::Fail);
+        EXPECT_EQ(finding.bad_nodes, Names{"n2"});
+        expect_says(finding, {"mlx5_1 is DOWN / Polling"});
+    }
+}
+
+TEST(AdapterLinks, OfThoseThatNobodyUsesMayBeDown) {
+    Cluster cluster = good_cluster();
+    for (NodeFacts& node : cluster.nodes) {
+        node.adapter_ports.push_back(adapter_port("mlx5_2", "Ethernet", 25));
+        node.adapter_ports[2].state = "DOWN";
+    }
+    EXPECT_EQ(checks_of(diagnose(cluster)), Names{});
+    cluster.nodes[0].adapter_ports[2].state = "ACTIVE";  // but the choice leaves it out
+    set_everywhere(cluster, kChoice, "mlx5_0,mlx5_1");
+    EXPECT_EQ(checks_of(diagnose(cluster)), Names{});
+
+    cluster = good_cluster(5);
+    for (NodeFacts& node : cluster.nodes) node.adapter_ports[1].state = "DOWN";
+    cluster.nodes[3].adapter_ports[1].state = "ACTIVE";  // one node has a cable more
+    EXPECT_EQ(checks_of(diagnose(cluster)), Names{});
+}
+
+TEST(AdapterLinks, OfThoseNamedInFullMustBeUpEvenIfNoneIs) {
+    Cluster cluster = good_cluster();
+    for (NodeFacts& node : cluster.nodes) node.adapter_ports[1].state = "INIT";
+    set_everywhere(cluster, kChoice, "mlx5_0,mlx5_1");
+    const Finding finding = only_finding(cluster, "adapters' links");
+    EXPECT_EQ(finding.verdict, Verdict::Fail);
+    EXPECT_EQ(finding.where, "all nodes");
+}
+
+TEST(AdapterRates, BelowTheirLikeMakeTheirNodeBad) {
+    for (const int nodes : {2, 5}) {
+        Cluster cluster = good_cluster(nodes);
+        set_everywhere(cluster, kChoice, "mlx5");
+        cluster.nodes[1].adapter_ports[0].gigabits = 100;
+        const Finding finding = only_finding(cluster, "adapters' rates");
+        EXPECT_EQ(finding.verdict, Verdict::Fail);
+        EXPECT_EQ(finding.bad_nodes, Names{"n1"});
+        expect_says(finding, {"mlx5_0 came up at 100 Gb/s, on other nodes at 400"});
+    }
+}
+
+TEST(AdapterRates, AboveTheirLikeAreNoFault) {
+    Cluster cluster = good_cluster(5);
+    set_everywhere(cluster, kChoice, "mlx5");
+    for (AdapterPort& port : cluster.nodes[1].adapter_ports) port.gigabits = 800;
+    EXPECT_EQ(checks_of(diagnose(cluster)), Names{});
+}
+
+TEST(AdapterChoice, ThatMixesInTheStoragesIsWarnedOf) {
+    Cluster cluster = good_cluster();
+    for (NodeFacts& node : cluster.nodes)
+        node.adapter_ports.push_back(adapter_port("mlx5_10", "Ethernet", 100));
+    set_everywhere(cluster, kChoice, "mlx5_0,mlx5_1");  // mlx5_1 means mlx5_10, too
+    const Finding finding = only_finding(cluster, kChoice);
+    EXPECT_EQ(finding.verdict, Verdict::Warn);
+    expect_says(finding, {"Ethernet adapters beside InfiniBand", "set NCCL_IB_HCA==mlx5_0,mlx5_1"});
+    set_everywhere(cluster, kChoice, "=mlx5_0,mlx5_1");
+    EXPECT_EQ(checks_of(diagnose(cluster)), Names{});
+}
+
+TEST(AdapterChoice, ThatIsMissingIsWarnedOfWhereAdaptersDiffer) {
+    Cluster cluster = good_cluster();
+    for (NodeFacts& node : cluster.nodes)
+        node.adapter_ports.push_back(adapter_port("mlx5_2", "Ethernet", 400));
+    expect_says(only_finding(cluster, kChoice), {"is not set", "set NCCL_IB_HCA=mlx5_0,mlx5_1"});
+    for (NodeFacts& node : cluster.nodes) node.adapter_ports[2] = adapter_port("mlx5_2", "InfiniBand", 100);
+    expect_says(only_finding(cluster, kChoice), {"is not set", "set NCCL_IB_HCA=mlx5_0,mlx5_1"});
+    cluster.nodes.pop_back();
+    std::erase_if(cluster.ranks, [](const RankFacts& rank) { return rank.node == "n1"; });
+    cluster.clock_offsets.resize(cluster.ranks.size());
+    EXPECT_EQ(checks_of(diagnose(cluster)), Names{});  // nothing leaves the node
+}
+
+TEST(AdapterChoice, MayLeaveAnEqualOneOut) {
+    Cluster cluster = good_cluster();
+    set_everywhere(cluster, kChoice, "mlx5_1");
+    EXPECT_EQ(checks_of(diagnose(cluster)), Names{});
+}
+
+TEST(AdapterPcie, BelowItsBestIsWarnedOf) {
+    Cluster cluster = good_cluster();
+    cluster.nodes[0].adapter_ports[0].pcie_lanes = 8;
+    cluster.nodes[1].adapter_ports[1].pcie_transfers = 16;
+    const std::vector<Finding> findings = diagnose(cluster);
+    ASSERT_EQ(checks_of(findings), (Names{"adapters' PCIe links", "adapters' PCIe links"}));
+    EXPECT_EQ(findings[0].verdict, Verdict::Warn);
+    expect_says(findings[0], {"mlx5_0 runs 8 lanes of 16 at 32 GT/s of 32"});
+    expect_says(findings[1], {"mlx5_1 runs 16 lanes of 16 at 16 GT/s of 32"});
+    for (AdapterPort& port : cluster.nodes[0].adapter_ports)
+        port.pcie_lanes = port.most_pcie_lanes = std::nullopt;
+    cluster.nodes[1] = good_node("n1");
+    EXPECT_EQ(checks_of(diagnose(cluster)), Names{});
+}
+
+}  // namespace
+}  // namespace argosy::preflight

@@ -1,0 +1,74 @@
+#include "preflight/cluster.h"
+
+namespace argosy::preflight {
+namespace {
+
+TEST(Alike, AProtocolThatDiffersFailsAndNamesTheNode) {
+    Cluster cluster = good_cluster(4, 2);
+    for (const int rank : {4, 5}) set_variable(cluster.ranks[rank], "NCCL_BUFFSIZE", "1048576");
+    const Finding finding = only_finding(cluster, "NCCL_BUFFSIZE");
+    EXPECT_EQ(finding.verdict, Verdict::Fail);
+    EXPECT_EQ(finding.where, "ranks 4-5 on n2");
+    EXPECT_EQ(finding.bad_nodes, Names{"n2"});
+    expect_says(finding, {"unset on 6 ranks; '1048576' on ranks 4-5 on n2"});
+}
+
+TEST(Alike, ARankThatDiffersFromItsNeighbourIsNotItsNodesFault) {
+    Cluster cluster = good_cluster(4, 2);
+    set_variable(cluster.ranks[4], "UCX_TLS", "tcp");
+    const Finding finding = only_finding(cluster, "UCX_TLS");
+    EXPECT_EQ(finding.verdict, Verdict::Fail);
+    EXPECT_EQ(finding.bad_nodes, Names{});
+}
+
+TEST(Alike, OfTwoHalvesNobodyKnowsWhichIsRight) {
+    Cluster cluster = good_cluster(2, 1);
+    set_variable(cluster.ranks[0], "OMPI_MCA_pml", "ucx");
+    set_variable(cluster.ranks[1], "OMPI_MCA_pml", "ob1");
+    EXPECT_EQ(only_finding(cluster, "OMPI_MCA_pml").bad_nodes, Names{});
+}
+
+TEST(Alike, OtherVariablesThatDifferAreWarnedOf) {
+    for (const char* name : {"CUDA_DEVICE_ORDER", "NCCL_DEBUG_SUBSYS", "LD_PRELOAD", "FI_PROVIDER"}) {
+        Cluster cluster = good_cluster();
+        set_variable(cluster.ranks[1], name, "x");
+        EXPECT_EQ(only_finding(cluster, name).verdict, Verdict::Warn);
+    }
+}
+
+TEST(Alike, WhatEachRankHasForItselfMayDiffer) {
+    Cluster cluster = good_cluster();
+    for (RankFacts& rank : cluster.ranks) {
+        for (const char* name :
+             {"CUDA_VISIBLE_DEVICES", "SLURM_CPUS_PER_TASK", "UCX_NET_DEVICES", "OMP_NUM_THREADS"}) {
+            set_variable(rank, name, std::to_string(rank.rank));
+        }
+    }
+    EXPECT_EQ(checks_of(diagnose(cluster)), Names{});
+}
+
+TEST(Alike, ManyValuesAreNotAllListed) {
+    Cluster cluster = good_cluster(8, 2);
+    for (RankFacts& rank : cluster.ranks) set_variable(rank, "NCCL_BUFFSIZE", std::to_string(rank.rank));
+    expect_says(only_finding(cluster, "NCCL_BUFFSIZE"), {"; and 12 more"});
+}
+
+TEST(Alike, ProgramsThatDifferFail) {
+    const std::vector<std::pair<const char*, std::string RankFacts::*>> parts = {
+        {"executable", &RankFacts::executable_hash},
+        {"Argosy's version", &RankFacts::argosy_version},
+        {"MPI library", &RankFacts::mpi_library},
+        {"CUDA version", &RankFacts::cuda_version},
+        {"NCCL version", &RankFacts::nccl_version}};
+    for (const auto& [check, part] : parts) {
+        Cluster cluster = good_cluster(3, 2);
+        for (const int rank : {2, 3}) cluster.ranks[rank].*part = "another";
+        const Finding finding = only_finding(cluster, check);
+        EXPECT_EQ(finding.verdict, Verdict::Fail);
+        EXPECT_EQ(finding.bad_nodes, Names{"n1"});
+        expect_says(finding, {"another on ranks 2-3 on n1"});
+    }
+}
+
+}  // namespace
+}  // namespace argosy::preflight

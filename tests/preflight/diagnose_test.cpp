@@ -1,0 +1,68 @@
+// The table of checks as a whole, and how findings name places.
+#include "preflight/cluster.h"
+#include "preflight/places.h"
+
+namespace argosy::preflight {
+namespace {
+
+TEST(Diagnose, SaysNothingOfAGoodCluster) {
+    EXPECT_EQ(checks_of(diagnose(good_cluster(1, 1))), Names{});
+    EXPECT_EQ(checks_of(diagnose(good_cluster(1, 8))), Names{});
+    EXPECT_EQ(checks_of(diagnose(good_cluster(64, 8))), Names{});
+}
+
+TEST(Diagnose, SaysNothingOfNothing) { EXPECT_EQ(checks_of(diagnose({})), Names{}); }
+
+TEST(Diagnose, FailsNoSmallMachine) {
+    for (const int ranks : {1, 2, 16}) {
+        const std::vector<Finding> findings = diagnose(small_machine(ranks));
+        EXPECT_EQ(verdict_of(findings), Verdict::Warn);
+        EXPECT_GE(findings.size(), 4u);
+    }
+}
+
+TEST(Diagnose, EveryFindingIsComplete) {
+    Cluster cluster = small_machine(4);
+    set_everywhere(cluster, "CUDA_LAUNCH_BLOCKING", "1");
+    set_variable(cluster.ranks[1], "NCCL_ALGO", "Tree");
+    for (const Finding& finding : diagnose(cluster)) {
+        EXPECT_NE(finding.verdict, Verdict::Pass);
+        for (const std::string& text : {finding.check, finding.where, finding.what, finding.remedy}) {
+            EXPECT_FALSE(text.empty()) << finding.check << ": " << finding.what;
+            EXPECT_EQ(text.find('\n'), text.npos) << text;
+        }
+    }
+}
+
+TEST(Diagnose, Puts512RanksIntoOneLine) {
+    Cluster cluster = good_cluster(64, 8);
+    for (int rank = 16; rank < 512; ++rank) set_variable(cluster.ranks[rank], "NCCL_DEBUG", "INFO");
+    const std::vector<Finding> findings = diagnose(cluster);
+    ASSERT_EQ(checks_of(findings), (Names{"NCCL_DEBUG", "NCCL_DEBUG"}));  // it differs, and it is costly
+    EXPECT_EQ(findings[1].where, "ranks 16-511 on n2, n3, n4, n5, n6, n7, n8, n9 and 54 more");
+}
+
+TEST(Places, AreNamed) {
+    const Cluster cluster = good_cluster(12, 2);
+    EXPECT_EQ(describe_ranks({5}, cluster), "rank 5 on n2");
+    EXPECT_EQ(describe_ranks({0, 1, 2, 9}, cluster), "ranks 0-2, 9 on n0, n1, n4");
+    EXPECT_EQ(describe_ranks({0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22}, cluster),
+              "ranks 0, 2, 4, 6, 8, 10, 12, 14 and 4 more");
+    EXPECT_EQ(describe_nodes({"n3"}, cluster), "n3");
+    EXPECT_EQ(describe_nodes({"n0", "n1", "n2", "n3", "n4", "n5", "n6", "n7", "n8", "n9"}, cluster),
+              "n0, n1, n2, n3, n4, n5, n6, n7 and 2 more");
+    std::vector<int> all;
+    for (const RankFacts& rank : cluster.ranks) all.push_back(rank.rank);
+    EXPECT_EQ(describe_ranks(all, cluster), "all ranks");
+    EXPECT_EQ(describe_ranks({0}, good_cluster(1, 1)), "rank 0 on n0");
+}
+
+TEST(Places, TheMedianIsTheUpperOfTwo) {
+    EXPECT_EQ(upper_median({}), 0);
+    EXPECT_EQ(upper_median({3}), 3);
+    EXPECT_EQ(upper_median({200, 400}), 400);
+    EXPECT_EQ(upper_median({800, 400, 400}), 400);
+}
+
+}  // namespace
+}  // namespace argosy::preflight

@@ -1,0 +1,249 @@
+// What is read of a made-up node and of this very machine, and told to others.
+#include "preflight/facts.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "expect_error.h"
+#include "preflight/cluster.h"
+#include "preflight/kernel_log.h"
+#include "preflight/network_facts.h"
+#include "preflight/read_facts.h"
+#include "preflight/tree.h"
+#include "preflight/write_speed.h"
+
+namespace argosy::preflight {
+namespace {
+
+void put_adapter(const Tree& tree, const std::string& name, const std::string& rate,
+                 const std::string& layer) {
+    const std::string adapter = "sys/class/infiniband/" + name, port = adapter + "/ports/1/";
+    tree.put(port + "state", "4: ACTIVE\n");
+    tree.put(port + "phys_state", "5: LinkUp\n");
+    tree.put(port + "rate", rate + "\n");
+    tree.put(port + "link_layer", layer + "\n");
+    tree.put(adapter + "/device/current_link_width", "8\n");
+    tree.put(adapter + "/device/max_link_width", "16\n");
+    tree.put(adapter + "/device/current_link_speed", "16.0 GT/s PCIe\n");
+    tree.put(adapter + "/device/max_link_speed", "32.0 GT/s PCIe\n");
+}
+
+TEST(Adapters, AreReadAsTheKernelShowsThem) {
+    const Tree tree;
+    put_adapter(tree, "mlx5_10", "400 Gb/sec (4X NDR)", "InfiniBand");
+    put_adapter(tree, "mlx5_2", "25 Gb/sec (1X EDR)", "Ethernet");
+    tree.put("sys/class/infiniband/mlx5_2/ports/2/state", "1: DOWN\n");
+    tree.put("sys/class/infiniband/mlx5_2/ports/2/phys_state", "3: Disabled\n");
+    tree.put("sys/class/infiniband/mlx5_2/device/current_link_width", "0\n");
+    tree.put("sys/class/infiniband/mlx5_2/device/max_link_width", "255\n");
+    tree.put("sys/class/infiniband/mlx5_2/device/max_link_speed", "Unknown\n");
+    const std::vector<AdapterPort> ports = read_adapter_ports(tree.sources());
+    ASSERT_EQ(ports.size(), 3u);
+    EXPECT_EQ(ports[0].adapter, "mlx5_2");
+    EXPECT_TRUE(ports[0].active());
+    EXPECT_FALSE(ports[0].infiniband());
+    EXPECT_EQ(ports[0].gigabits, 25);
+    EXPECT_EQ(ports[0].pcie_lanes, std::nullopt);
+    EXPECT_EQ(ports[0].most_pcie_lanes, std::nullopt);
+    EXPECT_EQ(ports[0].most_pcie_transfers, std::nullopt);
+    EXPECT_EQ(ports[1].port, 2);
+    EXPECT_EQ(ports[1].state, "DOWN");
+    EXPECT_EQ(ports[1].physical_state, "Disabled");
+    EXPECT_FALSE(ports[1].active());
+    EXPECT_EQ(ports[2].adapter, "mlx5_10");
+    EXPECT_TRUE(ports[2].infiniband());
+    EXPECT_EQ(ports[2].gigabits, 400);
+    EXPECT_EQ(ports[2].pcie_lanes, 8);
+    EXPECT_EQ(ports[2].most_pcie_lanes, 16);
+    EXPECT_EQ(ports[2].pcie_transfers, 16);
+    EXPECT_EQ(ports[2].most_pcie_transfers, 32);
+}
+
+TEST(Interfaces, AreToldApartByWhereTheyLead) {
+    const Tree tree;
+    const auto put = [&](const std::string& name, const std::string& state, const std::string& speed) {
+        tree.put("sys/class/net/" + name + "/operstate", state + "\n");
+        tree.put("sys/class/net/" + name + "/speed", speed + "\n");
+    };
+    put("eth0", "up", "25000");
+    tree.put_folder("sys/class/net/eth0/device");
+    put("lo", "unknown", "");
+    put("docker0", "down", "-1");
+    put("br0", "up", "25000");  // with a real member
+    tree.put_folder("sys/class/net/br0/bridge");
+    tree.put_folder("sys/class/net/br0/brif/eth0");
+    put("br1", "up", "10000");  // with a container's
+    tree.put_folder("sys/class/net/br1/bridge");
+    tree.put_folder("sys/class/net/br1/brif/veth12");
+    put("bond0", "up", "50000");
+    tree.put("sys/class/net/bonding_masters", "bond0\n");
+    const std::vector<Interface> interfaces = read_interfaces(tree.sources());
+    ASSERT_EQ(interfaces.size(), 6u);
+    const auto named = [&](const std::string& name) {
+        return *std::ranges::find(interfaces, name, &Interface::name);
+    };
+    EXPECT_TRUE(named("eth0").leaves_the_machine);
+    EXPECT_EQ(named("eth0").megabits, 25000);
+    EXPECT_EQ(named("eth0").state, "up");
+    EXPECT_TRUE(named("br0").leaves_the_machine);
+    EXPECT_TRUE(named("bond0").leaves_the_machine);
+    EXPECT_FALSE(named("br1").leaves_the_machine);
+    EXPECT_FALSE(named("docker0").leaves_the_machine);
+    EXPECT_EQ(named("docker0").megabits, std::nullopt);
+    EXPECT_FALSE(named("lo").leaves_the_machine);
+}
+
+TEST(KernelLog, IsReadForErrorsOfGpus) {
+    const Tree tree;
+    EXPECT_TRUE(read_xids(tree.sources()).empty());
+    tree.put("proc/uptime", "7300.5 100.0\n");
+    tree.put("var/log/syslog",
+             "Oct 6 kernel: NVRM: Xid (PCI:0000:01:00): 48, pid=1, An uncorrectable error\n");
+    std::vector<Xid> xids = read_xids(tree.sources());
+    ASSERT_EQ(xids.size(), 1u);
+    EXPECT_EQ(xids[0].code, 48);
+    EXPECT_EQ(xids[0].age_hours, std::nullopt);
+    tree.put("dev/kmsg",
+             "6,339,5140900,-;NET: Registered protocol family 10\n"
+             "4,900,100500000,-;NVRM: Xid (PCI:0000:3b:00): 79, pid=7, GPU has fallen off the bus.\n"
+             "4,901,3700500000,-;NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.\n"
+             "4,902,3700500000,-;NVRM: Xid (PCI:0000:86:00): 31, Ch 0000000a\n");
+    xids = read_xids(tree.sources());
+    ASSERT_EQ(xids.size(), 2u);
+    EXPECT_EQ(xids[0].bus_id, "0000:3b:00");
+    EXPECT_EQ(xids[0].code, 79);
+    EXPECT_NEAR(xids[0].age_hours.value(), 1, 1e-9);  // the last one
+    EXPECT_EQ(xids[1].code, 31);
+}
+
+TEST(Facts, OfAMadeUpNode) {
+    const Tree tree;
+    tree.put("proc/sys/kernel/random/boot_id", "0db1aa33-ff4f\n");
+    tree.put("proc/loadavg", "1.25 0.72 1.53 1/100 4\n");
+    tree.put("proc/meminfo", "MemTotal:       16 kB\nMemAvailable:    8 kB\n");
+    tree.put("sys/kernel/mm/transparent_hugepage/enabled", "always madvise [never]\n");
+    tree.put("sys/devices/system/cpu/online", "0-3\n");
+    for (const char* cpu : {"cpu0", "cpu1", "cpu2"}) {
+        tree.put(std::string("sys/devices/system/cpu/") + cpu + "/cpufreq/scaling_governor", "powersave\n");
+    }
+    tree.put("sys/devices/system/cpu/cpu3/cpufreq/scaling_governor", "performance\n");
+    tree.put_folder("dev/shm");
+    const NodeFacts facts = read_node_facts(tree.sources(), "");
+    EXPECT_EQ(facts.boot_id, "0db1aa33-ff4f");
+    EXPECT_EQ(facts.load, 1.25);
+    EXPECT_EQ(facts.available_memory_bytes, 8192);
+    EXPECT_EQ(facts.huge_pages, "never");
+    EXPECT_EQ(facts.num_cpus, 4);
+    EXPECT_EQ(facts.governors, (std::map<std::string, int>{{"performance", 1}, {"powersave", 3}}));
+    EXPECT_GT(facts.shared_memory.value().total_bytes, 0);
+    EXPECT_FALSE(facts.dump_folder);
+}
+
+TEST(Facts, OfAMadeUpRank) {
+    const Tree tree;
+    tree.put("proc/self/exe", "a program");
+    tree.put("proc/self/status", "Name:\tx\nCpus_allowed:\tff\nCpus_allowed_list:\t2-3,8\n");
+    tree.put("sys/devices/system/node/node0/cpulist", "0-1,8-9\n");
+    tree.put("sys/devices/system/node/node1/cpulist", "2-3\n");
+    tree.put("sys/devices/system/node/node2/cpulist", "4-5\n");
+    tree.put("etc/nccl.conf", "# a note\nNCCL_ALGO = Ring\nNCCL_DEBUG=WARN\nnot a setting\n");
+    ::setenv("NCCL_DEBUG", "INFO", 1);
+    ::setenv("SLURMD_NODENAME", "n7", 1);
+    const RankFacts facts = read_rank_facts(tree.sources(), {.rank = 5, .mpi_library = "Some MPI\nv1"});
+    ::unsetenv("NCCL_DEBUG");
+    ::unsetenv("SLURMD_NODENAME");
+    EXPECT_EQ(facts.rank, 5);
+    EXPECT_EQ(facts.node, "n7");
+    EXPECT_EQ(facts.mpi_library, "Some MPI?v1");
+    EXPECT_EQ(facts.cpus, "2-3,8");
+    EXPECT_EQ(facts.num_cpus, 3);
+    EXPECT_EQ(facts.numa_nodes, (std::vector<int>{0, 1}));
+    EXPECT_EQ(facts.executable_hash.size(), 16u);
+    ASSERT_TRUE(facts.variable("NCCL_DEBUG"));
+    EXPECT_EQ(facts.variable("NCCL_DEBUG")->value, "INFO");  // the environment is stronger
+    EXPECT_EQ(std::ranges::count(facts.variables, "NCCL_DEBUG", &Variable::name), 1);
+    ASSERT_TRUE(facts.variable("NCCL_ALGO"));
+    EXPECT_EQ(facts.variable("NCCL_ALGO")->value, "Ring");
+    EXPECT_TRUE(facts.variable("NCCL_ALGO")->file.ends_with("etc/nccl.conf"));
+
+    const std::string hash = facts.executable_hash;
+    tree.put("proc/self/exe", "b program");
+    EXPECT_NE(read_rank_facts(tree.sources(), {}).executable_hash, hash);
+}
+
+TEST(Facts, OfThisMachineAreSensible) {
+    const RankFacts rank = read_rank_facts({}, {.mpi_library = "none"});
+    EXPECT_FALSE(rank.node.empty());
+    EXPECT_EQ(rank.executable_hash.size(), 16u);
+    EXPECT_FALSE(rank.argosy_version.empty());
+    EXPECT_GT(rank.num_cpus, 0);
+    EXPECT_GT(rank.open_files, 8);
+    EXPECT_GE(rank.memlock_bytes, 0);
+
+    const ScratchFolder folder;
+    const NodeFacts node = read_node_facts({}, folder / "not/there/yet");
+    EXPECT_EQ(node.name, rank.node);
+    EXPECT_EQ(node.boot_id.size(), 36u);
+    EXPECT_GE(node.num_cpus, rank.num_cpus);
+    EXPECT_GE(node.load.value(), 0);
+    EXPECT_GT(node.available_memory_bytes.value(), 1 << 20);
+    EXPECT_NE(std::ranges::find(node.interfaces, "lo", &Interface::name), node.interfaces.end());
+    EXPECT_EQ(node.dump_folder->problem, "");
+    EXPECT_GT(node.dump_folder->bytes_per_second, 1e5);
+    EXPECT_GT(node.dump_folder->space.free_bytes, 0);
+    EXPECT_EQ(folder.num_entries(), 0);  // nothing is left
+
+    Cluster alone{.ranks = {rank}, .nodes = {node}};
+    for (const Finding& finding : diagnose(alone)) {
+        EXPECT_EQ(finding.verdict, Verdict::Warn) << finding.check << ": " << finding.what;
+    }
+}
+
+TEST(DumpFolder, ThatCannotBeWrittenIsAProblemAndNoError) {
+    const FolderFacts facts = try_folder("/proc/argosy");
+    EXPECT_EQ(facts.path, "/proc");
+    EXPECT_NE(facts.problem.find("cannot make a file there: "), std::string::npos) << facts.problem;
+}
+
+TEST(Facts, AreToldToOthersAsTheyAre) {
+    const Cluster cluster = good_cluster();
+    RankFacts rank = cluster.ranks[1];
+    rank.variables = {{"NCCL_ALGO", "Ring", "/etc/nccl.conf"}, {"LD_PRELOAD", "\"a\\b\""}};
+    rank.memlock_bytes = kUnlimited;
+    rank.numa_nodes = {0, 3};
+    EXPECT_EQ(pack(unpack_rank(pack(rank))), pack(rank));
+    EXPECT_EQ(unpack_rank(pack(rank)).memlock_bytes, kUnlimited);
+    EXPECT_EQ(unpack_rank(pack(rank)).variables[1].value, "\"a\\b\"");
+
+    NodeFacts node = cluster.nodes[0];
+    node.xids = {{"0000:3b:00", 79, 0.5}, {"0000:86:00", 31, std::nullopt}};
+    node.gpus_hang = true;
+    const NodeFacts same = unpack_node(pack(node));
+    EXPECT_EQ(pack(same), pack(node));
+    EXPECT_EQ(same.gpus[1].remapping_failed, false);
+    EXPECT_EQ(same.gpus[1].sm_megahertz, std::nullopt);
+    EXPECT_EQ(same.adapter_ports[0].pcie_lanes, 16);
+    EXPECT_EQ(same.dump_folder->bytes_per_second, 2e9);
+    EXPECT_EQ(same.governors, node.governors);
+    EXPECT_EQ(same.xids[0].age_hours, 0.5);
+    EXPECT_EQ(pack(unpack_node(pack(NodeFacts{}))), pack(NodeFacts{}));
+}
+
+TEST(Facts, AreOneLineWhateverTheyHold) {
+    RankFacts rank;
+    rank.variables = {{"NCCL_X", "line\nand \xff\xfe bytes"}};
+    const std::string text = pack(rank);
+    EXPECT_EQ(text.find('\n'), text.npos);
+    EXPECT_EQ(pack(unpack_rank(text)), text);
+}
+
+TEST(Facts, ThatAreNoneAreAnError) {
+    for (const char* text : {"", "{", "[]", "{}", "null", R"({"rank": "x"})"}) {
+        EXPECT_ERROR(unpack_rank(text), RunError, "what a rank told of itself cannot be read");
+        EXPECT_ERROR(unpack_node(text), RunError, "what a rank told of itself cannot be read");
+    }
+}
+
+}  // namespace
+}  // namespace argosy::preflight

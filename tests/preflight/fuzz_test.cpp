@@ -1,0 +1,147 @@
+// Texts of others, mutated: the kernel's files, its log, nvidia-smi's answers, lists in variables. Whatever
+// they hold, reading ends, and so does the diagnosis of what was read. The seeds are fixed, so a failure
+// repeats.
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "base/error.h"
+#include "preflight/cluster.h"
+#include "preflight/gpu_query.h"
+#include "preflight/kernel_log.h"
+#include "preflight/name_list.h"
+#include "preflight/network_facts.h"
+#include "preflight/read_facts.h"
+#include "preflight/tree.h"
+
+namespace argosy::preflight {
+namespace {
+
+using Random = std::mt19937_64;
+
+size_t below(Random& random, size_t limit) { return random() % std::max<size_t>(limit, 1); }
+
+/// One to four changes: a bit, a part less, a part more, a number or mark that readers trip over.
+std::string mutated(std::string text, Random& random) {
+    static const std::vector<std::string> kParts = {
+        "-1", "0",    "99999999999999999999", "1e999", "nan",       ",", ":", ": ",
+        ";",  "\n",   std::string(1, '\0'),   "\xff",  "^",         "=", "-", "[N/A]",
+        "0x", "PCI:", "NVRM: Xid (",          "): ",   "4294967296"};
+    for (size_t left = 1 + below(random, 4); left > 0; --left) {
+        const size_t at = below(random, text.size() + 1);
+        switch (below(random, 4)) {
+            case 0:
+                if (at < text.size()) text[at] = static_cast<char>(text[at] ^ 1 << below(random, 8));
+                break;
+            case 1:
+                text.erase(at, 1 + below(random, 20));
+                break;
+            case 2:
+                text.insert(at, text.substr(below(random, text.size() + 1), below(random, 30)));
+                break;
+            default:
+                text.insert(at, kParts[below(random, kParts.size())]);
+        }
+    }
+    return text;
+}
+
+TEST(Fuzz, KernelLogs) {
+    const std::string log =
+        "4,900,100500000,-;NVRM: Xid (PCI:0000:3b:00): 79, pid=7, GPU has fallen off the bus.\n"
+        "4,901,3700500000,-;NVRM: Xid (PCI:0000:86:00): 31, Ch 0000000a\n";
+    for (int round = 0; round < 2000; ++round) {
+        Random random(round);
+        Cluster cluster = good_cluster();
+        cluster.nodes[0].xids = xids_in(mutated(log, random), 7300);
+        diagnose(cluster);
+        EXPECT_EQ(pack(unpack_node(pack(cluster.nodes[0]))), pack(cluster.nodes[0]));
+    }
+}
+
+TEST(Fuzz, ListsInVariables) {
+    for (int round = 0; round < 5000; ++round) {
+        Random random(round);
+        Cluster cluster = good_cluster(2, 1);
+        set_everywhere(cluster, "NCCL_IB_HCA", mutated("^=mlx5_0:1,mlx5_1", random));
+        set_everywhere(cluster, "NCCL_SOCKET_IFNAME", mutated("=eth0,ib", random));
+        set_everywhere(cluster, "OMPI_MCA_btl_tcp_if_include", mutated("eth0,10.0.0.0/8", random));
+        set_everywhere(cluster, "NCCL_IB_GID_INDEX", mutated("3", random));
+        set_everywhere(cluster, "NCCL_DEBUG", mutated("INFO", random));
+        diagnose(cluster);
+        parse_cpu_list(mutated("0-3,8,12-15", random));
+    }
+}
+
+TEST(Fuzz, TheKernelsFiles) {
+    const std::vector<std::pair<std::string, std::string>> files = {
+        {"sys/class/infiniband/mlx5_0/ports/1/state", "4: ACTIVE\n"},
+        {"sys/class/infiniband/mlx5_0/ports/1/phys_state", "5: LinkUp\n"},
+        {"sys/class/infiniband/mlx5_0/ports/1/rate", "400 Gb/sec (4X NDR)\n"},
+        {"sys/class/infiniband/mlx5_0/ports/1/link_layer", "InfiniBand\n"},
+        {"sys/class/infiniband/mlx5_0/device/current_link_width", "8\n"},
+        {"sys/class/infiniband/mlx5_0/device/max_link_width", "16\n"},
+        {"sys/class/infiniband/mlx5_0/device/current_link_speed", "16.0 GT/s PCIe\n"},
+        {"sys/class/net/eth0/operstate", "up\n"},
+        {"sys/class/net/eth0/speed", "25000\n"},
+        {"sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n"},
+        {"sys/devices/system/cpu/online", "0-95\n"},
+        {"sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "powersave\n"},
+        {"sys/devices/system/node/node0/cpulist", "0-47\n"},
+        {"proc/loadavg", "0.13 0.72 1.53 3/500 123\n"},
+        {"proc/meminfo", "MemTotal: 10 kB\nMemAvailable: 8 kB\n"},
+        {"proc/self/status", "Name:\tx\nCpus_allowed_list:\t0-47\n"},
+        {"proc/uptime", "7300.5 100\n"},
+        {"etc/nccl.conf", "NCCL_ALGO=Ring\n# a note\nNCCL_DEBUG=INFO\n"}};
+    const Tree tree;
+    for (int round = 0; round < 200; ++round) {
+        Random random(round);
+        for (const auto& [path, text] : files) tree.put(path, mutated(text, random));
+        Cluster cluster{.ranks = {read_rank_facts(tree.sources(), {})},
+                        .nodes = {read_node_facts(tree.sources(), "")}};
+        for (const Finding& finding : diagnose(cluster))
+            EXPECT_EQ(finding.what.find('\n'), std::string::npos);
+        EXPECT_EQ(pack(unpack_rank(pack(cluster.ranks[0]))), pack(cluster.ranks[0]));
+        EXPECT_EQ(pack(unpack_node(pack(cluster.nodes[0]))), pack(cluster.nodes[0]));
+    }
+}
+
+TEST(Fuzz, NvidiaSmisAnswers) {
+    const std::string answer =
+        "0:1B:00.0, NVIDIA H200, 580.65.06, 345, 1980, 0x1, 0, 16, 16, 1, 5, 4, 143771, Default, Disabled, "
+        "Enabled\n"
+        "0:43:00.0, NVIDIA H200, 580.65.06, 345, 1980, 0x48, [N/A], 8, 16, 5, 5, 7, 143771, Default, [N/A], "
+        "Disabled\n";
+    const Tree tree;
+    tree.put_nvidia_smi("exec cat " + (tree.root() / "answer").string() + "\n");
+    for (int round = 0; round < 150; ++round) {
+        Random random(round);
+        tree.put("answer", mutated(answer, random));
+        const GpuAnswer read = query_gpus(tree.sources());
+        EXPECT_LE(read.gpus.size(), 8u);
+        EXPECT_EQ(read.problem.find('\n'), std::string::npos);
+        Cluster cluster = good_cluster();
+        cluster.nodes[0].gpus = read.gpus;
+        cluster.nodes[0].gpus_problem = read.problem;
+        diagnose(cluster);
+        EXPECT_EQ(pack(unpack_node(pack(cluster.nodes[0]))), pack(cluster.nodes[0]));
+    }
+}
+
+TEST(Fuzz, WhatRanksTell) {
+    const Cluster cluster = good_cluster();
+    int refused = 0;
+    for (int round = 0; round < 2000; ++round) {
+        Random random(round);
+        try {
+            unpack_rank(mutated(pack(cluster.ranks[1]), random));
+            unpack_node(mutated(pack(cluster.nodes[1]), random));
+        } catch (const RunError&) {
+            ++refused;
+        }
+    }
+    EXPECT_GT(refused, 1000);
+}
+
+}  // namespace
+}  // namespace argosy::preflight

@@ -1,0 +1,91 @@
+// The kernel's small files and the lists that variables hold.
+#include "preflight/sources.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include "preflight/name_list.h"
+#include "preflight/tree.h"
+
+namespace argosy::preflight {
+namespace {
+
+TEST(Sources, ReadFilesOrNothing) {
+    const Tree tree;
+    EXPECT_EQ(read_text(tree.root() / "absent"), std::nullopt);
+    EXPECT_EQ(read_text(tree.root()), std::nullopt);  // a folder
+    tree.put("file", "one\ntwo\n");
+    EXPECT_EQ(read_text(tree.root() / "file"), "one\ntwo\n");
+    EXPECT_EQ(read_text(tree.root() / "file", 4), "two\n");
+    EXPECT_EQ(read_line(tree.root() / "file"), "one");
+    tree.put("file", "  up\x1b[31m\t \nmore");
+    EXPECT_EQ(read_line(tree.root() / "file"), "up?[31m");
+    EXPECT_EQ(read_line(tree.root() / "absent"), "");
+    ASSERT_EQ(::mkfifo((tree.root() / "pipe").c_str(), 0600), 0);
+    EXPECT_EQ(read_line(tree.root() / "pipe"), "");  // and does not wait for a writer
+}
+
+TEST(Sources, ListFoldersAsPeopleCount) {
+    const Tree tree;
+    for (const char* name : {"mlx5_10", "mlx5_2", "mlx5_1", "eth0", "lo"}) tree.put_folder(name);
+    EXPECT_EQ(names_in(tree.root()), (std::vector<std::string>{"eth0", "lo", "mlx5_1", "mlx5_2", "mlx5_10"}));
+    EXPECT_TRUE(names_in(tree.root() / "absent").empty());
+}
+
+TEST(Sources, ReadNumbersAtTheStart) {
+    EXPECT_EQ(leading_number("400 Gb/sec (4X NDR)"), 400);
+    EXPECT_EQ(leading_number("2.5 GT/s PCIe"), 2.5);
+    EXPECT_EQ(leading_number("Unknown"), std::nullopt);
+    EXPECT_EQ(leading_number("inf"), std::nullopt);
+    EXPECT_EQ(leading_number("nan"), std::nullopt);
+    EXPECT_EQ(leading_number("1e999"), std::nullopt);
+    EXPECT_EQ(leading_integer(" -1\n"), -1);
+    EXPECT_EQ(leading_integer("99999999999999999999"), std::nullopt);
+    EXPECT_EQ(leading_integer(""), std::nullopt);
+}
+
+TEST(Sources, SplitAndTrim) {
+    using Parts = std::vector<std::string_view>;
+    EXPECT_EQ(split("a, b ,,c", ','), (Parts{"a", "b", "", "c"}));
+    EXPECT_EQ(split("a,", ','), (Parts{"a", ""}));
+    EXPECT_EQ(split("", ','), Parts{});
+    EXPECT_EQ(split(" \n", ','), Parts{});
+    EXPECT_EQ(trimmed(" \t "), "");
+}
+
+TEST(Sources, ReadCpuLists) {
+    using Cpus = std::vector<int>;
+    EXPECT_EQ(parse_cpu_list("0-3,8"), (Cpus{0, 1, 2, 3, 8}));
+    EXPECT_EQ(parse_cpu_list("5,0-1,1"), (Cpus{0, 1, 5}));
+    for (const char* no_list : {"", "\n", "x", "3-1", "-4", "0-99999999999", "1-"}) {
+        EXPECT_EQ(parse_cpu_list(no_list), Cpus{}) << no_list;
+    }
+}
+
+TEST(NameLists, InNcclsSpelling) {
+    const auto chooses = [](const char* text, const char* name, int port = -1) {
+        return NameList(text, NameList::Syntax::Nccl).chooses(name, port);
+    };
+    EXPECT_TRUE(chooses("eth", "eth0"));
+    EXPECT_FALSE(chooses("eth", "ib0"));
+    EXPECT_FALSE(chooses("=eth", "eth0"));
+    EXPECT_TRUE(chooses("=eth0,ib0", "ib0"));
+    EXPECT_FALSE(chooses("^docker,lo", "docker0"));
+    EXPECT_TRUE(chooses("^docker,lo", "eth0"));
+    EXPECT_TRUE(chooses("^=lo", "lo1"));
+    EXPECT_TRUE(chooses("mlx5_0:1", "mlx5_0", 1));
+    EXPECT_FALSE(chooses("mlx5_0:1", "mlx5_0", 2));
+    EXPECT_TRUE(chooses("mlx5_0", "mlx5_0", 2));
+    EXPECT_TRUE(chooses("", "anything"));
+    EXPECT_TRUE(chooses(" mlx5_0 , mlx5_1 ", "mlx5_1"));
+}
+
+TEST(NameLists, OfMpiWantWholeNames) {
+    const NameList list("ib0,10.0.0.0/8", NameList::Syntax::WholeNames);
+    EXPECT_EQ(list.entries().size(), 1u);
+    EXPECT_TRUE(list.chooses("ib0"));
+    EXPECT_FALSE(list.chooses("ib01"));
+}
+
+}  // namespace
+}  // namespace argosy::preflight

@@ -1,0 +1,37 @@
+// A made-up node in a folder: files as the kernel shows them, and an nvidia-smi that says what a test wants.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "preflight/sources.h"
+#include "scratch_folder.h"
+
+namespace argosy::preflight {
+
+class Tree {
+  public:
+    /// A new file each time: one that is emptied and filled again some file systems bring to disk at once.
+    void put(const std::string& path, const std::string& text) const {
+        std::filesystem::create_directories((root() / path).parent_path());
+        std::filesystem::remove(root() / path);
+        write_file(root() / path, text);
+    }
+    void put_folder(const std::string& path) const { std::filesystem::create_directories(root() / path); }
+
+    /// A shell script in nvidia-smi's place.
+    void put_nvidia_smi(const std::string& script) const {
+        put("nvidia-smi", "#!/bin/sh\n" + script);
+        std::filesystem::permissions(root() / "nvidia-smi", std::filesystem::perms::owner_all);
+    }
+
+    std::filesystem::path root() const { return folder_ / "."; }
+    Sources sources(double nvidia_smi_seconds = 20) const {
+        return {root(), (root() / "nvidia-smi").string(), nvidia_smi_seconds};
+    }
+
+  private:
+    ScratchFolder folder_;
+};
+
+}  // namespace argosy::preflight

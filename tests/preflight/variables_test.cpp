@@ -1,0 +1,88 @@
+#include "preflight/cluster.h"
+
+namespace argosy::preflight {
+namespace {
+
+struct Case {
+    const char* name;
+    const char* value;
+    Verdict verdict;
+};
+
+class CostlyVariable : public ::testing::TestWithParam<Case> {};
+
+TEST_P(CostlyVariable, IsFound) {
+    Cluster cluster = good_cluster();
+    set_everywhere(cluster, GetParam().name, GetParam().value);
+    const Finding finding = only_finding(cluster, GetParam().name);
+    EXPECT_EQ(finding.verdict, GetParam().verdict);
+    EXPECT_EQ(finding.where, "all ranks");
+    EXPECT_EQ(finding.bad_nodes, Names{});
+    expect_says(finding, {std::string(GetParam().name) + "=" + GetParam().value + ": "});
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Variables, CostlyVariable,
+    ::testing::Values(
+        Case{"CUDA_LAUNCH_BLOCKING", "1", Verdict::Fail}, Case{"NCCL_DEBUG", "INFO", Verdict::Warn},
+        Case{"NCCL_DEBUG", "Trace", Verdict::Warn}, Case{"NCCL_P2P_DISABLE", "1", Verdict::Warn},
+        Case{"NCCL_P2P_LEVEL", "LOC", Verdict::Warn}, Case{"NCCL_SHM_DISABLE", "1", Verdict::Warn},
+        Case{"NCCL_IB_DISABLE", "1", Verdict::Fail}, Case{"NCCL_NET", "Socket", Verdict::Fail},
+        Case{"NCCL_ALGO", "Ring", Verdict::Warn}, Case{"NCCL_PROTO", "Simple", Verdict::Warn},
+        Case{"NCCL_IB_GID_INDEX", "3", Verdict::Warn},
+        Case{"PYTORCH_NO_CUDA_MEMORY_CACHING", "1", Verdict::Warn}, Case{"MALLOC_CHECK_", "3", Verdict::Warn},
+        Case{"MALLOC_PERTURB_", "165", Verdict::Warn}));
+
+class HarmlessVariable : public ::testing::TestWithParam<std::pair<const char*, const char*>> {};
+
+TEST_P(HarmlessVariable, IsNotFound) {
+    Cluster cluster = good_cluster();
+    set_everywhere(cluster, GetParam().first, GetParam().second);
+    EXPECT_EQ(checks_of(diagnose(cluster)), Names{});
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Variables, HarmlessVariable,
+    ::testing::Values(std::pair("CUDA_LAUNCH_BLOCKING", "0"), std::pair("CUDA_LAUNCH_BLOCKING", ""),
+                      std::pair("NCCL_DEBUG", "WARN"), std::pair("NCCL_DEBUG", "VERSION"),
+                      std::pair("NCCL_P2P_DISABLE", "0"), std::pair("NCCL_P2P_LEVEL", "NVL"),
+                      std::pair("NCCL_IB_DISABLE", "0"), std::pair("NCCL_NET", "IB"),
+                      std::pair("NCCL_ALGO", ""), std::pair("NCCL_IB_GID_INDEX", "-1"),
+                      std::pair("NCCL_MIN_CTAS", "32"), std::pair("NCCL_COLLNET_ENABLE", "0"),
+                      std::pair("MALLOC_CHECK_", "0")));
+
+TEST(Variables, CountOnlyWhereTheyMatter) {
+    Cluster one_node = good_cluster(1, 8);
+    set_everywhere(one_node, "NCCL_IB_DISABLE", "1");
+    set_everywhere(one_node, "NCCL_NET", "Socket");
+    EXPECT_EQ(checks_of(diagnose(one_node)), Names{});
+
+    Cluster without_fabric = good_cluster();
+    for (NodeFacts& node : without_fabric.nodes) node.adapter_ports.clear();
+    set_everywhere(without_fabric, "NCCL_IB_DISABLE", "1");
+    EXPECT_EQ(checks_of(diagnose(without_fabric)), Names{});
+
+    Cluster one_rank_a_node = good_cluster(4, 1);
+    set_everywhere(one_rank_a_node, "NCCL_P2P_DISABLE", "1");
+    set_everywhere(one_rank_a_node, "NCCL_SHM_DISABLE", "1");
+    EXPECT_EQ(checks_of(diagnose(one_rank_a_node)), Names{});
+}
+
+TEST(Variables, OfASettingsFileNameTheFile) {
+    Cluster cluster = good_cluster();
+    for (RankFacts& rank : cluster.ranks) rank.variables = {{"NCCL_ALGO", "Tree", "/etc/nccl.conf"}};
+    expect_says(only_finding(cluster, "NCCL_ALGO"), {"NCCL_ALGO=Tree (in /etc/nccl.conf)"});
+}
+
+TEST(Variables, OfTheH200sRescueAreNoMoreThanWarned) {
+    Cluster cluster = good_cluster();
+    set_everywhere(cluster, "NCCL_MIN_CTAS", "32");
+    set_everywhere(cluster, "UCX_NET_DEVICES", "mlx5_0:1,mlx5_1:1");
+    set_everywhere(cluster, "SHARP_COLL_ENABLE_PCI_RELAXED_ORDERING", "1");
+    set_everywhere(cluster, "NCCL_COLLNET_ENABLE", "0");
+    set_everywhere(cluster, "NCCL_ALGO", "Ring");
+    EXPECT_EQ(only_finding(cluster, "NCCL_ALGO").verdict, Verdict::Warn);
+}
+
+}  // namespace
+}  // namespace argosy::preflight
