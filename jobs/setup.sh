@@ -119,7 +119,7 @@ install_test_wheels() {
         --target "$root/.deps/tests" "${test_wheels[@]}"; then
         echo "${test_wheels[*]}" >"$test_stamp"
     else
-        say "pip could not install ${test_wheels[*]} (its message is above): tests that read with them will be skipped"
+        say "pip could not install ${test_wheels[*]} (its message is above): tests that need them will be skipped"
     fi
 }
 
