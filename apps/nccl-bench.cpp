@@ -39,7 +39,7 @@ void add_what(CLI::App& app, bench::Words& words) {
     app.add_option("--mesh", words.mesh,
                    "NODESxRANKS, as 4x8: within the rows, across them and over all, groups at once");
     app.add_option("--backend", words.options.backend,
-                   "mpi, or nccl where it is built in; default: the better one");
+                   "nccl or mpi; default: nccl where it is built in and every rank sees a GPU");
 }
 
 void add_how(CLI::App& app, bench::Words& words) {
@@ -53,7 +53,8 @@ void add_how(CLI::App& app, bench::Words& words) {
     number("-w,--warmup_iters", options.warmup, "iterations before, at each size");
     number("-N,--run_cycles", options.cycles, "passes over all sizes; 0: without end");
     number("-c,--check", options.checks, "verifications of each result; 0: none");
-    number("-z,--blocking", options.blocking_calls, "1: MPI's blocking calls, which --timeout cannot end");
+    number("-z,--blocking", options.blocking_calls,
+           "1: wait for each operation; over MPI in its blocking calls, which --timeout cannot end");
     number("-T,--timeout", options.timeout_seconds, "seconds to wait for a rank before it is named");
     number("-C,--report_cputime", options.time_to_start,
            "1: show the time of the call that starts an operation");
@@ -169,7 +170,6 @@ ExitCode measure(int argc, char** argv, const mpi::Comm& world) {
     if (!parse(app, argc, argv, world)) return ExitCode::Done;
     const bench::Options options = bench::meaning_of(words);
     check(options, world.size());
-    const std::string backend = bench::backend_of(options);
     std::optional<PartialFile> json, csv;  // where they cannot be written, nothing is measured
     if (world.rank() == 0 && !options.json.empty()) json.emplace(options.json);
     if (world.rank() == 0 && !options.csv.empty()) csv.emplace(options.csv);
@@ -177,7 +177,7 @@ ExitCode measure(int argc, char** argv, const mpi::Comm& world) {
     const bench::RollCall roll(world, bench::exchange_rank_info(world, options.timeout_seconds),
                                options.timeout_seconds);
     const bench::Results results = bench::run_benchmark(world, roll, options, print);
-    const bench::Setting setting{{argv, argv + argc}, backend, mpi::library(), roll.ranks()};
+    const bench::Setting setting{{argv, argv + argc}, roll.ranks()};
     const auto write = [](auto& file, const std::string& text) {
         if (!file) return;
         file->append(text);

@@ -25,8 +25,8 @@ def read(path):
         found = json.loads(path.read_text())
     except (OSError, ValueError) as error:
         raise BadInput(f"{path}: {error}") from error
-    if not isinstance(found, dict) or found.get("format") != "argosy nccl-bench" or found.get("version") != 1:
-        raise BadInput(f"{path}: not results that nccl-bench wrote with --json (format 'argosy nccl-bench', version 1)")
+    if not isinstance(found, dict) or found.get("format") != "argosy nccl-bench" or found.get("version") != 2:
+        raise BadInput(f"{path}: not results that nccl-bench wrote with --json (format 'argosy nccl-bench', version 2)")
     return found
 
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # setup.sh [--tests]: installs what Argosy builds with: Debian packages (as root; otherwise says which to ask for) and a
-# private Python environment under .deps/ that holds the LibTorch wheel and CMake; with --tests also what tests in
-# Python read files with, in .deps/tests/, and, as root, a Slurm to try jobs on. Does nothing where all of it is there
-# already.
+# private Python environment under .deps/ that holds the LibTorch wheel and CMake; with --tests also what tests read
+# files with or are compiled against, in .deps/tests/, and, as root, a Slurm to try jobs on. Does nothing where all of
+# it is there already.
 # Without dpkg (a cluster whose modules provide MPI, HDF5 and compilers) packages are not looked at: CMake says what
 # is missing. On a Debian cluster with modules, ARGOSY_SKIP_PACKAGES=1 says the same. PYTHON names another python3.
 set -euo pipefail
@@ -18,9 +18,11 @@ venv=$root/.deps/venv
 stamp=$venv/argosy-wheels
 # What the templates of jobs/ are tried on, by root alone. A machine that has a slurmctld already keeps it.
 slurm_packages=(slurmctld slurmd slurm-client munge)
-# With --no-deps too: what reading event files needs of TensorBoard's dependencies, without its server's; and what reads
-# checkpoints and exported models as others do.
-test_wheels=('tensorboard==2.*' protobuf numpy absl-py 'h5py==3.*' ml_dtypes xxhash safetensors)
+# With --no-deps too: what reading event files needs of TensorBoard's dependencies, without its server's; what reads
+# checkpoints and exported models as others do; and NCCL of the LibTorch wheel's version, whose header what wraps it is
+# compiled against on machines without a GPU.
+test_wheels=('tensorboard==2.*' protobuf numpy absl-py 'h5py==3.*' ml_dtypes xxhash safetensors
+             nvidia-nccl-cu13==2.28.9)
 test_stamp=$root/.deps/tests/argosy-wheels
 
 say() { echo "setup: $*" >&2; }
@@ -108,7 +110,7 @@ install_wheels() {
 # A folder for PYTHONPATH beside the environment that builds. Tests skip what they lack, so a failure is no error.
 install_test_wheels() {
     [ "$(cat "$test_stamp" 2>/dev/null)" != "${test_wheels[*]}" ] || return 0
-    say "what tests in Python need into .deps/tests (90 MB on disk)"
+    say "what tests need into .deps/tests (300 MB on disk)"
     rm -rf "$root/.deps/tests"
     mkdir -p "$root/.deps/tests"
     local pip=("$venv/bin/python" -m pip)
@@ -117,7 +119,7 @@ install_test_wheels() {
         --target "$root/.deps/tests" "${test_wheels[@]}"; then
         echo "${test_wheels[*]}" >"$test_stamp"
     else
-        say "pip could not install ${test_wheels[*]} (its message is above): tests that read with them will be skipped"
+        say "pip could not install ${test_wheels[*]} (its message is above): tests that need them will be skipped"
     fi
 }
 

@@ -90,3 +90,45 @@ if(ARGOSY_CUDA)
     endif()
     unset(CMAKE_REQUIRED_LIBRARIES)
 endif()
+
+# CUDA's runtime and NCCL. Those of the wheels come first, since LibTorch loads them. Where ARGOSY_CUDA is off the
+# product needs neither, and tests compile what wraps them where the headers are there.
+get_filename_component(wheels ${ARGOSY_TORCH_DIR} DIRECTORY)
+foreach(found CUDART_INCLUDE CUDART_LIBRARY NCCL_INCLUDE NCCL_LIBRARY)
+    if(ARGOSY_${found} AND NOT EXISTS ${ARGOSY_${found}})
+        unset(ARGOSY_${found} CACHE)  # a wheel was there when it was looked for
+    endif()
+endforeach()
+set(nccl_wheels ${wheels}/nvidia/nccl)
+if(NOT ARGOSY_CUDA)
+    list(APPEND nccl_wheels ${PROJECT_SOURCE_DIR}/.deps/tests/nvidia/nccl)  # as jobs/setup.sh --tests puts it
+endif()
+find_path(ARGOSY_CUDART_INCLUDE cuda_runtime_api.h PATHS ${wheels}/nvidia/cu13 ENV CUDA_HOME /usr/local/cuda
+          PATH_SUFFIXES include NO_DEFAULT_PATH)
+find_file(ARGOSY_CUDART_LIBRARY NAMES libcudart.so.13 libcudart.so
+          PATHS ${wheels}/nvidia/cu13 ENV CUDA_HOME /usr/local/cuda PATH_SUFFIXES lib64 lib NO_DEFAULT_PATH)
+find_path(ARGOSY_NCCL_INCLUDE nccl.h PATHS ${nccl_wheels} ENV NCCL_HOME ENV CUDA_HOME /usr
+          PATH_SUFFIXES include NO_DEFAULT_PATH)
+find_file(ARGOSY_NCCL_LIBRARY NAMES libnccl.so.2 libnccl.so PATHS ${nccl_wheels} ENV NCCL_HOME ENV CUDA_HOME /usr
+          PATH_SUFFIXES lib lib64 lib/${CMAKE_LIBRARY_ARCHITECTURE} NO_DEFAULT_PATH)
+
+add_library(foreign_cuda INTERFACE)
+add_library(foreign_nccl INTERFACE)
+if(ARGOSY_CUDA)
+    foreach(part CUDART_INCLUDE CUDART_LIBRARY NCCL_INCLUDE NCCL_LIBRARY)
+        if(NOT ARGOSY_${part})
+            message(FATAL_ERROR "ARGOSY_CUDA=ON needs CUDA's runtime and NCCL, and ARGOSY_${part} was not found in the "
+                                "wheels beside LibTorch, CUDA_HOME or NCCL_HOME. Install the wheel with its "
+                                "dependencies: .deps/venv/bin/pip install torch==2.11.0")
+        endif()
+    endforeach()
+    file(STRINGS ${ARGOSY_NCCL_INCLUDE}/nccl.h fp8 REGEX "ncclFloat8e4m3")
+    if(NOT fp8)
+        message(FATAL_ERROR "${ARGOSY_NCCL_INCLUDE}/nccl.h is older than NCCL 2.24, which this program needs. Set "
+                            "NCCL_HOME to a newer one, or ARGOSY_NCCL_INCLUDE and ARGOSY_NCCL_LIBRARY.")
+    endif()
+    target_include_directories(foreign_cuda SYSTEM INTERFACE ${ARGOSY_CUDART_INCLUDE})
+    target_link_libraries(foreign_cuda INTERFACE ${ARGOSY_CUDART_LIBRARY})
+    target_include_directories(foreign_nccl SYSTEM INTERFACE ${ARGOSY_NCCL_INCLUDE})
+    target_link_libraries(foreign_nccl INTERFACE ${ARGOSY_NCCL_LIBRARY} foreign_cuda)
+endif()

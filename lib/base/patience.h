@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 #include <thread>
 
 #include "base/clock.h"
@@ -51,5 +52,19 @@ class Patience {
     double waited_seconds_ = 0;
     double last_look_ = seconds_now();
 };
+
+/// Looks at `done` without a pause, since a pause would be part of what is measured; false when it takes
+/// longer than that. The clock is looked at now and then, which most waits do not live to see.
+template <class Done>
+bool done_within(double seconds, Done done) {
+    constexpr int kLooksBeforeTheClock = 256;
+    std::optional<Patience> patience;
+    for (int looks = 1; !done(); ++looks) {
+        if (looks % kLooksBeforeTheClock != 0) continue;
+        if (!patience) patience.emplace(seconds);
+        if (!patience->lasts()) return false;
+    }
+    return true;
+}
 
 }  // namespace argosy

@@ -1,16 +1,18 @@
 #include "bench/benchmark.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <chrono>
-#include <numeric>
+#include <memory>
 #include <set>
+#include <sstream>
 #include <thread>
-#include <utility>
 
 #include "base/environment.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "bench/mpi_backend.h"
+#include "bench/carrier.h"
 #include "bench/table.h"
 
 namespace argosy::bench {
@@ -21,6 +23,15 @@ namespace {
 constexpr std::chrono::milliseconds kTimeToForward{2};
 
 using Print = std::function<void(const std::string&)>;
+
+/// What all axes of a run share.
+struct Run {
+    const mpi::Comm& world;
+    const RollCall& roll;
+    const Options& options;
+    const Carrier& carrier;
+    const Print& print;
+};
 
 /// An axis and this rank's group on it.
 struct Axis {
@@ -115,19 +126,48 @@ std::vector<Case> cases_of(const Collective& collective, const Options& options,
     return cases;
 }
 
-AxisResults run_axis(const mpi::Comm& world, const RollCall& roll, const Options& options, const Axis& axis,
-                     const Print& print) {
-    const Collective& collective = collective_named(options.collective);
-    const std::vector<Case> cases = cases_of(collective, options, axis);
-    roll.assemble("making the groups of axis " + axis.name);
-    const auto backend = make_backend(world.subgroup(axis.members), options);
+/// A rank's connections as they travel to the others, a line each.
+struct ConnectionsCard {
+    char lines[2048];
+};
+
+/// Host memory within a node or across several, which is what is known over MPI.
+std::string nodes_of(const Axis& axis, const std::vector<RankInfo>& ranks) {
+    std::set<std::string> hosts;
+    for (const int member : axis.members) hosts.insert(ranks[member].host);
+    return hosts.size() == 1 ? "host memory, within a node"
+                             : fmt::format("host memory, across {} nodes", hosts.size());
+}
+
+/// COLLECTIVE: how the ranks of an axis reach each other, in all of its groups.
+std::vector<std::string> transport_of(const Run& run, const Axis& axis, const Backend& backend) {
+    const bool on_host = run.carrier.devices.empty();
+    const std::vector<std::string> found =
+        on_host ? std::vector{nodes_of(axis, run.roll.ranks())} : backend.connections();
+    ConnectionsCard own = {};
+    fmt::format("{}", fmt::join(found, "\n")).copy(own.lines, sizeof(own.lines) - 1);
+    std::set<std::string> all;
+    for (const ConnectionsCard& card : exchange(run.world, own, run.options.timeout_seconds)) {
+        std::istringstream lines(card.lines);
+        for (std::string line; std::getline(lines, line);) all.insert(line);
+    }
+    return {all.begin(), all.end()};
+}
+
+AxisResults run_axis(const Run& run, const Axis& axis) {
+    const auto& [world, roll, options, carrier, print] = run;
+    const std::vector<Case> cases = cases_of(collective_named(options.collective), options, axis);
+    const auto backend = make_backend(world, roll, axis.members, carrier, options);
     size_t most_bytes = 0;
     for (const Case& one : cases) {
         backend->require(one.bytes / size_bytes(one.type));
         most_bytes = std::max(most_bytes, one.bytes);
     }
     Measurement measurement(*backend, world, roll, options, most_bytes);
-    AxisResults results{axis.name, axis.num_groups, static_cast<int>(axis.members.size()), {}};
+    // What connects the ranks may depend on the size, and shows once it is used.
+    for (const Case& one : {cases.front(), cases.back()}) measurement.connect(one);
+    AxisResults results{axis.name, axis.num_groups, static_cast<int>(axis.members.size())};
+    results.transport = transport_of(run, axis, *backend);
     print(table_header(results, options));
     for (int cycle = 0; options.cycles == 0 || cycle < options.cycles; ++cycle) {
         if (options.cycles == 0) results.rows.clear();  // nobody will ask for them
@@ -146,21 +186,6 @@ AxisResults run_axis(const mpi::Comm& world, const RollCall& roll, const Options
 
 }  // namespace
 
-std::string backend_of(const Options& options) {
-    if (options.backend.empty() || options.backend == "mpi") return "mpi";
-    if (options.backend == "nccl") {
-        throw UserError(
-            "--backend nccl: this build has no NCCL; it measures over MPI on host memory (--backend mpi)");
-    }
-    throw UserError("--backend {}: there are mpi and nccl", options.backend);
-}
-
-std::unique_ptr<Backend> make_backend(mpi::Comm group, const Options& options) {
-    ARGOSY_CHECK(backend_of(options) == "mpi", "the only one of this build");
-    if (options.blocking_calls) group = group.duplicate(mpi::Calls::Blocking);
-    return std::make_unique<MpiBackend>(std::move(group), options.timeout_seconds);
-}
-
 Results run_benchmark(const mpi::Comm& world, const RollCall& roll, const Options& options,
                       const Print& print) {
     Results results;
@@ -171,9 +196,11 @@ Results run_benchmark(const mpi::Comm& world, const RollCall& roll, const Option
     };
     if (world.rank() == 0) warn_of_nccl_tests_variables();
     if (options.mesh && world.rank() == 0) warn_of_torn_rows(*options.mesh, roll.ranks());
-    print_once(preamble(options, mpi::library(), roll.ranks()));
+    results.carrier = choose_carrier(world, roll.ranks(), options);
+    print_once(preamble(options, results.carrier, roll.ranks()));
+    const Run run{world, roll, options, results.carrier, print_once};
     for (const Axis& axis : axes_of(options, world.rank(), world.size())) {
-        results.axes.push_back(run_axis(world, roll, options, axis, print_once));
+        results.axes.push_back(run_axis(run, axis));
     }
     print_once(epilogue(options));
     results.ended = Clock::now();

@@ -28,6 +28,11 @@ constexpr const char* kHelp =
     "taken and,\n"
     "        out of place, of what the timed iterations left\n"
     "\n"
+    "Over NCCL, buffers are memory of the rank's GPU, operations are launched one behind the other as "
+    "nccl-tests "
+    "does, and\n"
+    "single iterations are timed by the GPU's clock; avg may differ by the roundings that NCCL makes on its "
+    "way.\n"
     "Over MPI, buffers are host memory; alltoall, scatter and the like are MPI's own, avg is a sum and a "
     "division, and\n"
     "half, bfloat16 and fp8 are added up by this program. FORMAT.md of lib/bench defines JSON and CSV.\n"
@@ -68,14 +73,14 @@ const std::vector<RefusedOption>& refused_options() {
         {"-t,--nthreads", "1", "every rank is a process of its own: start more ranks"},
         {"-g,--ngpus", "1", "every rank has one device: start more ranks"},
         {"-p,--parallel_init", "0", "every rank is a process, so they always start at the same time"},
-        {"-y,--stream_null", "0", "it picks a CUDA stream, and the MPI backend has none"},
-        {"-G,--cudagraph", "0", "it replays CUDA graphs, and the MPI backend has none"},
-        {"-R,--local_register", "0", "it registers buffers with NCCL; MPI registers its own"},
+        {"-y,--stream_null", "0", "it has NCCL use CUDA's default stream; here it has a stream of its own"},
+        {"-G,--cudagraph", "0", "it replays CUDA graphs; here each operation is launched by its own call"},
+        {"-R,--local_register", "0", "it registers buffers with NCCL; here they are plain memory of the GPU"},
         {"-x,--cta_policy", "0", "it sets how NCCL takes multiprocessors of a GPU"},
         {"-D,--device_implementation", "0", "it picks NCCL's kernels of the device side"},
         {"-V,--device_cta_count", "16", "it sets the size of NCCL's kernels of the device side"},
         {"-M,--memory", "0", "it reports the GPU memory that NCCL takes"},
-        {"-u,--unalign", "0", "buffers are aligned to pages here, always"},
+        {"-u,--unalign", "0", "buffers begin where their memory does here, always aligned"},
     };
     return table;
 }

@@ -2,6 +2,7 @@
 
 #include <fmt/ranges.h>
 
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <type_traits>
@@ -18,6 +19,8 @@ struct TypeRow {
     size_t bytes;
     bool is_signed;
     int exact, exponent;
+    int digits,
+        least;  // bits of a number, and the power of two of the least one; of whole ones not asked for
 };
 
 // In the order of the enumeration.
@@ -28,12 +31,12 @@ constexpr TypeRow kTypes[] = {
     {ElementType::UInt32, "uint32", 4, false, 1 << 20, 31},
     {ElementType::Int64, "int64", 8, true, 1 << 20, 62},
     {ElementType::UInt64, "uint64", 8, false, 1 << 20, 63},
-    {ElementType::Half, "half", 2, true, 2048, 15},
-    {ElementType::Float, "float", 4, true, 1 << 20, 100},
-    {ElementType::Double, "double", 8, true, 1 << 20, 100},
-    {ElementType::BFloat16, "bfloat16", 2, true, 256, 100},
-    {ElementType::Float8E4M3, "fp8_e4m3", 1, true, 16, 8},
-    {ElementType::Float8E5M2, "fp8_e5m2", 1, true, 8, 15},
+    {ElementType::Half, "half", 2, true, 2048, 15, 11, -24},
+    {ElementType::Float, "float", 4, true, 1 << 20, 100, 24, -149},
+    {ElementType::Double, "double", 8, true, 1 << 20, 100, 53, -1074},
+    {ElementType::BFloat16, "bfloat16", 2, true, 256, 100, 8, -133},
+    {ElementType::Float8E4M3, "fp8_e4m3", 1, true, 16, 8, 4, -9},
+    {ElementType::Float8E5M2, "fp8_e5m2", 1, true, 8, 15, 3, -16},
 };
 
 struct OperationRow {
@@ -104,6 +107,7 @@ const char* name(ElementType type) { return row(type).name; }
 const char* name(Operation operation) { return kOperations[static_cast<int>(operation)].name; }
 size_t size_bytes(ElementType type) { return row(type).bytes; }
 bool is_signed(ElementType type) { return row(type).is_signed; }
+bool is_whole(ElementType type) { return row(type).digits == 0; }
 int largest_exact(ElementType type) { return row(type).exact; }
 int largest_exponent(ElementType type) { return row(type).exponent; }
 
@@ -123,8 +127,8 @@ std::vector<ElementType> types_named(const std::string& wanted) {
 std::vector<Operation> operations_named(const std::string& wanted) {
     if (wanted == "mulsum") {
         throw UserError(
-            "--op mulsum is NCCL's sum of inputs that each rank scales on their way; MPI has no such "
-            "operation. "
+            "--op mulsum is NCCL's sum of inputs that each rank scales on their way, and is not measured "
+            "here. "
             "Take sum or avg");
     }
     std::vector<Operation> found;
@@ -150,6 +154,25 @@ uint64_t bits_of(double value, ElementType type) {
         visit_narrow(type, [&](auto number) { bits = number.rounded(static_cast<float>(value)); });
     }
     return bits;
+}
+
+double value_of(const std::byte* element, ElementType type) {
+    double value = 0;
+    const bool plain = visit_plain(type, [&](auto number) {
+        std::memcpy(&number, element, sizeof(number));
+        value = static_cast<double>(number);
+    });
+    if (plain) return value;
+    visit_narrow(type, [&](auto number) {
+        typename decltype(number)::Bits bits;
+        std::memcpy(&bits, element, sizeof(bits));
+        value = number.value(bits);
+    });
+    return value;
+}
+
+double largest_rounding(double value, ElementType type) {
+    return std::ldexp(std::abs(value), -row(type).digits + 1) + std::ldexp(1.0, row(type).least);
 }
 
 void divide(std::span<std::byte> elements, ElementType type, int divisor) {

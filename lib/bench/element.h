@@ -30,6 +30,7 @@ const char* name(ElementType type);  // "bfloat16"
 const char* name(Operation operation);
 size_t size_bytes(ElementType type);
 bool is_signed(ElementType type);
+bool is_whole(ElementType type);
 
 /// Those that a user names: one of them, or "all". Throws UserError with the names that there are.
 std::vector<ElementType> types_named(const std::string& name);
@@ -37,6 +38,12 @@ std::vector<Operation> operations_named(const std::string& name);
 
 /// `value` as an element's bits, in its lower bytes; rounded where the type cannot hold it.
 uint64_t bits_of(double value, ElementType type);
+
+/// Of the element there; REQUIRES: it has one that a double holds.
+double value_of(const std::byte* element, ElementType type);
+
+/// The most by which rounding to the type may change a number of about this value.
+double largest_rounding(double value, ElementType type);
 
 /// Divides elements by `divisor`: integers towards zero, others rounded to nearest.
 void divide(std::span<std::byte> elements, ElementType type, int divisor);

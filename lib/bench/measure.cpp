@@ -1,6 +1,8 @@
 #include "bench/measure.h"
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
 #include <cstring>
 
 #include "base/clock.h"
@@ -22,14 +24,33 @@ void for_each_block(const Case& kind, Visit visit) {
     }
 }
 
+std::string name_of(const Case& kind) {
+    return fmt::format("{} of {} bytes ({})", kind.collective->name, kind.bytes, name(kind.type));
+}
+
 size_t chunk_bytes(const Case& kind) { return kind.chunk_elements * size_bytes(kind.type); }
 
-int64_t count_different(std::span<const std::byte> left, std::span<const std::byte> right,
-                        size_t element_bytes) {
-    if (std::memcmp(left.data(), right.data(), left.size()) == 0) return 0;
+/// Whether a backend that divides numbers before it adds them up rounds on the way: 1/n is exact, and no
+/// number becomes too small for its type, only for small powers of two.
+bool rounds_average(const Case& kind, const Backend& backend) {
+    constexpr unsigned kMostExact = 64;
+    const auto ranks = static_cast<unsigned>(backend.size());
+    return kind.operation == Operation::Average && backend.scales_before_average() && !is_whole(kind.type) &&
+           !(std::has_single_bit(ranks) && ranks <= kMostExact);
+}
+
+/// Elements that differ in any bit; or, where `roundings` are allowed, by more than they can make.
+int64_t count_different(std::span<const std::byte> wanted, std::span<const std::byte> found, ElementType type,
+                        int roundings) {
+    if (std::memcmp(wanted.data(), found.data(), wanted.size()) == 0) return 0;
+    const size_t bytes = size_bytes(type);
     int64_t different = 0;
-    for (size_t at = 0; at < left.size(); at += element_bytes) {
-        different += std::memcmp(&left[at], &right[at], element_bytes) != 0;
+    for (size_t at = 0; at < wanted.size(); at += bytes) {
+        if (std::memcmp(&wanted[at], &found[at], bytes) == 0) continue;
+        const double exact = value_of(&wanted[at], type);
+        const bool near =
+            std::abs(value_of(&found[at], type) - exact) <= roundings * largest_rounding(exact, type);
+        different += !(roundings > 0 && near);
     }
     return different;
 }
@@ -103,6 +124,8 @@ int64_t Measurement::count_wrong(const Case& kind, const Pattern& pattern,
                                  const std::vector<Call>& calls) const {
     const Place place = place_of(kind);
     std::vector<std::byte> wanted(kBlockBytes), found(kBlockBytes);
+    // Of 1/n, of each product, of n-1 sums and of the result that is wanted. All numbers have the same sign.
+    const int roundings = rounds_average(kind, backend_) ? place.size + 2 : 0;
     int64_t wrong = 0;
     for (const Call& call : calls) {
         for (int chunk = 0; chunk < kind.collective->chunks(place.size).output; ++chunk) {
@@ -113,7 +136,7 @@ int64_t Measurement::count_wrong(const Case& kind, const Pattern& pattern,
                 const std::span left = std::span(wanted).first(bytes), right = std::span(found).first(bytes);
                 pattern.fill(*part, kind.chunk_elements, first, left);
                 backend_.read(right, start + first * size_bytes(kind.type));
-                wrong += count_different(left, right, size_bytes(kind.type));
+                wrong += count_different(left, right, kind.type, roundings);
             });
         }
     }
@@ -122,7 +145,7 @@ int64_t Measurement::count_wrong(const Case& kind, const Pattern& pattern,
 
 void Measurement::run_to_verify(const Case& kind, const std::vector<Call>& calls) const {
     if (fault_planted(Fault::SkipCollective)) return;
-    for (const Call& call : calls) kind.collective->run(backend_, call);
+    start(kind, calls);
     backend_.wait();
     if (fault_planted(Fault::LoseLastElement)) {
         const int last_chunk = kind.collective->chunks(backend_.size()).output - 1;
@@ -134,25 +157,31 @@ void Measurement::run_to_verify(const Case& kind, const std::vector<Call>& calls
     }
 }
 
+/// As nccl-tests does, several at once are launched together.
+void Measurement::start(const Case& kind, const std::vector<Call>& calls) const {
+    if (calls.size() > 1) backend_.begin_together();
+    for (const Call& call : calls) kind.collective->run(backend_, call);
+    if (calls.size() > 1) backend_.end_together();
+}
+
 Measurement::Samples Measurement::run_to_time(const Case& kind, const std::vector<Call>& calls,
                                               const std::string& what) const {
-    const auto start_all = [&] {
-        for (const Call& call : calls) kind.collective->run(backend_, call);
-    };
     for (int i = 0; i < options_.warmup; ++i) {
-        start_all();
+        start(kind, calls);
         backend_.wait();
     }
     Samples samples;
-    samples.ends.resize(options_.iterations + 1);
     roll_.assemble(what);
-    samples.ends[0] = seconds_now();
-    for (int i = 1; i <= options_.iterations; ++i) {
-        start_all();
-        if (options_.time_to_start) samples.starting_seconds += seconds_now() - samples.ends[i - 1];
-        backend_.wait();
-        samples.ends[i] = seconds_now();
+    const double begun = seconds_now();
+    backend_.start_clock();
+    for (int i = 0; i < options_.iterations; ++i) {
+        const double called = options_.time_to_start ? seconds_now() : 0;
+        start(kind, calls);
+        if (options_.time_to_start) samples.starting_seconds += seconds_now() - called;
+        backend_.end_iteration();
     }
+    samples.iterations = backend_.iteration_seconds();
+    samples.seconds = seconds_now() - begun;
     return samples;
 }
 
@@ -165,7 +194,7 @@ void Measurement::combine(std::vector<double>& values, mpi::Reduction reduction)
 
 Timing Measurement::evaluate(const Case& kind, const Samples& samples) const {
     const double operations = static_cast<double>(options_.iterations) * options_.aggregated;
-    const double whole = (samples.ends.back() - samples.ends.front()) / operations;
+    const double whole = samples.seconds / operations;
     std::vector<double> means = {whole, samples.starting_seconds / operations};
     switch (options_.across_ranks) {
         case AcrossRanks::FirstRank:
@@ -183,10 +212,8 @@ Timing Measurement::evaluate(const Case& kind, const Samples& samples) const {
             combine(means, mpi::Reduction::Max);
             break;
     }
-    std::vector<double> single;
-    for (size_t i = 1; i < samples.ends.size(); ++i) {
-        single.push_back((samples.ends[i] - samples.ends[i - 1]) / options_.aggregated);
-    }
+    std::vector<double> single = samples.iterations;
+    for (double& seconds : single) seconds /= options_.aggregated;
     combine(single, mpi::Reduction::Max);
 
     Timing timing{.seconds = means[0], .own_seconds = whole, .start_seconds = means[1]};
@@ -196,9 +223,17 @@ Timing Measurement::evaluate(const Case& kind, const Samples& samples) const {
     return timing;
 }
 
+void Measurement::connect(const Case& kind) {
+    try {
+        start(kind, {call_on(buffers_.front(), kind, Placement::OutOfPlace)});
+        backend_.wait();
+    } catch (const NoAnswer&) {
+        throw roll_.late("connecting ranks for " + name_of(kind));
+    }
+}
+
 Timing Measurement::measure(const Case& kind, Placement placement) {
-    const std::string what =
-        fmt::format("{} of {} bytes ({})", kind.collective->name, kind.bytes, name(kind.type));
+    const std::string what = name_of(kind);
     const Pattern pattern(kind.type, kind.operation, backend_.size());
     std::vector<Call> calls;
     for (const Buffers& one : buffers_) calls.push_back(call_on(one, kind, placement));

@@ -2,14 +2,15 @@
 // no library by name.
 //
 // How time is taken. After `warmup` iterations all ranks meet; then `iterations` follow one another without a
-// pause, each begun when the one before it has ended on this rank. A rank's time is the whole interval over
-// the number of operations; those of the ranks become one as `across_ranks` says. Beside it stands the
-// distribution of single iterations, where an iteration takes as long as on its slowest rank: from the end of
-// the one before it to its own end there.
+// pause; the backend says when the next may begin. A rank's time is the whole interval, until it has seen the
+// last one end, over the number of operations; those of the ranks become one as `across_ranks` says. Beside
+// it stands the distribution of single iterations, where an iteration takes as long as on its slowest rank:
+// from the end of the one before it to its own end there.
 //
 // How a result is verified. The output begins as the complement of what it must become, one operation runs on
-// fresh input, and every element is compared, bit for bit; out of place once more what the timed operations
-// left. In place that would say nothing: each of them worked on the result of the one before.
+// fresh input, and every element is compared, bit for bit, but for averages that a backend rounds on the way;
+// out of place once more what the timed operations left. In place that would say nothing: each of them worked
+// on the result of the one before.
 #pragma once
 
 #include <cstdint>
@@ -57,6 +58,9 @@ class Measurement {
     Measurement(Backend& backend, const mpi::Comm& world, const RollCall& roll, const Options& options,
                 size_t max_bytes);
 
+    /// COLLECTIVE over the backend's group: one operation, whose result nobody looks at.
+    void connect(const Case& kind);
+
     /// COLLECTIVE over the world. The same on all ranks.
     Timing measure(const Case& kind, Placement placement);
 
@@ -65,7 +69,8 @@ class Measurement {
         Backend::Memory input, output;
     };
     struct Samples {
-        std::vector<double> ends;  // the first is the start
+        double seconds = 0;  // of all iterations
+        std::vector<double> iterations;
         double starting_seconds = 0;
     };
 
@@ -73,6 +78,7 @@ class Measurement {
     Place place_of(const Case& kind) const;
     void refill(const Case& kind, const Pattern& pattern, const std::vector<Call>& calls) const;
     int64_t count_wrong(const Case& kind, const Pattern& pattern, const std::vector<Call>& calls) const;
+    void start(const Case& kind, const std::vector<Call>& calls) const;
     void run_to_verify(const Case& kind, const std::vector<Call>& calls) const;
     Samples run_to_time(const Case& kind, const std::vector<Call>& calls, const std::string& what) const;
     Timing evaluate(const Case& kind, const Samples& samples) const;

@@ -2,7 +2,6 @@
 
 #include <cstring>
 #include <new>
-#include <optional>
 #include <utility>
 
 #include "base/error.h"
@@ -147,22 +146,19 @@ void MpiBackend::divide_later(const Call& call) {
     if (call.operation == Operation::Average) averages_.push_back(call);
 }
 
-/// Looks without a pause, as MPI_Wait does: a pause would be part of what is measured.
 void MpiBackend::wait() {
-    constexpr int kLooksBeforeTheClock = 256;
-    std::optional<Patience>
-        patience;  // from the first look at the clock, which most waits do not live to see
-    for (int looks = 1; !mpi::test_all(requests_); ++looks) {
-        if (looks % kLooksBeforeTheClock != 0) continue;
-        if (!patience) patience.emplace(timeout_seconds_);
-        if (!patience->lasts()) throw NoAnswer();
-    }
+    if (!done_within(timeout_seconds_, [&] { return mpi::test_all(requests_); })) throw NoAnswer();
     requests_.clear();
     num_outgoing_ = 0;
     for (const Call& call : averages_) {
         divide({call.out, call.count * size_bytes(call.type)}, call.type, size_);
     }
     averages_.clear();
+}
+
+void MpiBackend::end_iteration() {
+    wait();
+    clock_.end_iteration();
 }
 
 }  // namespace argosy::bench

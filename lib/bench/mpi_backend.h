@@ -1,11 +1,13 @@
 // Collectives over MPI on host memory. By default they are MPI's non-blocking calls, the ones that training
 // makes (lib/comm), waited for by looking again and again, within a limit of time; or MPI's blocking calls,
-// which nothing can bound while they are under way.
+// which nothing can bound while they are under way. An iteration is timed on the host, and begins when the
+// one before it has ended on this rank.
 #pragma once
 
 #include <vector>
 
 #include "bench/backend.h"
+#include "bench/host_clock.h"
 #include "mpi/comm.h"
 
 namespace argosy::bench {
@@ -21,6 +23,7 @@ class MpiBackend : public Backend {
     void write(std::byte* to, std::span<const std::byte> from) const override;
     void read(std::span<std::byte> to, const std::byte* from) const override;
     bool result_at_start() const override { return true; }
+    bool scales_before_average() const override { return false; }
 
     void all_gather(const Call& call) override;
     void all_reduce(const Call& call) override;
@@ -31,7 +34,16 @@ class MpiBackend : public Backend {
     void reduce_scatter(const Call& call) override;
     void scatter(const Call& call) override;
     void send_receive(const Call& call) override;
+    void begin_together() override {}
+    void end_together() override {}
+
     void wait() override;
+    void start_clock() override { clock_.start(); }
+    void end_iteration() override;
+    std::vector<double> iteration_seconds() override { return clock_.iteration_seconds(); }
+
+    /// MPI does not say.
+    std::vector<std::string> connections() const override { return {}; }
 
   private:
     void divide_later(const Call& call);
@@ -43,6 +55,7 @@ class MpiBackend : public Backend {
     std::vector<Call> averages_;                    // sums, to be divided when they are there
     std::vector<std::vector<std::byte>> outgoing_;  // copies of what is sent in place
     size_t num_outgoing_ = 0;
+    HostClock clock_;
 };
 
 }  // namespace argosy::bench

@@ -17,29 +17,37 @@ struct Card {
 
 }  // namespace
 
-/// Without a pause: ranks must leave a barrier at the same time.
 bool finished_within(mpi::Request request, double seconds) {
-    constexpr int kLooksBeforeTheClock = 256;
-    Patience patience(seconds);
-    for (int looks = 1; !mpi::test_all({&request, 1}); ++looks) {
-        if (looks % kLooksBeforeTheClock == 0 && !patience.lasts()) return false;
-    }
-    return true;
+    return done_within(seconds, [&] { return mpi::test_all({&request, 1}); });
+}
+
+void exchange_bytes(const mpi::Comm& world, void* all, std::span<const std::byte> own,
+                    double timeout_seconds) {
+    if (finished_within(world.all_gather(all, own.data(), own.size(), mpi::Type::Byte), timeout_seconds))
+        return;
+    throw TimeoutError("not all of {} ranks told within {} s where they are (--timeout sets the limit)",
+                       world.size(), timeout_seconds);
 }
 
 std::vector<RankInfo> exchange_rank_info(const mpi::Comm& world, double timeout_seconds) {
     Card own = {};
     gethostname(own.host, sizeof(own.host) - 1);
     own.process = getpid();
-    std::vector<Card> cards(world.size());
-    if (!finished_within(world.all_gather(cards.data(), &own, sizeof(own), mpi::Type::Byte),
-                         timeout_seconds)) {
-        throw TimeoutError("not all of {} ranks told within {} s where they are (--timeout sets the limit)",
-                           world.size(), timeout_seconds);
-    }
     std::vector<RankInfo> ranks;
-    for (const Card& card : cards) ranks.push_back({card.host, card.process});
+    for (const Card& card : exchange(world, own, timeout_seconds)) ranks.push_back({card.host, card.process});
     return ranks;
+}
+
+std::string names_of(const std::vector<RankInfo>& ranks, std::span<const int> numbers) {
+    constexpr size_t kMostNamed = 16;
+    std::string text = numbers.size() == 1 ? "rank " : "ranks ";
+    for (size_t i = 0; i < std::min(numbers.size(), kMostNamed); ++i) {
+        const RankInfo& rank = ranks[numbers[i]];
+        text +=
+            fmt::format("{}{} (process {} on {})", i == 0 ? "" : ", ", numbers[i], rank.process, rank.host);
+    }
+    return numbers.size() > kMostNamed ? fmt::format("{} and {} more", text, numbers.size() - kMostNamed)
+                                       : text;
 }
 
 RollCall::RollCall(const mpi::Comm& world, std::vector<RankInfo> ranks, double timeout_seconds)
@@ -67,20 +75,10 @@ TimeoutError RollCall::error(const std::string& operation, const mpi::Attendance
         found.missing.empty()
             ? "all ranks wait by now: one came too late, or what lies between them does not work"
             : fmt::format("{}. Dead, stuck or much slower: {}; its own message, if any, says why",
-                          mpi::named_missing(found.missing), names_of(found.missing));
+                          mpi::named_missing(found.missing), names_of(ranks_, found.missing));
     return TimeoutError(found.spoken_for ? Reach::SpokenFor : Reach::OneRank,
                         "{}: no answer in {} s; {} (--timeout sets the limit)", operation, timeout_seconds_,
                         why);
-}
-
-std::string RollCall::names_of(std::span<const int> ranks) const {
-    constexpr size_t kMostNamed = 16;
-    std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-    for (size_t i = 0; i < std::min(ranks.size(), kMostNamed); ++i) {
-        const RankInfo& rank = ranks_[ranks[i]];
-        text += fmt::format("{}{} (process {} on {})", i == 0 ? "" : ", ", ranks[i], rank.process, rank.host);
-    }
-    return ranks.size() > kMostNamed ? fmt::format("{} and {} more", text, ranks.size() - kMostNamed) : text;
 }
 
 }  // namespace argosy::bench

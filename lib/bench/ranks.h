@@ -4,6 +4,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "base/error.h"
@@ -17,7 +18,14 @@ struct RankInfo {
     int process = 0;
 };
 
-/// COLLECTIVE: of every rank, by number. Throws TimeoutError, which can name nobody yet.
+/// "ranks 3 (process 17 on node1), 4 (...)", at most so many.
+std::string names_of(const std::vector<RankInfo>& ranks, std::span<const int> numbers);
+
+/// COLLECTIVE: what every rank tells of itself, by number. Throws TimeoutError, which can name nobody yet.
+template <class Card>
+std::vector<Card> exchange(const mpi::Comm& world, const Card& own, double timeout_seconds);
+
+/// COLLECTIVE: likewise.
 std::vector<RankInfo> exchange_rank_info(const mpi::Comm& world, double timeout_seconds);
 
 /// Waits for one operation; false when it takes longer than that.
@@ -41,12 +49,23 @@ class RollCall {
 
   private:
     TimeoutError error(const std::string& operation, const mpi::Attendance& found) const;
-    std::string names_of(std::span<const int> ranks) const;
 
     mpi::Comm arrivals_;
     std::unique_ptr<mpi::Roll> roll_;
     std::vector<RankInfo> ranks_;
     double timeout_seconds_;
 };
+
+/// The same in bytes.
+void exchange_bytes(const mpi::Comm& world, void* all, std::span<const std::byte> own,
+                    double timeout_seconds);
+
+template <class Card>
+std::vector<Card> exchange(const mpi::Comm& world, const Card& own, double timeout_seconds) {
+    static_assert(std::is_trivially_copyable_v<Card>);
+    std::vector<Card> all(world.size());
+    exchange_bytes(world, all.data(), std::as_bytes(std::span(&own, 1)), timeout_seconds);
+    return all;
+}
 
 }  // namespace argosy::bench

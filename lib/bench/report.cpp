@@ -12,7 +12,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kVersion = 1;
+constexpr int kVersion = 2;
 constexpr double kMicro = 1e6, kGiga = 1e9;
 
 std::string utc(Clock::time_point time) {
@@ -35,6 +35,27 @@ Json environment_json() {
     return found;
 }
 
+/// A rank each.
+Json devices_json(const std::vector<RankInfo>& ranks, const Carrier& carrier) {
+    Json list = Json::array();
+    for (size_t rank = 0; rank < ranks.size(); ++rank) {
+        Json device = nullptr;
+        if (!carrier.devices.empty()) {
+            const cuda::Device& one = carrier.devices[rank];
+            device = {{"number", one.number},
+                      {"name", one.name},
+                      {"pci_bus_id", one.pci_bus_id},
+                      {"memory_bytes", one.memory_bytes},
+                      {"compute_capability", fmt::format("{}.{}", one.capability / 10, one.capability % 10)}};
+        }
+        list.push_back({{"rank", rank},
+                        {"host", ranks[rank].host},
+                        {"process", ranks[rank].process},
+                        {"device", device}});
+    }
+    return list;
+}
+
 Json config_json(const Options& options) {
     Json config = {{"minimum_bytes", options.sweep.min_bytes}, {"maximum_bytes", options.sweep.max_bytes}};
     if (options.sweep.factor > 1) {
@@ -54,17 +75,6 @@ Json config_json(const Options& options) {
                    {"mesh", nullptr}});
     if (options.mesh) config["mesh"] = {options.mesh->across, options.mesh->within};
     return config;
-}
-
-Json ranks_json(const std::vector<RankInfo>& ranks) {
-    Json list = Json::array();
-    for (size_t rank = 0; rank < ranks.size(); ++rank) {
-        list.push_back({{"rank", rank},
-                        {"host", ranks[rank].host},
-                        {"pid", ranks[rank].process},
-                        {"devices", Json::array()}});  // MPI works on host memory
-    }
-    return list;
 }
 
 Json timing_json(const Timing& timing, const Options& options) {
@@ -104,6 +114,7 @@ Json axis_json(const AxisResults& axis, const Options& options) {
     return {{"axis", axis.name},
             {"num_groups", axis.num_groups},
             {"group_size", axis.group_size},
+            {"transport", axis.transport},
             {"out_of_bounds",
              {{"count", checked ? Json(wrong) : Json(nullptr)},
               {"okay", checked ? Json(wrong == 0) : Json(nullptr)}}},
@@ -130,18 +141,19 @@ std::string json_report(const Results& results, const Options& options, const Se
         for (const Row& row : axis.rows) rows.push_back(row_json(axis, row, options));
         axes.push_back(axis_json(axis, options));
     }
+    Json config = config_json(options);
+    config["devices"] = devices_json(setting.ranks, results.carrier);
     const Json report = {{"format", "argosy nccl-bench"},
                          {"version", kVersion},
                          {"program_version", version()},
                          {"start_time", utc(results.started)},
                          {"end_time", utc(results.ended)},
                          {"collective", options.collective},
-                         {"backend", setting.backend},
-                         {"library", setting.library},
+                         {"backend", results.carrier.backend},
+                         {"library", results.carrier.library},
                          {"args", setting.arguments},
                          {"env", environment_json()},
-                         {"config", config_json(options)},
-                         {"ranks", ranks_json(setting.ranks)},
+                         {"config", config},
                          {"results", rows},
                          {"axes", axes},
                          {"okay", results.passed(options)}};

@@ -10,10 +10,9 @@
 
 namespace argosy::bench {
 
-/// What was run, where; the environment is that of rank 0.
+/// How it was started, where; the environment is that of rank 0.
 struct Setting {
     std::vector<std::string> arguments;
-    std::string backend, library;
     std::vector<RankInfo> ranks;
 };
 

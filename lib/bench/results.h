@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/carrier.h"
 #include "bench/measure.h"
 
 namespace argosy::bench {
@@ -25,7 +26,8 @@ struct AxisResults {
     std::string name;
     int num_groups;
     int group_size;
-    std::vector<Row> rows;
+    std::vector<std::string> transport = {};  // how its ranks reach each other; empty: nobody says
+    std::vector<Row> rows = {};
 
     int64_t num_wrong() const;
     /// GB/s: a plain mean over all rows and both placements, as nccl-tests takes it; small sizes pull it
@@ -34,6 +36,7 @@ struct AxisResults {
 };
 
 struct Results {
+    Carrier carrier;
     std::vector<AxisResults> axes;
     Clock::time_point started, ended;
 

@@ -1,6 +1,7 @@
 #include "bench/table.h"
 
 #include <fmt/chrono.h>
+#include <fmt/ranges.h>
 
 #include "base/version.h"
 
@@ -51,11 +52,11 @@ std::string side_units(bool per_iteration) {
 
 }  // namespace
 
-std::string preamble(const Options& options, const std::string& library, const std::vector<RankInfo>& ranks) {
+std::string preamble(const Options& options, const Carrier& carrier, const std::vector<RankInfo>& ranks) {
     const Sweep& sweep = options.sweep;
     const bool by_factor = sweep.factor > 1;
     std::string text = fmt::format("# nccl-bench {}, over {}\n# Collective test starting: {}\n", version(),
-                                   library, options.collective);
+                                   carrier.library, options.collective);
     text += fmt::format(
         "# nThread 1 nGpus 1 minBytes {} maxBytes {} step: {}({}) warmup iters: {} iters: {} agg iters: {} "
         "validation: {} graph: 0 unalign: 0\n#\n# Using devices\n",
@@ -63,8 +64,14 @@ std::string preamble(const Options& options, const std::string& library, const s
         by_factor ? "factor" : "bytes", options.warmup, options.iterations, options.aggregated,
         options.checks);
     for (size_t rank = 0; rank < ranks.size(); ++rank) {
-        text += fmt::format("#  Rank {:2} Group  0 Pid {:6} on {:>10} device -1 [-] host memory\n", rank,
-                            ranks[rank].process, ranks[rank].host);
+        text += fmt::format("#  Rank {:2} Group  0 Pid {:6} on {:>10} device ", rank, ranks[rank].process,
+                            ranks[rank].host);
+        if (carrier.devices.empty()) {
+            text += "-1 [-] host memory\n";
+        } else {
+            const cuda::Device& device = carrier.devices[rank];
+            text += fmt::format("{:2} [{}] {}\n", device.number, device.pci_bus_id, device.name);
+        }
     }
     return text;
 }
@@ -77,6 +84,7 @@ std::string table_header(const AxisResults& axis, const Options& options) {
         text += fmt::format("# Mesh axis {}: {} x {} ranks, all groups at the same time\n", axis.name,
                             axis.num_groups, axis.group_size);
     }
+    if (!axis.transport.empty()) text += fmt::format("# Transport: {}\n", fmt::join(axis.transport, "; "));
     const std::string start = fmt::format("# {:>10}  {:>12}  {:>8}  {:>6}  {:>6}", "", "", "", "", "");
     text += start + (more ? "              out-of-place (+ per-iteration)                                "
                             "in-place (+ per-iteration)"

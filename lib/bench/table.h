@@ -6,14 +6,15 @@
 #include <string>
 #include <vector>
 
+#include "bench/carrier.h"
 #include "bench/options.h"
 #include "bench/ranks.h"
 #include "bench/results.h"
 
 namespace argosy::bench {
 
-/// Before all tables: the options, and who takes part. `library` is what carries the data.
-std::string preamble(const Options& options, const std::string& library, const std::vector<RankInfo>& ranks);
+/// Before all tables: the options, what carries the data, and who takes part.
+std::string preamble(const Options& options, const Carrier& carrier, const std::vector<RankInfo>& ranks);
 
 std::string table_header(const AxisResults& axis, const Options& options);
 std::string table_row(const Row& row, const Options& options);

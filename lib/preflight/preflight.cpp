@@ -60,7 +60,7 @@ std::string shared_cores(const Cluster& cluster, const std::vector<Node>& nodes)
 Report run_preflight(const mpi::Comm& world, const bench::RollCall& roll, const Job& job,
                      SpeedOptions options) {
     const double started = seconds_now();
-    Report report{.title = job.title, .library = mpi::library(), .type = options.type};
+    Report report{.title = job.title, .type = options.type};
     report.cluster = look_around(world, roll, job, options, report.nodes);
     report.not_judged = shared_cores(report.cluster, report.nodes);
     if (!report.not_judged.empty()) {
@@ -69,6 +69,7 @@ Report run_preflight(const mpi::Comm& world, const bench::RollCall& roll, const 
     }
     report.speeds = measure_speeds(world, roll, report.nodes,
                                    loads_of(job.traffic, job.mesh, options.most_bytes), options);
+    report.library = report.speeds.library;
     report.findings = diagnose(report.cluster);
     const auto add = [&](const std::vector<Finding>& more) {
         report.findings.insert(report.findings.end(), more.begin(), more.end());
@@ -76,7 +77,8 @@ Report run_preflight(const mpi::Comm& world, const bench::RollCall& roll, const 
     add(judge_results(report.speeds));
     if (report.not_judged.empty()) {
         add(judge_speeds(report.speeds, report.cluster));
-        add(compare_with_fabric(report.speeds, report.cluster, Memory::Host));
+        add(compare_with_fabric(report.speeds, report.cluster,
+                                report.speeds.between_devices ? Memory::Device : Memory::Host));
     }
     std::ranges::stable_sort(report.findings, std::ranges::greater(), &Finding::verdict);
     report.seconds = seconds_now() - started;

@@ -5,8 +5,9 @@
 #include <utility>
 
 #include "base/fault.h"
-#include "bench/benchmark.h"
+#include "bench/carrier.h"
 #include "bench/collective.h"
+#include "bench/measure.h"
 #include "observe/device.h"
 #include "preflight/gather.h"
 
@@ -21,7 +22,14 @@ constexpr int kLeastIterations = 3, kMostIterations = 50;
 class Meter {
   public:
     Meter(const mpi::Comm& world, const bench::RollCall& roll, const SpeedOptions& options)
-        : world_(world), roll_(roll), options_(options) {}
+        : world_(world),
+          roll_(roll),
+          options_(options),
+          carrier_(bench::choose_carrier(
+              world, roll.ranks(),
+              {.backend = options.backend, .timeout_seconds = options.timeout_seconds})) {}
+
+    const bench::Carrier& carrier() const { return carrier_; }
 
     std::vector<double> products() const {
         std::vector<double> best(world_.size());
@@ -39,7 +47,7 @@ class Meter {
     LoadSpeed load(const Load& load) const {
         const auto own = std::ranges::find_if(
             load.groups, [&](const auto& group) { return std::ranges::binary_search(group, world_.rank()); });
-        const auto [seconds, num_wrong] = seconds_of_ranks(load.kind, *own, load.kind.collective->name);
+        const auto [seconds, num_wrong] = seconds_of_ranks(load.kind, *own);
         LoadSpeed speed{load, {}, num_wrong};
         for (const std::vector<int>& group : load.groups) {
             double slowest = 0;
@@ -60,7 +68,7 @@ class Meter {
         std::vector<double> best;
         for (const Round& round : rounds_of_pairs(static_cast<int>(nodes.size()), kRoundsOfPairs)) {
             best.resize(nodes.size());
-            const auto seconds = seconds_of_ranks(kind, pair_of_own(nodes, round), "pairs of nodes").first;
+            const auto seconds = seconds_of_ranks(kind, pair_of_own(nodes, round)).first;
             for (size_t node = 0; node < nodes.size(); ++node) {
                 if (round[node] == static_cast<int>(node)) continue;  // alone in this round
                 const double rate = rate_of(nodes[node].ranks, nodes[round[node]].ranks, bytes, seconds);
@@ -80,14 +88,11 @@ class Meter {
     /// two measurements; and the elements that came out wrong. The first one, of two iterations, tells how
     /// many fit.
     std::pair<std::vector<double>, int64_t> seconds_of_ranks(const bench::Case& kind,
-                                                             const std::vector<int>& members,
-                                                             const char* what) const {
-        bench::Options options{.backend = options_.backend,
-                               .iterations = 2,
+                                                             const std::vector<int>& members) const {
+        bench::Options options{.iterations = 2,
                                .across_ranks = bench::AcrossRanks::Max,
                                .timeout_seconds = options_.timeout_seconds};
-        roll_.assemble(std::string("making the groups of ") + what);
-        const auto backend = bench::make_backend(world_.subgroup(members), options);
+        const auto backend = bench::make_backend(world_, roll_, members, carrier_, options);
         bench::Measurement measurement(*backend, world_, roll_, options, kind.bytes);
         const auto measure = [&] { return measurement.measure(kind, bench::Placement::OutOfPlace); };
         const bench::Timing first = measure();
@@ -127,6 +132,7 @@ class Meter {
     const mpi::Comm& world_;
     const bench::RollCall& roll_;
     const SpeedOptions& options_;
+    bench::Carrier carrier_;
 };
 
 }  // namespace
@@ -135,6 +141,8 @@ Speeds measure_speeds(const mpi::Comm& world, const bench::RollCall& roll, const
                       const std::vector<Load>& loads, const SpeedOptions& options) {
     const Meter meter(world, roll, options);
     Speeds speeds;
+    speeds.library = meter.carrier().library;
+    speeds.between_devices = !meter.carrier().devices.empty();
     speeds.products = meter.products();
     for (const Load& load : loads) speeds.loads.push_back(meter.load(load));
     speeds.nodes = meter.nodes(nodes);

@@ -36,6 +36,8 @@ struct Speeds {
     /// Bytes a second that all of a node's ranks together send to those of another node while they get as
     /// much; of each node the best over several partners. Empty where there is one node.
     std::vector<double> nodes;
+    std::string library = {};      // what carried the data
+    bool between_devices = false;  // else between host memories
 };
 
 /// COLLECTIVE over `world`: the same on all ranks. Throws TimeoutError that names ranks which stay away.

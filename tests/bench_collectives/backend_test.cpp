@@ -1,9 +1,9 @@
 // What the backend's collectives do to small buffers, element by element, against plain loops.
 #include <gtest/gtest.h>
 
-#include <cstring>
 #include <functional>
 #include <numeric>
+#include <span>
 
 #include "bench_collectives/ranks.h"
 
@@ -22,33 +22,29 @@ Numbers numbers(int rank, size_t count) {
     return made;
 }
 
-class BackendTest : public ::testing::TestWithParam<mpi::Calls> {
+class BackendTest : public ::testing::TestWithParam<bool> {
   protected:
-    /// The output, on each rank, of an operation on buffers of so many elements.
     using Start = void (Backend::*)(const Call&);
+
+    /// The output, on each rank, of an operation on buffers of so many elements.
     Numbers result(Start start, const Numbers& input, size_t output, Operation operation = Operation::Sum) {
-        MpiBackend backend = ranks_.backend(GetParam());
-        Numbers out(output, -1);
-        (backend.*start)(call(input.data(), out.data(), operation));
-        backend.wait();
-        return out;
+        const auto backend = ranks_.backend(GetParam());
+        const auto in = with(*backend, input), out = with(*backend, Numbers(output, -1));
+        return run(*backend, start, call(in.get(), out.get(), operation), out, output);
     }
 
     /// The whole buffer after an operation in place; `in` and `out` are the places of input and output in it.
-    Numbers result_in_place(Start start, Numbers buffer, size_t in, size_t out) {
-        MpiBackend backend = ranks_.backend(GetParam());
-        (backend.*start)(call(&buffer[in], &buffer[out], Operation::Sum));
-        backend.wait();
-        return buffer;
+    Numbers result_in_place(Start start, const Numbers& input, size_t in, size_t out) {
+        const auto backend = ranks_.backend(GetParam());
+        const auto buffer = with(*backend, input);
+        return run(
+            *backend, start,
+            call(buffer.get() + in * sizeof(int64_t), buffer.get() + out * sizeof(int64_t), Operation::Sum),
+            buffer, input.size());
     }
 
-    Call call(const int64_t* in, int64_t* out, Operation operation) const {
-        return {reinterpret_cast<const std::byte*>(in),
-                reinterpret_cast<std::byte*>(out),
-                kCount,
-                ElementType::Int64,
-                operation,
-                root()};
+    Call call(const std::byte* in, std::byte* out, Operation operation) const {
+        return {in, out, kCount, ElementType::Int64, operation, root()};
     }
 
     int root() const { return size() - 1; }
@@ -80,7 +76,27 @@ class BackendTest : public ::testing::TestWithParam<mpi::Calls> {
         return chunk;
     }
 
+    /// Where a reduce_scatter in place leaves its part.
+    size_t own_place() const {
+        return ranks_.backend()->result_at_start() ? 0 : static_cast<size_t>(rank()) * kCount;
+    }
+
   private:
+    static Backend::Memory with(const Backend& backend, const Numbers& numbers) {
+        auto memory = backend.allocate(numbers.size() * sizeof(int64_t));
+        backend.write(memory.get(), std::as_bytes(std::span(numbers)));
+        return memory;
+    }
+
+    static Numbers run(Backend& backend, Start start, const Call& call, const Backend::Memory& output,
+                       size_t count) {
+        (backend.*start)(call);
+        backend.wait();
+        Numbers found(count);
+        backend.read(std::as_writable_bytes(std::span(found)), output.get());
+        return found;
+    }
+
     Ranks ranks_;
 };
 
@@ -110,9 +126,9 @@ TEST_P(BackendTest, ReduceScatter) {
     const Numbers own = numbers(rank(), all());
     const Numbers expected = summed(static_cast<size_t>(rank()) * kCount);
     EXPECT_EQ(result(&Backend::reduce_scatter, own, kCount), expected);
-    Numbers after = result_in_place(&Backend::reduce_scatter, own, 0, 0);
-    after.resize(kCount);
-    EXPECT_EQ(after, expected);
+    const size_t place = own_place();
+    const Numbers after = result_in_place(&Backend::reduce_scatter, own, 0, place);
+    EXPECT_EQ(Numbers(after.begin() + place, after.begin() + place + kCount), expected);
 }
 
 TEST_P(BackendTest, Reduce) {
@@ -170,15 +186,15 @@ TEST_P(BackendTest, SendReceive) {
 }
 
 TEST_P(BackendTest, RefusesMoreElementsThanMpiCounts) {
-    const MpiBackend backend = Ranks().backend();
-    EXPECT_NO_THROW(backend.require(0x7FFFFFFF));
-    EXPECT_THROW(backend.require(0x80000000), UserError);
+    const Ranks ranks;
+    if (ranks.carrier.backend != "mpi") GTEST_SKIP() << "NCCL counts with 64 bits";
+    const auto backend = ranks.backend();
+    EXPECT_NO_THROW(backend->require(0x7FFFFFFF));
+    EXPECT_THROW(backend->require(0x80000000), UserError);
 }
 
-INSTANTIATE_TEST_SUITE_P(Calls, BackendTest, ::testing::Values(mpi::Calls::NonBlocking, mpi::Calls::Blocking),
-                         [](const auto& calls) {
-                             return calls.param == mpi::Calls::Blocking ? "Blocking" : "NonBlocking";
-                         });
+INSTANTIATE_TEST_SUITE_P(Calls, BackendTest, ::testing::Bool(),
+                         [](const auto& blocking) { return blocking.param ? "Blocking" : "NonBlocking"; });
 
 }  // namespace
 }  // namespace argosy::bench

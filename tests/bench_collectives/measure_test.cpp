@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <thread>
 
+#include "bench/mpi_backend.h"
 #include "bench_collectives/ranks.h"
 #include "support/faults.h"
 
@@ -44,9 +45,8 @@ class MeasurementTest : public ::testing::Test {
 
     void expect_right(const Options& options, const Collective& collective, ElementType type,
                       Operation operation) {
-        MpiBackend backend =
-            ranks_.backend(options.blocking_calls ? mpi::Calls::Blocking : mpi::Calls::NonBlocking);
-        Measurement measurement(backend, ranks_.world, ranks_.roll, options, kMaxBytes);
+        const auto backend = ranks_.backend(options.blocking_calls);
+        Measurement measurement(*backend, ranks_.world, ranks_.roll, options, kMaxBytes);
         for (const size_t bytes : {size_t{40}, size_t{5000}, kMaxBytes}) {
             const auto kind =
                 case_of(kind_of(collective, type, operation, ranks_.size - 1), bytes, ranks_.size);
@@ -90,9 +90,9 @@ TEST_F(MeasurementTest, FindsSeveralAtOnceAndBlockingCallsRight) {
 
 TEST_F(MeasurementTest, FindsEveryPlantedFaultInEveryCollective) {
     if (ranks_.size == 1) GTEST_SKIP() << "one rank alone gets what it has";
-    MpiBackend backend = ranks_.backend();
+    const auto backend = ranks_.backend();
     const Options options = quick();
-    Measurement measurement(backend, ranks_.world, ranks_.roll, options, kMaxBytes);
+    Measurement measurement(*backend, ranks_.world, ranks_.roll, options, kMaxBytes);
     for (const Collective& collective : collectives()) {
         for (const Fault fault : {Fault::SkipCollective, Fault::LoseContribution, Fault::LoseLastElement}) {
             const auto kind =
@@ -109,9 +109,9 @@ TEST_F(MeasurementTest, FindsEveryPlantedFaultInEveryCollective) {
 
 TEST_F(MeasurementTest, CountsTheElementsThatAreWrong) {
     if (ranks_.size == 1) GTEST_SKIP() << "one rank alone gets what it has";
-    MpiBackend backend = ranks_.backend();
+    const auto backend = ranks_.backend();
     const Options options = quick();
-    Measurement measurement(backend, ranks_.world, ranks_.roll, options, kMaxBytes);
+    Measurement measurement(*backend, ranks_.world, ranks_.roll, options, kMaxBytes);
     const auto kind = case_of(
         kind_of(collective_named("all_gather"), ElementType::Double, Operation::None, 0), 8000, ranks_.size);
     const PlantedFault planted(Fault::LoseLastElement);

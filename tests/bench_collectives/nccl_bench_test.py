@@ -103,7 +103,7 @@ class NcclBench(unittest.TestCase):
         text = path.read_text()
         self.assertNotIn("hush", text)
         found = json.loads(text)
-        self.assertEqual((found["format"], found["version"], found["okay"]), ("argosy nccl-bench", 1, True))
+        self.assertEqual((found["format"], found["version"], found["okay"]), ("argosy nccl-bench", 2, True))
         self.assertEqual(found["env"]["NCCL_DEBUG"], "WARN")
         self.assertEqual([row["size"] for row in found["results"]], SIZES)
         row = found["results"][0]
@@ -113,10 +113,12 @@ class NcclBench(unittest.TestCase):
             self.assertEqual(row[side]["nwrong"], 0)
             slowest = row[side]["slowest_rank_us"]
             self.assertTrue(slowest["min"] <= slowest["p50"] <= slowest["p99"] <= slowest["max"])
-        self.assertEqual([rank["rank"] for rank in found["ranks"]], [0, 1])
-        for rank in found["ranks"]:
-            self.assertEqual((set(rank), rank["devices"]), ({"rank", "host", "pid", "devices"}, []))
+        self.assertEqual(found["backend"], "mpi")
+        self.assertEqual([one["rank"] for one in found["config"]["devices"]], [0, 1])
+        for one in found["config"]["devices"]:
+            self.assertEqual((set(one), one["device"]), ({"rank", "host", "process", "device"}, None))
         axis = found["axes"][0]
+        self.assertEqual(axis["transport"], ["host memory, within a node"])
         self.assertIs(axis["out_of_bounds"]["okay"], True)
         self.assertIs(axis["average_bus_bandwidth"]["okay"], True)
         self.assertEqual(list(self.folder.iterdir()), [path])

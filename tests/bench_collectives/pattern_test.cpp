@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <functional>
 #include <random>
@@ -106,6 +107,51 @@ TEST(Pattern, EveryReductionIsExactInAnyOrder) {
         for (const ElementType type : types_named("all")) {
             for (const Operation operation : operations_named("all"))
                 expect_foretold(type, operation, num_ranks);
+        }
+    }
+}
+
+/// As NCCL takes an average: numbers times 1/n, rounded, before they are added up.
+template <class Element>
+void expect_near_when_scaled(ElementType type, int num_ranks) {
+    const Pattern pattern(type, Operation::Average, num_ranks);
+    std::vector<std::vector<std::byte>> parts;
+    for (int rank = 0; rank < num_ranks; ++rank) parts.push_back(part_of(pattern, Part::of_rank(rank, 0)));
+    const auto foretold = part_of(pattern, Part::reduced(0));
+    std::mt19937 random(num_ranks);
+    const bool is_exact = num_ranks <= 64 && (num_ranks & (num_ranks - 1)) == 0;
+    const auto share = static_cast<Element>(1.0 / num_ranks);
+    for (size_t i = 0; i < kCount; i += 7) {
+        std::vector<Element> values(num_ranks);
+        for (int rank = 0; rank < num_ranks; ++rank) {
+            std::memcpy(&values[rank], &parts[rank][i * sizeof(Element)], sizeof(Element));
+            values[rank] = static_cast<Element>(values[rank] * share);
+        }
+        const auto found = static_cast<double>(combined(values, Operation::Sum, random));
+        const double exact = value_of(&foretold[i * sizeof(Element)], type);
+        const double allowed = is_exact ? 0 : (num_ranks + 2) * largest_rounding(exact, type);
+        ASSERT_LE(std::abs(found - exact), allowed)
+            << name(type) << ", " << num_ranks << " ranks, element " << i;
+    }
+}
+
+TEST(Pattern, AnAverageOfScaledNumbersIsWithinItsRoundings) {
+    for (const int num_ranks : {2, 3, 5, 6, 7, 8, 12, 24, 48, 64, 72, 300}) {
+        expect_near_when_scaled<c10::Half>(ElementType::Half, num_ranks);
+        expect_near_when_scaled<float>(ElementType::Float, num_ranks);
+        expect_near_when_scaled<double>(ElementType::Double, num_ranks);
+        expect_near_when_scaled<c10::BFloat16>(ElementType::BFloat16, num_ranks);
+        expect_near_when_scaled<c10::Float8_e4m3fn>(ElementType::Float8E4M3, num_ranks);
+        expect_near_when_scaled<c10::Float8_e5m2>(ElementType::Float8E5M2, num_ranks);
+    }
+}
+
+TEST(Element, AValueIsThatOfItsBits) {
+    for (const ElementType type : types_named("all")) {
+        for (int number = is_signed(type) ? -largest_exact(type) : 0; number <= largest_exact(type);
+             number += 1 + largest_exact(type) / 500) {
+            const uint64_t bits = bits_of(number, type);
+            EXPECT_EQ(value_of(reinterpret_cast<const std::byte*>(&bits), type), number) << name(type);
         }
     }
 }

@@ -15,7 +15,7 @@ def results(axes=("all",), types=("float",), bandwidth=1.5):
     def side(size):
         return {"bus_bw": bandwidth * size}
 
-    return {"format": "argosy nccl-bench", "version": 1, "collective": "all_reduce", "backend": "mpi",
+    return {"format": "argosy nccl-bench", "version": 2, "collective": "all_reduce", "backend": "mpi",
             "axes": [{"axis": axis, "num_groups": 1, "group_size": 2} for axis in axes],
             "results": [{"axis": axis, "size": size, "type": type_, "redop": "sum", "root": None,
                          "out_of_place": side(size), "in_place": side(size)}

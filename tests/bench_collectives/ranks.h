@@ -1,9 +1,13 @@
-// A benchmark's ranks in a test.
+// A benchmark's ranks in a test, and what carries their data: MPI, or NCCL where the suite is linked with
+// stand-ins for GPUs.
 #pragma once
 
+#include <numeric>
+#include <vector>
+
 #include "bench/benchmark.h"
+#include "bench/carrier.h"
 #include "bench/measure.h"
-#include "bench/mpi_backend.h"
 
 namespace argosy::bench {
 
@@ -11,11 +15,17 @@ namespace argosy::bench {
 struct Ranks {
     mpi::Comm world = mpi::Comm::world();
     RollCall roll{world, exchange_rank_info(world, 30), 30};
+    Carrier carrier = choose_carrier(world, roll.ranks(), {});
     int rank = world.rank();
     int size = world.size();
 
-    MpiBackend backend(mpi::Calls calls = mpi::Calls::NonBlocking) const {
-        return {world.duplicate(calls), 30};
+    std::unique_ptr<Backend> backend(bool blocking_calls = false) const {
+        Options options;
+        options.blocking_calls = blocking_calls;
+        options.timeout_seconds = 30;
+        std::vector<int> all(size);
+        std::iota(all.begin(), all.end(), 0);
+        return make_backend(world, roll, all, carrier, options);
     }
 };
 

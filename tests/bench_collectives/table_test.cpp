@@ -28,7 +28,7 @@ Row row_of(const char* collective, double seconds = 206.1e-6) {
     return row;
 }
 
-AxisResults axis_of(std::vector<Row> rows) { return {"all", 1, 4, std::move(rows)}; }
+AxisResults axis_of(std::vector<Row> rows) { return {"all", 1, 4, {}, std::move(rows)}; }
 
 std::vector<std::string> lines(const std::string& text) {
     std::istringstream stream(text);

@@ -13,10 +13,12 @@ from pathlib import Path
 # Foreign library, as lib/foreign.cmake calls it (foreign_<name>): what its headers' spellings look like.
 FAMILIES = {
     "cli": r"CLI/",
+    "cuda": r"cuda\w*\.h$",
     "fmt": r"fmt/",
     "hdf5": r"(hdf5|H5\w+)\.h$",
     "json": r"nlohmann/",
     "mpi": r"mpi(-ext)?\.h$",
+    "nccl": r"nccl\w*\.h$",
     "spdlog": r"spdlog/",
     "toml": r"toml\+\+/",
     "torch": r"(ATen|c10|torch)/",

@@ -1,0 +1,255 @@
+#include "bench/nccl_backend.h"
+
+#include <chrono>
+#include <future>
+#include <thread>
+#include <utility>
+
+#include "base/patience.h"
+#include "bench/ranks.h"
+#include "cuda/device.h"
+
+namespace argosy::bench {
+namespace {
+
+// In the order of ElementType.
+constexpr nccl::Type kTypes[] = {
+    nccl::Type::Int8,    nccl::Type::UInt8,    nccl::Type::Int32,      nccl::Type::UInt32,
+    nccl::Type::Int64,   nccl::Type::UInt64,   nccl::Type::Float16,    nccl::Type::Float32,
+    nccl::Type::Float64, nccl::Type::BFloat16, nccl::Type::Float8E4M3, nccl::Type::Float8E5M2,
+};
+
+nccl::Type type_of(const Call& call) { return kTypes[static_cast<int>(call.type)]; }
+
+nccl::Reduction reduction_of(const Call& call) {
+    switch (call.operation) {
+        case Operation::Product:
+            return nccl::Reduction::Product;
+        case Operation::Min:
+            return nccl::Reduction::Min;
+        case Operation::Max:
+            return nccl::Reduction::Max;
+        case Operation::Average:
+            return nccl::Reduction::Average;
+        default:
+            return nccl::Reduction::Sum;
+    }
+}
+
+cuda::Stream stream_on(int device) {
+    cuda::set_device(device);
+    return {};
+}
+
+}  // namespace
+
+NcclBackend::NcclBackend(const mpi::Comm& group, const Setup& setup)
+    : setup_(setup), stream_(stream_on(setup.device)), log_begins_(setup.log ? setup.log->text().size() : 0) {
+    make_communicator(group);
+    if (setup_.log) setup_.log->restore_environment();
+}
+
+void NcclBackend::make_communicator(const mpi::Comm& group) {
+    nccl::UniqueId id = {};
+    if (group.rank() == 0) id = nccl::make_unique_id();
+    if (!finished_within(group.broadcast(id.data(), id.size(), mpi::Type::Byte, 0), setup_.timeout_seconds)) {
+        throw NoAnswer();
+    }
+    const auto made = std::make_shared<std::unique_ptr<nccl::Communicator>>();
+    give_up_after_timeout([made, id, size = group.size(), rank = group.rank()] {
+        *made = std::make_unique<nccl::Communicator>(id, size, rank);
+    });
+    communicator_ = std::move(*made);
+}
+
+Backend::Memory NcclBackend::allocate(size_t bytes) const {
+    auto memory = std::make_shared<cuda::DeviceMemory>(bytes);
+    cuda::set_to_zero(memory->data(), bytes, stream_);
+    stream_.synchronize();
+    return {memory->data(), [memory](std::byte*) mutable { memory.reset(); }};
+}
+
+// On the stream of the operations, of which the device's default stream knows nothing; and nothing is under
+// way then that another rank could hold up.
+void NcclBackend::write(std::byte* to, std::span<const std::byte> from) const {
+    cuda::copy_to_device(to, from, stream_);
+    stream_.synchronize();
+}
+
+void NcclBackend::read(std::span<std::byte> to, const std::byte* from) const {
+    cuda::copy_to_host(to, from, stream_);
+    stream_.synchronize();
+}
+
+void NcclBackend::all_gather(const Call& call) {
+    launch("all_gather", call,
+           [=, this] { communicator_->all_gather(call.out, call.in, call.count, type_of(call), stream_); });
+}
+
+void NcclBackend::all_reduce(const Call& call) {
+    launch("all_reduce", call, [=, this] {
+        communicator_->all_reduce(call.out, call.in, call.count, type_of(call), reduction_of(call), stream_);
+    });
+}
+
+void NcclBackend::all_to_all(const Call& call) {
+    const size_t bytes = call.count * static_cast<size_t>(size()) * size_bytes(call.type);
+    launch("all_to_all", call, [=, this, in = leaving(call, bytes)] {
+        communicator_->all_to_all(call.out, in, call.count, type_of(call), stream_);
+    });
+}
+
+void NcclBackend::broadcast(const Call& call) {
+    launch("broadcast", call, [=, this] {
+        communicator_->broadcast(call.out, call.in, call.count, type_of(call), call.root, stream_);
+    });
+}
+
+void NcclBackend::gather(const Call& call) {
+    launch("gather", call, [=, this] {
+        communicator_->gather(call.out, call.in, call.count, type_of(call), call.root, stream_);
+    });
+}
+
+void NcclBackend::reduce(const Call& call) {
+    launch("reduce", call, [=, this] {
+        communicator_->reduce(call.out, call.in, call.count, type_of(call), reduction_of(call), call.root,
+                              stream_);
+    });
+}
+
+void NcclBackend::reduce_scatter(const Call& call) {
+    launch("reduce_scatter", call, [=, this] {
+        communicator_->reduce_scatter(call.out, call.in, call.count, type_of(call), reduction_of(call),
+                                      stream_);
+    });
+}
+
+void NcclBackend::scatter(const Call& call) {
+    launch("scatter", call, [=, this] {
+        communicator_->scatter(call.out, call.in, call.count, type_of(call), call.root, stream_);
+    });
+}
+
+void NcclBackend::send_receive(const Call& call) {
+    launch("send_receive", call, [=, this, in = leaving(call, call.count * size_bytes(call.type))] {
+        nccl::launch_together([&] {
+            const int before = (rank() + size() - 1) % size(), next = (rank() + 1) % size();
+            communicator_->send(in, call.count, type_of(call), next, stream_);
+            communicator_->receive(call.out, call.count, type_of(call), before, stream_);
+        });
+    });
+}
+
+/// What a rank sends where what it gets may arrive meanwhile: in place, a copy, which is part of what is
+/// timed.
+const std::byte* NcclBackend::leaving(const Call& call, size_t bytes) {
+    if (call.in != call.out) return call.in;
+    if (num_outgoing_ == outgoing_.size()) outgoing_.emplace_back(bytes);
+    cuda::DeviceMemory& copy = outgoing_[num_outgoing_++];
+    if (copy.bytes() < bytes) copy = cuda::DeviceMemory(bytes);
+    cuda::copy_on_device(copy.data(), call.in, bytes, stream_);
+    return copy.data();
+}
+
+void NcclBackend::launch(const char* name, const Call& call, std::function<void()> operation) {
+    next_ = {name, call.count, call.type, call.operation, call.root};
+    if (together_) {
+        batch_.push_back(std::move(operation));
+    } else {
+        launch_now(operation);
+    }
+}
+
+void NcclBackend::end_together() {
+    together_ = false;
+    launch_now([this] {
+        nccl::launch_together([this] {
+            for (const auto& operation : batch_) operation();
+        });
+    });
+    batch_.clear();
+}
+
+/// Another operation than the one before may connect this rank to others, and wait for them.
+void NcclBackend::launch_now(const std::function<void()>& calls) {
+    if (next_ == last_) return calls();
+    give_up_after_timeout(calls);
+    last_ = next_;
+}
+
+/// For calls which wait for other ranks without a limit of time. From a thread that is left behind nothing
+/// can be taken back: what it uses of NCCL stays, until the process ends.
+void NcclBackend::give_up_after_timeout(std::function<void()> calls) {
+    std::packaged_task<void()> task([device = setup_.device, calls = std::move(calls)] {
+        cuda::set_device(device);
+        calls();
+    });
+    std::future<void> returned = task.get_future();
+    std::thread(std::move(task)).detach();
+    Patience patience(setup_.timeout_seconds);
+    while (returned.wait_for(std::chrono::microseconds(100)) != std::future_status::ready) {
+        if (patience.lasts()) continue;
+        (void)communicator_.release();
+        throw NoAnswer();
+    }
+    returned.get();
+}
+
+/// Looks without a pause: a pause would be part of what is measured.
+void NcclBackend::wait_for(const std::function<bool()>& done) {
+    constexpr int kLooksBeforeHealth = 1024;
+    int looks = 0;
+    try {
+        const bool in_time = done_within(setup_.timeout_seconds, [&] {
+            if (++looks % kLooksBeforeHealth == 0) communicator_->require_health();
+            return done();
+        });
+        if (!in_time) throw NoAnswer();
+    } catch (...) {
+        communicator_->abort();  // or memory could not be freed while its kernels run
+        throw;
+    }
+}
+
+/// Each iteration has the whole limit of time for itself.
+void NcclBackend::wait() {
+    for (; num_ended_ < num_ends_; ++num_ended_) {
+        wait_for([this] { return ends_[num_ended_].done(); });
+    }
+    wait_for([this] { return stream_.done(); });
+    communicator_->require_health();
+    num_outgoing_ = 0;
+}
+
+void NcclBackend::start_clock() {
+    num_ends_ = num_ended_ = 0;
+    if (setup_.wait_for_each) return clock_.start();
+    end_iteration();
+}
+
+void NcclBackend::end_iteration() {
+    if (setup_.wait_for_each) {
+        wait();
+        return clock_.end_iteration();
+    }
+    if (num_ends_ == ends_.size()) ends_.emplace_back();
+    ends_[num_ends_++].record(stream_);
+    num_outgoing_ = 0;  // the next iteration's copies come after this one's sends, on the stream
+}
+
+std::vector<double> NcclBackend::iteration_seconds() {
+    wait();
+    if (setup_.wait_for_each) return clock_.iteration_seconds();
+    std::vector<double> seconds;
+    for (size_t i = 1; i < num_ends_; ++i) {
+        seconds.push_back(cuda::Event::seconds_between(ends_[i - 1], ends_[i]));
+    }
+    return seconds;
+}
+
+std::vector<std::string> NcclBackend::connections() const {
+    return setup_.log ? nccl::connections_in(setup_.log->text(), log_begins_) : std::vector<std::string>{};
+}
+
+}  // namespace argosy::bench

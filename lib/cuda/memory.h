@@ -1,0 +1,34 @@
+// Memory of a device, owned by whoever made it, and copies to it, from it and within it. A copy begins when
+// its stream has done what was given to it before; until the stream has done it too, both sides must stay.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+
+#include "cuda/stream.h"
+
+namespace argosy::cuda {
+
+/// Of this thread's device. Throws RunError that says how much was asked for and how much is free.
+class DeviceMemory {
+  public:
+    explicit DeviceMemory(size_t bytes);
+
+    std::byte* data() const { return data_.get(); }
+    size_t bytes() const { return bytes_; }
+
+  private:
+    struct Free {
+        void operator()(std::byte* data) const;
+    };
+    std::unique_ptr<std::byte, Free> data_;
+    size_t bytes_;
+};
+
+void set_to_zero(std::byte* data, size_t bytes, const Stream& stream);
+void copy_to_device(std::byte* to, std::span<const std::byte> from, const Stream& stream);
+void copy_to_host(std::span<std::byte> to, const std::byte* from, const Stream& stream);
+void copy_on_device(std::byte* to, const std::byte* from, size_t bytes, const Stream& stream);
+
+}  // namespace argosy::cuda

@@ -1,0 +1,14 @@
+#include "cuda/device.h"
+
+#include "cuda/none/absent.h"
+
+namespace argosy::cuda {
+
+int device_count() { return 0; }
+void set_device(int /*number*/) { absent(); }
+Device describe_device(int /*number*/) { absent(); }
+size_t free_memory_bytes() { absent(); }
+int runtime_version() { return 0; }
+int driver_version() { return 0; }
+
+}  // namespace argosy::cuda

@@ -1,0 +1,18 @@
+#include "cuda/stream.h"
+
+#include "cuda/none/absent.h"
+
+namespace argosy::cuda {
+
+Stream::Stream() { absent(); }
+bool Stream::done() const { absent(); }
+void Stream::synchronize() const { absent(); }
+void Stream::Destroy::operator()(CUstream_st* /*handle*/) const {}
+
+Event::Event() { absent(); }
+void Event::record(const Stream& /*stream*/) { absent(); }
+bool Event::done() const { absent(); }
+double Event::seconds_between(const Event& /*first*/, const Event& /*second*/) { absent(); }
+void Event::Destroy::operator()(CUevent_st* /*handle*/) const {}
+
+}  // namespace argosy::cuda

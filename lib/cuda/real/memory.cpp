@@ -1,0 +1,53 @@
+#include "cuda/memory.h"
+
+#include <cuda_runtime_api.h>
+
+#include "base/error.h"
+#include "cuda/device.h"
+#include "cuda/real/status.h"
+
+namespace argosy::cuda {
+namespace {
+
+std::byte* allocate(size_t bytes) {
+    void* data = nullptr;
+    const cudaError_t status = cudaMalloc(&data, bytes);
+    if (status == cudaErrorMemoryAllocation) {
+        cudaGetLastError();
+        throw RunError(
+            "no memory on the GPU for {} bytes: {} are free; smaller buffers, or a GPU that nobody else "
+            "uses, "
+            "may do",
+            bytes, free_memory_bytes());
+    }
+    check(status, "cudaMalloc");
+    return static_cast<std::byte*>(data);
+}
+
+void copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, const Stream& stream) {
+    check(cudaMemcpyAsync(to, from, bytes, kind, stream.handle()), "cudaMemcpyAsync");
+}
+
+}  // namespace
+
+DeviceMemory::DeviceMemory(size_t bytes) : data_(allocate(bytes)), bytes_(bytes) {}
+
+void DeviceMemory::Free::operator()(std::byte* data) const { cudaFree(data); }
+
+void set_to_zero(std::byte* data, size_t bytes, const Stream& stream) {
+    check(cudaMemsetAsync(data, 0, bytes, stream.handle()), "cudaMemsetAsync");
+}
+
+void copy_to_device(std::byte* to, std::span<const std::byte> from, const Stream& stream) {
+    copy(to, from.data(), from.size(), cudaMemcpyHostToDevice, stream);
+}
+
+void copy_to_host(std::span<std::byte> to, const std::byte* from, const Stream& stream) {
+    copy(to.data(), from, to.size(), cudaMemcpyDeviceToHost, stream);
+}
+
+void copy_on_device(std::byte* to, const std::byte* from, size_t bytes, const Stream& stream) {
+    copy(to, from, bytes, cudaMemcpyDeviceToDevice, stream);
+}
+
+}  // namespace argosy::cuda

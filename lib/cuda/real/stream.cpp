@@ -1,0 +1,51 @@
+#include "cuda/stream.h"
+
+#include <cuda_runtime_api.h>
+
+#include "cuda/real/status.h"
+
+namespace argosy::cuda {
+namespace {
+
+bool is_done(cudaError_t status, const char* call) {
+    if (status == cudaErrorNotReady) return false;
+    check(status, call);
+    return true;
+}
+
+}  // namespace
+
+Stream::Stream() {
+    cudaStream_t handle = nullptr;
+    check(cudaStreamCreateWithFlags(&handle, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+    handle_.reset(handle);
+}
+
+bool Stream::done() const { return is_done(cudaStreamQuery(handle_.get()), "cudaStreamQuery"); }
+
+void Stream::synchronize() const { check(cudaStreamSynchronize(handle_.get()), "cudaStreamSynchronize"); }
+
+void Stream::Destroy::operator()(CUstream_st* handle) const { cudaStreamDestroy(handle); }
+
+Event::Event() {
+    cudaEvent_t handle = nullptr;
+    check(cudaEventCreate(&handle), "cudaEventCreate");
+    handle_.reset(handle);
+}
+
+void Event::record(const Stream& stream) {
+    check(cudaEventRecord(handle_.get(), stream.handle()), "cudaEventRecord");
+}
+
+bool Event::done() const { return is_done(cudaEventQuery(handle_.get()), "cudaEventQuery"); }
+
+double Event::seconds_between(const Event& first, const Event& second) {
+    float milliseconds = 0;
+    check(cudaEventElapsedTime(&milliseconds, first.handle_.get(), second.handle_.get()),
+          "cudaEventElapsedTime");
+    return milliseconds * 1e-3;
+}
+
+void Event::Destroy::operator()(CUevent_st* handle) const { cudaEventDestroy(handle); }
+
+}  // namespace argosy::cuda

@@ -1,0 +1,36 @@
+#include "nccl/communicator.h"
+
+#include "base/error.h"
+
+namespace argosy::nccl {
+namespace {
+
+[[noreturn]] void absent() {
+    throw UserError("this build has no NCCL: configure it with -DARGOSY_CUDA=ON (preset cuda)");
+}
+
+}  // namespace
+
+int version() { return 0; }
+size_t size_bytes(Type /*type*/) { absent(); }
+UniqueId make_unique_id() { absent(); }
+void launch_together(const std::function<void()>& /*calls*/) { absent(); }
+
+Communicator::Communicator(const UniqueId& /*id*/, int /*size*/, int /*rank*/) { absent(); }
+
+// Nobody can have one.
+void Communicator::all_gather(void*, const void*, size_t, Type, const cuda::Stream&) const {}
+void Communicator::all_reduce(void*, const void*, size_t, Type, Reduction, const cuda::Stream&) const {}
+void Communicator::reduce_scatter(void*, const void*, size_t, Type, Reduction, const cuda::Stream&) const {}
+void Communicator::reduce(void*, const void*, size_t, Type, Reduction, int, const cuda::Stream&) const {}
+void Communicator::broadcast(void*, const void*, size_t, Type, int, const cuda::Stream&) const {}
+void Communicator::send(const void*, size_t, Type, int, const cuda::Stream&) const {}
+void Communicator::receive(void*, size_t, Type, int, const cuda::Stream&) const {}
+void Communicator::all_to_all(void*, const void*, size_t, Type, const cuda::Stream&) const {}
+void Communicator::gather(void*, const void*, size_t, Type, int, const cuda::Stream&) const {}
+void Communicator::scatter(void*, const void*, size_t, Type, int, const cuda::Stream&) const {}
+void Communicator::require_health() const {}
+void Communicator::abort() {}
+void Communicator::Destroy::operator()(ncclComm* /*handle*/) const {}
+
+}  // namespace argosy::nccl

@@ -1,0 +1,165 @@
+#include "nccl/communicator.h"
+
+#include <nccl.h>
+
+#include <cstring>
+
+#include "base/error.h"
+#include "nccl/real/status.h"
+
+namespace argosy::nccl {
+namespace {
+
+struct TypeRow {
+    Type type;
+    ncclDataType_t theirs;
+    size_t bytes;
+};
+
+// In the order of the enumeration.
+constexpr TypeRow kTypes[] = {
+    {Type::Int8, ncclInt8, 1},
+    {Type::UInt8, ncclUint8, 1},
+    {Type::Int32, ncclInt32, 4},
+    {Type::UInt32, ncclUint32, 4},
+    {Type::Int64, ncclInt64, 8},
+    {Type::UInt64, ncclUint64, 8},
+    {Type::Float16, ncclFloat16, 2},
+    {Type::BFloat16, ncclBfloat16, 2},
+    {Type::Float32, ncclFloat32, 4},
+    {Type::Float64, ncclFloat64, 8},
+    {Type::Float8E4M3, ncclFloat8e4m3, 1},
+    {Type::Float8E5M2, ncclFloat8e5m2, 1},
+};
+constexpr ncclRedOp_t kReductions[] = {ncclSum, ncclProd, ncclMin, ncclMax, ncclAvg};
+
+ncclDataType_t datatype(Type type) { return kTypes[static_cast<int>(type)].theirs; }
+ncclRedOp_t operation(Reduction reduction) { return kReductions[static_cast<int>(reduction)]; }
+
+std::byte* part(void* buffer, int rank, size_t count, Type type) {
+    return static_cast<std::byte*>(buffer) + static_cast<size_t>(rank) * count * size_bytes(type);
+}
+const std::byte* part(const void* buffer, int rank, size_t count, Type type) {
+    return part(const_cast<void*>(buffer), rank, count, type);
+}
+
+}  // namespace
+
+int version() {
+    int version = 0;
+    check(ncclGetVersion(&version), "ncclGetVersion");
+    return version;
+}
+
+size_t size_bytes(Type type) { return kTypes[static_cast<int>(type)].bytes; }
+
+UniqueId make_unique_id() {
+    ncclUniqueId id;
+    check(ncclGetUniqueId(&id), "ncclGetUniqueId");
+    UniqueId bytes;
+    static_assert(sizeof(id) == sizeof(bytes));
+    std::memcpy(bytes.data(), &id, sizeof(id));
+    return bytes;
+}
+
+void launch_together(const std::function<void()>& calls) {
+    check(ncclGroupStart(), "ncclGroupStart");
+    try {
+        calls();
+    } catch (...) {
+        ncclGroupEnd();  // launches nothing after a call that failed
+        throw;
+    }
+    check(ncclGroupEnd(), "ncclGroupEnd");
+}
+
+Communicator::Communicator(const UniqueId& id, int size, int rank) : rank_(rank), size_(size) {
+    ncclUniqueId theirs;
+    std::memcpy(&theirs, id.data(), sizeof(theirs));
+    ncclComm_t handle = nullptr;
+    check(ncclCommInitRank(&handle, size, theirs, rank), "ncclCommInitRank");
+    handle_.reset(handle);
+}
+
+void Communicator::all_gather(void* out, const void* in, size_t count_per_rank, Type type,
+                              const cuda::Stream& stream) const {
+    check(ncclAllGather(in, out, count_per_rank, datatype(type), handle_.get(), stream.handle()),
+          "ncclAllGather");
+}
+
+void Communicator::all_reduce(void* out, const void* in, size_t count, Type type, Reduction reduction,
+                              const cuda::Stream& stream) const {
+    check(ncclAllReduce(in, out, count, datatype(type), operation(reduction), handle_.get(), stream.handle()),
+          "ncclAllReduce");
+}
+
+void Communicator::reduce_scatter(void* out, const void* in, size_t count_per_rank, Type type,
+                                  Reduction reduction, const cuda::Stream& stream) const {
+    check(ncclReduceScatter(in, out, count_per_rank, datatype(type), operation(reduction), handle_.get(),
+                            stream.handle()),
+          "ncclReduceScatter");
+}
+
+void Communicator::reduce(void* out, const void* in, size_t count, Type type, Reduction reduction, int root,
+                          const cuda::Stream& stream) const {
+    check(ncclReduce(in, out, count, datatype(type), operation(reduction), root, handle_.get(),
+                     stream.handle()),
+          "ncclReduce");
+}
+
+void Communicator::broadcast(void* out, const void* in, size_t count, Type type, int root,
+                             const cuda::Stream& stream) const {
+    check(ncclBroadcast(in, out, count, datatype(type), root, handle_.get(), stream.handle()),
+          "ncclBroadcast");
+}
+
+void Communicator::send(const void* in, size_t count, Type type, int peer, const cuda::Stream& stream) const {
+    check(ncclSend(in, count, datatype(type), peer, handle_.get(), stream.handle()), "ncclSend");
+}
+
+void Communicator::receive(void* out, size_t count, Type type, int peer, const cuda::Stream& stream) const {
+    check(ncclRecv(out, count, datatype(type), peer, handle_.get(), stream.handle()), "ncclRecv");
+}
+
+void Communicator::all_to_all(void* out, const void* in, size_t count_per_rank, Type type,
+                              const cuda::Stream& stream) const {
+    launch_together([&] {
+        for (int peer = 0; peer < size_; ++peer) {
+            send(part(in, peer, count_per_rank, type), count_per_rank, type, peer, stream);
+            receive(part(out, peer, count_per_rank, type), count_per_rank, type, peer, stream);
+        }
+    });
+}
+
+void Communicator::gather(void* out, const void* in, size_t count_per_rank, Type type, int root,
+                          const cuda::Stream& stream) const {
+    launch_together([&] {
+        send(in, count_per_rank, type, root, stream);
+        if (rank_ != root) return;
+        for (int peer = 0; peer < size_; ++peer) {
+            receive(part(out, peer, count_per_rank, type), count_per_rank, type, peer, stream);
+        }
+    });
+}
+
+void Communicator::scatter(void* out, const void* in, size_t count_per_rank, Type type, int root,
+                           const cuda::Stream& stream) const {
+    launch_together([&] {
+        for (int peer = 0; rank_ == root && peer < size_; ++peer) {
+            send(part(in, peer, count_per_rank, type), count_per_rank, type, peer, stream);
+        }
+        receive(out, count_per_rank, type, root, stream);
+    });
+}
+
+void Communicator::require_health() const {
+    ncclResult_t found = ncclSuccess;
+    check(ncclCommGetAsyncError(handle_.get(), &found), "ncclCommGetAsyncError");
+    check(found, "an operation of NCCL");
+}
+
+void Communicator::abort() { ncclCommAbort(handle_.release()); }
+
+void Communicator::Destroy::operator()(ncclComm* handle) const { ncclCommDestroy(handle); }
+
+}  // namespace argosy::nccl

@@ -1,0 +1,40 @@
+#include "nccl/real/status.h"
+
+#include <nccl.h>
+
+#include <string>
+
+#include "base/error.h"
+
+namespace argosy::nccl {
+namespace {
+
+/// What may be done about it.
+const char* remedy(ncclResult_t status) {
+    switch (status) {
+        case ncclUnhandledCudaError:
+            return "a CUDA call within NCCL failed: too little memory, or a GPU or driver at fault";
+        case ncclSystemError:
+            return "a call of the system failed: see that the interface of NCCL_SOCKET_IFNAME is up, `ulimit "
+                   "-l` "
+                   "is unlimited and /dev/shm has room";
+        case ncclRemoteError:
+            return "another rank ended, or the network lost it: its own message, if any, says why";
+        case ncclInvalidUsage:
+            return "every rank needs a GPU of its own, and the same calls in the same order";
+        default:
+            return "NCCL_DEBUG=WARN has it say more";
+    }
+}
+
+}  // namespace
+
+void check(int code, const char* call) {
+    const auto status = static_cast<ncclResult_t>(code);
+    if (status == ncclSuccess) return;
+    const std::string last = ncclGetLastError(nullptr);
+    throw RunError("{} failed: {}{}{}; {}", call, ncclGetErrorString(status), last.empty() ? "" : ": ", last,
+                   remedy(status));
+}
+
+}  // namespace argosy::nccl

@@ -1,0 +1,79 @@
+"""nccl-bench over NCCL, on stand-ins for GPUs: nccl_bench_fake_test.py PROGRAM. What is the same over MPI is in
+nccl_bench_test.py."""
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+PROGRAM = pathlib.Path(sys.argv.pop(1))
+SOURCE = pathlib.Path(os.environ["ARGOSY_SOURCE"])
+QUICK = ("-b", "64", "-e", "4K", "-f", "8", "-n", "3")
+
+
+def bench(ranks, *arguments, **environment):
+    return subprocess.run([SOURCE / "jobs/mpirun.sh", str(ranks), PROGRAM, *map(str, arguments)], capture_output=True,
+                          text=True, timeout=100, stdin=subprocess.DEVNULL, env=os.environ | environment)
+
+
+class NcclBenchOnStandIns(unittest.TestCase):
+    def run_well(self, ranks, *arguments, **environment):
+        """Returns what it printed, and its JSON."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "x.json"
+            done = bench(ranks, *arguments, "--json", path, **environment)
+            self.assertEqual(done.returncode, 0, done.stderr + done.stdout)
+            return done.stdout, json.loads(path.read_text())
+
+    def test_nccl_is_the_default_and_names_devices_and_transport(self):
+        text, found = self.run_well(2, "all_reduce", *QUICK)
+        self.assertRegex(text, r"^# nccl-bench \S+ \(\S+\), over NCCL 2\.\d+\.\d+, CUDA 1\d\.\d, driver for CUDA")
+        self.assertRegex(text, r"\n#  Rank  1 Group  0 Pid +\d+ on +\S+ device  1 \[0000:3c:00.0\] Fake GPU\n")
+        self.assertIn("\n# Transport: NVLS available; P2P/CUMEM\n", text)
+        self.assertEqual(found["backend"], "nccl")
+        self.assertEqual(found["axes"][0]["transport"], ["NVLS available", "P2P/CUMEM"])
+        devices = found["config"]["devices"]
+        self.assertEqual([one["rank"] for one in devices], [0, 1])
+        self.assertEqual(devices[1]["device"], {"number": 1, "name": "Fake GPU", "pci_bus_id": "0000:3c:00.0",
+                                                "memory_bytes": 1 << 40, "compute_capability": "9.0"})
+        self.assertNotIn("NCCL_DEBUG", found["env"])
+
+    def test_a_log_of_the_user_stays_his(self):
+        text, found = self.run_well(2, "all_reduce", *QUICK, NCCL_DEBUG="WARN")
+        self.assertNotIn("Transport", text)
+        self.assertEqual(found["axes"][0]["transport"], [])
+        self.assertEqual(found["env"]["NCCL_DEBUG"], "WARN")
+
+    def test_everything_comes_out_right(self):
+        for collective in ("all_reduce", "alltoall", "gather"):
+            text, _ = self.run_well(3, collective, *QUICK, "-d", "all", "-o", "all", "-r", "all", "-m", "2", "-z", "0")
+            rows = [line.split() for line in text.splitlines() if not line.startswith("#")]
+            self.assertEqual({(row[8], row[12]) for row in rows}, {("0", "0")})
+
+    def test_a_mesh_has_a_transport_for_each_axis(self):
+        text, found = self.run_well(4, "all_gather", *QUICK, "--mesh", "2x2", "-z", "1")
+        self.assertEqual(len(re.findall("# Transport: ", text)), 3)
+        self.assertEqual({axis["axis"] for axis in found["axes"]}, {"within", "across", "all"})
+
+    def test_without_gpus_it_is_mpi_unless_nccl_was_asked_for(self):
+        _, found = self.run_well(2, "all_reduce", *QUICK, ARGOSY_FAKE_GPUS="0")
+        self.assertEqual(found["backend"], "mpi")
+        done = bench(2, "all_reduce", *QUICK, "--backend", "nccl", ARGOSY_FAKE_GPUS="0")
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertRegex(done.stderr, r"ranks 0 \(process \d+ on \S+\), 1 \(process \d+ on \S+\) see no GPU")
+
+    def test_a_preflight_measures_over_nccl_too(self):
+        done = bench(2, "--preflight", "--config", SOURCE / "configs/debug_cpu.toml", "--training.dataset_path", "x.h5")
+        self.assertRegex(done.stdout, r"pre-flight of .*\(NCCL 2\.", done.stderr)
+
+    def test_ranks_that_share_a_gpu_are_refused(self):
+        done = bench(2, "all_reduce", *QUICK, ARGOSY_FAKE_GPUS="1")
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn("have the same GPU", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()

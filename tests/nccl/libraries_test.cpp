@@ -1,0 +1,46 @@
+// What wraps CUDA and NCCL, linked with the libraries themselves: a machine without a driver has no devices,
+// which is no error; one with a device computes.
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "base/error.h"
+#include "cuda/device.h"
+#include "cuda/memory.h"
+#include "nccl/communicator.h"
+
+namespace argosy {
+namespace {
+
+TEST(Libraries, HaveVersionsWithoutADevice) {
+    EXPECT_GE(nccl::version(), 22400);
+    EXPECT_EQ(nccl::version_text().substr(0, 2), "2.");
+    EXPECT_GE(cuda::runtime_version(), 12000);
+}
+
+TEST(Libraries, WithoutADriverThereAreNoDevices) {
+    if (cuda::driver_version() != 0) GTEST_SKIP() << "there is a driver here";
+    EXPECT_EQ(cuda::device_count(), 0);
+    EXPECT_THROW(cuda::set_device(0), RunError);
+    EXPECT_THROW(cuda::DeviceMemory(16), RunError);
+}
+
+TEST(Libraries, ADeviceKeepsAndAddsUp) {
+    if (cuda::device_count() == 0) GTEST_SKIP() << "no GPU here";
+    cuda::set_device(0);
+    EXPECT_FALSE(cuda::describe_device(0).pci_bus_id.empty());
+    const cuda::Stream stream;
+    const std::vector<float> numbers = {1, 2, 3};
+    const cuda::DeviceMemory memory(sizeof(float) * numbers.size());
+    cuda::copy_to_device(memory.data(), std::as_bytes(std::span(numbers)), stream);
+    const nccl::Communicator alone(nccl::make_unique_id(), 1, 0);
+    alone.all_reduce(memory.data(), memory.data(), numbers.size(), nccl::Type::Float32, nccl::Reduction::Sum,
+                     stream);
+    std::vector<float> found(numbers.size());
+    cuda::copy_to_host(std::as_writable_bytes(std::span(found)), memory.data(), stream);
+    stream.synchronize();
+    EXPECT_EQ(found, numbers);
+}
+
+}  // namespace
+}  // namespace argosy

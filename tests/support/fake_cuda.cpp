@@ -1,0 +1,224 @@
+#include <cuda_runtime_api.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "base/clock.h"
+#include "support/fake_gpus.h"
+
+struct CUstream_st {
+    struct Work {
+        std::function<void()> start;
+        std::function<bool()> done;
+        bool started = false;
+    };
+    std::deque<Work> works;
+
+    /// One step; true when nothing is left.
+    bool go_on() {
+        if (works.empty()) return true;
+        // Out of the queue's sight: a step may put more work on the stream.
+        Work& work = works.front();
+        if (!work.started) {
+            work.started = true;
+            work.start();
+        } else if (work.done()) {
+            works.pop_front();
+        }
+        return works.empty();
+    }
+};
+
+struct CUevent_st {
+    struct Point {
+        bool reached = false;
+        double seconds = 0;
+    };
+    CUstream_st* stream = nullptr;
+    std::shared_ptr<Point> point;  // of the last record
+};
+
+namespace argosy::testing {
+namespace {
+
+std::map<const std::byte*, size_t>& allocations() {
+    static std::map<const std::byte*, size_t> map;
+    return map;
+}
+
+int devices_of_environment() {
+    const char* number = std::getenv("ARGOSY_FAKE_GPUS");
+    return number ? std::atoi(number) : 8;
+}
+
+thread_local int current_device = 0;
+thread_local cudaError_t last_error = cudaSuccess;
+
+cudaError_t returned(cudaError_t status) {
+    if (status != cudaSuccess && status != cudaErrorNotReady) last_error = status;
+    return status;
+}
+
+}  // namespace
+
+FakeGpus& fake_gpus() {
+    static FakeGpus gpus{.num_devices = devices_of_environment()};
+    return gpus;
+}
+
+bool is_on_device(const void* data, size_t bytes) {
+    const auto* begin = static_cast<const std::byte*>(data);
+    auto next = allocations().upper_bound(begin);
+    if (next == allocations().begin()) return false;
+    --next;
+    return begin + bytes <= next->first + next->second;
+}
+
+void enqueue(CUstream_st* stream, std::function<void()> start, std::function<bool()> done) {
+    stream->works.push_back({std::move(start), std::move(done)});
+}
+
+}  // namespace argosy::testing
+
+using namespace argosy::testing;  // C functions have no namespace of their own
+
+namespace {
+
+void at_once(cudaStream_t stream, std::function<void()> work) {
+    enqueue(stream, std::move(work), [] { return true; });
+}
+
+}  // namespace
+
+cudaError_t cudaGetDeviceCount(int* count) {
+    *count = 0;
+    if (fake_gpus().driver_version < CUDART_VERSION) return returned(cudaErrorInsufficientDriver);
+    if (fake_gpus().num_devices == 0) return returned(cudaErrorNoDevice);
+    *count = fake_gpus().num_devices;
+    return cudaSuccess;
+}
+
+cudaError_t cudaSetDevice(int device) {
+    if (device < 0 || device >= fake_gpus().num_devices) return returned(cudaErrorInvalidDevice);
+    current_device = device;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int /*device*/) {
+    *properties = {};
+    std::strcpy(properties->name, "Fake GPU");
+    properties->totalGlobalMem = size_t{1} << 40;
+    properties->major = 9;
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetPCIBusId(char* bus_id, int length, int device) {
+    std::snprintf(bus_id, length, "0000:%02x:00.0", 0x3b + fake_gpus().first_device + device);
+    return cudaSuccess;
+}
+
+cudaError_t cudaRuntimeGetVersion(int* version) {
+    *version = CUDART_VERSION;
+    return cudaSuccess;
+}
+
+cudaError_t cudaDriverGetVersion(int* version) {
+    *version = fake_gpus().driver_version;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGetLastError() { return std::exchange(last_error, cudaSuccess); }
+
+const char* cudaGetErrorString(cudaError_t status) {
+    return status == cudaErrorMemoryAllocation ? "out of memory" : "an error";
+}
+
+const char* cudaGetErrorName(cudaError_t status) {
+    return status == cudaErrorMemoryAllocation ? "cudaErrorMemoryAllocation" : "cudaErrorOther";
+}
+
+cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
+    *free = fake_gpus().free_bytes;
+    *total = size_t{1} << 40;
+    return cudaSuccess;
+}
+
+cudaError_t cudaMalloc(void** data, size_t bytes) {
+    if (bytes > fake_gpus().free_bytes) return returned(cudaErrorMemoryAllocation);
+    *data = std::malloc(bytes);
+    std::memset(*data, 0xAB, bytes);
+    allocations()[static_cast<std::byte*>(*data)] = bytes;
+    return cudaSuccess;
+}
+
+cudaError_t cudaFree(void* data) {
+    if (allocations().erase(static_cast<std::byte*>(data)) == 0) return returned(cudaErrorInvalidValue);
+    std::free(data);
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemsetAsync(void* data, int value, size_t bytes, cudaStream_t stream) {
+    if (!is_on_device(data, bytes)) return returned(cudaErrorInvalidValue);
+    at_once(stream, [=] { std::memset(data, value, bytes); });
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
+                            cudaStream_t stream) {
+    const bool right_to = is_on_device(to, bytes) == (kind != cudaMemcpyDeviceToHost);
+    const bool right_from = is_on_device(from, bytes) == (kind != cudaMemcpyHostToDevice);
+    if (!right_to || !right_from) return returned(cudaErrorInvalidValue);
+    at_once(stream, [=] { std::memcpy(to, from, bytes); });
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned /*flags*/) {
+    *stream = new CUstream_st;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+    delete stream;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamQuery(cudaStream_t stream) { return stream->go_on() ? cudaSuccess : cudaErrorNotReady; }
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+    while (!stream->go_on()) {
+    }
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventCreate(cudaEvent_t* event) {
+    *event = new CUevent_st;
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+    delete event;
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+    event->stream = stream;
+    event->point = std::make_shared<CUevent_st::Point>();
+    at_once(stream, [point = event->point] { *point = {true, argosy::seconds_now()}; });
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+    if (event->point && !event->point->reached) event->stream->go_on();
+    return event->point && !event->point->reached ? cudaErrorNotReady : cudaSuccess;
+}
+
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t first, cudaEvent_t second) {
+    if (!first->point->reached || !second->point->reached) return returned(cudaErrorNotReady);
+    *milliseconds = static_cast<float>((second->point->seconds - first->point->seconds) * 1e3);
+    return cudaSuccess;
+}

@@ -1,0 +1,35 @@
+// Stand-ins for CUDA's runtime and NCCL on machines without a GPU: the C functions that lib/cuda/real and
+// lib/nccl/real call, done on host memory and over MPI. A suite that names module test_fake_gpus has those
+// sources in place of the ones in none/.
+//
+// Nothing ends when it is called: what is on a stream goes on by one step each time somebody looks at the
+// stream or at an event on it. Operations of NCCL are MPI's non-blocking ones; an average rounds where NCCL's
+// does. Pointers that a device could not use are refused.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+
+struct CUstream_st;
+
+namespace argosy::testing {
+
+/// What a test may change; every rank has its own.
+struct FakeGpus {
+    int num_devices;       // ARGOSY_FAKE_GPUS, or 8
+    int first_device = 0;  // of those of the node, what the job leaves to this rank
+    size_t free_bytes = size_t{1} << 40;
+    int driver_version = 13000;
+    /// The next operation never ends, and NCCL says that another rank is lost.
+    bool lose_next_operation = false;
+};
+FakeGpus& fake_gpus();
+
+/// Whether all these bytes are memory of a device.
+bool is_on_device(const void* data, size_t bytes);
+
+/// Puts work on a stream: `start` once everything before it is done, then `done` at each look until it is
+/// true.
+void enqueue(CUstream_st* stream, std::function<void()> start, std::function<bool()> done);
+
+}  // namespace argosy::testing

@@ -1,0 +1,306 @@
+#include <fcntl.h>
+#include <mpi.h>
+#include <nccl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "bench/element.h"
+#include "mpi/element.h"
+#include "support/fake_gpus.h"
+#include "support/fake_nccl.h"
+
+using namespace argosy;  // C functions have no namespace of their own
+using namespace argosy::testing;
+using bench::ElementType;
+
+namespace {
+
+/// Where the ranks of a communicator meet, without MPI: a rank that never comes must not keep MPI from
+/// others.
+struct MeetingPoint {
+    static constexpr int kMostRanks = 64;
+    std::atomic<int> num_arrived;
+    int world_ranks[kMostRanks];
+
+    static MeetingPoint* at(const std::string& name, int flags) {
+        const int file = shm_open(name.c_str(), flags, 0600);
+        if (file < 0 || ftruncate(file, sizeof(MeetingPoint)) != 0) return nullptr;
+        void* const memory = mmap(nullptr, sizeof(MeetingPoint), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+        close(file);
+        return static_cast<MeetingPoint*>(memory);
+    }
+};
+
+/// Removes the names of those where not all have come, when the process ends.
+struct Names {
+    std::vector<std::string> all;
+    ~Names() {
+        for (const std::string& name : all) shm_unlink(name.c_str());
+    }
+};
+
+/// Opened where NCCL opens it: at the first communicator.
+FILE* log_file() {
+    static FILE* const file = [] {
+        const char* const level = std::getenv("NCCL_DEBUG");
+        const char* const path = std::getenv("NCCL_DEBUG_FILE");
+        FILE* opened = level && std::string(level) == "INFO" && path ? std::fopen(path, "w") : nullptr;
+        if (opened)
+            std::fputs("fake:1:1 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB [RO]; OOB eth0:10.0.0.1<0>\n",
+                       opened);
+        return opened;
+    }();
+    return file;
+}
+
+std::string last_error;
+
+using Communicator = std::shared_ptr<ncclComm>;
+
+/// A handle is the address of one of these. A stream may outlive its communicator.
+std::vector<Communicator>& communicators() {
+    static std::vector<Communicator> all;
+    return all;
+}
+
+Communicator shared(ncclComm_t handle) {
+    for (const Communicator& one : communicators()) {
+        if (one.get() == handle) return one;
+    }
+    return nullptr;
+}
+
+void forget(ncclComm_t handle) {
+    std::erase_if(communicators(), [handle](const Communicator& one) { return one.get() == handle; });
+}
+
+/// A call, on its way to a stream.
+struct Operation {
+    Communicator communicator;
+    cudaStream_t stream;
+    std::function<MPI_Request()> start;
+    std::function<void()> finish;
+};
+
+thread_local int group_depth = 0;
+thread_local std::vector<Operation> group;
+
+/// What is launched together starts together and ends together.
+struct Kernel {
+    std::vector<Operation> operations;
+    Communicator communicator = operations.front().communicator;
+    bool lost = std::exchange(fake_gpus().lose_next_operation, false);
+    std::vector<MPI_Request> requests = {};
+
+    void start() {
+        if (lost) {
+            communicator->health = ncclRemoteError;
+            last_error = "fake: the other side hung up";
+            return;
+        }
+        for (const Operation& one : operations) requests.push_back(one.start());
+    }
+
+    bool done() {
+        if (communicator->aborted) return true;
+        if (lost) return false;
+        int all = 0;
+        MPI_Testall(static_cast<int>(requests.size()), requests.data(), &all, MPI_STATUSES_IGNORE);
+        if (!all) return false;
+        for (const Operation& one : operations) one.finish();
+        return true;
+    }
+};
+
+/// As NCCL says it, at the first operation.
+void connect(ncclComm& communicator) {
+    if (std::exchange(communicator.connected, true) || communicator.size == 1 || !log_file()) return;
+    std::fprintf(
+        log_file(),
+        "fake:1:2 [0] NCCL INFO 24 coll channels, 24 collnet channels, 16 nvls channels, 32 p2p channels\n"
+        "fake:1:2 [0] NCCL INFO Channel 00/0 : %d[0] -> %d[1] via P2P/CUMEM/read\n",
+        communicator.rank, (communicator.rank + 1) % communicator.size);
+    std::fflush(log_file());
+}
+
+void launch(std::vector<Operation> operations) {
+    if (operations.empty()) return;
+    const cudaStream_t stream = operations.front().stream;
+    const auto kernel = std::make_shared<Kernel>(Kernel{std::move(operations)});
+    connect(*kernel->communicator);
+    enqueue(
+        stream, [kernel] { kernel->start(); }, [kernel] { return kernel->done(); });
+}
+
+// In the order of ncclDataType_t.
+constexpr struct {
+    mpi::Type mpi;
+    ElementType element;
+} kTypes[] = {
+    {mpi::Type::Int8, ElementType::Int8},
+    {mpi::Type::UInt8, ElementType::UInt8},
+    {mpi::Type::Int32, ElementType::Int32},
+    {mpi::Type::UInt32, ElementType::UInt32},
+    {mpi::Type::Int64, ElementType::Int64},
+    {mpi::Type::UInt64, ElementType::UInt64},
+    {mpi::Type::Float16, ElementType::Half},
+    {mpi::Type::Float32, ElementType::Float},
+    {mpi::Type::Float64, ElementType::Double},
+    {mpi::Type::BFloat16, ElementType::BFloat16},
+    {mpi::Type::Float8E4M3, ElementType::Float8E4M3},
+    {mpi::Type::Float8E5M2, ElementType::Float8E5M2},
+};
+
+}  // namespace
+
+namespace argosy::testing {
+
+bench::ElementType element_of(ncclDataType_t type) { return kTypes[type].element; }
+MPI_Datatype datatype(ncclDataType_t type) { return mpi::datatype(kTypes[type].mpi); }
+size_t bytes_of(ncclDataType_t type, size_t count) { return count * bench::size_bytes(element_of(type)); }
+
+MPI_Op operation(ncclDataType_t type, ncclRedOp_t op) {
+    using mpi::Reduction;
+    const Reduction reduction = op == ncclProd  ? Reduction::Product
+                                : op == ncclMin ? Reduction::Min
+                                : op == ncclMax ? Reduction::Max
+                                                : Reduction::Sum;
+    return mpi::operation(kTypes[type].mpi, reduction);
+}
+
+ncclResult_t submit(ncclComm_t handle, cudaStream_t stream, std::function<MPI_Request()> start,
+                    std::function<void()> finish) {
+    Operation one{shared(handle), stream, std::move(start), std::move(finish)};
+    if (!one.communicator || one.communicator->health != ncclSuccess) return ncclInvalidUsage;
+    if (group_depth > 0) {
+        group.push_back(std::move(one));
+    } else {
+        launch({std::move(one)});
+    }
+    return ncclSuccess;
+}
+
+}  // namespace argosy::testing
+
+ncclResult_t ncclGetVersion(int* version) {
+    *version = NCCL_VERSION_CODE;
+    return ncclSuccess;
+}
+
+const char* ncclGetErrorString(ncclResult_t status) {
+    return status == ncclRemoteError ? "remote process exited or there was a network error" : "an error";
+}
+
+const char* ncclGetLastError(ncclComm_t) { return last_error.c_str(); }
+
+ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
+    static Names names;
+    *id = {};
+    std::snprintf(id->internal, sizeof(id->internal), "/argosy-fake-nccl-%d-%zu", getpid(), names.all.size());
+    names.all.emplace_back(id->internal);
+    return MeetingPoint::at(id->internal, O_CREAT | O_TRUNC | O_RDWR) ? ncclSuccess : ncclSystemError;
+}
+
+ncclResult_t ncclCommInitRank(ncclComm_t* comm, int size, ncclUniqueId id, int rank) {
+    log_file();
+    MeetingPoint* const meeting = MeetingPoint::at(id.internal, O_RDWR);
+    if (!meeting) return ncclSystemError;
+    MPI_Comm_rank(MPI_COMM_WORLD, &meeting->world_ranks[rank]);
+    ++meeting->num_arrived;
+    while (meeting->num_arrived < size) std::this_thread::sleep_for(std::chrono::microseconds(50));
+    if (rank == 0) shm_unlink(id.internal);
+
+    MPI_Group world, members;
+    MPI_Comm_group(MPI_COMM_WORLD, &world);
+    MPI_Group_incl(world, size, meeting->world_ranks, &members);
+    const auto made = std::make_shared<ncclComm>();
+    MPI_Comm_create_group(MPI_COMM_WORLD, members, /*tag=*/0, &made->ranks);
+    made->rank = rank;
+    made->size = size;
+    communicators().push_back(made);
+    *comm = made.get();
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommDestroy(ncclComm_t comm) {
+    forget(comm);
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommAbort(ncclComm_t comm) {
+    comm->aborted = true;
+    forget(comm);
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* found) {
+    *found = comm->health;
+    return ncclSuccess;
+}
+
+ncclResult_t ncclGroupStart() {
+    ++group_depth;
+    return ncclSuccess;
+}
+
+ncclResult_t ncclGroupEnd() {
+    if (--group_depth == 0) launch(std::exchange(group, {}));
+    return ncclSuccess;
+}
+
+ncclResult_t ncclAllGather(const void* in, void* out, size_t count, ncclDataType_t type, ncclComm_t comm,
+                           cudaStream_t stream) {
+    const size_t bytes = bytes_of(type, count);
+    if (!is_on_device(in, bytes) || !is_on_device(out, bytes * comm->size)) return ncclInvalidArgument;
+    return submit(comm, stream, [=] {
+        MPI_Request request;
+        const bool in_place = in == static_cast<std::byte*>(out) + bytes * comm->rank;
+        MPI_Iallgather(in_place ? MPI_IN_PLACE : in, static_cast<int>(count), datatype(type), out,
+                       static_cast<int>(count), datatype(type), comm->ranks, &request);
+        return request;
+    });
+}
+
+ncclResult_t ncclBroadcast(const void* in, void* out, size_t count, ncclDataType_t type, int root,
+                           ncclComm_t comm, cudaStream_t stream) {
+    const size_t bytes = bytes_of(type, count);
+    if (!is_on_device(comm->rank == root ? in : out, bytes)) return ncclInvalidArgument;
+    return submit(comm, stream, [=] {
+        if (comm->rank == root) std::memmove(out, in, bytes);
+        MPI_Request request;
+        MPI_Ibcast(out, static_cast<int>(count), datatype(type), root, comm->ranks, &request);
+        return request;
+    });
+}
+
+ncclResult_t ncclSend(const void* in, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                      cudaStream_t stream) {
+    if (!is_on_device(in, bytes_of(type, count))) return ncclInvalidArgument;
+    return submit(comm, stream, [=] {
+        MPI_Request request;
+        MPI_Issend(in, static_cast<int>(count), datatype(type), peer, /*tag=*/0, comm->ranks, &request);
+        return request;
+    });
+}
+
+ncclResult_t ncclRecv(void* out, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                      cudaStream_t stream) {
+    if (!is_on_device(out, bytes_of(type, count))) return ncclInvalidArgument;
+    return submit(comm, stream, [=] {
+        MPI_Request request;
+        MPI_Irecv(out, static_cast<int>(count), datatype(type), peer, /*tag=*/0, comm->ranks, &request);
+        return request;
+    });
+}

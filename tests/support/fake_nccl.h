@@ -1,0 +1,31 @@
+// What the two sources of NCCL's stand-in share: a communicator, and how a call becomes work on a stream.
+#pragma once
+
+#include <mpi.h>
+#include <nccl.h>
+
+#include <functional>
+
+#include "bench/element.h"
+
+struct ncclComm {
+    MPI_Comm ranks = MPI_COMM_NULL;
+    int rank = 0, size = 0;
+    ncclResult_t health = ncclSuccess;
+    bool aborted = false, connected = false;
+};
+
+namespace argosy::testing {
+
+bench::ElementType element_of(ncclDataType_t type);
+MPI_Datatype datatype(ncclDataType_t type);
+MPI_Op operation(ncclDataType_t type, ncclRedOp_t op);
+size_t bytes_of(ncclDataType_t type, size_t count);
+
+/// A call of NCCL, alone or as a part of its group: on the stream's turn `start` begins it with MPI, and
+/// `finish` follows when that has ended.
+ncclResult_t submit(
+    ncclComm_t communicator, cudaStream_t stream, std::function<MPI_Request()> start,
+    std::function<void()> finish = [] {});
+
+}  // namespace argosy::testing
