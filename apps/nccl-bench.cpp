@@ -149,8 +149,7 @@ ExitCode check_nodes(int argc, char** argv, const mpi::Comm& world) {
     if (world.rank() == 0 && !words.json.empty()) json.emplace(words.json);
 
     const ops::TensorThread tensors(train::operation_path(command.config.compile));
-    const bench::RollCall roll(world, bench::exchange_rank_info(world, words.options.timeout_seconds),
-                               words.options.timeout_seconds);
+    const bench::RollCall roll(world, words.options.timeout_seconds);
     const preflight::Report report = preflight::run_preflight(world, roll, job, words.options);
     if (world.rank() == 0) print(text_report(report));
     if (json) {
@@ -174,8 +173,7 @@ ExitCode measure(int argc, char** argv, const mpi::Comm& world) {
     if (world.rank() == 0 && !options.json.empty()) json.emplace(options.json);
     if (world.rank() == 0 && !options.csv.empty()) csv.emplace(options.csv);
 
-    const bench::RollCall roll(world, bench::exchange_rank_info(world, options.timeout_seconds),
-                               options.timeout_seconds);
+    const bench::RollCall roll(world, options.timeout_seconds);
     const bench::Results results = bench::run_benchmark(world, roll, options, print);
     const bench::Setting setting{{argv, argv + argc}, roll.ranks()};
     const auto write = [](auto& file, const std::string& text) {

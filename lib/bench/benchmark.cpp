@@ -147,7 +147,7 @@ std::vector<std::string> transport_of(const Run& run, const Axis& axis, const Ba
     ConnectionsCard own = {};
     fmt::format("{}", fmt::join(found, "\n")).copy(own.lines, sizeof(own.lines) - 1);
     std::set<std::string> all;
-    for (const ConnectionsCard& card : exchange(run.world, own, run.options.timeout_seconds)) {
+    for (const ConnectionsCard& card : run.roll.exchange(own)) {
         std::istringstream lines(card.lines);
         for (std::string line; std::getline(lines, line);) all.insert(line);
     }
@@ -196,7 +196,7 @@ Results run_benchmark(const mpi::Comm& world, const RollCall& roll, const Option
     };
     if (world.rank() == 0) warn_of_nccl_tests_variables();
     if (options.mesh && world.rank() == 0) warn_of_torn_rows(*options.mesh, roll.ranks());
-    results.carrier = choose_carrier(world, roll.ranks(), options);
+    results.carrier = choose_carrier(world, roll, options);
     print_once(preamble(options, results.carrier, roll.ranks()));
     const Run run{world, roll, options, results.carrier, print_once};
     for (const Axis& axis : axes_of(options, world.rank(), world.size())) {

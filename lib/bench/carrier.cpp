@@ -62,37 +62,36 @@ void require_own_devices(const std::vector<RankInfo>& ranks, const std::vector<c
 }
 
 /// COLLECTIVE: who sees no GPU.
-std::vector<int> ranks_without_device(const mpi::Comm& world, int own_devices, double timeout_seconds) {
-    const std::vector<int> counts = exchange(world, own_devices, timeout_seconds);
+std::vector<int> ranks_without_device(const RollCall& roll, int own_devices) {
     std::vector<int> without;
-    for (int rank = 0; rank < world.size(); ++rank) {
-        if (counts[rank] == 0) without.push_back(rank);
+    for (int rank = 0; const int count : roll.exchange(own_devices)) {
+        if (count == 0) without.push_back(rank);
+        ++rank;
     }
     return without;
 }
 
 Carrier over_mpi() { return {"mpi", mpi::library(), {}, nullptr}; }
 
-Carrier over_nccl(const mpi::Comm& world, const std::vector<RankInfo>& ranks, int own_devices,
-                  double timeout_seconds) {
+Carrier over_nccl(const mpi::Comm& world, const RollCall& roll, int own_devices) {
     Carrier carrier = {
         "nccl",
         fmt::format("NCCL {}, CUDA {}, driver for CUDA {}", nccl::version_text(),
                     cuda::version_text(cuda::runtime_version()), cuda::version_text(cuda::driver_version())),
         {},
         nullptr};
-    const int number = number_on_node(ranks, world.rank()) % own_devices;
-    for (const DeviceCard& card : exchange(world, card_of(cuda::describe_device(number)), timeout_seconds)) {
+    const int number = number_on_node(roll.ranks(), world.rank()) % own_devices;
+    for (const DeviceCard& card : roll.exchange(card_of(cuda::describe_device(number)))) {
         carrier.devices.push_back(device_of(card));
     }
-    require_own_devices(ranks, carrier.devices);
+    require_own_devices(roll.ranks(), carrier.devices);
     if (!is_set("NCCL_DEBUG")) carrier.log = std::make_unique<nccl::ConnectionLog>();
     return carrier;
 }
 
 }  // namespace
 
-Carrier choose_carrier(const mpi::Comm& world, const std::vector<RankInfo>& ranks, const Options& options) {
+Carrier choose_carrier(const mpi::Comm& world, const RollCall& roll, const Options& options) {
     const std::string& wanted = options.backend;
     if (!wanted.empty() && wanted != "mpi" && wanted != "nccl") {
         throw UserError("--backend {}: there are mpi and nccl", wanted);
@@ -104,9 +103,9 @@ Carrier choose_carrier(const mpi::Comm& world, const std::vector<RankInfo>& rank
     if (wanted == "mpi" || nccl::version() == 0) return over_mpi();
 
     const int own_devices = cuda::device_count();
-    const std::vector<int> without = ranks_without_device(world, own_devices, options.timeout_seconds);
-    if (without.empty()) return over_nccl(world, ranks, own_devices, options.timeout_seconds);
-    const std::string who = names_of(ranks, without);
+    const std::vector<int> without = ranks_without_device(roll, own_devices);
+    if (without.empty()) return over_nccl(world, roll, own_devices);
+    const std::string who = names_of(roll.ranks(), without);
     if (wanted == "nccl") {
         throw UserError(
             "--backend nccl: {} {} no GPU: look at nvidia-smi there, CUDA_VISIBLE_DEVICES and the job's "

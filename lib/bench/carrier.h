@@ -26,7 +26,7 @@ struct Carrier {
 /// COLLECTIVE: what the options ask for; by default NCCL where this build has it and every rank sees a GPU,
 /// else MPI. A rank's device is the one that has its number among the ranks of its node; the only one, where
 /// a launcher leaves it no other. Throws UserError that names the ranks which have none, or share one.
-Carrier choose_carrier(const mpi::Comm& world, const std::vector<RankInfo>& ranks, const Options& options);
+Carrier choose_carrier(const mpi::Comm& world, const RollCall& roll, const Options& options);
 
 /// COLLECTIVE over `world`, split into groups: a backend on `members`, numbers of the world in ascending
 /// order, this rank among them. Throws TimeoutError that names ranks which stay away.

@@ -21,23 +21,6 @@ bool finished_within(mpi::Request request, double seconds) {
     return done_within(seconds, [&] { return mpi::test_all({&request, 1}); });
 }
 
-void exchange_bytes(const mpi::Comm& world, void* all, std::span<const std::byte> own,
-                    double timeout_seconds) {
-    if (finished_within(world.all_gather(all, own.data(), own.size(), mpi::Type::Byte), timeout_seconds))
-        return;
-    throw TimeoutError("not all of {} ranks told within {} s where they are (--timeout sets the limit)",
-                       world.size(), timeout_seconds);
-}
-
-std::vector<RankInfo> exchange_rank_info(const mpi::Comm& world, double timeout_seconds) {
-    Card own = {};
-    gethostname(own.host, sizeof(own.host) - 1);
-    own.process = getpid();
-    std::vector<RankInfo> ranks;
-    for (const Card& card : exchange(world, own, timeout_seconds)) ranks.push_back({card.host, card.process});
-    return ranks;
-}
-
 std::string names_of(const std::vector<RankInfo>& ranks, std::span<const int> numbers) {
     constexpr size_t kMostNamed = 16;
     std::string text = numbers.size() == 1 ? "rank " : "ranks ";
@@ -50,20 +33,33 @@ std::string names_of(const std::vector<RankInfo>& ranks, std::span<const int> nu
                                        : text;
 }
 
-RollCall::RollCall(const mpi::Comm& world, std::vector<RankInfo> ranks, double timeout_seconds)
-    : arrivals_(world.duplicate()),
+RollCall::RollCall(const mpi::Comm& world, double timeout_seconds)
+    : meetings_(world.duplicate()),
       roll_(std::make_unique<mpi::Roll>(world, timeout_seconds)),
-      ranks_(std::move(ranks)),
-      timeout_seconds_(timeout_seconds) {}
+      timeout_seconds_(timeout_seconds) {
+    Card own = {};
+    gethostname(own.host, sizeof(own.host) - 1);
+    own.process = getpid();
+    std::vector<RankInfo> ranks;
+    for (const Card& card : exchange(own)) ranks.push_back({card.host, card.process});
+    ranks_ = std::move(ranks);
+}
+
+void RollCall::exchange_bytes(void* all, std::span<const std::byte> own) const {
+    if (!finished_within(meetings_.all_gather(all, own.data(), own.size(), mpi::Type::Byte),
+                         timeout_seconds_)) {
+        throw late("telling each other what the ranks are and have found");
+    }
+}
 
 void RollCall::assemble(const std::string& before) const {
     const auto place = [&] { return "the meeting before " + before; };
-    mpi::Request all_are_here = arrivals_.barrier();
+    mpi::Request all_are_here = meetings_.barrier();
     mpi::RollWait wait(*roll_, timeout_seconds_);
     while (!mpi::test_all({&all_are_here, 1})) {
         if (const auto found = wait.pause(place)) throw error(place(), *found);
     }
-    if (!finished_within(arrivals_.barrier(), timeout_seconds_)) throw late(place());
+    if (!finished_within(meetings_.barrier(), timeout_seconds_)) throw late(place());
 }
 
 TimeoutError RollCall::late(const std::string& operation) const {
@@ -74,8 +70,9 @@ TimeoutError RollCall::error(const std::string& operation, const mpi::Attendance
     const std::string why =
         found.missing.empty()
             ? "all ranks wait by now: one came too late, or what lies between them does not work"
-            : fmt::format("{}. Dead, stuck or much slower: {}; its own message, if any, says why",
-                          mpi::named_missing(found.missing), names_of(ranks_, found.missing));
+            : fmt::format("{}. Dead, stuck or much slower{}; its own message, if any, says why",
+                          mpi::named_missing(found.missing),
+                          ranks_.empty() ? "" : ": " + names_of(ranks_, found.missing));
     return TimeoutError(found.spoken_for ? Reach::SpokenFor : Reach::OneRank,
                         "{}: no answer in {} s; {} (--timeout sets the limit)", operation, timeout_seconds_,
                         why);

@@ -21,51 +21,48 @@ struct RankInfo {
 /// "ranks 3 (process 17 on node1), 4 (...)", at most so many.
 std::string names_of(const std::vector<RankInfo>& ranks, std::span<const int> numbers);
 
-/// COLLECTIVE: what every rank tells of itself, by number. Throws TimeoutError, which can name nobody yet.
-template <class Card>
-std::vector<Card> exchange(const mpi::Comm& world, const Card& own, double timeout_seconds);
-
-/// COLLECTIVE: likewise.
-std::vector<RankInfo> exchange_rank_info(const mpi::Comm& world, double timeout_seconds);
-
 /// Waits for one operation; false when it takes longer than that.
 bool finished_within(mpi::Request request, double seconds);
 
-/// Whether all ranks are there, told apart from the benchmark's own messages.
+/// Whether all ranks are there, and what they tell each other, apart from the benchmark's own messages. Every
+/// wait is bounded and names the ranks that stay away.
 class RollCall {
   public:
     /// COLLECTIVE over `world`.
-    RollCall(const mpi::Comm& world, std::vector<RankInfo> ranks, double timeout_seconds);
+    RollCall(const mpi::Comm& world, double timeout_seconds);
 
     const std::vector<RankInfo>& ranks() const { return ranks_; }
+    double timeout_seconds() const { return timeout_seconds_; }
 
-    /// COLLECTIVE: returns at about the same time everywhere, or throws TimeoutError that names the ranks
-    /// that did not come.
+    /// COLLECTIVE: returns at about the same time everywhere, or throws TimeoutError.
     void assemble(const std::string& before) const;
+
+    /// COLLECTIVE: what every rank tells, by number.
+    template <class Card>
+    std::vector<Card> exchange(const Card& own) const {
+        return exchange_several(std::span(&own, 1));
+    }
+    /// Likewise of several each, as many on every rank: those of rank 0 first.
+    template <class Card>
+    std::vector<Card> exchange_several(std::span<const Card> own) const {
+        static_assert(std::is_trivially_copyable_v<Card>);
+        std::vector<Card> all(own.size() * static_cast<size_t>(meetings_.size()));
+        exchange_bytes(all.data(), std::as_bytes(own));
+        return all;
+    }
 
     /// What to throw on a rank that waited in `operation` in vain: the ranks that wait in vain as well come
     /// to here, or to where all meet, and the others are named.
     TimeoutError late(const std::string& operation) const;
 
   private:
+    void exchange_bytes(void* all, std::span<const std::byte> own) const;
     TimeoutError error(const std::string& operation, const mpi::Attendance& found) const;
 
-    mpi::Comm arrivals_;
+    mpi::Comm meetings_;
     std::unique_ptr<mpi::Roll> roll_;
-    std::vector<RankInfo> ranks_;
     double timeout_seconds_;
+    std::vector<RankInfo> ranks_;  // none while they are being told
 };
-
-/// The same in bytes.
-void exchange_bytes(const mpi::Comm& world, void* all, std::span<const std::byte> own,
-                    double timeout_seconds);
-
-template <class Card>
-std::vector<Card> exchange(const mpi::Comm& world, const Card& own, double timeout_seconds) {
-    static_assert(std::is_trivially_copyable_v<Card>);
-    std::vector<Card> all(world.size());
-    exchange_bytes(world, all.data(), std::as_bytes(std::span(&own, 1)), timeout_seconds);
-    return all;
-}
 
 }  // namespace argosy::bench

@@ -2,6 +2,7 @@
 // figure, or its measured one; never another device's.
 #pragma once
 
+#include <c10/core/Device.h>
 #include <c10/core/ScalarType.h>
 
 #include <string_view>
@@ -23,10 +24,10 @@ struct PeakFlops {
 /// products (a bare "H100") or a part of one (MIG slices, laptop variants).
 PeakFlops datasheet_peak(std::string_view device_name);
 
-/// The best rate of square matrix products of `type` on the CPU within about `seconds`, by ops::linear as a
+/// The best rate of square matrix products of `type` on a device within about `seconds`, by ops::linear as a
 /// layer calls it here and now: at least two products, of a size that grows with the machine's speed. What
 /// the program's own products reach under good conditions, so a model's figure against it is a fraction of
 /// that. Ranks that share a machine should measure at the same time, as they will compute.
-PeakFlops measure_gemm_peak(at::ScalarType type, double seconds = 0.3);
+PeakFlops measure_gemm_peak(at::ScalarType type, double seconds = 0.3, c10::Device device = c10::kCPU);
 
 }  // namespace argosy::observe

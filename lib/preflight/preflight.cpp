@@ -24,8 +24,7 @@ Cluster look_around(const mpi::Comm& world, const bench::RollCall& roll, const J
     const Told told{.rank = world.rank(), .mpi_library = mpi::library()};
     Cluster cluster;
     std::vector<std::string> names;
-    for (const std::string& text :
-         gather_texts(world, roll, pack(read_rank_facts(sources, told)), options.timeout_seconds)) {
+    for (const std::string& text : gather_texts(roll, pack(read_rank_facts(sources, told)))) {
         cluster.ranks.push_back(unpack_rank(text));
         names.push_back(cluster.ranks.back().node);
     }
@@ -34,7 +33,7 @@ Cluster look_around(const mpi::Comm& world, const bench::RollCall& roll, const J
         std::ranges::any_of(nodes, [&](const Node& node) { return node.ranks.front() == world.rank(); });
     const std::string own = speaks ? pack(read_node_facts(sources, job.dump_folder)) : "";
     roll.assemble("telling what the nodes are");
-    for (const std::string& text : gather_texts(world, roll, own, options.timeout_seconds)) {
+    for (const std::string& text : gather_texts(roll, own)) {
         if (!text.empty()) cluster.nodes.push_back(unpack_node(text));
     }
     cluster.clock_offsets = clock_offsets(world, options.timeout_seconds);

@@ -1,5 +1,7 @@
 #include "preflight/speed.h"
 
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+
 #include <algorithm>
 #include <functional>
 #include <utility>
@@ -9,7 +11,6 @@
 #include "bench/collective.h"
 #include "bench/measure.h"
 #include "observe/device.h"
-#include "preflight/gather.h"
 
 namespace argosy::preflight {
 namespace {
@@ -26,8 +27,7 @@ class Meter {
           roll_(roll),
           options_(options),
           carrier_(bench::choose_carrier(
-              world, roll.ranks(),
-              {.backend = options.backend, .timeout_seconds = options.timeout_seconds})) {}
+              world, roll, {.backend = options.backend, .timeout_seconds = options.timeout_seconds})) {}
 
     const bench::Carrier& carrier() const { return carrier_; }
 
@@ -35,8 +35,8 @@ class Meter {
         std::vector<double> best(world_.size());
         for (int round = 0; round < kProductRounds; ++round) {
             roll_.assemble("matrix products");
-            double rate = observe::measure_gemm_peak(options_.type, options_.seconds_each).flops_per_second;
-            for (int rank = 0; const double other : of_all_ranks(rate)) {
+            const auto peak = observe::measure_gemm_peak(options_.type, options_.seconds_each, device());
+            for (int rank = 0; const double other : roll_.exchange(peak.flops_per_second)) {
                 best[rank] = std::max(best[rank], other);
                 ++rank;
             }
@@ -80,8 +80,11 @@ class Meter {
     }
 
   private:
-    std::vector<double> of_all_ranks(double own) const {
-        return gather_numbers(world_, roll_, own, options_.timeout_seconds);
+    /// Of the products. A LibTorch for CPUs, as tests have beside stand-ins for GPUs, computes on these
+    /// alone.
+    c10::Device device() const {
+        if (carrier_.devices.empty() || !c10::impl::hasDeviceGuardImpl(c10::kCUDA)) return c10::kCPU;
+        return {c10::kCUDA, static_cast<c10::DeviceIndex>(carrier_.devices[world_.rank()].number)};
     }
 
     /// COLLECTIVE: this rank's group is `members`. Of each rank the seconds of one operation, the better of
@@ -99,8 +102,8 @@ class Meter {
         options.checks = 0;  // which the measurement looks at each time
         options.iterations = std::clamp(static_cast<int>(options_.seconds_each / first.seconds),
                                         kLeastIterations, kMostIterations);
-        std::vector<double> best = of_all_ranks(measure().own_seconds);
-        for (int rank = 0; const double second : of_all_ranks(measure().own_seconds)) {
+        std::vector<double> best = roll_.exchange(measure().own_seconds);
+        for (int rank = 0; const double second : roll_.exchange(measure().own_seconds)) {
             best[rank] = std::min(best[rank], second);
             ++rank;
         }

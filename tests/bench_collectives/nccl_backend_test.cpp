@@ -38,7 +38,7 @@ class NcclBackendTest : public ::testing::Test {
     Carrier choose(const char* wanted = "") const {
         Options options;
         options.backend = wanted;
-        return choose_carrier(ranks_.world, ranks_.roll.ranks(), options);
+        return choose_carrier(ranks_.world, ranks_.roll, options);
     }
 
     bool is_last() const { return ranks_.rank == ranks_.size - 1; }

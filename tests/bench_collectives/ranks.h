@@ -14,8 +14,8 @@ namespace argosy::bench {
 /// All ranks, with messages of their own.
 struct Ranks {
     mpi::Comm world = mpi::Comm::world();
-    RollCall roll{world, exchange_rank_info(world, 30), 30};
-    Carrier carrier = choose_carrier(world, roll.ranks(), {});
+    RollCall roll{world, 30};
+    Carrier carrier = choose_carrier(world, roll, {});
     int rank = world.rank();
     int size = world.size();
 

@@ -24,12 +24,11 @@ class RollCallTest : public ::testing::Test {
     static void stay_away() { std::this_thread::sleep_for(kAway); }
     std::string late_rank() const {
         return "; missing: rank 2. Dead, stuck or much slower: rank 2 (process " +
-               std::to_string(ranks_[2].process) + " on ";
+               std::to_string(roll_.ranks()[2].process) + " on ";
     }
 
     mpi::Comm world_ = mpi::Comm::world();
-    std::vector<RankInfo> ranks_ = exchange_rank_info(world_, 30);
-    RollCall roll_{world_, ranks_, kPatienceSeconds};
+    RollCall roll_{world_, kPatienceSeconds};
     int rank_ = world_.rank(), size_ = world_.size();
 };
 
@@ -75,7 +74,7 @@ TEST_F(RollCallTest, DoesNotBlameARankThatWaitsElsewhere) {
         }
     };
     for (const int in_collective : {0, 1}) {
-        const RollCall roll(world_, ranks_, kPatienceSeconds);
+        const RollCall roll(world_, kPatienceSeconds);
         if (rank_ == 2) {
             stay_away();
         } else {
