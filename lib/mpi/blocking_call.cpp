@@ -3,19 +3,19 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <utility>
 
-#include "base/environment.h"
 #include "base/error.h"
 
 namespace argosy::mpi {
 
 BlockingCall::BlockingCall(std::string what, Who who) : what_(std::move(what)), who_(std::move(who)) {
-    const int seconds = Environment::read().start.seconds;
-    if (seconds > 0) thread_ = std::thread([this, seconds] { watch(seconds); });
+    const Environment::Start start = Environment::read().start;
+    if (start.seconds > 0) thread_ = std::thread([this, start] { watch(start); });
 }
 
 BlockingCall::~BlockingCall() {
@@ -27,12 +27,18 @@ BlockingCall::~BlockingCall() {
     if (thread_.joinable()) thread_.join();
 }
 
-void BlockingCall::watch(int seconds) {
+/// Ranks come to the end of their patience one after the other, so that the first one's message is the only
+/// one: the launcher ends the others meanwhile.
+void BlockingCall::watch(const Environment::Start& start) {
+    constexpr std::chrono::milliseconds kBetweenRanks{500};
+    constexpr int kMostTurns = 20;
+    const auto patience =
+        std::chrono::seconds(start.seconds) + std::clamp(start.rank, 0, kMostTurns) * kBetweenRanks;
     std::unique_lock lock(mutex_);
-    if (done_changed_.wait_for(lock, std::chrono::seconds(seconds), [this] { return done_; })) return;
+    if (done_changed_.wait_for(lock, patience, [this] { return done_; })) return;
     if (const std::optional<std::string> who = who_()) {
         fmt::print(stderr, "{}: error: {} took more than {} s (ARGOSY_START_SECONDS); {}\n",
-                   program_invocation_short_name, what_, seconds, *who);
+                   program_invocation_short_name, what_, start.seconds, *who);
         std::fflush(stderr);
     }
     _exit(static_cast<int>(ExitCode::Watchdog));

@@ -9,6 +9,8 @@
 #include <string>
 #include <thread>
 
+#include "base/environment.h"
+
 namespace argosy::mpi {
 
 class BlockingCall {
@@ -24,7 +26,7 @@ class BlockingCall {
     BlockingCall(const BlockingCall&) = delete;
 
   private:
-    void watch(int seconds);
+    void watch(const Environment::Start& start);
 
     std::string what_;
     Who who_;

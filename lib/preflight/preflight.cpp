@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "preflight/clock_offsets.h"
 #include "preflight/fabric.h"
 #include "preflight/gather.h"
@@ -60,12 +61,14 @@ Report run_preflight(const mpi::Comm& world, const bench::RollCall& roll, const 
                      SpeedOptions options) {
     const double started = seconds_now();
     Report report{.title = job.title, .type = options.type};
+    spdlog::info("pre-flight: settings and hardware");
     report.cluster = look_around(world, roll, job, options, report.nodes);
     report.not_judged = shared_cores(report.cluster, report.nodes);
     if (!report.not_judged.empty()) {
         options.seconds_each = kSecondsWhereNotJudged;
         options.most_bytes = kMostBytesWhereNotJudged;
     }
+    spdlog::info("pre-flight: speeds");
     report.speeds = measure_speeds(world, roll, report.nodes,
                                    loads_of(job.traffic, job.mesh, options.most_bytes), options);
     report.library = report.speeds.library;

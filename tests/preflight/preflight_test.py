@@ -134,15 +134,16 @@ class Preflight(unittest.TestCase):
         self.assertFalse(self.json.exists())
 
     def test_a_rank_that_stops(self):
-        """Once MPI is up: while groups of ranks are made, or later."""
+        """While the ranks look around, or later, in whatever they do then."""
         process = self.start((3, self.words("--timeout", 4)), environment={"ARGOSY_START_SECONDS": "20"})
         said = ""
-        while "own kernels" not in said and process.poll() is None:
+        while "settings and hardware" not in said and process.poll() is None:
             said += process.stderr.readline()
         os.kill(self.rank(2, process.pid), signal.SIGSTOP)
         code, out, err = self.end(process)
         self.assertEqual(code, 76, out + err)
         self.assertEqual(err.count("nccl-bench: error"), 1, err)
+        self.assertIn("; missing: rank 2.", err)
 
     @staticmethod
     def rank(number, session):

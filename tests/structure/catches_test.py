@@ -94,7 +94,7 @@ class Layers(Catches):
         self.expect(check_layers, "not named above", {"lib/LAYERS": LAYERS.replace("base: |", "base: mesh |")})
         self.expect(check_layers, "listed twice", {"lib/LAYERS": LAYERS + "base: | fmt\n"})
         self.expect(check_layers, "not of the form", {"lib/LAYERS": LAYERS + "ops base torch\n"})
-        self.expect(check_layers, "no family", {"lib/LAYERS": LAYERS.replace("mpi", "mpi nccl")})
+        self.expect(check_layers, "no family", {"lib/LAYERS": LAYERS.replace("mpi", "mpi rdma")})
         self.expect(check_layers, "no folder", {"lib/LAYERS": LAYERS + "train: model |\n"})
         self.expect(check_layers, "not listed", {"lib/train/step.h": "#pragma once\n"})
 
