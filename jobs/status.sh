@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# status.sh RUN ...: each run's folder at a glance: its job, step, loss, speed, time to go, newest checkpoint.
+# status.sh RUN ...: each run's folder at a glance: its job, pre-flight, step, loss, speed, time to go, newest checkpoint.
 set -euo pipefail
 [ $# -gt 0 ] || { echo "status: status.sh RUN ..., folders of runs" >&2; exit 2; }
 exec python3 - "$@" <<'PYTHON'
@@ -53,6 +53,17 @@ def show(name, text):
     print(f"  {name:<11}{text}")
 
 
+def show_preflight(folder):
+    """Of the newest start; its verdict, and the worst of what it found."""
+    path = folder / "preflight.json"
+    if not path.exists():
+        return
+    report = json.loads(path.read_text())
+    found = [f"{one['check']}: {one['where']}" for one in report.get("findings", [])]
+    more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+    show("pre-flight", report["verdict"] + (f" ({found[0]}{more})" if found else ""))
+
+
 def show_steps(steps, total):
     newest = steps[-1]
     of_total = f" of {total} ({100 * newest['step'] / total:.1f} %)" if total else ""
@@ -83,6 +94,7 @@ for name in sys.argv[1:]:
     steps = last_lines(folder / "metrics.jsonl")
     print(folder)
     show("job", job_state(last_lines(folder / "jobs.jsonl")))
+    show_preflight(folder)
     if steps:
         show_steps(steps, total_steps(folder))
     else:

@@ -212,6 +212,7 @@ class Slurm(Scenarios):
         self.assertEqual([node["name"] for node in report["nodes"]], nodes)
         self.assertEqual([pair["node"] for pair in report["speeds"]["pairs_of_nodes"]], nodes)
         self.assertIn("on 4 ranks (dp_shard 4)", report["job"])
+        self.assertRegex(run.call("status.sh", run.folder), f"pre-flight {report['verdict']}")
 
     @scenario
     def rank_that_never_arrives(self):
