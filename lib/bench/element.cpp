@@ -16,7 +16,6 @@ namespace {
 struct TypeRow {
     ElementType type;
     const char* name;
-    size_t bytes;
     bool is_signed;
     int exact, exponent;
     int digits,
@@ -25,18 +24,18 @@ struct TypeRow {
 
 // In the order of the enumeration.
 constexpr TypeRow kTypes[] = {
-    {ElementType::Int8, "int8", 1, true, 127, 6},
-    {ElementType::UInt8, "uint8", 1, false, 255, 7},
-    {ElementType::Int32, "int32", 4, true, 1 << 20, 30},
-    {ElementType::UInt32, "uint32", 4, false, 1 << 20, 31},
-    {ElementType::Int64, "int64", 8, true, 1 << 20, 62},
-    {ElementType::UInt64, "uint64", 8, false, 1 << 20, 63},
-    {ElementType::Half, "half", 2, true, 2048, 15, 11, -24},
-    {ElementType::Float, "float", 4, true, 1 << 20, 100, 24, -149},
-    {ElementType::Double, "double", 8, true, 1 << 20, 100, 53, -1074},
-    {ElementType::BFloat16, "bfloat16", 2, true, 256, 100, 8, -133},
-    {ElementType::Float8E4M3, "fp8_e4m3", 1, true, 16, 8, 4, -9},
-    {ElementType::Float8E5M2, "fp8_e5m2", 1, true, 8, 15, 3, -16},
+    {ElementType::Int8, "int8", true, 127, 6},
+    {ElementType::UInt8, "uint8", false, 255, 7},
+    {ElementType::Int32, "int32", true, 1 << 20, 30},
+    {ElementType::UInt32, "uint32", false, 1 << 20, 31},
+    {ElementType::Int64, "int64", true, 1 << 20, 62},
+    {ElementType::UInt64, "uint64", false, 1 << 20, 63},
+    {ElementType::Float16, "half", true, 2048, 15, 11, -24},
+    {ElementType::Float32, "float", true, 1 << 20, 100, 24, -149},
+    {ElementType::Float64, "double", true, 1 << 20, 100, 53, -1074},
+    {ElementType::BFloat16, "bfloat16", true, 256, 100, 8, -133},
+    {ElementType::Float8E4M3, "fp8_e4m3", true, 16, 8, 4, -9},
+    {ElementType::Float8E5M2, "fp8_e5m2", true, 8, 15, 3, -16},
 };
 
 struct OperationRow {
@@ -53,7 +52,7 @@ const TypeRow& row(ElementType type) { return kTypes[static_cast<int>(type)]; }
 template <class Visit>
 void visit_narrow(ElementType type, Visit visit) {
     switch (type) {
-        case ElementType::Half:
+        case ElementType::Float16:
             return visit(Float16());
         case ElementType::BFloat16:
             return visit(BFloat16());
@@ -82,9 +81,9 @@ bool visit_plain(ElementType type, Visit visit) {
             return visit(int64_t()), true;
         case ElementType::UInt64:
             return visit(uint64_t()), true;
-        case ElementType::Float:
+        case ElementType::Float32:
             return visit(float()), true;
-        case ElementType::Double:
+        case ElementType::Float64:
             return visit(double()), true;
         default:
             return false;
@@ -105,7 +104,6 @@ void change_each(std::span<std::byte> elements, Change change) {
 
 const char* name(ElementType type) { return row(type).name; }
 const char* name(Operation operation) { return kOperations[static_cast<int>(operation)].name; }
-size_t size_bytes(ElementType type) { return row(type).bytes; }
 bool is_signed(ElementType type) { return row(type).is_signed; }
 bool is_whole(ElementType type) { return row(type).digits == 0; }
 int largest_exact(ElementType type) { return row(type).exact; }

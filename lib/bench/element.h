@@ -7,28 +7,15 @@
 #include <string>
 #include <vector>
 
+#include "base/element_type.h"
+
 namespace argosy::bench {
 
-enum class ElementType {
-    Int8,
-    UInt8,
-    Int32,
-    UInt32,
-    Int64,
-    UInt64,
-    Half,
-    Float,
-    Double,
-    BFloat16,
-    Float8E4M3,
-    Float8E5M2
-};
 /// None: nothing is reduced. Average is the sum over the ranks divided by their number, rounded once.
 enum class Operation { None, Sum, Product, Min, Max, Average };
 
 const char* name(ElementType type);  // "bfloat16"
 const char* name(Operation operation);
-size_t size_bytes(ElementType type);
 bool is_signed(ElementType type);
 bool is_whole(ElementType type);
 

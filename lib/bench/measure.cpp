@@ -187,7 +187,7 @@ Measurement::Samples Measurement::run_to_time(const Case& kind, const std::vecto
 
 void Measurement::combine(std::vector<double>& values, mpi::Reduction reduction) const {
     const auto request =
-        world_.all_reduce(values.data(), values.data(), values.size(), mpi::Type::Float64, reduction);
+        world_.all_reduce(values.data(), values.data(), values.size(), ElementType::Float64, reduction);
     if (!finished_within(request, options_.timeout_seconds))
         throw roll_.late("putting the ranks' times together");
 }

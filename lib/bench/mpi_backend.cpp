@@ -12,36 +12,6 @@ namespace {
 
 constexpr size_t kAlignment = 4096;
 
-mpi::Type type_of(const Call& call) {
-    switch (call.type) {
-        case ElementType::Int8:
-            return mpi::Type::Int8;
-        case ElementType::UInt8:
-            return mpi::Type::UInt8;
-        case ElementType::Int32:
-            return mpi::Type::Int32;
-        case ElementType::UInt32:
-            return mpi::Type::UInt32;
-        case ElementType::Int64:
-            return mpi::Type::Int64;
-        case ElementType::UInt64:
-            return mpi::Type::UInt64;
-        case ElementType::Half:
-            return mpi::Type::Float16;
-        case ElementType::Float:
-            return mpi::Type::Float32;
-        case ElementType::Double:
-            return mpi::Type::Float64;
-        case ElementType::BFloat16:
-            return mpi::Type::BFloat16;
-        case ElementType::Float8E4M3:
-            return mpi::Type::Float8E4M3;
-        case ElementType::Float8E5M2:
-            return mpi::Type::Float8E5M2;
-    }
-    throw RunError("internal error: unknown type");
-}
-
 /// An average is a sum first.
 mpi::Reduction reduction_of(const Call& call) {
     switch (call.operation) {
@@ -89,42 +59,41 @@ void MpiBackend::read(std::span<std::byte> to, const std::byte* from) const {
 }
 
 void MpiBackend::all_gather(const Call& call) {
-    requests_.push_back(group_.all_gather(call.out, call.in, call.count, type_of(call)));
+    requests_.push_back(group_.all_gather(call.out, call.in, call.count, call.type));
 }
 
 void MpiBackend::all_reduce(const Call& call) {
-    requests_.push_back(group_.all_reduce(call.out, call.in, call.count, type_of(call), reduction_of(call)));
+    requests_.push_back(group_.all_reduce(call.out, call.in, call.count, call.type, reduction_of(call)));
     divide_later(call);
 }
 
 void MpiBackend::all_to_all(const Call& call) {
-    requests_.push_back(group_.all_to_all(call.out, call.in, call.count, type_of(call)));
+    requests_.push_back(group_.all_to_all(call.out, call.in, call.count, call.type));
 }
 
 /// MPI has one buffer for it; the root sends from its input.
 void MpiBackend::broadcast(const Call& call) {
     auto* const buffer = rank_ == call.root ? const_cast<std::byte*>(call.in) : call.out;
-    requests_.push_back(group_.broadcast(buffer, call.count, type_of(call), call.root));
+    requests_.push_back(group_.broadcast(buffer, call.count, call.type, call.root));
 }
 
 void MpiBackend::gather(const Call& call) {
-    requests_.push_back(group_.gather(call.out, call.in, call.count, type_of(call), call.root));
+    requests_.push_back(group_.gather(call.out, call.in, call.count, call.type, call.root));
 }
 
 void MpiBackend::reduce(const Call& call) {
     requests_.push_back(
-        group_.reduce(call.out, call.in, call.count, type_of(call), reduction_of(call), call.root));
+        group_.reduce(call.out, call.in, call.count, call.type, reduction_of(call), call.root));
     if (rank_ == call.root) divide_later(call);
 }
 
 void MpiBackend::reduce_scatter(const Call& call) {
-    requests_.push_back(
-        group_.reduce_scatter(call.out, call.in, call.count, type_of(call), reduction_of(call)));
+    requests_.push_back(group_.reduce_scatter(call.out, call.in, call.count, call.type, reduction_of(call)));
     divide_later(call);
 }
 
 void MpiBackend::scatter(const Call& call) {
-    requests_.push_back(group_.scatter(call.out, call.in, call.count, type_of(call), call.root));
+    requests_.push_back(group_.scatter(call.out, call.in, call.count, call.type, call.root));
 }
 
 /// In place what leaves is copied first, as MPI_Sendrecv_replace does: the buffer may be filled meanwhile.
@@ -138,8 +107,8 @@ void MpiBackend::send_receive(const Call& call) {
         leaving = copy.data();
     }
     const int before = (rank_ + size_ - 1) % size_, next = (rank_ + 1) % size_;
-    requests_.push_back(group_.receive(call.out, call.count, type_of(call), before));
-    requests_.push_back(group_.send(leaving, call.count, type_of(call), next, /*synchronous=*/false));
+    requests_.push_back(group_.receive(call.out, call.count, call.type, before));
+    requests_.push_back(group_.send(leaving, call.count, call.type, next, /*synchronous=*/false));
 }
 
 void MpiBackend::divide_later(const Call& call) {

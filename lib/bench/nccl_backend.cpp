@@ -12,15 +12,6 @@
 namespace argosy::bench {
 namespace {
 
-// In the order of ElementType.
-constexpr nccl::Type kTypes[] = {
-    nccl::Type::Int8,    nccl::Type::UInt8,    nccl::Type::Int32,      nccl::Type::UInt32,
-    nccl::Type::Int64,   nccl::Type::UInt64,   nccl::Type::Float16,    nccl::Type::Float32,
-    nccl::Type::Float64, nccl::Type::BFloat16, nccl::Type::Float8E4M3, nccl::Type::Float8E5M2,
-};
-
-nccl::Type type_of(const Call& call) { return kTypes[static_cast<int>(call.type)]; }
-
 nccl::Reduction reduction_of(const Call& call) {
     switch (call.operation) {
         case Operation::Product:
@@ -52,7 +43,8 @@ NcclBackend::NcclBackend(const mpi::Comm& group, const Setup& setup)
 void NcclBackend::make_communicator(const mpi::Comm& group) {
     nccl::UniqueId id = {};
     if (group.rank() == 0) id = nccl::make_unique_id();
-    if (!finished_within(group.broadcast(id.data(), id.size(), mpi::Type::Byte, 0), setup_.timeout_seconds)) {
+    if (!finished_within(group.broadcast(id.data(), id.size(), ElementType::UInt8, 0),
+                         setup_.timeout_seconds)) {
         throw NoAnswer();
     }
     const auto made = std::make_shared<std::unique_ptr<nccl::Communicator>>();
@@ -83,51 +75,50 @@ void NcclBackend::read(std::span<std::byte> to, const std::byte* from) const {
 
 void NcclBackend::all_gather(const Call& call) {
     launch("all_gather", call,
-           [=, this] { communicator_->all_gather(call.out, call.in, call.count, type_of(call), stream_); });
+           [=, this] { communicator_->all_gather(call.out, call.in, call.count, call.type, stream_); });
 }
 
 void NcclBackend::all_reduce(const Call& call) {
     launch("all_reduce", call, [=, this] {
-        communicator_->all_reduce(call.out, call.in, call.count, type_of(call), reduction_of(call), stream_);
+        communicator_->all_reduce(call.out, call.in, call.count, call.type, reduction_of(call), stream_);
     });
 }
 
 void NcclBackend::all_to_all(const Call& call) {
     const size_t bytes = call.count * static_cast<size_t>(size()) * size_bytes(call.type);
     launch("all_to_all", call, [=, this, in = leaving(call, bytes)] {
-        communicator_->all_to_all(call.out, in, call.count, type_of(call), stream_);
+        communicator_->all_to_all(call.out, in, call.count, call.type, stream_);
     });
 }
 
 void NcclBackend::broadcast(const Call& call) {
     launch("broadcast", call, [=, this] {
-        communicator_->broadcast(call.out, call.in, call.count, type_of(call), call.root, stream_);
+        communicator_->broadcast(call.out, call.in, call.count, call.type, call.root, stream_);
     });
 }
 
 void NcclBackend::gather(const Call& call) {
     launch("gather", call, [=, this] {
-        communicator_->gather(call.out, call.in, call.count, type_of(call), call.root, stream_);
+        communicator_->gather(call.out, call.in, call.count, call.type, call.root, stream_);
     });
 }
 
 void NcclBackend::reduce(const Call& call) {
     launch("reduce", call, [=, this] {
-        communicator_->reduce(call.out, call.in, call.count, type_of(call), reduction_of(call), call.root,
+        communicator_->reduce(call.out, call.in, call.count, call.type, reduction_of(call), call.root,
                               stream_);
     });
 }
 
 void NcclBackend::reduce_scatter(const Call& call) {
     launch("reduce_scatter", call, [=, this] {
-        communicator_->reduce_scatter(call.out, call.in, call.count, type_of(call), reduction_of(call),
-                                      stream_);
+        communicator_->reduce_scatter(call.out, call.in, call.count, call.type, reduction_of(call), stream_);
     });
 }
 
 void NcclBackend::scatter(const Call& call) {
     launch("scatter", call, [=, this] {
-        communicator_->scatter(call.out, call.in, call.count, type_of(call), call.root, stream_);
+        communicator_->scatter(call.out, call.in, call.count, call.type, call.root, stream_);
     });
 }
 
@@ -135,8 +126,8 @@ void NcclBackend::send_receive(const Call& call) {
     launch("send_receive", call, [=, this, in = leaving(call, call.count * size_bytes(call.type))] {
         nccl::launch_together([&] {
             const int before = (rank() + size() - 1) % size(), next = (rank() + 1) % size();
-            communicator_->send(in, call.count, type_of(call), next, stream_);
-            communicator_->receive(call.out, call.count, type_of(call), before, stream_);
+            communicator_->send(in, call.count, call.type, next, stream_);
+            communicator_->receive(call.out, call.count, call.type, before, stream_);
         });
     });
 }

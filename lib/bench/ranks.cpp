@@ -46,7 +46,7 @@ RollCall::RollCall(const mpi::Comm& world, double timeout_seconds)
 }
 
 void RollCall::exchange_bytes(void* all, std::span<const std::byte> own) const {
-    if (!finished_within(meetings_.all_gather(all, own.data(), own.size(), mpi::Type::Byte),
+    if (!finished_within(meetings_.all_gather(all, own.data(), own.size(), ElementType::UInt8),
                          timeout_seconds_)) {
         throw late("telling each other what the ranks are and have found");
     }

@@ -24,7 +24,7 @@ Json or_null(const std::optional<Value>& value) {
     return value ? Json(*value) : Json(nullptr);
 }
 
-const char* name(AcrossRanks across) {
+const char* word(AcrossRanks across) {
     constexpr const char* kNames[] = {"rank0", "mean", "min", "max"};
     return kNames[static_cast<int>(across)];
 }
@@ -68,7 +68,7 @@ Json config_json(const Options& options) {
                    {"aggregated_iterations", options.aggregated},
                    {"run_cycles", options.cycles},
                    {"validation", options.checks},
-                   {"across_ranks", name(options.across_ranks)},
+                   {"across_ranks", word(options.across_ranks)},
                    {"blocking_calls", options.blocking_calls},
                    {"per_iter_skip", options.skipped},
                    {"timeout_seconds", options.timeout_seconds},

@@ -8,26 +8,26 @@
 namespace argosy::comm {
 namespace {
 
-mpi::Type element_type(const at::Tensor& tensor) {
+ElementType element_type(const at::Tensor& tensor) {
     switch (tensor.scalar_type()) {
         case at::kFloat:
-            return mpi::Type::Float32;
+            return ElementType::Float32;
         case at::kDouble:
-            return mpi::Type::Float64;
+            return ElementType::Float64;
         case at::kHalf:
-            return mpi::Type::Float16;
+            return ElementType::Float16;
         case at::kBFloat16:
-            return mpi::Type::BFloat16;
+            return ElementType::BFloat16;
         case at::kLong:
-            return mpi::Type::Int64;
+            return ElementType::Int64;
         case at::kByte:
-            return mpi::Type::Byte;
+            return ElementType::UInt8;
         default:
             throw RunError("the MPI backend cannot send elements of type {}", toString(tensor.scalar_type()));
     }
 }
 
-mpi::Type element_type(const Op& op) { return element_type(op.out.defined() ? op.out : op.in); }
+ElementType element_type(const Op& op) { return element_type(op.out.defined() ? op.out : op.in); }
 
 class MpiCompletion : public Completion {
   public:
@@ -81,7 +81,7 @@ void MpiCommunicator::check(const Op& op) const {
 mpi::Request MpiCommunicator::start(const Op& op) const {
     check(op);
     const auto reduction = op.reduction == Reduction::Sum ? mpi::Reduction::Sum : mpi::Reduction::Max;
-    const mpi::Type type = element_type(op);
+    const ElementType type = element_type(op);
     const mpi::Comm& comm = group_->comm();
     void* out = op.out.defined() ? op.out.mutable_data_ptr() : nullptr;
     const void* in = op.in.defined() ? op.in.const_data_ptr() : nullptr;

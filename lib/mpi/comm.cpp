@@ -22,7 +22,7 @@ int int_count_per_rank(size_t count, int num_ranks) {
     return static_cast<int>(count);
 }
 
-const std::byte* part(const void* buffer, int rank, size_t count, Type type) {
+const std::byte* part(const void* buffer, int rank, size_t count, ElementType type) {
     return static_cast<const std::byte*>(buffer) + static_cast<size_t>(rank) * count * size_bytes(type);
 }
 
@@ -115,50 +115,51 @@ Request Comm::start(const char* name, Blocking blocking, NonBlocking non_blockin
     return request;
 }
 
-Request Comm::all_gather(void* out, const void* in, size_t count_per_rank, Type type) const {
+Request Comm::all_gather(void* out, const void* in, size_t count_per_rank, ElementType type) const {
     const int count = int_count_per_rank(count_per_rank, size());
     const bool in_place = in == part(out, rank(), count_per_rank, type);
     return start("MPI_Allgather", MPI_Allgather, MPI_Iallgather, in_place ? MPI_IN_PLACE : in, count,
                  datatype(type), out, count, datatype(type));
 }
 
-Request Comm::reduce_scatter(void* out, const void* in, size_t count_per_rank, Type type,
+Request Comm::reduce_scatter(void* out, const void* in, size_t count_per_rank, ElementType type,
                              Reduction reduction) const {
     return start("MPI_Reduce_scatter_block", MPI_Reduce_scatter_block, MPI_Ireduce_scatter_block,
                  in == out ? MPI_IN_PLACE : in, out, int_count_per_rank(count_per_rank, size()),
                  datatype(type), operation(type, reduction));
 }
 
-Request Comm::all_reduce(void* out, const void* in, size_t count, Type type, Reduction reduction) const {
+Request Comm::all_reduce(void* out, const void* in, size_t count, ElementType type,
+                         Reduction reduction) const {
     return start("MPI_Allreduce", MPI_Allreduce, MPI_Iallreduce, in == out ? MPI_IN_PLACE : in, out,
                  int_count(count), datatype(type), operation(type, reduction));
 }
 
-Request Comm::reduce(void* out, const void* in, size_t count, Type type, Reduction reduction,
+Request Comm::reduce(void* out, const void* in, size_t count, ElementType type, Reduction reduction,
                      int root) const {
     const bool in_place = in == out && rank() == root;
     return start("MPI_Reduce", MPI_Reduce, MPI_Ireduce, in_place ? MPI_IN_PLACE : in, out, int_count(count),
                  datatype(type), operation(type, reduction), root);
 }
 
-Request Comm::broadcast(void* buffer, size_t count, Type type, int root) const {
+Request Comm::broadcast(void* buffer, size_t count, ElementType type, int root) const {
     return start("MPI_Bcast", MPI_Bcast, MPI_Ibcast, buffer, int_count(count), datatype(type), root);
 }
 
-Request Comm::all_to_all(void* out, const void* in, size_t count_per_rank, Type type) const {
+Request Comm::all_to_all(void* out, const void* in, size_t count_per_rank, ElementType type) const {
     const int count = int_count_per_rank(count_per_rank, size());
     return start("MPI_Alltoall", MPI_Alltoall, MPI_Ialltoall, in == out ? MPI_IN_PLACE : in, count,
                  datatype(type), out, count, datatype(type));
 }
 
-Request Comm::scatter(void* out, const void* in, size_t count_per_rank, Type type, int root) const {
+Request Comm::scatter(void* out, const void* in, size_t count_per_rank, ElementType type, int root) const {
     const int count = int_count_per_rank(count_per_rank, size());
     const bool in_place = rank() == root && out == part(in, root, count_per_rank, type);
     return start("MPI_Scatter", MPI_Scatter, MPI_Iscatter, in, count, datatype(type),
                  in_place ? MPI_IN_PLACE : out, count, datatype(type), root);
 }
 
-Request Comm::gather(void* out, const void* in, size_t count_per_rank, Type type, int root) const {
+Request Comm::gather(void* out, const void* in, size_t count_per_rank, ElementType type, int root) const {
     const int count = int_count_per_rank(count_per_rank, size());
     const bool in_place = rank() == root && in == part(out, root, count_per_rank, type);
     return start("MPI_Gather", MPI_Gather, MPI_Igather, in_place ? MPI_IN_PLACE : in, count, datatype(type),
@@ -171,14 +172,14 @@ Request Comm::barrier() const {
     return request;
 }
 
-Request Comm::send(const void* buffer, size_t count, Type type, int peer, bool synchronous) const {
+Request Comm::send(const void* buffer, size_t count, ElementType type, int peer, bool synchronous) const {
     Request request;
     const auto start = synchronous ? MPI_Issend : MPI_Isend;
     check(start(buffer, int_count(count), datatype(type), peer, /*tag=*/0, handle_, &request), "MPI_Isend");
     return request;
 }
 
-Request Comm::receive(void* buffer, size_t count, Type type, int peer) const {
+Request Comm::receive(void* buffer, size_t count, ElementType type, int peer) const {
     Request request;
     check(MPI_Irecv(buffer, int_count(count), datatype(type), peer, /*tag=*/0, handle_, &request),
           "MPI_Irecv");

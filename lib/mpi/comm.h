@@ -57,19 +57,20 @@ class Comm {
     // In place: `in` is this rank's part of `out` (all_gather, gather on the root), `out` this rank's part of
     // `in` (scatter on the root), or the two are the same; a reduce_scatter in place leaves its part at the
     // start. What the root alone has or gets is not looked at on the others.
-    Request all_gather(void* out, const void* in, size_t count_per_rank, Type type) const;
-    Request reduce_scatter(void* out, const void* in, size_t count_per_rank, Type type,
+    Request all_gather(void* out, const void* in, size_t count_per_rank, ElementType type) const;
+    Request reduce_scatter(void* out, const void* in, size_t count_per_rank, ElementType type,
                            Reduction reduction) const;
-    Request all_reduce(void* out, const void* in, size_t count, Type type, Reduction reduction) const;
-    Request reduce(void* out, const void* in, size_t count, Type type, Reduction reduction, int root) const;
-    Request broadcast(void* buffer, size_t count, Type type, int root) const;
-    Request all_to_all(void* out, const void* in, size_t count_per_rank, Type type) const;
-    Request scatter(void* out, const void* in, size_t count_per_rank, Type type, int root) const;
-    Request gather(void* out, const void* in, size_t count_per_rank, Type type, int root) const;
+    Request all_reduce(void* out, const void* in, size_t count, ElementType type, Reduction reduction) const;
+    Request reduce(void* out, const void* in, size_t count, ElementType type, Reduction reduction,
+                   int root) const;
+    Request broadcast(void* buffer, size_t count, ElementType type, int root) const;
+    Request all_to_all(void* out, const void* in, size_t count_per_rank, ElementType type) const;
+    Request scatter(void* out, const void* in, size_t count_per_rank, ElementType type, int root) const;
+    Request gather(void* out, const void* in, size_t count_per_rank, ElementType type, int root) const;
     Request barrier() const;
     /// A synchronous send completes only once its receiver has started to receive.
-    Request send(const void* buffer, size_t count, Type type, int peer, bool synchronous) const;
-    Request receive(void* buffer, size_t count, Type type, int peer) const;
+    Request send(const void* buffer, size_t count, ElementType type, int peer, bool synchronous) const;
+    Request receive(void* buffer, size_t count, ElementType type, int peer) const;
 
     struct Message {
         int sender;

@@ -81,15 +81,15 @@ const OwnType& own_type() {
 }
 
 /// Null for a type that MPI has.
-const OwnType* own_type(Type type) {
+const OwnType* own_type(ElementType type) {
     switch (type) {
-        case Type::Float16:
+        case ElementType::Float16:
             return &own_type<Float16>();
-        case Type::BFloat16:
+        case ElementType::BFloat16:
             return &own_type<BFloat16>();
-        case Type::Float8E4M3:
+        case ElementType::Float8E4M3:
             return &own_type<Float8E4M3>();
-        case Type::Float8E5M2:
+        case ElementType::Float8E5M2:
             return &own_type<Float8E5M2>();
         default:
             return nullptr;
@@ -98,50 +98,30 @@ const OwnType* own_type(Type type) {
 
 }  // namespace
 
-size_t size_bytes(Type type) {
+MPI_Datatype datatype(ElementType type) {
     switch (type) {
-        case Type::Int64:
-        case Type::UInt64:
-        case Type::Float64:
-            return 8;
-        case Type::Int32:
-        case Type::UInt32:
-        case Type::Float32:
-            return 4;
-        case Type::Float16:
-        case Type::BFloat16:
-            return 2;
-        default:
-            return 1;
-    }
-}
-
-MPI_Datatype datatype(Type type) {
-    switch (type) {
-        case Type::Byte:
-            return MPI_BYTE;
-        case Type::Int8:
+        case ElementType::Int8:
             return MPI_INT8_T;
-        case Type::UInt8:
+        case ElementType::UInt8:
             return MPI_UINT8_T;
-        case Type::Int32:
+        case ElementType::Int32:
             return MPI_INT32_T;
-        case Type::UInt32:
+        case ElementType::UInt32:
             return MPI_UINT32_T;
-        case Type::Int64:
+        case ElementType::Int64:
             return MPI_INT64_T;
-        case Type::UInt64:
+        case ElementType::UInt64:
             return MPI_UINT64_T;
-        case Type::Float32:
+        case ElementType::Float32:
             return MPI_FLOAT;
-        case Type::Float64:
+        case ElementType::Float64:
             return MPI_DOUBLE;
         default:
             return own_type(type)->type;
     }
 }
 
-MPI_Op operation(Type type, Reduction reduction) {
+MPI_Op operation(ElementType type, Reduction reduction) {
     if (const OwnType* own = own_type(type)) return own->reductions[static_cast<int>(reduction)];
     switch (reduction) {
         case Reduction::Sum:

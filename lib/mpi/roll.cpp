@@ -45,7 +45,8 @@ Roll::~Roll() {
 
 void Roll::send(int rank, char kind, const std::string& text) {
     Sent& one = sent_.emplace_back(kind + text);
-    one.request = comm_.send(one.text.data(), one.text.size(), Type::Byte, rank, /*synchronous=*/false);
+    one.request =
+        comm_.send(one.text.data(), one.text.size(), ElementType::UInt8, rank, /*synchronous=*/false);
 }
 
 std::optional<Attendance> Roll::look(const std::string& place) {

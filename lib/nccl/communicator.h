@@ -14,6 +14,7 @@
 #include <memory>
 #include <string>
 
+#include "base/element_type.h"
 #include "cuda/stream.h"
 
 struct ncclComm;  // NCCL's own name of what its handle points at
@@ -28,22 +29,6 @@ std::string version_text();
 /// What ranks find each other by: one makes it, and the others get it by other means.
 using UniqueId = std::array<std::byte, 128>;
 UniqueId make_unique_id();
-
-enum class Type {
-    Int8,
-    UInt8,
-    Int32,
-    UInt32,
-    Int64,
-    UInt64,
-    Float16,
-    BFloat16,
-    Float32,
-    Float64,
-    Float8E4M3,
-    Float8E5M2
-};
-size_t size_bytes(Type type);
 
 /// An average multiplies numbers by 1/n, rounded to their type, before they are added up; whole numbers are
 /// divided afterwards, towards zero.
@@ -63,22 +48,25 @@ class Communicator {
     int rank() const { return rank_; }
     int size() const { return size_; }
 
-    void all_gather(void* out, const void* in, size_t count_per_rank, Type type, const cuda::Stream&) const;
-    void all_reduce(void* out, const void* in, size_t count, Type type, Reduction reduction,
+    void all_gather(void* out, const void* in, size_t count_per_rank, ElementType type,
+                    const cuda::Stream&) const;
+    void all_reduce(void* out, const void* in, size_t count, ElementType type, Reduction reduction,
                     const cuda::Stream& stream) const;
-    void reduce_scatter(void* out, const void* in, size_t count_per_rank, Type type, Reduction reduction,
-                        const cuda::Stream& stream) const;
-    void reduce(void* out, const void* in, size_t count, Type type, Reduction reduction, int root,
+    void reduce_scatter(void* out, const void* in, size_t count_per_rank, ElementType type,
+                        Reduction reduction, const cuda::Stream& stream) const;
+    void reduce(void* out, const void* in, size_t count, ElementType type, Reduction reduction, int root,
                 const cuda::Stream& stream) const;
-    void broadcast(void* out, const void* in, size_t count, Type type, int root, const cuda::Stream&) const;
-    void send(const void* in, size_t count, Type type, int peer, const cuda::Stream& stream) const;
-    void receive(void* out, size_t count, Type type, int peer, const cuda::Stream& stream) const;
+    void broadcast(void* out, const void* in, size_t count, ElementType type, int root,
+                   const cuda::Stream&) const;
+    void send(const void* in, size_t count, ElementType type, int peer, const cuda::Stream& stream) const;
+    void receive(void* out, size_t count, ElementType type, int peer, const cuda::Stream& stream) const;
 
     // Groups of sends and receives, as NCCL's own calls of 2.28 are, which older ones have not.
-    void all_to_all(void* out, const void* in, size_t count_per_rank, Type type, const cuda::Stream&) const;
-    void gather(void* out, const void* in, size_t count_per_rank, Type type, int root,
+    void all_to_all(void* out, const void* in, size_t count_per_rank, ElementType type,
+                    const cuda::Stream&) const;
+    void gather(void* out, const void* in, size_t count_per_rank, ElementType type, int root,
                 const cuda::Stream& stream) const;
-    void scatter(void* out, const void* in, size_t count_per_rank, Type type, int root,
+    void scatter(void* out, const void* in, size_t count_per_rank, ElementType type, int root,
                  const cuda::Stream& stream) const;
 
     /// Throws RunError for what went wrong since, which shows in no call: a peer that died, a broken network.

@@ -31,8 +31,8 @@ double offset_of(int rank, const mpi::Comm& comm, double timeout_seconds, Clock 
     double fastest = std::numeric_limits<double>::infinity(), offset = 0;
     for (int round = 0; round < kRounds; ++round) {
         const double start = clock();
-        const mpi::Request answer = comm.receive(&exchange.answer, sizeof(double), mpi::Type::Byte, rank);
-        if (!done_within(comm.send(&exchange.question, 1, mpi::Type::Byte, rank, /*synchronous=*/false),
+        const mpi::Request answer = comm.receive(&exchange.answer, sizeof(double), ElementType::UInt8, rank);
+        if (!done_within(comm.send(&exchange.question, 1, ElementType::UInt8, rank, /*synchronous=*/false),
                          timeout_seconds) ||
             !done_within(answer, timeout_seconds)) {
             throw TimeoutError("rank {} did not tell its time within {} s: dead, stuck or much slower", rank,
@@ -52,9 +52,9 @@ void answer_rank_0(const mpi::Comm& comm, double timeout_seconds, Clock clock) {
     static Exchange exchange;
     for (int round = 0; round < kRounds; ++round) {
         const bool asked =
-            done_within(comm.receive(&exchange.question, 1, mpi::Type::Byte, 0), 2 * timeout_seconds);
+            done_within(comm.receive(&exchange.question, 1, ElementType::UInt8, 0), 2 * timeout_seconds);
         exchange.answer = clock();
-        if (!asked || !done_within(comm.send(&exchange.answer, sizeof(double), mpi::Type::Byte, 0,
+        if (!asked || !done_within(comm.send(&exchange.answer, sizeof(double), ElementType::UInt8, 0,
                                              /*synchronous=*/false),
                                    timeout_seconds)) {
             throw TimeoutError("rank 0 did not ask for the time within {} s", 2 * timeout_seconds);
@@ -74,7 +74,7 @@ std::vector<double> clock_offsets(const mpi::Comm& world, double timeout_seconds
     for (int rank = 1; world.rank() == 0 && rank < world.size(); ++rank) {
         offsets[rank] = offset_of(rank, world, timeout_seconds, clock);
     }
-    if (!done_within(world.broadcast(offsets.data(), offsets.size() * sizeof(double), mpi::Type::Byte, 0),
+    if (!done_within(world.broadcast(offsets.data(), offsets.size() * sizeof(double), ElementType::UInt8, 0),
                      2 * timeout_seconds)) {
         throw TimeoutError("rank 0 did not tell the clocks' differences within {} s", 2 * timeout_seconds);
     }

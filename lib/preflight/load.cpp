@@ -9,7 +9,6 @@
 namespace argosy::preflight {
 namespace {
 
-using bench::ElementType;
 using comm::OpKind;
 
 ElementType element_type(at::ScalarType type) {
@@ -17,11 +16,11 @@ ElementType element_type(at::ScalarType type) {
         case at::kBFloat16:
             return ElementType::BFloat16;
         case at::kHalf:
-            return ElementType::Half;
+            return ElementType::Float16;
         case at::kDouble:
-            return ElementType::Double;
+            return ElementType::Float64;
         default:
-            return ElementType::Float;
+            return ElementType::Float32;
     }
 }
 
@@ -44,7 +43,7 @@ const char* collective_of(OpKind kind) {
 }
 
 size_t launch_bytes(const parallel::Traffic& one) {
-    return static_cast<size_t>(one.elements) * bench::size_bytes(element_type(one.type));
+    return static_cast<size_t>(one.elements) * size_bytes(element_type(one.type));
 }
 
 size_t step_bytes(const parallel::Traffic& one) {

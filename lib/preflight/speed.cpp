@@ -61,7 +61,7 @@ class Meter {
     std::vector<double> nodes(const std::vector<Node>& nodes) const {
         const size_t bytes = std::min(kMostPairBytes, options_.most_bytes);
         const bench::Case kind{.collective = &bench::collective_named("sendrecv"),
-                               .type = bench::ElementType::Float,
+                               .type = ElementType::Float32,
                                .operation = bench::Operation::None,
                                .chunk_elements = bytes / sizeof(float),
                                .bytes = bytes};

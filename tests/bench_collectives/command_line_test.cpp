@@ -47,7 +47,7 @@ TEST(CommandLine, DefaultsAreNcclTests) {
     const Options options = meaning_of(words());
     EXPECT_EQ(options.sweep.min_bytes, size_t{32} << 20);
     EXPECT_EQ(options.sweep.max_bytes, size_t{32} << 20);
-    EXPECT_EQ(options.types, std::vector{ElementType::Float});
+    EXPECT_EQ(options.types, std::vector{ElementType::Float32});
     EXPECT_EQ(options.operations, std::vector{Operation::Sum});
     EXPECT_EQ(options.root, 0);
     EXPECT_EQ(options.iterations, 20);
@@ -108,7 +108,8 @@ TEST(Collectives, BusFactorsAreNcclTests) {
 
 TEST(Collectives, ASizeIsRoundedDownToWholeChunks) {
     const auto of = [](const char* name, size_t bytes, int ranks) {
-        return case_of({&collective_named(name), ElementType::Float, Operation::None, 0, 0, 0}, bytes, ranks);
+        return case_of({&collective_named(name), ElementType::Float32, Operation::None, 0, 0, 0}, bytes,
+                       ranks);
     };
     EXPECT_EQ(of("all_reduce", 1023, 3)->bytes, 1020U);
     EXPECT_EQ(of("all_gather", 1024, 3)->chunk_elements, 85U);

@@ -84,7 +84,7 @@ TEST_F(MeasurementTest, FindsSeveralAtOnceAndBlockingCallsRight) {
     blocking.blocking_calls = true;
     for (const Collective& collective : collectives()) {
         expect_right(several, collective, ElementType::BFloat16, Operation::Average);
-        expect_right(blocking, collective, ElementType::Float, Operation::Sum);
+        expect_right(blocking, collective, ElementType::Float32, Operation::Sum);
     }
 }
 
@@ -96,7 +96,7 @@ TEST_F(MeasurementTest, FindsEveryPlantedFaultInEveryCollective) {
     for (const Collective& collective : collectives()) {
         for (const Fault fault : {Fault::SkipCollective, Fault::LoseContribution, Fault::LoseLastElement}) {
             const auto kind =
-                case_of(kind_of(collective, ElementType::Float, Operation::Sum, 0), 5000, ranks_.size);
+                case_of(kind_of(collective, ElementType::Float32, Operation::Sum, 0), 5000, ranks_.size);
             for (const Placement placement : {Placement::OutOfPlace, Placement::InPlace}) {
                 const PlantedFault planted(fault);
                 EXPECT_GT(*measurement.measure(*kind, placement).num_wrong, 0)
@@ -113,7 +113,7 @@ TEST_F(MeasurementTest, CountsTheElementsThatAreWrong) {
     const Options options = quick();
     Measurement measurement(*backend, ranks_.world, ranks_.roll, options, kMaxBytes);
     const auto kind = case_of(
-        kind_of(collective_named("all_gather"), ElementType::Double, Operation::None, 0), 8000, ranks_.size);
+        kind_of(collective_named("all_gather"), ElementType::Float64, Operation::None, 0), 8000, ranks_.size);
     const PlantedFault planted(Fault::LoseLastElement);
     EXPECT_EQ(*measurement.measure(*kind, Placement::InPlace).num_wrong, ranks_.size);
 }
@@ -142,7 +142,7 @@ TEST_F(MeasurementTest, TimesAreThoseThatPassed) {
     options.warmup = 0;
     options.checks = 0;
     options.across_ranks = AcrossRanks::Max;
-    const auto kind = case_of(kind_of(collective_named("sendrecv"), ElementType::Float, Operation::None, 0),
+    const auto kind = case_of(kind_of(collective_named("sendrecv"), ElementType::Float32, Operation::None, 0),
                               4000, ranks_.size);
     double least_seconds = 1, least_p50 = 1;
     for (int attempt = 0; attempt < kAttempts; ++attempt) {
@@ -176,7 +176,7 @@ TEST_F(MeasurementTest, RanksTimesBecomeOneAsAsked) {
         options.across_ranks = across;
         Measurement measurement(backend, ranks_.world, ranks_.roll, options, kMaxBytes);
         const auto kind = case_of(
-            kind_of(collective_named("broadcast"), ElementType::Float, Operation::None, 0), 8, ranks_.size);
+            kind_of(collective_named("broadcast"), ElementType::Float32, Operation::None, 0), 8, ranks_.size);
         return measurement.measure(*kind, Placement::OutOfPlace).seconds;
     };
     const auto best = [&](AcrossRanks across) {
@@ -220,7 +220,7 @@ TEST_F(MeasurementTest, AWrongResultFailsTheRunOnEveryRank) {
     if (ranks_.size == 1) GTEST_SKIP() << "one rank alone gets what it has";
     Options options = quick();
     options.collective = "all_reduce";
-    options.types = {ElementType::Float};
+    options.types = {ElementType::Float32};
     options.operations = {Operation::Sum};
     options.sweep = {.min_bytes = 64, .max_bytes = 64};
     std::string text;

@@ -87,11 +87,11 @@ void expect_foretold(ElementType type, Operation operation, int num_ranks) {
             return expect_foretold<int64_t>(type, operation, num_ranks);
         case ElementType::UInt64:
             return expect_foretold<uint64_t>(type, operation, num_ranks);
-        case ElementType::Half:
+        case ElementType::Float16:
             return expect_foretold<c10::Half>(type, operation, num_ranks);
-        case ElementType::Float:
+        case ElementType::Float32:
             return expect_foretold<float>(type, operation, num_ranks);
-        case ElementType::Double:
+        case ElementType::Float64:
             return expect_foretold<double>(type, operation, num_ranks);
         case ElementType::BFloat16:
             return expect_foretold<c10::BFloat16>(type, operation, num_ranks);
@@ -137,9 +137,9 @@ void expect_near_when_scaled(ElementType type, int num_ranks) {
 
 TEST(Pattern, AnAverageOfScaledNumbersIsWithinItsRoundings) {
     for (const int num_ranks : {2, 3, 5, 6, 7, 8, 12, 24, 48, 64, 72, 300}) {
-        expect_near_when_scaled<c10::Half>(ElementType::Half, num_ranks);
-        expect_near_when_scaled<float>(ElementType::Float, num_ranks);
-        expect_near_when_scaled<double>(ElementType::Double, num_ranks);
+        expect_near_when_scaled<c10::Half>(ElementType::Float16, num_ranks);
+        expect_near_when_scaled<float>(ElementType::Float32, num_ranks);
+        expect_near_when_scaled<double>(ElementType::Float64, num_ranks);
         expect_near_when_scaled<c10::BFloat16>(ElementType::BFloat16, num_ranks);
         expect_near_when_scaled<c10::Float8_e4m3fn>(ElementType::Float8E4M3, num_ranks);
         expect_near_when_scaled<c10::Float8_e5m2>(ElementType::Float8E5M2, num_ranks);

@@ -23,7 +23,6 @@
 
 using namespace argosy;  // C functions have no namespace of their own
 using namespace argosy::testing;
-using bench::ElementType;
 
 namespace {
 
@@ -146,30 +145,30 @@ void launch(std::vector<Operation> operations) {
 
 // In the order of ncclDataType_t.
 constexpr struct {
-    mpi::Type mpi;
+    ElementType mpi;
     ElementType element;
 } kTypes[] = {
-    {mpi::Type::Int8, ElementType::Int8},
-    {mpi::Type::UInt8, ElementType::UInt8},
-    {mpi::Type::Int32, ElementType::Int32},
-    {mpi::Type::UInt32, ElementType::UInt32},
-    {mpi::Type::Int64, ElementType::Int64},
-    {mpi::Type::UInt64, ElementType::UInt64},
-    {mpi::Type::Float16, ElementType::Half},
-    {mpi::Type::Float32, ElementType::Float},
-    {mpi::Type::Float64, ElementType::Double},
-    {mpi::Type::BFloat16, ElementType::BFloat16},
-    {mpi::Type::Float8E4M3, ElementType::Float8E4M3},
-    {mpi::Type::Float8E5M2, ElementType::Float8E5M2},
+    {ElementType::Int8, ElementType::Int8},
+    {ElementType::UInt8, ElementType::UInt8},
+    {ElementType::Int32, ElementType::Int32},
+    {ElementType::UInt32, ElementType::UInt32},
+    {ElementType::Int64, ElementType::Int64},
+    {ElementType::UInt64, ElementType::UInt64},
+    {ElementType::Float16, ElementType::Float16},
+    {ElementType::Float32, ElementType::Float32},
+    {ElementType::Float64, ElementType::Float64},
+    {ElementType::BFloat16, ElementType::BFloat16},
+    {ElementType::Float8E4M3, ElementType::Float8E4M3},
+    {ElementType::Float8E5M2, ElementType::Float8E5M2},
 };
 
 }  // namespace
 
 namespace argosy::testing {
 
-bench::ElementType element_of(ncclDataType_t type) { return kTypes[type].element; }
+ElementType element_of(ncclDataType_t type) { return kTypes[type].element; }
 MPI_Datatype datatype(ncclDataType_t type) { return mpi::datatype(kTypes[type].mpi); }
-size_t bytes_of(ncclDataType_t type, size_t count) { return count * bench::size_bytes(element_of(type)); }
+size_t bytes_of(ncclDataType_t type, size_t count) { return count * size_bytes(element_of(type)); }
 
 MPI_Op operation(ncclDataType_t type, ncclRedOp_t op) {
     using mpi::Reduction;

@@ -17,7 +17,7 @@ struct ncclComm {
 
 namespace argosy::testing {
 
-bench::ElementType element_of(ncclDataType_t type);
+ElementType element_of(ncclDataType_t type);
 MPI_Datatype datatype(ncclDataType_t type);
 MPI_Op operation(ncclDataType_t type, ncclRedOp_t op);
 size_t bytes_of(ncclDataType_t type, size_t count);

@@ -7,7 +7,6 @@
 
 using namespace argosy;  // C functions have no namespace of their own
 using namespace argosy::testing;
-using bench::ElementType;
 
 namespace {
 

@@ -12,23 +12,25 @@ namespace {
 }  // namespace
 
 int version() { return 0; }
-size_t size_bytes(Type /*type*/) { absent(); }
 UniqueId make_unique_id() { absent(); }
 void launch_together(const std::function<void()>& /*calls*/) { absent(); }
 
 Communicator::Communicator(const UniqueId& /*id*/, int /*size*/, int /*rank*/) { absent(); }
 
 // Nobody can have one.
-void Communicator::all_gather(void*, const void*, size_t, Type, const cuda::Stream&) const {}
-void Communicator::all_reduce(void*, const void*, size_t, Type, Reduction, const cuda::Stream&) const {}
-void Communicator::reduce_scatter(void*, const void*, size_t, Type, Reduction, const cuda::Stream&) const {}
-void Communicator::reduce(void*, const void*, size_t, Type, Reduction, int, const cuda::Stream&) const {}
-void Communicator::broadcast(void*, const void*, size_t, Type, int, const cuda::Stream&) const {}
-void Communicator::send(const void*, size_t, Type, int, const cuda::Stream&) const {}
-void Communicator::receive(void*, size_t, Type, int, const cuda::Stream&) const {}
-void Communicator::all_to_all(void*, const void*, size_t, Type, const cuda::Stream&) const {}
-void Communicator::gather(void*, const void*, size_t, Type, int, const cuda::Stream&) const {}
-void Communicator::scatter(void*, const void*, size_t, Type, int, const cuda::Stream&) const {}
+void Communicator::all_gather(void*, const void*, size_t, ElementType, const cuda::Stream&) const {}
+void Communicator::all_reduce(void*, const void*, size_t, ElementType, Reduction, const cuda::Stream&) const {
+}
+void Communicator::reduce_scatter(void*, const void*, size_t, ElementType, Reduction,
+                                  const cuda::Stream&) const {}
+void Communicator::reduce(void*, const void*, size_t, ElementType, Reduction, int,
+                          const cuda::Stream&) const {}
+void Communicator::broadcast(void*, const void*, size_t, ElementType, int, const cuda::Stream&) const {}
+void Communicator::send(const void*, size_t, ElementType, int, const cuda::Stream&) const {}
+void Communicator::receive(void*, size_t, ElementType, int, const cuda::Stream&) const {}
+void Communicator::all_to_all(void*, const void*, size_t, ElementType, const cuda::Stream&) const {}
+void Communicator::gather(void*, const void*, size_t, ElementType, int, const cuda::Stream&) const {}
+void Communicator::scatter(void*, const void*, size_t, ElementType, int, const cuda::Stream&) const {}
 void Communicator::require_health() const {}
 void Communicator::abort() {}
 void Communicator::Destroy::operator()(ncclComm* /*handle*/) const {}

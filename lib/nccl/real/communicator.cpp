@@ -10,36 +10,19 @@
 namespace argosy::nccl {
 namespace {
 
-struct TypeRow {
-    Type type;
-    ncclDataType_t theirs;
-    size_t bytes;
-};
-
-// In the order of the enumeration.
-constexpr TypeRow kTypes[] = {
-    {Type::Int8, ncclInt8, 1},
-    {Type::UInt8, ncclUint8, 1},
-    {Type::Int32, ncclInt32, 4},
-    {Type::UInt32, ncclUint32, 4},
-    {Type::Int64, ncclInt64, 8},
-    {Type::UInt64, ncclUint64, 8},
-    {Type::Float16, ncclFloat16, 2},
-    {Type::BFloat16, ncclBfloat16, 2},
-    {Type::Float32, ncclFloat32, 4},
-    {Type::Float64, ncclFloat64, 8},
-    {Type::Float8E4M3, ncclFloat8e4m3, 1},
-    {Type::Float8E5M2, ncclFloat8e5m2, 1},
-};
+// In the order of ElementType.
+constexpr ncclDataType_t kTypes[] = {ncclInt8,    ncclUint8,    ncclInt32,      ncclUint32,
+                                     ncclInt64,   ncclUint64,   ncclFloat16,    ncclFloat32,
+                                     ncclFloat64, ncclBfloat16, ncclFloat8e4m3, ncclFloat8e5m2};
 constexpr ncclRedOp_t kReductions[] = {ncclSum, ncclProd, ncclMin, ncclMax, ncclAvg};
 
-ncclDataType_t datatype(Type type) { return kTypes[static_cast<int>(type)].theirs; }
+ncclDataType_t datatype(ElementType type) { return kTypes[static_cast<int>(type)]; }
 ncclRedOp_t operation(Reduction reduction) { return kReductions[static_cast<int>(reduction)]; }
 
-std::byte* part(void* buffer, int rank, size_t count, Type type) {
+std::byte* part(void* buffer, int rank, size_t count, ElementType type) {
     return static_cast<std::byte*>(buffer) + static_cast<size_t>(rank) * count * size_bytes(type);
 }
-const std::byte* part(const void* buffer, int rank, size_t count, Type type) {
+const std::byte* part(const void* buffer, int rank, size_t count, ElementType type) {
     return part(const_cast<void*>(buffer), rank, count, type);
 }
 
@@ -50,8 +33,6 @@ int version() {
     check(ncclGetVersion(&version), "ncclGetVersion");
     return version;
 }
-
-size_t size_bytes(Type type) { return kTypes[static_cast<int>(type)].bytes; }
 
 UniqueId make_unique_id() {
     ncclUniqueId id;
@@ -81,47 +62,49 @@ Communicator::Communicator(const UniqueId& id, int size, int rank) : rank_(rank)
     handle_.reset(handle);
 }
 
-void Communicator::all_gather(void* out, const void* in, size_t count_per_rank, Type type,
+void Communicator::all_gather(void* out, const void* in, size_t count_per_rank, ElementType type,
                               const cuda::Stream& stream) const {
     check(ncclAllGather(in, out, count_per_rank, datatype(type), handle_.get(), stream.handle()),
           "ncclAllGather");
 }
 
-void Communicator::all_reduce(void* out, const void* in, size_t count, Type type, Reduction reduction,
+void Communicator::all_reduce(void* out, const void* in, size_t count, ElementType type, Reduction reduction,
                               const cuda::Stream& stream) const {
     check(ncclAllReduce(in, out, count, datatype(type), operation(reduction), handle_.get(), stream.handle()),
           "ncclAllReduce");
 }
 
-void Communicator::reduce_scatter(void* out, const void* in, size_t count_per_rank, Type type,
+void Communicator::reduce_scatter(void* out, const void* in, size_t count_per_rank, ElementType type,
                                   Reduction reduction, const cuda::Stream& stream) const {
     check(ncclReduceScatter(in, out, count_per_rank, datatype(type), operation(reduction), handle_.get(),
                             stream.handle()),
           "ncclReduceScatter");
 }
 
-void Communicator::reduce(void* out, const void* in, size_t count, Type type, Reduction reduction, int root,
-                          const cuda::Stream& stream) const {
+void Communicator::reduce(void* out, const void* in, size_t count, ElementType type, Reduction reduction,
+                          int root, const cuda::Stream& stream) const {
     check(ncclReduce(in, out, count, datatype(type), operation(reduction), root, handle_.get(),
                      stream.handle()),
           "ncclReduce");
 }
 
-void Communicator::broadcast(void* out, const void* in, size_t count, Type type, int root,
+void Communicator::broadcast(void* out, const void* in, size_t count, ElementType type, int root,
                              const cuda::Stream& stream) const {
     check(ncclBroadcast(in, out, count, datatype(type), root, handle_.get(), stream.handle()),
           "ncclBroadcast");
 }
 
-void Communicator::send(const void* in, size_t count, Type type, int peer, const cuda::Stream& stream) const {
+void Communicator::send(const void* in, size_t count, ElementType type, int peer,
+                        const cuda::Stream& stream) const {
     check(ncclSend(in, count, datatype(type), peer, handle_.get(), stream.handle()), "ncclSend");
 }
 
-void Communicator::receive(void* out, size_t count, Type type, int peer, const cuda::Stream& stream) const {
+void Communicator::receive(void* out, size_t count, ElementType type, int peer,
+                           const cuda::Stream& stream) const {
     check(ncclRecv(out, count, datatype(type), peer, handle_.get(), stream.handle()), "ncclRecv");
 }
 
-void Communicator::all_to_all(void* out, const void* in, size_t count_per_rank, Type type,
+void Communicator::all_to_all(void* out, const void* in, size_t count_per_rank, ElementType type,
                               const cuda::Stream& stream) const {
     launch_together([&] {
         for (int peer = 0; peer < size_; ++peer) {
@@ -131,7 +114,7 @@ void Communicator::all_to_all(void* out, const void* in, size_t count_per_rank, 
     });
 }
 
-void Communicator::gather(void* out, const void* in, size_t count_per_rank, Type type, int root,
+void Communicator::gather(void* out, const void* in, size_t count_per_rank, ElementType type, int root,
                           const cuda::Stream& stream) const {
     launch_together([&] {
         send(in, count_per_rank, type, root, stream);
@@ -142,7 +125,7 @@ void Communicator::gather(void* out, const void* in, size_t count_per_rank, Type
     });
 }
 
-void Communicator::scatter(void* out, const void* in, size_t count_per_rank, Type type, int root,
+void Communicator::scatter(void* out, const void* in, size_t count_per_rank, ElementType type, int root,
                            const cuda::Stream& stream) const {
     launch_together([&] {
         for (int peer = 0; rank_ == root && peer < size_; ++peer) {
