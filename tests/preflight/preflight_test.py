@@ -169,6 +169,7 @@ class Preflight(unittest.TestCase):
     def test_mistakes_end_with_2_and_one_message(self):
         for words, part in ((self.words("--parallelism.tensor_parallel_degree", 3), "3"),
                             (self.words("--training.steps", "many"), "training.steps"),
+                            (self.words("--timeout", 0), "--timeout 0"),
                             ([BIN / "nccl-bench", "--preflight"], "--config is required"),
                             ([BIN / "nccl-bench", "--preflight", "--config", "/nowhere.toml"], "/nowhere.toml"),
                             ([BIN / "nccl-bench", "--preflight", "--config", CONFIG, "--json", self.folder / "no" / "such"], "no/such")):
