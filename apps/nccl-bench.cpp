@@ -143,6 +143,8 @@ ExitCode check_nodes(int argc, char** argv, const mpi::Comm& world) {
     std::vector<std::string> configuration = app.remaining();
     configuration.insert(configuration.begin(), {"--config", words.config});
     const config::CommandLine command = config::parse_command_line(configuration);
+    if (!(words.options.timeout_seconds > 0))
+        throw UserError("--timeout {}: more than 0 seconds", words.options.timeout_seconds);
     const preflight::Job job = job_of(command.config, world.size());
     words.options.type = train::scalar_type(command.config.training.mixed_precision_param);
     std::optional<PartialFile> json;

@@ -186,10 +186,9 @@ Measurement::Samples Measurement::run_to_time(const Case& kind, const std::vecto
 }
 
 void Measurement::combine(std::vector<double>& values, mpi::Reduction reduction) const {
-    const auto request =
-        world_.all_reduce(values.data(), values.data(), values.size(), ElementType::Float64, reduction);
-    if (!finished_within(request, options_.timeout_seconds))
-        throw roll_.late("putting the ranks' times together");
+    roll_.wait(
+        world_.all_reduce(values.data(), values.data(), values.size(), ElementType::Float64, reduction),
+        "putting the ranks' times together");
 }
 
 Timing Measurement::evaluate(const Case& kind, const Samples& samples) const {

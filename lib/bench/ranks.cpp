@@ -46,20 +46,21 @@ RollCall::RollCall(const mpi::Comm& world, double timeout_seconds)
 }
 
 void RollCall::exchange_bytes(void* all, std::span<const std::byte> own) const {
-    if (!finished_within(meetings_.all_gather(all, own.data(), own.size(), ElementType::UInt8),
-                         timeout_seconds_)) {
-        throw late("telling each other what the ranks are and have found");
-    }
+    wait(meetings_.all_gather(all, own.data(), own.size(), ElementType::UInt8),
+         "telling each other what the ranks are and have found");
 }
 
 void RollCall::assemble(const std::string& before) const {
-    const auto place = [&] { return "the meeting before " + before; };
-    mpi::Request all_are_here = meetings_.barrier();
+    const std::string place = "the meeting before " + before;
+    wait(meetings_.barrier(), place);
+    if (!finished_within(meetings_.barrier(), timeout_seconds_)) throw late(place);
+}
+
+void RollCall::wait(mpi::Request request, const std::string& operation) const {
     mpi::RollWait wait(*roll_, timeout_seconds_);
-    while (!mpi::test_all({&all_are_here, 1})) {
-        if (const auto found = wait.pause(place)) throw error(place(), *found);
+    while (!mpi::test_all({&request, 1})) {
+        if (const auto found = wait.pause([&] { return operation; })) throw error(operation, *found);
     }
-    if (!finished_within(meetings_.barrier(), timeout_seconds_)) throw late(place());
 }
 
 TimeoutError RollCall::late(const std::string& operation) const {

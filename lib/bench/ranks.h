@@ -37,6 +37,10 @@ class RollCall {
     /// COLLECTIVE: returns at about the same time everywhere, or throws TimeoutError.
     void assemble(const std::string& before) const;
 
+    /// Waits for what other ranks take part in, and answers meanwhile who waits in vain, so that a rank that
+    /// came here later is not missed with the one that does not come. TimeoutError says `operation`.
+    void wait(mpi::Request request, const std::string& operation) const;
+
     /// COLLECTIVE: what every rank tells, by number.
     template <class Card>
     std::vector<Card> exchange(const Card& own) const {

@@ -32,15 +32,16 @@ void arrive(const Environment::Start& start) {
     std::ofstream(fs::path(start.arrivals) / std::to_string(start.rank));  // serves a message: may fail
 }
 
-std::optional<std::string> missing_at_start(const Environment::Start& start) {
+Absence missing_at_start(const Environment::Start& start) {
     const std::set<int> arrived = numbers_in(start.arrivals);
-    if (!arrived.empty() && *arrived.begin() != start.rank) return std::nullopt;
+    Absence absence;
     std::vector<int> missing;
     for (int rank = 0; !arrived.empty() && rank < start.num_ranks; ++rank) {
         if (!arrived.contains(rank)) missing.push_back(rank);
     }
-    if (missing.empty()) return "a rank did not come to it";
-    return named_missing(missing);
+    if (!missing.empty()) absence.words = named_missing(missing);
+    absence.first_speaks = !arrived.empty() && *arrived.begin() != start.rank;
+    return absence;
 }
 
 }  // namespace argosy::mpi

@@ -28,19 +28,22 @@ BlockingCall::~BlockingCall() {
 }
 
 /// Ranks come to the end of their patience one after the other, so that the first one's message is the only
-/// one: the launcher ends the others meanwhile.
+/// one: the launcher ends the others meanwhile. Ranks that were started earlier than the first one wait for
+/// its message, since the launcher would end it before it has spoken; at last they speak themselves.
 void BlockingCall::watch(const Environment::Start& start) {
     constexpr std::chrono::milliseconds kBetweenRanks{500};
     constexpr int kMostTurns = 20;
+    constexpr std::chrono::seconds kTimeOfTheFirst{10};
     const auto patience =
         std::chrono::seconds(start.seconds) + std::clamp(start.rank, 0, kMostTurns) * kBetweenRanks;
     std::unique_lock lock(mutex_);
     if (done_changed_.wait_for(lock, patience, [this] { return done_; })) return;
-    if (const std::optional<std::string> who = who_()) {
-        fmt::print(stderr, "{}: error: {} took more than {} s (ARGOSY_START_SECONDS); {}\n",
-                   program_invocation_short_name, what_, start.seconds, *who);
-        std::fflush(stderr);
-    }
+    const Absence absence = who_();
+    if (absence.first_speaks && done_changed_.wait_for(lock, kTimeOfTheFirst, [this] { return done_; }))
+        return;
+    fmt::print(stderr, "{}: error: {} took more than {} s (ARGOSY_START_SECONDS); {}\n",
+               program_invocation_short_name, what_, start.seconds, absence.words);
+    std::fflush(stderr);
     _exit(static_cast<int>(ExitCode::Watchdog));
 }
 

@@ -5,7 +5,6 @@
 #include <condition_variable>
 #include <functional>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <thread>
 
@@ -13,14 +12,19 @@
 
 namespace argosy::mpi {
 
+/// Who did not come.
+struct Absence {
+    std::string words = "a rank did not come to it";  // the end of the message
+    bool first_speaks = false;                        // another rank has this message, too, and the turn
+};
+
 class BlockingCall {
   public:
-    /// Who did not come to it, as the end of the message; none: another rank speaks for this one.
-    using Who = std::function<std::optional<std::string>()>;
+    using Who = std::function<Absence()>;
 
-    /// `what` is called, for the message.
+    /// `what` is called, for the message; `who` did not come to it.
     explicit BlockingCall(
-        std::string what, Who who = [] { return "a rank did not come to it"; });
+        std::string what, Who who = [] { return Absence{}; });
     /// The call has returned.
     ~BlockingCall();
     BlockingCall(const BlockingCall&) = delete;

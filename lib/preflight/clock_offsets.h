@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "bench/ranks.h"
 #include "mpi/comm.h"
 
 namespace argosy::preflight {
@@ -15,7 +16,8 @@ double time_of_day();
 /// COLLECTIVE: seconds by which each rank's clock is ahead of rank 0's, by rank, on all ranks. One rank after
 /// the other answers rank 0 a few times, and the fastest answer counts; that takes well under a millisecond a
 /// rank where each has a core. Nobody else may use `world` at the same time: making another one could wait
-/// forever. TimeoutError where a rank does not answer within `timeout_seconds`; rank 0's names it.
-std::vector<double> clock_offsets(const mpi::Comm& world, double timeout_seconds, Clock clock = time_of_day);
+/// forever. TimeoutError that names who does not answer.
+std::vector<double> clock_offsets(const mpi::Comm& world, const bench::RollCall& roll,
+                                  Clock clock = time_of_day);
 
 }  // namespace argosy::preflight

@@ -20,7 +20,7 @@ constexpr size_t kMostBytesWhereNotJudged = 1 << 20;
 
 /// What every rank sees of itself, and each node's first rank of the node.
 Cluster look_around(const mpi::Comm& world, const bench::RollCall& roll, const Job& job,
-                    const SpeedOptions& options, std::vector<Node>& nodes) {
+                    std::vector<Node>& nodes) {
     const Sources sources;
     const Told told{.rank = world.rank(), .mpi_library = mpi::library()};
     Cluster cluster;
@@ -37,7 +37,7 @@ Cluster look_around(const mpi::Comm& world, const bench::RollCall& roll, const J
     for (const std::string& text : gather_texts(roll, own)) {
         if (!text.empty()) cluster.nodes.push_back(unpack_node(text));
     }
-    cluster.clock_offsets = clock_offsets(world, options.timeout_seconds);
+    cluster.clock_offsets = clock_offsets(world, roll);
     return cluster;
 }
 
@@ -62,7 +62,7 @@ Report run_preflight(const mpi::Comm& world, const bench::RollCall& roll, const 
     const double started = seconds_now();
     Report report{.title = job.title, .type = options.type};
     spdlog::info("pre-flight: settings and hardware");
-    report.cluster = look_around(world, roll, job, options, report.nodes);
+    report.cluster = look_around(world, roll, job, report.nodes);
     report.not_judged = shared_cores(report.cluster, report.nodes);
     if (!report.not_judged.empty()) {
         options.seconds_each = kSecondsWhereNotJudged;

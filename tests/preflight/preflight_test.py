@@ -133,6 +133,17 @@ class Preflight(unittest.TestCase):
         self.assertIn("; missing: rank 2\n", err)
         self.assertFalse(self.json.exists())
 
+    def test_a_rank_that_never_arrives_where_others_start_late(self):
+        """Rank 1 waits longest, and leaves the word to rank 0, whose message would not come otherwise."""
+        arrivals = self.folder / "arrivals"
+        arrivals.mkdir()
+        late = ["sh", "-c", 'sleep 4; exec "$@"', "sh"]
+        code, out, err = self.run_ranks((1, [*late, *self.words()]), (1, self.words()), (1, ["sleep", "1000"]),
+                                        environment={"ARGOSY_START_SECONDS": "8", "ARGOSY_ARRIVALS": str(arrivals)})
+        self.assertEqual(code, 76, out + err)
+        self.assertEqual(err.count("nccl-bench: error"), 1, err)
+        self.assertIn("; missing: rank 2\n", err)
+
     def test_a_rank_that_stops(self):
         """While the ranks look around, or later, in whatever they do then."""
         process = self.start((3, self.words("--timeout", 4)), environment={"ARGOSY_START_SECONDS": "20"})
@@ -158,6 +169,7 @@ class Preflight(unittest.TestCase):
     def test_mistakes_end_with_2_and_one_message(self):
         for words, part in ((self.words("--parallelism.tensor_parallel_degree", 3), "3"),
                             (self.words("--training.steps", "many"), "training.steps"),
+                            (self.words("--timeout", 0), "--timeout 0"),
                             ([BIN / "nccl-bench", "--preflight"], "--config is required"),
                             ([BIN / "nccl-bench", "--preflight", "--config", "/nowhere.toml"], "/nowhere.toml"),
                             ([BIN / "nccl-bench", "--preflight", "--config", CONFIG, "--json", self.folder / "no" / "such"], "no/such")):
