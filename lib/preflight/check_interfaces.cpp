@@ -27,7 +27,7 @@ bool is_up(const Interface& interface) { return interface.state == "up" || inter
 /// Nodes of one machine, as in tests, reach each other by any interface.
 bool several_machines(const Cluster& cluster) {
     std::set<std::string> boots;
-    for (const NodeFacts& node : cluster.nodes) boots.insert(node.boot_id.empty() ? node.name : node.boot_id);
+    for (const NodeFacts& node : cluster.nodes) boots.insert(node.boot_id);
     return boots.size() > 1;
 }
 

@@ -91,7 +91,7 @@ struct FolderFacts {
 
 struct NodeFacts {
     std::string name;
-    std::string boot_id;  // equal on two nodes that are one machine
+    std::string boot_id;  // equal on two nodes that are one machine; never empty
     std::optional<Space> shared_memory;
     std::string huge_pages;                // "always", "madvise", "never"
     std::map<std::string, int> governors;  // how many CPUs run by which

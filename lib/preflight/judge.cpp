@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <map>
+
 #include "bench/collective.h"
 #include "preflight/outliers.h"
 #include "preflight/places.h"
@@ -36,24 +38,36 @@ void judge_products(const Speeds& speeds, const Cluster& cluster, std::vector<Fi
     }
 }
 
-/// A slow group within a node is the node's; one across nodes leaves open whose, which the pairs tell.
+/// A slow group within a node is the node's; one across nodes leaves open whose, which the pairs tell, and
+/// may be another job's traffic.
+Finding slow_group(const LoadSpeed& speed, size_t group, const Outlier& one, const Cluster& cluster) {
+    const std::vector<int>& ranks = speed.load.groups[group];
+    const std::vector<std::string> nodes = nodes_of(ranks, cluster);
+    const bool within = nodes.size() == 1;
+    return {.verdict = within ? verdict_of(one) : Verdict::Warn,
+            .check = fmt::format("{} over {}", speed.load.kind.collective->name, speed.load.axes),
+            .where = describe_ranks(ranks, cluster),
+            .what = fmt::format("bus bandwidth {:.3g} GB/s, {}", speed.bus_bandwidths[group] / 1e9,
+                                against(one, "the other groups")),
+            .remedy = within ? "look at the links between this node's devices (nvidia-smi nvlink -s, topo "
+                               "-m); or leave the node out"
+                             : "look at the adapters of these nodes and the switches between them: "
+                               "nccl-bench sendrecv on two of them at a time finds the slow one",
+            .bad_nodes = within ? at_fault(one, nodes) : std::vector<std::string>{}};
+}
+
+/// Groups are alike that lie on as many nodes: where a mesh does not fit the nodes, some cross more of them.
 void judge_groups(const LoadSpeed& speed, const Cluster& cluster, std::vector<Finding>& findings) {
-    for (const Outlier& one : slow_ones(speed.bus_bandwidths)) {
-        const std::vector<int>& ranks = speed.load.groups[one.index];
-        const std::vector<std::string> nodes = nodes_of(ranks, cluster);
-        const bool within = nodes.size() == 1;
-        findings.push_back(
-            {verdict_of(one), fmt::format("{} over {}", speed.load.kind.collective->name, speed.load.axes),
-             describe_ranks(ranks, cluster),
-             fmt::format("bus bandwidth {:.3g} GB/s, {}", speed.bus_bandwidths[one.index] / 1e9,
-                         against(one, "the other groups")),
-             within ? "look at the links between this node's devices (nvidia-smi nvlink -s, topo -m); or "
-                      "leave the "
-                      "node out"
-                    : "look at the adapters of these nodes and the switches between them: nccl-bench "
-                      "sendrecv on "
-                      "two of them at a time finds the slow one",
-             within ? at_fault(one, nodes) : std::vector<std::string>{}});
+    std::map<size_t, std::vector<size_t>> groups_by_num_nodes;
+    for (size_t group = 0; group < speed.bus_bandwidths.size(); ++group) {
+        groups_by_num_nodes[nodes_of(speed.load.groups[group], cluster).size()].push_back(group);
+    }
+    for (const auto& [num_nodes, groups] : groups_by_num_nodes) {
+        std::vector<double> rates;
+        for (const size_t group : groups) rates.push_back(speed.bus_bandwidths[group]);
+        for (const Outlier& one : slow_ones(rates)) {
+            findings.push_back(slow_group(speed, groups[one.index], one, cluster));
+        }
     }
 }
 

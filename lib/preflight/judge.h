@@ -13,7 +13,8 @@ namespace argosy::preflight {
 std::vector<Finding> judge_results(const Speeds& speeds);
 
 /// A rank, group or node that is more than 10 % slower than its like is worth a warning; below three quarters
-/// of them the job would wait for it at every step, and it fails. REQUIRES: ranks that do not share cores.
+/// of them the job would wait for it at every step, and it fails, but for a group across nodes. REQUIRES:
+/// ranks that do not share cores.
 std::vector<Finding> judge_speeds(const Speeds& speeds, const Cluster& cluster);
 
 }  // namespace argosy::preflight

@@ -26,6 +26,12 @@ std::map<std::string, int> read_governors(const fs::path& cpus) {
     return governors;
 }
 
+/// A node whose kernel hides it counts as a machine of its own.
+std::string boot_id(const Sources& sources) {
+    const std::string id = read_line(sources.root / "proc/sys/kernel/random/boot_id");
+    return id.empty() ? node_name() : id;
+}
+
 std::optional<int64_t> available_memory_bytes(const fs::path& meminfo) {
     constexpr std::string_view kKey = "MemAvailable:";
     const std::string text = read_text(meminfo).value_or("");
@@ -43,7 +49,7 @@ NodeFacts read_node_facts(const Sources& sources, const fs::path& dump_folder) {
     const fs::path cpus = sources.root / "sys/devices/system/cpu";
     NodeFacts facts{
         .name = node_name(),
-        .boot_id = read_line(sources.root / "proc/sys/kernel/random/boot_id"),
+        .boot_id = boot_id(sources),
         .shared_memory = space_of(sources.root / "dev/shm"),
         .huge_pages = chosen_in(read_line(sources.root / "sys/kernel/mm/transparent_hugepage/enabled")),
         .governors = read_governors(cpus),

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <utility>
 
 #include "base/fault.h"
 #include "bench/carrier.h"
@@ -18,6 +17,7 @@ namespace {
 constexpr int kProductRounds = 3;  // what disturbs one is not the rank
 constexpr int kRoundsOfPairs = 3;
 constexpr size_t kMostPairBytes = 64 << 20;
+constexpr size_t kTrialBytes = 4 << 20;  // after which it is known how long more will take
 constexpr int kLeastIterations = 3, kMostIterations = 50;
 
 class Meter {
@@ -47,13 +47,14 @@ class Meter {
     LoadSpeed load(const Load& load) const {
         const auto own = std::ranges::find_if(
             load.groups, [&](const auto& group) { return std::ranges::binary_search(group, world_.rank()); });
-        const auto [seconds, num_wrong] = seconds_of_ranks(load.kind, *own);
-        LoadSpeed speed{load, {}, num_wrong};
+        const Measured measured = measure(load.kind, *own);
+        LoadSpeed speed{load, {}, measured.num_wrong};
+        speed.load.kind = measured.kind;
         for (const std::vector<int>& group : load.groups) {
             double slowest = 0;
-            for (const int rank : group) slowest = std::max(slowest, seconds[rank]);
+            for (const int rank : group) slowest = std::max(slowest, measured.seconds[rank]);
             const double factor = load.kind.collective->bus_factor(static_cast<int>(group.size()));
-            speed.bus_bandwidths.push_back(static_cast<double>(load.kind.bytes) * factor / slowest);
+            speed.bus_bandwidths.push_back(static_cast<double>(measured.kind.bytes) * factor / slowest);
         }
         return speed;
     }
@@ -68,10 +69,10 @@ class Meter {
         std::vector<double> best;
         for (const Round& round : rounds_of_pairs(static_cast<int>(nodes.size()), kRoundsOfPairs)) {
             best.resize(nodes.size());
-            const auto seconds = seconds_of_ranks(kind, pair_of_own(nodes, round)).first;
+            const Measured measured = measure(kind, pair_of_own(nodes, round));
             for (size_t node = 0; node < nodes.size(); ++node) {
                 if (round[node] == static_cast<int>(node)) continue;  // alone in this round
-                const double rate = rate_of(nodes[node].ranks, nodes[round[node]].ranks, bytes, seconds);
+                const double rate = rate_of(nodes[node].ranks, nodes[round[node]].ranks, measured);
                 best[node] = std::max(best[node], rate);
             }
         }
@@ -87,27 +88,44 @@ class Meter {
         return {c10::kCUDA, static_cast<c10::DeviceIndex>(carrier_.devices[world_.rank()].number)};
     }
 
-    /// COLLECTIVE: this rank's group is `members`. Of each rank the seconds of one operation, the better of
-    /// two measurements; and the elements that came out wrong. The first one, of two iterations, tells how
-    /// many fit.
-    std::pair<std::vector<double>, int64_t> seconds_of_ranks(const bench::Case& kind,
-                                                             const std::vector<int>& members) const {
+    struct Measured {
+        bench::Case kind;             // of as many bytes as there is time for
+        std::vector<double> seconds;  // of one operation, the better of two measurements, by rank
+        int64_t num_wrong;            // elements
+    };
+
+    /// COLLECTIVE: this rank's group is `members`. The first measurement, of two iterations, verifies, and
+    /// tells how many fit into the time.
+    Measured measure(const bench::Case& wanted, const std::vector<int>& members) const {
         bench::Options options{.iterations = 2,
                                .across_ranks = bench::AcrossRanks::Max,
                                .timeout_seconds = options_.timeout_seconds};
         const auto backend = bench::make_backend(world_, roll_, members, carrier_, options);
-        bench::Measurement measurement(*backend, world_, roll_, options, kind.bytes);
-        const auto measure = [&] { return measurement.measure(kind, bench::Placement::OutOfPlace); };
-        const bench::Timing first = measure();
+        bench::Measurement measurement(*backend, world_, roll_, options, wanted.bytes);
+        const bench::Case kind = affordable(wanted, measurement, backend->size());
+        const auto again = [&] { return measurement.measure(kind, bench::Placement::OutOfPlace); };
+        const bench::Timing first = again();
         options.checks = 0;  // which the measurement looks at each time
         options.iterations = std::clamp(static_cast<int>(options_.seconds_each / first.seconds),
                                         kLeastIterations, kMostIterations);
-        std::vector<double> best = roll_.exchange(measure().own_seconds);
-        for (int rank = 0; const double second : roll_.exchange(measure().own_seconds)) {
+        std::vector<double> best = roll_.exchange(again().own_seconds);
+        for (int rank = 0; const double second : roll_.exchange(again().own_seconds)) {
             best[rank] = std::min(best[rank], second);
             ++rank;
         }
-        return {best, first.num_wrong.value_or(0)};
+        return {kind, best, first.num_wrong.value_or(0)};
+    }
+
+    /// COLLECTIVE: less than is wanted where one operation would take longer than the whole measurement may:
+    /// a line as slow as that is full with less, too. The same on all ranks, since the trial's time is.
+    bench::Case affordable(const bench::Case& wanted, bench::Measurement& measurement, int num_ranks) const {
+        if (wanted.bytes <= kTrialBytes) return wanted;
+        const auto trial = bench::case_of(wanted, kTrialBytes, num_ranks);
+        if (!trial) return wanted;
+        const double seconds = measurement.measure(*trial, bench::Placement::OutOfPlace).seconds;
+        const double bytes = static_cast<double>(trial->bytes) * options_.seconds_each / seconds;
+        if (bytes >= static_cast<double>(wanted.bytes)) return wanted;
+        return bench::case_of(wanted, static_cast<size_t>(bytes), num_ranks).value_or(*trial);
     }
 
     /// This rank and the one of the same number on the partner's node; alone where there is none.
@@ -123,11 +141,12 @@ class Meter {
         return {world_.rank()};
     }
 
-    static double rate_of(const std::vector<int>& own, const std::vector<int>& others, size_t bytes,
-                          const std::vector<double>& seconds) {
+    static double rate_of(const std::vector<int>& own, const std::vector<int>& others,
+                          const Measured& measured) {
+        const auto& [kind, seconds, num_wrong] = measured;
         double rate = 0;
         for (size_t i = 0; i < std::min(own.size(), others.size()); ++i) {
-            rate += static_cast<double>(bytes) / std::max(seconds[own[i]], seconds[others[i]]);
+            rate += static_cast<double>(kind.bytes) / std::max(seconds[own[i]], seconds[others[i]]);
         }
         return rate;
     }

@@ -20,7 +20,8 @@ struct SpeedOptions {
     std::string backend;          // as bench::Options has it
     double timeout_seconds = 30;  // of each wait for a rank
     double seconds_each = 0.5;    // about, of one measurement
-    /// Of one operation; larger ones of the step are measured at this size, beyond which links get no faster.
+    /// Of one operation; larger ones of the step are measured at this size, beyond which links get no faster,
+    /// and over slow lines at what `seconds_each` carry.
     size_t most_bytes = 256 << 20;
 };
 

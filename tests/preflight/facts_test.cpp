@@ -140,6 +140,12 @@ TEST(Facts, OfAMadeUpNode) {
     EXPECT_FALSE(facts.dump_folder);
 }
 
+TEST(Facts, HaveAMachineOfItsOwnForANodeThatHidesIt) {
+    const NodeFacts facts = read_node_facts(Tree().sources(), "");
+    EXPECT_FALSE(facts.boot_id.empty());
+    EXPECT_EQ(facts.boot_id, facts.name);
+}
+
 TEST(Facts, OfAMadeUpRank) {
     const Tree tree;
     tree.put("proc/self/exe", "a program");

@@ -66,9 +66,21 @@ TEST(Judge, BlamesNobodyForAGroupAcrossNodesButThePairsDo) {
     const auto findings = judge_speeds(speeds, cluster());
     ASSERT_EQ(findings.size(), 2);
     EXPECT_EQ(findings[0].where, "ranks 2, 6 on n2, n4");
+    EXPECT_EQ(findings[0].verdict, Verdict::Warn) << "a job would end for want of a node to leave out";
     EXPECT_TRUE(findings[0].bad_nodes.empty());
     EXPECT_EQ(findings[1].check, "pairs of nodes");
     EXPECT_EQ(findings[1].bad_nodes, Names{"n4"});
+}
+
+TEST(Judge, ComparesGroupsThatLieOnAsManyNodes) {
+    const std::vector<std::vector<int>> torn = {{0, 1}, {2, 4}, {3, 5}, {6, 7}};
+    const auto findings_at = [&](std::vector<double> rates) {
+        return judge_speeds({{}, {speed_of("all_gather", torn, std::move(rates))}, {}}, cluster());
+    };
+    EXPECT_TRUE(findings_at({50e9, 5e9, 5e9, 50e9}).empty());
+    const auto findings = findings_at({50e9, 5e9, 5e9, 20e9});
+    ASSERT_EQ(findings.size(), 1);
+    EXPECT_EQ(findings[0].bad_nodes, Names{"n4"});
 }
 
 TEST(Judge, FailsWrongResultsWhateverTheSpeeds) {
