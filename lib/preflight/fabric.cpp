@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
+#include <numeric>
 
 #include "bench/collective.h"
 #include "preflight/name_list.h"
@@ -30,11 +32,14 @@ constexpr NvlinkRate kNvlinkRates[] = {
 std::optional<double> adapters_rate(const NodeFacts& node, const Cluster& cluster) {
     const Variable* variable = variable_on(node.name, "NCCL_IB_HCA", cluster);
     const NameList choice(variable ? variable->value : "", NameList::Syntax::Nccl);
-    double rate = 0;
+    std::vector<double> rates;
     for (const AdapterPort& port : node.adapter_ports) {
         if (port.active() && choice.chooses(port.adapter, port.port))
-            rate += port.gigabits * kBytesPerGigabit;
+            rates.push_back(port.gigabits * kBytesPerGigabit);
     }
+    std::ranges::sort(rates, std::greater());
+    rates.resize(std::min<size_t>(rates.size(), ranks_on(node.name, cluster)));  // each sends through one
+    const double rate = std::accumulate(rates.begin(), rates.end(), 0.0);
     return rate > 0 ? std::optional(rate) : std::nullopt;
 }
 
@@ -94,8 +99,11 @@ void compare_nodes(const Speeds& speeds, const Cluster& cluster, Memory memory,
          elsewhere && !all ? below : std::vector<std::string>{}});
 }
 
+/// Of all groups within nodes in one finding.
 void compare_links(const LoadSpeed& speed, const Cluster& cluster, std::vector<Finding>& findings) {
     if (speed.load.kind.bytes < kLeastBytes) return;
+    std::vector<int> slow;
+    double slowest = 0, wanted = 0;
     for (size_t i = 0; i < speed.bus_bandwidths.size(); ++i) {
         const std::vector<int>& ranks = speed.load.groups[i];
         const auto nodes = nodes_of(ranks, cluster);
@@ -103,14 +111,19 @@ void compare_links(const LoadSpeed& speed, const Cluster& cluster, std::vector<F
         if (nodes.size() > 1 || node->gpus.empty()) continue;
         const std::optional<double> rate = nvlink_rate(node->gpus[0].name);
         if (!rate || speed.bus_bandwidths[i] > kNvlinkShareToExpect * *rate) continue;
-        findings.push_back({Verdict::Warn,
-                            fmt::format("{} over {}", speed.load.kind.collective->name, speed.load.axes),
-                            describe_ranks(ranks, cluster),
-                            fmt::format("bus bandwidth {:.3g} GB/s, and NVLink carries {:.3g}",
-                                        speed.bus_bandwidths[i] / 1e9, *rate / 1e9),
-                            "see nvidia-smi topo -m and nvlink -s, the fabric manager's service, and that "
-                            "NCCL_P2P_DISABLE and NCCL_P2P_LEVEL are not set"});
+        slowest = slow.empty() ? speed.bus_bandwidths[i] : std::min(slowest, speed.bus_bandwidths[i]);
+        wanted = *rate;
+        slow.insert(slow.end(), ranks.begin(), ranks.end());
     }
+    if (slow.empty()) return;
+    std::ranges::sort(slow);
+    findings.push_back({Verdict::Warn,
+                        fmt::format("{} over {}", speed.load.kind.collective->name, speed.load.axes),
+                        describe_ranks(slow, cluster),
+                        fmt::format("bus bandwidth down to {:.3g} GB/s, and NVLink carries {:.3g}",
+                                    slowest / 1e9, wanted / 1e9),
+                        "see nvidia-smi topo -m and nvlink -s, the fabric manager's service, and that "
+                        "NCCL_P2P_DISABLE and NCCL_P2P_LEVEL are not set"});
 }
 
 }  // namespace

@@ -12,9 +12,9 @@
 
 namespace argosy::preflight {
 
-/// Bytes a second that can leave the node: of its active adapters, those that NCCL_IB_HCA chooses; without
-/// adapters, of the interfaces that NCCL_SOCKET_IFNAME or btl_tcp_if_include chooses, else of the fastest
-/// one. None where nothing is known.
+/// Bytes a second that can leave the node: of its active adapters, those that NCCL_IB_HCA chooses, but no
+/// more of them than the node has ranks; without adapters, of the interfaces that NCCL_SOCKET_IFNAME or
+/// btl_tcp_if_include chooses, else of the fastest one. None where nothing is known.
 std::optional<double> line_rate(const NodeFacts& node, const Cluster& cluster);
 
 /// Bytes a second that one GPU sends to the others of its node over NVLink, by its driver's name; none for

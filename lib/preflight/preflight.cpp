@@ -5,6 +5,8 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "cuda/device.h"
+#include "nccl/communicator.h"
 #include "preflight/clock_offsets.h"
 #include "preflight/fabric.h"
 #include "preflight/gather.h"
@@ -18,11 +20,18 @@ namespace {
 constexpr double kSecondsWhereNotJudged = 0.02;
 constexpr size_t kMostBytesWhereNotJudged = 1 << 20;
 
+Told told_here(const mpi::Comm& world) {
+    Told told{.rank = world.rank(), .mpi_library = mpi::library()};
+    if (const int cuda = cuda::runtime_version(); cuda != 0) told.cuda_version = cuda::version_text(cuda);
+    if (nccl::version() != 0) told.nccl_version = nccl::version_text();
+    return told;
+}
+
 /// What every rank sees of itself, and each node's first rank of the node.
 Cluster look_around(const mpi::Comm& world, const bench::RollCall& roll, const Job& job,
                     std::vector<Node>& nodes) {
     const Sources sources;
-    const Told told{.rank = world.rank(), .mpi_library = mpi::library()};
+    const Told told = told_here(world);
     Cluster cluster;
     std::vector<std::string> names;
     for (const std::string& text : gather_texts(roll, pack(read_rank_facts(sources, told)))) {

@@ -66,8 +66,14 @@ class NcclBenchOnStandIns(unittest.TestCase):
         self.assertRegex(done.stderr, r"ranks 0 \(process \d+ on \S+\), 1 \(process \d+ on \S+\) see no GPU")
 
     def test_a_preflight_measures_over_nccl_too(self):
-        done = bench(2, "--preflight", "--config", SOURCE / "configs/debug_cpu.toml", "--training.dataset_path", "x.h5")
-        self.assertRegex(done.stdout, r"pre-flight of .*\(NCCL 2\.", done.stderr)
+        """And tells the libraries' versions, which must be the same on all ranks."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "x.json"
+            done = bench(2, "--preflight", "--config", SOURCE / "configs/debug_cpu.toml", "--json", path)
+            self.assertRegex(done.stdout, r"pre-flight of .*\(NCCL 2\.", done.stderr)
+            for rank in json.loads(path.read_text())["ranks"]:
+                self.assertRegex(rank["nccl_version"], r"^2\.\d+\.\d+$")
+                self.assertRegex(rank["cuda_version"], r"^1\d\.\d$")
 
     def test_ranks_that_share_a_gpu_are_refused(self):
         done = bench(2, "all_reduce", *QUICK, ARGOSY_FAKE_GPUS="1")

@@ -43,6 +43,9 @@ TEST(LineRate, IsThatOfWhatIsChosen) {
     set(one, "NCCL_SOCKET_IFNAME", "ib");
     EXPECT_EQ(line_rate(one.nodes[0], one), std::nullopt);
     one = cluster();
+    one.ranks[1].node = "n2";
+    EXPECT_EQ(line_rate(one.nodes[0], one), 50e9) << "one rank fills one adapter";
+    one = cluster();
     for (NodeFacts& node : one.nodes) node.adapter_ports.clear();
     one.nodes[0].interfaces.push_back({"eth1", "up", 100000, true});
     EXPECT_EQ(line_rate(one.nodes[0], one), 100e9 / 8) << "the fastest";
@@ -90,6 +93,12 @@ TEST(Fabric, WarnsOfSlowLinksWithinANode) {
     EXPECT_EQ(findings[0].verdict, Verdict::Warn);
     EXPECT_EQ(findings[0].where, "ranks 2-3 on n2");
     EXPECT_TRUE(compare_with_fabric(speeds, cluster(), Memory::Host).empty());
+
+    const Speeds all{.loads = {{{"dp_shard", {{0, 1}, {2, 3}}, kind, 0}, {50e9, 40e9}, 0}}};
+    const auto one = compare_with_fabric(all, cluster(), Memory::Device);
+    ASSERT_EQ(one.size(), 1) << "alike on all nodes";
+    EXPECT_EQ(one[0].where, "all ranks");
+    EXPECT_EQ(one[0].what, "bus bandwidth down to 40 GB/s, and NVLink carries 450");
 }
 
 }  // namespace
