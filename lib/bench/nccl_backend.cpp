@@ -35,7 +35,9 @@ cuda::Stream stream_on(int device) {
 }  // namespace
 
 NcclBackend::NcclBackend(const mpi::Comm& group, const Setup& setup)
-    : setup_(setup), stream_(stream_on(setup.device)), log_begins_(setup.log ? setup.log->text().size() : 0) {
+    : setup_(setup),
+      lane_(std::make_shared<Lane>(stream_on(setup.device))),
+      log_begins_(setup.log ? setup.log->text().size() : 0) {
     make_communicator(group);
     if (setup_.log) setup_.log->restore_environment();
 }
@@ -51,83 +53,86 @@ void NcclBackend::make_communicator(const mpi::Comm& group) {
     give_up_after_timeout([made, id, size = group.size(), rank = group.rank()] {
         *made = std::make_unique<nccl::Communicator>(id, size, rank);
     });
-    communicator_ = std::move(*made);
+    lane_->communicator = std::move(*made);
 }
 
 Backend::Memory NcclBackend::allocate(size_t bytes) const {
     auto memory = std::make_shared<cuda::DeviceMemory>(bytes);
-    cuda::set_to_zero(memory->data(), bytes, stream_);
-    stream_.synchronize();
+    cuda::set_to_zero(memory->data(), bytes, lane_->stream);
+    lane_->stream.synchronize();
     return {memory->data(), [memory](std::byte*) mutable { memory.reset(); }};
 }
 
 // On the stream of the operations, of which the device's default stream knows nothing; and nothing is under
 // way then that another rank could hold up.
 void NcclBackend::write(std::byte* to, std::span<const std::byte> from) const {
-    cuda::copy_to_device(to, from, stream_);
-    stream_.synchronize();
+    cuda::copy_to_device(to, from, lane_->stream);
+    lane_->stream.synchronize();
 }
 
 void NcclBackend::read(std::span<std::byte> to, const std::byte* from) const {
-    cuda::copy_to_host(to, from, stream_);
-    stream_.synchronize();
+    cuda::copy_to_host(to, from, lane_->stream);
+    lane_->stream.synchronize();
 }
 
 void NcclBackend::all_gather(const Call& call) {
-    launch("all_gather", call,
-           [=, this] { communicator_->all_gather(call.out, call.in, call.count, call.type, stream_); });
+    launch("all_gather", call, [call](const nccl::Communicator& ranks, const cuda::Stream& stream) {
+        ranks.all_gather(call.out, call.in, call.count, call.type, stream);
+    });
 }
 
 void NcclBackend::all_reduce(const Call& call) {
-    launch("all_reduce", call, [=, this] {
-        communicator_->all_reduce(call.out, call.in, call.count, call.type, reduction_of(call), stream_);
+    launch("all_reduce", call, [call](const nccl::Communicator& ranks, const cuda::Stream& stream) {
+        ranks.all_reduce(call.out, call.in, call.count, call.type, reduction_of(call), stream);
     });
 }
 
 void NcclBackend::all_to_all(const Call& call) {
     const size_t bytes = call.count * static_cast<size_t>(size()) * size_bytes(call.type);
-    launch("all_to_all", call, [=, this, in = leaving(call, bytes)] {
-        communicator_->all_to_all(call.out, in, call.count, call.type, stream_);
+    const std::byte* const in = leaving(call, bytes);
+    launch("all_to_all", call, [call, in](const nccl::Communicator& ranks, const cuda::Stream& stream) {
+        ranks.all_to_all(call.out, in, call.count, call.type, stream);
     });
 }
 
 void NcclBackend::broadcast(const Call& call) {
-    launch("broadcast", call, [=, this] {
-        communicator_->broadcast(call.out, call.in, call.count, call.type, call.root, stream_);
+    launch("broadcast", call, [call](const nccl::Communicator& ranks, const cuda::Stream& stream) {
+        ranks.broadcast(call.out, call.in, call.count, call.type, call.root, stream);
     });
 }
 
 void NcclBackend::gather(const Call& call) {
-    launch("gather", call, [=, this] {
-        communicator_->gather(call.out, call.in, call.count, call.type, call.root, stream_);
+    launch("gather", call, [call](const nccl::Communicator& ranks, const cuda::Stream& stream) {
+        ranks.gather(call.out, call.in, call.count, call.type, call.root, stream);
     });
 }
 
 void NcclBackend::reduce(const Call& call) {
-    launch("reduce", call, [=, this] {
-        communicator_->reduce(call.out, call.in, call.count, call.type, reduction_of(call), call.root,
-                              stream_);
+    launch("reduce", call, [call](const nccl::Communicator& ranks, const cuda::Stream& stream) {
+        ranks.reduce(call.out, call.in, call.count, call.type, reduction_of(call), call.root, stream);
     });
 }
 
 void NcclBackend::reduce_scatter(const Call& call) {
-    launch("reduce_scatter", call, [=, this] {
-        communicator_->reduce_scatter(call.out, call.in, call.count, call.type, reduction_of(call), stream_);
+    launch("reduce_scatter", call, [call](const nccl::Communicator& ranks, const cuda::Stream& stream) {
+        ranks.reduce_scatter(call.out, call.in, call.count, call.type, reduction_of(call), stream);
     });
 }
 
 void NcclBackend::scatter(const Call& call) {
-    launch("scatter", call, [=, this] {
-        communicator_->scatter(call.out, call.in, call.count, call.type, call.root, stream_);
+    launch("scatter", call, [call](const nccl::Communicator& ranks, const cuda::Stream& stream) {
+        ranks.scatter(call.out, call.in, call.count, call.type, call.root, stream);
     });
 }
 
 void NcclBackend::send_receive(const Call& call) {
-    launch("send_receive", call, [=, this, in = leaving(call, call.count * size_bytes(call.type))] {
+    const std::byte* const in = leaving(call, call.count * size_bytes(call.type));
+    launch("send_receive", call, [call, in](const nccl::Communicator& ranks, const cuda::Stream& stream) {
         nccl::launch_together([&] {
-            const int before = (rank() + size() - 1) % size(), next = (rank() + 1) % size();
-            communicator_->send(in, call.count, call.type, next, stream_);
-            communicator_->receive(call.out, call.count, call.type, before, stream_);
+            const int before = (ranks.rank() + ranks.size() - 1) % ranks.size();
+            const int next = (ranks.rank() + 1) % ranks.size();
+            ranks.send(in, call.count, call.type, next, stream);
+            ranks.receive(call.out, call.count, call.type, before, stream);
         });
     });
 }
@@ -139,27 +144,28 @@ const std::byte* NcclBackend::leaving(const Call& call, size_t bytes) {
     if (num_outgoing_ == outgoing_.size()) outgoing_.emplace_back(bytes);
     cuda::DeviceMemory& copy = outgoing_[num_outgoing_++];
     if (copy.bytes() < bytes) copy = cuda::DeviceMemory(bytes);
-    cuda::copy_on_device(copy.data(), call.in, bytes, stream_);
+    cuda::copy_on_device(copy.data(), call.in, bytes, lane_->stream);
     return copy.data();
 }
 
-void NcclBackend::launch(const char* name, const Call& call, std::function<void()> operation) {
+void NcclBackend::launch(const char* name, const Call& call, Launch operation) {
     next_ = {name, call.count, call.type, call.operation, call.root};
-    if (together_) {
-        batch_.push_back(std::move(operation));
-    } else {
-        launch_now(operation);
-    }
+    batch_.push_back(std::move(operation));
+    if (!together_) launch_batch();
 }
 
 void NcclBackend::end_together() {
     together_ = false;
-    launch_now([this] {
-        nccl::launch_together([this] {
-            for (const auto& operation : batch_) operation();
+    launch_batch();
+}
+
+void NcclBackend::launch_batch() {
+    launch_now([lane = lane_, batch = std::exchange(batch_, {})] {
+        if (batch.size() == 1) return batch[0](*lane->communicator, lane->stream);
+        nccl::launch_together([&] {
+            for (const Launch& operation : batch) operation(*lane->communicator, lane->stream);
         });
     });
-    batch_.clear();
 }
 
 /// Another operation than the one before may connect this rank to others, and wait for them.
@@ -170,7 +176,7 @@ void NcclBackend::launch_now(const std::function<void()>& calls) {
 }
 
 /// For calls which wait for other ranks without a limit of time. From a thread that is left behind nothing
-/// can be taken back: what it uses of NCCL stays, until the process ends.
+/// can be taken back: it holds on to what `calls` holds, until the process ends.
 void NcclBackend::give_up_after_timeout(std::function<void()> calls) {
     std::packaged_task<void()> task([device = setup_.device, calls = std::move(calls)] {
         cuda::set_device(device);
@@ -180,9 +186,7 @@ void NcclBackend::give_up_after_timeout(std::function<void()> calls) {
     std::thread(std::move(task)).detach();
     Patience patience(setup_.timeout_seconds);
     while (returned.wait_for(std::chrono::microseconds(100)) != std::future_status::ready) {
-        if (patience.lasts()) continue;
-        (void)communicator_.release();
-        throw NoAnswer();
+        if (!patience.lasts()) throw NoAnswer();
     }
     returned.get();
 }
@@ -193,12 +197,12 @@ void NcclBackend::wait_for(const std::function<bool()>& done) {
     int looks = 0;
     try {
         const bool in_time = done_within(setup_.timeout_seconds, [&] {
-            if (++looks % kLooksBeforeHealth == 0) communicator_->require_health();
+            if (++looks % kLooksBeforeHealth == 0) lane_->communicator->require_health();
             return done();
         });
         if (!in_time) throw NoAnswer();
     } catch (...) {
-        communicator_->abort();  // or memory could not be freed while its kernels run
+        lane_->communicator->abort();  // or memory could not be freed while its kernels run
         throw;
     }
 }
@@ -208,8 +212,8 @@ void NcclBackend::wait() {
     for (; num_ended_ < num_ends_; ++num_ended_) {
         wait_for([this] { return ends_[num_ended_].done(); });
     }
-    wait_for([this] { return stream_.done(); });
-    communicator_->require_health();
+    wait_for([this] { return lane_->stream.done(); });
+    lane_->communicator->require_health();
     num_outgoing_ = 0;
 }
 
@@ -225,7 +229,7 @@ void NcclBackend::end_iteration() {
         return clock_.end_iteration();
     }
     if (num_ends_ == ends_.size()) ends_.emplace_back();
-    ends_[num_ends_++].record(stream_);
+    ends_[num_ends_++].record(lane_->stream);
     num_outgoing_ = 0;  // the next iteration's copies come after this one's sends, on the stream
 }
 

@@ -10,6 +10,7 @@
 
 #include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "bench/backend.h"
@@ -34,8 +35,8 @@ class NcclBackend : public Backend {
     /// COLLECTIVE over `group`, through which the ranks find each other. Throws NoAnswer when one stays away.
     NcclBackend(const mpi::Comm& group, const Setup& setup);
 
-    int rank() const override { return communicator_->rank(); }
-    int size() const override { return communicator_->size(); }
+    int rank() const override { return lane_->communicator->rank(); }
+    int size() const override { return lane_->communicator->size(); }
     void require(size_t /*elements*/) const override {}
     Memory allocate(size_t bytes) const override;
     void write(std::byte* to, std::span<const std::byte> from) const override;
@@ -63,6 +64,14 @@ class NcclBackend : public Backend {
     std::vector<std::string> connections() const override;
 
   private:
+    /// What launches work with. A thread that is given up in one of them holds on to it.
+    struct Lane {
+        explicit Lane(cuda::Stream made) : stream(std::move(made)) {}
+        cuda::Stream stream;
+        std::unique_ptr<nccl::Communicator> communicator;
+    };
+    using Launch = std::function<void(const nccl::Communicator&, const cuda::Stream&)>;
+
     /// What NCCL may connect anew for.
     struct Kind {
         const char* name;
@@ -74,19 +83,19 @@ class NcclBackend : public Backend {
     };
 
     void make_communicator(const mpi::Comm& group);
-    void launch(const char* name, const Call& call, std::function<void()> operation);
+    void launch(const char* name, const Call& call, Launch operation);
+    void launch_batch();
     void launch_now(const std::function<void()>& calls);
     void give_up_after_timeout(std::function<void()> calls);
     void wait_for(const std::function<bool()>& done);
     const std::byte* leaving(const Call& call, size_t bytes);
 
     Setup setup_;
-    cuda::Stream stream_;
+    std::shared_ptr<Lane> lane_;
     size_t log_begins_;
-    std::unique_ptr<nccl::Communicator> communicator_;
     Kind last_ = {}, next_ = {};
     bool together_ = false;
-    std::vector<std::function<void()>> batch_;
+    std::vector<Launch> batch_;
     std::vector<cuda::DeviceMemory> outgoing_;  // copies of what is sent in place
     size_t num_outgoing_ = 0;
     std::vector<cuda::Event> ends_;  // of iterations; the first is the start

@@ -16,12 +16,15 @@ std::string chosen_in(const std::string& line) {
     return start == line.npos || end == line.npos ? "" : line.substr(start + 1, end - start - 1);
 }
 
+/// Those of processors that choose their clocks themselves are left out: their "powersave" is no limit.
 std::map<std::string, int> read_governors(const fs::path& cpus) {
     std::map<std::string, int> governors;
     for (const std::string& name : names_in(cpus)) {
         if (!name.starts_with("cpu")) continue;
+        const std::string driver = read_line(cpus / name / "cpufreq/scaling_driver");
         const std::string governor = read_line(cpus / name / "cpufreq/scaling_governor");
-        if (!governor.empty()) ++governors[governor];
+        const bool by_itself = driver == "intel_pstate" || driver == "amd-pstate-epp";
+        if (!governor.empty() && !by_itself) ++governors[governor];
     }
     return governors;
 }

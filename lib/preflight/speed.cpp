@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
+#include <memory>
 
 #include "base/fault.h"
 #include "bench/carrier.h"
@@ -44,10 +46,8 @@ class Meter {
         return best;
     }
 
-    LoadSpeed load(const Load& load) const {
-        const auto own = std::ranges::find_if(
-            load.groups, [&](const auto& group) { return std::ranges::binary_search(group, world_.rank()); });
-        const Measured measured = measure(load.kind, *own);
+    LoadSpeed load(const Load& load) {
+        const Measured measured = measure(load.kind, backend_of(load.groups));
         LoadSpeed speed{load, {}, measured.num_wrong};
         speed.load.kind = measured.kind;
         for (const std::vector<int>& group : load.groups) {
@@ -69,7 +69,7 @@ class Meter {
         std::vector<double> best;
         for (const Round& round : rounds_of_pairs(static_cast<int>(nodes.size()), kRoundsOfPairs)) {
             best.resize(nodes.size());
-            const Measured measured = measure(kind, pair_of_own(nodes, round));
+            const Measured measured = measure(kind, *backend_on(pair_of_own(nodes, round)));
             for (size_t node = 0; node < nodes.size(); ++node) {
                 if (round[node] == static_cast<int>(node)) continue;  // alone in this round
                 const double rate = rate_of(nodes[node].ranks, nodes[round[node]].ranks, measured);
@@ -94,15 +94,36 @@ class Meter {
         int64_t num_wrong;            // elements
     };
 
-    /// COLLECTIVE: this rank's group is `members`. The first measurement, of two iterations, verifies, and
-    /// tells how many fit into the time.
-    Measured measure(const bench::Case& wanted, const std::vector<int>& members) const {
-        bench::Options options{.iterations = 2,
-                               .across_ranks = bench::AcrossRanks::Max,
-                               .timeout_seconds = options_.timeout_seconds};
-        const auto backend = bench::make_backend(world_, roll_, members, carrier_, options);
-        bench::Measurement measurement(*backend, world_, roll_, options, wanted.bytes);
-        const bench::Case kind = affordable(wanted, measurement, backend->size());
+    bench::Options bench_options() const {
+        return {.iterations = 2,
+                .across_ranks = bench::AcrossRanks::Max,
+                .timeout_seconds = options_.timeout_seconds};
+    }
+    using Groups = std::vector<std::vector<int>>;
+
+    /// COLLECTIVE: kept, since NCCL takes seconds to connect a group at scale. What has been made is known by
+    /// the groups of all ranks, and so the same everywhere.
+    bench::Backend& backend_of(const Groups& groups) {
+        std::unique_ptr<bench::Backend>& backend = backends_[groups];
+        if (!backend) {
+            const auto is_own = [&](const auto& group) {
+                return std::ranges::binary_search(group, world_.rank());
+            };
+            backend = backend_on(*std::ranges::find_if(groups, is_own));
+        }
+        return *backend;
+    }
+
+    std::unique_ptr<bench::Backend> backend_on(const std::vector<int>& members) const {
+        return bench::make_backend(world_, roll_, members, carrier_, bench_options());
+    }
+
+    /// COLLECTIVE, each group on a backend of its own. The first measurement, of two iterations, verifies,
+    /// and tells how many fit into the time.
+    Measured measure(const bench::Case& wanted, bench::Backend& backend) const {
+        bench::Options options = bench_options();
+        bench::Measurement measurement(backend, world_, roll_, options, wanted.bytes);
+        const bench::Case kind = affordable(wanted, measurement, backend.size());
         const auto again = [&] { return measurement.measure(kind, bench::Placement::OutOfPlace); };
         const bench::Timing first = again();
         options.checks = 0;  // which the measurement looks at each time
@@ -155,13 +176,14 @@ class Meter {
     const bench::RollCall& roll_;
     const SpeedOptions& options_;
     bench::Carrier carrier_;
+    std::map<Groups, std::unique_ptr<bench::Backend>> backends_;
 };
 
 }  // namespace
 
 Speeds measure_speeds(const mpi::Comm& world, const bench::RollCall& roll, const std::vector<Node>& nodes,
                       const std::vector<Load>& loads, const SpeedOptions& options) {
-    const Meter meter(world, roll, options);
+    Meter meter(world, roll, options);
     Speeds speeds;
     speeds.library = meter.carrier().library;
     speeds.between_devices = !meter.carrier().devices.empty();

@@ -18,7 +18,7 @@ namespace argosy::preflight {
 struct SpeedOptions {
     at::ScalarType type;          // of the products
     std::string backend;          // as bench::Options has it
-    double timeout_seconds = 30;  // of each wait for a rank
+    double timeout_seconds = 60;  // of each wait for a rank
     double seconds_each = 0.5;    // about, of one measurement
     /// Of one operation; larger ones of the step are measured at this size, beyond which links get no faster,
     /// and over slow lines at what `seconds_each` carry.

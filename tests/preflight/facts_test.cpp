@@ -128,6 +128,11 @@ TEST(Facts, OfAMadeUpNode) {
         tree.put(std::string("sys/devices/system/cpu/") + cpu + "/cpufreq/scaling_governor", "powersave\n");
     }
     tree.put("sys/devices/system/cpu/cpu3/cpufreq/scaling_governor", "performance\n");
+    for (const char* driver : {"intel_pstate", "amd-pstate-epp"}) {
+        const std::string own = std::string("sys/devices/system/cpu/cpu-of-") + driver + "/cpufreq/";
+        tree.put(own + "scaling_governor", "powersave\n");
+        tree.put(own + "scaling_driver", std::string(driver) + "\n");
+    }
     tree.put_folder("dev/shm");
     const NodeFacts facts = read_node_facts(tree.sources(), "");
     EXPECT_EQ(facts.boot_id, "0db1aa33-ff4f");
