@@ -108,8 +108,8 @@ preflight::Job job_of(const config::JobConfig& config, int num_ranks) {
     const model::ModelSpec spec = train::choose_model(config.model);
     const mesh::MeshShape mesh = mesh::resolve(train::mesh_request(config.parallelism), num_ranks);
     const train::TrainerOptions options = train::trainer_options(config, spec, mesh);
-    return {.title = fmt::format("{} on {} ranks ({})", train::model_title(config.model, spec), num_ranks,
-                                 mesh.name()),
+    return {.title = fmt::format("{} on {} {} ({})", train::model_title(config.model, spec), num_ranks,
+                                 num_ranks == 1 ? "rank" : "ranks", mesh.name()),
             .mesh = mesh,
             .traffic =
                 parallel::job_traffic(parallel::place(spec, mesh, options.stage_layers), mesh,

@@ -47,15 +47,17 @@ std::optional<NodeFindings::Words> words_on(const FolderFacts& folder, double us
 }  // namespace
 
 std::vector<Finding> check_clocks(const Cluster& cluster) {
-    constexpr double kMostSeconds = 1;
+    constexpr double kMostSeconds = 1, kMinute = 60, kHour = 3600;
     NodeFindings found("clocks");
     for (size_t rank = 0; rank < cluster.clock_offsets.size(); ++rank) {
-        const double offset = cluster.clock_offsets[rank];
-        if (std::abs(offset) <= kMostSeconds) continue;
+        const double offset = cluster.clock_offsets[rank], size = std::abs(offset);
+        if (size <= kMostSeconds) continue;
+        // Without the number, so that nodes that are alike make one finding.
+        const char* const about = size < kMinute ? "seconds" : size < kHour ? "minutes" : "hours";
         found.add(cluster.ranks[rank].node,
                   {Verdict::Warn,
-                   fmt::format("{:.0f} s {} rank 0's clock: logs and times of files do not agree",
-                               std::abs(offset), offset > 0 ? "ahead of" : "behind"),
+                   fmt::format("{} {} rank 0's clock: logs and times of files do not agree", about,
+                               offset > 0 ? "ahead of" : "behind"),
                    "see that chronyd or ntpd runs there"});
     }
     return found.findings(cluster);
@@ -124,10 +126,10 @@ std::vector<Finding> check_free_memory(const Cluster& cluster) {
         if (!node.available_memory_bytes) continue;
         const auto own = static_cast<double>(*node.available_memory_bytes);
         if (own >= kLittle * usual) continue;
-        found.add(node.name,
-                  {Verdict::Warn,
-                   fmt::format("{:.0f} GiB free, other nodes have {:.0f}", own / kGibi, usual / kGibi),
-                   "see what is left in memory, or in /dev/shm and /tmp"});
+        found.add(node.name, {Verdict::Warn,
+                              fmt::format("less than half of the {:.0f} GiB that are free on other nodes",
+                                          usual / kGibi),
+                              "see what is left in memory, or in /dev/shm and /tmp"});
     }
     return found.findings(cluster);
 }

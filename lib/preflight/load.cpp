@@ -11,19 +11,6 @@ namespace {
 
 using comm::OpKind;
 
-ElementType element_type(at::ScalarType type) {
-    switch (type) {
-        case at::kBFloat16:
-            return ElementType::BFloat16;
-        case at::kHalf:
-            return ElementType::Float16;
-        case at::kDouble:
-            return ElementType::Float64;
-        default:
-            return ElementType::Float32;
-    }
-}
-
 /// What a pipeline sends is measured around the ring of its ranks.
 const char* collective_of(OpKind kind) {
     switch (kind) {
@@ -61,6 +48,19 @@ std::vector<std::vector<int>> groups_of(const parallel::Traffic& one, const mesh
 }
 
 }  // namespace
+
+ElementType element_type(at::ScalarType type) {
+    switch (type) {
+        case at::kBFloat16:
+            return ElementType::BFloat16;
+        case at::kHalf:
+            return ElementType::Float16;
+        case at::kDouble:
+            return ElementType::Float64;
+        default:
+            return ElementType::Float32;
+    }
+}
 
 std::vector<Load> loads_of(std::span<const parallel::Traffic> traffic, const mesh::MeshShape& mesh,
                            size_t most_bytes) {

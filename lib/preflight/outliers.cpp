@@ -12,14 +12,14 @@ constexpr double kDeviations = 1.4826;
 // Rates that agree better than this say nothing of what is normal.
 constexpr double kLeastDeviation = 0.01;
 
+}  // namespace
+
 double median(std::vector<double> values) {
     const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
     std::nth_element(values.begin(), middle, values.end());
     if (values.size() % 2 == 1) return *middle;
     return (*middle + *std::max_element(values.begin(), middle)) / 2;
 }
-
-}  // namespace
 
 std::vector<Outlier> slow_ones(std::span<const double> rates) {
     std::vector<Outlier> outliers;

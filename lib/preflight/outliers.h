@@ -18,4 +18,7 @@ struct Outlier {
 /// the lower, if it is 10 % below. Rates that are not positive belong to nobody, and are not looked at.
 std::vector<Outlier> slow_ones(std::span<const double> rates);
 
+/// The middle one, of an even number the mean of the two. REQUIRES: there are some.
+double median(std::vector<double> values);
+
 }  // namespace argosy::preflight

@@ -6,6 +6,7 @@
 
 #include "base/version.h"
 #include "bench/collective.h"
+#include "preflight/outliers.h"
 #include "preflight/preflight.h"
 
 namespace argosy::preflight {
@@ -18,11 +19,10 @@ constexpr double kGiga = 1e9, kTera = 1e12;
 
 /// "2.9", or "2.1 to 2.9 (median 2.8)".
 std::string range(std::vector<double> values, double unit) {
-    std::ranges::sort(values);
     for (double& value : values) value /= unit;
-    if (values.size() == 1) return fmt::format("{:.3g}", values[0]);
-    return fmt::format("{:.3g} to {:.3g} (median {:.3g})", values.front(), values.back(),
-                       values[values.size() / 2]);
+    const auto [least, most] = std::ranges::minmax(values);
+    const std::string from = fmt::format("{:.3g}", least), to = fmt::format("{:.3g}", most);
+    return from == to ? from : fmt::format("{} to {} (median {:.3g})", from, to, median(values));
 }
 
 std::string line_of(const LoadSpeed& speed) {
@@ -66,7 +66,7 @@ Json speeds_json(const Report& report) {
         nodes.push_back({{"node", report.nodes[i].name}, {"bandwidth", report.speeds.nodes[i] / kGiga}});
     }
     return {{"judged", report.not_judged.empty()},
-            {"products", {{"type", toString(report.type)}, {"tera_flops", products}}},
+            {"products", {{"type", bench::name(element_type(report.type))}, {"tera_flops", products}}},
             {"collectives", loads},
             {"pairs_of_nodes", nodes}};
 }
@@ -93,7 +93,7 @@ std::vector<std::string> Report::bad_nodes() const {
 std::string text_report(const Report& report) {
     std::string text = fmt::format("pre-flight of {} on {} ({})\n", report.title,
                                    listed(names_of(report.nodes)), report.library);
-    text += fmt::format("  matrix products  {}: {} TFLOP/s a rank\n", toString(report.type),
+    text += fmt::format("  matrix products  {}: {} TFLOP/s a rank\n", bench::name(element_type(report.type)),
                         range(report.speeds.products, kTera));
     for (const LoadSpeed& speed : report.speeds.loads) text += line_of(speed);
     if (!report.speeds.nodes.empty()) {

@@ -71,7 +71,7 @@ TEST(Clocks, ThatDifferAreWarnedOf) {
     const Finding finding = only_finding(cluster, "clocks");
     EXPECT_EQ(finding.verdict, Verdict::Warn);
     EXPECT_EQ(finding.where, "n2");
-    expect_says(finding, {"90 s behind rank 0's clock"});
+    expect_says(finding, {"minutes behind rank 0's clock"});
     cluster.clock_offsets[4] = cluster.clock_offsets[5] = 0.9;
     EXPECT_EQ(checks_of(diagnose(cluster)), Names{});
     cluster.clock_offsets.clear();
@@ -129,7 +129,7 @@ TEST(Hosts, ThatOthersUseAreWarnedOf) {
     cluster.nodes[1].load = 96;
     EXPECT_EQ(checks_of(diagnose(cluster)), Names{});
     cluster.nodes[1].available_memory_bytes = int64_t{300} << 30;
-    expect_says(only_finding(cluster, "host memory"), {"300 GiB free, other nodes have 900"});
+    expect_says(only_finding(cluster, "host memory"), {"less than half of the 900 GiB"});
 }
 
 }  // namespace
