@@ -22,6 +22,8 @@
 namespace argosy {
 namespace {
 
+constexpr const char* kBackends = "nccl or mpi; default: nccl where it is built in and every rank sees a GPU";
+
 void add_what(CLI::App& app, bench::Words& words) {
     app.add_option("collective", words.options.collective, bench::collective_names())->required();
     app.add_option("-b,--minbytes", words.min_bytes, "smallest size; K, M, G are powers of 1024")
@@ -38,8 +40,7 @@ void add_what(CLI::App& app, bench::Words& words) {
         ->capture_default_str();
     app.add_option("--mesh", words.mesh,
                    "NODESxRANKS, as 4x8: within the rows, across them and over all, groups at once");
-    app.add_option("--backend", words.options.backend,
-                   "nccl or mpi; default: nccl where it is built in and every rank sees a GPU");
+    app.add_option("--backend", words.options.backend, kBackends);
 }
 
 void add_how(CLI::App& app, bench::Words& words) {
@@ -96,8 +97,7 @@ void add_preflight(CLI::App& app, PreflightWords& words) {
         ->required();
     app.add_option("--json,-J,--output_file", words.json,
                    "the report for programs (lib/preflight/FORMAT.md)");
-    app.add_option("--backend", words.options.backend,
-                   "mpi, or nccl where it is built in; default: the better one");
+    app.add_option("--backend", words.options.backend, kBackends);
     app.add_option("-T,--timeout", words.options.timeout_seconds,
                    "seconds to wait for a rank before it is named")
         ->capture_default_str();
@@ -143,8 +143,7 @@ ExitCode check_nodes(int argc, char** argv, const mpi::Comm& world) {
     std::vector<std::string> configuration = app.remaining();
     configuration.insert(configuration.begin(), {"--config", words.config});
     const config::CommandLine command = config::parse_command_line(configuration);
-    if (!(words.options.timeout_seconds > 0))
-        throw UserError("--timeout {}: more than 0 seconds", words.options.timeout_seconds);
+    bench::check_timeout(words.options.timeout_seconds);
     const preflight::Job job = job_of(command.config, world.size());
     words.options.type = train::scalar_type(command.config.training.mixed_precision_param);
     std::optional<PartialFile> json;

@@ -17,7 +17,6 @@ enum class Fault {
     TruncateWeights,      // what is kept in bf16 loses its lower bits
     SkipCollective,       // a benchmarked collective moves nothing
     LoseContribution,     // one rank's part of a benchmarked collective is zeros
-    SlowNode,             // the last node of a pre-flight is ten times slower than it is
     LoseLastElement,      // the last element of a benchmarked collective's result is another
 };
 

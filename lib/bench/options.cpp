@@ -15,6 +15,10 @@ std::filesystem::path normal(const std::filesystem::path& path) {
 
 }  // namespace
 
+void check_timeout(double seconds) {
+    if (!(seconds > 0)) throw UserError("--timeout {}: more than 0 seconds", seconds);
+}
+
 void check(const Options& options, int num_ranks) {
     require_at_least(1, options.iterations, "--iters");
     require_at_least(1, options.aggregated, "--agg_iters");
@@ -25,8 +29,7 @@ void check(const Options& options, int num_ranks) {
     if (options.skipped >= options.iterations) {
         throw UserError("--per_iter_skip {} leaves none of --iters {}", options.skipped, options.iterations);
     }
-    if (!(options.timeout_seconds > 0))
-        throw UserError("--timeout {}: more than 0 seconds", options.timeout_seconds);
+    check_timeout(options.timeout_seconds);
     if (options.cycles == 0 && !(options.json.empty() && options.csv.empty())) {
         throw UserError("--run_cycles 0 never ends, so its --output_file or --csv would never be written");
     }

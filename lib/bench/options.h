@@ -45,6 +45,9 @@ struct Options {
     std::filesystem::path json, csv;  // empty: not written
 };
 
+/// Throws UserError for a limit of no time.
+void check_timeout(double seconds);
+
 /// Throws UserError for numbers that make no sense, by themselves or on so many ranks.
 void check(const Options& options, int num_ranks);
 

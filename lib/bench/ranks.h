@@ -32,7 +32,6 @@ class RollCall {
     RollCall(const mpi::Comm& world, double timeout_seconds);
 
     const std::vector<RankInfo>& ranks() const { return ranks_; }
-    double timeout_seconds() const { return timeout_seconds_; }
 
     /// COLLECTIVE: returns at about the same time everywhere, or throws TimeoutError.
     void assemble(const std::string& before) const;

@@ -4,30 +4,14 @@
 #include <vector>
 
 #include "base/error.h"
+#include "comm/element_type.h"
 
 namespace argosy::comm {
 namespace {
 
-ElementType element_type(const at::Tensor& tensor) {
-    switch (tensor.scalar_type()) {
-        case at::kFloat:
-            return ElementType::Float32;
-        case at::kDouble:
-            return ElementType::Float64;
-        case at::kHalf:
-            return ElementType::Float16;
-        case at::kBFloat16:
-            return ElementType::BFloat16;
-        case at::kLong:
-            return ElementType::Int64;
-        case at::kByte:
-            return ElementType::UInt8;
-        default:
-            throw RunError("the MPI backend cannot send elements of type {}", toString(tensor.scalar_type()));
-    }
+ElementType element_type(const Op& op) {
+    return comm::element_type((op.out.defined() ? op.out : op.in).scalar_type());
 }
-
-ElementType element_type(const Op& op) { return element_type(op.out.defined() ? op.out : op.in); }
 
 class MpiCompletion : public Completion {
   public:

@@ -20,8 +20,9 @@ class Collector {
     void add(const Traffic& one) {
         if (mesh_.degree(one.axes) / one.parts == 1 || one.elements == 0) return;
         for (Traffic& other : all_) {
-            if (other.axes != one.axes || other.parts != one.parts || other.kind != one.kind) continue;
-            if (other.type != one.type || other.elements != one.elements) continue;
+            Traffic alike = one;
+            alike.num_launches = other.num_launches;
+            if (alike != other) continue;
             other.num_launches += one.num_launches;
             return;
         }

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "bench/collective.h"
+#include "comm/element_type.h"
 
 namespace argosy::preflight {
 namespace {
@@ -30,7 +31,7 @@ const char* collective_of(OpKind kind) {
 }
 
 size_t launch_bytes(const parallel::Traffic& one) {
-    return static_cast<size_t>(one.elements) * size_bytes(element_type(one.type));
+    return static_cast<size_t>(one.elements) * size_bytes(comm::element_type(one.type));
 }
 
 size_t step_bytes(const parallel::Traffic& one) {
@@ -49,19 +50,6 @@ std::vector<std::vector<int>> groups_of(const parallel::Traffic& one, const mesh
 
 }  // namespace
 
-ElementType element_type(at::ScalarType type) {
-    switch (type) {
-        case at::kBFloat16:
-            return ElementType::BFloat16;
-        case at::kHalf:
-            return ElementType::Float16;
-        case at::kDouble:
-            return ElementType::Float64;
-        default:
-            return ElementType::Float32;
-    }
-}
-
 std::vector<Load> loads_of(std::span<const parallel::Traffic> traffic, const mesh::MeshShape& mesh,
                            size_t most_bytes) {
     std::vector<parallel::Traffic> heaviest;
@@ -78,7 +66,7 @@ std::vector<Load> loads_of(std::span<const parallel::Traffic> traffic, const mes
     for (const parallel::Traffic& one : heaviest) {
         Load load{mesh.used(one.axes).name(), groups_of(one, mesh), {}, launch_bytes(one)};
         const bench::Case kind{.collective = &bench::collective_named(collective_of(one.kind)),
-                               .type = element_type(one.type),
+                               .type = comm::element_type(one.type),
                                .operation = one.kind == OpKind::AllReduce || one.kind == OpKind::ReduceScatter
                                                 ? bench::Operation::Sum
                                                 : bench::Operation::None};

@@ -13,9 +13,6 @@
 
 namespace argosy::preflight {
 
-/// Of a tensor that ranks send.
-ElementType element_type(at::ScalarType type);
-
 /// One collective over all groups of some axes of the mesh.
 struct Load {
     std::string axes;                      // "dp_shard", as the mesh names them

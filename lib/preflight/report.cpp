@@ -6,6 +6,7 @@
 
 #include "base/version.h"
 #include "bench/collective.h"
+#include "comm/element_type.h"
 #include "preflight/outliers.h"
 #include "preflight/preflight.h"
 
@@ -66,7 +67,7 @@ Json speeds_json(const Report& report) {
         nodes.push_back({{"node", report.nodes[i].name}, {"bandwidth", report.speeds.nodes[i] / kGiga}});
     }
     return {{"judged", report.not_judged.empty()},
-            {"products", {{"type", bench::name(element_type(report.type))}, {"tera_flops", products}}},
+            {"products", {{"type", bench::name(comm::element_type(report.type))}, {"tera_flops", products}}},
             {"collectives", loads},
             {"pairs_of_nodes", nodes}};
 }
@@ -93,8 +94,8 @@ std::vector<std::string> Report::bad_nodes() const {
 std::string text_report(const Report& report) {
     std::string text = fmt::format("pre-flight of {} on {} ({})\n", report.title,
                                    listed(names_of(report.nodes)), report.library);
-    text += fmt::format("  matrix products  {}: {} TFLOP/s a rank\n", bench::name(element_type(report.type)),
-                        range(report.speeds.products, kTera));
+    text += fmt::format("  matrix products  {}: {} TFLOP/s a rank\n",
+                        bench::name(comm::element_type(report.type)), range(report.speeds.products, kTera));
     for (const LoadSpeed& speed : report.speeds.loads) text += line_of(speed);
     if (!report.speeds.nodes.empty()) {
         text += fmt::format("  pairs of nodes   {} GB/s out of a node\n", range(report.speeds.nodes, kGiga));
