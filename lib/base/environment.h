@@ -36,6 +36,8 @@ struct Environment {
     /// ARGOSY_CPU_KERNELS: the kernels' instruction set (kernels/table.h); empty: the best that the processor
     /// has.
     std::string cpu_kernels;
+    /// Whether PYTORCH_ALLOC_CONF or PYTORCH_CUDA_ALLOC_CONF says how LibTorch takes a GPU's memory.
+    bool torch_allocator_is_set = false;
     /// ARGOSY_LOG: trace, debug, info, warn, error, off.
     std::string log_level = "info";
     /// TERM: the kind of terminal, where there is one; "dumb" cannot rewrite a line.

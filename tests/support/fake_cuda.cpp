@@ -18,6 +18,7 @@ struct CUstream_st {
         bool started = false;
     };
     std::deque<Work> works;
+    bool waits = false;  // each piece of work ends before the host goes on
 
     /// One step; true when nothing is left.
     bool go_on() {
@@ -81,7 +82,11 @@ bool is_on_device(const void* data, size_t bytes) {
 
 void enqueue(CUstream_st* stream, std::function<void()> start, std::function<bool()> done) {
     stream->works.push_back({std::move(start), std::move(done)});
+    while (stream->waits && !stream->go_on()) {
+    }
 }
+
+void make_waiting(CUstream_st* stream) { stream->waits = true; }
 
 }  // namespace argosy::testing
 

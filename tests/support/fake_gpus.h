@@ -32,4 +32,8 @@ bool is_on_device(const void* data, size_t bytes);
 /// true.
 void enqueue(CUstream_st* stream, std::function<void()> start, std::function<bool()> done);
 
+/// From now on everything that is put on the stream ends before the host goes on, as what LibTorch computes
+/// on the CPU beside it does.
+void make_waiting(CUstream_st* stream);
+
 }  // namespace argosy::testing

@@ -1,0 +1,24 @@
+#include "gpu/graph.h"
+
+#include <ATen/cuda/CUDAGraph.h>
+
+namespace argosy::gpu {
+
+struct Graph::Recorded {
+    at::cuda::CUDAGraph graph;
+};
+
+// Other threads go on with what may not be recorded (a copy to the host, a look at an event), hence the mode.
+Graph::Graph(const std::function<void()>& work) : recorded_(std::make_unique<Recorded>()) {
+    recorded_->graph.capture_begin(/*pool=*/{0, 0}, cudaStreamCaptureModeThreadLocal);
+    work();
+    recorded_->graph.capture_end();
+}
+
+Graph::~Graph() = default;
+Graph::Graph(Graph&&) noexcept = default;
+Graph& Graph::operator=(Graph&&) noexcept = default;
+
+void Graph::replay() { recorded_->graph.replay(); }
+
+}  // namespace argosy::gpu
