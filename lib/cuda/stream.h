@@ -29,12 +29,30 @@ class Stream {
     std::unique_ptr<CUstream_st, Destroy> handle_;
 };
 
+/// A stream that somebody else owns: one of the above, or LibTorch's.
+class StreamView {
+  public:
+    explicit StreamView(CUstream_st* handle) : handle_(handle) {}
+    StreamView(const Stream& stream) : handle_(stream.handle()) {}
+
+    CUstream_st* handle() const { return handle_; }
+
+    /// Whether what is given to it becomes part of a graph instead of being done.
+    bool is_captured() const;
+
+    /// As Stream's.
+    void synchronize() const;
+
+  private:
+    CUstream_st* handle_;
+};
+
 class Event {
   public:
     Event();
 
     /// Marks the end of what was given to `stream` so far.
-    void record(const Stream& stream);
+    void record(const StreamView& stream);
 
     /// Whether the stream has come to it; never blocks. Throws RunError for what failed on the device.
     bool done() const;

@@ -155,7 +155,8 @@ cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
 
 cudaError_t cudaMalloc(void** data, size_t bytes) {
     if (bytes > fake_gpus().free_bytes) return returned(cudaErrorMemoryAllocation);
-    *data = std::malloc(bytes);
+    constexpr size_t kAlignment = 256;
+    *data = std::aligned_alloc(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment);
     std::memset(*data, 0xAB, bytes);
     allocations()[static_cast<std::byte*>(*data)] = bytes;
     return cudaSuccess;
@@ -182,6 +183,11 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
     return cudaSuccess;
 }
 
+cudaError_t cudaGetDevice(int* device) {
+    *device = current_device;
+    return cudaSuccess;
+}
+
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned /*flags*/) {
     *stream = new CUstream_st;
     return cudaSuccess;
@@ -197,6 +203,11 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) { return stream->go_on() ? cuda
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
     while (!stream->go_on()) {
     }
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamIsCapturing(cudaStream_t /*stream*/, cudaStreamCaptureStatus* status) {
+    *status = fake_gpus().captures ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
     return cudaSuccess;
 }
 

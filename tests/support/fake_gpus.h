@@ -22,6 +22,8 @@ struct FakeGpus {
     int driver_version = 13000;
     /// The next operation never ends, and NCCL says that another rank is lost.
     bool lose_next_operation = false;
+    /// Every stream is part of a graph that is being recorded; what is put on one is done all the same.
+    bool captures = false;
 };
 FakeGpus& fake_gpus();
 

@@ -23,9 +23,17 @@ Stream::Stream() {
 
 bool Stream::done() const { return is_done(cudaStreamQuery(handle_.get()), "cudaStreamQuery"); }
 
-void Stream::synchronize() const { check(cudaStreamSynchronize(handle_.get()), "cudaStreamSynchronize"); }
+void Stream::synchronize() const { StreamView(*this).synchronize(); }
 
 void Stream::Destroy::operator()(CUstream_st* handle) const { cudaStreamDestroy(handle); }
+
+bool StreamView::is_captured() const {
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    check(cudaStreamIsCapturing(handle_, &status), "cudaStreamIsCapturing");
+    return status != cudaStreamCaptureStatusNone;
+}
+
+void StreamView::synchronize() const { check(cudaStreamSynchronize(handle_), "cudaStreamSynchronize"); }
 
 Event::Event() {
     cudaEvent_t handle = nullptr;
@@ -33,7 +41,7 @@ Event::Event() {
     handle_.reset(handle);
 }
 
-void Event::record(const Stream& stream) {
+void Event::record(const StreamView& stream) {
     check(cudaEventRecord(handle_.get(), stream.handle()), "cudaEventRecord");
 }
 
