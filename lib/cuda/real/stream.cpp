@@ -27,13 +27,24 @@ void Stream::synchronize() const { check(cudaStreamSynchronize(handle_.get()), "
 
 void Stream::Destroy::operator()(CUstream_st* handle) const { cudaStreamDestroy(handle); }
 
-Event::Event() {
+void StreamView::wait(const Event& event) const {
+    check(cudaStreamWaitEvent(handle_, event.handle_.get(), /*flags=*/0), "cudaStreamWaitEvent");
+}
+
+bool StreamView::is_captured() const {
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    check(cudaStreamIsCapturing(handle_, &status), "cudaStreamIsCapturing");
+    return status != cudaStreamCaptureStatusNone;
+}
+
+Event::Event(Timing timing) {
     cudaEvent_t handle = nullptr;
-    check(cudaEventCreate(&handle), "cudaEventCreate");
+    check(cudaEventCreateWithFlags(&handle, timing == Timing::On ? cudaEventDefault : cudaEventDisableTiming),
+          "cudaEventCreateWithFlags");
     handle_.reset(handle);
 }
 
-void Event::record(const Stream& stream) {
+void Event::record(const StreamView& stream) {
     check(cudaEventRecord(handle_.get(), stream.handle()), "cudaEventRecord");
 }
 
