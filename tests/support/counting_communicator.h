@@ -37,6 +37,8 @@ class CountingCommunicator : public comm::Communicator {
             new CountingCommunicator(inner_.subgroup(ranks, std::move(name)), log_));
     }
 
+    void open_channels() override { inner_.open_channels(); }
+
     using Communicator::submit;
     comm::Pending submit(std::span<const comm::Op> ops) override {
         Submission& entry = log_.emplace_back(name(), std::vector<comm::OpKind>());
