@@ -5,7 +5,8 @@
 // of a block are fibers, each of which runs until it meets a barrier or a shuffle. What a GPU would not
 // always show is made to show: memory shared by a block holds NaN before each, threads run in either order
 // and blocks in any. A launch throws RunError, naming its kernel, where not all threads of a block come to
-// the same barrier, not all lanes of a mask to a shuffle, or where 16 bytes are not aligned to 16.
+// the same barrier, not all lanes of a mask to a shuffle, or where 8 or 16 bytes at once are not aligned to
+// as many.
 #pragma once
 
 #include <math.h>
@@ -32,6 +33,9 @@ struct dim3 {
 };
 struct uint4 {
     uint32_t x, y, z, w;
+};
+struct uint2 {
+    uint32_t x, y;
 };
 struct float2 {
     float x, y;
@@ -62,6 +66,10 @@ void launch(const char* kernel, dim3 blocks, int threads, int shared_bytes,
 
 /// Gives up the launch. Called by a kernel's thread.
 [[noreturn]] void fail(const char* what);
+inline void check_aligned(const void* pointer, size_t bytes) {
+    if (reinterpret_cast<uintptr_t>(pointer) % bytes != 0)
+        fail("bytes are loaded or stored that are not aligned");
+}
 
 void barrier(const std::source_location& place);
 /// Returns the values of all lanes of the warp; those outside the mask hold anything.

@@ -23,57 +23,118 @@ struct Floats {
     __device__ float operator[](int i) const { return values[i]; }
 };
 
+/// Likewise, as memory holds them: one element, or 8 bytes or a multiple of 16. Words, since an element of
+/// two bytes in a register of its own takes four.
+template <class T, int kCount>
+struct Elements {
+    static constexpr int kPerWord = 4 / sizeof(T), kWords = (kCount + kPerWord - 1) / kPerWord;
+    static_assert(kCount == 1 || kWords == 2 || kWords % 4 == 0);
+    uint32_t words[kWords];
+};
+
 __device__ inline float widened(float x) { return x; }
 __device__ inline float widened(BFloat16 x) { return __uint_as_float(uint32_t{x.bits} << 16); }
 __device__ inline float widened(Half x) { return widen_half(x.bits); }
 
-__device__ inline void narrow_to(float* to, float x) { *to = x; }
-__device__ inline void narrow_to(BFloat16* to, float x) { to->bits = round_to_bfloat16(x, 0); }
-__device__ inline void narrow_to(Half* to, float x) { to->bits = round_to_half(x, 0); }
+__device__ inline uint32_t word_of(float x) { return __float_as_uint(x); }
+__device__ inline uint32_t word_of(BFloat16 x) { return x.bits; }
+__device__ inline uint32_t word_of(Half x) { return x.bits; }
 
-/// What memory holds after narrow_to.
-template <class T>
-__device__ float rounded(float x) {
-    T narrow;
-    narrow_to(&narrow, x);
-    return widened(narrow);
+/// Element i of a word.
+__device__ inline float widened(const float*, uint32_t word, int) { return __uint_as_float(word); }
+__device__ inline float widened(const BFloat16*, uint32_t word, int i) {
+    return __uint_as_float(i == 0 ? word << 16 : word & 0xffff0000);
+}
+__device__ inline float widened(const Half*, uint32_t word, int i) {
+    return widen_half(static_cast<uint16_t>(word >> 16 * i));
+}
+
+/// The word that x[i] and what shares its word become.
+template <int kCount>
+__device__ uint32_t narrow_word(const float*, const Floats<kCount>& x, int i) {
+    return __float_as_uint(x[i]);
+}
+template <int kCount>
+__device__ uint32_t narrow_word(const BFloat16*, const Floats<kCount>& x, int i) {
+    return round_to_bfloat16(x[i], kCount == 1 ? 0 : x[i + 1]);
+}
+template <int kCount>
+__device__ uint32_t narrow_word(const Half*, const Floats<kCount>& x, int i) {
+    return round_to_half(x[i], kCount == 1 ? 0 : x[i + 1]);
+}
+
+template <class T, int kCount>
+__device__ Floats<kCount> widened(const Elements<T, kCount>& x) {
+    Floats<kCount> wide;
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+        wide[i] = widened(static_cast<const T*>(nullptr), x.words[i / x.kPerWord], i % x.kPerWord);
+    }
+    return wide;
+}
+
+/// Rounded to nearest, ties to even.
+template <class T, int kCount>
+__device__ Elements<T, kCount> narrowed(const Floats<kCount>& x) {
+    Elements<T, kCount> narrow;
+#pragma unroll
+    for (int i = 0; i < narrow.kWords; ++i) {
+        narrow.words[i] = narrow_word(static_cast<const T*>(nullptr), x, i * narrow.kPerWord);
+    }
+    return narrow;
 }
 
 template <int kCount, class T>
-__device__ Floats<kCount> load(const T* from) {
-    Floats<kCount> x;
+__device__ Elements<T, kCount> load_elements(const T* from) {
+    Elements<T, kCount> x;
     if constexpr (kCount == 1) {
-        x[0] = widened(*from);
+        x.words[0] = word_of(*from);
+    } else if constexpr (x.kWords == 2) {
+        const uint2 bytes = load_8_bytes(from);
+        x.words[0] = bytes.x, x.words[1] = bytes.y;
     } else {
-        static_assert(kCount == kPack<T>);
-        const uint4 bytes = load_16_bytes(from);
-        T elements[kCount];
-        memcpy(elements, &bytes, sizeof bytes);
 #pragma unroll
-        for (int i = 0; i < kCount; ++i) x[i] = widened(elements[i]);
+        for (int i = 0; i < x.kWords; i += 4) {
+            const uint4 bytes = load_16_bytes(from + i * x.kPerWord);
+            x.words[i] = bytes.x, x.words[i + 1] = bytes.y, x.words[i + 2] = bytes.z,
+            x.words[i + 3] = bytes.w;
+        }
     }
     return x;
 }
 
-__device__ inline uint32_t word_of(const float*, float first, float) { return __float_as_uint(first); }
-__device__ inline uint32_t word_of(const BFloat16*, float first, float second) {
-    return round_to_bfloat16(first, second);
-}
-__device__ inline uint32_t word_of(const Half*, float first, float second) {
-    return round_to_half(first, second);
+__device__ inline void store_element(float* to, uint32_t word) { *to = __uint_as_float(word); }
+__device__ inline void store_element(BFloat16* to, uint32_t word) { to->bits = static_cast<uint16_t>(word); }
+__device__ inline void store_element(Half* to, uint32_t word) { to->bits = static_cast<uint16_t>(word); }
+
+template <int kCount, class T>
+__device__ void store(T* to, const Elements<T, kCount>& x) {
+    if constexpr (kCount == 1) {
+        store_element(to, x.words[0]);
+    } else if constexpr (x.kWords == 2) {
+        store_8_bytes(to, {x.words[0], x.words[1]});
+    } else {
+#pragma unroll
+        for (int i = 0; i < x.kWords; i += 4) {
+            store_16_bytes(to + i * x.kPerWord, {x.words[i], x.words[i + 1], x.words[i + 2], x.words[i + 3]});
+        }
+    }
 }
 
 template <int kCount, class T>
+__device__ Floats<kCount> load(const T* from) {
+    return widened(load_elements<kCount>(from));
+}
+template <int kCount, class T>
 __device__ void store(T* to, const Floats<kCount>& x) {
-    if constexpr (kCount == 1) {
-        narrow_to(to, x[0]);
-    } else {
-        static_assert(kCount == kPack<T>);
-        constexpr int kPerWord = 4 / sizeof(T), kSecond = kPerWord - 1;
-        store_16_bytes(to, {word_of(to, x[0], x[kSecond]), word_of(to, x[kPerWord], x[kPerWord + kSecond]),
-                            word_of(to, x[2 * kPerWord], x[2 * kPerWord + kSecond]),
-                            word_of(to, x[3 * kPerWord], x[3 * kPerWord + kSecond])});
-    }
+    store(to, narrowed<T>(x));
+}
+
+/// Makes the compiler compute anew what it has of these elements, rather than keep it in more registers.
+template <class T, int kCount>
+__device__ void keep_narrow(Elements<T, kCount>& x) {
+#pragma unroll
+    for (int i = 0; i < x.kWords; ++i) forget_origin(x.words[i]);
 }
 
 /// The sum over groups of kLanes neighbouring lanes, in each of them, by all lanes of the warp.

@@ -39,9 +39,14 @@ __device__ T* dynamic_shared() {
     return reinterpret_cast<T*>(bytes);
 }
 
-/// REQUIRES: aligned to 16 bytes.
+/// REQUIRES: aligned to as many bytes.
 __device__ inline uint4 load_16_bytes(const void* from) { return *static_cast<const uint4*>(from); }
+__device__ inline uint2 load_8_bytes(const void* from) { return *static_cast<const uint2*>(from); }
 __device__ inline void store_16_bytes(void* to, uint4 bytes) { *static_cast<uint4*>(to) = bytes; }
+__device__ inline void store_8_bytes(void* to, uint2 bytes) { *static_cast<uint2*>(to) = bytes; }
+
+/// The compiler no longer knows how the word came about.
+__device__ inline void forget_origin(uint32_t& word) { asm volatile("" : "+r"(word)); }
 
 /// Two floats rounded to nearest, ties to even; the first in the low half, which comes first in memory.
 __device__ inline uint32_t round_to_bfloat16(float first, float second) {

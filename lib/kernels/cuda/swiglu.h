@@ -7,5 +7,7 @@ namespace argosy::kernels::cuda {
 
 template <class T>
 void swiglu(const Swiglu<T>& args, GpuStream stream);
+template <class T>
+void swiglu_backward(const SwigluBackward<T>& args, GpuStream stream);
 
 }  // namespace argosy::kernels::cuda

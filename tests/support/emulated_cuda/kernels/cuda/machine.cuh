@@ -40,21 +40,24 @@ T* dynamic_shared() {
     return static_cast<T*>(testing::emulated::dynamic_shared());
 }
 
-inline void check_aligned(const void* pointer) {
-    if (reinterpret_cast<uintptr_t>(pointer) % 16 != 0) {
-        testing::emulated::fail("16 bytes that are not aligned to 16 are loaded or stored");
-    }
-}
-inline uint4 load_16_bytes(const void* from) {
-    check_aligned(from);
-    uint4 bytes;
+template <class Bytes>
+Bytes load_aligned(const void* from) {
+    testing::emulated::check_aligned(from, sizeof(Bytes));
+    Bytes bytes;
     std::memcpy(&bytes, from, sizeof bytes);
     return bytes;
 }
-inline void store_16_bytes(void* to, uint4 bytes) {
-    check_aligned(to);
+template <class Bytes>
+void store_aligned(void* to, const Bytes& bytes) {
+    testing::emulated::check_aligned(to, sizeof bytes);
     std::memcpy(to, &bytes, sizeof bytes);
 }
+inline uint4 load_16_bytes(const void* from) { return load_aligned<uint4>(from); }
+inline uint2 load_8_bytes(const void* from) { return load_aligned<uint2>(from); }
+inline void store_16_bytes(void* to, uint4 bytes) { store_aligned(to, bytes); }
+inline void store_8_bytes(void* to, uint2 bytes) { store_aligned(to, bytes); }
+
+inline void forget_origin(uint32_t&) {}
 
 /// Rounds away all but the upper `32 - kDropped` bits of a float, to nearest, ties to even.
 template <int kDropped>
