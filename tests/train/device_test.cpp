@@ -66,7 +66,7 @@ TEST_P(DeviceTest, AStepTouchesNoOtherDevice) {
     for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
         ParallelModel model(spec(), placed, mesh, {at::kFloat, type, at::kFloat}, kSeqLen, /*seed=*/1);
         const LoweringOptions options{.stages = stage_units(placed), .keep = model::Keep::Products};
-        Executor executor(model, mesh, program(options), options);
+        Executor executor(model, mesh, program(options), {.keep = options.keep});
         const std::vector<model::Batch> batches(kMicrobatches, batch());
 
         meter.reset_peak();
