@@ -88,6 +88,7 @@ Environment Environment::read() {
     env.cpu_kernels = text("ARGOSY_CPU_KERNELS");
     env.torch_allocator_is_set =
         !text("PYTORCH_ALLOC_CONF").empty() || !text("PYTORCH_CUDA_ALLOC_CONF").empty();
+    env.nccl_host_id = text("NCCL_HOSTID");
     env.log_level = text("ARGOSY_LOG", env.log_level);
     env.terminal = text("TERM");
     if (const int columns = number("COLUMNS", 0); columns > 0) env.columns = columns;

@@ -20,6 +20,8 @@ namespace {
 constexpr double kNoDropout = 0;
 constexpr bool kCausal = true;
 
+[[maybe_unused]] const bool shares_memory = testing::fake_gpus().shares_memory = true;
+
 /// LibTorch computes on the CPU at once, and what is ours must keep its place among that.
 cuda::Stream& stream() {
     const auto make = [] {
@@ -47,7 +49,9 @@ c10::Device use(int number) {
     return c10::kCPU;
 }
 
-bool holds(const at::Tensor& x) { return x.is_cpu(); }
+bool holds(const at::Tensor& x) {
+    return x.is_cpu() && !testing::fake_gpus().host_tensors.contains(x.const_data_ptr());
+}
 void synchronize() { stream().synchronize(); }
 CUstream_st* current_stream() { return stream().handle(); }
 

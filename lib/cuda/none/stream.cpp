@@ -11,8 +11,9 @@ void Stream::Destroy::operator()(CUstream_st* /*handle*/) const {}
 
 bool StreamView::is_captured() const { absent(); }
 void StreamView::synchronize() const { absent(); }
+void StreamView::wait(const Event& /*event*/) const { absent(); }
 
-Event::Event() { absent(); }
+Event::Event(Timing /*timing*/) { absent(); }
 void Event::record(const StreamView& /*stream*/) { absent(); }
 bool Event::done() const { absent(); }
 double Event::seconds_between(const Event& /*first*/, const Event& /*second*/) { absent(); }

@@ -27,6 +27,10 @@ void Stream::synchronize() const { StreamView(*this).synchronize(); }
 
 void Stream::Destroy::operator()(CUstream_st* handle) const { cudaStreamDestroy(handle); }
 
+void StreamView::wait(const Event& event) const {
+    check(cudaStreamWaitEvent(handle_, event.handle_.get(), /*flags=*/0), "cudaStreamWaitEvent");
+}
+
 bool StreamView::is_captured() const {
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     check(cudaStreamIsCapturing(handle_, &status), "cudaStreamIsCapturing");
@@ -35,9 +39,10 @@ bool StreamView::is_captured() const {
 
 void StreamView::synchronize() const { check(cudaStreamSynchronize(handle_), "cudaStreamSynchronize"); }
 
-Event::Event() {
+Event::Event(Timing timing) {
     cudaEvent_t handle = nullptr;
-    check(cudaEventCreate(&handle), "cudaEventCreate");
+    check(cudaEventCreateWithFlags(&handle, timing == Timing::On ? cudaEventDefault : cudaEventDisableTiming),
+          "cudaEventCreateWithFlags");
     handle_.reset(handle);
 }
 
