@@ -2,12 +2,29 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <new>
 
 #include "base/error.h"
 #include "cublas/matrices.h"
 #include "expect_error.h"
 #include "support/fake_cublaslt.h"
 #include "support/fake_gpus.h"
+
+namespace {
+
+int64_t num_allocations = 0;
+
+}  // namespace
+
+// Of this executable, to count what a product costs.
+void* operator new(size_t bytes) {
+    ++num_allocations;
+    if (void* const memory = std::malloc(bytes)) return memory;
+    throw std::bad_alloc();
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
 namespace argosy::cublas {
 namespace {
@@ -76,6 +93,18 @@ TEST_F(Searches, AskOncePerProblem) {
     other.a = other.a.transposed();
     gradient.run(multiplier, other);
     EXPECT_EQ(fake_cublaslt().num_questions, 3);
+}
+
+TEST_F(Searches, CostNothingOfAProblemThatCame) {
+    Multiplier multiplier;
+    Product product = gradient.product();
+    product.bias = gradient.a.view().data;
+    gradient.run(multiplier, product);
+    fake_cublaslt().idle = true;
+    const int64_t before = num_allocations;
+    multiplier.run(product, gradient.stream.handle());
+    EXPECT_EQ(num_allocations, before);
+    EXPECT_GT(before, 0);
 }
 
 TEST_F(Searches, AreNotOfOneBias) {

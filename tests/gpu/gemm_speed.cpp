@@ -236,6 +236,7 @@ std::vector<Linear> layers_of(const Options& options) {
 }
 
 ExitCode measure(const Options& options) {
+    if (cuda::device_count() == 0) throw RunError("there is no GPU here");
     cuda::set_device(options.device);
     const std::vector<Linear> layers = layers_of(options);
     const Operands operands(Sizes(layers, options.tokens));

@@ -253,6 +253,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
         return CUBLAS_STATUS_NOT_SUPPORTED;
     }
 
+    if (fake.idle) return CUBLAS_STATUS_SUCCESS;
     const double seconds = number == kRounding ? 0 : fake.seconds[number];
     const auto end = std::make_shared<double>();
     enqueue(
