@@ -134,13 +134,13 @@ __device__ void write_rows(const RmsNormBackward<T>& args, const RowPlace<T, Sha
     }
 }
 
-/// Where a multiprocessor holds a single block, that loads the next row before it works on one: else nothing
-/// would be on its way while its threads wait for each other.
+/// Loads the next rows before it works on some, where registers suffice: else little would be on its way while
+/// threads wait for each other.
 template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
     rms_norm_backward_kernel(RmsNormBackward<T> args, float* partial) {
     using Place = RowPlace<T, Shape>;
-    constexpr bool kAhead = Shape::kBlocks == 1;
+    constexpr bool kAhead = Shape::kPacks * Shape::kRows <= 2;
     __shared__ typename RowSum<Shape>::Memory memory;
     RowSum<Shape> row_sum(memory);
     Floats<kPack<T>> dweight[Shape::kPacks] = {};
