@@ -84,6 +84,7 @@ template <class T, class Shape>
 struct Held {
     Elements<T, kPack<T>> x[Shape::kRows][Shape::kPacks], dy[Shape::kRows][Shape::kPacks],
         residual[Shape::kRows][Shape::kPacks];
+    float inverse[Shape::kRows];
 };
 
 template <class T, class Shape>
@@ -91,6 +92,7 @@ __device__ Held<T, Shape> hold(const RmsNormBackward<T>& args, const RowPlace<T,
     Held<T, Shape> held = {};
 #pragma unroll
     for (int row = 0; row < Shape::kRows; ++row) {
+        if (place.has_row(row)) held.inverse[row] = args.inverse_rms[place.row(row)];
 #pragma unroll
         for (int pack = 0; pack < Shape::kPacks; ++pack) {
             held.x[row][pack] = place.load(args.x, row, pack);
@@ -108,7 +110,7 @@ __device__ void write_rows(const RmsNormBackward<T>& args, const RowPlace<T, Sha
                            Floats<kPack<T>> (&dweight)[Shape::kPacks]) {
 #pragma unroll
     for (int row = 0; row < Shape::kRows; ++row) {
-        const float inverse = place.has_row(row) ? args.inverse_rms[place.row(row)] : 0;
+        const float inverse = held.inverse[row];
         float sum = 0;
 #pragma unroll
         for (int pack = 0; pack < Shape::kPacks; ++pack) {
