@@ -39,11 +39,17 @@ __device__ T* dynamic_shared() {
     return reinterpret_cast<T*>(bytes);
 }
 
-/// REQUIRES: aligned to as many bytes.
+/// REQUIRES: aligned to as many bytes. The compiler would split some stores that are mere assignments.
 __device__ inline uint4 load_16_bytes(const void* from) { return *static_cast<const uint4*>(from); }
 __device__ inline uint2 load_8_bytes(const void* from) { return *static_cast<const uint2*>(from); }
-__device__ inline void store_16_bytes(void* to, uint4 bytes) { *static_cast<uint4*>(to) = bytes; }
-__device__ inline void store_8_bytes(void* to, uint2 bytes) { *static_cast<uint2*>(to) = bytes; }
+__device__ inline void store_16_bytes(void* to, uint4 bytes) {
+    asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(bytes.x), "r"(bytes.y),
+                 "r"(bytes.z), "r"(bytes.w)
+                 : "memory");
+}
+__device__ inline void store_8_bytes(void* to, uint2 bytes) {
+    asm volatile("st.global.v2.u32 [%0], {%1, %2};" ::"l"(to), "r"(bytes.x), "r"(bytes.y) : "memory");
+}
 
 /// The compiler no longer knows how the word came about.
 __device__ inline void forget_origin(uint32_t& word) { asm volatile("" : "+r"(word)); }
