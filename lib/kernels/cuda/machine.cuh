@@ -39,20 +39,18 @@ __device__ T* dynamic_shared() {
     return reinterpret_cast<T*>(bytes);
 }
 
-/// REQUIRES: aligned to as many bytes.
+/// REQUIRES: aligned to as many bytes; stores go to memory of the device, not of the block. The compiler
+/// would split some stores that are mere assignments.
 __device__ inline uint4 load_16_bytes(const void* from) { return *static_cast<const uint4*>(from); }
 __device__ inline uint2 load_8_bytes(const void* from) { return *static_cast<const uint2*>(from); }
-/// To memory of the device, not of the block. An assignment becomes four stores here and there.
 __device__ inline void store_16_bytes(void* to, uint4 bytes) {
-    asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};"
-                 :
-                 : "l"(__cvta_generic_to_global(to)), "r"(bytes.x), "r"(bytes.y), "r"(bytes.z), "r"(bytes.w)
+    asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(to)), "r"(bytes.x),
+                 "r"(bytes.y), "r"(bytes.z), "r"(bytes.w)
                  : "memory");
 }
 __device__ inline void store_8_bytes(void* to, uint2 bytes) {
-    asm volatile("st.global.v2.b32 [%0], {%1, %2};"
-                 :
-                 : "l"(__cvta_generic_to_global(to)), "r"(bytes.x), "r"(bytes.y)
+    asm volatile("st.global.v2.u32 [%0], {%1, %2};" ::"l"(__cvta_generic_to_global(to)), "r"(bytes.x),
+                 "r"(bytes.y)
                  : "memory");
 }
 
