@@ -188,7 +188,8 @@ TEST_F(GpuAdamW, WhatIsNotFiniteIsAsOnProcessors) {
         const Case layout = {24, 0, 24, 0, true, variant, 1};
         auto gradient = random<float>(24), start = random<float>(24);
         const float infinity = std::numeric_limits<float>::infinity();
-        gradient[3] = NAN, gradient[5] = infinity, gradient[6] = -infinity, gradient[9] = 3e38F;
+        gradient[3] = std::bit_cast<float>(0x7fffffff);  // a GPU's own, which a carry would make a number
+        gradient[5] = infinity, gradient[6] = -infinity, gradient[9] = 3e38F;
         start[12] = NAN, start[13] = infinity, start[14] = -infinity, start[15] = 3.4e38F;
         Parameter found(layout, start), expected(layout, start);
         for (int number = 1; number < 4; ++number) {

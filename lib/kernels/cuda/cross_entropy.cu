@@ -102,7 +102,7 @@ template <class T>
 __device__ void write_sums(const SoftmaxSums<T>& args, const RowSums& sums, int64_t target) {
     if (threadIdx.x != 0) return;
     const int64_t row = blockIdx.x;
-    const bool present = args.targets[row] >= 0 && target >= 0 && target < args.num_columns;
+    const bool present = target >= 0 && target < args.num_columns;
     args.maxima[row] = sums.maximum;
     args.exponentials[row] = sums.exponentials;
     args.target_logits[row] = present ? widened(args.logits[row * args.num_columns + target]) : 0.0F;
