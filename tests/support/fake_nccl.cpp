@@ -72,7 +72,7 @@ using Communicator = std::shared_ptr<ncclComm>;
 
 /// A handle is the address of one of these. A stream may outlive its communicator.
 std::vector<Communicator>& communicators() {
-    static std::vector<Communicator> all;
+    static auto& all = *new std::vector<Communicator>;
     return all;
 }
 
