@@ -9,6 +9,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
 
 #include <functional>
 #include <memory>
@@ -86,6 +87,9 @@ class Communicator {
 
     virtual int rank() const = 0;
     virtual int size() const = 0;
+    /// Where this rank computes: what a model's tensors lie on. Tensors in the processor's memory can be sent
+    /// whatever it is.
+    virtual c10::Device device() const { return c10::kCPU; }
 
     /// COLLECTIVE over `ranks`, which are ascending numbers in this group. `name` is the mesh axis for
     /// messages.

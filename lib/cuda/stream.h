@@ -39,11 +39,14 @@ class StreamView {
 
     CUstream_st* handle() const { return handle_; }
 
-    /// What is given to it from now on begins only after what `event` marks; the host goes on at once.
-    void wait(const Event& event) const;
-
     /// Whether what is given to it becomes part of a graph instead of being done.
     bool is_captured() const;
+
+    /// As Stream's.
+    void synchronize() const;
+
+    /// What is given to it from now on begins only after what `event` marks; the host goes on at once.
+    void wait(const Event& event) const;
 
   private:
     CUstream_st* handle_;

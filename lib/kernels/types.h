@@ -1,7 +1,9 @@
-// Element types as memory holds them. Arithmetic is done in float; a variant's vector.h converts.
+// Element types as memory holds them, whose arithmetic is done in float, and what names a GPU's stream.
 #pragma once
 
 #include <cstdint>
+
+struct CUstream_st;  // CUDA's own name of what its handle points at
 
 namespace argosy::kernels {
 
@@ -11,5 +13,7 @@ struct BFloat16 {
 struct Half {
     uint16_t bits;
 };
+
+using GpuStream = CUstream_st*;
 
 }  // namespace argosy::kernels

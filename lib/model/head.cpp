@@ -64,7 +64,7 @@ Head::Loss Head::loss_and_input_gradient(const Weights& weights, const at::Tenso
     const int64_t begin = axis_.share(spec_.vocab_size).begin;
     const int64_t chunk_rows = rows_per_chunk(axis_.largest_share(spec_.vocab_size));
 
-    at::Tensor sum = at::zeros({}, at::kDouble);
+    at::Tensor sum = at::zeros({}, x.options().dtype(at::kDouble));
     WeightWork work;
     for (int64_t row = 0; row < normed.size(0); row += chunk_rows) {
         const int64_t count = std::min(chunk_rows, normed.size(0) - row);

@@ -6,7 +6,6 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/stack.h>
-#include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 
 #include <limits>
@@ -24,7 +23,7 @@ struct LocalTargets {
 
 LocalTargets local_targets(const at::Tensor& targets, int64_t begin, int64_t num_columns) {
     const at::Tensor column = targets - begin;
-    const at::Tensor present = column.ge(0).logical_and(column.lt(num_columns)).logical_and(targets.ge(0));
+    const at::Tensor present = column.ge(0) & column.lt(num_columns) & targets.ge(0);
     return {column * present, present};
 }
 
@@ -34,7 +33,7 @@ SoftmaxSums plain_sums(const at::Tensor& logits, const at::Tensor& targets, int6
     const auto [column, present] = local_targets(targets, begin, logits.size(1));
     const at::Tensor target_logits = wide.gather(1, column.unsqueeze(1)).squeeze(1);
     return {maxima, at::stack({(wide - maxima.unsqueeze(1)).exp_().sum(1),
-                               at::where(present, target_logits, at::zeros({}, maxima.options()))})};
+                               target_logits.masked_fill(present.bitwise_not(), 0)})};
 }
 
 SoftmaxSums fused_sums(const at::Tensor& logits, const at::Tensor& targets, int64_t begin) {
@@ -115,11 +114,11 @@ void add_columns(SoftmaxSums& all, SoftmaxSums&& more) {
 
 at::Tensor cross_entropy(const SoftmaxSums& all, const at::Tensor& targets) {
     const at::Tensor losses = all.sums[0].log() - (all.sums[1] - all.maxima);
-    return at::where(targets.ge(0), losses, 0);
+    return losses.masked_fill(targets.lt(0), 0);
 }
 
 at::Tensor target_is_largest(const SoftmaxSums& all, const at::Tensor& targets) {
-    return all.sums[1].ge(all.maxima).logical_and(targets.ge(0));
+    return all.sums[1].ge(all.maxima) & targets.ge(0);
 }
 
 at::Tensor cross_entropy_sum(const SoftmaxSums& all, const at::Tensor& targets) {

@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/index.h>
 #include <ATen/ops/zeros.h>
 
 #include "ops/fused.h"
@@ -16,7 +17,7 @@ struct LocalRows {
 
 LocalRows local_rows(const at::Tensor& tokens, int64_t begin, int64_t num_rows) {
     const at::Tensor row = tokens - begin;
-    const at::Tensor absent = row.lt(0).logical_or(row.ge(num_rows));
+    const at::Tensor absent = row.lt(0) | row.ge(num_rows);
     return {row.masked_fill(absent, 0), absent};
 }
 
@@ -66,7 +67,7 @@ at::Tensor embedding(const at::Tensor& table, const at::Tensor& tokens, int64_t 
     if (table.size(0) == 0) return at::zeros({tokens.size(0), table.size(1)}, table.options());
     if (fused(table)) return fused_lookup(table.contiguous(), tokens.contiguous(), begin);
     const auto [row, absent] = local_rows(tokens, begin, table.size(0));
-    return table.index_select(0, row).masked_fill_(absent.unsqueeze(1), 0);
+    return at::index(table, {row}).masked_fill_(absent.unsqueeze(1), 0);
 }
 
 void add_embedding_gradient(at::Tensor& out, const at::Tensor& dx, const at::Tensor& tokens, int64_t begin) {

@@ -67,10 +67,11 @@ at::Tensor turned_in_place(at::Tensor&& x, const RopeTable& table, Turn turn) {
 
 }  // namespace
 
-RopeTable make_rope_table(const std::vector<double>& frequencies, int64_t seq_len, at::ScalarType type) {
+RopeTable make_rope_table(const std::vector<double>& frequencies, int64_t seq_len,
+                          const at::TensorOptions& options) {
     const at::Tensor positions = at::arange(seq_len, at::kDouble);
     const at::Tensor angles = positions.outer(at::tensor(frequencies, at::kDouble));
-    return {angles.cos().to(type), angles.sin().to(type)};
+    return {angles.cos().to(options), angles.sin().to(options)};
 }
 
 at::Tensor rope(const at::Tensor& x, const RopeTable& table) { return turned(x, table, Turn::Forward); }

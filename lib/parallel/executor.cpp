@@ -34,7 +34,7 @@ Executor::Slot& Executor::slot_of(const UnitOp& op) {
 at::Tensor Executor::run(std::span<const model::Batch> microbatches, double loss_scale) {
     microbatches_ = microbatches;
     loss_scale_ = loss_scale;
-    loss_sum_ = at::zeros({}, at::kDouble);
+    loss_sum_ = at::zeros({}, at::TensorOptions(model_.device()).dtype(at::kDouble));
     for (const UnitOp& op : program_.ops) run(op);
     for (auto& [rank, pending] : sending_) pending.wait();
     return std::exchange(loss_sum_, {});
@@ -107,7 +107,8 @@ void Executor::send(at::Tensor& what, int to_stage) {
 void Executor::receive(const UnitOp& op, at::Tensor& into, int from_stage) {
     const model::Batch& batch = microbatches_[op.microbatch];
     const int64_t rows = batch.num_sequences * batch.seq_len / tensor_degree_;
-    into = at::empty({rows, model_.spec().dim}, model_.precision().compute);
+    into = at::empty({rows, model_.spec().dim},
+                     at::TensorOptions(model_.device()).dtype(model_.precision().compute));
     slot_of(op).incoming =
         pipeline_.submit({.kind = OpKind::Receive, .out = into, .peer = from_stage % pipeline_.size()});
 }

@@ -102,8 +102,8 @@ class ContractTest : public OpsTest {
             {"attention",
              {rows, keys, values},
              [shape](const auto& in) {
-                 auto [y, log_sum_exp] = attention(in[0], in[1], in[2], shape);
-                 return Tensors{y, log_sum_exp};
+                 const AttentionOutput output = attention(in[0], in[1], in[2], shape);
+                 return Tensors{output.y, output.log_sum_exp};
              }},
             {"attention_backward",
              {other, rows, keys, values, attended.y, attended.log_sum_exp},

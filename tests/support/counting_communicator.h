@@ -29,6 +29,7 @@ class CountingCommunicator : public comm::Communicator {
 
     int rank() const override { return inner_.rank(); }
     int size() const override { return inner_.size(); }
+    c10::Device device() const override { return inner_.device(); }
 
     std::unique_ptr<comm::Communicator> subgroup(std::span<const int> ranks,
                                                  std::string name) const override {

@@ -198,7 +198,8 @@ cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
 
 cudaError_t cudaMalloc(void** data, size_t bytes) {
     if (bytes > fake_gpus().free_bytes) return returned(cudaErrorMemoryAllocation);
-    *data = std::malloc(bytes);
+    constexpr size_t kAlignment = 256;
+    *data = std::aligned_alloc(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment);
     std::memset(*data, 0xAB, bytes);
     allocations()[static_cast<std::byte*>(*data)] = bytes;
     return cudaSuccess;

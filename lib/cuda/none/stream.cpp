@@ -9,8 +9,9 @@ bool Stream::done() const { absent(); }
 void Stream::synchronize() const { absent(); }
 void Stream::Destroy::operator()(CUstream_st* /*handle*/) const {}
 
-void StreamView::wait(const Event& /*event*/) const { absent(); }
 bool StreamView::is_captured() const { absent(); }
+void StreamView::synchronize() const { absent(); }
+void StreamView::wait(const Event& /*event*/) const { absent(); }
 
 Event::Event(Timing /*timing*/) { absent(); }
 void Event::record(const StreamView& /*stream*/) { absent(); }

@@ -23,7 +23,7 @@ Stream::Stream() {
 
 bool Stream::done() const { return is_done(cudaStreamQuery(handle_.get()), "cudaStreamQuery"); }
 
-void Stream::synchronize() const { check(cudaStreamSynchronize(handle_.get()), "cudaStreamSynchronize"); }
+void Stream::synchronize() const { StreamView(*this).synchronize(); }
 
 void Stream::Destroy::operator()(CUstream_st* handle) const { cudaStreamDestroy(handle); }
 
@@ -36,6 +36,8 @@ bool StreamView::is_captured() const {
     check(cudaStreamIsCapturing(handle_, &status), "cudaStreamIsCapturing");
     return status != cudaStreamCaptureStatusNone;
 }
+
+void StreamView::synchronize() const { check(cudaStreamSynchronize(handle_), "cudaStreamSynchronize"); }
 
 Event::Event(Timing timing) {
     cudaEvent_t handle = nullptr;

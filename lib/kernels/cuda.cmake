@@ -1,0 +1,44 @@
+# Compiles every .cu of cuda/ with nvcc, for the architectures of ARGOSY_CUDA_ARCHITECTURES, and the last of them as PTX
+# too, which later GPUs compile when the program starts. A build with CUDA puts the objects into argosy_kernels; one
+# without compiles them for the tests where an nvcc is there, so that what cannot run is known to compile.
+#
+# <kernel>.resources beside each object holds what ptxas says of its kernels: registers, shared memory, spills.
+
+set(ARGOSY_CUDA_ARCHITECTURES 90 100 CACHE STRING "Compute capabilities that kernels are compiled for: 90 is 9.0")
+
+function(argosy_cuda_objects result)
+    set(folder ${PROJECT_BINARY_DIR}/cuda_kernels)
+    file(MAKE_DIRECTORY ${folder})
+    set(targets)
+    foreach(architecture IN LISTS ARGOSY_CUDA_ARCHITECTURES)
+        list(APPEND targets -gencode=arch=compute_${architecture},code=sm_${architecture})
+    endforeach()
+    list(GET ARGOSY_CUDA_ARCHITECTURES -1 newest)
+    list(APPEND targets -gencode=arch=compute_${newest},code=compute_${newest})
+    # An nvcc out of a wheel lies apart from the runtime's headers.
+    set(includes -I${CMAKE_CURRENT_SOURCE_DIR} -isystem ${ARGOSY_CUDART_INCLUDE})
+    file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/kernels/cuda/*.cu)
+    set(objects)
+    foreach(source IN LISTS sources)
+        get_filename_component(name ${source} NAME_WE)
+        set(object ${folder}/${name}.o)
+        add_custom_command(OUTPUT ${object} BYPRODUCTS ${folder}/${name}.resources
+            COMMAND ${CMAKE_COMMAND} -P ${CMAKE_CURRENT_SOURCE_DIR}/kernels/nvcc.cmake ${folder}/${name}.resources
+                    ${ARGOSY_NVCC} -c -x cu ${source} -o ${object} -std=c++20 -O3 ${targets} ${includes}
+                    -ccbin ${CMAKE_CXX_COMPILER} -Xcompiler=-Wall,-Wextra,-ffp-contract=off -Xptxas=-v -MD -MF ${object}.d
+            DEPENDS ${source} ${CMAKE_CURRENT_SOURCE_DIR}/kernels/nvcc.cmake
+            DEPFILE ${object}.d COMMENT "Compiling ${name}.cu with nvcc" VERBATIM)
+        list(APPEND objects ${object})
+    endforeach()
+    set(${result} ${objects} PARENT_SCOPE)
+endfunction()
+
+if(ARGOSY_CUDA)
+    argosy_cuda_objects(objects)
+    file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/kernels/cuda/*.cpp)
+    set_source_files_properties(${objects} PROPERTIES EXTERNAL_OBJECT ON GENERATED ON)
+    target_sources(argosy_kernels PRIVATE ${sources} ${objects})
+elseif(ARGOSY_TESTS AND ARGOSY_NVCC AND ARGOSY_CUDART_INCLUDE)
+    argosy_cuda_objects(objects)
+    add_custom_target(argosy_cuda_kernels ALL DEPENDS ${objects})
+endif()

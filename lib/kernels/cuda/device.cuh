@@ -1,0 +1,187 @@
+// What kernels are written with: elements in packs of 16 bytes, which is the most that a thread loads at
+// once, and sums over the threads of a warp or block.
+//
+// A kernel is a template of the number of elements that a thread takes at a time: kPack<T>, or 1 where rows
+// or pointers are no multiple of 16 bytes.
+#pragma once
+
+#include "kernels/cuda/machine.cuh"
+
+namespace argosy::kernels::cuda {
+
+inline constexpr int kWarp = 32;
+inline constexpr unsigned kAllLanes = 0xffffffff;
+
+template <class T>
+inline constexpr int kPack = 16 / sizeof(T);
+
+/// kCount neighbouring elements, widened.
+template <int kCount>
+struct Floats {
+    float values[kCount];
+    __device__ float& operator[](int i) { return values[i]; }
+    __device__ float operator[](int i) const { return values[i]; }
+};
+
+/// Likewise, as memory holds them: one element, or 8 bytes or a multiple of 16. Words, since an element of
+/// two bytes in a register of its own takes four.
+template <class T, int kCount>
+struct Elements {
+    static constexpr int kPerWord = 4 / sizeof(T), kWords = (kCount + kPerWord - 1) / kPerWord;
+    static_assert(kCount == 1 || kWords == 2 || kWords % 4 == 0);
+    uint32_t words[kWords];
+};
+
+__device__ inline float widened(float x) { return x; }
+__device__ inline float widened(BFloat16 x) { return __uint_as_float(uint32_t{x.bits} << 16); }
+__device__ inline float widened(Half x) { return widen_half(x.bits); }
+
+__device__ inline uint32_t word_of(float x) { return __float_as_uint(x); }
+__device__ inline uint32_t word_of(BFloat16 x) { return x.bits; }
+__device__ inline uint32_t word_of(Half x) { return x.bits; }
+
+/// Element i of a word.
+__device__ inline float widened(const float*, uint32_t word, int) { return __uint_as_float(word); }
+__device__ inline float widened(const BFloat16*, uint32_t word, int i) {
+    return __uint_as_float(i == 0 ? word << 16 : word & 0xffff0000);
+}
+__device__ inline float widened(const Half*, uint32_t word, int i) {
+    return widen_half(static_cast<uint16_t>(word >> 16 * i));
+}
+
+/// The word that x[i] and what shares its word become.
+template <int kCount>
+__device__ uint32_t narrow_word(const float*, const Floats<kCount>& x, int i) {
+    return __float_as_uint(x[i]);
+}
+template <int kCount>
+__device__ uint32_t narrow_word(const BFloat16*, const Floats<kCount>& x, int i) {
+    return round_to_bfloat16(x[i], kCount == 1 ? 0 : x[i + 1]);
+}
+template <int kCount>
+__device__ uint32_t narrow_word(const Half*, const Floats<kCount>& x, int i) {
+    return round_to_half(x[i], kCount == 1 ? 0 : x[i + 1]);
+}
+
+template <class T, int kCount>
+__device__ Floats<kCount> widened(const Elements<T, kCount>& x) {
+    Floats<kCount> wide;
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+        wide[i] = widened(static_cast<const T*>(nullptr), x.words[i / x.kPerWord], i % x.kPerWord);
+    }
+    return wide;
+}
+
+/// Rounded to nearest, ties to even.
+template <class T, int kCount>
+__device__ Elements<T, kCount> narrowed(const Floats<kCount>& x) {
+    Elements<T, kCount> narrow;
+#pragma unroll
+    for (int i = 0; i < narrow.kWords; ++i) {
+        narrow.words[i] = narrow_word(static_cast<const T*>(nullptr), x, i * narrow.kPerWord);
+    }
+    return narrow;
+}
+
+template <int kCount, class T>
+__device__ Elements<T, kCount> load_elements(const T* from) {
+    Elements<T, kCount> x;
+    if constexpr (kCount == 1) {
+        x.words[0] = word_of(*from);
+    } else if constexpr (x.kWords == 2) {
+        const uint2 bytes = load_8_bytes(from);
+        x.words[0] = bytes.x, x.words[1] = bytes.y;
+    } else {
+#pragma unroll
+        for (int i = 0; i < x.kWords; i += 4) {
+            const uint4 bytes = load_16_bytes(from + i * x.kPerWord);
+            x.words[i] = bytes.x, x.words[i + 1] = bytes.y, x.words[i + 2] = bytes.z,
+            x.words[i + 3] = bytes.w;
+        }
+    }
+    return x;
+}
+
+__device__ inline void store_element(float* to, uint32_t word) { *to = __uint_as_float(word); }
+__device__ inline void store_element(BFloat16* to, uint32_t word) { to->bits = static_cast<uint16_t>(word); }
+__device__ inline void store_element(Half* to, uint32_t word) { to->bits = static_cast<uint16_t>(word); }
+
+template <int kCount, class T>
+__device__ void store(T* to, const Elements<T, kCount>& x) {
+    if constexpr (kCount == 1) {
+        store_element(to, x.words[0]);
+    } else if constexpr (x.kWords == 2) {
+        store_8_bytes(to, {x.words[0], x.words[1]});
+    } else {
+#pragma unroll
+        for (int i = 0; i < x.kWords; i += 4) {
+            store_16_bytes(to + i * x.kPerWord, {x.words[i], x.words[i + 1], x.words[i + 2], x.words[i + 3]});
+        }
+    }
+}
+
+template <int kCount, class T>
+__device__ Floats<kCount> load(const T* from) {
+    return widened(load_elements<kCount>(from));
+}
+template <int kCount, class T>
+__device__ void store(T* to, const Floats<kCount>& x) {
+    store(to, narrowed<T>(x));
+}
+
+/// Makes the compiler compute anew what it has of these elements, rather than keep it in more registers.
+template <class T, int kCount>
+__device__ void keep_narrow(Elements<T, kCount>& x) {
+#pragma unroll
+    for (int i = 0; i < x.kWords; ++i) forget_origin(x.words[i]);
+}
+
+/// The sum over groups of kLanes neighbouring lanes, in each of them, by all lanes of the warp.
+template <int kLanes = kWarp>
+__device__ float warp_sum(float x) {
+#pragma unroll
+    for (int distance = kLanes / 2; distance > 0; distance /= 2) {
+        x += __shfl_xor_sync(kAllLanes, x, distance);
+    }
+    return x;
+}
+
+/// Sums over a block, one after the other, in each of its threads. A barrier each: sums alternate between two
+/// places, so that none is written while a slower thread still reads it.
+template <int kThreads>
+class BlockSum {
+  public:
+    static constexpr int kWarps = kThreads / kWarp;
+    using Memory = Shared<float, 2 * kWarps>;  // __shared__, for this alone
+
+    __device__ explicit BlockSum(Memory& memory) : memory_(memory) {}
+
+    __device__ float operator()(float x) {
+        static_assert(kThreads % kWarp == 0);
+        x = warp_sum(x);
+        if constexpr (kWarps == 1) return x;
+        if (threadIdx.x % kWarp == 0) memory_[offset_ + threadIdx.x / kWarp] = x;
+        __syncthreads();
+        float sum = 0;
+#pragma unroll
+        for (int warp = 0; warp < kWarps; ++warp) sum += memory_[offset_ + warp];
+        offset_ = kWarps - offset_;
+        return sum;
+    }
+
+  private:
+    Memory& memory_;
+    int offset_ = 0;
+};
+
+/// Whether all are multiples of 16 bytes: rows of `row_size` elements from each pointer on can be read in
+/// packs. Null is one.
+template <class T, class... Pointers>
+bool in_packs(int64_t row_size, const Pointers*... pointers) {
+    uintptr_t all = static_cast<uintptr_t>(row_size) * sizeof(T);
+    ((all |= reinterpret_cast<uintptr_t>(pointers)), ...);
+    return all % 16 == 0;
+}
+
+}  // namespace argosy::kernels::cuda

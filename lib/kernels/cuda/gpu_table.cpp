@@ -1,0 +1,33 @@
+#include "kernels/gpu_table.h"
+
+#include "kernels/cuda/convert.h"
+#include "kernels/cuda/rms_norm.h"
+#include "kernels/cuda/rope.h"
+#include "kernels/cuda/sums.h"
+#include "kernels/cuda/swiglu.h"
+
+namespace argosy::kernels {
+namespace {
+
+template <class T>
+constexpr GpuTyped<T> typed() {
+    return {.widen = cuda::widen<T>,
+            .narrow = cuda::narrow<T>,
+            .rms_norm = cuda::rms_norm<T>,
+            .rms_norm_backward_scratch_bytes = cuda::rms_norm_backward_scratch_bytes<T>,
+            .rms_norm_backward = cuda::rms_norm_backward<T>,
+            .rope = cuda::rope<T>,
+            .sum_rows_scratch_bytes = cuda::sum_rows_scratch_bytes<T>,
+            .sum_rows = cuda::sum_rows<T>,
+            .swiglu = cuda::swiglu<T>,
+            .swiglu_backward = cuda::swiglu_backward<T>};
+}
+
+}  // namespace
+
+const GpuTable* gpu_table() {
+    static constexpr GpuTable kTable = {typed<float>(), typed<BFloat16>(), typed<Half>()};
+    return &kTable;
+}
+
+}  // namespace argosy::kernels

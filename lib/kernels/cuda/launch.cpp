@@ -1,0 +1,31 @@
+#include "kernels/cuda/launch.h"
+
+#include <cuda_runtime_api.h>
+
+#include <string>
+
+#include "cuda/real/status.h"
+
+namespace argosy::kernels::cuda {
+namespace {
+
+int ask_for_multiprocessors() {
+    int device = 0, number = 0;
+    argosy::cuda::check(cudaGetDevice(&device), "cudaGetDevice");
+    argosy::cuda::check(cudaDeviceGetAttribute(&number, cudaDevAttrMultiProcessorCount, device),
+                        "cudaDeviceGetAttribute");
+    return number;
+}
+
+}  // namespace
+
+void check_launch(const char* kernel, int status) {
+    if (status != cudaSuccess) argosy::cuda::check(status, (std::string("launching ") + kernel).c_str());
+}
+
+int num_multiprocessors() {
+    static const int number = ask_for_multiprocessors();
+    return number;
+}
+
+}  // namespace argosy::kernels::cuda

@@ -1,0 +1,20 @@
+// What the hosts' side of kernels asks of CUDA's runtime; plain C++, since .cu files know no exceptions.
+#pragma once
+
+#include <cstdint>
+
+namespace argosy::kernels::cuda {
+
+/// Throws RunError that names the kernel unless `status`, of the launch, is cudaSuccess.
+void check_launch(const char* kernel, int status);
+
+/// Multiprocessors of the first device that was asked for: a process works on devices of one kind.
+int num_multiprocessors();
+
+/// Blocks that keep a device busy, no more than there is work for.
+inline int64_t blocks_for(int64_t most_blocks, int blocks_per_multiprocessor) {
+    const int64_t wanted = int64_t{num_multiprocessors()} * blocks_per_multiprocessor;
+    return most_blocks < wanted ? most_blocks : wanted;
+}
+
+}  // namespace argosy::kernels::cuda

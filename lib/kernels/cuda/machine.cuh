@@ -1,0 +1,68 @@
+// What nvcc alone compiles: launches, memory that a block shares, and instructions without a name in C++. The
+// emulator of the tests has a file of this name with the same functions, so that kernels stay plain C++.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include "kernels/cuda/launch.h"
+#include "kernels/types.h"
+
+namespace argosy::kernels::cuda {
+
+struct Launch {
+    const char* kernel;  // its name, for errors
+    dim3 blocks;
+    int threads;
+    GpuStream stream;
+    int shared_bytes = 0;  // for dynamic_shared; at most 48 KiB
+};
+
+/// Puts kernel(args...) on the stream.
+template <class... Params>
+void launch(const Launch& where, void (*kernel)(Params...), std::type_identity_t<Params>... args) {
+    kernel<<<where.blocks, where.threads, where.shared_bytes, where.stream>>>(args...);
+    check_launch(where.kernel, cudaGetLastError());
+}
+
+/// Elements that the threads of a block share: `__shared__ Shared<float, 32> sums;`
+template <class T, int kCount>
+struct Shared {
+    T elements[kCount];
+    __device__ T& operator[](int i) { return elements[i]; }
+};
+
+/// As many bytes as Launch has, aligned to 16.
+template <class T>
+__device__ T* dynamic_shared() {
+    extern __shared__ __align__(16) unsigned char bytes[];
+    return reinterpret_cast<T*>(bytes);
+}
+
+/// REQUIRES: aligned to as many bytes.
+__device__ inline uint4 load_16_bytes(const void* from) { return *static_cast<const uint4*>(from); }
+__device__ inline uint2 load_8_bytes(const void* from) { return *static_cast<const uint2*>(from); }
+__device__ inline void store_16_bytes(void* to, uint4 bytes) { *static_cast<uint4*>(to) = bytes; }
+__device__ inline void store_8_bytes(void* to, uint2 bytes) { *static_cast<uint2*>(to) = bytes; }
+
+/// The compiler no longer knows how the word came about.
+__device__ inline void forget_origin(uint32_t& word) { asm volatile("" : "+r"(word)); }
+
+/// Two floats rounded to nearest, ties to even; the first in the low half, which comes first in memory.
+__device__ inline uint32_t round_to_bfloat16(float first, float second) {
+    uint32_t bits;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(second), "f"(first));
+    return bits;
+}
+__device__ inline uint32_t round_to_half(float first, float second) {
+    uint32_t bits;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(second), "f"(first));
+    return bits;
+}
+__device__ inline float widen_half(uint16_t bits) {
+    float wide;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(bits));
+    return wide;
+}
+
+}  // namespace argosy::kernels::cuda

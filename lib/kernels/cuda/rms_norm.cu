@@ -1,0 +1,119 @@
+#include "kernels/cuda/rms_norm.h"
+
+#include "kernels/cuda/rows.cuh"
+
+namespace argosy::kernels::cuda {
+namespace {
+
+constexpr int kThreads = 256;  // for rows of any size
+
+__device__ inline float inverse_rms(float squares, int64_t row_size, float eps) {
+    return rsqrtf(__fdividef(squares, static_cast<float>(row_size)) + eps);
+}
+
+/// The elements whose norm is taken: x, or x + residual, which is written to `sum`.
+template <class T, int kCount>
+__device__ Elements<T, kCount> normed(const RmsNorm<T>& args, const Elements<T, kCount>& x, int64_t at) {
+    if (args.residual == nullptr) return x;
+    auto sum = widened(x);
+    const auto residual = load<kCount>(args.residual + at);
+#pragma unroll
+    for (int k = 0; k < kCount; ++k) sum[k] += residual[k];
+    const auto rounded = narrowed<T>(sum);
+    store(args.sum + at, rounded);
+    return rounded;
+}
+
+template <int kCount>
+__device__ float sum_of_squares(const Floats<kCount>& x) {
+    float squares = 0;
+#pragma unroll
+    for (int k = 0; k < kCount; ++k) squares += x[k] * x[k];
+    return squares;
+}
+
+template <int kCount, class T>
+__device__ void store_normed(T* y, const Floats<kCount>& x, float inverse, const Floats<kCount>& weight) {
+    Floats<kCount> scaled;
+#pragma unroll
+    for (int k = 0; k < kCount; ++k) scaled[k] = x[k] * inverse * weight[k];
+    store(y, scaled);
+}
+
+/// Each row is read once. What a thread needs is loaded before it waits for any of it.
+template <class T, class Shape>
+__global__ void __launch_bounds__(Shape::kThreads) rms_norm_kernel(RmsNorm<T> args) {
+    constexpr int kCount = kPack<T>, kRows = Shape::kRows, kPacks = Shape::kPacks;
+    __shared__ typename RowSum<Shape>::Memory memory;
+    RowSum<Shape> row_sum(memory);
+    const RowPlace<T, Shape> place(int64_t{blockIdx.x} * Shape::kRowsPerBlock, args.num_rows, args.row_size);
+    Elements<T, kCount> x[kRows][kPacks], weight[kPacks];
+#pragma unroll
+    for (int row = 0; row < kRows; ++row) {
+#pragma unroll
+        for (int pack = 0; pack < kPacks; ++pack) x[row][pack] = place.load(args.x, row, pack);
+    }
+#pragma unroll
+    for (int pack = 0; pack < kPacks; ++pack) weight[pack] = place.load_column(args.weight, pack);
+#pragma unroll
+    for (int row = 0; row < kRows; ++row) {
+        float squares = 0;
+#pragma unroll
+        for (int pack = 0; pack < kPacks; ++pack) {
+            if (place.has(row, pack)) x[row][pack] = normed(args, x[row][pack], place.at(row, pack));
+            squares += sum_of_squares(widened(x[row][pack]));
+            keep_narrow(x[row][pack]);
+        }
+        const float inverse = inverse_rms(row_sum(squares), args.row_size, args.eps);
+        if (place.has_row(row) && place.column(0) == 0) args.inverse_rms[place.row(row)] = inverse;
+#pragma unroll
+        for (int pack = 0; pack < kPacks; ++pack) {
+            if (!place.has(row, pack)) continue;
+            keep_narrow(weight[pack]);
+            store_normed(args.y + place.at(row, pack), widened(x[row][pack]), inverse, widened(weight[pack]));
+        }
+    }
+}
+
+/// Rows that are too long for that, or whose size or place is no multiple of 16 bytes.
+template <class T, int kCount>
+__global__ void __launch_bounds__(kThreads) any_rms_norm_kernel(RmsNorm<T> args) {
+    __shared__ BlockSum<kThreads>::Memory memory;
+    BlockSum<kThreads> block_sum(memory);
+    const int64_t begin = int64_t{blockIdx.x} * args.row_size;
+    float squares = 0;
+    for (int64_t i = threadIdx.x * kCount; i < args.row_size; i += kThreads * kCount) {
+        const auto x = load_elements<kCount>(args.x + begin + i);
+        squares += sum_of_squares(widened(normed(args, x, begin + i)));
+    }
+    const float inverse = inverse_rms(block_sum(squares), args.row_size, args.eps);
+    if (threadIdx.x == 0) args.inverse_rms[blockIdx.x] = inverse;
+    const T* row = (args.residual == nullptr ? args.x : args.sum) + begin;
+    for (int64_t i = threadIdx.x * kCount; i < args.row_size; i += kThreads * kCount) {
+        const auto weight = load<kCount>(args.weight + i);
+        store_normed(args.y + begin + i, load<kCount>(row + i), inverse, weight);
+    }
+}
+
+}  // namespace
+
+template <class T>
+void rms_norm(const RmsNorm<T>& args, GpuStream stream) {
+    if (args.num_rows == 0) return;
+    const bool packed = in_packs<T>(args.row_size, args.x, args.residual, args.sum, args.weight, args.y);
+    const auto start = [&](auto shape) {
+        using Shape = decltype(shape);
+        const auto blocks = (args.num_rows + Shape::kRowsPerBlock - 1) / Shape::kRowsPerBlock;
+        launch({"rms_norm", static_cast<unsigned>(blocks), Shape::kThreads, stream},
+               rms_norm_kernel<T, Shape>, args);
+    };
+    if (packed && with_row_shape(args.row_size / kPack<T>, start)) return;
+    const auto kernel = packed ? any_rms_norm_kernel<T, kPack<T>> : any_rms_norm_kernel<T, 1>;
+    launch({"any_rms_norm", static_cast<unsigned>(args.num_rows), kThreads, stream}, kernel, args);
+}
+
+template void rms_norm(const RmsNorm<float>&, GpuStream);
+template void rms_norm(const RmsNorm<BFloat16>&, GpuStream);
+template void rms_norm(const RmsNorm<Half>&, GpuStream);
+
+}  // namespace argosy::kernels::cuda

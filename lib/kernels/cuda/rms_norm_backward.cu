@@ -1,0 +1,239 @@
+#include "kernels/cuda/rms_norm.h"
+#include "kernels/cuda/rows.cuh"
+#include "kernels/cuda/sums.h"
+
+// With r = inverse_rms and n = x r:  dx = r (dy w - n mean(dy w n)) + residual,  dw = sum over rows of dy n.
+// Blocks go from row to row and keep the sums of dw over their rows in registers; they end up in `partial`, a
+// row for each block.
+namespace argosy::kernels::cuda {
+namespace {
+
+constexpr int kThreads = 256;     // for rows of any size
+constexpr int kMostPacks = 1024;  // of rows in registers, beside what is kept of dw
+
+template <int kCount>
+struct Row {
+    Floats<kCount> normed, dy;
+};
+
+/// Of the pack of one row; adds to dweight.
+template <int kCount>
+__device__ float products(const Row<kCount>& row, const Floats<kCount>& weight, Floats<kCount>& dweight) {
+    float sum = 0;
+#pragma unroll
+    for (int k = 0; k < kCount; ++k) {
+        const float product = row.dy[k] * row.normed[k];
+        sum += product * weight[k];
+        dweight[k] += product;
+    }
+    return sum;
+}
+
+template <int kCount>
+__device__ Floats<kCount> own_gradient(const Row<kCount>& row, const Floats<kCount>& weight, float mean,
+                                       float inverse) {
+    Floats<kCount> dx;
+#pragma unroll
+    for (int k = 0; k < kCount; ++k) dx[k] = (row.dy[k] * weight[k] - row.normed[k] * mean) * inverse;
+    return dx;
+}
+
+template <int kCount, class T>
+__device__ Row<kCount> row_of(const Elements<T, kCount>& x, const Elements<T, kCount>& dy, float inverse) {
+    Row<kCount> row = {widened(x), widened(dy)};
+#pragma unroll
+    for (int k = 0; k < kCount; ++k) row.normed[k] *= inverse;
+    return row;
+}
+
+/// Adds up what the groups of a block have, one group after the other. The first group ends up with it.
+template <class Shape, int kCount>
+__device__ void sum_groups(Floats<kCount> (&dweight)[Shape::kPacks]) {
+    __shared__ Shared<float, Shape::kLanes * Shape::kPacks * kCount> sums;
+    const int lane = threadIdx.x % Shape::kLanes, group = threadIdx.x / Shape::kLanes;
+    for (int turn = 0; turn < Shape::kGroups; ++turn) {
+        if (group == (turn + 1) % Shape::kGroups) {
+#pragma unroll
+            for (int pack = 0; pack < Shape::kPacks; ++pack) {
+#pragma unroll
+                for (int k = 0; k < kCount; ++k) {
+                    // Neighbouring lanes in neighbouring banks.
+                    float& sum = sums[(pack * kCount + k) * Shape::kLanes + lane];
+                    sum = dweight[pack][k] += turn == 0 ? 0 : sum;
+                }
+            }
+        }
+        __syncthreads();
+    }
+}
+
+/// The block's sums to its row of `partial`.
+template <class T, class Shape>
+__device__ void write_partial(Floats<kPack<T>> (&dweight)[Shape::kPacks], int64_t row_size, float* partial) {
+    if constexpr (Shape::kGroups > 1) sum_groups<Shape>(dweight);
+    if (threadIdx.x >= Shape::kLanes) return;
+#pragma unroll
+    for (int pack = 0; pack < Shape::kPacks; ++pack) {
+        const int64_t column = (pack * Shape::kLanes + threadIdx.x) * kPack<T>;
+        if (column < row_size) store(partial + blockIdx.x * row_size + column, dweight[pack]);
+    }
+}
+
+/// What a thread holds of its rows.
+template <class T, class Shape>
+struct Held {
+    Elements<T, kPack<T>> x[Shape::kRows][Shape::kPacks], dy[Shape::kRows][Shape::kPacks],
+        residual[Shape::kRows][Shape::kPacks];
+};
+
+template <class T, class Shape>
+__device__ Held<T, Shape> hold(const RmsNormBackward<T>& args, const RowPlace<T, Shape>& place) {
+    Held<T, Shape> held = {};
+#pragma unroll
+    for (int row = 0; row < Shape::kRows; ++row) {
+#pragma unroll
+        for (int pack = 0; pack < Shape::kPacks; ++pack) {
+            held.x[row][pack] = place.load(args.x, row, pack);
+            held.dy[row][pack] = place.load(args.dy, row, pack);
+            if (args.residual != nullptr) held.residual[row][pack] = place.load(args.residual, row, pack);
+        }
+    }
+    return held;
+}
+
+/// Writes dx of rows that are held and adds to dweight.
+template <class T, class Shape>
+__device__ void write_rows(const RmsNormBackward<T>& args, const RowPlace<T, Shape>& place,
+                           Held<T, Shape>& held, RowSum<Shape>& row_sum,
+                           Floats<kPack<T>> (&dweight)[Shape::kPacks]) {
+#pragma unroll
+    for (int row = 0; row < Shape::kRows; ++row) {
+        const float inverse = place.has_row(row) ? args.inverse_rms[place.row(row)] : 0;
+        float sum = 0;
+#pragma unroll
+        for (int pack = 0; pack < Shape::kPacks; ++pack) {
+            auto &x = held.x[row][pack], &dy = held.dy[row][pack];
+            const auto weight = widened(place.load_column(args.weight, pack));
+            sum += products(row_of(x, dy, inverse), weight, dweight[pack]);
+            keep_narrow(x);
+            keep_narrow(dy);
+        }
+        const float mean = __fdividef(row_sum(sum), static_cast<float>(args.row_size));
+#pragma unroll
+        for (int pack = 0; pack < Shape::kPacks; ++pack) {
+            if (!place.has(row, pack)) continue;
+            const auto weight = widened(place.load_column(args.weight, pack));
+            const auto one = row_of(held.x[row][pack], held.dy[row][pack], inverse);
+            auto dx = own_gradient(one, weight, mean, inverse);
+            keep_narrow(held.residual[row][pack]);
+            const auto residual = widened(held.residual[row][pack]);
+#pragma unroll
+            for (int k = 0; k < kPack<T>; ++k) dx[k] += residual[k];
+            store(args.dx + place.at(row, pack), dx);
+        }
+    }
+}
+
+/// Where a multiprocessor holds a single block, that loads the next row before it works on one: else nothing
+/// would be on its way while its threads wait for each other.
+template <class T, class Shape>
+__global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
+    rms_norm_backward_kernel(RmsNormBackward<T> args, float* partial) {
+    using Place = RowPlace<T, Shape>;
+    constexpr bool kAhead = Shape::kBlocks == 1;
+    __shared__ typename RowSum<Shape>::Memory memory;
+    RowSum<Shape> row_sum(memory);
+    Floats<kPack<T>> dweight[Shape::kPacks] = {};
+    const int64_t step = int64_t{gridDim.x} * Shape::kRowsPerBlock;
+    int64_t first = int64_t{blockIdx.x} * Shape::kRowsPerBlock;
+    Held<T, Shape> next;
+    if constexpr (kAhead) next = hold(args, Place(first, args.num_rows, args.row_size));
+    for (; first < args.num_rows; first += step) {
+        const Place place(first, args.num_rows, args.row_size);
+        Held<T, Shape> held;
+        if constexpr (kAhead) {
+            held = next;
+            next = hold(args, Place(first + step, args.num_rows, args.row_size));
+        } else {
+            held = hold(args, place);
+        }
+        write_rows(args, place, held, row_sum, dweight);
+    }
+    write_partial<T, Shape>(dweight, args.row_size, partial);
+}
+
+/// Rows that are too long for that, or whose size or place is no multiple of 16 bytes: each block adds to its
+/// row of `partial` in memory.
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    any_rms_norm_backward_kernel(RmsNormBackward<T> args, float* partial) {
+    __shared__ BlockSum<kThreads>::Memory memory;
+    BlockSum<kThreads> block_sum(memory);
+    float* dweight = partial + blockIdx.x * args.row_size;
+    for (int64_t i = threadIdx.x; i < args.row_size; i += kThreads) dweight[i] = 0;
+    for (int64_t row = blockIdx.x; row < args.num_rows; row += gridDim.x) {
+        const int64_t begin = row * args.row_size;
+        const float inverse = args.inverse_rms[row];
+        const auto load_row = [&](int64_t i) {
+            return row_of(load_elements<1>(args.x + begin + i), load_elements<1>(args.dy + begin + i),
+                          inverse);
+        };
+        float sum = 0;
+        for (int64_t i = threadIdx.x; i < args.row_size; i += kThreads) {
+            auto total = load<1>(dweight + i);
+            sum += products(load_row(i), load<1>(args.weight + i), total);
+            store(dweight + i, total);
+        }
+        const float mean = __fdividef(block_sum(sum), static_cast<float>(args.row_size));
+        for (int64_t i = threadIdx.x; i < args.row_size; i += kThreads) {
+            auto dx = own_gradient(load_row(i), load<1>(args.weight + i), mean, inverse);
+            if (args.residual != nullptr) dx[0] += widened(args.residual[begin + i]);
+            store(args.dx + begin + i, dx);
+        }
+    }
+}
+
+template <class T>
+int64_t most_blocks(const RmsNormBackward<T>& args) {
+    return blocks_for(args.num_rows, kMostBlocks);
+}
+
+}  // namespace
+
+template <class T>
+int64_t rms_norm_backward_scratch_bytes(const RmsNormBackward<T>& args) {
+    return most_blocks(args) * args.row_size * int64_t{sizeof(float)};
+}
+
+template <class T>
+void rms_norm_backward(const RmsNormBackward<T>& args, void* scratch, GpuStream stream) {
+    if (args.num_rows == 0) return;
+    auto* partial = static_cast<float*>(scratch);
+    int64_t blocks = most_blocks(args);
+    const auto start = [&](auto shape) {
+        using Shape = decltype(shape);
+        if constexpr (Shape::kMostPacks <= kMostPacks) {
+            blocks =
+                blocks_for((args.num_rows + Shape::kRowsPerBlock - 1) / Shape::kRowsPerBlock, Shape::kBlocks);
+            launch({"rms_norm_backward", static_cast<unsigned>(blocks), Shape::kThreads, stream},
+                   rms_norm_backward_kernel<T, Shape>, args, partial);
+        }
+    };
+    const int64_t packs = args.row_size / kPack<T>;
+    const bool packed =
+        in_packs<T>(args.row_size, args.x, args.dy, args.weight, args.residual, args.dx, scratch);
+    if (!packed || packs > kMostPacks || !with_row_shape(packs, start)) {
+        launch({"any_rms_norm_backward", static_cast<unsigned>(blocks), kThreads, stream},
+               any_rms_norm_backward_kernel<T>, args, partial);
+    }
+    add_partial_rows(partial, blocks, args.row_size, args.dweight, stream);
+}
+
+template int64_t rms_norm_backward_scratch_bytes(const RmsNormBackward<float>&);
+template int64_t rms_norm_backward_scratch_bytes(const RmsNormBackward<BFloat16>&);
+template int64_t rms_norm_backward_scratch_bytes(const RmsNormBackward<Half>&);
+template void rms_norm_backward(const RmsNormBackward<float>&, void*, GpuStream);
+template void rms_norm_backward(const RmsNormBackward<BFloat16>&, void*, GpuStream);
+template void rms_norm_backward(const RmsNormBackward<Half>&, void*, GpuStream);
+
+}  // namespace argosy::kernels::cuda

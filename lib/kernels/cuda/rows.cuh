@@ -1,0 +1,88 @@
+// Rows that stay in registers: kLanes threads share a row, each of which holds kPacks packs of it, of kRows
+// rows at once. A group is a part of a warp or a whole block. Short rows are taken several at a time, so that
+// as many bytes are on their way as with long ones.
+#pragma once
+
+#include "kernels/cuda/device.cuh"
+
+namespace argosy::kernels::cuda {
+
+/// kBlocks: how many such blocks a multiprocessor is to hold where blocks go from row to row.
+template <int kLanes_, int kPacks_, int kRows_, int kThreads_, int kBlocks_>
+struct RowShape {
+    static constexpr int kLanes = kLanes_, kPacks = kPacks_, kRows = kRows_;
+    static constexpr int kThreads = kThreads_, kBlocks = kBlocks_;
+    static constexpr int kGroups = kThreads / kLanes, kRowsPerBlock = kGroups * kRows;
+    static constexpr int kMostPacks = kLanes * kPacks;  // of a row
+    static_assert(kLanes <= kWarp ? kThreads % kWarp == 0 : kThreads == kLanes && kRows == 1);
+};
+
+inline constexpr int kMostBlocks = 6;  // of any shape's kBlocks
+
+/// Calls visit(shape) for rows of so many packs and returns true, or false where they are too long.
+template <class Visit>
+bool with_row_shape(int64_t packs_per_row, Visit visit) {
+    if (packs_per_row <= 8) return visit(RowShape<8, 1, 2, 256, 3>()), true;
+    if (packs_per_row <= 16) return visit(RowShape<16, 1, 2, 256, 3>()), true;
+    if (packs_per_row <= 32) return visit(RowShape<32, 1, 2, 256, 3>()), true;
+    if (packs_per_row <= 64) return visit(RowShape<32, 2, 1, 256, 3>()), true;
+    if (packs_per_row <= 128) return visit(RowShape<32, 4, 1, 128, 3>()), true;
+    if (packs_per_row <= 256) return visit(RowShape<128, 2, 1, 128, 6>()), true;
+    if (packs_per_row <= 512) return visit(RowShape<256, 2, 1, 256, 3>()), true;
+    if (packs_per_row <= 1024) return visit(RowShape<512, 2, 1, 512, 1>()), true;
+    if (packs_per_row <= 2048) return visit(RowShape<512, 4, 1, 512, 1>()), true;
+    return false;
+}
+
+/// Where the packs of this thread are. Rows in registers are short: only what counts rows takes 64 bits.
+template <class T, class Shape>
+class RowPlace {
+  public:
+    static constexpr int kCount = kPack<T>;
+
+    __device__ RowPlace(int64_t first_row_of_block, int64_t num_rows, int64_t row_size)
+        : first_row_(first_row_of_block + threadIdx.x / Shape::kLanes * Shape::kRows),
+          row_size_(static_cast<int>(row_size)),
+          column_(threadIdx.x % Shape::kLanes * kCount),
+          rows_left_(num_rows - first_row_ < Shape::kRows ? static_cast<int>(num_rows - first_row_)
+                                                          : Shape::kRows) {}
+
+    __device__ int64_t row(int row) const { return first_row_ + row; }
+    __device__ int column(int pack) const { return column_ + pack * (Shape::kLanes * kCount); }
+    __device__ int64_t at(int row, int pack) const {
+        return first_row_ * row_size_ + (row * row_size_ + column(pack));
+    }
+    __device__ bool has_row(int row) const { return row < rows_left_; }
+    __device__ bool has(int row, int pack) const { return has_row(row) && column(pack) < row_size_; }
+
+    /// Zeros where there is none.
+    __device__ Elements<T, kCount> load(const T* from, int row, int pack) const {
+        return has(row, pack) ? load_elements<kCount>(from + at(row, pack)) : Elements<T, kCount>();
+    }
+    /// Likewise, of what is the same for all rows.
+    __device__ Elements<T, kCount> load_column(const T* from, int pack) const {
+        return column(pack) < row_size_ ? load_elements<kCount>(from + column(pack)) : Elements<T, kCount>();
+    }
+
+  private:
+    int64_t first_row_;
+    int row_size_, column_, rows_left_;
+};
+
+/// Sums over the threads of a row, in each of them. All threads of the block take part.
+template <class Shape>
+class RowSum {
+  public:
+    using Memory = typename BlockSum<Shape::kThreads>::Memory;  // __shared__
+    __device__ explicit RowSum(Memory& memory) : block_sum_(memory) {}
+
+    __device__ float operator()(float x) {
+        if constexpr (Shape::kLanes <= kWarp) return warp_sum<Shape::kLanes>(x);
+        return block_sum_(x);
+    }
+
+  private:
+    BlockSum<Shape::kThreads> block_sum_;
+};
+
+}  // namespace argosy::kernels::cuda

@@ -1,0 +1,122 @@
+#include "kernels/cuda/sums.h"
+
+#include "kernels/cuda/device.cuh"
+
+namespace argosy::kernels::cuda {
+namespace {
+
+constexpr int kAtOnce = 4;     // rows that a thread loads before it adds one
+constexpr int kFewGroups = 8;  // warps in a block that sums many rows
+constexpr int kManyGroups = 32;
+
+/// What a block adds up: a warp's width of packs, of rows_per_chunk rows. Its warps take every kGroups-th
+/// row. One chunk adds to `sums`; of several each writes its own row there.
+template <class T>
+struct Chunks {
+    SumRows<T> rows;
+    int64_t rows_per_chunk;
+    float* sums;
+    bool add;
+};
+
+template <int kCount, int kGroups, class T>
+__device__ Floats<kCount> sum_of_warp(const Chunks<T>& chunks, int64_t column) {
+    const int64_t begin = blockIdx.y * chunks.rows_per_chunk;
+    const int64_t chunk_end = begin + chunks.rows_per_chunk, num_rows = chunks.rows.num_rows;
+    const int64_t end = chunk_end < num_rows ? chunk_end : num_rows;
+    Floats<kCount> sum = {};
+    for (int64_t row = begin + threadIdx.x / kWarp; row < end; row += kGroups * kAtOnce) {
+        Elements<T, kCount> loaded[kAtOnce] = {};
+#pragma unroll
+        for (int i = 0; i < kAtOnce; ++i) {
+            const int64_t one = row + i * kGroups;
+            if (one < end)
+                loaded[i] = load_elements<kCount>(chunks.rows.x + one * chunks.rows.row_stride + column);
+        }
+#pragma unroll
+        for (int i = 0; i < kAtOnce; ++i) {
+            const auto x = widened(loaded[i]);
+#pragma unroll
+            for (int k = 0; k < kCount; ++k) sum[k] += x[k];
+        }
+    }
+    return sum;
+}
+
+template <class T, int kCount, int kGroups>
+__global__ void __launch_bounds__(kGroups* kWarp) sum_rows_kernel(Chunks<T> chunks) {
+    __shared__ Shared<float, kGroups * kWarp * kCount> sums_of_warps;
+    const int64_t begin = int64_t{blockIdx.x} * kWarp * kCount;
+    const int64_t column = begin + threadIdx.x % kWarp * kCount;
+    Floats<kCount> sum = {};
+    if (column < chunks.rows.row_size) sum = sum_of_warp<kCount, kGroups>(chunks, column);
+#pragma unroll
+    for (int k = 0; k < kCount; ++k) sums_of_warps[threadIdx.x * kCount + k] = sum[k];
+    __syncthreads();
+    for (int i = threadIdx.x; i < kWarp * kCount && begin + i < chunks.rows.row_size; i += kGroups * kWarp) {
+        float total = 0;
+        for (int group = 0; group < kGroups; ++group) total += sums_of_warps[group * kWarp * kCount + i];
+        float* to = chunks.sums + blockIdx.y * chunks.rows.row_size + begin + i;
+        *to = chunks.add ? *to + total : total;
+    }
+}
+
+int64_t divided_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+/// Enough for every multiprocessor to hold eight blocks, each with rows to load all the time. It follows from
+/// the sizes alone, whatever packs serve.
+template <class T>
+int64_t num_chunks(const SumRows<T>& args) {
+    const int64_t wide = divided_up(args.row_size, kWarp * kPack<T>);
+    const int64_t wanted = divided_up(int64_t{num_multiprocessors()} * 8, wide);
+    const int64_t most = divided_up(args.num_rows, 2 * kFewGroups * kAtOnce);
+    const int64_t chunks = wanted < most ? wanted : most;
+    return divided_up(args.num_rows, divided_up(args.num_rows, chunks));
+}
+
+template <int kGroups, class T>
+void launch_sums(const Chunks<T>& chunks, int64_t num_chunks, GpuStream stream) {
+    const bool packed =
+        in_packs<T>(chunks.rows.row_size, chunks.rows.x) && in_packs<T>(chunks.rows.row_stride);
+    const int64_t wide = divided_up(chunks.rows.row_size, kWarp * (packed ? kPack<T> : 1));
+    const dim3 blocks(static_cast<unsigned>(wide), static_cast<unsigned>(num_chunks));
+    const auto kernel = packed ? sum_rows_kernel<T, kPack<T>, kGroups> : sum_rows_kernel<T, 1, kGroups>;
+    launch({"sum_rows", blocks, kGroups * kWarp, stream}, kernel, chunks);
+}
+
+}  // namespace
+
+template <class T>
+int64_t sum_rows_scratch_bytes(const SumRows<T>& args) {
+    if (args.num_rows == 0 || num_chunks(args) == 1) return 0;
+    return num_chunks(args) * args.row_size * int64_t{sizeof(float)};
+}
+
+template <class T>
+void sum_rows(const SumRows<T>& args, void* scratch, GpuStream stream) {
+    if (args.num_rows == 0 || args.row_size == 0) return;
+    const int64_t chunks = num_chunks(args);
+    auto* partial = static_cast<float*>(scratch);
+    launch_sums<kFewGroups>(Chunks<T>{.rows = args,
+                                      .rows_per_chunk = divided_up(args.num_rows, chunks),
+                                      .sums = chunks == 1 ? args.sums : partial,
+                                      .add = chunks == 1},
+                            chunks, stream);
+    if (chunks > 1) add_partial_rows(partial, chunks, args.row_size, args.sums, stream);
+}
+
+void add_partial_rows(const float* partial, int64_t num_rows, int64_t row_size, float* sums,
+                      GpuStream stream) {
+    if (num_rows == 0 || row_size == 0) return;
+    const SumRows<float> rows = {num_rows, row_size, row_size, partial, sums};
+    launch_sums<kManyGroups>(Chunks<float>{rows, num_rows, sums, true}, 1, stream);
+}
+
+template int64_t sum_rows_scratch_bytes(const SumRows<float>&);
+template int64_t sum_rows_scratch_bytes(const SumRows<BFloat16>&);
+template int64_t sum_rows_scratch_bytes(const SumRows<Half>&);
+template void sum_rows(const SumRows<float>&, void*, GpuStream);
+template void sum_rows(const SumRows<BFloat16>&, void*, GpuStream);
+template void sum_rows(const SumRows<Half>&, void*, GpuStream);
+
+}  // namespace argosy::kernels::cuda

@@ -1,0 +1,54 @@
+// Own kernels for NVIDIA GPUs, as table.h has those for processors: the same arguments, with pointers to
+// memory of the device that the calling thread works on, and the stream that they are put on. A call returns
+// at once; its pointers must stay until the stream has done it. No kernel allocates: one that needs memory
+// beside its arguments' is given `scratch`, aligned to 16 bytes, as much as its `<kernel>_scratch_bytes` says
+// (of the sizes alone: pointers may be null); what comes later on the stream may use it again.
+//
+// Results do not depend on how blocks are scheduled: sums run in one order, which follows from the sizes and
+// the number of the device's multiprocessors. They differ from a processor's by rounding. What could not be
+// launched throws RunError.
+#pragma once
+
+#include <type_traits>
+
+#include "kernels/convert.h"
+#include "kernels/rms_norm.h"
+#include "kernels/rope.h"
+#include "kernels/sums.h"
+#include "kernels/swiglu.h"
+#include "kernels/types.h"
+
+namespace argosy::kernels {
+
+/// The entry points for one element type.
+template <class T>
+struct GpuTyped {
+    void (*widen)(const Widen<T>&, GpuStream);
+    void (*narrow)(const Narrow<T>&, GpuStream);
+    void (*rms_norm)(const RmsNorm<T>&, GpuStream);
+    int64_t (*rms_norm_backward_scratch_bytes)(const RmsNormBackward<T>&);
+    void (*rms_norm_backward)(const RmsNormBackward<T>&, void* scratch, GpuStream);
+    void (*rope)(const Rope<T>&, GpuStream);
+    int64_t (*sum_rows_scratch_bytes)(const SumRows<T>&);
+    void (*sum_rows)(const SumRows<T>&, void* scratch, GpuStream);
+    void (*swiglu)(const Swiglu<T>&, GpuStream);
+    void (*swiglu_backward)(const SwigluBackward<T>&, GpuStream);
+};
+
+struct GpuTable {
+    GpuTyped<float> fp32;
+    GpuTyped<BFloat16> bf16;
+    GpuTyped<Half> fp16;
+
+    template <class T>
+    const GpuTyped<T>& of() const {
+        if constexpr (std::is_same_v<T, float>) return fp32;
+        if constexpr (std::is_same_v<T, BFloat16>) return bf16;
+        if constexpr (std::is_same_v<T, Half>) return fp16;
+    }
+};
+
+/// Null in a build without CUDA.
+const GpuTable* gpu_table();
+
+}  // namespace argosy::kernels

@@ -1,0 +1,18 @@
+# cmake -P nvcc.cmake RESOURCES COMMAND ...: runs nvcc with -Xptxas=-v, whose account of the kernels goes into the file
+# RESOURCES. All else that it says is printed.
+set(resources ${CMAKE_ARGV3})
+set(command)
+math(EXPR last "${CMAKE_ARGC} - 1")
+foreach(index RANGE 4 ${last})
+    list(APPEND command ${CMAKE_ARGV${index}})
+endforeach()
+execute_process(COMMAND ${command} RESULT_VARIABLE status ERROR_VARIABLE said OUTPUT_VARIABLE said)
+file(WRITE ${resources} "${said}")
+string(REGEX REPLACE "(ptxas info[^\n]*|    [0-9]+ bytes stack frame[^\n]*)\n" "" said "${said}")
+if(NOT said STREQUAL "")
+    message("${said}")
+endif()
+if(NOT status EQUAL 0)
+    file(REMOVE ${resources})
+    message(FATAL_ERROR "nvcc failed (${status})")
+endif()

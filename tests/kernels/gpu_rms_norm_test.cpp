@@ -1,0 +1,205 @@
+// RMSNorm on GPUs against plain loops in fp64 and the processor's kernel.
+#include <array>
+#include <limits>
+#include <tuple>
+
+#include "kernels/gpu_test.h"
+
+namespace argosy::kernels {
+namespace {
+
+constexpr float kEps = 1e-5F;
+constexpr double kSmallestHalf = 0x1p-14;  // with all its bits
+
+struct Case {
+    int64_t num_rows, row_size;
+    bool aligned = true;
+};
+
+/// Around every limit between shapes of rows (kernels/cuda/rows.cuh), whatever the type, and past the
+/// longest.
+std::vector<Case> cases() {
+    std::vector<Case> all = {{300, 64}, {300, 128}, {300, 120}, {5, 64, false}, {3, 1000, false}};
+    for (const int64_t size : {1,    7,    8,    24,   63,   136,  256,  264,   520,   896,  1024,
+                               1032, 2048, 2056, 4096, 5000, 8192, 8200, 16384, 16392, 16393}) {
+        all.push_back({1, size});
+        all.push_back({size > 1000 ? 5 : 20, size});
+    }
+    return all;
+}
+
+template <class T>
+struct Inputs {
+    Memory<T> x, residual, weight, dy;
+};
+
+template <class T>
+struct Exact {
+    std::vector<double> inverse, dweight;
+    std::vector<double> y, dx;
+};
+
+/// Of rows whose elements are x, those that are normed.
+template <class T>
+Exact<T> exact(const Case& size, const Memory<T>& x, const Inputs<T>& inputs, bool joins) {
+    Exact<T> result;
+    result.dweight.resize(size.row_size);
+    for (int64_t row = 0; row < size.num_rows; ++row) {
+        const int64_t begin = row * size.row_size;
+        double squares = 0;
+        for (int64_t i = 0; i < size.row_size; ++i) squares += x.at(begin + i) * x.at(begin + i);
+        const double inverse = 1 / std::sqrt(squares / static_cast<double>(size.row_size) + kEps);
+        result.inverse.push_back(inverse);
+        double products = 0;
+        for (int64_t i = 0; i < size.row_size; ++i) {
+            const double normed = x.at(begin + i) * inverse, dy = inputs.dy.at(begin + i);
+            result.y.push_back(normed * inputs.weight.at(i));
+            products += dy * inputs.weight.at(i) * normed;
+            result.dweight[i] += dy * normed;
+        }
+        const double mean = products / static_cast<double>(size.row_size);
+        for (int64_t i = 0; i < size.row_size; ++i) {
+            const double normed = x.at(begin + i) * inverse;
+            const double own = (inputs.dy.at(begin + i) * inputs.weight.at(i) - normed * mean) * inverse;
+            result.dx.push_back(own + (joins ? inputs.residual.at(begin + i) : 0));
+        }
+    }
+    return result;
+}
+
+template <class T>
+class GpuRmsNorm : public GpuTest {
+  protected:
+    Inputs<T> inputs(const Case& size) {
+        const int64_t count = size.num_rows * size.row_size;
+        return {random<T>(count, size.aligned), random<T>(count, size.aligned),
+                random<T>(size.row_size, size.aligned), random<T>(count, size.aligned)};
+    }
+
+    /// sum (x itself where nothing is added), y, inverse_rms.
+    static auto forward(const Case& size, const Inputs<T>& in, bool adds) {
+        Memory<T> sum(in.x.size(), size.aligned), y = sum;
+        Memory<float> inverse(size.num_rows, size.aligned);
+        gpu<T>().rms_norm({size.num_rows, size.row_size, in.x.data(), adds ? in.residual.data() : nullptr,
+                           adds ? sum.data() : nullptr, in.weight.data(), kEps, y.data(), inverse.data()},
+                          nullptr);
+        return std::tuple(adds ? sum : in.x, y, inverse);
+    }
+
+    /// dx, dweight (which begins with 1 in each element).
+    static auto backward(const Case& size, const Inputs<T>& in, const Memory<T>& x,
+                         const Memory<float>& inverse, bool joins) {
+        Memory<T> dx(x.size(), size.aligned);
+        Memory<float> dweight(size.row_size, size.aligned);
+        for (int64_t i = 0; i < size.row_size; ++i) dweight[i] = 1;
+        const RmsNormBackward<T> args = {size.num_rows,
+                                         size.row_size,
+                                         in.dy.data(),
+                                         x.data(),
+                                         in.weight.data(),
+                                         inverse.data(),
+                                         joins ? in.residual.data() : nullptr,
+                                         dx.data(),
+                                         dweight.data()};
+        const int64_t bytes = gpu<T>().rms_norm_backward_scratch_bytes(args);
+        EXPECT_EQ(bytes % int64_t{sizeof(float)}, 0);
+        Memory<float> scratch(bytes / int64_t{sizeof(float)}, true);
+        gpu<T>().rms_norm_backward(args, scratch.data(), nullptr);
+        EXPECT_TRUE(ends_are_whole(scratch));
+        return std::tuple(dx, dweight);
+    }
+
+    /// Nothing was written past them; within, not every element must be.
+    static bool ends_are_whole(Memory<float> scratch) {
+        for (int64_t i = 0; i < scratch.size(); ++i) scratch[i] = 0;
+        return scratch.faults() == 0;
+    }
+
+    void check(const Case& size, bool with_residual) {
+        const std::string where = std::to_string(size.num_rows) + " x " + std::to_string(size.row_size);
+        SCOPED_TRACE(where + (with_residual ? " with residual" : ""));
+        const auto in = inputs(size);
+        const auto [sum, y, inverse] = in_any_order([&] { return forward(size, in, with_residual); });
+        if (with_residual) {
+            expect_near(
+                "sum", sum, [&](int64_t i) { return in.x.at(i) + in.residual.at(i); }, rounding<T>());
+        }
+        const auto right = exact(size, sum, in, with_residual);
+        expect_near(
+            "inverse_rms", inverse, [&](int64_t i) { return right.inverse[i]; }, 2e-6);
+        expect_near(
+            "y", y, [&](int64_t i) { return right.y[i]; }, 4 * rounding<T>(), kSmallestHalf);
+        const auto [dx, dweight] =
+            in_any_order([&] { return backward(size, in, sum, inverse, with_residual); });
+        expect_near(
+            "dx", dx, [&](int64_t i) { return right.dx[i]; }, 4 * rounding<T>(), 10);
+        const double noise = std::sqrt(static_cast<double>(size.num_rows));
+        expect_near(
+            "dweight", dweight, [&](int64_t i) { return 1 + right.dweight[i]; }, 1e-5, noise);
+    }
+};
+
+using ElementTypes = ::testing::Types<float, BFloat16, Half>;
+TYPED_TEST_SUITE(GpuRmsNorm, ElementTypes);
+
+TYPED_TEST(GpuRmsNorm, MatchesPlainLoops) {
+    testing::emulated_cuda().num_multiprocessors = 1;
+    for (const Case& size : cases()) this->check(size, false);
+}
+
+TYPED_TEST(GpuRmsNorm, MatchesPlainLoopsWithResidual) {
+    for (const Case& size : cases()) this->check(size, true);
+}
+
+// The sum is the processor's bit for bit; the rest differs by rounding.
+TYPED_TEST(GpuRmsNorm, MatchesTheProcessor) {
+    const Case size = {20, 896};
+    const auto in = this->inputs(size);
+    const auto [sum, y, inverse] = this->forward(size, in, true);
+    Memory<TypeParam> right_sum(in.x.size(), true), right_y = right_sum;
+    Memory<float> right_inverse(size.num_rows, true);
+    available_tables()[0]->of<TypeParam>().rms_norm({size.num_rows, size.row_size, in.x.data(),
+                                                     in.residual.data(), right_sum.data(), in.weight.data(),
+                                                     kEps, right_y.data(), right_inverse.data()});
+    EXPECT_TRUE(sum.same_bits(right_sum));
+    expect_near(
+        "y", y, [&](int64_t i) { return right_y.at(i); }, 2 * rounding<TypeParam>());
+    expect_near(
+        "inverse_rms", inverse, [&](int64_t i) { return right_inverse.at(i); }, 1e-6);
+}
+
+// What is not finite spoils its own row, and no other, just as on a processor.
+TYPED_TEST(GpuRmsNorm, PassesOnWhatIsNotFinite) {
+    using T = TypeParam;
+    for (const int64_t row_size : {64, 896, 4096, 17}) {
+        const Case size = {9, row_size};
+        for (const double bad :
+             {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
+            auto in = this->inputs(size);
+            in.x[4 * row_size + 3] = narrow<T>(bad);
+            const auto [sum, y, inverse] = this->forward(size, in, true);
+            const auto [dx, dweight] = this->backward(size, in, sum, inverse, true);
+            Memory<T> right_sum = sum, right_y = y, right_dx = dx;
+            Memory<float> right_inverse = inverse, right_dweight(row_size, true);
+            for (int64_t i = 0; i < row_size; ++i) right_dweight[i] = 1;
+            const auto& processor = table().of<T>();
+            processor.rms_norm({9, row_size, in.x.data(), in.residual.data(), right_sum.data(),
+                                in.weight.data(), kEps, right_y.data(), right_inverse.data()});
+            processor.rms_norm_backward({9, row_size, in.dy.data(), sum.data(), in.weight.data(),
+                                         inverse.data(), in.residual.data(), right_dx.data(),
+                                         right_dweight.data()});
+            EXPECT_EQ(kinds(y), kinds(right_y));
+            EXPECT_EQ(kinds(inverse), kinds(right_inverse));
+            EXPECT_EQ(kinds(dx), kinds(right_dx));
+            EXPECT_EQ(kinds(dweight), kinds(right_dweight));
+        }
+    }
+}
+
+TYPED_TEST(GpuRmsNorm, NothingToDoIsNoLaunch) {
+    gpu_table()->of<TypeParam>().rms_norm({.num_rows = 0, .row_size = 8}, nullptr);
+    gpu_table()->of<TypeParam>().rms_norm_backward({.num_rows = 0, .row_size = 8}, nullptr, nullptr);
+}
+
+}  // namespace
+}  // namespace argosy::kernels

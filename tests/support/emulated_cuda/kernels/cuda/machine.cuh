@@ -1,0 +1,78 @@
+// The machine.cuh of the emulator: the same functions, done on a processor. See support/emulated_cuda.h.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+
+#include "kernels/cuda/launch.h"
+#include "kernels/types.h"
+#include "support/emulated_cuda.h"
+
+namespace argosy::kernels::cuda {
+
+struct Launch {
+    const char* kernel;
+    dim3 blocks;
+    int threads;
+    GpuStream stream;
+    int shared_bytes = 0;
+};
+
+template <class... Params>
+void launch(const Launch& where, void (*kernel)(Params...), std::type_identity_t<Params>... args) {
+    testing::emulated::launch(where.kernel, where.blocks, where.threads, where.shared_bytes,
+                              [&] { kernel(args...); });
+}
+
+template <class T, int kCount>
+struct Shared {
+    T elements[kCount];
+    Shared() { testing::emulated::share(elements, sizeof elements); }
+    T& operator[](int i) {
+        if (i < 0 || i >= kCount) testing::emulated::fail("an index is past the end of shared memory");
+        return elements[i];
+    }
+};
+
+template <class T>
+T* dynamic_shared() {
+    return static_cast<T*>(testing::emulated::dynamic_shared());
+}
+
+template <class Bytes>
+Bytes load_aligned(const void* from) {
+    testing::emulated::check_aligned(from, sizeof(Bytes));
+    Bytes bytes;
+    std::memcpy(&bytes, from, sizeof bytes);
+    return bytes;
+}
+template <class Bytes>
+void store_aligned(void* to, const Bytes& bytes) {
+    testing::emulated::check_aligned(to, sizeof bytes);
+    std::memcpy(to, &bytes, sizeof bytes);
+}
+inline uint4 load_16_bytes(const void* from) { return load_aligned<uint4>(from); }
+inline uint2 load_8_bytes(const void* from) { return load_aligned<uint2>(from); }
+inline void store_16_bytes(void* to, uint4 bytes) { store_aligned(to, bytes); }
+inline void store_8_bytes(void* to, uint2 bytes) { store_aligned(to, bytes); }
+
+inline void forget_origin(uint32_t&) {}
+
+/// Rounds away all but the upper `32 - kDropped` bits of a float, to nearest, ties to even.
+template <int kDropped>
+uint32_t rounded_bits(uint32_t bits) {
+    const uint32_t half = uint32_t{1} << (kDropped - 1);
+    return bits + (half - 1) + (bits >> kDropped & 1);
+}
+inline uint32_t one_bfloat16(float x) {
+    return isnan(x) ? 0x7fff : rounded_bits<16>(std::bit_cast<uint32_t>(x)) >> 16;
+}
+inline uint32_t one_half(float x) { return std::bit_cast<uint16_t>(static_cast<_Float16>(x)); }
+inline uint32_t round_to_bfloat16(float first, float second) {
+    return one_bfloat16(first) | one_bfloat16(second) << 16;
+}
+inline uint32_t round_to_half(float first, float second) { return one_half(first) | one_half(second) << 16; }
+inline float widen_half(uint16_t bits) { return static_cast<float>(std::bit_cast<_Float16>(bits)); }
+
+}  // namespace argosy::kernels::cuda
