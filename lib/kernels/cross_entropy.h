@@ -33,7 +33,7 @@ template <class T>
 struct CrossEntropy {
     int64_t num_rows, num_columns;
     const int64_t* targets;
-    float scale;
+    const float* scale;
     T* logits;      // become the gradient
     float* maxima;  // these three as in SoftmaxSums
     float* exponentials;

@@ -95,10 +95,13 @@ model::ModelSpec choose_model(const config::Model& model) {
                     spec.name, *model.flavor, model.hf_assets_path, fmt::join(differences, "; "));
 }
 
-comm::GroupOptions group_options(const config::Comm& comm, const Environment& environment) {
+comm::GroupOptions group_options(const config::Comm& comm, const Environment& environment,
+                                 c10::Device device) {
     return {.timeout_seconds = static_cast<double>(comm.train_timeout_seconds),
             .synchronous_sends = environment.synchronous_sends,
-            .shared_memory_bytes = comm.shared_memory ? comm.shared_memory_mib << 20 : 0};
+            .shared_memory_bytes = comm.shared_memory ? comm.shared_memory_mib << 20 : 0,
+            .device = device,
+            .gpu_path = comm::GpuPath::Choose};
 }
 
 ops::Path operation_path(const config::Compile& compile) {
