@@ -23,8 +23,8 @@ struct CrossEntropyGradient {
     const int64_t* targets;  // negative: the row's gradient is zero
     const float* maxima;
     const float* exponentials;
-    float scale;
-    T* logits;  // becomes scale * (softmax - [column is target])
+    const float* scale;  // one number
+    T* logits;           // becomes scale * (softmax - [column is target])
 };
 
 }  // namespace argosy::kernels

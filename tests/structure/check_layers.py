@@ -13,6 +13,7 @@ from pathlib import Path
 # Foreign library, as lib/foreign.cmake calls it (foreign_<name>): what its headers' spellings look like.
 FAMILIES = {
     "cli": r"CLI/",
+    "cublas": r"cublas\w*\.h$",
     "cuda": r"cuda\w*\.h$",
     "fmt": r"fmt/",
     "hdf5": r"(hdf5|H5\w+)\.h$",

@@ -1,0 +1,37 @@
+// What all groups that come from one share on a GPU: events, and the lanes that the watchdog looks at. Any
+// thread may call it.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "comm/event_pool.h"
+#include "comm/lane.h"
+
+namespace argosy::comm {
+
+class GpuSide {
+  public:
+    /// Those that only mark a point, and those between which time is measured.
+    const EventPool marks{cuda::Timing::Off}, clocks{cuda::Timing::On};
+
+    /// A line of this rank, of which `members` have the others; made in the same order on all of them.
+    std::shared_ptr<LaunchLine> open_line(const std::string& name, const std::vector<int>& members);
+    void add(const std::shared_ptr<Lane>& lane);
+
+    /// Those that still are.
+    std::vector<std::shared_ptr<LaunchLine>> lines() const;
+    std::vector<std::shared_ptr<Lane>> lanes() const;
+
+  private:
+    mutable std::mutex mutex_;
+    std::vector<std::weak_ptr<LaunchLine>> lines_;
+    std::vector<std::weak_ptr<Lane>> lanes_;
+    std::map<std::pair<std::string, std::vector<int>>, int> num_lines_;
+};
+
+}  // namespace argosy::comm

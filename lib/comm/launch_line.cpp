@@ -1,0 +1,44 @@
+#include "comm/launch_line.h"
+
+#include <fmt/ranges.h>
+
+#include <utility>
+
+namespace argosy::comm {
+
+LaunchLine::LaunchLine(std::string name, std::vector<int> members, int serial)
+    : key_(fmt::format("{}/{}/{}", name, fmt::join(members, ","), serial)),
+      name_(std::move(name)),
+      members_(std::move(members)) {}
+
+void LaunchLine::begin(Work work) {
+    const std::lock_guard lock(mutex_);
+    launches_.push_back({std::move(work), nullptr, nullptr});
+    ++num_begun_;
+}
+
+void LaunchLine::launched(PooledEvent begin, PooledEvent end) {
+    const std::lock_guard lock(mutex_);
+    launches_.back().begin = std::move(begin);
+    launches_.back().end = std::move(end);
+}
+
+LaunchLine::Standing LaunchLine::look(double elapsed_seconds) {
+    const std::lock_guard lock(mutex_);
+    while (!launches_.empty() && launches_.front().end && launches_.front().end->done()) {
+        launches_.pop_front();
+        waited_seconds_ = 0;
+    }
+    Standing standing{key_, name_, members_, num_begun_, std::nullopt};
+    if (launches_.empty()) return standing;
+    const Launch& oldest = launches_.front();
+    if (oldest.begin && !oldest.begin->done()) {
+        waited_seconds_ = 0;  // what it waits for on this rank's GPU is not there yet
+        return standing;
+    }
+    waited_seconds_ += elapsed_seconds;
+    standing.under_way = {num_begun_ - std::ssize(launches_), oldest.work, waited_seconds_};
+    return standing;
+}
+
+}  // namespace argosy::comm
