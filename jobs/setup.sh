@@ -26,7 +26,7 @@ test_wheels=('tensorboard==2.*' protobuf numpy absl-py 'h5py==3.*' ml_dtypes xxh
 # And its cuBLASLt and nvcc, where no CUDA toolkit has them. cuBLASLt comes whole: what calls it is linked against it.
 cuda=${CUDA_HOME:-/usr/local/cuda}
 [ -e "$cuda/include/cublasLt.h" ] || test_wheels+=(nvidia-cublas==13.1.0.3)
-"$cuda/bin/nvcc" --version 2>/dev/null | grep -q 'release 13' ||
+"$cuda/bin/nvcc" --version 2>/dev/null | grep 'release 13' >/dev/null ||
     test_wheels+=(nvidia-cuda-nvcc==13.0.88 nvidia-nvvm==13.0.88 nvidia-cuda-crt==13.0.88)
 test_stamp=$root/.deps/tests/argosy-wheels
 

@@ -27,4 +27,17 @@ struct CrossEntropyGradient {
     T* logits;           // becomes scale * (softmax - [column is target])
 };
 
+/// Both at once, where the logits are those of the whole vocabulary. For GPUs, where a row's second pass
+/// finds part of it in the cache.
+template <class T>
+struct CrossEntropy {
+    int64_t num_rows, num_columns;
+    const int64_t* targets;
+    float scale;
+    T* logits;      // become the gradient
+    float* maxima;  // these three as in SoftmaxSums
+    float* exponentials;
+    float* target_logits;
+};
+
 }  // namespace argosy::kernels
