@@ -3,8 +3,6 @@
 // launches.
 #pragma once
 
-#include <span>
-
 #include "kernels/cuda/machine.cuh"
 
 namespace argosy::kernels::cuda {
@@ -12,8 +10,7 @@ namespace argosy::kernels::cuda {
 /// Blocks in the order of their tensors. Item: plain data with an `int64_t num_blocks() const`.
 template <class Item>
 struct TensorList {
-    static constexpr int kArgumentBytes = 4000;  // of 4096, which every launch may have
-    static constexpr int kMaxItems = (kArgumentBytes - 8) / static_cast<int>(sizeof(Item) + sizeof(unsigned));
+    static constexpr int kMaxItems = 4080 / static_cast<int>(sizeof(Item) + sizeof(unsigned));
 
     Item items[kMaxItems];
     unsigned end_block[kMaxItems];  // of each item
@@ -51,6 +48,7 @@ struct TensorList {
 template <class Item, class ItemOf, class Use>
 void for_each_list(int64_t count, ItemOf item_of, Use use) {
     TensorList<Item> list;
+    static_assert(sizeof(list) <= 4096);  // what every launch may have of arguments
     for (int64_t i = 0; i < count; ++i) {
         const Item item = item_of(i);
         if (item.num_blocks() == 0) continue;
