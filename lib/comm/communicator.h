@@ -11,6 +11,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -105,6 +106,16 @@ class Communicator {
     void run(std::span<const Op> ops) { submit(ops).wait(); }
     void run(const Op& op) { submit({&op, 1}).wait(); }
     Pending submit(const Op& op) { return submit({&op, 1}); }
+
+    /// Waits on the host until a GPU has done what is on the current stream, as whoever reads a result must.
+    /// The wait has no limit of its own: where ranks wait for each other in vain, that ends the job. `place`
+    /// is where this rank waits, in messages.
+    virtual void wait_for_gpu(const std::string& place);
+
+    /// Runs `launch`, which puts a recorded graph with operations of these ranks on the current stream: none
+    /// of them is looked after by itself. COLLECTIVE: every rank of the group launches the same. `what` is it
+    /// called in messages.
+    virtual void watched(const std::string& what, const std::function<void()>& launch);
 
     const std::string& name() const { return name_; }
 

@@ -1,5 +1,8 @@
 #include "comm/gpu_side.h"
 
+#include <chrono>
+#include <thread>
+
 namespace argosy::comm {
 namespace {
 
@@ -34,6 +37,10 @@ std::vector<std::shared_ptr<LaunchLine>> GpuSide::lines() const {
 std::vector<std::shared_ptr<Lane>> GpuSide::lanes() const {
     const std::lock_guard lock(mutex_);
     return living(lanes_);
+}
+
+void GpuSide::require_going_on() const {
+    while (ends_) std::this_thread::sleep_for(std::chrono::seconds(1));
 }
 
 }  // namespace argosy::comm

@@ -2,6 +2,7 @@
 // thread may call it.
 #pragma once
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -27,7 +28,14 @@ class GpuSide {
     std::vector<std::shared_ptr<LaunchLine>> lines() const;
     std::vector<std::shared_ptr<Lane>> lanes() const;
 
+    /// The watchdog ends the process: what comes from the GPU from now on may be wrong.
+    void end() { ends_ = true; }
+    /// Does not return in that case. For the thread that works on the GPU, before it goes by what it has
+    /// seen.
+    void require_going_on() const;
+
   private:
+    std::atomic<bool> ends_ = false;
     mutable std::mutex mutex_;
     std::vector<std::weak_ptr<LaunchLine>> lines_;
     std::vector<std::weak_ptr<Lane>> lanes_;

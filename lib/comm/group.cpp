@@ -47,7 +47,9 @@ Group::Group(mpi::Comm comm, std::string name, const GroupOptions& options)
       members_(comm_.size()),
       exchanges_(std::make_shared<Exchanges>()),
       roll_(std::make_shared<mpi::Roll>(comm_, options.timeout_seconds)),
-      gpu_(options.gpu_path == GpuPath::Nccl ? std::make_shared<GpuSide>() : nullptr) {
+      gpu_(options.gpu_path == GpuPath::Nccl ? std::make_shared<GpuSide>() : nullptr),
+      watchdog_(gpu_ && comm_.size() > 1 ? std::make_shared<Watchdog>(comm_, gpu_, options.timeout_seconds)
+                                         : nullptr) {
     std::iota(members_.begin(), members_.end(), 0);
 }
 
@@ -58,25 +60,34 @@ Group::Group(const Group& whole, std::span<const int> ranks, std::string name)
       rank_(comm_.rank()),
       exchanges_(whole.exchanges_),
       roll_(whole.roll_),
-      gpu_(whole.gpu_) {
+      gpu_(whole.gpu_),
+      watchdog_(whole.watchdog_) {
     for (const int rank : ranks) members_.push_back(whole.members_[rank]);
 }
 
 std::string Group::name_of(OpKind kind, int64_t operation) const {
-    return fmt::format("{} over {} (operation {})", kind_name(kind), name_, operation);
+    return operation_name(kind_name(kind), name_, operation);
 }
 
 TimeoutError Group::timeout(const std::string& operation, const mpi::Attendance& found) const {
+    return TimeoutError(found.spoken_for ? Reach::SpokenFor : Reach::OneRank, "{}",
+                        timeout_text({operation, members_, options_.timeout_seconds}, found));
+}
+
+std::string operation_name(const std::string& kind, const std::string& group, int64_t number) {
+    return fmt::format("{} over {} (operation {})", kind, group, number);
+}
+
+std::string timeout_text(const WaitInVain& wait, const mpi::Attendance& found) {
     const std::string why =
         found.missing.empty()
             ? "all ranks wait by now: one came too late, or they wait for different things, or what lies "
               "between them does not work"
             : mpi::named_missing(found.missing) +
                   ". Who is missing is dead, stuck or much slower; its own message, if any, says why";
-    return TimeoutError(found.spoken_for ? Reach::SpokenFor : Reach::OneRank,
-                        "{} of ranks {}: no answer in {} s; {}{} (comm.train_timeout_seconds sets the limit)",
-                        operation, mpi::listed(members_, kMostNamed), options_.timeout_seconds, why,
-                        waits_of_others(found.ranks_by_place));
+    return fmt::format("{} of ranks {}: no answer in {} s; {}{} (comm.train_timeout_seconds sets the limit)",
+                       wait.operation, mpi::listed(wait.members, kMostNamed), wait.seconds, why,
+                       waits_of_others(found.ranks_by_place));
 }
 
 std::unique_ptr<Communicator> make_communicator(std::shared_ptr<const Group> group) {

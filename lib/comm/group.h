@@ -13,6 +13,7 @@
 #include "comm/exchange.h"
 #include "comm/gpu_path.h"
 #include "comm/gpu_side.h"
+#include "comm/watchdog.h"
 #include "mpi/comm.h"
 #include "mpi/roll.h"
 
@@ -28,6 +29,18 @@ struct GroupOptions {
     /// Of tensors that a GPU holds.
     GpuPath gpu_path = GpuPath::None;
 };
+
+/// "all-reduce over dp_shard (operation 12)", in messages.
+std::string operation_name(const std::string& kind, const std::string& group, int64_t number);
+
+/// What ranks have waited for in vain, for how long; ranks have their numbers in the outermost group.
+struct WaitInVain {
+    std::string operation;
+    std::vector<int> members;
+    double seconds;
+};
+/// The message of the error that ends the job.
+std::string timeout_text(const WaitInVain& wait, const mpi::Attendance& found);
 
 class Group {
   public:
@@ -53,7 +66,7 @@ class Group {
 
     /// What a rank waits for, in messages.
     std::string name_of(OpKind kind, int64_t operation) const;
-    /// For a wait in vain. Ranks have their numbers in the outermost group.
+    /// For a wait in vain.
     TimeoutError timeout(const std::string& operation, const mpi::Attendance& found) const;
 
   private:
@@ -67,6 +80,7 @@ class Group {
     std::shared_ptr<Exchanges> exchanges_;
     std::shared_ptr<mpi::Roll> roll_;
     std::shared_ptr<GpuSide> gpu_;
+    std::shared_ptr<Watchdog> watchdog_;  // of what is on gpu_
 };
 
 /// COLLECTIVE over the group. For tensors in the host's memory: shared memory where the options allow it and

@@ -1,13 +1,24 @@
 #include "comm/launch_line.h"
 
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 
 #include <utility>
 
 namespace argosy::comm {
 
+namespace {
+
+/// The same on all ranks, and short where the members are many.
+uint64_t digest(const std::vector<int>& members) {
+    uint64_t sum = 14695981039346656037U;  // FNV-1a
+    for (const int member : members) sum = (sum ^ static_cast<uint64_t>(member)) * 1099511628211U;
+    return sum;
+}
+
+}  // namespace
+
 LaunchLine::LaunchLine(std::string name, std::vector<int> members, int serial)
-    : key_(fmt::format("{}/{}/{}", name, fmt::join(members, ","), serial)),
+    : key_(fmt::format("{}/{:x}/{}", name, digest(members), serial)),
       name_(std::move(name)),
       members_(std::move(members)) {}
 

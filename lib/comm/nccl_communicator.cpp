@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 #include "base/error.h"
+#include "base/patience.h"
 #include "comm/gpu_path.h"
 #include "gpu/stream.h"
 #include "mpi/blocking_call.h"
@@ -208,10 +210,42 @@ Pending NcclCommunicator::submit(std::span<const Op> ops) {
     if (!on_gpu(ops)) return host_->submit(ops);
     for (const Op& op : ops) check(op, size());
     if (size() == 1) return copy_alone(ops);
-    if (!current_stream().is_captured()) exposed_->collect();
-    auto ends = launch(shares(ops));
+    std::vector<PooledEvent> ends;
+    try {
+        if (!current_stream().is_captured()) exposed_->collect();
+        ends = launch(shares(ops));
+    } catch (...) {
+        group_->gpu()->require_going_on();  // the watchdog's message is the one that counts
+        throw;
+    }
     return Pending(std::make_unique<NcclCompletion>(group_->gpu(), exposed_, std::move(ends)),
                    tensors_of(ops), nullptr);
+}
+
+void NcclCommunicator::wait_for_gpu(const std::string& place) {
+    const PooledEvent end = group_->gpu()->marks.mark(current_stream());
+    mpi::Roll& roll = group_->roll();
+    Patience patience(std::numeric_limits<double>::infinity());
+    double next_look = roll.seconds_to_first_look();
+    while (!end->done()) {
+        if (group_->exchanges().advance()) continue;
+        patience.pause();
+        if (patience.waited_seconds() < next_look) continue;
+        next_look += roll.seconds_between_looks();
+        if (const auto found = roll.look(place)) throw group_->timeout(place, *found);
+    }
+    group_->gpu()->require_going_on();
+}
+
+void NcclCommunicator::watched(const std::string& what, const std::function<void()>& launch) {
+    if (size() == 1) return launch();
+    const GpuSide& gpu = *group_->gpu();
+    if (!graphs_) graphs_ = group_->gpu()->open_line(name(), group_->members());
+    const cuda::StreamView compute = current_stream();
+    graphs_->begin({what});
+    PooledEvent begin = gpu.marks.mark(compute);
+    launch();
+    graphs_->launched(std::move(begin), gpu.marks.mark(compute));
 }
 
 double NcclCommunicator::exposed_seconds() const {

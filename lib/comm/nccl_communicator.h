@@ -48,6 +48,10 @@ class NcclCommunicator : public Communicator {
     using Communicator::submit;
     Pending submit(std::span<const Op> ops) override;
 
+    /// Answers meanwhile who takes the roll on the host.
+    void wait_for_gpu(const std::string& place) override;
+    void watched(const std::string& what, const std::function<void()>& launch) override;
+
     double exposed_seconds() const override;
 
   private:
@@ -70,6 +74,7 @@ class NcclCommunicator : public Communicator {
     std::unique_ptr<Communicator> host_;
     std::shared_ptr<ExposedTime> exposed_ = std::make_shared<ExposedTime>();
     std::shared_ptr<Lane> collectives_;                                    // none before the first
+    std::shared_ptr<LaunchLine> graphs_;                                   // likewise
     std::map<std::pair<int, Direction>, std::shared_ptr<Lane>> channels_;  // by neighbour
 };
 

@@ -38,6 +38,10 @@ class CountingCommunicator : public comm::Communicator {
     }
 
     void open_channels() override { inner_.open_channels(); }
+    void wait_for_gpu(const std::string& place) override { inner_.wait_for_gpu(place); }
+    void watched(const std::string& what, const std::function<void()>& launch) override {
+        inner_.watched(what, launch);
+    }
 
     using Communicator::submit;
     comm::Pending submit(std::span<const comm::Op> ops) override {

@@ -53,7 +53,7 @@ namespace argosy::testing {
 namespace {
 
 std::map<const std::byte*, size_t>& allocations() {
-    static std::map<const std::byte*, size_t> map;
+    static auto& map = *new std::map<const std::byte*, size_t>;
     return map;
 }
 
@@ -62,8 +62,9 @@ int devices_of_environment() {
     return number ? std::atoi(number) : 8;
 }
 
+// Never destroyed, here and elsewhere: a suite's groups may live until the process ends.
 std::vector<CUstream_st*>& streams() {
-    static std::vector<CUstream_st*> all;
+    static auto& all = *new std::vector<CUstream_st*>;
     return all;
 }
 
@@ -106,7 +107,7 @@ cudaError_t returned(cudaError_t status) {
 }  // namespace
 
 FakeGpus& fake_gpus() {
-    static FakeGpus gpus{.num_devices = devices_of_environment()};
+    static auto& gpus = *new FakeGpus{.num_devices = devices_of_environment()};
     return gpus;
 }
 

@@ -24,6 +24,8 @@ struct FakeGpus {
     int driver_version = 13000;
     /// The next operation never ends, and NCCL says that another rank is lost.
     bool lose_next_operation = false;
+    /// The next operation never ends, and NCCL says nothing.
+    bool stall_next_operation = false;
     /// Memory of the host is memory of every device: LibTorch's tensors then may lie on either.
     bool shares_memory = false;
     /// But of tensors that begin here the stand-in for LibTorch's half says that the host holds them.

@@ -72,7 +72,7 @@ using Communicator = std::shared_ptr<ncclComm>;
 
 /// A handle is the address of one of these. A stream may outlive its communicator.
 std::vector<Communicator>& communicators() {
-    static std::vector<Communicator> all;
+    static auto& all = *new std::vector<Communicator>;
     return all;
 }
 
@@ -110,6 +110,7 @@ struct Kernel {
     std::vector<Operation> operations;
     Communicator communicator = operations.front().communicator;
     bool lost = std::exchange(fake_gpus().lose_next_operation, false);
+    bool stalled = std::exchange(fake_gpus().stall_next_operation, false);
     std::vector<MPI_Request> requests = {};
 
     void start() {
@@ -118,12 +119,13 @@ struct Kernel {
             last_error = "fake: the other side hung up";
             return;
         }
+        if (stalled) return;
         for (const Operation& one : operations) requests.push_back(one.start());
     }
 
     bool done() {
         if (communicator->aborted) return true;
-        if (lost) return false;
+        if (lost || stalled) return false;
         int all = 0;
         MPI_Testall(static_cast<int>(requests.size()), requests.data(), &all, MPI_STATUSES_IGNORE);
         if (!all) return false;
