@@ -33,9 +33,9 @@ template <class T>
 struct CrossEntropy {
     int64_t num_rows, num_columns;
     const int64_t* targets;
-    const float* scale;
-    T* logits;      // become the gradient
-    float* maxima;  // these three as in SoftmaxSums
+    const float* scale;  // one number
+    T* logits;           // become the gradient
+    float* maxima;       // these three as in SoftmaxSums
     float* exponentials;
     float* target_logits;
 };

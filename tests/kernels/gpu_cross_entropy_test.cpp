@@ -181,12 +181,12 @@ TYPED_TEST(GpuCrossEntropy, RowsWithoutTargetBecomeZeros) {
 TYPED_TEST(GpuCrossEntropy, NoRowsOrNoColumnsAreNoMistake) {
     const auto& kernels = this->template gpu<TypeParam>();
     const std::vector<int64_t> targets = {5};
-    float maximum = 0, sum = 1, target = 2, scale = 1;
+    float maximum = 0, sum = 1, target = 2;
     kernels.softmax_sums({.num_rows = 0, .num_columns = 8}, nullptr);
     kernels.cross_entropy_gradient({.num_rows = 0, .num_columns = 8}, nullptr);
     kernels.cross_entropy({.num_rows = 0, .num_columns = 8}, nullptr);
     kernels.softmax_sums({1, 0, 0, nullptr, targets.data(), &maximum, &sum, &target}, nullptr);
-    kernels.cross_entropy_gradient({1, 0, 0, targets.data(), &maximum, &sum, &scale, nullptr}, nullptr);
+    kernels.cross_entropy_gradient({1, 0, 0, targets.data(), &maximum, &sum, &kScale, nullptr}, nullptr);
     EXPECT_EQ(maximum, -INFINITY);
     EXPECT_EQ(sum, 0);
     EXPECT_EQ(target, 0);
