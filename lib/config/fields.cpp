@@ -193,7 +193,10 @@ std::vector<Section> make_schema() {
                  "Ranks of one node exchange tensors through memory that they share; false: through MPI."),
              key("shared_memory_mib", &Comm::shared_memory_mib, size(),
                  "Most MiB that a rank shares for each group of ranks; it takes what is in flight at "
-                 "once.")}),
+                 "once."),
+             key("gpu_path", &Comm::gpu_path, any(),
+                 "How tensors on GPUs travel: by NCCL, or through the host's memory, which is slow; auto: by "
+                 "NCCL where each rank has a GPU of its own.")}),
         section(
             "debug", &JobConfig::debug, "repeating a run",
             {key("seed", &Debug::seed, at_least(0), "Key of initial weights and of the order of samples."),
