@@ -195,8 +195,7 @@ std::vector<Section> make_schema() {
                  "Most MiB that a rank shares for each group of ranks; it takes what is in flight at "
                  "once."),
              key("gpu_path", &Comm::gpu_path, any(),
-                 "How tensors on GPUs travel: by NCCL, or through the host's memory, which is slow; auto: by "
-                 "NCCL where each rank has a GPU of its own.")}),
+                 "GPUs: NCCL, or through the host's memory; auto: NCCL where each rank has its own GPU.")}),
         section(
             "debug", &JobConfig::debug, "repeating a run",
             {key("seed", &Debug::seed, at_least(0), "Key of initial weights and of the order of samples."),
