@@ -63,6 +63,18 @@ std::optional<optim::LossScaleOptions> loss_scale(const config::Training& traini
     return options;
 }
 
+comm::GpuPath gpu_path(config::GpuPath path) {
+    switch (path) {
+        case config::GpuPath::Nccl:
+            return comm::GpuPath::Nccl;
+        case config::GpuPath::Host:
+            return comm::GpuPath::Host;
+        case config::GpuPath::Auto:
+            break;
+    }
+    return comm::GpuPath::Choose;
+}
+
 std::optional<at::ScalarType> moments_type(const config::Optimizer& optimizer) {
     if (!optimizer.state_dtype) return std::nullopt;
     return scalar_type(*optimizer.state_dtype);
@@ -101,7 +113,7 @@ comm::GroupOptions group_options(const config::Comm& comm, const Environment& en
             .synchronous_sends = environment.synchronous_sends,
             .shared_memory_bytes = comm.shared_memory ? comm.shared_memory_mib << 20 : 0,
             .device = device,
-            .gpu_path = comm::GpuPath::Choose};
+            .gpu_path = gpu_path(comm.gpu_path)};
 }
 
 ops::Path operation_path(const config::Compile& compile) {
