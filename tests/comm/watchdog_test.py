@@ -60,6 +60,10 @@ class Watchdog(unittest.TestCase):
         self.assertIn("came through", text)
         self.assertNotIn("watchdog", text)
 
+    def test_what_waits_for_a_rank_s_own_computation_is_no_hang(self):
+        code, text = self.run_ranks("behind")
+        self.assertEqual(code, 0, text)
+
     def test_different_operations_of_one_number_are_named(self):
         self.expect_end("different", "all ranks wait by now",
                         "Operation 3 over dp_shard is all-reduce of 64 elements on rank 0, and all-gather of 192 elements "
