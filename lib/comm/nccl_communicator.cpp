@@ -98,7 +98,9 @@ std::vector<int> edges_in_order(int size) {
 }  // namespace
 
 NcclCommunicator::NcclCommunicator(std::shared_ptr<const Group> group, std::unique_ptr<Communicator> host)
-    : Communicator(group->name()), group_(std::move(group)), host_(std::move(host)) {}
+    : Communicator(group->name(), group->options().device),
+      group_(std::move(group)),
+      host_(std::move(host)) {}
 
 std::unique_ptr<Communicator> NcclCommunicator::subgroup(std::span<const int> ranks, std::string name) const {
     return make_communicator(std::make_shared<const Group>(group_->subgroup(ranks, std::move(name))));

@@ -40,6 +40,9 @@ using ConstMatrix = MatrixOf<const void>;
 
 /// C = A B, or C += A B. A and B are of one floating-point type; C is of theirs too or, for bf16 and fp16, of
 /// fp32, so that gradients of many microbatches add up unrounded. C shares no memory with A and B.
+///
+/// A bias's gradient is none of this: cuBLASLt can give it beside a weight's (CUBLASLT_EPILOGUE_BGRADB), but
+/// it replaces what an earlier microbatch left, where the weight's gradient is added to.
 struct Product {
     Matrix c;
     ConstMatrix a, b;

@@ -34,4 +34,11 @@ struct AdamW {
     float one_minus_beta1, one_minus_beta2, eps;
 };
 
+/// Elements of a parameter that lie one after the other in memory, and in rows in the whole of it: element i
+/// has the number update.first_element + i / row_length * row_stride + i % row_length there.
+struct AdamWRows {
+    AdamW update;
+    int64_t row_length, row_stride;
+};
+
 }  // namespace argosy::kernels

@@ -1,6 +1,7 @@
 # Compiles every .cu of cuda/ with nvcc, for the architectures of ARGOSY_CUDA_ARCHITECTURES, and the last of them as PTX
 # too, which later GPUs compile when the program starts. A build with CUDA puts the objects into argosy_kernels; one
-# without compiles them for the tests where an nvcc is there, so that what cannot run is known to compile.
+# without compiles them for tests where an nvcc is there, so that what cannot run is known to compile and link. Either
+# way argosy_gpu_kernels, named before argosy_kernels, is what a program links for gpu_table() and real devices.
 #
 # <kernel>.resources beside each object holds what ptxas says of its kernels: registers, shared memory, spills.
 
@@ -33,12 +34,18 @@ function(argosy_cuda_objects result)
     set(${result} ${objects} PARENT_SCOPE)
 endfunction()
 
+file(GLOB launchers CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/kernels/cuda/*.cpp)
 if(ARGOSY_CUDA)
     argosy_cuda_objects(objects)
-    file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/kernels/cuda/*.cpp)
     set_source_files_properties(${objects} PROPERTIES EXTERNAL_OBJECT ON GENERATED ON)
-    target_sources(argosy_kernels PRIVATE ${sources} ${objects})
-elseif(ARGOSY_TESTS AND ARGOSY_NVCC AND ARGOSY_CUDART_INCLUDE)
+    target_sources(argosy_kernels PRIVATE ${launchers} ${objects})
+    add_library(argosy_gpu_kernels INTERFACE)
+    target_link_libraries(argosy_gpu_kernels INTERFACE argosy_kernels)
+elseif(ARGOSY_TESTS AND ARGOSY_NVCC AND ARGOSY_CUDART_INCLUDE AND ARGOSY_CUDART_LIBRARY)
     argosy_cuda_objects(objects)
-    add_custom_target(argosy_cuda_kernels ALL DEPENDS ${objects})
+    set_source_files_properties(${objects} PROPERTIES EXTERNAL_OBJECT ON GENERATED ON)
+    file(GLOB wrappers CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/cuda/real/*.cpp)
+    add_library(argosy_gpu_kernels STATIC ${launchers} ${objects} ${wrappers})
+    target_include_directories(argosy_gpu_kernels SYSTEM PRIVATE ${ARGOSY_CUDART_INCLUDE})
+    target_link_libraries(argosy_gpu_kernels PUBLIC argosy_cuda ${ARGOSY_CUDART_LIBRARY})
 endif()

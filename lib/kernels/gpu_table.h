@@ -9,9 +9,13 @@
 // launched throws RunError.
 #pragma once
 
+#include <span>
 #include <type_traits>
 
+#include "kernels/adamw.h"
 #include "kernels/convert.h"
+#include "kernels/cross_entropy.h"
+#include "kernels/embedding.h"
 #include "kernels/rms_norm.h"
 #include "kernels/rope.h"
 #include "kernels/sums.h"
@@ -23,6 +27,13 @@ namespace argosy::kernels {
 /// The entry points for one element type.
 template <class T>
 struct GpuTyped {
+    void (*softmax_sums)(const SoftmaxSums<T>&, GpuStream);
+    void (*cross_entropy_gradient)(const CrossEntropyGradient<T>&, GpuStream);
+    void (*cross_entropy)(const CrossEntropy<T>&, GpuStream);  // the bits of the two one after the other
+    void (*embedding)(const Embedding<T>&, GpuStream);
+    /// The tokens are sorted, each with its position: the row of dx that is its own. Equal ones are added in
+    /// this order: where the sort is stable, the bits are those of a processor.
+    void (*embedding_gradient)(const EmbeddingGradient<T>&, const int64_t* positions, GpuStream);
     void (*widen)(const Widen<T>&, GpuStream);
     void (*narrow)(const Narrow<T>&, GpuStream);
     void (*rms_norm)(const RmsNorm<T>&, GpuStream);
@@ -36,6 +47,10 @@ struct GpuTyped {
 };
 
 struct GpuTable {
+    /// norms[i]: of tensors[i]. In another order than a processor's, still in fp64.
+    int64_t (*squared_norms_scratch_bytes)(std::span<const SquaredNorm> tensors);
+    void (*squared_norms)(std::span<const SquaredNorm> tensors, double* norms, void* scratch, GpuStream);
+    void (*adamw)(std::span<const AdamWRows> tensors, GpuStream);  // a processor's bits, but those of a NaN
     GpuTyped<float> fp32;
     GpuTyped<BFloat16> bf16;
     GpuTyped<Half> fp16;

@@ -38,27 +38,34 @@ SoftmaxSums plain_sums(const at::Tensor& logits, const at::Tensor& targets, int6
 
 SoftmaxSums fused_sums(const at::Tensor& logits, const at::Tensor& targets, int64_t begin) {
     const int64_t num_rows = logits.size(0), num_columns = logits.size(1);
-    SoftmaxSums out{at::empty({num_rows}, at::kFloat), at::empty({2, num_rows}, at::kFloat)};
+    const auto options = logits.options().dtype(at::kFloat);
+    SoftmaxSums out{at::empty({num_rows}, options), at::empty({2, num_rows}, options)};
     with_element_type(logits.scalar_type(), [&]<class T>(T) {
         const T* in = elements<T>(logits);
         const auto* target = elements<int64_t>(targets);
         auto *maxima = mutable_elements<float>(out.maxima), *sums = mutable_elements<float>(out.sums);
+        const auto rows = [&](int64_t first, int64_t end) {
+            return kernels::SoftmaxSums<T>{.num_rows = end - first,
+                                           .num_columns = num_columns,
+                                           .begin = begin,
+                                           .logits = in + first * num_columns,
+                                           .targets = target + first,
+                                           .maxima = maxima + first,
+                                           .exponentials = sums + first,
+                                           .target_logits = sums + num_rows + first};
+        };
+        if (gpu::holds(logits)) {
+            return gpu_kernels<T>().softmax_sums(rows(0, num_rows), gpu::current_stream());
+        }
         at::parallel_for(0, num_rows, fewest_rows(num_columns), [&](int64_t first, int64_t end) {
-            kernels::table().of<T>().softmax_sums({.num_rows = end - first,
-                                                   .num_columns = num_columns,
-                                                   .begin = begin,
-                                                   .logits = in + first * num_columns,
-                                                   .targets = target + first,
-                                                   .maxima = maxima + first,
-                                                   .exponentials = sums + first,
-                                                   .target_logits = sums + num_rows + first});
+            kernels::table().of<T>().softmax_sums(rows(first, end));
         });
     });
     return out;
 }
 
 void plain_gradient(at::Tensor& logits, const SoftmaxSums& all, const at::Tensor& targets, int64_t begin,
-                    double scale) {
+                    const at::Tensor& scale) {
     const at::Tensor scales = targets.ge(0).to(all.maxima.scalar_type()) * scale;
     at::Tensor gradient =
         (widened(logits) - all.maxima.unsqueeze(1)).exp_().mul_((scales / all.sums[0]).unsqueeze(1));
@@ -68,23 +75,49 @@ void plain_gradient(at::Tensor& logits, const SoftmaxSums& all, const at::Tensor
 }
 
 void fused_gradient(at::Tensor& logits, const SoftmaxSums& all, const at::Tensor& targets, int64_t begin,
-                    double scale) {
+                    const at::Tensor& scale) {
     const int64_t num_columns = logits.size(1);
     with_element_type(logits.scalar_type(), [&]<class T>(T) {
         T* inout = mutable_elements<T>(logits);
         const auto* target = elements<int64_t>(targets);
-        const auto *maxima = elements<float>(all.maxima), *exponentials = elements<float>(all.sums);
+        const auto *maxima = elements<float>(all.maxima), *exponentials = elements<float>(all.sums),
+                   *factor = elements<float>(scale);
+        const auto rows = [&](int64_t first, int64_t end) {
+            return kernels::CrossEntropyGradient<T>{.num_rows = end - first,
+                                                    .num_columns = num_columns,
+                                                    .begin = begin,
+                                                    .targets = target + first,
+                                                    .maxima = maxima + first,
+                                                    .exponentials = exponentials + first,
+                                                    .scale = factor,
+                                                    .logits = inout + first * num_columns};
+        };
+        if (gpu::holds(logits)) {
+            return gpu_kernels<T>().cross_entropy_gradient(rows(0, logits.size(0)), gpu::current_stream());
+        }
         at::parallel_for(0, logits.size(0), fewest_rows(num_columns), [&](int64_t first, int64_t end) {
-            kernels::table().of<T>().cross_entropy_gradient({.num_rows = end - first,
-                                                             .num_columns = num_columns,
-                                                             .begin = begin,
-                                                             .targets = target + first,
-                                                             .maxima = maxima + first,
-                                                             .exponentials = exponentials + first,
-                                                             .scale = static_cast<float>(scale),
-                                                             .logits = inout + first * num_columns});
+            kernels::table().of<T>().cross_entropy_gradient(rows(first, end));
         });
     });
+}
+
+SoftmaxSums gpu_sums_and_gradient(at::Tensor& logits, const at::Tensor& targets, const at::Tensor& scale) {
+    const int64_t num_rows = logits.size(0);
+    const auto options = logits.options().dtype(at::kFloat);
+    SoftmaxSums out{at::empty({num_rows}, options), at::empty({2, num_rows}, options)};
+    with_element_type(logits.scalar_type(), [&]<class T>(T) {
+        auto* sums = mutable_elements<float>(out.sums);
+        gpu_kernels<T>().cross_entropy({.num_rows = num_rows,
+                                        .num_columns = logits.size(1),
+                                        .targets = elements<int64_t>(targets),
+                                        .scale = elements<float>(scale),
+                                        .logits = mutable_elements<T>(logits),
+                                        .maxima = mutable_elements<float>(out.maxima),
+                                        .exponentials = sums,
+                                        .target_logits = sums + num_rows},
+                                       gpu::current_stream());
+    });
+    return out;
 }
 
 }  // namespace
@@ -126,10 +159,20 @@ at::Tensor cross_entropy_sum(const SoftmaxSums& all, const at::Tensor& targets) 
 }
 
 void turn_into_cross_entropy_gradient(at::Tensor& logits, const SoftmaxSums& all, const at::Tensor& targets,
-                                      int64_t begin, double scale) {
+                                      int64_t begin, const at::Tensor& scale) {
     if (logits.size(1) == 0) return;
     if (!fused(logits) || !logits.is_contiguous()) return plain_gradient(logits, all, targets, begin, scale);
     fused_gradient(logits, all, targets.contiguous(), begin, scale);
+}
+
+SoftmaxSums turn_into_cross_entropy_gradient(at::Tensor& logits, const at::Tensor& targets,
+                                             const at::Tensor& scale) {
+    if (fused(logits) && gpu::holds(logits)) {
+        return gpu_sums_and_gradient(logits, targets.contiguous(), scale);
+    }
+    SoftmaxSums sums = softmax_sums(logits, targets, /*begin=*/0);
+    turn_into_cross_entropy_gradient(logits, sums, targets, /*begin=*/0, scale);
+    return sums;
 }
 
 }  // namespace argosy::ops

@@ -28,14 +28,20 @@ at::Tensor fused_lookup(const at::Tensor& table, const at::Tensor& tokens, int64
         const T* rows = elements<T>(table);
         const auto* token = elements<int64_t>(tokens);
         T* out = mutable_elements<T>(x);
+        const auto part = [&](int64_t first, int64_t end) {
+            return kernels::Embedding<T>{.num_tokens = end - first,
+                                         .row_size = size,
+                                         .begin = begin,
+                                         .num_rows = table.size(0),
+                                         .tokens = token + first,
+                                         .table = rows,
+                                         .x = out + first * size};
+        };
+        if (gpu::holds(table)) {
+            return gpu_kernels<T>().embedding(part(0, tokens.size(0)), gpu::current_stream());
+        }
         at::parallel_for(0, tokens.size(0), fewest_rows(size), [&](int64_t first, int64_t end) {
-            kernels::table().of<T>().embedding({.num_tokens = end - first,
-                                                .row_size = size,
-                                                .begin = begin,
-                                                .num_rows = table.size(0),
-                                                .tokens = token + first,
-                                                .table = rows,
-                                                .x = out + first * size});
+            kernels::table().of<T>().embedding(part(first, end));
         });
     });
     return x;
@@ -48,15 +54,25 @@ void fused_gradient(at::Tensor& out, const at::Tensor& dx, const at::Tensor& tok
         const T* in = elements<T>(dx);
         const auto* token = elements<int64_t>(tokens);
         auto* sums = mutable_elements<float>(out);
+        const auto columns = [&](int64_t first, int64_t end) {
+            return kernels::EmbeddingGradient<T>{.num_tokens = num_tokens,
+                                                 .row_size = end - first,
+                                                 .begin = begin,
+                                                 .num_rows = out.size(0),
+                                                 .row_stride = size,
+                                                 .tokens = token,
+                                                 .dx = in + first,
+                                                 .sums = sums + first};
+        };
+        if (gpu::holds(dx)) {
+            const auto [sorted, positions] = tokens.sort(/*stable=*/true, /*dim=*/0, /*descending=*/false);
+            kernels::EmbeddingGradient<T> all = columns(0, size);
+            all.tokens = elements<int64_t>(sorted);
+            return gpu_kernels<T>().embedding_gradient(all, elements<int64_t>(positions),
+                                                       gpu::current_stream());
+        }
         at::parallel_for(0, size, fewest_rows(num_tokens), [&](int64_t first, int64_t end) {
-            kernels::table().of<T>().embedding_gradient({.num_tokens = num_tokens,
-                                                         .row_size = end - first,
-                                                         .begin = begin,
-                                                         .num_rows = out.size(0),
-                                                         .row_stride = size,
-                                                         .tokens = token,
-                                                         .dx = in + first,
-                                                         .sums = sums + first});
+            kernels::table().of<T>().embedding_gradient(columns(first, end));
         });
     });
 }

@@ -1,22 +1,26 @@
 #include "parallel/executor.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 
 #include <utility>
 
 #include "base/error.h"
+#include "gpu/device.h"
+#include "ops/types.h"
 
 namespace argosy::parallel {
 
 using comm::OpKind;
 
-Executor::Executor(ParallelModel& model, mesh::Mesh& mesh, Program program, const LoweringOptions& options)
+Executor::Executor(ParallelModel& model, mesh::Mesh& mesh, Program program, const ExecutorOptions& options)
     : model_(model),
+      world_(mesh.world()),
       pipeline_(mesh.group(mesh::Axis::Pipeline)),
       tensor_degree_(mesh.degree(mesh::Axis::Tensor)),
       program_(std::move(program)),
-      keep_(options.keep),
+      options_(options),
       slots_(program_.num_slots) {}
 
 Stage& Executor::stage_of(const UnitOp& op) {
@@ -31,7 +35,27 @@ Executor::Slot& Executor::slot_of(const UnitOp& op) {
     return slot;
 }
 
+// The first run as a graph would connects ranks and chooses algorithms, which cannot be recorded.
 at::Tensor Executor::run(std::span<const model::Batch> microbatches, double loss_scale) {
+    const auto type = ops::accumulation_type(model_.precision().compute);
+    const at::Tensor scale = at::full({}, loss_scale, at::TensorOptions(model_.device()).dtype(type));
+    if (!options_.graphs || !gpu::holds(scale) || !std::exchange(has_run_, true)) {
+        return compute(microbatches, scale);
+    }
+    if (!recorded_ || !recorded_->takes(microbatches)) {
+        recorded_.reset();  // its memory goes first
+        recorded_ = std::make_unique<RecordedRun>(microbatches, scale,
+                                                  [this](auto batches, const at::Tensor& recorded_scale) {
+                                                      return compute(batches, recorded_scale);
+                                                  });
+    }
+    at::Tensor loss;
+    world_.watched("forward and backward", [&] { loss = recorded_->replay(microbatches, scale); });
+    for (const auto& parameter : model_.parameters()) parameter->gradient().empty = false;
+    return loss;
+}
+
+at::Tensor Executor::compute(std::span<const model::Batch> microbatches, const at::Tensor& loss_scale) {
     microbatches_ = microbatches;
     loss_scale_ = loss_scale;
     loss_sum_ = at::zeros({}, at::TensorOptions(model_.device()).dtype(at::kDouble));
@@ -75,8 +99,9 @@ void Executor::run(const UnitOp& op) {
 
 void Executor::forward(const UnitOp& op, Stage& stage, Slot& slot) {
     slot.incoming.wait();
-    slot.stream = stage.layers[op.unit]->forward(stage.units[op.unit].weights(), slot.stream,
-                                                 microbatches_[op.microbatch], keep_, slot.tapes[op.unit]);
+    slot.stream =
+        stage.layers[op.unit]->forward(stage.units[op.unit].weights(), slot.stream,
+                                       microbatches_[op.microbatch], options_.keep, slot.tapes[op.unit]);
 }
 
 void Executor::loss(const UnitOp& op, Stage& stage, Slot& slot) {

@@ -107,10 +107,12 @@ model::ModelSpec choose_model(const config::Model& model) {
                     spec.name, *model.flavor, model.hf_assets_path, fmt::join(differences, "; "));
 }
 
-comm::GroupOptions group_options(const config::Comm& comm, const Environment& environment) {
+comm::GroupOptions group_options(const config::Comm& comm, const Environment& environment,
+                                 c10::Device device) {
     return {.timeout_seconds = static_cast<double>(comm.train_timeout_seconds),
             .synchronous_sends = environment.synchronous_sends,
             .shared_memory_bytes = comm.shared_memory ? comm.shared_memory_mib << 20 : 0,
+            .device = device,
             .gpu_path = gpu_path(comm.gpu_path)};
 }
 
@@ -118,6 +120,10 @@ ops::Path operation_path(const config::Compile& compile) {
     const char* instruction_set = kernels::table().name;  // throws where it is set to one that cannot run
     spdlog::info("own kernels: {}", compile.enable ? instruction_set : "none, since compile.enable is false");
     return compile.enable ? ops::Path::Fused : ops::Path::Plain;
+}
+
+cublas::Search algorithm_search(const config::Compile& compile) {
+    return compile.search_algorithms ? cublas::Search::Timed : cublas::Search::Heuristic;
 }
 
 mesh::MeshRequest mesh_request(const config::Parallelism& parallelism) {
@@ -154,6 +160,7 @@ TrainerOptions trainer_options(const config::JobConfig& config, const model::Mod
         .schedule = std::string(name_of(config.parallelism.pipeline_parallel_schedule)),
         .reshard = reshard(config.parallelism),
         .keep = keep(config.activation_checkpoint.mode),
+        .graphs = config.compile.enable && config.compile.graphs,
         .seq_len = config.training.seq_len,
         .microbatch_size = sizes.microbatch_size,
         .num_microbatches = sizes.num_microbatches,

@@ -7,6 +7,7 @@
 #include "base/environment.h"
 #include "comm/group.h"
 #include "config/job_config.h"
+#include "cublas/matmul.h"
 #include "data/token_file.h"
 #include "mesh/mesh_shape.h"
 #include "model/model_spec.h"
@@ -19,10 +20,14 @@ namespace argosy::train {
 /// The preset, or the architecture of model.hf_assets_path; given both, they must be the same model.
 model::ModelSpec choose_model(const config::Model& model);
 
-comm::GroupOptions group_options(const config::Comm& comm, const Environment& environment);
+/// `device`: where this rank computes.
+comm::GroupOptions group_options(const config::Comm& comm, const Environment& environment,
+                                 c10::Device device = c10::kCPU);
 
 /// How operations compute; says on the log which kernels were chosen.
 ops::Path operation_path(const config::Compile& compile);
+
+cublas::Search algorithm_search(const config::Compile& compile);
 
 mesh::MeshRequest mesh_request(const config::Parallelism& parallelism);
 

@@ -151,6 +151,12 @@ TEST(Problem, RefusesWhatIsNone) {
         "no product that takes a bias");
 }
 
+TEST(Build, WithoutCudaSaysSo) {
+    if (version() != 0) GTEST_SKIP() << "this build has it";
+    EXPECT_EQ(version_text(), "0.0.0");
+    EXPECT_ERROR(Multiplier(), UserError, "no cuBLASLt", "-DARGOSY_CUDA=ON");
+}
+
 TEST(Problem, IsDescribedAsItWasGiven) {
     const Product product{.c = {nullptr, ElementType::Float32, 6, 4, 4, 1},
                           .a = ConstMatrix{reinterpret_cast<const void*>(32), kType, 8, 6, 6, 1}.transposed(),

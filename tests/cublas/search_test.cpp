@@ -2,12 +2,29 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <new>
 
 #include "base/error.h"
 #include "cublas/matrices.h"
 #include "expect_error.h"
 #include "support/fake_cublaslt.h"
 #include "support/fake_gpus.h"
+
+namespace {
+
+int64_t num_allocations = 0;
+
+}  // namespace
+
+// Of this executable, to count what a product costs.
+void* operator new(size_t bytes) {
+    ++num_allocations;
+    if (void* const memory = std::malloc(bytes)) return memory;
+    throw std::bad_alloc();
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
 namespace argosy::cublas {
 namespace {
@@ -78,15 +95,52 @@ TEST_F(Searches, AskOncePerProblem) {
     EXPECT_EQ(fake_cublaslt().num_questions, 3);
 }
 
+TEST_F(Searches, CostNothingOfAProblemThatCame) {
+    Multiplier multiplier;
+    Product product = gradient.product();
+    product.bias = gradient.a.view().data;
+    gradient.run(multiplier, product);
+    fake_cublaslt().idle = true;
+    const int64_t before = num_allocations;
+    multiplier.run(product, gradient.stream.handle());
+    EXPECT_EQ(num_allocations, before);
+    EXPECT_GT(before, 0);
+}
+
+TEST_F(Searches, AreNotOfOneBias) {
+    Multiplier multiplier;
+    Product product = gradient.product();
+    product.accumulate = false;
+    for (const double bias : {1.0, 2.0}) {
+        OwnedMatrix biases(ElementType::Float32, 2, kSize, {});  // both at once, a row each
+        for (int64_t column = 0; column < kSize; ++column) {
+            biases.set(0, column, 0);
+            biases.set(1, column, bias);
+        }
+        product.bias = biases.view().data;
+        gradient.run(multiplier, product);
+        gradient.expect_products(1);
+        product.bias = static_cast<const float*>(biases.view().data) + kSize;
+        gradient.run(multiplier, product);
+        EXPECT_EQ(gradient.c.get(3, 4), kSize + bias);
+    }
+}
+
 TEST_F(Searches, TellHowPointersAreAligned) {
     Multiplier multiplier;
-    OwnedMatrix shifted(kType, kSize, kSize, {.offset = 1});
-    Product other = gradient.product();
-    other.a = shifted.constant();
-    gradient.run(multiplier);
-    gradient.run(multiplier, other);
-    EXPECT_EQ(fake_cublaslt().num_questions, 2);
-    EXPECT_EQ(fake_cublaslt().ran, std::vector<int>({0, 2}));  // the last one takes any
+    const OwnedMatrix factor(kType, kSize, kSize, {.offset = 1});
+    const OwnedMatrix result(ElementType::Float32, kSize, kSize, {.offset = 1});
+    const auto expect_algorithm = [&](int number, auto change) {
+        Product product = gradient.product();
+        change(product);
+        gradient.run(multiplier, product);
+        EXPECT_EQ(last_algorithm(), number);
+    };
+    expect_algorithm(0, [](Product&) {});
+    expect_algorithm(2, [&](Product& product) { product.a = factor.constant(); });  // the last one takes any
+    expect_algorithm(2, [&](Product& product) { product.b = factor.constant(); });
+    expect_algorithm(2, [&](Product& product) { product.c = result.view(); });
+    EXPECT_EQ(fake_cublaslt().num_questions, 4);
 }
 
 TEST_F(Searches, KeepTheFastest) {

@@ -2,6 +2,7 @@
 // number of threads, and what is not finite shows.
 #include <ATen/Parallel.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/stack.h>
 
 #include "ops/attention.h"
@@ -121,7 +122,8 @@ class ContractTest : public OpsTest {
              {hidden, sums.maxima, sums.sums[0], tokens},
              [](const auto& in) {
                  at::Tensor logits = in[0].clone();
-                 turn_into_cross_entropy_gradient(logits, {in[1], at::stack({in[2], in[2]})}, in[3], 0, 0.1);
+                 turn_into_cross_entropy_gradient(logits, {in[1], at::stack({in[2], in[2]})}, in[3], 0,
+                                                  at::full({}, 0.1, in[1].options()));
                  return Tensors{logits};
              }},
             {"embedding",
@@ -148,7 +150,7 @@ class ContractTest : public OpsTest {
                  add_row_sum(sum, in[1]);
                  return Tensors{sum};
              }},
-            {"squared_norm", {wide_sum}, [](const auto& in) { return Tensors{squared_norm(in[0])}; }},
+            {"squared_norms", {wide_sum}, [](const auto& in) { return Tensors{squared_norms(std::span(&in[0], 1))}; }},
         };
     }
 

@@ -70,6 +70,13 @@ class Emulator {
         shared_.push_back({static_cast<std::byte*>(memory), bytes});
         poison(shared_.back());
     }
+    bool is_shared(const void* memory) const {
+        const auto holds = [&](const Memory& each) {
+            return memory >= each.data && memory < each.data + each.bytes;
+        };
+        const bool dynamic = memory >= dynamic_.data() && memory < dynamic_.data() + dynamic_.size();
+        return dynamic || std::ranges::any_of(shared_, holds);
+    }
     void* dynamic_shared() { return dynamic_.data(); }
 
     void barrier(const std::source_location& place) {
@@ -347,6 +354,7 @@ void barrier(const std::source_location& place) { emulator().barrier(place); }
 const uint64_t* exchange(unsigned mask, uint64_t value) { return emulator().exchange(mask, value); }
 int lane() { return emulator().lane(); }
 void share(void* memory, size_t bytes) { emulator().share(memory, bytes); }
+bool is_shared(const void* memory) { return emulator().is_shared(memory); }
 void* dynamic_shared() { return emulator().dynamic_shared(); }
 
 }  // namespace emulated

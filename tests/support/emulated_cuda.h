@@ -24,6 +24,7 @@
 #define __device__
 #define __host__
 #define __shared__ static
+#define __grid_constant__
 #define __forceinline__ inline
 #define __launch_bounds__(...)
 
@@ -78,6 +79,7 @@ int lane();
 
 /// Filled with NaN before every block from now on.
 void share(void* memory, size_t bytes);
+bool is_shared(const void* memory);
 void* dynamic_shared();
 
 template <class T>

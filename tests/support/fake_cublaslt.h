@@ -22,6 +22,8 @@ struct FakeCublasLt {
     std::vector<double> seconds = {0, 0, 0};
     /// Algorithms that the heuristic names and cublasLtMatmul does not do.
     std::vector<int> refused;
+    /// Products are accepted, and that is all.
+    bool idle = false;
 
     int num_questions = 0;  // to the heuristic
     std::vector<int> ran;   // algorithms, in the order in which they ended

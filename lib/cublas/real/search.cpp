@@ -22,11 +22,11 @@ int launches_of(const Problem& problem) {
 }
 
 struct Measured {
-    size_t algorithm;  // its number
     struct Round {
         cuda::Event begin, end;
     };
-    std::array<Round, kRounds> rounds;
+    size_t algorithm;  // its number
+    std::vector<Round> rounds = std::vector<Round>(kRounds);
 
     double median_seconds() const {
         std::array<double, kRounds> seconds;

@@ -138,8 +138,8 @@ __device__ void keep_narrow(Elements<T, kCount>& x) {
 }
 
 /// The sum over groups of kLanes neighbouring lanes, in each of them, by all lanes of the warp.
-template <int kLanes = kWarp>
-__device__ float warp_sum(float x) {
+template <int kLanes = kWarp, class Number>
+__device__ Number warp_sum(Number x) {
 #pragma unroll
     for (int distance = kLanes / 2; distance > 0; distance /= 2) {
         x += __shfl_xor_sync(kAllLanes, x, distance);
@@ -149,21 +149,21 @@ __device__ float warp_sum(float x) {
 
 /// Sums over a block, one after the other, in each of its threads. A barrier each: sums alternate between two
 /// places, so that none is written while a slower thread still reads it.
-template <int kThreads>
+template <int kThreads, class Number = float>
 class BlockSum {
   public:
     static constexpr int kWarps = kThreads / kWarp;
-    using Memory = Shared<float, 2 * kWarps>;  // __shared__, for this alone
+    using Memory = Shared<Number, 2 * kWarps>;  // __shared__, for this alone
 
     __device__ explicit BlockSum(Memory& memory) : memory_(memory) {}
 
-    __device__ float operator()(float x) {
+    __device__ Number operator()(Number x) {
         static_assert(kThreads % kWarp == 0);
         x = warp_sum(x);
         if constexpr (kWarps == 1) return x;
         if (threadIdx.x % kWarp == 0) memory_[offset_ + threadIdx.x / kWarp] = x;
         __syncthreads();
-        float sum = 0;
+        Number sum = 0;
 #pragma unroll
         for (int warp = 0; warp < kWarps; ++warp) sum += memory_[offset_ + warp];
         offset_ = kWarps - offset_;

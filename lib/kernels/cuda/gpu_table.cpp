@@ -1,8 +1,12 @@
 #include "kernels/gpu_table.h"
 
+#include "kernels/cuda/adamw.h"
 #include "kernels/cuda/convert.h"
+#include "kernels/cuda/cross_entropy.h"
+#include "kernels/cuda/embedding.h"
 #include "kernels/cuda/rms_norm.h"
 #include "kernels/cuda/rope.h"
+#include "kernels/cuda/squared_norms.h"
 #include "kernels/cuda/sums.h"
 #include "kernels/cuda/swiglu.h"
 
@@ -11,7 +15,12 @@ namespace {
 
 template <class T>
 constexpr GpuTyped<T> typed() {
-    return {.widen = cuda::widen<T>,
+    return {.softmax_sums = cuda::softmax_sums<T>,
+            .cross_entropy_gradient = cuda::cross_entropy_gradient<T>,
+            .cross_entropy = cuda::cross_entropy<T>,
+            .embedding = cuda::embedding<T>,
+            .embedding_gradient = cuda::embedding_gradient<T>,
+            .widen = cuda::widen<T>,
             .narrow = cuda::narrow<T>,
             .rms_norm = cuda::rms_norm<T>,
             .rms_norm_backward_scratch_bytes = cuda::rms_norm_backward_scratch_bytes<T>,
@@ -26,7 +35,12 @@ constexpr GpuTyped<T> typed() {
 }  // namespace
 
 const GpuTable* gpu_table() {
-    static constexpr GpuTable kTable = {typed<float>(), typed<BFloat16>(), typed<Half>()};
+    static constexpr GpuTable kTable = {.squared_norms_scratch_bytes = cuda::squared_norms_scratch_bytes,
+                                        .squared_norms = cuda::squared_norms,
+                                        .adamw = cuda::adamw,
+                                        .fp32 = typed<float>(),
+                                        .bf16 = typed<BFloat16>(),
+                                        .fp16 = typed<Half>()};
     return &kTable;
 }
 

@@ -39,14 +39,30 @@ __device__ T* dynamic_shared() {
     return reinterpret_cast<T*>(bytes);
 }
 
-/// REQUIRES: aligned to as many bytes.
+/// REQUIRES: aligned to as many bytes; stores go to memory of the device, not of the block. The compiler
+/// would split some stores that are mere assignments.
 __device__ inline uint4 load_16_bytes(const void* from) { return *static_cast<const uint4*>(from); }
 __device__ inline uint2 load_8_bytes(const void* from) { return *static_cast<const uint2*>(from); }
-__device__ inline void store_16_bytes(void* to, uint4 bytes) { *static_cast<uint4*>(to) = bytes; }
-__device__ inline void store_8_bytes(void* to, uint2 bytes) { *static_cast<uint2*>(to) = bytes; }
+__device__ inline void store_16_bytes(void* to, uint4 bytes) {
+    asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(to)), "r"(bytes.x),
+                 "r"(bytes.y), "r"(bytes.z), "r"(bytes.w)
+                 : "memory");
+}
+__device__ inline void store_8_bytes(void* to, uint2 bytes) {
+    asm volatile("st.global.v2.u32 [%0], {%1, %2};" ::"l"(__cvta_generic_to_global(to)), "r"(bytes.x),
+                 "r"(bytes.y)
+                 : "memory");
+}
 
 /// The compiler no longer knows how the word came about.
 __device__ inline void forget_origin(uint32_t& word) { asm volatile("" : "+r"(word)); }
+
+/// 2^x within 2^-22 of it, by the unit that has it as one instruction; 0 below -126. A NaN stays one.
+__device__ inline float exp2_approximately(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
 
 /// Two floats rounded to nearest, ties to even; the first in the low half, which comes first in memory.
 __device__ inline uint32_t round_to_bfloat16(float first, float second) {

@@ -5,23 +5,24 @@
 namespace argosy::kernels::cuda {
 namespace {
 
-constexpr int kThreads = 256;  // for rows of any size
+constexpr int kThreads = 256;         // for rows of any size
+constexpr int kThreadsAtLeast = 768;  // that a multiprocessor holds
 
 __device__ inline float inverse_rms(float squares, int64_t row_size, float eps) {
     return rsqrtf(__fdividef(squares, static_cast<float>(row_size)) + eps);
 }
 
-/// The elements whose norm is taken: x, or x + residual, which is written to `sum`.
+/// x + residual, rounded, which is what is normed; writes it to `sum`.
 template <class T, int kCount>
-__device__ Elements<T, kCount> normed(const RmsNorm<T>& args, const Elements<T, kCount>& x, int64_t at) {
-    if (args.residual == nullptr) return x;
-    auto sum = widened(x);
-    const auto residual = load<kCount>(args.residual + at);
+__device__ Elements<T, kCount> summed(const Elements<T, kCount>& x, const Elements<T, kCount>& residual,
+                                      T* sum) {
+    auto wide = widened(x);
+    const auto joining = widened(residual);
 #pragma unroll
-    for (int k = 0; k < kCount; ++k) sum[k] += residual[k];
-    const auto rounded = narrowed<T>(sum);
-    store(args.sum + at, rounded);
-    return rounded;
+    for (int k = 0; k < kCount; ++k) wide[k] += joining[k];
+    const auto narrow = narrowed<T>(wide);
+    store(sum, narrow);
+    return narrow;
 }
 
 template <int kCount>
@@ -40,18 +41,24 @@ __device__ void store_normed(T* y, const Floats<kCount>& x, float inverse, const
     store(y, scaled);
 }
 
-/// Each row is read once. What a thread needs is loaded before it waits for any of it.
+/// Each row is read once. A thread loads all that it needs before it writes anything: no load may pass a
+/// store to what the compiler must take for the same memory.
 template <class T, class Shape>
-__global__ void __launch_bounds__(Shape::kThreads) rms_norm_kernel(RmsNorm<T> args) {
+__global__ void __launch_bounds__(Shape::kThreads, kThreadsAtLeast / Shape::kThreads)
+    rms_norm_kernel(RmsNorm<T> args) {
     constexpr int kCount = kPack<T>, kRows = Shape::kRows, kPacks = Shape::kPacks;
     __shared__ typename RowSum<Shape>::Memory memory;
     RowSum<Shape> row_sum(memory);
     const RowPlace<T, Shape> place(int64_t{blockIdx.x} * Shape::kRowsPerBlock, args.num_rows, args.row_size);
-    Elements<T, kCount> x[kRows][kPacks], weight[kPacks];
+    const bool adds = args.residual != nullptr;
+    Elements<T, kCount> x[kRows][kPacks], residual[kRows][kPacks] = {}, weight[kPacks];
 #pragma unroll
     for (int row = 0; row < kRows; ++row) {
 #pragma unroll
-        for (int pack = 0; pack < kPacks; ++pack) x[row][pack] = place.load(args.x, row, pack);
+        for (int pack = 0; pack < kPacks; ++pack) {
+            x[row][pack] = place.load(args.x, row, pack);
+            if (adds) residual[row][pack] = place.load(args.residual, row, pack);
+        }
     }
 #pragma unroll
     for (int pack = 0; pack < kPacks; ++pack) weight[pack] = place.load_column(args.weight, pack);
@@ -60,9 +67,12 @@ __global__ void __launch_bounds__(Shape::kThreads) rms_norm_kernel(RmsNorm<T> ar
         float squares = 0;
 #pragma unroll
         for (int pack = 0; pack < kPacks; ++pack) {
-            if (place.has(row, pack)) x[row][pack] = normed(args, x[row][pack], place.at(row, pack));
-            squares += sum_of_squares(widened(x[row][pack]));
-            keep_narrow(x[row][pack]);
+            auto& one = x[row][pack];
+            if (adds && place.has(row, pack)) {
+                one = summed(one, residual[row][pack], args.sum + place.at(row, pack));
+            }
+            squares += sum_of_squares(widened(one));
+            keep_narrow(one);
         }
         const float inverse = inverse_rms(row_sum(squares), args.row_size, args.eps);
         if (place.has_row(row) && place.column(0) == 0) args.inverse_rms[place.row(row)] = inverse;
@@ -81,14 +91,16 @@ __global__ void __launch_bounds__(kThreads) any_rms_norm_kernel(RmsNorm<T> args)
     __shared__ BlockSum<kThreads>::Memory memory;
     BlockSum<kThreads> block_sum(memory);
     const int64_t begin = int64_t{blockIdx.x} * args.row_size;
+    const bool adds = args.residual != nullptr;
     float squares = 0;
     for (int64_t i = threadIdx.x * kCount; i < args.row_size; i += kThreads * kCount) {
-        const auto x = load_elements<kCount>(args.x + begin + i);
-        squares += sum_of_squares(widened(normed(args, x, begin + i)));
+        auto x = load_elements<kCount>(args.x + begin + i);
+        if (adds) x = summed(x, load_elements<kCount>(args.residual + begin + i), args.sum + begin + i);
+        squares += sum_of_squares(widened(x));
     }
     const float inverse = inverse_rms(block_sum(squares), args.row_size, args.eps);
     if (threadIdx.x == 0) args.inverse_rms[blockIdx.x] = inverse;
-    const T* row = (args.residual == nullptr ? args.x : args.sum) + begin;
+    const T* row = (adds ? args.sum : args.x) + begin;
     for (int64_t i = threadIdx.x * kCount; i < args.row_size; i += kThreads * kCount) {
         const auto weight = load<kCount>(args.weight + i);
         store_normed(args.y + begin + i, load<kCount>(row + i), inverse, weight);

@@ -84,6 +84,7 @@ template <class T, class Shape>
 struct Held {
     Elements<T, kPack<T>> x[Shape::kRows][Shape::kPacks], dy[Shape::kRows][Shape::kPacks],
         residual[Shape::kRows][Shape::kPacks];
+    float inverse[Shape::kRows];
 };
 
 template <class T, class Shape>
@@ -91,6 +92,7 @@ __device__ Held<T, Shape> hold(const RmsNormBackward<T>& args, const RowPlace<T,
     Held<T, Shape> held = {};
 #pragma unroll
     for (int row = 0; row < Shape::kRows; ++row) {
+        if (place.has_row(row)) held.inverse[row] = args.inverse_rms[place.row(row)];
 #pragma unroll
         for (int pack = 0; pack < Shape::kPacks; ++pack) {
             held.x[row][pack] = place.load(args.x, row, pack);
@@ -108,7 +110,7 @@ __device__ void write_rows(const RmsNormBackward<T>& args, const RowPlace<T, Sha
                            Floats<kPack<T>> (&dweight)[Shape::kPacks]) {
 #pragma unroll
     for (int row = 0; row < Shape::kRows; ++row) {
-        const float inverse = place.has_row(row) ? args.inverse_rms[place.row(row)] : 0;
+        const float inverse = held.inverse[row];
         float sum = 0;
 #pragma unroll
         for (int pack = 0; pack < Shape::kPacks; ++pack) {
@@ -134,13 +136,13 @@ __device__ void write_rows(const RmsNormBackward<T>& args, const RowPlace<T, Sha
     }
 }
 
-/// Where a multiprocessor holds a single block, that loads the next row before it works on one: else nothing
-/// would be on its way while its threads wait for each other.
+/// Loads the next rows before it works on some, where registers suffice: else little would be on its way while
+/// threads wait for each other.
 template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
     rms_norm_backward_kernel(RmsNormBackward<T> args, float* partial) {
     using Place = RowPlace<T, Shape>;
-    constexpr bool kAhead = Shape::kBlocks == 1;
+    constexpr bool kAhead = Shape::kPacks * Shape::kRows <= 2;
     __shared__ typename RowSum<Shape>::Memory memory;
     RowSum<Shape> row_sum(memory);
     Floats<kPack<T>> dweight[Shape::kPacks] = {};

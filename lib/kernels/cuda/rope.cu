@@ -10,35 +10,30 @@ constexpr int kThreads = 256;
 /// their way.
 constexpr int kHeads = 4;
 
-/// Where in a row and its table a thread works.
-struct Pairs {
-    int64_t row, first_head, i;  // i: the first pair
-};
-__device__ inline Pairs pairs_of(int64_t thread, int64_t packs_per_half, int64_t groups_per_row, int count) {
-    const int64_t group = thread / packs_per_half;
-    return {group / groups_per_row, group % groups_per_row * kHeads, thread % packs_per_half * count};
-}
-
+/// Blocks [head group, chunk of rows]: neighbouring blocks work on neighbouring memory.
 template <class T, int kCount>
-__global__ void __launch_bounds__(kThreads) rope_kernel(Rope<T> args, int64_t num_threads) {
-    const int64_t thread = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+__global__ void __launch_bounds__(kThreads) rope_kernel(Rope<T> args, unsigned num_threads) {
+    const unsigned thread = blockIdx.y * kThreads + threadIdx.x;
     if (thread >= num_threads) return;
-    const auto [row, first_head, i] =
-        pairs_of(thread, args.half / kCount, (args.num_heads + kHeads - 1) / kHeads, kCount);
-    const int64_t angle = (args.first_row + row) % args.seq_len * args.half + i;
-    const int64_t begin = (row * args.num_heads + first_head) * 2 * args.half + i;
+    const auto packs_per_half = static_cast<unsigned>(args.half / kCount);
+    const unsigned row = thread / packs_per_half, i = thread % packs_per_half * kCount;
+    const unsigned position =
+        (static_cast<unsigned>(args.first_row) + row) % static_cast<unsigned>(args.seq_len);
+    const int64_t angle = position * args.half + i, head_size = 2 * args.half;
+    const int64_t first_head = int64_t{blockIdx.x} * kHeads, heads_left = args.num_heads - first_head;
+    const int64_t begin = (row * args.num_heads + first_head) * head_size + i;
     Elements<T, kCount> firsts[kHeads], seconds[kHeads];
 #pragma unroll
     for (int head = 0; head < kHeads; ++head) {
-        if (first_head + head >= args.num_heads) break;
-        firsts[head] = load_elements<kCount>(args.x + begin + head * 2 * args.half);
-        seconds[head] = load_elements<kCount>(args.x + begin + head * 2 * args.half + args.half);
+        if (head >= heads_left) break;
+        firsts[head] = load_elements<kCount>(args.x + begin + head * head_size);
+        seconds[head] = load_elements<kCount>(args.x + begin + head * head_size + args.half);
     }
     const auto cos = load<kCount>(args.cos + angle), sin = load<kCount>(args.sin + angle);
     const float direction = args.turn == Turn::Forward ? 1.0F : -1.0F;
 #pragma unroll
     for (int head = 0; head < kHeads; ++head) {
-        if (first_head + head >= args.num_heads) break;
+        if (head >= heads_left) break;
         const auto first = widened(firsts[head]), second = widened(seconds[head]);
         Floats<kCount> turned_first, turned_second;
 #pragma unroll
@@ -47,23 +42,33 @@ __global__ void __launch_bounds__(kThreads) rope_kernel(Rope<T> args, int64_t nu
             turned_first[k] = first[k] * cos[k] - second[k] * s;
             turned_second[k] = second[k] * cos[k] + first[k] * s;
         }
-        store(args.y + begin + head * 2 * args.half, turned_first);
-        store(args.y + begin + head * 2 * args.half + args.half, turned_second);
+        store(args.y + begin + head * head_size, turned_first);
+        store(args.y + begin + head * head_size + args.half, turned_second);
     }
 }
 
+/// As many rows at a time as blocks can be numbered for, so that a thread finds its place in 32 bits.
 template <class T, int kCount>
-void launch_rope(const Rope<T>& args, GpuStream stream) {
-    const int64_t groups_per_row = (args.num_heads + kHeads - 1) / kHeads;
-    const int64_t num_threads = args.num_rows * groups_per_row * (args.half / kCount);
-    const auto blocks = static_cast<unsigned>((num_threads + kThreads - 1) / kThreads);
-    if (blocks > 0) launch({"rope", blocks, kThreads, stream}, rope_kernel<T, kCount>, args, num_threads);
+void launch_rope(Rope<T> args, GpuStream stream) {
+    constexpr int64_t kMostThreads = int64_t{kThreads} * 65535;
+    const int64_t packs_per_half = args.half / kCount, row_size = args.num_heads * 2 * args.half;
+    const int64_t most_rows = kMostThreads / packs_per_half;
+    const auto groups = static_cast<unsigned>((args.num_heads + kHeads - 1) / kHeads);
+    for (int64_t rows_left = args.num_rows; rows_left > 0; rows_left -= most_rows) {
+        args.num_rows = rows_left < most_rows ? rows_left : most_rows;
+        args.first_row %= args.seq_len;
+        const auto num_threads = static_cast<unsigned>(args.num_rows * packs_per_half);
+        const dim3 blocks(groups, (num_threads + kThreads - 1) / kThreads);
+        launch({"rope", blocks, kThreads, stream}, rope_kernel<T, kCount>, args, num_threads);
+        args.x += most_rows * row_size, args.y += most_rows * row_size, args.first_row += most_rows;
+    }
 }
 
 }  // namespace
 
 template <class T>
 void rope(const Rope<T>& args, GpuStream stream) {
+    if (args.num_heads == 0 || args.half == 0) return;
     const bool packed = in_packs<T>(args.half, args.x, args.y, args.cos, args.sin);
     packed ? launch_rope<T, kPack<T>>(args, stream) : launch_rope<T, 1>(args, stream);
 }

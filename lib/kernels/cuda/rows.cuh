@@ -17,18 +17,18 @@ struct RowShape {
     static_assert(kLanes <= kWarp ? kThreads % kWarp == 0 : kThreads == kLanes && kRows == 1);
 };
 
-inline constexpr int kMostBlocks = 6;  // of any shape's kBlocks
+inline constexpr int kMostBlocks = 4;  // of any shape's kBlocks
 
 /// Calls visit(shape) for rows of so many packs and returns true, or false where they are too long.
 template <class Visit>
 bool with_row_shape(int64_t packs_per_row, Visit visit) {
-    if (packs_per_row <= 8) return visit(RowShape<8, 1, 2, 256, 3>()), true;
-    if (packs_per_row <= 16) return visit(RowShape<16, 1, 2, 256, 3>()), true;
-    if (packs_per_row <= 32) return visit(RowShape<32, 1, 2, 256, 3>()), true;
-    if (packs_per_row <= 64) return visit(RowShape<32, 2, 1, 256, 3>()), true;
+    if (packs_per_row <= 8) return visit(RowShape<8, 1, 2, 256, 2>()), true;
+    if (packs_per_row <= 16) return visit(RowShape<16, 1, 2, 256, 2>()), true;
+    if (packs_per_row <= 32) return visit(RowShape<32, 1, 2, 256, 2>()), true;
+    if (packs_per_row <= 64) return visit(RowShape<32, 2, 1, 256, 2>()), true;
     if (packs_per_row <= 128) return visit(RowShape<32, 4, 1, 128, 3>()), true;
-    if (packs_per_row <= 256) return visit(RowShape<128, 2, 1, 128, 6>()), true;
-    if (packs_per_row <= 512) return visit(RowShape<256, 2, 1, 256, 3>()), true;
+    if (packs_per_row <= 256) return visit(RowShape<128, 2, 1, 128, 4>()), true;
+    if (packs_per_row <= 512) return visit(RowShape<256, 2, 1, 256, 2>()), true;
     if (packs_per_row <= 1024) return visit(RowShape<512, 2, 1, 512, 1>()), true;
     if (packs_per_row <= 2048) return visit(RowShape<512, 4, 1, 512, 1>()), true;
     return false;

@@ -50,6 +50,7 @@ Bytes load_aligned(const void* from) {
 template <class Bytes>
 void store_aligned(void* to, const Bytes& bytes) {
     testing::emulated::check_aligned(to, sizeof bytes);
+    if (testing::emulated::is_shared(to)) testing::emulated::fail("packs are stored to the block's memory");
     std::memcpy(to, &bytes, sizeof bytes);
 }
 inline uint4 load_16_bytes(const void* from) { return load_aligned<uint4>(from); }
@@ -58,6 +59,8 @@ inline void store_16_bytes(void* to, uint4 bytes) { store_aligned(to, bytes); }
 inline void store_8_bytes(void* to, uint2 bytes) { store_aligned(to, bytes); }
 
 inline void forget_origin(uint32_t&) {}
+
+inline float exp2_approximately(float x) { return x < -126 ? 0 : exp2f(x); }
 
 /// Rounds away all but the upper `32 - kDropped` bits of a float, to nearest, ties to even.
 template <int kDropped>

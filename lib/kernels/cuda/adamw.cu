@@ -1,0 +1,152 @@
+// A thread updates neighbouring elements: eight, which share a call of Philox, where something is rounded
+// stochastically; four where all is fp32, so that a warp's 16 bytes each lie side by side. With everything
+// but the gradient in bf16 some 60 instructions an element keep the lanes about as busy as its 14 bytes the
+// memory.
+#include "kernels/cuda/adamw.h"
+
+#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/philox.cuh"
+#include "kernels/cuda/tensor_list.cuh"
+
+namespace argosy::kernels::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int64_t kElementsPerBlock = 1 << 13;
+
+/// Which of weights, first and second moments are bf16.
+template <int kIndex>
+struct Variant {
+    static constexpr bool kWeights = (kIndex & 4) != 0, kFirst = (kIndex & 2) != 0,
+                          kSecond = (kIndex & 1) != 0;
+    static constexpr bool kRounds = kIndex != 0;
+    /// Elements of a thread at a time.
+    static constexpr int kPack = kRounds ? RandomHalves::kElements : cuda::kPack<float>;
+
+    static bool matches(const AdamW& args) {
+        return (args.weights.bf16 != nullptr) == kWeights && (args.first_moments.bf16 != nullptr) == kFirst &&
+               (args.second_moments.bf16 != nullptr) == kSecond;
+    }
+};
+constexpr int kNumVariants = 8;
+
+struct Item {
+    AdamWRows rows;
+    bool packed;  // whether packs of elements lie at multiples of 16 bytes and of blocks of random bits
+
+    int64_t num_blocks() const { return (rows.update.size + kElementsPerBlock - 1) / kElementsPerBlock; }
+};
+
+template <int kCount, bool kNarrow>
+__device__ Floats<kCount> load_state(const FloatOrBFloat16& state, int64_t i) {
+    if constexpr (kNarrow) return load<kCount>(state.bf16 + i);
+    return load<kCount>(state.fp32 + i);
+}
+
+/// `element`: the number of element i in the whole parameter.
+template <int kCount, bool kNarrow>
+__device__ void store_state(const FloatOrBFloat16& state, int64_t i, uint64_t element, uint64_t update_number,
+                            const Floats<kCount>& x) {
+    if constexpr (!kNarrow) {
+        store(state.fp32 + i, x);
+    } else {
+        const RandomHalves random(element / RandomHalves::kElements, update_number, state.rounding_key);
+        const int first = kCount == 1 ? static_cast<int>(element % RandomHalves::kElements) : 0;
+        Elements<BFloat16, kCount> narrow = {};
+#pragma unroll
+        for (int k = 0; k < kCount; ++k) {
+            narrow.words[k / 2] |= round_stochastically(x[k], random.of_element(first + k)) << 16 * (k % 2);
+        }
+        store(state.bf16 + i, narrow);
+    }
+}
+
+/// What one element becomes. Each operation rounds on its own.
+struct Element {
+    float weight, first, second;
+
+    __device__ void update(const AdamW& args, float gradient) {
+        const float g = __fmul_rn(gradient, args.gradient_factor);
+        first = __fadd_rn(first, __fmul_rn(__fsub_rn(g, first), args.one_minus_beta1));
+        second = __fadd_rn(__fmul_rn(second, args.beta2), __fmul_rn(__fmul_rn(g, g), args.one_minus_beta2));
+        const float root = __fadd_rn(__fmul_rn(__fsqrt_rn(second), args.root_factor), args.eps);
+        weight = __fsub_rn(__fmul_rn(weight, args.decay_factor),
+                           __fmul_rn(__fdiv_rn(first, root), args.step_size));
+    }
+};
+
+__device__ inline uint64_t number_of(const AdamWRows& rows, int64_t i) {
+    const auto index = static_cast<uint64_t>(i), length = static_cast<uint64_t>(rows.row_length);
+    const uint64_t row = rows.row_length >= rows.update.size ? 0 : index / length;
+    return rows.update.first_element + row * static_cast<uint64_t>(rows.row_stride) + (index - row * length);
+}
+
+template <class V, int kCount>
+__device__ void update(const AdamWRows& rows, int64_t i) {
+    const AdamW& args = rows.update;
+    const auto gradient = load<kCount>(args.gradient + i);
+    auto weights = load_state<kCount, V::kWeights>(args.weights, i);
+    auto first = load_state<kCount, V::kFirst>(args.first_moments, i);
+    auto second = load_state<kCount, V::kSecond>(args.second_moments, i);
+#pragma unroll
+    for (int k = 0; k < kCount; ++k) {
+        Element element = {weights[k], first[k], second[k]};
+        element.update(args, gradient[k]);
+        weights[k] = element.weight, first[k] = element.first, second[k] = element.second;
+    }
+    if (args.bf16_copy != nullptr) store(args.bf16_copy + i, weights);
+    if (args.fp16_copy != nullptr) store(args.fp16_copy + i, weights);
+    const uint64_t number = V::kRounds ? number_of(rows, i) : 0;
+    store_state<kCount, V::kWeights>(args.weights, i, number, args.update_number, weights);
+    store_state<kCount, V::kFirst>(args.first_moments, i, number, args.update_number, first);
+    store_state<kCount, V::kSecond>(args.second_moments, i, number, args.update_number, second);
+}
+
+template <class V>
+__global__ void __launch_bounds__(kThreads) adamw_kernel(const __grid_constant__ TensorList<Item> list) {
+    const auto place = list.place();
+    const Item& item = list.items[place.item];
+    const int64_t begin = place.block * kElementsPerBlock, rest = item.rows.update.size - begin;
+    const int64_t end = begin + (rest < kElementsPerBlock ? rest : kElementsPerBlock);
+    const int64_t end_of_packs = item.packed ? end - (end - begin) % V::kPack : begin;
+    for (int64_t i = begin + threadIdx.x * V::kPack; i < end_of_packs; i += kThreads * V::kPack) {
+        update<V, V::kPack>(item.rows, i);
+    }
+    for (int64_t i = end_of_packs + threadIdx.x; i < end; i += kThreads) update<V, 1>(item.rows, i);
+}
+
+bool in_packs_of_16_bytes(const AdamW& args) {
+    return in_packs<float>(0, args.gradient, args.bf16_copy, args.fp16_copy, args.weights.fp32,
+                           args.weights.bf16, args.first_moments.fp32, args.first_moments.bf16,
+                           args.second_moments.fp32, args.second_moments.bf16);
+}
+
+/// Whether each pack of elements is a block of random bits.
+bool in_blocks(const AdamWRows& rows) {
+    const auto whole = [](auto elements) { return elements % RandomHalves::kElements == 0; };
+    const bool one_row = rows.row_length >= rows.update.size;
+    return whole(rows.update.first_element) &&
+           (one_row || (whole(rows.row_length) && whole(rows.row_stride)));
+}
+
+/// All tensors of one variant, then those of the next.
+template <int kIndex = 0>
+void update_variants(std::span<const AdamWRows> tensors, GpuStream stream) {
+    using V = Variant<kIndex>;
+    const auto item_of = [&](int64_t i) {
+        const AdamWRows& rows = tensors[i];
+        Item item = {rows, in_packs_of_16_bytes(rows.update) && (!V::kRounds || in_blocks(rows))};
+        if (!V::matches(rows.update)) item.rows.update.size = 0;
+        return item;
+    };
+    for_each_list<Item>(static_cast<int64_t>(tensors.size()), item_of, [&](const TensorList<Item>& list) {
+        launch({"adamw", list.num_blocks(), kThreads, stream}, adamw_kernel<V>, list);
+    });
+    if constexpr (kIndex + 1 < kNumVariants) update_variants<kIndex + 1>(tensors, stream);
+}
+
+}  // namespace
+
+void adamw(std::span<const AdamWRows> tensors, GpuStream stream) { update_variants(tensors, stream); }
+
+}  // namespace argosy::kernels::cuda

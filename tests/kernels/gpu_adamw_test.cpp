@@ -1,0 +1,204 @@
+// AdamW on GPUs: the bits of the processor's kernel, which takes parameters row by row, for every combination
+// of types, over many updates, and for lists longer than one launch takes.
+#include <limits>
+#include <tuple>
+
+#include "kernels/gpu_test.h"
+
+namespace argosy::kernels {
+namespace {
+
+/// Weights, first and second moments: each in fp32 or bf16, by the bits of `variant`; copies by those of
+/// `copies`.
+struct Case {
+    int64_t size;
+    uint64_t first_element;
+    int64_t row_length, row_stride;
+    bool aligned = true;
+    int variant = 7, copies = 1;
+};
+
+constexpr int64_t kOneRow = int64_t{1} << 40;
+/// Whole parameters; rows that begin where blocks of random bits do; and rows that do not.
+constexpr Case kLayouts[] = {
+    {1, 0, kOneRow, 0},        {8, 0, 8, 0},       {2100, 0, 2100, 7}, {8200, 1 << 20, 8200, 0},
+    {16384, 8, kOneRow, 1},    {600, 24, 40, 120}, {16424, 0, 8, 64},  {603, 3, kOneRow, 9},
+    {600, 16, 40, 61},         {8195, 7, 13, 52},  {500, 8, 20, 64},   {2048, 0, kOneRow, 0, false},
+    {100, 0xfffffffc8, 8, 16}, {0, 0, 1, 1}};
+
+/// A state in the type that it is kept in; the other is empty.
+struct State {
+    State(const Memory<float>& wide, bool is_narrow)
+        : fp32(is_narrow ? 0 : wide.size(), true),
+          bf16(is_narrow ? wide.size() : 0, true),
+          narrowed(is_narrow) {}
+
+    void fill(const Memory<float>& wide) {
+        for (int64_t i = 0; i < fp32.size(); ++i) fp32[i] = wide.data()[i];
+        for (int64_t i = 0; i < bf16.size(); ++i) bf16[i] = narrow<BFloat16>(wide.at(i));
+    }
+    bool same_bits(const State& other) const {
+        return fp32.same_bits(other.fp32) && bf16.same_bits(other.bf16);
+    }
+    FloatOrBFloat16 row(uint32_t key) {
+        return {narrowed ? nullptr : fp32.data(), narrowed ? bf16.data() : nullptr, {key, key * 77}};
+    }
+
+    Memory<float> fp32;
+    Memory<BFloat16> bf16;
+    bool narrowed;
+};
+
+class Parameter {
+  public:
+    Parameter(const Case& layout, const Memory<float>& start)
+        : layout_(layout),
+          gradient_(start),
+          weights_(start, (layout.variant & 4) != 0),
+          first_(start, (layout.variant & 2) != 0),
+          second_(start, (layout.variant & 1) != 0),
+          bf16_copy_(layout.size, layout.aligned),
+          fp16_copy_(layout.size, layout.aligned) {
+        Memory<float> zeros(layout.size, true);
+        for (int64_t i = 0; i < layout.size; ++i) zeros[i] = 0;
+        weights_.fill(start), first_.fill(zeros), second_.fill(zeros);
+    }
+
+    AdamWRows arguments(const Memory<float>& gradient, int64_t number) {
+        gradient_ = gradient;
+        return {.update = {.size = layout_.size,
+                           .first_element = layout_.first_element,
+                           .update_number = (uint64_t{5} << 32) + number,
+                           .gradient = gradient_.data(),
+                           .weights = weights_.row(3),
+                           .first_moments = first_.row(0xdeadbeef),
+                           .second_moments = second_.row(5),
+                           .bf16_copy = (layout_.copies & 1) != 0 ? bf16_copy_.data() : nullptr,
+                           .fp16_copy = (layout_.copies & 2) != 0 ? fp16_copy_.data() : nullptr,
+                           .gradient_factor = 0.37F,
+                           .decay_factor = 0.9999F,
+                           .step_size = 1e-2F / static_cast<float>(number),
+                           .root_factor = 1.7F,
+                           .beta2 = 0.95F,
+                           .one_minus_beta1 = 0.1F,
+                           .one_minus_beta2 = 0.05F,
+                           .eps = 1e-8F},
+                .row_length = layout_.row_length,
+                .row_stride = layout_.row_stride};
+    }
+
+    const Case& layout() const { return layout_; }
+    bool same_bits(const Parameter& other) const {
+        return weights_.same_bits(other.weights_) && first_.same_bits(other.first_) &&
+               second_.same_bits(other.second_) && bf16_copy_.same_bits(other.bf16_copy_) &&
+               fp16_copy_.same_bits(other.fp16_copy_);
+    }
+    std::string all_kinds() const {
+        return kinds(weights_.fp32) + kinds(weights_.bf16) + kinds(first_.fp32) + kinds(first_.bf16) +
+               kinds(second_.fp32) + kinds(second_.bf16) + kinds(bf16_copy_);
+    }
+
+  private:
+    Case layout_;
+    Memory<float> gradient_;
+    State weights_, first_, second_;
+    Memory<BFloat16> bf16_copy_;
+    Memory<Half> fp16_copy_;
+};
+
+template <class T>
+T* advanced(T* pointer, int64_t by) {
+    return pointer == nullptr ? nullptr : pointer + by;
+}
+
+/// The processor's kernel, one row of the parameter at a time.
+void update_on_processor(const AdamWRows& rows) {
+    const int64_t length = rows.row_length;
+    for (int64_t begin = 0; begin < rows.update.size; begin += length) {
+        AdamW args = rows.update;
+        args.size = std::min(length, rows.update.size - begin);
+        args.first_element += begin / length * rows.row_stride;
+        args.gradient += begin;
+        for (FloatOrBFloat16* state : {&args.weights, &args.first_moments, &args.second_moments}) {
+            *state = {advanced(state->fp32, begin),
+                      advanced(state->bf16, begin),
+                      {state->rounding_key[0], state->rounding_key[1]}};
+        }
+        args.bf16_copy = advanced(args.bf16_copy, begin);
+        args.fp16_copy = advanced(args.fp16_copy, begin);
+        table().adamw(args);
+    }
+}
+
+class GpuAdamW : public GpuTest {
+  protected:
+    void compare(const std::vector<Case>& layouts, const std::vector<double>& scales) {
+        std::vector<Parameter> found, expected;
+        for (const Case& layout : layouts) {
+            const auto start = random<float>(layout.size, layout.aligned);
+            found.emplace_back(layout, start), expected.emplace_back(layout, start);
+        }
+        int64_t number = 0;
+        for (const double scale : scales) {
+            ++number;
+            testing::emulated_cuda().block_seed = number;
+            std::vector<AdamWRows> list;
+            for (size_t i = 0; i < layouts.size(); ++i) {
+                const auto gradient = random<float>(layouts[i].size, layouts[i].aligned, scale);
+                list.push_back(found[i].arguments(gradient, number));
+                update_on_processor(expected[i].arguments(gradient, number));
+            }
+            gpu_table()->adamw(list, nullptr);
+            for (size_t i = 0; i < layouts.size(); ++i) {
+                ASSERT_TRUE(found[i].same_bits(expected[i])) << "parameter " << i << ", update " << number;
+            }
+        }
+    }
+};
+
+class GpuAdamWTypes : public GpuAdamW, public ::testing::WithParamInterface<int> {};
+
+TEST_P(GpuAdamWTypes, GivesTheBitsOfTheProcessor) {
+    std::vector<Case> layouts(std::begin(kLayouts), std::end(kLayouts));
+    for (size_t i = 0; i < layouts.size(); ++i) {
+        layouts[i].variant = GetParam();
+        layouts[i].copies = static_cast<int>(i % 4);
+    }
+    compare(layouts, {1, 1e-3, 1e4, 1e-30, 0, 1e-20, 3, 0.01, 1e15, 1});
+}
+
+INSTANTIATE_TEST_SUITE_P(Variants, GpuAdamWTypes, ::testing::Range(0, 8));
+
+TEST_F(GpuAdamW, ListsLongerThanALaunchOfAllTypesTogether) {
+    std::vector<Case> layouts;
+    for (int i = 0; i < 200; ++i) {
+        layouts.push_back(kLayouts[i % std::size(kLayouts)]);
+        layouts.back().size = std::min<int64_t>(layouts.back().size, i % 50 * 3);
+        layouts.back().variant = i / 7 % 8;
+        layouts.back().copies = i % 4;
+    }
+    compare(layouts, {1, 0.1, 10});
+}
+
+TEST_F(GpuAdamW, AnEmptyListIsNoMistake) { gpu_table()->adamw({}, nullptr); }
+
+// The bits of a NaN are each machine's own; where there is one is not.
+TEST_F(GpuAdamW, WhatIsNotFiniteIsAsOnProcessors) {
+    for (int variant = 0; variant < 8; ++variant) {
+        const Case layout = {24, 0, 24, 0, true, variant, 1};
+        auto gradient = random<float>(24), start = random<float>(24);
+        const float infinity = std::numeric_limits<float>::infinity();
+        gradient[3] = std::bit_cast<float>(0x7fffffff);  // a GPU's own, which a carry would make a number
+        gradient[5] = infinity, gradient[6] = -infinity, gradient[9] = 3e38F;
+        start[12] = NAN, start[13] = infinity, start[14] = -infinity, start[15] = 3.4e38F;
+        Parameter found(layout, start), expected(layout, start);
+        for (int number = 1; number < 4; ++number) {
+            gpu_table()->adamw(std::vector{found.arguments(gradient, number)}, nullptr);
+            update_on_processor(expected.arguments(gradient, number));
+            EXPECT_EQ(found.all_kinds(), expected.all_kinds()) << "variant " << variant;
+        }
+    }
+}
+
+}  // namespace
+}  // namespace argosy::kernels

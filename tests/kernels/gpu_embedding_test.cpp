@@ -1,0 +1,111 @@
+// Embedding on GPUs: the bits of the processor's kernels, which go through the tokens one by one.
+#include <algorithm>
+#include <numeric>
+#include <tuple>
+
+#include "kernels/gpu_test.h"
+
+namespace argosy::kernels {
+namespace {
+
+struct Case {
+    int64_t row_size, row_stride;
+    bool aligned = true;
+};
+constexpr Case kCases[] = {{8, 8},       {1, 1},   {7, 7},   {64, 64},
+                           {1032, 1032}, {40, 72}, {40, 41}, {264, 264, false}};
+constexpr int64_t kBegin = 10, kNumRows = 20;  // of a vocabulary of 40
+
+template <class T>
+class GpuEmbedding : public GpuTest {
+  protected:
+    /// Tokens of which each occurs as often as a warp or a thread takes at a time, or about so.
+    std::vector<int64_t> some_tokens() {
+        std::vector<int64_t> tokens;
+        int64_t token = 0;
+        for (const int count :
+             {1, 2, 15, 16, 17, 1, 31, 32, 33, 47, 48, 49, 63, 64, 65, 1, 1, 100, 2, 1, 130}) {
+            tokens.insert(tokens.end(), count, token);
+            token += 2;
+        }
+        std::shuffle(tokens.begin(), tokens.end(), this->engine_);
+        return tokens;
+    }
+
+    /// Sums that began with something, and what lies between their rows, left alone.
+    Memory<float> gradient(const Case& size, const std::vector<int64_t>& tokens, const Memory<T>& dx,
+                           bool on_processor) {
+        std::vector<int64_t> positions(tokens.size()), sorted;
+        std::iota(positions.begin(), positions.end(), 0);
+        std::ranges::stable_sort(positions, {}, [&](int64_t i) { return tokens[i]; });
+        for (const int64_t i : positions) sorted.push_back(tokens[i]);
+        Memory<float> sums(kNumRows * size.row_stride, size.aligned);
+        for (int64_t i = 0; i < sums.size(); ++i) sums[i] = static_cast<float>(i % 7) - 3;
+        EmbeddingGradient<T> args = {std::ssize(tokens), size.row_size, kBegin,    kNumRows,
+                                     size.row_stride,    tokens.data(), dx.data(), sums.data()};
+        if (on_processor) {
+            table().of<T>().embedding_gradient(args);
+        } else {
+            args.tokens = sorted.data();
+            this->template gpu<T>().embedding_gradient(args, positions.data(), nullptr);
+        }
+        return sums;
+    }
+};
+using ElementTypes = ::testing::Types<float, BFloat16, Half>;
+TYPED_TEST_SUITE(GpuEmbedding, ElementTypes);
+
+TYPED_TEST(GpuEmbedding, RowsAreThoseOfTheProcessor) {
+    const auto tokens = this->some_tokens();
+    for (const Case& size : kCases) {
+        SCOPED_TRACE(size.row_size);
+        const auto rows = this->template random<TypeParam>(kNumRows * size.row_size, size.aligned);
+        Memory<TypeParam> right(std::ssize(tokens) * size.row_size, size.aligned);
+        const auto args = [&](Memory<TypeParam>& x) {
+            return Embedding<TypeParam>{std::ssize(tokens), size.row_size, kBegin,  kNumRows,
+                                        tokens.data(),      rows.data(),   x.data()};
+        };
+        table().of<TypeParam>().embedding(args(right));
+        const auto [x] = in_any_order([&] {
+            Memory<TypeParam> found(right.size(), size.aligned);
+            this->template gpu<TypeParam>().embedding(args(found), nullptr);
+            return std::tuple(found);
+        });
+        EXPECT_EQ(x.faults(), 0);
+        EXPECT_TRUE(x.same_bits(right));
+    }
+}
+
+TYPED_TEST(GpuEmbedding, GradientsAreThoseOfTheProcessor) {
+    const auto tokens = this->some_tokens();
+    for (const Case& size : kCases) {
+        SCOPED_TRACE(size.row_size);
+        const auto dx = this->template random<TypeParam>(std::ssize(tokens) * size.row_stride, size.aligned);
+        const auto [sums] = in_any_order(
+            [&] { return std::tuple(this->gradient(size, tokens, dx, /*on_processor=*/false)); });
+        EXPECT_EQ(sums.faults(), 0);
+        EXPECT_TRUE(sums.same_bits(this->gradient(size, tokens, dx, /*on_processor=*/true)));
+    }
+}
+
+// A last run that ends with the tokens, at the end of a warp's positions and beside it.
+TYPED_TEST(GpuEmbedding, OneTokenAllTheTime) {
+    const Case size = {16, 16};
+    for (const int64_t count : {1, 16, 31, 32, 33, 64, 1000}) {
+        const std::vector<int64_t> tokens(count, kBegin + 3);
+        const auto dx = this->template random<TypeParam>(count * size.row_stride);
+        const auto sums = this->gradient(size, tokens, dx, /*on_processor=*/false);
+        EXPECT_TRUE(sums.same_bits(this->gradient(size, tokens, dx, /*on_processor=*/true))) << count;
+    }
+}
+
+TYPED_TEST(GpuEmbedding, NoTokensOrColumnsAreNoMistake) {
+    const auto& kernels = this->template gpu<TypeParam>();
+    kernels.embedding({.num_tokens = 0, .row_size = 8}, nullptr);
+    kernels.embedding({.num_tokens = 8, .row_size = 0}, nullptr);
+    kernels.embedding_gradient({.num_tokens = 0, .row_size = 8}, nullptr, nullptr);
+    kernels.embedding_gradient({.num_tokens = 8, .row_size = 0}, nullptr, nullptr);
+}
+
+}  // namespace
+}  // namespace argosy::kernels
