@@ -21,7 +21,9 @@ Executor::Executor(ParallelModel& model, mesh::Mesh& mesh, Program program, cons
       tensor_degree_(mesh.degree(mesh::Axis::Tensor)),
       program_(std::move(program)),
       options_(options),
-      slots_(program_.num_slots) {}
+      slots_(program_.num_slots) {
+    pipeline_.open_channels();
+}
 
 Stage& Executor::stage_of(const UnitOp& op) {
     // A rank's stages are num_ranks apart.

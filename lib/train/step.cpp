@@ -69,6 +69,7 @@ at::Tensor Step::forward_backward(const StepBatch& batch) {
     at::Tensor totals = at::stack({loss, squares.sum()});
     if (options_.unit_grad_norms) totals = at::cat({totals, squares});
     mesh_.world().run({.kind = comm::OpKind::AllReduce, .out = totals, .in = totals});
+    mesh_.world().wait_for_gpu("the loss of a step");
     return totals.cpu();
 }
 

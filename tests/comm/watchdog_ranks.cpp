@@ -13,9 +13,11 @@
 #include <thread>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "comm/group.h"
+#include "gpu/stream.h"
 #include "mpi/program.h"
 #include "support/fake_gpus.h"
 
@@ -103,6 +105,15 @@ void lost(const Ranks& ranks) {
     ranks.run();
 }
 
+/// What the operation waits for on each rank's own GPU takes its time.
+void behind(const Ranks& ranks) {
+    testing::make_waiting(gpu::current_stream(), false);
+    const double start = seconds_now();
+    testing::enqueue(
+        gpu::current_stream(), [] {}, [start] { return seconds_now() - start > 1.7 * kTimeoutSeconds; });
+    ranks.wait_on_host(ranks.shard->submit(ranks.sum()));
+}
+
 /// Rank 1 waits for rank 2 elsewhere.
 void through_others(const Ranks& ranks) {
     std::vector<int> pair = {1, 2};
@@ -136,6 +147,7 @@ const std::map<std::string, std::function<void(const Ranks&)>> kScenarios = {
     {"failed", failed},
     {"left", left},
     {"slow", slow},
+    {"behind", behind},
     {"different", different},
     {"stalled", stalled},
     {"lost", lost},
