@@ -58,7 +58,8 @@ ExitCode pretrain(const mpi::Comm& ranks, const Environment& environment,
     train::warn_of_idle_keys(config);
     observe::keep_freed_memory();
     observe::MemoryMeter memory = observe::MemoryMeter::install();
-    const ops::TensorThread tensors(train::operation_path(config.compile));
+    const ops::TensorThread tensors(train::operation_path(config.compile),
+                                    train::algorithm_search(config.compile));
     const auto all_ranks =
         comm::make_communicator(mpi::Comm::world(), "world", train::group_options(config.comm, environment));
     comm::Communicator& world = *all_ranks;

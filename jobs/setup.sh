@@ -24,6 +24,8 @@ slurm_packages=(slurmctld slurmd slurm-client munge)
 test_wheels=('tensorboard==2.*' protobuf numpy absl-py 'h5py==3.*' ml_dtypes xxhash safetensors
              nvidia-nccl-cu13==2.28.9 nvidia-cuda-nvcc==13.0.88 nvidia-nvvm==13.0.88 nvidia-cuda-crt==13.0.88
              nvidia-cuda-cuobjdump==13.2.78)
+# And its cuBLASLt, where no CUDA toolkit has one. It comes whole: what calls it is linked against it as well.
+[ -e "${CUDA_HOME:-/usr/local/cuda}/include/cublasLt.h" ] || test_wheels+=(nvidia-cublas==13.1.0.3)
 test_stamp=$root/.deps/tests/argosy-wheels
 
 say() { echo "setup: $*" >&2; }
@@ -111,7 +113,7 @@ install_wheels() {
 # A folder for PYTHONPATH beside the environment that builds. Tests skip what they lack, so a failure is no error.
 install_test_wheels() {
     [ "$(cat "$test_stamp" 2>/dev/null)" != "${test_wheels[*]}" ] || return 0
-    say "what tests need into .deps/tests (550 MB on disk)"
+    say "what tests need into .deps/tests (550 MB on disk; without a CUDA toolkit, 1150)"
     rm -rf "$root/.deps/tests"
     mkdir -p "$root/.deps/tests"
     local pip=("$venv/bin/python" -m pip)

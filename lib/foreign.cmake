@@ -109,16 +109,18 @@ if(ARGOSY_CUDA)
     unset(CMAKE_REQUIRED_LIBRARIES)
 endif()
 
-# CUDA's runtime and NCCL. Those of the wheels come first, since LibTorch loads them. Where ARGOSY_CUDA is off the
-# product needs neither, and tests compile what wraps them where the headers are there.
-foreach(found CUDART_INCLUDE CUDART_LIBRARY NCCL_INCLUDE NCCL_LIBRARY)
+# CUDA's runtime, NCCL and cuBLASLt. Those of the wheels come first, since LibTorch loads them. Where ARGOSY_CUDA is off
+# the product needs none, and tests compile what wraps them where the headers are there.
+foreach(found CUDART_INCLUDE CUDART_LIBRARY NCCL_INCLUDE NCCL_LIBRARY CUBLAS_INCLUDE CUBLAS_LIBRARY)
     if(ARGOSY_${found} AND NOT EXISTS ${ARGOSY_${found}})
         unset(ARGOSY_${found} CACHE)  # a wheel was there when it was looked for
     endif()
 endforeach()
 set(nccl_wheels ${wheels}/nvidia/nccl)
+set(cublas_wheels ${wheels}/nvidia/cu13)
 if(NOT ARGOSY_CUDA)
     list(APPEND nccl_wheels ${PROJECT_SOURCE_DIR}/.deps/tests/nvidia/nccl)  # as jobs/setup.sh --tests puts it
+    list(APPEND cublas_wheels ${PROJECT_SOURCE_DIR}/.deps/tests/nvidia/cu13)
 endif()
 find_path(ARGOSY_CUDART_INCLUDE cuda_runtime_api.h PATHS ${wheels}/nvidia/cu13 ENV CUDA_HOME /usr/local/cuda
           PATH_SUFFIXES include NO_DEFAULT_PATH)
@@ -128,15 +130,20 @@ find_path(ARGOSY_NCCL_INCLUDE nccl.h PATHS ${nccl_wheels} ENV NCCL_HOME ENV CUDA
           PATH_SUFFIXES include NO_DEFAULT_PATH)
 find_file(ARGOSY_NCCL_LIBRARY NAMES libnccl.so.2 libnccl.so PATHS ${nccl_wheels} ENV NCCL_HOME ENV CUDA_HOME /usr
           PATH_SUFFIXES lib lib64 lib/${CMAKE_LIBRARY_ARCHITECTURE} NO_DEFAULT_PATH)
+find_path(ARGOSY_CUBLAS_INCLUDE cublasLt.h PATHS ${cublas_wheels} ENV CUDA_HOME /usr/local/cuda
+          PATH_SUFFIXES include NO_DEFAULT_PATH)
+find_file(ARGOSY_CUBLAS_LIBRARY NAMES libcublasLt.so.13 libcublasLt.so
+          PATHS ${cublas_wheels} ENV CUDA_HOME /usr/local/cuda PATH_SUFFIXES lib64 lib NO_DEFAULT_PATH)
 
 add_library(foreign_cuda INTERFACE)
 add_library(foreign_nccl INTERFACE)
+add_library(foreign_cublas INTERFACE)
 if(ARGOSY_CUDA)
-    foreach(part CUDART_INCLUDE CUDART_LIBRARY NCCL_INCLUDE NCCL_LIBRARY)
+    foreach(part CUDART_INCLUDE CUDART_LIBRARY NCCL_INCLUDE NCCL_LIBRARY CUBLAS_INCLUDE CUBLAS_LIBRARY)
         if(NOT ARGOSY_${part})
-            message(FATAL_ERROR "ARGOSY_CUDA=ON needs CUDA's runtime and NCCL, and ARGOSY_${part} was not found in the "
-                                "wheels beside LibTorch, CUDA_HOME or NCCL_HOME. Install the wheel with its "
-                                "dependencies: .deps/venv/bin/pip install torch==2.11.0")
+            message(FATAL_ERROR "ARGOSY_CUDA=ON needs CUDA's runtime, NCCL and cuBLASLt, and ARGOSY_${part} was not "
+                                "found in the wheels beside LibTorch, CUDA_HOME or NCCL_HOME. Install the wheel with "
+                                "its dependencies: .deps/venv/bin/pip install torch==2.11.0")
         endif()
     endforeach()
     file(STRINGS ${ARGOSY_NCCL_INCLUDE}/nccl.h fp8 REGEX "ncclFloat8e4m3")
@@ -148,4 +155,6 @@ if(ARGOSY_CUDA)
     target_link_libraries(foreign_cuda INTERFACE ${ARGOSY_CUDART_LIBRARY})
     target_include_directories(foreign_nccl SYSTEM INTERFACE ${ARGOSY_NCCL_INCLUDE})
     target_link_libraries(foreign_nccl INTERFACE ${ARGOSY_NCCL_LIBRARY} foreign_cuda)
+    target_include_directories(foreign_cublas SYSTEM INTERFACE ${ARGOSY_CUBLAS_INCLUDE})
+    target_link_libraries(foreign_cublas INTERFACE ${ARGOSY_CUBLAS_LIBRARY} foreign_cuda)
 endif()

@@ -86,6 +86,9 @@ Environment Environment::read() {
     env.synchronous_sends = text("ARGOSY_SYNCHRONOUS_SENDS") == "1";
     env.openmp_dynamic = text("OMP_DYNAMIC") == "true" || text("OMP_DYNAMIC") == "TRUE";
     env.cpu_kernels = text("ARGOSY_CPU_KERNELS");
+    env.torch_allocator_is_set =
+        !text("PYTORCH_ALLOC_CONF").empty() || !text("PYTORCH_CUDA_ALLOC_CONF").empty();
+    env.nccl_host_id = text("NCCL_HOSTID");
     env.log_level = text("ARGOSY_LOG", env.log_level);
     env.terminal = text("TERM");
     if (const int columns = number("COLUMNS", 0); columns > 0) env.columns = columns;

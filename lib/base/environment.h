@@ -36,6 +36,11 @@ struct Environment {
     /// ARGOSY_CPU_KERNELS: the kernels' instruction set (kernels/table.h); empty: the best that the processor
     /// has.
     std::string cpu_kernels;
+    /// Whether PYTORCH_ALLOC_CONF or PYTORCH_CUDA_ALLOC_CONF says how LibTorch takes a GPU's memory.
+    bool torch_allocator_is_set = false;
+    /// NCCL_HOSTID: the node that NCCL takes this rank's for; ranks with different ones may share a GPU
+    /// (tests).
+    std::string nccl_host_id;
     /// ARGOSY_LOG: trace, debug, info, warn, error, off.
     std::string log_level = "info";
     /// TERM: the kind of terminal, where there is one; "dumb" cannot rewrite a line.

@@ -5,6 +5,8 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "comm/element_type.h"
+#include "gpu/device.h"
 
 namespace argosy::comm {
 
@@ -24,6 +26,27 @@ const char* kind_name(OpKind kind) {
             return "receive";
     }
     return "";
+}
+
+void check(const Op& op, int size) {
+    for (const at::Tensor* tensor : {&op.out, &op.in}) {
+        ARGOSY_CHECK(!tensor->defined() || tensor->is_contiguous(), "{} of a strided tensor",
+                     kind_name(op.kind));
+    }
+    if (op.kind == OpKind::AllGather) {
+        ARGOSY_CHECK(op.out.numel() == op.in.numel() * size, "{} from {} on {}", op.out.numel(),
+                     op.in.numel(), size);
+    }
+    if (op.kind == OpKind::ReduceScatter) {
+        ARGOSY_CHECK(op.in.numel() == op.out.numel() * size, "{} from {} on {}", op.out.numel(),
+                     op.in.numel(), size);
+    }
+    if (op.in.defined() && op.out.defined()) ARGOSY_CHECK(op.in.scalar_type() == op.out.scalar_type());
+    element_type(op);
+}
+
+ElementType element_type(const Op& op) {
+    return element_type((op.out.defined() ? op.out : op.in).scalar_type());
 }
 
 std::vector<at::Tensor> tensors_of(std::span<const Op> ops) {
@@ -64,7 +87,7 @@ void Pending::wait() {
     if (!active()) return;
     const double start = seconds_now();
     completion_->wait();
-    *exposed_seconds_ += seconds_now() - start;
+    if (exposed_seconds_) *exposed_seconds_ += seconds_now() - start;
     completion_.reset();
     tensors_.clear();
 }
@@ -73,5 +96,9 @@ void Pending::abandon() {
     completion_.release();
     new std::vector<at::Tensor>(std::move(tensors_));
 }
+
+void Communicator::wait_for_gpu(const std::string& /*place*/) { gpu::synchronize(); }
+
+void Communicator::watched(const std::string& /*what*/, const std::function<void()>& launch) { launch(); }
 
 }  // namespace argosy::comm

@@ -19,7 +19,7 @@ ElementType element_type(at::ScalarType type) {
         case at::kByte:
             return ElementType::UInt8;
         default:
-            throw RunError("the MPI backend cannot send elements of type {}", toString(type));
+            throw RunError("ranks cannot send each other elements of type {}", toString(type));
     }
 }
 

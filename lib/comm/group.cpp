@@ -6,7 +6,9 @@
 #include <utility>
 
 #include "comm/mpi_communicator.h"
+#include "comm/nccl_communicator.h"
 #include "comm/shared_memory_communicator.h"
+#include "comm/staged_communicator.h"
 
 namespace argosy::comm {
 namespace {
@@ -24,47 +26,7 @@ std::string waits_of_others(const std::map<std::string, std::vector<int>>& ranks
     return text;
 }
 
-}  // namespace
-
-Group::Group(mpi::Comm comm, std::string name, const GroupOptions& options)
-    : comm_(std::move(comm)),
-      name_(std::move(name)),
-      options_(options),
-      rank_(comm_.rank()),
-      members_(comm_.size()),
-      exchanges_(std::make_shared<Exchanges>()),
-      roll_(std::make_shared<mpi::Roll>(comm_, options.timeout_seconds)) {
-    std::iota(members_.begin(), members_.end(), 0);
-}
-
-Group::Group(const Group& whole, std::span<const int> ranks, std::string name)
-    : comm_(whole.comm_.subgroup(ranks)),
-      name_(std::move(name)),
-      options_(whole.options_),
-      rank_(comm_.rank()),
-      exchanges_(whole.exchanges_),
-      roll_(whole.roll_) {
-    for (const int rank : ranks) members_.push_back(whole.members_[rank]);
-}
-
-std::string Group::name_of(OpKind kind, int64_t operation) const {
-    return fmt::format("{} over {} (operation {})", kind_name(kind), name_, operation);
-}
-
-TimeoutError Group::timeout(const std::string& operation, const mpi::Attendance& found) const {
-    const std::string why =
-        found.missing.empty()
-            ? "all ranks wait by now: one came too late, or they wait for different things, or what lies "
-              "between them does not work"
-            : mpi::named_missing(found.missing) +
-                  ". Who is missing is dead, stuck or much slower; its own message, if any, says why";
-    return TimeoutError(found.spoken_for ? Reach::SpokenFor : Reach::OneRank,
-                        "{} of ranks {}: no answer in {} s; {}{} (comm.train_timeout_seconds sets the limit)",
-                        operation, mpi::listed(members_, kMostNamed), options_.timeout_seconds, why,
-                        waits_of_others(found.ranks_by_place));
-}
-
-std::unique_ptr<Communicator> make_communicator(std::shared_ptr<const Group> group) {
+std::unique_ptr<Communicator> communicator_of_host(std::shared_ptr<const Group> group) {
     const int64_t ring_bytes = group->options().shared_memory_bytes;
     if (ring_bytes > 0 && group->size() > 1 && group->comm().within_one_node()) {
         MpiCommunicator peers(group);
@@ -75,9 +37,78 @@ std::unique_ptr<Communicator> make_communicator(std::shared_ptr<const Group> gro
     return std::make_unique<MpiCommunicator>(std::move(group));
 }
 
+}  // namespace
+
+Group::Group(mpi::Comm comm, std::string name, const GroupOptions& options)
+    : comm_(std::move(comm)),
+      name_(std::move(name)),
+      options_(options),
+      rank_(comm_.rank()),
+      members_(comm_.size()),
+      exchanges_(std::make_shared<Exchanges>()),
+      roll_(std::make_shared<mpi::Roll>(comm_, options.timeout_seconds)),
+      gpu_(options.gpu_path == GpuPath::Nccl ? std::make_shared<GpuSide>() : nullptr),
+      watchdog_(gpu_ && comm_.size() > 1 ? std::make_shared<Watchdog>(comm_, gpu_, options.timeout_seconds)
+                                         : nullptr) {
+    std::iota(members_.begin(), members_.end(), 0);
+}
+
+Group::Group(const Group& whole, std::span<const int> ranks, std::string name)
+    : comm_(whole.comm_.subgroup(ranks)),
+      name_(std::move(name)),
+      options_(whole.options_),
+      rank_(comm_.rank()),
+      exchanges_(whole.exchanges_),
+      roll_(whole.roll_),
+      gpu_(whole.gpu_),
+      watchdog_(whole.watchdog_) {
+    for (const int rank : ranks) members_.push_back(whole.members_[rank]);
+}
+
+std::string Group::name_of(OpKind kind, int64_t operation) const {
+    return operation_name(kind_name(kind), name_, operation);
+}
+
+TimeoutError Group::timeout(const std::string& operation, const mpi::Attendance& found) const {
+    return TimeoutError(found.spoken_for ? Reach::SpokenFor : Reach::OneRank, "{}",
+                        timeout_text({operation, members_, options_.timeout_seconds}, found));
+}
+
+std::string operation_name(const std::string& kind, const std::string& group, int64_t number) {
+    return fmt::format("{} over {} (operation {})", kind, group, number);
+}
+
+std::string timeout_text(const WaitInVain& wait, const mpi::Attendance& found) {
+    const std::string why =
+        found.missing.empty()
+            ? "all ranks wait by now: one came too late, or they wait for different things, or what lies "
+              "between them does not work"
+            : mpi::named_missing(found.missing) +
+                  ". Who is missing is dead, stuck or much slower; its own message, if any, says why";
+    return fmt::format("{} of ranks {}: no answer in {} s; {}{} (comm.train_timeout_seconds sets the limit)",
+                       wait.operation, mpi::listed(wait.members, kMostNamed), wait.seconds, why,
+                       waits_of_others(found.ranks_by_place));
+}
+
+std::unique_ptr<Communicator> make_communicator(std::shared_ptr<const Group> group) {
+    auto host = communicator_of_host(group);
+    switch (group->options().gpu_path) {
+        case GpuPath::Nccl:
+            return std::make_unique<NcclCommunicator>(std::move(group), std::move(host));
+        case GpuPath::Host:
+            return std::make_unique<StagedCommunicator>(std::move(group), std::move(host));
+        case GpuPath::None:
+        case GpuPath::Choose:
+            break;
+    }
+    return host;
+}
+
 std::unique_ptr<Communicator> make_communicator(mpi::Comm comm, std::string name,
                                                 const GroupOptions& options) {
-    return make_communicator(std::make_shared<const Group>(std::move(comm), std::move(name), options));
+    GroupOptions chosen = options;
+    chosen.gpu_path = choose_gpu_path(comm, options.gpu_path);
+    return make_communicator(std::make_shared<const Group>(std::move(comm), std::move(name), chosen));
 }
 
 }  // namespace argosy::comm

@@ -11,6 +11,9 @@
 #include "base/error.h"
 #include "comm/communicator.h"
 #include "comm/exchange.h"
+#include "comm/gpu_path.h"
+#include "comm/gpu_side.h"
+#include "comm/watchdog.h"
 #include "mpi/comm.h"
 #include "mpi/roll.h"
 
@@ -23,11 +26,25 @@ struct GroupOptions {
     /// Most memory that a rank lends a group whose ranks are all on one node, for their collectives; 0: MPI
     /// alone.
     int64_t shared_memory_bytes = 0;
+    /// Of tensors that a GPU holds.
+    GpuPath gpu_path = GpuPath::None;
 };
+
+/// "all-reduce over dp_shard (operation 12)", in messages.
+std::string operation_name(const std::string& kind, const std::string& group, int64_t number);
+
+/// What ranks have waited for in vain, for how long; ranks have their numbers in the outermost group.
+struct WaitInVain {
+    std::string operation;
+    std::vector<int> members;
+    double seconds;
+};
+/// The message of the error that ends the job.
+std::string timeout_text(const WaitInVain& wait, const mpi::Attendance& found);
 
 class Group {
   public:
-    /// COLLECTIVE: all ranks of `comm`.
+    /// COLLECTIVE: all ranks of `comm`. REQUIRES: the options' path for tensors of GPUs is chosen.
     Group(mpi::Comm comm, std::string name, const GroupOptions& options);
     /// COLLECTIVE over `ranks`, numbers in this group.
     Group subgroup(std::span<const int> ranks, std::string name) const {
@@ -39,13 +56,17 @@ class Group {
     const GroupOptions& options() const { return options_; }
     int rank() const { return rank_; }
     int size() const { return static_cast<int>(members_.size()); }
+    /// By rank, their numbers in the outermost group.
+    const std::vector<int>& members() const { return members_; }
     /// Of this and all groups that come from the same one.
     Exchanges& exchanges() const { return *exchanges_; }
     mpi::Roll& roll() const { return *roll_; }
+    /// None where no tensors travel by NCCL.
+    const std::shared_ptr<GpuSide>& gpu() const { return gpu_; }
 
     /// What a rank waits for, in messages.
     std::string name_of(OpKind kind, int64_t operation) const;
-    /// For a wait in vain. Ranks have their numbers in the outermost group.
+    /// For a wait in vain.
     TimeoutError timeout(const std::string& operation, const mpi::Attendance& found) const;
 
   private:
@@ -55,13 +76,15 @@ class Group {
     std::string name_;
     GroupOptions options_;
     int rank_;
-    std::vector<int> members_;  // numbers in the outermost group
+    std::vector<int> members_;
     std::shared_ptr<Exchanges> exchanges_;
     std::shared_ptr<mpi::Roll> roll_;
+    std::shared_ptr<GpuSide> gpu_;
+    std::shared_ptr<Watchdog> watchdog_;  // of what is on gpu_
 };
 
-/// COLLECTIVE over the group. Shared memory where the options allow it and all ranks are on one node, else
-/// MPI.
+/// COLLECTIVE over the group. For tensors in the host's memory: shared memory where the options allow it and
+/// all ranks are on one node, else MPI. For those of GPUs what the options say.
 std::unique_ptr<Communicator> make_communicator(std::shared_ptr<const Group> group);
 std::unique_ptr<Communicator> make_communicator(mpi::Comm comm, std::string name,
                                                 const GroupOptions& options = {});

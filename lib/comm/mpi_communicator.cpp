@@ -4,14 +4,9 @@
 #include <vector>
 
 #include "base/error.h"
-#include "comm/element_type.h"
 
 namespace argosy::comm {
 namespace {
-
-ElementType element_type(const Op& op) {
-    return comm::element_type((op.out.defined() ? op.out : op.in).scalar_type());
-}
 
 class MpiCompletion : public Completion {
   public:
@@ -46,20 +41,11 @@ std::unique_ptr<Communicator> MpiCommunicator::subgroup(std::span<const int> ran
 }
 
 void MpiCommunicator::check(const Op& op) const {
-    for (const at::Tensor* tensor : {&op.out, &op.in}) {
-        ARGOSY_CHECK(!tensor->defined() || tensor->is_contiguous(), "{} of a strided tensor",
-                     kind_name(op.kind));
+    comm::check(op, size());
+    for (const at::Tensor& tensor : tensors_of({&op, 1})) {
+        ARGOSY_CHECK(tensor.is_cpu(), "{} of a tensor on {} by a group of {} that knows of no GPU",
+                     kind_name(op.kind), tensor.device().str(), name());
     }
-    if (op.kind == OpKind::AllGather) {
-        ARGOSY_CHECK(op.out.numel() == op.in.numel() * size(), "{} from {} on {}", op.out.numel(),
-                     op.in.numel(), size());
-    }
-    if (op.kind == OpKind::ReduceScatter) {
-        ARGOSY_CHECK(op.in.numel() == op.out.numel() * size(), "{} from {} on {}", op.out.numel(),
-                     op.in.numel(), size());
-    }
-    if (op.in.defined() && op.out.defined()) ARGOSY_CHECK(op.in.scalar_type() == op.out.scalar_type());
-    element_type(op);
 }
 
 mpi::Request MpiCommunicator::start(const Op& op) const {

@@ -168,8 +168,12 @@ std::vector<Section> make_schema() {
                  "What backward recomputes: nothing, the cheap parts of a layer, or all but its input.")}),
         section("compile", &JobConfig::compile, "own kernels, or the same from plain operations",
                 {key("enable", &Compile::enable, any(),
-                     "Own fused kernels; false: LibTorch's operations one by one, to "
-                     "compare.")}),
+                     "Own fused kernels and graphs; false: LibTorch's operations one by one, to compare."),
+                 key("graphs", &Compile::graphs, any(),
+                     "GPUs: launch forward and backward as one graph; the same bits either way."),
+                 key("search_algorithms", &Compile::search_algorithms, any(),
+                     "GPUs: time cuBLASLt's algorithms for each product once; other runs may round "
+                     "otherwise.")}),
         section(
             "metrics", &JobConfig::metrics, "what is shown",
             {key("log_freq", &Metrics::log_freq, at_least(1), "Steps from one progress line to the next."),

@@ -13,6 +13,7 @@ int device_count();
 
 /// What this thread works on from now on.
 void set_device(int number);
+int current_device();
 
 struct Device {
     int number;  // among those that this process sees

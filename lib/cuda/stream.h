@@ -9,6 +9,8 @@ struct CUevent_st;
 
 namespace argosy::cuda {
 
+class Event;
+
 /// It does not wait for the device's default stream, nor that for it.
 class Stream {
   public:
@@ -29,20 +31,46 @@ class Stream {
     std::unique_ptr<CUstream_st, Destroy> handle_;
 };
 
+/// A stream that somebody else owns: one of the above, or LibTorch's.
+class StreamView {
+  public:
+    explicit StreamView(CUstream_st* handle) : handle_(handle) {}
+    StreamView(const Stream& stream) : handle_(stream.handle()) {}
+
+    CUstream_st* handle() const { return handle_; }
+
+    /// Whether what is given to it becomes part of a graph instead of being done.
+    bool is_captured() const;
+
+    /// As Stream's.
+    void synchronize() const;
+
+    /// What is given to it from now on begins only after what `event` marks; the host goes on at once.
+    void wait(const Event& event) const;
+
+  private:
+    CUstream_st* handle_;
+};
+
+/// Events that measure cost a little more than those that only mark a point.
+enum class Timing { Off, On };
+
 class Event {
   public:
-    Event();
+    explicit Event(Timing timing = Timing::On);
 
     /// Marks the end of what was given to `stream` so far.
-    void record(const Stream& stream);
+    void record(const StreamView& stream);
 
     /// Whether the stream has come to it; never blocks. Throws RunError for what failed on the device.
+    /// REQUIRES: neither it nor this thread's stream is part of a graph that is being recorded.
     bool done() const;
 
-    /// By the device's clock. REQUIRES: both are done.
+    /// By the device's clock. REQUIRES: both measure, and are done.
     static double seconds_between(const Event& first, const Event& second);
 
   private:
+    friend class StreamView;
     struct Destroy {
         void operator()(CUevent_st* handle) const;
     };

@@ -23,8 +23,8 @@ struct CrossEntropyGradient {
     const int64_t* targets;  // negative: the row's gradient is zero
     const float* maxima;
     const float* exponentials;
-    float scale;
-    T* logits;  // becomes scale * (softmax - [column is target])
+    const float* scale;  // one number
+    T* logits;           // becomes scale * (softmax - [column is target])
 };
 
 /// Both at once, where the logits are those of the whole vocabulary. For GPUs, where a row's second pass
@@ -33,9 +33,9 @@ template <class T>
 struct CrossEntropy {
     int64_t num_rows, num_columns;
     const int64_t* targets;
-    float scale;
-    T* logits;      // become the gradient
-    float* maxima;  // these three as in SoftmaxSums
+    const float* scale;  // one number
+    T* logits;           // become the gradient
+    float* maxima;       // these three as in SoftmaxSums
     float* exponentials;
     float* target_logits;
 };

@@ -21,6 +21,8 @@ class Mesh {
     int degree(AxisSet axes) const { return shape_.degree(axes); }
     int index(AxisSet axes) const { return shape_.index(coordinates_, axes); }
     comm::Communicator& world() const { return world_; }
+    /// Where this rank computes.
+    c10::Device device() const { return world_.device(); }
 
     /// COLLECTIVE over the group at its first call: the ranks that differ only on `axes` (see
     /// MeshShape::group).

@@ -10,6 +10,8 @@
 
 namespace argosy::model {
 
+using Column = TensorAxis::Column;
+
 Block::Block(const ModelSpec& spec, const TensorAxis& axis, const Attention& attention,
              const ops::RopeTable& rope)
     : spec_(spec), axis_(axis), attention_(attention), rope_(rope) {}
@@ -38,13 +40,11 @@ void Block::fill_attention(const Weights& weights, const Batch& batch, Tape& tap
         tape.attention_norm = ops::rms_norm(tape.input, weights[Role::AttentionNorm], spec_.norm_eps);
     }
     if (!tape.v.defined()) {
-        auto products = axis_.column(tape.attention_norm.y,
-                                     std::array{weights[Role::Wq], weights[Role::Wk], weights[Role::Wv]});
-        if (spec_.qkv_bias) {
-            products[0] += weights[Role::BiasQ];
-            products[1] += weights[Role::BiasK];
-            products[2] += weights[Role::BiasV];
-        }
+        // Biases are undefined in a model that has none.
+        auto products =
+            axis_.column(tape.attention_norm.y, std::array{Column{weights[Role::Wq], weights[Role::BiasQ]},
+                                                           Column{weights[Role::Wk], weights[Role::BiasK]},
+                                                           Column{weights[Role::Wv], weights[Role::BiasV]}});
         tape.q_product = products[0];
         tape.k_product = products[1];
         tape.v = products[2];
@@ -86,8 +86,8 @@ void Block::fill_feed_forward(const Weights& weights, Tape& tape) const {
         tape.feed_forward_norm = ops::rms_norm(tape.middle, weights[Role::FfnNorm], spec_.norm_eps);
     }
     if (!tape.gate.defined()) {
-        auto products =
-            axis_.column(tape.feed_forward_norm.y, std::array{weights[Role::Gate], weights[Role::Up]});
+        auto products = axis_.column(tape.feed_forward_norm.y,
+                                     std::array{Column{weights[Role::Gate]}, Column{weights[Role::Up]}});
         tape.gate = products[0];
         tape.up = products[1];
     }

@@ -11,19 +11,19 @@
 #include "model/weight_work.h"
 #include "ops/matmul.h"
 #include "ops/rms_norm.h"
+#include "ops/types.h"
 
 namespace argosy::model {
 namespace {
 
-constexpr int64_t kLogitsPerChunk = 16 << 20;
 constexpr int64_t kFewestRows = 512;  // each chunk passes over the whole matrix and its gradient
 
 }  // namespace
 
 Head::Head(const ModelSpec& spec, const TensorAxis& axis) : spec_(spec), axis_(axis) {}
 
-int64_t Head::rows_per_chunk(int64_t num_columns) {
-    return std::max(kFewestRows, kLogitsPerChunk / num_columns);
+int64_t Head::rows_per_chunk(int64_t num_columns, const at::Tensor& x) {
+    return std::max(kFewestRows, ops::largest_temporary(x) / num_columns);
 }
 
 at::Tensor Head::logits(const Weights& weights, const at::Tensor& x) const {
@@ -43,7 +43,7 @@ ops::SoftmaxSums Head::softmax_sums(const Weights& weights, const at::Tensor& x,
                                     const at::Tensor& targets) const {
     const at::Tensor normed = axis_.gather_rows(ops::rms_norm(x, weights[Role::FinalNorm], spec_.norm_eps).y);
     const int64_t begin = axis_.share(spec_.vocab_size).begin;
-    const int64_t chunk_rows = rows_per_chunk(axis_.largest_share(spec_.vocab_size));
+    const int64_t chunk_rows = rows_per_chunk(axis_.largest_share(spec_.vocab_size), x);
     std::vector<at::Tensor> maxima, sums;
     for (int64_t row = 0; row < normed.size(0); row += chunk_rows) {
         const int64_t count = std::min(chunk_rows, normed.size(0) - row);
@@ -57,14 +57,14 @@ ops::SoftmaxSums Head::softmax_sums(const Weights& weights, const at::Tensor& x,
 }
 
 Head::Loss Head::loss_and_input_gradient(const Weights& weights, const at::Tensor& x, const Batch& batch,
-                                         double scale, const Gradients& gradients) const {
+                                         const at::Tensor& scale, const Gradients& gradients) const {
     const auto norm = ops::rms_norm(x, weights[Role::FinalNorm], spec_.norm_eps);
     const at::Tensor normed = axis_.gather_rows(norm.y);
     const at::Tensor dnormed = at::empty_like(normed);
     const int64_t begin = axis_.share(spec_.vocab_size).begin;
-    const int64_t chunk_rows = rows_per_chunk(axis_.largest_share(spec_.vocab_size));
+    const int64_t chunk_rows = rows_per_chunk(axis_.largest_share(spec_.vocab_size), x);
 
-    at::Tensor sum = at::zeros({}, at::kDouble);
+    at::Tensor sum = at::zeros({}, x.options().dtype(at::kDouble));
     WeightWork work;
     for (int64_t row = 0; row < normed.size(0); row += chunk_rows) {
         const int64_t count = std::min(chunk_rows, normed.size(0) - row);

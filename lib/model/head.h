@@ -18,8 +18,8 @@ class Head {
     /// [tokens, this rank's columns of the vocabulary].
     at::Tensor logits(const Weights& weights, const at::Tensor& x) const;
 
-    /// Tokens whose logits of `num_columns` of the vocabulary exist at a time.
-    static int64_t rows_per_chunk(int64_t num_columns);
+    /// Tokens whose logits of `num_columns` of the vocabulary exist at a time, on a device like that of `x`.
+    static int64_t rows_per_chunk(int64_t num_columns, const at::Tensor& x);
 
     /// Without gradients: of each token, over the whole vocabulary and the same on every rank of the axis,
     /// what its loss and its target's log-probability follow from (ops/cross_entropy.h). `targets` as in
@@ -31,9 +31,10 @@ class Head {
         at::Tensor sum;  // of the counted tokens' losses, fp64 scalar, the same on every rank of the axis
         at::Tensor dx;   // the gradient of scale * sum
     };
-    /// One pass: the loss, the gradient of x, and the head's own gradients, added to `gradients`.
+    /// One pass: the loss, the gradient of x, and the head's own gradients, added to `gradients`. `scale` is
+    /// a scalar in the accumulation type of x.
     Loss loss_and_input_gradient(const Weights& weights, const at::Tensor& x, const Batch& batch,
-                                 double scale, const Gradients& gradients) const;
+                                 const at::Tensor& scale, const Gradients& gradients) const;
 
   private:
     ops::SoftmaxSums sums_of_all_ranks(ops::SoftmaxSums own) const;

@@ -4,10 +4,10 @@
 
 namespace argosy::model {
 
-std::vector<at::Tensor> TensorAxis::column(const at::Tensor& x, std::span<const at::Tensor> weights) const {
+std::vector<at::Tensor> TensorAxis::column(const at::Tensor& x, std::span<const Column> columns) const {
     const at::Tensor x_all = gather_rows(x);
     std::vector<at::Tensor> ys;
-    for (const at::Tensor& weight : weights) ys.push_back(ops::linear(x_all, weight));
+    for (const auto& [weight, bias] : columns) ys.push_back(ops::linear(x_all, weight, bias));
     return ys;
 }
 

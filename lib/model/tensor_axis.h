@@ -31,12 +31,16 @@ class TensorAxis {
     virtual void sum(at::Tensor&) const {}
     virtual void max(at::Tensor&) const {}
 
-    // Linear layers whose outputs are cut over the axis: y_i = x_all W_i^T for every W_i.
+    // Linear layers whose outputs are cut over the axis: y_i = x_all W_i^T + b_i for every W_i; an undefined
+    // b_i is none.
+    struct Column {
+        at::Tensor weight, bias = {};
+    };
     struct ColumnGradient {
         at::Tensor dx;     // own rows
         at::Tensor x_all;  // all rows, for the weights' gradients
     };
-    virtual std::vector<at::Tensor> column(const at::Tensor& x, std::span<const at::Tensor> weights) const;
+    virtual std::vector<at::Tensor> column(const at::Tensor& x, std::span<const Column> columns) const;
     virtual ColumnGradient column_backward(const at::Tensor& x, std::span<const at::Tensor> dys,
                                            std::span<const at::Tensor> weights) const;
 

@@ -9,6 +9,9 @@
 #include <cmath>
 #include <tuple>
 
+#include "gpu/attention.h"
+#include "gpu/device.h"
+#include "ops/composed_attention.h"
 #include "ops/fused.h"
 #include "ops/types.h"
 
@@ -58,6 +61,28 @@ AttentionGradient plain_backward(const at::Tensor& dy, const at::Tensor& q, cons
         repeat_heads(heads_first(v, shape), times), heads_first(output.y, shape), output.log_sum_exp,
         kNoDropout, kCausal);
     return {rows(dq), rows(sum_repeated(dk.contiguous(), times)), rows(sum_repeated(dv.contiguous(), times))};
+}
+
+/// Whether LibTorch's kernels for GPUs compute it, whatever the path: it has no plainer way that does not
+/// hold all scores.
+bool gpu_serves(const at::Tensor& q, const AttentionShape& shape) {
+    return gpu::holds(q) && gpu::attention_serves(heads_first(q, shape));
+}
+
+AttentionOutput gpu_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                            const AttentionShape& shape) {
+    const gpu::Attention result =
+        gpu::attention(heads_first(q, shape), heads_first(k, shape), heads_first(v, shape));
+    return {rows(result.y), result.log_sum_exp, result.seed, result.offset};
+}
+
+AttentionGradient gpu_backward(const at::Tensor& dy, const at::Tensor& q, const at::Tensor& k,
+                               const at::Tensor& v, const AttentionOutput& output,
+                               const AttentionShape& shape) {
+    const auto [dq, dk, dv] = gpu::attention_backward(
+        heads_first(dy, shape), heads_first(q, shape), heads_first(k, shape), heads_first(v, shape),
+        {heads_first(output.y, shape), output.log_sum_exp, output.seed, output.offset});
+    return {rows(dq), rows(dk), rows(dv)};
 }
 
 /// A sequence and a key head, with the query heads that share it: what one thread computes.
@@ -137,6 +162,8 @@ void fused_backward(const at::Tensor& dy, const at::Tensor& q, const at::Tensor&
 
 AttentionOutput attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                           const AttentionShape& shape) {
+    if (gpu_serves(q, shape)) return gpu_forward(q, k, v, shape);
+    if (!q.is_cpu()) return composed_attention(q, k, v, shape);
     if (!fused(q)) return plain_forward(q, k, v, shape);
     const AttentionOutput output{
         at::empty_like(q, at::MemoryFormat::Contiguous),
@@ -150,6 +177,8 @@ AttentionOutput attention(const at::Tensor& q, const at::Tensor& k, const at::Te
 AttentionGradient attention_backward(const at::Tensor& dy, const at::Tensor& q, const at::Tensor& k,
                                      const at::Tensor& v, const AttentionOutput& output,
                                      const AttentionShape& shape) {
+    if (gpu_serves(q, shape)) return gpu_backward(dy, q, k, v, output, shape);
+    if (!q.is_cpu()) return composed_attention_backward(dy, q, k, v, output, shape);
     if (!fused(q)) return plain_backward(dy, q, k, v, output, shape);
     const AttentionGradient gradient{at::empty_like(q, at::MemoryFormat::Contiguous),
                                      at::empty_like(k, at::MemoryFormat::Contiguous),

@@ -17,6 +17,7 @@ struct AttentionOutput {
     at::Tensor y;            // [tokens, heads * head_dim]
     at::Tensor log_sum_exp;  // [num_sequences, heads, seq_len], accumulation type: what backward needs beside
                              // q, k, v, y
+    at::Tensor seed = {}, offset = {};  // likewise, of LibTorch's kernels for GPUs
 };
 AttentionOutput attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                           const AttentionShape& shape);

@@ -6,7 +6,6 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/stack.h>
-#include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 
 #include <limits>
@@ -24,7 +23,7 @@ struct LocalTargets {
 
 LocalTargets local_targets(const at::Tensor& targets, int64_t begin, int64_t num_columns) {
     const at::Tensor column = targets - begin;
-    const at::Tensor present = column.ge(0).logical_and(column.lt(num_columns)).logical_and(targets.ge(0));
+    const at::Tensor present = column.ge(0) & column.lt(num_columns) & targets.ge(0);
     return {column * present, present};
 }
 
@@ -34,32 +33,36 @@ SoftmaxSums plain_sums(const at::Tensor& logits, const at::Tensor& targets, int6
     const auto [column, present] = local_targets(targets, begin, logits.size(1));
     const at::Tensor target_logits = wide.gather(1, column.unsqueeze(1)).squeeze(1);
     return {maxima, at::stack({(wide - maxima.unsqueeze(1)).exp_().sum(1),
-                               at::where(present, target_logits, at::zeros({}, maxima.options()))})};
+                               target_logits.masked_fill(present.bitwise_not(), 0)})};
 }
 
 SoftmaxSums fused_sums(const at::Tensor& logits, const at::Tensor& targets, int64_t begin) {
     const int64_t num_rows = logits.size(0), num_columns = logits.size(1);
-    SoftmaxSums out{at::empty({num_rows}, at::kFloat), at::empty({2, num_rows}, at::kFloat)};
+    const auto options = logits.options().dtype(at::kFloat);
+    SoftmaxSums out{at::empty({num_rows}, options), at::empty({2, num_rows}, options)};
     with_element_type(logits.scalar_type(), [&]<class T>(T) {
         const T* in = elements<T>(logits);
         const auto* target = elements<int64_t>(targets);
         auto *maxima = mutable_elements<float>(out.maxima), *sums = mutable_elements<float>(out.sums);
+        const auto rows = [&](int64_t first, int64_t end) {
+            return kernels::SoftmaxSums<T>{.num_rows = end - first,
+                                           .num_columns = num_columns,
+                                           .begin = begin,
+                                           .logits = in + first * num_columns,
+                                           .targets = target + first,
+                                           .maxima = maxima + first,
+                                           .exponentials = sums + first,
+                                           .target_logits = sums + num_rows + first};
+        };
         at::parallel_for(0, num_rows, fewest_rows(num_columns), [&](int64_t first, int64_t end) {
-            kernels::table().of<T>().softmax_sums({.num_rows = end - first,
-                                                   .num_columns = num_columns,
-                                                   .begin = begin,
-                                                   .logits = in + first * num_columns,
-                                                   .targets = target + first,
-                                                   .maxima = maxima + first,
-                                                   .exponentials = sums + first,
-                                                   .target_logits = sums + num_rows + first});
+            kernels::table().of<T>().softmax_sums(rows(first, end));
         });
     });
     return out;
 }
 
 void plain_gradient(at::Tensor& logits, const SoftmaxSums& all, const at::Tensor& targets, int64_t begin,
-                    double scale) {
+                    const at::Tensor& scale) {
     const at::Tensor scales = targets.ge(0).to(all.maxima.scalar_type()) * scale;
     at::Tensor gradient =
         (widened(logits) - all.maxima.unsqueeze(1)).exp_().mul_((scales / all.sums[0]).unsqueeze(1));
@@ -69,21 +72,25 @@ void plain_gradient(at::Tensor& logits, const SoftmaxSums& all, const at::Tensor
 }
 
 void fused_gradient(at::Tensor& logits, const SoftmaxSums& all, const at::Tensor& targets, int64_t begin,
-                    double scale) {
+                    const at::Tensor& scale) {
     const int64_t num_columns = logits.size(1);
     with_element_type(logits.scalar_type(), [&]<class T>(T) {
         T* inout = mutable_elements<T>(logits);
         const auto* target = elements<int64_t>(targets);
-        const auto *maxima = elements<float>(all.maxima), *exponentials = elements<float>(all.sums);
+        const auto *maxima = elements<float>(all.maxima), *exponentials = elements<float>(all.sums),
+                   *factor = elements<float>(scale);
+        const auto rows = [&](int64_t first, int64_t end) {
+            return kernels::CrossEntropyGradient<T>{.num_rows = end - first,
+                                                    .num_columns = num_columns,
+                                                    .begin = begin,
+                                                    .targets = target + first,
+                                                    .maxima = maxima + first,
+                                                    .exponentials = exponentials + first,
+                                                    .scale = factor,
+                                                    .logits = inout + first * num_columns};
+        };
         at::parallel_for(0, logits.size(0), fewest_rows(num_columns), [&](int64_t first, int64_t end) {
-            kernels::table().of<T>().cross_entropy_gradient({.num_rows = end - first,
-                                                             .num_columns = num_columns,
-                                                             .begin = begin,
-                                                             .targets = target + first,
-                                                             .maxima = maxima + first,
-                                                             .exponentials = exponentials + first,
-                                                             .scale = static_cast<float>(scale),
-                                                             .logits = inout + first * num_columns});
+            kernels::table().of<T>().cross_entropy_gradient(rows(first, end));
         });
     });
 }
@@ -97,7 +104,7 @@ SoftmaxSums softmax_sums(const at::Tensor& logits, const at::Tensor& targets, in
         return {at::full({num_rows}, -std::numeric_limits<double>::infinity(), options),
                 at::zeros({2, num_rows}, options)};
     }
-    if (!fused(logits)) return plain_sums(logits, targets, begin);
+    if (!fused(logits) || gpu::holds(logits)) return plain_sums(logits, targets, begin);
     return fused_sums(logits.contiguous(), targets.contiguous(), begin);
 }
 
@@ -115,11 +122,11 @@ void add_columns(SoftmaxSums& all, SoftmaxSums&& more) {
 
 at::Tensor cross_entropy(const SoftmaxSums& all, const at::Tensor& targets) {
     const at::Tensor losses = all.sums[0].log() - (all.sums[1] - all.maxima);
-    return at::where(targets.ge(0), losses, 0);
+    return losses.masked_fill(targets.lt(0), 0);
 }
 
 at::Tensor target_is_largest(const SoftmaxSums& all, const at::Tensor& targets) {
-    return all.sums[1].ge(all.maxima).logical_and(targets.ge(0));
+    return all.sums[1].ge(all.maxima) & targets.ge(0);
 }
 
 at::Tensor cross_entropy_sum(const SoftmaxSums& all, const at::Tensor& targets) {
@@ -127,9 +134,9 @@ at::Tensor cross_entropy_sum(const SoftmaxSums& all, const at::Tensor& targets) 
 }
 
 void turn_into_cross_entropy_gradient(at::Tensor& logits, const SoftmaxSums& all, const at::Tensor& targets,
-                                      int64_t begin, double scale) {
+                                      int64_t begin, const at::Tensor& scale) {
     if (logits.size(1) == 0) return;
-    if (!fused(logits) || !logits.is_contiguous()) return plain_gradient(logits, all, targets, begin, scale);
+    if (!fused(logits) || gpu::holds(logits) || !logits.is_contiguous()) return plain_gradient(logits, all, targets, begin, scale);
     fused_gradient(logits, all, targets.contiguous(), begin, scale);
 }
 

@@ -35,8 +35,8 @@ at::Tensor target_is_largest(const SoftmaxSums& all, const at::Tensor& targets);
 at::Tensor cross_entropy_sum(const SoftmaxSums& all, const at::Tensor& targets);
 
 /// `logits` becomes the gradient of scale * cross_entropy_sum with respect to it, zero for tokens that do not
-/// count.
+/// count. `scale` is a scalar in the accumulation type.
 void turn_into_cross_entropy_gradient(at::Tensor& logits, const SoftmaxSums& all, const at::Tensor& targets,
-                                      int64_t begin, double scale);
+                                      int64_t begin, const at::Tensor& scale);
 
 }  // namespace argosy::ops

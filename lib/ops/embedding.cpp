@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/index.h>
 #include <ATen/ops/zeros.h>
 
 #include "ops/fused.h"
@@ -16,7 +17,7 @@ struct LocalRows {
 
 LocalRows local_rows(const at::Tensor& tokens, int64_t begin, int64_t num_rows) {
     const at::Tensor row = tokens - begin;
-    const at::Tensor absent = row.lt(0).logical_or(row.ge(num_rows));
+    const at::Tensor absent = row.lt(0) | row.ge(num_rows);
     return {row.masked_fill(absent, 0), absent};
 }
 
@@ -27,14 +28,17 @@ at::Tensor fused_lookup(const at::Tensor& table, const at::Tensor& tokens, int64
         const T* rows = elements<T>(table);
         const auto* token = elements<int64_t>(tokens);
         T* out = mutable_elements<T>(x);
+        const auto part = [&](int64_t first, int64_t end) {
+            return kernels::Embedding<T>{.num_tokens = end - first,
+                                         .row_size = size,
+                                         .begin = begin,
+                                         .num_rows = table.size(0),
+                                         .tokens = token + first,
+                                         .table = rows,
+                                         .x = out + first * size};
+        };
         at::parallel_for(0, tokens.size(0), fewest_rows(size), [&](int64_t first, int64_t end) {
-            kernels::table().of<T>().embedding({.num_tokens = end - first,
-                                                .row_size = size,
-                                                .begin = begin,
-                                                .num_rows = table.size(0),
-                                                .tokens = token + first,
-                                                .table = rows,
-                                                .x = out + first * size});
+            kernels::table().of<T>().embedding(part(first, end));
         });
     });
     return x;
@@ -64,14 +68,14 @@ void fused_gradient(at::Tensor& out, const at::Tensor& dx, const at::Tensor& tok
 
 at::Tensor embedding(const at::Tensor& table, const at::Tensor& tokens, int64_t begin) {
     if (table.size(0) == 0) return at::zeros({tokens.size(0), table.size(1)}, table.options());
-    if (fused(table)) return fused_lookup(table.contiguous(), tokens.contiguous(), begin);
+    if (fused(table) && !gpu::holds(table)) return fused_lookup(table.contiguous(), tokens.contiguous(), begin);
     const auto [row, absent] = local_rows(tokens, begin, table.size(0));
-    return table.index_select(0, row).masked_fill_(absent.unsqueeze(1), 0);
+    return at::index(table, {row}).masked_fill_(absent.unsqueeze(1), 0);
 }
 
 void add_embedding_gradient(at::Tensor& out, const at::Tensor& dx, const at::Tensor& tokens, int64_t begin) {
     if (out.size(0) == 0) return;
-    if (fused(dx) && out.scalar_type() == at::kFloat && out.is_contiguous()) {
+    if (fused(dx) && !gpu::holds(dx) && out.scalar_type() == at::kFloat && out.is_contiguous()) {
         return fused_gradient(out, dx.contiguous(), tokens.contiguous(), begin);
     }
     const auto [row, absent] = local_rows(tokens, begin, out.size(0));

@@ -2,10 +2,14 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
 
 #include <algorithm>
 
 #include "base/error.h"
+#include "gpu/device.h"
+#include "gpu/stream.h"
+#include "kernels/gpu_table.h"
 #include "kernels/table.h"
 #include "ops/tensor_thread.h"
 
@@ -14,7 +18,7 @@ namespace argosy::ops {
 /// Whether an operation on tensors of this type and device has own kernels on this thread's path.
 inline bool fused(const at::Tensor& x) {
     const auto type = x.scalar_type();
-    return path() == Path::Fused && x.is_cpu() &&
+    return path() == Path::Fused && (x.is_cpu() || gpu::holds(x)) &&
            (type == at::kFloat || type == at::kBFloat16 || type == at::kHalf);
 }
 
@@ -31,6 +35,18 @@ void with_element_type(at::ScalarType type, Use use) {
         default:
             ARGOSY_CHECK(false, "no kernels for elements of type {}", toString(type));
     }
+}
+
+/// For what a GPU holds. REQUIRES: fused.
+template <class T>
+const kernels::GpuTyped<T>& gpu_kernels() {
+    return kernels::gpu_table()->of<T>();
+}
+
+/// What a kernel for GPUs asks for beside its arguments, where x lies. It may be given back once the kernel
+/// is launched: what comes after it on the stream gets it next.
+inline at::Tensor scratch(int64_t bytes, const at::Tensor& x) {
+    return at::empty({bytes}, x.options().dtype(at::kByte));
 }
 
 /// How few elements, and how few rows of `row_size` of them, are worth a thread of at::parallel_for.

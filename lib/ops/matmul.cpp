@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "ops/fused.h"
+#include "ops/gpu_matmul.h"
 
 namespace argosy::ops {
 namespace {
@@ -17,7 +18,7 @@ namespace {
 // dims 512 to 8192, GFLOP/s, ours against at::mm: on a Zen 3 (AVX2) bf16 74-89 against 10, fp32 83-88 against
 // 78-90; on a Zen 5 (AVX512_BF16) bf16 forward 450-490 against 470-485, weight gradients 410-460 into fp32
 // against 440-470 into bf16. And parts are bit for bit those of the whole. With AMX nothing has been
-// measured.
+// measured. On a GPU they are cuBLASLt's.
 
 /// Of one product: a [rows, k], b [k, columns].
 struct Factors {
@@ -51,8 +52,17 @@ void run_on_threads(void (*kernel)(const kernels::Matmul<T, Sum>&), const kernel
     });
 }
 
+/// The sum is rounded to out's type after each product.
+void multiply_on_gpu(const at::Tensor& out, std::span<const Factors> factors, bool accumulate) {
+    for (const auto& [a, b] : factors) {
+        gpu_multiply(out, a, b, accumulate);
+        accumulate = true;
+    }
+}
+
 /// out = the sum of the products, or out += that.
 void multiply(const at::Tensor& out, std::span<const Factors> factors, bool accumulate) {
+    if (gpu::holds(out)) return multiply_on_gpu(out, factors, accumulate);
     with_element_type(factors[0].a.scalar_type(), [&]<class T>(T) {
         std::vector<kernels::Product<T>> products;
         for (const Factors& one : factors) {
@@ -114,10 +124,15 @@ void plain_weight_gradient(at::Tensor& out, const at::Tensor& dy, const at::Tens
 
 }  // namespace
 
-at::Tensor linear(const at::Tensor& x, const at::Tensor& weight) {
-    if (!fused(x)) return at::mm(x, weight.t());
+at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
+    if (fused(x) && gpu::holds(x)) {
+        at::Tensor y = at::empty({x.size(0), weight.size(0)}, x.options());
+        gpu_multiply(y, x, weight.t(), /*accumulate=*/false, bias);
+        return y;
+    }
     const Factors factors[] = {{x, weight.t()}};
-    return product_of(factors);
+    at::Tensor y = fused(x) ? product_of(factors) : at::mm(x, weight.t());
+    return bias.defined() ? y.add_(bias) : y;
 }
 
 at::Tensor linear_input_gradient(const at::Tensor& dy, const at::Tensor& weight) {

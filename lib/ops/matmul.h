@@ -1,8 +1,9 @@
 // Matrix products of a linear layer y = x W^T, each gradient apart. Shapes: x [tokens, in], W [out, in], y
 // [tokens, out]; any strides.
 //
-// Own kernels sum in fp32 and round once, and no element depends on which rows, columns or threads it is computed
-// with: a part of the tokens gives bit for bit that part of the result.
+// Own kernels for processors sum in fp32 and round once, and no element depends on which rows, columns or
+// threads it is computed with: a part of the tokens gives bit for bit that part of the result. On a GPU a sum
+// of several products is rounded after each.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,7 +12,8 @@
 
 namespace argosy::ops {
 
-at::Tensor linear(const at::Tensor& x, const at::Tensor& weight);
+/// With `bias` [out], if defined, added to every row.
+at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias = {});
 
 /// dy W: the gradient of x.
 at::Tensor linear_input_gradient(const at::Tensor& dy, const at::Tensor& weight);

@@ -42,21 +42,25 @@ RmsNormOutput fused_forward(const at::Tensor& x, const at::Tensor& delta, const 
     const int64_t size = x.size(-1), num_rows = x.numel() / size;
     std::vector<int64_t> rows_shape = x.sizes().vec();
     rows_shape.back() = 1;
-    RmsNormOutput output{at::empty_like(x), at::empty(rows_shape, at::kFloat)};
+    RmsNormOutput output{at::empty_like(x), at::empty(rows_shape, x.options().dtype(at::kFloat))};
     with_element_type(x.scalar_type(), [&]<class T>(T) {
         const T *in = elements<T>(x), *added = elements<T>(delta), *scale = elements<T>(weight);
         T *total = mutable_elements<T>(sum), *out = mutable_elements<T>(output.y);
         auto* inverse = mutable_elements<float>(output.inverse_rms);
+        const auto rows = [&](int64_t begin, int64_t end) {
+            return kernels::RmsNorm<T>{.num_rows = end - begin,
+                                       .row_size = size,
+                                       .x = in + begin * size,
+                                       .residual = added == nullptr ? nullptr : added + begin * size,
+                                       .sum = total == nullptr ? nullptr : total + begin * size,
+                                       .weight = scale,
+                                       .eps = static_cast<float>(eps),
+                                       .y = out + begin * size,
+                                       .inverse_rms = inverse + begin};
+        };
+        if (gpu::holds(x)) return gpu_kernels<T>().rms_norm(rows(0, num_rows), gpu::current_stream());
         at::parallel_for(0, num_rows, fewest_rows(size), [&](int64_t begin, int64_t end) {
-            kernels::table().of<T>().rms_norm({.num_rows = end - begin,
-                                               .row_size = size,
-                                               .x = in + begin * size,
-                                               .residual = added == nullptr ? nullptr : added + begin * size,
-                                               .sum = total == nullptr ? nullptr : total + begin * size,
-                                               .weight = scale,
-                                               .eps = static_cast<float>(eps),
-                                               .y = out + begin * size,
-                                               .inverse_rms = inverse + begin});
+            kernels::table().of<T>().rms_norm(rows(begin, end));
         });
     });
     return output;
@@ -65,26 +69,33 @@ RmsNormOutput fused_forward(const at::Tensor& x, const at::Tensor& delta, const 
 RmsNormGradient fused_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& weight,
                                const at::Tensor& inverse_rms, const at::Tensor& residual) {
     const int64_t size = x.size(-1);
-    RmsNormGradient gradient{at::empty_like(x), at::zeros({size}, at::kFloat)};
+    RmsNormGradient gradient{at::empty_like(x), at::zeros({size}, x.options().dtype(at::kFloat))};
     with_element_type(x.scalar_type(), [&]<class T>(T) {
         const T *upper = elements<T>(dy), *in = elements<T>(x), *scale = elements<T>(weight),
                 *other = elements<T>(residual);
         T* out = mutable_elements<T>(gradient.dx);
         const auto* inverse = elements<float>(inverse_rms);
-        const auto add_rows = [&](int64_t first, int64_t count, float* dweight) {
+        const auto rows = [&](int64_t first, int64_t count, float* dweight) {
             const int64_t begin = first * size;
-            kernels::table().of<T>().rms_norm_backward(
-                {.num_rows = count,
-                 .row_size = size,
-                 .dy = upper + begin,
-                 .x = in + begin,
-                 .weight = scale,
-                 .inverse_rms = inverse + first,
-                 .residual = other == nullptr ? nullptr : other + begin,
-                 .dx = out + begin,
-                 .dweight = dweight});
+            return kernels::RmsNormBackward<T>{.num_rows = count,
+                                               .row_size = size,
+                                               .dy = upper + begin,
+                                               .x = in + begin,
+                                               .weight = scale,
+                                               .inverse_rms = inverse + first,
+                                               .residual = other == nullptr ? nullptr : other + begin,
+                                               .dx = out + begin,
+                                               .dweight = dweight};
         };
-        add_row_blocks(gradient.dw, x.numel() / size, add_rows);
+        const int64_t num_rows = x.numel() / size;
+        if (gpu::holds(x)) {
+            const auto all = rows(0, num_rows, mutable_elements<float>(gradient.dw));
+            const at::Tensor memory = scratch(gpu_kernels<T>().rms_norm_backward_scratch_bytes(all), x);
+            return gpu_kernels<T>().rms_norm_backward(all, memory.mutable_data_ptr(), gpu::current_stream());
+        }
+        add_row_blocks(gradient.dw, num_rows, [&](int64_t first, int64_t count, float* dweight) {
+            kernels::table().of<T>().rms_norm_backward(rows(first, count, dweight));
+        });
     });
     return gradient;
 }

@@ -33,17 +33,21 @@ void rotate(const at::Tensor& x, const at::Tensor& y, const RopeTable& table, Tu
         const T* in = elements<T>(x);
         T* out = mutable_elements<T>(y);
         const float *cos = elements<float>(table.cos), *sin = elements<float>(table.sin);
+        const auto rows = [&](int64_t begin, int64_t end) {
+            return kernels::Rope<T>{.num_rows = end - begin,
+                                    .num_heads = size / (2 * half),
+                                    .half = half,
+                                    .first_row = begin,
+                                    .seq_len = table.cos.size(0),
+                                    .turn = turn,
+                                    .cos = cos,
+                                    .sin = sin,
+                                    .x = in + begin * size,
+                                    .y = out + begin * size};
+        };
+        if (gpu::holds(x)) return gpu_kernels<T>().rope(rows(0, x.size(0)), gpu::current_stream());
         at::parallel_for(0, x.size(0), fewest_rows(size), [&](int64_t begin, int64_t end) {
-            kernels::table().of<T>().rope({.num_rows = end - begin,
-                                           .num_heads = size / (2 * half),
-                                           .half = half,
-                                           .first_row = begin,
-                                           .seq_len = table.cos.size(0),
-                                           .turn = turn,
-                                           .cos = cos,
-                                           .sin = sin,
-                                           .x = in + begin * size,
-                                           .y = out + begin * size});
+            kernels::table().of<T>().rope(rows(begin, end));
         });
     });
 }
@@ -67,10 +71,11 @@ at::Tensor turned_in_place(at::Tensor&& x, const RopeTable& table, Turn turn) {
 
 }  // namespace
 
-RopeTable make_rope_table(const std::vector<double>& frequencies, int64_t seq_len, at::ScalarType type) {
+RopeTable make_rope_table(const std::vector<double>& frequencies, int64_t seq_len,
+                          const at::TensorOptions& options) {
     const at::Tensor positions = at::arange(seq_len, at::kDouble);
     const at::Tensor angles = positions.outer(at::tensor(frequencies, at::kDouble));
-    return {angles.cos().to(type), angles.sin().to(type)};
+    return {angles.cos().to(options), angles.sin().to(options)};
 }
 
 at::Tensor rope(const at::Tensor& x, const RopeTable& table) { return turned(x, table, Turn::Forward); }

@@ -9,11 +9,13 @@
 
 namespace argosy::ops {
 
-/// Cosines and sines of every position, [seq_len, head_dim / 2] in fp32 (fp64 when asked for).
+/// Cosines and sines of every position, [seq_len, head_dim / 2] in fp32 (fp64 when asked for). Computed in
+/// fp64 on the processor, so that they are the same everywhere.
 struct RopeTable {
     at::Tensor cos, sin;
 };
-RopeTable make_rope_table(const std::vector<double>& frequencies, int64_t seq_len, at::ScalarType type);
+RopeTable make_rope_table(const std::vector<double>& frequencies, int64_t seq_len,
+                          const at::TensorOptions& options);
 
 /// x [num_sequences * seq_len, heads * head_dim], rotated by each token's position in its sequence. Given
 /// away (std::move), x may be rotated where it lies; a caller that keeps it finds it unchanged.

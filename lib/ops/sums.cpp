@@ -23,12 +23,20 @@ void fused_row_sum(at::Tensor& sum, const at::Tensor& x) {
     const int64_t size = x.size(1);
     with_element_type(x.scalar_type(), [&]<class T>(T) {
         const T* in = elements<T>(x);
+        const auto rows = [&](int64_t first, int64_t count, float* sums) {
+            return kernels::SumRows<T>{.num_rows = count,
+                                       .row_size = size,
+                                       .row_stride = size,
+                                       .x = in + first * size,
+                                       .sums = sums};
+        };
+        if (gpu::holds(x)) {
+            const auto all = rows(0, x.size(0), mutable_elements<float>(sum));
+            const at::Tensor memory = scratch(gpu_kernels<T>().sum_rows_scratch_bytes(all), x);
+            return gpu_kernels<T>().sum_rows(all, memory.mutable_data_ptr(), gpu::current_stream());
+        }
         add_row_blocks(sum, x.size(0), [&](int64_t first, int64_t count, float* partial) {
-            kernels::table().of<T>().sum_rows({.num_rows = count,
-                                               .row_size = size,
-                                               .row_stride = size,
-                                               .x = in + first * size,
-                                               .sums = partial});
+            kernels::table().of<T>().sum_rows(rows(first, count, partial));
         });
     });
 }

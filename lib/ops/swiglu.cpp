@@ -32,9 +32,13 @@ at::Tensor fused_forward(const at::Tensor& gate, const at::Tensor& up) {
     with_element_type(gate.scalar_type(), [&]<class T>(T) {
         const T *gates = elements<T>(gate), *ups = elements<T>(up);
         T* out = mutable_elements<T>(y);
+        const auto part = [=](int64_t begin, int64_t end) {
+            return kernels::Swiglu<T>{
+                .count = end - begin, .gate = gates + begin, .up = ups + begin, .y = out + begin};
+        };
+        if (gpu::holds(gate)) return gpu_kernels<T>().swiglu(part(0, gate.numel()), gpu::current_stream());
         at::parallel_for(0, gate.numel(), kFewestElements, [&](int64_t begin, int64_t end) {
-            kernels::table().of<T>().swiglu(
-                {.count = end - begin, .gate = gates + begin, .up = ups + begin, .y = out + begin});
+            kernels::table().of<T>().swiglu(part(begin, end));
         });
     });
     return y;
@@ -45,13 +49,19 @@ SwigluGradient fused_backward(const at::Tensor& dy, const at::Tensor& gate, cons
     with_element_type(gate.scalar_type(), [&]<class T>(T) {
         const T *upper = elements<T>(dy), *gates = elements<T>(gate), *ups = elements<T>(up);
         T *dgate = mutable_elements<T>(gradient.dgate), *dup = mutable_elements<T>(gradient.dup);
+        const auto part = [=](int64_t begin, int64_t end) {
+            return kernels::SwigluBackward<T>{.count = end - begin,
+                                              .dy = upper + begin,
+                                              .gate = gates + begin,
+                                              .up = ups + begin,
+                                              .dgate = dgate + begin,
+                                              .dup = dup + begin};
+        };
+        if (gpu::holds(gate)) {
+            return gpu_kernels<T>().swiglu_backward(part(0, gate.numel()), gpu::current_stream());
+        }
         at::parallel_for(0, gate.numel(), kFewestElements, [&](int64_t begin, int64_t end) {
-            kernels::table().of<T>().swiglu_backward({.count = end - begin,
-                                                      .dy = upper + begin,
-                                                      .gate = gates + begin,
-                                                      .up = ups + begin,
-                                                      .dgate = dgate + begin,
-                                                      .dup = dup + begin});
+            kernels::table().of<T>().swiglu_backward(part(begin, end));
         });
     });
     return gradient;

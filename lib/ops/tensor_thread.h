@@ -1,8 +1,12 @@
-// Every thread that calls operations holds a TensorThread while it does. It says how they compute, and
-// LibTorch keeps no books for its autograd, which is not used.
+// Every thread that calls operations holds a TensorThread while it does. It says how they compute, it owns
+// what products on a GPU need between calls, and LibTorch keeps no books for its autograd, which is not used.
 #pragma once
 
 #include <c10/core/InferenceMode.h>
+
+#include <memory>
+
+#include "cublas/matmul.h"
 
 namespace argosy::ops {
 
@@ -17,14 +21,25 @@ Path path();
 
 class TensorThread {
   public:
-    explicit TensorThread(Path path = Path::Fused);
+    explicit TensorThread(Path path = Path::Fused, cublas::Search search = cublas::Search::Heuristic);
     TensorThread(const TensorThread&) = delete;
     ~TensorThread();
 
+    /// Of products on this thread's GPU. The outermost TensorThread of a thread has it.
+    cublas::Multiplier& multiplier();
+
   private:
+    friend Path path();
+
     c10::InferenceMode guard_;
-    Path outer_;
+    TensorThread* outer_;  // of this thread; null: this one is the outermost
+    Path path_;
+    cublas::Search search_;
+    std::unique_ptr<cublas::Multiplier> multiplier_;  // made when first needed
 };
+
+/// This thread's. REQUIRES: a TensorThread.
+cublas::Multiplier& multiplier();
 
 /// How many threads share an operation's loops, in this process from now on; without it LibTorch decides
 /// (OMP_NUM_THREADS, else all cores). At least 1.

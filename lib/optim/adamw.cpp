@@ -1,7 +1,7 @@
 #include "optim/adamw.h"
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 
 #include <cmath>
 #include <utility>
@@ -46,21 +46,18 @@ bool rounding_fault_planted() {
 }  // namespace
 
 AdamW::AdamW(const AdamWOptions& options, std::vector<Item> items)
-    : options_(options), items_(std::move(items)), num_updates_(at::zeros({}, at::kLong)) {
+    : options_(options), items_(std::move(items)) {
     for (const Item& item : items_) {
         const at::ScalarType type =
             options.moments.value_or(ops::accumulation_type(item.weights.scalar_type()));
         check(item, type);
-        const auto zeros = [&] { return at::zeros(item.weights.sizes(), type); };
+        const auto zeros = [&] { return at::zeros_like(item.weights, type); };
         moments_.push_back({zeros(), zeros()});
     }
 }
 
-// The three scalars lie in this processor's memory: reading them waits for nothing.
-void AdamW::step(double lr, const at::Tensor& factor, const at::Tensor& skip) {
-    if (skip.item<float>() != 0) return;
-    num_updates_ += 1;
-    Update update = make_update(options_, lr, factor.item<double>(), num_updates_.item<int64_t>());
+void AdamW::step(double lr, double factor) {
+    Update update = make_update(options_, lr, factor, ++num_updates_);
     for (size_t i = 0; i < items_.size(); ++i) {
         update.decay_factor = items_[i].decay ? 1 - lr * options_.weight_decay : 1;
         const bool use_kernels = ops::fused(items_[i].weights) && !rounding_fault_planted();

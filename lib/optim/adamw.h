@@ -36,20 +36,19 @@ class AdamW {
 
     AdamW(const AdamWOptions& options, std::vector<Item> items);
 
-    /// Updates weights and compute in place with the gradients times `factor` (fp64 scalar on the device),
-    /// which stay as they are. Where `skip` (fp32 scalar on the device) is 1, nothing changes, the number of
-    /// updates included.
-    void step(double lr, const at::Tensor& factor, const at::Tensor& skip);
+    /// Updates weights and compute in place with the gradients times `factor`, which stay as they are.
+    void step(double lr, double factor);
 
-    /// Of each item, and the updates done (int64 scalar): with the weights, all that an update depends on.
+    /// Of each item, and the updates done: with the weights, all that an update depends on.
     const std::vector<Moments>& moments() const { return moments_; }
-    at::Tensor& num_updates() { return num_updates_; }
+    int64_t num_updates() const { return num_updates_; }
+    void set_num_updates(int64_t number) { num_updates_ = number; }
 
   private:
     AdamWOptions options_;
     std::vector<Item> items_;
     std::vector<Moments> moments_;
-    at::Tensor num_updates_;
+    int64_t num_updates_ = 0;
 };
 
 }  // namespace argosy::optim

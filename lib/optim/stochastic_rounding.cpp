@@ -47,7 +47,7 @@ at::Tensor rounded_stochastically(const at::Tensor& wide, const layout::SlabRows
                                   const RoundingKey& key) {
     constexpr int32_t kUpperHalf = -65536;
     const at::Tensor bits = wide.contiguous().view(at::kInt);
-    const at::Tensor random = random_halves(wide.sizes(), rows, step, key);
+    const at::Tensor random = random_halves(wide.sizes(), rows, step, key).to(wide.device());
     const at::Tensor rounded = (bits + random).bitwise_and_(kUpperHalf).view(at::kFloat);
     return at::where(wide.isfinite(), rounded, wide).to(at::kBFloat16);
 }

@@ -1,22 +1,25 @@
 #include "parallel/executor.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 
 #include <utility>
 
 #include "base/error.h"
+#include "gpu/device.h"
+#include "ops/types.h"
 
 namespace argosy::parallel {
 
 using comm::OpKind;
 
-Executor::Executor(ParallelModel& model, mesh::Mesh& mesh, Program program, const LoweringOptions& options)
+Executor::Executor(ParallelModel& model, mesh::Mesh& mesh, Program program, const ExecutorOptions& options)
     : model_(model),
       pipeline_(mesh.group(mesh::Axis::Pipeline)),
       tensor_degree_(mesh.degree(mesh::Axis::Tensor)),
       program_(std::move(program)),
-      keep_(options.keep),
+      options_(options),
       slots_(program_.num_slots) {}
 
 Stage& Executor::stage_of(const UnitOp& op) {
@@ -31,10 +34,28 @@ Executor::Slot& Executor::slot_of(const UnitOp& op) {
     return slot;
 }
 
+// The first run as a graph would connects ranks and chooses algorithms, which cannot be recorded.
 at::Tensor Executor::run(std::span<const model::Batch> microbatches, double loss_scale) {
+    const auto type = ops::accumulation_type(model_.precision().compute);
+    const at::Tensor scale = at::full({}, loss_scale, at::TensorOptions(model_.device()).dtype(type));
+    if (!options_.graphs || !gpu::holds(scale) || !std::exchange(has_run_, true)) {
+        return compute(microbatches, scale);
+    }
+    if (!recorded_ || !recorded_->takes(microbatches)) {
+        recorded_.reset();  // its memory goes first
+        recorded_ = std::make_unique<RecordedRun>(microbatches, scale, [this](auto batches, const at::Tensor& recorded_scale) {
+            return compute(batches, recorded_scale);
+        });
+    }
+    const at::Tensor loss = recorded_->replay(microbatches, scale);
+    for (const auto& parameter : model_.parameters()) parameter->gradient().empty = false;
+    return loss;
+}
+
+at::Tensor Executor::compute(std::span<const model::Batch> microbatches, const at::Tensor& loss_scale) {
     microbatches_ = microbatches;
     loss_scale_ = loss_scale;
-    loss_sum_ = at::zeros({}, at::kDouble);
+    loss_sum_ = at::zeros({}, at::TensorOptions(model_.device()).dtype(at::kDouble));
     for (const UnitOp& op : program_.ops) run(op);
     for (auto& [rank, pending] : sending_) pending.wait();
     return std::exchange(loss_sum_, {});
@@ -75,8 +96,9 @@ void Executor::run(const UnitOp& op) {
 
 void Executor::forward(const UnitOp& op, Stage& stage, Slot& slot) {
     slot.incoming.wait();
-    slot.stream = stage.layers[op.unit]->forward(stage.units[op.unit].weights(), slot.stream,
-                                                 microbatches_[op.microbatch], keep_, slot.tapes[op.unit]);
+    slot.stream =
+        stage.layers[op.unit]->forward(stage.units[op.unit].weights(), slot.stream,
+                                       microbatches_[op.microbatch], options_.keep, slot.tapes[op.unit]);
 }
 
 void Executor::loss(const UnitOp& op, Stage& stage, Slot& slot) {
@@ -107,7 +129,8 @@ void Executor::send(at::Tensor& what, int to_stage) {
 void Executor::receive(const UnitOp& op, at::Tensor& into, int from_stage) {
     const model::Batch& batch = microbatches_[op.microbatch];
     const int64_t rows = batch.num_sequences * batch.seq_len / tensor_degree_;
-    into = at::empty({rows, model_.spec().dim}, model_.precision().compute);
+    into = at::empty({rows, model_.spec().dim},
+                     at::TensorOptions(model_.device()).dtype(model_.precision().compute));
     slot_of(op).incoming =
         pipeline_.submit({.kind = OpKind::Receive, .out = into, .peer = from_stage % pipeline_.size()});
 }

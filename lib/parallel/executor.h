@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <map>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -12,13 +13,20 @@
 #include "model/batch.h"
 #include "parallel/lowering.h"
 #include "parallel/parallel_model.h"
+#include "parallel/recorded_run.h"
 
 namespace argosy::parallel {
+
+struct ExecutorOptions {
+    model::Keep keep = model::Keep::Everything;  // as the program was lowered for
+    /// On a GPU: a run is recorded when it comes for the second time, and launched as one graph from then on.
+    bool graphs = false;
+};
 
 class Executor {
   public:
     /// REQUIRES: model outlives it; `program` is this rank's.
-    Executor(ParallelModel& model, mesh::Mesh& mesh, Program program, const LoweringOptions& options);
+    Executor(ParallelModel& model, mesh::Mesh& mesh, Program program, const ExecutorOptions& options);
 
     /// COLLECTIVE: one step's forward and backward over the microbatches. Gradients of loss_scale * the sum
     /// of all counted tokens' losses are added to the parameters. Returns that sum (unscaled, fp64) where
@@ -26,6 +34,8 @@ class Executor {
     at::Tensor run(std::span<const model::Batch> microbatches, double loss_scale);
 
   private:
+    at::Tensor compute(std::span<const model::Batch> microbatches, const at::Tensor& loss_scale);
+
     /// The activations of one microbatch on one stage.
     struct Slot {
         at::Tensor stream;    // the residual stream, after the last layer that ran
@@ -48,13 +58,15 @@ class Executor {
     comm::Communicator& pipeline_;
     int64_t tensor_degree_;
     Program program_;
-    model::Keep keep_;
+    ExecutorOptions options_;
+    bool has_run_ = false;
+    std::unique_ptr<RecordedRun> recorded_;
     std::vector<Slot> slots_;
     std::map<int, comm::Pending> sending_;  // by receiving rank: the message that its channel holds
 
     // Of the step under way.
     std::span<const model::Batch> microbatches_;
-    double loss_scale_ = 1;
+    at::Tensor loss_scale_;  // of the type that losses are added up in
     at::Tensor loss_sum_;
 };
 

@@ -58,7 +58,8 @@ void sum_replicas(ParallelModel& model, mesh::Mesh& mesh) {
 }
 
 at::Tensor owned_squared_norms(ParallelModel& model) {
-    const at::Tensor totals = at::zeros({model.spec().num_layers + 2}, at::kDouble);
+    const at::Tensor totals =
+        at::zeros({model.spec().num_layers + 2}, at::TensorOptions(model.device()).dtype(at::kDouble));
     for (size_t i = 0; i < model.parameters().size(); ++i) {
         const auto& parameter = model.parameters()[i];
         if (!parameter->owned() && !fault_planted(Fault::DoubleNorm)) continue;

@@ -19,8 +19,10 @@ ParallelModel::ParallelModel(const model::ModelSpec& spec, const PlacedModel& pl
                              const Precision& precision, int64_t seq_len, uint64_t seed)
     : spec_(spec),
       precision_(precision),
-      rope_(ops::make_rope_table(model::rope_frequencies(spec), seq_len,
-                                 ops::accumulation_type(precision.compute))),
+      device_(mesh.device()),
+      rope_(
+          ops::make_rope_table(model::rope_frequencies(spec), seq_len,
+                               at::TensorOptions(device_).dtype(ops::accumulation_type(precision.compute)))),
       axis_(make_axis(mesh)) {
     const int num_ranks = mesh.degree(mesh::Axis::Pipeline);
     for (size_t unit = 0; unit < placed.units.size(); ++unit) {
@@ -48,8 +50,7 @@ void ParallelModel::add_unit(const PlacedModel& placed, int unit, mesh::Mesh& me
     for (const model::Parameter& parameter : placed.units[unit]) {
         bindings.push_back({parameter.role, &find_or_create(parameter.spec, unit, mesh, seed)});
     }
-    stage(placed.unit_stage[unit])
-        .units.emplace_back(std::move(bindings), mesh.group(mesh::kShardAxes), precision_);
+    stage(placed.unit_stage[unit]).units.emplace_back(std::move(bindings), mesh.group(mesh::kShardAxes));
 }
 
 /// Where embedding and head are tied and on one rank, they share one parameter.

@@ -41,6 +41,7 @@ class ParallelModel {
     /// Of each of these parameters its unit in model::unit_names; where a tied table is owned, the embedding.
     const std::vector<int>& parameter_units() const { return parameter_units_; }
     const Precision& precision() const { return precision_; }
+    c10::Device device() const { return device_; }  // of all its tensors
 
   private:
     void add_unit(const PlacedModel& placed, int unit, mesh::Mesh& mesh, uint64_t seed);
@@ -50,6 +51,7 @@ class ParallelModel {
 
     model::ModelSpec spec_;
     Precision precision_;
+    c10::Device device_;
     ops::RopeTable rope_;
     std::unique_ptr<model::TensorAxis> axis_;
     model::Attention attention_;

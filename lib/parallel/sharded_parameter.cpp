@@ -41,10 +41,12 @@ ShardedParameter::ShardedParameter(const layout::ParamSpec& spec, const mesh::Me
       local_shape_(unsharded_shape(spec, mesh.shape(), mesh.coordinates())) {
     std::vector<int64_t> shape = local_shape_;
     shape[0] = layout::chunk(local_shape_[0], mesh.degree(mesh::kShardAxes), 0).size;
-    master_ = at::zeros(shape, precision.master);
+    const at::TensorOptions here(mesh.device());
+    master_ = at::zeros(shape, here.dtype(precision.master));
     own_rows(master_).copy_(initial_tensor(spec, slab_, seed));
-    compute_ = precision.compute == precision.master ? master_ : at::empty(shape, precision.compute);
-    gradient_.sum = at::zeros(shape, precision.reduce);
+    compute_ =
+        precision.compute == precision.master ? master_ : at::empty(shape, here.dtype(precision.compute));
+    gradient_.sum = at::zeros(shape, here.dtype(precision.reduce));
     refresh_compute();
 }
 

@@ -1,6 +1,7 @@
 #include "parallel/sharded_unit.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 
 #include <utility>
 
@@ -20,8 +21,8 @@ at::Tensor unpadded(const at::Tensor& slice, const ShardedParameter& parameter) 
 
 }  // namespace
 
-ShardedUnit::ShardedUnit(std::vector<Binding> bindings, comm::Communicator& group, Precision precision)
-    : bindings_(std::move(bindings)), group_(group), precision_(precision), sums_(bindings_.size()) {
+ShardedUnit::ShardedUnit(std::vector<Binding> bindings, comm::Communicator& group)
+    : bindings_(std::move(bindings)), group_(group), sums_(bindings_.size()) {
     for (size_t i = 0; i < bindings_.size(); ++i) {
         const auto& [role, parameter] = bindings_[i];
         if (!sharded()) weights_[role] = parameter->compute();
@@ -56,7 +57,7 @@ std::vector<at::Tensor> ShardedUnit::slices(const at::Tensor& buffer) const {
 
 void ShardedUnit::gather() {
     ARGOSY_CHECK(sharded() && !gathering_.active());
-    const auto views = slices(at::empty({buffer_elements()}, precision_.compute));
+    const auto views = slices(at::empty({buffer_elements()}, bindings_[0].parameter->compute().options()));
     std::vector<Op> ops;
     for (size_t i = 0; i < bindings_.size(); ++i) {
         const auto& [role, parameter] = bindings_[i];
@@ -82,7 +83,7 @@ const model::Gradients& ShardedUnit::gradients() {
 }
 
 void ShardedUnit::allocate_gradients() {
-    gradient_buffer_ = at::empty({buffer_elements()}, precision_.reduce);
+    gradient_buffer_ = at::empty({buffer_elements()}, bindings_[0].parameter->gradient().sum.options());
     const auto views = slices(gradient_buffer_);
     for (size_t i = 0; i < bindings_.size(); ++i) {
         const ShardedParameter& parameter = *bindings_[i].parameter;
@@ -100,8 +101,7 @@ void ShardedUnit::reduce() {
         ShardedParameter& parameter = *bindings_[i].parameter;
         ARGOSY_CHECK(!sums_[i].empty, "{} has no gradient to reduce", parameter.spec().name);
         model::GradientSum& gradient = parameter.gradient();
-        reduced_.push_back(gradient.empty ? gradient.sum
-                                          : at::empty(gradient.sum.sizes(), precision_.reduce));
+        reduced_.push_back(gradient.empty ? gradient.sum : at::empty_like(gradient.sum));
         ops.push_back({.kind = OpKind::ReduceScatter, .out = reduced_[i], .in = views[i]});
     }
     reducing_ = group_.submit(ops);

@@ -20,7 +20,7 @@ class ShardedUnit {
         ShardedParameter* parameter;
     };
     /// REQUIRES: parameters and group outlive it. `group` is the ranks over which the parameters are sharded.
-    ShardedUnit(std::vector<Binding> bindings, comm::Communicator& group, Precision precision);
+    ShardedUnit(std::vector<Binding> bindings, comm::Communicator& group);
 
     bool sharded() const { return group_.size() > 1; }
 
@@ -46,7 +46,6 @@ class ShardedUnit {
 
     std::vector<Binding> bindings_;
     comm::Communicator& group_;
-    Precision precision_;
 
     model::Weights weights_;
     comm::Pending gathering_;

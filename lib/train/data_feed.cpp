@@ -26,6 +26,8 @@ void DataFeed::read_ahead() {
         loader_.read(position, sizes_.microbatch_size, batch.tokens.mutable_data_ptr<int64_t>(),
                      batch.targets.mutable_data_ptr<int64_t>());
         ahead_.counted_tokens += batch.targets.ge(0).sum().item<int64_t>();
+        batch.tokens = batch.tokens.to(mesh_.device());
+        batch.targets = batch.targets.to(mesh_.device());
         ahead_.microbatches.push_back(std::move(batch));
     }
     job_tokens_ = at::full({}, ahead_.counted_tokens, at::kLong);

@@ -42,7 +42,7 @@ Scalars RunState::scalars(const Position& position) const {
     Scalars scalars{.position = position,
                     .seq_len = seq_len_,
                     .seed = trainer_.seed(),
-                    .num_updates = trainer_.step().optimizer().num_updates().item<int64_t>(),
+                    .num_updates = trainer_.step().optimizer().num_updates(),
                     .loss_scale = std::nullopt,
                     .guard = guard_.state()};
     if (const auto* scale = trainer_.step().loss_scale()) scalars.loss_scale = scale->state();
@@ -50,7 +50,7 @@ Scalars RunState::scalars(const Position& position) const {
 }
 
 void RunState::restore_optimizer(const Scalars& scalars) {
-    trainer_.step().optimizer().num_updates().fill_(scalars.num_updates);
+    trainer_.step().optimizer().set_num_updates(scalars.num_updates);
     auto* scale = trainer_.step().loss_scale();
     if (scale != nullptr && scalars.loss_scale) scale->restore(*scalars.loss_scale);
 }

@@ -107,6 +107,10 @@ ops::Path operation_path(const config::Compile& compile) {
     return compile.enable ? ops::Path::Fused : ops::Path::Plain;
 }
 
+cublas::Search algorithm_search(const config::Compile& compile) {
+    return compile.search_algorithms ? cublas::Search::Timed : cublas::Search::Heuristic;
+}
+
 mesh::MeshRequest mesh_request(const config::Parallelism& parallelism) {
     return {.pipeline = parallelism.pipeline_parallel_degree,
             .replicate = parallelism.data_parallel_replicate_degree,
@@ -141,6 +145,7 @@ TrainerOptions trainer_options(const config::JobConfig& config, const model::Mod
         .schedule = std::string(name_of(config.parallelism.pipeline_parallel_schedule)),
         .reshard = reshard(config.parallelism),
         .keep = keep(config.activation_checkpoint.mode),
+        .graphs = config.compile.enable && config.compile.graphs,
         .seq_len = config.training.seq_len,
         .microbatch_size = sizes.microbatch_size,
         .num_microbatches = sizes.num_microbatches,

@@ -7,6 +7,7 @@
 #include "base/environment.h"
 #include "comm/group.h"
 #include "config/job_config.h"
+#include "cublas/matmul.h"
 #include "data/token_file.h"
 #include "mesh/mesh_shape.h"
 #include "model/model_spec.h"
@@ -23,6 +24,8 @@ comm::GroupOptions group_options(const config::Comm& comm, const Environment& en
 
 /// How operations compute; says on the log which kernels were chosen.
 ops::Path operation_path(const config::Compile& compile);
+
+cublas::Search algorithm_search(const config::Compile& compile);
 
 mesh::MeshRequest mesh_request(const config::Parallelism& parallelism);
 

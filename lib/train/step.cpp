@@ -4,6 +4,7 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/stack.h>
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -39,7 +40,7 @@ std::vector<std::pair<std::string, double>> unit_norms(const at::Tensor& totals,
                                                        const model::ModelSpec& spec) {
     std::vector<std::pair<std::string, double>> norms;
     if (totals.size(0) == 2) return norms;
-    const at::Tensor values = totals.narrow(0, 2, totals.size(0) - 2).sqrt().cpu();
+    const at::Tensor values = totals.narrow(0, 2, totals.size(0) - 2).sqrt();
     const auto* value = values.const_data_ptr<double>();
     for (const std::string& unit : model::unit_names(spec)) norms.emplace_back(unit, *value++);
     return norms;
@@ -68,13 +69,13 @@ at::Tensor Step::forward_backward(const StepBatch& batch) {
     at::Tensor totals = at::stack({loss, squares.sum()});
     if (options_.unit_grad_norms) totals = at::cat({totals, squares});
     mesh_.world().run({.kind = comm::OpKind::AllReduce, .out = totals, .in = totals});
-    return totals;
+    return totals.cpu();
 }
 
 /// What turns the sums into the gradients to update with: clipped to the largest norm, and without the scale.
-at::Tensor Step::gradient_factor(const at::Tensor& norm) const {
+double Step::gradient_factor(double norm) const {
     constexpr double kGuard = 1e-6;  // against a norm of zero
-    at::Tensor factor = (options_.max_norm / (norm + kGuard)).clamp_max(1);
+    double factor = std::min(options_.max_norm / (norm + kGuard), 1.0);
     if (!fault_planted(Fault::KeepLossScale)) factor /= scale();
     if (fault_planted(Fault::UnscaleTwice)) factor /= scale();
     return factor;
@@ -93,13 +94,11 @@ void Step::adjust_loss_scale(StepResult& result) {
 }
 
 StepResult Step::update(const at::Tensor& totals, double lr, const UpdateLimits& limits) {
-    const at::Tensor norm = totals[1].sqrt();
-    const at::Tensor within =
-        totals.isfinite().all().logical_and(totals[0] <= limits.loss).logical_and(norm <= limits.grad_norm);
-    const at::Tensor skip = within.logical_not().to(at::kFloat);
-    optimizer_.step(lr, gradient_factor(norm), skip);
-    StepResult result{totals[0].item<double>(), norm.item<double>(), skip.item<float>() != 0,
-                      unit_norms(totals, model_.spec())};
+    const double loss = totals[0].item<double>(), norm = std::sqrt(totals[1].item<double>());
+    const bool within =
+        totals.isfinite().all().item<bool>() && loss <= limits.loss && norm <= limits.grad_norm;
+    if (within) optimizer_.step(lr, gradient_factor(norm));
+    StepResult result{loss, norm, /*skipped=*/!within, unit_norms(totals, model_.spec())};
     adjust_loss_scale(result);
     return result;
 }

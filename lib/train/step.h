@@ -59,8 +59,8 @@ class Step {
          const StepOptions& options);
 
     /// COLLECTIVE over the world: gradients of the mean loss, times the loss scale, are on the parameters,
-    /// summed over the mesh. Returns [loss, squared norm], fp64, and on request the squared norms by unit
-    /// after them, all without the scale, the same on all ranks.
+    /// summed over the mesh. Waits for them. Returns [loss, squared norm], fp64 in the processor's memory,
+    /// and on request the squared norms by unit after them, all without the scale, the same on all ranks.
     at::Tensor forward_backward(const StepBatch& batch);
 
     /// COLLECTIVE over the world: updates the weights with the clipped gradients, unless the loss or the norm
@@ -72,7 +72,7 @@ class Step {
 
   private:
     double scale() const { return loss_scale_ ? loss_scale_->value() : 1; }
-    at::Tensor gradient_factor(const at::Tensor& norm) const;
+    double gradient_factor(double norm) const;
     void adjust_loss_scale(StepResult& result);
 
     parallel::ParallelModel& model_;

@@ -35,7 +35,9 @@ std::span<std::byte> bytes_of(const at::Tensor& tensor) {
 
 void load(const TensorSource& source, const TensorInfo& stored, const HeldTensor& held) {
     if (held.slab.num_elements() == 0) return;
-    if (stored.type == held.info.type) return source.read(stored, held.slab, bytes_of(held.rows));
+    if (stored.type == held.info.type && held.rows.is_cpu()) {
+        return source.read(stored, held.slab, bytes_of(held.rows));
+    }
     const at::Tensor piece = at::empty(held.rows.sizes(), *scalar_type(stored.type));
     source.read(stored, held.slab, bytes_of(piece));
     held.rows.copy_(piece);

@@ -14,8 +14,8 @@ namespace argosy::train {
 void check_tensors(const checkpoint::TensorSource& source, std::span<const HeldTensor> tensors);
 
 /// Reads the pieces, in the source's order. What is stored in another type is rounded to the nearest; only
-/// then a piece is in memory a second time. Errors as of check_tensors before anything is read, and as of
-/// TensorSource::read, which leave some pieces read.
+/// then, and for pieces on a GPU, a piece is in memory a second time. Errors as of check_tensors before
+/// anything is read, and as of TensorSource::read, which leave some pieces read.
 void load_tensors(const checkpoint::TensorSource& source, std::span<const HeldTensor> tensors);
 
 /// What is not stored in the type that it is held in, for people; empty where nothing is converted. REQUIRES:

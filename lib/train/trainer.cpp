@@ -45,7 +45,10 @@ parallel::Executor make_executor(const TrainerOptions& options, mesh::Mesh& mesh
                                         .num_ranks = mesh.degree(Axis::Pipeline),
                                         .num_microbatches = static_cast<int>(options.num_microbatches)};
     const auto actions = parallel::schedule(options.schedule, shape, mesh.coordinate(Axis::Pipeline));
-    return {model, mesh, parallel::lower(parallel::with_transfers(actions, shape), lowering), lowering};
+    return {model,
+            mesh,
+            parallel::lower(parallel::with_transfers(actions, shape), lowering),
+            {.keep = options.keep, .graphs = options.graphs}};
 }
 
 /// One seed for everything that a run draws.

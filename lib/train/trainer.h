@@ -21,6 +21,7 @@ struct TrainerOptions {
     std::string schedule = "1F1B";
     parallel::Reshard reshard = parallel::Reshard::EveryPass;
     model::Keep keep = model::Keep::Everything;
+    bool graphs = false;  // see parallel::ExecutorOptions
     int64_t seq_len = 0;
     int64_t microbatch_size = 1;  // sequences
     int64_t num_microbatches = 1;

@@ -174,7 +174,8 @@ void loss_gradient(benchmark::State& state, at::ScalarType type) {
     const at::Tensor targets = at::randint(kVocab, {kChunk}, at::kLong);
     at::Tensor logits = random({kChunk, kVocab}, type);
     const SoftmaxSums sums = softmax_sums(logits, targets, 0);
-    for (auto _ : state) turn_into_cross_entropy_gradient(logits, sums, targets, 0, 1.0);
+    const at::Tensor one = at::ones({}, sums.maxima.options());
+    for (auto _ : state) turn_into_cross_entropy_gradient(logits, sums, targets, 0, one);
     report_bytes(state, 2 * kChunk * kVocab, type);
 }
 

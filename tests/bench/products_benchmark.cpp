@@ -54,7 +54,8 @@ class Step {
           narrow_(at::randn({options.tokens, options.dim}).to(options.type())),
           wide_(at::randn({options.tokens, options.hidden}).to(options.type())),
           logits_(
-              at::randn({std::min(model::Head::rows_per_chunk(options.vocab), options.tokens), options.vocab})
+              at::randn({std::min(model::Head::rows_per_chunk(options.vocab, at::Tensor()), options.tokens),
+                         options.vocab})
                   .to(options.type())),
           head_(make_linear(options.vocab, options.dim, options.type())) {
         for (int64_t layer = 0; layer < options.layers; ++layer) {

@@ -1,4 +1,5 @@
-// Every backend, for suites that hold all of them to the same contract.
+// Every backend, for suites that hold all of them to the same contract: those on GPUs where the suite has
+// stand-ins for them (module test_fake_gpu).
 #pragma once
 
 #include <gtest/gtest.h>
@@ -6,14 +7,17 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "comm/group.h"
+#include "nccl/communicator.h"
 #include "support/world.h"
 
 namespace argosy::comm {
 
 /// SmallRing: shared memory that hardly anything fits into.
-enum class Backend { Mpi, SharedMemory, SmallRing };
+/// Staged: tensors of GPUs through the host's memory.
+enum class Backend { Mpi, SharedMemory, SmallRing, Nccl, Staged };
 
 inline constexpr int64_t kSmallRingBytes = 64 << 10;
 
@@ -25,6 +29,10 @@ inline std::string backend_name(Backend backend) {
             return "SharedMemory";
         case Backend::SmallRing:
             return "SmallRing";
+        case Backend::Nccl:
+            return "Nccl";
+        case Backend::Staged:
+            return "Staged";
     }
     return "";
 }
@@ -33,11 +41,18 @@ inline std::string backend_name(Backend backend) {
 inline std::unique_ptr<Communicator> all_ranks(Backend backend, std::string name, GroupOptions options = {}) {
     if (backend == Backend::SharedMemory) options.shared_memory_bytes = testing::kSharedMemoryBytes;
     if (backend == Backend::SmallRing) options.shared_memory_bytes = kSmallRingBytes;
+    if (backend == Backend::Nccl) options.gpu_path = GpuPath::Nccl;
+    if (backend == Backend::Staged) options.gpu_path = GpuPath::Host;
     return make_communicator(mpi::Comm::world(), std::move(name), options);
 }
 
-inline auto all_backends() {
+inline auto host_backends() {
     return ::testing::Values(Backend::Mpi, Backend::SharedMemory, Backend::SmallRing);
+}
+inline auto all_backends() {
+    std::vector<Backend> all = {Backend::Nccl, Backend::Staged};
+    if (nccl::version() == 0) all = {Backend::Mpi, Backend::SharedMemory, Backend::SmallRing};
+    return ::testing::ValuesIn(all);
 }
 inline std::string name_of_backend(const ::testing::TestParamInfo<Backend>& info) {
     return backend_name(info.param);

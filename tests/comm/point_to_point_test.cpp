@@ -20,6 +20,12 @@ enum class Sends { Buffered, Synchronous };
 
 class PointToPoint : public ::testing::TestWithParam<std::tuple<Backend, Sends>> {
   protected:
+    void SetUp() override {
+        if (group_.size() == 1 && std::get<Backend>(GetParam()) == Backend::Nccl) {
+            GTEST_SKIP() << "no messages to oneself";
+        }
+        group_.open_channels();
+    }
     static Sends sends() { return std::get<Sends>(GetParam()); }
     int next() const { return (group_.rank() + 1) % group_.size(); }
     int previous() const { return (group_.rank() + group_.size() - 1) % group_.size(); }
@@ -61,6 +67,7 @@ TEST_P(PointToPoint, AGroupedExchangeOfLargeMessagesDoesNotDeadlock) {
 
 TEST_P(PointToPoint, OnlyASynchronousSendWaitsForItsReceiver) {
     if (group_.size() == 1) GTEST_SKIP() << "needs two ranks";
+    if (std::get<Backend>(GetParam()) == Backend::Nccl) GTEST_SKIP() << "the host never waits";
     constexpr double kLate = 0.5;
     const at::Tensor small = at::zeros({1}, at::kFloat);
     if (group_.rank() == 0) {

@@ -166,7 +166,7 @@ TEST_P(Attention, ManyOperationsOnGroupsThatOverlap) {
     wait_for_some(0);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Attention, all_backends(), name_of_backend);
+INSTANTIATE_TEST_SUITE_P(All, Attention, host_backends(), name_of_backend);
 
 // One rank alone cannot share as much as it should: then nobody does, and all get along.
 TEST(Fallback, MpiWhereSharedMemoryCannotBe) {

@@ -90,7 +90,7 @@ TEST_P(Timeout, TimeStoodStillIsCountedAsExposed) {
     EXPECT_LT(group.exposed_seconds(), 10);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Timeout, all_backends(), name_of_backend);
+INSTANTIATE_TEST_SUITE_P(All, Timeout, host_backends(), name_of_backend);
 
 }  // namespace
 }  // namespace argosy::comm

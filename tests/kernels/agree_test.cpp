@@ -62,11 +62,12 @@ class Computed {
     }
     void losses(std::vector<T> logits) {
         const std::vector<int64_t> targets = {size_ / 2, -1, size_ - 1};
+        const float scale = 0.5F;
         std::vector<float> maxima(kRows), exponentials(kRows), target_logits(kRows);
         kernels_.softmax_sums({kRows, size_, 0, logits.data(), targets.data(), maxima.data(),
                                exponentials.data(), target_logits.data()});
         kernels_.cross_entropy_gradient(
-            {kRows, size_, 0, targets.data(), maxima.data(), exponentials.data(), 0.5F, logits.data()});
+            {kRows, size_, 0, targets.data(), maxima.data(), exponentials.data(), &scale, logits.data()});
         keep_floats(maxima), keep_floats(exponentials), keep_floats(target_logits), keep(logits);
     }
     void sums(const std::vector<T>& x) {

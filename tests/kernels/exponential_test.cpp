@@ -19,7 +19,7 @@ class ExponentialTest : public TableTest {
                                                  .targets = &kElsewhere,
                                                  .maxima = &kZero,
                                                  .exponentials = &kOne,
-                                                 .scale = 1,
+                                                 .scale = &kOne,
                                                  .logits = x.data()});
         return x;
     }

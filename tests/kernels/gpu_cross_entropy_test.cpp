@@ -50,7 +50,7 @@ Memory<T> gradient_of(const Inputs<T>& in, const Memory<float>& maxima, const Me
     Memory<T> gradient = in.logits;
     gpu_table()->of<T>().cross_entropy_gradient(
         {in.size.num_rows, in.size.num_columns, in.size.begin, in.targets.data(), maxima.data(),
-         exponentials.data(), kScale, gradient.data()},
+         exponentials.data(), &kScale, gradient.data()},
         nullptr);
     return gradient;
 }
@@ -121,7 +121,7 @@ TYPED_TEST(GpuCrossEntropy, InOneLaunchGivesTheSameBits) {
             Memory<float> largest(size.num_rows, true), sums(size.num_rows, true),
                 target(size.num_rows, true);
             this->template gpu<TypeParam>().cross_entropy(
-                {size.num_rows, size.num_columns, in.targets.data(), kScale, logits.data(), largest.data(),
+                {size.num_rows, size.num_columns, in.targets.data(), &kScale, logits.data(), largest.data(),
                  sums.data(), target.data()},
                 nullptr);
             return std::tuple(largest, sums, logits, target);
@@ -158,7 +158,7 @@ TYPED_TEST(GpuCrossEntropy, WhatIsNotFiniteIsAsOnProcessors) {
             cpu.softmax_sums({in.size.num_rows, num_columns, 0, in.logits.data(), in.targets.data(),
                               cpu_maxima.data(), cpu_sums.data(), cpu_targets.data()});
             cpu.cross_entropy_gradient({in.size.num_rows, num_columns, 0, in.targets.data(),
-                                        cpu_maxima.data(), cpu_sums.data(), kScale, cpu_gradient.data()});
+                                        cpu_maxima.data(), cpu_sums.data(), &kScale, cpu_gradient.data()});
             EXPECT_EQ(kinds(maxima), kinds(cpu_maxima));
             EXPECT_EQ(kinds(exponentials), kinds(cpu_sums));
             EXPECT_EQ(kinds(target_logits), kinds(cpu_targets));
@@ -186,7 +186,7 @@ TYPED_TEST(GpuCrossEntropy, NoRowsOrNoColumnsAreNoMistake) {
     kernels.cross_entropy_gradient({.num_rows = 0, .num_columns = 8}, nullptr);
     kernels.cross_entropy({.num_rows = 0, .num_columns = 8}, nullptr);
     kernels.softmax_sums({1, 0, 0, nullptr, targets.data(), &maximum, &sum, &target}, nullptr);
-    kernels.cross_entropy_gradient({1, 0, 0, targets.data(), &maximum, &sum, 1, nullptr}, nullptr);
+    kernels.cross_entropy_gradient({1, 0, 0, targets.data(), &maximum, &sum, &kScale, nullptr}, nullptr);
     EXPECT_EQ(maximum, -INFINITY);
     EXPECT_EQ(sum, 0);
     EXPECT_EQ(target, 0);

@@ -119,8 +119,8 @@ TEST_P(LayersTest, HeadLossAndGradients) {
                                   return plain_loss(model_.spec, weights, in, model_.batch.targets.clone());
                               });
     for (const double rounds : {1, 2}) {
-        const auto [sum, dx] = head.loss_and_input_gradient(model_.weights(unit), x, model_.batch, kScale,
-                                                            model_.gradients(unit));
+        const auto [sum, dx] = head.loss_and_input_gradient(model_.weights(unit), x, model_.batch,
+                                                            model_.scalar(kScale), model_.gradients(unit));
         EXPECT_TRUE(right(sum, oracle.value));
         EXPECT_TRUE(right(dx, oracle.dx));
         expect_gradients(unit, oracle.gradients, rounds);
@@ -135,7 +135,8 @@ TEST_P(LayersTest, HeadLogitsAreThoseOfTheLoss) {
     const at::Tensor picked = logits.gather(1, targets.clamp_min(0).unsqueeze(1)).squeeze(1);
     const at::Tensor loss = ((logits.logsumexp(1) - picked) * targets.ge(0)).sum();
     const Gradients gradients = model_.gradients(static_cast<int>(model_.spec.num_layers) + 1);
-    EXPECT_TRUE(right(head.loss_and_input_gradient(weights, x, model_.batch, 1, gradients).sum, loss));
+    EXPECT_TRUE(
+        right(head.loss_and_input_gradient(weights, x, model_.batch, model_.scalar(1), gradients).sum, loss));
 }
 
 TEST_P(LayersTest, HeadSumsAreThoseOfTheLoss) {
@@ -143,7 +144,8 @@ TEST_P(LayersTest, HeadSumsAreThoseOfTheLoss) {
     const at::Tensor x = stream(), targets = model_.batch.targets;
     const Weights weights = model_.weights(static_cast<int>(model_.spec.num_layers) + 1);
     const Gradients gradients = model_.gradients(static_cast<int>(model_.spec.num_layers) + 1);
-    const at::Tensor loss = head.loss_and_input_gradient(weights, x, model_.batch, 1, gradients).sum;
+    const at::Tensor loss =
+        head.loss_and_input_gradient(weights, x, model_.batch, model_.scalar(1), gradients).sum;
     const ops::SoftmaxSums sums = head.softmax_sums(weights, x, targets);
     EXPECT_TRUE(identical(ops::cross_entropy_sum(sums, targets), loss));
     EXPECT_TRUE(
@@ -201,9 +203,9 @@ TEST(HeadTest, ChunksAddUp) {
             return plain_loss(spec, weights, in, model.batch.targets.clone());
         });
     const int unit = static_cast<int>(spec.num_layers) + 1;
-    const auto [sum, dx] =
-        Head(spec, model.axis)
-            .loss_and_input_gradient(model.weights(unit), x, model.batch, 1, model.gradients(unit));
+    const auto [sum, dx] = Head(spec, model.axis)
+                               .loss_and_input_gradient(model.weights(unit), x, model.batch, model.scalar(1),
+                                                        model.gradients(unit));
     EXPECT_TRUE(close(sum, oracle.value, kTolerance));
     EXPECT_TRUE(close(dx, oracle.dx, kTolerance));
     for (const auto& [name, value] : values) {

@@ -74,6 +74,8 @@ Gradients TinyModel::gradients(int unit) {
     return found;
 }
 
+at::Tensor TinyModel::scalar(double value) const { return at::full({}, value, ops::accumulation_type(type)); }
+
 at::Tensor TinyModel::loss_and_gradients(Keep keep, double scale) {
     std::vector<std::unique_ptr<Layer>> layers;
     layers.push_back(std::make_unique<Embedding>(spec, axis));
@@ -85,7 +87,8 @@ at::Tensor TinyModel::loss_and_gradients(Keep keep, double scale) {
     at::Tensor x;
     for (int i = 0; i < num_layers; ++i) x = layers[i]->forward(weights(i), x, batch, keep, tapes[i]);
     auto [loss, dx] =
-        Head(spec, axis).loss_and_input_gradient(weights(num_layers), x, batch, scale, gradients(num_layers));
+        Head(spec, axis)
+            .loss_and_input_gradient(weights(num_layers), x, batch, scalar(scale), gradients(num_layers));
     for (int i = num_layers; i-- > 0;) {
         WeightWork work;
         if (keep != Keep::Everything) layers[i]->recompute(weights(i), batch, tapes[i]);

@@ -26,6 +26,8 @@ struct TinyModel {
 
     Weights weights(int unit) const;
     Gradients gradients(int unit);
+    /// As the head wants its scale.
+    at::Tensor scalar(double value) const;
 
     /// The whole model: embedding, blocks, head, and all the way back. Gradients add up in `sums`.
     at::Tensor loss_and_gradients(Keep keep, double scale);

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "ops/composed_attention.h"
 #include "ops/ops_test.h"
 
 namespace argosy::ops {
@@ -47,7 +48,10 @@ at::Tensor plain_attention(const std::vector<at::Tensor>& in, const Case& c) {
 
 class AttentionTest : public OpsTest {
   protected:
-    void check(const Case& c) {
+    using Forward = decltype(attention);
+    using Backward = decltype(attention_backward);
+
+    void check(const Case& c, Forward forward = attention, Backward backward = attention_backward) {
         const int64_t tokens = c.sequences * c.seq_len;
         const at::Tensor q = normal({tokens, c.heads * c.head_dim}), dy = normal(q.sizes());
         const at::Tensor k = normal({tokens, c.kv_heads * c.head_dim}), v = normal(k.sizes());
@@ -55,9 +59,9 @@ class AttentionTest : public OpsTest {
         const Differentiated oracle =
             differentiate([&](const auto& in) { return plain_attention(in, c); }, {q, k, v}, dy);
 
-        const AttentionOutput output = attention(q, k, v, shape);
+        const AttentionOutput output = forward(q, k, v, shape);
         EXPECT_TRUE(right(output.y, oracle.value)) << describe(c);
-        const auto [dq, dk, dv] = attention_backward(dy, q, k, v, output, shape);
+        const auto [dq, dk, dv] = backward(dy, q, k, v, output, shape);
         // A sequence of one token attends to itself alone: exactly 0, where bf16 leaves a rounding of dy v.
         if (c.seq_len > 1) {
             EXPECT_TRUE(right(dq, oracle.gradients[0])) << describe(c);
@@ -91,6 +95,10 @@ TEST_P(AttentionTest, MatchesPlainSoftmax) {
 
 TEST_P(AttentionTest, MatchesPlainSoftmaxAtTheEdgesOfBlocks) {
     for (const Case& c : kEdges) check(c);
+}
+
+TEST_P(AttentionTest, TheCompositionMatchesPlainSoftmax) {
+    for (const Case& c : kCases) check(c, composed_attention, composed_attention_backward);
 }
 
 TEST_P(AttentionTest, LogSumExpIsThatOfTheScores) {

@@ -2,6 +2,7 @@
 // number of threads, and what is not finite shows.
 #include <ATen/Parallel.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/stack.h>
 
 #include "ops/attention.h"
@@ -102,8 +103,8 @@ class ContractTest : public OpsTest {
             {"attention",
              {rows, keys, values},
              [shape](const auto& in) {
-                 auto [y, log_sum_exp] = attention(in[0], in[1], in[2], shape);
-                 return Tensors{y, log_sum_exp};
+                 const AttentionOutput output = attention(in[0], in[1], in[2], shape);
+                 return Tensors{output.y, output.log_sum_exp};
              }},
             {"attention_backward",
              {other, rows, keys, values, attended.y, attended.log_sum_exp},
@@ -121,7 +122,8 @@ class ContractTest : public OpsTest {
              {hidden, sums.maxima, sums.sums[0], tokens},
              [](const auto& in) {
                  at::Tensor logits = in[0].clone();
-                 turn_into_cross_entropy_gradient(logits, {in[1], at::stack({in[2], in[2]})}, in[3], 0, 0.1);
+                 turn_into_cross_entropy_gradient(logits, {in[1], at::stack({in[2], in[2]})}, in[3], 0,
+                                                  at::full({}, 0.1, in[1].options()));
                  return Tensors{logits};
              }},
             {"embedding",

@@ -2,6 +2,7 @@
 
 #include <ATen/ops/full.h>
 #include <ATen/ops/maximum.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
@@ -46,7 +47,8 @@ Result in_pieces(const at::Tensor& logits, const at::Tensor& targets, int parts,
     const at::Tensor gradient = at::zeros_like(logits);
     for (int part = 0; part < parts; ++part) {
         auto [columns, begin] = piece(part);
-        turn_into_cross_entropy_gradient(columns, all, targets, begin, scale);
+        turn_into_cross_entropy_gradient(columns, all, targets, begin,
+                                         at::full({}, scale, all.maxima.options()));
         gradient.narrow(1, begin, columns.size(1)).copy_(columns);
     }
     return {cross_entropy_sum(all, targets), gradient};
@@ -159,7 +161,7 @@ TEST_P(CrossEntropyTest, ColumnsOfMinusInfinityAddNothing) {
     const SoftmaxSums rest = softmax_sums(logits.narrow(1, 1050, 1050), targets, 1050);
     EXPECT_TRUE(identical(some.maxima, rest.maxima));
     EXPECT_TRUE(close(some.sums, rest.sums, GetParam().type == at::kDouble ? 1e-12 : 1e-5));
-    turn_into_cross_entropy_gradient(masked, some, targets, 0, 1);
+    turn_into_cross_entropy_gradient(masked, some, targets, 0, at::ones({}, some.maxima.options()));
     EXPECT_EQ(masked.narrow(1, 0, 1050).abs().max().item<double>(), 0);
 }
 
@@ -169,8 +171,9 @@ TEST_P(CrossEntropyTest, StridedLogitsAndTargets) {
     const at::Tensor before = all.clone();
     const SoftmaxSums sums = softmax_sums(strided, targets, 0), same = softmax_sums(packed, targets, 0);
     EXPECT_TRUE(identical(sums.sums, same.sums));
-    turn_into_cross_entropy_gradient(strided, sums, targets, 0, 0.5);
-    turn_into_cross_entropy_gradient(packed, same, targets, 0, 0.5);
+    const at::Tensor half = at::full({}, 0.5, sums.maxima.options());
+    turn_into_cross_entropy_gradient(strided, sums, targets, 0, half);
+    turn_into_cross_entropy_gradient(packed, same, targets, 0, half);
     EXPECT_TRUE(right(strided, packed));
     EXPECT_TRUE(identical(all.narrow(1, 0, 5), before.narrow(1, 0, 5)));
     EXPECT_TRUE(identical(all.narrow(1, 18, 22), before.narrow(1, 18, 22)));

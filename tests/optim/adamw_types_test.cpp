@@ -56,7 +56,7 @@ struct Parameter {
 
     void step(const at::Tensor& new_gradient) {
         gradient.copy_(new_gradient);
-        optimizer.step(kLr, at::full({}, kFactor, at::kDouble), at::full({}, 0, at::kFloat));
+        optimizer.step(kLr, kFactor);
     }
     std::vector<at::Tensor> all() const {
         return {weights, compute, optimizer.moments()[0].first, optimizer.moments()[0].second};

@@ -61,7 +61,7 @@ struct ShardedUnitTest : ::testing::TestWithParam<Precision> {
                 std::make_unique<ShardedParameter>(spec_of(i, counted.size()), mesh, GetParam(), kSeed));
             bindings.push_back({kShapes[i].first, parameters.back().get()});
         }
-        unit = std::make_unique<ShardedUnit>(bindings, mesh.group(mesh::kShardAxes), GetParam());
+        unit = std::make_unique<ShardedUnit>(bindings, mesh.group(mesh::kShardAxes));
     }
 
     /// What a layer does in a microbatch.

@@ -13,6 +13,7 @@ from pathlib import Path
 # Foreign library, as lib/foreign.cmake calls it (foreign_<name>): what its headers' spellings look like.
 FAMILIES = {
     "cli": r"CLI/",
+    "cublas": r"cublas\w*\.h$",
     "cuda": r"cuda\w*\.h$",
     "fmt": r"fmt/",
     "hdf5": r"(hdf5|H5\w+)\.h$",
@@ -26,7 +27,7 @@ FAMILIES = {
 }
 APP_FOREIGN = {"cli", "fmt", "json", "spdlog"}
 # The C++ standard library's headers have no dot; of C and POSIX these are used.
-SYSTEM = re.compile(r"[a-z_]+$|(cpuid|dlfcn|fcntl|immintrin|malloc|poll|pthread|sched|signal|spawn|unistd)\.h$|"
+SYSTEM = re.compile(r"[a-z_]+$|(cpuid|dlfcn|fcntl|ifaddrs|immintrin|malloc|poll|pthread|sched|signal|spawn|unistd)\.h$|"
                     r"(arpa|linux|net|netinet|sys)/\w+\.h$")
 # Each takes ten seconds and more to compile; product code includes ATen/core/Tensor.h and ATen/ops/<op>.h.
 HEAVY = {"torch/torch.h", "torch/all.h", "torch/extension.h", "ATen/ATen.h", "ATen/Functions.h", "ATen/Operators.h"}

@@ -29,11 +29,18 @@ class CountingCommunicator : public comm::Communicator {
 
     int rank() const override { return inner_.rank(); }
     int size() const override { return inner_.size(); }
+    c10::Device device() const override { return inner_.device(); }
 
     std::unique_ptr<comm::Communicator> subgroup(std::span<const int> ranks,
                                                  std::string name) const override {
         return std::unique_ptr<CountingCommunicator>(
             new CountingCommunicator(inner_.subgroup(ranks, std::move(name)), log_));
+    }
+
+    void open_channels() override { inner_.open_channels(); }
+    void wait_for_gpu(const std::string& place) override { inner_.wait_for_gpu(place); }
+    void watched(const std::string& what, const std::function<void()>& launch) override {
+        inner_.watched(what, launch);
     }
 
     using Communicator::submit;

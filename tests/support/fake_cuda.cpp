@@ -1,12 +1,16 @@
 #include <cuda_runtime_api.h>
+#include <sched.h>
 
 #include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <thread>
 #include <utility>
+#include <vector>
 
 #include "base/clock.h"
 #include "support/fake_gpus.h"
@@ -18,10 +22,12 @@ struct CUstream_st {
         bool started = false;
     };
     std::deque<Work> works;
+    bool waits = false;  // each piece of work ends before the host goes on
+    bool busy = false;   // a step of it is under way
 
-    /// One step; true when nothing is left.
-    bool go_on() {
-        if (works.empty()) return true;
+    void go_on() {
+        if (works.empty() || busy) return;
+        busy = true;
         // Out of the queue's sight: a step may put more work on the stream.
         Work& work = works.front();
         if (!work.started) {
@@ -30,16 +36,16 @@ struct CUstream_st {
         } else if (work.done()) {
             works.pop_front();
         }
-        return works.empty();
+        busy = false;
     }
 };
 
 struct CUevent_st {
     struct Point {
-        bool reached = false;
+        bool reached = false, captured = false;
         double seconds = 0;
     };
-    CUstream_st* stream = nullptr;
+    bool measures = true;
     std::shared_ptr<Point> point;  // of the last record
 };
 
@@ -47,13 +53,47 @@ namespace argosy::testing {
 namespace {
 
 std::map<const std::byte*, size_t>& allocations() {
-    static std::map<const std::byte*, size_t> map;
+    static auto& map = *new std::map<const std::byte*, size_t>;
     return map;
 }
 
 int devices_of_environment() {
     const char* number = std::getenv("ARGOSY_FAKE_GPUS");
     return number ? std::atoi(number) : 8;
+}
+
+// Never destroyed, here and elsewhere: a suite's groups may live until the process ends.
+std::vector<CUstream_st*>& streams() {
+    static auto& all = *new std::vector<CUstream_st*>;
+    return all;
+}
+
+/// Of all that is here: several threads may look.
+std::recursive_mutex& everything() {
+    static std::recursive_mutex mutex;
+    return mutex;
+}
+using Lock = std::lock_guard<std::recursive_mutex>;
+
+const std::thread::id main_thread = std::this_thread::get_id();
+
+/// One step of every stream. Other threads than the main one may only look: MPI is not theirs.
+void go_on() {
+    const Lock lock(everything());
+    if (std::this_thread::get_id() != main_thread) return;
+    for (CUstream_st* const stream : std::vector(streams())) stream->go_on();
+}
+
+bool is_done(CUstream_st* stream) {
+    const Lock lock(everything());
+    return stream->works.empty();
+}
+
+void finish(CUstream_st* stream) {
+    while (!is_done(stream)) {
+        go_on();
+        sched_yield();
+    }
 }
 
 thread_local int current_device = 0;
@@ -67,11 +107,13 @@ cudaError_t returned(cudaError_t status) {
 }  // namespace
 
 FakeGpus& fake_gpus() {
-    static FakeGpus gpus{.num_devices = devices_of_environment()};
+    static auto& gpus = *new FakeGpus{.num_devices = devices_of_environment()};
     return gpus;
 }
 
 bool is_on_device(const void* data, size_t bytes) {
+    if (fake_gpus().shares_memory) return true;
+    const Lock lock(everything());
     const auto* begin = static_cast<const std::byte*>(data);
     auto next = allocations().upper_bound(begin);
     if (next == allocations().begin()) return false;
@@ -80,8 +122,14 @@ bool is_on_device(const void* data, size_t bytes) {
 }
 
 void enqueue(CUstream_st* stream, std::function<void()> start, std::function<bool()> done) {
-    stream->works.push_back({std::move(start), std::move(done)});
+    {
+        const Lock lock(everything());
+        stream->works.push_back({std::move(start), std::move(done)});
+    }
+    if (stream->waits) finish(stream);
 }
+
+void make_waiting(CUstream_st* stream, bool waits) { stream->waits = waits; }
 
 }  // namespace argosy::testing
 
@@ -150,7 +198,8 @@ cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
 
 cudaError_t cudaMalloc(void** data, size_t bytes) {
     if (bytes > fake_gpus().free_bytes) return returned(cudaErrorMemoryAllocation);
-    *data = std::malloc(bytes);
+    constexpr size_t kAlignment = 256;
+    *data = std::aligned_alloc(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment);
     std::memset(*data, 0xAB, bytes);
     allocations()[static_cast<std::byte*>(*data)] = bytes;
     return cudaSuccess;
@@ -170,33 +219,58 @@ cudaError_t cudaMemsetAsync(void* data, int value, size_t bytes, cudaStream_t st
 
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream) {
-    const bool right_to = is_on_device(to, bytes) == (kind != cudaMemcpyDeviceToHost);
-    const bool right_from = is_on_device(from, bytes) == (kind != cudaMemcpyHostToDevice);
+    const bool shared = fake_gpus().shares_memory;
+    const bool right_to = shared || is_on_device(to, bytes) == (kind != cudaMemcpyDeviceToHost);
+    const bool right_from = shared || is_on_device(from, bytes) == (kind != cudaMemcpyHostToDevice);
     if (!right_to || !right_from) return returned(cudaErrorInvalidValue);
     at_once(stream, [=] { std::memcpy(to, from, bytes); });
     return cudaSuccess;
 }
 
+cudaError_t cudaGetDevice(int* device) {
+    *device = current_device;
+    return cudaSuccess;
+}
+
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned /*flags*/) {
-    *stream = new CUstream_st;
+    const Lock lock(everything());
+    *stream = streams().emplace_back(new CUstream_st);
     return cudaSuccess;
 }
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+    const Lock lock(everything());
+    std::erase(streams(), stream);
     delete stream;
     return cudaSuccess;
 }
 
-cudaError_t cudaStreamQuery(cudaStream_t stream) { return stream->go_on() ? cudaSuccess : cudaErrorNotReady; }
+cudaError_t cudaStreamQuery(cudaStream_t stream) {
+    go_on();
+    return is_done(stream) ? cudaSuccess : cudaErrorNotReady;
+}
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-    while (!stream->go_on()) {
-    }
+    finish(stream);
     return cudaSuccess;
 }
 
-cudaError_t cudaEventCreate(cudaEvent_t* event) {
+cudaError_t cudaStreamIsCapturing(cudaStream_t /*stream*/, cudaStreamCaptureStatus* status) {
+    *status = fake_gpus().captures ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned /*flags*/) {
+    const std::shared_ptr<CUevent_st::Point> point = event->point;
+    if (!point) return cudaSuccess;
+    enqueue(
+        stream, [] {}, [point] { return point->reached; });
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
     *event = new CUevent_st;
+    (*event)->measures = (flags & cudaEventDisableTiming) == 0;
     return cudaSuccess;
 }
 
@@ -206,18 +280,31 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 }
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
-    event->stream = stream;
-    event->point = std::make_shared<CUevent_st::Point>();
-    at_once(stream, [point = event->point] { *point = {true, argosy::seconds_now()}; });
+    const auto point = std::make_shared<CUevent_st::Point>();
+    point->captured = fake_gpus().captures;
+    {
+        const Lock lock(everything());
+        event->point = point;
+    }
+    at_once(stream, [point] {
+        point->reached = true;
+        point->seconds = argosy::seconds_now();
+    });
     return cudaSuccess;
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t event) {
-    if (event->point && !event->point->reached) event->stream->go_on();
+    if (std::this_thread::get_id() == main_thread && fake_gpus().captures) {
+        return returned(cudaErrorStreamCaptureUnsupported);
+    }
+    go_on();
+    const Lock lock(everything());
+    if (event->point && event->point->captured) return returned(cudaErrorCapturedEvent);
     return event->point && !event->point->reached ? cudaErrorNotReady : cudaSuccess;
 }
 
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t first, cudaEvent_t second) {
+    if (!first->measures || !second->measures) return returned(cudaErrorInvalidResourceHandle);
     if (!first->point->reached || !second->point->reached) return returned(cudaErrorNotReady);
     *milliseconds = static_cast<float>((second->point->seconds - first->point->seconds) * 1e3);
     return cudaSuccess;

@@ -2,13 +2,15 @@
 // lib/nccl/real call, done on host memory and over MPI. A suite that names module test_fake_gpus has those
 // sources in place of the ones in none/.
 //
-// Nothing ends when it is called: what is on a stream goes on by one step each time somebody looks at the
-// stream or at an event on it. Operations of NCCL are MPI's non-blocking ones; an average rounds where NCCL's
-// does. Pointers that a device could not use are refused.
+// Nothing ends when it is called: what is on a stream goes on by one step each time somebody looks at any
+// stream or event, on the process's first thread; other threads may look, and move nothing. Operations of
+// NCCL are MPI's non-blocking ones; an average rounds where NCCL's does. Pointers that a device could not use
+// are refused.
 #pragma once
 
 #include <cstddef>
 #include <functional>
+#include <set>
 
 struct CUstream_st;
 
@@ -22,6 +24,14 @@ struct FakeGpus {
     int driver_version = 13000;
     /// The next operation never ends, and NCCL says that another rank is lost.
     bool lose_next_operation = false;
+    /// The next operation never ends, and NCCL says nothing.
+    bool stall_next_operation = false;
+    /// Memory of the host is memory of every device: LibTorch's tensors then may lie on either.
+    bool shares_memory = false;
+    /// But of tensors that begin here the stand-in for LibTorch's half says that the host holds them.
+    std::set<const void*> host_tensors = {};
+    /// Every stream is part of a graph that is being recorded; what is put on one is done all the same.
+    bool captures = false;
 };
 FakeGpus& fake_gpus();
 
@@ -31,5 +41,9 @@ bool is_on_device(const void* data, size_t bytes);
 /// Puts work on a stream: `start` once everything before it is done, then `done` at each look until it is
 /// true.
 void enqueue(CUstream_st* stream, std::function<void()> start, std::function<bool()> done);
+
+/// From now on everything that is put on the stream ends before the host goes on, as what LibTorch computes
+/// on the CPU beside it does.
+void make_waiting(CUstream_st* stream, bool waits = true);
 
 }  // namespace argosy::testing

@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
@@ -11,6 +12,7 @@
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <utility>
@@ -70,11 +72,17 @@ using Communicator = std::shared_ptr<ncclComm>;
 
 /// A handle is the address of one of these. A stream may outlive its communicator.
 std::vector<Communicator>& communicators() {
-    static std::vector<Communicator> all;
+    static auto& all = *new std::vector<Communicator>;
     return all;
 }
 
+std::mutex& list_mutex() {
+    static std::mutex mutex;
+    return mutex;
+}
+
 Communicator shared(ncclComm_t handle) {
+    const std::lock_guard lock(list_mutex());
     for (const Communicator& one : communicators()) {
         if (one.get() == handle) return one;
     }
@@ -82,6 +90,7 @@ Communicator shared(ncclComm_t handle) {
 }
 
 void forget(ncclComm_t handle) {
+    const std::lock_guard lock(list_mutex());
     std::erase_if(communicators(), [handle](const Communicator& one) { return one.get() == handle; });
 }
 
@@ -101,6 +110,7 @@ struct Kernel {
     std::vector<Operation> operations;
     Communicator communicator = operations.front().communicator;
     bool lost = std::exchange(fake_gpus().lose_next_operation, false);
+    bool stalled = std::exchange(fake_gpus().stall_next_operation, false);
     std::vector<MPI_Request> requests = {};
 
     void start() {
@@ -109,12 +119,13 @@ struct Kernel {
             last_error = "fake: the other side hung up";
             return;
         }
+        if (stalled) return;
         for (const Operation& one : operations) requests.push_back(one.start());
     }
 
     bool done() {
         if (communicator->aborted) return true;
-        if (lost) return false;
+        if (lost || stalled) return false;
         int all = 0;
         MPI_Testall(static_cast<int>(requests.size()), requests.data(), &all, MPI_STATUSES_IGNORE);
         if (!all) return false;
@@ -134,13 +145,21 @@ void connect(ncclComm& communicator) {
     std::fflush(log_file());
 }
 
+/// One kernel for each communicator.
 void launch(std::vector<Operation> operations) {
-    if (operations.empty()) return;
-    const cudaStream_t stream = operations.front().stream;
-    const auto kernel = std::make_shared<Kernel>(Kernel{std::move(operations)});
-    connect(*kernel->communicator);
-    enqueue(
-        stream, [kernel] { kernel->start(); }, [kernel] { return kernel->done(); });
+    while (!operations.empty()) {
+        const Communicator communicator = operations.front().communicator;
+        const auto others =
+            std::stable_partition(operations.begin(), operations.end(),
+                                  [&](const Operation& one) { return one.communicator == communicator; });
+        std::vector<Operation> own(operations.begin(), others);
+        operations.erase(operations.begin(), others);
+        const cudaStream_t stream = own.front().stream;
+        const auto kernel = std::make_shared<Kernel>(Kernel{std::move(own)});
+        connect(*communicator);
+        enqueue(
+            stream, [kernel] { kernel->start(); }, [kernel] { return kernel->done(); });
+    }
 }
 
 // In the order of ncclDataType_t.
@@ -228,7 +247,10 @@ ncclResult_t ncclCommInitRank(ncclComm_t* comm, int size, ncclUniqueId id, int r
     MPI_Comm_create_group(MPI_COMM_WORLD, members, /*tag=*/0, &made->ranks);
     made->rank = rank;
     made->size = size;
-    communicators().push_back(made);
+    {
+        const std::lock_guard lock(list_mutex());
+        communicators().push_back(made);
+    }
     *comm = made.get();
     return ncclSuccess;
 }
@@ -239,7 +261,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
 }
 
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
-    comm->aborted = true;
+    if (const Communicator aborted = shared(comm)) aborted->aborted = true;
     forget(comm);
     return ncclSuccess;
 }

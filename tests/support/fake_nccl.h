@@ -4,6 +4,7 @@
 #include <mpi.h>
 #include <nccl.h>
 
+#include <atomic>
 #include <functional>
 
 #include "bench/element.h"
@@ -11,8 +12,9 @@
 struct ncclComm {
     MPI_Comm ranks = MPI_COMM_NULL;
     int rank = 0, size = 0;
-    ncclResult_t health = ncclSuccess;
-    bool aborted = false, connected = false;
+    std::atomic<ncclResult_t> health = ncclSuccess;
+    std::atomic<bool> aborted = false;  // by any thread
+    bool connected = false;
 };
 
 namespace argosy::testing {

@@ -196,8 +196,7 @@ TEST(StochasticRounding, EveryLayoutRoundsAlike) {
                     ranks);
         for (int step = 0; step < 3; ++step) {
             set_gradients(run, 100 + step);
-            run.trainer().step().optimizer().step(1e-3, at::tensor(1.0, at::kDouble),
-                                                  at::tensor(0.0, at::kFloat));
+            run.trainer().step().optimizer().step(1e-3, 1);
         }
         return std::pair{run.weights(), run.first_moments()};
     };

@@ -9,8 +9,12 @@ bool Stream::done() const { absent(); }
 void Stream::synchronize() const { absent(); }
 void Stream::Destroy::operator()(CUstream_st* /*handle*/) const {}
 
-Event::Event() { absent(); }
-void Event::record(const Stream& /*stream*/) { absent(); }
+bool StreamView::is_captured() const { absent(); }
+void StreamView::synchronize() const { absent(); }
+void StreamView::wait(const Event& /*event*/) const { absent(); }
+
+Event::Event(Timing /*timing*/) { absent(); }
+void Event::record(const StreamView& /*stream*/) { absent(); }
 bool Event::done() const { absent(); }
 double Event::seconds_between(const Event& /*first*/, const Event& /*second*/) { absent(); }
 void Event::Destroy::operator()(CUevent_st* /*handle*/) const {}

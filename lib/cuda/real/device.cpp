@@ -27,6 +27,12 @@ int device_count() {
 
 void set_device(int number) { check(cudaSetDevice(number), "cudaSetDevice"); }
 
+int current_device() {
+    int number = 0;
+    check(cudaGetDevice(&number), "cudaGetDevice");
+    return number;
+}
+
 Device describe_device(int number) {
     constexpr int kMostLetters = 32;
     cudaDeviceProp properties;

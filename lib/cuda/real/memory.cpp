@@ -34,7 +34,7 @@ DeviceMemory::DeviceMemory(size_t bytes) : data_(allocate(bytes)), bytes_(bytes)
 
 void DeviceMemory::Free::operator()(std::byte* data) const { cudaFree(data); }
 
-void set_to_zero(std::byte* data, size_t bytes, const Stream& stream) {
+void set_to_zero(std::byte* data, size_t bytes, const StreamView& stream) {
     check(cudaMemsetAsync(data, 0, bytes, stream.handle()), "cudaMemsetAsync");
 }
 

@@ -23,17 +23,30 @@ Stream::Stream() {
 
 bool Stream::done() const { return is_done(cudaStreamQuery(handle_.get()), "cudaStreamQuery"); }
 
-void Stream::synchronize() const { check(cudaStreamSynchronize(handle_.get()), "cudaStreamSynchronize"); }
+void Stream::synchronize() const { StreamView(*this).synchronize(); }
 
 void Stream::Destroy::operator()(CUstream_st* handle) const { cudaStreamDestroy(handle); }
 
-Event::Event() {
+void StreamView::wait(const Event& event) const {
+    check(cudaStreamWaitEvent(handle_, event.handle_.get(), /*flags=*/0), "cudaStreamWaitEvent");
+}
+
+bool StreamView::is_captured() const {
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    check(cudaStreamIsCapturing(handle_, &status), "cudaStreamIsCapturing");
+    return status != cudaStreamCaptureStatusNone;
+}
+
+void StreamView::synchronize() const { check(cudaStreamSynchronize(handle_), "cudaStreamSynchronize"); }
+
+Event::Event(Timing timing) {
     cudaEvent_t handle = nullptr;
-    check(cudaEventCreate(&handle), "cudaEventCreate");
+    check(cudaEventCreateWithFlags(&handle, timing == Timing::On ? cudaEventDefault : cudaEventDisableTiming),
+          "cudaEventCreateWithFlags");
     handle_.reset(handle);
 }
 
-void Event::record(const Stream& stream) {
+void Event::record(const StreamView& stream) {
     check(cudaEventRecord(handle_.get(), stream.handle()), "cudaEventRecord");
 }
 

@@ -88,14 +88,14 @@ void cross_entropy_gradient(const CrossEntropyGradient<T>& args) {
             for_each_vector(args.num_columns, [&](int64_t i, auto, auto store) { store(x + i, set(0.0f)); });
             continue;
         }
-        const float maximum = args.maxima[row], factor = args.scale / args.exponentials[row];
+        const float maximum = args.maxima[row], factor = *args.scale / args.exponentials[row];
         const int64_t target = args.targets[row] - args.begin;
         const bool present = within(target, args.num_columns);
         const float target_logit = present ? widened(x + target) : 0.0f;
         row_gradient(x, args.num_columns, maximum, factor);
         if (!present) continue;
         const Vector softmax = exponential(set(target_logit - maximum)) * set(factor);
-        store_first(x + target, softmax - set(args.scale), 1);
+        store_first(x + target, softmax - set(*args.scale), 1);
     }
 }
 

@@ -151,7 +151,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
     T* logits = args.logits + row * args.num_columns;
     if (target < 0) return write_zeros<T, kCount>(logits, args.num_columns);
     write_gradient<T, kCount>(logits, args.num_columns, {args.maxima[row], args.exponentials[row]},
-                              args.scale, target - args.begin);
+                              *args.scale, target - args.begin);
 }
 
 template <class T, int kCount>
@@ -170,7 +170,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor) both_kerne
                   sums, target);
     __syncthreads();  // the target's logit is read before it becomes a gradient
     if (target < 0) return write_zeros<T, kCount>(logits, args.num_columns);
-    write_gradient<T, kCount>(logits, args.num_columns, sums, args.scale, target);
+    write_gradient<T, kCount>(logits, args.num_columns, sums, *args.scale, target);
 }
 
 /// `narrow` where rows do not begin at multiples of 16 bytes.

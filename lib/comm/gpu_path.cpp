@@ -1,0 +1,110 @@
+#include "comm/gpu_path.h"
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/environment.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "cuda/device.h"
+#include "gpu/device.h"
+#include "mpi/blocking_call.h"
+#include "mpi/roll.h"
+#include "nccl/communicator.h"
+
+namespace argosy::comm {
+namespace {
+
+constexpr size_t kMostNamed = 16;
+
+/// A rank as others see it. NCCL takes ranks for such on different nodes whose NCCL_HOSTID differ.
+struct Card {
+    int has_gpu = 0;
+    char host[128] = {};
+    char pci_bus_id[32] = {};
+};
+
+Card own_card() {
+    Card card;
+    gethostname(card.host, sizeof(card.host) - 1);
+    if (const std::string id = Environment::read().nccl_host_id; !id.empty()) {
+        std::ranges::fill(card.host, 0);
+        id.copy(card.host, sizeof(card.host) - 1);
+    }
+    if (cuda::device_count() == 0) return card;
+    card.has_gpu = 1;
+    cuda::describe_device(cuda::current_device())
+        .pci_bus_id.copy(card.pci_bus_id, sizeof(card.pci_bus_id) - 1);
+    return card;
+}
+
+std::vector<Card> cards_of_all(const mpi::Comm& world) {
+    const mpi::BlockingCall call("telling each other which GPUs the ranks have");
+    const Card own = own_card();
+    std::vector<Card> all(world.size());
+    mpi::Request request = world.all_gather(all.data(), &own, sizeof(own), ElementType::UInt8);
+    while (!mpi::test_all({&request, 1})) sched_yield();
+    return all;
+}
+
+std::vector<int> ranks_without(const std::vector<Card>& cards) {
+    std::vector<int> without;
+    for (size_t rank = 0; rank < cards.size(); ++rank) {
+        if (!cards[rank].has_gpu) without.push_back(static_cast<int>(rank));
+    }
+    return without;
+}
+
+/// Ranks that have the GPU of one before them.
+std::vector<int> ranks_that_share(const std::vector<Card>& cards) {
+    std::vector<int> sharing;
+    std::map<std::pair<std::string, std::string>, int> owners;
+    for (int rank = 0; const Card& card : cards) {
+        if (!owners.emplace(std::pair(card.host, card.pci_bus_id), rank).second) sharing.push_back(rank);
+        ++rank;
+    }
+    return sharing;
+}
+
+}  // namespace
+
+GpuPath choose_gpu_path(const mpi::Comm& world, GpuPath wanted) {
+    if (wanted != GpuPath::Choose) return wanted;
+    if (nccl::version() == 0) return GpuPath::None;
+    const std::vector<Card> cards = cards_of_all(world);
+    const std::vector<int> without = ranks_without(cards);
+    if (std::ssize(without) == world.size()) return GpuPath::None;
+    if (!without.empty()) {
+        throw UserError(
+            "rank {} sees no GPU, others do: look at nvidia-smi there, CUDA_VISIBLE_DEVICES and the job's "
+            "--gpus "
+            "options",
+            mpi::listed(without, kMostNamed));
+    }
+    const std::vector<int> sharing = ranks_that_share(cards);
+    if (sharing.empty()) return GpuPath::Nccl;
+    if (world.rank() == 0) {
+        spdlog::warn(
+            "rank {} has the GPU of another rank, and NCCL wants one for each: tensors travel through the "
+            "host's "
+            "memory, which is slow",
+            mpi::listed(sharing, kMostNamed));
+    }
+    return GpuPath::Host;
+}
+
+bool on_gpu(std::span<const Op> ops) {
+    const std::vector<at::Tensor> tensors = tensors_of(ops);
+    const auto held = std::ranges::count_if(tensors, gpu::holds);
+    ARGOSY_CHECK(held == 0 || held == std::ssize(tensors), "{} of {} tensors of a submission are on a GPU",
+                 held, tensors.size());
+    return held > 0;
+}
+
+}  // namespace argosy::comm

@@ -1,0 +1,25 @@
+// How tensors that GPUs hold travel between ranks, chosen once for all of them.
+#pragma once
+
+#include <span>
+
+#include "comm/communicator.h"
+#include "mpi/comm.h"
+
+namespace argosy::comm {
+
+enum class GpuPath {
+    None,    // not at all: this program's tensors lie in the host's memory
+    Choose,  // Nccl where every rank has a GPU of its own, Host where some share one, None without any
+    Nccl,
+    Host,  // through the host's memory, as tensors there do
+};
+
+/// COLLECTIVE: `wanted`, or what it is to be where that is Choose; says why it is not Nccl. REQUIRES: each
+/// rank has made its GPU its thread's own (gpu::use). Throws UserError where some ranks have none.
+GpuPath choose_gpu_path(const mpi::Comm& world, GpuPath wanted);
+
+/// Whether a GPU holds the tensors of these operations. Throws RunError where it holds some of them.
+bool on_gpu(std::span<const Op> ops);
+
+}  // namespace argosy::comm

@@ -1,0 +1,46 @@
+#include "comm/gpu_side.h"
+
+#include <chrono>
+#include <thread>
+
+namespace argosy::comm {
+namespace {
+
+template <class Thing>
+std::vector<std::shared_ptr<Thing>> living(const std::vector<std::weak_ptr<Thing>>& all) {
+    std::vector<std::shared_ptr<Thing>> found;
+    for (const auto& weak : all) {
+        if (auto thing = weak.lock()) found.push_back(std::move(thing));
+    }
+    return found;
+}
+
+}  // namespace
+
+std::shared_ptr<LaunchLine> GpuSide::open_line(const std::string& name, const std::vector<int>& members) {
+    const std::lock_guard lock(mutex_);
+    auto line = std::make_shared<LaunchLine>(name, members, num_lines_[{name, members}]++);
+    lines_.push_back(line);
+    return line;
+}
+
+void GpuSide::add(const std::shared_ptr<Lane>& lane) {
+    const std::lock_guard lock(mutex_);
+    lanes_.push_back(lane);
+}
+
+std::vector<std::shared_ptr<LaunchLine>> GpuSide::lines() const {
+    const std::lock_guard lock(mutex_);
+    return living(lines_);
+}
+
+std::vector<std::shared_ptr<Lane>> GpuSide::lanes() const {
+    const std::lock_guard lock(mutex_);
+    return living(lanes_);
+}
+
+void GpuSide::require_going_on() const {
+    while (ends_) std::this_thread::sleep_for(std::chrono::seconds(1));
+}
+
+}  // namespace argosy::comm

@@ -1,0 +1,256 @@
+#include "comm/nccl_communicator.h"
+
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+#include "base/error.h"
+#include "base/patience.h"
+#include "comm/gpu_path.h"
+#include "gpu/stream.h"
+#include "mpi/blocking_call.h"
+
+namespace argosy::comm {
+namespace {
+
+cuda::StreamView current_stream() { return cuda::StreamView(gpu::current_stream()); }
+
+bool is_message(const Op& op) { return op.kind == OpKind::Send || op.kind == OpKind::Receive; }
+
+int64_t elements_of(const Op& op) {
+    return std::max(op.out.defined() ? op.out.numel() : 0, op.in.defined() ? op.in.numel() : 0);
+}
+
+/// What `launch` puts on the lane for one operation. `peer` has its number in the lane.
+void start(const Op& op, const Lane& lane, int peer) {
+    const auto reduction = op.reduction == Reduction::Sum ? nccl::Reduction::Sum : nccl::Reduction::Max;
+    const ElementType type = element_type(op);
+    void* out = op.out.defined() ? op.out.mutable_data_ptr() : nullptr;
+    const void* in = op.in.defined() ? op.in.const_data_ptr() : nullptr;
+    const nccl::Communicator& ranks = lane.communicator;
+    switch (op.kind) {
+        case OpKind::AllGather:
+            return ranks.all_gather(out, in, op.in.numel(), type, lane.stream);
+        case OpKind::ReduceScatter:
+            return ranks.reduce_scatter(out, in, op.out.numel(), type, reduction, lane.stream);
+        case OpKind::AllReduce:
+            return ranks.all_reduce(out, in, op.out.numel(), type, reduction, lane.stream);
+        case OpKind::Broadcast:
+            return ranks.broadcast(out, out, op.out.numel(), type, peer, lane.stream);
+        case OpKind::Send:
+            return ranks.send(in, op.in.numel(), type, peer, lane.stream);
+        case OpKind::Receive:
+            return ranks.receive(out, op.out.numel(), type, peer, lane.stream);
+    }
+}
+
+class NcclCompletion : public Completion {
+  public:
+    NcclCompletion(std::shared_ptr<GpuSide> gpu, std::shared_ptr<ExposedTime> exposed,
+                   std::vector<PooledEvent> ends)
+        : gpu_(std::move(gpu)), exposed_(std::move(exposed)), ends_(std::move(ends)) {}
+
+    void wait() override {
+        const cuda::StreamView compute = current_stream();
+        const bool measured = !compute.is_captured();
+        PooledEvent before;
+        if (measured) before = gpu_->clocks.mark(compute);
+        for (const PooledEvent& end : ends_) compute.wait(*end);
+        if (measured) exposed_->add(std::move(before), gpu_->clocks.mark(compute));
+    }
+
+  private:
+    std::shared_ptr<GpuSide> gpu_;
+    std::shared_ptr<ExposedTime> exposed_;
+    std::vector<PooledEvent> ends_;
+};
+
+/// On the current stream, nothing to wait for.
+class DoneOnStream : public Completion {
+    void wait() override {}
+};
+
+/// A rank alone has the result already.
+Pending copy_alone(std::span<const Op> ops) {
+    for (const Op& op : ops) {
+        if (op.in.defined() && op.in.const_data_ptr() != op.out.const_data_ptr()) {
+            op.out.view(-1).copy_(op.in.view(-1), /*non_blocking=*/true);
+        }
+    }
+    return Pending(std::make_unique<DoneOnStream>(), tensors_of(ops), nullptr);
+}
+
+/// Edges of a ring of ranks, from a number to the next one, in an order in which all ranks can make lanes on
+/// them: several at a time, since neighbouring edges come one after the other.
+std::vector<int> edges_in_order(int size) {
+    std::vector<int> edges;
+    const int num_edges = size == 2 ? 1 : size;
+    const int last = num_edges % 2 == 1 && num_edges > 1 ? num_edges - 1 : num_edges;
+    for (const int parity : {0, 1}) {
+        for (int edge = parity; edge < last; edge += 2) edges.push_back(edge);
+    }
+    if (last < num_edges) edges.push_back(last);
+    return edges;
+}
+
+}  // namespace
+
+NcclCommunicator::NcclCommunicator(std::shared_ptr<const Group> group, std::unique_ptr<Communicator> host)
+    : Communicator(group->name()), group_(std::move(group)), host_(std::move(host)) {}
+
+std::unique_ptr<Communicator> NcclCommunicator::subgroup(std::span<const int> ranks, std::string name) const {
+    return make_communicator(std::make_shared<const Group>(group_->subgroup(ranks, std::move(name))));
+}
+
+std::vector<nccl::UniqueId> NcclCommunicator::ids_of_all(std::span<const nccl::UniqueId> own) const {
+    const auto bytes = static_cast<int64_t>(own.size_bytes());
+    const at::Tensor mine = at::empty({bytes}, at::kByte), all = at::empty({bytes * size()}, at::kByte);
+    std::memcpy(mine.mutable_data_ptr(), own.data(), own.size_bytes());
+    host_->run({.kind = OpKind::AllGather, .out = all, .in = mine});
+    std::vector<nccl::UniqueId> ids(own.size() * size());
+    std::memcpy(ids.data(), all.const_data_ptr(), all.nbytes());
+    return ids;
+}
+
+/// All who take part have come to here, or a wait on the host has named who has not; what then keeps NCCL is
+/// not named, but bounded.
+std::shared_ptr<Lane> NcclCommunicator::make_lane(const nccl::UniqueId& id, std::vector<int> members,
+                                                  int rank) const {
+    if (current_stream().is_captured()) {
+        throw RunError(
+            "internal error: the first operation of its kind over {} comes while a graph is recorded",
+            name());
+    }
+    const mpi::BlockingCall call(
+        fmt::format("NCCL's communicator over {} of ranks {}", name(), mpi::listed(members, group_->size())));
+    const auto size = static_cast<int>(members.size());
+    auto lane = std::make_shared<Lane>(id, size, rank, group_->gpu()->open_line(name(), std::move(members)));
+    group_->gpu()->add(lane);
+    return lane;
+}
+
+void NcclCommunicator::make_collective_lane() {
+    nccl::UniqueId id = {};
+    if (rank() == 0) id = nccl::make_unique_id();
+    collectives_ = make_lane(ids_of_all({&id, 1})[0], group_->members(), rank());
+}
+
+void NcclCommunicator::open_channels() {
+    if (size() == 1 || !channels_.empty()) return;
+    const std::vector<nccl::UniqueId> ids =
+        ids_of_all(std::vector{nccl::make_unique_id(), nccl::make_unique_id()});
+    for (const int edge : edges_in_order(size())) {
+        const int from = edge, to = (edge + 1) % size();
+        if (rank() != from && rank() != to) continue;
+        const bool forth = rank() == from;
+        const int neighbour = forth ? to : from;
+        // Rank 0 of a lane sends.
+        channels_[{neighbour, forth ? Direction::Out : Direction::In}] =
+            make_lane(ids[2 * edge], {group_->members()[from], group_->members()[to]}, forth ? 0 : 1);
+        channels_[{neighbour, forth ? Direction::In : Direction::Out}] =
+            make_lane(ids[2 * edge + 1], {group_->members()[to], group_->members()[from]}, forth ? 1 : 0);
+    }
+}
+
+const std::shared_ptr<Lane>& NcclCommunicator::lane_of(const Op& op) {
+    if (!is_message(op)) {
+        if (!collectives_) make_collective_lane();
+        return collectives_;
+    }
+    const auto found = channels_.find({op.peer, op.kind == OpKind::Send ? Direction::Out : Direction::In});
+    ARGOSY_CHECK(found != channels_.end(), "{} between ranks {} and {} of {} without a channel",
+                 kind_name(op.kind), rank(), op.peer, name());
+    return found->second;
+}
+
+std::vector<NcclCommunicator::Share> NcclCommunicator::shares(std::span<const Op> ops) {
+    std::vector<Share> shares;
+    for (const Op& op : ops) {
+        const std::shared_ptr<Lane>& lane = lane_of(op);
+        const auto same = [&](const Share& share) { return share.lane == lane; };
+        const auto found = std::ranges::find_if(shares, same);
+        Share& share = found != shares.end() ? *found : shares.emplace_back(Share{lane, {}});
+        share.ops.push_back(&op);
+    }
+    return shares;
+}
+
+/// Returns what marks the ends.
+std::vector<PooledEvent> NcclCommunicator::launch(const std::vector<Share>& shares) const {
+    const GpuSide& gpu = *group_->gpu();
+    const cuda::StreamView compute = current_stream();
+    const bool watched = !compute.is_captured();
+    const PooledEvent ready = gpu.marks.mark(compute);
+    std::vector<PooledEvent> begins, ends;
+    for (const auto& [lane, ops] : shares) {
+        cuda::StreamView(lane->stream).wait(*ready);
+        if (!watched) continue;
+        LaunchLine::Work work{kind_name(ops[0]->kind)};
+        for (const Op* op : ops) work.elements += elements_of(*op);
+        lane->line->begin(std::move(work));
+        begins.push_back(gpu.marks.mark(lane->stream));
+    }
+    nccl::launch_together([&] {
+        for (const auto& [lane, ops] : shares) {
+            for (const Op* op : ops)
+                start(*op, *lane, is_message(*op) ? 1 - lane->communicator.rank() : op->peer);
+        }
+    });
+    for (size_t i = 0; i < shares.size(); ++i) {
+        ends.push_back(gpu.marks.mark(shares[i].lane->stream));
+        if (watched) shares[i].lane->line->launched(begins[i], ends[i]);
+    }
+    return ends;
+}
+
+Pending NcclCommunicator::submit(std::span<const Op> ops) {
+    if (ops.empty()) return {};
+    if (!on_gpu(ops)) return host_->submit(ops);
+    for (const Op& op : ops) check(op, size());
+    if (size() == 1) return copy_alone(ops);
+    std::vector<PooledEvent> ends;
+    try {
+        if (!current_stream().is_captured()) exposed_->collect();
+        ends = launch(shares(ops));
+    } catch (...) {
+        group_->gpu()->require_going_on();  // the watchdog's message is the one that counts
+        throw;
+    }
+    return Pending(std::make_unique<NcclCompletion>(group_->gpu(), exposed_, std::move(ends)),
+                   tensors_of(ops), nullptr);
+}
+
+void NcclCommunicator::wait_for_gpu(const std::string& place) {
+    const PooledEvent end = group_->gpu()->marks.mark(current_stream());
+    mpi::Roll& roll = group_->roll();
+    Patience patience(std::numeric_limits<double>::infinity());
+    double next_look = roll.seconds_to_first_look();
+    while (!end->done()) {
+        if (group_->exchanges().advance()) continue;
+        patience.pause();
+        if (patience.waited_seconds() < next_look) continue;
+        next_look += roll.seconds_between_looks();
+        if (const auto found = roll.look(place)) throw group_->timeout(place, *found);
+    }
+    group_->gpu()->require_going_on();
+}
+
+void NcclCommunicator::watched(const std::string& what, const std::function<void()>& launch) {
+    if (size() == 1) return launch();
+    const GpuSide& gpu = *group_->gpu();
+    if (!graphs_) graphs_ = group_->gpu()->open_line(name(), group_->members());
+    const cuda::StreamView compute = current_stream();
+    graphs_->begin({what});
+    PooledEvent begin = gpu.marks.mark(compute);
+    launch();
+    graphs_->launched(std::move(begin), gpu.marks.mark(compute));
+}
+
+double NcclCommunicator::exposed_seconds() const {
+    if (size() > 1 && !current_stream().is_captured()) exposed_->collect();
+    return exposed_->seconds() + host_->exposed_seconds();
+}
+
+}  // namespace argosy::comm

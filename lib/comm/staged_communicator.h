@@ -1,0 +1,35 @@
+// What ranks without NCCL between their GPUs do: tensors that a GPU holds are copied to the host's memory,
+// travel by the backend that the group has without a GPU, and are copied back. Right, and slow: the host
+// waits for the GPU in submit() and in wait(). It can be no part of a graph.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+
+#include "comm/communicator.h"
+#include "comm/group.h"
+
+namespace argosy::comm {
+
+class StagedCommunicator : public Communicator {
+  public:
+    StagedCommunicator(std::shared_ptr<const Group> group, std::unique_ptr<Communicator> host);
+
+    int rank() const override { return group_->rank(); }
+    int size() const override { return group_->size(); }
+    std::unique_ptr<Communicator> subgroup(std::span<const int> ranks, std::string name) const override;
+
+    using Communicator::submit;
+    Pending submit(std::span<const Op> ops) override;
+
+    double exposed_seconds() const override {
+        return Communicator::exposed_seconds() + host_->exposed_seconds();
+    }
+
+  private:
+    std::shared_ptr<const Group> group_;
+    std::unique_ptr<Communicator> host_;
+};
+
+}  // namespace argosy::comm

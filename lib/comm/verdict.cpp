@@ -1,0 +1,196 @@
+#include "comm/verdict.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <set>
+#include <sstream>
+#include <utility>
+
+#include "comm/group.h"
+#include "mpi/roll.h"
+
+namespace argosy::comm {
+namespace {
+
+using Standing = LaunchLine::Standing;
+using UnderWay = LaunchLine::Standing::UnderWay;
+
+constexpr size_t kMostNamed = 16;
+
+/// Fields of a line in a report: key, name, launches begun; and of one under way members, number, kind,
+/// elements, seconds waited.
+std::vector<std::string> fields_of(const std::string& line) {
+    std::vector<std::string> fields;
+    std::istringstream text(line);
+    for (std::string field; std::getline(text, field, '\t');) fields.push_back(field);
+    return fields;
+}
+
+std::vector<int> numbers_in(const std::string& text) {
+    std::vector<int> numbers;
+    std::istringstream words(text);
+    for (int number; words >> number;) numbers.push_back(number);
+    return numbers;
+}
+
+Standing standing_of(const std::vector<std::string>& fields) {
+    Standing standing{fields.at(0), fields.at(1), {}, std::stoll(fields.at(2)), {}};
+    if (fields.size() > 3) {
+        standing.members = numbers_in(fields.at(3));
+        standing.under_way = {
+            std::stoll(fields.at(4)), {fields.at(5), std::stoll(fields.at(6))}, std::stod(fields.at(7))};
+    }
+    return standing;
+}
+
+std::string operation(const Standing& standing) {
+    return operation_name(standing.under_way->work.kind, standing.name, standing.under_way->number);
+}
+
+/// A rank that waits for a launch to end.
+struct Waiting {
+    int rank;
+    Standing standing;
+};
+
+class Judge {
+  public:
+    explicit Judge(const Watched& watched) : watched_(watched) {
+        for (const auto& [rank, report] : watched.reports) {
+            for (const Standing& standing : report.lines) {
+                if (standing.under_way) waiting_.push_back({rank, standing});
+            }
+            if (!report.error.empty()) errors_[rank] = report.error;
+        }
+    }
+
+    /// The longest wait; what the ranks that wait together say is the same.
+    const Waiting* longest() const {
+        const auto seconds = [](const Waiting& one) { return one.standing.under_way->waited_seconds; };
+        const auto found = std::ranges::max_element(waiting_, {}, seconds);
+        return found == waiting_.end() ? nullptr : &*found;
+    }
+
+    const std::map<int, std::string>& errors() const { return errors_; }
+
+    mpi::Attendance attendance(const Waiting* told) const {
+        mpi::Attendance found;
+        std::set<int> missing;
+        for (const Waiting& one : waiting_) {
+            for (const int member : one.standing.members) {
+                if (is_missed(one, member)) missing.insert(member);
+            }
+            if (!told || one.standing.key != told->standing.key) {
+                found.ranks_by_place[operation(one.standing)].push_back(one.rank);
+            }
+        }
+        for (int rank = 0; rank < watched_.num_ranks; ++rank) {
+            if (!answered(rank) && std::ranges::count(watched_.apart, rank) == 0) missing.insert(rank);
+        }
+        found.missing.assign(missing.begin(), missing.end());
+        return found;
+    }
+
+    /// Ranks that have come to one number with different work.
+    std::string mismatch() const {
+        for (const Waiting& one : waiting_) {
+            for (const Waiting& other : waiting_) {
+                if (one.standing.key != other.standing.key) continue;
+                const UnderWay &own = *one.standing.under_way, &theirs = *other.standing.under_way;
+                if (own.number != theirs.number || own.work == theirs.work) continue;
+                return fmt::format(
+                    ". Operation {} over {} is {} of {} elements on rank {}, and {} of {} elements on rank "
+                    "{}",
+                    own.number, one.standing.name, own.work.kind, own.work.elements, one.rank,
+                    theirs.work.kind, theirs.work.elements, other.rank);
+            }
+        }
+        return "";
+    }
+
+  private:
+    bool answered(int rank) const { return watched_.reports.contains(rank); }
+    bool waits(int rank) const {
+        return std::ranges::any_of(waiting_, [&](const Waiting& one) { return one.rank == rank; });
+    }
+
+    bool is_missed(const Waiting& one, int member) const {
+        if (!answered(member) || waits(member)) return false;
+        for (const Standing& theirs : watched_.reports.at(member).lines) {
+            if (theirs.key == one.standing.key) return theirs.num_begun <= one.standing.under_way->number;
+        }
+        return true;
+    }
+
+    const Watched& watched_;
+    std::vector<Waiting> waiting_;
+    std::map<int, std::string> errors_;
+};
+
+}  // namespace
+
+std::string WatchReport::text() const {
+    std::string on_one_line = error;
+    std::ranges::replace(on_one_line, '\n', ' ');
+    std::string text = fmt::format("{}\n{}\n", seconds_to_limit, on_one_line);
+    for (const Standing& one : lines) {
+        text += fmt::format("{}\t{}\t{}", one.key, one.name, one.num_begun);
+        if (one.under_way) {
+            text += fmt::format("\t{}\t{}\t{}\t{}\t{}", fmt::join(one.members, " "), one.under_way->number,
+                                one.under_way->work.kind, one.under_way->work.elements,
+                                one.under_way->waited_seconds);
+        }
+        text += '\n';
+    }
+    return text;
+}
+
+WatchReport WatchReport::of_text(const std::string& text) {
+    WatchReport report;
+    std::istringstream lines(text);
+    std::string line;
+    std::getline(lines, line);
+    report.seconds_to_limit = std::stod(line);
+    std::getline(lines, report.error);
+    while (std::getline(lines, line)) report.lines.push_back(standing_of(fields_of(line)));
+    return report;
+}
+
+std::optional<std::string> verdict(const Watched& watched) {
+    const Judge judge(watched);
+    const bool late =
+        std::ranges::any_of(watched.reports, [](const auto& one) { return one.second.seconds_to_limit < 0; });
+    if (!late && judge.errors().empty()) return std::nullopt;
+    const Waiting* const told = judge.longest();
+    const mpi::Attendance found = judge.attendance(told);
+    std::string text;
+    if (!judge.errors().empty()) {
+        const auto& [rank, error] = *judge.errors().begin();
+        text = fmt::format("seen on rank {}: {}", rank, error);
+        if (!found.missing.empty()) text += "; " + mpi::named_missing(found.missing);
+        return text;
+    }
+    if (!told) return std::nullopt;
+    text = timeout_text({operation(told->standing), told->standing.members, watched.timeout_seconds}, found);
+    return text + (found.missing.empty() ? judge.mismatch() : "");
+}
+
+std::string verdict_of_loss(const std::vector<int>& ranks) {
+    return fmt::format(
+        "a rank has ended without a word, or its node is gone; {}. What it printed itself, and its node's "
+        "log, "
+        "may say why",
+        mpi::named_missing(ranks));
+}
+
+std::string verdict_alone(const WatchReport& own, double timeout_seconds) {
+    Watched watched{.num_ranks = 1, .timeout_seconds = timeout_seconds, .reports = {{0, own}}, .apart = {}};
+    const Judge judge(watched);
+    const Waiting* const told = judge.longest();
+    const std::string what = told ? operation(told->standing) : "an operation";
+    return fmt::format("{}: no answer in {} s, and rank 0's watchdog does not answer either; {}", what,
+                       timeout_seconds, mpi::named_missing(std::vector{0}));
+}
+
+}  // namespace argosy::comm

@@ -1,0 +1,136 @@
+#include "cublas/choices.h"
+
+#include <charconv>
+#include <sstream>
+
+#include "base/error.h"
+
+namespace argosy::cublas {
+namespace {
+
+constexpr std::string_view kBegin = "cublasLt";
+constexpr ElementType kTypes[] = {ElementType::BFloat16, ElementType::Float16, ElementType::Float32,
+                                  ElementType::Float64};
+
+std::string hex(const Algorithm& algorithm) {
+    std::string text;
+    for (const std::byte byte : algorithm) text += fmt::format("{:02x}", std::to_integer<int>(byte));
+    return text;
+}
+
+/// The words of a line, one after the other; `good` until one is not what was asked for.
+class Words {
+  public:
+    explicit Words(const std::string& line) : stream_(line) {}
+
+    bool good() const { return good_; }
+
+    std::string next() {
+        std::string word;
+        if (!(stream_ >> word)) good_ = false;
+        return word;
+    }
+
+    template <class Number>
+    Number number() {
+        const std::string word = next();
+        Number value{};
+        const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
+        if (error != std::errc() || end != word.data() + word.size() || value < 0) good_ = false;
+        return value;
+    }
+
+    bool is_first(std::string_view first, std::string_view second) {
+        const std::string word = next();
+        if (word != first && word != second) good_ = false;
+        return word == first;
+    }
+
+    ElementType type() {
+        const std::string word = next();
+        for (const ElementType one : kTypes) {
+            if (word == name(one)) return one;
+        }
+        good_ = false;
+        return {};
+    }
+
+    Algorithm algorithm() {
+        const std::string word = next();
+        Algorithm bytes{};
+        if (word.size() != 2 * bytes.size()) {
+            good_ = false;
+            return bytes;
+        }
+        for (size_t i = 0; i < bytes.size(); ++i) {
+            const char* const digits = word.data() + 2 * i;
+            uint8_t byte = 0;
+            const auto [end, error] = std::from_chars(digits, digits + 2, byte, 16);
+            if (error != std::errc() || end != digits + 2) good_ = false;
+            bytes[i] = std::byte{byte};
+        }
+        return bytes;
+    }
+
+    void end() {
+        std::string word;
+        if (stream_ >> word) good_ = false;
+    }
+
+  private:
+    std::istringstream stream_;
+    bool good_ = true;
+};
+
+Problem problem_of(Words& words) {
+    Problem p;
+    p.type = words.type();
+    p.result_type = words.type();
+    p.transpose_a = words.is_first("T", "N");
+    p.transpose_b = words.is_first("T", "N");
+    for (int64_t* number : {&p.m, &p.n, &p.k, &p.stride_a, &p.stride_b, &p.stride_d}) {
+        *number = words.number<int64_t>();
+    }
+    p.accumulate = words.is_first("add", "set");
+    p.bias = words.is_first("bias", "plain");
+    for (int* number : {&p.alignment_a, &p.alignment_b, &p.alignment_d, &p.alignment_bias}) {
+        *number = words.number<int>();
+    }
+    return p;
+}
+
+}  // namespace
+
+std::string line_of(const Choice& choice, const Origin& origin) {
+    const Problem& p = choice.problem;
+    return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}\n", kBegin,
+                       origin.version, origin.device, name(p.type), name(p.result_type),
+                       p.transpose_a ? "T" : "N", p.transpose_b ? "T" : "N", p.m, p.n, p.k, p.stride_a,
+                       p.stride_b, p.stride_d, p.accumulate ? "add" : "set", p.bias ? "bias" : "plain",
+                       p.alignment_a, p.alignment_b, p.alignment_d, p.alignment_bias, hex(choice.algorithm));
+}
+
+std::vector<Choice> choices_in(std::string_view text, const Origin& origin) {
+    std::vector<Choice> choices;
+    std::istringstream lines{std::string(text)};
+    std::string line;
+    for (int number = 1; std::getline(lines, line); ++number) {
+        Words words(line);
+        const bool begins = words.next() == kBegin;
+        const std::string version = words.next(), device = words.next();
+        if (begins && words.good() && (version != origin.version || device != origin.device)) continue;
+        Choice choice{.problem = problem_of(words), .algorithm = words.algorithm()};
+        words.end();
+        if (!begins || !words.good()) {
+            throw UserError(
+                "line {} of the algorithms of matrix products is none: '{:.60}'; what a run wrote is taken "
+                "whole, "
+                "or left away, and then they are searched again",
+                number, line);
+        }
+        choices.push_back(choice);
+    }
+    return choices;
+}
+
+}  // namespace argosy::cublas

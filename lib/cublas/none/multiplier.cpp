@@ -1,0 +1,26 @@
+#include "base/error.h"
+#include "cublas/matmul.h"
+
+namespace argosy::cublas {
+namespace {
+
+[[noreturn]] void absent() {
+    throw UserError("this build has no cuBLASLt: configure it with -DARGOSY_CUDA=ON (preset cuda)");
+}
+
+}  // namespace
+
+int version() { return 0; }
+
+// Nobody can have one.
+struct Multiplier::State {};
+
+Multiplier::Multiplier(const MultiplierOptions& /*options*/) { absent(); }
+Multiplier::~Multiplier() = default;
+Multiplier::Multiplier(Multiplier&&) noexcept = default;
+Multiplier& Multiplier::operator=(Multiplier&&) noexcept = default;
+void Multiplier::run(const Product& /*product*/, CUstream_st* /*stream*/) {}
+std::string Multiplier::choices() const { return {}; }
+int Multiplier::remember(std::string_view /*choices*/) { return 0; }
+
+}  // namespace argosy::cublas

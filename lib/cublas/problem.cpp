@@ -1,0 +1,143 @@
+#include "cublas/problem.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <string_view>
+#include <utility>
+
+#include "base/error.h"
+
+namespace argosy::cublas {
+namespace {
+
+constexpr int kBestAlignment = 256;  // more is of no use to any algorithm
+
+int alignment_of(const void* data) {
+    const auto address = reinterpret_cast<uintptr_t>(data) | kBestAlignment;
+    return 1 << std::countr_zero(address);
+}
+
+bool is_floating_point(ElementType type) {
+    return type == ElementType::BFloat16 || type == ElementType::Float16 || type == ElementType::Float32 ||
+           type == ElementType::Float64;
+}
+
+/// Whether elements of a row lie side by side, and rows apart; where there is one, its stride does not count.
+template <class Data>
+bool lies_by_rows(const MatrixOf<Data>& x) {
+    if (x.rows == 0 || x.columns == 0) return true;
+    return (x.columns == 1 || x.column_stride == 1) && (x.rows == 1 || x.row_stride >= x.columns);
+}
+
+/// A matrix as cuBLASLt sees it: columns that lie `stride` apart, of itself or of its transpose.
+struct Lying {
+    bool transposed;
+    int64_t stride;
+};
+
+/// REQUIRES: one of the two. A stride that does not count is none that cuBLASLt could refuse.
+template <class Data>
+Lying lying(const MatrixOf<Data>& x) {
+    if (lies_by_rows(x.transposed())) {
+        return {false, x.columns > 1 ? x.column_stride : std::max<int64_t>(x.rows, 1)};
+    }
+    return {true, x.rows > 1 ? x.row_stride : std::max<int64_t>(x.columns, 1)};
+}
+
+template <class Data>
+bool has_strides(const MatrixOf<Data>& x) {
+    return lies_by_rows(x) || lies_by_rows(x.transposed());
+}
+
+void check(const Product& product) {
+    const auto& [c, a, b, accumulate, bias] = product;
+    const auto what = [&] { return describe(product); };
+    ARGOSY_CHECK(a.columns == b.rows && a.rows == c.rows && b.columns == c.columns, "no product: {}", what());
+    ARGOSY_CHECK(is_floating_point(a.type) && a.type == b.type, "factors of no type for them: {}", what());
+    const bool into_fp32 = size_bytes(a.type) == 2 && c.type == ElementType::Float32;
+    ARGOSY_CHECK(c.type == a.type || into_fp32, "a result of no type for it: {}", what());
+    ARGOSY_CHECK(has_strides(a) && has_strides(b) && has_strides(c), "strides of no matrix: {}", what());
+    ARGOSY_CHECK(!bias || (lies_by_rows(c) && a.columns > 0), "no product that takes a bias: {}", what());
+}
+
+template <class Data>
+std::string strides(const MatrixOf<Data>& x) {
+    return fmt::format("[{}, {}]", x.row_stride, x.column_stride);
+}
+
+}  // namespace
+
+const char* name(ElementType type) {
+    switch (type) {
+        case ElementType::BFloat16:
+            return "bf16";
+        case ElementType::Float16:
+            return "fp16";
+        case ElementType::Float32:
+            return "fp32";
+        case ElementType::Float64:
+            return "fp64";
+        default:
+            return "no floating-point type";
+    }
+}
+
+size_t ProblemHash::operator()(const Problem& p) const {
+    const std::array numbers = {static_cast<int64_t>(p.type),
+                                static_cast<int64_t>(p.result_type),
+                                int64_t{p.transpose_a} | p.transpose_b << 1 | p.accumulate << 2 | p.bias << 3,
+                                p.m,
+                                p.n,
+                                p.k,
+                                p.stride_a,
+                                p.stride_b,
+                                p.stride_d,
+                                int64_t{p.alignment_a} | int64_t{p.alignment_b} << 16 |
+                                    int64_t{p.alignment_d} << 32 | int64_t{p.alignment_bias} << 48};
+    return std::hash<std::string_view>()({reinterpret_cast<const char*>(numbers.data()), sizeof(numbers)});
+}
+
+int64_t span_of(int64_t rows, int64_t columns, int64_t stride) {
+    return rows == 0 || columns == 0 ? 0 : (columns - 1) * stride + rows;
+}
+
+Request request_of(const Product& product) {
+    check(product);
+    ConstMatrix a = product.a, b = product.b;
+    Matrix c = product.c;
+    if (lies_by_rows(c)) {
+        a = std::exchange(b, a).transposed();
+        b = b.transposed();
+        c = c.transposed();
+    }
+    const Lying lying_a = lying(a), lying_b = lying(b), lying_c = lying(c);
+    const Problem problem{.type = a.type,
+                          .result_type = c.type,
+                          .transpose_a = lying_a.transposed,
+                          .transpose_b = lying_b.transposed,
+                          .m = c.rows,
+                          .n = c.columns,
+                          .k = a.columns,
+                          .stride_a = lying_a.stride,
+                          .stride_b = lying_b.stride,
+                          .stride_d = lying_c.stride,
+                          .accumulate = product.accumulate,
+                          .bias = product.bias != nullptr,
+                          .alignment_a = alignment_of(a.data),
+                          .alignment_b = alignment_of(b.data),
+                          .alignment_d = alignment_of(c.data),
+                          .alignment_bias = alignment_of(product.bias)};
+    return {problem, a.data, b.data, c.data, product.bias};
+}
+
+std::string describe(const Product& product) {
+    const auto& [c, a, b, accumulate, bias] = product;
+    return fmt::format(
+        "{} [{}, {}] x [{}, {}] {} {} [{}, {}]{}; strides {}, {} and {}; at multiples of {}, {} and {} bytes",
+        name(a.type), a.rows, a.columns, b.rows, b.columns, accumulate ? "added to" : "into", name(c.type),
+        c.rows, c.columns, bias ? " with a bias" : "", strides(a), strides(b), strides(c),
+        alignment_of(a.data), alignment_of(b.data), alignment_of(c.data));
+}
+
+}  // namespace argosy::cublas

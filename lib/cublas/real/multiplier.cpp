@@ -1,0 +1,191 @@
+#include <algorithm>
+#include <exception>
+#include <thread>
+#include <unordered_map>
+#include <utility>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "cublas/choices.h"
+#include "cublas/matmul.h"
+#include "cublas/real/plan.h"
+#include "cublas/real/search.h"
+#include "cublas/real/status.h"
+#include "cuda/device.h"
+#include "cuda/memory.h"
+
+namespace argosy::cublas {
+namespace {
+
+/// Of those that cuBLASLt names, in its order; the best one is rarely further down.
+constexpr int kMostCandidates = 8;
+
+constexpr size_t kWorkspaceAlignment = 256;  // as cublasLtMatmul wants it
+
+std::shared_ptr<std::byte> allocate_from_cuda(size_t bytes) {
+    const auto memory = std::make_shared<cuda::DeviceMemory>(bytes);
+    return {memory, memory->data()};
+}
+
+Handle make_handle() {
+    if (cuda::device_count() == 0) {
+        throw RunError(
+            "matrix products by cuBLASLt need a GPU, and this process sees none: `nvidia-smi` shows those of "
+            "the node, CUDA_VISIBLE_DEVICES and the job's --gpus options what is left of them to a process");
+    }
+    cublasLtHandle_t handle = nullptr;
+    check(cublasLtCreate(&handle), "cublasLtCreate");
+    return Handle(handle);
+}
+
+Origin origin_here() {
+    std::string device = cuda::describe_device(cuda::current_device()).name;
+    std::replace(device.begin(), device.end(), ' ', '-');
+    return {version_text(), device};
+}
+
+/// The product of nothing.
+void set_to_zero(const Request& request, const cuda::StreamView& stream) {
+    const Problem& p = request.problem;
+    const size_t size = size_bytes(p.result_type);
+    const bool dense = p.stride_d == p.m;
+    for (int64_t column = 0; column < (dense ? 1 : p.n); ++column) {
+        cuda::set_to_zero(static_cast<std::byte*>(request.d) + column * p.stride_d * size,
+                          (dense ? p.m * p.n : p.m) * size, stream);
+    }
+}
+
+}  // namespace
+
+int version() { return static_cast<int>(cublasLtGetVersion()); }
+
+struct Multiplier::State {
+    /// A problem that came.
+    struct Known {
+        Plan plan;
+        Algorithm algorithm{};
+        Known(const Problem& problem, const void* bias) : plan(problem, bias) {}
+    };
+
+    explicit State(const MultiplierOptions& given)
+        : options(given), handle(make_handle()), origin(origin_here()) {
+        if (!options.allocate) options.allocate = allocate_from_cuda;
+        if (options.workspace_bytes == 0) return;
+        size_t bytes = options.workspace_bytes + kWorkspaceAlignment;
+        memory = options.allocate(bytes);
+        void* begin = memory.get();
+        std::align(kWorkspaceAlignment, options.workspace_bytes, begin, bytes);
+        workspace = {static_cast<std::byte*>(begin), options.workspace_bytes};
+    }
+
+    Known& known(const Product& product, const Request& request, CUstream_st* stream);
+    Algorithm choose(Plan& plan, const Product& product, const Request& request, CUstream_st* stream);
+    Algorithm time(Plan& plan, std::span<const Algorithm> candidates, const Request& request,
+                   const cuda::StreamView& stream);
+
+    MultiplierOptions options;
+    std::thread::id owner = std::this_thread::get_id();
+    Handle handle;
+    Origin origin;
+    std::shared_ptr<std::byte> memory;
+    std::span<std::byte> workspace;  // in it
+    std::unordered_map<Problem, Known, ProblemHash> problems;
+    std::unordered_map<Problem, Algorithm, ProblemHash> remembered;
+};
+
+Multiplier::State::Known& Multiplier::State::known(const Product& product, const Request& request,
+                                                   CUstream_st* stream) {
+    if (const auto found = problems.find(request.problem); found != problems.end()) return found->second;
+    const auto added = problems.try_emplace(request.problem, request.problem, request.bias).first;
+    try {
+        added->second.algorithm = choose(added->second.plan, product, request, stream);
+    } catch (...) {
+        problems.erase(added);
+        throw;
+    }
+    return added->second;
+}
+
+Algorithm Multiplier::State::choose(Plan& plan, const Product& product, const Request& request,
+                                    CUstream_st* stream_handle) {
+    if (const auto found = remembered.find(request.problem); found != remembered.end()) {
+        if (plan.takes(handle.get(), found->second, options.workspace_bytes)) return found->second;
+        spdlog::warn("the algorithm that a run before chose does not serve here; another one is taken for {}",
+                     describe(product));
+    }
+    const cuda::StreamView stream(stream_handle);
+    const bool timed = options.search == Search::Timed && !stream.is_captured();
+    std::vector<Algorithm> candidates;
+    const cublasStatus_t status =
+        plan.ask(handle.get(), options.workspace_bytes, timed ? kMostCandidates : 1, candidates);
+    if (status != CUBLAS_STATUS_SUCCESS) {
+        throw RunError("cuBLASLt {} has no algorithm for {}: {}", origin.version, describe(product),
+                       explain(status));
+    }
+    return candidates.size() == 1 ? candidates[0] : time(plan, candidates, request, stream);
+}
+
+Algorithm Multiplier::State::time(Plan& plan, std::span<const Algorithm> candidates, const Request& request,
+                                  const cuda::StreamView& stream) {
+    const Problem& p = request.problem;
+    Request trial = request;
+    std::shared_ptr<std::byte> scratch;
+    if (p.accumulate) {
+        const size_t bytes = span_of(p.m, p.n, p.stride_d) * size_bytes(p.result_type);
+        try {
+            scratch = options.allocate(bytes);
+        } catch (const std::exception& error) {
+            spdlog::warn("the algorithms of a matrix product stay untimed, so it may be slow: {}",
+                         error.what());
+            return candidates[0];
+        }
+        cuda::set_to_zero(scratch.get(), bytes, stream);
+        trial.d = scratch.get();
+    }
+    return fastest(plan, handle.get(), candidates, trial, workspace, stream);
+}
+
+Multiplier::Multiplier(const MultiplierOptions& options) : state_(std::make_unique<State>(options)) {}
+Multiplier::~Multiplier() = default;
+Multiplier::Multiplier(Multiplier&&) noexcept = default;
+Multiplier& Multiplier::operator=(Multiplier&&) noexcept = default;
+
+void Multiplier::run(const Product& product, CUstream_st* stream) {
+    ARGOSY_CHECK(std::this_thread::get_id() == state_->owner, "a matrix product of another thread");
+    const Request request = request_of(product);
+    const Problem& problem = request.problem;
+    if (problem.m == 0 || problem.n == 0) return;
+    if (problem.k == 0) {
+        if (!problem.accumulate) set_to_zero(request, cuda::StreamView(stream));
+        return;
+    }
+    State::Known& known = state_->known(product, request, stream);
+    const cublasStatus_t status =
+        known.plan.launch(state_->handle.get(), known.algorithm, request, state_->workspace, stream);
+    if (status != CUBLAS_STATUS_SUCCESS) {
+        throw RunError("cublasLtMatmul failed: {}; of {}", explain(status), describe(product));
+    }
+}
+
+std::string Multiplier::choices() const {
+    std::vector<std::string> lines;
+    for (const auto& [problem, known] : state_->problems) {
+        lines.push_back(line_of({problem, known.algorithm}, state_->origin));
+    }
+    for (const auto& [problem, algorithm] : state_->remembered) {
+        if (!state_->problems.contains(problem))
+            lines.push_back(line_of({problem, algorithm}, state_->origin));
+    }
+    std::sort(lines.begin(), lines.end());
+    std::string text;
+    for (const std::string& line : lines) text += line;
+    return text;
+}
+
+int Multiplier::remember(std::string_view choices) {
+    const std::vector<Choice> found = choices_in(choices, state_->origin);
+    for (const Choice& one : found) state_->remembered.insert_or_assign(one.problem, one.algorithm);
+    return static_cast<int>(found.size());
+}
+
+}  // namespace argosy::cublas

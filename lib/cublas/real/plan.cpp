@@ -1,0 +1,148 @@
+#include "cublas/real/plan.h"
+
+#include <cstring>
+
+#include "base/error.h"
+#include "cublas/real/status.h"
+
+namespace argosy::cublas {
+namespace {
+
+static_assert(sizeof(Algorithm) == sizeof(cublasLtMatmulAlgo_t));
+
+cudaDataType_t datatype(ElementType type) {
+    switch (type) {
+        case ElementType::BFloat16:
+            return CUDA_R_16BF;
+        case ElementType::Float16:
+            return CUDA_R_16F;
+        case ElementType::Float32:
+            return CUDA_R_32F;
+        default:
+            return CUDA_R_64F;
+    }
+}
+
+/// CUBLAS_COMPUTE_32F takes fp32 as it is; TF32 would be CUBLAS_COMPUTE_32F_FAST_TF32.
+cublasComputeType_t compute_type(ElementType type) {
+    return type == ElementType::Float64 ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F;
+}
+
+cudaDataType_t scale_type(ElementType type) { return type == ElementType::Float64 ? CUDA_R_64F : CUDA_R_32F; }
+
+/// A factor of the product, in the scale's type.
+class Scalar {
+  public:
+    Scalar(double value, ElementType type)
+        : double_(value), float_(static_cast<float>(value)), is_double_(type == ElementType::Float64) {}
+    const void* address() const {
+        return is_double_ ? static_cast<const void*>(&double_) : static_cast<const void*>(&float_);
+    }
+
+  private:
+    double double_;
+    float float_;
+    bool is_double_;
+};
+
+void set(cublasLtMatmulDescOpaque_t& operation, cublasLtMatmulDescAttributes_t attribute, const auto& value) {
+    check(cublasLtMatmulDescSetAttribute(&operation, attribute, &value, sizeof(value)),
+          "cublasLtMatmulDescSetAttribute");
+}
+
+void set(cublasLtMatmulPreferenceOpaque_t& preference, cublasLtMatmulPreferenceAttributes_t attribute,
+         const auto& value) {
+    check(cublasLtMatmulPreferenceSetAttribute(&preference, attribute, &value, sizeof(value)),
+          "cublasLtMatmulPreferenceSetAttribute");
+}
+
+cublasLtMatrixLayoutOpaque_t layout(ElementType type, bool transposed, int64_t rows, int64_t columns,
+                                    int64_t stride) {
+    if (transposed) std::swap(rows, columns);
+    cublasLtMatrixLayoutOpaque_t made;
+    check(cublasLtMatrixLayoutInit(&made, datatype(type), rows, columns, stride), "cublasLtMatrixLayoutInit");
+    return made;
+}
+
+/// What an algorithm may use and rely on. Parts of a sum, computed apart, may be added up in the type of the
+/// result only where that is the type of the sum.
+cublasLtMatmulPreferenceOpaque_t preference_for(const Problem& problem, size_t workspace_bytes) {
+    cublasLtMatmulPreferenceOpaque_t made;
+    check(cublasLtMatmulPreferenceInit(&made), "cublasLtMatmulPreferenceInit");
+    set(made, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{workspace_bytes});
+    const bool rounds = size_bytes(problem.result_type) == 2;
+    set(made, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+        static_cast<uint32_t>(rounds ? CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE
+                                     : CUBLASLT_REDUCTION_SCHEME_MASK));
+    set(made, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, static_cast<uint32_t>(problem.alignment_a));
+    set(made, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, static_cast<uint32_t>(problem.alignment_b));
+    set(made, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, static_cast<uint32_t>(problem.alignment_d));
+    set(made, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, static_cast<uint32_t>(problem.alignment_d));
+    return made;
+}
+
+cublasLtMatmulAlgo_t theirs(const Algorithm& algorithm) {
+    cublasLtMatmulAlgo_t made;
+    std::memcpy(&made, algorithm.data(), sizeof(made));
+    return made;
+}
+
+Algorithm ours(const cublasLtMatmulAlgo_t& algorithm) {
+    Algorithm made;
+    std::memcpy(made.data(), &algorithm, sizeof(algorithm));
+    return made;
+}
+
+}  // namespace
+
+Plan::Plan(const Problem& problem, const void* bias)
+    : problem_(problem),
+      a_(layout(problem.type, problem.transpose_a, problem.m, problem.k, problem.stride_a)),
+      b_(layout(problem.type, problem.transpose_b, problem.k, problem.n, problem.stride_b)),
+      d_(layout(problem.result_type, /*transposed=*/false, problem.m, problem.n, problem.stride_d)) {
+    check(cublasLtMatmulDescInit(&operation_, compute_type(problem.type), scale_type(problem.type)),
+          "cublasLtMatmulDescInit");
+    const auto transposition = [](bool transposed) -> int32_t {
+        return transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
+    };
+    set(operation_, CUBLASLT_MATMUL_DESC_TRANSA, transposition(problem.transpose_a));
+    set(operation_, CUBLASLT_MATMUL_DESC_TRANSB, transposition(problem.transpose_b));
+    if (!problem.bias) return;
+    set(operation_, CUBLASLT_MATMUL_DESC_EPILOGUE, static_cast<uint32_t>(CUBLASLT_EPILOGUE_BIAS));
+    set(operation_, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, static_cast<int32_t>(datatype(problem.result_type)));
+    set(operation_, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
+}
+
+cublasStatus_t Plan::ask(cublasLtContext* handle, size_t workspace_bytes, int most,
+                         std::vector<Algorithm>& found) {
+    cublasLtMatmulPreferenceOpaque_t preference = preference_for(problem_, workspace_bytes);
+    std::vector<cublasLtMatmulHeuristicResult_t> results(most);
+    int num_results = 0;
+    const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
+        handle, &operation_, &a_, &b_, &d_, &d_, &preference, most, results.data(), &num_results);
+    if (status != CUBLAS_STATUS_SUCCESS) return status;
+    for (int i = 0; i < num_results; ++i) {
+        if (results[i].state == CUBLAS_STATUS_SUCCESS) found.push_back(ours(results[i].algo));
+    }
+    return found.empty() ? CUBLAS_STATUS_NOT_SUPPORTED : CUBLAS_STATUS_SUCCESS;
+}
+
+bool Plan::takes(cublasLtContext* handle, const Algorithm& algorithm, size_t workspace_bytes) {
+    const cublasLtMatmulAlgo_t checked = theirs(algorithm);
+    cublasLtMatmulHeuristicResult_t result{};
+    return cublasLtMatmulAlgoCheck(handle, &operation_, &a_, &b_, &d_, &d_, &checked, &result) ==
+               CUBLAS_STATUS_SUCCESS &&
+           result.workspaceSize <= workspace_bytes;
+}
+
+cublasStatus_t Plan::launch(cublasLtContext* handle, const Algorithm& algorithm, const Request& request,
+                            std::span<std::byte> workspace, CUstream_st* stream) {
+    if (problem_.bias) set(operation_, CUBLASLT_MATMUL_DESC_BIAS_POINTER, request.bias);
+    const Scalar alpha(1, problem_.type), beta(problem_.accumulate ? 1 : 0, problem_.type);
+    const cublasLtMatmulAlgo_t chosen = theirs(algorithm);
+    return cublasLtMatmul(handle, &operation_, alpha.address(), request.a, &a_, request.b, &b_,
+                          beta.address(), request.d, &d_, request.d, &d_, &chosen, workspace.data(),
+                          workspace.size(), stream);
+}
+
+}  // namespace argosy::cublas

@@ -1,0 +1,45 @@
+// A problem in cuBLASLt's words: its descriptors, the algorithms that there are for it, and its launch.
+#pragma once
+
+#include <cublasLt.h>
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "cublas/choices.h"
+#include "cublas/problem.h"
+
+namespace argosy::cublas {
+
+struct DestroyHandle {
+    void operator()(cublasLtContext* handle) const { cublasLtDestroy(handle); }
+};
+using Handle = std::unique_ptr<cublasLtContext, DestroyHandle>;
+
+class Plan {
+  public:
+    /// `bias` says how well such a vector is aligned.
+    Plan(const Problem& problem, const void* bias);
+    Plan(const Plan&) = delete;  // the descriptors stay where they were made
+    Plan& operator=(const Plan&) = delete;
+
+    /// At most `most`, the one that should be the fastest first. Returns cuBLASLt's status.
+    cublasStatus_t ask(cublasLtContext* handle, size_t workspace_bytes, int most,
+                       std::vector<Algorithm>& found);
+
+    /// Whether the algorithm serves this problem on this device with such a workspace.
+    bool takes(cublasLtContext* handle, const Algorithm& algorithm, size_t workspace_bytes);
+
+    /// Puts the product on the stream; returns cuBLASLt's status.
+    cublasStatus_t launch(cublasLtContext* handle, const Algorithm& algorithm, const Request& request,
+                          std::span<std::byte> workspace, CUstream_st* stream);
+
+  private:
+    Problem problem_;
+    cublasLtMatmulDescOpaque_t operation_;
+    cublasLtMatrixLayoutOpaque_t a_, b_, d_;
+};
+
+}  // namespace argosy::cublas

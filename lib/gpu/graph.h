@@ -1,0 +1,28 @@
+// A piece of work recorded once and launched as one from then on: what the GPU does is the same, what the
+// host does for it is little.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+namespace argosy::gpu {
+
+class Graph {
+  public:
+    /// Records what `work` puts on the current stream and on streams that wait for it and that it waits for
+    /// again; none of it runs. `work` may not wait for the GPU on the host. Tensors that it makes lie in
+    /// memory that stays the graph's: whoever holds one reads in it what the last replay wrote.
+    explicit Graph(const std::function<void()>& work);
+    ~Graph();
+    Graph(Graph&&) noexcept;
+    Graph& operator=(Graph&&) noexcept;
+
+    /// Puts it on the current stream.
+    void replay();
+
+  private:
+    struct Recorded;
+    std::unique_ptr<Recorded> recorded_;
+};
+
+}  // namespace argosy::gpu

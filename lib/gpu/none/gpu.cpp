@@ -1,0 +1,40 @@
+#include "base/error.h"
+#include "gpu/attention.h"
+#include "gpu/device.h"
+#include "gpu/graph.h"
+#include "gpu/memory.h"
+#include "gpu/stream.h"
+
+namespace argosy::gpu {
+namespace {
+
+[[noreturn]] void absent() {
+    throw UserError("this build has no CUDA: configure it with -DARGOSY_CUDA=ON (preset cuda)");
+}
+
+}  // namespace
+
+c10::Device use(int /*number*/) { absent(); }
+bool holds(const at::Tensor& /*x*/) { return false; }
+void synchronize() {}
+
+CUstream_st* current_stream() { absent(); }
+
+MemoryFigures memory() { absent(); }
+void reset_peak_memory() { absent(); }
+
+bool attention_serves(const at::Tensor& /*q*/) { absent(); }
+Attention attention(const at::Tensor&, const at::Tensor&, const at::Tensor&) { absent(); }
+AttentionGradient attention_backward(const at::Tensor&, const at::Tensor&, const at::Tensor&,
+                                     const at::Tensor&, const Attention&) {
+    absent();
+}
+
+struct Graph::Recorded {};
+Graph::Graph(const std::function<void()>& /*work*/) { absent(); }
+Graph::~Graph() = default;
+Graph::Graph(Graph&&) noexcept = default;
+Graph& Graph::operator=(Graph&&) noexcept = default;
+void Graph::replay() {}
+
+}  // namespace argosy::gpu

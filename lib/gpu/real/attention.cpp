@@ -1,0 +1,57 @@
+#include "gpu/attention.h"
+
+#include <ATen/Context.h>
+#include <ATen/ops/_scaled_dot_product_cudnn_attention.h>
+#include <ATen/ops/_scaled_dot_product_cudnn_attention_backward.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention_backward.h>
+
+#include <optional>
+
+namespace argosy::gpu {
+namespace {
+
+constexpr double kNoDropout = 0;
+constexpr bool kCausal = true;
+
+/// cuDNN's backward sums in any order; FlashAttention's has another way where results must repeat.
+bool by_cudnn(const at::Tensor& q) {
+    const int64_t head_dim = q.size(3);
+    return !at::globalContext().deterministicAlgorithms() && head_dim % 8 == 0 && head_dim <= 128;
+}
+
+}  // namespace
+
+bool attention_serves(const at::Tensor& q) {
+    const auto type = q.scalar_type();
+    return (type == at::kBFloat16 || type == at::kHalf) && q.size(3) % 8 == 0 && q.size(3) <= 256;
+}
+
+Attention attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+    if (by_cudnn(q)) {
+        auto result =
+            at::_scaled_dot_product_cudnn_attention(q, k, v, /*attn_bias=*/std::nullopt,
+                                                    /*compute_log_sumexp=*/true, kNoDropout, kCausal);
+        return {std::get<0>(result), std::get<1>(result), std::get<6>(result), std::get<7>(result)};
+    }
+    auto result = at::_scaled_dot_product_flash_attention(q, k, v, kNoDropout, kCausal);
+    return {std::get<0>(result), std::get<1>(result), std::get<6>(result), std::get<7>(result)};
+}
+
+AttentionGradient attention_backward(const at::Tensor& dy, const at::Tensor& q, const at::Tensor& k,
+                                     const at::Tensor& v, const Attention& forward) {
+    const int64_t seq_len = q.size(2);
+    const at::Tensor none;
+    if (by_cudnn(q)) {
+        auto [dq, dk, dv] = at::_scaled_dot_product_cudnn_attention_backward(
+            dy, q, k, v, forward.y, forward.log_sum_exp, forward.seed, forward.offset, /*attn_bias=*/none,
+            /*cum_seq_q=*/none, /*cum_seq_k=*/none, seq_len, seq_len, kNoDropout, kCausal);
+        return {dq, dk, dv};
+    }
+    auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_backward(
+        dy, q, k, v, forward.y, forward.log_sum_exp, /*cum_seq_q=*/none, /*cum_seq_k=*/none, seq_len, seq_len,
+        kNoDropout, kCausal, forward.seed, forward.offset);
+    return {dq, dk, dv};
+}
+
+}  // namespace argosy::gpu

@@ -1,0 +1,30 @@
+#include "gpu/device.h"
+
+#include <c10/core/AllocatorConfig.h>
+#include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAStream.h>
+
+#include "base/environment.h"
+#include "base/error.h"
+#include "cuda/device.h"
+
+namespace argosy::gpu {
+
+// Segments that grow in place waste no memory between blocks of changing sizes. Who sets LibTorch's own
+// variable decides instead.
+c10::Device use(int number) {
+    cuda::set_device(number);
+    if (!Environment::read().torch_allocator_is_set) {
+        c10::CachingAllocator::setAllocatorSettings("expandable_segments:True");
+    }
+    const auto index = static_cast<c10::DeviceIndex>(number);
+    c10::cuda::set_device(index);
+    c10::cuda::setCurrentCUDAStream(c10::cuda::getStreamFromPool(/*isHighPriority=*/false, index));
+    return {c10::kCUDA, index};
+}
+
+bool holds(const at::Tensor& x) { return x.is_cuda(); }
+
+void synchronize() { c10::cuda::getCurrentCUDAStream().synchronize(); }
+
+}  // namespace argosy::gpu

@@ -1,0 +1,27 @@
+#include "gpu/graph.h"
+
+#include <ATen/cuda/CUDAGraph.h>
+#include <c10/cuda/CUDACachingAllocator.h>
+
+namespace argosy::gpu {
+
+struct Graph::Recorded {
+    at::cuda::CUDAGraph graph;
+};
+
+// Other threads go on with what may not be recorded (a copy to the host, a look at an event), hence the mode.
+// What lies unused in the allocator goes back first: a graph's memory is its own, and comes on top.
+Graph::Graph(const std::function<void()>& work) : recorded_(std::make_unique<Recorded>()) {
+    c10::cuda::CUDACachingAllocator::emptyCache();
+    recorded_->graph.capture_begin(/*pool=*/{0, 0}, cudaStreamCaptureModeThreadLocal);
+    work();
+    recorded_->graph.capture_end();
+}
+
+Graph::~Graph() = default;
+Graph::Graph(Graph&&) noexcept = default;
+Graph& Graph::operator=(Graph&&) noexcept = default;
+
+void Graph::replay() { recorded_->graph.replay(); }
+
+}  // namespace argosy::gpu

@@ -1,0 +1,187 @@
+// What is NCCL's alone: streams and their order, memory, what is measured, graphs; on stand-ins whose streams
+// do nothing before somebody looks.
+#include "comm/nccl_communicator.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <thread>
+
+#include "comm/backends.h"
+#include "comm/numbers.h"
+#include "expect_error.h"
+#include "gpu/device.h"
+#include "gpu/stream.h"
+#include "support/fake_gpus.h"
+#include "support/world.h"
+
+namespace argosy::comm {
+namespace {
+
+using ::argosy::testing::fake_gpus;
+using ::argosy::testing::kTimeoutSeconds;
+
+constexpr int64_t kCount = 100;
+
+class OverNccl : public ::testing::Test {
+  protected:
+    void SetUp() override {
+        if (size_ == 1) GTEST_SKIP() << "one rank alone sends nothing";
+    }
+    void TearDown() override {
+        testing::make_waiting(gpu::current_stream());
+        gpu::synchronize();
+        fake_gpus() = usual_;
+        const at::Tensor token = at::zeros({1}, at::kLong);
+        testing::world().run({OpKind::AllReduce, token, token});
+    }
+
+    at::Tensor own() const { return numbers(rank_, kCount, at::kFloat); }
+    at::Tensor sum() const {
+        at::Tensor all = at::zeros({kCount});
+        for (int rank = 0; rank < size_; ++rank) all += numbers(rank, kCount, at::kFloat);
+        return all;
+    }
+
+    /// From now on the stream of computation does nothing either before somebody looks.
+    static void make_lazy() { testing::make_waiting(gpu::current_stream(), false); }
+
+    /// A kernel on the stream of computation that takes its time.
+    static void compute(std::function<void()> kernel, int least_looks = 20) {
+        testing::enqueue(
+            gpu::current_stream(), [] {},
+            [kernel = std::move(kernel), looks = least_looks]() mutable {
+                if (--looks > 0) return false;
+                kernel();
+                return true;
+            });
+    }
+    static void compute_copy(const at::Tensor& to, const at::Tensor& from, int least_looks = 20) {
+        compute([=] { std::memcpy(to.mutable_data_ptr(), from.const_data_ptr(), from.nbytes()); },
+                least_looks);
+    }
+
+    const std::unique_ptr<Communicator> world_ =
+        all_ranks(Backend::Nccl, "world", {.timeout_seconds = kTimeoutSeconds});
+    const int rank_ = world_->rank(), size_ = world_->size();
+    const testing::FakeGpus usual_ = fake_gpus();
+};
+
+TEST_F(OverNccl, NothingIsThereBeforeWait) {
+    const at::Tensor both = own();
+    Pending pending = world_->submit({OpKind::AllReduce, both, both});
+    EXPECT_TRUE(at::equal(both, own()));
+    pending.wait();
+    EXPECT_TRUE(at::equal(both, sum()));
+}
+
+TEST_F(OverNccl, ComesAfterWhatIsComputedBeforeAndBeforeWhatIsComputedAfter) {
+    const at::Tensor in = at::full({kCount}, -1.0F), out = at::full({kCount}, -2.0F),
+                     later = at::zeros({kCount});
+    const at::Tensor made = own(), other = at::full({kCount}, -3.0F);
+    make_lazy();
+    compute_copy(in, made);
+    Pending pending = world_->submit({OpKind::AllReduce, out, in});
+    pending.wait();
+    EXPECT_EQ(out[0].item<float>(), -2) << "the host waited";
+    compute_copy(later, out, /*least_looks=*/1);
+    compute_copy(out, other);  // whose memory is somebody else's by now
+    compute_copy(in, other);
+    gpu::synchronize();
+    EXPECT_TRUE(at::equal(later, sum()));
+    EXPECT_TRUE(at::equal(out, other));
+}
+
+TEST_F(OverNccl, MessagesOfBothDirectionsHoldUpNothing) {
+    world_->open_channels();
+    const int next = (rank_ + 1) % size_, previous = (rank_ + size_ - 1) % size_;
+    const at::Tensor forth = own(), back = own() * 2, from_previous = at::zeros({kCount}),
+                     from_next = at::zeros({kCount}), both = own();
+    std::vector<Pending> pending;
+    pending.push_back(world_->submit(Op{.kind = OpKind::Send, .in = forth, .peer = next}));
+    pending.push_back(world_->submit(Op{.kind = OpKind::Send, .in = back, .peer = previous}));
+    world_->run({OpKind::AllReduce, both, both});  // which ends though the messages do not
+    EXPECT_TRUE(at::equal(both, sum()));
+    world_->run(Op{.kind = OpKind::Receive, .out = from_previous, .peer = previous});
+    world_->run(Op{.kind = OpKind::Receive, .out = from_next, .peer = next});
+    for (Pending& one : pending) one.wait();
+    EXPECT_TRUE(at::equal(from_previous, numbers(previous, kCount, at::kFloat)));
+    EXPECT_TRUE(at::equal(from_next, numbers(next, kCount, at::kFloat) * 2));
+}
+
+TEST_F(OverNccl, AMessageNeedsAChannel) {
+    const at::Tensor both = own();
+    EXPECT_ERROR(world_->submit(Op{.kind = OpKind::Send, .in = both, .peer = 0}), RunError,
+                 "without a channel");
+}
+
+TEST_F(OverNccl, TensorsOfTheHostStayThere) {
+    const at::Tensor on_gpu = own(), on_host = own();
+    fake_gpus().host_tensors = {on_host.const_data_ptr()};
+    world_->run({OpKind::AllReduce, on_gpu, on_gpu});
+    fake_gpus().lose_next_operation = true;
+    world_->run({OpKind::AllReduce, on_host, on_host});
+    EXPECT_TRUE(fake_gpus().lose_next_operation) << "NCCL took it";
+    EXPECT_TRUE(at::equal(on_host, sum()));
+    EXPECT_TRUE(at::equal(on_gpu, sum()));
+}
+
+TEST_F(OverNccl, ExposedIsWhatTheStreamOfComputationWaited) {
+    constexpr auto kLate = std::chrono::milliseconds(400);
+    const at::Tensor both = own();
+    world_->run({OpKind::AllReduce, both, both});
+    const double before = world_->exposed_seconds();
+    if (rank_ == 0) std::this_thread::sleep_for(kLate);
+    Pending pending = world_->submit({OpKind::AllReduce, both, both});
+    pending.wait();
+    const double exposed = world_->exposed_seconds() - before;
+    if (rank_ != 0) {
+        EXPECT_GE(exposed, 0.2);
+    }
+    EXPECT_LT(exposed, 10);
+}
+
+TEST_F(OverNccl, WhatWasHiddenIsNotExposed) {
+    const at::Tensor both = own();
+    world_->run({OpKind::AllReduce, both, both});
+    const double before = world_->exposed_seconds();
+    Pending pending = world_->submit({OpKind::AllReduce, both, both});
+    const double start = seconds_now();
+    while (seconds_now() - start < 0.3) gpu::synchronize();  // computes, and the streams go on
+    pending.wait();
+    EXPECT_LT(world_->exposed_seconds() - before, 0.2);
+}
+
+TEST_F(OverNccl, ExposedTimeIsCountedOnceItIsKnown) {
+    const at::Tensor both = own();
+    world_->run({OpKind::AllReduce, both, both});
+    make_lazy();
+    const double before = world_->exposed_seconds();
+    world_->run({OpKind::AllReduce, both, both});
+    EXPECT_EQ(world_->exposed_seconds(), before);  // nobody waits for the figure
+    gpu::synchronize();
+    EXPECT_GT(world_->exposed_seconds(), before);
+}
+
+// The stand-ins refuse what may not be done while a graph is recorded.
+TEST_F(OverNccl, MayBePartOfAGraph) {
+    const at::Tensor both = own();
+    fake_gpus().captures = true;
+    EXPECT_ERROR(world_->submit({OpKind::AllReduce, both, both}), RunError, "while a graph is recorded");
+    fake_gpus().captures = false;
+    world_->run({OpKind::AllReduce, both, both});
+    const at::Tensor again = own();
+    fake_gpus().captures = true;
+    world_->run({OpKind::AllReduce, again, again});
+    const double exposed = world_->exposed_seconds();
+    fake_gpus().captures = false;
+    EXPECT_TRUE(at::equal(again, sum()));
+    EXPECT_LT(exposed, 10);
+    world_->run({OpKind::AllReduce, both, both});  // with events that the graph had
+}
+
+}  // namespace
+}  // namespace argosy::comm

@@ -1,0 +1,130 @@
+// Who is missing, from reports that a test writes.
+#include "comm/verdict.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace argosy::comm {
+namespace {
+
+using Standing = LaunchLine::Standing;
+
+constexpr double kTimeout = 100;
+
+/// A line that a rank has come to `num_begun` launches of, and waits for the last of them.
+Standing waiting(std::string name, std::vector<int> members, int64_t num_begun, double seconds,
+                 std::string kind = "all-reduce") {
+    Standing standing{name + "/key", name, std::move(members), num_begun, {}};
+    standing.under_way = {num_begun - 1, {std::move(kind), 8}, seconds};
+    return standing;
+}
+
+Standing idle(std::string name, std::vector<int> members, int64_t num_begun) {
+    return {name + "/key", name, std::move(members), num_begun, {}};
+}
+
+WatchReport report(std::vector<Standing> lines) {
+    WatchReport made{std::move(lines), "", kTimeout};
+    for (const Standing& one : made.lines) {
+        if (one.under_way) {
+            made.seconds_to_limit = std::min(made.seconds_to_limit, kTimeout - one.under_way->waited_seconds);
+        }
+    }
+    return made;
+}
+
+std::string text_of(std::map<int, WatchReport> reports, int num_ranks, std::vector<int> apart = {}) {
+    return verdict({num_ranks, kTimeout, std::move(reports), std::move(apart)}).value_or("");
+}
+
+bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+TEST(WatchReport, TravelsAsText) {
+    WatchReport sent =
+        report({waiting("dp_shard x cp", {0, 7}, 12, 101.5, "all-gather"), idle("tp", {0}, 3)});
+    sent.error = "an error\nof two lines";
+    const WatchReport got = WatchReport::of_text(sent.text());
+    EXPECT_EQ(got.error, "an error of two lines");
+    EXPECT_DOUBLE_EQ(got.seconds_to_limit, -1.5);
+    ASSERT_EQ(got.lines.size(), 2U);
+    EXPECT_EQ(got.lines[0].name, "dp_shard x cp");
+    EXPECT_EQ(got.lines[0].key, sent.lines[0].key);
+    EXPECT_EQ(got.lines[0].members, (std::vector{0, 7}));
+    EXPECT_EQ(got.lines[0].num_begun, 12);
+    ASSERT_TRUE(got.lines[0].under_way);
+    EXPECT_EQ(got.lines[0].under_way->number, 11);
+    EXPECT_EQ(got.lines[0].under_way->work, sent.lines[0].under_way->work);
+    EXPECT_EQ(got.lines[1].num_begun, 3);
+    EXPECT_FALSE(got.lines[1].under_way);
+}
+
+TEST(Verdict, IsNoneWhereNothingIsLate) {
+    EXPECT_EQ(text_of({{0, report({waiting("tp", {0, 1}, 1, 99)})}, {1, report({idle("tp", {0, 1}, 0)})}}, 2),
+              "");
+}
+
+TEST(Verdict, NamesWhoHasNotComeToTheLaunch) {
+    const std::vector<int> members = {0, 1, 2};
+    const std::string text = text_of({{0, report({waiting("tp", members, 5, 101)})},
+                                      {1, report({waiting("tp", members, 5, 50)})},
+                                      {2, report({idle("tp", members, 4)})}},
+                                     3);
+    EXPECT_EQ(
+        text.find("all-reduce over tp (operation 4) of ranks 0, 1, 2: no answer in 100 s; missing: rank 2. "),
+        0U)
+        << text;
+}
+
+TEST(Verdict, NamesNobodyWhoHasBeenThere) {
+    const std::string text =
+        text_of({{0, report({waiting("tp", {0, 1}, 5, 101)})}, {1, report({idle("tp", {0, 1}, 5)})}}, 2);
+    EXPECT_TRUE(has(text, "all ranks wait by now")) << text;
+    EXPECT_FALSE(has(text, "missing")) << text;
+}
+
+TEST(Verdict, NamesWhoDoesNotAnswerUnlessItCannot) {
+    const WatchReport own = report({waiting("tp", {0, 1}, 5, 101)});
+    EXPECT_TRUE(has(text_of({{0, own}}, 3), "; missing: rank 1, 2. "));
+    EXPECT_TRUE(has(text_of({{0, own}}, 3, {2}), "; missing: rank 1. "));
+}
+
+TEST(Verdict, NamesWhomOthersWaitForThroughOthers) {
+    // Rank 0 waits for 1, which waits for 2, which waits for nobody.
+    const std::string text =
+        text_of({{0, report({waiting("dp", {0, 1}, 3, 101)})},
+                 {1, report({idle("dp", {0, 1}, 2), waiting("tp", {1, 2}, 9, 90, "all-gather")})},
+                 {2, report({idle("tp", {1, 2}, 8)})}},
+                3);
+    EXPECT_TRUE(has(text, "; missing: rank 2. ")) << text;
+    EXPECT_TRUE(has(text, "The others wait for all-gather over tp (operation 8): rank 1")) << text;
+}
+
+TEST(Verdict, NamesOneWhoNeverMadeTheGroup) {
+    EXPECT_TRUE(has(text_of({{0, report({waiting("tp", {0, 1}, 1, 101)})}, {1, report({})}}, 2),
+                    "; missing: rank 1. "));
+}
+
+TEST(Verdict, SaysWhereOneNumberIsTwoThings) {
+    const std::string text = text_of({{0, report({waiting("tp", {0, 1}, 1, 101)})},
+                                      {1, report({waiting("tp", {0, 1}, 1, 101, "all-gather")})}},
+                                     2);
+    EXPECT_TRUE(
+        has(text,
+            "Operation 0 over tp is all-reduce of 8 elements on rank 0, and all-gather of 8 elements on "
+            "rank 1"))
+        << text;
+}
+
+TEST(Verdict, TellsAnErrorOfNcclEvenBeforeAnythingIsLate) {
+    WatchReport failed = report({waiting("tp", {0, 1}, 1, 1)});
+    failed.error = "an operation of NCCL failed";
+    EXPECT_EQ(text_of({{0, report({})}, {1, failed}}, 2),
+              "seen on rank 1: an operation of NCCL failed; missing: rank 0");
+}
+
+}  // namespace
+}  // namespace argosy::comm

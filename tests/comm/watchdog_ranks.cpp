@@ -1,0 +1,170 @@
+// Ranks over NCCL's stand-in among which something goes wrong: watchdog_ranks SCENARIO. watchdog_test.py
+// starts them and reads how they end.
+#include <ATen/ops/zeros.h>
+#include <c10/core/InferenceMode.h>
+
+#include <chrono>
+#include <csignal>
+#include <functional>
+#include <map>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "comm/group.h"
+#include "mpi/program.h"
+#include "support/fake_gpus.h"
+
+namespace argosy {
+namespace {
+
+using comm::Op;
+using comm::OpKind;
+using testing::fake_gpus;
+
+constexpr double kTimeoutSeconds = 1;
+constexpr int64_t kCount = 64;
+
+void sleep_for(double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); }
+[[noreturn]] void be_stuck() {
+    for (;;) sleep_for(1);
+}
+
+struct Ranks {
+    std::unique_ptr<comm::Communicator> world;
+    std::unique_ptr<comm::Communicator> shard;  // of all ranks
+    int rank;
+
+    Op sum(int64_t count = kCount) const {
+        const at::Tensor both = at::zeros({count});
+        return {OpKind::AllReduce, both, both};
+    }
+    void run() const { shard->run(sum()); }
+    /// Waits as one who reads a result.
+    void wait_on_host(comm::Pending pending) const {
+        pending.wait();
+        shard->wait_for_gpu("the loss of a step");
+    }
+    /// The next operation does not end, however long all of them are at it.
+    void start_stalled(const Op& op) const {
+        fake_gpus().stall_next_operation = true;
+        wait_on_host(shard->submit(op));
+    }
+};
+
+void absent(const Ranks& ranks) {
+    if (ranks.rank == 1) be_stuck();
+    ranks.run();
+}
+
+void stopped(const Ranks& ranks, int who) {
+    if (ranks.rank == who) raise(SIGSTOP);
+    ranks.run();
+}
+
+void killed(const Ranks& ranks) {
+    if (ranks.rank == 1) raise(SIGKILL);
+    be_stuck();
+}
+
+void failed(const Ranks& ranks) {
+    if (ranks.rank == 1) throw RunError("no paper in the printer");
+    ranks.run();
+}
+
+void left(const Ranks& ranks) {
+    if (ranks.rank != 1) ranks.run();
+}
+
+void slow(const Ranks& ranks) {
+    for (int i = 0; i < 4; ++i) {
+        if (ranks.rank == i % 2) sleep_for(0.6 * kTimeoutSeconds);
+        ranks.run();
+    }
+    fake_gpus().captures = true;  // what a graph has is nobody's to look at
+    ranks.run();
+    sleep_for(0.2);
+    fake_gpus().captures = false;
+}
+
+void different(const Ranks& ranks) {
+    const at::Tensor all = at::zeros({kCount * ranks.shard->size()}), own = at::zeros({kCount});
+    ranks.start_stalled(ranks.rank == 1 ? Op{OpKind::AllGather, all, own} : ranks.sum());
+}
+
+void stalled(const Ranks& ranks) { ranks.start_stalled(ranks.sum()); }
+
+void lost(const Ranks& ranks) {
+    if (ranks.rank == 1) fake_gpus().lose_next_operation = true;
+    ranks.run();
+}
+
+/// Rank 1 waits for rank 2 elsewhere.
+void through_others(const Ranks& ranks) {
+    std::vector<int> pair = {1, 2};
+    if (ranks.rank == 0) pair = {0};
+    const auto tp = ranks.world->subgroup(pair, "tp");
+    tp->run(ranks.sum());
+    if (ranks.rank == 2) be_stuck();
+    if (ranks.rank == 1) tp->run(ranks.sum());
+    ranks.run();
+}
+
+void graph(const Ranks& ranks) {
+    ranks.world->watched("the graph of a step", [] {});
+    if (ranks.rank == 1) be_stuck();
+    ranks.world->watched("the graph of a step", [&] { ranks.run(); });
+}
+
+/// A call that does not return, as when a stream takes no more.
+void call(const Ranks& ranks) {
+    ranks.world->watched("the graph of a step", [&] {
+        if (ranks.rank == 0) be_stuck();
+    });
+    be_stuck();
+}
+
+const std::map<std::string, std::function<void(const Ranks&)>> kScenarios = {
+    {"absent", absent},
+    {"stopped", [](const Ranks& ranks) { stopped(ranks, 2); }},
+    {"stopped-first", [](const Ranks& ranks) { stopped(ranks, 0); }},
+    {"killed", killed},
+    {"failed", failed},
+    {"left", left},
+    {"slow", slow},
+    {"different", different},
+    {"stalled", stalled},
+    {"lost", lost},
+    {"through-others", through_others},
+    {"graph", graph},
+    {"call", call},
+};
+
+ExitCode run_scenario(const std::string& name) {
+    const c10::InferenceMode guard;
+    Ranks ranks{
+        comm::make_communicator(mpi::Comm::world(), "world",
+                                {.timeout_seconds = kTimeoutSeconds, .gpu_path = comm::GpuPath::Nccl}),
+        nullptr, 0};
+    ranks.rank = ranks.world->rank();
+    std::vector<int> all(ranks.world->size());
+    std::iota(all.begin(), all.end(), 0);
+    ranks.shard = ranks.world->subgroup(all, "dp_shard");
+    for (int i = 0; i < 3; ++i) ranks.run();
+    kScenarios.at(name)(ranks);
+    spdlog::info("came through");
+    return ExitCode::Done;
+}
+
+}  // namespace
+}  // namespace argosy
+
+int main(int argc, char** argv) {
+    return argosy::mpi::run_program(
+        "ranks", &argc, &argv,
+        [&](const argosy::mpi::Comm&, const argosy::Environment&) { return argosy::run_scenario(argv[1]); });
+}

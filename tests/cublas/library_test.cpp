@@ -1,0 +1,81 @@
+// What wraps cuBLASLt, linked with the library itself: descriptors are its own on every machine, and it takes
+// each attribute in the size that we give; where there is no GPU, one clear error says so, and where there is
+// one it multiplies.
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "base/element_type.h"
+#include "base/error.h"
+#include "base/narrow_float.h"
+#include "cublas/matmul.h"
+#include "cublas/real/plan.h"
+#include "cuda/device.h"
+#include "cuda/memory.h"
+#include "expect_error.h"
+
+namespace argosy::cublas {
+namespace {
+
+TEST(Library, HasItsVersionWithoutADevice) {
+    EXPECT_GE(version(), 120000);
+    EXPECT_EQ(version_text().substr(0, 1), "1");
+}
+
+TEST(Library, TakesEveryDescriptorWithoutADevice) {
+    for (const ElementType type :
+         {ElementType::BFloat16, ElementType::Float16, ElementType::Float32, ElementType::Float64}) {
+        for (const bool bias : {false, true}) {
+            const float vector[4] = {};
+            const Problem problem{.type = type,
+                                  .result_type = type,
+                                  .transpose_a = bias,
+                                  .transpose_b = !bias,
+                                  .m = 16,
+                                  .n = 32,
+                                  .k = 64,
+                                  .stride_a = 64,
+                                  .stride_b = 64,
+                                  .stride_d = 16,
+                                  .accumulate = false,
+                                  .bias = bias,
+                                  .alignment_a = 256,
+                                  .alignment_b = 16,
+                                  .alignment_d = 2,
+                                  .alignment_bias = 4};
+            Plan plan(problem, vector);
+            // Preferences are made before the handle is looked at.
+            std::vector<Algorithm> found;
+            EXPECT_EQ(plan.ask(/*handle=*/nullptr, 1 << 20, 8, found), CUBLAS_STATUS_NOT_INITIALIZED);
+        }
+    }
+}
+
+TEST(Library, WithoutAGpuOneErrorSaysSo) {
+    if (cuda::driver_version() != 0) GTEST_SKIP() << "there is a driver here";
+    EXPECT_ERROR(Multiplier(), RunError, "need a GPU, and this process sees none", "nvidia-smi");
+}
+
+TEST(Library, AGpuMultiplies) {
+    if (cuda::device_count() == 0) GTEST_SKIP() << "no GPU here";
+    cuda::set_device(0);
+    const cuda::Stream stream;
+    const std::vector<uint16_t> ones(64 * 64, BFloat16::rounded(1));
+    const cuda::DeviceMemory factor(sizeof(uint16_t) * ones.size()), result(sizeof(float) * ones.size());
+    cuda::copy_to_device(factor.data(), std::as_bytes(std::span(ones)), stream);
+    cuda::set_to_zero(result.data(), result.bytes(), stream);
+    Multiplier multiplier({.search = Search::Timed});
+    const ConstMatrix a{factor.data(), ElementType::BFloat16, 64, 64, 64, 1};
+    const Matrix c{result.data(), ElementType::Float32, 64, 64, 64, 1};
+    for (int i = 0; i < 2; ++i) {
+        multiplier.run({.c = c, .a = a, .b = a.transposed(), .accumulate = true}, stream.handle());
+    }
+    std::vector<float> found(ones.size());
+    cuda::copy_to_host(std::as_writable_bytes(std::span(found)), result.data(), stream);
+    stream.synchronize();
+    EXPECT_EQ(found, std::vector<float>(found.size(), 2 * 64));
+    EXPECT_EQ(Multiplier().remember(multiplier.choices()), 1);
+}
+
+}  // namespace
+}  // namespace argosy::cublas

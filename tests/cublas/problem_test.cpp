@@ -1,0 +1,171 @@
+// A product in cuBLASLt's words: what lies row by row becomes columns by transposing, and nothing is copied.
+#include "cublas/problem.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "expect_error.h"
+
+namespace argosy::cublas {
+namespace {
+
+constexpr ElementType kType = ElementType::BFloat16;
+
+template <class Data>
+MatrixOf<Data> by_rows(Data* data, int64_t rows, int64_t columns, int64_t gap = 0) {
+    return {data, kType, rows, columns, columns + gap, 1};
+}
+
+struct Memory {
+    alignas(256) std::byte a[256], b[256], c[256];
+};
+
+TEST(Problem, OfALinearLayer) {
+    Memory memory;
+    // y [tokens 6, out 4] = x [6, in 8] W^T, W [4, 8].
+    const Product forward{.c = by_rows<void>(memory.c, 6, 4),
+                          .a = by_rows<const void>(memory.a, 6, 8),
+                          .b = by_rows<const void>(memory.b, 4, 8).transposed()};
+    const Request request = request_of(forward);
+    EXPECT_EQ(request.problem, (Problem{.type = kType,
+                                        .result_type = kType,
+                                        .transpose_a = true,
+                                        .transpose_b = false,
+                                        .m = 4,
+                                        .n = 6,
+                                        .k = 8,
+                                        .stride_a = 8,
+                                        .stride_b = 8,
+                                        .stride_d = 4,
+                                        .accumulate = false,
+                                        .bias = false,
+                                        .alignment_a = 256,
+                                        .alignment_b = 256,
+                                        .alignment_d = 256,
+                                        .alignment_bias = 256}));
+    EXPECT_EQ(request.a, memory.b);
+    EXPECT_EQ(request.b, memory.a);
+    EXPECT_EQ(request.d, memory.c);
+}
+
+TEST(Problem, OfAResultThatLiesByColumnsIsNotTransposed) {
+    Memory memory;
+    const Product product{.c = by_rows<void>(memory.c, 4, 6).transposed(),
+                          .a = by_rows<const void>(memory.a, 6, 8),
+                          .b = by_rows<const void>(memory.b, 8, 4, 3)};
+    const Request request = request_of(product);
+    EXPECT_EQ(request.a, memory.a);
+    EXPECT_TRUE(request.problem.transpose_a && request.problem.transpose_b);
+    EXPECT_EQ(request.problem.m, 6);
+    EXPECT_EQ(request.problem.n, 4);
+    EXPECT_EQ(request.problem.stride_a, 8);
+    EXPECT_EQ(request.problem.stride_b, 7);
+    EXPECT_EQ(request.problem.stride_d, 6);
+}
+
+TEST(Problem, StridesOfOneRowOrColumnDoNotCount) {
+    Memory memory;
+    const ConstMatrix row{memory.a, kType, 1, 8, /*row_stride=*/0, 1};
+    const ConstMatrix column{memory.b, kType, 8, 1, 1, /*column_stride=*/0};
+    const Matrix one{memory.c, kType, 1, 1, 0, 0};
+    const Problem problem = request_of({.c = one, .a = row, .b = column}).problem;
+    EXPECT_EQ(problem.m * problem.n, 1);
+    EXPECT_EQ(problem.k, 8);
+    EXPECT_GE(problem.stride_a, problem.transpose_a ? 8 : 1);
+    EXPECT_GE(problem.stride_b, problem.transpose_b ? 1 : 8);
+    EXPECT_EQ(problem.stride_d, 1);
+}
+
+TEST(Problem, KnowsHowPointersAreAligned) {
+    Memory memory;
+    const Product product{.c = by_rows<void>(memory.c + 64, 4, 4),
+                          .a = by_rows<const void>(memory.a + 2, 4, 4),
+                          .b = by_rows<const void>(memory.b + 24, 4, 4),
+                          .bias = memory.b + 4};
+    const Problem problem = request_of(product).problem;
+    EXPECT_EQ(problem.alignment_a, 8);  // A of cuBLASLt is our B
+    EXPECT_EQ(problem.alignment_b, 2);
+    EXPECT_EQ(problem.alignment_d, 64);
+    EXPECT_EQ(problem.alignment_bias, 4);
+}
+
+TEST(Problem, HasAHashOfEachField) {
+    Memory memory;
+    const Problem whole = request_of({.c = by_rows<void>(memory.c, 4, 4),
+                                      .a = by_rows<const void>(memory.a, 4, 4),
+                                      .b = by_rows<const void>(memory.b, 4, 4)})
+                              .problem;
+    const auto differs = [&](auto change) {
+        Problem other = whole;
+        change(other);
+        return other != whole && ProblemHash()(other) != ProblemHash()(whole);
+    };
+    EXPECT_TRUE(differs([](Problem& p) { p.type = ElementType::Float16; }));
+    EXPECT_TRUE(differs([](Problem& p) { p.result_type = ElementType::Float32; }));
+    EXPECT_TRUE(differs([](Problem& p) { p.transpose_a = !p.transpose_a; }));
+    EXPECT_TRUE(differs([](Problem& p) { p.transpose_b = !p.transpose_b; }));
+    EXPECT_TRUE(differs([](Problem& p) { ++p.m; }));
+    EXPECT_TRUE(differs([](Problem& p) { ++p.n; }));
+    EXPECT_TRUE(differs([](Problem& p) { ++p.k; }));
+    EXPECT_TRUE(differs([](Problem& p) { ++p.stride_a; }));
+    EXPECT_TRUE(differs([](Problem& p) { ++p.stride_b; }));
+    EXPECT_TRUE(differs([](Problem& p) { ++p.stride_d; }));
+    EXPECT_TRUE(differs([](Problem& p) { p.accumulate = true; }));
+    EXPECT_TRUE(differs([](Problem& p) { p.bias = true; }));
+    EXPECT_TRUE(differs([](Problem& p) { p.alignment_a = 16; }));
+    EXPECT_TRUE(differs([](Problem& p) { p.alignment_b = 16; }));
+    EXPECT_TRUE(differs([](Problem& p) { p.alignment_d = 16; }));
+    EXPECT_TRUE(differs([](Problem& p) { p.alignment_bias = 16; }));
+}
+
+TEST(Problem, RefusesWhatIsNone) {
+    Memory memory;
+    const Product good{.c = by_rows<void>(memory.c, 6, 4),
+                       .a = by_rows<const void>(memory.a, 6, 8),
+                       .b = by_rows<const void>(memory.b, 8, 4)};
+    EXPECT_NO_THROW(request_of(good));
+    const auto expect_refused = [&](auto change, const char* reason) {
+        Product bad = good;
+        change(bad);
+        EXPECT_ERROR(request_of(bad), RunError, "internal error", reason, "bf16 [6, ");
+    };
+    expect_refused([](Product& p) { p.b.rows = 7; }, "no product");
+    expect_refused([](Product& p) { p.c.columns = 5; }, "no product");
+    expect_refused([](Product& p) { p.b.type = ElementType::Float16; }, "factors of no type");
+    expect_refused([](Product& p) { p.c.type = ElementType::Float16; }, "a result of no type");
+    expect_refused([](Product& p) { p.a.column_stride = 2; }, "strides of no matrix");
+    expect_refused([](Product& p) { p.a.row_stride = 7; }, "strides of no matrix");
+    expect_refused([](Product& p) { p.c.row_stride = 0; }, "strides of no matrix");
+    expect_refused(
+        [](Product& p) {
+            p.c.row_stride = 1;
+            p.c.column_stride = 6;
+            p.bias = p.a.data;
+        },
+        "no product that takes a bias");
+    expect_refused(
+        [](Product& p) {
+            p.a.columns = p.b.rows = 0;
+            p.bias = p.a.data;
+        },
+        "no product that takes a bias");
+}
+
+TEST(Build, WithoutCudaSaysSo) {
+    if (version() != 0) GTEST_SKIP() << "this build has it";
+    EXPECT_EQ(version_text(), "0.0.0");
+    EXPECT_ERROR(Multiplier(), UserError, "no cuBLASLt", "-DARGOSY_CUDA=ON");
+}
+
+TEST(Problem, IsDescribedAsItWasGiven) {
+    const Product product{.c = {nullptr, ElementType::Float32, 6, 4, 4, 1},
+                          .a = ConstMatrix{reinterpret_cast<const void*>(32), kType, 8, 6, 6, 1}.transposed(),
+                          .b = {reinterpret_cast<const void*>(2), kType, 8, 4, 9, 1},
+                          .accumulate = true};
+    EXPECT_EQ(describe(product),
+              "bf16 [6, 8] x [8, 4] added to fp32 [6, 4]; strides [1, 6], [9, 1] and [4, 1]; at multiples of "
+              "32, 2 and 256 bytes");
+}
+
+}  // namespace
+}  // namespace argosy::cublas

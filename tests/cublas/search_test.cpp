@@ -1,0 +1,238 @@
+// How a problem gets its algorithm: asked for once, timed or not, and kept.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <new>
+
+#include "base/error.h"
+#include "cublas/matrices.h"
+#include "expect_error.h"
+#include "support/fake_cublaslt.h"
+#include "support/fake_gpus.h"
+
+namespace {
+
+int64_t num_allocations = 0;
+
+}  // namespace
+
+// Of this executable, to count what a product costs.
+void* operator new(size_t bytes) {
+    ++num_allocations;
+    if (void* const memory = std::malloc(bytes)) return memory;
+    throw std::bad_alloc();
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+
+namespace argosy::cublas {
+namespace {
+
+using argosy::testing::fake_cublaslt;
+using argosy::testing::fake_gpus;
+using testing::OwnedMatrix;
+
+constexpr ElementType kType = ElementType::BFloat16;
+constexpr int64_t kSize = 32;
+
+/// A gradient of fp32 to which products of ones are added, so that its elements count them.
+struct Gradient {
+    OwnedMatrix a{kType, kSize, kSize, {}}, c{ElementType::Float32, kSize, kSize, {}};
+    cuda::Stream stream;
+
+    Gradient() {
+        for (int64_t row = 0; row < kSize; ++row) {
+            for (int64_t column = 0; column < kSize; ++column) {
+                a.set(row, column, 1);
+                c.set(row, column, 0);
+            }
+        }
+    }
+
+    Product product() const {
+        return {.c = c.view(), .a = a.constant(), .b = a.constant(), .accumulate = true};
+    }
+
+    void run(Multiplier& multiplier, const Product& what) {
+        multiplier.run(what, stream.handle());
+        stream.synchronize();
+    }
+    void run(Multiplier& multiplier) { run(multiplier, product()); }
+
+    void expect_products(int number) const {
+        EXPECT_EQ(c.values(), std::vector<double>(kSize * kSize, static_cast<double>(kSize * number)));
+    }
+};
+
+int last_algorithm() { return fake_cublaslt().ran.back(); }
+
+class Searches : public ::testing::Test {
+  protected:
+    void SetUp() override {
+        fake_cublaslt() = {};
+        fake_gpus() = {.num_devices = 1};
+    }
+    Gradient gradient;
+};
+
+TEST_F(Searches, AskOncePerProblem) {
+    Multiplier multiplier;
+    for (int i = 0; i < 3; ++i) gradient.run(multiplier);
+    EXPECT_EQ(fake_cublaslt().num_questions, 1);
+    EXPECT_EQ(fake_cublaslt().ran, std::vector<int>({0, 0, 0}));
+    gradient.expect_products(3);
+
+    Gradient same;
+    same.run(multiplier);
+    EXPECT_EQ(fake_cublaslt().num_questions, 1);
+    Product other = gradient.product();
+    other.accumulate = false;
+    gradient.run(multiplier, other);
+    EXPECT_EQ(fake_cublaslt().num_questions, 2);
+    other.a = other.a.transposed();
+    gradient.run(multiplier, other);
+    EXPECT_EQ(fake_cublaslt().num_questions, 3);
+}
+
+TEST_F(Searches, CostNothingOfAProblemThatCame) {
+    Multiplier multiplier;
+    Product product = gradient.product();
+    product.bias = gradient.a.view().data;
+    gradient.run(multiplier, product);
+    fake_cublaslt().idle = true;
+    const int64_t before = num_allocations;
+    multiplier.run(product, gradient.stream.handle());
+    EXPECT_EQ(num_allocations, before);
+    EXPECT_GT(before, 0);
+}
+
+TEST_F(Searches, AreNotOfOneBias) {
+    Multiplier multiplier;
+    Product product = gradient.product();
+    product.accumulate = false;
+    for (const double bias : {1.0, 2.0}) {
+        OwnedMatrix biases(ElementType::Float32, 2, kSize, {});  // both at once, a row each
+        for (int64_t column = 0; column < kSize; ++column) {
+            biases.set(0, column, 0);
+            biases.set(1, column, bias);
+        }
+        product.bias = biases.view().data;
+        gradient.run(multiplier, product);
+        gradient.expect_products(1);
+        product.bias = static_cast<const float*>(biases.view().data) + kSize;
+        gradient.run(multiplier, product);
+        EXPECT_EQ(gradient.c.get(3, 4), kSize + bias);
+    }
+}
+
+TEST_F(Searches, TellHowPointersAreAligned) {
+    Multiplier multiplier;
+    const OwnedMatrix factor(kType, kSize, kSize, {.offset = 1});
+    const OwnedMatrix result(ElementType::Float32, kSize, kSize, {.offset = 1});
+    const auto expect_algorithm = [&](int number, auto change) {
+        Product product = gradient.product();
+        change(product);
+        gradient.run(multiplier, product);
+        EXPECT_EQ(last_algorithm(), number);
+    };
+    expect_algorithm(0, [](Product&) {});
+    expect_algorithm(2, [&](Product& product) { product.a = factor.constant(); });  // the last one takes any
+    expect_algorithm(2, [&](Product& product) { product.b = factor.constant(); });
+    expect_algorithm(2, [&](Product& product) { product.c = result.view(); });
+    EXPECT_EQ(fake_cublaslt().num_questions, 4);
+}
+
+TEST_F(Searches, KeepTheFastest) {
+    fake_cublaslt().seconds = {2e-3, 2e-4, 1e-3};
+    Multiplier multiplier({.search = Search::Timed});
+    gradient.run(multiplier);
+    EXPECT_EQ(fake_cublaslt().num_questions, 1);
+    EXPECT_EQ(last_algorithm(), 1);
+    gradient.expect_products(1);
+    for (const int number : {0, 1, 2}) {
+        EXPECT_GT(std::count(fake_cublaslt().ran.begin(), fake_cublaslt().ran.end(), number), 3) << number;
+    }
+
+    fake_cublaslt().ran.clear();
+    gradient.run(multiplier);
+    EXPECT_EQ(fake_cublaslt().ran, std::vector<int>({1}));
+    gradient.expect_products(2);
+}
+
+TEST_F(Searches, PassOverWhatRefuses) {
+    fake_cublaslt().seconds = {0, 2e-3, 2e-4};
+    fake_cublaslt().refused = {0};
+    Multiplier timed({.search = Search::Timed});
+    gradient.run(timed);
+    EXPECT_EQ(last_algorithm(), 2);
+    gradient.expect_products(1);
+
+    Multiplier asking;
+    EXPECT_ERROR(gradient.run(asking), RunError, "cublasLtMatmul failed: CUBLAS_STATUS_NOT_SUPPORTED",
+                 "bf16 [32, 32] x [32, 32] added to fp32 [32, 32]");
+    fake_cublaslt().refused = {0, 1, 2};
+    Multiplier without({.search = Search::Timed});
+    EXPECT_ERROR(gradient.run(without), RunError, "cublasLtMatmul failed");
+    gradient.stream.synchronize();
+    gradient.expect_products(1);
+}
+
+TEST_F(Searches, WaitForNothingWhileAGraphIsRecorded) {
+    fake_cublaslt().seconds = {2e-3, 2e-4, 1e-3};
+    Multiplier multiplier({.search = Search::Timed});
+    fake_gpus().captures = true;
+    gradient.run(multiplier);
+    EXPECT_EQ(fake_cublaslt().ran, std::vector<int>({0}));
+    fake_gpus().captures = false;
+    gradient.run(multiplier);
+    EXPECT_EQ(fake_cublaslt().ran, std::vector<int>({0, 0}));  // equal products, equal bits
+    gradient.expect_products(2);
+}
+
+TEST_F(Searches, TakeMemoryFromWhomTheyAreTold) {
+    std::vector<size_t> asked;
+    const auto allocate = [&](size_t bytes) {
+        asked.push_back(bytes);
+        const auto memory = std::make_shared<cuda::DeviceMemory>(bytes);
+        return std::shared_ptr<std::byte>(memory, memory->data());
+    };
+    Multiplier multiplier({.search = Search::Timed, .workspace_bytes = 1 << 20, .allocate = allocate});
+    ASSERT_EQ(asked.size(), 1u);
+    EXPECT_GE(asked[0], 1u << 20);
+    gradient.run(multiplier);
+    gradient.run(multiplier);
+    ASSERT_EQ(asked.size(), 2u);
+    EXPECT_EQ(asked[1], sizeof(float) * kSize * kSize);
+
+    Product replaced = gradient.product();
+    replaced.accumulate = false;
+    gradient.run(multiplier, replaced);
+    EXPECT_EQ(asked.size(), 2u);  // what is replaced anyway is written as often as it takes
+    gradient.expect_products(1);
+}
+
+TEST_F(Searches, DoWithoutScratchMemory) {
+    const auto allocate = [&](size_t bytes) {
+        if (bytes < 1 << 20) throw RunError("no memory on the GPU");
+        const auto memory = std::make_shared<cuda::DeviceMemory>(bytes);
+        return std::shared_ptr<std::byte>(memory, memory->data());
+    };
+    Multiplier multiplier({.search = Search::Timed, .allocate = allocate});
+    gradient.run(multiplier);
+    EXPECT_EQ(fake_cublaslt().ran, std::vector<int>({0}));
+    gradient.expect_products(1);
+}
+
+TEST_F(Searches, KeepToTheWorkspace) {
+    fake_cublaslt().seconds = {2e-3, 2e-4, 2e-4};  // the first wants none, the others 1024 bytes
+    Multiplier without({.search = Search::Timed, .workspace_bytes = 0});
+    gradient.run(without);
+    EXPECT_EQ(last_algorithm(), 0);
+    Multiplier little({.search = Search::Timed, .workspace_bytes = 1024});
+    gradient.run(little);
+    EXPECT_NE(last_algorithm(), 0);
+}
+
+}  // namespace
+}  // namespace argosy::cublas

@@ -1,0 +1,289 @@
+// gemm_speed: TFLOP/s of the matrix products of linear layers on a GPU, with cuBLASLt's heuristic and with
+// timed algorithms, a row each as a table of Markdown. Every product is checked before it is timed, at some
+// places against sums in fp64. Types are those of training: bf16, and weight gradients added up in fp32.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/element_type.h"
+#include "base/narrow_float.h"
+#include "base/program.h"
+#include "cublas/matmul.h"
+#include "cuda/device.h"
+#include "cuda/memory.h"
+#include "cuda/stream.h"
+
+namespace argosy::cublas {
+namespace {
+
+struct Linear {
+    std::string model, name;
+    int64_t in, out;
+    bool bias = false;
+    int64_t most_tokens = 1 << 30;  // the head computes its logits in chunks
+};
+
+struct Model {
+    std::string name;
+    int64_t dim, key_dim, hidden, vocab;
+    bool bias;  // of queries, keys and values
+};
+
+constexpr int64_t kHeadTokens = 2048;
+
+/// q and o, k and v, gate and up are alike but for the bias, and one of each is measured: the one with it.
+std::vector<Linear> linears_of(const Model& model) {
+    return {{model.name, "q, o", model.dim, model.dim, model.bias},
+            {model.name, "k, v", model.dim, model.key_dim, model.bias},
+            {model.name, "gate, up", model.dim, model.hidden},
+            {model.name, "down", model.hidden, model.dim},
+            {model.name, "head", model.dim, model.vocab, false, kHeadTokens}};
+}
+
+const std::vector<Model> kModels = {{"Qwen2.5-0.5B", 896, 128, 4864, 151936, true},
+                                    {"Qwen2.5-1.5B", 1536, 256, 8960, 151936, true},
+                                    {"Qwen2.5-3B", 2048, 256, 11008, 151936, true},
+                                    {"Qwen2.5-7B", 3584, 512, 18944, 152064, true},
+                                    {"Llama-3-8B", 4096, 1024, 14336, 128256, false}};
+const Model kTiny = {"tiny", 48, 16, 96, 200, true};
+
+/// What the GPU reaches where the sizes are as it likes them.
+const Linear kPeak = {"-", "square", 8192, 8192, false, 8192};
+
+/// Random numbers that repeat, so that the host knows each of them without holding a copy of all.
+class Numbers {
+  public:
+    Numbers(unsigned seed, double deviation, size_t size) : memory_(size * sizeof(uint16_t)) {
+        std::mt19937 engine(seed);
+        std::normal_distribution<float> normal(0, static_cast<float>(deviation));
+        period_.resize(std::min(kPeriod, size));
+        for (uint16_t& bits : period_) bits = BFloat16::rounded(normal(engine));
+        const cuda::Stream stream;
+        const auto bytes = std::as_bytes(std::span(period_));
+        for (size_t begin = 0; begin < memory_.bytes(); begin += bytes.size()) {
+            const size_t count = std::min(bytes.size(), memory_.bytes() - begin);
+            cuda::copy_to_device(memory_.data() + begin, bytes.first(count), stream);
+        }
+        stream.synchronize();
+    }
+
+    double value(int64_t index) const { return BFloat16::value(period_[index % period_.size()]); }
+    std::byte* data() const { return memory_.data(); }
+    Matrix matrix(int64_t rows, int64_t columns) const {
+        return {memory_.data(), ElementType::BFloat16, rows, columns, columns, 1};
+    }
+
+  private:
+    static constexpr size_t kPeriod = 1'048'573;  // a prime: rows of a matrix do not repeat each other
+    cuda::DeviceMemory memory_;
+    std::vector<uint16_t> period_;
+};
+
+ConstMatrix constant(const Matrix& x) {
+    return {x.data, x.type, x.rows, x.columns, x.row_stride, x.column_stride};
+}
+
+/// The largest matrices of each kind that any of the layers has.
+struct Sizes {
+    size_t tokens_by_dim = 0, weight = 0, bias = 0;
+
+    Sizes(const std::vector<Linear>& layers, int64_t tokens) {
+        for (const Linear& one : layers) {
+            const int64_t rows = std::min(tokens, one.most_tokens);
+            tokens_by_dim = std::max<size_t>(tokens_by_dim, rows * std::max(one.in, one.out));
+            weight = std::max<size_t>(weight, one.in * one.out);
+            bias = std::max<size_t>(bias, one.out);
+        }
+    }
+};
+
+enum class Pass { Forward, InputGradient, WeightGradient };
+constexpr Pass kPasses[] = {Pass::Forward, Pass::InputGradient, Pass::WeightGradient};
+
+const char* name(Pass pass) {
+    constexpr const char* kNames[] = {"forward", "input gradient", "weight gradient"};
+    return kNames[static_cast<int>(pass)];
+}
+
+/// Memory that all layers share, one after the other.
+class Operands {
+  public:
+    explicit Operands(const Sizes& sizes)
+        : x_(1, 1, sizes.tokens_by_dim),
+          dy_(2, 1, sizes.tokens_by_dim),
+          weight_(3, 0.02, sizes.weight),
+          bias_(4, 1, sizes.bias),
+          result_(std::max(sizes.tokens_by_dim * sizeof(uint16_t), sizes.weight * sizeof(float))) {}
+
+    Product product(const Linear& layer, Pass pass, int64_t tokens) const {
+        const ConstMatrix x = constant(x_.matrix(tokens, layer.in));
+        const ConstMatrix dy = constant(dy_.matrix(tokens, layer.out));
+        const ConstMatrix weight = constant(weight_.matrix(layer.out, layer.in));
+        switch (pass) {
+            case Pass::Forward:
+                return {.c = result(ElementType::BFloat16, tokens, layer.out),
+                        .a = x,
+                        .b = weight.transposed(),
+                        .bias = layer.bias ? bias_.data() : nullptr};
+            case Pass::InputGradient:
+                return {.c = result(ElementType::BFloat16, tokens, layer.in), .a = dy, .b = weight};
+            default:
+                return {.c = result(ElementType::Float32, layer.out, layer.in),
+                        .a = dy.transposed(),
+                        .b = x,
+                        .accumulate = true};
+        }
+    }
+
+    /// Throws RunError where the product is not what the host computes.
+    void check(Multiplier& multiplier, const Product& product, const cuda::Stream& stream) const;
+
+  private:
+    Matrix result(ElementType type, int64_t rows, int64_t columns) const {
+        return {result_.data(), type, rows, columns, columns, 1};
+    }
+
+    /// The element of one of the factors.
+    double value(const ConstMatrix& x, int64_t row, int64_t column) const {
+        for (const Numbers* const numbers : {&x_, &dy_, &weight_}) {
+            if (numbers->data() == x.data) {
+                return numbers->value(row * x.row_stride + column * x.column_stride);
+            }
+        }
+        throw RunError("a matrix of nobody's");
+    }
+
+    Numbers x_, dy_, weight_, bias_;
+    cuda::DeviceMemory result_;
+};
+
+void Operands::check(Multiplier& multiplier, const Product& product, const cuda::Stream& stream) const {
+    constexpr int kPlaces = 16;
+    cuda::set_to_zero(result_.data(), result_.bytes(), stream);
+    multiplier.run(product, stream.handle());
+    std::mt19937 engine(5);
+    for (int i = 0; i < kPlaces; ++i) {
+        const int64_t row = engine() % product.c.rows, column = engine() % product.c.columns;
+        double expected = product.bias ? bias_.value(column) : 0, size = std::fabs(expected);
+        for (int64_t term = 0; term < product.a.columns; ++term) {
+            const double more = value(product.a, row, term) * value(product.b, term, column);
+            expected += more;
+            size += std::fabs(more);
+        }
+        const size_t bytes = size_bytes(product.c.type);
+        std::byte element[sizeof(float)] = {};
+        const size_t place = (row * product.c.row_stride + column) * bytes;
+        cuda::copy_to_host(std::span(element).first(bytes), result_.data() + place, stream);
+        stream.synchronize();
+        float found;
+        std::memcpy(&found, element, sizeof(found));
+        if (bytes == 2) {
+            uint16_t bits;
+            std::memcpy(&bits, element, sizeof(bits));
+            found = BFloat16::value(bits);
+        }
+        // A rounded result, and a sum in fp32.
+        const double allowed = (bytes == 2 ? std::ldexp(1, -8) : 0) * std::fabs(expected) + 3e-5 * size;
+        if (!(std::fabs(found - expected) <= allowed)) {
+            throw RunError("a product is wrong: element [{}, {}] is {}, not {}", row, column, found,
+                           expected);
+        }
+    }
+}
+
+/// The median of some measurements, each as long as `seconds` says, after one that warms up.
+double seconds_of(Multiplier& multiplier, const Product& product, double seconds,
+                  const cuda::Stream& stream) {
+    const auto measure = [&](int launches) {
+        cuda::Event begin, end;
+        begin.record(stream);
+        for (int i = 0; i < launches; ++i) multiplier.run(product, stream.handle());
+        end.record(stream);
+        stream.synchronize();
+        return cuda::Event::seconds_between(begin, end) / launches;
+    };
+    const double estimate = std::max(measure(3), 1e-7);
+    const int launches = std::clamp(static_cast<int>(seconds / estimate), 1, 10'000);
+    std::vector<double> all;
+    for (int i = 0; i < 5; ++i) all.push_back(measure(launches));
+    std::sort(all.begin(), all.end());
+    return all[all.size() / 2];
+}
+
+struct Options {
+    int device = 0;
+    int64_t tokens = 16384;
+    std::string model;
+    double seconds = 0.06;
+    bool quick = false;
+};
+
+std::vector<Linear> layers_of(const Options& options) {
+    if (options.quick) return linears_of(kTiny);
+    std::vector<Linear> layers = {kPeak};
+    for (const Model& model : kModels) {
+        if (!options.model.empty() && model.name != options.model) continue;
+        for (const Linear& layer : linears_of(model)) layers.push_back(layer);
+    }
+    return layers;
+}
+
+ExitCode measure(const Options& options) {
+    if (cuda::device_count() == 0) throw RunError("there is no GPU here");
+    cuda::set_device(options.device);
+    const std::vector<Linear> layers = layers_of(options);
+    const Operands operands(Sizes(layers, options.tokens));
+    const cuda::Stream stream;
+    Multiplier asking({.search = Search::Heuristic}), timing({.search = Search::Timed});
+
+    fmt::print("{}, cuBLASLt {}; bf16, weight gradients added to fp32; {} tokens, heads {}\n\n",
+               cuda::describe_device(options.device).name, version_text(), options.tokens, kHeadTokens);
+    fmt::print(
+        "| model | linear | pass | rows x columns x terms | heuristic TFLOP/s | timed TFLOP/s | ratio |\n");
+    fmt::print("| --- | --- | --- | --- | --- | --- | --- |\n");
+    for (const Linear& layer : layers) {
+        for (const Pass pass : kPasses) {
+            const Product product =
+                operands.product(layer, pass, std::min(options.tokens, layer.most_tokens));
+            operands.check(asking, product, stream);
+            operands.check(timing, product, stream);
+            const double flops = 2.0 * static_cast<double>(product.c.rows) *
+                                 static_cast<double>(product.c.columns) *
+                                 static_cast<double>(product.a.columns);
+            const double asked = flops / seconds_of(asking, product, options.seconds, stream) / 1e12;
+            const double timed = flops / seconds_of(timing, product, options.seconds, stream) / 1e12;
+            fmt::print("| {} | {} | {} | {} x {} x {} | {:.4g} | {:.4g} | {:.3f} |\n", layer.model,
+                       layer.name, name(pass), product.c.rows, product.c.columns, product.a.columns, asked,
+                       timed, timed / asked);
+            std::fflush(stdout);
+        }
+    }
+    return ExitCode::Done;
+}
+
+int run(int argc, char** argv) {
+    Options options;
+    std::vector<std::string> names;
+    for (const Model& model : kModels) names.push_back(model.name);
+    CLI::App app{"TFLOP/s of the matrix products of linear layers, as a table."};
+    app.add_option("--device", options.device, "the GPU's number");
+    app.add_option("--tokens", options.tokens)->check(CLI::PositiveNumber);
+    app.add_option("--model", options.model, "one of them alone")->check(CLI::IsMember(names));
+    app.add_option("--seconds", options.seconds, "of each of five measurements a product")
+        ->check(CLI::PositiveNumber);
+    app.add_flag("--quick", options.quick, "tiny layers, to see that it works");
+    CLI11_PARSE(app, argc, argv);
+    return run_program("gemm_speed", [&] { return measure(options); });
+}
+
+}  // namespace
+}  // namespace argosy::cublas
+
+int main(int argc, char** argv) { return argosy::cublas::run(argc, argv); }

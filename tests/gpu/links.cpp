@@ -1,0 +1,19 @@
+// Names what lib/gpu offers, so that the linker looks for all of it.
+#include "gpu/attention.h"
+#include "gpu/device.h"
+#include "gpu/graph.h"
+#include "gpu/memory.h"
+#include "gpu/stream.h"
+
+using namespace argosy;
+
+int main(int argc, char**) {
+    if (argc < 100) return 0;  // it is linked, and not meant to run
+    const at::Tensor x;
+    const auto forward = gpu::attention(x, x, x);
+    gpu::attention_backward(x, x, x, x, forward);
+    gpu::Graph([] { gpu::synchronize(); }).replay();
+    gpu::reset_peak_memory();
+    return gpu::use(0).index() + gpu::holds(x) + gpu::attention_serves(x) +
+           static_cast<int>(gpu::memory().num_retries) + (gpu::current_stream() != nullptr);
+}

@@ -1,0 +1,271 @@
+#include "support/fake_cublaslt.h"
+
+#include <cublasLt.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <type_traits>
+
+#include "base/clock.h"
+#include "support/fake_cublaslt_product.h"
+#include "support/fake_gpus.h"
+
+struct cublasLtContext {};
+
+namespace argosy::testing {
+
+FakeCublasLt& fake_cublaslt() {
+    static FakeCublasLt fake;
+    return fake;
+}
+
+namespace {
+
+struct Preference {
+    uint64_t workspace_bytes = 0;
+    uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_MASK;
+    uint32_t alignments[4] = {256, 256, 256, 256};  // A, B, C, D
+};
+
+/// What an algorithm's bytes hold.
+struct Config {
+    static constexpr int32_t kMark = 0x4b1a5;
+    int32_t mark, number;
+
+    static Config of(const cublasLtMatmulAlgo_t& algorithm) {
+        Config config;
+        std::memcpy(&config, &algorithm, sizeof(config));
+        return config;
+    }
+    bool known() const { return mark == kMark; }
+};
+
+/// The descriptors are opaque memory of the caller, large enough for ours.
+template <class Ours, class Theirs>
+Ours& in(Theirs* theirs) {
+    static_assert(sizeof(Ours) <= sizeof(*theirs) && std::is_trivially_copyable_v<Ours>);
+    return *reinterpret_cast<Ours*>(theirs);
+}
+
+Layout& layout(cublasLtMatrixLayout_t x) { return in<Layout>(x); }
+Operation& operation(cublasLtMatmulDesc_t x) { return in<Operation>(x); }
+Preference& preference(cublasLtMatmulPreference_t x) { return in<Preference>(x); }
+
+template <class Value>
+cublasStatus_t store(Value& value, const void* from, size_t bytes) {
+    if (!from || bytes != sizeof(value)) return CUBLAS_STATUS_INVALID_VALUE;
+    std::memcpy(&value, from, bytes);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+bool is_aligned(const void* data, size_t bytes) { return reinterpret_cast<uintptr_t>(data) % bytes == 0; }
+
+/// Whether algorithm `number` works on a matrix of columns `stride` apart, aligned so.
+bool wants(int number, size_t alignment, const Layout& layout) {
+    const bool any = number + 1 == static_cast<int>(fake_cublaslt().seconds.size());
+    return any || (alignment % 16 == 0 && layout.stride * size_of(layout.type) % 16 == 0);
+}
+
+size_t workspace_of(int number) { return number == 0 ? 0 : 1024; }
+
+cublasStatus_t first_failure(std::initializer_list<cublasStatus_t> all) {
+    for (const cublasStatus_t one : all) {
+        if (one != CUBLAS_STATUS_SUCCESS) return one;
+    }
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+Call call_of(cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+             cublasLtMatrixLayout_t d) {
+    return {
+        .operation = operation(desc), .a_layout = layout(a), .b_layout = layout(b), .d_layout = layout(d)};
+}
+
+cublasLtMatmulHeuristicResult_t result_for(int number) {
+    cublasLtMatmulHeuristicResult_t result{};
+    const Config config{Config::kMark, number};
+    std::memcpy(&result.algo, &config, sizeof(config));
+    result.workspaceSize = workspace_of(number);
+    result.state = CUBLAS_STATUS_SUCCESS;
+    return result;
+}
+
+}  // namespace
+}  // namespace argosy::testing
+
+using namespace argosy::testing;  // C functions have no namespace of their own
+
+size_t cublasLtGetVersion() { return fake_cublaslt().version; }
+
+const char* cublasLtGetStatusName(cublasStatus_t status) {
+    switch (status) {
+        case CUBLAS_STATUS_SUCCESS:
+            return "CUBLAS_STATUS_SUCCESS";
+        case CUBLAS_STATUS_INVALID_VALUE:
+            return "CUBLAS_STATUS_INVALID_VALUE";
+        case CUBLAS_STATUS_NOT_SUPPORTED:
+            return "CUBLAS_STATUS_NOT_SUPPORTED";
+        default:
+            return "CUBLAS_STATUS_OTHER";
+    }
+}
+
+const char* cublasLtGetStatusString(cublasStatus_t) { return "in words"; }
+
+cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
+    *handle = new cublasLtContext;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
+    delete handle;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulDescInit_internal(cublasLtMatmulDesc_t desc, size_t, cublasComputeType_t compute,
+                                               cudaDataType_t scale) {
+    operation(desc) = {.compute_type = compute, .scale_type = scale};
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
+                                              cublasLtMatmulDescAttributes_t attribute, const void* from,
+                                              size_t bytes) {
+    Operation& stored = operation(desc);
+    switch (attribute) {
+        case CUBLASLT_MATMUL_DESC_TRANSA:
+            return store(stored.transpose_a, from, bytes);
+        case CUBLASLT_MATMUL_DESC_TRANSB:
+            return store(stored.transpose_b, from, bytes);
+        case CUBLASLT_MATMUL_DESC_EPILOGUE:
+            return store(stored.epilogue, from, bytes);
+        case CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE:
+            return store(stored.bias_type, from, bytes);
+        case CUBLASLT_MATMUL_DESC_BIAS_POINTER:
+            return store(stored.bias, from, bytes);
+        default:
+            return CUBLAS_STATUS_NOT_SUPPORTED;
+    }
+}
+
+cublasStatus_t cublasLtMatrixLayoutInit_internal(cublasLtMatrixLayout_t made, size_t, cudaDataType_t type,
+                                                 uint64_t rows, uint64_t columns, int64_t stride) {
+    layout(made) = {type, static_cast<int64_t>(rows), static_cast<int64_t>(columns), stride};
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulPreferenceInit_internal(cublasLtMatmulPreference_t made, size_t) {
+    preference(made) = {};
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t given,
+                                                    cublasLtMatmulPreferenceAttributes_t attribute,
+                                                    const void* from, size_t bytes) {
+    Preference& stored = preference(given);
+    switch (attribute) {
+        case CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES:
+            return store(stored.workspace_bytes, from, bytes);
+        case CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK:
+            return store(stored.reductions, from, bytes);
+        case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES:
+        case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES:
+        case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES:
+        case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES:
+            return store(stored.alignments[attribute - CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES], from,
+                         bytes);
+        default:
+            return CUBLAS_STATUS_NOT_SUPPORTED;
+    }
+}
+
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t desc,
+                                              cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                              cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                              cublasLtMatmulPreference_t given, int most,
+                                              cublasLtMatmulHeuristicResult_t results[], int* num_results) {
+    ++fake_cublaslt().num_questions;
+    *num_results = 0;
+    const Call call = call_of(desc, a, b, d);
+    const bool bias_is_there = !call.has_bias() || call.operation.bias;
+    if (c != d || !bias_is_there || most < 1) return CUBLAS_STATUS_INVALID_VALUE;
+    if (const auto failure = first_failure({call.check_shapes(), call.check_types()})) return failure;
+
+    const Preference& wishes = preference(given);
+    std::vector<int> numbers;
+    if (wishes.reductions & CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE && size_of(call.d_layout.type) == 2) {
+        numbers.push_back(kRounding);
+    }
+    for (int number = 0; number < static_cast<int>(fake_cublaslt().seconds.size()); ++number) {
+        const bool fits = wants(number, wishes.alignments[0], call.a_layout) &&
+                          wants(number, wishes.alignments[1], call.b_layout) &&
+                          wants(number, std::max(wishes.alignments[2], wishes.alignments[3]), call.d_layout);
+        if (fits && workspace_of(number) <= wishes.workspace_bytes) numbers.push_back(number);
+    }
+    for (const int number : numbers) {
+        if (*num_results < most) results[(*num_results)++] = result_for(number);
+    }
+    return *num_results == 0 ? CUBLAS_STATUS_NOT_SUPPORTED : CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t a,
+                                       cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t,
+                                       cublasLtMatrixLayout_t d, const cublasLtMatmulAlgo_t* algorithm,
+                                       cublasLtMatmulHeuristicResult_t* result) {
+    const Call call = call_of(desc, a, b, d);
+    const Config config = Config::of(*algorithm);
+    const auto num_algorithms = static_cast<int>(fake_cublaslt().seconds.size());
+    if (!config.known() || config.number >= num_algorithms) return CUBLAS_STATUS_INVALID_VALUE;
+    *result = result_for(config.number);
+    return first_failure({call.check_shapes(), call.check_types()});
+}
+
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const void* alpha, const void* a,
+                              cublasLtMatrixLayout_t a_layout, const void* b, cublasLtMatrixLayout_t b_layout,
+                              const void* beta, const void* c, cublasLtMatrixLayout_t c_layout, void* d,
+                              cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t* algorithm,
+                              void* workspace, size_t workspace_bytes, cudaStream_t stream) {
+    Call call = call_of(desc, a_layout, b_layout, d_layout);
+    call.a = a;
+    call.b = b;
+    call.d = d;
+    call.alpha = element(alpha, 0, call.operation.scale_type);
+    call.beta = element(beta, 0, call.operation.scale_type);
+    const int number = call.algorithm = Config::of(*algorithm).number;
+
+    const FakeCublasLt& fake = fake_cublaslt();
+    if (!Config::of(*algorithm).known() || c != d || c_layout != d_layout) return CUBLAS_STATUS_INVALID_VALUE;
+    if (const auto failure =
+            first_failure({call.check_shapes(), call.check_types(), call.check_pointers()})) {
+        return failure;
+    }
+    const bool works = is_on_device(workspace, workspace_of(number)) && is_aligned(workspace, 256);
+    if (workspace_of(number) > workspace_bytes || (workspace_bytes > 0 && !works)) {
+        return CUBLAS_STATUS_INVALID_VALUE;
+    }
+    const auto alignment = [](const void* data) { return is_aligned(data, 16) ? 16 : 1; };
+    const bool fits = wants(number, alignment(a), call.a_layout) &&
+                      wants(number, alignment(b), call.b_layout) &&
+                      wants(number, alignment(d), call.d_layout);
+    if (!fits || std::count(fake.refused.begin(), fake.refused.end(), number) > 0) {
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    }
+
+    if (fake.idle) return CUBLAS_STATUS_SUCCESS;
+    const double seconds = number == kRounding ? 0 : fake.seconds[number];
+    const auto end = std::make_shared<double>();
+    enqueue(
+        stream,
+        [=] {
+            *end = argosy::seconds_now() + seconds;
+            call.compute();
+        },
+        [=] {
+            if (argosy::seconds_now() < *end) return false;
+            fake_cublaslt().ran.push_back(number);
+            return true;
+        });
+    return CUBLAS_STATUS_SUCCESS;
+}

@@ -1,0 +1,52 @@
+// What the stand-in for cuBLASLt multiplies, and how: fake_cublaslt.cpp's other half.
+#pragma once
+
+#include <cublasLt.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace argosy::testing {
+
+struct Layout {
+    cudaDataType_t type;
+    int64_t rows, columns, stride;
+};
+
+struct Operation {
+    cublasComputeType_t compute_type;
+    cudaDataType_t scale_type;
+    int32_t transpose_a = CUBLAS_OP_N, transpose_b = CUBLAS_OP_N;
+    uint32_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+    int32_t bias_type = -1;
+    const void* bias = nullptr;
+};
+
+size_t size_of(cudaDataType_t type);
+double element(const void* data, int64_t index, cudaDataType_t type);
+
+/// One call of cublasLtMatmul, all of it by value: a stream may come to it later.
+struct Call {
+    Operation operation;
+    Layout a_layout, b_layout, d_layout;
+    const void *a, *b;
+    void* d;
+    double alpha, beta;
+    int algorithm;
+
+    bool transposed_a() const { return operation.transpose_a == CUBLAS_OP_T; }
+    bool transposed_b() const { return operation.transpose_b == CUBLAS_OP_T; }
+    int64_t terms() const { return transposed_a() ? a_layout.rows : a_layout.columns; }
+    bool has_bias() const { return operation.epilogue == CUBLASLT_EPILOGUE_BIAS; }
+
+    cublasStatus_t check_shapes() const;
+    cublasStatus_t check_types() const;
+    cublasStatus_t check_pointers() const;
+    void compute() const;
+
+  private:
+    template <class Sum>
+    void compute_in() const;
+};
+
+}  // namespace argosy::testing

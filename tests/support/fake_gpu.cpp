@@ -1,0 +1,85 @@
+// A GPU for suites on machines without: tensors stay in the CPU's memory, and every one of them counts as
+// the GPU's. Links before the product's archives, with fake_cuda.cpp.
+#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
+
+#include <utility>
+
+#include "cuda/device.h"
+#include "cuda/stream.h"
+#include "gpu/attention.h"
+#include "gpu/device.h"
+#include "gpu/graph.h"
+#include "gpu/memory.h"
+#include "gpu/stream.h"
+#include "support/fake_gpus.h"
+
+namespace argosy::gpu {
+namespace {
+
+constexpr double kNoDropout = 0;
+constexpr bool kCausal = true;
+
+[[maybe_unused]] const bool shares_memory = testing::fake_gpus().shares_memory = true;
+
+/// LibTorch computes on the CPU at once, and what is ours must keep its place among that.
+cuda::Stream& stream() {
+    const auto make = [] {
+        cuda::Stream made;
+        testing::make_waiting(made.handle());
+        return made;
+    };
+    thread_local cuda::Stream own = make();
+    return own;
+}
+
+/// The CPU's kernel wants as many key heads as query heads.
+at::Tensor repeated(const at::Tensor& k, const at::Tensor& q) {
+    return k.repeat_interleave(q.size(1) / k.size(1), /*dim=*/1);
+}
+
+at::Tensor summed(const at::Tensor& dk, const at::Tensor& k) {
+    return dk.view({k.size(0), k.size(1), -1, k.size(2), k.size(3)}).sum(2);
+}
+
+}  // namespace
+
+c10::Device use(int number) {
+    cuda::set_device(number);
+    return c10::kCPU;
+}
+
+bool holds(const at::Tensor& x) {
+    return x.is_cpu() && !testing::fake_gpus().host_tensors.contains(x.const_data_ptr());
+}
+void synchronize() { stream().synchronize(); }
+CUstream_st* current_stream() { return stream().handle(); }
+
+MemoryFigures memory() { return {}; }
+void reset_peak_memory() {}
+
+bool attention_serves(const at::Tensor& q) { return q.scalar_type() != at::kDouble; }
+
+Attention attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+    auto [y, log_sum_exp] = at::_scaled_dot_product_flash_attention_for_cpu(q, repeated(k, q), repeated(v, q),
+                                                                            kNoDropout, kCausal);
+    return {y, log_sum_exp, {}, {}};
+}
+
+AttentionGradient attention_backward(const at::Tensor& dy, const at::Tensor& q, const at::Tensor& k,
+                                     const at::Tensor& v, const Attention& forward) {
+    auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
+        dy, q, repeated(k, q), repeated(v, q), forward.y, forward.log_sum_exp, kNoDropout, kCausal);
+    return {dq, summed(dk.contiguous(), k), summed(dv.contiguous(), v)};
+}
+
+struct Graph::Recorded {
+    std::function<void()> work;
+};
+Graph::Graph(const std::function<void()>& work) : recorded_(std::make_unique<Recorded>(Recorded{work})) {}
+Graph::~Graph() = default;
+Graph::Graph(Graph&&) noexcept = default;
+Graph& Graph::operator=(Graph&&) noexcept = default;
+void Graph::replay() { recorded_->work(); }
+
+}  // namespace argosy::gpu

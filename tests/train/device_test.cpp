@@ -1,0 +1,93 @@
+// A step computes where its mesh says, and nowhere else. LibTorch's device without memory stands for a GPU:
+// it refuses what mixes it with the processor's tensors, and all shapes come out as they would.
+#include <ATen/ops/zeros.h>
+#include <gtest/gtest.h>
+
+#include "comm/communicator.h"
+#include "mesh/mesh.h"
+#include "observe/memory.h"
+#include "ops/tensor_thread.h"
+#include "parallel/executor.h"
+#include "parallel/gradients.h"
+#include "parallel/placement.h"
+
+namespace argosy::parallel {
+namespace {
+
+/// One rank on a device without memory.
+class RankWithoutMemory : public comm::Communicator {
+  public:
+    RankWithoutMemory() : Communicator("world") {}
+    int rank() const override { return 0; }
+    int size() const override { return 1; }
+    c10::Device device() const override { return c10::kMeta; }
+    std::unique_ptr<Communicator> subgroup(std::span<const int>, std::string) const override {
+        return std::make_unique<RankWithoutMemory>();
+    }
+    comm::Pending submit(std::span<const comm::Op>) override { return {}; }
+};
+
+class DeviceTest : public ::testing::TestWithParam<const char*> {
+  protected:
+    static constexpr int64_t kSeqLen = 16, kSequences = 2, kMicrobatches = 3;
+
+    static model::ModelSpec spec() {
+        const std::string family = GetParam();
+        return {.name = family,
+                .vocab_size = 40,
+                .dim = 24,
+                .num_layers = 2,
+                .num_heads = 4,
+                .num_kv_heads = 2,
+                .head_dim = 6,
+                .hidden_dim = 20,
+                .tied_embeddings = family == "qwen2",
+                .qkv_bias = family == "qwen2",
+                .qk_norm = family == "qwen3"};
+    }
+
+    static Program program(const LoweringOptions& options) {
+        const ScheduleShape shape{.num_stages = 1, .num_ranks = 1, .num_microbatches = kMicrobatches};
+        return lower(with_transfers(schedule("1F1B", shape, /*rank=*/0), shape), options);
+    }
+
+    static model::Batch batch() {
+        const auto tokens = at::zeros({kSequences * kSeqLen}, at::TensorOptions(c10::kMeta).dtype(at::kLong));
+        return {tokens, tokens, kSequences, kSeqLen};
+    }
+};
+
+TEST_P(DeviceTest, AStepTouchesNoOtherDevice) {
+    static observe::MemoryMeter meter = observe::MemoryMeter::install();
+    const ops::TensorThread tensors;
+    RankWithoutMemory world;
+    mesh::Mesh mesh({}, world);
+    const PlacedModel placed = place(spec(), mesh.shape(), {2});
+    for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+        ParallelModel model(spec(), placed, mesh, {at::kFloat, type, at::kFloat}, kSeqLen, /*seed=*/1);
+        const LoweringOptions options{.stages = stage_units(placed), .keep = model::Keep::Products};
+        Executor executor(model, mesh, program(options), {.keep = options.keep});
+        const std::vector<model::Batch> batches(kMicrobatches, batch());
+
+        meter.reset_peak();
+        const int64_t before = meter.current_bytes();
+        start_gradients(model);
+        const at::Tensor loss = executor.run(batches, /*loss_scale=*/0.5);
+        sum_replicas(model, mesh);
+        const at::Tensor squares = owned_squared_norms(model);
+        EXPECT_LT(meter.peak_bytes() - before, 64) << "more in the processor's memory than a scalar";
+
+        EXPECT_TRUE(loss.is_meta() && squares.is_meta());
+        for (const auto& parameter : model.parameters()) {
+            EXPECT_TRUE(parameter->master().is_meta() && parameter->compute().is_meta());
+            EXPECT_TRUE(parameter->gradient().sum.is_meta());
+            EXPECT_FALSE(parameter->gradient().empty) << parameter->spec().name;
+        }
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, DeviceTest, ::testing::Values("llama3", "qwen2", "qwen3"),
+                         [](const auto& family) { return std::string(family.param); });
+
+}  // namespace
+}  // namespace argosy::parallel
