@@ -5,7 +5,7 @@
 // Each operation rounds as written (no fused multiply-add), so that every instruction set gives the same
 // bits. What is kept in bf16 is rounded stochastically (optim/stochastic_rounding.h has the definition).
 //
-// Some 14 FLOP an element for 28 bytes of memory in fp32 (16 read, 12 written), 30 with a bf16 copy, 14 with
+// Some 14 FLOP an element for 28 bytes of memory in fp32 (16 read, 12 written), 30 with a bf16 copy, 16 with
 // everything but the gradient in bf16: bound by memory but for the random bits, about 3 operations for each.
 #pragma once
 

@@ -141,7 +141,7 @@ class GpuAdamW : public GpuTest {
         int64_t number = 0;
         for (const double scale : scales) {
             ++number;
-            testing::emulated_cuda().block_seed = number;
+            set_order(Threads::Forwards, number);
             std::vector<AdamWRows> list;
             for (size_t i = 0; i < layouts.size(); ++i) {
                 const auto gradient = random<float>(layouts[i].size, layouts[i].aligned, scale);

@@ -17,19 +17,25 @@ constexpr Case kCases[] = {{1, 1},      {3, 7},          {2, 8, 40}, {5, 1000}, 
                            {2, 2055, 9}};
 constexpr float kScale = 0.25F;
 
+/// Likewise, for kernels.
+const float* scale() {
+    static const Visible<float> one = {kScale};
+    return one.data();
+}
+
 template <class T>
 struct Inputs {
     Case size;
     Memory<T> logits;
-    std::vector<int64_t> targets;
+    Visible<int64_t> targets;
 };
 
 /// Targets at both ends, beyond them, in the middle, and none.
-std::vector<int64_t> some_targets(const Case& size) {
+Visible<int64_t> some_targets(const Case& size) {
     const int64_t end = size.begin + size.num_columns;
     const std::vector<int64_t> all = {end - 1,    -1,  size.begin + size.num_columns / 2,
                                       size.begin, end, std::max<int64_t>(0, size.begin - 1)};
-    std::vector<int64_t> targets;
+    Visible<int64_t> targets;
     for (int64_t row = 0; row < size.num_rows; ++row) targets.push_back(all[row % std::ssize(all)]);
     return targets;
 }
@@ -50,7 +56,7 @@ Memory<T> gradient_of(const Inputs<T>& in, const Memory<float>& maxima, const Me
     Memory<T> gradient = in.logits;
     gpu_table()->of<T>().cross_entropy_gradient(
         {in.size.num_rows, in.size.num_columns, in.size.begin, in.targets.data(), maxima.data(),
-         exponentials.data(), &kScale, gradient.data()},
+         exponentials.data(), scale(), gradient.data()},
         nullptr);
     return gradient;
 }
@@ -121,7 +127,7 @@ TYPED_TEST(GpuCrossEntropy, InOneLaunchGivesTheSameBits) {
             Memory<float> largest(size.num_rows, true), sums(size.num_rows, true),
                 target(size.num_rows, true);
             this->template gpu<TypeParam>().cross_entropy(
-                {size.num_rows, size.num_columns, in.targets.data(), &kScale, logits.data(), largest.data(),
+                {size.num_rows, size.num_columns, in.targets.data(), scale(), logits.data(), largest.data(),
                  sums.data(), target.data()},
                 nullptr);
             return std::tuple(largest, sums, logits, target);
@@ -158,7 +164,7 @@ TYPED_TEST(GpuCrossEntropy, WhatIsNotFiniteIsAsOnProcessors) {
             cpu.softmax_sums({in.size.num_rows, num_columns, 0, in.logits.data(), in.targets.data(),
                               cpu_maxima.data(), cpu_sums.data(), cpu_targets.data()});
             cpu.cross_entropy_gradient({in.size.num_rows, num_columns, 0, in.targets.data(),
-                                        cpu_maxima.data(), cpu_sums.data(), &kScale, cpu_gradient.data()});
+                                        cpu_maxima.data(), cpu_sums.data(), scale(), cpu_gradient.data()});
             EXPECT_EQ(kinds(maxima), kinds(cpu_maxima));
             EXPECT_EQ(kinds(exponentials), kinds(cpu_sums));
             EXPECT_EQ(kinds(target_logits), kinds(cpu_targets));
@@ -180,13 +186,14 @@ TYPED_TEST(GpuCrossEntropy, RowsWithoutTargetBecomeZeros) {
 
 TYPED_TEST(GpuCrossEntropy, NoRowsOrNoColumnsAreNoMistake) {
     const auto& kernels = this->template gpu<TypeParam>();
-    const std::vector<int64_t> targets = {5};
-    float maximum = 0, sum = 1, target = 2;
+    const Visible<int64_t> targets = {5};
+    Visible<float> sums = {0, 1, 2};
+    float &maximum = sums[0], &sum = sums[1], &target = sums[2];
     kernels.softmax_sums({.num_rows = 0, .num_columns = 8}, nullptr);
     kernels.cross_entropy_gradient({.num_rows = 0, .num_columns = 8}, nullptr);
     kernels.cross_entropy({.num_rows = 0, .num_columns = 8}, nullptr);
     kernels.softmax_sums({1, 0, 0, nullptr, targets.data(), &maximum, &sum, &target}, nullptr);
-    kernels.cross_entropy_gradient({1, 0, 0, targets.data(), &maximum, &sum, &kScale, nullptr}, nullptr);
+    kernels.cross_entropy_gradient({1, 0, 0, targets.data(), &maximum, &sum, scale(), nullptr}, nullptr);
     EXPECT_EQ(maximum, -INFINITY);
     EXPECT_EQ(sum, 0);
     EXPECT_EQ(target, 0);

@@ -20,8 +20,8 @@ template <class T>
 class GpuEmbedding : public GpuTest {
   protected:
     /// Tokens of which each occurs as often as a warp or a thread takes at a time, or about so.
-    std::vector<int64_t> some_tokens() {
-        std::vector<int64_t> tokens;
+    Visible<int64_t> some_tokens() {
+        Visible<int64_t> tokens;
         int64_t token = 0;
         for (const int count :
              {1, 2, 15, 16, 17, 1, 31, 32, 33, 47, 48, 49, 63, 64, 65, 1, 1, 100, 2, 1, 130}) {
@@ -33,9 +33,9 @@ class GpuEmbedding : public GpuTest {
     }
 
     /// Sums that began with something, and what lies between their rows, left alone.
-    Memory<float> gradient(const Case& size, const std::vector<int64_t>& tokens, const Memory<T>& dx,
+    Memory<float> gradient(const Case& size, const Visible<int64_t>& tokens, const Memory<T>& dx,
                            bool on_processor) {
-        std::vector<int64_t> positions(tokens.size()), sorted;
+        Visible<int64_t> positions(tokens.size()), sorted;
         std::iota(positions.begin(), positions.end(), 0);
         std::ranges::stable_sort(positions, {}, [&](int64_t i) { return tokens[i]; });
         for (const int64_t i : positions) sorted.push_back(tokens[i]);
@@ -92,7 +92,7 @@ TYPED_TEST(GpuEmbedding, GradientsAreThoseOfTheProcessor) {
 TYPED_TEST(GpuEmbedding, OneTokenAllTheTime) {
     const Case size = {16, 16};
     for (const int64_t count : {1, 16, 31, 32, 33, 64, 1000}) {
-        const std::vector<int64_t> tokens(count, kBegin + 3);
+        const Visible<int64_t> tokens(count, kBegin + 3);
         const auto dx = this->template random<TypeParam>(count * size.row_stride);
         const auto sums = this->gradient(size, tokens, dx, /*on_processor=*/false);
         EXPECT_TRUE(sums.same_bits(this->gradient(size, tokens, dx, /*on_processor=*/true))) << count;

@@ -144,7 +144,7 @@ using ElementTypes = ::testing::Types<float, BFloat16, Half>;
 TYPED_TEST_SUITE(GpuRmsNorm, ElementTypes);
 
 TYPED_TEST(GpuRmsNorm, MatchesPlainLoops) {
-    testing::emulated_cuda().num_multiprocessors = 1;
+    set_multiprocessors(1);
     for (const Case& size : cases()) this->check(size, false);
 }
 

@@ -15,9 +15,9 @@ double squared_norm(const SquaredNorm& tensor) {
 
 class GpuSquaredNorms : public GpuTest {
   protected:
-    static std::vector<double> norms_of(const std::vector<SquaredNorm>& tensors) {
+    static Visible<double> norms_of(const std::vector<SquaredNorm>& tensors) {
         const int64_t bytes = gpu_table()->squared_norms_scratch_bytes(tensors);
-        std::vector<double> norms(tensors.size() + 1, kPoison), scratch(bytes / sizeof(double) + 1, kPoison);
+        Visible<double> norms(tensors.size() + 1, kPoison), scratch(bytes / sizeof(double) + 1, kPoison);
         gpu_table()->squared_norms(tensors, norms.data(), scratch.data(), nullptr);
         EXPECT_EQ(norms.back(), kPoison);
         EXPECT_EQ(scratch.back(), kPoison);
@@ -40,8 +40,7 @@ TEST_F(GpuSquaredNorms, MatchPlainSums) {
         EXPECT_NEAR(norms[i], table().squared_norm(tensors[i]), 3e-14 * right) << tensors[i].count;
     }
     for (const uint64_t seed : {3, 4}) {
-        testing::emulated_cuda().block_seed = seed;
-        testing::emulated_cuda().threads = testing::Order::Backwards;
+        set_order(Threads::Backwards, seed);
         EXPECT_EQ(norms_of(tensors), norms);
     }
 }

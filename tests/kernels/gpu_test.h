@@ -1,5 +1,6 @@
 // What tests of kernels for GPUs share: memory whose ends are watched and whose outputs are poisoned, and
-// each kernel run in several orders of its threads and blocks, which must not change a bit.
+// each kernel run in several orders of its threads and blocks, which must not change a bit (on a GPU several
+// times).
 #pragma once
 
 #include <gtest/gtest.h>
@@ -13,9 +14,9 @@
 #include <string>
 #include <vector>
 
+#include "kernels/gpu_place.h"
 #include "kernels/gpu_table.h"
 #include "kernels/table.h"
-#include "support/emulated_cuda.h"
 
 namespace argosy::kernels {
 
@@ -87,12 +88,15 @@ class Memory {
   private:
     static constexpr int64_t kGuard = 16;
     int64_t begin_, size_;
-    std::vector<T> all_;
+    Visible<T> all_;
 };
 
 class GpuTest : public ::testing::Test {
   protected:
-    void TearDown() override { testing::emulated_cuda() = testing::EmulatedCuda(); }
+    void SetUp() override {
+        if (!has_gpu()) GTEST_SKIP() << "no GPU here";
+    }
+    void TearDown() override { reset_place(); }
 
     template <class T>
     Memory<T> random(int64_t size, bool aligned = true, double scale = 1) {
@@ -124,12 +128,10 @@ std::string kinds(const Memory<T>& numbers) {
 /// Runs `run()`, which returns memories in a tuple, in several orders, and returns what the first one gave.
 template <class Run>
 auto in_any_order(const Run& run) {
-    using testing::Order;
-    auto& emulated = testing::emulated_cuda();
-    emulated.threads = Order::Forwards, emulated.block_seed = 0;
+    set_order(Threads::Forwards, 0);
     auto first = run();
-    for (const auto& [threads, seed] : {std::pair{Order::Backwards, 3}, {Order::Forwards, 8}}) {
-        emulated.threads = threads, emulated.block_seed = seed;
+    for (const auto& [threads, seed] : {std::pair{Threads::Backwards, 3}, {Threads::Forwards, 8}}) {
+        set_order(threads, seed);
         const auto again = run();
         const auto same = [&]<size_t... kIndex>(std::index_sequence<kIndex...>) {
             return (std::get<kIndex>(first).same_bits(std::get<kIndex>(again)) && ...);

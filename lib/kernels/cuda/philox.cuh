@@ -36,11 +36,10 @@ struct RandomHalves {
 };
 
 /// The upper half of x, one up or down by what `random` adds to the lower; what is not finite stays.
+/// REQUIRES: x comes out of arithmetic, which quiets a NaN.
 __device__ inline uint32_t round_stochastically(float x, uint32_t random) {
-    constexpr uint32_t kInfinity = 0x7f800000, kQuiet = 0x400000;
-    const uint32_t bits = __float_as_uint(x), magnitude = bits & 0x7fffffff;
-    const uint32_t rounded = bits + (magnitude < kInfinity ? random : 0);
-    return (rounded | (magnitude > kInfinity ? kQuiet : 0)) >> 16;
+    const uint32_t bits = __float_as_uint(x);
+    return (fabsf(x) < INFINITY ? bits + random : bits) >> 16;
 }
 
 }  // namespace argosy::kernels::cuda

@@ -1,0 +1,322 @@
+#include "gpu/kernel_cases.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+#include <type_traits>
+
+#include "base/error.h"
+#include "kernels/gpu_table.h"
+#include "kernels/table.h"
+
+namespace argosy::kernels {
+
+void* Slices::take(size_t bytes, int times) {
+    const size_t offset = used_;
+    used_ = (offset + bytes + 255) / 256 * 256;
+    ARGOSY_CHECK(used_ <= size_, "{} bytes of {}", used_, size_);
+    traffic_bytes_ += bytes * times;
+    return begin_ + offset;
+}
+
+const int64_t* Slices::ids(int64_t count, int64_t limit) {
+    std::mt19937_64 engine(17);
+    auto* const to = static_cast<int64_t*>(take(count * sizeof(int64_t), 1));
+    ids_.push_back({static_cast<size_t>(reinterpret_cast<std::byte*>(to) - begin_), {}});
+    for (int64_t i = 0; i < count; ++i) {
+        ids_.back().values.push_back(static_cast<int64_t>(engine() % static_cast<uint64_t>(limit)));
+    }
+    return to;
+}
+
+namespace {
+
+template <class T>
+double value(T x) {
+    float wide;
+    table().of<T>().widen({1, &x, &wide});
+    return wide;
+}
+template <>
+double value(double x) {
+    return x;
+}
+
+/// What a result that is rounded to T may be off.
+template <class T>
+constexpr double kRounding = std::is_same_v<T, BFloat16> ? 1.0 / 64
+                             : std::is_same_v<T, Half>   ? 1.0 / 512
+                                                         : 1e-4;
+
+template <class T>
+const char* const kName = std::is_same_v<T, BFloat16> ? "bf16"
+                          : std::is_same_v<T, Half>   ? "fp16"
+                                                      : "fp32";
+
+template <class T>
+std::string by_rows(int64_t row_size) {
+    return fmt::format("rows of {}, {}", row_size, kName<T>);
+}
+
+}  // namespace
+
+template <class T>
+T* Slices::output(int64_t count, int times, double tolerance) {
+    T* const to = static_cast<T*>(take(count * sizeof(T), times));
+    const auto largest_error = [count](const std::byte* found, const std::byte* expected) {
+        double largest = 0;
+        for (int64_t i = 0; i < count; ++i) {
+            const double a = value(reinterpret_cast<const T*>(found)[i]);
+            const double b = value(reinterpret_cast<const T*>(expected)[i]);
+            const double error = std::abs(a - b) / std::max(1.0, std::abs(b));
+            if (!(error <= largest)) largest = error;
+        }
+        return largest;
+    };
+    outputs_.push_back({.offset = static_cast<size_t>(reinterpret_cast<std::byte*>(to) - begin_),
+                        .tolerance = tolerance != 0 ? tolerance : kRounding<T>,
+                        .largest_error = largest_error});
+    return to;
+}
+
+namespace {
+
+template <class T>
+Case rms_norm(int64_t row_size) {
+    return {"rms_norm with residual", by_rows<T>(row_size), [=](Slices& memory, int64_t elements) -> Run {
+                const int64_t rows = std::max<int64_t>(elements / row_size, 3), count = rows * row_size;
+                const RmsNorm<T> args = {rows,
+                                         row_size,
+                                         memory.in<T>(count),
+                                         memory.in<T>(count),
+                                         memory.out<T>(count),
+                                         memory.in<T>(row_size),
+                                         1e-5F,
+                                         memory.out<T>(count),
+                                         memory.out<float>(rows)};
+                return {[=](GpuStream stream) { gpu_table()->of<T>().rms_norm(args, stream); },
+                        [=] { table().of<T>().rms_norm(args); }};
+            }};
+}
+
+template <class T>
+Case rms_norm_backward(int64_t row_size) {
+    return {"rms_norm_backward with residual", by_rows<T>(row_size),
+            [=](Slices& memory, int64_t elements) -> Run {
+                const int64_t rows = std::max<int64_t>(elements / row_size, 3), count = rows * row_size;
+                const RmsNormBackward<T> args = {rows,
+                                                 row_size,
+                                                 memory.in<T>(count),
+                                                 memory.in<T>(count),
+                                                 memory.in<T>(row_size),
+                                                 memory.in<float>(rows),
+                                                 memory.in<T>(count),
+                                                 memory.out<T>(count),
+                                                 memory.in_out<float>(row_size, 1e-3)};
+                const auto& gpu = gpu_table()->of<T>();
+                void* const scratch = memory.scratch(gpu.rms_norm_backward_scratch_bytes(args));
+                return {[=, &gpu](GpuStream stream) { gpu.rms_norm_backward(args, scratch, stream); },
+                        [=] { table().of<T>().rms_norm_backward(args); }};
+            }};
+}
+
+template <class T>
+Case rope(int64_t num_heads, int64_t head_dim) {
+    return {"rope in place", fmt::format("{} heads of {}, {}", num_heads, head_dim, kName<T>),
+            [=](Slices& memory, int64_t elements) -> Run {
+                constexpr int64_t kSeqLen = 4096;
+                const int64_t rows = std::max<int64_t>(elements / (num_heads * head_dim), 3);
+                const float* const cos = memory.in<float>(kSeqLen * head_dim / 2);
+                const float* const sin = memory.in<float>(kSeqLen * head_dim / 2);
+                T* const x = memory.in_out<T>(rows * num_heads * head_dim);
+                const Rope<T> args = {rows,          num_heads, head_dim / 2, 0, kSeqLen,
+                                      Turn::Forward, cos,       sin,          x, x};
+                return {[=](GpuStream stream) { gpu_table()->of<T>().rope(args, stream); },
+                        [=] { table().of<T>().rope(args); }};
+            }};
+}
+
+template <class T>
+Case swiglu() {
+    return {"swiglu", kName<T>, [=](Slices& memory, int64_t elements) -> Run {
+                const Swiglu<T> args = {elements, memory.in<T>(elements), memory.in<T>(elements),
+                                        memory.out<T>(elements)};
+                return {[=](GpuStream stream) { gpu_table()->of<T>().swiglu(args, stream); },
+                        [=] { table().of<T>().swiglu(args); }};
+            }};
+}
+
+template <class T>
+Case swiglu_backward() {
+    return {"swiglu_backward", kName<T>, [=](Slices& memory, int64_t elements) -> Run {
+                const SwigluBackward<T> args = {elements,
+                                                memory.in<T>(elements),
+                                                memory.in<T>(elements),
+                                                memory.in<T>(elements),
+                                                memory.out<T>(elements),
+                                                memory.out<T>(elements)};
+                return {[=](GpuStream stream) { gpu_table()->of<T>().swiglu_backward(args, stream); },
+                        [=] { table().of<T>().swiglu_backward(args); }};
+            }};
+}
+
+template <class T>
+Case widen() {
+    return {"widen", kName<T>, [=](Slices& memory, int64_t elements) -> Run {
+                const Widen<T> args = {elements, memory.in<T>(elements), memory.out<float>(elements)};
+                return {[=](GpuStream stream) { gpu_table()->of<T>().widen(args, stream); },
+                        [=] { table().of<T>().widen(args); }};
+            }};
+}
+
+template <class T>
+Case narrow() {
+    return {"narrow", kName<T>, [=](Slices& memory, int64_t elements) -> Run {
+                const Narrow<T> args = {elements, memory.in<float>(elements), memory.out<T>(elements)};
+                return {[=](GpuStream stream) { gpu_table()->of<T>().narrow(args, stream); },
+                        [=] { table().of<T>().narrow(args); }};
+            }};
+}
+
+template <class T>
+Case sum_rows(int64_t row_size) {
+    return {"sum_rows", by_rows<T>(row_size), [=](Slices& memory, int64_t elements) -> Run {
+                const int64_t rows = std::max<int64_t>(elements / row_size, 3);
+                const SumRows<T> args = {rows, row_size, row_size, memory.in<T>(rows * row_size),
+                                         memory.in_out<float>(row_size, 1e-3)};
+                const auto& gpu = gpu_table()->of<T>();
+                void* const scratch = memory.scratch(gpu.sum_rows_scratch_bytes(args));
+                return {[=, &gpu](GpuStream stream) { gpu.sum_rows(args, scratch, stream); },
+                        [=] { table().of<T>().sum_rows(args); }};
+            }};
+}
+
+template <class T>
+Case softmax_sums(int64_t num_columns) {
+    return {"softmax_sums", by_rows<T>(num_columns), [=](Slices& memory, int64_t elements) -> Run {
+                const int64_t rows = std::max<int64_t>(elements / num_columns, 3);
+                const SoftmaxSums<T> args = {rows,
+                                             num_columns,
+                                             0,
+                                             memory.in<T>(rows * num_columns),
+                                             memory.ids(rows, num_columns),
+                                             memory.out<float>(rows),
+                                             memory.out<float>(rows),
+                                             memory.out<float>(rows)};
+                return {[=](GpuStream stream) { gpu_table()->of<T>().softmax_sums(args, stream); },
+                        [=] { table().of<T>().softmax_sums(args); }};
+            }};
+}
+
+template <class T>
+Case cross_entropy_gradient(int64_t num_columns) {
+    return {"cross_entropy_gradient", by_rows<T>(num_columns), [=](Slices& memory, int64_t elements) -> Run {
+                const int64_t rows = std::max<int64_t>(elements / num_columns, 3);
+                const int64_t* const targets = memory.ids(rows, num_columns);
+                const float* const maxima = memory.in<float>(rows);
+                const float* const exponentials = memory.in<float>(rows);
+                const float* const scale = memory.in<float>(1);
+                const CrossEntropyGradient<T> args = {
+                    rows,   num_columns,  0,     targets,
+                    maxima, exponentials, scale, memory.in_out<T>(rows * num_columns)};
+                return {[=](GpuStream stream) { gpu_table()->of<T>().cross_entropy_gradient(args, stream); },
+                        [=] { table().of<T>().cross_entropy_gradient(args); }};
+            }};
+}
+
+template <class T>
+Case embedding(int64_t row_size) {
+    return {"embedding", by_rows<T>(row_size), [=](Slices& memory, int64_t elements) -> Run {
+                const int64_t tokens = std::max<int64_t>(elements / row_size, 3), rows = tokens;
+                const Embedding<T> args = {tokens,
+                                           row_size,
+                                           0,
+                                           rows,
+                                           memory.ids(tokens, rows),
+                                           memory.in<T>(rows * row_size),
+                                           memory.out<T>(tokens * row_size)};
+                return {[=](GpuStream stream) { gpu_table()->of<T>().embedding(args, stream); },
+                        [=] { table().of<T>().embedding(args); }};
+            }};
+}
+
+Case squared_norms() {
+    return {"squared_norms", "fp32", [](Slices& memory, int64_t elements) -> Run {
+                const std::vector<SquaredNorm> tensors = {{elements, memory.in<float>(elements)}};
+                double* const norm = memory.out<double>(1, 1e-6);
+                void* const scratch = memory.scratch(gpu_table()->squared_norms_scratch_bytes(tensors));
+                return {[=](GpuStream stream) { gpu_table()->squared_norms(tensors, norm, scratch, stream); },
+                        [=] { *norm = table().squared_norm(tensors[0]); }};
+            }};
+}
+
+/// Weights and moments in fp32 with a bf16 copy, or all in bf16 but the gradient.
+Case adamw(bool narrow) {
+    return {"adamw", narrow ? "states in bf16" : "states in fp32, a bf16 copy",
+            [=](Slices& memory, int64_t elements) -> Run {
+                const int64_t count = elements / (narrow ? 1 : 2);
+                const auto state = [&](uint32_t key) -> FloatOrBFloat16 {
+                    if (narrow) return {nullptr, memory.in_out<BFloat16>(count), {key, 7}};
+                    return {memory.in_out<float>(count), nullptr, {key, 7}};
+                };
+                AdamW update = {.size = count, .first_element = 0, .update_number = 3};
+                update.gradient = memory.in<float>(count);
+                update.weights = state(1), update.first_moments = state(2);
+                // With beta2 = 0 the second moments are squares, whatever they were.
+                update.second_moments = state(3);
+                update.bf16_copy = narrow ? nullptr : memory.out<BFloat16>(count);
+                update.gradient_factor = 1, update.decay_factor = 0.999F, update.step_size = 1e-3F;
+                update.root_factor = 1, update.beta2 = 0;
+                update.one_minus_beta1 = 0.1F, update.one_minus_beta2 = 1, update.eps = 1e-8F;
+                const std::vector<AdamWRows> rows = {{update, count, count}};
+                return {[=](GpuStream stream) { gpu_table()->adamw(rows, stream); },
+                        [=] { table().adamw(rows[0].update); }};
+            }};
+}
+
+}  // namespace
+
+std::vector<Case> all_cases() {
+    std::vector<Case> cases = {rms_norm<BFloat16>(64),
+                               rms_norm<BFloat16>(128),
+                               rms_norm<BFloat16>(896),
+                               rms_norm<BFloat16>(1536),
+                               rms_norm<BFloat16>(2048),
+                               rms_norm<BFloat16>(3584),
+                               rms_norm<BFloat16>(4096),
+                               rms_norm<BFloat16>(8192),
+                               rms_norm<float>(4096),
+                               rms_norm_backward<BFloat16>(64),
+                               rms_norm_backward<BFloat16>(128),
+                               rms_norm_backward<BFloat16>(896),
+                               rms_norm_backward<BFloat16>(1536),
+                               rms_norm_backward<BFloat16>(2048),
+                               rms_norm_backward<BFloat16>(3584),
+                               rms_norm_backward<BFloat16>(4096),
+                               rms_norm_backward<BFloat16>(8192),
+                               rms_norm_backward<float>(4096),
+                               rope<BFloat16>(14, 64),
+                               rope<BFloat16>(2, 64),
+                               rope<BFloat16>(32, 128),
+                               rope<float>(32, 128),
+                               swiglu<BFloat16>(),
+                               swiglu<float>(),
+                               swiglu_backward<BFloat16>(),
+                               swiglu_backward<float>(),
+                               widen<BFloat16>(),
+                               narrow<BFloat16>(),
+                               sum_rows<BFloat16>(896),
+                               sum_rows<BFloat16>(4096),
+                               softmax_sums<BFloat16>(151936),
+                               cross_entropy_gradient<BFloat16>(151936),
+                               embedding<BFloat16>(896),
+                               embedding<BFloat16>(4096),
+                               squared_norms(),
+                               adamw(false),
+                               adamw(true)};
+    return cases;
+}
+
+}  // namespace argosy::kernels

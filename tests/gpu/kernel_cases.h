@@ -1,0 +1,76 @@
+// The kernels that kernel_bandwidth compares and measures: each builds its arguments over memory that it is
+// given, of the device or of the host, so that both sides compute the same.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "kernels/types.h"
+
+namespace argosy::kernels {
+
+/// Takes tensors out of a block of memory, one after the other, and keeps account of what a kernel reads and
+/// writes. The memory holds random numbers already, but for ids, which the caller writes.
+class Slices {
+  public:
+    struct Output {
+        size_t offset;
+        double tolerance;
+        /// Relative to an element's size, or to 1 where it is smaller.
+        std::function<double(const std::byte* found, const std::byte* expected)> largest_error;
+    };
+    struct Ids {
+        size_t offset;
+        std::vector<int64_t> values;
+    };
+
+    Slices(std::byte* begin, size_t size) : begin_(begin), size_(size) {}
+
+    template <class T>
+    const T* in(int64_t count) {
+        return static_cast<const T*>(take(count * sizeof(T), 1));
+    }
+    template <class T>
+    T* out(int64_t count, double tolerance = 0) {
+        return output<T>(count, 1, tolerance);
+    }
+    template <class T>
+    T* in_out(int64_t count, double tolerance = 0) {
+        return output<T>(count, 2, tolerance);
+    }
+    /// Numbers from 0 to limit - 1.
+    const int64_t* ids(int64_t count, int64_t limit);
+    void* scratch(int64_t bytes) { return take(bytes, 0); }
+
+    size_t traffic_bytes() const { return traffic_bytes_; }
+    const std::vector<Output>& outputs() const { return outputs_; }
+    const std::vector<Ids>& ids() const { return ids_; }
+
+  private:
+    void* take(size_t bytes, int times);
+    template <class T>
+    T* output(int64_t count, int times, double tolerance);
+
+    std::byte* begin_;
+    size_t size_, used_ = 0, traffic_bytes_ = 0;
+    std::vector<Output> outputs_;
+    std::vector<Ids> ids_;
+};
+
+struct Run {
+    std::function<void(GpuStream)> on_gpu;
+    std::function<void()> on_processor;
+};
+
+struct Case {
+    std::string kernel, size;
+    /// With tensors of about so many elements.
+    std::function<Run(Slices&, int64_t elements)> build;
+};
+
+std::vector<Case> all_cases();
+
+}  // namespace argosy::kernels
