@@ -10,7 +10,7 @@ GPU = pathlib.Path(sys.argv.pop())
 REPLICATE, SHARD = "parallelism__data_parallel_replicate_degree", "parallelism__data_parallel_shard_degree"
 TENSOR, PIPELINE = "parallelism__tensor_parallel_degree", "parallelism__pipeline_parallel_degree"
 SMALL = {"training__global_batch_size": 8, "training__seq_len": 16}
-CONFIG = {"vocab_size": 256, "hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
+CONFIG = {"vocab_size": 260, "hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
           "num_key_value_heads": 2, "head_dim": 12, "intermediate_size": 80, "max_position_embeddings": 64,
           "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "hidden_act": "silu"}
 FAMILIES = {"llama": ("LlamaForCausalLM", False), "qwen2": ("Qwen2ForCausalLM", True), "qwen3": ("Qwen3ForCausalLM", True)}
