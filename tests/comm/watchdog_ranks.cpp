@@ -74,7 +74,10 @@ void killed(const Ranks& ranks) {
 }
 
 void failed(const Ranks& ranks) {
+    fake_gpus().stall_next_operation = ranks.rank == 1;
+    comm::Pending pending = ranks.shard->submit(ranks.sum());
     if (ranks.rank == 1) throw RunError("no paper in the printer");
+    pending.wait();
     ranks.run();
 }
 
