@@ -15,9 +15,8 @@
 //
 // Graphs. submit() and wait() may become part of a graph that is being recorded on the current stream: what
 // is submitted in it is waited for in it, and every kind of operation has run once before, since the first
-// one makes communicators and connections. Launches within a graph are not measured and not in the watchdog's
-// lines: watch the graph's own launches (Communicator::watched). Measuring them would take events that the
-// graph itself records, read after each launch.
+// one makes communicators and connections. Launches within a graph are not in the watchdog's lines: watch the
+// graph's own launches (Communicator::watched), after which the waits within it are measured, too.
 #pragma once
 
 #include <map>
