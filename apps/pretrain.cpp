@@ -20,6 +20,7 @@
 #include "train/checkpoint_setup.h"
 #include "train/checkpointer.h"
 #include "train/data_feed.h"
+#include "train/device.h"
 #include "train/restore.h"
 #include "train/run_limits.h"
 #include "train/run_lock.h"
@@ -57,11 +58,12 @@ ExitCode pretrain(const mpi::Comm& ranks, const Environment& environment,
     train::set_determinism(config, environment);
     train::warn_of_idle_keys(config);
     observe::keep_freed_memory();
-    observe::MemoryMeter memory = observe::MemoryMeter::install();
+    const c10::Device device = train::choose_device(ranks);
+    observe::MemoryMeter memory = observe::MemoryMeter::install(device);
     const ops::TensorThread tensors(train::operation_path(config.compile),
                                     train::algorithm_search(config.compile));
-    const auto all_ranks =
-        comm::make_communicator(mpi::Comm::world(), "world", train::group_options(config.comm, environment));
+    const auto all_ranks = comm::make_communicator(mpi::Comm::world(), "world",
+                                                   train::group_options(config.comm, environment, device));
     comm::Communicator& world = *all_ranks;
     const auto control = train::control_group(world);
     train::StopSignal stop(*control);
@@ -90,7 +92,7 @@ ExitCode pretrain(const mpi::Comm& ranks, const Environment& environment,
 
     observe::MetricsWriter metrics(
         observe::metrics_options(config, limits.num_steps(), start.last_own_step, environment),
-        observe::job_figures(config, spec, options.precision.compute, world.size()), world.rank());
+        observe::job_figures(config, spec, options.precision.compute, world), world.rank());
     observe::SkippedUpdates skipped(config.job.dump_folder, world.rank(), start.last_own_step);
     observe::StepTimer timer(mesh);
     spdlog::info("{}: {:.3g} parameters on {} ranks ({}), {} sequences of {} tokens a step",

@@ -89,7 +89,7 @@ class Communicator {
     virtual int size() const = 0;
     /// Where this rank computes: what a model's tensors lie on. Tensors in the processor's memory can be sent
     /// whatever it is.
-    virtual c10::Device device() const { return c10::kCPU; }
+    c10::Device device() const { return device_; }
 
     /// COLLECTIVE over `ranks`, which are ascending numbers in this group. `name` is the mesh axis for
     /// messages.
@@ -125,7 +125,8 @@ class Communicator {
     virtual double exposed_seconds() const { return exposed_seconds_; }
 
   protected:
-    explicit Communicator(std::string name) : name_(std::move(name)) {}
+    explicit Communicator(std::string name, c10::Device device = c10::kCPU)
+        : name_(std::move(name)), device_(device) {}
     double* exposed_seconds_slot() { return &exposed_seconds_; }
 
     /// For a backend's submit(): the time until its end is exposed.
@@ -142,6 +143,7 @@ class Communicator {
 
   private:
     std::string name_;
+    c10::Device device_;
     double exposed_seconds_ = 0;
 };
 

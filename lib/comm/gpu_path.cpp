@@ -75,8 +75,14 @@ std::vector<int> ranks_that_share(const std::vector<Card>& cards) {
 }  // namespace
 
 GpuPath choose_gpu_path(const mpi::Comm& world, GpuPath wanted) {
-    if (wanted != GpuPath::Choose) return wanted;
+    if (nccl::version() == 0 && (wanted == GpuPath::Nccl || wanted == GpuPath::Host)) {
+        throw UserError(
+            "comm.gpu_path says how tensors on GPUs travel, and this build has no CUDA: leave it out, or "
+            "configure "
+            "with -DARGOSY_CUDA=ON (preset cuda)");
+    }
     if (nccl::version() == 0) return GpuPath::None;
+    if (wanted != GpuPath::Choose) return wanted;
     const std::vector<Card> cards = cards_of_all(world);
     const std::vector<int> without = ranks_without(cards);
     if (std::ssize(without) == world.size()) return GpuPath::None;

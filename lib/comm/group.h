@@ -26,7 +26,8 @@ struct GroupOptions {
     /// Most memory that a rank lends a group whose ranks are all on one node, for their collectives; 0: MPI
     /// alone.
     int64_t shared_memory_bytes = 0;
-    /// Of tensors that a GPU holds.
+    /// Where this rank computes, and how tensors that a GPU holds travel.
+    c10::Device device = c10::kCPU;
     GpuPath gpu_path = GpuPath::None;
 };
 

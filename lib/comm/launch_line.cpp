@@ -4,6 +4,8 @@
 
 #include <utility>
 
+#include "base/clock.h"
+
 namespace argosy::comm {
 
 namespace {
@@ -24,6 +26,8 @@ LaunchLine::LaunchLine(std::string name, std::vector<int> members, int serial)
 
 void LaunchLine::begin(Work work) {
     const std::lock_guard lock(mutex_);
+    last_ = work;
+    last_seconds_ = seconds_now();
     launches_.push_back({std::move(work), nullptr, nullptr});
     ++num_begun_;
 }
@@ -40,7 +44,7 @@ LaunchLine::Standing LaunchLine::look(double elapsed_seconds) {
         launches_.pop_front();
         waited_seconds_ = 0;
     }
-    Standing standing{key_, name_, members_, num_begun_, std::nullopt};
+    Standing standing{key_, name_, members_, num_begun_, last_, seconds_now() - last_seconds_, std::nullopt};
     if (launches_.empty()) return standing;
     const Launch& oldest = launches_.front();
     if (oldest.begin && !oldest.begin->done()) {

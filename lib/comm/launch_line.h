@@ -37,7 +37,9 @@ class LaunchLine {
     struct Standing {
         std::string key, name;
         std::vector<int> members;
-        int64_t num_begun = 0;  // launches that this rank has come to
+        int64_t num_begun = 0;  // launches that this rank has come to, the last of them:
+        Work last;
+        double seconds_since_last = 0;
         /// The oldest that has not ended, if the GPU has come to it or its call has not returned.
         struct UnderWay {
             int64_t number = 0;
@@ -60,6 +62,8 @@ class LaunchLine {
     std::mutex mutex_;
     std::deque<Launch> launches_;  // that have not ended, oldest first
     int64_t num_begun_ = 0;
+    Work last_;
+    double last_seconds_ = 0;
     double waited_seconds_ = 0;  // of the oldest
 };
 

@@ -34,7 +34,7 @@ class MpiCompletion : public Completion {
 }  // namespace
 
 MpiCommunicator::MpiCommunicator(std::shared_ptr<const Group> group)
-    : Communicator(group->name()), group_(std::move(group)) {}
+    : Communicator(group->name(), group->options().device), group_(std::move(group)) {}
 
 std::unique_ptr<Communicator> MpiCommunicator::subgroup(std::span<const int> ranks, std::string name) const {
     return make_communicator(std::make_shared<const Group>(group_->subgroup(ranks, std::move(name))));

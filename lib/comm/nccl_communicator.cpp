@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <exception>
 #include <limits>
 
 #include "base/error.h"
@@ -98,7 +99,15 @@ std::vector<int> edges_in_order(int size) {
 }  // namespace
 
 NcclCommunicator::NcclCommunicator(std::shared_ptr<const Group> group, std::unique_ptr<Communicator> host)
-    : Communicator(group->name()), group_(std::move(group)), host_(std::move(host)) {}
+    : Communicator(group->name(), group->options().device),
+      group_(std::move(group)),
+      host_(std::move(host)) {}
+
+NcclCommunicator::~NcclCommunicator() {
+    if (std::uncaught_exceptions() == 0) return;
+    if (collectives_) collectives_->break_off();
+    for (const auto& [neighbour, lane] : channels_) lane->break_off();
+}
 
 std::unique_ptr<Communicator> NcclCommunicator::subgroup(std::span<const int> ranks, std::string name) const {
     return make_communicator(std::make_shared<const Group>(group_->subgroup(ranks, std::move(name))));

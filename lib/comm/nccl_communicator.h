@@ -39,6 +39,8 @@ class NcclCommunicator : public Communicator {
     /// `host` is the group's backend for tensors in the host's memory. COLLECTIVE is the first submission of
     /// collectives on a GPU: it makes the communicator of NCCL.
     NcclCommunicator(std::shared_ptr<const Group> group, std::unique_ptr<Communicator> host);
+    /// Waits for what is under way, unless an error unwinds.
+    ~NcclCommunicator() override;
 
     int rank() const override { return group_->rank(); }
     int size() const override { return group_->size(); }

@@ -49,7 +49,7 @@ class SharedMemoryCompletion : public Completion {
 
 SharedMemoryCommunicator::SharedMemoryCommunicator(std::shared_ptr<const Group> group,
                                                    std::shared_ptr<Exchange> exchange)
-    : Communicator(group->name()),
+    : Communicator(group->name(), group->options().device),
       group_(std::move(group)),
       exchange_(std::move(exchange)),
       messages_(group_) {

@@ -52,7 +52,9 @@ at::Tensor copy_on_host(const at::Tensor& tensor) {
 }  // namespace
 
 StagedCommunicator::StagedCommunicator(std::shared_ptr<const Group> group, std::unique_ptr<Communicator> host)
-    : Communicator(group->name()), group_(std::move(group)), host_(std::move(host)) {}
+    : Communicator(group->name(), group->options().device),
+      group_(std::move(group)),
+      host_(std::move(host)) {}
 
 std::unique_ptr<Communicator> StagedCommunicator::subgroup(std::span<const int> ranks,
                                                            std::string name) const {

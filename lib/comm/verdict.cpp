@@ -18,8 +18,8 @@ using UnderWay = LaunchLine::Standing::UnderWay;
 
 constexpr size_t kMostNamed = 16;
 
-/// Fields of a line in a report: key, name, launches begun; and of one under way members, number, kind,
-/// elements, seconds waited.
+/// Fields of a line in a report: key, name, launches begun, kind, elements and seconds since the last of
+/// them; and of one under way members, number, kind, elements, seconds waited.
 std::vector<std::string> fields_of(const std::string& line) {
     std::vector<std::string> fields;
     std::istringstream text(line);
@@ -35,11 +35,17 @@ std::vector<int> numbers_in(const std::string& text) {
 }
 
 Standing standing_of(const std::vector<std::string>& fields) {
-    Standing standing{fields.at(0), fields.at(1), {}, std::stoll(fields.at(2)), {}};
-    if (fields.size() > 3) {
-        standing.members = numbers_in(fields.at(3));
+    Standing standing{fields.at(0),
+                      fields.at(1),
+                      {},
+                      std::stoll(fields.at(2)),
+                      {fields.at(3), std::stoll(fields.at(4))},
+                      std::stod(fields.at(5)),
+                      {}};
+    if (fields.size() > 6) {
+        standing.members = numbers_in(fields.at(6));
         standing.under_way = {
-            std::stoll(fields.at(4)), {fields.at(5), std::stoll(fields.at(6))}, std::stod(fields.at(7))};
+            std::stoll(fields.at(7)), {fields.at(8), std::stoll(fields.at(9))}, std::stod(fields.at(10))};
     }
     return standing;
 }
@@ -109,6 +115,23 @@ class Judge {
         return "";
     }
 
+    /// What the first of those that are missing and answer did last.
+    std::string last_of(const std::vector<int>& missing) const {
+        for (const int rank : missing) {
+            const Standing* last = nullptr;
+            if (!answered(rank)) continue;
+            for (const Standing& one : watched_.reports.at(rank).lines) {
+                const bool later = !last || one.seconds_since_last < last->seconds_since_last;
+                if (one.num_begun > 0 && later) last = &one;
+            }
+            if (!last) continue;
+            return fmt::format(". Rank {} came to {} {:.3g} s ago, and to nothing since", rank,
+                               operation_name(last->last.kind, last->name, last->num_begun - 1),
+                               last->seconds_since_last);
+        }
+        return "";
+    }
+
   private:
     bool answered(int rank) const { return watched_.reports.contains(rank); }
     bool waits(int rank) const {
@@ -135,7 +158,8 @@ std::string WatchReport::text() const {
     std::ranges::replace(on_one_line, '\n', ' ');
     std::string text = fmt::format("{}\n{}\n", seconds_to_limit, on_one_line);
     for (const Standing& one : lines) {
-        text += fmt::format("{}\t{}\t{}", one.key, one.name, one.num_begun);
+        text += fmt::format("{}\t{}\t{}\t{}\t{}\t{}", one.key, one.name, one.num_begun, one.last.kind,
+                            one.last.elements, one.seconds_since_last);
         if (one.under_way) {
             text += fmt::format("\t{}\t{}\t{}\t{}\t{}", fmt::join(one.members, " "), one.under_way->number,
                                 one.under_way->work.kind, one.under_way->work.elements,
@@ -173,7 +197,7 @@ std::optional<std::string> verdict(const Watched& watched) {
     }
     if (!told) return std::nullopt;
     text = timeout_text({operation(told->standing), told->standing.members, watched.timeout_seconds}, found);
-    return text + (found.missing.empty() ? judge.mismatch() : "");
+    return text + (found.missing.empty() ? judge.mismatch() : judge.last_of(found.missing));
 }
 
 std::string verdict_of_loss(const std::vector<int>& ranks) {

@@ -197,7 +197,9 @@ std::vector<Section> make_schema() {
                  "Ranks of one node exchange tensors through memory that they share; false: through MPI."),
              key("shared_memory_mib", &Comm::shared_memory_mib, size(),
                  "Most MiB that a rank shares for each group of ranks; it takes what is in flight at "
-                 "once.")}),
+                 "once."),
+             key("gpu_path", &Comm::gpu_path, any(),
+                 "GPUs: NCCL, or through the host's memory; auto: NCCL where each rank has its own GPU.")}),
         section(
             "debug", &JobConfig::debug, "repeating a run",
             {key("seed", &Debug::seed, at_least(0), "Key of initial weights and of the order of samples."),

@@ -39,6 +39,15 @@ ops::SoftmaxSums Head::sums_of_all_ranks(ops::SoftmaxSums own) const {
     return own;
 }
 
+ops::SoftmaxSums Head::turn_into_gradient(at::Tensor& logits, const at::Tensor& targets,
+                                          const at::Tensor& scale) const {
+    const layout::Range own = axis_.share(spec_.vocab_size);
+    if (own.size == spec_.vocab_size) return ops::turn_into_cross_entropy_gradient(logits, targets, scale);
+    ops::SoftmaxSums sums = sums_of_all_ranks(ops::softmax_sums(logits, targets, own.begin));
+    ops::turn_into_cross_entropy_gradient(logits, sums, targets, own.begin, scale);
+    return sums;
+}
+
 ops::SoftmaxSums Head::softmax_sums(const Weights& weights, const at::Tensor& x,
                                     const at::Tensor& targets) const {
     const at::Tensor normed = axis_.gather_rows(ops::rms_norm(x, weights[Role::FinalNorm], spec_.norm_eps).y);
@@ -61,7 +70,6 @@ Head::Loss Head::loss_and_input_gradient(const Weights& weights, const at::Tenso
     const auto norm = ops::rms_norm(x, weights[Role::FinalNorm], spec_.norm_eps);
     const at::Tensor normed = axis_.gather_rows(norm.y);
     const at::Tensor dnormed = at::empty_like(normed);
-    const int64_t begin = axis_.share(spec_.vocab_size).begin;
     const int64_t chunk_rows = rows_per_chunk(axis_.largest_share(spec_.vocab_size), x);
 
     at::Tensor sum = at::zeros({}, x.options().dtype(at::kDouble));
@@ -70,10 +78,7 @@ Head::Loss Head::loss_and_input_gradient(const Weights& weights, const at::Tenso
         const int64_t count = std::min(chunk_rows, normed.size(0) - row);
         const at::Tensor rows = normed.narrow(0, row, count), targets = batch.targets.narrow(0, row, count);
         at::Tensor logits = ops::linear(rows, weights[Role::Output]);
-        const ops::SoftmaxSums sums = sums_of_all_ranks(ops::softmax_sums(logits, targets, begin));
-        sum += ops::cross_entropy_sum(sums, targets);
-
-        ops::turn_into_cross_entropy_gradient(logits, sums, targets, begin, scale);
+        sum += ops::cross_entropy_sum(turn_into_gradient(logits, targets, scale), targets);
         const at::Tensor dlogits = std::move(logits);
         dnormed.narrow(0, row, count).copy_(ops::linear_input_gradient(dlogits, weights[Role::Output]));
         work.add_product(Role::Output, dlogits, rows);

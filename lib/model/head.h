@@ -38,6 +38,9 @@ class Head {
 
   private:
     ops::SoftmaxSums sums_of_all_ranks(ops::SoftmaxSums own) const;
+    /// Of this rank's columns, which become the gradient of scale * the loss.
+    ops::SoftmaxSums turn_into_gradient(at::Tensor& logits, const at::Tensor& targets,
+                                        const at::Tensor& scale) const;
 
     const ModelSpec spec_;
     const TensorAxis& axis_;

@@ -83,15 +83,16 @@ Comm& Comm::operator=(Comm&& other) noexcept {
 // from an error cannot promise, so MPI_Finalize takes them all.
 Comm::~Comm() = default;
 
-bool Comm::within_one_node() const {
+Comm::NodePlace Comm::place_on_node() const {
     const BlockingCall call("MPI_Comm_split_type");
     MPI_Comm node;
     check(MPI_Comm_split_type(handle_, MPI_COMM_TYPE_SHARED, /*key=*/0, MPI_INFO_NULL, &node),
           "MPI_Comm_split_type");
-    int ranks_here = 0;
-    check(MPI_Comm_size(node, &ranks_here), "MPI_Comm_size");
+    NodePlace place{};
+    check(MPI_Comm_rank(node, &place.number), "MPI_Comm_rank");
+    check(MPI_Comm_size(node, &place.num_ranks), "MPI_Comm_size");
     check(MPI_Comm_free(&node), "MPI_Comm_free");
-    return ranks_here == size();
+    return place;
 }
 
 Comm Comm::subgroup(std::span<const int> ranks) const {

@@ -48,8 +48,13 @@ class Comm {
     /// MPI's blocking ones; sends and receives stay as they are.
     Comm duplicate(Calls calls = Calls::NonBlocking) const;
 
+    /// COLLECTIVE: of this rank among those that can share memory with it, and how many these are.
+    struct NodePlace {
+        int number, num_ranks;
+    };
+    NodePlace place_on_node() const;
     /// COLLECTIVE: whether all ranks can share memory.
-    bool within_one_node() const;
+    bool within_one_node() const { return place_on_node().num_ranks == size(); }
 
     /// COLLECTIVE over `ranks` (numbers in this group, ascending, this rank among them).
     Comm subgroup(std::span<const int> ranks) const;

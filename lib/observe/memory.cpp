@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "gpu/memory.h"
 
 namespace argosy::observe {
 
@@ -72,19 +73,26 @@ class CountingAllocator final : public c10::Allocator {
     std::atomic<int64_t> current_bytes_ = 0, peak_bytes_ = 0;
 };
 
-MemoryMeter MemoryMeter::install() {
+MemoryMeter MemoryMeter::install(c10::Device device) {
     static std::atomic<bool> installed = false;
     ARGOSY_CHECK(!installed.exchange(true), "a second memory meter in one process");
     auto* allocator = new CountingAllocator(*c10::GetCPUAllocator());
     // c10 ignores a registration below the priority of the present one, in silence.
     c10::SetCPUAllocator(allocator, std::numeric_limits<uint8_t>::max());
     ARGOSY_CHECK(c10::GetCPUAllocator() == allocator);
-    return MemoryMeter(*allocator);
+    return MemoryMeter(*allocator, device);
 }
 
-int64_t MemoryMeter::current_bytes() const { return allocator_->current_bytes(); }
-int64_t MemoryMeter::peak_bytes() const { return allocator_->peak_bytes(); }
-void MemoryMeter::reset_peak() { allocator_->reset_peak(); }
+int64_t MemoryMeter::current_bytes() const {
+    return device_.is_cuda() ? gpu::memory().allocated_bytes : allocator_->current_bytes();
+}
+int64_t MemoryMeter::peak_bytes() const {
+    return device_.is_cuda() ? gpu::memory().peak_allocated_bytes : allocator_->peak_bytes();
+}
+void MemoryMeter::reset_peak() {
+    allocator_->reset_peak();
+    if (device_.is_cuda()) gpu::reset_peak_memory();
+}
 
 ResidentMemory resident_memory() {
     ResidentMemory memory;

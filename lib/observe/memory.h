@@ -1,7 +1,9 @@
-// How much memory this process holds: tensors on the CPU counted at LibTorch's allocator, and all of it as
-// the kernel sees it. `MemoryMeter::install` and `keep_freed_memory` change the whole process: an executable
+// How much memory this process holds: tensors counted at LibTorch's allocators, and all of the host's as the
+// kernel sees it. `MemoryMeter::install` and `keep_freed_memory` change the whole process: an executable
 // calls each once, at the top of main, before its first tensor and before other threads start.
 #pragma once
+
+#include <c10/core/Device.h>
 
 #include <cstdint>
 
@@ -9,22 +11,24 @@ namespace argosy::observe {
 
 class CountingAllocator;
 
-/// Bytes of CPU tensors: what was asked of the allocator, without its rounding. What a library takes from
-/// malloc by itself (GEMM packing buffers, MPI) is not in it; resident_memory() has that too. Copies of a
-/// meter read the same counters. Any thread.
+/// Bytes of tensors where this rank computes. On a processor: what was asked of the allocator, without its
+/// rounding. What a library takes from malloc by itself (GEMM packing buffers, MPI) is not in it;
+/// resident_memory() has that too. On a GPU: what LibTorch's caching allocator says. Copies of a meter read
+/// the same counters. Any thread.
 class MemoryMeter {
   public:
     /// Replaces LibTorch's CPU allocator, for the rest of the process, by one that counts and then asks the
     /// one before it. Tensors made earlier are not counted. REQUIRES: the first call in this process.
-    static MemoryMeter install();
+    static MemoryMeter install(c10::Device device = c10::kCPU);
 
     int64_t current_bytes() const;
     int64_t peak_bytes() const;  // the most since install() or the last reset_peak()
     void reset_peak();           // a new peak starts at what is held now
 
   private:
-    explicit MemoryMeter(CountingAllocator& allocator) : allocator_(&allocator) {}
+    MemoryMeter(CountingAllocator& allocator, c10::Device device) : allocator_(&allocator), device_(device) {}
     CountingAllocator* allocator_;  // never deleted: tensors may outlive everything else
+    c10::Device device_;
 };
 
 /// Physical memory of this process, from /proc/self/status; 0 where that does not say.

@@ -1,7 +1,11 @@
 #include "observe/setup.h"
 
+#include "cuda/device.h"
+
 namespace argosy::observe {
 namespace {
+
+constexpr double kPeakSeconds = 0.3;
 
 bool wants_live_line(config::LiveLine wanted, const Environment& environment) {
     return wanted == config::LiveLine::Always ||
@@ -24,9 +28,11 @@ MetricsOptions metrics_options(const config::JobConfig& config, int64_t num_step
 }
 
 JobFigures job_figures(const config::JobConfig& config, const model::ModelSpec& spec, at::ScalarType compute,
-                       int num_ranks) {
-    JobFigures figures{num_ranks, flops_per_token(spec, config.training.seq_len)};
-    if (config.metrics.measure_gemm_peak) figures.peak = measure_gemm_peak(compute);
+                       const comm::Communicator& world) {
+    JobFigures figures{world.size(), flops_per_token(spec, config.training.seq_len)};
+    const c10::Device device = world.device();
+    if (device.is_cuda()) figures.peak = datasheet_peak(cuda::describe_device(device.index()).name);
+    if (config.metrics.measure_gemm_peak) figures.peak = measure_gemm_peak(compute, kPeakSeconds, device);
     return figures;
 }
 

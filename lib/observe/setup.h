@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "base/environment.h"
+#include "comm/communicator.h"
 #include "config/job_config.h"
 #include "model/model_spec.h"
 #include "observe/metrics.h"
@@ -19,8 +20,9 @@ namespace argosy::observe {
 MetricsOptions metrics_options(const config::JobConfig& config, int64_t num_steps,
                                std::optional<int64_t> last_own_step, const Environment& environment);
 
-/// `compute`: the type of the matrix products whose peak is measured, where that is wanted.
+/// `compute`: the type of the matrix products whose peak is measured, where that is wanted; else it is that
+/// of a GPU's datasheet.
 JobFigures job_figures(const config::JobConfig& config, const model::ModelSpec& spec, at::ScalarType compute,
-                       int num_ranks);
+                       const comm::Communicator& world);
 
 }  // namespace argosy::observe

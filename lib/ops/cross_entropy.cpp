@@ -54,6 +54,9 @@ SoftmaxSums fused_sums(const at::Tensor& logits, const at::Tensor& targets, int6
                                            .exponentials = sums + first,
                                            .target_logits = sums + num_rows + first};
         };
+        if (gpu::holds(logits)) {
+            return gpu_kernels<T>().softmax_sums(rows(0, num_rows), gpu::current_stream());
+        }
         at::parallel_for(0, num_rows, fewest_rows(num_columns), [&](int64_t first, int64_t end) {
             kernels::table().of<T>().softmax_sums(rows(first, end));
         });
@@ -89,10 +92,32 @@ void fused_gradient(at::Tensor& logits, const SoftmaxSums& all, const at::Tensor
                                                     .scale = factor,
                                                     .logits = inout + first * num_columns};
         };
+        if (gpu::holds(logits)) {
+            return gpu_kernels<T>().cross_entropy_gradient(rows(0, logits.size(0)), gpu::current_stream());
+        }
         at::parallel_for(0, logits.size(0), fewest_rows(num_columns), [&](int64_t first, int64_t end) {
             kernels::table().of<T>().cross_entropy_gradient(rows(first, end));
         });
     });
+}
+
+SoftmaxSums gpu_sums_and_gradient(at::Tensor& logits, const at::Tensor& targets, const at::Tensor& scale) {
+    const int64_t num_rows = logits.size(0);
+    const auto options = logits.options().dtype(at::kFloat);
+    SoftmaxSums out{at::empty({num_rows}, options), at::empty({2, num_rows}, options)};
+    with_element_type(logits.scalar_type(), [&]<class T>(T) {
+        auto* sums = mutable_elements<float>(out.sums);
+        gpu_kernels<T>().cross_entropy({.num_rows = num_rows,
+                                        .num_columns = logits.size(1),
+                                        .targets = elements<int64_t>(targets),
+                                        .scale = elements<float>(scale),
+                                        .logits = mutable_elements<T>(logits),
+                                        .maxima = mutable_elements<float>(out.maxima),
+                                        .exponentials = sums,
+                                        .target_logits = sums + num_rows},
+                                       gpu::current_stream());
+    });
+    return out;
 }
 
 }  // namespace
@@ -104,7 +129,7 @@ SoftmaxSums softmax_sums(const at::Tensor& logits, const at::Tensor& targets, in
         return {at::full({num_rows}, -std::numeric_limits<double>::infinity(), options),
                 at::zeros({2, num_rows}, options)};
     }
-    if (!fused(logits) || gpu::holds(logits)) return plain_sums(logits, targets, begin);
+    if (!fused(logits)) return plain_sums(logits, targets, begin);
     return fused_sums(logits.contiguous(), targets.contiguous(), begin);
 }
 
@@ -136,8 +161,18 @@ at::Tensor cross_entropy_sum(const SoftmaxSums& all, const at::Tensor& targets) 
 void turn_into_cross_entropy_gradient(at::Tensor& logits, const SoftmaxSums& all, const at::Tensor& targets,
                                       int64_t begin, const at::Tensor& scale) {
     if (logits.size(1) == 0) return;
-    if (!fused(logits) || gpu::holds(logits) || !logits.is_contiguous()) return plain_gradient(logits, all, targets, begin, scale);
+    if (!fused(logits) || !logits.is_contiguous()) return plain_gradient(logits, all, targets, begin, scale);
     fused_gradient(logits, all, targets.contiguous(), begin, scale);
+}
+
+SoftmaxSums turn_into_cross_entropy_gradient(at::Tensor& logits, const at::Tensor& targets,
+                                             const at::Tensor& scale) {
+    if (fused(logits) && gpu::holds(logits)) {
+        return gpu_sums_and_gradient(logits, targets.contiguous(), scale);
+    }
+    SoftmaxSums sums = softmax_sums(logits, targets, /*begin=*/0);
+    turn_into_cross_entropy_gradient(logits, sums, targets, /*begin=*/0, scale);
+    return sums;
 }
 
 }  // namespace argosy::ops

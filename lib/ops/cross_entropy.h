@@ -39,4 +39,8 @@ at::Tensor cross_entropy_sum(const SoftmaxSums& all, const at::Tensor& targets);
 void turn_into_cross_entropy_gradient(at::Tensor& logits, const SoftmaxSums& all, const at::Tensor& targets,
                                       int64_t begin, const at::Tensor& scale);
 
+/// softmax_sums and that gradient at once, of logits of the whole vocabulary.
+SoftmaxSums turn_into_cross_entropy_gradient(at::Tensor& logits, const at::Tensor& targets,
+                                             const at::Tensor& scale);
+
 }  // namespace argosy::ops

@@ -37,6 +37,9 @@ at::Tensor fused_lookup(const at::Tensor& table, const at::Tensor& tokens, int64
                                          .table = rows,
                                          .x = out + first * size};
         };
+        if (gpu::holds(table)) {
+            return gpu_kernels<T>().embedding(part(0, tokens.size(0)), gpu::current_stream());
+        }
         at::parallel_for(0, tokens.size(0), fewest_rows(size), [&](int64_t first, int64_t end) {
             kernels::table().of<T>().embedding(part(first, end));
         });
@@ -51,15 +54,25 @@ void fused_gradient(at::Tensor& out, const at::Tensor& dx, const at::Tensor& tok
         const T* in = elements<T>(dx);
         const auto* token = elements<int64_t>(tokens);
         auto* sums = mutable_elements<float>(out);
+        const auto columns = [&](int64_t first, int64_t end) {
+            return kernels::EmbeddingGradient<T>{.num_tokens = num_tokens,
+                                                 .row_size = end - first,
+                                                 .begin = begin,
+                                                 .num_rows = out.size(0),
+                                                 .row_stride = size,
+                                                 .tokens = token,
+                                                 .dx = in + first,
+                                                 .sums = sums + first};
+        };
+        if (gpu::holds(dx)) {
+            const auto [sorted, positions] = tokens.sort(/*stable=*/true, /*dim=*/0, /*descending=*/false);
+            kernels::EmbeddingGradient<T> all = columns(0, size);
+            all.tokens = elements<int64_t>(sorted);
+            return gpu_kernels<T>().embedding_gradient(all, elements<int64_t>(positions),
+                                                       gpu::current_stream());
+        }
         at::parallel_for(0, size, fewest_rows(num_tokens), [&](int64_t first, int64_t end) {
-            kernels::table().of<T>().embedding_gradient({.num_tokens = num_tokens,
-                                                         .row_size = end - first,
-                                                         .begin = begin,
-                                                         .num_rows = out.size(0),
-                                                         .row_stride = size,
-                                                         .tokens = token,
-                                                         .dx = in + first,
-                                                         .sums = sums + first});
+            kernels::table().of<T>().embedding_gradient(columns(first, end));
         });
     });
 }
@@ -68,14 +81,14 @@ void fused_gradient(at::Tensor& out, const at::Tensor& dx, const at::Tensor& tok
 
 at::Tensor embedding(const at::Tensor& table, const at::Tensor& tokens, int64_t begin) {
     if (table.size(0) == 0) return at::zeros({tokens.size(0), table.size(1)}, table.options());
-    if (fused(table) && !gpu::holds(table)) return fused_lookup(table.contiguous(), tokens.contiguous(), begin);
+    if (fused(table)) return fused_lookup(table.contiguous(), tokens.contiguous(), begin);
     const auto [row, absent] = local_rows(tokens, begin, table.size(0));
     return at::index(table, {row}).masked_fill_(absent.unsqueeze(1), 0);
 }
 
 void add_embedding_gradient(at::Tensor& out, const at::Tensor& dx, const at::Tensor& tokens, int64_t begin) {
     if (out.size(0) == 0) return;
-    if (fused(dx) && !gpu::holds(dx) && out.scalar_type() == at::kFloat && out.is_contiguous()) {
+    if (fused(dx) && out.scalar_type() == at::kFloat && out.is_contiguous()) {
         return fused_gradient(out, dx.contiguous(), tokens.contiguous(), begin);
     }
     const auto [row, absent] = local_rows(tokens, begin, out.size(0));

@@ -4,6 +4,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/stack.h>
 
 #include <algorithm>
 #include <vector>
@@ -58,6 +59,21 @@ at::Tensor fused_squared_norm(const at::Tensor& x) {
     return at::scalar_tensor(total, at::kDouble);
 }
 
+at::Tensor plain_squared_norm(const at::Tensor& x) {
+    return at::linalg_vector_norm(x, 2, std::nullopt, /*keepdim=*/false, at::kDouble).square();
+}
+
+at::Tensor gpu_squared_norms(std::span<const at::Tensor> tensors) {
+    std::vector<kernels::SquaredNorm> args;
+    for (const at::Tensor& x : tensors) args.push_back({.count = x.numel(), .x = elements<float>(x)});
+    at::Tensor norms = at::empty({std::ssize(tensors)}, tensors[0].options().dtype(at::kDouble));
+    const kernels::GpuTable& table = *kernels::gpu_table();
+    const at::Tensor memory = scratch(table.squared_norms_scratch_bytes(args), norms);
+    table.squared_norms(args, norms.mutable_data_ptr<double>(), memory.mutable_data_ptr(),
+                        gpu::current_stream());
+    return norms;
+}
+
 }  // namespace
 
 void add_row_sum(at::Tensor& sum, const at::Tensor& x) {
@@ -65,9 +81,13 @@ void add_row_sum(at::Tensor& sum, const at::Tensor& x) {
     sum.add_(widened(x).sum(0));
 }
 
-at::Tensor squared_norm(const at::Tensor& x) {
-    if (fused_float(x)) return fused_squared_norm(x);
-    return at::linalg_vector_norm(x, 2, std::nullopt, /*keepdim=*/false, at::kDouble).square();
+at::Tensor squared_norms(std::span<const at::Tensor> tensors) {
+    if (gpu::holds(tensors[0]) && std::ranges::all_of(tensors, fused_float))
+        return gpu_squared_norms(tensors);
+    std::vector<at::Tensor> norms;
+    for (const at::Tensor& x : tensors)
+        norms.push_back(fused_float(x) ? fused_squared_norm(x) : plain_squared_norm(x));
+    return at::stack(norms);
 }
 
 }  // namespace argosy::ops

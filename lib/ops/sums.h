@@ -3,12 +3,14 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <span>
+
 namespace argosy::ops {
 
 /// sum += the sum of the rows of x [rows, n]. `sum` is [n], in the accumulation type of x or wider.
 void add_row_sum(at::Tensor& sum, const at::Tensor& x);
 
-/// The sum of the squares: a scalar in fp64, in which it is summed.
-at::Tensor squared_norm(const at::Tensor& x);
+/// Of each tensor the sum of its squares: [tensors] in fp64, in which they are summed. At least one.
+at::Tensor squared_norms(std::span<const at::Tensor> tensors);
 
 }  // namespace argosy::ops

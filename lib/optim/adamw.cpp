@@ -58,11 +58,15 @@ AdamW::AdamW(const AdamWOptions& options, std::vector<Item> items)
 
 void AdamW::step(double lr, double factor) {
     Update update = make_update(options_, lr, factor, ++num_updates_);
+    std::vector<ItemUpdate> updates;
     for (size_t i = 0; i < items_.size(); ++i) {
         update.decay_factor = items_[i].decay ? 1 - lr * options_.weight_decay : 1;
-        const bool use_kernels = ops::fused(items_[i].weights) && !rounding_fault_planted();
-        (use_kernels ? fused_update : plain_update)(items_[i], moments_[i], update);
+        updates.push_back({items_[i], moments_[i], update});
     }
+    if (!items_.empty() && ops::fused(items_[0].weights) && !rounding_fault_planted()) {
+        return fused_update(updates);
+    }
+    for (const ItemUpdate& one : updates) plain_update(one);
 }
 
 }  // namespace argosy::optim

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "optim/adamw.h"
 
@@ -17,10 +18,16 @@ struct Update {
     uint64_t seed;
 };
 
+struct ItemUpdate {
+    const AdamW::Item& item;
+    const AdamW::Moments& moments;
+    Update update;
+};
+
 /// The same bits from the kernels.
-void fused_update(const AdamW::Item& item, const AdamW::Moments& moments, const Update& update);
+void fused_update(std::span<const ItemUpdate> updates);
 
 /// The definition, as a composition of LibTorch's operations.
-void plain_update(const AdamW::Item& item, const AdamW::Moments& moments, const Update& update);
+void plain_update(const ItemUpdate& update);
 
 }  // namespace argosy::optim

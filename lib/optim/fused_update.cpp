@@ -1,6 +1,7 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
+#include <vector>
 
 #include "ops/fused.h"
 #include "optim/adamw_update.h"
@@ -18,9 +19,10 @@ FloatOrBFloat16 row_of(const at::Tensor& x, const std::string& parameter, Rounde
     return {nullptr, ops::mutable_elements<kernels::BFloat16>(x), {key[0], key[1]}};
 }
 
-kernels::AdamW arguments(const AdamW::Item& item, const AdamW::Moments& moments, const Update& update) {
-    const auto row = [&](const at::Tensor& x, Rounded what) {
-        return row_of(x, item.name, what, update.seed);
+kernels::AdamW arguments(const ItemUpdate& one) {
+    const auto& [item, moments, update] = one;
+    const auto row = [&one](const at::Tensor& x, Rounded what) {
+        return row_of(x, one.item.name, what, one.update.seed);
     };
     kernels::AdamW args{.size = item.weights.numel(),
                         .first_element = 0,
@@ -65,19 +67,36 @@ kernels::AdamW part(kernels::AdamW args, int64_t begin, int64_t size, const layo
     return args;
 }
 
-}  // namespace
-
-void fused_update(const AdamW::Item& item, const AdamW::Moments& moments, const Update& update) {
+void update_on_processor(const ItemUpdate& one) {
     constexpr int64_t kGrain = 1 << 15;  // elements that are worth a thread of their own
-    const kernels::AdamW whole = arguments(item, moments, update);
-    const int64_t length = item.rows.length;
+    const kernels::AdamW whole = arguments(one);
+    const layout::SlabRows& rows = one.item.rows;
+    const int64_t length = rows.length;
     at::parallel_for(0, whole.size, kGrain, [&](int64_t begin, int64_t end) {
         // Row by row, since the kernel counts elements of the whole parameter.
         for (int64_t next = 0; begin < end; begin = next) {
             next = std::min(end, (begin / length + 1) * length);
-            kernels::table().adamw(part(whole, begin, next - begin, item.rows));
+            kernels::table().adamw(part(whole, begin, next - begin, rows));
         }
     });
+}
+
+void update_on_gpu(std::span<const ItemUpdate> updates) {
+    std::vector<kernels::AdamWRows> tensors;
+    for (const ItemUpdate& one : updates) {
+        const layout::SlabRows& rows = one.item.rows;
+        kernels::AdamW args = arguments(one);
+        args.first_element = static_cast<uint64_t>(rows.first);
+        tensors.push_back({args, rows.length, rows.stride});
+    }
+    kernels::gpu_table()->adamw(tensors, gpu::current_stream());
+}
+
+}  // namespace
+
+void fused_update(std::span<const ItemUpdate> updates) {
+    if (gpu::holds(updates[0].item.weights)) return update_on_gpu(updates);
+    for (const ItemUpdate& one : updates) update_on_processor(one);
 }
 
 }  // namespace argosy::optim

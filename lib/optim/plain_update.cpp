@@ -25,7 +25,8 @@ void keep(const at::Tensor& into, const at::Tensor& value, Rounded what, const A
 
 }  // namespace
 
-void plain_update(const AdamW::Item& item, const AdamW::Moments& moments, const Update& update) {
+void plain_update(const ItemUpdate& one) {
+    const auto& [item, moments, update] = one;
     const at::Tensor gradient = item.gradient * update.gradient_factor;
     at::Tensor first = widened(moments.first), second = widened(moments.second);
     first = first + (gradient - first) * (1 - update.beta1);

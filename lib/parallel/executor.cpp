@@ -16,11 +16,14 @@ using comm::OpKind;
 
 Executor::Executor(ParallelModel& model, mesh::Mesh& mesh, Program program, const ExecutorOptions& options)
     : model_(model),
+      world_(mesh.world()),
       pipeline_(mesh.group(mesh::Axis::Pipeline)),
       tensor_degree_(mesh.degree(mesh::Axis::Tensor)),
       program_(std::move(program)),
       options_(options),
-      slots_(program_.num_slots) {}
+      slots_(program_.num_slots) {
+    pipeline_.open_channels();
+}
 
 Stage& Executor::stage_of(const UnitOp& op) {
     // A rank's stages are num_ranks apart.
@@ -43,11 +46,13 @@ at::Tensor Executor::run(std::span<const model::Batch> microbatches, double loss
     }
     if (!recorded_ || !recorded_->takes(microbatches)) {
         recorded_.reset();  // its memory goes first
-        recorded_ = std::make_unique<RecordedRun>(microbatches, scale, [this](auto batches, const at::Tensor& recorded_scale) {
-            return compute(batches, recorded_scale);
-        });
+        recorded_ = std::make_unique<RecordedRun>(microbatches, scale,
+                                                  [this](auto batches, const at::Tensor& recorded_scale) {
+                                                      return compute(batches, recorded_scale);
+                                                  });
     }
-    const at::Tensor loss = recorded_->replay(microbatches, scale);
+    at::Tensor loss;
+    world_.watched("forward and backward", [&] { loss = recorded_->replay(microbatches, scale); });
     for (const auto& parameter : model_.parameters()) parameter->gradient().empty = false;
     return loss;
 }

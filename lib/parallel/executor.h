@@ -55,7 +55,7 @@ class Executor {
     Slot& slot_of(const UnitOp& op);
 
     ParallelModel& model_;
-    comm::Communicator& pipeline_;
+    comm::Communicator &world_, &pipeline_;
     int64_t tensor_degree_;
     Program program_;
     ExecutorOptions options_;

@@ -1,6 +1,7 @@
 #include "parallel/gradients.h"
 
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 
 #include <map>
@@ -58,14 +59,19 @@ void sum_replicas(ParallelModel& model, mesh::Mesh& mesh) {
 }
 
 at::Tensor owned_squared_norms(ParallelModel& model) {
-    const at::Tensor totals =
-        at::zeros({model.spec().num_layers + 2}, at::TensorOptions(model.device()).dtype(at::kDouble));
+    const at::TensorOptions options(model.device());
+    at::Tensor totals = at::zeros({model.spec().num_layers + 2}, options.dtype(at::kDouble));
+    std::vector<at::Tensor> gradients;
+    std::vector<int64_t> units;
     for (size_t i = 0; i < model.parameters().size(); ++i) {
         const auto& parameter = model.parameters()[i];
         if (!parameter->owned() && !fault_planted(Fault::DoubleNorm)) continue;
-        totals[model.parameter_units()[i]].add_(ops::squared_norm(parameter->gradient().sum));
+        gradients.push_back(parameter->gradient().sum);
+        units.push_back(model.parameter_units()[i]);
     }
-    return totals;
+    if (gradients.empty()) return totals;
+    return totals.index_add_(0, at::tensor(units, at::kLong).to(model.device()),
+                             ops::squared_norms(gradients));
 }
 
 }  // namespace argosy::parallel

@@ -63,6 +63,18 @@ std::optional<optim::LossScaleOptions> loss_scale(const config::Training& traini
     return options;
 }
 
+comm::GpuPath gpu_path(config::GpuPath path) {
+    switch (path) {
+        case config::GpuPath::Nccl:
+            return comm::GpuPath::Nccl;
+        case config::GpuPath::Host:
+            return comm::GpuPath::Host;
+        case config::GpuPath::Auto:
+            break;
+    }
+    return comm::GpuPath::Choose;
+}
+
 std::optional<at::ScalarType> moments_type(const config::Optimizer& optimizer) {
     if (!optimizer.state_dtype) return std::nullopt;
     return scalar_type(*optimizer.state_dtype);
@@ -95,10 +107,13 @@ model::ModelSpec choose_model(const config::Model& model) {
                     spec.name, *model.flavor, model.hf_assets_path, fmt::join(differences, "; "));
 }
 
-comm::GroupOptions group_options(const config::Comm& comm, const Environment& environment) {
+comm::GroupOptions group_options(const config::Comm& comm, const Environment& environment,
+                                 c10::Device device) {
     return {.timeout_seconds = static_cast<double>(comm.train_timeout_seconds),
             .synchronous_sends = environment.synchronous_sends,
-            .shared_memory_bytes = comm.shared_memory ? comm.shared_memory_mib << 20 : 0};
+            .shared_memory_bytes = comm.shared_memory ? comm.shared_memory_mib << 20 : 0,
+            .device = device,
+            .gpu_path = gpu_path(comm.gpu_path)};
 }
 
 ops::Path operation_path(const config::Compile& compile) {

@@ -20,7 +20,9 @@ namespace argosy::train {
 /// The preset, or the architecture of model.hf_assets_path; given both, they must be the same model.
 model::ModelSpec choose_model(const config::Model& model);
 
-comm::GroupOptions group_options(const config::Comm& comm, const Environment& environment);
+/// `device`: where this rank computes.
+comm::GroupOptions group_options(const config::Comm& comm, const Environment& environment,
+                                 c10::Device device = c10::kCPU);
 
 /// How operations compute; says on the log which kernels were chosen.
 ops::Path operation_path(const config::Compile& compile);

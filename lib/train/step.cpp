@@ -69,6 +69,7 @@ at::Tensor Step::forward_backward(const StepBatch& batch) {
     at::Tensor totals = at::stack({loss, squares.sum()});
     if (options_.unit_grad_norms) totals = at::cat({totals, squares});
     mesh_.world().run({.kind = comm::OpKind::AllReduce, .out = totals, .in = totals});
+    mesh_.world().wait_for_gpu("the loss of a step");
     return totals.cpu();
 }
 
@@ -98,6 +99,7 @@ StepResult Step::update(const at::Tensor& totals, double lr, const UpdateLimits&
     const bool within =
         totals.isfinite().all().item<bool>() && loss <= limits.loss && norm <= limits.grad_norm;
     if (within) optimizer_.step(lr, gradient_factor(norm));
+    mesh_.world().wait_for_gpu("the update of a step");  // or its time would be that of the next step
     StepResult result{loss, norm, /*skipped=*/!within, unit_norms(totals, model_.spec())};
     adjust_loss_scale(result);
     return result;

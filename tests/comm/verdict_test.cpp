@@ -18,13 +18,13 @@ constexpr double kTimeout = 100;
 /// A line that a rank has come to `num_begun` launches of, and waits for the last of them.
 Standing waiting(std::string name, std::vector<int> members, int64_t num_begun, double seconds,
                  std::string kind = "all-reduce") {
-    Standing standing{name + "/key", name, std::move(members), num_begun, {}};
+    Standing standing{name + "/key", name, std::move(members), num_begun, {kind, 8}, seconds, {}};
     standing.under_way = {num_begun - 1, {std::move(kind), 8}, seconds};
     return standing;
 }
 
 Standing idle(std::string name, std::vector<int> members, int64_t num_begun) {
-    return {name + "/key", name, std::move(members), num_begun, {}};
+    return {name + "/key", name, std::move(members), num_begun, {"broadcast", 4}, 120, {}};
 }
 
 WatchReport report(std::vector<Standing> lines) {
@@ -59,6 +59,8 @@ TEST(WatchReport, TravelsAsText) {
     EXPECT_EQ(got.lines[0].under_way->number, 11);
     EXPECT_EQ(got.lines[0].under_way->work, sent.lines[0].under_way->work);
     EXPECT_EQ(got.lines[1].num_begun, 3);
+    EXPECT_EQ(got.lines[1].last, sent.lines[1].last);
+    EXPECT_EQ(got.lines[1].seconds_since_last, 120);
     EXPECT_FALSE(got.lines[1].under_way);
 }
 
@@ -76,6 +78,8 @@ TEST(Verdict, NamesWhoHasNotComeToTheLaunch) {
     EXPECT_EQ(
         text.find("all-reduce over tp (operation 4) of ranks 0, 1, 2: no answer in 100 s; missing: rank 2. "),
         0U)
+        << text;
+    EXPECT_TRUE(has(text, ". Rank 2 came to broadcast over tp (operation 3) 120 s ago, and to nothing since"))
         << text;
 }
 

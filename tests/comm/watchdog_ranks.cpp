@@ -13,9 +13,11 @@
 #include <thread>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "comm/group.h"
+#include "gpu/stream.h"
 #include "mpi/program.h"
 #include "support/fake_gpus.h"
 
@@ -72,7 +74,10 @@ void killed(const Ranks& ranks) {
 }
 
 void failed(const Ranks& ranks) {
+    fake_gpus().stall_next_operation = ranks.rank == 1;
+    comm::Pending pending = ranks.shard->submit(ranks.sum());
     if (ranks.rank == 1) throw RunError("no paper in the printer");
+    pending.wait();
     ranks.run();
 }
 
@@ -101,6 +106,15 @@ void stalled(const Ranks& ranks) { ranks.start_stalled(ranks.sum()); }
 void lost(const Ranks& ranks) {
     if (ranks.rank == 1) fake_gpus().lose_next_operation = true;
     ranks.run();
+}
+
+/// What the operation waits for on each rank's own GPU takes its time.
+void behind(const Ranks& ranks) {
+    testing::make_waiting(gpu::current_stream(), false);
+    const double start = seconds_now();
+    testing::enqueue(
+        gpu::current_stream(), [] {}, [start] { return seconds_now() - start > 1.7 * kTimeoutSeconds; });
+    ranks.wait_on_host(ranks.shard->submit(ranks.sum()));
 }
 
 /// Rank 1 waits for rank 2 elsewhere.
@@ -136,6 +150,7 @@ const std::map<std::string, std::function<void(const Ranks&)>> kScenarios = {
     {"failed", failed},
     {"left", left},
     {"slow", slow},
+    {"behind", behind},
     {"different", different},
     {"stalled", stalled},
     {"lost", lost},

@@ -26,8 +26,10 @@ class Watchdog(unittest.TestCase):
         return text
 
     def test_a_rank_that_stays_away_is_named_with_what_the_others_wait_for(self):
-        self.expect_end("absent", "ranks: error on rank 0 of 3: all-reduce over dp_shard (operation 3) of ranks 0, 1, 2: "
-                                  "no answer in 1 s; missing: rank 1. ", "(comm.train_timeout_seconds sets the limit)")
+        text = self.expect_end("absent", "ranks: error on rank 0 of 3: all-reduce over dp_shard (operation 3) of ranks "
+                                         "0, 1, 2: no answer in 1 s; missing: rank 1. ",
+                               "(comm.train_timeout_seconds sets the limit)")
+        self.assertRegex(text, r"\. Rank 1 came to all-reduce over dp_shard \(operation 2\) \S+ s ago, and to nothing")
 
     def test_a_rank_that_is_stopped_is_named(self):
         self.expect_end("stopped", "no answer in 1 s; missing: rank 2. ")
@@ -59,6 +61,10 @@ class Watchdog(unittest.TestCase):
         self.assertEqual(code, 0, text)
         self.assertIn("came through", text)
         self.assertNotIn("watchdog", text)
+
+    def test_what_waits_for_a_rank_s_own_computation_is_no_hang(self):
+        code, text = self.run_ranks("behind")
+        self.assertEqual(code, 0, text)
 
     def test_different_operations_of_one_number_are_named(self):
         self.expect_end("different", "all ranks wait by now",

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <random>
 #include <type_traits>
+#include <utility>
 
 #include "base/error.h"
 #include "kernels/gpu_table.h"
@@ -21,14 +22,17 @@ void* Slices::take(size_t bytes, int times) {
     return begin_ + offset;
 }
 
+const int64_t* Slices::ids(std::vector<int64_t> values) {
+    auto* const to = static_cast<int64_t*>(take(values.size() * sizeof(int64_t), 1));
+    ids_.push_back({static_cast<size_t>(reinterpret_cast<std::byte*>(to) - begin_), std::move(values)});
+    return to;
+}
+
 const int64_t* Slices::ids(int64_t count, int64_t limit) {
     std::mt19937_64 engine(17);
-    auto* const to = static_cast<int64_t*>(take(count * sizeof(int64_t), 1));
-    ids_.push_back({static_cast<size_t>(reinterpret_cast<std::byte*>(to) - begin_), {}});
-    for (int64_t i = 0; i < count; ++i) {
-        ids_.back().values.push_back(static_cast<int64_t>(engine() % static_cast<uint64_t>(limit)));
-    }
-    return to;
+    std::vector<int64_t> values(count);
+    for (int64_t& each : values) each = static_cast<int64_t>(engine() % static_cast<uint64_t>(limit));
+    return ids(std::move(values));
 }
 
 namespace {
@@ -226,6 +230,62 @@ Case cross_entropy_gradient(int64_t num_columns) {
             }};
 }
 
+/// Both in one launch; its second look at the logits counts, though the cache may hold them.
+template <class T>
+Case cross_entropy(int64_t num_columns) {
+    return {"cross_entropy", by_rows<T>(num_columns), [=](Slices& memory, int64_t elements) -> Run {
+                const int64_t rows = std::max<int64_t>(elements / num_columns, 3);
+                const int64_t* const targets = memory.ids(rows, num_columns);
+                const float* const scale = memory.in<float>(1);
+                T* const logits = memory.in_out<T>(rows * num_columns);
+                memory.read_again(rows * num_columns * sizeof(T));
+                float* const maxima = memory.out<float>(rows);
+                float* const exponentials = memory.out<float>(rows);
+                float* const target_logits = memory.out<float>(rows);
+                const auto on_gpu = [=](GpuStream stream) {
+                    gpu_table()->of<T>().cross_entropy(
+                        {rows, num_columns, targets, scale, logits, maxima, exponentials, target_logits},
+                        stream);
+                };
+                return {on_gpu, [=] {
+                            const auto& kernels = table().of<T>();
+                            kernels.softmax_sums(
+                                {rows, num_columns, 0, logits, targets, maxima, exponentials, target_logits});
+                            kernels.cross_entropy_gradient(
+                                {rows, num_columns, 0, targets, maxima, exponentials, scale, logits});
+                        }};
+            }};
+}
+
+/// Each token four times.
+template <class T>
+Case embedding_gradient(int64_t row_size) {
+    return {"embedding_gradient", by_rows<T>(row_size), [=](Slices& memory, int64_t elements) -> Run {
+                const int64_t rows = std::max<int64_t>(elements / row_size / 4, 3), num_tokens = 4 * rows;
+                std::vector<int64_t> sorted(num_tokens), positions(num_tokens);
+                for (int64_t i = 0; i < num_tokens; ++i) sorted[i] = i / 4, positions[i] = i;
+                std::vector<int64_t> tokens = sorted;
+                std::shuffle(tokens.begin(), tokens.end(), std::mt19937(23));
+                std::ranges::stable_sort(positions, {}, [&](int64_t i) { return tokens[i]; });
+                EmbeddingGradient<T> args = {num_tokens,
+                                             row_size,
+                                             0,
+                                             rows,
+                                             row_size,
+                                             memory.ids(std::move(sorted)),
+                                             memory.in<T>(num_tokens * row_size),
+                                             memory.in_out<float>(rows * row_size)};
+                const int64_t* const order = memory.ids(std::move(positions));
+                const int64_t* const unsorted = memory.ids(std::move(tokens));
+                return {
+                    [=](GpuStream stream) { gpu_table()->of<T>().embedding_gradient(args, order, stream); },
+                    [=]() mutable {
+                        args.tokens = unsorted;
+                        table().of<T>().embedding_gradient(args);
+                    }};
+            }};
+}
+
 template <class T>
 Case embedding(int64_t row_size) {
     return {"embedding", by_rows<T>(row_size), [=](Slices& memory, int64_t elements) -> Run {
@@ -311,8 +371,12 @@ std::vector<Case> all_cases() {
                                sum_rows<BFloat16>(4096),
                                softmax_sums<BFloat16>(151936),
                                cross_entropy_gradient<BFloat16>(151936),
+                               cross_entropy<BFloat16>(32000),
+                               cross_entropy<BFloat16>(151936),
                                embedding<BFloat16>(896),
                                embedding<BFloat16>(4096),
+                               embedding_gradient<BFloat16>(896),
+                               embedding_gradient<BFloat16>(4096),
                                squared_norms(),
                                adamw(false),
                                adamw(true)};

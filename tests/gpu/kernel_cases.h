@@ -43,6 +43,9 @@ class Slices {
     }
     /// Numbers from 0 to limit - 1.
     const int64_t* ids(int64_t count, int64_t limit);
+    const int64_t* ids(std::vector<int64_t> values);
+    /// What is read a second time.
+    void read_again(int64_t bytes) { traffic_bytes_ += bytes; }
     void* scratch(int64_t bytes) { return take(bytes, 0); }
 
     size_t traffic_bytes() const { return traffic_bytes_; }

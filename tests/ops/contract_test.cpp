@@ -150,7 +150,7 @@ class ContractTest : public OpsTest {
                  add_row_sum(sum, in[1]);
                  return Tensors{sum};
              }},
-            {"squared_norm", {wide_sum}, [](const auto& in) { return Tensors{squared_norm(in[0])}; }},
+            {"squared_norms", {wide_sum}, [](const auto& in) { return Tensors{squared_norms(std::span(&in[0], 1))}; }},
         };
     }
 

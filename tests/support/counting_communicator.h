@@ -25,11 +25,10 @@ class CountingCommunicator : public comm::Communicator {
   public:
     /// REQUIRES: inner and log outlive it.
     CountingCommunicator(comm::Communicator& inner, Submissions& log)
-        : Communicator(inner.name()), inner_(inner), log_(log) {}
+        : Communicator(inner.name(), inner.device()), inner_(inner), log_(log) {}
 
     int rank() const override { return inner_.rank(); }
     int size() const override { return inner_.size(); }
-    c10::Device device() const override { return inner_.device(); }
 
     std::unique_ptr<comm::Communicator> subgroup(std::span<const int> ranks,
                                                  std::string name) const override {
@@ -57,7 +56,7 @@ class CountingCommunicator : public comm::Communicator {
 
   private:
     CountingCommunicator(std::unique_ptr<comm::Communicator> inner, Submissions& log)
-        : Communicator(inner->name()), owned_(std::move(inner)), inner_(*owned_), log_(log) {}
+        : Communicator(inner->name(), inner->device()), owned_(std::move(inner)), inner_(*owned_), log_(log) {}
 
     std::unique_ptr<comm::Communicator> owned_;  // a group of the inner one's; none for the first
     comm::Communicator& inner_;

@@ -18,7 +18,7 @@ struct Reduced {
     Reduced(const void* from, size_t count_in, size_t count_out, ncclDataType_t type, ncclRedOp_t op,
             int size)
         : in(bytes_of(type, count_in)), out(bytes_of(type, count_out)) {
-        std::memcpy(in.data(), from, in.size());
+        if (!in.empty()) std::memcpy(in.data(), from, in.size());
         const ElementType element = element_of(type);
         if (op != ncclAvg || bench::is_whole(element)) return;
         const size_t width = bytes_of(type, 1);
@@ -33,7 +33,7 @@ struct Reduced {
     void give(void* to, ncclDataType_t type, ncclRedOp_t op, int size) {
         const ElementType element = element_of(type);
         if (op == ncclAvg && bench::is_whole(element)) bench::divide(out, element, size);
-        std::memcpy(to, out.data(), out.size());
+        if (!out.empty()) std::memcpy(to, out.data(), out.size());
     }
 };
 

@@ -1,0 +1,23 @@
+#include "train/device.h"
+
+#include "base/log.h"
+#include "cublas/matmul.h"
+#include "cuda/device.h"
+#include "gpu/device.h"
+#include "nccl/communicator.h"
+
+namespace argosy::train {
+
+c10::Device choose_device(const mpi::Comm& world) {
+    const int num_devices = cuda::device_count(), number = world.place_on_node().number;
+    if (num_devices == 0) return c10::kCPU;
+    const cuda::Device own = cuda::describe_device(number % num_devices);
+    if (world.rank() == 0) {
+        spdlog::info("rank 0 computes on {} ({}); CUDA {}, cuBLASLt {}, NCCL {}", own.name, own.pci_bus_id,
+                     cuda::version_text(cuda::runtime_version()), cublas::version_text(),
+                     nccl::version_text());
+    }
+    return gpu::use(own.number);
+}
+
+}  // namespace argosy::train

@@ -1,0 +1,14 @@
+// Where a rank computes.
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include "mpi/comm.h"
+
+namespace argosy::train {
+
+/// COLLECTIVE. Of the GPUs that this rank sees the one with its number on the node, which becomes this
+/// thread's; the processor where it sees none. Says so on the log.
+c10::Device choose_device(const mpi::Comm& world);
+
+}  // namespace argosy::train
