@@ -27,6 +27,9 @@ c10::Device use(int number) {
 
 bool holds(const at::Tensor& x) { return x.is_cuda(); }
 
-void synchronize() { c10::cuda::getCurrentCUDAStream().synchronize(); }
+void synchronize() {
+    if (cuda::device_count() == 0) return;  // else LibTorch insists on a driver
+    c10::cuda::getCurrentCUDAStream().synchronize();
+}
 
 }  // namespace argosy::gpu
