@@ -24,7 +24,8 @@ Differentiated differentiate(const Formula& formula, const std::vector<at::Tenso
     const at::Device place = inputs[0].device();
     Differentiated result{value.detach().to(place), {}};
     for (const at::Tensor& each : leaves) {
-        result.gradients.push_back(each.is_floating_point() ? each.grad().to(place) : at::Tensor());
+        const at::Tensor gradient = each.is_floating_point() ? each.grad() : at::Tensor();
+        result.gradients.push_back(gradient.defined() ? gradient.to(place) : gradient);
     }
     return result;
 }
