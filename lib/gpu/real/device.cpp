@@ -7,6 +7,7 @@
 #include "base/environment.h"
 #include "base/error.h"
 #include "cuda/device.h"
+#include "gpu/real/watch.h"
 
 namespace argosy::gpu {
 
@@ -19,6 +20,7 @@ c10::Device use(int number) {
     }
     const auto index = static_cast<c10::DeviceIndex>(number);
     c10::cuda::set_device(index);
+    watch_allocations();
     c10::cuda::setCurrentCUDAStream(c10::cuda::getStreamFromPool(/*isHighPriority=*/false, index));
     return {c10::kCUDA, index};
 }
