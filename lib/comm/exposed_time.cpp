@@ -2,11 +2,20 @@
 
 namespace argosy::comm {
 
-void ExposedTime::collect() {
+void ExposedTime::add_recorded(uint64_t graph, PooledEvent before, PooledEvent after) {
+    if (graph_ != graph) recorded_.clear();
+    graph_ = graph;
+    recorded_.push_back({std::move(before), std::move(after)});
+}
+
+void ExposedTime::collect(int64_t num_graphs) {
     while (!waits_.empty() && waits_.front().after->done()) {
         seconds_ += cuda::Event::seconds_between(*waits_.front().before, *waits_.front().after);
         waits_.pop_front();
     }
+    if (num_graphs == num_graphs_) return;
+    num_graphs_ = num_graphs;
+    for (const auto& [before, after] : recorded_) seconds_ += cuda::Event::seconds_between(*before, *after);
 }
 
 }  // namespace argosy::comm

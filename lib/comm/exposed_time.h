@@ -1,8 +1,11 @@
 // How long the stream of computation stood still at the waits of a group: the time between two events around
-// each wait, added up once both are done, so that the host never waits for a figure. One thread.
+// each wait, added up once both are done, so that the host never waits for a figure. Waits within a graph are
+// marked by each of its launches, and added up after each. One thread.
 #pragma once
 
+#include <cstdint>
 #include <deque>
+#include <vector>
 
 #include "comm/event_pool.h"
 
@@ -15,8 +18,13 @@ class ExposedTime {
         waits_.push_back({std::move(before), std::move(after)});
     }
 
-    /// Adds up the waits that have ended. REQUIRES: this thread records no graph.
-    void collect();
+    /// The same within the graph of this number, which is being recorded. What is known of another is
+    /// dropped.
+    void add_recorded(uint64_t graph, PooledEvent before, PooledEvent after);
+
+    /// Adds up the waits that have ended. `num_graphs`: launches of graphs that have ended so far; of several
+    /// since the last time, the last one counts. REQUIRES: this thread records no graph.
+    void collect(int64_t num_graphs);
 
     /// Of the waits that have ended by the last collect().
     double seconds() const { return seconds_; }
@@ -26,6 +34,9 @@ class ExposedTime {
         PooledEvent before, after;
     };
     std::deque<Wait> waits_;  // in the order of the stream
+    std::vector<Wait> recorded_;
+    uint64_t graph_ = 0;  // theirs
+    int64_t num_graphs_ = 0;
     double seconds_ = 0;
 };
 

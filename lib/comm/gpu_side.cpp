@@ -17,6 +17,16 @@ std::vector<std::shared_ptr<Thing>> living(const std::vector<std::weak_ptr<Thing
 
 }  // namespace
 
+void GpuSide::graph_launched(PooledEvent end) {
+    graph_end_ = std::move(end);
+    ++num_graphs_;
+}
+
+int64_t GpuSide::num_graphs_ended() {
+    if (graph_end_ && graph_end_->done()) graph_end_.reset();
+    return graph_end_ ? num_graphs_ - 1 : num_graphs_;
+}
+
 std::shared_ptr<LaunchLine> GpuSide::open_line(const std::string& name, const std::vector<int>& members) {
     const std::lock_guard lock(mutex_);
     auto line = std::make_shared<LaunchLine>(name, members, num_lines_[{name, members}]++);

@@ -28,6 +28,11 @@ class GpuSide {
     std::vector<std::shared_ptr<LaunchLine>> lines() const;
     std::vector<std::shared_ptr<Lane>> lanes() const;
 
+    /// A graph was put on the current stream, up to `end`. By the thread that works on the GPU, as the next.
+    void graph_launched(PooledEvent end);
+    /// How many of them have ended. REQUIRES: no graph is being recorded.
+    int64_t num_graphs_ended();
+
     /// The watchdog ends the process: what comes from the GPU from now on may be wrong.
     void end() { ends_ = true; }
     /// Does not return in that case. For the thread that works on the GPU, before it goes by what it has
@@ -36,6 +41,8 @@ class GpuSide {
 
   private:
     std::atomic<bool> ends_ = false;
+    PooledEvent graph_end_;  // of the last one
+    int64_t num_graphs_ = 0;
     mutable std::mutex mutex_;
     std::vector<std::weak_ptr<LaunchLine>> lines_;
     std::vector<std::weak_ptr<Lane>> lanes_;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <exception>
 #include <limits>
 
 #include "base/error.h"
@@ -54,11 +55,15 @@ class NcclCompletion : public Completion {
 
     void wait() override {
         const cuda::StreamView compute = current_stream();
-        const bool measured = !compute.is_captured();
-        PooledEvent before;
-        if (measured) before = gpu_->clocks.mark(compute);
+        const uint64_t graph = compute.captured_by();
+        const PooledEvent before = gpu_->clocks.take(), after = gpu_->clocks.take();
+        const auto mark = [&](cuda::Event& event) {
+            graph == 0 ? event.record(compute) : event.record_at_each_launch(compute);
+        };
+        mark(*before);
         for (const PooledEvent& end : ends_) compute.wait(*end);
-        if (measured) exposed_->add(std::move(before), gpu_->clocks.mark(compute));
+        mark(*after);
+        graph == 0 ? exposed_->add(before, after) : exposed_->add_recorded(graph, before, after);
     }
 
   private:
@@ -101,6 +106,12 @@ NcclCommunicator::NcclCommunicator(std::shared_ptr<const Group> group, std::uniq
     : Communicator(group->name(), group->options().device),
       group_(std::move(group)),
       host_(std::move(host)) {}
+
+NcclCommunicator::~NcclCommunicator() {
+    if (std::uncaught_exceptions() == 0) return;
+    if (collectives_) collectives_->break_off();
+    for (const auto& [neighbour, lane] : channels_) lane->break_off();
+}
 
 std::unique_ptr<Communicator> NcclCommunicator::subgroup(std::span<const int> ranks, std::string name) const {
     return make_communicator(std::make_shared<const Group>(group_->subgroup(ranks, std::move(name))));
@@ -214,7 +225,7 @@ Pending NcclCommunicator::submit(std::span<const Op> ops) {
     if (size() == 1) return copy_alone(ops);
     std::vector<PooledEvent> ends;
     try {
-        if (!current_stream().is_captured()) exposed_->collect();
+        if (!current_stream().is_captured()) exposed_->collect(group_->gpu()->num_graphs_ended());
         ends = launch(shares(ops));
     } catch (...) {
         group_->gpu()->require_going_on();  // the watchdog's message is the one that counts
@@ -241,17 +252,19 @@ void NcclCommunicator::wait_for_gpu(const std::string& place) {
 
 void NcclCommunicator::watched(const std::string& what, const std::function<void()>& launch) {
     if (size() == 1) return launch();
-    const GpuSide& gpu = *group_->gpu();
+    GpuSide& gpu = *group_->gpu();
     if (!graphs_) graphs_ = group_->gpu()->open_line(name(), group_->members());
     const cuda::StreamView compute = current_stream();
     graphs_->begin({what});
     PooledEvent begin = gpu.marks.mark(compute);
     launch();
-    graphs_->launched(std::move(begin), gpu.marks.mark(compute));
+    const PooledEvent end = gpu.marks.mark(compute);
+    graphs_->launched(std::move(begin), end);
+    gpu.graph_launched(end);
 }
 
 double NcclCommunicator::exposed_seconds() const {
-    if (size() > 1 && !current_stream().is_captured()) exposed_->collect();
+    if (size() > 1 && !current_stream().is_captured()) exposed_->collect(group_->gpu()->num_graphs_ended());
     return exposed_->seconds() + host_->exposed_seconds();
 }
 

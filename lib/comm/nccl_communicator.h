@@ -15,9 +15,8 @@
 //
 // Graphs. submit() and wait() may become part of a graph that is being recorded on the current stream: what
 // is submitted in it is waited for in it, and every kind of operation has run once before, since the first
-// one makes communicators and connections. Launches within a graph are not measured and not in the watchdog's
-// lines: watch the graph's own launches (Communicator::watched). Measuring them would take events that the
-// graph itself records, read after each launch.
+// one makes communicators and connections. Launches within a graph are not in the watchdog's lines: watch the
+// graph's own launches (Communicator::watched), after which the waits within it are measured, too.
 #pragma once
 
 #include <map>
@@ -39,6 +38,8 @@ class NcclCommunicator : public Communicator {
     /// `host` is the group's backend for tensors in the host's memory. COLLECTIVE is the first submission of
     /// collectives on a GPU: it makes the communicator of NCCL.
     NcclCommunicator(std::shared_ptr<const Group> group, std::unique_ptr<Communicator> host);
+    /// Waits for what is under way, unless an error unwinds.
+    ~NcclCommunicator() override;
 
     int rank() const override { return group_->rank(); }
     int size() const override { return group_->size(); }

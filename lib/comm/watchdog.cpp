@@ -56,7 +56,7 @@ class Watchdog::Talk {
         while (!leaving()) {
             take(star_.receive(pause_seconds_));
             const WatchReport own = report();
-            const bool late = own.seconds_to_limit < 0 || !own.error.empty();
+            const bool late = own.seconds_to_limit < 0 || (!own.error.empty() && !someone_has_left_);
             if (star_.rank() == 0) {
                 if (late || someone_is_late_) hold_court();
             } else if (late && !complains_) {
@@ -138,6 +138,10 @@ class Watchdog::Talk {
         Watched watched{star_.size(), dog_.timeout_seconds_, reports_, {}};
         for (int rank = 1; rank < star_.size(); ++rank) {
             if (!star_.reaches(rank) && !gone_.contains(rank)) watched.apart.push_back(rank);
+        }
+        if (someone_has_left_) {
+            // With an error of its own, maybe: that is what NCCL then meets.
+            for (auto& [rank, report] : watched.reports) report.error.clear();
         }
         if (const auto text = verdict(watched)) end_all(*text);
         for (int rank = 1; rank < star_.size(); ++rank) star_.send(rank, {kCalm});
@@ -234,10 +238,9 @@ void Watchdog::look_once(double elapsed_seconds) {
         report.seconds_to_limit =
             std::min(report.seconds_to_limit, timeout_seconds_ - under_way->waited_seconds);
     }
-    const std::lock_guard asking(lanes_mutex_);
     for (const auto& lane : gpu_->lanes()) {
         try {
-            lane->communicator.require_health();
+            lane->require_health();
         } catch (const RunError& error) {
             report.error = error.what();
         }
@@ -249,10 +252,9 @@ void Watchdog::look_once(double elapsed_seconds) {
 /// NCCL may hang in breaking off, and nobody waits for it long.
 void Watchdog::end_process() {
     gpu_->end();
-    static_cast<void>(lanes_mutex_.try_lock_for(kTimeToBreakOff / 4));  // for good
     const auto broken_off = std::make_shared<std::atomic<bool>>(false);
     std::thread([gpu = gpu_, broken_off] {
-        for (const auto& lane : gpu->lanes()) lane->communicator.abort();
+        for (const auto& lane : gpu->lanes()) lane->break_off();
         *broken_off = true;
     }).detach();
     Patience patience(std::chrono::duration<double>(kTimeToBreakOff).count());

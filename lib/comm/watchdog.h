@@ -53,7 +53,6 @@ class Watchdog {
     std::condition_variable leaving_changed_;
     bool leaving_ = false;
     Sight sight_;
-    std::timed_mutex lanes_mutex_;  // held while NCCL is asked, and from when it is broken off
     std::thread looks_, talks_;
 };
 

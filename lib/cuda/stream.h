@@ -2,6 +2,7 @@
 // belongs to the device of the thread that made it.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 
 struct CUstream_st;  // CUDA's own names of what its handles point at
@@ -39,8 +40,10 @@ class StreamView {
 
     CUstream_st* handle() const { return handle_; }
 
-    /// Whether what is given to it becomes part of a graph instead of being done.
-    bool is_captured() const;
+    /// The graph that what is given to it becomes part of, instead of being done; a number that no other
+    /// graph has. 0: none.
+    uint64_t captured_by() const;
+    bool is_captured() const { return captured_by() != 0; }
 
     /// As Stream's.
     void synchronize() const;
@@ -61,6 +64,10 @@ class Event {
 
     /// Marks the end of what was given to `stream` so far.
     void record(const StreamView& stream);
+
+    /// On a stream that a graph captures: every launch of the graph marks the point anew, which the host may
+    /// ask for once the launch is done.
+    void record_at_each_launch(const StreamView& stream);
 
     /// Whether the stream has come to it; never blocks. Throws RunError for what failed on the device.
     /// REQUIRES: neither it nor this thread's stream is part of a graph that is being recorded.

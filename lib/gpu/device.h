@@ -16,7 +16,8 @@ c10::Device use(int number);
 /// Whether this tensor lies on a GPU, so that kernels for GPUs work on it.
 bool holds(const at::Tensor& x);
 
-/// Waits until this thread's GPU has done everything that was put on the current stream.
+/// Waits until this thread's GPU has done everything that was put on the current stream. Without a GPU
+/// there is nothing to wait for.
 void synchronize();
 
 }  // namespace argosy::gpu

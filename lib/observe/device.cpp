@@ -87,7 +87,8 @@ PeakFlops datasheet_peak(std::string_view device_name) {
 }
 
 PeakFlops measure_gemm_peak(at::ScalarType type, double seconds, c10::Device device) {
-    constexpr int64_t kSmallest = 512, kLargest = 4096;
+    constexpr int64_t kSmallest = 512;
+    const int64_t largest = device.is_cpu() ? 4096 : 8192;  // a GPU is at its best from there on
     constexpr int kProductsWanted = 20;  // a size is too large when fewer fit into the time
     // A GPU is given several at once, or the way to it would count.
     const int at_once = device.is_cpu() ? 1 : 10;
@@ -107,7 +108,7 @@ PeakFlops measure_gemm_peak(at::ScalarType type, double seconds, c10::Device dev
         const double took = (seconds_now() - start) / at_once;
         best = std::max(best, 2 * std::pow(static_cast<double>(size), 3) / took);
         // Eight times the work for the next size.
-        if (done > 0 && size < kLargest && 8 * took * at_once * kProductsWanted < seconds) size *= 2;
+        if (done > 0 && size < largest && 8 * took * at_once * kProductsWanted < seconds) size *= 2;
     }
     ARGOSY_CHECK(std::isfinite(best));
     return {best, PeakSource::MeasuredGemm};

@@ -4,6 +4,6 @@
 
 namespace argosy::ops {
 
-int64_t largest_temporary(const at::Tensor& x) { return gpu::holds(x) ? 512 << 20 : 16 << 20; }
+int64_t largest_temporary(const at::Tensor& x) { return gpu::holds(x) ? 1 << 30 : 16 << 20; }
 
 }  // namespace argosy::ops

@@ -12,7 +12,7 @@ inline at::ScalarType accumulation_type(at::ScalarType type) {
 }
 
 /// Elements of the largest tensor that should be made for a moment where x lies: on a processor such that it
-/// stays near its caches, on a GPU such that passes over weights are few (1 GiB in bf16).
+/// stays near its caches, on a GPU such that passes over weights are few (2 GiB in bf16).
 int64_t largest_temporary(const at::Tensor& x);
 
 /// `x` in its accumulation type; `x` itself where it has it.

@@ -99,6 +99,7 @@ StepResult Step::update(const at::Tensor& totals, double lr, const UpdateLimits&
     const bool within =
         totals.isfinite().all().item<bool>() && loss <= limits.loss && norm <= limits.grad_norm;
     if (within) optimizer_.step(lr, gradient_factor(norm));
+    mesh_.world().wait_for_gpu("the update of a step");  // or its time would be that of the next step
     StepResult result{loss, norm, /*skipped=*/!within, unit_norms(totals, model_.spec())};
     adjust_loss_scale(result);
     return result;

@@ -169,18 +169,48 @@ TEST_F(OverNccl, ExposedTimeIsCountedOnceItIsKnown) {
 // The stand-ins refuse what may not be done while a graph is recorded.
 TEST_F(OverNccl, MayBePartOfAGraph) {
     const at::Tensor both = own();
-    fake_gpus().captures = true;
+    fake_gpus().captures = 1;
     EXPECT_ERROR(world_->submit({OpKind::AllReduce, both, both}), RunError, "while a graph is recorded");
-    fake_gpus().captures = false;
+    fake_gpus().captures = 0;
     world_->run({OpKind::AllReduce, both, both});
     const at::Tensor again = own();
-    fake_gpus().captures = true;
+    fake_gpus().captures = 1;
     world_->run({OpKind::AllReduce, again, again});
     const double exposed = world_->exposed_seconds();
-    fake_gpus().captures = false;
+    fake_gpus().captures = 0;
     EXPECT_TRUE(at::equal(again, sum()));
     EXPECT_LT(exposed, 10);
     world_->run({OpKind::AllReduce, both, both});  // with events that the graph had
+}
+
+// The stand-ins launch nothing again: each launch finds the times of the recording.
+TEST_F(OverNccl, WaitsWithinAGraphCountAtEachLaunch) {
+    if (world_->size() == 1) return;
+    const at::Tensor both = own();
+    world_->run({OpKind::AllReduce, both, both});
+    const auto record = [&](int graph) {
+        fake_gpus().captures = graph;
+        world_->run({OpKind::AllReduce, both, both});
+        fake_gpus().captures = 0;
+    };
+    const auto exposed_by_launch = [&] {
+        const double before = world_->exposed_seconds();
+        world_->watched("graph", [] {});
+        gpu::synchronize();
+        return world_->exposed_seconds() - before;
+    };
+    record(1);
+    const double one = exposed_by_launch();
+    EXPECT_GT(one, 0);
+    EXPECT_NEAR(exposed_by_launch(), one, 1e-9);
+    record(1);
+    const double two = exposed_by_launch();
+    EXPECT_GT(two, one);
+    const double known = world_->exposed_seconds();
+    record(2);
+    EXPECT_EQ(world_->exposed_seconds(), known);
+    const double other = exposed_by_launch();  // without the first graph's
+    EXPECT_NEAR(exposed_by_launch(), other, 1e-9);
 }
 
 }  // namespace

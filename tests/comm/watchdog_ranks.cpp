@@ -28,7 +28,7 @@ using comm::Op;
 using comm::OpKind;
 using testing::fake_gpus;
 
-constexpr double kTimeoutSeconds = 1;
+constexpr double kTimeoutSeconds = 2;
 constexpr int64_t kCount = 64;
 
 void sleep_for(double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); }
@@ -74,7 +74,10 @@ void killed(const Ranks& ranks) {
 }
 
 void failed(const Ranks& ranks) {
+    fake_gpus().stall_next_operation = ranks.rank == 1;
+    comm::Pending pending = ranks.shard->submit(ranks.sum());
     if (ranks.rank == 1) throw RunError("no paper in the printer");
+    pending.wait();
     ranks.run();
 }
 
@@ -84,7 +87,7 @@ void left(const Ranks& ranks) {
 
 void slow(const Ranks& ranks) {
     for (int i = 0; i < 4; ++i) {
-        if (ranks.rank == i % 2) sleep_for(0.6 * kTimeoutSeconds);
+        if (ranks.rank == i % 2) sleep_for(0.4 * kTimeoutSeconds);
         ranks.run();
     }
     fake_gpus().captures = true;  // what a graph has is nobody's to look at

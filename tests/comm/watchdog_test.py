@@ -27,12 +27,12 @@ class Watchdog(unittest.TestCase):
 
     def test_a_rank_that_stays_away_is_named_with_what_the_others_wait_for(self):
         text = self.expect_end("absent", "ranks: error on rank 0 of 3: all-reduce over dp_shard (operation 3) of ranks "
-                                         "0, 1, 2: no answer in 1 s; missing: rank 1. ",
+                                         "0, 1, 2: no answer in 2 s; missing: rank 1. ",
                                "(comm.train_timeout_seconds sets the limit)")
         self.assertRegex(text, r"\. Rank 1 came to all-reduce over dp_shard \(operation 2\) \S+ s ago, and to nothing")
 
     def test_a_rank_that_is_stopped_is_named(self):
-        self.expect_end("stopped", "no answer in 1 s; missing: rank 2. ")
+        self.expect_end("stopped", "no answer in 2 s; missing: rank 2. ")
 
     def test_rank_0_is_named_by_another(self):
         self.expect_end("stopped-first", "ranks: error on rank 1 of 3: all-reduce over dp_shard (operation 3): no answer",
@@ -83,7 +83,7 @@ class Watchdog(unittest.TestCase):
         self.assertIn("the graph of a step over world (operation 1)", text)
 
     def test_a_call_that_does_not_return_is_late(self):
-        self.expect_end("call", "the graph of a step over world (operation 0) of ranks 0, 1, 2: no answer in 1 s")
+        self.expect_end("call", "the graph of a step over world (operation 0) of ranks 0, 1, 2: no answer in 2 s")
 
 
 if __name__ == "__main__":

@@ -181,10 +181,10 @@ TEST_F(Searches, PassOverWhatRefuses) {
 TEST_F(Searches, WaitForNothingWhileAGraphIsRecorded) {
     fake_cublaslt().seconds = {2e-3, 2e-4, 1e-3};
     Multiplier multiplier({.search = Search::Timed});
-    fake_gpus().captures = true;
+    fake_gpus().captures = 1;
     gradient.run(multiplier);
     EXPECT_EQ(fake_cublaslt().ran, std::vector<int>({0}));
-    fake_gpus().captures = false;
+    fake_gpus().captures = 0;
     gradient.run(multiplier);
     EXPECT_EQ(fake_cublaslt().ran, std::vector<int>({0, 0}));  // equal products, equal bits
     gradient.expect_products(2);

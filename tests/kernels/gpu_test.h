@@ -100,9 +100,9 @@ class GpuTest : public ::testing::Test {
 
     template <class T>
     Memory<T> random(int64_t size, bool aligned = true, double scale = 1) {
-        std::normal_distribution<double> normal(0, scale);
+        std::normal_distribution<double> normal;
         Memory<T> numbers(size, aligned);
-        for (int64_t i = 0; i < size; ++i) numbers[i] = narrow<T>(normal(engine_));
+        for (int64_t i = 0; i < size; ++i) numbers[i] = narrow<T>(scale * normal(engine_));
         return numbers;
     }
 

@@ -37,9 +37,10 @@ class ContractTest : public OpsTest {
         const at::Tensor weight = normal({kHidden, kDim}), hidden = normal({num_tokens, kHidden});
         const at::Tensor other_hidden = normal({num_tokens, 5}), other_weight = normal({5, kDim});
         const at::Tensor scale = normal({kDim}), table = normal({kHidden, kDim});
-        const at::Tensor tokens = at::arange(num_tokens) % (kHidden + 2) - 2;  // every row, and no row
+        const at::Tensor tokens =
+            at::arange(num_tokens, placed(at::kLong)) % (kHidden + 2) - 2;  // every row, and no row
         const auto type = accumulation_type(GetParam().type);
-        const RopeTable rotation = make_rope_table({1, 0.5, 0.1, 0.01}, num_tokens / 3, type);
+        const RopeTable rotation = make_rope_table({1, 0.5, 0.1, 0.01}, num_tokens / 3, placed(type));
         const AttentionShape shape{3, num_tokens / 3, 8};
         const at::Tensor keys = normal({num_tokens, 16}), values = normal({num_tokens, 16});
         const AttentionOutput attended = attention(rows, keys, values, shape);
@@ -108,8 +109,9 @@ class ContractTest : public OpsTest {
              }},
             {"attention_backward",
              {other, rows, keys, values, attended.y, attended.log_sum_exp},
-             [shape](const auto& in) {
-                 auto [dq, dk, dv] = attention_backward(in[0], in[1], in[2], in[3], {in[4], in[5]}, shape);
+             [shape, seed = attended.seed, offset = attended.offset](const auto& in) {
+                 const AttentionOutput output{in[4], in[5], seed, offset};
+                 auto [dq, dk, dv] = attention_backward(in[0], in[1], in[2], in[3], output, shape);
                  return Tensors{dq, dk, dv};
              }},
             {"cross_entropy",
@@ -150,7 +152,9 @@ class ContractTest : public OpsTest {
                  add_row_sum(sum, in[1]);
                  return Tensors{sum};
              }},
-            {"squared_norms", {wide_sum}, [](const auto& in) { return Tensors{squared_norms(std::span(&in[0], 1))}; }},
+            {"squared_norms",
+             {wide_sum},
+             [](const auto& in) { return Tensors{squared_norms(std::span(&in[0], 1))}; }},
         };
     }
 
@@ -221,6 +225,23 @@ TEST_P(ContractTest, TheSameCallGivesTheSameBits) {
             const Tensors again = call.run(call.in);
             for (size_t i = 0; i < once.size(); ++i)
                 EXPECT_TRUE(identical(again[i], once[i])) << call.name << i;
+        }
+    }
+}
+
+TEST_P(ContractTest, AgreesWithTheProcessor) {
+    if (placed(at::kFloat).device().is_cpu()) return;  // there is nothing else to agree with
+    for (const Call& call : calls()) {
+        Tensors on_processor;
+        for (const at::Tensor& each : call.in) on_processor.push_back(each.cpu());
+        const Tensors found = call.run(call.in), expected = call.run(on_processor);
+        for (size_t i = 0; i < expected.size(); ++i) {
+            EXPECT_TRUE(found[i].is_cuda()) << call.name << i;
+            EXPECT_EQ(found[i].scalar_type(), expected[i].scalar_type()) << call.name << i;
+            // Either may be off by the tolerance.
+            EXPECT_TRUE(
+                close(found[i].cpu().view(expected[i].sizes()), expected[i], 2 * GetParam().tolerance))
+                << call.name << i;
         }
     }
 }

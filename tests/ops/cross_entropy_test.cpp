@@ -81,26 +81,27 @@ TEST_P(CrossEntropyTest, PiecesUnevenAndEmpty) {
 }
 
 TEST_P(CrossEntropyTest, IgnoredTargetsCountNothing) {
-    const at::Tensor logits = normal({5, 7}), targets = at::tensor({-1, 3, -100, 0, -1}, at::kLong);
+    const at::Tensor logits = normal({5, 7}), targets = at::tensor({-1, 3, -100, 0, -1}, placed(at::kLong));
     check(logits, targets, 3, 0.5);
     const at::Tensor gradient = in_pieces(logits, targets, 3, 0.5).gradient;
     for (const int row : {0, 2, 4}) EXPECT_EQ(gradient[row].abs().max().item<double>(), 0);
-    const Result none = in_pieces(logits, at::full({5}, -1, at::kLong), 2, 0.5);
+    const Result none = in_pieces(logits, at::full({5}, -1, placed(at::kLong)), 2, 0.5);
     EXPECT_EQ(none.loss.item<double>(), 0);
     EXPECT_EQ(none.gradient.abs().max().item<double>(), 0);
 }
 
 TEST_P(CrossEntropyTest, NoTokens) {
-    const Result none = in_pieces(normal({0, 7}), at::zeros({0}, at::kLong), 2, 1);
+    const Result none = in_pieces(normal({0, 7}), at::zeros({0}, placed(at::kLong)), 2, 1);
     EXPECT_EQ(none.loss.item<double>(), 0);
     EXPECT_EQ(none.gradient.sizes(), (at::IntArrayRef{0, 7}));
 }
 
 TEST_P(CrossEntropyTest, HugeLogitsDoNotOverflow) {
     check(normal({6, 11}, 1e4), random_.integers({6}, 0, 11), 3, 1);
-    const at::Tensor logits =
-        at::tensor({GetParam().huge, -GetParam().huge, 0.0}, at::kDouble).unsqueeze(0).to(GetParam().type);
-    const auto [loss, gradient] = in_pieces(logits, at::tensor({0}, at::kLong), 2, 1);
+    const at::Tensor logits = at::tensor({GetParam().huge, -GetParam().huge, 0.0}, placed(at::kDouble))
+                                  .unsqueeze(0)
+                                  .to(GetParam().type);
+    const auto [loss, gradient] = in_pieces(logits, at::tensor({0}, placed(at::kLong)), 2, 1);
     EXPECT_EQ(loss.item<double>(), 0);
     EXPECT_EQ(gradient.abs().max().item<double>(), 0);
 }
@@ -126,16 +127,16 @@ TEST_P(CrossEntropyTest, ColumnsAddUp) {
 
 TEST_P(CrossEntropyTest, OfEqualLogitsAnyIsLargest) {
     const at::Tensor logits =
-        at::tensor({1.0, 3.0, 3.0, 2.0}, at::kDouble).to(GetParam().type).repeat({4, 1});
-    const at::Tensor targets = at::tensor({0, 1, 2, 3}, at::kLong);
+        at::tensor({1.0, 3.0, 3.0, 2.0}, placed(at::kDouble)).to(GetParam().type).repeat({4, 1});
+    const at::Tensor targets = at::tensor({0, 1, 2, 3}, placed(at::kLong));
     EXPECT_TRUE(identical(target_is_largest(softmax_sums(logits, targets, 0), targets),
-                          at::tensor({0, 1, 1, 0}, at::kLong).to(at::kBool)));
+                          at::tensor({0, 1, 1, 0}, placed(at::kLong)).to(at::kBool)));
 }
 
 TEST_P(CrossEntropyTest, ATargetOutsideThisPieceAddsNothingToIt) {
     const at::Tensor logits = normal({3, 4});
-    const SoftmaxSums inside = softmax_sums(logits, at::tensor({8, 9, 11}, at::kLong), 8);
-    const SoftmaxSums outside = softmax_sums(logits, at::tensor({7, 12, 0}, at::kLong), 8);
+    const SoftmaxSums inside = softmax_sums(logits, at::tensor({8, 9, 11}, placed(at::kLong)), 8);
+    const SoftmaxSums outside = softmax_sums(logits, at::tensor({7, 12, 0}, placed(at::kLong)), 8);
     EXPECT_TRUE(identical(outside.maxima, inside.maxima));
     EXPECT_TRUE(identical(outside.sums[0], inside.sums[0]));
     EXPECT_EQ(outside.sums[1].abs().max().item<double>(), 0);
@@ -144,7 +145,7 @@ TEST_P(CrossEntropyTest, ATargetOutsideThisPieceAddsNothingToIt) {
 }
 
 TEST_P(CrossEntropyTest, APieceWithoutColumnsIsNeutral) {
-    const at::Tensor targets = at::tensor({0, 1, 2}, at::kLong);
+    const at::Tensor targets = at::tensor({0, 1, 2}, placed(at::kLong));
     SoftmaxSums none = softmax_sums(normal({3, 0}), targets, 5);
     EXPECT_EQ(none.maxima.scalar_type(), accumulation_type(GetParam().type));
     EXPECT_TRUE(none.maxima.isneginf().all().item<bool>());
@@ -154,7 +155,7 @@ TEST_P(CrossEntropyTest, APieceWithoutColumnsIsNeutral) {
 
 // Columns that cannot be: the rest is as without them, wherever the first block of columns ends.
 TEST_P(CrossEntropyTest, ColumnsOfMinusInfinityAddNothing) {
-    const at::Tensor logits = normal({2, 2100}), targets = at::tensor({1100, 2099}, at::kLong);
+    const at::Tensor logits = normal({2, 2100}), targets = at::tensor({1100, 2099}, placed(at::kLong));
     at::Tensor masked = logits.clone();
     masked.narrow(1, 0, 1050).fill_(-INFINITY);
     const SoftmaxSums some = softmax_sums(masked, targets, 0);

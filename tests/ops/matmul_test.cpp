@@ -196,7 +196,7 @@ TEST_P(LinearTest, ThreadsDoNotChangeABit) {
         for (int i = 0; i < 2; ++i) {
             at::set_num_threads(i == 0 ? 1 : 3);
             ys[i] = linear(c.x, c.weight);
-            sums[i] = at::zeros(c.weight.sizes(), at::kFloat);
+            sums[i] = at::zeros(c.weight.sizes(), placed(at::kFloat));
             linear_weight_gradient(sums[i], c.dy, c.x, /*accumulate=*/true);
         }
         at::set_num_threads(1);

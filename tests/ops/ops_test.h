@@ -22,6 +22,7 @@ using ::argosy::testing::close;
 using ::argosy::testing::differentiate;
 using ::argosy::testing::Differentiated;
 using ::argosy::testing::identical;
+using ::argosy::testing::placed;
 
 struct Variant {
     const char* name;

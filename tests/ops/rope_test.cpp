@@ -25,7 +25,7 @@ std::vector<double> frequencies(int64_t head_dim) {
 
 /// Each pair turned by `direction` * position * frequency, one by one.
 at::Tensor turned(const at::Tensor& x, const Sizes& sizes, double direction) {
-    const at::Tensor in = x.to(at::kDouble).contiguous(), out = at::empty(in.sizes(), at::kDouble);
+    const at::Tensor in = x.to(at::kDouble).cpu().contiguous(), out = at::empty(in.sizes(), at::kDouble);
     const std::vector<double> frequency = frequencies(sizes.head_dim);
     const int64_t half = sizes.head_dim / 2;
     for (int64_t token = 0; token < x.size(0); ++token) {
@@ -40,14 +40,14 @@ at::Tensor turned(const at::Tensor& x, const Sizes& sizes, double direction) {
             }
         }
     }
-    return out;
+    return out.to(x.device());
 }
 
 class RopeTest : public OpsTest {
   protected:
     RopeTable table(const Sizes& sizes) const {
         return make_rope_table(frequencies(sizes.head_dim), sizes.seq_len,
-                               accumulation_type(GetParam().type));
+                               placed(accumulation_type(GetParam().type)));
     }
     at::Tensor rows(const Sizes& sizes) {
         return normal({sizes.sequences * sizes.seq_len, sizes.heads * sizes.head_dim});
@@ -104,7 +104,7 @@ TEST_P(RopeTest, StridedRows) {
 }
 
 TEST_P(RopeTest, TableIsMadeInFp64) {
-    const RopeTable made = make_rope_table({1}, 100001, accumulation_type(GetParam().type));
+    const RopeTable made = make_rope_table({1}, 100001, placed(accumulation_type(GetParam().type)));
     EXPECT_EQ(made.cos.sizes(), (at::IntArrayRef{100001, 1}));
     EXPECT_NEAR(made.cos[100000][0].item<double>(), std::cos(100000.0), 1e-7);
     EXPECT_NEAR(made.sin[100000][0].item<double>(), std::sin(100000.0), 1e-7);

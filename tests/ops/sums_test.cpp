@@ -34,7 +34,7 @@ TEST_P(SumsTest, RowSumsAddToWhatIsThere) {
 
 TEST_P(SumsTest, RowSumsOfStridedRows) {
     const at::Tensor x = normal({70, 40}).narrow(1, 3, 19);
-    at::Tensor sum = at::zeros({19}, wide_type()), same = sum.clone();
+    at::Tensor sum = at::zeros({19}, placed(wide_type())), same = sum.clone();
     add_row_sum(sum, x);
     add_row_sum(same, x.contiguous());
     EXPECT_TRUE(close(sum, same, wide_tolerance()));
@@ -54,9 +54,9 @@ TEST_P(SumsTest, SquaredNorm) {
 // Squares that the type itself does not hold, and many small ones beside a large one.
 TEST_P(SumsTest, SquaredNormLosesNothing) {
     const double huge = std::min(GetParam().huge, 1e20);
-    const at::Tensor large = at::full({33}, huge, GetParam().type);
+    const at::Tensor large = at::full({33}, huge, placed(GetParam().type));
     EXPECT_TRUE(close(squared_norm_of(large), large.to(at::kDouble).square().sum(), 1e-14));
-    at::Tensor small = at::full({100001}, std::ldexp(1, -13), wide_type());
+    at::Tensor small = at::full({100001}, std::ldexp(1, -13), placed(wide_type()));
     small[0].fill_(4096);  // 2^24: of an fp32 sum's last bit, each square is 2^-26
     EXPECT_EQ(squared_norm_of(small).item<double>(), std::ldexp(1, 24) + 100000 * std::ldexp(1, -26));
 }

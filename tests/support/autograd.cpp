@@ -7,8 +7,8 @@ namespace {
 
 /// A copy that autograd may record: tensors made in inference mode refuse that.
 at::Tensor leaf(const at::Tensor& x) {
-    if (!x.is_floating_point()) return x.clone();
-    return x.to(at::kDouble).clone().set_requires_grad(true);
+    if (!x.is_floating_point()) return x.cpu().clone();
+    return x.cpu().to(at::kDouble).clone().set_requires_grad(true);
 }
 
 }  // namespace
@@ -19,11 +19,12 @@ Differentiated differentiate(const Formula& formula, const std::vector<at::Tenso
     std::vector<at::Tensor> leaves;
     for (const at::Tensor& input : inputs) leaves.push_back(leaf(input));
     const at::Tensor value = formula(leaves);
-    value.backward(dy.to(at::kDouble).clone());
+    value.backward(dy.cpu().to(at::kDouble).clone());
 
-    Differentiated result{value.detach(), {}};
+    const at::Device place = inputs[0].device();
+    Differentiated result{value.detach().to(place), {}};
     for (const at::Tensor& each : leaves) {
-        result.gradients.push_back(each.is_floating_point() ? each.grad() : at::Tensor());
+        result.gradients.push_back(each.is_floating_point() ? each.grad().to(place) : at::Tensor());
     }
     return result;
 }

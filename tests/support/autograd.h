@@ -16,7 +16,8 @@ struct Differentiated {
     std::vector<at::Tensor> gradients;  // in the order of the inputs; undefined for integer ones
 };
 
-/// The formula at `inputs` (floating-point ones widened to fp64) and the gradients of sum(value * dy).
+/// The formula at `inputs` (floating-point ones widened to fp64) and the gradients of sum(value * dy),
+/// computed on the processor; they lie where the first input lies.
 Differentiated differentiate(const Formula& formula, const std::vector<at::Tensor>& inputs,
                              const at::Tensor& dy);
 

@@ -150,12 +150,10 @@ void Emulator::fail_thread(const char* what) {
     std::abort();  // nobody comes back here
 }
 
+/// The next thread of the warp, where it has not begun yet.
 Thread* Emulator::next_to_start() {
-    for (; next_ >= warp_begin_ && next_ < warp_end_; next_ += step_) {
-        if (threads_[next_].state == State::NotStarted) return &threads_[next_];
-        return nullptr;
-    }
-    return nullptr;
+    if (next_ < warp_begin_ || next_ >= warp_end_) return nullptr;
+    return threads_[next_].state == State::NotStarted ? &threads_[next_] : nullptr;
 }
 
 /// Runs threads from the beginning, one after the other as long as they meet no barrier; then it is idle.

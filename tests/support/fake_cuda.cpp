@@ -141,6 +141,19 @@ void at_once(cudaStream_t stream, std::function<void()> work) {
     enqueue(stream, std::move(work), [] { return true; });
 }
 
+void record(cudaEvent_t event, cudaStream_t stream, bool captured) {
+    const auto point = std::make_shared<CUevent_st::Point>();
+    point->captured = captured;
+    {
+        const Lock lock(everything());
+        event->point = point;
+    }
+    at_once(stream, [point] {
+        point->reached = true;
+        point->seconds = argosy::seconds_now();
+    });
+}
+
 }  // namespace
 
 cudaError_t cudaGetDeviceCount(int* count) {
@@ -255,8 +268,11 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
     return cudaSuccess;
 }
 
-cudaError_t cudaStreamIsCapturing(cudaStream_t /*stream*/, cudaStreamCaptureStatus* status) {
+cudaError_t cudaStreamGetCaptureInfo(cudaStream_t /*stream*/, cudaStreamCaptureStatus* status,
+                                     unsigned long long* graph, cudaGraph_t*, const cudaGraphNode_t**,
+                                     const cudaGraphEdgeData**, size_t*) {
     *status = fake_gpus().captures ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+    *graph = static_cast<unsigned long long>(fake_gpus().captures);
     return cudaSuccess;
 }
 
@@ -280,16 +296,14 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 }
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
-    const auto point = std::make_shared<CUevent_st::Point>();
-    point->captured = fake_gpus().captures;
-    {
-        const Lock lock(everything());
-        event->point = point;
-    }
-    at_once(stream, [point] {
-        point->reached = true;
-        point->seconds = argosy::seconds_now();
-    });
+    record(event, stream, fake_gpus().captures != 0);
+    return cudaSuccess;
+}
+
+// The capture is done all the same, so it is the graph's first launch as well.
+cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned flags) {
+    if (flags != cudaEventRecordExternal || fake_gpus().captures == 0) return returned(cudaErrorInvalidValue);
+    record(event, stream, /*captured=*/false);
     return cudaSuccess;
 }
 

@@ -30,8 +30,9 @@ struct FakeGpus {
     bool shares_memory = false;
     /// But of tensors that begin here the stand-in for LibTorch's half says that the host holds them.
     std::set<const void*> host_tensors = {};
-    /// Every stream is part of a graph that is being recorded; what is put on one is done all the same.
-    bool captures = false;
+    /// Not 0: every stream is part of this graph that is being recorded; what is put on one is done all the
+    /// same.
+    int captures = 0;
 };
 FakeGpus& fake_gpus();
 

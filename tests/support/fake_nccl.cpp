@@ -157,8 +157,15 @@ void launch(std::vector<Operation> operations) {
         const cudaStream_t stream = own.front().stream;
         const auto kernel = std::make_shared<Kernel>(Kernel{std::move(own)});
         connect(*communicator);
+        communicator->stream = stream;
+        ++communicator->num_under_way;
         enqueue(
-            stream, [kernel] { kernel->start(); }, [kernel] { return kernel->done(); });
+            stream, [kernel] { kernel->start(); },
+            [kernel] {
+                if (!kernel->done()) return false;
+                --kernel->communicator->num_under_way;
+                return true;
+            });
     }
 }
 
@@ -256,6 +263,7 @@ ncclResult_t ncclCommInitRank(ncclComm_t* comm, int size, ncclUniqueId id, int r
 }
 
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
+    while (comm->num_under_way > 0) cudaStreamQuery(comm->stream);
     forget(comm);
     return ncclSuccess;
 }

@@ -15,6 +15,8 @@ struct ncclComm {
     std::atomic<ncclResult_t> health = ncclSuccess;
     std::atomic<bool> aborted = false;  // by any thread
     bool connected = false;
+    int num_under_way = 0;  // on this stream
+    cudaStream_t stream = nullptr;
 };
 
 namespace argosy::testing {

@@ -9,6 +9,11 @@
 
 namespace argosy::testing {
 
+/// Where a suite's tensors lie: in the processor's memory (place_cpu.cpp), or on a GPU in a suite that names
+/// module test_gpu_place before test_oracle.
+c10::Device place();
+at::TensorOptions placed(at::ScalarType type);
+
 class RandomTensors {
   public:
     explicit RandomTensors(uint32_t seed) : engine_(seed) {}
@@ -22,6 +27,8 @@ class RandomTensors {
     std::mt19937 engine_;
 };
 
+/// Comparisons take tensors from anywhere.
+///
 /// Largest difference against the largest element of `expected`: what accumulates over a sum is an error of
 /// the sum's size, not of each element's own.
 ::testing::AssertionResult close(const at::Tensor& actual, const at::Tensor& expected, double tolerance);

@@ -31,10 +31,11 @@ void StreamView::wait(const Event& event) const {
     check(cudaStreamWaitEvent(handle_, event.handle_.get(), /*flags=*/0), "cudaStreamWaitEvent");
 }
 
-bool StreamView::is_captured() const {
+uint64_t StreamView::captured_by() const {
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-    check(cudaStreamIsCapturing(handle_, &status), "cudaStreamIsCapturing");
-    return status != cudaStreamCaptureStatusNone;
+    unsigned long long graph = 0;
+    check(cudaStreamGetCaptureInfo(handle_, &status, &graph), "cudaStreamGetCaptureInfo");
+    return status == cudaStreamCaptureStatusNone ? 0 : graph;
 }
 
 void StreamView::synchronize() const { check(cudaStreamSynchronize(handle_), "cudaStreamSynchronize"); }
@@ -48,6 +49,11 @@ Event::Event(Timing timing) {
 
 void Event::record(const StreamView& stream) {
     check(cudaEventRecord(handle_.get(), stream.handle()), "cudaEventRecord");
+}
+
+void Event::record_at_each_launch(const StreamView& stream) {
+    check(cudaEventRecordWithFlags(handle_.get(), stream.handle(), cudaEventRecordExternal),
+          "cudaEventRecordWithFlags");
 }
 
 bool Event::done() const { return is_done(cudaEventQuery(handle_.get()), "cudaEventQuery"); }

@@ -1,5 +1,6 @@
 #include "gpu/device.h"
 
+#include <ATen/Context.h>
 #include <c10/core/AllocatorConfig.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAStream.h>
@@ -18,6 +19,7 @@ c10::Device use(int number) {
     if (!Environment::read().torch_allocator_is_set) {
         c10::CachingAllocator::setAllocatorSettings("expandable_segments:True");
     }
+    at::globalContext().lazyInitDevice(c10::kCUDA);  // LibTorch's allocator, which the next lines want
     const auto index = static_cast<c10::DeviceIndex>(number);
     c10::cuda::set_device(index);
     watch_allocations();
@@ -27,6 +29,9 @@ c10::Device use(int number) {
 
 bool holds(const at::Tensor& x) { return x.is_cuda(); }
 
-void synchronize() { c10::cuda::getCurrentCUDAStream().synchronize(); }
+void synchronize() {
+    if (cuda::device_count() == 0) return;  // else LibTorch insists on a driver
+    c10::cuda::getCurrentCUDAStream().synchronize();
+}
 
 }  // namespace argosy::gpu

@@ -1,6 +1,5 @@
 #include "gpu/memory.h"
 
-#include <ATen/Context.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
 
@@ -40,10 +39,7 @@ void note(int64_t device, size_t wanted_bytes, size_t total_bytes, size_t free_b
 
 void watch_allocations() {
     static std::once_flag once;
-    std::call_once(once, [] {
-        at::globalContext().lazyInitDevice(c10::kCUDA);
-        allocator::attachOutOfMemoryObserver(note);
-    });
+    std::call_once(once, [] { allocator::attachOutOfMemoryObserver(note); });
 }
 
 std::optional<MemoryFigures> memory() {

@@ -3,7 +3,7 @@
 
 namespace argosy::gpu {
 
-/// Makes LibTorch's allocator ready, and notes from now on what it cannot get: last_allocation_failure().
+/// Notes from now on what LibTorch's allocator cannot get: last_allocation_failure(). REQUIRES: it is ready.
 void watch_allocations();
 
 }  // namespace argosy::gpu

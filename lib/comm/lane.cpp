@@ -1,0 +1,20 @@
+#include "comm/lane.h"
+
+#include <utility>
+
+namespace argosy::comm {
+
+void Lane::require_health() {
+    const std::lock_guard lock(mutex_);
+    if (!broken_off_) communicator.require_health();
+}
+
+void Lane::break_off() {
+    {
+        const std::lock_guard lock(mutex_);
+        if (std::exchange(broken_off_, true)) return;
+    }
+    communicator.abort();
+}
+
+}  // namespace argosy::comm

@@ -1,0 +1,279 @@
+"""What training reaches on one GPU, as tables of Markdown: a row a run, and each target beside what was found. Cases with
+a peer (torch_peer.py, eager and compiled) run all programs in turn, round by round. The microbatch is the first of a
+case's list that fits. Exits with 3 where a target is missed.
+
+tokens/s are those of the median step, first steps left out. TFLOP/s count what the mathematics needs, recompute not: causal
+6 N + 6 L d T a token, non-causal 6 N + 12 L d T (lib/observe/flops.h); MFU is their share of the datasheet's dense peak,
+`of GEMM` the causal share of what products of 8192 x 8192 bf16 matrices reached on this GPU just before.
+usage: throughput.py [--quick] [--tokens N] [--rounds N] [CASE ...]
+"""
+import argparse
+import dataclasses
+import json
+import os
+import pathlib
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "bench"))
+from peer import find_python  # noqa: E402
+from runs import Failure, end_on_signal, start  # noqa: E402
+
+BINARIES = pathlib.Path(os.environ.get("ARGOSY_BIN", HERE.parent.parent / "build" / "cuda" / "bin"))
+AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+NUM_WARM_UPS = 2
+BFLOAT16_STATES = {"training.dtype": "bfloat16", "optimizer.state_dtype": "bfloat16"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    name: str
+    flavor: str
+    vocab: int
+    layers: int
+    width: int  # of all heads
+    fits: tuple  # (microbatch, recompute) from the fastest to the smallest
+    settings: dict
+    least: dict  # {figure of Result or ratio: wanted}
+    peer: dict | None = None
+    seq: int = 1024
+
+
+CASES = {case_name: Case(*fields) for case_name, *fields in (
+    ("0.5B", "qwen2", "0.5B", 151936, 24, 896, ((64, "none"), (32, "none"), (16, "none")), BFLOAT16_STATES,
+     {"tokens/s": 165e3}),
+    ("1.5B", "qwen2", "1.5B", 151936, 28, 1536, ((32, "none"), (16, "none"), (8, "none")), BFLOAT16_STATES,
+     {"tokens/s": 65e3}),
+    ("3B", "qwen2", "3B", 151936, 36, 2048, ((16, "none"), (8, "none"), (8, "selective")), BFLOAT16_STATES,
+     {"tokens/s": 34e3, "MFU causal %": 65}),
+    ("7B", "qwen2", "7B", 152064, 28, 3584, ((8, "none"), (8, "selective"), (4, "none"), (4, "selective"), (4, "full")),
+     BFLOAT16_STATES, {"tokens/s": 15e3, "MFU causal %": 65}),
+    ("8B", "llama3", "8B", 128256, 32, 4096, ((8, "none"), (8, "selective"), (4, "none"), (4, "selective"), (4, "full"),
+                                              (2, "full")), BFLOAT16_STATES, {"tokens/s": 0}),
+    ("wide", "llama3", "4096x12x32", 32000, 12, 4096, ((32, "none"), (16, "none"), (8, "none")), {},
+     {"TFLOP/s causal": 600, "x compiled": 1.15},
+     dict(dim=4096, layers=12, heads=32, hidden=11008, vocab=32000, batches="32,16,8,4")),
+    ("small", "llama3", "256x6x16", 32000, 6, 256, ((256, "none"), (128, "none"), (64, "none")), {},
+     {"x eager": 3, "x compiled": 1.15},
+     dict(dim=256, layers=6, heads=16, hidden=768, vocab=32000, batches="128,64,32")),
+    ("tiny", "llama3", "debugmodel", 512, 4, 128, ((4, "none"), (2, "none")), {}, {"tokens/s": 1},
+     dict(dim=128, layers=4, heads=4, hidden=352, vocab=512, batches="4,2"), 64))}
+NAMED_ALONE = ("tiny",)  # to see that this script works, anywhere
+COLUMNS = ("model", "program", "microbatch", "recompute", "states", "tokens/s", "TFLOP/s causal", "non-causal",
+           "MFU causal %", "MFU non-causal %", "of GEMM %", "GiB", "W", "MHz")
+
+
+def row(cells):
+    def text(cell):
+        if cell is None:
+            return "-"
+        return f"{cell:,.0f}" if isinstance(cell, float) and cell >= 1000 else \
+            f"{cell:.4g}" if isinstance(cell, float) else str(cell)
+    print("| " + " | ".join(map(text, cells)) + " |", flush=True)
+
+
+class Power:
+    """Watts and MHz of the GPU while a `with` lasts: the medians of the busier half of what nvidia-smi saw."""
+
+    def __enter__(self):
+        self.samples = []
+        try:
+            self.process = subprocess.Popen(["nvidia-smi", "--query-gpu=power.draw,clocks.sm", "-lms", "250", "--id=0",
+                                             "--format=csv,noheader,nounits"], stdout=subprocess.PIPE, text=True)
+        except FileNotFoundError:
+            self.process = None
+            return self
+        self.reader = threading.Thread(target=self.read)
+        self.reader.start()
+        return self
+
+    def read(self):
+        for line in self.process.stdout:
+            try:
+                self.samples.append([float(word) for word in line.split(",")])
+            except ValueError:
+                continue  # "[N/A]"
+
+    def __exit__(self, *_):
+        if self.process:
+            self.process.terminate()
+            self.process.wait()
+            self.reader.join()
+
+    def medians(self):
+        busier = sorted(self.samples)[len(self.samples) // 2:]
+        return [statistics.median(column) for column in zip(*busier)] if busier else [None, None]
+
+
+@dataclasses.dataclass
+class Result:
+    program: str
+    microbatch: int
+    recompute: str
+    states: str
+    step_seconds: list
+    gib: float | None
+    power: list
+    flops: float = 0  # a token, causal; ours says it of itself
+    peak: float | None = None  # FLOP/s by the datasheet
+
+
+class Bench:
+    def __init__(self, folder, options):
+        self.folder, self.options = pathlib.Path(folder), options
+        self.python = find_python()
+        self.gemm = self.probe()
+
+    def peer(self, *words):
+        out, _, cut_short = start([self.python, HERE / "torch_peer.py", *words], self.options.limit,
+                                  {"TORCHINDUCTOR_CACHE_DIR": str(self.folder / "inductor"), "PYTHONWARNINGS": "ignore"})
+        if cut_short:
+            raise Failure("PyTorch came to no end")
+        return json.loads(out.splitlines()[-1])
+
+    def probe(self):
+        return self.peer("--probe")["gemm_tflops"] if self.python else None
+
+    def num_sequences(self, case):
+        return max(case.fits[0][0], self.options.tokens // case.seq)
+
+    def tokens_of(self, case):
+        """A token file that all steps can read from, of any model with this vocabulary."""
+        path = self.folder / f"{case.vocab}.h5"
+        if not path.exists():
+            source, engine = self.folder / "tokens.jsonl", random.Random(1)
+            with open(source, "w") as file:
+                for _ in range(2 * self.num_sequences(case) + 2):
+                    tokens = engine.choices(range(case.vocab), k=case.seq)
+                    file.write(json.dumps({"tokens": tokens}) + "\n")
+            start([BINARIES / "prepare-data", "tokenize", "--input", source, "--output", path, "--vocab-size",
+                   case.vocab], 300)
+        return path
+
+    def ours_at(self, case, microbatch, recompute):
+        sequences = self.num_sequences(case) // microbatch * microbatch
+        with tempfile.TemporaryDirectory(dir=self.folder) as dump, Power() as power:
+            settings = {"model.name": case.name, "model.flavor": case.flavor, "training.seq_len": case.seq,
+                        "training.dataset_path": self.tokens_of(case), "training.local_batch_size": microbatch,
+                        "training.global_batch_size": sequences, "training.steps": self.options.steps,
+                        "activation_checkpoint.mode": recompute, "metrics.log_freq": 1, "job.dump_folder": dump,
+                        **case.settings}
+            words = [word for key, value in settings.items() for word in ("--" + key, value)]
+            _, _, cut_short = start([BINARIES / "pretrain", *words], self.options.limit, AS_ROOT)
+            lines = [json.loads(line) for line in (pathlib.Path(dump) / "metrics.jsonl").read_text().splitlines()]
+        if cut_short or len(lines) <= NUM_WARM_UPS:
+            raise Failure(f"pretrain did {len(lines)} steps in {self.options.limit} s")
+        last = lines[-1]
+        flops = last["model_tflops_per_device"] * 1e12 / last["tokens_per_second_per_device"]
+        return Result("Argosy", microbatch, recompute, "bf16" if case.settings else "fp32",
+                      [line["time_ms"]["total"] / 1e3 * sequences * case.seq / line["tokens"] for line in lines],
+                      max(line["memory_peak_gib"] for line in lines), power.medians(), flops,
+                      last["model_tflops_per_device"] * 1e12 / last["mfu_causal"] if last["mfu_causal"] else None)
+
+    def ours(self, case, known=None):
+        for microbatch, recompute in [known] if known else case.fits:
+            try:
+                return self.ours_at(case, microbatch, recompute)
+            except Failure as failure:
+                if "memory" not in str(failure):
+                    raise
+                print(f"\n{case.flavor}: microbatch {microbatch} with recompute {recompute} does not fit\n", flush=True)
+        raise Failure(f"{case.flavor}: nothing fits")
+
+    def peers(self, case, compiled):
+        sizes = case.peer | dict(seq=case.seq, tokens=self.num_sequences(case) * case.seq, steps=self.options.steps)
+        with Power() as power:
+            done = self.peer(*(f"--{key}={value}" for key, value in sizes.items()), *(["--compile"] if compiled else []))
+        return Result("PyTorch compiled" if compiled else "PyTorch eager", done["batch"], "none", "fp32",
+                      done["step_seconds"], done.get("peak_gib"), power.medians())
+
+    def speed(self, case, results):
+        seconds = [value for result in results for value in result.step_seconds[NUM_WARM_UPS:]]
+        return self.num_sequences(case) * case.seq / statistics.median(seconds)
+
+    def show(self, case, result, flops, peak):
+        speed = self.speed(case, [result])
+        causal = speed * flops / 1e12
+        noncausal = causal + speed * 6 * case.layers * case.width * case.seq / 1e12
+        share = [100e12 * rate / peak if peak else None for rate in (causal, noncausal)]
+        row((f"{case.name} {case.flavor}", result.program, result.microbatch, result.recompute, result.states, speed,
+             causal, noncausal, *share, 100 * causal / self.gemm if self.gemm else None, result.gib, *result.power))
+        return {"tokens/s": speed, "TFLOP/s causal": causal, "MFU causal %": share[0]}
+
+    def run(self, case):
+        """The figures that targets are about: the median of ours over all rounds, and ratios to the peers' medians."""
+        runs, figures = {}, []
+        for _ in range(self.options.rounds if case.peer and self.python else 1):
+            first = runs.get("Argosy", [None])[0]
+            result = self.ours(case, first and (first.microbatch, first.recompute))
+            runs.setdefault("Argosy", []).append(result)
+            figures.append(self.show(case, result, result.flops, result.peak))
+            for compiled in (False, True) if case.peer and self.python else ():
+                other = self.peers(case, compiled)
+                runs.setdefault("compiled" if compiled else "eager", []).append(other)
+                self.show(case, other, result.flops, result.peak)
+        found = {name: statistics.median(known) if (known := [one[name] for one in figures if one[name]]) else None
+                 for name in figures[0]}
+        for name in ("eager", "compiled"):
+            found["x " + name] = self.speed(case, runs["Argosy"]) / self.speed(case, runs[name]) if name in runs else None
+        return found
+
+
+def verdict(wanted, found):
+    return "not measured" if found is None else "met" if found >= wanted else "MISSED"
+
+
+def judge(targets):
+    print()
+    row(("model", "target", "wanted", "found", "verdict"))
+    row(["---"] * 5)
+    for model, name, wanted, found in targets:
+        row((model, name, ">= " + (f"{wanted:,}" if wanted else "trains"), found, verdict(wanted, found)))
+    return 3 if any(verdict(wanted, found) == "MISSED" for *_, wanted, found in targets) else 0
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("cases", nargs="*", metavar="CASE", help=", ".join(CASES))
+    parser.add_argument("--quick", action="store_true", help="65536 tokens a step, 4 steps, one round")
+    parser.add_argument("--tokens", type=int, default=524288, help="of a step")
+    parser.add_argument("--steps", type=int, default=5, help=f"of which {NUM_WARM_UPS} do not count")
+    parser.add_argument("--rounds", type=int, default=2, help="where there is a peer")
+    parser.add_argument("--limit", type=int, default=400, help="seconds of each run")
+    options = parser.parse_args()
+    if unknown := set(options.cases) - set(CASES):
+        parser.error(f"no case {', '.join(unknown)}: there are {', '.join(CASES)}")
+    if options.quick:
+        options.tokens, options.steps, options.rounds = 65536, 4, 1
+    return options
+
+
+def main():
+    options = parse()
+    end_on_signal()
+    targets, status = [], 0
+    with tempfile.TemporaryDirectory() as folder:
+        bench = Bench(folder, options)
+        print(f"{options.tokens:,} tokens a step, {options.steps} steps of which {NUM_WARM_UPS} do not count; GEMM "
+              f"{bench.gemm:.4g} TFLOP/s\n" if bench.gemm else "No peer: no Python with PyTorch\n", flush=True)
+        row(COLUMNS)
+        row(["---"] * len(COLUMNS))
+        for name in options.cases or [name for name in CASES if name not in NAMED_ALONE]:
+            case = CASES[name]
+            try:
+                found = bench.run(case)
+            except Failure as failure:
+                print(f"\n{name} failed: {failure}\n", file=sys.stderr, flush=True)
+                found, status = {}, 1
+            targets += [(f"{case.name} {case.flavor}", what, wanted, found.get(what)) for what, wanted in
+                        case.least.items()]
+        return judge(targets) or status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

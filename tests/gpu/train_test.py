@@ -1,0 +1,50 @@
+"""Training on a GPU against the same executable on the processor: what gpu_run.py says, over more steps; and over ranks
+that share the GPU, through NCCL, which takes them for ranks of different nodes, and through the host. Skips where there is
+no GPU. usage: train_test.py [Train] [Ranks]"""
+import pathlib
+import subprocess
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "pretrain"))
+import gpu_run  # noqa: E402
+import run  # noqa: E402
+
+STEPS = 20
+
+
+def gpu_name():
+    """Of the first GPU, or None."""
+    try:
+        asked = subprocess.run(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], capture_output=True, text=True,
+                               timeout=60)
+    except (FileNotFoundError, subprocess.TimeoutExpired):
+        return None
+    return asked.stdout.splitlines()[0].strip() if asked.returncode == 0 and asked.stdout.strip() else None
+
+
+class Train(gpu_run.OnGpu, run.PretrainTest):
+    cpu, gpu = ((run.PRETRAIN,), {"CUDA_VISIBLE_DEVICES": ""}), ((run.PRETRAIN,), {})
+    device_name = gpu_name()
+    fp32_tolerance = 1e-4
+
+    def run_on(self, place, num_ranks, dump, **settings):
+        more = {"training__steps": STEPS, "optimizer__lr": 1e-3, "training__seq_len": 64}
+        super().run_on(place, num_ranks, dump, **(more | settings))
+
+
+class Ranks(gpu_run.Places, run.PretrainTest):
+    gpu = ("sh", "-c", 'NCCL_HOSTID=$OMPI_COMM_WORLD_RANK exec "$0" "$@"', run.PRETRAIN), {}
+    device_name = Train.device_name
+
+    def test_through_nccl_losses_do_not_depend_on_the_layout(self):
+        self.assert_layouts_do_not_matter(comm__gpu_path="nccl")
+
+    def test_through_the_host_losses_do_not_depend_on_the_layout(self):
+        self.assert_layouts_do_not_matter(comm__gpu_path="host")
+
+
+if __name__ == "__main__":
+    if Train.device_name is None:
+        print("skipped: there is no GPU here")
+        sys.exit(77)
+    run.main()

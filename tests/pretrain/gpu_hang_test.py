@@ -1,0 +1,40 @@
+"""A rank that hangs while it trains on a GPU, on stand-ins. usage: gpu_hang_test.py PRETRAIN_WITH_STAND_INS"""
+import pathlib
+import signal
+import sys
+import time
+
+import run
+
+GPU = pathlib.Path(sys.argv.pop())
+WATCHDOG = 76
+
+
+class Hang(run.PretrainTest):
+    def stop_one(self, num_ranks, stopped, **settings):
+        dump = f"stopped{stopped}of{num_ranks}{len(settings)}"
+        job = self.start(num_ranks, *self.small(dump, training__steps=100000, comm__train_timeout_seconds=2, **settings),
+                         program=(GPU,))
+        metrics = self.folder / dump / "metrics.jsonl"
+        while not metrics.exists() or not metrics.read_text():
+            self.assertIsNone(job.mpirun.poll(), "the job ended early")
+            self.assertLess(time.monotonic() - job.started, run.LIMIT_SECONDS, "it never began")
+            time.sleep(0.02)
+        run.send(job.rank_pids()[stopped], signal.SIGSTOP)
+        done = job.finish()
+        self.assert_code(done, WATCHDOG)
+        self.assertEqual(done.stderr.count(": error on rank "), 1, done)
+        self.assertRegex(done.stderr, f"no answer in 2 s.*; missing: rank {stopped}\\b")
+
+    def test_a_rank_that_is_stopped_is_named(self):
+        self.stop_one(3, 1, training__global_batch_size=6)
+
+    def test_so_is_the_first(self):
+        self.stop_one(2, 0)
+
+    def test_so_is_a_stage_of_a_pipeline(self):
+        self.stop_one(2, 1, parallelism__pipeline_parallel_degree=2)
+
+
+if __name__ == "__main__":
+    run.main()

@@ -1,0 +1,135 @@
+"""What holds of training on a GPU, whether a real one (tests/gpu/train_test.py) or one of stand-ins (gpu_test.py): losses
+and initial weights are the processor's, and neither graphs nor another run change a bit. A script derives its tests from
+OnGpu and says how either is started."""
+import json
+
+import run
+
+try:
+    import h5py
+    import numpy
+except ImportError:
+    h5py = None
+
+SMALL = {"training__global_batch_size": 8, "training__seq_len": 16}
+CONFIG = {"vocab_size": 260, "hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
+          "num_key_value_heads": 2, "head_dim": 12, "intermediate_size": 80, "max_position_embeddings": 64,
+          "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "hidden_act": "silu"}
+FAMILIES = {"llama": ("LlamaForCausalLM", False), "qwen2": ("Qwen2ForCausalLM", True), "qwen3": ("Qwen3ForCausalLM", True)}
+BFLOAT16 = {"training__mixed_precision_param": "bfloat16"}
+FLOAT16 = {"training__mixed_precision_param": "float16"}
+BFLOAT16_STATES = BFLOAT16 | {"training__dtype": "bfloat16", "optimizer__state_dtype": "bfloat16"}
+DETERMINISTIC = {"debug__deterministic": True}
+REPLICATE, SHARD = "parallelism__data_parallel_replicate_degree", "parallelism__data_parallel_shard_degree"
+TENSOR, PIPELINE = "parallelism__tensor_parallel_degree", "parallelism__pipeline_parallel_degree"
+LAYOUTS = {"fsdp2": (2, {SHARD: 2}), "ddp2": (2, {REPLICATE: 2}), "tp2": (2, {TENSOR: 2}), "pp2": (2, {PIPELINE: 2}),
+           "hsdp2x2": (4, {REPLICATE: 2})}
+
+
+def bits(path):
+    """{name: bytes} of every tensor of the model in a checkpoint, as its views show them; HDF5 converts nothing."""
+    found = {}
+
+    def add(name, item):
+        if isinstance(item, h5py.Dataset):
+            elements = numpy.empty(item.shape, f"V{item.id.get_type().get_size()}")
+            item.id.read(h5py.h5s.ALL, h5py.h5s.ALL, elements, mtype=item.id.get_type())
+            found[name] = elements.tobytes()
+
+    with h5py.File(path) as file:
+        file["model"].visititems(add)
+    return found
+
+
+class Places:
+    # (words of the program, environment) of each, and what the log says of the device.
+    cpu = gpu = None
+    device_name = ""
+    fp32_tolerance = 1e-5
+
+    def run_on(self, place, num_ranks, dump, **settings):
+        program, environment = place
+        done = self.run_ranks(num_ranks, *self.small(dump, **(SMALL | settings)), program=program, limit=300,
+                              environment=environment)
+        self.assert_code(done, 0)
+        self.assertEqual(f"computes on {self.device_name}" in done.stderr, place is self.gpu, done)
+
+    def train(self, place, num_ranks, dump, **settings):
+        """(loss, norm) of each step."""
+        self.run_on(place, num_ranks, dump, **settings)
+        return [(step["loss"], step["grad_norm"]) for step in self.steps(dump)]
+
+    def assert_alike(self, one, other, tolerance):
+        self.assertEqual(len(one), len(other))
+        for (loss, norm), (other_loss, other_norm) in zip(one, other):
+            self.assertLess(abs(loss / other_loss - 1), tolerance, f"{one} and {other}")
+            self.assertLess(abs(norm / other_norm - 1), 100 * tolerance, f"{one} and {other}")
+
+    def on_both(self, dump, **settings):
+        return [self.train(place, 1, f"{dump}{i}", **settings) for i, place in enumerate((self.cpu, self.gpu))]
+
+    def assert_layouts_do_not_matter(self, **settings):
+        """One rank's losses are those of each layout."""
+        expected = self.train(self.gpu, 1, "one", **settings)
+        for name, (num_ranks, layout) in LAYOUTS.items():
+            with self.subTest(name):
+                found = self.train(self.gpu, num_ranks, name, **layout, **settings)
+                self.assert_alike(found, expected, self.fp32_tolerance)
+
+
+class OnGpu(Places):
+    """What one rank trains."""
+
+    def test_losses_are_those_of_the_processor(self):
+        for family, (architecture, tied) in FAMILIES.items():
+            with self.subTest(family):
+                assets = self.folder / family
+                assets.mkdir()
+                (assets / "config.json").write_text(json.dumps(CONFIG | {
+                    "model_type": family, "architectures": [architecture], "tie_word_embeddings": tied}))
+                cpu, gpu = self.on_both(family, model__hf_assets_path=assets)
+                self.assert_alike(gpu, cpu, self.fp32_tolerance)
+
+    def test_bfloat16_stays_in_band(self):
+        for name, settings in (("mixed", BFLOAT16), ("states", BFLOAT16_STATES)):
+            with self.subTest(name):
+                cpu, gpu = self.on_both(name, **settings)
+                self.assert_alike(gpu, cpu, 5e-3)
+
+    def test_float16_trains_with_its_loss_scaled(self):
+        cpu, gpu = self.on_both("run", **FLOAT16, training__loss_scale_init=1024)
+        self.assert_alike(gpu, cpu, 5e-3)
+        self.assertEqual([step["loss_scale"] for step in self.steps("run1")],
+                         [step["loss_scale"] for step in self.steps("run0")])
+
+    def test_a_graph_changes_no_bit(self):
+        for name, settings in (("float32", {}), ("bfloat16", BFLOAT16 | DETERMINISTIC)):
+            with self.subTest(name):
+                graphs = self.train(self.gpu, 1, f"graphs{name}", **settings)
+                self.assertEqual(graphs, self.train(self.gpu, 1, f"none{name}", compile__graphs=False, **settings))
+
+    def test_deterministic_runs_repeat_every_bit(self):
+        for name, settings in (("float32", {}), ("bfloat16", BFLOAT16), ("plain", {"compile__enable": False})):
+            with self.subTest(name):
+                once, again = (self.train(self.gpu, 1, f"{name}{i}", **DETERMINISTIC, **settings) for i in range(2))
+                self.assertEqual(once, again)
+
+    def test_initial_weights_are_the_processors_bit_for_bit(self):
+        if h5py is None:
+            self.skipTest("no h5py and numpy here")
+        for name, settings in (("float32", {}), ("bfloat16", BFLOAT16_STATES)):
+            with self.subTest(name):
+                weights = []
+                for i, place in enumerate((self.cpu, self.gpu)):
+                    # A step that moves nothing: what it saves is what the weights began as.
+                    self.run_on(place, 1, f"{name}{i}", optimizer__lr=0, training__steps=1, checkpoint__enable=True,
+                                lr_scheduler__warmup_steps=0, **settings)
+                    folder = self.folder / f"{name}{i}" / "checkpoint" / "step-00000001"
+                    weights.append(bits(folder / "checkpoint.h5"))
+                self.assertGreater(len(weights[0]), 10)
+                self.assertEqual(*weights)
+
+    def test_recompute_and_a_search_change_no_loss(self):
+        expected = self.train(self.gpu, 1, "plain")
+        again = self.train(self.gpu, 1, "full", activation_checkpoint__mode="full", compile__search_algorithms=True)
+        self.assert_alike(again, expected, self.fp32_tolerance)
