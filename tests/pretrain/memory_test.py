@@ -28,19 +28,23 @@ def parts(text):
 
 
 class Processor(run.PretrainTest):
+    # A sanitizer would end the process.
+    SANITIZED = {"ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1"}
+
     def test_a_model_that_is_far_too_large(self):
         (self.folder / "config.json").write_text(json.dumps({
             "model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 2**20,
             "hidden_size": 2**20, "num_hidden_layers": 2, "num_attention_heads": 2**13, "intermediate_size": 64,
             "rms_norm_eps": 1e-6}))
-        done = self.run_ranks(1, *self.small(model__hf_assets_path=self.folder))
+        done = self.run_ranks(1, *self.small(model__hf_assets_path=self.folder), environment=self.SANITIZED)
         self.assert_one_error(done, 1, "no memory for 4096 GiB", "the model that was being made needs", "weights",
                               "optimizer states", "training.local_batch_size below 2", "activation_checkpoint.mode")
         self.assertNotIn("frame #", done.stderr)
 
     def test_a_batch_that_is_far_too_large(self):
         """Where none of the model's parts is to blame."""
-        done = self.run_ranks(1, *self.small(training__local_batch_size=2**31 - 1, training__seq_len=2**14))
+        done = self.run_ranks(1, *self.small(training__local_batch_size=2**31 - 1, training__seq_len=2**14),
+                              environment=self.SANITIZED)
         self.assert_one_error(done, 1, "no memory for")
 
 
