@@ -8,13 +8,8 @@
 namespace argosy::ops {
 
 int make_deterministic() {
-<<<<<<< HEAD
-    // LibTorch refuses its own products on GPUs without it. cuBLAS reads it when it starts.
-    ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);
-=======
     // Without it LibTorch refuses cuBLAS's products on GPUs; who sets it decides instead.
     setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);
->>>>>>> 18acd7b6ea47febe1dc7c27f11fb737f4c5b13a1
     at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
     at::globalContext().setDeterministicFillUninitializedMemory(true);
     at::set_num_threads(at::get_num_threads());  // this switches off MKL's choice of their number
