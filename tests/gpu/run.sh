@@ -7,6 +7,7 @@
 set -euo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
 cd "$root"
+export PATH=$PATH:${CUDA_HOME:-/usr/local/cuda}/bin  # compute-sanitizer, nvcc
 
 nvidia-smi -L 2>/dev/null | grep -q '^GPU 0' || { echo "run: there is no GPU here (nvidia-smi names none)" >&2; exit 2; }
 targets=$(python3 tests/gpu/run_parts.py --targets "$@") || exit 2

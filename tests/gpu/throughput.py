@@ -180,7 +180,7 @@ class Bench:
             try:
                 return self.ours_at(case, microbatch, recompute)
             except Failure as failure:
-                if "memory" not in str(failure):
+                if "out of memory" not in str(failure).lower():
                     raise
                 print(f"\n{case.flavor}: microbatch {microbatch} with recompute {recompute} does not fit\n", flush=True)
         raise Failure(f"{case.flavor}: nothing fits")
