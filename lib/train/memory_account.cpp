@@ -162,8 +162,8 @@ void MemoryAccount::note(Trainer& trainer) {
 void MemoryAccount::explain() const {
     const auto found = shortage();
     if (!found) throw;
-    throw RunError("no memory for {}{}{}. What would need less: {}",
-                   found->wanted ? gibibytes(*found->wanted) : "more",
+    throw RunError("out of memory{}{}{}. What would need less: {}",
+                   found->wanted ? fmt::format(": {} asked for", gibibytes(*found->wanted)) : "",
                    under_way_.empty() ? "" : " in " + under_way_, breakdown(planned_, held_, *found),
                    fmt::join(remedies(config_, found->device.has_value()), "; "));
 }

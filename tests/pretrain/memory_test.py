@@ -37,7 +37,7 @@ class Processor(run.PretrainTest):
             "hidden_size": 2**20, "num_hidden_layers": 2, "num_attention_heads": 2**13, "intermediate_size": 64,
             "rms_norm_eps": 1e-6}))
         done = self.run_ranks(1, *self.small(model__hf_assets_path=self.folder), environment=self.SANITIZED)
-        self.assert_one_error(done, 1, "no memory for 4096 GiB", "the model that was being made needs", "weights",
+        self.assert_one_error(done, 1, "out of memory: 4096 GiB asked for", "the model that was being made needs", "weights",
                               "optimizer states", "training.local_batch_size below 2", "activation_checkpoint.mode")
         self.assertNotIn("frame #", done.stderr)
 
@@ -45,7 +45,7 @@ class Processor(run.PretrainTest):
         """Where none of the model's parts is to blame."""
         done = self.run_ranks(1, *self.small(training__local_batch_size=2**31 - 1, training__seq_len=2**14),
                               environment=self.SANITIZED)
-        self.assert_one_error(done, 1, "no memory for")
+        self.assert_one_error(done, 1, "out of memory: ")
 
 
 @unittest.skipUnless(GPU, "no headers of CUDA and NCCL")
@@ -84,7 +84,7 @@ class Gpu(run.PretrainTest):
     def test_a_step_that_does_not_fit(self):
         limit = int(0.98 * self.peak_bytes())
         done = self.train(limit, "run", checkpoint__enable=True, checkpoint__interval=1)
-        self.assert_one_error(done, 1, "no memory for", "of stage 0 unit", "What would need less",
+        self.assert_one_error(done, 1, "out of memory: ", "of stage 0 unit", "What would need less",
                               "training.local_batch_size below 2", "activation_checkpoint.mode = full (it is selective)",
                               "optimizer.state_dtype = bfloat16 (it is float32)")
         self.assertNotIn("frame #", done.stderr)
@@ -119,7 +119,7 @@ class Gpu(run.PretrainTest):
                               program=(GPU,))
         self.assert_code(done, 1)
         self.assertEqual(len(done.errors), 1, done)
-        self.assertTrue(done.errors[0].startswith("pretrain: error on rank 1 of 2: no memory for "), done)
+        self.assertTrue(done.errors[0].startswith("pretrain: error on rank 1 of 2: out of memory: "), done)
         found = self.assert_parts_add_up(done.errors[0], limit + CONTEXT_BYTES)
         self.assertGreater(found["copies"], 0)
         self.assertGreater(found["gathered"], 0)

@@ -25,9 +25,8 @@ TEST(MemoryAccount, SaysWhatWasMissingAndWhatWouldNeedLess) {
     config::JobConfig config;
     config.training.local_batch_size = 8;
     const auto fail = [] { throw MemoryError({size_t{3} << 29, size_t{1} << 30}, "none"); };
-    EXPECT_ERROR(explain(config, fail), RunError,
-                 "no memory for 1.5 GiB. What would need less: ", "training.local_batch_size below 8",
-                 "activation_checkpoint.mode = full (it is selective)",
+    EXPECT_ERROR(explain(config, fail), RunError, "out of memory: 1.5 GiB asked for. What would need less: ",
+                 "training.local_batch_size below 8", "activation_checkpoint.mode = full (it is selective)",
                  "optimizer.state_dtype = bfloat16 (it is float32)",
                  "training.dtype = bfloat16 (it is float32)", "more ranks to shard over");
     config.parallelism.pipeline_parallel_degree = 2;
@@ -36,7 +35,7 @@ TEST(MemoryAccount, SaysWhatWasMissingAndWhatWouldNeedLess) {
     EXPECT_ERROR(explain(config, fail), RunError, "pipeline_parallel_microbatch_size below 4",
                  "data_parallel_replicate_degree below 2",
                  "parallelism.fsdp_reshard_after_forward = always (it is default)");
-    EXPECT_ERROR(explain(config, [] { throw std::bad_alloc(); }), RunError, "no memory for more. What");
+    EXPECT_ERROR(explain(config, [] { throw std::bad_alloc(); }), RunError, "out of memory. What");
 }
 
 TEST(MemoryAccount, LeavesOtherErrorsAsTheyAre) {
