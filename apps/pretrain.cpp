@@ -21,6 +21,7 @@
 #include "train/checkpointer.h"
 #include "train/data_feed.h"
 #include "train/device.h"
+#include "train/memory_account.h"
 #include "train/restore.h"
 #include "train/run_limits.h"
 #include "train/run_lock.h"
@@ -46,20 +47,14 @@ std::string answer(const config::CommandLine& command) {
     }
 }
 
-ExitCode pretrain(const mpi::Comm& ranks, const Environment& environment,
-                  const std::vector<std::string>& words) {
+ExitCode train_model(const mpi::Comm& ranks, const Environment& environment, const config::JobConfig& config,
+                     train::MemoryAccount& account) {
     const double started = seconds_now();
-    const config::CommandLine command = config::parse_command_line(words);
-    if (command.request != config::Request::Run) {
-        if (ranks.rank() == 0) std::fputs(answer(command).c_str(), stdout);
-        return ExitCode::Done;
-    }
-    const config::JobConfig& config = command.config;
     train::set_determinism(config, environment);
     train::warn_of_idle_keys(config);
     observe::keep_freed_memory();
     const c10::Device device = train::choose_device(ranks);
-    observe::MemoryMeter memory = observe::MemoryMeter::install(device);
+    observe::MemoryMeter memory = observe::MemoryMeter::install();
     const ops::TensorThread tensors(train::operation_path(config.compile),
                                     train::algorithm_search(config.compile));
     const auto all_ranks = comm::make_communicator(mpi::Comm::world(), "world",
@@ -77,7 +72,9 @@ ExitCode pretrain(const mpi::Comm& ranks, const Environment& environment,
     const data::Loader loader(tokens, {config.training.seq_len, options.seed, config.training.shuffle});
     const int64_t step_tokens = sizes.global_batch * config.training.seq_len;
 
+    account.plan(options, mesh);
     train::Trainer trainer(options, mesh);
+    const auto watch = account.watch(trainer);
     train::UpdateGuard guard(config.training.max_nonfinite_steps, config.loss_spike);
     train::RunState state(trainer, mesh, guard, config.training.seq_len);
     const train::RunLock lock(config, environment, *control);
@@ -121,6 +118,7 @@ ExitCode pretrain(const mpi::Comm& ranks, const Environment& environment,
                        .tokens = step_tokens,
                        .memory_peak_bytes = memory.peak_bytes(),
                        .rss_bytes = observe::resident_memory().now_bytes,
+                       .allocator = memory.allocator(),
                        .skipped_updates = guard.num_skipped(),
                        .loss_scale = result.loss_scale,
                        .seconds_allowed = limits.seconds_left(),
@@ -141,6 +139,21 @@ ExitCode pretrain(const mpi::Comm& ranks, const Environment& environment,
     }
     spdlog::info("{}", limits.ending(position));
     return ExitCode::Done;
+}
+
+ExitCode pretrain(const mpi::Comm& ranks, const Environment& environment,
+                  const std::vector<std::string>& words) {
+    const config::CommandLine command = config::parse_command_line(words);
+    if (command.request != config::Request::Run) {
+        if (ranks.rank() == 0) std::fputs(answer(command).c_str(), stdout);
+        return ExitCode::Done;
+    }
+    train::MemoryAccount account(command.config);
+    try {
+        return train_model(ranks, environment, command.config, account);
+    } catch (...) {
+        account.explain();
+    }
 }
 
 }  // namespace

@@ -33,6 +33,7 @@ constexpr std::string_view kShownNames[] = {
     "GPU_DEVICE_ORDINAL",
     "LD_LIBRARY_PATH",
     "LD_PRELOAD",
+    "NVIDIA_TF32_OVERRIDE",
     "OMPI_MCA_mpi_yield_when_idle",
     "OMPI_MCA_oob_tcp_if_include",
     "PYTORCH_ALLOC_CONF",

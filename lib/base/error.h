@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include <cstddef>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -55,6 +57,22 @@ class RunError : public Error {
     template <class... Args>
     explicit RunError(fmt::format_string<Args...> text, Args&&... args)
         : Error(ExitCode::Failed, Reach::OneRank, fmt::format(text, std::forward<Args>(args)...)) {}
+};
+
+/// Memory that could not be had.
+class MemoryError : public RunError {
+  public:
+    struct Figures {
+        size_t wanted_bytes = 0;
+        std::optional<size_t> tensor_bytes = {};  // beside them, in the same memory, where that is known
+    };
+    template <class... Args>
+    explicit MemoryError(const Figures& figures, fmt::format_string<Args...> text, Args&&... args)
+        : RunError(text, std::forward<Args>(args)...), figures_(figures) {}
+    const Figures& figures() const { return figures_; }
+
+  private:
+    Figures figures_;
 };
 
 /// A failure of the whole job, which every rank throws at the same point, since it follows from what they

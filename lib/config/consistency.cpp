@@ -60,6 +60,14 @@ void check_number_types(const JobConfig& config) {
     check_loss_scale(config.training);
 }
 
+/// Which algorithm wins a race is no function of the configuration.
+void check_repeats(const JobConfig& config) {
+    if (!config.debug.deterministic || !config.compile.search_algorithms) return;
+    throw UserError(
+        "debug.deterministic cannot hold with compile.search_algorithms, by which the fastest of a product's "
+        "algorithms is measured anew in each run; leave one of the two out");
+}
+
 void check_batches(const JobConfig& config) {
     const int64_t local = config.training.local_batch_size, global = config.training.global_batch_size;
     if (global != -1 && global % local != 0) {
@@ -159,6 +167,7 @@ void check_loading(const Checkpoint& checkpoint, const Model& model) {
 
 void check_consistency(const JobConfig& config) {
     check_number_types(config);
+    check_repeats(config);
     check_batches(config);
     check_stages(config.parallelism);
     check_schedule(config.lr_scheduler);

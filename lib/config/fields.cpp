@@ -204,8 +204,8 @@ std::vector<Section> make_schema() {
             "debug", &JobConfig::debug, "repeating a run",
             {key("seed", &Debug::seed, at_least(0), "Key of initial weights and of the order of samples."),
              key("deterministic", &Debug::deterministic, any(),
-                 "Losses and weights repeat bit for bit with the same ranks, compute threads, processor and "
-                 "build.")}),
+                 "Losses and weights repeat bit for bit with the same ranks, threads, processors, GPUs, NCCL "
+                 "and build.")}),
     };
 }
 

@@ -10,7 +10,7 @@
 
 namespace argosy::cuda {
 
-/// Of this thread's device. Throws RunError that says how much was asked for and how much is free.
+/// Of this thread's device. Throws MemoryError that says how much was asked for and how much is free.
 class DeviceMemory {
   public:
     explicit DeviceMemory(size_t bytes);

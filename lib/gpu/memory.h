@@ -1,7 +1,8 @@
-// What LibTorch's caching allocator holds of this thread's GPU.
+// What LibTorch's caching allocator holds of this thread's GPU, and what it could not get.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 namespace argosy::gpu {
 
@@ -10,9 +11,20 @@ struct MemoryFigures {
     int64_t reserved_bytes = 0, peak_reserved_bytes = 0;    // taken from the GPU for them
     int64_t num_retries = 0;  // allocations for which everything unused had to be given back first
 };
-MemoryFigures memory();
+/// None before use() (gpu/device.h).
+std::optional<MemoryFigures> memory();
 
-/// New peaks begin at what is held now.
+/// New peaks begin at what is held now. Does nothing before use().
 void reset_peak_memory();
+
+/// Memory that could not be had, and what was held when it was asked for: whatever was unused had been given
+/// back by then.
+struct AllocationFailure {
+    int64_t wanted_bytes = 0;
+    int64_t allocated_bytes = 0, reserved_bytes = 0;
+    int64_t device_free_bytes = 0, device_total_bytes = 0;
+};
+/// The last one of this process, on any thread. Any thread may ask.
+std::optional<AllocationFailure> last_allocation_failure();
 
 }  // namespace argosy::gpu

@@ -2,6 +2,7 @@
 
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
+#include <c10/util/Exception.h>
 #include <malloc.h>
 
 #include <atomic>
@@ -26,7 +27,7 @@ class CountingAllocator final : public c10::Allocator {
 
     c10::DataPtr allocate(size_t num_bytes) override {
         if (num_bytes == 0) return {nullptr, nullptr, &free_counted, c10::DeviceType::CPU};
-        auto* start = static_cast<char*>(inner_.raw_allocate(num_bytes + kPrefixBytes));
+        auto* start = static_cast<char*>(allocate_inner(num_bytes + kPrefixBytes));
         new (start) Prefix{this, num_bytes};
         add(static_cast<int64_t>(num_bytes));
         void* data = start + kPrefixBytes;
@@ -60,6 +61,19 @@ class CountingAllocator final : public c10::Allocator {
         prefix.owner->free_inner_(start);
     }
 
+    /// LibTorch says no more than how much it was, and by an error like any other.
+    void* allocate_inner(size_t num_bytes) {
+        try {
+            return inner_.raw_allocate(num_bytes);
+        } catch (const c10::OutOfMemoryError&) {
+            throw;
+        } catch (const std::exception&) {
+            throw MemoryError({num_bytes, static_cast<size_t>(current_bytes())},
+                              "no memory for {} bytes of a tensor, beside {} bytes that tensors hold",
+                              num_bytes, current_bytes());
+        }
+    }
+
     void add(int64_t num_bytes) {
         const int64_t current = current_bytes_.fetch_add(num_bytes, std::memory_order_relaxed) + num_bytes;
         int64_t peak = peak_bytes();
@@ -73,25 +87,35 @@ class CountingAllocator final : public c10::Allocator {
     std::atomic<int64_t> current_bytes_ = 0, peak_bytes_ = 0;
 };
 
-MemoryMeter MemoryMeter::install(c10::Device device) {
+MemoryMeter MemoryMeter::install() {
     static std::atomic<bool> installed = false;
     ARGOSY_CHECK(!installed.exchange(true), "a second memory meter in one process");
     auto* allocator = new CountingAllocator(*c10::GetCPUAllocator());
     // c10 ignores a registration below the priority of the present one, in silence.
     c10::SetCPUAllocator(allocator, std::numeric_limits<uint8_t>::max());
     ARGOSY_CHECK(c10::GetCPUAllocator() == allocator);
-    return MemoryMeter(*allocator, device);
+    return MemoryMeter(*allocator);
 }
 
 int64_t MemoryMeter::current_bytes() const {
-    return device_.is_cuda() ? gpu::memory().allocated_bytes : allocator_->current_bytes();
+    const auto gpu = gpu::memory();
+    return gpu ? gpu->allocated_bytes : allocator_->current_bytes();
 }
+
 int64_t MemoryMeter::peak_bytes() const {
-    return device_.is_cuda() ? gpu::memory().peak_allocated_bytes : allocator_->peak_bytes();
+    const auto gpu = gpu::memory();
+    return gpu ? gpu->peak_allocated_bytes : allocator_->peak_bytes();
 }
+
 void MemoryMeter::reset_peak() {
     allocator_->reset_peak();
-    if (device_.is_cuda()) gpu::reset_peak_memory();
+    gpu::reset_peak_memory();
+}
+
+std::optional<AllocatorFigures> MemoryMeter::allocator() const {
+    const auto gpu = gpu::memory();
+    if (!gpu) return std::nullopt;
+    return AllocatorFigures{gpu->peak_reserved_bytes, gpu->num_retries};
 }
 
 ResidentMemory resident_memory() {

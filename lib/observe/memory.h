@@ -3,9 +3,10 @@
 // calls each once, at the top of main, before its first tensor and before other threads start.
 #pragma once
 
-#include <c10/core/Device.h>
-
 #include <cstdint>
+#include <optional>
+
+#include "observe/metrics.h"
 
 namespace argosy::observe {
 
@@ -13,22 +14,25 @@ class CountingAllocator;
 
 /// Bytes of tensors where this rank computes. On a processor: what was asked of the allocator, without its
 /// rounding. What a library takes from malloc by itself (GEMM packing buffers, MPI) is not in it;
-/// resident_memory() has that too. On a GPU: what LibTorch's caching allocator says. Copies of a meter read
-/// the same counters. Any thread.
+/// resident_memory() has that too. On a GPU (gpu::use): what LibTorch's caching allocator says. Copies of a
+/// meter read the same counters. Any thread.
 class MemoryMeter {
   public:
     /// Replaces LibTorch's CPU allocator, for the rest of the process, by one that counts and then asks the
-    /// one before it. Tensors made earlier are not counted. REQUIRES: the first call in this process.
-    static MemoryMeter install(c10::Device device = c10::kCPU);
+    /// one before it. Tensors made earlier are not counted. Where there is no memory it throws MemoryError.
+    /// REQUIRES: the first call in this process; gpu::use, if at all, comes before.
+    static MemoryMeter install();
 
     int64_t current_bytes() const;
     int64_t peak_bytes() const;  // the most since install() or the last reset_peak()
     void reset_peak();           // a new peak starts at what is held now
 
+    /// Since the last reset_peak(); none on a processor.
+    std::optional<AllocatorFigures> allocator() const;
+
   private:
-    MemoryMeter(CountingAllocator& allocator, c10::Device device) : allocator_(&allocator), device_(device) {}
+    explicit MemoryMeter(CountingAllocator& allocator) : allocator_(&allocator) {}
     CountingAllocator* allocator_;  // never deleted: tensors may outlive everything else
-    c10::Device device_;
 };
 
 /// Physical memory of this process, from /proc/self/status; 0 where that does not say.

@@ -68,6 +68,9 @@ std::string json_line(const StepMetrics& metrics, const JobFigures& job) {
         {"skipped_updates", metrics.skipped_updates},
         {"loss_scale", number(metrics.loss_scale)},
     };
+    line["memory_reserved_gib"] =
+        metrics.allocator ? gibibytes(metrics.allocator->peak_reserved_bytes) : Json();
+    line["memory_retries"] = metrics.allocator ? Json(metrics.allocator->num_retries) : Json();
     if (!metrics.layer_grad_norms.empty()) line["layer_grad_norms"] = norm_object(metrics.layer_grad_norms);
     return line.dump();
 }

@@ -22,6 +22,12 @@ struct JobFigures {
     PeakFlops peak;  // of one device
 };
 
+/// What a GPU's allocator says beside the bytes of tensors.
+struct AllocatorFigures {
+    int64_t peak_reserved_bytes = 0;  // the most that it had taken from the GPU, within the step
+    int64_t num_retries = 0;          // since the process began: see gpu::MemoryFigures
+};
+
 /// One step as the trainer measured it: loss, norm and tokens of the whole job, memory and times of rank 0.
 struct StepMetrics {
     int64_t step = 0;      // 1 is the first
@@ -29,10 +35,11 @@ struct StepMetrics {
     double grad_norm = 0;  // before clipping
     double lr = 0;
     int64_t tokens = 0;
-    int64_t memory_peak_bytes = 0;          // of tensors, within the step
-    int64_t rss_bytes = 0;                  // resident set of the process at the step's end
-    int64_t skipped_updates = 0;            // since the run began
-    std::optional<double> loss_scale = {};  // that the step ran with; none where nothing is scaled
+    int64_t memory_peak_bytes = 0;                   // of tensors, within the step
+    int64_t rss_bytes = 0;                           // resident set of the process at the step's end
+    std::optional<AllocatorFigures> allocator = {};  // none on a processor
+    int64_t skipped_updates = 0;                     // since the run began
+    std::optional<double> loss_scale = {};           // that the step ran with; none where nothing is scaled
     /// Seconds that the run may still take (training.max_time).
     double seconds_allowed = std::numeric_limits<double>::infinity();
     /// By unit ("embedding", "layers.0", ..., "head": the final norm, and the output unless tied), before
@@ -58,9 +65,9 @@ Speed speed(int64_t tokens, double seconds, const JobFigures& job);
 ///   tokens_per_second_per_device, model_tflops_per_device, mfu_causal, mfu_noncausal, peak_flops_source
 ///   (none, datasheet, measured GEMM), memory_peak_gib, rss_gib, time_ms {total, data, compute, optimizer,
 ///   exposed {axes: ms}, checkpoint, other}, checkpoint_stall_ms (the same once more), skipped_updates,
-///   loss_scale, layer_grad_norms {unit: norm} (only if asked for)
-/// in this order. A number that is not finite, utilisation without a peak, and the scale of a loss that is
-/// not scaled, is null.
+///   loss_scale, memory_reserved_gib, memory_retries, layer_grad_norms {unit: norm} (only if asked for)
+/// in this order. A number that is not finite, utilisation without a peak, the scale of a loss that is not
+/// scaled, and on a processor what a GPU's allocator would say, is null.
 std::string json_line(const StepMetrics& metrics, const JobFigures& job);
 
 }  // namespace argosy::observe

@@ -46,6 +46,10 @@ void MetricsWriter::add_to_window(const StepMetrics& metrics) {
     window_.window_tokens += metrics.tokens;
     window_.window_times += metrics.times;
     window_.window_peak_bytes = std::max(window_.window_peak_bytes, metrics.memory_peak_bytes);
+    if (metrics.allocator) {
+        window_.window_reserved_bytes =
+            std::max(window_.window_reserved_bytes.value_or(0), metrics.allocator->peak_reserved_bytes);
+    }
     // The first step, with its warming up, is no measure of the others; later the newest 20 or so count most.
     const double weight = num_written_ <= 2 ? 1 : std::max(1.0 / static_cast<double>(num_written_ - 1), 0.05);
     step_seconds_ += weight * (metrics.times.total_ms / 1e3 - step_seconds_);
@@ -60,7 +64,22 @@ void MetricsWriter::end_window() {
     window_ = {};
 }
 
+/// On every rank, once.
+void MetricsWriter::warn_of_retries(const StepMetrics& metrics) {
+    if (warned_of_retries_ || !metrics.allocator || metrics.allocator->num_retries == 0) return;
+    warned_of_retries_ = true;
+    spdlog::warn(
+        "by step {} the GPU's memory was full {} times, {:.3f} GiB reserved with {:.3f} GiB of tensors at "
+        "most: the allocator gave back all that lay unused, which waits for the GPU, and tried again. Steps "
+        "are slower for it; a smaller training.local_batch_size or activation_checkpoint.mode full leaves "
+        "room, and PYTORCH_ALLOC_CONF, if it is set, should keep expandable_segments:True",
+        metrics.step, metrics.allocator->num_retries,
+        static_cast<double>(metrics.allocator->peak_reserved_bytes) / (1 << 30),
+        static_cast<double>(metrics.memory_peak_bytes) / (1 << 30));
+}
+
 void MetricsWriter::write(const StepMetrics& metrics) {
+    warn_of_retries(metrics);
     if (!file_) return;
     file_->append_line(json_line(metrics, job_));
     if (num_written_ == 0 && earlier_step_) log_continuation(path(), *earlier_step_, metrics.step);

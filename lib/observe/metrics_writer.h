@@ -36,14 +36,16 @@ class MetricsWriter {
     /// Wherever the run stopped, its last steps get their line for people too.
     ~MetricsWriter();
 
-    /// After each step; what is written has left the process when this returns. Throws RunError when it
-    /// cannot be written; the file then ends with the step before.
+    /// After each step; the first whose GPU had to search for memory earns a warning, on its rank. What is
+    /// written has left the process when this returns. Throws RunError when it cannot be written; the file
+    /// then ends with the step before.
     void write(const StepMetrics& metrics);
 
   private:
     std::filesystem::path path() const;
     void add_to_window(const StepMetrics& metrics);
     void end_window();
+    void warn_of_retries(const StepMetrics& metrics);
 
     MetricsOptions options_;
     JobFigures job_;
@@ -51,9 +53,10 @@ class MetricsWriter {
     std::optional<AppendFile> file_;       // on rank 0
     std::optional<EventFile> events_;      // on rank 0, when it is wanted
     std::optional<LiveLine> live_line_;    // when it is wanted
-    int64_t num_written_ = 0;              // steps of this run so far
-    double step_seconds_ = 0;              // running mean
-    Progress window_;                      // the steps since the last line for people
+    bool warned_of_retries_ = false;
+    int64_t num_written_ = 0;  // steps of this run so far
+    double step_seconds_ = 0;  // running mean
+    Progress window_;          // the steps since the last line for people
 };
 
 }  // namespace argosy::observe

@@ -78,6 +78,9 @@ std::string progress_line(const Progress& progress, const JobFigures& job) {
     line += fmt::format("  {} tokens/s  {} TFLOP/s{}  {}", with_unit(rates.tokens_per_second),
                         column(rates.model_tflops_per_device, 7, 4), utilisation(rates, job.peak.source),
                         gibibytes(progress.window_peak_bytes));
+    if (progress.window_reserved_bytes) {
+        line += fmt::format(" of {} reserved", gibibytes(*progress.window_reserved_bytes));
+    }
     line += fmt::format("  data {} compute {} exposed {} optimizer {}",
                         percent(times.data_ms, times.total_ms), percent(times.compute_ms, times.total_ms),
                         exposed_by_axes(times), percent(times.optimizer_ms, times.total_ms));
@@ -86,6 +89,9 @@ std::string progress_line(const Progress& progress, const JobFigures& job) {
         line += " checkpoint " + percent(times.checkpoint_ms, times.total_ms);
     }
     line += fmt::format("  ETA {}", duration(progress.seconds_left));
+    if (newest.allocator && newest.allocator->num_retries > 0) {
+        line += fmt::format("  allocator retries {}", newest.allocator->num_retries);
+    }
     if (newest.skipped_updates > 0) line += fmt::format("  skipped {}", newest.skipped_updates);
     return line;
 }

@@ -2,6 +2,7 @@
 // that lines of one run stand under each other.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "observe/metrics.h"
@@ -11,19 +12,21 @@ namespace argosy::observe {
 /// What a line speaks of: its newest step, and the mean over the steps since the line before.
 struct Progress {
     StepMetrics newest;
-    int64_t num_steps = 0;          // of the whole run
-    int64_t window_steps = 0;       // since the line before, the newest included
-    int64_t window_tokens = 0;      // of all of them
-    StepTimes window_times;         // likewise
-    int64_t window_peak_bytes = 0;  // the highest of them
-    double step_seconds = 0;        // a running mean: of steps alone, of later ones more
-    double seconds_left = 0;        // until num_steps
+    int64_t num_steps = 0;                              // of the whole run
+    int64_t window_steps = 0;                           // since the line before, the newest included
+    int64_t window_tokens = 0;                          // of all of them
+    StepTimes window_times;                             // likewise
+    int64_t window_peak_bytes = 0;                      // the highest of them
+    std::optional<int64_t> window_reserved_bytes = {};  // likewise; none on a processor
+    double step_seconds = 0;                            // a running mean: of steps alone, of later ones more
+    double seconds_left = 0;                            // until num_steps
 };
 
 /// step n/N, loss, gradient norm, learning rate; over the window: tokens/s of the job, model TFLOP/s per
 /// device (causal), its share of the device's peak when there is one ("MFU", or "of GEMM" when the peak was
-/// measured), highest tensor memory, shares of the wall time, that of exposed communication by axes, and of a
-/// save if there was one; time to go; at the end skipped updates, if any.
+/// measured), highest tensor memory, on a GPU what was reserved for it, shares of the wall time, that of
+/// exposed communication by axes, and of a save if there was one; time to go; at the end the allocator's
+/// retries and skipped updates, if any.
 std::string progress_line(const Progress& progress, const JobFigures& job);
 
 /// For a line that is rewritten: step n/N and its percentage, time to go, loss; at the running mean of a

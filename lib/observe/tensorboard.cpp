@@ -45,6 +45,11 @@ std::vector<Scalar> tensorboard_scalars(const Progress& progress, const JobFigur
     add_times(scalars, progress);
     scalars.push_back({"memory/max_active(GiB)", gibibytes(progress.window_peak_bytes)});
     scalars.push_back({"memory/rss(GiB)", gibibytes(newest.rss_bytes)});
+    if (newest.allocator) {
+        scalars.push_back(
+            {"memory/max_reserved(GiB)", gibibytes(progress.window_reserved_bytes.value_or(0))});
+        scalars.push_back({"memory/num_alloc_retries", static_cast<double>(newest.allocator->num_retries)});
+    }
     return scalars;
 }
 

@@ -21,7 +21,8 @@ namespace argosy::observe {
 ///                                    data_loading, optimizer, checkpoint, other, exposed(<axes>)
 ///   time_metrics/data_loading(%)
 /// Of memory, memory/max_active(GiB) is the most that tensors held in these steps and memory/rss(GiB) the
-/// process's at their end.
+/// process's at their end; on a GPU memory/max_reserved(GiB) is the most that was reserved for tensors, and
+/// memory/num_alloc_retries counts since the process began.
 std::vector<Scalar> tensorboard_scalars(const Progress& progress, const JobFigures& job);
 
 }  // namespace argosy::observe

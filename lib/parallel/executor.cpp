@@ -61,7 +61,11 @@ at::Tensor Executor::compute(std::span<const model::Batch> microbatches, const a
     microbatches_ = microbatches;
     loss_scale_ = loss_scale;
     loss_sum_ = at::zeros({}, at::TensorOptions(model_.device()).dtype(at::kDouble));
-    for (const UnitOp& op : program_.ops) run(op);
+    for (const UnitOp& op : program_.ops) {
+        under_way_ = &op;
+        run(op);
+    }
+    under_way_ = nullptr;
     for (auto& [rank, pending] : sending_) pending.wait();
     return std::exchange(loss_sum_, {});
 }

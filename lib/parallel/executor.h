@@ -33,6 +33,9 @@ class Executor {
     /// this rank has the head, else 0.
     at::Tensor run(std::span<const model::Batch> microbatches, double loss_scale);
 
+    /// After run() has thrown: which operation did. Null: none of them.
+    const UnitOp* under_way() const { return under_way_; }
+
   private:
     at::Tensor compute(std::span<const model::Batch> microbatches, const at::Tensor& loss_scale);
 
@@ -58,6 +61,7 @@ class Executor {
     comm::Communicator &world_, &pipeline_;
     int64_t tensor_degree_;
     Program program_;
+    const UnitOp* under_way_ = nullptr;
     ExecutorOptions options_;
     bool has_run_ = false;
     std::unique_ptr<RecordedRun> recorded_;

@@ -120,4 +120,13 @@ void ShardedUnit::finish_reduce() {
     reduced_.clear();
 }
 
+int64_t ShardedUnit::gathered_bytes() const {
+    const at::Tensor& weight = weights_[bindings_[0].role];  // of the one buffer
+    return sharded() && weight.defined() ? static_cast<int64_t>(weight.storage().nbytes()) : 0;
+}
+
+int64_t ShardedUnit::gradient_bytes() const {
+    return gradient_buffer_.defined() ? static_cast<int64_t>(gradient_buffer_.nbytes()) : 0;
+}
+
 }  // namespace argosy::parallel

@@ -38,6 +38,10 @@ class ShardedUnit {
     /// Waits and adds the sums to the parameters' gradients. Does nothing when no reduction is under way.
     void finish_reduce();
 
+    /// Of weights that are gathered now; of gradients that are not yet the parameters' own.
+    int64_t gathered_bytes() const;
+    int64_t gradient_bytes() const;
+
   private:
     void allocate_gradients();
     int64_t padded_rows(const ShardedParameter& parameter) const;

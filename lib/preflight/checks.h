@@ -11,7 +11,7 @@ namespace argosy::preflight {
 
 using Check = std::vector<Finding> (*)(const Cluster&);
 
-// check_variables.cpp
+// check_variables.cpp, for the table of base/slow_settings.h
 std::vector<Finding> check_single_variables(const Cluster& cluster);
 
 // check_adapters.cpp

@@ -5,6 +5,7 @@
 #include "cuda/device.h"
 #include "gpu/device.h"
 #include "nccl/communicator.h"
+#include "train/slow_settings.h"
 
 namespace argosy::train {
 
@@ -17,6 +18,7 @@ c10::Device choose_device(const mpi::Comm& world) {
                      cuda::version_text(cuda::runtime_version()), cublas::version_text(),
                      nccl::version_text());
     }
+    warn_of_slow_settings(world);
     return gpu::use(own.number);
 }
 

@@ -8,7 +8,8 @@
 namespace argosy::train {
 
 /// COLLECTIVE. Of the GPUs that this rank sees the one with its number on the node, which becomes this
-/// thread's; the processor where it sees none. Says so on the log.
+/// thread's; the processor where it sees none. Says so on the log, and what in the environment makes GPUs
+/// slow.
 c10::Device choose_device(const mpi::Comm& world);
 
 }  // namespace argosy::train

@@ -68,6 +68,7 @@ class Step {
     StepResult update(const at::Tensor& totals, double lr, const UpdateLimits& limits = {});
 
     optim::AdamW& optimizer() { return optimizer_; }
+    const parallel::Executor& executor() const { return executor_; }
     optim::LossScale* loss_scale() { return loss_scale_ ? &*loss_scale_ : nullptr; }
 
   private:

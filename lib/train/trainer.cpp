@@ -1,7 +1,6 @@
 #include "train/trainer.h"
 
 #include "base/error.h"
-#include "parallel/placement.h"
 
 namespace argosy::train {
 namespace {
@@ -16,13 +15,6 @@ void check_rows(const TrainerOptions& options, int tensor_degree) {
         "a microbatch of {} x {} = {} tokens cannot be split over parallelism.tensor_parallel_degree = {}; "
         "make training.seq_len a multiple of it",
         options.microbatch_size, options.seq_len, tokens, tensor_degree);
-}
-
-parallel::PlacedModel place(const TrainerOptions& options, const mesh::MeshShape& mesh) {
-    check_rows(options, mesh.degree(Axis::Tensor));
-    const std::vector<int> one_stage = {static_cast<int>(options.spec.num_layers)};
-    return parallel::place(options.spec, mesh,
-                           options.stage_layers.empty() ? one_stage : options.stage_layers);
 }
 
 parallel::LoweringOptions lowering_options(const TrainerOptions& options, const mesh::Mesh& mesh,
@@ -59,6 +51,13 @@ StepOptions step_options(const TrainerOptions& options) {
 }
 
 }  // namespace
+
+parallel::PlacedModel place(const TrainerOptions& options, const mesh::MeshShape& mesh) {
+    check_rows(options, mesh.degree(Axis::Tensor));
+    const std::vector<int> one_stage = {static_cast<int>(options.spec.num_layers)};
+    return parallel::place(options.spec, mesh,
+                           options.stage_layers.empty() ? one_stage : options.stage_layers);
+}
 
 Trainer::Trainer(const TrainerOptions& options, mesh::Mesh& mesh)
     : Trainer(options, mesh, place(options, mesh.shape())) {}

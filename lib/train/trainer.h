@@ -10,6 +10,7 @@
 #include "model/model_spec.h"
 #include "parallel/lowering.h"
 #include "parallel/parallel_model.h"
+#include "parallel/placement.h"
 #include "train/step.h"
 
 namespace argosy::train {
@@ -28,6 +29,9 @@ struct TrainerOptions {
     uint64_t seed = 0;
     StepOptions step = {};
 };
+
+/// Throws UserError for what the mesh cannot hold.
+parallel::PlacedModel place(const TrainerOptions& options, const mesh::MeshShape& mesh);
 
 class Trainer {
   public:

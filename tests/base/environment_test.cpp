@@ -26,6 +26,7 @@ TEST(Environment, ShowsWhatSteersCommunicationAndSpeed) {
                              "OMPI_MCA_oob_tcp_if_include",
                              "CUDA_LAUNCH_BLOCKING",
                              "CUDA_DEVICE_MAX_CONNECTIONS",
+                             "NVIDIA_TF32_OVERRIDE",
                              "PYTORCH_CUDA_ALLOC_CONF",
                              "PYTORCH_ALLOC_CONF",
                              "PYTORCH_NO_CUDA_MEMORY_CACHING",

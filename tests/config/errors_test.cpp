@@ -285,6 +285,13 @@ TEST(Errors, WhatIsKeptMustBeWorthIt) {
               "disabled, async");
 }
 
+TEST(Errors, WhatDoesNotRepeat) {
+    EXPECT_EQ(error_of({"--debug.deterministic=true", "--compile.search_algorithms=true"}),
+              "debug.deterministic cannot hold with compile.search_algorithms, by which the fastest of a "
+              "product's algorithms is measured anew in each run; leave one of the two out");
+    EXPECT_EQ(error_of({"--compile.search_algorithms=true"}), "no error");
+}
+
 TEST(Errors, WhatIsLoadedMustBeThere) {
     const auto has = [](const std::vector<std::string>& words, const std::string& part) {
         const std::string message = error_of(words);

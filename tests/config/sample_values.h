@@ -31,7 +31,8 @@ inline Value sample_value(const Field& field) {
 }
 
 /// The whole config of them. It is consistent: each integer, and so the degree and each batch size, is 4; the
-/// number types are float64, without the keys that only float16 takes; what is loaded is Hugging Face's.
+/// number types are float64, without the keys that only float16 takes; what is loaded is Hugging Face's; and
+/// it is deterministic, which a search for algorithms is not.
 inline JobConfig sample_config() {
     JobConfig config;
     for (const Section& section : schema()) {
@@ -40,6 +41,7 @@ inline JobConfig sample_config() {
     config.training.loss_scale_init.reset();
     config.training.loss_scale_growth_interval.reset();
     config.checkpoint.initial_load_model_only = true;
+    config.compile.search_algorithms = false;
     return config;
 }
 

@@ -15,5 +15,5 @@ int main(int argc, char**) {
     gpu::Graph([] { gpu::synchronize(); }).replay();
     gpu::reset_peak_memory();
     return gpu::use(0).index() + gpu::holds(x) + gpu::attention_serves(x) +
-           static_cast<int>(gpu::memory().num_retries) + (gpu::current_stream() != nullptr);
+           static_cast<int>(gpu::memory()->num_retries) + (gpu::current_stream() != nullptr);
 }

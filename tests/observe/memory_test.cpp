@@ -85,6 +85,23 @@ TEST_F(Memory, CountsOnEveryThread) {
     EXPECT_LE(peak_bytes(), 2 * (100 + 101 + 102 + 103));
 }
 
+TEST_F(Memory, ThatIsNotThereIsAnErrorWithItsFigures) {
+#ifdef __SANITIZE_ADDRESS__
+    GTEST_SKIP() << "the address sanitizer ends the process";
+#endif
+    constexpr int64_t kFarTooMuch = int64_t{1} << 50;
+    const at::Tensor beside = at::empty({1000}, at::kFloat);
+    try {
+        at::empty({kFarTooMuch}, at::kByte);
+        ADD_FAILURE() << "that much?";
+    } catch (const MemoryError& error) {
+        EXPECT_GE(error.figures().wanted_bytes, kFarTooMuch);
+        EXPECT_EQ(error.figures().tensor_bytes, meter().current_bytes());
+    }
+    EXPECT_EQ(current_bytes(), 4000);
+    EXPECT_FALSE(meter().allocator()) << "there is no GPU";
+}
+
 TEST_F(Memory, IsInstalledOnce) {
     meter();
     EXPECT_THROW(MemoryMeter::install(), RunError);

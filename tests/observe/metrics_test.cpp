@@ -54,6 +54,8 @@ TEST(JsonLine, HasEveryKey) {
         {"checkpoint_stall_ms", 0.0},
         {"skipped_updates", 2},
         {"loss_scale", nullptr},
+        {"memory_reserved_gib", nullptr},
+        {"memory_retries", nullptr},
     };
     EXPECT_EQ(json::parse(text), expected);
 }
@@ -62,6 +64,14 @@ TEST(JsonLine, HasTheLossScaleWhereThereIsOne) {
     StepMetrics metrics = sample_step(1);
     metrics.loss_scale = 32768;
     EXPECT_EQ(json::parse(json_line(metrics, sample_job()))["loss_scale"], 32768.0);
+}
+
+TEST(JsonLine, HasWhatAGpusAllocatorSays) {
+    StepMetrics metrics = sample_step(1);
+    metrics.allocator = {.peak_reserved_bytes = int64_t{7} << 28, .num_retries = 3};
+    const json line = json::parse(json_line(metrics, sample_job()));
+    EXPECT_EQ(line["memory_reserved_gib"], 1.75);
+    EXPECT_EQ(line["memory_retries"], 3);
 }
 
 TEST(JsonLine, HasWhatASaveCost) {

@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
@@ -98,7 +99,22 @@ TEST_F(MetricsWriterTest, ARestartedRunAppends) {
     MetricsWriter writer(options(), sample_job(), 0);
     for (const int64_t step : {3, 4, 5}) writer.write(sample_step(step));
     EXPECT_EQ(steps(), (Steps{1, 2, 3, 3, 4, 5}));
-    EXPECT_EQ(logged_steps(), (Steps{1, 3, 3, 4})) << "the last step of the first, and the first of the second";
+    EXPECT_EQ(logged_steps(), (Steps{1, 3, 3, 4}))
+        << "the last step of the first, and the first of the second";
+}
+
+TEST_F(MetricsWriterTest, WarnsOnceOfAnAllocatorThatSearchesForMemory) {
+    MetricsWriter writer(options(/*num_steps=*/100, /*log_freq=*/100), sample_job(), /*rank=*/3);
+    for (int64_t step = 1; step <= 5; ++step) {
+        StepMetrics metrics = sample_step(step);
+        metrics.allocator = {.peak_reserved_bytes = int64_t{1} << 31, .num_retries = step < 3 ? 0 : step};
+        writer.write(metrics);
+    }
+    EXPECT_TRUE(
+        log_.str().starts_with("by step 3 the GPU's memory was full 3 times, 2.000 GiB reserved with 1.500 "
+                               "GiB of tensors at most: "))
+        << log_.str();
+    EXPECT_EQ(std::ranges::count(log_.str(), '\n'), 1) << log_.str();
 }
 
 /// What the log says about the lines that are there, when a run begins with `step`.

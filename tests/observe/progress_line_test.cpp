@@ -44,6 +44,18 @@ TEST(ProgressLine, CountsSkippedUpdatesAtItsEnd) {
     EXPECT_EQ(progress_line(progress, sample_job()), clean + "  skipped 3");
 }
 
+TEST(ProgressLine, HasWhatAGpusAllocatorReserved) {
+    Progress progress = sample_progress();
+    const std::string without = progress_line(progress, sample_job());
+    progress.newest.allocator = {.peak_reserved_bytes = int64_t{7} << 28};
+    progress.window_reserved_bytes = int64_t{2} << 30;  // of an earlier step
+    const size_t place = without.find("GiB") + 3;
+    const std::string with = without.substr(0, place) + " of   2.000 GiB reserved" + without.substr(place);
+    EXPECT_EQ(progress_line(progress, sample_job()), with);
+    progress.newest.allocator->num_retries = 2;
+    EXPECT_EQ(progress_line(progress, sample_job()), with + "  allocator retries 2");
+}
+
 TEST(ProgressLine, NamesASaveThatTookTime) {
     Progress progress = sample_progress();
     const std::string without = progress_line(progress, sample_job());

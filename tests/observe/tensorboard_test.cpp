@@ -61,6 +61,17 @@ TEST(TensorboardScalars, HaveWhatASaveCost) {
     EXPECT_NEAR(found.at("time_metrics/checkpoint(s)"), 0.015, 1e-12);
 }
 
+TEST(TensorboardScalars, HaveWhatAGpusAllocatorSays) {
+    Progress progress;
+    progress.newest = sample_step(7);
+    progress.newest.allocator = {.peak_reserved_bytes = int64_t{1} << 30, .num_retries = 3};
+    progress.window_reserved_bytes = int64_t{2} << 30;
+    std::map<std::string, double> found;
+    for (const auto& [tag, value] : tensorboard_scalars(progress, sample_job())) found[tag] = value;
+    EXPECT_EQ(found.at("memory/max_reserved(GiB)"), 2);
+    EXPECT_EQ(found.at("memory/num_alloc_retries"), 3);
+}
+
 TEST(TensorboardScalars, NameWhatUtilisationIsMeasuredAgainst) {
     const auto measured = points(PeakSource::MeasuredGemm), unknown = points(PeakSource::None);
     EXPECT_NEAR(measured.at("of_gemm(%)"), 3.2, 1e-12);

@@ -25,11 +25,12 @@ INSTANTIATE_TEST_SUITE_P(
     Variables, CostlyVariable,
     ::testing::Values(
         Case{"CUDA_LAUNCH_BLOCKING", "1", Verdict::Fail}, Case{"NCCL_DEBUG", "INFO", Verdict::Warn},
-        Case{"NCCL_DEBUG", "Trace", Verdict::Warn}, Case{"NCCL_P2P_DISABLE", "1", Verdict::Warn},
-        Case{"NCCL_P2P_LEVEL", "LOC", Verdict::Warn}, Case{"NCCL_SHM_DISABLE", "1", Verdict::Warn},
-        Case{"NCCL_IB_DISABLE", "1", Verdict::Fail}, Case{"NCCL_NET", "Socket", Verdict::Fail},
-        Case{"NCCL_ALGO", "Ring", Verdict::Warn}, Case{"NCCL_PROTO", "Simple", Verdict::Warn},
-        Case{"NCCL_IB_GID_INDEX", "3", Verdict::Warn},
+        Case{"CUDA_DEVICE_MAX_CONNECTIONS", "1", Verdict::Warn},
+        Case{"NVIDIA_TF32_OVERRIDE", "0", Verdict::Warn}, Case{"NCCL_DEBUG", "Trace", Verdict::Warn},
+        Case{"NCCL_P2P_DISABLE", "1", Verdict::Warn}, Case{"NCCL_P2P_LEVEL", "LOC", Verdict::Warn},
+        Case{"NCCL_SHM_DISABLE", "1", Verdict::Warn}, Case{"NCCL_IB_DISABLE", "1", Verdict::Fail},
+        Case{"NCCL_NET", "Socket", Verdict::Fail}, Case{"NCCL_ALGO", "Ring", Verdict::Warn},
+        Case{"NCCL_PROTO", "Simple", Verdict::Warn}, Case{"NCCL_IB_GID_INDEX", "3", Verdict::Warn},
         Case{"PYTORCH_NO_CUDA_MEMORY_CACHING", "1", Verdict::Warn}, Case{"MALLOC_CHECK_", "3", Verdict::Warn},
         Case{"MALLOC_PERTURB_", "165", Verdict::Warn}));
 
@@ -44,6 +45,7 @@ TEST_P(HarmlessVariable, IsNotFound) {
 INSTANTIATE_TEST_SUITE_P(
     Variables, HarmlessVariable,
     ::testing::Values(std::pair("CUDA_LAUNCH_BLOCKING", "0"), std::pair("CUDA_LAUNCH_BLOCKING", ""),
+                      std::pair("CUDA_DEVICE_MAX_CONNECTIONS", "8"), std::pair("NCCL_IB_GID_INDEX", "none"),
                       std::pair("NCCL_DEBUG", "WARN"), std::pair("NCCL_DEBUG", "VERSION"),
                       std::pair("NCCL_P2P_DISABLE", "0"), std::pair("NCCL_P2P_LEVEL", "NVL"),
                       std::pair("NCCL_IB_DISABLE", "0"), std::pair("NCCL_NET", "IB"),

@@ -19,6 +19,34 @@ class Gpu(gpu_run.OnGpu, run.PretrainTest):
         graphs = self.train(self.gpu, 2, "graphs")
         self.assertEqual(graphs, self.train(self.gpu, 2, "none", compile__graphs=False))
 
+    def test_a_loss_scale_comes_down(self):
+        cpu, gpu = self.on_both("half", training__loss_scale_init=2**24, **gpu_run.FLOAT16)
+        scales = [[step["loss_scale"] for step in self.steps(f"half{i}")] for i in range(2)]
+        self.assertEqual(scales[0], scales[1])
+        self.assertLess(scales[1][-1], 2**24, "the first gradients overflow")
+        applied = [i for i, (_, norm) in enumerate(cpu) if norm is not None]
+        self.assertGreater(len(applied), 1, cpu)
+        self.assert_alike([gpu[i] for i in applied], [cpu[i] for i in applied], 5e-3)
+
+    def test_slow_settings_are_named(self):
+        environment = {"CUDA_LAUNCH_BLOCKING": "1", "NCCL_DEBUG": "INFO", "NCCL_P2P_DISABLE": "1",
+                       "PYTORCH_NO_CUDA_MEMORY_CACHING": "1", "MALLOC_CHECK_": "0"}
+        words = self.small(**gpu_run.SMALL, training__steps=1)
+        done = self.run_ranks(1, *words, ":", "-n", 1, "-x", "NCCL_ALGO=Ring", GPU, *words, program=(GPU,),
+                              environment=environment)
+        self.assert_code(done, 0)
+        warnings = [line.partition("[0] ")[2] for line in done.stderr.splitlines() if " W [0]" in line]
+        self.assertEqual([warning.partition(": ")[0] for warning in warnings],
+                         ["CUDA_LAUNCH_BLOCKING=1 on all ranks", "NCCL_DEBUG=INFO on all ranks",
+                          "NCCL_P2P_DISABLE=1 on all ranks", "NCCL_ALGO on rank 1",
+                          "PYTORCH_NO_CUDA_MEMORY_CACHING=1 on all ranks"], done)
+        self.assertNotIn(" W [1]", done.stderr)
+        for warning in warnings[0], warnings[-1]:
+            self.assertIn("many times slower; unset it", warning)
+        alone = self.run_ranks(1, *self.small("cpu", training__steps=1), environment=environment)
+        self.assert_code(alone, 0)
+        self.assertNotIn("CUDA_LAUNCH_BLOCKING", alone.stderr)
+
 
 if __name__ == "__main__":
     run.main()

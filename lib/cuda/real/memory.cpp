@@ -14,7 +14,8 @@ std::byte* allocate(size_t bytes) {
     const cudaError_t status = cudaMalloc(&data, bytes);
     if (status == cudaErrorMemoryAllocation) {
         cudaGetLastError();
-        throw RunError(
+        throw MemoryError(
+            {.wanted_bytes = bytes},
             "no memory on the GPU for {} bytes: {} are free; smaller buffers, or a GPU that nobody else "
             "uses, "
             "may do",

@@ -20,8 +20,9 @@ void synchronize() {}
 
 CUstream_st* current_stream() { absent(); }
 
-MemoryFigures memory() { absent(); }
-void reset_peak_memory() { absent(); }
+std::optional<MemoryFigures> memory() { return std::nullopt; }
+void reset_peak_memory() {}
+std::optional<AllocationFailure> last_allocation_failure() { return std::nullopt; }
 
 bool attention_serves(const at::Tensor& /*q*/) { absent(); }
 Attention attention(const at::Tensor&, const at::Tensor&, const at::Tensor&) { absent(); }

@@ -8,6 +8,7 @@
 #include "base/environment.h"
 #include "base/error.h"
 #include "cuda/device.h"
+#include "gpu/real/watch.h"
 
 namespace argosy::gpu {
 
@@ -21,6 +22,7 @@ c10::Device use(int number) {
     at::globalContext().lazyInitDevice(c10::kCUDA);  // LibTorch's allocator, which the next lines want
     const auto index = static_cast<c10::DeviceIndex>(number);
     c10::cuda::set_device(index);
+    watch_allocations();
     c10::cuda::setCurrentCUDAStream(c10::cuda::getStreamFromPool(/*isHighPriority=*/false, index));
     return {c10::kCUDA, index};
 }

@@ -1,0 +1,24 @@
+// Environment variables that make GPUs, or ranks on several nodes, slow: what a run warns of when it starts
+// and what a pre-flight judges. A variable is a row of the table.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+namespace argosy {
+
+struct SlowSetting {
+    enum class Where { Everywhere, SeveralRanksANode, FabricBetweenNodes };
+    enum class Cost { Slows, Ruins };
+
+    const char* variable;
+    bool (*holds)(std::string_view value);  // not every value does harm
+    Where where;                            // it matters
+    Cost cost;
+    const char* why;
+    const char* remedy = "unset it";
+};
+
+std::span<const SlowSetting> slow_settings();
+
+}  // namespace argosy

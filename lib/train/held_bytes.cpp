@@ -1,0 +1,68 @@
+#include "train/held_bytes.h"
+
+#include <set>
+
+#include "layout/param_spec.h"
+#include "ops/types.h"
+
+namespace argosy::train {
+namespace {
+
+int64_t bytes_of(const at::Tensor& tensor) { return static_cast<int64_t>(tensor.nbytes()); }
+
+/// Of a rank's piece, rows past its own included, as ShardedParameter has it.
+int64_t padded_elements(const layout::ParamSpec& spec, const mesh::Mesh& mesh) {
+    std::vector<int64_t> shape = parallel::unsharded_shape(spec, mesh.shape(), mesh.coordinates());
+    shape[0] = layout::chunk(shape[0], mesh.degree(mesh::kShardAxes), 0).size;
+    int64_t count = 1;
+    for (const int64_t size : shape) count *= size;
+    return count;
+}
+
+int64_t elements_of(const parallel::PlacedModel& placed, const mesh::Mesh& mesh) {
+    std::set<std::string> seen;  // a tied table is there once
+    int64_t elements = 0;
+    for (size_t unit = 0; unit < placed.units.size(); ++unit) {
+        const int stage = placed.unit_stage[unit];
+        if (stage % mesh.degree(mesh::Axis::Pipeline) != mesh.coordinate(mesh::Axis::Pipeline)) continue;
+        for (const model::Parameter& parameter : placed.units[unit]) {
+            if (seen.insert(parameter.spec.name).second) elements += padded_elements(parameter.spec, mesh);
+        }
+    }
+    return elements;
+}
+
+}  // namespace
+
+HeldBytes held_bytes(parallel::ParallelModel& model, const optim::AdamW& optimizer) {
+    HeldBytes held;
+    for (const auto& parameter : model.parameters()) {
+        held.weights += bytes_of(parameter->master());
+        if (!parameter->compute().is_same(parameter->master())) held.copies += bytes_of(parameter->compute());
+        held.gradients += bytes_of(parameter->gradient().sum);
+    }
+    for (const auto& [first, second] : optimizer.moments())
+        held.moments += bytes_of(first) + bytes_of(second);
+    for (const parallel::Stage& stage : model.stages()) {
+        for (const parallel::ShardedUnit& unit : stage.units) {
+            held.gathered += unit.gathered_bytes();
+            held.gradients += unit.gradient_bytes();
+        }
+    }
+    return held;
+}
+
+HeldBytes planned_bytes(const TrainerOptions& options, const mesh::Mesh& mesh) {
+    const int64_t elements = elements_of(place(options, mesh.shape()), mesh);
+    const auto bytes = [&](at::ScalarType type) {
+        return elements * static_cast<int64_t>(c10::elementSize(type));
+    };
+    const auto& [master, compute, reduce] = options.precision;
+    const auto moments = options.step.adamw.moments.value_or(ops::accumulation_type(master));
+    return {.weights = bytes(master),
+            .copies = compute == master ? 0 : bytes(compute),
+            .gradients = bytes(reduce),
+            .moments = 2 * bytes(moments)};
+}
+
+}  // namespace argosy::train

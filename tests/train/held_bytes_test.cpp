@@ -1,0 +1,106 @@
+// What a rank is said to hold, by arithmetic before and from its tensors after, against what its allocator
+// counts.
+#include "train/held_bytes.h"
+
+#include <gtest/gtest.h>
+
+#include "observe/memory.h"
+#include "ops/tensor_thread.h"
+#include "support/world.h"
+#include "train/tiny_run.h"
+
+namespace argosy::train {
+namespace {
+
+using testing::Layout;
+
+observe::MemoryMeter& meter() {
+    static observe::MemoryMeter installed = observe::MemoryMeter::install();
+    return installed;
+}
+
+struct Types {
+    parallel::Precision precision;
+    std::optional<at::ScalarType> moments = {};
+};
+
+const std::vector<Types> kTypes = {
+    {{at::kFloat, at::kBFloat16, at::kFloat}},
+    {{at::kFloat, at::kFloat, at::kFloat}},
+    {{at::kDouble, at::kDouble, at::kDouble}},
+    {{at::kBFloat16, at::kBFloat16, at::kFloat}, at::kBFloat16},
+};
+
+std::vector<Layout> layouts() {
+    switch (testing::world().size()) {
+        case 2:
+            return {{"fsdp2", {.shard = 2}},
+                    {"ddp2", {.replicate = 2}},
+                    {"tp2", {.tensor = 2}},
+                    {"pp2", {.pipeline = 2}, {2, 3}}};
+        case 4:
+            return {{"fsdp2 tp2", {.shard = 2, .tensor = 2}},
+                    {"pp2 fsdp2", {.pipeline = 2, .shard = 2}, {3, 2}}};
+        default:
+            return {{"one"}};
+    }
+}
+
+TrainerOptions options_of(const Layout& layout, const std::string& family, const Types& types) {
+    return {.spec = testing::tiny_spec(family),
+            .precision = types.precision,
+            .stage_layers = layout.stage_layers,
+            .seq_len = 12,
+            .num_microbatches = 2,
+            .step = {.adamw = {.moments = types.moments}}};
+}
+
+TEST(HeldBytes, AreWhatWasPlannedAndWhatTheAllocatorCounts) {
+    const ops::TensorThread tensors;
+    for (const Layout& layout : layouts()) {
+        mesh::Mesh mesh(mesh::resolve(layout.mesh, testing::world().size()), testing::world());
+        for (const char* family : {"llama3", "qwen2"}) {
+            for (const Types& types : kTypes) {
+                SCOPED_TRACE(layout.name + " " + family + " " + toString(types.precision.master));
+                const TrainerOptions options = options_of(layout, family, types);
+                const HeldBytes planned = planned_bytes(options, mesh);
+                const int64_t before = meter().current_bytes();
+                Trainer trainer(options, mesh);
+                const int64_t counted = meter().current_bytes() - before;
+                const HeldBytes held = held_bytes(trainer.model(), trainer.step().optimizer());
+                EXPECT_EQ(held.weights, planned.weights);
+                EXPECT_EQ(held.copies, planned.copies);
+                EXPECT_EQ(held.gradients, planned.gradients);
+                EXPECT_EQ(held.moments, planned.moments);
+                EXPECT_EQ(held.gathered, 0);
+                constexpr int64_t kMostForAngles = 4096;  // of the rotation, and some numbers
+                EXPECT_GE(counted, held.total());
+                EXPECT_LE(counted, held.total() + kMostForAngles);
+            }
+        }
+    }
+}
+
+TEST(HeldBytes, HaveUnitsThatAreGathered) {
+    const ops::TensorThread tensors;
+    const Layout layout = layouts()[0];
+    mesh::Mesh mesh(mesh::resolve(layout.mesh, testing::world().size()), testing::world());
+    Trainer trainer(options_of(layout, "llama3", kTypes[0]), mesh);
+    const auto held = [&] { return held_bytes(trainer.model(), trainer.step().optimizer()); };
+    parallel::ShardedUnit& unit = trainer.model().stages()[0].units[1];
+    if (!unit.sharded()) return;
+    const HeldBytes before = held();
+    const int64_t counted_before = meter().current_bytes();
+    unit.gather();
+    unit.weights();
+    EXPECT_EQ(held().gathered, meter().current_bytes() - counted_before);
+    EXPECT_GT(held().gathered, 0);
+    unit.gradients();
+    EXPECT_EQ(held().total() - before.total(), meter().current_bytes() - counted_before);
+    EXPECT_EQ(held().gradients - before.gradients, 2 * held().gathered) << "fp32 beside bf16";
+    unit.release();
+    EXPECT_EQ(held().gathered, 0);
+}
+
+}  // namespace
+}  // namespace argosy::train

@@ -1,0 +1,48 @@
+// Which exceptions are about memory, and what is made of them; pretrain.memory has the whole of it.
+#include "train/memory_account.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <new>
+
+#include "base/error.h"
+#include "expect_error.h"
+
+namespace argosy::train {
+namespace {
+
+void explain(const config::JobConfig& config, const std::function<void()>& fail) {
+    const MemoryAccount account(config);
+    try {
+        fail();
+    } catch (...) {
+        account.explain();
+    }
+}
+
+TEST(MemoryAccount, SaysWhatWasMissingAndWhatWouldNeedLess) {
+    config::JobConfig config;
+    config.training.local_batch_size = 8;
+    const auto fail = [] { throw MemoryError({size_t{3} << 29, size_t{1} << 30}, "none"); };
+    EXPECT_ERROR(explain(config, fail), RunError, "out of memory: 1.5 GiB asked for. What would need less: ",
+                 "training.local_batch_size below 8", "activation_checkpoint.mode = full (it is selective)",
+                 "optimizer.state_dtype = bfloat16 (it is float32)",
+                 "training.dtype = bfloat16 (it is float32)", "more ranks to shard over");
+    config.parallelism.pipeline_parallel_degree = 2;
+    config.parallelism.pipeline_parallel_microbatch_size = 4;
+    config.parallelism.data_parallel_replicate_degree = 2;
+    EXPECT_ERROR(explain(config, fail), RunError, "pipeline_parallel_microbatch_size below 4",
+                 "data_parallel_replicate_degree below 2",
+                 "parallelism.fsdp_reshard_after_forward = always (it is default)");
+    EXPECT_ERROR(explain(config, [] { throw std::bad_alloc(); }), RunError, "out of memory. What");
+}
+
+TEST(MemoryAccount, LeavesOtherErrorsAsTheyAre) {
+    const config::JobConfig config;
+    EXPECT_ERROR(explain(config, [] { throw UserError("a mistake"); }), UserError, "a mistake");
+    EXPECT_THROW(explain(config, [] { throw std::logic_error("another"); }), std::logic_error);
+}
+
+}  // namespace
+}  // namespace argosy::train
