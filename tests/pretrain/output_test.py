@@ -8,7 +8,8 @@ import run
 # lib/observe/metrics.h documents them, and layer_grad_norms (spikes_test.py).
 KEYS = ["step", "loss", "grad_norm", "lr", "finite", "tokens", "tokens_per_second", "tokens_per_second_per_device",
         "model_tflops_per_device", "mfu_causal", "mfu_noncausal", "peak_flops_source", "memory_peak_gib", "rss_gib",
-        "time_ms", "checkpoint_stall_ms", "skipped_updates", "loss_scale"]
+        "time_ms", "checkpoint_stall_ms", "skipped_updates", "loss_scale", "memory_reserved_gib",
+        "memory_retries"]
 TIMES = ["total", "data", "compute", "optimizer", "exposed", "checkpoint", "other"]
 PROGRESS = re.compile(r"^\d\d:\d\d:\d\d I (?:\[0\] )?step +(\d+)/(\d+)  loss", re.MULTILINE)
 
