@@ -10,15 +10,16 @@
 namespace argosy::train {
 
 c10::Device choose_device(const mpi::Comm& world) {
-    const int num_devices = cuda::device_count(), number = world.place_on_node().number;
+    const int num_devices = cuda::device_count();
+    const mpi::Comm::NodePlace place = world.place_on_node();
     if (num_devices == 0) return c10::kCPU;
-    const cuda::Device own = cuda::describe_device(number % num_devices);
+    const cuda::Device own = cuda::describe_device(place.number % num_devices);
     if (world.rank() == 0) {
         spdlog::info("rank 0 computes on {} ({}); CUDA {}, cuBLASLt {}, NCCL {}", own.name, own.pci_bus_id,
                      cuda::version_text(cuda::runtime_version()), cublas::version_text(),
                      nccl::version_text());
     }
-    warn_of_slow_settings(world);
+    warn_of_slow_settings(world, place.num_ranks);
     return gpu::use(own.number);
 }
 

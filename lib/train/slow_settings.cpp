@@ -12,6 +12,7 @@
 #include "base/environment.h"
 #include "base/log.h"
 #include "base/slow_settings.h"
+#include "mpi/blocking_call.h"
 
 namespace argosy::train {
 namespace {
@@ -65,9 +66,10 @@ std::string describe(const std::vector<int>& ranks, int num_ranks) {
 
 }  // namespace
 
-void warn_of_slow_settings(const mpi::Comm& world) {
+void warn_of_slow_settings(const mpi::Comm& world, int ranks_on_node) {
     const Variables variables = communication_variables();
-    const std::vector<uint8_t> own = found_here(variables, world.place_on_node().num_ranks, world.size());
+    const std::vector<uint8_t> own = found_here(variables, ranks_on_node, world.size());
+    const mpi::BlockingCall call("telling each other which variables make them slow");
     std::vector<uint8_t> all(own.size() * world.size());
     mpi::Request request = world.all_gather(all.data(), own.data(), own.size(), ElementType::UInt8);
     while (!mpi::test_all({&request, 1})) sched_yield();
