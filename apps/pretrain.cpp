@@ -22,6 +22,7 @@
 #include "train/data_feed.h"
 #include "train/device.h"
 #include "train/memory_account.h"
+#include "train/product_choices.h"
 #include "train/restore.h"
 #include "train/run_limits.h"
 #include "train/run_lock.h"
@@ -55,8 +56,7 @@ ExitCode train_model(const mpi::Comm& ranks, const Environment& environment, con
     observe::keep_freed_memory();
     const c10::Device device = train::choose_device(ranks);
     observe::MemoryMeter memory = observe::MemoryMeter::install();
-    const ops::TensorThread tensors(train::operation_path(config.compile),
-                                    train::algorithm_search(config.compile));
+    ops::TensorThread tensors(train::operation_path(config.compile), train::algorithm_search(config.compile));
     const auto all_ranks = comm::make_communicator(mpi::Comm::world(), "world",
                                                    train::group_options(config.comm, environment, device));
     comm::Communicator& world = *all_ranks;
@@ -79,6 +79,7 @@ ExitCode train_model(const mpi::Comm& ranks, const Environment& environment, con
     train::RunState state(trainer, mesh, guard, config.training.seq_len);
     const train::RunLock lock(config, environment, *control);
     const train::Start start = train::restore(config, mesh.shape(), *control, state);
+    train::ProductChoices choices(config, world, tensors);
     train::Position position = start.position;
 
     train::RunLimits limits(config.training, step_tokens, started, position);
@@ -109,6 +110,7 @@ ExitCode train_model(const mpi::Comm& ranks, const Environment& environment, con
         const auto result =
             timer.in(Phase::Optimizer, [&] { return trainer.step().update(totals, lr, guard.limits()); });
         guard.count(result);
+        choices.keep();
         position += {.step = 1, .samples = sizes.global_batch, .tokens = step_tokens};
         timer.in(Phase::Checkpoint, [&] { checkpoints.after_step(position); });
         metrics.write({.step = position.step,

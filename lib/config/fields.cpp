@@ -172,8 +172,7 @@ std::vector<Section> make_schema() {
                  key("graphs", &Compile::graphs, any(),
                      "GPUs: launch forward and backward as one graph; the same bits either way."),
                  key("search_algorithms", &Compile::search_algorithms, any(),
-                     "GPUs: time cuBLASLt's algorithms for each product once; other runs may round "
-                     "otherwise.")}),
+                     "GPUs: time cuBLASLt's algorithms for each product once, and keep them with the run.")}),
         section(
             "metrics", &JobConfig::metrics, "what is shown",
             {key("log_freq", &Metrics::log_freq, at_least(1), "Steps from one progress line to the next."),

@@ -132,4 +132,5 @@ class OnGpu(Places):
     def test_recompute_and_a_search_change_no_loss(self):
         expected = self.train(self.gpu, 1, "plain")
         again = self.train(self.gpu, 1, "full", activation_checkpoint__mode="full", compile__search_algorithms=True)
+        self.assertIn("cublasLt", (self.folder / "full" / "products" / "rank-00000.txt").read_text())
         self.assert_alike(again, expected, self.fp32_tolerance)

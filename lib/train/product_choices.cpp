@@ -1,0 +1,64 @@
+#include "train/product_choices.h"
+
+#include <ATen/ops/empty.h>
+#include <fmt/core.h>
+
+#include <fstream>
+#include <iterator>
+#include <system_error>
+#include <utility>
+
+#include "base/error.h"
+#include "base/partial_file.h"
+#include "gpu/device.h"
+
+namespace argosy::train {
+namespace {
+
+bool are_searched(const config::JobConfig& config, const comm::Communicator& world) {
+    return config.compile.enable && config.compile.search_algorithms &&
+           gpu::holds(at::empty({0}, world.device()));
+}
+
+/// Of a file that may not be there.
+std::string text_of(const std::filesystem::path& file) {
+    std::ifstream stream(file, std::ios::binary);
+    return {std::istreambuf_iterator<char>(stream), {}};
+}
+
+void make_folder(const std::filesystem::path& folder) {
+    std::error_code error;
+    std::filesystem::create_directories(folder, error);
+    if (!error) return;
+    throw RunError("cannot make the folder '{}': {}. Set job.dump_folder to a folder that can be written",
+                   folder.string(), error.message());
+}
+
+}  // namespace
+
+ProductChoices::ProductChoices(const config::JobConfig& config, const comm::Communicator& world,
+                               ops::TensorThread& tensors)
+    : tensors_(tensors) {
+    if (!are_searched(config, world)) return;
+    const std::filesystem::path folder = std::filesystem::path(config.job.dump_folder) / "products";
+    file_ = folder / fmt::format("rank-{:05}.txt", world.rank());
+    kept_ = text_of(file_);
+    try {
+        tensors.multiplier().remember(kept_);
+    } catch (const UserError& error) {
+        throw UserError("'{}': {}", file_.string(), error.what());
+    }
+}
+
+void ProductChoices::keep() {
+    if (file_.empty()) return;
+    std::string text = tensors_.multiplier().choices();
+    if (text == kept_) return;
+    make_folder(file_.parent_path());
+    PartialFile file(file_);
+    file.append(text);
+    file.commit();
+    kept_ = std::move(text);
+}
+
+}  // namespace argosy::train

@@ -1,0 +1,76 @@
+// That a run finds its algorithms again: on the stand-in of cuBLASLt, whose algorithms round differently and
+// take the times that a test gives them.
+#include "train/product_choices.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/linspace.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "base/error.h"
+#include "expect_error.h"
+#include "gpu/device.h"
+#include "ops/matmul.h"
+#include "scratch_folder.h"
+#include "support/fake_cublaslt.h"
+#include "support/fake_gpus.h"
+#include "support/world.h"
+
+namespace argosy::train {
+namespace {
+
+class ProductChoicesTest : public ::testing::Test {
+  protected:
+    ProductChoicesTest() {
+        testing::fake_gpus().num_devices = 1;
+        gpu::use(0);
+        config_.job.dump_folder = (folder_ / "").string();
+        config_.compile.search_algorithms = true;
+    }
+
+    /// A run of the program, of one product, with the algorithms taking so long; returns what it computed.
+    at::Tensor run(std::vector<double> seconds) {
+        testing::fake_cublaslt() = {};
+        testing::fake_cublaslt().seconds = std::move(seconds);
+        ops::TensorThread tensors(ops::Path::Fused, config_.compile.search_algorithms
+                                                        ? cublas::Search::Timed
+                                                        : cublas::Search::Heuristic);
+        ProductChoices choices(config_, testing::world(), tensors);
+        ops::linear_weight_gradient(y_, x_, x_, /*accumulate=*/false);
+        gpu::synchronize();
+        choices.keep();
+        return y_.clone();
+    }
+
+    std::filesystem::path file() const { return folder_ / "products" / "rank-00000.txt"; }
+
+    ScratchFolder folder_;
+    config::JobConfig config_;
+    // The same in every run, since what an algorithm is chosen for includes how memory is aligned.
+    at::Tensor x_ = at::linspace(-1, 1, 48 * 64, at::kFloat).view({48, 64});
+    at::Tensor y_ = at::empty({64, 64}, at::kFloat);
+};
+
+TEST_F(ProductChoicesTest, ALaterRunComputesTheSameBits) {
+    const at::Tensor first = run({1e-3, 1e-3, 1e-4});
+    EXPECT_TRUE(run({1e-4, 1e-3, 1e-3}).equal(first));
+    std::filesystem::remove(file());
+    EXPECT_FALSE(run({1e-4, 1e-3, 1e-3}).equal(first))
+        << "the algorithms round in one way: nothing is tested";
+}
+
+TEST_F(ProductChoicesTest, NothingIsKeptWhereNothingIsSearched) {
+    config_.compile.search_algorithms = false;
+    run({1e-3});
+    EXPECT_FALSE(std::filesystem::exists(file()));
+}
+
+TEST_F(ProductChoicesTest, AFileOfSomethingElseIsNamed) {
+    std::filesystem::create_directories(file().parent_path());
+    std::ofstream(file()) << "no algorithm\n";
+    EXPECT_ERROR(run({1e-3}), UserError, file().string(), "line 1 of the algorithms");
+}
+
+}  // namespace
+}  // namespace argosy::train
