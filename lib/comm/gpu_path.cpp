@@ -1,10 +1,10 @@
 #include "comm/gpu_path.h"
 
-#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <map>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,8 +14,8 @@
 #include "base/log.h"
 #include "cuda/device.h"
 #include "gpu/device.h"
-#include "mpi/blocking_call.h"
 #include "mpi/roll.h"
+#include "mpi/tell_all.h"
 #include "nccl/communicator.h"
 
 namespace argosy::comm {
@@ -45,12 +45,8 @@ Card own_card() {
 }
 
 std::vector<Card> cards_of_all(const mpi::Comm& world) {
-    const mpi::BlockingCall call("telling each other which GPUs the ranks have");
     const Card own = own_card();
-    std::vector<Card> all(world.size());
-    mpi::Request request = world.all_gather(all.data(), &own, sizeof(own), ElementType::UInt8);
-    while (!mpi::test_all({&request, 1})) sched_yield();
-    return all;
+    return mpi::tell_all(world, std::span(&own, 1), "which GPUs the ranks have");
 }
 
 std::vector<int> ranks_without(const std::vector<Card>& cards) {

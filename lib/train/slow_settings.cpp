@@ -1,18 +1,17 @@
 #include "train/slow_settings.h"
 
-#include <fmt/ranges.h>
-#include <sched.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "base/environment.h"
 #include "base/log.h"
 #include "base/slow_settings.h"
-#include "mpi/blocking_call.h"
+#include "mpi/roll.h"
+#include "mpi/tell_all.h"
 
 namespace argosy::train {
 namespace {
@@ -53,15 +52,11 @@ std::vector<uint8_t> found_here(const Variables& variables, int ranks_on_node, i
     return found;
 }
 
-/// "all ranks", or "ranks 1, 3 and 2 more".
+/// "all ranks", or "rank 1, 3, ...".
 std::string describe(const std::vector<int>& ranks, int num_ranks) {
     constexpr size_t kMostShown = 8;
     if (static_cast<int>(ranks.size()) == num_ranks) return num_ranks == 1 ? "this rank" : "all ranks";
-    const size_t shown = std::min(ranks.size(), kMostShown);
-    const std::string more =
-        shown < ranks.size() ? fmt::format(" and {} more", ranks.size() - shown) : std::string();
-    return fmt::format("{} {}{}", ranks.size() == 1 ? "rank" : "ranks",
-                       fmt::join(ranks.begin(), ranks.begin() + static_cast<int64_t>(shown), ", "), more);
+    return "rank " + mpi::listed(ranks, kMostShown);
 }
 
 }  // namespace
@@ -69,10 +64,7 @@ std::string describe(const std::vector<int>& ranks, int num_ranks) {
 void warn_of_slow_settings(const mpi::Comm& world, int ranks_on_node) {
     const Variables variables = communication_variables();
     const std::vector<uint8_t> own = found_here(variables, ranks_on_node, world.size());
-    const mpi::BlockingCall call("telling each other which variables make them slow");
-    std::vector<uint8_t> all(own.size() * world.size());
-    mpi::Request request = world.all_gather(all.data(), own.data(), own.size(), ElementType::UInt8);
-    while (!mpi::test_all({&request, 1})) sched_yield();
+    const std::vector<uint8_t> all = mpi::tell_all(world, std::span(own), "which variables make them slow");
     if (world.rank() != 0) return;
     for (size_t i = 0; i < own.size(); ++i) {
         const SlowSetting& setting = slow_settings()[i];
