@@ -99,6 +99,9 @@ class Communicator {
     /// rank beside one's own: its number is one more or one less, or the two are the first and the last.
     virtual void open_channels() {}
 
+    /// Whether what is submitted can become part of a graph that is being recorded.
+    virtual bool recordable() const { return true; }
+
     /// All tensors lie on a GPU, or none does.
     virtual Pending submit(std::span<const Op> ops) = 0;
 

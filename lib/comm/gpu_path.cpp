@@ -95,7 +95,7 @@ GpuPath choose_gpu_path(const mpi::Comm& world, GpuPath wanted) {
         spdlog::warn(
             "rank {} has the GPU of another rank, and NCCL wants one for each: tensors travel through the "
             "host's "
-            "memory, which is slow",
+            "memory, which is slow, and nothing is launched as a graph",
             mpi::listed(sharing, kMostNamed));
     }
     return GpuPath::Host;

@@ -64,11 +64,8 @@ std::unique_ptr<Communicator> StagedCommunicator::subgroup(std::span<const int> 
 Pending StagedCommunicator::submit(std::span<const Op> ops) {
     if (ops.empty()) return {};
     if (!on_gpu(ops)) return host_->submit(ops);
-    if (cuda::StreamView(gpu::current_stream()).is_captured()) {
-        throw UserError(
-            "tensors of GPUs that travel through the host's memory cannot be part of a CUDA graph: set "
-            "compile.enable = false, or give every rank a GPU of its own for NCCL");
-    }
+    ARGOSY_CHECK(!cuda::StreamView(gpu::current_stream()).is_captured(),
+                 "tensors that travel through the host's memory are recorded, over {}", name());
     const double start = seconds_now(), counted = host_->exposed_seconds();
     std::vector<Op> staged;
     std::vector<Result> results;

@@ -20,6 +20,7 @@ class StagedCommunicator : public Communicator {
     int size() const override { return group_->size(); }
     std::unique_ptr<Communicator> subgroup(std::span<const int> ranks, std::string name) const override;
 
+    bool recordable() const override { return false; }
     using Communicator::submit;
     Pending submit(std::span<const Op> ops) override;
 

@@ -41,7 +41,7 @@ Executor::Slot& Executor::slot_of(const UnitOp& op) {
 at::Tensor Executor::run(std::span<const model::Batch> microbatches, double loss_scale) {
     const auto type = ops::accumulation_type(model_.precision().compute);
     const at::Tensor scale = at::full({}, loss_scale, at::TensorOptions(model_.device()).dtype(type));
-    if (!options_.graphs || !gpu::holds(scale) || !std::exchange(has_run_, true)) {
+    if (!options_.graphs || !gpu::holds(scale) || !world_.recordable() || !std::exchange(has_run_, true)) {
         return compute(microbatches, scale);
     }
     if (!recorded_ || !recorded_->takes(microbatches)) {

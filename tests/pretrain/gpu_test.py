@@ -15,6 +15,10 @@ class Gpu(gpu_run.OnGpu, run.PretrainTest):
     def test_losses_do_not_depend_on_the_layout(self):
         self.assert_layouts_do_not_matter()
 
+    def test_through_the_host_they_are_those_of_nccl(self):
+        runs = [self.train(self.gpu, 2, path, comm__gpu_path=path) for path in ("nccl", "host")]
+        self.assert_alike(*runs, self.fp32_tolerance)
+
     def test_a_graph_changes_no_bit_between_ranks(self):
         graphs = self.train(self.gpu, 2, "graphs")
         self.assertEqual(graphs, self.train(self.gpu, 2, "none", compile__graphs=False))
