@@ -132,6 +132,10 @@ using testing::installed;
 std::optional<MemoryFigures> memory() {
     return installed ? std::optional(installed->figures()) : std::nullopt;
 }
+std::shared_ptr<std::byte> allocate(size_t num_bytes) {
+    auto owner = std::make_shared<c10::DataPtr>(c10::GetCPUAllocator()->allocate(num_bytes));
+    return {owner, static_cast<std::byte*>(owner->get())};
+}
 void reset_peak_memory() {
     if (installed) installed->reset_peak();
 }

@@ -5,6 +5,19 @@
 
 namespace argosy::gpu {
 
+namespace {
+
+/// The stream and the allocator must be as before where an error unwinds, which frees memory and may wait.
+void give_up(at::cuda::CUDAGraph& graph) {
+    try {
+        graph.capture_end();
+    } catch (...) {
+        // What was recorded until then may be none: the error on its way says why.
+    }
+}
+
+}  // namespace
+
 struct Graph::Recorded {
     at::cuda::CUDAGraph graph;
 };
@@ -14,7 +27,12 @@ struct Graph::Recorded {
 Graph::Graph(const std::function<void()>& work) : recorded_(std::make_unique<Recorded>()) {
     c10::cuda::CUDACachingAllocator::emptyCache();
     recorded_->graph.capture_begin(/*pool=*/{0, 0}, cudaStreamCaptureModeThreadLocal);
-    work();
+    try {
+        work();
+    } catch (...) {
+        give_up(recorded_->graph);
+        throw;
+    }
     recorded_->graph.capture_end();
 }
 
