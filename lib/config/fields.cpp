@@ -170,7 +170,8 @@ std::vector<Section> make_schema() {
                 {key("enable", &Compile::enable, any(),
                      "Own fused kernels and graphs; false: LibTorch's operations one by one, to compare."),
                  key("graphs", &Compile::graphs, any(),
-                     "GPUs: launch forward and backward as one graph; the same bits either way."),
+                     "GPUs: record forward and backward once and launch them as graphs; the same bits either "
+                     "way."),
                  key("search_algorithms", &Compile::search_algorithms, any(),
                      "GPUs: time cuBLASLt's algorithms for each product once, and keep them with the run.")}),
         section(

@@ -10,6 +10,7 @@
 
 #include "support/fake_cublaslt_product.h"
 #include "support/fake_gpus.h"
+#include "support/work_log.h"
 
 struct cublasLtContext {};
 
@@ -233,6 +234,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
     call.alpha = element(alpha, 0, call.operation.scale_type);
     call.beta = element(beta, 0, call.operation.scale_type);
     const int number = call.algorithm = Config::of(*algorithm).number;
+
+    note_work("cublasLtMatmul algorithm " + std::to_string(number) + words_of(call.alpha) +
+              words_of(call.beta));
 
     const FakeCublasLt& fake = fake_cublaslt();
     if (!Config::of(*algorithm).known() || c != d || c_layout != d_layout) return CUBLAS_STATUS_INVALID_VALUE;

@@ -33,7 +33,7 @@ AttentionGradient attention_backward(const at::Tensor&, const at::Tensor&, const
 }
 
 struct Graph::Recorded {};
-Graph::Graph(const std::function<void()>& /*work*/) { absent(); }
+Graph::Graph(const std::function<void()>& /*work*/, const Graph* /*shares_memory_of*/) { absent(); }
 Graph::~Graph() = default;
 Graph::Graph(Graph&&) noexcept = default;
 Graph& Graph::operator=(Graph&&) noexcept = default;

@@ -24,9 +24,12 @@ struct Graph::Recorded {
 
 // Other threads go on with what may not be recorded (a copy to the host, a look at an event), hence the mode.
 // What lies unused in the allocator goes back first: a graph's memory is its own, and comes on top.
-Graph::Graph(const std::function<void()>& work) : recorded_(std::make_unique<Recorded>()) {
+Graph::Graph(const std::function<void()>& work, const Graph* shares_memory_of)
+    : recorded_(std::make_unique<Recorded>()) {
     c10::cuda::CUDACachingAllocator::emptyCache();
-    recorded_->graph.capture_begin(/*pool=*/{0, 0}, cudaStreamCaptureModeThreadLocal);
+    const at::cuda::MempoolId_t memory =
+        shares_memory_of ? shares_memory_of->recorded_->graph.pool() : at::cuda::MempoolId_t{0, 0};
+    recorded_->graph.capture_begin(memory, cudaStreamCaptureModeThreadLocal);
     try {
         work();
     } catch (...) {

@@ -3,11 +3,13 @@
 
 #include <cstdint>
 #include <limits>
+#include <string>
 #include <type_traits>
 
 #include "kernels/cuda/launch.h"
 #include "kernels/types.h"
 #include "support/emulated_cuda.h"
+#include "support/work_log.h"
 
 namespace argosy::kernels::cuda {
 
@@ -21,6 +23,9 @@ struct Launch {
 
 template <class... Params>
 void launch(const Launch& where, void (*kernel)(Params...), std::type_identity_t<Params>... args) {
+    if (testing::work_log) {
+        testing::note_work(std::string(where.kernel) + (testing::words_of(args) + ...));
+    }
     testing::emulated::launch(where.kernel, where.blocks, where.threads, where.shared_bytes,
                               [&] { kernel(args...); });
 }
