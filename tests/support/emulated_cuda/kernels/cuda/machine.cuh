@@ -18,7 +18,6 @@ struct Launch {
     dim3 blocks;
     int threads;
     GpuStream stream;
-    int shared_bytes = 0;
 };
 
 template <class... Params>
@@ -26,8 +25,7 @@ void launch(const Launch& where, void (*kernel)(Params...), std::type_identity_t
     if (testing::work_log) {
         testing::note_work((std::string(where.kernel) + ... + testing::words_of(args)));
     }
-    testing::emulated::launch(where.kernel, where.blocks, where.threads, where.shared_bytes,
-                              [&] { kernel(args...); });
+    testing::emulated::launch(where.kernel, where.blocks, where.threads, [&] { kernel(args...); });
 }
 
 template <class T, int kCount>
@@ -39,11 +37,6 @@ struct Shared {
         return elements[i];
     }
 };
-
-template <class T>
-T* dynamic_shared() {
-    return static_cast<T*>(testing::emulated::dynamic_shared());
-}
 
 template <class Bytes>
 Bytes load_aligned(const void* from) {
