@@ -25,7 +25,6 @@ constexpr size_t kMostNamed = 16;
 
 /// A rank as others see it. NCCL takes ranks for such on different nodes whose NCCL_HOSTID differ.
 struct Card {
-    int has_gpu = 0;
     char host[128] = {};
     char pci_bus_id[32] = {};
 };
@@ -37,8 +36,6 @@ Card own_card() {
         std::ranges::fill(card.host, 0);
         id.copy(card.host, sizeof(card.host) - 1);
     }
-    if (cuda::device_count() == 0) return card;
-    card.has_gpu = 1;
     cuda::describe_device(cuda::current_device())
         .pci_bus_id.copy(card.pci_bus_id, sizeof(card.pci_bus_id) - 1);
     return card;
@@ -47,14 +44,6 @@ Card own_card() {
 std::vector<Card> cards_of_all(const mpi::Comm& world) {
     const Card own = own_card();
     return mpi::tell_all(world, std::span(&own, 1), "which GPUs the ranks have");
-}
-
-std::vector<int> ranks_without(const std::vector<Card>& cards) {
-    std::vector<int> without;
-    for (size_t rank = 0; rank < cards.size(); ++rank) {
-        if (!cards[rank].has_gpu) without.push_back(static_cast<int>(rank));
-    }
-    return without;
 }
 
 /// Ranks that have the GPU of one before them.
@@ -70,6 +59,20 @@ std::vector<int> ranks_that_share(const std::vector<Card>& cards) {
 
 }  // namespace
 
+bool all_see_gpus(const mpi::Comm& world) {
+    const int own = cuda::device_count();
+    std::vector<int> without;
+    for (int rank = 0; const int count : mpi::tell_all(world, std::span(&own, 1), "how many GPUs they see")) {
+        if (count == 0) without.push_back(rank);
+        ++rank;
+    }
+    if (without.empty() || std::ssize(without) == world.size()) return without.empty();
+    throw UserError(
+        "rank {} sees no GPU, others do: look at nvidia-smi there, CUDA_VISIBLE_DEVICES and the job's --gpus "
+        "options",
+        mpi::listed(without, kMostNamed));
+}
+
 GpuPath choose_gpu_path(const mpi::Comm& world, GpuPath wanted) {
     if (nccl::version() == 0 && (wanted == GpuPath::Nccl || wanted == GpuPath::Host)) {
         throw UserError(
@@ -79,17 +82,8 @@ GpuPath choose_gpu_path(const mpi::Comm& world, GpuPath wanted) {
     }
     if (nccl::version() == 0) return GpuPath::None;
     if (wanted != GpuPath::Choose) return wanted;
-    const std::vector<Card> cards = cards_of_all(world);
-    const std::vector<int> without = ranks_without(cards);
-    if (std::ssize(without) == world.size()) return GpuPath::None;
-    if (!without.empty()) {
-        throw UserError(
-            "rank {} sees no GPU, others do: look at nvidia-smi there, CUDA_VISIBLE_DEVICES and the job's "
-            "--gpus "
-            "options",
-            mpi::listed(without, kMostNamed));
-    }
-    const std::vector<int> sharing = ranks_that_share(cards);
+    if (!all_see_gpus(world)) return GpuPath::None;
+    const std::vector<int> sharing = ranks_that_share(cards_of_all(world));
     if (sharing.empty()) return GpuPath::Nccl;
     if (world.rank() == 0) {
         spdlog::warn(

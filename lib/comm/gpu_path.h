@@ -15,6 +15,10 @@ enum class GpuPath {
     Host,  // through the host's memory, as tensors there do
 };
 
+/// COLLECTIVE: whether every rank sees a GPU; false where none does. Throws UserError, on all ranks alike,
+/// where some see one and others do not.
+bool all_see_gpus(const mpi::Comm& world);
+
 /// COLLECTIVE: `wanted`, or what it is to be where that is Choose; says why it is not Nccl. REQUIRES: each
 /// rank has made its GPU its thread's own (gpu::use). Throws UserError where some ranks have none.
 GpuPath choose_gpu_path(const mpi::Comm& world, GpuPath wanted);

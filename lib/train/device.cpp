@@ -1,6 +1,7 @@
 #include "train/device.h"
 
 #include "base/log.h"
+#include "comm/gpu_path.h"
 #include "cublas/matmul.h"
 #include "cuda/device.h"
 #include "gpu/device.h"
@@ -10,10 +11,9 @@
 namespace argosy::train {
 
 c10::Device choose_device(const mpi::Comm& world) {
-    const int num_devices = cuda::device_count();
+    if (!comm::all_see_gpus(world)) return c10::kCPU;
     const mpi::Comm::NodePlace place = world.place_on_node();
-    if (num_devices == 0) return c10::kCPU;
-    const cuda::Device own = cuda::describe_device(place.number % num_devices);
+    const cuda::Device own = cuda::describe_device(place.number % cuda::device_count());
     if (world.rank() == 0) {
         spdlog::info("rank 0 computes on {} ({}); CUDA {}, cuBLASLt {}, NCCL {}", own.name, own.pci_bus_id,
                      cuda::version_text(cuda::runtime_version()), cublas::version_text(),

@@ -7,6 +7,7 @@ import gpu_run
 import run
 
 GPU = pathlib.Path(sys.argv.pop())
+SOON_SECONDS = 20
 
 
 class Gpu(gpu_run.OnGpu, run.PretrainTest):
@@ -31,6 +32,15 @@ class Gpu(gpu_run.OnGpu, run.PretrainTest):
         applied = [i for i, (_, norm) in enumerate(cpu) if norm is not None]
         self.assertGreater(len(applied), 1, cpu)
         self.assert_alike([gpu[i] for i in applied], [cpu[i] for i in applied], 5e-3)
+
+    def test_a_rank_without_a_gpu_ends_the_run_at_once(self):
+        words = self.small(training__steps=1)
+        for without in range(2):
+            with self.subTest(rank=without):
+                first, second = (["-x", "ARGOSY_FAKE_GPUS=0"] if rank == without else [] for rank in range(2))
+                done = self.run_ranks(1, *first, GPU, *words, ":", "-n", 1, *second, GPU, *words, program=())
+                self.assert_one_error(done, 2, f"rank {without} sees no GPU, others do", "CUDA_VISIBLE_DEVICES")
+                self.assertLess(done.seconds, SOON_SECONDS, done)
 
     def test_slow_settings_are_named(self):
         environment = {"CUDA_LAUNCH_BLOCKING": "1", "NCCL_DEBUG": "INFO", "NCCL_P2P_DISABLE": "1",
