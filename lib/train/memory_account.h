@@ -5,6 +5,7 @@
 #include <string>
 
 #include "config/job_config.h"
+#include "parallel/unit_op.h"
 #include "train/held_bytes.h"
 #include "train/trainer.h"
 
@@ -19,7 +20,11 @@ class MemoryAccount {
     /// Before a Trainer is made, which may be what there is no memory for.
     void plan(const TrainerOptions& options, const mesh::Mesh& mesh) {
         planned_ = planned_bytes(options, mesh);
+        doing("the making of the model");
     }
+
+    /// What comes next, as it stands after "in"; what a step is within is known without. Static text.
+    void doing(const char* what) { doing_ = what; }
 
     /// Notes what a trainer holds, and does, when it ends: an exception on its way to explain() ends it
     /// before the trainer itself.
@@ -27,7 +32,7 @@ class MemoryAccount {
       public:
         Watch(MemoryAccount& account, Trainer& trainer) : account_(account), trainer_(trainer) {}
         Watch(const Watch&) = delete;
-        ~Watch() { account_.note(trainer_); }
+        ~Watch();
 
       private:
         MemoryAccount& account_;
@@ -42,10 +47,12 @@ class MemoryAccount {
 
   private:
     void note(Trainer& trainer);
+    std::string place() const;
 
     const config::JobConfig& config_;
     std::optional<HeldBytes> planned_, held_;
-    std::string under_way_;  // empty: nothing that is known
+    const char* doing_ = nullptr;  // null: nothing that is known
+    std::optional<parallel::UnitOp> under_way_;
 };
 
 }  // namespace argosy::train
