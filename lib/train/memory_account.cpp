@@ -132,6 +132,13 @@ void MemoryAccount::note(Trainer& trainer) {
     held_ = held_bytes(trainer.model(), trainer.step().optimizer());
 }
 
+/// The allocators know a size, but not what it is for.
+std::string MemoryAccount::wanted(std::optional<int64_t> bytes) const {
+    if (!bytes) return "";
+    const std::string names = names_of_size(tensors_, *bytes);
+    return fmt::format(": {} asked for{}", gibibytes(*bytes), names.empty() ? "" : ", the size of " + names);
+}
+
 std::string MemoryAccount::place() const {
     if (under_way_) return " in " + parallel::describe(*under_way_);
     return doing_ ? fmt::format(" in {}", doing_) : "";
@@ -142,11 +149,13 @@ void MemoryAccount::explain() const {
     if (!found) throw;
     const bool on_gpu = computes_on_gpu();
     const bool beside_the_model = on_gpu && found->where == Shortage::Where::Host;
-    throw RunError(
-        "out of memory{}{}{}. What would need less: {}",
-        found->wanted ? fmt::format(": {} asked for", gibibytes(*found->wanted)) : "", place(),
-        beside_the_model ? breakdown_of_the_host(*found) : breakdown(planned_, held_, *found),
-        fmt::join(beside_the_model ? remedies_for_the_host(config_) : remedies(config_, on_gpu), "; "));
+    if (beside_the_model) {
+        throw RunError("out of memory{}{}{}. What would need less: {}",
+                       found->wanted ? fmt::format(": {} asked for", gibibytes(*found->wanted)) : "", place(),
+                       breakdown_of_the_host(*found), fmt::join(remedies_for_the_host(config_), "; "));
+    }
+    throw RunError("out of memory{}{}{}. What would need less: {}", wanted(found->wanted), place(),
+                   breakdown(planned_, held_, *found), fmt::join(remedies(config_, on_gpu), "; "));
 }
 
 }  // namespace argosy::train

@@ -3,10 +3,12 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "config/job_config.h"
 #include "parallel/unit_op.h"
 #include "train/held_bytes.h"
+#include "train/large_tensors.h"
 #include "train/trainer.h"
 
 namespace argosy::train {
@@ -20,6 +22,7 @@ class MemoryAccount {
     /// Before a Trainer is made, which may be what there is no memory for.
     void plan(const TrainerOptions& options, const mesh::Mesh& mesh) {
         planned_ = planned_bytes(options, mesh);
+        tensors_ = large_tensors(options, mesh);
         doing("the making of the model");
     }
 
@@ -48,9 +51,11 @@ class MemoryAccount {
   private:
     void note(Trainer& trainer);
     std::string place() const;
+    std::string wanted(std::optional<int64_t> bytes) const;
 
     const config::JobConfig& config_;
     std::optional<HeldBytes> planned_, held_;
+    std::vector<LargeTensor> tensors_;
     const char* doing_ = nullptr;  // null: nothing that is known
     std::optional<parallel::UnitOp> under_way_;
 };
