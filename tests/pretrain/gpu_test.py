@@ -44,18 +44,20 @@ class Gpu(gpu_run.OnGpu, run.PretrainTest):
 
     def test_slow_settings_are_named(self):
         environment = {"CUDA_LAUNCH_BLOCKING": "1", "NCCL_DEBUG": "INFO", "NCCL_P2P_DISABLE": "1",
-                       "PYTORCH_NO_CUDA_MEMORY_CACHING": "1", "MALLOC_CHECK_": "0"}
+                       "PYTORCH_ALLOC_CONF": "expandable_segments:False", "PYTORCH_NO_CUDA_MEMORY_CACHING": "1",
+                       "MALLOC_CHECK_": "0"}
         words = self.small(**gpu_run.SMALL, training__steps=1)
-        done = self.run_ranks(1, *words, ":", "-n", 1, "-x", "NCCL_ALGO=Ring", GPU, *words, program=(GPU,),
+        done = self.run_ranks(1, *words, ":", "-n", 1, "-x", "NCCL_ALGO=Ring", "-x", "NCCL_DEBUG=TRACE", GPU, *words, program=(GPU,),
                               environment=environment)
         self.assert_code(done, 0)
         warnings = [line.partition("[0] ")[2] for line in done.stderr.splitlines() if " W [0]" in line]
         self.assertEqual([warning.partition(": ")[0] for warning in warnings],
-                         ["CUDA_LAUNCH_BLOCKING=1 on all ranks", "NCCL_DEBUG=INFO on all ranks",
-                          "NCCL_P2P_DISABLE=1 on all ranks", "NCCL_ALGO on rank 1",
-                          "PYTORCH_NO_CUDA_MEMORY_CACHING=1 on all ranks"], done)
+                         ["CUDA_LAUNCH_BLOCKING=1 on all ranks", "NCCL_DEBUG=INFO on rank 0", "NCCL_DEBUG=TRACE on rank 1",
+                          "NCCL_P2P_DISABLE=1 on all ranks", "NCCL_ALGO=Ring on rank 1",
+                          "PYTORCH_NO_CUDA_MEMORY_CACHING=1 on all ranks",
+                          "PYTORCH_ALLOC_CONF=expandable_segments:False on all ranks"], done)
         self.assertNotIn(" W [1]", done.stderr)
-        for warning in warnings[0], warnings[-1]:
+        for warning in warnings[0], warnings[-2]:
             self.assertIn("many times slower; unset it", warning)
         alone = self.run_ranks(1, *self.small("cpu", training__steps=1), environment=environment)
         self.assert_code(alone, 0)
