@@ -60,6 +60,7 @@ ExitCode train_model(const mpi::Comm& ranks, const Environment& environment, con
     const auto all_ranks = comm::make_communicator(mpi::Comm::world(), "world",
                                                    train::group_options(config.comm, environment, device));
     comm::Communicator& world = *all_ranks;
+    train::warn_of_idle_keys(config.compile, world);
     const auto control = train::control_group(world);
     train::StopSignal stop(*control);
     const model::ModelSpec spec = train::choose_model(config.model);

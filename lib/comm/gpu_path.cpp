@@ -40,7 +40,7 @@ GpuPath fastest_path(const mpi::Comm& world, GpuPath wanted) {
     if (world.rank() == 0) {
         spdlog::warn(
             "rank {} has the GPU of another rank, and NCCL wants one for each: tensors travel through the "
-            "host's memory, which is slow, and nothing is launched as a graph",
+            "host's memory, which is slow",
             mpi::listed(sharing, kMostNamed));
     }
     return GpuPath::Host;

@@ -1,10 +1,13 @@
 #include "train/device.h"
 
+#include <exception>
+
 #include "base/log.h"
 #include "comm/gpu_path.h"
 #include "cublas/matmul.h"
 #include "cuda/device.h"
 #include "gpu/device.h"
+#include "gpu/memory.h"
 #include "nccl/communicator.h"
 #include "train/slow_settings.h"
 
@@ -21,6 +24,14 @@ c10::Device choose_device(const mpi::Comm& world) {
     }
     warn_of_slow_settings(world, place.num_ranks);
     return gpu::use(own.number);
+}
+
+bool computes_on_gpu() {
+    try {
+        return gpu::memory().has_value();
+    } catch (const std::exception&) {
+        return true;  // which cannot be asked
+    }
 }
 
 }  // namespace argosy::train

@@ -12,4 +12,7 @@ namespace argosy::train {
 /// slow. Throws UserError, on all ranks alike, where some see one and others do not.
 c10::Device choose_device(const mpi::Comm& world);
 
+/// Whether that was a GPU, for this thread. Throws nothing.
+bool computes_on_gpu();
+
 }  // namespace argosy::train

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "train/device.h"
 #include "train/shortage.h"
 
 namespace argosy::train {

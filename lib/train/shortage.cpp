@@ -60,12 +60,4 @@ std::optional<Shortage> find_shortage() {
     }
 }
 
-bool computes_on_gpu() {
-    try {
-        return gpu::memory().has_value();
-    } catch (const std::exception&) {
-        return true;  // which cannot be asked
-    }
-}
-
 }  // namespace argosy::train

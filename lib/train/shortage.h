@@ -21,7 +21,4 @@ struct Shortage {
 /// Within a handler of any exception: none where it is about something else. Throws nothing.
 std::optional<Shortage> find_shortage();
 
-/// Whether tensors of this process lie on a GPU. Throws nothing.
-bool computes_on_gpu();
-
 }  // namespace argosy::train

@@ -42,6 +42,27 @@ class Gpu(gpu_run.OnGpu, run.PretrainTest):
                 self.assert_one_error(done, 2, f"rank {without} sees no GPU, others do", "CUDA_VISIBLE_DEVICES")
                 self.assertLess(done.seconds, SOON_SECONDS, done)
 
+    def test_the_log_says_what_computes_and_what_has_no_effect(self):
+        search, none = {"compile__search_algorithms": True}, {"compile__graphs": False}
+        both = "compile.graphs, compile.search_algorithms have no effect: "
+        through_host = "compile.graphs has no effect: ranks exchange through the host's memory"
+        for place, num_ranks, settings, kernels, idle in (
+                (self.gpu, 1, search, "CUDA", None),
+                (self.gpu, 1, search | none | {"compile__enable": False}, "none", both + "compile.enable is false"),
+                (self.gpu, 1, {"compile__enable": False}, "none", None),
+                (self.gpu, 2, {"comm__gpu_path": "host"}, "CUDA", through_host),
+                (self.gpu, 2, {"comm__gpu_path": "host"} | none, "CUDA", None),
+                (self.cpu, 1, {}, "", None),
+                (self.cpu, 1, search | none, "", both + "nothing computes on a GPU")):
+            with self.subTest(gpu=place is self.gpu, **settings):
+                done = self.run_ranks(num_ranks, *self.small(**gpu_run.SMALL, training__steps=1, **settings),
+                                      program=place[0])
+                self.assert_code(done, 0)
+                self.assertIn(f"own kernels: {kernels}", done.stderr)
+                self.assertEqual("own kernels: CUDA" in done.stderr, kernels == "CUDA", done)
+                self.assertEqual(done.stderr.count("no effect: "), int(idle is not None), done)
+                self.assertIn(idle or "", done.stderr)
+
     def test_slow_settings_are_named(self):
         environment = {"CUDA_LAUNCH_BLOCKING": "1", "NCCL_DEBUG": "INFO", "NCCL_P2P_DISABLE": "1",
                        "PYTORCH_ALLOC_CONF": "expandable_segments:False", "PYTORCH_NO_CUDA_MEMORY_CACHING": "1",
