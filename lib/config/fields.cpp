@@ -180,7 +180,8 @@ std::vector<Section> make_schema() {
              key("layer_grad_norms", &Metrics::layer_grad_norms, any(),
                  "Write the gradient norm of the embedding, each layer and the head to metrics.jsonl too."),
              key("measure_gemm_peak", &Metrics::measure_gemm_peak, any(),
-                 "Time a matrix product first, and report MFU against it on devices of unknown peak."),
+                 "Time a matrix product first; its rate stands beside the datasheet's, or is what MFU is "
+                 "against."),
              key("live_line", &Metrics::live_line, any(),
                  "A last line that is rewritten each step; auto: where stderr is a terminal (behind mpirun "
                  "it is not)."),

@@ -133,6 +133,13 @@ TEST(AssignSlots, StagesOfOneRankDoNotShareWhatIsAlive) {
     EXPECT_EQ(slots(program), (std::vector{0, 1, 1, 0}));
 }
 
+TEST(Describe, NamesWhatThereIs) {
+    using enum UnitOpKind;
+    EXPECT_EQ(describe({Forward, 1, 2, 3}), "Forward of stage 1 unit 2 microbatch 3");
+    EXPECT_EQ(describe({Gather, 0, 0, -1}), "Gather of stage 0 unit 0");
+    EXPECT_EQ(describe({SendActivation, 0, -1, 0}), "SendActivation of stage 0 microbatch 0");
+}
+
 TEST(Lower, UnshardedProgramsOnlyCompute) {
     const auto actions = schedule("1F1B", {1, 1, 1}, 0);
     const Program program = lower(actions, one_stage(Keep::Input));

@@ -170,7 +170,8 @@ cudaError_t cudaSetDevice(int device) {
     return cudaSuccess;
 }
 
-cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int /*device*/) {
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
+    if (device >= fake_gpus().num_devices) return returned(cudaErrorInvalidDevice);
     *properties = {};
     std::strcpy(properties->name, "Fake GPU");
     properties->totalGlobalMem = size_t{1} << 40;

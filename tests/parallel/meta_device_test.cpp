@@ -26,7 +26,7 @@ class RankWithoutMemory : public comm::Communicator {
     comm::Pending submit(std::span<const comm::Op>) override { return {}; }
 };
 
-class DeviceTest : public ::testing::TestWithParam<const char*> {
+class MetaDeviceTest : public ::testing::TestWithParam<const char*> {
   protected:
     static constexpr int64_t kSeqLen = 16, kSequences = 2, kMicrobatches = 3;
 
@@ -56,7 +56,7 @@ class DeviceTest : public ::testing::TestWithParam<const char*> {
     }
 };
 
-TEST_P(DeviceTest, AStepTouchesNoOtherDevice) {
+TEST_P(MetaDeviceTest, AStepTouchesNoOtherDevice) {
     static observe::MemoryMeter meter = observe::MemoryMeter::install();
     const ops::TensorThread tensors;
     RankWithoutMemory world;
@@ -85,7 +85,7 @@ TEST_P(DeviceTest, AStepTouchesNoOtherDevice) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, DeviceTest, ::testing::Values("llama3", "qwen2", "qwen3"),
+INSTANTIATE_TEST_SUITE_P(Families, MetaDeviceTest, ::testing::Values("llama3", "qwen2", "qwen3"),
                          [](const auto& family) { return std::string(family.param); });
 
 }  // namespace
