@@ -1,6 +1,7 @@
 #include "parallel/lowering.h"
 
 #include <algorithm>
+#include <deque>
 #include <map>
 #include <optional>
 #include <utility>
@@ -149,6 +150,32 @@ Ops insert_reductions(const Ops& ops, ReduceAfter after) {
     return result;
 }
 
+// A unit's gradients are complete once the last microbatch's are made and, where they are sharded, reduced.
+// Each sum that is one too many first waits for the oldest.
+Ops insert_sums(const Ops& ops, const LoweringOptions& options) {
+    const auto complete = last_positions(ops, [](const UnitOp& op) {
+        return makes_gradients(op.kind) || op.kind == UnitOpKind::FinishReduce;
+    });
+    std::deque<UnitOp> unfinished;
+    Ops result;
+    const auto finish_oldest = [&] {
+        result.push_back(unfinished.front());
+        unfinished.pop_front();
+    };
+    for (size_t i = 0; i < ops.size(); ++i) {
+        const UnitOp& op = ops[i];
+        result.push_back(op);
+        const auto last = complete.find(unit_of(op));
+        if (last == complete.end() || last->second != i) continue;
+        if (!options.stages[op.stage].summed_units.contains(op.unit)) continue;
+        if (unfinished.size() == kMostSumsUnderWay) finish_oldest();
+        result.push_back({UnitOpKind::SumReplicas, op.stage, op.unit, -1});
+        unfinished.push_back({UnitOpKind::FinishSum, op.stage, op.unit, -1});
+    }
+    while (!unfinished.empty()) finish_oldest();
+    return result;
+}
+
 // G0 F0 X0 G1 F1 X1 G2 ... becomes G0 G1 F0 X0 G2 F1 X1 ...: each gather starts where the one before it had
 // stood, just before that one's unit computes. So two units' weights are there at a time, never more. It
 // never crosses the release of its own weights.
@@ -203,6 +230,7 @@ Program lower(const std::vector<Action>& actions, const LoweringOptions& options
         ops = insert_reductions(ops, options.reduce_after);
         ops = hoist_gathers(ops);
     }
+    ops = insert_sums(ops, options);
     return assign_slots(ops);
 }
 
