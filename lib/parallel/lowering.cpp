@@ -1,7 +1,6 @@
 #include "parallel/lowering.h"
 
 #include <algorithm>
-#include <deque>
 #include <map>
 #include <optional>
 #include <utility>
@@ -151,28 +150,23 @@ Ops insert_reductions(const Ops& ops, ReduceAfter after) {
 }
 
 // A unit's gradients are complete once the last microbatch's are made and, where they are sharded, reduced.
-// Each sum that is one too many first waits for the oldest.
+// Sums are made in place and hold no memory, and nothing in the program needs them: so all waits come at its
+// end, where a replica that is late keeps nobody from computing.
 Ops insert_sums(const Ops& ops, const LoweringOptions& options) {
     const auto complete = last_positions(ops, [](const UnitOp& op) {
         return makes_gradients(op.kind) || op.kind == UnitOpKind::FinishReduce;
     });
-    std::deque<UnitOp> unfinished;
-    Ops result;
-    const auto finish_oldest = [&] {
-        result.push_back(unfinished.front());
-        unfinished.pop_front();
-    };
+    Ops result, finishes;
     for (size_t i = 0; i < ops.size(); ++i) {
         const UnitOp& op = ops[i];
         result.push_back(op);
         const auto last = complete.find(unit_of(op));
         if (last == complete.end() || last->second != i) continue;
         if (!options.stages[op.stage].summed_units.contains(op.unit)) continue;
-        if (unfinished.size() == kMostSumsUnderWay) finish_oldest();
         result.push_back({UnitOpKind::SumReplicas, op.stage, op.unit, -1});
-        unfinished.push_back({UnitOpKind::FinishSum, op.stage, op.unit, -1});
+        finishes.push_back({UnitOpKind::FinishSum, op.stage, op.unit, -1});
     }
-    while (!unfinished.empty()) finish_oldest();
+    result.insert(result.end(), finishes.begin(), finishes.end());
     return result;
 }
 

@@ -33,10 +33,6 @@ struct LoweringOptions {
     model::Keep keep = model::Keep::Everything;
 };
 
-/// Sums over replicas that are under way at a time; they are made in place, so they hold no memory. With one,
-/// that of the first block would have to end beside the embedding's way back, which is next to nothing.
-inline constexpr int kMostSumsUnderWay = 2;
-
 /// Whether it reads its unit's weights.
 bool needs_weights(const UnitOp& op, const LoweringOptions& options);
 

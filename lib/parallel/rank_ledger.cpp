@@ -172,9 +172,6 @@ std::string RankLedger::sum_replicas(const Unit& unit) {
     if (embedding && units.has_head && !has_all_gradients({unit.first, units.num_layers})) {
         return "the head's gradients are not complete";
     }
-    if (std::ssize(summing_) == kMostSumsUnderWay) {
-        return fmt::format("{} sums over replicas are not finished", kMostSumsUnderWay);
-    }
     unsummed_.erase(unit);
     summing_.insert(unit);
     return "";

@@ -85,23 +85,23 @@ std::string summed(const std::vector<UnitOp>& ops, LoweringOptions options = one
     return written(insert_sums(ops, options));
 }
 
-TEST(InsertSums, EachStartsAfterTheLastMicrobatchsGradientsTwoAtATime) {
-    EXPECT_EQ(summed(expanded(1)), "F0.0 F1.0 L2.0 S2 B1.0 W1.0 S1 B0.0 W0.0 E2 S0 E1 E0");
+TEST(InsertSums, EachStartsAfterTheLastMicrobatchsGradientsAndAllEndAtTheEnd) {
+    EXPECT_EQ(summed(expanded(1)), "F0.0 F1.0 L2.0 S2 B1.0 W1.0 S1 B0.0 W0.0 S0 E2 E1 E0");
     EXPECT_EQ(summed(expanded(2)),
-              "F0.0 F1.0 L2.0 B1.0 W1.0 B0.0 W0.0 F0.1 F1.1 L2.1 S2 B1.1 W1.1 S1 B0.1 W0.1 E2 S0 E1 E0");
+              "F0.0 F1.0 L2.0 B1.0 W1.0 B0.0 W0.0 F0.1 F1.1 L2.1 S2 B1.1 W1.1 S1 B0.1 W0.1 S0 E2 E1 E0");
 }
 
 TEST(InsertSums, WaitsForTheLastReduction) {
     EXPECT_EQ(summed(insert_reductions(expanded(1), ReduceAfter::Step)),
-              "F0.0 F1.0 L2.0 R2 B1.0 W1.0 D2 S2 R1 B0.0 W0.0 D1 S1 R0 D0 E2 S0 E1 E0");
+              "F0.0 F1.0 L2.0 R2 B1.0 W1.0 D2 S2 R1 B0.0 W0.0 D1 S1 R0 D0 S0 E2 E1 E0");
     EXPECT_EQ(summed(insert_reductions(expanded(2), ReduceAfter::Microbatch)),
               "F0.0 F1.0 L2.0 R2 B1.0 W1.0 D2 R1 B0.0 W0.0 D1 R0 "
-              "F0.1 F1.1 L2.1 D0 R2 B1.1 W1.1 D2 S2 R1 B0.1 W0.1 D1 S1 R0 D0 E2 S0 E1 E0");
+              "F0.1 F1.1 L2.1 D0 R2 B1.1 W1.1 D2 S2 R1 B0.1 W0.1 D1 S1 R0 D0 S0 E2 E1 E0");
 }
 
 TEST(InsertSums, WhereTheWeightsOwnPassIsTheLastItWaitsForThat) {
     const std::vector<Action> split = {{ActionKind::BackwardInput, 0, 0}, {ActionKind::BackwardWeight, 0, 0}};
-    EXPECT_EQ(summed(expand_units(split, one_stage())), "L2.0 S2 B1.0 B0.0 W1.0 S1 W0.0 E2 S0 E1 E0");
+    EXPECT_EQ(summed(expand_units(split, one_stage())), "L2.0 S2 B1.0 B0.0 W1.0 S1 W0.0 S0 E2 E1 E0");
 }
 
 TEST(InsertSums, OfUnitsThatHaveAnyAlone) {
@@ -196,7 +196,7 @@ TEST(Lower, ReplicasOfShardsReduceAndThenSum) {
     options.sharded = true;
     options.stages = with_sums(options.stages);
     EXPECT_EQ(written(lower(schedule("1F1B", {1, 1, 1}, 0), options).ops),
-              "G0 G1 F0.0 X0 G2 F1.0 X1 G1 L2.0 R2 X2 C1.0 B1.0 X1 W1.0 D2 S2 R1 B0.0 W0.0 D1 S1 R0 D0 E2 S0 "
+              "G0 G1 F0.0 X0 G2 F1.0 X1 G1 L2.0 R2 X2 C1.0 B1.0 X1 W1.0 D2 S2 R1 B0.0 W0.0 D1 S1 R0 D0 S0 E2 "
               "E1 E0");
 }
 

@@ -72,7 +72,7 @@ bool names_missing(const std::string& fault, const UnitOp& op) {
         case SumReplicas:
             return says(fault, "no such sum is under way");
         case FinishSum:
-            return says(fault, "sums over replicas are not finished") || says(fault, "is never finished");
+            return says(fault, "is never finished");
         case SendActivation:
         case SendGradient:  // the rank that waits for it, or gets the next one in its place
             return says(fault, "deadlock") || says(fault, "the channel brings");
@@ -119,7 +119,6 @@ bool depends(const UnitOp& b, const UnitOp& a, const LoweringOptions& options) {
     if (a.kind == Reduce && b.kind == FinishReduce) return same_unit;
     if (a.kind == FinishReduce && b.kind == SumReplicas) return same_unit;
     if (a.kind == SumReplicas && b.kind == FinishSum) return same_unit;
-    if (a.kind == FinishSum && b.kind == SumReplicas) return true;  // there are as many as may be
     if (a.kind == Free && b.kind == Gather) return same_unit;
     if (a.kind == Gather && works(b)) return same_unit && needs_weights(b, options);
     if (works(a) && b.kind == Free) return same_unit && needs_weights(a, options);
