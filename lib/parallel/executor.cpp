@@ -106,6 +106,10 @@ void Executor::run(const UnitOp& op) {
             return stage.units[op.unit].reduce();
         case UnitOpKind::FinishReduce:
             return stage.units[op.unit].finish_reduce();
+        case UnitOpKind::SumReplicas:
+            return stage.units[op.unit].sum_replicas();
+        case UnitOpKind::FinishSum:
+            return stage.units[op.unit].finish_sum();
         case UnitOpKind::SendActivation:
             return send(slot_of(op).stream, op.stage + 1);
         case UnitOpKind::SendGradient:

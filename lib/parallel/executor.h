@@ -30,9 +30,10 @@ class Executor {
     /// REQUIRES: model outlives it; `program` is this rank's.
     Executor(ParallelModel& model, mesh::Mesh& mesh, const Program& program, const ExecutorOptions& options);
 
-    /// COLLECTIVE: one step's forward and backward over the microbatches. Gradients of loss_scale * the sum
-    /// of all counted tokens' losses are added to the parameters. Returns that sum (unscaled, fp64) where
-    /// this rank has the head, else 0.
+    /// COLLECTIVE: one step's forward and backward over the microbatches, after start_gradients(). The
+    /// parameters get the gradients of loss_scale * the sum of all counted tokens' losses, summed over ranks
+    /// as far as the program does that; sum_remaining() does the rest. Returns that sum of losses (unscaled,
+    /// fp64) where this rank has the head, else 0.
     at::Tensor run(std::span<const model::Batch> microbatches, double loss_scale);
 
     /// After run() has thrown: which operation did. Null: none of them.
