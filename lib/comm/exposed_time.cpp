@@ -8,11 +8,14 @@ void ExposedTime::add_recorded(uint64_t graph, PooledEvent before, PooledEvent a
     recorded_.push_back({std::move(before), std::move(after)});
 }
 
-void ExposedTime::collect(int64_t num_graphs) {
+void ExposedTime::collect() {
     while (!waits_.empty() && waits_.front().after->done()) {
         seconds_ += cuda::Event::seconds_between(*waits_.front().before, *waits_.front().after);
         waits_.pop_front();
     }
+}
+
+void ExposedTime::collect_recorded(int64_t num_graphs) {
     if (num_graphs == num_graphs_) return;
     num_graphs_ = num_graphs;
     for (const auto& [before, after] : recorded_) seconds_ += cuda::Event::seconds_between(*before, *after);

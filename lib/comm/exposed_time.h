@@ -22,11 +22,14 @@ class ExposedTime {
     /// dropped.
     void add_recorded(uint64_t graph, PooledEvent before, PooledEvent after);
 
-    /// Adds up the waits that have ended. `num_graphs`: launches of graphs that have ended so far; of several
-    /// since the last time, the last one counts. REQUIRES: this thread records no graph.
-    void collect(int64_t num_graphs);
+    // REQUIRES: this thread records no graph.
+    /// Adds up the waits outside of graphs that have ended.
+    void collect();
+    /// And those within the last launch of the graph, of `num_graphs` so far, unless they are counted; of
+    /// several since the last time, the last one counts. REQUIRES: it has ended.
+    void collect_recorded(int64_t num_graphs);
 
-    /// Of the waits that have ended by the last collect().
+    /// Of the waits that are added up.
     double seconds() const { return seconds_; }
 
   private:

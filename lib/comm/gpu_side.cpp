@@ -17,14 +17,31 @@ std::vector<std::shared_ptr<Thing>> living(const std::vector<std::weak_ptr<Thing
 
 }  // namespace
 
+void GpuSide::record(const Lane& lane, LaunchLine::Work work, uint64_t graph) {
+    if (progress_->graph() != graph) {
+        for (const auto& line : lines()) line->forget_graph();
+    }
+    lane.line->record(std::move(work), progress_->set_by(lane.stream, graph));
+}
+
+void GpuSide::recorded(const Lane& lane, uint64_t graph) {
+    lane.line->recorded(progress_->set_by(lane.stream, graph));
+}
+
+void GpuSide::graph_begins() {
+    if (progress_) progress_->clear();
+    for (const auto& line : lines()) line->graph_begins();
+}
+
 void GpuSide::graph_launched(PooledEvent end) {
+    for (const auto& line : lines()) line->graph_launched();
     graph_end_ = std::move(end);
     ++num_graphs_;
 }
 
-int64_t GpuSide::num_graphs_ended() {
+PooledEvent GpuSide::graph_under_way() {
     if (graph_end_ && graph_end_->done()) graph_end_.reset();
-    return graph_end_ ? num_graphs_ - 1 : num_graphs_;
+    return graph_end_;
 }
 
 std::shared_ptr<LaunchLine> GpuSide::open_line(const std::string& name, const std::vector<int>& members) {
@@ -35,6 +52,7 @@ std::shared_ptr<LaunchLine> GpuSide::open_line(const std::string& name, const st
 }
 
 void GpuSide::add(const std::shared_ptr<Lane>& lane) {
+    if (!progress_) progress_.emplace();
     const std::lock_guard lock(mutex_);
     lanes_.push_back(lane);
 }

@@ -192,16 +192,19 @@ std::vector<NcclCommunicator::Share> NcclCommunicator::shares(std::span<const Op
 
 /// Returns what marks the ends.
 std::vector<PooledEvent> NcclCommunicator::launch(const std::vector<Share>& shares) const {
-    const GpuSide& gpu = *group_->gpu();
+    GpuSide& gpu = *group_->gpu();
     const cuda::StreamView compute = current_stream();
-    const bool watched = !compute.is_captured();
+    const uint64_t graph = compute.captured_by();
     const PooledEvent ready = gpu.marks.mark(compute);
     std::vector<PooledEvent> begins, ends;
     for (const auto& [lane, ops] : shares) {
         cuda::StreamView(lane->stream).wait(*ready);
-        if (!watched) continue;
         LaunchLine::Work work{kind_name(ops[0]->kind)};
         for (const Op* op : ops) work.elements += elements_of(*op);
+        if (graph != 0) {
+            gpu.record(*lane, std::move(work), graph);
+            continue;
+        }
         lane->line->begin(std::move(work));
         begins.push_back(gpu.marks.mark(lane->stream));
     }
@@ -212,8 +215,10 @@ std::vector<PooledEvent> NcclCommunicator::launch(const std::vector<Share>& shar
         }
     });
     for (size_t i = 0; i < shares.size(); ++i) {
-        ends.push_back(gpu.marks.mark(shares[i].lane->stream));
-        if (watched) shares[i].lane->line->launched(begins[i], ends[i]);
+        const Lane& lane = *shares[i].lane;
+        if (graph != 0) gpu.recorded(lane, graph);
+        ends.push_back(gpu.marks.mark(lane.stream));
+        if (graph == 0) lane.line->launched(begins[i], ends[i]);
     }
     return ends;
 }
@@ -225,7 +230,7 @@ Pending NcclCommunicator::submit(std::span<const Op> ops) {
     if (size() == 1) return copy_alone(ops);
     std::vector<PooledEvent> ends;
     try {
-        if (!current_stream().is_captured()) exposed_->collect(group_->gpu()->num_graphs_ended());
+        collect_exposed();
         ends = launch(shares(ops));
     } catch (...) {
         group_->gpu()->require_going_on();  // the watchdog's message is the one that counts
@@ -236,11 +241,14 @@ Pending NcclCommunicator::submit(std::span<const Op> ops) {
 }
 
 void NcclCommunicator::wait_for_gpu(const std::string& place) {
-    const PooledEvent end = group_->gpu()->marks.mark(current_stream());
+    wait_for(*group_->gpu()->marks.mark(current_stream()), place);
+}
+
+void NcclCommunicator::wait_for(const cuda::Event& event, const std::string& place) {
     mpi::Roll& roll = group_->roll();
     Patience patience(std::numeric_limits<double>::infinity());
     double next_look = roll.seconds_to_first_look();
-    while (!end->done()) {
+    while (!event.done()) {
         if (group_->exchanges().advance()) continue;
         patience.pause();
         if (patience.waited_seconds() < next_look) continue;
@@ -253,18 +261,24 @@ void NcclCommunicator::wait_for_gpu(const std::string& place) {
 void NcclCommunicator::watched(const std::string& what, const std::function<void()>& launch) {
     if (size() == 1) return launch();
     GpuSide& gpu = *group_->gpu();
-    if (!graphs_) graphs_ = group_->gpu()->open_line(name(), group_->members());
-    const cuda::StreamView compute = current_stream();
+    if (!graphs_) graphs_ = gpu.open_line(name(), group_->members());
+    if (const PooledEvent last = gpu.graph_under_way()) wait_for(*last, what);
+    gpu.graph_begins();
     graphs_->begin({what});
-    PooledEvent begin = gpu.marks.mark(compute);
     launch();
-    const PooledEvent end = gpu.marks.mark(compute);
-    graphs_->launched(std::move(begin), end);
-    gpu.graph_launched(end);
+    graphs_->returned();
+    gpu.graph_launched(gpu.marks.mark(current_stream()));
+}
+
+void NcclCommunicator::collect_exposed() const {
+    GpuSide& gpu = *group_->gpu();
+    if (current_stream().is_captured()) return;
+    exposed_->collect();
+    if (!gpu.graph_under_way()) exposed_->collect_recorded(gpu.num_graphs());
 }
 
 double NcclCommunicator::exposed_seconds() const {
-    if (size() > 1 && !current_stream().is_captured()) exposed_->collect(group_->gpu()->num_graphs_ended());
+    if (size() > 1) collect_exposed();
     return exposed_->seconds() + host_->exposed_seconds();
 }
 

@@ -71,10 +71,14 @@ class Judge {
         }
     }
 
-    /// The longest wait; what the ranks that wait together say is the same.
+    /// The longest wait; what the ranks that wait together say is the same. A call, which has no elements,
+    /// may wait for an operation: then that says more.
     const Waiting* longest() const {
-        const auto seconds = [](const Waiting& one) { return one.standing.under_way->waited_seconds; };
-        const auto found = std::ranges::max_element(waiting_, {}, seconds);
+        const auto weight = [](const Waiting& one) {
+            return std::pair(one.standing.under_way->work.elements > 0,
+                             one.standing.under_way->waited_seconds);
+        };
+        const auto found = std::ranges::max_element(waiting_, {}, weight);
         return found == waiting_.end() ? nullptr : &*found;
     }
 

@@ -1,5 +1,6 @@
-// Memory of a device, owned by whoever made it, and copies to it, from it and within it. A copy begins when
-// its stream has done what was given to it before; until the stream has done it too, both sides must stay.
+// Memory of a device, and such of the host that a device may write to, owned by whoever made it; copies to a
+// device, from it and within it. A copy begins when its stream has done what was given to it before; until
+// the stream has done it too, both sides must stay.
 #pragma once
 
 #include <cstddef>
@@ -14,6 +15,23 @@ namespace argosy::cuda {
 class DeviceMemory {
   public:
     explicit DeviceMemory(size_t bytes);
+
+    std::byte* data() const { return data_.get(); }
+    size_t bytes() const { return bytes_; }
+
+  private:
+    struct Free {
+        void operator()(std::byte* data) const;
+    };
+    std::unique_ptr<std::byte, Free> data_;
+    size_t bytes_;
+};
+
+/// Of the host, zeros at first. What a stream copies to it shows there while the stream goes on. REQUIRES:
+/// this thread records no graph.
+class PinnedMemory {
+  public:
+    explicit PinnedMemory(size_t bytes);
 
     std::byte* data() const { return data_.get(); }
     size_t bytes() const { return bytes_; }

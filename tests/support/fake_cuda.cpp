@@ -224,6 +224,18 @@ cudaError_t cudaFree(void* data) {
     return cudaSuccess;
 }
 
+// A thread that records a graph may not.
+cudaError_t cudaHostAlloc(void** data, size_t bytes, unsigned /*flags*/) {
+    if (fake_gpus().captures != 0) return returned(cudaErrorStreamCaptureUnsupported);
+    *data = std::malloc(bytes);
+    return cudaSuccess;
+}
+
+cudaError_t cudaFreeHost(void* data) {
+    std::free(data);
+    return cudaSuccess;
+}
+
 cudaError_t cudaMemsetAsync(void* data, int value, size_t bytes, cudaStream_t stream) {
     if (!is_on_device(data, bytes)) return returned(cudaErrorInvalidValue);
     at_once(stream, [=] { std::memset(data, value, bytes); });

