@@ -31,19 +31,20 @@ class GpuSide {
     std::vector<std::shared_ptr<LaunchLine>> lines() const;
     std::vector<std::shared_ptr<Lane>> lanes() const;
 
-    // By the thread that works on the GPU. The graph that is launched is the one that was recorded last.
+    // By the thread that works on the GPU.
     /// The lane's stream comes to an operation of the graph of this number, which is being recorded.
     void record(const Lane& lane, LaunchLine::Work work, uint64_t graph);
     /// And to its end.
     void recorded(const Lane& lane, uint64_t graph);
-    /// The graph is to be put on the current stream. REQUIRES: its last launch has ended.
-    void graph_begins();
+    /// A graph is to be put on `stream`.
+    void graph_begins(const cuda::StreamView& stream);
     /// It was, up to `end`.
     void graph_launched(PooledEvent end);
-    /// What ends the last launch; none where that has ended. REQUIRES: no graph is being recorded.
-    PooledEvent graph_under_way();
-    /// How many launches there were.
-    int64_t num_graphs() const { return num_graphs_; }
+    /// REQUIRES: no graph is being recorded.
+    bool graph_under_way();
+    /// How often the graph of that number has been launched, where it has operations: a graph's launches come
+    /// in one row, without another's between them. REQUIRES: none is under way.
+    int64_t num_launches(uint64_t graph);
 
     /// The watchdog ends the process: what comes from the GPU from now on may be wrong.
     void end() { ends_ = true; }
@@ -53,8 +54,13 @@ class GpuSide {
 
   private:
     std::atomic<bool> ends_ = false;
-    PooledEvent graph_end_;  // of the last one
-    int64_t num_graphs_ = 0;
+    struct Recording {
+        const GraphMark* begun;  // its first operation's
+        int64_t num_launches = 0;
+    };
+    PooledEvent graph_end_;  // of the last launch
+    int64_t num_launches_ = 0, num_counted_ = 0;
+    std::map<uint64_t, Recording> recordings_;
     std::optional<GraphProgress> progress_;  // none before the first lane
     mutable std::mutex mutex_;
     std::vector<std::weak_ptr<LaunchLine>> lines_;

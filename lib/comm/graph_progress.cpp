@@ -1,48 +1,68 @@
 #include "comm/graph_progress.h"
 
 #include <atomic>
+#include <numeric>
+#include <span>
 
 #include "base/error.h"
 
 namespace argosy::comm {
 namespace {
 
-/// More than a graph of any use has: two for each operation.
-constexpr size_t kMostMarks = size_t{1} << 20;
-constexpr auto kSet = std::byte{1};
+constexpr int64_t kNumNumbers = 65535;
+
+/// Half of it is more than a graph of any use has: two for each operation.
+constexpr size_t kMarksPerBlock = size_t{1} << 19;
+
+GraphMark number_of(int64_t launch) { return static_cast<GraphMark>(launch % kNumNumbers + 1); }
+
+GraphMark read(const GraphMark* mark) {
+    return std::atomic_ref(*const_cast<GraphMark*>(mark)).load(std::memory_order_acquire);
+}
 
 }  // namespace
 
-GraphProgress::GraphProgress() : marks_(kMostMarks), set_(1) {
+GraphProgress::GraphProgress() : numbers_(kNumNumbers * sizeof(GraphMark)), own_(sizeof(GraphMark)) {
+    std::vector<GraphMark> numbers(kNumNumbers);
+    std::iota(numbers.begin(), numbers.end(), GraphMark{1});
     const cuda::Stream stream;
-    cuda::copy_to_device(set_.data(), {&kSet, 1}, stream);
+    cuda::copy_to_device(numbers_.data(), std::as_bytes(std::span(numbers)), stream);
+    cuda::set_to_zero(own_.data(), own_.bytes(), stream);
     stream.synchronize();
+    require_room();
 }
 
-const std::byte* GraphProgress::set_by(const cuda::Stream& stream, uint64_t graph) {
-    if (graph != graph_) num_marks_ = 0;
-    graph_ = graph;
-    if (num_marks_ == kMostMarks) {
+void GraphProgress::require_room() {
+    if (!blocks_.empty() && num_taken_ <= kMarksPerBlock / 2) return;
+    blocks_.emplace_back(kMarksPerBlock * sizeof(GraphMark));
+    num_taken_ = 0;
+}
+
+void GraphProgress::begin_launch(int64_t launch, const cuda::StreamView& stream) {
+    require_room();
+    const std::byte* const number = numbers_.data() + (number_of(launch) - 1) * sizeof(GraphMark);
+    cuda::copy_on_device(own_.data(), number, sizeof(GraphMark), stream);
+}
+
+const GraphMark* GraphProgress::set_by(const cuda::Stream& stream) {
+    if (num_taken_ == kMarksPerBlock) {
         throw RunError(
-            "a step has more than {} operations between GPUs, which is more than the watchdog can watch in "
-            "one "
-            "graph: fewer microbatches, or compile.graphs=false, may do",
-            kMostMarks / 2);
+            "a graph has more than {} operations between GPUs, which is more than the watchdog can watch: "
+            "fewer "
+            "microbatches in a step, or compile.graphs = false, may do",
+            kMarksPerBlock / 4);
     }
-    std::byte* const mark = marks_.data() + num_marks_++;
-    std::atomic_ref(*mark).store(std::byte{0}, std::memory_order_relaxed);
-    cuda::copy_to_host({mark, 1}, set_.data(), stream);
-    return mark;
+    std::byte* const mark = blocks_.back().data() + num_taken_++ * sizeof(GraphMark);
+    cuda::copy_to_host({mark, sizeof(GraphMark)}, own_.data(), stream);
+    return reinterpret_cast<const GraphMark*>(mark);
 }
 
-void GraphProgress::clear() {
-    for (size_t i = 0; i < num_marks_; ++i) {
-        std::atomic_ref(marks_.data()[i]).store(std::byte{0}, std::memory_order_relaxed);
-    }
-}
+bool GraphProgress::is_of(const GraphMark* mark, int64_t launch) { return read(mark) == number_of(launch); }
 
-bool GraphProgress::is_set(const std::byte* mark) {
-    return std::atomic_ref(*const_cast<std::byte*>(mark)).load(std::memory_order_acquire) == kSet;
+int64_t GraphProgress::launch_of(const GraphMark* mark, int64_t newest) {
+    const GraphMark number = read(mark);
+    if (number == 0) return 0;
+    return newest - (number_of(newest) + kNumNumbers - number) % kNumNumbers;
 }
 
 }  // namespace argosy::comm

@@ -2,10 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "base/clock.h"
-#include "comm/graph_progress.h"
 
 namespace argosy::comm {
 
@@ -27,8 +27,9 @@ LaunchLine::LaunchLine(std::string name, std::vector<int> members, int serial)
 
 void LaunchLine::begin(Work work) {
     const std::lock_guard lock(mutex_);
-    last_ = {work, seconds_now()};
-    launches_.push_back({num_begun_++, std::move(work), nullptr, nullptr});
+    const int64_t number = num_begun_++;
+    last_ = {work, {0, number}, seconds_now()};
+    launches_.push_back({number, std::move(work), nullptr, nullptr});
 }
 
 void LaunchLine::launched(PooledEvent begin, PooledEvent end) {
@@ -43,46 +44,36 @@ void LaunchLine::returned() {
     waited_seconds_ = 0;
 }
 
-void LaunchLine::record(Work work, const std::byte* begun) {
+void LaunchLine::record(uint64_t graph, Work work, const GraphMark* begun) {
     const std::lock_guard lock(mutex_);
-    recorded_.push_back({std::move(work), begun, nullptr});
+    recorded_[graph].push_back({std::move(work), begun, nullptr});
 }
 
-void LaunchLine::recorded(const std::byte* done) {
+void LaunchLine::recorded(uint64_t graph, const GraphMark* done) {
     const std::lock_guard lock(mutex_);
-    recorded_.back().done = done;
+    recorded_[graph].back().done = done;
 }
 
-void LaunchLine::forget_graph() {
+void LaunchLine::graph_begins(int64_t launch) {
     const std::lock_guard lock(mutex_);
-    recorded_.clear();
-    num_done_ = 0;
-    if (stage_ == Graph::Launched) stage_ = Graph::None;
+    num_graphs_ = launch;
+    graphs_.push_back({launch, num_begun_, last_, nullptr});
 }
 
-void LaunchLine::graph_begins() {
+void LaunchLine::graph_launched(PooledEvent end) {
     const std::lock_guard lock(mutex_);
-    stage_ = Graph::Launching;
-    first_number_ = num_begun_;
-    before_graph_ = last_;
-    num_done_ = 0;
-    graph_waited_seconds_ = 0;
-}
-
-void LaunchLine::graph_launched() {
-    const std::lock_guard lock(mutex_);
-    stage_ = Graph::Launched;
-    if (recorded_.empty()) return;
-    num_begun_ += std::ssize(recorded_);
-    last_ = {recorded_.back().work, seconds_now()};
+    if (!graphs_.empty()) graphs_.back().end = std::move(end);
 }
 
 LaunchLine::Standing LaunchLine::look(double elapsed_seconds) {
     const std::lock_guard lock(mutex_);
-    Standing standing{key_,        name_, members_, num_begun_, last_.work, seconds_now() - last_.at_seconds,
-                      std::nullopt};
+    Standing standing;
+    standing.key = key_;
+    standing.name = name_;
+    standing.members = members_;
+    standing.num_begun = num_begun_;
     look_at_launches(elapsed_seconds, standing);
-    look_at_graph(elapsed_seconds, standing);
+    look_at_graphs(elapsed_seconds, standing);
     return standing;
 }
 
@@ -98,29 +89,53 @@ void LaunchLine::look_at_launches(double elapsed_seconds, Standing& standing) {
         return;
     }
     waited_seconds_ += elapsed_seconds;
-    standing.under_way = {oldest.number, oldest.work, waited_seconds_};
+    standing.under_way = {{0, oldest.number}, oldest.work, waited_seconds_};
 }
 
-/// One stream does what is recorded here, one after the other.
-void LaunchLine::look_at_graph(double elapsed_seconds, Standing& standing) {
-    if (stage_ == Graph::None) return;
-    while (num_done_ < recorded_.size() && recorded_[num_done_].done &&
-           GraphProgress::is_set(recorded_[num_done_].done)) {
-        ++num_done_;
-        graph_waited_seconds_ = 0;
+/// The last operation that the GPU has come to in that launch, and its number; null: none yet. One stream
+/// does what is recorded here, one after the other.
+const LaunchLine::Recorded* LaunchLine::come_to(int64_t launch, int64_t* number) const {
+    for (const auto& [graph, operations] : recorded_) {
+        const auto begun = [&](const Recorded& one) { return GraphProgress::is_of(one.begun, launch); };
+        if (!begun(operations.front())) continue;
+        const auto next = std::ranges::find_if_not(operations, begun);
+        *number = next - operations.begin() - 1;
+        return &operations[*number];
     }
-    if (num_done_ == recorded_.size()) return;
-    const Recorded& next = recorded_[num_done_];
-    const size_t num_begun = num_done_ + (GraphProgress::is_set(next.begun) ? 1 : 0);
-    standing.num_begun = first_number_ + static_cast<int64_t>(num_begun);
-    const double now = seconds_now();
-    if (std::exchange(num_seen_, standing.num_begun) != standing.num_begun) seen_at_seconds_ = now;
-    standing.last = num_begun == 0 ? before_graph_.work : recorded_[num_begun - 1].work;
-    standing.seconds_since_last = now - (num_begun == 0 ? before_graph_.at_seconds : seen_at_seconds_);
-    if (num_begun == num_done_) return;
+    return nullptr;
+}
+
+void LaunchLine::look_at_graphs(double elapsed_seconds, Standing& standing) {
+    const Recorded* operation = nullptr;
+    Place place;
+    for (; !graphs_.empty(); graphs_.pop_front()) {
+        place.graph = graphs_.front().launch;
+        operation = come_to(place.graph, &place.number);
+        if (operation && seen_.place != place) seen_ = {operation->work, place, seconds_now()};
+        if (!graphs_.front().end || !graphs_.front().end->done()) break;
+    }
+    const Last* last = &last_;
+    if (graphs_.empty()) {
+        standing.graph = {num_graphs_ + 1, 0};
+        operation = nullptr;
+    } else {
+        standing.graph = {place.graph, operation ? place.number + 1 : 0};
+        standing.num_begun = graphs_.front().num_begun;
+        last = &graphs_.front().last;
+    }
+    if (seen_.at_seconds > last->at_seconds) last = &seen_;
+    standing.last = last->work;
+    standing.last_place = last->place;
+    standing.seconds_since_last = seconds_now() - last->at_seconds;
+
+    if (operation && operation->done && GraphProgress::is_of(operation->done, place.graph))
+        operation = nullptr;
+    if (!operation || waits_at_ != place) graph_waited_seconds_ = 0;
+    if (!operation) return;
+    waits_at_ = place;
     graph_waited_seconds_ += elapsed_seconds;
     if (standing.under_way && standing.under_way->waited_seconds > graph_waited_seconds_) return;
-    standing.under_way = {standing.num_begun - 1, next.work, graph_waited_seconds_};
+    standing.under_way = {place, operation->work, graph_waited_seconds_};
 }
 
 }  // namespace argosy::comm

@@ -241,14 +241,11 @@ Pending NcclCommunicator::submit(std::span<const Op> ops) {
 }
 
 void NcclCommunicator::wait_for_gpu(const std::string& place) {
-    wait_for(*group_->gpu()->marks.mark(current_stream()), place);
-}
-
-void NcclCommunicator::wait_for(const cuda::Event& event, const std::string& place) {
+    const PooledEvent end = group_->gpu()->marks.mark(current_stream());
     mpi::Roll& roll = group_->roll();
     Patience patience(std::numeric_limits<double>::infinity());
     double next_look = roll.seconds_to_first_look();
-    while (!event.done()) {
+    while (!end->done()) {
         if (group_->exchanges().advance()) continue;
         patience.pause();
         if (patience.waited_seconds() < next_look) continue;
@@ -262,8 +259,7 @@ void NcclCommunicator::watched(const std::string& what, const std::function<void
     if (size() == 1) return launch();
     GpuSide& gpu = *group_->gpu();
     if (!graphs_) graphs_ = gpu.open_line(name(), group_->members());
-    if (const PooledEvent last = gpu.graph_under_way()) wait_for(*last, what);
-    gpu.graph_begins();
+    gpu.graph_begins(current_stream());
     graphs_->begin({what});
     launch();
     graphs_->returned();
@@ -274,7 +270,8 @@ void NcclCommunicator::collect_exposed() const {
     GpuSide& gpu = *group_->gpu();
     if (current_stream().is_captured()) return;
     exposed_->collect();
-    if (!gpu.graph_under_way()) exposed_->collect_recorded(gpu.num_graphs());
+    if (gpu.graph_under_way()) return;
+    exposed_->collect_recorded([&](uint64_t graph) { return gpu.num_launches(graph); });
 }
 
 double NcclCommunicator::exposed_seconds() const {

@@ -17,7 +17,8 @@
 // is submitted in it is waited for in it, and every kind of operation has run once before, since the first
 // one makes communicators and connections. The graph's launches go through Communicator::watched: each
 // operation within then has its place in the watchdog's lines, by marks that the GPU sets on the host, and
-// the waits within are measured, too. A launch waits for the end of the one before it, whose marks it clears.
+// the waits within are measured, too: in the last launch of each graph, which counts for all its
+// launches since somebody asked for the figure.
 #pragma once
 
 #include <map>
@@ -71,7 +72,6 @@ class NcclCommunicator : public Communicator {
     std::vector<nccl::UniqueId> ids_of_all(std::span<const nccl::UniqueId> own) const;
     std::shared_ptr<Lane> make_lane(const nccl::UniqueId& id, std::vector<int> members, int rank) const;
     std::vector<PooledEvent> launch(const std::vector<Share>& shares) const;
-    void wait_for(const cuda::Event& event, const std::string& place);
     void collect_exposed() const;
 
     std::shared_ptr<const Group> group_;

@@ -45,8 +45,8 @@ class PinnedMemory {
 };
 
 void set_to_zero(std::byte* data, size_t bytes, const StreamView& stream);
-void copy_to_device(std::byte* to, std::span<const std::byte> from, const Stream& stream);
-void copy_to_host(std::span<std::byte> to, const std::byte* from, const Stream& stream);
-void copy_on_device(std::byte* to, const std::byte* from, size_t bytes, const Stream& stream);
+void copy_to_device(std::byte* to, std::span<const std::byte> from, const StreamView& stream);
+void copy_to_host(std::span<std::byte> to, const std::byte* from, const StreamView& stream);
+void copy_on_device(std::byte* to, const std::byte* from, size_t bytes, const StreamView& stream);
 
 }  // namespace argosy::cuda

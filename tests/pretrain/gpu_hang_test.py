@@ -25,7 +25,7 @@ class Hang(run.PretrainTest):
         done = job.finish()
         self.assert_code(done, WATCHDOG)
         self.assertEqual(done.stderr.count(": error on rank "), 1, done)
-        self.assertRegex(done.stderr, r"(all-|reduce-|broadcast|send|receive)\S* over \w+ \(operation \d+\)[^:]*: "
+        self.assertRegex(done.stderr, r"(all-|reduce-|broadcast|send|receive)\S* over \w+ \(operation \d+( of graph \d+)?\)[^:]*: "
                                       f"no answer in 2 s.*; missing: rank {stopped}\\b")
 
     def test_a_rank_that_is_stopped_is_named(self):

@@ -43,6 +43,10 @@ bool is_on_device(const void* data, size_t bytes);
 /// true.
 void enqueue(CUstream_st* stream, std::function<void()> start, std::function<bool()> done);
 
+/// What a launch of that graph does with copies that were put on streams when it was recorded; of the rest
+/// nothing is launched again.
+void copy_again(int graph, CUstream_st* stream);
+
 /// From now on everything that is put on the stream ends before the host goes on, as what LibTorch computes
 /// on the CPU beside it does.
 void make_waiting(CUstream_st* stream, bool waits = true);

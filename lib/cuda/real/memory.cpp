@@ -34,7 +34,7 @@ std::byte* allocate_pinned(size_t bytes) {
     return static_cast<std::byte*>(data);
 }
 
-void copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, const Stream& stream) {
+void copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, const StreamView& stream) {
     check(cudaMemcpyAsync(to, from, bytes, kind, stream.handle()), "cudaMemcpyAsync");
 }
 
@@ -52,15 +52,15 @@ void set_to_zero(std::byte* data, size_t bytes, const StreamView& stream) {
     check(cudaMemsetAsync(data, 0, bytes, stream.handle()), "cudaMemsetAsync");
 }
 
-void copy_to_device(std::byte* to, std::span<const std::byte> from, const Stream& stream) {
+void copy_to_device(std::byte* to, std::span<const std::byte> from, const StreamView& stream) {
     copy(to, from.data(), from.size(), cudaMemcpyHostToDevice, stream);
 }
 
-void copy_to_host(std::span<std::byte> to, const std::byte* from, const Stream& stream) {
+void copy_to_host(std::span<std::byte> to, const std::byte* from, const StreamView& stream) {
     copy(to.data(), from, to.size(), cudaMemcpyDeviceToHost, stream);
 }
 
-void copy_on_device(std::byte* to, const std::byte* from, size_t bytes, const Stream& stream) {
+void copy_on_device(std::byte* to, const std::byte* from, size_t bytes, const StreamView& stream) {
     copy(to, from, bytes, cudaMemcpyDeviceToDevice, stream);
 }
 
