@@ -20,6 +20,8 @@ cuda::StreamView current_stream() { return cuda::StreamView(gpu::current_stream(
 
 bool is_message(const Op& op) { return op.kind == OpKind::Send || op.kind == OpKind::Receive; }
 
+bool is_reduction(const Op& op) { return op.kind == OpKind::ReduceScatter || op.kind == OpKind::AllReduce; }
+
 int64_t elements_of(const Op& op) {
     return std::max(op.out.defined() ? op.out.numel() : 0, op.in.defined() ? op.in.numel() : 0);
 }
@@ -109,7 +111,9 @@ NcclCommunicator::NcclCommunicator(std::shared_ptr<const Group> group, std::uniq
 
 NcclCommunicator::~NcclCommunicator() {
     if (std::uncaught_exceptions() == 0) return;
-    if (collectives_) collectives_->break_off();
+    for (const auto& lane : {gathers_, reductions_}) {
+        if (lane) lane->break_off();
+    }
     for (const auto& [neighbour, lane] : channels_) lane->break_off();
 }
 
@@ -144,10 +148,14 @@ std::shared_ptr<Lane> NcclCommunicator::make_lane(const nccl::UniqueId& id, std:
     return lane;
 }
 
-void NcclCommunicator::make_collective_lane() {
-    nccl::UniqueId id = {};
-    if (rank() == 0) id = nccl::make_unique_id();
-    collectives_ = make_lane(ids_of_all({&id, 1})[0], group_->members(), rank());
+const std::shared_ptr<Lane>& NcclCommunicator::collective_lane(bool reduces) {
+    std::shared_ptr<Lane>& lane = reduces ? reductions_ : gathers_;
+    if (!lane) {
+        nccl::UniqueId id = {};
+        if (rank() == 0) id = nccl::make_unique_id();
+        lane = make_lane(ids_of_all({&id, 1})[0], group_->members(), rank());
+    }
+    return lane;
 }
 
 void NcclCommunicator::open_channels() {
@@ -168,10 +176,7 @@ void NcclCommunicator::open_channels() {
 }
 
 const std::shared_ptr<Lane>& NcclCommunicator::lane_of(const Op& op) {
-    if (!is_message(op)) {
-        if (!collectives_) make_collective_lane();
-        return collectives_;
-    }
+    if (!is_message(op)) return collective_lane(is_reduction(op));
     const auto found = channels_.find({op.peer, op.kind == OpKind::Send ? Direction::Out : Direction::In});
     ARGOSY_CHECK(found != channels_.end(), "{} between ranks {} and {} of {} without a channel",
                  kind_name(op.kind), rank(), op.peer, name());

@@ -112,6 +112,19 @@ TEST_F(OverNccl, MessagesOfBothDirectionsHoldUpNothing) {
     EXPECT_TRUE(at::equal(from_next, numbers(next, kCount, at::kFloat) * 2));
 }
 
+TEST_F(OverNccl, AGatherDoesNotWaitForAReduction) {
+    const at::Tensor both = own(), all = at::zeros({kCount * size_}), piece = own();
+    world_->run({OpKind::AllReduce, both, both});
+    fake_gpus().stall_next_operation = true;
+    Pending reduction = world_->submit({OpKind::ReduceScatter, piece, all.clone()});
+    world_->run({OpKind::AllGather, all, both});  // which ends though the reduction does not
+    for (int rank = 0; rank < size_; ++rank) {
+        EXPECT_TRUE(at::equal(all.narrow(0, rank * kCount, kCount), both));
+    }
+    fake_gpus().end_stalled = true;
+    reduction.wait();
+}
+
 TEST_F(OverNccl, AMessageNeedsAChannel) {
     const at::Tensor both = own();
     EXPECT_ERROR(world_->submit(Op{.kind = OpKind::Send, .in = both, .peer = 0}), RunError,
@@ -205,7 +218,7 @@ class WaitsWithinAGraph : public OverNccl {
     }
 
     const at::Tensor both_ = own();
-    static inline int num_graphs_ = 0;
+    static inline int num_graphs_ = 100;  // numbers that no other test uses
     const int first_ = ++num_graphs_, second_ = ++num_graphs_;
 };
 

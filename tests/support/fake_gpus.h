@@ -26,6 +26,8 @@ struct FakeGpus {
     bool lose_next_operation = false;
     /// The next operation never ends, and NCCL says nothing.
     bool stall_next_operation = false;
+    /// Those that never end do, for nothing.
+    bool end_stalled = false;
     /// Memory of the host is memory of every device: LibTorch's tensors then may lie on either.
     bool shares_memory = false;
     /// But of tensors that begin here the stand-in for LibTorch's half says that the host holds them.
