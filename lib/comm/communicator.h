@@ -115,9 +115,9 @@ class Communicator {
     /// is where this rank waits, in messages.
     virtual void wait_for_gpu(const std::string& place);
 
-    /// Runs `launch`, which puts a recorded graph with operations of these ranks on the current stream: none
-    /// of them is looked after by itself. COLLECTIVE: every rank of the group launches the same. `what` is it
-    /// called in messages.
+    /// Runs `launch`, which puts a recorded graph with operations of these ranks on the current stream: each
+    /// of them is looked after as it would be outside of a graph. COLLECTIVE: every rank of the group
+    /// launches the same. `what` is it called in messages.
     virtual void watched(const std::string& what, const std::function<void()>& launch);
 
     const std::string& name() const { return name_; }

@@ -5,6 +5,9 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
+#include <map>
+#include <utility>
 #include <vector>
 
 #include "comm/event_pool.h"
@@ -18,15 +21,19 @@ class ExposedTime {
         waits_.push_back({std::move(before), std::move(after)});
     }
 
-    /// The same within the graph of this number, which is being recorded. What is known of another is
-    /// dropped.
-    void add_recorded(uint64_t graph, PooledEvent before, PooledEvent after);
+    /// The same within the graph of this number, which is being recorded.
+    void add_recorded(uint64_t graph, PooledEvent before, PooledEvent after) {
+        recorded_[graph].waits.push_back({std::move(before), std::move(after)});
+    }
 
-    /// Adds up the waits that have ended. `num_graphs`: launches of graphs that have ended so far; of several
-    /// since the last time, the last one counts. REQUIRES: this thread records no graph.
-    void collect(int64_t num_graphs);
+    // REQUIRES: this thread records no graph.
+    /// Adds up the waits outside of graphs that have ended.
+    void collect();
+    /// And those within graphs, of which `num_launches` says how often each has been launched so far. Known
+    /// is its last launch, which counts for all of them that are new. REQUIRES: all have ended.
+    void collect_recorded(const std::function<int64_t(uint64_t graph)>& num_launches);
 
-    /// Of the waits that have ended by the last collect().
+    /// Of the waits that are added up.
     double seconds() const { return seconds_; }
 
   private:
@@ -34,9 +41,11 @@ class ExposedTime {
         PooledEvent before, after;
     };
     std::deque<Wait> waits_;  // in the order of the stream
-    std::vector<Wait> recorded_;
-    uint64_t graph_ = 0;  // theirs
-    int64_t num_graphs_ = 0;
+    struct Recorded {
+        std::vector<Wait> waits;
+        int64_t num_counted = 0;  // launches that are added up
+    };
+    std::map<uint64_t, Recorded> recorded_;  // by graph
     double seconds_ = 0;
 };
 

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <thread>
+#include <utility>
 
 namespace argosy::comm {
 namespace {
@@ -17,14 +18,44 @@ std::vector<std::shared_ptr<Thing>> living(const std::vector<std::weak_ptr<Thing
 
 }  // namespace
 
-void GpuSide::graph_launched(PooledEvent end) {
-    graph_end_ = std::move(end);
-    ++num_graphs_;
+void GpuSide::record(const Lane& lane, LaunchLine::Work work, uint64_t graph) {
+    const GraphMark* const begun = progress_->set_by(lane.stream);
+    recordings_.try_emplace(graph, Recording{begun});
+    lane.line->record(graph, std::move(work), begun);
 }
 
-int64_t GpuSide::num_graphs_ended() {
+void GpuSide::recorded(const Lane& lane, uint64_t graph) {
+    lane.line->recorded(graph, progress_->set_by(lane.stream));
+}
+
+void GpuSide::graph_begins(const cuda::StreamView& stream) {
+    ++num_launches_;
+    if (progress_) progress_->begin_launch(num_launches_, stream);
+    for (const auto& line : lines()) line->graph_begins(num_launches_);
+}
+
+void GpuSide::graph_launched(PooledEvent end) {
+    for (const auto& line : lines()) line->graph_launched(end);
+    graph_end_ = std::move(end);
+}
+
+bool GpuSide::graph_under_way() {
     if (graph_end_ && graph_end_->done()) graph_end_.reset();
-    return graph_end_ ? num_graphs_ - 1 : num_graphs_;
+    return graph_end_ != nullptr;
+}
+
+int64_t GpuSide::num_launches(uint64_t graph) {
+    if (num_counted_ != num_launches_) {
+        std::map<int64_t, Recording*> by_last_launch;
+        for (auto& [number, recording] : recordings_) {
+            by_last_launch[GraphProgress::launch_of(recording.begun, num_launches_)] = &recording;
+        }
+        for (auto& [last, recording] : by_last_launch) {
+            if (last > num_counted_) recording->num_launches += last - std::exchange(num_counted_, last);
+        }
+        num_counted_ = num_launches_;
+    }
+    return recordings_.at(graph).num_launches;
 }
 
 std::shared_ptr<LaunchLine> GpuSide::open_line(const std::string& name, const std::vector<int>& members) {
@@ -35,6 +66,7 @@ std::shared_ptr<LaunchLine> GpuSide::open_line(const std::string& name, const st
 }
 
 void GpuSide::add(const std::shared_ptr<Lane>& lane) {
+    if (!progress_) progress_.emplace();
     const std::lock_guard lock(mutex_);
     lanes_.push_back(lane);
 }

@@ -1,16 +1,18 @@
-// What all groups that come from one share on a GPU: events, and the lanes that the watchdog looks at. Any
-// thread may call it.
+// What all groups that come from one share on a GPU: events, the graph of a step, and the lanes that the
+// watchdog looks at. What is not said to be for one thread any may call.
 #pragma once
 
 #include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "comm/event_pool.h"
+#include "comm/graph_progress.h"
 #include "comm/lane.h"
 
 namespace argosy::comm {
@@ -22,16 +24,27 @@ class GpuSide {
 
     /// A line of this rank, of which `members` have the others; made in the same order on all of them.
     std::shared_ptr<LaunchLine> open_line(const std::string& name, const std::vector<int>& members);
+    /// REQUIRES: this thread records no graph.
     void add(const std::shared_ptr<Lane>& lane);
 
     /// Those that still are.
     std::vector<std::shared_ptr<LaunchLine>> lines() const;
     std::vector<std::shared_ptr<Lane>> lanes() const;
 
-    /// A graph was put on the current stream, up to `end`. By the thread that works on the GPU, as the next.
+    // By the thread that works on the GPU.
+    /// The lane's stream comes to an operation of the graph of this number, which is being recorded.
+    void record(const Lane& lane, LaunchLine::Work work, uint64_t graph);
+    /// And to its end.
+    void recorded(const Lane& lane, uint64_t graph);
+    /// A graph is to be put on `stream`.
+    void graph_begins(const cuda::StreamView& stream);
+    /// It was, up to `end`.
     void graph_launched(PooledEvent end);
-    /// How many of them have ended. REQUIRES: no graph is being recorded.
-    int64_t num_graphs_ended();
+    /// REQUIRES: no graph is being recorded.
+    bool graph_under_way();
+    /// How often the graph of that number has been launched, where it has operations: a graph's launches come
+    /// in one row, without another's between them. REQUIRES: none is under way.
+    int64_t num_launches(uint64_t graph);
 
     /// The watchdog ends the process: what comes from the GPU from now on may be wrong.
     void end() { ends_ = true; }
@@ -41,8 +54,14 @@ class GpuSide {
 
   private:
     std::atomic<bool> ends_ = false;
-    PooledEvent graph_end_;  // of the last one
-    int64_t num_graphs_ = 0;
+    struct Recording {
+        const GraphMark* begun;  // its first operation's
+        int64_t num_launches = 0;
+    };
+    PooledEvent graph_end_;  // of the last launch
+    int64_t num_launches_ = 0, num_counted_ = 0;
+    std::map<uint64_t, Recording> recordings_;
+    std::optional<GraphProgress> progress_;  // none before the first lane
     mutable std::mutex mutex_;
     std::vector<std::weak_ptr<LaunchLine>> lines_;
     std::vector<std::weak_ptr<Lane>> lanes_;

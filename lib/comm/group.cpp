@@ -1,10 +1,9 @@
 #include "comm/group.h"
 
-#include <fmt/format.h>
-
 #include <numeric>
 #include <utility>
 
+#include "comm/messages.h"
 #include "comm/mpi_communicator.h"
 #include "comm/nccl_communicator.h"
 #include "comm/shared_memory_communicator.h"
@@ -12,19 +11,6 @@
 
 namespace argosy::comm {
 namespace {
-
-constexpr size_t kMostNamed = 16, kMostPlaces = 4;
-
-std::string waits_of_others(const std::map<std::string, std::vector<int>>& ranks_by_place) {
-    std::string text;
-    size_t num_left = kMostPlaces;
-    for (const auto& [place, ranks] : ranks_by_place) {
-        text += text.empty() ? ". The others wait for " : "; ";
-        if (num_left-- == 0) return text + "...";
-        text += fmt::format("{}: rank {}", place, mpi::listed(ranks, kMostNamed));
-    }
-    return text;
-}
 
 std::unique_ptr<Communicator> communicator_of_host(std::shared_ptr<const Group> group) {
     const int64_t ring_bytes = group->options().shared_memory_bytes;
@@ -72,22 +58,6 @@ std::string Group::name_of(OpKind kind, int64_t operation) const {
 TimeoutError Group::timeout(const std::string& operation, const mpi::Attendance& found) const {
     return TimeoutError(found.spoken_for ? Reach::SpokenFor : Reach::OneRank, "{}",
                         timeout_text({operation, members_, options_.timeout_seconds}, found));
-}
-
-std::string operation_name(const std::string& kind, const std::string& group, int64_t number) {
-    return fmt::format("{} over {} (operation {})", kind, group, number);
-}
-
-std::string timeout_text(const WaitInVain& wait, const mpi::Attendance& found) {
-    const std::string why =
-        found.missing.empty()
-            ? "all ranks wait by now: one came too late, or they wait for different things, or what lies "
-              "between them does not work"
-            : mpi::named_missing(found.missing) +
-                  ". Who is missing is dead, stuck or much slower; its own message, if any, says why";
-    return fmt::format("{} of ranks {}: no answer in {} s; {}{} (comm.train_timeout_seconds sets the limit)",
-                       wait.operation, mpi::listed(wait.members, kMostNamed), wait.seconds, why,
-                       waits_of_others(found.ranks_by_place));
 }
 
 std::unique_ptr<Communicator> make_communicator(std::shared_ptr<const Group> group) {

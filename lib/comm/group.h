@@ -31,18 +31,6 @@ struct GroupOptions {
     GpuPath gpu_path = GpuPath::None;
 };
 
-/// "all-reduce over dp_shard (operation 12)", in messages.
-std::string operation_name(const std::string& kind, const std::string& group, int64_t number);
-
-/// What ranks have waited for in vain, for how long; ranks have their numbers in the outermost group.
-struct WaitInVain {
-    std::string operation;
-    std::vector<int> members;
-    double seconds;
-};
-/// The message of the error that ends the job.
-std::string timeout_text(const WaitInVain& wait, const mpi::Attendance& found);
-
 class Group {
   public:
     /// COLLECTIVE: all ranks of `comm`. REQUIRES: the options' path for tensors of GPUs is chosen.

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "base/clock.h"
@@ -26,10 +27,9 @@ LaunchLine::LaunchLine(std::string name, std::vector<int> members, int serial)
 
 void LaunchLine::begin(Work work) {
     const std::lock_guard lock(mutex_);
-    last_ = work;
-    last_seconds_ = seconds_now();
-    launches_.push_back({std::move(work), nullptr, nullptr});
-    ++num_begun_;
+    const int64_t number = num_begun_++;
+    last_ = {work, {0, number}, seconds_now()};
+    launches_.push_back({number, std::move(work), nullptr, nullptr});
 }
 
 void LaunchLine::launched(PooledEvent begin, PooledEvent end) {
@@ -38,22 +38,104 @@ void LaunchLine::launched(PooledEvent begin, PooledEvent end) {
     launches_.back().end = std::move(end);
 }
 
+void LaunchLine::returned() {
+    const std::lock_guard lock(mutex_);
+    launches_.pop_back();
+    waited_seconds_ = 0;
+}
+
+void LaunchLine::record(uint64_t graph, Work work, const GraphMark* begun) {
+    const std::lock_guard lock(mutex_);
+    recorded_[graph].push_back({std::move(work), begun, nullptr});
+}
+
+void LaunchLine::recorded(uint64_t graph, const GraphMark* done) {
+    const std::lock_guard lock(mutex_);
+    recorded_[graph].back().done = done;
+}
+
+void LaunchLine::graph_begins(int64_t launch) {
+    const std::lock_guard lock(mutex_);
+    num_graphs_ = launch;
+    graphs_.push_back({launch, num_begun_, last_, nullptr});
+}
+
+void LaunchLine::graph_launched(PooledEvent end) {
+    const std::lock_guard lock(mutex_);
+    if (!graphs_.empty()) graphs_.back().end = std::move(end);
+}
+
 LaunchLine::Standing LaunchLine::look(double elapsed_seconds) {
     const std::lock_guard lock(mutex_);
+    Standing standing;
+    standing.key = key_;
+    standing.name = name_;
+    standing.members = members_;
+    standing.num_begun = num_begun_;
+    look_at_launches(elapsed_seconds, standing);
+    look_at_graphs(elapsed_seconds, standing);
+    return standing;
+}
+
+void LaunchLine::look_at_launches(double elapsed_seconds, Standing& standing) {
     while (!launches_.empty() && launches_.front().end && launches_.front().end->done()) {
         launches_.pop_front();
         waited_seconds_ = 0;
     }
-    Standing standing{key_, name_, members_, num_begun_, last_, seconds_now() - last_seconds_, std::nullopt};
-    if (launches_.empty()) return standing;
+    if (launches_.empty()) return;
     const Launch& oldest = launches_.front();
     if (oldest.begin && !oldest.begin->done()) {
         waited_seconds_ = 0;  // what it waits for on this rank's GPU is not there yet
-        return standing;
+        return;
     }
     waited_seconds_ += elapsed_seconds;
-    standing.under_way = {num_begun_ - std::ssize(launches_), oldest.work, waited_seconds_};
-    return standing;
+    standing.under_way = {{0, oldest.number}, oldest.work, waited_seconds_};
+}
+
+/// The last operation that the GPU has come to in that launch, and its number; null: none yet. One stream
+/// does what is recorded here, one after the other.
+const LaunchLine::Recorded* LaunchLine::come_to(int64_t launch, int64_t* number) const {
+    for (const auto& [graph, operations] : recorded_) {
+        const auto begun = [&](const Recorded& one) { return GraphProgress::is_of(one.begun, launch); };
+        if (!begun(operations.front())) continue;
+        const auto next = std::ranges::find_if_not(operations, begun);
+        *number = next - operations.begin() - 1;
+        return &operations[*number];
+    }
+    return nullptr;
+}
+
+void LaunchLine::look_at_graphs(double elapsed_seconds, Standing& standing) {
+    const Recorded* operation = nullptr;
+    Place place;
+    for (; !graphs_.empty(); graphs_.pop_front()) {
+        place.graph = graphs_.front().launch;
+        operation = come_to(place.graph, &place.number);
+        if (operation && seen_.place != place) seen_ = {operation->work, place, seconds_now()};
+        if (!graphs_.front().end || !graphs_.front().end->done()) break;
+    }
+    const Last* last = &last_;
+    if (graphs_.empty()) {
+        standing.graph = {num_graphs_ + 1, 0};
+        operation = nullptr;
+    } else {
+        standing.graph = {place.graph, operation ? place.number + 1 : 0};
+        standing.num_begun = graphs_.front().num_begun;
+        last = &graphs_.front().last;
+    }
+    if (seen_.at_seconds > last->at_seconds) last = &seen_;
+    standing.last = last->work;
+    standing.last_place = last->place;
+    standing.seconds_since_last = seconds_now() - last->at_seconds;
+
+    if (operation && operation->done && GraphProgress::is_of(operation->done, place.graph))
+        operation = nullptr;
+    if (!operation || waits_at_ != place) graph_waited_seconds_ = 0;
+    if (!operation) return;
+    waits_at_ = place;
+    graph_waited_seconds_ += elapsed_seconds;
+    if (standing.under_way && standing.under_way->waited_seconds > graph_waited_seconds_) return;
+    standing.under_way = {place, operation->work, graph_waited_seconds_};
 }
 
 }  // namespace argosy::comm

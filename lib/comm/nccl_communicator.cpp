@@ -20,6 +20,8 @@ cuda::StreamView current_stream() { return cuda::StreamView(gpu::current_stream(
 
 bool is_message(const Op& op) { return op.kind == OpKind::Send || op.kind == OpKind::Receive; }
 
+bool is_reduction(const Op& op) { return op.kind == OpKind::ReduceScatter || op.kind == OpKind::AllReduce; }
+
 int64_t elements_of(const Op& op) {
     return std::max(op.out.defined() ? op.out.numel() : 0, op.in.defined() ? op.in.numel() : 0);
 }
@@ -109,7 +111,9 @@ NcclCommunicator::NcclCommunicator(std::shared_ptr<const Group> group, std::uniq
 
 NcclCommunicator::~NcclCommunicator() {
     if (std::uncaught_exceptions() == 0) return;
-    if (collectives_) collectives_->break_off();
+    for (const auto& lane : {gathers_, reductions_}) {
+        if (lane) lane->break_off();
+    }
     for (const auto& [neighbour, lane] : channels_) lane->break_off();
 }
 
@@ -144,10 +148,14 @@ std::shared_ptr<Lane> NcclCommunicator::make_lane(const nccl::UniqueId& id, std:
     return lane;
 }
 
-void NcclCommunicator::make_collective_lane() {
-    nccl::UniqueId id = {};
-    if (rank() == 0) id = nccl::make_unique_id();
-    collectives_ = make_lane(ids_of_all({&id, 1})[0], group_->members(), rank());
+const std::shared_ptr<Lane>& NcclCommunicator::collective_lane(bool reduces) {
+    std::shared_ptr<Lane>& lane = reduces ? reductions_ : gathers_;
+    if (!lane) {
+        nccl::UniqueId id = {};
+        if (rank() == 0) id = nccl::make_unique_id();
+        lane = make_lane(ids_of_all({&id, 1})[0], group_->members(), rank());
+    }
+    return lane;
 }
 
 void NcclCommunicator::open_channels() {
@@ -168,10 +176,7 @@ void NcclCommunicator::open_channels() {
 }
 
 const std::shared_ptr<Lane>& NcclCommunicator::lane_of(const Op& op) {
-    if (!is_message(op)) {
-        if (!collectives_) make_collective_lane();
-        return collectives_;
-    }
+    if (!is_message(op)) return collective_lane(is_reduction(op));
     const auto found = channels_.find({op.peer, op.kind == OpKind::Send ? Direction::Out : Direction::In});
     ARGOSY_CHECK(found != channels_.end(), "{} between ranks {} and {} of {} without a channel",
                  kind_name(op.kind), rank(), op.peer, name());
@@ -192,16 +197,19 @@ std::vector<NcclCommunicator::Share> NcclCommunicator::shares(std::span<const Op
 
 /// Returns what marks the ends.
 std::vector<PooledEvent> NcclCommunicator::launch(const std::vector<Share>& shares) const {
-    const GpuSide& gpu = *group_->gpu();
+    GpuSide& gpu = *group_->gpu();
     const cuda::StreamView compute = current_stream();
-    const bool watched = !compute.is_captured();
+    const uint64_t graph = compute.captured_by();
     const PooledEvent ready = gpu.marks.mark(compute);
     std::vector<PooledEvent> begins, ends;
     for (const auto& [lane, ops] : shares) {
         cuda::StreamView(lane->stream).wait(*ready);
-        if (!watched) continue;
         LaunchLine::Work work{kind_name(ops[0]->kind)};
         for (const Op* op : ops) work.elements += elements_of(*op);
+        if (graph != 0) {
+            gpu.record(*lane, std::move(work), graph);
+            continue;
+        }
         lane->line->begin(std::move(work));
         begins.push_back(gpu.marks.mark(lane->stream));
     }
@@ -212,8 +220,10 @@ std::vector<PooledEvent> NcclCommunicator::launch(const std::vector<Share>& shar
         }
     });
     for (size_t i = 0; i < shares.size(); ++i) {
-        ends.push_back(gpu.marks.mark(shares[i].lane->stream));
-        if (watched) shares[i].lane->line->launched(begins[i], ends[i]);
+        const Lane& lane = *shares[i].lane;
+        if (graph != 0) gpu.recorded(lane, graph);
+        ends.push_back(gpu.marks.mark(lane.stream));
+        if (graph == 0) lane.line->launched(begins[i], ends[i]);
     }
     return ends;
 }
@@ -225,7 +235,7 @@ Pending NcclCommunicator::submit(std::span<const Op> ops) {
     if (size() == 1) return copy_alone(ops);
     std::vector<PooledEvent> ends;
     try {
-        if (!current_stream().is_captured()) exposed_->collect(group_->gpu()->num_graphs_ended());
+        collect_exposed();
         ends = launch(shares(ops));
     } catch (...) {
         group_->gpu()->require_going_on();  // the watchdog's message is the one that counts
@@ -253,18 +263,24 @@ void NcclCommunicator::wait_for_gpu(const std::string& place) {
 void NcclCommunicator::watched(const std::string& what, const std::function<void()>& launch) {
     if (size() == 1) return launch();
     GpuSide& gpu = *group_->gpu();
-    if (!graphs_) graphs_ = group_->gpu()->open_line(name(), group_->members());
-    const cuda::StreamView compute = current_stream();
+    if (!graphs_) graphs_ = gpu.open_line(name(), group_->members());
+    gpu.graph_begins(current_stream());
     graphs_->begin({what});
-    PooledEvent begin = gpu.marks.mark(compute);
     launch();
-    const PooledEvent end = gpu.marks.mark(compute);
-    graphs_->launched(std::move(begin), end);
-    gpu.graph_launched(end);
+    graphs_->returned();
+    gpu.graph_launched(gpu.marks.mark(current_stream()));
+}
+
+void NcclCommunicator::collect_exposed() const {
+    GpuSide& gpu = *group_->gpu();
+    if (current_stream().is_captured()) return;
+    exposed_->collect();
+    if (gpu.graph_under_way()) return;
+    exposed_->collect_recorded([&](uint64_t graph) { return gpu.num_launches(graph); });
 }
 
 double NcclCommunicator::exposed_seconds() const {
-    if (size() > 1 && !current_stream().is_captured()) exposed_->collect(group_->gpu()->num_graphs_ended());
+    if (size() > 1) collect_exposed();
     return exposed_->seconds() + host_->exposed_seconds();
 }
 

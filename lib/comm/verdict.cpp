@@ -7,7 +7,7 @@
 #include <sstream>
 #include <utility>
 
-#include "comm/group.h"
+#include "comm/messages.h"
 #include "mpi/roll.h"
 
 namespace argosy::comm {
@@ -16,42 +16,77 @@ namespace {
 using Standing = LaunchLine::Standing;
 using UnderWay = LaunchLine::Standing::UnderWay;
 
-constexpr size_t kMostNamed = 16;
+using Place = LaunchLine::Place;
+using Work = LaunchLine::Work;
 
-/// Fields of a line in a report: key, name, launches begun, kind, elements and seconds since the last of
-/// them; and of one under way members, number, kind, elements, seconds waited.
-std::vector<std::string> fields_of(const std::string& line) {
-    std::vector<std::string> fields;
-    std::istringstream text(line);
-    for (std::string field; std::getline(text, field, '\t');) fields.push_back(field);
-    return fields;
-}
-
-std::vector<int> numbers_in(const std::string& text) {
-    std::vector<int> numbers;
-    std::istringstream words(text);
-    for (int number; words >> number;) numbers.push_back(number);
-    return numbers;
-}
-
-Standing standing_of(const std::vector<std::string>& fields) {
-    Standing standing{fields.at(0),
-                      fields.at(1),
-                      {},
-                      std::stoll(fields.at(2)),
-                      {fields.at(3), std::stoll(fields.at(4))},
-                      std::stod(fields.at(5)),
-                      {}};
-    if (fields.size() > 6) {
-        standing.members = numbers_in(fields.at(6));
-        standing.under_way = {
-            std::stoll(fields.at(7)), {fields.at(8), std::stoll(fields.at(9))}, std::stod(fields.at(10))};
+/// Fields of a line in a report: key, name, launches begun outside of graphs, the graph and its operations
+/// begun, place and work of the last of them, seconds since; and of one under way members, place, work,
+/// seconds waited.
+class Fields {
+  public:
+    explicit Fields(const std::string& line) {
+        std::istringstream text(line);
+        for (std::string field; std::getline(text, field, '\t');) fields_.push_back(field);
     }
+    bool any_left() const { return next_ < fields_.size(); }
+    std::string text() { return fields_.at(next_++); }
+    int64_t integer() { return std::stoll(text()); }
+    double number() { return std::stod(text()); }
+    Place place() {
+        const int64_t graph = integer();
+        return {graph, integer()};
+    }
+    Work work() {
+        std::string kind = text();
+        return {std::move(kind), integer()};
+    }
+    std::vector<int> integers() {
+        std::vector<int> all;
+        std::istringstream words(text());
+        for (int one; words >> one;) all.push_back(one);
+        return all;
+    }
+
+  private:
+    std::vector<std::string> fields_;
+    size_t next_ = 0;
+};
+
+Standing standing_of(Fields fields) {
+    Standing standing;
+    standing.key = fields.text();
+    standing.name = fields.text();
+    standing.num_begun = fields.integer();
+    standing.graph = fields.place();
+    standing.last_place = fields.place();
+    standing.last = fields.work();
+    standing.seconds_since_last = fields.number();
+    if (!fields.any_left()) return standing;
+    standing.members = fields.integers();
+    UnderWay& under_way = standing.under_way.emplace();
+    under_way.place = fields.place();
+    under_way.work = fields.work();
+    under_way.waited_seconds = fields.number();
     return standing;
 }
 
+std::string text_of(const Place& place) { return fmt::format("{}\t{}", place.graph, place.number); }
+std::string text_of(const Work& work) { return fmt::format("{}\t{}", work.kind, work.elements); }
+
+std::string text_of(const Standing& one) {
+    std::string text =
+        fmt::format("{}\t{}\t{}\t{}\t{}\t{}\t{}", one.key, one.name, one.num_begun, text_of(one.graph),
+                    text_of(one.last_place), text_of(one.last), one.seconds_since_last);
+    if (!one.under_way) return text;
+    return text + fmt::format("\t{}\t{}\t{}\t{}", fmt::join(one.members, " "), text_of(one.under_way->place),
+                              text_of(one.under_way->work), one.under_way->waited_seconds);
+}
+
+std::string operation(const Work& work, const std::string& name, const Place& place) {
+    return operation_name(work.kind, name, place.number, place.graph);
+}
 std::string operation(const Standing& standing) {
-    return operation_name(standing.under_way->work.kind, standing.name, standing.under_way->number);
+    return operation(standing.under_way->work, standing.name, standing.under_way->place);
 }
 
 /// A rank that waits for a launch to end.
@@ -71,10 +106,14 @@ class Judge {
         }
     }
 
-    /// The longest wait; what the ranks that wait together say is the same.
+    /// The longest wait; what the ranks that wait together say is the same. A call, which has no elements,
+    /// may wait for an operation: then that says more.
     const Waiting* longest() const {
-        const auto seconds = [](const Waiting& one) { return one.standing.under_way->waited_seconds; };
-        const auto found = std::ranges::max_element(waiting_, {}, seconds);
+        const auto weight = [](const Waiting& one) {
+            return std::pair(one.standing.under_way->work.elements > 0,
+                             one.standing.under_way->waited_seconds);
+        };
+        const auto found = std::ranges::max_element(waiting_, {}, weight);
         return found == waiting_.end() ? nullptr : &*found;
     }
 
@@ -104,12 +143,14 @@ class Judge {
             for (const Waiting& other : waiting_) {
                 if (one.standing.key != other.standing.key) continue;
                 const UnderWay &own = *one.standing.under_way, &theirs = *other.standing.under_way;
-                if (own.number != theirs.number || own.work == theirs.work) continue;
+                if (own.place != theirs.place || own.work == theirs.work) continue;
                 return fmt::format(
-                    ". Operation {} over {} is {} of {} elements on rank {}, and {} of {} elements on rank "
+                    ". Operation {}{} over {} is {} of {} elements on rank {}, and {} of {} elements on rank "
                     "{}",
-                    own.number, one.standing.name, own.work.kind, own.work.elements, one.rank,
-                    theirs.work.kind, theirs.work.elements, other.rank);
+                    own.place.number,
+                    own.place.graph == 0 ? "" : fmt::format(" of graph {}", own.place.graph),
+                    one.standing.name, own.work.kind, own.work.elements, one.rank, theirs.work.kind,
+                    theirs.work.elements, other.rank);
             }
         }
         return "";
@@ -122,12 +163,11 @@ class Judge {
             if (!answered(rank)) continue;
             for (const Standing& one : watched_.reports.at(rank).lines) {
                 const bool later = !last || one.seconds_since_last < last->seconds_since_last;
-                if (one.num_begun > 0 && later) last = &one;
+                if (one.last_place.number >= 0 && later) last = &one;
             }
             if (!last) continue;
             return fmt::format(". Rank {} came to {} {:.3g} s ago, and to nothing since", rank,
-                               operation_name(last->last.kind, last->name, last->num_begun - 1),
-                               last->seconds_since_last);
+                               operation(last->last, last->name, last->last_place), last->seconds_since_last);
         }
         return "";
     }
@@ -141,7 +181,9 @@ class Judge {
     bool is_missed(const Waiting& one, int member) const {
         if (!answered(member) || waits(member)) return false;
         for (const Standing& theirs : watched_.reports.at(member).lines) {
-            if (theirs.key == one.standing.key) return theirs.num_begun <= one.standing.under_way->number;
+            if (theirs.key != one.standing.key) continue;
+            const Place& place = one.standing.under_way->place;
+            return place.graph == 0 ? theirs.num_begun <= place.number : theirs.graph <= place;
         }
         return true;
     }
@@ -157,16 +199,7 @@ std::string WatchReport::text() const {
     std::string on_one_line = error;
     std::ranges::replace(on_one_line, '\n', ' ');
     std::string text = fmt::format("{}\n{}\n", seconds_to_limit, on_one_line);
-    for (const Standing& one : lines) {
-        text += fmt::format("{}\t{}\t{}\t{}\t{}\t{}", one.key, one.name, one.num_begun, one.last.kind,
-                            one.last.elements, one.seconds_since_last);
-        if (one.under_way) {
-            text += fmt::format("\t{}\t{}\t{}\t{}\t{}", fmt::join(one.members, " "), one.under_way->number,
-                                one.under_way->work.kind, one.under_way->work.elements,
-                                one.under_way->waited_seconds);
-        }
-        text += '\n';
-    }
+    for (const Standing& one : lines) text += text_of(one) + '\n';
     return text;
 }
 
@@ -177,7 +210,7 @@ WatchReport WatchReport::of_text(const std::string& text) {
     std::getline(lines, line);
     report.seconds_to_limit = std::stod(line);
     std::getline(lines, report.error);
-    while (std::getline(lines, line)) report.lines.push_back(standing_of(fields_of(line)));
+    while (std::getline(lines, line)) report.lines.push_back(standing_of(Fields(line)));
     return report;
 }
 

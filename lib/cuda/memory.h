@@ -1,5 +1,6 @@
-// Memory of a device, owned by whoever made it, and copies to it, from it and within it. A copy begins when
-// its stream has done what was given to it before; until the stream has done it too, both sides must stay.
+// Memory of a device, and such of the host that a device may write to, owned by whoever made it; copies to a
+// device, from it and within it. A copy begins when its stream has done what was given to it before; until
+// the stream has done it too, both sides must stay.
 #pragma once
 
 #include <cstddef>
@@ -26,9 +27,26 @@ class DeviceMemory {
     size_t bytes_;
 };
 
+/// Of the host, zeros at first. What a stream copies to it shows there while the stream goes on. REQUIRES:
+/// this thread records no graph.
+class PinnedMemory {
+  public:
+    explicit PinnedMemory(size_t bytes);
+
+    std::byte* data() const { return data_.get(); }
+    size_t bytes() const { return bytes_; }
+
+  private:
+    struct Free {
+        void operator()(std::byte* data) const;
+    };
+    std::unique_ptr<std::byte, Free> data_;
+    size_t bytes_;
+};
+
 void set_to_zero(std::byte* data, size_t bytes, const StreamView& stream);
-void copy_to_device(std::byte* to, std::span<const std::byte> from, const Stream& stream);
-void copy_to_host(std::span<std::byte> to, const std::byte* from, const Stream& stream);
-void copy_on_device(std::byte* to, const std::byte* from, size_t bytes, const Stream& stream);
+void copy_to_device(std::byte* to, std::span<const std::byte> from, const StreamView& stream);
+void copy_to_host(std::span<std::byte> to, const std::byte* from, const StreamView& stream);
+void copy_on_device(std::byte* to, const std::byte* from, size_t bytes, const StreamView& stream);
 
 }  // namespace argosy::cuda

@@ -112,6 +112,19 @@ TEST_F(OverNccl, MessagesOfBothDirectionsHoldUpNothing) {
     EXPECT_TRUE(at::equal(from_next, numbers(next, kCount, at::kFloat) * 2));
 }
 
+TEST_F(OverNccl, AGatherDoesNotWaitForAReduction) {
+    const at::Tensor both = own(), all = at::zeros({kCount * size_}), piece = own();
+    world_->run({OpKind::AllReduce, both, both});
+    fake_gpus().stall_next_operation = true;
+    Pending reduction = world_->submit({OpKind::ReduceScatter, piece, all.clone()});
+    world_->run({OpKind::AllGather, all, both});  // which ends though the reduction does not
+    for (int rank = 0; rank < size_; ++rank) {
+        EXPECT_TRUE(at::equal(all.narrow(0, rank * kCount, kCount), both));
+    }
+    fake_gpus().end_stalled = true;
+    reduction.wait();
+}
+
 TEST_F(OverNccl, AMessageNeedsAChannel) {
     const at::Tensor both = own();
     EXPECT_ERROR(world_->submit(Op{.kind = OpKind::Send, .in = both, .peer = 0}), RunError,
@@ -183,34 +196,64 @@ TEST_F(OverNccl, MayBePartOfAGraph) {
     world_->run({OpKind::AllReduce, both, both});  // with events that the graph had
 }
 
-// The stand-ins launch nothing again: each launch finds the times of the recording.
-TEST_F(OverNccl, WaitsWithinAGraphCountAtEachLaunch) {
-    if (world_->size() == 1) return;
-    const at::Tensor both = own();
-    world_->run({OpKind::AllReduce, both, both});
-    const auto record = [&](int graph) {
+// The stand-ins launch no operation again: each launch finds the times of the recording.
+class WaitsWithinAGraph : public OverNccl {
+  protected:
+    void SetUp() override {
+        OverNccl::SetUp();
+        if (!IsSkipped()) world_->run({OpKind::AllReduce, both_, both_});
+    }
+    void record(int graph) {
         fake_gpus().captures = graph;
-        world_->run({OpKind::AllReduce, both, both});
+        world_->run({OpKind::AllReduce, both_, both_});
         fake_gpus().captures = 0;
-    };
-    const auto exposed_by_launch = [&] {
+    }
+    void launch(int graph) {
+        world_->watched("graph", [&] { testing::copy_again(graph, gpu::current_stream()); });
+    }
+    double exposed_by_launch(int graph) {
         const double before = world_->exposed_seconds();
-        world_->watched("graph", [] {});
-        gpu::synchronize();
+        launch(graph);
         return world_->exposed_seconds() - before;
-    };
-    record(1);
-    const double one = exposed_by_launch();
+    }
+
+    const at::Tensor both_ = own();
+    static inline int num_graphs_ = 100;  // numbers that no other test uses
+    const int first_ = ++num_graphs_, second_ = ++num_graphs_;
+};
+
+TEST_F(WaitsWithinAGraph, CountAtEachLaunch) {
+    record(first_);
+    const double one = exposed_by_launch(first_);
     EXPECT_GT(one, 0);
-    EXPECT_NEAR(exposed_by_launch(), one, 1e-9);
-    record(1);
-    const double two = exposed_by_launch();
-    EXPECT_GT(two, one);
+    EXPECT_NEAR(exposed_by_launch(first_), one, 1e-9);
+    record(second_);
+    const double other = exposed_by_launch(second_);
+    EXPECT_GT(other, 0);
+    EXPECT_NEAR(exposed_by_launch(first_), one, 1e-9);
+    EXPECT_NEAR(exposed_by_launch(second_), other, 1e-9);
+}
+
+TEST_F(WaitsWithinAGraph, CountForAllLaunchesOfARow) {
+    record(first_);
+    record(second_);
+    const double one = exposed_by_launch(first_), other = exposed_by_launch(second_);
+    const double before = world_->exposed_seconds();
+    launch(first_);
+    for (int i = 0; i < 3; ++i) launch(second_);
+    EXPECT_NEAR(world_->exposed_seconds() - before, one + 3 * other, 1e-9);
+}
+
+TEST_F(WaitsWithinAGraph, AreNotAskedForWhileItIsUnderWay) {
+    record(first_);
+    launch(first_);
     const double known = world_->exposed_seconds();
-    record(2);
+    make_lazy();
+    compute([] {}, 1000);
+    launch(first_);
     EXPECT_EQ(world_->exposed_seconds(), known);
-    const double other = exposed_by_launch();  // without the first graph's
-    EXPECT_NEAR(exposed_by_launch(), other, 1e-9);
+    gpu::synchronize();
+    EXPECT_GT(world_->exposed_seconds(), known);
 }
 
 }  // namespace

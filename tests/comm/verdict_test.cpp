@@ -15,16 +15,41 @@ using Standing = LaunchLine::Standing;
 
 constexpr double kTimeout = 100;
 
-/// A line that a rank has come to `num_begun` launches of, and waits for the last of them.
-Standing waiting(std::string name, std::vector<int> members, int64_t num_begun, double seconds,
-                 std::string kind = "all-reduce") {
-    Standing standing{name + "/key", name, std::move(members), num_begun, {kind, 8}, seconds, {}};
-    standing.under_way = {num_begun - 1, {std::move(kind), 8}, seconds};
+Standing idle(std::string name, std::vector<int> members, int64_t num_begun) {
+    Standing standing;
+    standing.key = name + "/key";
+    standing.name = std::move(name);
+    standing.members = std::move(members);
+    standing.num_begun = num_begun;
+    standing.last = {"broadcast", 4};
+    standing.last_place = {0, num_begun - 1};
+    standing.seconds_since_last = 120;
     return standing;
 }
 
-Standing idle(std::string name, std::vector<int> members, int64_t num_begun) {
-    return {name + "/key", name, std::move(members), num_begun, {"broadcast", 4}, 120, {}};
+/// In the second launch of a graph, of whose operations it has come to so many.
+Standing in_graph(std::string name, std::vector<int> members, int64_t num_begun) {
+    Standing standing = idle(std::move(name), std::move(members), 4);
+    standing.graph = {2, num_begun};
+    if (num_begun > 0) standing.last_place = {2, num_begun - 1};
+    return standing;
+}
+
+/// A line that a rank has come to `num_begun` launches of, and waits for the last of them.
+Standing waiting(std::string name, std::vector<int> members, int64_t num_begun, double seconds,
+                 std::string kind = "all-reduce") {
+    Standing standing = idle(std::move(name), std::move(members), num_begun);
+    standing.last = {kind, 8};
+    standing.seconds_since_last = seconds;
+    standing.under_way = {{0, num_begun - 1}, {std::move(kind), 8}, seconds};
+    return standing;
+}
+
+/// Likewise, of that launch.
+Standing waiting_in_graph(std::string name, std::vector<int> members, int64_t num_begun, double seconds) {
+    Standing standing = in_graph(std::move(name), std::move(members), num_begun);
+    standing.under_way = {standing.last_place, {"all-gather", 8}, seconds};
+    return standing;
 }
 
 WatchReport report(std::vector<Standing> lines) {
@@ -44,24 +69,27 @@ std::string text_of(std::map<int, WatchReport> reports, int num_ranks, std::vect
 bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 TEST(WatchReport, TravelsAsText) {
-    WatchReport sent =
-        report({waiting("dp_shard x cp", {0, 7}, 12, 101.5, "all-gather"), idle("tp", {0}, 3)});
+    WatchReport sent = report({waiting("dp_shard x cp", {0, 7}, 12, 101.5, "all-gather"), idle("tp", {0}, 3),
+                               waiting_in_graph("cp", {0, 1}, 5, 3)});
     sent.error = "an error\nof two lines";
     const WatchReport got = WatchReport::of_text(sent.text());
     EXPECT_EQ(got.error, "an error of two lines");
     EXPECT_DOUBLE_EQ(got.seconds_to_limit, -1.5);
-    ASSERT_EQ(got.lines.size(), 2U);
+    ASSERT_EQ(got.lines.size(), 3U);
     EXPECT_EQ(got.lines[0].name, "dp_shard x cp");
     EXPECT_EQ(got.lines[0].key, sent.lines[0].key);
     EXPECT_EQ(got.lines[0].members, (std::vector{0, 7}));
     EXPECT_EQ(got.lines[0].num_begun, 12);
     ASSERT_TRUE(got.lines[0].under_way);
-    EXPECT_EQ(got.lines[0].under_way->number, 11);
+    EXPECT_EQ(got.lines[0].under_way->place, (LaunchLine::Place{0, 11}));
     EXPECT_EQ(got.lines[0].under_way->work, sent.lines[0].under_way->work);
     EXPECT_EQ(got.lines[1].num_begun, 3);
     EXPECT_EQ(got.lines[1].last, sent.lines[1].last);
     EXPECT_EQ(got.lines[1].seconds_since_last, 120);
     EXPECT_FALSE(got.lines[1].under_way);
+    EXPECT_EQ(got.lines[2].graph, (LaunchLine::Place{2, 5}));
+    EXPECT_EQ(got.lines[2].last_place, (LaunchLine::Place{2, 4}));
+    EXPECT_EQ(got.lines[2].under_way->place, (LaunchLine::Place{2, 4}));
 }
 
 TEST(Verdict, IsNoneWhereNothingIsLate) {
@@ -81,6 +109,40 @@ TEST(Verdict, NamesWhoHasNotComeToTheLaunch) {
         << text;
     EXPECT_TRUE(has(text, ". Rank 2 came to broadcast over tp (operation 3) 120 s ago, and to nothing since"))
         << text;
+}
+
+TEST(Verdict, NamesWhoseGpuHasNotComeToAnOperationOfAGraph) {
+    const std::vector<int> members = {0, 1, 2, 3};
+    Standing through = idle("dp", members, 5);
+    through.graph = {3, 0};
+    const std::string text = text_of({{0, report({waiting_in_graph("dp", members, 5, 101)})},
+                                      {1, report({in_graph("dp", members, 4)})},
+                                      {2, report({in_graph("dp", members, 5)})},
+                                      {3, report({through})}},
+                                     4);
+    EXPECT_TRUE(has(text,
+                    "all-gather over dp (operation 4 of graph 2) of ranks 0, 1, 2, 3: no answer in 100 s; "
+                    "missing: rank 1. "))
+        << text;
+    EXPECT_TRUE(has(text, ". Rank 1 came to broadcast over dp (operation 3 of graph 2) 120 s ago")) << text;
+}
+
+TEST(Verdict, NamesWhoHasNotLaunchedTheGraph) {
+    const std::vector<int> members = {0, 1};
+    Standing before = idle("dp", members, 4);
+    before.graph = {2, 0};
+    EXPECT_TRUE(
+        has(text_of({{0, report({waiting_in_graph("dp", members, 1, 101)})}, {1, report({before})}}, 2),
+            "missing: rank 1. "));
+}
+
+TEST(Verdict, TellsAnOperationRatherThanTheCallThatWaitsForIt) {
+    Standing call = waiting("world", {0, 1}, 1, 110);
+    call.under_way->work = {"forward and backward", 0};
+    const std::string text = text_of({{0, report({call, waiting_in_graph("dp", {0, 1}, 1, 101)})},
+                                      {1, report({in_graph("dp", {0, 1}, 0)})}},
+                                     2);
+    EXPECT_EQ(text.find("all-gather over dp"), 0U) << text;
 }
 
 TEST(Verdict, NamesNobodyWhoHasBeenThere) {

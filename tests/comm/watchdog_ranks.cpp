@@ -129,10 +129,51 @@ void through_others(const Ranks& ranks) {
     ranks.run();
 }
 
+/// Launches a graph that is recorded in the same breath, since the stand-ins do at once what they record. The
+/// stream of computation stops at what it waits for, the host does not.
+void launch_graph(const Ranks& ranks, const std::function<void()>& work) {
+    testing::make_waiting(gpu::current_stream(), false);
+    ranks.world->watched("the graph of a step", [&] {
+        static int num_graphs = 0;
+        fake_gpus().captures = ++num_graphs;
+        work();
+        fake_gpus().captures = 0;
+    });
+}
+
 void graph(const Ranks& ranks) {
-    ranks.world->watched("the graph of a step", [] {});
-    if (ranks.rank == 1) be_stuck();
-    ranks.world->watched("the graph of a step", [&] { ranks.run(); });
+    const Op sum = ranks.sum();  // which stays: what lies on a stream may still read it
+    for (int step = 0; step < 2; ++step) {
+        launch_graph(ranks, [&] {
+            for (int i = 0; i < 3; ++i) {
+                if (step == 1 && i == 2 && ranks.rank == 1) {
+                    testing::enqueue(
+                        gpu::current_stream(), [] {}, [] { return false; });  // a kernel that never ends
+                }
+                ranks.shard->run(sum);
+            }
+        });
+        ranks.shard->wait_for_gpu("the loss of a step");
+        ranks.shard->run(sum);
+    }
+}
+
+/// Longer than the limit, though nothing in it is.
+void long_graph(const Ranks& ranks) {
+    const Op sum = ranks.sum();
+    launch_graph(ranks, [&] {
+        for (int i = 0; i < 4; ++i) {
+            double start = -1;
+            testing::enqueue(
+                gpu::current_stream(), [] {},
+                [start]() mutable {
+                    if (start < 0) start = seconds_now();
+                    return seconds_now() - start > 0.5 * kTimeoutSeconds;
+                });
+            ranks.shard->run(sum);
+        }
+    });
+    ranks.shard->wait_for_gpu("the loss of a step");
 }
 
 /// A call that does not return, as when a stream takes no more.
@@ -157,6 +198,7 @@ const std::map<std::string, std::function<void(const Ranks&)>> kScenarios = {
     {"lost", lost},
     {"through-others", through_others},
     {"graph", graph},
+    {"long-graph", long_graph},
     {"call", call},
 };
 

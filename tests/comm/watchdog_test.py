@@ -78,9 +78,15 @@ class Watchdog(unittest.TestCase):
     def test_an_error_of_nccl_ends_the_job(self):
         self.expect_end("lost", "seen on rank 1: an operation of NCCL failed: remote process exited")
 
-    def test_a_graph_is_watched_as_a_whole(self):
-        text = self.expect_end("graph", "; missing: rank 1. ")
-        self.assertIn("the graph of a step over world (operation 1)", text)
+    def test_what_others_wait_for_within_a_graph_is_named(self):
+        text = self.expect_end("graph", "ranks: error on rank 0 of 3: all-reduce over dp_shard (operation 2 of graph 2) "
+                                        "of ranks 0, 1, 2: no answer in 2 s; missing: rank 1. ")
+        self.assertRegex(text, r"\. Rank 1 came to all-reduce over dp_shard \(operation 1 of graph 2\) \S+ s ago, and")
+
+    def test_a_graph_may_take_longer_than_the_limit(self):
+        code, text = self.run_ranks("long-graph")
+        self.assertEqual(code, 0, text)
+        self.assertIn("came through", text)
 
     def test_a_call_that_does_not_return_is_late(self):
         self.expect_end("call", "the graph of a step over world (operation 0) of ranks 0, 1, 2: no answer in 2 s")

@@ -42,5 +42,19 @@ TEST(Libraries, ADeviceKeepsAndAddsUp) {
     EXPECT_EQ(found, numbers);
 }
 
+TEST(Libraries, AStreamWritesToPinnedMemory) {
+    if (cuda::device_count() == 0) GTEST_SKIP() << "no GPU here";
+    cuda::set_device(0);
+    const cuda::Stream stream;
+    const auto seven = std::byte{7};
+    const cuda::DeviceMemory memory(1);
+    const cuda::PinnedMemory pinned(2);
+    cuda::copy_to_device(memory.data(), {&seven, 1}, stream);
+    cuda::copy_to_host({pinned.data() + 1, 1}, memory.data(), stream);
+    stream.synchronize();
+    EXPECT_EQ(pinned.data()[0], std::byte{0});
+    EXPECT_EQ(pinned.data()[1], seven);
+}
+
 }  // namespace
 }  // namespace argosy

@@ -62,6 +62,12 @@ int devices_of_environment() {
     return number ? std::atoi(number) : 8;
 }
 
+/// By graph.
+std::map<int, std::vector<std::function<void()>>>& recorded_copies() {
+    static auto& all = *new std::map<int, std::vector<std::function<void()>>>;
+    return all;
+}
+
 // Never destroyed, here and elsewhere: a suite's groups may live until the process ends.
 std::vector<CUstream_st*>& streams() {
     static auto& all = *new std::vector<CUstream_st*>;
@@ -127,6 +133,10 @@ void enqueue(CUstream_st* stream, std::function<void()> start, std::function<boo
         stream->works.push_back({std::move(start), std::move(done)});
     }
     if (stream->waits) finish(stream);
+}
+
+void copy_again(int graph, CUstream_st* stream) {
+    for (const auto& copy : recorded_copies()[graph]) enqueue(stream, copy, [] { return true; });
 }
 
 void make_waiting(CUstream_st* stream, bool waits) { stream->waits = waits; }
@@ -225,6 +235,18 @@ cudaError_t cudaFree(void* data) {
     return cudaSuccess;
 }
 
+// A thread that records a graph may not.
+cudaError_t cudaHostAlloc(void** data, size_t bytes, unsigned /*flags*/) {
+    if (fake_gpus().captures != 0) return returned(cudaErrorStreamCaptureUnsupported);
+    *data = std::malloc(bytes);
+    return cudaSuccess;
+}
+
+cudaError_t cudaFreeHost(void* data) {
+    std::free(data);
+    return cudaSuccess;
+}
+
 cudaError_t cudaMemsetAsync(void* data, int value, size_t bytes, cudaStream_t stream) {
     if (!is_on_device(data, bytes)) return returned(cudaErrorInvalidValue);
     at_once(stream, [=] { std::memset(data, value, bytes); });
@@ -237,7 +259,9 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
     const bool right_to = shared || is_on_device(to, bytes) == (kind != cudaMemcpyDeviceToHost);
     const bool right_from = shared || is_on_device(from, bytes) == (kind != cudaMemcpyHostToDevice);
     if (!right_to || !right_from) return returned(cudaErrorInvalidValue);
-    at_once(stream, [=] { std::memcpy(to, from, bytes); });
+    const auto copy = [=] { std::memcpy(to, from, bytes); };
+    if (fake_gpus().captures != 0) recorded_copies()[fake_gpus().captures].emplace_back(copy);
+    at_once(stream, copy);
     return cudaSuccess;
 }
 

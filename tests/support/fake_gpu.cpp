@@ -107,6 +107,14 @@ Graph::Graph(Graph&&) noexcept = default;
 Graph& Graph::operator=(Graph&&) noexcept = default;
 
 void Graph::replay() {
+    struct Capture {
+        Capture() {
+            static int num_graphs = 0;
+            testing::fake_gpus().captures = ++num_graphs;
+        }
+        ~Capture() { testing::fake_gpus().captures = 0; }
+    };
+    const Capture capture;
     std::vector<std::string> log = testing::logged_work(recorded_->work);
     require_recordable(log);
     if (recorded_->log.empty()) {

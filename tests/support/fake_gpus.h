@@ -26,6 +26,8 @@ struct FakeGpus {
     bool lose_next_operation = false;
     /// The next operation never ends, and NCCL says nothing.
     bool stall_next_operation = false;
+    /// Those that never end do, for nothing.
+    bool end_stalled = false;
     /// Memory of the host is memory of every device: LibTorch's tensors then may lie on either.
     bool shares_memory = false;
     /// But of tensors that begin here the stand-in for LibTorch's half says that the host holds them.
@@ -45,6 +47,10 @@ bool is_on_device(const void* data, size_t bytes);
 /// Puts work on a stream: `start` once everything before it is done, then `done` at each look until it is
 /// true.
 void enqueue(CUstream_st* stream, std::function<void()> start, std::function<bool()> done);
+
+/// What a launch of that graph does with copies that were put on streams when it was recorded; of the rest
+/// nothing is launched again.
+void copy_again(int graph, CUstream_st* stream);
 
 /// From now on everything that is put on the stream ends before the host goes on, as what LibTorch computes
 /// on the CPU beside it does.

@@ -125,6 +125,7 @@ struct Kernel {
 
     bool done() {
         if (communicator->aborted) return true;
+        if (stalled && fake_gpus().end_stalled) return true;
         if (lost || stalled) return false;
         int all = 0;
         MPI_Testall(static_cast<int>(requests.size()), requests.data(), &all, MPI_STATUSES_IGNORE);

@@ -2,6 +2,8 @@
 
 #include <cuda_runtime_api.h>
 
+#include <cstring>
+
 #include "base/error.h"
 #include "cuda/device.h"
 #include "cuda/real/status.h"
@@ -25,7 +27,14 @@ std::byte* allocate(size_t bytes) {
     return static_cast<std::byte*>(data);
 }
 
-void copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, const Stream& stream) {
+std::byte* allocate_pinned(size_t bytes) {
+    void* data = nullptr;
+    check(cudaHostAlloc(&data, bytes, cudaHostAllocDefault), "cudaHostAlloc");
+    std::memset(data, 0, bytes);
+    return static_cast<std::byte*>(data);
+}
+
+void copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, const StreamView& stream) {
     check(cudaMemcpyAsync(to, from, bytes, kind, stream.handle()), "cudaMemcpyAsync");
 }
 
@@ -35,19 +44,23 @@ DeviceMemory::DeviceMemory(size_t bytes) : data_(allocate(bytes)), bytes_(bytes)
 
 void DeviceMemory::Free::operator()(std::byte* data) const { cudaFree(data); }
 
+PinnedMemory::PinnedMemory(size_t bytes) : data_(allocate_pinned(bytes)), bytes_(bytes) {}
+
+void PinnedMemory::Free::operator()(std::byte* data) const { cudaFreeHost(data); }
+
 void set_to_zero(std::byte* data, size_t bytes, const StreamView& stream) {
     check(cudaMemsetAsync(data, 0, bytes, stream.handle()), "cudaMemsetAsync");
 }
 
-void copy_to_device(std::byte* to, std::span<const std::byte> from, const Stream& stream) {
+void copy_to_device(std::byte* to, std::span<const std::byte> from, const StreamView& stream) {
     copy(to, from.data(), from.size(), cudaMemcpyHostToDevice, stream);
 }
 
-void copy_to_host(std::span<std::byte> to, const std::byte* from, const Stream& stream) {
+void copy_to_host(std::span<std::byte> to, const std::byte* from, const StreamView& stream) {
     copy(to.data(), from, to.size(), cudaMemcpyDeviceToHost, stream);
 }
 
-void copy_on_device(std::byte* to, const std::byte* from, size_t bytes, const Stream& stream) {
+void copy_on_device(std::byte* to, const std::byte* from, size_t bytes, const StreamView& stream) {
     copy(to, from, bytes, cudaMemcpyDeviceToDevice, stream);
 }
 

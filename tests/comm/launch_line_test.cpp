@@ -1,0 +1,143 @@
+// Where a rank is within graphs, on stand-ins: a launch ends when the test says so, and sets the marks that
+// the test lets it set.
+#include "comm/launch_line.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "comm/graph_progress.h"
+#include "support/fake_gpus.h"
+
+namespace argosy::comm {
+namespace {
+
+using Place = LaunchLine::Place;
+
+constexpr double kElapsed = 5;
+constexpr uint64_t kGraph = 1, kOther = 2;
+
+class LaunchLineTest : public ::testing::Test {
+  protected:
+    /// One launch outside of graphs, of which nothing is left; and a graph of two.
+    void SetUp() override {
+        line_.begin({"broadcast", 1});
+        line_.returned();
+        record(kGraph, "all-gather");
+        record(kGraph, "reduce-scatter");
+    }
+
+    void record(uint64_t graph, const std::string& kind) {
+        marks_.push_back(progress_.set_by(stream_));
+        line_.record(graph, {kind, 8}, marks_.back());
+        marks_.push_back(progress_.set_by(stream_));
+        line_.recorded(graph, marks_.back());
+        stream_.synchronize();
+    }
+    void launch() {
+        line_.graph_begins(++num_launches_);
+        testing::enqueue(
+            stream_.handle(), [] {}, [this] { return gpu_goes_on_; });
+        line_.graph_launched(pool_.mark(stream_));
+    }
+    void let_all_end() {
+        gpu_goes_on_ = true;
+        stream_.synchronize();
+        gpu_goes_on_ = false;
+    }
+    /// The GPU sets it.
+    void set(size_t mark, int64_t launch) {
+        *const_cast<GraphMark*>(marks_[mark]) = static_cast<GraphMark>(launch + 1);
+    }
+
+    bool gpu_goes_on_ = false;
+    cuda::Stream stream_;
+    const EventPool pool_{cuda::Timing::Off};
+    GraphProgress progress_;
+    LaunchLine line_{"dp_shard", {0, 3}, 0};
+    std::vector<const GraphMark*> marks_;  // begun and done by turns
+    int64_t num_launches_ = 0;
+};
+
+TEST_F(LaunchLineTest, MarksTellTheirLaunch) {
+    EXPECT_EQ(GraphProgress::launch_of(marks_[0], 5), 0);
+    for (const int64_t number : {int64_t{1}, int64_t{65534}, int64_t{65535}, int64_t{70000}}) {
+        progress_.begin_launch(number, stream_);
+        const GraphMark* const mark = progress_.set_by(stream_);
+        stream_.synchronize();
+        EXPECT_TRUE(GraphProgress::is_of(mark, number));
+        EXPECT_FALSE(GraphProgress::is_of(mark, number + 1));
+        EXPECT_EQ(GraphProgress::launch_of(mark, number), number);
+        EXPECT_EQ(GraphProgress::launch_of(mark, number + 300), number);
+    }
+}
+
+TEST_F(LaunchLineTest, ARankHasComeToWhatItsGpuHasComeTo) {
+    launch();
+    line_.begin({"all-reduce", 2});  // the host is ahead
+    auto seen = line_.look(kElapsed);
+    EXPECT_EQ(seen.num_begun, 1);
+    EXPECT_EQ(seen.graph, (Place{1, 0}));
+    EXPECT_EQ(seen.last.kind, "broadcast");
+    EXPECT_EQ(seen.last_place, (Place{0, 0}));
+
+    set(0, 1);
+    seen = line_.look(kElapsed);
+    EXPECT_EQ(seen.graph, (Place{1, 1}));
+    EXPECT_EQ(seen.last.kind, "all-gather");
+    EXPECT_EQ(seen.last_place, (Place{1, 0}));
+
+    set(1, 1);
+    EXPECT_EQ(line_.look(kElapsed).graph, (Place{1, 1}));
+    set(2, 1);
+    set(3, 1);
+    seen = line_.look(kElapsed);
+    EXPECT_EQ(seen.graph, (Place{1, 2}));
+    EXPECT_EQ(seen.num_begun, 1);
+
+    let_all_end();
+    seen = line_.look(kElapsed);
+    EXPECT_EQ(seen.graph, (Place{2, 0}));
+    EXPECT_EQ(seen.num_begun, 2);
+    ASSERT_TRUE(seen.under_way);  // the call
+    EXPECT_EQ(seen.under_way->place, (Place{0, 1}));
+}
+
+TEST_F(LaunchLineTest, AnOperationWaitsWhileItIsBegunAndNotDone) {
+    launch();
+    EXPECT_FALSE(line_.look(kElapsed).under_way);
+    set(0, 1);
+    EXPECT_EQ(line_.look(kElapsed).under_way->waited_seconds, kElapsed);
+    auto seen = line_.look(kElapsed);
+    EXPECT_EQ(seen.under_way->waited_seconds, 2 * kElapsed);
+    EXPECT_EQ(seen.under_way->place, (Place{1, 0}));
+    EXPECT_EQ(seen.under_way->work.kind, "all-gather");
+
+    set(1, 1);
+    EXPECT_FALSE(line_.look(kElapsed).under_way);
+    set(2, 1);
+    seen = line_.look(kElapsed);
+    EXPECT_EQ(seen.under_way->waited_seconds, kElapsed);
+    EXPECT_EQ(seen.under_way->place, (Place{1, 1}));
+    let_all_end();
+}
+
+TEST_F(LaunchLineTest, LaunchesFollowEachOtherWithoutTheHost) {
+    record(kOther, "all-reduce");
+    for (int i = 0; i < 3; ++i) launch();
+    for (size_t mark = 0; mark < 4; ++mark) set(mark, 1);
+    EXPECT_EQ(line_.look(kElapsed).graph, (Place{1, 2}));
+    let_all_end();
+    EXPECT_EQ(line_.look(kElapsed).graph, (Place{4, 0}));
+
+    launch();
+    set(4, 4);
+    const auto seen = line_.look(kElapsed);
+    EXPECT_EQ(seen.graph, (Place{4, 1}));
+    EXPECT_EQ(seen.under_way->work.kind, "all-reduce");
+    let_all_end();
+}
+
+}  // namespace
+}  // namespace argosy::comm
