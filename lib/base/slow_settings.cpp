@@ -64,6 +64,8 @@ constexpr SlowSetting kSettings[] = {
      "ranks of a node may not share memory"},
     {"NCCL_IB_DISABLE", is_on, Where::FabricBetweenNodes, Cost::Ruins, kByTcp},
     {"NCCL_NET", is_socket, Where::FabricBetweenNodes, Cost::Ruins, kByTcp},
+    {"NCCL_GRAPH_REGISTER", is_on, Where::SeveralRanksANode, Cost::Ruins,
+     "operations within CUDA graphs then crash or hang between GPUs that reach each other's memory"},
     {"NCCL_ALGO", is_set, Where::Everywhere, Cost::Slows, kForced, kShowGain},
     {"NCCL_PROTO", is_set, Where::Everywhere, Cost::Slows, kForced, kShowGain},
     {"NCCL_IB_GID_INDEX", is_pinned, Where::Everywhere, Cost::Slows,

@@ -27,7 +27,7 @@ class Lane {
     /// alone does anything. By any thread.
     void break_off();
 
-    const cuda::Stream stream;
+    const cuda::Stream stream{cuda::Priority::High};  // or it would queue behind a product's blocks
     nccl::Communicator communicator;
     const std::shared_ptr<LaunchLine> line;
 

@@ -12,10 +12,13 @@ namespace argosy::cuda {
 
 class Event;
 
+/// What is given to a stream of high priority gets the device before what waits on others.
+enum class Priority { Normal, High };
+
 /// It does not wait for the device's default stream, nor that for it.
 class Stream {
   public:
-    Stream();
+    explicit Stream(Priority priority = Priority::Normal);
 
     CUstream_st* handle() const { return handle_.get(); }
 

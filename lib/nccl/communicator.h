@@ -26,6 +26,10 @@ int version();
 /// "2.28.9".
 std::string version_text();
 
+/// Settings under which operations can be part of CUDA's graphs, where the environment has none of its own.
+/// To be called before anything else here, and before there are other threads.
+void prepare_for_graphs();
+
 /// What ranks find each other by: one makes it, and the others get it by other means.
 using UniqueId = std::array<std::byte, 128>;
 UniqueId make_unique_id();

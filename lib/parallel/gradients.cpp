@@ -1,9 +1,11 @@
 #include "parallel/gradients.h"
 
 #include <ATen/ops/empty_like.h>
-#include <ATen/ops/tensor.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 
+#include <algorithm>
+#include <iterator>
 #include <map>
 #include <utility>
 #include <vector>
@@ -60,20 +62,25 @@ void sum_remaining(ParallelModel& model, mesh::Mesh& mesh) {
     for (const auto& [key, ops] : groups) mesh.group(key.second.first, key.second.second).run(ops);
 }
 
+// Each unit's are added up in the parameters' order: index_add_ has none on a GPU.
 at::Tensor owned_squared_norms(ParallelModel& model) {
-    const at::TensorOptions options(model.device());
-    at::Tensor totals = at::zeros({model.spec().num_layers + 2}, options.dtype(at::kDouble));
+    std::vector<std::vector<at::Tensor>> by_unit(model.spec().num_layers + 2);
     std::vector<at::Tensor> gradients;
-    std::vector<int64_t> units;
     for (size_t i = 0; i < model.parameters().size(); ++i) {
         const auto& parameter = model.parameters()[i];
         if (!parameter->owned() && !fault_planted(Fault::DoubleNorm)) continue;
-        gradients.push_back(parameter->gradient().sum);
-        units.push_back(model.parameter_units()[i]);
+        by_unit[model.parameter_units()[i]].push_back(parameter->gradient().sum);
     }
-    if (gradients.empty()) return totals;
-    return totals.index_add_(0, at::tensor(units, at::kLong).to(model.device()),
-                             ops::squared_norms(gradients));
+    for (const auto& unit : by_unit) std::ranges::copy(unit, std::back_inserter(gradients));
+    const at::TensorOptions options(model.device());
+    if (gradients.empty()) return at::zeros({std::ssize(by_unit)}, options.dtype(at::kDouble));
+    const at::Tensor squares = ops::squared_norms(gradients);
+    std::vector<at::Tensor> totals;
+    for (int64_t first = 0; const auto& unit : by_unit) {
+        totals.push_back(squares.narrow(0, first, std::ssize(unit)).sum());
+        first += std::ssize(unit);
+    }
+    return at::stack(totals);
 }
 
 }  // namespace argosy::parallel

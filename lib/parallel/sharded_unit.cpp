@@ -21,6 +21,11 @@ at::Tensor unpadded(const at::Tensor& slice, const ShardedParameter& parameter) 
 
 }  // namespace
 
+int64_t slice_elements(int64_t num_elements) {
+    constexpr int64_t kAlignment = 128;  // 256 bytes of bf16: what cuBLASLt's fastest products want
+    return (num_elements + kAlignment - 1) / kAlignment * kAlignment;
+}
+
 ShardedUnit::ShardedUnit(std::vector<Binding> bindings, comm::Communicator& group,
                          comm::Communicator& replicas)
     : bindings_(std::move(bindings)), group_(group), replicas_(replicas), sums_(bindings_.size()) {
@@ -38,7 +43,7 @@ int64_t ShardedUnit::padded_rows(const ShardedParameter& parameter) const {
 int64_t ShardedUnit::buffer_elements() const {
     int64_t count = 0;
     for (const Binding& binding : bindings_) {
-        count += padded_rows(*binding.parameter) * binding.parameter->row_elements();
+        count += slice_elements(padded_rows(*binding.parameter) * binding.parameter->row_elements());
     }
     return count;
 }
@@ -51,7 +56,7 @@ std::vector<at::Tensor> ShardedUnit::slices(const at::Tensor& buffer) const {
         shape[0] = padded_rows(*binding.parameter);
         const int64_t count = shape[0] * binding.parameter->row_elements();
         views.push_back(buffer.narrow(0, begin, count).view(shape));
-        begin += count;
+        begin += slice_elements(count);
     }
     return views;
 }

@@ -13,6 +13,9 @@
 
 namespace argosy::parallel {
 
+/// What a parameter of so many elements takes of a unit's buffer: each begins where products are fast.
+int64_t slice_elements(int64_t num_elements);
+
 class ShardedUnit {
   public:
     struct Binding {

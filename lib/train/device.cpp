@@ -23,6 +23,7 @@ c10::Device choose_device(const mpi::Comm& world) {
                      nccl::version_text());
     }
     warn_of_slow_settings(world, place.num_ranks);
+    nccl::prepare_for_graphs();
     return gpu::use(own.number);
 }
 

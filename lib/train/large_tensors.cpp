@@ -89,7 +89,8 @@ class LargeTensors {
             shape[0] = own_rows;
             add_parameter(parameter, shape);
             shape[0] *= mesh_.degree(mesh::kShardAxes);
-            buffer_elements += std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
+            buffer_elements += parallel::slice_elements(
+                std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>()));
         }
         if (mesh_.degree(mesh::kShardAxes) == 1) return;
         const std::string name = unit[0].role == Role::Embedding   ? "the embedding"
@@ -111,9 +112,8 @@ class LargeTensors {
         } else if (role == Role::Output) {
             const int64_t columns =
                 layout::chunk(options_.spec.vocab_size, mesh_.degree(mesh::Axis::Tensor), 0).size;
-            const int64_t most =
-                model::Head::rows_per_chunk(columns, at::empty({0}, at::TensorOptions(mesh_.device())));
-            add("a chunk of logits", {std::min(tokens(), most), rows}, compute());
+            const at::Tensor here = at::empty({0}, at::TensorOptions(mesh_.device()));
+            add("a chunk of logits", {model::Head::rows_per_chunk(tokens(), columns, here), rows}, compute());
         }
     }
 

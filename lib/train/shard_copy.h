@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "checkpoint/file_writer.h"
+#include "cuda/memory.h"
 #include "train/run_state.h"
 
 namespace argosy::train {
@@ -39,9 +40,11 @@ class ShardCopy {
     int64_t num_bytes() const { return num_bytes_; }
 
   private:
-    void make_room(int64_t num_bytes);
+    void make_room(int64_t num_bytes, bool from_gpu);
 
-    std::unique_ptr<std::byte[]> memory_;
+    std::unique_ptr<std::byte[]> pageable_;
+    std::optional<cuda::PinnedMemory> pinned_;  // instead, for what a GPU holds, where it can be had
+    std::byte* memory_ = nullptr;
     int64_t num_bytes_ = 0;
 };
 

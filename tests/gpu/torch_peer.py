@@ -64,7 +64,7 @@ class Llama(nn.Module):
                 nn.init.normal_(weight, std=0.02)
 
     def forward(self, tokens, targets):
-        x = self.embedding(tokens)
+        x = self.embedding(tokens).to(torch.bfloat16)  # autocast leaves a lookup in fp32, and with it the residual stream
         for block in self.blocks:
             x = block(x, self.table)
         return F.cross_entropy(self.head(self.norm(x)).float().flatten(0, 1), targets.flatten())

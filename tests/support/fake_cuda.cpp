@@ -270,7 +270,13 @@ cudaError_t cudaGetDevice(int* device) {
     return cudaSuccess;
 }
 
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned /*flags*/) {
+cudaError_t cudaDeviceGetStreamPriorityRange(int* lowest, int* highest) {
+    *lowest = 0;
+    *highest = -5;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned /*flags*/, int /*priority*/) {
     const Lock lock(everything());
     *stream = streams().emplace_back(new CUstream_st);
     return cudaSuccess;

@@ -4,7 +4,7 @@
 
 namespace argosy::cuda {
 
-Stream::Stream() { absent(); }
+Stream::Stream(Priority /*priority*/) { absent(); }
 bool Stream::done() const { absent(); }
 void Stream::synchronize() const { absent(); }
 void Stream::Destroy::operator()(CUstream_st* /*handle*/) const {}

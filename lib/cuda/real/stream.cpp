@@ -15,9 +15,13 @@ bool is_done(cudaError_t status, const char* call) {
 
 }  // namespace
 
-Stream::Stream() {
+Stream::Stream(Priority priority) {
     cudaStream_t handle = nullptr;
-    check(cudaStreamCreateWithFlags(&handle, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+    int lowest = 0, highest = 0;
+    check(cudaDeviceGetStreamPriorityRange(&lowest, &highest), "cudaDeviceGetStreamPriorityRange");
+    check(cudaStreamCreateWithPriority(&handle, cudaStreamNonBlocking,
+                                       priority == Priority::High ? highest : lowest),
+          "cudaStreamCreateWithPriority");
     handle_.reset(handle);
 }
 
