@@ -21,8 +21,12 @@ class Gpu(gpu_run.OnGpu, run.PretrainTest):
         self.assert_alike(*runs, self.fp32_tolerance)
 
     def test_a_graph_changes_no_bit_between_ranks(self):
-        graphs = self.train(self.gpu, 2, "graphs")
-        self.assertEqual(graphs, self.train(self.gpu, 2, "none", compile__graphs=False))
+        for name in ("fsdp2", "ddp2", "hsdp2x2"):  # with gathers, sums over replicas, both in the graph
+            with self.subTest(name):
+                num_ranks, layout = gpu_run.LAYOUTS[name]
+                graphs = self.train(self.gpu, num_ranks, f"graphs{name}", **layout)
+                plain = self.train(self.gpu, num_ranks, f"none{name}", compile__graphs=False, **layout)
+                self.assertEqual(graphs, plain)
 
     def test_a_rank_without_a_gpu_ends_the_run_at_once(self):
         words = self.small(training__steps=1)

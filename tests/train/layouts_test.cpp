@@ -47,6 +47,7 @@ std::vector<Layout> layouts() {
                 {"fsdp2_tp2_pp2", {.pipeline = 2, .shard = 2, .tensor = 2}, {3, 2}, "1F1B", Reshard::Never},
                 {"fsdp2_tp2_pp2_reshard", {.pipeline = 2, .shard = 2, .tensor = 2}, {2, 3}},
                 {"hsdp2x2_tp2", {.replicate = 2, .shard = 2, .tensor = 2}},
+                {"hsdp2x2_pp2", {.pipeline = 2, .replicate = 2, .shard = 2}, {3, 2}},
                 {"fsdp8", {.shard = 8}}};
     }
 }
