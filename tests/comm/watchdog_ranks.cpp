@@ -63,6 +63,15 @@ void absent(const Ranks& ranks) {
     ranks.run();
 }
 
+/// What the watchdog breaks off fails on the GPU as well.
+void broken(const Ranks& ranks) {
+    if (ranks.rank == 1) be_stuck();
+    fake_gpus().fails_after_abort = true;
+    testing::make_waiting(gpu::current_stream(), false);
+    const Op sum = ranks.sum();
+    ranks.wait_on_host(ranks.shard->submit(sum));
+}
+
 void stopped(const Ranks& ranks, int who) {
     if (ranks.rank == who) raise(SIGSTOP);
     ranks.run();
@@ -185,6 +194,7 @@ void call(const Ranks& ranks) {
 
 const std::map<std::string, std::function<void(const Ranks&)>> kScenarios = {
     {"absent", absent},
+    {"broken", broken},
     {"stopped", [](const Ranks& ranks) { stopped(ranks, 2); }},
     {"stopped-first", [](const Ranks& ranks) { stopped(ranks, 0); }},
     {"killed", killed},

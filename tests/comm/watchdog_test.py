@@ -31,6 +31,9 @@ class Watchdog(unittest.TestCase):
                                "(comm.train_timeout_seconds sets the limit)")
         self.assertRegex(text, r"\. Rank 1 came to all-reduce over dp_shard \(operation 2\) \S+ s ago, and to nothing")
 
+    def test_what_fails_because_the_job_ends_is_no_error(self):
+        self.expect_end("broken", "; missing: rank 1. ")
+
     def test_a_rank_that_is_stopped_is_named(self):
         self.expect_end("stopped", "no answer in 2 s; missing: rank 2. ")
 

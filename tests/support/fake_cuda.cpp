@@ -335,6 +335,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
     if (std::this_thread::get_id() == main_thread && fake_gpus().captures) {
         return returned(cudaErrorStreamCaptureUnsupported);
     }
+    if (fake_gpus().failed) return returned(cudaErrorLaunchFailure);
     go_on();
     const Lock lock(everything());
     if (event->point && event->point->captured) return returned(cudaErrorCapturedEvent);

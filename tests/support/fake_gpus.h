@@ -26,7 +26,10 @@ struct FakeGpus {
     bool lose_next_operation = false;
     /// The next operation never ends, and NCCL says nothing.
     bool stall_next_operation = false;
-    /// Those that never end do, for nothing.
+    /// Once a communicator is broken off, which takes a moment, a look at the GPU fails.
+    bool fails_after_abort = false;
+    bool failed = false;
+    /// Operations that never end do, for nothing.
     bool end_stalled = false;
     /// Memory of the host is memory of every device: LibTorch's tensors then may lie on either.
     bool shares_memory = false;

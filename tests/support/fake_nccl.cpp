@@ -272,6 +272,10 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
     if (const Communicator aborted = shared(comm)) aborted->aborted = true;
     forget(comm);
+    if (fake_gpus().fails_after_abort) {
+        fake_gpus().failed = true;
+        std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    }
     return ncclSuccess;
 }
 
