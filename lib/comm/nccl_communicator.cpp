@@ -108,13 +108,17 @@ std::vector<int> edges_in_order(int size) {
 
 }  // namespace
 
-NcclCommunicator::NcclCommunicator(std::shared_ptr<const Group> group, std::unique_ptr<Communicator> host)
+NcclCommunicator::NcclCommunicator(std::shared_ptr<const Group> group, std::unique_ptr<Communicator> host,
+                                   std::shared_ptr<Watchdog> watchdog)
     : Communicator(group->name(), group->options().device),
       group_(std::move(group)),
-      host_(std::move(host)) {}
+      host_(std::move(host)),
+      watchdog_(std::move(watchdog)) {}
 
 NcclCommunicator::~NcclCommunicator() {
     if (std::uncaught_exceptions() == 0) return;
+    // First: what others see of the end of NCCL here is then no news to their watchdogs.
+    if (watchdog_) watchdog_->leave();
     for (const auto& lane : {gathers_, reductions_}) {
         if (lane) lane->break_off();
     }
@@ -122,7 +126,8 @@ NcclCommunicator::~NcclCommunicator() {
 }
 
 std::unique_ptr<Communicator> NcclCommunicator::subgroup(std::span<const int> ranks, std::string name) const {
-    return make_communicator(std::make_shared<const Group>(group_->subgroup(ranks, std::move(name))));
+    return make_communicator(std::make_shared<const Group>(group_->subgroup(ranks, std::move(name))),
+                             watchdog_);
 }
 
 std::vector<nccl::UniqueId> NcclCommunicator::ids_of_all(std::span<const nccl::UniqueId> own) const {

@@ -208,7 +208,9 @@ void WatchStar::send(int rank, const std::string& text) {
     const auto bytes = static_cast<uint32_t>(text.size());
     std::string frame(reinterpret_cast<const char*>(&bytes), sizeof(bytes));
     frame += text;
-    send_all(peer->second.socket.number(), frame.data(), frame.size());
+    if (send_all(peer->second.socket.number(), frame.data(), frame.size())) return;
+    // Of one that is gone receive() tells; what follows half a text another would not understand.
+    if (errno != EPIPE && errno != ECONNRESET) drop(rank);
 }
 
 std::vector<WatchStar::Message> WatchStar::receive(double seconds) {

@@ -36,8 +36,12 @@ class WatchStar {
     /// On rank 0: whether that rank is there; else whether rank 0 is.
     bool reaches(int rank) const { return peers_.contains(rank_ == 0 ? rank : 0); }
 
-    /// Rank 0 sends to any, the others to rank 0. Lost where the peer is gone or does not take it.
+    /// Rank 0 sends to any, the others to rank 0. Lost where the peer is gone; one that does not take it all
+    /// is apart from then on.
     void send(int rank, const std::string& text);
+
+    /// That rank is apart from now on.
+    void drop(int rank) { peers_.erase(rank); }
 
     struct Message {
         int sender;
