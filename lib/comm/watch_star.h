@@ -28,7 +28,7 @@ class Descriptor {
 class WatchStar {
   public:
     /// COLLECTIVE over `world`. A rank that does not find rank 0 within seconds says so, and is apart: nobody
-    /// can tell it anything.
+    /// can tell it anything, and nobody misses it.
     explicit WatchStar(const mpi::Comm& world);
 
     int rank() const { return rank_; }
@@ -60,10 +60,13 @@ class WatchStar {
         std::string received;
     };
     struct Card;
+    struct Guest;
 
     void listen_for(const mpi::Comm& world);
     void join(const Card& card);
-    bool accept_one(uint64_t key);
+    void receive_guests(uint64_t key, const mpi::Comm& world);
+    void accept_all(std::vector<Guest>& guests) const;
+    bool hear(std::vector<Guest>& guests, uint64_t key);
     void read(int sender, Peer& peer, std::vector<Message>& messages);
 
     int rank_, size_;
