@@ -60,6 +60,7 @@ ExitCode train_model(const mpi::Comm& ranks, const Environment& environment, con
     const auto all_ranks = comm::make_communicator(mpi::Comm::world(), "world",
                                                    train::group_options(config.comm, environment, device));
     comm::Communicator& world = *all_ranks;
+    train::warn_of_idle_keys(config.compile, world);
     const auto control = train::control_group(world);
     train::StopSignal stop(*control);
     const model::ModelSpec spec = train::choose_model(config.model);
@@ -78,10 +79,12 @@ ExitCode train_model(const mpi::Comm& ranks, const Environment& environment, con
     train::UpdateGuard guard(config.training.max_nonfinite_steps, config.loss_spike);
     train::RunState state(trainer, mesh, guard, config.training.seq_len);
     const train::RunLock lock(config, environment, *control);
+    account.doing("loading what the run begins with");
     const train::Start start = train::restore(config, mesh.shape(), *control, state);
     train::ProductChoices choices(config, world, tensors);
     train::Position position = start.position;
 
+    account.doing("getting ready for the first step");
     train::RunLimits limits(config.training, step_tokens, started, position);
     train::DataFeed feed(loader, mesh, sizes, position.samples, limits.num_steps() - position.step);
     const optim::LrSchedule schedule(train::lr_schedule_options(config, limits.num_steps()));
@@ -98,21 +101,26 @@ ExitCode train_model(const mpi::Comm& ranks, const Environment& environment, con
                  world.size(), mesh.shape().name(), sizes.global_batch, config.training.seq_len);
     if (!config.job.description.empty()) spdlog::info("{}", config.job.description);
 
+    const auto in = [&](Phase phase, const char* doing, auto work) {
+        account.doing(doing);
+        return timer.in(phase, work);
+    };
     auto wish = stop.agreed();
     while (position.step < limits.num_steps() && wish == train::StopWish::None) {
         memory.reset_peak();
         limits.start_step();
         timer.start_step();
-        timer.in(Phase::Checkpoint, [&] { checkpoints.before_step(); });
+        in(Phase::Checkpoint, "a checkpoint's copies", [&] { checkpoints.before_step(); });
         const double lr = schedule.at_step(position.step + 1);
-        const auto batch = timer.in(Phase::Data, [&] { return feed.next(); });
-        const auto totals = timer.in(Phase::Compute, [&] { return trainer.step().forward_backward(batch); });
-        const auto result =
-            timer.in(Phase::Optimizer, [&] { return trainer.step().update(totals, lr, guard.limits()); });
+        const auto batch = in(Phase::Data, "the data of a step", [&] { return feed.next(); });
+        const auto totals = in(Phase::Compute, "the sums over replicas and the norms of gradients",
+                               [&] { return trainer.step().forward_backward(batch); });
+        const auto result = in(Phase::Optimizer, "the optimizer's update",
+                               [&] { return trainer.step().update(totals, lr, guard.limits()); });
         guard.count(result);
         choices.keep();
         position += {.step = 1, .samples = sizes.global_batch, .tokens = step_tokens};
-        timer.in(Phase::Checkpoint, [&] { checkpoints.after_step(position); });
+        in(Phase::Checkpoint, "a checkpoint's copies", [&] { checkpoints.after_step(position); });
         metrics.write({.step = position.step,
                        .loss = result.loss,
                        .grad_norm = result.grad_norm,

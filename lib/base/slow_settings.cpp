@@ -32,6 +32,16 @@ bool is_socket(std::string_view value) { return lower(value) == "socket"; }
 bool prints_much(std::string_view value) { return lower(value) == "info" || lower(value) == "trace"; }
 bool keeps_gpus_apart(std::string_view value) { return lower(value) == "loc" || value == "0"; }
 
+/// Whatever is set takes the place of what this program asks LibTorch's allocator for.
+bool keeps_segments_fixed(std::string_view value) {
+    return is_set(value) && lower(value).find("expandable_segments:true") == std::string::npos;
+}
+
+constexpr const char* kFixedSegments =
+    "without expandable segments memory goes to pieces: the allocator gives back and tries again, and there "
+    "is "
+    "none left sooner";
+constexpr const char* kExpand = "add expandable_segments:True to it, or unset it";
 constexpr const char* kThroughTheHost = "GPUs of a node reach each other through host memory only";
 constexpr const char* kByTcp = "the adapters stay unused and all goes over TCP, ten times slower and more";
 constexpr const char* kForced =
@@ -60,11 +70,26 @@ constexpr SlowSetting kSettings[] = {
      "a pinned index is often another cluster's, and NCCL finds the right one"},
     {"PYTORCH_NO_CUDA_MEMORY_CACHING", is_set, Where::Everywhere, Cost::Slows,
      "each tensor is a cudaMalloc that waits for the GPU, many times slower"},
+    {"PYTORCH_ALLOC_CONF", keeps_segments_fixed, Where::Everywhere, Cost::Slows, kFixedSegments, kExpand},
+    {"PYTORCH_CUDA_ALLOC_CONF", keeps_segments_fixed, Where::Everywhere, Cost::Slows, kFixedSegments,
+     kExpand},
     {"MALLOC_CHECK_", is_on, Where::Everywhere, Cost::Slows, "each malloc and free is checked"},
     {"MALLOC_PERTURB_", is_on, Where::Everywhere, Cost::Slows, "each malloc and free fills its memory"},
 };
 
 }  // namespace
+
+bool SlowSetting::matters(const Ranks& ranks) const {
+    switch (where) {
+        case Where::SeveralRanksANode:
+            return ranks.several_a_node;
+        case Where::FabricBetweenNodes:
+            return ranks.fabric_between_nodes;
+        case Where::Everywhere:
+            break;
+    }
+    return true;
+}
 
 std::span<const SlowSetting> slow_settings() { return kSettings; }
 

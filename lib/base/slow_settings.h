@@ -17,6 +17,12 @@ struct SlowSetting {
     Cost cost;
     const char* why;
     const char* remedy = "unset it";
+
+    /// Of a job, as its ranks lie.
+    struct Ranks {
+        bool several_a_node, fabric_between_nodes;  // a fabric: adapters that are up
+    };
+    bool matters(const Ranks& ranks) const;
 };
 
 std::span<const SlowSetting> slow_settings();

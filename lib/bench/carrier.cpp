@@ -1,8 +1,6 @@
 #include "bench/carrier.h"
 
 #include <algorithm>
-#include <map>
-#include <utility>
 
 #include "base/environment.h"
 #include "base/error.h"
@@ -10,6 +8,7 @@
 #include "bench/mpi_backend.h"
 #include "bench/nccl_backend.h"
 #include "nccl/communicator.h"
+#include "nccl/device_place.h"
 
 namespace argosy::bench {
 namespace {
@@ -34,31 +33,20 @@ cuda::Device device_of(const DeviceCard& card) {
     return {card.number, card.name, card.pci_bus_id, card.memory_bytes, card.capability};
 }
 
-/// Of `rank` among the ranks of its node.
-int number_on_node(const std::vector<RankInfo>& ranks, int rank) {
-    return static_cast<int>(std::count_if(ranks.begin(), ranks.begin() + rank, [&](const RankInfo& other) {
-        return other.host == ranks[rank].host;
-    }));
-}
-
 bool is_set(const std::string& variable) {
     return std::ranges::any_of(communication_variables(),
                                [&](const auto& one) { return one.first == variable; });
 }
 
-/// NCCL takes a GPU once; where NCCL_HOSTID has ranks pass for nodes, it cannot tell.
-void require_own_devices(const std::vector<RankInfo>& ranks, const std::vector<cuda::Device>& devices) {
-    if (is_set("NCCL_HOSTID")) return;
-    std::map<std::pair<std::string, std::string>, size_t> owners;
-    for (size_t rank = 0; rank < ranks.size(); ++rank) {
-        const auto [owner, is_first] =
-            owners.emplace(std::pair(ranks[rank].host, devices[rank].pci_bus_id), rank);
-        if (is_first) continue;
-        throw UserError(
-            "ranks {} and {} on {} have the same GPU, {} ({}), and NCCL wants one for each rank: start as "
-            "many ranks on a node as it has GPUs, or measure over MPI (--backend mpi)",
-            owner->second, rank, ranks[rank].host, devices[rank].pci_bus_id, devices[rank].name);
-    }
+/// COLLECTIVE.
+void require_own_devices(const RollCall& roll, const std::vector<cuda::Device>& devices, int own_number) {
+    const auto sharing = nccl::ranks_that_share(roll.exchange(nccl::place_of_device(own_number)));
+    if (sharing.empty()) return;
+    const auto& [owner, rank] = sharing.front();
+    throw UserError(
+        "ranks {} and {} on {} have the same GPU, {} ({}), and NCCL wants one for each rank: start as many "
+        "ranks on a node as it has GPUs, or measure over MPI (--backend mpi)",
+        owner, rank, roll.ranks()[rank].host, devices[rank].pci_bus_id, devices[rank].name);
 }
 
 /// COLLECTIVE: who sees no GPU.
@@ -80,11 +68,9 @@ Carrier over_nccl(const mpi::Comm& world, const RollCall& roll, int own_devices)
                     cuda::version_text(cuda::runtime_version()), cuda::version_text(cuda::driver_version())),
         {},
         nullptr};
-    const int number = number_on_node(roll.ranks(), world.rank()) % own_devices;
-    for (const DeviceCard& card : roll.exchange(card_of(cuda::describe_device(number)))) {
-        carrier.devices.push_back(device_of(card));
-    }
-    require_own_devices(roll.ranks(), carrier.devices);
+    const cuda::Device own = cuda::describe_device(world.place_on_node().number % own_devices);
+    for (const DeviceCard& card : roll.exchange(card_of(own))) carrier.devices.push_back(device_of(card));
+    require_own_devices(roll, carrier.devices, own.number);
     if (!is_set("NCCL_DEBUG")) carrier.log = std::make_unique<nccl::ConnectionLog>();
     return carrier;
 }

@@ -1,15 +1,9 @@
 #include "comm/gpu_path.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <map>
 #include <span>
-#include <string>
-#include <utility>
 #include <vector>
 
-#include "base/environment.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "cuda/device.h"
@@ -17,88 +11,72 @@
 #include "mpi/roll.h"
 #include "mpi/tell_all.h"
 #include "nccl/communicator.h"
+#include "nccl/device_place.h"
 
 namespace argosy::comm {
 namespace {
 
 constexpr size_t kMostNamed = 16;
 
-/// A rank as others see it. NCCL takes ranks for such on different nodes whose NCCL_HOSTID differ.
-struct Card {
-    int has_gpu = 0;
-    char host[128] = {};
-    char pci_bus_id[32] = {};
-};
-
-Card own_card() {
-    Card card;
-    gethostname(card.host, sizeof(card.host) - 1);
-    if (const std::string id = Environment::read().nccl_host_id; !id.empty()) {
-        std::ranges::fill(card.host, 0);
-        id.copy(card.host, sizeof(card.host) - 1);
-    }
-    if (cuda::device_count() == 0) return card;
-    card.has_gpu = 1;
-    cuda::describe_device(cuda::current_device())
-        .pci_bus_id.copy(card.pci_bus_id, sizeof(card.pci_bus_id) - 1);
-    return card;
+/// Of the ranks that have the GPU of one before them.
+std::vector<int> ranks_that_share(const mpi::Comm& world) {
+    const nccl::DevicePlace own = nccl::place_of_device(cuda::current_device());
+    const auto places = mpi::tell_all(world, std::span(&own, 1), "which GPUs the ranks have");
+    std::vector<int> ranks;
+    for (const auto& [owner, rank] : nccl::ranks_that_share(places)) ranks.push_back(rank);
+    return ranks;
 }
 
-std::vector<Card> cards_of_all(const mpi::Comm& world) {
-    const Card own = own_card();
-    return mpi::tell_all(world, std::span(&own, 1), "which GPUs the ranks have");
-}
-
-std::vector<int> ranks_without(const std::vector<Card>& cards) {
-    std::vector<int> without;
-    for (size_t rank = 0; rank < cards.size(); ++rank) {
-        if (!cards[rank].has_gpu) without.push_back(static_cast<int>(rank));
+/// NCCL, unless ranks share GPUs.
+GpuPath fastest_path(const mpi::Comm& world, GpuPath wanted) {
+    const std::vector<int> sharing = ranks_that_share(world);
+    if (sharing.empty()) return GpuPath::Nccl;
+    if (wanted == GpuPath::Nccl) {
+        throw UserError(
+            "comm.gpu_path = nccl, but rank {} has the GPU of another rank, and NCCL wants one for each: "
+            "start as many ranks on a node as it has GPUs, or leave comm.gpu_path out",
+            mpi::listed(sharing, kMostNamed));
     }
-    return without;
-}
-
-/// Ranks that have the GPU of one before them.
-std::vector<int> ranks_that_share(const std::vector<Card>& cards) {
-    std::vector<int> sharing;
-    std::map<std::pair<std::string, std::string>, int> owners;
-    for (int rank = 0; const Card& card : cards) {
-        if (!owners.emplace(std::pair(card.host, card.pci_bus_id), rank).second) sharing.push_back(rank);
-        ++rank;
+    if (world.rank() == 0) {
+        spdlog::warn(
+            "rank {} has the GPU of another rank, and NCCL wants one for each: tensors travel through the "
+            "host's memory, which is slow",
+            mpi::listed(sharing, kMostNamed));
     }
-    return sharing;
+    return GpuPath::Host;
 }
 
 }  // namespace
 
+bool all_see_gpus(const mpi::Comm& world) {
+    const int own = cuda::device_count();
+    std::vector<int> without;
+    for (int rank = 0; const int count : mpi::tell_all(world, std::span(&own, 1), "how many GPUs they see")) {
+        if (count == 0) without.push_back(rank);
+        ++rank;
+    }
+    if (without.empty() || std::ssize(without) == world.size()) return without.empty();
+    throw UserError(
+        "rank {} sees no GPU, others do: look at nvidia-smi there, CUDA_VISIBLE_DEVICES and the job's --gpus "
+        "options",
+        mpi::listed(without, kMostNamed));
+}
+
 GpuPath choose_gpu_path(const mpi::Comm& world, GpuPath wanted) {
-    if (nccl::version() == 0 && (wanted == GpuPath::Nccl || wanted == GpuPath::Host)) {
+    const bool is_asked_for = wanted == GpuPath::Nccl || wanted == GpuPath::Host;
+    if (nccl::version() == 0 && is_asked_for) {
         throw UserError(
             "comm.gpu_path says how tensors on GPUs travel, and this build has no CUDA: leave it out, or "
-            "configure "
-            "with -DARGOSY_CUDA=ON (preset cuda)");
+            "configure with -DARGOSY_CUDA=ON (preset cuda)");
     }
-    if (nccl::version() == 0) return GpuPath::None;
-    if (wanted != GpuPath::Choose) return wanted;
-    const std::vector<Card> cards = cards_of_all(world);
-    const std::vector<int> without = ranks_without(cards);
-    if (std::ssize(without) == world.size()) return GpuPath::None;
-    if (!without.empty()) {
+    if (nccl::version() == 0 || wanted == GpuPath::None) return GpuPath::None;
+    if (!all_see_gpus(world)) {
+        if (!is_asked_for) return GpuPath::None;
         throw UserError(
-            "rank {} sees no GPU, others do: look at nvidia-smi there, CUDA_VISIBLE_DEVICES and the job's "
-            "--gpus "
-            "options",
-            mpi::listed(without, kMostNamed));
+            "comm.gpu_path says how tensors on GPUs travel, and no rank sees a GPU: leave it out, or look at "
+            "nvidia-smi, CUDA_VISIBLE_DEVICES and the job's --gpus options");
     }
-    const std::vector<int> sharing = ranks_that_share(cards);
-    if (sharing.empty()) return GpuPath::Nccl;
-    if (world.rank() == 0) {
-        spdlog::warn(
-            "rank {} has the GPU of another rank, and NCCL wants one for each: tensors travel through the "
-            "host's "
-            "memory, which is slow, and nothing is launched as a graph",
-            mpi::listed(sharing, kMostNamed));
-    }
-    return GpuPath::Host;
+    return wanted == GpuPath::Host ? GpuPath::Host : fastest_path(world, wanted);
 }
 
 bool on_gpu(std::span<const Op> ops) {

@@ -15,8 +15,13 @@ enum class GpuPath {
     Host,  // through the host's memory, as tensors there do
 };
 
-/// COLLECTIVE: `wanted`, or what it is to be where that is Choose; says why it is not Nccl. REQUIRES: each
-/// rank has made its GPU its thread's own (gpu::use). Throws UserError where some ranks have none.
+/// COLLECTIVE: whether every rank sees a GPU; false where none does. Throws UserError, on all ranks alike,
+/// where some see one and others do not.
+bool all_see_gpus(const mpi::Comm& world);
+
+/// COLLECTIVE: `wanted`, or what it is to be where that is Choose; warns where that is Host. REQUIRES: each
+/// rank that sees a GPU has made it its thread's own (gpu::use). Throws UserError for what the ranks' GPUs do
+/// not allow: a path without GPUs, Nccl where ranks share one.
 GpuPath choose_gpu_path(const mpi::Comm& world, GpuPath wanted);
 
 /// Whether a GPU holds the tensors of these operations. Throws RunError where it holds some of them.

@@ -170,7 +170,8 @@ std::vector<Section> make_schema() {
                 {key("enable", &Compile::enable, any(),
                      "Own fused kernels and graphs; false: LibTorch's operations one by one, to compare."),
                  key("graphs", &Compile::graphs, any(),
-                     "GPUs: launch forward and backward as one graph; the same bits either way."),
+                     "GPUs: record forward and backward once and launch them as graphs; the same bits either "
+                     "way."),
                  key("search_algorithms", &Compile::search_algorithms, any(),
                      "GPUs: time cuBLASLt's algorithms for each product once, and keep them with the run.")}),
         section(
@@ -179,7 +180,8 @@ std::vector<Section> make_schema() {
              key("layer_grad_norms", &Metrics::layer_grad_norms, any(),
                  "Write the gradient norm of the embedding, each layer and the head to metrics.jsonl too."),
              key("measure_gemm_peak", &Metrics::measure_gemm_peak, any(),
-                 "Time a matrix product first, and report MFU against it on devices of unknown peak."),
+                 "Time a matrix product first; its rate stands beside the datasheet's, or is what MFU is "
+                 "against."),
              key("live_line", &Metrics::live_line, any(),
                  "A last line that is rewritten each step; auto: where stderr is a terminal (behind mpirun "
                  "it is not)."),

@@ -11,8 +11,9 @@ class Graph {
   public:
     /// Records what `work` puts on the current stream and on streams that wait for it and that it waits for
     /// again; none of it runs. `work` may not wait for the GPU on the host. Tensors that it makes lie in
-    /// memory that stays the graph's: whoever holds one reads in it what the last replay wrote.
-    explicit Graph(const std::function<void()>& work);
+    /// memory that stays the graph's: whoever holds one reads in it what the last replay wrote. A graph that
+    /// shares the memory of another must not run while that one does, nor read what it left there.
+    explicit Graph(const std::function<void()>& work, const Graph* shares_memory_of = nullptr);
     ~Graph();
     Graph(Graph&&) noexcept;
     Graph& operator=(Graph&&) noexcept;

@@ -1,7 +1,10 @@
-// What LibTorch's caching allocator holds of this thread's GPU, and what it could not get.
+// LibTorch's caching allocator on this thread's GPU: the one that everything on it takes memory from, what it holds,
+// and what it could not get.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 
 namespace argosy::gpu {
@@ -14,11 +17,15 @@ struct MemoryFigures {
 /// None before use() (gpu/device.h).
 std::optional<MemoryFigures> memory();
 
+/// For what is no tensor; behind what is on the current stream, as a tensor's memory is. Throws as a tensor
+/// does where there is none.
+std::shared_ptr<std::byte> allocate(size_t num_bytes);
+
 /// New peaks begin at what is held now. Does nothing before use().
 void reset_peak_memory();
 
 /// Memory that could not be had, and what was held when it was asked for: whatever was unused had been given
-/// back by then.
+/// back by then, except while a graph is recorded.
 struct AllocationFailure {
     int64_t wanted_bytes = 0;
     int64_t allocated_bytes = 0, reserved_bytes = 0;

@@ -17,13 +17,17 @@ namespace argosy::model {
 namespace {
 
 constexpr int64_t kFewestRows = 512;  // each chunk passes over the whole matrix and its gradient
+constexpr int64_t kWholeRows = 256;   // of which tiles of a product are a part
 
 }  // namespace
 
 Head::Head(const ModelSpec& spec, const TensorAxis& axis) : spec_(spec), axis_(axis) {}
 
-int64_t Head::rows_per_chunk(int64_t num_columns, const at::Tensor& x) {
-    return std::max(kFewestRows, ops::largest_temporary(x) / num_columns);
+int64_t Head::rows_per_chunk(int64_t num_rows, int64_t num_columns, const at::Tensor& x) {
+    const auto whole = [](int64_t rows) { return rows / kWholeRows * kWholeRows; };
+    const int64_t most = std::max(kFewestRows, whole(ops::largest_temporary(x) / num_columns));
+    const int64_t num_chunks = (num_rows + most - 1) / most;
+    return num_chunks <= 1 ? num_rows : whole((num_rows - 1) / num_chunks) + kWholeRows;
 }
 
 at::Tensor Head::logits(const Weights& weights, const at::Tensor& x) const {
@@ -52,7 +56,7 @@ ops::SoftmaxSums Head::softmax_sums(const Weights& weights, const at::Tensor& x,
                                     const at::Tensor& targets) const {
     const at::Tensor normed = axis_.gather_rows(ops::rms_norm(x, weights[Role::FinalNorm], spec_.norm_eps).y);
     const int64_t begin = axis_.share(spec_.vocab_size).begin;
-    const int64_t chunk_rows = rows_per_chunk(axis_.largest_share(spec_.vocab_size), x);
+    const int64_t chunk_rows = rows_per_chunk(normed.size(0), axis_.largest_share(spec_.vocab_size), x);
     std::vector<at::Tensor> maxima, sums;
     for (int64_t row = 0; row < normed.size(0); row += chunk_rows) {
         const int64_t count = std::min(chunk_rows, normed.size(0) - row);
@@ -70,7 +74,7 @@ Head::Loss Head::loss_and_input_gradient(const Weights& weights, const at::Tenso
     const auto norm = ops::rms_norm(x, weights[Role::FinalNorm], spec_.norm_eps);
     const at::Tensor normed = axis_.gather_rows(norm.y);
     const at::Tensor dnormed = at::empty_like(normed);
-    const int64_t chunk_rows = rows_per_chunk(axis_.largest_share(spec_.vocab_size), x);
+    const int64_t chunk_rows = rows_per_chunk(normed.size(0), axis_.largest_share(spec_.vocab_size), x);
 
     at::Tensor sum = at::zeros({}, x.options().dtype(at::kDouble));
     WeightWork work;
@@ -80,7 +84,7 @@ Head::Loss Head::loss_and_input_gradient(const Weights& weights, const at::Tenso
         at::Tensor logits = ops::linear(rows, weights[Role::Output]);
         sum += ops::cross_entropy_sum(turn_into_gradient(logits, targets, scale), targets);
         const at::Tensor dlogits = std::move(logits);
-        dnormed.narrow(0, row, count).copy_(ops::linear_input_gradient(dlogits, weights[Role::Output]));
+        ops::write_linear_input_gradient(dnormed.narrow(0, row, count), dlogits, weights[Role::Output]);
         work.add_product(Role::Output, dlogits, rows);
         work.run(gradients);
     }

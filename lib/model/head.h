@@ -18,8 +18,9 @@ class Head {
     /// [tokens, this rank's columns of the vocabulary].
     at::Tensor logits(const Weights& weights, const at::Tensor& x) const;
 
-    /// Tokens whose logits of `num_columns` of the vocabulary exist at a time, on a device like that of `x`.
-    static int64_t rows_per_chunk(int64_t num_columns, const at::Tensor& x);
+    /// Tokens, of `num_rows`, whose logits of `num_columns` of the vocabulary exist at a time, on a device
+    /// like that of `x`: chunks are about equal and of whole tiles, since each shape is another product.
+    static int64_t rows_per_chunk(int64_t num_rows, int64_t num_columns, const at::Tensor& x);
 
     /// Without gradients: of each token, over the whole vocabulary and the same on every rank of the axis,
     /// what its loss and its target's log-probability follow from (ops/cross_entropy.h). `targets` as in

@@ -17,19 +17,28 @@ namespace {
 
 struct Datasheet {
     std::string_view words;  // of the driver's name: upper case, without maker and memory size
-    double tera_flops;
+    double narrow, fp32;     // TFLOP/s of bf16 and fp16, and of fp32 (not TF32); 0: not known
 };
 
-// From NVIDIA's datasheets and architecture white papers. They print the figure with 2:4 sparsity: this is
-// half of it.
+// From NVIDIA's datasheets and architecture white papers. They print the first figure with 2:4 sparsity: this
+// is half of it.
 constexpr Datasheet kDatasheets[] = {
-    {"A10", 125},        {"A30", 165},        {"A40", 149.7},       {"L4", 121},          {"L40", 181},
-    {"L40S", 362},       {"A100 SXM4", 312},  {"A100 PCIE", 312},   {"A800 SXM4", 312},   {"A800 PCIE", 312},
-    {"H100 HBM3", 989},  {"H100 SXM5", 989},  {"H100 PCIE", 756},   {"H100 NVL", 835},    {"H800", 989},
-    {"H800 PCIE", 756},  {"GH200", 989},      {"GH200 HBM3E", 989}, {"H200", 989},        {"H200 NVL", 835},
-    {"H20", 148},        {"B200", 2250},      {"GB200", 2500},      {"RTX A6000", 154.8}, {"RTX 3090", 71},
-    {"RTX 4090", 165.2}, {"RTX 5090", 209.5},
+    {"A10", 125, 31.2},       {"A30", 165, 10.3},        {"A40", 149.7, 37.4},
+    {"L4", 121, 30.3},        {"L40", 181, 90.5},        {"L40S", 362, 91.6},
+    {"A100 SXM4", 312, 19.5}, {"A100 PCIE", 312, 19.5},  {"A800 SXM4", 312, 19.5},
+    {"A800 PCIE", 312, 19.5}, {"H100 HBM3", 989, 67},    {"H100 SXM5", 989, 67},
+    {"H100 PCIE", 756, 51},   {"H100 NVL", 835, 60},     {"H800", 989, 67},
+    {"H800 PCIE", 756, 51},   {"GH200", 989, 67},        {"GH200 HBM3E", 989, 67},
+    {"H200", 989, 67},        {"H200 NVL", 835, 60},     {"H20", 148, 44},
+    {"B200", 2250, 0},        {"GB200", 2500, 0},        {"RTX A6000", 154.8, 38.7},
+    {"RTX 3090", 71, 35.6},   {"RTX 4090", 165.2, 82.6}, {"RTX 5090", 209.5, 104.8},
 };
+
+/// In FLOP/s; 0: not known.
+double peak_of(const Datasheet& sheet, at::ScalarType type) {
+    if (type == at::kBFloat16 || type == at::kHalf) return 1e12 * sheet.narrow;
+    return type == at::kFloat ? 1e12 * sheet.fp32 : 0;
+}
 
 /// "80GB", "144G": does not change the peak.
 bool is_memory_size(std::string_view word) {
@@ -78,12 +87,11 @@ const char* peak_source_name(PeakSource source) {
     return "";
 }
 
-PeakFlops datasheet_peak(std::string_view device_name) {
+PeakFlops datasheet_peak(std::string_view device_name, at::ScalarType type) {
     const std::string words = significant_words(device_name);
-    for (const Datasheet& sheet : kDatasheets) {
-        if (sheet.words == words) return {sheet.tera_flops * 1e12, PeakSource::Datasheet};
-    }
-    return {};
+    const auto sheet = std::ranges::find(kDatasheets, words, &Datasheet::words);
+    if (sheet == std::end(kDatasheets) || peak_of(*sheet, type) == 0) return {};
+    return {peak_of(*sheet, type), PeakSource::Datasheet};
 }
 
 PeakFlops measure_gemm_peak(at::ScalarType type, double seconds, c10::Device device) {

@@ -19,10 +19,11 @@ struct PeakFlops {
     bool known() const { return source != PeakSource::None; }
 };
 
-/// Dense bf16 tensor-core peak with fp32 sums, as the maker's datasheet gives it, of the GPU that its driver
-/// calls `device_name` ("NVIDIA H200"). None for a CPU, an unknown name, and a name that fits several
-/// products (a bare "H100") or a part of one (MIG slices, laptop variants).
-PeakFlops datasheet_peak(std::string_view device_name);
+/// Dense peak of products of `type` with fp32 sums (bf16 and fp16 on tensor cores, fp32 without TF32), as the
+/// maker's datasheet gives it, of the GPU that its driver calls `device_name` ("NVIDIA H200"). None for other
+/// types, a CPU, an unknown name, and a name that fits several products (a bare "H100") or a part of one (MIG
+/// slices, laptop variants).
+PeakFlops datasheet_peak(std::string_view device_name, at::ScalarType type);
 
 /// The best rate of square matrix products of `type` on a device within about `seconds`, by ops::linear as a
 /// layer calls it here and now: at least two products, of a size that grows with the machine's speed. What

@@ -27,7 +27,7 @@ class CountingAllocator final : public c10::Allocator {
 
     c10::DataPtr allocate(size_t num_bytes) override {
         if (num_bytes == 0) return {nullptr, nullptr, &free_counted, c10::DeviceType::CPU};
-        auto* start = static_cast<char*>(allocate_inner(num_bytes + kPrefixBytes));
+        auto* start = static_cast<char*>(allocate_inner(num_bytes));
         new (start) Prefix{this, num_bytes};
         add(static_cast<int64_t>(num_bytes));
         void* data = start + kPrefixBytes;
@@ -61,10 +61,10 @@ class CountingAllocator final : public c10::Allocator {
         prefix.owner->free_inner_(start);
     }
 
-    /// LibTorch says no more than how much it was, and by an error like any other.
+    /// With room for the prefix. LibTorch says no more than how much it was, and by an error like any other.
     void* allocate_inner(size_t num_bytes) {
         try {
-            return inner_.raw_allocate(num_bytes);
+            return inner_.raw_allocate(num_bytes + kPrefixBytes);
         } catch (const c10::OutOfMemoryError&) {
             throw;
         } catch (const std::exception&) {

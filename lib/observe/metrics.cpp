@@ -11,6 +11,9 @@ using Json = nlohmann::ordered_json;
 
 Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
 Json number(const std::optional<double>& value) { return value ? number(*value) : Json(nullptr); }
+Json tera_flops(const PeakFlops& peak) {
+    return peak.known() ? number(peak.flops_per_second / 1e12) : Json(nullptr);
+}
 Json gibibytes(int64_t bytes) { return static_cast<double>(bytes) / (1 << 30); }
 
 Json time_object(const StepTimes& times) {
@@ -39,10 +42,11 @@ Speed speed(int64_t tokens, double seconds, const JobFigures& job) {
     const double causal_flops = speed.tokens_per_second_per_device * job.flops_per_token.causal;
     const double noncausal_flops = speed.tokens_per_second_per_device * job.flops_per_token.noncausal;
     speed.model_tflops_per_device = causal_flops / 1e12;
-    if (job.peak.known()) {
-        speed.mfu_causal = causal_flops / job.peak.flops_per_second;
-        speed.mfu_noncausal = noncausal_flops / job.peak.flops_per_second;
+    if (job.peak().known()) {
+        speed.mfu_causal = causal_flops / job.peak().flops_per_second;
+        speed.mfu_noncausal = noncausal_flops / job.peak().flops_per_second;
     }
+    if (job.measured.known()) speed.of_gemm = causal_flops / job.measured.flops_per_second;
     return speed;
 }
 
@@ -60,7 +64,9 @@ std::string json_line(const StepMetrics& metrics, const JobFigures& job) {
         {"model_tflops_per_device", number(rates.model_tflops_per_device)},
         {"mfu_causal", number(rates.mfu_causal)},
         {"mfu_noncausal", number(rates.mfu_noncausal)},
-        {"peak_flops_source", peak_source_name(job.peak.source)},
+        {"peak_flops_source", peak_source_name(job.peak().source)},
+        {"datasheet_tflops", tera_flops(job.datasheet)},
+        {"measured_gemm_tflops", tera_flops(job.measured)},
         {"memory_peak_gib", gibibytes(metrics.memory_peak_bytes)},
         {"rss_gib", gibibytes(metrics.rss_bytes)},
         {"time_ms", time_object(metrics.times)},

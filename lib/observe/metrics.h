@@ -19,7 +19,9 @@ namespace argosy::observe {
 struct JobFigures {
     int num_devices = 1;
     FlopsPerToken flops_per_token;
-    PeakFlops peak;  // of one device
+    PeakFlops datasheet = {}, measured = {};  // of one device, for the type of its products
+    /// What utilisation is against: the datasheet's where it is known.
+    const PeakFlops& peak() const { return datasheet.known() ? datasheet : measured; }
 };
 
 /// What a GPU's allocator says beside the bytes of tensors.
@@ -57,17 +59,20 @@ struct Speed {
     /// Model FLOP utilisation: model FLOPs a second of a device over its peak; 1 is the peak. None when no
     /// peak is known.
     std::optional<double> mfu_causal, mfu_noncausal;
+    /// The same against what products were measured to reach, causal; none where they were not.
+    std::optional<double> of_gemm;
 };
 Speed speed(int64_t tokens, double seconds, const JobFigures& job);
 
 /// One line of metrics.jsonl, without its newline: a JSON object with the keys
 ///   step, loss, grad_norm, lr, finite (are loss and norm), tokens, tokens_per_second,
 ///   tokens_per_second_per_device, model_tflops_per_device, mfu_causal, mfu_noncausal, peak_flops_source
-///   (none, datasheet, measured GEMM), memory_peak_gib, rss_gib, time_ms {total, data, compute, optimizer,
+///   (none, datasheet, measured GEMM: what the two before are against), datasheet_tflops,
+///   measured_gemm_tflops, memory_peak_gib, rss_gib, time_ms {total, data, compute, optimizer,
 ///   exposed {axes: ms}, checkpoint, other}, checkpoint_stall_ms (the same once more), skipped_updates,
 ///   loss_scale, memory_reserved_gib, memory_retries, layer_grad_norms {unit: norm} (only if asked for)
-/// in this order. A number that is not finite, utilisation without a peak, the scale of a loss that is not
-/// scaled, and on a processor what a GPU's allocator would say, is null.
+/// in this order. A number that is not finite, utilisation without a peak, a peak that is not known, the
+/// scale of a loss that is not scaled, and on a processor what a GPU's allocator would say, is null.
 std::string json_line(const StepMetrics& metrics, const JobFigures& job);
 
 }  // namespace argosy::observe

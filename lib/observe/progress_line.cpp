@@ -52,10 +52,15 @@ std::string exposed_by_axes(const StepTimes& times) {
     return percent(times.all_exposed_ms(), times.total_ms) + (axes.empty() ? "" : " (" + axes + ")");
 }
 
-std::string utilisation(const Speed& rates, PeakSource source) {
-    if (!rates.mfu_causal) return "";
-    return fmt::format("  {} {}%", source == PeakSource::MeasuredGemm ? "of GEMM" : "MFU",
-                       column(100 * *rates.mfu_causal, 5, 1));
+/// Against the datasheet, and what products were measured to reach: as far as they are known.
+std::string utilisation(const Speed& rates, const JobFigures& job) {
+    const auto share = [](const char* name, double part) {
+        return fmt::format("  {} {}%", name, column(100 * part, 5, 1));
+    };
+    std::string text;
+    if (job.datasheet.known()) text += share("MFU", *rates.mfu_causal);
+    if (rates.of_gemm) text += share("of GEMM", *rates.of_gemm);
+    return text;
 }
 
 std::string step_of_steps(const Progress& progress) {
@@ -69,6 +74,15 @@ std::string gibibytes(int64_t bytes) {
 
 }  // namespace
 
+std::string peak_line(const JobFigures& job) {
+    const double measured = job.measured.flops_per_second;
+    const std::string text = fmt::format("products of matrices reach {:.4g} TFLOP/s here", measured / 1e12);
+    if (!job.datasheet.known()) return text;
+    return fmt::format("{}, {:.1f}% of the datasheet's {:g}", text,
+                       100 * measured / job.datasheet.flops_per_second,
+                       job.datasheet.flops_per_second / 1e12);
+}
+
 std::string progress_line(const Progress& progress, const JobFigures& job) {
     const StepMetrics& newest = progress.newest;
     const StepTimes& times = progress.window_times;
@@ -76,7 +90,7 @@ std::string progress_line(const Progress& progress, const JobFigures& job) {
     std::string line = fmt::format("{}  loss {}  norm {}  lr {:8.2e}", step_of_steps(progress),
                                    column(newest.loss, 8, 4), column(newest.grad_norm, 8, 4), newest.lr);
     line += fmt::format("  {} tokens/s  {} TFLOP/s{}  {}", with_unit(rates.tokens_per_second),
-                        column(rates.model_tflops_per_device, 7, 4), utilisation(rates, job.peak.source),
+                        column(rates.model_tflops_per_device, 7, 4), utilisation(rates, job),
                         gibibytes(progress.window_peak_bytes));
     if (progress.window_reserved_bytes) {
         line += fmt::format(" of {} reserved", gibibytes(*progress.window_reserved_bytes));
@@ -102,7 +116,7 @@ std::string live_text(const Progress& progress, const JobFigures& job) {
     return fmt::format("{} {}  ETA {}  loss {}  {} tokens/s{}  {}", step_of_steps(progress),
                        percent(static_cast<double>(newest.step), static_cast<double>(progress.num_steps)),
                        duration(progress.seconds_left), column(newest.loss, 8, 4),
-                       with_unit(rates.tokens_per_second), utilisation(rates, job.peak.source),
+                       with_unit(rates.tokens_per_second), utilisation(rates, job),
                        gibibytes(newest.memory_peak_bytes));
 }
 

@@ -22,9 +22,12 @@ struct Progress {
     double seconds_left = 0;                            // until num_steps
 };
 
+/// What products were measured to reach, beside the datasheet's where that is known. REQUIRES: they were.
+std::string peak_line(const JobFigures& job);
+
 /// step n/N, loss, gradient norm, learning rate; over the window: tokens/s of the job, model TFLOP/s per
-/// device (causal), its share of the device's peak when there is one ("MFU", or "of GEMM" when the peak was
-/// measured), highest tensor memory, on a GPU what was reserved for it, shares of the wall time, that of
+/// device (causal), its share of the datasheet's peak ("MFU") and of a measured one ("of GEMM") as far as
+/// they are known, highest tensor memory, on a GPU what was reserved for it, shares of the wall time, that of
 /// exposed communication by axes, and of a save if there was one; time to go; at the end the allocator's
 /// retries and skipped updates, if any.
 std::string progress_line(const Progress& progress, const JobFigures& job);

@@ -1,6 +1,8 @@
 #include "observe/setup.h"
 
+#include "base/log.h"
 #include "cuda/device.h"
+#include "observe/progress_line.h"
 
 namespace argosy::observe {
 namespace {
@@ -31,8 +33,13 @@ JobFigures job_figures(const config::JobConfig& config, const model::ModelSpec& 
                        const comm::Communicator& world) {
     JobFigures figures{world.size(), flops_per_token(spec, config.training.seq_len)};
     const c10::Device device = world.device();
-    if (device.is_cuda()) figures.peak = datasheet_peak(cuda::describe_device(device.index()).name);
-    if (config.metrics.measure_gemm_peak) figures.peak = measure_gemm_peak(compute, kPeakSeconds, device);
+    if (device.is_cuda()) {
+        figures.datasheet = datasheet_peak(cuda::describe_device(device.index()).name, compute);
+    }
+    if (config.metrics.measure_gemm_peak) {
+        figures.measured = measure_gemm_peak(compute, kPeakSeconds, device);
+        if (world.rank() == 0) spdlog::info("{}", peak_line(figures));
+    }
     return figures;
 }
 

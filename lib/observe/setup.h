@@ -20,8 +20,8 @@ namespace argosy::observe {
 MetricsOptions metrics_options(const config::JobConfig& config, int64_t num_steps,
                                std::optional<int64_t> last_own_step, const Environment& environment);
 
-/// `compute`: the type of the matrix products whose peak is measured, where that is wanted; else it is that
-/// of a GPU's datasheet.
+/// `compute`: the type of the matrix products whose peak the datasheet is asked for and which are measured,
+/// where that is wanted; says on the log what was.
 JobFigures job_figures(const config::JobConfig& config, const model::ModelSpec& spec, at::ScalarType compute,
                        const comm::Communicator& world);
 

@@ -12,11 +12,8 @@ void add_rates(std::vector<Scalar>& scalars, const Progress& progress, const Job
     const double noncausal_flops = rates.tokens_per_second_per_device * job.flops_per_token.noncausal;
     scalars.push_back({"throughput(tps)", rates.tokens_per_second_per_device});
     scalars.push_back({"tflops", noncausal_flops / 1e12});
-    if (job.peak.source == PeakSource::Datasheet) {
-        scalars.push_back({"mfu(%)", 100 * *rates.mfu_noncausal});
-    } else if (job.peak.source == PeakSource::MeasuredGemm) {
-        scalars.push_back({"of_gemm(%)", 100 * *rates.mfu_causal});
-    }
+    if (job.datasheet.known()) scalars.push_back({"mfu(%)", 100 * *rates.mfu_noncausal});
+    if (rates.of_gemm) scalars.push_back({"of_gemm(%)", 100 * *rates.of_gemm});
 }
 
 void add_times(std::vector<Scalar>& scalars, const Progress& progress) {

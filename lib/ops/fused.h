@@ -55,10 +55,19 @@ inline int64_t fewest_rows(int64_t row_size) {
     return std::max<int64_t>(1, kFewestElements / std::max<int64_t>(1, row_size));
 }
 
+/// LibTorch's name of a kernels' element type.
+template <class T>
+inline constexpr at::ScalarType kScalarType = c10::CppTypeToScalarType<T>::value;
+template <>
+inline constexpr at::ScalarType kScalarType<kernels::BFloat16> = at::kBFloat16;
+template <>
+inline constexpr at::ScalarType kScalarType<kernels::Half> = at::kHalf;
+
 template <class T>
 void check_elements(const at::Tensor& x) {
-    ARGOSY_CHECK(!x.defined() || (x.is_contiguous() && x.element_size() == sizeof(T)),
-                 "a kernel got a tensor that is strided or of type {}", toString(x.scalar_type()));
+    ARGOSY_CHECK(!x.defined() || (x.is_contiguous() && x.scalar_type() == kScalarType<T>),
+                 "a kernel for {} got a tensor that is strided or of type {}", toString(kScalarType<T>),
+                 toString(x.scalar_type()));
 }
 
 /// REQUIRES: x is contiguous and of type T. An undefined tensor is a null pointer.

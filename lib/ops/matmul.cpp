@@ -150,6 +150,15 @@ at::Tensor linear_input_gradient(std::span<const at::Tensor> dys, std::span<cons
     return product_of(factors);
 }
 
+void write_linear_input_gradient(const at::Tensor& out, const at::Tensor& dy, const at::Tensor& weight) {
+    if (!fused(dy)) {
+        out.copy_(at::mm(dy, weight));
+        return;
+    }
+    const Factors factors[] = {{dy, weight}};
+    multiply(out, factors, /*accumulate=*/false);
+}
+
 void linear_weight_gradient(at::Tensor& out, const at::Tensor& dy, const at::Tensor& x, bool accumulate) {
     if (!fused(x) || !writable(out, dy)) return plain_weight_gradient(out, dy, x, accumulate);
     const Factors factors[] = {{dy.t(), x}};

@@ -21,6 +21,9 @@ at::Tensor linear_input_gradient(const at::Tensor& dy, const at::Tensor& weight)
 /// The sum of dy_i W_i: the gradient of an x that several layers read. At least one.
 at::Tensor linear_input_gradient(std::span<const at::Tensor> dys, std::span<const at::Tensor> weights);
 
+/// dy W, written to `out`, rows that lie together.
+void write_linear_input_gradient(const at::Tensor& out, const at::Tensor& dy, const at::Tensor& weight);
+
 /// dW = dy^T x, written to `out` (accumulate = false) or added to it. `out` may be wider than the operands.
 void linear_weight_gradient(at::Tensor& out, const at::Tensor& dy, const at::Tensor& x, bool accumulate);
 

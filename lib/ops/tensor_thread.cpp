@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 
 #include "base/error.h"
+#include "gpu/memory.h"
 
 namespace argosy::ops {
 namespace {
@@ -22,7 +23,10 @@ TensorThread::~TensorThread() { innermost = outer_; }
 
 cublas::Multiplier& TensorThread::multiplier() {
     if (outer_ != nullptr) return outer_->multiplier();
-    if (!multiplier_) multiplier_ = std::make_unique<cublas::Multiplier>(cublas::MultiplierOptions{search_});
+    if (!multiplier_) {
+        multiplier_ = std::make_unique<cublas::Multiplier>(
+            cublas::MultiplierOptions{.search = search_, .allocate = gpu::allocate});
+    }
     return *multiplier_;
 }
 

@@ -14,14 +14,16 @@ namespace argosy::parallel {
 
 using comm::OpKind;
 
-Executor::Executor(ParallelModel& model, mesh::Mesh& mesh, Program program, const ExecutorOptions& options)
+Executor::Executor(ParallelModel& model, mesh::Mesh& mesh, const Program& program,
+                   const ExecutorOptions& options)
     : model_(model),
       world_(mesh.world()),
       pipeline_(mesh.group(mesh::Axis::Pipeline)),
       tensor_degree_(mesh.degree(mesh::Axis::Tensor)),
-      program_(std::move(program)),
+      parts_(parts_of(program)),
       options_(options),
-      slots_(program_.num_slots) {
+      recorded_(parts_.size()),
+      slots_(program.num_slots) {
     pipeline_.open_channels();
 }
 
@@ -41,31 +43,43 @@ Executor::Slot& Executor::slot_of(const UnitOp& op) {
 at::Tensor Executor::run(std::span<const model::Batch> microbatches, double loss_scale) {
     const auto type = ops::accumulation_type(model_.precision().compute);
     const at::Tensor scale = at::full({}, loss_scale, at::TensorOptions(model_.device()).dtype(type));
-    if (!options_.graphs || !gpu::holds(scale) || !world_.recordable() || !std::exchange(has_run_, true)) {
-        return compute(microbatches, scale);
+    const bool graphs =
+        options_.graphs && gpu::holds(scale) && world_.recordable() && std::exchange(has_run_, true);
+    at::Tensor sum = at::zeros({}, at::TensorOptions(model_.device()).dtype(at::kDouble));
+    for (const ProgramPart& part : parts_) {
+        const auto own = microbatches.subspan(part.first_microbatch, part.num_microbatches);
+        sum.add_(graphs ? launch(part, own, scale) : compute(part, own, scale));
     }
-    if (!recorded_ || !recorded_->takes(microbatches)) {
-        recorded_.reset();  // its memory goes first
-        recorded_ = std::make_unique<RecordedRun>(microbatches, scale,
-                                                  [this](auto batches, const at::Tensor& recorded_scale) {
-                                                      return compute(batches, recorded_scale);
-                                                  });
+    return sum;
+}
+
+at::Tensor Executor::launch(const ProgramPart& part, std::span<const model::Batch> microbatches,
+                            const at::Tensor& loss_scale) {
+    std::unique_ptr<RecordedRun>& recorded = recorded_[part.recording];
+    if (!recorded || !recorded->takes(microbatches)) {
+        recorded.reset();  // its memory goes first
+        const auto run = [this, &part](auto batches, const at::Tensor& scale) {
+            return compute(part, batches, scale);
+        };
+        recorded = std::make_unique<RecordedRun>(microbatches, loss_scale, run, recorded_.front().get());
     }
     at::Tensor loss;
-    world_.watched("forward and backward", [&] { loss = recorded_->replay(microbatches, scale); });
+    world_.watched("forward and backward", [&] { loss = recorded->replay(microbatches, loss_scale); });
     for (const auto& parameter : model_.parameters()) parameter->gradient().empty = false;
     return loss;
 }
 
-at::Tensor Executor::compute(std::span<const model::Batch> microbatches, const at::Tensor& loss_scale) {
+at::Tensor Executor::compute(const ProgramPart& part, std::span<const model::Batch> microbatches,
+                             const at::Tensor& loss_scale) {
     microbatches_ = microbatches;
     loss_scale_ = loss_scale;
     loss_sum_ = at::zeros({}, at::TensorOptions(model_.device()).dtype(at::kDouble));
-    for (const UnitOp& op : program_.ops) {
-        under_way_ = &op;
+    for (const UnitOp& op : part.ops) {
+        under_way_ = op;
+        if (op.microbatch >= 0) under_way_->microbatch += part.first_microbatch;
         run(op);
     }
-    under_way_ = nullptr;
+    under_way_.reset();
     for (auto& [rank, pending] : sending_) pending.wait();
     return std::exchange(loss_sum_, {});
 }
@@ -92,6 +106,10 @@ void Executor::run(const UnitOp& op) {
             return stage.units[op.unit].reduce();
         case UnitOpKind::FinishReduce:
             return stage.units[op.unit].finish_reduce();
+        case UnitOpKind::SumReplicas:
+            return stage.units[op.unit].sum_replicas();
+        case UnitOpKind::FinishSum:
+            return stage.units[op.unit].finish_sum();
         case UnitOpKind::SendActivation:
             return send(slot_of(op).stream, op.stage + 1);
         case UnitOpKind::SendGradient:

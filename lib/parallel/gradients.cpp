@@ -10,6 +10,7 @@
 
 #include "base/fault.h"
 #include "ops/sums.h"
+#include "parallel/placement.h"
 
 namespace argosy::parallel {
 namespace {
@@ -41,12 +42,13 @@ void start_gradients(ParallelModel& model) {
     for (const auto& parameter : model.parameters()) parameter->gradient().empty = true;
 }
 
-void sum_replicas(ParallelModel& model, mesh::Mesh& mesh) {
+void sum_remaining(ParallelModel& model, mesh::Mesh& mesh) {
     exchange_tied(model, mesh);
     // One grouped submission for each set of ranks; a parameter that has two sums to make gets them in its
     // own order.
     std::map<std::pair<size_t, std::pair<mesh::AxisSet, int>>, std::vector<Op>> groups;
     for (const auto& parameter : model.parameters()) {
+        if (summed_by_program(parameter->spec())) continue;
         const at::Tensor& sum = parameter->gradient().sum;
         for (size_t i = 0; i < parameter->spec().gradient.size(); ++i) {
             const auto& [axes, parts] = parameter->spec().gradient[i];

@@ -149,6 +149,27 @@ Ops insert_reductions(const Ops& ops, ReduceAfter after) {
     return result;
 }
 
+// A unit's gradients are complete once the last microbatch's are made and, where they are sharded, reduced.
+// Sums are made in place and hold no memory, and nothing in the program needs them: so all waits come at its
+// end, where a replica that is late keeps nobody from computing.
+Ops insert_sums(const Ops& ops, const LoweringOptions& options) {
+    const auto complete = last_positions(ops, [](const UnitOp& op) {
+        return makes_gradients(op.kind) || op.kind == UnitOpKind::FinishReduce;
+    });
+    Ops result, finishes;
+    for (size_t i = 0; i < ops.size(); ++i) {
+        const UnitOp& op = ops[i];
+        result.push_back(op);
+        const auto last = complete.find(unit_of(op));
+        if (last == complete.end() || last->second != i) continue;
+        if (!options.stages[op.stage].summed_units.contains(op.unit)) continue;
+        result.push_back({UnitOpKind::SumReplicas, op.stage, op.unit, -1});
+        finishes.push_back({UnitOpKind::FinishSum, op.stage, op.unit, -1});
+    }
+    result.insert(result.end(), finishes.begin(), finishes.end());
+    return result;
+}
+
 // G0 F0 X0 G1 F1 X1 G2 ... becomes G0 G1 F0 X0 G2 F1 X1 ...: each gather starts where the one before it had
 // stood, just before that one's unit computes. So two units' weights are there at a time, never more. It
 // never crosses the release of its own weights.
@@ -203,6 +224,7 @@ Program lower(const std::vector<Action>& actions, const LoweringOptions& options
         ops = insert_reductions(ops, options.reduce_after);
         ops = hoist_gathers(ops);
     }
+    ops = insert_sums(ops, options);
     return assign_slots(ops);
 }
 

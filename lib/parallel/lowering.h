@@ -2,6 +2,7 @@
 // that list. Executor, simulator and planner all read the same list, so what is simulated is what runs.
 #pragma once
 
+#include <set>
 #include <vector>
 
 #include "model/tape.h"
@@ -20,7 +21,8 @@ enum class ReduceAfter { Microbatch, Step };  // when gradients are summed over 
 struct StageUnits {
     int num_layers = 0;  // units 0 .. num_layers-1: the embedding (if first) and blocks
     bool has_embedding = false;
-    bool has_head = false;  // unit num_layers
+    bool has_head = false;            // unit num_layers
+    std::set<int> summed_units = {};  // that have gradients to sum over replicas: see placement.h
 };
 
 struct LoweringOptions {
@@ -47,6 +49,7 @@ std::vector<UnitOp> expand_units(const std::vector<Action>& actions, const Lower
 std::vector<UnitOp> insert_recompute(const std::vector<UnitOp>& ops, const LoweringOptions& options);
 std::vector<UnitOp> insert_gathers(const std::vector<UnitOp>& ops, const LoweringOptions& options);
 std::vector<UnitOp> insert_reductions(const std::vector<UnitOp>& ops, ReduceAfter after);
+std::vector<UnitOp> insert_sums(const std::vector<UnitOp>& ops, const LoweringOptions& options);
 std::vector<UnitOp> hoist_gathers(const std::vector<UnitOp>& ops);
 Program assign_slots(const std::vector<UnitOp>& ops);
 

@@ -46,11 +46,14 @@ Stage& ParallelModel::stage(int number) {
 }
 
 void ParallelModel::add_unit(const PlacedModel& placed, int unit, mesh::Mesh& mesh, uint64_t seed) {
+    const std::set<model::Role> summed = summed_roles(placed, unit);
     std::vector<ShardedUnit::Binding> bindings;
-    for (const model::Parameter& parameter : placed.units[unit]) {
-        bindings.push_back({parameter.role, &find_or_create(parameter.spec, unit, mesh, seed)});
+    for (const auto& [role, spec] : placed.units[unit]) {
+        bindings.push_back({role, &find_or_create(spec, unit, mesh, seed), summed.contains(role)});
     }
-    stage(placed.unit_stage[unit]).units.emplace_back(std::move(bindings), mesh.group(mesh::kShardAxes));
+    stage(placed.unit_stage[unit])
+        .units.emplace_back(std::move(bindings), mesh.group(mesh::kShardAxes),
+                            mesh.group(mesh::Axis::Replicate));
 }
 
 /// Where embedding and head are tied and on one rank, they share one parameter.

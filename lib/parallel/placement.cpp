@@ -132,10 +132,30 @@ PlacedModel place(const ModelSpec& spec, const MeshShape& mesh, const std::vecto
     return placed;
 }
 
+bool summed_by_program(const layout::ParamSpec& spec) {
+    return spec.stages.size() == 1 && spec.gradient.size() == 1 &&
+           spec.gradient[0].axes == mesh::AxisSet(Axis::Replicate);
+}
+
+std::set<model::Role> summed_roles(const PlacedModel& placed, size_t unit) {
+    const std::string& table = placed.units.front().front().spec.name;
+    std::set<model::Role> roles;
+    for (const Parameter& parameter : placed.units[unit]) {
+        const bool shared = unit > 0 && parameter.spec.name == table;
+        if (summed_by_program(parameter.spec) && !shared) roles.insert(parameter.role);
+    }
+    return roles;
+}
+
 std::vector<StageUnits> stage_units(const PlacedModel& placed) {
     std::vector<StageUnits> stages(placed.unit_stage.back() + 1);
-    for (size_t unit = 0; unit + 1 < placed.units.size(); ++unit)
-        ++stages[placed.unit_stage[unit]].num_layers;
+    std::vector<int> num_units(stages.size());
+    for (size_t unit = 0; unit < placed.units.size(); ++unit) {
+        const int stage = placed.unit_stage[unit];
+        const int number = num_units[stage]++;
+        if (unit + 1 < placed.units.size()) ++stages[stage].num_layers;
+        if (!summed_roles(placed, unit).empty()) stages[stage].summed_units.insert(number);
+    }
     stages.front().has_embedding = true;
     stages.back().has_head = true;
     return stages;

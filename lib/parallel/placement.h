@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <vector>
 
 #include "mesh/mesh_shape.h"
@@ -23,6 +24,15 @@ struct PlacedModel {
 /// Throws UserError when the mesh cannot hold the model (heads that do not divide, ...).
 PlacedModel place(const model::ModelSpec& spec, const mesh::MeshShape& mesh,
                   const std::vector<int>& stage_layers);
+
+/// Whether its gradient's only sum, after the shard axes' reduce-scatter, is over the replicas of one stage:
+/// the program makes it. The others come after the program, in their order: see gradients.h.
+bool summed_by_program(const layout::ParamSpec& spec);
+
+/// The roles of a unit's parameters that the program sums over replicas when the unit's gradients are
+/// complete. The table that embedding and head of a stage share is the embedding's, whose way back is the
+/// last.
+std::set<model::Role> summed_roles(const PlacedModel& placed, size_t unit);
 
 /// What the lowering passes must know of each stage.
 std::vector<StageUnits> stage_units(const PlacedModel& placed);

@@ -40,6 +40,7 @@ RankLedger::RankLedger(int rank, const Program& program, const ScheduleShape& sh
     : options_(options), num_slots_(program.num_slots) {
     for (int stage = rank; stage < shape.num_stages; stage += shape.num_ranks) {
         for (int i = 0; i < shape.num_microbatches; ++i) expect(stage, i, shape);
+        for (const int unit : options.stages[stage].summed_units) unsummed_.insert({stage, unit});
     }
     for (const UnitOp& op : program.ops) {
         if (op.microbatch >= 0) ++num_to_come_[{op.stage, op.microbatch}];
@@ -78,6 +79,10 @@ std::string RankLedger::enter(const UnitOp& op) {
             return reduce(unit);
         case UnitOpKind::FinishReduce:
             return finish_reduce(unit);
+        case UnitOpKind::SumReplicas:
+            return sum_replicas(unit);
+        case UnitOpKind::FinishSum:
+            return finish_sum(unit);
         default:
             const std::string fault = enter_work(op);
             return fault.empty() ? enter_slot(op) : fault;
@@ -149,6 +154,33 @@ std::string RankLedger::finish_reduce(const Unit& unit) {
     return "";
 }
 
+bool RankLedger::has_all_gradients(const Unit& unit) const {
+    const auto& [stage, number] = unit;
+    for (const UnitOpKind kind : {UnitOpKind::BackwardWeight, UnitOpKind::Loss}) {
+        const auto next = open_.lower_bound({kind, stage, number, 0});
+        if (next != open_.end() && *next < Work{kind, stage, number + 1, 0}) return false;
+    }
+    return !options_.sharded || (!unreduced_.contains(unit) && reducing_ != unit);
+}
+
+std::string RankLedger::sum_replicas(const Unit& unit) {
+    const StageUnits& units = options_.stages[unit.first];
+    if (!unsummed_.contains(unit)) return "there is nothing to sum over replicas, or it was summed before";
+    if (!has_all_gradients(unit)) return "its gradients are not complete";
+    // The embedding's table may be the head's as well.
+    const bool embedding = unit.second == 0 && units.has_embedding;
+    if (embedding && units.has_head && !has_all_gradients({unit.first, units.num_layers})) {
+        return "the head's gradients are not complete";
+    }
+    unsummed_.erase(unit);
+    summing_.insert(unit);
+    return "";
+}
+
+std::string RankLedger::finish_sum(const Unit& unit) {
+    return summing_.erase(unit) == 0 ? "no such sum is under way" : "";
+}
+
 std::string RankLedger::close() const {
     if (!open_.empty()) {
         const auto& [kind, stage, unit, microbatch] = *open_.begin();
@@ -161,6 +193,12 @@ std::string RankLedger::close() const {
         return fmt::format("the gradients of unit {} stay unreduced", unreduced_.begin()->second);
     }
     if (reducing_) return fmt::format("the reduction of unit {} is never finished", reducing_->second);
+    if (!unsummed_.empty()) {
+        return fmt::format("the gradients of unit {} stay without the replicas'", unsummed_.begin()->second);
+    }
+    if (!summing_.empty()) {
+        return fmt::format("the sum over replicas of unit {} is never finished", summing_.begin()->second);
+    }
     return "";
 }
 

@@ -40,6 +40,9 @@ class RankLedger {
     std::string release(const Unit& unit);
     std::string reduce(const Unit& unit);
     std::string finish_reduce(const Unit& unit);
+    std::string sum_replicas(const Unit& unit);
+    std::string finish_sum(const Unit& unit);
+    bool has_all_gradients(const Unit& unit) const;
 
     const LoweringOptions& options_;
     std::set<Work> open_;                     // still to be done
@@ -50,6 +53,8 @@ class RankLedger {
     std::map<Unit, bool> gathered_;  // whether anything has used them
     std::set<Unit> unreduced_;
     std::optional<Unit> reducing_;
+    std::set<Unit> unsummed_;
+    std::set<Unit> summing_;
     int most_in_flight_ = 0, most_gathered_ = 0;
 };
 

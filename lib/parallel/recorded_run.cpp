@@ -7,14 +7,15 @@
 namespace argosy::parallel {
 
 RecordedRun::RecordedRun(std::span<const model::Batch> microbatches, const at::Tensor& loss_scale,
-                         const Run& run)
+                         const Run& run, const RecordedRun* before)
     : microbatches_(microbatches.begin(), microbatches.end()), loss_scale_(loss_scale.clone()) {
     for (model::Batch& batch : microbatches_) {
         batch.tokens = batch.tokens.clone();
         batch.targets = batch.targets.clone();
     }
     loss_sum_ = at::empty({}, loss_scale.options().dtype(at::kDouble));
-    graph_.emplace([this, run] { loss_sum_.copy_(run(microbatches_, loss_scale_)); });
+    graph_.emplace([this, run] { loss_sum_.copy_(run(microbatches_, loss_scale_)); },
+                   before ? &*before->graph_ : nullptr);
 }
 
 bool RecordedRun::takes(std::span<const model::Batch> microbatches) const {

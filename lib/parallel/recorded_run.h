@@ -1,4 +1,4 @@
-// A run of all microbatches as one graph of a GPU. What goes in and comes out has places of its own, which
+// A run of some microbatches as one graph of a GPU. What goes in and comes out has places of its own, which
 // the graph reads and writes.
 #pragma once
 
@@ -19,8 +19,10 @@ class RecordedRun {
     /// Microbatches and the scale of the loss to the sum of losses.
     using Run = std::function<at::Tensor(std::span<const model::Batch>, const at::Tensor& loss_scale)>;
 
-    /// Records `run`; nothing of it is done yet.
-    RecordedRun(std::span<const model::Batch> microbatches, const at::Tensor& loss_scale, const Run& run);
+    /// Records `run`; nothing of it is done yet. Its memory is that of `before` too, if there is one: the two
+    /// take turns, and neither leaves anything there for the other.
+    RecordedRun(std::span<const model::Batch> microbatches, const at::Tensor& loss_scale, const Run& run,
+                const RecordedRun* before = nullptr);
     RecordedRun(const RecordedRun&) = delete;
 
     /// Whether these are as many and as large as those that it was recorded with.

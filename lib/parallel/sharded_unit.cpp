@@ -21,10 +21,11 @@ at::Tensor unpadded(const at::Tensor& slice, const ShardedParameter& parameter) 
 
 }  // namespace
 
-ShardedUnit::ShardedUnit(std::vector<Binding> bindings, comm::Communicator& group)
-    : bindings_(std::move(bindings)), group_(group), sums_(bindings_.size()) {
+ShardedUnit::ShardedUnit(std::vector<Binding> bindings, comm::Communicator& group,
+                         comm::Communicator& replicas)
+    : bindings_(std::move(bindings)), group_(group), replicas_(replicas), sums_(bindings_.size()) {
     for (size_t i = 0; i < bindings_.size(); ++i) {
-        const auto& [role, parameter] = bindings_[i];
+        const auto& [role, parameter, summed] = bindings_[i];
         if (!sharded()) weights_[role] = parameter->compute();
         gradients_[role] = sharded() ? &sums_[i] : &parameter->gradient();
     }
@@ -60,7 +61,7 @@ void ShardedUnit::gather() {
     const auto views = slices(at::empty({buffer_elements()}, bindings_[0].parameter->compute().options()));
     std::vector<Op> ops;
     for (size_t i = 0; i < bindings_.size(); ++i) {
-        const auto& [role, parameter] = bindings_[i];
+        const auto& [role, parameter, summed] = bindings_[i];
         ops.push_back({.kind = OpKind::AllGather, .out = views[i], .in = parameter->compute()});
         weights_[role] = unpadded(views[i], *parameter);
     }
@@ -119,6 +120,21 @@ void ShardedUnit::finish_reduce() {
     }
     reduced_.clear();
 }
+
+void ShardedUnit::sum_replicas() {
+    ARGOSY_CHECK(!reducing_.active() && !summing_.active());
+    if (fault_planted(Fault::OmitReplicaSum)) return;
+    std::vector<Op> ops;
+    for (const Binding& binding : bindings_) {
+        if (!binding.summed) continue;
+        const model::GradientSum& gradient = binding.parameter->gradient();
+        ARGOSY_CHECK(!gradient.empty, "{} has no gradient to sum", binding.parameter->spec().name);
+        ops.push_back({.kind = OpKind::AllReduce, .out = gradient.sum, .in = gradient.sum});
+    }
+    summing_ = replicas_.submit(ops);
+}
+
+void ShardedUnit::finish_sum() { summing_.wait(); }
 
 int64_t ShardedUnit::gathered_bytes() const {
     const at::Tensor& weight = weights_[bindings_[0].role];  // of the one buffer

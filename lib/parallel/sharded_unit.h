@@ -18,9 +18,11 @@ class ShardedUnit {
     struct Binding {
         model::Role role;
         ShardedParameter* parameter;
+        bool summed = false;  // over replicas, with this unit's
     };
-    /// REQUIRES: parameters and group outlive it. `group` is the ranks over which the parameters are sharded.
-    ShardedUnit(std::vector<Binding> bindings, comm::Communicator& group);
+    /// REQUIRES: parameters and groups outlive it. `group` is the ranks over which the parameters are
+    /// sharded, `replicas` those that have the same pieces.
+    ShardedUnit(std::vector<Binding> bindings, comm::Communicator& group, comm::Communicator& replicas);
 
     bool sharded() const { return group_.size() > 1; }
 
@@ -38,6 +40,12 @@ class ShardedUnit {
     /// Waits and adds the sums to the parameters' gradients. Does nothing when no reduction is under way.
     void finish_reduce();
 
+    /// COLLECTIVE over the replicas, asynchronous: starts to sum the parameters' gradients over them, in
+    /// place. REQUIRES: no gradient is added until the end.
+    void sum_replicas();
+    /// Waits. Does nothing when no sum is under way.
+    void finish_sum();
+
     /// Of weights that are gathered now; of gradients that are not yet the parameters' own.
     int64_t gathered_bytes() const;
     int64_t gradient_bytes() const;
@@ -49,7 +57,7 @@ class ShardedUnit {
     int64_t buffer_elements() const;
 
     std::vector<Binding> bindings_;
-    comm::Communicator& group_;
+    comm::Communicator &group_, &replicas_;
 
     model::Weights weights_;
     comm::Pending gathering_;
@@ -59,6 +67,7 @@ class ShardedUnit {
     model::Gradients gradients_;
     std::vector<at::Tensor> reduced_;
     comm::Pending reducing_;
+    comm::Pending summing_;
 };
 
 }  // namespace argosy::parallel

@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <numeric>
+#include <set>
 #include <utility>
 
 namespace argosy::parallel {
@@ -45,14 +46,19 @@ int64_t held_elements(const layout::ParamSpec& spec, const mesh::MeshShape& mesh
                            std::multiplies<>());
 }
 
-void add_unit(const std::vector<model::Parameter>& unit, const mesh::MeshShape& mesh,
+/// Gathers, reductions and what the program sums over replicas.
+void add_unit(const PlacedModel& placed, size_t unit, const mesh::MeshShape& mesh,
               const mesh::Coordinates& coordinates, const Precision& precision, Collector& traffic) {
-    int64_t elements = 0;
-    for (const model::Parameter& parameter : unit) {
-        elements += held_elements(parameter.spec, mesh, coordinates) * mesh.degree(mesh::kShardAxes);
+    const std::set<model::Role> roles = summed_roles(placed, unit);
+    int64_t elements = 0, summed = 0;
+    for (const auto& [role, spec] : placed.units[unit]) {
+        const int64_t held = held_elements(spec, mesh, coordinates);
+        elements += held * mesh.degree(mesh::kShardAxes);
+        if (roles.contains(role)) summed += held;
     }
     traffic.add({mesh::kShardAxes, 1, OpKind::AllGather, precision.compute, elements, 1});
     traffic.add({mesh::kShardAxes, 1, OpKind::ReduceScatter, precision.reduce, elements, 1});
+    traffic.add({Axis::Replicate, 1, OpKind::AllReduce, precision.reduce, summed, 1});
 }
 
 /// The rows of a microbatch between blocks, over ranks of the tensor axis and from stage to stage.
@@ -64,11 +70,12 @@ void add_activations(const mesh::MeshShape& mesh, const Precision& precision, in
     traffic.add({Axis::Pipeline, 1, OpKind::Send, precision.compute, own, 1});
 }
 
-/// Sums over replicas and partial sums, as parallel/gradients.h makes them: all of a kind in one launch.
+/// The sums that come after the program, as parallel/gradients.h makes them: all of a kind in one launch.
 void add_sums(const std::vector<layout::ParamSpec>& specs, const mesh::MeshShape& mesh,
               const mesh::Coordinates& coordinates, const Precision& precision, Collector& traffic) {
     std::map<std::pair<size_t, std::pair<mesh::AxisSet, int>>, int64_t> sums;
     for (const layout::ParamSpec& spec : specs) {
+        if (summed_by_program(spec)) continue;
         for (size_t i = 0; i < spec.gradient.size(); ++i) {
             const auto& [axes, parts] = spec.gradient[i];
             sums[{i, {axes, parts}}] += held_elements(spec, mesh, coordinates);
@@ -92,7 +99,7 @@ std::vector<Traffic> step_traffic(const PlacedModel& placed, const mesh::MeshSha
         const int stage = placed.unit_stage[unit];
         if (stage % mesh.degree(Axis::Pipeline) != coordinates[static_cast<int>(Axis::Pipeline)]) continue;
         ++num_units;
-        add_unit(placed.units[unit], mesh, coordinates, precision, traffic);
+        add_unit(placed, unit, mesh, coordinates, precision, traffic);
         for (const model::Parameter& parameter : placed.units[unit]) {
             const bool known = std::ranges::any_of(
                 held, [&](const layout::ParamSpec& other) { return other.name == parameter.spec.name; });

@@ -25,6 +25,10 @@ const char* kind_name(UnitOpKind kind) {
             return "Reduce";
         case UnitOpKind::FinishReduce:
             return "FinishReduce";
+        case UnitOpKind::SumReplicas:
+            return "SumReplicas";
+        case UnitOpKind::FinishSum:
+            return "FinishSum";
         case UnitOpKind::SendActivation:
             return "SendActivation";
         case UnitOpKind::ReceiveActivation:

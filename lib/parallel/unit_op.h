@@ -15,6 +15,8 @@ enum class UnitOpKind {
     BackwardWeight,
     Reduce,        // start to sum a unit's gradients over the shards
     FinishReduce,  // wait for it
+    SumReplicas,   // start to sum a unit's gradients of the step over the replicas
+    FinishSum,     // wait for it
     SendActivation,
     ReceiveActivation,
     SendGradient,
@@ -25,7 +27,7 @@ struct UnitOp {
     UnitOpKind kind;
     int stage;
     int unit;        // of the stage; -1 for transfers
-    int microbatch;  // -1 where none: gathers, frees and reductions
+    int microbatch;  // -1 where none: gathers, frees, reductions and sums
     int slot = -1;   // where the microbatch's activations live
     bool operator==(const UnitOp&) const = default;
 };

@@ -18,21 +18,10 @@ bool fabric_between_nodes(const Cluster& cluster) {
            });
 }
 
-bool matters(SlowSetting::Where where, const Cluster& cluster) {
-    switch (where) {
-        case SlowSetting::Where::SeveralRanksANode:
-            return cluster.ranks.size() > cluster.nodes.size();
-        case SlowSetting::Where::FabricBetweenNodes:
-            return fabric_between_nodes(cluster);
-        case SlowSetting::Where::Everywhere:
-            break;
-    }
-    return true;
-}
-
 /// One finding for each value that ranks have.
 void apply(const SlowSetting& setting, const Cluster& cluster, std::vector<Finding>& findings) {
-    if (!matters(setting.where, cluster)) return;
+    if (!setting.matters({cluster.ranks.size() > cluster.nodes.size(), fabric_between_nodes(cluster)}))
+        return;
     std::map<std::string, std::vector<int>> ranks_by_value;
     for (const RankFacts& rank : cluster.ranks) {
         const Variable* variable = rank.variable(setting.variable);

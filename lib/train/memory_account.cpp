@@ -1,74 +1,21 @@
 #include "train/memory_account.h"
 
-#include <c10/util/Exception.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <new>
+#include <exception>
+#include <iterator>
 #include <vector>
 
 #include "base/error.h"
-#include "cuda/device.h"
-#include "gpu/memory.h"
-#include "parallel/unit_op.h"
+#include "train/device.h"
+#include "train/shortage.h"
 
 namespace argosy::train {
 namespace {
 
-/// What is known of the moment, in bytes.
-struct Shortage {
-    std::optional<int64_t> wanted = {};
-    std::optional<int64_t> tensors = {};  // that were held, activations and all
-    /// Of a GPU.
-    struct Device {
-        int64_t reserved = 0, free = 0, total = 0;
-    };
-    std::optional<Device> device = {};
-};
-
 std::string gibibytes(int64_t bytes) {
     return fmt::format("{:.4g} GiB", static_cast<double>(bytes) / (1 << 30));
-}
-
-/// As LibTorch's allocator saw it.
-Shortage of_tensors_on_the_gpu() {
-    const auto failure = gpu::last_allocation_failure();
-    if (!failure) return {};
-    return {
-        failure->wanted_bytes, failure->allocated_bytes,
-        Shortage::Device{failure->reserved_bytes, failure->device_free_bytes, failure->device_total_bytes}};
-}
-
-/// Past the allocator, which was not asked: the most that it held in this step.
-Shortage beside_tensors_on_the_gpu(std::optional<int64_t> wanted) {
-    const auto figures = gpu::memory();
-    if (!figures) return {wanted};
-    const auto total = static_cast<int64_t>(cuda::describe_device(cuda::current_device()).memory_bytes);
-    const auto outside = total - static_cast<int64_t>(cuda::free_memory_bytes()) - figures->reserved_bytes;
-    const int64_t reserved = figures->peak_reserved_bytes;
-    return {wanted, figures->peak_allocated_bytes,
-            Shortage::Device{reserved, std::max<int64_t>(total - outside - reserved, 0), total}};
-}
-
-/// Of the exception that is handled; none where it is about something else.
-std::optional<Shortage> shortage() {
-    constexpr int kCudaErrorMemoryAllocation = 2;
-    try {
-        throw;
-    } catch (const MemoryError& error) {
-        const auto& [wanted, tensors] = error.figures();
-        if (!tensors) return beside_tensors_on_the_gpu(wanted);
-        return Shortage{wanted, tensors};
-    } catch (const c10::OutOfMemoryError&) {
-        return of_tensors_on_the_gpu();
-    } catch (const c10::AcceleratorError& error) {
-        if (error.get_error_code() != kCudaErrorMemoryAllocation) return std::nullopt;
-        return beside_tensors_on_the_gpu(std::nullopt);
-    } catch (const std::bad_alloc&) {
-        return Shortage{};
-    } catch (...) {
-        return std::nullopt;
-    }
 }
 
 std::vector<std::string> lasting_parts(const HeldBytes& held) {
@@ -76,43 +23,62 @@ std::vector<std::string> lasting_parts(const HeldBytes& held) {
             "gradients " + gibibytes(held.gradients), "optimizer states " + gibibytes(held.moments)};
 }
 
-/// They add up to what the device has, or else to what tensors held.
+/// They add up to what the device has, or else to what tensors held, where that is known.
 std::vector<std::string> parts_of_a_step(const HeldBytes& held, const Shortage& found) {
     std::vector<std::string> parts = lasting_parts(held);
     parts.push_back("gathered units " + gibibytes(held.gathered));
+    if (!found.tensors) return parts;
     parts.push_back("activations and the rest " +
                     gibibytes(std::max<int64_t>(*found.tensors - held.total(), 0)));
     return parts;
 }
 
 std::vector<std::string> parts_of_the_device(const Shortage& found) {
-    const auto& [reserved, free, total] = *found.device;
+    const auto& [reserved, free, total] = *found.gpu;
     return {"reserved in pieces that do not fit " + gibibytes(reserved - *found.tensors),
             "CUDA, NCCL and other processes " + gibibytes(total - free - reserved),
             "free " + gibibytes(free)};
 }
 
-std::string place(const Shortage& found) {
-    if (found.device) return fmt::format("of the GPU's {}", gibibytes(found.device->total));
+std::string whole(const Shortage& found) {
+    if (found.gpu) return fmt::format("of the GPU's {}", gibibytes(found.gpu->total));
     return found.tensors ? fmt::format("of {} of tensors in the host's memory", gibibytes(*found.tensors))
                          : "in the host's memory";
 }
 
-/// Without what a device has of its own.
+/// Where the model does not lie.
+std::string breakdown_of_the_host(const Shortage& found) {
+    if (!found.tensors) return ", in the host's memory";
+    return fmt::format(", in the host's memory, beside {} of tensors there", gibibytes(*found.tensors));
+}
+
+/// Where the model lies, or would.
 std::string breakdown(const std::optional<HeldBytes>& planned, const std::optional<HeldBytes>& held,
                       const Shortage& found) {
     std::vector<std::string> parts;
     std::string text;
-    if (held && found.tensors) {
+    if (held) {
         parts = parts_of_a_step(*held, found);
-    } else if (!held && planned) {
+    } else if (planned) {
         text = fmt::format("; the model that was being made needs {} before the first step: {}",
                            gibibytes(planned->total()), fmt::join(lasting_parts(*planned), ", "));
         if (found.tensors) parts = {"tensors so far " + gibibytes(*found.tensors)};
     }
-    if (found.device) std::ranges::copy(parts_of_the_device(found), std::back_inserter(parts));
+    if (found.gpu) std::ranges::copy(parts_of_the_device(found), std::back_inserter(parts));
     if (parts.empty()) return text;
-    return fmt::format("; {}: {}{}", place(found), fmt::join(parts, ", "), text);
+    return fmt::format("; {}: {}{}", whole(found), fmt::join(parts, ", "), text);
+}
+
+/// For a host whose GPUs hold the model: what else lies there grows with the ranks.
+std::vector<std::string> remedies_for_the_host(const config::JobConfig& config) {
+    std::vector<std::string> found = {"fewer ranks on a node"};
+    if (config.checkpoint.saves()) {
+        found.push_back("more ranks to shard over (a rank's copy of what is saved lies there)");
+    }
+    if (config.comm.shared_memory) {
+        found.push_back(fmt::format("comm.shared_memory_mib below {}", config.comm.shared_memory_mib));
+    }
+    return found;
 }
 
 /// What would help and is not so yet, with what it is now.
@@ -131,6 +97,7 @@ std::vector<std::string> remedies(const config::JobConfig& config, bool on_gpu) 
         fmt::format("training.local_batch_size below {}", training.local_batch_size));
     add(pipelined && microbatch > 1,
         fmt::format("parallelism.pipeline_parallel_microbatch_size below {}", microbatch));
+    add(training.seq_len > 1, fmt::format("training.seq_len below {}", training.seq_len));
     add(config.activation_checkpoint.mode != config::RecomputeMode::Full,
         fmt::format("activation_checkpoint.mode = full (it is {})",
                     name_of(config.activation_checkpoint.mode)));
@@ -154,18 +121,42 @@ std::vector<std::string> remedies(const config::JobConfig& config, bool on_gpu) 
 
 }  // namespace
 
+MemoryAccount::Watch::~Watch() {
+    try {
+        account_.note(trainer_);
+    } catch (const std::exception&) {  // as there is no memory for what is noted, either
+    }
+}
+
 void MemoryAccount::note(Trainer& trainer) {
+    if (const auto* op = trainer.step().executor().under_way()) under_way_ = *op;
     held_ = held_bytes(trainer.model(), trainer.step().optimizer());
-    if (const auto* op = trainer.step().executor().under_way()) under_way_ = parallel::describe(*op);
+}
+
+/// The allocators know a size, but not what it is for.
+std::string MemoryAccount::wanted(std::optional<int64_t> bytes) const {
+    if (!bytes) return "";
+    const std::string names = names_of_size(tensors_, *bytes);
+    return fmt::format(": {} asked for{}", gibibytes(*bytes), names.empty() ? "" : ", the size of " + names);
+}
+
+std::string MemoryAccount::place() const {
+    if (under_way_) return " in " + parallel::describe(*under_way_);
+    return doing_ ? fmt::format(" in {}", doing_) : "";
 }
 
 void MemoryAccount::explain() const {
-    const auto found = shortage();
+    const auto found = find_shortage();
     if (!found) throw;
-    throw RunError("out of memory{}{}{}. What would need less: {}",
-                   found->wanted ? fmt::format(": {} asked for", gibibytes(*found->wanted)) : "",
-                   under_way_.empty() ? "" : " in " + under_way_, breakdown(planned_, held_, *found),
-                   fmt::join(remedies(config_, found->device.has_value()), "; "));
+    const bool on_gpu = computes_on_gpu();
+    const bool beside_the_model = on_gpu && found->where == Shortage::Where::Host;
+    if (beside_the_model) {
+        throw RunError("out of memory{}{}{}. What would need less: {}",
+                       found->wanted ? fmt::format(": {} asked for", gibibytes(*found->wanted)) : "", place(),
+                       breakdown_of_the_host(*found), fmt::join(remedies_for_the_host(config_), "; "));
+    }
+    throw RunError("out of memory{}{}{}. What would need less: {}", wanted(found->wanted), place(),
+                   breakdown(planned_, held_, *found), fmt::join(remedies(config_, on_gpu), "; "));
 }
 
 }  // namespace argosy::train

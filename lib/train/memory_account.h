@@ -3,9 +3,12 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "config/job_config.h"
+#include "parallel/unit_op.h"
 #include "train/held_bytes.h"
+#include "train/large_tensors.h"
 #include "train/trainer.h"
 
 namespace argosy::train {
@@ -19,7 +22,12 @@ class MemoryAccount {
     /// Before a Trainer is made, which may be what there is no memory for.
     void plan(const TrainerOptions& options, const mesh::Mesh& mesh) {
         planned_ = planned_bytes(options, mesh);
+        tensors_ = large_tensors(options, mesh);
+        doing("the making of the model");
     }
+
+    /// What comes next, as it stands after "in"; what a step is within is known without. Static text.
+    void doing(const char* what) { doing_ = what; }
 
     /// Notes what a trainer holds, and does, when it ends: an exception on its way to explain() ends it
     /// before the trainer itself.
@@ -27,7 +35,7 @@ class MemoryAccount {
       public:
         Watch(MemoryAccount& account, Trainer& trainer) : account_(account), trainer_(trainer) {}
         Watch(const Watch&) = delete;
-        ~Watch() { account_.note(trainer_); }
+        ~Watch();
 
       private:
         MemoryAccount& account_;
@@ -42,10 +50,14 @@ class MemoryAccount {
 
   private:
     void note(Trainer& trainer);
+    std::string place() const;
+    std::string wanted(std::optional<int64_t> bytes) const;
 
     const config::JobConfig& config_;
     std::optional<HeldBytes> planned_, held_;
-    std::string under_way_;  // empty: nothing that is known
+    std::vector<LargeTensor> tensors_;
+    const char* doing_ = nullptr;  // null: nothing that is known
+    std::optional<parallel::UnitOp> under_way_;
 };
 
 }  // namespace argosy::train

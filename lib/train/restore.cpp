@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/step_folder.h"
+#include "gpu/device.h"
 #include "interop/model_source.h"
 #include "model/model_spec.h"
 #include "train/joint_work.h"
@@ -296,6 +297,7 @@ fs::path steps_folder(const config::JobConfig& config) {
 
 Start restore(const config::JobConfig& config, const mesh::MeshShape& mesh, comm::Communicator& control,
               RunState& state) {
+    gpu::synchronize();  // what was zeroed there is loaded by another thread, whose stream knows nothing of it
     Restorer restorer(config, mesh, control, state);
     const config::Checkpoint& checkpoint = config.checkpoint;
     const std::string& path = checkpoint.initial_load_path.empty() && checkpoint.initial_load_in_hf

@@ -5,12 +5,14 @@
 #include <bit>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/error.h"
 #include "base/log.h"
 #include "kernels/table.h"
 #include "ops/determinism.h"
 #include "parallel/placement.h"
+#include "train/device.h"
 #include "train/element_types.h"
 
 namespace argosy::train {
@@ -118,8 +120,26 @@ comm::GroupOptions group_options(const config::Comm& comm, const Environment& en
 
 ops::Path operation_path(const config::Compile& compile) {
     const char* instruction_set = kernels::table().name;  // throws where it is set to one that cannot run
-    spdlog::info("own kernels: {}", compile.enable ? instruction_set : "none, since compile.enable is false");
+    const char* kernels = computes_on_gpu() ? "CUDA" : instruction_set;
+    spdlog::info("own kernels: {}", compile.enable ? kernels : "none, since compile.enable is false");
     return compile.enable ? ops::Path::Fused : ops::Path::Plain;
+}
+
+void warn_of_idle_keys(const config::Compile& compile, const comm::Communicator& world) {
+    const config::Compile usual;
+    std::vector<std::string> set;
+    if (compile.graphs != usual.graphs) set.emplace_back("compile.graphs");
+    if (compile.search_algorithms != usual.search_algorithms) set.emplace_back("compile.search_algorithms");
+    const bool on_gpu = computes_on_gpu();
+    if (!set.empty() && !(on_gpu && compile.enable)) {
+        spdlog::info("{} {} no effect: {}", fmt::join(set, ", "), set.size() == 1 ? "has" : "have",
+                     on_gpu ? "compile.enable is false" : "nothing computes on a GPU");
+    }
+    if (on_gpu && compile.enable && compile.graphs && !world.recordable()) {
+        spdlog::info(
+            "compile.graphs has no effect: ranks exchange through the host's memory, which is no part of a "
+            "graph");
+    }
 }
 
 cublas::Search algorithm_search(const config::Compile& compile) {

@@ -24,8 +24,11 @@ model::ModelSpec choose_model(const config::Model& model);
 comm::GroupOptions group_options(const config::Comm& comm, const Environment& environment,
                                  c10::Device device = c10::kCPU);
 
-/// How operations compute; says on the log which kernels were chosen.
+/// How operations compute; says on the log which kernels do, of a GPU where this thread computes on one.
 ops::Path operation_path(const config::Compile& compile);
+
+/// Names on the log the keys of [compile] that can say nothing where and how these ranks compute.
+void warn_of_idle_keys(const config::Compile& compile, const comm::Communicator& world);
 
 cublas::Search algorithm_search(const config::Compile& compile);
 

@@ -1,10 +1,12 @@
 #include "train/slow_settings.h"
 
 #include <algorithm>
-#include <cstdint>
-#include <filesystem>
+#include <fstream>
+#include <map>
 #include <span>
 #include <string>
+#include <system_error>
+#include <utility>
 #include <vector>
 
 #include "base/environment.h"
@@ -18,38 +20,41 @@ namespace {
 
 using Variables = std::vector<std::pair<std::string, std::string>>;
 
-/// Whether some adapter is there, active or not.
-bool has_fabric() {
-    std::error_code ignored;
-    return std::filesystem::directory_iterator("/sys/class/infiniband", ignored) !=
-           std::filesystem::directory_iterator();
-}
+constexpr size_t kMostLetters = 40;
 
-bool matters(SlowSetting::Where where, int ranks_on_node, int num_ranks) {
-    switch (where) {
-        case SlowSetting::Where::SeveralRanksANode:
-            return ranks_on_node > 1;
-        case SlowSetting::Where::FabricBetweenNodes:
-            return ranks_on_node < num_ranks && has_fabric();
-        case SlowSetting::Where::Everywhere:
-            break;
-    }
-    return true;
-}
+/// A value of a slow setting, as it travels between ranks: its beginning.
+struct Value {
+    bool is_slow = false;
+    char text[kMostLetters] = {};
+};
 
 const std::string* value_of(const char* name, const Variables& variables) {
     const auto found = std::ranges::find(variables, name, &Variables::value_type::first);
     return found == variables.end() ? nullptr : &found->second;
 }
 
-/// For each setting whether it does harm on this rank.
-std::vector<uint8_t> found_here(const Variables& variables, int ranks_on_node, int num_ranks) {
-    std::vector<uint8_t> found;
+/// For each setting, where it does harm on this rank.
+std::vector<Value> found_here(int ranks_on_node, int num_ranks) {
+    const Variables variables = communication_variables();
+    const SlowSetting::Ranks ranks = {
+        .several_a_node = ranks_on_node > 1,
+        .fabric_between_nodes = ranks_on_node < num_ranks && has_active_adapter()};
+    std::vector<Value> found;
     for (const SlowSetting& setting : slow_settings()) {
+        Value own;
         const std::string* value = value_of(setting.variable, variables);
-        found.push_back(value && setting.holds(*value) && matters(setting.where, ranks_on_node, num_ranks));
+        own.is_slow = value && setting.holds(*value) && setting.matters(ranks);
+        if (own.is_slow) value->copy(own.text, kMostLetters - 1);
+        found.push_back(own);
     }
     return found;
+}
+
+/// "4: ACTIVE" without its number; empty where it cannot be read.
+std::string state_in(const std::filesystem::path& file) {
+    std::string number, state;
+    std::ifstream(file) >> number >> state;
+    return state;
 }
 
 /// "all ranks", or "rank 1, 3, ...".
@@ -61,21 +66,33 @@ std::string describe(const std::vector<int>& ranks, int num_ranks) {
 
 }  // namespace
 
+bool has_active_adapter(const std::filesystem::path& adapters) {
+    std::error_code ignored;
+    for (const auto& adapter : std::filesystem::directory_iterator(adapters, ignored)) {
+        for (const auto& port : std::filesystem::directory_iterator(adapter.path() / "ports", ignored)) {
+            const std::string link = state_in(port.path() / "phys_state");
+            if (state_in(port.path() / "state") == "ACTIVE" && (link.empty() || link == "LinkUp"))
+                return true;
+        }
+    }
+    return false;
+}
+
 void warn_of_slow_settings(const mpi::Comm& world, int ranks_on_node) {
-    const Variables variables = communication_variables();
-    const std::vector<uint8_t> own = found_here(variables, ranks_on_node, world.size());
-    const std::vector<uint8_t> all = mpi::tell_all(world, std::span(own), "which variables make them slow");
+    const std::vector<Value> own = found_here(ranks_on_node, world.size());
+    const std::vector<Value> all = mpi::tell_all(world, std::span(own), "which variables make them slow");
     if (world.rank() != 0) return;
     for (size_t i = 0; i < own.size(); ++i) {
-        const SlowSetting& setting = slow_settings()[i];
-        std::vector<int> ranks;
+        std::map<std::string, std::vector<int>> ranks_by_value;
         for (int rank = 0; rank < world.size(); ++rank) {
-            if (all[rank * own.size() + i]) ranks.push_back(rank);
+            const Value& value = all[rank * own.size() + i];
+            if (value.is_slow) ranks_by_value[value.text].push_back(rank);
         }
-        if (ranks.empty()) continue;
-        const std::string value = own[i] ? "=" + *value_of(setting.variable, variables) : std::string();
-        spdlog::warn("{}{} on {}: {}; {}", setting.variable, value, describe(ranks, world.size()),
-                     setting.why, setting.remedy);
+        const SlowSetting& setting = slow_settings()[i];
+        for (const auto& [value, ranks] : ranks_by_value) {
+            spdlog::warn("{}={} on {}: {}; {}", setting.variable, value, describe(ranks, world.size()),
+                         setting.why, setting.remedy);
+        }
     }
 }
 

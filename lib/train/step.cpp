@@ -64,7 +64,7 @@ at::Tensor Step::forward_backward(const StepBatch& batch) {
     at::Tensor loss = executor_.run(batch.microbatches, scale() * weight) * weight;
     // The ranks of a tensor group computed the same loss.
     if (mesh_.coordinate(mesh::Axis::Tensor) != 0) loss.zero_();
-    parallel::sum_replicas(model_, mesh_);
+    parallel::sum_remaining(model_, mesh_);
     const at::Tensor squares = parallel::owned_squared_norms(model_) / (scale() * scale());
     at::Tensor totals = at::stack({loss, squares.sum()});
     if (options_.unit_grad_norms) totals = at::cat({totals, squares});

@@ -53,10 +53,9 @@ class Step {
         : options_(options),
           narrow_(at::randn({options.tokens, options.dim}).to(options.type())),
           wide_(at::randn({options.tokens, options.hidden}).to(options.type())),
-          logits_(
-              at::randn({std::min(model::Head::rows_per_chunk(options.vocab, at::Tensor()), options.tokens),
-                         options.vocab})
-                  .to(options.type())),
+          logits_(at::randn({model::Head::rows_per_chunk(options.tokens, options.vocab, at::Tensor()),
+                             options.vocab})
+                      .to(options.type())),
           head_(make_linear(options.vocab, options.dim, options.type())) {
         for (int64_t layer = 0; layer < options.layers; ++layer) {
             for (int i = 0; i < 4; ++i)

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "comm/group.h"
+#include "cuda/device.h"
 #include "nccl/communicator.h"
 #include "support/world.h"
 
@@ -41,9 +42,13 @@ inline std::string backend_name(Backend backend) {
 inline std::unique_ptr<Communicator> all_ranks(Backend backend, std::string name, GroupOptions options = {}) {
     if (backend == Backend::SharedMemory) options.shared_memory_bytes = testing::kSharedMemoryBytes;
     if (backend == Backend::SmallRing) options.shared_memory_bytes = kSmallRingBytes;
-    if (backend == Backend::Nccl) options.gpu_path = GpuPath::Nccl;
+    mpi::Comm world = mpi::Comm::world();
+    if (backend == Backend::Nccl) {
+        options.gpu_path = GpuPath::Nccl;
+        cuda::set_device(world.rank());
+    }
     if (backend == Backend::Staged) options.gpu_path = GpuPath::Host;
-    return make_communicator(mpi::Comm::world(), std::move(name), options);
+    return make_communicator(std::move(world), std::move(name), options);
 }
 
 inline auto host_backends() {

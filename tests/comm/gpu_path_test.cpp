@@ -44,18 +44,27 @@ TEST_F(GpuPathTest, IsWhatIsAskedFor) {
 TEST_F(GpuPathTest, IsNoneWithoutGpus) {
     fake_gpus().num_devices = 0;
     EXPECT_EQ(choose(), GpuPath::None);
+    EXPECT_EQ(choose_gpu_path(world_, GpuPath::None), GpuPath::None);
+    for (const GpuPath wanted : {GpuPath::Nccl, GpuPath::Host}) {
+        EXPECT_ERROR(choose_gpu_path(world_, wanted), UserError, "comm.gpu_path", "no rank sees a GPU",
+                     "leave it out");
+    }
 }
 
 TEST_F(GpuPathTest, RanksWithoutAGpuAreNamed) {
     if (size_ == 1) GTEST_SKIP() << "needs a rank with and one without";
     if (rank_ == 1) fake_gpus().num_devices = 0;
-    EXPECT_ERROR(choose(), UserError, "rank 1 sees no GPU");
+    for (const GpuPath wanted : {GpuPath::Choose, GpuPath::Nccl, GpuPath::Host}) {
+        EXPECT_ERROR(choose_gpu_path(world_, wanted), UserError, "rank 1 sees no GPU");
+    }
 }
 
 TEST_F(GpuPathTest, RanksThatShareAGpuGoThroughTheHostUnlessTheyPassForNodes) {
     if (size_ == 1) GTEST_SKIP() << "one rank alone shares nothing";
     cuda::set_device(0);
     EXPECT_EQ(choose(), GpuPath::Host);
+    EXPECT_ERROR(choose_gpu_path(world_, GpuPath::Nccl), UserError, "comm.gpu_path = nccl", "rank 1",
+                 "as many ranks on a node as it has GPUs");
     setenv("NCCL_HOSTID", std::to_string(rank_).c_str(), 1);
     EXPECT_EQ(choose(), GpuPath::Nccl);
     unsetenv("NCCL_HOSTID");

@@ -17,6 +17,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "comm/group.h"
+#include "cuda/device.h"
 #include "gpu/stream.h"
 #include "mpi/program.h"
 #include "support/fake_gpus.h"
@@ -248,8 +249,9 @@ const std::map<std::string, std::function<void(Ranks&)>> kScenarios = {
     {"call", call},
 };
 
-ExitCode run_scenario(const std::string& name) {
+ExitCode run_scenario(const std::string& name, int number) {
     const c10::InferenceMode guard;
+    cuda::set_device(number);
     Ranks ranks{
         comm::make_communicator(mpi::Comm::world(), "world",
                                 {.timeout_seconds = kTimeoutSeconds, .gpu_path = comm::GpuPath::Nccl}),
@@ -268,7 +270,8 @@ ExitCode run_scenario(const std::string& name) {
 }  // namespace argosy
 
 int main(int argc, char** argv) {
-    return argosy::mpi::run_program(
-        "ranks", &argc, &argv,
-        [&](const argosy::mpi::Comm&, const argosy::Environment&) { return argosy::run_scenario(argv[1]); });
+    return argosy::mpi::run_program("ranks", &argc, &argv,
+                                    [&](const argosy::mpi::Comm& ranks, const argosy::Environment&) {
+                                        return argosy::run_scenario(argv[1], ranks.rank());
+                                    });
 }

@@ -44,7 +44,7 @@ class Remembering : public ::testing::Test {
 };
 
 TEST_F(Remembering, RepeatsTheBits) {
-    fake_cublaslt().seconds = {1e-3, 1e-3, 1e-4};
+    fake_cublaslt().seconds = {10, 10, 1};
     Multiplier timed({.search = Search::Timed});
     const auto first = products(timed);
     const std::string choices = timed.choices();
@@ -56,7 +56,7 @@ TEST_F(Remembering, RepeatsTheBits) {
 
     for (const Search search : {Search::Heuristic, Search::Timed}) {
         fake_cublaslt() = {};
-        fake_cublaslt().seconds = {1e-4, 1e-3, 1e-3};
+        fake_cublaslt().seconds = {1, 10, 10};
         Multiplier resumed({.search = search});
         EXPECT_EQ(resumed.remember(choices), 2);
         EXPECT_EQ(resumed.choices(), choices) << "before any product";
@@ -88,7 +88,7 @@ TEST_F(Remembering, LeavesOutAnotherVersion) {
 }
 
 TEST_F(Remembering, AsksAgainWhereAnAlgorithmDoesNotServe) {
-    fake_cublaslt().seconds = {1e-3, 1e-3, 1e-4};
+    fake_cublaslt().seconds = {10, 10, 1};
     Multiplier timed({.search = Search::Timed});
     const auto first = products(timed);
     fake_cublaslt() = {};
@@ -108,7 +108,7 @@ TEST_F(Remembering, AsksAgainWhereAnAlgorithmDoesNotServe) {
 }
 
 TEST_F(Remembering, LeavesProblemsThatCameAsTheyAre) {
-    fake_cublaslt().seconds = {1e-3, 1e-3, 1e-4};
+    fake_cublaslt().seconds = {10, 10, 1};
     Multiplier timed({.search = Search::Timed});
     products(timed);
     fake_cublaslt() = {};

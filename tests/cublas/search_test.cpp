@@ -144,7 +144,7 @@ TEST_F(Searches, TellHowPointersAreAligned) {
 }
 
 TEST_F(Searches, KeepTheFastest) {
-    fake_cublaslt().seconds = {2e-3, 2e-4, 1e-3};
+    fake_cublaslt().seconds = {20, 2, 10};
     Multiplier multiplier({.search = Search::Timed});
     gradient.run(multiplier);
     EXPECT_EQ(fake_cublaslt().num_questions, 1);
@@ -161,7 +161,7 @@ TEST_F(Searches, KeepTheFastest) {
 }
 
 TEST_F(Searches, PassOverWhatRefuses) {
-    fake_cublaslt().seconds = {0, 2e-3, 2e-4};
+    fake_cublaslt().seconds = {0, 20, 2};
     fake_cublaslt().refused = {0};
     Multiplier timed({.search = Search::Timed});
     gradient.run(timed);
@@ -179,7 +179,7 @@ TEST_F(Searches, PassOverWhatRefuses) {
 }
 
 TEST_F(Searches, WaitForNothingWhileAGraphIsRecorded) {
-    fake_cublaslt().seconds = {2e-3, 2e-4, 1e-3};
+    fake_cublaslt().seconds = {20, 2, 10};
     Multiplier multiplier({.search = Search::Timed});
     fake_gpus().captures = 1;
     gradient.run(multiplier);
@@ -225,7 +225,7 @@ TEST_F(Searches, DoWithoutScratchMemory) {
 }
 
 TEST_F(Searches, KeepToTheWorkspace) {
-    fake_cublaslt().seconds = {2e-3, 2e-4, 2e-4};  // the first wants none, the others 1024 bytes
+    fake_cublaslt().seconds = {20, 2, 2};  // the first wants none, the others 1024 bytes
     Multiplier without({.search = Search::Timed, .workspace_bytes = 0});
     gradient.run(without);
     EXPECT_EQ(last_algorithm(), 0);

@@ -36,7 +36,7 @@ struct Model {
     bool bias;  // of queries, keys and values
 };
 
-constexpr int64_t kHeadTokens = 2048;
+constexpr int64_t kHeadTokens = 5632;  // of 16384 in three chunks: model/head.cpp
 
 /// q and o, k and v, gate and up are alike but for the bias, and one of each is measured: the one with it.
 std::vector<Linear> linears_of(const Model& model) {

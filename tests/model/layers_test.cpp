@@ -1,5 +1,6 @@
 // Forward and backward of every layer, and of all of them together, against autograd through the plain model.
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <c10/core/InferenceMode.h>
 #include <gtest/gtest.h>
@@ -188,14 +189,25 @@ INSTANTIATE_TEST_SUITE_P(Families, LayersTest,
                                             ::testing::ValuesIn(kNumerics)),
                          [](const auto& layers) { return param_name(layers.param); });
 
-// A vocabulary so large that the logits come in chunks of 64 rows: 64 and 3.
+TEST(HeadTest, ChunksAreEqualAndOfWholeTiles) {
+    const at::Tensor x = at::empty({0});
+    EXPECT_EQ(Head::rows_per_chunk(100, 1000, x), 100);
+    EXPECT_EQ(Head::rows_per_chunk(16384, 1000, x), 16384);
+    EXPECT_EQ(Head::rows_per_chunk(20000, 1000, x), 10240) << "16640 rows are the most";
+    EXPECT_EQ(Head::rows_per_chunk(3000, 8000, x), 1536) << "2048 are";
+    EXPECT_EQ(Head::rows_per_chunk(2048, 150000, x), 512);
+}
+
+// A vocabulary so large that the logits come in chunks.
 TEST(HeadTest, ChunksAddUp) {
     const c10::InferenceMode guard;
+    constexpr int64_t kTokens = 515;
     ModelSpec spec = tiny_specs()[0];
-    spec.vocab_size = 70001;
+    spec.vocab_size = 33001;
     spec.dim = 3;
-    TinyModel model(spec, at::kDouble, 1, 67);
-    const at::Tensor x = model.random.normal({67, 3}, at::kDouble);
+    TinyModel model(spec, at::kDouble, 1, kTokens);
+    const at::Tensor x = model.random.normal({kTokens, 3}, at::kDouble);
+    ASSERT_LT(Head::rows_per_chunk(kTokens, spec.vocab_size, x), kTokens);
     const NamedTensors values = {{"norm.weight", model.values.at("norm.weight")},
                                  {"output.weight", model.values.at("output.weight")}};
     const NamedGradients oracle = differentiate_by_name(

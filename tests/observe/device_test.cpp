@@ -8,7 +8,9 @@ namespace argosy::observe {
 namespace {
 
 TEST(DatasheetPeak, KnowsGpusByTheirDriversNames) {
-    const auto tera_flops = [](const char* name) { return datasheet_peak(name).flops_per_second / 1e12; };
+    const auto tera_flops = [](const char* name, at::ScalarType type = at::kBFloat16) {
+        return datasheet_peak(name, type).flops_per_second / 1e12;
+    };
     EXPECT_EQ(tera_flops("NVIDIA H200"), 989);
     EXPECT_EQ(tera_flops("NVIDIA H200 NVL"), 835);
     EXPECT_EQ(tera_flops("NVIDIA H100 80GB HBM3"), 989);
@@ -19,7 +21,14 @@ TEST(DatasheetPeak, KnowsGpusByTheirDriversNames) {
     EXPECT_EQ(tera_flops("NVIDIA B200"), 2250);
     EXPECT_EQ(tera_flops("NVIDIA GH200 480GB"), 989);
     EXPECT_EQ(tera_flops("NVIDIA GeForce RTX 4090"), 165.2);
-    EXPECT_EQ(datasheet_peak("NVIDIA H200").source, PeakSource::Datasheet);
+    EXPECT_EQ(datasheet_peak("NVIDIA H200", at::kBFloat16).source, PeakSource::Datasheet);
+
+    EXPECT_EQ(tera_flops("NVIDIA H200", at::kHalf), 989);
+    EXPECT_EQ(tera_flops("NVIDIA H200", at::kFloat), 67);
+    EXPECT_EQ(tera_flops("NVIDIA H100 80GB HBM3", at::kFloat), 67);
+    EXPECT_EQ(tera_flops("NVIDIA A100-SXM4-80GB", at::kFloat), 19.5);
+    EXPECT_FALSE(datasheet_peak("NVIDIA H200", at::kDouble).known());
+    EXPECT_FALSE(datasheet_peak("NVIDIA B200", at::kFloat).known());
 }
 
 TEST(DatasheetPeak, HasNoneForWhatItDoesNotKnow) {
@@ -27,9 +36,9 @@ TEST(DatasheetPeak, HasNoneForWhatItDoesNotKnow) {
          {"", "NVIDIA", "cpu", "AMD EPYC 9654", "NVIDIA H2000", "NVIDIA H300", "NVIDIA Tesla V100-SXM2-16GB",
           "NVIDIA H100", "NVIDIA H100 80GB HBM3 MIG 1g.10gb", "NVIDIA A100-SXM4-40GB MIG 3g.20gb",
           "NVIDIA L400", "NVIDIA GeForce RTX 4090 Laptop GPU", "NVIDIA GeForce RTX 4090 D", "80GB"}) {
-        EXPECT_FALSE(datasheet_peak(name).known()) << name;
-        EXPECT_EQ(datasheet_peak(name).source, PeakSource::None) << name;
-        EXPECT_EQ(datasheet_peak(name).flops_per_second, 0) << name;
+        EXPECT_FALSE(datasheet_peak(name, at::kBFloat16).known()) << name;
+        EXPECT_EQ(datasheet_peak(name, at::kBFloat16).source, PeakSource::None) << name;
+        EXPECT_EQ(datasheet_peak(name, at::kBFloat16).flops_per_second, 0) << name;
     }
 }
 

@@ -19,6 +19,8 @@ TEST(Speed, ByHand) {
     EXPECT_DOUBLE_EQ(rates.model_tflops_per_device, 32);
     EXPECT_DOUBLE_EQ(rates.mfu_causal.value(), 0.032);
     EXPECT_DOUBLE_EQ(rates.mfu_noncausal.value(), 0.064);
+    EXPECT_FALSE(rates.of_gemm.has_value());
+    EXPECT_DOUBLE_EQ(speed(4096, 2, measured_job()).of_gemm.value(), 0.04);
     EXPECT_FALSE(speed(4096, 2, sample_job(PeakSource::None)).mfu_causal.has_value());
 }
 
@@ -41,6 +43,8 @@ TEST(JsonLine, HasEveryKey) {
         {"mfu_causal", 0.032},
         {"mfu_noncausal", 0.064},
         {"peak_flops_source", "datasheet"},
+        {"datasheet_tflops", 1000.0},
+        {"measured_gemm_tflops", nullptr},
         {"memory_peak_gib", 1.5},
         {"rss_gib", 2.0},
         {"time_ms",
@@ -128,6 +132,16 @@ TEST(JsonLine, SaysWhenUtilisationIsNotKnownOrMeasured) {
     line = json::parse(json_line(sample_step(1), sample_job(PeakSource::MeasuredGemm)));
     EXPECT_DOUBLE_EQ(line["mfu_causal"], 0.032);
     EXPECT_EQ(line["peak_flops_source"], "measured GEMM");
+    EXPECT_EQ(line["measured_gemm_tflops"], 1000.0);
+    EXPECT_TRUE(line["datasheet_tflops"].is_null());
+}
+
+TEST(JsonLine, HasBothPeaksAndUtilisationAgainstTheDatasheets) {
+    const json line = json::parse(json_line(sample_step(1), measured_job()));
+    EXPECT_EQ(line["peak_flops_source"], "datasheet");
+    EXPECT_DOUBLE_EQ(line["mfu_causal"], 0.032);
+    EXPECT_EQ(line["datasheet_tflops"], 1000.0);
+    EXPECT_EQ(line["measured_gemm_tflops"], 800.0);
 }
 
 }  // namespace

@@ -35,6 +35,15 @@ TEST(ProgressLine, NamesWhatUtilisationIsMeasuredAgainst) {
     const std::string unknown = progress_line(sample_progress(), sample_job(PeakSource::None));
     EXPECT_EQ(unknown.find("MFU"), std::string::npos);
     EXPECT_EQ(unknown.find("of GEMM"), std::string::npos);
+    EXPECT_NE(progress_line(sample_progress(), measured_job()).find("MFU   3.2%  of GEMM   4.0%"),
+              std::string::npos);
+}
+
+TEST(PeakLine, HasTheDatasheetsWhereItIsKnown) {
+    EXPECT_EQ(peak_line(measured_job()),
+              "products of matrices reach 800 TFLOP/s here, 80.0% of the datasheet's 1000");
+    EXPECT_EQ(peak_line(sample_job(PeakSource::MeasuredGemm)),
+              "products of matrices reach 1000 TFLOP/s here");
 }
 
 TEST(ProgressLine, CountsSkippedUpdatesAtItsEnd) {

@@ -10,7 +10,7 @@ namespace argosy::observe {
 namespace {
 
 /// Two steps, of which the one before held more memory.
-std::map<std::string, double> points(PeakSource source) {
+std::map<std::string, double> points(const JobFigures& job) {
     Progress progress;
     progress.newest = sample_step(7);
     progress.window_steps = 2;
@@ -19,7 +19,7 @@ std::map<std::string, double> points(PeakSource source) {
     progress.window_times += progress.newest.times;
     progress.window_peak_bytes = 2 * progress.newest.memory_peak_bytes;
     std::map<std::string, double> points;
-    for (const auto& [tag, value] : tensorboard_scalars(progress, sample_job(source))) {
+    for (const auto& [tag, value] : tensorboard_scalars(progress, job)) {
         EXPECT_TRUE(points.emplace(tag, value).second) << tag << " twice";
     }
     return points;
@@ -45,7 +45,7 @@ TEST(TensorboardScalars, ByHand) {
         {"memory/max_active(GiB)", 3},
         {"memory/rss(GiB)", 2},
     };
-    const auto found = points(PeakSource::Datasheet);
+    const auto found = points(sample_job());
     EXPECT_EQ(found.size(), expected.size());
     for (const auto& [tag, value] : expected) EXPECT_NEAR(found.at(tag), value, 1e-12) << tag;
 }
@@ -73,11 +73,14 @@ TEST(TensorboardScalars, HaveWhatAGpusAllocatorSays) {
 }
 
 TEST(TensorboardScalars, NameWhatUtilisationIsMeasuredAgainst) {
-    const auto measured = points(PeakSource::MeasuredGemm), unknown = points(PeakSource::None);
+    const auto measured = points(sample_job(PeakSource::MeasuredGemm)),
+               unknown = points(sample_job(PeakSource::None)), both = points(measured_job());
     EXPECT_NEAR(measured.at("of_gemm(%)"), 3.2, 1e-12);
     EXPECT_FALSE(measured.contains("mfu(%)"));
     EXPECT_FALSE(unknown.contains("mfu(%)"));
     EXPECT_FALSE(unknown.contains("of_gemm(%)"));
+    EXPECT_NEAR(both.at("mfu(%)"), 6.4, 1e-12);
+    EXPECT_NEAR(both.at("of_gemm(%)"), 4, 1e-12);
 }
 
 }  // namespace

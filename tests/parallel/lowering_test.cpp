@@ -79,6 +79,50 @@ TEST(InsertReductions, AfterTheStepOnlyTheLastMicrobatchs) {
               "F0.0 F1.0 L2.0 B1.0 W1.0 B0.0 W0.0 F0.1 F1.1 L2.1 R2 B1.1 W1.1 D2 R1 B0.1 W0.1 D1 R0 D0");
 }
 
+/// What insert_sums makes of these, where all units have sums.
+std::string summed(const std::vector<UnitOp>& ops, LoweringOptions options = one_stage()) {
+    options.stages = with_sums(options.stages);
+    return written(insert_sums(ops, options));
+}
+
+TEST(InsertSums, EachStartsAfterTheLastMicrobatchsGradientsAndAllEndAtTheEnd) {
+    EXPECT_EQ(summed(expanded(1)), "F0.0 F1.0 L2.0 S2 B1.0 W1.0 S1 B0.0 W0.0 S0 E2 E1 E0");
+    EXPECT_EQ(summed(expanded(2)),
+              "F0.0 F1.0 L2.0 B1.0 W1.0 B0.0 W0.0 F0.1 F1.1 L2.1 S2 B1.1 W1.1 S1 B0.1 W0.1 S0 E2 E1 E0");
+}
+
+TEST(InsertSums, WaitsForTheLastReduction) {
+    EXPECT_EQ(summed(insert_reductions(expanded(1), ReduceAfter::Step)),
+              "F0.0 F1.0 L2.0 R2 B1.0 W1.0 D2 S2 R1 B0.0 W0.0 D1 S1 R0 D0 S0 E2 E1 E0");
+    EXPECT_EQ(summed(insert_reductions(expanded(2), ReduceAfter::Microbatch)),
+              "F0.0 F1.0 L2.0 R2 B1.0 W1.0 D2 R1 B0.0 W0.0 D1 R0 "
+              "F0.1 F1.1 L2.1 D0 R2 B1.1 W1.1 D2 S2 R1 B0.1 W0.1 D1 S1 R0 D0 S0 E2 E1 E0");
+}
+
+TEST(InsertSums, WhereTheWeightsOwnPassIsTheLastItWaitsForThat) {
+    const std::vector<Action> split = {{ActionKind::BackwardInput, 0, 0}, {ActionKind::BackwardWeight, 0, 0}};
+    EXPECT_EQ(summed(expand_units(split, one_stage())), "L2.0 S2 B1.0 B0.0 W1.0 S1 W0.0 S0 E2 E1 E0");
+}
+
+TEST(InsertSums, OfUnitsThatHaveAnyAlone) {
+    LoweringOptions options = one_stage();
+    EXPECT_EQ(written(insert_sums(expanded(1), options)), written(expanded(1)));
+    options.stages[0].summed_units = {0, 2};
+    EXPECT_EQ(written(insert_sums(expanded(1), options)), "F0.0 F1.0 L2.0 S2 B1.0 W1.0 B0.0 W0.0 S0 E2 E0");
+}
+
+TEST(InsertSums, OfAStageComeInItsLastMicrobatchsWayBack) {
+    const LoweringOptions options{.stages = stages_of({1, 1})};
+    const ScheduleShape shape{2, 2, 2};
+    const auto of_rank = [&](int rank) {
+        const auto actions = with_transfers(schedule("1F1B", shape, rank), shape);
+        return summed(expand_units(actions, options), options);
+    };
+    EXPECT_EQ(of_rank(0),
+              "F0.0 F1.0 sa.0 F0.1 F1.1 sa.1 rg.0 B1.0 W1.0 B0.0 W0.0 rg.1 B1.1 W1.1 S1 B0.1 W0.1 S0 E1 E0");
+    EXPECT_EQ(of_rank(1), "ra.0 F0.0 L1.0 B0.0 W0.0 sg.0 ra.1 F0.1 L1.1 S1 B0.1 W0.1 S0 sg.1 E1 E0");
+}
+
 TEST(HoistGathers, EachStartsWhileTheUnitBeforeComputes) {
     const LoweringOptions options{.stages = {{4}}};
     const auto gathered = insert_gathers(expand_units({{ActionKind::Forward, 0, 0}}, options), options);
@@ -133,6 +177,13 @@ TEST(AssignSlots, StagesOfOneRankDoNotShareWhatIsAlive) {
     EXPECT_EQ(slots(program), (std::vector{0, 1, 1, 0}));
 }
 
+TEST(Describe, NamesWhatThereIs) {
+    using enum UnitOpKind;
+    EXPECT_EQ(describe({Forward, 1, 2, 3}), "Forward of stage 1 unit 2 microbatch 3");
+    EXPECT_EQ(describe({Gather, 0, 0, -1}), "Gather of stage 0 unit 0");
+    EXPECT_EQ(describe({SendActivation, 0, -1, 0}), "SendActivation of stage 0 microbatch 0");
+}
+
 TEST(Lower, UnshardedProgramsOnlyCompute) {
     const auto actions = schedule("1F1B", {1, 1, 1}, 0);
     const Program program = lower(actions, one_stage(Keep::Input));
@@ -145,6 +196,15 @@ TEST(Lower, ShardedProgramsHaveEveryPass) {
     options.sharded = true;
     EXPECT_EQ(written(lower(schedule("1F1B", {1, 1, 1}, 0), options).ops),
               "G0 G1 F0.0 X0 G2 F1.0 X1 G1 L2.0 R2 X2 C1.0 B1.0 X1 W1.0 D2 R1 B0.0 W0.0 D1 R0 D0");
+}
+
+TEST(Lower, ReplicasOfShardsReduceAndThenSum) {
+    LoweringOptions options = one_stage(Keep::Products);
+    options.sharded = true;
+    options.stages = with_sums(options.stages);
+    EXPECT_EQ(written(lower(schedule("1F1B", {1, 1, 1}, 0), options).ops),
+              "G0 G1 F0.0 X0 G2 F1.0 X1 G1 L2.0 R2 X2 C1.0 B1.0 X1 W1.0 D2 S2 R1 B0.0 W0.0 D1 S1 R0 D0 S0 E2 "
+              "E1 E0");
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <set>
 
 #include "base/error.h"
 #include "expect_error.h"
@@ -131,6 +132,47 @@ TEST(Place, StageUnitsCountTheEmbeddingAsALayer) {
         EXPECT_EQ(stages[stage].has_embedding, stage == 0);
         EXPECT_EQ(stages[stage].has_head, stage == 2);
     }
+}
+
+using Units = std::vector<std::set<int>>;
+
+/// By stage.
+Units summed_units(const model::ModelSpec& spec, const MeshShape& mesh, const std::vector<int>& layers) {
+    Units units;
+    for (const StageUnits& stage : stage_units(place(spec, mesh, layers))) {
+        units.push_back(stage.summed_units);
+    }
+    return units;
+}
+
+TEST(Place, ProgramsSumOverReplicasWhatHasNoOtherSum) {
+    EXPECT_EQ(summed_units(spec(), mesh_of(1, 1, 4, 1), {5}), Units{{}});
+    EXPECT_EQ(summed_units(spec(), mesh_of(1, 1, 1, 4), {5}), Units{{}});
+    const std::set<int> all = {0, 1, 2, 3, 4, 5, 6};
+    for (const auto& mesh : {mesh_of(1, 2, 1, 1), mesh_of(1, 2, 3, 1), mesh_of(1, 2, 1, 2)}) {
+        EXPECT_EQ(summed_units(spec(), mesh, {5}), Units{all});
+    }
+    EXPECT_EQ(summed_units(spec(), mesh_of(3, 2, 2, 1), {2, 3, 0}), (Units{{0, 1, 2}, {0, 1, 2}, {0}}));
+}
+
+TEST(Place, NormsAndKeyHeadsOfTensorParallelismAreNotTheProgramsToSum) {
+    const PlacedModel placed = place(spec(), mesh_of(1, 2, 2, 4), {5});
+    EXPECT_EQ(summed_roles(placed, 0), std::set{Role::Embedding});
+    EXPECT_EQ(summed_roles(placed, 1),
+              (std::set{Role::Wq, Role::BiasQ, Role::Wo, Role::Gate, Role::Up, Role::Down}));
+    EXPECT_EQ(summed_roles(placed, 6), std::set{Role::Output});
+}
+
+TEST(Place, ATiedTableIsSummedWithTheEmbeddingUnlessTwoStagesHoldIt) {
+    const model::ModelSpec tied = spec(/*tied=*/true);
+    const PlacedModel one = place(tied, mesh_of(1, 2, 1, 1), {5});
+    EXPECT_EQ(summed_roles(one, 0), std::set{Role::Embedding});
+    EXPECT_EQ(summed_roles(one, 6), std::set{Role::FinalNorm});
+    const PlacedModel two = place(tied, mesh_of(2, 2, 1, 1), {3, 2});
+    EXPECT_TRUE(summed_roles(two, 0).empty());
+    EXPECT_EQ(summed_roles(two, 6), std::set{Role::FinalNorm});
+    EXPECT_EQ(summed_units(tied, mesh_of(2, 2, 1, 2), {3, 2}), (Units{{1, 2, 3}, {0, 1}}))
+        << "nothing of embedding and head";
 }
 
 TEST(Place, ATiedTableLivesOnBothEndsOfThePipeline) {

@@ -26,6 +26,16 @@ inline std::vector<StageUnits> stages_of(const std::vector<int>& layers) {
     return stages;
 }
 
+inline int num_units(const StageUnits& units) { return units.num_layers + units.has_head; }
+
+/// With gradients in every unit that are summed over replicas.
+inline std::vector<StageUnits> with_sums(std::vector<StageUnits> stages) {
+    for (StageUnits& units : stages) {
+        for (int unit = 0; unit < num_units(units); ++unit) units.summed_units.insert(unit);
+    }
+    return stages;
+}
+
 inline std::vector<Program> programs_of(const ProgramCase& wanted) {
     std::vector<Program> programs;
     for (int rank = 0; rank < wanted.shape.num_ranks; ++rank) {
@@ -55,6 +65,10 @@ inline const char* letters(UnitOpKind kind) {
             return "R";
         case UnitOpKind::FinishReduce:
             return "D";
+        case UnitOpKind::SumReplicas:
+            return "S";
+        case UnitOpKind::FinishSum:
+            return "E";
         case UnitOpKind::SendActivation:
             return "sa";
         case UnitOpKind::ReceiveActivation:
@@ -68,7 +82,7 @@ inline const char* letters(UnitOpKind kind) {
 }
 
 /// "F1.0" is the forward of unit 1 for microbatch 0, "G2" the gather of unit 2, "sa.3" a transfer of
-/// microbatch 3, D the end of a reduction.
+/// microbatch 3, D the end of a reduction, E that of a sum over replicas.
 inline std::string written(const std::vector<UnitOp>& ops) {
     std::string text;
     for (const UnitOp& op : ops) {

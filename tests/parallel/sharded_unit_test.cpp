@@ -61,7 +61,8 @@ struct ShardedUnitTest : ::testing::TestWithParam<Precision> {
                 std::make_unique<ShardedParameter>(spec_of(i, counted.size()), mesh, GetParam(), kSeed));
             bindings.push_back({kShapes[i].first, parameters.back().get()});
         }
-        unit = std::make_unique<ShardedUnit>(bindings, mesh.group(mesh::kShardAxes));
+        unit = std::make_unique<ShardedUnit>(bindings, mesh.group(mesh::kShardAxes),
+                                             mesh.group(mesh::Axis::Replicate));
     }
 
     /// What a layer does in a microbatch.
@@ -207,6 +208,43 @@ TEST_P(ShardedUnitTest, RefusesCallsOutOfTurn) {
         EXPECT_ERROR(unit->release(), RunError, "internal error");
         EXPECT_ERROR(unit->reduce(), RunError, "internal error");
     }
+}
+
+// Of four parameters two are summed with the unit.
+TEST(ReplicatedUnit, SumsInPlaceInOneLaunchWhatIsItsOwn) {
+    Submissions log;
+    CountingCommunicator counted(world(), log);
+    mesh::Mesh mesh(mesh::resolve({.replicate = counted.size(), .shard = 1}, counted.size()), counted);
+    std::vector<std::unique_ptr<ShardedParameter>> parameters;
+    std::vector<ShardedUnit::Binding> bindings;
+    const auto own = [&](size_t i, int rank) {
+        return gradient_of(parameters[i]->spec(), rank, /*round=*/0, at::kFloat);
+    };
+    for (size_t i = 0; i < kShapes.size(); ++i) {
+        parameters.push_back(std::make_unique<ShardedParameter>(spec_of(i, 1), mesh, kFloat, kSeed));
+        bindings.push_back({kShapes[i].first, parameters.back().get(), /*summed=*/i % 2 == 1});
+    }
+    ShardedUnit unit(bindings, mesh.group(mesh::kShardAxes), mesh.group(mesh::Axis::Replicate));
+    unit.finish_sum();  // of nothing
+    EXPECT_ERROR(unit.sum_replicas(), RunError, "p1 has no gradient to sum");
+    for (size_t i = 0; i < kShapes.size(); ++i) {
+        parameters[i]->gradient().sum.copy_(own(i, counted.rank()));
+        parameters[i]->gradient().empty = false;
+    }
+
+    unit.sum_replicas();
+    EXPECT_ERROR(unit.sum_replicas(), RunError, "internal error");  // one at a time
+    unit.finish_sum();
+    for (size_t i = 0; i < kShapes.size(); ++i) {
+        at::Tensor expected = own(i, counted.rank());
+        for (int rank = 0; rank < counted.size(); ++rank) {
+            if (bindings[i].summed && rank != counted.rank()) expected += own(i, rank);
+        }
+        EXPECT_TRUE(identical(parameters[i]->gradient().sum, expected)) << parameters[i]->spec().name;
+    }
+    ASSERT_EQ(log.size(), 1);
+    EXPECT_EQ(log[0].kinds, std::vector(2, OpKind::AllReduce));
+    EXPECT_EQ(log[0].group, mesh.group(mesh::Axis::Replicate).name());
 }
 
 INSTANTIATE_TEST_SUITE_P(Precisions, ShardedUnitTest, ::testing::Values(kFloat, kMixed, kDouble),

@@ -21,9 +21,12 @@ ProgramCase random_case(std::mt19937& random) {
     const int ranks = 1 + pick(4);
     std::vector<int> layers;
     for (int stage = 0; stage < ranks; ++stage) layers.push_back(1 + pick(3));
+    std::vector<StageUnits> stages = stages_of(layers);
+    if (pick(3) > 0) stages = with_sums(stages);
+    if (pick(3) == 0) stages[pick(ranks)].summed_units.erase(pick(3));
     return {.schedule = schedule_names()[pick(2)],
             .shape = {ranks, ranks, 1 + pick(6)},
-            .options = {.stages = stages_of(layers),
+            .options = {.stages = stages,
                         .sharded = pick(3) > 0,
                         .reshard = pick(2) == 0 ? Reshard::EveryPass : Reshard::Never,
                         .reduce_after = pick(2) == 0 ? ReduceAfter::Microbatch : ReduceAfter::Step,
@@ -64,15 +67,22 @@ bool names_missing(const std::string& fault, const UnitOp& op) {
         case Reduce:
             return says(fault, "no such reduction is under way");
         case FinishReduce:
-            return says(fault, "is not finished") || says(fault, "is never finished");
+            return says(fault, "is not finished") || says(fault, "is never finished") ||
+                   says(fault, "gradients are not complete");
+        case SumReplicas:
+            return says(fault, "no such sum is under way");
+        case FinishSum:
+            return says(fault, "is never finished");
         case SendActivation:
         case SendGradient:  // the rank that waits for it, or gets the next one in its place
             return says(fault, "deadlock") || says(fault, "the channel brings");
         case BackwardWeight:
-            return says(fault, "nothing to reduce") || says(fault, "there is no " + describe(op));
+            return says(fault, "nothing to reduce") || says(fault, "there is no " + describe(op)) ||
+                   says(fault, "gradients are not complete");
         default:  // what stands on it; a unit that it alone would have used, or had gradients from
             return says(fault, "needs the " + describe(op) + " first") ||
-                   says(fault, "gathered for nothing") || says(fault, "nothing to reduce");
+                   says(fault, "gathered for nothing") || says(fault, "nothing to reduce") ||
+                   says(fault, "gradients are not complete");
     }
 }
 
@@ -107,10 +117,14 @@ bool depends(const UnitOp& b, const UnitOp& a, const LoweringOptions& options) {
     const bool same_unit = a.stage == b.stage && a.unit == b.unit;
     if (a.kind == FinishReduce && b.kind == Reduce) return true;
     if (a.kind == Reduce && b.kind == FinishReduce) return same_unit;
+    if (a.kind == FinishReduce && b.kind == SumReplicas) return same_unit;
+    if (a.kind == SumReplicas && b.kind == FinishSum) return same_unit;
     if (a.kind == Free && b.kind == Gather) return same_unit;
     if (a.kind == Gather && works(b)) return same_unit && needs_weights(b, options);
     if (works(a) && b.kind == Free) return same_unit && needs_weights(a, options);
-    if ((a.kind == BackwardWeight || a.kind == Loss) && b.kind == Reduce) return same_unit;
+    if ((a.kind == BackwardWeight || a.kind == Loss) && (b.kind == Reduce || b.kind == SumReplicas)) {
+        return same_unit;
+    }
     if (a.slot == -1 || b.slot == -1) return false;
     if (a.microbatch != b.microbatch) return a.slot == b.slot;  // b takes over the slot that a gives up
     // Within a microbatch all is one chain, but for what is computed again and the weights' gradients.
@@ -248,6 +262,50 @@ TEST(SimulatorFaults, CollectivesOfAnUnshardedModel) {
     EXPECT_TRUE(says(fault_of(programs, simulated), "Gather of stage 0 unit 0: weights are not sharded"));
     std::erase_if(programs[0].ops, [](const UnitOp& op) { return op.kind == Gather || op.kind == Free; });
     EXPECT_TRUE(says(fault_of(programs, simulated), "gradients are not sharded"));
+}
+
+TEST(SimulatorFaults, SumsOfTheFirstMicrobatchsGradients) {
+    ProgramCase simulated{"1F1B", {1, 1, 2}, {.stages = with_sums(stages_of({1}))}};
+    for (const bool sharded : {false, true}) {
+        simulated.options.sharded = sharded;
+        std::vector<Program> programs = programs_of(simulated);
+        auto& ops = programs[0].ops;
+        const auto of_block = [](UnitOpKind kind) {
+            return [kind](const UnitOp& op) { return op.kind == kind && op.unit == 1; };
+        };
+        std::erase_if(ops, of_block(SumReplicas));
+        const auto first = std::ranges::find_if(ops, of_block(sharded ? FinishReduce : BackwardWeight));
+        ops.insert(first + 1, UnitOp{SumReplicas, 0, 1, -1});
+        EXPECT_TRUE(says(fault_of(programs, simulated),
+                         "SumReplicas of stage 0 unit 1: its gradients are not complete"));
+    }
+}
+
+TEST(SimulatorFaults, SumsThatNobodyHasOrThatAreMissing) {
+    ProgramCase simulated{"1F1B", {1, 1, 1}, {.stages = with_sums(stages_of({1}))}};
+    std::vector<Program> programs = programs_of(simulated);
+    simulated.options.stages[0].summed_units.erase(2);
+    EXPECT_TRUE(
+        says(fault_of(programs, simulated), "SumReplicas of stage 0 unit 2: there is nothing to sum"));
+    simulated.options.stages = with_sums(simulated.options.stages);
+    std::erase_if(programs[0].ops, [](const UnitOp& op) {
+        return op.unit == 2 && (op.kind == SumReplicas || op.kind == FinishSum);
+    });
+    EXPECT_TRUE(says(fault_of(programs, simulated), "the gradients of unit 2 stay without the replicas'"));
+}
+
+TEST(SimulatorFaults, AnEmbeddingsSumBeforeTheHeadsGradients) {
+    ProgramCase simulated{"1F1B", {1, 1, 1}, {.stages = with_sums(stages_of({1})), .sharded = true}};
+    std::vector<Program> programs = programs_of(simulated);
+    auto& ops = programs[0].ops;
+    // The head is reduced last.
+    std::erase_if(ops, [](const UnitOp& op) {
+        return op.kind == SumReplicas || op.kind == FinishSum ||
+               (op.unit == 2 && (op.kind == Reduce || op.kind == FinishReduce));
+    });
+    ops.push_back({SumReplicas, 0, 0, -1});
+    EXPECT_TRUE(says(fault_of(programs, simulated),
+                     "SumReplicas of stage 0 unit 0: the head's gradients are not complete"));
 }
 
 }  // namespace

@@ -27,18 +27,19 @@ std::vector<std::vector<int>> layer_choices(int num_stages) {
 
 std::vector<LoweringOptions> policies(const std::vector<StageUnits>& stages) {
     std::vector<LoweringOptions> all;
+    const std::vector<StageUnits> replicas = with_sums(stages);
     for (const Keep keep : {Keep::Everything, Keep::Products, Keep::Input}) {
         all.push_back({.stages = stages, .keep = keep});
+        all.push_back({.stages = replicas, .keep = keep});
         for (const Reshard reshard : {Reshard::EveryPass, Reshard::Never}) {
             for (const ReduceAfter after : {ReduceAfter::Microbatch, ReduceAfter::Step}) {
                 all.push_back({stages, /*sharded=*/true, reshard, after, keep});
+                all.push_back({replicas, /*sharded=*/true, reshard, after, keep});
             }
         }
     }
     return all;
 }
-
-int num_units(const StageUnits& units) { return units.num_layers + units.has_head; }
 
 void expect_memory(const Simulation& simulation, const ProgramCase& simulated, int rank) {
     const ScheduleShape& shape = simulated.shape;

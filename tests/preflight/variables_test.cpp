@@ -31,8 +31,10 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"NCCL_SHM_DISABLE", "1", Verdict::Warn}, Case{"NCCL_IB_DISABLE", "1", Verdict::Fail},
         Case{"NCCL_NET", "Socket", Verdict::Fail}, Case{"NCCL_ALGO", "Ring", Verdict::Warn},
         Case{"NCCL_PROTO", "Simple", Verdict::Warn}, Case{"NCCL_IB_GID_INDEX", "3", Verdict::Warn},
-        Case{"PYTORCH_NO_CUDA_MEMORY_CACHING", "1", Verdict::Warn}, Case{"MALLOC_CHECK_", "3", Verdict::Warn},
-        Case{"MALLOC_PERTURB_", "165", Verdict::Warn}));
+        Case{"PYTORCH_NO_CUDA_MEMORY_CACHING", "1", Verdict::Warn},
+        Case{"PYTORCH_ALLOC_CONF", "expandable_segments:False", Verdict::Warn},
+        Case{"PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:512", Verdict::Warn},
+        Case{"MALLOC_CHECK_", "3", Verdict::Warn}, Case{"MALLOC_PERTURB_", "165", Verdict::Warn}));
 
 class HarmlessVariable : public ::testing::TestWithParam<std::pair<const char*, const char*>> {};
 
@@ -51,6 +53,7 @@ INSTANTIATE_TEST_SUITE_P(
                       std::pair("NCCL_IB_DISABLE", "0"), std::pair("NCCL_NET", "IB"),
                       std::pair("NCCL_ALGO", ""), std::pair("NCCL_IB_GID_INDEX", "-1"),
                       std::pair("NCCL_MIN_CTAS", "32"), std::pair("NCCL_COLLNET_ENABLE", "0"),
+                      std::pair("PYTORCH_ALLOC_CONF", "expandable_segments:True,max_split_size_mb:512"),
                       std::pair("MALLOC_CHECK_", "0")));
 
 TEST(Variables, CountOnlyWhereTheyMatter) {

@@ -102,6 +102,15 @@ class OnGpu(Places):
         self.assertEqual([step["loss_scale"] for step in self.steps("run1")],
                          [step["loss_scale"] for step in self.steps("run0")])
 
+    def test_a_loss_scale_comes_down(self):
+        cpu, gpu = self.on_both("half", training__loss_scale_init=2**24, **FLOAT16)
+        scales = [[step["loss_scale"] for step in self.steps(f"half{i}")] for i in range(2)]
+        self.assertEqual(scales[0], scales[1])
+        self.assertLess(scales[1][-1], 2**24, "the first gradients overflow")
+        applied = [i for i, (_, norm) in enumerate(cpu) if norm is not None]
+        self.assertGreater(len(applied), 1, cpu)
+        self.assert_alike([gpu[i] for i in applied], [cpu[i] for i in applied], 5e-3)
+
     def test_a_graph_changes_no_bit(self):
         for name, settings in (("float32", {}), ("bfloat16", BFLOAT16 | DETERMINISTIC)):
             with self.subTest(name):

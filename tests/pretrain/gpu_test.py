@@ -7,6 +7,7 @@ import gpu_run
 import run
 
 GPU = pathlib.Path(sys.argv.pop())
+SOON_SECONDS = 20
 
 
 class Gpu(gpu_run.OnGpu, run.PretrainTest):
@@ -23,29 +24,52 @@ class Gpu(gpu_run.OnGpu, run.PretrainTest):
         graphs = self.train(self.gpu, 2, "graphs")
         self.assertEqual(graphs, self.train(self.gpu, 2, "none", compile__graphs=False))
 
-    def test_a_loss_scale_comes_down(self):
-        cpu, gpu = self.on_both("half", training__loss_scale_init=2**24, **gpu_run.FLOAT16)
-        scales = [[step["loss_scale"] for step in self.steps(f"half{i}")] for i in range(2)]
-        self.assertEqual(scales[0], scales[1])
-        self.assertLess(scales[1][-1], 2**24, "the first gradients overflow")
-        applied = [i for i, (_, norm) in enumerate(cpu) if norm is not None]
-        self.assertGreater(len(applied), 1, cpu)
-        self.assert_alike([gpu[i] for i in applied], [cpu[i] for i in applied], 5e-3)
+    def test_a_rank_without_a_gpu_ends_the_run_at_once(self):
+        words = self.small(training__steps=1)
+        for without in range(2):
+            with self.subTest(rank=without):
+                first, second = (["-x", "ARGOSY_FAKE_GPUS=0"] if rank == without else [] for rank in range(2))
+                done = self.run_ranks(1, *first, GPU, *words, ":", "-n", 1, *second, GPU, *words, program=())
+                self.assert_one_error(done, 2, f"rank {without} sees no GPU, others do", "CUDA_VISIBLE_DEVICES")
+                self.assertLess(done.seconds, SOON_SECONDS, done)
+
+    def test_the_log_says_what_computes_and_what_has_no_effect(self):
+        search, none = {"compile__search_algorithms": True}, {"compile__graphs": False}
+        both = "compile.graphs, compile.search_algorithms have no effect: "
+        through_host = "compile.graphs has no effect: ranks exchange through the host's memory"
+        for place, num_ranks, settings, kernels, idle in (
+                (self.gpu, 1, search, "CUDA", None),
+                (self.gpu, 1, search | none | {"compile__enable": False}, "none", both + "compile.enable is false"),
+                (self.gpu, 1, {"compile__enable": False}, "none", None),
+                (self.gpu, 2, {"comm__gpu_path": "host"}, "CUDA", through_host),
+                (self.gpu, 2, {"comm__gpu_path": "host"} | none, "CUDA", None),
+                (self.cpu, 1, {}, "", None),
+                (self.cpu, 1, search | none, "", both + "nothing computes on a GPU")):
+            with self.subTest(gpu=place is self.gpu, **settings):
+                done = self.run_ranks(num_ranks, *self.small(**gpu_run.SMALL, training__steps=1, **settings),
+                                      program=place[0])
+                self.assert_code(done, 0)
+                self.assertIn(f"own kernels: {kernels}", done.stderr)
+                self.assertEqual("own kernels: CUDA" in done.stderr, kernels == "CUDA", done)
+                self.assertEqual(done.stderr.count("no effect: "), int(idle is not None), done)
+                self.assertIn(idle or "", done.stderr)
 
     def test_slow_settings_are_named(self):
         environment = {"CUDA_LAUNCH_BLOCKING": "1", "NCCL_DEBUG": "INFO", "NCCL_P2P_DISABLE": "1",
-                       "PYTORCH_NO_CUDA_MEMORY_CACHING": "1", "MALLOC_CHECK_": "0"}
+                       "PYTORCH_ALLOC_CONF": "expandable_segments:False", "PYTORCH_NO_CUDA_MEMORY_CACHING": "1",
+                       "MALLOC_CHECK_": "0"}
         words = self.small(**gpu_run.SMALL, training__steps=1)
-        done = self.run_ranks(1, *words, ":", "-n", 1, "-x", "NCCL_ALGO=Ring", GPU, *words, program=(GPU,),
+        done = self.run_ranks(1, *words, ":", "-n", 1, "-x", "NCCL_ALGO=Ring", "-x", "NCCL_DEBUG=TRACE", GPU, *words, program=(GPU,),
                               environment=environment)
         self.assert_code(done, 0)
         warnings = [line.partition("[0] ")[2] for line in done.stderr.splitlines() if " W [0]" in line]
         self.assertEqual([warning.partition(": ")[0] for warning in warnings],
-                         ["CUDA_LAUNCH_BLOCKING=1 on all ranks", "NCCL_DEBUG=INFO on all ranks",
-                          "NCCL_P2P_DISABLE=1 on all ranks", "NCCL_ALGO on rank 1",
-                          "PYTORCH_NO_CUDA_MEMORY_CACHING=1 on all ranks"], done)
+                         ["CUDA_LAUNCH_BLOCKING=1 on all ranks", "NCCL_DEBUG=INFO on rank 0", "NCCL_DEBUG=TRACE on rank 1",
+                          "NCCL_P2P_DISABLE=1 on all ranks", "NCCL_ALGO=Ring on rank 1",
+                          "PYTORCH_NO_CUDA_MEMORY_CACHING=1 on all ranks",
+                          "PYTORCH_ALLOC_CONF=expandable_segments:False on all ranks"], done)
         self.assertNotIn(" W [1]", done.stderr)
-        for warning in warnings[0], warnings[-1]:
+        for warning in warnings[0], warnings[-2]:
             self.assertIn("many times slower; unset it", warning)
         alone = self.run_ranks(1, *self.small("cpu", training__steps=1), environment=environment)
         self.assert_code(alone, 0)

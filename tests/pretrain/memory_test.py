@@ -2,6 +2,7 @@
 exit 1, and nothing half-written. On the processor, and on a GPU that is not there and as small as a test wants it.
 usage: memory_test.py [PRETRAIN_WITH_STAND_INS]"""
 import json
+import math
 import pathlib
 import re
 import sys
@@ -37,7 +38,8 @@ class Processor(run.PretrainTest):
             "hidden_size": 2**20, "num_hidden_layers": 2, "num_attention_heads": 2**13, "intermediate_size": 64,
             "rms_norm_eps": 1e-6}))
         done = self.run_ranks(1, *self.small(model__hf_assets_path=self.folder), environment=self.SANITIZED)
-        self.assert_one_error(done, 1, "out of memory: 4096 GiB asked for", "the model that was being made needs", "weights",
+        self.assert_one_error(done, 1, "out of memory: 4096 GiB asked for, the size of the weights",
+                              "of tok_embeddings.weight", "[1048576, 1048576] of float32", "the model that was being made needs", "weights",
                               "optimizer states", "training.local_batch_size below 2", "activation_checkpoint.mode")
         self.assertNotIn("frame #", done.stderr)
 
@@ -85,9 +87,15 @@ class Gpu(run.PretrainTest):
         limit = int(0.98 * self.peak_bytes())
         done = self.train(limit, "run", checkpoint__enable=True, checkpoint__interval=1)
         self.assert_one_error(done, 1, "out of memory: ", "of stage 0 unit", "What would need less",
-                              "training.local_batch_size below 2", "activation_checkpoint.mode = full (it is selective)",
+                              "training.local_batch_size below 2", "training.seq_len below 16",
+                              "activation_checkpoint.mode = full (it is selective)",
                               "optimizer.state_dtype = bfloat16 (it is float32)")
         self.assertNotIn("frame #", done.stderr)
+        asked = re.search(r"([\d.e+-]+) GiB asked for, the size of [a-z][^\[]+ \[([\d, ]+)\] of float32 in \w+ of stage 0",
+                          done.errors[0])
+        self.assertTrue(asked, done)
+        num_bytes = 4 * math.prod(map(int, asked[2].split(", ")))
+        self.assertLess(abs(float(asked[1]) * GIB / num_bytes - 1), 1e-3, done)
         found = self.assert_parts_add_up(done.errors[0], limit + CONTEXT_BYTES)
         self.assertLess(abs(found["outside"] / CONTEXT_BYTES - 1), 1e-3)
         self.assertEqual(found["states"], 2 * found["weights"])
@@ -98,13 +106,15 @@ class Gpu(run.PretrainTest):
 
     def test_a_model_that_does_not_fit(self):
         done = self.train(MIB // 4, "run")
-        self.assert_one_error(done, 1, "the model that was being made needs", "tensors so far")
+        self.assert_one_error(done, 1, "of tok_embeddings.weight", "[512, 128] of float32",
+                              "in the making of the model", "the model that was being made needs",
+                              "tensors so far")
         found = parts(done.errors[0])
         self.assertEqual(found["states"], 2 * found["weights"])
 
     def test_remedies_that_are_taken_already_are_not_named(self):
-        done = self.train(MIB // 4, "run", training__local_batch_size=1, activation_checkpoint__mode="full",
-                          optimizer__state_dtype="bfloat16", compile__graphs=False)
+        done = self.train(MIB // 4, "run", training__local_batch_size=1, training__seq_len=1,
+                          activation_checkpoint__mode="full", optimizer__state_dtype="bfloat16", compile__graphs=False)
         self.assert_one_error(done, 1, "more ranks to shard over")
         remedies = done.errors[0].partition("What would need less: ")[2]
         self.assertEqual(remedies, "more ranks to shard over", done)

@@ -7,9 +7,9 @@ import run
 
 # lib/observe/metrics.h documents them, and layer_grad_norms (spikes_test.py).
 KEYS = ["step", "loss", "grad_norm", "lr", "finite", "tokens", "tokens_per_second", "tokens_per_second_per_device",
-        "model_tflops_per_device", "mfu_causal", "mfu_noncausal", "peak_flops_source", "memory_peak_gib", "rss_gib",
-        "time_ms", "checkpoint_stall_ms", "skipped_updates", "loss_scale", "memory_reserved_gib",
-        "memory_retries"]
+        "model_tflops_per_device", "mfu_causal", "mfu_noncausal", "peak_flops_source", "datasheet_tflops",
+        "measured_gemm_tflops", "memory_peak_gib", "rss_gib", "time_ms", "checkpoint_stall_ms", "skipped_updates",
+        "loss_scale", "memory_reserved_gib", "memory_retries"]
 TIMES = ["total", "data", "compute", "optimizer", "exposed", "checkpoint", "other"]
 PROGRESS = re.compile(r"^\d\d:\d\d:\d\d I (?:\[0\] )?step +(\d+)/(\d+)  loss", re.MULTILINE)
 
@@ -103,8 +103,13 @@ class Metrics(run.PretrainTest):
 
     def test_utilisation_against_the_measured_peak(self):
         for measured, source in ((True, "measured GEMM"), (False, "none")):
-            step = self.steps_of(2, f"measured_{measured}", metrics__measure_gemm_peak=measured)[-1]
+            done = self.run_ranks(2, *self.small(f"measured_{measured}", metrics__measure_gemm_peak=measured))
+            self.assert_code(done, 0)
+            self.assertEqual(done.stderr.count("products of matrices reach "), int(measured), done)
+            step = self.steps(f"measured_{measured}")[-1]
             self.assertEqual(step["peak_flops_source"], source)
+            self.assertEqual(step["measured_gemm_tflops"] is not None, measured)
+            self.assertIsNone(step["datasheet_tflops"], "of a processor")
             for name in ("mfu_causal", "mfu_noncausal"):
                 if measured:
                     self.assertTrue(0 < step[name] < 1, step)

@@ -2,6 +2,7 @@
 #include "support/emulated_cuda.h"
 
 #include <setjmp.h>
+#include <sys/mman.h>
 #include <ucontext.h>
 #ifdef __SANITIZE_ADDRESS__
 #include <sanitizer/common_interface_defs.h>
@@ -45,8 +46,25 @@ void leave(Context&, const Context&) {}
 void arrive(Context&, Context&) {}
 #endif
 
+/// Below it lies a page that nobody may touch: a kernel that needs more crashes, and breaks nothing else.
+class Stack {
+  public:
+    Stack()
+        : memory_(static_cast<std::byte*>(mmap(nullptr, kGuardBytes + kStackBytes, PROT_READ | PROT_WRITE,
+                                               MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))) {
+        ARGOSY_CHECK(memory_ != MAP_FAILED && mprotect(memory_, kGuardBytes, PROT_NONE) == 0, "no stack");
+    }
+    ~Stack() { munmap(memory_, kGuardBytes + kStackBytes); }
+    Stack(const Stack&) = delete;
+    std::byte* data() const { return memory_ + kGuardBytes; }
+
+  private:
+    static constexpr size_t kGuardBytes = 4096;
+    std::byte* memory_;
+};
+
 struct Fiber {
-    std::unique_ptr<std::byte[]> memory = std::make_unique_for_overwrite<std::byte[]>(kStackBytes);
+    Stack memory;
     Context context;
     bool started = false;
 };
@@ -64,8 +82,7 @@ struct Thread {
 
 class Emulator {
   public:
-    void launch(const char* kernel, dim3 blocks, int threads, int shared_bytes,
-                const std::function<void()>& body);
+    void launch(const char* kernel, dim3 blocks, int threads, const std::function<void()>& body);
     void share(void* memory, size_t bytes) {
         shared_.push_back({static_cast<std::byte*>(memory), bytes});
         poison(shared_.back());
@@ -74,10 +91,8 @@ class Emulator {
         const auto holds = [&](const Memory& each) {
             return memory >= each.data && memory < each.data + each.bytes;
         };
-        const bool dynamic = memory >= dynamic_.data() && memory < dynamic_.data() + dynamic_.size();
-        return dynamic || std::ranges::any_of(shared_, holds);
+        return std::ranges::any_of(shared_, holds);
     }
-    void* dynamic_shared() { return dynamic_.data(); }
 
     void barrier(const std::source_location& place) {
         current_->place = place;
@@ -99,7 +114,7 @@ class Emulator {
     };
     static void poison(const Memory& memory) { std::memset(memory.data, 0xff, memory.bytes); }
 
-    void prepare(dim3 blocks, int threads, int shared_bytes);
+    void prepare(dim3 blocks, int threads);
     std::vector<unsigned> order_of_blocks(unsigned count) const;
     void run_block();
     void run_warp(int begin, int end);
@@ -123,7 +138,6 @@ class Emulator {
     std::string failure_;
     uint64_t exchanged_[kWarp] = {};
     std::vector<Memory> shared_;
-    std::vector<std::byte> dynamic_;
     std::vector<std::unique_ptr<Fiber>> fibers_;
     std::vector<Fiber*> idle_;
     Fiber* running_ = nullptr;
@@ -193,12 +207,12 @@ void Emulator::run_fiber(Fiber& fiber) {
         switch_to(scheduler_, fiber.context);
     } else {
         fiber.started = true;
-        fiber.context.stack = fiber.memory.get();
+        fiber.context.stack = fiber.memory.data();
         fiber.context.stack_bytes = kStackBytes;
         if (_setjmp(scheduler_.jump) == 0) {
             ucontext_t start;
             getcontext(&start);
-            start.uc_stack = {.ss_sp = fiber.memory.get(), .ss_flags = 0, .ss_size = kStackBytes};
+            start.uc_stack = {.ss_sp = fiber.memory.data(), .ss_flags = 0, .ss_size = kStackBytes};
             start.uc_link = nullptr;
             makecontext(&start, fiber_main, 0);
             leave(scheduler_, fiber.context);
@@ -278,7 +292,6 @@ void Emulator::release_barrier() {
 void Emulator::run_block() {
     for (Thread& thread : threads_) thread.state = State::NotStarted;
     for (const Memory& memory : shared_) poison(memory);
-    std::fill(dynamic_.begin(), dynamic_.end(), std::byte{0xff});
     const int count = static_cast<int>(threads_.size());
     const int num_warps = (count + kWarp - 1) / kWarp;
     for (;;) {
@@ -299,15 +312,12 @@ void Emulator::fail(const std::string& what) {
     throw RunError("kernel {}: {}", kernel_, what);
 }
 
-void Emulator::prepare(dim3 blocks, int threads, int shared_bytes) {
+void Emulator::prepare(dim3 blocks, int threads) {
     if (threads < 1 || threads > 1024) fail(fmt::format("{} threads in a block", threads));
     if (blocks.x == 0 || blocks.y == 0 || blocks.z == 0) fail("no blocks");
     if (blocks.y > 65535 || blocks.z > 65535 || blocks.x > 0x7fffffff) fail("too many blocks");
-    if (shared_bytes < 0 || shared_bytes > 48 << 10)
-        fail(fmt::format("{} bytes of shared memory", shared_bytes));
     threads_.resize(threads);
     for (int i = 0; i < threads; ++i) threads_[i].index = dim3(i, 0, 0);
-    dynamic_.resize(shared_bytes);
     blockDim = dim3(threads);
     gridDim = blocks;
 }
@@ -321,13 +331,12 @@ std::vector<unsigned> Emulator::order_of_blocks(unsigned count) const {
     return order;
 }
 
-void Emulator::launch(const char* kernel, dim3 blocks, int threads, int shared_bytes,
-                      const std::function<void()>& body) {
+void Emulator::launch(const char* kernel, dim3 blocks, int threads, const std::function<void()>& body) {
     static std::mutex one_at_a_time;
     const std::lock_guard lock(one_at_a_time);
     kernel_ = kernel;
     body_ = &body;
-    prepare(blocks, threads, shared_bytes);
+    prepare(blocks, threads);
     for (const unsigned number : order_of_blocks(blocks.x * blocks.y * blocks.z)) {
         blockIdx = {number % blocks.x, number / blocks.x % blocks.y, number / blocks.x / blocks.y};
         run_block();
@@ -343,9 +352,8 @@ EmulatedCuda& emulated_cuda() {
 
 namespace emulated {
 
-void launch(const char* kernel, dim3 blocks, int threads, int shared_bytes,
-            const std::function<void()>& body) {
-    emulator().launch(kernel, blocks, threads, shared_bytes, body);
+void launch(const char* kernel, dim3 blocks, int threads, const std::function<void()>& body) {
+    emulator().launch(kernel, blocks, threads, body);
 }
 void fail(const char* what) { emulator().fail_thread(what); }
 void barrier(const std::source_location& place) { emulator().barrier(place); }
@@ -353,7 +361,6 @@ const uint64_t* exchange(unsigned mask, uint64_t value) { return emulator().exch
 int lane() { return emulator().lane(); }
 void share(void* memory, size_t bytes) { emulator().share(memory, bytes); }
 bool is_shared(const void* memory) { return emulator().is_shared(memory); }
-void* dynamic_shared() { return emulator().dynamic_shared(); }
 
 }  // namespace emulated
 }  // namespace argosy::testing

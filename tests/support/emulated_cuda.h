@@ -38,12 +38,6 @@ struct uint4 {
 struct uint2 {
     uint32_t x, y;
 };
-struct float2 {
-    float x, y;
-};
-struct float4 {
-    float x, y, z, w;
-};
 
 // Of the thread that runs.
 extern dim3 threadIdx, blockIdx, blockDim, gridDim;
@@ -62,8 +56,7 @@ EmulatedCuda& emulated_cuda();
 
 namespace emulated {
 
-void launch(const char* kernel, dim3 blocks, int threads, int shared_bytes,
-            const std::function<void()>& body);
+void launch(const char* kernel, dim3 blocks, int threads, const std::function<void()>& body);
 
 /// Gives up the launch. Called by a kernel's thread.
 [[noreturn]] void fail(const char* what);
@@ -80,7 +73,6 @@ int lane();
 /// Filled with NaN before every block from now on.
 void share(void* memory, size_t bytes);
 bool is_shared(const void* memory);
-void* dynamic_shared();
 
 template <class T>
 T shuffled(unsigned mask, T value, int source) {
@@ -99,7 +91,6 @@ T shuffled(unsigned mask, T value, int source) {
 inline void __syncthreads(std::source_location place = std::source_location::current()) {
     argosy::testing::emulated::barrier(place);
 }
-inline void __syncwarp(unsigned mask = 0xffffffff) { argosy::testing::emulated::exchange(mask, 0); }
 
 // A warp in groups of `width` lanes; what lies outside the group is the lane's own value.
 template <class T>
@@ -112,16 +103,6 @@ T __shfl_xor_sync(unsigned mask, T value, int lanes, int width = 32) {
     const int lane = argosy::testing::emulated::lane(), source = lane ^ lanes;
     return argosy::testing::emulated::shuffled(mask, value, source / width == lane / width ? source : lane);
 }
-template <class T>
-T __shfl_down_sync(unsigned mask, T value, int lanes, int width = 32) {
-    const int lane = argosy::testing::emulated::lane(), source = lane + lanes;
-    return argosy::testing::emulated::shuffled(mask, value, source / width == lane / width ? source : lane);
-}
-template <class T>
-T __shfl_up_sync(unsigned mask, T value, int lanes, int width = 32) {
-    const int lane = argosy::testing::emulated::lane(), source = lane - lanes;
-    return argosy::testing::emulated::shuffled(mask, value, source >= lane / width * width ? source : lane);
-}
 inline unsigned __ballot_sync(unsigned mask, int predicate) {
     const uint64_t* all = argosy::testing::emulated::exchange(mask, predicate != 0);
     unsigned bits = 0;
@@ -130,17 +111,6 @@ inline unsigned __ballot_sync(unsigned mask, int predicate) {
     }
     return bits;
 }
-inline int __any_sync(unsigned mask, int predicate) { return __ballot_sync(mask, predicate) != 0; }
-inline int __all_sync(unsigned mask, int predicate) { return __ballot_sync(mask, predicate) == mask; }
-
-// Blocks run one after the other: nothing comes between. Of floats there are none, since their sums would
-// depend on the order of blocks.
-template <class T>
-T atomicAdd(T* to, T value) {
-    static_assert(std::is_integral_v<T>, "sums of floats in the order of arrival differ from run to run");
-    return std::exchange(*to, *to + value);
-}
-inline void __threadfence() {}
 
 // Arithmetic. The compiler contracts nothing here, so what rounds on its own is the plain operation.
 inline float __fadd_rn(float a, float b) { return a + b; }
@@ -148,14 +118,7 @@ inline float __fsub_rn(float a, float b) { return a - b; }
 inline float __fmul_rn(float a, float b) { return a * b; }
 inline float __fdiv_rn(float a, float b) { return a / b; }
 inline float __fsqrt_rn(float x) { return sqrtf(x); }
-inline float __frcp_rn(float x) { return 1.0F / x; }
-inline float __fmaf_rn(float a, float b, float c) { return fmaf(a, b, c); }
-inline double __dadd_rn(double a, double b) { return a + b; }
-inline double __dmul_rn(double a, double b) { return a * b; }
 inline float rsqrtf(float x) { return 1.0F / sqrtf(x); }
-inline float __expf(float x) { return expf(x); }
-inline float __exp2f(float x) { return exp2f(x); }
-inline float __logf(float x) { return logf(x); }
 /// Zero for divisors from 2^126 on, as CUDA says.
 inline float __fdividef(float a, float b) {
     const float size = fabsf(b);
@@ -163,22 +126,4 @@ inline float __fdividef(float a, float b) {
 }
 inline uint32_t __float_as_uint(float x) { return std::bit_cast<uint32_t>(x); }
 inline float __uint_as_float(uint32_t x) { return std::bit_cast<float>(x); }
-inline int __float_as_int(float x) { return std::bit_cast<int>(x); }
-inline float __int_as_float(int x) { return std::bit_cast<float>(x); }
-inline uint32_t __umulhi(uint32_t a, uint32_t b) { return static_cast<uint32_t>(uint64_t{a} * b >> 32); }
 inline int __popc(unsigned x) { return std::popcount(x); }
-inline int __clz(int x) { return std::countl_zero(static_cast<unsigned>(x)); }
-inline int __ffs(int x) { return x == 0 ? 0 : std::countr_zero(static_cast<unsigned>(x)) + 1; }
-
-template <class T>
-T __ldg(const T* from) {
-    return *from;
-}
-template <class T>
-T __ldcs(const T* from) {
-    return *from;
-}
-template <class T>
-void __stcs(T* to, T value) {
-    *to = value;
-}

@@ -5,6 +5,7 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdlib>
 #include <map>
 #include <mutex>
@@ -15,6 +16,9 @@ namespace argosy::testing {
 namespace {
 
 constexpr int64_t kContextBytes = 300 << 20;  // what CUDA takes for itself
+// observe::MemoryMeter counts on top of it, and asks for so much more than a tensor has; of a GPU's allocator
+// it does not.
+constexpr int64_t kMeterBytes = c10::gAlignment;
 
 int64_t limit_of_environment() {
     const char* limit = std::getenv("ARGOSY_FAKE_GPU_BYTES");
@@ -29,9 +33,10 @@ class FakeAllocator final : public c10::Allocator {
         if (num_bytes == 0) return {nullptr, nullptr, &free_counted, c10::DeviceType::CPU};
         const auto size = static_cast<int64_t>(num_bytes);
         take(size);
-        auto* start = static_cast<char*>(inner_.raw_allocate(num_bytes + kPrefixBytes));
-        new (start) Prefix{this, size};
-        void* data = start + kPrefixBytes;
+        auto* start = static_cast<char*>(inner_.raw_allocate(num_bytes + 2 * kAlignment));
+        const auto begin = reinterpret_cast<uintptr_t>(start) / kAlignment * kAlignment + 2 * kAlignment;
+        auto* data = reinterpret_cast<char*>(begin);
+        new (data - sizeof(Prefix)) Prefix{this, size, start};
         return {data, data, &free_counted, c10::DeviceType::CPU};
     }
     c10::DeleterFnPtr raw_deleter() const override { return &free_counted; }
@@ -57,15 +62,16 @@ class FakeAllocator final : public c10::Allocator {
     struct Prefix {
         FakeAllocator* owner;
         int64_t num_bytes;
+        char* start;
     };
-    static constexpr size_t kPrefixBytes = c10::gAlignment;
+    /// As of LibTorch's for GPUs. What cuBLASLt's algorithms are chosen for includes it.
+    static constexpr size_t kAlignment = 512;
 
     static void free_counted(void* data) {
         if (data == nullptr) return;
-        char* start = static_cast<char*>(data) - kPrefixBytes;
-        const Prefix prefix = *reinterpret_cast<Prefix*>(start);
+        const Prefix prefix = *reinterpret_cast<Prefix*>(static_cast<char*>(data) - sizeof(Prefix));
         prefix.owner->give_back(prefix.num_bytes);
-        prefix.owner->inner_.raw_deallocate(start);
+        prefix.owner->inner_.raw_deallocate(prefix.start);
     }
 
     void take(int64_t size) {
@@ -91,7 +97,7 @@ class FakeAllocator final : public c10::Allocator {
     }
 
     [[noreturn]] void refuse(int64_t size) {
-        failure_ = {.wanted_bytes = size,
+        failure_ = {.wanted_bytes = size - kMeterBytes,
                     .allocated_bytes = figures_.allocated_bytes,
                     .reserved_bytes = figures_.reserved_bytes,
                     .device_free_bytes = limit_ - figures_.reserved_bytes,
@@ -131,6 +137,10 @@ using testing::installed;
 
 std::optional<MemoryFigures> memory() {
     return installed ? std::optional(installed->figures()) : std::nullopt;
+}
+std::shared_ptr<std::byte> allocate(size_t num_bytes) {
+    auto owner = std::make_shared<c10::DataPtr>(c10::GetCPUAllocator()->allocate(num_bytes));
+    return {owner, static_cast<std::byte*>(owner->get())};
 }
 void reset_peak_memory() {
     if (installed) installed->reset_peak();

@@ -8,9 +8,9 @@
 #include <memory>
 #include <type_traits>
 
-#include "base/clock.h"
 #include "support/fake_cublaslt_product.h"
 #include "support/fake_gpus.h"
+#include "support/work_log.h"
 
 struct cublasLtContext {};
 
@@ -235,6 +235,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
     call.beta = element(beta, 0, call.operation.scale_type);
     const int number = call.algorithm = Config::of(*algorithm).number;
 
+    note_work("cublasLtMatmul algorithm " + std::to_string(number) + words_of(call.alpha) +
+              words_of(call.beta));
+
     const FakeCublasLt& fake = fake_cublaslt();
     if (!Config::of(*algorithm).known() || c != d || c_layout != d_layout) return CUBLAS_STATUS_INVALID_VALUE;
     if (const auto failure =
@@ -255,15 +258,13 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
 
     if (fake.idle) return CUBLAS_STATUS_SUCCESS;
     const double seconds = number == kRounding ? 0 : fake.seconds[number];
-    const auto end = std::make_shared<double>();
     enqueue(
         stream,
         [=] {
-            *end = argosy::seconds_now() + seconds;
+            fake_gpus().seconds_ahead += seconds;
             call.compute();
         },
         [=] {
-            if (argosy::seconds_now() < *end) return false;
             fake_cublaslt().ran.push_back(number);
             return true;
         });

@@ -18,7 +18,7 @@ constexpr int kRounding = 100;
 /// What a test may change, and what it may look at.
 struct FakeCublasLt {
     size_t version = 130100;
-    /// Of each algorithm, in the heuristic's order: how long it takes beside its loops.
+    /// Of each algorithm, in the heuristic's order: how long it takes by the devices' clock.
     std::vector<double> seconds = {0, 0, 0};
     /// Algorithms that the heuristic names and cublasLtMatmul does not do.
     std::vector<int> refused;

@@ -160,7 +160,7 @@ void record(cudaEvent_t event, cudaStream_t stream, bool captured) {
     }
     at_once(stream, [point] {
         point->reached = true;
-        point->seconds = argosy::seconds_now();
+        point->seconds = argosy::seconds_now() + fake_gpus().seconds_ahead;
     });
 }
 
@@ -180,7 +180,8 @@ cudaError_t cudaSetDevice(int device) {
     return cudaSuccess;
 }
 
-cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int /*device*/) {
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
+    if (device >= fake_gpus().num_devices) return returned(cudaErrorInvalidDevice);
     *properties = {};
     std::strcpy(properties->name, "Fake GPU");
     properties->totalGlobalMem = size_t{1} << 40;

@@ -3,8 +3,14 @@
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
 
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <string>
 #include <utility>
+#include <vector>
 
+#include "base/error.h"
 #include "cuda/device.h"
 #include "cuda/stream.h"
 #include "gpu/attention.h"
@@ -13,6 +19,7 @@
 #include "gpu/stream.h"
 #include "support/fake_allocator.h"
 #include "support/fake_gpus.h"
+#include "support/work_log.h"
 
 namespace argosy::gpu {
 namespace {
@@ -40,6 +47,21 @@ at::Tensor repeated(const at::Tensor& k, const at::Tensor& q) {
 
 at::Tensor summed(const at::Tensor& dk, const at::Tensor& k) {
     return dk.view({k.size(0), k.size(1), -1, k.size(2), k.size(3)}).sum(2);
+}
+
+void require_recordable(const std::vector<std::string>& log) {
+    for (const std::string& one : log) {
+        if (one.starts_with("aten::_local_scalar_dense"))
+            throw RunError("a graph's work reads a number on the host");
+    }
+}
+
+void require_same(const std::vector<std::string>& recorded, const std::vector<std::string>& log) {
+    const auto [then, now] = std::ranges::mismatch(recorded, log);
+    if (then == recorded.end() && now == log.end()) return;
+    throw RunError("a graph's work differs from what was recorded, at {} of {}: '{}' then, '{}' now",
+                   then - recorded.begin(), recorded.size(), then == recorded.end() ? "" : *then,
+                   now == log.end() ? "" : *now);
 }
 
 }  // namespace
@@ -71,15 +93,19 @@ AttentionGradient attention_backward(const at::Tensor& dy, const at::Tensor& q, 
     return {dq, summed(dk.contiguous(), k), summed(dv.contiguous(), v)};
 }
 
+// The work is done again by the host, so it must be given to the GPU alike each time: what a real graph has
+// recorded stays, and a number that the host puts in anew at each step would not reach it.
 struct Graph::Recorded {
     std::function<void()> work;
+    std::vector<std::string> log;  // of the first time
 };
-Graph::Graph(const std::function<void()>& work) : recorded_(std::make_unique<Recorded>(Recorded{work})) {}
+
+Graph::Graph(const std::function<void()>& work, const Graph* /*shares_memory_of*/)
+    : recorded_(std::make_unique<Recorded>(Recorded{work, {}})) {}
 Graph::~Graph() = default;
 Graph::Graph(Graph&&) noexcept = default;
 Graph& Graph::operator=(Graph&&) noexcept = default;
 
-/// Each launch records the work anew, and does it in the same breath.
 void Graph::replay() {
     struct Capture {
         Capture() {
@@ -89,7 +115,13 @@ void Graph::replay() {
         ~Capture() { testing::fake_gpus().captures = 0; }
     };
     const Capture capture;
-    recorded_->work();
+    std::vector<std::string> log = testing::logged_work(recorded_->work);
+    require_recordable(log);
+    if (recorded_->log.empty()) {
+        recorded_->log = std::move(log);
+    } else {
+        require_same(recorded_->log, log);
+    }
 }
 
 }  // namespace argosy::gpu

@@ -41,6 +41,9 @@ struct FakeGpus {
     /// Not 0: every stream is part of this graph that is being recorded; what is put on one is done all the
     /// same.
     int captures = 0;
+    /// How far the devices' clock, which events note, is ahead of the host's: for work that takes as long as a
+    /// test says.
+    double seconds_ahead = 0;
 };
 FakeGpus& fake_gpus();
 

@@ -39,6 +39,7 @@ std::vector<Layout> layouts() {
                     {"ddp2_tp2", {.replicate = 2, .tensor = 2}},
                     {"tp2_pp2", {.pipeline = 2, .tensor = 2}, {2, 3}},
                     {"tp4_kv_replicas", {.tensor = 4}},
+                    {"ddp2_pp2", {.pipeline = 2, .replicate = 2}, {3, 2}},
                     {"pp4", {.pipeline = 4}, {1, 2, 2, 0}},
                     {"fsdp2_pp2", {.pipeline = 2, .shard = 2}, {3, 2}, "1F1B", Reshard::Never}};
         default:

@@ -26,7 +26,8 @@ TEST(MemoryAccount, SaysWhatWasMissingAndWhatWouldNeedLess) {
     config.training.local_batch_size = 8;
     const auto fail = [] { throw MemoryError({size_t{3} << 29, size_t{1} << 30}, "none"); };
     EXPECT_ERROR(explain(config, fail), RunError, "out of memory: 1.5 GiB asked for. What would need less: ",
-                 "training.local_batch_size below 8", "activation_checkpoint.mode = full (it is selective)",
+                 "training.local_batch_size below 8", "training.seq_len below 2048",
+                 "activation_checkpoint.mode = full (it is selective)",
                  "optimizer.state_dtype = bfloat16 (it is float32)",
                  "training.dtype = bfloat16 (it is float32)", "more ranks to shard over");
     config.parallelism.pipeline_parallel_degree = 2;
@@ -36,6 +37,21 @@ TEST(MemoryAccount, SaysWhatWasMissingAndWhatWouldNeedLess) {
                  "data_parallel_replicate_degree below 2",
                  "parallelism.fsdp_reshard_after_forward = always (it is default)");
     EXPECT_ERROR(explain(config, [] { throw std::bad_alloc(); }), RunError, "out of memory. What");
+}
+
+TEST(MemoryAccount, SaysWhatTheRunWasDoing) {
+    const config::JobConfig config;
+    MemoryAccount account(config);
+    account.doing("loading");
+    account.doing("the optimizer's update");
+    const auto fail = [&] {
+        try {
+            throw MemoryError({size_t{1} << 30, 0}, "none");
+        } catch (...) {
+            account.explain();
+        }
+    };
+    EXPECT_ERROR(fail(), RunError, "out of memory: 1 GiB asked for in the optimizer's update. What");
 }
 
 TEST(MemoryAccount, LeavesOtherErrorsAsTheyAre) {

@@ -1,4 +1,4 @@
-// How often a whole step calls upon other ranks: what its program says, the sums over replicas and one for
+// How often a whole step calls upon other ranks: what its program says, the sums that it leaves and one for
 // the totals. On one rank the totals alone.
 #include <gtest/gtest.h>
 
@@ -43,9 +43,10 @@ Count gathers(Reshard reshard, int num_microbatches) {
 
 Expected sharded(const std::string& name, const mesh::MeshRequest& mesh, Reshard reshard) {
     const int num_microbatches = TinyRun::kGlobalBatch / world().size();
-    const Count totals{1, 1}, replicas{1, mesh.replicate > 1 ? kNumParameters : 0};
+    const Count totals{1, 1};
+    const Count replicas = mesh.replicate > 1 ? Count{kNumUnits, kNumParameters} : Count{};
     const Count reductions{num_microbatches * kNumUnits, num_microbatches * kNumParameters};
-    const Count sums{totals.launches + (mesh.replicate > 1), totals.operations + replicas.operations};
+    const Count sums{totals.launches + replicas.launches, totals.operations + replicas.operations};
     return {{name, mesh, {}, "1F1B", reshard},
             {{OpKind::AllGather, gathers(reshard, num_microbatches)},
              {OpKind::ReduceScatter, reductions},
@@ -59,7 +60,7 @@ std::vector<Expected> expectations() {
         case 2:
             return {sharded("fsdp2", {.shard = 2}, Reshard::EveryPass),
                     sharded("fsdp2_never", {.shard = 2}, Reshard::Never),
-                    {{"ddp2", {.replicate = 2}}, {{OpKind::AllReduce, {2, kNumParameters + 1}}}}};
+                    {{"ddp2", {.replicate = 2}}, {{OpKind::AllReduce, {kNumUnits + 1, kNumParameters + 1}}}}};
         default:
             return {sharded("fsdp4", {.shard = 4}, Reshard::EveryPass),
                     sharded("hsdp2x2", {.replicate = 2, .shard = 2}, Reshard::EveryPass),
@@ -83,11 +84,54 @@ void expect_calls(const Expected& expected, bool unit_grad_norms) {
     EXPECT_EQ(log.back().group, world().name()) << "the totals come last";
 }
 
-TEST(StepCalls, AreThoseOfTheProgramTheReplicasAndTheTotals) {
+TEST(StepCalls, AreThoseOfTheProgramAndTheTotals) {
     for (const Expected& expected : expectations()) {
         SCOPED_TRACE(expected.layout.name);
         for (const bool unit_grad_norms : {false, true}) expect_calls(expected, unit_grad_norms);
     }
+}
+
+/// How much a step submits over `group` before each sum over replicas, and in all.
+std::vector<int> submitted_before_sums(const Layout& layout, const std::string& group) {
+    Submissions log;
+    CountingCommunicator counted(world(), log);
+    TinyRun run({.layout = layout, .microbatch_size = 2}, counted);
+    run.train(0);
+    log.clear();
+    run.train(1);
+    std::vector<int> before;
+    int num_submitted = 0;
+    for (const Submission& one : log) {
+        num_submitted += one.group == group;
+        if (one.group == "dp_replicate") before.push_back(num_submitted);
+    }
+    before.push_back(num_submitted);
+    return before;
+}
+
+// What a unit's backward submits itself shows when it runs: here, over the tensor axis. Each unit's own sum
+// stands before all that the units below it submit in the last microbatch's backward, and what the program
+// leaves, of the norms, at the end.
+TEST(StepCalls, SumsOverReplicasStartBeforeTheBackwardOfEarlierUnits) {
+    if (world().size() != 4) GTEST_SKIP() << "wants 4 ranks";
+    const std::vector<int> before = submitted_before_sums({"ddp2_tp2", {.replicate = 2, .tensor = 2}}, "tp");
+    ASSERT_EQ(before.size(), kNumUnits + 2);
+    for (int unit = 1; unit <= kNumBlocks; ++unit) EXPECT_LT(before[unit - 1], before[unit]) << unit;
+    // Blocks are alike.
+    for (int unit = 2; unit <= kNumBlocks; ++unit) {
+        EXPECT_EQ(before[unit] - before[unit - 1], before[1] - before[0]) << unit;
+    }
+}
+
+// Over the shards each unit's reduction starts right after its own backward: when a unit's sum over replicas
+// starts, the unit below it has run, whose reduction comes next.
+TEST(StepCalls, SumsOverReplicasOfShardsStartBesideTheNextReduction) {
+    if (world().size() != 4) GTEST_SKIP() << "wants 4 ranks";
+    const Layout layout{"hsdp2x2", {.replicate = 2, .shard = 2}, {}, "1F1B", Reshard::Never};
+    const std::vector<int> before = submitted_before_sums(layout, "dp_shard");
+    ASSERT_EQ(before.size(), kNumUnits + 1);
+    for (int unit = 1; unit <= kNumBlocks; ++unit) EXPECT_EQ(before[unit] - before[unit - 1], 1) << unit;
+    EXPECT_EQ(before[kNumBlocks], before[kNumBlocks + 1] - 1) << "the embedding's comes after its reduction";
 }
 
 int count(const std::vector<parallel::UnitOp>& ops, parallel::UnitOpKind kind) {

@@ -72,6 +72,7 @@ std::vector<Layout> layouts() {
                     {"fsdp_tp", {.shard = 2, .tensor = 2}},
                     {"ddp_tp", {.replicate = 2, .shard = 1, .tensor = 2}},
                     {"pp_tp", {.pipeline = 2, .shard = 1, .tensor = 2}, {2, 3}},
+                    {"pp_ddp", {.pipeline = 2, .replicate = 2, .shard = 1}, {2, 3}},
                     {"pp_fsdp", {.pipeline = 2, .shard = 2}, {2, 3}, "1F1B", parallel::Reshard::Never}};
         default:
             return {{"one", {}}};
@@ -102,6 +103,24 @@ TEST(Traffic, CountsUnitsOfOneSize) {
     }
     EXPECT_EQ(gathers, spec.num_layers + 2);
     EXPECT_EQ(most, spec.num_layers) << "blocks are alike";
+}
+
+TEST(Traffic, HasASumOverReplicasForEachUnit) {
+    const model::ModelSpec spec = tiny_spec("qwen2");  // with a tied table
+    const mesh::MeshShape shape{{1, 2, 3, 1, 1}};
+    const auto traffic =
+        parallel::step_traffic(parallel::place(spec, shape, {5}), shape, {}, kPrecision, spec.dim, 24);
+    int64_t sums = 0, elements = 0, reduced = 0;
+    for (const auto& one : traffic) {
+        if (one.kind == OpKind::ReduceScatter) reduced += one.num_launches * one.elements;
+        if (one.kind != OpKind::AllReduce) continue;
+        sums += one.num_launches;
+        elements += one.num_launches * one.elements;
+    }
+    EXPECT_EQ(sums, spec.num_layers + 2);
+    // The table is reduced by embedding and head, and summed once.
+    const int64_t rows = layout::chunk(spec.vocab_size, 3, 0).size;
+    EXPECT_EQ(3 * (elements + rows * spec.dim), reduced);
 }
 
 }  // namespace

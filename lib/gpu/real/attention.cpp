@@ -14,10 +14,15 @@ namespace {
 constexpr double kNoDropout = 0;
 constexpr bool kCausal = true;
 
-/// cuDNN's backward sums in any order; FlashAttention's has another way where results must repeat.
+/// cuDNN's backward sums in any order; FlashAttention's has another way where results must repeat. Lengths
+/// that are not whole tiles are left to FlashAttention: cuDNN has been wrong there (a length of 1 is refused
+/// by LibTorch's own choice, and gradients became NaN at an odd number of 64 tokens: pytorch issues 138531,
+/// 196678).
 bool by_cudnn(const at::Tensor& q) {
-    const int64_t head_dim = q.size(3);
-    return !at::globalContext().deterministicAlgorithms() && head_dim % 8 == 0 && head_dim <= 128;
+    constexpr int64_t kTile = 128;
+    const auto& context = at::globalContext();
+    return context.userEnabledCuDNNSDP() && !context.deterministicAlgorithms() && q.size(2) % kTile == 0 &&
+           q.size(3) % 8 == 0 && q.size(3) <= 128;
 }
 
 }  // namespace

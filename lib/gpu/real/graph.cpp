@@ -5,16 +5,37 @@
 
 namespace argosy::gpu {
 
+namespace {
+
+/// The stream and the allocator must be as before where an error unwinds, which frees memory and may wait.
+void give_up(at::cuda::CUDAGraph& graph) {
+    try {
+        graph.capture_end();
+    } catch (...) {
+        // What was recorded until then may be none: the error on its way says why.
+    }
+}
+
+}  // namespace
+
 struct Graph::Recorded {
     at::cuda::CUDAGraph graph;
 };
 
 // Other threads go on with what may not be recorded (a copy to the host, a look at an event), hence the mode.
 // What lies unused in the allocator goes back first: a graph's memory is its own, and comes on top.
-Graph::Graph(const std::function<void()>& work) : recorded_(std::make_unique<Recorded>()) {
+Graph::Graph(const std::function<void()>& work, const Graph* shares_memory_of)
+    : recorded_(std::make_unique<Recorded>()) {
     c10::cuda::CUDACachingAllocator::emptyCache();
-    recorded_->graph.capture_begin(/*pool=*/{0, 0}, cudaStreamCaptureModeThreadLocal);
-    work();
+    const at::cuda::MempoolId_t memory =
+        shares_memory_of ? shares_memory_of->recorded_->graph.pool() : at::cuda::MempoolId_t{0, 0};
+    recorded_->graph.capture_begin(memory, cudaStreamCaptureModeThreadLocal);
+    try {
+        work();
+    } catch (...) {
+        give_up(recorded_->graph);
+        throw;
+    }
     recorded_->graph.capture_end();
 }
 

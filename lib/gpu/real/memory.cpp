@@ -52,6 +52,11 @@ std::optional<MemoryFigures> memory() {
                          .num_retries = stats.num_alloc_retries};
 }
 
+std::shared_ptr<std::byte> allocate(size_t num_bytes) {
+    auto owner = std::make_shared<c10::DataPtr>(allocator::get()->allocate(num_bytes));
+    return {owner, static_cast<std::byte*>(owner->get())};
+}
+
 void reset_peak_memory() {
     if (allocator::get()->initialized()) allocator::resetPeakStats(c10::cuda::current_device());
 }

@@ -97,8 +97,6 @@ __global__ void __launch_bounds__(kGradientThreads)
     if (within) store(sums, total);
 }
 
-unsigned divided_up(int64_t count, int64_t by) { return static_cast<unsigned>((count + by - 1) / by); }
-
 }  // namespace
 
 template <class T>
@@ -106,7 +104,9 @@ void embedding(const Embedding<T>& args, GpuStream stream) {
     if (args.num_tokens == 0 || args.row_size == 0) return;
     const bool packed = in_packs<T>(args.row_size, args.table, args.x);
     const auto kernel = packed ? embedding_kernel<T, kPack<T>> : embedding_kernel<T, 1>;
-    launch({"embedding", divided_up(args.num_tokens, kTokensPerBlock), kLookupThreads, stream}, kernel, args);
+    launch({"embedding", static_cast<unsigned>(divided_up(args.num_tokens, kTokensPerBlock)), kLookupThreads,
+            stream},
+           kernel, args);
 }
 
 template <class T>
@@ -115,7 +115,8 @@ void embedding_gradient(const EmbeddingGradient<T>& args, const int64_t* positio
     const bool packed = in_packs<T>(args.row_size, args.dx, args.sums) && in_packs<T>(args.row_stride);
     const auto kernel = packed ? embedding_gradient_kernel<T, kPack<T>> : embedding_gradient_kernel<T, 1>;
     const int64_t columns = kGradientThreads * (packed ? kPack<T> : 1);
-    const dim3 blocks(static_cast<unsigned>(args.num_tokens), divided_up(args.row_size, columns));
+    const dim3 blocks(static_cast<unsigned>(args.num_tokens),
+                      static_cast<unsigned>(divided_up(args.row_size, columns)));
     launch({"embedding_gradient", blocks, kGradientThreads, stream}, kernel, args, positions);
 }
 

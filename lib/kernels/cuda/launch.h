@@ -11,6 +11,9 @@ void check_launch(const char* kernel, int status);
 /// Multiprocessors of the first device that was asked for: a process works on devices of one kind.
 int num_multiprocessors();
 
+/// Rounded up.
+inline int64_t divided_up(int64_t count, int64_t by) { return (count + by - 1) / by; }
+
 /// Blocks that keep a device busy, no more than there is work for.
 inline int64_t blocks_for(int64_t most_blocks, int blocks_per_multiprocessor) {
     const int64_t wanted = int64_t{num_multiprocessors()} * blocks_per_multiprocessor;

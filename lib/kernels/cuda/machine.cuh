@@ -15,13 +15,12 @@ struct Launch {
     dim3 blocks;
     int threads;
     GpuStream stream;
-    int shared_bytes = 0;  // for dynamic_shared; at most 48 KiB
 };
 
 /// Puts kernel(args...) on the stream.
 template <class... Params>
 void launch(const Launch& where, void (*kernel)(Params...), std::type_identity_t<Params>... args) {
-    kernel<<<where.blocks, where.threads, where.shared_bytes, where.stream>>>(args...);
+    kernel<<<where.blocks, where.threads, /*shared_bytes=*/0, where.stream>>>(args...);
     check_launch(where.kernel, cudaGetLastError());
 }
 
@@ -31,13 +30,6 @@ struct Shared {
     T elements[kCount];
     __device__ T& operator[](int i) { return elements[i]; }
 };
-
-/// As many bytes as Launch has, aligned to 16.
-template <class T>
-__device__ T* dynamic_shared() {
-    extern __shared__ __align__(16) unsigned char bytes[];
-    return reinterpret_cast<T*>(bytes);
-}
 
 /// REQUIRES: aligned to as many bytes; stores go to memory of the device, not of the block. The compiler
 /// would split some stores that are mere assignments.

@@ -61,8 +61,6 @@ __global__ void __launch_bounds__(kGroups* kWarp) sum_rows_kernel(Chunks<T> chun
     }
 }
 
-int64_t divided_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 /// Enough for every multiprocessor to hold eight blocks, each with rows to load all the time. It follows from
 /// the sizes alone, whatever packs serve.
 template <class T>

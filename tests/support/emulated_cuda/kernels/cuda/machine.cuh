@@ -3,11 +3,13 @@
 
 #include <cstdint>
 #include <limits>
+#include <string>
 #include <type_traits>
 
 #include "kernels/cuda/launch.h"
 #include "kernels/types.h"
 #include "support/emulated_cuda.h"
+#include "support/work_log.h"
 
 namespace argosy::kernels::cuda {
 
@@ -16,13 +18,14 @@ struct Launch {
     dim3 blocks;
     int threads;
     GpuStream stream;
-    int shared_bytes = 0;
 };
 
 template <class... Params>
 void launch(const Launch& where, void (*kernel)(Params...), std::type_identity_t<Params>... args) {
-    testing::emulated::launch(where.kernel, where.blocks, where.threads, where.shared_bytes,
-                              [&] { kernel(args...); });
+    if (testing::work_log) {
+        testing::note_work((std::string(where.kernel) + ... + testing::words_of(args)));
+    }
+    testing::emulated::launch(where.kernel, where.blocks, where.threads, [&] { kernel(args...); });
 }
 
 template <class T, int kCount>
@@ -34,11 +37,6 @@ struct Shared {
         return elements[i];
     }
 };
-
-template <class T>
-T* dynamic_shared() {
-    return static_cast<T*>(testing::emulated::dynamic_shared());
-}
 
 template <class Bytes>
 Bytes load_aligned(const void* from) {

@@ -26,7 +26,7 @@ class RankWithoutMemory : public comm::Communicator {
     comm::Pending submit(std::span<const comm::Op>) override { return {}; }
 };
 
-class DeviceTest : public ::testing::TestWithParam<const char*> {
+class MetaDeviceTest : public ::testing::TestWithParam<const char*> {
   protected:
     static constexpr int64_t kSeqLen = 16, kSequences = 2, kMicrobatches = 3;
 
@@ -56,7 +56,7 @@ class DeviceTest : public ::testing::TestWithParam<const char*> {
     }
 };
 
-TEST_P(DeviceTest, AStepTouchesNoOtherDevice) {
+TEST_P(MetaDeviceTest, AStepTouchesNoOtherDevice) {
     static observe::MemoryMeter meter = observe::MemoryMeter::install();
     const ops::TensorThread tensors;
     RankWithoutMemory world;
@@ -72,7 +72,7 @@ TEST_P(DeviceTest, AStepTouchesNoOtherDevice) {
         const int64_t before = meter.current_bytes();
         start_gradients(model);
         const at::Tensor loss = executor.run(batches, /*loss_scale=*/0.5);
-        sum_replicas(model, mesh);
+        sum_remaining(model, mesh);
         const at::Tensor squares = owned_squared_norms(model);
         EXPECT_LT(meter.peak_bytes() - before, 1024) << "more in the processor's memory than some numbers";
 
@@ -85,7 +85,7 @@ TEST_P(DeviceTest, AStepTouchesNoOtherDevice) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, DeviceTest, ::testing::Values("llama3", "qwen2", "qwen3"),
+INSTANTIATE_TEST_SUITE_P(Families, MetaDeviceTest, ::testing::Values("llama3", "qwen2", "qwen3"),
                          [](const auto& family) { return std::string(family.param); });
 
 }  // namespace

@@ -1,0 +1,45 @@
+#include "nccl/device_place.h"
+
+#include <unistd.h>
+
+#include <fstream>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "base/environment.h"
+#include "cuda/device.h"
+
+namespace argosy::nccl {
+namespace {
+
+std::string node_identity() {
+    if (const std::string id = Environment::read().nccl_host_id; !id.empty()) return id;
+    char name[65] = {};
+    gethostname(name, sizeof(name) - 1);
+    std::string boot_id;
+    std::ifstream("/proc/sys/kernel/random/boot_id") >> boot_id;
+    return std::string(name) + " " + boot_id;
+}
+
+}  // namespace
+
+DevicePlace place_of_device(int number) {
+    DevicePlace place;
+    node_identity().copy(place.node, sizeof(place.node) - 1);
+    cuda::describe_device(number).pci_bus_id.copy(place.pci_bus_id, sizeof(place.pci_bus_id) - 1);
+    return place;
+}
+
+std::vector<Sharing> ranks_that_share(std::span<const DevicePlace> places) {
+    std::vector<Sharing> sharing;
+    std::map<std::pair<std::string, std::string>, int> owners;
+    for (int rank = 0; const DevicePlace& place : places) {
+        const auto [owner, is_first] = owners.emplace(std::pair(place.node, place.pci_bus_id), rank);
+        if (!is_first) sharing.push_back({owner->second, rank});
+        ++rank;
+    }
+    return sharing;
+}
+
+}  // namespace argosy::nccl

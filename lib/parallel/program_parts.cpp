@@ -1,0 +1,70 @@
+#include "parallel/program_parts.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace argosy::parallel {
+namespace {
+
+/// What a later microbatch may find under way, or present.
+bool reaches_beyond(const UnitOp& op) {
+    switch (op.kind) {
+        case UnitOpKind::Gather:
+        case UnitOpKind::Free:
+        case UnitOpKind::Reduce:
+        case UnitOpKind::FinishReduce:
+        case UnitOpKind::SendActivation:
+        case UnitOpKind::ReceiveActivation:
+        case UnitOpKind::SendGradient:
+        case UnitOpKind::ReceiveGradient:
+            return true;
+        default:
+            return false;
+    }
+}
+
+int num_microbatches(const std::vector<UnitOp>& ops) {
+    int most = 0;
+    for (const UnitOp& op : ops) most = std::max(most, op.microbatch + 1);
+    return most;
+}
+
+/// One for each microbatch; empty where they take turns.
+std::vector<ProgramPart> by_microbatch(const std::vector<UnitOp>& ops) {
+    std::vector<ProgramPart> parts;
+    for (UnitOp op : ops) {
+        const int number = parts.empty() ? 0 : parts.back().first_microbatch;
+        if (parts.empty() || op.microbatch > number) {
+            parts.push_back(
+                {.ops = {}, .first_microbatch = std::max(op.microbatch, 0), .num_microbatches = 1});
+        } else if (op.microbatch >= 0 && op.microbatch < number) {
+            return {};
+        }
+        if (op.microbatch >= 0) op.microbatch = 0;
+        parts.back().ops.push_back(op);
+    }
+    return parts;
+}
+
+/// Gradients begin in the first one, so that no other is the same work.
+void number_recordings(std::vector<ProgramPart>& parts) {
+    int num_recordings = 0;
+    for (auto part = parts.begin(); part != parts.end(); ++part) {
+        const auto begin = part == parts.begin() ? part : parts.begin() + 1;
+        const auto same =
+            std::find_if(begin, part, [&](const ProgramPart& earlier) { return earlier.ops == part->ops; });
+        part->recording = same == part ? num_recordings++ : same->recording;
+    }
+}
+
+}  // namespace
+
+std::vector<ProgramPart> parts_of(const Program& program) {
+    std::vector<ProgramPart> parts;
+    if (std::ranges::none_of(program.ops, reaches_beyond)) parts = by_microbatch(program.ops);
+    if (parts.empty()) parts = {{program.ops, 0, num_microbatches(program.ops), 0}};
+    number_recordings(parts);
+    return parts;
+}
+
+}  // namespace argosy::parallel

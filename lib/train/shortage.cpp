@@ -1,0 +1,63 @@
+#include "train/shortage.h"
+
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <new>
+
+#include "base/error.h"
+#include "cuda/device.h"
+#include "gpu/memory.h"
+
+namespace argosy::train {
+namespace {
+
+/// As LibTorch's allocator saw it.
+Shortage of_tensors_on_the_gpu() {
+    const auto failure = gpu::last_allocation_failure();
+    if (!failure) return {Shortage::Where::Gpu};
+    return {Shortage::Where::Gpu, failure->wanted_bytes, failure->allocated_bytes,
+            Shortage::Gpu{failure->reserved_bytes, failure->device_free_bytes, failure->device_total_bytes}};
+}
+
+/// Past the allocator, which was not asked: the most that it held in this step. A GPU that has no memory may
+/// refuse the questions too.
+Shortage beside_tensors_on_the_gpu(std::optional<int64_t> wanted) {
+    Shortage found{Shortage::Where::Gpu, wanted};
+    try {
+        const auto figures = gpu::memory();
+        if (!figures) return found;
+        const auto total = static_cast<int64_t>(cuda::describe_device(cuda::current_device()).memory_bytes);
+        const auto outside =
+            total - static_cast<int64_t>(cuda::free_memory_bytes()) - figures->reserved_bytes;
+        const int64_t reserved = figures->peak_reserved_bytes;
+        found.tensors = figures->peak_allocated_bytes;
+        found.gpu = Shortage::Gpu{reserved, std::max<int64_t>(total - outside - reserved, 0), total};
+    } catch (const std::exception&) {
+    }
+    return found;
+}
+
+}  // namespace
+
+std::optional<Shortage> find_shortage() {
+    constexpr int kCudaErrorMemoryAllocation = 2;
+    try {
+        throw;
+    } catch (const MemoryError& error) {
+        const auto& [wanted, tensors] = error.figures();
+        if (!tensors) return beside_tensors_on_the_gpu(wanted);
+        return Shortage{Shortage::Where::Host, wanted, tensors};
+    } catch (const c10::OutOfMemoryError&) {
+        return of_tensors_on_the_gpu();
+    } catch (const c10::AcceleratorError& error) {
+        if (error.get_error_code() != kCudaErrorMemoryAllocation) return std::nullopt;
+        return beside_tensors_on_the_gpu(std::nullopt);
+    } catch (const std::bad_alloc&) {
+        return Shortage{};
+    } catch (...) {
+        return std::nullopt;
+    }
+}
+
+}  // namespace argosy::train

@@ -1,0 +1,24 @@
+// Which exceptions are about memory, and what is known of the moment when there was none.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+namespace argosy::train {
+
+struct Shortage {
+    enum class Where { Host, Gpu };
+    Where where = Where::Host;
+    // In bytes, where they are known.
+    std::optional<int64_t> wanted = {};
+    std::optional<int64_t> tensors = {};  // that were held there, activations and all
+    struct Gpu {
+        int64_t reserved = 0, free = 0, total = 0;
+    };
+    std::optional<Gpu> gpu = {};
+};
+
+/// Within a handler of any exception: none where it is about something else. Throws nothing.
+std::optional<Shortage> find_shortage();
+
+}  // namespace argosy::train

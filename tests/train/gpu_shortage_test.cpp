@@ -1,0 +1,60 @@
+// A run on a GPU whose memory, or the host's, comes to its end; on stand-ins. pretrain.memory has whole runs.
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <new>
+#include <string>
+
+#include "base/error.h"
+#include "expect_error.h"
+#include "gpu/device.h"
+#include "support/fake_gpus.h"
+#include "train/memory_account.h"
+
+namespace argosy::train {
+namespace {
+
+class GpuShortage : public ::testing::Test {
+  protected:
+    GpuShortage() { gpu::use(0); }
+    ~GpuShortage() override { testing::fake_gpus() = usual_; }
+
+    void explain(const std::function<void()>& fail) const {
+        const MemoryAccount account(config_);
+        try {
+            fail();
+        } catch (...) {
+            account.explain();
+        }
+    }
+
+    const testing::FakeGpus usual_ = testing::fake_gpus();
+    config::JobConfig config_;
+};
+
+TEST_F(GpuShortage, OfTheHostIsNoMatterOfTheModel) {
+    config_.checkpoint.enable = true;
+    const auto counted = [] { throw MemoryError({size_t{3} << 29, size_t{1} << 30}, "none"); };
+    const std::string remedies =
+        "What would need less: fewer ranks on a node; more ranks to shard over (a rank's copy of what is "
+        "saved lies there); comm.shared_memory_mib below 64";
+    EXPECT_ERROR(explain(counted), RunError,
+                 "1.5 GiB asked for, in the host's memory, beside 1 GiB of tensors there. " + remedies);
+    EXPECT_ERROR(explain([] { throw std::bad_alloc(); }), RunError,
+                 "out of memory, in the host's memory. " + remedies);
+}
+
+TEST_F(GpuShortage, BesideTensorsSaysWhatTheGpuHas) {
+    EXPECT_ERROR(explain([] { throw MemoryError({size_t{3} << 29}, "none"); }), RunError,
+                 "1.5 GiB asked for; of the GPU's 1024 GiB", "compile.graphs = false");
+}
+
+TEST_F(GpuShortage, IsSaidThoughTheGpuAnswersNoQuestion) {
+    testing::fake_gpus().num_devices = 0;
+    EXPECT_ERROR(
+        explain([] { throw MemoryError({size_t{3} << 29}, "none"); }), RunError,
+        "out of memory: 1.5 GiB asked for. What would need less: ", "activation_checkpoint.mode = full");
+}
+
+}  // namespace
+}  // namespace argosy::train

@@ -1,0 +1,125 @@
+// The tensors that are named by size, against the sizes that a run asks its allocator for.
+#include "train/large_tensors.h"
+
+#include <c10/core/CPUAllocator.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <set>
+
+#include "ops/tensor_thread.h"
+#include "support/world.h"
+#include "train/tiny_run.h"
+
+namespace argosy::train {
+namespace {
+
+using testing::Layout;
+
+/// Notes the sizes that are asked for.
+class NotingAllocator final : public c10::Allocator {
+  public:
+    explicit NotingAllocator(c10::Allocator& inner) : inner_(inner) {}
+    c10::DataPtr allocate(size_t num_bytes) override {
+        sizes.insert(static_cast<int64_t>(num_bytes));
+        return inner_.allocate(num_bytes);
+    }
+    c10::DeleterFnPtr raw_deleter() const override { return inner_.raw_deleter(); }
+    void copy_data(void* out, const void* in, size_t num_bytes) const override {
+        inner_.copy_data(out, in, num_bytes);
+    }
+
+    std::set<int64_t> sizes;
+
+  private:
+    c10::Allocator& inner_;
+};
+
+NotingAllocator& allocator() {
+    static auto& installed = *new NotingAllocator(*c10::GetCPUAllocator());
+    c10::SetCPUAllocator(&installed, std::numeric_limits<uint8_t>::max());
+    return installed;
+}
+
+std::vector<Layout> layouts() {
+    switch (testing::world().size()) {
+        case 2:
+            return {{"fsdp2", {.shard = 2}},
+                    {"ddp2", {.replicate = 2}},
+                    {"tp2", {.tensor = 2}},
+                    {"pp2", {.pipeline = 2}, {2, 3}}};
+        case 4:
+            return {{"fsdp2 tp2", {.shard = 2, .tensor = 2}},
+                    {"tp4", {.tensor = 4}},
+                    {"pp2 fsdp2", {.pipeline = 2, .shard = 2}, {3, 2}}};
+        default:
+            return {{"one"}};
+    }
+}
+
+TEST(LargeTensors, AreAskedForByARun) {
+    const ops::TensorThread tensors;
+    for (const Layout& layout : layouts()) {
+        for (const char* family : {"llama3", "qwen2", "qwen3"}) {
+            SCOPED_TRACE(layout.name + " " + family);
+            allocator().sizes.clear();
+            testing::TinyRun run({.family = family,
+                                  .layout = layout,
+                                  .precision = {at::kFloat, at::kBFloat16, at::kFloat},
+                                  .microbatch_size = 2},
+                                 testing::world());
+            run.train(0);
+            const TrainerOptions options{.spec = testing::tiny_spec(family),
+                                         .precision = {at::kFloat, at::kBFloat16, at::kFloat},
+                                         .stage_layers = layout.stage_layers,
+                                         .seq_len = testing::TinyRun::kSeqLen,
+                                         .microbatch_size = 2};
+            const auto listed = large_tensors(options, run.mesh());
+            EXPECT_GT(listed.size(), 10u);
+            for (const LargeTensor& tensor : listed) {
+                EXPECT_TRUE(allocator().sizes.contains(tensor.num_bytes()))
+                    << names_of_size({&tensor, 1}, tensor.num_bytes());
+            }
+            EXPECT_NE(names_of_size(listed, *allocator().sizes.rbegin()), "") << "the largest has a name";
+        }
+    }
+}
+
+TEST(LargeTensors, HaveTheNamesOfTheirSize) {
+    mesh::Mesh mesh(mesh::resolve({.shard = 1}, 1), testing::self());
+    const int64_t tokens = 16384, hidden = 18944, dim = 3584, vocab = 152064;
+    const TrainerOptions options{.spec = {.name = "llama3",
+                                          .vocab_size = vocab,
+                                          .dim = dim,
+                                          .num_layers = 2,
+                                          .num_heads = 28,
+                                          .num_kv_heads = 4,
+                                          .head_dim = 128,
+                                          .hidden_dim = hidden},
+                                 .precision = {at::kFloat, at::kBFloat16, at::kFloat},
+                                 .seq_len = 1024,
+                                 .microbatch_size = 16};
+    const auto listed = large_tensors(options, mesh);
+    const auto named = [&](int64_t bytes) { return names_of_size(listed, bytes); };
+    EXPECT_EQ(named(tokens * hidden * 2), "a layer's gate, up or activation [16384, 18944] of bfloat16");
+    EXPECT_EQ(named(tokens * dim * 2),
+              "the residual stream or a layer's q or attention output [16384, 3584] of bfloat16");
+    EXPECT_EQ(
+        named(vocab * dim * 4),
+        "the weights, gradient or moments of tok_embeddings.weight or the weights, gradient or moments of "
+        "output.weight [152064, 3584] of float32");
+    EXPECT_EQ(named(12345678), "");
+
+    // LibTorch's allocator for GPUs asks in steps of 2 MiB, and for all below 10 MiB in blocks of 2 or 20.
+    const int64_t key_bytes = 512 * dim * 4;  // 7 MiB
+    EXPECT_NE(named(key_bytes), "");
+    EXPECT_EQ(named(8 << 20), "");
+    EXPECT_EQ(named(20 << 20), "");
+    const int64_t query_bytes = dim * dim * 2, step = 2 << 20;  // 24.5 MiB
+    EXPECT_EQ(named((query_bytes + step - 1) / step * step),
+              "the copy for computation of layers.0.attention.wq.weight or the copy for computation of "
+              "layers.0.attention.wo.weight [3584, 3584] of bfloat16");
+}
+
+}  // namespace
+}  // namespace argosy::train
