@@ -51,6 +51,16 @@ class GpuSide {
     /// Does not return in that case. For the thread that works on the GPU, before it goes by what it has
     /// seen.
     void require_going_on() const;
+    /// What `calls` returns. What fails in it once the watchdog has ended NCCL is no error of its own.
+    template <class Calls>
+    auto while_going_on(const Calls& calls) const {
+        try {
+            return calls();
+        } catch (...) {
+            require_going_on();  // the watchdog's message is the one that counts
+            throw;
+        }
+    }
 
   private:
     std::atomic<bool> ends_ = false;

@@ -8,6 +8,7 @@
 #include "comm/nccl_communicator.h"
 #include "comm/shared_memory_communicator.h"
 #include "comm/staged_communicator.h"
+#include "comm/watchdog.h"
 
 namespace argosy::comm {
 namespace {
@@ -33,9 +34,7 @@ Group::Group(mpi::Comm comm, std::string name, const GroupOptions& options)
       members_(comm_.size()),
       exchanges_(std::make_shared<Exchanges>()),
       roll_(std::make_shared<mpi::Roll>(comm_, options.timeout_seconds)),
-      gpu_(options.gpu_path == GpuPath::Nccl ? std::make_shared<GpuSide>() : nullptr),
-      watchdog_(gpu_ && comm_.size() > 1 ? std::make_shared<Watchdog>(comm_, gpu_, options.timeout_seconds)
-                                         : nullptr) {
+      gpu_(options.gpu_path == GpuPath::Nccl ? std::make_shared<GpuSide>() : nullptr) {
     std::iota(members_.begin(), members_.end(), 0);
 }
 
@@ -46,8 +45,7 @@ Group::Group(const Group& whole, std::span<const int> ranks, std::string name)
       rank_(comm_.rank()),
       exchanges_(whole.exchanges_),
       roll_(whole.roll_),
-      gpu_(whole.gpu_),
-      watchdog_(whole.watchdog_) {
+      gpu_(whole.gpu_) {
     for (const int rank : ranks) members_.push_back(whole.members_[rank]);
 }
 
@@ -60,11 +58,16 @@ TimeoutError Group::timeout(const std::string& operation, const mpi::Attendance&
                         timeout_text({operation, members_, options_.timeout_seconds}, found));
 }
 
-std::unique_ptr<Communicator> make_communicator(std::shared_ptr<const Group> group) {
+std::unique_ptr<Communicator> make_communicator(std::shared_ptr<const Group> group,
+                                                std::shared_ptr<Watchdog> watchdog) {
     auto host = communicator_of_host(group);
     switch (group->options().gpu_path) {
         case GpuPath::Nccl:
-            return std::make_unique<NcclCommunicator>(std::move(group), std::move(host));
+            if (!watchdog && group->size() > 1) {
+                watchdog =
+                    std::make_shared<Watchdog>(group->comm(), group->gpu(), group->options().timeout_seconds);
+            }
+            return std::make_unique<NcclCommunicator>(std::move(group), std::move(host), std::move(watchdog));
         case GpuPath::Host:
             return std::make_unique<StagedCommunicator>(std::move(group), std::move(host));
         case GpuPath::None:

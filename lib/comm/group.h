@@ -13,7 +13,6 @@
 #include "comm/exchange.h"
 #include "comm/gpu_path.h"
 #include "comm/gpu_side.h"
-#include "comm/watchdog.h"
 #include "mpi/comm.h"
 #include "mpi/roll.h"
 
@@ -69,12 +68,15 @@ class Group {
     std::shared_ptr<Exchanges> exchanges_;
     std::shared_ptr<mpi::Roll> roll_;
     std::shared_ptr<GpuSide> gpu_;
-    std::shared_ptr<Watchdog> watchdog_;  // of what is on gpu_
 };
 
+class Watchdog;
+
 /// COLLECTIVE over the group. For tensors in the host's memory: shared memory where the options allow it and
-/// all ranks are on one node, else MPI. For those of GPUs what the options say.
-std::unique_ptr<Communicator> make_communicator(std::shared_ptr<const Group> group);
+/// all ranks are on one node, else MPI. For those of GPUs what the options say. A group that comes from
+/// another has the watchdog of that one.
+std::unique_ptr<Communicator> make_communicator(std::shared_ptr<const Group> group,
+                                                std::shared_ptr<Watchdog> watchdog = nullptr);
 std::unique_ptr<Communicator> make_communicator(mpi::Comm comm, std::string name,
                                                 const GroupOptions& options = {});
 

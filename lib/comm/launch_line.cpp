@@ -66,30 +66,67 @@ void LaunchLine::graph_launched(PooledEvent end) {
 }
 
 LaunchLine::Standing LaunchLine::look(double elapsed_seconds) {
+    drop_ended_launches();
+    drop_ended_graphs();
+    const bool begun = oldest_has_begun();
     const std::lock_guard lock(mutex_);
     Standing standing;
     standing.key = key_;
     standing.name = name_;
     standing.members = members_;
     standing.num_begun = num_begun_;
-    look_at_launches(elapsed_seconds, standing);
+    waited_seconds_ = begun ? waited_seconds_ + elapsed_seconds : 0;
+    if (begun && !launches_.empty()) {
+        const Launch& oldest = launches_.front();
+        standing.under_way = {{0, oldest.number}, oldest.work, waited_seconds_};
+    }
     look_at_graphs(elapsed_seconds, standing);
     return standing;
 }
 
-void LaunchLine::look_at_launches(double elapsed_seconds, Standing& standing) {
-    while (!launches_.empty() && launches_.front().end && launches_.front().end->done()) {
+// CUDA, which may never answer, is asked without the lock, which the thread that launches needs. Only this
+// thread takes away what is at the front.
+
+void LaunchLine::drop_ended_launches() {
+    for (;;) {
+        PooledEvent end;
+        {
+            const std::lock_guard lock(mutex_);
+            if (!launches_.empty()) end = launches_.front().end;
+        }
+        if (!end || !end->done()) return;
+        const std::lock_guard lock(mutex_);
         launches_.pop_front();
         waited_seconds_ = 0;
     }
-    if (launches_.empty()) return;
-    const Launch& oldest = launches_.front();
-    if (oldest.begin && !oldest.begin->done()) {
-        waited_seconds_ = 0;  // what it waits for on this rank's GPU is not there yet
-        return;
+}
+
+void LaunchLine::drop_ended_graphs() {
+    for (;;) {
+        PooledEvent end;
+        {
+            const std::lock_guard lock(mutex_);
+            if (graphs_.empty()) return;
+            see_graph();
+            end = graphs_.front().end;
+        }
+        if (!end || !end->done()) return;
+        const std::lock_guard lock(mutex_);
+        see_graph();
+        graphs_.pop_front();
     }
-    waited_seconds_ += elapsed_seconds;
-    standing.under_way = {{0, oldest.number}, oldest.work, waited_seconds_};
+}
+
+/// Or else what it waits for on this rank's GPU is not there yet.
+bool LaunchLine::oldest_has_begun() {
+    PooledEvent begin;
+    {
+        const std::lock_guard lock(mutex_);
+        if (launches_.empty()) return false;
+        begin = launches_.front().begin;
+        if (!begin) return true;  // in its call
+    }
+    return begin->done();
 }
 
 /// The last operation that the GPU has come to in that launch, and its number; null: none yet. One stream
@@ -105,21 +142,22 @@ const LaunchLine::Recorded* LaunchLine::come_to(int64_t launch, int64_t* number)
     return nullptr;
 }
 
+/// Writes down how far the GPU has come in the oldest launch of a graph.
+const LaunchLine::Recorded* LaunchLine::see_graph() {
+    Place place{graphs_.front().launch, 0};
+    const Recorded* const operation = come_to(place.graph, &place.number);
+    if (operation && seen_.place != place) seen_ = {operation->work, place, seconds_now()};
+    return operation;
+}
+
 void LaunchLine::look_at_graphs(double elapsed_seconds, Standing& standing) {
-    const Recorded* operation = nullptr;
-    Place place;
-    for (; !graphs_.empty(); graphs_.pop_front()) {
-        place.graph = graphs_.front().launch;
-        operation = come_to(place.graph, &place.number);
-        if (operation && seen_.place != place) seen_ = {operation->work, place, seconds_now()};
-        if (!graphs_.front().end || !graphs_.front().end->done()) break;
-    }
+    const Recorded* operation = graphs_.empty() ? nullptr : see_graph();
+    const Place place = seen_.place;
     const Last* last = &last_;
     if (graphs_.empty()) {
         standing.graph = {num_graphs_ + 1, 0};
-        operation = nullptr;
     } else {
-        standing.graph = {place.graph, operation ? place.number + 1 : 0};
+        standing.graph = {graphs_.front().launch, operation ? place.number + 1 : 0};
         standing.num_begun = graphs_.front().num_begun;
         last = &graphs_.front().last;
     }

@@ -99,7 +99,10 @@ class LaunchLine {
         PooledEvent end;    // none until its call returns
     };
 
-    void look_at_launches(double elapsed_seconds, Standing& standing);
+    void drop_ended_launches();
+    void drop_ended_graphs();
+    bool oldest_has_begun();
+    const Recorded* see_graph();
     void look_at_graphs(double elapsed_seconds, Standing& standing);
     const Recorded* come_to(int64_t launch, int64_t* number) const;
 

@@ -16,6 +16,8 @@
 namespace argosy::comm {
 namespace {
 
+constexpr size_t kMostNamed = 16;
+
 cuda::StreamView current_stream() { return cuda::StreamView(gpu::current_stream()); }
 
 bool is_message(const Op& op) { return op.kind == OpKind::Send || op.kind == OpKind::Receive; }
@@ -56,6 +58,11 @@ class NcclCompletion : public Completion {
         : gpu_(std::move(gpu)), exposed_(std::move(exposed)), ends_(std::move(ends)) {}
 
     void wait() override {
+        gpu_->while_going_on([this] { put_on_stream(); });
+    }
+
+  private:
+    void put_on_stream() {
         const cuda::StreamView compute = current_stream();
         const uint64_t graph = compute.captured_by();
         const PooledEvent before = gpu_->clocks.take(), after = gpu_->clocks.take();
@@ -68,7 +75,6 @@ class NcclCompletion : public Completion {
         graph == 0 ? exposed_->add(before, after) : exposed_->add_recorded(graph, before, after);
     }
 
-  private:
     std::shared_ptr<GpuSide> gpu_;
     std::shared_ptr<ExposedTime> exposed_;
     std::vector<PooledEvent> ends_;
@@ -104,13 +110,17 @@ std::vector<int> edges_in_order(int size) {
 
 }  // namespace
 
-NcclCommunicator::NcclCommunicator(std::shared_ptr<const Group> group, std::unique_ptr<Communicator> host)
+NcclCommunicator::NcclCommunicator(std::shared_ptr<const Group> group, std::unique_ptr<Communicator> host,
+                                   std::shared_ptr<Watchdog> watchdog)
     : Communicator(group->name(), group->options().device),
       group_(std::move(group)),
-      host_(std::move(host)) {}
+      host_(std::move(host)),
+      watchdog_(std::move(watchdog)) {}
 
 NcclCommunicator::~NcclCommunicator() {
     if (std::uncaught_exceptions() == 0) return;
+    // First: what others see of the end of NCCL here is then no news to their watchdogs.
+    if (watchdog_) watchdog_->leave();
     for (const auto& lane : {gathers_, reductions_}) {
         if (lane) lane->break_off();
     }
@@ -118,7 +128,8 @@ NcclCommunicator::~NcclCommunicator() {
 }
 
 std::unique_ptr<Communicator> NcclCommunicator::subgroup(std::span<const int> ranks, std::string name) const {
-    return make_communicator(std::make_shared<const Group>(group_->subgroup(ranks, std::move(name))));
+    return make_communicator(std::make_shared<const Group>(group_->subgroup(ranks, std::move(name))),
+                             watchdog_);
 }
 
 std::vector<nccl::UniqueId> NcclCommunicator::ids_of_all(std::span<const nccl::UniqueId> own) const {
@@ -141,7 +152,7 @@ std::shared_ptr<Lane> NcclCommunicator::make_lane(const nccl::UniqueId& id, std:
             name());
     }
     const mpi::BlockingCall call(
-        fmt::format("NCCL's communicator over {} of ranks {}", name(), mpi::listed(members, group_->size())));
+        fmt::format("NCCL's communicator over {} of ranks {}", name(), mpi::listed(members, kMostNamed)));
     const auto size = static_cast<int>(members.size());
     auto lane = std::make_shared<Lane>(id, size, rank, group_->gpu()->open_line(name(), std::move(members)));
     group_->gpu()->add(lane);
@@ -233,42 +244,41 @@ Pending NcclCommunicator::submit(std::span<const Op> ops) {
     if (!on_gpu(ops)) return host_->submit(ops);
     for (const Op& op : ops) check(op, size());
     if (size() == 1) return copy_alone(ops);
-    std::vector<PooledEvent> ends;
-    try {
+    return group_->gpu()->while_going_on([&] {
         collect_exposed();
-        ends = launch(shares(ops));
-    } catch (...) {
-        group_->gpu()->require_going_on();  // the watchdog's message is the one that counts
-        throw;
-    }
-    return Pending(std::make_unique<NcclCompletion>(group_->gpu(), exposed_, std::move(ends)),
-                   tensors_of(ops), nullptr);
+        return Pending(std::make_unique<NcclCompletion>(group_->gpu(), exposed_, launch(shares(ops))),
+                       tensors_of(ops), nullptr);
+    });
 }
 
 void NcclCommunicator::wait_for_gpu(const std::string& place) {
-    const PooledEvent end = group_->gpu()->marks.mark(current_stream());
-    mpi::Roll& roll = group_->roll();
-    Patience patience(std::numeric_limits<double>::infinity());
-    double next_look = roll.seconds_to_first_look();
-    while (!end->done()) {
-        if (group_->exchanges().advance()) continue;
-        patience.pause();
-        if (patience.waited_seconds() < next_look) continue;
-        next_look += roll.seconds_between_looks();
-        if (const auto found = roll.look(place)) throw group_->timeout(place, *found);
-    }
-    group_->gpu()->require_going_on();
+    group_->gpu()->while_going_on([&] {
+        const PooledEvent end = group_->gpu()->marks.mark(current_stream());
+        mpi::Roll& roll = group_->roll();
+        Patience patience(std::numeric_limits<double>::infinity());
+        double next_look = roll.seconds_to_first_look();
+        while (!end->done()) {
+            if (group_->exchanges().advance()) continue;
+            patience.pause();
+            if (patience.waited_seconds() < next_look) continue;
+            next_look += roll.seconds_between_looks();
+            if (const auto found = roll.look(place)) throw group_->timeout(place, *found);
+        }
+        group_->gpu()->require_going_on();
+    });
 }
 
 void NcclCommunicator::watched(const std::string& what, const std::function<void()>& launch) {
     if (size() == 1) return launch();
-    GpuSide& gpu = *group_->gpu();
-    if (!graphs_) graphs_ = gpu.open_line(name(), group_->members());
-    gpu.graph_begins(current_stream());
-    graphs_->begin({what});
-    launch();
-    graphs_->returned();
-    gpu.graph_launched(gpu.marks.mark(current_stream()));
+    group_->gpu()->while_going_on([&] {
+        GpuSide& gpu = *group_->gpu();
+        if (!graphs_) graphs_ = gpu.open_line(name(), group_->members());
+        gpu.graph_begins(current_stream());
+        graphs_->begin({what});
+        launch();
+        graphs_->returned();
+        gpu.graph_launched(gpu.marks.mark(current_stream()));
+    });
 }
 
 void NcclCommunicator::collect_exposed() const {
@@ -280,7 +290,7 @@ void NcclCommunicator::collect_exposed() const {
 }
 
 double NcclCommunicator::exposed_seconds() const {
-    if (size() > 1) collect_exposed();
+    if (size() > 1) group_->gpu()->while_going_on([&] { collect_exposed(); });
     return exposed_->seconds() + host_->exposed_seconds();
 }
 

@@ -33,6 +33,7 @@
 #include "comm/exposed_time.h"
 #include "comm/gpu_side.h"
 #include "comm/group.h"
+#include "comm/watchdog.h"
 
 namespace argosy::comm {
 
@@ -40,8 +41,10 @@ class NcclCommunicator : public Communicator {
   public:
     /// `host` is the group's backend for tensors in the host's memory. COLLECTIVE is the first submission of
     /// a reduction on a GPU, and that of another collective: each makes a communicator of NCCL.
-    NcclCommunicator(std::shared_ptr<const Group> group, std::unique_ptr<Communicator> host);
-    /// Waits for what is under way, unless an error unwinds.
+    /// `watchdog` is that of all groups that come from one; none where a rank is alone.
+    NcclCommunicator(std::shared_ptr<const Group> group, std::unique_ptr<Communicator> host,
+                     std::shared_ptr<Watchdog> watchdog);
+    /// Where an error unwinds this rank leaves, and what is under way is broken off.
     ~NcclCommunicator() override;
 
     int rank() const override { return group_->rank(); }
@@ -78,6 +81,8 @@ class NcclCommunicator : public Communicator {
 
     std::shared_ptr<const Group> group_;
     std::unique_ptr<Communicator> host_;
+    std::shared_ptr<Watchdog>
+        watchdog_;  // not the group's, which an operation that is dropped never gives back
     std::shared_ptr<ExposedTime> exposed_ = std::make_shared<ExposedTime>();
     std::shared_ptr<Lane> gathers_, reductions_;                           // none before the first
     std::shared_ptr<LaunchLine> graphs_;                                   // likewise

@@ -17,9 +17,9 @@
 #include <cerrno>
 #include <cmath>
 #include <cstring>
-#include <optional>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "mpi/blocking_call.h"
@@ -28,18 +28,28 @@ namespace argosy::comm {
 namespace {
 
 constexpr int kMostAddresses = 16;
-constexpr double kSecondsToConnect = 2, kSecondsToGreet = 5, kSecondsToSend = 2;
+constexpr double kSecondsToConnect = 2, kSecondsToGreet = 5, kSecondsToSend = 2, kSecondsToAcknowledge = 2;
 constexpr uint32_t kMostBytes = 1 << 24;
 
-/// The first that a rank says, and rank 0's answer.
+/// The first that a rank says, rank 0's answer, and the rank's answer to that: what it has not said twice it
+/// may have given up meanwhile.
 struct Greeting {
     uint64_t key;
     int32_t rank;
+    int32_t zero = 0;  // no byte of it is left open
+    bool operator==(const Greeting&) const = default;
 };
 
+/// A signal is no answer.
 bool is_ready(int descriptor, short what, double seconds) {
-    pollfd one{descriptor, what, 0};
-    return poll(&one, 1, static_cast<int>(std::ceil(seconds * 1e3))) == 1;
+    const double deadline = seconds_now() + seconds;
+    for (double left = seconds; left > 0; left = deadline - seconds_now()) {
+        pollfd one{descriptor, what, 0};
+        const int found = poll(&one, 1, static_cast<int>(std::ceil(left * 1e3)));
+        if (found > 0) return true;
+        if (found < 0 && errno != EINTR) return false;
+    }
+    return false;
 }
 
 bool send_all(int socket, const void* data, size_t bytes) {
@@ -49,24 +59,46 @@ bool send_all(int socket, const void* data, size_t bytes) {
         if (sent > 0) {
             at += sent;
             bytes -= sent;
-        } else if ((errno != EAGAIN && errno != EINTR) || !is_ready(socket, POLLOUT, kSecondsToSend)) {
+        } else if (errno != EINTR && (errno != EAGAIN || !is_ready(socket, POLLOUT, kSecondsToSend))) {
             return false;
         }
     }
     return true;
 }
 
-std::optional<Greeting> receive_greeting(int socket) {
-    Greeting greeting;
-    size_t got = 0;
-    while (got < sizeof(greeting)) {
-        if (!is_ready(socket, POLLIN, kSecondsToGreet)) return std::nullopt;
+enum class Reading { Done, NotYet, Gone };
+
+/// Takes what is there, up to so many bytes in all.
+Reading read_more(int socket, std::string& received, size_t bytes) {
+    while (received.size() < bytes) {
+        char buffer[sizeof(Greeting)];
         const ssize_t more =
-            recv(socket, reinterpret_cast<char*>(&greeting) + got, sizeof(greeting) - got, MSG_DONTWAIT);
-        if (more <= 0) return std::nullopt;
-        got += more;
+            recv(socket, buffer, std::min(sizeof(buffer), bytes - received.size()), MSG_DONTWAIT);
+        if (more > 0) {
+            received.append(buffer, more);
+        } else if (more < 0 && errno == EINTR) {
+            continue;
+        } else {
+            return more < 0 && errno == EAGAIN ? Reading::NotYet : Reading::Gone;
+        }
     }
+    return Reading::Done;
+}
+
+Greeting greeting_of(const std::string& bytes) {
+    Greeting greeting{};
+    std::memcpy(&greeting, bytes.data(), sizeof(greeting));
     return greeting;
+}
+
+bool is_answered(int socket, const Greeting& own) {
+    std::string received;
+    const double deadline = seconds_now() + kSecondsToGreet;
+    for (;;) {
+        const Reading reading = read_more(socket, received, sizeof(own));
+        if (reading == Reading::Done) return greeting_of(received) == own;
+        if (reading == Reading::Gone || !is_ready(socket, POLLIN, deadline - seconds_now())) return false;
+    }
 }
 
 void send_at_once(int socket) {
@@ -166,12 +198,64 @@ void WatchStar::listen_for(const mpi::Comm& world) {
         join(card);
         return finish(world.barrier());
     }
+    receive_guests(card.key, world);
+    listener_ = Descriptor();
+}
+
+/// Whoever has connected, and not said twice who it is.
+struct WatchStar::Guest {
+    Descriptor socket;
+    std::string received = {};
+    bool answered = false;
+};
+
+/// Nobody keeps it: what says nothing is looked at as often as the others.
+void WatchStar::receive_guests(uint64_t key, const mpi::Comm& world) {
+    std::vector<Guest> guests;
     // Until all others have tried.
     mpi::Request request = world.barrier();
     while (!mpi::test_all({&request, 1})) {
-        if (!accept_one(card.key)) sched_yield();
+        accept_all(guests);
+        if (!hear(guests, key)) sched_yield();
     }
-    listener_ = Descriptor();
+    // What they said last may be on its way.
+    const double deadline = seconds_now() + kSecondsToAcknowledge;
+    do {
+        accept_all(guests);
+        if (!hear(guests, key)) sched_yield();
+    } while (std::ranges::any_of(guests, &Guest::answered) && seconds_now() < deadline);
+}
+
+void WatchStar::accept_all(std::vector<Guest>& guests) const {
+    for (;;) {
+        Descriptor socket(accept4(listener_.number(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+        if (socket.number() >= 0) {
+            send_at_once(socket.number());
+            guests.push_back({std::move(socket)});
+        } else if (errno != EINTR && errno != ECONNABORTED) {
+            return;
+        }
+    }
+}
+
+/// Whether one of them has become a peer, or gone.
+bool WatchStar::hear(std::vector<Guest>& guests, uint64_t key) {
+    const auto through = [&](Guest& guest) {
+        const Reading reading =
+            read_more(guest.socket.number(), guest.received, (guest.answered ? 2 : 1) * sizeof(Greeting));
+        if (reading != Reading::Done) return reading == Reading::Gone;
+        const Greeting greeting = greeting_of(guest.received);
+        if (greeting.key != key || greeting.rank <= 0 || greeting.rank >= size_) return true;
+        if (!guest.answered) {
+            guest.answered = true;
+            return !send_all(guest.socket.number(), &greeting, sizeof(greeting));
+        }
+        if (greeting_of(guest.received.substr(sizeof(greeting))) == greeting) {
+            peers_.insert_or_assign(greeting.rank, Peer{std::move(guest.socket), {}});
+        }
+        return true;
+    };
+    return std::erase_if(guests, through) > 0;
 }
 
 void WatchStar::join(const Card& card) {
@@ -179,8 +263,9 @@ void WatchStar::join(const Card& card) {
         Descriptor socket = connected_to(address_of(card.addresses[i], card.port));
         const Greeting own{card.key, rank_};
         if (socket.number() < 0 || !send_all(socket.number(), &own, sizeof(own))) continue;
-        const auto answer = receive_greeting(socket.number());
-        if (answer && answer->key == card.key) peers_.emplace(0, Peer{std::move(socket), {}});
+        if (is_answered(socket.number(), own) && send_all(socket.number(), &own, sizeof(own))) {
+            peers_.emplace(0, Peer{std::move(socket), {}});
+        }
     }
     if (peers_.empty()) {
         spdlog::warn(
@@ -191,24 +276,15 @@ void WatchStar::join(const Card& card) {
     }
 }
 
-bool WatchStar::accept_one(uint64_t key) {
-    Descriptor socket(accept4(listener_.number(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-    if (socket.number() < 0) return false;
-    const auto greeting = receive_greeting(socket.number());
-    if (!greeting || greeting->key != key || !send_all(socket.number(), &*greeting, sizeof(*greeting)))
-        return true;
-    send_at_once(socket.number());
-    peers_.insert_or_assign(greeting->rank, Peer{std::move(socket), {}});
-    return true;
-}
-
 void WatchStar::send(int rank, const std::string& text) {
     const auto peer = peers_.find(rank);
     if (peer == peers_.end()) return;
     const auto bytes = static_cast<uint32_t>(text.size());
     std::string frame(reinterpret_cast<const char*>(&bytes), sizeof(bytes));
     frame += text;
-    send_all(peer->second.socket.number(), frame.data(), frame.size());
+    if (send_all(peer->second.socket.number(), frame.data(), frame.size())) return;
+    // Of one that is gone receive() tells; what follows half a text another would not understand.
+    if (errno != EPIPE && errno != ECONNRESET) drop(rank);
 }
 
 std::vector<WatchStar::Message> WatchStar::receive(double seconds) {
@@ -240,8 +316,8 @@ void WatchStar::read(int sender, Peer& peer, std::vector<Message>& messages) {
             peer.received.append(buffer, bytes);
             continue;
         }
-        closed = bytes == 0 || (errno != EAGAIN && errno != EINTR);
-        if (bytes != 0 && errno == EINTR) continue;
+        if (bytes < 0 && errno == EINTR) continue;
+        closed = bytes == 0 || errno != EAGAIN;
         break;
     }
     uint32_t bytes = 0;

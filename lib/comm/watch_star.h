@@ -28,7 +28,7 @@ class Descriptor {
 class WatchStar {
   public:
     /// COLLECTIVE over `world`. A rank that does not find rank 0 within seconds says so, and is apart: nobody
-    /// can tell it anything.
+    /// can tell it anything, and nobody misses it.
     explicit WatchStar(const mpi::Comm& world);
 
     int rank() const { return rank_; }
@@ -36,8 +36,12 @@ class WatchStar {
     /// On rank 0: whether that rank is there; else whether rank 0 is.
     bool reaches(int rank) const { return peers_.contains(rank_ == 0 ? rank : 0); }
 
-    /// Rank 0 sends to any, the others to rank 0. Lost where the peer is gone or does not take it.
+    /// Rank 0 sends to any, the others to rank 0. Lost where the peer is gone; one that does not take it all
+    /// is apart from then on.
     void send(int rank, const std::string& text);
+
+    /// That rank is apart from now on.
+    void drop(int rank) { peers_.erase(rank); }
 
     struct Message {
         int sender;
@@ -56,10 +60,13 @@ class WatchStar {
         std::string received;
     };
     struct Card;
+    struct Guest;
 
     void listen_for(const mpi::Comm& world);
     void join(const Card& card);
-    bool accept_one(uint64_t key);
+    void receive_guests(uint64_t key, const mpi::Comm& world);
+    void accept_all(std::vector<Guest>& guests) const;
+    bool hear(std::vector<Guest>& guests, uint64_t key);
     void read(int sender, Peer& peer, std::vector<Message>& messages);
 
     int rank_, size_;

@@ -7,14 +7,22 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <condition_variable>
 #include <cstdio>
+#include <exception>
+#include <map>
+#include <mutex>
+#include <optional>
 #include <set>
+#include <string>
 #include <utility>
 
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/patience.h"
+#include "comm/verdict.h"
+#include "comm/watch_star.h"
 #include "cuda/device.h"
 
 namespace argosy::comm {
@@ -25,10 +33,11 @@ constexpr double kMostSecondsBetweenLooks = 1, kLeastSecondsBetweenLooks = 0.01;
 /// As a roll's answers; in part for the way there and back.
 constexpr double kSecondsToAnswer = 2, kMoreSecondsPerRank = 0.002;
 
-constexpr std::chrono::seconds kTimeToBreakOff{2};
+constexpr std::chrono::seconds kTimeToBreakOff{2}, kTimeToLeave{1};
 
-// Without rank 0 the others speak one after the other, since the first that ends takes the job down.
-constexpr double kSecondsBetweenTurns = 0.5;
+// Without rank 0 the others speak one after the other, since the first that ends takes the job down: at once,
+// without breaking off NCCL, or the next one would speak meanwhile.
+constexpr double kSecondsBetweenTurns = 2.5;
 constexpr int kMostTurns = 20;
 
 // The first letter of a message.
@@ -42,18 +51,72 @@ std::chrono::duration<double> duration(double seconds) { return std::chrono::dur
 
 }  // namespace
 
+/// What both threads know, and each part of the other.
+struct Watchdog::State {
+    /// What the thread that asks CUDA has seen, and when.
+    struct Sight {
+        WatchReport report;
+        double at_seconds = 0;
+    };
+
+    State(const mpi::Comm& world, std::shared_ptr<GpuSide> its_gpu, double its_timeout_seconds)
+        : gpu(std::move(its_gpu)), timeout_seconds(its_timeout_seconds), star(world) {
+        sight.report.seconds_to_limit = timeout_seconds;
+    }
+
+    /// The thread that asks CUDA, and once.
+    void look(int device);
+    WatchReport look_once(double elapsed_seconds) const;
+    [[noreturn]] void end_process() const;
+
+    /// False once this rank leaves.
+    bool sleep(double seconds) {
+        std::unique_lock lock(mutex);
+        return !changed.wait_for(lock, duration(seconds), [this] { return leaving; });
+    }
+    bool is_leaving() const {
+        const std::lock_guard lock(mutex);
+        return leaving;
+    }
+    Sight last_sight() const {
+        const std::lock_guard lock(mutex);
+        return sight;
+    }
+    void see(WatchReport report) {
+        const std::lock_guard lock(mutex);
+        sight = {std::move(report), seconds_now()};
+    }
+    void set(bool& what) {
+        const std::lock_guard lock(mutex);
+        what = true;
+        changed.notify_all();
+    }
+    bool wait_for(const bool& what) {
+        std::unique_lock lock(mutex);
+        return changed.wait_for(lock, kTimeToLeave, [&] { return what; });
+    }
+
+    const std::shared_ptr<GpuSide> gpu;
+    const double timeout_seconds;
+    WatchStar star;
+    mutable std::mutex mutex;
+    std::condition_variable changed;
+    bool leaving = false, looks_end = false, talks_end = false;
+    Sight sight;
+};
+
 /// What the thread that talks does, until this rank leaves or the job ends.
 class Watchdog::Talk {
   public:
-    explicit Talk(Watchdog& dog)
+    explicit Talk(State& dog)
         : dog_(dog),
-          star_(dog.star_),
+          star_(dog.star),
           seconds_to_answer_(
-              std::min(dog.timeout_seconds_, kSecondsToAnswer + kMoreSecondsPerRank * star_.size())),
-          pause_seconds_(seconds_between_looks(dog.timeout_seconds_)) {}
+              std::min(dog.timeout_seconds, kSecondsToAnswer + kMoreSecondsPerRank * star_.size())),
+          pause_seconds_(seconds_between_looks(dog.timeout_seconds)) {}
 
     void run() {
-        while (!leaving()) {
+        while (!dog_.is_leaving()) {
             take(star_.receive(pause_seconds_));
             const WatchReport own = report();
             const bool late = own.seconds_to_limit < 0 || (!own.error.empty() && !someone_has_left_);
@@ -68,21 +131,16 @@ class Watchdog::Talk {
     }
 
   private:
-    bool leaving() const {
-        const std::lock_guard lock(dog_.mutex_);
-        return dog_.leaving_;
-    }
-
     /// Of this rank. Time counts in which the other thread has not come back from CUDA, too.
     WatchReport report() {
-        Sight sight = dog_.sight();
+        State::Sight sight = dog_.last_sight();
         if (sight.at_seconds != last_sight_seconds_) {
             last_sight_seconds_ = sight.at_seconds;
-            blind_.emplace(dog_.timeout_seconds_);
+            blind_.emplace(dog_.timeout_seconds);
         }
         if (!blind_->lasts()) {
             sight.report.error =
-                fmt::format("the GPU's driver has not answered for {} s", dog_.timeout_seconds_);
+                fmt::format("the GPU's driver has not answered for {} s", dog_.timeout_seconds);
         }
         return sight.report;
     }
@@ -92,33 +150,41 @@ class Watchdog::Talk {
         for (const auto& [sender, text, closed] : messages) {
             if (closed) {
                 // Once one has left in order, the others do as well, each in its own way.
-                if (!someone_has_left_ && !leaving()) lost.push_back(sender);
+                if (!someone_has_left_ && !dog_.is_leaving()) lost.push_back(sender);
                 gone_.insert(sender);
                 continue;
             }
-            switch (text.at(0)) {
-                case kLate:
-                    someone_is_late_ = true;
-                    break;
-                case kAsk:
-                    star_.send(0, kReport + report().text());
-                    break;
-                case kReport:
-                    reports_[sender] = WatchReport::of_text(text.substr(1));
-                    break;
-                case kCalm:
-                    complains_.reset();
-                    break;
-                case kBye:
-                    someone_has_left_ = true;
-                    break;
-                case kEnd:
-                    dog_.end_process();
+            try {
+                take(sender, text);
+            } catch (const std::exception&) {
+                star_.drop(sender);  // what it says makes no sense
             }
         }
         if (lost.empty()) return;
         if (star_.rank() != 0) wait_for_turn();
         end_all(verdict_of_loss(lost));
+    }
+
+    void take(int sender, const std::string& text) {
+        switch (text.at(0)) {
+            case kLate:
+                someone_is_late_ = true;
+                break;
+            case kAsk:
+                star_.send(0, kReport + report().text());
+                break;
+            case kReport:
+                reports_[sender] = WatchReport::of_text(text.substr(1));
+                break;
+            case kCalm:
+                complains_.reset();
+                break;
+            case kBye:
+                someone_has_left_ = true;
+                break;
+            case kEnd:
+                dog_.end_process();
+        }
     }
 
     void hold_court() {
@@ -128,14 +194,14 @@ class Watchdog::Talk {
         for (int rank = 1; rank < star_.size(); ++rank) {
             if (!star_.reaches(rank)) continue;
             star_.send(rank, {kAsk});
-            ++num_asked;
+            if (star_.reaches(rank)) ++num_asked;
         }
         Patience patience(seconds_to_answer_);
-        while (reports_.size() < num_asked + 1 && patience.lasts() && !leaving()) {
+        while (reports_.size() < num_asked + 1 && patience.lasts() && !dog_.is_leaving()) {
             take(star_.receive(seconds_to_answer_ / 40));
         }
-        if (leaving()) return;
-        Watched watched{star_.size(), dog_.timeout_seconds_, reports_, {}};
+        if (dog_.is_leaving()) return;
+        Watched watched{star_.size(), dog_.timeout_seconds, reports_, {}};
         for (int rank = 1; rank < star_.size(); ++rank) {
             if (!star_.reaches(rank) && !gone_.contains(rank)) watched.apart.push_back(rank);
         }
@@ -154,7 +220,7 @@ class Watchdog::Talk {
 
     void speak_alone(const WatchReport& own) {
         wait_for_turn();
-        end_all(own.error.empty() ? verdict_alone(own, dog_.timeout_seconds_) : own.error);
+        end_all(own.error.empty() ? verdict_alone(own, dog_.timeout_seconds) : own.error);
     }
 
     void wait_for_turn() const {
@@ -162,15 +228,16 @@ class Watchdog::Talk {
     }
 
     [[noreturn]] void end_all(const std::string& message) {
-        dog_.gpu_->end();
+        dog_.gpu->end();
         fmt::print(stderr, "{}: error on rank {} of {}: {}\n", program_invocation_short_name, star_.rank(),
                    star_.size(), message);
         std::fflush(stderr);
         for (int rank = 0; rank < star_.size(); ++rank) star_.send(rank, {kEnd});
+        if (star_.rank() != 0) _exit(static_cast<int>(ExitCode::Watchdog));
         dog_.end_process();
     }
 
-    Watchdog& dog_;
+    State& dog_;
     WatchStar& star_;
     const double seconds_to_answer_, pause_seconds_;
     double last_sight_seconds_ = -1;
@@ -182,78 +249,82 @@ class Watchdog::Talk {
 };
 
 Watchdog::Watchdog(const mpi::Comm& world, std::shared_ptr<GpuSide> gpu, double timeout_seconds)
-    : gpu_(std::move(gpu)), timeout_seconds_(timeout_seconds), star_(world) {
-    sight_.report.seconds_to_limit = timeout_seconds;
-    looks_ = std::thread([this, device = cuda::current_device()] { look(device); });
-    talks_ = std::thread([this] { Talk(*this).run(); });
+    : state_(std::make_shared<State>(world, std::move(gpu), timeout_seconds)) {
+    looks_ = std::thread([state = state_, device = cuda::current_device()] {
+        state->look(device);
+        state->set(state->looks_end);
+    });
+    talks_ = std::thread([state = state_] {
+        try {
+            Talk(*state).run();
+        } catch (const std::exception& error) {
+            spdlog::warn("the watchdog of rank {} no longer watches: {}", state->star.rank(), error.what());
+        }
+        state->set(state->talks_end);
+    });
 }
 
 Watchdog::~Watchdog() {
-    {
-        const std::lock_guard lock(mutex_);
-        leaving_ = true;
-    }
-    leaving_changed_.notify_all();
-    star_.wake();
-    talks_.join();
-    looks_.join();
-}
-
-/// False once this rank leaves.
-bool Watchdog::sleep(double seconds) {
-    std::unique_lock lock(mutex_);
-    return !leaving_changed_.wait_for(lock, duration(seconds), [this] { return leaving_; });
-}
-
-Watchdog::Sight Watchdog::sight() const {
-    const std::lock_guard lock(mutex_);
-    return sight_;
-}
-
-void Watchdog::look(int device) {
-    const double pause = seconds_between_looks(timeout_seconds_);
-    try {
-        cuda::set_device(device);
-        for (double last = seconds_now(); sleep(pause);) {
-            const double now = seconds_now();
-            look_once(std::min(now - last, 2 * pause));
-            last = now;
-        }
-    } catch (const Error& error) {
-        // The thread that works on the GPU meets it as well; if it does not, others wait for it.
-        spdlog::warn("the watchdog of rank {} can no longer look at its GPU: {}", star_.rank(), error.what());
-        while (sleep(pause)) {
-            const std::lock_guard lock(mutex_);
-            sight_.at_seconds = seconds_now();
-        }
+    leave();
+    for (auto [thread, ends] :
+         {std::pair(&talks_, &state_->talks_end), std::pair(&looks_, &state_->looks_end)}) {
+        state_->wait_for(*ends) ? thread->join() : thread->detach();
     }
 }
 
-void Watchdog::look_once(double elapsed_seconds) {
-    WatchReport report{.lines = {}, .error = "", .seconds_to_limit = timeout_seconds_};
-    for (const auto& line : gpu_->lines()) {
+void Watchdog::leave() {
+    if (state_->is_leaving()) return;
+    state_->set(state_->leaving);
+    state_->star.wake();
+    state_->wait_for(state_->talks_end);
+    state_->gpu->require_going_on();  // it may have had the last word already
+}
+
+void Watchdog::State::look(int device) {
+    const double pause = seconds_between_looks(timeout_seconds);
+    bool warned = false;
+    for (double last = seconds_now(); sleep(pause);) {
+        const double now = seconds_now();
+        WatchReport report{.lines = {}, .error = "", .seconds_to_limit = timeout_seconds};
+        try {
+            cuda::set_device(device);
+            report = look_once(std::min(now - last, 2 * pause));
+        } catch (const Error& error) {
+            // The thread that works on the GPU meets it as well; if it does not, others wait for it.
+            if (!std::exchange(warned, true)) {
+                spdlog::warn("the watchdog of rank {} does not see what its GPU does: {}", star.rank(),
+                             error.what());
+            }
+        }
+        see(std::move(report));
+        last = now;
+    }
+}
+
+WatchReport Watchdog::State::look_once(double elapsed_seconds) const {
+    WatchReport report{.lines = {}, .error = "", .seconds_to_limit = timeout_seconds};
+    for (const auto& line : gpu->lines()) {
         report.lines.push_back(line->look(elapsed_seconds));
         const auto& under_way = report.lines.back().under_way;
         if (!under_way) continue;
         report.seconds_to_limit =
-            std::min(report.seconds_to_limit, timeout_seconds_ - under_way->waited_seconds);
+            std::min(report.seconds_to_limit, timeout_seconds - under_way->waited_seconds);
     }
-    for (const auto& lane : gpu_->lanes()) {
+    for (const auto& lane : gpu->lanes()) {
         try {
             lane->require_health();
         } catch (const RunError& error) {
             report.error = error.what();
         }
     }
-    const std::lock_guard lock(mutex_);
-    sight_ = {std::move(report), seconds_now()};
+    return report;
 }
 
 /// NCCL may hang in breaking off, and nobody waits for it long.
-void Watchdog::end_process() {
-    gpu_->end();
+void Watchdog::State::end_process() const {
+    gpu->end();
     const auto broken_off = std::make_shared<std::atomic<bool>>(false);
-    std::thread([gpu = gpu_, broken_off] {
+    std::thread([gpu = gpu, broken_off] {
         for (const auto& lane : gpu->lanes()) lane->break_off();
         *broken_off = true;
     }).detach();

@@ -193,7 +193,7 @@ std::vector<Section> make_schema() {
             "comm", &JobConfig::comm, "communication between ranks",
             {key("train_timeout_seconds", &Comm::train_timeout_seconds, at_least(1),
                  "How long a rank waits for another one before the run stops and names those that are "
-                 "missing."),
+                 "missing; on GPUs for each operation between them, however long a step takes."),
              key("shared_memory", &Comm::shared_memory, any(),
                  "Ranks of one node exchange tensors through memory that they share; false: through MPI."),
              key("shared_memory_mib", &Comm::shared_memory_mib, size(),

@@ -2,10 +2,18 @@
 #include "comm/watch_star.h"
 
 #include <ATen/ops/zeros.h>
+#include <arpa/inet.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 
+#include <atomic>
+#include <cstdio>
+#include <fstream>
 #include <memory>
+#include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/clock.h"
@@ -70,6 +78,66 @@ TEST_F(StarTest, TellsWhenAConnectionIsGone) {
     EXPECT_TRUE(found[0].closed);
     EXPECT_FALSE(star_->reaches(1));
     star_->send(1, "lost");  // is no error
+}
+
+/// Ports of the loopback on which somebody listens.
+std::set<int> listening_ports() {
+    constexpr int kListens = 0x0A;
+    std::set<int> ports;
+    std::ifstream table("/proc/net/tcp");
+    std::string line;
+    std::getline(table, line);
+    while (std::getline(table, line)) {
+        unsigned int address = 0, port = 0, state = 0;
+        if (std::sscanf(line.c_str(), " %*d: %x:%x %*x:%*x %x", &address, &port, &state) == 3 &&
+            address == htonl(INADDR_LOOPBACK) && state == kListens) {
+            ports.insert(static_cast<int>(port));
+        }
+    }
+    return ports;
+}
+
+/// Connects to whatever begins to listen, and says nothing.
+class Silent {
+  public:
+    ~Silent() {
+        ends_ = true;
+        thread_.join();
+    }
+
+  private:
+    void run() {
+        while (!ends_) {
+            for (const int port : listening_ports()) {
+                if (!known_.insert(port).second) continue;
+                Descriptor& socket = sockets_.emplace_back(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+                sockaddr_in to = {};
+                to.sin_family = AF_INET;
+                to.sin_port = htons(static_cast<in_port_t>(port));
+                to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+                static_cast<void>(
+                    connect(socket.number(), reinterpret_cast<const sockaddr*>(&to), sizeof(to)));
+            }
+        }
+    }
+
+    std::set<int> known_ = listening_ports();
+    std::vector<Descriptor> sockets_;
+    std::atomic<bool> ends_ = false;
+    std::thread thread_{[this] { run(); }};
+};
+
+TEST_F(StarTest, IsNotKeptByOneWhoSaysNothing) {
+    meet();
+    const Silent silent;
+    for (int i = 0; i < 5; ++i) {
+        const double start = seconds_now();
+        // The last of the ranks comes late, when the silent ones have connected.
+        if (rank_ == size_ - 1) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+        star_ = std::make_unique<WatchStar>(world_);
+        EXPECT_LT(seconds_now() - start, 4);
+        for (int rank = 1; rank < size_; ++rank) EXPECT_TRUE(star_->reaches(rank));
+    }
 }
 
 TEST_F(StarTest, IsWokenWithoutAMessage) {

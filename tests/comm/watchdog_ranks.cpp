@@ -39,6 +39,7 @@ void sleep_for(double seconds) { std::this_thread::sleep_for(std::chrono::durati
 
 struct Ranks {
     std::unique_ptr<comm::Communicator> world;
+    std::shared_ptr<void> between;              // goes after `shard` and before `world`
     std::unique_ptr<comm::Communicator> shard;  // of all ranks
     int rank;
 
@@ -64,6 +65,16 @@ void absent(const Ranks& ranks) {
     ranks.run();
 }
 
+/// What the watchdog breaks off fails on the GPU as well.
+void broken(const Ranks& ranks) {
+    if (ranks.rank == 1) be_stuck();
+    fake_gpus().fails_after_abort = true;
+    fake_gpus().seconds_to_abort = 0.3;
+    testing::make_waiting(gpu::current_stream(), false);
+    const Op sum = ranks.sum();
+    ranks.wait_on_host(ranks.shard->submit(sum));
+}
+
 void stopped(const Ranks& ranks, int who) {
     if (ranks.rank == who) raise(SIGSTOP);
     ranks.run();
@@ -80,6 +91,37 @@ void failed(const Ranks& ranks) {
     if (ranks.rank == 1) throw RunError("no paper in the printer");
     pending.wait();
     ranks.run();
+}
+
+/// It takes its time over its end.
+void failed_slowly(Ranks& ranks) {
+    ranks.between = std::shared_ptr<void>(nullptr, [](void*) { sleep_for(0.5); });
+    failed(ranks);
+}
+
+/// With an operation on the host's memory under way, which is dropped then.
+void failed_over_host(const Ranks& ranks) {
+    const at::Tensor on_host = at::zeros({1}), on_gpu = at::zeros({1});
+    fake_gpus().host_tensors = {on_host.const_data_ptr()};
+    comm::Pending pending;
+    if (ranks.rank == 1) {
+        pending = ranks.shard->submit({OpKind::AllReduce, on_host, on_host});
+        throw RunError("no paper in the printer");
+    }
+    ranks.shard->run({OpKind::AllReduce, on_gpu, on_gpu});
+}
+
+/// Its driver does not let the watchdog go.
+void failed_blind(const Ranks& ranks) {
+    fake_gpus().keeps_who_looks = ranks.rank == 1;
+    if (ranks.rank == 1) sleep_for(0.2);
+    failed(ranks);
+}
+
+/// Breaking off takes longer than the others' turns are apart.
+void stopped_first_slowly(const Ranks& ranks) {
+    fake_gpus().seconds_to_abort = 5;
+    stopped(ranks, 0);
 }
 
 void left(const Ranks& ranks) {
@@ -99,7 +141,7 @@ void slow(const Ranks& ranks) {
 
 void different(const Ranks& ranks) {
     const at::Tensor all = at::zeros({kCount * ranks.shard->size()}), own = at::zeros({kCount});
-    ranks.start_stalled(ranks.rank == 1 ? Op{OpKind::AllGather, all, own} : ranks.sum());
+    ranks.start_stalled(ranks.rank == 1 ? Op{OpKind::ReduceScatter, own, all} : ranks.sum());
 }
 
 void stalled(const Ranks& ranks) { ranks.start_stalled(ranks.sum()); }
@@ -184,12 +226,17 @@ void call(const Ranks& ranks) {
     be_stuck();
 }
 
-const std::map<std::string, std::function<void(const Ranks&)>> kScenarios = {
+const std::map<std::string, std::function<void(Ranks&)>> kScenarios = {
     {"absent", absent},
+    {"broken", broken},
     {"stopped", [](const Ranks& ranks) { stopped(ranks, 2); }},
     {"stopped-first", [](const Ranks& ranks) { stopped(ranks, 0); }},
     {"killed", killed},
+    {"stopped-first-slowly", stopped_first_slowly},
     {"failed", failed},
+    {"failed-slowly", failed_slowly},
+    {"failed-over-host", failed_over_host},
+    {"failed-blind", failed_blind},
     {"left", left},
     {"slow", slow},
     {"behind", behind},
@@ -208,7 +255,7 @@ ExitCode run_scenario(const std::string& name, int number) {
     Ranks ranks{
         comm::make_communicator(mpi::Comm::world(), "world",
                                 {.timeout_seconds = kTimeoutSeconds, .gpu_path = comm::GpuPath::Nccl}),
-        nullptr, 0};
+        nullptr, nullptr, 0};
     ranks.rank = ranks.world->rank();
     std::vector<int> all(ranks.world->size());
     std::iota(all.begin(), all.end(), 0);

@@ -31,12 +31,18 @@ class Watchdog(unittest.TestCase):
                                "(comm.train_timeout_seconds sets the limit)")
         self.assertRegex(text, r"\. Rank 1 came to all-reduce over dp_shard \(operation 2\) \S+ s ago, and to nothing")
 
+    def test_what_fails_because_the_job_ends_is_no_error(self):
+        self.expect_end("broken", "; missing: rank 1. ")
+
     def test_a_rank_that_is_stopped_is_named(self):
         self.expect_end("stopped", "no answer in 2 s; missing: rank 2. ")
 
     def test_rank_0_is_named_by_another(self):
         self.expect_end("stopped-first", "ranks: error on rank 1 of 3: all-reduce over dp_shard (operation 3): no answer",
                         "; missing: rank 0")
+
+    def test_one_alone_speaks_however_long_its_end_takes(self):
+        self.expect_end("stopped-first-slowly", "ranks: error on rank 1 of 3: ", "; missing: rank 0")
 
     def test_who_others_wait_for_through_others_is_the_one(self):
         text = self.expect_end("through-others", "; missing: rank 2. ")
@@ -47,11 +53,24 @@ class Watchdog(unittest.TestCase):
         _, text = self.run_ranks("killed", OMPI_MCA_orte_enable_recovery="1")
         self.assertEqual(text.count("a rank has ended without a word, or its node is gone; missing: rank 1. "), 1, text)
 
-    def test_an_error_of_a_rank_is_no_hang(self):
-        code, text = self.run_ranks("failed")
+    def expect_error_of_one(self, scenario):
+        code, text = self.run_ranks(scenario)
         self.assertEqual(code, FAILED, text)
         self.assertIn("ranks: error on rank 1 of 3: no paper in the printer", text)
+        self.assertEqual(text.count("ranks: error on rank "), 1, text)
         self.assertNotIn("missing", text)
+
+    def test_an_error_of_a_rank_is_no_hang(self):
+        self.expect_error_of_one("failed")
+
+    def test_nor_is_what_others_see_of_its_end(self):
+        self.expect_error_of_one("failed-slowly")
+
+    def test_nor_does_an_operation_that_is_dropped_keep_the_watchdog(self):
+        self.expect_error_of_one("failed-over-host")
+
+    def test_nor_does_a_driver_that_does_not_answer(self):
+        self.expect_error_of_one("failed-blind")
 
     def test_who_leaves_while_others_wait_for_it_is_missing(self):
         self.expect_end("left", "; missing: rank 1. ")
@@ -68,7 +87,7 @@ class Watchdog(unittest.TestCase):
 
     def test_different_operations_of_one_number_are_named(self):
         self.expect_end("different", "all ranks wait by now",
-                        "Operation 3 over dp_shard is all-reduce of 64 elements on rank 0, and all-gather of 192 elements "
+                        "Operation 3 over dp_shard is all-reduce of 64 elements on rank 0, and reduce-scatter of 192 elements "
                         "on rank 1")
 
     def test_nobody_is_missing_where_all_are_at_it(self):

@@ -26,8 +26,14 @@ struct FakeGpus {
     bool lose_next_operation = false;
     /// The next operation never ends, and NCCL says nothing.
     bool stall_next_operation = false;
-    /// Those that never end do, for nothing.
+    /// How long it takes to break off a communicator, and whether a look at the GPU fails meanwhile.
+    double seconds_to_abort = 0;
+    bool fails_after_abort = false;
+    bool failed = false;
+    /// Operations that never end do, for nothing.
     bool end_stalled = false;
+    /// A look at an event by another thread than the first does not return.
+    bool keeps_who_looks = false;
     /// Memory of the host is memory of every device: LibTorch's tensors then may lie on either.
     bool shares_memory = false;
     /// But of tensors that begin here the stand-in for LibTorch's half says that the host holds them.

@@ -33,6 +33,7 @@ namespace {
 struct MeetingPoint {
     static constexpr int kMostRanks = 64;
     std::atomic<int> num_arrived;
+    std::atomic<bool> aborted;
     int world_ranks[kMostRanks];
 
     static MeetingPoint* at(const std::string& name, int flags) {
@@ -255,6 +256,7 @@ ncclResult_t ncclCommInitRank(ncclComm_t* comm, int size, ncclUniqueId id, int r
     MPI_Comm_create_group(MPI_COMM_WORLD, members, /*tag=*/0, &made->ranks);
     made->rank = rank;
     made->size = size;
+    made->aborted_anywhere = &meeting->aborted;
     {
         const std::lock_guard lock(list_mutex());
         communicators().push_back(made);
@@ -270,12 +272,21 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
 }
 
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
-    if (const Communicator aborted = shared(comm)) aborted->aborted = true;
+    if (const Communicator aborted = shared(comm)) {
+        aborted->aborted = true;
+        *aborted->aborted_anywhere = true;
+    }
     forget(comm);
+    fake_gpus().failed = fake_gpus().fails_after_abort;
+    std::this_thread::sleep_for(std::chrono::duration<double>(fake_gpus().seconds_to_abort));
     return ncclSuccess;
 }
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* found) {
+    if (*comm->aborted_anywhere && !comm->aborted) {
+        last_error = "fake: the other side has aborted";
+        comm->health = ncclRemoteError;
+    }
     *found = comm->health;
     return ncclSuccess;
 }

@@ -14,6 +14,7 @@ struct ncclComm {
     int rank = 0, size = 0;
     std::atomic<ncclResult_t> health = ncclSuccess;
     std::atomic<bool> aborted = false;  // by any thread
+    std::atomic<bool>* aborted_anywhere = nullptr;
     bool connected = false;
     int num_under_way = 0;  // on this stream
     cudaStream_t stream = nullptr;
