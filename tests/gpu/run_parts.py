@@ -44,7 +44,7 @@ def sanitizer(tool):
 
 def throughput(case, quick=None):
     return Part(f"tokens/s of {case}, beside PyTorch where the target is against it", PRODUCT,
-                [(sys.executable, HERE / "throughput.py", case)], 900, quick)
+                [(sys.executable, HERE / "throughput.py", case)], 900, quick, {"OMP_NUM_THREADS": str(os.cpu_count())})
 
 
 def collective(name, ranks):
@@ -78,6 +78,7 @@ PARTS = {
     "memcheck": sanitizer("memcheck"),
     "racecheck": sanitizer("racecheck"),
     "synccheck": sanitizer("synccheck"),
+    "initcheck": sanitizer("initcheck"),
 }
 COUNTS = (re.compile(r"^\[  (PASSED|FAILED|SKIPPED) ? ?\] (\d+ tests?)"), re.compile(r"^(Ran \d+ tests?|OK.*)"),
           re.compile(r"^(FAILED \(.*)"), re.compile(r"^=+ (ERROR SUMMARY.*|RACECHECK SUMMARY.*)"),

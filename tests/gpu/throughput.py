@@ -162,7 +162,7 @@ class Bench:
                         "training.dataset_path": self.tokens_of(case), "training.local_batch_size": microbatch,
                         "training.global_batch_size": sequences, "training.steps": self.options.steps,
                         "activation_checkpoint.mode": recompute, "metrics.log_freq": 1, "job.dump_folder": dump,
-                        **case.settings}
+                        "compile.search_algorithms": str(not self.options.heuristic).lower(), **case.settings}
             words = [word for key, value in settings.items() for word in ("--" + key, value)]
             _, _, cut_short = start([BINARIES / "pretrain", *words], self.options.limit, AS_ROOT)
             lines = [json.loads(line) for line in (pathlib.Path(dump) / "metrics.jsonl").read_text().splitlines()]
@@ -244,6 +244,7 @@ def parse():
     parser.add_argument("--tokens", type=int, default=524288, help="of a step")
     parser.add_argument("--steps", type=int, default=5, help=f"of which {NUM_WARM_UPS} do not count")
     parser.add_argument("--rounds", type=int, default=2, help="where there is a peer")
+    parser.add_argument("--heuristic", action="store_true", help="cuBLASLt's first choice of algorithms, not the fastest")
     parser.add_argument("--limit", type=int, default=400, help="seconds of each run")
     options = parser.parse_args()
     if unknown := set(options.cases) - set(CASES):

@@ -84,7 +84,7 @@ class Gpu(run.PretrainTest):
         self.assertIn(f"allocator retries {steps[-1]['memory_retries']}", done.stderr)
 
     def test_a_step_that_does_not_fit(self):
-        limit = int(0.98 * self.peak_bytes())
+        limit = int(0.9999 * self.peak_bytes())
         done = self.train(limit, "run", checkpoint__enable=True, checkpoint__interval=1)
         self.assert_one_error(done, 1, "out of memory: ", "of stage 0 unit", "What would need less",
                               "training.local_batch_size below 2", "training.seq_len below 16",

@@ -235,8 +235,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
     call.beta = element(beta, 0, call.operation.scale_type);
     const int number = call.algorithm = Config::of(*algorithm).number;
 
-    note_work("cublasLtMatmul algorithm " + std::to_string(number) + words_of(call.alpha) +
-              words_of(call.beta));
+    if (work_log)
+        note_work("cublasLtMatmul algorithm " + std::to_string(number) + words_of(call.alpha) +
+                  words_of(call.beta));
 
     const FakeCublasLt& fake = fake_cublaslt();
     if (!Config::of(*algorithm).known() || c != d || c_layout != d_layout) return CUBLAS_STATUS_INVALID_VALUE;
