@@ -5,6 +5,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/patience.h"
 #include "bench/ranks.h"
 #include "cuda/device.h"
@@ -195,12 +196,18 @@ void NcclBackend::give_up_after_timeout(std::function<void()> calls) {
 void NcclBackend::wait_for(const std::function<bool()>& done) {
     constexpr int kLooksBeforeHealth = 1024;
     int looks = 0;
+    const double begun = seconds_now();
     try {
         const bool in_time = done_within(setup_.timeout_seconds, [&] {
             if (++looks % kLooksBeforeHealth == 0) lane_->communicator->require_health();
             return done();
         });
         if (!in_time) throw NoAnswer();
+    } catch (const nccl::PeerError&) {
+        lane_->communicator->abort();
+        // A rank that began to wait a little earlier has lost patience, for the same reason as this one soon.
+        if (seconds_now() - begun > setup_.timeout_seconds / 2) throw NoAnswer();
+        throw;
     } catch (...) {
         lane_->communicator->abort();  // or memory could not be freed while its kernels run
         throw;

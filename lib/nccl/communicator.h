@@ -15,6 +15,7 @@
 #include <string>
 
 #include "base/element_type.h"
+#include "base/error.h"
 #include "cuda/stream.h"
 
 struct ncclComm;  // NCCL's own name of what its handle points at
@@ -29,6 +30,12 @@ std::string version_text();
 /// Settings under which operations can be part of CUDA's graphs, where the environment has none of its own.
 /// To be called before anything else here, and before there are other threads.
 void prepare_for_graphs();
+
+/// What went wrong is another rank's: it ended, or gave up what it waited for.
+class PeerError : public RunError {
+  public:
+    using RunError::RunError;
+};
 
 /// What ranks find each other by: one makes it, and the others get it by other means.
 using UniqueId = std::array<std::byte, 128>;

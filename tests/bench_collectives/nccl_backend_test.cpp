@@ -103,6 +103,8 @@ TEST_F(NcclBackendTest, AnErrorAfterTheCallEndsTheWait) {
     const auto memory = backend->allocate(kBytes);
     start_all_reduce(*backend, memory);
     backend->wait();
+    ASSERT_TRUE(
+        finished_within(ranks_.world.barrier(), 30));  // or who is behind would see the others give up
     fake_gpus().lose_next_operation = true;
     start_all_reduce(*backend, memory);
     EXPECT_ERROR(backend->wait(), RunError, "remote process exited", "fake: the other side",
@@ -117,7 +119,7 @@ TEST_F(NcclBackendTest, AnOperationThatARankStaysAwayFromIsGivenUp) {
     start_all_reduce(*backend, memory);
     const double begun = seconds_now();
     EXPECT_THROW(backend->wait(), NoAnswer);
-    EXPECT_GE(seconds_now() - begun, kPatienceSeconds);
+    EXPECT_GT(seconds_now() - begun, kPatienceSeconds / 2);
 }
 
 TEST_F(NcclBackendTest, ACommunicatorThatARankStaysAwayFromIsGivenUp) {

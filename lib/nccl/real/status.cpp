@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "nccl/communicator.h"
 
 namespace argosy::nccl {
 namespace {
@@ -33,8 +34,10 @@ void check(int code, const char* call) {
     const auto status = static_cast<ncclResult_t>(code);
     if (status == ncclSuccess) return;
     const std::string last = ncclGetLastError(nullptr);
-    throw RunError("{} failed: {}{}{}; {}", call, ncclGetErrorString(status), last.empty() ? "" : ": ", last,
-                   remedy(status));
+    const std::string text = fmt::format("{} failed: {}{}{}; {}", call, ncclGetErrorString(status),
+                                         last.empty() ? "" : ": ", last, remedy(status));
+    if (status == ncclRemoteError) throw PeerError("{}", text);
+    throw RunError("{}", text);
 }
 
 }  // namespace argosy::nccl
