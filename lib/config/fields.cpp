@@ -192,8 +192,8 @@ std::vector<Section> make_schema() {
         section(
             "comm", &JobConfig::comm, "communication between ranks",
             {key("train_timeout_seconds", &Comm::train_timeout_seconds, at_least(1),
-                 "How long a rank waits for another one before the run stops and names those that are "
-                 "missing; on GPUs for each operation between them, however long a step takes."),
+                 "How long one operation waits for other ranks before the run stops and names those that are "
+                 "missing."),
              key("shared_memory", &Comm::shared_memory, any(),
                  "Ranks of one node exchange tensors through memory that they share; false: through MPI."),
              key("shared_memory_mib", &Comm::shared_memory_mib, size(),
