@@ -113,8 +113,10 @@ ExitCode train_model(const mpi::Comm& ranks, const Environment& environment, con
         in(Phase::Checkpoint, "a checkpoint's copies", [&] { checkpoints.before_step(); });
         const double lr = schedule.at_step(position.step + 1);
         const auto batch = in(Phase::Data, "the data of a step", [&] { return feed.next(); });
-        const auto totals = in(Phase::Compute, "the sums over replicas and the norms of gradients",
-                               [&] { return trainer.step().forward_backward(batch); });
+        const auto totals =
+            in(Phase::Compute,
+               "what comes around forward and backward: recording them, or the norms of gradients",
+               [&] { return trainer.step().forward_backward(batch); });
         const auto result = in(Phase::Optimizer, "the optimizer's update",
                                [&] { return trainer.step().update(totals, lr, guard.limits()); });
         guard.count(result);

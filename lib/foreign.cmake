@@ -146,9 +146,10 @@ if(ARGOSY_CUDA)
                                 "its dependencies: .deps/venv/bin/pip install torch==2.11.0")
         endif()
     endforeach()
-    file(STRINGS ${ARGOSY_NCCL_INCLUDE}/nccl.h fp8 REGEX "ncclFloat8e4m3")
-    if(NOT fp8)
-        message(FATAL_ERROR "${ARGOSY_NCCL_INCLUDE}/nccl.h is older than NCCL 2.24, which this program needs. Set "
+    file(STRINGS ${ARGOSY_NCCL_INCLUDE}/nccl.h version REGEX "define NCCL_VERSION_CODE")
+    string(REGEX MATCH "[0-9]+" version "${version}")
+    if(version LESS 22600)
+        message(FATAL_ERROR "${ARGOSY_NCCL_INCLUDE}/nccl.h is older than NCCL 2.26, which this program needs. Set "
                             "NCCL_HOME to a newer one, or ARGOSY_NCCL_INCLUDE and ARGOSY_NCCL_LIBRARY.")
     endif()
     target_include_directories(foreign_cuda SYSTEM INTERFACE ${ARGOSY_CUDART_INCLUDE})

@@ -1,5 +1,5 @@
-// Environment variables that make GPUs, or ranks on several nodes, slow: what a run warns of when it starts
-// and what a pre-flight judges. A variable is a row of the table.
+// Environment variables that make GPUs, or ranks on several nodes, slow or worse: what a run warns of when it
+// starts and what a pre-flight judges. A variable is a row of the table.
 #pragma once
 
 #include <span>

@@ -99,6 +99,6 @@ void Pending::abandon() {
 
 void Communicator::wait_for_gpu(const std::string& /*place*/) { gpu::synchronize(); }
 
-void Communicator::watched(const std::string& /*what*/, const std::function<void()>& launch) { launch(); }
+void Communicator::watched(const std::string& /*what*/, const std::function<uint64_t()>& launch) { launch(); }
 
 }  // namespace argosy::comm

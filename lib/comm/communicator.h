@@ -11,6 +11,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <span>
@@ -117,8 +118,9 @@ class Communicator {
 
     /// Runs `launch`, which puts a recorded graph with operations of these ranks on the current stream: each
     /// of them is looked after as it would be outside of a graph. COLLECTIVE: every rank of the group
-    /// launches the same. `what` is it called in messages.
-    virtual void watched(const std::string& what, const std::function<void()>& launch);
+    /// launches the same. `what` is it called in messages. `launch` returns the graph's number, which
+    /// cuda::StreamView::captured_by gave when it was recorded.
+    virtual void watched(const std::string& what, const std::function<uint64_t()>& launch);
 
     const std::string& name() const { return name_; }
 

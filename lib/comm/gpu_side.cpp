@@ -19,9 +19,7 @@ std::vector<std::shared_ptr<Thing>> living(const std::vector<std::weak_ptr<Thing
 }  // namespace
 
 void GpuSide::record(const Lane& lane, LaunchLine::Work work, uint64_t graph) {
-    const GraphMark* const begun = progress_->set_by(lane.stream);
-    recordings_.try_emplace(graph, Recording{begun});
-    lane.line->record(graph, std::move(work), begun);
+    lane.line->record(graph, std::move(work), progress_->set_by(lane.stream));
 }
 
 void GpuSide::recorded(const Lane& lane, uint64_t graph) {
@@ -34,7 +32,8 @@ void GpuSide::graph_begins(const cuda::StreamView& stream) {
     for (const auto& line : lines()) line->graph_begins(num_launches_);
 }
 
-void GpuSide::graph_launched(PooledEvent end) {
+void GpuSide::graph_launched(uint64_t graph, PooledEvent end) {
+    ++num_launches_of_[graph];
     for (const auto& line : lines()) line->graph_launched(end);
     graph_end_ = std::move(end);
 }
@@ -44,18 +43,9 @@ bool GpuSide::graph_under_way() {
     return graph_end_ != nullptr;
 }
 
-int64_t GpuSide::num_launches(uint64_t graph) {
-    if (num_counted_ != num_launches_) {
-        std::map<int64_t, Recording*> by_last_launch;
-        for (auto& [number, recording] : recordings_) {
-            by_last_launch[GraphProgress::launch_of(recording.begun, num_launches_)] = &recording;
-        }
-        for (auto& [last, recording] : by_last_launch) {
-            if (last > num_counted_) recording->num_launches += last - std::exchange(num_counted_, last);
-        }
-        num_counted_ = num_launches_;
-    }
-    return recordings_.at(graph).num_launches;
+int64_t GpuSide::num_launches(uint64_t graph) const {
+    const auto found = num_launches_of_.find(graph);
+    return found == num_launches_of_.end() ? 0 : found->second;
 }
 
 std::shared_ptr<LaunchLine> GpuSide::open_line(const std::string& name, const std::vector<int>& members) {

@@ -38,13 +38,12 @@ class GpuSide {
     void recorded(const Lane& lane, uint64_t graph);
     /// A graph is to be put on `stream`.
     void graph_begins(const cuda::StreamView& stream);
-    /// It was, up to `end`.
-    void graph_launched(PooledEvent end);
+    /// The one of this number was, up to `end`.
+    void graph_launched(uint64_t graph, PooledEvent end);
     /// REQUIRES: no graph is being recorded.
     bool graph_under_way();
-    /// How often the graph of that number has been launched, where it has operations: a graph's launches come
-    /// in one row, without another's between them. REQUIRES: none is under way.
-    int64_t num_launches(uint64_t graph);
+    /// How often the graph of that number has been launched.
+    int64_t num_launches(uint64_t graph) const;
 
     /// The watchdog ends the process: what comes from the GPU from now on may be wrong.
     void end() { ends_ = true; }
@@ -64,14 +63,10 @@ class GpuSide {
 
   private:
     std::atomic<bool> ends_ = false;
-    struct Recording {
-        const GraphMark* begun;  // its first operation's
-        int64_t num_launches = 0;
-    };
     PooledEvent graph_end_;  // of the last launch
-    int64_t num_launches_ = 0, num_counted_ = 0;
-    std::map<uint64_t, Recording> recordings_;
-    std::optional<GraphProgress> progress_;  // none before the first lane
+    int64_t num_launches_ = 0;
+    std::map<uint64_t, int64_t> num_launches_of_;  // by graph
+    std::optional<GraphProgress> progress_;        // none before the first lane
     mutable std::mutex mutex_;
     std::vector<std::weak_ptr<LaunchLine>> lines_;
     std::vector<std::weak_ptr<Lane>> lanes_;

@@ -1,6 +1,7 @@
 #include "comm/graph_progress.h"
 
 #include <atomic>
+#include <cstring>
 #include <numeric>
 #include <span>
 
@@ -34,7 +35,8 @@ GraphProgress::GraphProgress() : numbers_(kNumNumbers * sizeof(GraphMark)), own_
 
 void GraphProgress::require_room() {
     if (!blocks_.empty() && num_taken_ <= kMarksPerBlock / 2) return;
-    blocks_.emplace_back(kMarksPerBlock * sizeof(GraphMark));
+    const cuda::PinnedMemory& added = blocks_.emplace_back(kMarksPerBlock * sizeof(GraphMark));
+    std::memset(added.data(), 0, added.bytes());
     num_taken_ = 0;
 }
 
@@ -58,11 +60,5 @@ const GraphMark* GraphProgress::set_by(const cuda::Stream& stream) {
 }
 
 bool GraphProgress::is_of(const GraphMark* mark, int64_t launch) { return read(mark) == number_of(launch); }
-
-int64_t GraphProgress::launch_of(const GraphMark* mark, int64_t newest) {
-    const GraphMark number = read(mark);
-    if (number == 0) return 0;
-    return newest - (number_of(newest) + kNumNumbers - number) % kNumNumbers;
-}
 
 }  // namespace argosy::comm

@@ -29,8 +29,6 @@ class GraphProgress {
 
     /// Whether the mark was set last by this launch.
     static bool is_of(const GraphMark* mark, int64_t launch);
-    /// Which launch has set it last, of those up to `newest`; 0: none.
-    static int64_t launch_of(const GraphMark* mark, int64_t newest);
 
   private:
     void require_room();

@@ -268,16 +268,19 @@ void NcclCommunicator::wait_for_gpu(const std::string& place) {
     });
 }
 
-void NcclCommunicator::watched(const std::string& what, const std::function<void()>& launch) {
-    if (size() == 1) return launch();
+void NcclCommunicator::watched(const std::string& what, const std::function<uint64_t()>& launch) {
+    if (size() == 1) {
+        launch();
+        return;
+    }
     group_->gpu()->while_going_on([&] {
         GpuSide& gpu = *group_->gpu();
         if (!graphs_) graphs_ = gpu.open_line(name(), group_->members());
         gpu.graph_begins(current_stream());
         graphs_->begin({what});
-        launch();
+        const uint64_t graph = launch();
         graphs_->returned();
-        gpu.graph_launched(gpu.marks.mark(current_stream()));
+        gpu.graph_launched(graph, gpu.marks.mark(current_stream()));
     });
 }
 

@@ -57,7 +57,7 @@ class NcclCommunicator : public Communicator {
 
     /// Answers meanwhile who takes the roll on the host.
     void wait_for_gpu(const std::string& place) override;
-    void watched(const std::string& what, const std::function<void()>& launch) override;
+    void watched(const std::string& what, const std::function<uint64_t()>& launch) override;
 
     double exposed_seconds() const override;
 

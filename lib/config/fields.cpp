@@ -173,7 +173,8 @@ std::vector<Section> make_schema() {
                      "GPUs: record forward and backward once and launch them as graphs; the same bits either "
                      "way."),
                  key("search_algorithms", &Compile::search_algorithms, any(),
-                     "GPUs: time cuBLASLt's algorithms for each product once, and keep them with the run.")}),
+                     "GPUs: time cuBLASLt's algorithms once; the run keeps them, another one may round "
+                     "otherwise.")}),
         section(
             "metrics", &JobConfig::metrics, "what is shown",
             {key("log_freq", &Metrics::log_freq, at_least(1), "Steps from one progress line to the next."),

@@ -84,6 +84,9 @@ class Multiplier {
     /// Search::Timed counts, let it come before. Throws RunError that names the product.
     void run(const Product& product, CUstream_st* stream);
 
+    /// How many problems came so far.
+    int num_problems() const;
+
     /// The algorithm of each problem so far, a line each, sorted, for remember() of another run: timing
     /// chooses differently from run to run, and other algorithms may round differently. Ranks that hold the
     /// same choices compute alike.

@@ -27,7 +27,7 @@ class DeviceMemory {
     size_t bytes_;
 };
 
-/// Of the host, zeros at first. What a stream copies to it shows there while the stream goes on. REQUIRES:
+/// Of the host. What a stream copies to it shows there while the stream goes on. REQUIRES:
 /// this thread records no graph.
 class PinnedMemory {
   public:

@@ -2,6 +2,7 @@
 // host does for it is little.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 
@@ -20,6 +21,9 @@ class Graph {
 
     /// Puts it on the current stream.
     void replay();
+
+    /// As cuda::StreamView::captured_by called it while it was recorded.
+    uint64_t number() const;
 
   private:
     struct Recorded;

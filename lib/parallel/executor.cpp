@@ -57,14 +57,19 @@ at::Tensor Executor::launch(const ProgramPart& part, std::span<const model::Batc
                             const at::Tensor& loss_scale) {
     std::unique_ptr<RecordedRun>& recorded = recorded_[part.recording];
     if (!recorded || !recorded->takes(microbatches)) {
-        recorded.reset();  // its memory goes first
+        if (recorded) {
+            for (auto& each : recorded_) each.reset();  // they share memory, which goes first
+        }
         const auto run = [this, &part](auto batches, const at::Tensor& scale) {
             return compute(part, batches, scale);
         };
         recorded = std::make_unique<RecordedRun>(microbatches, loss_scale, run, recorded_.front().get());
     }
     at::Tensor loss;
-    world_.watched("forward and backward", [&] { loss = recorded->replay(microbatches, loss_scale); });
+    world_.watched("forward and backward", [&] {
+        loss = recorded->replay(microbatches, loss_scale);
+        return recorded->number();
+    });
     for (const auto& parameter : model_.parameters()) parameter->gradient().empty = false;
     return loss;
 }

@@ -4,6 +4,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <span>
@@ -27,6 +28,8 @@ class RecordedRun {
 
     /// Whether these are as many and as large as those that it was recorded with.
     bool takes(std::span<const model::Batch> microbatches) const;
+    /// The graph's, by which Communicator::watched knows it.
+    uint64_t number() const { return graph_->number(); }
     at::Tensor replay(std::span<const model::Batch> microbatches, const at::Tensor& loss_scale);
 
   private:

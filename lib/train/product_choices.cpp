@@ -52,6 +52,8 @@ ProductChoices::ProductChoices(const config::JobConfig& config, const comm::Comm
 
 void ProductChoices::keep() {
     if (file_.empty()) return;
+    const int num_problems = tensors_.multiplier().num_problems();
+    if (num_problems == std::exchange(num_kept_, num_problems)) return;
     std::string text = tensors_.multiplier().choices();
     if (text == kept_) return;
     make_folder(file_.parent_path());

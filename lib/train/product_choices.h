@@ -27,6 +27,7 @@ class ProductChoices {
     ops::TensorThread& tensors_;
     std::filesystem::path file_;  // empty: nothing is searched
     std::string kept_;
+    int num_kept_ = 0;  // problems that had come by then
 };
 
 }  // namespace argosy::train

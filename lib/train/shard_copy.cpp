@@ -46,6 +46,7 @@ std::vector<ShardPart> shard_parts(std::span<const HeldTensor> tensors, std::opt
 // A GPU copies many times faster to memory that stays where it is.
 void ShardCopy::make_room(int64_t num_bytes, bool from_gpu) {
     if (num_bytes <= num_bytes_) return;
+    num_bytes_ = 0;  // until there is memory
     pinned_.reset();
     pageable_.reset();
     if (from_gpu) {

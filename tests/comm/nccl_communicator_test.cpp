@@ -217,7 +217,10 @@ class WaitsWithinAGraph : public OverNccl {
         fake_gpus().captures = 0;
     }
     void launch(int graph) {
-        world_->watched("graph", [&] { testing::copy_again(graph, gpu::current_stream()); });
+        world_->watched("graph", [&] {
+            testing::copy_again(graph, gpu::current_stream());
+            return graph;
+        });
     }
     double exposed_by_launch(int graph) {
         const double before = world_->exposed_seconds();
@@ -247,7 +250,10 @@ TEST_F(WaitsWithinAGraph, CountForAllLaunchesOfARow) {
     record(second_);
     const double one = exposed_by_launch(first_), other = exposed_by_launch(second_);
     const double before = world_->exposed_seconds();
+    const int without_operations = ++num_graphs_;
+    launch(without_operations);
     launch(first_);
+    for (int i = 0; i < 2; ++i) launch(without_operations);
     for (int i = 0; i < 3; ++i) launch(second_);
     EXPECT_NEAR(world_->exposed_seconds() - before, one + 3 * other, 1e-9);
 }

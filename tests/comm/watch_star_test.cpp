@@ -107,7 +107,7 @@ class Silent {
 
   private:
     void run() {
-        while (!ends_) {
+        for (; !ends_; std::this_thread::sleep_for(std::chrono::milliseconds(1))) {
             for (const int port : listening_ports()) {
                 if (!known_.insert(port).second) continue;
                 Descriptor& socket = sockets_.emplace_back(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));

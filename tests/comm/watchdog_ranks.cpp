@@ -179,7 +179,7 @@ void launch_graph(const Ranks& ranks, const std::function<void()>& work) {
         static int num_graphs = 0;
         fake_gpus().captures = ++num_graphs;
         work();
-        fake_gpus().captures = 0;
+        return static_cast<uint64_t>(std::exchange(fake_gpus().captures, 0));
     });
 }
 
@@ -222,6 +222,7 @@ void long_graph(const Ranks& ranks) {
 void call(const Ranks& ranks) {
     ranks.world->watched("the graph of a step", [&] {
         if (ranks.rank == 0) be_stuck();
+        return 1;
     });
     be_stuck();
 }

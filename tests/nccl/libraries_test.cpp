@@ -13,7 +13,7 @@ namespace argosy {
 namespace {
 
 TEST(Libraries, HaveVersionsWithoutADevice) {
-    EXPECT_GE(nccl::version(), 22400);
+    EXPECT_GE(nccl::version(), 22600);
     EXPECT_EQ(nccl::version_text().substr(0, 2), "2.");
     EXPECT_GE(cuda::runtime_version(), 12000);
 }

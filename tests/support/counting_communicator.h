@@ -38,7 +38,7 @@ class CountingCommunicator : public comm::Communicator {
 
     void open_channels() override { inner_.open_channels(); }
     void wait_for_gpu(const std::string& place) override { inner_.wait_for_gpu(place); }
-    void watched(const std::string& what, const std::function<void()>& launch) override {
+    void watched(const std::string& what, const std::function<uint64_t()>& launch) override {
         inner_.watched(what, launch);
     }
 
@@ -56,7 +56,10 @@ class CountingCommunicator : public comm::Communicator {
 
   private:
     CountingCommunicator(std::unique_ptr<comm::Communicator> inner, Submissions& log)
-        : Communicator(inner->name(), inner->device()), owned_(std::move(inner)), inner_(*owned_), log_(log) {}
+        : Communicator(inner->name(), inner->device()),
+          owned_(std::move(inner)),
+          inner_(*owned_),
+          log_(log) {}
 
     std::unique_ptr<comm::Communicator> owned_;  // a group of the inner one's; none for the first
     comm::Communicator& inner_;

@@ -98,10 +98,11 @@ AttentionGradient attention_backward(const at::Tensor& dy, const at::Tensor& q, 
 struct Graph::Recorded {
     std::function<void()> work;
     std::vector<std::string> log;  // of the first time
+    uint64_t number = 0;           // of the last time
 };
 
 Graph::Graph(const std::function<void()>& work, const Graph* /*shares_memory_of*/)
-    : recorded_(std::make_unique<Recorded>(Recorded{work, {}})) {}
+    : recorded_(std::make_unique<Recorded>(Recorded{work})) {}
 Graph::~Graph() = default;
 Graph::Graph(Graph&&) noexcept = default;
 Graph& Graph::operator=(Graph&&) noexcept = default;
@@ -115,6 +116,7 @@ void Graph::replay() {
         ~Capture() { testing::fake_gpus().captures = 0; }
     };
     const Capture capture;
+    recorded_->number = static_cast<uint64_t>(testing::fake_gpus().captures);
     std::vector<std::string> log = testing::logged_work(recorded_->work);
     require_recordable(log);
     if (recorded_->log.empty()) {
@@ -123,5 +125,7 @@ void Graph::replay() {
         require_same(recorded_->log, log);
     }
 }
+
+uint64_t Graph::number() const { return recorded_->number; }
 
 }  // namespace argosy::gpu

@@ -20,6 +20,7 @@ Multiplier::~Multiplier() = default;
 Multiplier::Multiplier(Multiplier&&) noexcept = default;
 Multiplier& Multiplier::operator=(Multiplier&&) noexcept = default;
 void Multiplier::run(const Product& /*product*/, CUstream_st* /*stream*/) {}
+int Multiplier::num_problems() const { return 0; }
 std::string Multiplier::choices() const { return {}; }
 int Multiplier::remember(std::string_view /*choices*/) { return 0; }
 

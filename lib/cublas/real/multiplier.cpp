@@ -167,6 +167,8 @@ void Multiplier::run(const Product& product, CUstream_st* stream) {
     }
 }
 
+int Multiplier::num_problems() const { return static_cast<int>(state_->problems.size()); }
+
 std::string Multiplier::choices() const {
     std::vector<std::string> lines;
     for (const auto& [problem, known] : state_->problems) {

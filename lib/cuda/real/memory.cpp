@@ -2,8 +2,6 @@
 
 #include <cuda_runtime_api.h>
 
-#include <cstring>
-
 #include "base/error.h"
 #include "cuda/device.h"
 #include "cuda/real/status.h"
@@ -30,7 +28,6 @@ std::byte* allocate(size_t bytes) {
 std::byte* allocate_pinned(size_t bytes) {
     void* data = nullptr;
     check(cudaHostAlloc(&data, bytes, cudaHostAllocDefault), "cudaHostAlloc");
-    std::memset(data, 0, bytes);
     return static_cast<std::byte*>(data);
 }
 

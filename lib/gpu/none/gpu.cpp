@@ -38,5 +38,6 @@ Graph::~Graph() = default;
 Graph::Graph(Graph&&) noexcept = default;
 Graph& Graph::operator=(Graph&&) noexcept = default;
 void Graph::replay() {}
+uint64_t Graph::number() const { return 0; }
 
 }  // namespace argosy::gpu

@@ -3,11 +3,14 @@
 #include <ATen/cuda/CUDAGraph.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 
+#include "cuda/stream.h"
+#include "gpu/stream.h"
+
 namespace argosy::gpu {
 
 namespace {
 
-/// The stream and the allocator must be as before where an error unwinds, which frees memory and may wait.
+/// The stream must be as before where an error unwinds, which may wait for it.
 void give_up(at::cuda::CUDAGraph& graph) {
     try {
         graph.capture_end();
@@ -20,6 +23,7 @@ void give_up(at::cuda::CUDAGraph& graph) {
 
 struct Graph::Recorded {
     at::cuda::CUDAGraph graph;
+    uint64_t number = 0;
 };
 
 // Other threads go on with what may not be recorded (a copy to the host, a look at an event), hence the mode.
@@ -31,6 +35,7 @@ Graph::Graph(const std::function<void()>& work, const Graph* shares_memory_of)
         shares_memory_of ? shares_memory_of->recorded_->graph.pool() : at::cuda::MempoolId_t{0, 0};
     recorded_->graph.capture_begin(memory, cudaStreamCaptureModeThreadLocal);
     try {
+        recorded_->number = cuda::StreamView(current_stream()).captured_by();
         work();
     } catch (...) {
         give_up(recorded_->graph);
@@ -44,5 +49,7 @@ Graph::Graph(Graph&&) noexcept = default;
 Graph& Graph::operator=(Graph&&) noexcept = default;
 
 void Graph::replay() { recorded_->graph.replay(); }
+
+uint64_t Graph::number() const { return recorded_->number; }
 
 }  // namespace argosy::gpu
