@@ -16,7 +16,9 @@ struct Rope {
     const float* cos;  // [seq_len, half]
     const float* sin;
     const T* x;
-    T* y;  // may be x
+    int64_t x_stride;  // elements from a row to the next
+    T* y;              // may be x
+    int64_t y_stride;
 };
 
 }  // namespace argosy::kernels

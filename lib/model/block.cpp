@@ -1,8 +1,8 @@
 #include "model/block.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/empty.h>
 
-#include <array>
 #include <utility>
 
 #include "ops/rms_norm.h"
@@ -10,11 +10,26 @@
 
 namespace argosy::model {
 
-using Column = TensorAxis::Column;
+namespace {
+
+struct Qkv {
+    at::Tensor q, k, v, qk;  // qk: both, which are neighbours
+};
+
+/// Columns of what lies as the products do.
+Qkv columns_of(const at::Tensor& qkv, const Weights& weights) {
+    const int64_t q = weights[Role::Wq].size(0), k = weights[Role::Wk].size(0);
+    return {qkv.narrow(1, 0, q), qkv.narrow(1, q, k), qkv.narrow(1, q + k, k), qkv.narrow(1, 0, q + k)};
+}
+
+}  // namespace
 
 Block::Block(const ModelSpec& spec, const TensorAxis& axis, const Attention& attention,
              const ops::RopeTable& rope)
     : spec_(spec), axis_(axis), attention_(attention), rope_(rope) {}
+
+/// Each head a row of its own.
+at::Tensor Block::heads_of(const at::Tensor& x) const { return x.view({x.size(0), -1, spec_.head_dim}); }
 
 ops::AttentionShape Block::attention_shape(const Batch& batch) const {
     return {batch.num_sequences, batch.seq_len, spec_.head_dim};
@@ -40,14 +55,9 @@ void Block::fill_attention(const Weights& weights, const Batch& batch, Tape& tap
         tape.attention_norm = ops::rms_norm(tape.input, weights[Role::AttentionNorm], spec_.norm_eps);
     }
     if (!tape.v.defined()) {
-        // Biases are undefined in a model that has none.
-        auto products =
-            axis_.column(tape.attention_norm.y, std::array{Column{weights[Role::Wq], weights[Role::BiasQ]},
-                                                           Column{weights[Role::Wk], weights[Role::BiasK]},
-                                                           Column{weights[Role::Wv], weights[Role::BiasV]}});
-        tape.q_product = products[0];
-        tape.k_product = products[1];
-        tape.v = products[2];
+        tape.qkv =
+            axis_.column(tape.attention_norm.y, weights.stack(Join::Qkv), weights.stack(Join::QkvBias));
+        tape.v = columns_of(tape.qkv, weights).v;
     }
     if (!tape.q.defined()) fill_queries_and_keys(weights, tape);
     if (!tape.attention.y.defined()) {
@@ -61,37 +71,31 @@ void Block::fill_attention(const Weights& weights, const Batch& batch, Tape& tap
     }
 }
 
-/// Norm and rotation; the products before them are kept only where the norm's backward needs them.
+/// Norm and rotation; the products before them stay where the norm's backward needs them.
 void Block::fill_queries_and_keys(const Weights& weights, Tape& tape) const {
+    const Qkv products = columns_of(tape.qkv, weights);
     if (!spec_.qk_norm) {
-        tape.q = ops::rope(std::exchange(tape.q_product, {}), rope_);
-        tape.k = ops::rope(std::exchange(tape.k_product, {}), rope_);
+        ops::write_rope(products.qk, products.qk, rope_);
+        tape.q = products.q;
+        tape.k = products.k;
         return;
     }
-    const auto heads = [&](const at::Tensor& x) { return x.view({-1, spec_.head_dim}); };
-    tape.q_norm = ops::rms_norm(heads(tape.q_product), weights[Role::QNorm], spec_.norm_eps);
-    tape.k_norm = ops::rms_norm(heads(tape.k_product), weights[Role::KNorm], spec_.norm_eps);
-    // Views that alone hold their memory may be rotated where they lie.
-    const auto of_tokens = [](at::Tensor& x, const at::Tensor& like) {
-        at::Tensor view = x.view(like.sizes());
-        x.reset();
-        return view;
-    };
-    tape.q = ops::rope(of_tokens(tape.q_norm.y, tape.q_product), rope_);
-    tape.k = ops::rope(of_tokens(tape.k_norm.y, tape.k_product), rope_);
+    tape.q_norm = ops::rms_norm(heads_of(products.q), weights[Role::QNorm], spec_.norm_eps);
+    tape.k_norm = ops::rms_norm(heads_of(products.k), weights[Role::KNorm], spec_.norm_eps);
+    tape.q = std::exchange(tape.q_norm.y, {}).view(products.q.sizes());
+    tape.k = std::exchange(tape.k_norm.y, {}).view(products.k.sizes());
+    ops::write_rope(tape.q, tape.q, rope_);
+    ops::write_rope(tape.k, tape.k, rope_);
 }
 
 void Block::fill_feed_forward(const Weights& weights, Tape& tape) const {
     if (!tape.feed_forward_norm.y.defined()) {
         tape.feed_forward_norm = ops::rms_norm(tape.middle, weights[Role::FfnNorm], spec_.norm_eps);
     }
-    if (!tape.gate.defined()) {
-        auto products = axis_.column(tape.feed_forward_norm.y,
-                                     std::array{Column{weights[Role::Gate]}, Column{weights[Role::Up]}});
-        tape.gate = products[0];
-        tape.up = products[1];
+    if (!tape.gate_up.defined()) {
+        tape.gate_up = axis_.column(tape.feed_forward_norm.y, weights.stack(Join::GateUp), {});
     }
-    if (!tape.activation.defined()) tape.activation = ops::swiglu(tape.gate, tape.up);
+    if (!tape.activation.defined()) tape.activation = ops::swiglu(tape.gate_up);
 }
 
 /// The stream passes each half by: its gradient joins inside the backward of the half's norm.
@@ -108,11 +112,10 @@ at::Tensor Block::feed_forward_backward(const Weights& weights, const at::Tensor
     auto [dactivation, dy_all] = axis_.row_backward(dy, weights[Role::Down]);
     work.add_product(Role::Down, dy_all, std::move(tape.activation));
 
-    auto [dgate, dup] = ops::swiglu_backward(dactivation, tape.gate, tape.up);
-    auto [dinput, input_all] = axis_.column_backward(tape.feed_forward_norm.y, std::array{dgate, dup},
-                                                     std::array{weights[Role::Gate], weights[Role::Up]});
-    work.add_product(Role::Gate, dgate, input_all);
-    work.add_product(Role::Up, dup, input_all);
+    const at::Tensor dgate_up = ops::swiglu_backward(dactivation, tape.gate_up);
+    auto [dinput, input_all] =
+        axis_.column_backward(tape.feed_forward_norm.y, dgate_up, weights.stack(Join::GateUp));
+    work.add_product(Join::GateUp, dgate_up, input_all);
 
     auto [dmiddle, dnorm] = ops::rms_norm_backward(dinput, tape.middle, weights[Role::FfnNorm],
                                                    tape.feed_forward_norm.inverse_rms, dy);
@@ -125,26 +128,11 @@ at::Tensor Block::attention_backward(const Weights& weights, const at::Tensor& d
     auto [doutput, dy_all] = axis_.row_backward(dy, weights[Role::Wo]);
     work.add_product(Role::Wo, dy_all, tape.attention.y);
 
-    auto [dq, dk, dv] =
-        attention_.backward(doutput, tape.q, tape.k, tape.v, tape.attention, attention_shape(batch));
-    dq = ops::rope_backward(std::move(dq), rope_);
-    dk = ops::rope_backward(std::move(dk), rope_);
-    if (spec_.qk_norm) {
-        dq = head_norm_backward(weights, Role::QNorm, dq, tape.q_product, tape.q_norm.inverse_rms, work);
-        dk = head_norm_backward(weights, Role::KNorm, dk, tape.k_product, tape.k_norm.inverse_rms, work);
-    }
-    if (spec_.qkv_bias) {
-        work.add_row_sum(Role::BiasQ, dq);
-        work.add_row_sum(Role::BiasK, dk);
-        work.add_row_sum(Role::BiasV, dv);
-    }
+    const at::Tensor dqkv = qkv_gradient(weights, std::move(doutput), batch, tape, work);
+    if (spec_.qkv_bias) work.add_row_sum(Join::QkvBias, dqkv);
 
-    auto [dinput, input_all] =
-        axis_.column_backward(tape.attention_norm.y, std::array{dq, dk, dv},
-                              std::array{weights[Role::Wq], weights[Role::Wk], weights[Role::Wv]});
-    work.add_product(Role::Wq, dq, input_all);
-    work.add_product(Role::Wk, dk, input_all);
-    work.add_product(Role::Wv, dv, input_all);
+    auto [dinput, input_all] = axis_.column_backward(tape.attention_norm.y, dqkv, weights.stack(Join::Qkv));
+    work.add_product(Join::Qkv, dqkv, input_all);
 
     auto [dx, dnorm] = ops::rms_norm_backward(dinput, tape.input, weights[Role::AttentionNorm],
                                               tape.attention_norm.inverse_rms, dy);
@@ -152,11 +140,36 @@ at::Tensor Block::attention_backward(const Weights& weights, const at::Tensor& d
     return dx;
 }
 
+/// Of the products, laid out as they are. Memory that is no longer needed goes before more is taken.
+at::Tensor Block::qkv_gradient(const Weights& weights, at::Tensor doutput, const Batch& batch, Tape& tape,
+                               WeightWork& work) const {
+    auto [dq, dk, dv] =
+        attention_.backward(doutput, tape.q, tape.k, tape.v, tape.attention, attention_shape(batch));
+    doutput.reset();
+    for (at::Tensor* x : {&tape.q, &tape.k, &tape.v}) x->reset();
+    if (!spec_.qk_norm) tape.qkv.reset();
+
+    at::Tensor dqkv = at::empty({dq.size(0), dq.size(1) + dk.size(1) + dv.size(1)}, dq.options());
+    const Qkv gradients = columns_of(dqkv, weights);
+    gradients.v.copy_(dv);
+    if (!spec_.qk_norm) {
+        ops::write_rope_backward(gradients.q, dq, rope_);
+        ops::write_rope_backward(gradients.k, dk, rope_);
+        return dqkv;
+    }
+    const Qkv products = columns_of(tape.qkv, weights);
+    ops::write_rope_backward(dq, dq, rope_);
+    ops::write_rope_backward(dk, dk, rope_);
+    gradients.q.copy_(head_norm_backward(weights, Role::QNorm, dq, products.q, tape.q_norm, work));
+    gradients.k.copy_(head_norm_backward(weights, Role::KNorm, dk, products.k, tape.k_norm, work));
+    return dqkv;
+}
+
 at::Tensor Block::head_norm_backward(const Weights& weights, Role role, const at::Tensor& dy,
-                                     const at::Tensor& x, const at::Tensor& inverse_rms,
+                                     const at::Tensor& x, const ops::RmsNormOutput& forward,
                                      WeightWork& work) const {
-    auto [dx, dweight] = ops::rms_norm_backward(dy.view({-1, spec_.head_dim}), x.view({-1, spec_.head_dim}),
-                                                weights[role], inverse_rms);
+    auto [dx, dweight] =
+        ops::rms_norm_backward(heads_of(dy), heads_of(x), weights[role], forward.inverse_rms);
     work.add_value(role, dweight);
     return dx.view(x.sizes());
 }

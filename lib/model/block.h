@@ -27,13 +27,17 @@ class Block : public Layer {
   private:
     void fill_attention(const Weights& weights, const Batch& batch, Tape& tape) const;
     void fill_queries_and_keys(const Weights& weights, Tape& tape) const;
+    at::Tensor qkv_gradient(const Weights& weights, at::Tensor doutput, const Batch& batch, Tape& tape,
+                            WeightWork& work) const;
     void fill_feed_forward(const Weights& weights, Tape& tape) const;
     at::Tensor feed_forward_backward(const Weights& weights, const at::Tensor& dy, Tape& tape,
                                      WeightWork& work) const;
     at::Tensor attention_backward(const Weights& weights, const at::Tensor& dy, const Batch& batch,
                                   Tape& tape, WeightWork& work) const;
     at::Tensor head_norm_backward(const Weights& weights, Role role, const at::Tensor& dy,
-                                  const at::Tensor& x, const at::Tensor& inverse_rms, WeightWork& work) const;
+                                  const at::Tensor& x, const ops::RmsNormOutput& forward,
+                                  WeightWork& work) const;
+    at::Tensor heads_of(const at::Tensor& x) const;
     ops::AttentionShape attention_shape(const Batch& batch) const;
 
     const ModelSpec spec_;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 namespace argosy::model {
@@ -67,6 +68,37 @@ std::vector<Parameter> head(const ModelSpec& spec) {
 }
 
 }  // namespace
+
+std::span<const Role> roles_of(Join join) {
+    static constexpr std::array kQkv = {Role::Wq, Role::Wk, Role::Wv};
+    static constexpr std::array kQkvBias = {Role::BiasQ, Role::BiasK, Role::BiasV};
+    static constexpr std::array kGateUp = {Role::Gate, Role::Up};
+    switch (join) {
+        case Join::Qkv:
+            return kQkv;
+        case Join::QkvBias:
+            return kQkvBias;
+        case Join::GateUp:
+            return kGateUp;
+    }
+    return {};
+}
+
+std::optional<Join> join_of(Role role) {
+    for (int i = 0; i < kNumJoins; ++i) {
+        const auto roles = roles_of(static_cast<Join>(i));
+        if (std::ranges::find(roles, role) != roles.end()) return static_cast<Join>(i);
+    }
+    return std::nullopt;
+}
+
+ops::Stack Weights::stack(Join join) const {
+    ops::Stack stack{.all = joined[join]};
+    for (const Role role : roles_of(join)) {
+        if ((*this)[role].defined()) stack.parts.push_back((*this)[role]);
+    }
+    return stack;
+}
 
 std::vector<std::vector<Parameter>> unit_parameters(const ModelSpec& spec) {
     std::vector<std::vector<Parameter>> units = {{table(Role::Embedding, spec)}};

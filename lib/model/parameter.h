@@ -5,11 +5,14 @@
 #include <ATen/core/Tensor.h>
 
 #include <array>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "layout/param_spec.h"
 #include "model/model_spec.h"
+#include "ops/matmul.h"
 
 namespace argosy::model {
 
@@ -34,25 +37,46 @@ enum class Role {
 };
 inline constexpr int kNumRoles = static_cast<int>(Role::Output) + 1;
 
-template <class T>
-class ByRole {
+/// Parameters that meet the same input: one product serves for all where they lie one behind the other.
+enum class Join { Qkv, QkvBias, GateUp };
+inline constexpr int kNumJoins = static_cast<int>(Join::GateUp) + 1;
+
+/// In the order in which they lie.
+std::span<const Role> roles_of(Join join);
+/// The one that the role belongs to, if any.
+std::optional<Join> join_of(Role role);
+
+template <class Key, int kNumKeys, class T>
+class ByKey {
   public:
-    T& operator[](Role role) { return values_[static_cast<int>(role)]; }
-    const T& operator[](Role role) const { return values_[static_cast<int>(role)]; }
+    T& operator[](Key key) { return values_[static_cast<int>(key)]; }
+    const T& operator[](Key key) const { return values_[static_cast<int>(key)]; }
 
   private:
-    std::array<T, kNumRoles> values_{};
+    std::array<T, kNumKeys> values_{};
 };
+template <class T>
+using ByRole = ByKey<Role, kNumRoles, T>;
+
+/// The parameters of each join as one tensor; undefined where they do not lie one behind the other.
+using Joined = ByKey<Join, kNumJoins, at::Tensor>;
 
 /// Undefined where a layer has no such parameter.
-using Weights = ByRole<at::Tensor>;
+struct Weights : ByRole<at::Tensor> {
+    Joined joined = {};
+
+    /// Without parts where the layer has no such parameters.
+    ops::Stack stack(Join join) const;
+};
 
 /// A gradient that grows: the first product is written, later ones are added.
 struct GradientSum {
     at::Tensor sum;
     bool empty = true;
 };
-using Gradients = ByRole<GradientSum*>;
+struct Gradients : ByRole<GradientSum*> {
+    Joined joined = {};  // of the sums
+};
 
 struct Parameter {
     Role role;

@@ -11,7 +11,7 @@ void Tape::drop(Keep keep) {
     attention_norm.y.reset();
     feed_forward_norm.y.reset();
     activation.reset();
-    if (q_product.defined()) {
+    if (q_norm.inverse_rms.defined()) {
         q.reset();
         k.reset();
     }

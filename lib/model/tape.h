@@ -19,13 +19,17 @@ enum class Keep {
 struct Tape {
     at::Tensor input;  // [rows, dim], the residual stream
     ops::RmsNormOutput attention_norm;
-    at::Tensor q_product, k_product;  // with QK-norm only: before it
-    ops::RmsNormOutput q_norm, k_norm;
-    at::Tensor q, k, v;  // [tokens, heads * head_dim], normed and rotated
+    /// [tokens, (heads + 2 kv_heads) * head_dim], products; q and k are rotated here, unless a norm comes
+    /// first.
+    at::Tensor qkv;
+    ops::RmsNormOutput q_norm, k_norm;  // with QK-norm only
+    at::Tensor q, k,
+        v;  // [tokens, heads * head_dim], normed and rotated: columns of qkv, or what comes after
     ops::AttentionOutput attention;
     at::Tensor middle;  // the residual stream after attention
     ops::RmsNormOutput feed_forward_norm;
-    at::Tensor gate, up, activation;
+    at::Tensor gate_up;  // [tokens, 2 hidden]
+    at::Tensor activation;
 
     void drop(Keep keep);
 };

@@ -1,19 +1,14 @@
 #include "model/tensor_axis.h"
 
-#include "ops/matmul.h"
-
 namespace argosy::model {
 
-std::vector<at::Tensor> TensorAxis::column(const at::Tensor& x, std::span<const Column> columns) const {
-    const at::Tensor x_all = gather_rows(x);
-    std::vector<at::Tensor> ys;
-    for (const auto& [weight, bias] : columns) ys.push_back(ops::linear(x_all, weight, bias));
-    return ys;
+at::Tensor TensorAxis::column(const at::Tensor& x, const ops::Stack& weight, const ops::Stack& bias) const {
+    return ops::linear(gather_rows(x), weight, bias);
 }
 
-TensorAxis::ColumnGradient TensorAxis::column_backward(const at::Tensor& x, std::span<const at::Tensor> dys,
-                                                       std::span<const at::Tensor> weights) const {
-    return {reduce_rows(ops::linear_input_gradient(dys, weights)), gather_rows(x)};
+TensorAxis::ColumnGradient TensorAxis::column_backward(const at::Tensor& x, const at::Tensor& dy,
+                                                       const ops::Stack& weight) const {
+    return {reduce_rows(ops::linear_input_gradient(dy, weight)), gather_rows(x)};
 }
 
 at::Tensor TensorAxis::row(const at::Tensor& x, const at::Tensor& weight) const {

@@ -7,10 +7,8 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <span>
-#include <vector>
-
 #include "layout/param_spec.h"
+#include "ops/matmul.h"
 
 namespace argosy::model {
 
@@ -31,18 +29,14 @@ class TensorAxis {
     virtual void sum(at::Tensor&) const {}
     virtual void max(at::Tensor&) const {}
 
-    // Linear layers whose outputs are cut over the axis: y_i = x_all W_i^T + b_i for every W_i; an undefined
-    // b_i is none.
-    struct Column {
-        at::Tensor weight, bias = {};
-    };
+    // Linear layers whose outputs are cut over the axis, columns of one matrix: y = x_all W^T + b.
     struct ColumnGradient {
         at::Tensor dx;     // own rows
         at::Tensor x_all;  // all rows, for the weights' gradients
     };
-    virtual std::vector<at::Tensor> column(const at::Tensor& x, std::span<const Column> columns) const;
-    virtual ColumnGradient column_backward(const at::Tensor& x, std::span<const at::Tensor> dys,
-                                           std::span<const at::Tensor> weights) const;
+    virtual at::Tensor column(const at::Tensor& x, const ops::Stack& weight, const ops::Stack& bias) const;
+    virtual ColumnGradient column_backward(const at::Tensor& x, const at::Tensor& dy,
+                                           const ops::Stack& weight) const;
 
     // Linear layers whose inputs are cut over the axis: y = sum over ranks of x W^T, own rows.
     struct RowGradient {

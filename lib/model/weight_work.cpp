@@ -13,6 +13,12 @@ namespace {
 /// The sum, to add to.
 at::Tensor& started(GradientSum& gradient) { return gradient.empty ? gradient.sum.zero_() : gradient.sum; }
 
+GradientSum& sum_of(const Gradients& gradients, Role role) {
+    GradientSum* gradient = gradients[role];
+    ARGOSY_CHECK(gradient != nullptr, "role {} has no gradient", static_cast<int>(role));
+    return *gradient;
+}
+
 }  // namespace
 
 void WeightWork::add_product(Role role, at::Tensor dy, at::Tensor x) {
@@ -31,16 +37,42 @@ void WeightWork::add_lookup(Role role, at::Tensor dx, at::Tensor tokens, int64_t
     items_.push_back({Kind::Lookup, role, std::move(dx), std::move(tokens), begin});
 }
 
+void WeightWork::add_product(Join join, at::Tensor dy, at::Tensor x) {
+    items_.push_back({Kind::Product, join, std::move(dy), std::move(x)});
+}
+
+void WeightWork::add_row_sum(Join join, at::Tensor dy) {
+    items_.push_back({Kind::RowSum, join, std::move(dy), {}});
+}
+
 void WeightWork::run(const Gradients& gradients) {
     for (const Item& item : std::exchange(items_, {})) {
-        GradientSum* gradient = gradients[item.role];
-        ARGOSY_CHECK(gradient != nullptr, "role {} has no gradient", static_cast<int>(item.role));
-        run(item, *gradient);
-        gradient->empty = false;
+        std::visit([&](auto key) { run(item, gradients, key); }, item.of);
     }
 }
 
-void WeightWork::run(const Item& item, GradientSum& gradient) {
+void WeightWork::run(const Item& item, const Gradients& gradients, Role role) {
+    GradientSum& gradient = sum_of(gradients, role);
+    add(item, gradient);
+    gradient.empty = false;
+}
+
+void WeightWork::run(const Item& item, const Gradients& gradients, Join join) {
+    const auto roles = roles_of(join);
+    if (gradients.joined[join].defined()) {
+        GradientSum all{gradients.joined[join], sum_of(gradients, roles[0]).empty};
+        add(item, all);
+        for (const Role role : roles) sum_of(gradients, role).empty = false;
+        return;
+    }
+    for (int64_t begin = 0; const Role role : roles) {
+        const int64_t columns = sum_of(gradients, role).sum.size(0);
+        run({item.kind, role, item.dy.narrow(1, begin, columns), item.other}, gradients, role);
+        begin += columns;
+    }
+}
+
+void WeightWork::add(const Item& item, GradientSum& gradient) {
     switch (item.kind) {
         case Kind::Product:
             ops::linear_weight_gradient(gradient.sum, item.dy, item.other, !gradient.empty);

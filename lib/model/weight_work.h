@@ -5,6 +5,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <variant>
 #include <vector>
 
 #include "model/parameter.h"
@@ -15,7 +16,10 @@ class WeightWork {
   public:
     void add_product(Role role, at::Tensor dy, at::Tensor x);  // dW += dy^T x
     void add_row_sum(Role role, at::Tensor dy);                // db += sum of the rows of dy
-    void add_value(Role role, at::Tensor gradient);            // dw += gradient
+    /// Of the parameters of a join, each by its columns of dy.
+    void add_product(Join join, at::Tensor dy, at::Tensor x);
+    void add_row_sum(Join join, at::Tensor dy);
+    void add_value(Role role, at::Tensor gradient);                               // dw += gradient
     void add_lookup(Role role, at::Tensor dx, at::Tensor tokens, int64_t begin);  // dW[token - begin] += dx
 
     /// Adds everything to `gradients` in the order in which it was set aside, and forgets it.
@@ -25,12 +29,14 @@ class WeightWork {
     enum class Kind { Product, RowSum, Value, Lookup };
     struct Item {
         Kind kind;
-        Role role;
+        std::variant<Role, Join> of;
         at::Tensor dy;
         at::Tensor other;  // x or tokens
         int64_t begin = 0;
     };
-    static void run(const Item& item, GradientSum& gradient);
+    static void run(const Item& item, const Gradients& gradients, Role role);
+    static void run(const Item& item, const Gradients& gradients, Join join);
+    static void add(const Item& item, GradientSum& gradient);
     std::vector<Item> items_;
 };
 

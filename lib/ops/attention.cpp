@@ -90,9 +90,6 @@ struct Group {
     int64_t token, query_column, key_column, log_sum_exp;  // where it begins
 };
 
-/// Rows may lie apart: columns of a wider matrix need no copy.
-at::Tensor with_dense_rows(const at::Tensor& x) { return x.stride(1) == 1 ? x : x.contiguous(); }
-
 template <class T>
 kernels::TokenRows<const T> token_rows(const at::Tensor& x, int64_t token, int64_t column) {
     return {static_cast<const T*>(x.const_data_ptr()) + token * x.stride(0) + column, x.stride(0)};

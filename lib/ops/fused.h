@@ -82,4 +82,29 @@ T* mutable_elements(const at::Tensor& x) {
     return x.defined() ? static_cast<T*>(x.mutable_data_ptr()) : nullptr;
 }
 
+/// x, or a copy of it, with each row dense; rows may lie apart, as those of some columns of a matrix do.
+inline at::Tensor with_dense_rows(const at::Tensor& x) {
+    return x.stride(1) == 1 || x.size(1) <= 1 ? x : x.contiguous();
+}
+
+template <class T>
+void check_rows(const at::Tensor& x) {
+    ARGOSY_CHECK(x.dim() == 2 && (x.stride(1) == 1 || x.size(1) <= 1) && x.scalar_type() == kScalarType<T>,
+                 "a kernel for rows of {} got a tensor of type {} whose rows are not dense",
+                 toString(kScalarType<T>), toString(x.scalar_type()));
+}
+
+/// REQUIRES: x is a matrix of type T with dense rows, each of which begins x.stride(0) elements after the one
+/// before.
+template <class T>
+const T* rows_of(const at::Tensor& x) {
+    check_rows<T>(x);
+    return static_cast<const T*>(x.const_data_ptr());
+}
+template <class T>
+T* mutable_rows_of(const at::Tensor& x) {
+    check_rows<T>(x);
+    return static_cast<T*>(x.mutable_data_ptr());
+}
+
 }  // namespace argosy::ops

@@ -6,6 +6,7 @@
 #include <ATen/ops/mm.h>
 
 #include <algorithm>
+#include <span>
 #include <vector>
 
 #include "ops/fused.h"
@@ -122,32 +123,68 @@ void plain_weight_gradient(at::Tensor& out, const at::Tensor& dy, const at::Tens
     }
 }
 
+/// Rows of `y` may lie apart.
+void write_linear(at::Tensor y, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
+    if (fused(x) && gpu::holds(x)) return gpu_multiply(y, x, weight.t(), /*accumulate=*/false, bias);
+    if (fused(x)) {
+        const Factors factors[] = {{x, weight.t()}};
+        multiply(y, factors, /*accumulate=*/false);
+    } else {
+        at::mm_out(y, x, weight.t());
+    }
+    if (bias.defined()) y.add_(bias);
+}
+
+/// Each part's columns of dy with it.
+std::vector<Factors> factors_of(const at::Tensor& dy, const Stack& weight) {
+    std::vector<Factors> factors;
+    for (int64_t begin = 0; const at::Tensor& part : weight.parts) {
+        factors.push_back({dy.narrow(1, begin, part.size(0)), part});
+        begin += part.size(0);
+    }
+    return factors;
+}
+
 }  // namespace
 
+int64_t Stack::num_rows() const {
+    int64_t count = 0;
+    for (const at::Tensor& part : parts) count += part.size(0);
+    return count;
+}
+
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
-    if (fused(x) && gpu::holds(x)) {
-        at::Tensor y = at::empty({x.size(0), weight.size(0)}, x.options());
-        gpu_multiply(y, x, weight.t(), /*accumulate=*/false, bias);
-        return y;
+    at::Tensor y = at::empty({x.size(0), weight.size(0)}, x.options());
+    write_linear(y, x, weight, bias);
+    return y;
+}
+
+at::Tensor linear(const at::Tensor& x, const Stack& weight, const Stack& bias) {
+    const bool joined = weight.all.defined() && (bias.parts.empty() || bias.all.defined());
+    if (fused(x) && joined) return linear(x, weight.all, bias.all);
+    at::Tensor y = at::empty({x.size(0), weight.num_rows()}, x.options());
+    int64_t begin = 0;
+    for (size_t i = 0; i < weight.parts.size(); ++i) {
+        const int64_t rows = weight.parts[i].size(0);
+        write_linear(y.narrow(1, begin, rows), x, weight.parts[i],
+                     bias.parts.empty() ? at::Tensor() : bias.parts[i]);
+        begin += rows;
     }
-    const Factors factors[] = {{x, weight.t()}};
-    at::Tensor y = fused(x) ? product_of(factors) : at::mm(x, weight.t());
-    return bias.defined() ? y.add_(bias) : y;
+    return y;
 }
 
 at::Tensor linear_input_gradient(const at::Tensor& dy, const at::Tensor& weight) {
-    return linear_input_gradient(std::span(&dy, 1), std::span(&weight, 1));
+    const Factors factors[] = {{dy, weight}};
+    return fused(dy) ? product_of(factors) : at::mm(dy, weight);
 }
 
-at::Tensor linear_input_gradient(std::span<const at::Tensor> dys, std::span<const at::Tensor> weights) {
-    if (!fused(dys[0])) {
-        at::Tensor sum = at::mm(dys[0], weights[0]);
-        for (size_t i = 1; i < dys.size(); ++i) sum.addmm_(dys[i], weights[i]);
-        return sum;
-    }
-    std::vector<Factors> factors;
-    for (size_t i = 0; i < dys.size(); ++i) factors.push_back({dys[i], weights[i]});
-    return product_of(factors);
+at::Tensor linear_input_gradient(const at::Tensor& dy, const Stack& weight) {
+    if (fused(dy) && gpu::holds(dy) && weight.all.defined()) return linear_input_gradient(dy, weight.all);
+    const std::vector<Factors> factors = factors_of(dy, weight);
+    if (fused(dy)) return product_of(factors);
+    at::Tensor sum = at::mm(factors[0].a, factors[0].b);
+    for (size_t i = 1; i < factors.size(); ++i) sum.addmm_(factors[i].a, factors[i].b);
+    return sum;
 }
 
 void write_linear_input_gradient(const at::Tensor& out, const at::Tensor& dy, const at::Tensor& weight) {

@@ -8,18 +8,29 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <span>
+#include <vector>
 
 namespace argosy::ops {
 
+/// Weights of layers that read the same x, or their biases; the layers' outputs are columns of one matrix.
+/// Where the parts lie one behind the other in memory, `all` is them as one tensor, and one product serves
+/// for all; else it is undefined.
+struct Stack {
+    std::vector<at::Tensor> parts = {};  // none: layers without biases
+    at::Tensor all = {};
+
+    int64_t num_rows() const;
+};
+
 /// With `bias` [out], if defined, added to every row.
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias = {});
+at::Tensor linear(const at::Tensor& x, const Stack& weight, const Stack& bias);
 
 /// dy W: the gradient of x.
 at::Tensor linear_input_gradient(const at::Tensor& dy, const at::Tensor& weight);
 
-/// The sum of dy_i W_i: the gradient of an x that several layers read. At least one.
-at::Tensor linear_input_gradient(std::span<const at::Tensor> dys, std::span<const at::Tensor> weights);
+/// The gradient of an x that several layers read. A processor's bits do not depend on where the parts lie.
+at::Tensor linear_input_gradient(const at::Tensor& dy, const Stack& weight);
 
 /// dy W, written to `out`, rows that lie together.
 void write_linear_input_gradient(const at::Tensor& out, const at::Tensor& dy, const at::Tensor& weight);

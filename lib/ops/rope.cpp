@@ -4,7 +4,6 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
-#include <ATen/ops/empty_like.h>
 #include <ATen/ops/tensor.h>
 
 #include "ops/fused.h"
@@ -26,12 +25,12 @@ at::Tensor plain(const at::Tensor& x, const RopeTable& table, Turn turn) {
     return rotated.view(x.sizes()).to(x.scalar_type());
 }
 
-/// `y` may be `x`.
-void rotate(const at::Tensor& x, const at::Tensor& y, const RopeTable& table, Turn turn) {
+/// `y` may be `x`; rows of both are dense.
+void fused_turn(const at::Tensor& y, const at::Tensor& x, const RopeTable& table, Turn turn) {
     const int64_t size = x.size(1), half = table.cos.size(1);
     with_element_type(x.scalar_type(), [&]<class T>(T) {
-        const T* in = elements<T>(x);
-        T* out = mutable_elements<T>(y);
+        const T* in = rows_of<T>(x);
+        T* out = mutable_rows_of<T>(y);
         const float *cos = elements<float>(table.cos), *sin = elements<float>(table.sin);
         const auto rows = [&](int64_t begin, int64_t end) {
             return kernels::Rope<T>{.num_rows = end - begin,
@@ -42,8 +41,10 @@ void rotate(const at::Tensor& x, const at::Tensor& y, const RopeTable& table, Tu
                                     .turn = turn,
                                     .cos = cos,
                                     .sin = sin,
-                                    .x = in + begin * size,
-                                    .y = out + begin * size};
+                                    .x = in + begin * x.stride(0),
+                                    .x_stride = x.stride(0),
+                                    .y = out + begin * y.stride(0),
+                                    .y_stride = y.stride(0)};
         };
         if (gpu::holds(x)) return gpu_kernels<T>().rope(rows(0, x.size(0)), gpu::current_stream());
         at::parallel_for(0, x.size(0), fewest_rows(size), [&](int64_t begin, int64_t end) {
@@ -52,21 +53,12 @@ void rotate(const at::Tensor& x, const at::Tensor& y, const RopeTable& table, Tu
     });
 }
 
-at::Tensor turned(const at::Tensor& x, const RopeTable& table, Turn turn) {
-    if (!fused(x)) return plain(x, table, turn);
-    const at::Tensor input = x.contiguous();
-    at::Tensor y = at::empty_like(input);
-    rotate(input, y, table, turn);
-    return y;
-}
-
-at::Tensor turned_in_place(at::Tensor&& x, const RopeTable& table, Turn turn) {
-    // Others may hold the same memory: then it is not the caller's to give away.
-    if (!fused(x) || !x.is_contiguous() || x.use_count() > 1 || !x.storage().unique()) {
-        return turned(x, table, turn);
+void write_turned(const at::Tensor& y, const at::Tensor& x, const RopeTable& table, Turn turn) {
+    if (fused(x)) {
+        fused_turn(y, with_dense_rows(x), table, turn);
+    } else {
+        y.copy_(plain(x, table, turn));
     }
-    rotate(x, x, table, turn);
-    return std::move(x);
 }
 
 }  // namespace
@@ -78,18 +70,12 @@ RopeTable make_rope_table(const std::vector<double>& frequencies, int64_t seq_le
     return {angles.cos().to(options), angles.sin().to(options)};
 }
 
-at::Tensor rope(const at::Tensor& x, const RopeTable& table) { return turned(x, table, Turn::Forward); }
-
-at::Tensor rope(at::Tensor&& x, const RopeTable& table) {
-    return turned_in_place(std::move(x), table, Turn::Forward);
+void write_rope(const at::Tensor& y, const at::Tensor& x, const RopeTable& table) {
+    write_turned(y, x, table, Turn::Forward);
 }
 
-at::Tensor rope_backward(const at::Tensor& dy, const RopeTable& table) {
-    return turned(dy, table, Turn::Back);
-}
-
-at::Tensor rope_backward(at::Tensor&& dy, const RopeTable& table) {
-    return turned_in_place(std::move(dy), table, Turn::Back);
+void write_rope_backward(const at::Tensor& dx, const at::Tensor& dy, const RopeTable& table) {
+    write_turned(dx, dy, table, Turn::Back);
 }
 
 }  // namespace argosy::ops

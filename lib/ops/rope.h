@@ -17,13 +17,11 @@ struct RopeTable {
 RopeTable make_rope_table(const std::vector<double>& frequencies, int64_t seq_len,
                           const at::TensorOptions& options);
 
-/// x [num_sequences * seq_len, heads * head_dim], rotated by each token's position in its sequence. Given
-/// away (std::move), x may be rotated where it lies; a caller that keeps it finds it unchanged.
-at::Tensor rope(const at::Tensor& x, const RopeTable& table);
-at::Tensor rope(at::Tensor&& x, const RopeTable& table);
+/// x [num_sequences * seq_len, heads * head_dim], rotated by each token's position in its sequence, is
+/// written to y, which may be x. Either may be columns of a wider matrix.
+void write_rope(const at::Tensor& y, const at::Tensor& x, const RopeTable& table);
 
 /// The gradient of x: the rotation backwards. Likewise.
-at::Tensor rope_backward(const at::Tensor& dy, const RopeTable& table);
-at::Tensor rope_backward(at::Tensor&& dy, const RopeTable& table);
+void write_rope_backward(const at::Tensor& dx, const at::Tensor& dy, const RopeTable& table);
 
 }  // namespace argosy::ops

@@ -23,12 +23,12 @@ bool fused_float(const at::Tensor& x) {
 void fused_row_sum(at::Tensor& sum, const at::Tensor& x) {
     const int64_t size = x.size(1);
     with_element_type(x.scalar_type(), [&]<class T>(T) {
-        const T* in = elements<T>(x);
+        const T* in = rows_of<T>(x);
         const auto rows = [&](int64_t first, int64_t count, float* sums) {
             return kernels::SumRows<T>{.num_rows = count,
                                        .row_size = size,
-                                       .row_stride = size,
-                                       .x = in + first * size,
+                                       .row_stride = x.stride(0),
+                                       .x = in + first * x.stride(0),
                                        .sums = sums};
         };
         if (gpu::holds(x)) {
@@ -77,7 +77,7 @@ at::Tensor gpu_squared_norms(std::span<const at::Tensor> tensors) {
 }  // namespace
 
 void add_row_sum(at::Tensor& sum, const at::Tensor& x) {
-    if (fused(x) && fused_float(sum)) return fused_row_sum(sum, x.contiguous());
+    if (fused(x) && fused_float(sum)) return fused_row_sum(sum, with_dense_rows(x));
     sum.add_(widened(x).sum(0));
 }
 

@@ -2,9 +2,9 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
-
-#include <utility>
 
 #include "ops/fused.h"
 #include "ops/types.h"
@@ -12,56 +12,71 @@
 namespace argosy::ops {
 namespace {
 
-at::Tensor plain_forward(const at::Tensor& gate, const at::Tensor& up) {
-    const at::Tensor wide = widened(gate);
-    return (wide.sigmoid().mul_(wide)).mul_(widened(up)).to(gate.scalar_type());
+at::Tensor gate_of(const at::Tensor& gate_up) { return gate_up.narrow(1, 0, gate_up.size(1) / 2); }
+at::Tensor up_of(const at::Tensor& gate_up) {
+    return gate_up.narrow(1, gate_up.size(1) / 2, gate_up.size(1) / 2);
+}
+
+at::Tensor plain_forward(const at::Tensor& gate_up) {
+    const at::Tensor gate = widened(gate_of(gate_up));
+    return (gate.sigmoid().mul_(gate)).mul_(widened(up_of(gate_up))).to(gate_up.scalar_type());
 }
 
 // With s = sigmoid(gate): d silu / d gate = s (1 + gate (1 - s)).
-SwigluGradient plain_backward(const at::Tensor& dy, const at::Tensor& gate, const at::Tensor& up) {
-    const at::Tensor wide_dy = widened(dy), wide_gate = widened(gate);
-    const at::Tensor sigmoid = wide_gate.sigmoid();
-    const at::Tensor slope = (1 - sigmoid).mul_(wide_gate).add_(1).mul_(sigmoid);
-    at::Tensor dgate = slope.mul_(wide_dy).mul_(widened(up)).to(gate.scalar_type());
-    at::Tensor dup = (sigmoid * wide_gate).mul_(wide_dy).to(gate.scalar_type());
-    return {std::move(dgate), std::move(dup)};
+at::Tensor plain_backward(const at::Tensor& dy, const at::Tensor& gate_up) {
+    const at::Tensor wide_dy = widened(dy), gate = widened(gate_of(gate_up));
+    const at::Tensor sigmoid = gate.sigmoid();
+    const at::Tensor slope = (1 - sigmoid).mul_(gate).add_(1).mul_(sigmoid);
+    const at::Tensor dgate = slope.mul_(wide_dy).mul_(widened(up_of(gate_up)));
+    const at::Tensor dup = (sigmoid * gate).mul_(wide_dy);
+    return at::cat({dgate, dup}, /*dim=*/1).to(gate_up.scalar_type());
 }
 
-at::Tensor fused_forward(const at::Tensor& gate, const at::Tensor& up) {
-    at::Tensor y = at::empty_like(gate);
-    with_element_type(gate.scalar_type(), [&]<class T>(T) {
-        const T *gates = elements<T>(gate), *ups = elements<T>(up);
+/// REQUIRES: dense rows.
+at::Tensor fused_forward(const at::Tensor& gate_up) {
+    const int64_t size = gate_up.size(1) / 2, stride = gate_up.stride(0);
+    at::Tensor y = at::empty({gate_up.size(0), size}, gate_up.options());
+    with_element_type(gate_up.scalar_type(), [&]<class T>(T) {
+        const T* gate = rows_of<T>(gate_up);
         T* out = mutable_elements<T>(y);
-        const auto part = [=](int64_t begin, int64_t end) {
-            return kernels::Swiglu<T>{
-                .count = end - begin, .gate = gates + begin, .up = ups + begin, .y = out + begin};
+        const auto rows = [=](int64_t begin, int64_t end) {
+            return kernels::Swiglu<T>{.num_rows = end - begin,
+                                      .row_size = size,
+                                      .gate = gate + begin * stride,
+                                      .up = gate + begin * stride + size,
+                                      .stride = stride,
+                                      .y = out + begin * size};
         };
-        if (gpu::holds(gate)) return gpu_kernels<T>().swiglu(part(0, gate.numel()), gpu::current_stream());
-        at::parallel_for(0, gate.numel(), kFewestElements, [&](int64_t begin, int64_t end) {
-            kernels::table().of<T>().swiglu(part(begin, end));
+        if (gpu::holds(y)) return gpu_kernels<T>().swiglu(rows(0, y.size(0)), gpu::current_stream());
+        at::parallel_for(0, y.size(0), fewest_rows(size), [&](int64_t begin, int64_t end) {
+            kernels::table().of<T>().swiglu(rows(begin, end));
         });
     });
     return y;
 }
 
-SwigluGradient fused_backward(const at::Tensor& dy, const at::Tensor& gate, const at::Tensor& up) {
-    SwigluGradient gradient{at::empty_like(gate), at::empty_like(up)};
-    with_element_type(gate.scalar_type(), [&]<class T>(T) {
-        const T *upper = elements<T>(dy), *gates = elements<T>(gate), *ups = elements<T>(up);
-        T *dgate = mutable_elements<T>(gradient.dgate), *dup = mutable_elements<T>(gradient.dup);
-        const auto part = [=](int64_t begin, int64_t end) {
-            return kernels::SwigluBackward<T>{.count = end - begin,
-                                              .dy = upper + begin,
-                                              .gate = gates + begin,
-                                              .up = ups + begin,
-                                              .dgate = dgate + begin,
-                                              .dup = dup + begin};
+/// REQUIRES: dy and gate_up are contiguous.
+at::Tensor fused_backward(const at::Tensor& dy, const at::Tensor& gate_up) {
+    const int64_t size = dy.size(1), stride = gate_up.size(1);
+    at::Tensor gradient = at::empty_like(gate_up);
+    with_element_type(dy.scalar_type(), [&]<class T>(T) {
+        const T *upper = elements<T>(dy), *gate = elements<T>(gate_up);
+        T* dgate = mutable_elements<T>(gradient);
+        const auto rows = [=](int64_t begin, int64_t end) {
+            return kernels::SwigluBackward<T>{.num_rows = end - begin,
+                                              .row_size = size,
+                                              .dy = upper + begin * size,
+                                              .gate = gate + begin * stride,
+                                              .up = gate + begin * stride + size,
+                                              .dgate = dgate + begin * stride,
+                                              .dup = dgate + begin * stride + size,
+                                              .stride = stride};
         };
-        if (gpu::holds(gate)) {
-            return gpu_kernels<T>().swiglu_backward(part(0, gate.numel()), gpu::current_stream());
+        if (gpu::holds(dy)) {
+            return gpu_kernels<T>().swiglu_backward(rows(0, dy.size(0)), gpu::current_stream());
         }
-        at::parallel_for(0, gate.numel(), kFewestElements, [&](int64_t begin, int64_t end) {
-            kernels::table().of<T>().swiglu_backward(part(begin, end));
+        at::parallel_for(0, dy.size(0), fewest_rows(size), [&](int64_t begin, int64_t end) {
+            kernels::table().of<T>().swiglu_backward(rows(begin, end));
         });
     });
     return gradient;
@@ -69,14 +84,13 @@ SwigluGradient fused_backward(const at::Tensor& dy, const at::Tensor& gate, cons
 
 }  // namespace
 
-at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {
-    if (!fused(gate)) return plain_forward(gate, up);
-    return fused_forward(gate.contiguous(), up.contiguous());
+at::Tensor swiglu(const at::Tensor& gate_up) {
+    return fused(gate_up) ? fused_forward(with_dense_rows(gate_up)) : plain_forward(gate_up);
 }
 
-SwigluGradient swiglu_backward(const at::Tensor& dy, const at::Tensor& gate, const at::Tensor& up) {
-    if (!fused(gate)) return plain_backward(dy, gate, up);
-    return fused_backward(dy.contiguous(), gate.contiguous(), up.contiguous());
+at::Tensor swiglu_backward(const at::Tensor& dy, const at::Tensor& gate_up) {
+    if (!fused(gate_up)) return plain_backward(dy, gate_up);
+    return fused_backward(dy.contiguous(), gate_up.contiguous());
 }
 
 }  // namespace argosy::ops

@@ -1,15 +1,15 @@
-// y = silu(gate) * up, element by element.
+// y = silu(gate) * up, element by element, where gate and up are the halves of one matrix: columns [0, n) and
+// [n, 2n).
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 namespace argosy::ops {
 
-at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up);
+/// [rows, 2n] -> [rows, n].
+at::Tensor swiglu(const at::Tensor& gate_up);
 
-struct SwigluGradient {
-    at::Tensor dgate, dup;
-};
-SwigluGradient swiglu_backward(const at::Tensor& dy, const at::Tensor& gate, const at::Tensor& up);
+/// The gradient of gate_up, laid out as it is.
+at::Tensor swiglu_backward(const at::Tensor& dy, const at::Tensor& gate_up);
 
 }  // namespace argosy::ops

@@ -1,9 +1,12 @@
 #include "parallel/parallel_model.h"
 
+#include <algorithm>
+
 #include "model/block.h"
 #include "model/embedding.h"
 #include "ops/types.h"
 #include "parallel/tensor_parallel.h"
+#include "parallel/unit_memory.h"
 
 namespace argosy::parallel {
 namespace {
@@ -47,24 +50,27 @@ Stage& ParallelModel::stage(int number) {
 
 void ParallelModel::add_unit(const PlacedModel& placed, int unit, mesh::Mesh& mesh, uint64_t seed) {
     const std::set<model::Role> summed = summed_roles(placed, unit);
+    UnitMemory memory(placed.units[unit], mesh, precision_);
     std::vector<ShardedUnit::Binding> bindings;
-    for (const auto& [role, spec] : placed.units[unit]) {
-        bindings.push_back({role, &find_or_create(spec, unit, mesh, seed), summed.contains(role)});
+    for (const model::Parameter& each : placed.units[unit]) {
+        // Where embedding and head are tied and on one rank, they share one parameter.
+        ShardedParameter* parameter = find(each.spec.name);
+        if (parameter == nullptr) {
+            parameters_.push_back(
+                std::make_unique<ShardedParameter>(each.spec, mesh, memory.next(each), seed));
+            parameter_units_.push_back(unit);
+            parameter = parameters_.back().get();
+        }
+        bindings.push_back({each.role, parameter, summed.contains(each.role)});
     }
     stage(placed.unit_stage[unit])
         .units.emplace_back(std::move(bindings), mesh.group(mesh::kShardAxes),
-                            mesh.group(mesh::Axis::Replicate));
+                            mesh.group(mesh::Axis::Replicate), memory.joined());
 }
 
-/// Where embedding and head are tied and on one rank, they share one parameter.
-ShardedParameter& ParallelModel::find_or_create(const layout::ParamSpec& spec, int unit,
-                                                const mesh::Mesh& mesh, uint64_t seed) {
-    for (const auto& parameter : parameters_) {
-        if (parameter->spec().name == spec.name) return *parameter;
-    }
-    parameter_units_.push_back(unit);
-    parameters_.push_back(std::make_unique<ShardedParameter>(spec, mesh, precision_, seed));
-    return *parameters_.back();
+ShardedParameter* ParallelModel::find(const std::string& name) const {
+    const auto found = std::ranges::find(parameters_, name, [](const auto& one) { return one->spec().name; });
+    return found == parameters_.end() ? nullptr : found->get();
 }
 
 }  // namespace argosy::parallel

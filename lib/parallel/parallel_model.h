@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "mesh/mesh.h"
@@ -45,8 +46,7 @@ class ParallelModel {
 
   private:
     void add_unit(const PlacedModel& placed, int unit, mesh::Mesh& mesh, uint64_t seed);
-    ShardedParameter& find_or_create(const layout::ParamSpec& spec, int unit, const mesh::Mesh& mesh,
-                                     uint64_t seed);
+    ShardedParameter* find(const std::string& name) const;
     Stage& stage(int number);
 
     model::ModelSpec spec_;

@@ -33,27 +33,43 @@ std::vector<int64_t> unsharded_shape(const layout::ParamSpec& spec, const mesh::
     return layout::slab_of(spec, mesh, coordinates, num_splits).size;
 }
 
+std::vector<int64_t> shard_shape(const layout::ParamSpec& spec, const mesh::MeshShape& mesh,
+                                 const mesh::Coordinates& coordinates) {
+    std::vector<int64_t> shape = unsharded_shape(spec, mesh, coordinates);
+    shape[0] = layout::chunk(shape[0], mesh.degree(mesh::kShardAxes), 0).size;
+    return shape;
+}
+
+ParameterMemory ParameterMemory::allocate(const std::vector<int64_t>& shape, const Precision& precision,
+                                          c10::Device device) {
+    const at::TensorOptions here(device);
+    ParameterMemory memory;
+    memory.master = at::zeros(shape, here.dtype(precision.master));
+    memory.compute = precision.compute == precision.master ? memory.master
+                                                           : at::zeros(shape, here.dtype(precision.compute));
+    memory.gradient = at::zeros(shape, here.dtype(precision.reduce));
+    return memory;
+}
+
+ParameterMemory ParameterMemory::rows(int64_t begin, int64_t count) const {
+    ParameterMemory part;
+    part.master = master.narrow(0, begin, count);
+    part.compute = compute.is_same(master) ? part.master : compute.narrow(0, begin, count);
+    part.gradient = gradient.narrow(0, begin, count);
+    return part;
+}
+
 ShardedParameter::ShardedParameter(const layout::ParamSpec& spec, const mesh::Mesh& mesh,
-                                   const Precision& precision, uint64_t seed)
+                                   const ParameterMemory& memory, uint64_t seed)
     : spec_(spec),
       slab_(layout::slab_of(spec, mesh.shape(), mesh.coordinates())),
       owned_(layout::owns(spec, mesh.shape(), mesh.coordinates())),
-      local_shape_(unsharded_shape(spec, mesh.shape(), mesh.coordinates())) {
-    std::vector<int64_t> shape = local_shape_;
-    shape[0] = layout::chunk(local_shape_[0], mesh.degree(mesh::kShardAxes), 0).size;
-    const at::TensorOptions here(mesh.device());
-    master_ = at::zeros(shape, here.dtype(precision.master));
+      local_shape_(unsharded_shape(spec, mesh.shape(), mesh.coordinates())),
+      master_(memory.master),
+      compute_(memory.compute),
+      gradient_{memory.gradient} {
     own_rows(master_).copy_(initial_tensor(spec, slab_, seed));
-    compute_ =
-        precision.compute == precision.master ? master_ : at::empty(shape, here.dtype(precision.compute));
-    gradient_.sum = at::zeros(shape, here.dtype(precision.reduce));
     refresh_compute();
-}
-
-int64_t ShardedParameter::row_elements() const {
-    int64_t count = 1;
-    for (size_t dim = 1; dim < local_shape_.size(); ++dim) count *= local_shape_[dim];
-    return count;
 }
 
 void ShardedParameter::refresh_compute() {

@@ -21,14 +21,29 @@ struct Precision {
     at::ScalarType reduce = at::kFloat;
 };
 
+/// What three tensors of a parameter lie in. The copy is the weights themselves where the types agree.
+struct ParameterMemory {
+    at::Tensor master, compute, gradient;
+
+    /// Filled with zeros.
+    static ParameterMemory allocate(const std::vector<int64_t>& shape, const Precision& precision,
+                                    c10::Device device);
+    /// Of one of several parameters that lie in it one behind the other.
+    ParameterMemory rows(int64_t begin, int64_t count) const;
+};
+
 /// Of the piece of `coordinates` between tensor parallelism and sharding: what a layer computes with.
 std::vector<int64_t> unsharded_shape(const layout::ParamSpec& spec, const mesh::MeshShape& mesh,
                                      const mesh::Coordinates& coordinates);
 
+/// Likewise sharded: what a rank holds, [chunk rows, ...].
+std::vector<int64_t> shard_shape(const layout::ParamSpec& spec, const mesh::MeshShape& mesh,
+                                 const mesh::Coordinates& coordinates);
+
 class ShardedParameter {
   public:
-    /// Allocates, and fills the weights with the initial values of `seed`.
-    ShardedParameter(const layout::ParamSpec& spec, const mesh::Mesh& mesh, const Precision& precision,
+    /// Fills the weights with the initial values of `seed`. REQUIRES: memory of the shard's shape, zeros.
+    ShardedParameter(const layout::ParamSpec& spec, const mesh::Mesh& mesh, const ParameterMemory& memory,
                      uint64_t seed);
 
     const layout::ParamSpec& spec() const { return spec_; }
@@ -37,7 +52,6 @@ class ShardedParameter {
 
     /// See unsharded_shape.
     const std::vector<int64_t>& local_shape() const { return local_shape_; }
-    int64_t row_elements() const;
 
     at::Tensor& master() { return master_; }
     const at::Tensor& compute() const { return compute_; }

@@ -14,6 +14,13 @@ namespace {
 using comm::Op;
 using comm::OpKind;
 
+std::vector<UnitLayout::Entry> entries_of(const std::vector<ShardedUnit::Binding>& bindings) {
+    std::vector<UnitLayout::Entry> entries;
+    for (const auto& [role, parameter, summed] : bindings)
+        entries.push_back({role, parameter->local_shape()});
+    return entries;
+}
+
 /// The unsharded parameter within its padded slice.
 at::Tensor unpadded(const at::Tensor& slice, const ShardedParameter& parameter) {
     return slice.narrow(0, 0, parameter.local_shape()[0]);
@@ -21,14 +28,17 @@ at::Tensor unpadded(const at::Tensor& slice, const ShardedParameter& parameter) 
 
 }  // namespace
 
-int64_t slice_elements(int64_t num_elements) {
-    constexpr int64_t kAlignment = 128;  // 256 bytes of bf16: what cuBLASLt's fastest products want
-    return (num_elements + kAlignment - 1) / kAlignment * kAlignment;
-}
-
 ShardedUnit::ShardedUnit(std::vector<Binding> bindings, comm::Communicator& group,
-                         comm::Communicator& replicas)
-    : bindings_(std::move(bindings)), group_(group), replicas_(replicas), sums_(bindings_.size()) {
+                         comm::Communicator& replicas, const JoinedMemory& joined)
+    : bindings_(std::move(bindings)),
+      group_(group),
+      replicas_(replicas),
+      layout_(entries_of(bindings_), group.size()),
+      sums_(bindings_.size()) {
+    if (!sharded()) {
+        weights_.joined = joined.weights;
+        gradients_.joined = joined.gradients;
+    }
     for (size_t i = 0; i < bindings_.size(); ++i) {
         const auto& [role, parameter, summed] = bindings_[i];
         if (!sharded()) weights_[role] = parameter->compute();
@@ -36,40 +46,18 @@ ShardedUnit::ShardedUnit(std::vector<Binding> bindings, comm::Communicator& grou
     }
 }
 
-int64_t ShardedUnit::padded_rows(const ShardedParameter& parameter) const {
-    return parameter.compute().size(0) * group_.size();
-}
-
-int64_t ShardedUnit::buffer_elements() const {
-    int64_t count = 0;
-    for (const Binding& binding : bindings_) {
-        count += slice_elements(padded_rows(*binding.parameter) * binding.parameter->row_elements());
-    }
-    return count;
-}
-
-std::vector<at::Tensor> ShardedUnit::slices(const at::Tensor& buffer) const {
-    std::vector<at::Tensor> views;
-    int64_t begin = 0;
-    for (const Binding& binding : bindings_) {
-        std::vector<int64_t> shape = binding.parameter->local_shape();
-        shape[0] = padded_rows(*binding.parameter);
-        const int64_t count = shape[0] * binding.parameter->row_elements();
-        views.push_back(buffer.narrow(0, begin, count).view(shape));
-        begin += slice_elements(count);
-    }
-    return views;
-}
-
 void ShardedUnit::gather() {
     ARGOSY_CHECK(sharded() && !gathering_.active());
-    const auto views = slices(at::empty({buffer_elements()}, bindings_[0].parameter->compute().options()));
+    const at::Tensor buffer =
+        at::empty({layout_.num_elements()}, bindings_[0].parameter->compute().options());
     std::vector<Op> ops;
     for (size_t i = 0; i < bindings_.size(); ++i) {
         const auto& [role, parameter, summed] = bindings_[i];
-        ops.push_back({.kind = OpKind::AllGather, .out = views[i], .in = parameter->compute()});
-        weights_[role] = unpadded(views[i], *parameter);
+        const at::Tensor whole = layout_.padded(buffer, i);
+        ops.push_back({.kind = OpKind::AllGather, .out = whole, .in = parameter->compute()});
+        weights_[role] = unpadded(whole, *parameter);
     }
+    weights_.joined = layout_.joined(buffer);
     gathering_ = group_.submit(ops);
 }
 
@@ -89,29 +77,31 @@ const model::Gradients& ShardedUnit::gradients() {
 }
 
 void ShardedUnit::allocate_gradients() {
-    gradient_buffer_ = at::empty({buffer_elements()}, bindings_[0].parameter->gradient().sum.options());
-    const auto views = slices(gradient_buffer_);
+    gradient_buffer_ = at::empty({layout_.num_elements()}, bindings_[0].parameter->gradient().sum.options());
     for (size_t i = 0; i < bindings_.size(); ++i) {
         const ShardedParameter& parameter = *bindings_[i].parameter;
         const int64_t rows = parameter.local_shape()[0];
-        views[i].narrow(0, rows, views[i].size(0) - rows).zero_();
-        sums_[i] = {unpadded(views[i], parameter)};
+        const at::Tensor whole = layout_.padded(gradient_buffer_, i);
+        whole.narrow(0, rows, whole.size(0) - rows).zero_();
+        sums_[i] = {unpadded(whole, parameter)};
     }
+    gradients_.joined = layout_.joined(gradient_buffer_);
 }
 
 void ShardedUnit::reduce() {
     ARGOSY_CHECK(sharded() && gradient_buffer_.defined() && !reducing_.active());
-    const auto views = slices(gradient_buffer_);
     std::vector<Op> ops;
     for (size_t i = 0; i < bindings_.size(); ++i) {
         ShardedParameter& parameter = *bindings_[i].parameter;
         ARGOSY_CHECK(!sums_[i].empty, "{} has no gradient to reduce", parameter.spec().name);
         model::GradientSum& gradient = parameter.gradient();
         reduced_.push_back(gradient.empty ? gradient.sum : at::empty_like(gradient.sum));
-        ops.push_back({.kind = OpKind::ReduceScatter, .out = reduced_[i], .in = views[i]});
+        ops.push_back(
+            {.kind = OpKind::ReduceScatter, .out = reduced_[i], .in = layout_.padded(gradient_buffer_, i)});
     }
     reducing_ = group_.submit(ops);
     sums_.assign(bindings_.size(), {});
+    gradients_.joined = {};
     gradient_buffer_.reset();
 }
 

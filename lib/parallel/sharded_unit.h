@@ -10,11 +10,14 @@
 #include "comm/communicator.h"
 #include "model/parameter.h"
 #include "parallel/sharded_parameter.h"
+#include "parallel/unit_layout.h"
 
 namespace argosy::parallel {
 
-/// What a parameter of so many elements takes of a unit's buffer: each begins where products are fast.
-int64_t slice_elements(int64_t num_elements);
+/// Joins of what the parameters of an unsharded unit hold, where they lie so in memory.
+struct JoinedMemory {
+    model::Joined weights, gradients;
+};
 
 class ShardedUnit {
   public:
@@ -24,13 +27,14 @@ class ShardedUnit {
         bool summed = false;  // over replicas, with this unit's
     };
     /// REQUIRES: parameters and groups outlive it. `group` is the ranks over which the parameters are
-    /// sharded, `replicas` those that have the same pieces.
-    ShardedUnit(std::vector<Binding> bindings, comm::Communicator& group, comm::Communicator& replicas);
+    /// sharded, `replicas` those that have the same pieces. `joined` counts over a group of one rank alone.
+    ShardedUnit(std::vector<Binding> bindings, comm::Communicator& group, comm::Communicator& replicas,
+                const JoinedMemory& joined = {});
 
     bool sharded() const { return group_.size() > 1; }
 
-    /// COLLECTIVE, asynchronous: starts to collect the weights into one buffer, a slice for each parameter;
-    /// `weights` waits for it. The parameters' compute tensors must stay unchanged until then.
+    /// COLLECTIVE, asynchronous: starts to collect the weights into one buffer (UnitLayout); `weights` waits
+    /// for it. The parameters' compute tensors must stay unchanged until then.
     void gather();
     /// Gives the buffer back. REQUIRES: nothing computes with the weights any more.
     void release();
@@ -55,12 +59,10 @@ class ShardedUnit {
 
   private:
     void allocate_gradients();
-    int64_t padded_rows(const ShardedParameter& parameter) const;
-    std::vector<at::Tensor> slices(const at::Tensor& buffer) const;
-    int64_t buffer_elements() const;
 
     std::vector<Binding> bindings_;
     comm::Communicator &group_, &replicas_;
+    UnitLayout layout_;  // of a unit that is sharded
 
     model::Weights weights_;
     comm::Pending gathering_;

@@ -9,6 +9,7 @@
 #include <numeric>
 #include <optional>
 #include <set>
+#include <span>
 #include <utility>
 
 #include "model/head.h"
@@ -81,18 +82,18 @@ class LargeTensors {
 
     /// Of several layers the first speaks for all.
     void add_unit(const std::vector<Parameter>& unit) {
-        int64_t buffer_elements = 0;
+        std::vector<parallel::UnitLayout::Entry> entries;
+        model::ByRole<int64_t> rows;
         for (const Parameter& parameter : unit) {
-            Shape shape = parallel::unsharded_shape(parameter.spec, mesh_.shape(), mesh_.coordinates());
-            const int64_t own_rows = layout::chunk(shape[0], mesh_.degree(mesh::kShardAxes), 0).size;
-            add_activations(parameter.role, shape[0]);
-            shape[0] = own_rows;
-            add_parameter(parameter, shape);
-            shape[0] *= mesh_.degree(mesh::kShardAxes);
-            buffer_elements += parallel::slice_elements(
-                std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>()));
+            const Shape shape = parallel::unsharded_shape(parameter.spec, mesh_.shape(), mesh_.coordinates());
+            rows[parameter.role] = shape[0];
+            entries.push_back({parameter.role, shape});
         }
-        if (mesh_.degree(mesh::kShardAxes) == 1) return;
+        add_activations(rows);
+        add_parameters(unit);
+        const int num_shards = mesh_.degree(mesh::kShardAxes);
+        if (num_shards == 1) return;
+        const int64_t buffer_elements = parallel::UnitLayout(entries, num_shards).num_elements();
         const std::string name = unit[0].role == Role::Embedding   ? "the embedding"
                                  : unit[0].role == Role::FinalNorm ? "the head"
                                                                    : "a layer";
@@ -100,34 +101,72 @@ class LargeTensors {
         add("the gradients of " + name + ", of all shards", {buffer_elements}, options_.precision.reduce);
     }
 
-    /// What a layer's product with a matrix of so many rows yields, and what has its shape.
-    void add_activations(Role role, int64_t rows) {
-        const auto activation = [&](const char* name) { add(name, {tokens(), rows}, compute()); };
-        if (role == Role::Wq) {
-            activation("a layer's q or attention output");
-        } else if (role == Role::Wk) {
-            activation("a layer's k or v");
-        } else if (role == Role::Gate) {
-            activation("a layer's gate, up or activation");
-        } else if (role == Role::Output) {
-            const int64_t columns =
-                layout::chunk(options_.spec.vocab_size, mesh_.degree(mesh::Axis::Tensor), 0).size;
-            const at::Tensor here = at::empty({0}, at::TensorOptions(mesh_.device()));
-            add("a chunk of logits", {model::Head::rows_per_chunk(tokens(), columns, here), rows}, compute());
+    /// What a unit's products with matrices of so many rows yield, and what has their shapes.
+    void add_activations(const model::ByRole<int64_t>& rows) {
+        const auto activation = [&](const char* name, int64_t columns) {
+            if (columns > 0) add(name, {tokens(), columns}, compute());
+        };
+        activation("a layer's q, k and v", rows[Role::Wq] + rows[Role::Wk] + rows[Role::Wv]);
+        activation("a layer's attention output or gradient of q", rows[Role::Wq]);
+        activation("a layer's gradient of k or v", rows[Role::Wk]);
+        activation("a layer's gate and up", rows[Role::Gate] + rows[Role::Up]);
+        activation("a layer's activation", rows[Role::Gate]);
+        if (rows[Role::Output] == 0) return;
+        const int64_t columns =
+            layout::chunk(options_.spec.vocab_size, mesh_.degree(mesh::Axis::Tensor), 0).size;
+        const at::Tensor here = at::empty({0}, at::TensorOptions(mesh_.device()));
+        add("a chunk of logits", {model::Head::rows_per_chunk(tokens(), columns, here), rows[Role::Output]},
+            compute());
+    }
+
+    /// Of each type what is held in it.
+    using Held = std::map<at::ScalarType, std::vector<std::string>>;
+
+    Held weights_and_gradient() const {
+        const auto& [master, compute, reduce] = options_.precision;
+        Held held = {{master, {"weights"}}};
+        if (compute != master) held[compute].push_back("copy for computation");
+        held[reduce].push_back("gradient");
+        return held;
+    }
+
+    void add_moments(Held& held) const {
+        const at::ScalarType master = options_.precision.master;
+        held[options_.step.adamw.moments.value_or(ops::accumulation_type(master))].push_back("moments");
+    }
+
+    void add_held(const Held& held, const Shape& shape, const std::string& name) {
+        for (const auto& [type, what] : held) {
+            add(fmt::format("the {} of {}", either(what), name), shape, type);
         }
     }
 
-    void add_parameter(const Parameter& parameter, const Shape& shape) {
-        if (!parameter.spec.is_matrix || !seen_.insert({parameter.role, shape}).second) return;
-        const auto& [master, compute, reduce] = options_.precision;
-        const auto moments = options_.step.adamw.moments.value_or(ops::accumulation_type(master));
-        std::map<at::ScalarType, std::vector<std::string>> held = {{master, {"weights"}}};
-        if (compute != master) held[compute].push_back("copy for computation");
-        held[reduce].push_back("gradient");
-        held[moments].push_back("moments");
-        for (const auto& [type, what] : held) {
-            add(fmt::format("the {} of {}", either(what), parameter.spec.name), shape, type);
+    /// Over one shard the parameters of a join share their memory, but for the moments (UnitMemory).
+    void add_parameters(const std::vector<Parameter>& unit) {
+        const bool shared = mesh_.degree(mesh::kShardAxes) == 1;
+        for (size_t first = 0, count = 0; first < unit.size(); first += count) {
+            const auto join = shared ? model::join_of(unit[first].role) : std::nullopt;
+            count = join ? model::roles_of(*join).size() : 1;
+            add_matrices(std::span(unit).subspan(first, count));
         }
+    }
+
+    void add_matrices(std::span<const Parameter> matrices) {
+        if (!matrices[0].spec.is_matrix) return;
+        Shape all = {0};
+        for (const Parameter& parameter : matrices) {
+            Shape shape = parallel::shard_shape(parameter.spec, mesh_.shape(), mesh_.coordinates());
+            const bool seen = !seen_.insert({parameter.role, shape}).second;
+            if (seen) return;
+            Held held = matrices.size() == 1 ? weights_and_gradient() : Held();
+            add_moments(held);
+            add_held(held, shape, parameter.spec.name);
+            shape[0] += all[0];
+            all = std::move(shape);
+        }
+        if (matrices.size() == 1) return;
+        add_held(weights_and_gradient(), all,
+                 matrices.front().spec.name + " to " + matrices.back().spec.name);
     }
 
     const TrainerOptions& options_;

@@ -25,7 +25,7 @@ struct LargeTensor {
 /// is held of each matrix; those of all layers of the model count once. Not everything that a step allocates.
 std::vector<LargeTensor> large_tensors(const TrainerOptions& options, const mesh::Mesh& mesh);
 
-/// "a layer's gate, up or activation [16384, 18944] of bfloat16" of those for which an allocator would ask
+/// "a layer's gate and up [16384, 37888] of bfloat16" of those for which an allocator would ask
 /// for `bytes`, which LibTorch's for GPUs rounds up; empty where there are none.
 std::string names_of_size(std::span<const LargeTensor> tensors, int64_t bytes);
 

@@ -135,18 +135,24 @@ Case rope(int64_t num_heads, int64_t head_dim) {
                 const float* const cos = memory.in<float>(kSeqLen * head_dim / 2);
                 const float* const sin = memory.in<float>(kSeqLen * head_dim / 2);
                 T* const x = memory.in_out<T>(rows * num_heads * head_dim);
-                const Rope<T> args = {rows,          num_heads, head_dim / 2, 0, kSeqLen,
-                                      Turn::Forward, cos,       sin,          x, x};
+                const int64_t stride = num_heads * head_dim;
+                const Rope<T> args = {rows, num_heads, head_dim / 2, 0, kSeqLen, Turn::Forward, cos,
+                                      sin,  x,         stride,       x, stride};
                 return {[=](GpuStream stream) { gpu_table()->of<T>().rope(args, stream); },
                         [=] { table().of<T>().rope(args); }};
             }};
 }
 
+/// Gate and up side by side, as the model has them.
+constexpr int64_t kHidden = 4864;
+
 template <class T>
 Case swiglu() {
     return {"swiglu", kName<T>, [=](Slices& memory, int64_t elements) -> Run {
-                const Swiglu<T> args = {elements, memory.in<T>(elements), memory.in<T>(elements),
-                                        memory.out<T>(elements)};
+                const int64_t rows = std::max<int64_t>(elements / kHidden, 3), stride = 2 * kHidden;
+                const T* const gate = memory.in<T>(rows * stride);
+                const Swiglu<T> args = {rows,           kHidden, gate,
+                                        gate + kHidden, stride,  memory.out<T>(rows * kHidden)};
                 return {[=](GpuStream stream) { gpu_table()->of<T>().swiglu(args, stream); },
                         [=] { table().of<T>().swiglu(args); }};
             }};
@@ -155,12 +161,12 @@ Case swiglu() {
 template <class T>
 Case swiglu_backward() {
     return {"swiglu_backward", kName<T>, [=](Slices& memory, int64_t elements) -> Run {
-                const SwigluBackward<T> args = {elements,
-                                                memory.in<T>(elements),
-                                                memory.in<T>(elements),
-                                                memory.in<T>(elements),
-                                                memory.out<T>(elements),
-                                                memory.out<T>(elements)};
+                const int64_t rows = std::max<int64_t>(elements / kHidden, 3), stride = 2 * kHidden;
+                const T* const dy = memory.in<T>(rows * kHidden);
+                const T* const gate = memory.in<T>(rows * stride);
+                T* const dgate = memory.out<T>(rows * stride);
+                const SwigluBackward<T> args = {rows,  kHidden,         dy,    gate, gate + kHidden,
+                                                dgate, dgate + kHidden, stride};
                 return {[=](GpuStream stream) { gpu_table()->of<T>().swiglu_backward(args, stream); },
                         [=] { table().of<T>().swiglu_backward(args); }};
             }};

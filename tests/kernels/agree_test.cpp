@@ -55,9 +55,9 @@ class Computed {
     }
     void activations(const std::vector<T>& gate, const std::vector<T>& up, const std::vector<T>& dy) {
         std::vector<T> y(gate.size()), dgate(gate.size()), dup(gate.size());
-        kernels_.swiglu({std::ssize(gate), gate.data(), up.data(), y.data()});
+        kernels_.swiglu({kRows, size_, gate.data(), up.data(), size_, y.data()});
         kernels_.swiglu_backward(
-            {std::ssize(gate), dy.data(), gate.data(), up.data(), dgate.data(), dup.data()});
+            {kRows, size_, dy.data(), gate.data(), up.data(), dgate.data(), dup.data(), size_});
         keep(y), keep(dgate), keep(dup);
     }
     void losses(std::vector<T> logits) {
@@ -81,8 +81,8 @@ class Computed {
     }
     void rotations(std::vector<T> x) {
         const std::vector<float> angles(2 * (size_ / 2), 0.6F);
-        kernels_.rope(
-            {kRows, 1, size_ / 2, 1, 2, Turn::Forward, angles.data(), angles.data(), x.data(), x.data()});
+        kernels_.rope({kRows, 1, size_ / 2, 1, 2, Turn::Forward, angles.data(), angles.data(), x.data(),
+                       size_, x.data(), size_});
         keep(x);
     }
 

@@ -1,6 +1,7 @@
 #include "model/tiny_model.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/full.h>
 
 #include <limits>
@@ -16,6 +17,28 @@ at::Tensor random_weight(testing::RandomTensors& random, const layout::ParamSpec
     if (spec.shape.size() == 1)
         return (random.normal(spec.shape, at::kDouble, 0.3) + spec.init.value).to(type);
     return random.normal(spec.shape, type, 1 / std::sqrt(static_cast<double>(spec.shape[1])));
+}
+
+/// Puts the tensors of each of the unit's joins one behind the other.
+template <class TensorOf>
+Joined join(const std::vector<Parameter>& unit, TensorOf tensor_of) {
+    ByKey<Join, kNumJoins, std::vector<at::Tensor*>> parts;
+    for (const Parameter& parameter : unit) {
+        if (const auto key = join_of(parameter.role)) parts[*key].push_back(&tensor_of(parameter.spec.name));
+    }
+    Joined joined;
+    for (const Join key : {Join::Qkv, Join::QkvBias, Join::GateUp}) {
+        std::vector<at::Tensor> apart;
+        for (const at::Tensor* part : parts[key]) apart.push_back(*part);
+        if (apart.empty()) continue;
+        joined[key] = at::cat(apart);
+        for (int64_t begin = 0; at::Tensor * part : parts[key]) {
+            const int64_t rows = part->size(0);
+            *part = joined[key].narrow(0, begin, rows);
+            begin += rows;
+        }
+    }
+    return joined;
 }
 
 }  // namespace
@@ -55,6 +78,10 @@ TinyModel::TinyModel(const ModelSpec& model_spec, at::ScalarType element_type, i
             values[name] = random_weight(random, parameter.spec, type);
             sums[name].sum = at::full(shape, unset, ops::accumulation_type(type));
         }
+        joined_values.push_back(join(
+            unit, [&](const std::string& name) -> auto& { return values.at(name); }));
+        joined_sums.push_back(join(
+            unit, [&](const std::string& name) -> auto& { return sums.at(name).sum; }));
     }
     const int64_t tokens = num_sequences * seq_len;
     batch = {random.integers({tokens}, 0, spec.vocab_size), random.integers({tokens}, -2, spec.vocab_size),
@@ -65,12 +92,14 @@ TinyModel::TinyModel(const ModelSpec& model_spec, at::ScalarType element_type, i
 Weights TinyModel::weights(int unit) const {
     Weights found;
     for (const Parameter& parameter : units[unit]) found[parameter.role] = values.at(parameter.spec.name);
+    if (tells_joins) found.joined = joined_values[unit];
     return found;
 }
 
 Gradients TinyModel::gradients(int unit) {
     Gradients found;
     for (const Parameter& parameter : units[unit]) found[parameter.role] = &sums.at(parameter.spec.name);
+    if (tells_joins) found.joined = joined_sums[unit];
     return found;
 }
 

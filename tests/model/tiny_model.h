@@ -24,6 +24,8 @@ std::vector<ModelSpec> tiny_specs();
 struct TinyModel {
     TinyModel(const ModelSpec& spec, at::ScalarType type, int64_t num_sequences, int64_t seq_len);
 
+    /// The parameters of a join lie one behind the other, as everything here; whether a layer is told so is
+    /// up to `tells_joins`.
     Weights weights(int unit) const;
     Gradients gradients(int unit);
     /// As the head wants its scale.
@@ -36,8 +38,10 @@ struct TinyModel {
     at::ScalarType type;
     testing::RandomTensors random{7};
     std::vector<std::vector<Parameter>> units;
-    NamedTensors values;                      // by name; a tied table once
-    std::map<std::string, GradientSum> sums;  // likewise
+    NamedTensors values;                             // by name; a tied table once
+    std::map<std::string, GradientSum> sums;         // likewise
+    std::vector<Joined> joined_values, joined_sums;  // of each unit
+    bool tells_joins = true;
     Batch batch;
     TensorAxis axis;
     Attention attention;

@@ -1,5 +1,7 @@
 #include "ops/matmul.h"
 
+#include "gpu/device.h"
+
 #include <ATen/Parallel.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/where.h>
@@ -47,11 +49,40 @@ TEST_P(LinearTest, ForwardAndInputGradient) {
     }
 }
 
-TEST_P(LinearTest, InputGradientOfSeveralLayers) {
-    const Case one = make({7, 13, 5}), other = make({7, 13, 300}), empty = make({7, 13, 0});
-    const Tensors dys = {one.dy, other.dy, empty.dy}, weights = {one.weight, other.weight, empty.weight};
-    const at::Tensor expected = one.oracle.gradients[0] + other.oracle.gradients[0];
-    EXPECT_TRUE(right(linear_input_gradient(dys, weights), expected));
+/// Rows of `all`, either where they lie or each elsewhere.
+Stack stack_of(const at::Tensor& all, bool joined) {
+    Stack stack{.parts = all.split_with_sizes({5, 300, 0, all.size(0) - 305})};
+    if (joined) {
+        stack.all = all;
+    } else {
+        for (at::Tensor& part : stack.parts) part = part.clone();
+    }
+    return stack;
+}
+
+// In one product or in several.
+TEST_P(LinearTest, LayersThatShareTheirInput) {
+    const Case c = make({7, 13, 333});
+    const at::Tensor bias = normal({333});
+    const at::Tensor biased = c.oracle.value + bias.to(at::kDouble);
+    for (const bool joined : {true, false}) {
+        const Stack weight = stack_of(c.weight, joined);
+        EXPECT_EQ(weight.num_rows(), 333);
+        EXPECT_TRUE(right(linear(c.x, weight, {}), c.oracle.value));
+        EXPECT_TRUE(right(linear(c.x, weight, stack_of(bias, joined)), biased));
+        EXPECT_TRUE(right(linear(c.x, weight, stack_of(bias, !joined)), biased));
+        EXPECT_TRUE(right(linear_input_gradient(c.dy, weight), c.oracle.gradients[0]));
+    }
+}
+
+TEST_P(LinearTest, WhereLayersLieChangesNoBitOnAProcessor) {
+    const Case c = make({70, 130, 505});
+    if (gpu::holds(c.x)) GTEST_SKIP() << "a GPU rounds after each product";
+    const at::Tensor bias = normal({505});
+    const Stack joined = stack_of(c.weight, true), apart = stack_of(c.weight, false);
+    EXPECT_TRUE(
+        identical(linear(c.x, joined, stack_of(bias, true)), linear(c.x, apart, stack_of(bias, false))));
+    EXPECT_TRUE(identical(linear_input_gradient(c.dy, joined), linear_input_gradient(c.dy, apart)));
 }
 
 TEST_P(LinearTest, WeightGradientIsWrittenOrAdded) {

@@ -39,6 +39,13 @@ layout::ParamSpec spec_of(size_t i, int num_shards) {
     return spec;
 }
 
+std::unique_ptr<ShardedParameter> make_parameter(const layout::ParamSpec& spec, const mesh::Mesh& mesh,
+                                                 const Precision& precision) {
+    const auto memory = ParameterMemory::allocate(shard_shape(spec, mesh.shape(), mesh.coordinates()),
+                                                  precision, mesh.device());
+    return std::make_unique<ShardedParameter>(spec, mesh, memory, kSeed);
+}
+
 at::Tensor whole_value(const layout::ParamSpec& spec) {
     at::Tensor value = at::empty(spec.shape, at::kFloat);
     const layout::Slab all{std::vector<int64_t>(spec.shape.size(), 0), spec.shape};
@@ -57,8 +64,7 @@ struct ShardedUnitTest : ::testing::TestWithParam<Precision> {
     ShardedUnitTest() {
         std::vector<ShardedUnit::Binding> bindings;
         for (size_t i = 0; i < kShapes.size(); ++i) {
-            parameters.push_back(
-                std::make_unique<ShardedParameter>(spec_of(i, counted.size()), mesh, GetParam(), kSeed));
+            parameters.push_back(make_parameter(spec_of(i, counted.size()), mesh, GetParam()));
             bindings.push_back({kShapes[i].first, parameters.back().get()});
         }
         unit = std::make_unique<ShardedUnit>(bindings, mesh.group(mesh::kShardAxes),
@@ -221,7 +227,7 @@ TEST(ReplicatedUnit, SumsInPlaceInOneLaunchWhatIsItsOwn) {
         return gradient_of(parameters[i]->spec(), rank, /*round=*/0, at::kFloat);
     };
     for (size_t i = 0; i < kShapes.size(); ++i) {
-        parameters.push_back(std::make_unique<ShardedParameter>(spec_of(i, 1), mesh, kFloat, kSeed));
+        parameters.push_back(make_parameter(spec_of(i, 1), mesh, kFloat));
         bindings.push_back({kShapes[i].first, parameters.back().get(), /*summed=*/i % 2 == 1});
     }
     ShardedUnit unit(bindings, mesh.group(mesh::kShardAxes), mesh.group(mesh::Axis::Replicate));

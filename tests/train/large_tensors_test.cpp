@@ -101,9 +101,11 @@ TEST(LargeTensors, HaveTheNamesOfTheirSize) {
                                  .microbatch_size = 16};
     const auto listed = large_tensors(options, mesh);
     const auto named = [&](int64_t bytes) { return names_of_size(listed, bytes); };
-    EXPECT_EQ(named(tokens * hidden * 2), "a layer's gate, up or activation [16384, 18944] of bfloat16");
+    EXPECT_EQ(named(tokens * hidden * 2), "a layer's activation [16384, 18944] of bfloat16");
+    EXPECT_EQ(named(tokens * 2 * hidden * 2), "a layer's gate and up [16384, 37888] of bfloat16");
+    EXPECT_EQ(named(tokens * (dim + 1024) * 2), "a layer's q, k and v [16384, 4608] of bfloat16");
     EXPECT_EQ(named(tokens * dim * 2),
-              "the residual stream or a layer's q or attention output [16384, 3584] of bfloat16");
+              "the residual stream or a layer's attention output or gradient of q [16384, 3584] of bfloat16");
     EXPECT_EQ(
         named(vocab * dim * 4),
         "the weights, gradient or moments of tok_embeddings.weight or the weights, gradient or moments of "
@@ -117,8 +119,10 @@ TEST(LargeTensors, HaveTheNamesOfTheirSize) {
     EXPECT_EQ(named(20 << 20), "");
     const int64_t query_bytes = dim * dim * 2, step = 2 << 20;  // 24.5 MiB
     EXPECT_EQ(named((query_bytes + step - 1) / step * step),
-              "the copy for computation of layers.0.attention.wq.weight or the copy for computation of "
-              "layers.0.attention.wo.weight [3584, 3584] of bfloat16");
+              "the copy for computation of layers.0.attention.wo.weight [3584, 3584] of bfloat16");
+    EXPECT_EQ(named((4608 * dim * 2 + step - 1) / step * step),
+              "the copy for computation of layers.0.attention.wq.weight to layers.0.attention.wv.weight "
+              "[4608, 3584] of bfloat16");
 }
 
 }  // namespace

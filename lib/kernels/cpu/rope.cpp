@@ -24,9 +24,9 @@ void rope(const Rope<T>& args) {
     for (int64_t row = 0; row < args.num_rows; ++row) {
         const int64_t angles = (args.first_row + row) % args.seq_len * args.half;
         for (int64_t head = 0; head < args.num_heads; ++head) {
-            const int64_t begin = (row * args.num_heads + head) * head_size;
-            turn_head(args.x + begin, args.y + begin, args.cos + angles, args.sin + angles, direction,
-                      args.half);
+            turn_head(args.x + row * args.x_stride + head * head_size,
+                      args.y + row * args.y_stride + head * head_size, args.cos + angles, args.sin + angles,
+                      direction, args.half);
         }
     }
 }

@@ -6,22 +6,31 @@ namespace argosy::kernels::ARGOSY_VARIANT {
 
 template <class T>
 void swiglu(const Swiglu<T>& args) {
-    for_each_vector(args.count, [&](int64_t i, auto load, auto store) {
-        const Vector gate = load(args.gate + i);
-        store(args.y + i, gate * sigmoid(gate) * load(args.up + i));
-    });
+    for (int64_t row = 0; row < args.num_rows; ++row) {
+        const T *gates = args.gate + row * args.stride, *ups = args.up + row * args.stride;
+        T* y = args.y + row * args.row_size;
+        for_each_vector(args.row_size, [&](int64_t i, auto load, auto store) {
+            const Vector gate = load(gates + i);
+            store(y + i, gate * sigmoid(gate) * load(ups + i));
+        });
+    }
 }
 
 // With s = sigmoid(gate): d silu / d gate = s (1 + gate (1 - s)).
 template <class T>
 void swiglu_backward(const SwigluBackward<T>& args) {
-    for_each_vector(args.count, [&](int64_t i, auto load, auto store) {
-        const Vector gate = load(args.gate + i), dy = load(args.dy + i), one = set(1.0f);
-        const Vector open = sigmoid(gate);
-        const Vector slope = open * multiply_add(gate, one - open, one);
-        store(args.dgate + i, slope * dy * load(args.up + i));
-        store(args.dup + i, gate * open * dy);
-    });
+    for (int64_t row = 0; row < args.num_rows; ++row) {
+        const int64_t begin = row * args.stride;
+        const T *dys = args.dy + row * args.row_size, *gates = args.gate + begin, *ups = args.up + begin;
+        T *dgate = args.dgate + begin, *dup = args.dup + begin;
+        for_each_vector(args.row_size, [&](int64_t i, auto load, auto store) {
+            const Vector gate = load(gates + i), dy = load(dys + i), one = set(1.0f);
+            const Vector open = sigmoid(gate);
+            const Vector slope = open * multiply_add(gate, one - open, one);
+            store(dgate + i, slope * dy * load(ups + i));
+            store(dup + i, gate * open * dy);
+        });
+    }
 }
 
 template void swiglu(const Swiglu<float>&);

@@ -21,13 +21,15 @@ __global__ void __launch_bounds__(kThreads) rope_kernel(Rope<T> args, unsigned n
         (static_cast<unsigned>(args.first_row) + row) % static_cast<unsigned>(args.seq_len);
     const int64_t angle = position * args.half + i, head_size = 2 * args.half;
     const int64_t first_head = int64_t{blockIdx.x} * kHeads, heads_left = args.num_heads - first_head;
-    const int64_t begin = (row * args.num_heads + first_head) * head_size + i;
+    const int64_t column = first_head * head_size + i;
+    const T* x = args.x + row * args.x_stride + column;
+    T* y = args.y + row * args.y_stride + column;
     Elements<T, kCount> firsts[kHeads], seconds[kHeads];
 #pragma unroll
     for (int head = 0; head < kHeads; ++head) {
         if (head >= heads_left) break;
-        firsts[head] = load_elements<kCount>(args.x + begin + head * head_size);
-        seconds[head] = load_elements<kCount>(args.x + begin + head * head_size + args.half);
+        firsts[head] = load_elements<kCount>(x + head * head_size);
+        seconds[head] = load_elements<kCount>(x + head * head_size + args.half);
     }
     const auto cos = load<kCount>(args.cos + angle), sin = load<kCount>(args.sin + angle);
     const float direction = args.turn == Turn::Forward ? 1.0F : -1.0F;
@@ -42,8 +44,8 @@ __global__ void __launch_bounds__(kThreads) rope_kernel(Rope<T> args, unsigned n
             turned_first[k] = first[k] * cos[k] - second[k] * s;
             turned_second[k] = second[k] * cos[k] + first[k] * s;
         }
-        store(args.y + begin + head * head_size, turned_first);
-        store(args.y + begin + head * head_size + args.half, turned_second);
+        store(y + head * head_size, turned_first);
+        store(y + head * head_size + args.half, turned_second);
     }
 }
 
@@ -51,8 +53,7 @@ __global__ void __launch_bounds__(kThreads) rope_kernel(Rope<T> args, unsigned n
 template <class T, int kCount>
 void launch_rope(Rope<T> args, GpuStream stream) {
     constexpr int64_t kMostThreads = int64_t{kThreads} * 65535;
-    const int64_t packs_per_half = args.half / kCount, row_size = args.num_heads * 2 * args.half;
-    const int64_t most_rows = kMostThreads / packs_per_half;
+    const int64_t packs_per_half = args.half / kCount, most_rows = kMostThreads / packs_per_half;
     const auto groups = static_cast<unsigned>((args.num_heads + kHeads - 1) / kHeads);
     for (int64_t rows_left = args.num_rows; rows_left > 0; rows_left -= most_rows) {
         args.num_rows = rows_left < most_rows ? rows_left : most_rows;
@@ -60,7 +61,8 @@ void launch_rope(Rope<T> args, GpuStream stream) {
         const auto num_threads = static_cast<unsigned>(args.num_rows * packs_per_half);
         const dim3 blocks(groups, (num_threads + kThreads - 1) / kThreads);
         launch({"rope", blocks, kThreads, stream}, rope_kernel<T, kCount>, args, num_threads);
-        args.x += most_rows * row_size, args.y += most_rows * row_size, args.first_row += most_rows;
+        args.x += most_rows * args.x_stride, args.y += most_rows * args.y_stride;
+        args.first_row += most_rows;
     }
 }
 
@@ -69,7 +71,8 @@ void launch_rope(Rope<T> args, GpuStream stream) {
 template <class T>
 void rope(const Rope<T>& args, GpuStream stream) {
     if (args.num_heads == 0 || args.half == 0) return;
-    const bool packed = in_packs<T>(args.half, args.x, args.y, args.cos, args.sin);
+    const int64_t sizes = args.half | args.x_stride | args.y_stride;
+    const bool packed = in_packs<T>(sizes, args.x, args.y, args.cos, args.sin);
     packed ? launch_rope<T, kPack<T>>(args, stream) : launch_rope<T, 1>(args, stream);
 }
 

@@ -5,6 +5,12 @@
 namespace argosy::kernels::cuda {
 namespace {
 
+/// Element i, counted row by row, where rows lie apart. Of no more than 2^32 elements: a division of 32 bits.
+__device__ inline int64_t place_of(int64_t i, int64_t row_size, int64_t stride) {
+    const auto row = static_cast<uint32_t>(i) / static_cast<uint32_t>(row_size);
+    return i + row * (stride - row_size);
+}
+
 template <class T>
 struct SwigluBody {
     static constexpr int kAtOnce = 2;
@@ -16,7 +22,8 @@ struct SwigluBody {
     };
     template <int kCount>
     __device__ Loaded<kCount> load(int64_t i) const {
-        return {load_elements<kCount>(args.gate + i), load_elements<kCount>(args.up + i)};
+        const int64_t at = place_of(i, args.row_size, args.stride);
+        return {load_elements<kCount>(args.gate + at), load_elements<kCount>(args.up + at)};
     }
     template <int kCount>
     __device__ void store(int64_t i, const Loaded<kCount>& loaded) const {
@@ -36,15 +43,17 @@ struct SwigluBackwardBody {
 
     template <int kCount>
     struct Loaded {
+        int64_t at;
         Elements<T, kCount> dy, gate, up;
     };
     template <int kCount>
     __device__ Loaded<kCount> load(int64_t i) const {
-        return {load_elements<kCount>(args.dy + i), load_elements<kCount>(args.gate + i),
-                load_elements<kCount>(args.up + i)};
+        const int64_t at = place_of(i, args.row_size, args.stride);
+        return {at, load_elements<kCount>(args.dy + i), load_elements<kCount>(args.gate + at),
+                load_elements<kCount>(args.up + at)};
     }
     template <int kCount>
-    __device__ void store(int64_t i, const Loaded<kCount>& loaded) const {
+    __device__ void store(int64_t /*i*/, const Loaded<kCount>& loaded) const {
         const auto dy = widened(loaded.dy), gate = widened(loaded.gate), up = widened(loaded.up);
         Floats<kCount> dgate, dup;
 #pragma unroll
@@ -54,23 +63,40 @@ struct SwigluBackwardBody {
             dgate[k] = slope * dy[k] * up[k];
             dup[k] = gate[k] * open * dy[k];
         }
-        cuda::store(args.dgate + i, dgate);
-        cuda::store(args.dup + i, dup);
+        cuda::store(args.dgate + loaded.at, dgate);
+        cuda::store(args.dup + loaded.at, dup);
     }
 };
+
+/// As many rows at a time as place_of can count.
+int64_t most_rows(int64_t row_size) { return (int64_t{1} << 32) / row_size; }
 
 }  // namespace
 
 template <class T>
 void swiglu(const Swiglu<T>& args, GpuStream stream) {
-    const bool aligned = in_packs<T>(0, args.gate, args.up, args.y);
-    run_flat<kPack<T>>("swiglu", SwigluBody<T>{args}, args.count, aligned, stream);
+    if (args.row_size == 0) return;
+    const bool aligned = in_packs<T>(args.row_size | args.stride, args.gate, args.up, args.y);
+    const int64_t most = most_rows(args.row_size);
+    for (Swiglu<T> left = args; left.num_rows > 0; left.num_rows -= most) {
+        const int64_t count = (left.num_rows < most ? left.num_rows : most) * args.row_size;
+        run_flat<kPack<T>>("swiglu", SwigluBody<T>{left}, count, aligned, stream);
+        left.gate += most * args.stride, left.up += most * args.stride, left.y += most * args.row_size;
+    }
 }
 
 template <class T>
 void swiglu_backward(const SwigluBackward<T>& args, GpuStream stream) {
-    const bool aligned = in_packs<T>(0, args.dy, args.gate, args.up, args.dgate, args.dup);
-    run_flat<kPack<T>>("swiglu_backward", SwigluBackwardBody<T>{args}, args.count, aligned, stream);
+    if (args.row_size == 0) return;
+    const bool aligned =
+        in_packs<T>(args.row_size | args.stride, args.dy, args.gate, args.up, args.dgate, args.dup);
+    const int64_t most = most_rows(args.row_size), step = most * args.stride;
+    for (SwigluBackward<T> left = args; left.num_rows > 0; left.num_rows -= most) {
+        const int64_t count = (left.num_rows < most ? left.num_rows : most) * args.row_size;
+        run_flat<kPack<T>>("swiglu_backward", SwigluBackwardBody<T>{left}, count, aligned, stream);
+        left.dy += most * args.row_size, left.gate += step, left.up += step;
+        left.dgate += step, left.dup += step;
+    }
 }
 
 template void swiglu(const Swiglu<float>&, GpuStream);

@@ -1,0 +1,54 @@
+#include "parallel/unit_memory.h"
+
+#include <utility>
+
+namespace argosy::parallel {
+
+UnitMemory::UnitMemory(const std::vector<model::Parameter>& unit, const mesh::Mesh& mesh,
+                       const Precision& precision)
+    : mesh_(mesh), precision_(precision) {
+    if (mesh.degree(mesh::kShardAxes) > 1) return;
+    for (const model::Parameter& parameter : unit) {
+        const auto join = model::join_of(parameter.role);
+        if (!join) continue;
+        const std::vector<int64_t> shape = shape_of(parameter);
+        std::vector<int64_t>& all = joins_[*join].shape;
+        if (all.empty()) {
+            all = shape;
+        } else {
+            all[0] += shape[0];
+        }
+    }
+    for (int i = 0; i < model::kNumJoins; ++i) {
+        Join& join = joins_[static_cast<model::Join>(i)];
+        if (!join.shape.empty()) {
+            join.memory = ParameterMemory::allocate(join.shape, precision, mesh.device());
+        }
+    }
+}
+
+ParameterMemory UnitMemory::next(const model::Parameter& parameter) {
+    const std::vector<int64_t> shape = shape_of(parameter);
+    const auto join = model::join_of(parameter.role);
+    if (!join || joins_[*join].shape.empty()) {
+        return ParameterMemory::allocate(shape, precision_, mesh_.device());
+    }
+    int64_t& rows_given = joins_[*join].rows_given;
+    return joins_[*join].memory.rows(std::exchange(rows_given, rows_given + shape[0]), shape[0]);
+}
+
+JoinedMemory UnitMemory::joined() const {
+    JoinedMemory found;
+    for (int i = 0; i < model::kNumJoins; ++i) {
+        const auto join = static_cast<model::Join>(i);
+        found.weights[join] = joins_[join].memory.compute;
+        found.gradients[join] = joins_[join].memory.gradient;
+    }
+    return found;
+}
+
+std::vector<int64_t> UnitMemory::shape_of(const model::Parameter& parameter) const {
+    return shard_shape(parameter.spec, mesh_.shape(), mesh_.coordinates());
+}
+
+}  // namespace argosy::parallel
