@@ -56,11 +56,11 @@ ExitCode train_model(const mpi::Comm& ranks, const Environment& environment, con
     observe::keep_freed_memory();
     const c10::Device device = train::choose_device(ranks);
     observe::MemoryMeter memory = observe::MemoryMeter::install();
-    ops::TensorThread tensors(train::operation_path(config.compile), train::algorithm_search(config.compile));
+    ops::TensorThread tensors(train::operation_path(config), train::algorithm_search(config.compile));
     const auto all_ranks = comm::make_communicator(mpi::Comm::world(), "world",
                                                    train::group_options(config.comm, environment, device));
     comm::Communicator& world = *all_ranks;
-    train::warn_of_idle_keys(config.compile, world);
+    train::warn_of_idle_keys(config, world);
     const auto control = train::control_group(world);
     train::StopSignal stop(*control);
     const model::ModelSpec spec = train::choose_model(config.model);
@@ -115,7 +115,7 @@ ExitCode train_model(const mpi::Comm& ranks, const Environment& environment, con
         const auto batch = in(Phase::Data, "the data of a step", [&] { return feed.next(); });
         const auto totals =
             in(Phase::Compute,
-               "what comes around forward and backward: recording them, or the norms of gradients",
+               "what comes around forward and backward (recording them, or the norms of gradients)",
                [&] { return trainer.step().forward_backward(batch); });
         const auto result = in(Phase::Optimizer, "the optimizer's update",
                                [&] { return trainer.step().update(totals, lr, guard.limits()); });

@@ -26,6 +26,7 @@ long leading_integer(std::string_view value, long otherwise) {
 
 bool is_set(std::string_view value) { return !value.empty(); }
 bool is_on(std::string_view value) { return leading_integer(value, 0) != 0; }
+bool is_off(std::string_view value) { return is_set(value) && !is_on(value); }
 bool is_one(std::string_view value) { return leading_integer(value, 0) == 1; }
 bool is_pinned(std::string_view value) { return leading_integer(value, -1) >= 0; }
 bool is_socket(std::string_view value) { return lower(value) == "socket"; }
@@ -66,6 +67,8 @@ constexpr SlowSetting kSettings[] = {
     {"NCCL_NET", is_socket, Where::FabricBetweenNodes, Cost::Ruins, kByTcp},
     {"NCCL_GRAPH_REGISTER", is_on, Where::SeveralRanksANode, Cost::Ruins,
      "operations within CUDA graphs then crash or hang between GPUs that reach each other's memory"},
+    {"NCCL_LAUNCH_ORDER_IMPLICIT", is_off, Where::Everywhere, Cost::Ruins,
+     "communicators that work at the same time may then start in another order on each rank, and hang"},
     {"NCCL_ALGO", is_set, Where::Everywhere, Cost::Slows, kForced, kShowGain},
     {"NCCL_PROTO", is_set, Where::Everywhere, Cost::Slows, kForced, kShowGain},
     {"NCCL_IB_GID_INDEX", is_pinned, Where::Everywhere, Cost::Slows,

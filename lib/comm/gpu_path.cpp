@@ -27,10 +27,22 @@ std::vector<int> ranks_that_share(const mpi::Comm& world) {
     return ranks;
 }
 
+void check_version() {
+    if (nccl::version() >= nccl::kOldestVersion) return;
+    throw UserError(
+        "this process got NCCL {}, and needs 2.26 or newer: look for an older libnccl in LD_LIBRARY_PATH and "
+        "the "
+        "modules that are loaded",
+        nccl::version_text());
+}
+
 /// NCCL, unless ranks share GPUs.
 GpuPath fastest_path(const mpi::Comm& world, GpuPath wanted) {
     const std::vector<int> sharing = ranks_that_share(world);
-    if (sharing.empty()) return GpuPath::Nccl;
+    if (sharing.empty()) {
+        check_version();
+        return GpuPath::Nccl;
+    }
     if (wanted == GpuPath::Nccl) {
         throw UserError(
             "comm.gpu_path = nccl, but rank {} has the GPU of another rank, and NCCL wants one for each: "

@@ -75,4 +75,12 @@ void GpuSide::require_going_on() const {
     while (ends_) std::this_thread::sleep_for(std::chrono::seconds(1));
 }
 
+void GpuSide::let_others_speak() const {
+    constexpr int kMostSeconds = 30;
+    for (int tenth = 0; tenth < 10 * kMostSeconds; ++tenth) {
+        require_going_on();
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    }
+}
+
 }  // namespace argosy::comm

@@ -14,6 +14,7 @@
 #include "comm/event_pool.h"
 #include "comm/graph_progress.h"
 #include "comm/lane.h"
+#include "nccl/communicator.h"
 
 namespace argosy::comm {
 
@@ -50,11 +51,15 @@ class GpuSide {
     /// Does not return in that case. For the thread that works on the GPU, before it goes by what it has
     /// seen.
     void require_going_on() const;
-    /// What `calls` returns. What fails in it once the watchdog has ended NCCL is no error of its own.
+    /// What `calls` returns. What fails in it once the watchdog has ended NCCL is no error of its own, nor is
+    /// what another rank's end makes fail, unless nobody else has a word about it.
     template <class Calls>
     auto while_going_on(const Calls& calls) const {
         try {
             return calls();
+        } catch (const nccl::PeerError&) {
+            let_others_speak();
+            throw;
         } catch (...) {
             require_going_on();  // the watchdog's message is the one that counts
             throw;
@@ -62,6 +67,9 @@ class GpuSide {
     }
 
   private:
+    /// Returns after a while, if this process still is.
+    void let_others_speak() const;
+
     std::atomic<bool> ends_ = false;
     PooledEvent graph_end_;  // of the last launch
     int64_t num_launches_ = 0;

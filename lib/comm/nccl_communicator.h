@@ -19,7 +19,7 @@
 // one makes communicators and connections. The graph's launches go through Communicator::watched: each
 // operation within then has its place in the watchdog's lines, by marks that the GPU sets on the host, and
 // the waits within are measured, too: in the last launch of each graph, which counts for all its
-// launches since somebody asked for the figure.
+// launches since the figure was last brought up to date.
 #pragma once
 
 #include <map>

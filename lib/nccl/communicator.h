@@ -27,9 +27,12 @@ int version();
 /// "2.28.9".
 std::string version_text();
 
-/// Settings under which several communicators may work at the same time (NCCL 2.26 or newer), and operations
-/// be part of CUDA's graphs, where the environment has none of its own. To be called before anything else
-/// here, while no other thread reads the environment.
+/// The first under which several communicators may work at the same time.
+inline constexpr int kOldestVersion = 22600;
+
+/// Settings under which several communicators may work at the same time (from kOldestVersion on), and
+/// operations be part of CUDA's graphs, where the environment has none of its own. To be called before
+/// anything else here, while no other thread reads the environment.
 void prepare_for_graphs();
 
 /// What went wrong is another rank's: it ended, or gave up what it waited for.

@@ -9,16 +9,16 @@
 #include <span>
 #include <vector>
 
-#include "ops/fused.h"
 #include "ops/gpu_matmul.h"
+#include "ops/own_kernels.h"
 
 namespace argosy::ops {
 namespace {
 
-// On the fused path every product of bf16, fp16 and fp32 is an own kernel. One thread, 512 to 2048 tokens,
-// dims 512 to 8192, GFLOP/s, ours against at::mm: on a Zen 3 (AVX2) bf16 74-89 against 10, fp32 83-88 against
-// 78-90; on a Zen 5 (AVX512_BF16) bf16 forward 450-490 against 470-485, weight gradients 410-460 into fp32
-// against 440-470 into bf16. And parts are bit for bit those of the whole. With AMX nothing has been
+// But on the plain path every product of bf16, fp16 and fp32 is an own kernel. One thread, 512 to 2048
+// tokens, dims 512 to 8192, GFLOP/s, ours against at::mm: on a Zen 3 (AVX2) bf16 74-89 against 10, fp32 83-88
+// against 78-90; on a Zen 5 (AVX512_BF16) bf16 forward 450-490 against 470-485, weight gradients 410-460 into
+// fp32 against 440-470 into bf16. And parts are bit for bit those of the whole. With AMX nothing has been
 // measured. On a GPU they are cuBLASLt's.
 
 /// Of one product: a [rows, k], b [k, columns].
@@ -125,8 +125,8 @@ void plain_weight_gradient(at::Tensor& out, const at::Tensor& dy, const at::Tens
 
 /// Rows of `y` may lie apart.
 void write_linear(at::Tensor y, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
-    if (fused(x) && gpu::holds(x)) return gpu_multiply(y, x, weight.t(), /*accumulate=*/false, bias);
-    if (fused(x)) {
+    if (has_kernels(x) && gpu::holds(x)) return gpu_multiply(y, x, weight.t(), /*accumulate=*/false, bias);
+    if (has_kernels(x)) {
         const Factors factors[] = {{x, weight.t()}};
         multiply(y, factors, /*accumulate=*/false);
     } else {
@@ -161,7 +161,7 @@ at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tenso
 
 at::Tensor linear(const at::Tensor& x, const Stack& weight, const Stack& bias) {
     const bool joined = weight.all.defined() && (bias.parts.empty() || bias.all.defined());
-    if (fused(x) && joined) return linear(x, weight.all, bias.all);
+    if (has_kernels(x) && joined) return linear(x, weight.all, bias.all);
     at::Tensor y = at::empty({x.size(0), weight.num_rows()}, x.options());
     int64_t begin = 0;
     for (size_t i = 0; i < weight.parts.size(); ++i) {
@@ -175,20 +175,21 @@ at::Tensor linear(const at::Tensor& x, const Stack& weight, const Stack& bias) {
 
 at::Tensor linear_input_gradient(const at::Tensor& dy, const at::Tensor& weight) {
     const Factors factors[] = {{dy, weight}};
-    return fused(dy) ? product_of(factors) : at::mm(dy, weight);
+    return has_kernels(dy) ? product_of(factors) : at::mm(dy, weight);
 }
 
 at::Tensor linear_input_gradient(const at::Tensor& dy, const Stack& weight) {
-    if (fused(dy) && gpu::holds(dy) && weight.all.defined()) return linear_input_gradient(dy, weight.all);
+    if (has_kernels(dy) && gpu::holds(dy) && weight.all.defined())
+        return linear_input_gradient(dy, weight.all);
     const std::vector<Factors> factors = factors_of(dy, weight);
-    if (fused(dy)) return product_of(factors);
+    if (has_kernels(dy)) return product_of(factors);
     at::Tensor sum = at::mm(factors[0].a, factors[0].b);
     for (size_t i = 1; i < factors.size(); ++i) sum.addmm_(factors[i].a, factors[i].b);
     return sum;
 }
 
 void write_linear_input_gradient(const at::Tensor& out, const at::Tensor& dy, const at::Tensor& weight) {
-    if (!fused(dy)) {
+    if (!has_kernels(dy)) {
         out.copy_(at::mm(dy, weight));
         return;
     }
@@ -197,7 +198,7 @@ void write_linear_input_gradient(const at::Tensor& out, const at::Tensor& dy, co
 }
 
 void linear_weight_gradient(at::Tensor& out, const at::Tensor& dy, const at::Tensor& x, bool accumulate) {
-    if (!fused(x) || !writable(out, dy)) return plain_weight_gradient(out, dy, x, accumulate);
+    if (!has_kernels(x) || !writable(out, dy)) return plain_weight_gradient(out, dy, x, accumulate);
     const Factors factors[] = {{dy.t(), x}};
     multiply(out, factors, accumulate);
 }

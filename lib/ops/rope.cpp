@@ -6,7 +6,7 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/tensor.h>
 
-#include "ops/fused.h"
+#include "ops/own_kernels.h"
 #include "ops/types.h"
 
 namespace argosy::ops {
@@ -26,7 +26,7 @@ at::Tensor plain(const at::Tensor& x, const RopeTable& table, Turn turn) {
 }
 
 /// `y` may be `x`; rows of both are dense.
-void fused_turn(const at::Tensor& y, const at::Tensor& x, const RopeTable& table, Turn turn) {
+void own_turn(const at::Tensor& y, const at::Tensor& x, const RopeTable& table, Turn turn) {
     const int64_t size = x.size(1), half = table.cos.size(1);
     with_element_type(x.scalar_type(), [&]<class T>(T) {
         const T* in = rows_of<T>(x);
@@ -54,8 +54,8 @@ void fused_turn(const at::Tensor& y, const at::Tensor& x, const RopeTable& table
 }
 
 void write_turned(const at::Tensor& y, const at::Tensor& x, const RopeTable& table, Turn turn) {
-    if (fused(x)) {
-        fused_turn(y, with_dense_rows(x), table, turn);
+    if (has_kernels(x)) {
+        own_turn(y, with_dense_rows(x), table, turn);
     } else {
         y.copy_(plain(x, table, turn));
     }

@@ -6,7 +6,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 
-#include "ops/fused.h"
+#include "ops/own_kernels.h"
 #include "ops/types.h"
 
 namespace argosy::ops {
@@ -33,7 +33,7 @@ at::Tensor plain_backward(const at::Tensor& dy, const at::Tensor& gate_up) {
 }
 
 /// REQUIRES: dense rows.
-at::Tensor fused_forward(const at::Tensor& gate_up) {
+at::Tensor own_forward(const at::Tensor& gate_up) {
     const int64_t size = gate_up.size(1) / 2, stride = gate_up.stride(0);
     at::Tensor y = at::empty({gate_up.size(0), size}, gate_up.options());
     with_element_type(gate_up.scalar_type(), [&]<class T>(T) {
@@ -56,7 +56,7 @@ at::Tensor fused_forward(const at::Tensor& gate_up) {
 }
 
 /// REQUIRES: dy and gate_up are contiguous.
-at::Tensor fused_backward(const at::Tensor& dy, const at::Tensor& gate_up) {
+at::Tensor own_backward(const at::Tensor& dy, const at::Tensor& gate_up) {
     const int64_t size = dy.size(1), stride = gate_up.size(1);
     at::Tensor gradient = at::empty_like(gate_up);
     with_element_type(dy.scalar_type(), [&]<class T>(T) {
@@ -85,12 +85,12 @@ at::Tensor fused_backward(const at::Tensor& dy, const at::Tensor& gate_up) {
 }  // namespace
 
 at::Tensor swiglu(const at::Tensor& gate_up) {
-    return fused(gate_up) ? fused_forward(with_dense_rows(gate_up)) : plain_forward(gate_up);
+    return has_kernels(gate_up) ? own_forward(with_dense_rows(gate_up)) : plain_forward(gate_up);
 }
 
 at::Tensor swiglu_backward(const at::Tensor& dy, const at::Tensor& gate_up) {
-    if (!fused(gate_up)) return plain_backward(dy, gate_up);
-    return fused_backward(dy.contiguous(), gate_up.contiguous());
+    if (!has_kernels(gate_up)) return plain_backward(dy, gate_up);
+    return own_backward(dy.contiguous(), gate_up.contiguous());
 }
 
 }  // namespace argosy::ops

@@ -58,7 +58,8 @@ at::Tensor Executor::launch(const ProgramPart& part, std::span<const model::Batc
     std::unique_ptr<RecordedRun>& recorded = recorded_[part.recording];
     if (!recorded || !recorded->takes(microbatches)) {
         if (recorded) {
-            for (auto& each : recorded_) each.reset();  // they share memory, which goes first
+            // They share memory, which goes first. All run in a step, so the first of them finds this out.
+            for (auto& each : recorded_) each.reset();
         }
         const auto run = [this, &part](auto batches, const at::Tensor& scale) {
             return compute(part, batches, scale);

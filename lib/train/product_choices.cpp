@@ -16,7 +16,7 @@ namespace argosy::train {
 namespace {
 
 bool are_searched(const config::JobConfig& config, const comm::Communicator& world) {
-    return config.compile.enable && config.compile.search_algorithms &&
+    return config.compile.search_algorithms && !config.debug.plain_operations &&
            gpu::holds(at::empty({0}, world.device()));
 }
 
@@ -53,14 +53,16 @@ ProductChoices::ProductChoices(const config::JobConfig& config, const comm::Comm
 void ProductChoices::keep() {
     if (file_.empty()) return;
     const int num_problems = tensors_.multiplier().num_problems();
-    if (num_problems == std::exchange(num_kept_, num_problems)) return;
+    if (num_problems == num_kept_) return;
     std::string text = tensors_.multiplier().choices();
-    if (text == kept_) return;
-    make_folder(file_.parent_path());
-    PartialFile file(file_);
-    file.append(text);
-    file.commit();
-    kept_ = std::move(text);
+    if (text != kept_) {
+        make_folder(file_.parent_path());
+        PartialFile file(file_);
+        file.append(text);
+        file.commit();
+        kept_ = std::move(text);
+    }
+    num_kept_ = num_problems;
 }
 
 }  // namespace argosy::train

@@ -36,6 +36,12 @@ class GpuPathTest : public ::testing::Test {
 
 TEST_F(GpuPathTest, IsNcclWhereEachRankHasAGpu) { EXPECT_EQ(choose(), GpuPath::Nccl); }
 
+TEST_F(GpuPathTest, AnOldNcclIsRefusedWhereItIsNeeded) {
+    fake_gpus().nccl_version = 22505;
+    EXPECT_ERROR(choose(), UserError, "NCCL 2.25.5", "2.26 or newer", "LD_LIBRARY_PATH");
+    EXPECT_EQ(choose_gpu_path(world_, GpuPath::Host), GpuPath::Host);
+}
+
 TEST_F(GpuPathTest, IsWhatIsAskedFor) {
     EXPECT_EQ(choose_gpu_path(world_, GpuPath::None), GpuPath::None);
     EXPECT_EQ(choose_gpu_path(world_, GpuPath::Host), GpuPath::Host);

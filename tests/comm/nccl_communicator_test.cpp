@@ -245,7 +245,7 @@ TEST_F(WaitsWithinAGraph, CountAtEachLaunch) {
     EXPECT_NEAR(exposed_by_launch(second_), other, 1e-9);
 }
 
-TEST_F(WaitsWithinAGraph, CountForAllLaunchesOfARow) {
+TEST_F(WaitsWithinAGraph, CountForAllLaunches) {
     record(first_);
     record(second_);
     const double one = exposed_by_launch(first_), other = exposed_by_launch(second_);

@@ -11,6 +11,7 @@
 #include <numeric>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -94,9 +95,16 @@ void failed(const Ranks& ranks) {
 }
 
 /// It takes its time over its end.
-void failed_slowly(Ranks& ranks) {
-    ranks.between = std::shared_ptr<void>(nullptr, [](void*) { sleep_for(0.5); });
+void failed_slowly(Ranks& ranks, double seconds) {
+    ranks.between = std::shared_ptr<void>(nullptr, [seconds](void*) { sleep_for(seconds); });
     failed(ranks);
+}
+
+/// The others' NCCL has noticed when they come to their next operation.
+void failed_and_noticed(Ranks& ranks) {
+    if (ranks.rank == 1) failed_slowly(ranks, /*seconds=*/1.5);
+    sleep_for(1);
+    ranks.run();
 }
 
 /// With an operation on the host's memory under way, which is dropped then.
@@ -235,7 +243,8 @@ const std::map<std::string, std::function<void(Ranks&)>> kScenarios = {
     {"killed", killed},
     {"stopped-first-slowly", stopped_first_slowly},
     {"failed", failed},
-    {"failed-slowly", failed_slowly},
+    {"failed-slowly", [](Ranks& ranks) { failed_slowly(ranks, 0.5); }},
+    {"failed-and-noticed", failed_and_noticed},
     {"failed-over-host", failed_over_host},
     {"failed-blind", failed_blind},
     {"left", left},

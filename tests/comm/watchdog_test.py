@@ -66,6 +66,9 @@ class Watchdog(unittest.TestCase):
     def test_nor_is_what_others_see_of_its_end(self):
         self.expect_error_of_one("failed-slowly")
 
+    def test_nor_is_what_their_next_operation_meets(self):
+        self.expect_error_of_one("failed-and-noticed")
+
     def test_nor_does_an_operation_that_is_dropped_keep_the_watchdog(self):
         self.expect_error_of_one("failed-over-host")
 

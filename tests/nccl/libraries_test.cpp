@@ -49,10 +49,11 @@ TEST(Libraries, AStreamWritesToPinnedMemory) {
     const auto seven = std::byte{7};
     const cuda::DeviceMemory memory(1);
     const cuda::PinnedMemory pinned(2);
+    pinned.data()[0] = std::byte{3};
     cuda::copy_to_device(memory.data(), {&seven, 1}, stream);
     cuda::copy_to_host({pinned.data() + 1, 1}, memory.data(), stream);
     stream.synchronize();
-    EXPECT_EQ(pinned.data()[0], std::byte{0});
+    EXPECT_EQ(pinned.data()[0], std::byte{3});
     EXPECT_EQ(pinned.data()[1], seven);
 }
 

@@ -2,6 +2,7 @@
 #include "parallel/sharded_unit.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
@@ -9,6 +10,7 @@
 #include "base/error.h"
 #include "expect_error.h"
 #include "layout/initial.h"
+#include "parallel/unit_memory.h"
 #include "support/counting_communicator.h"
 #include "support/tensors.h"
 #include "support/world.h"
@@ -252,6 +254,102 @@ TEST(ReplicatedUnit, SumsInPlaceInOneLaunchWhatIsItsOwn) {
     EXPECT_EQ(log[0].kinds, std::vector(2, OpKind::AllReduce));
     EXPECT_EQ(log[0].group, mesh.group(mesh::Axis::Replicate).name());
 }
+
+/// A unit with q, k and v, whose rows one, two and four ranks divide, and gate and up, which two do not.
+struct JoinedUnitTest : ::testing::TestWithParam<Precision> {
+    JoinedUnitTest() {
+        UnitMemory memory(unit_parameters(), mesh, GetParam());
+        std::vector<ShardedUnit::Binding> bindings;
+        for (const model::Parameter& each : unit_parameters()) {
+            parameters.push_back(
+                std::make_unique<ShardedParameter>(each.spec, mesh, memory.next(each), kSeed));
+            bindings.push_back({each.role, parameters.back().get()});
+        }
+        unit = std::make_unique<ShardedUnit>(bindings, mesh.group(mesh::kShardAxes),
+                                             mesh.group(mesh::Axis::Replicate), memory.joined());
+    }
+
+    static std::vector<model::Parameter> unit_parameters() {
+        const std::pair<Role, int64_t> rows[] = {{Role::FfnNorm, 5}, {Role::Wq, 8},   {Role::Wk, 4},
+                                                 {Role::Wv, 4},      {Role::Gate, 7}, {Role::Up, 7}};
+        std::vector<model::Parameter> made;
+        for (const auto& [role, count] : rows) {
+            made.push_back({role,
+                            {.name = "p" + std::to_string(made.size()),
+                             .shape = {count, 3},
+                             .init = {layout::InitKind::Bell, 1.0}}});
+            if (world().size() > 1) made.back().spec.splits = {{mesh::kShardAxes, 0, world().size()}};
+        }
+        return made;
+    }
+    /// Of the parameters [first, first + count).
+    at::Tensor whole(size_t first, size_t count) const {
+        std::vector<at::Tensor> values;
+        for (size_t i = first; i < first + count; ++i) values.push_back(whole_value(parameters[i]->spec()));
+        return at::cat(values).to(GetParam().compute);
+    }
+
+    mesh::Mesh mesh{mesh::resolve({.shard = -1}, world().size()), world()};
+    std::vector<std::unique_ptr<ShardedParameter>> parameters;
+    std::unique_ptr<ShardedUnit> unit;
+};
+
+TEST_P(JoinedUnitTest, WeightsAreOneMatrixWhereRowsDivide) {
+    if (unit->sharded()) unit->gather();
+    const model::Weights& weights = unit->weights();
+    EXPECT_TRUE(identical(weights.joined[model::Join::Qkv], whole(1, 3)));
+    EXPECT_EQ(weights.joined[model::Join::Qkv].data_ptr(), weights[Role::Wq].data_ptr());
+    EXPECT_FALSE(weights.joined[model::Join::QkvBias].defined());
+    EXPECT_EQ(weights.joined[model::Join::GateUp].defined(), !unit->sharded());
+    if (!unit->sharded()) {
+        EXPECT_TRUE(identical(weights.joined[model::Join::GateUp], whole(4, 2)));
+        return;
+    }
+    unit->release();
+    EXPECT_FALSE(unit->weights().joined[model::Join::Qkv].defined());
+}
+
+// What the optimizer and a checkpoint write is what layers see.
+TEST_P(JoinedUnitTest, WeightsFollowTheMasters) {
+    for (const auto& parameter : parameters) {
+        parameter->own_rows(parameter->master()).mul_(2);
+        parameter->refresh_compute();
+    }
+    if (unit->sharded()) unit->gather();
+    const at::Tensor expected = whole(1, 3).to(GetParam().compute) * 2;
+    EXPECT_TRUE(identical(unit->weights().joined[model::Join::Qkv], expected));
+}
+
+// Twice: what a joined sum held before does not come back.
+TEST_P(JoinedUnitTest, GradientsOfAJoinReachTheirParameters) {
+    const at::Tensor whole_sum = testing::RandomTensors(9).integers({16, 3}, -20, 20).to(GetParam().reduce);
+    for (const int round : {1, 2}) {
+        const model::Gradients& gradients = unit->gradients();
+        for (size_t i = 0; i < parameters.size(); ++i) {
+            gradients[unit_parameters()[i].role]->sum.zero_();
+            gradients[unit_parameters()[i].role]->empty = false;
+        }
+        gradients.joined[model::Join::Qkv].copy_(whole_sum);
+        if (unit->sharded()) {
+            unit->reduce();
+            EXPECT_FALSE(unit->gradients().joined[model::Join::Qkv].is_same(whole_sum));
+            unit->finish_reduce();
+        }
+        const int times = unit->sharded() ? round * world().size() : 1;
+        for (int64_t i = 1, begin = 0; i <= 3; ++i) {
+            const layout::Slab& slab = parameters[i]->slab();
+            EXPECT_TRUE(identical(parameters[i]->own_rows(parameters[i]->gradient().sum),
+                                  whole_sum.narrow(0, begin + slab.offset[0], slab.size[0]) * times));
+            begin += parameters[i]->spec().shape[0];
+        }
+        EXPECT_EQ(parameters[4]->gradient().sum.abs().sum().item<double>(), 0);
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Precisions, JoinedUnitTest, ::testing::Values(kFloat, kMixed, kDouble),
+                         [](const auto& precision) {
+                             return std::string(c10::toString(precision.param.compute));
+                         });
 
 INSTANTIATE_TEST_SUITE_P(Precisions, ShardedUnitTest, ::testing::Values(kFloat, kMixed, kDouble),
                          [](const auto& precision) {

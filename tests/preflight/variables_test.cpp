@@ -30,8 +30,8 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"NCCL_P2P_DISABLE", "1", Verdict::Warn}, Case{"NCCL_P2P_LEVEL", "LOC", Verdict::Warn},
         Case{"NCCL_SHM_DISABLE", "1", Verdict::Warn}, Case{"NCCL_IB_DISABLE", "1", Verdict::Fail},
         Case{"NCCL_NET", "Socket", Verdict::Fail}, Case{"NCCL_GRAPH_REGISTER", "1", Verdict::Fail},
-        Case{"NCCL_ALGO", "Ring", Verdict::Warn}, Case{"NCCL_PROTO", "Simple", Verdict::Warn},
-        Case{"NCCL_IB_GID_INDEX", "3", Verdict::Warn},
+        Case{"NCCL_LAUNCH_ORDER_IMPLICIT", "0", Verdict::Fail}, Case{"NCCL_ALGO", "Ring", Verdict::Warn},
+        Case{"NCCL_PROTO", "Simple", Verdict::Warn}, Case{"NCCL_IB_GID_INDEX", "3", Verdict::Warn},
         Case{"PYTORCH_NO_CUDA_MEMORY_CACHING", "1", Verdict::Warn},
         Case{"PYTORCH_ALLOC_CONF", "expandable_segments:False", Verdict::Warn},
         Case{"PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:512", Verdict::Warn},
@@ -52,7 +52,8 @@ INSTANTIATE_TEST_SUITE_P(
                       std::pair("NCCL_DEBUG", "WARN"), std::pair("NCCL_DEBUG", "VERSION"),
                       std::pair("NCCL_P2P_DISABLE", "0"), std::pair("NCCL_P2P_LEVEL", "NVL"),
                       std::pair("NCCL_IB_DISABLE", "0"), std::pair("NCCL_NET", "IB"),
-                      std::pair("NCCL_ALGO", ""), std::pair("NCCL_IB_GID_INDEX", "-1"),
+                      std::pair("NCCL_ALGO", ""), std::pair("NCCL_GRAPH_REGISTER", "0"),
+                      std::pair("NCCL_LAUNCH_ORDER_IMPLICIT", "1"), std::pair("NCCL_IB_GID_INDEX", "-1"),
                       std::pair("NCCL_MIN_CTAS", "32"), std::pair("NCCL_COLLNET_ENABLE", "0"),
                       std::pair("PYTORCH_ALLOC_CONF", "expandable_segments:True,max_split_size_mb:512"),
                       std::pair("MALLOC_CHECK_", "0")));
@@ -71,6 +72,7 @@ TEST(Variables, CountOnlyWhereTheyMatter) {
     Cluster one_rank_a_node = good_cluster(4, 1);
     set_everywhere(one_rank_a_node, "NCCL_P2P_DISABLE", "1");
     set_everywhere(one_rank_a_node, "NCCL_SHM_DISABLE", "1");
+    set_everywhere(one_rank_a_node, "NCCL_GRAPH_REGISTER", "1");
     EXPECT_EQ(checks_of(diagnose(one_rank_a_node)), Names{});
 }
 

@@ -239,6 +239,7 @@ cudaError_t cudaFree(void* data) {
 cudaError_t cudaHostAlloc(void** data, size_t bytes, unsigned /*flags*/) {
     if (fake_gpus().captures != 0) return returned(cudaErrorStreamCaptureUnsupported);
     *data = std::malloc(bytes);
+    std::memset(*data, 0xAB, bytes);
     return cudaSuccess;
 }
 

@@ -94,7 +94,8 @@ AttentionGradient attention_backward(const at::Tensor& dy, const at::Tensor& q, 
 }
 
 // The work is done again by the host, so it must be given to the GPU alike each time: what a real graph has
-// recorded stays, and a number that the host puts in anew at each step would not reach it.
+// recorded stays, and a number that the host puts in anew at each step would not reach it. Whoever is part of
+// it is recorded anew, too, so each replay is a graph of its own number, launched once.
 struct Graph::Recorded {
     std::function<void()> work;
     std::vector<std::string> log;  // of the first time

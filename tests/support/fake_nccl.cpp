@@ -210,7 +210,8 @@ MPI_Op operation(ncclDataType_t type, ncclRedOp_t op) {
 ncclResult_t submit(ncclComm_t handle, cudaStream_t stream, std::function<MPI_Request()> start,
                     std::function<void()> finish) {
     Operation one{shared(handle), stream, std::move(start), std::move(finish)};
-    if (!one.communicator || one.communicator->health != ncclSuccess) return ncclInvalidUsage;
+    if (!one.communicator) return ncclInvalidUsage;
+    if (one.communicator->health != ncclSuccess) return one.communicator->health;
     if (group_depth > 0) {
         group.push_back(std::move(one));
     } else {
@@ -222,7 +223,7 @@ ncclResult_t submit(ncclComm_t handle, cudaStream_t stream, std::function<MPI_Re
 }  // namespace argosy::testing
 
 ncclResult_t ncclGetVersion(int* version) {
-    *version = NCCL_VERSION_CODE;
+    *version = fake_gpus().nccl_version;
     return ncclSuccess;
 }
 

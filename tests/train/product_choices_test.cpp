@@ -6,7 +6,10 @@
 #include <ATen/ops/linspace.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
+#include <functional>
+#include <iterator>
 
 #include "base/error.h"
 #include "expect_error.h"
@@ -30,7 +33,9 @@ class ProductChoicesTest : public ::testing::Test {
     }
 
     /// A run of the program, of one product, with the algorithms taking so long; returns what it computed.
-    at::Tensor run(std::vector<double> seconds) {
+    /// Then `more` happens in it.
+    at::Tensor run(
+        std::vector<double> seconds, const std::function<void(ProductChoices&)>& more = [](auto&) {}) {
         testing::fake_cublaslt() = {};
         testing::fake_cublaslt().seconds = std::move(seconds);
         ops::TensorThread tensors(ops::Path::Fused, config_.compile.search_algorithms
@@ -40,7 +45,9 @@ class ProductChoicesTest : public ::testing::Test {
         ops::linear_weight_gradient(y_, x_, x_, /*accumulate=*/false);
         gpu::synchronize();
         choices.keep();
-        return y_.clone();
+        const at::Tensor found = y_.clone();
+        more(choices);
+        return found;
     }
 
     std::filesystem::path file() const { return folder_ / "products" / "rank-00000.txt"; }
@@ -56,8 +63,24 @@ TEST_F(ProductChoicesTest, ALaterRunComputesTheSameBits) {
     const at::Tensor first = run({10, 10, 1});
     EXPECT_TRUE(run({1, 10, 10}).equal(first));
     std::filesystem::remove(file());
-    EXPECT_FALSE(run({1, 10, 10}).equal(first))
-        << "the algorithms round in one way: nothing is tested";
+    EXPECT_FALSE(run({1, 10, 10}).equal(first)) << "the algorithms round in one way: nothing is tested";
+}
+
+TEST_F(ProductChoicesTest, WhatALaterStepAddsIsKeptToo) {
+    const auto lines = [&] {
+        std::ifstream stream(file());
+        return std::count(std::istreambuf_iterator<char>(stream), {}, '\n');
+    };
+    run({1, 10, 10}, [&](ProductChoices& choices) {
+        const auto num_lines = lines();
+        choices.keep();
+        EXPECT_EQ(lines(), num_lines) << "nothing new";
+        at::Tensor y = at::empty({64, 64}, at::kFloat);
+        ops::linear_weight_gradient(y, x_, x_, /*accumulate=*/true);
+        gpu::synchronize();
+        choices.keep();
+        EXPECT_EQ(lines(), num_lines + 1);
+    });
 }
 
 TEST_F(ProductChoicesTest, NothingIsKeptWhereNothingIsSearched) {
