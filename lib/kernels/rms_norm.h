@@ -8,6 +8,12 @@
 
 namespace argosy::kernels {
 
+/// Rows that do not all lie one behind the other, as the heads of some columns of a matrix: `gap` elements
+/// are left out after every `every` rows, counted from `first` rows before the one that the pointer is at.
+struct Gaps {
+    int64_t every = 1, gap = 0, first = 0;
+};
+
 template <class T>
 struct RmsNorm {
     int64_t num_rows, row_size;
@@ -18,6 +24,7 @@ struct RmsNorm {
     float eps;
     T* y;
     float* inverse_rms;  // of each row
+    Gaps x_gaps = {};
 };
 
 template <class T>
@@ -30,6 +37,7 @@ struct RmsNormBackward {
     const T* residual;  // a gradient that is added to dx once that is rounded; null: none
     T* dx;
     float* dweight;  // added to
+    Gaps x_gaps = {}, dx_gaps = {};
 };
 
 }  // namespace argosy::kernels

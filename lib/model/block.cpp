@@ -160,18 +160,13 @@ at::Tensor Block::qkv_gradient(const Weights& weights, at::Tensor doutput, const
     const Qkv products = columns_of(tape.qkv, weights);
     ops::write_rope_backward(dq, dq, rope_);
     ops::write_rope_backward(dk, dk, rope_);
-    gradients.q.copy_(head_norm_backward(weights, Role::QNorm, dq, products.q, tape.q_norm, work));
-    gradients.k.copy_(head_norm_backward(weights, Role::KNorm, dk, products.k, tape.k_norm, work));
+    work.add_value(Role::QNorm,
+                   ops::write_rms_norm_backward(heads_of(gradients.q), heads_of(dq), heads_of(products.q),
+                                                weights[Role::QNorm], tape.q_norm.inverse_rms));
+    work.add_value(Role::KNorm,
+                   ops::write_rms_norm_backward(heads_of(gradients.k), heads_of(dk), heads_of(products.k),
+                                                weights[Role::KNorm], tape.k_norm.inverse_rms));
     return dqkv;
-}
-
-at::Tensor Block::head_norm_backward(const Weights& weights, Role role, const at::Tensor& dy,
-                                     const at::Tensor& x, const ops::RmsNormOutput& forward,
-                                     WeightWork& work) const {
-    auto [dx, dweight] =
-        ops::rms_norm_backward(heads_of(dy), heads_of(x), weights[role], forward.inverse_rms);
-    work.add_value(role, dweight);
-    return dx.view(x.sizes());
 }
 
 }  // namespace argosy::model

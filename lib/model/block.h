@@ -34,9 +34,6 @@ class Block : public Layer {
                                      WeightWork& work) const;
     at::Tensor attention_backward(const Weights& weights, const at::Tensor& dy, const Batch& batch,
                                   Tape& tape, WeightWork& work) const;
-    at::Tensor head_norm_backward(const Weights& weights, Role role, const at::Tensor& dy,
-                                  const at::Tensor& x, const ops::RmsNormOutput& forward,
-                                  WeightWork& work) const;
     at::Tensor heads_of(const at::Tensor& x) const;
     ops::AttentionShape attention_shape(const Batch& batch) const;
 

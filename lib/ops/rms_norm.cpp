@@ -36,27 +36,54 @@ RmsNormGradient plain_backward(const at::Tensor& dy, const at::Tensor& x, const 
     return {std::move(dx), std::move(dw)};
 }
 
+/// Whether the rows of x lie one behind the other, or in groups that do, of [groups, rows, n].
+bool in_groups(const at::Tensor& x) {
+    return x.is_contiguous() || (x.dim() == 3 && x.stride(2) == 1 && x.stride(1) == x.size(2));
+}
+at::Tensor with_groups(const at::Tensor& x) { return in_groups(x) ? x : x.contiguous(); }
+
+/// Where the rows of x lie, which a kernel is to take from one of them on.
+class Rows {
+  public:
+    /// REQUIRES: in_groups(x).
+    explicit Rows(const at::Tensor& x) : size_(x.size(-1)) {
+        ARGOSY_CHECK(in_groups(x), "rows that do not lie in groups");
+        if (x.is_contiguous()) return;
+        every_ = x.size(1);
+        gap_ = x.stride(0) - every_ * size_;
+    }
+    int64_t begin_of(int64_t row) const { return row * size_ + row / every_ * gap_; }
+    kernels::Gaps from(int64_t row) const { return {.every = every_, .gap = gap_, .first = row % every_}; }
+
+  private:
+    int64_t size_, every_ = 1, gap_ = 0;
+};
+
 /// Of x, or of x + delta, which goes to `sum`; both undefined without.
 RmsNormOutput own_forward(const at::Tensor& x, const at::Tensor& delta, const at::Tensor& sum,
                           const at::Tensor& weight, double eps) {
     const int64_t size = x.size(-1), num_rows = x.numel() / size;
     std::vector<int64_t> rows_shape = x.sizes().vec();
     rows_shape.back() = 1;
-    RmsNormOutput output{at::empty_like(x), at::empty(rows_shape, x.options().dtype(at::kFloat))};
+    RmsNormOutput output{at::empty(x.sizes(), x.options()),
+                         at::empty(rows_shape, x.options().dtype(at::kFloat))};
+    const Rows x_rows(x);
     with_element_type(x.scalar_type(), [&]<class T>(T) {
-        const T *in = elements<T>(x), *added = elements<T>(delta), *scale = elements<T>(weight);
+        const auto* in = static_cast<const T*>(x.const_data_ptr());
+        const T *added = elements<T>(delta), *scale = elements<T>(weight);
         T *total = mutable_elements<T>(sum), *out = mutable_elements<T>(output.y);
         auto* inverse = mutable_elements<float>(output.inverse_rms);
         const auto rows = [&](int64_t begin, int64_t end) {
             return kernels::RmsNorm<T>{.num_rows = end - begin,
                                        .row_size = size,
-                                       .x = in + begin * size,
+                                       .x = in + x_rows.begin_of(begin),
                                        .residual = added == nullptr ? nullptr : added + begin * size,
                                        .sum = total == nullptr ? nullptr : total + begin * size,
                                        .weight = scale,
                                        .eps = static_cast<float>(eps),
                                        .y = out + begin * size,
-                                       .inverse_rms = inverse + begin};
+                                       .inverse_rms = inverse + begin,
+                                       .x_gaps = x_rows.from(begin)};
         };
         if (gpu::holds(x)) return gpu_kernels<T>().rms_norm(rows(0, num_rows), gpu::current_stream());
         at::parallel_for(0, num_rows, fewest_rows(size), [&](int64_t begin, int64_t end) {
@@ -66,37 +93,52 @@ RmsNormOutput own_forward(const at::Tensor& x, const at::Tensor& delta, const at
     return output;
 }
 
-RmsNormGradient own_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& weight,
-                             const at::Tensor& inverse_rms, const at::Tensor& residual) {
-    const int64_t size = x.size(-1);
-    RmsNormGradient gradient{at::empty_like(x), at::zeros({size}, x.options().dtype(at::kFloat))};
+struct BackwardInputs {
+    const at::Tensor &dy, &x, &weight, &inverse_rms, &residual;
+};
+
+/// Returns dw. REQUIRES: x and dx in groups, all else contiguous.
+at::Tensor own_backward(const at::Tensor& dx, const BackwardInputs& inputs) {
+    const auto& [dy, x, weight, inverse_rms, residual] = inputs;
+    ARGOSY_CHECK(dx.sizes() == x.sizes() && dx.scalar_type() == x.scalar_type(), "dx of another kind than x");
+    const int64_t size = x.size(-1), num_rows = x.numel() / size;
+    at::Tensor dw = at::zeros({size}, x.options().dtype(at::kFloat));
+    const Rows x_rows(x), dx_rows(dx);
     with_element_type(x.scalar_type(), [&]<class T>(T) {
-        const T *upper = elements<T>(dy), *in = elements<T>(x), *scale = elements<T>(weight),
-                *other = elements<T>(residual);
-        T* out = mutable_elements<T>(gradient.dx);
-        const auto* inverse = elements<float>(inverse_rms);
+        const auto* in = static_cast<const T*>(inputs.x.const_data_ptr());
+        const T *upper = elements<T>(inputs.dy), *scale = elements<T>(inputs.weight),
+                *other = elements<T>(inputs.residual);
+        auto* out = static_cast<T*>(dx.mutable_data_ptr());
+        const auto* inverse = elements<float>(inputs.inverse_rms);
         const auto rows = [&](int64_t first, int64_t count, float* dweight) {
             const int64_t begin = first * size;
             return kernels::RmsNormBackward<T>{.num_rows = count,
                                                .row_size = size,
                                                .dy = upper + begin,
-                                               .x = in + begin,
+                                               .x = in + x_rows.begin_of(first),
                                                .weight = scale,
                                                .inverse_rms = inverse + first,
                                                .residual = other == nullptr ? nullptr : other + begin,
-                                               .dx = out + begin,
-                                               .dweight = dweight};
+                                               .dx = out + dx_rows.begin_of(first),
+                                               .dweight = dweight,
+                                               .x_gaps = x_rows.from(first),
+                                               .dx_gaps = dx_rows.from(first)};
         };
-        const int64_t num_rows = x.numel() / size;
-        if (gpu::holds(x)) {
-            const auto all = rows(0, num_rows, mutable_elements<float>(gradient.dw));
-            const at::Tensor memory = scratch(gpu_kernels<T>().rms_norm_backward_scratch_bytes(all), x);
+        if (gpu::holds(dw)) {
+            const auto all = rows(0, num_rows, mutable_elements<float>(dw));
+            const at::Tensor memory = scratch(gpu_kernels<T>().rms_norm_backward_scratch_bytes(all), dw);
             return gpu_kernels<T>().rms_norm_backward(all, memory.mutable_data_ptr(), gpu::current_stream());
         }
-        add_row_blocks(gradient.dw, num_rows, [&](int64_t first, int64_t count, float* dweight) {
+        add_row_blocks(dw, num_rows, [&](int64_t first, int64_t count, float* dweight) {
             kernels::table().of<T>().rms_norm_backward(rows(first, count, dweight));
         });
     });
+    return dw;
+}
+
+RmsNormGradient new_gradient(const BackwardInputs& inputs) {
+    RmsNormGradient gradient{at::empty(inputs.x.sizes(), inputs.x.options()), {}};
+    gradient.dw = own_backward(gradient.dx, inputs);
     return gradient;
 }
 
@@ -104,7 +146,7 @@ RmsNormGradient own_backward(const at::Tensor& dy, const at::Tensor& x, const at
 
 RmsNormOutput rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
     if (!has_kernels(x)) return plain_forward(x, weight, eps);
-    return own_forward(x.contiguous(), {}, {}, weight, eps);
+    return own_forward(with_groups(x), {}, {}, weight, eps);
 }
 
 AddRmsNormOutput add_rms_norm(const at::Tensor& x, const at::Tensor& delta, const at::Tensor& weight,
@@ -124,12 +166,22 @@ RmsNormGradient rms_norm_backward(const at::Tensor& dy, const at::Tensor& x, con
                                   const at::Tensor& inverse_rms, const at::Tensor& residual) {
     if (!has_kernels(x)) return plain_backward(dy, x, weight, inverse_rms, residual);
     if (!residual.defined() || fused()) {
-        return own_backward(dy.contiguous(), x.contiguous(), weight, inverse_rms,
-                            residual.defined() ? residual.contiguous() : residual);
+        return new_gradient({dy.contiguous(), with_groups(x), weight, inverse_rms,
+                             residual.defined() ? residual.contiguous() : residual});
     }
-    RmsNormGradient gradient = own_backward(dy.contiguous(), x.contiguous(), weight, inverse_rms, {});
+    RmsNormGradient gradient = new_gradient({dy.contiguous(), with_groups(x), weight, inverse_rms, {}});
     gradient.dx.add_(residual);
     return gradient;
+}
+
+at::Tensor write_rms_norm_backward(const at::Tensor& dx, const at::Tensor& dy, const at::Tensor& x,
+                                   const at::Tensor& weight, const at::Tensor& inverse_rms) {
+    if (has_kernels(x)) {
+        return own_backward(dx, {dy.contiguous(), with_groups(x), weight, inverse_rms, /*residual=*/{}});
+    }
+    auto [gradient, dw] = plain_backward(dy, x, weight, inverse_rms, /*residual=*/{});
+    dx.copy_(gradient);
+    return dw;
 }
 
 }  // namespace argosy::ops

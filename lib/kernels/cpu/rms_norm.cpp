@@ -5,11 +5,16 @@
 namespace argosy::kernels::ARGOSY_VARIANT {
 namespace {
 
+/// Where a row begins.
+int64_t begin_of(int64_t row, int64_t row_size, const Gaps& gaps) {
+    return row * row_size + (gaps.first + row) / gaps.every * gaps.gap;
+}
+
 /// The row whose norm is taken: x itself, or x + residual, which is written to `sum` first.
 template <class T>
 const T* normed_row(const RmsNorm<T>& args, int64_t row) {
     const int64_t begin = row * args.row_size;
-    const T* x = args.x + begin;
+    const T* x = args.x + begin_of(row, args.row_size, args.x_gaps);
     if (args.residual == nullptr) return x;
     const T* residual = args.residual + begin;
     T* sum = args.sum + begin;
@@ -50,9 +55,9 @@ template <class T>
 void rms_norm_backward(const RmsNormBackward<T>& args) {
     for (int64_t row = 0; row < args.num_rows; ++row) {
         const int64_t begin = row * args.row_size;
-        const T *x = args.x + begin, *dy = args.dy + begin;
+        const T *x = args.x + begin_of(row, args.row_size, args.x_gaps), *dy = args.dy + begin;
         const T* residual = args.residual == nullptr ? nullptr : args.residual + begin;
-        T* dx = args.dx + begin;
+        T* dx = args.dx + begin_of(row, args.row_size, args.dx_gaps);
         const Vector inverse = set(args.inverse_rms[row]);
         Vector products = set(0.0f);
         for_each_vector(args.row_size, [&](int64_t i, auto load, auto store) {

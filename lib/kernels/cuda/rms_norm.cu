@@ -54,9 +54,10 @@ __global__ void __launch_bounds__(Shape::kThreads, kThreadsAtLeast / Shape::kThr
     Elements<T, kCount> x[kRows][kPacks], residual[kRows][kPacks] = {}, weight[kPacks];
 #pragma unroll
     for (int row = 0; row < kRows; ++row) {
+        const T* from = args.x + left_out(args.x_gaps, place.row(row));
 #pragma unroll
         for (int pack = 0; pack < kPacks; ++pack) {
-            x[row][pack] = place.load(args.x, row, pack);
+            x[row][pack] = place.load(from, row, pack);
             if (adds) residual[row][pack] = place.load(args.residual, row, pack);
         }
     }
@@ -91,16 +92,17 @@ __global__ void __launch_bounds__(kThreads) any_rms_norm_kernel(RmsNorm<T> args)
     __shared__ BlockSum<kThreads>::Memory memory;
     BlockSum<kThreads> block_sum(memory);
     const int64_t begin = int64_t{blockIdx.x} * args.row_size;
+    const T* from = args.x + begin + left_out(args.x_gaps, blockIdx.x);
     const bool adds = args.residual != nullptr;
     float squares = 0;
     for (int64_t i = threadIdx.x * kCount; i < args.row_size; i += kThreads * kCount) {
-        auto x = load_elements<kCount>(args.x + begin + i);
+        auto x = load_elements<kCount>(from + i);
         if (adds) x = summed(x, load_elements<kCount>(args.residual + begin + i), args.sum + begin + i);
         squares += sum_of_squares(widened(x));
     }
     const float inverse = inverse_rms(block_sum(squares), args.row_size, args.eps);
     if (threadIdx.x == 0) args.inverse_rms[blockIdx.x] = inverse;
-    const T* row = (adds ? args.sum : args.x) + begin;
+    const T* row = adds ? args.sum + begin : from;
     for (int64_t i = threadIdx.x * kCount; i < args.row_size; i += kThreads * kCount) {
         const auto weight = load<kCount>(args.weight + i);
         store_normed(args.y + begin + i, load<kCount>(row + i), inverse, weight);
@@ -112,7 +114,8 @@ __global__ void __launch_bounds__(kThreads) any_rms_norm_kernel(RmsNorm<T> args)
 template <class T>
 void rms_norm(const RmsNorm<T>& args, GpuStream stream) {
     if (args.num_rows == 0) return;
-    const bool packed = in_packs<T>(args.row_size, args.x, args.residual, args.sum, args.weight, args.y);
+    const bool packed =
+        in_packs<T>(args.row_size | args.x_gaps.gap, args.x, args.residual, args.sum, args.weight, args.y);
     const auto start = [&](auto shape) {
         using Shape = decltype(shape);
         const auto blocks = (args.num_rows + Shape::kRowsPerBlock - 1) / Shape::kRowsPerBlock;

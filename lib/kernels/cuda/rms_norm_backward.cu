@@ -104,9 +104,10 @@ __device__ Held<T, Shape> hold(const RmsNormBackward<T>& args, const RowPlace<T,
 #pragma unroll
     for (int row = 0; row < Shape::kRows; ++row) {
         if (place.has_row(row)) held.inverse[row] = args.inverse_rms[place.row(row)];
+        const T* x = args.x + left_out(args.x_gaps, place.row(row));
 #pragma unroll
         for (int pack = 0; pack < Shape::kPacks; ++pack) {
-            held.x[row][pack] = place.load(args.x, row, pack);
+            held.x[row][pack] = place.load(x, row, pack);
             held.dy[row][pack] = place.load(args.dy, row, pack);
             if (args.residual != nullptr) held.residual[row][pack] = place.load(args.residual, row, pack);
         }
@@ -132,6 +133,7 @@ __device__ void write_rows(const RmsNormBackward<T>& args, const RowPlace<T, Sha
             keep_narrow(dy);
         }
         const float mean = __fdividef(row_sum(sum), static_cast<float>(args.row_size));
+        T* to = args.dx + left_out(args.dx_gaps, place.row(row));
 #pragma unroll
         for (int pack = 0; pack < Shape::kPacks; ++pack) {
             if (!place.has(row, pack)) continue;
@@ -139,7 +141,7 @@ __device__ void write_rows(const RmsNormBackward<T>& args, const RowPlace<T, Sha
             const auto one = row_of(held.x[row][pack], held.dy[row][pack], inverse);
             auto dx = own_gradient<T>(one, weight, mean, inverse);
             if (args.residual != nullptr) add(dx, held.residual[row][pack]);
-            store(args.dx + place.at(row, pack), dx);
+            store(to + place.at(row, pack), dx);
         }
     }
 }
@@ -184,9 +186,10 @@ __global__ void __launch_bounds__(kThreads)
     for (int64_t row = blockIdx.x; row < args.num_rows; row += gridDim.x) {
         const int64_t begin = row * args.row_size;
         const float inverse = args.inverse_rms[row];
+        const T* x = args.x + begin + left_out(args.x_gaps, row);
+        T* to = args.dx + begin + left_out(args.dx_gaps, row);
         const auto load_row = [&](int64_t i) {
-            return row_of(load_elements<1>(args.x + begin + i), load_elements<1>(args.dy + begin + i),
-                          inverse);
+            return row_of(load_elements<1>(x + i), load_elements<1>(args.dy + begin + i), inverse);
         };
         float sum = 0;
         for (int64_t i = threadIdx.x; i < args.row_size; i += kThreads) {
@@ -198,7 +201,7 @@ __global__ void __launch_bounds__(kThreads)
         for (int64_t i = threadIdx.x; i < args.row_size; i += kThreads) {
             auto dx = own_gradient<T>(load_row(i), load<1>(args.weight + i), mean, inverse);
             if (args.residual != nullptr) add(dx, load_elements<1>(args.residual + begin + i));
-            store(args.dx + begin + i, dx);
+            store(to + i, dx);
         }
     }
 }
@@ -230,8 +233,8 @@ void rms_norm_backward(const RmsNormBackward<T>& args, void* scratch, GpuStream 
         }
     };
     const int64_t packs = args.row_size / kPack<T>;
-    const bool packed =
-        in_packs<T>(args.row_size, args.x, args.dy, args.weight, args.residual, args.dx, scratch);
+    const bool packed = in_packs<T>(args.row_size | args.x_gaps.gap | args.dx_gaps.gap, args.x, args.dy,
+                                    args.weight, args.residual, args.dx, scratch);
     if (!packed || packs > kMostPacks || !with_row_shape(packs, start)) {
         launch({"any_rms_norm_backward", static_cast<unsigned>(blocks), kThreads, stream},
                any_rms_norm_backward_kernel<T>, args, partial);

@@ -4,8 +4,15 @@
 #pragma once
 
 #include "kernels/cuda/device.cuh"
+#include "kernels/rms_norm.h"
 
 namespace argosy::kernels::cuda {
+
+/// Elements that are left out before a row. No GPU's memory holds 2^32 rows: a division of 32 bits.
+__device__ inline int64_t left_out(const Gaps& gaps, int64_t row) {
+    if (gaps.gap == 0) return 0;
+    return static_cast<uint32_t>(gaps.first + row) / static_cast<uint32_t>(gaps.every) * gaps.gap;
+}
 
 /// kBlocks: how many such blocks a multiprocessor is to hold where blocks go from row to row.
 template <int kLanes_, int kPacks_, int kRows_, int kThreads_, int kBlocks_>
