@@ -99,13 +99,13 @@ struct BackwardInputs {
 
 /// Returns dw. REQUIRES: x and dx in groups, all else contiguous.
 at::Tensor own_backward(const at::Tensor& dx, const BackwardInputs& inputs) {
-    const auto& [dy, x, weight, inverse_rms, residual] = inputs;
+    const at::Tensor& x = inputs.x;
     ARGOSY_CHECK(dx.sizes() == x.sizes() && dx.scalar_type() == x.scalar_type(), "dx of another kind than x");
     const int64_t size = x.size(-1), num_rows = x.numel() / size;
     at::Tensor dw = at::zeros({size}, x.options().dtype(at::kFloat));
     const Rows x_rows(x), dx_rows(dx);
     with_element_type(x.scalar_type(), [&]<class T>(T) {
-        const auto* in = static_cast<const T*>(inputs.x.const_data_ptr());
+        const auto* in = static_cast<const T*>(x.const_data_ptr());
         const T *upper = elements<T>(inputs.dy), *scale = elements<T>(inputs.weight),
                 *other = elements<T>(inputs.residual);
         auto* out = static_cast<T*>(dx.mutable_data_ptr());

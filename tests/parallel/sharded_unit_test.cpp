@@ -332,7 +332,6 @@ TEST_P(JoinedUnitTest, GradientsOfAJoinReachTheirParameters) {
         gradients.joined[model::Join::Qkv].copy_(whole_sum);
         if (unit->sharded()) {
             unit->reduce();
-            EXPECT_FALSE(unit->gradients().joined[model::Join::Qkv].is_same(whole_sum));
             unit->finish_reduce();
         }
         const int times = unit->sharded() ? round * world().size() : 1;

@@ -1,5 +1,6 @@
 """Training as it runs on GPUs: their kernels emulated, NCCL, cuBLASLt and graphs by stand-ins. Beside what gpu_run.py
 says, losses do not depend on the layout. usage: gpu_test.py PRETRAIN_WITH_STAND_INS"""
+import json
 import pathlib
 import sys
 
@@ -15,6 +16,16 @@ class Gpu(gpu_run.OnGpu, run.PretrainTest):
 
     def test_losses_do_not_depend_on_the_layout(self):
         self.assert_layouts_do_not_matter()
+
+    def test_losses_do_not_depend_on_padding_between_matrices(self):
+        """Of a layer whose gate and up two shards do not divide, while they do its q, k and v."""
+        (self.folder / "config.json").write_text(json.dumps(gpu_run.CONFIG | {
+            "model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"], "tie_word_embeddings": True,
+            "intermediate_size": 79}))
+        num_ranks, shards = gpu_run.LAYOUTS["fsdp2"]
+        expected, found = (self.train(self.gpu, ranks, f"run{ranks}", model__hf_assets_path=self.folder, **layout)
+                           for ranks, layout in ((1, {}), (num_ranks, shards)))
+        self.assert_alike(found, expected, self.fp32_tolerance)
 
     def test_through_the_host_they_are_those_of_nccl(self):
         runs = [self.train(self.gpu, 2, path, comm__gpu_path=path) for path in ("nccl", "host")]
