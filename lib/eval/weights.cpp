@@ -69,10 +69,16 @@ at::Tensor read_rows(const checkpoint::TensorSource& source, const layout::Param
 }
 
 model::Weights read_weights(const checkpoint::TensorSource& source,
-                            const std::vector<model::Parameter>& parameters, at::ScalarType type) {
+                            const std::vector<model::Parameter>& parameters,
+                            const at::TensorOptions& options) {
+    const at::ScalarType type = c10::typeMetaToScalarType(options.dtype());
     model::Weights weights;
     for (const model::Parameter& parameter : parameters) {
         weights[parameter.role] = read_rows(source, parameter.spec, {0, parameter.spec.shape[0]}, type);
+    }
+    for (const model::Parameter& parameter : parameters) {
+        at::Tensor& weight = weights[parameter.role];
+        weight = weight.to(options.device());
     }
     return weights;
 }
