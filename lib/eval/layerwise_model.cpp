@@ -71,14 +71,13 @@ void LayerwiseModel::for_each_piece(const std::vector<model::Parameter>& unit, R
     std::erase_if(others, is_table);
     model::Weights weights = read_weights(source_, others, options_);
 
-    const at::ScalarType type = c10::typeMetaToScalarType(options_.dtype());
     const layout::ParamSpec& spec = std::ranges::find_if(unit, is_table)->spec;
     const auto row_bytes = static_cast<int64_t>(spec_.dim * options_.dtype().itemsize());
     const int64_t num_rows = std::max<int64_t>(1, piece_bytes_ / row_bytes);
     for (int64_t begin = 0; begin < spec_.vocab_size; begin += num_rows) {
         const layout::Range rows{begin, std::min(num_rows, spec_.vocab_size - begin)};
         weights[table].reset();  // freed before the next is read
-        weights[table] = read_rows(source_, spec, rows, type).to(options_.device());
+        weights[table] = read_rows(source_, spec, rows, options_);
         visit(VocabularyPiece(rows), weights);
     }
 }

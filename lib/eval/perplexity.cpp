@@ -38,12 +38,6 @@ void add_scores(const WindowBatch& batch, const ops::SoftmaxSums& sums, const at
     }
 }
 
-model::Batch on_device(model::Batch batch, c10::Device device) {
-    batch.tokens = batch.tokens.to(device);
-    batch.targets = batch.targets.to(device);
-    return batch;
-}
-
 class Scorer {
   public:
     Scorer(const LayerwiseModel& model, std::span<const Tokens> records, const PerplexityOptions& options)
@@ -76,7 +70,7 @@ class Scorer {
     void run_round(std::span<const WindowBatch> round) {
         std::vector<model::Batch> batches;
         for (const WindowBatch& batch : round) {
-            batches.push_back(on_device(make_batch(batch, records_), model_.options().device()));
+            batches.push_back(make_batch(batch, records_, model_.options().device()));
         }
         Streams streams = model_.embed(batches);
         count_unit(round);
