@@ -149,7 +149,7 @@ ExitCode check_nodes(int argc, char** argv, const mpi::Comm& world) {
     std::optional<PartialFile> json;
     if (world.rank() == 0 && !words.json.empty()) json.emplace(words.json);
 
-    const ops::TensorThread tensors(train::operation_path(command.config.compile));
+    const ops::TensorThread tensors(train::operation_path(command.config));
     const bench::RollCall roll(world, words.options.timeout_seconds);
     const preflight::Report report = preflight::run_preflight(world, roll, job, words.options);
     if (world.rank() == 0) print(text_report(report));

@@ -56,11 +56,11 @@ ExitCode train_model(const mpi::Comm& ranks, const Environment& environment, con
     observe::keep_freed_memory();
     const c10::Device device = train::choose_device(ranks);
     observe::MemoryMeter memory = observe::MemoryMeter::install();
-    ops::TensorThread tensors(train::operation_path(config.compile), train::algorithm_search(config.compile));
+    ops::TensorThread tensors(train::operation_path(config), train::algorithm_search(config.compile));
     const auto all_ranks = comm::make_communicator(mpi::Comm::world(), "world",
                                                    train::group_options(config.comm, environment, device));
     comm::Communicator& world = *all_ranks;
-    train::warn_of_idle_keys(config.compile, world);
+    train::warn_of_idle_keys(config, world);
     const auto control = train::control_group(world);
     train::StopSignal stop(*control);
     const model::ModelSpec spec = train::choose_model(config.model);

@@ -166,9 +166,10 @@ std::vector<Section> make_schema() {
             "activation_checkpoint", &JobConfig::activation_checkpoint, "memory against time",
             {key("mode", &ActivationCheckpoint::mode, any(),
                  "What backward recomputes: nothing, the cheap parts of a layer, or all but its input.")}),
-        section("compile", &JobConfig::compile, "own kernels, or the same from plain operations",
+        section("compile", &JobConfig::compile, "how operations are launched",
                 {key("enable", &Compile::enable, any(),
-                     "Own fused kernels and graphs; false: LibTorch's operations one by one, to compare."),
+                     "Fused kernels and graphs; false: one operation after the other, which gives the same "
+                     "bits."),
                  key("graphs", &Compile::graphs, any(),
                      "GPUs: record forward and backward once and launch them as graphs; the same bits either "
                      "way."),
@@ -203,11 +204,14 @@ std::vector<Section> make_schema() {
              key("gpu_path", &Comm::gpu_path, any(),
                  "GPUs: NCCL, or through the host's memory; auto: NCCL where each rank has its own GPU.")}),
         section(
-            "debug", &JobConfig::debug, "repeating a run",
+            "debug", &JobConfig::debug, "repeating a run, finding a fault",
             {key("seed", &Debug::seed, at_least(0), "Key of initial weights and of the order of samples."),
              key("deterministic", &Debug::deterministic, any(),
                  "Losses and weights repeat bit for bit with the same ranks, threads, processors, GPUs, NCCL "
-                 "and build.")}),
+                 "and build."),
+             key("plain_operations", &Debug::plain_operations, any(),
+                 "LibTorch's operations instead of own kernels, to compare: slower, more memory, and not the "
+                 "same bits.")}),
     };
 }
 

@@ -153,6 +153,7 @@ struct Comm {
 struct Debug {
     int64_t seed = 0;
     bool deterministic = false;
+    bool plain_operations = false;
     bool operator==(const Debug&) const = default;
 };
 

@@ -27,7 +27,7 @@ struct RmsNormBackward {
     const T* x;
     const T* weight;
     const float* inverse_rms;
-    const T* residual;  // a gradient that joins dx; null: none
+    const T* residual;  // a gradient that is added to dx once that is rounded; null: none
     T* dx;
     float* dweight;  // added to
 };

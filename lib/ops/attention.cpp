@@ -12,7 +12,7 @@
 #include "gpu/attention.h"
 #include "gpu/device.h"
 #include "ops/composed_attention.h"
-#include "ops/fused.h"
+#include "ops/own_kernels.h"
 #include "ops/types.h"
 
 // Shape suffixes: b sequences, s tokens of a sequence, h heads, d elements of a head.
@@ -121,8 +121,8 @@ struct Groups {
 };
 
 template <class T>
-void fused_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Groups& groups,
-                   const AttentionOutput& output) {
+void own_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Groups& groups,
+                 const AttentionOutput& output) {
     const auto& kernel = kernels::table().of<T>();
     at::parallel_for(0, groups.num_groups, /*grain_size=*/1, [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i) {
@@ -138,8 +138,8 @@ void fused_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v
 }
 
 template <class T>
-void fused_backward(const at::Tensor& dy, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                    const AttentionOutput& output, const Groups& groups, const AttentionGradient& gradient) {
+void own_backward(const at::Tensor& dy, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                  const AttentionOutput& output, const Groups& groups, const AttentionGradient& gradient) {
     const auto& kernel = kernels::table().of<T>();
     at::parallel_for(0, groups.num_groups, /*grain_size=*/1, [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i) {
@@ -164,12 +164,12 @@ AttentionOutput attention(const at::Tensor& q, const at::Tensor& k, const at::Te
                           const AttentionShape& shape) {
     if (gpu_serves(q, shape)) return gpu_forward(q, k, v, shape);
     if (!q.is_cpu()) return composed_attention(q, k, v, shape);
-    if (!fused(q)) return plain_forward(q, k, v, shape);
+    if (!has_kernels(q)) return plain_forward(q, k, v, shape);
     const AttentionOutput output{
         at::empty_like(q, at::MemoryFormat::Contiguous),
         at::empty({shape.num_sequences, q.size(1) / shape.head_dim, shape.seq_len}, at::kFloat)};
     with_element_type(q.scalar_type(), [&]<class T>(T) {
-        fused_forward<T>(with_dense_rows(q), with_dense_rows(k), with_dense_rows(v), {q, k, shape}, output);
+        own_forward<T>(with_dense_rows(q), with_dense_rows(k), with_dense_rows(v), {q, k, shape}, output);
     });
     return output;
 }
@@ -179,14 +179,14 @@ AttentionGradient attention_backward(const at::Tensor& dy, const at::Tensor& q, 
                                      const AttentionShape& shape) {
     if (gpu_serves(q, shape)) return gpu_backward(dy, q, k, v, output, shape);
     if (!q.is_cpu()) return composed_attention_backward(dy, q, k, v, output, shape);
-    if (!fused(q)) return plain_backward(dy, q, k, v, output, shape);
+    if (!has_kernels(q)) return plain_backward(dy, q, k, v, output, shape);
     const AttentionGradient gradient{at::empty_like(q, at::MemoryFormat::Contiguous),
                                      at::empty_like(k, at::MemoryFormat::Contiguous),
                                      at::empty_like(v, at::MemoryFormat::Contiguous)};
     with_element_type(q.scalar_type(), [&]<class T>(T) {
-        fused_backward<T>(with_dense_rows(dy), with_dense_rows(q), with_dense_rows(k), with_dense_rows(v),
-                          {with_dense_rows(output.y), output.log_sum_exp.contiguous()}, {q, k, shape},
-                          gradient);
+        own_backward<T>(with_dense_rows(dy), with_dense_rows(q), with_dense_rows(k), with_dense_rows(v),
+                        {with_dense_rows(output.y), output.log_sum_exp.contiguous()}, {q, k, shape},
+                        gradient);
     });
     return gradient;
 }

@@ -10,7 +10,7 @@
 
 #include <limits>
 
-#include "ops/fused.h"
+#include "ops/own_kernels.h"
 #include "ops/types.h"
 
 namespace argosy::ops {
@@ -36,7 +36,7 @@ SoftmaxSums plain_sums(const at::Tensor& logits, const at::Tensor& targets, int6
                                target_logits.masked_fill(present.bitwise_not(), 0)})};
 }
 
-SoftmaxSums fused_sums(const at::Tensor& logits, const at::Tensor& targets, int64_t begin) {
+SoftmaxSums own_sums(const at::Tensor& logits, const at::Tensor& targets, int64_t begin) {
     const int64_t num_rows = logits.size(0), num_columns = logits.size(1);
     const auto options = logits.options().dtype(at::kFloat);
     SoftmaxSums out{at::empty({num_rows}, options), at::empty({2, num_rows}, options)};
@@ -74,8 +74,8 @@ void plain_gradient(at::Tensor& logits, const SoftmaxSums& all, const at::Tensor
     logits.copy_(gradient.masked_fill_(targets.lt(0).unsqueeze(1), 0));
 }
 
-void fused_gradient(at::Tensor& logits, const SoftmaxSums& all, const at::Tensor& targets, int64_t begin,
-                    const at::Tensor& scale) {
+void own_gradient(at::Tensor& logits, const SoftmaxSums& all, const at::Tensor& targets, int64_t begin,
+                  const at::Tensor& scale) {
     const int64_t num_columns = logits.size(1);
     with_element_type(logits.scalar_type(), [&]<class T>(T) {
         T* inout = mutable_elements<T>(logits);
@@ -129,8 +129,8 @@ SoftmaxSums softmax_sums(const at::Tensor& logits, const at::Tensor& targets, in
         return {at::full({num_rows}, -std::numeric_limits<double>::infinity(), options),
                 at::zeros({2, num_rows}, options)};
     }
-    if (!fused(logits)) return plain_sums(logits, targets, begin);
-    return fused_sums(logits.contiguous(), targets.contiguous(), begin);
+    if (!has_kernels(logits)) return plain_sums(logits, targets, begin);
+    return own_sums(logits.contiguous(), targets.contiguous(), begin);
 }
 
 void raise_maxima(SoftmaxSums& own, const at::Tensor& maxima) {
@@ -161,13 +161,14 @@ at::Tensor cross_entropy_sum(const SoftmaxSums& all, const at::Tensor& targets) 
 void turn_into_cross_entropy_gradient(at::Tensor& logits, const SoftmaxSums& all, const at::Tensor& targets,
                                       int64_t begin, const at::Tensor& scale) {
     if (logits.size(1) == 0) return;
-    if (!fused(logits) || !logits.is_contiguous()) return plain_gradient(logits, all, targets, begin, scale);
-    fused_gradient(logits, all, targets.contiguous(), begin, scale);
+    if (!has_kernels(logits) || !logits.is_contiguous())
+        return plain_gradient(logits, all, targets, begin, scale);
+    own_gradient(logits, all, targets.contiguous(), begin, scale);
 }
 
 SoftmaxSums turn_into_cross_entropy_gradient(at::Tensor& logits, const at::Tensor& targets,
                                              const at::Tensor& scale) {
-    if (fused(logits) && gpu::holds(logits)) {
+    if (has_kernels(logits) && fused() && gpu::holds(logits)) {
         return gpu_sums_and_gradient(logits, targets.contiguous(), scale);
     }
     SoftmaxSums sums = softmax_sums(logits, targets, /*begin=*/0);

@@ -6,7 +6,7 @@
 #include <ATen/ops/index.h>
 #include <ATen/ops/zeros.h>
 
-#include "ops/fused.h"
+#include "ops/own_kernels.h"
 
 namespace argosy::ops {
 namespace {
@@ -21,7 +21,7 @@ LocalRows local_rows(const at::Tensor& tokens, int64_t begin, int64_t num_rows) 
     return {row.masked_fill(absent, 0), absent};
 }
 
-at::Tensor fused_lookup(const at::Tensor& table, const at::Tensor& tokens, int64_t begin) {
+at::Tensor own_lookup(const at::Tensor& table, const at::Tensor& tokens, int64_t begin) {
     const int64_t size = table.size(1);
     at::Tensor x = at::empty({tokens.size(0), size}, table.options());
     with_element_type(table.scalar_type(), [&]<class T>(T) {
@@ -48,7 +48,7 @@ at::Tensor fused_lookup(const at::Tensor& table, const at::Tensor& tokens, int64
 }
 
 /// Threads share the columns, so that each element's sum runs in token order.
-void fused_gradient(at::Tensor& out, const at::Tensor& dx, const at::Tensor& tokens, int64_t begin) {
+void own_gradient(at::Tensor& out, const at::Tensor& dx, const at::Tensor& tokens, int64_t begin) {
     const int64_t size = out.size(1), num_tokens = tokens.size(0);
     with_element_type(dx.scalar_type(), [&]<class T>(T) {
         const T* in = elements<T>(dx);
@@ -81,15 +81,15 @@ void fused_gradient(at::Tensor& out, const at::Tensor& dx, const at::Tensor& tok
 
 at::Tensor embedding(const at::Tensor& table, const at::Tensor& tokens, int64_t begin) {
     if (table.size(0) == 0) return at::zeros({tokens.size(0), table.size(1)}, table.options());
-    if (fused(table)) return fused_lookup(table.contiguous(), tokens.contiguous(), begin);
+    if (has_kernels(table)) return own_lookup(table.contiguous(), tokens.contiguous(), begin);
     const auto [row, absent] = local_rows(tokens, begin, table.size(0));
     return at::index(table, {row}).masked_fill_(absent.unsqueeze(1), 0);
 }
 
 void add_embedding_gradient(at::Tensor& out, const at::Tensor& dx, const at::Tensor& tokens, int64_t begin) {
     if (out.size(0) == 0) return;
-    if (fused(dx) && out.scalar_type() == at::kFloat && out.is_contiguous()) {
-        return fused_gradient(out, dx.contiguous(), tokens.contiguous(), begin);
+    if (has_kernels(dx) && out.scalar_type() == at::kFloat && out.is_contiguous()) {
+        return own_gradient(out, dx.contiguous(), tokens.contiguous(), begin);
     }
     const auto [row, absent] = local_rows(tokens, begin, out.size(0));
     out.index_add_(0, row, dx.to(out.scalar_type()).masked_fill(absent.unsqueeze(1), 0));

@@ -8,16 +8,16 @@
 #include <algorithm>
 #include <vector>
 
-#include "ops/fused.h"
 #include "ops/gpu_matmul.h"
+#include "ops/own_kernels.h"
 
 namespace argosy::ops {
 namespace {
 
-// On the fused path every product of bf16, fp16 and fp32 is an own kernel. One thread, 512 to 2048 tokens,
-// dims 512 to 8192, GFLOP/s, ours against at::mm: on a Zen 3 (AVX2) bf16 74-89 against 10, fp32 83-88 against
-// 78-90; on a Zen 5 (AVX512_BF16) bf16 forward 450-490 against 470-485, weight gradients 410-460 into fp32
-// against 440-470 into bf16. And parts are bit for bit those of the whole. With AMX nothing has been
+// But on the plain path every product of bf16, fp16 and fp32 is an own kernel. One thread, 512 to 2048
+// tokens, dims 512 to 8192, GFLOP/s, ours against at::mm: on a Zen 3 (AVX2) bf16 74-89 against 10, fp32 83-88
+// against 78-90; on a Zen 5 (AVX512_BF16) bf16 forward 450-490 against 470-485, weight gradients 410-460 into
+// fp32 against 440-470 into bf16. And parts are bit for bit those of the whole. With AMX nothing has been
 // measured. On a GPU they are cuBLASLt's.
 
 /// Of one product: a [rows, k], b [k, columns].
@@ -125,13 +125,13 @@ void plain_weight_gradient(at::Tensor& out, const at::Tensor& dy, const at::Tens
 }  // namespace
 
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
-    if (fused(x) && gpu::holds(x)) {
+    if (has_kernels(x) && gpu::holds(x)) {
         at::Tensor y = at::empty({x.size(0), weight.size(0)}, x.options());
         gpu_multiply(y, x, weight.t(), /*accumulate=*/false, bias);
         return y;
     }
     const Factors factors[] = {{x, weight.t()}};
-    at::Tensor y = fused(x) ? product_of(factors) : at::mm(x, weight.t());
+    at::Tensor y = has_kernels(x) ? product_of(factors) : at::mm(x, weight.t());
     return bias.defined() ? y.add_(bias) : y;
 }
 
@@ -140,7 +140,7 @@ at::Tensor linear_input_gradient(const at::Tensor& dy, const at::Tensor& weight)
 }
 
 at::Tensor linear_input_gradient(std::span<const at::Tensor> dys, std::span<const at::Tensor> weights) {
-    if (!fused(dys[0])) {
+    if (!has_kernels(dys[0])) {
         at::Tensor sum = at::mm(dys[0], weights[0]);
         for (size_t i = 1; i < dys.size(); ++i) sum.addmm_(dys[i], weights[i]);
         return sum;
@@ -151,7 +151,7 @@ at::Tensor linear_input_gradient(std::span<const at::Tensor> dys, std::span<cons
 }
 
 void write_linear_input_gradient(const at::Tensor& out, const at::Tensor& dy, const at::Tensor& weight) {
-    if (!fused(dy)) {
+    if (!has_kernels(dy)) {
         out.copy_(at::mm(dy, weight));
         return;
     }
@@ -160,7 +160,7 @@ void write_linear_input_gradient(const at::Tensor& out, const at::Tensor& dy, co
 }
 
 void linear_weight_gradient(at::Tensor& out, const at::Tensor& dy, const at::Tensor& x, bool accumulate) {
-    if (!fused(x) || !writable(out, dy)) return plain_weight_gradient(out, dy, x, accumulate);
+    if (!has_kernels(x) || !writable(out, dy)) return plain_weight_gradient(out, dy, x, accumulate);
     const Factors factors[] = {{dy.t(), x}};
     multiply(out, factors, accumulate);
 }

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "ops/fused.h"
+#include "ops/own_kernels.h"
 #include "ops/row_blocks.h"
 #include "ops/types.h"
 
@@ -30,15 +30,15 @@ RmsNormGradient plain_backward(const at::Tensor& dy, const at::Tensor& x, const 
     const at::Tensor normed = widened(x) * inverse_rms;
     const at::Tensor weighted = wide_dy * widened(weight);
     const at::Tensor projection = (weighted * normed).mean(-1, /*keepdim=*/true);
-    const at::Tensor dx = (weighted - normed * projection).mul_(inverse_rms);
-    const at::Tensor dw = (wide_dy * normed).reshape({-1, x.size(-1)}).sum(0);
+    at::Tensor dx = (weighted - normed * projection).mul_(inverse_rms).to(x.scalar_type());
+    at::Tensor dw = (wide_dy * normed).reshape({-1, x.size(-1)}).sum(0);
     if (residual.defined()) dx.add_(residual);
-    return {dx.to(x.scalar_type()), dw};
+    return {std::move(dx), std::move(dw)};
 }
 
 /// Of x, or of x + delta, which goes to `sum`; both undefined without.
-RmsNormOutput fused_forward(const at::Tensor& x, const at::Tensor& delta, const at::Tensor& sum,
-                            const at::Tensor& weight, double eps) {
+RmsNormOutput own_forward(const at::Tensor& x, const at::Tensor& delta, const at::Tensor& sum,
+                          const at::Tensor& weight, double eps) {
     const int64_t size = x.size(-1), num_rows = x.numel() / size;
     std::vector<int64_t> rows_shape = x.sizes().vec();
     rows_shape.back() = 1;
@@ -66,8 +66,8 @@ RmsNormOutput fused_forward(const at::Tensor& x, const at::Tensor& delta, const 
     return output;
 }
 
-RmsNormGradient fused_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& weight,
-                               const at::Tensor& inverse_rms, const at::Tensor& residual) {
+RmsNormGradient own_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& weight,
+                             const at::Tensor& inverse_rms, const at::Tensor& residual) {
     const int64_t size = x.size(-1);
     RmsNormGradient gradient{at::empty_like(x), at::zeros({size}, x.options().dtype(at::kFloat))};
     with_element_type(x.scalar_type(), [&]<class T>(T) {
@@ -103,28 +103,33 @@ RmsNormGradient fused_backward(const at::Tensor& dy, const at::Tensor& x, const 
 }  // namespace
 
 RmsNormOutput rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
-    if (!fused(x)) return plain_forward(x, weight, eps);
-    return fused_forward(x.contiguous(), {}, {}, weight, eps);
+    if (!has_kernels(x)) return plain_forward(x, weight, eps);
+    return own_forward(x.contiguous(), {}, {}, weight, eps);
 }
 
 AddRmsNormOutput add_rms_norm(const at::Tensor& x, const at::Tensor& delta, const at::Tensor& weight,
                               double eps) {
-    if (!fused(x)) {
+    if (!has_kernels(x) || !fused()) {
         at::Tensor sum = x + delta;
-        RmsNormOutput norm = plain_forward(sum, weight, eps);
+        RmsNormOutput norm = rms_norm(sum, weight, eps);
         return {std::move(sum), std::move(norm)};
     }
     const at::Tensor input = x.contiguous();
     at::Tensor sum = at::empty_like(input);
-    RmsNormOutput norm = fused_forward(input, delta.contiguous(), sum, weight, eps);
+    RmsNormOutput norm = own_forward(input, delta.contiguous(), sum, weight, eps);
     return {std::move(sum), std::move(norm)};
 }
 
 RmsNormGradient rms_norm_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& weight,
                                   const at::Tensor& inverse_rms, const at::Tensor& residual) {
-    if (!fused(x)) return plain_backward(dy, x, weight, inverse_rms, residual);
-    return fused_backward(dy.contiguous(), x.contiguous(), weight, inverse_rms,
-                          residual.defined() ? residual.contiguous() : residual);
+    if (!has_kernels(x)) return plain_backward(dy, x, weight, inverse_rms, residual);
+    if (!residual.defined() || fused()) {
+        return own_backward(dy.contiguous(), x.contiguous(), weight, inverse_rms,
+                            residual.defined() ? residual.contiguous() : residual);
+    }
+    RmsNormGradient gradient = own_backward(dy.contiguous(), x.contiguous(), weight, inverse_rms, {});
+    gradient.dx.add_(residual);
+    return gradient;
 }
 
 }  // namespace argosy::ops

@@ -7,7 +7,7 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/tensor.h>
 
-#include "ops/fused.h"
+#include "ops/own_kernels.h"
 #include "ops/types.h"
 
 namespace argosy::ops {
@@ -53,7 +53,7 @@ void rotate(const at::Tensor& x, const at::Tensor& y, const RopeTable& table, Tu
 }
 
 at::Tensor turned(const at::Tensor& x, const RopeTable& table, Turn turn) {
-    if (!fused(x)) return plain(x, table, turn);
+    if (!has_kernels(x)) return plain(x, table, turn);
     const at::Tensor input = x.contiguous();
     at::Tensor y = at::empty_like(input);
     rotate(input, y, table, turn);
@@ -62,7 +62,7 @@ at::Tensor turned(const at::Tensor& x, const RopeTable& table, Turn turn) {
 
 at::Tensor turned_in_place(at::Tensor&& x, const RopeTable& table, Turn turn) {
     // Others may hold the same memory: then it is not the caller's to give away.
-    if (!fused(x) || !x.is_contiguous() || x.use_count() > 1 || !x.storage().unique()) {
+    if (!has_kernels(x) || !x.is_contiguous() || x.use_count() > 1 || !x.storage().unique()) {
         return turned(x, table, turn);
     }
     rotate(x, x, table, turn);

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "ops/fused.h"
+#include "ops/own_kernels.h"
 
 namespace argosy::ops {
 

@@ -9,18 +9,18 @@
 #include <algorithm>
 #include <vector>
 
-#include "ops/fused.h"
+#include "ops/own_kernels.h"
 #include "ops/row_blocks.h"
 #include "ops/types.h"
 
 namespace argosy::ops {
 namespace {
 
-bool fused_float(const at::Tensor& x) {
-    return fused(x) && x.scalar_type() == at::kFloat && x.is_contiguous();
+bool has_float_kernels(const at::Tensor& x) {
+    return has_kernels(x) && x.scalar_type() == at::kFloat && x.is_contiguous();
 }
 
-void fused_row_sum(at::Tensor& sum, const at::Tensor& x) {
+void own_row_sum(at::Tensor& sum, const at::Tensor& x) {
     const int64_t size = x.size(1);
     with_element_type(x.scalar_type(), [&]<class T>(T) {
         const T* in = elements<T>(x);
@@ -43,7 +43,7 @@ void fused_row_sum(at::Tensor& sum, const at::Tensor& x) {
 }
 
 /// In blocks of which each has a sum of its own, so that the number of threads does not matter.
-at::Tensor fused_squared_norm(const at::Tensor& x) {
+at::Tensor processor_squared_norm(const at::Tensor& x) {
     constexpr int64_t kBlock = 1 << 16;
     const auto* in = elements<float>(x);
     std::vector<double> partials((x.numel() + kBlock - 1) / kBlock);
@@ -74,19 +74,24 @@ at::Tensor gpu_squared_norms(std::span<const at::Tensor> tensors) {
     return norms;
 }
 
+at::Tensor squared_norm(const at::Tensor& x) {
+    if (!has_float_kernels(x)) return plain_squared_norm(x);
+    return gpu::holds(x) ? gpu_squared_norms({&x, 1})[0] : processor_squared_norm(x);
+}
+
 }  // namespace
 
 void add_row_sum(at::Tensor& sum, const at::Tensor& x) {
-    if (fused(x) && fused_float(sum)) return fused_row_sum(sum, x.contiguous());
+    if (has_kernels(x) && has_float_kernels(sum)) return own_row_sum(sum, x.contiguous());
     sum.add_(widened(x).sum(0));
 }
 
 at::Tensor squared_norms(std::span<const at::Tensor> tensors) {
-    if (gpu::holds(tensors[0]) && std::ranges::all_of(tensors, fused_float))
+    if (fused() && gpu::holds(tensors[0]) && std::ranges::all_of(tensors, has_float_kernels)) {
         return gpu_squared_norms(tensors);
+    }
     std::vector<at::Tensor> norms;
-    for (const at::Tensor& x : tensors)
-        norms.push_back(fused_float(x) ? fused_squared_norm(x) : plain_squared_norm(x));
+    for (const at::Tensor& x : tensors) norms.push_back(squared_norm(x));
     return at::stack(norms);
 }
 

@@ -6,7 +6,7 @@
 
 #include <utility>
 
-#include "ops/fused.h"
+#include "ops/own_kernels.h"
 #include "ops/types.h"
 
 namespace argosy::ops {
@@ -27,7 +27,7 @@ SwigluGradient plain_backward(const at::Tensor& dy, const at::Tensor& gate, cons
     return {std::move(dgate), std::move(dup)};
 }
 
-at::Tensor fused_forward(const at::Tensor& gate, const at::Tensor& up) {
+at::Tensor own_forward(const at::Tensor& gate, const at::Tensor& up) {
     at::Tensor y = at::empty_like(gate);
     with_element_type(gate.scalar_type(), [&]<class T>(T) {
         const T *gates = elements<T>(gate), *ups = elements<T>(up);
@@ -44,7 +44,7 @@ at::Tensor fused_forward(const at::Tensor& gate, const at::Tensor& up) {
     return y;
 }
 
-SwigluGradient fused_backward(const at::Tensor& dy, const at::Tensor& gate, const at::Tensor& up) {
+SwigluGradient own_backward(const at::Tensor& dy, const at::Tensor& gate, const at::Tensor& up) {
     SwigluGradient gradient{at::empty_like(gate), at::empty_like(up)};
     with_element_type(gate.scalar_type(), [&]<class T>(T) {
         const T *upper = elements<T>(dy), *gates = elements<T>(gate), *ups = elements<T>(up);
@@ -70,13 +70,13 @@ SwigluGradient fused_backward(const at::Tensor& dy, const at::Tensor& gate, cons
 }  // namespace
 
 at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {
-    if (!fused(gate)) return plain_forward(gate, up);
-    return fused_forward(gate.contiguous(), up.contiguous());
+    if (!has_kernels(gate)) return plain_forward(gate, up);
+    return own_forward(gate.contiguous(), up.contiguous());
 }
 
 SwigluGradient swiglu_backward(const at::Tensor& dy, const at::Tensor& gate, const at::Tensor& up) {
-    if (!fused(gate)) return plain_backward(dy, gate, up);
-    return fused_backward(dy.contiguous(), gate.contiguous(), up.contiguous());
+    if (!has_kernels(gate)) return plain_backward(dy, gate, up);
+    return own_backward(dy.contiguous(), gate.contiguous(), up.contiguous());
 }
 
 }  // namespace argosy::ops

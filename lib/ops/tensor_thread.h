@@ -12,8 +12,9 @@ namespace argosy::ops {
 
 /// How operations compute.
 enum class Path {
-    Fused,  // own kernels, where there is one for the tensors' type and device
-    Plain,  // compositions of LibTorch's operations: to compare, to debug, and the tests' reference
+    Fused,  // own kernels, where there is one for the tensors' type and device; one for what follows another
+    Separate,  // own kernels, one operation each: the same bits in more passes over memory
+    Plain,     // compositions of LibTorch's operations: to compare, to debug, and the tests' reference
 };
 
 /// Of this thread: that of its innermost TensorThread, or Fused.

@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "base/fault.h"
-#include "ops/fused.h"
+#include "ops/own_kernels.h"
 #include "ops/types.h"
 #include "optim/adamw_update.h"
 
@@ -63,8 +63,8 @@ void AdamW::step(double lr, double factor) {
         update.decay_factor = items_[i].decay ? 1 - lr * options_.weight_decay : 1;
         updates.push_back({items_[i], moments_[i], update});
     }
-    if (!items_.empty() && ops::fused(items_[0].weights) && !rounding_fault_planted()) {
-        return fused_update(updates);
+    if (!items_.empty() && ops::has_kernels(items_[0].weights) && !rounding_fault_planted()) {
+        return own_update(updates);
     }
     for (const ItemUpdate& one : updates) plain_update(one);
 }

@@ -25,7 +25,7 @@ struct ItemUpdate {
 };
 
 /// The same bits from the kernels.
-void fused_update(std::span<const ItemUpdate> updates);
+void own_update(std::span<const ItemUpdate> updates);
 
 /// The definition, as a composition of LibTorch's operations.
 void plain_update(const ItemUpdate& update);

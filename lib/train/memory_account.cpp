@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "gpu/shortage.h"
 #include "train/device.h"
+#include "train/setup.h"
 
 namespace argosy::train {
 namespace {
@@ -100,8 +101,8 @@ std::vector<std::string> remedies(const config::JobConfig& config, bool on_gpu) 
             (pipelined || parallelism.fsdp_reshard_after_forward == config::ReshardAfterForward::Never),
         fmt::format("parallelism.fsdp_reshard_after_forward = always (it is {})",
                     name_of(parallelism.fsdp_reshard_after_forward)));
-    add(on_gpu && config.compile.enable && config.compile.graphs,
-        "compile.graphs = false (a graph's memory is its own)");
+    add(on_gpu && uses_graphs(config), "compile.graphs = false (a graph's memory is its own)");
+    add(config.debug.plain_operations, "debug.plain_operations = false (they hold copies in wider types)");
     return found;
 }
 

@@ -16,7 +16,7 @@ namespace argosy::train {
 namespace {
 
 bool are_searched(const config::JobConfig& config, const comm::Communicator& world) {
-    return config.compile.enable && config.compile.search_algorithms &&
+    return config.compile.search_algorithms && !config.debug.plain_operations &&
            gpu::holds(at::empty({0}, world.device()));
 }
 

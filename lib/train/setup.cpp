@@ -118,27 +118,36 @@ comm::GroupOptions group_options(const config::Comm& comm, const Environment& en
             .gpu_path = gpu_path(comm.gpu_path)};
 }
 
-ops::Path operation_path(const config::Compile& compile) {
-    const char* instruction_set = kernels::table().name;  // throws where it is set to one that cannot run
-    const char* kernels = computes_on_gpu() ? "CUDA" : instruction_set;
-    spdlog::info("own kernels: {}", compile.enable ? kernels : "none, since compile.enable is false");
-    return compile.enable ? ops::Path::Fused : ops::Path::Plain;
+bool uses_graphs(const config::JobConfig& config) {
+    return config.compile.enable && config.compile.graphs && !config.debug.plain_operations;
 }
 
-void warn_of_idle_keys(const config::Compile& compile, const comm::Communicator& world) {
-    const config::Compile usual;
-    std::vector<std::string> set;
-    if (compile.graphs != usual.graphs) set.emplace_back("compile.graphs");
-    if (compile.search_algorithms != usual.search_algorithms) set.emplace_back("compile.search_algorithms");
-    const bool on_gpu = computes_on_gpu();
-    if (!set.empty() && !(on_gpu && compile.enable)) {
-        spdlog::info("{} {} no effect: {}", fmt::join(set, ", "), set.size() == 1 ? "has" : "have",
-                     on_gpu ? "compile.enable is false" : "nothing computes on a GPU");
+ops::Path operation_path(const config::JobConfig& config) {
+    const char* instruction_set = kernels::table().name;  // throws where it is set to one that cannot run
+    if (config.debug.plain_operations) {
+        spdlog::info("own kernels: none, since debug.plain_operations is true");
+        return ops::Path::Plain;
     }
-    if (on_gpu && compile.enable && compile.graphs && !world.recordable()) {
-        spdlog::info(
-            "compile.graphs has no effect: ranks exchange through the host's memory, which is no part of a "
-            "graph");
+    const bool fused = config.compile.enable;
+    spdlog::info("own kernels: {}{}", computes_on_gpu() ? "CUDA" : instruction_set,
+                 fused ? "" : ", one operation each, since compile.enable is false");
+    return fused ? ops::Path::Fused : ops::Path::Separate;
+}
+
+void warn_of_idle_keys(const config::JobConfig& config, const comm::Communicator& world) {
+    const config::Compile &set = config.compile, usual;
+    const bool on_gpu = computes_on_gpu(), plain = config.debug.plain_operations;
+    const auto warn = [](const char* key, const char* reason) {
+        if (reason != nullptr) spdlog::info("compile.{} has no effect: {}", key, reason);
+    };
+    const char* for_all = plain ? "debug.plain_operations is true" : nullptr;
+    const char* for_gpus = on_gpu ? for_all : "nothing computes on a GPU";
+    const char* for_graphs = for_gpus != nullptr || set.enable ? for_gpus : "compile.enable is false";
+    if (set.enable != usual.enable) warn("enable", for_all);
+    if (set.graphs != usual.graphs) warn("graphs", for_graphs);
+    if (set.search_algorithms != usual.search_algorithms) warn("search_algorithms", for_gpus);
+    if (on_gpu && uses_graphs(config) && !world.recordable()) {
+        warn("graphs", "ranks exchange through the host's memory, which is no part of a graph");
     }
 }
 
@@ -180,7 +189,7 @@ TrainerOptions trainer_options(const config::JobConfig& config, const model::Mod
         .schedule = std::string(name_of(config.parallelism.pipeline_parallel_schedule)),
         .reshard = reshard(config.parallelism),
         .keep = keep(config.activation_checkpoint.mode),
-        .graphs = config.compile.enable && config.compile.graphs,
+        .graphs = uses_graphs(config),
         .seq_len = config.training.seq_len,
         .microbatch_size = sizes.microbatch_size,
         .num_microbatches = sizes.num_microbatches,

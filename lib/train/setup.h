@@ -24,11 +24,14 @@ model::ModelSpec choose_model(const config::Model& model);
 comm::GroupOptions group_options(const config::Comm& comm, const Environment& environment,
                                  c10::Device device = c10::kCPU);
 
+/// Whether forward and backward are recorded, where the device and the way between ranks allow it.
+bool uses_graphs(const config::JobConfig& config);
+
 /// How operations compute; says on the log which kernels do, of a GPU where this thread computes on one.
-ops::Path operation_path(const config::Compile& compile);
+ops::Path operation_path(const config::JobConfig& config);
 
 /// Names on the log the keys of [compile] that can say nothing where and how these ranks compute.
-void warn_of_idle_keys(const config::Compile& compile, const comm::Communicator& world);
+void warn_of_idle_keys(const config::JobConfig& config, const comm::Communicator& world);
 
 cublas::Search algorithm_search(const config::Compile& compile);
 

@@ -90,6 +90,16 @@ TEST_P(CrossEntropyTest, IgnoredTargetsCountNothing) {
     EXPECT_EQ(none.gradient.abs().max().item<double>(), 0);
 }
 
+TEST_P(CrossEntropyTest, SumsOfTheirOwnGiveTheSameBits) {
+    const at::Tensor logits = normal({9, 3001}, 3), targets = random_.integers({9}, -2, 3001);
+    expect_same_bits_separately([&] {
+        at::Tensor gradient = logits.clone();
+        const SoftmaxSums sums = turn_into_cross_entropy_gradient(
+            gradient, targets, at::full({}, 0.37, placed(accumulation_type(GetParam().type))));
+        return std::vector{sums.maxima, sums.sums, gradient};
+    });
+}
+
 TEST_P(CrossEntropyTest, NoTokens) {
     const Result none = in_pieces(normal({0, 7}), at::zeros({0}, placed(at::kLong)), 2, 1);
     EXPECT_EQ(none.loss.item<double>(), 0);

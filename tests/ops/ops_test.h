@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <ostream>
 #include <string>
+#include <vector>
 
 #include "base/environment.h"
 #include "kernels/table.h"
@@ -67,6 +68,17 @@ class OpsTest : public ::testing::TestWithParam<Variant> {
             return ::testing::AssertionFailure() << "a result of type " << actual.toString();
         }
         return close(actual, expected, GetParam().tolerance);
+    }
+
+    /// That compute(), which returns tensors, gives the same bits where each operation is on its own.
+    template <class Compute>
+    static void expect_same_bits_separately(Compute compute) {
+        const std::vector<at::Tensor> expected = compute();
+        const TensorThread thread(GetParam().path == Path::Fused ? Path::Separate : GetParam().path);
+        const std::vector<at::Tensor> found = compute();
+        for (size_t i = 0; i < expected.size(); ++i) {
+            EXPECT_TRUE(identical(found[i], expected[i])) << "tensor " << i << " of " << expected[i].sizes();
+        }
     }
 
     TensorThread thread_{GetParam().path};

@@ -55,6 +55,18 @@ TEST_P(RmsNormTest, WithAResidual) {
     }
 }
 
+TEST_P(RmsNormTest, AdditionsOfTheirOwnGiveTheSameBits) {
+    for (const auto& shape : {std::vector<int64_t>{0, 8}, {13, 17}, {31, 129}, {130, 32}, {3, 2048}}) {
+        const at::Tensor x = normal(shape), delta = normal(shape), weight = normal({shape.back()});
+        const at::Tensor dy = normal(shape), residual = normal(shape);
+        expect_same_bits_separately([&] {
+            const auto [sum, norm] = add_rms_norm(x, delta, weight, kEps);
+            const auto [dx, dw] = rms_norm_backward(dy, sum, weight, norm.inverse_rms, residual);
+            return std::vector{sum, norm.y, norm.inverse_rms, dx, dw};
+        });
+    }
+}
+
 TEST_P(RmsNormTest, StridedRows) {
     const at::Tensor x = normal({9, 40}).narrow(1, 3, 17), dy = normal({17, 9}).t(), weight = normal({17});
     const at::Tensor residual = normal({9, 20}).narrow(1, 0, 17);

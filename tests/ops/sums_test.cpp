@@ -51,6 +51,11 @@ TEST_P(SumsTest, SquaredNorm) {
     EXPECT_TRUE(close(squared_norm_of(strided), strided.to(at::kDouble).square().sum(), 1e-13));
 }
 
+TEST_P(SumsTest, SquaredNormsOneByOneHaveTheSameBits) {
+    const std::vector<at::Tensor> tensors = {wide({1000, 33}), wide({1}), wide({1 << 16})};
+    expect_same_bits_separately([&] { return std::vector{squared_norms(tensors)}; });
+}
+
 // Squares that the type itself does not hold, and many small ones beside a large one.
 TEST_P(SumsTest, SquaredNormLosesNothing) {
     const double huge = std::min(GetParam().huge, 1e20);

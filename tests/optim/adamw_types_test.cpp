@@ -97,15 +97,15 @@ TEST_P(AdamWTypes, KernelsGiveTheBitsOfThePlainComposition) {
         SCOPED_TRACE(size);
         const at::Tensor start = random_.normal({size}, at::kFloat);
         const layout::SlabRows rows{.first = 13, .length = 600, .stride = 1003};
-        Parameter fused(GetParam(), start, rows, 5), plain(GetParam(), start, rows, 5);
+        Parameter own(GetParam(), start, rows, 5), plain(GetParam(), start, rows, 5);
         for (const double scale : {1.0, 1e-3, 1e4, 1e-30}) {
             const at::Tensor gradient = random_.normal({size}, at::kFloat, scale);
-            fused.step(gradient);
+            own.step(gradient);
             {
                 const ops::TensorThread plain_thread(Path::Plain);
                 plain.step(gradient);
             }
-            ASSERT_TRUE(identical(fused, plain)) << "gradients of " << scale;
+            ASSERT_TRUE(identical(own, plain)) << "gradients of " << scale;
         }
     }
 }

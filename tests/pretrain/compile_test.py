@@ -1,9 +1,12 @@
-"""compile.enable: own kernels and plain operations train alike, and are not the same code."""
+"""compile.enable: fused kernels and operations one by one train with the same bits; debug.plain_operations, LibTorch's,
+trains alike and is not the same code."""
 import run
 
 STEPS = {"training__steps": 20, "training__global_batch_size": 4}
 BFLOAT16 = {"training__mixed_precision_param": "bfloat16"}
-PLAIN = {"compile__enable": False}
+FLOAT16 = {"training__mixed_precision_param": "float16"}
+SEPARATE = {"compile__enable": False}
+PLAIN = {"debug__plain_operations": True}
 
 
 class Compile(run.PretrainTest):
@@ -13,10 +16,12 @@ class Compile(run.PretrainTest):
         return [(step["loss"], step["grad_norm"]) for step in self.steps(dump, parse_float=str)]
 
     def assert_alike(self, num_ranks, tolerance, **settings):
-        own, plain = run.at_once([lambda: self.train(num_ranks, f"own{num_ranks}", **settings),
-                                  lambda: self.train(num_ranks, f"plain{num_ranks}", **settings, **PLAIN)], workers=2)
+        def train(dump, **path):
+            return lambda: self.train(num_ranks, f"{dump}{num_ranks}", **settings, **path)
+        own, separate, plain = run.at_once([train("own"), train("separate", **SEPARATE), train("plain", **PLAIN)], workers=2)
         self.assertEqual(len(own), 20)
         self.assertLess(float(own[-1][0]), float(own[0][0]) - 1, "it learns nothing")
+        self.assertEqual(own, separate)
         for step, (one, other) in enumerate(zip(own, plain), 1):
             self.assertLess(abs(float(one[0]) / float(other[0]) - 1), tolerance, f"loss of step {step}: {own} {plain}")
         self.assertNotEqual(own, plain, "the same bits: the same code?")
@@ -28,6 +33,9 @@ class Compile(run.PretrainTest):
     def test_bfloat16(self):
         self.assert_alike(1, 5e-3, **BFLOAT16)
         self.assert_alike(2, 5e-3, **BFLOAT16)
+
+    def test_float16(self):
+        self.assert_alike(1, 5e-3, **FLOAT16)
 
     def test_plain_operations_use_no_kernels(self):
         """Of which instruction set the kernels are shows in the digits, where they are used."""
@@ -45,8 +53,11 @@ class Compile(run.PretrainTest):
 
     def test_the_log_says_which(self):
         self.assertIn("own kernels: portable", self.log({"ARGOSY_CPU_KERNELS": "portable"}))
-        done = self.run_ranks(1, *self.small("none", training__steps=1, **PLAIN))
-        self.assertIn("own kernels: none, since compile.enable is false", done.stderr)
+        for settings, words in ((SEPARATE, ", one operation each, since compile.enable is false"),
+                                (PLAIN, "own kernels: none, since debug.plain_operations is true"),
+                                (PLAIN | SEPARATE, "compile.enable has no effect: debug.plain_operations is true")):
+            with self.subTest(**settings):
+                self.assertIn(words, self.run_ranks(1, *self.small("none", training__steps=1, **settings)).stderr)
 
     def test_kernels_that_cannot_run_are_refused(self):
         done = self.run_ranks(1, *self.small(), environment={"ARGOSY_CPU_KERNELS": "abacus"})

@@ -116,9 +116,10 @@ class OnGpu(Places):
             with self.subTest(name):
                 graphs = self.train(self.gpu, 1, f"graphs{name}", **settings)
                 self.assertEqual(graphs, self.train(self.gpu, 1, f"none{name}", compile__graphs=False, **settings))
+                self.assertEqual(graphs, self.train(self.gpu, 1, f"separate{name}", compile__enable=False, **settings))
 
     def test_deterministic_runs_repeat_every_bit(self):
-        for name, settings in (("float32", {}), ("bfloat16", BFLOAT16), ("plain", {"compile__enable": False})):
+        for name, settings in (("float32", {}), ("bfloat16", BFLOAT16), ("plain", {"debug__plain_operations": True})):
             with self.subTest(name):
                 once, again = (self.train(self.gpu, 1, f"{name}{i}", **DETERMINISTIC, **settings) for i in range(2))
                 self.assertEqual(once, again)

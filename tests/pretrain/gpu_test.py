@@ -39,16 +39,17 @@ class Gpu(gpu_run.OnGpu, run.PretrainTest):
 
     def test_the_log_says_what_computes_and_what_has_no_effect(self):
         search, none = {"compile__search_algorithms": True}, {"compile__graphs": False}
-        both = "compile.graphs, compile.search_algorithms have no effect: "
+        disabled, plain = {"compile__enable": False}, {"debug__plain_operations": True}
         through_host = "compile.graphs has no effect: ranks exchange through the host's memory"
         for place, num_ranks, settings, kernels, idle in (
                 (self.gpu, 1, search, "CUDA", None),
-                (self.gpu, 1, search | none | {"compile__enable": False}, "none", both + "compile.enable is false"),
-                (self.gpu, 1, {"compile__enable": False}, "none", None),
+                (self.gpu, 1, search | none | disabled, "CUDA", "compile.graphs has no effect: compile.enable is false"),
+                (self.gpu, 1, plain, "none", None),
+                (self.gpu, 1, plain | search, "none", "search_algorithms has no effect: debug.plain_operations is true"),
                 (self.gpu, 2, {"comm__gpu_path": "host"}, "CUDA", through_host),
                 (self.gpu, 2, {"comm__gpu_path": "host"} | none, "CUDA", None),
                 (self.cpu, 1, {}, "", None),
-                (self.cpu, 1, search | none, "", both + "nothing computes on a GPU")):
+                (self.cpu, 1, search, "", "compile.search_algorithms has no effect: nothing computes on a GPU")):
             with self.subTest(gpu=place is self.gpu, **settings):
                 done = self.run_ranks(num_ranks, *self.small(**gpu_run.SMALL, training__steps=1, **settings),
                                       program=place[0])

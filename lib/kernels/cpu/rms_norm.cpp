@@ -45,6 +45,7 @@ void rms_norm(const RmsNorm<T>& args) {
 }
 
 // With r = inverse_rms and n = x r:  dx = r (dy w - n mean(dy w n)) + residual,  dw = sum over rows of dy n.
+// Rounded before the residual is added, as by an operation of its own.
 template <class T>
 void rms_norm_backward(const RmsNormBackward<T>& args) {
     for (int64_t row = 0; row < args.num_rows; ++row) {
@@ -63,8 +64,8 @@ void rms_norm_backward(const RmsNormBackward<T>& args) {
         for_each_vector(args.row_size, [&](int64_t i, auto load, auto store) {
             const Vector normed = load(x + i) * inverse;
             const Vector weighted = load(dy + i) * load(args.weight + i);
-            const Vector own = (weighted - normed * mean) * inverse;
-            store(dx + i, residual == nullptr ? own : own + load(residual + i));
+            store(dx + i, (weighted - normed * mean) * inverse);
+            if (residual != nullptr) store(dx + i, load(dx + i) + load(residual + i));
         });
     }
 }

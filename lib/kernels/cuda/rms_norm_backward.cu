@@ -3,8 +3,8 @@
 #include "kernels/cuda/sums.h"
 
 // With r = inverse_rms and n = x r:  dx = r (dy w - n mean(dy w n)) + residual,  dw = sum over rows of dy n.
-// Blocks go from row to row and keep the sums of dw over their rows in registers; they end up in `partial`, a
-// row for each block.
+// dx is rounded before the residual is added, as if that were an operation of its own. Blocks go from row to
+// row and keep the sums of dw over their rows in registers; they end up in `partial`, a row for each block.
 namespace argosy::kernels::cuda {
 namespace {
 
@@ -29,13 +29,24 @@ __device__ float products(const Row<kCount>& row, const Floats<kCount>& weight, 
     return sum;
 }
 
-template <int kCount>
-__device__ Floats<kCount> own_gradient(const Row<kCount>& row, const Floats<kCount>& weight, float mean,
-                                       float inverse) {
+/// Without the residual.
+template <class T, int kCount>
+__device__ Elements<T, kCount> own_gradient(const Row<kCount>& row, const Floats<kCount>& weight, float mean,
+                                            float inverse) {
     Floats<kCount> dx;
 #pragma unroll
     for (int k = 0; k < kCount; ++k) dx[k] = (row.dy[k] * weight[k] - row.normed[k] * mean) * inverse;
-    return dx;
+    return narrowed<T>(dx);
+}
+
+template <class T, int kCount>
+__device__ void add(Elements<T, kCount>& x, const Elements<T, kCount>& y) {
+    keep_narrow(x);  // of fp32 too: or the compiler would make one rounding of a product and this sum
+    auto sum = widened(x);
+    const auto other = widened(y);
+#pragma unroll
+    for (int k = 0; k < kCount; ++k) sum[k] += other[k];
+    x = narrowed<T>(sum);
 }
 
 template <int kCount, class T>
@@ -126,18 +137,15 @@ __device__ void write_rows(const RmsNormBackward<T>& args, const RowPlace<T, Sha
             if (!place.has(row, pack)) continue;
             const auto weight = widened(place.load_column(args.weight, pack));
             const auto one = row_of(held.x[row][pack], held.dy[row][pack], inverse);
-            auto dx = own_gradient(one, weight, mean, inverse);
-            keep_narrow(held.residual[row][pack]);
-            const auto residual = widened(held.residual[row][pack]);
-#pragma unroll
-            for (int k = 0; k < kPack<T>; ++k) dx[k] += residual[k];
+            auto dx = own_gradient<T>(one, weight, mean, inverse);
+            if (args.residual != nullptr) add(dx, held.residual[row][pack]);
             store(args.dx + place.at(row, pack), dx);
         }
     }
 }
 
-/// Loads the next rows before it works on some, where registers suffice: else little would be on its way while
-/// threads wait for each other.
+/// Loads the next rows before it works on some, where registers suffice: else little would be on its way
+/// while threads wait for each other.
 template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
     rms_norm_backward_kernel(RmsNormBackward<T> args, float* partial) {
@@ -188,8 +196,8 @@ __global__ void __launch_bounds__(kThreads)
         }
         const float mean = __fdividef(block_sum(sum), static_cast<float>(args.row_size));
         for (int64_t i = threadIdx.x; i < args.row_size; i += kThreads) {
-            auto dx = own_gradient(load_row(i), load<1>(args.weight + i), mean, inverse);
-            if (args.residual != nullptr) dx[0] += widened(args.residual[begin + i]);
+            auto dx = own_gradient<T>(load_row(i), load<1>(args.weight + i), mean, inverse);
+            if (args.residual != nullptr) add(dx, load_elements<1>(args.residual + begin + i));
             store(args.dx + begin + i, dx);
         }
     }

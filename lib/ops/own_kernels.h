@@ -1,4 +1,4 @@
-// The way from tensors to kernels: which calls take the fused path, and with which element type.
+// The way from tensors to kernels: which calls take own kernels, and with which element type.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,12 +15,15 @@
 
 namespace argosy::ops {
 
-/// Whether an operation on tensors of this type and device has own kernels on this thread's path.
-inline bool fused(const at::Tensor& x) {
+/// Whether own kernels compute an operation on tensors of this type and device, on this thread's path.
+inline bool has_kernels(const at::Tensor& x) {
     const auto type = x.scalar_type();
-    return path() == Path::Fused && (x.is_cpu() || gpu::holds(x)) &&
+    return path() != Path::Plain && (x.is_cpu() || gpu::holds(x)) &&
            (type == at::kFloat || type == at::kBFloat16 || type == at::kHalf);
 }
+
+/// Whether one kernel may do what several operations say, with the same bits. REQUIRES: has_kernels.
+inline bool fused() { return path() == Path::Fused; }
 
 /// Calls use(T{}) with the kernels' element type T of `type`.
 template <class Use>
@@ -37,7 +40,7 @@ void with_element_type(at::ScalarType type, Use use) {
     }
 }
 
-/// For what a GPU holds. REQUIRES: fused.
+/// For what a GPU holds. REQUIRES: has_kernels.
 template <class T>
 const kernels::GpuTyped<T>& gpu_kernels() {
     return kernels::gpu_table()->of<T>();

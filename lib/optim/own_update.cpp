@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "ops/fused.h"
+#include "ops/own_kernels.h"
 #include "optim/adamw_update.h"
 #include "optim/stochastic_rounding.h"
 
@@ -94,9 +94,12 @@ void update_on_gpu(std::span<const ItemUpdate> updates) {
 
 }  // namespace
 
-void fused_update(std::span<const ItemUpdate> updates) {
-    if (gpu::holds(updates[0].item.weights)) return update_on_gpu(updates);
-    for (const ItemUpdate& one : updates) update_on_processor(one);
+void own_update(std::span<const ItemUpdate> updates) {
+    const bool on_gpu = gpu::holds(updates[0].item.weights);
+    if (on_gpu && ops::fused()) return update_on_gpu(updates);
+    for (const ItemUpdate& one : updates) {
+        on_gpu ? update_on_gpu({&one, 1}) : update_on_processor(one);
+    }
 }
 
 }  // namespace argosy::optim
