@@ -1,5 +1,5 @@
-"""eval on a GPU against eval on the processor. With a program of stand-ins also where there is no GPU, and where a GPU has
-not the memory; without one on this machine's GPU, or it skips. usage: gpu_test.py [EVAL_WITH_STAND_INS]"""
+"""eval on a GPU against eval on the processor. With a program of stand-ins also where there is no GPU, and where a GPU
+has not the memory; without one on this machine's GPU, or it skips. usage: gpu_test.py [EVAL_WITH_STAND_INS]"""
 import json
 import pathlib
 import subprocess
@@ -20,8 +20,8 @@ def gpu_name():
     if STAND_INS:
         return "Fake GPU"
     try:
-        asked = subprocess.run(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], capture_output=True, text=True,
-                               timeout=60)
+        asked = subprocess.run(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], capture_output=True,
+                               text=True, timeout=60)
     except (FileNotFoundError, subprocess.TimeoutExpired):
         return None
     return asked.stdout.splitlines()[0].strip() if asked.returncode == 0 and asked.stdout.strip() else None
@@ -72,8 +72,8 @@ class Gpu(GpuTest):
         self.assertEqual(self.score("auto", records), self.score("gpu", records))
         self.assertNotIn(" W ", self.stderr)
         # Kernels of stand-ins know no processor, so that of its results only where they come from is seen.
-        done = self.run_program("--model", self.model, "--tasks", self.task(records), "--output", self.output, "--device",
-                                "cpu", program=GPU_EVAL)
+        done = self.run_program("--model", self.model, "--tasks", self.task(records), "--output", self.output,
+                                "--device", "cpu", program=GPU_EVAL)
         self.assert_computed_on("cpu", json.loads(self.output.read_text()), done)
 
     def test_what_rounds_or_slows_products_is_named(self):
@@ -97,7 +97,8 @@ class StandIns(GpuTest):
         self.environment = {"ARGOSY_FAKE_GPU_BYTES": str(WORKSPACE_BYTES + 1_400_000)}
         self.expect_error(*arguments, program=GPU_EVAL, code=1, parts=[
             "out of memory: ", " asked for; of the GPU's ", "tensors ", "free ",
-            "What would need less: --batch-tokens below 2048; --max-length below 48; --dtype bf16 (it is fp32); --device cpu"])
+            "What would need less: --batch-tokens below 2048; --max-length below 48; --dtype bf16 (it is fp32); "
+            "--device cpu"])
         for way_out in ("--batch-tokens", 200), ("--dtype", "bf16"):
             self.run_program(*arguments, *way_out, program=GPU_EVAL)
 
