@@ -71,30 +71,28 @@ void add_options(CommandLine& line) {
     app.add_option("DST", line.destination, "what to make; its folder must exist");
     app.add_option("--to", line.to, "form of DST")->check(CLI::IsMember({"sharded", "full", "hf"}));
     app.add_option("--shards", line.num_shards,
-                   "files of a sharded checkpoint, cut along each tensor's first dim; default: as many as "
-                   "SRC has, else 1")
+                   "files of a sharded checkpoint, cut along each tensor's first dim;\n"
+                   "default: as many as SRC has, else 1")
         ->check(CLI::Range(1, 99999));
     app.add_option("--dtype", line.type,
-                   "type of the weights: fp32, bf16 or fp16, rounded to nearest, ties to even; default: as "
-                   "in SRC. The "
-                   "optimizer's state keeps its own")
+                   "type of the weights: fp32, bf16 or fp16, rounded to nearest, ties to even;\n"
+                   "default: as in SRC. The optimizer's state keeps its own")
         ->check(CLI::IsMember({"fp32", "bf16", "fp16"}));
     app.add_flag("--model-only", line.model_only, "leave the optimizer's state out, as hf always does");
     app.add_option("--max-shard-size", line.max_shard_size,
                    "most bytes of tensors in one of hf's files: 5GB, 512MiB, 1000000")
         ->capture_default_str();
     app.add_flag("--force", line.force, "replace DST where it is a checkpoint or a model");
-    app.add_flag(
-        "--verify", line.verify,
-        "read both sides again, compare every element, and run a few tokens through both models, layer "
-        "by layer, to compare logits, before DST appears; exit 3 where something differs. With "
-        "--inspect: compare all checks");
+    app.add_flag("--verify", line.verify,
+                 "read both sides again, compare every element, and run a few tokens through\n"
+                 "both models, layer by layer, to compare logits, before DST appears; exit 3\n"
+                 "where something differs. With --inspect: compare all checks");
     app.add_option("--threads", line.num_threads,
                    "threads that read and write; default: one for each core, at most 4")
         ->check(CLI::Range(1, 256));
-    app.add_flag(
-        "--inspect", line.inspect,
-        "print what SRC holds: step, mesh, model, longest context, tensors, types, shapes, sizes, checks");
+    app.add_flag("--inspect", line.inspect,
+                 "print what SRC holds: step, mesh, model, longest context, tensors, types,\n"
+                 "shapes, sizes, checks");
     app.add_flag("--json", line.json, "with --inspect: as JSON");
 }
 

@@ -60,7 +60,7 @@ void tokenize(const CommandLine& line) {
 void add_tokenize(CommandLine& line) {
     CLI::App* command = line.app.add_subcommand(
         "tokenize",
-        "turn JSONL records into a token file; prints what it holds, entropies in nats per token");
+        "turn JSONL records into a token file; prints what it holds, entropies in nats a\ntoken");
     command
         ->add_option("--input", line.tokenize.inputs, "JSONL files of {\"text\"} or of {\"tokens\"} records")
         ->required();

@@ -33,7 +33,8 @@ class VocabularyPiece : public model::TensorAxis {
     layout::Range rows_;
 };
 
-/// Rows of `out` whose token lies in the piece.
+/// Rows of `out` whose token lies in the piece. Of a GPU the host waits to hear which, a moment beside the
+/// reading of a piece.
 void embed_piece(const model::Embedding& layer, const model::Weights& weights, const layout::Range& piece,
                  const at::Tensor& tokens, at::Tensor& out) {
     const at::Tensor present = tokens.ge(piece.begin).logical_and(tokens.lt(piece.begin + piece.size));
@@ -53,10 +54,10 @@ ops::RopeTable first_positions(const ops::RopeTable& table, int64_t seq_len) {
 }  // namespace
 
 LayerwiseModel::LayerwiseModel(const checkpoint::TensorSource& source, const model::ModelSpec& spec,
-                               at::ScalarType type, int64_t piece_bytes)
+                               const at::TensorOptions& options, int64_t piece_bytes)
     : source_(source),
       spec_(spec),
-      type_(type),
+      options_(options),
       piece_bytes_(piece_bytes),
       units_(model::unit_parameters(spec)) {
     interop::check_weights(source, spec);
@@ -68,15 +69,15 @@ void LayerwiseModel::for_each_piece(const std::vector<model::Parameter>& unit, R
     const auto is_table = [&](const model::Parameter& parameter) { return parameter.role == table; };
     std::vector<model::Parameter> others = unit;
     std::erase_if(others, is_table);
-    model::Weights weights = read_weights(source_, others, type_);
+    model::Weights weights = read_weights(source_, others, options_);
 
     const layout::ParamSpec& spec = std::ranges::find_if(unit, is_table)->spec;
-    const auto row_bytes = static_cast<int64_t>(spec_.dim * at::elementSize(type_));
+    const auto row_bytes = static_cast<int64_t>(spec_.dim * options_.dtype().itemsize());
     const int64_t num_rows = std::max<int64_t>(1, piece_bytes_ / row_bytes);
     for (int64_t begin = 0; begin < spec_.vocab_size; begin += num_rows) {
         const layout::Range rows{begin, std::min(num_rows, spec_.vocab_size - begin)};
         weights[table].reset();  // freed before the next is read
-        weights[table] = read_rows(source_, spec, rows, type_);
+        weights[table] = read_rows(source_, spec, rows, options_);
         visit(VocabularyPiece(rows), weights);
     }
 }
@@ -84,7 +85,7 @@ void LayerwiseModel::for_each_piece(const std::vector<model::Parameter>& unit, R
 Streams LayerwiseModel::embed(std::span<const model::Batch> batches) const {
     Streams streams;
     for (const model::Batch& batch : batches) {
-        streams.push_back(at::empty({batch.tokens.size(0), spec_.dim}, type_));
+        streams.push_back(at::empty({batch.tokens.size(0), spec_.dim}, options_));
     }
     for_each_piece(units_.front(), Role::Embedding,
                    [&](const VocabularyPiece& axis, const model::Weights& weights) {
@@ -97,11 +98,12 @@ Streams LayerwiseModel::embed(std::span<const model::Batch> batches) const {
 }
 
 void LayerwiseModel::run_block(int64_t layer, std::span<const model::Batch> batches, Streams& streams) const {
-    const model::Weights weights = read_weights(source_, units_[layer + 1], type_);
+    const model::Weights weights = read_weights(source_, units_[layer + 1], options_);
+    const at::ScalarType wide = ops::accumulation_type(c10::typeMetaToScalarType(options_.dtype()));
     int64_t longest = 0;
     for (const model::Batch& batch : batches) longest = std::max(longest, batch.seq_len);
     const ops::RopeTable positions =
-        ops::make_rope_table(model::rope_frequencies(spec_), longest, ops::accumulation_type(type_));
+        ops::make_rope_table(model::rope_frequencies(spec_), longest, options_.dtype(wide));
     for (size_t i = 0; i < batches.size(); ++i) {
         const ops::RopeTable rope = first_positions(positions, batches[i].seq_len);
         const model::Block block(spec_, axis_, attention_, rope);

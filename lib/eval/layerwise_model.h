@@ -1,14 +1,16 @@
 // A model whose weights stay in their checkpoint: each unit's are read when it is its turn and freed before
 // the next unit's. Of a block all weights are held at once, of the embedding table and the head's matrix a
 // piece of rows: weights take the memory of the largest block or of a piece, whichever is more, and 16 MiB
-// while they are converted. One device. The residual streams, which the caller holds, run through one unit
-// after another:
+// while they are converted. One device: batches and streams lie there, weights are copied there once they are
+// read, and take that memory of the host too until they are. The residual streams, which the caller holds,
+// run through one unit after another:
 //   streams = embed(batches); run_block(0 .. num_layers - 1, batches, streams); softmax_sums(batches,
 //   streams)
 // REQUIRES: the caller holds an ops::TensorThread.
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/TensorOptions.h>
 
 #include <cstdint>
 #include <span>
@@ -29,13 +31,13 @@ using Streams = std::vector<at::Tensor>;
 
 class LayerwiseModel {
   public:
-    /// Everything is computed in `type`. UserError unless the source holds the model's parameters. REQUIRES:
-    /// the source outlives it.
-    LayerwiseModel(const checkpoint::TensorSource& source, const model::ModelSpec& spec, at::ScalarType type,
-                   int64_t piece_bytes = 32 << 20);
+    /// Everything is computed in the type and on the device of `options`. UserError unless the source holds
+    /// the model's parameters. REQUIRES: the source outlives it.
+    LayerwiseModel(const checkpoint::TensorSource& source, const model::ModelSpec& spec,
+                   const at::TensorOptions& options, int64_t piece_bytes = 32 << 20);
 
     const model::ModelSpec& spec() const { return spec_; }
-    at::ScalarType type() const { return type_; }
+    const at::TensorOptions& options() const { return options_; }
     /// The embedding, the blocks and the head.
     int64_t num_units() const { return spec_.num_layers + 2; }
 
@@ -56,7 +58,7 @@ class LayerwiseModel {
 
     const checkpoint::TensorSource& source_;
     model::ModelSpec spec_;
-    at::ScalarType type_;
+    at::TensorOptions options_;
     int64_t piece_bytes_;
     std::vector<std::vector<model::Parameter>> units_;
     model::TensorAxis axis_;

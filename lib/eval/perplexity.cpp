@@ -1,6 +1,7 @@
 #include "eval/perplexity.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/stack.h>
 
 #include <algorithm>
 #include <cmath>
@@ -22,8 +23,11 @@ size_t round_size(std::span<const WindowBatch> batches, int64_t most_tokens) {
 
 void add_scores(const WindowBatch& batch, const ops::SoftmaxSums& sums, const at::Tensor& targets,
                 std::vector<RecordScore>& scores) {
-    const at::Tensor losses = ops::cross_entropy(sums, targets).to(at::kDouble);
-    const at::Tensor greedy = ops::target_is_largest(sums, targets).to(at::kLong);
+    // In one copy: each that comes from a GPU waits for it.
+    const at::Tensor lost = ops::cross_entropy(sums, targets);
+    const at::Tensor found =
+        at::stack({lost, ops::target_is_largest(sums, targets).to(lost.scalar_type())}).cpu();
+    const at::Tensor losses = found[0].to(at::kDouble), greedy = found[1].to(at::kLong);
     int64_t row = 0;
     for (const Window& window : batch.windows) {
         RecordScore& score = scores[window.record];
@@ -42,7 +46,8 @@ class Scorer {
     std::vector<RecordScore> run() {
         const std::vector<WindowBatch> batches = in_batches(windows(), options_.batch_tokens);
         for (const WindowBatch& batch : batches) work_ += batch.num_tokens() * model_.num_units();
-        const auto token_bytes = static_cast<int64_t>(model_.spec().dim * at::elementSize(model_.type()));
+        const auto token_bytes =
+            static_cast<int64_t>(model_.spec().dim * model_.options().dtype().itemsize());
         std::span<const WindowBatch> left = batches;
         while (!left.empty()) {
             const size_t count = round_size(left, options_.round_bytes / token_bytes);
@@ -64,7 +69,9 @@ class Scorer {
 
     void run_round(std::span<const WindowBatch> round) {
         std::vector<model::Batch> batches;
-        for (const WindowBatch& batch : round) batches.push_back(make_batch(batch, records_));
+        for (const WindowBatch& batch : round) {
+            batches.push_back(make_batch(batch, records_, model_.options().device()));
+        }
         Streams streams = model_.embed(batches);
         count_unit(round);
         for (int64_t layer = 0; layer < model_.spec().num_layers; ++layer) {

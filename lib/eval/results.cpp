@@ -71,7 +71,7 @@ ordered_json run_config(const Evaluation& evaluation) {
             {"model_num_parameters", evaluation.num_parameters},
             {"model_dtype", evaluation.dtype},
             {"batch_tokens", evaluation.batch_tokens},
-            {"device", "cpu"},
+            {"device", evaluation.device},
             {"limit", nullptr},
             {"random_seed", nullptr}};  // nothing is drawn
 }

@@ -17,6 +17,7 @@ struct TaskResult {
 
 struct Evaluation {
     std::string model, dtype;
+    std::string device = "cpu";  // "cuda:0": the first GPU
     int64_t num_parameters = 0;
     int64_t batch_tokens = 0, max_length = 0;
     double started = 0;  // seconds since 1970, UTC

@@ -21,6 +21,31 @@ void read_into(const checkpoint::TensorSource& source, const checkpoint::TensorI
     source.read(tensor, slab, {static_cast<std::byte*>(out.mutable_data_ptr()), out.nbytes()});
 }
 
+/// In the host's memory.
+at::Tensor read_converted(const checkpoint::TensorSource& source, const layout::ParamSpec& parameter,
+                          const layout::Range& rows, const at::TensorOptions& options) {
+    const at::ScalarType type = c10::typeMetaToScalarType(options.dtype());
+    const checkpoint::TensorInfo& tensor = source.at(interop::kModelPrefix + parameter.name);
+    std::vector<int64_t> shape = tensor.shape;
+    shape[0] = rows.size;
+    const at::Tensor out = at::empty(shape, type);
+    const at::ScalarType stored = *floating_type(tensor.type);
+    if (stored == type) {
+        read_into(source, tensor, rows.begin, out);
+        return out;
+    }
+    const int64_t row_bytes = tensor.num_bytes() / tensor.shape[0];
+    shape[0] = std::clamp<int64_t>(kBytesAtOnce / row_bytes, 1, rows.size);
+    const at::Tensor buffer = at::empty(shape, stored);
+    for (int64_t row = 0; row < rows.size; row += shape[0]) {
+        const int64_t count = std::min(shape[0], rows.size - row);
+        const at::Tensor part = buffer.narrow(0, 0, count);
+        read_into(source, tensor, rows.begin + row, part);
+        out.narrow(0, row, count).copy_(part);
+    }
+    return out;
+}
+
 }  // namespace
 
 at::ScalarType compute_type(const std::string& name) {
@@ -46,33 +71,20 @@ std::optional<at::ScalarType> floating_type(h5::ElementType type) {
 }
 
 at::Tensor read_rows(const checkpoint::TensorSource& source, const layout::ParamSpec& parameter,
-                     const layout::Range& rows, at::ScalarType type) {
-    const checkpoint::TensorInfo& tensor = source.at(interop::kModelPrefix + parameter.name);
-    std::vector<int64_t> shape = tensor.shape;
-    shape[0] = rows.size;
-    const at::Tensor out = at::empty(shape, type);
-    const at::ScalarType stored = *floating_type(tensor.type);
-    if (stored == type) {
-        read_into(source, tensor, rows.begin, out);
-        return out;
-    }
-    const int64_t row_bytes = tensor.num_bytes() / tensor.shape[0];
-    shape[0] = std::clamp<int64_t>(kBytesAtOnce / row_bytes, 1, rows.size);
-    const at::Tensor buffer = at::empty(shape, stored);
-    for (int64_t row = 0; row < rows.size; row += shape[0]) {
-        const int64_t count = std::min(shape[0], rows.size - row);
-        const at::Tensor part = buffer.narrow(0, 0, count);
-        read_into(source, tensor, rows.begin + row, part);
-        out.narrow(0, row, count).copy_(part);
-    }
-    return out;
+                     const layout::Range& rows, const at::TensorOptions& options) {
+    return read_converted(source, parameter, rows, options).to(options.device());
 }
 
 model::Weights read_weights(const checkpoint::TensorSource& source,
-                            const std::vector<model::Parameter>& parameters, at::ScalarType type) {
+                            const std::vector<model::Parameter>& parameters,
+                            const at::TensorOptions& options) {
     model::Weights weights;
+    for (const auto& [role, spec] : parameters) {
+        weights[role] = read_converted(source, spec, {0, spec.shape[0]}, options);
+    }
     for (const model::Parameter& parameter : parameters) {
-        weights[parameter.role] = read_rows(source, parameter.spec, {0, parameter.spec.shape[0]}, type);
+        at::Tensor& weight = weights[parameter.role];
+        weight = weight.to(options.device());
     }
     return weights;
 }

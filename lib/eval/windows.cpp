@@ -39,7 +39,7 @@ std::vector<WindowBatch> in_batches(std::vector<Window> windows, int64_t batch_t
     return batches;
 }
 
-model::Batch make_batch(const WindowBatch& batch, std::span<const Tokens> records) {
+model::Batch make_batch(const WindowBatch& batch, std::span<const Tokens> records, c10::Device device) {
     const at::Tensor tokens = at::full({batch.num_tokens()}, kPadding, at::kLong);
     const at::Tensor targets = at::full({batch.num_tokens()}, kNotCounted, at::kLong);
     auto *token = tokens.mutable_data_ptr<int64_t>(), *target = targets.mutable_data_ptr<int64_t>();
@@ -51,7 +51,8 @@ model::Batch make_batch(const WindowBatch& batch, std::span<const Tokens> record
         token += batch.seq_len();
         target += batch.seq_len();
     }
-    return {tokens, targets, static_cast<int64_t>(batch.windows.size()), batch.seq_len()};
+    return {tokens.to(device), targets.to(device), static_cast<int64_t>(batch.windows.size()),
+            batch.seq_len()};
 }
 
 }  // namespace argosy::eval

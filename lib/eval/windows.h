@@ -35,6 +35,7 @@ std::vector<WindowBatch> in_batches(std::vector<Window> windows, int64_t batch_t
 
 /// Shorter windows are padded behind their end, which no token before it sees, with targets that do not
 /// count.
-model::Batch make_batch(const WindowBatch& batch, std::span<const Tokens> records);
+model::Batch make_batch(const WindowBatch& batch, std::span<const Tokens> records,
+                        c10::Device device = c10::kCPU);
 
 }  // namespace argosy::eval

@@ -9,8 +9,9 @@
 namespace argosy::gpu {
 
 /// Makes the GPU with this number, of those that this process sees, this thread's, and gives LibTorch a
-/// stream of its own on it: the device's default stream can be no part of a graph. Returns what LibTorch
-/// calls the device. To be called before the thread's first tensor.
+/// stream of its own on it: the device's default stream can be no part of a graph. LibTorch's products of
+/// fp32 are fp32 from then on, never TF32. Returns what LibTorch calls the device. To be called before the
+/// thread's first tensor.
 c10::Device use(int number);
 
 /// Whether this tensor lies on a GPU, so that kernels for GPUs work on it.

@@ -1,49 +1,78 @@
 #include "train/data_feed.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
 #include <ATen/ops/full.h>
 
+#include <cstddef>
 #include <utility>
 
 #include "base/error.h"
+#include "gpu/device.h"
+#include "gpu/stream.h"
 
 namespace argosy::train {
 
 DataFeed::DataFeed(const data::Loader& loader, mesh::Mesh& mesh, const BatchSizes& sizes,
                    int64_t first_sample, int64_t num_steps)
-    : loader_(loader), mesh_(mesh), sizes_(sizes), next_sample_(first_sample), num_steps_(num_steps) {}
+    : loader_(loader),
+      mesh_(mesh),
+      sizes_(sizes),
+      next_sample_(first_sample),
+      num_steps_(num_steps),
+      on_gpu_(gpu::holds(at::empty({0}, mesh.device()))) {}
+
+// What was read last is the GPU's by then: a step ends when all that was given to it is done.
+at::Tensor DataFeed::place_to_read(int64_t num_tokens) {
+    if (!on_gpu_) return at::empty({2, num_tokens}, at::kLong);
+    if (!pinned_) pinned_.emplace(2 * num_tokens * sizeof(int64_t));
+    return at::from_blob(pinned_->data(), {2, num_tokens}, at::kLong);
+}
+
+at::Tensor DataFeed::on_device(const at::Tensor& read) const {
+    if (!on_gpu_) return read;
+    at::Tensor copy = at::empty(read.sizes(), read.options().device(mesh_.device()));
+    cuda::copy_to_device(static_cast<std::byte*>(copy.mutable_data_ptr()),
+                         {static_cast<const std::byte*>(read.const_data_ptr()), read.nbytes()},
+                         cuda::StreamView(gpu::current_stream()));
+    return copy;
+}
 
 void DataFeed::read_ahead() {
-    ahead_ = {.first_position = next_sample_};
-    next_sample_ += sizes_.global_batch;
-    ++num_read_;
-    const int64_t seq_len = loader_.seq_len();
-    int64_t position = ahead_.first_position + mesh_.index(mesh::kDataAxes) * sizes_.samples_per_rank();
-    const int64_t tokens = sizes_.microbatch_size * seq_len;
-    for (int64_t i = 0; i < sizes_.num_microbatches; ++i, position += sizes_.microbatch_size) {
-        model::Batch batch{at::empty({tokens}, at::kLong), at::empty({tokens}, at::kLong),
-                           sizes_.microbatch_size, seq_len};
-        loader_.read(position, sizes_.microbatch_size, batch.tokens.mutable_data_ptr<int64_t>(),
-                     batch.targets.mutable_data_ptr<int64_t>());
-        ahead_.counted_tokens += batch.targets.ge(0).sum().item<int64_t>();
-        batch.tokens = batch.tokens.to(mesh_.device());
-        batch.targets = batch.targets.to(mesh_.device());
-        ahead_.microbatches.push_back(std::move(batch));
-    }
+    const int64_t num_samples = sizes_.samples_per_rank(), seq_len = loader_.seq_len();
+    const at::Tensor read = place_to_read(num_samples * seq_len);
+    const at::Tensor tokens = read[0], targets = read[1];
+    loader_.read(next_sample_ + mesh_.index(mesh::kDataAxes) * num_samples, num_samples,
+                 tokens.mutable_data_ptr<int64_t>(), targets.mutable_data_ptr<int64_t>());
+    ahead_ = {.counted_tokens = targets.ge(0).sum().item<int64_t>(), .first_position = next_sample_};
     job_tokens_ = at::full({}, ahead_.counted_tokens, at::kLong);
     counting_ = mesh_.group(mesh::kDataAxes)
                     .submit({.kind = comm::OpKind::AllReduce, .out = job_tokens_, .in = job_tokens_});
+    const at::Tensor all = on_device(read);
+    const int64_t size = sizes_.microbatch_size * seq_len;
+    for (int64_t i = 0; i < sizes_.num_microbatches; ++i) {
+        ahead_.microbatches.push_back({all[0].narrow(0, i * size, size), all[1].narrow(0, i * size, size),
+                                       sizes_.microbatch_size, seq_len});
+    }
+    next_sample_ += sizes_.global_batch;
+    ++num_read_;
 }
 
 StepBatch DataFeed::next() {
-    ARGOSY_CHECK(counting_.active() || (num_read_ == 0 && num_steps_ > 0), "all {} steps are read",
-                 num_steps_);
-    if (!counting_.active()) read_ahead();
+    ARGOSY_CHECK(counting_.active() || num_read_ < num_steps_, "all {} steps are read", num_steps_);
+    if (!counting_.active()) {
+        read_ahead();
+        gpu::synchronize();  // no step has waited for what the GPU copies
+    }
     counting_.wait();
     ahead_.job_counted_tokens = job_tokens_.item<int64_t>();
     StepBatch batch = std::move(ahead_);
-    if (num_read_ < num_steps_) read_ahead();
+    if (!on_gpu_ && num_read_ < num_steps_) read_ahead();
     return batch;
+}
+
+void DataFeed::read_meanwhile() {
+    if (!counting_.active() && num_read_ < num_steps_) read_ahead();
 }
 
 std::vector<int64_t> DataFeed::samples(const StepBatch& batch) const {

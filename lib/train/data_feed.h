@@ -4,8 +4,10 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
+#include "cuda/memory.h"
 #include "data/loader.h"
 #include "mesh/mesh.h"
 #include "train/setup.h"
@@ -26,12 +28,20 @@ class DataFeed {
     /// COLLECTIVE over the data axes: the next step's batch, of num_steps.
     StepBatch next();
 
+    /// COLLECTIVE over the data axes: reads the batch of the step after, if there is one, while the GPU
+    /// computes what it was given; the host does not wait for it. Where there is no GPU, next() did that
+    /// already.
+    void read_meanwhile();
+
     /// The samples of the whole job that the batch is this rank's part of, as the token file counts them: of
     /// data-parallel rank r the r-th sizes.samples_per_rank().
     std::vector<int64_t> samples(const StepBatch& batch) const;
 
   private:
     void read_ahead();
+    /// [2, tokens] of this rank's part of a step: tokens and targets.
+    at::Tensor place_to_read(int64_t num_tokens);
+    at::Tensor on_device(const at::Tensor& read) const;
 
     const data::Loader& loader_;
     mesh::Mesh& mesh_;
@@ -39,6 +49,8 @@ class DataFeed {
     int64_t next_sample_;  // of the run: what is read next
     int64_t num_steps_, num_read_ = 0;
 
+    bool on_gpu_;
+    std::optional<cuda::PinnedMemory> pinned_;  // what was read last, until the GPU has it
     StepBatch ahead_;
     at::Tensor job_tokens_;  // of ahead_, once counting_ is done
     comm::Pending counting_;

@@ -8,16 +8,15 @@
 #include <vector>
 
 #include "base/error.h"
+#include "gpu/shortage.h"
 #include "train/device.h"
 #include "train/setup.h"
-#include "train/shortage.h"
 
 namespace argosy::train {
 namespace {
 
-std::string gibibytes(int64_t bytes) {
-    return fmt::format("{:.4g} GiB", static_cast<double>(bytes) / (1 << 30));
-}
+using gpu::gibibytes;
+using gpu::Shortage;
 
 std::vector<std::string> lasting_parts(const HeldBytes& held) {
     return {"weights " + gibibytes(held.weights), "their copies for computation " + gibibytes(held.copies),
@@ -32,19 +31,6 @@ std::vector<std::string> parts_of_a_step(const HeldBytes& held, const Shortage& 
     parts.push_back("activations and the rest " +
                     gibibytes(std::max<int64_t>(*found.tensors - held.total(), 0)));
     return parts;
-}
-
-std::vector<std::string> parts_of_the_device(const Shortage& found) {
-    const auto& [reserved, free, total] = *found.gpu;
-    return {"reserved in pieces that do not fit " + gibibytes(reserved - *found.tensors),
-            "CUDA, NCCL and other processes " + gibibytes(total - free - reserved),
-            "free " + gibibytes(free)};
-}
-
-std::string whole(const Shortage& found) {
-    if (found.gpu) return fmt::format("of the GPU's {}", gibibytes(found.gpu->total));
-    return found.tensors ? fmt::format("of {} of tensors in the host's memory", gibibytes(*found.tensors))
-                         : "in the host's memory";
 }
 
 /// Where the model does not lie.
@@ -65,9 +51,9 @@ std::string breakdown(const std::optional<HeldBytes>& planned, const std::option
                            gibibytes(planned->total()), fmt::join(lasting_parts(*planned), ", "));
         if (found.tensors) parts = {"tensors so far " + gibibytes(*found.tensors)};
     }
-    if (found.gpu) std::ranges::copy(parts_of_the_device(found), std::back_inserter(parts));
+    if (found.gpu) std::ranges::copy(gpu::parts_beside_tensors(found), std::back_inserter(parts));
     if (parts.empty()) return text;
-    return fmt::format("; {}: {}{}", whole(found), fmt::join(parts, ", "), text);
+    return fmt::format("; {}: {}{}", gpu::whole(found), fmt::join(parts, ", "), text);
 }
 
 /// For a host whose GPUs hold the model: what else lies there grows with the ranks.
@@ -147,7 +133,7 @@ std::string MemoryAccount::place() const {
 }
 
 void MemoryAccount::explain() const {
-    const auto found = find_shortage();
+    const auto found = gpu::find_shortage();
     if (!found) throw;
     const bool on_gpu = computes_on_gpu();
     const bool beside_the_model = on_gpu && found->where == Shortage::Where::Host;

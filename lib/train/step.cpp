@@ -58,7 +58,7 @@ Step::Step(parallel::ParallelModel& model, mesh::Mesh& mesh, parallel::Executor 
     if (options.loss_scale) loss_scale_.emplace(*options.loss_scale);
 }
 
-at::Tensor Step::forward_backward(const StepBatch& batch) {
+at::Tensor Step::forward_backward(const StepBatch& batch, const std::function<void()>& meanwhile) {
     const double weight = token_weight(batch, mesh_.degree(mesh::kDataAxes));
     parallel::start_gradients(model_);
     at::Tensor loss = executor_.run(batch.microbatches, scale() * weight) * weight;
@@ -69,6 +69,7 @@ at::Tensor Step::forward_backward(const StepBatch& batch) {
     at::Tensor totals = at::stack({loss, squares.sum()});
     if (options_.unit_grad_norms) totals = at::cat({totals, squares});
     mesh_.world().run({.kind = comm::OpKind::AllReduce, .out = totals, .in = totals});
+    if (meanwhile) meanwhile();
     mesh_.world().wait_for_gpu("the loss of a step");
     return totals.cpu();
 }

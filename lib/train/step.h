@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <optional>
 #include <span>
@@ -59,9 +60,10 @@ class Step {
          const StepOptions& options);
 
     /// COLLECTIVE over the world: gradients of the mean loss, times the loss scale, are on the parameters,
-    /// summed over the mesh. Waits for them. Returns [loss, squared norm], fp64 in the processor's memory,
-    /// and on request the squared norms by unit after them, all without the scale, the same on all ranks.
-    at::Tensor forward_backward(const StepBatch& batch);
+    /// summed over the mesh. Waits for them; before that `meanwhile` is called, if there is one, when a GPU
+    /// has got all that it is to do. Returns [loss, squared norm], fp64 in the processor's memory, and on
+    /// request the squared norms by unit after them, all without the scale, the same on all ranks.
+    at::Tensor forward_backward(const StepBatch& batch, const std::function<void()>& meanwhile = nullptr);
 
     /// COLLECTIVE over the world: updates the weights with the clipped gradients, unless the loss or the norm
     /// is not finite or beyond the limits, which must be the same on all ranks.

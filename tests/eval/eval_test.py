@@ -1,52 +1,12 @@
 """The command line of eval: what it computes, writes, prints and returns, for every form of a checkpoint."""
 import json
 import math
-import os
-import pathlib
-import random
 import struct
 import subprocess
-import tempfile
 import time
 import unittest
 
-BIN, SOURCE = pathlib.Path(os.environ["ARGOSY_BIN"]), pathlib.Path(os.environ["ARGOSY_SOURCE"])
-VOCABULARY, DIM, HEADS, HIDDEN, LAYERS, EPS = 40, 16, 2, 24, 2, 1e-5
-
-
-def shapes():
-    """{name: shape} of a Llama of these sizes."""
-    tensors = {"model.embed_tokens.weight": [VOCABULARY, DIM], "model.norm.weight": [DIM],
-               "lm_head.weight": [VOCABULARY, DIM]}
-    for layer in range(LAYERS):
-        start = f"model.layers.{layer}."
-        tensors |= {start + f"self_attn.{letter}_proj.weight": [DIM, DIM] for letter in "qkvo"}
-        tensors |= {start + f"mlp.{name}_proj.weight": [HIDDEN, DIM] for name in ("gate", "up")}
-        tensors[start + "mlp.down_proj.weight"] = [DIM, HIDDEN]
-        tensors |= {start + f"{name}_layernorm.weight": [DIM] for name in ("input", "post_attention")}
-    return tensors
-
-
-def write_model(folder, change=lambda name, value: value):
-    """A Hugging Face folder of random weights in fp32. Returns {name: values}."""
-    folder.mkdir()
-    numbers = random.Random(5)
-    values, header, data = {}, {}, b""
-    for name, shape in sorted(shapes().items()):
-        values[name] = [change(name, struct.unpack("<f", struct.pack("<f", numbers.gauss(0, 0.5)))[0])
-                        for _ in range(math.prod(shape))]
-        packed = struct.pack(f"<{len(values[name])}f", *values[name])
-        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [len(data), len(data) + len(packed)]}
-        data += packed
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + data)
-    config = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": VOCABULARY, "hidden_size": DIM,
-              "num_hidden_layers": LAYERS, "num_attention_heads": HEADS, "num_key_value_heads": HEADS,
-              "intermediate_size": HIDDEN, "rms_norm_eps": EPS, "rope_theta": 10000.0, "tie_word_embeddings": False,
-              "max_position_embeddings": 64, "hidden_act": "silu"}
-    (folder / "config.json").write_text(json.dumps(config))
-    return values
+from run import BIN, DIM, EPS, SOURCE, VOCABULARY, EvalTest, random_records, shapes, write_model
 
 
 def silent_blocks(name, value):
@@ -72,44 +32,8 @@ def bigram_score(values, records):
     return math.exp(-total / count), greedy / count
 
 
-def random_records(num_records, longest):
-    numbers = random.Random(9)
-    return [[numbers.randrange(VOCABULARY) for _ in range(numbers.randint(2, longest))] for _ in range(num_records)]
-
-
-class Eval(unittest.TestCase):
-    def setUp(self):
-        scratch = tempfile.TemporaryDirectory()
-        self.addCleanup(scratch.cleanup)
-        self.folder = pathlib.Path(scratch.name)
-        self.model, self.output = self.folder / "hf", self.folder / "results.json"
-
-    def task(self, records, name="task"):
-        path = self.folder / f"{name}.jsonl"
-        path.write_text("".join(json.dumps({"tokens": record}) + "\n" for record in records))
-        return path
-
-    def run_program(self, *arguments, program="eval", code=0, stdout=subprocess.PIPE):
-        done = subprocess.run([BIN / program, *map(str, arguments)], stdout=stdout, stderr=subprocess.PIPE, text=True,
-                              env=os.environ | {"OMP_NUM_THREADS": "1"})
-        self.assertEqual(done.returncode, code, done.stderr)
-        return done
-
-    def evaluate(self, tasks, *more, model=None):
-        done = self.run_program("--model", model or self.model, "--tasks", tasks, "--output", self.output, *more)
-        return json.loads(self.output.read_text()), done
-
-    def perplexity(self, *arguments, **others):
-        return self.evaluate(*arguments, **others)[0]["results"]["task"]["token_perplexity,none"]
-
-    def expect_error(self, *arguments, code=2, parts):
-        done = self.run_program(*arguments, code=code)
-        self.assertEqual(done.stdout, "")
-        error = [line for line in done.stderr.splitlines() if line.startswith("eval: error: ")]
-        self.assertEqual(len(error), 1, done.stderr)
-        for part in parts:
-            self.assertIn(part, error[0])
-        self.assertEqual(list(self.folder.glob("results*")), [], "nothing is left of an attempt")
+class Eval(EvalTest):
+    environment = {"CUDA_VISIBLE_DEVICES": ""}  # bits are the processor's, whatever else is there
 
     def convert(self, form, *more):
         target = self.folder / "-".join(["as", form, *more])
@@ -148,7 +72,7 @@ class Eval(unittest.TestCase):
         self.assertEqual(config["model"], "argosy")
         self.assertEqual(config["model_args"], {"path": str(self.model), "dtype": "fp32", "max_length": 5})
         self.assertEqual(config["model_num_parameters"], sum(math.prod(shape) for shape in shapes().values()))
-        self.assertEqual(config["batch_tokens"], 16)
+        self.assertEqual((config["batch_tokens"], config["device"]), (16, "cpu"))
         self.assertTrue(before - 1 < results["date"] < time.time() + 1)
         self.assertGreaterEqual(float(results["total_evaluation_time_seconds"]), 0)
 
@@ -200,6 +124,8 @@ class Eval(unittest.TestCase):
         self.expect_error(*good[2:], parts=["--model"])
         self.expect_error(*good, "--dtype", "int8", parts=["'int8'", "fp32, bf16 and fp16"])
         self.expect_error(*good, "--batch-tokens", "0", parts=["--batch-tokens"])
+        self.expect_error(*good, "--device", "tpu", parts=["--device", "tpu", "auto", "gpu"])
+        self.expect_error(*good, "--device", "gpu", parts=["--device gpu, but this", "--device cpu"])
         self.expect_error("--model", self.folder / "none", *good[2:], parts=["none", "does not exist"])
         self.expect_error("--model", self.folder, *good[2:], parts=[str(self.folder), "holds no model"])
         other = self.folder / "other"
@@ -307,9 +233,11 @@ class Eval(unittest.TestCase):
 
     def test_help_and_version(self):
         text = self.run_program("--help").stdout
-        for word in ("--model", "--tasks", "--max-length", "--batch-tokens", "tokens", "tokenizer"):
+        for word in ("--model", "--tasks", "--device", "--max-length", "--batch-tokens", "tokens", "tokenizer"):
             self.assertIn(word, text)
+        self.assertLessEqual(max(map(len, text.splitlines())), 110, text)
         self.assertRegex(self.run_program("--version").stdout, r"^\d+\.\d+\.\d+ \(\w+")
 
 
-unittest.main(verbosity=2)
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

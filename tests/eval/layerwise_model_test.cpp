@@ -2,6 +2,7 @@
 #include "eval/layerwise_model.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/ones.h>
 #include <gtest/gtest.h>
 
@@ -146,6 +147,24 @@ TEST(LayerwiseModel, HoldsOneUnitAtATime) {
             EXPECT_LT(meter.peak_bytes() - before, 2 * kPieceBytes);
         }
         EXPECT_EQ(source.bytes_read(), source.num_bytes()) << "each weight is read once";
+    }
+}
+
+/// Tensors without memory, of a device that no other tensor may be computed with: what the model makes lies
+/// where it is to compute.
+TEST(LayerwiseModel, ComputesOnItsDevice) {
+    const ops::TensorThread thread;
+    const auto on_meta = at::TensorOptions(at::kMeta);
+    const MemorySource source(spec_of(2), 5);
+    for (const auto type : {at::kFloat, at::kBFloat16}) {
+        const LayerwiseModel model(source, spec_of(2), on_meta.dtype(type));
+        const at::Tensor tokens = at::ones({8}, on_meta.dtype(at::kLong));
+        const model::Batch batch{tokens, tokens, 1, 8};
+        Streams streams = {at::empty({8, 128}, on_meta.dtype(type))};
+        for (int64_t layer = 0; layer < 2; ++layer) model.run_block(layer, {&batch, 1}, streams);
+        EXPECT_TRUE(streams[0].is_meta());
+        EXPECT_TRUE(model.softmax_sums({&batch, 1}, streams)[0].sums.is_meta());
+        EXPECT_TRUE(model.logits(streams[0]).is_meta());
     }
 }
 

@@ -31,6 +31,19 @@ TEST(Weights, RowsAreConvertedInParts) {
     }
 }
 
+TEST(Weights, LieWhereTheyAreAskedFor) {
+    const model::ModelSpec spec = testing::Reference("qwen3").spec();
+    const testing::MemorySource source(spec, 1);
+    const auto on_meta = at::TensorOptions(at::kMeta).dtype(at::kBFloat16);
+    const std::vector<model::Parameter> head = model::unit_parameters(spec).back();
+    const model::Weights weights = read_weights(source, head, on_meta);
+    for (const auto& [role, parameter] : head) {
+        EXPECT_TRUE(weights[role].is_meta()) << parameter.name;
+        EXPECT_EQ(weights[role].scalar_type(), at::kBFloat16);
+        EXPECT_TRUE(read_rows(source, parameter, {0, 1}, on_meta).is_meta()) << parameter.name;
+    }
+}
+
 TEST(ComputeType, IsOneOfThree) {
     EXPECT_EQ(compute_type("fp32"), at::kFloat);
     EXPECT_EQ(compute_type("bf16"), at::kBFloat16);

@@ -73,6 +73,8 @@ TEST(Windows, PaddingAndContextDoNotCount) {
     EXPECT_EQ(batch.seq_len, 3);
     EXPECT_EQ(values(batch.tokens), (std::vector<int64_t>{11, 12, 13, 20, 21, 0}));
     EXPECT_EQ(values(batch.targets), (std::vector<int64_t>{-1, -1, 14, 21, 22, -1}));
+    const model::Batch elsewhere = make_batch(windows, records, at::kMeta);
+    EXPECT_TRUE(elsewhere.tokens.is_meta() && elsewhere.targets.is_meta());
 }
 
 }  // namespace

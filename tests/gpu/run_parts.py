@@ -61,6 +61,8 @@ PARTS = {
     "nccl": Part("NCCL, one rank", ("test_nccl_libraries",), [(TESTS / "test_nccl_libraries",)], 120),
     "train": Part("pretrain on the GPU against pretrain on the processor", PRODUCT,
                   [(PYTHON, HERE / "train_test.py", "Train")], 500),
+    "eval": Part("eval on the GPU against eval on the processor", ("eval",),
+                 [(sys.executable, SOURCE / "tests/eval/gpu_test.py")], 120),
     "ranks": Part("several ranks on this GPU, each with an NCCL_HOSTID of its own, and through the host",
                   (*PRODUCT, "nccl-bench"),
                   [collective("all_reduce", 2), collective("all_gather", 4),

@@ -14,7 +14,7 @@ GPU = pathlib.Path(sys.argv.pop()) if len(sys.argv) > 1 and not sys.argv[-1].sta
 MIB, GIB, CONTEXT_BYTES = 2**20, 2**30, 300 * 2**20  # the stand-in's
 PARTS = {"weights": "weights", "copies": "their copies for computation", "gradients": "gradients",
          "states": "optimizer states", "gathered": "gathered units", "activations": "activations and the rest",
-         "unused": "reserved in pieces that do not fit", "outside": "CUDA, NCCL and other processes", "free": "free"}
+         "unused": "reserved in pieces that do not fit", "outside": "CUDA, its libraries and other processes", "free": "free"}
 SMALL = {"training__seq_len": 16, "training__global_batch_size": 8}
 
 

@@ -21,6 +21,7 @@ c10::Device use(int number) {
     }
     at::globalContext().lazyInitDevice(c10::kCUDA);  // LibTorch's allocator, which the next lines want
     const auto index = static_cast<c10::DeviceIndex>(number);
+    at::globalContext().setFloat32MatmulPrecision("highest");  // over TORCH_ALLOW_TF32_CUBLAS_OVERRIDE
     c10::cuda::set_device(index);
     watch_allocations();
     c10::cuda::setCurrentCUDAStream(c10::cuda::getStreamFromPool(/*isHighPriority=*/false, index));

@@ -1,4 +1,4 @@
-#include "train/shortage.h"
+#include "gpu/shortage.h"
 
 #include <c10/util/Exception.h>
 
@@ -9,12 +9,12 @@
 #include "cuda/device.h"
 #include "gpu/memory.h"
 
-namespace argosy::train {
+namespace argosy::gpu {
 namespace {
 
 /// As LibTorch's allocator saw it.
 Shortage of_tensors_on_the_gpu() {
-    const auto failure = gpu::last_allocation_failure();
+    const auto failure = last_allocation_failure();
     if (!failure) return {Shortage::Where::Gpu};
     return {Shortage::Where::Gpu, failure->wanted_bytes, failure->allocated_bytes,
             Shortage::Gpu{failure->reserved_bytes, failure->device_free_bytes, failure->device_total_bytes}};
@@ -25,7 +25,7 @@ Shortage of_tensors_on_the_gpu() {
 Shortage beside_tensors_on_the_gpu(std::optional<int64_t> wanted) {
     Shortage found{Shortage::Where::Gpu, wanted};
     try {
-        const auto figures = gpu::memory();
+        const auto figures = memory();
         if (!figures) return found;
         const auto total = static_cast<int64_t>(cuda::describe_device(cuda::current_device()).memory_bytes);
         const auto outside =
@@ -60,4 +60,21 @@ std::optional<Shortage> find_shortage() {
     }
 }
 
-}  // namespace argosy::train
+std::string gibibytes(int64_t bytes) {
+    return fmt::format("{:.4g} GiB", static_cast<double>(bytes) / (1 << 30));
+}
+
+std::string whole(const Shortage& found) {
+    if (found.gpu) return fmt::format("of the GPU's {}", gibibytes(found.gpu->total));
+    return found.tensors ? fmt::format("of {} of tensors in the host's memory", gibibytes(*found.tensors))
+                         : "in the host's memory";
+}
+
+std::vector<std::string> parts_beside_tensors(const Shortage& found) {
+    const auto& [reserved, free, total] = *found.gpu;
+    return {"reserved in pieces that do not fit " + gibibytes(reserved - *found.tensors),
+            "CUDA, its libraries and other processes " + gibibytes(total - free - reserved),
+            "free " + gibibytes(free)};
+}
+
+}  // namespace argosy::gpu

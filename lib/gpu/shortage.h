@@ -3,8 +3,10 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
+#include <vector>
 
-namespace argosy::train {
+namespace argosy::gpu {
 
 struct Shortage {
     enum class Where { Host, Gpu };
@@ -21,4 +23,13 @@ struct Shortage {
 /// Within a handler of any exception: none where it is about something else. Throws nothing.
 std::optional<Shortage> find_shortage();
 
-}  // namespace argosy::train
+/// For messages: "1.5 GiB".
+std::string gibibytes(int64_t bytes);
+
+/// Of what: "of the GPU's 80 GiB", or the tensors in the host's memory.
+std::string whole(const Shortage& found);
+
+/// Beside tensors, what a GPU's memory went to. REQUIRES: found.gpu.
+std::vector<std::string> parts_beside_tensors(const Shortage& found);
+
+}  // namespace argosy::gpu

@@ -1,0 +1,69 @@
+#include "eval/device.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include "base/environment.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/slow_settings.h"
+#include "gpu/device.h"
+#include "ops/tensor_thread.h"
+
+namespace argosy::eval {
+namespace {
+
+/// Most of a GPU is left to a unit's weights, and to what a batch takes within it.
+constexpr int64_t kStreamsShare = 4;
+
+[[noreturn]] void refuse_gpu() {
+    if (cuda::runtime_version() == 0) {
+        throw UserError(
+            "--device gpu, but this build has no CUDA: configure it with -DARGOSY_CUDA=ON (preset cuda), or "
+            "take "
+            "--device cpu");
+    }
+    throw UserError(
+        "--device gpu, but this process sees no GPU: look at nvidia-smi, CUDA_VISIBLE_DEVICES and the job's "
+        "--gpus "
+        "options, or take --device cpu");
+}
+
+/// Of those that a process alone can feel: NCCL is not used.
+void warn_of_slow_settings() {
+    for (const auto& [name, value] : communication_variables()) {
+        const auto holds = [&](const SlowSetting& setting) {
+            return name == setting.variable && !name.starts_with("NCCL_") && setting.holds(value);
+        };
+        const auto found = std::ranges::find_if(slow_settings(), holds);
+        if (found == slow_settings().end()) continue;
+        spdlog::warn("{}={}: {}; {}", name, value, found->why, found->remedy);
+    }
+}
+
+}  // namespace
+
+std::string Place::name() const { return gpu ? fmt::format("cuda:{}", gpu->number) : "cpu"; }
+
+std::string Place::text() const {
+    if (!gpu) return fmt::format("the processor by {} threads", ops::num_threads());
+    return fmt::format("{} ({})", gpu->name, gpu->pci_bus_id);
+}
+
+Place choose_place(const std::string& wanted) {
+    if (wanted == "cpu") return {};
+    ARGOSY_CHECK(wanted == "gpu" || wanted == "auto", "a device called {}", wanted);
+    if (cuda::device_count() == 0) {
+        if (wanted == "gpu") refuse_gpu();
+        return {};
+    }
+    warn_of_slow_settings();
+    constexpr int kFirst = 0;
+    return {gpu::use(kFirst), cuda::describe_device(kFirst)};
+}
+
+int64_t round_bytes(const Place& place, int64_t usual) {
+    return place.gpu ? static_cast<int64_t>(cuda::free_memory_bytes()) / kStreamsShare : usual;
+}
+
+}  // namespace argosy::eval

@@ -1,0 +1,51 @@
+#include "eval/out_of_memory.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <iterator>
+#include <vector>
+
+#include "base/error.h"
+#include "gpu/shortage.h"
+
+namespace argosy::eval {
+namespace {
+
+using gpu::gibibytes;
+using gpu::Shortage;
+
+std::string breakdown(const Shortage& found) {
+    if (found.where == Shortage::Where::Host) return ", " + gpu::whole(found);
+    if (!found.gpu) return ", on the GPU";
+    std::vector<std::string> parts = {"tensors " + gibibytes(*found.tensors)};
+    std::ranges::move(gpu::parts_beside_tensors(found), std::back_inserter(parts));
+    return fmt::format("; {}: {}", gpu::whole(found), fmt::join(parts, ", "));
+}
+
+/// What would help and is not so yet. Of a GPU's work the host holds a unit's weights alone.
+std::vector<std::string> remedies(const MemoryNeeds& needs, Shortage::Where where) {
+    const bool of_gpu = where == Shortage::Where::Gpu;
+    std::vector<std::string> found;
+    if (of_gpu == needs.on_gpu && needs.batch_tokens > needs.longest_window) {
+        found.push_back(fmt::format("--batch-tokens below {}", needs.batch_tokens));
+    }
+    if (of_gpu == needs.on_gpu && needs.longest_window > 1) {
+        found.push_back(fmt::format("--max-length below {}", needs.longest_window));
+    }
+    if (needs.dtype == "fp32") found.push_back("--dtype bf16 (it is fp32)");
+    found.push_back(of_gpu ? "--device cpu" : "a machine with more memory");
+    return found;
+}
+
+}  // namespace
+
+void explain_shortage(const MemoryNeeds& needs) {
+    const auto found = gpu::find_shortage();
+    if (!found) throw;
+    throw RunError("out of memory{}{}. What would need less: {}",
+                   found->wanted ? fmt::format(": {} asked for", gibibytes(*found->wanted)) : "",
+                   breakdown(*found), fmt::join(remedies(needs, found->where), "; "));
+}
+
+}  // namespace argosy::eval

@@ -1,0 +1,120 @@
+"""eval on a GPU against eval on the processor. With a program of stand-ins also where there is no GPU, and where a GPU
+has not the memory; without one on this machine's GPU, or it skips. usage: gpu_test.py [EVAL_WITH_STAND_INS]"""
+import json
+import pathlib
+import subprocess
+import sys
+import unittest
+
+from run import BIN, EvalTest, random_records, write_model
+
+STAND_INS = pathlib.Path(sys.argv.pop()) if len(sys.argv) > 1 and not sys.argv[-1].startswith("-") else None
+GPU_EVAL = STAND_INS or BIN / "eval"
+# Of perplexities. Products of float32 that were rounded to TF32 would be far off.
+FP32_TOLERANCE = 1e-6 if STAND_INS else 1e-5
+WORKSPACE_BYTES = 32 * 2**20  # of products
+
+
+def gpu_name():
+    """Of the first GPU, or None."""
+    if STAND_INS:
+        return "Fake GPU"
+    try:
+        asked = subprocess.run(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], capture_output=True,
+                               text=True, timeout=60)
+    except (FileNotFoundError, subprocess.TimeoutExpired):
+        return None
+    return asked.stdout.splitlines()[0].strip() if asked.returncode == 0 and asked.stdout.strip() else None
+
+
+class GpuTest(EvalTest):
+    def setUp(self):
+        super().setUp()
+        write_model(self.model)
+
+    def score(self, place, records, *more):
+        """(perplexity, accuracy) on "cpu", which the product's own program is, or on "gpu" or "auto"."""
+        program = BIN / "eval" if place == "cpu" else GPU_EVAL
+        done = self.run_program("--model", self.model, "--tasks", self.task(records), "--output", self.output,
+                                "--device", place, *more, program=program)
+        results = json.loads(self.output.read_text())
+        self.assert_computed_on(place, results, done)
+        return [results["results"]["task"][f"token_{what},none"] for what in ("perplexity", "accuracy")]
+
+    def assert_computed_on(self, place, results, done):
+        self.assertEqual(results["config"]["device"], "cpu" if place == "cpu" else "cuda:0")
+        self.assertIn(" on the processor by 1 threads" if place == "cpu" else f" on {gpu_name()} (", done.stderr)
+        self.stderr = done.stderr
+
+    def assert_near(self, one, other, tolerance, accuracy_tolerance=0):
+        self.assertAlmostEqual(one[0] / other[0], 1, delta=tolerance)
+        self.assertAlmostEqual(one[1], other[1], delta=accuracy_tolerance)
+
+
+class Gpu(GpuTest):
+    def test_fp32_is_the_processors(self):
+        for longest, more in ((30, ()), (60, ("--max-length", 17)), (5, ("--batch-tokens", 1))):
+            with self.subTest(more):
+                records = random_records(12, longest)
+                self.assert_near(self.score("gpu", records, *more), self.score("cpu", records, *more), FP32_TOLERANCE)
+
+    def test_narrow_types_stay_in_band(self):
+        records = random_records(12, 30)
+        exact = self.score("cpu", records)
+        for dtype, tolerance in (("bf16", 0.02), ("fp16", 0.002)):
+            with self.subTest(dtype):
+                found = self.score("gpu", records, "--dtype", dtype)
+                self.assert_near(found, self.score("cpu", records, "--dtype", dtype), tolerance, 0.02)
+                self.assertNotEqual(found, exact)
+
+    def test_auto_is_the_gpu_and_cpu_is_not(self):
+        records = random_records(4, 20)
+        self.assertEqual(self.score("auto", records), self.score("gpu", records))
+        self.assertNotIn(" W ", self.stderr)
+        # Kernels of stand-ins know no processor, so that of its results only where they come from is seen.
+        done = self.run_program("--model", self.model, "--tasks", self.task(records), "--output", self.output,
+                                "--device", "cpu", program=GPU_EVAL)
+        self.assert_computed_on("cpu", json.loads(self.output.read_text()), done)
+
+    def test_what_rounds_or_slows_products_is_named(self):
+        self.environment = {"NVIDIA_TF32_OVERRIDE": "1", "NCCL_DEBUG": "INFO"}
+        self.score("gpu", random_records(2, 5))
+        self.assertIn("NVIDIA_TF32_OVERRIDE=1: it decides how all float32 products round", self.stderr)
+        self.assertNotIn("NCCL_DEBUG", self.stderr)
+
+
+@unittest.skipUnless(STAND_INS, "a GPU has what it has")
+class StandIns(GpuTest):
+    def test_without_a_gpu(self):
+        self.environment = {"ARGOSY_FAKE_GPUS": "0"}
+        self.expect_error("--model", self.model, "--tasks", self.task(random_records(4, 20)), "--output", self.output,
+                          "--device", "gpu", program=GPU_EVAL,
+                          parts=["sees no GPU", "CUDA_VISIBLE_DEVICES", "--device cpu"])
+
+    def test_a_batch_that_does_not_fit(self):
+        task = self.task(random_records(60, 50))
+        arguments = ["--model", self.model, "--tasks", task, "--output", self.output]
+        self.environment = {"ARGOSY_FAKE_GPU_BYTES": str(WORKSPACE_BYTES + 1_400_000)}
+        self.expect_error(*arguments, program=GPU_EVAL, code=1, parts=[
+            "out of memory: ", " asked for; of the GPU's ", "tensors ", "free ",
+            "What would need less: --batch-tokens below 2048; --max-length below 48; --dtype bf16 (it is fp32); "
+            "--device cpu"])
+        for way_out in ("--batch-tokens", 200), ("--dtype", "bf16"):
+            self.run_program(*arguments, *way_out, program=GPU_EVAL)
+
+    def test_what_is_least_already_is_no_way_out(self):
+        self.environment = {"ARGOSY_FAKE_GPU_BYTES": "10000"}
+        arguments = ["--model", self.model, "--tasks", self.task(random_records(60, 50)), "--output", self.output]
+        for batch_tokens, least, ways_out in ((60, "--dtype", "--batch-tokens below 60; --max-length below 48"),
+                                              (48, "--dtype", "--max-length below 48"),
+                                              (1, "--max-length", "--dtype bf16 (it is fp32)")):
+            value = "bf16" if least == "--dtype" else 1
+            self.expect_error(*arguments, "--batch-tokens", batch_tokens, least, value, program=GPU_EVAL, code=1,
+                              parts=[f"What would need less: {ways_out}; --device cpu"])
+
+
+if __name__ == "__main__":
+    if gpu_name() is None:
+        print("skipped: there is no GPU here")
+        sys.exit(77)
+    unittest.main(verbosity=2)
