@@ -23,8 +23,8 @@ struct Tape {
     /// first.
     at::Tensor qkv;
     ops::RmsNormOutput q_norm, k_norm;  // with QK-norm only
-    at::Tensor q, k,
-        v;  // [tokens, heads * head_dim], normed and rotated: columns of qkv, or what comes after
+    /// [tokens, heads * head_dim], normed and rotated: columns of qkv, or what comes after it.
+    at::Tensor q, k, v;
     ops::AttentionOutput attention;
     at::Tensor middle;  // the residual stream after attention
     ops::RmsNormOutput feed_forward_norm;

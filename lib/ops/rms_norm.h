@@ -1,4 +1,5 @@
-// y = x / sqrt(mean(x^2) + eps) * w over the last dim.
+// y = x / sqrt(mean(x^2) + eps) * w over the last dim. No copy is made of x, or of a dx that is written,
+// where they are heads [tokens, heads, n] in columns of a wider matrix.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -24,13 +25,12 @@ struct RmsNormGradient {
     at::Tensor dx;
     at::Tensor dw;  // accumulation type
 };
-/// dx written to a tensor of x's shape; returns dw. Here as in rms_norm, x may be the heads [tokens, heads,
-/// n] of some columns of a wider matrix; dx too.
-at::Tensor write_rms_norm_backward(const at::Tensor& dx, const at::Tensor& dy, const at::Tensor& x,
-                                   const at::Tensor& weight, const at::Tensor& inverse_rms);
-
 /// `residual`, if defined, is a gradient that reaches x by another way, and joins dx.
 RmsNormGradient rms_norm_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& weight,
                                   const at::Tensor& inverse_rms, const at::Tensor& residual = {});
+
+/// Likewise, with dx written where it is told; returns dw.
+at::Tensor write_rms_norm_backward(const at::Tensor& dx, const at::Tensor& dy, const at::Tensor& x,
+                                   const at::Tensor& weight, const at::Tensor& inverse_rms);
 
 }  // namespace argosy::ops

@@ -38,11 +38,11 @@ struct Model {
 
 constexpr int64_t kHeadTokens = 5632;  // of 16384 in three chunks: model/head.cpp
 
-/// q and o, k and v, gate and up are alike but for the bias, and one of each is measured: the one with it.
+/// As a layer multiplies: one product for q, k and v, one for gate and up.
 std::vector<Linear> linears_of(const Model& model) {
-    return {{model.name, "q, o", model.dim, model.dim, model.bias},
-            {model.name, "k, v", model.dim, model.key_dim, model.bias},
-            {model.name, "gate, up", model.dim, model.hidden},
+    return {{model.name, "q, k, v", model.dim, model.dim + 2 * model.key_dim, model.bias},
+            {model.name, "o", model.dim, model.dim},
+            {model.name, "gate, up", model.dim, 2 * model.hidden},
             {model.name, "down", model.hidden, model.dim},
             {model.name, "head", model.dim, model.vocab, false, kHeadTokens}};
 }
