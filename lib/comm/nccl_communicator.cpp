@@ -171,6 +171,10 @@ const std::shared_ptr<Lane>& NcclCommunicator::collective_lane(bool reduces) {
 
 void NcclCommunicator::open_channels() {
     if (size() == 1 || !channels_.empty()) return;
+    group_->gpu()->while_going_on([this] { make_channels(); });
+}
+
+void NcclCommunicator::make_channels() {
     const std::vector<nccl::UniqueId> ids =
         ids_of_all(std::vector{nccl::make_unique_id(), nccl::make_unique_id()});
     for (const int edge : edges_in_order(size())) {

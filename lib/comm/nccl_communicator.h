@@ -73,6 +73,8 @@ class NcclCommunicator : public Communicator {
     const std::shared_ptr<Lane>& lane_of(const Op& op);
     /// COLLECTIVE the first time.
     const std::shared_ptr<Lane>& collective_lane(bool reduces);
+    /// COLLECTIVE.
+    void make_channels();
     /// COLLECTIVE: what every rank makes of `own`, by rank.
     std::vector<nccl::UniqueId> ids_of_all(std::span<const nccl::UniqueId> own) const;
     std::shared_ptr<Lane> make_lane(const nccl::UniqueId& id, std::vector<int> members, int rank) const;

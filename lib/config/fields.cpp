@@ -168,8 +168,7 @@ std::vector<Section> make_schema() {
                  "What backward recomputes: nothing, the cheap parts of a layer, or all but its input.")}),
         section("compile", &JobConfig::compile, "how operations are launched",
                 {key("enable", &Compile::enable, any(),
-                     "Fused kernels and graphs; false: one operation after the other, which gives the same "
-                     "bits."),
+                     "Fused kernels and graphs; false: less in each kernel, and no graphs; the same bits."),
                  key("graphs", &Compile::graphs, any(),
                      "GPUs: record forward and backward once and launch them as graphs; the same bits either "
                      "way."),

@@ -11,6 +11,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "base/clock.h"
 #include "mesh/mesh.h"
@@ -63,6 +64,15 @@ class StepTimer {
     auto in(Phase of_work, Work work) {
         const PhaseScope scope = phase(of_work);
         return work();
+    }
+    /// Runs `work` beside what another device does. It returns whether that took longer: then its time is the
+    /// open phase's, else of a phase of its own.
+    template <class Work>
+    void beside(Phase of_work, Work work) {
+        switch_to(open_);
+        if (const bool hidden = work(); hidden) return;
+        const std::optional<Phase> outer = std::exchange(open_, of_work);
+        switch_to(outer);
     }
     /// REQUIRES: a step under way and no phase open.
     StepTimes finish_step();

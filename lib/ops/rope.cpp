@@ -54,6 +54,7 @@ void own_turn(const at::Tensor& y, const at::Tensor& x, const RopeTable& table, 
 }
 
 void write_turned(const at::Tensor& y, const at::Tensor& x, const RopeTable& table, Turn turn) {
+    ARGOSY_CHECK(y.sizes() == x.sizes(), "rotated rows of one size into rows of another");
     if (has_kernels(x)) {
         own_turn(y, with_dense_rows(x), table, turn);
     } else {

@@ -27,9 +27,9 @@ at::Tensor plain_backward(const at::Tensor& dy, const at::Tensor& gate_up) {
     const at::Tensor wide_dy = widened(dy), gate = widened(gate_of(gate_up));
     const at::Tensor sigmoid = gate.sigmoid();
     const at::Tensor slope = (1 - sigmoid).mul_(gate).add_(1).mul_(sigmoid);
-    const at::Tensor dgate = slope.mul_(wide_dy).mul_(widened(up_of(gate_up)));
-    const at::Tensor dup = (sigmoid * gate).mul_(wide_dy);
-    return at::cat({dgate, dup}, /*dim=*/1).to(gate_up.scalar_type());
+    const at::Tensor dgate = slope.mul_(wide_dy).mul_(widened(up_of(gate_up))).to(gate_up.scalar_type());
+    const at::Tensor dup = (sigmoid * gate).mul_(wide_dy).to(gate_up.scalar_type());
+    return at::cat({dgate, dup}, /*dim=*/1);
 }
 
 /// REQUIRES: dense rows.

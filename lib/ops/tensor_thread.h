@@ -13,7 +13,7 @@ namespace argosy::ops {
 /// How operations compute.
 enum class Path {
     Fused,  // own kernels, where there is one for the tensors' type and device; one for what follows another
-    Separate,  // own kernels, one operation each: the same bits in more passes over memory
+    Separate,  // own kernels, less in each: the same bits in more passes over memory
     Plain,     // compositions of LibTorch's operations: to compare, to debug, and the tests' reference
 };
 

@@ -1,6 +1,9 @@
 #include "parallel/unit_memory.h"
 
+#include <iterator>
 #include <utility>
+
+#include "base/error.h"
 
 namespace argosy::parallel {
 
@@ -12,6 +15,7 @@ UnitMemory::UnitMemory(const std::vector<model::Parameter>& unit, const mesh::Me
         const auto join = model::join_of(parameter.role);
         if (!join) continue;
         const std::vector<int64_t> shape = shape_of(parameter);
+        ++joins_[*join].num_parameters;
         std::vector<int64_t>& all = joins_[*join].shape;
         if (all.empty()) {
             all = shape;
@@ -20,10 +24,11 @@ UnitMemory::UnitMemory(const std::vector<model::Parameter>& unit, const mesh::Me
         }
     }
     for (int i = 0; i < model::kNumJoins; ++i) {
-        Join& join = joins_[static_cast<model::Join>(i)];
-        if (!join.shape.empty()) {
-            join.memory = ParameterMemory::allocate(join.shape, precision, mesh.device());
-        }
+        const auto name = static_cast<model::Join>(i);
+        Join& join = joins_[name];
+        if (join.shape.empty()) continue;
+        ARGOSY_CHECK(join.num_parameters == std::ssize(model::roles_of(name)), "a part of a join");
+        join.memory = ParameterMemory::allocate(join.shape, precision, mesh.device());
     }
 }
 

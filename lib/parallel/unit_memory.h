@@ -17,7 +17,8 @@ class UnitMemory {
     /// Allocates for the joins. REQUIRES: mesh outlives it.
     UnitMemory(const std::vector<model::Parameter>& unit, const mesh::Mesh& mesh, const Precision& precision);
 
-    /// REQUIRES: called once for each parameter, in the unit's order.
+    /// REQUIRES: called in the unit's order, once for each parameter, but not for one that another unit
+    /// holds.
     ParameterMemory next(const model::Parameter& parameter);
 
     JoinedMemory joined() const;
@@ -25,6 +26,7 @@ class UnitMemory {
   private:
     struct Join {
         std::vector<int64_t> shape;  // of all; empty: none here
+        int64_t num_parameters = 0;
         ParameterMemory memory;
         int64_t rows_given = 0;
     };

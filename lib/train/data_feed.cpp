@@ -5,6 +5,7 @@
 #include <ATen/ops/full.h>
 
 #include <cstddef>
+#include <thread>
 #include <utility>
 
 #include "base/error.h"
@@ -15,44 +16,42 @@ namespace argosy::train {
 
 DataFeed::DataFeed(const data::Loader& loader, mesh::Mesh& mesh, const BatchSizes& sizes,
                    int64_t first_sample, int64_t num_steps)
-    : loader_(loader),
-      mesh_(mesh),
-      sizes_(sizes),
-      next_sample_(first_sample),
-      num_steps_(num_steps),
-      on_gpu_(gpu::holds(at::empty({0}, mesh.device()))) {}
-
-// What was read last is the GPU's by then: a step ends when all that was given to it is done.
-at::Tensor DataFeed::place_to_read(int64_t num_tokens) {
-    if (!on_gpu_) return at::empty({2, num_tokens}, at::kLong);
-    if (!pinned_) pinned_.emplace(2 * num_tokens * sizeof(int64_t));
-    return at::from_blob(pinned_->data(), {2, num_tokens}, at::kLong);
+    : loader_(loader), mesh_(mesh), sizes_(sizes), next_sample_(first_sample), num_steps_(num_steps) {
+    const bool on_gpu = gpu::holds(at::empty({0}, mesh.device()));
+    if (on_gpu) for_gpu_.emplace(2 * num_tokens() * static_cast<int64_t>(sizeof(int64_t)));
 }
 
-at::Tensor DataFeed::on_device(const at::Tensor& read) const {
-    if (!on_gpu_) return read;
+at::Tensor DataFeed::place_to_read() {
+    if (!for_gpu_) return at::empty({2, num_tokens()}, at::kLong);
+    while (!for_gpu_->copied.done()) std::this_thread::yield();  // long ago, but in a run's first step
+    return at::from_blob(for_gpu_->pinned.data(), {2, num_tokens()}, at::kLong);
+}
+
+at::Tensor DataFeed::on_device(const at::Tensor& read) {
+    if (!for_gpu_) return read;
+    const cuda::StreamView stream(gpu::current_stream());
     at::Tensor copy = at::empty(read.sizes(), read.options().device(mesh_.device()));
     cuda::copy_to_device(static_cast<std::byte*>(copy.mutable_data_ptr()),
-                         {static_cast<const std::byte*>(read.const_data_ptr()), read.nbytes()},
-                         cuda::StreamView(gpu::current_stream()));
+                         {static_cast<const std::byte*>(read.const_data_ptr()), read.nbytes()}, stream);
+    for_gpu_->copied.record(stream);
     return copy;
 }
 
 void DataFeed::read_ahead() {
-    const int64_t num_samples = sizes_.samples_per_rank(), seq_len = loader_.seq_len();
-    const at::Tensor read = place_to_read(num_samples * seq_len);
-    const at::Tensor tokens = read[0], targets = read[1];
+    const int64_t num_samples = sizes_.samples_per_rank();
+    const at::Tensor read = place_to_read(), tokens = read[0], targets = read[1];
     loader_.read(next_sample_ + mesh_.index(mesh::kDataAxes) * num_samples, num_samples,
                  tokens.mutable_data_ptr<int64_t>(), targets.mutable_data_ptr<int64_t>());
     ahead_ = {.counted_tokens = targets.ge(0).sum().item<int64_t>(), .first_position = next_sample_};
     job_tokens_ = at::full({}, ahead_.counted_tokens, at::kLong);
     counting_ = mesh_.group(mesh::kDataAxes)
                     .submit({.kind = comm::OpKind::AllReduce, .out = job_tokens_, .in = job_tokens_});
+    hidden_ = !for_gpu_ || !for_gpu_->computed.done();
     const at::Tensor all = on_device(read);
-    const int64_t size = sizes_.microbatch_size * seq_len;
+    const int64_t size = sizes_.microbatch_size * loader_.seq_len();
     for (int64_t i = 0; i < sizes_.num_microbatches; ++i) {
         ahead_.microbatches.push_back({all[0].narrow(0, i * size, size), all[1].narrow(0, i * size, size),
-                                       sizes_.microbatch_size, seq_len});
+                                       sizes_.microbatch_size, loader_.seq_len()});
     }
     next_sample_ += sizes_.global_batch;
     ++num_read_;
@@ -60,19 +59,19 @@ void DataFeed::read_ahead() {
 
 StepBatch DataFeed::next() {
     ARGOSY_CHECK(counting_.active() || num_read_ < num_steps_, "all {} steps are read", num_steps_);
-    if (!counting_.active()) {
-        read_ahead();
-        gpu::synchronize();  // no step has waited for what the GPU copies
-    }
+    if (!counting_.active()) read_ahead();
     counting_.wait();
     ahead_.job_counted_tokens = job_tokens_.item<int64_t>();
     StepBatch batch = std::move(ahead_);
-    if (!on_gpu_ && num_read_ < num_steps_) read_ahead();
+    if (!for_gpu_ && num_read_ < num_steps_) read_ahead();
     return batch;
 }
 
-void DataFeed::read_meanwhile() {
-    if (!counting_.active() && num_read_ < num_steps_) read_ahead();
+bool DataFeed::read_meanwhile() {
+    if (counting_.active() || num_read_ == num_steps_) return true;
+    if (for_gpu_) for_gpu_->computed.record(cuda::StreamView(gpu::current_stream()));
+    read_ahead();
+    return hidden_;
 }
 
 std::vector<int64_t> DataFeed::samples(const StepBatch& batch) const {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cuda/memory.h"
+#include "cuda/stream.h"
 #include "data/loader.h"
 #include "mesh/mesh.h"
 #include "train/setup.h"
@@ -29,19 +30,27 @@ class DataFeed {
     StepBatch next();
 
     /// COLLECTIVE over the data axes: reads the batch of the step after, if there is one, while the GPU
-    /// computes what it was given; the host does not wait for it. Where there is no GPU, next() did that
-    /// already.
-    void read_meanwhile();
+    /// computes what it was given. Returns whether it still did when all was read, so that reading cost no
+    /// time. Where there is no GPU, next() did that already.
+    bool read_meanwhile();
 
     /// The samples of the whole job that the batch is this rank's part of, as the token file counts them: of
     /// data-parallel rank r the r-th sizes.samples_per_rank().
     std::vector<int64_t> samples(const StepBatch& batch) const;
 
   private:
+    /// What is read last, until the GPU has it.
+    struct ForGpu {
+        explicit ForGpu(int64_t num_bytes) : pinned(num_bytes) {}
+        cuda::PinnedMemory pinned;
+        cuda::Event computed{cuda::Timing::Off};  // what it was given before
+        cuda::Event copied{cuda::Timing::Off};
+    };
     void read_ahead();
-    /// [2, tokens] of this rank's part of a step: tokens and targets.
-    at::Tensor place_to_read(int64_t num_tokens);
-    at::Tensor on_device(const at::Tensor& read) const;
+    int64_t num_tokens() const { return sizes_.samples_per_rank() * loader_.seq_len(); }
+    /// [2, num_tokens]: tokens and targets.
+    at::Tensor place_to_read();
+    at::Tensor on_device(const at::Tensor& read);
 
     const data::Loader& loader_;
     mesh::Mesh& mesh_;
@@ -49,8 +58,8 @@ class DataFeed {
     int64_t next_sample_;  // of the run: what is read next
     int64_t num_steps_, num_read_ = 0;
 
-    bool on_gpu_;
-    std::optional<cuda::PinnedMemory> pinned_;  // what was read last, until the GPU has it
+    std::optional<ForGpu> for_gpu_;
+    bool hidden_ = true;  // what was read last, behind what the GPU computed
     StepBatch ahead_;
     at::Tensor job_tokens_;  // of ahead_, once counting_ is done
     comm::Pending counting_;

@@ -12,10 +12,8 @@ int64_t bytes_of(const at::Tensor& tensor) { return static_cast<int64_t>(tensor.
 
 /// Of a rank's piece, rows past its own included, as ShardedParameter has it.
 int64_t padded_elements(const layout::ParamSpec& spec, const mesh::Mesh& mesh) {
-    std::vector<int64_t> shape = parallel::unsharded_shape(spec, mesh.shape(), mesh.coordinates());
-    shape[0] = layout::chunk(shape[0], mesh.degree(mesh::kShardAxes), 0).size;
     int64_t count = 1;
-    for (const int64_t size : shape) count *= size;
+    for (const int64_t size : parallel::shard_shape(spec, mesh.shape(), mesh.coordinates())) count *= size;
     return count;
 }
 

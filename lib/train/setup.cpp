@@ -130,7 +130,7 @@ ops::Path operation_path(const config::JobConfig& config) {
     }
     const bool fused = config.compile.enable;
     spdlog::info("own kernels: {}{}", computes_on_gpu() ? "CUDA" : instruction_set,
-                 fused ? "" : ", one operation each, since compile.enable is false");
+                 fused ? "" : ", less in each, since compile.enable is false");
     return fused ? ops::Path::Fused : ops::Path::Separate;
 }
 

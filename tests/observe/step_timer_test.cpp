@@ -127,6 +127,21 @@ TEST_F(StepTimerTest, AnInnerPhaseIsNotTheOuterOnes) {
     EXPECT_NEAR(times.other_ms, 0, 1e-9);
 }
 
+TEST_F(StepTimerTest, WhatIsHiddenBesideThePhaseIsThePhases) {
+    timer_.start_step();
+    timer_.in(Phase::Compute, [&] {
+        work(0.010);
+        timer_.beside(Phase::Data, [&] { return work(0.002), /*hidden=*/true; });
+        work(0.010);
+        timer_.beside(Phase::Data, [&] { return work(0.005), /*hidden=*/false; });
+        work(0.010);
+    });
+    const StepTimes times = timer_.finish_step();
+    EXPECT_NEAR(times.compute_ms, 32, 1e-9);
+    EXPECT_NEAR(times.data_ms, 5, 1e-9);
+    EXPECT_NEAR(sum_of_parts(times), times.total_ms, 1e-9);
+}
+
 TEST_F(StepTimerTest, GroupsOfOneNameAreSummedAndGroupsOfOneRankAreNotListed) {
     timer_.start_step();
     group(mesh::Axis::Shard, 1).stand_still(0.001);

@@ -102,22 +102,28 @@ TEST_P(RmsNormTest, RowOfZerosIsZero) {
 
 // Heads of some columns of a matrix; dx goes to such columns too, and nothing beside them changes.
 TEST_P(RmsNormTest, HeadsOfColumns) {
-    for (const auto& [heads, size, rest] : {std::tuple{3, 10, 7}, {1, 64, 64}, {5, 64, 128}, {2, 128, 64}}) {
+    for (const auto& [heads, size, rest] :
+         {std::tuple{3, 10, 7}, {1, 64, 64}, {5, 64, 128}, {2, 128, 64}, {3, 64, 6}}) {
         const int64_t columns = heads * size, tokens = 70;
         const auto heads_of = [&](const at::Tensor& wide) {
-            return wide.narrow(1, rest / 2, columns).view({tokens, -1, size});
+            return wide.narrow(1, rest / 16 * 8, columns).view({tokens, -1, size});
         };
         const at::Tensor wide = normal({tokens, columns + rest}), x = heads_of(wide), dense = x.contiguous();
         const at::Tensor weight = normal({size}), dy = normal(dense.sizes());
+        // A GPU adds up rows in another order where packs of 16 bytes would not lie at multiples of them.
+        const bool any_order = size % 8 == 0 && rest % 8 != 0;
+        const auto same = [&](const at::Tensor& found, const at::Tensor& expected) {
+            return any_order ? close(found, expected, GetParam().tolerance) : identical(found, expected);
+        };
         const auto [y, inverse_rms] = rms_norm(x, weight, 1e-5);
-        EXPECT_TRUE(identical(y, rms_norm(dense, weight, 1e-5).y));
-        EXPECT_TRUE(identical(inverse_rms, rms_norm(dense, weight, 1e-5).inverse_rms));
+        EXPECT_TRUE(same(y, rms_norm(dense, weight, 1e-5).y));
+        EXPECT_TRUE(same(inverse_rms, rms_norm(dense, weight, 1e-5).inverse_rms));
 
         const auto [dx, dw] = rms_norm_backward(dy, dense, weight, inverse_rms);
         at::Tensor wide_dx = normal(wide.sizes()), expected = wide_dx.clone();
         heads_of(expected).copy_(dx);
-        EXPECT_TRUE(identical(write_rms_norm_backward(heads_of(wide_dx), dy, x, weight, inverse_rms), dw));
-        EXPECT_TRUE(identical(wide_dx, expected));
+        EXPECT_TRUE(same(write_rms_norm_backward(heads_of(wide_dx), dy, x, weight, inverse_rms), dw));
+        EXPECT_TRUE(same(wide_dx, expected));
     }
 }
 

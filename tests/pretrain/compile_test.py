@@ -53,7 +53,7 @@ class Compile(run.PretrainTest):
 
     def test_the_log_says_which(self):
         self.assertIn("own kernels: portable", self.log({"ARGOSY_CPU_KERNELS": "portable"}))
-        for settings, words in ((SEPARATE, ", one operation each, since compile.enable is false"),
+        for settings, words in ((SEPARATE, ", less in each, since compile.enable is false"),
                                 (PLAIN, "own kernels: none, since debug.plain_operations is true"),
                                 (PLAIN | SEPARATE, "compile.enable has no effect: debug.plain_operations is true")):
             with self.subTest(**settings):

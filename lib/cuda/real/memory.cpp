@@ -2,6 +2,8 @@
 
 #include <cuda_runtime_api.h>
 
+#include <exception>
+
 #include "base/error.h"
 #include "cuda/device.h"
 #include "cuda/real/status.h"
@@ -43,7 +45,10 @@ void DeviceMemory::Free::operator()(std::byte* data) const { cudaFree(data); }
 
 PinnedMemory::PinnedMemory(size_t bytes) : data_(allocate_pinned(bytes)), bytes_(bytes) {}
 
-void PinnedMemory::Free::operator()(std::byte* data) const { cudaFreeHost(data); }
+// It waits for the device, which may hang where an error unwinds, and the process ends then.
+void PinnedMemory::Free::operator()(std::byte* data) const {
+    if (std::uncaught_exceptions() == 0) cudaFreeHost(data);
+}
 
 void set_to_zero(std::byte* data, size_t bytes, const StreamView& stream) {
     check(cudaMemsetAsync(data, 0, bytes, stream.handle()), "cudaMemsetAsync");

@@ -1,0 +1,71 @@
+// That reading costs no time while a GPU computes, and harms nothing that it still has to copy; on stand-ins.
+#include <ATen/ops/arange.h>
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "data/token_files.h"
+#include "gpu/device.h"
+#include "gpu/stream.h"
+#include "scratch_folder.h"
+#include "support/fake_gpus.h"
+#include "support/world.h"
+#include "train/data_feed.h"
+
+namespace argosy::train {
+namespace {
+
+constexpr int64_t kSeqLen = 3, kNumTokens = 100;
+
+class GpuDataFeed : public ::testing::Test {
+  protected:
+    GpuDataFeed() { testing::make_waiting(gpu::current_stream(), false); }
+    ~GpuDataFeed() override { testing::make_waiting(gpu::current_stream(), true); }
+
+    static std::filesystem::path written(const std::filesystem::path& path) {
+        data::write_tokens(path, data::counted_tokens(kNumTokens), kNumTokens);
+        return path;
+    }
+    /// A kernel that ends when it is told to.
+    void start_computing() {
+        computes_ = true;
+        testing::enqueue(
+            gpu::current_stream(), [] {}, [this] { return !computes_; });
+    }
+    void end_computing() {
+        computes_ = false;
+        gpu::synchronize();
+    }
+    /// The numbers of a batch's samples: the file's tokens count from 0.
+    static std::vector<int64_t> numbers(const StepBatch& batch) {
+        std::vector<int64_t> found;
+        for (const model::Batch& microbatch : batch.microbatches) {
+            found.push_back(microbatch.tokens[0].item<int64_t>() / kSeqLen);
+        }
+        return found;
+    }
+
+    bool computes_ = false;
+    ScratchFolder folder_;
+    data::TokenFile file_{written(folder_ / "tokens.h5")};
+    data::Loader loader_{file_, {.seq_len = kSeqLen, .seed = 2, .shuffle = false}};
+    mesh::Mesh mesh_{mesh::resolve({}, 1), testing::world()};
+    DataFeed feed_{loader_, mesh_, {.global_batch = 2, .microbatch_size = 1, .num_microbatches = 2}, 0, 3};
+};
+
+TEST_F(GpuDataFeed, ReadsWhileTheGpuComputes) {
+    const StepBatch first = feed_.next();
+    start_computing();
+    EXPECT_TRUE(feed_.read_meanwhile());
+    end_computing();
+    EXPECT_EQ(numbers(first), (std::vector<int64_t>{0, 1}));
+    const StepBatch second = feed_.next();
+    EXPECT_EQ(numbers(second), (std::vector<int64_t>{2, 3}));
+    EXPECT_FALSE(feed_.read_meanwhile()) << "nothing was computed";
+    gpu::synchronize();
+    EXPECT_EQ(numbers(second), (std::vector<int64_t>{2, 3}));
+    EXPECT_EQ(numbers(feed_.next()), (std::vector<int64_t>{4, 5}));
+    EXPECT_TRUE(feed_.read_meanwhile()) << "there is no further step";
+}
+
+}  // namespace
+}  // namespace argosy::train
