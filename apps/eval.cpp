@@ -22,6 +22,7 @@
 #include "interop/model_source.h"
 #include "interop/output_check.h"
 #include "interop/transfer.h"
+#include "observe/memory.h"
 #include "ops/tensor_thread.h"
 
 namespace argosy {
@@ -148,6 +149,7 @@ void evaluate(Options options, const Environment& environment) {
     if (options.num_threads > 0) ops::set_num_threads(options.num_threads);
     const at::ScalarType type = eval::compute_type(options.dtype);
     const eval::Place place = eval::choose_place(options.device);
+    observe::MemoryMeter::install();  // says of the host's memory, too, what was asked for
     const ops::TensorThread thread;
     options.perplexity.round_bytes = eval::round_bytes(place, options.perplexity.round_bytes);
     eval::Evaluation evaluation{.model = options.model,
