@@ -91,6 +91,16 @@ class StandIns(GpuTest):
                           "--device", "gpu", program=GPU_EVAL,
                           parts=["sees no GPU", "CUDA_VISIBLE_DEVICES", "--device cpu"])
 
+    def test_mistakes_are_found_before_the_gpu(self):
+        self.environment = {"ARGOSY_FAKE_GPUS": "0"}
+        task, nothing, device = self.task([[1, 2]]), self.folder / "none", ["--device", "gpu"]
+        for model, tasks, output, part in ((nothing, task, self.output, 'none" does not exist'),
+                                           (self.model, nothing, self.output, "none"),
+                                           (self.model, task, task, "is a task"),
+                                           (self.model, task, nothing / "results.json", "none/results.json")):
+            self.expect_error("--model", model, "--tasks", tasks, "--output", output, *device, program=GPU_EVAL,
+                              parts=[part])
+
     def test_a_batch_that_does_not_fit(self):
         task = self.task(random_records(60, 50))
         arguments = ["--model", self.model, "--tasks", task, "--output", self.output]
