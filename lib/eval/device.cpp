@@ -1,7 +1,6 @@
 #include "eval/device.h"
 
 #include <algorithm>
-#include <string_view>
 
 #include "base/environment.h"
 #include "base/error.h"

@@ -1,6 +1,8 @@
 // Records of tokens, cut into windows that the model reads at once, and windows in batches.
 #pragma once
 
+#include <c10/core/Device.h>
+
 #include <cstdint>
 #include <span>
 #include <vector>
