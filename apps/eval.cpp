@@ -22,6 +22,7 @@
 #include "interop/model_source.h"
 #include "interop/output_check.h"
 #include "interop/transfer.h"
+#include "observe/memory.h"
 #include "ops/tensor_thread.h"
 
 namespace argosy {
@@ -143,27 +144,39 @@ double seconds_since_1970() {
     return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
+/// What is evaluated. Of mistakes in naming it the user hears before a GPU is touched.
+struct Inputs {
+    interop::ModelSource source;
+    std::vector<eval::TokenTask> tasks;
+};
+
+Inputs open_inputs(const Options& options) {
+    Inputs inputs{interop::open_model(options.model), {}};
+    inputs.tasks = eval::read_token_tasks(options.tasks, inputs.source.spec.vocab_size);
+    warn_of_long_windows(inputs.source, inputs.tasks, options.perplexity.max_length);
+    check_output(options, inputs.source);
+    return inputs;
+}
+
 void evaluate(Options options, const Environment& environment) {
     const double started = seconds_now();
     if (options.num_threads > 0) ops::set_num_threads(options.num_threads);
     const at::ScalarType type = eval::compute_type(options.dtype);
-    const eval::Place place = eval::choose_place(options.device);
-    const ops::TensorThread thread;
-    options.perplexity.round_bytes = eval::round_bytes(place, options.perplexity.round_bytes);
     eval::Evaluation evaluation{.model = options.model,
                                 .dtype = options.dtype,
-                                .device = place.name(),
                                 .batch_tokens = options.perplexity.batch_tokens,
                                 .max_length = options.perplexity.max_length,
                                 .started = seconds_since_1970()};
-    const auto source = interop::open_model(options.model);
+    const auto [source, tasks] = open_inputs(options);
+    PartialFile output(options.output);
+    const eval::Place place = eval::choose_place(options.device);
+    observe::MemoryMeter::install();  // says of the host's memory, too, what was asked for
+    const ops::TensorThread thread;
+    options.perplexity.round_bytes = eval::round_bytes(place, options.perplexity.round_bytes);
     const eval::LayerwiseModel model(*source.tensors, source.spec,
                                      at::TensorOptions(type).device(place.device));
+    evaluation.device = place.name();
     evaluation.num_parameters = model::num_parameters(source.spec);
-    const auto tasks = eval::read_token_tasks(options.tasks, source.spec.vocab_size);
-    warn_of_long_windows(source, tasks, options.perplexity.max_length);
-    check_output(options, source);
-    PartialFile output(options.output);
 
     spdlog::info("{} ({}): {:.3g} parameters, computed in {} on {}", source.path.string(), name(source.form),
                  static_cast<double>(evaluation.num_parameters), options.dtype, place.text());

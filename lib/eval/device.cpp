@@ -1,7 +1,6 @@
 #include "eval/device.h"
 
 #include <algorithm>
-#include <string_view>
 
 #include "base/environment.h"
 #include "base/error.h"
@@ -41,6 +40,22 @@ void warn_of_slow_settings() {
     }
 }
 
+Place first_gpu() {
+    warn_of_slow_settings();
+    constexpr int kFirst = 0;
+    return {gpu::use(kFirst), cuda::describe_device(kFirst)};
+}
+
+/// Who asked for no GPU may not need the one that cannot be had.
+Place gpu_where_there_is_one() {
+    try {
+        return cuda::device_count() == 0 ? Place{} : first_gpu();
+    } catch (const RunError& error) {
+        throw RunError("{}; or take --device cpu (--device auto takes a GPU where there is one)",
+                       error.what());
+    }
+}
+
 }  // namespace
 
 std::string Place::name() const { return gpu ? fmt::format("cuda:{}", gpu->number) : "cpu"; }
@@ -52,14 +67,10 @@ std::string Place::text() const {
 
 Place choose_place(const std::string& wanted) {
     if (wanted == "cpu") return {};
-    ARGOSY_CHECK(wanted == "gpu" || wanted == "auto", "a device called {}", wanted);
-    if (cuda::device_count() == 0) {
-        if (wanted == "gpu") refuse_gpu();
-        return {};
-    }
-    warn_of_slow_settings();
-    constexpr int kFirst = 0;
-    return {gpu::use(kFirst), cuda::describe_device(kFirst)};
+    if (wanted == "auto") return gpu_where_there_is_one();
+    ARGOSY_CHECK(wanted == "gpu", "a device called {}", wanted);
+    if (cuda::device_count() == 0) refuse_gpu();
+    return first_gpu();
 }
 
 int64_t round_bytes(const Place& place, int64_t usual) {

@@ -33,8 +33,8 @@ class VocabularyPiece : public model::TensorAxis {
     layout::Range rows_;
 };
 
-/// Rows of `out` whose token lies in the piece. Of a GPU the host waits to hear which, a moment beside the
-/// reading of a piece.
+/// Rows of `out` whose token lies in the piece. Of a GPU the host waits to hear which: a moment beside the
+/// reading of a piece where batches are few, but a round of thousands waits that often for every piece.
 void embed_piece(const model::Embedding& layer, const model::Weights& weights, const layout::Range& piece,
                  const at::Tensor& tokens, at::Tensor& out) {
     const at::Tensor present = tokens.ge(piece.begin).logical_and(tokens.lt(piece.begin + piece.size));

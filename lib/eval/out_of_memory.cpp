@@ -16,11 +16,11 @@ using gpu::gibibytes;
 using gpu::Shortage;
 
 std::string breakdown(const Shortage& found) {
-    if (found.where == Shortage::Where::Host) return ", " + gpu::whole(found);
+    if (found.where == Shortage::Where::Host) return ", " + gpu::which_memory(found);
     if (!found.gpu) return ", on the GPU";
     std::vector<std::string> parts = {"tensors " + gibibytes(*found.tensors)};
     std::ranges::move(gpu::parts_beside_tensors(found), std::back_inserter(parts));
-    return fmt::format("; {}: {}", gpu::whole(found), fmt::join(parts, ", "));
+    return fmt::format("; {}: {}", gpu::which_memory(found), fmt::join(parts, ", "));
 }
 
 /// What would help and is not so yet. Of a GPU's work the host holds a unit's weights alone.

@@ -11,6 +11,8 @@ namespace {
 
 constexpr int64_t kPadding = 0;  // any token: what is computed of it is not used
 constexpr int64_t kNotCounted = -1;
+// On a GPU, LibTorch's FlashAttention has a batch's windows along the y of a grid, which CUDA ends there.
+constexpr size_t kMostWindows = 65535;
 
 }  // namespace
 
@@ -30,10 +32,11 @@ void append_windows(int64_t record, int64_t num_tokens, int64_t longest, std::ve
 std::vector<WindowBatch> in_batches(std::vector<Window> windows, int64_t batch_tokens) {
     std::ranges::stable_sort(windows, std::greater(), &Window::num_inputs);
     std::vector<WindowBatch> batches;
+    const auto is_full = [&](const WindowBatch& batch) {
+        return batch.num_tokens() + batch.seq_len() > batch_tokens || batch.windows.size() == kMostWindows;
+    };
     for (const Window& window : windows) {
-        if (batches.empty() || batches.back().num_tokens() + batches.back().seq_len() > batch_tokens) {
-            batches.emplace_back();
-        }
+        if (batches.empty() || is_full(batches.back())) batches.emplace_back();
         batches.back().windows.push_back(window);
     }
     return batches;

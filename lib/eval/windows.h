@@ -1,6 +1,8 @@
 // Records of tokens, cut into windows that the model reads at once, and windows in batches.
 #pragma once
 
+#include <c10/core/Device.h>
+
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -30,7 +32,8 @@ struct WindowBatch {
     int64_t num_tokens() const { return static_cast<int64_t>(windows.size()) * seq_len(); }
 };
 
-/// Longest first, as many in a batch as fit into `batch_tokens` padded to its longest, but one at least.
+/// Longest first, as many in a batch as fit into `batch_tokens` padded to its longest, but one at least and
+/// 65535 at most.
 std::vector<WindowBatch> in_batches(std::vector<Window> windows, int64_t batch_tokens);
 
 /// Shorter windows are padded behind their end, which no token before it sees, with targets that do not

@@ -26,8 +26,8 @@ std::optional<Shortage> find_shortage();
 /// For messages: "1.5 GiB".
 std::string gibibytes(int64_t bytes);
 
-/// Of what: "of the GPU's 80 GiB", or the tensors in the host's memory.
-std::string whole(const Shortage& found);
+/// Which memory it was: "of the GPU's 80 GiB", or of the tensors in the host's.
+std::string which_memory(const Shortage& found);
 
 /// Beside tensors, what a GPU's memory went to. REQUIRES: found.gpu.
 std::vector<std::string> parts_beside_tensors(const Shortage& found);

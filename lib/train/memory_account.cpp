@@ -53,7 +53,7 @@ std::string breakdown(const std::optional<HeldBytes>& planned, const std::option
     }
     if (found.gpu) std::ranges::copy(gpu::parts_beside_tensors(found), std::back_inserter(parts));
     if (parts.empty()) return text;
-    return fmt::format("; {}: {}{}", gpu::whole(found), fmt::join(parts, ", "), text);
+    return fmt::format("; {}: {}{}", gpu::which_memory(found), fmt::join(parts, ", "), text);
 }
 
 /// For a host whose GPUs hold the model: what else lies there grows with the ranks.

@@ -38,6 +38,18 @@ TEST_F(Device, IsTheProcessorElse) {
     EXPECT_ERROR(choose_place("gpu"), UserError, "sees no GPU", "nvidia-smi", "--device cpu");
 }
 
+TEST_F(Device, IsOnRequestTheProcessorWhereAGpuCannotBeUsed) {
+    const auto expect_way_out = [](const char* reason) {
+        EXPECT_ERROR(choose_place("auto"), RunError, reason, "or take --device cpu");
+        EXPECT_ERROR(choose_place("gpu"), RunError, reason);
+        EXPECT_EQ(choose_place("cpu").name(), "cpu");
+    };
+    testing::fake_gpus().are_taken = true;
+    expect_way_out("another process has the GPU for itself");
+    testing::fake_gpus().driver_version = 12000;
+    expect_way_out("needs a newer driver");
+}
+
 TEST_F(Device, StreamsTakeAQuarterOfWhatAGpuHasFree) {
     testing::fake_gpus().free_bytes = 4000;
     EXPECT_EQ(round_bytes(choose_place("gpu"), 7), 1000);

@@ -1,6 +1,7 @@
 """The command line of eval: what it computes, writes, prints and returns, for every form of a checkpoint."""
 import json
 import math
+import os
 import struct
 import subprocess
 import time
@@ -178,6 +179,28 @@ class Eval(EvalTest):
         damaged[damaged.index(struct.pack("<4f", *values["lm_head.weight"][-4:]))] ^= 4
         shard.write_bytes(damaged)
         self.expect_error("--model", step, "--tasks", self.task([[1, 2]]), "--output", self.output, parts=[shard.name, "model/output.weight"])
+
+    def test_a_model_that_is_far_too_large(self):
+        """Its file takes no room: all but the header is a hole."""
+        write_model(self.model)
+        dim, heads, header, end = 2**20, 2**13, {}, 0
+        for name, shape in shapes(dim, dim // heads).items():
+            begin, end = end, end + 2 * math.prod(shape)
+            header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [begin, end]}
+        text = json.dumps(header).encode()
+        text += b" " * (-len(text) % 8)
+        file = self.model / "model.safetensors"
+        file.write_bytes(struct.pack("<Q", len(text)) + text)
+        os.truncate(file, 8 + len(text) + end)
+        config = json.loads((self.model / "config.json").read_text())
+        config |= {"hidden_size": dim, "num_attention_heads": heads, "num_key_value_heads": 1}
+        (self.model / "config.json").write_text(json.dumps(config))
+        # A sanitizer would end the process.
+        self.environment = self.environment | {"ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1"}
+        arguments = ["--model", self.model, "--tasks", self.task([[1, 2, 3]]), "--output", self.output]
+        self.expect_error(*arguments, code=1, parts=[
+            "out of memory: 4096 GiB asked for, of ", " GiB of tensors in the host's memory. What would need less: "
+            "--batch-tokens below 2048; --max-length below 2; --dtype bf16 (it is fp32); a machine with more memory"])
 
     def test_an_output_that_cannot_be_written(self):
         write_model(self.model)

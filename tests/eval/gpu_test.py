@@ -1,14 +1,15 @@
 """eval on a GPU against eval on the processor. With a program of stand-ins also where there is no GPU, and where a GPU
-has not the memory; without one on this machine's GPU, or it skips. usage: gpu_test.py [EVAL_WITH_STAND_INS]"""
+has not the memory; without one on this machine's GPU, or it skips.
+usage: gpu_test.py [TEST ...] [FOLDER/EVAL_WITH_STAND_INS]"""
+import ctypes
 import json
 import pathlib
-import subprocess
 import sys
 import unittest
 
 from run import BIN, EvalTest, random_records, write_model
 
-STAND_INS = pathlib.Path(sys.argv.pop()) if len(sys.argv) > 1 and not sys.argv[-1].startswith("-") else None
+STAND_INS = pathlib.Path(sys.argv.pop()) if len(sys.argv) > 1 and "/" in sys.argv[-1] else None
 GPU_EVAL = STAND_INS or BIN / "eval"
 # Of perplexities. Products of float32 that were rounded to TF32 would be far off.
 FP32_TOLERANCE = 1e-6 if STAND_INS else 1e-5
@@ -16,15 +17,17 @@ WORKSPACE_BYTES = 32 * 2**20  # of products
 
 
 def gpu_name():
-    """Of the first GPU, or None."""
+    """Of CUDA's first GPU, which CUDA_VISIBLE_DEVICES has a say in, or None."""
     if STAND_INS:
         return "Fake GPU"
     try:
-        asked = subprocess.run(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], capture_output=True,
-                               text=True, timeout=60)
-    except (FileNotFoundError, subprocess.TimeoutExpired):
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
         return None
-    return asked.stdout.splitlines()[0].strip() if asked.returncode == 0 and asked.stdout.strip() else None
+    device, name = ctypes.c_int(), ctypes.create_string_buffer(256)
+    failed = driver.cuInit(0) or driver.cuDeviceGet(ctypes.byref(device), 0) or \
+        driver.cuDeviceGetName(name, len(name), device)
+    return None if failed else name.value.decode()
 
 
 class GpuTest(EvalTest):
@@ -90,6 +93,16 @@ class StandIns(GpuTest):
         self.expect_error("--model", self.model, "--tasks", self.task(random_records(4, 20)), "--output", self.output,
                           "--device", "gpu", program=GPU_EVAL,
                           parts=["sees no GPU", "CUDA_VISIBLE_DEVICES", "--device cpu"])
+
+    def test_mistakes_are_found_before_the_gpu(self):
+        self.environment = {"ARGOSY_FAKE_GPUS": "0"}
+        task, nothing, device = self.task([[1, 2]]), self.folder / "none", ["--device", "gpu"]
+        for model, tasks, output, part in ((nothing, task, self.output, 'none" does not exist'),
+                                           (self.model, nothing, self.output, "none"),
+                                           (self.model, task, task, "is a task"),
+                                           (self.model, task, nothing / "results.json", "none/results.json")):
+            self.expect_error("--model", model, "--tasks", tasks, "--output", output, *device, program=GPU_EVAL,
+                              parts=[part])
 
     def test_a_batch_that_does_not_fit(self):
         task = self.task(random_records(60, 50))

@@ -13,16 +13,17 @@ BIN, SOURCE = pathlib.Path(os.environ["ARGOSY_BIN"]), pathlib.Path(os.environ["A
 VOCABULARY, DIM, HEADS, HIDDEN, LAYERS, EPS = 40, 16, 2, 24, 2, 1e-5
 
 
-def shapes():
+def shapes(dim=DIM, key_dim=DIM):
     """{name: shape} of a Llama of these sizes."""
-    tensors = {"model.embed_tokens.weight": [VOCABULARY, DIM], "model.norm.weight": [DIM],
-               "lm_head.weight": [VOCABULARY, DIM]}
+    tensors = {"model.embed_tokens.weight": [VOCABULARY, dim], "model.norm.weight": [dim],
+               "lm_head.weight": [VOCABULARY, dim]}
     for layer in range(LAYERS):
         start = f"model.layers.{layer}."
-        tensors |= {start + f"self_attn.{letter}_proj.weight": [DIM, DIM] for letter in "qkvo"}
-        tensors |= {start + f"mlp.{name}_proj.weight": [HIDDEN, DIM] for name in ("gate", "up")}
-        tensors[start + "mlp.down_proj.weight"] = [DIM, HIDDEN]
-        tensors |= {start + f"{name}_layernorm.weight": [DIM] for name in ("input", "post_attention")}
+        tensors |= {start + f"self_attn.{letter}_proj.weight": [dim, dim] for letter in "qo"}
+        tensors |= {start + f"self_attn.{letter}_proj.weight": [key_dim, dim] for letter in "kv"}
+        tensors |= {start + f"mlp.{name}_proj.weight": [HIDDEN, dim] for name in ("gate", "up")}
+        tensors[start + "mlp.down_proj.weight"] = [dim, HIDDEN]
+        tensors |= {start + f"{name}_layernorm.weight": [dim] for name in ("input", "post_attention")}
     return tensors
 
 
@@ -87,4 +88,5 @@ class EvalTest(unittest.TestCase):
         self.assertEqual(len(error), 1, done.stderr)
         for part in parts:
             self.assertIn(part, error[0])
+        self.assertNotIn("frame #", done.stderr)
         self.assertEqual(list(self.folder.glob("results*")), [], "nothing is left of an attempt")

@@ -65,6 +65,14 @@ TEST(Windows, BatchesAreFilledLongestFirst) {
     EXPECT_EQ(records_in(in_batches(mixed, 1)), (Records{{1}, {3}, {2}, {0}, {4}})) << "one at least";
 }
 
+TEST(Windows, BatchesAreNoLongerThanAGrid) {
+    const auto batches = in_batches(std::vector<Window>(2 * 65535 + 1, {0, 0, 1, 1}), int64_t{1} << 18);
+    ASSERT_EQ(batches.size(), 3);
+    EXPECT_EQ(batches[0].windows.size(), 65535);
+    EXPECT_EQ(batches[1].windows.size(), 65535);
+    EXPECT_EQ(batches[2].windows.size(), 1);
+}
+
 TEST(Windows, PaddingAndContextDoNotCount) {
     const std::vector<Tokens> records = {{10, 11, 12, 13, 14}, {20, 21, 22}};
     const WindowBatch windows{{{0, 1, 3, 1}, {1, 0, 2, 2}}};

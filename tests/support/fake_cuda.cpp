@@ -176,6 +176,7 @@ cudaError_t cudaGetDeviceCount(int* count) {
 
 cudaError_t cudaSetDevice(int device) {
     if (device < 0 || device >= fake_gpus().num_devices) return returned(cudaErrorInvalidDevice);
+    if (fake_gpus().are_taken) return returned(cudaErrorDevicesUnavailable);
     current_device = device;
     return cudaSuccess;
 }

@@ -21,6 +21,7 @@ struct FakeGpus {
     int num_devices;       // ARGOSY_FAKE_GPUS, or 8
     int first_device = 0;  // of those of the node, what the job leaves to this rank
     size_t free_bytes = size_t{1} << 40;
+    bool are_taken = false;  // each by another process, for itself
     int driver_version = 13000, nccl_version = 22809;
     /// The next operation never ends, and NCCL says that another rank is lost.
     bool lose_next_operation = false;
