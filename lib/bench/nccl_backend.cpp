@@ -30,7 +30,7 @@ nccl::Reduction reduction_of(const Call& call) {
 
 cuda::Stream stream_on(int device) {
     cuda::set_device(device);
-    return {};
+    return cuda::Stream();
 }
 
 }  // namespace
