@@ -115,10 +115,9 @@ ExitCode train_model(const mpi::Comm& ranks, const Environment& environment, con
         const auto batch = in(Phase::Data, "the data of a step", [&] { return feed.next(); });
         const auto totals =
             in(Phase::Compute,
-               "what comes around forward and backward (recording them, or the norms of gradients)", [&] {
-                   return trainer.step().forward_backward(
-                       batch, [&] { timer.beside(Phase::Data, [&] { return feed.read_meanwhile(); }); });
-               });
+               "what comes around forward and backward (recording them, or the norms of gradients)",
+               [&] { return trainer.step().forward_backward(batch, [&] { feed.read_meanwhile(); }); });
+        timer.move(Phase::Compute, Phase::Data, feed.seconds_gpu_waited());
         const auto result = in(Phase::Optimizer, "the optimizer's update",
                                [&] { return trainer.step().update(totals, lr, guard.limits()); });
         guard.count(result);

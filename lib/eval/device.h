@@ -24,7 +24,7 @@ struct Place {
 /// `wanted` is "cpu", "gpu" or "auto", which is a GPU where this process sees one. Of GPUs it is the first,
 /// which becomes this thread's: to be called before the thread's first tensor. Warns of what in the
 /// environment makes it slow, or its products of fp32 less than that. UserError for a GPU where there is
-/// none, RunError for one that cannot be used: its driver is too old, or another process has all of it.
+/// none, RunError for one that cannot be used: its driver is too old, or another process has it for itself.
 Place choose_place(const std::string& wanted);
 
 /// Of residual streams that pass a unit before the next one is read, where they lie (PerplexityOptions):

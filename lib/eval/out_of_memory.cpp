@@ -16,7 +16,7 @@ using gpu::gibibytes;
 using gpu::Shortage;
 
 std::string breakdown(const Shortage& found) {
-    if (found.where == Shortage::Where::Host) return ", " + gpu::which_memory(found);
+    if (found.where == Shortage::Where::Host) return gpu::host_memory(found);
     if (!found.gpu) return ", on the GPU";
     std::vector<std::string> parts = {"tensors " + gibibytes(*found.tensors)};
     std::ranges::move(gpu::parts_beside_tensors(found), std::back_inserter(parts));

@@ -70,6 +70,11 @@ std::string which_memory(const Shortage& found) {
                          : "in the host's memory";
 }
 
+std::string host_memory(const Shortage& found) {
+    if (!found.tensors) return ", in the host's memory";
+    return fmt::format(", in the host's memory, beside {} of tensors there", gibibytes(*found.tensors));
+}
+
 std::vector<std::string> parts_beside_tensors(const Shortage& found) {
     const auto& [reserved, free, total] = *found.gpu;
     return {"reserved in pieces that do not fit " + gibibytes(reserved - *found.tensors),

@@ -29,6 +29,9 @@ std::string gibibytes(int64_t bytes);
 /// Which memory it was: "of the GPU's 80 GiB", or of the tensors in the host's.
 std::string which_memory(const Shortage& found);
 
+/// Of a shortage in the host's memory: ", in the host's memory, beside 2 GiB of tensors there".
+std::string host_memory(const Shortage& found);
+
 /// Beside tensors, what a GPU's memory went to. REQUIRES: found.gpu.
 std::vector<std::string> parts_beside_tensors(const Shortage& found);
 

@@ -84,6 +84,14 @@ StepTimer::PhaseScope StepTimer::phase(Phase phase) {
     return PhaseScope(*this, phase);
 }
 
+void StepTimer::move(Phase from, Phase to, double seconds) {
+    ARGOSY_CHECK(in_step_, "time of a phase outside a step");
+    double& left = part_seconds_[static_cast<size_t>(from)];
+    const double moved = std::clamp(seconds, 0.0, left);
+    left -= moved;
+    part_seconds_[static_cast<size_t>(to)] += moved;
+}
+
 StepTimes StepTimer::finish_step() {
     ARGOSY_CHECK(in_step_ && !open_, "a step that has not started, or a phase still open at its end");
     switch_to(std::nullopt);

@@ -11,7 +11,6 @@
 #include <map>
 #include <optional>
 #include <string>
-#include <utility>
 
 #include "base/clock.h"
 #include "mesh/mesh.h"
@@ -65,15 +64,9 @@ class StepTimer {
         const PhaseScope scope = phase(of_work);
         return work();
     }
-    /// Runs `work` beside what another device does. It returns whether that took longer: then its time is the
-    /// open phase's, else of a phase of its own.
-    template <class Work>
-    void beside(Phase of_work, Work work) {
-        switch_to(open_);
-        if (const bool hidden = work(); hidden) return;
-        const std::optional<Phase> outer = std::exchange(open_, of_work);
-        switch_to(outer);
-    }
+    /// So much of what counts for one phase counts for the other: what turns out to have been a wait for it.
+    /// REQUIRES: a step under way.
+    void move(Phase from, Phase to, double seconds);
     /// REQUIRES: a step under way and no phase open.
     StepTimes finish_step();
 

@@ -30,6 +30,7 @@ at::Tensor DataFeed::place_to_read() {
 at::Tensor DataFeed::on_device(const at::Tensor& read) {
     if (!for_gpu_) return read;
     const cuda::StreamView stream(gpu::current_stream());
+    for_gpu_->read.record(stream);
     at::Tensor copy = at::empty(read.sizes(), read.options().device(mesh_.device()));
     cuda::copy_to_device(static_cast<std::byte*>(copy.mutable_data_ptr()),
                          {static_cast<const std::byte*>(read.const_data_ptr()), read.nbytes()}, stream);
@@ -46,7 +47,6 @@ void DataFeed::read_ahead() {
     job_tokens_ = at::full({}, ahead_.counted_tokens, at::kLong);
     counting_ = mesh_.group(mesh::kDataAxes)
                     .submit({.kind = comm::OpKind::AllReduce, .out = job_tokens_, .in = job_tokens_});
-    hidden_ = !for_gpu_ || !for_gpu_->computed.done();
     const at::Tensor all = on_device(read);
     const int64_t size = sizes_.microbatch_size * loader_.seq_len();
     for (int64_t i = 0; i < sizes_.num_microbatches; ++i) {
@@ -67,11 +67,17 @@ StepBatch DataFeed::next() {
     return batch;
 }
 
-bool DataFeed::read_meanwhile() {
-    if (counting_.active() || num_read_ == num_steps_) return true;
+void DataFeed::read_meanwhile() {
+    const bool reads = !counting_.active() && num_read_ < num_steps_;
+    if (for_gpu_) for_gpu_->waits = reads;
+    if (!reads) return;
     if (for_gpu_) for_gpu_->computed.record(cuda::StreamView(gpu::current_stream()));
     read_ahead();
-    return hidden_;
+}
+
+double DataFeed::seconds_gpu_waited() const {
+    if (!for_gpu_ || !for_gpu_->waits) return 0;
+    return cuda::Event::seconds_between(for_gpu_->computed, for_gpu_->read);
 }
 
 std::vector<int64_t> DataFeed::samples(const StepBatch& batch) const {

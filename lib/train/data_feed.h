@@ -30,9 +30,12 @@ class DataFeed {
     StepBatch next();
 
     /// COLLECTIVE over the data axes: reads the batch of the step after, if there is one, while the GPU
-    /// computes what it was given. Returns whether it still did when all was read, so that reading cost no
-    /// time. Where there is no GPU, next() did that already.
-    bool read_meanwhile();
+    /// computes what it was given. Where there is no GPU, next() did that already.
+    void read_meanwhile();
+
+    /// How long the GPU had nothing to do until that was read. REQUIRES: the GPU has done all that it was
+    /// given.
+    double seconds_gpu_waited() const;
 
     /// The samples of the whole job that the batch is this rank's part of, as the token file counts them: of
     /// data-parallel rank r the r-th sizes.samples_per_rank().
@@ -43,8 +46,9 @@ class DataFeed {
     struct ForGpu {
         explicit ForGpu(int64_t num_bytes) : pinned(num_bytes) {}
         cuda::PinnedMemory pinned;
-        cuda::Event computed{cuda::Timing::Off};  // what it was given before
+        cuda::Event computed, read;  // on the stream: what was given to it before, and since
         cuda::Event copied{cuda::Timing::Off};
+        bool waits = false;  // whether the first two are of the last step
     };
     void read_ahead();
     int64_t num_tokens() const { return sizes_.samples_per_rank() * loader_.seq_len(); }
@@ -59,7 +63,6 @@ class DataFeed {
     int64_t num_steps_, num_read_ = 0;
 
     std::optional<ForGpu> for_gpu_;
-    bool hidden_ = true;  // what was read last, behind what the GPU computed
     StepBatch ahead_;
     at::Tensor job_tokens_;  // of ahead_, once counting_ is done
     comm::Pending counting_;

@@ -33,12 +33,6 @@ std::vector<std::string> parts_of_a_step(const HeldBytes& held, const Shortage& 
     return parts;
 }
 
-/// Where the model does not lie.
-std::string breakdown_of_the_host(const Shortage& found) {
-    if (!found.tensors) return ", in the host's memory";
-    return fmt::format(", in the host's memory, beside {} of tensors there", gibibytes(*found.tensors));
-}
-
 /// Where the model lies, or would.
 std::string breakdown(const std::optional<HeldBytes>& planned, const std::optional<HeldBytes>& held,
                       const Shortage& found) {
@@ -140,7 +134,7 @@ void MemoryAccount::explain() const {
     if (beside_the_model) {
         throw RunError("out of memory{}{}{}. What would need less: {}",
                        found->wanted ? fmt::format(": {} asked for", gibibytes(*found->wanted)) : "", place(),
-                       breakdown_of_the_host(*found), fmt::join(remedies_for_the_host(config_), "; "));
+                       gpu::host_memory(*found), fmt::join(remedies_for_the_host(config_), "; "));
     }
     throw RunError("out of memory{}{}{}. What would need less: {}", wanted(found->wanted), place(),
                    breakdown(planned_, held_, *found), fmt::join(remedies(config_, on_gpu), "; "));

@@ -2,6 +2,7 @@
 import json
 import math
 import os
+import pathlib
 import struct
 import subprocess
 import time
@@ -182,6 +183,8 @@ class Eval(EvalTest):
 
     def test_a_model_that_is_far_too_large(self):
         """Its file takes no room: all but the header is a hole."""
+        if pathlib.Path("/proc/sys/vm/overcommit_memory").read_text().strip() == "1":
+            self.skipTest("the kernel refuses no memory here")
         write_model(self.model)
         dim, heads, header, end = 2**20, 2**13, {}, 0
         for name, shape in shapes(dim, dim // heads).items():
@@ -199,7 +202,7 @@ class Eval(EvalTest):
         self.environment = self.environment | {"ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1"}
         arguments = ["--model", self.model, "--tasks", self.task([[1, 2, 3]]), "--output", self.output]
         self.expect_error(*arguments, code=1, parts=[
-            "out of memory: 4096 GiB asked for, of ", " GiB of tensors in the host's memory. What would need less: "
+            "out of memory: 4096 GiB asked for, in the host's memory, beside ", " of tensors there. What would need less: "
             "--batch-tokens below 2048; --max-length below 2; --dtype bf16 (it is fp32); a machine with more memory"])
 
     def test_an_output_that_cannot_be_written(self):

@@ -9,7 +9,7 @@ import unittest
 
 from run import BIN, EvalTest, random_records, write_model
 
-STAND_INS = pathlib.Path(sys.argv.pop()) if len(sys.argv) > 1 and "/" in sys.argv[-1] else None
+STAND_INS = pathlib.Path(sys.argv.pop()).resolve() if len(sys.argv) > 1 and "/" in sys.argv[-1] else None
 GPU_EVAL = STAND_INS or BIN / "eval"
 # Of perplexities. Products of float32 that were rounded to TF32 would be far off.
 FP32_TOLERANCE = 1e-6 if STAND_INS else 1e-5

@@ -1,8 +1,10 @@
 // That reading costs no time while a GPU computes, and harms nothing that it still has to copy; on stand-ins.
-#include <ATen/ops/arange.h>
+#include <ATen/TensorOperators.h>
 #include <gtest/gtest.h>
 
-#include "base/error.h"
+#include <filesystem>
+#include <vector>
+
 #include "data/token_files.h"
 #include "gpu/device.h"
 #include "gpu/stream.h"
@@ -31,8 +33,10 @@ class GpuDataFeed : public ::testing::Test {
         testing::enqueue(
             gpu::current_stream(), [] {}, [this] { return !computes_; });
     }
-    void end_computing() {
+    /// After so long by the device's clock.
+    void end_computing(double seconds) {
         computes_ = false;
+        testing::fake_gpus().seconds_ahead += seconds;
         gpu::synchronize();
     }
     /// The numbers of a batch's samples: the file's tokens count from 0.
@@ -54,17 +58,23 @@ class GpuDataFeed : public ::testing::Test {
 
 TEST_F(GpuDataFeed, ReadsWhileTheGpuComputes) {
     const StepBatch first = feed_.next();
+    EXPECT_EQ(feed_.seconds_gpu_waited(), 0);
     start_computing();
-    EXPECT_TRUE(feed_.read_meanwhile());
-    end_computing();
+    feed_.read_meanwhile();
+    end_computing(100);
+    EXPECT_LT(feed_.seconds_gpu_waited(), 50);
     EXPECT_EQ(numbers(first), (std::vector<int64_t>{0, 1}));
+
     const StepBatch second = feed_.next();
     EXPECT_EQ(numbers(second), (std::vector<int64_t>{2, 3}));
-    EXPECT_FALSE(feed_.read_meanwhile()) << "nothing was computed";
+    feed_.read_meanwhile();  // while nothing is computed
     gpu::synchronize();
+    EXPECT_GT(feed_.seconds_gpu_waited(), 0);
     EXPECT_EQ(numbers(second), (std::vector<int64_t>{2, 3}));
+
     EXPECT_EQ(numbers(feed_.next()), (std::vector<int64_t>{4, 5}));
-    EXPECT_TRUE(feed_.read_meanwhile()) << "there is no further step";
+    feed_.read_meanwhile();
+    EXPECT_EQ(feed_.seconds_gpu_waited(), 0) << "there is no further step";
 }
 
 }  // namespace
