@@ -24,6 +24,7 @@ namespace fs = std::filesystem;
 
 constexpr std::chrono::milliseconds kBetweenLooks{200};
 constexpr int kMostAttempts = 100;  // to open what others remove meanwhile
+constexpr std::chrono::milliseconds kBetweenAttempts{1};
 
 /// The beginning of what a job writes into its lock.
 std::string job_name(const Environment& environment) {
@@ -52,8 +53,10 @@ int open_lock(const fs::path& path, bool& made_folder) {
         const int file = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, kReadableByAll);
         if (file >= 0) return file;
         const int reason = errno;
-        const bool was_taken_away = reason == ENOENT && (!error || error == std::errc::file_exists);
-        if (was_taken_away && attempt < kMostAttempts) continue;
+        if (reason == ENOENT && attempt < kMostAttempts) {
+            std::this_thread::sleep_for(kBetweenAttempts);
+            continue;
+        }
         if (made_folder) rmdir(path.parent_path().c_str());
         throw RunError("cannot make '{}': {}. Set job.dump_folder to a folder that can be written",
                        path.string(), error ? error.message() : std::strerror(reason));
