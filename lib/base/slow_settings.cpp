@@ -96,6 +96,12 @@ bool SlowSetting::matters(const Ranks& ranks) const {
     return true;
 }
 
+const std::string* SlowSetting::harmful_value(
+    const std::vector<std::pair<std::string, std::string>>& variables) const {
+    const auto found = std::ranges::find(variables, variable, &std::pair<std::string, std::string>::first);
+    return found != variables.end() && holds(found->second) ? &found->second : nullptr;
+}
+
 std::span<const SlowSetting> slow_settings() { return kSettings; }
 
 }  // namespace argosy

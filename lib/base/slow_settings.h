@@ -3,7 +3,10 @@
 #pragma once
 
 #include <span>
+#include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 namespace argosy {
 
@@ -23,6 +26,10 @@ struct SlowSetting {
         bool several_a_node, fabric_between_nodes;  // a fabric: adapters that are up
     };
     bool matters(const Ranks& ranks) const;
+
+    /// Its value among the environment's variables (communication_variables), where that does harm; else
+    /// null.
+    const std::string* harmful_value(const std::vector<std::pair<std::string, std::string>>& variables) const;
 };
 
 std::span<const SlowSetting> slow_settings();

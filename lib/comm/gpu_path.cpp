@@ -30,9 +30,8 @@ std::vector<int> ranks_that_share(const mpi::Comm& world) {
 void check_version() {
     if (nccl::version() >= nccl::kOldestVersion) return;
     throw UserError(
-        "this process got NCCL {}, and needs 2.26 or newer: look for an older libnccl in LD_LIBRARY_PATH and "
-        "the "
-        "modules that are loaded",
+        "this process got NCCL {}, and needs 2.26 or newer: look for an older libnccl in LD_LIBRARY_PATH "
+        "and the modules that are loaded",
         nccl::version_text());
 }
 

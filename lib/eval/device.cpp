@@ -1,6 +1,6 @@
 #include "eval/device.h"
 
-#include <algorithm>
+#include <string_view>
 
 #include "base/environment.h"
 #include "base/error.h"
@@ -19,24 +19,20 @@ constexpr int64_t kStreamsShare = 4;
     if (cuda::runtime_version() == 0) {
         throw UserError(
             "--device gpu, but this build has no CUDA: configure it with -DARGOSY_CUDA=ON (preset cuda), or "
-            "take "
-            "--device cpu");
+            "take --device cpu");
     }
     throw UserError(
-        "--device gpu, but this process sees no GPU: look at nvidia-smi, CUDA_VISIBLE_DEVICES and the job's "
-        "--gpus "
-        "options, or take --device cpu");
+        "--device gpu, but this process sees no GPU: look at nvidia-smi, CUDA_VISIBLE_DEVICES and the "
+        "job's --gpus options, or take --device cpu");
 }
 
 /// Of those that a process alone can feel: NCCL is not used.
 void warn_of_slow_settings() {
-    for (const auto& [name, value] : communication_variables()) {
-        const auto holds = [&](const SlowSetting& setting) {
-            return name == setting.variable && !name.starts_with("NCCL_") && setting.holds(value);
-        };
-        const auto found = std::ranges::find_if(slow_settings(), holds);
-        if (found == slow_settings().end()) continue;
-        spdlog::warn("{}={}: {}; {}", name, value, found->why, found->remedy);
+    const auto variables = communication_variables();
+    for (const SlowSetting& setting : slow_settings()) {
+        const std::string* value = setting.harmful_value(variables);
+        if (value == nullptr || std::string_view(setting.variable).starts_with("NCCL_")) continue;
+        spdlog::warn("{}={}: {}; {}", setting.variable, *value, setting.why, setting.remedy);
     }
 }
 

@@ -43,9 +43,8 @@ std::vector<std::string> remedies(const MemoryNeeds& needs, Shortage::Where wher
 void explain_shortage(const MemoryNeeds& needs) {
     const auto found = gpu::find_shortage();
     if (!found) throw;
-    throw RunError("out of memory{}{}. What would need less: {}",
-                   found->wanted ? fmt::format(": {} asked for", gibibytes(*found->wanted)) : "",
-                   breakdown(*found), fmt::join(remedies(needs, found->where), "; "));
+    throw RunError("out of memory{}{}. What would need less: {}", gpu::asked_for(*found), breakdown(*found),
+                   fmt::join(remedies(needs, found->where), "; "));
 }
 
 }  // namespace argosy::eval

@@ -21,10 +21,13 @@ void read_into(const checkpoint::TensorSource& source, const checkpoint::TensorI
     source.read(tensor, slab, {static_cast<std::byte*>(out.mutable_data_ptr()), out.nbytes()});
 }
 
+at::ScalarType type_of(const at::TensorOptions& options) {
+    return c10::typeMetaToScalarType(options.dtype());
+}
+
 /// In the host's memory.
 at::Tensor read_converted(const checkpoint::TensorSource& source, const layout::ParamSpec& parameter,
-                          const layout::Range& rows, const at::TensorOptions& options) {
-    const at::ScalarType type = c10::typeMetaToScalarType(options.dtype());
+                          const layout::Range& rows, at::ScalarType type) {
     const checkpoint::TensorInfo& tensor = source.at(interop::kModelPrefix + parameter.name);
     std::vector<int64_t> shape = tensor.shape;
     shape[0] = rows.size;
@@ -72,7 +75,7 @@ std::optional<at::ScalarType> floating_type(h5::ElementType type) {
 
 at::Tensor read_rows(const checkpoint::TensorSource& source, const layout::ParamSpec& parameter,
                      const layout::Range& rows, const at::TensorOptions& options) {
-    return read_converted(source, parameter, rows, options).to(options.device());
+    return read_converted(source, parameter, rows, type_of(options)).to(options.device());
 }
 
 model::Weights read_weights(const checkpoint::TensorSource& source,
@@ -80,7 +83,7 @@ model::Weights read_weights(const checkpoint::TensorSource& source,
                             const at::TensorOptions& options) {
     model::Weights weights;
     for (const auto& [role, spec] : parameters) {
-        weights[role] = read_converted(source, spec, {0, spec.shape[0]}, options);
+        weights[role] = read_converted(source, spec, {0, spec.shape[0]}, type_of(options));
     }
     for (const model::Parameter& parameter : parameters) {
         at::Tensor& weight = weights[parameter.role];

@@ -64,6 +64,10 @@ std::string gibibytes(int64_t bytes) {
     return fmt::format("{:.4g} GiB", static_cast<double>(bytes) / (1 << 30));
 }
 
+std::string asked_for(const Shortage& found) {
+    return found.wanted ? fmt::format(": {} asked for", gibibytes(*found.wanted)) : "";
+}
+
 std::string which_memory(const Shortage& found) {
     if (found.gpu) return fmt::format("of the GPU's {}", gibibytes(found.gpu->total));
     return found.tensors ? fmt::format("of {} of tensors in the host's memory", gibibytes(*found.tensors))

@@ -26,6 +26,9 @@ std::optional<Shortage> find_shortage();
 /// For messages: "1.5 GiB".
 std::string gibibytes(int64_t bytes);
 
+/// ": 1.5 GiB asked for", where it is known.
+std::string asked_for(const Shortage& found);
+
 /// Which memory it was: "of the GPU's 80 GiB", or of the tensors in the host's.
 std::string which_memory(const Shortage& found);
 

@@ -21,12 +21,12 @@ GradientSum& sum_of(const Gradients& gradients, Role role) {
 
 }  // namespace
 
-void WeightWork::add_product(Role role, at::Tensor dy, at::Tensor x) {
-    items_.push_back({Kind::Product, role, std::move(dy), std::move(x)});
+void WeightWork::add_product(Of of, at::Tensor dy, at::Tensor x) {
+    items_.push_back({Kind::Product, of, std::move(dy), std::move(x)});
 }
 
-void WeightWork::add_row_sum(Role role, at::Tensor dy) {
-    items_.push_back({Kind::RowSum, role, std::move(dy), {}});
+void WeightWork::add_row_sum(Of of, at::Tensor dy) {
+    items_.push_back({Kind::RowSum, of, std::move(dy), {}});
 }
 
 void WeightWork::add_value(Role role, at::Tensor gradient) {
@@ -35,14 +35,6 @@ void WeightWork::add_value(Role role, at::Tensor gradient) {
 
 void WeightWork::add_lookup(Role role, at::Tensor dx, at::Tensor tokens, int64_t begin) {
     items_.push_back({Kind::Lookup, role, std::move(dx), std::move(tokens), begin});
-}
-
-void WeightWork::add_product(Join join, at::Tensor dy, at::Tensor x) {
-    items_.push_back({Kind::Product, join, std::move(dy), std::move(x)});
-}
-
-void WeightWork::add_row_sum(Join join, at::Tensor dy) {
-    items_.push_back({Kind::RowSum, join, std::move(dy), {}});
 }
 
 void WeightWork::run(const Gradients& gradients) {

@@ -14,12 +14,12 @@ namespace argosy::model {
 
 class WeightWork {
   public:
-    void add_product(Role role, at::Tensor dy, at::Tensor x);  // dW += dy^T x
-    void add_row_sum(Role role, at::Tensor dy);                // db += sum of the rows of dy
-    /// Of the parameters of a join, each by its columns of dy.
-    void add_product(Join join, at::Tensor dy, at::Tensor x);
-    void add_row_sum(Join join, at::Tensor dy);
-    void add_value(Role role, at::Tensor gradient);                               // dw += gradient
+    /// One parameter, or those of a join, each by its columns of dy.
+    using Of = std::variant<Role, Join>;
+
+    void add_product(Of of, at::Tensor dy, at::Tensor x);  // dW += dy^T x
+    void add_row_sum(Of of, at::Tensor dy);                // db += sum of the rows of dy
+    void add_value(Role role, at::Tensor gradient);        // dw += gradient
     void add_lookup(Role role, at::Tensor dx, at::Tensor tokens, int64_t begin);  // dW[token - begin] += dx
 
     /// Adds everything to `gradients` in the order in which it was set aside, and forgets it.
@@ -29,7 +29,7 @@ class WeightWork {
     enum class Kind { Product, RowSum, Value, Lookup };
     struct Item {
         Kind kind;
-        std::variant<Role, Join> of;
+        Of of;
         at::Tensor dy;
         at::Tensor other;  // x or tokens
         int64_t begin = 0;

@@ -165,12 +165,10 @@ AddRmsNormOutput add_rms_norm(const at::Tensor& x, const at::Tensor& delta, cons
 RmsNormGradient rms_norm_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& weight,
                                   const at::Tensor& inverse_rms, const at::Tensor& residual) {
     if (!has_kernels(x)) return plain_backward(dy, x, weight, inverse_rms, residual);
-    if (!residual.defined() || fused()) {
-        return new_gradient({dy.contiguous(), with_groups(x), weight, inverse_rms,
-                             residual.defined() ? residual.contiguous() : residual});
-    }
-    RmsNormGradient gradient = new_gradient({dy.contiguous(), with_groups(x), weight, inverse_rms, {}});
-    gradient.dx.add_(residual);
+    const bool joins = residual.defined() && fused();
+    RmsNormGradient gradient = new_gradient(
+        {dy.contiguous(), with_groups(x), weight, inverse_rms, joins ? residual.contiguous() : at::Tensor()});
+    if (residual.defined() && !joins) gradient.dx.add_(residual);
     return gradient;
 }
 

@@ -11,11 +11,12 @@ UnitMemory::UnitMemory(const std::vector<model::Parameter>& unit, const mesh::Me
                        const Precision& precision)
     : mesh_(mesh), precision_(precision) {
     if (mesh.degree(mesh::kShardAxes) > 1) return;
+    model::ByKey<model::Join, model::kNumJoins, int64_t> num_parameters;
     for (const model::Parameter& parameter : unit) {
         const auto join = model::join_of(parameter.role);
         if (!join) continue;
         const std::vector<int64_t> shape = shape_of(parameter);
-        ++joins_[*join].num_parameters;
+        ++num_parameters[*join];
         std::vector<int64_t>& all = joins_[*join].shape;
         if (all.empty()) {
             all = shape;
@@ -27,7 +28,7 @@ UnitMemory::UnitMemory(const std::vector<model::Parameter>& unit, const mesh::Me
         const auto name = static_cast<model::Join>(i);
         Join& join = joins_[name];
         if (join.shape.empty()) continue;
-        ARGOSY_CHECK(join.num_parameters == std::ssize(model::roles_of(name)), "a part of a join");
+        ARGOSY_CHECK(num_parameters[name] == std::ssize(model::roles_of(name)), "a part of a join");
         join.memory = ParameterMemory::allocate(join.shape, precision, mesh.device());
     }
 }

@@ -26,7 +26,6 @@ class UnitMemory {
   private:
     struct Join {
         std::vector<int64_t> shape;  // of all; empty: none here
-        int64_t num_parameters = 0;
         ParameterMemory memory;
         int64_t rows_given = 0;
     };

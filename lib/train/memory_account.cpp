@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "base/error.h"
-#include "gpu/shortage.h"
 #include "train/device.h"
 #include "train/setup.h"
 
@@ -115,10 +114,9 @@ void MemoryAccount::note(Trainer& trainer) {
 }
 
 /// The allocators know a size, but not what it is for.
-std::string MemoryAccount::wanted(std::optional<int64_t> bytes) const {
-    if (!bytes) return "";
-    const std::string names = names_of_size(tensors_, *bytes);
-    return fmt::format(": {} asked for{}", gibibytes(*bytes), names.empty() ? "" : ", the size of " + names);
+std::string MemoryAccount::wanted(const gpu::Shortage& found) const {
+    const std::string names = found.wanted ? names_of_size(tensors_, *found.wanted) : "";
+    return gpu::asked_for(found) + (names.empty() ? "" : ", the size of " + names);
 }
 
 std::string MemoryAccount::place() const {
@@ -132,11 +130,10 @@ void MemoryAccount::explain() const {
     const bool on_gpu = computes_on_gpu();
     const bool beside_the_model = on_gpu && found->where == Shortage::Where::Host;
     if (beside_the_model) {
-        throw RunError("out of memory{}{}{}. What would need less: {}",
-                       found->wanted ? fmt::format(": {} asked for", gibibytes(*found->wanted)) : "", place(),
+        throw RunError("out of memory{}{}{}. What would need less: {}", gpu::asked_for(*found), place(),
                        gpu::host_memory(*found), fmt::join(remedies_for_the_host(config_), "; "));
     }
-    throw RunError("out of memory{}{}{}. What would need less: {}", wanted(found->wanted), place(),
+    throw RunError("out of memory{}{}{}. What would need less: {}", wanted(*found), place(),
                    breakdown(planned_, held_, *found), fmt::join(remedies(config_, on_gpu), "; "));
 }
 

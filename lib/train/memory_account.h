@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "config/job_config.h"
+#include "gpu/shortage.h"
 #include "parallel/unit_op.h"
 #include "train/held_bytes.h"
 #include "train/large_tensors.h"
@@ -51,7 +52,7 @@ class MemoryAccount {
   private:
     void note(Trainer& trainer);
     std::string place() const;
-    std::string wanted(std::optional<int64_t> bytes) const;
+    std::string wanted(const gpu::Shortage& found) const;
 
     const config::JobConfig& config_;
     std::optional<HeldBytes> planned_, held_;

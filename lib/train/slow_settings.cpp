@@ -18,8 +18,6 @@
 namespace argosy::train {
 namespace {
 
-using Variables = std::vector<std::pair<std::string, std::string>>;
-
 constexpr size_t kMostLetters = 40;
 
 /// A value of a slow setting, as it travels between ranks: its beginning.
@@ -28,22 +26,17 @@ struct Value {
     char text[kMostLetters] = {};
 };
 
-const std::string* value_of(const char* name, const Variables& variables) {
-    const auto found = std::ranges::find(variables, name, &Variables::value_type::first);
-    return found == variables.end() ? nullptr : &found->second;
-}
-
 /// For each setting, where it does harm on this rank.
 std::vector<Value> found_here(int ranks_on_node, int num_ranks) {
-    const Variables variables = communication_variables();
+    const auto variables = communication_variables();
     const SlowSetting::Ranks ranks = {
         .several_a_node = ranks_on_node > 1,
         .fabric_between_nodes = ranks_on_node < num_ranks && has_active_adapter()};
     std::vector<Value> found;
     for (const SlowSetting& setting : slow_settings()) {
         Value own;
-        const std::string* value = value_of(setting.variable, variables);
-        own.is_slow = value && setting.holds(*value) && setting.matters(ranks);
+        const std::string* value = setting.harmful_value(variables);
+        own.is_slow = value && setting.matters(ranks);
         if (own.is_slow) value->copy(own.text, kMostLetters - 1);
         found.push_back(own);
     }

@@ -1,33 +1,21 @@
 """eval on a GPU against eval on the processor. With a program of stand-ins also where there is no GPU, and where a GPU
 has not the memory; without one on this machine's GPU, or it skips.
 usage: gpu_test.py [TEST ...] [FOLDER/EVAL_WITH_STAND_INS]"""
-import ctypes
 import json
 import pathlib
 import sys
 import unittest
 
-from run import BIN, EvalTest, random_records, write_model
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
+from gpu_name import gpu_name  # noqa: E402
+from run import BIN, EvalTest, random_records, write_model  # noqa: E402
 
 STAND_INS = pathlib.Path(sys.argv.pop()).resolve() if len(sys.argv) > 1 and "/" in sys.argv[-1] else None
 GPU_EVAL = STAND_INS or BIN / "eval"
+GPU_NAME = "Fake GPU" if STAND_INS else gpu_name()
 # Of perplexities. Products of float32 that were rounded to TF32 would be far off.
 FP32_TOLERANCE = 1e-6 if STAND_INS else 1e-5
 WORKSPACE_BYTES = 32 * 2**20  # of products
-
-
-def gpu_name():
-    """Of CUDA's first GPU, which CUDA_VISIBLE_DEVICES has a say in, or None."""
-    if STAND_INS:
-        return "Fake GPU"
-    try:
-        driver = ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return None
-    device, name = ctypes.c_int(), ctypes.create_string_buffer(256)
-    failed = driver.cuInit(0) or driver.cuDeviceGet(ctypes.byref(device), 0) or \
-        driver.cuDeviceGetName(name, len(name), device)
-    return None if failed else name.value.decode()
 
 
 class GpuTest(EvalTest):
@@ -46,7 +34,7 @@ class GpuTest(EvalTest):
 
     def assert_computed_on(self, place, results, done):
         self.assertEqual(results["config"]["device"], "cpu" if place == "cpu" else "cuda:0")
-        self.assertIn(" on the processor by 1 threads" if place == "cpu" else f" on {gpu_name()} (", done.stderr)
+        self.assertIn(" on the processor by 1 threads" if place == "cpu" else f" on {GPU_NAME} (", done.stderr)
         self.stderr = done.stderr
 
     def assert_near(self, one, other, tolerance, accuracy_tolerance=0):
@@ -127,7 +115,7 @@ class StandIns(GpuTest):
 
 
 if __name__ == "__main__":
-    if gpu_name() is None:
+    if GPU_NAME is None:
         print("skipped: there is no GPU here")
         sys.exit(77)
     unittest.main(verbosity=2)

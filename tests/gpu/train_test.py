@@ -2,24 +2,15 @@
 that share the GPU, through NCCL, which takes them for ranks of different nodes, and through the host. Skips where there is
 no GPU. usage: train_test.py [Train] [Ranks]"""
 import pathlib
-import subprocess
 import sys
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "pretrain"))
+TESTS = pathlib.Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(TESTS / "pretrain"), str(TESTS / "support")]
+from gpu_name import gpu_name  # noqa: E402
 import gpu_run  # noqa: E402
 import run  # noqa: E402
 
 STEPS = 20
-
-
-def gpu_name():
-    """Of the first GPU, or None."""
-    try:
-        asked = subprocess.run(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], capture_output=True, text=True,
-                               timeout=60)
-    except (FileNotFoundError, subprocess.TimeoutExpired):
-        return None
-    return asked.stdout.splitlines()[0].strip() if asked.returncode == 0 and asked.stdout.strip() else None
 
 
 class Train(gpu_run.OnGpu, run.PretrainTest):
