@@ -12,10 +12,12 @@
 #include "base/log.h"
 #include "base/program.h"
 #include "base/progress.h"
+#include "base/received_signal.h"
 #include "base/version.h"
 #include "checkpoint/partial_folder.h"
 #include "eval/compare.h"
 #include "interop/compare.h"
+#include "interop/conversion_folder.h"
 #include "interop/convert.h"
 #include "interop/inspect.h"
 #include "interop/output_check.h"
@@ -26,17 +28,6 @@ namespace {
 using checkpoint::Replace;
 using interop::ConvertOptions;
 using interop::ModelSource;
-
-volatile std::sig_atomic_t received_signal = 0;
-
-void remember(int signal) { received_signal = signal; }
-
-/// So that what was begun can be removed.
-void catch_signals() {
-    struct sigaction action = {};
-    action.sa_handler = remember;
-    for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaction(signal, &action, nullptr);
-}
 
 struct CommandLine {
     CLI::App app{
@@ -171,15 +162,13 @@ ExitCode inspect(const CommandLine& line) {
     return inspection.faults && !inspection.faults->empty() ? ExitCode::CheckFailed : ExitCode::Done;
 }
 
-bool stopped() { return received_signal != 0; }
-
 /// What the model of the two makes of a few sequences of tokens.
 std::vector<std::string> logit_differences(const ModelSource& source, const ModelSource& made,
                                            const Environment& environment) {
     Progress progress("comparing logits", environment);
     const auto compared =
         eval::compare_logits({*source.tensors, source.spec}, {*made.tensors, made.spec}, [&](double share) {
-            if (stopped()) throw RunError("stopped by a signal; nothing is left of the attempt");
+            stop_on_signal();
             if (progress.due()) progress.show(share);
         });
     if (!compared.passed()) return {compared.text()};
@@ -200,7 +189,7 @@ ExitCode convert(const CommandLine& line, const Environment& environment) {
     const Replace replace = line.force ? Replace::Yes : Replace::No;
     const ModelSource source = interop::open_model(line.source);
     const std::filesystem::path destination = checkpoint::without_slash(line.destination);
-    interop::check_output(destination, replace, source.path);
+    interop::check_output(destination, options.to, replace, source.path);
     if (options.to == interop::Form::Sharded) {
         interop::check_step_name(destination, source.description ? source.description->step : 0);
     }
@@ -210,7 +199,8 @@ ExitCode convert(const CommandLine& line, const Environment& environment) {
     spdlog::info("{} ({}): {} tensors, {}", source.path.string(), name(source.form), transfers.size(),
                  interop::bytes_text(num_bytes));
     const auto pace = [&](interop::Progress& progress) {
-        return interop::Pace{.num_threads = num_threads(line), .progress = &progress, .stopped = stopped};
+        return interop::Pace{
+            .num_threads = num_threads(line), .progress = &progress, .stopped = received_signal};
     };
     const checkpoint::PartialFolder partial(destination);
     std::filesystem::path made;
@@ -233,7 +223,7 @@ ExitCode convert(const CommandLine& line, const Environment& environment) {
         }
         spdlog::info("verified {}", progress.summary());
     }
-    checkpoint::publish(made, destination, replace);
+    interop::publish_conversion(made, destination, replace);
     spdlog::info("wrote {} ({})", destination.string(), name(options.to));
     return ExitCode::Done;
 }
@@ -241,7 +231,7 @@ ExitCode convert(const CommandLine& line, const Environment& environment) {
 ExitCode run(int argc, char** argv) {
     const Environment environment = Environment::read();
     start_log(environment.log_level, 0, 1);
-    catch_signals();
+    remember_signals({SIGINT, SIGTERM, SIGHUP});
     CommandLine line;
     add_options(line);
     try {

@@ -2,6 +2,7 @@
 #include <CLI/CLI.hpp>
 #include <chrono>
 #include <cmath>
+#include <csignal>
 #include <cstdio>
 
 #include "base/clock.h"
@@ -11,6 +12,7 @@
 #include "base/partial_file.h"
 #include "base/program.h"
 #include "base/progress.h"
+#include "base/received_signal.h"
 #include "base/version.h"
 #include "eval/device.h"
 #include "eval/layerwise_model.h"
@@ -57,7 +59,7 @@ void add_options(CLI::App& app, Options& options) {
                    "a full file, a Hugging Face folder")
         ->required();
     app.add_option("--tasks", options.tasks, "JSONL files, separated by commas")->required()->delimiter(',');
-    app.add_option("--output", options.output, "the JSON file to write results to")->required();
+    app.add_option("--output", options.output, "the JSON file to write results to; replaces earlier results only")->required();
     app.add_option("--dtype", options.dtype,
                    "to compute in: fp32, bf16 or fp16, whatever the checkpoint holds. On a\n"
                    "GPU bf16 is many times faster, and long windows take far less memory")
@@ -85,7 +87,8 @@ void check_bytes(const interop::ModelSource& source, const Environment& environm
     if (!source.checkpoint) return;  // Hugging Face's files have no checks
     const auto weights = interop::plan_transfers(source, interop::Content::ModelOnly, std::nullopt);
     interop::Progress progress("checking", interop::num_source_bytes(weights), environment);
-    const interop::Pace pace{.num_threads = ops::num_threads(), .progress = &progress};
+    const interop::Pace pace{
+        .num_threads = ops::num_threads(), .progress = &progress, .stopped = received_signal};
     interop::run_transfers(source, weights, pace, [](auto&&...) {});
 }
 
@@ -107,6 +110,7 @@ eval::TaskResult run_task(const eval::LayerwiseModel& model, const eval::TokenTa
                           eval::PerplexityOptions options, const Environment& environment) {
     Progress progress("evaluating " + task.name, environment);
     options.progress = [&](double share) {
+        stop_on_signal();
         if (progress.due()) progress.show(share);
     };
     const auto scores = eval::score_records(model, task.records, options);
@@ -168,7 +172,7 @@ void evaluate(Options options, const Environment& environment) {
                                 .max_length = options.perplexity.max_length,
                                 .started = seconds_since_1970()};
     const auto [source, tasks] = open_inputs(options);
-    PartialFile output(options.output);
+    PartialFile output(options.output, begins_with(eval::kResultsMark));
     const eval::Place place = eval::choose_place(options.device);
     observe::MemoryMeter::install();  // says of the host's memory, too, what was asked for
     const ops::TensorThread thread;
@@ -199,6 +203,7 @@ void evaluate(Options options, const Environment& environment) {
 ExitCode run(int argc, char** argv) {
     const Environment environment = Environment::read();
     start_log(environment.log_level, 0, 1);
+    remember_signals({SIGINT, SIGTERM, SIGHUP});
     CLI::App app{kAbout, "eval"};
     app.set_version_flag("--version", version());
     Options options;

@@ -67,7 +67,7 @@ void add_how(CLI::App& app, bench::Words& words) {
     app.add_option("--min-busbw", options.min_bus_bandwidth,
                    "GB/s that the average must reach, else exit with 3");
     app.add_option("-J,--output_file,--json", options.json,
-                   "a JSON file; one that exists is replaced at the end");
+                   "a JSON file, written at the end; replaces an earlier one of its own only");
     app.add_option("--csv", options.csv, "a CSV file, likewise");
     for (size_t i = 0; i < words.refused.size(); ++i) {
         app.add_option(bench::refused_options()[i].names, words.refused[i])->group("");
@@ -147,7 +147,8 @@ ExitCode check_nodes(int argc, char** argv, const mpi::Comm& world) {
     const preflight::Job job = job_of(command.config, world.size());
     words.options.type = train::scalar_type(command.config.training.mixed_precision_param);
     std::optional<PartialFile> json;
-    if (world.rank() == 0 && !words.json.empty()) json.emplace(words.json);
+    if (world.rank() == 0 && !words.json.empty())
+        json.emplace(words.json, begins_with(preflight::kReportMark));
 
     const ops::TensorThread tensors(train::operation_path(command.config));
     const bench::RollCall roll(world, words.options.timeout_seconds);
@@ -171,8 +172,8 @@ ExitCode measure(int argc, char** argv, const mpi::Comm& world) {
     const bench::Options options = bench::meaning_of(words);
     check(options, world.size());
     std::optional<PartialFile> json, csv;  // where they cannot be written, nothing is measured
-    if (world.rank() == 0 && !options.json.empty()) json.emplace(options.json);
-    if (world.rank() == 0 && !options.csv.empty()) csv.emplace(options.csv);
+    if (world.rank() == 0 && !options.json.empty()) json.emplace(options.json, begins_with(bench::kJsonMark));
+    if (world.rank() == 0 && !options.csv.empty()) csv.emplace(options.csv, begins_with(bench::kCsvMark));
 
     const bench::RollCall roll(world, options.timeout_seconds);
     const bench::Results results = bench::run_benchmark(world, roll, options, print);

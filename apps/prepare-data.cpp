@@ -1,5 +1,6 @@
 // Makes training data: a synthetic corpus with its evaluation tasks, and token files from JSONL records.
 #include <CLI/CLI.hpp>
+#include <csignal>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
@@ -7,6 +8,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/program.h"
+#include "base/received_signal.h"
 #include "base/version.h"
 #include "data/byte_tokens.h"
 #include "data/synthetic.h"
@@ -59,8 +61,7 @@ void tokenize(const CommandLine& line) {
 
 void add_tokenize(CommandLine& line) {
     CLI::App* command = line.app.add_subcommand(
-        "tokenize",
-        "turn JSONL records into a token file; prints what it holds, entropies in nats a\ntoken");
+        "tokenize", "turn JSONL records into a token file; prints what it holds, entropies in nats a\ntoken");
     command
         ->add_option("--input", line.tokenize.inputs, "JSONL files of {\"text\"} or of {\"tokens\"} records")
         ->required();
@@ -75,6 +76,7 @@ void add_tokenize(CommandLine& line) {
 /// The subcommand's callback does the work.
 ExitCode run(int argc, char** argv) {
     start_log(Environment::read().log_level, 0, 1);
+    remember_signals({SIGINT, SIGTERM, SIGHUP});
     CommandLine line;
     line.app.set_version_flag("--version", version());
     add_synthetic(line);

@@ -3,39 +3,58 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <fstream>
 
 #include "base/error.h"
 
 namespace argosy {
-namespace {
 
 namespace fs = std::filesystem;
 
-fs::path partial_name(fs::path path) { return path += ".partial"; }
-
-RawFile create_partial(const fs::path& path) {
-    if (!path.has_filename()) throw UserError("cannot write '{}': it names no file", path.string());
-    if (fs::exists(path) && !fs::is_regular_file(path)) {
-        throw UserError("cannot write {}: it exists and is no plain file", path.string());
-    }
-    return RawFile::create(partial_name(path));
+IsOwn begins_with(std::string mark) {
+    return [mark = std::move(mark)](const fs::path& path) {
+        std::string start(256, '\0');
+        std::ifstream file(path, std::ios::binary);
+        file.read(start.data(), std::ssize(start));
+        start.resize(file.gcount());
+        return start.find(mark) != start.npos;
+    };
 }
 
-}  // namespace
+void require_replaceable(const fs::path& path, const IsOwn& is_own) {
+    if (!path.has_filename()) throw UserError("cannot write '{}': it names no file", path.string());
+    std::error_code failed;
+    const fs::file_status status = fs::status(path, failed);
+    if (!fs::exists(status)) return;  // where that cannot be known, opening says why
+    if (!fs::is_regular_file(status)) {
+        throw UserError("cannot write {}: it exists and is no plain file", path.string());
+    }
+    if (fs::is_empty(path, failed) || is_own(path)) return;
+    throw UserError(
+        "cannot write {}: it exists, and this tool did not write it, so it is not replaced; move it "
+        "elsewhere "
+        "or name another place",
+        path.string());
+}
 
-PartialFile::PartialFile(fs::path path) : path_(std::move(path)), file_(create_partial(path_)) {}
+PartialFile::PartialFile(fs::path path, IsOwn is_own) : path_(std::move(path)), is_own_(std::move(is_own)) {
+    require_replaceable(path_, is_own_);
+    lock_.emplace(path_);
+    file_.emplace(RawFile::create(fs::path(path_) += ".partial"));
+}
 
 PartialFile::~PartialFile() {
     if (!committed_) std::remove(partial_path().c_str());
 }
 
 void PartialFile::append(std::string_view text) {
-    file_.write_at(size_bytes_, std::as_bytes(std::span(text)));
+    file_->write_at(size_bytes_, std::as_bytes(std::span(text)));
     size_bytes_ += static_cast<int64_t>(text.size());
 }
 
 void PartialFile::commit() {
-    file_.sync();
+    file_->sync();
+    require_replaceable(path_, is_own_);
     if (std::rename(partial_path().c_str(), path_.c_str()) != 0) {
         throw RunError("cannot rename {}: {}", partial_path().string(), std::strerror(errno));
     }

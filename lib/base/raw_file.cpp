@@ -44,6 +44,12 @@ RawFile RawFile::open_to_read(const fs::path& path) {
 RawFile RawFile::create(const fs::path& path) { return RawFile(path, O_RDWR | O_CREAT | O_TRUNC); }
 RawFile RawFile::open_to_write(const fs::path& path) { return RawFile(path, O_RDWR); }
 
+RawFile RawFile::create_nameless(const fs::path& path) {
+    RawFile file = create(path);
+    if (::unlink(path.c_str()) != 0) file.fail("take the name from");
+    return file;
+}
+
 RawFile::RawFile(RawFile&& other) noexcept
     : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)) {}
 

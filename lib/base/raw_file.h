@@ -7,8 +7,6 @@
 #include <filesystem>
 #include <span>
 
-#include "base/file_lock.h"
-
 namespace argosy {
 
 class RawFile {
@@ -20,6 +18,10 @@ class RawFile {
     /// UserError when the place cannot be written.
     static RawFile create(const std::filesystem::path& path);
     static RawFile open_to_write(const std::filesystem::path& path);
+
+    /// A file without a name, in the folder of `path`, for reading and writing: it goes with the process.
+    /// `path` is free for the moment of its making. UserError when the folder cannot be written.
+    static RawFile create_nameless(const std::filesystem::path& path);
 
     RawFile(RawFile&& other) noexcept;
     RawFile& operator=(RawFile&& other) noexcept;
@@ -37,9 +39,6 @@ class RawFile {
 
     /// Lets the disk begin with these bytes and does not wait for it: a later `sync` has less to do.
     void begin_sync(int64_t offset, int64_t num_bytes) const;
-
-    /// Held until this is closed.
-    LockAttempt try_lock() const { return try_to_lock(descriptor_, path_); }
 
   private:
     RawFile(std::filesystem::path path, int flags);

@@ -143,7 +143,7 @@ std::string json_report(const Results& results, const Options& options, const Se
     }
     Json config = config_json(options);
     config["devices"] = devices_json(setting.ranks, results.carrier);
-    const Json report = {{"format", "argosy nccl-bench"},
+    const Json report = {{"format", kJsonMark},
                          {"version", kVersion},
                          {"program_version", version()},
                          {"start_time", utc(results.started)},
@@ -161,7 +161,7 @@ std::string json_report(const Results& results, const Options& options, const Se
 }
 
 std::string csv_report(const Results& results) {
-    std::string text = "collective,axis,num_groups,group_size,cycle,size,count,type,redop,root";
+    std::string text = kCsvMark;
     for (const char* side : {"oop", "ip"}) {
         for (const char* column :
              {"time_us", "algbw_gbps", "busbw_gbps", "nwrong", "min_us", "p50_us", "p99_us", "max_us"}) {

@@ -16,6 +16,11 @@ struct Setting {
     std::vector<RankInfo> ranks;
 };
 
+/// What the reports begin with, by which a later run knows that it may replace them.
+inline constexpr const char* kJsonMark = "argosy nccl-bench";
+inline constexpr const char* kCsvMark =
+    "collective,axis,num_groups,group_size,cycle,size,count,type,redop,root";
+
 std::string json_report(const Results& results, const Options& options, const Setting& setting);
 std::string csv_report(const Results& results);
 

@@ -69,14 +69,6 @@ const fs::path& with_folder(const fs::path& place) {
     return place;
 }
 
-void sync_tree(const fs::path& path) {
-    if (!fs::is_directory(path)) return RawFile::open_to_read(path).sync();
-    for (const fs::directory_entry& entry : fs::directory_iterator(path)) {
-        if (!entry.is_symlink()) sync_tree(entry.path());
-    }
-    sync_folder(path);
-}
-
 }  // namespace
 
 fs::path without_slash(const fs::path& path) { return path.has_filename() ? path : path.parent_path(); }
@@ -95,11 +87,6 @@ PartialFolder::PartialFolder(const fs::path& place)
 
 PartialFolder::~PartialFolder() { remove_quietly(path_); }
 
-void PartialFolder::commit(Replace replace) {
-    sync_tree(path_);
-    publish(path_, place_, replace);
-}
-
 void make_folders(const fs::path& folder) {
     std::error_code error;
     if (folder.empty() || fs::is_directory(folder, error)) return;
@@ -111,6 +98,14 @@ void make_folders(const fs::path& folder) {
     if (error == std::errc::file_exists) throw UserError("{} is not a folder", folder.string());
     if (error) throw UserError("cannot make the folder {}: {}", folder.string(), error.message());
     sync_folder(folder_of(folder));
+}
+
+void sync_tree(const fs::path& path) {
+    if (!fs::is_directory(path)) return RawFile::open_to_read(path).sync();
+    for (const fs::directory_entry& entry : fs::directory_iterator(path)) {
+        if (!entry.is_symlink()) sync_tree(entry.path());
+    }
+    sync_folder(path);
 }
 
 void publish(const fs::path& partial, const fs::path& place, Replace replace) {

@@ -4,7 +4,7 @@
 
 #include <filesystem>
 
-#include "checkpoint/place_lock.h"
+#include "base/output_lock.h"
 
 namespace argosy::checkpoint {
 
@@ -17,21 +17,17 @@ class PartialFolder {
     /// that left. Nothing lies at path() after it: the owner makes a folder or a file there. UserError where
     /// the place cannot be written, or another process has one for it.
     explicit PartialFolder(const std::filesystem::path& place);
-    /// Removes what lies at path(), unless it was committed.
+    /// Removes what lies at path(), unless it was published.
     ~PartialFolder();
     PartialFolder(const PartialFolder&) = delete;
     PartialFolder& operator=(const PartialFolder&) = delete;
 
-    /// Where it is until `commit`.
+    /// Where it is made, until `publish` renames it.
     const std::filesystem::path& path() const { return path_; }
-
-    /// fsyncs it and all that is in it, and renames it to its place. UserError where that is taken and not to
-    /// be replaced.
-    void commit(Replace replace);
 
   private:
     std::filesystem::path place_, path_;
-    PlaceLock lock_;
+    OutputLock lock_;
 };
 
 /// "X" for "X/".
@@ -46,6 +42,9 @@ std::filesystem::path replaced_path(const std::filesystem::path& place);
 
 /// Makes a folder and those above it, durably. UserError where it cannot be made.
 void make_folders(const std::filesystem::path& folder);
+
+/// fsyncs a file, or a folder with all that is in it.
+void sync_tree(const std::filesystem::path& path);
 
 /// Renames `partial`, which is on disk already, to `place`, and fsyncs the folder that both lie in; removes
 /// what was at `place`. At each moment the old or the new one is at `place`. UserError where it is taken and

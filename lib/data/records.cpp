@@ -1,11 +1,13 @@
 #include "data/records.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <string_view>
 
 #include "base/error.h"
+#include "base/received_signal.h"
 
 namespace argosy::data {
 namespace {
@@ -19,7 +21,7 @@ std::string reason(const json::parse_error& error) {
     return std::string(column == std::string_view::npos ? text : text.substr(column + 2));
 }
 
-json parse_line(const std::string& line, const std::string& place) {
+json parse_line(std::string_view line, const std::string& place) {
     try {
         return json::parse(line.begin(), line.end());
     } catch (const json::parse_error& error) {
@@ -51,26 +53,35 @@ RecordReader::RecordReader(std::filesystem::path path, int64_t vocab_size)
     : path_(std::move(path)), vocab_size_(vocab_size) {
     if (std::filesystem::is_directory(path_))
         throw UserError("cannot read {}: it is a folder", path_.string());
-    errno = 0;
-    file_.open(path_);
+    file_.reset(std::fopen(path_.c_str(), "re"));
+    stop_on_signal();  // it may have interrupted the opening of a pipe
     if (!file_) throw UserError("cannot open {}: {}", path_.string(), std::strerror(errno));
 }
 
 bool RecordReader::next(Record& record) {
-    while (std::getline(file_, line_)) {
+    while (next_line()) {
         ++line_number_;
-        if (line_.find_first_not_of(" \t\r") == std::string::npos) continue;
+        if (line_.view().find_first_not_of(" \t\r\n") == std::string::npos) continue;
         parse(record);
         return true;
     }
-    if (file_.bad()) throw RunError("cannot read {} beyond line {}", path_.string(), line_number_);
     return false;
+}
+
+bool RecordReader::next_line() {
+    const ssize_t size = ::getline(&line_.text, &line_.capacity, file_.get());
+    stop_on_signal();
+    if (std::ferror(file_.get())) {
+        throw RunError("cannot read {} beyond line {}", path_.string(), line_number_);
+    }
+    line_.size = std::max<ssize_t>(size, 0);
+    return size >= 0;
 }
 
 std::string RecordReader::place() const { return fmt::format("{}:{}", path_.string(), line_number_); }
 
 void RecordReader::parse(Record& record) const {
-    json object = parse_line(line_, place());
+    json object = parse_line(line_.view(), place());
     if (!object.is_object()) throw UserError("{}: the record is not a JSON object", place());
     const bool has_text = object.contains("text"), has_tokens = object.contains("tokens");
     if (has_text == has_tokens) {

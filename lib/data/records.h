@@ -3,9 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <filesystem>
-#include <fstream>
+#include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace argosy::data {
@@ -26,19 +29,34 @@ class RecordReader {
     /// Tokens must lie in 0 .. vocab_size-1. UserError when the file cannot be opened.
     RecordReader(std::filesystem::path path, int64_t vocab_size);
 
-    /// The next record, or false at the end of the file.
+    /// The next record, or false at the end of the file. RunError where a signal asks the program to end
+    /// (base/received_signal.h).
     bool next(Record& record);
 
     /// "file:line" of the record that `next` gave last.
     std::string place() const;
 
   private:
+    bool next_line();
     void parse(Record& record) const;
 
+    struct Close {
+        void operator()(std::FILE* file) const { std::fclose(file); }
+    };
+    struct Line {
+        Line() = default;
+        Line(const Line&) = delete;
+        Line& operator=(const Line&) = delete;
+        ~Line() { std::free(text); }
+        std::string_view view() const { return {text, size}; }
+
+        char* text = nullptr;  // getline's
+        size_t size = 0, capacity = 0;
+    };
     std::filesystem::path path_;
     int64_t vocab_size_;
-    std::ifstream file_;
-    std::string line_;
+    std::unique_ptr<std::FILE, Close> file_;  // a stream of C++ would wait on when a signal interrupts it
+    Line line_;
     int64_t line_number_ = 0;
 };
 

@@ -5,8 +5,9 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "base/partial_file.h"
+#include "base/output_lock.h"
 #include "data/synthetic_document.h"
+#include "data/synthetic_file.h"
 #include "data/synthetic_tasks.h"
 
 namespace argosy::data {
@@ -14,25 +15,20 @@ namespace {
 
 constexpr double kBytesPerMegabyte = 1e6;
 constexpr double kMaxMegabytes = 1e6;
-constexpr size_t kBufferBytes = size_t{1} << 20;
 
 /// Documents until the next one would leave the file further from `wanted_bytes` than it is.
 void write_split(const std::filesystem::path& path, uint64_t seed, double wanted_bytes) {
-    PartialFile file(path);
-    std::string buffer;
+    SyntheticFile file(path);
     double num_bytes = 0;
     for (uint64_t index = 0;; ++index) {
         RandomStream random(seed, path.stem().string(), index);
-        const std::string line = nlohmann::json({{"text", random_document(random)}}).dump() + '\n';
-        const double overshoot = num_bytes + static_cast<double>(line.size()) - wanted_bytes;
+        nlohmann::json record = {{"text", random_document(random)}};
+        const auto size = static_cast<double>(record.dump().size() + 1);
+        const double overshoot = num_bytes + size - wanted_bytes;
         if (index > 0 && overshoot > wanted_bytes - num_bytes) break;
-        num_bytes += static_cast<double>(line.size());
-        buffer += line;
-        if (buffer.size() < kBufferBytes) continue;
-        file.append(buffer);
-        buffer.clear();
+        num_bytes += size;
+        file.append(std::move(record));
     }
-    file.append(buffer);
     file.commit();
 }
 
@@ -51,6 +47,11 @@ void write_synthetic_corpus(const SyntheticOptions& options) {
     }
     const double train_bytes = options.megabytes * kBytesPerMegabyte;
     make_folders(options.output / "tasks");
+    const OutputLock lock(options.output / "corpus");
+    require_replaceable_tasks(options.output / "tasks");
+    for (const char* split : {"train.jsonl", "valid.jsonl"}) {
+        require_replaceable(options.output / split, is_synthetic);
+    }
     write_split(options.output / "train.jsonl", options.seed, train_bytes);
     write_split(options.output / "valid.jsonl", options.seed, std::clamp(train_bytes / 20, 5e4, 5e6));
     write_synthetic_tasks(options.output / "tasks", options.seed);

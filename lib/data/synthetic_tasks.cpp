@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "base/partial_file.h"
 #include "data/synthetic_arithmetic.h"
 #include "data/synthetic_document.h"
+#include "data/synthetic_file.h"
 #include "data/synthetic_grammar.h"
 #include "data/synthetic_story.h"
 
@@ -66,14 +66,22 @@ constexpr auto kTasks = std::to_array<Task>({
     {"perplexity", 100, held_out_document},
 });
 
+std::filesystem::path path_of(const std::filesystem::path& folder, const Task& task) {
+    return folder / fmt::format("{}.jsonl", task.name);
+}
+
 }  // namespace
+
+void require_replaceable_tasks(const std::filesystem::path& folder) {
+    for (const Task& task : kTasks) require_replaceable(path_of(folder, task), is_synthetic);
+}
 
 void write_synthetic_tasks(const std::filesystem::path& folder, uint64_t seed) {
     for (const Task& task : kTasks) {
-        PartialFile file(folder / fmt::format("{}.jsonl", task.name));
+        SyntheticFile file(path_of(folder, task));
         for (int i = 0; i < task.num_records; ++i) {
             RandomStream random(seed, task.name, i);
-            file.append(task.make(random).dump() + '\n');
+            file.append(task.make(random));
         }
         file.commit();
     }

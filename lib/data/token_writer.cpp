@@ -5,18 +5,31 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "base/received_signal.h"
+#include "base/version.h"
 #include "h5/file.h"
 
 namespace argosy::data {
 namespace {
 
 constexpr int64_t kBlockBytes = int64_t{1} << 20;
+constexpr const char* kWriter = "written_by";
+constexpr const char* kWrittenBy = "argosy prepare-data";
 
 h5::ElementType type_for(int64_t vocab_size) {
     return vocab_size <= 65536 ? h5::ElementType::U16 : h5::ElementType::U32;
 }
 
-std::filesystem::path spool_path(std::filesystem::path path) { return path += ".spool"; }
+std::filesystem::path spool_path(std::filesystem::path path) { return path += ".spool.partial"; }
+
+bool is_written_here(const std::filesystem::path& path) {
+    try {
+        const std::string writer = h5::File::open(path).open_dataset(kTokenDataset).string_attribute(kWriter);
+        return writer.starts_with(kWrittenBy);
+    } catch (const Error&) {
+        return false;  // no HDF5 file, or one of other content
+    }
+}
 
 /// Halves the width in place; returns the bytes left.
 int64_t narrow(std::byte* tokens, int64_t num_bytes) {
@@ -33,8 +46,8 @@ TokenWriter::TokenWriter(std::filesystem::path path, int64_t max_vocab_size)
     : path_(std::move(path)),
       max_vocab_size_(max_vocab_size),
       spool_token_bytes_(h5::size_bytes(type_for(max_vocab_size))),
-      file_(path_),
-      spool_(spool_path(path_)) {}
+      file_(path_, is_written_here),
+      spool_(RawFile::create_nameless(spool_path(path_))) {}
 
 void TokenWriter::append(std::span<const uint32_t> tokens) {
     buffer_.insert(buffer_.end(), tokens.begin(), tokens.end());
@@ -55,7 +68,8 @@ void TokenWriter::flush() {
     const std::span<std::byte> bytes = std::as_writable_bytes(std::span(buffer_));
     auto num_bytes = static_cast<int64_t>(bytes.size());
     if (spool_token_bytes_ == sizeof(uint16_t)) num_bytes = narrow(bytes.data(), num_bytes);
-    spool_.append({reinterpret_cast<const char*>(bytes.data()), static_cast<size_t>(num_bytes)});
+    spool_.write_at(spool_bytes_, bytes.first(num_bytes));
+    spool_bytes_ += num_bytes;
     buffer_.clear();
 }
 
@@ -68,6 +82,7 @@ int64_t TokenWriter::create_dataset(const TokenInfo& info) const {
         tokens.set_attribute("vocab_size", info.vocab_size);
         tokens.set_attribute("end_of_text", info.end_of_text);
         tokens.set_attribute("tokenizer", info.tokenizer);
+        tokens.set_attribute(kWriter, fmt::format("{} {}", kWrittenBy, version()));
         offset = tokens.offset();
     }
     file.close();
@@ -76,8 +91,9 @@ int64_t TokenWriter::create_dataset(const TokenInfo& info) const {
 
 void TokenWriter::copy_spool(int64_t offset, int64_t token_bytes) {
     std::vector<std::byte> block(kBlockBytes);
-    for (int64_t from = 0; from < spool_.size_bytes(); from += kBlockBytes) {
-        int64_t num_bytes = std::min(kBlockBytes, spool_.size_bytes() - from);
+    for (int64_t from = 0; from < spool_bytes_; from += kBlockBytes) {
+        stop_on_signal();
+        int64_t num_bytes = std::min(kBlockBytes, spool_bytes_ - from);
         spool_.read_at(from, std::span(block).first(num_bytes));
         if (token_bytes < spool_token_bytes_) num_bytes = narrow(block.data(), num_bytes);
         file_.write_at(offset, std::span(block).first(num_bytes));

@@ -1,6 +1,7 @@
 // Writes a token file in bounded memory, without knowing beforehand how many tokens come: they are first
-// spooled beside the file, and copied into it once their number is known. The file appears whole, by a rename
-// in `commit`; otherwise nothing is left. Uses HDF5 in `commit`: one thread (see h5/object.h).
+// spooled into a file without a name, and copied from it once their number is known. The file appears whole,
+// by a rename in `commit`; otherwise nothing is left. It replaces a file that a TokenWriter wrote, and no
+// other. Uses HDF5 in `commit`: one thread (see h5/object.h).
 #pragma once
 
 #include <cstdint>
@@ -35,7 +36,9 @@ class TokenWriter {
 
     std::filesystem::path path_;
     int64_t max_vocab_size_, spool_token_bytes_;
-    PartialFile file_, spool_;
+    PartialFile file_;
+    RawFile spool_;
+    int64_t spool_bytes_ = 0;
     std::vector<uint32_t> buffer_;
     int64_t size_ = 0;
 };

@@ -117,7 +117,7 @@ Row row_of(const TaskResult& task, const Metric& metric) {
 }  // namespace
 
 std::string results_json(const Evaluation& evaluation) {
-    ordered_json out;
+    ordered_json out = {{"format", kResultsMark}};
     for (const TaskResult& task : evaluation.tasks) {
         out["results"][task.name] = metrics_of(task);
         out["group_subtasks"][task.name] = ordered_json::array();

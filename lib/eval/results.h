@@ -25,6 +25,9 @@ struct Evaluation {
     std::vector<TaskResult> tasks;
 };
 
+/// What results_json begins with, by which a later evaluation knows that it may replace it.
+inline constexpr const char* kResultsMark = "argosy evaluation";
+
 /// Of each task
 ///   token_perplexity  exp(-sum of log-likelihoods / number of predicted tokens), over all records
 ///   token_accuracy    the share of predicted tokens that no other token was likelier than

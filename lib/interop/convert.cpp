@@ -1,6 +1,7 @@
 #include "interop/convert.h"
 
 #include "base/log.h"
+#include "interop/conversion_folder.h"
 #include "interop/target.h"
 
 namespace argosy::interop {
@@ -43,7 +44,9 @@ std::filesystem::path convert(const ModelSource& source, const std::vector<Trans
             target->append(transfer, bytes);
         });
     for (const std::string& remark : remarks) spdlog::warn("{}", remark);
-    return target->finish();
+    std::filesystem::path made = target->finish();
+    if (std::filesystem::is_directory(made)) list_conversion(made);
+    return made;
 }
 
 }  // namespace argosy::interop

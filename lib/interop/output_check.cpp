@@ -1,13 +1,13 @@
 #include "interop/output_check.h"
 
 #include <algorithm>
-#include <fstream>
 #include <string>
 
 #include "base/error.h"
 #include "base/raw_file.h"
 #include "checkpoint/partial_folder.h"
 #include "checkpoint/step_folder.h"
+#include "interop/conversion_folder.h"
 
 namespace argosy::interop {
 namespace {
@@ -19,18 +19,6 @@ bool is_there(const fs::path& path) {
     const fs::file_type type = fs::symlink_status(path, failed).type();
     if (type == fs::file_type::none) throw UserError("cannot write {}: {}", path.string(), failed.message());
     return type != fs::file_type::not_found;
-}
-
-bool is_model(const fs::path& path) {
-    if (fs::is_directory(path)) {
-        const auto has = [&](const char* name) { return is_there(path / name); };
-        return fs::is_empty(path) || has("checkpoint.h5") ||
-               (has("config.json") && (has("model.safetensors") || has("model.safetensors.index.json")));
-    }
-    const std::string expected = "argosy checkpoint ";
-    std::string start(expected.size(), '\0');
-    std::ifstream(path, std::ios::binary).read(start.data(), std::ssize(start));
-    return start == expected;
 }
 
 bool lies_in(const fs::path& inner, const fs::path& outer) {
@@ -45,7 +33,7 @@ void refuse_inside(const fs::path& path, const fs::path& source) {
                     source.string());
 }
 
-void check_output(const fs::path& path, checkpoint::Replace replace, const fs::path& source) {
+void check_output(const fs::path& path, Form form, checkpoint::Replace replace, const fs::path& source) {
     if (path.empty()) throw UserError("the path to write to is empty");
     const fs::path folder = folder_of(path);
     std::error_code failed;
@@ -67,10 +55,13 @@ void check_output(const fs::path& path, checkpoint::Replace replace, const fs::p
     if (replace == checkpoint::Replace::No) {
         throw UserError("{} exists; with --force it would be replaced", path.string());
     }
-    if (!is_model(path)) {
-        throw UserError("{} exists and is no checkpoint or model; it is not replaced, even with --force",
-                        path.string());
+    if (!is_conversion(path)) {
+        throw UserError(
+            "{} exists and is no checkpoint or model that a conversion wrote; it is not replaced, even with "
+            "--force",
+            path.string());
     }
+    if (form == Form::Full) refuse_other_files(path);
 }
 
 void check_step_name(const fs::path& path, int64_t step) {

@@ -47,6 +47,9 @@ struct Report {
 Report run_preflight(const mpi::Comm& world, const bench::RollCall& roll, const Job& job,
                      SpeedOptions options);
 
+/// What json_report begins with, by which a later run knows that it may replace it.
+inline constexpr const char* kReportMark = "argosy pre-flight";
+
 /// For people, and for programs (FORMAT.md).
 std::string text_report(const Report& report);
 std::string json_report(const Report& report);

@@ -116,7 +116,7 @@ std::string text_report(const Report& report) {
 std::string json_report(const Report& report) {
     Json findings = Json::array();
     for (const Finding& finding : report.findings) findings.push_back(finding_json(finding));
-    const Json whole = {{"format", "argosy pre-flight"},
+    const Json whole = {{"format", kReportMark},
                         {"version", kVersion},
                         {"program_version", version()},
                         {"job", report.title},

@@ -80,7 +80,7 @@ Checkpointer::Checkpointer(SaveOptions options, comm::Communicator& control, con
         checkpoint::make_folders(options_->folder);
         const bool exports =
             options_->checkpoint.last_save_in_hf && options_->first_step < options_->final_step;
-        if (exports) require_replaceable(export_place(*options_, options_->final_step));  // not hours later
+        if (exports) require_export_place(export_place(*options_, options_->final_step));  // not hours later
     }));
 }
 

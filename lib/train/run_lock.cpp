@@ -1,12 +1,8 @@
 #include "train/run_lock.h"
 
-#include <fcntl.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <chrono>
-#include <climits>
-#include <cstring>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -31,12 +27,6 @@ std::string job_name(const Environment& environment) {
     return environment.slurm_job_id.empty() ? "" : fmt::format("job {}, ", environment.slurm_job_id);
 }
 
-std::string description(const Environment& environment) {
-    char host[HOST_NAME_MAX + 1] = {};
-    gethostname(host, HOST_NAME_MAX);
-    return fmt::format("{}process {} on {}", job_name(environment), getpid(), host);
-}
-
 /// Whether it was not there and was made, with those above it.
 bool make_folder(const fs::path& folder, std::error_code& error) {
     if (folder.has_parent_path()) fs::create_directories(folder.parent_path(), error);
@@ -45,34 +35,22 @@ bool make_folder(const fs::path& folder, std::error_code& error) {
 
 /// Tries again where another run, at its end, takes the folder away between its making and the opening.
 /// `made_folder` becomes true where this made it.
-int open_lock(const fs::path& path, bool& made_folder) {
-    constexpr mode_t kReadableByAll = 0644;
+FileLock open_lock(const fs::path& path, bool& made_folder) {
     for (int attempt = 1;; ++attempt) {
         std::error_code error;
         if (make_folder(path.parent_path(), error)) made_folder = true;
-        const int file = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, kReadableByAll);
-        if (file >= 0) return file;
-        const int reason = errno;
-        if (reason == ENOENT && attempt < kMostAttempts) {
-            std::this_thread::sleep_for(kBetweenAttempts);
-            continue;
+        try {
+            return FileLock(path);
+        } catch (const std::system_error& failure) {
+            if (failure.code() == std::errc::no_such_file_or_directory && attempt < kMostAttempts) {
+                std::this_thread::sleep_for(kBetweenAttempts);
+                continue;
+            }
+            if (made_folder) rmdir(path.parent_path().c_str());
+            throw RunError("cannot make '{}': {}. Set job.dump_folder to a folder that can be written",
+                           path.string(), (error ? error : failure.code()).message());
         }
-        if (made_folder) rmdir(path.parent_path().c_str());
-        throw RunError("cannot make '{}': {}. Set job.dump_folder to a folder that can be written",
-                       path.string(), error ? error.message() : std::strerror(reason));
     }
-}
-
-std::string content(int file) {
-    char text[512] = {};
-    const ssize_t size = pread(file, text, sizeof text, 0);
-    return {text, static_cast<size_t>(std::max<ssize_t>(size, 0))};
-}
-
-void write_content(int file, const std::string& text) {
-    const bool written = ftruncate(file, 0) == 0 &&
-                         pwrite(file, text.data(), text.size(), 0) == static_cast<ssize_t>(text.size());
-    if (!written) spdlog::warn("the run's lock will not say who holds it: {}", std::strerror(errno));
 }
 
 /// Whether to wait for the holder. UserError where it is another job; RunError where it is this one, and what
@@ -93,24 +71,21 @@ void wait_for(const std::string& holder, const fs::path& path, const Environment
         folder, holder);
 }
 
-/// The file, open and locked.
-int take(const fs::path& path, const Environment& environment, double patience_seconds, bool& made_folder) {
+FileLock take(const fs::path& path, const Environment& environment, double patience_seconds,
+              bool& made_folder) {
     const double deadline = seconds_now() + patience_seconds;
     for (bool said = false;;) {
-        const int file = open_lock(path, made_folder);
-        const LockAttempt attempt = try_to_lock(file, path);
-        const std::string holder = content(file);
-        if (attempt == LockAttempt::NoLocks) {
+        FileLock file = open_lock(path, made_folder);
+        const FileLock::Attempt attempt = file.try_to_lock(job_name(environment) + this_process());
+        if (attempt == FileLock::Attempt::Taken) return file;
+        if (attempt == FileLock::Attempt::NoLocks) {
             spdlog::warn(
                 "'{}' lies on a file system without locks: nothing keeps a second job from this folder",
                 path.string());
-        }
-        if (attempt == LockAttempt::Taken || attempt == LockAttempt::NoLocks) {
-            write_content(file, description(environment));
             return file;
         }
-        close(file);
-        if (attempt == LockAttempt::Gone) continue;
+        if (attempt == FileLock::Attempt::Gone) continue;
+        const std::string holder = file.holder();
         wait_for(holder, path, environment, deadline);
         if (!said) spdlog::info("waiting for the end of what is left of this job: {}", holder);
         said = true;
@@ -119,21 +94,20 @@ int take(const fs::path& path, const Environment& environment, double patience_s
 
 }  // namespace
 
-RunLock::RunLock(const config::JobConfig& config, const Environment& environment, comm::Communicator& control)
-    : path_(fs::path(config.job.dump_folder) / "run.lock") {
+RunLock::RunLock(const config::JobConfig& config, const Environment& environment,
+                 comm::Communicator& control) {
     JointWork work(control);
     work.run([&] {
         if (control.rank() != 0) return;
-        file_ = take(path_, environment, config.comm.train_timeout_seconds + kSecondsToEnd, made_folder_);
+        file_ = take(fs::path(config.job.dump_folder) / "run.lock", environment,
+                     config.comm.train_timeout_seconds + kSecondsToEnd, made_folder_);
     });
 }
 
 RunLock::~RunLock() {
-    if (file_ < 0) return;
-    std::error_code ignored;
-    fs::remove(path_, ignored);
-    if (made_folder_) rmdir(path_.parent_path().c_str());  // only where it is empty
-    close(file_);
+    if (!file_) return;
+    file_->remove();
+    if (made_folder_) rmdir(file_->path().parent_path().c_str());  // only where it is empty
 }
 
 }  // namespace argosy::train

@@ -5,9 +5,10 @@
 // none is warned of. Steps that checkpoint.folder puts outside of job.dump_folder are not under it.
 #pragma once
 
-#include <filesystem>
+#include <optional>
 
 #include "base/environment.h"
+#include "base/file_lock.h"
 #include "comm/communicator.h"
 #include "config/job_config.h"
 
@@ -30,9 +31,8 @@ class RunLock {
     ~RunLock();
 
   private:
-    std::filesystem::path path_;
-    int file_ = -1;             // on rank 0
-    bool made_folder_ = false;  // on rank 0
+    std::optional<FileLock> file_;  // on rank 0
+    bool made_folder_ = false;      // on rank 0
 };
 
 }  // namespace argosy::train

@@ -97,7 +97,6 @@ class NcclBench(unittest.TestCase):
 
     def test_json_has_types_and_shows_no_secret(self):
         path = self.folder / "x.json"
-        path.write_text("what was there before")
         secrets = {"AWS_SECRET_ACCESS_KEY": "hush-1", "SLURM_JWT": "hush-2", "NCCL_DEBUG": "WARN"}
         self.run_well(2, "broadcast", *QUICK, "-J", path, "-r", "1", "--min-busbw", "0", environment=secrets)
         text = path.read_text()
@@ -170,6 +169,21 @@ class NcclBench(unittest.TestCase):
         done = bench(1, "all_reduce", *QUICK, "--json", self.folder / "none/x.json")
         self.assertEqual(done.returncode, 2, done.stderr)
         self.assertEqual(rows(done.stdout), [])
+
+    def test_only_its_own_reports_are_replaced(self):
+        files = [self.folder / "x.json", self.folder / "x.csv"]
+        command = (1, "all_reduce", *QUICK, "--json", files[0], "--csv", files[1])
+        for _ in range(2):
+            self.run_well(*command)
+        for path in files:
+            report = path.read_text()
+            path.write_text("mine")
+            done = bench(*command)
+            self.assertEqual((done.returncode, rows(done.stdout)), (2, []), done.stderr)
+            self.assertIn(f"cannot write {path}: it exists, and this tool did not write it", done.stderr)
+            self.assertEqual(path.read_text(), "mine")
+            path.write_text(report)
+        self.assertEqual(sorted(self.folder.iterdir()), sorted(files))
 
     def test_a_step_of_singletons_is_refused(self):
         done = bench(1, "all_reduce", *QUICK, environment={"SLURM_STEP_ID": "0", "SLURM_NTASKS": "4"})

@@ -91,7 +91,8 @@ TEST_F(Durable, APartialFolderIsBeforeItHasItsName) {
     const std::string path = made.path().string();
     fs::create_directories(made.path() / "deep");
     write_file(made.path() / "deep/x", "1");
-    made.commit(Replace::No);
+    sync_tree(made.path());
+    publish(made.path(), folder_ / "export", Replace::No);
     const ptrdiff_t renamed = last("rename " + path + " " + (folder_ / "export").string());
     EXPECT_LT(last("sync " + path + "/deep/x"), last("sync " + path + "/deep"));
     EXPECT_LT(last("sync " + path + "/deep"), last("sync " + path));

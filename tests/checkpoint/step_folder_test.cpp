@@ -163,7 +163,7 @@ TEST(PartialFolder, AppearsWholeOrNotAtAll) {
         PartialFolder kept(place);
         fs::create_directories(kept.path() / "deep");
         write_file(kept.path() / "deep/x", "2");
-        kept.commit(Replace::No);
+        publish(kept.path(), folder / "a/export", Replace::No);
     }
     EXPECT_EQ(read_file(place / "deep/x"), "2");
     EXPECT_FALSE(fs::exists(folder / "a/export.partial"));
@@ -177,17 +177,18 @@ TEST(PartialFolder, ReplacesOnlyWhenItMay) {
     for (const char* place : {"folder", "file"}) {
         PartialFolder refused(folder / place);
         write_file(refused.path(), "new");
-        EXPECT_ERROR(refused.commit(Replace::No), UserError, place, "exists already");
+        EXPECT_ERROR(publish(refused.path(), folder / place, Replace::No), UserError, place,
+                     "exists already");
     }
     EXPECT_TRUE(fs::exists(folder / "folder/old"));
     EXPECT_EQ(read_file(folder / "file"), "old");
     {
         PartialFolder file(folder / "folder");  // a file in place of a folder
         write_file(file.path(), "new");
-        file.commit(Replace::Yes);
+        publish(file.path(), folder / "folder", Replace::Yes);
         PartialFolder made(folder / "file");  // and the other way round
         fs::create_directory(made.path());
-        made.commit(Replace::Yes);
+        publish(made.path(), folder / "file", Replace::Yes);
     }
     EXPECT_EQ(read_file(folder / "folder"), "new");
     EXPECT_TRUE(fs::is_directory(folder / "file"));
@@ -231,10 +232,11 @@ TEST(PartialFolder, RefusesASecondWriter) {
         PartialFolder first(folder / "x");
         fs::create_directory(first.path());
         write_file(first.path() / "content", "new");
-        EXPECT_ERROR(PartialFolder(folder / "x/"), UserError, "x is being written by another process");
+        EXPECT_ERROR(PartialFolder(folder / "x/"), UserError,
+                     "x is being written by another process (process ", std::to_string(getpid()) + " on ");
         { const PartialFolder beside(folder / "y"); }
         EXPECT_TRUE(fs::exists(first.path() / "content"));
-        first.commit(Replace::No);
+        publish(first.path(), folder / "x", Replace::No);
     }
     EXPECT_TRUE(fs::exists(folder / "x" / "content"));
     EXPECT_EQ(folder.num_entries(), 1);

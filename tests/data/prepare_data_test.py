@@ -1,9 +1,13 @@
 """The command lines of prepare-data: what they write, print and return."""
+import fcntl
 import json
 import os
 import pathlib
+import signal
+import socket
 import subprocess
 import tempfile
+import time
 import unittest
 
 PROGRAM = pathlib.Path(os.environ["ARGOSY_BIN"]) / "prepare-data"
@@ -38,7 +42,7 @@ class PrepareData(unittest.TestCase):
         self.assertEqual(files, ["tasks/agreement.jsonl", "tasks/arithmetic.jsonl", "tasks/last_word.jsonl",
                                  "tasks/perplexity.jsonl", "train.jsonl", "valid.jsonl"])
         for line in (self.folder / "s/tasks/agreement.jsonl").read_text().splitlines():
-            self.assertEqual(set(json.loads(line)), {"context", "choices", "gold"})
+            self.assertEqual(set(json.loads(line)) - {"argosy"}, {"context", "choices", "gold"})
 
     def test_synthetic_is_the_same_on_every_machine(self):
         self.run_program("synthetic", "--output", self.folder, "--megabytes", "0.02", "--seed", "1")
@@ -56,6 +60,85 @@ class PrepareData(unittest.TestCase):
         self.assertTrue(1.5 < printed["bigram_entropy"] < printed["unigram_entropy"] < 3.5, printed)
         self.assertTrue((self.folder / "t.h5").read_bytes().startswith(HDF5_SIGNATURE))
         self.assertEqual(os.listdir(self.folder), ["t.h5"])
+
+    def waiting_tokenize(self):
+        """A tokenize that has read a record from a pipe and waits for more, and the pipe's end to write to."""
+        os.mkfifo(self.folder / "pipe")
+        job = subprocess.Popen([PROGRAM, "tokenize", "--input", self.folder / "pipe", "--output", self.folder / "t.h5"],
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(job.stdout.close)
+        self.addCleanup(job.stderr.close)
+        self.addCleanup(job.kill)
+        pipe = open(self.folder / "pipe", "w")
+        self.addCleanup(pipe.close)
+        pipe.write('{"text": "first"}\n')
+        pipe.flush()
+        lock, deadline = self.folder / "t.h5.partial.lock", time.monotonic() + 30
+        while not (lock.exists() and lock.read_text()):
+            self.assertLess(time.monotonic(), deadline, "the first record was never read")
+            time.sleep(0.01)
+        return job, pipe
+
+    def test_a_second_writer_is_refused(self):
+        job, pipe = self.waiting_tokenize()
+        self.expect_error("tokenize", "--input", TINY, "--output", f"{self.folder}/./t.h5", code=2,
+                          parts=["t.h5 is being written by another process", f"process {job.pid} on {socket.gethostname()}"])
+        pipe.write('{"text": "second"}\n')
+        pipe.close()
+        self.assertEqual((job.wait(30), json.loads(job.stdout.read())["documents"]), (0, 2))
+        self.assertEqual(sorted(os.listdir(self.folder)), ["pipe", "t.h5"])
+
+    def test_synthetic_refuses_a_second_writer(self):
+        with open(self.folder / "corpus.partial.lock", "w") as lock:
+            lock.write("process 7 on n7")
+            lock.flush()
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            self.expect_error("synthetic", "--output", self.folder, "--megabytes", "0.02", code=2, parts=["process 7 on n7"])
+        self.assertEqual(list(self.folder.rglob("*.jsonl")), [])
+
+    def test_a_signal_leaves_nothing(self):
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            job, _ = self.waiting_tokenize()
+            job.send_signal(number)
+            self.assertEqual(job.wait(30), 1)
+            self.assertIn("stopped by a signal", job.stderr.read())
+            self.assertEqual(os.listdir(self.folder), ["pipe"])
+            os.unlink(self.folder / "pipe")
+        corpus = self.folder / "corpus"
+        job = subprocess.Popen([PROGRAM, "synthetic", "--output", corpus, "--megabytes", "10000"], stderr=subprocess.PIPE)
+        self.addCleanup(job.stderr.close)
+        self.addCleanup(job.kill)
+        while not (corpus / "train.jsonl.partial").exists():
+            time.sleep(0.01)
+        job.send_signal(signal.SIGTERM)
+        self.assertEqual(job.wait(30), 1)
+        self.assertEqual([path.name for path in corpus.rglob("*")], ["tasks"])
+
+    def test_what_a_killed_writer_left_is_removed(self):
+        job, pipe = self.waiting_tokenize()
+        job.kill()
+        job.wait(30)
+        pipe.close()
+        self.assertEqual(sorted(os.listdir(self.folder)), ["pipe", "t.h5.partial", "t.h5.partial.lock"])
+        self.run_program("tokenize", "--input", TINY, "--output", self.folder / "t.h5")
+        self.assertEqual(sorted(os.listdir(self.folder)), ["pipe", "t.h5"])
+
+    def test_only_own_files_are_replaced(self):
+        """Its earlier results and empty files, and nothing that somebody else wrote."""
+        tokenize = ["tokenize", "--input", TINY, "--output", self.folder / "t.h5"]
+        (self.folder / "t.h5").touch()
+        for _ in range(2):
+            self.run_program(*tokenize)
+        synthetic = ["synthetic", "--output", self.folder / "c", "--megabytes", "0.02"]
+        for seed in (1, 2):
+            self.run_program(*synthetic, "--seed", seed)
+        for path, command in ((self.folder / "t.h5", tokenize), (self.folder / "c/valid.jsonl", synthetic),
+                              (self.folder / "c/tasks/last_word.jsonl", synthetic)):
+            before = {name: name.read_bytes() for name in self.folder.rglob("*") if name.is_file()} | {path: b"mine"}
+            path.write_bytes(b"mine")
+            self.expect_error(*command, code=2, parts=[f"cannot write {path}", "did not write it"])
+            self.assertEqual({name: name.read_bytes() for name in self.folder.rglob("*") if name.is_file()}, before)
+            path.unlink()
 
     def test_tokens_take_a_vocabulary_size(self):
         (self.folder / "a.jsonl").write_text('{"tokens": [0, 9]}\n')

@@ -1,4 +1,5 @@
 """The command line of eval: what it computes, writes, prints and returns, for every form of a checkpoint."""
+import fcntl
 import json
 import math
 import os
@@ -212,12 +213,27 @@ class Eval(EvalTest):
             done = self.run_program(*arguments, self.output, code=1, stdout=full)
         self.assertIn("cannot write to stdout", done.stderr)
         self.assertTrue(self.output.exists(), "what was found is kept")
-        self.output.write_text("older")
+        older = self.output.read_text()
         limited = subprocess.run(["bash", "-c", 'trap "" XFSZ; ulimit -f 0; exec "$0" "$@"', BIN / "eval",
                                   *map(str, arguments), self.output], capture_output=True, text=True)
         self.assertEqual(limited.returncode, 1, limited.stderr)
-        self.assertEqual(self.output.read_text(), "older", "whole or not at all")
-        self.assertEqual(list(self.folder.glob("*.partial")), [])
+        self.assertEqual(self.output.read_text(), older, "whole or not at all")
+        self.assertEqual(list(self.folder.glob("*.partial*")), [])
+
+    def test_only_results_are_replaced(self):
+        """As a requeued evaluation does; a file of somebody else's stays, and so does one that is being written."""
+        write_model(self.model)
+        arguments = ["--model", self.model, "--tasks", self.task([[1, 2]]), "--output", self.output]
+        for _ in range(2):
+            self.run_program(*arguments)
+        with open(f"{self.output}.partial.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            done = self.run_program(*arguments, code=2)
+            self.assertIn(f"{self.output} is being written by another process", done.stderr)
+        self.output.write_text('{"results": "mine"}')
+        done = self.run_program(*arguments, code=2)
+        self.assertIn(f"cannot write {self.output}: it exists, and this tool did not write it", done.stderr)
+        self.assertEqual(self.output.read_text(), '{"results": "mine"}')
 
     def test_verify_compares_logits(self):
         write_model(self.model)

@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import resource
+import shutil
 import signal
 import struct
 import subprocess
@@ -145,12 +146,10 @@ class ConvertTest(unittest.TestCase):
         self.convert("hf", "d", source=REFERENCE / "llama", code=2)
         self.assert_error("d exists", "--force")
         self.assertEqual((self.folder / "d" / "config.json").read_text(), before)
-        (self.folder / "d" / "stale").write_text("")
         for to, form in (("sharded", "sharded"), ("full", "full"), ("hf", "hf")):
             self.convert(to, "d", "--force", source=REFERENCE / "llama")
             self.assertEqual(json.loads(self.run_program("--inspect", self.folder / "d", "--json"))["form"], form)
             self.assertEqual(self.names(), ["d"])
-        self.assertFalse((self.folder / "d" / "stale").exists())
         (self.folder / "letters").mkdir()
         (self.folder / "letters" / "a.txt").write_text("dear")
         self.convert("hf", "letters", "--force", code=2)
@@ -158,6 +157,42 @@ class ConvertTest(unittest.TestCase):
         self.run_program(self.folder / "d", self.folder / "d", "--to", "full", "--force", code=2)
         self.assert_error("the source")
         self.assertEqual((self.folder / "letters" / "a.txt").read_text(), "dear")
+
+    def test_force_keeps_what_no_conversion_wrote(self):
+        """A file, a folder and a link of the user's beside the model; what an earlier conversion wrote goes."""
+        model = self.folder / "in"
+        shutil.copytree(REFERENCE / "llama", model)
+        (model / "tokenizer.json").write_text("{}")
+        place = self.folder / "d"
+        self.convert("hf", "d", source=model)
+        self.assertIn("tokenizer.json", os.listdir(place))
+        (place / "README.md").write_text("mine")
+        (place / "logs" / "deep").mkdir(parents=True)
+        (place / "logs" / "deep" / "a.txt").write_text("mine, too")
+        (place / "latest").symlink_to("logs/deep")
+        mine = {"README.md", "logs", "latest"}
+        hf = {"config.json", "generation_config.json", "model.safetensors"}
+        for to, written in (("hf", hf), ("sharded", {"checkpoint.h5", "shard-00000-of-00001.h5"}), ("hf", hf)):
+            self.convert(to, "d", "--force", source=REFERENCE / "llama")
+            self.assertEqual(set(os.listdir(place)), written | mine | {"conversion.json"})
+            self.assertEqual(set(json.loads((place / "conversion.json").read_text())["files"]), written)
+            self.assertEqual((place / "README.md").read_text(), "mine")
+            self.assertEqual((place / "latest" / "a.txt").read_text(), "mine, too")
+            self.assertEqual(self.names(), ["d", "in"])
+        self.convert("full", "d", "--force", source=REFERENCE / "llama", code=2)
+        self.assert_error("cannot be replaced by a file", "which no conversion wrote")
+        (place / "tokenizer.json").write_text("mine")
+        self.convert("hf", "d", "--force", source=model, code=2)
+        self.assert_error(f"{place / 'tokenizer.json'} is in the way")
+        self.assertEqual(set(os.listdir(place)), hf | {"conversion.json", "tokenizer.json"} | mine)
+        self.assertEqual((place / "tokenizer.json").read_text(), "mine")
+
+    def test_force_replaces_no_model_of_somebody_else(self):
+        shutil.copytree(REFERENCE / "llama", self.folder / "downloaded")
+        before = sorted(os.listdir(self.folder / "downloaded"))
+        self.convert("hf", "downloaded", "--force", source=REFERENCE / "llama", code=2)
+        self.assert_error("no checkpoint or model that a conversion wrote")
+        self.assertEqual(sorted(os.listdir(self.folder / "downloaded")), before)
 
     def test_no_source_is_in_the_way_of_its_copy(self):
         self.convert("hf", "d.partial")

@@ -128,32 +128,42 @@ TEST(OpenModel, CarriesTheTokenizersFilesAndNothingElse) {
 
 TEST(CheckOutput, ProtectsWhatIsThere) {
     const ScratchFolder folder;
-    write_hugging_face(folder / "hf", tiny_spec("llama"));
-    convert_to(folder / "hf", folder / "full", {.to = Form::Full});
+    write_hugging_face(folder / "downloaded", tiny_spec("llama"));
+    convert_to(folder / "downloaded", folder / "full", {.to = Form::Full});
+    convert_to(folder / "downloaded", folder / "hf", {.to = Form::HuggingFace});
     const fs::path source = folder / "elsewhere";
-    check_output(folder / "new", Replace::No, source);
-    EXPECT_ERROR(check_output(folder / "no" / "new", Replace::No, source), UserError, "the folder",
-                 "does not exist");
+    check_output(folder / "new", Form::HuggingFace, Replace::No, source);
+    EXPECT_ERROR(check_output(folder / "no" / "new", Form::HuggingFace, Replace::No, source), UserError,
+                 "the folder", "does not exist");
     for (const char* name : {"hf", "full"}) {
-        EXPECT_ERROR(check_output(folder / name, Replace::No, source), UserError, "exists", "--force");
-        check_output(folder / name, Replace::Yes, source);
+        EXPECT_ERROR(check_output(folder / name, Form::HuggingFace, Replace::No, source), UserError, "exists",
+                     "--force");
+        check_output(folder / name, Form::HuggingFace, Replace::Yes, source);
     }
+    EXPECT_ERROR(check_output(folder / "downloaded", Form::HuggingFace, Replace::Yes, source), UserError,
+                 "no checkpoint or model that a conversion wrote", "even with --force");
+    write_file(folder / "hf" / "README.md", "");
+    check_output(folder / "hf", Form::HuggingFace, Replace::Yes, source);
+    EXPECT_ERROR(check_output(folder / "hf", Form::Full, Replace::Yes, source), UserError,
+                 "cannot be replaced by a file", "'README.md'");
     fs::create_directory(folder / "other");
-    check_output(folder / "other", Replace::Yes, source);
+    check_output(folder / "other", Form::HuggingFace, Replace::Yes, source);
     write_file(folder / "other" / "thesis.tex", "");
-    EXPECT_ERROR(check_output(folder / "other", Replace::Yes, source), UserError, "no checkpoint or model",
-                 "even with --force");
-    EXPECT_ERROR(check_output(folder / "other" / "thesis.tex", Replace::Yes, source), UserError,
-                 "even with --force");
-    EXPECT_ERROR(check_output(folder / "hf" / "new", Replace::No, folder / "hf"), UserError,
-                 "lies inside the source", "write beside it");
-    EXPECT_ERROR(check_output("", Replace::No, source), UserError, "is empty");
-    EXPECT_ERROR(check_output(folder / std::string(250, 'a'), Replace::No, source), UserError, "too long");
-    EXPECT_ERROR(check_output(folder / "full" / "new", Replace::No, source), UserError, "full is none");
-    EXPECT_ERROR(check_output(folder / "hf", Replace::Yes, folder / "hf"), UserError, "the source",
-                 "lies there");
-    EXPECT_ERROR(check_output(folder / "", Replace::Yes, folder / "hf"), UserError, "the source",
-                 "lies there");
+    EXPECT_ERROR(check_output(folder / "other", Form::HuggingFace, Replace::Yes, source), UserError,
+                 "no checkpoint or model", "even with --force");
+    EXPECT_ERROR(check_output(folder / "other" / "thesis.tex", Form::HuggingFace, Replace::Yes, source),
+                 UserError, "even with --force");
+    EXPECT_ERROR(check_output(folder / "hf" / "new", Form::HuggingFace, Replace::No, folder / "hf"),
+                 UserError, "lies inside the source", "write beside it");
+    EXPECT_ERROR(check_output("", Form::HuggingFace, Replace::No, source), UserError, "is empty");
+    EXPECT_ERROR(check_output(folder / std::string(250, 'a'), Form::HuggingFace, Replace::No, source),
+                 UserError, "too long");
+    EXPECT_ERROR(check_output(folder / "full" / "new", Form::HuggingFace, Replace::No, source), UserError,
+                 "full is none");
+    EXPECT_ERROR(check_output(folder / "hf", Form::HuggingFace, Replace::Yes, folder / "hf"), UserError,
+                 "the source", "lies there");
+    EXPECT_ERROR(check_output(folder / "", Form::HuggingFace, Replace::Yes, folder / "hf"), UserError,
+                 "the source", "lies there");
 }
 
 TEST(CheckOutput, AStepIsNotNamedAsAnother) {

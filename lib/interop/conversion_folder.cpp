@@ -1,0 +1,106 @@
+#include "interop/conversion_folder.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include "base/error.h"
+#include "base/partial_file.h"
+#include "base/version.h"
+#include "interop/text_file.h"
+
+namespace argosy::interop {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr const char* kListName = "conversion.json";
+constexpr int64_t kMaxListBytes = 16 << 20;
+
+/// What the conversion wrote, the list itself included; nothing where there is no list.
+std::set<std::string> listed_files(const fs::path& folder) {
+    if (!fs::is_regular_file(folder / kListName)) return {};
+    const json list = json::parse(read_text(folder / kListName, kMaxListBytes), nullptr, false);
+    if (!list.is_object() || !list.contains("files") || !list["files"].is_array()) return {};
+    std::set<std::string> names = {kListName};
+    for (const json& name : list["files"]) {
+        if (name.is_string()) names.insert(name.get<std::string>());
+    }
+    return names;
+}
+
+std::vector<fs::path> other_files(const fs::path& folder) {
+    const std::set<std::string> listed = listed_files(folder);
+    std::vector<fs::path> others;
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+        if (!listed.contains(entry.path().filename().string())) others.push_back(entry.path());
+    }
+    return others;
+}
+
+/// A second name for the same bytes, so that at no moment a file has none; a copy where the file system has
+/// no hard links.
+void add_name(const fs::path& from, const fs::path& to) {
+    constexpr auto kTree = fs::copy_options::recursive | fs::copy_options::copy_symlinks;
+    std::error_code failed;
+    fs::copy(from, to, kTree | fs::copy_options::create_hard_links, failed);
+    if (!failed) return;
+    fs::remove_all(to, failed);
+    fs::copy(from, to, kTree, failed);
+    if (failed) throw RunError("cannot keep {}: {}", from.string(), failed.message());
+}
+
+void keep_other_files(const fs::path& place, const fs::path& made) {
+    for (const fs::path& file : other_files(place)) {
+        const fs::path kept = made / file.filename();
+        if (fs::exists(fs::symlink_status(kept))) {
+            throw UserError(
+                "{} is in the way: no conversion wrote it, and this one would replace it; move it elsewhere",
+                file.string());
+        }
+        add_name(file, kept);
+    }
+    checkpoint::sync_tree(made);
+}
+
+}  // namespace
+
+void list_conversion(const fs::path& folder) {
+    json files = json::array();
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+        files.push_back(entry.path().filename().string());
+    }
+    std::sort(files.begin(), files.end());
+    write_text(
+        folder / kListName,
+        json({{"format", "argosy conversion"}, {"files", files}, {"program_version", version()}}).dump(2) +
+            "\n");
+    sync_folder(folder);
+}
+
+bool is_conversion(const fs::path& path) {
+    if (fs::is_directory(path)) return fs::is_empty(path) || !listed_files(path).empty();
+    return begins_with("\nkind full\n")(path);  // of checkpoints' files only conversions write full ones
+}
+
+void refuse_other_files(const fs::path& path) {
+    if (!fs::is_directory(path)) return;
+    const std::vector<fs::path> others = other_files(path);
+    if (others.empty()) return;
+    throw UserError(
+        "{} cannot be replaced by a file: it holds '{}', which no conversion wrote; move that elsewhere",
+        path.string(), others.front().filename().string());
+}
+
+void publish_conversion(const fs::path& made, const fs::path& place, checkpoint::Replace replace) {
+    if (fs::is_directory(made) && fs::is_directory(place) && replace == checkpoint::Replace::Yes) {
+        keep_other_files(place, made);
+    }
+    checkpoint::publish(made, place, replace);
+}
+
+}  // namespace argosy::interop
