@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # bind.sh COMMAND ...: runs one rank near its GPU. Its cores are its share of those on the GPU's NUMA node (without
-# GPUs: of all that the job has here), OMP_NUM_THREADS their number, and UCX_NET_DEVICES the adapter with the shortest
-# way to the GPU; what is set already stays. NCCL finds its adapters by itself, and each rank its GPU: the one of its
-# number within the node. ARGOSY_SYSFS stands in for /sys in tests.
+# GPUs, and where the job has no core near one of them: of all that the job has here), OMP_NUM_THREADS their number, and
+# UCX_NET_DEVICES the adapter with the shortest way to the GPU; what is set already stays. A rank whose cores are not
+# near its GPU says so. NCCL finds its adapters by itself, and each rank its GPU: the one of its number within the node.
+# ARGOSY_SYSFS stands in for /sys in tests.
 set -euo pipefail
 sysfs=${ARGOSY_SYSFS:-/sys}
 # mpirun's first, since its daemons inherit Slurm's.
@@ -15,14 +16,24 @@ cores_of() {
     for part in ${1//,/ }; do seq "${part%-*}" "${part#*-}"; done
 }
 
+# The number of the GPU that has this UUID, or one that starts so, or a MIG device of this name. nvidia-smi -L prints
+#   GPU 0: NVIDIA H200 (UUID: GPU-8932f937-...)
+#     MIG 1g.18gb Device 0: (UUID: MIG-0e1f...)
+number_of_uuid() {
+    nvidia-smi -L 2>/dev/null |
+        awk -v start="(UUID: $1" '/^GPU/ { number = $2 + 0 } index($0, start) && !found++ { print number }'
+}
+
 # PCI addresses of the GPUs that the job may use, in the order of CUDA_DEVICE_ORDER=PCI_BUS_ID.
 gpu_addresses() {
-    local all visible address
+    local all visible name number address
     command -v nvidia-smi >/dev/null || return 0
     mapfile -t all < <(nvidia-smi --query-gpu=pci.bus_id --format=csv,noheader 2>/dev/null)
     visible=${CUDA_VISIBLE_DEVICES:-$(seq -s , 0 $((${#all[@]} - 1)))}
-    for number in ${visible//,/ }; do
-        [[ $number =~ ^[0-9]+$ ]] && address=${all[number]:-} && [ -n "$address" ] || continue
+    for name in ${visible//,/ }; do
+        number=$name
+        [[ $name =~ ^[0-9]+$ ]] || number=$(number_of_uuid "$name")
+        [ -n "$number" ] && address=${all[number]:-} && [ -n "$address" ] || continue
         address=${address,,}
         echo "${address: -12}"
     done
@@ -66,21 +77,34 @@ nearest_adapter() {
     [ ${#nearest[@]} -eq 0 ] || echo "${nearest[rank % ${#nearest[@]}]}"
 }
 
+# Cores near a GPU that the job has, one a line.
+near_allowed() { comm -12 <(cores_of "$(near_cores "$1")" | sort) <(printf '%s\n' "${allowed[@]}" | sort) | sort -n; }
+
+# Whether cores can be divided by GPU: the job has a core near the GPU of every rank. Else two ranks would share some.
+all_near() {
+    local other
+    for ((other = 0; other < ranks; other++)); do
+        [ -n "$(near_allowed "${gpus[other % ${#gpus[@]}]}")" ] || return 1
+    done
+}
+
 mapfile -t gpus < <(gpu_addresses)
-mapfile -t allowed < <(cores_of "$(taskset -pc $$ | sed 's/.*: //')")
-place=$rank neighbours=$ranks gpu=
+job_cores=$(taskset -pc $$ | sed 's/.*: //')
+mapfile -t allowed < <(cores_of "$job_cores")
+place=$rank neighbours=$ranks gpu='' near=''
 if [ ${#gpus[@]} -gt 0 ]; then
     gpu=${gpus[rank % ${#gpus[@]}]}
     near=$(near_cores "$gpu")
-    # Of the ranks whose GPUs have the same cores, which is this one?
-    place=0 neighbours=0
-    for ((other = 0; other < ranks; other++)); do
-        [ "$(near_cores "${gpus[other % ${#gpus[@]}]}")" = "$near" ] || continue
-        [ "$other" -ge "$rank" ] || place=$((place + 1))
-        neighbours=$((neighbours + 1))
-    done
-    mapfile -t shared < <(comm -12 <(cores_of "$near" | sort) <(printf '%s\n' "${allowed[@]}" | sort) | sort -n)
-    [ ${#shared[@]} -eq 0 ] || allowed=("${shared[@]}")
+    if all_near; then
+        # Of the ranks whose GPUs have the same cores, which is this one?
+        place=0 neighbours=0
+        for ((other = 0; other < ranks; other++)); do
+            [ "$(near_cores "${gpus[other % ${#gpus[@]}]}")" = "$near" ] || continue
+            [ "$other" -ge "$rank" ] || place=$((place + 1))
+            neighbours=$((neighbours + 1))
+        done
+        mapfile -t allowed < <(near_allowed "$gpu")
+    fi
     adapter=$(nearest_adapter "$gpu")
     [ -z "$adapter" ] || export UCX_NET_DEVICES=${UCX_NET_DEVICES:-$adapter:1}
     export CUDA_DEVICE_ORDER=${CUDA_DEVICE_ORDER:-PCI_BUS_ID}
@@ -91,7 +115,13 @@ own=("${allowed[@]:start:end > start ? end - start : 1}")  # one at least, where
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-${#own[@]}}
 list=$(IFS=,; echo "${own[*]}")
 if [ "$rank" = 0 ]; then
-    near=${gpu:+, GPU $gpu}${UCX_NET_DEVICES:+, adapter $UCX_NET_DEVICES}
-    echo "bind: $(hostname), first of $ranks ranks: cores $list, $OMP_NUM_THREADS threads$near" >&2
+    devices=${gpu:+, GPU $gpu}${UCX_NET_DEVICES:+, adapter $UCX_NET_DEVICES}
+    echo "bind: $(hostname), first of $ranks ranks: cores $list, $OMP_NUM_THREADS threads$devices" >&2
+fi
+if [ -n "$near" ] && [ -n "$(comm -23 <(printf '%s\n' "${own[@]}" | sort) <(cores_of "$near" | sort))" ]; then
+    number=${OMPI_COMM_WORLD_RANK:-${SLURM_PROCID:-$rank}}
+    echo "bind: rank $number on $(hostname): cores $list are not near GPU $gpu, whose cores are $near: the job has" \
+         "cores $job_cores of this node. Ask Slurm for whole nodes (--exclusive), and start srun without" \
+         "--cpus-per-task and --exact" >&2
 fi
 exec taskset -c "$list" "$@"

@@ -35,15 +35,19 @@ export_fabric() {
     done <"$file"
 }
 
-# The words before a command that start it on so many ranks: all of the job's, or one.
+# The words before a command that start it on so many ranks: all of the job's, or one. The step gets all of the job's
+# cores on each node, which bind.sh divides. With a number of CPUs per task srun would take no more than those, and take
+# them on the first socket: the option implies --exact (srun's manual), and overrides --whole. Slurm 22.05 reads the
+# number from SRUN_CPUS_PER_TASK, 23.11 and later from the other two, which sbatch sets.
 launcher() {
     local count=$1 here=${SLURM_NTASKS_PER_NODE:-1}
     [ "$count" != 1 ] || here=1
     export ARGOSY_RANKS_HERE=$here ARGOSY_HCA
-    words=(env "ARGOSY_RANKS=$count" "ARGOSY_RESTART=${SLURM_RESTART_COUNT:-0}")
+    words=(env -u SRUN_CPUS_PER_TASK -u SLURM_CPUS_PER_TASK -u SLURM_TRES_PER_TASK
+           "ARGOSY_RANKS=$count" "ARGOSY_RESTART=${SLURM_RESTART_COUNT:-0}")
     case $ARGOSY_LAUNCHER in
         srun) words+=(srun "--mpi=$ARGOSY_MPI" "--ntasks=$count" "--nodes=$((count / here))" "--ntasks-per-node=$here"
-                      --distribution=block:block "--cpus-per-task=${SLURM_CPUS_PER_TASK:-1}"
+                      --distribution=block:block
                       --gpu-bind=none --cpu-bind=none --kill-on-bad-exit=1 --unbuffered) ;;
         mpirun) words+=(mpirun -n "$count" --map-by "ppr:$here:node" --bind-to none) ;;
         *) say "ARGOSY_LAUNCHER is '$ARGOSY_LAUNCHER'; srun and mpirun are known"; exit 2 ;;

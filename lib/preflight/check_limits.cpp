@@ -1,8 +1,7 @@
-// What a node allows its ranks: locked memory, open files, shared memory, CPUs.
+// What a node allows its ranks: locked memory, open files, shared memory.
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 
 #include "preflight/checks.h"
 #include "preflight/places.h"
@@ -67,32 +66,6 @@ std::vector<Finding> check_shared_memory(const Cluster& cluster) {
                    fmt::format("{} MiB free, {} ranks want {}", node.shared_memory->free_bytes / kMebi, ranks,
                                ranks * kBytesPerRank / kMebi),
                    "remove what is left there, or give the container more (--shm-size)"});
-    }
-    return found.findings(cluster);
-}
-
-/// Ranks that share all CPUs of a node are not bound, which is no mistake.
-std::vector<Finding> check_binding(const Cluster& cluster) {
-    constexpr const char* kRemedy = "start ranks through jobs/bind.sh, or give srun -c and --cpu-bind=none";
-    NodeFindings found("CPUs of the ranks");
-    for (const NodeFacts& node : cluster.nodes) {
-        std::map<std::string, int> ranks_by_cpus;
-        const int ranks = ranks_on(node.name, cluster);
-        for (const RankFacts& rank : cluster.ranks) {
-            if (rank.node != node.name || rank.num_cpus == 0 || rank.num_cpus >= node.num_cpus) continue;
-            if (rank.num_cpus == 1 && node.num_cpus >= 2 * ranks) {
-                found.add(node.name,
-                          {Verdict::Warn,
-                           fmt::format("a rank may run on one CPU alone, and the node has {} for {}",
-                                       node.num_cpus, ranks),
-                           kRemedy});
-            }
-            if (++ranks_by_cpus[rank.cpus] != rank.num_cpus + 1) continue;
-            found.add(node.name, {Verdict::Warn,
-                                  fmt::format("more ranks than CPUs may run on {} only, of {} CPUs",
-                                              rank.cpus, node.num_cpus),
-                                  kRemedy});
-        }
     }
     return found.findings(cluster);
 }

@@ -38,7 +38,11 @@ std::vector<Finding> check_gpu_compute_mode(const Cluster& cluster);
 std::vector<Finding> check_locked_memory(const Cluster& cluster);
 std::vector<Finding> check_open_files(const Cluster& cluster);
 std::vector<Finding> check_shared_memory(const Cluster& cluster);
+
+// check_cpus.cpp
 std::vector<Finding> check_binding(const Cluster& cluster);
+std::vector<Finding> check_shared_cpus(const Cluster& cluster);
+std::vector<Finding> check_cpus_near_gpus(const Cluster& cluster);
 
 // check_hosts.cpp
 std::vector<Finding> check_clocks(const Cluster& cluster);

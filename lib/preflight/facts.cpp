@@ -32,7 +32,8 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(AdapterPort, adapter, port, state, physical_s
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Gpu, bus_id, name, driver, sm_megahertz, most_sm_megahertz,
                                    throttle_reasons, uncorrected_errors, remapping_pending, remapping_failed,
                                    pcie_lanes, most_pcie_lanes, pcie_generation, most_pcie_generation,
-                                   used_mebibytes, total_mebibytes, compute_mode, mig_mode, persistence)
+                                   used_mebibytes, total_mebibytes, compute_mode, mig_mode, persistence, uuid,
+                                   near_cpus)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Xid, bus_id, code, age_hours)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(FolderFacts, path, problem, bytes_per_second, space)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(NodeFacts, name, boot_id, shared_memory, huge_pages, governors, num_cpus,

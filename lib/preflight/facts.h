@@ -72,6 +72,8 @@ struct Gpu {
     std::optional<int64_t> pcie_lanes, most_pcie_lanes, pcie_generation, most_pcie_generation;
     std::optional<int64_t> used_mebibytes, total_mebibytes;
     std::string compute_mode, mig_mode, persistence;  // as nvidia-smi says; empty where it does not
+    std::string uuid;                                 // "GPU-8932f937-..."
+    std::string near_cpus;                            // of its NUMA node: "0-15"
 };
 
 /// An error of a GPU in the kernel's log.

@@ -67,6 +67,7 @@ const std::vector<Field> kGpuFields = {
     {"compute_mode", "", set_text<&Gpu::compute_mode>},
     {"mig.mode.current", "", set_text<&Gpu::mig_mode>},
     {"persistence_mode", "", set_text<&Gpu::persistence>},
+    {"uuid", "", set_text<&Gpu::uuid>},
 };
 const std::vector<Field> kRowFields = {
     {"gpu_bus_id", "", set_text<&Gpu::bus_id>},

@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <cctype>
+
 #include "preflight/gpu_query.h"
 #include "preflight/kernel_log.h"
 #include "preflight/network_facts.h"
@@ -46,6 +49,15 @@ std::optional<int64_t> available_memory_bytes(const fs::path& meminfo) {
     return std::nullopt;
 }
 
+/// nvidia-smi writes a PCI address as 00000000:3B:00.0, the kernel as 0000:3b:00.0.
+std::string cpus_near(const Gpu& gpu, const Sources& sources) {
+    constexpr size_t kLetters = 12;
+    std::string address = gpu.bus_id.substr(gpu.bus_id.size() - std::min(gpu.bus_id.size(), kLetters));
+    std::ranges::transform(address, address.begin(),
+                           [](unsigned char letter) { return std::tolower(letter); });
+    return read_line(sources.root / "sys/bus/pci/devices" / address / "local_cpulist");
+}
+
 }  // namespace
 
 NodeFacts read_node_facts(const Sources& sources, const fs::path& dump_folder) {
@@ -64,6 +76,7 @@ NodeFacts read_node_facts(const Sources& sources, const fs::path& dump_folder) {
         .xids = read_xids(sources)};
     GpuAnswer answer = query_gpus(sources);
     facts.gpus = std::move(answer.gpus);
+    for (Gpu& gpu : facts.gpus) gpu.near_cpus = cpus_near(gpu, sources);
     facts.gpus_problem = std::move(answer.problem);
     facts.gpus_hang = answer.hung;
     if (!dump_folder.empty()) facts.dump_folder = try_folder(dump_folder);

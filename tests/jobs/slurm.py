@@ -27,7 +27,9 @@ PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol", "sque
 SYSTEM_PATH = os.pathsep.join(["/usr/local/sbin", "/usr/sbin", "/sbin"])  # daemons' folders, which few PATHs have
 START_SECONDS = 30
 ADDRESS = "10.99.0.1"  # on the loopback interface of a namespace that has no other
-CPUS = 32  # of a node, as Slurm is told: jobs share the machine's, whatever it has
+# A node as Slurm is told: jobs share the cores of the machine, however many it has. A step that asks for fewer cores
+# than the job has gets cores of the first socket.
+SOCKETS, CORES_PER_SOCKET = 2, 16
 
 # A requeued job waits cred_expire seconds before it starts again: 120 where nothing is said. SlurmdTimeout: after which
 # a node that is silent is down, and its jobs go back to the queue.
@@ -152,8 +154,9 @@ class Cluster:
         (self.folder / "state").mkdir()
         for name in ("pmix", *(f"spool-{node}" for node in self.nodes)):
             (self.folder / name).mkdir()
-        nodes = [f"NodeName={node} NodeHostname={node} NodeAddr={ADDRESS} Port={7000 + i} CPUs={CPUS} "
-                 "RealMemory=64000" for i, node in enumerate(self.nodes)]
+        nodes = [f"NodeName={node} NodeHostname={node} NodeAddr={ADDRESS} Port={7000 + i} Sockets={SOCKETS} "
+                 f"CoresPerSocket={CORES_PER_SOCKET} ThreadsPerCore=1 RealMemory=64000"
+                 for i, node in enumerate(self.nodes)]
         parts = [f"PartitionName={name} Nodes={','.join(nodes)} Default={'NO' if i else 'YES'} MaxTime=INFINITE "
                  "State=UP OverSubscribe=NO" for i, (name, nodes) in enumerate(partitions.items())]
         (self.folder / "slurm.conf").write_text(SLURM_CONF.format(

@@ -287,6 +287,18 @@ class Slurm(Scenarios):
             self.assertEqual([step for step, *_ in run.losses()], [1, 2, 3])
 
     @scenario
+    def cores_of_a_step(self):
+        """A step has all cores that the job has on a node, here on both sockets, and inherits no number for a rank."""
+        run = self.new_run()
+        pretrain = 'echo "step: $SLURM_CPUS_ON_NODE CPUs, rank: $SLURM_CPUS_PER_TASK$SLURM_TRES_PER_TASK." >&2; exit 2'
+        job = run.submit("--ranks-per-node", 2, "--sbatch", "--mincpus=24",
+                         environment={"SRUN_CPUS_PER_TASK": "1",
+                                      "ARGOSY_BIN": self.stand_ins(run, pretrain=pretrain)})
+        self.assertEqual(run.wait(job), ("FAILED", 2))
+        self.assertEqual(self.cluster.job(job)["NumCPUs"], "24")
+        self.assertEqual(run.log(job).count("step: 24 CPUs, rank: .\n"), 2, run.log(job))
+
+    @scenario
     def sweep(self):
         """A point that is warned goes back to the queue alone, though the last one's number is the array's."""
         run = self.new_run()

@@ -78,9 +78,11 @@ done
 
 # A node of two sockets, a core each (whatever cores this machine lets us have): GPUs 0 and 1 on the first, 2 and 3 on
 # the second; mlx5_0 behind GPU 0's switch, mlx5_1 elsewhere on the first socket, mlx5_2 on the second, mlx5_3 of the
-# storage beside GPU 2, mlx5_4 down.
+# storage beside GPU 2, mlx5_4 down. GPU 4 is on a third socket, of which the job has no core.
 mapfile -t cores < <(taskset -pc $$ | sed 's/.*: //' | tr ',' '\n' |
     while IFS=- read -r from to; do seq "$from" "${to:-$from}"; done)
+cores=("${cores[@]:0:2}")
+taskset -pc "$(IFS=,; echo "${cores[*]}")" $$ >"$folder/said"
 one=${cores[0]} two=${cores[1]:-${cores[0]}}
 sys=$folder/sys
 device() { # PATH CORES
@@ -97,6 +99,7 @@ device pci0000:00/0000:00:01.0/0000:01:00.0 "$one"
 device pci0000:00/0000:00:02.0/0000:02:00.0 "$one"
 device pci0000:80/0000:80:01.0/0000:81:00.0 "$two"
 device pci0000:80/0000:80:02.0/0000:82:00.0 "$two"
+device pci0000:c0/0000:c0:01.0/0000:c1:00.0 4000-4001
 adapter mlx5_0 pci0000:00/0000:00:01.0/0000:03:00.0 "4: ACTIVE"
 adapter mlx5_1 pci0000:00/0000:00:03.0/0000:04:00.0 "4: ACTIVE"
 adapter mlx5_2 pci0000:80/0000:80:03.0/0000:83:00.0 "4: ACTIVE"
@@ -105,7 +108,15 @@ adapter mlx5_4 pci0000:80/0000:80:02.0/0000:85:00.0 "1: DOWN"
 mkdir "$folder/bin"
 cat >"$folder/bin/nvidia-smi" <<'SMI'
 #!/bin/sh
-printf '%s\n' 00000000:01:00.0 00000000:02:00.0 00000000:81:00.0 00000000:82:00.0
+case $1 in
+-L)
+    echo 'GPU 0: NVIDIA H200 (UUID: GPU-01d0ac5f-1111-2222-3333-444444444444)'
+    echo 'GPU 1: NVIDIA H200 (UUID: GPU-02d0ac5f-1111-2222-3333-444444444444)'
+    echo 'GPU 2: NVIDIA H200 (UUID: GPU-81d0ac5f-1111-2222-3333-444444444444)'
+    echo 'GPU 3: NVIDIA H200 (UUID: GPU-82d0ac5f-1111-2222-3333-444444444444)'
+    echo '  MIG 1g.18gb Device 0: (UUID: MIG-0e1f2a3b-1111-2222-3333-444444444444)' ;;
+*) printf '%s\n' 00000000:01:00.0 00000000:02:00.0 00000000:81:00.0 00000000:82:00.0 00000000:C1:00.0 ;;
+esac
 SMI
 chmod +x "$folder/bin/nvidia-smi"
 
@@ -113,7 +124,7 @@ chmod +x "$folder/bin/nvidia-smi"
 bound() { # RANK VARIABLE=VALUE ...
     env -u OMP_NUM_THREADS -u UCX_NET_DEVICES -u CUDA_VISIBLE_DEVICES PATH="$folder/bin:$PATH" ARGOSY_SYSFS="$sys" \
         ARGOSY_HCA=mlx5_0,mlx5_1,mlx5_2,mlx5_4 SLURM_LOCALID="$1" ARGOSY_RANKS_HERE=4 "${@:2}" "$jobs/bind.sh" \
-        bash -c 'echo "$(taskset -pc $$ | sed "s/.*: //") $OMP_NUM_THREADS ${UCX_NET_DEVICES:-none}"' 2>/dev/null
+        bash -c 'echo "$(taskset -pc $$ | sed "s/.*: //") $OMP_NUM_THREADS ${UCX_NET_DEVICES:-none}"' 2>"$folder/said"
 }
 expect_bound() { # EXPECTED RANK ...
     local got
@@ -128,6 +139,17 @@ expect_bound "$two 1 mlx5_3:1" 2 ARGOSY_HCA=
 expect_bound "$two 1 mlx5_2:1" 0 CUDA_VISIBLE_DEVICES=3
 expect_bound "$one 7 mine" 0 OMP_NUM_THREADS=7 UCX_NET_DEVICES=mine
 expect_bound "$two 1 mlx5_2:1" 0 OMPI_COMM_WORLD_LOCAL_RANK=2 OMPI_COMM_WORLD_LOCAL_SIZE=4
+expect_bound "$two 1 mlx5_2:1" 0 CUDA_VISIBLE_DEVICES=GPU-82d0ac5f-1111-2222-3333-444444444444
+expect_bound "$one 1 mlx5_1:1" 1 CUDA_VISIBLE_DEVICES=GPU-82,GPU-02
+expect_bound "$two 1 mlx5_2:1" 0 CUDA_VISIBLE_DEVICES=MIG-0e1f2a3b-1111-2222-3333-444444444444
+if grep -q "not near" "$folder/said"; then fail "complains of cores near the GPU: $(<"$folder/said")"; fi
+
+# A rank whose cores are not near its GPU says so, under its number in the job. It shares no core with the other.
+beside_far=("CUDA_VISIBLE_DEVICES=0,4" ARGOSY_RANKS_HERE=2 UCX_NET_DEVICES=mine)
+expect_bound "$one 1 mine" 0 "${beside_far[@]}"
+expect_bound "$two 1 mine" 1 "${beside_far[@]}" SLURM_PROCID=5
+grep -qF "bind: rank 5 on $(hostname): cores $two are not near GPU 0000:c1:00.0, whose cores are 4000-4001: " \
+    "$folder/said" || fail "a rank far from its GPU says: $(<"$folder/said")"
 rm "$folder/bin/nvidia-smi"
 if ! command -v nvidia-smi >/dev/null && [ ${#cores[@]} -gt 1 ]; then
     expect_bound "$one 1 none" 0 ARGOSY_RANKS_HERE="${#cores[@]}"

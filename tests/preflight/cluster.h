@@ -40,7 +40,9 @@ inline Gpu good_gpu(int number) {
             .total_mebibytes = 143771,
             .compute_mode = "Default",
             .mig_mode = "Disabled",
-            .persistence = "Enabled"};
+            .persistence = "Enabled",
+            .uuid = "GPU-" + std::to_string(number) + "d0ac5f4-1111-2222-3333-444444444444",
+            .near_cpus = "0-47"};
 }
 
 inline NodeFacts good_node(const std::string& name) {
@@ -75,6 +77,7 @@ inline Cluster good_cluster(int num_nodes = 2, int ranks_per_node = 2) {
                                      .executable_hash = "0123456789abcdef",
                                      .argosy_version = "0.1.0",
                                      .mpi_library = "Open MPI v4.1.4",
+                                     .cuda_version = "13.0",
                                      .open_files = 65536,
                                      .cpus = std::to_string(4 * r) + "-" + std::to_string(4 * r + 3),
                                      .num_cpus = 4,

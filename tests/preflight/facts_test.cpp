@@ -134,6 +134,9 @@ TEST(Facts, OfAMadeUpNode) {
         tree.put(own + "scaling_driver", std::string(driver) + "\n");
     }
     tree.put_folder("dev/shm");
+    tree.put_nvidia_smi(
+        "case $1 in *=pci.bus_id,*) echo '00000000:3B:00.0,,,,,,,,,,,,,,,,GPU-8932f937' ;; esac\n");
+    tree.put("sys/bus/pci/devices/0000:3b:00.0/local_cpulist", "2-3\n");
     const NodeFacts facts = read_node_facts(tree.sources(), "");
     EXPECT_EQ(facts.boot_id, "0db1aa33-ff4f");
     EXPECT_EQ(facts.load, 1.25);
@@ -143,6 +146,9 @@ TEST(Facts, OfAMadeUpNode) {
     EXPECT_EQ(facts.governors, (std::map<std::string, int>{{"performance", 1}, {"powersave", 3}}));
     EXPECT_GT(facts.shared_memory.value().total_bytes, 0);
     EXPECT_FALSE(facts.dump_folder);
+    ASSERT_EQ(facts.gpus.size(), 1u);
+    EXPECT_EQ(facts.gpus[0].uuid, "GPU-8932f937");
+    EXPECT_EQ(facts.gpus[0].near_cpus, "2-3");
 }
 
 TEST(Facts, HaveAMachineOfItsOwnForANodeThatHidesIt) {

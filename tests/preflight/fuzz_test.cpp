@@ -109,9 +109,9 @@ TEST(Fuzz, TheKernelsFiles) {
 TEST(Fuzz, NvidiaSmisAnswers) {
     const std::string answer =
         "0:1B:00.0, NVIDIA H200, 580.65.06, 345, 1980, 0x1, 0, 16, 16, 1, 5, 4, 143771, Default, Disabled, "
-        "Enabled\n"
+        "Enabled, GPU-1b0ac5f4\n"
         "0:43:00.0, NVIDIA H200, 580.65.06, 345, 1980, 0x48, [N/A], 8, 16, 5, 5, 7, 143771, Default, [N/A], "
-        "Disabled\n";
+        "Disabled, GPU-43\n";
     const Tree tree;
     tree.put_nvidia_smi("exec cat " + (tree.root() / "answer").string() + "\n");
     for (int round = 0; round < 150; ++round) {

@@ -16,8 +16,8 @@ namespace {
 
 constexpr const char* kTwoGpus = R"(case $1 in
 --query-gpu=*)
-    echo '00000000:1B:00.0, NVIDIA H200, 580.65.06, 345, 1980, 0x0000000000000001, 0, 16, 16, 1, 5, 4, 143771, Default, Disabled, Enabled'
-    echo '00000000:43:00.0, NVIDIA H200, 580.65.06, 345, 1980, 0x0000000000000048, [N/A], 8, 16, 5, 5, 70000, 143771, Exclusive_Process, [N/A], Disabled' ;;
+    echo '00000000:1B:00.0, NVIDIA H200, 580.65.06, 345, 1980, 0x0000000000000001, 0, 16, 16, 1, 5, 4, 143771, Default, Disabled, Enabled, GPU-1b0ac5f4'
+    echo '00000000:43:00.0, NVIDIA H200, 580.65.06, 345, 1980, 0x0000000000000048, [N/A], 8, 16, 5, 5, 70000, 143771, Exclusive_Process, [N/A], Disabled, GPU-43' ;;
 --query-remapped-rows=*)
     echo '00000000:43:00.0, Yes, 0'
     echo '00000000:1B:00.0, No, 1' ;;
@@ -48,6 +48,7 @@ TEST(GpuQuery, ReadsEveryField) {
     EXPECT_EQ(gpu.compute_mode, "Exclusive_Process");
     EXPECT_EQ(gpu.mig_mode, "");
     EXPECT_EQ(gpu.persistence, "Disabled");
+    EXPECT_EQ(gpu.uuid, "GPU-43");
     EXPECT_EQ(gpu.remapping_pending, true);
     EXPECT_EQ(gpu.remapping_failed, false);
     EXPECT_EQ(answer.gpus[0].uncorrected_errors, 0);
@@ -70,8 +71,8 @@ TEST(GpuQuery, TakesNewNamesAndDoesWithoutUnknownOnes) {
     case $1 in *$field*) echo "Field \"$field\" is not a valid field to query."; exit 2 ;; esac
 done
 case $1 in
---query-gpu=*clocks_event_reasons.active*persistence_mode)
-    echo '0:1B:00.0, NVIDIA H200, 610.1, 345, 1980, 0x8, 0, 16, 16, 1, 5, 4, 143771, Default, Enabled' ;;
+--query-gpu=*clocks_event_reasons.active*persistence_mode,uuid)
+    echo '0:1B:00.0, NVIDIA H200, 610.1, 345, 1980, 0x8, 0, 16, 16, 1, 5, 4, 143771, Default, Enabled, GPU-1b' ;;
 *) exit 3 ;;
 esac
 )");
@@ -117,9 +118,9 @@ TEST(GpuQuery, SurvivesGarbage) {
     tree.put_nvidia_smi("cat " + (tree.root() / "garbage").string() + "\n");
     EXPECT_TRUE(query_gpus(tree.sources()).gpus.empty());
     EXPECT_NE(query_gpus(tree.sources()).problem, "");
-    tree.put_nvidia_smi("echo ', , , , , , , , , , , , , , , '\n");
+    tree.put_nvidia_smi("echo ', , , , , , , , , , , , , , , , '\n");
     EXPECT_TRUE(query_gpus(tree.sources()).gpus.empty());
-    tree.put_nvidia_smi("echo ':, , , x, 1e9, 0xg, -, , , 99999999999999999999, , , , , , '\n");
+    tree.put_nvidia_smi("echo ':, , , x, 1e9, 0xg, -, , , 99999999999999999999, , , , , , , '\n");
     ASSERT_EQ(query_gpus(tree.sources()).gpus.size(), 1u);
     EXPECT_EQ(query_gpus(tree.sources()).gpus[0].pcie_lanes, std::nullopt);
     EXPECT_EQ(query_gpus(tree.sources()).gpus[0].most_pcie_generation, std::nullopt);

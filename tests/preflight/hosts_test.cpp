@@ -45,26 +45,6 @@ TEST(SharedMemory, MustDoForANodesRanks) {
     EXPECT_EQ(checks_of(diagnose(cluster)), Names{});  // nobody to share with
 }
 
-TEST(Binding, ToOneCpuIsWarnedOfWhereThereAreMore) {
-    Cluster cluster = good_cluster(1, 8);
-    for (RankFacts& rank : cluster.ranks) {
-        rank.cpus = std::to_string(rank.rank);
-        rank.num_cpus = 1;
-    }
-    expect_says(only_finding(cluster, "CPUs of the ranks"), {"one CPU alone, and the node has 96 for 8"});
-    cluster.nodes[0].num_cpus = 8;
-    EXPECT_EQ(checks_of(diagnose(cluster)), Names{});
-}
-
-TEST(Binding, ToTheSameFewCpusIsWarnedOf) {
-    Cluster cluster = good_cluster(1, 8);
-    for (RankFacts& rank : cluster.ranks) rank.cpus = "0-3";
-    expect_says(only_finding(cluster, "CPUs of the ranks"),
-                {"more ranks than CPUs may run on 0-3 only, of 96"});
-    cluster.nodes[0].num_cpus = 4;  // more ranks than CPUs, and not bound at all
-    EXPECT_EQ(checks_of(diagnose(cluster)), Names{});
-}
-
 TEST(Clocks, ThatDifferAreWarnedOf) {
     Cluster cluster = good_cluster(3);
     cluster.clock_offsets[4] = cluster.clock_offsets[5] = -90.2;
