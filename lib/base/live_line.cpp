@@ -17,7 +17,6 @@
 namespace argosy {
 namespace {
 
-constexpr double kSecondsBetweenDrawings = 0.2;
 constexpr const char* kErase = "\r\x1b[K";
 
 volatile std::sig_atomic_t line_stands = 0;

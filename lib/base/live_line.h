@@ -9,6 +9,8 @@
 
 namespace argosy {
 
+inline constexpr double kSecondsBetweenDrawings = 0.2;
+
 /// Whether people look at this process's log, on a terminal that can rewrite a line: stderr is one, TERM is
 /// set and not dumb, and the log shows more than warnings.
 bool log_is_on_a_terminal(const Environment& environment);

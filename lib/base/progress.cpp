@@ -9,7 +9,7 @@
 namespace argosy {
 namespace {
 
-constexpr double kSecondsBetweenLines = 10, kSecondsBetweenDrawings = 0.2;
+constexpr double kSecondsBetweenLines = 10;
 
 std::string bar(double share) {
     constexpr int kWidth = 20;

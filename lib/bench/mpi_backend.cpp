@@ -13,7 +13,7 @@ namespace {
 constexpr size_t kAlignment = 4096;
 
 /// An average is a sum first.
-mpi::Reduction reduction_of(const Call& call) {
+mpi::Reduction mpi_reduction(const Call& call) {
     switch (call.operation) {
         case Operation::Product:
             return mpi::Reduction::Product;
@@ -63,7 +63,7 @@ void MpiBackend::all_gather(const Call& call) {
 }
 
 void MpiBackend::all_reduce(const Call& call) {
-    requests_.push_back(group_.all_reduce(call.out, call.in, call.count, call.type, reduction_of(call)));
+    requests_.push_back(group_.all_reduce(call.out, call.in, call.count, call.type, mpi_reduction(call)));
     divide_later(call);
 }
 
@@ -83,12 +83,12 @@ void MpiBackend::gather(const Call& call) {
 
 void MpiBackend::reduce(const Call& call) {
     requests_.push_back(
-        group_.reduce(call.out, call.in, call.count, call.type, reduction_of(call), call.root));
+        group_.reduce(call.out, call.in, call.count, call.type, mpi_reduction(call), call.root));
     if (rank_ == call.root) divide_later(call);
 }
 
 void MpiBackend::reduce_scatter(const Call& call) {
-    requests_.push_back(group_.reduce_scatter(call.out, call.in, call.count, call.type, reduction_of(call)));
+    requests_.push_back(group_.reduce_scatter(call.out, call.in, call.count, call.type, mpi_reduction(call)));
     divide_later(call);
 }
 

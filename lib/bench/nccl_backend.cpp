@@ -13,7 +13,7 @@
 namespace argosy::bench {
 namespace {
 
-nccl::Reduction reduction_of(const Call& call) {
+nccl::Reduction nccl_reduction(const Call& call) {
     switch (call.operation) {
         case Operation::Product:
             return nccl::Reduction::Product;
@@ -84,7 +84,7 @@ void NcclBackend::all_gather(const Call& call) {
 
 void NcclBackend::all_reduce(const Call& call) {
     launch("all_reduce", call, [call](const nccl::Communicator& ranks, const cuda::Stream& stream) {
-        ranks.all_reduce(call.out, call.in, call.count, call.type, reduction_of(call), stream);
+        ranks.all_reduce(call.out, call.in, call.count, call.type, nccl_reduction(call), stream);
     });
 }
 
@@ -110,13 +110,13 @@ void NcclBackend::gather(const Call& call) {
 
 void NcclBackend::reduce(const Call& call) {
     launch("reduce", call, [call](const nccl::Communicator& ranks, const cuda::Stream& stream) {
-        ranks.reduce(call.out, call.in, call.count, call.type, reduction_of(call), call.root, stream);
+        ranks.reduce(call.out, call.in, call.count, call.type, nccl_reduction(call), call.root, stream);
     });
 }
 
 void NcclBackend::reduce_scatter(const Call& call) {
     launch("reduce_scatter", call, [call](const nccl::Communicator& ranks, const cuda::Stream& stream) {
-        ranks.reduce_scatter(call.out, call.in, call.count, call.type, reduction_of(call), stream);
+        ranks.reduce_scatter(call.out, call.in, call.count, call.type, nccl_reduction(call), stream);
     });
 }
 

@@ -13,6 +13,9 @@ namespace argosy::bench {
 
 using Clock = std::chrono::system_clock;
 
+/// Reports show microseconds, and 1e9 bytes a second.
+inline constexpr double kMicro = 1e6, kGiga = 1e9;
+
 struct Row {
     Case kind;
     int cycle;

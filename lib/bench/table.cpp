@@ -8,8 +8,6 @@
 namespace argosy::bench {
 namespace {
 
-constexpr double kMicro = 1e6, kGiga = 1e9;
-
 /// A number in so many places: with two decimals, one or none, as room is left, and with an exponent when
 /// there is none.
 std::string fitted(double value, int width) {

@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t kDirectBytes = int64_t{1}
                                  << 16;  // from here on a read of its own costs nothing beside its bytes
-constexpr int64_t kBufferBytes = int64_t{1} << 20;
+constexpr int64_t kReadBytes = int64_t{1} << 20;
 constexpr int64_t kPageBytes = 4096;  // a disk reads pages: a smaller gap costs it nothing
 constexpr size_t kMaxPending = 1 << 14;
 
@@ -24,7 +24,7 @@ class Gather {
 
     void add(int64_t from, int64_t to, int64_t count) {
         const bool near =
-            !pending_.empty() && from - end() < kPageBytes && from + count - begin() <= kBufferBytes;
+            !pending_.empty() && from - end() < kPageBytes && from + count - begin() <= kReadBytes;
         if (!near || pending_.size() == kMaxPending) flush();
         pending_.push_back({from, to, count});
         if (count >= kDirectBytes) flush();
@@ -37,7 +37,7 @@ class Gather {
         if (pending_.size() == 1) {
             file_.read_at(begin(), out_.subspan(pending_.front().to, count));
         } else {
-            buffer_.resize(kBufferBytes);
+            buffer_.resize(kReadBytes);
             file_.read_at(begin(), std::span(buffer_).first(count));
             for (const Piece& piece : pending_) {
                 std::memcpy(out_.data() + piece.to, buffer_.data() + (piece.from - begin()), piece.count);

@@ -27,7 +27,7 @@ std::string_view name_fault(std::string_view name) {
 }
 
 /// The name as messages can show it.
-std::string shown(std::string_view name) {
+std::string printable(std::string_view name) {
     std::string text(name.substr(0, 100));
     std::replace_if(
         text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < ' ' || c == 0x7f; },
@@ -160,7 +160,7 @@ int64_t num_bytes(const StoredTensor& tensor, const StoredSlab& slab) {
 
 void check_info(const TensorInfo& info, const std::string& place) {
     if (const std::string_view fault = path_fault(info.name); !fault.empty()) {
-        throw UserError("{}: the name of tensor '{}' {}", place, shown(info.name), fault);
+        throw UserError("{}: the name of tensor '{}' {}", place, printable(info.name), fault);
     }
     const std::string where = tensor_place(place, info);
     if (info.shape.size() > kMaxDims)
@@ -179,7 +179,7 @@ void check_file_name(const std::string& name, const std::string& place) {
     if (fault.empty() && (name.find('/') != std::string::npos || name == "." || name == "..")) {
         fault = "is not that of a file in this folder";
     }
-    if (!fault.empty()) throw UserError("{}: the file name '{}' {}", place, shown(name), fault);
+    if (!fault.empty()) throw UserError("{}: the file name '{}' {}", place, printable(name), fault);
 }
 
 void check_slab(const TensorInfo& info, const layout::Slab& slab, const std::string& place) {

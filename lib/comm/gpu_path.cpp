@@ -16,8 +16,6 @@
 namespace argosy::comm {
 namespace {
 
-constexpr size_t kMostNamed = 16;
-
 /// Of the ranks that have the GPU of one before them.
 std::vector<int> ranks_that_share(const mpi::Comm& world) {
     const nccl::DevicePlace own = nccl::place_of_device(cuda::current_device());
@@ -46,13 +44,13 @@ GpuPath fastest_path(const mpi::Comm& world, GpuPath wanted) {
         throw UserError(
             "comm.gpu_path = nccl, but rank {} has the GPU of another rank, and NCCL wants one for each: "
             "start as many ranks on a node as it has GPUs, or leave comm.gpu_path out",
-            mpi::listed(sharing, kMostNamed));
+            mpi::listed(sharing));
     }
     if (world.rank() == 0) {
         spdlog::warn(
             "rank {} has the GPU of another rank, and NCCL wants one for each: tensors travel through the "
             "host's memory, which is slow",
-            mpi::listed(sharing, kMostNamed));
+            mpi::listed(sharing));
     }
     return GpuPath::Host;
 }
@@ -70,7 +68,7 @@ bool all_see_gpus(const mpi::Comm& world) {
     throw UserError(
         "rank {} sees no GPU, others do: look at nvidia-smi there, CUDA_VISIBLE_DEVICES and the job's --gpus "
         "options",
-        mpi::listed(without, kMostNamed));
+        mpi::listed(without));
 }
 
 GpuPath choose_gpu_path(const mpi::Comm& world, GpuPath wanted) {

@@ -7,7 +7,7 @@
 namespace argosy::comm {
 namespace {
 
-constexpr size_t kMostNamed = 16, kMostPlaces = 4;
+constexpr size_t kMostPlaces = 4;
 
 std::string waits_of_others(const std::map<std::string, std::vector<int>>& ranks_by_place) {
     std::string text;
@@ -15,7 +15,7 @@ std::string waits_of_others(const std::map<std::string, std::vector<int>>& ranks
     for (const auto& [place, ranks] : ranks_by_place) {
         text += text.empty() ? ". The others wait for " : "; ";
         if (num_left-- == 0) return text + "...";
-        text += fmt::format("{}: rank {}", place, mpi::listed(ranks, kMostNamed));
+        text += fmt::format("{}: rank {}", place, mpi::listed(ranks));
     }
     return text;
 }
@@ -35,7 +35,7 @@ std::string timeout_text(const WaitInVain& wait, const mpi::Attendance& found) {
             : mpi::named_missing(found.missing) +
                   ". Who is missing is dead, stuck or much slower; its own message, if any, says why";
     return fmt::format("{} of ranks {}: no answer in {} s; {}{} (comm.train_timeout_seconds sets the limit)",
-                       wait.operation, mpi::listed(wait.members, kMostNamed), wait.seconds, why,
+                       wait.operation, mpi::listed(wait.members), wait.seconds, why,
                        waits_of_others(found.ranks_by_place));
 }
 

@@ -16,8 +16,6 @@
 namespace argosy::comm {
 namespace {
 
-constexpr size_t kMostNamed = 16;
-
 cuda::StreamView current_stream() { return cuda::StreamView(gpu::current_stream()); }
 
 bool is_message(const Op& op) { return op.kind == OpKind::Send || op.kind == OpKind::Receive; }
@@ -152,7 +150,7 @@ std::shared_ptr<Lane> NcclCommunicator::make_lane(const nccl::UniqueId& id, std:
             name());
     }
     const mpi::BlockingCall call(
-        fmt::format("NCCL's communicator over {} of ranks {}", name(), mpi::listed(members, kMostNamed)));
+        fmt::format("NCCL's communicator over {} of ranks {}", name(), mpi::listed(members)));
     const auto size = static_cast<int>(members.size());
     auto lane = std::make_shared<Lane>(id, size, rank, group_->gpu()->open_line(name(), std::move(members)));
     group_->gpu()->add(lane);

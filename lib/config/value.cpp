@@ -97,7 +97,7 @@ const Type& description_of(ValueType type) {
     return *found;
 }
 
-std::string quoted(std::string_view text) {
+std::string toml_string(std::string_view text) {
     std::string result = "\"";
     for (const char letter : text) {
         const auto code = static_cast<unsigned char>(letter);
@@ -128,14 +128,14 @@ struct TomlText {
     std::string operator()(bool value) const { return value ? "true" : "false"; }
     std::string operator()(int64_t value) const { return std::to_string(value); }
     std::string operator()(double value) const { return number_text(value); }
-    std::string operator()(const std::string& value) const { return quoted(value); }
-    std::string operator()(const Duration& value) const { return quoted(duration_text(value)); }
+    std::string operator()(const std::string& value) const { return toml_string(value); }
+    std::string operator()(const Duration& value) const { return toml_string(duration_text(value)); }
     std::string operator()(const std::vector<int64_t>& value) const {
         return fmt::format("[{}]", fmt::join(value, ", "));
     }
     std::string operator()(const std::vector<std::string>& value) const {
         std::vector<std::string> words;
-        for (const std::string& word : value) words.push_back(quoted(word));
+        for (const std::string& word : value) words.push_back(toml_string(word));
         return fmt::format("[{}]", fmt::join(words, ", "));
     }
 };

@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool is_there(const fs::path& path) {
+bool is_taken(const fs::path& path) {
     std::error_code failed;
     const fs::file_type type = fs::symlink_status(path, failed).type();
     if (type == fs::file_type::none) throw UserError("cannot write {}: {}", path.string(), failed.message());
@@ -39,16 +39,16 @@ void check_output(const fs::path& path, Form form, checkpoint::Replace replace, 
     std::error_code failed;
     if (!fs::is_directory(folder, failed)) {
         throw UserError("cannot write {}: the folder {} {}", path.string(), folder.string(),
-                        is_there(folder) ? "is none" : "does not exist; make it first");
+                        is_taken(folder) ? "is none" : "does not exist; make it first");
     }
     for (const fs::path& taken : {checkpoint::partial_path(path), checkpoint::replaced_path(path)}) {
-        if (!is_there(taken) || !lies_in(fs::weakly_canonical(source), fs::weakly_canonical(taken))) continue;
+        if (!is_taken(taken) || !lies_in(fs::weakly_canonical(source), fs::weakly_canonical(taken))) continue;
         throw UserError("{} cannot be written: the source {} lies where it is made; rename the source",
                         path.string(), source.string());
     }
     const fs::path place = fs::weakly_canonical(path), origin = fs::weakly_canonical(source);
     if (place != origin) refuse_inside(path, source);
-    if (!is_there(path)) return;
+    if (!is_taken(path)) return;
     if (lies_in(origin, place)) {
         throw UserError("{} cannot be replaced: the source {} lies there", path.string(), source.string());
     }

@@ -27,7 +27,7 @@ struct Attendance {
 };
 
 /// "3, 5, ...", at most so many.
-std::string listed(std::span<const int> ranks, size_t most);
+std::string listed(std::span<const int> ranks, size_t max_named = 16);
 /// "missing: rank 3, 5", as jobs/common.sh looks for it.
 std::string named_missing(std::span<const int> ranks);
 

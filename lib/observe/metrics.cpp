@@ -1,20 +1,17 @@
 #include "observe/metrics.h"
 
-#include <cmath>
-#include <nlohmann/json.hpp>
 #include <utility>
+
+#include "base/units.h"
+#include "observe/json_number.h"
 
 namespace argosy::observe {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
-Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
 Json number(const std::optional<double>& value) { return value ? number(*value) : Json(nullptr); }
 Json tera_flops(const PeakFlops& peak) {
     return peak.known() ? number(peak.flops_per_second / 1e12) : Json(nullptr);
 }
-Json gibibytes(int64_t bytes) { return static_cast<double>(bytes) / (1 << 30); }
 
 Json time_object(const StepTimes& times) {
     Json exposed = Json::object();
@@ -75,7 +72,7 @@ std::string json_line(const StepMetrics& metrics, const JobFigures& job) {
         {"loss_scale", number(metrics.loss_scale)},
     };
     line["memory_reserved_gib"] =
-        metrics.allocator ? gibibytes(metrics.allocator->peak_reserved_bytes) : Json();
+        metrics.allocator ? Json(gibibytes(metrics.allocator->peak_reserved_bytes)) : Json();
     line["memory_retries"] = metrics.allocator ? Json(metrics.allocator->num_retries) : Json();
     if (!metrics.layer_grad_norms.empty()) line["layer_grad_norms"] = norm_object(metrics.layer_grad_norms);
     return line.dump();

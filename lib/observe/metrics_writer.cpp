@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/units.h"
 #include "observe/earlier_run.h"
 #include "observe/tensorboard.h"
 
@@ -73,9 +74,8 @@ void MetricsWriter::warn_of_retries(const StepMetrics& metrics) {
         "most: the allocator gave back all that lay unused, which waits for the GPU, and tried again. Steps "
         "are slower for it; a smaller training.local_batch_size or activation_checkpoint.mode full leaves "
         "room, and PYTORCH_ALLOC_CONF, if it is set, should keep expandable_segments:True",
-        metrics.step, metrics.allocator->num_retries,
-        static_cast<double>(metrics.allocator->peak_reserved_bytes) / (1 << 30),
-        static_cast<double>(metrics.memory_peak_bytes) / (1 << 30));
+        metrics.step, metrics.allocator->num_retries, gibibytes(metrics.allocator->peak_reserved_bytes),
+        gibibytes(metrics.memory_peak_bytes));
 }
 
 void MetricsWriter::write(const StepMetrics& metrics) {

@@ -4,6 +4,8 @@
 
 #include <cmath>
 
+#include "base/units.h"
+
 namespace argosy::observe {
 namespace {
 
@@ -68,9 +70,7 @@ std::string step_of_steps(const Progress& progress) {
                        progress.num_steps);
 }
 
-std::string gibibytes(int64_t bytes) {
-    return fmt::format("{} GiB", column(static_cast<double>(bytes) / (1 << 30), 7, 3));
-}
+std::string gibibyte_column(int64_t bytes) { return fmt::format("{} GiB", column(gibibytes(bytes), 7, 3)); }
 
 }  // namespace
 
@@ -91,9 +91,9 @@ std::string progress_line(const Progress& progress, const JobFigures& job) {
                                    column(newest.loss, 8, 4), column(newest.grad_norm, 8, 4), newest.lr);
     line += fmt::format("  {} tokens/s  {} TFLOP/s{}  {}", with_unit(rates.tokens_per_second),
                         column(rates.model_tflops_per_device, 7, 4), utilisation(rates, job),
-                        gibibytes(progress.window_peak_bytes));
+                        gibibyte_column(progress.window_peak_bytes));
     if (progress.window_reserved_bytes) {
-        line += fmt::format(" of {} reserved", gibibytes(*progress.window_reserved_bytes));
+        line += fmt::format(" of {} reserved", gibibyte_column(*progress.window_reserved_bytes));
     }
     line += fmt::format("  data {} compute {} exposed {} optimizer {}",
                         percent(times.data_ms, times.total_ms), percent(times.compute_ms, times.total_ms),
@@ -117,7 +117,7 @@ std::string live_text(const Progress& progress, const JobFigures& job) {
                        percent(static_cast<double>(newest.step), static_cast<double>(progress.num_steps)),
                        duration(progress.seconds_left), column(newest.loss, 8, 4),
                        with_unit(rates.tokens_per_second), utilisation(rates, job),
-                       gibibytes(newest.memory_peak_bytes));
+                       gibibyte_column(newest.memory_peak_bytes));
 }
 
 }  // namespace argosy::observe

@@ -3,22 +3,17 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cmath>
-#include <nlohmann/json.hpp>
 #include <span>
 
 #include "base/log.h"
 #include "observe/earlier_run.h"
+#include "observe/json_number.h"
 
 namespace argosy::observe {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 constexpr const char* kFileName = "skipped_updates.jsonl";
 constexpr size_t kSamplesInLog = 16;  // the file has all of them
-
-Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
 
 std::string in_words(const std::vector<int64_t>& samples) {
     const std::span<const int64_t> first(samples.data(), std::min(samples.size(), kSamplesInLog));

@@ -2,10 +2,10 @@
 
 #include <fmt/format.h>
 
+#include "base/units.h"
+
 namespace argosy::observe {
 namespace {
-
-double gibibytes(int64_t bytes) { return static_cast<double>(bytes) / (1 << 30); }
 
 void add_rates(std::vector<Scalar>& scalars, const Progress& progress, const JobFigures& job) {
     const Speed rates = speed(progress.window_tokens, progress.window_times.total_ms / 1e3, job);

@@ -6,13 +6,13 @@
 #include <cmath>
 #include <optional>
 
+#include "base/units.h"
 #include "preflight/checks.h"
 #include "preflight/places.h"
 
 namespace argosy::preflight {
 namespace {
 
-constexpr int64_t kGibi = 1 << 30;
 constexpr double kMega = 1e6;
 
 /// The gravest; `usual` is the speed of most nodes.

@@ -3,13 +3,12 @@
 
 #include <algorithm>
 
+#include "base/units.h"
 #include "preflight/checks.h"
 #include "preflight/places.h"
 
 namespace argosy::preflight {
 namespace {
-
-constexpr int64_t kMebi = 1 << 20, kGibi = 1 << 30;
 
 const NodeFacts* node_named(const std::string& name, const Cluster& cluster) {
     const auto node = std::ranges::find(cluster.nodes, name, &NodeFacts::name);

@@ -15,7 +15,7 @@ namespace {
 
 constexpr double kBytesPerGigabit = 1e9 / 8, kBytesPerMegabit = 1e6 / 8;
 constexpr double kShareToExpect = 0.7;    // of a line's rate, for large messages
-constexpr double kShareThatFails = 0.25;  // what is left where data takes another way
+constexpr double kShareOfADetour = 0.25;  // what is left where data takes another way
 constexpr double kNvlinkShareToExpect = 0.5;
 constexpr size_t kLeastBytes = 16 << 20;  // smaller messages do not fill a link
 
@@ -86,7 +86,7 @@ void compare_nodes(const Speeds& speeds, const Cluster& cluster, Memory memory,
         lowest = std::min(lowest, speeds.nodes[i] / *rate);
     }
     if (below.empty()) return;
-    const bool elsewhere = memory == Memory::Device && lowest < kShareThatFails;
+    const bool elsewhere = memory == Memory::Device && lowest < kShareOfADetour;
     const bool all = below.size() == cluster.nodes.size();
     findings.push_back(
         {elsewhere ? Verdict::Fail : Verdict::Warn, "pairs of nodes", describe_nodes(below, cluster),

@@ -22,7 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr auto kBetweenLooks = std::chrono::milliseconds(2);
+constexpr auto kBetweenPolls = std::chrono::milliseconds(2);
 
 std::vector<int64_t> random_numbers() {
     std::random_device device;
@@ -142,7 +142,7 @@ void Checkpointer::begin(const Position& position) {
     tell_of_memory();
     while (!is_async() && stage_ != Stage::Written) {
         advance();
-        std::this_thread::sleep_for(kBetweenLooks);
+        std::this_thread::sleep_for(kBetweenPolls);
     }
 }
 
@@ -202,7 +202,7 @@ void Checkpointer::settle() {
     if (save_ && stage_ == Stage::Written) begin_commit();
     while (save_) {
         advance();
-        if (save_) std::this_thread::sleep_for(kBetweenLooks);
+        if (save_) std::this_thread::sleep_for(kBetweenPolls);
     }
 }
 

@@ -8,7 +8,7 @@
 namespace argosy::train {
 namespace {
 
-int64_t bytes_of(const at::Tensor& tensor) { return static_cast<int64_t>(tensor.nbytes()); }
+int64_t num_bytes(const at::Tensor& tensor) { return static_cast<int64_t>(tensor.nbytes()); }
 
 /// Of a rank's piece, rows past its own included, as ShardedParameter has it.
 int64_t padded_elements(const layout::ParamSpec& spec, const mesh::Mesh& mesh) {
@@ -35,12 +35,13 @@ int64_t elements_of(const parallel::PlacedModel& placed, const mesh::Mesh& mesh)
 HeldBytes held_bytes(parallel::ParallelModel& model, const optim::AdamW& optimizer) {
     HeldBytes held;
     for (const auto& parameter : model.parameters()) {
-        held.weights += bytes_of(parameter->master());
-        if (!parameter->compute().is_same(parameter->master())) held.copies += bytes_of(parameter->compute());
-        held.gradients += bytes_of(parameter->gradient().sum);
+        held.weights += num_bytes(parameter->master());
+        if (!parameter->compute().is_same(parameter->master()))
+            held.copies += num_bytes(parameter->compute());
+        held.gradients += num_bytes(parameter->gradient().sum);
     }
     for (const auto& [first, second] : optimizer.moments())
-        held.moments += bytes_of(first) + bytes_of(second);
+        held.moments += num_bytes(first) + num_bytes(second);
     for (const parallel::Stage& stage : model.stages()) {
         for (const parallel::ShardedUnit& unit : stage.units) {
             held.gathered += unit.gathered_bytes();
