@@ -23,7 +23,16 @@ while [ $# -gt 0 ]; do
     shift
 done
 
+# Says how long a stage took that was more than a moment.
+finish_stage() {
+    local seconds=$((SECONDS - stage_began))
+    [ "$seconds" -lt 3 ] || echo "build: $1 took $seconds s" >&2
+    stage_began=$SECONDS
+}
+stage_began=$SECONDS
+
 "$root/jobs/setup.sh" "${setup[@]}"
+finish_stage "set-up"
 cd "$root"
 cmake=.deps/venv/bin/cmake
 log=$(mktemp)
@@ -32,4 +41,6 @@ if ! "$cmake" --preset "$preset" "${definitions[@]}" >"$log" 2>&1; then
     cat "$log" >&2
     exit 1
 fi
+finish_stage "configuring"
 "$cmake" --build --preset "$preset" --parallel "${JOBS:-2}" "${targets[@]}"
+finish_stage "compiling"

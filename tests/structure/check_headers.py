@@ -8,6 +8,7 @@ includes it pays.
 import concurrent.futures
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -25,9 +26,18 @@ def flags_of(command):
             skip = False
         elif word in ("-o", "-MF", "-MT", "-MQ"):
             skip = True
-        elif not word.startswith("-M") and not word.endswith((".cpp", ".cu")):
+        elif not word.startswith("-M") and not word.endswith((".cpp", ".cxx", ".cu")):
             flags.append(word)
     return flags
+
+
+def folder_of(entry, root):
+    """The folder of lib/ whose source or whose sources, where a module's are compiled together, a command compiles."""
+    path = Path(entry["directory"], entry["file"]).resolve()
+    if root / "lib" in path.parents:
+        return path.parent.relative_to(root / "lib")
+    together = re.search(r"/lib/CMakeFiles/argosy_([a-z0-9]+)\.dir/Unity/", path.as_posix())
+    return Path(together[1]) if together else None
 
 
 def flags_by_folder(build, root):
@@ -35,9 +45,7 @@ def flags_by_folder(build, root):
     result = {None: []}
     for entry in json.loads((build / "compile_commands.json").read_text()):
         flags = flags_of(entry["command"])
-        path = Path(entry["directory"], entry["file"]).resolve()
-        folders = [path.parent.relative_to(root / "lib")] if root / "lib" in path.parents else []
-        for folder in [None, *folders]:
+        for folder in {None, folder_of(entry, root)}:
             if len(flags) > len(result.get(folder, [])):
                 result[folder] = flags
     return result
