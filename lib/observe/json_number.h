@@ -3,12 +3,16 @@
 
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 namespace argosy::observe {
 
 using Json = nlohmann::ordered_json;
 
-/// JSON has no infinity and no NaN: null.
-inline Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
+/// JSON has no infinity and no NaN: null. So is what is not known.
+inline Json json_number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
+inline Json json_number(const std::optional<double>& value) {
+    return value ? json_number(*value) : Json(nullptr);
+}
 
 }  // namespace argosy::observe

@@ -8,23 +8,25 @@
 namespace argosy::observe {
 namespace {
 
-Json number(const std::optional<double>& value) { return value ? number(*value) : Json(nullptr); }
 Json tera_flops(const PeakFlops& peak) {
-    return peak.known() ? number(peak.flops_per_second / 1e12) : Json(nullptr);
+    return peak.known() ? json_number(peak.flops_per_second / 1e12) : Json(nullptr);
 }
 
 Json time_object(const StepTimes& times) {
     Json exposed = Json::object();
-    for (const auto& [axes, ms] : times.exposed_ms) exposed[axes] = number(ms);
-    return {{"total", number(times.total_ms)},     {"data", number(times.data_ms)},
-            {"compute", number(times.compute_ms)}, {"optimizer", number(times.optimizer_ms)},
-            {"exposed", std::move(exposed)},       {"checkpoint", number(times.checkpoint_ms)},
-            {"other", number(times.other_ms)}};
+    for (const auto& [axes, ms] : times.exposed_ms) exposed[axes] = json_number(ms);
+    return {{"total", json_number(times.total_ms)},
+            {"data", json_number(times.data_ms)},
+            {"compute", json_number(times.compute_ms)},
+            {"optimizer", json_number(times.optimizer_ms)},
+            {"exposed", std::move(exposed)},
+            {"checkpoint", json_number(times.checkpoint_ms)},
+            {"other", json_number(times.other_ms)}};
 }
 
 Json norm_object(const std::vector<std::pair<std::string, double>>& norms) {
     Json object = Json::object();
-    for (const auto& [unit, norm] : norms) object[unit] = number(norm);
+    for (const auto& [unit, norm] : norms) object[unit] = json_number(norm);
     return object;
 }
 
@@ -51,25 +53,25 @@ std::string json_line(const StepMetrics& metrics, const JobFigures& job) {
     const Speed rates = speed(metrics.tokens, metrics.times.total_ms / 1e3, job);
     Json line = {
         {"step", metrics.step},
-        {"loss", number(metrics.loss)},
-        {"grad_norm", number(metrics.grad_norm)},
-        {"lr", number(metrics.lr)},
+        {"loss", json_number(metrics.loss)},
+        {"grad_norm", json_number(metrics.grad_norm)},
+        {"lr", json_number(metrics.lr)},
         {"finite", metrics.finite()},
         {"tokens", metrics.tokens},
-        {"tokens_per_second", number(rates.tokens_per_second)},
-        {"tokens_per_second_per_device", number(rates.tokens_per_second_per_device)},
-        {"model_tflops_per_device", number(rates.model_tflops_per_device)},
-        {"mfu_causal", number(rates.mfu_causal)},
-        {"mfu_noncausal", number(rates.mfu_noncausal)},
+        {"tokens_per_second", json_number(rates.tokens_per_second)},
+        {"tokens_per_second_per_device", json_number(rates.tokens_per_second_per_device)},
+        {"model_tflops_per_device", json_number(rates.model_tflops_per_device)},
+        {"mfu_causal", json_number(rates.mfu_causal)},
+        {"mfu_noncausal", json_number(rates.mfu_noncausal)},
         {"peak_flops_source", peak_source_name(job.peak().source)},
         {"datasheet_tflops", tera_flops(job.datasheet)},
         {"measured_gemm_tflops", tera_flops(job.measured)},
         {"memory_peak_gib", gibibytes(metrics.memory_peak_bytes)},
         {"rss_gib", gibibytes(metrics.rss_bytes)},
         {"time_ms", time_object(metrics.times)},
-        {"checkpoint_stall_ms", number(metrics.times.checkpoint_ms)},
+        {"checkpoint_stall_ms", json_number(metrics.times.checkpoint_ms)},
         {"skipped_updates", metrics.skipped_updates},
-        {"loss_scale", number(metrics.loss_scale)},
+        {"loss_scale", json_number(metrics.loss_scale)},
     };
     line["memory_reserved_gib"] =
         metrics.allocator ? Json(gibibytes(metrics.allocator->peak_reserved_bytes)) : Json();

@@ -27,10 +27,10 @@ std::string json_line(const SkippedUpdate& update) {
     const Json line = {
         {"step", update.step},
         {"cause", finite ? "spike" : "nonfinite"},
-        {"loss", number(update.loss)},
-        {"grad_norm", number(update.grad_norm)},
-        {"loss_zscore", number(update.loss_zscore)},
-        {"grad_norm_zscore", number(update.grad_norm_zscore)},
+        {"loss", json_number(update.loss)},
+        {"grad_norm", json_number(update.grad_norm)},
+        {"loss_zscore", json_number(update.loss_zscore)},
+        {"grad_norm_zscore", json_number(update.grad_norm_zscore)},
         {"samples_per_data_rank", update.samples_per_data_rank},
         {"samples", update.samples},
     };
