@@ -3,7 +3,6 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
-#include <csignal>
 #include <cstdio>
 #include <thread>
 
@@ -12,7 +11,7 @@
 #include "base/log.h"
 #include "base/program.h"
 #include "base/progress.h"
-#include "base/received_signal.h"
+#include "base/stop_request.h"
 #include "base/version.h"
 #include "checkpoint/partial_folder.h"
 #include "eval/compare.h"
@@ -168,7 +167,7 @@ std::vector<std::string> logit_differences(const ModelSource& source, const Mode
     Progress progress("comparing logits", environment);
     const auto compared =
         eval::compare_logits({*source.tensors, source.spec}, {*made.tensors, made.spec}, [&](double share) {
-            stop_on_signal();
+            throw_if_stop_requested();
             if (progress.due()) progress.show(share);
         });
     if (!compared.passed()) return {compared.text()};
@@ -200,7 +199,7 @@ ExitCode convert(const CommandLine& line, const Environment& environment) {
                  interop::bytes_text(num_bytes));
     const auto pace = [&](interop::Progress& progress) {
         return interop::Pace{
-            .num_threads = num_threads(line), .progress = &progress, .stopped = received_signal};
+            .num_threads = num_threads(line), .progress = &progress, .stopped = stop_requested};
     };
     const checkpoint::PartialFolder partial(destination);
     std::filesystem::path made;
@@ -231,7 +230,7 @@ ExitCode convert(const CommandLine& line, const Environment& environment) {
 ExitCode run(int argc, char** argv) {
     const Environment environment = Environment::read();
     start_log(environment.log_level, 0, 1);
-    remember_signals({SIGINT, SIGTERM, SIGHUP});
+    catch_stop_requests(StopRequests::Tool);
     CommandLine line;
     add_options(line);
     try {

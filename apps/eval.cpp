@@ -2,7 +2,6 @@
 #include <CLI/CLI.hpp>
 #include <chrono>
 #include <cmath>
-#include <csignal>
 #include <cstdio>
 
 #include "base/clock.h"
@@ -12,7 +11,7 @@
 #include "base/partial_file.h"
 #include "base/program.h"
 #include "base/progress.h"
-#include "base/received_signal.h"
+#include "base/stop_request.h"
 #include "base/version.h"
 #include "eval/device.h"
 #include "eval/layerwise_model.h"
@@ -59,7 +58,9 @@ void add_options(CLI::App& app, Options& options) {
                    "a full file, a Hugging Face folder")
         ->required();
     app.add_option("--tasks", options.tasks, "JSONL files, separated by commas")->required()->delimiter(',');
-    app.add_option("--output", options.output, "the JSON file to write results to; replaces earlier results only")->required();
+    app.add_option("--output", options.output,
+                   "the JSON file to write results to; replaces earlier results only")
+        ->required();
     app.add_option("--dtype", options.dtype,
                    "to compute in: fp32, bf16 or fp16, whatever the checkpoint holds. On a\n"
                    "GPU bf16 is many times faster, and long windows take far less memory")
@@ -88,7 +89,7 @@ void check_bytes(const interop::ModelSource& source, const Environment& environm
     const auto weights = interop::plan_transfers(source, interop::Content::ModelOnly, std::nullopt);
     interop::Progress progress("checking", interop::num_source_bytes(weights), environment);
     const interop::Pace pace{
-        .num_threads = ops::num_threads(), .progress = &progress, .stopped = received_signal};
+        .num_threads = ops::num_threads(), .progress = &progress, .stopped = stop_requested};
     interop::run_transfers(source, weights, pace, [](auto&&...) {});
 }
 
@@ -110,7 +111,7 @@ eval::TaskResult run_task(const eval::LayerwiseModel& model, const eval::TokenTa
                           eval::PerplexityOptions options, const Environment& environment) {
     Progress progress("evaluating " + task.name, environment);
     options.progress = [&](double share) {
-        stop_on_signal();
+        throw_if_stop_requested();
         if (progress.due()) progress.show(share);
     };
     const auto scores = eval::score_records(model, task.records, options);
@@ -203,7 +204,7 @@ void evaluate(Options options, const Environment& environment) {
 ExitCode run(int argc, char** argv) {
     const Environment environment = Environment::read();
     start_log(environment.log_level, 0, 1);
-    remember_signals({SIGINT, SIGTERM, SIGHUP});
+    catch_stop_requests(StopRequests::Tool);
     CLI::App app{kAbout, "eval"};
     app.set_version_flag("--version", version());
     Options options;

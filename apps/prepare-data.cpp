@@ -1,6 +1,5 @@
 // Makes training data: a synthetic corpus with its evaluation tasks, and token files from JSONL records.
 #include <CLI/CLI.hpp>
-#include <csignal>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
@@ -8,7 +7,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/program.h"
-#include "base/received_signal.h"
+#include "base/stop_request.h"
 #include "base/version.h"
 #include "data/byte_tokens.h"
 #include "data/synthetic.h"
@@ -76,7 +75,7 @@ void add_tokenize(CommandLine& line) {
 /// The subcommand's callback does the work.
 ExitCode run(int argc, char** argv) {
     start_log(Environment::read().log_level, 0, 1);
-    remember_signals({SIGINT, SIGTERM, SIGHUP});
+    catch_stop_requests(StopRequests::Tool);
     CommandLine line;
     line.app.set_version_flag("--version", version());
     add_synthetic(line);

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/stop_request.h"
 #include "base/version.h"
 #include "comm/group.h"
 #include "config/parse.h"
@@ -173,6 +174,7 @@ ExitCode pretrain(const mpi::Comm& ranks, const Environment& environment,
 }  // namespace argosy
 
 int main(int argc, char** argv) {
+    argosy::catch_stop_requests(argosy::StopRequests::Run);
     return argosy::mpi::run_program(
         "pretrain", &argc, &argv,
         [&](const argosy::mpi::Comm& ranks, const argosy::Environment& environment) {

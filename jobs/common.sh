@@ -16,6 +16,7 @@ fi
 ranks=${SLURM_NTASKS:-1}
 run='' steps=''  # its folder and that of its checkpoints, once open_run knows them
 step_pid=    # of the launcher under way
+step_ranks=  # that it starts
 warned=      # the signal before the time limit came
 ended=       # SIGTERM came: scancel, preemption, a failed node
 interrupted= # a signal cut a wait
@@ -35,10 +36,11 @@ export_fabric() {
     done <"$file"
 }
 
-# The words before a command that start it on so many ranks: all of the job's, or one. The step gets all of the job's
-# cores on each node, which bind.sh divides. With a number of CPUs per task srun would take no more than those, and take
-# them on the first socket: the option implies --exact (srun's manual), and overrides --whole. Slurm 22.05 reads the
-# number from SRUN_CPUS_PER_TASK, 23.11 and later from the other two, which sbatch sets.
+# launcher RANKS PROGRAM: the words before a command that start it on so many ranks: all of the job's, or one. pretrain
+# starts with SIGUSR1 blocked, and unblocks it when its handler stands; older versions of env lack the option.
+# The step gets all of the job's cores on each node, which bind.sh divides. With a number of CPUs per task srun would take
+# no more than those, and take them on the first socket: the option implies --exact (srun's manual), and overrides
+# --whole. Slurm 22.05 reads the number from SRUN_CPUS_PER_TASK, 23.11 and later from the other two, which sbatch sets.
 launcher() {
     local count=$1 here=${SLURM_NTASKS_PER_NODE:-1}
     [ "$count" != 1 ] || here=1
@@ -52,6 +54,9 @@ launcher() {
         mpirun) words+=(mpirun -n "$count" --map-by "ppr:$here:node" --bind-to none) ;;
         *) say "ARGOSY_LAUNCHER is '$ARGOSY_LAUNCHER'; srun and mpirun are known"; exit 2 ;;
     esac
+    if [ "${2##*/}" = pretrain ] && env --block-signal=USR1 true 2>/dev/null; then
+        words+=(env --block-signal=USR1)
+    fi
     words+=("$ARGOSY_JOBS/bind.sh" "${inside[@]}")
 }
 
@@ -67,13 +72,14 @@ empty_arrivals() {
 # in `wait`.
 launch() {
     local code
-    launcher "$1"
+    step_ranks=$1
+    launcher "$1" "$2"
     shift
     empty_arrivals
     [ -z "$warned$ended" ] || return 75
     "${words[@]}" "$@" &
     step_pid=$!
-    [ -z "$warned" ] || kill -USR1 "$step_pid" 2>/dev/null || true  # it came between the check and the number
+    if [ -n "$warned" ]; then tell_ranks & fi  # it came between the check and the number
     while :; do
         interrupted='' code=0
         wait "$step_pid" || code=$?
@@ -83,11 +89,21 @@ launch() {
     return "$code"
 }
 
+# The launcher passes SIGUSR1 on to its ranks. It gets it once all ranks have arrived, since while it starts them the
+# signal may end the launcher or a rank, or may be lost. Where nobody notes arrivals, it gets it at once.
+tell_ranks() {
+    while [ -n "$run" ] && [ "$(find "$ARGOSY_ARRIVALS" -type f 2>/dev/null | wc -l)" -lt "$step_ranks" ]; do
+        kill -0 "$step_pid" 2>/dev/null || return 0
+        sleep 0.5
+    done
+    kill -USR1 "$step_pid" 2>/dev/null || true
+}
+
 # Before the time limit: the ranks are told, and save. They know of SIGTERM already: Slurm sends it to all.
 on_warning() {
     warned=yes interrupted=yes
     say "the time limit is near: the run is to save and stop"
-    [ -z "$step_pid" ] || kill -USR1 "$step_pid" 2>/dev/null || true
+    [ -z "$step_pid" ] || tell_ranks &
 }
 on_end() { ended=yes interrupted=yes; }
 trap on_warning USR1

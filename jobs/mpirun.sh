@@ -1,6 +1,15 @@
 #!/usr/bin/env bash
 # mpirun.sh [--threads T] N COMMAND ...: starts N ranks on this machine as every test does: more ranks than cores is
 # fine, one compute thread each (or T), idle ranks yield, and root may.
+#
+# A training run, which is a COMMAND with pretrain among its words, is asked to save and stop by SIGTERM, SIGINT, SIGHUP
+# or SIGUSR1 to this script, at any time. Every rank gets SIGUSR1, and this script returns the code of the ranks: 75
+# where the run is saved. Another SIGTERM, SIGINT or SIGHUP two seconds later or more ends the run at once. Any other
+# COMMAND has nothing to save: mpirun takes this script's place.
+#
+# mpirun does not see these signals, because it kills the ranks one second after the first three, returns 1, and loses a
+# SIGUSR1 that comes before its ranks run. This script signals the ranks itself: each one once, as soon as /proc says
+# that the rank blocks or catches SIGUSR1. Ranks start with it blocked; pretrain unblocks it when its handler stands.
 set -eu
 threads=1
 if [ "$1" = --threads ]; then
@@ -10,5 +19,94 @@ fi
 ranks=$1
 shift
 export OMP_NUM_THREADS=$threads OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-exec mpirun --oversubscribe --bind-to none --mca mpi_yield_when_idle 1 --mca btl_vader_single_copy_mechanism none \
-     -n "$ranks" "$@"
+start=(mpirun --oversubscribe --bind-to none --mca mpi_yield_when_idle 1 --mca btl_vader_single_copy_mechanism none
+       -n "$ranks")
+
+# A folder or a file of that name, as the output of another run, is no program.
+runs_pretrain() {
+    local word
+    for word in "$@"; do
+        case ${word##*/} in
+            pretrain | pretrain_*) if type -P "$word" >/dev/null; then return 0; fi ;;
+        esac
+    done
+    return 1
+}
+
+runs_pretrain "$@" || exec "${start[@]}" "$@"
+
+rank_pids() { grep -l "^PPid:[[:space:]]*$mpirun\$" /proc/[0-9]*/status 2>/dev/null | tr -dc '0-9\n' || true; }
+
+# Whether SIGUSR1 (10, so bit 9 of the masks) is safe with this rank. It is looked up in this order, because a child
+# that is still a copy of mpirun has the handler of mpirun.
+hears() {
+    ! [ "/proc/$1/exe" -ef "/proc/$mpirun/exe" ] &&
+        grep -qE '^Sig(Blk|Cgt):.*[2367abef]..$' "/proc/$1/status" 2>/dev/null
+}
+
+tell_ranks() {
+    local pid told=()
+    while [ -e "/proc/$mpirun" ] && [ ${#told[@]} -lt "$ranks" ]; do
+        for pid in $(rank_pids); do
+            case " ${told[*]-} " in *" $pid "*) continue ;; esac
+            hears "$pid" || continue
+            kill -USR1 -- "-$pid" 2>/dev/null || true  # mpirun makes each rank the leader of a process group
+            told+=("$pid")
+        done
+        sleep 0.1
+    done
+}
+
+# Starts a command in the background, in a process group of its own: the interrupt of a terminal, and signals from
+# timeout, go to the whole group of this script. Unlike setsid, set -m keeps the terminal, which pretrain asks for its
+# width.
+start_apart() {
+    set -m
+    "$@" &
+    set +m
+}
+
+mpirun=  # processes: mpirun,
+teller=  # and what tells the ranks
+asked=   # when the first signal came
+
+tell_ranks_apart() {
+    [ -n "$mpirun" ] && [ -z "$teller" ] || return 0
+    start_apart tell_ranks
+    teller=$!
+}
+
+say() { echo "mpirun.sh: $*" >&2 || true; }  # which fails where the terminal has closed
+
+# Senders repeat themselves, so the first two seconds ask only once: timeout signals its command and then the group, and
+# both the kernel and the shell report a terminal that closes.
+on_signal() {
+    interrupted=yes
+    if [ -z "$asked" ]; then
+        asked=$SECONDS
+        say "SIG$1: the run is to save and stop; another SIGINT or SIGTERM ends it at once"
+        tell_ranks_apart
+    elif [ "$1" != USR1 ] && [ $((SECONDS - asked)) -ge 2 ] && [ -n "$mpirun" ]; then
+        say "SIG$1: the run ends at once"
+        kill -TERM "$mpirun" 2>/dev/null || true
+    fi
+}
+for name in TERM INT HUP USR1; do
+    # shellcheck disable=SC2064
+    trap "on_signal $name" "$name"
+done
+
+# Older versions of these tools lack the option.
+if env --block-signal=USR1 true 2>/dev/null; then set -- env --block-signal=USR1 "$@"; fi
+if setpriv --pdeathsig TERM true 2>/dev/null; then start=(setpriv --pdeathsig TERM "${start[@]}"); fi
+
+start_apart "${start[@]}" "$@"
+mpirun=$!
+[ -z "$asked" ] || tell_ranks_apart
+while :; do
+    interrupted='' code=0
+    wait "$mpirun" || code=$?
+    [ -n "$interrupted" ] || break
+done
+[ -z "$teller" ] || wait "$teller" || true
+exit "$code"

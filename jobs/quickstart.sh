@@ -37,7 +37,7 @@ echo "quickstart: training configs/debug_cpu.toml on two ranks" >&2
 job=$!
 trap 'kill $job 2>/dev/null || true' EXIT
 while kill -0 $job 2>/dev/null && [ "$(num_steps)" -lt 60 ]; do sleep 0.2; done
-# mpirun passes it on to the ranks, which finish their step, save and leave with 75: a scheduler's sign to start again.
+# mpirun.sh passes it on to the ranks, which finish their step, save and leave with 75: a scheduler's sign to start again.
 kill -USR1 $job 2>/dev/null || true
 code=0
 wait $job || code=$?

@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "base/error.h"
-#include "base/received_signal.h"
+#include "base/stop_request.h"
 
 namespace argosy::data {
 namespace {
@@ -54,7 +54,7 @@ RecordReader::RecordReader(std::filesystem::path path, int64_t vocab_size)
     if (std::filesystem::is_directory(path_))
         throw UserError("cannot read {}: it is a folder", path_.string());
     file_.reset(std::fopen(path_.c_str(), "re"));
-    stop_on_signal();  // it may have interrupted the opening of a pipe
+    throw_if_stop_requested();  // it may have interrupted the opening of a pipe
     if (!file_) throw UserError("cannot open {}: {}", path_.string(), std::strerror(errno));
 }
 
@@ -70,7 +70,7 @@ bool RecordReader::next(Record& record) {
 
 bool RecordReader::next_line() {
     const ssize_t size = ::getline(&line_.text, &line_.capacity, file_.get());
-    stop_on_signal();
+    throw_if_stop_requested();
     if (std::ferror(file_.get())) {
         throw RunError("cannot read {} beyond line {}", path_.string(), line_number_);
     }

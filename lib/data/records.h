@@ -30,7 +30,7 @@ class RecordReader {
     RecordReader(std::filesystem::path path, int64_t vocab_size);
 
     /// The next record, or false at the end of the file. RunError where a signal asks the program to end
-    /// (base/received_signal.h).
+    /// (base/stop_request.h).
     bool next(Record& record);
 
     /// "file:line" of the record that `next` gave last.

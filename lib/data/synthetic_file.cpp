@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "base/received_signal.h"
+#include "base/stop_request.h"
 
 namespace argosy::data {
 namespace {
@@ -21,7 +21,7 @@ bool is_synthetic(const std::filesystem::path& path) {
 SyntheticFile::SyntheticFile(const std::filesystem::path& path) : file_(path, is_synthetic) {}
 
 void SyntheticFile::append(nlohmann::json record) {
-    stop_on_signal();
+    throw_if_stop_requested();
     if (!marked_) record[kKey] = kMark;
     marked_ = true;
     buffer_ += record.dump() + '\n';

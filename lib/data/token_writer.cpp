@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "base/error.h"
-#include "base/received_signal.h"
+#include "base/stop_request.h"
 #include "base/version.h"
 #include "h5/file.h"
 
@@ -92,7 +92,7 @@ int64_t TokenWriter::create_dataset(const TokenInfo& info) const {
 void TokenWriter::copy_spool(int64_t offset, int64_t token_bytes) {
     std::vector<std::byte> block(kBlockBytes);
     for (int64_t from = 0; from < spool_bytes_; from += kBlockBytes) {
-        stop_on_signal();
+        throw_if_stop_requested();
         int64_t num_bytes = std::min(kBlockBytes, spool_bytes_ - from);
         spool_.read_at(from, std::span(block).first(num_bytes));
         if (token_bytes < spool_token_bytes_) num_bytes = narrow(block.data(), num_bytes);

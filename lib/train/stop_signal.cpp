@@ -2,21 +2,14 @@
 
 #include <ATen/ops/full.h>
 
-#include <csignal>
 #include <numeric>
 #include <string>
 #include <vector>
 
 #include "base/log.h"
+#include "base/stop_request.h"
 
 namespace argosy::train {
-namespace {
-
-volatile std::sig_atomic_t received_signal = 0;
-
-void remember(int signal) { received_signal = signal; }
-
-}  // namespace
 
 std::unique_ptr<comm::Communicator> control_group(const comm::Communicator& world) {
     std::vector<int> ranks(world.size());
@@ -42,15 +35,8 @@ ExitCode stopped_by_signal(const Position& position, const Position& start, int6
     return ExitCode::Requeue;
 }
 
-StopSignal::StopSignal(comm::Communicator& control) : control_(control) {
-    struct sigaction action = {};
-    action.sa_handler = remember;
-    action.sa_flags = SA_RESTART;  // a checkpoint that is being written must not be cut by it
-    for (const int signal : {SIGTERM, SIGUSR1}) sigaction(signal, &action, nullptr);
-}
-
 StopWish StopSignal::agreed(StopWish own) {
-    if (received_signal != 0) own = StopWish::Signal;
+    if (stop_requested()) own = StopWish::Signal;
     const at::Tensor wish = at::full({}, static_cast<int64_t>(own), at::kLong);
     control_.run(
         {.kind = comm::OpKind::AllReduce, .out = wish, .in = wish, .reduction = comm::Reduction::Max});

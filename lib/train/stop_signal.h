@@ -1,6 +1,6 @@
-// How all ranks agree, at the end of each step, whether to stop: SIGTERM and SIGUSR1, which Slurm sends
-// before a time limit or a preemption, and not to all ranks at the same moment; or a rank's clock
-// (run_limits.h).
+// How all ranks agree, at the end of each step, whether to stop: on a signal (base/stop_request.h), which
+// Slurm sends before a time limit or a preemption, and not to all ranks at the same moment; or on a rank's
+// clock (run_limits.h).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -26,8 +26,8 @@ ExitCode stopped_by_signal(const Position& position, const Position& start, int6
 
 class StopSignal {
   public:
-    /// Takes over the two signals for the rest of the process. REQUIRES: `control` outlives it.
-    explicit StopSignal(comm::Communicator& control);
+    /// REQUIRES: main began with catch_stop_requests(), and `control` outlives it.
+    explicit StopSignal(comm::Communicator& control) : control_(control) {}
 
     /// COLLECTIVE, at the end of each step: what one rank at least wishes, be it `own` of this one or a
     /// signal that it had by now; the same answer on all ranks.

@@ -45,6 +45,26 @@ class Slurm(Scenarios):
         self.assert_same_as_uninterrupted(run, 2)
 
     @scenario
+    def warned_at_the_start(self):
+        """When the training's srun has just begun, which by itself may end by the signal, or lose it."""
+        self.warn_at_the_start("srun")
+
+    @scenario
+    def warned_at_the_start_of_mpirun(self):
+        self.warn_at_the_start("mpirun")
+
+    def warn_at_the_start(self, launcher):
+        run = self.new_run()
+        script = ('case "$ARGOSY_RESTART $*" in *--print-config*) ;; 0*/pretrain*) kill -USR1 $PPID ;; esac\n'
+                  f'exec {shutil.which(launcher)} "$@"')
+        job = run.submit("--nodes", 2, "--ranks-per-node", 1, training__steps=FOREVER,
+                         environment={"ARGOSY_LAUNCHER": launcher} | self.commands(run, **{launcher: script}))
+        run.wait_for_restart(job)
+        self.assertEqual(run.attempts("end")[0]["exit_code"], 75, run.tail())
+        self.cluster.run("scancel", job)
+        run.wait(job)
+
+    @scenario
     def killed_rank(self):
         run = self.new_run()
         job = run.submit("--nodes", 2, "--ranks-per-node", 1, training__steps=FOREVER)

@@ -68,7 +68,7 @@ class Signals(saved.SavedTest):
                           done.stderr)
 
     def stop_at_once(self, job):
-        while not (pids := job.rank_pids()) or 0 not in pids or not self.catches(pids[0]):
+        while not (pids := job.rank_pids()) or 0 not in pids or not run.catches(pids[0], signal.SIGTERM):
             self.assertIsNone(job.mpirun.poll(), "the job ended early")
             self.assertLess(time.monotonic() - job.started, run.LIMIT_SECONDS, "it never was ready for a signal")
             time.sleep(0.002)
@@ -90,15 +90,6 @@ class Signals(saved.SavedTest):
 
     def test_a_signal_during_the_final_steps_loses_nothing(self):
         run.at_once([lambda step=step: self.stop_near_the_end(step) for step in (37, 39, 40)], workers=2)
-
-    @staticmethod
-    def catches(pid):
-        """Whether the process has its handler for SIGTERM."""
-        try:
-            mask = re.search(r"SigCgt:\s*(\w+)", pathlib.Path(f"/proc/{pid}/status").read_text())
-            return bool(mask and int(mask[1], 16) >> (signal.SIGTERM - 1) & 1)
-        except (FileNotFoundError, ProcessLookupError):
-            return False
 
     def test_without_enable_it_is_a_failure_as_nothing_is_saved(self):
         job = self.start(2, *self.saving(**{**SLOW, "checkpoint__enable": False}))

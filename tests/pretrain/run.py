@@ -45,7 +45,8 @@ class Finished:
 
 
 class Job:
-    """mpirun with its ranks, under way. Signals go to single processes that this job started, by their number."""
+    """jobs/mpirun.sh (`mpirun`) with its ranks, under way. Signals go to single processes that this job started, by their
+    number."""
 
     def __init__(self, num_ranks, arguments, environment=None, program=(PRETRAIN,)):
         self.stdout, self.stderr = tempfile.TemporaryFile("w+"), tempfile.TemporaryFile("w+")
@@ -55,19 +56,21 @@ class Job:
                                        env=os.environ | (environment or {}))
 
     def rank_pids(self):
-        """{rank: process} of the ranks that are alive: mpirun's children, and the rank that it told each."""
-        pids = {}
+        """{rank: process} of the ranks that are alive: mpirun's children, and the rank that it told each. mpirun is a
+        child of the script, or has taken its place."""
+        ranks, parents = {}, {self.mpirun.pid}
         for folder in pathlib.Path("/proc").glob("[0-9]*"):
             try:
-                parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-                if parent != self.mpirun.pid:
-                    continue
+                name, _, rest = (folder / "stat").read_text().rpartition(")")
+                parent = int(rest.split()[1])
+                if parent == self.mpirun.pid and name.endswith("(mpirun"):
+                    parents.add(int(folder.name))
                 rank = re.search(rb"(?:^|\0)OMPI_COMM_WORLD_RANK=(\d+)", (folder / "environ").read_bytes())
                 if rank:
-                    pids[int(rank[1])] = int(folder.name)
+                    ranks[int(folder.name)] = (int(rank[1]), parent)
             except (FileNotFoundError, ProcessLookupError, PermissionError):
                 continue  # ended meanwhile, or somebody else's
-        return pids
+        return {rank: pid for pid, (rank, parent) in ranks.items() if parent in parents}
 
     def finish(self, limit=LIMIT_SECONDS):
         hung = False
@@ -85,7 +88,7 @@ class Job:
         return Finished(self.mpirun.returncode, *texts, seconds, hung)
 
     def end(self):
-        """Whatever still lives of it. mpirun passes SIGTERM on, and then SIGKILL."""
+        """Whatever still lives of it. A run that does not stop by SIGTERM is killed."""
         pids = list(self.rank_pids().values())
         for pid in pids:
             send(pid, signal.SIGCONT)
@@ -113,6 +116,15 @@ def alive(pid):
     except (FileNotFoundError, ProcessLookupError):
         return False
     return state not in "ZX"
+
+
+def catches(pid, number):
+    """Whether the process has a handler for the signal."""
+    try:
+        mask = re.search(r"SigCgt:\s*(\w+)", pathlib.Path(f"/proc/{pid}/status").read_text())
+        return bool(mask and int(mask[1], 16) >> (number - 1) & 1)
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 def at_once(calls, workers=4):

@@ -45,17 +45,6 @@ class Signals(run.PretrainTest):
         run.at_once([lambda: self.stop_one_rank(1, 0), lambda: self.stop_one_rank(2, 1),
                      lambda: self.stop_one_rank(4, 2)])
 
-    def test_sigterm_of_mpirun_leaves_no_rank(self):
-        """mpirun passes SIGTERM on to every rank and kills those that live a second later. For steps as short as these
-        the end is as above; a longer one is cut, with no message of ours. Who wants it finished sends the signal to
-        the ranks, as `scancel --signal` does."""
-        job, pids = self.trains(2)
-        run.send(job.mpirun.pid, signal.SIGTERM)
-        done = self.finish(job, pids)
-        self.assertNotEqual(done.code, 0, done)
-        if done.errors:  # the step was short enough, as on any machine that is not very busy
-            self.assert_stopped_after_a_step(done)
-
     def test_a_killed_rank_takes_the_job_down(self):
         job, pids = self.trains(4)
         run.send(pids[2], signal.SIGKILL)

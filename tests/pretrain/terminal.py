@@ -111,8 +111,14 @@ class Terminal:
         self.code = self.process.wait(run.LIMIT_SECONDS)
         return self
 
+    def close(self):
+        """As its window does: the process group in its foreground gets SIGHUP."""
+        if self.master is not None:
+            os.close(self.master)
+        self.master = None
+
     def end(self):
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
-        os.close(self.master)
+        self.close()

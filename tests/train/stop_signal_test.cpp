@@ -5,6 +5,7 @@
 
 #include <csignal>
 
+#include "base/stop_request.h"
 #include "support/world.h"
 
 namespace argosy::train {
@@ -14,6 +15,7 @@ using ::argosy::testing::world;
 
 // What a process received stays with it, so this is one test.
 TEST(StopSignal, AllAgreeInTheStepInWhichOneRankWishes) {
+    catch_stop_requests();
     StopSignal stop(world());
     const bool last = world().rank() == world().size() - 1;
     const StopWish late = last ? StopWish::OutOfTime : StopWish::None;

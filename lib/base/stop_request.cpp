@@ -1,0 +1,37 @@
+#include "base/stop_request.h"
+
+#include <csignal>
+#include <vector>
+
+#include "base/error.h"
+
+namespace argosy {
+namespace {
+
+volatile std::sig_atomic_t received_signal = 0;
+
+void remember(int signal) { received_signal = signal; }
+
+}  // namespace
+
+void catch_stop_requests(StopRequests of) {
+    const bool is_run = of == StopRequests::Run;
+    const std::vector<int> signals =
+        is_run ? std::vector{SIGTERM, SIGUSR1} : std::vector{SIGINT, SIGTERM, SIGHUP};
+    struct sigaction action = {};
+    action.sa_handler = remember;
+    action.sa_flags = is_run ? SA_RESTART : 0;
+    for (const int signal : signals) sigaction(signal, &action, nullptr);
+    sigset_t launcher_blocks;
+    sigemptyset(&launcher_blocks);
+    sigaddset(&launcher_blocks, SIGUSR1);
+    sigprocmask(SIG_UNBLOCK, &launcher_blocks, nullptr);
+}
+
+bool stop_requested() { return received_signal != 0; }
+
+void throw_if_stop_requested() {
+    if (stop_requested()) throw RunError("stopped by a signal; nothing is left of the attempt");
+}
+
+}  // namespace argosy

@@ -1,0 +1,25 @@
+// A signal that comes before main has its handler is not lost, where the launcher has blocked it.
+#include "base/stop_request.h"
+
+#include <gtest/gtest.h>
+
+#include <csignal>
+
+namespace argosy {
+namespace {
+
+// What a process received stays with it, so this is one test.
+TEST(StopRequest, ASignalThatTheLauncherHeldBackIsDelivered) {
+    sigset_t held;
+    sigemptyset(&held);
+    sigaddset(&held, SIGUSR1);
+    ASSERT_EQ(sigprocmask(SIG_BLOCK, &held, nullptr), 0);
+    std::raise(SIGUSR1);
+    EXPECT_FALSE(stop_requested());
+    catch_stop_requests(StopRequests::Run);
+    EXPECT_TRUE(stop_requested());
+    std::raise(SIGTERM);  // must not end the process
+}
+
+}  // namespace
+}  // namespace argosy

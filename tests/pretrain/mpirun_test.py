@@ -1,0 +1,141 @@
+"""Signals to jobs/mpirun.sh, which starts a run. Whenever the first one comes, and however long a step takes, the run
+is saved and the script returns 75. No way to end the script leaves a rank behind."""
+import os
+import random
+import re
+import signal
+import subprocess
+import time
+
+import run
+import saved
+from terminal import Terminal
+
+FOREVER = {"training__steps": 1000000, "lr_scheduler__warmup_steps": 0, "optimizer__lr": 1e-4,
+           "checkpoint__interval": 1000000}
+LONG_STEP = {"training__seq_len": 2048, "training__local_batch_size": 8}  # some seconds on a core
+STARTS = 8
+START_SECONDS = 2
+LEAVES_SECONDS = 10
+SECOND_SIGNAL_SECONDS = 2.2  # after the first; before two seconds it counts as a repetition
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # the script must not inherit that it is ignored
+
+
+class Asked(saved.SavedTest):
+    """A run that is asked to save and stop."""
+
+    def assert_saved(self, done, dump="run"):
+        self.assert_code(done, 75)
+        step = int(re.search(r"stopped by a signal after step (\d+) of \d+, which is saved: exit 75", done.stderr)[1])
+        self.assertEqual((self.whole_steps(dump), len(self.numbers(dump))), ([step], step))
+        return step
+
+    def stop(self, number, dump, after=2, **settings):
+        job = self.start(2, *self.saving(dump, **FOREVER, **settings))
+        self.wait_for_step(job, after, dump)
+        run.send(job.mpirun.pid, number)
+        return self.assert_saved(job.finish(), dump)
+
+    def test_a_step_of_seconds_is_finished_and_saved(self):
+        """mpirun by itself kills ranks after one second."""
+        step = self.stop(signal.SIGTERM, "run", after=1, **LONG_STEP)
+        again = self.train(2, **(FOREVER | LONG_STEP | {"training__steps": step}))
+        self.assertRegex(again.stderr, f"resumed from .*: {step} steps are done")
+
+    def test_by_every_signal(self):
+        run.at_once([lambda number=number: self.stop(number, number.name)
+                     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)], workers=2)
+
+    def test_by_its_terminal(self):
+        """By Ctrl-C, which reaches the script's whole process group, and by the end of the terminal."""
+        for dump, stop in (("interrupted", lambda terminal: terminal.press(b"\x03")), ("closed", Terminal.close)):
+            terminal = Terminal([run.MPIRUN, 2, run.PRETRAIN, *self.saving(dump, **FOREVER)])
+            self.addCleanup(terminal.end)
+            terminal.wait_for(r"step +1/")
+            stop(terminal)
+            self.assertEqual(terminal.process.wait(run.LIMIT_SECONDS), 75, terminal.text)
+            self.assertEqual(len(self.whole_steps(dump)), 1)
+
+    def ask_at_the_start(self, number, dump, seconds):
+        job = self.start(2, *self.saving(dump, **FOREVER))
+        while not run.catches(job.mpirun.pid, signal.SIGTERM):
+            self.assertLess(time.monotonic() - job.started, run.LIMIT_SECONDS, "the script was never ready")
+            time.sleep(0.001)
+        time.sleep(seconds)
+        run.send(job.mpirun.pid, number)
+        done = job.finish()
+        self.assert_code(done, 75)
+        if "nothing new to save" in done.stderr:
+            self.assertIn("stopped by a signal before step 1 of", done.stderr)
+        else:
+            self.assert_saved(done, dump)
+
+    def test_at_any_moment_of_the_start(self):
+        seed = int.from_bytes(os.urandom(4), "little")
+        print(f"seed {seed}", flush=True)
+        chance = random.Random(seed)
+        numbers = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1]
+        run.at_once([lambda dump=f"run{start}", number=numbers[start % 4], seconds=chance.uniform(0, START_SECONDS):
+                     self.ask_at_the_start(number, dump, seconds) for start in range(STARTS)], workers=2)
+
+
+class Ended(run.PretrainTest):
+    """A run that is ended without being saved."""
+
+    def assert_gone(self, pids, since):
+        while left := [pid for pid in pids if run.alive(pid)]:
+            self.assertLess(time.monotonic() - since, LEAVES_SECONDS, f"processes {left} are left behind")
+            time.sleep(0.05)
+
+    def hangs(self):
+        """A run in which a rank is stopped, and its ranks."""
+        job = self.start(2, *self.small(**FOREVER))
+        self.wait_for_step(job, 1)
+        pids = job.rank_pids()
+        self.assertEqual(sorted(pids), [0, 1])
+        run.send(pids[1], signal.SIGSTOP)
+        return job, pids.values()
+
+    def test_by_a_second_signal(self):
+        job, pids = self.hangs()
+        run.send(job.mpirun.pid, signal.SIGINT)
+        time.sleep(SECOND_SIGNAL_SECONDS)
+        self.assertIsNone(job.mpirun.poll())
+        since = time.monotonic()
+        run.send(job.mpirun.pid, signal.SIGINT)
+        done = job.finish(limit=LEAVES_SECONDS)
+        self.assertNotIn(done.code, (0, 75), done)
+        self.assertFalse(done.hung, done)
+        self.assert_gone(pids, since)
+
+    def test_by_the_end_of_the_script(self):
+        job, pids = self.hangs()
+        since = time.monotonic()
+        job.mpirun.kill()
+        job.finish()
+        self.assert_gone(pids, since)
+
+
+class AnyCommand(run.PretrainTest):
+    def test_what_is_no_training_run_ends(self):
+        for number, code in ((signal.SIGTERM, 1), (signal.SIGUSR1, 128 + signal.SIGUSR1)):
+            job = self.start(1, "100", program=("sleep",))
+            while not job.rank_pids() or not run.catches(job.mpirun.pid, signal.SIGUSR1):
+                self.assertLess(time.monotonic() - job.started, run.LIMIT_SECONDS, "the rank never started")
+                time.sleep(0.1)
+            time.sleep(0.5)  # mpirun starts its rank
+            run.send(job.mpirun.pid, number)
+            self.assert_code(job.finish(limit=LEAVES_SECONDS), code)
+
+    def test_standard_input_is_that_of_the_first_rank(self):
+        program = self.folder / "pretrain"
+        program.write_text("#!/bin/sh\ncat\n")
+        program.chmod(0o755)
+        done = subprocess.run([run.MPIRUN, "2", program], input="a line\n", capture_output=True, text=True,
+                              timeout=run.LIMIT_SECONDS)
+        self.assertEqual((done.returncode, done.stdout), (0, "a line\n"), done.stderr)
+
+
+if __name__ == "__main__":
+    run.main()
