@@ -1,5 +1,5 @@
-// Signals that ask a program to stop, remembered until the program comes to a point where it can stop in order.
-// train/stop_signal.h lets the ranks of a run agree on what follows.
+// Signals that ask a program to stop, remembered until the program comes to a point where it can stop in
+// order. train/stop_signal.h lets the ranks of a run agree on what follows.
 #pragma once
 
 namespace argosy {

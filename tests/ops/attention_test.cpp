@@ -172,7 +172,8 @@ TEST_P(AttentionTest, RowsMayLieApart) {
     for (size_t i = 0; i < once.size(); ++i) EXPECT_TRUE(identical(again[i], once[i])) << i;
 }
 
-// fp64 is LibTorch's attention, whose products round by how their memory is aligned, and each thread has its own.
+// fp64 is LibTorch's attention, whose products round by how their memory is aligned, and each thread has its
+// own.
 TEST_P(AttentionTest, NumberOfThreadsDoesNotMatter) {
     const bool is_fp64 = GetParam().type == at::kDouble;
     const Case c{3, 130, 4, 2, 32};

@@ -15,7 +15,7 @@ using ::argosy::testing::world;
 
 // What a process received stays with it, so this is one test.
 TEST(StopSignal, AllAgreeInTheStepInWhichOneRankWishes) {
-    catch_stop_requests();
+    catch_stop_requests(StopRequests::Run);
     StopSignal stop(world());
     const bool last = world().rank() == world().size() - 1;
     const StopWish late = last ? StopWish::OutOfTime : StopWish::None;
