@@ -36,7 +36,7 @@ class PartialFile {
     PartialFile(const PartialFile&) = delete;
     PartialFile& operator=(const PartialFile&) = delete;
 
-    /// Its name when it is committed.
+    /// The name of the file once it is committed.
     const std::filesystem::path& path() const { return path_; }
 
     /// Where its bytes are until `commit`.

@@ -27,8 +27,8 @@ struct SlowSetting {
     };
     bool matters(const Ranks& ranks) const;
 
-    /// Its value among the environment's variables (communication_variables), where that does harm; else
-    /// null.
+    /// The variable's value among those of the environment (communication_variables) where the value does
+    /// harm, else null.
     const std::string* harmful_value(const std::vector<std::pair<std::string, std::string>>& variables) const;
 };
 

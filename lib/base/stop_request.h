@@ -8,8 +8,8 @@ namespace argosy {
 /// Tool: SIGINT, SIGTERM and SIGHUP; a read that waits, as from a pipe, fails with EINTR.
 enum class StopRequests { Run, Tool };
 
-/// From now on these signals are remembered, and have no other effect. The first call in main, so that no
-/// signal is lost or ends the process while it starts and loads. Launchers start ranks with SIGUSR1 blocked,
+/// Remembers these signals from now on; they have no other effect. Call it first in main, so that no signal
+/// is lost or ends the process while it starts and loads. Launchers start ranks with SIGUSR1 blocked,
 /// which keeps a signal that comes before main; it is unblocked here.
 void catch_stop_requests(StopRequests of);
 

@@ -16,7 +16,7 @@ struct Setting {
     std::vector<RankInfo> ranks;
 };
 
-/// What the reports begin with, by which a later run knows that it may replace them.
+/// The reports begin with these words. A later run replaces files that do, and no others.
 inline constexpr const char* kJsonMark = "argosy nccl-bench";
 inline constexpr const char* kCsvMark =
     "collective,axis,num_groups,group_size,cycle,size,count,type,redop,root";

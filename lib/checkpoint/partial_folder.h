@@ -22,7 +22,7 @@ class PartialFolder {
     PartialFolder(const PartialFolder&) = delete;
     PartialFolder& operator=(const PartialFolder&) = delete;
 
-    /// Where it is made, until `publish` renames it.
+    /// The path at which the owner makes it, until `publish` renames it.
     const std::filesystem::path& path() const { return path_; }
 
   private:

@@ -1,5 +1,5 @@
-// A JSONL file of the synthetic corpus. Its first record carries the writer's mark, a key that readers of
-// records ignore; a later run of the tool replaces files that have the mark, and no other file. A signal
+// A JSONL file of the synthetic corpus. The first record carries the writer's mark, a key that readers of
+// records ignore. A later run of the tool replaces files that have the mark, and no other file. A signal
 // between two records ends the run with RunError (base/stop_request.h).
 #pragma once
 

@@ -25,7 +25,7 @@ struct Evaluation {
     std::vector<TaskResult> tasks;
 };
 
-/// What results_json begins with, by which a later evaluation knows that it may replace it.
+/// The JSON results begin with these words. A later evaluation replaces files that do, and no others.
 inline constexpr const char* kResultsMark = "argosy evaluation";
 
 /// Of each task

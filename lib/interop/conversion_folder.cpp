@@ -21,7 +21,7 @@ using nlohmann::json;
 constexpr const char* kListName = "conversion.json";
 constexpr int64_t kMaxListBytes = 16 << 20;
 
-/// What the conversion wrote, the list itself included; nothing where there is no list.
+/// The names of the files that the conversion wrote, the list included. Empty where there is no list.
 std::set<std::string> listed_files(const fs::path& folder) {
     if (!fs::is_regular_file(folder / kListName)) return {};
     const json list = json::parse(read_text(folder / kListName, kMaxListBytes), nullptr, false);

@@ -1,6 +1,5 @@
 // Folders that conversions write: Hugging Face's and steps. `conversion.json` in each lists the files that
-// the conversion wrote. By that list a later conversion replaces those files, and a user's own files beside
-// them stay.
+// the conversion wrote. A later conversion replaces the listed files and keeps a user's own beside them.
 #pragma once
 
 #include <filesystem>
@@ -19,9 +18,9 @@ bool is_conversion(const std::filesystem::path& path);
 /// place.
 void refuse_other_files(const std::filesystem::path& path);
 
-/// Publishes `made` at `place` (checkpoint/partial_folder.h). What a conversion wrote at `place` is replaced;
-/// every other file of that folder is in the new one, too. UserError, and nothing is changed, where such a
-/// file has the name of one in `made`. REQUIRES: `made` is durable.
+/// Publishes `made` at `place` (checkpoint/partial_folder.h). The files that a conversion wrote there are
+/// replaced; every other file of that folder is in the new one, too. UserError, and nothing is changed, where
+/// such a file has the name of one in `made`. REQUIRES: `made` is durable.
 void publish_conversion(const std::filesystem::path& made, const std::filesystem::path& place,
                         checkpoint::Replace replace);
 

@@ -9,7 +9,7 @@ namespace argosy::observe {
 
 using Json = nlohmann::ordered_json;
 
-/// JSON has no infinity and no NaN: null. So is what is not known.
+/// Null for infinity and NaN, which JSON lacks, and for a value that is not known.
 inline Json json_number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
 inline Json json_number(const std::optional<double>& value) {
     return value ? json_number(*value) : Json(nullptr);

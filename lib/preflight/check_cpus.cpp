@@ -25,9 +25,9 @@ std::vector<const RankFacts*> ranks_of(const NodeFacts& node, const Cluster& clu
     return ranks;
 }
 
-/// What a rank computes on: the GPU of its number within the node, among those that CUDA_VISIBLE_DEVICES
-/// names by number, by UUID or by the beginning of one. Null where that is not known, and in a build without
-/// CUDA.
+/// The GPU that a rank computes on: the one of its number within the node, among those that
+/// CUDA_VISIBLE_DEVICES names by number, by UUID or by the beginning of one. Null where that is not known,
+/// and in a build without CUDA.
 const Gpu* gpu_of(const RankFacts& rank, size_t number, const NodeFacts& node) {
     if (node.gpus.empty() || rank.cuda_version.empty()) return nullptr;
     const Variable* visible = rank.variable("CUDA_VISIBLE_DEVICES");
@@ -73,8 +73,8 @@ std::vector<Finding> check_binding(const Cluster& cluster) {
     return found.findings(cluster);
 }
 
-/// Ranks that may all run on the same CPUs are not bound one by one, which is no mistake. Where their CPUs
-/// differ, none should be a second rank's while the node has some that are nobody's.
+/// Ranks that may all run on the same CPUs are not bound one by one, which is no mistake. Ranks with
+/// CPUs of their own should not share one while another CPU of the node has no rank.
 std::vector<Finding> check_shared_cpus(const Cluster& cluster) {
     NodeFindings found("CPUs that ranks share");
     for (const NodeFacts& node : cluster.nodes) {

@@ -1,4 +1,4 @@
-// What a node allows its ranks: locked memory, open files, shared memory.
+// Limits that a node sets its ranks: locked memory, open files, shared memory.
 #include <fmt/format.h>
 
 #include <algorithm>

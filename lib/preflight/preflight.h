@@ -47,7 +47,7 @@ struct Report {
 Report run_preflight(const mpi::Comm& world, const bench::RollCall& roll, const Job& job,
                      SpeedOptions options);
 
-/// What json_report begins with, by which a later run knows that it may replace it.
+/// The JSON report begins with these words. A later run replaces files that do, and no others.
 inline constexpr const char* kReportMark = "argosy pre-flight";
 
 /// For people, and for programs (FORMAT.md).
