@@ -1,5 +1,5 @@
-// Converts a model from one form to another, between sharded and full checkpoints and Hugging Face folders,
-// or says what one holds.
+// Converts a model from one form to another (sharded and full checkpoints, Hugging Face folders), or lists
+// the contents of one.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
@@ -86,7 +86,7 @@ void add_options(CommandLine& line) {
     app.add_flag("--json", line.json, "with --inspect: as JSON");
 }
 
-/// Options that would do nothing are refused.
+/// Refuses options that would have no effect.
 void check_options(const CommandLine& line) {
     const auto given = [&](const char* option) { return line.app.count(option) > 0; };
     const auto refuse = [&](std::initializer_list<const char*> options, const char* why) {
@@ -140,7 +140,7 @@ ConvertOptions convert_options(const CommandLine& line) {
 }
 
 int num_threads(const CommandLine& line) {
-    constexpr int kEnough = 4;  // more did not make it faster: memory and disk are the limit
+    constexpr int kEnough = 4;  // more threads were not faster: memory and disk are the limit
     if (line.num_threads > 0) return line.num_threads;
     return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, kEnough);
 }
@@ -161,7 +161,7 @@ ExitCode inspect(const CommandLine& line) {
     return inspection.faults && !inspection.faults->empty() ? ExitCode::CheckFailed : ExitCode::Done;
 }
 
-/// What the model of the two makes of a few sequences of tokens.
+/// Compares the logits of both models for a few sequences of tokens; empty if they pass.
 std::vector<std::string> logit_differences(const ModelSource& source, const ModelSource& made,
                                            const Environment& environment) {
     Progress progress("comparing logits", environment);
@@ -175,7 +175,7 @@ std::vector<std::string> logit_differences(const ModelSource& source, const Mode
     return {};
 }
 
-/// What --verify finds wrong with what was made. Where elements differ, logits would only say so again.
+/// Runs --verify and returns the differences. Logits are compared only if all elements are equal.
 std::vector<std::string> verify(const ModelSource& source, const ModelSource& made,
                                 const std::vector<interop::Transfer>& transfers, const interop::Pace& pace,
                                 const Environment& environment) {
@@ -237,7 +237,7 @@ ExitCode run(int argc, char** argv) {
         line.app.parse(argc, argv);
     } catch (const CLI::ParseError& error) {
         if (error.get_exit_code() != 0) throw UserError("{}", error.what());
-        line.app.exit(error);  // --help and --version come this way
+        line.app.exit(error);  // --help and --version throw too
         return ExitCode::Done;
     }
     check_options(line);

@@ -83,7 +83,7 @@ void add_options(CLI::App& app, Options& options) {
         ->check(CLI::PositiveNumber);
 }
 
-/// Weights are read a piece at a time, which no check covers: so all of them once before.
+/// Checks all weights before the run, because the run reads pieces of weights, which no check covers.
 void check_bytes(const interop::ModelSource& source, const Environment& environment) {
     if (!source.checkpoint) return;  // Hugging Face's files have no checks
     const auto weights = interop::plan_transfers(source, interop::Content::ModelOnly, std::nullopt);
@@ -106,7 +106,7 @@ void warn_of_long_windows(const interop::ModelSource& source, const std::vector<
     }
 }
 
-/// A record whose likelihood is no number ends the run: a mean over it would be none either.
+/// A record whose log-likelihood is not finite ends the run, because the mean would not be finite either.
 eval::TaskResult run_task(const eval::LayerwiseModel& model, const eval::TokenTask& task,
                           eval::PerplexityOptions options, const Environment& environment) {
     Progress progress("evaluating " + task.name, environment);
@@ -134,7 +134,7 @@ void print(const std::string& text) {
     }
 }
 
-/// Nothing that is evaluated is replaced by what comes out.
+/// Refuses an output path that would replace an input.
 void check_output(const Options& options, const interop::ModelSource& source) {
     for (const auto& task : options.tasks) {
         std::error_code none;
@@ -149,7 +149,7 @@ double seconds_since_1970() {
     return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-/// What is evaluated. Of mistakes in naming it the user hears before a GPU is touched.
+/// The inputs of an evaluation. Opening them first reports user mistakes before a GPU is used.
 struct Inputs {
     interop::ModelSource source;
     std::vector<eval::TokenTask> tasks;
@@ -175,7 +175,8 @@ void evaluate(Options options, const Environment& environment) {
     const auto [source, tasks] = open_inputs(options);
     PartialFile output(options.output, begins_with(eval::kResultsMark));
     const eval::Place place = eval::choose_place(options.device);
-    observe::MemoryMeter::install();  // says of the host's memory, too, what was asked for
+    observe::MemoryMeter::install();  // counts tensors, and names the requested bytes when host memory runs
+                                      // out
     const ops::TensorThread thread;
     options.perplexity.round_bytes = eval::round_bytes(place, options.perplexity.round_bytes);
     const eval::LayerwiseModel model(*source.tensors, source.spec,
@@ -213,7 +214,7 @@ ExitCode run(int argc, char** argv) {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& error) {
         if (error.get_exit_code() != 0) throw UserError("{}", error.what());
-        app.exit(error);  // --help and --version come this way
+        app.exit(error);  // --help and --version throw too
         return ExitCode::Done;
     }
     evaluate(options, environment);

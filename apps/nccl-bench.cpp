@@ -122,7 +122,7 @@ void print(const std::string& text) {
         throw RunError("cannot write to stdout");
 }
 
-/// False where nothing is left to do: --help and --version.
+/// Returns false for --help and --version, after which nothing is left to do.
 bool parse(CLI::App& app, int argc, char** argv, const mpi::Comm& world) {
     app.set_version_flag("--version", version());
     try {
@@ -171,7 +171,7 @@ ExitCode measure(int argc, char** argv, const mpi::Comm& world) {
     if (!parse(app, argc, argv, world)) return ExitCode::Done;
     const bench::Options options = bench::meaning_of(words);
     check(options, world.size());
-    std::optional<PartialFile> json, csv;  // where they cannot be written, nothing is measured
+    std::optional<PartialFile> json, csv;  // opened first: if they cannot be written, nothing is measured
     if (world.rank() == 0 && !options.json.empty()) json.emplace(options.json, begins_with(bench::kJsonMark));
     if (world.rank() == 0 && !options.csv.empty()) csv.emplace(options.csv, begins_with(bench::kCsvMark));
 

@@ -72,7 +72,7 @@ void add_tokenize(CommandLine& line) {
     command->callback([&line] { tokenize(line); });
 }
 
-/// The subcommand's callback does the work.
+/// Parses the command line; the subcommand's callback does the work.
 ExitCode run(int argc, char** argv) {
     start_log(Environment::read().log_level, 0, 1);
     catch_stop_requests(StopRequests::Tool);
@@ -84,7 +84,7 @@ ExitCode run(int argc, char** argv) {
         line.app.parse(argc, argv);
     } catch (const CLI::ParseError& error) {
         if (error.get_exit_code() != 0) throw UserError("{}", error.what());
-        line.app.exit(error);  // --help and --version come this way
+        line.app.exit(error);  // --help and --version throw too
         return ExitCode::Done;
     }
     if (line.app.get_subcommands().empty()) throw UserError("a subcommand is missing: synthetic or tokenize");

@@ -1,4 +1,5 @@
-// Trains a model: configuration -> mesh -> data -> model -> steps -> metrics, checkpoints. Knows all of them.
+// Trains a model: configuration -> mesh -> data -> model -> steps -> metrics, checkpoints. Uses all of these
+// modules.
 #include <cstdio>
 
 #include "base/clock.h"
@@ -143,7 +144,7 @@ ExitCode train_model(const mpi::Comm& ranks, const Environment& environment, con
                            guard.loss_zscore(result), guard.grad_norm_zscore(result), feed.samples(batch),
                            sizes.samples_per_rank()});
         }
-        if (guard.gives_up()) checkpoints.settle();  // what is under way is still good
+        if (guard.gives_up()) checkpoints.settle();  // a save that is under way still has good data
         guard.check(position.step, result);
         wish = stop.agreed(limits.finish_step());
     }

@@ -5,7 +5,7 @@
 
 namespace argosy {
 
-/// Seconds of a clock that never goes back; its zero means nothing.
+/// Seconds of a monotonic clock. Only differences mean something.
 inline double seconds_now() {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }

@@ -1,11 +1,11 @@
-// What an element in memory is, for what moves and adds up elements without tensors.
+// The element types that collectives and benchmarks move and reduce in memory, without tensors.
 #pragma once
 
 #include <cstddef>
 
 namespace argosy {
 
-/// In the order in which nccl-tests names them.
+/// The order is that of nccl-tests' names.
 enum class ElementType {
     Int8,
     UInt8,

@@ -73,7 +73,7 @@ std::vector<std::pair<std::string, std::string>> communication_variables() {
 
 Environment Environment::read() {
     Environment env;
-    // mpirun inside a Slurm step inherits the step's variables, and starts as many ranks as it likes.
+    // mpirun inside a Slurm step inherits the step's variables, but may start another number of ranks.
     const bool under_mpirun = !text("OMPI_COMM_WORLD_SIZE").empty();
     const bool under_srun = !text("SLURM_STEP_ID").empty() && !under_mpirun;
     env.expected_ranks = number("ARGOSY_RANKS", under_srun ? number("SLURM_NTASKS", 0) : 0);

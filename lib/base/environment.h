@@ -8,54 +8,55 @@
 namespace argosy {
 
 struct Environment {
-    /// The ranks that were asked for: ARGOSY_RANKS, which jobs/ sets, whatever starts them; else
-    /// SLURM_NTASKS, where SLURM_STEP_ID says that srun started this process; else 0.
+    /// Number of ranks that the user asked for: ARGOSY_RANKS (set by jobs/, valid under every launcher); else
+    /// SLURM_NTASKS if SLURM_STEP_ID shows that srun started this process; else 0.
     int expected_ranks = 0;
-    /// How the launcher started this rank, before MPI knows.
+    /// Values that the launcher passed to this rank; readable before MPI starts.
     struct Start {
         int rank = -1;      // OMPI_COMM_WORLD_RANK (mpirun), else SLURM_PROCID (srun); -1: not known
         int num_ranks = 0;  // OMPI_COMM_WORLD_SIZE, else expected_ranks
-        /// ARGOSY_START_SECONDS: that MPI may take to start, or to make a group of ranks; 0: no limit.
+        /// ARGOSY_START_SECONDS: time limit for starting MPI and for making a group of ranks; 0: no limit.
         int seconds = 300;
-        /// ARGOSY_ARRIVALS: a folder that all ranks see and the launcher emptied, in which each leaves its
-        /// number before it starts MPI, so that those who wait can name the others; empty: none.
+        /// ARGOSY_ARRIVALS: a folder that all ranks see and that the launcher emptied. Each rank creates a
+        /// file with its number there before it starts MPI, so that waiting ranks can name the missing ones;
+        /// empty: none.
         std::string arrivals;
     };
     Start start;
-    /// SLURM_JOB_ID: the same when Slurm starts a job again; empty outside of jobs.
+    /// SLURM_JOB_ID: a job that Slurm requeues keeps it; empty outside of jobs.
     std::string slurm_job_id;
-    /// SLURMD_NODENAME: what Slurm calls this node; empty outside of jobs. (Not always what the host calls
-    /// itself: several nodes may be on one.)
+    /// SLURMD_NODENAME: Slurm's name of this node; empty outside of jobs. The host name may differ: several
+    /// Slurm nodes may run on one host.
     std::string slurm_node_name;
-    /// HOME: where settings of this user lie.
+    /// HOME: the folder of the user's own settings.
     std::string home;
-    /// ARGOSY_SYNCHRONOUS_SENDS=1: pipeline sends end only once they are received (tests).
+    /// ARGOSY_SYNCHRONOUS_SENDS=1: a pipeline send completes only when it has been received (tests).
     bool synchronous_sends = false;
-    /// OMP_DYNAMIC=true: OpenMP may take fewer threads on a busy machine, so that sums round differently.
+    /// OMP_DYNAMIC=true: OpenMP may use fewer threads on a busy machine, which changes the rounding of sums.
     bool openmp_dynamic = false;
-    /// ARGOSY_CPU_KERNELS: the kernels' instruction set (kernels/table.h); empty: the best that the processor
-    /// has.
+    /// ARGOSY_CPU_KERNELS: the kernels' instruction set (kernels/table.h); empty: the best one that the
+    /// processor supports.
     std::string cpu_kernels;
-    /// Whether PYTORCH_ALLOC_CONF or PYTORCH_CUDA_ALLOC_CONF says how LibTorch takes a GPU's memory.
+    /// Whether PYTORCH_ALLOC_CONF or PYTORCH_CUDA_ALLOC_CONF configures LibTorch's GPU allocator.
     bool torch_allocator_is_set = false;
-    /// NCCL_HOSTID: the node that NCCL takes this rank's for; ranks with different ones may share a GPU
-    /// (tests).
+    /// NCCL_HOSTID: the node that NCCL assumes this rank to run on. Ranks with different values may share a
+    /// GPU (tests).
     std::string nccl_host_id;
     /// ARGOSY_LOG: trace, debug, info, warn, error, off.
     std::string log_level = "info";
-    /// TERM: the kind of terminal, where there is one; "dumb" cannot rewrite a line.
+    /// TERM: the kind of terminal, if there is one; a "dumb" one cannot rewrite a line.
     std::string terminal;
-    /// COLUMNS: the width of a terminal that cannot be asked.
+    /// COLUMNS: the terminal's width, used where the terminal itself cannot be queried.
     int columns = 80;
 
     /// The environment of this process.
     static Environment read();
 };
 
-/// What steers communication and speed in the environment of this process, name and value, sorted by name:
-/// the variables of NCCL, UCX, libfabric, SHARP and Open MPI's transports, those by which devices, threads,
-/// allocators and libraries are chosen, and Slurm's numbers of a job. A list of what may be shown: anything
-/// else, such as a token, stays unread.
+/// The environment variables that affect communication and speed, as (name, value) sorted by name: those of
+/// NCCL, UCX, libfabric, SHARP and Open MPI's transports, those that choose devices, threads, allocators and
+/// libraries, and Slurm's numbers of a job. An allow list decides what is shown: other variables, which may
+/// hold secrets such as tokens, are never read.
 std::vector<std::pair<std::string, std::string>> communication_variables();
 
 }  // namespace argosy

@@ -1,7 +1,7 @@
-// The errors of the program. Three kinds: the user's mistake (UserError), a broken invariant of our own
-// (ARGOSY_CHECK), and a failure while running: of the machine or a foreign library on one rank (RunError), or
-// of the job as a whole (JobError). Libraries throw; only an executable's main turns an error into a message
-// and an exit code.
+// The errors of the program. Three kinds: the user's mistake (UserError), a broken invariant of the program
+// itself (ARGOSY_CHECK), and a failure while running: of the machine or a foreign library on one rank
+// (RunError), or of the whole job (JobError). Libraries throw. Only an executable's main turns an error into
+// a message and an exit code.
 #pragma once
 
 #include <fmt/format.h>
@@ -14,7 +14,7 @@
 
 namespace argosy {
 
-/// What an executable returns, everywhere.
+/// Exit codes, the same for every executable.
 enum class ExitCode {
     Done = 0,
     Failed = 1,         // failed while running
@@ -25,8 +25,8 @@ enum class ExitCode {
     DoNotRequeue = 77,  // restarts without progress
 };
 
-/// Who meets an error: one rank; all ranks at the same point, so that one can speak for all; or a rank for
-/// which another one, that has met the same, already speaks and takes the job down.
+/// The ranks that raise an error. OneRank: one rank alone. AllRanks: every rank at the same point, so one
+/// rank reports for all. SpokenFor: another rank has the same error, already reports it and ends the job.
 enum class Reach { OneRank, AllRanks, SpokenFor };
 
 class Error : public std::runtime_error {
@@ -35,7 +35,8 @@ class Error : public std::runtime_error {
         : std::runtime_error(message), code_(code), reach_(reach) {}
     ExitCode code() const { return code_; }
 
-    /// As a rule, not a promise: of the user's mistakes some depend on the node, as a file that one lacks.
+    /// The usual case, not a guarantee: some user mistakes affect one node only, such as a file missing
+    /// there.
     Reach reach() const { return reach_; }
 
   private:
@@ -59,12 +60,12 @@ class RunError : public Error {
         : Error(ExitCode::Failed, Reach::OneRank, fmt::format(text, std::forward<Args>(args)...)) {}
 };
 
-/// Memory that could not be had.
+/// A failed memory allocation.
 class MemoryError : public RunError {
   public:
     struct Figures {
         size_t wanted_bytes = 0;
-        std::optional<size_t> tensor_bytes = {};  // beside them, in the same memory, where that is known
+        std::optional<size_t> tensor_bytes = {};  // already held by tensors in the same memory, if known
     };
     template <class... Args>
     explicit MemoryError(const Figures& figures, fmt::format_string<Args...> text, Args&&... args)
@@ -75,8 +76,7 @@ class MemoryError : public RunError {
     Figures figures_;
 };
 
-/// A failure of the whole job, which every rank throws at the same point, since it follows from what they
-/// share.
+/// A failure of the whole job. Every rank throws it at the same point, because it follows from shared data.
 class JobError : public Error {
   public:
     template <class... Args>
@@ -84,7 +84,7 @@ class JobError : public Error {
         : Error(ExitCode::Failed, Reach::AllRanks, fmt::format(text, std::forward<Args>(args)...)) {}
 };
 
-/// A peer that did not answer within its time limit.
+/// A peer did not answer within its time limit.
 class TimeoutError : public Error {
   public:
     template <class... Args>

@@ -1,6 +1,6 @@
-// A file that one process at a time holds locked (flock), and whose content names that process. The lock ends
-// with the process, however the process ends. The holder removes the file before it lets go, so that nothing
-// is left behind; a file that a killed process left is free for the next one.
+// A lock file: one process at a time holds it locked (flock), and its content names that process. The lock
+// ends with the process, however the process ends. The holder removes the file before it unlocks. A file that
+// a killed process left behind is unlocked, so the next process can take it.
 #pragma once
 
 #include <filesystem>
@@ -11,26 +11,26 @@ namespace argosy {
 
 class FileLock {
   public:
-    /// Opens the file, or makes it, and does not lock it yet. std::system_error where that fails.
+    /// Opens or creates the file without locking it. Throws std::system_error on failure.
     explicit FileLock(std::filesystem::path path);
     FileLock(FileLock&& other) noexcept;
     FileLock& operator=(FileLock&& other) noexcept;
-    /// Lets go of the lock. The file stays.
+    /// Unlocks. The file stays.
     ~FileLock();
 
-    /// Gone: the name now belongs to no file or to another one; open it anew. NoLocks: the file system has no
-    /// locks, and nothing keeps other processes out.
+    /// Result of try_to_lock. Gone: the file was removed or replaced under its name; open it again. NoLocks:
+    /// the file system has no locks, so other processes are not excluded.
     enum class Attempt { Taken, Held, Gone, NoLocks };
 
-    /// Does not wait. After Taken and NoLocks the file's content is `holder`.
+    /// Returns at once. After Taken and NoLocks the file's content is `holder`.
     Attempt try_to_lock(std::string_view holder);
 
-    /// The content: who holds the lock. Empty while the holder has yet to write it.
+    /// The file's content, which names the holder. Empty until the holder has written it.
     std::string holder() const;
 
     const std::filesystem::path& path() const { return path_; }
 
-    /// Removes the file. Call it before letting go.
+    /// Removes the file. Call it before unlocking.
     void remove() const noexcept;
 
   private:

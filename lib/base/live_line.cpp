@@ -21,18 +21,18 @@ constexpr const char* kErase = "\r\x1b[K";
 
 volatile std::sig_atomic_t line_stands = 0;
 
-/// A terminal that is gone is nobody's error.
+/// A failed write means that the terminal is gone, which is no error.
 void put(const std::string& text) {
     [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text.data(), text.size());
 }
 
-/// SA_RESETHAND: the signal that is raised again finds its default action, and ends the process.
+/// SA_RESETHAND restores the default action, so the signal that is raised again ends the process.
 void leave_the_line(int signal) {
     [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, "\n", line_stands ? 1 : 0);
     raise(signal);
 }
 
-/// Signals whose default ends the process in the middle of a line, for as long as this lives.
+/// While this object lives, signals that would end the process in the middle of a line end the line first.
 class Interrupts {
   public:
     Interrupts() {
@@ -55,7 +55,8 @@ class Interrupts {
     std::array<struct sigaction, kSignals.size()> before_{};
 };
 
-/// The width of the terminal that stderr is, or that a pipe from stderr probably ends at.
+/// The width of stderr's terminal, or of the controlling terminal if stderr is a pipe that probably leads
+/// there.
 class Width {
   public:
     explicit Width(int otherwise)
@@ -97,7 +98,7 @@ class LiveLine::Sink : public spdlog::sinks::sink {
     }
     const std::vector<spdlog::sink_ptr>& targets() const { return targets_; }
 
-    /// It erases without a line of its own too: another rank's may stand on the same terminal.
+    /// Erases even where this process has drawn no line: another rank's line may be on the same terminal.
     void log(const spdlog::details::log_msg& message) override {
         const std::lock_guard lock(mutex_);
         erase();
@@ -118,7 +119,7 @@ class LiveLine::Sink : public spdlog::sinks::sink {
     }
 
   private:
-    /// The last column stays free: a terminal goes to the next row after it.
+    /// The last column stays free, because a terminal wraps to the next row after it.
     void draw() {
         if (text_.empty()) return;
         drawn_at_ = seconds_now();

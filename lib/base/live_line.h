@@ -1,5 +1,5 @@
-// The bottom line of a terminal, rewritten in place while the log scrolls above it. Only what goes through
-// the log steps around it: what others write to the terminal meanwhile follows the line where it stands.
+// A status line at the bottom of a terminal, rewritten while the log scrolls above it. Only log output moves
+// around it: other output to the terminal appears right behind the line.
 #pragma once
 
 #include <memory>
@@ -11,24 +11,24 @@ namespace argosy {
 
 inline constexpr double kSecondsBetweenDrawings = 0.2;
 
-/// Whether people look at this process's log, on a terminal that can rewrite a line: stderr is one, TERM is
-/// set and not dumb, and the log shows more than warnings.
+/// Whether a person can watch this process's log on a terminal that can rewrite a line: stderr is a terminal,
+/// TERM is set and not "dumb", and the log level shows more than warnings.
 bool log_is_on_a_terminal(const Environment& environment);
 
-/// At most one at a time in a process; the line has no colours. An interrupt (SIGINT, SIGQUIT) ends the line
-/// before it ends the process.
+/// At most one LiveLine exists at a time in a process. The line has no colours. An interrupt (SIGINT,
+/// SIGQUIT) ends the line before it ends the process.
 class LiveLine {
   public:
-    /// Puts itself between the log and its sinks, for as long as it lives. `columns`: the width of a terminal
-    /// that cannot be asked, as behind mpirun on another machine.
+    /// Inserts itself between the log and its sinks until it is destroyed. `columns`: the width to assume
+    /// where the terminal cannot be queried, as behind mpirun on another machine.
     explicit LiveLine(int columns);
-    /// Erases the line and leaves the cursor where it began.
+    /// Erases the line and leaves the cursor at its beginning.
     ~LiveLine();
     LiveLine(const LiveLine&) = delete;
     LiveLine& operator=(const LiveLine&) = delete;
 
-    /// The line's text from now on, of ASCII, cut to the terminal's width. Drawn at most five times a second,
-    /// and again below each message of the log.
+    /// Sets the line's text: ASCII, cut to the terminal's width. The line is drawn at most five times a
+    /// second, and again below each log message.
     void show(const std::string& text);
 
   private:

@@ -1,5 +1,5 @@
-// Progress and warnings, on stderr. `start_log` once from main; rank 0 speaks, the others only from warnings
-// up.
+// Progress and warnings on stderr. main calls `start_log` once. Rank 0 logs from the chosen level, other
+// ranks only from warnings up.
 #pragma once
 
 #include <spdlog/spdlog.h>
@@ -8,7 +8,7 @@
 
 namespace argosy {
 
-/// REQUIRES: `level` is a level's name: trace, debug, info, warn, error.
+/// REQUIRES: `level` names a level: trace, debug, info, warn, error.
 void start_log(const std::string& level, int rank, int num_ranks);
 
 }  // namespace argosy

@@ -1,6 +1,5 @@
-// Floating-point numbers of one and two bytes as memory holds them, and their values: widening is exact,
-// narrowing rounds to nearest, ties to even. For loops that need not be fast; kernels/convert.h has those
-// that must.
+// Conversions between one- and two-byte floating-point formats and float. Widening is exact; narrowing rounds
+// to nearest, ties to even. These serve loops that need not be fast; kernels/convert.h has the fast ones.
 #pragma once
 
 #include <algorithm>
@@ -27,9 +26,9 @@ struct BFloat16 {
     }
 };
 
-/// Eight bits: a sign, kExponentBits, kFractionBits. Without infinities (E4M3) the largest exponent holds
-/// numbers too, and all bits set are NaN: the formats of the Open Compute Project. What is too large becomes
-/// infinity, or NaN where there is none.
+/// Eight bits: a sign, kExponentBits, kFractionBits, in the formats of the Open Compute Project. Without
+/// infinities (E4M3) the largest exponent holds numbers too, and all bits set are NaN. Values that are too
+/// large become infinity, or NaN in a format without infinity.
 template <int kExponentBits, int kFractionBits, bool kInfinities>
 struct Float8 {
     using Bits = uint8_t;
@@ -59,7 +58,7 @@ struct Float8 {
         if (value != value) return sign | kNotANumber;
         if (std::isinf(value)) return sign | kTooLarge;
         int exponent = value == 0 ? kLeastExponent : std::max(std::ilogb(value), kLeastExponent);
-        // In units of the last place, where the machine's own rounding is to nearest, ties to even.
+        // Round in units of the last place: nearbyint rounds to nearest, ties to even.
         int units = static_cast<int>(std::nearbyint(std::ldexp(std::fabs(value), kFractionBits - exponent)));
         if (units == 2 * kHidden) {
             units = kHidden;

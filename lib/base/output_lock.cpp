@@ -14,7 +14,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::chrono::milliseconds kBetweenLooks{10};
-constexpr int kMaxLooks = 50;  // for the name that a holder writes right after it has locked
+constexpr int kMaxLooks = 50;  // waiting for the holder's name, which it writes right after locking
 
 FileLock open_lock(const fs::path& place) {
     try {

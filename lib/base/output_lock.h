@@ -1,6 +1,6 @@
-// One writer at a time makes what is to appear at a place, a file or a folder. Every tool that writes holds
-// this lock for its output: PLACE.partial.lock beside the place, which names the holder (base/file_lock.h). A
-// file system without locks is warned of.
+// Exclusive writing: only one process at a time writes to an output path, a file or a folder. Every tool that
+// writes holds this lock for its output: PATH.partial.lock beside the output, which names the holder
+// (base/file_lock.h). On a file system without locks it only warns.
 #pragma once
 
 #include <filesystem>
@@ -11,10 +11,10 @@ namespace argosy {
 
 class OutputLock {
   public:
-    /// UserError where another process holds it, naming that process and its host, or where nothing can be
-    /// written beside `place`.
+    /// UserError if another process holds the lock (naming that process and its host), or if nothing can be
+    /// written beside `place`, the output path.
     explicit OutputLock(const std::filesystem::path& place);
-    /// Removes the lock's file and lets go.
+    /// Removes the lock file and unlocks.
     ~OutputLock();
     OutputLock(const OutputLock&) = delete;
     OutputLock& operator=(const OutputLock&) = delete;

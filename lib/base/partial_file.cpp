@@ -25,7 +25,7 @@ void require_replaceable(const fs::path& path, const IsOwn& is_own) {
     if (!path.has_filename()) throw UserError("cannot write '{}': it names no file", path.string());
     std::error_code failed;
     const fs::file_status status = fs::status(path, failed);
-    if (!fs::exists(status)) return;  // where that cannot be known, opening says why
+    if (!fs::exists(status)) return;  // if the status is unknown, opening the file reports why
     if (!fs::is_regular_file(status)) {
         throw UserError("cannot write {}: it exists and is no plain file", path.string());
     }

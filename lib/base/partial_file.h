@@ -1,7 +1,7 @@
-// A file that appears whole or not at all. It is written as PATH.partial beside its final place; `commit`
-// makes it durable and renames it, the destructor of an uncommitted one removes it. It holds the lock of its
-// place (base/output_lock.h): a second writer is refused. It replaces a former result of the same tool, and
-// no other file.
+// A file that appears whole or not at all. The bytes go to PATH.partial beside the final path; `commit` makes
+// them durable and renames the file; the destructor removes an uncommitted file. The object holds the lock of
+// its path (base/output_lock.h), so a second writer is refused. A commit replaces only an earlier result of
+// the same tool, no other file.
 #pragma once
 
 #include <cstddef>
@@ -18,35 +18,35 @@
 
 namespace argosy {
 
-/// Whether the file at `path` is a former result of the tool that is about to write there.
+/// Whether the file at `path` is an earlier result of the tool that is about to write there.
 using IsOwn = std::function<bool(const std::filesystem::path& path)>;
 
-/// True for files whose first 256 bytes contain `mark`: the format's name in JSON, the titles in CSV.
+/// Accepts files whose first 256 bytes contain `mark`: the format's name in JSON, the column titles in CSV.
 IsOwn begins_with(std::string mark);
 
-/// UserError where `path` cannot be written or holds what must stay: a folder, a device, a file that is not
-/// empty and not `is_own`.
+/// UserError if `path` cannot be written or must not be replaced: a folder, a device, or a file that is
+/// neither empty nor `is_own`.
 void require_replaceable(const std::filesystem::path& path, const IsOwn& is_own);
 
 class PartialFile {
   public:
-    /// UserError as of require_replaceable, and where another process writes to `path`.
+    /// UserError as in require_replaceable, and if another process writes to `path`.
     PartialFile(std::filesystem::path path, IsOwn is_own);
     ~PartialFile();
     PartialFile(const PartialFile&) = delete;
     PartialFile& operator=(const PartialFile&) = delete;
 
-    /// The name of the file once it is committed.
+    /// The final path, where the file appears once it is committed.
     const std::filesystem::path& path() const { return path_; }
 
-    /// Where its bytes are until `commit`.
+    /// The path of the bytes until `commit`.
     const std::filesystem::path& partial_path() const { return file_->path(); }
 
     void append(std::string_view text);
     void write_at(int64_t offset, std::span<const std::byte> bytes) { file_->write_at(offset, bytes); }
 
-    /// fsync, rename, fsync of the folder. Nothing may be written after it. UserError where a file that must
-    /// stay has appeared at the path meanwhile.
+    /// fsync, rename, fsync of the folder. Nothing may be written after it. UserError if a file that must not
+    /// be replaced has appeared at the path in the meantime.
     void commit();
 
   private:

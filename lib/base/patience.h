@@ -1,4 +1,4 @@
-// Waiting for an answer, look by look, for every backend that runs on CPUs.
+// Polling for an answer with a time limit, for every backend that runs on CPUs.
 #pragma once
 
 #include <sched.h>
@@ -12,14 +12,14 @@
 
 namespace argosy {
 
-/// Counts the time that this process has looked for an answer: between two looks it may have stood still
-/// itself, stopped by a signal or suspended by Slurm with all its peers; such a gap says nothing about them
-/// and counts little.
+/// Counts the time that this process has polled for an answer. Between two polls the process itself may have
+/// stood still (stopped by a signal, or suspended by Slurm together with its peers). A gap of this kind
+/// says nothing about the peers, so each gap counts for at most kMostSecondsBetweenLooks.
 class Patience {
   public:
     explicit Patience(double limit_seconds) : limit_seconds_(limit_seconds) {}
 
-    /// Counts one look, and lets no time pass; false when patience is at an end.
+    /// Counts one poll and returns at once; false once the time limit has passed.
     bool lasts() {
         const double now = seconds_now();
         waited_seconds_ += std::min(now - last_look_, kMostSecondsBetweenLooks);
@@ -29,11 +29,11 @@ class Patience {
 
     double waited_seconds() const { return waited_seconds_; }
 
-    /// Lets a moment pass between two looks; false when patience is at an end.
+    /// Waits shortly between two polls; false once the time limit has passed.
     ///
-    /// A rank that waits yields at first, since an answer that is due costs least that way. When it stays
-    /// away, the rank sleeps, and leaves its core to ranks that may be at work on the answer: with more ranks
-    /// than cores a step takes up to a third less, with a core for each the same.
+    /// A waiting rank first yields, the cheapest way to wait for an answer that is about to arrive. After
+    /// kYieldingSeconds it sleeps and leaves its core to ranks that may be computing the answer: with more
+    /// ranks than cores a step takes up to a third less time, with a core for each rank the same.
     bool pause() {
         if (!lasts()) return false;
         if (waited_seconds_ < kYieldingSeconds) {
@@ -45,7 +45,8 @@ class Patience {
     }
 
   private:
-    static constexpr double kMostSecondsBetweenLooks = 1;  // on a machine with far more ranks than cores
+    static constexpr double kMostSecondsBetweenLooks = 1;  // long enough for a machine with far more ranks
+                                                           // than cores
     static constexpr double kYieldingSeconds = 1e-3;
     static constexpr std::chrono::microseconds kSleep{100};
     double limit_seconds_;
@@ -53,8 +54,8 @@ class Patience {
     double last_look_ = seconds_now();
 };
 
-/// Looks at `done` without a pause, since a pause would be part of what is measured; false when it takes
-/// longer than that. The clock is looked at now and then, which most waits do not live to see.
+/// Polls `done` without a pause, because a pause would be part of the measured time; false when `seconds`
+/// have passed first. The clock is read only every 256 polls; most waits end before the first reading.
 template <class Done>
 bool done_within(double seconds, Done done) {
     constexpr int kLooksBeforeTheClock = 256;

@@ -1,5 +1,5 @@
-// How an executable without ranks ends: the one place that turns an error into a message and an exit code.
-// (mpi/program.h does it for ranks.)
+// Error handling for an executable without ranks: the one function that turns an error into a message and an
+// exit code. (mpi/program.h does it for ranks.)
 #pragma once
 
 #include <functional>
@@ -11,7 +11,7 @@ namespace argosy {
 /// Runs `body` and returns the exit code for main; an error is printed to stderr as "<name>: error: ...".
 int run_program(const char* name, const std::function<ExitCode()>& body);
 
-/// A limit on file sizes is then an error of the write that met it, and not the end of the process.
+/// After this call, exceeding a limit on file sizes makes the write fail instead of ending the process.
 void survive_file_size_limit();
 
 }  // namespace argosy

@@ -1,5 +1,5 @@
-// How far a long task is, for people: on a terminal a line that is rewritten, else a line of the log every
-// ten seconds.
+// Progress of a long task, for people: a rewritten line on a terminal, otherwise a log line every ten
+// seconds.
 #pragma once
 
 #include <optional>
@@ -15,20 +15,20 @@ class Progress {
     /// `task` begins each line: "converting".
     Progress(std::string task, const Environment& environment);
 
-    /// Whether it is time to show something again.
+    /// Whether enough time has passed to call show() again.
     bool due() const;
 
-    /// "converting [########............]  40%  details  0:01:02 to go", where `share` of the task, from 0 to
-    /// 1, is done and the rest goes on at that speed. One thread at a time.
+    /// Shows "converting [########............]  40%  details  0:01:02 to go". `share` (0 to 1) of the task
+    /// is done; the time to go assumes the same speed for the rest. One thread at a time.
     void show(double share, const std::string& details = {});
 
-    /// Since the task began.
+    /// Seconds since the task began.
     double seconds() const;
 
   private:
     std::string task_;
     double started_, shown_at_;
-    std::optional<LiveLine> line_;  // none where nobody looks at a terminal
+    std::optional<LiveLine> line_;  // empty unless the log is on a terminal
 };
 
 }  // namespace argosy

@@ -1,5 +1,5 @@
 // Counter-based randomness: a value is a pure function of its key and its index, so it does not depend on how
-// many ranks compute it or in which order. Exactly rounded operations only; no libm.
+// many ranks compute it or in which order. The code uses only exactly rounded operations, no libm.
 #pragma once
 
 #include <array>
@@ -8,7 +8,7 @@
 
 namespace argosy {
 
-/// Philox4x32-10 (Salmon et al., SC'11): four random words of a 128-bit counter under a 64-bit key.
+/// Philox4x32-10 (Salmon et al., SC'11): maps a 128-bit counter and a 64-bit key to four random 32-bit words.
 inline std::array<uint32_t, 4> philox(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key) {
     constexpr uint64_t kMultiplier0 = 0xD2511F53, kMultiplier1 = 0xCD9E8D57;
     constexpr uint32_t kWeyl0 = 0x9E3779B9, kWeyl1 = 0xBB67AE85;
@@ -28,7 +28,7 @@ inline std::array<uint32_t, 4> philox(std::array<uint32_t, 4> counter, std::arra
 /// FNV-1a, 64 bits: turns a name into a key.
 uint64_t name_key(std::string_view name);
 
-/// A keyed random order of 0 .. size-1 that needs no memory: `at` is a bijection on [0, size).
+/// A keyed pseudorandom permutation of 0 .. size-1 that needs no memory: `at` is a bijection on [0, size).
 class Permutation {
   public:
     Permutation(int64_t size, uint64_t key, uint64_t stream);
@@ -38,7 +38,7 @@ class Permutation {
     int64_t size_;
     std::array<uint32_t, 2> key_;
     std::array<uint32_t, 2> stream_;
-    int half_bits_;  // the Feistel network permutes 2 * half_bits_ bits; values past size_ walk on
+    int half_bits_;  // the Feistel network permutes 2 * half_bits_ bits; values >= size_ are permuted again
 };
 
 }  // namespace argosy

@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr mode_t kPermissions = 0666;  // less what the umask takes
+constexpr mode_t kPermissions = 0666;  // minus the umask
 
 }  // namespace
 
@@ -32,7 +32,7 @@ RawFile::RawFile(fs::path path, int flags) : path_(std::move(path)) {
 }
 
 RawFile RawFile::open_to_read(const fs::path& path) {
-    std::error_code ignored;  // what cannot be looked at cannot be opened either
+    std::error_code ignored;  // if the status cannot be read, opening fails too and reports why
     const fs::file_status status = fs::status(path, ignored);
     if (fs::is_directory(status)) throw UserError("cannot read {}: it is a folder", path.string());
     // Opening a pipe would wait for a writer.
@@ -97,8 +97,7 @@ void RawFile::sync() const {
     if (::fsync(descriptor_) != 0) fail("make durable");
 }
 
-/// A hint: a file system that cannot take it loses nothing, and a few bytes are not worth a request of their
-/// own.
+/// This call is only a hint: an error is ignored, and a few bytes are not worth a request.
 void RawFile::begin_sync(int64_t offset, int64_t num_bytes) const {
     constexpr int64_t kWorthwhileBytes = 1 << 20;
     if (num_bytes < kWorthwhileBytes) return;

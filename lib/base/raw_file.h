@@ -1,5 +1,5 @@
-// A file's bytes by their offset, without HDF5 and without a cursor: all of them or an error. Reads and
-// writes may come from any thread at the same time. And what makes names durable.
+// File access by offset, without HDF5 and without a cursor: each call transfers all bytes or fails. Any
+// thread may read and write at any time. sync_folder makes file names durable.
 #pragma once
 
 #include <cstddef>
@@ -14,13 +14,13 @@ class RawFile {
     /// UserError when it is missing, unreadable or a folder.
     static RawFile open_to_read(const std::filesystem::path& path);
 
-    /// For reading and writing. `create` makes it, or empties it; `open_to_write` wants it to be there.
-    /// UserError when the place cannot be written.
+    /// Both open for reading and writing. `create` creates or empties the file; `open_to_write` needs an
+    /// existing file. UserError when the path cannot be written.
     static RawFile create(const std::filesystem::path& path);
     static RawFile open_to_write(const std::filesystem::path& path);
 
-    /// A file without a name, in the folder of `path`, for reading and writing: it goes with the process.
-    /// `path` is free for the moment of its making. UserError when the folder cannot be written.
+    /// A file without a name, in the folder of `path`, for reading and writing; it vanishes when the process
+    /// ends. `path` is used for a moment and must be free. UserError when the folder cannot be written.
     static RawFile create_nameless(const std::filesystem::path& path);
 
     RawFile(RawFile&& other) noexcept;
@@ -30,14 +30,14 @@ class RawFile {
     const std::filesystem::path& path() const { return path_; }
     int64_t size_bytes() const;
 
-    /// UserError, as of a torn file, when it ends before.
+    /// UserError, as for a torn file, when the file ends before the range does.
     void read_at(int64_t offset, std::span<std::byte> bytes) const;
     void write_at(int64_t offset, std::span<const std::byte> bytes) const;
 
-    /// On disk, not in a cache, once it returns.
+    /// When this returns, the data is on disk and not only in a cache.
     void sync() const;
 
-    /// Lets the disk begin with these bytes and does not wait for it: a later `sync` has less to do.
+    /// Starts writing these bytes to disk and returns at once, so that a later `sync` has less to do.
     void begin_sync(int64_t offset, int64_t num_bytes) const;
 
   private:
@@ -48,11 +48,10 @@ class RawFile {
     int descriptor_ = -1;
 };
 
-/// The names in a folder are on disk once it returns.
+/// When this returns, the names in the folder are on disk.
 void sync_folder(const std::filesystem::path& folder);
 
-/// What to do where the system refused for this reason (an errno), as a message's end: "; make room ...".
-/// Empty where nothing is known.
+/// Advice for an errno, as the end of a message: "; make room ...". Empty if there is none.
 const char* remedy_for(int reason);
 
 /// The folder that a path lies in; "." where it names none.

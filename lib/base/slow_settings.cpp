@@ -17,7 +17,7 @@ std::string lower(std::string_view value) {
     return text;
 }
 
-/// The number that it starts with, after blanks.
+/// The number at the start of `value`, after blanks; `otherwise` if there is none.
 long leading_integer(std::string_view value, long otherwise) {
     value.remove_prefix(std::min(value.find_first_not_of(" \t"), value.size()));
     std::from_chars(value.data(), value.data() + value.size(), otherwise);
@@ -33,7 +33,7 @@ bool is_socket(std::string_view value) { return lower(value) == "socket"; }
 bool prints_much(std::string_view value) { return lower(value) == "info" || lower(value) == "trace"; }
 bool keeps_gpus_apart(std::string_view value) { return lower(value) == "loc" || value == "0"; }
 
-/// Whatever is set takes the place of what this program asks LibTorch's allocator for.
+/// Any value replaces the setting that this program passes to LibTorch's allocator.
 bool keeps_segments_fixed(std::string_view value) {
     return is_set(value) && lower(value).find("expandable_segments:true") == std::string::npos;
 }

@@ -1,5 +1,5 @@
-// Environment variables that make GPUs, or ranks on several nodes, slow or worse: what a run warns of when it
-// starts and what a pre-flight judges. A variable is a row of the table.
+// Environment variables that slow down GPUs or ranks on several nodes, or worse. A run warns of them when it
+// starts, and a pre-flight reports them. Each variable is one row of the table.
 #pragma once
 
 #include <span>
@@ -15,20 +15,19 @@ struct SlowSetting {
     enum class Cost { Slows, Ruins };
 
     const char* variable;
-    bool (*holds)(std::string_view value);  // not every value does harm
-    Where where;                            // it matters
+    bool (*holds)(std::string_view value);  // whether this value does harm
+    Where where;                            // where the variable matters
     Cost cost;
     const char* why;
     const char* remedy = "unset it";
 
-    /// Of a job, as its ranks lie.
+    /// How a job's ranks are spread over nodes.
     struct Ranks {
-        bool several_a_node, fabric_between_nodes;  // a fabric: adapters that are up
+        bool several_a_node, fabric_between_nodes;  // a fabric: network adapters that are up
     };
     bool matters(const Ranks& ranks) const;
 
-    /// The variable's value among those of the environment (communication_variables) where the value does
-    /// harm, else null.
+    /// The variable's value in `variables` (communication_variables()) if that value does harm, else null.
     const std::string* harmful_value(const std::vector<std::pair<std::string, std::string>>& variables) const;
 };
 

@@ -1,22 +1,22 @@
-// Signals that ask a program to stop, remembered until the program comes to a point where it can stop in
-// order. train/stop_signal.h lets the ranks of a run agree on what follows.
+// Signals that ask a program to stop. They are remembered until the program reaches a point where it can stop
+// cleanly. train/stop_signal.h lets the ranks of a run agree on what follows.
 #pragma once
 
 namespace argosy {
 
-/// Run: SIGTERM and SIGUSR1; system calls that wait go on, so that no checkpoint is cut.
-/// Tool: SIGINT, SIGTERM and SIGHUP; a read that waits, as from a pipe, fails with EINTR.
+/// Run: SIGTERM and SIGUSR1; a blocking system call is restarted after the signal, so that no checkpoint is
+/// cut. Tool: SIGINT, SIGTERM and SIGHUP; a blocking read, such as from a pipe, fails with EINTR.
 enum class StopRequests { Run, Tool };
 
-/// Remembers these signals from now on; they have no other effect. Call it first in main, so that no signal
-/// is lost or ends the process while it starts and loads. Launchers start ranks with SIGUSR1 blocked,
-/// which keeps a signal that comes before main; it is unblocked here.
+/// These signals are only remembered after this call and have no other effect. Call it first in main, so that
+/// no signal is lost, or ends the process, during start-up. Launchers start ranks with SIGUSR1 blocked, so
+/// that a signal that arrives before main stays pending; this function unblocks SIGUSR1.
 void catch_stop_requests(StopRequests of);
 
-/// Whether one of the signals has come. Any thread.
+/// Whether one of the signals has arrived. Any thread.
 bool stop_requested();
 
-/// RunError once one has come, so that what a tool has begun is removed on the way out.
+/// RunError once a signal has arrived; unwinding then removes the tool's unfinished output.
 void throw_if_stop_requested();
 
 }  // namespace argosy

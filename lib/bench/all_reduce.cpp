@@ -13,7 +13,7 @@ Collective all_reduce() {
         .input = own_input,
         .expected = [](const Place&, int) -> std::optional<Part> { return Part::reduced(0); },
         .run = [](Backend& backend, const Call& call) { backend.all_reduce(call); },
-        // Each element leaves a rank once on its way to be added up and once as a result, but for one part.
+        // A rank sends each element once for the sum and once as a result, except its own 1/n.
         .bus_factor = [](int num_ranks) { return 2.0 * (num_ranks - 1) / num_ranks; },
     };
 }

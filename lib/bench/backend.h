@@ -1,6 +1,7 @@
-// What carries out collectives for the benchmark: MPI or NCCL, a class each. Calls start operations, which
-// end at the next wait(); several may be under way. Buffers live in memory that the backend gives, reached
-// from the host through write and read, while no operation is under way.
+// The interface through which the benchmark runs collectives; MpiBackend and NcclBackend implement it. A call
+// starts an operation and may return before it ends; several may be under way, and wait() waits for all of
+// them. allocate() gives the memory of the buffers. The host accesses it only through write() and read(), and
+// only while no operation is under way.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +16,7 @@
 
 namespace argosy::bench {
 
-/// One operation. In place `in` and `out` lie in one buffer, as the collective's row says.
+/// One operation. In place, `in` and `out` lie in one buffer, at the offsets that Collective::in_place gives.
 struct Call {
     const std::byte* in;
     std::byte* out;
@@ -25,18 +26,18 @@ struct Call {
     int root;
 };
 
-/// A wait that took too long, for whoever knows the ranks to name those who are missing.
+/// A wait that timed out. A backend cannot name the missing ranks: its caller does (RollCall::late).
 class NoAnswer : public std::exception {};
 
 class Backend {
   public:
     virtual ~Backend() = default;
 
-    /// Of this process, in the group that the backend runs on.
+    /// This process's rank in the group that the backend runs on, and the group's size.
     virtual int rank() const = 0;
     virtual int size() const = 0;
 
-    /// Throws UserError when it cannot run operations whose buffers have so many elements.
+    /// Throws UserError when the backend cannot run operations on buffers of `elements` elements.
     virtual void require(size_t elements) const = 0;
 
     using Memory = std::unique_ptr<std::byte, std::function<void(std::byte*)>>;
@@ -44,11 +45,10 @@ class Backend {
     virtual void write(std::byte* to, std::span<const std::byte> from) const = 0;
     virtual void read(std::span<std::byte> to, const std::byte* from) const = 0;
 
-    /// See Place.
+    /// See Place::result_at_start.
     virtual bool result_at_start() const = 0;
 
-    /// Whether an average divides numbers before it adds them up, and rounds each: its result is not exact
-    /// then.
+    /// Whether an average scales (and rounds) each number before the sum. The result is then not exact.
     virtual bool scales_before_average() const = 0;
 
     virtual void all_gather(const Call&) = 0;
@@ -59,22 +59,23 @@ class Backend {
     virtual void reduce(const Call&) = 0;
     virtual void reduce_scatter(const Call&) = 0;
     virtual void scatter(const Call&) = 0;
-    virtual void send_receive(const Call&) = 0;  // to the next rank in a ring, from the one before
+    virtual void send_receive(const Call&) = 0;  // a ring: sends to rank + 1, receives from rank - 1
 
-    /// What is called between the two may be launched as one, at the end.
+    /// Operations between these two calls may be launched as one, in end_together().
     virtual void begin_together() = 0;
     virtual void end_together() = 0;
 
-    /// Returns when all that was started has ended; throws NoAnswer when that takes too long.
+    /// Returns when all operations that were started have ended. Throws NoAnswer after a timeout.
     virtual void wait() = 0;
 
-    /// Iterations are timed from here on; what is started between the ends of two makes one.
+    /// start_clock() begins the first iteration; end_iteration() ends one and begins the next. An iteration
+    /// contains the operations that are started meanwhile.
     virtual void start_clock() = 0;
     virtual void end_iteration() = 0;
-    /// Waits for all, and tells what each iteration took since the one before it had ended.
+    /// Waits for all operations. Returns, for each iteration, the time from the end of the one before it.
     virtual std::vector<double> iteration_seconds() = 0;
 
-    /// How this rank reaches others, as far as the library says what it has used by now.
+    /// How this rank is connected to others, as far as the library reports the connections used so far.
     virtual std::vector<std::string> connections() const = 0;
 };
 

@@ -18,13 +18,14 @@
 namespace argosy::bench {
 namespace {
 
-/// Where ranks leave no core free, the launcher takes one for a moment to pass on what was printed: the next
-/// measurement begins after it. All ranks pause alike, or schedulers would favour those that did.
+/// All ranks pause after each print. When ranks occupy every core, the launcher (mpirun) takes one of them to
+/// forward printed text, and the next measurement must not begin before that ends. Ranks other than rank 0
+/// pause too, because the kernel's scheduler would favour a rank that alone had paused.
 constexpr std::chrono::milliseconds kTimeToForward{2};
 
 using Print = std::function<void(const std::string&)>;
 
-/// What all axes of a run share.
+/// The arguments that are the same for all mesh axes of a run.
 struct Run {
     const mpi::Comm& world;
     const RollCall& roll;
@@ -33,7 +34,7 @@ struct Run {
     const Print& print;
 };
 
-/// An axis and this rank's group on it.
+/// A mesh axis and this rank's group on it.
 struct Axis {
     std::string name;
     int num_groups;
@@ -46,7 +47,7 @@ std::vector<int> numbers(int first, int step, int count) {
     return result;
 }
 
-/// Axes of one rank say nothing and are left out.
+/// Leaves out mesh axes of size 1, since a collective on one rank measures nothing.
 std::vector<Axis> axes_of(const Options& options, int rank, int num_ranks) {
     const Axis all = {"all", 1, numbers(0, 1, num_ranks)};
     if (!options.mesh) return {all};
@@ -58,7 +59,7 @@ std::vector<Axis> axes_of(const Options& options, int rank, int num_ranks) {
     return axes;
 }
 
-/// A row of the mesh is meant to be a node.
+/// Warns when the ranks of a mesh row are not all on one node.
 void warn_of_torn_rows(const GroupShape& mesh, const std::vector<RankInfo>& ranks) {
     for (int row = 0; row < mesh.across; ++row) {
         std::set<std::string> hosts;
@@ -96,7 +97,7 @@ std::vector<Case> kinds_of(const Collective& collective, const Options& options,
     return kinds;
 }
 
-/// All that is measured on an axis, in its order.
+/// All cases to measure on a mesh axis, in order.
 std::vector<Case> cases_of(const Collective& collective, const Options& options, const Axis& axis) {
     const int size = static_cast<int>(axis.members.size());
     if (collective.rooted && options.root && *options.root >= size) {
@@ -126,12 +127,12 @@ std::vector<Case> cases_of(const Collective& collective, const Options& options,
     return cases;
 }
 
-/// A rank's connections as they travel to the others, a line each.
+/// Wire format of a rank's connections for RollCall::exchange: text, one connection per line.
 struct ConnectionsCard {
     char lines[2048];
 };
 
-/// Host memory within a node or across several, which is what is known over MPI.
+/// Describes the transport over MPI. Only host memory and the number of nodes are known there.
 std::string nodes_of(const Axis& axis, const std::vector<RankInfo>& ranks) {
     std::set<std::string> hosts;
     for (const int member : axis.members) hosts.insert(ranks[member].host);
@@ -139,7 +140,7 @@ std::string nodes_of(const Axis& axis, const std::vector<RankInfo>& ranks) {
                              : fmt::format("host memory, across {} nodes", hosts.size());
 }
 
-/// COLLECTIVE: how the ranks of an axis reach each other, in all of its groups.
+/// COLLECTIVE: how the ranks of a mesh axis are connected, over all of its groups.
 std::vector<std::string> transport_of(const Run& run, const Axis& axis, const Backend& backend) {
     const bool on_host = run.carrier.devices.empty();
     const std::vector<std::string> found =
@@ -164,13 +165,13 @@ AxisResults run_axis(const Run& run, const Axis& axis) {
         most_bytes = std::max(most_bytes, one.bytes);
     }
     Measurement measurement(*backend, world, roll, options, most_bytes);
-    // What connects the ranks may depend on the size, and shows once it is used.
+    // NCCL may choose connections by size, and reports a connection only once it is used: run both extremes.
     for (const Case& one : {cases.front(), cases.back()}) measurement.connect(one);
     AxisResults results{axis.name, axis.num_groups, static_cast<int>(axis.members.size())};
     results.transport = transport_of(run, axis, *backend);
     print(table_header(results, options));
     for (int cycle = 0; options.cycles == 0 || cycle < options.cycles; ++cycle) {
-        if (options.cycles == 0) results.rows.clear();  // nobody will ask for them
+        if (options.cycles == 0) results.rows.clear();  // an endless run never returns its results
         for (const Case& one : cases) {
             Row row{.kind = one, .cycle = cycle};
             row.out_of_place = measurement.measure(one, Placement::OutOfPlace);

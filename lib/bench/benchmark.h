@@ -1,5 +1,5 @@
-// A run of nccl-bench: every size, type, operation and root of its options, on every axis of its mesh. What
-// the pre-flight of a job needs of collectives it takes from here too; neither knows of models or training.
+// A run of nccl-bench: every size, type, operation and root of its options, on every mesh axis. The module
+// knows nothing of models or training; the pre-flight of a job measures its collectives with it too.
 #pragma once
 
 #include <functional>
@@ -12,8 +12,8 @@
 
 namespace argosy::bench {
 
-/// COLLECTIVE over `world`: measures, the same results on all ranks. The text of the tables goes to `print`
-/// piece by piece, on rank 0. Throws TimeoutError that names ranks which stay away.
+/// COLLECTIVE over `world`: runs all measurements and returns the same results on all ranks. Rank 0 passes
+/// the text of the tables to `print` piece by piece. Throws TimeoutError, which names the missing ranks.
 Results run_benchmark(const mpi::Comm& world, const RollCall& roll, const Options& options,
                       const std::function<void(const std::string&)>& print);
 

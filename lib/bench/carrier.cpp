@@ -13,7 +13,7 @@
 namespace argosy::bench {
 namespace {
 
-/// A device as it travels between ranks.
+/// Wire format of a device for RollCall::exchange.
 struct DeviceCard {
     char name[96];
     char pci_bus_id[32];
@@ -38,7 +38,7 @@ bool is_set(const std::string& variable) {
                                [&](const auto& one) { return one.first == variable; });
 }
 
-/// COLLECTIVE.
+/// COLLECTIVE: throws UserError when two ranks have the same GPU.
 void require_own_devices(const RollCall& roll, const std::vector<cuda::Device>& devices, int own_number) {
     const auto sharing = nccl::ranks_that_share(roll.exchange(nccl::place_of_device(own_number)));
     if (sharing.empty()) return;
@@ -49,7 +49,7 @@ void require_own_devices(const RollCall& roll, const std::vector<cuda::Device>& 
         owner, rank, roll.ranks()[rank].host, devices[rank].pci_bus_id, devices[rank].name);
 }
 
-/// COLLECTIVE: who sees no GPU.
+/// COLLECTIVE: the ranks that see no GPU.
 std::vector<int> ranks_without_device(const RollCall& roll, int own_devices) {
     std::vector<int> without;
     for (int rank = 0; const int count : roll.exchange(own_devices)) {

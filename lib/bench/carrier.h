@@ -1,5 +1,5 @@
-// What carries the data of a run, and the device that each rank works on: chosen once, the same for all
-// ranks.
+// The library that moves the data of a run (MPI or NCCL), and the device of each rank. Both are chosen once,
+// and all ranks have the same Carrier.
 #pragma once
 
 #include <memory>
@@ -18,18 +18,19 @@ namespace argosy::bench {
 
 struct Carrier {
     std::string backend;                       // "mpi" or "nccl"
-    std::string library;                       // its name and version
+    std::string library;                       // name and version of MPI or NCCL
     std::vector<cuda::Device> devices;         // by rank of the world; empty: host memory
-    std::unique_ptr<nccl::ConnectionLog> log;  // none over MPI, and where the user has a log of his own
+    std::unique_ptr<nccl::ConnectionLog> log;  // null over MPI, and where the user sets NCCL_DEBUG
 };
 
-/// COLLECTIVE: what the options ask for; by default NCCL where this build has it and every rank sees a GPU,
-/// else MPI. A rank's device is the one that has its number among the ranks of its node; the only one, where
-/// a launcher leaves it no other. Throws UserError that names the ranks which have none, or share one.
+/// COLLECTIVE over `world`: the backend that the options ask for; by default NCCL if this build has it and
+/// every rank sees a GPU, else MPI. The n-th rank of a node gets device n, or its only device if the launcher
+/// shows it just one. Throws UserError, which names the ranks without a GPU or with a shared one.
 Carrier choose_carrier(const mpi::Comm& world, const RollCall& roll, const Options& options);
 
-/// COLLECTIVE over `world`, split into groups: a backend on `members`, numbers of the world in ascending
-/// order, this rank among them. Throws TimeoutError that names ranks which stay away.
+/// COLLECTIVE over `world`, which the ranks split into groups: makes a backend on the group `members`.
+/// REQUIRES: `members` are ranks of the world in ascending order, this rank among them. Throws TimeoutError,
+/// which names the missing ranks.
 std::unique_ptr<Backend> make_backend(const mpi::Comm& world, const RollCall& roll,
                                       std::span<const int> members, const Carrier& carrier,
                                       const Options& options);

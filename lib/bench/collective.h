@@ -1,8 +1,8 @@
-// What a collective is to the benchmark: a row of functions, one file each. The engine (measure.h) knows no
-// collective by name, and a row knows nothing of time.
+// A collective that the benchmark measures is a row of functions (`Collective`), in a file of its own. The
+// engine (measure.h) knows no collective by name, and a row contains no timing.
 //
-// A rank's input and output are whole chunks, each of the same number of elements: one, or one for each rank.
-// The numbers are those of chunks.
+// A rank's input and output consist of one chunk, or of one chunk per rank. All chunks have the same number
+// of elements. Counts and offsets in a row are in chunks.
 #pragma once
 
 #include <optional>
@@ -14,13 +14,13 @@
 
 namespace argosy::bench {
 
-/// A rank's place in the group that runs a collective.
+/// A rank's position in the group that runs a collective.
 struct Place {
     int rank;
     int size;
     int root;
-    /// Where a reduce_scatter in place leaves its result: at the buffer's start (MPI), else at the rank's own
-    /// chunk (NCCL).
+    /// True: a reduce_scatter in place writes its result to the buffer's start (MPI). False: to the rank's
+    /// own chunk of the buffer (NCCL).
     bool result_at_start;
 };
 
@@ -33,28 +33,28 @@ struct Collective {
     bool reduces;
     bool rooted;
 
-    /// Of a rank's buffers, for that many ranks.
+    /// The number of chunks in a rank's input and output.
     Chunks (*chunks)(int num_ranks);
 
-    /// Where input and output begin in the one buffer of an operation in place.
+    /// Offsets of input and output in the single buffer of an operation in place.
     Chunks (*in_place)(const Place&);
 
-    /// What a chunk of the input holds, and what one of the output must hold in the end; none where this rank
-    /// gives, or gets, nothing.
+    /// The data that an input chunk holds, and the data that an output chunk must hold at the end. None: this
+    /// rank gives, or receives, nothing.
     std::optional<Part> (*input)(const Place&, int chunk);
     std::optional<Part> (*expected)(const Place&, int chunk);
 
-    /// Starts it.
+    /// Starts the operation on the backend; see Backend for when it ends.
     void (*run)(Backend&, const Call&);
 
-    /// Bus bandwidth over algorithm bandwidth: the share of the size that the busiest link of a rank carries
+    /// Bus bandwidth divided by algorithm bandwidth: the share of the size that a rank's busiest link carries
     /// under the best algorithm.
     double (*bus_factor)(int num_ranks);
 };
 
-/// What rows share: one chunk in and one out; both at the buffer's start; a chunk of the rank's own, or of
-/// the root's, which gives all there is; a bus that carries all of the size, or all but a rank's own part of
-/// it.
+/// Functions that several rows share. one_chunk: one chunk in, one out. at_start: both at the buffer's start.
+/// own_input: each rank gives its own chunks. input_of_root: only the root gives any. The bus factors are 1
+/// (whole_size) and (n - 1) / n (size_of_others, all but a rank's own part).
 Chunks one_chunk(int num_ranks);
 Chunks at_start(const Place& place);
 std::optional<Part> own_input(const Place& place, int chunk);
@@ -64,10 +64,10 @@ double size_of_others(int num_ranks);
 
 std::span<const Collective> collectives();
 
-/// Throws UserError with the names that there are.
+/// Throws UserError, which lists the known names.
 const Collective& collective_named(const std::string& name);
 
-/// Makers of the rows, each in the file of its name.
+/// The rows, each defined in the file of its name.
 Collective all_gather();
 Collective all_reduce();
 Collective all_to_all();

@@ -1,6 +1,5 @@
-// nccl-bench's command line: the words that a user writes before they mean something, and what they mean. The
-// application names them as options; this module knows what nccl-tests calls them and what it would do with
-// them.
+// nccl-bench's command line, with the options of nccl-tests. The application declares the options and stores
+// their texts in `Words`; meaning_of() parses and checks the texts, and returns the `Options` of a run.
 #pragma once
 
 #include <deque>
@@ -11,8 +10,8 @@
 
 namespace argosy::bench {
 
-/// What nccl-tests takes and this program cannot do: it is refused with the reason. A value that asks for
-/// nothing is accepted, since scripts pass it.
+/// An option of nccl-tests that this program refuses, with the reason. The neutral value, which asks for
+/// nothing special, is accepted, since scripts pass it.
 struct RefusedOption {
     const char* names;    // "-t,--nthreads"
     const char* neutral;  // "1"
@@ -20,7 +19,7 @@ struct RefusedOption {
 };
 const std::vector<RefusedOption>& refused_options();
 
-/// What needs no reading is in `options` at once.
+/// The option values as the user typed them. Values that need no parsing go straight into `options`.
 struct Words {
     Words();
 
@@ -31,13 +30,13 @@ struct Words {
     std::deque<std::string> refused;  // values of the refused options, in their order
 };
 
-/// Throws UserError that names the option.
+/// Parses all values. Throws UserError, which names the wrong option.
 Options meaning_of(const Words& words);
 
-/// The text above the options in --help: what every number is.
+/// The text above the options in --help: the definition of every number.
 const char* help_text();
 
-/// The names of all collectives, with commas.
+/// The names of all collectives, separated by commas.
 std::string collective_names();
 
 }  // namespace argosy::bench

@@ -18,11 +18,10 @@ struct TypeRow {
     const char* name;
     bool is_signed;
     int exact, exponent;
-    int digits,
-        least;  // bits of a number, and the power of two of the least one; of whole ones not asked for
+    int digits, least;  // significand bits, log2 of the smallest positive number; unset for integers
 };
 
-// In the order of the enumeration.
+// REQUIRES: the same order as the enumeration, which indexes the table.
 constexpr TypeRow kTypes[] = {
     {ElementType::Int8, "int8", true, 127, 6},
     {ElementType::UInt8, "uint8", false, 255, 7},
@@ -65,7 +64,7 @@ void visit_narrow(ElementType type, Visit visit) {
     }
 }
 
-/// Calls visit with a value of the C++ type that is the element; false when there is none.
+/// Calls visit with a value of the C++ type of such elements. Returns false when C++ has no such type.
 template <class Visit>
 bool visit_plain(ElementType type, Visit visit) {
     switch (type) {
@@ -176,7 +175,7 @@ double largest_rounding(double value, ElementType type) {
 void divide(std::span<std::byte> elements, ElementType type, int divisor) {
     const bool plain = visit_plain(type, [&](auto zero) {
         using Element = decltype(zero);
-        // Wide enough for the divisor; a byte's would not be.
+        // A one-byte type cannot hold every divisor, so the division uses at least int.
         using Wide = std::common_type_t<Element, int>;
         change_each<Element>(elements, [divisor](Element element) {
             return static_cast<Element>(static_cast<Wide>(element) / static_cast<Wide>(divisor));

@@ -1,4 +1,4 @@
-// The types of elements and the operations that a benchmark may run over, under nccl-tests' names.
+// The element types and reductions that a benchmark may use, under nccl-tests' names.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace argosy::bench {
 
-/// None: nothing is reduced. Average is the sum over the ranks divided by their number, rounded once.
+/// None: the collective reduces nothing. Average: the mean over the ranks, rounded once.
 enum class Operation { None, Sum, Product, Min, Max, Average };
 
 const char* name(ElementType type);  // "bfloat16"
@@ -19,26 +19,26 @@ const char* name(Operation operation);
 bool is_signed(ElementType type);
 bool is_whole(ElementType type);
 
-/// Those that a user names: one of them, or "all". Throws UserError with the names that there are.
+/// The types or operations of a name; "all" names all. Throws UserError, which lists the known names.
 std::vector<ElementType> types_named(const std::string& name);
 std::vector<Operation> operations_named(const std::string& name);
 
-/// `value` as an element's bits, in its lower bytes; rounded where the type cannot hold it.
+/// The bits of `value` as an element, in the lower bytes; rounded if the type cannot hold the value exactly.
 uint64_t bits_of(double value, ElementType type);
 
-/// Of the element there; REQUIRES: it has one that a double holds.
+/// The value of the element at `element`. REQUIRES: a double can hold it exactly.
 double value_of(const std::byte* element, ElementType type);
 
-/// The most by which rounding to the type may change a number of about this value.
+/// The maximum by which rounding to `type` can change a number near `value`.
 double largest_rounding(double value, ElementType type);
 
-/// Divides elements by `divisor`: integers towards zero, others rounded to nearest.
+/// Divides elements by `divisor`. Integers round towards zero, other types to nearest.
 void divide(std::span<std::byte> elements, ElementType type, int divisor);
 
-/// The largest n so that all whole numbers up to n have exact elements, at most 2^20.
+/// The largest n <= 2^20 such that the type represents all integers up to n exactly.
 int largest_exact(ElementType type);
 
-/// The largest n so that all powers of two up to 2^n are finite elements, at most 100.
+/// The largest n <= 100 such that the type represents all powers of two up to 2^n.
 int largest_exponent(ElementType type);
 
 }  // namespace argosy::bench

@@ -1,4 +1,4 @@
-// When iterations end, by the clock of this process.
+// Times iterations with the clock of this process.
 #pragma once
 
 #include <vector>
@@ -12,7 +12,7 @@ class HostClock {
     void start() { ends_ = {seconds_now()}; }
     void end_iteration() { ends_.push_back(seconds_now()); }
 
-    /// What each took since the one before it.
+    /// For each iteration, the time from the end of the one before it.
     std::vector<double> iteration_seconds() const {
         std::vector<double> seconds;
         for (size_t i = 1; i < ends_.size(); ++i) seconds.push_back(ends_[i] - ends_[i - 1]);

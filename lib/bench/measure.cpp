@@ -12,9 +12,9 @@
 namespace argosy::bench {
 namespace {
 
-constexpr size_t kBlockBytes = 256 << 10;  // of what is made, or compared, at once
+constexpr size_t kBlockBytes = 256 << 10;  // bytes that are generated, or compared, at once
 
-/// Visits a chunk's elements block by block: visit(first, bytes of the block).
+/// Calls visit(first element, bytes) for each block of a chunk.
 template <class Visit>
 void for_each_block(const Case& kind, Visit visit) {
     const size_t bytes = size_bytes(kind.type);
@@ -30,8 +30,8 @@ std::string name_of(const Case& kind) {
 
 size_t chunk_bytes(const Case& kind) { return kind.chunk_elements * size_bytes(kind.type); }
 
-/// Whether a backend that divides numbers before it adds them up rounds on the way: 1/n is exact, and no
-/// number becomes too small for its type, only for small powers of two.
+/// Whether the backend's average has rounding errors. If it scales numbers by 1/n before the sum, it is exact
+/// only for small powers of two n: 1/n is exact then, and no scaled number is too small for its type.
 bool rounds_average(const Case& kind, const Backend& backend) {
     constexpr unsigned kMostExact = 64;
     const auto ranks = static_cast<unsigned>(backend.size());
@@ -39,7 +39,7 @@ bool rounds_average(const Case& kind, const Backend& backend) {
            !(std::has_single_bit(ranks) && ranks <= kMostExact);
 }
 
-/// Elements that differ in any bit; or, where `roundings` are allowed, by more than they can make.
+/// Counts elements that differ in any bit or, if `roundings` > 0, by more than so many roundings can cause.
 int64_t count_different(std::span<const std::byte> wanted, std::span<const std::byte> found, ElementType type,
                         int roundings) {
     if (std::memcmp(wanted.data(), found.data(), wanted.size()) == 0) return 0;
@@ -91,7 +91,7 @@ Call Measurement::call_on(const Buffers& buffers, const Case& kind, Placement pl
             .root = kind.root};
 }
 
-/// The output first: in place the input lies over it.
+/// Fills the output before the input, because in place the input overlaps the output.
 void Measurement::refill(const Case& kind, const Pattern& pattern, const std::vector<Call>& calls) const {
     const Chunks chunks = kind.collective->chunks(backend_.size());
     const Place place = place_of(kind);
@@ -124,7 +124,8 @@ int64_t Measurement::count_wrong(const Case& kind, const Pattern& pattern,
                                  const std::vector<Call>& calls) const {
     const Place place = place_of(kind);
     std::vector<std::byte> wanted(kBlockBytes), found(kBlockBytes);
-    // Of 1/n, of each product, of n-1 sums and of the result that is wanted. All numbers have the same sign.
+    // n + 2 roundings: 1/n, the product with it, n - 1 sums, and the expected result. All numbers of a sum
+    // have the same sign, so no partial sum is larger than the result.
     const int roundings = rounds_average(kind, backend_) ? place.size + 2 : 0;
     int64_t wrong = 0;
     for (const Call& call : calls) {
@@ -157,7 +158,7 @@ void Measurement::run_to_verify(const Case& kind, const std::vector<Call>& calls
     }
 }
 
-/// As nccl-tests does, several at once are launched together.
+/// Launches several operations together, as nccl-tests does.
 void Measurement::start(const Case& kind, const std::vector<Call>& calls) const {
     if (calls.size() > 1) backend_.begin_together();
     for (const Call& call : calls) kind.collective->run(backend_, call);

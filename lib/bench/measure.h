@@ -1,16 +1,16 @@
-// One collective at one size, in place or not: its result verified, its time taken. Knows no collective and
-// no library by name.
+// Measures one collective at one size, in place or out of place: verifies the result and takes the time. This
+// file knows no collective and no library by name.
 //
-// How time is taken. After `warmup` iterations all ranks meet; then `iterations` follow one another without a
-// pause; the backend says when the next may begin. A rank's time is the whole interval, until it has seen the
-// last one end, over the number of operations; those of the ranks become one as `across_ranks` says. Beside
-// it stands the distribution of single iterations, where an iteration takes as long as on its slowest rank:
-// from the end of the one before it to its own end there.
+// Timing: after `warmup` iterations and a barrier, `iterations` iterations run back to back; the backend
+// decides when the next one may begin. A rank's time is the interval from the barrier until the rank sees the
+// last iteration end, divided by the number of operations; `across_ranks` says how the ranks' times become
+// one. The distribution of single iterations is reported too. An iteration's time runs from the end of the
+// one before it to its own end, on the rank where that is longest.
 //
-// How a result is verified. The output begins as the complement of what it must become, one operation runs on
-// fresh input, and every element is compared, bit for bit, but for averages that a backend rounds on the way;
-// out of place once more what the timed operations left. In place that would say nothing: each of them worked
-// on the result of the one before.
+// Verification: the output buffer first holds the bitwise complement of the expected result. One operation
+// runs on fresh input, and every element is compared bit for bit (averages that the backend rounds: within a
+// tolerance). Out of place, the output of the timed operations is compared as well. In place that would prove
+// nothing, because each timed operation takes the result of the one before as its input.
 #pragma once
 
 #include <cstdint>
@@ -27,41 +27,41 @@
 
 namespace argosy::bench {
 
-/// What is measured. `chunk_elements` is the column "count".
+/// One measurement. `chunk_elements` is the column "count".
 struct Case {
     const Collective* collective;
     ElementType type;
     Operation operation;
     int root;
     size_t chunk_elements;
-    size_t bytes;  // of the larger of a rank's two buffers
+    size_t bytes;  // size of the larger of a rank's two buffers
 };
 
-/// The case nearest below `bytes`; none when that is less than an element for each chunk.
+/// `kind` with the largest size that is at most `bytes`. None when a chunk would have no element.
 std::optional<Case> case_of(const Case& kind, size_t bytes, int num_ranks);
 
 enum class Placement { OutOfPlace, InPlace };
 
 struct Timing {
-    double seconds = 0;        // of one operation
-    double own_seconds = 0;    // of one on this rank
-    double start_seconds = 0;  // of the call that starts it, where the options ask for it
-    Distribution slowest;      // of one operation, in seconds
+    double seconds = 0;        // time of one operation, over all ranks (Options::across_ranks)
+    double own_seconds = 0;    // time of one operation on this rank
+    double start_seconds = 0;  // time of the call that starts it; 0 unless Options::time_to_start
+    Distribution slowest;      // seconds per operation on the slowest rank of each iteration
     double algorithm_bandwidth = 0, bus_bandwidth = 0;  // bytes a second
-    std::optional<int64_t> num_wrong;                   // elements, over all ranks; none: not verified
+    std::optional<int64_t> num_wrong;                   // wrong elements on all ranks; none: not verified
 };
 
 class Measurement {
   public:
-    /// `world`: all ranks, which measure at the same time, each group of `backend` by itself. Takes two
-    /// buffers of `max_bytes` for each operation under way. The arguments outlive it.
+    /// `world`: all ranks. The groups of `backend` measure at the same time, each by itself. Allocates two
+    /// buffers of `max_bytes` for each operation under way. REQUIRES: the arguments outlive this object.
     Measurement(Backend& backend, const mpi::Comm& world, const RollCall& roll, const Options& options,
                 size_t max_bytes);
 
-    /// COLLECTIVE over the backend's group: one operation, whose result nobody looks at.
+    /// COLLECTIVE over the backend's group: runs one operation to set up connections. Ignores its result.
     void connect(const Case& kind);
 
-    /// COLLECTIVE over the world. The same on all ranks.
+    /// COLLECTIVE over the world. All ranks get the same Timing, except for `own_seconds`.
     Timing measure(const Case& kind, Placement placement);
 
   private:
@@ -69,9 +69,9 @@ class Measurement {
         Backend::Memory input, output;
     };
     struct Samples {
-        double seconds = 0;  // of all iterations
-        std::vector<double> iterations;
-        double starting_seconds = 0;
+        double seconds = 0;              // all iterations together
+        std::vector<double> iterations;  // seconds of each
+        double starting_seconds = 0;     // all calls that start operations together
     };
 
     Call call_on(const Buffers& buffers, const Case& kind, Placement placement) const;

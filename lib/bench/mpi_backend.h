@@ -1,7 +1,7 @@
-// Collectives over MPI on host memory. By default they are MPI's non-blocking calls, the ones that training
-// makes (lib/comm), waited for by looking again and again, within a limit of time; or MPI's blocking calls,
-// which nothing can bound while they are under way. An iteration is timed on the host, and begins when the
-// one before it has ended on this rank.
+// Collectives over MPI on host memory. The default is MPI's non-blocking calls, as in training (lib/comm): a
+// call returns at once, and wait() polls its request until a timeout. A group with Calls::Blocking runs MPI's
+// blocking calls, which no timeout can end. The host times the iterations; an iteration begins when the one
+// before it has ended on this rank.
 #pragma once
 
 #include <vector>
@@ -42,7 +42,7 @@ class MpiBackend : public Backend {
     void end_iteration() override;
     std::vector<double> iteration_seconds() override { return clock_.iteration_seconds(); }
 
-    /// MPI does not say.
+    /// Empty: MPI does not report its connections.
     std::vector<std::string> connections() const override { return {}; }
 
   private:
@@ -52,8 +52,8 @@ class MpiBackend : public Backend {
     double timeout_seconds_;
     int rank_, size_;
     std::vector<mpi::Request> requests_;
-    std::vector<Call> averages_;                    // sums, to be divided when they are there
-    std::vector<std::vector<std::byte>> outgoing_;  // copies of what is sent in place
+    std::vector<Call> averages_;                    // sums that wait() divides once they are complete
+    std::vector<std::vector<std::byte>> outgoing_;  // copies of data that is sent in place
     size_t num_outgoing_ = 0;
     HostClock clock_;
 };

@@ -64,8 +64,8 @@ Backend::Memory NcclBackend::allocate(size_t bytes) const {
     return {memory->data(), [memory](std::byte*) mutable { memory.reset(); }};
 }
 
-// On the stream of the operations, of which the device's default stream knows nothing; and nothing is under
-// way then that another rank could hold up.
+// write() and read() copy on the operations' own stream, because the device's default stream is not ordered
+// with it. No operation is under way then, so synchronize() cannot wait for another rank.
 void NcclBackend::write(std::byte* to, std::span<const std::byte> from) const {
     cuda::copy_to_device(to, from, lane_->stream);
     lane_->stream.synchronize();
@@ -138,8 +138,8 @@ void NcclBackend::send_receive(const Call& call) {
     });
 }
 
-/// What a rank sends where what it gets may arrive meanwhile: in place, a copy, which is part of what is
-/// timed.
+/// The buffer to send from. In place this is a copy, because received data may overwrite the buffer before
+/// the send has read it. The copy is part of the measured time.
 const std::byte* NcclBackend::leaving(const Call& call, size_t bytes) {
     if (call.in != call.out) return call.in;
     if (num_outgoing_ == outgoing_.size()) outgoing_.emplace_back(bytes);
@@ -169,15 +169,16 @@ void NcclBackend::launch_batch() {
     });
 }
 
-/// Another operation than the one before may connect this rank to others, and wait for them.
+/// A launch whose kind differs from the last one's may connect this rank to others and block until they
+/// answer, so it runs under the timeout.
 void NcclBackend::launch_now(const std::function<void()>& calls) {
     if (next_ == last_) return calls();
     give_up_after_timeout(calls);
     last_ = next_;
 }
 
-/// For calls which wait for other ranks without a limit of time. From a thread that is left behind nothing
-/// can be taken back: it holds on to what `calls` holds, until the process ends.
+/// Runs `calls`, which may block on other ranks without a timeout of their own, in a thread. Throws NoAnswer
+/// after the timeout and leaves the thread behind, which keeps the captures of `calls` alive.
 void NcclBackend::give_up_after_timeout(std::function<void()> calls) {
     std::packaged_task<void()> task([device = setup_.device, calls = std::move(calls)] {
         cuda::set_device(device);
@@ -192,7 +193,7 @@ void NcclBackend::give_up_after_timeout(std::function<void()> calls) {
     returned.get();
 }
 
-/// Looks without a pause: a pause would be part of what is measured.
+/// Polls `done` without sleeping, because a sleep would be part of the measured time.
 void NcclBackend::wait_for(const std::function<bool()>& done) {
     constexpr int kLooksBeforeHealth = 1024;
     int looks = 0;
@@ -205,16 +206,17 @@ void NcclBackend::wait_for(const std::function<bool()>& done) {
         if (!in_time) throw NoAnswer();
     } catch (const nccl::PeerError&) {
         lane_->communicator->abort();
-        // A rank that began to wait a little earlier has lost patience, for the same reason as this one soon.
+        // Late in this wait, a peer's error most likely means that the peer began to wait a little earlier
+        // and timed out, for the same reason that this rank soon would.
         if (seconds_now() - begun > setup_.timeout_seconds / 2) throw NoAnswer();
         throw;
     } catch (...) {
-        lane_->communicator->abort();  // or memory could not be freed while its kernels run
+        lane_->communicator->abort();  // otherwise its running kernels would block the freeing of memory
         throw;
     }
 }
 
-/// Each iteration has the whole limit of time for itself.
+/// The timeout applies to each iteration separately.
 void NcclBackend::wait() {
     for (; num_ended_ < num_ends_; ++num_ended_) {
         wait_for([this] { return ends_[num_ended_].done(); });
@@ -237,7 +239,7 @@ void NcclBackend::end_iteration() {
     }
     if (num_ends_ == ends_.size()) ends_.emplace_back();
     ends_[num_ends_++].record(lane_->stream);
-    num_outgoing_ = 0;  // the next iteration's copies come after this one's sends, on the stream
+    num_outgoing_ = 0;  // reusable: on the stream, the next iteration's copies come after this one's sends
 }
 
 std::vector<double> NcclBackend::iteration_seconds() {

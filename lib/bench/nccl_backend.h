@@ -1,11 +1,11 @@
-// Collectives over NCCL on the memory of this rank's GPU, one operation after the other on a stream of their
-// own.
+// Collectives over NCCL on the memory of this rank's GPU, one operation after the other on its own stream.
 //
-// What is timed. As nccl-tests does, iterations are put on the stream one behind the other, the next while
-// the one before it still runs, and the whole interval ends when the host has seen the last of them end: so a
-// time holds what the GPU takes, and of the launches only what the GPU had to wait for. Of single iterations,
-// the ends are those of the GPU's clock. With wait_for_each the host waits for each iteration before it
-// launches the next, and all times are the host's: then each holds a launch and the sight of its end too.
+// Timing is that of nccl-tests. The host queues iterations on the stream without waiting for the one before,
+// and the whole interval ends when the host sees the last iteration end. The time therefore contains the
+// GPU's work, and launch overhead only where the GPU had to wait for a launch. CUDA events on the GPU mark
+// the ends of single iterations. If wait_for_each is set, the host waits for each iteration before it
+// launches the next, and the host's clock gives all times: each contains its launch and the host's wait for
+// its end.
 #pragma once
 
 #include <functional>
@@ -32,7 +32,7 @@ class NcclBackend : public Backend {
         nccl::ConnectionLog* log = nullptr;
     };
 
-    /// COLLECTIVE over `group`, through which the ranks find each other. Throws NoAnswer when one stays away.
+    /// COLLECTIVE over `group`, which broadcasts NCCL's id. Throws NoAnswer after a timeout.
     NcclBackend(const mpi::Comm& group, const Setup& setup);
 
     int rank() const override { return lane_->communicator->rank(); }
@@ -64,7 +64,8 @@ class NcclBackend : public Backend {
     std::vector<std::string> connections() const override;
 
   private:
-    /// What launches work with. A thread that is given up in one of them holds on to it.
+    /// The stream and communicator of all launches. Shared, because a thread that give_up_after_timeout()
+    /// left behind still uses them.
     struct Lane {
         explicit Lane(cuda::Stream made) : stream(std::move(made)) {}
         cuda::Stream stream;
@@ -72,7 +73,7 @@ class NcclBackend : public Backend {
     };
     using Launch = std::function<void(const nccl::Communicator&, const cuda::Stream&)>;
 
-    /// What NCCL may connect anew for.
+    /// A kind of operation. NCCL may make new connections when the kind changes.
     struct Kind {
         const char* name;
         size_t count;
@@ -96,9 +97,9 @@ class NcclBackend : public Backend {
     Kind last_ = {}, next_ = {};
     bool together_ = false;
     std::vector<Launch> batch_;
-    std::vector<cuda::DeviceMemory> outgoing_;  // copies of what is sent in place
+    std::vector<cuda::DeviceMemory> outgoing_;  // copies of data that is sent in place
     size_t num_outgoing_ = 0;
-    std::vector<cuda::Event> ends_;  // of iterations; the first is the start
+    std::vector<cuda::Event> ends_;  // ends of iterations; the first event is the start of the clock
     size_t num_ends_ = 0, num_ended_ = 0;
     HostClock clock_;
 };

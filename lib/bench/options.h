@@ -1,4 +1,4 @@
-// What a run of nccl-bench measures and how, in nccl-tests' terms; its command line is made from it.
+// The settings of a run of nccl-bench, in nccl-tests' terms. command_line.h parses them.
 #pragma once
 
 #include <filesystem>
@@ -11,17 +11,17 @@
 
 namespace argosy::bench {
 
-/// How the ranks' mean times become the one that is shown (nccl-tests' --average).
+/// How the ranks' mean times are combined into the reported time (nccl-tests' --average).
 enum class AcrossRanks { FirstRank = 0, Mean = 1, Min = 2, Max = 3 };
 
-/// Ranks as rows of neighbours: `across` rows of `within` ranks.
+/// A two-dimensional mesh: `across` rows, each of `within` consecutive ranks.
 struct GroupShape {
     int across, within;
 };
 
 struct Options {
     std::string collective;
-    std::string backend;  // empty: the best that this build has
+    std::string backend;  // "mpi", "nccl"; empty: chosen by choose_carrier
     Sweep sweep;
     std::vector<ElementType> types;
     std::vector<Operation> operations;
@@ -29,26 +29,26 @@ struct Options {
     std::optional<GroupShape> mesh;
 
     int iterations = 20;
-    int aggregated = 1;  // operations under way at once, each on buffers of its own, that make one iteration
+    int aggregated = 1;  // operations per iteration, under way at once, each on its own buffers
     int warmup = 1;
     int cycles = 1;  // passes over all sizes; 0: without end
-    int checks = 1;  // times that each result is verified; 0: never
+    int checks = 1;  // verification runs per measurement; 0: never
     AcrossRanks across_ranks = AcrossRanks::Mean;
     bool blocking_calls = false;
     bool time_to_start = false;  // --report_cputime
     bool timestamps = false;
     bool per_iteration = false;
-    int skipped = 0;  // first iterations that do not count in the distribution
+    int skipped = 0;  // the number of first iterations that the distribution leaves out
     double timeout_seconds = 120;
-    std::optional<double> min_bus_bandwidth;  // GB/s, of the average of each axis
+    std::optional<double> min_bus_bandwidth;  // GB/s; minimum for the mean of each mesh axis
 
     std::filesystem::path json, csv;  // empty: not written
 };
 
-/// Throws UserError for a limit of no time.
+/// Throws UserError unless the timeout is positive.
 void check_timeout(double seconds);
 
-/// Throws UserError for numbers that make no sense, by themselves or on so many ranks.
+/// Throws UserError for numbers that are invalid, by themselves or on `num_ranks` ranks.
 void check(const Options& options, int num_ranks);
 
 }  // namespace argosy::bench

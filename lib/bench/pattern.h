@@ -1,10 +1,11 @@
-// The values that a benchmark sends, chosen so that every result is known bit for bit, whatever the order in
-// which a library adds up and in each type.
+// The values that a benchmark sends. They make every result known bit for bit, in each type and for any order
+// in which a library sums.
 //
-// A rank's contribution is a long vector of elements, cut into chunks. What is only moved is any bits, which
-// differ between ranks and places. What is reduced are whole numbers, or powers of two, of which at most so
-// many ranks give one that no partial result is too large to be exact; who gives, and which rank has the
-// largest, changes from element to element.
+// A rank's contribution is a long vector of elements, cut into chunks. Without a reduction the elements are
+// random bits, which differ between ranks and indices. Sums, averages, minima and maxima get integers,
+// products get powers of two with a sign. For sums and products, so few ranks give more than the neutral
+// element that every partial result is exact; these ranks, and the rank with the largest value, change from
+// element to element.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +16,7 @@
 
 namespace argosy::bench {
 
-/// A chunk of one rank's contribution, or of the reduction of all.
+/// One chunk of one rank's contribution, or of the reduction over all ranks.
 struct Part {
     int rank;
     int chunk;
@@ -31,11 +32,12 @@ class Pattern {
 
     ElementType type() const { return type_; }
 
-    /// Fills `to` with the elements of a part, from its `first` one on; a chunk has `chunk_elements`.
+    /// Fills `to` with the part's elements from index `first` on. Each chunk has `chunk_elements` elements.
     void fill(const Part& part, size_t chunk_elements, size_t first, std::span<std::byte> to) const;
 
   private:
-    // Elements repeat after a prime number of them, which no size of a chunk or a library's buffer divides.
+    // Elements repeat with this period. The period is a prime number, so that chunks and a library's buffers
+    // are not whole numbers of periods.
     static constexpr size_t kPeriod = 509;
 
     double value(int rank, size_t index) const;
@@ -46,7 +48,7 @@ class Pattern {
     ElementType type_;
     Operation operation_;
     int num_ranks_;
-    mutable std::vector<std::vector<std::byte>> periods_;  // by rank, the reduction last; made when asked for
+    mutable std::vector<std::vector<std::byte>> periods_;  // by rank, the reduction last; made on first use
 };
 
 }  // namespace argosy::bench

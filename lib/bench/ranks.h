@@ -1,4 +1,5 @@
-// Who takes part: host and process of every rank, for reports and for naming the one that stays away.
+// Host and process of every rank, for reports and for errors that name missing ranks; and RollCall, whose
+// waits for other ranks all have a timeout.
 #pragma once
 
 #include <memory>
@@ -18,14 +19,15 @@ struct RankInfo {
     int process = 0;
 };
 
-/// "ranks 3 (process 17 on node1), 4 (...)", at most so many.
+/// "ranks 3 (process 17 on node1), 4 (...)"; the text names at most 16 ranks and counts the rest.
 std::string names_of(const std::vector<RankInfo>& ranks, std::span<const int> numbers);
 
-/// Waits for one operation; false when it takes longer than that.
+/// Polls `request` until it completes. Returns false after `seconds`.
 bool finished_within(mpi::Request request, double seconds);
 
-/// Whether all ranks are there, and what they tell each other, apart from the benchmark's own messages. Every
-/// wait is bounded and names the ranks that stay away.
+/// Barriers, all-gathers and waits among all ranks, on communicators apart from the benchmark's messages.
+/// Each wait has a timeout. A TimeoutError names the missing ranks: the ranks that do not answer when a rank
+/// whose wait timed out asks every rank whether it waits too (the protocol is in mpi/roll.h).
 class RollCall {
   public:
     /// COLLECTIVE over `world`.
@@ -33,19 +35,21 @@ class RollCall {
 
     const std::vector<RankInfo>& ranks() const { return ranks_; }
 
-    /// COLLECTIVE: returns at about the same time everywhere, or throws TimeoutError.
+    /// COLLECTIVE: a barrier before the operation `before`. Returns on all ranks at about the same time, or
+    /// throws TimeoutError.
     void assemble(const std::string& before) const;
 
-    /// Waits for what other ranks take part in, and answers meanwhile who waits in vain, so that a rank that
-    /// came here later is not missed with the one that does not come. TimeoutError says `operation`.
+    /// Waits for `request`. Meanwhile it answers ranks whose waits timed out, so that they report only the
+    /// rank that is really missing, and not this one, which only began to wait later. Throws TimeoutError
+    /// with `operation` in its text.
     void wait(mpi::Request request, const std::string& operation) const;
 
-    /// COLLECTIVE: what every rank tells, by number.
+    /// COLLECTIVE: an all-gather of one value from each rank; returns them by rank.
     template <class Card>
     std::vector<Card> exchange(const Card& own) const {
         return exchange_several(std::span(&own, 1));
     }
-    /// Likewise of several each, as many on every rank: those of rank 0 first.
+    /// COLLECTIVE: an all-gather of equally many values from each rank; rank 0's come first.
     template <class Card>
     std::vector<Card> exchange_several(std::span<const Card> own) const {
         static_assert(std::is_trivially_copyable_v<Card>);
@@ -54,8 +58,8 @@ class RollCall {
         return all;
     }
 
-    /// What to throw on a rank that waited in `operation` in vain: the ranks that wait in vain as well come
-    /// to here, or to where all meet, and the others are named.
+    /// The error to throw on a rank whose wait in `operation` timed out. The error names as missing the ranks
+    /// that are neither in late() nor in one of the waits above.
     TimeoutError late(const std::string& operation) const;
 
   private:
@@ -65,7 +69,7 @@ class RollCall {
     mpi::Comm meetings_;
     std::unique_ptr<mpi::Roll> roll_;
     double timeout_seconds_;
-    std::vector<RankInfo> ranks_;  // none while they are being told
+    std::vector<RankInfo> ranks_;  // empty until the constructor has gathered it
 };
 
 }  // namespace argosy::bench

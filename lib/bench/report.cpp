@@ -34,7 +34,7 @@ Json environment_json() {
     return found;
 }
 
-/// A rank each.
+/// One entry per rank.
 Json devices_json(const std::vector<RankInfo>& ranks, const Carrier& carrier) {
     Json list = Json::array();
     for (size_t rank = 0; rank < ranks.size(); ++rank) {

@@ -1,4 +1,4 @@
-// The results for programs: JSON and CSV, laid out as FORMAT.md says.
+// The results for programs: JSON and CSV in the format of FORMAT.md.
 #pragma once
 
 #include <string>
@@ -10,13 +10,13 @@
 
 namespace argosy::bench {
 
-/// How it was started, where; the environment is that of rank 0.
+/// How and where the run was started. The JSON report adds rank 0's environment.
 struct Setting {
     std::vector<std::string> arguments;
     std::vector<RankInfo> ranks;
 };
 
-/// The reports begin with these words. A later run replaces files that do, and no others.
+/// The reports begin with these strings. A later run overwrites only files that begin so.
 inline constexpr const char* kJsonMark = "argosy nccl-bench";
 inline constexpr const char* kCsvMark =
     "collective,axis,num_groups,group_size,cycle,size,count,type,redop,root";

@@ -1,4 +1,4 @@
-// What a run of nccl-bench found, as its reports show it.
+// The results of a run of nccl-bench, as its reports show them.
 #pragma once
 
 #include <chrono>
@@ -23,18 +23,17 @@ struct Row {
     Clock::time_point ended;
 };
 
-/// The groups of one kind into which the ranks were split: "within" the rows of a mesh, "across" them, or
-/// "all" ranks together.
+/// The results on one mesh axis. The axis splits the ranks into groups: "within" the rows of the mesh,
+/// "across" the rows, or "all" ranks as one group.
 struct AxisResults {
     std::string name;
     int num_groups;
     int group_size;
-    std::vector<std::string> transport = {};  // how its ranks reach each other; empty: nobody says
+    std::vector<std::string> transport = {};  // how its ranks are connected; empty: unknown
     std::vector<Row> rows = {};
 
     int64_t num_wrong() const;
-    /// GB/s: a plain mean over all rows and both placements, as nccl-tests takes it; small sizes pull it
-    /// down.
+    /// GB/s: the plain mean over all rows and both placements, as in nccl-tests. Small sizes lower it.
     double mean_bus_bandwidth() const;
 };
 
@@ -43,7 +42,7 @@ struct Results {
     std::vector<AxisResults> axes;
     Clock::time_point started, ended;
 
-    /// Whether every result was right and no axis below the least bandwidth that was asked for.
+    /// Whether every result was right and no mesh axis was below `options.min_bus_bandwidth`.
     bool passed(const Options& options) const;
 };
 

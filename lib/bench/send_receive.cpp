@@ -1,4 +1,4 @@
-// In a ring, every rank gets the input of the one before it.
+// Ring exchange: every rank receives the input of the rank before it.
 #include "bench/collective.h"
 
 namespace argosy::bench {

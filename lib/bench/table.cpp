@@ -8,10 +8,10 @@
 namespace argosy::bench {
 namespace {
 
-/// A number in so many places: with two decimals, one or none, as room is left, and with an exponent when
-/// there is none.
+/// A number in `width` characters: with two, one or no decimals, as many as fit; with an exponent when no
+/// plain number fits.
 std::string fitted(double value, int width) {
-    int digits = 0;  // before the point; none for what is below 1
+    int digits = 0;  // before the decimal point; 0 for numbers below 1
     for (double power = 1; value >= power; power *= 10) ++digits;
     if (digits < width - 2) return fmt::format("{:{}.2f}", value, width);
     if (digits < width - 1) return fmt::format("{:{}.1f}", value, width);

@@ -26,7 +26,7 @@ namespace fs = std::filesystem;
 }
 
 fs::path manifest_path(const fs::path& path) {
-    std::error_code ignored;  // what cannot be looked at is said when it is opened
+    std::error_code ignored;  // opening the file reports a path that cannot be read
     if (!fs::is_directory(path, ignored)) return path;
     if (!fs::exists(path / kManifestName, ignored)) fail_without_manifest(path);
     return path / kManifestName;

@@ -1,5 +1,5 @@
-// A checkpoint opened for reading: a step's folder or a full file. Opening reads the manifest alone; shards
-// are opened when something of theirs is first read.
+// A checkpoint opened for reading: a step's folder or a full file. Opening reads only the manifest; a shard
+// is opened when its bytes are first read.
 #pragma once
 
 #include <atomic>
@@ -17,35 +17,34 @@ namespace argosy::checkpoint {
 
 class Checkpoint : public TensorSource {
   public:
-    /// UserError, naming file, expected and found, where manifest or user block are torn, of a newer major
-    /// version, or none of ours.
+    /// UserError, naming file, expected and found, if manifest or user block are torn, of a newer major
+    /// version, or not of this format.
     explicit Checkpoint(const std::filesystem::path& path);
     ~Checkpoint() override;
 
     const std::vector<TensorInfo>& tensors() const override { return tensors_; }
 
-    /// Fetches what the slab needs and no more, but where the rows of a cut are less than a page apart what
-    /// lies between them too. A stored slab that lies in one run in `out` is compared with its check on the
-    /// way.
+    /// Reads only the bytes that the slab needs; where rows of a cut are less than a page apart, it also
+    /// reads the bytes between them. A stored slab that is one run in `out` is compared with its check.
     void read(const TensorInfo& tensor, const layout::Slab& slab, std::span<std::byte> out) const override;
     const std::string& place() const override { return place_; }
 
     const Manifest& manifest() const { return manifest_; }
     const Description& description() const { return manifest_.description; }
-    /// UserError where there is none of that name, or it is torn.
+    /// UserError if there is no asset of that name, or it is torn.
     std::string asset(const std::string& name) const;
 
-    /// Reads part `part` of `num_parts` of the checkpoint's bytes and compares every check; several ranks or
-    /// threads share the work. Returns what is wrong, for people, each naming file, tensor, expected and
-    /// found; empty: sound. `unreadable`, where given, becomes true where the machine failed: what could not
-    /// be read may be sound.
+    /// Reads part `part` of `num_parts` of the checkpoint's bytes and compares every check, so that several
+    /// ranks or threads can share the work. Returns one message per fault, naming file, tensor, expected and
+    /// found; empty: no fault. Sets `*unreadable`, if given, where reading itself failed: such bytes may be
+    /// intact.
     std::vector<std::string> faults(int part = 0, int num_parts = 1, bool* unreadable = nullptr) const;
 
-    /// Of all that, what opening each file shows: those that are missing, cut, or of another save. Torn bytes
-    /// within a file it does not see.
+    /// The subset of `faults` that opening each file finds: files that are missing, cut, or of another save.
+    /// Torn bytes within a file are not found.
     std::vector<std::string> file_faults(int part = 0, int num_parts = 1, bool* unreadable = nullptr) const;
 
-    /// Bytes of tensors that read() fetched so far.
+    /// Bytes of tensors that read() has fetched so far.
     int64_t bytes_read() const { return bytes_read_; }
 
   private:

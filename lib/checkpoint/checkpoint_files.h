@@ -17,10 +17,10 @@ struct Checkpoint::Files {
     explicit Files(const std::filesystem::path& path) : own(path) {}
 
     StoredBytes own;                                  // the manifest, or the full file
-    std::unordered_map<std::string, size_t> tensors;  // place in the manifest by name
+    std::unordered_map<std::string, size_t> tensors;  // index in the manifest by name
 
-    /// Opened at the first call. UserError where the shard is missing, torn or not the one that was saved.
-    /// From any thread.
+    /// Opens the shard at the first call. UserError if it is missing, torn or not the one that was saved. Any
+    /// thread.
     const StoredBytes& open(const std::vector<StoredFile>& files, int file);
 
   private:

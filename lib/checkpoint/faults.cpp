@@ -1,4 +1,4 @@
-// Checkpoint::faults: everything of a checkpoint that is under a check, read again; and file_faults.
+// Checkpoint::faults reads all checked bytes of a checkpoint again; file_faults only opens its files.
 #include <algorithm>
 #include <exception>
 #include <map>
@@ -10,8 +10,8 @@
 namespace argosy::checkpoint {
 namespace {
 
-/// Something to check: a slab, an asset, or with neither a file's own parts (user block, table and what
-/// `rest` covers).
+/// One unit of checking: a slab, an asset, or (with neither) a file's own parts: user block, table and the
+/// bytes that `rest` covers.
 struct Item {
     int file = StoredSlab::kThisFile;
     ByteRange bytes;
@@ -20,7 +20,7 @@ struct Item {
     const StoredAsset* asset = nullptr;
 };
 
-/// All items, file by file in the order of their bytes.
+/// All items, sorted by file and byte offset.
 std::vector<Item> items_of(const Manifest& manifest, int64_t own_bytes) {
     std::vector<Item> items;
     std::map<int, int64_t> own_parts = {
@@ -47,7 +47,7 @@ std::vector<Item> items_of(const Manifest& manifest, int64_t own_bytes) {
     return items;
 }
 
-/// The items whose middle byte falls into the part.
+/// The items whose middle byte lies in the part.
 std::vector<Item> part_of(const std::vector<Item>& items, int part, int num_parts) {
     int64_t total = 0;
     for (const Item& item : items) total += item.bytes.num_bytes;
@@ -63,7 +63,7 @@ std::vector<Item> part_of(const std::vector<Item>& items, int part, int num_part
     return mine;
 }
 
-/// Of the tensors in a shard, what the manifest says: to compare with the shard's own table.
+/// The manifest's entries for the tensors of a shard, to compare with the shard's own table.
 std::map<std::string, StoredTensor> tensors_in(const Manifest& manifest, int file) {
     std::map<std::string, StoredTensor> tensors;
     for (const StoredTensor& tensor : manifest.tensors) {
@@ -114,7 +114,7 @@ void check_rest(const StoredBytes& file, const std::vector<Item>& items, int num
     }
 }
 
-/// What a file that cannot be used takes with it: "; parts of 12 tensors lie in it, as of
+/// Describes the tensors that an unusable file affects: "; parts of 12 tensors lie in it, as of
 /// 'model/norm.weight'".
 std::string losses(const std::vector<Item>& items, int file) {
     const std::string* first = nullptr;
@@ -144,7 +144,7 @@ std::vector<std::string> Checkpoint::faults(int part, int num_parts, bool* unrea
     ARGOSY_CHECK(part >= 0 && part < num_parts, "part {} of {}", part, num_parts);
     const std::vector<Item> items = items_of(manifest_, files_->own.block().num_bytes);
     std::vector<std::string> faults;
-    const auto note = [&](const std::string& fault) {  // what is wrong with a whole file is said once
+    const auto note = [&](const std::string& fault) {  // a fault of a whole file is reported once
         if (!fault.empty() && std::find(faults.begin(), faults.end(), fault) == faults.end())
             faults.push_back(fault);
     };
@@ -158,7 +158,7 @@ std::vector<std::string> Checkpoint::faults(int part, int num_parts, bool* unrea
             }
             if (item.file != StoredSlab::kThisFile) check_own_table(*file, manifest_, item.file);
             check_rest(*file, items, item.file);
-        } catch (const std::exception& error) {  // of the machine too: what cannot be read is not sound
+        } catch (const std::exception& error) {  // machine failures too: unreadable bytes are not sound
             note_failure(error, unreadable);
             note(file ? std::string(error.what()) : error.what() + losses(items, item.file));
         }

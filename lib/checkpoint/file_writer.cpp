@@ -12,7 +12,8 @@
 namespace argosy::checkpoint {
 namespace {
 
-constexpr size_t kChunkBytes = size_t{1} << 18;  // what was hashed is still in the cache when it is written
+constexpr size_t kChunkBytes = size_t{1} << 18;  // small enough that hashed bytes are still cached when they
+                                                 // are written
 
 void check_pieces(const std::vector<Piece>& pieces, const std::string& place) {
     std::set<std::string_view> names;
@@ -24,12 +25,12 @@ void check_pieces(const std::vector<Piece>& pieces, const std::string& place) {
     }
 }
 
-/// A piece while it is written.
+/// The state of a piece while it is written.
 struct Slot {
     std::optional<size_t>
         listed;  // its place in the table; none: it has no elements of a tensor that has some
     int64_t at = 0, num_bytes = 0, done = 0;
-    std::unique_ptr<Hasher> hasher;  // from its first byte to its last
+    std::unique_ptr<Hasher> hasher;  // of the piece's bytes in order
 };
 
 }  // namespace
@@ -106,11 +107,11 @@ class FileWriter::State {
     }
 
     FileKind kind_;
-    Manifest table_;  // of a shard the set and the tensors alone
+    Manifest table_;  // a shard's table has only the set and the tensors
     std::vector<Slot> slots_;
     int64_t total_bytes_ = 0;
     std::atomic<int64_t> written_bytes_ = 0;
-    OutputFile out_;  // last: laying it out fills the others
+    OutputFile out_;  // last: its constructor lays out the file and fills the members above
 };
 
 FileWriter::FileWriter(std::unique_ptr<State> state) : state_(std::move(state)) {}

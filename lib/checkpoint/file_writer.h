@@ -1,6 +1,6 @@
 // Writes one file of a checkpoint: a shard or a full file. The constructor lays it out through HDF5 with all
-// bytes allocated; after that the bytes go in with pwrite, from any thread, and HDF5 is not called again but
-// by finish.
+// bytes allocated. After that, append() writes bytes with pwrite, from any thread; HDF5 is called again only
+// by finish().
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@
 
 namespace argosy::checkpoint {
 
-/// A slab that a file is to hold. Those without elements are left out.
+/// A slab to store in the file. Slabs without elements are left out.
 struct Piece {
     TensorInfo tensor;
     layout::Slab slab;
@@ -30,19 +30,18 @@ struct Asset {
 
 class FileWriter {
   public:
-    /// A shard of the save `set`.
+    /// A shard of the save `set`, the identifier that all shards of one save share.
     static FileWriter shard(const std::filesystem::path& path, const Hash& set, std::vector<Piece> pieces);
-    /// A full file: whole tensors.
+    /// A full file, with whole tensors.
     static FileWriter full(const std::filesystem::path& path, const Description& description,
                            std::vector<TensorInfo> tensors, const std::vector<Asset>& assets);
     FileWriter(FileWriter&&) noexcept;
     ~FileWriter();
 
-    /// The next bytes of piece `piece`. Different pieces may be appended to by different threads at the same
-    /// time.
+    /// Appends bytes to piece `piece`. Different threads may append to different pieces at the same time.
     void append(size_t piece, std::span<const std::byte> bytes);
 
-    /// Writes table and user block, and fsyncs. REQUIRES: every piece got all its bytes.
+    /// Writes table and user block, and fsyncs. REQUIRES: every piece has all its bytes.
     void finish();
 
   private:

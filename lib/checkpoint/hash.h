@@ -1,4 +1,4 @@
-// XXH3-128: the check of everything in a checkpoint.
+// XXH3-128: the checksum of everything in a checkpoint.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@ std::optional<Hash> parse_hash(std::string_view hex);
 
 Hash hash_of(std::span<const std::byte> bytes);
 
-/// The same, of bytes that come piece by piece.
+/// The same hash, of bytes that arrive in pieces.
 class Hasher {
   public:
     Hasher();

@@ -1,4 +1,4 @@
-// Private to this module: a step's manifest, with a view of every tensor over the shards.
+// Private to this module: writes a step's manifest, with a view of every tensor over the shards.
 #pragma once
 
 #include <filesystem>
@@ -11,7 +11,7 @@ namespace argosy::checkpoint {
 
 inline constexpr const char* kManifestName = "checkpoint.h5";
 
-/// Writes and fsyncs it; `manifest` lacks only its assets.
+/// Writes and fsyncs the file. REQUIRES: `manifest` is complete but for its assets.
 void write_manifest(const std::filesystem::path& path, Manifest manifest, const std::vector<Asset>& assets);
 
 }  // namespace argosy::checkpoint

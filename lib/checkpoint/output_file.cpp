@@ -12,7 +12,7 @@ constexpr const char* kTableName = "table";
 
 UserBlock lay_out_file(const std::filesystem::path& path, FileKind kind, const OutputFile::LayOut& lay_out) {
     UserBlock block{.kind = kind};
-    RawFile::create(path);  // tells a place that may not be written from a disk that is full; HDF5 does not
+    RawFile::create(path);  // distinguishes a forbidden path from a full disk, which HDF5 does not
     h5::File file = h5::File::create(path, kUserBlockBytes);
     block.table_bytes = static_cast<int64_t>(lay_out(file).size());
     block.table_at = place_dataset(file, kTableName, h5::ElementType::U8, std::array{block.table_bytes});

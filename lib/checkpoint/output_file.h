@@ -1,5 +1,5 @@
-// Private to this module: a file of a checkpoint while it is made. HDF5 lays it out once and is closed; the
-// rest is written by offset.
+// Private to this module: a file of a checkpoint while it is written. HDF5 lays it out once and is closed;
+// all bytes are then written by offset.
 #pragma once
 
 #include <functional>
@@ -17,7 +17,7 @@ namespace argosy::checkpoint {
 
 class OutputFile {
   public:
-    /// Makes the datasets and returns the table's text, whose length is final though hashes are not.
+    /// Makes the datasets and returns the table's text. The text's length is final, its hashes are not yet.
     using LayOut = std::function<std::string(h5::File&)>;
 
     OutputFile(const std::filesystem::path& path, FileKind kind, const LayOut& lay_out);
@@ -25,7 +25,7 @@ class OutputFile {
     const RawFile& file() const { return file_; }
     int64_t size_bytes() const { return block_.num_bytes; }
 
-    /// Writes the table and the user block, and fsyncs. `checked`: the ranges that the table has checks of.
+    /// Writes the table and the user block, and fsyncs. `checked`: the ranges whose checks the table has.
     void finish(const std::string& table, std::vector<ByteRange> checked);
 
   private:
@@ -33,8 +33,8 @@ class OutputFile {
     RawFile file_;
 };
 
-/// Where a new dataset's bytes lie. One without elements has no place of its own and gets the first one there
-/// is.
+/// Makes a dataset and returns the offset of its bytes. A dataset without elements has no offset of its own
+/// and gets the first possible one.
 int64_t place_dataset(h5::File& file, const std::string& name, h5::ElementType type,
                       std::span<const int64_t> shape);
 

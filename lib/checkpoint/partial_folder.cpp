@@ -26,10 +26,10 @@ fs::path with_suffix(const fs::path& path, const char* suffix) { return without_
 
 bool is_there(const fs::path& path) { return fs::symlink_status(path).type() != fs::file_type::not_found; }
 
-/// The calling file system has no such way to rename.
+/// The file system does not support this kind of rename.
 bool unsupported(int reason) { return reason == EINVAL || reason == ENOSYS || reason == ENOTSUP; }
 
-/// 0, or why not.
+/// Returns 0 or the errno.
 int rename_with(const fs::path& from, const fs::path& to, unsigned flags) {
     return ::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), flags) == 0 ? 0 : errno;
 }
@@ -56,14 +56,14 @@ void rename_to_taken(const fs::path& from, const fs::path& place) {
     remove_quietly(from);
 }
 
-/// An attempt before was killed between the two renames of replace_in_order.
+/// Repairs an attempt that was killed between the two renames of replace_in_order.
 void restore_replaced(const fs::path& place) {
     rename_to_free(replaced_path(place), place);
     sync_folder(folder_of(place));
     spdlog::warn("{} is in its place again: what was to replace it was never finished", place.string());
 }
 
-/// The place, with its folder made.
+/// Makes the folder above `place` and returns `place`.
 const fs::path& with_folder(const fs::path& place) {
     make_folders(folder_of(place));
     return place;
@@ -139,8 +139,8 @@ void remove_quietly(const fs::path& path) noexcept {
             doomed = partial_path(path);
             fs::remove_all(doomed);
             fs::rename(path, doomed);
-            sync_folder(
-                folder_of(doomed));  // the name goes before the contents, whatever the disk does first
+            sync_folder(folder_of(doomed));  // the name is gone before the contents, in whatever order the
+                                             // disk writes
         }
         fs::remove_all(doomed);
     } catch (const std::exception& error) {

@@ -14,10 +14,10 @@ namespace {
 constexpr int64_t kDirectBytes = int64_t{1}
                                  << 16;  // from here on a read of its own costs nothing beside its bytes
 constexpr int64_t kReadBytes = int64_t{1} << 20;
-constexpr int64_t kPageBytes = 4096;  // a disk reads pages: a smaller gap costs it nothing
+constexpr int64_t kPageBytes = 4096;  // a disk reads whole pages, so reading a smaller gap costs nothing
 constexpr size_t kMaxPending = 1 << 14;
 
-/// Reads runs of bytes that ascend in the file, near ones together.
+/// Reads runs of bytes with ascending file offsets; runs that are near each other are read together.
 class Gather {
   public:
     Gather(const RawFile& file, std::span<std::byte> out) : file_(file), out_(out) {}
@@ -68,7 +68,7 @@ int64_t read_part(const RawFile& file, const StoredTensor& tensor, const StoredS
                   std::span<std::byte> out) {
     const int64_t width = h5::size_bytes(tensor.info.type);
     Gather gather(file, out);
-    int64_t num_runs = 0, first = 0;  // of the runs, and where the first lies in `out`
+    int64_t num_runs = 0, first = 0;  // number of runs; offset of the first in `out`
     for_each_run(want.common, stored.slab, want.wanted, [&](const Run& run) {
         if (num_runs++ == 0) first = run.in_b * width;
         gather.add(stored.at + run.in_a * width, run.in_b * width, run.length * width);

@@ -1,4 +1,4 @@
-// Private to this module: the bytes of stored slabs, read and compared with their checks.
+// Private to this module: reads the bytes of stored slabs and compares them with their checks.
 #pragma once
 
 #include <cstddef>
@@ -11,18 +11,18 @@
 
 namespace argosy::checkpoint {
 
-/// What is wanted of a stored slab: `common` of it, which is to lie in memory as the part of `wanted` that it
-/// is.
+/// A request for the box `common` of a stored slab. In memory it is a part of the box `wanted`.
 struct Want {
     layout::Slab common, wanted;
 };
 
-/// Reads it into `out`, which holds all of `wanted`; returns the bytes fetched. Few large reads: rows that
-/// lie less than a page apart are read with what is between them, through a small buffer.
+/// Reads `want.common` into `out`, which holds all of `want.wanted`; returns the bytes fetched. The function
+/// makes few large reads: rows less than a page apart are read through a small buffer, together with the
+/// bytes between them.
 int64_t read_part(const RawFile& file, const StoredTensor& tensor, const StoredSlab& stored, const Want& want,
                   std::span<std::byte> out);
 
-/// Says that a slab gives another check than it should; empty where they agree.
+/// A message if the found hash differs from the slab's check; empty if they agree.
 std::string check_fault(const RawFile& file, const StoredTensor& tensor, const StoredSlab& stored,
                         const Hash& found);
 

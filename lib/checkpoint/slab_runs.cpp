@@ -6,7 +6,7 @@
 namespace argosy::checkpoint {
 namespace {
 
-/// Element of `box` at position `at` of the tensor.
+/// Index within `box` of the element at position `at` of the tensor.
 int64_t element(const layout::Slab& box, const std::vector<int64_t>& at) {
     int64_t index = 0;
     for (size_t dim = 0; dim < at.size(); ++dim) index = index * box.size[dim] + at[dim] - box.offset[dim];
@@ -29,9 +29,10 @@ std::optional<layout::Slab> intersection(const layout::Slab& a, const layout::Sl
 
 void for_each_run(const layout::Slab& common, const layout::Slab& a, const layout::Slab& b,
                   const std::function<void(const Run&)>& visit) {
-    size_t inner = common.size.size();  // dims from here on are within a run
+    size_t inner = common.size.size();  // dims from this one on are within a run
     int64_t length = 1;
-    bool whole = true;  // the dims within a run are whole in both boxes, so that the next one joins them
+    bool whole = true;  // whether the dims within a run are whole in both boxes, so that the next dim can
+                        // join
     while (inner > 0 && whole) {
         --inner;
         length *= common.size[inner];

@@ -21,7 +21,8 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kPrefix = "step-";
 
-/// The step of a folder's name, with one of the suffixes of a folder that is not in its place, or none.
+/// A parsed folder name: its step, and the suffix (such as ".partial") of a folder that is not final, or
+/// none.
 struct Found {
     int64_t step = 0;
     std::string suffix;
@@ -42,7 +43,7 @@ std::vector<Found> folders_in(const fs::path& folder) {
     std::error_code error;
     for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
         const auto found = parse_name(entry->path().filename().string());
-        std::error_code ignored;  // what cannot be looked at is no folder
+        std::error_code ignored;  // an entry that cannot be read is no folder
         if (found && entry->is_directory(ignored)) all.push_back(*found);
     }
     if (error && error != std::errc::no_such_file_or_directory) {
@@ -51,8 +52,8 @@ std::vector<Found> folders_in(const fs::path& folder) {
     return all;
 }
 
-/// What killed attempts left: partial folders, be it of steps that were moved aside, and replaced ones whose
-/// successor is in place.
+/// Removes the remains of killed attempts: partial folders, including those of steps that were moved aside,
+/// and replaced folders whose successor is in place.
 void remove_remains(const fs::path& folder) {
     for (const Found& found : folders_in(folder)) {
         const fs::path place = folder / step_name(found.step);
@@ -62,7 +63,7 @@ void remove_remains(const fs::path& folder) {
     }
 }
 
-/// The tensors of several shards put together, in the order in which they are first met.
+/// Combines the tensors of several shards, in the order of their first appearance.
 class Merger {
   public:
     void add(int file, const ShardTable& table, const std::string& place) {
@@ -84,7 +85,7 @@ class Merger {
     std::vector<StoredTensor> tensors_;
 };
 
-/// What the shards of a save say, as its manifest without assets.
+/// Builds the manifest of a save, without assets, from the tables of its shards.
 Manifest collect(const fs::path& partial, const Description& description, const Hash& set, int num_writers) {
     Manifest manifest{.set = set, .description = description};
     Merger tensors;
@@ -118,7 +119,7 @@ std::optional<int64_t> parse_step_name(const std::string& name) {
 
 fs::path step_path(const fs::path& folder, int64_t step) {
     const fs::path place = folder / step_name(step);
-    std::error_code ignored;  // what cannot be looked at is said when it is opened
+    std::error_code ignored;  // opening the file reports a path that cannot be read
     const bool replaced = !fs::exists(place, ignored) && fs::exists(replaced_path(place), ignored);
     return replaced ? replaced_path(place) : place;
 }

@@ -1,4 +1,4 @@
-// The folders of a run's checkpoints: names, which are there, how one becomes whole, which are removed.
+// The folders of a run's checkpoints: their names, listing, creation, commit and removal.
 #pragma once
 
 #include <cstdint>
@@ -16,37 +16,37 @@ namespace argosy::checkpoint {
 /// "step-00000100".
 std::string step_name(int64_t step);
 
-/// The step of that name; none for any other name.
+/// The step of a name "step-N"; none for any other name.
 std::optional<int64_t> parse_step_name(const std::string& name);
 
-/// Where the whole step lies: `folder/step-N`, or the folder that it was about to replace
-/// (checkpoint/partial_folder.h) where a save was killed in between.
+/// The path of the whole step: `folder/step-N`, or, if a save was killed while replacing it, the replaced
+/// folder (checkpoint/partial_folder.h).
 std::filesystem::path step_path(const std::filesystem::path& folder, int64_t step);
 
-/// Steps with a whole folder, ascending; found by looking. A folder that is not there holds none.
+/// The steps with a whole folder, ascending, found by listing `folder`. A missing folder has none.
 std::vector<int64_t> whole_steps(const std::filesystem::path& folder);
 
-/// Makes an empty `folder/step-N.partial` and returns it, makes the folders above it, and removes what
-/// attempts that were killed left in `folder`. One save at a time in a folder.
+/// Makes an empty `folder/step-N.partial` and the folders above it, returns it, and removes the remains of
+/// killed attempts in `folder`. One save at a time in a folder.
 std::filesystem::path start_step(const std::filesystem::path& folder, int64_t step);
 
-/// Once every shard is finished: reads their tables, writes the manifest with its views, fsyncs, renames. The
-/// step replaces one of the same number. UserError where a shard is missing, foreign, or the slabs do not
-/// cover a tensor exactly once. After an error the partial folder is the caller's to remove.
+/// Call it once every shard is finished: reads the shards' tables, writes the manifest with its views, fsyncs
+/// and renames. The step replaces one of the same number. UserError if a shard is missing or foreign, or if
+/// the slabs do not cover a tensor exactly once. After an error the caller removes the partial folder.
 void commit_step(const std::filesystem::path& folder, const Description& description, const Hash& set,
                  int num_writers, const std::vector<Asset>& assets);
 
 struct Retention {
     int64_t keep_latest = 0;  // 0: all
-    int64_t keep_every = 0;   // steps that are multiples of it stay; 0: none
+    int64_t keep_every = 0;   // multiples of this step number stay; 0: none
 };
-/// Whether a step stays for its number.
+/// Whether `keep_every` keeps this step.
 bool is_milestone(int64_t step, const Retention& retention);
 
-/// Which of `steps` (ascending) are to go, oldest first; never the last.
+/// The steps of `steps` (ascending) to remove, oldest first; never the last one.
 std::vector<int64_t> superfluous(const std::vector<int64_t>& steps, const Retention& retention);
 
-/// Removes them from `folder`. What cannot be removed is said on the log; it never throws.
+/// Removes these steps from `folder`. Never throws: failures are logged.
 void remove_superfluous(const std::filesystem::path& folder, const Retention& retention) noexcept;
 
 }  // namespace argosy::checkpoint

@@ -1,4 +1,4 @@
-// Private to this module: a file of a checkpoint opened for reading, its user block checked.
+// Private to this module: a file of a checkpoint opened for reading, with its user block verified.
 #pragma once
 
 #include <cstdint>
@@ -14,14 +14,14 @@ namespace argosy::checkpoint {
 
 class StoredBytes {
   public:
-    /// UserError where the file is missing, none of ours, or not as long as its user block says.
+    /// UserError if the file is missing, not of this format, or of another length than its user block has.
     explicit StoredBytes(const std::filesystem::path& path);
 
     const UserBlock& block() const { return block_; }
     const RawFile& file() const { return file_; }
     std::string place() const { return file_.path().string(); }
 
-    /// The table's text. UserError where it does not match its check.
+    /// The table's text. UserError if it does not match its check.
     std::string table() const;
 
     ByteRange table_range() const { return {block_.table_at, block_.table_bytes}; }
@@ -31,7 +31,7 @@ class StoredBytes {
     UserBlock block_;
 };
 
-/// The hash of ranges of a file, one after the other, read through a small buffer.
+/// The hash of several ranges of a file, concatenated, read through a small buffer.
 Hash hash_of(const RawFile& file, std::span<const ByteRange> ranges);
 
 }  // namespace argosy::checkpoint

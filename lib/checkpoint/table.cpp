@@ -1,4 +1,4 @@
-// Printing. Hashes have a fixed width, so that a table's length is known before they are.
+// Prints tables. Hashes have a fixed width, so a table's length is known before its hashes are.
 #include "checkpoint/table.h"
 
 #include <fmt/ranges.h>
@@ -13,7 +13,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-/// A string as JSON spells it. UserError where it is no UTF-8.
+/// A string in JSON spelling. UserError if it is not UTF-8.
 std::string quoted(const std::string& text) {
     try {
         return ordered_json(text).dump();
@@ -23,7 +23,7 @@ std::string quoted(const std::string& text) {
     }
 }
 
-/// An object of others on one line.
+/// A JSON object, given as text, on one line. UserError if the text is no object.
 std::string compact(const std::string& text) {
     const ordered_json value = ordered_json::parse(text, nullptr, false);
     if (!value.is_object())
@@ -45,7 +45,7 @@ std::string slab_fields(const StoredSlab& stored) {
                        numbers(stored.slab.size), stored.at, stored.hash.hex());
 }
 
-/// `"key":[` and the items that `print` makes, one a line.
+/// `"key":[` and the printed items, one per line.
 template <class Items, class Print>
 std::string list(const char* key, const Items& items, Print print) {
     std::string text = fmt::format("\"{}\":[", key);

@@ -1,5 +1,5 @@
-// The tables of FORMAT.md as values, and as JSON text. Parsing trusts nothing: whatever the text is, the
-// result is a valid table or a UserError that says what is wrong.
+// The tables of FORMAT.md as values, and as JSON text. Parsing trusts no input: any text gives either a valid
+// table or a UserError that names the fault.
 #pragma once
 
 #include <cstdint>
@@ -42,16 +42,16 @@ struct StoredAsset {
     bool operator==(const StoredAsset&) const = default;
 };
 
-/// What a checkpoint says of itself beside its tensors. Model and state are JSON objects that belong to
-/// others, as text; a table keeps them on one line.
+/// A checkpoint's description of itself, apart from its tensors. `model` and `state` are JSON objects as
+/// text, whose contents other modules define; a table keeps each on one line.
 struct Description {
     int64_t step = 0;
     std::string program;  // version that wrote it
     std::string mesh;
     bool model_only = false;
     std::string model;   // Hugging Face's config.json
-    std::string config;  // TOML; empty where there was no run
-    std::string state;   // the trainer's; "{}" where there was no run
+    std::string config;  // TOML; empty if there was no run
+    std::string state;   // the trainer's; "{}" if there was no run
     bool operator==(const Description&) const = default;
 };
 
@@ -73,7 +73,7 @@ struct Manifest {
 std::string to_json(const ShardTable& table);
 std::string to_json(const Manifest& manifest);
 
-/// `place` is for messages. `file_bytes`: of the file that the table stands in.
+/// `place` is for messages. `file_bytes`: the length of the file that contains the table.
 ShardTable parse_shard_table(std::string_view text, const std::string& place, int64_t file_bytes);
 Manifest parse_manifest(std::string_view text, const std::string& place, int64_t file_bytes);
 

@@ -17,7 +17,7 @@ namespace {
 constexpr size_t kMaxDims = 32;  // HDF5's limit
 constexpr int64_t kMaxBytes = std::numeric_limits<int64_t>::max();
 
-/// What is wrong with a name; empty: nothing.
+/// The fault of a name; empty: none.
 std::string_view name_fault(std::string_view name) {
     if (name.empty()) return "is empty";
     for (const char c : name) {
@@ -26,7 +26,7 @@ std::string_view name_fault(std::string_view name) {
     return {};
 }
 
-/// The name as messages can show it.
+/// The name in printable form, for messages.
 std::string printable(std::string_view name) {
     std::string text(name.substr(0, 100));
     std::replace_if(
@@ -55,7 +55,7 @@ bool overlap(const layout::Slab& a, const layout::Slab& b) {
     return true;
 }
 
-/// Slabs in the order of dim 0, so that each is compared with those alone that begin before it ends there.
+/// Sorts slabs by dim 0, so that a slab is compared only with those that begin before it ends in that dim.
 void check_disjoint(const StoredTensor& tensor, const std::string& where) {
     std::vector<const layout::Slab*> slabs;
     for (const StoredSlab& stored : tensor.slabs) slabs.push_back(&stored.slab);
@@ -81,7 +81,7 @@ void check_cover(const StoredTensor& tensor, const std::string& where) {
         throw UserError("{}: its slabs cover {} of its {} elements", where, covered, expected);
 }
 
-/// What lies where in the files: those of `files`, and last the one that the table stands in.
+/// Byte ranges in use per file: one entry for each of `files`, and last the file that contains the table.
 class Extents {
   public:
     Extents(const std::vector<StoredFile>& files, const std::string& place, int64_t file_bytes)
@@ -165,8 +165,8 @@ void check_info(const TensorInfo& info, const std::string& place) {
     const std::string where = tensor_place(place, info);
     if (info.shape.size() > kMaxDims)
         throw UserError("{}: {} dims; {} at most", where, info.shape.size(), kMaxDims);
-    int64_t left =
-        kMaxBytes / h5::size_bytes(info.type);  // how often the elements so far may still be multiplied
+    int64_t left = kMaxBytes / h5::size_bytes(info.type);  // the largest factor by which the element count
+                                                           // may still grow
     for (const int64_t size : info.shape) {
         if (size < 0) throw UserError("{}: a dim has {} elements", where, size);
         if (size > left) throw UserError("{}: the bytes of shape {} cannot be counted", where, info.shape);

@@ -1,4 +1,4 @@
-// Reading tables. Keys that are unknown are left alone, for newer minor versions may add some.
+// Parses tables. Unknown keys are ignored, because newer minor versions may add some.
 #include <functional>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -13,16 +13,16 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr int kMaxDepth = 100;  // of nested values, since what is recursive needs a limit
+constexpr int kMaxDepth = 100;  // of nested values: a recursive format needs a limit
 
-/// What a message shows of a value.
+/// The text of a value in messages.
 std::string shown(const ordered_json& value) {
     constexpr size_t kShown = 80;
     const std::string text = value.dump(-1, ' ', true, ordered_json::error_handler_t::replace);
     return text.size() <= kShown ? text : text.substr(0, kShown) + "...";
 }
 
-/// Typed access to one object; every failure names the table and the key.
+/// Typed access to one JSON object; every failure names the table and the key.
 class Reader {
   public:
     Reader(const ordered_json& object, const std::string& place) : object_(object), place_(place) {
@@ -84,8 +84,8 @@ class Reader {
     }
 
   private:
-    /// Non-negative literals are parsed as unsigned, and those beyond 64 bits as floats, so that none wraps
-    /// around.
+    /// The JSON library parses non-negative literals as unsigned, and those beyond 64 bits as floats, so none
+    /// wraps around.
     static bool is_count(const ordered_json& value) {
         return value.is_number_unsigned() && value.get<uint64_t>() <= std::numeric_limits<int64_t>::max();
     }
@@ -99,8 +99,8 @@ class Reader {
 
 using TakeItem = std::function<void(const std::string& key, const ordered_json& item)>;
 
-/// The library's text parser made strict, and with the objects in the lists `lists` of the outermost object
-/// given to `take` one by one instead of kept: a manifest may hold hundreds of thousands of slabs.
+/// A strict version of the JSON library's text parser. Objects in the lists `lists` of the outermost object
+/// go to `take` one by one and are not kept: a manifest may have hundreds of thousands of slabs.
 class StrictParser {
   public:
     StrictParser(const std::string& place, std::set<std::string> lists, TakeItem take)
@@ -110,7 +110,7 @@ class StrictParser {
         const auto filter = [this](int depth, ordered_json::parse_event_t event, ordered_json& value) {
             return keep(depth, event, value);
         };
-        // Where a value has ended, the library takes a zero byte for the text's end and leaves what follows.
+        // After a complete value, the library takes a zero byte for the text's end and ignores the rest.
         if (const size_t zero = text.find('\0'); zero != std::string_view::npos)
             throw UserError("{}: bad JSON: a zero byte at {}", place_, zero);
         try {
@@ -169,7 +169,7 @@ class StrictParser {
     const std::string& place_;
     std::set<std::string> lists_;
     TakeItem take_;
-    std::vector<std::set<std::string>> keys_;  // of each object that is open
+    std::vector<std::set<std::string>> keys_;  // one set per open object
     std::string outermost_key_;
 };
 

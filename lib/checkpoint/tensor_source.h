@@ -1,5 +1,5 @@
-// Whole tensors by name, wherever they come from: a step's shards, a full file, safetensors. Names are those
-// of FORMAT.md ("model/norm.weight"). What is read is bytes; nothing is converted.
+// Access to tensors by name, whatever their origin: a step's shards, a full file, safetensors. Names are
+// those of FORMAT.md ("model/norm.weight"). Reading yields the stored bytes, without conversion.
 #pragma once
 
 #include <cstddef>
@@ -26,20 +26,20 @@ class TensorSource {
   public:
     virtual ~TensorSource() = default;
 
-    /// In the order in which they are best read.
+    /// Sorted in the fastest order for reading.
     virtual const std::vector<TensorInfo>& tensors() const = 0;
 
-    /// The slab's elements, row-major. From any thread. UserError for a file that is torn, missing or not the
-    /// one that was saved; RunError where reading fails. REQUIRES: `tensor` is one of tensors(), `out` the
-    /// slab's bytes.
+    /// Reads the slab's elements, row-major. Any thread. UserError if a file is torn, missing or not the one
+    /// that was saved; RunError if reading fails. REQUIRES: `tensor` is one of tensors(), and `out` has the
+    /// slab's size.
     virtual void read(const TensorInfo& tensor, const layout::Slab& slab, std::span<std::byte> out) const = 0;
 
-    /// For messages: the folder or file.
+    /// The folder or file, for messages.
     virtual const std::string& place() const = 0;
 
-    /// Null where it is absent.
+    /// Null if it is absent.
     const TensorInfo* find(const std::string& name) const;
-    /// UserError, with what is there, where it is absent.
+    /// UserError, which lists the existing tensors, if it is absent.
     const TensorInfo& at(const std::string& name) const;
 };
 

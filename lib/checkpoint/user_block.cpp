@@ -35,18 +35,18 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
     return parts;
 }
 
-/// Negative where the text is no number.
+/// Negative if the text is no number.
 int64_t parse_number(std::string_view text) {
     int64_t value = -1;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     return error == std::errc() && end == text.data() + text.size() ? value : -1;
 }
 
-/// The text as it is cut by its check line.
+/// The text, split at its check line.
 struct Cut {
-    std::string_view lines;  // all above the check line
+    std::string_view lines;  // all lines above the check line
     std::string_view check;  // its digits
-    bool padded = false;     // what follows is as it should be
+    bool padded = false;     // whether valid padding follows
 };
 
 Cut cut(std::string_view text) {
@@ -80,7 +80,7 @@ Hash check_integrity(const Cut& parts, const std::string& place) {
     return *stored;
 }
 
-/// The fields of each line by its first word.
+/// The fields of each line, keyed by its first word.
 using Lines = std::map<std::string_view, std::vector<std::string_view>>;
 
 Lines lines_of(std::string_view text) {

@@ -14,7 +14,7 @@ inline constexpr int kFormatMajor = 1, kFormatMinor = 0;
 
 enum class FileKind { Manifest, Shard, Full };
 
-/// As user blocks and messages spell it.
+/// The name in user blocks and messages.
 const char* name(FileKind kind);
 
 struct UserBlock {
@@ -23,15 +23,15 @@ struct UserBlock {
     int64_t table_at = 0, table_bytes = 0;
     Hash table_hash;
     Hash rest;   // of all bytes after the user block that are in no slab, asset or table
-    Hash check;  // of the lines above it
+    Hash check;  // of the lines above the check line
     bool operator==(const UserBlock&) const = default;
 };
 
-/// kUserBlockBytes of text. The check is computed, not taken.
+/// Text of kUserBlockBytes. The check is computed; block.check is ignored.
 std::string to_text(const UserBlock& block);
 
-/// UserError, naming `place`, where the text is torn, of a newer major version, or none of ours.
-/// REQUIRES: kUserBlockBytes of text.
+/// UserError, naming `place`, if the text is torn, of a newer major version, or not of this format. REQUIRES:
+/// kUserBlockBytes of text.
 UserBlock parse_user_block(std::string_view text, const std::string& place);
 
 }  // namespace argosy::checkpoint

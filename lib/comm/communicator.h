@@ -1,11 +1,11 @@
-// Collectives on tensors with asynchronous completion: what the program knows of MPI and NCCL. A group of
-// ranks is a Communicator; `submit` starts one grouped launch and hands back a Pending that keeps the tensors
-// alive until wait(). Every rank of a group submits the same operations in the same order.
+// Asynchronous collectives on tensors: the interface that hides MPI and NCCL from the rest of the program. A
+// Communicator is a group of ranks; submit() starts one grouped launch and returns a Pending that keeps the
+// tensors alive until wait(). Every rank of a group submits the same operations in the same order.
 //
-// Tensors in the host's memory: an operation has ended when wait() returns. Tensors on a GPU: wait() returns
-// at once, and what is put on LibTorch's current stream from then on comes after the operation; so it is with
-// memory that is freed then. submit() begins after what was on that stream before. See
-// nccl_communicator.h.
+// Tensors in the host's memory: an operation has ended when wait() returns. Tensors on a GPU: an operation
+// begins after the work that was on LibTorch's current stream at submit(). wait() returns at once; work that
+// is put on the current stream after wait() runs after the operation, and memory that is freed after wait()
+// is reused only after the operation. See nccl_communicator.h.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -32,9 +32,8 @@ const char* kind_name(OpKind kind);
 ///   AllGather      out = [size * n, ...] from in = [n, ...]
 ///   ReduceScatter  out = [n, ...] from in = [size * n, ...]
 ///   AllReduce      out = in reduced; out may be in
-///   Broadcast      out on `peer` reaches out everywhere
-///   Send, Receive  in to, out from `peer`; messages between two ranks arrive in the order of their
-///   submission
+///   Broadcast      out of rank `peer` is copied to out of every rank
+///   Send, Receive  send in to `peer`, receive out from `peer`; messages between two ranks keep their order
 struct Op {
     OpKind kind;
     at::Tensor out = {};
@@ -43,35 +42,35 @@ struct Op {
     int peer = -1;
 };
 
-/// Of the operation's tensors.
+/// Element type of the operation's tensors.
 ElementType element_type(const Op& op);
 
 /// Throws RunError for an operation that no group of `size` ranks can do.
 void check(const Op& op, int size);
 
-/// Those of all operations.
+/// The tensors of all operations.
 std::vector<at::Tensor> tensors_of(std::span<const Op> ops);
 
-/// What a backend must be able to say of operations under way.
+/// A backend's handle of operations under way.
 class Completion {
   public:
     virtual ~Completion() = default;
-    virtual void wait() = 0;  // on the host: throws TimeoutError when a peer stays away
+    virtual void wait() = 0;  // a wait on the host throws TimeoutError if a peer stays away
 };
 
-/// Operations under way. The results are valid after wait(). One that is dropped without wait(), as when an
-/// error unwinds, never gives its memory back: a peer may still write into it.
+/// Operations under way. The results are valid after wait(). The destructor waits, too. If that fails, or an
+/// exception unwinds the stack, the tensors are never freed, because a peer may still write into them.
 class Pending {
   public:
     Pending() = default;
-    /// The time that the host spends in wait() is added to `exposed_seconds`, where there is one.
+    /// wait() adds the time that the host spends in it to `exposed_seconds`, unless that is null.
     Pending(std::unique_ptr<Completion> completion, std::vector<at::Tensor> tensors, double* exposed_seconds);
     Pending(Pending&&) noexcept = default;
     Pending& operator=(Pending&& other) noexcept;
     ~Pending();
 
     bool active() const { return completion_ != nullptr; }
-    /// Does nothing when nothing is under way.
+    /// Does nothing if no operation is under way.
     void wait();
 
   private:
@@ -88,45 +87,45 @@ class Communicator {
 
     virtual int rank() const = 0;
     virtual int size() const = 0;
-    /// Where this rank computes: what a model's tensors lie on. Tensors in the processor's memory can be sent
-    /// whatever it is.
+    /// The device on which this rank computes and holds the model's tensors. Tensors in the host's memory can
+    /// be sent as well, whatever the device.
     c10::Device device() const { return device_; }
 
-    /// COLLECTIVE over `ranks`, which are ascending numbers in this group. `name` is the mesh axis for
+    /// COLLECTIVE over `ranks`, which are ascending numbers in this group. `name` is the mesh axis, for
     /// messages.
     virtual std::unique_ptr<Communicator> subgroup(std::span<const int> ranks, std::string name) const = 0;
 
-    /// COLLECTIVE: whatever ranks need before the first Send or Receive of tensors on a GPU, which goes to a
-    /// rank beside one's own: its number is one more or one less, or the two are the first and the last.
+    /// COLLECTIVE: opens the connections for Send and Receive of tensors on a GPU; must precede the first of
+    /// them. A message goes to a neighbour on the ring of ranks: rank + 1 or rank - 1, modulo size().
     virtual void open_channels() {}
 
-    /// Whether what is submitted can become part of a graph that is being recorded.
+    /// Whether submitted operations can become part of a graph that is being recorded.
     virtual bool recordable() const { return true; }
 
-    /// All tensors lie on a GPU, or none does.
+    /// Starts the operations and returns. REQUIRES: all their tensors are on a GPU, or none is.
     virtual Pending submit(std::span<const Op> ops) = 0;
 
-    /// submit and wait.
+    /// Submits and waits.
     void run(std::span<const Op> ops) { submit(ops).wait(); }
     void run(const Op& op) { submit({&op, 1}).wait(); }
     Pending submit(const Op& op) { return submit({&op, 1}); }
 
-    /// Waits on the host until a GPU has done what is on the current stream, as whoever reads a result must.
-    /// The wait has no limit of its own: where ranks wait for each other in vain, that ends the job. `place`
-    /// is where this rank waits, in messages.
+    /// Blocks the host until the GPU has done the work on the current stream; a result may be read then. The
+    /// wait has no timeout of its own: if an operation between ranks hangs, its timeout ends the job. `place`
+    /// says in messages where this rank waits.
     virtual void wait_for_gpu(const std::string& place);
 
-    /// Runs `launch`, which puts a recorded graph with operations of these ranks on the current stream: each
-    /// of them is looked after as it would be outside of a graph. COLLECTIVE: every rank of the group
-    /// launches the same. `what` is it called in messages. `launch` returns the graph's number, which
-    /// cuda::StreamView::captured_by gave when it was recorded.
+    /// Runs `launch`, which puts a recorded graph with operations of these ranks on the current stream. The
+    /// watchdog watches each of these operations as it does outside of a graph. COLLECTIVE: every rank of the
+    /// group launches the same graph. `what` names the launch in messages. `launch` returns the graph's
+    /// number, which cuda::StreamView::captured_by returned while the graph was recorded.
     virtual void watched(const std::string& what, const std::function<uint64_t()>& launch);
 
     const std::string& name() const { return name_; }
 
-    /// Time that the program spent in submit() and wait() on this group instead of computing, since the
-    /// start: waiting for data, and whatever copying and adding up the backend does in them. On a GPU that is
-    /// the time that the stream of computation stood still, as far as it is known by now.
+    /// Exposed time: time since the start that the program spent in submit() and wait() on this group instead
+    /// of computing, that is waiting for data, and copying and adding up in the backend. On a GPU: the time
+    /// for which the compute stream stood still, as far as measured by now.
     virtual double exposed_seconds() const { return exposed_seconds_; }
 
   protected:
@@ -134,7 +133,7 @@ class Communicator {
         : name_(std::move(name)), device_(device) {}
     double* exposed_seconds_slot() { return &exposed_seconds_; }
 
-    /// For a backend's submit(): the time until its end is exposed.
+    /// For a backend's submit(): counts the lifetime of this object as exposed time.
     class Exposed {
       public:
         explicit Exposed(Communicator& group) : seconds_(group.exposed_seconds_) {}

@@ -1,4 +1,4 @@
-// What the elements of tensors are to those who send them.
+// Maps LibTorch's element types to this program's.
 #pragma once
 
 #include <c10/core/ScalarType.h>

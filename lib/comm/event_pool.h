@@ -1,4 +1,5 @@
-// Events of CUDA that are used again: making one costs more than recording it. Any thread may call it.
+// A pool of CUDA events that are reused, because making an event costs more than recording it. Any thread may
+// call the members.
 #pragma once
 
 #include <memory>
@@ -9,7 +10,7 @@
 
 namespace argosy::comm {
 
-/// Goes back to its pool with the last who holds it, and is then recorded anew for something else.
+/// An event that returns to its pool when the last owner releases it. The pool then reuses it.
 using PooledEvent = std::shared_ptr<cuda::Event>;
 
 class EventPool {
@@ -17,7 +18,7 @@ class EventPool {
     explicit EventPool(cuda::Timing timing) : shelf_(std::make_shared<Shelf>(timing)) {}
 
     PooledEvent take() const;
-    /// One that marks the end of what was given to `stream` so far.
+    /// Returns an event that marks the end of the work given to `stream` so far.
     PooledEvent mark(const cuda::StreamView& stream) const;
 
   private:

@@ -14,10 +14,10 @@
 namespace argosy::comm {
 namespace {
 
-constexpr int64_t kMostBlockBytes = 256 << 10;  // stays in the second cache between two passes over it
+constexpr int64_t kMostBlockBytes = 256 << 10;  // a block stays in the L2 cache between two passes over it
 constexpr int64_t kLeastBlocksInRing = 4;
 
-/// COLLECTIVE: whether no rank has a complaint. The first that has one tells people.
+/// COLLECTIVE: whether no rank has a complaint. The first rank that has one logs it.
 bool all_content(Communicator& peers, const std::string& complaint) {
     const int64_t own = complaint.empty() ? 0 : peers.size() - peers.rank();
     const at::Tensor first = at::full({1}, own, at::kLong);
@@ -30,7 +30,7 @@ bool all_content(Communicator& peers, const std::string& complaint) {
     return most == 0;
 }
 
-/// Runs `work`; what it fails with, or nothing.
+/// Runs `work`. Returns the text of its RunError, or "".
 template <class Work>
 std::string complaint_of(Work work) {
     try {
@@ -78,7 +78,8 @@ int64_t Exchange::submit(std::span<const Op> ops) {
         const std::vector<Transfer> parts = transfers(op, party_);
         started.insert(started.end(), parts.begin(), parts.end());
     }
-    // What needs another one's result comes last, so that all the others take one turn of each rank together.
+    // Transfers that need another one's result come last, so that one turn of each rank completes all the
+    // others.
     std::stable_partition(started.begin(), started.end(),
                           [](const Transfer& transfer) { return !transfer.needs_previous; });
     for (Transfer& transfer : started) {

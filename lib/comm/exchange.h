@@ -1,10 +1,11 @@
-// Collectives of ranks on one node through memory that they share. At submission a rank copies its input
-// where its peers can read it; they fetch it, and add it up, themselves, when they wait. So a rank that
-// computes keeps nobody waiting.
+// Collectives of ranks on one node through shared memory. submit() copies a rank's input to memory that its
+// peers can read; each peer fetches the input, and adds it up, in its own wait. A rank that computes after
+// submit() therefore delays no peer.
 //
-// Memory: a ring for each rank, touched as far as it was ever used: some twice what is in flight at once.
-// What does not fit is published when there is room again and the rank waits for something, so it then does
-// need attention; so does the second half of an all-reduce of more than a block.
+// Memory: one ring for each rank, of which only the used part is ever touched: about twice the bytes in
+// flight. Input that does not fit into the ring is published later, when there is room and the rank waits for
+// something; only then do peers depend on the rank's attention. The same holds for the second half of an
+// all-reduce in two steps (transfer.cpp).
 #pragma once
 
 #include <cstdint>
@@ -21,15 +22,16 @@ namespace argosy::comm {
 
 class Exchange {
   public:
-    /// COLLECTIVE over `peers`, which are on one node, through that communicator. None, on all of them, when
-    /// some cannot share memory; the first of those logs why. A rank's ring has `ring_bytes`.
+    /// COLLECTIVE over `peers`, which are on one node; `peers` also carries the setup messages. Returns null
+    /// on all ranks if some cannot share memory; the first of these ranks logs why. Each rank's ring has
+    /// `ring_bytes`.
     static std::shared_ptr<Exchange> open(Communicator& peers, int64_t ring_bytes);
 
-    /// Starts collectives: publishes what there is room for. Returns the round that ends them. The memory of
-    /// the tensors must stay until then.
+    /// Starts collectives: publishes as much as there is room for. Returns the round that ends them, for
+    /// done(). REQUIRES: the tensors' memory stays valid until then.
     int64_t submit(std::span<const Op> ops);
     bool done(int64_t round) const { return num_consumed_ >= round; }
-    /// Publishes or reads one round, whichever can be; false when there is nothing to do, or nothing arrived.
+    /// Publishes and reads at most one round each, without waiting. Returns false if neither was possible.
     bool advance();
 
   private:
@@ -42,15 +44,16 @@ class Exchange {
 
     Party party_;
     std::vector<SharedBoard> boards_;                                   // by rank
-    std::deque<Transfer> transfers_;                                    // that are not consumed, oldest first
+    std::deque<Transfer> transfers_;                                    // not consumed yet, oldest first
     int64_t num_submitted_ = 0, num_published_ = 0, num_consumed_ = 0;  // rounds
 };
 
-/// The exchanges of all groups that were made from one: a rank that waits in one of them serves the others.
+/// The exchanges of the outermost group and all its subgroups: a rank that waits in one of them also advances
+/// the others.
 class Exchanges {
   public:
     void add(const std::shared_ptr<Exchange>& exchange) { exchanges_.push_back(exchange); }
-    /// One round in each; false when there was nothing to do.
+    /// Advances each exchange once. Returns false if there was nothing to do.
     bool advance();
 
   private:

@@ -1,6 +1,7 @@
-// How long the stream of computation stood still at the waits of a group: the time between two events around
-// each wait, added up once both are done, so that the host never waits for a figure. Waits within a graph are
-// marked by each of its launches, and added up after each. One thread.
+// Measures how long the compute stream stood still at the waits of a group: the time between two events
+// around each wait, added up once both events are done, so that the host never waits for a measurement. Each
+// launch of a graph records the events of its waits anew; the waits are added up after the launch. One thread
+// calls all members.
 #pragma once
 
 #include <cstdint>
@@ -16,12 +17,12 @@ namespace argosy::comm {
 
 class ExposedTime {
   public:
-    /// A wait that lies between two events of one stream.
+    /// Adds a wait that lies between two events of one stream.
     void add(PooledEvent before, PooledEvent after) {
         waits_.push_back({std::move(before), std::move(after)});
     }
 
-    /// The same within the graph of this number, which is being recorded.
+    /// Adds a wait within graph number `graph`, which is being recorded.
     void add_recorded(uint64_t graph, PooledEvent before, PooledEvent after) {
         recorded_[graph].waits.push_back({std::move(before), std::move(after)});
     }
@@ -29,11 +30,12 @@ class ExposedTime {
     // REQUIRES: this thread records no graph.
     /// Adds up the waits outside of graphs that have ended.
     void collect();
-    /// And those within graphs, of which `num_launches` says how often each has been launched so far. Known
-    /// is its last launch, which counts for all of them that are new. REQUIRES: all have ended.
+    /// Adds up the waits within graphs. `num_launches` returns how often a graph has been launched so far.
+    /// Only the last launch of a graph is measured, and counts for every launch since the last call.
+    /// REQUIRES: all launches of graphs have ended.
     void collect_recorded(const std::function<int64_t(uint64_t graph)>& num_launches);
 
-    /// Of the waits that are added up.
+    /// Total of the waits that are added up so far.
     double seconds() const { return seconds_; }
 
   private:
@@ -43,7 +45,7 @@ class ExposedTime {
     std::deque<Wait> waits_;  // in the order of the stream
     struct Recorded {
         std::vector<Wait> waits;
-        int64_t num_counted = 0;  // launches that are added up
+        int64_t num_counted = 0;  // number of launches added up so far
     };
     std::map<uint64_t, Recorded> recorded_;  // by graph
     double seconds_ = 0;

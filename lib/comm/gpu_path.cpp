@@ -16,7 +16,7 @@
 namespace argosy::comm {
 namespace {
 
-/// Of the ranks that have the GPU of one before them.
+/// COLLECTIVE: the ranks whose GPU a lower rank has, too.
 std::vector<int> ranks_that_share(const mpi::Comm& world) {
     const nccl::DevicePlace own = nccl::place_of_device(cuda::current_device());
     const auto places = mpi::tell_all(world, std::span(&own, 1), "which GPUs the ranks have");
@@ -33,7 +33,7 @@ void check_version() {
         nccl::version_text());
 }
 
-/// NCCL, unless ranks share GPUs.
+/// Returns Nccl, unless ranks share GPUs.
 GpuPath fastest_path(const mpi::Comm& world, GpuPath wanted) {
     const std::vector<int> sharing = ranks_that_share(world);
     if (sharing.empty()) {

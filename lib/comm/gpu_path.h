@@ -1,4 +1,4 @@
-// How tensors that GPUs hold travel between ranks, chosen once for all of them.
+// The path of tensors on GPUs between ranks, chosen once for all ranks.
 #pragma once
 
 #include <span>
@@ -9,22 +9,22 @@
 namespace argosy::comm {
 
 enum class GpuPath {
-    None,    // not at all: this program's tensors lie in the host's memory
-    Choose,  // Nccl where every rank has a GPU of its own, Host where some share one, None without any
+    None,    // no tensors on GPUs: all tensors are in the host's memory
+    Choose,  // Nccl if every rank has its own GPU, Host if ranks share one, None without GPUs
     Nccl,
-    Host,  // through the host's memory, as tensors there do
+    Host,  // through the host's memory and the host backend
 };
 
-/// COLLECTIVE: whether every rank sees a GPU; false where none does. Throws UserError, on all ranks alike,
-/// where some see one and others do not.
+/// COLLECTIVE: whether every rank sees a GPU; false if none does. Throws UserError on all ranks if some see
+/// one and others do not.
 bool all_see_gpus(const mpi::Comm& world);
 
-/// COLLECTIVE: `wanted`, or what it is to be where that is Choose; warns where that is Host. REQUIRES: each
-/// rank that sees a GPU has made it its thread's own (gpu::use). Throws UserError for what the ranks' GPUs do
-/// not allow: a path without GPUs, Nccl where ranks share one.
+/// COLLECTIVE: returns `wanted`, or the fastest possible path if `wanted` is Choose; warns if that is Host.
+/// REQUIRES: each rank that sees a GPU has selected it for this thread (gpu::use). Throws UserError if the
+/// ranks' GPUs do not allow the path: Nccl or Host without GPUs, Nccl if ranks share a GPU.
 GpuPath choose_gpu_path(const mpi::Comm& world, GpuPath wanted);
 
-/// Whether a GPU holds the tensors of these operations. Throws RunError where it holds some of them.
+/// Whether the tensors of these operations are on a GPU. Throws RunError if only some of them are.
 bool on_gpu(std::span<const Op> ops);
 
 }  // namespace argosy::comm

@@ -1,5 +1,6 @@
-// What all groups that come from one share on a GPU: events, the graph of a step, and the lanes that the
-// watchdog looks at. What is not said to be for one thread any may call.
+// State on the GPU that a group and all its subgroups share: pools of events, the launches of graphs, and the
+// lanes and launch lines that the watchdog reads. Any thread may call a member, unless its comment names one
+// thread.
 #pragma once
 
 #include <atomic>
@@ -20,39 +21,41 @@ namespace argosy::comm {
 
 class GpuSide {
   public:
-    /// Those that only mark a point, and those between which time is measured.
+    /// Events that only mark a point (`marks`), and events that also measure time (`clocks`).
     const EventPool marks{cuda::Timing::Off}, clocks{cuda::Timing::On};
 
-    /// A line of this rank, of which `members` have the others; made in the same order on all of them.
+    /// Opens this rank's launch queue (line) for a group. COLLECTIVE: every rank in `members`, in the same
+    /// order.
     std::shared_ptr<LaunchLine> open_line(const std::string& name, const std::vector<int>& members);
     /// REQUIRES: this thread records no graph.
     void add(const std::shared_ptr<Lane>& lane);
 
-    /// Those that still are.
+    /// The lines and lanes that still exist.
     std::vector<std::shared_ptr<LaunchLine>> lines() const;
     std::vector<std::shared_ptr<Lane>> lanes() const;
 
-    // By the thread that works on the GPU.
-    /// The lane's stream comes to an operation of the graph of this number, which is being recorded.
+    // Only the thread that works on the GPU calls the following.
+    /// The caller next records an operation on the lane's stream into graph number `graph`.
     void record(const Lane& lane, LaunchLine::Work work, uint64_t graph);
-    /// And to its end.
+    /// The caller has recorded that operation.
     void recorded(const Lane& lane, uint64_t graph);
-    /// A graph is to be put on `stream`.
+    /// The caller next puts a graph on `stream`.
     void graph_begins(const cuda::StreamView& stream);
-    /// The one of this number was, up to `end`.
+    /// The caller has put graph number `graph` on the stream; `end` marks the end of the launch.
     void graph_launched(uint64_t graph, PooledEvent end);
     /// REQUIRES: no graph is being recorded.
     bool graph_under_way();
     /// How often the graph of that number has been launched.
     int64_t num_launches(uint64_t graph) const;
 
-    /// The watchdog ends the process: what comes from the GPU from now on may be wrong.
+    /// The watchdog ends the process: results of the GPU may be wrong from now on.
     void end() { ends_ = true; }
-    /// Does not return in that case. For the thread that works on the GPU, before it goes by what it has
-    /// seen.
+    /// Does not return after end(). The thread that works on the GPU calls this before it uses a result or an
+    /// error.
     void require_going_on() const;
-    /// What `calls` returns. What fails in it once the watchdog has ended NCCL is no error of its own, nor is
-    /// what another rank's end makes fail, unless nobody else has a word about it.
+    /// Runs `calls` and returns their result. After end(), an error is suppressed (the call does not return),
+    /// because the watchdog reports the root cause. A PeerError (another rank ended) is thrown only if no
+    /// other rank reports the root cause first.
     template <class Calls>
     auto while_going_on(const Calls& calls) const {
         try {
@@ -61,17 +64,17 @@ class GpuSide {
             let_others_speak();
             throw;
         } catch (...) {
-            require_going_on();  // the watchdog's message is the one that counts
+            require_going_on();  // the watchdog's message names the root cause
             throw;
         }
     }
 
   private:
-    /// Returns after a while, if this process still is.
+    /// Sleeps long enough for another rank to report the root cause and end this process.
     void let_others_speak() const;
 
     std::atomic<bool> ends_ = false;
-    PooledEvent graph_end_;  // of the last launch
+    PooledEvent graph_end_;  // of the last launch of a graph
     int64_t num_launches_ = 0;
     std::map<uint64_t, int64_t> num_launches_of_;  // by graph
     std::optional<GraphProgress> progress_;        // none before the first lane

@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t kNumNumbers = 65535;
 
-/// Half of it is more than a graph of any use has: two for each operation.
+/// An operation takes two marks. Half a block is more than any useful graph needs.
 constexpr size_t kMarksPerBlock = size_t{1} << 19;
 
 GraphMark number_of(int64_t launch) { return static_cast<GraphMark>(launch % kNumNumbers + 1); }

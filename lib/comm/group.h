@@ -1,4 +1,6 @@
-// A group of ranks as every backend is made from it, and the choice of the backend.
+// A Group holds what every backend of a group of ranks needs: the MPI communicator, the options, the members'
+// numbers in the outermost group, and the objects that it shares with its subgroups. make_communicator()
+// chooses the backend.
 #pragma once
 
 #include <cstdint>
@@ -19,20 +21,21 @@
 namespace argosy::comm {
 
 struct GroupOptions {
-    double timeout_seconds = 100;  // a wait that takes longer fails, and names who is missing
-    /// Sends complete only once received: proves that a schedule needs no buffering.
+    double timeout_seconds = 100;  // a longer wait fails with an error that names the missing ranks
+    /// A send completes only once its receiver has started to receive: a run then proves that a pipeline
+    /// schedule needs no buffering.
     bool synchronous_sends = false;
-    /// Most memory that a rank lends a group whose ranks are all on one node, for their collectives; 0: MPI
-    /// alone.
+    /// Maximum shared memory, per rank, for the collectives of a group whose ranks are all on one node; 0:
+    /// use MPI only.
     int64_t shared_memory_bytes = 0;
-    /// Where this rank computes, and how tensors that a GPU holds travel.
+    /// The device on which this rank computes, and the path of tensors on a GPU.
     c10::Device device = c10::kCPU;
     GpuPath gpu_path = GpuPath::None;
 };
 
 class Group {
   public:
-    /// COLLECTIVE: all ranks of `comm`. REQUIRES: the options' path for tensors of GPUs is chosen.
+    /// COLLECTIVE: all ranks of `comm`. REQUIRES: options.gpu_path is not GpuPath::Choose.
     Group(mpi::Comm comm, std::string name, const GroupOptions& options);
     /// COLLECTIVE over `ranks`, numbers in this group.
     Group subgroup(std::span<const int> ranks, std::string name) const {
@@ -44,17 +47,17 @@ class Group {
     const GroupOptions& options() const { return options_; }
     int rank() const { return rank_; }
     int size() const { return static_cast<int>(members_.size()); }
-    /// By rank, their numbers in the outermost group.
+    /// The members' numbers in the outermost group, by rank.
     const std::vector<int>& members() const { return members_; }
-    /// Of this and all groups that come from the same one.
+    /// Objects that the outermost group and all its subgroups share.
     Exchanges& exchanges() const { return *exchanges_; }
     mpi::Roll& roll() const { return *roll_; }
-    /// None where no tensors travel by NCCL.
+    /// Null unless gpu_path is GpuPath::Nccl.
     const std::shared_ptr<GpuSide>& gpu() const { return gpu_; }
 
-    /// What a rank waits for, in messages.
+    /// Name of an operation in messages.
     std::string name_of(OpKind kind, int64_t operation) const;
-    /// For a wait in vain.
+    /// The error for a wait that has timed out.
     TimeoutError timeout(const std::string& operation, const mpi::Attendance& found) const;
 
   private:
@@ -72,9 +75,9 @@ class Group {
 
 class Watchdog;
 
-/// COLLECTIVE over the group. For tensors in the host's memory: shared memory where the options allow it and
-/// all ranks are on one node, else MPI. For those of GPUs what the options say. A group that comes from
-/// another has the watchdog of that one.
+/// COLLECTIVE over the group. Tensors in the host's memory are sent through shared memory if the options
+/// allow it and all ranks are on one node, else by MPI. Tensors on a GPU take options.gpu_path. A subgroup
+/// gets the watchdog of its parent.
 std::unique_ptr<Communicator> make_communicator(std::shared_ptr<const Group> group,
                                                 std::shared_ptr<Watchdog> watchdog = nullptr);
 std::unique_ptr<Communicator> make_communicator(mpi::Comm comm, std::string name,

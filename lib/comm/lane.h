@@ -1,5 +1,5 @@
-// One ordered way between ranks' GPUs: a communicator of NCCL, the stream that all its operations take, and
-// the line that its launches stand in.
+// A lane is one ordered channel between the GPUs of ranks: an NCCL communicator, the stream of all its
+// operations, and the LaunchLine (queue of launches) that the watchdog reads.
 #pragma once
 
 #include <memory>
@@ -15,19 +15,20 @@ namespace argosy::comm {
 
 class Lane {
   public:
-    /// COLLECTIVE over all that have the id, which waits for them without a limit of time; on this thread's
-    /// device. `rank` and `size` are the lane's own.
+    /// Makes the communicator on this thread's device. COLLECTIVE over all ranks that have the id; waits for
+    /// them without a timeout. `rank` and `size` are numbers within the lane.
     Lane(const nccl::UniqueId& id, int size, int rank, std::shared_ptr<LaunchLine> its_line)
         : communicator(id, size, rank), line(std::move(its_line)) {}
 
-    /// Throws RunError for what went wrong since; nothing once it is broken off. By any thread.
+    /// Throws RunError if an earlier operation has failed, unless the lane is aborted. Any thread may call
+    /// this.
     void require_health();
 
-    /// Ends what is under way here, which else is waited for, for ever where a peer is gone. The first time
-    /// alone does anything. By any thread.
+    /// Aborts the operations under way, which would otherwise wait for ever if a peer is gone. Only the first
+    /// call has an effect. Any thread may call this.
     void break_off();
 
-    const cuda::Stream stream{cuda::Priority::High};  // or it would queue behind a product's blocks
+    const cuda::Stream stream{cuda::Priority::High};  // normal priority would queue behind a matmul's blocks
     nccl::Communicator communicator;
     const std::shared_ptr<LaunchLine> line;
 

@@ -11,7 +11,7 @@ namespace argosy::comm {
 
 namespace {
 
-/// The same on all ranks, and short where the members are many.
+/// Short also for many members, and equal on all ranks.
 uint64_t digest(const std::vector<int>& members) {
     uint64_t sum = 14695981039346656037U;  // FNV-1a
     for (const int member : members) sum = (sum ^ static_cast<uint64_t>(member)) * 1099511628211U;
@@ -84,8 +84,8 @@ LaunchLine::Standing LaunchLine::look(double elapsed_seconds) {
     return standing;
 }
 
-// CUDA, which may never answer, is asked without the lock, which the thread that launches needs. Only this
-// thread takes away what is at the front.
+// CUDA may never answer, so it is queried without the lock, which the launching thread needs. Only the
+// watchdog's thread removes launches at the front.
 
 void LaunchLine::drop_ended_launches() {
     for (;;) {
@@ -117,20 +117,21 @@ void LaunchLine::drop_ended_graphs() {
     }
 }
 
-/// Or else what it waits for on this rank's GPU is not there yet.
+/// Whether the oldest launch has begun. A launch that has not begun still waits for earlier work on this
+/// rank's own GPU.
 bool LaunchLine::oldest_has_begun() {
     PooledEvent begin;
     {
         const std::lock_guard lock(mutex_);
         if (launches_.empty()) return false;
         begin = launches_.front().begin;
-        if (!begin) return true;  // in its call
+        if (!begin) return true;  // the launching call has not returned
     }
     return begin->done();
 }
 
-/// The last operation that the GPU has come to in that launch, and its number; null: none yet. One stream
-/// does what is recorded here, one after the other.
+/// Returns the last operation that the GPU has reached in that launch of a graph, and stores its index in
+/// `number`; null if there is none yet. One stream runs all recorded operations in order.
 const LaunchLine::Recorded* LaunchLine::come_to(int64_t launch, int64_t* number) const {
     for (const auto& [graph, operations] : recorded_) {
         const auto begun = [&](const Recorded& one) { return GraphProgress::is_of(one.begun, launch); };
@@ -142,7 +143,7 @@ const LaunchLine::Recorded* LaunchLine::come_to(int64_t launch, int64_t* number)
     return nullptr;
 }
 
-/// Writes down how far the GPU has come in the oldest launch of a graph.
+/// Updates seen_: how far the GPU has come in the oldest launch of a graph.
 const LaunchLine::Recorded* LaunchLine::see_graph() {
     Place place{graphs_.front().launch, 0};
     const Recorded* const operation = come_to(place.graph, &place.number);

@@ -1,7 +1,8 @@
-// What a rank has put on one stream, launch by launch in the order in which they end: what its watchdog looks
-// at from a thread of its own, and tells the watchdogs of other ranks. The same line has the same key and the
-// same numbers on every rank that takes part in it. What becomes part of a graph is recorded here once, and
-// under way in each launch of the graph; launches of graphs are numbered over all lines, from 1.
+// A launch line is the queue of launches that a rank has put on one stream, in the order in which they end.
+// The rank's watchdog reads the queue from its own thread and reports it to the watchdogs of other ranks. A
+// line has the same key and the same numbers on every rank that takes part in it. An operation that becomes
+// part of a graph is recorded here once, and is under way in each launch of the graph. Launches of graphs are
+// numbered from 1, over all lines together.
 #pragma once
 
 #include <cstdint>
@@ -19,61 +20,65 @@ namespace argosy::comm {
 
 class LaunchLine {
   public:
-    /// `name` is the mesh axis for messages, `members` are numbers in the outermost group, `serial` tells
-    /// lines apart that have both in common.
+    /// `name` is the mesh axis for messages, `members` are rank numbers in the outermost group, `serial`
+    /// distinguishes lines with the same name and members.
     LaunchLine(std::string name, std::vector<int> members, int serial);
 
-    /// What a launch is, for messages: "all-reduce", and how many elements.
+    /// A launch as messages name it: "all-reduce", and the number of elements.
     struct Work {
         std::string kind;
         int64_t elements = 0;
         bool operator==(const Work&) const = default;
     };
-    /// Which one: on this line outside of graphs, or on this line in that launch of a graph. From 0.
+    /// Identifies a launch of this line: number `number` (from 0) outside of graphs, or within one launch of
+    /// a graph.
     struct Place {
-        int64_t graph = 0;  // 0: outside
+        int64_t graph = 0;  // number of the graph's launch; 0: outside of graphs
         int64_t number = 0;
         auto operator<=>(const Place&) const = default;
     };
 
-    // By the thread that launches.
-    /// This rank comes to its next launch: the call may take its time.
+    // The thread that launches calls the following.
+    /// This rank reaches its next launch. The launching call itself may block for a while.
     void begin(Work work);
-    /// The call has returned; the launch begins and ends at these.
+    /// The launching call has returned; the two events mark the begin and the end of the launch.
     void launched(PooledEvent begin, PooledEvent end);
-    /// The call has returned, and nothing else was waited for.
+    /// The launching call has returned. Only the call was to be watched, so the launch is dropped.
     void returned();
 
-    // By the same thread, for what becomes part of a graph.
-    /// The next operation of the graph of that number; `begun` is set when the GPU comes to it.
+    // The same thread calls the following, for operations that become part of a graph.
+    /// Adds the next operation of graph number `graph`; the GPU sets `begun` when it reaches the operation.
     void record(uint64_t graph, Work work, const GraphMark* begun);
-    /// The call has returned; `done` is set when the operation has ended.
+    /// The recording call has returned; the GPU sets `done` when the operation has ended.
     void recorded(uint64_t graph, const GraphMark* done);
-    /// The call comes that launches a graph.
+    /// The call that launches a graph comes next.
     void graph_begins(int64_t launch);
-    /// It has returned; the graph ends at this.
+    /// The call that launches the graph has returned; `end` marks the end of the graph.
     void graph_launched(PooledEvent end);
 
-    /// Where this rank is.
+    /// The state of this line on this rank.
     struct Standing {
         std::string key, name;
         std::vector<int> members;
-        /// Launches outside of graphs that this rank has come to: its host, and no graph keeps its GPU.
+        /// Number of launches outside of graphs that the host has reached. While a graph runs on the GPU,
+        /// only the launches before that graph count.
         int64_t num_begun = 0;
-        /// Of graphs: those before this one are through, of it the GPU has come to so many operations.
+        /// Progress in graphs: launches before number `graph.graph` have ended, and the GPU has reached
+        /// `graph.number` operations of that launch.
         Place graph = {1, 0};
-        Work last;  // that it has come to
+        Work last;  // the last launch that this rank has reached
         Place last_place = {0, -1};
         double seconds_since_last = 0;
-        /// The oldest that has not ended, if the GPU has come to it or its call has not returned.
+        /// The oldest launch that has not ended, if the GPU has reached it or its call has not returned.
         struct UnderWay {
             Place place;
             Work work;
-            double waited_seconds = 0;  // that this has been so
+            double waited_seconds = 0;  // time for which the launch has been in this state
         };
         std::optional<UnderWay> under_way;
     };
-    /// By the watchdog's thread. `elapsed_seconds` since the last look count as waited.
+    /// Only the watchdog's thread calls this. The `elapsed_seconds` since the last look() count as waiting
+    /// time.
     Standing look(double elapsed_seconds);
 
   private:
@@ -84,9 +89,9 @@ class LaunchLine {
     };
     struct Recorded {
         Work work;
-        const GraphMark *begun, *done;  // done: none until its call returns
+        const GraphMark *begun, *done;  // done: none until the recording call returns
     };
-    /// What this rank came to, and when that was seen.
+    /// The last launch that this rank reached, and the time at which that was seen.
     struct Last {
         Work work;
         Place place = {0, -1};
@@ -94,8 +99,8 @@ class LaunchLine {
     };
     struct GraphLaunch {
         int64_t launch;
-        int64_t num_begun;  // outside of graphs until then
-        Last last;          // likewise
+        int64_t num_begun;  // launches outside of graphs before this one
+        Last last;          // the last launch before this one
         PooledEvent end;    // none until its call returns
     };
 
@@ -109,17 +114,18 @@ class LaunchLine {
     const std::string key_, name_;
     const std::vector<int> members_;
     std::mutex mutex_;
-    std::deque<Launch> launches_;  // that have not ended, oldest first
+    std::deque<Launch> launches_;  // launches that have not ended, oldest first
     int64_t num_begun_ = 0;
     Last last_;
-    double waited_seconds_ = 0;  // of the oldest
+    double waited_seconds_ = 0;  // of the oldest launch
 
-    std::map<uint64_t, std::vector<Recorded>> recorded_;  // by graph; what is gone is never set again
-    std::deque<GraphLaunch> graphs_;                      // that have not ended, oldest first
-    int64_t num_graphs_ = 0;                              // the last one's number
-    Last seen_;                                           // within a graph
+    /// Operations by graph. Entries of destroyed graphs stay, but their marks are never set again.
+    std::map<uint64_t, std::vector<Recorded>> recorded_;
+    std::deque<GraphLaunch> graphs_;  // launches that have not ended, oldest first
+    int64_t num_graphs_ = 0;          // number of the last launch
+    Last seen_;                       // the last operation reached within a graph
     Place waits_at_;
-    double graph_waited_seconds_ = 0;  // there
+    double graph_waited_seconds_ = 0;  // time waited at waits_at_
 };
 
 }  // namespace argosy::comm

@@ -1,4 +1,4 @@
-// What ranks that wait in vain are told, in words.
+// Words the errors that end a job when ranks have waited longer than the timeout.
 #pragma once
 
 #include <cstdint>
@@ -9,11 +9,12 @@
 
 namespace argosy::comm {
 
-/// "all-reduce over dp_shard (operation 12)", or "(operation 12 of graph 3)" in that launch of a graph.
+/// "all-reduce over dp_shard (operation 12)"; ends in "(operation 12 of graph 3)" within launch 3 of a graph
+/// (the launches of all graphs are counted together).
 std::string operation_name(const std::string& kind, const std::string& group, int64_t number,
                            int64_t graph = 0);
 
-/// What ranks have waited for in vain, for how long; ranks have their numbers in the outermost group.
+/// A wait that has timed out; `members` are numbers in the outermost group.
 struct WaitInVain {
     std::string operation;
     std::vector<int> members;

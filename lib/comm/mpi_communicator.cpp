@@ -72,8 +72,8 @@ mpi::Request MpiCommunicator::start(const Op& op) const {
     throw RunError("internal error: unknown operation");
 }
 
-// The Pending comes first: should an operation be refused, those before it have started and need their
-// tensors.
+// The Pending is made first: if start() throws for one operation, the operations before it have started and
+// need their tensors.
 Pending MpiCommunicator::submit(std::span<const Op> ops) {
     if (ops.empty()) return {};
     const Exposed exposed(*this);

@@ -1,5 +1,5 @@
-// The MPI backend: tensors in host memory, non-blocking collectives, waits bounded in time. Nothing moves
-// while the ranks compute: Open MPI works only within its calls.
+// The MPI backend: tensors in the host's memory, non-blocking collectives, waits with a timeout. Nothing
+// moves while the ranks compute, because Open MPI makes progress only within its calls.
 #pragma once
 
 #include <memory>

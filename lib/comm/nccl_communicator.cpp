@@ -26,7 +26,7 @@ int64_t elements_of(const Op& op) {
     return std::max(op.out.defined() ? op.out.numel() : 0, op.in.defined() ? op.in.numel() : 0);
 }
 
-/// What `launch` puts on the lane for one operation. `peer` has its number in the lane.
+/// Puts one operation on the lane's stream. `peer` is a rank number within the lane.
 void start(const Op& op, const Lane& lane, int peer) {
     const auto reduction = op.reduction == Reduction::Sum ? nccl::Reduction::Sum : nccl::Reduction::Max;
     const ElementType type = element_type(op);
@@ -78,12 +78,12 @@ class NcclCompletion : public Completion {
     std::vector<PooledEvent> ends_;
 };
 
-/// On the current stream, nothing to wait for.
+/// The result is computed on the current stream itself, so there is nothing to wait for.
 class DoneOnStream : public Completion {
     void wait() override {}
 };
 
-/// A rank alone has the result already.
+/// A group of one rank only copies the input to the output.
 Pending copy_alone(std::span<const Op> ops) {
     for (const Op& op : ops) {
         if (op.in.defined() && op.in.const_data_ptr() != op.out.const_data_ptr()) {
@@ -93,8 +93,9 @@ Pending copy_alone(std::span<const Op> ops) {
     return Pending(std::make_unique<DoneOnStream>(), tensors_of(ops), nullptr);
 }
 
-/// Edges of a ring of ranks, from a number to the next one, in an order in which all ranks can make lanes on
-/// them: several at a time, since neighbouring edges come one after the other.
+/// The edges of the ring of ranks, each named by its first rank, in the order in which all ranks make lanes
+/// on them: first the even edges, then the odd ones, so that edges without a common rank connect at the same
+/// time. In a ring of odd size the last edge comes alone at the end.
 std::vector<int> edges_in_order(int size) {
     std::vector<int> edges;
     const int num_edges = size == 2 ? 1 : size;
@@ -117,7 +118,8 @@ NcclCommunicator::NcclCommunicator(std::shared_ptr<const Group> group, std::uniq
 
 NcclCommunicator::~NcclCommunicator() {
     if (std::uncaught_exceptions() == 0) return;
-    // First: what others see of the end of NCCL here is then no news to their watchdogs.
+    // leave() comes first, so that other ranks' watchdogs expect the NCCL errors that the aborts below cause
+    // there.
     if (watchdog_) watchdog_->leave();
     for (const auto& lane : {gathers_, reductions_}) {
         if (lane) lane->break_off();
@@ -140,8 +142,8 @@ std::vector<nccl::UniqueId> NcclCommunicator::ids_of_all(std::span<const nccl::U
     return ids;
 }
 
-/// All who take part have come to here, or a wait on the host has named who has not; what then keeps NCCL is
-/// not named, but bounded.
+/// All members have reached this point, because ids_of_all() has a timeout on the host that names missing
+/// ranks. A hang in NCCL after that names no rank, but is bounded by the BlockingCall.
 std::shared_ptr<Lane> NcclCommunicator::make_lane(const nccl::UniqueId& id, std::vector<int> members,
                                                   int rank) const {
     if (current_stream().is_captured()) {
@@ -208,7 +210,7 @@ std::vector<NcclCommunicator::Share> NcclCommunicator::shares(std::span<const Op
     return shares;
 }
 
-/// Returns what marks the ends.
+/// Launches all shares as one NCCL group. Returns the events that mark their ends.
 std::vector<PooledEvent> NcclCommunicator::launch(const std::vector<Share>& shares) const {
     GpuSide& gpu = *group_->gpu();
     const cuda::StreamView compute = current_stream();

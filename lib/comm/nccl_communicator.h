@@ -1,25 +1,25 @@
-// The NCCL backend: tensors that a GPU holds travel by NCCL, those in the host's memory by the backend that
-// the group has without a GPU.
+// The NCCL backend: NCCL sends tensors on a GPU, the group's host backend sends tensors in the host's memory.
 //
-// Streams. A group's reductions take a stream and a communicator of their own, its other collectives another
-// one, so that a gather that comes ahead of its use does not queue behind a reduction; messages take one for
-// each neighbour and direction, since what waits for a receiver must hold up nothing else. submit()
-// puts the operations behind what was on LibTorch's current stream by then; wait() puts what comes on the
-// current stream later behind the operations. Neither stops the host. So the order on the current stream is
-// that of a program without streams, and this holds for memory too: a Pending keeps its tensors until wait(),
-// and an allocator that gives memory away in the order of the current stream may do so from then on. Nothing
-// is recorded with the allocator (record_stream), which would keep memory until some later look at an event.
+// Streams. A lane is a stream with an NCCL communicator (lane.h). A group's reductions take one lane and its
+// other collectives another one, so that an all-gather that is submitted early (a prefetch) does not queue
+// behind a reduction. Sends and receives take one lane for each neighbour and direction, because an operation
+// that waits for a receiver must not delay anything else. submit() orders the operations after the work on
+// LibTorch's current stream; wait() orders later work on the current stream after the operations. Neither
+// blocks the host. The current stream therefore sees the order of a program without streams. The same holds
+// for memory: a Pending keeps its tensors until wait(), and an allocator that reuses memory in the order of
+// the current stream may reuse it from then on. No tensor is recorded with the allocator (record_stream),
+// because that would hold the memory until the allocator later queries an event.
 //
-// Order. NCCL wants launches of several communicators on one GPU in the same order on every rank. That is so
-// because every rank runs the same program: groups' collectives come in one global order, over all lanes, and
-// a message is the only thing on its lane.
+// Order. NCCL requires that launches of several communicators on one GPU have the same order on every rank.
+// This holds because every rank runs the same program: the collectives of all groups have one global order,
+// over all lanes, and a lane of messages carries nothing else.
 //
-// Graphs. submit() and wait() may become part of a graph that is being recorded on the current stream: what
-// is submitted in it is waited for in it, and every kind of operation has run once before, since the first
-// one makes communicators and connections. The graph's launches go through Communicator::watched: each
-// operation within then has its place in the watchdog's lines, by marks that the GPU sets on the host, and
-// the waits within are measured, too: in the last launch of each graph, which counts for all its
-// launches since the figure was last brought up to date.
+// Graphs. submit() and wait() may become part of a graph that is being recorded on the current stream.
+// REQUIRES: an operation that is submitted in a graph is waited for in the same graph, and every kind of
+// operation has run once before, because the first one makes communicators and connections. The graph is
+// launched through Communicator::watched. The GPU then sets marks in host memory, by which the watchdog
+// follows each operation of the graph. Waits within a graph are measured in its last launch; the result
+// counts for all its launches since the exposed time was last updated.
 #pragma once
 
 #include <map>
@@ -39,12 +39,12 @@ namespace argosy::comm {
 
 class NcclCommunicator : public Communicator {
   public:
-    /// `host` is the group's backend for tensors in the host's memory. COLLECTIVE is the first submission of
-    /// a reduction on a GPU, and that of another collective: each makes a communicator of NCCL.
-    /// `watchdog` is that of all groups that come from one; none where a rank is alone.
+    /// `host` is the group's backend for tensors in the host's memory. COLLECTIVE: the first submission of a
+    /// reduction on a GPU, and the first of any other collective; each makes an NCCL communicator. The
+    /// outermost group and all its subgroups share `watchdog`; null if a rank is alone.
     NcclCommunicator(std::shared_ptr<const Group> group, std::unique_ptr<Communicator> host,
                      std::shared_ptr<Watchdog> watchdog);
-    /// Where an error unwinds this rank leaves, and what is under way is broken off.
+    /// If an exception unwinds the stack, leaves the watchdog and aborts the operations under way.
     ~NcclCommunicator() override;
 
     int rank() const override { return group_->rank(); }
@@ -55,7 +55,7 @@ class NcclCommunicator : public Communicator {
     using Communicator::submit;
     Pending submit(std::span<const Op> ops) override;
 
-    /// Answers meanwhile who takes the roll on the host.
+    /// While it waits, this rank answers ranks whose waits on the host have timed out (mpi::Roll).
     void wait_for_gpu(const std::string& place) override;
     void watched(const std::string& what, const std::function<uint64_t()>& launch) override;
 
@@ -63,7 +63,7 @@ class NcclCommunicator : public Communicator {
 
   private:
     enum class Direction { Out, In };
-    /// Those of a submission's operations that one lane takes.
+    /// The operations of a submission that go to one lane.
     struct Share {
         std::shared_ptr<Lane> lane;
         std::vector<const Op*> ops;
@@ -71,11 +71,11 @@ class NcclCommunicator : public Communicator {
 
     std::vector<Share> shares(std::span<const Op> ops);
     const std::shared_ptr<Lane>& lane_of(const Op& op);
-    /// COLLECTIVE the first time.
+    /// COLLECTIVE on the first call, which makes the lane.
     const std::shared_ptr<Lane>& collective_lane(bool reduces);
     /// COLLECTIVE.
     void make_channels();
-    /// COLLECTIVE: what every rank makes of `own`, by rank.
+    /// COLLECTIVE: all-gathers `own`, in the order of ranks.
     std::vector<nccl::UniqueId> ids_of_all(std::span<const nccl::UniqueId> own) const;
     std::shared_ptr<Lane> make_lane(const nccl::UniqueId& id, std::vector<int> members, int rank) const;
     std::vector<PooledEvent> launch(const std::vector<Share>& shares) const;
@@ -83,11 +83,10 @@ class NcclCommunicator : public Communicator {
 
     std::shared_ptr<const Group> group_;
     std::unique_ptr<Communicator> host_;
-    std::shared_ptr<Watchdog>
-        watchdog_;  // not the group's, which an operation that is dropped never gives back
+    std::shared_ptr<Watchdog> watchdog_;  // not in Group: a dropped operation never frees its Group
     std::shared_ptr<ExposedTime> exposed_ = std::make_shared<ExposedTime>();
-    std::shared_ptr<Lane> gathers_, reductions_;                           // none before the first
-    std::shared_ptr<LaunchLine> graphs_;                                   // likewise
+    std::shared_ptr<Lane> gathers_, reductions_;  // null before their first operation
+    std::shared_ptr<LaunchLine> graphs_;          // null before the first graph
     std::map<std::pair<int, Direction>, std::shared_ptr<Lane>> channels_;  // by neighbour
 };
 

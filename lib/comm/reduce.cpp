@@ -11,9 +11,9 @@
 namespace argosy::comm {
 namespace {
 
-constexpr int64_t kTile = 1024;  // elements whose sums stay in the first cache
+constexpr int64_t kTile = 1024;  // elements; their sums stay in the L1 cache
 
-/// `count` is a number that the compiler knows, but for the last tile: only then it vectorizes.
+/// `count` is a compile-time constant, except for the last tile, because the compiler vectorizes only then.
 template <class Element, Reduction kReduction, class Count>
 void reduce_tile(Element* out, std::span<const std::byte* const> sources, int64_t begin, Count count) {
     using Sum = std::conditional_t<sizeof(Element) == 2, float, Element>;

@@ -1,4 +1,4 @@
-// Sums and maxima of the same elements from several ranks, in one order.
+// Sums and maxima over the buffers of several ranks, in a fixed order.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,7 +13,7 @@ namespace argosy::comm {
 
 /// out = sources[0] + sources[1] + ..., added in this order, so that every rank gets the same bits. Elements
 /// of two bytes are summed in fp32 and rounded once, to nearest even. `out` may be one of the sources.
-/// REQUIRES: a type that can_reduce.
+/// REQUIRES: can_reduce(type).
 void reduce(std::byte* out, std::span<const std::byte* const> sources, int64_t bytes, at::ScalarType type,
             Reduction reduction);
 

@@ -1,6 +1,6 @@
-// What one rank shows to the others of its group, in a segment that they share: the number of rounds that it
-// has published and consumed, and the published blocks in a ring. Rounds are numbered alike on all ranks.
-// Each rank writes to its own board alone; nobody needs its attention to read it.
+// A board is the shared segment in which one rank publishes data to the other ranks of its group: the number
+// of rounds that it has published and consumed, and the published blocks in a ring. A round has the same
+// number on all ranks. Each rank writes only to its own board; peers read it without the owner's help.
 #pragma once
 
 #include <array>
@@ -15,35 +15,36 @@ namespace argosy::comm {
 
 class SharedBoard {
   public:
-    /// This rank's own; `ring_bytes` bounds the blocks that are not consumed everywhere yet. Throws RunError.
+    /// Makes this rank's own board; `ring_bytes` limits the blocks that are not consumed by all ranks yet.
+    /// Throws RunError.
     static SharedBoard create(int64_t ring_bytes);
-    /// A peer's. Throws RunError when it is not the one with that key.
+    /// Maps a peer's board. Throws RunError if the board has another key.
     static SharedBoard attach(const SharedSegment::Address& address, int64_t key, int64_t ring_bytes);
 
     SharedSegment::Address address() const { return segment_.address(); }
-    /// Once all have attached.
+    /// REQUIRES: all peers have attached.
     void close_descriptor() { segment_.close_descriptor(); }
     int64_t key() const { return head().key; }
 
-    /// The owner's side: room for the next round's block, or null when readers hold too much of the ring;
-    /// `consumed` is the number of rounds that all of them are through with.
+    /// For the owner: returns room for the next round's block, or null if readers hold too much of the ring;
+    /// `consumed` is the number of rounds that all readers have consumed.
     std::byte* reserve(int64_t bytes, int64_t consumed);
     void publish(std::byte* block);
     void consumed_one_more() { head().consumed.fetch_add(1, std::memory_order_release); }
 
-    /// Anyone's side.
+    /// For any rank.
     int64_t published() const { return head().published.load(std::memory_order_acquire); }
     int64_t consumed() const { return head().consumed.load(std::memory_order_acquire); }
     /// REQUIRES: round < published().
     const std::byte* block(int64_t round) const;
 
   private:
-    static constexpr int64_t kMostRounds = 1024;  // that may be published and not consumed
+    static constexpr int64_t kMostRounds = 1024;  // maximum of rounds that are published and not consumed
     struct Head {
         int64_t key = 0;
         alignas(64) std::atomic<int64_t> published = 0;
         alignas(64) std::atomic<int64_t> consumed = 0;
-        alignas(64) std::array<int64_t, kMostRounds> offsets = {};  // of blocks, by round
+        alignas(64) std::array<int64_t, kMostRounds> offsets = {};  // of blocks, by round % kMostRounds
     };
     static_assert(std::atomic<int64_t>::is_always_lock_free);
     struct Block {
@@ -56,7 +57,7 @@ class SharedBoard {
 
     SharedSegment segment_;
     int64_t ring_bytes_;
-    std::deque<Block> held_;  // the owner's: blocks that readers may still read, oldest first
+    std::deque<Block> held_;  // on the owner: blocks that readers may still read, oldest first
 };
 
 }  // namespace argosy::comm

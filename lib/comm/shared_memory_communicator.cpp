@@ -30,7 +30,7 @@ class SharedMemoryCompletion : public Completion {
                 wait.begin_anew();
                 continue;
             }
-            // Others may need this rank before they come here: in another group, or for a message.
+            // Peers may first need this rank's attention in another group, or for a message.
             if (group_->exchanges().advance()) continue;
             mpi::make_progress();
             if (const auto found = wait.pause(operation)) throw group_->timeout(operation(), *found);
@@ -70,7 +70,7 @@ Pending SharedMemoryCommunicator::submit(std::span<const Op> ops) {
         const bool message = op.kind == OpKind::Send || op.kind == OpKind::Receive;
         (message ? messages : collectives).push_back(op);
     }
-    Pending sent = messages_.submit(messages);  // first: it may throw, and the exchange holds on to memory
+    Pending sent = messages_.submit(messages);  // first: it may throw, and the exchange keeps pointers
     const SharedMemoryCompletion::Submission submission{ops[0].kind, num_submitted_++,
                                                         exchange_->submit(collectives)};
     return Pending(std::make_unique<SharedMemoryCompletion>(group_, exchange_, submission, std::move(sent)),

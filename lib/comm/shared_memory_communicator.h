@@ -1,6 +1,6 @@
-// The backend of groups within one node: collectives through shared memory, which need no peer's attention
-// once it has submitted; sends and receives through MPI, since they are pipeline stages', which mostly are on
-// different nodes.
+// The backend of groups within one node. Collectives go through shared memory and need no attention of a peer
+// that has submitted. Sends and receives go through MPI, because they connect pipeline stages, which are
+// usually on different nodes.
 #pragma once
 
 #include <memory>
@@ -16,7 +16,7 @@ namespace argosy::comm {
 
 class SharedMemoryCommunicator : public Communicator {
   public:
-    /// `exchange` is the group's.
+    /// `exchange` belongs to the same group.
     SharedMemoryCommunicator(std::shared_ptr<const Group> group, std::shared_ptr<Exchange> exchange);
 
     int rank() const override { return group_->rank(); }

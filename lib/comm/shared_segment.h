@@ -1,5 +1,5 @@
-// Memory that processes of one node share. It has no name: a killed process leaves nothing behind, and the
-// size of /dev/shm is no limit. Pages cost memory once they are written.
+// Memory that processes of one node share. The segment has no name (memfd), so a killed process leaves
+// nothing behind, and the size of /dev/shm is no limit. A page takes memory only once it is written.
 #pragma once
 
 #include <cstddef>
@@ -9,15 +9,15 @@ namespace argosy::comm {
 
 class SharedSegment {
   public:
-    /// Where another process of the node finds a segment.
+    /// Address by which another process of the node opens a segment.
     struct Address {
         int64_t process = 0, descriptor = -1;
     };
 
-    /// Zeroed memory of this process. Throws RunError.
+    /// Makes a zeroed segment. Throws RunError.
     static SharedSegment create(size_t bytes);
-    /// That of another process, which must be of the same user. Throws RunError. Whether it is the right one,
-    /// and not that of a process with the same number in another container, must follow from its content.
+    /// Maps the segment of another process of the same user. Throws RunError. The caller must check the
+    /// content: a process in another container may have the same number.
     static SharedSegment attach(const Address& address, size_t bytes);
 
     SharedSegment(SharedSegment&& other) noexcept;
@@ -25,9 +25,9 @@ class SharedSegment {
     ~SharedSegment();
 
     std::byte* data() const { return data_; }
-    /// REQUIRES: created here, and not closed.
+    /// REQUIRES: this process created the segment, and has not closed the descriptor.
     Address address() const;
-    /// Once nobody is to attach any more: the memory stays, and a limit on open files has room again.
+    /// Frees the file descriptor; the memory stays. REQUIRES: no process will attach any more.
     void close_descriptor();
 
   private:

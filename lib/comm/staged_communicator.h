@@ -1,6 +1,6 @@
-// What ranks without NCCL between their GPUs do: tensors that a GPU holds are copied to the host's memory,
-// travel by the backend that the group has without a GPU, and are copied back. Right, and slow: the host
-// waits for the GPU in submit() and in wait(). It can be no part of a graph.
+// The backend for GPUs without NCCL between them: tensors on a GPU are copied to the host's memory, sent by
+// the group's host backend, and copied back. This is correct, but slow: the host blocks for the GPU in
+// submit() and in wait(). Operations cannot be part of a graph.
 #pragma once
 
 #include <memory>

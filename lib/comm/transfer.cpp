@@ -11,8 +11,8 @@ namespace {
 
 constexpr int64_t kLine = 64;  // bytes; blocks and chunks are whole cache lines
 
-/// Above it each rank sums up a piece and the pieces are gathered: less to read for many ranks, but in two
-/// turns, of which the second needs every rank's attention.
+/// Above this size an all-reduce takes two steps: each rank sums up one piece, then the pieces are gathered.
+/// Two steps read less if there are many ranks, but the second step needs every rank's attention.
 constexpr int64_t kMostBytesSummedByAll = 32 << 10;
 
 int64_t round_up(int64_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
@@ -26,12 +26,12 @@ bool in_pieces(const Transfer& transfer) {
     return transfer.pattern == Pattern::Gather || transfer.pattern == Pattern::Reduce;
 }
 
-/// A stretch of the buffer, in bytes from its start.
+/// A range of the buffer, in bytes from its start.
 struct Stretch {
     int64_t begin, bytes;
 };
 
-/// What of rank's piece, or of the whole, a round takes.
+/// The range of `rank`'s piece, or of the whole, that belongs to a round.
 Stretch stretch(const Transfer& transfer, int64_t round, int rank) {
     const int64_t start = in_pieces(transfer) ? rank * transfer.piece_bytes : 0;
     const int64_t end = in_pieces(transfer) ? std::min(start + transfer.piece_bytes, transfer.total_bytes)
@@ -53,7 +53,7 @@ void read_reduced(const Transfer& transfer, const Stretch& own, const Party& par
     reduce(out, sources, own.bytes, transfer.type, transfer.reduction);
 }
 
-/// All chunks of one round together fill a block of at most the given size.
+/// Sets chunk_bytes such that all chunks of one round together fit into a block of the maximum size.
 Transfer with_chunks(Transfer transfer, const Party& party) {
     const int64_t pieces = transfer.pattern == Pattern::Reduce ? party.size : 1;
     const int64_t length = in_pieces(transfer) ? transfer.piece_bytes : transfer.total_bytes;
@@ -63,7 +63,7 @@ Transfer with_chunks(Transfer transfer, const Party& party) {
     return transfer;
 }
 
-/// In one turn or, where that reads less, in two: sums by pieces, then a gathering of the pieces.
+/// An all-reduce in one step or, where that reads less, in two: a reduce-scatter and an all-gather.
 std::vector<Transfer> all_reduce(Transfer whole, const Party& party) {
     if (party.size == 2 || whole.total_bytes <= kMostBytesSummedByAll) {
         whole.pattern = Pattern::ReduceAll;
@@ -142,7 +142,7 @@ void write_block(const Transfer& transfer, int64_t round, const Party& party, st
         return;
     }
     const Stretch own = stretch(transfer, round, party.rank);
-    // The input of a gathering is this rank's piece alone.
+    // The input of a gather is only this rank's piece.
     const int64_t start = transfer.pattern == Pattern::Gather ? party.rank * transfer.piece_bytes : 0;
     copy(block, transfer.in + own.begin - start, own.bytes);
 }

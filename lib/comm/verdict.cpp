@@ -19,8 +19,9 @@ using UnderWay = LaunchLine::Standing::UnderWay;
 using Place = LaunchLine::Place;
 using Work = LaunchLine::Work;
 
-/// Fields of a line in a report: key, name, launches begun outside of graphs, the graph and its operations
-/// begun, place and work of the last of them, seconds since; and of one under way members, place, work,
+/// The tab-separated fields of one launch line in a report: key, name, number of launches begun outside of
+/// graphs, the graph's launch and the number of its operations begun, Place and Work (launch_line.h) of the
+/// last launch reached, seconds since then. If a launch is under way, these follow: members, Place, Work,
 /// seconds waited.
 class Fields {
   public:
@@ -89,7 +90,7 @@ std::string operation(const Standing& standing) {
     return operation(standing.under_way->work, standing.name, standing.under_way->place);
 }
 
-/// A rank that waits for a launch to end.
+/// A rank that waits for a launch on one of its lines to end.
 struct Waiting {
     int rank;
     Standing standing;
@@ -106,8 +107,9 @@ class Judge {
         }
     }
 
-    /// The longest wait; what the ranks that wait together say is the same. A call, which has no elements,
-    /// may wait for an operation: then that says more.
+    /// The longest wait. Ranks that wait together report the same operation. A wait for an operation is
+    /// preferred to a wait for a graph's launching call (no elements), because the call may itself wait for
+    /// the operation.
     const Waiting* longest() const {
         const auto weight = [](const Waiting& one) {
             return std::pair(one.standing.under_way->work.elements > 0,
@@ -137,7 +139,7 @@ class Judge {
         return found;
     }
 
-    /// Ranks that have come to one number with different work.
+    /// Describes two ranks that run different work under the same number; empty if there are none.
     std::string mismatch() const {
         for (const Waiting& one : waiting_) {
             for (const Waiting& other : waiting_) {
@@ -156,7 +158,7 @@ class Judge {
         return "";
     }
 
-    /// What the first of those that are missing and answer did last.
+    /// Describes the last launch that the first missing rank with an answer has reached.
     std::string last_of(const std::vector<int>& missing) const {
         for (const int rank : missing) {
             const Standing* last = nullptr;

@@ -1,4 +1,6 @@
-// Who is late, worked out from what the ranks' watchdogs have seen: pure, of all ranks at one moment.
+// Works out the verdict (which ranks are missing, and the message that ends the job) from the reports that
+// all ranks' watchdogs made at one moment. Pure functions; rank 0's watchdog calls verdict(), other ranks
+// need only the messages for a lost connection and for a silent rank 0.
 #pragma once
 
 #include <map>
@@ -10,13 +12,13 @@
 
 namespace argosy::comm {
 
-/// What a rank's watchdog knows of its own rank.
+/// A watchdog's report on its own rank.
 struct WatchReport {
     std::vector<LaunchLine::Standing> lines;
-    std::string error;            // of NCCL, or that the GPU's driver does not answer
-    double seconds_to_limit = 0;  // of the longest wait; negative: it has been late for so long
+    std::string error;            // error of NCCL, or that the GPU's driver does not answer
+    double seconds_to_limit = 0;  // time left for the longest wait; negative: time since its timeout
 
-    /// As it travels; of lines on which nothing is under way without their members.
+    /// Wire format. Lines with no launch under way are sent without their member list.
     std::string text() const;
     static WatchReport of_text(const std::string& text);
 };
@@ -25,17 +27,18 @@ struct Watched {
     int num_ranks = 0;
     double timeout_seconds = 0;
     std::map<int, WatchReport> reports;  // of the ranks that have answered
-    std::vector<int> apart;              // ranks that cannot answer, and are not missed for that
+    std::vector<int> apart;              // ranks that rank 0 cannot ask; not counted as missing
 };
 
-/// The message for the job's end, as a wait on the host ends; none where nothing is late any more. Missing is
-/// who does not answer; and who has not come to what another rank waits for, and waits for nothing itself.
+/// Returns the message that ends the job, in the format of a timeout on the host; nullopt if no operation is
+/// late any more. A rank is missing if it does not answer, or if it has not reached an operation that another
+/// rank waits for and does not wait for anything itself.
 std::optional<std::string> verdict(const Watched& watched);
 
-/// The message where a rank's connection is gone without a word.
+/// The message if a rank's connection closes without notice.
 std::string verdict_of_loss(const std::vector<int>& ranks);
 
-/// The message of a rank that asks rank 0 in vain.
+/// The message of a rank that gets no answer from rank 0.
 std::string verdict_alone(const WatchReport& own, double timeout_seconds);
 
 }  // namespace argosy::comm

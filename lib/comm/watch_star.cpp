@@ -31,16 +31,16 @@ constexpr int kMostAddresses = 16;
 constexpr double kSecondsToConnect = 2, kSecondsToGreet = 5, kSecondsToSend = 2, kSecondsToAcknowledge = 2;
 constexpr uint32_t kMostBytes = 1 << 24;
 
-/// The first that a rank says, rank 0's answer, and the rank's answer to that: what it has not said twice it
-/// may have given up meanwhile.
+/// The only message of the handshake: a rank sends it, rank 0 sends it back, and the rank sends it again.
+/// Rank 0 accepts a connection only after the second copy, because the rank may have given up on it before.
 struct Greeting {
     uint64_t key;
     int32_t rank;
-    int32_t zero = 0;  // no byte of it is left open
+    int32_t zero = 0;  // padding, so that no byte is undefined
     bool operator==(const Greeting&) const = default;
 };
 
-/// A signal is no answer.
+/// A signal does not end the wait.
 bool is_ready(int descriptor, short what, double seconds) {
     const double deadline = seconds_now() + seconds;
     for (double left = seconds; left > 0; left = deadline - seconds_now()) {
@@ -68,7 +68,7 @@ bool send_all(int socket, const void* data, size_t bytes) {
 
 enum class Reading { Done, NotYet, Gone };
 
-/// Takes what is there, up to so many bytes in all.
+/// Reads the available bytes until `received` has `bytes` bytes; never waits.
 Reading read_more(int socket, std::string& received, size_t bytes) {
     while (received.size() < bytes) {
         char buffer[sizeof(Greeting)];
@@ -129,7 +129,7 @@ Descriptor connected_to(const sockaddr_in& address) {
     return socket;
 }
 
-/// Where others may reach this node.
+/// Addresses at which other nodes may reach this one.
 std::vector<in_addr_t> own_addresses(bool one_node) {
     if (one_node) return {htonl(INADDR_LOOPBACK)};
     std::vector<in_addr_t> found;
@@ -161,7 +161,7 @@ Descriptor::~Descriptor() {
     if (number_ >= 0) close(number_);
 }
 
-/// Where rank 0 is.
+/// The key of the job, and the addresses at which rank 0 listens.
 struct WatchStar::Card {
     uint64_t key = 0;
     in_port_t port = 0;
@@ -202,23 +202,23 @@ void WatchStar::listen_for(const mpi::Comm& world) {
     listener_ = Descriptor();
 }
 
-/// Whoever has connected, and not said twice who it is.
+/// A connection that has not finished the handshake.
 struct WatchStar::Guest {
     Descriptor socket;
     std::string received = {};
     bool answered = false;
 };
 
-/// Nobody keeps it: what says nothing is looked at as often as the others.
+/// No connection blocks the loop: a silent one is polled like the others.
 void WatchStar::receive_guests(uint64_t key, const mpi::Comm& world) {
     std::vector<Guest> guests;
-    // Until all others have tried.
+    // The barrier ends when all other ranks have tried to connect.
     mpi::Request request = world.barrier();
     while (!mpi::test_all({&request, 1})) {
         accept_all(guests);
         if (!hear(guests, key)) sched_yield();
     }
-    // What they said last may be on its way.
+    // The last greetings may still be in flight.
     const double deadline = seconds_now() + kSecondsToAcknowledge;
     do {
         accept_all(guests);
@@ -238,7 +238,7 @@ void WatchStar::accept_all(std::vector<Guest>& guests) const {
     }
 }
 
-/// Whether one of them has become a peer, or gone.
+/// Reads from all guests. Returns whether one of them has become a peer, or is gone.
 bool WatchStar::hear(std::vector<Guest>& guests, uint64_t key) {
     const auto through = [&](Guest& guest) {
         const Reading reading =
@@ -283,7 +283,8 @@ void WatchStar::send(int rank, const std::string& text) {
     std::string frame(reinterpret_cast<const char*>(&bytes), sizeof(bytes));
     frame += text;
     if (send_all(peer->second.socket.number(), frame.data(), frame.size())) return;
-    // Of one that is gone receive() tells; what follows half a text another would not understand.
+    // receive() reports a peer that is gone. Any other peer may have received half a text, and could not
+    // parse what follows.
     if (errno != EPIPE && errno != ECONNRESET) drop(rank);
 }
 

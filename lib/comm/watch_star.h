@@ -1,6 +1,7 @@
-// Short texts between rank 0 and each other rank over TCP, outside of MPI and NCCL: they come through where
-// those hang. On loopback where all ranks are on one node. What comes from anywhere else is not listened to.
-// After the constructor one thread calls all of it but wake().
+// Sends short texts between rank 0 and each other rank (a star) over TCP, outside of MPI and NCCL, so that
+// they arrive even when MPI or NCCL hangs. If all ranks are on one node, the connections use loopback.
+// Connections that do not present the job's random key are dropped. After the constructor, one thread calls
+// all members except wake().
 #pragma once
 
 #include <cstdint>
@@ -12,7 +13,7 @@
 
 namespace argosy::comm {
 
-/// A file descriptor of this process, closed with it.
+/// A file descriptor that the destructor closes.
 class Descriptor {
   public:
     explicit Descriptor(int number = -1) : number_(number) {}
@@ -27,31 +28,31 @@ class Descriptor {
 
 class WatchStar {
   public:
-    /// COLLECTIVE over `world`. A rank that does not find rank 0 within seconds says so, and is apart: nobody
-    /// can tell it anything, and nobody misses it.
+    /// COLLECTIVE over `world`. A rank that cannot connect to rank 0 within seconds logs a warning and stays
+    /// unconnected ("apart"): the rank receives no texts, and rank 0 does not count it as missing.
     explicit WatchStar(const mpi::Comm& world);
 
     int rank() const { return rank_; }
     int size() const { return size_; }
-    /// On rank 0: whether that rank is there; else whether rank 0 is.
+    /// On rank 0: whether `rank` is connected. On other ranks: whether rank 0 is connected.
     bool reaches(int rank) const { return peers_.contains(rank_ == 0 ? rank : 0); }
 
-    /// Rank 0 sends to any, the others to rank 0. Lost where the peer is gone; one that does not take it all
-    /// is apart from then on.
+    /// Rank 0 sends to any rank, the others only to rank 0. A text to a peer that is gone is lost. A peer
+    /// that does not accept the whole text is disconnected.
     void send(int rank, const std::string& text);
 
-    /// That rank is apart from now on.
+    /// Disconnects that rank.
     void drop(int rank) { peers_.erase(rank); }
 
     struct Message {
         int sender;
         std::string text;
-        bool closed = false;  // its last: the connection is gone
+        bool closed = false;  // the sender's last message: the connection is gone
     };
-    /// What has come; waits for it for so long at most, or until wake().
+    /// Returns the messages that have arrived. Waits at most `seconds` for the first one, or until wake().
     std::vector<Message> receive(double seconds);
 
-    /// By any thread.
+    /// Makes a waiting receive() return. Any thread may call this.
     void wake();
 
   private:
@@ -71,7 +72,7 @@ class WatchStar {
 
     int rank_, size_;
     Descriptor listener_, waker_;
-    std::map<int, Peer> peers_;  // of rank 0 all others, of those rank 0
+    std::map<int, Peer> peers_;  // on rank 0: all other ranks; on the others: rank 0
 };
 
 }  // namespace argosy::comm

@@ -30,17 +30,20 @@ namespace {
 
 constexpr double kMostSecondsBetweenLooks = 1, kLeastSecondsBetweenLooks = 0.01;
 
-/// As a roll's answers; in part for the way there and back.
+/// Time for the ranks' answers, round trip included; the same as in mpi/roll.cpp.
 constexpr double kSecondsToAnswer = 2, kMoreSecondsPerRank = 0.002;
 
 constexpr std::chrono::seconds kTimeToBreakOff{2}, kTimeToLeave{1};
 
-// Without rank 0 the others speak one after the other, since the first that ends takes the job down: at once,
-// without breaking off NCCL, or the next one would speak meanwhile.
+// If rank 0 does not answer, the other ranks report one after the other, because the first rank that exits
+// takes the job down. The reporting rank exits at once, without aborting NCCL; otherwise the next rank would
+// report in the meantime.
 constexpr double kSecondsBetweenTurns = 2.5;
 constexpr int kMostTurns = 20;
 
-// The first letter of a message.
+// The first letter of a message: kLate asks rank 0 to check all ranks, kAsk asks a rank for its report,
+// kReport carries this report, kCalm says that nothing is late, kEnd ends the receiver's process, kBye says
+// that the sender leaves in order.
 constexpr char kLate = 'l', kAsk = 'a', kReport = 'r', kCalm = 'c', kEnd = 'e', kBye = 'b';
 
 double seconds_between_looks(double timeout_seconds) {
@@ -51,9 +54,9 @@ std::chrono::duration<double> duration(double seconds) { return std::chrono::dur
 
 }  // namespace
 
-/// What both threads know, and each part of the other.
+/// The state that both threads share.
 struct Watchdog::State {
-    /// What the thread that asks CUDA has seen, and when.
+    /// The last report of the thread that queries CUDA, and its time.
     struct Sight {
         WatchReport report;
         double at_seconds = 0;
@@ -64,12 +67,12 @@ struct Watchdog::State {
         sight.report.seconds_to_limit = timeout_seconds;
     }
 
-    /// The thread that asks CUDA, and once.
+    /// look() is the loop of the thread that queries CUDA, look_once() one pass of it.
     void look(int device);
     WatchReport look_once(double elapsed_seconds) const;
     [[noreturn]] void end_process() const;
 
-    /// False once this rank leaves.
+    /// Returns false once this rank leaves.
     bool sleep(double seconds) {
         std::unique_lock lock(mutex);
         return !changed.wait_for(lock, duration(seconds), [this] { return leaving; });
@@ -105,7 +108,9 @@ struct Watchdog::State {
     Sight sight;
 };
 
-/// What the thread that talks does, until this rank leaves or the job ends.
+/// The thread that exchanges messages with other ranks and decides, until this rank leaves or the job ends.
+/// On rank 0, hold_court() collects the reports of all ranks and ends the job if an operation is late. On
+/// another rank, complain() asks rank 0 to do so; speak_alone() ends the job if rank 0 does not answer.
 class Watchdog::Talk {
   public:
     explicit Talk(State& dog)
@@ -131,7 +136,8 @@ class Watchdog::Talk {
     }
 
   private:
-    /// Of this rank. Time counts in which the other thread has not come back from CUDA, too.
+    /// This rank's report. If the other thread has been blocked in CUDA for longer than the timeout, the
+    /// report contains an error.
     WatchReport report() {
         State::Sight sight = dog_.last_sight();
         if (sight.at_seconds != last_sight_seconds_) {
@@ -149,7 +155,7 @@ class Watchdog::Talk {
         std::vector<int> lost;
         for (const auto& [sender, text, closed] : messages) {
             if (closed) {
-                // Once one has left in order, the others do as well, each in its own way.
+                // After one rank has left in order, closed connections of others are expected.
                 if (!someone_has_left_ && !dog_.is_leaving()) lost.push_back(sender);
                 gone_.insert(sender);
                 continue;
@@ -157,7 +163,7 @@ class Watchdog::Talk {
             try {
                 take(sender, text);
             } catch (const std::exception&) {
-                star_.drop(sender);  // what it says makes no sense
+                star_.drop(sender);  // its message cannot be parsed
             }
         }
         if (lost.empty()) return;
@@ -206,7 +212,8 @@ class Watchdog::Talk {
             if (!star_.reaches(rank) && !gone_.contains(rank)) watched.apart.push_back(rank);
         }
         if (someone_has_left_) {
-            // With an error of its own, maybe: that is what NCCL then meets.
+            // The rank that left may have had an error, which it prints itself. NCCL errors on other ranks
+            // are only its consequence.
             for (auto& [rank, report] : watched.reports) report.error.clear();
         }
         if (const auto text = verdict(watched)) end_all(*text);
@@ -241,11 +248,11 @@ class Watchdog::Talk {
     WatchStar& star_;
     const double seconds_to_answer_, pause_seconds_;
     double last_sight_seconds_ = -1;
-    std::optional<Patience> blind_;  // since the last sight
+    std::optional<Patience> blind_;  // restarts with each new report of the other thread
     bool someone_is_late_ = false, someone_has_left_ = false;
     std::set<int> gone_;
     std::map<int, WatchReport> reports_;
-    std::optional<Patience> complains_;  // with rank 0, that it answers
+    std::optional<Patience> complains_;  // time that rank 0 has to answer this rank's complaint
 };
 
 Watchdog::Watchdog(const mpi::Comm& world, std::shared_ptr<GpuSide> gpu, double timeout_seconds)
@@ -277,7 +284,7 @@ void Watchdog::leave() {
     state_->set(state_->leaving);
     state_->star.wake();
     state_->wait_for(state_->talks_end);
-    state_->gpu->require_going_on();  // it may have had the last word already
+    state_->gpu->require_going_on();  // does not return if the watchdog is ending the process
 }
 
 void Watchdog::State::look(int device) {
@@ -290,7 +297,8 @@ void Watchdog::State::look(int device) {
             cuda::set_device(device);
             report = look_once(std::min(now - last, 2 * pause));
         } catch (const Error& error) {
-            // The thread that works on the GPU meets it as well; if it does not, others wait for it.
+            // The thread that works on the GPU gets the same error. If it does not, the other ranks wait for
+            // this rank and report it.
             if (!std::exchange(warned, true)) {
                 spdlog::warn("the watchdog of rank {} does not see what its GPU does: {}", star.rank(),
                              error.what());
@@ -320,7 +328,7 @@ WatchReport Watchdog::State::look_once(double elapsed_seconds) const {
     return report;
 }
 
-/// NCCL may hang in breaking off, and nobody waits for it long.
+/// An abort of NCCL may hang, so the process exits after kTimeToBreakOff at the latest.
 void Watchdog::State::end_process() const {
     gpu->end();
     const auto broken_off = std::make_shared<std::atomic<bool>>(false);

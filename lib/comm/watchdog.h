@@ -1,14 +1,16 @@
-// Whoever waits on a GPU waits there, not on the host: so two threads of each rank look at what is under way.
-// An operation, outside of graphs or within, is late when the GPU, or the host's call, has been at it for
-// longer than the limit. Rank 0's watchdog then asks all the others, by a way of their own (WatchStar), works
-// out who is missing, and prints the one message; then every rank that it reaches breaks off NCCL and ends
-// with the watchdog's exit code. Where rank 0 is the one that does not answer the others speak, each in its
-// turn, since the first that ends takes the job down. A rank whose connection goes without a word is named at
-// once; one that leaves in order, or with an error of its own, which it prints itself, says so before.
+// Ends the job when an operation between GPUs does not end. An operation on a GPU waits for its peers on the
+// GPU, where no host code can time out, so two threads of each rank watch the operations under way. An
+// operation, in a graph or outside, is late when the GPU, or the host's launching call, has spent more than
+// the timeout on it. Rank 0's watchdog then asks the watchdogs of all other ranks over separate TCP
+// connections (WatchStar), works out which ranks are missing, and prints the only message. Every rank that
+// rank 0 reaches then aborts NCCL and exits with the watchdog's exit code. If rank 0 itself does not answer,
+// the other ranks report one after the other, because the first rank that exits takes the job down. A rank
+// whose connection closes without notice is reported as missing at once; a rank that leaves in order, or
+// after an error that it prints itself, sends a notice first.
 //
-// One thread asks CUDA and NCCL, which may keep it for ever where a GPU hangs, and writes down what it has
-// seen; the other one talks and decides. A rank that stood still itself (SIGSTOP, a suspended job) has not
-// waited in that time.
+// One thread queries CUDA and NCCL, which may block it for ever if a GPU hangs, and stores what it has seen.
+// The other thread exchanges messages and decides. Time in which the rank itself stood still (SIGSTOP, a
+// suspended job) does not count as waiting time.
 #pragma once
 
 #include <memory>
@@ -21,20 +23,21 @@ namespace argosy::comm {
 
 class Watchdog {
   public:
-    /// COLLECTIVE over `world`. It looks at the lines and lanes of `gpu`, on this thread's device.
+    /// COLLECTIVE over `world`. Watches the launch lines and lanes of `gpu`, on this thread's device, until
+    /// leave().
     Watchdog(const mpi::Comm& world, std::shared_ptr<GpuSide> gpu, double timeout_seconds);
     ~Watchdog();
     Watchdog(const Watchdog&) = delete;
 
-    /// This rank leaves in order, and says so before this returns, or a second is over. Nothing is
-    /// watched from then on. The first time alone does anything.
+    /// Notifies the other ranks that this rank leaves in order, and stops watching. Returns once the notice
+    /// is sent, or after a second. Only the first call has an effect.
     void leave();
 
   private:
     struct State;
     class Talk;
 
-    std::shared_ptr<State> state_;  // a thread that CUDA does not let go has it for itself in the end
+    std::shared_ptr<State> state_;  // shared with the threads: one that hangs in CUDA outlives this object
     std::thread looks_, talks_;
 };
 

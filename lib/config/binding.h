@@ -1,5 +1,5 @@
-// How a line of the field table binds to a member of JobConfig; included by fields.cpp alone. A key's type,
-// and the choices of an enumeration, follow from the type of its member.
+// Binds a line of the field table to a member of JobConfig; only fields.cpp includes it. The member's type
+// determines the key's type and, for an enumeration, its choices.
 #pragma once
 
 #include <algorithm>
@@ -28,7 +28,7 @@ struct Bare<std::optional<T>> {
     static constexpr bool kOptional = true;
 };
 
-/// A list of an enumeration's values.
+/// Whether T is a list of an enumeration's values, and which enumeration.
 template <class T>
 struct ChoicesIn {
     static constexpr bool kAny = false;
@@ -111,7 +111,7 @@ Limits among_names_of(Limits limits) {
     return limits;
 }
 
-/// The limits of a key, completed by what its member's type cannot hold.
+/// The limits of a key, narrowed to the values that its member's type can hold.
 template <class T>
 Limits limits_for(Limits limits) {
     if constexpr (std::is_same_v<T, int>) {
@@ -123,7 +123,7 @@ Limits limits_for(Limits limits) {
     return limits;
 }
 
-/// Some of an enumeration's values, for a key that does not take them all.
+/// The allowed values of a key that does not accept all values of its enumeration.
 template <class Choice>
 Limits among(std::initializer_list<Choice> choices) {
     Limits limits;
@@ -131,7 +131,7 @@ Limits among(std::initializer_list<Choice> choices) {
     return limits;
 }
 
-/// A key of the section that struct S holds; its place in JobConfig is not known yet.
+/// A key of the section struct S. section() adds the member of JobConfig that holds S.
 template <class S>
 struct SectionKey {
     Field field;
@@ -139,7 +139,7 @@ struct SectionKey {
     std::function<void(S&, const Value&)> set;
 };
 
-/// `when_unset`: for optional members and only for them.
+/// `when_unset` is given exactly for optional members.
 template <class S, class T>
 SectionKey<S> key(const char* name, T S::*member, Limits limits, const char* meaning,
                   const char* when_unset = "") {

@@ -1,6 +1,6 @@
-// The values of enumerated keys and their spelling in files and on the command line. `names_of` lists the
-// names in the order of the enumerators; the field table reads choices from it, so a new value is one
-// enumerator and one name.
+// The values of enumerated keys and their names in files and on the command line. `names_of` lists the names
+// in the order of the enumerators. The field table reads choices from it, so a new value is one enumerator
+// and one name.
 #pragma once
 
 #include <array>
@@ -31,11 +31,11 @@ constexpr std::array<std::string_view, 2> names_of(PipelineSchedule) { return {"
 enum class RecomputeMode { None, Selective, Full };
 constexpr std::array<std::string_view, 3> names_of(RecomputeMode) { return {"none", "selective", "full"}; }
 
-/// What TorchTitan calls async_with_pinned_mem would be the same as Async here, so it is not among them.
+/// TorchTitan's async_with_pinned_mem is missing because it would be the same as Async here.
 enum class AsyncMode { Disabled, Async };
 constexpr std::array<std::string_view, 2> names_of(AsyncMode) { return {"disabled", "async"}; }
 
-/// The parts of a checkpoint beside the weights; lib/train/FORMAT.md says what is in each.
+/// The parts of a checkpoint besides the weights; lib/train/FORMAT.md lists the contents of each.
 enum class SavedPart { Optimizer, DataLoader, TrainState };
 constexpr std::array<std::string_view, 3> names_of(SavedPart) {
     return {"optimizer", "dataloader", "train_state"};

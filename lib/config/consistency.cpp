@@ -7,7 +7,7 @@
 namespace argosy::config {
 namespace {
 
-/// float64 exists for comparing layouts to the last digits, which one float32 stage in between would spoil.
+/// float64 exists to compare layouts to the last digits; a float32 stage in between would spoil that.
 void check_float64(const Training& training) {
     const auto is_double = [](Precision precision) { return precision == Precision::Float64; };
     const int num_doubles = is_double(training.dtype) + is_double(training.mixed_precision_param) +
@@ -29,7 +29,7 @@ void check_states(const JobConfig& config) {
         name_of(*states), name_of(config.training.dtype));
 }
 
-/// Without a wider copy the weights are what computation uses.
+/// bfloat16 weights have no wider copy, so the computation uses the weights themselves.
 void check_pure_bfloat16(const Training& training) {
     if (training.dtype != Precision::BFloat16 || training.mixed_precision_param == Precision::BFloat16)
         return;
@@ -60,7 +60,7 @@ void check_number_types(const JobConfig& config) {
     check_loss_scale(config.training);
 }
 
-/// Which algorithm wins a race is no function of the configuration.
+/// The fastest algorithm is measured in each run, so the configuration does not determine the result.
 void check_repeats(const JobConfig& config) {
     if (!config.debug.deterministic || !config.compile.search_algorithms) return;
     throw UserError(
@@ -92,8 +92,8 @@ void check_stages(const Parallelism& parallelism) {
         fmt::join(layers, ", "), layers.size(), parallelism.pipeline_parallel_degree);
 }
 
-/// Only against an explicit total: the first steps of a long run, by a small training.steps, are all warm-up
-/// and fine.
+/// The check needs an explicit total_steps: if a small training.steps runs only the first steps of a long
+/// run, all of them may be warm-up.
 void check_schedule(const LrScheduler& schedule) {
     if (!schedule.total_steps || schedule.warmup_steps <= *schedule.total_steps) return;
     throw UserError("lr_scheduler.warmup_steps = {} exceeds lr_scheduler.total_steps = {}; lower the first",

@@ -1,12 +1,11 @@
-// Checks that concern several keys at once and need no number of ranks. Degrees against ranks are the
-// mesh's business.
+// Checks that concern several keys and need no number of ranks. The mesh module checks degrees against ranks.
 #pragma once
 
 #include "config/job_config.h"
 
 namespace argosy::config {
 
-/// Throws UserError with the values that contradict each other and what to change.
+/// Throws UserError with the contradicting values and what to change.
 void check_consistency(const JobConfig& config);
 
 }  // namespace argosy::config

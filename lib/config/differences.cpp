@@ -11,7 +11,7 @@ namespace {
 
 using Printed = std::vector<std::pair<std::string, std::string>>;  // key and value, in order
 
-/// "steps = 4" and "# total_steps is unset: the run's steps"; a value is one line, whatever it holds.
+/// Parses "steps = 4" and "# total_steps is unset: the run's steps"; a value never spans lines.
 std::pair<std::string, std::string> key_and_value(const std::string& line) {
     constexpr const char* kUnset = " is unset";
     if (const size_t equals = line.find(" = "); !line.starts_with("# ") && equals != std::string::npos) {

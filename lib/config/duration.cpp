@@ -13,10 +13,10 @@ struct Unit {
 };
 constexpr Unit kUnits[] = {{'d', 86400}, {'h', 3600}, {'m', 60}, {'s', 1}};
 
-// Three centuries: far from what an int64_t holds, so that sums and products of it are exact.
+// About three centuries: sums and products of such numbers stay far below the maximum of an int64_t.
 constexpr int64_t kMostSeconds = 9'999'999'999;
 
-/// Takes the number at the front of `text`; none where there is none, or one beyond kMostSeconds.
+/// Takes the number at the start of `text`; none if there is none, or if it exceeds kMostSeconds.
 std::optional<int64_t> take_number(std::string_view& text) {
     if (text.empty() || text.front() == '-') return std::nullopt;
     int64_t number = 0;

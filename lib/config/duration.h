@@ -1,4 +1,4 @@
-// A length of time as people write it: "90m", "11h30m", "2d", or seconds without a unit.
+// A duration in its text form: "90m", "11h30m", "2d", or seconds without a unit.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ struct Duration {
 /// of seconds.
 std::optional<Duration> duration_from(std::string_view text);
 
-/// The shortest such text, which reads back as the same: "11h30m".
+/// The shortest text that reads back as the same duration: "11h30m".
 std::string duration_text(Duration duration);
 
 }  // namespace argosy::config

@@ -1,7 +1,7 @@
-// What a run is: one struct per section of the configuration file, with the defaults. Plain values, owned by
-// whoever holds them; `parse_command_line` makes one and nothing changes it afterwards. A key is a member
-// here and a line in fields.cpp, where its meaning and bounds stand. Whether an optional key was given is
-// whether it has a value.
+// The configuration of a run: one struct per section of the configuration file, with the defaults. Plain
+// values; `parse_command_line` makes the object and nothing changes it afterwards. Each key is a member here
+// and a line in fields.cpp, which has its meaning and bounds. An optional member has a value exactly if its
+// key was given.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,8 @@ struct Job {
     bool operator==(const Job&) const = default;
 };
 
-// A preset (name and flavor) or the architecture of a Hugging Face folder. Both may be given, and must then
-// agree: the preset is therefore optional, and its default applies only where neither says anything.
+// A preset (name and flavor) or the architecture of a Hugging Face folder. If both are given, they must
+// agree. The preset is optional for this reason; its default applies only if neither is given.
 struct Model {
     static constexpr const char* kDefaultName = "llama3";
     static constexpr const char* kDefaultFlavor = "debugmodel";
@@ -45,7 +45,8 @@ struct Optimizer {
 
 struct LrScheduler {
     int64_t warmup_steps = 200;
-    std::optional<int64_t> total_steps;  // unset: training.steps, or fewer by training.max_tokens
+    std::optional<int64_t> total_steps;  // unset: training.steps, or fewer if training.max_tokens ends the
+                                         // run earlier
     std::optional<double> decay_ratio;   // unset: all steps after the warm-up
     DecayType decay_type = DecayType::Linear;
     double min_lr_factor = 0;
@@ -65,13 +66,13 @@ struct Training {
     Precision dtype = Precision::Float32;
     Precision mixed_precision_param = Precision::BFloat16;
     Precision mixed_precision_reduce = Precision::Float32;
-    std::optional<int64_t> loss_scale_init;  // with float16 alone; unset: from the tokens of a step
-    std::optional<int64_t> loss_scale_growth_interval;  // with float16 alone; unset: its default
+    std::optional<int64_t> loss_scale_init;             // only with float16; unset: from the tokens of a step
+    std::optional<int64_t> loss_scale_growth_interval;  // only with float16; unset: its default
     int max_nonfinite_steps = 5;
     bool operator==(const Training&) const = default;
 };
 
-// Off while neither z-score is set; the other keys then have nothing to say.
+// Off if neither z-score is set; the other keys then have no effect.
 struct LossSpike {
     std::optional<double> loss_zscore;
     std::optional<double> grad_norm_zscore;
@@ -101,14 +102,14 @@ struct ActivationCheckpoint {
     bool operator==(const ActivationCheckpoint&) const = default;
 };
 
-// Saving is `enable`; beginning from initial_load_path works without.
+// `enable` controls saving; initial_load_path works without it.
 struct Checkpoint {
-    static constexpr int64_t kNewest = -1;  // as load_step
+    static constexpr int64_t kNewest = -1;  // a value of load_step
     bool enable = false;
     std::string folder = "checkpoint";  // within job.dump_folder
     int64_t interval = 500;
     int64_t keep_latest_k = 10;         // 0: all
-    std::optional<int64_t> keep_every;  // unset: no step is kept for its number
+    std::optional<int64_t> keep_every;  // unset: no step number is kept permanently
     AsyncMode async_mode = AsyncMode::Async;
     bool enable_first_step_checkpoint = false;
     bool last_save_model_only = false;

@@ -8,7 +8,7 @@
 namespace argosy::config {
 namespace {
 
-// A bound that is only what the type of a member holds says nothing about its key; the help leaves it out.
+// The help omits a bound that only comes from the member's type: it is no property of the key.
 constexpr double kLargestInt = std::numeric_limits<int>::max();
 
 std::string upper_bound_text(const Range& range) {

@@ -13,7 +13,7 @@ std::pair<std::string_view, std::string_view> split(std::string_view key) {
     return {key.substr(0, dot), key.substr(dot + 1)};
 }
 
-/// Names first: among equally near ones, the section decides.
+/// Compares names first; the section decides between equal distances.
 std::pair<int, int> distance(std::string_view one, std::string_view other) {
     const auto [section, name] = split(one);
     const auto [other_section, other_name] = split(other);
@@ -42,7 +42,7 @@ std::string nearest(std::string_view key, const std::vector<std::string>& candid
         return distance(key, one) < distance(key, other);
     });
     if (best == candidates.end()) return "";
-    // Further than this, and the guess would be noise. "seq_length" is three letters from "seq_len".
+    // A larger distance would make the guess random. "seq_length" is three letters from "seq_len".
     const int limit = std::max<int>(1, static_cast<int>(split(key).second.size()) / 3);
     return distance(key, *best).first <= limit ? *best : "";
 }

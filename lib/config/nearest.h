@@ -1,4 +1,4 @@
-// Guesses what a misspelt key was meant to be.
+// Guesses the intended key of a misspelt one.
 #pragma once
 
 #include <string>
@@ -7,11 +7,11 @@
 
 namespace argosy::config {
 
-/// How many letters must be inserted, removed or replaced to turn one word into the other.
+/// The number of letters to insert, remove or replace to turn one word into the other.
 int edit_distance(std::string_view one, std::string_view other);
 
-/// The candidate ("section.name", or a bare name) that `key` most likely means: the right name in a wrong
-/// section counts as near. Empty where nothing is near.
+/// The candidate ("section.name", or a bare name) nearest to `key`; the right name in a wrong section counts
+/// as near. Empty if none is near.
 std::string nearest(std::string_view key, const std::vector<std::string>& candidates);
 
 }  // namespace argosy::config

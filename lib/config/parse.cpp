@@ -26,8 +26,8 @@ struct Option {
 
 bool is_option(std::string_view word) { return word.starts_with("--"); }
 
-/// Takes the option at `words[next]`, with the following word if that can only be its value, and moves past
-/// it.
+/// Takes the option at `words[next]` and advances `next`. The following word is taken too if it can only be
+/// the option's value.
 Option take_option(const std::vector<std::string>& words, std::size_t& next) {
     const std::string& word = words[next++];
     if (!is_option(word)) {
@@ -71,7 +71,7 @@ Setting setting_of(const Option& option) {
 }  // namespace
 
 CommandLine parse_command_line(const std::vector<std::string>& words) {
-    // Who asks for help may have got the rest wrong.
+    // --help works even if other options are wrong.
     if (std::ranges::find(words, "--help") != words.end()) return {.request = Request::Help, .config = {}};
 
     CommandLine result;

@@ -10,7 +10,7 @@
 namespace argosy::config {
 namespace {
 
-/// "integer >= 1", "linear|cosine|sqrt".
+/// The accepted values: "integer >= 1", "linear|cosine|sqrt".
 std::string accepted(const Field& field) {
     const auto with_range = [&](std::string type) {
         const std::string range = range_text(field.limits.range);

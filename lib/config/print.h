@@ -1,4 +1,4 @@
-// The two texts that come out of the field table.
+// Prints the field table in two forms: a configuration as TOML, and the help text.
 #pragma once
 
 #include <string>
@@ -7,10 +7,10 @@
 
 namespace argosy::config {
 
-/// Every key with its value; parses again to an equal config. An optional key without a value is a comment.
+/// Every key with its value; parsing the text gives an equal config. An unset optional key becomes a comment.
 std::string print_toml(const JobConfig& config);
 
-/// Every key by section, with what it takes, its default and its meaning; at most 110 columns.
+/// Every key by section, with accepted values, default and meaning; at most 110 columns.
 std::string help_text();
 
 }  // namespace argosy::config

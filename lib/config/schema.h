@@ -1,5 +1,5 @@
-// The table of every key: what it is called, takes and means, and which member of JobConfig holds it. The
-// parser, the help text and the printed TOML all read this one table, whose lines are in fields.cpp.
+// The table of every key: its name, type, limits, meaning, and member of JobConfig. The parser, the help text
+// and the printed TOML all read this one table, whose lines are in fields.cpp.
 #pragma once
 
 #include <functional>
@@ -19,7 +19,7 @@ struct Field {
     ValueType type;
     Limits limits;
     std::string meaning;
-    std::string when_unset;  // of an optional key: what applies then; others cannot be unset
+    std::string when_unset;  // of an optional key: the behaviour without it; other keys cannot be unset
     std::function<Value(const JobConfig&)> get;
     std::function<void(JobConfig&, const Value&)> set;  // REQUIRES: a value of this type within the limits
 };
@@ -32,7 +32,7 @@ struct Section {
 
 const std::vector<Section>& schema();
 
-/// Null where there is no such section or key.
+/// Null if there is no such section or key.
 const Section* find_section(std::string_view name);
 const Field* find_field(std::string_view key);
 

@@ -1,5 +1,4 @@
-// "This key shall have this value", with the place it was said in. Files and command lines both become
-// settings.
+// A setting: one key, its value, and its source for messages. Files and command lines both become settings.
 #pragma once
 
 #include <string>
@@ -10,8 +9,8 @@
 namespace argosy::config {
 
 struct Setting {
-    std::string key;    // "training.steps"; need not exist
-    Value value;        // unset: nothing that any key takes
+    std::string key;    // "training.steps"; may be unknown
+    Value value;        // unset: a value that no key accepts
     std::string found;  // the value in words, for messages: `the string "ten"`
     std::string place;  // "in run.toml:12", "on the command line"
 };

@@ -1,4 +1,4 @@
-// Reads a configuration file; the only place that knows the TOML library.
+// Reads a configuration file; only its source file uses the TOML library.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace argosy::config {
 
-/// Every key of the file, not yet checked against the field table. Throws UserError where the file cannot be
-/// read, is no TOML (with line and column), or has a section that does not exist.
+/// Every key of the file, not yet checked against the field table. Throws UserError if the file cannot be
+/// read, is not TOML (with line and column), or has an unknown section.
 std::vector<Setting> read_toml(const std::string& path);
 
 }  // namespace argosy::config

@@ -49,7 +49,7 @@ std::optional<std::string> name_from(std::string_view text) {
     return std::string(is_quoted ? text.substr(1, text.size() - 2) : text);
 }
 
-/// "1,2,3" or, as in TOML, "[1, 2, 3]"; `element_from` reads one of them, or gives nothing.
+/// "1,2,3" or, in TOML's spelling, "[1, 2, 3]"; `element_from` parses one element, or returns none.
 template <class Element>
 Value list_from(std::string_view word, std::optional<Element> element_from(std::string_view)) {
     if (word.size() >= 2 && word.front() == '[' && word.back() == ']') word = word.substr(1, word.size() - 2);
@@ -112,8 +112,8 @@ std::string toml_string(std::string_view text) {
     return result + '"';
 }
 
-/// fmt prints the shortest digits that read back as the same double, but 1.0 as "1", which TOML takes for an
-/// integer.
+/// fmt prints the shortest digits that read back as the same double, but prints 1.0 as "1", which is an
+/// integer in TOML.
 std::string number_text(double number) {
     const std::string text = fmt::format("{}", number);
     const bool whole = std::isfinite(number) && text.find_first_of(".e") == std::string::npos;

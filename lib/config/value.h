@@ -1,4 +1,4 @@
-// One configuration value on its way between text and a member of JobConfig. Choices travel as their names.
+// One configuration value between its text and a member of JobConfig. Choices are stored as their names.
 #pragma once
 
 #include <cstdint>
@@ -13,24 +13,24 @@ namespace argosy::config {
 
 enum class ValueType { Boolean, Integer, Number, String, Choice, Duration, IntegerList, ChoiceList };
 
-/// std::monostate: unset, or nothing that any key takes.
+/// std::monostate: unset, or a value that no key accepts.
 using Value = std::variant<std::monostate, bool, int64_t, double, std::string, Duration, std::vector<int64_t>,
                            std::vector<std::string>>;
 
 bool is_set(const Value& value);
 
-/// "an integer", as it stands in messages.
+/// "an integer"; used in messages.
 std::string_view type_name(ValueType type);
 
-/// What `word` of a command line says to a key of this type; unset where it cannot be read as one.
+/// Parses a word of the command line as a value of `type`; unset if that fails.
 Value value_from_word(ValueType type, std::string_view word);
 
-/// `value` as a key of this type holds it: an integer where a number is wanted becomes one, an integer or
-/// text a duration, and a list without elements is one of anything. Unset where it does not fit.
+/// Converts `value` to `type`: an integer becomes a number where a number is expected, an integer or text
+/// becomes a duration, and an empty list becomes an empty list of any type. Unset if it does not fit.
 Value value_as(ValueType type, const Value& value);
 
-/// The TOML spelling, which reads back as the same value: doubles are printed in full.
-/// REQUIRES: `value` is set.
+/// The TOML spelling, which reads back as the same value: doubles are printed with all digits. REQUIRES:
+/// `value` is set.
 std::string toml_text(const Value& value);
 
 }  // namespace argosy::config

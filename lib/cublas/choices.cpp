@@ -18,7 +18,7 @@ std::string hex(const Algorithm& algorithm) {
     return text;
 }
 
-/// The words of a line, one after the other; `good` until one is not what was asked for.
+/// Reads a line word by word. good() turns false at the first word that is not of the requested kind.
 class Words {
   public:
     explicit Words(const std::string& line) : stream_(line) {}

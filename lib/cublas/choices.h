@@ -1,10 +1,10 @@
-// Algorithms as text, a line each:
+// The text form of chosen cuBLASLt algorithms, one line for each problem:
 //
 //   cublasLt 13.1.0 NVIDIA-H200 bf16 fp32 T N 4096 1024 16384 4096 16384 4096 add plain 256 256 256 256 <hex>
 //
-// the version and the device that the algorithm is for; the problem's types, transpositions of A and B, m, n,
-// k, strides of A, B and D, whether it adds to D and whether it has a bias, alignments of A, B, D and the
-// bias; the algorithm's bytes.
+// The fields are the cuBLASLt version and the device that the algorithm is for; the problem's input and
+// result types, transpositions of A and B, m, n, k, strides of A, B and D, "add" to D or "set" it, "bias" or
+// "plain", alignments of A, B, D and the bias in bytes; the algorithm's bytes in hex.
 #pragma once
 
 #include <array>
@@ -17,7 +17,7 @@
 
 namespace argosy::cublas {
 
-/// cuBLASLt's own description, which it reads back in the same version.
+/// cuBLASLt's own description of an algorithm. Only the same version of cuBLASLt reads it back.
 using Algorithm = std::array<std::byte, 64>;
 
 struct Choice {
@@ -25,16 +25,17 @@ struct Choice {
     Algorithm algorithm;
 };
 
-/// What an algorithm's bytes are good for.
+/// The cuBLASLt version and the device for which an algorithm's bytes are valid.
 struct Origin {
     std::string version;  // "13.1.0"
     std::string device;   // without spaces
 };
 
-/// With its line's end.
+/// Returns the line of a choice, newline included.
 std::string line_of(const Choice& choice, const Origin& origin);
 
-/// Those of this origin. Throws UserError for a line of this program's that is torn or is none.
+/// Returns the choices in `text` that have this origin, and skips those of another origin. Throws UserError
+/// for a line that is torn or that is not in this format.
 std::vector<Choice> choices_in(std::string_view text, const Origin& origin);
 
 }  // namespace argosy::cublas

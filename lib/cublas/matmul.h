@@ -1,8 +1,9 @@
-// Products of matrices on a GPU, by cuBLASLt. What calls it is in real/; a build without CUDA takes none/,
-// where the version is 0 and everything else throws UserError. cuBLASLt's header is included in real/ alone.
+// Matrix products on a GPU with cuBLASLt. A Multiplier runs them for the one thread that owns it. real/ has
+// the implementation and alone includes cuBLASLt's header. A build without CUDA takes none/, where the
+// version is 0 and everything else throws UserError.
 //
-// Products of bf16 and fp16 are summed in fp32, those of fp32 in fp32 (never TF32), those of fp64 in fp64,
-// and what is stored is rounded once: parts of a sum that are computed apart are added up before that.
+// Products of bf16, fp16 and fp32 are summed in fp32 (never TF32), products of fp64 in fp64. The result is
+// rounded once: parts of a sum that are computed separately are added up before that.
 #pragma once
 
 #include <cstddef>
@@ -14,18 +15,18 @@
 
 #include "base/element_type.h"
 
-struct CUstream_st;  // CUDA's own name of what a stream's handle points at
+struct CUstream_st;  // CUDA's name for what a cudaStream_t points to
 
 namespace argosy::cublas {
 
-/// As cuBLAS counts, 130100 for 13.1.0; 0 where there is none.
+/// cuBLAS's version number: 130100 for 13.1.0; 0 in a build without cuBLASLt.
 int version();
 /// "13.1.0".
 std::string version_text();
 
-/// A matrix in a device's memory: element [r, c] is number r * row_stride + c * column_stride from `data` on.
-/// One stride is 1, and the other so large that no two elements share a place; of a single row or column its
-/// stride does not count. So a transposed matrix is another view of the same memory, never a copy.
+/// A matrix in device memory. Element [r, c] is data[r * row_stride + c * column_stride], in elements of
+/// `type`. One stride is 1, and the other is so large that no two elements overlap. The stride of a dim of
+/// size 1 is ignored. A transposed matrix is another view of the same memory, never a copy.
 template <class Data>
 struct MatrixOf {
     Data* data;
@@ -38,39 +39,39 @@ struct MatrixOf {
 using Matrix = MatrixOf<void>;
 using ConstMatrix = MatrixOf<const void>;
 
-/// C = A B, or C += A B. A and B are of one floating-point type; C is of theirs too or, for bf16 and fp16, of
-/// fp32, so that gradients of many microbatches add up unrounded. C shares no memory with A and B.
+/// C = A B, or C += A B. A and B have the same floating-point type. C has that type too or, for bf16 and
+/// fp16, fp32, so that gradients of many microbatches add up unrounded. C shares no memory with A and B.
 ///
-/// A bias's gradient is none of this: cuBLASLt can give it beside a weight's (CUBLASLT_EPILOGUE_BGRADB), but
-/// it replaces what an earlier microbatch left, where the weight's gradient is added to.
+/// A bias's gradient is not supported: cuBLASLt can compute it with a weight's gradient
+/// (CUBLASLT_EPILOGUE_BGRADB), but overwrites the sum of earlier microbatches instead of adding to it.
 struct Product {
     Matrix c;
     ConstMatrix a, b;
     bool accumulate = false;
-    /// One element of C's type for each column of C, added to every row before it is rounded. REQUIRES: C's
-    /// column_stride is 1, and the sum has terms (A has columns).
+    /// One element of C's type for each column of C, added to every row before the row is rounded. REQUIRES:
+    /// C's column_stride is 1, and A has at least one column.
     const void* bias = nullptr;
 };
 
-/// How an algorithm is chosen when a problem (shapes, strides, types and how well the pointers are aligned)
+/// How run() chooses the algorithm when a problem (shapes, strides, types and alignments of the pointers)
 /// comes for the first time. Heuristic: the one that cuBLASLt names first. Timed: the fastest of those that
-/// it names, found by running them on the product's own factors. That waits for the stream, and wants scratch
-/// memory of C's size where the product adds to C, whose values stay out of it.
+/// cuBLASLt names, found by running them on the product's own A and B. Timing waits for the stream. If the
+/// product adds to C, timing also needs scratch memory of C's size, so that trial runs do not change C.
 enum class Search { Heuristic, Timed };
 
 struct MultiplierOptions {
     Search search = Search::Heuristic;
-    /// What algorithms may use; NVIDIA recommends as much for Hopper and Blackwell.
+    /// Maximum workspace of an algorithm; NVIDIA recommends 32 MiB for Hopper and Blackwell.
     size_t workspace_bytes = size_t{32} << 20;
-    /// Where the workspace and a search's scratch memory come from: memory of this thread's device; it throws
-    /// where there is none. Empty: CUDA's own allocator.
+    /// Allocates the workspace and a search's scratch memory on this thread's device; throws if there is too
+    /// little memory. Empty: CUDA's own allocator.
     std::function<std::shared_ptr<std::byte>(size_t bytes)> allocate;
 };
 
-/// Owns cuBLASLt's handle, the workspace, and an algorithm for each problem that it met. It belongs to the
-/// thread that makes it and to that thread's device: nobody else may call it. Products share the workspace,
-/// so those on different streams must not run at the same time; a graph that holds one holds the workspace's
-/// address, and lives no longer than this.
+/// Owns cuBLASLt's handle, the workspace, and the algorithm of each problem seen so far. A Multiplier belongs
+/// to the thread that makes it and to that thread's device: no other thread may call it. All products share
+/// the workspace, so products on different streams must not run at the same time. A graph that recorded a
+/// product uses the workspace's address, so the graph must not outlive the Multiplier.
 class Multiplier {
   public:
     explicit Multiplier(const MultiplierOptions& options = {});
@@ -78,23 +79,24 @@ class Multiplier {
     Multiplier(Multiplier&&) noexcept;
     Multiplier& operator=(Multiplier&&) noexcept;
 
-    /// Puts the product on the stream; until the stream has done it, its matrices must stay. What a problem's
-    /// algorithm is stays so, so that equal products have equal bits. While the stream is recorded into a
-    /// graph nothing can be timed: a problem that comes first there takes the heuristic's algorithm, so where
-    /// Search::Timed counts, let it come before. Throws RunError that names the product.
+    /// Queues the product on the stream and returns at once, unless it times algorithms first. The product's
+    /// matrices must stay until the stream has done it. A problem keeps its algorithm, so that equal products
+    /// have equal bits. Nothing can be timed while the stream is recorded into a graph: a problem that comes
+    /// first there takes the heuristic's algorithm, so with Search::Timed run each product once before the
+    /// recording. Throws RunError that names the product.
     void run(const Product& product, CUstream_st* stream);
 
-    /// How many problems came so far.
+    /// The number of different problems so far.
     int num_problems() const;
 
-    /// The algorithm of each problem so far, a line each, sorted, for remember() of another run: timing
-    /// chooses differently from run to run, and other algorithms may round differently. Ranks that hold the
+    /// The algorithm of each problem seen or remembered, in sorted lines, for remember() in another run.
+    /// Timing chooses differently from run to run, and other algorithms may round differently. Ranks with the
     /// same choices compute alike.
     std::string choices() const;
 
-    /// Takes up what choices() gave, for problems that did not come yet. Lines of another version of cuBLASLt
-    /// or another kind of device are left out. Returns how many lines were taken up; throws UserError for one
-    /// that is none.
+    /// Reads the choices() of another run, for problems that this one has not seen yet. Lines of another
+    /// version of cuBLASLt or another kind of device are skipped. Returns the number of lines taken; throws
+    /// UserError for a malformed line.
     int remember(std::string_view choices);
 
   private:

@@ -11,7 +11,7 @@
 namespace argosy::cublas {
 namespace {
 
-constexpr int kBestAlignment = 256;  // more is of no use to any algorithm
+constexpr int kBestAlignment = 256;  // bytes; no algorithm uses a larger alignment
 
 int alignment_of(const void* data) {
     const auto address = reinterpret_cast<uintptr_t>(data) | kBestAlignment;
@@ -23,20 +23,21 @@ bool is_floating_point(ElementType type) {
            type == ElementType::Float64;
 }
 
-/// Whether elements of a row lie side by side, and rows apart; where there is one, its stride does not count.
+/// Whether the matrix is row-major: elements of a row are adjacent, and rows do not overlap. The stride of a
+/// dim of size 1 is ignored.
 template <class Data>
 bool lies_by_rows(const MatrixOf<Data>& x) {
     if (x.rows == 0 || x.columns == 0) return true;
     return (x.columns == 1 || x.column_stride == 1) && (x.rows == 1 || x.row_stride >= x.columns);
 }
 
-/// A matrix as cuBLASLt sees it: columns that lie `stride` apart, of itself or of its transpose.
+/// A matrix as cuBLASLt sees it: columns of the matrix or of its transpose, `stride` elements apart.
 struct Lying {
     bool transposed;
     int64_t stride;
 };
 
-/// REQUIRES: one of the two. A stride that does not count is none that cuBLASLt could refuse.
+/// REQUIRES: the matrix is row-major or column-major. An ignored stride becomes one that cuBLASLt accepts.
 template <class Data>
 Lying lying(const MatrixOf<Data>& x) {
     if (lies_by_rows(x.transposed())) {

@@ -1,5 +1,5 @@
-// The GPUs that this process sees. What wraps CUDA is in real/; a build without it takes none/, where there
-// is no device and everything else throws UserError. CUDA's headers are included in real/ alone.
+// The GPUs that this process sees. The folder real/ wraps CUDA; a build without CUDA uses none/, where there
+// is no device and everything else throws UserError. Only real/ includes CUDA's headers.
 #pragma once
 
 #include <cstddef>
@@ -8,26 +8,27 @@
 namespace argosy::cuda {
 
 /// Devices that CUDA_VISIBLE_DEVICES and the job leave to this process; 0 on a machine without a driver.
-/// Throws RunError for a driver that is older than CUDA here.
+/// Throws RunError if the driver is too old for this program's CUDA.
 int device_count();
 
-/// What this thread works on from now on.
+/// Selects the device of this thread.
 void set_device(int number);
 int current_device();
 
 struct Device {
-    int number;  // among those that this process sees
+    int number;  // among the devices that this process sees
     std::string name;
-    std::string pci_bus_id;  // "0000:3b:00.0": which one it is on its node
+    std::string pci_bus_id;  // "0000:3b:00.0": identifies the device on its node
     size_t memory_bytes;
     int capability;  // 90 for 9.0
 };
 Device describe_device(int number);
 
-/// Of this thread's device.
+/// Free memory of this thread's device.
 size_t free_memory_bytes();
 
-/// As CUDA counts, 13000 for 13.0; 0 where there is none. The driver's is the newest CUDA that it can run.
+/// CUDA's version numbers: 13000 for 13.0; 0 if there is none. driver_version() is the newest CUDA that the
+/// driver can run.
 int runtime_version();
 int driver_version();
 

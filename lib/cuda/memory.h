@@ -1,6 +1,6 @@
-// Memory of a device, and such of the host that a device may write to, owned by whoever made it; copies to a
-// device, from it and within it. A copy begins when its stream has done what was given to it before; until
-// the stream has done it too, both sides must stay.
+// Owners of device memory and of pinned host memory, which a device may write to; copies to, from and within
+// a device. A copy begins when its stream has done all earlier work. Source and target must stay valid until
+// the stream has done the copy.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,8 @@
 
 namespace argosy::cuda {
 
-/// Of this thread's device. Throws MemoryError that says how much was asked for and how much is free.
+/// Memory of this thread's device. Throws MemoryError, which says how much was asked for and how much is
+/// free.
 class DeviceMemory {
   public:
     explicit DeviceMemory(size_t bytes);
@@ -27,8 +28,8 @@ class DeviceMemory {
     size_t bytes_;
 };
 
-/// Of the host. What a stream copies to it shows there while the stream goes on. REQUIRES:
-/// this thread records no graph.
+/// Pinned memory of the host. The host sees a copy to it while the stream goes on. REQUIRES: this thread
+/// records no graph.
 class PinnedMemory {
   public:
     explicit PinnedMemory(size_t bytes);

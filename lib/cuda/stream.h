@@ -1,31 +1,31 @@
-// Streams, which do their work in order, one beside the other, and events, which mark a point in one. Each
-// belongs to the device of the thread that made it.
+// Streams and events of CUDA. A stream does its work in order, concurrently with other streams; an event
+// marks a point in a stream. Each belongs to the device that was current for the thread that made it.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 
-struct CUstream_st;  // CUDA's own names of what its handles point at
+struct CUstream_st;  // the structs behind CUDA's handles
 struct CUevent_st;
 
 namespace argosy::cuda {
 
 class Event;
 
-/// What is given to a stream of high priority gets the device before what waits on others.
+/// Work on a stream of high priority gets the device before work that is pending on other streams.
 enum class Priority { Normal, High };
 
-/// It does not wait for the device's default stream, nor that for it.
+/// A stream that does not synchronise with the device's default stream.
 class Stream {
   public:
     explicit Stream(Priority priority = Priority::Normal);
 
     CUstream_st* handle() const { return handle_.get(); }
 
-    /// Whether everything given to it is done; never blocks. Throws RunError for what failed on the device.
+    /// Whether all work on the stream is done; never blocks. Throws RunError if work failed on the device.
     bool done() const;
 
-    /// Waits for that, without a limit of time.
+    /// Blocks the host until all work on the stream is done, without a timeout.
     void synchronize() const;
 
   private:
@@ -35,7 +35,7 @@ class Stream {
     std::unique_ptr<CUstream_st, Destroy> handle_;
 };
 
-/// A stream that somebody else owns: one of the above, or LibTorch's.
+/// A reference to a stream that another object owns: a Stream, or LibTorch.
 class StreamView {
   public:
     explicit StreamView(CUstream_st* handle) : handle_(handle) {}
@@ -43,40 +43,41 @@ class StreamView {
 
     CUstream_st* handle() const { return handle_; }
 
-    /// The graph that what is given to it becomes part of, instead of being done; a number that no other
-    /// graph has. 0: none.
+    /// The unique number of the graph that captures this stream: work on the stream is then recorded into the
+    /// graph instead of being done. 0 if no graph captures it.
     uint64_t captured_by() const;
     bool is_captured() const { return captured_by() != 0; }
 
-    /// As Stream's.
+    /// Same as Stream::synchronize().
     void synchronize() const;
 
-    /// What is given to it from now on begins only after what `event` marks; the host goes on at once.
+    /// Work that is put on the stream after this call begins only after the point that `event` marks. Returns
+    /// at once.
     void wait(const Event& event) const;
 
   private:
     CUstream_st* handle_;
 };
 
-/// Events that measure cost a little more than those that only mark a point.
+/// An event that measures time costs a little more than one that only marks a point.
 enum class Timing { Off, On };
 
 class Event {
   public:
     explicit Event(Timing timing = Timing::On);
 
-    /// Marks the end of what was given to `stream` so far.
+    /// Marks the end of the work put on `stream` so far.
     void record(const StreamView& stream);
 
-    /// On a stream that a graph captures: every launch of the graph marks the point anew, which the host may
-    /// ask for once the launch is done.
+    /// Records the event on a stream that a graph captures: every launch of the graph marks the point anew.
+    /// The host may query the event once the launch is done.
     void record_at_each_launch(const StreamView& stream);
 
-    /// Whether the stream has come to it; never blocks. Throws RunError for what failed on the device.
-    /// REQUIRES: neither it nor this thread's stream is part of a graph that is being recorded.
+    /// Whether the stream has reached the event; never blocks. Throws RunError if work failed on the device.
+    /// REQUIRES: neither the event nor this thread's stream is part of a graph that is being recorded.
     bool done() const;
 
-    /// By the device's clock. REQUIRES: both measure, and are done.
+    /// Time between two events by the device's clock. REQUIRES: both have Timing::On, and are done.
     static double seconds_between(const Event& first, const Event& second);
 
   private:

@@ -1,4 +1,4 @@
-// The simplest tokenizer: a token is a byte of the text, and one more token ends a document.
+// The simplest tokenizer: each byte of the text is a token, and one more token ends a document.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ inline constexpr const char* kByteTokenizer = "bytes";  // its name on command l
 inline constexpr uint32_t kByteEndOfText = 256;
 inline constexpr int64_t kByteVocabSize = 257;
 
-/// Replaces `tokens` by those of a document: its bytes and the end of text.
+/// Replaces `tokens` by a document's tokens: its bytes and the end of text.
 inline void encode_bytes(std::string_view text, std::vector<uint32_t>& tokens) {
     tokens.resize(text.size() + 1);
     for (size_t i = 0; i < text.size(); ++i) tokens[i] = static_cast<unsigned char>(text[i]);

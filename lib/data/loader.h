@@ -1,6 +1,6 @@
-// Cuts a token file into samples and orders them: which tokens make sample p of a run is a function of the
-// file, the sequence length and the seed alone, never of ranks or batch sizes. Holds no position, so resuming
-// needs none.
+// Cuts a token file into samples and orders them. The file, the sequence length and the seed alone determine
+// the tokens of sample p of a run, not ranks or batch sizes. The loader holds no position, so resuming needs
+// no state of it.
 #pragma once
 
 #include <cstdint>
@@ -17,20 +17,19 @@ struct LoaderOptions {
 
 class Loader {
   public:
-    /// The file must outlive the loader. UserError when it holds no sample of that length.
+    /// UserError when the file holds no sample of that length. REQUIRES: the file outlives the loader.
     Loader(const TokenFile& file, const LoaderOptions& options);
 
-    /// Samples an epoch: sample i is tokens [i*seq_len, i*seq_len + seq_len], the last of which is only a
+    /// Samples per epoch. Sample i is tokens [i*seq_len, i*seq_len + seq_len]; the last of them is only a
     /// target.
     int64_t num_samples() const { return num_samples_; }
     int64_t seq_len() const { return options_.seq_len; }
 
-    /// Samples first_position .. first_position+count-1 of the run, counted over all epochs without end:
-    /// inputs and the tokens that follow them, both [count, seq_len] row-major. May be called from any
-    /// thread.
+    /// Reads samples first_position .. first_position+count-1 of the run, numbered across epochs without end:
+    /// inputs and the tokens that follow them, both [count, seq_len] row-major. Any thread.
     void read(int64_t first_position, int64_t count, int64_t* tokens, int64_t* targets) const;
 
-    /// The sample that stands at a position of the run.
+    /// The file's sample at a position of the run.
     int64_t sample_at(int64_t position) const;
 
   private:

@@ -13,7 +13,7 @@ namespace argosy::data {
 
 MappedFile::MappedFile(const std::filesystem::path& path, int64_t offset, int64_t num_bytes) {
     const int64_t file_bytes = static_cast<int64_t>(std::filesystem::file_size(path));
-    if (offset + num_bytes > file_bytes) {  // touching such a page would kill the process
+    if (offset + num_bytes > file_bytes) {  // reading a page beyond the file's end would kill the process
         throw UserError("{} is truncated: it has {} bytes, and its tokens end at byte {}", path.string(),
                         file_bytes, offset + num_bytes);
     }

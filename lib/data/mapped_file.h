@@ -1,4 +1,4 @@
-// A stretch of a file mapped into memory for reading, from its constructor to its destructor.
+// A range of a file, mapped into memory for reading as long as the object lives.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,6 @@
-// Counts pairs of tokens in a hash table with open addressing that grows up to a fixed size (256 MiB); from
-// the pair on that would not fit any more nothing is counted, so the counts are always those of a beginning
-// of the stream.
+// Counts pairs of tokens in a hash table with open addressing that grows up to a fixed size (256 MiB).
+// Counting stops at the first pair that does not fit, so the counts always describe the beginning of the
+// stream.
 #pragma once
 
 #include <cstdint>
@@ -10,12 +10,12 @@ namespace argosy::data {
 
 class PairCounts {
   public:
-    /// `max_slots` is a power of two; three quarters of the slots are used.
+    /// `max_slots` is a power of two; at most three quarters of the slots are used.
     explicit PairCounts(int64_t max_slots = int64_t{1} << 24);
 
     void add(uint32_t first, uint32_t second);
 
-    /// Pairs counted, repeats included.
+    /// Number of counted pairs, including repeats.
     int64_t total() const { return total_; }
 
     /// Calls visit(first, second, count) for each distinct pair.

@@ -1,5 +1,5 @@
 // A stream of random choices for generating text: a pure function of seed, purpose and index, so that
-// document 1000 of a corpus needs none of those before it.
+// document 1000 of a corpus can be generated without the documents before it.
 #pragma once
 
 #include <array>
@@ -16,10 +16,10 @@ class RandomStream {
     RandomStream(uint64_t seed, std::string_view purpose, uint64_t index)
         : key_(seed ^ name_key(purpose)), index_(index) {}
 
-    /// Of 0 .. bound-1; the bias of at most bound / 2^32 does not matter here.
+    /// Random number in 0 .. bound-1; the bias of at most bound / 2^32 does not matter here.
     int below(int bound) { return static_cast<int>(uint64_t{word()} * static_cast<uint64_t>(bound) >> 32); }
 
-    /// Of first .. last, both included.
+    /// Random number in first .. last, both included.
     int between(int first, int last) { return first + below(last - first + 1); }
 
     bool chance(int percent) { return below(100) < percent; }
@@ -29,7 +29,7 @@ class RandomStream {
         return items[below(static_cast<int>(std::size(items)))];
     }
 
-    /// Another item than `taken`. REQUIRES: at least two items, all distinct.
+    /// A random item other than `taken`. REQUIRES: at least two items, all distinct.
     template <class Items, class Item>
     const auto& pick_other(const Items& items, const Item& taken) {
         const auto* item = &pick(items);

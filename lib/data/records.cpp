@@ -36,7 +36,7 @@ void read_tokens(const json& values, int64_t vocab_size, const std::string& plac
     for (const json& value : values) {
         if (!value.is_number_integer())
             throw UserError("{}: token {} is not an integer", place, value.dump());
-        // Non-negative literals are parsed as unsigned, so that none wraps around.
+        // The JSON library parses non-negative literals as unsigned, so none wraps around.
         const bool inside =
             value.is_number_unsigned() && value.get<uint64_t>() < static_cast<uint64_t>(vocab_size);
         if (!inside)
@@ -54,7 +54,7 @@ RecordReader::RecordReader(std::filesystem::path path, int64_t vocab_size)
     if (std::filesystem::is_directory(path_))
         throw UserError("cannot read {}: it is a folder", path_.string());
     file_.reset(std::fopen(path_.c_str(), "re"));
-    throw_if_stop_requested();  // it may have interrupted the opening of a pipe
+    throw_if_stop_requested();  // a signal may have interrupted the opening of a pipe
     if (!file_) throw UserError("cannot open {}: {}", path_.string(), std::strerror(errno));
 }
 

@@ -1,5 +1,5 @@
-// Reads JSONL, a record a line: {"text": string} or {"tokens": [integers]}; other keys are ignored, and so
-// are blank lines. Every error names file and line. Memory: one line.
+// Reads JSONL, one record per line: {"text": string} or {"tokens": [integers]}; other keys and blank lines
+// are ignored. Every error names file and line. Memory: one line.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace argosy::data {
 
 enum class RecordKind { Text, Tokens };
 
-/// As messages spell it: {"text"}.
+/// The name in messages: {"text"}.
 const char* name(RecordKind kind);
 
 struct Record {
@@ -26,14 +26,14 @@ struct Record {
 
 class RecordReader {
   public:
-    /// Tokens must lie in 0 .. vocab_size-1. UserError when the file cannot be opened.
+    /// Requires tokens in 0 .. vocab_size-1. UserError when the file cannot be opened.
     RecordReader(std::filesystem::path path, int64_t vocab_size);
 
-    /// The next record, or false at the end of the file. RunError where a signal asks the program to end
-    /// (base/stop_request.h).
+    /// Reads the next record; false at the end of the file. RunError after a signal that asks the program to
+    /// end (base/stop_request.h).
     bool next(Record& record);
 
-    /// "file:line" of the record that `next` gave last.
+    /// "file:line" of the record that `next` read last.
     std::string place() const;
 
   private:
@@ -50,12 +50,12 @@ class RecordReader {
         ~Line() { std::free(text); }
         std::string_view view() const { return {text, size}; }
 
-        char* text = nullptr;  // getline's
+        char* text = nullptr;  // allocated by getline
         size_t size = 0, capacity = 0;
     };
     std::filesystem::path path_;
     int64_t vocab_size_;
-    std::unique_ptr<std::FILE, Close> file_;  // a stream of C++ would wait on when a signal interrupts it
+    std::unique_ptr<std::FILE, Close> file_;  // a C++ stream would keep waiting after a signal
     Line line_;
     int64_t line_number_ = 0;
 };

@@ -1,6 +1,6 @@
-// How surprising a token stream is to the two simplest models, fitted to that stream itself: one that knows
-// how often each token occurs, and one that also knows the token before. A trained model must get below the
-// second to have learned more than pairs.
+// Entropy of a token stream under the two simplest models, fitted to that stream itself: one knows how often
+// each token occurs, the other also knows the token before. A trained model must get below the second value
+// to have learned more than pairs.
 #pragma once
 
 #include <cstdint>
@@ -18,12 +18,12 @@ class StreamStatistics {
     /// Sum over tokens of -p log p, in nats per token.
     double unigram_entropy() const;
 
-    /// The mean of -log p(token | token before), in nats per token, over all adjacent pairs, documents'
-    /// borders included. Where a stream has more distinct pairs than memory is given to, it is that of the
-    /// beginning.
+    /// The mean of -log p(token | token before), in nats per token, over all adjacent pairs, including those
+    /// across document borders. If the stream has too many distinct pairs for the table, only its beginning
+    /// counts.
     double bigram_entropy() const;
 
-    /// The tokens that `bigram_entropy` is over.
+    /// The number of tokens that `bigram_entropy` covers.
     int64_t bigram_tokens() const { return pairs_.total() + (num_tokens_ > 0 ? 1 : 0); }
 
   private:

@@ -16,7 +16,7 @@ namespace {
 constexpr double kBytesPerMegabyte = 1e6;
 constexpr double kMaxMegabytes = 1e6;
 
-/// Documents until the next one would leave the file further from `wanted_bytes` than it is.
+/// Writes documents until one more would move the file's size further away from `wanted_bytes`.
 void write_split(const std::filesystem::path& path, uint64_t seed, double wanted_bytes) {
     SyntheticFile file(path);
     double num_bytes = 0;

@@ -1,6 +1,6 @@
 // A JSONL file of the synthetic corpus. The first record carries the writer's mark, a key that readers of
-// records ignore. A later run of the tool replaces files that have the mark, and no other file. A signal
-// between two records ends the run with RunError (base/stop_request.h).
+// records ignore. A later run of the tool replaces only files that have the mark. A signal between two
+// records ends the run with RunError (base/stop_request.h).
 #pragma once
 
 #include <filesystem>
@@ -11,18 +11,18 @@
 
 namespace argosy::data {
 
-/// Whether the file at `path` has the mark.
+/// Whether the file at `path` has the writer's mark.
 bool is_synthetic(const std::filesystem::path& path);
 
 class SyntheticFile {
   public:
-    /// UserError as of PartialFile.
+    /// UserError as in PartialFile.
     explicit SyntheticFile(const std::filesystem::path& path);
 
-    /// Buffered; a megabyte at a time goes to disk.
+    /// Buffers the record; the buffer is written to disk when it exceeds one megabyte.
     void append(nlohmann::json record);
 
-    /// The file appears.
+    /// Makes the file appear under its name.
     void commit();
 
   private:

@@ -25,7 +25,7 @@ std::string creature(RandomStream& random, Grammatical number) {
     return fmt::format("the {}", form(noun, number));
 }
 
-/// What stands between a subject and its verb, often a noun of the other number.
+/// The words between a subject and its verb, often with a noun of the other number.
 std::string between(RandomStream& random, Grammatical number) {
     if (random.chance(50)) {
         const std::string_view preposition = random.pick(kPrepositions);

@@ -1,6 +1,6 @@
-// Present-tense sentences whose verb agrees with a subject that may stand far before it: "The small dogs
-// behind the tower that follow the cat sleep at night." Both forms can be had, for the task that asks which
-// one is right.
+// Present-tense sentences whose verb agrees with a subject that may be far before it: "The small dogs behind
+// the tower that follow the cat sleep at night." Each has both forms of the verb, for the task that asks for
+// the right one.
 #pragma once
 
 #include <string>
@@ -14,7 +14,7 @@ enum class Grammatical { Singular, Plural };
 struct AgreementSentence {
     std::string subject;           // "The dogs near the house"
     Grammatical number;            // of the subject
-    std::string singular, plural;  // the rest with either form of the verb: "sees the cat.", "see the cat."
+    std::string singular, plural;  // the rest with either verb form: "sees the cat.", "see the cat."
 
     const std::string& right() const { return number == Grammatical::Singular ? singular : plural; }
     const std::string& wrong() const { return number == Grammatical::Singular ? plural : singular; }

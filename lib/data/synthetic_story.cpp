@@ -6,7 +6,8 @@
 namespace argosy::data {
 namespace {
 
-/// The facts of one story by the names that its sentences use; {her} is "saw her", {hers} is "her house".
+/// The facts of a story, keyed by the names in its sentences; {her} is as in "saw her", {hers} in "her
+/// house".
 using Facts = fmt::dynamic_format_arg_store<fmt::format_context>;
 
 constexpr auto kOpenings = std::to_array<std::string_view>({
@@ -85,7 +86,7 @@ Cast random_cast(RandomStream& random) {
 Story random_story(RandomStream& random, const Cast& cast) {
     const Facts facts = random_facts(random, cast);
     Story story{tell(random.pick(kOpenings), facts), ""};
-    const Permutation order(kMiddles.size(), random.below(1 << 30), 0);  // no sentence comes twice
+    const Permutation order(kMiddles.size(), random.below(1 << 30), 0);  // no sentence occurs twice
     const int num_middles = random.between(2, 5);
     for (int i = 0; i < num_middles; ++i) story.text += tell(kMiddles[order.at(i)], facts);
     const Ending& ending = random.pick(kEndings);

@@ -1,4 +1,4 @@
-// Stories whose last word was said long before: who, where, which colour, kept in what.
+// Stories whose last word follows from a much earlier sentence: a person, a town, a colour, a container.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace argosy::data {
 
-/// The people of one document; every paragraph that names people names these.
+/// The two people of a document; every paragraph that names people uses these.
 struct Cast {
     Person hero, friend_;
 };

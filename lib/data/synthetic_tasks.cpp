@@ -19,7 +19,7 @@ namespace {
 
 using nlohmann::json;
 
-/// The wrong choices stay in their order; the right one goes to a random place among them.
+/// Inserts the right choice at a random position among the wrong ones, whose order stays.
 json multiple_choice(RandomStream& random, const std::string& context, const std::string& right,
                      std::vector<std::string> choices) {
     const int gold = random.below(static_cast<int>(choices.size()) + 1);
@@ -27,7 +27,7 @@ json multiple_choice(RandomStream& random, const std::string& context, const std
     return {{"context", context}, {"choices", choices}, {"gold", gold}};
 }
 
-/// Choices run to the full stop: "chase" alone begins "chases", and could only be the likelier one.
+/// Choices include the full stop: "chase" alone is a prefix of "chases", so it could only be more likely.
 json agreement(RandomStream& random) {
     const AgreementSentence sentence = agreement_sentence(random);
     return multiple_choice(random, sentence.subject, sentence.right(), {sentence.wrong()});

@@ -1,5 +1,5 @@
-// Evaluation tasks on what the synthetic corpus teaches, from the same grammar and from documents of their
-// own. Formats: data/README.md.
+// Evaluation tasks for the contents of the synthetic corpus, made with the same grammar but with their own
+// documents. Formats: data/README.md.
 #pragma once
 
 #include <cstdint>
@@ -7,11 +7,11 @@
 
 namespace argosy::data {
 
-/// UserError where a file is in the way of write_synthetic_tasks that it did not write.
+/// UserError if write_synthetic_tasks would overwrite a file that it did not write.
 void require_replaceable_tasks(const std::filesystem::path& folder);
 
-/// agreement.jsonl, arithmetic.jsonl (multiple choice), last_word.jsonl and perplexity.jsonl into an existing
-/// folder.
+/// Writes agreement.jsonl, arithmetic.jsonl (multiple choice), last_word.jsonl and perplexity.jsonl into an
+/// existing folder.
 void write_synthetic_tasks(const std::filesystem::path& folder, uint64_t seed);
 
 }  // namespace argosy::data

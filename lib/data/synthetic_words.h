@@ -1,5 +1,5 @@
 // The vocabulary of the synthetic corpus. Every word that follows "a" begins with a consonant, and every noun
-// has a regular plural or its own, so that sentences need no rules of spelling.
+// lists its plural, so that sentences need no spelling rules.
 #pragma once
 
 #include <array>
@@ -22,7 +22,7 @@ struct Noun {
     std::string_view singular, plural;
 };
 
-/// Present tense; the first form goes with a plural subject, the second with a singular one.
+/// Present tense; the first form agrees with a plural subject, the second with a singular one.
 struct Verb {
     std::string_view plural, singular;
 };
@@ -151,7 +151,7 @@ inline constexpr auto kNumberWords =
     std::to_array<std::string_view>({"zero", "one", "two", "three", "four", "five", "six", "seven", "eight",
                                      "nine", "ten", "eleven", "twelve"});
 
-/// The word with its first letter large.
+/// The word with a capital first letter.
 inline std::string capitalised(std::string_view word) {
     std::string text(word);
     if (text[0] >= 'a' && text[0] <= 'z') text[0] = static_cast<char>(text[0] - 'a' + 'A');

@@ -9,12 +9,12 @@
 namespace argosy::data {
 namespace {
 
-/// Widens stored tokens; returns the largest.
+/// Widens stored tokens to int64_t; returns the largest.
 template <class Stored>
 int64_t widen(const std::byte* from, int64_t count, int64_t* out) {
     Stored largest = 0;
     for (int64_t i = 0; i < count; ++i) {
-        Stored token;  // copied, since a dataset that others wrote may lie at any offset
+        Stored token;  // copied, because a dataset of another writer may be unaligned
         std::memcpy(&token, from + i * sizeof(Stored), sizeof(Stored));
         largest = std::max(largest, token);
         out[i] = token;

@@ -1,6 +1,6 @@
-// A token file: one long stream of token numbers in HDF5, documents one after another. Bytes on disk:
-// FORMAT.md. Opening touches HDF5 (one thread, see h5/object.h); the open file is memory-mapped and
-// read-only, and `copy` may be called from any thread.
+// A token file: one long stream of token numbers in HDF5, one document after another. FORMAT.md specifies the
+// bytes on disk. Opening uses HDF5 (one thread, see h5/object.h). The open file is memory-mapped and
+// read-only; `copy` may be called from any thread.
 #pragma once
 
 #include <cstdint>
@@ -15,14 +15,14 @@ inline constexpr int64_t kTokenFormatVersion = 1;
 inline constexpr const char* kTokenDataset = "tokens";
 inline constexpr int64_t kNoEndOfText = -1;
 
-/// More than any tokenizer has, and few enough to count each token of it in memory.
+/// More than any tokenizer has, and small enough to hold a counter per token in memory.
 inline constexpr int64_t kMaxVocabSize = int64_t{1} << 24;
 
-/// What a token file says of its tokens.
+/// A token file's description of its tokens.
 struct TokenInfo {
     int64_t vocab_size = 0;
     int64_t end_of_text = kNoEndOfText;  // the token that ends a document, or kNoEndOfText
-    std::string tokenizer;               // "bytes"; "none" for tokens that came as numbers
+    std::string tokenizer;               // "bytes"; "none" if the input was token numbers
 };
 
 class TokenFile {
@@ -34,10 +34,10 @@ class TokenFile {
     const TokenInfo& info() const { return located_.info; }
     int64_t vocab_size() const { return located_.info.vocab_size; }
 
-    /// Tokens in the stream.
+    /// Number of tokens in the stream.
     int64_t size() const { return located_.num_tokens; }
 
-    /// Tokens begin .. begin+count-1 into `out`. UserError when one of them lies outside the vocabulary.
+    /// Copies tokens begin .. begin+count-1 to `out`. UserError when one of them is outside the vocabulary.
     /// REQUIRES: 0 <= begin, begin + count <= size().
     void copy(int64_t begin, int64_t count, int64_t* out) const;
 

@@ -27,11 +27,11 @@ bool is_written_here(const std::filesystem::path& path) {
         const std::string writer = h5::File::open(path).open_dataset(kTokenDataset).string_attribute(kWriter);
         return writer.starts_with(kWrittenBy);
     } catch (const Error&) {
-        return false;  // no HDF5 file, or one of other content
+        return false;  // not an HDF5 file, or one with other contents
     }
 }
 
-/// Halves the width in place; returns the bytes left.
+/// Halves the width of the tokens in place; returns the remaining number of bytes.
 int64_t narrow(std::byte* tokens, int64_t num_bytes) {
     for (int64_t from = 0; from < num_bytes; from += sizeof(uint32_t)) {
         std::memcpy(tokens + from / 2, tokens + from,

@@ -1,7 +1,7 @@
-// Writes a token file in bounded memory, without knowing beforehand how many tokens come: they are first
-// spooled into a file without a name, and copied from it once their number is known. The file appears whole,
-// by a rename in `commit`; otherwise nothing is left. It replaces a file that a TokenWriter wrote, and no
-// other. Uses HDF5 in `commit`: one thread (see h5/object.h).
+// Writes a token file of unknown length in bounded memory: tokens are first spooled into a nameless file, and
+// copied from there once their number is known. The file appears whole, by a rename in `commit`; without a
+// commit nothing is left. The writer replaces only a file that a TokenWriter wrote. `commit` uses HDF5: one
+// thread (see h5/object.h).
 #pragma once
 
 #include <cstdint>
@@ -16,11 +16,11 @@ namespace argosy::data {
 
 class TokenWriter {
   public:
-    /// `max_vocab_size` bounds the vocabulary of `commit`, and with it the width that tokens are spooled
-    /// with.
+    /// `max_vocab_size` limits the vocabulary of `commit` and sets the width of spooled tokens.
     TokenWriter(std::filesystem::path path, int64_t max_vocab_size);
 
-    /// Buffered; a megabyte at a time goes to disk. REQUIRES: tokens < max_vocab_size.
+    /// Buffers tokens; the buffer is written to disk one megabyte at a time. REQUIRES: tokens <
+    /// max_vocab_size.
     void append(std::span<const uint32_t> tokens);
 
     /// Tokens appended so far.

@@ -25,8 +25,8 @@ void check_options(const TokenizeOptions& options) {
     }
 }
 
-/// Everything that grows with the records read; its writer exists from the first record on, whose kind says
-/// which vocabulary there is.
+/// The state that grows with the records read. The first record creates the writer, because its kind
+/// determines the vocabulary.
 class Stream {
   public:
     explicit Stream(const TokenizeOptions& options) : options_(options) {}

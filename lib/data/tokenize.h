@@ -1,4 +1,4 @@
-// Turns JSONL records into a token file, streaming.
+// Turns JSONL records into a token file, record by record.
 #pragma once
 
 #include <cstdint>
@@ -11,10 +11,10 @@ namespace argosy::data {
 struct TokenizeOptions {
     std::vector<std::filesystem::path> inputs;  // JSONL, see data/records.h
     std::filesystem::path output;
-    std::optional<int64_t> vocab_size;  // of {"tokens"} records; default: their largest token plus one
+    std::optional<int64_t> vocab_size;  // for {"tokens"} records; default: their largest token plus one
 };
 
-/// Entropies in nats per token, see data/statistics.h.
+/// Entropies in nats per token (data/statistics.h).
 struct TokenizeResult {
     int64_t num_tokens, num_documents, vocab_size;
     double unigram_entropy, bigram_entropy;
@@ -22,8 +22,8 @@ struct TokenizeResult {
         bigram_tokens;  // what bigram_entropy is over: all tokens, unless they have too many distinct pairs
 };
 
-/// {"text"} records become their bytes and an end of text, {"tokens"} records stay as they are. UserError
-/// where the inputs mix the two.
+/// {"text"} records become their bytes and an end of text; {"tokens"} records stay unchanged. UserError if
+/// the inputs mix both kinds.
 TokenizeResult tokenize(const TokenizeOptions& options);
 
 }  // namespace argosy::data

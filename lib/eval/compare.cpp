@@ -27,16 +27,18 @@ using checkpoint::TensorSource;
 using h5::ElementType;
 
 constexpr int64_t kNumSequences = 2, kSeqLen = 32;
-constexpr int64_t kComparedPositions = 16;  // the last ones of each sequence: they depend on all before them
+constexpr int64_t kComparedPositions = 16;  // the last ones of each sequence, which depend on all earlier
+                                            // ones
 
-/// How much of the largest logit rounded weights may move a logit. A weight moves by up to 2^-8 (bf16) or
-/// 2^-11 (fp16) of itself; the logits of models of 2 to 32 layers were seen to move by one to three times
-/// that share of the largest, and by up to 26 (bf16) and 72 times (fp16) where random weights are so large
-/// that attention jumps from token to token. This is 128 and 256 times: beyond it the type does not hold the
-/// model.
+/// Maximum change of a logit by rounded weights, relative to the largest logit. Rounding changes a weight by
+/// up to 2^-8 (bf16) or 2^-11 (fp16) of itself. Measured on models of 2 to 32 layers, logits change by one to
+/// three times that fraction of the largest logit, and by up to 26 times (bf16) and 72 times (fp16) where
+/// random weights are so large that attention jumps from token to token. The bounds are 128 and 256 times:
+/// beyond them the type is too narrow for the model.
 constexpr double kBf16Bound = 1.0 / 2, kFp16Bound = 1.0 / 8;
 
-/// Of the weights that `copy` has in another type with loss; fp64 does not count, as all is computed in fp32.
+/// The bound for the weights whose type in `copy` is narrower; fp64 does not count, because all runs use
+/// fp32.
 double narrowing_bound(const TensorSource& original, const TensorSource& copy) {
     double bound = 0;
     for (const checkpoint::TensorInfo& tensor : copy.tensors()) {
@@ -60,7 +62,7 @@ model::Batch sequences(int64_t vocab_size) {
     return {tokens, at::full({kNumTokens}, -1, at::kLong), kNumSequences, kSeqLen};
 }
 
-/// NaN is NaN, whatever its bits: rounding may change them.
+/// Treats any NaN as equal to any other, because rounding may change a NaN's bits.
 bool same_bits(const at::Tensor& a, const at::Tensor& b) {
     if (std::memcmp(a.const_data_ptr(), b.const_data_ptr(), a.nbytes()) == 0) return true;
     const at::Tensor same = a.view(at::kInt).eq(b.view(at::kInt));
@@ -73,7 +75,7 @@ at::Tensor last_positions(const at::Tensor& stream) {
         .reshape({kNumSequences * kComparedPositions, -1});
 }
 
-/// Position by position: doubles of all of them together would be the largest thing in memory.
+/// Works row by row: a double copy of all rows together would be the largest tensor in memory.
 double mean_divergence(const at::Tensor& original, const at::Tensor& copy) {
     double sum = 0;
     for (int64_t row = 0; row < original.size(0); ++row) {
@@ -84,12 +86,12 @@ double mean_divergence(const at::Tensor& original, const at::Tensor& copy) {
     return sum / static_cast<double>(original.size(0));
 }
 
-/// A model and the one batch on its way through it.
+/// A model, and the state of one batch as it passes the units.
 struct Run {
     explicit Run(const TensorSource& tensors, const model::ModelSpec& spec)
         : model(tensors, spec, at::kFloat) {}
 
-    /// What is there after `unit`: the residual stream, after the last one the logits of the last positions.
+    /// Returns the residual stream after `unit`; after the last unit, the logits of the last positions.
     const at::Tensor& run_unit(int64_t unit, const model::Batch& batch) {
         const std::span batches(&batch, 1);
         if (unit == 0) {
@@ -116,7 +118,8 @@ void measure(const at::Tensor& original, const at::Tensor& copy, LogitsCompariso
 }  // namespace
 
 bool LogitsComparison::passed() const {
-    // A model that gives no numbers itself loses nothing by rounding; one that stops giving them fails here.
+    // If the original's logits are not finite, only equality counts; if only the copy's are not, the test
+    // fails.
     const bool comparable = bound > 0 && std::isfinite(largest_logit);
     return equal() && (!comparable || largest_difference <= bound * largest_logit);
 }
@@ -156,7 +159,7 @@ LogitsComparison compare_logits(const Side& original, const Side& copy,
     const std::vector<std::string> units = model::unit_names(original.spec);
     for (size_t unit = 0; unit < units.size(); ++unit) {
         const auto number = static_cast<int64_t>(unit);
-        // Where nothing is narrower, the original is what it would be rounded.
+        // If no type is narrower, rounding changes nothing, so the exact result is the expected one.
         const at::Tensor exact = exact_run.run_unit(number, batch), copied = copy_run.run_unit(number, batch);
         const at::Tensor expected = found.bound > 0 ? rounded_run.run_unit(number, batch) : exact;
         if (found.equal() && !same_bits(expected, copied)) found.first_different = units[unit];

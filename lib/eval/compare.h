@@ -1,4 +1,4 @@
-// Whether two checkpoints of a model compute the same: one unit of one side resident at a time.
+// Compares the logits of two checkpoints of a model; only one unit of one side is in memory at a time.
 #pragma once
 
 #include <cstdint>
@@ -16,17 +16,18 @@ struct Side {
 };
 
 struct LogitsComparison {
-    /// The copy computes, bit for bit, what the original does once its weights are rounded to the copy's
-    /// types. Where the copy's types hold all values of the original's, rounding does nothing.
+    /// Whether the copy's results equal, bit for bit, those of the original with its weights rounded to the
+    /// copy's types. If the copy's types can hold all of the original's values, rounding changes nothing.
     bool equal() const { return first_different.empty(); }
     std::string
         first_different;  // the unit (model::unit_names) whose results are the first that differ; empty: none
 
-    /// What narrower types cost, against the original as it is: `bound` is how much of the largest logit the
-    /// largest difference may be, 0 where nothing is narrower.
+    /// The cost of narrower types, compared with the unrounded original. `bound` is the allowed ratio of
+    /// largest_difference to largest_logit; 0 if no type is narrower.
     double bound = 0;
     double largest_difference = 0, largest_logit = 0;
-    double divergence = 0;  // Kullback-Leibler, of the copy from the original, mean over positions, nats
+    double divergence = 0;  // Kullback-Leibler divergence of the copy from the original, mean over positions,
+                            // nats
     int64_t num_positions = 0;
 
     bool passed() const;
@@ -34,9 +35,9 @@ struct LogitsComparison {
     std::string text() const;
 };
 
-/// Runs the same few sequences of tokens, which depend on the vocabulary's size alone, through both in fp32,
-/// and compares logits of their last positions. UserError where the two are not of the same model or hold
-/// other parameters. `progress` is called after each unit with the share that is done.
+/// Runs the same few sequences of tokens, which depend only on the vocabulary's size, through both sides in
+/// fp32, and compares the logits of their last positions. UserError if the two sides are different models or
+/// have different parameters. `progress` is called after each unit with the finished share, 0 to 1.
 LogitsComparison compare_logits(const Side& original, const Side& copy,
                                 const std::function<void(double share)>& progress = {});
 

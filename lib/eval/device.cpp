@@ -12,7 +12,8 @@
 namespace argosy::eval {
 namespace {
 
-/// Most of a GPU is left to a unit's weights, and to what a batch takes within it.
+/// Residual streams get 1/4 of a GPU's free memory; the rest is for a unit's weights and a batch's
+/// activations.
 constexpr int64_t kStreamsShare = 4;
 
 [[noreturn]] void refuse_gpu() {
@@ -26,7 +27,7 @@ constexpr int64_t kStreamsShare = 4;
         "job's --gpus options, or take --device cpu");
 }
 
-/// Of those that a process alone can feel: NCCL is not used.
+/// Warns of slow settings that affect a single process, so not of NCCL's.
 void warn_of_slow_settings() {
     const auto variables = communication_variables();
     for (const SlowSetting& setting : slow_settings()) {
@@ -42,7 +43,7 @@ Place first_gpu() {
     return {gpu::use(kFirst), cuda::describe_device(kFirst)};
 }
 
-/// Who asked for no GPU may not need the one that cannot be had.
+/// --device auto fails on a GPU that cannot be used; the message then recommends --device cpu.
 Place gpu_where_there_is_one() {
     try {
         return cuda::device_count() == 0 ? Place{} : first_gpu();

@@ -1,4 +1,4 @@
-// Where an evaluation computes: the processor, or one GPU.
+// The device of an evaluation: the CPU, or one GPU.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -12,23 +12,23 @@
 namespace argosy::eval {
 
 struct Place {
-    c10::Device device = c10::kCPU;  // as LibTorch calls it
+    c10::Device device = c10::kCPU;  // LibTorch's device
     std::optional<cuda::Device> gpu = {};
 
-    /// As results have it: "cpu" or "cuda:0".
+    /// The name in results: "cpu" or "cuda:0".
     std::string name() const;
-    /// For people.
+    /// A description for people.
     std::string text() const;
 };
 
-/// `wanted` is "cpu", "gpu" or "auto", which is a GPU where this process sees one. Of GPUs it is the first,
-/// which becomes this thread's: to be called before the thread's first tensor. Warns of what in the
-/// environment makes it slow, or its products of fp32 less than that. UserError for a GPU where there is
-/// none, RunError for one that cannot be used: its driver is too old, or another process has it for itself.
+/// `wanted` is "cpu", "gpu" or "auto" (a GPU if this process sees one). The first GPU is used and becomes
+/// this thread's device: call it before the thread's first tensor. Warns of environment variables that slow
+/// the GPU down or make its fp32 products less precise than fp32. UserError if "gpu" finds none; RunError if
+/// the GPU cannot be used: its driver is too old, or another process has exclusive access.
 Place choose_place(const std::string& wanted);
 
-/// Of residual streams that pass a unit before the next one is read, where they lie (PerplexityOptions):
-/// `usual`, or of a GPU a share of what it has free, so that weights are read as seldom as can be.
+/// Bytes of residual streams that pass a unit before the next unit is read (PerplexityOptions): `usual` on a
+/// CPU, a share of the free memory on a GPU, so that weights are read as rarely as possible.
 int64_t round_bytes(const Place& place, int64_t usual);
 
 }  // namespace argosy::eval

@@ -20,7 +20,7 @@ namespace {
 
 using model::Role;
 
-/// A part of the vocabulary, as a rank of a tensor axis holds one; here one process takes all of them in
+/// A range of vocabulary rows, like a rank's share on a tensor axis; here one process computes all ranges in
 /// turn.
 class VocabularyPiece : public model::TensorAxis {
   public:
@@ -33,8 +33,8 @@ class VocabularyPiece : public model::TensorAxis {
     layout::Range rows_;
 };
 
-/// Rows of `out` whose token lies in the piece. Of a GPU the host waits to hear which: a moment beside the
-/// reading of a piece where batches are few, but a round of thousands waits that often for every piece.
+/// Writes the rows of `out` whose token is in the piece. On a GPU, nonzero() makes the host wait, once per
+/// batch and piece. This is cheap beside reading a piece, unless a round has thousands of batches.
 void embed_piece(const model::Embedding& layer, const model::Weights& weights, const layout::Range& piece,
                  const at::Tensor& tokens, at::Tensor& out) {
     const at::Tensor present = tokens.ge(piece.begin).logical_and(tokens.lt(piece.begin + piece.size));
@@ -46,7 +46,7 @@ void embed_piece(const model::Embedding& layer, const model::Weights& weights, c
     out.index_copy_(0, rows, layer.forward(weights, {}, part, model::Keep::Input, tape));
 }
 
-/// The first positions of a table.
+/// The first `seq_len` positions of a table.
 ops::RopeTable first_positions(const ops::RopeTable& table, int64_t seq_len) {
     return {table.cos.narrow(0, 0, seq_len), table.sin.narrow(0, 0, seq_len)};
 }
@@ -76,7 +76,7 @@ void LayerwiseModel::for_each_piece(const std::vector<model::Parameter>& unit, R
     const int64_t num_rows = std::max<int64_t>(1, piece_bytes_ / row_bytes);
     for (int64_t begin = 0; begin < spec_.vocab_size; begin += num_rows) {
         const layout::Range rows{begin, std::min(num_rows, spec_.vocab_size - begin)};
-        weights[table].reset();  // freed before the next is read
+        weights[table].reset();  // freed before the next piece is read
         weights[table] = read_rows(source_, spec, rows, options_);
         visit(VocabularyPiece(rows), weights);
     }

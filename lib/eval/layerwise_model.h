@@ -1,11 +1,11 @@
-// A model whose weights stay in their checkpoint: each unit's are read when it is its turn and freed before
-// the next unit's. Of a block all weights are held at once, of the embedding table and the head's matrix a
-// piece of rows: weights take the memory of the largest block or of a piece, whichever is more, and 16 MiB
-// while they are converted. One device: batches and streams lie there, weights are copied there once they are
-// read, and take that memory of the host too until they are. The residual streams, which the caller holds,
-// run through one unit after another:
-//   streams = embed(batches); run_block(0 .. num_layers - 1, batches, streams); softmax_sums(batches,
-//   streams)
+// A model whose weights stay in their checkpoint: each unit's weights are read when the unit runs, and freed
+// before the next unit's. A block's weights are in memory all at once; of the embedding table and the head's
+// matrix, one piece of rows at a time. Weights therefore take the memory of the largest block or of one
+// piece, whichever is larger, and 16 MiB during conversion. One device: batches and streams are on it,
+// weights are copied to it after they are read, and take the same memory on the host until then. The caller
+// holds the residual streams, which pass one unit after another:
+//   streams = embed(batches); run_block(0 .. num_layers - 1, batches, streams);
+//   softmax_sums(batches, streams)
 // REQUIRES: the caller holds an ops::TensorThread.
 #pragma once
 
@@ -26,33 +26,33 @@
 
 namespace argosy::eval {
 
-/// Of each batch its residual stream, [tokens, dim].
+/// One residual stream per batch, [tokens, dim].
 using Streams = std::vector<at::Tensor>;
 
 class LayerwiseModel {
   public:
-    /// Everything is computed in the type and on the device of `options`. UserError unless the source holds
-    /// the model's parameters. REQUIRES: the source outlives it.
+    /// Computes everything in the type and on the device of `options`. UserError unless `source` holds the
+    /// model's parameters. REQUIRES: `source` outlives this object.
     LayerwiseModel(const checkpoint::TensorSource& source, const model::ModelSpec& spec,
                    const at::TensorOptions& options, int64_t piece_bytes = 32 << 20);
 
     const model::ModelSpec& spec() const { return spec_; }
     const at::TensorOptions& options() const { return options_; }
-    /// The embedding, the blocks and the head.
+    /// Number of units: the embedding, the blocks and the head.
     int64_t num_units() const { return spec_.num_layers + 2; }
 
     Streams embed(std::span<const model::Batch> batches) const;
     void run_block(int64_t layer, std::span<const model::Batch> batches, Streams& streams) const;
 
-    /// Of each batch: what its targets' log-probabilities follow from.
+    /// Per batch, the sums that determine the log-probabilities of its targets.
     std::vector<ops::SoftmaxSums> softmax_sums(std::span<const model::Batch> batches,
                                                const Streams& streams) const;
-    /// [rows, vocab_size], of some rows of a stream.
+    /// Logits [rows, vocab_size] of some rows of a stream.
     at::Tensor logits(const at::Tensor& rows) const;
 
   private:
-    /// Calls visit(axis, weights) for one piece of the vocabulary after another: the axis says which, and the
-    /// unit's parameter `table` has its rows.
+    /// Calls visit(axis, weights) for each piece of the vocabulary in turn: `axis` has the piece's range of
+    /// rows, and the unit's parameter `table` holds these rows.
     template <class Visit>
     void for_each_piece(const std::vector<model::Parameter>& unit, model::Role table, Visit visit) const;
 

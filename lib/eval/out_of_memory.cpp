@@ -23,7 +23,8 @@ std::string breakdown(const Shortage& found) {
     return fmt::format("; {}: {}", gpu::which_memory(found), fmt::join(parts, ", "));
 }
 
-/// What would help and is not so yet. Of a GPU's work the host holds a unit's weights alone.
+/// Options that would reduce memory and are not yet in use. For a GPU run, only a unit's weights are on the
+/// host.
 std::vector<std::string> remedies(const MemoryNeeds& needs, Shortage::Where where) {
     const bool of_gpu = where == Shortage::Where::Gpu;
     std::vector<std::string> found;

@@ -1,4 +1,4 @@
-// An evaluation for which there was no memory: how much was asked for, what held the rest, and what to
+// Explains why an evaluation ran out of memory: the bytes requested, the other uses of memory, and options to
 // change.
 #pragma once
 
@@ -7,16 +7,16 @@
 
 namespace argosy::eval {
 
-/// What an evaluation's need of memory follows from, and can be changed.
+/// The settings that determine an evaluation's memory and that the user can change.
 struct MemoryNeeds {
     bool on_gpu = false;
-    std::string dtype;  // as compute_type() takes it
+    std::string dtype;  // see compute_type()
     int64_t batch_tokens = 0;
-    int64_t longest_window = 0;  // a batch has one of them at least
+    int64_t longest_window = 0;  // in inputs; a batch has at least one window
 };
 
-/// Within a handler of any exception: throws RunError where memory was missing, on the GPU or the host, and
-/// otherwise the exception again.
+/// Call it inside a handler of any exception: throws RunError if the GPU or the host ran out of memory,
+/// otherwise rethrows the exception.
 [[noreturn]] void explain_shortage(const MemoryNeeds& needs);
 
 }  // namespace argosy::eval

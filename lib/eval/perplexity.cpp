@@ -11,7 +11,7 @@
 namespace argosy::eval {
 namespace {
 
-/// How many batches from `first` on pass the model together.
+/// The number of batches, from the first of `batches`, that pass each unit together.
 size_t round_size(std::span<const WindowBatch> batches, int64_t most_tokens) {
     size_t count = 1;
     int64_t num_tokens = batches[0].num_tokens();
@@ -23,7 +23,7 @@ size_t round_size(std::span<const WindowBatch> batches, int64_t most_tokens) {
 
 void add_scores(const WindowBatch& batch, const ops::SoftmaxSums& sums, const at::Tensor& targets,
                 std::vector<RecordScore>& scores) {
-    // In one copy: each that comes from a GPU waits for it.
+    // One copy for both results: each copy from a GPU makes the host wait.
     const at::Tensor lost = ops::cross_entropy(sums, targets);
     const at::Tensor found =
         at::stack({lost, ops::target_is_largest(sums, targets).to(lost.scalar_type())}).cpu();

@@ -1,4 +1,4 @@
-// Token perplexity of records of tokens.
+// Token perplexity over records of tokens.
 #pragma once
 
 #include <cstdint>
@@ -12,27 +12,28 @@
 namespace argosy::eval {
 
 struct PerplexityOptions {
-    int64_t max_length = 0;         // inputs that the model sees at once; 0: the longest record's
-    int64_t batch_tokens = 2048;    // that a unit computes at once
-    int64_t round_bytes = 1 << 29;  // of residual streams that pass a unit before the next one is read
-    std::function<void(double share)> progress = {};  // called after each unit with the share that is done
+    int64_t max_length = 0;         // maximum inputs of a window; 0: the longest record's
+    int64_t batch_tokens = 2048;    // tokens that a unit computes at once
+    int64_t round_bytes = 1 << 29;  // bytes of residual streams that pass a unit before the next unit is read
+    std::function<void(double share)> progress = {};  // called after each unit with the finished share, 0 to
+                                                      // 1
 };
 
-/// Of one record: its first token is context, each later one is predicted from those before.
+/// The score of one record: its first token is context, each later one is predicted from those before it.
 struct RecordScore {
     double log_likelihood = 0;  // in nats
     int64_t num_predicted = 0;
-    int64_t num_greedy = 0;  // of these no token was likelier
+    int64_t num_greedy = 0;  // number of predicted tokens to which the model gives the highest probability
 };
 
-/// The most inputs that the model will see at once.
+/// The maximum number of inputs in a window.
 int64_t longest_window(std::span<const Tokens> records, int64_t max_length);
 
-/// One score for each record. REQUIRES: two tokens at least in each, all of the vocabulary.
+/// One score per record. REQUIRES: each record has at least two tokens, all in the vocabulary.
 std::vector<RecordScore> score_records(const LayerwiseModel& model, std::span<const Tokens> records,
                                        const PerplexityOptions& options);
 
-/// The sum.
+/// The sum of the scores.
 RecordScore total(std::span<const RecordScore> scores);
 
 /// exp(-log-likelihood / predicted tokens).

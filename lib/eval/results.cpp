@@ -14,7 +14,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr int kTaskVersion = 1;  // grows where a task's numbers change their meaning
+constexpr int kTaskVersion = 1;  // increase it when a task's numbers change their meaning
 constexpr const char* kNotAvailable = "N/A";
 
 struct Metric {
@@ -73,7 +73,7 @@ ordered_json run_config(const Evaluation& evaluation) {
             {"batch_tokens", evaluation.batch_tokens},
             {"device", evaluation.device},
             {"limit", nullptr},
-            {"random_seed", nullptr}};  // nothing is drawn
+            {"random_seed", nullptr}};  // the evaluation draws no random numbers
 }
 
 struct Column {
@@ -134,7 +134,8 @@ std::string results_json(const Evaluation& evaluation) {
     out["task_hashes"] = ordered_json::object();
     out["model_source"] = "argosy";
     out["model_name"] = evaluation.model;
-    out["total_evaluation_time_seconds"] = std::to_string(evaluation.seconds);  // a string in the harness too
+    out["total_evaluation_time_seconds"] = std::to_string(evaluation.seconds);  // the harness writes a string
+                                                                                // too
     return out.dump(2) + '\n';
 }
 
@@ -146,7 +147,7 @@ std::string results_table(const Evaluation& evaluation) {
     Widths widths;
     for (size_t i = 0; i < kColumns.size(); ++i) {
         widths[i] = std::max<size_t>(kColumns[i].title.size(), 1);
-        if (kColumns[i].title.empty()) continue;  // one sign, of several bytes
+        if (kColumns[i].title.empty()) continue;  // the column holds one sign that has several bytes
         for (const Row& row : rows) widths[i] = std::max(widths[i], row[i].size());
     }
     Row titles, rules;

@@ -1,4 +1,4 @@
-// What an evaluation found, laid out as lm-evaluation-harness does: a JSON object, and a table for people.
+// The results of an evaluation in lm-evaluation-harness's layout: a JSON object, and a table for people.
 #pragma once
 
 #include <cstdint>
@@ -25,16 +25,16 @@ struct Evaluation {
     std::vector<TaskResult> tasks;
 };
 
-/// The JSON results begin with these words. A later evaluation replaces files that do, and no others.
+/// The JSON results begin with this mark. A later evaluation replaces only files that have it.
 inline constexpr const char* kResultsMark = "argosy evaluation";
 
-/// Of each task
+/// The metrics of each task:
 ///   token_perplexity  exp(-sum of log-likelihoods / number of predicted tokens), over all records
-///   token_accuracy    the share of predicted tokens that no other token was likelier than
+///   token_accuracy    the share of predicted tokens to which the model gives the highest probability
 /// Neither is a mean over records, so their standard errors are "N/A".
 std::string results_json(const Evaluation& evaluation);
 
-/// Markdown, with a line break at its end.
+/// The table in Markdown; the text ends with a line break.
 std::string results_table(const Evaluation& evaluation);
 
 }  // namespace argosy::eval

@@ -14,8 +14,8 @@
 namespace argosy::eval {
 namespace {
 
-/// fp64 to fp32 such that rounding the result to half of fp32's bits rounds once: what is not exact goes
-/// towards zero and gets an odd last bit, which keeps it off every tie.
+/// Rounds fp64 to fp32 such that a later rounding to 16 bits acts like a single rounding: an inexact value
+/// goes towards zero and gets an odd last bit, so it is never a tie.
 float round_to_odd(double value) {
     float result = static_cast<float>(value);
     if (static_cast<double>(result) == value || std::isnan(result)) return result;

@@ -1,4 +1,4 @@
-// A checkpoint as it would be in other types: each tensor rounded to nearest, ties to even, while it is read.
+// A checkpoint viewed in other types: each tensor is rounded to nearest, ties to even, while it is read.
 #pragma once
 
 #include <vector>
@@ -9,8 +9,8 @@ namespace argosy::eval {
 
 class RoundedSource : public checkpoint::TensorSource {
   public:
-    /// The tensors of `values` that `types` has too, in the types that they have there. REQUIRES: both
-    /// outlive it; of each tensor the two types are equal or both floating.
+    /// Holds the tensors of `values` that `types` has too, in the types of `types`. REQUIRES: both outlive
+    /// this object; for each tensor the two types are equal or both floating.
     RoundedSource(const checkpoint::TensorSource& values, const checkpoint::TensorSource& types);
 
     const std::vector<checkpoint::TensorInfo>& tensors() const override { return tensors_; }

@@ -1,4 +1,4 @@
-// A task of records of tokens: a JSONL file of {"tokens": [...]}, of which the first is context.
+// A task made of token records: a JSONL file of {"tokens": [...]}; the first token of a record is context.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +11,13 @@
 namespace argosy::eval {
 
 struct TokenTask {
-    std::string name;  // the file's, without folder and extension
+    std::string name;  // the file's name, without folder and extension
     std::filesystem::path path;
     std::vector<Tokens> records;
 };
 
 /// UserError, naming file and line, for a record that is broken, of another kind, shorter than two tokens or
-/// outside the vocabulary; for a file without records; for two files of one name.
+/// outside the vocabulary; also for a file without records and for two files with the same name.
 std::vector<TokenTask> read_token_tasks(const std::vector<std::filesystem::path>& paths, int64_t vocab_size);
 
 }  // namespace argosy::eval

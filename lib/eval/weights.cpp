@@ -11,7 +11,7 @@
 namespace argosy::eval {
 namespace {
 
-constexpr int64_t kBytesAtOnce = 16 << 20;  // of a tensor that is converted
+constexpr int64_t kBytesAtOnce = 16 << 20;  // read at once from a tensor whose type is converted
 
 void read_into(const checkpoint::TensorSource& source, const checkpoint::TensorInfo& tensor,
                int64_t first_row, const at::Tensor& out) {
@@ -25,7 +25,7 @@ at::ScalarType type_of(const at::TensorOptions& options) {
     return c10::typeMetaToScalarType(options.dtype());
 }
 
-/// In the host's memory.
+/// Reads rows of a parameter into host memory and converts them.
 at::Tensor read_converted(const checkpoint::TensorSource& source, const layout::ParamSpec& parameter,
                           const layout::Range& rows, at::ScalarType type) {
     const checkpoint::TensorInfo& tensor = source.at(interop::kModelPrefix + parameter.name);

@@ -1,4 +1,4 @@
-// A model's parameters out of a checkpoint, in the type that is computed with.
+// Reads a model's parameters from a checkpoint, in the type of the computation.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,16 +17,16 @@ namespace argosy::eval {
 /// fp32, bf16 or fp16; UserError for anything else.
 at::ScalarType compute_type(const std::string& name);
 
-/// LibTorch's type for weights stored so; nothing for whole numbers.
+/// LibTorch's type for stored weights; none for integers.
 std::optional<at::ScalarType> floating_type(h5::ElementType type);
 
-/// Rows (of the first dim) of a parameter, where and in the type that the options say. REQUIRES: the source
-/// holds the model's parameters.
+/// Reads rows (of the first dim) of a parameter, with the device and the type of `options`. REQUIRES: the
+/// source holds the model's parameters.
 at::Tensor read_rows(const checkpoint::TensorSource& source, const layout::ParamSpec& parameter,
                      const layout::Range& rows, const at::TensorOptions& options);
 
-/// Whole parameters. Likewise. All of them are read before the first goes to a GPU, which computes meanwhile:
-/// a copy waits until it has done what it was given.
+/// Reads whole parameters; same REQUIRES. All are read before the first is copied to a GPU: a copy waits for
+/// the GPU's earlier work, so the GPU computes while the host reads.
 model::Weights read_weights(const checkpoint::TensorSource& source,
                             const std::vector<model::Parameter>& parameters,
                             const at::TensorOptions& options);

@@ -9,9 +9,9 @@
 namespace argosy::eval {
 namespace {
 
-constexpr int64_t kPadding = 0;  // any token: what is computed of it is not used
+constexpr int64_t kPadding = 0;  // any token: results at padded positions are not used
 constexpr int64_t kNotCounted = -1;
-// On a GPU, LibTorch's FlashAttention has a batch's windows along the y of a grid, which CUDA ends there.
+// CUDA's limit of a grid's y dimension, where LibTorch's FlashAttention counts a batch's windows.
 constexpr size_t kMostWindows = 65535;
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Records of tokens, cut into windows that the model reads at once, and windows in batches.
+// Cuts records of tokens into windows, the inputs of one model call, and groups windows into batches.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -13,17 +13,18 @@ namespace argosy::eval {
 
 using Tokens = std::vector<uint32_t>;
 
-/// Inputs [begin, begin + num_inputs) of a record. Each predicts the token after it; the last `num_scored`
-/// predictions count, the inputs before are context.
+/// Inputs [begin, begin + num_inputs) of a record. Each input predicts the token after it. Only the last
+/// `num_scored` predictions count; the inputs before them are context.
 struct Window {
     int64_t record = 0;
     int64_t begin = 0, num_inputs = 0, num_scored = 0;
     bool operator==(const Window&) const = default;
 };
 
-/// Appends windows of at most `longest` inputs in which each token of the record but the first is predicted
-/// once: as lm-evaluation-harness rolls over a text whose prefix is the first token, disjoint windows, the
-/// last of which reaches back for as much context as it can hold. REQUIRES: two tokens at least.
+/// Appends windows of at most `longest` inputs that predict each token of the record, except the first, once.
+/// The rule is lm-evaluation-harness's rolling window for a text whose prefix is the first token: scored
+/// parts are disjoint, and the last window extends back for as much context as it can hold. REQUIRES:
+/// num_tokens >= 2.
 void append_windows(int64_t record, int64_t num_tokens, int64_t longest, std::vector<Window>& windows);
 
 struct WindowBatch {
@@ -32,12 +33,11 @@ struct WindowBatch {
     int64_t num_tokens() const { return static_cast<int64_t>(windows.size()) * seq_len(); }
 };
 
-/// Longest first, as many in a batch as fit into `batch_tokens` padded to its longest, but one at least and
-/// 65535 at most.
+/// Sorts windows by length, longest first. A batch takes as many as fit into `batch_tokens`, padded to its
+/// longest window, but at least one and at most 65535.
 std::vector<WindowBatch> in_batches(std::vector<Window> windows, int64_t batch_tokens);
 
-/// Shorter windows are padded behind their end, which no token before it sees, with targets that do not
-/// count.
+/// Pads shorter windows at their end, which no earlier token attends to; padded targets do not count.
 model::Batch make_batch(const WindowBatch& batch, std::span<const Tokens> records,
                         c10::Device device = c10::kCPU);
 

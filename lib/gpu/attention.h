@@ -1,19 +1,19 @@
-// Causal attention by the kernels that LibTorch brings: cuDNN's where they serve, else FlashAttention. Bf16
-// and fp16; both take fewer key heads than query heads, and rows of tokens that lie apart.
+// Causal attention by LibTorch's kernels: cuDNN's where by_cudnn() allows them, else FlashAttention's. Both
+// take bf16 and fp16, fewer key heads than query heads, and rows of tokens that are not contiguous.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 namespace argosy::gpu {
 
-/// Tensors are [sequences, heads, tokens, head_dim] in any strides with dense heads.
+/// Tensors are [sequences, heads, tokens, head_dim] with any strides, except that head_dim is contiguous.
 struct Attention {
     at::Tensor y;
     at::Tensor log_sum_exp;
-    at::Tensor seed, offset;  // of a dropout that there is not: backward wants them back
+    at::Tensor seed, offset;  // random state of the dropout, which is off; backward requires it
 };
 
-/// Whether attention() takes such tensors.
+/// Whether attention() supports the element type and head_dim of q.
 bool attention_serves(const at::Tensor& q);
 
 Attention attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v);

@@ -1,6 +1,6 @@
-// What LibTorch's half for GPUs offers to the rest. real/ calls it; a build without CUDA takes none/, where
-// no GPU holds any tensor and everything else throws UserError. LibTorch's headers for CUDA are included in
-// real/ alone.
+// LibTorch's GPU functions, as the rest of the program uses them. real/ has the implementation and alone
+// includes LibTorch's headers for CUDA. A build without CUDA takes none/, where no tensor is on a GPU and
+// functions that need a GPU throw UserError.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,17 +8,17 @@
 
 namespace argosy::gpu {
 
-/// Makes the GPU with this number, of those that this process sees, this thread's, and gives LibTorch a
-/// stream of its own on it: the device's default stream can be no part of a graph. LibTorch's products of
-/// fp32 are fp32 from then on, never TF32. Returns what LibTorch calls the device. To be called before the
-/// thread's first tensor.
+/// Makes the GPU with this number, among those that this process sees, this thread's device. LibTorch gets a
+/// new current stream there, because a graph cannot record the device's default stream. LibTorch computes
+/// products of fp32 in fp32 afterwards, never TF32. Returns LibTorch's name of the device. REQUIRES: the
+/// thread has not made a tensor yet.
 c10::Device use(int number);
 
-/// Whether this tensor lies on a GPU, so that kernels for GPUs work on it.
+/// Whether this tensor is in a GPU's memory, so that kernels for GPUs work on it.
 bool holds(const at::Tensor& x);
 
-/// Waits until this thread's GPU has done everything that was put on the current stream. Without a GPU
-/// there is nothing to wait for.
+/// Waits until this thread's GPU has done everything that was queued on the current stream. Does nothing
+/// without a GPU.
 void synchronize();
 
 }  // namespace argosy::gpu

@@ -1,5 +1,5 @@
-// A piece of work recorded once and launched as one from then on: what the GPU does is the same, what the
-// host does for it is little.
+// A CUDA graph: GPU work that is recorded once and then replayed with a single launch. The GPU does the same
+// work as without a graph; the host spends little time on it.
 #pragma once
 
 #include <cstdint>
@@ -10,19 +10,20 @@ namespace argosy::gpu {
 
 class Graph {
   public:
-    /// Records what `work` puts on the current stream and on streams that wait for it and that it waits for
-    /// again; none of it runs. `work` may not wait for the GPU on the host. Tensors that it makes lie in
-    /// memory that stays the graph's: whoever holds one reads in it what the last replay wrote. A graph that
-    /// shares the memory of another must not run while that one does, nor read what it left there.
+    /// Runs `work` and records what it queues on the current stream, and on streams that wait for the current
+    /// one and that it waits for again; the GPU executes nothing of it. `work` must not wait for the GPU on
+    /// the host. Tensors that `work` makes stay in the graph's memory, and each replay overwrites them. A
+    /// graph that shares another graph's memory must not run at the same time as that graph, nor read what
+    /// that graph left there.
     explicit Graph(const std::function<void()>& work, const Graph* shares_memory_of = nullptr);
     ~Graph();
     Graph(Graph&&) noexcept;
     Graph& operator=(Graph&&) noexcept;
 
-    /// Puts it on the current stream.
+    /// Queues the recorded work on the current stream.
     void replay();
 
-    /// As cuda::StreamView::captured_by called it while it was recorded.
+    /// The number that cuda::StreamView::captured_by() returned during the recording.
     uint64_t number() const;
 
   private:

@@ -1,5 +1,5 @@
-// LibTorch's caching allocator on this thread's GPU: the one that everything on it takes memory from, what it holds,
-// and what it could not get.
+// LibTorch's caching allocator on this thread's GPU, which everything there takes memory from: an allocation
+// function, its memory figures, and its last failure.
 #pragma once
 
 #include <cstddef>
@@ -12,26 +12,26 @@ namespace argosy::gpu {
 struct MemoryFigures {
     int64_t allocated_bytes = 0, peak_allocated_bytes = 0;  // by tensors
     int64_t reserved_bytes = 0, peak_reserved_bytes = 0;    // taken from the GPU for them
-    int64_t num_retries = 0;  // allocations for which everything unused had to be given back first
+    int64_t num_retries = 0;  // allocations that first had to free all cached memory
 };
-/// None before use() (gpu/device.h).
+/// Empty before use() (gpu/device.h).
 std::optional<MemoryFigures> memory();
 
-/// For what is no tensor; behind what is on the current stream, as a tensor's memory is. Throws as a tensor
-/// does where there is none.
+/// Allocates memory for other things than tensors, in the order of the current stream, like a tensor's
+/// memory. Throws the exception of a tensor's allocation if there is too little memory.
 std::shared_ptr<std::byte> allocate(size_t num_bytes);
 
-/// New peaks begin at what is held now. Does nothing before use().
+/// Resets the peaks to the current figures. Does nothing before use().
 void reset_peak_memory();
 
-/// Memory that could not be had, and what was held when it was asked for: whatever was unused had been given
-/// back by then, except while a graph is recorded.
+/// A failed allocation, and the memory in use at that time. The allocator had freed all cached memory before
+/// it failed, unless a graph was being recorded.
 struct AllocationFailure {
     int64_t wanted_bytes = 0;
     int64_t allocated_bytes = 0, reserved_bytes = 0;
     int64_t device_free_bytes = 0, device_total_bytes = 0;
 };
-/// The last one of this process, on any thread. Any thread may ask.
+/// The last failure in this process, on any thread. Any thread may ask.
 std::optional<AllocationFailure> last_allocation_failure();
 
 }  // namespace argosy::gpu

@@ -12,7 +12,7 @@
 namespace argosy::gpu {
 namespace {
 
-/// As LibTorch's allocator saw it.
+/// The figures that LibTorch's allocator gave when it failed.
 Shortage of_tensors_on_the_gpu() {
     const auto failure = last_allocation_failure();
     if (!failure) return {Shortage::Where::Gpu};
@@ -20,8 +20,8 @@ Shortage of_tensors_on_the_gpu() {
             Shortage::Gpu{failure->reserved_bytes, failure->device_free_bytes, failure->device_total_bytes}};
 }
 
-/// Past the allocator, which was not asked: the most that it held in this step. A GPU that has no memory may
-/// refuse the questions too.
+/// An allocation outside LibTorch's allocator failed: the figures are the allocator's maxima in this step. A
+/// GPU that has no memory may refuse these queries too.
 Shortage beside_tensors_on_the_gpu(std::optional<int64_t> wanted) {
     Shortage found{Shortage::Where::Gpu, wanted};
     try {

@@ -1,4 +1,4 @@
-// Which exceptions are about memory, and what is known of the moment when there was none.
+// Recognises exceptions about too little memory, and describes the memory at the time of the failure.
 #pragma once
 
 #include <cstdint>
@@ -11,31 +11,32 @@ namespace argosy::gpu {
 struct Shortage {
     enum class Where { Host, Gpu };
     Where where = Where::Host;
-    // In bytes, where they are known.
+    // Numbers of bytes; empty where they are unknown.
     std::optional<int64_t> wanted = {};
-    std::optional<int64_t> tensors = {};  // that were held there, activations and all
+    std::optional<int64_t> tensors = {};  // of all tensors there, activations included
     struct Gpu {
         int64_t reserved = 0, free = 0, total = 0;
     };
     std::optional<Gpu> gpu = {};
 };
 
-/// Within a handler of any exception: none where it is about something else. Throws nothing.
+/// Describes the exception that is being handled; empty if it is not about memory. Throws nothing. REQUIRES:
+/// the caller is a catch handler.
 std::optional<Shortage> find_shortage();
 
 /// For messages: "1.5 GiB".
 std::string gibibytes(int64_t bytes);
 
-/// ": 1.5 GiB asked for", where it is known.
+/// ": 1.5 GiB asked for"; empty where the size is unknown.
 std::string asked_for(const Shortage& found);
 
-/// Which memory it was: "of the GPU's 80 GiB", or of the tensors in the host's.
+/// Says which memory ran out: "of the GPU's 80 GiB", or of the tensors in the host's memory.
 std::string which_memory(const Shortage& found);
 
-/// Of a shortage in the host's memory: ", in the host's memory, beside 2 GiB of tensors there".
+/// For a shortage in the host's memory: ", in the host's memory, beside 2 GiB of tensors there".
 std::string host_memory(const Shortage& found);
 
-/// Beside tensors, what a GPU's memory went to. REQUIRES: found.gpu.
+/// Lists what uses the GPU's memory beside tensors. REQUIRES: found.gpu.
 std::vector<std::string> parts_beside_tensors(const Shortage& found);
 
 }  // namespace argosy::gpu

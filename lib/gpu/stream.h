@@ -1,7 +1,7 @@
-// The stream that LibTorch's operations of this thread go to, and ours with them.
+// This thread's current stream: LibTorch's operations and this program's kernels are queued on it.
 #pragma once
 
-struct CUstream_st;  // CUDA's own name of what a stream is
+struct CUstream_st;  // CUDA's name for what a cudaStream_t points to
 
 namespace argosy::gpu {
 

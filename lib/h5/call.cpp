@@ -14,22 +14,21 @@ herr_t keep_first(unsigned, const H5E_error2_t* entry, void* text) {
     return 0;
 }
 
-/// Where the system refused: HDF5 tells the time, addresses and counts on two lines, of which the reason is
-/// enough.
+/// Shortens a system error: HDF5 prints time, addresses and counts on two lines, of which only errno is
+/// useful.
 std::string shortened(const std::string& text) {
     constexpr std::string_view kMark = "errno = ";
     const size_t at = text.find(kMark);
     if (at == std::string::npos) return text;
     const int reason = std::atoi(text.c_str() + at + kMark.size());
-    return fmt::format("{}: {}{}", text.substr(0, text.find(':')), std::strerror(reason),
-                       remedy_for(reason));
+    return fmt::format("{}: {}{}", text.substr(0, text.find(':')), std::strerror(reason), remedy_for(reason));
 }
 
 }  // namespace
 
 void start_library() {
     static const bool started = H5dont_atexit() >= 0;
-    // What a build that knows threads says of errors is each thread's own.
+    // A thread-safe build of HDF5 keeps the error settings per thread.
     thread_local const bool quiet = H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr) >= 0;
     if (!started || !quiet) throw RunError("HDF5 cannot be started: {}", take_error_text());
 }

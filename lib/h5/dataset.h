@@ -1,6 +1,6 @@
-// One dataset: shape, element type, and where its bytes lie. HDF5 creates and locates datasets; large ones
-// are then moved by pread, pwrite or mmap at `offset`, from any thread and without HDF5. A Dataset comes from
-// its File and must be gone before the File closes.
+// One dataset: shape, element type, and the offset of its bytes. HDF5 creates and locates datasets; large
+// ones are then read and written by pread, pwrite or mmap at `offset`, from any thread and without HDF5. A
+// Dataset comes from its File and must be destroyed before the File closes.
 #pragma once
 
 #include <cstddef>
@@ -20,16 +20,16 @@ class Dataset : public Object {
     const std::vector<int64_t>& shape() const { return shape_; }
     int64_t num_elements() const;
 
-    /// Nothing when the elements are none of ours.
+    /// Empty when the element type is not one of h5::ElementType.
     std::optional<ElementType> type() const { return type_; }
 
-    /// One run of bytes in the file: not chunked, compact, virtual or external.
+    /// Whether the bytes are one run in the file: not chunked, compact, virtual or external.
     bool contiguous() const;
 
     /// Bytes from the file's start to the first element. REQUIRES: contiguous(), and at least one element.
     int64_t offset() const;
 
-    /// The whole dataset at once, for small ones. REQUIRES: the dataset's bytes, exactly.
+    /// Transfers the whole dataset at once, for small ones. REQUIRES: exactly the dataset's bytes.
     void write(std::span<const std::byte> elements);
     void read(std::span<std::byte> elements) const;
 

@@ -29,7 +29,7 @@ int64_t make_half(size_t exponent_bits) {
     return id;
 }
 
-// The predefined types are looked up when asked for: HDF5's names for them are calls that start the library.
+// The predefined types are looked up on use, because HDF5's names for them are calls that start the library.
 constexpr std::array kTypes = {
     Row{ElementType::U8, "u8", 1, 0, [] { return H5Tcopy(H5T_STD_U8LE); }},
     Row{ElementType::U16, "u16", 2, 0, [] { return H5Tcopy(H5T_STD_U16LE); }},

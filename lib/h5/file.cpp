@@ -13,11 +13,11 @@ namespace {
 
 Handle access_plan(const std::string& place) {
     Handle plan(check(H5Pcreate(H5P_FILE_ACCESS), "make an access plan", place), H5Pclose);
-    // With a lower bound of 1.10 or later HDF5 marks a file as open for writing, and after a crash refuses
-    // it.
+    // The lower bound stays below 1.10: from 1.10 on HDF5 marks a file that is open for writing, and refuses
+    // it after a crash.
     check(H5Pset_libver_bounds(plan.id(), H5F_LIBVER_EARLIEST, H5F_LIBVER_LATEST), "set format bounds",
           place);
-    // Closing a file whose datasets are still open fails, instead of leaving it open without a word.
+    // Closing a file whose datasets are still open fails, instead of silently leaving the file open.
     check(H5Pset_fclose_degree(plan.id(), H5F_CLOSE_SEMI), "set the close degree", place);
     return plan;
 }
@@ -43,7 +43,7 @@ Handle dataset_plan(const std::string& place) {
     return plan;
 }
 
-/// HDF5 takes "%b" in a source's name for a number that it counts up; "%%" is the sign itself.
+/// Escapes "%": HDF5 replaces "%b" in a source's name by a running number; "%%" stands for the sign itself.
 std::string literal_name(const std::string& name) {
     std::string literal;
     for (const char c : name) literal.append(c == '%' ? 2 : 1, c);
@@ -117,7 +117,7 @@ Handle File::new_dataset(const std::string& name, ElementType type, const Handle
     const Handle links(check(H5Pcreate(H5P_LINK_CREATE), "make a link plan", place), H5Pclose);
     check(H5Pset_create_intermediate_group(links.id(), 1), "allow groups in its name", place);
     const Handle elements =
-        file_type(type);  // named: its closing before `check` would wipe out HDF5's reason
+        file_type(type);  // a named variable: closing it before `check` would clear HDF5's error text
     const int64_t id =
         H5Dcreate2(handle_.id(), name.c_str(), elements.id(), space.id(), links.id(), plan.id(), H5P_DEFAULT);
     return Handle(check(id, "create it", place), H5Dclose);

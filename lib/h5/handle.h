@@ -1,5 +1,6 @@
-// An HDF5 identifier bound with the call that closes it. Move-only: exactly one Handle owns an identifier.
-// HDF5's own headers stay out of this module's headers: its hid_t is an int64_t, its herr_t an int.
+// An HDF5 identifier together with the function that closes it. Move-only: exactly one Handle owns an
+// identifier. HDF5's own headers stay out of this module's headers: its hid_t is an int64_t, its herr_t an
+// int.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +23,8 @@ class Handle {
 
     int64_t id() const { return id_; }
 
-    /// Closes now, for those who must know whether it worked: negative when it failed. The handle is empty
-    /// after.
+    /// Closes now, for callers that must know the result: negative on failure. The handle is empty
+    /// afterwards.
     int close() { return id_ < 0 ? 0 : close_(std::exchange(id_, kNone)); }
 
   private:

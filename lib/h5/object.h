@@ -1,5 +1,5 @@
-// What files and datasets have in common: an open handle, a name for messages, and attributes.
-// Debian's HDF5 is not thread safe: every call into this module, destructors included, comes from one thread.
+// The common part of files and datasets: an open handle, a name for messages, and attributes. Debian's HDF5
+// is not thread safe: every call into this module, destructors included, comes from one thread.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace argosy::h5 {
 
 class Object {
   public:
-    /// What messages call it: "F.h5", "F.h5: dataset 'tokens'".
+    /// The name in messages: "F.h5", "F.h5: dataset 'tokens'".
     const std::string& place() const { return place_; }
 
     void set_attribute(const std::string& name, int64_t value);

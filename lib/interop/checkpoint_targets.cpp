@@ -1,4 +1,5 @@
-// Checkpoints of our own as targets: a step's folder, cut along the first dim as FSDP cuts, and a full file.
+// Conversion targets in this program's own formats: a step's folder, cut along the first dim like FSDP, and a
+// full file.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -23,7 +24,7 @@ checkpoint::Hash new_set() {
     return {word(), word()};
 }
 
-/// What of a tensor goes to which shard, in the order of its bytes.
+/// The part of a tensor that goes to one shard; parts are in the order of the tensor's bytes.
 struct Part {
     size_t shard, piece;
     int64_t num_bytes;
@@ -71,10 +72,10 @@ class ShardedTarget : public Target {
     struct Cut {
         std::vector<Part> parts;
         size_t current = 0;
-        int64_t done_bytes = 0;  // of the current part
+        int64_t done_bytes = 0;  // written of the current part
     };
 
-    /// What has no rows to hand out, a single number or nothing, lies whole in the first shard.
+    /// A tensor without rows (a scalar or an empty one) goes whole into the first shard.
     static void cut(const TensorInfo& tensor, std::vector<std::vector<Piece>>& pieces,
                     std::vector<Part>& parts) {
         if (tensor.shape.empty() || tensor.num_elements() == 0) {

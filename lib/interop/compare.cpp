@@ -15,14 +15,14 @@ namespace {
 
 using checkpoint::TensorInfo;
 
-/// An element as a number of its bits is written.
+/// The bits of an element as a hexadecimal number.
 std::string hex(std::span<const std::byte> element) {
     std::string digits = "0x";
     for (size_t i = element.size(); i-- > 0;) digits += fmt::format("{:02x}", static_cast<int>(element[i]));
     return digits;
 }
 
-/// One tensor of both sides. One thread at a time.
+/// Compares one tensor of both sides. One thread at a time.
 class Comparison {
   public:
     Comparison(const ModelSource& made, const TensorInfo& expected)
@@ -36,7 +36,7 @@ class Comparison {
         }
     }
 
-    /// A block as it should be.
+    /// Compares a block with its expected bytes.
     void add(const layout::Slab& block, std::span<const std::byte> expected) {
         if (!fault_.empty()) return;
         std::vector<std::byte> found(expected.size());
@@ -44,7 +44,7 @@ class Comparison {
         if (std::memcmp(expected.data(), found.data(), expected.size()) != 0) count(block, expected, found);
     }
 
-    /// Empty where nothing differs.
+    /// Empty if nothing differs.
     std::string fault() const {
         if (num_different_ == 0) return fault_;
         return fmt::format("{}: {} of {} elements differ, {}", tensor_->name, num_different_,
@@ -70,7 +70,7 @@ class Comparison {
     int64_t num_different_ = 0;
 };
 
-/// Tensors beyond those that were to come.
+/// Tensors that no transfer wrote.
 std::vector<std::string> superfluous_tensors(const ModelSource& made,
                                              const std::vector<Transfer>& transfers) {
     std::set<std::string> expected;

@@ -1,4 +1,4 @@
-// What was made, read again and held against what it was made of, element by element.
+// Reads the result of a conversion again and compares it with its source, element by element.
 #pragma once
 
 #include <string>
@@ -9,14 +9,14 @@
 
 namespace argosy::interop {
 
-/// What differs, for people, each naming the tensor, where, expected and found; empty where all is as it
-/// should be. The source's elements are compared as `transfers` wants them to be, bit for bit; and so are
-/// what a checkpoint says of itself, the assets, and the checks of what was made. UserError where the
+/// The differences, for people, each naming tensor, position, expected and found; empty if there are none.
+/// The source's elements, converted as `transfers` requests, must equal the result bit for bit. The
+/// checkpoint's description, its assets, and the result's own checks are compared too. UserError if the
 /// source's own checks fail.
 std::vector<std::string> differences(const ModelSource& source, const ModelSource& made,
                                      const std::vector<Transfer>& transfers, const Pace& pace);
 
-/// What is wrong with a checkpoint by its checks, all of them, read by several threads.
+/// The faults that a checkpoint's checks find. Compares all of them, read by several threads.
 std::vector<std::string> faults(const checkpoint::Checkpoint& checkpoint, int num_threads);
 
 }  // namespace argosy::interop

@@ -21,7 +21,7 @@ using nlohmann::json;
 constexpr const char* kListName = "conversion.json";
 constexpr int64_t kMaxListBytes = 16 << 20;
 
-/// The names of the files that the conversion wrote, the list included. Empty where there is no list.
+/// The names of the files that the conversion wrote, including the list. Empty if there is no list.
 std::set<std::string> listed_files(const fs::path& folder) {
     if (!fs::is_regular_file(folder / kListName)) return {};
     const json list = json::parse(read_text(folder / kListName, kMaxListBytes), nullptr, false);
@@ -42,8 +42,8 @@ std::vector<fs::path> other_files(const fs::path& folder) {
     return others;
 }
 
-/// A second name for the same bytes, so that at no moment a file has none; a copy where the file system has
-/// no hard links.
+/// Gives the bytes a second name, so that the file has a name at every moment; a copy on file systems without
+/// hard links.
 void add_name(const fs::path& from, const fs::path& to) {
     constexpr auto kTree = fs::copy_options::recursive | fs::copy_options::copy_symlinks;
     std::error_code failed;
@@ -84,7 +84,7 @@ void list_conversion(const fs::path& folder) {
 
 bool is_conversion(const fs::path& path) {
     if (fs::is_directory(path)) return fs::is_empty(path) || !listed_files(path).empty();
-    return begins_with("\nkind full\n")(path);  // of checkpoints' files only conversions write full ones
+    return begins_with("\nkind full\n")(path);  // only conversions write full files
 }
 
 void refuse_other_files(const fs::path& path) {

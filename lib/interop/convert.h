@@ -1,4 +1,4 @@
-// One form of a model into another.
+// Converts a model from one form to another.
 #pragma once
 
 #include <cstdint>
@@ -14,17 +14,17 @@ namespace argosy::interop {
 struct ConvertOptions {
     Form to = Form::Sharded;
     Content content = Content::Everything;
-    std::optional<h5::ElementType> type = {};  // of the weights; nothing: the source's own
+    std::optional<h5::ElementType> type = {};  // of the weights; none: the source's own
     int num_shards = 0;                       // of a sharded checkpoint; 0: as many as the source has, else 1
     int64_t most_file_bytes = 5'000'000'000;  // of Hugging Face's files, as transformers splits
 };
 
-/// The tensors that come out. Hugging Face's form is the model alone.
+/// The tensors of the result. Hugging Face's form holds only the model.
 std::vector<Transfer> plan(const ModelSource& source, const ConvertOptions& options);
 
-/// Makes it at `partial`, where nothing is yet, and returns where it lies: there or, a step's folder, in
-/// there. All of it is on disk then. UserError where the source's bytes are not what was saved; after an
-/// error whoever calls removes what is at `partial`.
+/// Writes the result at `partial`, where nothing exists yet, and returns its path: `partial` or, for a step,
+/// a folder inside. The result is durable when this returns. UserError if the source's bytes fail their
+/// checks; after an error the caller removes what is at `partial`.
 std::filesystem::path convert(const ModelSource& source, const std::vector<Transfer>& transfers,
                               const ConvertOptions& options, const std::filesystem::path& partial,
                               const Pace& pace);

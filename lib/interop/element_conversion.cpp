@@ -17,14 +17,13 @@ using h5::ElementType;
 using kernels::BFloat16;
 using kernels::Half;
 
-/// A float that lies on the same side of everything narrower as x does: where x is no float it is one of its
-/// neighbours, the one whose last bit is set. So rounding it once more, to 16 bits, gives what rounding x
-/// gives.
+/// Rounds to odd: an inexact x becomes the neighbouring float whose last bit is set. This float is on the
+/// same side of every narrower value (and tie) as x, so rounding it to 16 bits equals rounding x directly.
 float rounded_to_odd(double x) {
     const auto nearest = static_cast<float>(x);
     if (static_cast<double>(nearest) == x || std::isnan(x)) return nearest;
     auto bits = std::bit_cast<uint32_t>(nearest);
-    if (std::abs(static_cast<double>(nearest)) > std::abs(x)) --bits;  // towards zero; from infinity, too
+    if (std::abs(static_cast<double>(nearest)) > std::abs(x)) --bits;  // towards zero, also from infinity
     return std::bit_cast<float>(bits | 1);
 }
 
@@ -38,7 +37,8 @@ void narrow(std::span<const float> in, std::span<std::byte> out) {
     kernels::table().of<T>().narrow({std::ssize(in), in.data(), reinterpret_cast<T*>(out.data())});
 }
 
-/// To floats; from f64 such that narrowing them further rounds as if it were the first time.
+/// Converts to floats. f64 is rounded to odd, so that a later rounding to 16 bits acts like a single
+/// rounding.
 void to_floats(ElementType from, std::span<const std::byte> in, std::span<float> out) {
     if (from == ElementType::BF16) return widen<BFloat16>(in, out);
     if (from == ElementType::F16) return widen<Half>(in, out);
@@ -66,7 +66,7 @@ void doubles_to_floats(std::span<const std::byte> in, std::span<std::byte> out) 
     for (size_t i = 0; i < out.size() / sizeof(float); ++i) floats[i] = static_cast<float>(doubles[i]);
 }
 
-/// Those whose exponent, the bits of `ones`, is all ones.
+/// Counts the elements whose exponent bits, given by `ones`, are all ones.
 template <class Bits>
 int64_t count_exponents(std::span<const std::byte> elements, Bits ones) {
     const std::span bits(reinterpret_cast<const Bits*>(elements.data()), elements.size() / sizeof(Bits));

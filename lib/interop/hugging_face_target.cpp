@@ -1,5 +1,5 @@
-// A Hugging Face folder as target: config.json, safetensors in one file or several with an index, the
-// tokenizer's files.
+// A Hugging Face folder as conversion target: config.json, safetensors in one file or several with an index,
+// and the tokenizer's files.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -37,14 +37,14 @@ const char* torch_type(h5::ElementType type) {
     }
 }
 
-/// The type of most elements.
+/// The type with the largest number of elements.
 h5::ElementType main_type(const std::vector<Transfer>& transfers) {
     std::map<h5::ElementType, int64_t> elements;
     for (const Transfer& transfer : transfers) elements[transfer.to.type] += transfer.to.num_elements();
     return std::ranges::max_element(elements, {}, [](const auto& entry) { return entry.second; })->first;
 }
 
-/// Our keys, and of the source's own those that the architecture does not settle.
+/// Writes this program's keys, and the source's own keys that the architecture does not determine.
 std::string config_text(const TargetRequest& request) {
     const char* type = torch_type(main_type(request.transfers));
     json config = json::parse(model::hugging_face_config(request.source.spec, type));
@@ -57,7 +57,7 @@ std::string config_text(const TargetRequest& request) {
     return config.dump(2) + "\n";
 }
 
-/// How many of the tensors, in their order, go into each file.
+/// The number of tensors, in their order, for each file.
 std::vector<size_t> split(const std::vector<TensorInfo>& tensors, int64_t most_file_bytes) {
     std::vector<size_t> counts;
     int64_t file_bytes = 0;

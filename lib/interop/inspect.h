@@ -1,4 +1,4 @@
-// What a model's files hold, for people and for programs.
+// Lists the contents of a model's files, for people and for programs.
 #pragma once
 
 #include <optional>
@@ -11,7 +11,7 @@ namespace argosy::interop {
 
 struct Inspection {
     const ModelSource& source;
-    /// What comparing all checks found, where that was done; a Hugging Face folder has none.
+    /// The faults that the checks found, if they were compared; a Hugging Face folder has no checks.
     std::optional<std::vector<std::string>> faults = {};
 };
 

@@ -41,7 +41,7 @@ bool is_there(const fs::path& path) {
     return fs::exists(path, failed);
 }
 
-/// Hugging Face's cache is made of links, to files that may be gone.
+/// Hugging Face's cache consists of links, whose files may be gone.
 void refuse_broken_link(const fs::path& path) {
     std::error_code failed;
     if (!fs::is_symlink(path, failed) || is_there(path)) return;
@@ -49,7 +49,7 @@ void refuse_broken_link(const fs::path& path) {
                     fs::read_symlink(path, failed).string());
 }
 
-/// Some of a folder's entries, for messages.
+/// The first entries of a folder, for messages.
 std::string contents(const fs::path& folder) {
     constexpr size_t kShown = 12;
     std::vector<std::string> names;
@@ -90,7 +90,7 @@ ModelSource open_hugging_face(const fs::path& folder) {
     return source;
 }
 
-/// What Hugging Face had before safetensors, and files that end so.
+/// Refuses the pickled weights that Hugging Face used before safetensors.
 void refuse_pickled_weights(const fs::path& folder) {
     for (const char* name : {"pytorch_model.bin", "pytorch_model.bin.index.json"}) {
         if (!is_there(folder / name)) continue;
@@ -157,7 +157,7 @@ ModelSource open_model(const fs::path& path) {
             "full file, or a Hugging Face folder (its name on the hub is not looked up)",
             path.string());
     }
-    // "run/step-00000100/" is "run/step-00000100": names of folders are looked at.
+    // "run/step-00000100/" becomes "run/step-00000100", because the code below reads the folder's name.
     const fs::path place = path.has_filename() ? path : path.parent_path();
     if (fs::is_directory(place)) return open_folder(place);
     if (place.extension() == ".safetensors" || place.filename() == kConfigName ||

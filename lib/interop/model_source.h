@@ -1,5 +1,4 @@
-// A model wherever it comes from: whatever form lies at a path is found by looking, and read through one
-// interface.
+// A model in any form: open_model detects the form at a path, and all forms are read through one interface.
 #pragma once
 
 #include <filesystem>
@@ -18,42 +17,42 @@ namespace argosy::interop {
 
 enum class Form { Sharded, Full, HuggingFace };
 
-/// As command lines spell it: sharded, full, hf.
+/// The name on command lines: sharded, full, hf.
 const char* name(Form form);
 
 struct ModelSource {
     Form form = Form::Sharded;
-    std::filesystem::path path;  // what was found: a step's folder, a full file, a Hugging Face folder
+    std::filesystem::path path;  // the detected step's folder, full file, or Hugging Face folder
 
-    /// The weights are "model/<parameter>", each once and as the spec wants it; a checkpoint's may have
-    /// "optimizer/..." too.
+    /// The weights are named "model/<parameter>", each occurs once and has the shape that the spec requires.
+    /// A checkpoint may have "optimizer/..." tensors too.
     std::unique_ptr<checkpoint::TensorSource> tensors;
     model::ModelSpec spec;
-    std::string config_json;  // where the spec comes from, with what else it says
+    std::string config_json;  // the source of the spec, with all its other keys
 
     std::optional<checkpoint::Description> description;  // of a checkpoint
 
-    /// The same as `tensors` where that is a checkpoint, else null.
+    /// Points to the object of `tensors` if that is a checkpoint, else null.
     const checkpoint::Checkpoint* checkpoint = nullptr;
 };
 
-/// PATH is a run's folder or its folder of checkpoints (the newest whole step), a step's folder, a full file,
-/// or a Hugging Face folder. UserError, with what was looked for and what is there, for anything else, and
-/// for weights that are not those of the model. Weights are not read but where a tied model's are there
-/// twice.
+/// `path` is a run's folder or its folder of checkpoints (the newest whole step is opened), a step's folder,
+/// a full file, or a Hugging Face folder. UserError, listing what was expected and what exists, for anything
+/// else, and for weights that do not belong to the model. Weights are read only where a tied model stores
+/// them twice.
 ModelSource open_model(const std::filesystem::path& path);
 
-/// Where the steps lie whose newest open_model takes: a run's folder of checkpoints. None where the path is
-/// anything else.
+/// The run's folder of checkpoints, from which open_model opens the newest step. None if the path is anything
+/// else.
 std::optional<std::filesystem::path> folder_of_steps(const std::filesystem::path& path);
 
-/// How the tensors of a checkpoint lie in its files, by name; of other forms nothing is known.
+/// The storage of a checkpoint's tensors, by name; empty for other forms.
 std::map<std::string, const checkpoint::StoredTensor*> stored_tensors(const ModelSource& source);
 
-/// The tokenizer's files that lie with the model, whole.
+/// Reads the model's assets: the tokenizer's files, and for a checkpoint all that it stores.
 std::vector<checkpoint::Asset> read_assets(const ModelSource& source);
 
-/// Whether a file of this name goes along with a model.
+/// Whether a file of this name is an asset of a Hugging Face model: a tokenizer file, generation_config.json.
 bool is_asset(const std::string& name);
 
 }  // namespace argosy::interop

@@ -24,7 +24,7 @@ using checkpoint::TensorSource;
 
 constexpr const char *kHead = "lm_head.weight", *kTable = "model.embed_tokens.weight";
 
-// Parts of a name that differ.
+// Parts of a name that differ: this program's, Hugging Face's.
 constexpr std::array<std::pair<const char*, const char*>, 13> kParts = {{
     {"tok_embeddings", "embed_tokens"},
     {"attention_norm", "input_layernorm"},
@@ -46,7 +46,7 @@ std::string hugging_face_part(const std::string& part) {
     return found == kParts.end() ? part : found->second;
 }
 
-/// Faults of many tensors in one message.
+/// Collects the faults of many tensors into one message.
 class Faults {
   public:
     void add(std::string fault) {
@@ -83,7 +83,7 @@ std::map<std::string, const TensorInfo*> by_name(const TensorSource& source) {
     return tensors;
 }
 
-/// Takes from `there` what the model wants under `name(tensor)`; what stays is not the model's.
+/// Removes the tensors that the model expects, named by `name(tensor)`, from `there`; the rest is unexpected.
 template <class Name>
 void take_expected(std::map<std::string, const TensorInfo*>& there, const model::ModelSpec& spec, Name&& name,
                    Faults& faults) {
@@ -112,7 +112,7 @@ bool equal(const TensorSource& source, const TensorInfo& a, const TensorInfo& b)
     return true;
 }
 
-/// Older exports hold these tables, which follow from the configuration.
+/// Older exports hold rotary tables, which follow from the configuration.
 bool is_rotary_table(const std::string& name) { return name.ends_with("rotary_emb.inv_freq"); }
 
 class Renamed : public TensorSource {

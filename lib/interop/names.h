@@ -1,5 +1,5 @@
-// Our parameters' names and Hugging Face's, for every family. Only names differ: weights lie in the same
-// order on both sides, rotary pairs too (ops/rope.h).
+// Maps this program's parameter names to Hugging Face's, for every model family. Only names differ: both
+// sides store weights in the same order, rotary pairs too (ops/rope.h).
 #pragma once
 
 #include <cstdint>
@@ -12,28 +12,28 @@
 
 namespace argosy::interop {
 
-/// The folder of a checkpoint's names that holds the weights.
+/// The prefix of the weights' names in a checkpoint.
 inline constexpr const char* kModelPrefix = "model/";
 
 /// "layers.0.attention.wq.weight" is "model.layers.0.self_attn.q_proj.weight".
 std::string hugging_face_name(const std::string& parameter);
 
 struct ModelTensor {
-    std::string parameter;  // our name: a checkpoint's is "model/" and this
+    std::string parameter;  // this program's name; a checkpoint adds the prefix "model/"
     std::string hugging_face;
     std::vector<int64_t> shape;
 };
 
-/// The parameters in the order of the forward pass, a tied table once.
+/// The parameters in the order of the forward pass; a tied table occurs once.
 std::vector<ModelTensor> model_tensors(const model::ModelSpec& spec);
 
-/// UserError, listing them, where weights of a checkpoint are missing, too many, or of other shapes than the
-/// model's.
+/// UserError, listing the tensors, if weights of a checkpoint are missing, unexpected, or of other shapes
+/// than the model's.
 void check_weights(const checkpoint::TensorSource& checkpoint, const model::ModelSpec& spec);
 
-/// Hugging Face's tensors under a checkpoint's names ("model/..."). UserError, listing them, for tensors that
-/// are missing, of other shapes, of no floating type, or none of the model's; rotary tables are passed over,
-/// and so is a tied model's lm_head.weight where it equals the table, element for element.
+/// Hugging Face's tensors under a checkpoint's names ("model/..."). UserError, listing the tensors, if some
+/// are missing, unexpected, of other shapes, or of no floating type. Rotary tables are ignored, and so is a
+/// tied model's lm_head.weight if it equals the table, element for element.
 std::unique_ptr<checkpoint::TensorSource> with_our_names(std::unique_ptr<checkpoint::TensorSource> tensors,
                                                          const model::ModelSpec& spec);
 

@@ -1,4 +1,4 @@
-// Whether a conversion may write somewhere.
+// Checks whether a conversion may write to a path.
 #pragma once
 
 #include <cstdint>
@@ -9,16 +9,16 @@
 
 namespace argosy::interop {
 
-/// UserError where `path` is the model found at `source`, or would lie in its folder.
+/// UserError if `path` is the model at `source`, or inside its folder.
 void refuse_inside(const std::filesystem::path& path, const std::filesystem::path& source);
 
-/// Whether a conversion to `form` may write at `path`. UserError where something is there and is not to be
-/// replaced, or no conversion wrote it; where the folder above does not exist; and where `source` lies in
+/// Checks whether a conversion to `form` may write at `path`. UserError if something exists there and
+/// `replace` is No, or no conversion wrote it; if the folder above does not exist; and if `source` is inside
 /// what would be replaced.
 void check_output(const std::filesystem::path& path, Form form, checkpoint::Replace replace,
                   const std::filesystem::path& source);
 
-/// UserError where a step's folder would bear the name of another step: readers go by it.
+/// UserError if a step's folder would have the name of another step, because readers rely on the name.
 void check_step_name(const std::filesystem::path& path, int64_t step);
 
 }  // namespace argosy::interop

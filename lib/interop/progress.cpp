@@ -19,7 +19,8 @@ Progress::Progress(std::string title, int64_t total_bytes, const Environment& en
 
 void Progress::add(int64_t num_bytes) {
     const int64_t done_bytes = done_bytes_ += num_bytes;
-    const std::unique_lock lock(mutex_, std::try_to_lock);  // who says nothing loses nothing
+    const std::unique_lock lock(mutex_, std::try_to_lock);  // a thread that cannot lock shows nothing, which
+                                                            // loses nothing
     if (!lock || !shown_.due()) return;
     const double share =
         total_bytes_ > 0 ? static_cast<double>(done_bytes) / static_cast<double>(total_bytes_) : 1;

@@ -1,4 +1,4 @@
-// How far a long transfer of bytes is.
+// Progress of a long transfer of bytes.
 #pragma once
 
 #include <atomic>
@@ -13,13 +13,13 @@ namespace argosy::interop {
 
 class Progress {
   public:
-    /// `title`: what is done, as "converting".
+    /// `title` names the task, such as "converting".
     Progress(std::string title, int64_t total_bytes, const Environment& environment);
 
-    /// From any thread.
+    /// Counts transferred bytes. Any thread.
     void add(int64_t num_bytes);
 
-    /// "12.3 GB in 4.5 s, 2.73 GB/s": of what was added so far.
+    /// Bytes added so far: "12.3 GB in 4.5 s, 2.73 GB/s".
     std::string summary() const;
 
   private:

@@ -1,5 +1,5 @@
-// Hugging Face's safetensors files as tensors to read, and a writer for them. One model is one file, or
-// several with an index. Names are those of the files.
+// Reads and writes tensors in Hugging Face's safetensors files. A model is one file, or several with an
+// index. Names are those in the files.
 #pragma once
 
 #include <filesystem>
@@ -20,11 +20,11 @@ inline constexpr const char* kSafetensorsIndexName = "model.safetensors.index.js
 
 class Safetensors : public checkpoint::TensorSource {
   public:
-    /// One file; or a folder with model.safetensors or, in its place, an index and the files that it names.
-    /// Trusts nothing: UserError, naming file and tensor, where anything does not fit.
+    /// Opens one file, or a folder with model.safetensors or else an index and the files that the index
+    /// names. The input is not trusted: UserError, naming file and tensor, for every inconsistency.
     explicit Safetensors(const std::filesystem::path& path);
 
-    /// By file, and in it as the bytes lie.
+    /// Sorted by file, then by offset.
     const std::vector<checkpoint::TensorInfo>& tensors() const override { return tensors_; }
     void read(const checkpoint::TensorInfo& tensor, const layout::Slab& slab,
               std::span<std::byte> out) const override;
@@ -48,15 +48,15 @@ class Safetensors : public checkpoint::TensorSource {
     std::map<std::string, Location, std::less<>> locations_;
 };
 
-/// A file under way. Tensors may be written by different threads at the same time.
+/// A file that is being written. Different threads may write different tensors at the same time.
 class SafetensorsWriter {
   public:
     SafetensorsWriter(const std::filesystem::path& path, const std::vector<checkpoint::TensorInfo>& tensors);
 
-    /// Bytes of tensor `index`, from its byte `from` on.
+    /// Writes bytes of tensor `index`, starting at its byte `from`.
     void write(size_t index, int64_t from, std::span<const std::byte> bytes);
 
-    /// Makes the file durable. REQUIRES: every tensor got all its bytes.
+    /// Makes the file durable. REQUIRES: every tensor has all its bytes.
     void finish() { file_.sync(); }
 
   private:

@@ -23,7 +23,7 @@ struct TypeName {
     const char* name;
     ElementType type;
 };
-// In the package's order of types, the last one first in a file.
+// The order of types is that of the safetensors package; a file begins with tensors of the last type.
 constexpr std::array kTypes = {
     TypeName{"U8", ElementType::U8},     TypeName{"U16", ElementType::U16}, TypeName{"F16", ElementType::F16},
     TypeName{"BF16", ElementType::BF16}, TypeName{"U32", ElementType::U32}, TypeName{"F32", ElementType::F32},
@@ -39,7 +39,7 @@ std::optional<int64_t> product(int64_t a, int64_t b) {
     return __builtin_mul_overflow(a, b, &result) ? std::nullopt : std::optional(result);
 }
 
-/// The root holds tensors and "__metadata__"; a tensor holds dtype, shape and data_offsets, the latter two as
+/// The root holds tensors and "__metadata__"; a tensor holds dtype, shape and data_offsets, the last two as
 /// lists.
 class HeaderReader : public StrictJson {
   public:
@@ -170,7 +170,7 @@ class HeaderReader : public StrictJson {
     std::vector<SafetensorsEntry> entries_;
 };
 
-/// Sorts by place, and demands that the tensors follow each other from the first byte to the last.
+/// Sorts by offset, and requires that the tensors cover the data without gap or overlap.
 void check_coverage(std::vector<SafetensorsEntry>& entries, int64_t data_bytes, const std::string& place) {
     const auto end = [](const SafetensorsEntry& entry) { return entry.at + entry.info.num_bytes(); };
     std::ranges::sort(entries, {}, [&](const SafetensorsEntry& entry) {

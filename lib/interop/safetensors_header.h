@@ -1,5 +1,5 @@
-// The header of a safetensors file: which tensors it holds, and where. Text in, table out, and back; no
-// files.
+// The header of a safetensors file, which lists its tensors and their offsets. Converts between text and
+// table; does not access files.
 #pragma once
 
 #include <cstdint>
@@ -11,30 +11,30 @@
 
 namespace argosy::interop {
 
-/// The length of the header, before it.
+/// Bytes of the length field before the header.
 inline constexpr int64_t kSafetensorsLengthBytes = 8;
-/// The longest header that the format allows.
+/// Maximum length of a header that the format allows.
 inline constexpr int64_t kMostSafetensorsHeaderBytes = 100'000'000;
 
 struct SafetensorsEntry {
     checkpoint::TensorInfo info;
-    int64_t at = 0;  // bytes from the first one after the header
+    int64_t at = 0;  // offset in bytes from the end of the header
     bool operator==(const SafetensorsEntry&) const = default;
 };
 
-/// Trusts nothing: whatever the text is, the result is a table whose tensors cover `data_bytes` exactly, in
-/// the order of their bytes, or a UserError that names `place`, tensor and what is wrong.
+/// Trusts no input: any text gives either a table whose tensors cover `data_bytes` exactly, in the order of
+/// their bytes, or a UserError that names `place`, tensor and fault.
 std::vector<SafetensorsEntry> parse_safetensors_header(std::string_view text, int64_t data_bytes,
                                                        const std::string& place);
 
 struct SafetensorsLayout {
-    std::string start;        // length and header, with which the file begins
-    std::vector<int64_t> at;  // of each tensor, from the file's start
+    std::string start;        // length field and header, the first bytes of the file
+    std::vector<int64_t> at;  // offset of each tensor from the file's start
     int64_t file_bytes = 0;
 };
 
-/// As the safetensors package does it: wide types first, then by name; the header padded to a multiple of 8
-/// bytes.
+/// Lays out a file like the safetensors package: wide types first, then by name; the header is padded to a
+/// multiple of 8 bytes.
 SafetensorsLayout lay_out_safetensors(const std::vector<checkpoint::TensorInfo>& tensors);
 
 }  // namespace argosy::interop

@@ -8,7 +8,7 @@
 namespace argosy::interop {
 namespace {
 
-/// The root's "weight_map" is read; what stands under other keys ("metadata") is passed over.
+/// Reads the root's "weight_map" and ignores the values of other keys ("metadata").
 class IndexReader : public StrictJson {
   public:
     using StrictJson::StrictJson;
@@ -20,7 +20,7 @@ class IndexReader : public StrictJson {
   private:
     static constexpr const char* kMap = "weight_map";
 
-    /// Within the map, depth 2; within anything else below the root.
+    /// in_map: inside "weight_map", at depth 2. passing_over: inside any other value below the root.
     bool in_map() const { return depth_ == 2 && key_ == kMap; }
     bool passing_over() const { return depth_ >= 1 && key_ != kMap && !key_.empty(); }
 

@@ -1,5 +1,5 @@
-// model.safetensors.index.json: which file holds which tensor of a model in several files. Text in, table
-// out, and back.
+// model.safetensors.index.json maps each tensor of a model in several files to its file. Converts between
+// text and table.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace argosy::interop {
 
-/// File by tensor. UserError for files that do not lie beside the index, keys that are there twice, and
-/// whatever else is no index.
+/// Maps tensor to file. UserError for files outside the index's folder, duplicate keys, and any other text
+/// that is not an index.
 std::map<std::string, std::string> parse_safetensors_index(std::string_view text, const std::string& place);
 
 std::string safetensors_index_json(const std::map<std::string, std::string>& file_of_tensor,

@@ -1,5 +1,4 @@
-// Compares a checkpoint's checks with its bytes while these pass by on their way elsewhere, so that nothing
-// is read twice.
+// Compares a checkpoint's checks with its bytes while a transfer reads them, so that nothing is read twice.
 #pragma once
 
 #include <cstddef>
@@ -12,22 +11,23 @@
 
 namespace argosy::interop {
 
-/// Of one tensor, whose elements pass in order, from the first to the last. One thread.
+/// The checks of one tensor. The elements are added in order, from the first to the last. One thread.
 class SlabChecks {
   public:
-    /// REQUIRES: checkpoint outlives it; the tensor is one of its own.
+    /// REQUIRES: `checkpoint` outlives this object, and `tensor` belongs to it.
     SlabChecks(const checkpoint::Checkpoint& checkpoint, const checkpoint::StoredTensor& tensor);
 
-    /// The next elements. REQUIRES: `block` is made of consecutive ones.
+    /// Adds the next elements. REQUIRES: `block` consists of consecutive elements.
     void add(const layout::Slab& block, std::span<const std::byte> bytes);
 
-    /// After the last: UserError, naming file, tensor, expected and found, where a slab's check differs.
+    /// Call it after the last add(): UserError, naming file, tensor, expected and found, if a slab's check
+    /// differs.
     void finish() const;
 
   private:
     const checkpoint::Checkpoint& checkpoint_;
     const checkpoint::StoredTensor& tensor_;
-    std::vector<checkpoint::Hasher> hashers_;  // of each slab
+    std::vector<checkpoint::Hasher> hashers_;  // one per slab
 };
 
 }  // namespace argosy::interop

@@ -9,7 +9,8 @@ using layout::Slab;
 std::vector<Slab> consecutive_blocks(const std::vector<int64_t>& shape, int64_t most_elements) {
     const Slab whole{std::vector<int64_t>(shape.size(), 0), shape};
     if (whole.num_elements() == 0) return {};
-    // The dim that is cut: those after it fit into a block together, those before it are single rows.
+    // `cut` is the dim that is cut: the dims after it fit into a block together, those before it have one row
+    // each.
     size_t cut = shape.size();
     int64_t inner = 1;
     while (cut > 0 && inner * shape[cut - 1] <= most_elements) inner *= shape[--cut];

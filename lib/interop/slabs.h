@@ -1,4 +1,4 @@
-// Tensors cut into boxes of consecutive elements, counted row-major.
+// Cuts tensors into boxes of consecutive elements, counted row-major.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace argosy::interop {
 
-/// Boxes of at most `most_elements`, each of elements in a row, in their order. REQUIRES: most_elements > 0.
+/// Boxes of at most `most_elements` consecutive elements, in order. REQUIRES: most_elements > 0.
 std::vector<layout::Slab> consecutive_blocks(const std::vector<int64_t>& shape, int64_t most_elements);
 
 }  // namespace argosy::interop

@@ -13,7 +13,7 @@ std::string shown(std::string_view text) {
 }
 
 void StrictJson::read(std::string_view text) {
-    // Where a text goes on after a zero byte, nlohmann-json takes that for its end.
+    // nlohmann-json takes a zero byte for the end of the text and ignores the rest.
     if (text.find('\0') != std::string_view::npos) refuse("", "a zero byte is in the text");
     json::sax_parse(text, static_cast<json::json_sax_t*>(this));
 }

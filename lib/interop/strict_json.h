@@ -1,6 +1,5 @@
-// Private to this module: JSON read event by event, so that what a text may hold is decided while it is read
-// and memory does not grow with what is refused. Whatever a reader does not override is refused; duplicate
-// keys are found.
+// Private to this module: an event-based JSON reader that validates while it reads, so that refused contents
+// use no memory. Every event that a derived reader does not override is refused; duplicate keys are detected.
 #pragma once
 
 #include <cstdint>
@@ -13,24 +12,24 @@
 
 namespace argosy::interop {
 
-/// A string of somebody else's as messages show it: quoted, printable, and not too long.
+/// A foreign string in messages: quoted, printable, and of limited length.
 std::string shown(std::string_view text);
 
 class StrictJson : public nlohmann::json_sax<nlohmann::json> {
   public:
     explicit StrictJson(std::string place) : place_(std::move(place)) {}
 
-    /// UserError, naming `place`, for anything but what the reader takes.
+    /// UserError, naming `place`, for contents that the reader does not accept.
     void read(std::string_view text);
 
   protected:
     /// `where` names the part of the text, or is empty.
     [[noreturn]] void refuse(const std::string& where, const std::string& what) const;
 
-    /// What the reader is in the middle of, for messages.
+    /// The part of the text that is being read, for messages.
     virtual std::string where() const = 0;
 
-    /// Refuses a key that is in `seen` already.
+    /// Refuses a key that is already in `seen`.
     void add_key(std::set<std::string>& seen, const std::string& key) const;
 
     bool null() override { unexpected("null"); }

@@ -1,5 +1,5 @@
-// What a conversion writes, form by form. A target is laid out when it is made, takes its tensors' bytes in
-// any order of the tensors, and is whole and durable once it is finished.
+// The output of a conversion, one class per form. A target is laid out when it is constructed, accepts the
+// tensors in any order (each tensor's bytes in sequence), and is complete and durable after finish().
 #pragma once
 
 #include <cstddef>
@@ -18,10 +18,11 @@ class Target {
   public:
     virtual ~Target() = default;
 
-    /// The next bytes of tensor `transfer`. From any thread, for different tensors.
+    /// Appends bytes to tensor `transfer`. Different threads may append to different tensors at the same
+    /// time.
     virtual void append(size_t transfer, std::span<const std::byte> bytes) = 0;
 
-    /// Where it is. REQUIRES: every tensor got all its bytes.
+    /// Returns the path of the result. REQUIRES: every tensor has all its bytes.
     virtual std::filesystem::path finish() = 0;
 };
 
@@ -29,16 +30,17 @@ struct TargetRequest {
     const ModelSource& source;
     const std::vector<Transfer>& transfers;
     Content content = Content::Everything;
-    std::filesystem::path partial;  // free to be made a file or a folder
-    int num_shards = 1;             // of a sharded one
-    int64_t most_file_bytes = 0;    // of Hugging Face's files, but for one that holds a single larger tensor
+    std::filesystem::path partial;  // an unused path for a new file or folder
+    int num_shards = 1;             // of a sharded checkpoint
+    int64_t most_file_bytes = 0;    // limit for Hugging Face's files; a larger single tensor gets its own
+                                    // file
 };
 
 std::unique_ptr<Target> make_sharded_target(const TargetRequest& request);
 std::unique_ptr<Target> make_full_target(const TargetRequest& request);
 std::unique_ptr<Target> make_hugging_face_target(const TargetRequest& request);
 
-/// What a checkpoint that is made of the source says of itself.
+/// The description of a checkpoint that is converted from the source.
 checkpoint::Description target_description(const TargetRequest& request);
 
 }  // namespace argosy::interop

@@ -1,4 +1,4 @@
-// Small files of text, whole.
+// Reads and writes small text files as a whole.
 #pragma once
 
 #include <cstdint>
@@ -7,10 +7,10 @@
 
 namespace argosy::interop {
 
-/// UserError where it is missing, unreadable or larger than `most_bytes`.
+/// UserError if it is missing, unreadable or larger than `most_bytes`.
 std::string read_text(const std::filesystem::path& path, int64_t most_bytes);
 
-/// Durable once it returns.
+/// When this returns, the file is durable.
 void write_text(const std::filesystem::path& path, const std::string& text);
 
 }  // namespace argosy::interop

@@ -1,4 +1,4 @@
-// A few threads for jobs that do not depend on each other.
+// Runs independent jobs in a few threads.
 #pragma once
 
 #include <cstddef>
@@ -6,8 +6,8 @@
 
 namespace argosy::interop {
 
-/// Calls job(i, thread) once for each i below `num_jobs`, in their order, from `num_threads` threads at once.
-/// The first exception ends the others after their jobs, and is thrown here.
+/// Calls job(i, thread) once for each i below `num_jobs`, in ascending order, from `num_threads` threads.
+/// After the first exception the other threads finish their current jobs; the exception is then thrown here.
 void run_in_threads(size_t num_jobs, int num_threads,
                     const std::function<void(size_t i, size_t thread)>& job);
 

@@ -19,7 +19,7 @@ namespace {
 using checkpoint::StoredTensor;
 using checkpoint::TensorInfo;
 
-// Of the wider of both types. Small enough to stay in a processor's cache between the steps.
+// Bytes in the wider of both types. Small enough to stay in a processor's cache between the steps.
 constexpr int64_t kBlockBytes = 2 << 20;
 
 struct Buffers {
@@ -28,7 +28,7 @@ struct Buffers {
 
 bool is_weight(const TensorInfo& tensor) { return tensor.name.starts_with(kModelPrefix); }
 
-/// The largest first, so that the threads end together.
+/// Sorts the largest tensors first, so that the threads end at about the same time.
 std::vector<size_t> by_size(const std::vector<Transfer>& transfers) {
     std::vector<size_t> order(transfers.size());
     std::iota(order.begin(), order.end(), 0);
@@ -43,7 +43,7 @@ class OneTransfer {
         if (transfer.stored) checks_.emplace(*source.checkpoint, *transfer.stored);
     }
 
-    /// The block's elements, of the type that they are to be.
+    /// The block's elements, converted to the target type.
     std::span<const std::byte> read(const layout::Slab& block) {
         const TensorInfo &from = *transfer_.from, &to = transfer_.to;
         buffers_.in.resize(block.num_elements() * h5::size_bytes(from.type));
@@ -56,7 +56,7 @@ class OneTransfer {
         return buffers_.out;
     }
 
-    /// What people should know of it; mostly nothing.
+    /// Checks the source's bytes and returns a warning for people, or an empty text.
     std::string finish() const {
         if (checks_) checks_->finish();
         if (num_overflowed_ == 0) return "";

@@ -1,13 +1,14 @@
 // Causal softmax attention of the query heads that share one key head, within one sequence:
 //   y_i = sum over j <= i of softmax_j(q_i k_j * scale) v_j.
 //
-// FLOP: of the seq_len^2 / 2 scores of each query head, each takes 2 * head_dim in each of two products
-// forward, five backward, and an exponential. Blocks of queries and keys are small enough that operands,
-// scores and sums stay in the second cache; nothing of the size of all scores is kept. Scratch of a thread: 8
-// * seq_len * head_dim bytes forward, 20 backward, less where panels are of bf16, and up to 1 MiB for blocks.
+// Cost: each query head has seq_len^2 / 2 scores. A score takes 2 * head_dim FLOP in each of two products
+// forward and five backward, and an exponential. Blocks of queries and keys are so small that operands,
+// scores and sums stay in the L2 cache; nothing of the size of all scores is kept. Each thread's scratch
+// memory takes 8 * seq_len * head_dim bytes forward, 20 backward, less where panels are bf16, and up to 1 MiB
+// for blocks.
 //
-// Each sum is taken in one order: the same call gives the same bits. A NaN among k or v also reaches queries
-// up to one tile before its token, whose weight for it is 0.
+// Each sum is taken in one order: the same call gives the same bits. A NaN in k or v also reaches queries up
+// to one tile before its token, although their weight for that token is 0.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +20,7 @@ struct AttentionShape {
     float scale;
 };
 
-/// A matrix of one head or of several side by side: row t, of token t, begins at data + t * stride.
+/// A matrix of one head or of several side by side: the row of token t begins at data + t * stride.
 template <class T>
 struct TokenRows {
     T* data;

@@ -1,5 +1,6 @@
-// Between an element type and float: widening is exact, narrowing rounds to nearest, ties to even. These are
-// the loads and stores of all kernels, bare: tests hold them to exact values.
+// Conversions between an element type and float: widening is exact, narrowing rounds to nearest, ties to
+// even. They are the loads and stores of all kernels, as kernels of their own, so that tests can check exact
+// values.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // Softmax cross-entropy over columns [begin, begin + num_columns) of a vocabulary. One pass over the logits
-// for each row's sums, another that writes the gradient over them; an exponential (20 FLOP) for each element
-// and pass.
+// computes each row's sums, another overwrites the logits with the gradient. Each pass takes an exponential
+// (20 FLOP) for each element.
 #pragma once
 
 #include <cstdint>
@@ -27,8 +27,8 @@ struct CrossEntropyGradient {
     T* logits;           // becomes scale * (softmax - [column is target])
 };
 
-/// Both at once, where the logits are those of the whole vocabulary. For GPUs, where a row's second pass
-/// finds part of it in the cache.
+/// SoftmaxSums and CrossEntropyGradient in one kernel, where the logits cover the whole vocabulary. Only GPUs
+/// have it: there a row's second pass finds part of the row in the cache.
 template <class T>
 struct CrossEntropy {
     int64_t num_rows, num_columns;

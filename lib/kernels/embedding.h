@@ -1,5 +1,5 @@
-// Rows of a table by token, of which these are rows [begin, begin + num_rows). Each row is read and written
-// once; the gradient reads and writes the sums' rows as often as their tokens occur.
+// Looks up rows of a table by token; the table holds rows [begin, begin + num_rows) of the whole one. Each
+// row is read and written once. The gradient reads and writes a row of the sums each time its token occurs.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ struct Embedding {
 template <class T>
 struct EmbeddingGradient {
     int64_t num_tokens, row_size, begin, num_rows;
-    int64_t row_stride;  // elements from a row to the next, of dx and of sums; row_size may be part of a row
+    int64_t row_stride;  // elements from a row to the next, of dx and of sums; row_size may be part of it
     const int64_t* tokens;
     const T* dx;
     float* sums;

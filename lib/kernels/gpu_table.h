@@ -1,12 +1,13 @@
-// Own kernels for NVIDIA GPUs, as table.h has those for processors: the same arguments, with pointers to
-// memory of the device that the calling thread works on, and the stream that they are put on. A call returns
-// at once; its pointers must stay until the stream has done it. No kernel allocates: one that needs memory
-// beside its arguments' is given `scratch`, aligned to 16 bytes, as much as its `<kernel>_scratch_bytes` says
-// (of the sizes alone: pointers may be null); what comes later on the stream may use it again.
+// This project's kernels for NVIDIA GPUs, the counterpart of table.h: the same arguments, with pointers to
+// memory of the calling thread's current device, and the stream that takes the launch. A call returns at
+// once; the memory behind its pointers must stay until the stream has done it. No kernel allocates: a kernel
+// that needs more memory than its arguments takes `scratch`, aligned to 16 bytes, of the size that its
+// `<kernel>_scratch_bytes` returns (the sizes alone decide: pointers may be null). Later work on the same
+// stream may reuse the scratch memory.
 //
 // Results do not depend on how blocks are scheduled: sums run in one order, which follows from the sizes and
-// the number of the device's multiprocessors. They differ from a processor's by rounding. What could not be
-// launched throws RunError.
+// the number of the device's multiprocessors. Results differ from a processor's by rounding. A failed launch
+// throws RunError.
 #pragma once
 
 #include <span>
@@ -29,10 +30,10 @@ template <class T>
 struct GpuTyped {
     void (*softmax_sums)(const SoftmaxSums<T>&, GpuStream);
     void (*cross_entropy_gradient)(const CrossEntropyGradient<T>&, GpuStream);
-    void (*cross_entropy)(const CrossEntropy<T>&, GpuStream);  // the bits of the two one after the other
+    void (*cross_entropy)(const CrossEntropy<T>&, GpuStream);  // same bits as the two above in turn
     void (*embedding)(const Embedding<T>&, GpuStream);
-    /// The tokens are sorted, each with its position: the row of dx that is its own. Equal ones are added in
-    /// this order: where the sort is stable, the bits are those of a processor.
+    /// REQUIRES: the tokens are sorted; positions[i] is the row of dx that belongs to token i. Rows of equal
+    /// tokens are added in this order: where the sort is stable, the bits are those of a processor.
     void (*embedding_gradient)(const EmbeddingGradient<T>&, const int64_t* positions, GpuStream);
     void (*widen)(const Widen<T>&, GpuStream);
     void (*narrow)(const Narrow<T>&, GpuStream);
@@ -47,10 +48,10 @@ struct GpuTyped {
 };
 
 struct GpuTable {
-    /// norms[i]: of tensors[i]. In another order than a processor's, still in fp64.
+    /// norms[i] becomes the squared norm of tensors[i], in fp64, summed in another order than a processor's.
     int64_t (*squared_norms_scratch_bytes)(std::span<const SquaredNorm> tensors);
     void (*squared_norms)(std::span<const SquaredNorm> tensors, double* norms, void* scratch, GpuStream);
-    void (*adamw)(std::span<const AdamWRows> tensors, GpuStream);  // a processor's bits, but those of a NaN
+    void (*adamw)(std::span<const AdamWRows> tensors, GpuStream);  // a processor's bits, except a NaN's
     GpuTyped<float> fp32;
     GpuTyped<BFloat16> bf16;
     GpuTyped<Half> fp16;

@@ -1,8 +1,8 @@
-// C = sum over products of A B, or C += that, rounded to C's type once at the end.
+// C = the sum of A B over all products, or C += that sum, rounded to C's type once at the end.
 //
-// 2 FLOP per row, column and k, bound by arithmetic: operands are packed into panels that stay in cache. Sums
-// are fp32, over blocks of k of a fixed size in the order of memory: an element of C does not depend on which
-// part of C is computed with it.
+// Cost: 2 FLOP per row, column and k, bound by arithmetic: operands are packed into panels that stay in
+// cache. Sums are fp32, over blocks of k of a fixed size in the order of memory: an element of C does not
+// depend on which part of C is computed with it.
 #pragma once
 
 #include <cstdint>

@@ -5,8 +5,8 @@
 
 namespace argosy::kernels {
 
-/// Its lanes are the rows of A or the columns of B; k is the dim that the product sums over. Element k of
-/// lane l is data[l * lane_stride + k * k_stride]: any strides, fast where one of them is 1.
+/// A lane is a row of A or a column of B; k is the dim that the product sums over. Element k of lane l is
+/// data[l * lane_stride + k * k_stride]. Any strides work; a stride of 1 is fast.
 template <class T>
 struct Operand {
     const T* data;

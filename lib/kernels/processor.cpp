@@ -9,14 +9,14 @@
 namespace argosy::kernels {
 namespace {
 
-/// Leaf 7: its subleaf 0 tells of AMX, its subleaf 1 of AVX512_BF16.
+/// A bit of CPUID leaf 7: subleaf 0 describes AMX, subleaf 1 describes AVX512_BF16.
 bool leaf7_bit(unsigned subleaf, char register_name, int bit) {
     unsigned a = 0, b = 0, c = 0, d = 0;
     if (__get_cpuid_count(7, subleaf, &a, &b, &c, &d) == 0) return false;
     return ((register_name == 'a' ? a : d) >> bit & 1) != 0;
 }
 
-/// Tiles have state of their own, which Linux (5.16 and newer) gives to a process that asks for it.
+/// Asks Linux for the state of AMX tiles, which it (5.16 and newer) gives only to a process that asks for it.
 bool request_tiles() {
     constexpr int kArchReqXcompPerm = 0x1023, kTileData = 18;
     return syscall(SYS_arch_prctl, kArchReqXcompPerm, kTileData) == 0;

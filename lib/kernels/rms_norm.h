@@ -1,15 +1,16 @@
 // y = x / sqrt(mean(x^2) + eps) * weight, row by row.
 //
-// Per element of a row that stays in cache: forward reads x (and the residual) and writes y (and the sum), 3
-// FLOP; backward reads dy, x and the residual's gradient and writes dx, 8 FLOP: both are bound by memory.
+// Cost for each element of a row that stays in cache: forward reads x (and the residual), writes y (and the
+// sum) and takes 3 FLOP; backward reads dy, x and the residual's gradient, writes dx and takes 8 FLOP. Both
+// are bound by memory.
 #pragma once
 
 #include <cstdint>
 
 namespace argosy::kernels {
 
-/// Rows that do not all lie one behind the other, as the heads of some columns of a matrix: `gap` elements
-/// are left out after every `every` rows, counted from `first` rows before the one that the pointer is at.
+/// Describes rows that are not all contiguous, such as the heads in some columns of a matrix: `gap` elements
+/// are skipped after every `every` rows, counted from `first` rows before the row that the pointer points at.
 struct Gaps {
     int64_t every = 1, gap = 0, first = 0;
 };
@@ -19,7 +20,7 @@ struct RmsNorm {
     int64_t num_rows, row_size;
     const T* x;
     const T* residual;  // added to x before the norm; null: nothing
-    T* sum;             // x + residual, rounded; the norm is of what was rounded. Null where residual is
+    T* sum;             // x + residual, rounded; the norm is that of the rounded sum. Null where residual is
     const T* weight;
     float eps;
     T* y;
@@ -34,9 +35,9 @@ struct RmsNormBackward {
     const T* x;
     const T* weight;
     const float* inverse_rms;
-    const T* residual;  // a gradient that is added to dx once that is rounded; null: none
+    const T* residual;  // a gradient that is added to the rounded dx; null: none
     T* dx;
-    float* dweight;  // added to
+    float* dweight;  // the gradient is added to it
     Gaps x_gaps = {}, dx_gaps = {};
 };
 

@@ -1,5 +1,6 @@
-// Rotary position embedding: elements i and i + half of a head are a pair that is turned by its position's
-// i-th angle. Reads and writes each element once, 3 FLOP each; the table's rows stay in cache.
+// Rotary position embedding: elements i and i + half of a head are a pair, which is rotated by the i-th angle
+// of its position. Each element is read and written once and takes 3 FLOP; the table of angles stays in
+// cache.
 #pragma once
 
 #include <cstdint>

@@ -1,12 +1,13 @@
-// Memory for what a kernel packs: taken once by each thread, since fresh pages cost more than filling them.
+// Memory for packed operands. Each thread allocates it once, since fresh pages cost more than filling them.
 #pragma once
 
 #include <cstdint>
 
 namespace argosy::kernels {
 
-/// At least `size_bytes`, aligned to 64 bytes, with any content. It belongs to the calling thread, which gets
-/// the same memory (or larger) at its next call, and is freed when the thread ends.
+/// Returns at least `size_bytes`, aligned to 64 bytes, with any content. The memory belongs to the calling
+/// thread until the thread ends. The thread's next call returns the same memory, or replaces it by a larger
+/// one.
 void* scratch(int64_t size_bytes);
 
 }  // namespace argosy::kernels

@@ -14,7 +14,8 @@ struct SumRows {
     float* sums;
 };
 
-/// In fp64, where squares of floats are exact and none overflows: the same bits on every instruction set.
+/// The sum of squares in fp64, where squares of floats are exact and none overflows: the same bits on every
+/// instruction set.
 struct SquaredNorm {
     int64_t count;
     const float* x;

@@ -1,6 +1,6 @@
-// y = silu(gate) * up with silu(g) = g / (1 + exp(-g)). Gate and up are columns of matrices, whose rows may
-// lie apart; y and dy are dense. Forward reads two elements and writes one, backward reads three and writes
-// two: bound by memory in bf16, about so in fp32 (some 20 FLOP for the exponential).
+// y = silu(gate) * up with silu(g) = g / (1 + exp(-g)). Gate and up are columns of matrices, so their rows
+// need not be contiguous; y and dy are dense. Forward reads two elements and writes one, backward reads three
+// and writes two: bound by memory in bf16, nearly so in fp32 (about 20 FLOP for the exponential).
 #pragma once
 
 #include <cstdint>

@@ -1,9 +1,10 @@
-// Own kernels for processors: raw pointers, one thread each, no allocation that outlives a call. Every source
-// in cpu/ is compiled once for each instruction set; a Table holds the entry points of one of them, and the
-// program takes the best that this processor runs. So one build runs, and is right, everywhere.
+// This project's kernels for processors: raw pointers, one thread for each call, no allocation but the
+// thread's scratch memory (scratch.h). Every source in cpu/ is compiled once for each instruction set. A
+// Table holds the entry points of one of them, and the program takes the best one that this processor runs,
+// so that one build runs everywhere.
 //
-// What a kernel computes is written once, in portable vector code over the few operations that each
-// instruction set provides (cpu/vector_*.h). Results of different tables differ by rounding only.
+// A kernel is written once, in portable vector code over the few operations that each instruction set
+// provides (cpu/vector_*.h). Results of different tables differ by rounding only.
 #pragma once
 
 #include <span>
@@ -63,7 +64,8 @@ struct Table {
 /// The tables that this processor runs, the best last.
 std::span<const Table* const> available_tables();
 
-/// The best of them, or the one that ARGOSY_CPU_KERNELS names; throws UserError where it cannot run.
+/// The best available table, or the one that ARGOSY_CPU_KERNELS names; throws UserError if the processor
+/// cannot run that one.
 const Table& table();
 
 }  // namespace argosy::kernels

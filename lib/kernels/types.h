@@ -1,9 +1,9 @@
-// Element types as memory holds them, whose arithmetic is done in float, and what names a GPU's stream.
+// Element types as memory holds them (arithmetic on them is done in float), and the handle of a GPU's stream.
 #pragma once
 
 #include <cstdint>
 
-struct CUstream_st;  // CUDA's own name of what its handle points at
+struct CUstream_st;  // CUDA's name for what a cudaStream_t points to
 
 namespace argosy::kernels {
 

@@ -1,5 +1,6 @@
-// Initial values as a pure function of (seed, parameter name, global element index): the same bits on every
-// mesh, processor and device. Only exactly rounded operations: integers, one conversion and one product.
+// Initial values as a pure function of (seed, parameter name, global element index). The bits are the same on
+// every mesh, processor and device, because all operations are exact or correctly rounded: integer
+// arithmetic, one conversion to float and one product.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +9,7 @@
 
 namespace argosy::layout {
 
-/// Fills out[0 .. slab.num_elements()), row-major over the slab.
+/// Fills out[0 .. slab.num_elements()) in row-major order of the slab.
 ///
 /// Bell(std): element n of the global tensor, counted row-major, is float(S - 262140) * float(std / sqrt(8
 /// (2^32-1) / 12)), where S adds the eight 16-bit halves of Philox4x32-10(counter = (n, seed), key =

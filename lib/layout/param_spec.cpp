@@ -7,7 +7,8 @@
 namespace argosy::layout {
 namespace {
 
-/// Those that hold the parameter, in the order of its stages; one rank may run several stages.
+/// The pipeline ranks that hold the parameter, each once, in the order of the parameter's stages. One rank
+/// may run several stages.
 std::vector<int> pipeline_ranks(const ParamSpec& spec, const mesh::MeshShape& mesh) {
     std::vector<int> ranks;
     for (const int stage : spec.stages) {
@@ -26,7 +27,7 @@ int64_t Slab::num_elements() const {
 }
 
 SlabRows rows_of(const std::vector<int64_t>& shape, const Slab& slab) {
-    int64_t inner = 1;  // elements of a step along dim 1
+    int64_t inner = 1;  // number of elements from one index of dim 1 to the next
     for (size_t dim = 2; dim < shape.size(); ++dim) {
         ARGOSY_CHECK(slab.size[dim] == shape[dim], "dim {} is cut", dim);
         inner *= shape[dim];
@@ -69,7 +70,7 @@ Share share_of(const ParamSpec& spec, const mesh::MeshShape& mesh, const mesh::C
     add_axis(static_cast<int>(own - ranks.begin()), static_cast<int>(ranks.size()));
     mesh::AxisSet split_axes = mesh::Axis::Pipeline;
     for (const Split& split : spec.splits) {
-        const int block = mesh.degree(split.axes) / split.parts;  // neighbours that hold the same piece
+        const int block = mesh.degree(split.axes) / split.parts;  // number of neighbours with the same piece
         add_axis(mesh.index(coordinates, split.axes) % block, block);
         split_axes.add(split.axes);
     }

@@ -1,4 +1,5 @@
-// This rank's place on the mesh and its communicators: one per set of axes, made when first asked for.
+// This rank's coordinates on the mesh, and its communicators: one for each set of axes and number of parts,
+// made at the first call of group(). The Mesh owns these communicators; the caller owns the world.
 #pragma once
 
 #include <map>
@@ -21,14 +22,14 @@ class Mesh {
     int degree(AxisSet axes) const { return shape_.degree(axes); }
     int index(AxisSet axes) const { return shape_.index(coordinates_, axes); }
     comm::Communicator& world() const { return world_; }
-    /// Where this rank computes.
+    /// The device on which this rank computes.
     c10::Device device() const { return world_.device(); }
 
-    /// COLLECTIVE over the group at its first call: the ranks that differ only on `axes` (see
-    /// MeshShape::group).
+    /// Returns the group of ranks that differ from this rank only on `axes` (see MeshShape::group).
+    /// COLLECTIVE over that group at its first call for these arguments.
     comm::Communicator& group(AxisSet axes, int parts = 1);
 
-    /// Every communicator made so far; for accounting.
+    /// Visits every communicator made so far; for accounting.
     template <class Visit>
     void for_each_group(Visit visit) const {
         for (const auto& [key, group] : groups_) visit(*group);

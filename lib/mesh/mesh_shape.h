@@ -1,6 +1,7 @@
-// The arrangement of ranks as a grid with five named axes; pure arithmetic, no communication. A rank's
-// coordinates are its number written in mixed radix, pipeline slowest and tensor fastest, so that tensor
-// groups are neighbours within a node and shard groups next to them.
+// The arrangement of ranks as a grid with five named axes; pure arithmetic, no communication. The coordinates
+// are the digits of the rank number in mixed radix. The pipeline coordinate changes slowest and the tensor
+// coordinate fastest, so the ranks of a tensor group are neighbours within a node, and the ranks of a shard
+// group are the next nearest.
 #pragma once
 
 #include <array>
@@ -32,7 +33,7 @@ class AxisSet {
     unsigned bits_ = 0;
 };
 
-/// Ranks that hold the shards of a parameter, and those that work on different data.
+/// The axes over which the shards of a parameter are spread, and the axes whose ranks read different data.
 inline constexpr AxisSet kShardAxes = {Axis::Shard, Axis::Context};
 inline constexpr AxisSet kDataAxes = {Axis::Replicate, Axis::Shard};
 
@@ -43,27 +44,27 @@ struct MeshShape {
 
     int degree(Axis axis) const { return degrees[static_cast<int>(axis)]; }
     int degree(AxisSet axes) const;
-    AxisSet used(AxisSet axes) const;  // those of more than one rank; all of them where there are none
+    AxisSet used(AxisSet axes) const;  // the axes with more than one rank; `axes` itself if there are none
     int num_ranks() const;
     std::string name() const;  // "pp 2 x tp 4"; "one rank"
 
     Coordinates coordinates(int rank) const;
     int rank(const Coordinates& coordinates) const;
 
-    /// The number of `coordinates` among the ranks that differ from it only on `axes`: 0 .. degree(axes)-1.
+    /// The number of `coordinates` among the ranks that differ only on `axes`: 0 .. degree(axes)-1.
     int index(const Coordinates& coordinates, AxisSet axes) const;
 
-    /// Ranks, ascending, that differ from `rank` only on `axes`. With `parts` > 1 only those whose index lies
-    /// in the same of `parts` equal blocks. REQUIRES: parts divides degree(axes).
+    /// The ranks, ascending, that differ from `rank` only on `axes`. They are cut into `parts` equal blocks
+    /// by index(), and only the block with `rank` is returned. REQUIRES: parts divides degree(axes).
     std::vector<int> group(int rank, AxisSet axes, int parts = 1) const;
 };
 
-/// What a configuration asks for; shard = -1 takes all ranks that the others leave.
+/// The degrees in a configuration; shard = -1 means all ranks that the other axes leave.
 struct MeshRequest {
     int pipeline = 1, replicate = 1, shard = -1, context = 1, tensor = 1;
 };
 
-/// Throws UserError, with the product and what to change, unless the degrees multiply to `num_ranks`.
+/// Throws UserError, with the product and what to change, unless the product of the degrees is `num_ranks`.
 MeshShape resolve(const MeshRequest& request, int num_ranks);
 
 }  // namespace argosy::mesh

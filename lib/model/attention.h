@@ -1,5 +1,5 @@
-// How a block attends: which keys and values a query sees may lie on other ranks. This base class is one
-// device; parallel/ derives what crosses ranks.
+// The attention of a block. This base class computes on one device. A derived class can fetch keys and values
+// from other ranks.
 #pragma once
 
 #include "ops/attention.h"

@@ -1,4 +1,4 @@
-// One microbatch: what a layer needs to know of the tokens that it works on.
+// The tokens of one microbatch, as layers read them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,7 +9,7 @@ namespace argosy::model {
 
 struct Batch {
     at::Tensor tokens;   // [num_sequences * seq_len], int64
-    at::Tensor targets;  // likewise: the token after each; negative where it does not count
+    at::Tensor targets;  // same shape and type: the next token of each; negative if it does not count
     int64_t num_sequences = 0, seq_len = 0;
 };
 

@@ -8,15 +8,21 @@
 #include "ops/rms_norm.h"
 #include "ops/swiglu.h"
 
+// Shapes: tokens is the number of tokens of the microbatch, and rows is this rank's share of them between
+// blocks (sequence parallelism); heads, kv_heads and hidden are this rank's share over the tensor axis. The
+// fused projection qkv is [tokens, (heads + 2 kv_heads) * head_dim], with columns in the order q, k, v.
+//
+// The column functions of the tensor axis turn rows into tokens (a gather), the row functions turn tokens
+// into rows (a reduce-scatter).
 namespace argosy::model {
 
 namespace {
 
 struct Qkv {
-    at::Tensor q, k, v, qk;  // qk: both, which are neighbours
+    at::Tensor q, k, v, qk;  // qk: the columns of q and k together
 };
 
-/// Columns of what lies as the products do.
+/// Views of q, k and v in a tensor with the layout of the fused projection.
 Qkv columns_of(const at::Tensor& qkv, const Weights& weights) {
     const int64_t q = weights[Role::Wq].size(0), k = weights[Role::Wk].size(0);
     return {qkv.narrow(1, 0, q), qkv.narrow(1, q, k), qkv.narrow(1, q + k, k), qkv.narrow(1, 0, q + k)};
@@ -28,7 +34,7 @@ Block::Block(const ModelSpec& spec, const TensorAxis& axis, const Attention& att
              const ops::RopeTable& rope)
     : spec_(spec), axis_(axis), attention_(attention), rope_(rope) {}
 
-/// Each head a row of its own.
+/// The view [tokens, heads, head_dim] of x [tokens, heads * head_dim].
 at::Tensor Block::heads_of(const at::Tensor& x) const { return x.view({x.size(0), -1, spec_.head_dim}); }
 
 ops::AttentionShape Block::attention_shape(const Batch& batch) const {
@@ -37,10 +43,14 @@ ops::AttentionShape Block::attention_shape(const Batch& batch) const {
 
 at::Tensor Block::forward(const Weights& weights, const at::Tensor& x, const Batch& batch, Keep keep,
                           Tape& tape) const {
+    // 1. attention: input [rows, dim] -> middle [rows, dim]
     tape.input = x;
     fill_attention(weights, batch, tape);
+    // 2. feed-forward: middle [rows, dim] -> activation [tokens, hidden]
     fill_feed_forward(weights, tape);
+    // 3. project back and add to the residual stream: y [rows, dim]
     at::Tensor y = axis_.row(tape.activation, weights[Role::Down]).add_(tape.middle);
+    // 4. drop the tensors that recompute() will make again
     tape.drop(keep);
     return y;
 }
@@ -50,19 +60,26 @@ void Block::recompute(const Weights& weights, const Batch& batch, Tape& tape) co
     fill_feed_forward(weights, tape);
 }
 
+/// Each step is skipped if its slot of the tape is filled, so forward() runs all steps, and recompute() runs
+/// the ones that Tape::drop() made necessary.
 void Block::fill_attention(const Weights& weights, const Batch& batch, Tape& tape) const {
+    // 1. normalise: y [rows, dim]
     if (!tape.attention_norm.y.defined()) {
         tape.attention_norm = ops::rms_norm(tape.input, weights[Role::AttentionNorm], spec_.norm_eps);
     }
+    // 2. project to q, k, v: qkv [tokens, (heads + 2 kv_heads) * head_dim]
     if (!tape.v.defined()) {
         tape.qkv =
             axis_.column(tape.attention_norm.y, weights.stack(Join::Qkv), weights.stack(Join::QkvBias));
         tape.v = columns_of(tape.qkv, weights).v;
     }
+    // 3. normalise (with QK-norm) and rotate: q [tokens, heads * head_dim], k [tokens, kv_heads * head_dim]
     if (!tape.q.defined()) fill_queries_and_keys(weights, tape);
+    // 4. attend: y [tokens, heads * head_dim]
     if (!tape.attention.y.defined()) {
         tape.attention = attention_.forward(tape.q, tape.k, tape.v, attention_shape(batch));
     }
+    // 5. project back, add to the residual stream, and normalise for the feed-forward: middle [rows, dim]
     if (!tape.middle.defined()) {
         auto [sum, norm] = ops::add_rms_norm(tape.input, axis_.row(tape.attention.y, weights[Role::Wo]),
                                              weights[Role::FfnNorm], spec_.norm_eps);
@@ -71,15 +88,17 @@ void Block::fill_attention(const Weights& weights, const Batch& batch, Tape& tap
     }
 }
 
-/// Norm and rotation; the products before them stay where the norm's backward needs them.
 void Block::fill_queries_and_keys(const Weights& weights, Tape& tape) const {
     const Qkv products = columns_of(tape.qkv, weights);
+    // 1. without QK-norm: rotate q and k in place, in the columns of qkv
     if (!spec_.qk_norm) {
         ops::write_rope(products.qk, products.qk, rope_);
         tape.q = products.q;
         tape.k = products.k;
         return;
     }
+    // 2. with QK-norm: normalise each head into new memory (the norm's backward reads the products in qkv),
+    //    then rotate the normalised q and k in place
     tape.q_norm = ops::rms_norm(heads_of(products.q), weights[Role::QNorm], spec_.norm_eps);
     tape.k_norm = ops::rms_norm(heads_of(products.k), weights[Role::KNorm], spec_.norm_eps);
     tape.q = std::exchange(tape.q_norm.y, {}).view(products.q.sizes());
@@ -88,19 +107,25 @@ void Block::fill_queries_and_keys(const Weights& weights, Tape& tape) const {
     ops::write_rope(tape.k, tape.k, rope_);
 }
 
+/// Each step is skipped if its slot of the tape is filled, as in fill_attention().
 void Block::fill_feed_forward(const Weights& weights, Tape& tape) const {
+    // 1. normalise: y [rows, dim]; in forward(), fill_attention() has done this already
     if (!tape.feed_forward_norm.y.defined()) {
         tape.feed_forward_norm = ops::rms_norm(tape.middle, weights[Role::FfnNorm], spec_.norm_eps);
     }
+    // 2. project to gate and up: gate_up [tokens, 2 hidden]
     if (!tape.gate_up.defined()) {
         tape.gate_up = axis_.column(tape.feed_forward_norm.y, weights.stack(Join::GateUp), {});
     }
+    // 3. silu(gate) * up: activation [tokens, hidden]
     if (!tape.activation.defined()) tape.activation = ops::swiglu(tape.gate_up);
 }
 
-/// The stream passes each half by: its gradient joins inside the backward of the half's norm.
+/// The residual stream bypasses each half of the block. The gradient of the bypass is added inside
+/// rms_norm_backward() of that half, as the argument `residual`.
 at::Tensor Block::backward_input(const Weights& weights, const at::Tensor& dy, const Batch& batch, Tape& tape,
                                  WeightWork& work) const {
+    // dy [rows, dim] -> dmiddle [rows, dim] -> dx [rows, dim]
     const at::Tensor dmiddle = feed_forward_backward(weights, dy, tape, work);
     at::Tensor dx = attention_backward(weights, dmiddle, batch, tape, work);
     tape = {};
@@ -109,14 +134,18 @@ at::Tensor Block::backward_input(const Weights& weights, const at::Tensor& dy, c
 
 at::Tensor Block::feed_forward_backward(const Weights& weights, const at::Tensor& dy, Tape& tape,
                                         WeightWork& work) const {
+    // 1. down projection: dactivation [tokens, hidden], dy_all [tokens, dim]
     auto [dactivation, dy_all] = axis_.row_backward(dy, weights[Role::Down]);
     work.add_product(Role::Down, dy_all, std::move(tape.activation));
 
+    // 2. silu(gate) * up: dgate_up [tokens, 2 hidden]
     const at::Tensor dgate_up = ops::swiglu_backward(dactivation, tape.gate_up);
+    // 3. gate and up projections: dinput [rows, dim], input_all [tokens, dim]
     auto [dinput, input_all] =
         axis_.column_backward(tape.feed_forward_norm.y, dgate_up, weights.stack(Join::GateUp));
     work.add_product(Join::GateUp, dgate_up, input_all);
 
+    // 4. norm, plus the gradient of the bypass: dmiddle [rows, dim]
     auto [dmiddle, dnorm] = ops::rms_norm_backward(dinput, tape.middle, weights[Role::FfnNorm],
                                                    tape.feed_forward_norm.inverse_rms, dy);
     work.add_value(Role::FfnNorm, dnorm);
@@ -125,38 +154,48 @@ at::Tensor Block::feed_forward_backward(const Weights& weights, const at::Tensor
 
 at::Tensor Block::attention_backward(const Weights& weights, const at::Tensor& dy, const Batch& batch,
                                      Tape& tape, WeightWork& work) const {
+    // 1. output projection: doutput [tokens, heads * head_dim], dy_all [tokens, dim]
     auto [doutput, dy_all] = axis_.row_backward(dy, weights[Role::Wo]);
     work.add_product(Role::Wo, dy_all, tape.attention.y);
 
+    // 2. attention, rotation and QK-norm: dqkv [tokens, (heads + 2 kv_heads) * head_dim]
     const at::Tensor dqkv = qkv_gradient(weights, std::move(doutput), batch, tape, work);
     if (spec_.qkv_bias) work.add_row_sum(Join::QkvBias, dqkv);
 
+    // 3. projections to q, k, v: dinput [rows, dim], input_all [tokens, dim]
     auto [dinput, input_all] = axis_.column_backward(tape.attention_norm.y, dqkv, weights.stack(Join::Qkv));
     work.add_product(Join::Qkv, dqkv, input_all);
 
+    // 4. norm, plus the gradient of the bypass: dx [rows, dim]
     auto [dx, dnorm] = ops::rms_norm_backward(dinput, tape.input, weights[Role::AttentionNorm],
                                               tape.attention_norm.inverse_rms, dy);
     work.add_value(Role::AttentionNorm, dnorm);
     return dx;
 }
 
-/// Of the products, laid out as they are. Memory that is no longer needed goes before more is taken.
+/// Returns dqkv, the gradient of the fused projection, with the same layout as qkv. Tensors that are no
+/// longer needed are released before dqkv is allocated, which lowers the peak of memory.
 at::Tensor Block::qkv_gradient(const Weights& weights, at::Tensor doutput, const Batch& batch, Tape& tape,
                                WeightWork& work) const {
+    // 1. attention: dq [tokens, heads * head_dim]; dk, dv [tokens, kv_heads * head_dim]
     auto [dq, dk, dv] =
         attention_.backward(doutput, tape.q, tape.k, tape.v, tape.attention, attention_shape(batch));
+    // 2. release the tensors that are not needed any more; only the backward of QK-norm still reads qkv
     doutput.reset();
     for (at::Tensor* x : {&tape.q, &tape.k, &tape.v}) x->reset();
     if (!spec_.qk_norm) tape.qkv.reset();
 
+    // 3. allocate dqkv and copy dv into its columns
     at::Tensor dqkv = at::empty({dq.size(0), dq.size(1) + dk.size(1) + dv.size(1)}, dq.options());
     const Qkv gradients = columns_of(dqkv, weights);
     gradients.v.copy_(dv);
+    // 4. without QK-norm: rotate dq and dk back, into the columns of dqkv
     if (!spec_.qk_norm) {
         ops::write_rope_backward(gradients.q, dq, rope_);
         ops::write_rope_backward(gradients.k, dk, rope_);
         return dqkv;
     }
+    // 5. with QK-norm: rotate dq and dk back in place, then write the norm's gradients into dqkv
     const Qkv products = columns_of(tape.qkv, weights);
     ops::write_rope_backward(dq, dq, rope_);
     ops::write_rope_backward(dk, dk, rope_);

@@ -1,7 +1,7 @@
 // A transformer block of the Llama family:
 //   middle = x + Wo attention(rope(Wq n), rope(Wk n), Wv n)    with n = norm(x)
 //   y      = middle + Down(silu(Gate m) * Up m)                with m = norm(middle)
-// Forward and backward are written out; see tape.h for what is kept in between.
+// The backward pass is written by hand. The tape (tape.h) keeps tensors from forward to backward.
 #pragma once
 
 #include "model/attention.h"
@@ -14,7 +14,7 @@ namespace argosy::model {
 
 class Block : public Layer {
   public:
-    /// REQUIRES: axis, attention and rope outlive it.
+    /// REQUIRES: axis, attention and rope outlive the block.
     Block(const ModelSpec& spec, const TensorAxis& axis, const Attention& attention,
           const ops::RopeTable& rope);
 

@@ -1,4 +1,4 @@
-// Tokens to the residual stream.
+// The embedding: maps tokens to the residual stream.
 #pragma once
 
 #include "model/layer.h"
@@ -9,7 +9,7 @@ namespace argosy::model {
 
 class Embedding : public Layer {
   public:
-    /// REQUIRES: axis outlives it.
+    /// REQUIRES: axis outlives the embedding.
     Embedding(const ModelSpec& spec, const TensorAxis& axis);
 
     at::Tensor forward(const Weights& weights, const at::Tensor& x, const Batch& batch, Keep keep,
@@ -20,7 +20,7 @@ class Embedding : public Layer {
 
   private:
     const TensorAxis& axis_;
-    int64_t first_token_;  // of this rank's piece of the vocabulary
+    int64_t first_token_;  // first token of this rank's share of the vocabulary
 };
 
 }  // namespace argosy::model

@@ -16,8 +16,8 @@
 namespace argosy::model {
 namespace {
 
-constexpr int64_t kFewestRows = 512;  // each chunk passes over the whole matrix and its gradient
-constexpr int64_t kWholeRows = 256;   // of which tiles of a product are a part
+constexpr int64_t kFewestRows = 512;  // minimum: each chunk reads the whole matrix and its gradient once
+constexpr int64_t kWholeRows = 256;   // a multiple of the tile sizes of matrix products
 
 }  // namespace
 
@@ -71,11 +71,14 @@ ops::SoftmaxSums Head::softmax_sums(const Weights& weights, const at::Tensor& x,
 
 Head::Loss Head::loss_and_input_gradient(const Weights& weights, const at::Tensor& x, const Batch& batch,
                                          const at::Tensor& scale, const Gradients& gradients) const {
+    // 1. normalise and gather: normed, dnormed [tokens, dim]
     const auto norm = ops::rms_norm(x, weights[Role::FinalNorm], spec_.norm_eps);
     const at::Tensor normed = axis_.gather_rows(norm.y);
     const at::Tensor dnormed = at::empty_like(normed);
     const int64_t chunk_rows = rows_per_chunk(normed.size(0), axis_.largest_share(spec_.vocab_size), x);
 
+    // 2. for each chunk: logits [count, vocab columns], loss, gradient of the logits (in place), and both
+    //    gradients of the projection
     at::Tensor sum = at::zeros({}, x.options().dtype(at::kDouble));
     WeightWork work;
     for (int64_t row = 0; row < normed.size(0); row += chunk_rows) {
@@ -89,6 +92,7 @@ Head::Loss Head::loss_and_input_gradient(const Weights& weights, const at::Tenso
         work.run(gradients);
     }
 
+    // 3. reduce over the ranks and norm: dx [rows, dim]
     auto [dx, dnorm] =
         ops::rms_norm_backward(axis_.reduce_rows(dnormed), x, weights[Role::FinalNorm], norm.inverse_rms);
     work.add_value(Role::FinalNorm, dnorm);

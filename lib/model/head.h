@@ -1,5 +1,6 @@
-// The end of the model: final norm, vocabulary projection and loss. Logits exist for a chunk of tokens at a
-// time, so that their memory does not grow with the batch.
+// The end of the model: final norm, vocabulary projection and loss. Logits exist for one chunk of tokens at a
+// time, so their memory does not grow with the batch. Shapes: x [rows, dim], where rows is this rank's share
+// of the tokens; vocab columns are this rank's share of the vocabulary.
 #pragma once
 
 #include "model/batch.h"
@@ -12,34 +13,35 @@ namespace argosy::model {
 
 class Head {
   public:
-    /// REQUIRES: axis outlives it.
+    /// REQUIRES: axis outlives the head.
     Head(const ModelSpec& spec, const TensorAxis& axis);
 
-    /// [tokens, this rank's columns of the vocabulary].
+    /// COLLECTIVE over the axis: returns [tokens, this rank's columns of the vocabulary].
     at::Tensor logits(const Weights& weights, const at::Tensor& x) const;
 
-    /// Tokens, of `num_rows`, whose logits of `num_columns` of the vocabulary exist at a time, on a device
-    /// like that of `x`: chunks are about equal and of whole tiles, since each shape is another product.
+    /// The number of tokens in a chunk, for `num_rows` tokens and `num_columns` columns of the vocabulary on
+    /// the device of `x`. Chunks are about equal and, unless there is only one, multiples of 256 rows, so
+    /// that few different shapes of matrix products occur and matrix tiles are full.
     static int64_t rows_per_chunk(int64_t num_rows, int64_t num_columns, const at::Tensor& x);
 
-    /// Without gradients: of each token, over the whole vocabulary and the same on every rank of the axis,
-    /// what its loss and its target's log-probability follow from (ops/cross_entropy.h). `targets` as in
-    /// Batch.
+    /// COLLECTIVE over the axis, without gradients: for each token, the sums over the whole vocabulary from
+    /// which its loss and its target's log-probability follow (ops/cross_entropy.h). They are the same on
+    /// every rank of the axis. `targets` is Batch::targets.
     ops::SoftmaxSums softmax_sums(const Weights& weights, const at::Tensor& x,
                                   const at::Tensor& targets) const;
 
     struct Loss {
-        at::Tensor sum;  // of the counted tokens' losses, fp64 scalar, the same on every rank of the axis
-        at::Tensor dx;   // the gradient of scale * sum
+        at::Tensor sum;  // sum of the counted tokens' losses: fp64 scalar, the same on every rank of the axis
+        at::Tensor dx;   // gradient of scale * sum with respect to x: [rows, dim]
     };
-    /// One pass: the loss, the gradient of x, and the head's own gradients, added to `gradients`. `scale` is
-    /// a scalar in the accumulation type of x.
+    /// COLLECTIVE over the axis: computes in one pass the loss, the gradient of x, and the gradients of the
+    /// head's weights, which are added to `gradients`. `scale` is a scalar in the accumulation type of x.
     Loss loss_and_input_gradient(const Weights& weights, const at::Tensor& x, const Batch& batch,
                                  const at::Tensor& scale, const Gradients& gradients) const;
 
   private:
     ops::SoftmaxSums sums_of_all_ranks(ops::SoftmaxSums own) const;
-    /// Of this rank's columns, which become the gradient of scale * the loss.
+    /// Replaces this rank's logits with the gradient of scale * the loss. Returns the sums of all ranks.
     ops::SoftmaxSums turn_into_gradient(at::Tensor& logits, const at::Tensor& targets,
                                         const at::Tensor& scale) const;
 

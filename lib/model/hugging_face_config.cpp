@@ -1,6 +1,6 @@
-// Hugging Face's config.json as a ModelSpec, and back. Rotary settings are read in their older form
-// (rope_theta, rope_scaling) and their newer one (rope_parameters), and written in both. A setting that would
-// change the model and is not supported is refused, not ignored.
+// Converts Hugging Face's config.json to a ModelSpec and back. Rotary settings have an older form
+// (rope_theta, rope_scaling) and a newer form (rope_parameters): the reader accepts both, and the writer
+// writes both. An unsupported setting that would change the model is an error; it is never ignored.
 #include <fmt/format.h>
 
 #include <fstream>
@@ -54,7 +54,7 @@ class Reader {
                         json(only).dump());
     }
 
-    /// Of a list: every entry is the only one that is supported. Absent is right.
+    /// Throws unless every entry of the list is `only`, the one supported value. The list may be absent.
     void require_each(const char* key, const char* only) const {
         if (!has(key)) return;
         for (const json& entry : object_[key]) {
@@ -104,7 +104,7 @@ void read_rope(const Reader& config, ModelSpec& spec) {
         spec.rope_theta = rope.get<double>("rope_theta", spec.rope_theta);
         spec.rope_scaling = read_scaling(rope);
         rope.require("partial_rotary_factor", 1.0);
-        // Frequencies for each type of layer, in an object of their own.
+        // Models with several types of layers have one object of frequencies for each type.
         for (const char* type : {"full_attention", "sliding_attention"}) {
             if (!rope.has(type)) continue;
             throw UserError("{} has a \"{}\"; only one set of frequencies for all layers is supported",
@@ -115,7 +115,7 @@ void read_rope(const Reader& config, ModelSpec& spec) {
 
 struct Family {
     const char *name, *model_type, *architecture;
-    int64_t max_context;  // where config.json says nothing, by transformers
+    int64_t max_context;  // the default of transformers if config.json does not say
 };
 constexpr Family kFamilies[] = {{"llama3", "llama", "LlamaForCausalLM", 2048},
                                 {"qwen2", "qwen2", "Qwen2ForCausalLM", 32768},
@@ -201,7 +201,7 @@ void write_rope(const ModelSpec& spec, json& config) {
 
 void write_family(const Family& family, json& config) {
     if (family.name == std::string("qwen2")) {
-        config["use_sliding_window"] = false;  // its biases have no key
+        config["use_sliding_window"] = false;  // qwen2 always has biases: config.json has no key for them
     } else {
         config["attention_bias"] = false;
     }
@@ -228,7 +228,7 @@ std::string hugging_face_config(const ModelSpec& spec, const std::string& dtype)
                    {"attention_dropout", 0.0},
                    {"initializer_range", 0.02},
                    {"use_cache", true},
-                   // Else older readers would take 1 and 2 for these, which mean something else here.
+                   // Without these keys older readers use the defaults 1 and 2, which are other tokens here.
                    {"bos_token_id", nullptr},
                    {"eos_token_id", nullptr}};
     write_family(family, config);

@@ -1,6 +1,6 @@
-// A unit of the residual stream: the embedding and the blocks. (The head is not one: it makes the loss and
-// its gradient in a single pass.) No layer knows of ranks; it is called with the weights that it is to use,
-// and keeps nothing between calls but its shape.
+// The interface of the embedding and the blocks, which transform the residual stream. The head has another
+// interface, because it makes the loss and its gradient in a single pass. A layer knows no ranks and has no
+// state between calls except its configuration: the caller passes weights and tape in.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,15 +16,16 @@ class Layer {
   public:
     virtual ~Layer() = default;
 
-    /// The stream after this layer; what backward will need goes on the tape, as far as `keep` says.
+    /// Returns the residual stream after this layer, [rows, dim]. Stores on the tape the tensors that
+    /// backward needs, except those that `keep` drops.
     virtual at::Tensor forward(const Weights& weights, const at::Tensor& x, const Batch& batch, Keep keep,
                                Tape& tape) const = 0;
 
-    /// Fills the slots that `keep` dropped.
+    /// Fills again the slots of the tape that `keep` dropped in forward().
     virtual void recompute(const Weights& weights, const Batch& batch, Tape& tape) const = 0;
 
-    /// The gradient of x (undefined for the embedding); the weights' part is set aside in `work`. Empties the
-    /// tape.
+    /// Returns the gradient of x (undefined for the embedding). Stores in `work` the tensors from which the
+    /// weights' gradients are computed later. Empties the tape.
     virtual at::Tensor backward_input(const Weights& weights, const at::Tensor& dy, const Batch& batch,
                                       Tape& tape, WeightWork& work) const = 0;
 };

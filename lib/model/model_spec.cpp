@@ -29,7 +29,7 @@ std::string show(const std::optional<RopeScaling>& scaling) {
 }  // namespace
 
 void validate(const ModelSpec& spec) {
-    // Far beyond any model; below, the number of parameters cannot overflow.
+    // The limits are far above any real model. Below them the number of parameters cannot overflow.
     constexpr int64_t kMostLayers = 1 << 16, kWidest = 1 << 20, kMostTokens = 1 << 30;
     struct Size {
         const char* key;

@@ -1,5 +1,5 @@
-// Architectures as data: every model of the Llama family is a ModelSpec. The presets and Hugging Face's
-// config.json are two ways to get one.
+// Architectures as data: a ModelSpec describes any model of the Llama family. Presets and Hugging Face's
+// config.json are the two sources of a ModelSpec.
 #pragma once
 
 #include <cstdint>
@@ -26,32 +26,31 @@ struct ModelSpec {
     bool qkv_bias = false;
     bool qk_norm = false;  // RMSNorm over each head of q and k before the rotation
 
-    /// max_position_embeddings: the most tokens at once that the weights are for. Nothing is computed from
-    /// it.
+    /// Hugging Face's max_position_embeddings: the maximum sequence length for which the weights are made.
+    /// No computation reads the value.
     int64_t max_context = 8192;
     bool operator==(const ModelSpec&) const = default;
 };
 
-/// Throws UserError, naming the known ones, when there is no such preset.
+/// Throws UserError with the known presets if there is no such preset.
 ModelSpec preset(const std::string& name, const std::string& flavor);
 
-/// Throws UserError when `folder`/config.json is missing, malformed or of an architecture that is not
-/// supported.
+/// Throws UserError if `folder`/config.json is missing, malformed or of an unsupported architecture.
 ModelSpec read_hugging_face_config(const std::string& folder);
 
-/// The same of the file's text; `place` is for messages.
+/// The same for the text of the file; `place` names the file in messages.
 ModelSpec parse_hugging_face_config(const std::string& text, const std::string& place);
 
-/// The text of a config.json that reads back as `spec`, with the keys of today's transformers and of older
-/// ones; `dtype` ("float32", "bfloat16", "float16") is named where it is given. UserError for a model that
-/// Hugging Face has no architecture for.
+/// Returns the text of a config.json that reads back as `spec`, with the keys of current and of older
+/// versions of transformers, and with `dtype` ("float32", "bfloat16", "float16") unless that is empty. Throws
+/// UserError for a model that has no architecture in Hugging Face.
 std::string hugging_face_config(const ModelSpec& spec, const std::string& dtype = "");
 
-/// Sizes that no model can have (heads that do not divide, odd head_dim, ...) throw UserError.
+/// Throws UserError for sizes that no model can have (heads that do not divide, odd head_dim, ...).
 void validate(const ModelSpec& spec);
 
-/// What differs, one "key: a against b" each; empty when the two are the same model, be it for other
-/// contexts.
+/// Returns one line "key: a against b" for each difference. The list is empty if both are the same model,
+/// whatever their max_context.
 std::vector<std::string> differences(const ModelSpec& a, const ModelSpec& b);
 
 /// Radians per position of each of the head_dim / 2 rotary pairs.

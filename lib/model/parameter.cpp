@@ -24,7 +24,7 @@ Parameter vector(Role role, std::string name, int64_t size, double value) {
         {.name = std::move(name), .shape = {size}, .init = {InitKind::Constant, value}, .is_matrix = false}};
 }
 
-/// A tied table is also the head's matrix, where rows of unit length keep the first logits of order one.
+/// A tied table is also the head's matrix. Rows of about unit length keep the initial logits of order one.
 Parameter table(Role role, const ModelSpec& spec) {
     const double deviation = spec.tied_embeddings ? 1 / std::sqrt(static_cast<double>(spec.dim)) : 1;
     return matrix(role, kTable, spec.vocab_size, spec.dim, deviation);
@@ -32,7 +32,7 @@ Parameter table(Role role, const ModelSpec& spec) {
 
 std::vector<Parameter> block(const ModelSpec& spec, int64_t layer) {
     const int64_t q = spec.num_heads * spec.head_dim, kv = spec.num_kv_heads * spec.head_dim;
-    // What is added to the residual stream starts smaller in deeper layers.
+    // Deeper layers start with smaller additions to the residual stream.
     const double residual_deviation = kDefaultDeviation / std::sqrt(2.0 * static_cast<double>(layer + 1));
     const auto name = [&](const char* rest) { return fmt::format("layers.{}.{}", layer, rest); };
 

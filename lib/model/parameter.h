@@ -1,5 +1,5 @@
-// The parameters of a model as its layers see them: by role. A layer never asks where a weight lies or how it
-// is cut; it gets the piece that it is to compute with, and adds gradients to the sums that it is given.
+// The parameters of a model as its layers see them: by role. A layer does not know how a weight is sharded.
+// The caller passes the piece of the weight to compute with, and the sums to which the layer adds gradients.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -37,13 +37,14 @@ enum class Role {
 };
 inline constexpr int kNumRoles = static_cast<int>(Role::Output) + 1;
 
-/// Parameters that meet the same input: one product serves for all where they lie one behind the other.
+/// A join is a group of parameters that are applied to the same input. If they are adjacent in memory, one
+/// matrix product computes all of them.
 enum class Join { Qkv, QkvBias, GateUp };
 inline constexpr int kNumJoins = static_cast<int>(Join::GateUp) + 1;
 
-/// In the order in which they lie.
+/// The roles of a join, in their order in memory.
 std::span<const Role> roles_of(Join join);
-/// The one that the role belongs to, if any.
+/// The join of a role, if there is one.
 std::optional<Join> join_of(Role role);
 
 template <class Key, int kNumKeys, class T>
@@ -58,39 +59,39 @@ class ByKey {
 template <class T>
 using ByRole = ByKey<Role, kNumRoles, T>;
 
-/// The parameters of each join as one tensor; undefined where they do not lie one behind the other.
+/// The parameters of each join as one tensor; undefined if they are not adjacent in memory.
 using Joined = ByKey<Join, kNumJoins, at::Tensor>;
 
-/// Undefined where a layer has no such parameter.
+/// A layer's weights by role; undefined if the layer has no such parameter.
 struct Weights : ByRole<at::Tensor> {
     Joined joined = {};
 
-    /// Without parts where the layer has no such parameters.
+    /// The weights of a join for ops/matmul.h; no parts if the layer has no such parameters.
     ops::Stack stack(Join join) const;
 };
 
-/// A gradient that grows: the first product is written, later ones are added.
+/// A sum of gradients of one parameter: the first gradient is written, later ones are added.
 struct GradientSum {
     at::Tensor sum;
-    bool empty = true;
+    bool empty = true;  // whether the next gradient overwrites `sum`, whatever it holds
 };
 struct Gradients : ByRole<GradientSum*> {
-    Joined joined = {};  // of the sums
+    Joined joined = {};  // the sums of each join as one tensor
 };
 
 struct Parameter {
     Role role;
-    layout::ParamSpec spec;  // without splits: those are parallel's to add
+    layout::ParamSpec spec;  // without splits: parallel::place() adds them
 };
 
-/// The parameters of a model's units in the order of the forward pass: the embedding, each block, the head. A
-/// tied head names the embedding's table as its Output.
+/// The parameters of a model's units in the order of the forward pass: the embedding, each block, the head.
+/// The Output of a tied head has the name of the embedding's table.
 std::vector<std::vector<Parameter>> unit_parameters(const ModelSpec& spec);
 
-/// What people call these units: "embedding", "layers.0", ..., "head".
+/// The names of these units: "embedding", "layers.0", ..., "head".
 std::vector<std::string> unit_names(const ModelSpec& spec);
 
-/// Elements of all parameters together, a tied table once.
+/// The number of elements of all parameters together; a tied table counts once.
 int64_t num_parameters(const ModelSpec& spec);
 
 }  // namespace argosy::model

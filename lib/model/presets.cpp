@@ -51,7 +51,7 @@ ModelSpec qwen(const char* name, const Sizes& sizes, bool tied, double norm_eps 
     return spec;
 }
 
-// The published sizes; debugmodel, 256x6x16 and 4096x12x32 (width x layers x heads) are our own.
+// The published sizes, except debugmodel, 256x6x16 and 4096x12x32 (width x layers x heads).
 const Preset kPresets[] = {
     {"debugmodel", llama3({512, 128, 4, 4, 2, 32, 352}, std::nullopt)},
     {"256x6x16", llama3({32000, 256, 6, 16, 16, 16, 768}, std::nullopt)},

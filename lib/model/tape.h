@@ -1,5 +1,6 @@
-// What a block remembers from forward to backward, of one microbatch. A slot that the recompute policy drops
-// after the forward pass is filled again by Block::recompute, bit for bit.
+// The tensors that a block keeps from forward to backward for one microbatch, one slot for each. The caller
+// of the block owns the tape. Block::recompute fills the slots that the recompute policy (Keep) drops after
+// forward, with the same bits.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,27 +10,28 @@
 
 namespace argosy::model {
 
-/// What stays on the tape between forward and backward.
+/// The recompute policy: the tensors that stay on the tape between forward and backward.
 enum class Keep {
     Everything,
-    Products,  // drops what is cheap to compute again from the products: norms, rotations, activations
-    Input,     // drops all but the block's input
+    Products,  // drops what is cheap to compute again: outputs of norms, QK-normed q and k, the activation
+    Input,     // keeps the block's input only
 };
 
 struct Tape {
     at::Tensor input;  // [rows, dim], the residual stream
     ops::RmsNormOutput attention_norm;
-    /// [tokens, (heads + 2 kv_heads) * head_dim], products; q and k are rotated here, unless a norm comes
-    /// first.
+    /// [tokens, (heads + 2 kv_heads) * head_dim]: the fused projection to q, k and v. Without QK-norm the
+    /// rotation of q and k happens in place, in this tensor.
     at::Tensor qkv;
-    ops::RmsNormOutput q_norm, k_norm;  // with QK-norm only
-    /// [tokens, heads * head_dim], normed and rotated: columns of qkv, or what comes after it.
+    ops::RmsNormOutput q_norm, k_norm;  // with QK-norm only; y is moved to q and k
+    /// q [tokens, heads * head_dim]; k, v [tokens, kv_heads * head_dim]: the inputs of attention. v is a view
+    /// of qkv. q and k are views of qkv without QK-norm, else tensors of their own.
     at::Tensor q, k, v;
     ops::AttentionOutput attention;
-    at::Tensor middle;  // the residual stream after attention
+    at::Tensor middle;  // [rows, dim], the residual stream after attention
     ops::RmsNormOutput feed_forward_norm;
-    at::Tensor gate_up;  // [tokens, 2 hidden]
-    at::Tensor activation;
+    at::Tensor gate_up;     // [tokens, 2 hidden]
+    at::Tensor activation;  // [tokens, hidden]
 
     void drop(Keep keep);
 };

@@ -1,8 +1,8 @@
 // Tensor and sequence parallelism as a layer sees it. Between blocks a rank holds its share of the rows
-// (tokens) of the residual stream; inside attention and feed-forward it holds all rows of its share of the
-// heads or hidden columns. The functions here cross that border, alone or fused with the matrix product
-// beside it. This base class is one device, where every crossing is the identity; parallel/ derives the real
-// one.
+// (tokens) of the residual stream; inside attention and feed-forward the rank holds all rows, for its share
+// of the heads or hidden columns. The functions here change from one to the other, alone or together with the
+// matrix product beside the change. This base class is for one device: nothing is cut, and nothing
+// communicates. parallel::TensorParallelAxis communicates.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,29 +16,31 @@ class TensorAxis {
   public:
     virtual ~TensorAxis() = default;
 
-    /// This rank's piece of n things that are cut over the axis (the vocabulary).
+    /// This rank's share of n items that are cut over the axis (the vocabulary).
     virtual layout::Range share(int64_t n) const { return {0, n}; }
-    /// The largest piece of any rank: what ranks that work in step size their chunks by.
+    /// The largest share of any rank. Ranks that must run the same number of chunks compute it from this.
     virtual int64_t largest_share(int64_t n) const { return n; }
 
-    /// COLLECTIVE: own rows -> all rows.
+    /// COLLECTIVE: this rank's rows -> all rows.
     virtual at::Tensor gather_rows(const at::Tensor& x) const { return x; }
-    /// COLLECTIVE: all rows, a partial sum on each rank -> own rows of the sum.
+    /// COLLECTIVE: all rows, a partial sum on each rank -> this rank's rows of the sum.
     virtual at::Tensor reduce_rows(const at::Tensor& partial) const { return partial; }
-    /// COLLECTIVE, in place.
+    /// COLLECTIVE: element-wise sum or maximum over the axis, in place.
     virtual void sum(at::Tensor&) const {}
     virtual void max(at::Tensor&) const {}
 
-    // Linear layers whose outputs are cut over the axis, columns of one matrix: y = x_all W^T + b.
+    // COLLECTIVE: linear layers whose outputs are cut over the axis: y = x_all W^T + b. x has this rank's
+    // rows, x_all and y have all rows; y has the columns of all layers in the stack.
     struct ColumnGradient {
-        at::Tensor dx;     // own rows
+        at::Tensor dx;     // this rank's rows
         at::Tensor x_all;  // all rows, for the weights' gradients
     };
     virtual at::Tensor column(const at::Tensor& x, const ops::Stack& weight, const ops::Stack& bias) const;
     virtual ColumnGradient column_backward(const at::Tensor& x, const at::Tensor& dy,
                                            const ops::Stack& weight) const;
 
-    // Linear layers whose inputs are cut over the axis: y = sum over ranks of x W^T, own rows.
+    // COLLECTIVE: linear layers whose inputs are cut over the axis: y = sum over ranks of x W^T. x has all
+    // rows, y and dy have this rank's rows.
     struct RowGradient {
         at::Tensor dx;      // all rows
         at::Tensor dy_all;  // all rows, for the weight's gradient

@@ -10,7 +10,7 @@
 namespace argosy::model {
 namespace {
 
-/// The sum, to add to.
+/// Returns the tensor to which a gradient can be added: zeros if the sum was empty.
 at::Tensor& started(GradientSum& gradient) { return gradient.empty ? gradient.sum.zero_() : gradient.sum; }
 
 GradientSum& sum_of(const Gradients& gradients, Role role) {

@@ -1,6 +1,6 @@
-// The weights' half of a backward pass, set aside as data: which tensors give which parameter's gradient.
-// Splitting it from the input's half lets a pipeline or a communication schedule decide when it runs. It
-// needs no weights.
+// The weights' half of a backward pass, stored as data: the tensors from which each parameter's gradient is
+// computed. The separation from the input's half lets a pipeline or communication schedule decide when this
+// half runs. The weights themselves are not needed. A WeightWork holds its tensors until run().
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,7 +14,7 @@ namespace argosy::model {
 
 class WeightWork {
   public:
-    /// One parameter, or those of a join, each by its columns of dy.
+    /// One parameter, or the parameters of a join, whose outputs are adjacent columns of dy.
     using Of = std::variant<Role, Join>;
 
     void add_product(Of of, at::Tensor dy, at::Tensor x);  // dW += dy^T x
@@ -22,7 +22,7 @@ class WeightWork {
     void add_value(Role role, at::Tensor gradient);        // dw += gradient
     void add_lookup(Role role, at::Tensor dx, at::Tensor tokens, int64_t begin);  // dW[token - begin] += dx
 
-    /// Adds everything to `gradients` in the order in which it was set aside, and forgets it.
+    /// Computes the gradients in the order of the add calls, adds them to `gradients`, and drops the tensors.
     void run(const Gradients& gradients);
 
   private:

@@ -29,7 +29,7 @@ std::set<int> numbers_in(const fs::path& folder) {
 
 void arrive(const Environment::Start& start) {
     if (start.arrivals.empty() || start.rank < 0) return;
-    std::ofstream(fs::path(start.arrivals) / std::to_string(start.rank));  // serves a message: may fail
+    std::ofstream(fs::path(start.arrivals) / std::to_string(start.rank));  // only for a message: may fail
 }
 
 Absence missing_at_start(const Environment::Start& start) {

@@ -1,5 +1,5 @@
-// Which ranks have come as far as starting MPI: each leaves its number in a folder that all of them see,
-// since those who then wait know nothing of the others yet.
+// Records which ranks have reached MPI_Init: each makes a file with its number in a folder that all ranks
+// see. The ranks that wait in MPI_Init have no other way to know about the others.
 #pragma once
 
 #include "base/environment.h"
@@ -7,11 +7,11 @@
 
 namespace argosy::mpi {
 
-/// Leaves this rank's number, where there is a folder for it.
+/// Makes the file with this rank's number, if a folder is set.
 void arrive(const Environment::Start& start);
 
-/// "missing: rank 3, 5", of which the first of those that came speaks; without a folder or anybody missing in
-/// it, that a rank is.
+/// Returns "missing: rank 3, 5", to be printed by the lowest rank that has arrived. Without a folder, or if
+/// no file is missing, the text only says that a rank is missing.
 Absence missing_at_start(const Environment::Start& start);
 
 }  // namespace argosy::mpi

@@ -27,9 +27,11 @@ BlockingCall::~BlockingCall() {
     if (thread_.joinable()) thread_.join();
 }
 
-/// Ranks come to the end of their patience one after the other, so that the first one's message is the only
-/// one: the launcher ends the others meanwhile. Ranks that were started earlier than the first one wait for
-/// its message, since the launcher would end it before it has spoken; at last they speak themselves.
+/// Ranks time out one after the other, in the order of their numbers, so that the first message is the only
+/// one: the launcher ends the other ranks meanwhile. A rank that was started earlier than the first one may
+/// time out before it. Every rank but the first therefore waits up to kTimeOfTheFirst for the first one's
+/// message, because an earlier exit would make the launcher end the first rank before it prints. If the job
+/// still lives then, the rank prints its own message.
 void BlockingCall::watch(const Environment::Start& start) {
     constexpr std::chrono::milliseconds kBetweenRanks{500};
     constexpr int kMostTurns = 20;

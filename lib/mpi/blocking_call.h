@@ -1,5 +1,6 @@
-// Some calls of MPI wait for other ranks, for ever. While one of these lives, the process ends with the
-// watchdog's code, and one message, once that takes longer than ARGOSY_START_SECONDS.
+// A timeout for calls that wait for other ranks for ever, such as MPI_Init. If a BlockingCall exists for
+// longer than ARGOSY_START_SECONDS, its thread prints one message and ends the process with the watchdog's
+// exit code.
 #pragma once
 
 #include <condition_variable>
@@ -12,20 +13,20 @@
 
 namespace argosy::mpi {
 
-/// Who did not come.
+/// The missing ranks.
 struct Absence {
     std::string words = "a rank did not come to it";  // the end of the message
-    bool first_speaks = false;                        // another rank has this message, too, and the turn
+    bool first_speaks = false;                        // another rank has the same message and prints it first
 };
 
 class BlockingCall {
   public:
     using Who = std::function<Absence()>;
 
-    /// `what` is called, for the message; `who` did not come to it.
+    /// `what` names the call in the message; `who` returns the ranks that did not come to it.
     explicit BlockingCall(
         std::string what, Who who = [] { return Absence{}; });
-    /// The call has returned.
+    /// The call has returned: the timeout is off.
     ~BlockingCall();
     BlockingCall(const BlockingCall&) = delete;
 

@@ -16,7 +16,7 @@ int int_count(size_t count) {
     return static_cast<int>(count);
 }
 
-/// Open MPI multiplies the count per rank by the ranks in an int, too.
+/// Open MPI, too, computes count per rank * number of ranks in an int.
 int int_count_per_rank(size_t count, int num_ranks) {
     int_count(count * static_cast<size_t>(num_ranks));
     return static_cast<int>(count);
@@ -79,8 +79,8 @@ Comm& Comm::operator=(Comm&& other) noexcept {
     return *this;
 }
 
-// Communicators are few and live as long as the run. Freeing one is collective, which a rank that unwinds
-// from an error cannot promise, so MPI_Finalize takes them all.
+// Communicators are few and live as long as the run. Freeing one is collective, and a rank that unwinds from
+// an error cannot take part in it, so MPI_Finalize frees them all.
 Comm::~Comm() = default;
 
 Comm::NodePlace Comm::place_on_node() const {

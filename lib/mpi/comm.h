@@ -1,6 +1,6 @@
-// The C API of MPI behind move-only handles; mpi.h is included in this module alone. Buffers are raw memory:
-// whoever starts an operation keeps them alive and untouched until its Request is done. One thread calls all
-// of it.
+// The C API of MPI behind move-only handles; only this module includes mpi.h. Buffers are raw memory: the
+// caller of an operation keeps them alive and untouched until its Request is done. One thread calls
+// everything here.
 #pragma once
 
 #include <mpi.h>
@@ -19,16 +19,16 @@ using Request = MPI_Request;
 /// True when every request has completed; never blocks. Completed requests become null.
 bool test_all(std::span<Request> requests);
 
-/// Lets MPI work on whatever is under way; it does so only within its calls.
+/// Lets MPI make progress on the operations under way. MPI makes progress only within its calls.
 void make_progress();
 
 /// MPI's own name and version: "Open MPI v4.1.4, ...".
 std::string library();
 
-/// The most elements that one operation takes, over all ranks of its buffers: MPI 3 counts with int.
+/// Maximum number of elements in an operation's buffer, over all ranks: MPI 3 counts with int.
 inline constexpr size_t kMostElements = 0x7FFFFFFF;
 
-/// Whether an operation has ended when the call that starts it returns; its Request is null then.
+/// Blocking: an operation has ended when the call that starts it returns, and the Request is null.
 enum class Calls { NonBlocking, Blocking };
 
 /// A group of ranks with its own message space. Counts are elements; each rank passes the same count.
@@ -44,11 +44,11 @@ class Comm {
     int rank() const { return rank_; }
     int size() const { return size_; }
 
-    /// COLLECTIVE: the same ranks in a message space of their own. With blocking calls its collectives are
-    /// MPI's blocking ones; sends and receives stay as they are.
+    /// COLLECTIVE: the same ranks in a new message space. Collectives of the new group use MPI's blocking
+    /// calls if `calls` says so; sends and receives never do.
     Comm duplicate(Calls calls = Calls::NonBlocking) const;
 
-    /// COLLECTIVE: of this rank among those that can share memory with it, and how many these are.
+    /// COLLECTIVE: this rank's number among the ranks that can share memory with it, and their count.
     struct NodePlace {
         int number, num_ranks;
     };
@@ -61,7 +61,7 @@ class Comm {
 
     // In place: `in` is this rank's part of `out` (all_gather, gather on the root), `out` this rank's part of
     // `in` (scatter on the root), or the two are the same; a reduce_scatter in place leaves its part at the
-    // start. What the root alone has or gets is not looked at on the others.
+    // start. A buffer that only the root sends or receives is ignored on other ranks.
     Request all_gather(void* out, const void* in, size_t count_per_rank, ElementType type) const;
     Request reduce_scatter(void* out, const void* in, size_t count_per_rank, ElementType type,
                            Reduction reduction) const;
@@ -81,8 +81,8 @@ class Comm {
         int sender;
         std::string bytes;
     };
-    /// The next message of bytes that has come, from anyone. REQUIRES: short ones, of which all has come
-    /// then.
+    /// Returns the next message of bytes that has arrived, from any rank; does not wait. REQUIRES: messages
+    /// are short, so that a message has arrived completely.
     std::optional<Message> take_message() const;
 
   private:

@@ -28,7 +28,7 @@ typename Number::Bits combined_bits(typename Number::Bits a, typename Number::Bi
     return Number::rounded(combined<kReduction>(Number::value(a), Number::value(b)));
 }
 
-/// Of one byte and another there are 65536 results.
+/// The result for every pair of one-byte numbers: 65536 entries.
 template <class Number, Reduction kReduction>
 struct TableOfResults {
     std::array<uint8_t, 1 << 16> results;
@@ -53,7 +53,7 @@ void reduce(void* in, void* inout, int* length, MPI_Datatype*) {
     }
 }
 
-/// MPI 3 has none of these: a type of as many bytes and its own reductions.
+/// A number format that MPI 3 lacks: a type of as many bytes, and its reductions.
 struct OwnType {
     MPI_Datatype type;
     std::array<MPI_Op, 4> reductions;

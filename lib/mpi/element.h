@@ -1,5 +1,5 @@
-// Types of elements and reductions as this program names them, and as MPI does: own types and operations for
-// the numbers that MPI 3 has not.
+// Maps this program's element types and reductions to MPI's. Number formats that MPI 3 lacks get derived
+// types and user-defined operations.
 #pragma once
 
 #include <mpi.h>
@@ -10,7 +10,8 @@ namespace argosy::mpi {
 
 enum class Reduction { Sum, Product, Min, Max };
 
-/// Those of MPI, made at first use where they are our own and kept until the process ends.
+/// MPI's types and operations. Derived types and user-defined operations are made at first use and kept until
+/// the process ends.
 MPI_Datatype datatype(ElementType type);
 MPI_Op operation(ElementType type, Reduction reduction);
 

@@ -20,7 +20,7 @@ namespace {
 constexpr double kSecondsToAgree = 5;
 constexpr std::chrono::seconds kTimeToBeTakenDown{5};
 
-/// Whether every rank gets here within kSecondsToAgree: then all of them met the same error.
+/// Whether every rank gets here within kSecondsToAgree: if so, all of them have the same error.
 bool all_arrive(const Comm& errors) {
     Request request = errors.barrier();
     const double deadline = seconds_now() + kSecondsToAgree;
@@ -40,8 +40,8 @@ void print_error(const char* name, const Comm& errors, bool common, const char* 
     std::fflush(stderr);
 }
 
-/// What happens on one rank takes the job down at once, because the others may wait for it in a collective. A
-/// rank that another speaks for does the same, should it live on.
+/// An error of one rank ends the job at once, because the others may wait for this rank in a collective. A
+/// rank whose error another rank reports does the same if it is still alive after kTimeToBeTakenDown.
 ExitCode leave(const char* name, const Comm& errors, const Error& error) {
     if (error.reach() == Reach::SpokenFor) std::this_thread::sleep_for(kTimeToBeTakenDown);
     const bool everyone = error.reach() == Reach::AllRanks && all_arrive(errors);

@@ -1,5 +1,5 @@
-// How every executable that runs on ranks starts and ends: MPI up, the body, one message per error, one exit
-// code.
+// Start and end of every executable that runs on ranks: starts MPI, runs the body, prints one message per
+// error, returns one exit code.
 #pragma once
 
 #include <functional>
@@ -10,10 +10,11 @@
 
 namespace argosy::mpi {
 
-/// Runs `body` on every rank and returns the exit code for main. An error that all ranks meet alike (a wrong
-/// configuration, a job that diverged) is printed by rank 0 and all ranks leave in order; an error of one
-/// rank is printed with its number and takes the job down. Ranks that another speaks for give it the time to.
-/// Checks that the launcher started one job of N ranks, not N jobs of one.
+/// Runs `body` on every rank and returns the exit code for main. If all ranks have the same error (a wrong
+/// configuration, a job that diverged), rank 0 prints it and all ranks leave in order. An error of one rank
+/// is printed with the rank's number and ends the job. A rank whose error another rank reports
+/// (Reach::SpokenFor) first gives that rank time to do so. Checks that the launcher started one job of N
+/// ranks, not N jobs of one rank.
 int run_program(const char* name, int* argc, char*** argv,
                 const std::function<ExitCode(const Comm& world, const Environment&)>& body);
 

@@ -10,17 +10,18 @@
 namespace argosy::mpi {
 namespace {
 
-// The first letter of a message; a place follows in an answer, the missing ranks in a result.
+// The first letter of a message. In an answer, the text of what the rank waits for follows; in a result, the
+// missing ranks.
 constexpr char kQuestion = 'q', kAnswer = 'a', kResult = 'r';
 
-// Messages are short enough that MPI sends them without the receiver's help.
+// Messages are short enough that MPI sends them eagerly, without the receiver.
 constexpr size_t kMostLetters = 250, kMostMissing = 400;
 
-// Ranks look every twentieth of a second once they have waited for half a one; and who asks many makes a
-// connection to each first.
+// A rank looks for questions every 0.05 s after the first 0.5 s of its wait. The leading rank first makes a
+// connection to each other rank, hence the time per rank.
 constexpr double kSecondsToAnswer = 2, kMoreSecondsPerRank = 0.002;
 
-// Ranks that come to the end of their patience together do not all ask all others.
+// If several ranks time out together, they do not all ask all others.
 constexpr double kSecondsBetweenTurns = 0.002;
 
 }  // namespace
@@ -38,7 +39,7 @@ Roll::Roll(const Comm& world, double patience_seconds)
     : comm_(world.duplicate()),
       seconds_to_answer_(std::min(patience_seconds, kSecondsToAnswer + kMoreSecondsPerRank * world.size())) {}
 
-/// What ranks that are missing have not taken stays where MPI finds it.
+/// Messages that missing ranks have not received are leaked, because MPI may still read them.
 Roll::~Roll() {
     if (!sent_.empty()) new std::deque<Sent>(std::move(sent_));
 }
@@ -78,7 +79,7 @@ Attendance Roll::call(const std::string& place) {
     }
 }
 
-/// Nothing where a rank of a lower number turns out to lead.
+/// Leads a roll. Returns nothing if a rank with a lower number turns out to lead.
 std::optional<Attendance> Roll::lead(const std::string& place) {
     leads_ = true;
     follows_.reset();
@@ -96,7 +97,7 @@ std::optional<Attendance> Roll::lead(const std::string& place) {
     return close();
 }
 
-/// What the answers show, of which those who gave them are told.
+/// Works out the missing ranks from the answers, and sends the result to the ranks that answered.
 Attendance Roll::close() {
     Attendance found;
     for (int rank = 0; rank < comm_.size(); ++rank) {

@@ -1,8 +1,9 @@
-// Who is missing, told by all who wait. A rank that has waited in vain calls the roll; every rank that waits
-// answers, wherever it waits and whatever patience it has left. Those that do not are what the job waits for:
-// dead, stopped, or at work for longer than anyone's patience. No rank in particular is needed: who comes to
-// the end of its patience first takes the roll, of several at once the one of the lowest number, and its
-// error speaks for all. One thread calls all of it, the one that calls MPI.
+// A Roll (roll call) finds the missing ranks when a wait on the host times out. The rank whose timeout
+// expires first leads the roll and sends a question to all other ranks. Every rank that waits answers,
+// whatever it waits for and however much of its own timeout is left. A rank that does not answer is missing:
+// dead, stopped, or computing for longer than the timeout. Any rank can lead; if several start at once, the
+// lowest number leads. The error of the leading rank ends the job. Only the thread that calls MPI calls a
+// Roll.
 #pragma once
 
 #include <cstddef>
@@ -18,35 +19,34 @@
 
 namespace argosy::mpi {
 
-/// What a roll has shown, in numbers of the world's ranks.
+/// The result of a roll; ranks are numbers in the world.
 struct Attendance {
-    std::vector<int> missing;  // none where all ranks wait
-    /// Where the others wait. Empty on a rank that did not take the roll itself.
+    std::vector<int> missing;  // empty if all ranks wait
+    /// The other ranks, by what they wait for. Empty on a rank that did not lead the roll.
     std::map<std::string, std::vector<int>> ranks_by_place;
-    bool spoken_for = false;  // another rank took the roll, and its error takes the job down
+    bool spoken_for = false;  // another rank led the roll, and its error ends the job
 };
 
-/// "3, 5, ...", at most so many.
+/// "3, 5, ..." with at most `max_named` ranks.
 std::string listed(std::span<const int> ranks, size_t max_named = 16);
-/// "missing: rank 3, 5", as jobs/common.sh looks for it.
+/// "missing: rank 3, 5"; jobs/common.sh looks for this format.
 std::string named_missing(std::span<const int> ranks);
 
 class Roll {
   public:
-    /// COLLECTIVE over `world`. Answers are waited for some seconds, less where `patience_seconds` of a wait
-    /// are.
+    /// COLLECTIVE over `world`. A roll waits a few seconds for answers, at most `patience_seconds`.
     Roll(const Comm& world, double patience_seconds);
     ~Roll();
     Roll(const Roll&) = delete;
 
-    /// Answers whoever calls the roll: this rank waits at `place`. Once a roll is taken, what it has shown:
-    /// this rank waits in vain, too.
+    /// Answers questions of a leading rank: this rank waits for `place`, a text for messages. Returns the
+    /// result once another rank has led a roll; this rank's wait has then failed, too.
     std::optional<Attendance> look(const std::string& place);
 
-    /// For a rank that has waited at `place` in vain: takes the roll, or part in that of another rank.
+    /// For a rank whose wait for `place` has timed out: leads a roll, or takes part in another rank's roll.
     Attendance call(const std::string& place);
 
-    /// How long a wait lasts before its first look, and how long from each to the next.
+    /// Time from the start of a wait to its first look(), and from each look() to the next.
     double seconds_to_first_look() const { return seconds_to_answer_ / 4; }
     double seconds_between_looks() const { return seconds_to_answer_ / 40; }
 
@@ -64,11 +64,12 @@ class Roll {
     double seconds_to_answer_;
     std::deque<Sent> sent_;
     bool leads_ = false;
-    std::optional<Patience> follows_;    // with a rank that takes the roll, since this one has answered it
-    std::map<int, std::string> places_;  // by rank that has answered
+    std::optional<Patience> follows_;    // time that the leading rank has, since this rank answered it
+    std::map<int, std::string> places_;  // answers, by rank
 };
 
-/// A wait of a rank that looks for questions meanwhile. While it is short it costs what its Patience does.
+/// A wait with a timeout that also answers the questions of a leading rank. A short wait costs no more than
+/// Patience.
 class RollWait {
   public:
     /// REQUIRES: `roll` outlives it.
@@ -78,14 +79,14 @@ class RollWait {
           patience_(limit_seconds),
           next_look_seconds_(roll.seconds_to_first_look()) {}
 
-    /// Something came: patience begins anew.
+    /// Progress was made: the timeout starts again.
     void begin_anew() {
         patience_ = Patience(limit_seconds_);
         next_look_seconds_ = roll_.seconds_to_first_look();
     }
 
-    /// Lets a moment pass between two looks at what is waited for; what the roll has shown where that is in
-    /// vain. `place()` is the text for Roll::look.
+    /// Pauses briefly between two checks of the awaited condition. Returns the result of the roll if the wait
+    /// has failed. `place()` is the text for Roll::look.
     template <class Place>
     std::optional<Attendance> pause(const Place& place) {
         if (!patience_.pause()) return roll_.call(place());

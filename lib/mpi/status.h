@@ -1,4 +1,4 @@
-// MPI's return codes as errors, with MPI's own words.
+// Turns MPI's return codes into errors with MPI's own text.
 #pragma once
 
 namespace argosy::mpi {

@@ -1,5 +1,5 @@
-// What ranks tell each other of themselves at the start, when there is no group with bounded waits yet: it
-// ends as a BlockingCall does where a rank stays away.
+// An all-gather for the start of a program, before there is a communicator with timeouts. If a rank does not
+// come, the process ends as in a BlockingCall.
 #pragma once
 
 #include <cstddef>
@@ -12,11 +12,12 @@
 
 namespace argosy::mpi {
 
-/// COLLECTIVE: `own` of every rank into `all`, by number, as many bytes each. `what` is it called in
-/// messages.
+/// COLLECTIVE: gathers `own` of every rank into `all`, in the order of ranks. REQUIRES: `own` has the same
+/// size on every rank. `what` names the data in messages.
 void tell_all_bytes(const Comm& ranks, void* all, std::span<const std::byte> own, const std::string& what);
 
-/// COLLECTIVE: what every rank tells, as many items each, those of rank 0 first.
+/// COLLECTIVE: returns the items of all ranks, those of rank 0 first. REQUIRES: every rank passes the same
+/// number of items.
 template <class Item>
 std::vector<Item> tell_all(const Comm& ranks, std::span<const Item> own, const std::string& what) {
     static_assert(std::is_trivially_copyable_v<Item>);

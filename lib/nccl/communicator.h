@@ -1,11 +1,10 @@
-// NCCL's C API behind a move-only handle. What wraps it is in real/; a build without it takes none/, where
-// the version is 0 and everything else throws UserError. NCCL's header is included in real/ alone.
+// NCCL's C API behind a move-only handle. The folder real/ wraps NCCL; a build without NCCL uses none/, where
+// the version is 0 and everything else throws UserError. Only real/ includes NCCL's header.
 //
-// An operation is put on a stream and ends when the stream has done it; until then its buffers, memory of the
-// device that the communicator was made on, must stay. A call returns once the operation is on its stream.
-// What a rank does for the first time connects it to others, and such a call, like making a communicator,
-// waits for them without a limit of time: where one is needed, it comes from a thread that can be left
-// behind.
+// A call puts its operation on a stream and returns; the operation ends when the stream has done it. The
+// buffers, memory of the communicator's device, must stay valid and unchanged until then. A rank's first
+// operation of a kind connects it to other ranks. This first call and the constructor wait for the other
+// ranks without a timeout; a caller that needs a timeout makes the call on a thread that it can abandon.
 #pragma once
 
 #include <array>
@@ -18,38 +17,39 @@
 #include "base/error.h"
 #include "cuda/stream.h"
 
-struct ncclComm;  // NCCL's own name of what its handle points at
+struct ncclComm;  // the struct behind NCCL's handle
 
 namespace argosy::nccl {
 
-/// As NCCL counts, 22809 for 2.28.9; 0 where there is none.
+/// NCCL's version number: 22809 for 2.28.9; 0 without NCCL.
 int version();
 /// "2.28.9".
 std::string version_text();
 
-/// The first under which several communicators may work at the same time.
+/// The first version in which several communicators may run at the same time.
 inline constexpr int kOldestVersion = 22600;
 
-/// Settings under which several communicators may work at the same time (from kOldestVersion on), and
-/// operations be part of CUDA's graphs, where the environment has none of its own. To be called before
-/// anything else here, while no other thread reads the environment.
+/// Sets NCCL's environment variables such that several communicators may run at the same time (from
+/// kOldestVersion on), and operations may be part of CUDA graphs. Variables that are already set stay.
+/// REQUIRES: called before anything else here, while no other thread reads the environment.
 void prepare_for_graphs();
 
-/// What went wrong is another rank's: it ended, or gave up what it waited for.
+/// An error caused by another rank, which has ended or aborted its operation.
 class PeerError : public RunError {
   public:
     using RunError::RunError;
 };
 
-/// What ranks find each other by: one makes it, and the others get it by other means.
+/// Identifies a new communicator. One rank makes the id; the caller passes it to the other ranks.
 using UniqueId = std::array<std::byte, 128>;
 UniqueId make_unique_id();
 
-/// An average multiplies numbers by 1/n, rounded to their type, before they are added up; whole numbers are
-/// divided afterwards, towards zero.
+/// Average multiplies floating-point numbers by 1/n, rounded to their type, before the sum; integers are
+/// divided after the sum, towards zero.
 enum class Reduction { Sum, Product, Min, Max, Average };
 
-/// Launches what `calls` calls of NCCL as one. Sends and receives that wait for each other belong into one.
+/// Runs `calls`, and launches all NCCL operations in it as one group. Sends and receives that wait for each
+/// other must be in one group.
 void launch_together(const std::function<void()>& calls);
 
 /// Counts are elements; each rank passes the same. In place: `in` is this rank's part of `out` (all_gather,
@@ -57,7 +57,7 @@ void launch_together(const std::function<void()>& calls);
 /// reduce, broadcast). all_to_all has no form in place.
 class Communicator {
   public:
-    /// COLLECTIVE over all that have the id; on this thread's device.
+    /// COLLECTIVE over all ranks that have the id. Uses this thread's device.
     Communicator(const UniqueId& id, int size, int rank);
 
     int rank() const { return rank_; }
@@ -76,7 +76,7 @@ class Communicator {
     void send(const void* in, size_t count, ElementType type, int peer, const cuda::Stream& stream) const;
     void receive(void* out, size_t count, ElementType type, int peer, const cuda::Stream& stream) const;
 
-    // Groups of sends and receives, as NCCL's own calls of 2.28 are, which older ones have not.
+    // These are groups of sends and receives, like NCCL's own calls in 2.28, which older versions lack.
     void all_to_all(void* out, const void* in, size_t count_per_rank, ElementType type,
                     const cuda::Stream&) const;
     void gather(void* out, const void* in, size_t count_per_rank, ElementType type, int root,
@@ -84,10 +84,10 @@ class Communicator {
     void scatter(void* out, const void* in, size_t count_per_rank, ElementType type, int root,
                  const cuda::Stream& stream) const;
 
-    /// Throws RunError for what went wrong since, which shows in no call: a peer that died, a broken network.
+    /// Throws RunError if an operation has failed after its call returned: a peer died, the network broke.
     void require_health() const;
 
-    /// Ends what is under way on this rank, and the communicator with it.
+    /// Aborts the operations under way on this rank, and destroys the communicator.
     void abort();
 
   private:

@@ -19,7 +19,7 @@ constexpr const char* kLevel = "NCCL_DEBUG";
 constexpr const char* kSubsystems = "NCCL_DEBUG_SUBSYS";
 constexpr const char* kFile = "NCCL_DEBUG_FILE";
 
-/// What follows `mark` in `line`, to its end; empty where it is not there.
+/// The rest of `line` after `mark`; empty if `mark` is not in it.
 std::string_view after(std::string_view line, std::string_view mark) {
     const size_t at = line.find(mark);
     return at == line.npos ? std::string_view() : line.substr(at + mark.size());
@@ -27,7 +27,7 @@ std::string_view after(std::string_view line, std::string_view mark) {
 
 std::string_view until(std::string_view text, char end) { return text.substr(0, text.find(end)); }
 
-/// "[0]mlx5_0:1/IB [1]mlx5_1:1/IB [RO]; OOB eth0:10.0.0.1<0>" -> "mlx5_0:1/IB mlx5_1:1/IB"; of sockets,
+/// "[0]mlx5_0:1/IB [1]mlx5_1:1/IB [RO]; OOB eth0:10.0.0.1<0>" -> "mlx5_0:1/IB mlx5_1:1/IB"; for sockets,
 /// "[0]eth0:10.0.0.1<0>" -> "eth0".
 std::string adapters_in(std::string_view list) {
     std::string names;
@@ -56,7 +56,7 @@ Adapters adapters_of_networks(std::string_view log) {
     return found;
 }
 
-/// "IB/0/GDRDMA/Shared", "IBext_v8/1(3)", "Socket/0": a name, an adapter's number, and what else there is.
+/// Parses "IB/0/GDRDMA/Shared", "IBext_v8/1(3)" or "Socket/0": network, adapter number, further properties.
 std::string over_network(std::string_view connection, const Adapters& adapters) {
     const std::string_view name = until(connection, '/');
     const bool direct = connection.find("/GDRDMA") != connection.npos;
@@ -67,7 +67,8 @@ std::string over_network(std::string_view connection, const Adapters& adapters) 
     return text;
 }
 
-/// "CUMEM/read" and "CUMEM" are the same way; "SHM/direct/direct" says it for both directions.
+/// Keeps the first two words: "P2P/CUMEM/read" and "P2P/CUMEM" are the same kind of path, and
+/// "SHM/direct/direct" names the kind once for each direction.
 std::string within_node(std::string_view connection) {
     const std::string_view kind = until(connection, '/');
     return fmt::format("{}/{}", kind,

@@ -1,5 +1,5 @@
-// How NCCL says that it connects ranks: it has no call for that, but a log. The log goes to memory of this
-// process, and holds what communicators say while they connect; operations add nothing to it.
+// Finds out how NCCL connects ranks. NCCL reports this only in its log, so the log goes to memory of this
+// process (memfd). Communicators write to the log while they connect; operations write nothing.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace argosy::nccl {
 
-/// NCCL reads once, at its first use, where its log goes. REQUIRES: that this is before, and that the user
-/// wants no log of his own (NCCL_DEBUG).
+/// NCCL reads the log's destination once, at its first use. REQUIRES: made before that, and the user has not
+/// asked for a log (NCCL_DEBUG).
 class ConnectionLog {
   public:
     ConnectionLog();
@@ -17,20 +17,21 @@ class ConnectionLog {
     ConnectionLog(const ConnectionLog&) = delete;
     ConnectionLog& operator=(const ConnectionLog&) = delete;
 
-    /// To be called once NCCL writes to it: children and reports see the environment as it was.
+    /// Call this once NCCL writes to the log, so that child processes and reports see the original
+    /// environment.
     void restore_environment();
 
     std::string text() const;
 
   private:
     int file_;
-    std::vector<std::pair<std::string, std::string>> previous_;  // variables that were there
+    std::vector<std::pair<std::string, std::string>> previous_;  // variables that were set before
     bool in_environment_ = false;
 };
 
-/// What connects ranks, each kind once, sorted: "NET/IB with GDRDMA over mlx5_0:1/IB", "NVLS available",
-/// "P2P/CUMEM", "SHM/direct". Connections are looked for in `log` from `from` on, where a communicator's
-/// begins; networks in all of it, since NCCL names them once.
+/// The kinds of connections between ranks, each kind once, sorted: "NET/IB with GDRDMA over mlx5_0:1/IB",
+/// "NVLS available", "P2P/CUMEM", "SHM/direct". Reads connections in `log` from offset `from` on, where a
+/// communicator's part begins, and networks in all of `log`, because NCCL names them only once.
 std::vector<std::string> connections_in(std::string_view log, size_t from);
 
 }  // namespace argosy::nccl

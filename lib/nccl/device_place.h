@@ -1,5 +1,5 @@
-// Which GPU a rank has, as NCCL tells them apart: by the node's identity and the address on its bus. Two that
-// NCCL takes for one cannot be in one communicator.
+// Identifies the GPU of a rank like NCCL does, by the node's identity and the PCI bus address. Two ranks
+// whose GPUs are the same to NCCL cannot be in one communicator.
 #pragma once
 
 #include <span>
@@ -7,10 +7,11 @@
 
 namespace argosy::nccl {
 
-/// Travels between ranks as it is.
+/// Sent between ranks as raw bytes.
 struct DevicePlace {
-    /// The host's name and what its kernel drew when it started, since nodes (and containers on them) may be
-    /// called alike; or NCCL_HOSTID, where ranks are to pass for such on different nodes.
+    /// The host's name and the kernel's random boot id, because nodes (and containers on them) may have the
+    /// same name. NCCL_HOSTID replaces both, and can make ranks on one node look like ranks on different
+    /// nodes.
     char node[128] = {};
     char pci_bus_id[32] = {};
 };
@@ -18,9 +19,9 @@ DevicePlace place_of_device(int number);
 
 /// Two ranks with the same GPU.
 struct Sharing {
-    int owner, rank;  // owner: the first of all that have it
+    int owner, rank;  // owner: the lowest rank with this GPU
 };
-/// Of all ranks' places, by number: one for each rank that has the GPU of one before it.
+/// One entry for each rank whose GPU a lower rank has, too; `places` are in the order of ranks.
 std::vector<Sharing> ranks_that_share(std::span<const DevicePlace> places);
 
 }  // namespace argosy::nccl

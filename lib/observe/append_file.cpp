@@ -33,7 +33,7 @@ int open_to_append(const std::string& path) {
     return file;
 }
 
-/// A process that was killed while it wrote, or an editor, may have left the last line without its end.
+/// True if the last line has no newline, as after an editor or a process that was killed while writing.
 bool ends_within_a_line(int file) {
     const off_t size = lseek(file, 0, SEEK_END);
     char last = '\n';

@@ -1,4 +1,4 @@
-// A file that only grows, by whole lines or records. Owns its descriptor; one thread.
+// A file that only grows, by whole lines or records. The object owns its descriptor; one thread uses it.
 #pragma once
 
 #include <string>
@@ -8,17 +8,17 @@ namespace argosy::observe {
 
 class AppendFile {
   public:
-    /// Opens `path`, or makes it with its folders, to go on at its end. Throws RunError.
+    /// Opens `path` to append; creates the file and its folders where they are missing. Throws RunError.
     explicit AppendFile(std::string path);
     AppendFile(AppendFile&& other) noexcept;
     AppendFile& operator=(AppendFile&&) = delete;
     ~AppendFile();
 
-    /// Adds `bytes`; they have left the process when this returns. Throws RunError when they cannot be
-    /// written whole; what went in of them is then taken back.
+    /// Appends `bytes`; they have left the process when this returns. Throws RunError if they cannot be
+    /// written whole; a part that was written is then removed again.
     void append(std::string_view bytes);
 
-    /// The same with `line`, which comes without its newline, on a line of its own.
+    /// Appends `line`, which has no newline, as a line of its own.
     void append_line(const std::string& line);
 
   private:

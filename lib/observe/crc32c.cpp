@@ -7,7 +7,7 @@ namespace {
 
 constexpr uint32_t kReflectedPolynomial = 0x82f63b78;
 
-/// What the eight bits of a byte do to the remainder.
+/// Maps a byte to its effect on the remainder.
 constexpr std::array<uint32_t, 256> make_table() {
     std::array<uint32_t, 256> table{};
     for (uint32_t byte = 0; byte < 256; ++byte) {

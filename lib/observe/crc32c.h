@@ -6,7 +6,8 @@
 
 namespace argosy::observe {
 
-/// CRC-32C: polynomial 0x1edc6f41, bits reflected, start and end inverted. Of "123456789" 0xe3069283.
+/// CRC-32C: polynomial 0x1edc6f41, bits reflected, start and end inverted. Test value: "123456789" gives
+/// 0xe3069283.
 uint32_t crc32c(std::string_view bytes);
 
 }  // namespace argosy::observe

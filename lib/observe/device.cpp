@@ -16,12 +16,12 @@ namespace argosy::observe {
 namespace {
 
 struct Datasheet {
-    std::string_view words;  // of the driver's name: upper case, without maker and memory size
+    std::string_view words;  // the driver's name in upper case, without maker and memory size
     double narrow, fp32;     // TFLOP/s of bf16 and fp16, and of fp32 (not TF32); 0: not known
 };
 
-// From NVIDIA's datasheets and architecture white papers. They print the first figure with 2:4 sparsity: this
-// is half of it.
+// Source: NVIDIA's datasheets and architecture white papers. They print the bf16/fp16 figure with 2:4
+// sparsity; this table has half of it, the dense figure.
 constexpr Datasheet kDatasheets[] = {
     {"A10", 125, 31.2},       {"A30", 165, 10.3},        {"A40", 149.7, 37.4},
     {"L4", 121, 30.3},        {"L40", 181, 90.5},        {"L40S", 362, 91.6},
@@ -34,20 +34,20 @@ constexpr Datasheet kDatasheets[] = {
     {"RTX 3090", 71, 35.6},   {"RTX 4090", 165.2, 82.6}, {"RTX 5090", 209.5, 104.8},
 };
 
-/// In FLOP/s; 0: not known.
+/// FLOP/s; 0: not known.
 double peak_of(const Datasheet& sheet, at::ScalarType type) {
     if (type == at::kBFloat16 || type == at::kHalf) return 1e12 * sheet.narrow;
     return type == at::kFloat ? 1e12 * sheet.fp32 : 0;
 }
 
-/// "80GB", "144G": does not change the peak.
+/// Whether the word is a memory size such as "80GB" or "144G", which does not change the peak.
 bool is_memory_size(std::string_view word) {
     const size_t digits = std::min(word.find_first_not_of("0123456789"), word.size());
     const std::string_view unit = word.substr(digits);
     return digits > 0 && (unit == "G" || unit == "GB");
 }
 
-/// "NVIDIA A100-SXM4-80GB" -> "A100 SXM4". Words that it does not know stay, so that they match nothing.
+/// "NVIDIA A100-SXM4-80GB" -> "A100 SXM4". Unknown words stay, so that such a name matches no datasheet.
 std::string significant_words(std::string_view name) {
     std::string words, word;
     const auto take_word = [&] {
@@ -67,7 +67,7 @@ std::string significant_words(std::string_view name) {
     return words;
 }
 
-/// Of a GPU's power, and so of its clocks, equal numbers take less than others.
+/// A GPU gets random numbers: products of equal numbers draw less power, so its clocks would be higher.
 at::Tensor factor(int64_t size, at::ScalarType type, c10::Device device) {
     const auto options = at::TensorOptions(device).dtype(type);
     return device.is_cpu() ? at::ones({size, size}, options) : at::rand({size, size}, options);
@@ -96,9 +96,9 @@ PeakFlops datasheet_peak(std::string_view device_name, at::ScalarType type) {
 
 PeakFlops measure_gemm_peak(at::ScalarType type, double seconds, c10::Device device) {
     constexpr int64_t kSmallest = 512;
-    const int64_t largest = device.is_cpu() ? 4096 : 8192;  // a GPU is at its best from there on
+    const int64_t largest = device.is_cpu() ? 4096 : 8192;  // large enough for a GPU's best rate
     constexpr int kProductsWanted = 20;  // a size is too large when fewer fit into the time
-    // A GPU is given several at once, or the way to it would count.
+    // A GPU gets several products per measurement, so that launch latency does not count.
     const int at_once = device.is_cpu() ? 1 : 10;
     const double deadline = seconds_now() + seconds;
     double best = 0;
@@ -112,10 +112,10 @@ PeakFlops measure_gemm_peak(at::ScalarType type, double seconds, c10::Device dev
         const double start = seconds_now();
         at::Tensor product;
         for (int i = 0; i < at_once; ++i) product = ops::linear(a, b);
-        if (!device.is_cpu()) product.view(-1).narrow(0, 0, 1).item();  // which waits for all of them
+        if (!device.is_cpu()) product.view(-1).narrow(0, 0, 1).item();  // waits for all of them
         const double took = (seconds_now() - start) / at_once;
         best = std::max(best, 2 * std::pow(static_cast<double>(size), 3) / took);
-        // Eight times the work for the next size.
+        // The next size has eight times the work.
         if (done > 0 && size < largest && 8 * took * at_once * kProductsWanted < seconds) size *= 2;
     }
     ARGOSY_CHECK(std::isfinite(best));

@@ -14,9 +14,9 @@
 namespace argosy::observe {
 namespace {
 
-constexpr std::streamoff kTailBytes = 1 << 20;  // a line has some hundred bytes
+constexpr std::streamoff kTailBytes = 1 << 20;  // lines have some hundred bytes
 
-/// Of a line; our own begin with it, and need not be read as JSON.
+/// The step of a line. Lines that this program wrote begin with the step and need no JSON parser.
 std::optional<int64_t> step_of(const std::string& line) {
     constexpr std::string_view kStart = "{\"step\":";
     int64_t step = 0;
@@ -33,11 +33,11 @@ std::optional<int64_t> step_of(const std::string& line) {
 }
 
 struct Tail {
-    std::optional<std::streamoff> begin;  // in bytes; none: there is nothing to cut
+    std::optional<std::streamoff> begin;  // in bytes; none: nothing to cut
     int64_t num_lines = 0;
 };
 
-/// The lines at the end that are of steps after `step`, or torn.
+/// Finds the lines at the file's end that belong to steps after `step` or are torn.
 Tail tail_after(int64_t step, const std::filesystem::path& file) {
     Tail tail;
     std::ifstream lines(file, std::ios::binary);

@@ -1,5 +1,6 @@
-// What a file of lines by step, as metrics.jsonl, holds from a run before: a run that only happens to have
-// its folder must not mix with it in silence, and one that goes on from a checkpoint writes some steps again.
+// Lines that an earlier run left in a file with one line per step, such as metrics.jsonl. A run that only
+// happens to use the same folder must not mix its lines with them silently; a run that resumes from a
+// checkpoint writes some steps again.
 #pragma once
 
 #include <cstdint>
@@ -8,17 +9,17 @@
 
 namespace argosy::observe {
 
-/// The step of the last whole line; none where there is no file, or no step within its last megabyte.
+/// The step of the last whole line; none if there is no file or no step within its last megabyte.
 std::optional<int64_t> last_step(const std::filesystem::path& metrics_file);
 
-/// Moves the lines of steps after `step`, which a run that goes on there writes again, from the end of the
-/// file to that of `file`.aside, and says so on the log. A last line that a killed process left unfinished
-/// goes with them; lines before the last one of that step or an earlier one stay. Throws RunError where files
+/// Moves lines of steps after `step` from the file's end to the end of `file`.aside and logs it: a run that
+/// resumes after `step` writes these steps again. An unfinished last line, left by a killed process, moves
+/// with them. Lines before the last line of `step` or of an earlier step stay. Throws RunError where files
 /// cannot be written.
 void set_aside_steps_after(int64_t step, const std::filesystem::path& file);
 
-/// Logs how a run that begins with `first_step` stands to the lines before it, the last of which is of
-/// `last_step`: a warning unless it can be the same run, restarted; nothing where it goes right on.
+/// Logs how a run that begins with `first_step` continues a file whose last line is of `last_step`: a warning
+/// unless it can be the same run, restarted; nothing where `first_step` directly follows.
 void log_continuation(const std::filesystem::path& metrics_file, int64_t last_step, int64_t first_step);
 
 }  // namespace argosy::observe

@@ -19,8 +19,8 @@ std::string host_name() {
     return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "localhost";
 }
 
-/// Readers find a file by "tfevents" and take the files of a folder in the order of their names: the seconds
-/// come first and keep their width until the year 2286.
+/// Readers find a file by "tfevents" and read a folder's files in the order of their names: the name starts
+/// with the seconds, whose width stays the same until the year 2286.
 std::string new_path(const std::string& folder) {
     const auto seconds = static_cast<int64_t>(wall_seconds());
     for (int number = 0;; ++number) {

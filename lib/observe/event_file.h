@@ -1,4 +1,4 @@
-// A TensorBoard event file of scalars, which only grows. One thread.
+// A TensorBoard event file of scalars. The file only grows. One thread.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +12,12 @@ namespace argosy::observe {
 
 class EventFile {
   public:
-    /// Makes a file of its own in `folder`, and the folder. Throws RunError.
+    /// Creates a new file in `folder`, and the folder if it is missing. Throws RunError.
     explicit EventFile(const std::string& folder);
 
-    /// The scalars of one step; they have left the process when this returns, so whatever ends the process
-    /// leaves a file that can be read. The first call's step is where this run begins for readers. Throws
-    /// RunError when they cannot be written; the file then ends with the record before.
+    /// Writes the scalars of one step. They have left the process when this returns, so the file stays
+    /// readable however the process ends. For readers the run begins at the first call's step. Throws
+    /// RunError when the scalars cannot be written; the file then ends with the previous record.
     void write(int64_t step, const std::vector<Scalar>& scalars);
 
   private:

@@ -7,7 +7,7 @@
 namespace argosy::observe {
 namespace {
 
-/// Field numbers of the messages, as TensorBoard's event.proto and summary.proto have them.
+/// Field numbers of the messages in TensorBoard's event.proto and summary.proto.
 enum EventField { kWallTime = 1, kStep = 2, kFileVersion = 3, kSummary = 5, kSessionLog = 7 };
 enum SessionLogField { kStatus = 1 };
 enum SummaryField { kValue = 1 };
@@ -24,7 +24,7 @@ std::string little_endian(Unsigned value) {
     return bytes;
 }
 
-/// Seven bits a byte, the lowest first; the high bit says that more follow.
+/// Seven bits per byte, the lowest first; the high bit means that more bytes follow.
 std::string varint(uint64_t value) {
     std::string bytes;
     for (; value >= 0x80; value >>= 7) bytes += static_cast<char>(value | 0x80);
@@ -48,7 +48,7 @@ std::string event(EventTime time, const std::string& what) {
     return number(kWallTime, time.wall_seconds) + number(kStep, static_cast<uint64_t>(time.step)) + what;
 }
 
-/// A checksum of bytes that hold their own checksum says little: TFRecord's are rotated and shifted.
+/// TFRecord's masking: rotates and offsets the CRC, because a CRC of data that contains its own CRC is weak.
 uint32_t masked_checksum(std::string_view data) { return std::rotr(crc32c(data), 15) + 0xa282ead8; }
 
 }  // namespace

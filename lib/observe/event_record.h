@@ -21,11 +21,11 @@ struct EventTime {
     int64_t step = 0;
 };
 
-/// The frame of a record around its data: length and checksums.
+/// Wraps `data` as a record: length, data, checksums.
 std::string framed(std::string_view data);
 
-/// Messages `Event`, to be framed: a file's first one, a run's first one (readers drop what earlier files
-/// have from its step on), and the scalars of one step.
+/// `Event` messages, to be framed: the first of a file, the first of a run (readers drop the points that
+/// earlier files have from its step on), and the scalars of one step.
 std::string version_event(EventTime time);
 std::string start_event(EventTime time);
 std::string scalars_event(EventTime time, const std::vector<Scalar>& scalars);

@@ -1,5 +1,5 @@
-// What a token costs the model in training, by the formulas that the field publishes its figures with. Model
-// FLOPs are those that the mathematics needs: recomputed activations and padding do not count.
+// The cost of a training token in FLOPs, by the formulas of published MFU figures. Model FLOPs are those that
+// the mathematics needs: recomputed activations and padding do not count.
 #pragma once
 
 #include <cstdint>
@@ -8,12 +8,12 @@
 
 namespace argosy::observe {
 
-/// Model FLOPs of one training token, forward and backward, at sequence length T. With
-///   N = all parameters but the input embedding, a look-up without arithmetic (a tied table counts, as head),
+/// Model FLOPs of one training token, forward and backward, at sequence length T. In these formulas
+///   N = all parameters but the input embedding, which is a look-up (a tied table counts, as the head),
 ///   L = layers,
 ///   d = num_heads * head_dim,
-/// the weights cost 6 N (a multiplication and an addition each, once forward and twice backward) and
-/// attention
+/// the weights cost 6 N (a multiplication and an addition each, once forward and twice backward), and
+/// attention costs
 ///   causal       6 L d T: each token attends to T / 2 others on average; what a causal kernel computes
 ///   non-causal  12 L d T: as if each attended to all T; PaLM's and TorchTitan's convention, a higher figure
 struct FlopsPerToken {

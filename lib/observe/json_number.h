@@ -1,4 +1,4 @@
-// Numbers in the JSON lines that people's tools read.
+// Numbers in the JSON lines that other tools read.
 #pragma once
 
 #include <cmath>
@@ -9,7 +9,7 @@ namespace argosy::observe {
 
 using Json = nlohmann::ordered_json;
 
-/// Null for infinity and NaN, which JSON lacks, and for a value that is not known.
+/// Null for infinity and NaN, which JSON lacks, and for an unknown value.
 inline Json json_number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
 inline Json json_number(const std::optional<double>& value) {
     return value ? json_number(*value) : Json(nullptr);

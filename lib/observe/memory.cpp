@@ -16,9 +16,9 @@
 
 namespace argosy::observe {
 
-/// Every block starts with a prefix that remembers its size, one alignment unit long so that the tensor
-/// behind it is aligned as c10 aligns it. (The deleter is a plain function: it gets a pointer and nothing
-/// else.)
+/// Counts the bytes that LibTorch's CPU allocator hands out. Each block starts with a prefix that stores its
+/// size and owner, because the deleter is a plain function and gets only a pointer. The prefix is one
+/// alignment unit long, so the tensor behind it is aligned as c10 requires.
 class CountingAllocator final : public c10::Allocator {
   public:
     explicit CountingAllocator(c10::Allocator& inner) : inner_(inner), free_inner_(inner.raw_deleter()) {
@@ -61,7 +61,7 @@ class CountingAllocator final : public c10::Allocator {
         prefix.owner->free_inner_(start);
     }
 
-    /// With room for the prefix. LibTorch says no more than how much it was, and by an error like any other.
+    /// Allocates room for block and prefix. LibTorch reports a failure as a general error with only the size.
     void* allocate_inner(size_t num_bytes) {
         try {
             return inner_.raw_allocate(num_bytes + kPrefixBytes);
@@ -91,7 +91,7 @@ MemoryMeter MemoryMeter::install() {
     static std::atomic<bool> installed = false;
     ARGOSY_CHECK(!installed.exchange(true), "a second memory meter in one process");
     auto* allocator = new CountingAllocator(*c10::GetCPUAllocator());
-    // c10 ignores a registration below the priority of the present one, in silence.
+    // c10 silently ignores a registration with a lower priority than the present one.
     c10::SetCPUAllocator(allocator, std::numeric_limits<uint8_t>::max());
     ARGOSY_CHECK(c10::GetCPUAllocator() == allocator);
     return MemoryMeter(*allocator);
@@ -133,8 +133,8 @@ ResidentMemory resident_memory() {
 
 void keep_freed_memory() {
     constexpr int kGrowBytes = 64 << 20;
-    // No mapping of its own for any block (a size threshold would do too, but older glibc limits it to 32
-    // MiB); never give the end of the heap back; grow it in large steps.
+    // Never give a block a mapping of its own (a size threshold would do too, but older glibc limits it to 32
+    // MiB); never give the end of the heap back; grow the heap in large steps.
     const bool kept = mallopt(M_MMAP_MAX, 0) == 1 && mallopt(M_TRIM_THRESHOLD, -1) == 1 &&
                       mallopt(M_TOP_PAD, kGrowBytes) == 1;
     if (!kept) spdlog::debug("this C library's malloc cannot be told to keep freed memory");

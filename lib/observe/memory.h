@@ -1,6 +1,6 @@
-// How much memory this process holds: tensors counted at LibTorch's allocators, and all of the host's as the
-// kernel sees it. `MemoryMeter::install` and `keep_freed_memory` change the whole process: an executable
-// calls each once, at the top of main, before its first tensor and before other threads start.
+// Memory that this process holds: bytes of tensors, counted at LibTorch's allocators, and the resident set on
+// the host, from the kernel. `MemoryMeter::install` and `keep_freed_memory` change the whole process: an
+// executable calls each once, at the top of main, before its first tensor and before other threads start.
 #pragma once
 
 #include <cstdint>
@@ -12,22 +12,22 @@ namespace argosy::observe {
 
 class CountingAllocator;
 
-/// Bytes of tensors where this rank computes. On a processor: what was asked of the allocator, without its
-/// rounding. What a library takes from malloc by itself (GEMM packing buffers, MPI) is not in it;
-/// resident_memory() has that too. On a GPU (gpu::use): what LibTorch's caching allocator says. Copies of a
-/// meter read the same counters. Any thread.
+/// Bytes of tensors on this rank's device. On a CPU: bytes requested from the allocator, without its
+/// rounding. Memory that a library takes from malloc itself (GEMM packing buffers, MPI) is not counted here,
+/// but is part of resident_memory(). On a GPU (gpu::use): the figures of LibTorch's caching allocator. Copies
+/// of a meter share the same counters. Any thread.
 class MemoryMeter {
   public:
-    /// Replaces LibTorch's CPU allocator, for the rest of the process, by one that counts and then asks the
-    /// one before it. Tensors made earlier are not counted. Where there is no memory it throws MemoryError.
-    /// REQUIRES: the first call in this process; gpu::use, if at all, comes before.
+    /// Replaces LibTorch's CPU allocator, for the rest of the process, by one that counts and then calls the
+    /// original. Earlier tensors are not counted. The new allocator throws MemoryError when memory runs out.
+    /// REQUIRES: the first call in this process; gpu::use, if it is used, is called before.
     static MemoryMeter install();
 
     int64_t current_bytes() const;
-    int64_t peak_bytes() const;  // the most since install() or the last reset_peak()
-    void reset_peak();           // a new peak starts at what is held now
+    int64_t peak_bytes() const;  // the maximum since install() or the last reset_peak()
+    void reset_peak();           // starts a new peak at the present bytes
 
-    /// Since the last reset_peak(); none on a processor.
+    /// The GPU allocator's figures since the last reset_peak(); none on a CPU.
     std::optional<AllocatorFigures> allocator() const;
 
   private:
@@ -35,16 +35,16 @@ class MemoryMeter {
     CountingAllocator* allocator_;  // never deleted: tensors may outlive everything else
 };
 
-/// Physical memory of this process, from /proc/self/status; 0 where that does not say.
+/// Physical memory of this process, from /proc/self/status; 0 if that file lacks the entry.
 struct ResidentMemory {
     int64_t now_bytes = 0;
     int64_t peak_bytes = 0;  // since the process started
 };
 ResidentMemory resident_memory();
 
-/// Makes malloc keep what is freed. By default glibc maps each large block anew and unmaps it when it is
-/// freed, so every activation of every step is paged in again, zeroed by the kernel, 4 KiB at a time;
-/// training on CPU was measured 15 % faster without. The price: the process stays as large as its peak.
+/// Makes malloc keep freed memory. Otherwise glibc maps each large block anew and unmaps it when it is
+/// freed, so the kernel pages in and zeroes every activation of every step again, 4 KiB at a time. Training
+/// on CPU was measured 15 % faster with this setting. The price: the process stays as large as its peak.
 void keep_freed_memory();
 
 }  // namespace argosy::observe

@@ -51,7 +51,7 @@ void MetricsWriter::add_to_window(const StepMetrics& metrics) {
         window_.window_reserved_bytes =
             std::max(window_.window_reserved_bytes.value_or(0), metrics.allocator->peak_reserved_bytes);
     }
-    // The first step, with its warming up, is no measure of the others; later the newest 20 or so count most.
+    // The first step includes warm-up, so the second one replaces it; later the newest 20 or so steps count.
     const double weight = num_written_ <= 2 ? 1 : std::max(1.0 / static_cast<double>(num_written_ - 1), 0.05);
     step_seconds_ += weight * (metrics.times.total_ms / 1e3 - step_seconds_);
     window_.step_seconds = step_seconds_;
@@ -65,7 +65,7 @@ void MetricsWriter::end_window() {
     window_ = {};
 }
 
-/// On every rank, once.
+/// Each rank warns at most once.
 void MetricsWriter::warn_of_retries(const StepMetrics& metrics) {
     if (warned_of_retries_ || !metrics.allocator || metrics.allocator->num_retries == 0) return;
     warned_of_retries_ = true;
@@ -84,7 +84,7 @@ void MetricsWriter::write(const StepMetrics& metrics) {
     file_->append_line(json_line(metrics, job_));
     if (num_written_ == 0 && earlier_step_) log_continuation(path(), *earlier_step_, metrics.step);
     add_to_window(metrics);
-    // Before the log's line, below which it is drawn again as it is then.
+    // Update the live line before the log line is written: the log redraws it below that line.
     if (live_line_) live_line_->show(live_text(window_, job_));
     const bool first = num_written_ == 1, last = metrics.step == options_.num_steps;
     if (first || last || metrics.step % options_.log_freq == 0) end_window();

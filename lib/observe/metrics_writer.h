@@ -1,6 +1,7 @@
-// Brings a run's metrics to <dump_folder>/metrics.jsonl, a line a step, and to people: a line in the log now
-// and then, TensorBoard's curves at the same steps, and on a terminal a line that is rewritten as it goes.
-// Rank 0 writes; other ranks only keep their log out of the rewritten line, so the loop needs no condition.
+// Writes a run's metrics to <dump_folder>/metrics.jsonl, one line per step, and shows them to people: a log
+// line every log_freq steps, TensorBoard's curves at the same steps, and on a terminal a live line that is
+// rewritten. Rank 0 writes. Other ranks only keep their log apart from the live line, so the training loop
+// calls it on every rank.
 #pragma once
 
 #include <filesystem>
@@ -17,28 +18,28 @@ namespace argosy::observe {
 
 struct MetricsOptions {
     std::string dump_folder;
-    int64_t log_freq = 10;  // steps between lines for people; the first and num_steps always have one
-    int64_t num_steps = 0;  // at which the run ends
+    int64_t log_freq = 10;  // steps between log lines; the first step and num_steps always have one
+    int64_t num_steps = 0;  // the run's last step
     std::optional<std::string> tensorboard_folder;  // within dump_folder; none: no TensorBoard
     bool live_line = false;
-    /// Up to which step the lines that are there are this run's; none: that is not known.
+    /// Existing lines up to this step belong to this run; none: unknown.
     std::optional<int64_t> last_own_step = {};
-    int columns = 80;  // of a terminal that cannot be asked
+    int columns = 80;  // the width of a terminal that cannot be queried
 };
 
 class MetricsWriter {
   public:
-    /// Makes the folder and opens the files; lines of metrics.jsonl that are not this run's are set aside
-    /// where that is known; else it goes on at the file's end, and the log says so. Throws RunError.
+    /// Makes the folder and opens the files. Lines of metrics.jsonl after last_own_step are moved to
+    /// metrics.jsonl.aside; if last_own_step is unknown, the writer appends and logs that. Throws RunError.
     MetricsWriter(const MetricsOptions& options, const JobFigures& job, int rank);
 
     MetricsWriter(const MetricsWriter&) = delete;
-    /// Wherever the run stopped, its last steps get their line for people too.
+    /// Writes the log line of the last steps, wherever the run stopped.
     ~MetricsWriter();
 
-    /// After each step; the first whose GPU had to search for memory earns a warning, on its rank. What is
-    /// written has left the process when this returns. Throws RunError when it cannot be written; the file
-    /// then ends with the step before.
+    /// Call it after each step. A rank warns at the first step whose GPU allocator had to retry. The line has
+    /// left the process when this returns. Throws RunError when it cannot be written; the file then ends with
+    /// the previous step.
     void write(const StepMetrics& metrics);
 
   private:
@@ -49,14 +50,14 @@ class MetricsWriter {
 
     MetricsOptions options_;
     JobFigures job_;
-    std::optional<int64_t> earlier_step_;  // the last one of a run before
+    std::optional<int64_t> earlier_step_;  // the last step of an earlier run
     std::optional<AppendFile> file_;       // on rank 0
-    std::optional<EventFile> events_;      // on rank 0, when it is wanted
-    std::optional<LiveLine> live_line_;    // when it is wanted
+    std::optional<EventFile> events_;      // on rank 0, if enabled
+    std::optional<LiveLine> live_line_;    // if enabled
     bool warned_of_retries_ = false;
     int64_t num_written_ = 0;  // steps of this run so far
     double step_seconds_ = 0;  // running mean
-    Progress window_;          // the steps since the last line for people
+    Progress window_;          // the steps since the last log line
 };
 
 }  // namespace argosy::observe

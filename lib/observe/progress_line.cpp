@@ -9,7 +9,7 @@
 namespace argosy::observe {
 namespace {
 
-/// `value` in `width` places, with as many of `decimals` as fit; exponents for what is too large or vanishes.
+/// `value` in `width` characters with as many of `decimals` as fit; very large or tiny values use exponents.
 std::string column(double value, int width, int decimals) {
     if (!std::isfinite(value)) return fmt::format("{:>{}}", value, width);
     const auto fits = [&](const std::string& text) { return text.size() <= static_cast<size_t>(width); };
@@ -37,7 +37,7 @@ std::string percent(double part, double whole) {
     return whole > 0 ? fmt::format("{:5.1f}%", 100 * part / whole) : fmt::format("{:>6}", "-");
 }
 
-/// "   1:02:03", hours first.
+/// "   1:02:03": hours, minutes, seconds.
 std::string duration(double seconds) {
     constexpr double kMostHours = 9999;
     if (!(seconds >= 0 && seconds < kMostHours * 3600)) return fmt::format("{:>10}", "-");
@@ -45,7 +45,7 @@ std::string duration(double seconds) {
     return fmt::format("{:4}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
 }
 
-/// " 12.5% (dp_shard  10.0%, tp   2.5%)": the axes of a run are the same in every line.
+/// " 12.5% (dp_shard  10.0%, tp   2.5%)". A run's mesh axes are the same in every line.
 std::string exposed_by_axes(const StepTimes& times) {
     std::string axes;
     for (const auto& [name, ms] : times.exposed_ms) {
@@ -54,7 +54,7 @@ std::string exposed_by_axes(const StepTimes& times) {
     return percent(times.all_exposed_ms(), times.total_ms) + (axes.empty() ? "" : " (" + axes + ")");
 }
 
-/// Against the datasheet, and what products were measured to reach: as far as they are known.
+/// MFU against the datasheet's peak and the share of the measured peak, each only if known.
 std::string utilisation(const Speed& rates, const JobFigures& job) {
     const auto share = [](const char* name, double part) {
         return fmt::format("  {} {}%", name, column(100 * part, 5, 1));
@@ -98,7 +98,8 @@ std::string progress_line(const Progress& progress, const JobFigures& job) {
     line += fmt::format("  data {} compute {} exposed {} optimizer {}",
                         percent(times.data_ms, times.total_ms), percent(times.compute_ms, times.total_ms),
                         exposed_by_axes(times), percent(times.optimizer_ms, times.total_ms));
-    constexpr double kLeastShown = 0.001;  // of the time: asking whether a save has ended is no news
+    constexpr double kLeastShown = 0.001;  // share of the time; merely asking whether a save has ended is
+                                           // below it
     if (times.checkpoint_ms > kLeastShown * times.total_ms) {
         line += " checkpoint " + percent(times.checkpoint_ms, times.total_ms);
     }

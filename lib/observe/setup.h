@@ -1,4 +1,4 @@
-// From the configuration to what this module wants to know: one function for each, nothing kept.
+// Builds this module's options from the configuration: one function for each, no state.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -15,13 +15,12 @@
 
 namespace argosy::observe {
 
-/// `num_steps`: at which the run ends; `last_own_step`: as MetricsOptions has it. REQUIRES: the log has been
-/// started.
+/// `num_steps`: the run's last step; `last_own_step`: see MetricsOptions. REQUIRES: the log has been started.
 MetricsOptions metrics_options(const config::JobConfig& config, int64_t num_steps,
                                std::optional<int64_t> last_own_step, const Environment& environment);
 
-/// `compute`: the type of the matrix products whose peak the datasheet is asked for and which are measured,
-/// where that is wanted; says on the log what was.
+/// `compute`: the type of the matrix products whose peak is looked up in the datasheets and, if enabled,
+/// measured; a measured peak is logged.
 JobFigures job_figures(const config::JobConfig& config, const model::ModelSpec& spec, at::ScalarType compute,
                        const comm::Communicator& world);
 

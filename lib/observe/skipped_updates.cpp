@@ -13,7 +13,7 @@ namespace argosy::observe {
 namespace {
 
 constexpr const char* kFileName = "skipped_updates.jsonl";
-constexpr size_t kSamplesInLog = 16;  // the file has all of them
+constexpr size_t kSamplesInLog = 16;  // the file lists all of them
 
 std::string in_words(const std::vector<int64_t>& samples) {
     const std::span<const int64_t> first(samples.data(), std::min(samples.size(), kSamplesInLog));

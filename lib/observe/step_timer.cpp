@@ -8,7 +8,7 @@
 namespace argosy::observe {
 namespace {
 
-/// Groups of one rank wait for nobody; the world is a group as any other.
+/// Visits every group with more than one rank, the world included; a group of one rank never waits.
 template <class Visit>
 void for_each_waiting_group(const mesh::Mesh& mesh, Visit visit) {
     const auto visit_if_shared = [&](const comm::Communicator& group) {
@@ -65,7 +65,7 @@ void StepTimer::switch_to(std::optional<Phase> next) {
     const double elapsed = now.seconds - last_.seconds;
     const double exposed = now.exposed_seconds - last_.exposed_seconds;
     const size_t part = open_ ? static_cast<size_t>(*open_) : kNumPhases;
-    // Sums of exposed seconds are rounded: a wait that fills the interval may come out an ulp longer than it.
+    // Sums of exposed seconds are rounded, so a wait that fills the interval may exceed it by an ulp.
     part_seconds_[part] += std::max(elapsed - exposed, 0.0);
     last_ = now;
     open_ = next;

@@ -1,9 +1,9 @@
-// Where a step's time went, on this rank's host clock. Exclusive accounting: every moment of a step belongs
-// to one part, and the parts add up to the whole. A moment is *exposed communication* when the program waited
-// for a group of ranks, or moved and added up data for it (Communicator::exposed_seconds), in whatever phase
-// that happened, and is taken out of the phase; it includes waiting for a rank that is late. Otherwise it
-// belongs to the innermost open phase, or to no phase: *other*. One thread, the one that waits on the
-// communicators.
+// Splits a step's time into parts, on this rank's host clock. The accounting is exclusive: every moment of a
+// step belongs to one part, and the parts add up to the whole. A moment is *exposed communication* if the
+// program waits for a group of ranks, or moves and reduces data for it (Communicator::exposed_seconds), in
+// whatever phase this happens; it is subtracted from the phase, and it includes waiting for a late rank. Any
+// other moment belongs to the innermost open phase, or to *other* if no phase is open. One thread, the one
+// that waits on the communicators.
 #pragma once
 
 #include <array>
@@ -26,9 +26,9 @@ struct StepTimes {
     double data_ms = 0;
     double compute_ms = 0;
     double optimizer_ms = 0;
-    double checkpoint_ms = 0;  // that training stood still for a save
+    double checkpoint_ms = 0;  // time that training stood still for a save
     double other_ms = 0;
-    /// By the name of a group's axes ("tp", "dp_shard") or "world".
+    /// Keyed by the name of a group's mesh axes ("tp", "dp_shard") or "world".
     std::map<std::string, double> exposed_ms;
 
     double all_exposed_ms() const;
@@ -37,10 +37,11 @@ struct StepTimes {
 
 class StepTimer {
   public:
-    /// REQUIRES: `mesh` outlives the timer. `clock` gives seconds and never goes back.
+    /// REQUIRES: `mesh` outlives the timer. `clock` returns seconds and never goes back.
     explicit StepTimer(const mesh::Mesh& mesh, std::function<double()> clock = seconds_now);
 
-    /// The phase lasts as long as this object. Phases nest: the inner one's time is not the outer one's.
+    /// The phase lasts as long as this object. Phases nest: the inner phase's time is not part of the
+    /// outer's.
     class [[nodiscard]] PhaseScope {
       public:
         ~PhaseScope();
@@ -54,9 +55,9 @@ class StepTimer {
         std::optional<Phase> outer_;
     };
 
-    /// REQUIRES: no step under way.
+    /// REQUIRES: no step is open.
     void start_step();
-    /// REQUIRES: a step under way.
+    /// REQUIRES: a step is open.
     PhaseScope phase(Phase phase);
     /// Runs `work` in a phase and returns its result.
     template <class Work>
@@ -64,16 +65,16 @@ class StepTimer {
         const PhaseScope scope = phase(of_work);
         return work();
     }
-    /// So much of what counts for one phase counts for the other: what turns out to have been a wait for it.
-    /// REQUIRES: a step under way.
+    /// Moves `seconds` of one phase to another: for time that turns out to have been a wait for the other
+    /// phase. REQUIRES: a step is open.
     void move(Phase from, Phase to, double seconds);
-    /// REQUIRES: a step under way and no phase open.
+    /// REQUIRES: a step is open, and no phase.
     StepTimes finish_step();
 
   private:
     struct Reading {
-        double seconds = 0;          // of the clock
-        double exposed_seconds = 0;  // of all groups together
+        double seconds = 0;          // by the clock
+        double exposed_seconds = 0;  // sum over all groups
     };
     Reading read() const;
     std::map<std::string, double> exposed_seconds_by_name() const;
@@ -83,9 +84,9 @@ class StepTimer {
     std::function<double()> clock_;
     bool in_step_ = false;
     std::optional<Phase> open_;
-    Reading start_, last_;                               // of the step; of the last change of phase
+    Reading start_, last_;                               // at the step's start; at the last change of phase
     std::map<std::string, double> exposed_at_start_;     // seconds
-    std::array<double, kNumPhases + 1> part_seconds_{};  // by phase; the last one is other
+    std::array<double, kNumPhases + 1> part_seconds_{};  // by phase; the last entry is *other*
 };
 
 }  // namespace argosy::observe

@@ -30,7 +30,7 @@ at::Tensor rows(const at::Tensor& x_bhsd) {
     return x_bhsd.transpose(1, 2).reshape({x_bhsd.size(0) * x_bhsd.size(2), -1});
 }
 
-/// Each key head as often as queries share it: the kernel wants as many key heads as query heads.
+/// Repeats each key head `times` times, because the kernel needs as many key heads as query heads.
 at::Tensor repeat_heads(const at::Tensor& k_bhsd, int64_t times) {
     if (times == 1) return k_bhsd;
     const int64_t b = k_bhsd.size(0), h = k_bhsd.size(1), s = k_bhsd.size(2), d = k_bhsd.size(3);
@@ -63,8 +63,8 @@ AttentionGradient plain_backward(const at::Tensor& dy, const at::Tensor& q, cons
     return {rows(dq), rows(sum_repeated(dk.contiguous(), times)), rows(sum_repeated(dv.contiguous(), times))};
 }
 
-/// Whether LibTorch's kernels for GPUs compute it, whatever the path: it has no plainer way that does not
-/// hold all scores.
+/// Whether LibTorch's kernels for GPUs compute the attention. They do so on every path, because LibTorch's
+/// compositions would hold all scores in memory.
 bool gpu_serves(const at::Tensor& q, const AttentionShape& shape) {
     return gpu::holds(q) && gpu::attention_serves(heads_first(q, shape));
 }
@@ -85,9 +85,9 @@ AttentionGradient gpu_backward(const at::Tensor& dy, const at::Tensor& q, const 
     return {rows(dq), rows(dk), rows(dv)};
 }
 
-/// A sequence and a key head, with the query heads that share it: what one thread computes.
+/// The work of one thread: one sequence and one key head with the query heads that share it.
 struct Group {
-    int64_t token, query_column, key_column, log_sum_exp;  // where it begins
+    int64_t token, query_column, key_column, log_sum_exp;  // offsets of its first element in each tensor
 };
 
 template <class T>

@@ -1,6 +1,6 @@
-// Causal softmax attention with grouped queries. q [tokens, heads * head_dim]; k, v [tokens, kv_heads *
-// head_dim]; tokens = num_sequences * seq_len. Query head h attends to key head h * kv_heads / heads; scores
-// are divided by sqrt(head_dim).
+// Causal softmax attention with grouped queries. Query head h attends to key head h * kv_heads / heads.
+// Scores are divided by sqrt(head_dim). Shapes: q [tokens, heads * head_dim]; k, v [tokens, kv_heads *
+// head_dim]; tokens = num_sequences * seq_len.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,10 +14,10 @@ struct AttentionShape {
 };
 
 struct AttentionOutput {
-    at::Tensor y;            // [tokens, heads * head_dim]
-    at::Tensor log_sum_exp;  // [num_sequences, heads, seq_len], accumulation type: what backward needs beside
-                             // q, k, v, y
-    at::Tensor seed = {}, offset = {};  // likewise, of LibTorch's kernels for GPUs
+    at::Tensor y;  // [tokens, heads * head_dim]
+    /// For backward, beside q, k, v and y.
+    at::Tensor log_sum_exp;             // [num_sequences, heads, seq_len], accumulation type
+    at::Tensor seed = {}, offset = {};  // defined only by LibTorch's kernels for GPUs
 };
 AttentionOutput attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                           const AttentionShape& shape);

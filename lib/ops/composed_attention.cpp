@@ -14,14 +14,14 @@
 namespace argosy::ops {
 namespace {
 
-/// [b, g, t, s, d] in the accumulation type; of keys and values t is 1.
+/// The view [b, g, t, s, d] of x, in the accumulation type; for keys and values t is 1.
 at::Tensor by_key_head(const at::Tensor& x, const AttentionShape& shape, int64_t num_key_heads) {
     return widened(x)
         .view({shape.num_sequences, shape.seq_len, num_key_heads, -1, shape.head_dim})
         .permute({0, 2, 3, 1, 4});
 }
 
-/// Back to rows of tokens, in the type of `like`.
+/// The inverse of by_key_head: rows of tokens, in the shape and type of `like`.
 at::Tensor rows(const at::Tensor& x_bgtsd, const at::Tensor& like) {
     return x_bgtsd.permute({0, 3, 1, 2, 4}).reshape(like.sizes()).to(like.scalar_type());
 }
@@ -50,7 +50,7 @@ AttentionOutput composed_attention(const at::Tensor& q, const at::Tensor& k, con
             .log_sum_exp = log_sum_exp.flatten(1, 2)};
 }
 
-// With weights p and scores s: dv = p^T dy, ds = p (dy v^T - sum(dy y)), dq = ds k, dk = ds^T q.
+// dv = p^T dy, ds = p (dy v^T - sum(dy y)), dq = ds k, dk = ds^T q, where p are the weights and s the scores.
 AttentionGradient composed_attention_backward(const at::Tensor& dy, const at::Tensor& q, const at::Tensor& k,
                                               const at::Tensor& v, const AttentionOutput& output,
                                               const AttentionShape& shape) {

@@ -1,5 +1,5 @@
 // Attention as a composition of LibTorch's operations, for tensors that no kernel takes: fp32 and fp64 on a
-// GPU, and tensors without memory. It holds all scores at once. Arguments as in ops/attention.h.
+// GPU, and tensors without memory. All scores are in memory at once. Arguments are as in ops/attention.h.
 #pragma once
 
 #include "ops/attention.h"

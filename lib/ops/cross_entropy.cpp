@@ -16,7 +16,8 @@
 namespace argosy::ops {
 namespace {
 
-/// Where each target lies among this rank's columns: its column (0 where it does not) and whether it does.
+/// For each target: its column among this rank's columns (0 if the target is not among them), and whether it
+/// is among them.
 struct LocalTargets {
     at::Tensor column, present;
 };

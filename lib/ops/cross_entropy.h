@@ -1,6 +1,6 @@
-// The pieces of softmax cross-entropy over a vocabulary that may be cut over ranks: each works on this rank's
-// columns [begin, begin + logits.size(1)) of the vocabulary; the caller combines maxima and sums over the
-// ranks in between. A negative target marks a token that does not count.
+// The steps of softmax cross-entropy over a vocabulary that may be cut over ranks. Each function works on
+// this rank's columns [begin, begin + logits.size(1)) of the vocabulary and does not communicate: between the
+// steps the caller combines maxima and sums over the ranks. A token with a negative target does not count.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,37 +9,40 @@
 
 namespace argosy::ops {
 
-/// Of each token, in the accumulation type.
+/// The sums of each token, in the accumulation type.
 struct SoftmaxSums {
-    at::Tensor maxima;  // [tokens]: the largest logit; -inf where there are no columns
-    /// [2, tokens]: the sum of exp(logit - maximum), and the target's logit, 0 where it lies elsewhere.
+    at::Tensor maxima;  // [tokens]: the largest logit; -inf if this rank has no columns
+    /// [2, tokens]: row 0 is the sum of exp(logit - maximum); row 1 is the target's logit, or 0 if the target
+    /// is not in these columns.
     at::Tensor sums;
 };
 
-/// Over this rank's columns.
+/// Computes the sums over this rank's columns.
 SoftmaxSums softmax_sums(const at::Tensor& logits, const at::Tensor& targets, int64_t begin);
 
-/// The same relative to larger maxima, those of all ranks: their sums then add up.
+/// Replaces own.maxima with the maxima of all ranks and rescales own.sums accordingly. The sums of the ranks
+/// can then be added.
 void raise_maxima(SoftmaxSums& own, const at::Tensor& maxima);
 
-/// `all` becomes what further columns make of it; `more`, theirs, is used up.
+/// Adds the sums of further columns, `more`, to `all`. The call destroys the contents of `more`.
 void add_columns(SoftmaxSums& all, SoftmaxSums&& more);
 
-/// Of each token log(sum exp) - target logit, minus its target's log-probability; 0 where it does not count.
+/// Returns [tokens]: log(sum exp) - target logit, the negative log-probability of the target; 0 for a token
+/// that does not count.
 at::Tensor cross_entropy(const SoftmaxSums& all, const at::Tensor& targets);
 
-/// Of each token whether no logit is larger than its target's; false where it does not count.
+/// Returns [tokens]: whether no logit is larger than the target's; false for a token that does not count.
 at::Tensor target_is_largest(const SoftmaxSums& all, const at::Tensor& targets);
 
-/// The sum of cross_entropy: a scalar in fp64.
+/// The sum of cross_entropy over the tokens: a scalar in fp64.
 at::Tensor cross_entropy_sum(const SoftmaxSums& all, const at::Tensor& targets);
 
-/// `logits` becomes the gradient of scale * cross_entropy_sum with respect to it, zero for tokens that do not
-/// count. `scale` is a scalar in the accumulation type.
+/// Overwrites `logits` with the gradient of scale * cross_entropy_sum with respect to the logits. The
+/// gradient is zero for tokens that do not count. `scale` is a scalar in the accumulation type.
 void turn_into_cross_entropy_gradient(at::Tensor& logits, const SoftmaxSums& all, const at::Tensor& targets,
                                       int64_t begin, const at::Tensor& scale);
 
-/// softmax_sums and that gradient at once, of logits of the whole vocabulary.
+/// softmax_sums and the gradient in one call, for logits of the whole vocabulary.
 SoftmaxSums turn_into_cross_entropy_gradient(at::Tensor& logits, const at::Tensor& targets,
                                              const at::Tensor& scale);
 

@@ -8,11 +8,11 @@
 namespace argosy::ops {
 
 int make_deterministic() {
-    // Without it LibTorch refuses cuBLAS's products on GPUs; who sets it decides instead.
+    // LibTorch refuses cuBLAS's matrix products on GPUs without this variable. A user's value is kept.
     setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);
     at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
     at::globalContext().setDeterministicFillUninitializedMemory(true);
-    at::set_num_threads(at::get_num_threads());  // this switches off MKL's choice of their number
+    at::set_num_threads(at::get_num_threads());  // switches off MKL's dynamic number of threads
     return at::get_num_threads();
 }
 

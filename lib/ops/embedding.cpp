@@ -12,7 +12,7 @@ namespace argosy::ops {
 namespace {
 
 struct LocalRows {
-    at::Tensor row, absent;  // row 0 where absent: masked, not multiplied by 0, which a NaN would survive
+    at::Tensor row, absent;  // row is 0 if absent; callers mask it, because NaN * 0 is NaN
 };
 
 LocalRows local_rows(const at::Tensor& tokens, int64_t begin, int64_t num_rows) {
@@ -47,7 +47,7 @@ at::Tensor own_lookup(const at::Tensor& table, const at::Tensor& tokens, int64_t
     return x;
 }
 
-/// Threads share the columns, so that each element's sum runs in token order.
+/// Each thread computes some columns for all tokens, so each element's sum is in token order.
 void own_gradient(at::Tensor& out, const at::Tensor& dx, const at::Tensor& tokens, int64_t begin) {
     const int64_t size = out.size(1), num_tokens = tokens.size(0);
     with_element_type(dx.scalar_type(), [&]<class T>(T) {

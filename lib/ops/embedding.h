@@ -1,4 +1,4 @@
-// Rows of a table by token, where the table may be cut over ranks: this rank holds rows [begin, begin +
+// Look-up of a table's rows by token. The table may be cut over ranks: this rank holds rows [begin, begin +
 // table.size(0)).
 #pragma once
 
@@ -8,10 +8,10 @@
 
 namespace argosy::ops {
 
-/// [tokens, dim]; zeros for tokens of other ranks, so that the ranks' results add up.
+/// Returns [tokens, dim]. Tokens of other ranks get zeros, so the sum of the ranks' results is the look-up.
 at::Tensor embedding(const at::Tensor& table, const at::Tensor& tokens, int64_t begin);
 
-/// out[token - begin] += dx for every token of this rank. Sums in the type of `out`, in token order.
+/// out[token - begin] += dx for every token of this rank, in the type of `out` and in token order.
 void add_embedding_gradient(at::Tensor& out, const at::Tensor& dx, const at::Tensor& tokens, int64_t begin);
 
 }  // namespace argosy::ops

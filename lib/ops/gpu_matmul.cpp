@@ -27,7 +27,7 @@ cublas::MatrixOf<Data> matrix(Data* data, const at::Tensor& x) {
     return {data, element_type(x), x.size(0), x.size(1), x.stride(0), x.stride(1)};
 }
 
-/// A view, where cuBLASLt can read it.
+/// Returns x itself if cuBLASLt can read its strides, else a contiguous copy.
 at::Tensor readable(const at::Tensor& x) { return x.stride(0) == 1 || x.stride(1) == 1 ? x : x.contiguous(); }
 
 }  // namespace

@@ -15,13 +15,15 @@
 namespace argosy::ops {
 namespace {
 
-// But on the plain path every product of bf16, fp16 and fp32 is an own kernel. One thread, 512 to 2048
-// tokens, dims 512 to 8192, GFLOP/s, ours against at::mm: on a Zen 3 (AVX2) bf16 74-89 against 10, fp32 83-88
-// against 78-90; on a Zen 5 (AVX512_BF16) bf16 forward 450-490 against 470-485, weight gradients 410-460 into
-// fp32 against 440-470 into bf16. And parts are bit for bit those of the whole. With AMX nothing has been
-// measured. On a GPU they are cuBLASLt's.
+// Except on Path::Plain, products of bf16, fp16 and fp32 use Argosy's kernels on a processor and cuBLASLt on
+// a GPU. The kernels are fast, and a part of the tokens gives the same bits as in the whole result. GFLOP/s
+// of one thread against at::mm, for 512 to 2048 tokens and dims 512 to 8192:
+//   Zen 3 (AVX2):         bf16 74-89 against 10; fp32 83-88 against 78-90
+//   Zen 5 (AVX512_BF16):  bf16 forward 450-490 against 470-485;
+//                         weight gradients 410-460 into fp32 against 440-470 into bf16
+// AMX has not been measured.
 
-/// Of one product: a [rows, k], b [k, columns].
+/// The factors of one product: a [rows, k], b [k, columns].
 struct Factors {
     at::Tensor a, b;
 };
@@ -36,7 +38,7 @@ kernels::Product<T> product(const Factors& factors) {
             a.size(1)};
 }
 
-/// Cuts the longer dim of C over the threads. One thread's share takes at least about 50 us.
+/// Cuts the longer dim of the result C over the threads. The share of a thread takes at least about 50 us.
 template <class T, class Sum>
 void run_on_threads(void (*kernel)(const kernels::Matmul<T, Sum>&), const kernels::Matmul<T, Sum>& whole) {
     constexpr double kLeastFlops = 4e6;
@@ -61,7 +63,7 @@ void multiply_on_gpu(const at::Tensor& out, std::span<const Factors> factors, bo
     }
 }
 
-/// out = the sum of the products, or out += that.
+/// out = the sum of the products, or out += the sum with `accumulate`.
 void multiply(const at::Tensor& out, std::span<const Factors> factors, bool accumulate) {
     if (gpu::holds(out)) return multiply_on_gpu(out, factors, accumulate);
     with_element_type(factors[0].a.scalar_type(), [&]<class T>(T) {
@@ -100,7 +102,7 @@ at::Tensor product_of(std::span<const Factors> factors) {
     return out;
 }
 
-/// Whether the kernels can write dy^T x there.
+/// Whether the kernels can write dy^T x to `out`.
 bool writable(const at::Tensor& out, const at::Tensor& dy) {
     const bool of_type = out.scalar_type() == dy.scalar_type() || out.scalar_type() == at::kFloat;
     return of_type && (out.stride(1) == 1 || out.size(1) <= 1);
@@ -123,7 +125,7 @@ void plain_weight_gradient(at::Tensor& out, const at::Tensor& dy, const at::Tens
     }
 }
 
-/// Rows of `y` may lie apart.
+/// y = x W^T + bias. The rows of `y` may be far apart in memory, as columns of a wider matrix.
 void write_linear(at::Tensor y, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
     if (has_kernels(x) && gpu::holds(x)) return gpu_multiply(y, x, weight.t(), /*accumulate=*/false, bias);
     if (has_kernels(x)) {
@@ -135,7 +137,7 @@ void write_linear(at::Tensor y, const at::Tensor& x, const at::Tensor& weight, c
     if (bias.defined()) y.add_(bias);
 }
 
-/// Each part's columns of dy with it.
+/// Returns one product for each part: its columns of dy, and the part.
 std::vector<Factors> factors_of(const at::Tensor& dy, const Stack& weight) {
     std::vector<Factors> factors;
     for (int64_t begin = 0; const at::Tensor& part : weight.parts) {

@@ -1,9 +1,9 @@
-// Matrix products of a linear layer y = x W^T, each gradient apart. Shapes: x [tokens, in], W [out, in], y
-// [tokens, out]; any strides.
+// Matrix products of a linear layer y = x W^T, with a function for each gradient. Shapes: x [tokens, in],
+// W [out, in], y [tokens, out]; any strides.
 //
-// Own kernels for processors sum in fp32 and round once, and no element depends on which rows, columns or
-// threads it is computed with: a part of the tokens gives bit for bit that part of the result. On a GPU a sum
-// of several products is rounded after each.
+// Argosy's kernels for processors sum in fp32 and round once. An element does not depend on the rows, columns
+// or threads with which it is computed: a part of the tokens gives the same bits as in the whole result. On a
+// GPU a sum of several products is rounded after each product.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,30 +12,31 @@
 
 namespace argosy::ops {
 
-/// Weights of layers that read the same x, or their biases; the layers' outputs are columns of one matrix.
-/// Where the parts lie one behind the other in memory, `all` is them as one tensor, and one product serves
-/// for all; else it is undefined.
+/// The weights, or the biases, of several layers that read the same x. The layers' outputs are columns of one
+/// matrix. If the parts are adjacent in memory, `all` is one tensor over all of them, and one product
+/// computes all layers; else `all` is undefined.
 struct Stack {
-    std::vector<at::Tensor> parts = {};  // none: layers without biases
+    std::vector<at::Tensor> parts = {};  // empty for the biases of layers without biases
     at::Tensor all = {};
 
     int64_t num_rows() const;
 };
 
-/// With `bias` [out], if defined, added to every row.
+/// y = x W^T + bias; `bias` is [out] or undefined.
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias = {});
 at::Tensor linear(const at::Tensor& x, const Stack& weight, const Stack& bias);
 
-/// dy W: the gradient of x.
+/// Returns the gradient of x: dy W.
 at::Tensor linear_input_gradient(const at::Tensor& dy, const at::Tensor& weight);
 
-/// The gradient of an x that several layers read. A processor's bits do not depend on where the parts lie.
+/// Returns the gradient of an x that several layers read. On a processor the bits do not depend on whether
+/// the parts are adjacent.
 at::Tensor linear_input_gradient(const at::Tensor& dy, const Stack& weight);
 
-/// dy W, written to `out`, rows that lie together.
+/// out = dy W. The rows of `out` are dense.
 void write_linear_input_gradient(const at::Tensor& out, const at::Tensor& dy, const at::Tensor& weight);
 
-/// dW = dy^T x, written to `out` (accumulate = false) or added to it. `out` may be wider than the operands.
+/// out = dy^T x, or out += dy^T x with `accumulate`. `out` may have a wider type than the operands.
 void linear_weight_gradient(at::Tensor& out, const at::Tensor& dy, const at::Tensor& x, bool accumulate);
 
 }  // namespace argosy::ops

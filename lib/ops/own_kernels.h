@@ -1,4 +1,4 @@
-// The way from tensors to kernels: which calls take own kernels, and with which element type.
+// Calls of Argosy's own kernels (lib/kernels) with tensors: when they are used, and with which element type.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,14 +15,14 @@
 
 namespace argosy::ops {
 
-/// Whether own kernels compute an operation on tensors of this type and device, on this thread's path.
+/// Whether Argosy's kernels compute an operation on tensors of x's type and device, on this thread's path.
 inline bool has_kernels(const at::Tensor& x) {
     const auto type = x.scalar_type();
     return path() != Path::Plain && (x.is_cpu() || gpu::holds(x)) &&
            (type == at::kFloat || type == at::kBFloat16 || type == at::kHalf);
 }
 
-/// Whether one kernel may do what several operations say, with the same bits. REQUIRES: has_kernels.
+/// Whether one kernel may compute several operations, with the same bits. REQUIRES: has_kernels.
 inline bool fused() { return path() == Path::Fused; }
 
 /// Calls use(T{}) with the kernels' element type T of `type`.
@@ -40,25 +40,25 @@ void with_element_type(at::ScalarType type, Use use) {
     }
 }
 
-/// For what a GPU holds. REQUIRES: has_kernels.
+/// The kernels for tensors on a GPU. REQUIRES: has_kernels.
 template <class T>
 const kernels::GpuTyped<T>& gpu_kernels() {
     return kernels::gpu_table()->of<T>();
 }
 
-/// What a kernel for GPUs asks for beside its arguments, where x lies. It may be given back once the kernel
-/// is launched: what comes after it on the stream gets it next.
+/// Allocates the scratch memory of a GPU kernel on the device of x. The tensor may be freed as soon as the
+/// kernel is launched: only later work on the same stream can get the memory.
 inline at::Tensor scratch(int64_t bytes, const at::Tensor& x) {
     return at::empty({bytes}, x.options().dtype(at::kByte));
 }
 
-/// How few elements, and how few rows of `row_size` of them, are worth a thread of at::parallel_for.
+/// The minimum number of elements, and of rows with `row_size` elements, for one thread of at::parallel_for.
 inline constexpr int64_t kFewestElements = 1 << 15;
 inline int64_t fewest_rows(int64_t row_size) {
     return std::max<int64_t>(1, kFewestElements / std::max<int64_t>(1, row_size));
 }
 
-/// LibTorch's name of a kernels' element type.
+/// LibTorch's type for an element type of the kernels.
 template <class T>
 inline constexpr at::ScalarType kScalarType = c10::CppTypeToScalarType<T>::value;
 template <>
@@ -85,7 +85,8 @@ T* mutable_elements(const at::Tensor& x) {
     return x.defined() ? static_cast<T*>(x.mutable_data_ptr()) : nullptr;
 }
 
-/// x, or a copy of it, with each row dense; rows may lie apart, as those of some columns of a matrix do.
+/// Returns x if each of its rows is dense, else a contiguous copy. Rows may be far apart, as in a view of
+/// some columns of a matrix.
 inline at::Tensor with_dense_rows(const at::Tensor& x) {
     return x.stride(1) == 1 || x.size(1) <= 1 ? x : x.contiguous();
 }

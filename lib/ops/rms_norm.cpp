@@ -23,7 +23,7 @@ RmsNormOutput plain_forward(const at::Tensor& x, const at::Tensor& weight, doubl
     return {y.to(x.scalar_type()), std::move(inverse_rms)};
 }
 
-// With r = inverse_rms and n = x r:  dx = r (dy w - n mean(dy w n)) + residual,  dw = sum over rows of dy n.
+// dx = r (dy w - n mean(dy w n)) + residual,  dw = sum over rows of dy n,  where r = inverse_rms, n = x r.
 RmsNormGradient plain_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& weight,
                                const at::Tensor& inverse_rms, const at::Tensor& residual) {
     const at::Tensor wide_dy = widened(dy);
@@ -36,13 +36,13 @@ RmsNormGradient plain_backward(const at::Tensor& dy, const at::Tensor& x, const 
     return {std::move(dx), std::move(dw)};
 }
 
-/// Whether the rows of x lie one behind the other, or in groups that do, of [groups, rows, n].
+/// Whether the rows of x are contiguous, or x is [groups, rows, n] with contiguous rows in each group.
 bool in_groups(const at::Tensor& x) {
     return x.is_contiguous() || (x.dim() == 3 && x.stride(2) == 1 && x.stride(1) == x.size(2));
 }
 at::Tensor with_groups(const at::Tensor& x) { return in_groups(x) ? x : x.contiguous(); }
 
-/// Where the rows of x lie, which a kernel is to take from one of them on.
+/// The positions of the rows of x in memory, for a kernel that begins at any row.
 class Rows {
   public:
     /// REQUIRES: in_groups(x).
@@ -59,7 +59,7 @@ class Rows {
     int64_t size_, every_ = 1, gap_ = 0;
 };
 
-/// Of x, or of x + delta, which goes to `sum`; both undefined without.
+/// Computes the norm of x if delta and `sum` are undefined, else of x + delta, which is written to `sum`.
 RmsNormOutput own_forward(const at::Tensor& x, const at::Tensor& delta, const at::Tensor& sum,
                           const at::Tensor& weight, double eps) {
     const int64_t size = x.size(-1), num_rows = x.numel() / size;
@@ -97,7 +97,7 @@ struct BackwardInputs {
     const at::Tensor &dy, &x, &weight, &inverse_rms, &residual;
 };
 
-/// Returns dw. REQUIRES: x and dx in groups, all else contiguous.
+/// Writes dx and returns dw. REQUIRES: in_groups(x), in_groups(dx), all other inputs contiguous.
 at::Tensor own_backward(const at::Tensor& dx, const BackwardInputs& inputs) {
     const at::Tensor& x = inputs.x;
     ARGOSY_CHECK(dx.sizes() == x.sizes() && dx.scalar_type() == x.scalar_type(), "dx of another kind than x");

@@ -25,7 +25,7 @@ at::Tensor plain(const at::Tensor& x, const RopeTable& table, Turn turn) {
     return rotated.view(x.sizes()).to(x.scalar_type());
 }
 
-/// `y` may be `x`; rows of both are dense.
+/// REQUIRES: the rows of x and y are dense. y may be x.
 void own_turn(const at::Tensor& y, const at::Tensor& x, const RopeTable& table, Turn turn) {
     const int64_t size = x.size(1), half = table.cos.size(1);
     with_element_type(x.scalar_type(), [&]<class T>(T) {

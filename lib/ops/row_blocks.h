@@ -1,5 +1,5 @@
-// Sums over rows in an order that does not depend on the number of threads: every block of rows has a sum of
-// its own, and the blocks' sums are added in order.
+// Sums over rows in an order that does not depend on the number of threads: every block of rows has a partial
+// sum, and the partial sums are added in the order of the blocks.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,9 +11,9 @@ namespace argosy::ops {
 
 inline constexpr int64_t kRowsPerBlock = 64;
 
-/// sum += the sum over all rows; `add_rows(first_row, num_rows, partial)` adds rows of a block to its partial
-/// sum of `row_size` floats. Blocks run on several threads. REQUIRES: `sum` is [row_size] in fp32,
-/// contiguous.
+/// sum += the sum over all rows. `add_rows(first_row, num_rows, partial)` adds the rows of a block to its
+/// partial sum of `row_size` floats, and is called by several threads at once. REQUIRES: `sum` is [row_size]
+/// in fp32, contiguous.
 void add_row_blocks(const at::Tensor& sum, int64_t num_rows,
                     c10::function_ref<void(int64_t first_row, int64_t num_rows, float* partial)> add_rows);
 

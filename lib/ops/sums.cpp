@@ -42,7 +42,7 @@ void own_row_sum(at::Tensor& sum, const at::Tensor& x) {
     });
 }
 
-/// In blocks of which each has a sum of its own, so that the number of threads does not matter.
+/// Each block of elements has a partial sum, so the result does not depend on the number of threads.
 at::Tensor processor_squared_norm(const at::Tensor& x) {
     constexpr int64_t kBlock = 1 << 16;
     const auto* in = elements<float>(x);

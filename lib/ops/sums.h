@@ -10,7 +10,7 @@ namespace argosy::ops {
 /// sum += the sum of the rows of x [rows, n]. `sum` is [n], in the accumulation type of x or wider.
 void add_row_sum(at::Tensor& sum, const at::Tensor& x);
 
-/// Of each tensor the sum of its squares: [tensors] in fp64, in which they are summed. At least one.
+/// Returns [number of tensors]: the sum of squares of each tensor, computed in fp64. REQUIRES: at least one.
 at::Tensor squared_norms(std::span<const at::Tensor> tensors);
 
 }  // namespace argosy::ops

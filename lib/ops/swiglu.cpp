@@ -22,7 +22,7 @@ at::Tensor plain_forward(const at::Tensor& gate_up) {
     return (gate.sigmoid().mul_(gate)).mul_(widened(up_of(gate_up))).to(gate_up.scalar_type());
 }
 
-// With s = sigmoid(gate): d silu / d gate = s (1 + gate (1 - s)).
+// d silu / d gate = s (1 + gate (1 - s)), where s = sigmoid(gate).
 at::Tensor plain_backward(const at::Tensor& dy, const at::Tensor& gate_up) {
     const at::Tensor wide_dy = widened(dy), gate = widened(gate_of(gate_up));
     const at::Tensor sigmoid = gate.sigmoid();

@@ -9,7 +9,7 @@ namespace argosy::ops {
 /// [rows, 2n] -> [rows, n].
 at::Tensor swiglu(const at::Tensor& gate_up);
 
-/// The gradient of gate_up, laid out as it is.
+/// Returns the gradient of gate_up, with the same layout: [rows, 2n].
 at::Tensor swiglu_backward(const at::Tensor& dy, const at::Tensor& gate_up);
 
 }  // namespace argosy::ops

@@ -1,5 +1,5 @@
-// Every thread that calls operations holds a TensorThread while it does. It says how they compute, it owns
-// what products on a GPU need between calls, and LibTorch keeps no books for its autograd, which is not used.
+// A thread holds a TensorThread while it calls operations. The TensorThread selects how operations compute,
+// owns the state of matrix products on a GPU, and switches off LibTorch's autograd, which is not used.
 #pragma once
 
 #include <c10/core/InferenceMode.h>
@@ -12,12 +12,12 @@ namespace argosy::ops {
 
 /// How operations compute.
 enum class Path {
-    Fused,  // own kernels, where there is one for the tensors' type and device; one for what follows another
-    Separate,  // own kernels, less in each: the same bits in more passes over memory
-    Plain,     // compositions of LibTorch's operations: to compare, to debug, and the tests' reference
+    Fused,     // Argosy's kernels if they support type and device; one kernel may compute several operations
+    Separate,  // the same kernels without fusion: the same bits in more passes over memory
+    Plain,     // compositions of LibTorch's operations: for comparison, debugging, and as reference in tests
 };
 
-/// Of this thread: that of its innermost TensorThread, or Fused.
+/// The path of this thread: that of its innermost TensorThread, or Fused if it has none.
 Path path();
 
 class TensorThread {
@@ -26,24 +26,24 @@ class TensorThread {
     TensorThread(const TensorThread&) = delete;
     ~TensorThread();
 
-    /// Of products on this thread's GPU. The outermost TensorThread of a thread has it.
+    /// Multiplies matrices on this thread's GPU. The thread's outermost TensorThread owns the Multiplier.
     cublas::Multiplier& multiplier();
 
   private:
     friend Path path();
 
     c10::InferenceMode guard_;
-    TensorThread* outer_;  // of this thread; null: this one is the outermost
+    TensorThread* outer_;  // next outer TensorThread of this thread; null if this one is the outermost
     Path path_;
     cublas::Search search_;
     std::unique_ptr<cublas::Multiplier> multiplier_;  // made when first needed
 };
 
-/// This thread's. REQUIRES: a TensorThread.
+/// The multiplier of this thread. REQUIRES: the thread holds a TensorThread.
 cublas::Multiplier& multiplier();
 
-/// How many threads share an operation's loops, in this process from now on; without it LibTorch decides
-/// (OMP_NUM_THREADS, else all cores). At least 1.
+/// Sets how many threads share an operation's loops, from now on in this process. Without this call LibTorch
+/// decides (OMP_NUM_THREADS, else all cores). REQUIRES: num_threads is at least 1.
 void set_num_threads(int num_threads);
 int num_threads();
 

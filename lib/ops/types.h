@@ -11,11 +11,11 @@ inline at::ScalarType accumulation_type(at::ScalarType type) {
     return type == at::kDouble ? at::kDouble : at::kFloat;
 }
 
-/// Elements of the largest tensor that should be made for a moment where x lies: on a processor such that it
-/// stays near its caches, on a GPU such that passes over weights are few (2 GiB in bf16).
+/// Maximum number of elements that a temporary tensor on the device of x should have. On a processor such a
+/// tensor stays near the caches; on a GPU passes over the weights are few (2 GiB in bf16).
 int64_t largest_temporary(const at::Tensor& x);
 
-/// `x` in its accumulation type; `x` itself where it has it.
+/// Returns x in its accumulation type; x itself if it already has that type.
 inline at::Tensor widened(const at::Tensor& x) { return x.to(accumulation_type(x.scalar_type())); }
 
 }  // namespace argosy::ops

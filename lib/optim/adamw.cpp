@@ -38,7 +38,8 @@ Update make_update(const AdamWOptions& options, double lr, double gradient_facto
             .seed = options.seed};
 }
 
-/// Which the kernels do not know.
+/// Whether a test has planted a fault of rounding (base/fault.h). The kernels do not have these faults, so
+/// step() then uses plain_update().
 bool rounding_fault_planted() {
     return fault_planted(Fault::RoundToNearest) || fault_planted(Fault::TruncateWeights);
 }

@@ -1,6 +1,7 @@
-// AdamW over this rank's pieces of the parameters. In one pass over an element: the gradient times a factor,
-// the running means, the update, its rounding, and the copy that computation uses. Computed in fp32 (fp64 for
-// fp64 weights) whatever the types; what is kept in bf16 is rounded stochastically.
+// AdamW over this rank's shards of the parameters. One pass over an element multiplies the gradient by a
+// factor, updates both moments and the weight, rounds them, and writes the copy in the compute type. The
+// computation is in fp32 (fp64 for fp64 weights) whatever the types of the tensors. Weights and moments in
+// bf16 are rounded stochastically. AdamW owns the moments, the caller all other tensors.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,30 +17,31 @@ namespace argosy::optim {
 
 struct AdamWOptions {
     double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1;
-    std::optional<at::ScalarType> moments = {};  // bf16 in place of fp32; none: fp32, of fp64 weights fp64
-    uint64_t seed = 0;                           // of stochastic rounding
+    std::optional<at::ScalarType> moments = {};  // type; none: the accumulation type of the weights
+    uint64_t seed = 0;                           // seed of stochastic rounding
 };
 
 class AdamW {
   public:
+    /// This rank's shard of one parameter. REQUIRES: the tensors are contiguous.
     struct Item {
-        std::string name;       // of the parameter: what names its states, and keys its rounding
-        layout::SlabRows rows;  // which elements of the whole parameter these are
+        std::string name;       // name of the parameter: names its states and seeds its rounding
+        layout::SlabRows rows;  // the elements of the whole parameter that this shard has
         at::Tensor weights;     // fp64, fp32 or bf16
-        at::Tensor compute;     // of the same shape; the same tensor as `weights` where the types agree
+        at::Tensor compute;     // same shape; the same tensor as `weights` if the types agree
         at::Tensor gradient;    // fp64 for fp64 weights, else fp32
-        bool decay;
-    };  // the tensors are contiguous and stay the caller's
+        bool decay;             // whether weight decay applies
+    };
     struct Moments {
         at::Tensor first, second;
     };
 
     AdamW(const AdamWOptions& options, std::vector<Item> items);
 
-    /// Updates weights and compute in place with the gradients times `factor`, which stay as they are.
+    /// Updates weights and compute in place, with the gradients times `factor`. The gradients do not change.
     void step(double lr, double factor);
 
-    /// Of each item, and the updates done: with the weights, all that an update depends on.
+    /// The moments of each item, and the number of updates done. An update depends on these and the weights.
     const std::vector<Moments>& moments() const { return moments_; }
     int64_t num_updates() const { return num_updates_; }
     void set_num_updates(int64_t number) { num_updates_ = number; }

@@ -1,4 +1,4 @@
-// One update of one parameter, after everything that is the same for all parameters has been worked out.
+// One update of one parameter, with the factors that are the same for all parameters already computed.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 namespace argosy::optim {
 
 struct Update {
-    uint64_t number;  // of the update, from 1
+    uint64_t number;  // number of the update, from 1
     double gradient_factor;
     double decay_factor;  // 1 - lr * weight decay
     double step_size;     // lr / (1 - beta1^number)
@@ -24,10 +24,11 @@ struct ItemUpdate {
     Update update;
 };
 
-/// The same bits from the kernels.
+/// Computes the updates with Argosy's kernels: the same bits as plain_update. On a GPU the kernels are queued
+/// on the current stream.
 void own_update(std::span<const ItemUpdate> updates);
 
-/// The definition, as a composition of LibTorch's operations.
+/// The definition of the update, as a composition of LibTorch's operations.
 void plain_update(const ItemUpdate& update);
 
 }  // namespace argosy::optim

@@ -1,6 +1,6 @@
-// Dynamic loss scaling for gradients in fp16, whose smallest numbers would vanish: the loss is multiplied by
-// a power of two before the backward pass, the gradients divided by it before the update. An overflow says
-// that it was too large; a long time without one that it may be larger.
+// Dynamic loss scaling for gradients in fp16, whose smallest numbers would otherwise underflow to zero. The
+// loss is multiplied by a power of two (the scale) before the backward pass, and the gradients are divided by
+// it before the update. An overflow of a gradient halves the scale; many steps without overflow double it.
 #pragma once
 
 #include <cstdint>
@@ -8,13 +8,13 @@
 namespace argosy::optim {
 
 struct LossScaleOptions {
-    double init = 65536;             // a power of two, so that scaling rounds nothing
+    double init = 65536;             // a power of two, so that scaling never rounds
     int64_t growth_interval = 2000;  // good steps in a row after which the scale doubles
 };
 
 class LossScale {
   public:
-    /// All that changes over the steps: what a resumed run needs.
+    /// The state that changes over the steps. A resumed run needs it.
     struct State {
         double scale;
         int64_t good_steps;  // since the scale last changed
@@ -28,10 +28,10 @@ class LossScale {
 
     double value() const { return state_.scale; }
 
-    /// After a step whose gradients did not overflow.
+    /// Called after a step whose gradients did not overflow.
     void count_good_step();
-    /// After a step whose gradients overflowed: halves the scale. False where it is at its floor, so that the
-    /// fault is not the scale's.
+    /// Called after a step whose gradients overflowed: halves the scale. Returns false if the scale was at
+    /// its floor already: the overflow then has another cause.
     bool lower();
 
     const State& state() const { return state_; }

@@ -10,12 +10,12 @@ namespace {
 int64_t count_decay_steps(const LrScheduleOptions& options) {
     const int64_t after_warmup = std::max<int64_t>(0, options.total_steps - options.warmup_steps);
     if (!options.decay_ratio) return after_warmup;
-    // Halves to even, as Python's round: a configuration of TorchTitan's means the same steps here.
+    // Rounds halves to even like Python's round(), so that a TorchTitan configuration gives the same steps.
     const double decaying = std::nearbyint(static_cast<double>(options.total_steps) * *options.decay_ratio);
     return std::min(after_warmup, static_cast<int64_t>(decaying));
 }
 
-/// 1 at progress 0, 0 at progress 1.
+/// The decay factor: 1 at progress 0, 0 at progress 1.
 double falling(DecayShape shape, double progress) {
     switch (shape) {
         case DecayShape::Linear:

@@ -1,4 +1,4 @@
-// The learning rate as a function of the step: a linear warm-up, a constant part, a decay at the end.
+// The learning rate as a function of the step: linear warm-up, constant part, decay at the end.
 #pragma once
 
 #include <cstdint>
@@ -13,17 +13,17 @@ struct LrScheduleOptions {
     int64_t warmup_steps = 200;
     int64_t total_steps = 10000;
     std::optional<double>
-        decay_ratio;  // share of total_steps that decays; none: all after the warm-up; 0: none of it
+        decay_ratio;  // share of total_steps with decay; none: all steps after the warm-up; 0: no decay
     DecayShape shape = DecayShape::Linear;
-    double min_factor = 0;  // of the peak, at the end
+    double min_factor = 0;  // the rate at the end of the decay, as a share of the peak
 };
 
 class LrSchedule {
   public:
     explicit LrSchedule(const LrScheduleOptions& options);
 
-    /// The rate of step 1, 2, ... The warm-up would reach the peak at step warmup_steps + 1; the decay
-    /// reaches its end with the step after the last, so that no step is wasted on a rate of zero.
+    /// The rate of step 1, 2, ... The line of the warm-up reaches the peak at step warmup_steps + 1. The
+    /// decay reaches its end one step after the last one, so that no step has a rate of zero.
     double at_step(int64_t step) const;
 
   private:

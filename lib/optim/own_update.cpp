@@ -12,7 +12,7 @@ namespace {
 
 using kernels::FloatOrBFloat16;
 
-/// A tensor as the kernel takes it, from its first element.
+/// The kernel's argument for a tensor, from its first element on.
 FloatOrBFloat16 row_of(const at::Tensor& x, const std::string& parameter, Rounded what, uint64_t seed) {
     if (x.scalar_type() == at::kFloat) return {ops::mutable_elements<float>(x), nullptr, {}};
     const RoundingKey key = rounding_key(seed, parameter, what);
@@ -53,7 +53,7 @@ T* advanced(T* pointer, int64_t by) {
     return pointer == nullptr ? nullptr : pointer + by;
 }
 
-/// `size` elements from `begin` on.
+/// The arguments for `size` elements from `begin` on. REQUIRES: they are in one row of the slab.
 kernels::AdamW part(kernels::AdamW args, int64_t begin, int64_t size, const layout::SlabRows& rows) {
     args.size = size;
     args.first_element = static_cast<uint64_t>(rows.element(begin));
@@ -68,12 +68,12 @@ kernels::AdamW part(kernels::AdamW args, int64_t begin, int64_t size, const layo
 }
 
 void update_on_processor(const ItemUpdate& one) {
-    constexpr int64_t kGrain = 1 << 15;  // elements that are worth a thread of their own
+    constexpr int64_t kGrain = 1 << 15;  // minimum number of elements for one thread
     const kernels::AdamW whole = arguments(one);
     const layout::SlabRows& rows = one.item.rows;
     const int64_t length = rows.length;
     at::parallel_for(0, whole.size, kGrain, [&](int64_t begin, int64_t end) {
-        // Row by row, since the kernel counts elements of the whole parameter.
+        // One call for each row of the slab: the kernel counts elements of the whole parameter.
         for (int64_t next = 0; begin < end; begin = next) {
             next = std::min(end, (begin / length + 1) * length);
             kernels::table().adamw(part(whole, begin, next - begin, rows));

@@ -36,7 +36,7 @@ at::Tensor random_halves(at::IntArrayRef shape, const layout::SlabRows& rows, ui
 }  // namespace
 
 RoundingKey rounding_key(uint64_t seed, std::string_view parameter, Rounded what) {
-    constexpr uint32_t kTag = 0x726f756e;  // apart from every other use of the seed and the name
+    constexpr uint32_t kTag = 0x726f756e;  // separates this use of seed and name from others
     const uint64_t name = name_key(parameter);
     const auto words =
         philox({low(seed), high(seed), static_cast<uint32_t>(what), kTag}, {low(name), high(name)});

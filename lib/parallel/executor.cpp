@@ -10,6 +10,18 @@
 #include "gpu/device.h"
 #include "ops/types.h"
 
+// The idea: a step is a fixed list of operations (UnitOp), so running it needs one switch and no decisions.
+// The list is cut into parts (program_parts.h): one for each microbatch where the microbatches are
+// independent, else a single part. A part either runs operation by operation (compute) or, on a GPU, as one
+// recorded graph (launch).
+//
+// Invariants:
+// 1. Every rank runs its own list in order.
+// 2. Gather, Reduce, SumReplicas, Send and Receive return at once. The operation that needs the result waits
+//    for it: FinishReduce, FinishSum, ShardedUnit::weights(), or Slot::incoming.wait().
+// 3. At most one message is under way from this rank to each other rank.
+//
+// Shapes: rows = num_sequences * seq_len / tensor parallel degree; activations between layers [rows, dim].
 namespace argosy::parallel {
 
 using comm::OpKind;
@@ -28,7 +40,7 @@ Executor::Executor(ParallelModel& model, mesh::Mesh& mesh, const Program& progra
 }
 
 Stage& Executor::stage_of(const UnitOp& op) {
-    // A rank's stages are num_ranks apart.
+    // Stage s runs on pipeline rank s % num_ranks, so a rank's stages are num_ranks apart.
     return model_.stages()[op.stage / pipeline_.size()];
 }
 
@@ -39,12 +51,15 @@ Executor::Slot& Executor::slot_of(const UnitOp& op) {
     return slot;
 }
 
-// The first run as a graph would connects ranks and chooses algorithms, which cannot be recorded.
 at::Tensor Executor::run(std::span<const model::Batch> microbatches, double loss_scale) {
+    // 1. make the loss scale a scalar tensor [], so that a recorded graph can read a new value in each step
     const auto type = ops::accumulation_type(model_.precision().compute);
     const at::Tensor scale = at::full({}, loss_scale, at::TensorOptions(model_.device()).dtype(type));
+    // 2. use graphs from the second run on: the first run connects ranks and chooses algorithms, which a
+    //    graph cannot record
     const bool graphs =
         options_.graphs && gpu::holds(scale) && world_.recordable() && std::exchange(has_run_, true);
+    // 3. run each part over its own microbatches and add up the losses
     at::Tensor sum = at::zeros({}, at::TensorOptions(model_.device()).dtype(at::kDouble));
     for (const ProgramPart& part : parts_) {
         const auto own = microbatches.subspan(part.first_microbatch, part.num_microbatches);
@@ -55,10 +70,12 @@ at::Tensor Executor::run(std::span<const model::Batch> microbatches, double loss
 
 at::Tensor Executor::launch(const ProgramPart& part, std::span<const model::Batch> microbatches,
                             const at::Tensor& loss_scale) {
+    // 1. record the part, unless a recording for microbatches of this size exists
     std::unique_ptr<RecordedRun>& recorded = recorded_[part.recording];
     if (!recorded || !recorded->takes(microbatches)) {
         if (recorded) {
-            // They share memory, which goes first. All run in a step, so the first of them finds this out.
+            // The recordings share one memory, so all are dropped before a new one is made. Every recording
+            // runs in every step, so the first part of a step detects a change of the batch size.
             for (auto& each : recorded_) each.reset();
         }
         const auto run = [this, &part](auto batches, const at::Tensor& scale) {
@@ -66,26 +83,31 @@ at::Tensor Executor::launch(const ProgramPart& part, std::span<const model::Batc
         };
         recorded = std::make_unique<RecordedRun>(microbatches, loss_scale, run, recorded_.front().get());
     }
+    // 2. launch the graph; the watchdog watches its collectives as it does outside of a graph
     at::Tensor loss;
     world_.watched("forward and backward", [&] {
         loss = recorded->replay(microbatches, loss_scale);
         return recorded->number();
     });
+    // 3. mark the gradients as present: a replay runs no host code that would do so
     for (const auto& parameter : model_.parameters()) parameter->gradient().empty = false;
     return loss;
 }
 
 at::Tensor Executor::compute(const ProgramPart& part, std::span<const model::Batch> microbatches,
                              const at::Tensor& loss_scale) {
+    // 1. set the state that the operations read
     microbatches_ = microbatches;
     loss_scale_ = loss_scale;
     loss_sum_ = at::zeros({}, at::TensorOptions(model_.device()).dtype(at::kDouble));
+    // 2. run the operations; under_way_ names the current one with its microbatch of the whole step
     for (const UnitOp& op : part.ops) {
         under_way_ = op;
         if (op.microbatch >= 0) under_way_->microbatch += part.first_microbatch;
         run(op);
     }
     under_way_.reset();
+    // 3. wait for the last messages, which still read activations or gradients
     for (auto& [rank, pending] : sending_) pending.wait();
     return std::exchange(loss_sum_, {});
 }
@@ -128,42 +150,54 @@ void Executor::run(const UnitOp& op) {
 }
 
 void Executor::forward(const UnitOp& op, Stage& stage, Slot& slot) {
+    // 1. wait for the stream from the stage before, where this is the stage's first layer
     slot.incoming.wait();
+    // 2. stream [rows, dim] -> stream [rows, dim]; the tape keeps what backward needs
     slot.stream =
         stage.layers[op.unit]->forward(stage.units[op.unit].weights(), slot.stream,
                                        microbatches_[op.microbatch], options_.keep, slot.tapes[op.unit]);
 }
 
 void Executor::loss(const UnitOp& op, Stage& stage, Slot& slot) {
+    // 1. wait for the stream, where the last stage has no layer of its own
     slot.incoming.wait();
+    // 2. stream [rows, dim] -> sum of losses [], dx [rows, dim]; the head adds its own weights' gradients
     ShardedUnit& unit = stage.units[op.unit];
     auto [sum, dx] =
         stage.head->loss_and_input_gradient(unit.weights(), std::exchange(slot.stream, {}),
                                             microbatches_[op.microbatch], loss_scale_, unit.gradients());
+    // 3. add the loss to the part's sum and start the backward pass with dx
     loss_sum_.add_(sum);
     slot.gradient = std::move(dx);
 }
 
 void Executor::backward_input(const UnitOp& op, Stage& stage, Slot& slot) {
+    // 1. wait for the gradient from the next stage, where this is the stage's last layer
     slot.incoming.wait();
+    // 2. dy [rows, dim] -> dx [rows, dim]; `works` keeps the tensors for the weights' gradients, which the
+    //    BackwardWeight operation computes
     slot.gradient = stage.layers[op.unit]->backward_input(stage.units[op.unit].weights(), slot.gradient,
                                                           microbatches_[op.microbatch], slot.tapes[op.unit],
                                                           slot.works[op.unit]);
 }
 
 void Executor::send(at::Tensor& what, int to_stage) {
+    // 1. wait until the message before has left: the channel to a rank holds one message
     const int peer = to_stage % pipeline_.size();
     comm::Pending& channel = sending_[peer];
     channel.wait();
+    // 2. start the send and return; the channel now holds the tensor, the slot gives it up
     channel =
         pipeline_.submit({.kind = OpKind::Send, .in = std::exchange(what, {}).contiguous(), .peer = peer});
 }
 
 void Executor::receive(const UnitOp& op, at::Tensor& into, int from_stage) {
+    // 1. allocate [rows, dim]
     const model::Batch& batch = microbatches_[op.microbatch];
     const int64_t rows = batch.num_sequences * batch.seq_len / tensor_degree_;
     into = at::empty({rows, model_.spec().dim},
                      at::TensorOptions(model_.device()).dtype(model_.precision().compute));
+    // 2. start the receive and return; the layer that reads the tensor waits for `incoming`
     slot_of(op).incoming =
         pipeline_.submit({.kind = OpKind::Receive, .out = into, .peer = from_stage % pipeline_.size()});
 }

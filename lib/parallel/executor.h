@@ -1,4 +1,6 @@
-// Runs a rank's program: the one executor for every schedule, layout and recompute policy.
+// Runs a rank's program, the list of small operations from parallel/lowering.h. There is one executor for
+// every schedule, layout and recompute policy. The Executor owns the activations of the microbatches in
+// flight; the ParallelModel owns weights and gradients.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -20,23 +22,24 @@
 namespace argosy::parallel {
 
 struct ExecutorOptions {
-    model::Keep keep = model::Keep::Everything;  // as the program was lowered for
-    /// On a GPU: the second run is recorded, in as few graphs as its parts allow, and launched from then on.
+    model::Keep keep = model::Keep::Everything;  // the same as in the program's LoweringOptions
+    /// On a GPU: the second run records CUDA graphs, one for each different part of the program. The
+    /// graphs are launched in that run and in all later ones.
     bool graphs = false;
 };
 
 class Executor {
   public:
-    /// REQUIRES: model outlives it; `program` is this rank's.
+    /// REQUIRES: model and mesh outlive the executor; `program` is the program of this rank.
     Executor(ParallelModel& model, mesh::Mesh& mesh, const Program& program, const ExecutorOptions& options);
 
-    /// COLLECTIVE: one step's forward and backward over the microbatches, after start_gradients(). The
-    /// parameters get the gradients of loss_scale * the sum of all counted tokens' losses, summed over ranks
-    /// as far as the program does that; sum_remaining() does the rest. Returns that sum of losses (unscaled,
-    /// fp64) where this rank has the head, else 0.
+    /// COLLECTIVE: runs one step's forward and backward over the microbatches. REQUIRES: start_gradients()
+    /// was called. The parameters get the gradients of loss_scale * (the sum of all counted tokens' losses).
+    /// The program sums a part of them over ranks; sum_remaining() sums the others. Returns the sum of
+    /// losses (unscaled, fp64) on a rank with the head, else 0.
     at::Tensor run(std::span<const model::Batch> microbatches, double loss_scale);
 
-    /// After run() has thrown: which operation did. Null: none of them.
+    /// After run() has thrown: the operation that failed; null if no operation was running.
     const UnitOp* under_way() const { return under_way_ ? &*under_way_ : nullptr; }
 
   private:
@@ -47,11 +50,11 @@ class Executor {
 
     /// The activations of one microbatch on one stage.
     struct Slot {
-        at::Tensor stream;    // the residual stream, after the last layer that ran
-        at::Tensor gradient;  // with respect to it, on the way back
-        comm::Pending incoming;
-        std::vector<model::Tape> tapes;        // by layer
-        std::vector<model::WeightWork> works;  // by layer
+        at::Tensor stream;       // [rows, dim]: the residual stream after the last layer that ran
+        at::Tensor gradient;     // [rows, dim]: the gradient of the residual stream in the backward pass
+        comm::Pending incoming;  // the receive that fills stream or gradient
+        std::vector<model::Tape> tapes;        // by layer: tensors kept from forward to backward
+        std::vector<model::WeightWork> works;  // by layer: weight gradients that are still to be computed
     };
 
     void run(const UnitOp& op);
@@ -72,11 +75,11 @@ class Executor {
     bool has_run_ = false;
     std::vector<std::unique_ptr<RecordedRun>> recorded_;  // by ProgramPart::recording
     std::vector<Slot> slots_;
-    std::map<int, comm::Pending> sending_;  // by receiving rank: the message that its channel holds
+    std::map<int, comm::Pending> sending_;  // by receiving rank: the last message sent to that rank
 
-    // Of the part under way.
+    // State of the part that runs now.
     std::span<const model::Batch> microbatches_;
-    at::Tensor loss_scale_;  // of the type that losses are added up in
+    at::Tensor loss_scale_;  // scalar in the accumulation type of the compute type
     at::Tensor loss_sum_;
 };
 

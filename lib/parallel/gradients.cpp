@@ -20,8 +20,8 @@ namespace {
 using comm::Op;
 using comm::OpKind;
 
-/// First and last stage swap their halves of a tied table's gradient; both add them, so both get the same
-/// bits.
+/// The first and the last stage send each other their part of a tied table's gradient. Both add the two
+/// parts, so both get the same bits.
 void exchange_tied(ParallelModel& model, mesh::Mesh& mesh) {
     comm::Communicator& pipeline = mesh.group(mesh::Axis::Pipeline);
     for (const auto& parameter : model.parameters()) {
@@ -46,8 +46,8 @@ void start_gradients(ParallelModel& model) {
 
 void sum_remaining(ParallelModel& model, mesh::Mesh& mesh) {
     exchange_tied(model, mesh);
-    // One grouped submission for each set of ranks; a parameter that has two sums to make gets them in its
-    // own order.
+    // There is one grouped submission for each set of ranks. A parameter that has several sums to make gets
+    // them in the order of its ParamSpec: the index i is the first part of the key.
     std::map<std::pair<size_t, std::pair<mesh::AxisSet, int>>, std::vector<Op>> groups;
     for (const auto& parameter : model.parameters()) {
         if (summed_by_program(parameter->spec())) continue;
@@ -62,7 +62,8 @@ void sum_remaining(ParallelModel& model, mesh::Mesh& mesh) {
     for (const auto& [key, ops] : groups) mesh.group(key.second.first, key.second.second).run(ops);
 }
 
-// Each unit's are added up in the parameters' order: index_add_ has none on a GPU.
+// The norms of a unit's parameters are added in the order of the parameters. index_add_ would add them in an
+// undefined order on a GPU.
 at::Tensor owned_squared_norms(ParallelModel& model) {
     std::vector<std::vector<at::Tensor>> by_unit(model.spec().num_layers + 2);
     std::vector<at::Tensor> gradients;

@@ -1,5 +1,5 @@
-// What remains to be done to gradients once a step's program is through: the sums that it does not make, and
-// their norm.
+// Work on the gradients before and after a step's program (parallel/lowering.h): the gradient sums over ranks
+// that the program does not make, and the gradient norm.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,16 +9,17 @@
 
 namespace argosy::parallel {
 
-/// Before a step's first microbatch: gradients start from nothing.
+/// Marks all gradients as empty. Called before a step's first microbatch.
 void start_gradients(ParallelModel& model);
 
-/// COLLECTIVE: adds up what other ranks hold of the same parameter's gradient, as its ParamSpec says, where
-/// the program has not (see summed_by_program): the two stages of a tied table, norms and key heads over the
-/// tensor axis, and what these have over the replicas.
+/// COLLECTIVE: sums gradients over the ranks that hold the same parameter, as its ParamSpec says,
+/// unless the program sums them (see summed_by_program). The remaining ones are a tied table on two stages,
+/// norms and shared key/value heads over the tensor axis, and the replica sums of these parameters.
 void sum_remaining(ParallelModel& model, mesh::Mesh& mesh);
 
-/// For each unit of the whole model (model::unit_names) the squared norm of the gradients of its parameters
-/// that this rank owns, fp64: the sum over all ranks is that of the unit's whole gradient.
+/// Returns [units of the whole model] (model::unit_names) in fp64: for each unit, the squared norm of the
+/// gradients of its parameters that this rank owns. The sum over all ranks is the squared norm of the unit's
+/// whole gradient.
 at::Tensor owned_squared_norms(ParallelModel& model);
 
 }  // namespace argosy::parallel

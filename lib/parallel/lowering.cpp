@@ -59,12 +59,13 @@ std::map<UnitKey, size_t> last_positions(const Ops& ops, Predicate wanted) {
     return last;
 }
 
-/// The embedding's own way back is a sum of rows: it neither reads the table nor drops anything.
+/// The embedding's backward is a sum of rows: it neither reads the table nor needs a recompute.
 bool is_embedding(const UnitOp& op, const LoweringOptions& options) {
     return op.unit == 0 && options.stages[op.stage].has_embedding;
 }
 
-/// Whether the unit's weights can go after ops[i]: nothing uses them next, or ever again in this step.
+/// Whether the unit's weights can be freed after ops[i]: the next operation does not use them or, with
+/// Reshard::Never, no later operation of this step uses them.
 bool done_with_weights(const Ops& ops, size_t i, const LoweringOptions& options,
                        const std::map<UnitKey, size_t>& last_use) {
     if (options.reshard == Reshard::Never) return last_use.at(unit_of(ops[i])) == i;
@@ -127,8 +128,8 @@ Ops insert_gathers(const Ops& ops, const LoweringOptions& options) {
     return result;
 }
 
-// One reduction is under way at a time: the next one first waits for it, by which time it had a unit's
-// backward to run.
+// At most one reduction is under way at a time: it runs beside the backward of the next unit, whose own
+// reduction waits for it first.
 Ops insert_reductions(const Ops& ops, ReduceAfter after) {
     const auto last_gradient = last_positions(ops, [](const UnitOp& op) { return makes_gradients(op.kind); });
     std::optional<UnitOp> unfinished;
@@ -149,9 +150,9 @@ Ops insert_reductions(const Ops& ops, ReduceAfter after) {
     return result;
 }
 
-// A unit's gradients are complete once the last microbatch's are made and, where they are sharded, reduced.
-// Sums are made in place and hold no memory, and nothing in the program needs them: so all waits come at its
-// end, where a replica that is late keeps nobody from computing.
+// A unit's gradients are complete after the last microbatch has added to them and, if they are sharded, after
+// their last reduction. The sums are made in place without extra memory, and no operation of the program
+// reads them. Therefore all waits are at the end of the program, where a late replica delays no computation.
 Ops insert_sums(const Ops& ops, const LoweringOptions& options) {
     const auto complete = last_positions(ops, [](const UnitOp& op) {
         return makes_gradients(op.kind) || op.kind == UnitOpKind::FinishReduce;
@@ -170,12 +171,14 @@ Ops insert_sums(const Ops& ops, const LoweringOptions& options) {
     return result;
 }
 
-// G0 F0 X0 G1 F1 X1 G2 ... becomes G0 G1 F0 X0 G2 F1 X1 ...: each gather starts where the one before it had
-// stood, just before that one's unit computes. So two units' weights are there at a time, never more. It
-// never crosses the release of its own weights.
+// G0 F0 X0 G1 F1 X1 G2 ... becomes G0 G1 F0 X0 G2 F1 X1 ..., where G is Gather, F is Forward and X is Free.
+// Each gather moves to the old position of the gather before it, and runs while that gather's unit computes.
+// Invariants:
+// 1. At most two units' weights are gathered at a time (for Reshard::EveryPass).
+// 2. A gather never moves before the Free of the same unit.
 Ops hoist_gathers(const Ops& ops) {
     Ops result;
-    size_t gather_before = 0;  // in `result`: where that one had stood
+    size_t gather_before = 0;  // in `result`: the old position of the gather before
     for (const UnitOp& op : ops) {
         if (op.kind != UnitOpKind::Gather) {
             result.push_back(op);

@@ -1,5 +1,6 @@
-// From a rank's stage actions to the list of small operations that the executor runs, by pure passes over
-// that list. Executor, simulator and planner all read the same list, so what is simulated is what runs.
+// Lowering: turns a rank's stage actions (parallel/schedule.h) into the list of small operations that the
+// executor runs. Each pass is a pure function from a list to a list. Executor, simulator and planner read the
+// same list, so the simulated program is the program that runs.
 #pragma once
 
 #include <set>
@@ -14,37 +15,38 @@ namespace argosy::parallel {
 enum class Reshard {
     EveryPass,
     Never
-};  // when gathered weights are given back: after each pass, or at the end
+};  // when gathered weights are freed: after each forward or backward, or after their last use in the step
 enum class ReduceAfter { Microbatch, Step };  // when gradients are summed over the shards
 
-/// What the passes must know of a rank's stages.
+/// The units of one stage, as far as the passes need them.
 struct StageUnits {
-    int num_layers = 0;  // units 0 .. num_layers-1: the embedding (if first) and blocks
-    bool has_embedding = false;
+    int num_layers = 0;               // units 0 .. num_layers-1: blocks, and on the first stage the embedding
+    bool has_embedding = false;       // unit 0
     bool has_head = false;            // unit num_layers
-    std::set<int> summed_units = {};  // that have gradients to sum over replicas: see placement.h
+    std::set<int> summed_units = {};  // units with gradients to sum over replicas: see placement.h
 };
 
 struct LoweringOptions {
-    std::vector<StageUnits> stages;  // by stage number; those of other ranks are not looked at
-    bool sharded = false;            // weights are spread over more than one rank
+    std::vector<StageUnits> stages;  // by stage number; the entries of other ranks' stages are not read
+    bool sharded = false;            // weights are sharded over more than one rank
     Reshard reshard = Reshard::EveryPass;
     ReduceAfter reduce_after = ReduceAfter::Microbatch;
     model::Keep keep = model::Keep::Everything;
 };
 
-/// Whether it reads its unit's weights.
+/// Whether `op` reads its unit's weights.
 bool needs_weights(const UnitOp& op, const LoweringOptions& options);
 
 struct Program {
     std::vector<UnitOp> ops;
-    int num_slots = 0;  // microbatches in flight at once
+    int num_slots = 0;  // maximum number of (stage, microbatch) pairs whose activations exist at once
 };
 
-/// All passes in order.
+/// Runs all passes in order.
 Program lower(const std::vector<Action>& actions, const LoweringOptions& options);
 
-// The passes.
+// The passes, in the order in which lower() calls them, except that hoist_gathers comes before insert_sums.
+// The three passes about gathers and reductions run for sharded weights only.
 std::vector<UnitOp> expand_units(const std::vector<Action>& actions, const LoweringOptions& options);
 std::vector<UnitOp> insert_recompute(const std::vector<UnitOp>& ops, const LoweringOptions& options);
 std::vector<UnitOp> insert_gathers(const std::vector<UnitOp>& ops, const LoweringOptions& options);

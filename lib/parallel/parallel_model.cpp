@@ -53,7 +53,7 @@ void ParallelModel::add_unit(const PlacedModel& placed, int unit, mesh::Mesh& me
     UnitMemory memory(placed.units[unit], mesh, precision_);
     std::vector<ShardedUnit::Binding> bindings;
     for (const model::Parameter& each : placed.units[unit]) {
-        // Where embedding and head are tied and on one rank, they share one parameter.
+        // Tied embedding and head share one parameter if they are on one rank.
         ShardedParameter* parameter = find(each.spec.name);
         if (parameter == nullptr) {
             parameters_.push_back(

@@ -1,5 +1,5 @@
-// What this rank holds of the model: for each of its pipeline stages the layers, the head if it is the last,
-// and their parameters in units.
+// This rank's part of the model: for each of its pipeline stages the layers, the head on the last stage, and
+// their parameters in units. ParallelModel owns all of it.
 #pragma once
 
 #include <memory>
@@ -27,11 +27,11 @@ struct Stage {
     std::vector<ShardedUnit> units;  // one for each layer, then the head's
 };
 
-/// Owner of everything that this rank computes with. Not movable: layers refer to it.
+/// Owns everything that this rank computes with. The object cannot be moved, because its layers refer to it.
 class ParallelModel {
   public:
-    /// COLLECTIVE. Reads as the list of what is done to a model: place, create this rank's pieces, build its
-    /// layers.
+    /// COLLECTIVE: creates this rank's pieces of the parameters that `placed` describes, and builds the
+    /// layers that compute with them.
     ParallelModel(const model::ModelSpec& spec, const PlacedModel& placed, mesh::Mesh& mesh,
                   const Precision& precision, int64_t seq_len, uint64_t seed);
     ParallelModel(const ParallelModel&) = delete;
@@ -39,10 +39,11 @@ class ParallelModel {
     const model::ModelSpec& spec() const { return spec_; }
     std::vector<Stage>& stages() { return stages_; }
     const std::vector<std::unique_ptr<ShardedParameter>>& parameters() const { return parameters_; }
-    /// Of each of these parameters its unit in model::unit_names; where a tied table is owned, the embedding.
+    /// The unit of each of these parameters, as an index into model::unit_names. A tied table belongs to the
+    /// embedding on the rank that owns it (layout::owns).
     const std::vector<int>& parameter_units() const { return parameter_units_; }
     const Precision& precision() const { return precision_; }
-    c10::Device device() const { return device_; }  // of all its tensors
+    c10::Device device() const { return device_; }  // device of all tensors of this model
 
   private:
     void add_unit(const PlacedModel& placed, int unit, mesh::Mesh& mesh, uint64_t seed);

@@ -15,7 +15,7 @@ using model::ModelSpec;
 using model::Parameter;
 using model::Role;
 
-/// The dim that tensor parallelism cuts; none for what every rank of the axis holds whole.
+/// The tensor dim that tensor parallelism cuts; none if every rank of the tensor axis holds the whole tensor.
 std::optional<int> tensor_dim(Role role) {
     switch (role) {
         case Role::Embedding:
@@ -77,8 +77,9 @@ void check_stages(const ModelSpec& spec, const std::vector<int>& stage_layers) {
     }
 }
 
-/// Heads and columns over tp. Norms see only a rank's rows or heads, so their gradients are partial sums over
-/// tp; a key head that several ranks hold likewise gets a part of its gradient from each.
+/// Splits heads, hidden columns and the vocabulary over the tensor axis. A norm sees only this rank's rows or
+/// heads, so its gradient is a partial sum over the tensor axis. The same holds for a key/value head that
+/// several ranks share: each rank computes a part of its gradient.
 void split_for_tensor_parallel(Parameter& parameter, const ModelSpec& spec, int degree) {
     if (degree == 1) return;
     const auto dim = tensor_dim(parameter.role);

@@ -1,5 +1,6 @@
-// Where each parameter lies: adds to the model's parameters the splits and partial sums that the mesh asks
-// for. Pure data; what is said here is all that FSDP, tensor and pipeline parallelism know of a parameter.
+// Placement of the parameters on the mesh: adds to each parameter of the model its splits over mesh axes, the
+// sums that its gradient needs, and its pipeline stages. The result is pure data, and the only description of
+// a parameter that FSDP, tensor and pipeline parallelism read.
 #pragma once
 
 #include <cstdint>
@@ -13,33 +14,34 @@
 
 namespace argosy::parallel {
 
-/// The parameters of every unit of the model (embedding, blocks, head), placed on the mesh, and where each
-/// unit runs.
+/// The parameters of every unit of the model (embedding, blocks, head) with their placement, and the pipeline
+/// stage of each unit.
 struct PlacedModel {
     std::vector<std::vector<model::Parameter>> units;
     std::vector<int> unit_stage;
 };
 
-/// `stage_layers[s]` blocks run on stage s; the embedding on the first, the head on the last.
-/// Throws UserError when the mesh cannot hold the model (heads that do not divide, ...).
+/// Stage s runs `stage_layers[s]` blocks; the first stage also runs the embedding and the last one the head.
+/// Throws UserError if the mesh cannot hold the model (heads that do not divide, ...).
 PlacedModel place(const model::ModelSpec& spec, const mesh::MeshShape& mesh,
                   const std::vector<int>& stage_layers);
 
-/// Whether its gradient's only sum, after the shard axes' reduce-scatter, is over the replicas of one stage:
-/// the program makes it. The others come after the program, in their order: see gradients.h.
+/// Whether the program sums the parameter's gradient over ranks: true if the only sum that remains after the
+/// reduce-scatter over the shard axes is over the replicas, and if a single stage holds the parameter. The
+/// other sums are made after the program: see sum_remaining() in gradients.h.
 bool summed_by_program(const layout::ParamSpec& spec);
 
-/// The roles of a unit's parameters that the program sums over replicas when the unit's gradients are
-/// complete. The table that embedding and head of a stage share is the embedding's, whose way back is the
-/// last.
+/// The roles of a unit's parameters whose gradients the program sums over replicas when the unit's gradients
+/// are complete. A table that embedding and head of one stage share counts for the embedding only, because
+/// the embedding's backward runs last.
 std::set<model::Role> summed_roles(const PlacedModel& placed, size_t unit);
 
-/// What the lowering passes must know of each stage.
+/// The input of the lowering passes, by stage number.
 std::vector<StageUnits> stage_units(const PlacedModel& placed);
 
-/// How many blocks each of `num_stages` gets: as even as possible when the first and last stage count as many
-/// blocks more as `first_less` and `last_less` say, for the embedding and the head that they also run; the
-/// rest goes to the earlier ones.
+/// Returns the number of blocks for each of `num_stages` stages, as even as possible. The embedding counts
+/// as `first_less` blocks of the first stage, the head as `last_less` blocks of the last stage. A remainder
+/// goes to the earlier stages.
 std::vector<int> split_layers(int64_t num_layers, int num_stages, int first_less, int last_less);
 
 }  // namespace argosy::parallel

@@ -6,7 +6,8 @@
 namespace argosy::parallel {
 namespace {
 
-/// What a later microbatch may find under way, or present.
+/// Whether the operation can leave something for a later microbatch: gathered weights, or a transfer or
+/// reduction that is under way.
 bool reaches_beyond(const UnitOp& op) {
     switch (op.kind) {
         case UnitOpKind::Gather:
@@ -29,7 +30,7 @@ int num_microbatches(const std::vector<UnitOp>& ops) {
     return most;
 }
 
-/// One for each microbatch; empty where they take turns.
+/// Returns one part for each microbatch, or no part if the operations of several microbatches alternate.
 std::vector<ProgramPart> by_microbatch(const std::vector<UnitOp>& ops) {
     std::vector<ProgramPart> parts;
     for (UnitOp op : ops) {
@@ -46,7 +47,8 @@ std::vector<ProgramPart> by_microbatch(const std::vector<UnitOp>& ops) {
     return parts;
 }
 
-/// Gradients begin in the first one, so that no other is the same work.
+/// The first part writes the gradients and later parts add to them, so the first part shares its recording
+/// with no other part.
 void number_recordings(std::vector<ProgramPart>& parts) {
     int num_recordings = 0;
     for (auto part = parts.begin(); part != parts.end(); ++part) {

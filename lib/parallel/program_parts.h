@@ -1,7 +1,7 @@
-// The pieces of a rank's program that a GPU can be given one by one as recorded graphs: its microbatches,
-// where they are done one after the other and nothing is under way from one to the next; else the whole
-// program is one piece. Pieces that are the same work share a recording, however many microbatches a step
-// has.
+// Cuts a rank's program into parts that can be recorded as GPU graphs. Each microbatch is one part if the
+// microbatches run one after the other and nothing is under way from one to the next; otherwise the whole
+// program is one part. Equal parts share a recording, so the number of recordings does not grow with the
+// number of microbatches.
 #pragma once
 
 #include <vector>
@@ -11,13 +11,14 @@
 namespace argosy::parallel {
 
 struct ProgramPart {
-    std::vector<UnitOp> ops;  // microbatches are numbered from the piece's first
+    std::vector<UnitOp> ops;  // the numbers of microbatches count from first_microbatch
     int first_microbatch, num_microbatches;
-    /// Equal where one recording serves: the same operations, and gradients begin in both or in neither.
+    /// Number of the recording. Two parts share one if they have the same operations and if both or neither
+    /// of them is the step's first part, which writes gradients where later parts add to them.
     int recording;
 };
 
-/// In order. At least one.
+/// Returns the parts in the order in which they run; at least one.
 std::vector<ProgramPart> parts_of(const Program& program);
 
 }  // namespace argosy::parallel

@@ -7,8 +7,8 @@
 namespace argosy::parallel {
 namespace {
 
-/// What must have run before `op`; what the stage does not have at all (the Loss of a middle stage, a
-/// Recompute where all is kept) need not.
+/// The operations that must have run before `op`. The list may name operations that the stage does not have
+/// (the Loss of a middle stage, a Recompute where everything is kept); the caller ignores these.
 std::vector<UnitOp> prerequisites(const UnitOp& op, int num_layers) {
     const auto with = [&](UnitOpKind kind, int unit) { return UnitOp{kind, op.stage, unit, op.microbatch}; };
     const UnitOp activation = with(UnitOpKind::ReceiveActivation, -1);
@@ -167,7 +167,7 @@ std::string RankLedger::sum_replicas(const Unit& unit) {
     const StageUnits& units = options_.stages[unit.first];
     if (!unsummed_.contains(unit)) return "there is nothing to sum over replicas, or it was summed before";
     if (!has_all_gradients(unit)) return "its gradients are not complete";
-    // The embedding's table may be the head's as well.
+    // A tied table is the parameter of the embedding and of the head.
     const bool embedding = unit.second == 0 && units.has_embedding;
     if (embedding && units.has_head && !has_all_gradients({unit.first, units.num_layers})) {
         return "the head's gradients are not complete";

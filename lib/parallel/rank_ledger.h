@@ -1,6 +1,7 @@
-// The books of one rank while its program runs on paper: what is computed, which weights are gathered, which
-// gradients wait for their sum, which slot holds what. Finds what is unsound within the rank; what passes
-// between ranks is the simulator's.
+// The state of one rank while the simulator runs its program without computing: which operations have run,
+// which weights are gathered, which gradients still need a sum, and which activations each slot holds. The
+// ledger finds faults within one rank. The simulator, which owns one ledger for each rank, finds faults
+// between ranks.
 #pragma once
 
 #include <map>
@@ -17,14 +18,15 @@ namespace argosy::parallel {
 
 class RankLedger {
   public:
-    /// REQUIRES: options outlive it.
+    /// REQUIRES: options outlive the ledger.
     RankLedger(int rank, const Program& program, const ScheduleShape& shape, const LoweringOptions& options);
 
-    /// Books the program's next op, and says what is wrong with it; empty: nothing.
+    /// Records the program's next op. Returns the fault that it finds, or an empty string.
     std::string enter(const UnitOp& op);
-    /// What is missing once the program is through; empty: nothing.
+    /// Called after the program's last op. Returns what is missing, or an empty string.
     std::string close() const;
 
+    /// Maxima over the program so far: slots in use at once, and units whose weights are gathered at once.
     int most_in_flight() const { return most_in_flight_; }
     int most_gathered() const { return most_gathered_; }
 
@@ -45,16 +47,16 @@ class RankLedger {
     bool has_all_gradients(const Unit& unit) const;
 
     const LoweringOptions& options_;
-    std::set<Work> open_;                     // still to be done
-    std::map<Activations, int> num_to_come_;  // ops of the program that still work with them
+    std::set<Work> open_;                     // operations that still have to run
+    std::map<Activations, int> num_to_come_;  // number of later ops that use these activations
     int num_slots_;
-    std::map<int, Activations> slots_;  // what each holds
-    std::map<Activations, int> slot_of_;
-    std::map<Unit, bool> gathered_;  // whether anything has used them
-    std::set<Unit> unreduced_;
-    std::optional<Unit> reducing_;
-    std::set<Unit> unsummed_;
-    std::set<Unit> summing_;
+    std::map<int, Activations> slots_;    // by slot: the activations that it holds now
+    std::map<Activations, int> slot_of_;  // the slot in which these activations are or were
+    std::map<Unit, bool> gathered_;       // units with gathered weights; true if an op has used them
+    std::set<Unit> unreduced_;            // units with gradients that no Reduce has taken yet
+    std::optional<Unit> reducing_;        // the unit whose reduction is under way
+    std::set<Unit> unsummed_;             // units that still need their sum over replicas
+    std::set<Unit> summing_;              // units whose sum over replicas is under way
     int most_in_flight_ = 0, most_gathered_ = 0;
 };
 

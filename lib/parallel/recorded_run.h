@@ -1,5 +1,5 @@
-// A run of some microbatches as one graph of a GPU. What goes in and comes out has places of its own, which
-// the graph reads and writes.
+// Forward and backward over some microbatches as one recorded GPU graph. A RecordedRun owns the graph and
+// fixed copies of its inputs and its output, because a graph always reads and writes the same addresses.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,19 +17,21 @@ namespace argosy::parallel {
 
 class RecordedRun {
   public:
-    /// Microbatches and the scale of the loss to the sum of losses.
+    /// Maps microbatches and the loss scale to the sum of losses.
     using Run = std::function<at::Tensor(std::span<const model::Batch>, const at::Tensor& loss_scale)>;
 
-    /// Records `run`; nothing of it is done yet. Its memory is that of `before` too, if there is one: the two
-    /// take turns, and neither leaves anything there for the other.
+    /// Records `run` without running it. The graph shares the memory of `before`, unless that is null.
+    /// REQUIRES: the two graphs never run at the same time, and neither reads what the other one left there.
     RecordedRun(std::span<const model::Batch> microbatches, const at::Tensor& loss_scale, const Run& run,
                 const RecordedRun* before = nullptr);
     RecordedRun(const RecordedRun&) = delete;
 
-    /// Whether these are as many and as large as those that it was recorded with.
+    /// Whether number and sizes of the microbatches are those of the recording.
     bool takes(std::span<const model::Batch> microbatches) const;
-    /// The graph's, by which Communicator::watched knows it.
+    /// The number of the graph, by which Communicator::watched identifies it.
     uint64_t number() const { return graph_->number(); }
+    /// Copies the inputs into the fixed copies and launches the graph on the current stream. Returns a copy
+    /// of the sum of losses (fp64 scalar), valid in the order of that stream. REQUIRES: takes(microbatches).
     at::Tensor replay(std::span<const model::Batch> microbatches, const at::Tensor& loss_scale);
 
   private:

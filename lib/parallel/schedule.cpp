@@ -10,7 +10,7 @@
 namespace argosy::parallel {
 namespace {
 
-/// All forwards, then all backwards: simple, and every microbatch is in flight at once.
+/// GPipe: all forwards, then all backwards. Simple, but all microbatches are in flight at once.
 std::vector<Action> gpipe(const ScheduleShape& shape, int rank) {
     std::vector<Action> actions;
     for (int i = 0; i < shape.num_microbatches; ++i) actions.push_back({ActionKind::Forward, rank, i});
@@ -18,8 +18,8 @@ std::vector<Action> gpipe(const ScheduleShape& shape, int rank) {
     return actions;
 }
 
-/// Enough forwards to fill the stages behind, then one forward for one backward: rank r has at most
-/// num_stages - r microbatches in flight, however many there are.
+/// 1F1B: enough forwards to fill the later stages, then one forward for each backward. Rank r has at most
+/// num_stages - r microbatches in flight, whatever their number.
 std::vector<Action> one_forward_one_backward(const ScheduleShape& shape, int rank) {
     std::vector<Action> actions;
     const int ahead = std::min(shape.num_stages - 1 - rank, shape.num_microbatches);

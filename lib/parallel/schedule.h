@@ -1,5 +1,5 @@
-// Pipeline schedules as data: a schedule is a pure function from sizes to what a rank does, in order.
-// Gradient accumulation is the schedule of one stage with several microbatches.
+// Pipeline schedules as data: a schedule is a pure function from sizes to the list of actions of a rank, in
+// order. Gradient accumulation is the schedule of one stage with several microbatches.
 #pragma once
 
 #include <string>
@@ -9,13 +9,13 @@ namespace argosy::parallel {
 
 enum class ActionKind {
     Forward,
-    Backward,  // both halves
+    Backward,  // BackwardInput and BackwardWeight
     BackwardInput,
     BackwardWeight,
-    SendActivation,     // to the next stage
-    ReceiveActivation,  // from the stage before
-    SendGradient,       // to the stage before
-    ReceiveGradient,    // from the next stage
+    SendActivation,     // sends to the next stage
+    ReceiveActivation,  // receives from the stage before
+    SendGradient,       // sends to the stage before
+    ReceiveGradient,    // receives from the next stage
 };
 
 struct Action {
@@ -31,11 +31,12 @@ struct ScheduleShape {
     int num_microbatches = 1;
 };
 
-/// The compute actions of `rank`, in order. Throws UserError for an unknown name or a shape that the schedule
-/// does not have.
+/// The compute actions of `rank`, in order. Throws UserError for an unknown name or for a shape that the
+/// schedule does not support.
 std::vector<Action> schedule(const std::string& name, const ScheduleShape& shape, int rank);
 
-/// Puts each stage's receives before, and its sends after, what needs and makes them.
+/// Adds the transfers: each receive directly before the action that needs its data, each send directly after
+/// the action that makes its data.
 std::vector<Action> with_transfers(const std::vector<Action>& actions, const ScheduleShape& shape);
 
 std::vector<std::string> schedule_names();

@@ -9,7 +9,7 @@
 namespace argosy::parallel {
 namespace {
 
-constexpr int64_t kLeastElements = 1 << 14;  // that are worth a thread: about 100 us
+constexpr int64_t kLeastElements = 1 << 14;  // minimum number of elements for one thread: about 100 us
 
 at::Tensor initial_tensor(const layout::ParamSpec& spec, const layout::Slab& slab, uint64_t seed) {
     at::Tensor values = at::empty(slab.size, at::kFloat);

@@ -1,6 +1,6 @@
-// A rank's piece of one parameter: the weights that the optimizer updates, the copy that computation uses,
-// and the gradient. All three are [chunk rows, ...]; rows past the piece's own are zero, so that every rank's
-// are equally long.
+// A rank's shard of one parameter: the master weights that the optimizer updates, their copy in the compute
+// type, and the gradient. All three have the shape [chunk rows, ...], which is the same on every rank of the
+// shard group. A rank whose shard is shorter has rows of zeros at the end.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,53 +14,58 @@
 
 namespace argosy::parallel {
 
-/// Element types: of the weights that the optimizer owns, of computation, and of gradient sums.
+/// Element types.
 struct Precision {
-    at::ScalarType master = at::kFloat;
-    at::ScalarType compute = at::kBFloat16;
-    at::ScalarType reduce = at::kFloat;
+    at::ScalarType master = at::kFloat;      // weights that the optimizer updates
+    at::ScalarType compute = at::kBFloat16;  // weights and activations in forward and backward
+    at::ScalarType reduce = at::kFloat;      // gradient sums
 };
 
-/// What three tensors of a parameter lie in. The copy is the weights themselves where the types agree.
+/// The memory of a parameter's tensors. `compute` and `master` are the same tensor if their types agree.
 struct ParameterMemory {
     at::Tensor master, compute, gradient;
 
-    /// Filled with zeros.
+    /// Returns tensors filled with zeros.
     static ParameterMemory allocate(const std::vector<int64_t>& shape, const Precision& precision,
                                     c10::Device device);
-    /// Of one of several parameters that lie in it one behind the other.
+    /// Views of `count` rows from `begin`: the part of one parameter, where several parameters are adjacent
+    /// in this memory.
     ParameterMemory rows(int64_t begin, int64_t count) const;
 };
 
-/// Of the piece of `coordinates` between tensor parallelism and sharding: what a layer computes with.
+/// The shape with which a layer computes on the rank at `coordinates`: after the tensor parallel split,
+/// before the split over the shard axes.
 std::vector<int64_t> unsharded_shape(const layout::ParamSpec& spec, const mesh::MeshShape& mesh,
                                      const mesh::Coordinates& coordinates);
 
-/// Likewise sharded: what a rank holds, [chunk rows, ...].
+/// The shape that the rank at `coordinates` holds: [chunk rows, ...], after both splits, with padding.
 std::vector<int64_t> shard_shape(const layout::ParamSpec& spec, const mesh::MeshShape& mesh,
                                  const mesh::Coordinates& coordinates);
 
 class ShardedParameter {
   public:
-    /// Fills the weights with the initial values of `seed`. REQUIRES: memory of the shard's shape, zeros.
+    /// Fills the weights with the initial values of `seed`. REQUIRES: `memory` has the shape shard_shape()
+    /// and is filled with zeros.
     ShardedParameter(const layout::ParamSpec& spec, const mesh::Mesh& mesh, const ParameterMemory& memory,
                      uint64_t seed);
 
     const layout::ParamSpec& spec() const { return spec_; }
     const layout::Slab& slab() const { return slab_; }  // this rank's box of the global tensor
-    bool owned() const { return owned_; }  // counts for norms: one rank among those that hold the same
+    /// Whether this rank counts the shard in norms: true on one of the ranks that hold the same elements.
+    bool owned() const { return owned_; }
 
-    /// See unsharded_shape.
+    /// The value of unsharded_shape().
     const std::vector<int64_t>& local_shape() const { return local_shape_; }
 
     at::Tensor& master() { return master_; }
     const at::Tensor& compute() const { return compute_; }
     model::GradientSum& gradient() { return gradient_; }
 
-    /// The rows of `whole`, one of the three, that are this rank's own.
+    /// The rows of `whole` (one of the three tensors) without the padding.
     at::Tensor own_rows(const at::Tensor& whole) const { return whole.narrow(0, 0, slab_.size[0]); }
 
-    /// After master() was written by others than the optimizer, which writes both.
+    /// Copies master() to compute(). Every writer of master() must call this, except the optimizer, which
+    /// writes both.
     void refresh_compute();
 
   private:

@@ -21,7 +21,7 @@ std::vector<UnitLayout::Entry> entries_of(const std::vector<ShardedUnit::Binding
     return entries;
 }
 
-/// The unsharded parameter within its padded slice.
+/// The view of the unsharded parameter in its padded slice of a buffer.
 at::Tensor unpadded(const at::Tensor& slice, const ShardedParameter& parameter) {
     return slice.narrow(0, 0, parameter.local_shape()[0]);
 }
@@ -132,7 +132,7 @@ void ShardedUnit::sum_replicas() {
 void ShardedUnit::finish_sum() { summing_.wait(); }
 
 int64_t ShardedUnit::gathered_bytes() const {
-    const at::Tensor& weight = weights_[bindings_[0].role];  // of the one buffer
+    const at::Tensor& weight = weights_[bindings_[0].role];  // a view: its storage is the whole buffer
     return sharded() && weight.defined() ? static_cast<int64_t>(weight.storage().nbytes()) : 0;
 }
 

@@ -1,6 +1,7 @@
-// The parameters that are gathered and reduced together: one layer's, or the head's. Over a shard group of
-// one rank there is nothing to gather or reduce, and weights and gradients are the parameters' own tensors,
-// uncopied.
+// The parameters that are gathered and reduced together: one layer's, or the head's. The unit owns the
+// buffers of gathered weights and of unsharded gradients; ParallelModel owns the parameters. If the shard
+// group has one rank, there is nothing to gather or reduce: weights and gradients are the parameters' own
+// tensors, without a copy. The executor calls the unit.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,7 +15,8 @@
 
 namespace argosy::parallel {
 
-/// Joins of what the parameters of an unsharded unit hold, where they lie so in memory.
+/// Joined tensors of an unsharded unit's parameters (see model::Join); undefined where the parameters of a
+/// join are not adjacent in memory.
 struct JoinedMemory {
     model::Joined weights, gradients;
 };
@@ -24,36 +26,41 @@ class ShardedUnit {
     struct Binding {
         model::Role role;
         ShardedParameter* parameter;
-        bool summed = false;  // over replicas, with this unit's
+        bool summed = false;  // whether sum_replicas() sums its gradient
     };
-    /// REQUIRES: parameters and groups outlive it. `group` is the ranks over which the parameters are
-    /// sharded, `replicas` those that have the same pieces. `joined` counts over a group of one rank alone.
+    /// REQUIRES: parameters and groups outlive the unit. `group` has the ranks over which the parameters are
+    /// sharded, `replicas` the ranks with the same shards. `joined` is used only if `group` has one rank.
     ShardedUnit(std::vector<Binding> bindings, comm::Communicator& group, comm::Communicator& replicas,
                 const JoinedMemory& joined = {});
 
     bool sharded() const { return group_.size() > 1; }
 
-    /// COLLECTIVE, asynchronous: starts to collect the weights into one buffer (UnitLayout); `weights` waits
-    /// for it. The parameters' compute tensors must stay unchanged until then.
+    /// COLLECTIVE: starts to all-gather the weights into one buffer (UnitLayout) and returns at once. The
+    /// parameters' compute tensors must stay unchanged until weights() has returned.
     void gather();
-    /// Gives the buffer back. REQUIRES: nothing computes with the weights any more.
+    /// Frees the buffer of gathered weights. REQUIRES: no computation uses the weights any more.
     void release();
+    /// Waits for gather() if it is under way, then returns the weights.
     const model::Weights& weights();
 
-    /// Where a layer adds its weights' gradients: unsharded sums, allocated at first use after a reduction.
+    /// The sums to which a layer adds its weights' gradients. If sharded, they are unsharded sums in a buffer
+    /// that is allocated at the first call after a reduction.
     const model::Gradients& gradients();
-    /// COLLECTIVE, asynchronous: starts to sum the gradients over the group, each rank its own rows.
+    /// COLLECTIVE: starts to reduce-scatter the gradients over the group and returns at once. gradients() may
+    /// be called again at once: it allocates a new buffer.
     void reduce();
-    /// Waits and adds the sums to the parameters' gradients. Does nothing when no reduction is under way.
+    /// Waits for reduce() and adds its results to the parameters' gradients. Does nothing if no reduction is
+    /// under way.
     void finish_reduce();
 
-    /// COLLECTIVE over the replicas, asynchronous: starts to sum the parameters' gradients over them, in
-    /// place. REQUIRES: no gradient is added until the end.
+    /// COLLECTIVE over the replicas: starts to all-reduce the parameters' gradients in place and returns at
+    /// once. REQUIRES: no gradient is added until finish_sum() has returned.
     void sum_replicas();
-    /// Waits. Does nothing when no sum is under way.
+    /// Waits for sum_replicas(). Does nothing if no sum is under way.
     void finish_sum();
 
-    /// Of weights that are gathered now; of gradients that are not yet the parameters' own.
+    /// Bytes of the buffer of gathered weights, and of the buffer of gradients that are not reduced yet; 0 if
+    /// there is none.
     int64_t gathered_bytes() const;
     int64_t gradient_bytes() const;
 
@@ -62,15 +69,15 @@ class ShardedUnit {
 
     std::vector<Binding> bindings_;
     comm::Communicator &group_, &replicas_;
-    UnitLayout layout_;  // of a unit that is sharded
+    UnitLayout layout_;  // layout of the two buffers; unused if the unit is not sharded
 
     model::Weights weights_;
     comm::Pending gathering_;
 
     at::Tensor gradient_buffer_;
-    std::vector<model::GradientSum> sums_;  // views of the buffer, one for each binding
+    std::vector<model::GradientSum> sums_;  // views of gradient_buffer_, one for each binding
     model::Gradients gradients_;
-    std::vector<at::Tensor> reduced_;
+    std::vector<at::Tensor> reduced_;  // outputs of the reduction under way, one for each binding
     comm::Pending reducing_;
     comm::Pending summing_;
 };

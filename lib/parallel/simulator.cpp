@@ -42,10 +42,10 @@ bool same_message(const UnitOp& a, const UnitOp& b) {
     return a.kind == b.kind && a.stage == b.stage && a.microbatch == b.microbatch;
 }
 
-/// From one rank to another.
+/// The channel from one rank to another.
 struct Channel {
-    std::optional<UnitOp> receive;  // the one that takes the message in it
-    int round = 0;                  // when that was sent; without a message, when the last one was taken
+    std::optional<UnitOp> receive;  // the receive that takes the message; none if the channel is empty
+    int round = 0;                  // the round of the last send or receive on this channel
 };
 
 class Simulator {
@@ -78,7 +78,7 @@ class Simulator {
     bool at_end(int rank) const { return next_[rank] == programs_[rank].ops.size(); }
     const UnitOp& next_op(int rank) const { return programs_[rank].ops[next_[rank]]; }
 
-    /// Runs the rank's ops up to one that has to wait; whether any ran.
+    /// Runs the rank's ops until one has to wait. Returns whether any op ran.
     bool advance(int rank) {
         const size_t start = next_[rank];
         while (fault_.empty() && !at_end(rank) && can_run(rank, next_op(rank))) {
@@ -143,7 +143,7 @@ class Simulator {
     const std::vector<Program>& programs_;
     const ScheduleShape& shape_;
     std::vector<RankLedger> ledgers_;
-    std::vector<size_t> next_;                         // by rank: the op that it is at
+    std::vector<size_t> next_;                         // by rank: index of the next op
     std::vector<int> round_;                           // by rank: computations on the longest chain so far
     std::map<std::pair<int, int>, Channel> channels_;  // by sending and receiving rank
     std::string fault_;

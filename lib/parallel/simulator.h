@@ -1,6 +1,9 @@
-// Runs all ranks' programs on paper, to prove them: no deadlock when every send is a rendezvous, messages in
-// the order in which they are awaited, every operation once and after what it needs, slots and gathered
-// weights not given away while in use. Also what a program costs: time, activations and gathered weights.
+// Simulates the programs of all ranks without computing. The checks are that
+// 1. no rank deadlocks, though a channel holds one message only;
+// 2. messages arrive in the order in which they are received;
+// 3. every operation runs once, and after the operations that it needs;
+// 4. slots and gathered weights are not freed while they are in use.
+// The simulator also reports the cost of a program: time, activations and gathered weights.
 #pragma once
 
 #include <string>
@@ -11,15 +14,15 @@
 namespace argosy::parallel {
 
 struct Simulation {
-    std::string fault;                // empty: the programs are sound; else the first thing that is wrong
-    std::vector<int> most_in_flight;  // by rank: microbatches whose activations are held at once
-    std::vector<int> most_gathered;   // by rank: units whose weights are held at once, if they are sharded
-    int num_rounds = 0;  // longest chain of computations, one unit of time each: how full the pipeline is
+    std::string fault;                // the first fault; empty if the programs are correct
+    std::vector<int> most_in_flight;  // by rank: maximum number of slots in use at once
+    std::vector<int> most_gathered;   // by rank: maximum number of units with gathered weights at once
+    int num_rounds = 0;  // length of the longest chain of computations, each of which counts as 1
 };
 
-/// `programs[r]` is rank r's; stage s runs on rank s % num_ranks. A rank runs its list in order. A receive
-/// waits for its message. A send does not stop its rank, but the next one on the same channel (a pair of
-/// ranks and a direction) waits until it was received: a channel holds one message.
+/// `programs[r]` is the program of rank r; stage s runs on rank s % num_ranks. A rank runs its list in order.
+/// A receive waits for its message. A channel (a sending and a receiving rank) holds one message: a send does
+/// not block its rank, but the next send on the same channel waits until the message was received.
 Simulation simulate(const std::vector<Program>& programs, const ScheduleShape& shape,
                     const LoweringOptions& options);
 

@@ -1,4 +1,5 @@
-// Tensor parallelism with sequence parallelism over the ranks of one group.
+// Tensor parallelism with sequence parallelism over the ranks of one group: the model::TensorAxis that
+// communicates. Each call submits one collective and waits for it.
 #pragma once
 
 #include "comm/communicator.h"
@@ -8,7 +9,7 @@ namespace argosy::parallel {
 
 class TensorParallelAxis : public model::TensorAxis {
   public:
-    /// REQUIRES: group outlives it.
+    /// REQUIRES: group outlives the object.
     explicit TensorParallelAxis(comm::Communicator& group) : group_(group) {}
 
     layout::Range share(int64_t n) const override { return layout::chunk(n, group_.size(), group_.rank()); }

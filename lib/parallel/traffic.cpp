@@ -13,7 +13,7 @@ namespace {
 using comm::OpKind;
 using mesh::Axis;
 
-/// Adds launches, those that are alike to one entry.
+/// Collects launches. Launches that differ only in their number become one entry.
 class Collector {
   public:
     explicit Collector(const mesh::MeshShape& mesh) : mesh_(mesh) {}
@@ -37,7 +37,7 @@ class Collector {
     std::vector<Traffic> all_;
 };
 
-/// Of a rank's piece, as it is held: [chunk rows, ...].
+/// Number of elements of a rank's shard with its padding: [chunk rows, ...].
 int64_t held_elements(const layout::ParamSpec& spec, const mesh::MeshShape& mesh,
                       const mesh::Coordinates& coordinates) {
     const std::vector<int64_t> shape = unsharded_shape(spec, mesh, coordinates);
@@ -46,7 +46,7 @@ int64_t held_elements(const layout::ParamSpec& spec, const mesh::MeshShape& mesh
                            std::multiplies<>());
 }
 
-/// Gathers, reductions and what the program sums over replicas.
+/// Adds a unit's all-gather, its reduce-scatter, and the sum over replicas that the program makes.
 void add_unit(const PlacedModel& placed, size_t unit, const mesh::MeshShape& mesh,
               const mesh::Coordinates& coordinates, const Precision& precision, Collector& traffic) {
     const std::set<model::Role> roles = summed_roles(placed, unit);
@@ -61,7 +61,7 @@ void add_unit(const PlacedModel& placed, size_t unit, const mesh::MeshShape& mes
     traffic.add({Axis::Replicate, 1, OpKind::AllReduce, precision.reduce, summed, 1});
 }
 
-/// The rows of a microbatch between blocks, over ranks of the tensor axis and from stage to stage.
+/// Adds the transfers of a microbatch's activations: over the tensor axis, and from stage to stage.
 void add_activations(const mesh::MeshShape& mesh, const Precision& precision, int64_t elements,
                      int64_t num_units, Collector& traffic) {
     traffic.add({Axis::Tensor, 1, OpKind::AllGather, precision.compute, elements, num_units});
@@ -70,7 +70,8 @@ void add_activations(const mesh::MeshShape& mesh, const Precision& precision, in
     traffic.add({Axis::Pipeline, 1, OpKind::Send, precision.compute, own, 1});
 }
 
-/// The sums that come after the program, as parallel/gradients.h makes them: all of a kind in one launch.
+/// Adds the gradient sums after the program. sum_remaining() (parallel/gradients.h) makes all sums over the
+/// same ranks in one launch.
 void add_sums(const std::vector<layout::ParamSpec>& specs, const mesh::MeshShape& mesh,
               const mesh::Coordinates& coordinates, const Precision& precision, Collector& traffic) {
     std::map<std::pair<size_t, std::pair<mesh::AxisSet, int>>, int64_t> sums;

@@ -1,5 +1,6 @@
-// What a training step sends over the mesh, from the placement alone: for checks and forecasts that run
-// before a model exists. Small collectives (scalars, the loss's sums over the vocabulary) are left out.
+// The messages and collectives of a training step, computed from the placement alone, for checks and
+// forecasts before a model exists. Small collectives (scalars, the loss's sums over the vocabulary) are left
+// out.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,26 +15,26 @@
 
 namespace argosy::parallel {
 
-/// One kind of launch: a collective, or several grouped, over the ranks that differ only on `axes` (in blocks
-/// of them, where parts > 1: see MeshShape::group).
+/// One kind of launch: a collective, or several grouped, over the ranks that differ only on `axes` (with
+/// parts > 1 over blocks of these ranks: see MeshShape::group).
 struct Traffic {
     mesh::AxisSet axes;
     int parts = 1;
     comm::OpKind kind;
     at::ScalarType type;
-    int64_t elements;      // of the whole launch, in the larger of a rank's two buffers
-    int64_t num_launches;  // that are of this size: units of the model, or 1
+    int64_t elements;      // elements of the whole launch in the larger of a rank's two buffers
+    int64_t num_launches;  // number of launches of this kind and size
     bool operator==(const Traffic&) const = default;
 };
 
-/// Of the rank at `coordinates`, without axes of one rank. `microbatch_tokens`: that pass through its blocks
-/// at once.
+/// The traffic of the rank at `coordinates`, without axes of one rank. `dim` is the model's dim;
+/// `microbatch_tokens` is the number of tokens that pass through a block at once.
 std::vector<Traffic> step_traffic(const PlacedModel& placed, const mesh::MeshShape& mesh,
                                   const mesh::Coordinates& coordinates, const Precision& precision,
                                   int64_t dim, int64_t microbatch_tokens);
 
-/// Of all ranks of the job: those of each pipeline rank, among which ranks are alike but for shorter last
-/// pieces.
+/// The traffic of the whole job: the traffic of one rank for each coordinate on the pipeline axis. The other
+/// ranks of the same coordinate have the same traffic, except that their last shards may be shorter.
 std::vector<Traffic> job_traffic(const PlacedModel& placed, const mesh::MeshShape& mesh,
                                  const Precision& precision, int64_t dim, int64_t microbatch_tokens);
 

@@ -12,13 +12,13 @@ int64_t product(const std::vector<int64_t>& sizes) {
     return std::accumulate(sizes.begin(), sizes.end(), int64_t{1}, std::multiplies<>());
 }
 
-/// 256 bytes of bf16: what cuBLASLt's fastest products want.
+/// Rounds up to 256 bytes of bf16, the alignment that cuBLASLt's fastest products need.
 int64_t aligned(int64_t element) {
     constexpr int64_t kAlignment = 128;
     return (element + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-/// How many entries from `first` on have its join and no padding before the last of them.
+/// The number of entries from `first` on that belong to the same join and have no padding between them.
 size_t count_neighbours(const std::vector<UnitLayout::Entry>& entries, size_t first, int num_shards) {
     const auto join = model::join_of(entries[first].role);
     size_t last = first;

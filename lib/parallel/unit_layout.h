@@ -1,6 +1,7 @@
-// Where the parameters of a unit lie in one buffer: a slice for each, in the unit's order, its rows padded so
-// that all shards have as many. The parameters of a join lie one behind the other, unless padding is between
-// them; every other slice begins where products are fast.
+// The layout of a unit's parameters in one buffer. Each parameter has a slice, in the unit's order, with its
+// rows padded so that all shards have equally many. The slices of a join (model::Join) are adjacent, so that
+// one view covers them, unless padding is between them. Every other slice begins at an aligned element,
+// because matrix products are faster on aligned memory.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -24,9 +25,9 @@ class UnitLayout {
 
     int64_t num_elements() const { return num_elements_; }
 
-    /// Of entry i in such a buffer, with its padding.
+    /// The view of entry i in `buffer`, with its padding.
     at::Tensor padded(const at::Tensor& buffer, size_t i) const;
-    /// Of every join that has no padding within.
+    /// The views of every join in `buffer`; undefined for a join with padding between its parameters.
     model::Joined joined(const at::Tensor& buffer) const;
 
   private:

@@ -1,6 +1,6 @@
-// Memory for the parameters of a unit. Those of a join lie one behind the other in one allocation where the
-// shard group is one rank; where it is larger, they come together in what is gathered (UnitLayout), and each
-// piece has an allocation of its own.
+// Memory for the parameters of a unit. If the shard group has one rank, the parameters of a join
+// (model::Join) are adjacent in one allocation. If the shard group is larger, each shard has its own
+// allocation, and the parameters of a join become adjacent in the gathered buffer (UnitLayout).
 #pragma once
 
 #include <vector>
@@ -14,20 +14,21 @@ namespace argosy::parallel {
 
 class UnitMemory {
   public:
-    /// Allocates for the joins. REQUIRES: mesh outlives it.
+    /// Allocates the memory of the joins. REQUIRES: mesh outlives the object.
     UnitMemory(const std::vector<model::Parameter>& unit, const mesh::Mesh& mesh, const Precision& precision);
 
-    /// REQUIRES: called in the unit's order, once for each parameter, but not for one that another unit
-    /// holds.
+    /// Returns the memory of the next parameter. REQUIRES: called in the unit's order, once for each
+    /// parameter, except for a tied parameter that another unit already has.
     ParameterMemory next(const model::Parameter& parameter);
 
+    /// The joined tensors; undefined where the unit has no such join or the shard group is larger than 1.
     JoinedMemory joined() const;
 
   private:
     struct Join {
-        std::vector<int64_t> shape;  // of all; empty: none here
+        std::vector<int64_t> shape;  // shape of all parameters together; empty if there is no such join
         ParameterMemory memory;
-        int64_t rows_given = 0;
+        int64_t rows_given = 0;  // rows of `memory` that next() has returned
     };
     std::vector<int64_t> shape_of(const model::Parameter& parameter) const;
 

@@ -1,4 +1,4 @@
-// The small operations of which a rank's program is made: what executor, simulator and planner read.
+// The small operations of a rank's program. Executor, simulator and planner read them.
 #pragma once
 
 #include <string>
@@ -6,17 +6,17 @@
 namespace argosy::parallel {
 
 enum class UnitOpKind {
-    Gather,  // start to collect a unit's weights
-    Free,    // give them back
-    Forward,
-    Loss,  // the head: loss, input gradient and its own weights' gradients in one
-    Recompute,
-    BackwardInput,
-    BackwardWeight,
-    Reduce,        // start to sum a unit's gradients over the shards
-    FinishReduce,  // wait for it
-    SumReplicas,   // start to sum a unit's gradients of the step over the replicas
-    FinishSum,     // wait for it
+    Gather,          // start to all-gather a unit's weights
+    Free,            // free the gathered weights
+    Forward,         // one layer
+    Loss,            // the head: loss, input gradient and its own weights' gradients in one operation
+    Recompute,       // compute again the activations of a layer that forward did not keep
+    BackwardInput,   // the gradient of a layer's input
+    BackwardWeight,  // the gradients of a layer's weights
+    Reduce,          // start to reduce-scatter a unit's gradients over the shards
+    FinishReduce,    // wait for the reduce-scatter
+    SumReplicas,     // start to all-reduce a unit's gradients of the step over the replicas
+    FinishSum,       // wait for the all-reduce
     SendActivation,
     ReceiveActivation,
     SendGradient,
@@ -26,16 +26,16 @@ enum class UnitOpKind {
 struct UnitOp {
     UnitOpKind kind;
     int stage;
-    int unit;        // of the stage; -1 for transfers
-    int microbatch;  // -1 where none: gathers, frees, reductions and sums
-    int slot = -1;   // where the microbatch's activations live
+    int unit;        // number of the unit in the stage; -1 for transfers
+    int microbatch;  // -1 for gathers, frees, reductions and sums
+    int slot = -1;   // number of the slot that holds the microbatch's activations
     bool operator==(const UnitOp&) const = default;
 };
 
-/// For messages: "Forward of stage 1 unit 2 microbatch 3".
+/// The text for messages: "Forward of stage 1 unit 2 microbatch 3".
 std::string describe(const UnitOp& op);
 
-/// Whether it adds to the unit's gradients.
+/// Whether operations of this kind add to their unit's gradients.
 bool makes_gradients(UnitOpKind kind);
 
 }  // namespace argosy::parallel

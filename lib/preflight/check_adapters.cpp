@@ -1,5 +1,5 @@
-// InfiniBand and RoCE adapters: whether those that the ranks will use are there, up, as fast as their like on
-// other nodes, and all of one fabric.
+// Checks the InfiniBand and RoCE adapters that the ranks will use: whether they exist, are up, are as fast as
+// the same adapters on other nodes, and all belong to one fabric.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -22,12 +22,12 @@ NameList choice_on(const NodeFacts& node, const Cluster& cluster) {
     return {variable ? variable->value : "", NameList::Syntax::Nccl};
 }
 
-/// Within one node the fabric carries nothing.
+/// FAIL in jobs of several nodes, else WARN, because the fabric carries no data within one node.
 Verdict fail_between_nodes(const Cluster& cluster) {
     return cluster.nodes.size() > 1 ? Verdict::Fail : Verdict::Warn;
 }
 
-/// Ports of the same name on all nodes.
+/// The ports of the same name on all nodes, this one included.
 std::vector<const AdapterPort*> likes_of(const AdapterPort& port, const Cluster& cluster) {
     std::vector<const AdapterPort*> likes;
     for (const NodeFacts& node : cluster.nodes) {
@@ -56,8 +56,8 @@ bool of_several_kinds(const std::vector<const AdapterPort*>& ports) {
     });
 }
 
-/// The line that takes the fastest of those, InfiniBand before Ethernet. Whole names are wanted only where
-/// they begin another one's: mlx5_1 means mlx5_10, too.
+/// The setting that chooses the fastest of `ports`, InfiniBand before Ethernet. The setting requires whole
+/// names ("=") only if a chosen name begins an unwanted one: "mlx5_1" also matches mlx5_10.
 std::string line_to_set(const std::vector<const AdapterPort*>& ports) {
     const auto order = [](const AdapterPort* port) { return std::pair(port->infiniband(), port->gigabits); };
     const auto best = order(*std::ranges::max_element(ports, {}, order));
@@ -91,7 +91,8 @@ std::vector<Finding> check_named_adapters(const Cluster& cluster) {
     return found.findings(cluster);
 }
 
-/// One that is down on most nodes and that nobody named in full is no part of the fabric.
+/// Ignores a port that is down on more than half of the nodes, since it is not part of the fabric, unless
+/// NCCL_IB_HCA has its adapter's full name.
 std::vector<Finding> check_adapter_links(const Cluster& cluster) {
     NodeFindings found("adapters' links", Blame::Always);
     for (const NodeFacts& node : cluster.nodes) {

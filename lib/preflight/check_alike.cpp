@@ -1,4 +1,4 @@
-// What must be the same on all ranks: variables, the executable, libraries.
+// Checks that variables, the executable and libraries are the same on all ranks.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 namespace argosy::preflight {
 namespace {
 
-/// Ranks by the value that they have, the most frequent value first.
+/// Values and the ranks that have each, the most frequent value first.
 using Values = std::vector<std::pair<std::string, std::vector<int>>>;
 
 template <class ValueOf>
@@ -34,8 +34,8 @@ std::string spelled_out(const Values& values, const Cluster& cluster) {
                                       : text;
 }
 
-/// Nodes none of whose ranks have the most frequent value. Where half the ranks have each, nobody knows who
-/// is wrong.
+/// Nodes on which no rank has the most frequent value. Empty if no value has a majority of the ranks, because
+/// it is then unknown which value is wrong.
 std::vector<std::string> deviant_nodes(const Values& values, const Cluster& cluster) {
     if (2 * values[0].second.size() <= cluster.ranks.size()) return {};
     const std::vector<std::string> right = nodes_of(values[0].second, cluster);
@@ -46,7 +46,7 @@ std::vector<std::string> deviant_nodes(const Values& values, const Cluster& clus
     return deviant;
 }
 
-/// Those that have another value than most.
+/// The ranks that do not have the most frequent value.
 std::vector<int> minority(const Values& values) {
     std::vector<int> ranks;
     for (size_t i = 1; i < values.size(); ++i) {
@@ -67,11 +67,12 @@ Finding difference(const std::string& check, Verdict verdict, const Values& valu
         .bad_nodes = verdict == Verdict::Fail ? deviant_nodes(values, cluster) : std::vector<std::string>{}};
 }
 
-/// Set for each rank or node on purpose, by Slurm, mpirun or jobs/bind.sh, or of no effect on the others.
+/// Variables that may differ: Slurm, mpirun or jobs/bind.sh set them for each rank or node on purpose, or
+/// they do not affect other ranks.
 constexpr std::string_view kOwn[] = {"CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "NCCL_DEBUG_FILE",
                                      "NCCL_HOSTID",          "OMP_NUM_THREADS",    "OMP_PLACES",
                                      "UCX_NET_DEVICES",      "GOMP_CPU_AFFINITY"};
-/// Where nodes have other names for the same, they may.
+/// Variables whose difference is only a WARN. Most hold names of devices or files, which may differ by node.
 constexpr std::string_view kPlaces[] = {"NCCL_SOCKET_IFNAME",          "NCCL_IB_HCA", "NCCL_TOPO_FILE",
                                         "OMPI_MCA_btl_tcp_if_include", "NCCL_DEBUG",  "NCCL_DEBUG_SUBSYS",
                                         "OMPI_MCA_oob_tcp_if_include"};
@@ -81,7 +82,7 @@ bool may_differ(const std::string& name) {
     return name.starts_with("SLURM_") || std::ranges::find(kOwn, name) != std::end(kOwn);
 }
 
-/// Ranks that disagree about how they talk to each other hang or fail.
+/// FAIL for variables of the communication libraries: ranks that disagree on a protocol hang or fail.
 Verdict verdict_of_difference(const std::string& name) {
     const bool protocol =
         std::ranges::any_of(kProtocols, [&](auto prefix) { return name.starts_with(prefix); });

@@ -1,5 +1,5 @@
-// The CPUs that ranks may run on: how many each has, which of them ranks share, and whether they are near the
-// rank's GPU.
+// Checks the CPUs that ranks may run on: how many each rank has, which CPUs ranks share, and whether they are
+// near the rank's GPU.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -25,9 +25,9 @@ std::vector<const RankFacts*> ranks_of(const NodeFacts& node, const Cluster& clu
     return ranks;
 }
 
-/// The GPU that a rank computes on: the one of its number within the node, among those that
-/// CUDA_VISIBLE_DEVICES names by number, by UUID or by the beginning of one. Null where that is not known,
-/// and in a build without CUDA.
+/// The GPU that a rank computes on. `number` is the rank's index on its node and selects one of the GPUs that
+/// CUDA_VISIBLE_DEVICES lists (by index, UUID or beginning of a UUID). Null if the GPU is unknown, and in a
+/// build without CUDA.
 const Gpu* gpu_of(const RankFacts& rank, size_t number, const NodeFacts& node) {
     if (node.gpus.empty() || rank.cuda_version.empty()) return nullptr;
     const Variable* visible = rank.variable("CUDA_VISIBLE_DEVICES");
@@ -48,7 +48,7 @@ bool share_any(const std::vector<int>& cpus, const std::vector<int>& others) {
 
 }  // namespace
 
-/// Ranks that share all CPUs of a node are not bound, which is no mistake.
+/// Checks ranks that are bound to some of a node's CPUs. Ranks that may use all CPUs are fine.
 std::vector<Finding> check_binding(const Cluster& cluster) {
     NodeFindings found("CPUs of the ranks");
     for (const NodeFacts& node : cluster.nodes) {
@@ -73,8 +73,8 @@ std::vector<Finding> check_binding(const Cluster& cluster) {
     return found.findings(cluster);
 }
 
-/// Ranks that may all run on the same CPUs are not bound one by one, which is no mistake. Ranks with
-/// CPUs of their own should not share one while another CPU of the node has no rank.
+/// Ranks that all may run on the same CPUs are not bound one by one, which is fine. Ranks with different CPUs
+/// should not share a CPU while another CPU of the node has no rank.
 std::vector<Finding> check_shared_cpus(const Cluster& cluster) {
     NodeFindings found("CPUs that ranks share");
     for (const NodeFacts& node : cluster.nodes) {
@@ -98,7 +98,8 @@ std::vector<Finding> check_shared_cpus(const Cluster& cluster) {
     return found.findings(cluster);
 }
 
-/// One CPU near the GPU is enough: a rank that is not bound, or to a whole socket, has others too.
+/// One CPU near the GPU is enough, because a rank that is not bound, or is bound to a whole socket, has
+/// distant CPUs too.
 std::vector<Finding> check_cpus_near_gpus(const Cluster& cluster) {
     std::vector<int> far;
     std::string example;

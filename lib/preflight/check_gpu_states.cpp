@@ -1,4 +1,4 @@
-// Each GPU by itself: whether it is well, and free for this job.
+// Checks each GPU by itself: whether it is healthy, and free for this job.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 namespace argosy::preflight {
 namespace {
 
-// NVML's reasons why clocks are low.
+// NVML's bits for the reasons why clocks are low.
 constexpr int64_t kHardwareSlowdown = 0x8, kSoftwareThermal = 0x20, kHardwareThermal = 0x40,
                   kPowerBrake = 0x80;
 constexpr int64_t kHeatOrPower = kSoftwareThermal | kHardwareThermal | kPowerBrake;
@@ -22,7 +22,7 @@ std::string throttle_words(const Gpu& gpu) {
     return fmt::format("clocks lowered by {}", heat ? "heat" : "the power supply's brake");
 }
 
-/// Drivers give this reason alone for a moment when clocks change, too.
+/// WARN only: drivers also report this reason alone for a moment when clocks change.
 bool slowed(const Gpu& gpu) {
     return gpu.throttle_reasons.value_or(0) & kHardwareSlowdown && !throttled(gpu);
 }
@@ -45,7 +45,7 @@ std::string narrow_words(const Gpu& gpu) {
     return fmt::format("{} PCIe lanes of {}", *gpu.pcie_lanes, *gpu.most_pcie_lanes);
 }
 
-/// The driver's own and a display's are less.
+/// The driver and a display use less memory than this.
 constexpr int64_t kMuchMebibytes = 1024;
 constexpr double kHarmfulPart = 0.2;
 double used_part(const Gpu& gpu) {
@@ -56,7 +56,7 @@ bool occupied(const Gpu& gpu) { return used_part(gpu) > kHarmfulPart; }
 bool partly_occupied(const Gpu& gpu) {
     return gpu.used_mebibytes.value_or(0) > kMuchMebibytes && !occupied(gpu);
 }
-/// In steps, so that nodes that are alike make one finding.
+/// The amount is rounded to GiB, so that similar nodes make one finding.
 std::string occupied_words(const Gpu& gpu) {
     return fmt::format("about {} GiB of memory in use by somebody else", (*gpu.used_mebibytes + 512) / 1024);
 }
@@ -93,7 +93,7 @@ constexpr State kStates[] = {
      "nvidia-smi -pm 1, or nvidia-persistenced"},
 };
 
-/// "GPUs 0, 3: ..." for each of the words that GPUs of a node have.
+/// Adds one finding, "GPUs 0, 3: ...", for each text that GPUs of a node have for this state.
 void apply(const State& state, const Cluster& cluster, std::vector<Finding>& findings) {
     NodeFindings found(state.check, Blame::Always);
     for (const NodeFacts& node : cluster.nodes) {

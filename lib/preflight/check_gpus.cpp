@@ -1,5 +1,5 @@
-// GPUs of nodes: whether they answer, what the kernel has logged of them, and whether they are alike and
-// usable.
+// Checks the GPUs of nodes: whether they answer, which errors the kernel has logged, and whether they are
+// alike and usable.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 namespace argosy::preflight {
 namespace {
 
-/// What all GPUs should have in common.
+/// A property that all GPUs should have in common.
 struct Property {
     const char* check;
     std::string (*value)(const Gpu&);
@@ -28,7 +28,7 @@ constexpr Property kProperties[] = {
      "look at the slot, and at the firmware's settings"},
 };
 
-/// Errors that say that the GPU, its memory or its links are broken; the rest are mostly a program's.
+/// XIDs that mean that the GPU, its memory or its links are broken. A program causes most other XIDs.
 constexpr std::array kHardwareXids = {48, 62, 64, 74, 79, 95, 119, 120, 140, 143};
 constexpr std::array kMemoryXids = {63, 92, 94};
 constexpr double kRecentHours = 24;
@@ -62,7 +62,7 @@ std::vector<Finding> check_gpu_answers(const Cluster& cluster) {
     return found.findings(cluster);
 }
 
-/// One without a time may be from long ago.
+/// An error without a time gets WARN, because it may be old.
 std::vector<Finding> check_gpu_errors_logged(const Cluster& cluster) {
     NodeFindings found("GPU errors in the kernel's log", Blame::Always);
     for (const NodeFacts& node : cluster.nodes) {

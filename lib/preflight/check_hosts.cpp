@@ -1,5 +1,4 @@
-// Nodes as machines: clock, the folder that the run writes to, settings of the kernel, and whether others use
-// them.
+// Checks nodes as machines: clock, the folder that the run writes to, kernel settings, load by others.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,7 +14,7 @@ namespace {
 
 constexpr double kMega = 1e6;
 
-/// The gravest; `usual` is the speed of most nodes.
+/// The most serious problem of the folder, if any. `usual`: median write speed of all nodes (bytes/s).
 std::optional<NodeFindings::Words> words_on(const FolderFacts& folder, double usual) {
     constexpr double kSlow = 50 * kMega, kFarSlower = 0.25;
     constexpr int64_t kLittleBytes = 10 * kGibi;
@@ -52,7 +51,7 @@ std::vector<Finding> check_clocks(const Cluster& cluster) {
     for (size_t rank = 0; rank < cluster.clock_offsets.size(); ++rank) {
         const double offset = cluster.clock_offsets[rank], size = std::abs(offset);
         if (size <= kMostSeconds) continue;
-        // Without the number, so that nodes that are alike make one finding.
+        // The text has no number, so that similar nodes make one finding.
         const char* const about = size < kMinute ? "seconds" : size < kHour ? "minutes" : "hours";
         found.add(cluster.ranks[rank].node,
                   {Verdict::Warn,
@@ -79,7 +78,7 @@ std::vector<Finding> check_dump_folder(const Cluster& cluster) {
     return found.findings(cluster);
 }
 
-/// "always" and "madvise" leave it to programs or do it for them; "never" takes it away.
+/// "always" and "madvise" give programs huge pages, by default or on request; "never" denies them.
 std::vector<Finding> check_huge_pages(const Cluster& cluster) {
     NodeFindings found("transparent huge pages");
     for (const NodeFacts& node : cluster.nodes) {
@@ -102,7 +101,8 @@ std::vector<Finding> check_governors(const Cluster& cluster) {
     return found.findings(cluster);
 }
 
-/// The ranks have only just started, and the load of a job before fades within a minute or two.
+/// High load comes from other processes: the ranks have only just started. The load of an earlier job fades
+/// within a minute or two.
 std::vector<Finding> check_load(const Cluster& cluster) {
     constexpr double kMuch = 1.5;
     NodeFindings found("load");

@@ -1,4 +1,4 @@
-// Interfaces that variables choose: there, up, and such that they lead to other nodes.
+// Checks the network interfaces that variables choose: whether they exist, are up, and lead to other nodes.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -24,7 +24,7 @@ constexpr Choice kChoices[] = {
 
 bool is_up(const Interface& interface) { return interface.state == "up" || interface.state == "unknown"; }
 
-/// Nodes of one machine, as in tests, reach each other by any interface.
+/// Whether the nodes are several machines. On one machine, as in tests, every interface leads to all nodes.
 bool several_machines(const Cluster& cluster) {
     std::set<std::string> boots;
     for (const NodeFacts& node : cluster.nodes) boots.insert(node.boot_id);
@@ -51,7 +51,7 @@ class Chosen {
     bool nothing_there() const { return up_.empty() && down_.empty(); }
     bool all_down() const { return up_.empty() && !down_.empty(); }
 
-    /// In words: entries that no interface fits, or that name one which is down.
+    /// Text that lists the entries without a matching interface that is up.
     std::string partly_unusable() const {
         std::string text;
         if (choice_.excludes()) return text;
@@ -78,7 +78,7 @@ class Chosen {
     std::vector<Interface> up_, down_;
 };
 
-/// Of each node the gravest, and that alone.
+/// Reports only the most serious problem of each node.
 void check_choice(const Choice& choice, const Cluster& cluster, std::vector<Finding>& findings) {
     NodeFindings settings(choice.variable), links(choice.variable, Blame::Always);
     for (const NodeFacts& node : cluster.nodes) {

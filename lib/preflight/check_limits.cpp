@@ -1,4 +1,4 @@
-// Limits that a node sets its ranks: locked memory, open files, shared memory.
+// Checks a node's limits for its ranks: locked memory, open files, shared memory.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -36,7 +36,7 @@ std::vector<Finding> check_locked_memory(const Cluster& cluster) {
     return found.findings(cluster);
 }
 
-/// A connection to each rank, and as many files.
+/// A rank needs two descriptors per rank (a connection, and as many files), and 256 more.
 std::vector<Finding> check_open_files(const Cluster& cluster) {
     constexpr int64_t kForFiles = 256;
     const int64_t wanted = 2 * static_cast<int64_t>(cluster.ranks.size()) + kForFiles;
@@ -52,7 +52,7 @@ std::vector<Finding> check_open_files(const Cluster& cluster) {
     return found.findings(cluster);
 }
 
-/// A container's 64 MiB are too few: each rank has buffers there for every neighbour.
+/// A container's default of 64 MiB is too little: each rank has buffers in /dev/shm for every neighbour.
 std::vector<Finding> check_shared_memory(const Cluster& cluster) {
     constexpr int64_t kBytesPerRank = 64 * kMebi;
     NodeFindings found("/dev/shm");

@@ -1,5 +1,5 @@
-// Variables that cost speed or hide the fabric whatever the other ranks have: base/slow_settings.h has the
-// table.
+// Checks variables that cost speed or hide the fabric, whatever their values on other ranks. The table is in
+// base/slow_settings.h.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@ bool fabric_between_nodes(const Cluster& cluster) {
            });
 }
 
-/// One finding for each value that ranks have.
+/// Adds one finding for each harmful value that ranks have.
 void apply(const SlowSetting& setting, const Cluster& cluster, std::vector<Finding>& findings) {
     if (!setting.matters({cluster.ranks.size() > cluster.nodes.size(), fabric_between_nodes(cluster)}))
         return;

@@ -1,6 +1,6 @@
-// The checks, one function each, by topic: what a check finds wrong, or nothing. diagnose.cpp has the table
-// of them. README.md lists what each looks at. Severities are such that a machine without GPUs and fabric
-// gets no FAIL.
+// The checks, one function each, grouped by topic. A check returns a finding for each thing that is wrong.
+// diagnose.cpp has the table of checks, README.md describes each. The severities are chosen so that a machine
+// without GPUs and fabric gets no FAIL.
 #pragma once
 
 #include <vector>
@@ -11,7 +11,7 @@ namespace argosy::preflight {
 
 using Check = std::vector<Finding> (*)(const Cluster&);
 
-// check_variables.cpp, for the table of base/slow_settings.h
+// check_variables.cpp (the table of variables is in base/slow_settings.h)
 std::vector<Finding> check_single_variables(const Cluster& cluster);
 
 // check_adapters.cpp

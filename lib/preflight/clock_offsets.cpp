@@ -10,8 +10,8 @@ constexpr int kRounds = 4;
 
 constexpr const char* kPlace = "comparing the clocks";
 
-/// One exchange: a question to or from the peer, and its clock in return. Static, since a request that is
-/// given up may still write there.
+/// The buffers of one exchange: a question from rank 0, and the other rank's clock in return. The variables
+/// of this type are static, because a request that was abandoned after a timeout may still write to them.
 struct Exchange {
     char question = '?';
     double answer = 0;
@@ -34,7 +34,7 @@ double offset_of(int rank, const mpi::Comm& comm, const bench::RollCall& roll, C
     return offset;
 }
 
-/// Its turn may come after all others'.
+/// Waits for rank 0's questions, which may come only after all other ranks have answered theirs.
 void answer_rank_0(const mpi::Comm& comm, const bench::RollCall& roll, Clock clock) {
     static Exchange exchange;
     for (int round = 0; round < kRounds; ++round) {

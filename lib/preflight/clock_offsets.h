@@ -1,5 +1,5 @@
-// How far the ranks' clocks are apart: logs of several nodes are read side by side, and files' times
-// compared.
+// Offsets between the ranks' clocks. They matter because people compare logs of several nodes, and programs
+// compare the times of files.
 #pragma once
 
 #include <vector>
@@ -13,10 +13,11 @@ namespace argosy::preflight {
 using Clock = double (*)();
 double time_of_day();
 
-/// COLLECTIVE: seconds by which each rank's clock is ahead of rank 0's, by rank, on all ranks. One rank after
-/// the other answers rank 0 a few times, and the fastest answer counts; that takes well under a millisecond a
-/// rank where each has a core. Nobody else may use `world` at the same time: making another one could wait
-/// forever. TimeoutError that names who does not answer.
+/// COLLECTIVE over `world`: seconds by which each rank's clock is ahead of rank 0's, by rank, on all ranks.
+/// One rank after the other answers rank 0 a few times, and the fastest answer counts. This takes well under
+/// a millisecond per rank if each rank has a core. REQUIRES: nothing else uses `world` meanwhile. (A
+/// duplicate of `world` would avoid that, but making one could wait forever.) Throws TimeoutError, which
+/// names the missing ranks.
 std::vector<double> clock_offsets(const mpi::Comm& world, const bench::RollCall& roll,
                                   Clock clock = time_of_day);
 

@@ -20,7 +20,7 @@ namespace {
 constexpr size_t kMostOutputBytes = 1 << 20;
 constexpr double kSecondsToDie = 1;
 
-/// What a started program writes.
+/// The pipe through which the output of a started program is read.
 class Pipe {
   public:
     Pipe() {
@@ -43,8 +43,9 @@ class Pipe {
     int ends_[2];
 };
 
-/// In a process group of its own, so that its children can be killed with it. 0 where there is no such
-/// program. (posix_spawn runs no handlers of fork, which Open MPI and InfiniBand's library dislike.)
+/// Starts the program in its own process group, so that its children can be killed with it. Returns 0 if the
+/// program cannot be started. (posix_spawn runs no fork handlers, with which Open MPI and InfiniBand's
+/// library have problems.)
 pid_t start(const std::vector<std::string>& command, int output) {
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
@@ -65,7 +66,7 @@ pid_t start(const std::vector<std::string>& command, int output) {
     return failure ? 0 : process;
 }
 
-/// False when the time was over before the writer had closed its end.
+/// Reads until the writer closes its end of the pipe. Returns false if the deadline came first.
 bool read_all(int descriptor, double deadline, std::string& output) {
     char buffer[4096];
     for (;;) {
@@ -80,7 +81,7 @@ bool read_all(int descriptor, double deadline, std::string& output) {
     }
 }
 
-/// Whether the process has ended by then.
+/// Waits until the process has ended. Returns false if the deadline came first.
 bool ended(pid_t process, double deadline, int& status) {
     for (;;) {
         const pid_t done = ::waitpid(process, &status, WNOHANG);

@@ -1,4 +1,4 @@
-// Another program's answer, within a time limit.
+// Runs another program and returns its output, within a timeout.
 #pragma once
 
 #include <string>
@@ -9,12 +9,12 @@ namespace argosy::preflight {
 struct Answer {
     enum class End { NotFound, Exited, Hung };
     End end = End::NotFound;
-    int status = -1;     // what it exited with; -1 when a signal ended it
-    std::string output;  // what it wrote to stdout and stderr, up to a mebibyte
+    int status = -1;     // exit status; -1 when a signal ended the program
+    std::string output;  // stdout and stderr together, up to a mebibyte
 };
 
-/// Runs it without input. After `seconds` it is killed with its children; one that cannot be killed, since
-/// the kernel waits for a device, is left behind.
+/// Runs `command` with empty input. After `seconds` kills the program and its children. A program that cannot
+/// be killed, because it hangs in the kernel on a device, is left behind.
 Answer ask(const std::vector<std::string>& command, double seconds);
 
 }  // namespace argosy::preflight

@@ -1,4 +1,5 @@
-// What is wrong with a set of nodes, out of what their ranks saw: a pure function, the same on every rank.
+// Finds what is wrong with a set of nodes, from the facts that their ranks collected. diagnose() is a pure
+// function, so every rank gets the same findings.
 #pragma once
 
 #include <vector>
@@ -8,14 +9,14 @@
 
 namespace argosy::preflight {
 
-/// All that was seen.
+/// The facts of all ranks and nodes.
 struct Cluster {
     std::vector<RankFacts> ranks;            // by rank
     std::vector<NodeFacts> nodes;            // in the order of their first ranks
     std::vector<double> clock_offsets = {};  // by rank, seconds; empty: not measured
 };
 
-/// In the order of the checks; what is alike on several nodes or ranks is one finding.
+/// All findings, in the order of the checks. Equal problems on several nodes or ranks make one finding.
 std::vector<Finding> diagnose(const Cluster& cluster);
 
 }  // namespace argosy::preflight

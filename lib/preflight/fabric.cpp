@@ -14,16 +14,16 @@ namespace argosy::preflight {
 namespace {
 
 constexpr double kBytesPerGigabit = 1e9 / 8, kBytesPerMegabit = 1e6 / 8;
-constexpr double kShareToExpect = 0.7;    // of a line's rate, for large messages
-constexpr double kShareOfADetour = 0.25;  // what is left where data takes another way
+constexpr double kShareToExpect = 0.7;    // expected share of a line's rate, for large messages
+constexpr double kShareOfADetour = 0.25;  // below this share, data does not take the fast path
 constexpr double kNvlinkShareToExpect = 0.5;
-constexpr size_t kLeastBytes = 16 << 20;  // smaller messages do not fill a link
+constexpr size_t kLeastBytes = 16 << 20;  // smaller messages do not saturate a link
 
 struct NvlinkRate {
-    std::string_view name;  // as the driver's begins, behind "NVIDIA "
-    double bytes;
+    std::string_view name;  // how the driver's name begins, after "NVIDIA "
+    double bytes;           // a second
 };
-// One direction, half of what NVIDIA's datasheets print.
+// Rates in one direction: half of the numbers in NVIDIA's datasheets.
 constexpr NvlinkRate kNvlinkRates[] = {
     {"A100-SXM4", 300e9}, {"A800-SXM4", 200e9}, {"H100 80GB HBM3", 450e9}, {"H800", 200e9},
     {"H200", 450e9},      {"H20", 450e9},       {"B200", 900e9},           {"GB200", 900e9},
@@ -38,7 +38,8 @@ std::optional<double> adapters_rate(const NodeFacts& node, const Cluster& cluste
             rates.push_back(port.gigabits * kBytesPerGigabit);
     }
     std::ranges::sort(rates, std::greater());
-    rates.resize(std::min<size_t>(rates.size(), ranks_on(node.name, cluster)));  // each sends through one
+    // Each rank sends through one adapter.
+    rates.resize(std::min<size_t>(rates.size(), ranks_on(node.name, cluster)));
     const double rate = std::accumulate(rates.begin(), rates.end(), 0.0);
     return rate > 0 ? std::optional(rate) : std::nullopt;
 }
@@ -73,10 +74,11 @@ bool on_one_machine(const Cluster& cluster) {
     return false;
 }
 
-/// Nodes below some share of their lines' rate, in one finding; at fault only where others are not.
+/// Reports all nodes below the expected share of their lines' rate in one finding. The nodes are marked as
+/// bad only if the finding is a FAIL and does not cover all nodes.
 void compare_nodes(const Speeds& speeds, const Cluster& cluster, Memory memory,
                    std::vector<Finding>& findings) {
-    if (on_one_machine(cluster)) return;  // between them lies no fabric
+    if (on_one_machine(cluster)) return;  // no fabric connects them
     std::vector<std::string> below;
     double lowest = kShareToExpect;
     for (size_t i = 0; i < speeds.nodes.size(); ++i) {
@@ -99,7 +101,7 @@ void compare_nodes(const Speeds& speeds, const Cluster& cluster, Memory memory,
          elsewhere && !all ? below : std::vector<std::string>{}});
 }
 
-/// Of all groups within nodes in one finding.
+/// Reports all groups within nodes that are below the expected share of NVLink's rate in one finding.
 void compare_links(const LoadSpeed& speed, const Cluster& cluster, std::vector<Finding>& findings) {
     if (speed.load.kind.bytes < kLeastBytes) return;
     std::vector<int> slow;

@@ -1,5 +1,5 @@
-// What was measured beside what the hardware promises: between nodes the rates of the adapters or interfaces
-// that are chosen, within nodes those of the links between GPUs.
+// Compares measured speeds with the rates of the hardware: between nodes with the rates of the adapters or
+// interfaces that the job's settings choose, within nodes with those of the links between GPUs.
 #pragma once
 
 #include <optional>
@@ -12,19 +12,19 @@
 
 namespace argosy::preflight {
 
-/// Bytes a second that can leave the node: of its active adapters, those that NCCL_IB_HCA chooses, but no
-/// more of them than the node has ranks; without adapters, of the interfaces that NCCL_SOCKET_IFNAME or
-/// btl_tcp_if_include chooses, else of the fastest one. None where nothing is known.
+/// Bytes a second that can leave the node: the sum over its active adapters that NCCL_IB_HCA chooses, but
+/// over no more adapters than the node has ranks. Without adapters: the sum over the interfaces that
+/// NCCL_SOCKET_IFNAME or btl_tcp_if_include chooses, or else the fastest one. None: unknown.
 std::optional<double> line_rate(const NodeFacts& node, const Cluster& cluster);
 
-/// Bytes a second that one GPU sends to the others of its node over NVLink, by its driver's name; none for
-/// GPUs without it.
+/// Bytes a second that one GPU can send to the others of its node over NVLink. `gpu` is the driver's name of
+/// the GPU. None: the GPU has no NVLink, or its rate is unknown.
 std::optional<double> nvlink_rate(std::string_view gpu);
 
 enum class Memory { Host, Device };
 
-/// `memory`: of the buffers that were sent. Host memory rarely fills a fast adapter, which is no fault of a
-/// node, so that warns at most.
+/// Findings for speeds that are far below the hardware's rates. `memory` is where the sent buffers were: host
+/// memory rarely saturates a fast adapter, and no node is at fault, so host memory gets WARN at the worst.
 std::vector<Finding> compare_with_fabric(const Speeds& speeds, const Cluster& cluster, Memory memory);
 
 }  // namespace argosy::preflight

@@ -1,6 +1,6 @@
-// What a rank sees of itself and what one rank of a node sees of its node, before a run: plain values, told
-// to all ranks as text. Whoever reads them judges nothing (diagnose.h does), and leaves out what cannot be
-// read.
+// Facts that each rank collects about itself, and one rank of each node about the node, before a run. They
+// are plain values, sent to all ranks as text. read_facts.h collects them and leaves out what cannot be read;
+// diagnose.h decides what is wrong.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ inline constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
 
 struct Variable {
     std::string name, value;
-    std::string file = {};  // where NCCL reads it from; empty: the environment
+    std::string file = {};  // the file where NCCL reads it; empty: the environment
 };
 
 struct RankFacts {
@@ -28,11 +28,11 @@ struct RankFacts {
     std::string cuda_version, nccl_version;  // empty in builds without them
     int64_t memlock_bytes = kUnlimited;
     int64_t open_files = kUnlimited;
-    std::string cpus;  // those that it may run on: "0-3,8"
+    std::string cpus;  // the CPUs that the rank may run on: "0-3,8"
     int num_cpus = 0;
-    std::vector<int> numa_nodes;  // that these lie on
+    std::vector<int> numa_nodes;  // the NUMA nodes of these CPUs
 
-    /// Null where it is not set.
+    /// Null if the variable is not set.
     const Variable* variable(const std::string& name) const;
 };
 
@@ -42,9 +42,9 @@ struct Space {
 
 struct Interface {
     std::string name;
-    std::string state;                // "up", "down", "unknown" (which is up)
+    std::string state;                // "up", "down", "unknown" (counts as up)
     std::optional<int> megabits;      // a second
-    bool leaves_the_machine = false;  // false for the loopback, bridges, docker's and other virtual ones
+    bool leaves_the_machine = false;  // false for loopback, bridges, docker's and other virtual interfaces
 };
 
 /// One port of an InfiniBand or RoCE adapter.
@@ -55,7 +55,7 @@ struct AdapterPort {
     std::string link_layer;             // "InfiniBand" or "Ethernet"
     double gigabits = 0;                // a second
     std::optional<int> pcie_lanes, most_pcie_lanes;
-    std::optional<double> pcie_transfers, most_pcie_transfers;  // giga a second and lane
+    std::optional<double> pcie_transfers, most_pcie_transfers;  // GT/s per lane
 
     bool active() const {
         return state == "ACTIVE" && (physical_state.empty() || physical_state == "LinkUp");
@@ -71,9 +71,9 @@ struct Gpu {
     std::optional<bool> remapping_pending, remapping_failed;
     std::optional<int64_t> pcie_lanes, most_pcie_lanes, pcie_generation, most_pcie_generation;
     std::optional<int64_t> used_mebibytes, total_mebibytes;
-    std::string compute_mode, mig_mode, persistence;  // as nvidia-smi says; empty where it does not
+    std::string compute_mode, mig_mode, persistence;  // nvidia-smi's text; empty if it gives none
     std::string uuid;                                 // "GPU-8932f937-..."
-    std::string near_cpus;                            // of its NUMA node: "0-15"
+    std::string near_cpus;                            // the CPUs of its NUMA node: "0-15"
 };
 
 /// An error of a GPU in the kernel's log.
@@ -83,10 +83,10 @@ struct Xid {
     std::optional<double> age_hours;
 };
 
-/// A folder that the run will write to, tried out.
+/// The result of a trial write to a folder that the run will write to.
 struct FolderFacts {
-    std::string path;     // itself, or the folder above it that is there already
-    std::string problem;  // why it cannot be written; empty where it can
+    std::string path;     // the folder, or the nearest existing folder above it
+    std::string problem;  // why it cannot be written; empty if it can
     double bytes_per_second = 0;
     Space space;
 };
@@ -96,24 +96,24 @@ struct NodeFacts {
     std::string boot_id;  // equal on two nodes that are one machine; never empty
     std::optional<Space> shared_memory;
     std::string huge_pages;                // "always", "madvise", "never"
-    std::map<std::string, int> governors;  // how many CPUs run by which
+    std::map<std::string, int> governors;  // number of CPUs by frequency governor
     int num_cpus = 0;
-    std::optional<double> load;  // of the last minute
+    std::optional<double> load;  // load average of the last minute
     std::optional<int64_t> available_memory_bytes;
     std::vector<Interface> interfaces;
     std::vector<AdapterPort> adapter_ports;
     std::vector<Gpu> gpus;
-    std::string gpus_problem;  // what went wrong when nvidia-smi was asked
-    bool gpus_hang = false;    // it did not answer
+    std::string gpus_problem;  // the error of nvidia-smi; empty: none
+    bool gpus_hang = false;    // nvidia-smi did not end within the timeout
     std::vector<Xid> xids;
     std::optional<FolderFacts> dump_folder;
 };
 
-/// As JSON in one line; bytes that are no UTF-8 become replacement characters.
+/// The facts as JSON in one line. Bytes that are not UTF-8 become replacement characters.
 std::string pack(const RankFacts& facts);
 std::string pack(const NodeFacts& facts);
 
-/// RunError where the text is none that `pack` made.
+/// The inverse of `pack`. Throws RunError if `pack` did not make the text.
 RankFacts unpack_rank(const std::string& text);
 NodeFacts unpack_node(const std::string& text);
 

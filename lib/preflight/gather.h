@@ -1,4 +1,4 @@
-// Texts of different lengths, from every rank to every rank.
+// An all-gather of texts of different lengths.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace argosy::preflight {
 
-/// COLLECTIVE: every rank's text, by number.
+/// COLLECTIVE: returns every rank's text, by rank.
 std::vector<std::string> gather_texts(const bench::RollCall& roll, const std::string& own);
 
 }  // namespace argosy::preflight

@@ -19,14 +19,14 @@ std::optional<int64_t> bits_in(std::string_view text) {
     return error == std::errc() ? std::optional(bits) : std::nullopt;
 }
 
-/// Some drivers say yes, some count.
+/// Some drivers answer "Yes" or "No", others give a count.
 std::optional<bool> truth_in(std::string_view text) {
     if (text == "Yes" || text == "No") return text == "Yes";
     const auto number = leading_integer(text);
     return number ? std::optional(*number != 0) : std::nullopt;
 }
 
-/// One thing to ask for. Newer drivers may have another name for it.
+/// A field to query. `newer_name` is its name in newer drivers, if that differs.
 struct Field {
     const char* name;
     const char* newer_name;
@@ -81,7 +81,7 @@ std::string first_line(std::string_view text) {
     return printable(text.substr(0, std::min(text.find('\n'), kMostShown)));
 }
 
-/// The name in: Field "..." is not a valid field to query.
+/// The field's name in nvidia-smi's error `Field "..." is not a valid field to query`.
 std::string refused_field(std::string_view output) {
     constexpr std::string_view kStart = "Field \"";
     const size_t start = output.find(kStart);
@@ -90,7 +90,8 @@ std::string refused_field(std::string_view output) {
     return std::string(rest.substr(0, rest.find('"')));
 }
 
-/// Whether there was such a field: it has another name now, or is gone.
+/// After the driver refused a field: replaces the name by its newer name, or removes the field. Returns false
+/// if there is no field of that name.
 bool give_up(std::vector<Field>& fields, const std::string& name) {
     const auto field = std::ranges::find_if(fields, [&](const Field& row) { return name == row.name; });
     if (field == fields.end()) return false;
@@ -102,8 +103,8 @@ bool give_up(std::vector<Field>& fields, const std::string& name) {
     return true;
 }
 
-/// A row starts with the GPU's address. A value in brackets says why there is none: "[N/A]", "[Not
-/// Supported]".
+/// Reads the row of one GPU. The first value is the GPU's PCI address. A value in brackets gives the reason
+/// why there is no value: "[N/A]", "[Not Supported]".
 void read_row(std::string_view line, const std::vector<Field>& fields, GpuAnswer& answer) {
     const std::vector<std::string_view> values = split(line, ',');
     if (values.size() != fields.size() || values[0].find(':') == std::string_view::npos) {
@@ -145,7 +146,7 @@ GpuAnswer ask_for(const Sources& sources, const char* question, std::vector<Fiel
 
 }  // namespace
 
-/// Only GPUs since Ampere remap rows, so that no answer about them is none that must be given.
+/// Ignores an error of the query for remapped rows, because GPUs before Ampere cannot remap rows.
 GpuAnswer query_gpus(const Sources& sources) {
     const double deadline = seconds_now() + sources.nvidia_smi_seconds;
     GpuAnswer answer = ask_for(sources, "--query-gpu=", kGpuFields, deadline);

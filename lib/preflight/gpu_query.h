@@ -1,5 +1,5 @@
-// What nvidia-smi tells of a node's GPUs, asked for with names that old and new drivers know, within one time
-// limit for all questions.
+// Facts about a node's GPUs from nvidia-smi. The query uses field names that old and new drivers know; one
+// timeout covers all calls of nvidia-smi together.
 #pragma once
 
 #include <string>
@@ -13,8 +13,8 @@ namespace argosy::preflight {
 
 struct GpuAnswer {
     std::vector<Gpu> gpus;
-    std::string problem;  // in one line; empty where all went well, and where there is no nvidia-smi
-    bool hung = false;
+    std::string problem;  // one line; empty after success, and if there is no nvidia-smi
+    bool hung = false;    // nvidia-smi did not end within the timeout
 };
 
 GpuAnswer query_gpus(const Sources& sources);

@@ -20,7 +20,7 @@ std::string against(const Outlier& one, const char* others) {
                        one.zscore);
 }
 
-/// Nodes are only at fault where it is bad enough to do without them.
+/// Nodes are marked as bad only for a FAIL.
 std::vector<std::string> at_fault(const Outlier& one, std::vector<std::string> names) {
     return verdict_of(one) == Verdict::Fail ? std::move(names) : std::vector<std::string>{};
 }
@@ -38,8 +38,8 @@ void judge_products(const Speeds& speeds, const Cluster& cluster, std::vector<Fi
     }
 }
 
-/// A slow group within a node is the node's; one across nodes leaves open whose, which the pairs tell, and
-/// may be another job's traffic.
+/// A slow group within a node is that node's fault. A slow group across nodes gets WARN only: the slow node
+/// is unknown here (the measurement of node pairs shows it), and another job's traffic may be the reason.
 Finding slow_group(const LoadSpeed& speed, size_t group, const Outlier& one, const Cluster& cluster) {
     const std::vector<int>& ranks = speed.load.groups[group];
     const std::vector<std::string> nodes = nodes_of(ranks, cluster);
@@ -56,7 +56,8 @@ Finding slow_group(const LoadSpeed& speed, size_t group, const Outlier& one, con
             .bad_nodes = within ? at_fault(one, nodes) : std::vector<std::string>{}};
 }
 
-/// Groups are alike that lie on as many nodes: where a mesh does not fit the nodes, some cross more of them.
+/// Compares a group only with groups that span the same number of nodes. If the mesh does not fit the nodes,
+/// some groups cross more nodes than others.
 void judge_groups(const LoadSpeed& speed, const Cluster& cluster, std::vector<Finding>& findings) {
     std::map<size_t, std::vector<size_t>> groups_by_num_nodes;
     for (size_t group = 0; group < speed.bus_bandwidths.size(); ++group) {

@@ -1,4 +1,5 @@
-// What the speeds of a job's ranks say: who is slower than the rest, and what came out wrong.
+// Findings from the measured speeds of a job's ranks: ranks, groups and nodes that are slower than the
+// others, and collectives with wrong results.
 #pragma once
 
 #include <vector>
@@ -9,12 +10,12 @@
 
 namespace argosy::preflight {
 
-/// Whatever the speeds are.
+/// A FAIL for each collective whose result had wrong elements, whatever the speeds are.
 std::vector<Finding> judge_results(const Speeds& speeds);
 
-/// A rank, group or node that is more than 10 % slower than its like is worth a warning; below three quarters
-/// of them the job would wait for it at every step, and it fails, but for a group across nodes. REQUIRES:
-/// ranks that do not share cores.
+/// A rank, group or node that is more than 10 % below the median of the others gets WARN. Below three
+/// quarters of the median it gets FAIL, because the job would wait for it at every step; a group across nodes
+/// gets WARN even then. REQUIRES: ranks do not share cores.
 std::vector<Finding> judge_speeds(const Speeds& speeds, const Cluster& cluster);
 
 }  // namespace argosy::preflight

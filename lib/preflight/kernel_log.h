@@ -1,4 +1,4 @@
-// Errors of GPUs in the kernel's log.
+// GPU errors (XIDs) in the kernel's log.
 #pragma once
 
 #include <optional>
@@ -10,11 +10,11 @@
 
 namespace argosy::preflight {
 
-/// Out of /dev/kmsg, else the newest part of the log in /var/log; none where neither may be read.
+/// Reads /dev/kmsg, or else the newest part of the log in /var/log. Empty if neither is readable.
 std::vector<Xid> read_xids(const Sources& sources);
 
-/// Of each GPU and code the last. Lines that begin as /dev/kmsg's do, "6,339,5140900,-;", have an age where
-/// the time since boot is known.
+/// The last error of each GPU and code. Errors in lines that begin like those of /dev/kmsg,
+/// "6,339,5140900,-;", get an age if the time since boot is known.
 std::vector<Xid> xids_in(std::string_view log, std::optional<double> uptime_seconds);
 
 }  // namespace argosy::preflight

@@ -12,7 +12,7 @@ namespace {
 
 using comm::OpKind;
 
-/// What a pipeline sends is measured around the ring of its ranks.
+/// The benchmark's collective for an operation. A pipeline's sends are measured as a ring exchange.
 const char* collective_of(OpKind kind) {
     switch (kind) {
         case OpKind::AllGather:
@@ -72,7 +72,7 @@ std::vector<Load> loads_of(std::span<const parallel::Traffic> traffic, const mes
                                                 : bench::Operation::None};
         const auto measured = bench::case_of(kind, std::min(load.step_bytes, most_bytes),
                                              static_cast<int>(load.groups.front().size()));
-        if (!measured) continue;  // less than an element a rank
+        if (!measured) continue;  // less than one element per rank
         load.kind = *measured;
         loads.push_back(std::move(load));
     }

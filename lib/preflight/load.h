@@ -1,5 +1,5 @@
-// The collectives that a job's step will run, as the pre-flight measures them: at the job's real sizes and
-// over its real groups.
+// The collectives of a job's step that the pre-flight measures, at their real sizes and over their real
+// groups.
 #pragma once
 
 #include <cstddef>
@@ -16,12 +16,13 @@ namespace argosy::preflight {
 /// One collective over all groups of some axes of the mesh.
 struct Load {
     std::string axes;                      // "dp_shard", as the mesh names them
-    std::vector<std::vector<int>> groups;  // of ranks; all of one size, and each rank in one
-    bench::Case kind;                      // what is measured
-    size_t step_bytes;                     // of a launch in the step; more than is measured where it is huge
+    std::vector<std::vector<int>> groups;  // ranks of each; equal sizes, each rank in exactly one group
+    bench::Case kind;                      // the measurement
+    size_t step_bytes;                     // bytes of a launch in the step; `kind` may measure fewer
 };
 
-/// Of every collective over each set of axes the one that carries most in a step. `traffic`: of all ranks.
+/// For each kind of collective over each set of mesh axes, the one that moves the most bytes in a step.
+/// `traffic` is that of all ranks. A load measures `most_bytes` per launch at most.
 std::vector<Load> loads_of(std::span<const parallel::Traffic> traffic, const mesh::MeshShape& mesh,
                            size_t most_bytes);
 

@@ -7,7 +7,7 @@
 namespace argosy::preflight {
 namespace {
 
-/// MPI takes address ranges beside names, "10.0.0.0/8": they name no interface.
+/// MPI's lists may contain address ranges such as "10.0.0.0/8", which are not names of interfaces.
 bool is_address(std::string_view part) { return part.find('/') != part.npos; }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The lists of interfaces and adapters that variables hold.
+// Lists of interfaces or adapters, as environment variables such as NCCL_IB_HCA hold them.
 #pragma once
 
 #include <string>
@@ -7,8 +7,9 @@
 
 namespace argosy::preflight {
 
-/// NCCL's spelling: "mlx5_0:1,mlx5" names what begins so; "^" before the list excludes instead, "=" wants
-/// whole names, and ":1" one port. MPI's and UCX's lists want whole names.
+/// NCCL's syntax: an entry of "mlx5_0:1,mlx5" matches every name that begins with it. "^" before the list
+/// makes it exclude, "=" before it requires whole names, and ":1" after an entry selects a port. MPI's and
+/// UCX's lists require whole names.
 class NameList {
   public:
     enum class Syntax { Nccl, WholeNames };
@@ -16,15 +17,15 @@ class NameList {
 
     struct Entry {
         std::string name;
-        int port = -1;  // any
+        int port = -1;  // -1: any
     };
     const std::vector<Entry>& entries() const { return entries_; }
     bool excludes() const { return excludes_; }
 
-    /// Whether the entry means this one; `port` is -1 for what has none.
+    /// Whether the entry matches this interface or adapter. `port` is -1 for interfaces, which have none.
     bool matches(const Entry& entry, std::string_view name, int port = -1) const;
 
-    /// Whether the list as a whole chooses this one. An empty list chooses all.
+    /// Whether the list as a whole chooses this interface or adapter. An empty list chooses all.
     bool chooses(std::string_view name, int port = -1) const;
 
   private:

@@ -7,7 +7,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Both ends of such links are on this machine, or what is behind them is reached from here alone.
+/// Name prefixes of interfaces that do not lead to other machines: both ends of the link are on this machine,
+/// or only this machine can reach the network behind it.
 constexpr std::string_view kInside[] = {"docker", "veth", "virbr", "br-",   "cni",     "cali",
                                         "podman", "lxc",  "lxd",   "dummy", "flannel", "ifb"};
 
@@ -16,8 +17,8 @@ bool has_device(const fs::path& interface) {
     return fs::exists(interface / "device", ignored);
 }
 
-/// A virtual interface may well be the way out: a bond, a VLAN, a container's eth0, a bridge with a real
-/// member.
+/// A virtual interface can lead to other machines too: a bond, a VLAN, a container's eth0, a bridge with a
+/// physical member.
 bool leaves_the_machine(const fs::path& net, const std::string& name) {
     if (name == "lo") return false;
     if (std::ranges::any_of(kInside, [&](auto prefix) { return name.starts_with(prefix); })) return false;
@@ -33,14 +34,14 @@ std::string state_in(const fs::path& file) {
     return std::string(trimmed(std::string_view(line).substr(line.find(':') + 1)));
 }
 
-/// Functions of virtual machines show 0 or "Unknown".
+/// PCIe functions in virtual machines show 0 or "Unknown" instead of a value.
 template <class Number>
 std::optional<Number> if_positive(std::optional<Number> number) {
     return number && *number > 0 ? number : std::nullopt;
 }
 
 std::optional<int> lanes_in(const fs::path& file) {
-    constexpr int64_t kMostLanes = 64;  // 255 stands for none known
+    constexpr int64_t kMostLanes = 64;  // the kernel shows 255 for "unknown"
     const auto lanes = if_positive(leading_integer(read_line(file)));
     return lanes && *lanes <= kMostLanes ? std::optional(static_cast<int>(*lanes)) : std::nullopt;
 }

@@ -1,4 +1,4 @@
-// Interfaces and InfiniBand or RoCE adapters out of /sys.
+// Reads a node's network interfaces and its InfiniBand and RoCE adapters from /sys.
 #pragma once
 
 #include <vector>

@@ -1,11 +1,11 @@
-// What this node is called.
+// The name of this node.
 #pragma once
 
 #include <string>
 
 namespace argosy::preflight {
 
-/// As Slurm does, so that a job can leave it out by that name; outside of jobs the host's name.
+/// Slurm's name of this node, so that a job can exclude the node by it; outside of a Slurm job the host name.
 std::string node_name();
 
 }  // namespace argosy::preflight

@@ -30,7 +30,8 @@ std::string listed(const std::vector<std::string>& names) {
                        names.size() - kMostListed);
 }
 
-/// The circle method: one place stays, the others turn around it; opposite places are partners.
+/// The circle method for round-robin schedules: the nodes stand in a circle, opposite nodes are partners, and
+/// from round to round all nodes but one move on by one position.
 std::vector<Round> rounds_of_pairs(int num_nodes, int most) {
     if (num_nodes < 2) return {};
     const int places = num_nodes + num_nodes % 2, num_rounds = places - 1;

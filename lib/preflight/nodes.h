@@ -1,4 +1,4 @@
-// Which rank runs on which node.
+// The nodes of a job and the ranks on each.
 #pragma once
 
 #include <span>
@@ -12,7 +12,7 @@ struct Node {
     std::vector<int> ranks;  // ascending
 };
 
-/// Nodes in the order of their first ranks. `names`: of the node of each rank.
+/// Nodes in the order of their first ranks. `names` has the node's name for each rank.
 std::vector<Node> group_by_node(const std::vector<std::string>& names);
 
 std::vector<std::string> names_of(const std::vector<Node>& nodes);
@@ -20,8 +20,9 @@ std::vector<std::string> names_of(const std::vector<Node>& nodes);
 /// "n3", "n3, n4 and 6 more".
 std::string listed(const std::vector<std::string>& names);
 
-/// In each round every node has another partner; with an odd number one is alone (its own partner). At most
-/// `most` of the rounds after which all have met, spread over them.
+/// Rounds in which nodes are paired. A node has a different partner in each round; if the number of nodes is
+/// odd, one node per round is alone (its own partner). The full schedule pairs every node with every other;
+/// this returns at most `most` of its rounds, spread evenly over it.
 using Round = std::vector<int>;  // partner of each node
 std::vector<Round> rounds_of_pairs(int num_nodes, int most);
 

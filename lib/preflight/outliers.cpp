@@ -7,9 +7,9 @@ namespace argosy::preflight {
 namespace {
 
 constexpr double kMostShare = 0.9, kLeastZscore = 3.5;
-// A normal distribution's deviation is so many times the median of absolute deviations.
+// The standard deviation of a normal distribution divided by its median absolute deviation.
 constexpr double kDeviations = 1.4826;
-// Rates that agree better than this say nothing of what is normal.
+// Minimum deviation, as a share of the median: a smaller spread says nothing about the normal spread.
 constexpr double kLeastDeviation = 0.01;
 
 }  // namespace

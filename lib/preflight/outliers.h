@@ -1,4 +1,4 @@
-// Which of several rates that should be alike are too low: pure arithmetic.
+// Finds rates that are too low among rates that should be alike. Pure arithmetic.
 #pragma once
 
 #include <cstddef>
@@ -7,18 +7,18 @@
 
 namespace argosy::preflight {
 
-/// One that is lower than the others, far beyond how these differ among themselves.
+/// A rate that is below the others by far more than these differ among themselves.
 struct Outlier {
     size_t index;
-    double share;   // of the others' median
-    double zscore;  // robust: how many deviations below that median, by the median of the others' deviations
+    double share;   // the rate divided by the others' median
+    double zscore;  // deviations below that median; the deviation is robust (median absolute deviation)
 };
 
-/// Those more than 10 % below the median of the others, with a robust z-score of more than 3.5; of two rates
-/// the lower, if it is 10 % below. Rates that are not positive belong to nobody, and are not looked at.
+/// The rates that are more than 10 % below the median of the others and have a robust z-score above 3.5. One
+/// of two rates is too low if it is more than 10 % below the other. Rates that are not positive are ignored.
 std::vector<Outlier> slow_ones(std::span<const double> rates);
 
-/// The middle one, of an even number the mean of the two. REQUIRES: there are some.
+/// The middle value, or the mean of the two middle values. REQUIRES: `values` is not empty.
 double median(std::vector<double> values);
 
 }  // namespace argosy::preflight

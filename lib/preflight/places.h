@@ -1,4 +1,5 @@
-// Where something was found, in words, and findings that are alike on several nodes or ranks put into one.
+// Texts that say on which ranks or nodes something was found, and NodeFindings, which merges equal findings
+// on several nodes into one.
 #pragma once
 
 #include <string>
@@ -15,26 +16,28 @@ std::string describe_ranks(const std::vector<int>& ranks, const Cluster& cluster
 /// "n3", "n3, n4 and 6 more", "all nodes".
 std::string describe_nodes(const std::vector<std::string>& nodes, const Cluster& cluster);
 
-/// Names of nodes, each once, in the cluster's order.
+/// The names of the nodes of `ranks`, each once, in the order of the ranks.
 std::vector<std::string> nodes_of(const std::vector<int>& ranks, const Cluster& cluster);
 
-/// How many ranks a node has.
+/// The number of ranks on a node.
 int ranks_on(const std::string& node, const Cluster& cluster);
 
-/// The setting of a node: of its first rank. (That ranks differ is a finding of its own.) Null: not set.
+/// The value of a variable on a node, taken from the node's first rank. (If ranks differ, check_alike.cpp
+/// reports it.) Null: not set.
 const Variable* variable_on(const std::string& node, const std::string& name, const Cluster& cluster);
 
-/// "NCCL_ALGO=Ring", and the file where NCCL reads it from one.
+/// "NCCL_ALGO=Ring", with the file's name if NCCL reads the variable from a file.
 std::string describe(const Variable& variable);
 
-/// Middle one in order, the upper of two; 0 of none.
+/// The middle value, the upper of two middle values, or 0 if `values` is empty.
 double upper_median(std::vector<double> values);
 
-/// Who is named as bad by a FAIL: a broken part makes its node bad, always; a setting does only where other
-/// nodes have it right. A WARN is no reason to do without a node.
+/// The nodes that a FAIL marks as bad. Always (for broken parts): all nodes that have the problem. Deviants
+/// (for settings): the same, but none if all nodes have the problem. A WARN marks no node as bad.
 enum class Blame { Deviants, Always };
 
-/// What is said of a node: equal words are one finding with all their nodes.
+/// Collects findings of one check, node by node. Findings with equal `Words` (verdict and texts) become one
+/// finding, which lists all of their nodes.
 class NodeFindings {
   public:
     explicit NodeFindings(std::string check, Blame blame = Blame::Deviants)

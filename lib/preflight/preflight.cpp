@@ -16,7 +16,8 @@
 namespace argosy::preflight {
 namespace {
 
-/// Ranks that share cores take turns, and one of them seems slow for no reason of its own.
+/// Limits on time and size if ranks share cores. These ranks take turns on a core, so one may seem slow
+/// without a fault. The speeds are then measured briefly and not compared.
 constexpr double kSecondsWhereNotJudged = 0.02;
 constexpr size_t kMostBytesWhereNotJudged = 1 << 20;
 
@@ -27,7 +28,7 @@ Told told_here(const mpi::Comm& world) {
     return told;
 }
 
-/// What every rank sees of itself, and each node's first rank of the node.
+/// COLLECTIVE: gathers the facts of every rank, and the facts of each node from the node's first rank.
 Cluster look_around(const mpi::Comm& world, const bench::RollCall& roll, const Job& job,
                     std::vector<Node>& nodes) {
     const Sources sources;
@@ -50,7 +51,8 @@ Cluster look_around(const mpi::Comm& world, const bench::RollCall& roll, const J
     return cluster;
 }
 
-/// Empty where each rank has a core, or a GPU, to itself. Several nodes may be one machine.
+/// Text that says which ranks share cores; empty if each rank has its own core or GPU. Ranks of nodes that
+/// are the same machine are counted together.
 std::string shared_cores(const Cluster& cluster, const std::vector<Node>& nodes) {
     for (const NodeFacts& node : cluster.nodes) {
         size_t num_ranks = 0;

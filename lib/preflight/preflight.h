@@ -1,6 +1,6 @@
-// The checks of a set of nodes before a job runs on them: what they are set to and made of, how fast they are
-// at the job's own work, and what is wrong with that. Under two minutes on any number of nodes: every
-// measurement has its time, and every wait its limit.
+// Checks a set of nodes before a job runs on them: collects settings and hardware facts, measures the speed
+// of the job's own operations, and reports what is wrong. The pre-flight takes less than two minutes on any
+// number of nodes: every measurement has a fixed time, and every wait a timeout.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -19,38 +19,39 @@
 
 namespace argosy::preflight {
 
-/// What the checks must know of the job.
+/// The job's properties that the checks depend on.
 struct Job {
     std::string title;  // "llama3 8B on 16 ranks (dp_shard 8 x tp 2)"
     mesh::MeshShape mesh;
-    std::vector<parallel::Traffic> traffic;  // of its step
+    std::vector<parallel::Traffic> traffic;  // communication of a training step
     std::filesystem::path dump_folder;
 };
 
 struct Report {
     std::string title;
-    std::string library;  // that measured: MPI's or NCCL's name and version
+    std::string library;  // name and version of MPI or NCCL, whichever moved the data
     Cluster cluster;
     std::vector<Node> nodes;
     Speeds speeds;
     at::ScalarType type;
-    std::string not_judged;         // why the ranks' speeds say nothing; empty where they do
+    std::string not_judged;         // why no findings are made from the speeds; empty: they are made
     std::vector<Finding> findings;  // the worst first
     double seconds = 0;
 
     Verdict verdict() const { return verdict_of(findings); }
-    /// That the next start should do without, each once.
+    /// The nodes that the next start should leave out, each once.
     std::vector<std::string> bad_nodes() const;
 };
 
-/// COLLECTIVE over `world`: the same on all ranks. Throws TimeoutError that names ranks which stay away.
+/// COLLECTIVE over `world`: all ranks get the same report, except for `seconds`. Throws TimeoutError, which
+/// names the missing ranks.
 Report run_preflight(const mpi::Comm& world, const bench::RollCall& roll, const Job& job,
                      SpeedOptions options);
 
-/// The JSON report begins with these words. A later run replaces files that do, and no others.
+/// The JSON report begins with this string. A later run overwrites only files that begin so.
 inline constexpr const char* kReportMark = "argosy pre-flight";
 
-/// For people, and for programs (FORMAT.md).
+/// The report for people, and the report for programs (in the format of FORMAT.md).
 std::string text_report(const Report& report);
 std::string json_report(const Report& report);
 

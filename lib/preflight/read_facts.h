@@ -1,4 +1,4 @@
-// Looking at this rank and this node.
+// Collects the facts of this rank and this node.
 #pragma once
 
 #include <filesystem>
@@ -9,7 +9,7 @@
 
 namespace argosy::preflight {
 
-/// What a rank cannot see of itself without libraries that this module does not know.
+/// Facts that the caller passes in, because reading them needs libraries that this code does not depend on.
 struct Told {
     int rank = 0;
     std::string mpi_library;
@@ -18,9 +18,9 @@ struct Told {
 
 RankFacts read_rank_facts(const Sources& sources, const Told& told);
 
-/// For one rank of each node, before this job's ranks have touched a GPU: memory that is in use then is
-/// somebody else's. Takes a few seconds, up to 25 where nvidia-smi hangs. An empty `dump_folder` is not tried
-/// out.
+/// One rank of each node calls this. REQUIRES: the job's ranks have not used a GPU yet, so that GPU memory in
+/// use belongs to others. Takes a few seconds, up to 25 if nvidia-smi hangs. Tries to write to `dump_folder`
+/// unless it is empty.
 NodeFacts read_node_facts(const Sources& sources, const std::filesystem::path& dump_folder);
 
 }  // namespace argosy::preflight

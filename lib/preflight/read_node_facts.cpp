@@ -13,13 +13,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The one in brackets: "always [madvise] never".
+/// The choice in brackets: "madvise" in "always [madvise] never".
 std::string chosen_in(const std::string& line) {
     const size_t start = line.find('['), end = line.find(']', start == line.npos ? 0 : start);
     return start == line.npos || end == line.npos ? "" : line.substr(start + 1, end - start - 1);
 }
 
-/// Those of processors that choose their clocks themselves are left out: their "powersave" is no limit.
+/// The number of CPUs by governor. Leaves out processors that choose their clocks themselves, because
+/// "powersave" does not limit their clocks.
 std::map<std::string, int> read_governors(const fs::path& cpus) {
     std::map<std::string, int> governors;
     for (const std::string& name : names_in(cpus)) {
@@ -32,7 +33,7 @@ std::map<std::string, int> read_governors(const fs::path& cpus) {
     return governors;
 }
 
-/// A node whose kernel hides it counts as a machine of its own.
+/// The kernel's boot id. If the kernel hides it, the node's name, so that the node counts as its own machine.
 std::string boot_id(const Sources& sources) {
     const std::string id = read_line(sources.root / "proc/sys/kernel/random/boot_id");
     return id.empty() ? node_name() : id;
@@ -49,7 +50,7 @@ std::optional<int64_t> available_memory_bytes(const fs::path& meminfo) {
     return std::nullopt;
 }
 
-/// nvidia-smi writes a PCI address as 00000000:3B:00.0, the kernel as 0000:3b:00.0.
+/// The CPUs near a GPU. nvidia-smi writes a PCI address as 00000000:3B:00.0, the kernel as 0000:3b:00.0.
 std::string cpus_near(const Gpu& gpu, const Sources& sources) {
     constexpr size_t kLetters = 12;
     std::string address = gpu.bus_id.substr(gpu.bus_id.size() - std::min(gpu.bus_id.size(), kLetters));

@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// "NAME=value" lines, as NCCL takes them; what is set already stays.
+/// Adds the "NAME=value" lines of a file, as NCCL reads them. A variable that is set already keeps its value.
 void add_settings(const fs::path& file, std::vector<Variable>& variables) {
     const std::string text = read_text(file).value_or("");
     for (const std::string_view line : split(text, '\n')) {
@@ -28,7 +28,8 @@ void add_settings(const fs::path& file, std::vector<Variable>& variables) {
     }
 }
 
-/// NCCL reads NCCL_CONF_FILE, or else the user's file, then the node's.
+/// The environment's variables, then those of the file NCCL_CONF_FILE or else of the user's ~/.nccl.conf,
+/// then those of the node's /etc/nccl.conf: the order in which NCCL reads them.
 std::vector<Variable> read_variables(const Sources& sources) {
     std::vector<Variable> variables;
     for (const auto& [name, value] : communication_variables()) variables.push_back({name, printable(value)});
@@ -40,7 +41,7 @@ std::vector<Variable> read_variables(const Sources& sources) {
     return variables;
 }
 
-/// Empty where it cannot be read.
+/// Empty if the file cannot be read.
 std::string hash_of_file(const fs::path& path) {
     const std::unique_ptr<XXH3_state_t, XXH_errorcode (*)(XXH3_state_t*)> state(XXH3_createState(),
                                                                                 &XXH3_freeState);

@@ -21,7 +21,7 @@ std::optional<Number> leading(std::string_view text) {
     return error == std::errc() ? std::optional(number) : std::nullopt;
 }
 
-/// Digits by their value, all else by its characters.
+/// Order of names: the digits at the end by value, everything before them by characters.
 bool counts_before(const std::string& left, const std::string& right) {
     const size_t left_digits = left.find_last_not_of("0123456789") + 1;
     const size_t right_digits = right.find_last_not_of("0123456789") + 1;
@@ -32,7 +32,7 @@ bool counts_before(const std::string& left, const std::string& right) {
 
 class Descriptor {
   public:
-    /// Never waits for what stands behind the name.
+    /// Opens the file without blocking, even if the path names a device or a pipe.
     explicit Descriptor(const fs::path& path)
         : descriptor_(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC)) {}
     ~Descriptor() {
@@ -51,7 +51,7 @@ class Descriptor {
 std::optional<std::string> read_text(const fs::path& path, size_t most_bytes) {
     const Descriptor file(path);
     if (file < 0) return std::nullopt;
-    // The kernel's own files have no size; they are read from their start.
+    // The kernel's own files have size 0, so they are read from their start.
     const off_t size = ::lseek(file, 0, SEEK_END);
     const off_t start = size > static_cast<off_t>(most_bytes) ? size - static_cast<off_t>(most_bytes) : 0;
     ::lseek(file, start, SEEK_SET);
@@ -59,7 +59,7 @@ std::optional<std::string> read_text(const fs::path& path, size_t most_bytes) {
     size_t filled = 0;
     while (filled < most_bytes) {
         const ssize_t done = ::read(file, text.data() + filled, most_bytes - filled);
-        // EPIPE: the kernel's log has overwritten what was next; the following reads go on behind it.
+        // EPIPE: the kernel's log has overwritten the next record; the next read continues after it.
         if (done < 0 && (errno == EINTR || errno == EPIPE)) continue;
         if (done < 0 && filled == 0) return std::nullopt;
         if (done <= 0) break;

@@ -1,6 +1,6 @@
-// Where facts about a node are read from, so that tests can give a made-up tree and a made-up nvidia-smi; and
-// the reading of the kernel's small files. Nothing here throws because of what a file holds: what cannot be
-// read is absent.
+// The sources of facts about a node (tests pass a made-up file tree and a made-up nvidia-smi), and functions
+// that read the kernel's small files. No function here throws because of a file's contents: the results leave
+// out what cannot be read.
 #pragma once
 
 #include <cstdint>
@@ -13,35 +13,35 @@
 namespace argosy::preflight {
 
 struct Sources {
-    std::filesystem::path root = "/";       // above /proc, /sys, /dev, /etc, /var
-    std::string nvidia_smi = "nvidia-smi";  // a path, or a name looked for in PATH
-    double nvidia_smi_seconds = 20;         // for all questions to it together
+    std::filesystem::path root = "/";       // the folder that contains proc, sys, dev, etc, var
+    std::string nvidia_smi = "nvidia-smi";  // a path, or a name to look up in PATH
+    double nvidia_smi_seconds = 20;         // timeout for all calls of nvidia-smi together
 };
 
-/// The last bytes of a file, as many as it has and `most_bytes` allows; nothing where it cannot be read.
+/// The last bytes of a file, at most `most_bytes`. None if the file cannot be read.
 std::optional<std::string> read_text(const std::filesystem::path& path, size_t most_bytes = 1 << 20);
 
-/// A file's first line without blanks around it, control characters as '?'; empty where it cannot be read.
+/// A file's first line, trimmed, with '?' for control characters. Empty if the file cannot be read.
 std::string read_line(const std::filesystem::path& path);
 
-/// Names in a folder, sorted as people count ("mlx5_2" before "mlx5_10"); none where it cannot be read.
+/// The names in a folder, sorted with numbers at the end by value ("mlx5_2" before "mlx5_10"). Empty if the
+/// folder cannot be read.
 std::vector<std::string> names_in(const std::filesystem::path& folder);
 
-/// Without blanks around it.
+/// The text without blanks at its start and end.
 std::string_view trimmed(std::string_view text);
 
-/// Without control characters, which become '?'.
+/// The text with '?' for control characters.
 std::string printable(std::string_view text);
 
-/// Parts between separators, each without blanks around it; none of an empty text.
+/// The parts between separators, each trimmed. An empty text has no parts.
 std::vector<std::string_view> split(std::string_view text, char separator);
 
-/// The number that a text starts with; nothing where there is none.
+/// The number at the start of a text. None if the text starts otherwise.
 std::optional<int64_t> leading_integer(std::string_view text);
 std::optional<double> leading_number(std::string_view text);
 
-/// CPUs out of the kernel's spelling, "0-3,8"; what is no such list, or names impossible numbers, is left
-/// out.
+/// The CPUs in a kernel list such as "0-3,8". Leaves out malformed parts and impossible numbers.
 std::vector<int> parse_cpu_list(std::string_view text);
 
 }  // namespace argosy::preflight

@@ -15,10 +15,10 @@
 namespace argosy::preflight {
 namespace {
 
-constexpr int kProductRounds = 3;  // what disturbs one is not the rank
+constexpr int kProductRounds = 3;  // the best counts: a passing disturbance is not the rank's fault
 constexpr int kRoundsOfPairs = 3;
 constexpr size_t kMostPairBytes = 64 << 20;
-constexpr size_t kTrialBytes = 4 << 20;  // after which it is known how long more will take
+constexpr size_t kTrialBytes = 4 << 20;  // a trial of this size predicts the time of larger operations
 constexpr int kLeastIterations = 3, kMostIterations = 50;
 
 class Meter {
@@ -79,17 +79,17 @@ class Meter {
     }
 
   private:
-    /// Of the products. A LibTorch for CPUs, as tests have beside stand-ins for GPUs, computes on these
-    /// alone.
+    /// The device of the matrix products. A CPU build of LibTorch computes on CPUs only, even where the
+    /// tests' stand-ins for GPUs exist.
     c10::Device device() const {
         if (carrier_.devices.empty() || !c10::impl::hasDeviceGuardImpl(c10::kCUDA)) return c10::kCPU;
         return {c10::kCUDA, static_cast<c10::DeviceIndex>(carrier_.devices[world_.rank()].number)};
     }
 
     struct Measured {
-        bench::Case kind;             // of as many bytes as there is time for
-        std::vector<double> seconds;  // of one operation, the better of two measurements, by rank
-        int64_t num_wrong;            // elements
+        bench::Case kind;             // with as many bytes as the time allows
+        std::vector<double> seconds;  // time of one operation by rank, the better of two measurements
+        int64_t num_wrong;            // wrong elements in all groups
     };
 
     bench::Options bench_options() const {
@@ -99,8 +99,8 @@ class Meter {
     }
     using Groups = std::vector<std::vector<int>>;
 
-    /// COLLECTIVE: kept, since NCCL takes seconds to connect a group at scale. What has been made is known by
-    /// the groups of all ranks, and so the same everywhere.
+    /// COLLECTIVE: the backend of this rank's group. Backends are kept, since NCCL takes seconds to connect a
+    /// group at scale. The key is the list of all groups, so all ranks agree on whether to make a new one.
     bench::Backend& backend_of(const Groups& groups) {
         std::unique_ptr<bench::Backend>& backend = backends_[groups];
         if (!backend) {
@@ -116,15 +116,15 @@ class Meter {
         return bench::make_backend(world_, roll_, members, carrier_, bench_options());
     }
 
-    /// COLLECTIVE, each group on a backend of its own. The first measurement, of two iterations, verifies,
-    /// and tells how many fit into the time.
+    /// COLLECTIVE: each group measures on its own backend. The first measurement has two iterations, verifies
+    /// the result, and shows how many iterations fit into `seconds_each`.
     Measured measure(const bench::Case& wanted, bench::Backend& backend) const {
         bench::Options options = bench_options();
         bench::Measurement measurement(backend, world_, roll_, options, wanted.bytes);
         const bench::Case kind = affordable(wanted, measurement, backend.size());
         const auto again = [&] { return measurement.measure(kind, bench::Placement::OutOfPlace); };
         const bench::Timing first = again();
-        options.checks = 0;  // which the measurement looks at each time
+        options.checks = 0;  // `measurement` refers to `options`
         options.iterations = std::clamp(static_cast<int>(options_.seconds_each / first.seconds),
                                         kLeastIterations, kMostIterations);
         std::vector<double> best = roll_.exchange(again().own_seconds);
@@ -135,8 +135,9 @@ class Meter {
         return {kind, best, first.num_wrong.value_or(0)};
     }
 
-    /// COLLECTIVE: less than is wanted where one operation would take longer than the whole measurement may:
-    /// a line as slow as that is full with less, too. The same on all ranks, since the trial's time is.
+    /// COLLECTIVE: `wanted`, or the same with fewer bytes if one operation would take longer than
+    /// `seconds_each`: a link that slow is saturated by fewer bytes too. All ranks get the same case, since
+    /// the trial's time is the same on all ranks.
     bench::Case affordable(const bench::Case& wanted, bench::Measurement& measurement, int num_ranks) const {
         if (wanted.bytes <= kTrialBytes) return wanted;
         const auto trial = bench::case_of(wanted, kTrialBytes, num_ranks);
@@ -147,7 +148,7 @@ class Meter {
         return bench::case_of(wanted, static_cast<size_t>(bytes), num_ranks).value_or(*trial);
     }
 
-    /// This rank and the one of the same number on the partner's node; alone where there is none.
+    /// This rank and the rank with the same index on the partner node, or this rank alone if there is none.
     std::vector<int> pair_of_own(const std::vector<Node>& nodes, const Round& round) const {
         for (size_t node = 0; node < nodes.size(); ++node) {
             const auto own = std::ranges::find(nodes[node].ranks, world_.rank());

@@ -1,5 +1,5 @@
-// How fast the ranks of a job are at what its step does: matrix products, the step's own collectives, and
-// what goes between nodes.
+// Measures how fast a job's ranks do the work of its training step: matrix products, the step's own
+// collectives, and transfers between pairs of nodes.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -16,32 +16,32 @@
 namespace argosy::preflight {
 
 struct SpeedOptions {
-    at::ScalarType type;          // of the products
-    std::string backend;          // as bench::Options has it
-    double timeout_seconds = 60;  // of each wait for a rank
-    double seconds_each = 0.5;    // about, of one measurement
-    /// Of one operation; larger ones of the step are measured at this size, beyond which links get no faster,
-    /// and over slow lines at what `seconds_each` carry.
+    at::ScalarType type;          // element type of the matrix products
+    std::string backend;          // see bench::Options::backend
+    double timeout_seconds = 60;  // for each wait for other ranks
+    double seconds_each = 0.5;    // approximate time of one measurement
+    /// Maximum bytes of one operation. Larger operations of the step are measured at this size, beyond which
+    /// links get no faster; over slow links, at a size that takes about `seconds_each`.
     size_t most_bytes = 256 << 20;
 };
 
 struct LoadSpeed {
     Load load;
-    std::vector<double> bus_bandwidths;  // bytes a second, of each of its groups
-    int64_t num_wrong = 0;               // elements, over all groups
+    std::vector<double> bus_bandwidths;  // bytes a second, for each group of the load
+    int64_t num_wrong = 0;               // wrong elements in all groups
 };
 
 struct Speeds {
-    std::vector<double> products;  // FLOP/s of each rank, all at the same time
+    std::vector<double> products;  // FLOP/s of each rank while all ranks compute
     std::vector<LoadSpeed> loads;
-    /// Bytes a second that all of a node's ranks together send to those of another node while they get as
-    /// much; of each node the best over several partners. Empty where there is one node.
+    /// For each node, bytes a second that all of its ranks together send to another node while they receive
+    /// as much; the maximum over several partner nodes. Empty if there is only one node.
     std::vector<double> nodes;
-    std::string library = {};      // what carried the data
-    bool between_devices = false;  // else between host memories
+    std::string library = {};      // name and version of the library that moved the data
+    bool between_devices = false;  // true: buffers in GPU memory; false: in host memory
 };
 
-/// COLLECTIVE over `world`: the same on all ranks. Throws TimeoutError that names ranks which stay away.
+/// COLLECTIVE over `world`: all ranks get the same speeds. TimeoutError names the missing ranks.
 Speeds measure_speeds(const mpi::Comm& world, const bench::RollCall& roll, const std::vector<Node>& nodes,
                       const std::vector<Load>& loads, const SpeedOptions& options);
 

@@ -23,7 +23,7 @@ constexpr size_t kPartBytes = 16 << 20;
 constexpr int kParts = 4;
 constexpr double kMostSeconds = 3;
 
-/// A file of a name that nobody else has, gone at the end of its scope.
+/// A file with a unique name, which is removed at the end of its scope.
 class TrialFile {
   public:
     explicit TrialFile(const fs::path& folder) : path_((folder / ".preflight-XXXXXX").string()) {
@@ -55,7 +55,7 @@ class TrialFile {
     int descriptor_ = -1;
 };
 
-/// Such that no file system can make them fewer.
+/// Random bytes, which no file system can compress.
 std::string random_bytes(size_t count) {
     std::mt19937_64 random;
     std::string bytes(count, '\0');

@@ -1,4 +1,4 @@
-// How fast a folder takes what is written to it, and how much it can take.
+// Measures the write speed and the free space of a folder.
 #pragma once
 
 #include <filesystem>
@@ -8,12 +8,12 @@
 
 namespace argosy::preflight {
 
-/// Of its file system; nothing where it cannot be asked.
+/// Total and free bytes of the folder's file system. None if the system call fails.
 std::optional<Space> space_of(const std::filesystem::path& folder);
 
-/// Writes 64 MiB, or what about three seconds allow, to a file of its own, has them on disk, and removes it.
-/// A folder that is not there yet stands for the nearest one above it that is. Several ranks may do so at the
-/// same time.
+/// Writes 64 MiB, or as much as about three seconds allow, to a new file, waits until the data are on disk
+/// (fsync), and removes the file. If the folder does not exist yet, uses the nearest existing folder above
+/// it. Several ranks may call this at the same time.
 FolderFacts try_folder(const std::filesystem::path& folder);
 
 }  // namespace argosy::preflight

@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kMostAssetBytes = int64_t{1} << 30;
 
-/// The tokenizer's files of a folder, which go along with every checkpoint.
+/// The tokenizer's files in `folder`. Every checkpoint gets a copy of them.
 std::vector<checkpoint::Asset> assets_in(const fs::path& folder) {
     std::vector<checkpoint::Asset> assets;
     for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
@@ -32,7 +32,7 @@ std::vector<checkpoint::Asset> assets_in(const fs::path& folder) {
     return assets;
 }
 
-/// Keys that say how steps are saved.
+/// Keys of [checkpoint] that have an effect only if the run saves.
 constexpr const char* kSavingKeys[] = {"interval",
                                        "keep_latest_k",
                                        "keep_every",
@@ -51,10 +51,11 @@ std::vector<std::string> set_among_saving_keys(const config::JobConfig& config) 
     return names;
 }
 
-/// Positions beyond the sequences of training are new to a model, and plain rotary embedding does not carry
-/// it there: so a preset's weights that start anew are for seq_len tokens. More are right where somebody said
-/// so, in a config.json or beside the weights that were loaded, and with scaled frequencies, which are made
-/// for the published context (and transformers wants more of it than original_max_position_embeddings).
+/// The context length to write into the checkpoint's config.json. A model has not seen positions beyond its
+/// training sequences, and plain rotary embedding does not extrapolate to them: a preset trained from scratch
+/// gets seq_len. A longer context is valid if a config.json or the loaded weights state it, or if the
+/// frequencies are scaled, since these are made for the published context (and transformers requires a
+/// context longer than original_max_position_embeddings).
 int64_t max_context(const config::JobConfig& config, const model::ModelSpec& spec, const Start& start) {
     const bool said = !config.model.hf_assets_path.empty() || spec.rope_scaling;
     return std::max({config.training.seq_len, start.max_context, said ? spec.max_context : 0});

@@ -1,4 +1,5 @@
-// From the configuration to what saving wants to know, as setup.h has it for the rest.
+// Translates the configuration into the options of the Checkpointer (checkpointer.h). setup.h does the same
+// for the other modules.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +12,12 @@
 
 namespace argosy::train {
 
-/// Of a run that begins at `start` and ends with `final_step`. UserError for a model that has no config.json,
-/// if it is to be saved.
+/// Options for a run that begins at `start` and ends with `final_step`. UserError if the run saves and the
+/// model cannot be described by a config.json.
 SaveOptions save_options(const config::JobConfig& config, const model::ModelSpec& spec,
                          const mesh::MeshShape& mesh, const Start& start, int64_t final_step);
 
-/// Names on the log the keys of [checkpoint] that are set and can say nothing, by what the others are.
+/// Logs the keys of [checkpoint] that are set but have no effect, given the values of the other keys.
 void warn_of_idle_keys(const config::JobConfig& config);
 
 }  // namespace argosy::train

@@ -61,7 +61,8 @@ void Checkpointer::Save::commit() const {
     description.model_only = model_only;
     description.state = state;
     checkpoint::commit_step(options->folder, description, set, num_writers, options->assets);
-    // Retention goes by numbers: beside later steps that are no longer the run's it would take the new one.
+    // Retention keeps the highest step numbers. Later steps of an abandoned continuation would make it remove
+    // the new step, so they are set aside first.
     if (!set_aside_later_steps(options->folder, description.step)) return;
     const checkpoint::Retention retention{.keep_latest = options->checkpoint.keep_latest_k,
                                           .keep_every = options->checkpoint.keep_every.value_or(0)};
@@ -80,7 +81,8 @@ Checkpointer::Checkpointer(SaveOptions options, comm::Communicator& control, con
         checkpoint::make_folders(options_->folder);
         const bool exports =
             options_->checkpoint.last_save_in_hf && options_->first_step < options_->final_step;
-        if (exports) require_export_place(export_place(*options_, options_->final_step));  // not hours later
+        // A path that is occupied fails the run now, not hours later.
+        if (exports) require_export_place(export_place(*options_, options_->final_step));
     }));
 }
 
@@ -146,7 +148,7 @@ void Checkpointer::begin(const Position& position) {
     }
 }
 
-/// Once: what the copies take.
+/// Logs, once in a run, how much host memory the copies take.
 void Checkpointer::tell_of_memory() {
     if (std::exchange(memory_is_told_, true)) return;
     const at::Tensor all = at::tensor({copy_->num_bytes()}, at::kLong), most = all.clone();
@@ -210,7 +212,7 @@ void Checkpointer::finish(const Position& position) {
     if (!saves()) return;
     finishes_ = seconds_now();
     settle();
-    // What was done before this process began is saved already, or was never its own.
+    // The step with which this process began is saved already, or belongs to another run.
     if (position.step != last_begun_ && position.step != options_->first_step) {
         finishes_ = seconds_now();
         begin(position);
@@ -222,7 +224,7 @@ void Checkpointer::finish(const Position& position) {
 void Checkpointer::give_up() {
     const JointWork::Failure failure = *work_.failure();
     const std::shared_ptr<const Save> save = std::exchange(save_, nullptr);
-    // All ranks' parts have ended: nobody writes into the folder any more.
+    // The work of all ranks has ended, so no rank writes into the folder any more.
     work_.run(on_rank_0([save] { checkpoint::remove_quietly(checkpoint::partial_path(save->place())); }));
     throw JobError(
         "the checkpoint of step {} was not written: rank {}: {}. Earlier ones are as they were; "
@@ -231,7 +233,7 @@ void Checkpointer::give_up() {
         save->position.step, failure.rank, failure.reason);
 }
 
-/// A step that this process only found is written unless it has been.
+/// Exports the last step. A step that an earlier process saved is exported only if no export of it exists.
 void Checkpointer::export_last(int64_t step) {
     const fs::path saved = place_of(*options_, step), place = export_place(*options_, step);
     work_.run(on_rank_0([&] {

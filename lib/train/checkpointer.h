@@ -1,6 +1,7 @@
-// Saves the run every so often while it goes on. A step stands still only for the copy of what this rank
-// writes to host memory; a thread writes it, and once all ranks have written theirs rank 0 makes the step
-// whole. Owns that thread and the copy. Two saves never overlap.
+// Saves the run at intervals while it trains. Training waits while this rank's shard is copied to host
+// memory, and with async_mode = disabled also while it is written. A background thread writes the shard, and
+// rank 0 commits the step once all ranks have written. The Checkpointer owns that thread and the copy. Two
+// saves never overlap.
 #pragma once
 
 #include <filesystem>
@@ -25,55 +26,55 @@ namespace argosy::train {
 
 struct SaveOptions {
     config::Checkpoint checkpoint = {};
-    std::filesystem::path folder = {};  // of the steps
-    int64_t first_step = 0;             // after which this process begins: saved already, if it was ever
-    int64_t final_step = 0;             // at which the run ends
-    /// Of every save; step, state and model_only are each save's own.
+    std::filesystem::path folder = {};  // holds the steps
+    int64_t first_step = 0;             // last step done before this process began; never saved again
+    int64_t final_step = 0;             // the run ends with it
+    /// Common to all saves. Each save sets step, state and model_only itself.
     checkpoint::Description description = {};
     std::vector<checkpoint::Asset> assets = {};  // files that go with every step
 };
 
 class Checkpointer {
   public:
-    /// COLLECTIVE, as is everything here, over `control`, which no data travels on. Makes the
-    /// folder. UserError where it cannot be made, or something else lies where the last step is to be
-    /// exported to. REQUIRES: control and state outlive it.
+    /// COLLECTIVE over `control`, as all functions here are; that group carries no training data. Makes
+    /// the folder. UserError if the folder cannot be made, or if something else occupies the path for the
+    /// export of the last step. REQUIRES: control and state outlive it.
     Checkpointer(SaveOptions options, comm::Communicator& control, const RunState& state);
 
     /// Whether anything is saved: without checkpoint.enable, or with load_only, the functions below do
     /// nothing.
     bool saves() const { return options_->checkpoint.saves(); }
 
-    /// At the begin of each step. With async_mode = disabled what the step before wrote becomes whole here:
-    /// its line of metrics is written by then, so that a run that goes on from it lacks none.
+    /// Call at the start of each step. Commits the save of the previous step if async_mode = disabled. The
+    /// previous step's metrics line is written by now, so a run that resumes from the save misses no line.
     void before_step();
 
-    /// At the end of each step, before its line of metrics is written. Moves the save under way on, and
-    /// begins one when it is time. Throws JobError where the save under way has failed on some rank; what it
-    /// left is removed, and earlier steps are as they were.
+    /// Call at the end of each step, before its metrics line is written. Advances the save under way, and
+    /// begins a new one if it is due. Throws JobError if the save under way failed on some rank; its partial
+    /// folder is removed, and earlier steps stay as they were.
     void after_step(const Position& position);
 
-    /// Where the run stops, for whatever reason: saves unless that step is saved already, and waits until all
-    /// is written.
+    /// Call when the run stops: at its final step, at its time limit or on a signal. Saves the step unless it
+    /// is saved already, and waits until everything is written.
     void finish(const Position& position);
 
-    /// Waits until the save under way is whole; throws as after_step does.
+    /// Waits until the save under way is committed. Throws as after_step does.
     void settle();
 
   private:
     enum class Stage { MakeFolder, WriteShards, Written, Commit };
-    /// What the thread of the work reads. It may outlive this object, where a disk hangs while an error
-    /// unwinds, so all of it is its own.
+    /// Everything that the background thread reads. If a disk hangs while an error unwinds, that thread
+    /// outlives the Checkpointer, so a Save refers to nothing in the Checkpointer.
     struct Save {
         std::shared_ptr<const SaveOptions> options;
         int writer = 0, num_writers = 1;
         Position position;
         bool model_only = false;
-        std::string state;  // JSON
-        checkpoint::Hash set;
+        std::string state;     // JSON
+        checkpoint::Hash set;  // the same in all shards of one save, and in no other save
         std::vector<checkpoint::Piece> pieces;
         std::shared_ptr<const ShardCopy> copy;
-        std::vector<std::span<const std::byte>> bytes;  // of each piece, in the copy
+        std::vector<std::span<const std::byte>> bytes;  // of each piece; they point into the copy
 
         std::filesystem::path place() const;
         void start() const;
@@ -98,15 +99,15 @@ class Checkpointer {
     std::shared_ptr<const SaveOptions> options_;
     comm::Communicator& control_;
     const RunState& state_;
-    std::vector<int64_t> nonce_;  // tells this process's saves from those of others
-    int64_t last_begun_ = 0;      // step
+    std::vector<int64_t> nonce_;  // random: distinguishes this process's saves from those of others
+    int64_t last_begun_ = 0;      // step of the newest save
     bool memory_is_told_ = false, overlap_is_told_ = false;
     std::shared_ptr<ShardCopy> copy_ = std::make_shared<ShardCopy>();
     std::shared_ptr<const Save> save_;  // under way
-    Stage stage_ = Stage::MakeFolder;   // of it
-    double started_ = 0;                // it, by seconds_now()
-    double stalled_seconds_ = 0;        // by it, until training went on
-    std::optional<double> finishes_;    // since when the run's end waits for it, if it does
+    Stage stage_ = Stage::MakeFolder;   // of save_
+    double started_ = 0;                // when save_ began, by seconds_now()
+    double stalled_seconds_ = 0;        // how long training waited for the copy of save_
+    std::optional<double> finishes_;    // when finish() began to wait for save_, by seconds_now()
     JointWork work_;
 };
 

@@ -1,4 +1,5 @@
-// Brings each step's samples to the ranks that train on them, one step ahead.
+// Reads each step's samples for this rank, one step ahead of training, and copies them to the GPU if there is
+// one.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,39 +17,40 @@
 
 namespace argosy::train {
 
-/// A step trains on the global_batch samples of the run that follow those of the step before; data-parallel
-/// rank r on the r-th equal part of them, whatever the mesh. How many tokens count in the whole job is summed
-/// while the step before computes.
+/// Each step takes the next global_batch samples of the run; data-parallel rank r takes their r-th equal
+/// part, whatever the mesh. The all-reduce of the job's counted tokens runs while the previous step computes.
 class DataFeed {
   public:
-    /// Of `num_steps` steps, the first of which begins with the run's sample `first_sample`. REQUIRES: loader
+    /// Feeds `num_steps` steps. The first step begins at position `first_sample` of the run. REQUIRES: loader
     /// and mesh outlive it.
     DataFeed(const data::Loader& loader, mesh::Mesh& mesh, const BatchSizes& sizes, int64_t first_sample,
              int64_t num_steps);
 
-    /// COLLECTIVE over the data axes: the next step's batch, of num_steps.
+    /// COLLECTIVE over the data axes: the next step's batch. REQUIRES: fewer than num_steps calls so far.
     StepBatch next();
 
-    /// COLLECTIVE over the data axes: reads the batch of the step after, if there is one, while the GPU
-    /// computes what it was given. Where there is no GPU, next() did that already.
+    /// COLLECTIVE over the data axes: reads the next step's batch, if there is one, while the GPU computes
+    /// the work in its queue. Does nothing without a GPU, since next() has read that batch already.
     void read_meanwhile();
 
-    /// How long the GPU had nothing to do until that was read. REQUIRES: the GPU has done all that it was
-    /// given.
+    /// Seconds for which the GPU was idle because the last read_meanwhile() was still reading; 0 without a
+    /// GPU. REQUIRES: the GPU has finished all work in its queue.
     double seconds_gpu_waited() const;
 
-    /// The samples of the whole job that the batch is this rank's part of, as the token file counts them: of
-    /// data-parallel rank r the r-th sizes.samples_per_rank().
+    /// The whole job's samples in the step of `batch`, as numbers in the token file. Data-parallel rank r
+    /// trains on the r-th block of sizes.samples_per_rank() of them.
     std::vector<int64_t> samples(const StepBatch& batch) const;
 
   private:
-    /// What is read last, until the GPU has it.
+    /// Pinned host memory for the batch that was read last, and the state of its copy to the GPU.
     struct ForGpu {
         explicit ForGpu(int64_t num_bytes) : pinned(num_bytes) {}
         cuda::PinnedMemory pinned;
-        cuda::Event computed, read;  // on the stream: what was given to it before, and since
-        cuda::Event copied{cuda::Timing::Off};
-        bool waits = false;  // whether the first two are of the last step
+        // Recorded on the compute stream: `computed` when read_meanwhile() begins to read, `read` when the
+        // batch is read. Their distance is the time for which the GPU was idle.
+        cuda::Event computed, read;
+        cuda::Event copied{cuda::Timing::Off};  // `pinned` may be reused after it
+        bool waits = false;                     // whether the last read_meanwhile() recorded the events
     };
     void read_ahead();
     int64_t num_tokens() const { return sizes_.samples_per_rank() * loader_.seq_len(); }
@@ -59,7 +61,7 @@ class DataFeed {
     const data::Loader& loader_;
     mesh::Mesh& mesh_;
     BatchSizes sizes_;
-    int64_t next_sample_;  // of the run: what is read next
+    int64_t next_sample_;  // position in the run that is read next
     int64_t num_steps_, num_read_ = 0;
 
     std::optional<ForGpu> for_gpu_;

@@ -31,7 +31,7 @@ bool computes_on_gpu() {
     try {
         return gpu::memory().has_value();
     } catch (const std::exception&) {
-        return true;  // which cannot be asked
+        return true;  // a GPU that cannot be queried
     }
 }
 

@@ -1,4 +1,4 @@
-// Where a rank computes.
+// Chooses the device on which this rank computes: a GPU of its node, or the CPU.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -7,12 +7,13 @@
 
 namespace argosy::train {
 
-/// COLLECTIVE. Of the GPUs that this rank sees the one with its number on the node, which becomes this
-/// thread's; the processor where no rank sees one. Says so on the log, and what in the environment makes GPUs
-/// slow. Throws UserError, on all ranks alike, where some see one and others do not.
+/// COLLECTIVE. Chooses among the GPUs that this rank sees by the rank's number on its node, modulo their
+/// count, and makes that GPU this thread's current one. Chooses the CPU if no rank sees a GPU. Logs the GPU
+/// and the environment variables that slow GPUs down. Throws UserError, on all ranks alike, if only some
+/// ranks see a GPU.
 c10::Device choose_device(const mpi::Comm& world);
 
-/// Whether that was a GPU, for this thread. Throws nothing.
+/// Whether this thread computes on a GPU. Throws nothing.
 bool computes_on_gpu();
 
 }  // namespace argosy::train

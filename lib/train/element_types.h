@@ -1,4 +1,5 @@
-// The element types of weights and states, as the configuration, LibTorch and files call them.
+// Element types of weights and optimizer states: conversion between the enums of the configuration, of
+// LibTorch and of files.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -15,7 +16,7 @@ at::ScalarType scalar_type(config::Precision precision);
 /// REQUIRES: fp64, fp32, bf16 or fp16.
 h5::ElementType element_type(at::ScalarType type);
 
-/// Nothing for what no weight or state is made of.
+/// Empty for a type that no weight or state can have.
 std::optional<at::ScalarType> scalar_type(h5::ElementType type);
 
 }  // namespace argosy::train

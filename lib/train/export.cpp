@@ -12,7 +12,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kThreads = 4;  // reading, converting and writing overlap; nothing else runs by then
+constexpr int kThreads = 4;  // reading, converting and writing overlap; training has ended by then
 
 }  // namespace
 

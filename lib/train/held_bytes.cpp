@@ -10,7 +10,7 @@ namespace {
 
 int64_t num_bytes(const at::Tensor& tensor) { return static_cast<int64_t>(tensor.nbytes()); }
 
-/// Of a rank's piece, rows past its own included, as ShardedParameter has it.
+/// Elements of this rank's shard as ShardedParameter allocates it, padding rows included.
 int64_t padded_elements(const layout::ParamSpec& spec, const mesh::Mesh& mesh) {
     int64_t count = 1;
     for (const int64_t size : parallel::shard_shape(spec, mesh.shape(), mesh.coordinates())) count *= size;
@@ -18,7 +18,7 @@ int64_t padded_elements(const layout::ParamSpec& spec, const mesh::Mesh& mesh) {
 }
 
 int64_t elements_of(const parallel::PlacedModel& placed, const mesh::Mesh& mesh) {
-    std::set<std::string> seen;  // a tied table is there once
+    std::set<std::string> seen;  // a tied embedding table counts once
     int64_t elements = 0;
     for (size_t unit = 0; unit < placed.units.size(); ++unit) {
         const int stage = placed.unit_stage[unit];

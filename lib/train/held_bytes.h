@@ -1,4 +1,4 @@
-// What a rank's memory holds of a run for as long as it trains, by what it is for.
+// Counts the bytes that a rank holds as long as a run trains, by purpose. Activations are not counted.
 #pragma once
 
 #include <cstdint>
@@ -11,18 +11,18 @@
 namespace argosy::train {
 
 struct HeldBytes {
-    int64_t weights = 0;    // that the optimizer updates
-    int64_t copies = 0;     // of weights, in the type of computation where that is another
-    int64_t gradients = 0;  // the parameters', and those of units before they are summed over the shards
-    int64_t moments = 0;    // the optimizer's
-    int64_t gathered = 0;   // weights of units that are whole now
+    int64_t weights = 0;    // the weights that the optimizer updates
+    int64_t copies = 0;     // copies of the weights in the type of computation, if that type differs
+    int64_t gradients = 0;  // of the parameters, and of units before the reduction over the shards
+    int64_t moments = 0;    // of the optimizer
+    int64_t gathered = 0;   // weights of units that are gathered now
     int64_t total() const { return weights + copies + gradients + moments + gathered; }
 };
 
-/// Now.
+/// Bytes that this rank holds now.
 HeldBytes held_bytes(parallel::ParallelModel& model, const optim::AdamW& optimizer);
 
-/// What this rank's Trainer will hold once it is made; before, nothing is.
+/// Bytes that this rank's Trainer will hold once it is constructed. Computed without allocating anything.
 HeldBytes planned_bytes(const TrainerOptions& options, const mesh::Mesh& mesh);
 
 }  // namespace argosy::train

@@ -18,7 +18,7 @@ namespace {
 
 constexpr auto kBetweenQuestions = std::chrono::milliseconds(2);
 
-/// Order matters: of several ranks the highest is what all know.
+/// State of one rank's work. The order matters: ranks take the maximum over all of them.
 enum OwnState : int64_t { kEnded, kUnderWay };
 
 void take_maximum(comm::Communicator& group, const at::Tensor& values) {
@@ -26,7 +26,7 @@ void take_maximum(comm::Communicator& group, const at::Tensor& values) {
         {.kind = comm::OpKind::AllReduce, .out = values, .in = values, .reduction = comm::Reduction::Max});
 }
 
-/// What the work threw, if it did.
+/// The error that the work threw, if any.
 std::optional<JointWork::Failure> failure_of(std::future<void>& work, int rank) {
     try {
         work.get();
@@ -54,7 +54,7 @@ JointWork::~JointWork() {
 void JointWork::begin(std::function<void()> work) {
     ARGOSY_CHECK(!under_way(), "work within work");
     if (!work) work = [] {};
-    // Not std::async, whose future waits for the thread wherever it is dropped.
+    // std::async does not fit: its future's destructor would wait for the thread without a limit.
     std::packaged_task<void()> task(std::move(work));
     own_ = task.get_future();
     thread_ = std::thread(std::move(task));
@@ -74,7 +74,7 @@ bool JointWork::ended() {
 /// COLLECTIVE.
 void JointWork::learn_failure(const std::optional<Failure>& own) {
     failure_.reset();
-    // Ranks that did not fail stand behind all others; so that one all-reduce finds the first that did.
+    // A rank without a failure contributes size(), so that one all-reduce finds the first rank that failed.
     const int64_t place = own ? control_.rank() : control_.size();
     const at::Tensor first = at::full({}, -place, at::kLong);
     take_maximum(control_, first);

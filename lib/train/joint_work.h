@@ -1,6 +1,6 @@
-// Work that each rank does in a thread of its own while training goes on, and what all ranks then know of it.
-// No collective waits for the work: ranks ask each other whether it has ended, so that a rank with a slow
-// disk makes nobody's wait run out.
+// Runs work on every rank in a background thread while training goes on, such as writing a checkpoint, and
+// reports a failure to all ranks. No collective blocks on the work: the ranks poll with a tiny all-reduce
+// whether all have ended, so a slow disk on one rank lets no collective time out. Owns the thread.
 #pragma once
 
 #include <cstdint>
@@ -24,38 +24,38 @@ class JointWork {
         std::string reason;
     };
 
-    /// How long the end of a rank waits for its work: enough for a step that is written to become whole, and
-    /// less than Slurm gives a job to leave (KillWait, 30 s), since the other ranks wait for this one's
-    /// error.
+    /// How long the destructor waits for this rank's work: long enough to commit a step that is written, and
+    /// shorter than the time that Slurm gives a job to exit (KillWait, 30 s), since the other ranks wait for
+    /// this rank's error.
     static constexpr double kPatienceSeconds = 10;
 
     /// REQUIRES: `control` outlives it.
     explicit JointWork(comm::Communicator& control, double patience_seconds = kPatienceSeconds)
         : control_(control), patience_seconds_(patience_seconds) {}
     JointWork(const JointWork&) = delete;
-    /// With work under way, as when an error unwinds, waits for this rank's, but no longer than the patience:
-    /// a disk that hangs must not hide the error. Such work is left to the end of the process, which is near.
+    /// If work is under way, as when an error unwinds, waits for this rank's work, at most patience_seconds:
+    /// a hanging disk must not hide the error. Work that takes longer is detached and ends with the process.
     ~JointWork();
 
-    /// Begins this rank's part; none (nullptr) has ended already. Its errors are what failure() tells. Every
-    /// rank begins, or none does. REQUIRES: nothing under way; what `work` uses lives as long as itself,
-    /// since it may be left behind.
+    /// Starts this rank's work in a thread and returns at once; nullptr stands for no work. failure() returns
+    /// its errors. Every rank must call begin(), or none. REQUIRES: no work under way; `work` owns what it
+    /// uses, since the destructor may detach it.
     void begin(std::function<void()> work);
     bool under_way() const { return own_.valid(); }
 
-    /// COLLECTIVE, a tiny all-reduce: whether all ranks' parts have ended; nothing is under way then.
-    /// REQUIRES: work under way.
+    /// COLLECTIVE, one tiny all-reduce: whether the work of all ranks has ended. After true no work is under
+    /// way. REQUIRES: work under way.
     bool ended();
 
-    /// COLLECTIVE: returns once all parts have ended.
+    /// COLLECTIVE: returns once the work of all ranks has ended.
     void wait();
 
-    /// Of the work that ended last; the same on all ranks.
+    /// The failure of the work that ended last, if it failed; the same on all ranks.
     const std::optional<Failure>& failure() const { return failure_; }
 
-    /// COLLECTIVE: begin and wait. An error of some ranks is one error of all: UserError or JobError, naming
-    /// the rank. `work` may use what is the caller's: where waiting for the others fails, this rank's part is
-    /// waited for without a limit.
+    /// COLLECTIVE: begin() and wait(). If some ranks fail, all ranks throw the same UserError or JobError,
+    /// which names the first rank that failed. `work` may use the caller's variables: if waiting for the
+    /// other ranks fails, run() still waits for this rank's work, without a limit.
     void run(std::function<void()> work);
 
   private:
@@ -68,10 +68,10 @@ class JointWork {
     std::optional<Failure> failure_;
 };
 
-/// COLLECTIVE: what each rank has to say, by rank; without NUL.
+/// COLLECTIVE: the text of each rank, by rank. REQUIRES: no NUL in `own`.
 std::vector<std::string> texts_of_all(comm::Communicator& group, const std::string& own);
 
-/// COLLECTIVE: what rank 0 has; the other ranks' own is ignored.
+/// COLLECTIVE: returns rank 0's `own` on every rank. The other ranks' `own` is ignored.
 std::vector<int64_t> as_rank_0_knows(comm::Communicator& group, const std::vector<int64_t>& own);
 
 }  // namespace argosy::train

@@ -22,7 +22,7 @@ using model::Parameter;
 using model::Role;
 using Shape = std::vector<int64_t>;
 
-/// As the configuration calls it.
+/// The type's name in the configuration.
 std::string name_of(at::ScalarType type) {
     switch (type) {
         case at::kDouble:
@@ -38,15 +38,15 @@ std::string name_of(at::ScalarType type) {
     }
 }
 
-/// What LibTorch's allocator asks CUDA for: large ones in steps, all others in blocks of one of two sizes,
-/// which say nothing of a tensor.
+/// The size that LibTorch's allocator requests from CUDA: from 10 MiB on rounded up to a multiple of 2 MiB.
+/// All smaller tensors share blocks of one of two sizes, which identify no tensor: then the result is empty.
 std::optional<int64_t> rounded_as_on_a_gpu(int64_t bytes) {
     constexpr int64_t kStep = 2 << 20, kLeast = 10 << 20;
     if (bytes < kLeast) return std::nullopt;
     return (bytes + kStep - 1) / kStep * kStep;
 }
 
-/// "weights, gradient or moments".
+/// Joins names as in "weights, gradient or moments".
 std::string either(const std::vector<std::string>& names) {
     if (names.size() == 1) return names[0];
     return fmt::format("{} or {}", fmt::join(names.begin(), names.end() - 1, ", "), names.back());
@@ -80,7 +80,7 @@ class LargeTensors {
         }
     }
 
-    /// Of several layers the first speaks for all.
+    /// Equal layers are listed once, under the names of the first one.
     void add_unit(const std::vector<Parameter>& unit) {
         std::vector<parallel::UnitLayout::Entry> entries;
         model::ByRole<int64_t> rows;
@@ -101,7 +101,8 @@ class LargeTensors {
         add("the gradients of " + name + ", of all shards", {buffer_elements}, options_.precision.reduce);
     }
 
-    /// What a unit's products with matrices of so many rows yield, and what has their shapes.
+    /// Adds the outputs of a unit's matrix products and the tensors of the same shapes. `rows`: rows of each
+    /// of the unit's matrices, which become columns of the output; 0 for a role that the unit does not have.
     void add_activations(const model::ByRole<int64_t>& rows) {
         const auto activation = [&](const char* name, int64_t columns) {
             if (columns > 0) add(name, {tokens(), columns}, compute());
@@ -119,7 +120,7 @@ class LargeTensors {
             compute());
     }
 
-    /// Of each type what is held in it.
+    /// For each element type the kinds of tensors (weights, gradient, ...) that are held in it.
     using Held = std::map<at::ScalarType, std::vector<std::string>>;
 
     Held weights_and_gradient() const {
@@ -141,7 +142,7 @@ class LargeTensors {
         }
     }
 
-    /// Over one shard the parameters of a join share their memory, but for the moments (UnitMemory).
+    /// The parameters of a join share an allocation if there is one shard, except for moments (UnitMemory).
     void add_parameters(const std::vector<Parameter>& unit) {
         const bool shared = mesh_.degree(mesh::kShardAxes) == 1;
         for (size_t first = 0, count = 0; first < unit.size(); first += count) {

@@ -1,4 +1,5 @@
-// The large tensors of a step by name, so that an allocator, which knows a size alone, can be answered for.
+// Names the large tensors of a step by their size. A failing allocator reports only a number of bytes, and
+// memory_account.h names with this list the tensors that the bytes may have been for.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -21,12 +22,13 @@ struct LargeTensor {
     int64_t num_bytes() const;
 };
 
-/// Of this rank, by arithmetic: activations of a microbatch, units' gathered weights and gradients, and what
-/// is held of each matrix; those of all layers of the model count once. Not everything that a step allocates.
+/// This rank's large tensors, computed without allocating: activations of a microbatch, gathered weights and
+/// gradients of units, and weights, gradient and moments of each matrix. Equal layers are listed once. The
+/// list does not have everything that a step allocates.
 std::vector<LargeTensor> large_tensors(const TrainerOptions& options, const mesh::Mesh& mesh);
 
-/// "a layer's gate and up [16384, 37888] of bfloat16" of those for which an allocator would ask
-/// for `bytes`, which LibTorch's for GPUs rounds up; empty where there are none.
+/// Describes the tensors whose allocation asks for `bytes`, as "a layer's gate and up [16384, 37888] of
+/// bfloat16". LibTorch's GPU allocator rounds sizes up, so rounded sizes match too. Empty if none match.
 std::string names_of_size(std::span<const LargeTensor> tensors, int64_t bytes);
 
 }  // namespace argosy::train

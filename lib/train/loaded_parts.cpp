@@ -14,7 +14,7 @@
 namespace argosy::train {
 namespace {
 
-/// What differs between runs that are the same.
+/// Keys that do not affect training, so that log_differences() leaves them out.
 constexpr std::array<std::string_view, 6> kSaysNothing = {"job.dump_folder",
                                                           "job.description",
                                                           "checkpoint.folder",
@@ -32,8 +32,8 @@ LoadedParts all_but_excluded(const config::Checkpoint& checkpoint) {
             .progress = wanted(config::SavedPart::TrainState)};
 }
 
-/// As many tokens on, where samples are longer or shorter now: the same place in the stream of tokens, if the
-/// samples come in the file's order.
+/// Converts the saved position to samples of `seq_len` tokens, so that it counts as many tokens as before.
+/// The next token is the same as before only if samples come in the file's order.
 int64_t samples_of_length(const Scalars& scalars, int64_t seq_len, bool shuffled, const std::string& place) {
     if (scalars.seq_len == seq_len) return scalars.position.samples;
     const int64_t samples = scalars.position.samples * scalars.seq_len / seq_len;

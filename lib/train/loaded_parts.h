@@ -1,4 +1,5 @@
-// Which parts of a checkpoint a run takes over, and the few numbers among them; private to restore.cpp.
+// Chooses the parts of a checkpoint that a run loads, and restores the numbers among them (the tensors are
+// tensor_loading.h's). Private to restore.cpp.
 #pragma once
 
 #include <optional>
@@ -12,32 +13,32 @@
 
 namespace argosy::train {
 
-/// Beside the weights.
+/// The parts to load in addition to the weights.
 struct LoadedParts {
-    bool moments = false;  // AdamW's, with the number of updates and the loss scale
-    bool data_place = false;
-    bool progress = false;  // step, tokens, and what is remembered of skipped updates
+    bool moments = false;     // AdamW's, with the number of updates and the loss scale
+    bool data_place = false;  // position in the data
+    bool progress = false;    // step, tokens, and the UpdateGuard's state
     bool any() const { return moments || data_place || progress; }
 };
 
-/// Of a step of the run's own: all but what checkpoint.exclude_from_loading names. UserError for a step of
-/// the weights alone that the run would have to go on from.
+/// Parts to load from one of the run's own steps: all except those in checkpoint.exclude_from_loading.
+/// UserError if the step has only weights and the run still has steps to train.
 LoadedParts parts_to_resume(const config::JobConfig& config, const mesh::MeshShape& mesh,
                             const checkpoint::Description& description);
 
-/// Of checkpoint.initial_load_path; `description` is none of Hugging Face's. UserError where the whole state
-/// is wanted and not there.
+/// Parts to load from checkpoint.initial_load_path. `description` is empty for a Hugging Face folder.
+/// UserError if the configuration asks for the whole state and the checkpoint does not have it.
 LoadedParts parts_to_begin_with(const config::JobConfig& config,
                                 const std::optional<checkpoint::Description>& description,
                                 const std::string& place);
 
-/// Sets the numbers of the run and returns where it is; says on the log where samples are others now. `place`
-/// is for messages.
+/// Restores the chosen numbers into `state` and returns the run's position. Logs a change of the sample
+/// length. `place`: the checkpoint's path, for messages.
 Position restore_scalars(const config::JobConfig& config, const checkpoint::Description& description,
                          const std::string& place, const LoadedParts& parts, RunState& state);
 
-/// One line for each key of the configuration, and for the mesh, that is not as it was then; but for those
-/// that say nothing about the run, as folders.
+/// Logs a line for each key of the configuration, and for the mesh, that differs from the saved one. Keys
+/// that do not affect training, such as folders, are left out.
 void log_differences(const config::JobConfig& config, const mesh::MeshShape& mesh,
                      const checkpoint::Description& then);
 

@@ -22,7 +22,8 @@ std::vector<std::string> lasting_parts(const HeldBytes& held) {
             "gradients " + gibibytes(held.gradients), "optimizer states " + gibibytes(held.moments)};
 }
 
-/// They add up to what the device has, or else to what tensors held, where that is known.
+/// Together with gpu::parts_beside_tensors() the parts add up to the GPU's memory. Without a GPU they add up
+/// to the bytes that tensors held, if that number is known.
 std::vector<std::string> parts_of_a_step(const HeldBytes& held, const Shortage& found) {
     std::vector<std::string> parts = lasting_parts(held);
     parts.push_back("gathered units " + gibibytes(held.gathered));
@@ -32,7 +33,7 @@ std::vector<std::string> parts_of_a_step(const HeldBytes& held, const Shortage& 
     return parts;
 }
 
-/// Where the model lies, or would.
+/// Lists what used the memory that holds the model, or that should hold the model under construction.
 std::string breakdown(const std::optional<HeldBytes>& planned, const std::optional<HeldBytes>& held,
                       const Shortage& found) {
     std::vector<std::string> parts;
@@ -49,7 +50,7 @@ std::string breakdown(const std::optional<HeldBytes>& planned, const std::option
     return fmt::format("; {}: {}{}", gpu::which_memory(found), fmt::join(parts, ", "), text);
 }
 
-/// For a host whose GPUs hold the model: what else lies there grows with the ranks.
+/// Remedies for the host's memory if GPUs hold the model: the host's use grows with the ranks of a node.
 std::vector<std::string> remedies_for_the_host(const config::JobConfig& config) {
     std::vector<std::string> found = {"fewer ranks on a node"};
     if (config.checkpoint.saves()) {
@@ -61,7 +62,7 @@ std::vector<std::string> remedies_for_the_host(const config::JobConfig& config) 
     return found;
 }
 
-/// What would help and is not so yet, with what it is now.
+/// The settings that would need less memory and are not in effect yet, each with its current value.
 std::vector<std::string> remedies(const config::JobConfig& config, bool on_gpu) {
     std::vector<std::string> found;
     const auto add = [&](bool helps, std::string text) {
@@ -104,7 +105,7 @@ std::vector<std::string> remedies(const config::JobConfig& config, bool on_gpu) 
 MemoryAccount::Watch::~Watch() {
     try {
         account_.note(trainer_);
-    } catch (const std::exception&) {  // as there is no memory for what is noted, either
+    } catch (const std::exception&) {  // there may be no memory for the record, either
     }
 }
 
@@ -113,7 +114,7 @@ void MemoryAccount::note(Trainer& trainer) {
     held_ = held_bytes(trainer.model(), trainer.step().optimizer());
 }
 
-/// The allocators know a size, but not what it is for.
+/// The size that an allocator reports, and the tensors that have this size.
 std::string MemoryAccount::wanted(const gpu::Shortage& found) const {
     const std::string names = found.wanted ? names_of_size(tensors_, *found.wanted) : "";
     return gpu::asked_for(found) + (names.empty() ? "" : ", the size of " + names);

@@ -1,4 +1,5 @@
-// Why there was no memory: how much was asked for and by what, what held the rest, and what to change.
+// Explains an out-of-memory error: how many bytes were requested, in which phase or operation, what held the
+// rest of the memory, and which settings need less. The MemoryAccount collects these facts during the run.
 #pragma once
 
 #include <optional>
@@ -20,18 +21,19 @@ class MemoryAccount {
     explicit MemoryAccount(const config::JobConfig& config) : config_(config) {}
     MemoryAccount(const MemoryAccount&) = delete;
 
-    /// Before a Trainer is made, which may be what there is no memory for.
+    /// Call before the Trainer is constructed: its construction may already run out of memory.
     void plan(const TrainerOptions& options, const mesh::Mesh& mesh) {
         planned_ = planned_bytes(options, mesh);
         tensors_ = large_tensors(options, mesh);
         doing("the making of the model");
     }
 
-    /// What comes next, as it stands after "in"; what a step is within is known without. Static text.
+    /// Names the phase that begins now; messages print it after "in". A unit operation under way takes
+    /// precedence over it. REQUIRES: `what` is a string literal.
     void doing(const char* what) { doing_ = what; }
 
-    /// Notes what a trainer holds, and does, when it ends: an exception on its way to explain() ends it
-    /// before the trainer itself.
+    /// The destructor records what the trainer holds and which operation is under way. An exception on its
+    /// way to explain() destroys the Watch before the trainer.
     class Watch {
       public:
         Watch(MemoryAccount& account, Trainer& trainer) : account_(account), trainer_(trainer) {}
@@ -42,11 +44,11 @@ class MemoryAccount {
         MemoryAccount& account_;
         Trainer& trainer_;
     };
-    /// REQUIRES: the trainer outlives what is returned, and this outlives both.
+    /// REQUIRES: the trainer outlives the returned Watch, and the MemoryAccount outlives both.
     [[nodiscard]] Watch watch(Trainer& trainer) { return {*this, trainer}; }
 
-    /// Within a handler of any exception: throws RunError where memory was missing, on the GPU or the host,
-    /// and otherwise the exception again.
+    /// Call inside a catch block. Throws RunError with the explanation if memory on the GPU or the host ran
+    /// out; otherwise rethrows the current exception.
     [[noreturn]] void explain() const;
 
   private:
@@ -57,7 +59,7 @@ class MemoryAccount {
     const config::JobConfig& config_;
     std::optional<HeldBytes> planned_, held_;
     std::vector<LargeTensor> tensors_;
-    const char* doing_ = nullptr;  // null: nothing that is known
+    const char* doing_ = nullptr;  // null: no phase named yet
     std::optional<parallel::UnitOp> under_way_;
 };
 

@@ -20,7 +20,7 @@ bool are_searched(const config::JobConfig& config, const comm::Communicator& wor
            gpu::holds(at::empty({0}, world.device()));
 }
 
-/// Of a file that may not be there.
+/// Content of a file; empty if the file does not exist.
 std::string text_of(const std::filesystem::path& file) {
     std::ifstream stream(file, std::ios::binary);
     return {std::istreambuf_iterator<char>(stream), {}};

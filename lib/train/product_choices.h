@@ -1,6 +1,7 @@
-// What compile.search_algorithms found for a rank's matrix products on its GPU, kept in the run's folder: a
-// run that starts again computes with the same algorithms, so bit for bit as before, and times nothing twice.
-// A file for each rank, since ranks of a pipeline have other products and all of them time for themselves.
+// Keeps the cuBLASLt algorithms that compile.search_algorithms found for a rank's matrix products in a file
+// of the run's folder. A restarted run uses the same algorithms, so it computes bit for bit as before and
+// times no product twice. Each rank has a file, since pipeline stages have different products and each rank
+// does its own timing.
 #pragma once
 
 #include <filesystem>
@@ -14,20 +15,19 @@ namespace argosy::train {
 
 class ProductChoices {
   public:
-    /// Takes up what this rank's file says; throws UserError for one that says nothing. Does nothing, now and
-    /// later, where nothing is searched. REQUIRES: tensors outlives it.
+    /// Loads this rank's file if it exists; throws UserError if the file is invalid. Does nothing, and keep()
+    /// neither, if the run does not search. REQUIRES: tensors outlives it.
     ProductChoices(const config::JobConfig& config, const comm::Communicator& world,
                    ops::TensorThread& tensors);
 
-    /// Writes the file anew where products have come that it does not have: after a step, and before its
-    /// checkpoint.
+    /// Rewrites the file if new products have come. Call after each step, before the step's checkpoint.
     void keep();
 
   private:
     ops::TensorThread& tensors_;
-    std::filesystem::path file_;  // empty: nothing is searched
-    std::string kept_;
-    int num_kept_ = 0;  // problems that had come by then
+    std::filesystem::path file_;  // empty: the run does not search
+    std::string kept_;            // content of the file
+    int num_kept_ = 0;            // number of problems at the last keep()
 };
 
 }  // namespace argosy::train

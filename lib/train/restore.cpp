@@ -29,7 +29,7 @@ using Found = interop::ModelSource;
 
 constexpr size_t kFaultsInLog = 8;  // of one checkpoint
 
-/// What must lie at a path.
+/// Kind of checkpoint that a path must hold.
 enum class Want { OwnStep, AnyModel };
 
 class Restorer {
@@ -64,13 +64,13 @@ class Restorer {
     comm::Communicator& control_;
     RunState& state_;
     JointWork work_;
-    std::vector<std::string> faults_;  // of the place that was looked at last
-    bool machine_failed_ = false;      // which is why they are faults
-    /// Of the places that were passed over, the first one's for which the machine failed: it may be sound.
+    std::vector<std::string> faults_;  // of the checkpoint that was tried last; empty: it is sound
+    bool machine_failed_ = false;      // reading that checkpoint failed, so it may still be sound
+    /// First fault of the first skipped checkpoint that could not be read, and so may still be sound.
     std::optional<std::string> machine_fault_;
 };
 
-/// Which steps are there, as rank 0 sees it.
+/// The whole steps in `folder`, as rank 0 sees them.
 std::vector<int64_t> Restorer::newest_first(const fs::path& folder) {
     std::vector<int64_t> steps;
     work_.run([&] {
@@ -97,7 +97,7 @@ std::vector<fs::path> places_of(const std::vector<int64_t>& steps, const fs::pat
     return places;
 }
 
-/// The steps of a run, where the path is a run's; else the path.
+/// If `path` is a run's folder of steps, the paths of its steps, newest first; otherwise `path` alone.
 std::vector<fs::path> Restorer::places_to_try(const fs::path& path) {
     fs::path folder;
     work_.run([&] {
@@ -108,8 +108,8 @@ std::vector<fs::path> Restorer::places_to_try(const fs::path& path) {
     return places_of(newest_first(folder), folder);
 }
 
-/// COLLECTIVE: what each rank finds, and what keeps it from looking: whatever that is, it is not sound then.
-/// The same on all ranks; what all of them say stands there once.
+/// COLLECTIVE: runs `look` on every rank and returns the faults that any rank found, each once, the same on
+/// all ranks. An exception in `look` is a fault too; one that is not a UserError also sets machine_failed_.
 std::vector<std::string> Restorer::gather_faults(const std::function<std::vector<std::string>()>& look) {
     std::vector<std::string> own;
     machine_failed_ = false;
@@ -135,7 +135,8 @@ std::vector<std::string> Restorer::gather_faults(const std::function<std::vector
     return {faults.begin(), faults.end()};
 }
 
-/// Opens it on every rank and verifies it, or looks at its files at least. What is wrong; none: it is sound.
+/// COLLECTIVE: opens the checkpoint on every rank and verifies it, or at least its files without
+/// checkpoint.verify_on_load. Returns the faults; none if the checkpoint is sound.
 std::vector<std::string> Restorer::open(const fs::path& path, Want want, Found& found) {
     return gather_faults([&]() -> std::vector<std::string> {
         found = interop::open_model(path);
@@ -154,7 +155,7 @@ std::vector<std::string> Restorer::open(const fs::path& path, Want want, Found& 
     });
 }
 
-/// Of a place that is not sound.
+/// Records, and logs if `aloud`, the faults of a checkpoint that is skipped.
 void Restorer::note_faults(const fs::path& place, bool aloud) {
     if (machine_failed_ && !machine_fault_) machine_fault_ = faults_.front();
     if (!aloud || !speaks()) return;
@@ -163,8 +164,8 @@ void Restorer::note_faults(const fs::path& place, bool aloud) {
     if (faults_.size() > kFaultsInLog) spdlog::error("  and {} more", faults_.size() - kFaultsInLog);
 }
 
-/// Nothing sound was found. Where the machine failed anywhere, that may pass: JobError, after which a job is
-/// started again. Else the user is to choose.
+/// Reports that no sound checkpoint was found. JobError if one could not be read: that may be temporary, and
+/// a job is started again after a JobError. Otherwise UserError, since the user must choose.
 void Restorer::fail(const std::string& what, const std::string& remedy) const {
     if (machine_fault_) {
         throw JobError("{}, as far as could be read ({}); start it again where that can be read", what,
@@ -173,7 +174,7 @@ void Restorer::fail(const std::string& what, const std::string& remedy) const {
     throw UserError("{} ({}); {}", what, faults_.front(), remedy);
 }
 
-/// What is asked for holds at every start, and a chain of jobs starts again and again.
+/// Warns of settings that are wrong in a chain of jobs, since every start of a job applies them again.
 void Restorer::tell_of_repetition(int64_t step) const {
     if (!speaks()) return;
     if (config_.checkpoint.load_step != config::Checkpoint::kNewest) {
@@ -189,8 +190,9 @@ void Restorer::tell_of_repetition(int64_t step) const {
     }
 }
 
-/// Of several places the first that is sound, loudly passing over those before it. None: faults_ are the last
-/// one's. What a torn one left in weights and moments is overwritten by the next: it has the same tensors.
+/// Loads the first sound checkpoint among `places` and logs the faults of those before it. Returns nothing if
+/// none is sound; faults_ then has the faults of the last one. A damaged checkpoint may be loaded in part:
+/// the next one has the same tensors and overwrites them.
 std::optional<Start> Restorer::load_first_sound(const std::vector<fs::path>& places, Want want,
                                                 const ChooseParts& choose) {
     machine_fault_.reset();
@@ -254,7 +256,7 @@ void Restorer::check_model(const Found& found) const {
                     fmt::join(differences, "; "));
 }
 
-/// What is wrong with their bytes; none: all are loaded.
+/// Returns the faults of the tensors' bytes; none if all tensors are loaded.
 std::vector<std::string> Restorer::load_tensors(const Found& found, const LoadedParts& parts) {
     std::vector<HeldTensor> tensors = state_.weights();
     if (parts.moments) tensors.insert(tensors.end(), state_.moments().begin(), state_.moments().end());
@@ -272,7 +274,7 @@ std::vector<std::string> Restorer::load_tensors(const Found& found, const Loaded
     return {};
 }
 
-/// The numbers and the files that go along.
+/// Restores the numbers and reads the tokenizer's files.
 Start Restorer::load_rest(const Found& found, const LoadedParts& parts) {
     Start start{.max_context = found.spec.max_context};
     if (parts.any()) {
@@ -297,7 +299,9 @@ fs::path steps_folder(const config::JobConfig& config) {
 
 Start restore(const config::JobConfig& config, const mesh::MeshShape& mesh, comm::Communicator& control,
               RunState& state) {
-    gpu::synchronize();  // what was zeroed there is loaded by another thread, whose stream knows nothing of it
+    // The zeroing of the tensors is queued on this thread's stream, and the thread that loads them does not
+    // wait for that stream.
+    gpu::synchronize();
     Restorer restorer(config, mesh, control, state);
     const config::Checkpoint& checkpoint = config.checkpoint;
     const std::string& path = checkpoint.initial_load_path.empty() && checkpoint.initial_load_in_hf

@@ -1,5 +1,5 @@
-// Where a run begins: with a step of its own that was saved before, with what another run or Hugging Face
-// left, or afresh.
+// Finds and loads the state with which a run begins: a step that the run itself saved before, a checkpoint of
+// another run or of Hugging Face, or fresh weights.
 #pragma once
 
 #include <cstdint>
@@ -18,22 +18,22 @@ namespace argosy::train {
 
 struct Start {
     Position position = {};
-    bool resumed = false;                        // from a step of the run's own
-    std::vector<checkpoint::Asset> assets = {};  // on rank 0: the tokenizer's files that lay with it
-    int64_t max_context = 0;  // tokens at once that the loaded weights are for; 0: they start anew
-    /// Up to which step lines of metrics in job.dump_folder are this run's: 0 where it begins; none without
-    /// checkpoint.enable, where nothing says whose they are.
+    bool resumed = false;                        // from one of the run's own steps
+    std::vector<checkpoint::Asset> assets = {};  // on rank 0: the tokenizer's files in the checkpoint
+    int64_t max_context = 0;  // context length of the loaded weights, in tokens; 0: nothing was loaded
+    /// Lines of metrics in job.dump_folder up to this step belong to this run; 0 for a run that does not
+    /// resume. Empty without checkpoint.enable, since nothing then shows which run wrote them.
     std::optional<int64_t> last_own_step = {};
 };
 
 /// The folder of the run's steps.
 std::filesystem::path steps_folder(const config::JobConfig& config);
 
-/// COLLECTIVE over `control`. Looks and loads as [checkpoint] says, ranks sharing the work of verifying; says
-/// on the log what it found, what it passed over and why, and what is configured differently now. UserError
-/// where what is asked for is not there, not sound, or of another model; nothing sound among the run's own
-/// steps is no fresh start. JobError where nothing sound was found and a place could not be read: that may
-/// pass, so that a job is started again.
+/// COLLECTIVE over `control`. Finds and loads a checkpoint as [checkpoint] says; the ranks share the work of
+/// verifying it. Logs what it found, what it skipped and why, and which settings differ from the saved ones.
+/// UserError if the requested checkpoint is missing, damaged, or of another model, or if the run has steps
+/// and all are damaged: a run with steps never starts afresh. JobError if nothing sound was found and some
+/// checkpoint could not be read: such a failure may be temporary, so the job should be started again.
 Start restore(const config::JobConfig& config, const mesh::MeshShape& mesh, comm::Communicator& control,
               RunState& state);
 

@@ -9,7 +9,7 @@
 namespace argosy::train {
 namespace {
 
-// Enough that one slow step now and then (a checkpoint, a slow file system) is among them.
+// Large enough that an occasional slow step (a checkpoint, a slow file system) is among the newest steps.
 constexpr size_t kNumNewestSteps = 16;
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Where a run ends: training.steps, max_tokens or max_time, whichever comes first. Steps and tokens are known
-// beforehand; the time is asked for after each step, and ranks agree on the answer through StopSignal.
+// Decides when a run ends: at training.steps, max_tokens or max_time, whichever comes first. Steps and tokens
+// are known beforehand. Each rank checks the time after each step, and the ranks agree through StopSignal.
 #pragma once
 
 #include <cstdint>
@@ -14,28 +14,28 @@
 
 namespace argosy::train {
 
-/// The step at which a run ends that is at `position`: the first that reaches max_tokens, or training.steps
-/// where that comes sooner. It may lie behind the position.
+/// The last step of a run that is at `position`: the first step that reaches max_tokens, or training.steps if
+/// that is less. The result may be less than position.step.
 int64_t final_step(const config::Training& training, int64_t tokens_per_step, const Position& position);
 
 class RunLimits {
   public:
-    /// `started`: when this process began, by `clock`, which gives seconds: max_time is a process's.
+    /// `started`: when this process began, by `clock`, in seconds. max_time counts from the process's start.
     RunLimits(const config::Training& training, int64_t tokens_per_step, double started,
               const Position& position = {}, std::function<double()> clock = seconds_now);
 
     /// The final step.
     int64_t num_steps() const { return num_steps_; }
 
-    /// At a step's begin, and at its end: whether another one, as long as the longest of the newest few,
-    /// would still fit into max_time. A process takes one step at least.
+    /// Call at the start and at the end of each step. finish_step() returns OutOfTime if a step as long as
+    /// the longest of the newest few would not fit into max_time. A process takes at least one step.
     void start_step();
     StopWish finish_step();
 
-    /// Seconds until max_time; infinite where there is none.
+    /// Seconds until max_time; infinite if max_time is not set.
     double seconds_left() const;
 
-    /// Which limit ended the run, for people.
+    /// The text for the log on which limit ended the run.
     std::string ending(const Position& position) const;
 
   private:
@@ -44,7 +44,7 @@ class RunLimits {
     double started_;
     std::function<double()> clock_;
     double step_started_ = 0;
-    std::deque<double> newest_seconds_;  // of the newest steps
+    std::deque<double> newest_seconds_;  // durations of the newest steps
 };
 
 }  // namespace argosy::train

@@ -19,22 +19,22 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::chrono::milliseconds kBetweenLooks{200};
-constexpr int kMostAttempts = 100;  // to open what others remove meanwhile
+constexpr int kMostAttempts = 100;  // to open a file whose folder other runs remove meanwhile
 constexpr std::chrono::milliseconds kBetweenAttempts{1};
 
-/// The beginning of what a job writes into its lock.
+/// The start of the text that a job writes into its lock file; empty outside Slurm.
 std::string job_name(const Environment& environment) {
     return environment.slurm_job_id.empty() ? "" : fmt::format("job {}, ", environment.slurm_job_id);
 }
 
-/// Whether it was not there and was made, with those above it.
+/// Makes the folder and its parents. True if the folder did not exist before.
 bool make_folder(const fs::path& folder, std::error_code& error) {
     if (folder.has_parent_path()) fs::create_directories(folder.parent_path(), error);
     return !error && fs::create_directory(folder, error);
 }
 
-/// Tries again where another run, at its end, takes the folder away between its making and the opening.
-/// `made_folder` becomes true where this made it.
+/// Opens the lock file and makes its folder. Tries again if another run, at its end, removes the folder
+/// before the file is opened. Sets `made_folder` if it made the folder.
 FileLock open_lock(const fs::path& path, bool& made_folder) {
     for (int attempt = 1;; ++attempt) {
         std::error_code error;
@@ -53,8 +53,8 @@ FileLock open_lock(const fs::path& path, bool& made_folder) {
     }
 }
 
-/// Whether to wait for the holder. UserError where it is another job; RunError where it is this one, and what
-/// is left of it does not end.
+/// Sleeps for a moment if the holder is an earlier start of this job. UserError if the holder is another job;
+/// RunError if the deadline has passed.
 void wait_for(const std::string& holder, const fs::path& path, const Environment& environment,
               double deadline) {
     const std::string own_job = job_name(environment), folder = path.parent_path().string();

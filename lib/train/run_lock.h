@@ -1,8 +1,8 @@
-// That one job at a time writes a run's folder: `run.lock` in it, which rank 0 holds locked (flock) as long
-// as the run lasts, and which says who holds it. The lock goes with the process, however that ends. It holds
-// over NFS and Lustre between nodes where these are mounted with locks for the whole cluster; a file system
-// that keeps them within a node (Lustre's localflock) cannot be told from one that does not, and one that has
-// none is warned of. Steps that checkpoint.folder puts outside of job.dump_folder are not under it.
+// Ensures that only one job at a time writes a run's folder. Rank 0 keeps the file `run.lock` in that folder
+// locked (flock) while the run lasts; the file's content names the holder. The lock ends with the process,
+// however the process ends. NFS and Lustre exclude other nodes only if mounted with locks for the whole
+// cluster: a mount with locks within a node (Lustre's localflock) cannot be detected, and a file system
+// without locks causes a warning. The lock does not cover a checkpoint.folder outside job.dump_folder.
 #pragma once
 
 #include <optional>
@@ -16,18 +16,18 @@ namespace argosy::train {
 
 class RunLock {
   public:
-    /// In which a rank that has given up its peers ends.
+    /// Seconds within which a rank ends after it timed out waiting for its peers.
     static constexpr double kSecondsToEnd = 30;
 
-    /// COLLECTIVE over `control`. Makes job.dump_folder where there is none. UserError where another run
-    /// holds it; what is left of this very job, as ranks of a node that Slurm gave up, is waited for as long
-    /// as such ranks wait for their peers and end, and where it holds on even then, that is a failure of the
-    /// machine and no mistake.
+    /// COLLECTIVE over `control`. Makes job.dump_folder if it does not exist. UserError if another run holds
+    /// the lock. If processes of an earlier start of this same job hold it (ranks of a node that Slurm gave
+    /// up), waits until they must have timed out and ended: train_timeout_seconds + kSecondsToEnd. If they
+    /// hold it even then, that is a failure of the machine (JobError), not the user's mistake.
     RunLock(const config::JobConfig& config, const Environment& environment, comm::Communicator& control);
     RunLock(const RunLock&) = delete;
 
-    /// Takes the file away, and the folder that it made itself where nothing else is in it: a run that was
-    /// refused leaves nothing, and what others made stays.
+    /// Removes the file, and the folder if the constructor made it and it is empty, so a run that was refused
+    /// leaves nothing behind, and a folder that others made stays.
     ~RunLock();
 
   private:

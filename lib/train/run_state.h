@@ -1,5 +1,5 @@
-// What a run is made of between two steps, as checkpoints keep it: this rank's pieces of the tensors, which
-// are the trainer's own, and a few numbers (FORMAT.md).
+// The state of a run between two steps, as checkpoints keep it: this rank's pieces of the tensors, and a few
+// numbers (FORMAT.md). The tensors belong to the trainer; a RunState holds views of them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,25 +18,25 @@ namespace argosy::train {
 
 /// This rank's box of one of the tensors.
 struct HeldTensor {
-    checkpoint::TensorInfo info;  // the whole tensor, as it is held
-    layout::Slab slab;
-    layout::Share share;  // this rank among those that hold the same box
-    at::Tensor rows;      // its elements, contiguous: the trainer's own
+    checkpoint::TensorInfo info;  // the whole tensor, in the type that it has in memory
+    layout::Slab slab;            // this rank's box
+    layout::Share share;          // this rank among those that hold the same box
+    at::Tensor rows;              // the box's elements, contiguous: the trainer's memory
 };
 
 class RunState {
   public:
-    /// REQUIRES: they outlive it. `seq_len`: of the samples that positions count.
+    /// REQUIRES: the arguments outlive it. `seq_len`: tokens of a sample, the unit of Position::samples.
     RunState(Trainer& trainer, const mesh::Mesh& mesh, UpdateGuard& guard, int64_t seq_len);
 
     const model::ModelSpec& spec() const { return trainer_.model().spec(); }
     int64_t seq_len() const { return seq_len_; }
 
-    /// "model/<parameter>": what the optimizer updates.
+    /// "model/<parameter>": the weights that the optimizer updates.
     const std::vector<HeldTensor>& weights() const { return weights_; }
     /// "optimizer/first/<parameter>" and "optimizer/second/<parameter>".
     const std::vector<HeldTensor>& moments() const { return moments_; }
-    /// After the weights were filled: what computation uses follows them.
+    /// Call after weights() were filled: refreshes the copies that computation uses.
     void weights_changed();
 
     Scalars scalars(const Position& position) const;

@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kAside = ".aside";
 
-/// A name that is free: earlier ones of the number may lie aside already.
+/// A free name for a step to set aside. Another step of the same number may have been set aside before.
 fs::path aside_path(const fs::path& step) {
     fs::path path = step.string() + std::string(kAside);
     for (int number = 2; fs::exists(path); ++number)
@@ -26,7 +26,7 @@ fs::path aside_path(const fs::path& step) {
     return path;
 }
 
-/// The number of a step that lies aside: "step-00000006.aside", "step-00000006.aside-2".
+/// The number of a step that was set aside: 6 for "step-00000006.aside" and "step-00000006.aside-2".
 std::optional<int64_t> step_aside(const std::string& name) {
     const size_t at = name.find(kAside);
     if (at == std::string::npos) return std::nullopt;

@@ -1,4 +1,4 @@
-// What rank 0 does to the folder of a run's checkpoints beside saving.
+// Renames and removes later steps after a run went back to an earlier step. Only rank 0 does it.
 #pragma once
 
 #include <cstdint>
@@ -8,13 +8,14 @@
 
 namespace argosy::train {
 
-/// Gives the steps after `step` the suffix ".aside", durably. They are of another continuation, or torn, and
-/// would else be what the next start resumes from. Says on the log what it did or could not do, and never
-/// throws; false where some are left.
+/// Renames the steps after `step` durably with the suffix ".aside". They belong to an abandoned continuation,
+/// or are damaged, and the next start would otherwise resume from them. Logs what it did and what failed;
+/// never throws. False if some steps could not be renamed.
 bool set_aside_later_steps(const std::filesystem::path& folder, int64_t step) noexcept;
 
-/// Removes those that the run has passed: of a number up to `step`, which is whole. Until then they are the
-/// way back; milestones of `retention` stay, and all where it keeps all. Never throws.
+/// Removes the steps set aside whose number is at most `step`. REQUIRES: `step` is committed; until then the
+/// steps set aside allow a return to the old continuation. Keeps milestones of `retention`, and everything if
+/// `retention` keeps all steps. Never throws.
 void remove_passed_asides(const std::filesystem::path& folder, int64_t step,
                           const checkpoint::Retention& retention) noexcept;
 

@@ -23,11 +23,11 @@ Json json_of(const UpdateGuard::State& guard) {
             {"grad_norms", guard.grad_norms}};
 }
 
-// Far beyond any run, and so far below what 64 bits hold that nothing computed with counts runs over.
+// Larger than the counts of any run, and small enough that arithmetic with counts does not overflow 64 bits.
 constexpr int64_t kMostCount = int64_t{1} << 53;
 
-/// What is stored as an integer that is not negative: such literals alone are unsigned to the library, and
-/// those beyond 64 bits are floats.
+/// Reads a non-negative integer. The JSON library calls only such literals unsigned, and makes integers
+/// beyond 64 bits floats.
 uint64_t unsigned_in(const Json& object, const char* key) {
     const Json& value = object.at(key);
     if (!value.is_number_unsigned()) throw UserError("{} is {}, not a count", key, value.dump());
@@ -67,7 +67,7 @@ UpdateGuard::State guard_in(const Json& object) {
             .num_skipped = count_in(object, "skipped")};
 }
 
-/// A place in the data is counted in tokens too, where samples have another length now.
+/// The position in tokens must be a valid count too: a run with another sample length converts by tokens.
 void check_place(int64_t samples, int64_t seq_len) {
     if (seq_len < 1) throw UserError("seq_len is {}, not 1 or more", seq_len);
     if (samples > kMostCount / seq_len) {

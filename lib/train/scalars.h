@@ -1,4 +1,4 @@
-// What a checkpoint keeps of a run beside its tensors: a few numbers, as the JSON that FORMAT.md describes.
+// The numbers that a checkpoint keeps of a run in addition to the tensors, and their JSON form (FORMAT.md).
 #pragma once
 
 #include <cstdint>
@@ -13,9 +13,9 @@ namespace argosy::train {
 
 struct Scalars {
     Position position;
-    int64_t seq_len = 0;  // of the samples that the position counts
+    int64_t seq_len = 0;  // tokens of a sample, the unit of position.samples
     uint64_t seed = 0;
-    int64_t num_updates = 0;  // of AdamW: steps but for those skipped
+    int64_t num_updates = 0;  // AdamW's updates: the steps without the skipped ones
     std::optional<optim::LossScale::State> loss_scale;
     UpdateGuard::State guard;
     bool operator==(const Scalars&) const = default;

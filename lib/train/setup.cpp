@@ -30,7 +30,7 @@ model::Keep keep(config::RecomputeMode mode) {
     return model::Keep::Everything;
 }
 
-/// By default a pipeline keeps its weights gathered, since each microbatch would gather them again.
+/// The default for a pipeline is to keep weights gathered: otherwise each microbatch would gather them again.
 parallel::Reshard reshard(const config::Parallelism& parallelism) {
     switch (parallelism.fsdp_reshard_after_forward) {
         case config::ReshardAfterForward::Always:
@@ -55,7 +55,8 @@ optim::DecayShape decay_shape(config::DecayType type) {
     return optim::DecayShape::Linear;
 }
 
-/// The mean loss divides by the tokens of a step; the first scale undoes that, and leaves some room below.
+/// The mean loss divides each token's loss by the tokens of a step. The initial scale undoes that division
+/// and adds a factor of 4 to 8 as a margin against underflow.
 std::optional<optim::LossScaleOptions> loss_scale(const config::Training& training, int64_t global_batch) {
     if (training.mixed_precision_param != config::Precision::Float16) return std::nullopt;
     const auto tokens = static_cast<uint64_t>(global_batch * training.seq_len);
@@ -123,7 +124,7 @@ bool uses_graphs(const config::JobConfig& config) {
 }
 
 ops::Path operation_path(const config::JobConfig& config) {
-    const char* instruction_set = kernels::table().name;  // throws where it is set to one that cannot run
+    const char* instruction_set = kernels::table().name;  // throws if set to one that cannot run
     if (config.debug.plain_operations) {
         spdlog::info("own kernels: none, since debug.plain_operations is true");
         return ops::Path::Plain;

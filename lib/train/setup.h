@@ -1,4 +1,4 @@
-// From the configuration to what the modules below want to know: one function for each of them, nothing kept.
+// Translates the configuration into the options of the modules below: one function per module, without state.
 #pragma once
 
 #include <cstdint>
@@ -17,28 +17,29 @@
 
 namespace argosy::train {
 
-/// The preset, or the architecture of model.hf_assets_path; given both, they must be the same model.
+/// The preset, or the architecture in model.hf_assets_path. UserError if both are given and differ.
 model::ModelSpec choose_model(const config::Model& model);
 
-/// `device`: where this rank computes.
+/// `device`: the device on which this rank computes.
 comm::GroupOptions group_options(const config::Comm& comm, const Environment& environment,
                                  c10::Device device = c10::kCPU);
 
-/// Whether forward and backward are recorded, where the device and the way between ranks allow it.
+/// Whether the configuration asks to record forward and backward as CUDA graphs. Recording also needs a
+/// device and a transport between ranks that allow it.
 bool uses_graphs(const config::JobConfig& config);
 
-/// How operations compute; says on the log which kernels do, of a GPU where this thread computes on one.
+/// How operations compute. Logs which kernels they use: those of the GPU if this thread computes on one.
 ops::Path operation_path(const config::JobConfig& config);
 
-/// Names on the log the keys of [compile] that can say nothing where and how these ranks compute.
+/// Logs the keys of [compile] that are set but have no effect with these ranks' devices and settings.
 void warn_of_idle_keys(const config::JobConfig& config, const comm::Communicator& world);
 
 cublas::Search algorithm_search(const config::Compile& compile);
 
 mesh::MeshRequest mesh_request(const config::Parallelism& parallelism);
 
-/// How a step's samples divide: global_batch samples of the job = data-parallel ranks x num_microbatches x
-/// microbatch_size.
+/// Sizes of a step's batch, in samples: global_batch of the whole job = data-parallel ranks x
+/// num_microbatches x microbatch_size.
 struct BatchSizes {
     int64_t global_batch, microbatch_size, num_microbatches;
     int64_t samples_per_rank() const { return microbatch_size * num_microbatches; }
@@ -48,19 +49,20 @@ BatchSizes batch_sizes(const config::JobConfig& config, const mesh::MeshShape& m
 TrainerOptions trainer_options(const config::JobConfig& config, const model::ModelSpec& spec,
                                const mesh::MeshShape& mesh);
 
-/// The decay ends with the run, of `num_steps`, unless the configuration says where.
+/// The decay ends at step `num_steps`, the run's last, unless lr_scheduler.total_steps is set.
 optim::LrScheduleOptions lr_schedule_options(const config::JobConfig& config, int64_t num_steps);
 
-/// Throws UserError where none is set.
+/// Throws UserError if training.dataset_path is not set.
 const std::string& dataset_path(const config::Training& training);
 
 /// Throws UserError when the tokens' vocabulary is larger than the model's.
 void check_vocabulary(const data::TokenFile& tokens, const model::ModelSpec& spec);
 
-/// debug.deterministic, once and before any tensor. Refuses, or warns of, what would not repeat.
+/// Applies debug.deterministic. Call it once, before any tensor is made. Throws UserError, or logs a line, if
+/// another setting keeps a run from repeating exactly.
 void set_determinism(const config::JobConfig& config, const Environment& environment);
 
-/// For people: of a preset name and size, of a Hugging Face folder its path.
+/// The model's name in messages: name and flavor of a preset, or name and path of a Hugging Face folder.
 std::string model_title(const config::Model& model, const model::ModelSpec& spec);
 
 }  // namespace argosy::train

@@ -13,11 +13,11 @@
 namespace argosy::train {
 namespace {
 
-constexpr int64_t kAlignmentBytes = 64;  // of each part in the copy: a cache line
+constexpr int64_t kAlignmentBytes = 64;  // start of each part in the copy: a cache line
 
 int64_t aligned(int64_t bytes) { return (bytes + kAlignmentBytes - 1) / kAlignmentBytes * kAlignmentBytes; }
 
-/// Which rows of its box this rank writes.
+/// The rows of its box that this rank writes.
 layout::Range own_rows(const HeldTensor& held, int64_t box_bytes) {
     const auto& [index, count] = held.share;
     const int64_t num_rows = held.slab.size[0];
@@ -43,10 +43,10 @@ std::vector<ShardPart> shard_parts(std::span<const HeldTensor> tensors, std::opt
     return parts;
 }
 
-// A GPU copies many times faster to memory that stays where it is.
+// A GPU copies many times faster to pinned memory than to pageable memory.
 void ShardCopy::make_room(int64_t num_bytes, bool from_gpu) {
     if (num_bytes <= num_bytes_) return;
-    num_bytes_ = 0;  // until there is memory
+    num_bytes_ = 0;  // stays 0 if the allocation throws
     pinned_.reset();
     pageable_.reset();
     if (from_gpu) {

@@ -1,5 +1,5 @@
-// What this rank writes of a save, and its copy in host memory, from which a thread writes while training
-// goes on.
+// Chooses the parts of the tensors that this rank writes in a save, and copies them to host memory, from
+// which a background thread writes them while training goes on.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,25 +16,25 @@
 
 namespace argosy::train {
 
-/// Ranks that hold the same box cut it by rows among themselves where each gets this much; else one of them,
-/// chosen by the tensor's name, writes it.
+/// Minimum size of a part. Ranks that hold the same box split it by rows if each gets this many bytes;
+/// otherwise one of them, chosen by the tensor's name, writes the whole box.
 inline constexpr int64_t kLeastPartBytes = 64 << 10;
 
 struct ShardPart {
     checkpoint::Piece piece;
-    at::Tensor rows;  // the piece's elements, as they are held: maybe in another type than the piece's
+    at::Tensor rows;  // a view of the piece's elements in memory, whose type may differ from the piece's
 };
 
-/// The parts of the tensors that this rank writes, none of them empty. Over all ranks they cover each tensor
-/// exactly once. `type`: of the elements on disk, where it is not that of the tensors.
+/// The parts of the tensors that this rank writes, none of them empty. The parts of all ranks together cover
+/// each tensor exactly once. `type`: element type on disk; unset keeps the type of each tensor.
 std::vector<ShardPart> shard_parts(std::span<const HeldTensor> tensors,
                                    std::optional<h5::ElementType> type = std::nullopt);
 
-/// Memory for the copies of one save after another: allocated at the first and then used again.
+/// Host memory for the copy of one save after another, allocated at the first save and then reused.
 class ShardCopy {
   public:
-    /// What the parts hold now, converted to their pieces' types. Valid until the next call; of each part, in
-    /// order.
+    /// Copies the parts' elements, converted to their pieces' types, and waits for the copy: the parts may
+    /// change after it returns. Returns the bytes of each part, in order, valid until the next call.
     std::vector<std::span<const std::byte>> copy(const std::vector<ShardPart>& parts);
 
     int64_t num_bytes() const { return num_bytes_; }
@@ -43,8 +43,8 @@ class ShardCopy {
     void make_room(int64_t num_bytes, bool from_gpu);
 
     std::unique_ptr<std::byte[]> pageable_;
-    std::optional<cuda::PinnedMemory> pinned_;  // instead, for what a GPU holds, where it can be had
-    std::byte* memory_ = nullptr;
+    std::optional<cuda::PinnedMemory> pinned_;  // used instead for parts on a GPU, if it can be allocated
+    std::byte* memory_ = nullptr;               // points to pageable_ or pinned_
     int64_t num_bytes_ = 0;
 };
 

@@ -20,13 +20,13 @@ namespace {
 
 constexpr size_t kMostLetters = 40;
 
-/// A value of a slow setting, as it travels between ranks: its beginning.
+/// A rank's value of one setting, as ranks send it: the first characters of the text.
 struct Value {
     bool is_slow = false;
     char text[kMostLetters] = {};
 };
 
-/// For each setting, where it does harm on this rank.
+/// For each setting its value on this rank, if that value does harm here.
 std::vector<Value> found_here(int ranks_on_node, int num_ranks) {
     const auto variables = communication_variables();
     const SlowSetting::Ranks ranks = {
@@ -43,7 +43,7 @@ std::vector<Value> found_here(int ranks_on_node, int num_ranks) {
     return found;
 }
 
-/// "4: ACTIVE" without its number; empty where it cannot be read.
+/// The state in a file such as "4: ACTIVE", without the number; empty if the file cannot be read.
 std::string state_in(const std::filesystem::path& file) {
     std::string number, state;
     std::ifstream(file) >> number >> state;

@@ -1,4 +1,4 @@
-// What in the environment makes a run on GPUs slow, said when it starts.
+// Warns at the start of a run of environment variables that make GPUs or communication slow.
 #pragma once
 
 #include <filesystem>
@@ -7,11 +7,11 @@
 
 namespace argosy::train {
 
-/// COLLECTIVE. Warns of the slow settings of all ranks that matter here, a line for each value, on rank 0;
-/// this node has `ranks_on_node` of them.
+/// COLLECTIVE. Rank 0 logs the slow settings of all ranks that matter for this job, a line for each value.
+/// `ranks_on_node`: how many ranks of the job this node has.
 void warn_of_slow_settings(const mpi::Comm& world, int ranks_on_node);
 
-/// Whether a port of an InfiniBand or RoCE adapter is up; `adapters` is where the kernel shows them.
+/// Whether a port of an InfiniBand or RoCE adapter is up. `adapters`: folder in which the kernel lists them.
 bool has_active_adapter(const std::filesystem::path& adapters = "/sys/class/infiniband");
 
 }  // namespace argosy::train

@@ -27,7 +27,7 @@ std::vector<optim::AdamW::Item> optimizer_items(parallel::ParallelModel& model, 
     return items;
 }
 
-/// What a token's loss weighs in the job's mean: the same for every token, wherever it was computed.
+/// The weight of one token's loss in the job's mean: the same for every token on every rank.
 double token_weight(const StepBatch& batch, int data_degree) {
     if (fault_planted(Fault::WeightTokensPerRank)) {
         return 1 / (static_cast<double>(batch.counted_tokens) * data_degree);
@@ -35,7 +35,7 @@ double token_weight(const StepBatch& batch, int data_degree) {
     return 1 / static_cast<double>(batch.job_counted_tokens);
 }
 
-/// Those that follow the two totals, if any do.
+/// The norms of the units, whose squares follow loss and squared norm in `totals`; empty if there are none.
 std::vector<std::pair<std::string, double>> unit_norms(const at::Tensor& totals,
                                                        const model::ModelSpec& spec) {
     std::vector<std::pair<std::string, double>> norms;
@@ -74,7 +74,7 @@ at::Tensor Step::forward_backward(const StepBatch& batch, const std::function<vo
     return totals.cpu();
 }
 
-/// What turns the sums into the gradients to update with: clipped to the largest norm, and without the scale.
+/// The factor for the summed gradients before the update: clips them to max_norm and removes the loss scale.
 double Step::gradient_factor(double norm) const {
     constexpr double kGuard = 1e-6;  // against a norm of zero
     double factor = std::min(options_.max_norm / (norm + kGuard), 1.0);
@@ -83,7 +83,8 @@ double Step::gradient_factor(double norm) const {
     return factor;
 }
 
-/// A loss that is not finite is no overflow of gradients: a smaller scale would not mend it.
+/// A loss that is not finite does not change the scale: it is no overflow of gradients, and a smaller scale
+/// would not help.
 void Step::adjust_loss_scale(StepResult& result) {
     if (!loss_scale_) return;
     result.loss_scale = loss_scale_->value();
@@ -100,7 +101,7 @@ StepResult Step::update(const at::Tensor& totals, double lr, const UpdateLimits&
     const bool within =
         totals.isfinite().all().item<bool>() && loss <= limits.loss && norm <= limits.grad_norm;
     if (within) optimizer_.step(lr, gradient_factor(norm));
-    mesh_.world().wait_for_gpu("the update of a step");  // or its time would be that of the next step
+    mesh_.world().wait_for_gpu("the update of a step");  // else its time would count for the next step
     StepResult result{loss, norm, /*skipped=*/!within, unit_norms(totals, model_.spec())};
     adjust_loss_scale(result);
     return result;

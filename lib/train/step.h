@@ -1,4 +1,5 @@
-// One training step: forward and backward over the microbatches, sums over the mesh, clipping, update.
+// One training step: forward and backward over the microbatches, reductions over the mesh, clipping of the
+// gradients, and the optimizer's update. A Step owns the optimizer, the executor and the loss scale.
 #pragma once
 
 #include <cmath>
@@ -20,15 +21,15 @@
 
 namespace argosy::train {
 
-/// The microbatches of one step on this rank, and what they count for.
+/// The microbatches of one step on this rank, and the token counts that weight their losses.
 struct StepBatch {
     std::vector<model::Batch> microbatches = {};
-    int64_t counted_tokens = 0;      // of this rank: tokens with a target
-    int64_t job_counted_tokens = 0;  // of all data-parallel ranks together
-    int64_t first_position = 0;      // of the job's samples in the run, as data::Loader counts
+    int64_t counted_tokens = 0;      // tokens with a target on this rank
+    int64_t job_counted_tokens = 0;  // the same on all data-parallel ranks together
+    int64_t first_position = 0;      // position in the run of the job's first sample (data::Loader)
 };
 
-/// Beyond these the update is left out. Whatever they are, loss and norm must be finite.
+/// The update is skipped if loss or norm exceeds its limit, or is not finite.
 struct UpdateLimits {
     double loss = std::numeric_limits<double>::infinity();
     double grad_norm = std::numeric_limits<double>::infinity();
@@ -37,10 +38,10 @@ struct UpdateLimits {
 struct StepResult {
     double loss = 0;       // mean over the job's counted tokens
     double grad_norm = 0;  // of the whole gradient, before clipping
-    bool skipped = false;  // loss or norm beyond the limits: weights and moments are as before
-    /// Of each of model::unit_names, where StepOptions asks for them; before clipping too.
+    bool skipped = false;  // loss or norm not finite or above its limit: weights and moments are unchanged
+    /// Name and gradient norm, before clipping, of each of model::unit_names, if StepOptions asks for them.
     std::vector<std::pair<std::string, double>> unit_grad_norms = {};
-    std::optional<double> loss_scale = {};  // that the step ran with
+    std::optional<double> loss_scale = {};  // the scale that the step used
     bool lowered_loss_scale = false;        // skipped only because gradients overflowed under that scale
     bool finite() const { return std::isfinite(loss) && std::isfinite(grad_norm); }
 };
@@ -59,14 +60,15 @@ class Step {
     Step(parallel::ParallelModel& model, mesh::Mesh& mesh, parallel::Executor executor,
          const StepOptions& options);
 
-    /// COLLECTIVE over the world: gradients of the mean loss, times the loss scale, are on the parameters,
-    /// summed over the mesh. Waits for them; before that `meanwhile` is called, if there is one, when a GPU
-    /// has got all that it is to do. Returns [loss, squared norm], fp64 in the processor's memory, and on
-    /// request the squared norms by unit after them, all without the scale, the same on all ranks.
+    /// COLLECTIVE over the world: leaves the gradients of the mean loss, times the loss scale and summed over
+    /// the mesh, on the parameters. Calls `meanwhile`, if given, after all GPU work is queued, then waits for
+    /// that work. Returns [loss, squared norm], fp64 in host memory, followed by the squared norms of the
+    /// units if StepOptions asks for them. The values are without the scale and the same on all ranks.
     at::Tensor forward_backward(const StepBatch& batch, const std::function<void()>& meanwhile = nullptr);
 
-    /// COLLECTIVE over the world: updates the weights with the clipped gradients, unless the loss or the norm
-    /// is not finite or beyond the limits, which must be the same on all ranks.
+    /// COLLECTIVE over the world: updates the weights with the clipped gradients and waits for the update.
+    /// Skips the update if the loss or the norm is not finite or exceeds its limit. REQUIRES: the same limits
+    /// on all ranks.
     StepResult update(const at::Tensor& totals, double lr, const UpdateLimits& limits = {});
 
     optim::AdamW& optimizer() { return optimizer_; }

@@ -1,6 +1,6 @@
-// How all ranks agree, at the end of each step, whether to stop: on a signal (base/stop_request.h), which
-// Slurm sends before a time limit or a preemption, and not to all ranks at the same moment; or on a rank's
-// clock (run_limits.h).
+// At the end of each step all ranks agree whether to stop: because of a signal (base/stop_request.h), which
+// Slurm sends before a time limit or a preemption and which reaches ranks at different moments, or because of
+// a rank's clock (run_limits.h).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,14 +14,15 @@
 
 namespace argosy::train {
 
-/// Of several ranks' wishes the last in this list counts.
+/// Whether a rank asks to stop, and why. The ranks take the maximum, so a later value takes precedence.
 enum class StopWish : int64_t { None, OutOfTime, Signal };
 
-/// COLLECTIVE: all ranks, apart from the data's groups, for what they must agree on between steps.
+/// COLLECTIVE: a group of all ranks for agreement between steps, separate from the groups that carry training
+/// data.
 std::unique_ptr<comm::Communicator> control_group(const comm::Communicator& world);
 
-/// How a run ends that a signal stopped at `position`: Requeue where the run is `saved`, and throws JobError
-/// where it never is. `start`: where this process began; there is nothing of its own to save there.
+/// Ends a run that a signal stopped at `position`: returns Requeue if the run is `saved`, throws JobError if
+/// it never saves. `start`: position at which this process began; if it is `position`, nothing new is saved.
 ExitCode stopped_by_signal(const Position& position, const Position& start, int64_t num_steps, bool saved);
 
 class StopSignal {
@@ -29,8 +30,8 @@ class StopSignal {
     /// REQUIRES: main began with catch_stop_requests(), and `control` outlives it.
     explicit StopSignal(comm::Communicator& control) : control_(control) {}
 
-    /// COLLECTIVE, at the end of each step: what one rank at least wishes, be it `own` of this one or a
-    /// signal that it had by now; the same answer on all ranks.
+    /// COLLECTIVE, at the end of each step: the maximum over all ranks of `own` and of Signal where a rank
+    /// has received a signal; the same answer on all ranks.
     StopWish agreed(StopWish own = StopWish::None);
 
   private:

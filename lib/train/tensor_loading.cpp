@@ -50,7 +50,7 @@ void check_tensors(const TensorSource& source, std::span<const HeldTensor> tenso
 }
 
 void load_tensors(const TensorSource& source, std::span<const HeldTensor> tensors) {
-    const c10::InferenceMode guard;  // as the thread that made the tensors
+    const c10::InferenceMode guard;  // the thread that made the tensors has it too
     check_tensors(source, tensors);
     std::map<std::string, const HeldTensor*> by_name;
     for (const HeldTensor& held : tensors) by_name[held.info.name] = &held;

@@ -1,5 +1,5 @@
-// Fills this rank's pieces of weights and states from wherever whole tensors lie, reading only the bytes of
-// the pieces.
+// Fills this rank's pieces of weights and optimizer states from a source of whole tensors (a checkpoint or a
+// Hugging Face folder). Only the bytes of the pieces are read.
 #pragma once
 
 #include <span>
@@ -10,16 +10,16 @@
 
 namespace argosy::train {
 
-/// UserError, with nothing read, for tensors that are missing, of another shape, or of no type of weights.
+/// Reads nothing. UserError if a tensor is missing, has another shape, or has a type that no weight can have.
 void check_tensors(const checkpoint::TensorSource& source, std::span<const HeldTensor> tensors);
 
-/// Reads the pieces, in the source's order. What is stored in another type is rounded to the nearest; only
-/// then, and for pieces on a GPU, a piece is in memory a second time. Errors as of check_tensors before
-/// anything is read, and as of TensorSource::read, which leave some pieces read.
+/// Reads the pieces in the source's order. Elements stored in another type are rounded to the nearest. A
+/// piece is held in memory twice only if its type is converted or it is on a GPU. Throws as check_tensors()
+/// before anything is read, and as TensorSource::read(), after which only some pieces are filled.
 void load_tensors(const checkpoint::TensorSource& source, std::span<const HeldTensor> tensors);
 
-/// What is not stored in the type that it is held in, for people; empty where nothing is converted. REQUIRES:
-/// load_tensors went well.
+/// Text for the log on tensors whose stored type differs from the type in memory; empty if there are none.
+/// REQUIRES: load_tensors() succeeded.
 std::string conversions(const checkpoint::TensorSource& source, std::span<const HeldTensor> tensors);
 
 }  // namespace argosy::train

@@ -8,7 +8,7 @@
 namespace argosy::train {
 namespace {
 
-// Of the mean: a window that stands still must not make spikes of rounding.
+// Minimum deviation as a fraction of the mean: with constant values, rounding must not count as a spike.
 constexpr double kLeastDeviation = 1e-4;
 
 }  // namespace

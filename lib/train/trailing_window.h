@@ -1,5 +1,5 @@
-// The newest values of a series, and how far above them another one stands, in standard deviations: its
-// z-score.
+// The newest values of a series, and the z-score of another value: its distance above their mean, in standard
+// deviations.
 #pragma once
 
 #include <deque>
@@ -9,16 +9,16 @@ namespace argosy::train {
 
 class TrailingWindow {
   public:
-    /// Of the newest `size` values; says nothing before it holds `least` of them. REQUIRES: 2 <= least <=
-    /// size.
+    /// Keeps the newest `size` values, and gives no z-scores before it has `least` values.
+    /// REQUIRES: 2 <= least <= size.
     TrailingWindow(int size, int least) : size_(size), least_(least) {}
 
     void add(double value);
-    std::vector<double> values() const { return {values_.begin(), values_.end()}; }  // the oldest first
+    std::vector<double> values() const { return {values_.begin(), values_.end()}; }  // oldest first
 
-    /// The value of that z-score; infinite while the window says nothing.
+    /// The value that has this z-score; infinite while the window has fewer than `least` values.
     double value_at(double zscore) const;
-    /// The inverse; NaN while the window says nothing.
+    /// The inverse of value_at(); NaN while the window has fewer than `least` values.
     double zscore_of(double value) const;
     double mean() const;
 

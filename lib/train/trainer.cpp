@@ -7,7 +7,7 @@ namespace {
 
 using mesh::Axis;
 
-/// The tensor axis splits a microbatch's tokens between blocks.
+/// The tensor axis splits a microbatch's tokens between blocks, so its degree must divide their number.
 void check_rows(const TrainerOptions& options, int tensor_degree) {
     const int64_t tokens = options.microbatch_size * options.seq_len;
     if (tokens % tensor_degree == 0) return;
@@ -43,7 +43,7 @@ parallel::Executor make_executor(const TrainerOptions& options, mesh::Mesh& mesh
             {.keep = options.keep, .graphs = options.graphs}};
 }
 
-/// One seed for everything that a run draws.
+/// The optimizer uses the run's seed too: one seed for all random numbers of a run.
 StepOptions step_options(const TrainerOptions& options) {
     StepOptions step = options.step;
     step.adamw.seed = options.seed;

@@ -1,5 +1,5 @@
-// A model on a mesh, ready to take steps: what a run's options build, in one place for the executable and the
-// tests.
+// Builds a model on a mesh, ready to take steps, from a run's options. The executable and the tests both use
+// it. The Trainer owns the model and the Step.
 #pragma once
 
 #include <cstdint>
@@ -30,12 +30,12 @@ struct TrainerOptions {
     StepOptions step = {};
 };
 
-/// Throws UserError for what the mesh cannot hold.
+/// The model's units and their pipeline stages. Throws UserError if the model does not fit the mesh.
 parallel::PlacedModel place(const TrainerOptions& options, const mesh::MeshShape& mesh);
 
 class Trainer {
   public:
-    /// COLLECTIVE. Throws UserError for what the mesh cannot hold.
+    /// COLLECTIVE. Throws UserError if the model does not fit the mesh. REQUIRES: mesh outlives it.
     Trainer(const TrainerOptions& options, mesh::Mesh& mesh);
     Trainer(const Trainer&) = delete;
 

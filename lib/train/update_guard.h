@@ -1,7 +1,7 @@
-// Which updates are left out, and when that ends the run: those whose loss or gradient norm is not finite,
-// and on request those that stand out from the updates before (a loss spike). The step decides by itself,
-// from the job's totals and from limits that are known before it (step.h), so that all ranks decide alike
-// without asking each other and without waiting for the device; this gives the limits, counts, and explains.
+// Skips updates whose loss or gradient norm is not finite and, on request, those far above the updates before
+// (a loss spike), and ends the run after too many skipped updates in a row. The Step skips an update by the
+// job's totals and by limits that are known before the step (step.h), so all ranks decide alike without
+// communication and without waiting for the device. The UpdateGuard gives the limits, counts, and explains.
 #pragma once
 
 #include <cstdint>
@@ -16,9 +16,9 @@ namespace argosy::train {
 
 class UpdateGuard {
   public:
-    /// All that changes over the steps: what a resumed run needs.
+    /// Everything that changes from step to step, and so what a resumed run needs.
     struct State {
-        std::vector<double> losses, grad_norms;  // of the newest updates made, for what stands out
+        std::vector<double> losses, grad_norms;  // of the newest updates made; spikes are compared with them
         int64_t nonfinite_in_a_row = 0, spikes_in_a_row = 0;
         int64_t num_skipped = 0;
         bool operator==(const State&) const = default;
@@ -26,27 +26,28 @@ class UpdateGuard {
 
     UpdateGuard(int max_nonfinite_steps, const config::LossSpike& spike);
 
-    /// For the next step, from the updates made so far.
+    /// The limits for the next step, from the updates made so far.
     UpdateLimits limits() const;
 
-    /// After each step. What was skipped does not change the limits; and a step that only found its loss
-    /// scale too large is no sign of anything.
+    /// Call after each step. A skipped step does not change the limits. A step that was skipped only because
+    /// its loss scale was too large does not count as nonfinite or as a spike.
     void count(const StepResult& result);
 
     /// Whether check() throws.
     bool gives_up() const;
 
-    /// Once the step's metrics are out, so that they end with the step that ended the run. Throws JobError
-    /// when this update was the last of too many that were skipped without one made in between.
+    /// Call after the step's metrics are written, so that they include the step that ends the run. Throws
+    /// JobError if too many updates in a row were skipped.
     void check(int64_t step, const StepResult& result) const;
 
     int64_t num_skipped() const { return num_skipped_; }
 
     State state() const;
-    /// Windows may have another length by now: the newest values count.
+    /// Restores a saved state. If the windows are shorter now, they keep the newest values.
     void restore(const State& state);
 
-    /// Of a skipped step, after count(): why, for people. The z-scores are NaN while they are not judged.
+    /// Text on why a step was skipped. Call after count(). The z-scores are NaN while a window has too few
+    /// values.
     std::string reason(const StepResult& result) const;
     double loss_zscore(const StepResult& result) const { return losses_.zscore_of(result.loss); }
     double grad_norm_zscore(const StepResult& result) const { return norms_.zscore_of(result.grad_norm); }
@@ -54,8 +55,8 @@ class UpdateGuard {
   private:
     int max_nonfinite_steps_;
     config::LossSpike spike_;
-    TrailingWindow losses_, norms_;   // of updates made; empty where spikes are not looked for
-    int64_t nonfinite_in_a_row_ = 0;  // since the last update made, as is spikes_in_a_row_
+    TrailingWindow losses_, norms_;   // of updates made; empty if the check for spikes is off
+    int64_t nonfinite_in_a_row_ = 0;  // since the last update made; the same holds for spikes_in_a_row_
     int64_t spikes_in_a_row_ = 0;
     int64_t num_skipped_ = 0;
 };

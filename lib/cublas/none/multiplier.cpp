@@ -12,7 +12,7 @@ namespace {
 
 int version() { return 0; }
 
-// Nobody can have one.
+// No Multiplier exists in this build: the constructor throws.
 struct Multiplier::State {};
 
 Multiplier::Multiplier(const MultiplierOptions& /*options*/) { absent(); }

@@ -17,10 +17,10 @@
 namespace argosy::cublas {
 namespace {
 
-/// Of those that cuBLASLt names, in its order; the best one is rarely further down.
+/// The maximum number of algorithms to time, in cuBLASLt's order; the best one is rarely further down.
 constexpr int kMostCandidates = 8;
 
-constexpr size_t kWorkspaceAlignment = 256;  // as cublasLtMatmul wants it
+constexpr size_t kWorkspaceAlignment = 256;  // bytes; cublasLtMatmul requires it
 
 std::shared_ptr<std::byte> allocate_from_cuda(size_t bytes) {
     const auto memory = std::make_shared<cuda::DeviceMemory>(bytes);
@@ -44,7 +44,7 @@ Origin origin_here() {
     return {version_text(), device};
 }
 
-/// The product of nothing.
+/// Sets D to zero, the product for k = 0.
 void set_to_zero(const Request& request, const cuda::StreamView& stream) {
     const Problem& p = request.problem;
     const size_t size = size_bytes(p.result_type);
@@ -60,7 +60,7 @@ void set_to_zero(const Request& request, const cuda::StreamView& stream) {
 int version() { return static_cast<int>(cublasLtGetVersion()); }
 
 struct Multiplier::State {
-    /// A problem that came.
+    /// A problem that run() has seen.
     struct Known {
         Plan plan;
         Algorithm algorithm{};
@@ -88,7 +88,7 @@ struct Multiplier::State {
     Handle handle;
     Origin origin;
     std::shared_ptr<std::byte> memory;
-    std::span<std::byte> workspace;  // in it
+    std::span<std::byte> workspace;  // part of `memory`, aligned
     std::unordered_map<Problem, Known, ProblemHash> problems;
     std::unordered_map<Problem, Algorithm, ProblemHash> remembered;
 };

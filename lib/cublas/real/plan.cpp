@@ -30,7 +30,7 @@ cublasComputeType_t compute_type(ElementType type) {
 
 cudaDataType_t scale_type(ElementType type) { return type == ElementType::Float64 ? CUDA_R_64F : CUDA_R_32F; }
 
-/// A factor of the product, in the scale's type.
+/// The factor alpha or beta, in scale_type().
 class Scalar {
   public:
     Scalar(double value, ElementType type)
@@ -64,8 +64,8 @@ cublasLtMatrixLayoutOpaque_t layout(ElementType type, bool transposed, int64_t r
     return made;
 }
 
-/// What an algorithm may use and rely on. Parts of a sum, computed apart, may be added up in the type of the
-/// result only where that is the type of the sum.
+/// Conditions for cuBLASLt's search: workspace, alignments, and how parts of a sum are added up. Parts that
+/// are computed separately may be added up in the result's type only if that is the type of the sum.
 cublasLtMatmulPreferenceOpaque_t preference_for(const Problem& problem, size_t workspace_bytes) {
     cublasLtMatmulPreferenceOpaque_t made;
     check(cublasLtMatmulPreferenceInit(&made), "cublasLtMatmulPreferenceInit");

@@ -1,4 +1,4 @@
-// A problem in cuBLASLt's words: its descriptors, the algorithms that there are for it, and its launch.
+// A problem's cuBLASLt descriptors, the algorithms that cuBLASLt has for it, and its launch.
 #pragma once
 
 #include <cublasLt.h>
@@ -20,19 +20,20 @@ using Handle = std::unique_ptr<cublasLtContext, DestroyHandle>;
 
 class Plan {
   public:
-    /// `bias` says how well such a vector is aligned.
+    /// `bias` shows the alignment of this problem's bias; launch() sets the pointer of each request.
     Plan(const Problem& problem, const void* bias);
     Plan(const Plan&) = delete;  // the descriptors stay where they were made
     Plan& operator=(const Plan&) = delete;
 
-    /// At most `most`, the one that should be the fastest first. Returns cuBLASLt's status.
+    /// Adds at most `most` algorithms to `found`, the presumably fastest one first. Returns cuBLASLt's
+    /// status.
     cublasStatus_t ask(cublasLtContext* handle, size_t workspace_bytes, int most,
                        std::vector<Algorithm>& found);
 
-    /// Whether the algorithm serves this problem on this device with such a workspace.
+    /// Whether the algorithm supports this problem on this device with a workspace of this size.
     bool takes(cublasLtContext* handle, const Algorithm& algorithm, size_t workspace_bytes);
 
-    /// Puts the product on the stream; returns cuBLASLt's status.
+    /// Queues the product on the stream; returns cuBLASLt's status.
     cublasStatus_t launch(cublasLtContext* handle, const Algorithm& algorithm, const Request& request,
                           std::span<std::byte> workspace, CUstream_st* stream);
 

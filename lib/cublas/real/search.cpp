@@ -8,11 +8,11 @@
 namespace argosy::cublas {
 namespace {
 
-/// Rounds go through all algorithms in turn, so that a device that grows warm is slower for each of them.
+/// Each round times all algorithms in turn, so that a device that grows warm slows down each of them.
 constexpr int kRounds = 3;
 
-/// So many launches are measured at once that the half microsecond of the device's clock does not count:
-/// about 0.2 ms of an H100, unless the product is so small that launches alone take longer.
+/// The number of launches that are timed together, so many that the half microsecond of the device's clock
+/// does not matter: about 0.2 ms on an H100, unless the product is so small that launches alone take longer.
 int launches_of(const Problem& problem) {
     constexpr double kLeastFlops = 1e11;
     constexpr double kMostLaunches = 10;
@@ -25,7 +25,7 @@ struct Measured {
     struct Round {
         cuda::Event begin, end;
     };
-    size_t algorithm;  // its number
+    size_t algorithm;  // index into `algorithms`
     std::vector<Round> rounds = std::vector<Round>(kRounds);
 
     double median_seconds() const {

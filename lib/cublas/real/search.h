@@ -1,4 +1,4 @@
-// Which of several algorithms is the fastest for a product, found by running them.
+// Finds the fastest of several algorithms for a product by running them.
 #pragma once
 
 #include <span>
@@ -10,9 +10,9 @@
 
 namespace argosy::cublas {
 
-/// Runs each of the algorithms some times on the request's matrices and waits for the stream. D holds the
-/// product, or garbage, where nothing is added to it; else it must be scratch memory. Algorithms that refuse
-/// are passed over; where all do, the first is returned.
+/// Runs each algorithm several times on the request's matrices and waits for the stream. If the product adds
+/// to D, D must be scratch memory; otherwise D holds the product, or garbage. Algorithms that cuBLASLt
+/// refuses are skipped; if it refuses all, the first one is returned.
 Algorithm fastest(Plan& plan, cublasLtContext* handle, std::span<const Algorithm> algorithms,
                   const Request& request, std::span<std::byte> workspace, const cuda::StreamView& stream);
 

@@ -1,4 +1,4 @@
-// cuBLASLt's return codes as errors, with its own words.
+// Turns cuBLASLt's return codes into errors with cuBLASLt's own texts.
 #pragma once
 
 #include <string>

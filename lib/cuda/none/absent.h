@@ -1,4 +1,4 @@
-// A build without CUDA.
+// The error of every CUDA call in a build without CUDA.
 #pragma once
 
 #include "base/error.h"

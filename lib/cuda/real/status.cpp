@@ -7,7 +7,7 @@
 namespace argosy::cuda {
 namespace {
 
-/// What may be done about it.
+/// Advice on an error, for its message.
 const char* remedy(cudaError_t status) {
     switch (status) {
         case cudaErrorMemoryAllocation:
@@ -35,7 +35,7 @@ const char* remedy(cudaError_t status) {
 void check(int code, const char* call) {
     const auto status = static_cast<cudaError_t>(code);
     if (status == cudaSuccess) return;
-    cudaGetLastError();  // else the next call that asks for it would find this one
+    cudaGetLastError();  // clears it, or the next cudaGetLastError returns this error
     throw RunError("{} failed: {} ({}){}", call, cudaGetErrorString(status), cudaGetErrorName(status),
                    remedy(status));
 }

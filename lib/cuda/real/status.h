@@ -1,4 +1,4 @@
-// CUDA's return codes as errors, with CUDA's own words.
+// Turns CUDA's return codes into errors with CUDA's own text.
 #pragma once
 
 namespace argosy::cuda {

@@ -14,10 +14,10 @@ namespace {
 constexpr double kNoDropout = 0;
 constexpr bool kCausal = true;
 
-/// cuDNN's backward sums in any order; FlashAttention's has another way where results must repeat. Lengths
-/// that are not whole tiles are left to FlashAttention: cuDNN has been wrong there (a length of 1 is refused
-/// by LibTorch's own choice, and gradients became NaN at an odd number of 64 tokens: pytorch issues 138531,
-/// 196678).
+/// cuDNN's backward sums in no fixed order; FlashAttention's has another way where results must repeat.
+/// FlashAttention also takes lengths that are not whole tiles, because cuDNN has been wrong there: LibTorch's
+/// own choice refuses cuDNN for a length of 1, and gradients became NaN at odd multiples of 64 tokens
+/// (pytorch issues 138531, 196678).
 bool by_cudnn(const at::Tensor& q) {
     constexpr int64_t kTile = 128;
     const auto& context = at::globalContext();

@@ -10,12 +10,12 @@ namespace argosy::gpu {
 
 namespace {
 
-/// The stream must be as before where an error unwinds, which may wait for it.
+/// Ends the recording, because code that runs while the error unwinds may wait for the stream.
 void give_up(at::cuda::CUDAGraph& graph) {
     try {
         graph.capture_end();
     } catch (...) {
-        // What was recorded until then may be none: the error on its way says why.
+        // The recording so far may be invalid; the error that is being thrown says why.
     }
 }
 
@@ -26,8 +26,9 @@ struct Graph::Recorded {
     uint64_t number = 0;
 };
 
-// Other threads go on with what may not be recorded (a copy to the host, a look at an event), hence the mode.
-// What lies unused in the allocator goes back first: a graph's memory is its own, and comes on top.
+// The capture mode is thread-local, because other threads go on with calls that may not be recorded (a copy
+// to the host, an event query). The allocator's unused memory is freed first, since a graph's memory comes on
+// top.
 Graph::Graph(const std::function<void()>& work, const Graph* shares_memory_of)
     : recorded_(std::make_unique<Recorded>()) {
     c10::cuda::CUDACachingAllocator::emptyCache();

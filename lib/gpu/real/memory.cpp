@@ -15,7 +15,7 @@ namespace {
 
 constexpr auto kAll = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
 
-/// LibTorch has one allocator for the process, and keeps whoever watches it for good.
+/// Never freed: LibTorch has one allocator for the process, and keeps its observer forever.
 struct Record {
     std::mutex mutex;
     std::optional<AllocationFailure> last;

@@ -1,9 +1,10 @@
-// For use() alone.
+// Only use() (gpu/device.h) calls this.
 #pragma once
 
 namespace argosy::gpu {
 
-/// Notes from now on what LibTorch's allocator cannot get: last_allocation_failure(). REQUIRES: it is ready.
+/// Starts to record failures of LibTorch's allocator for last_allocation_failure(). REQUIRES: the allocator
+/// is ready.
 void watch_allocations();
 
 }  // namespace argosy::gpu

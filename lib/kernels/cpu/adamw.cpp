@@ -5,13 +5,13 @@
 namespace argosy::kernels::ARGOSY_VARIANT {
 namespace {
 
-constexpr int kTile = 512;  // elements worked on together, in the first cache
+constexpr int kTile = 512;  // elements that are updated together, in the L1 cache
 constexpr int kBlock = 8;   // elements that share one call of Philox
 constexpr int kMaxBlocks = kTile / kBlock + 1;
 static_assert(kTile % kLanes == 0);
 
-/// Philox4x32-10 of kMaxBlocks consecutive counters at once: plain loops that the compiler turns into
-/// vectors. random[8 b + i] is the i-th of the 16-bit pieces of block first_block + b.
+/// Philox4x32-10 of kMaxBlocks consecutive counters at once, in plain loops that the compiler turns into
+/// vectors. random[8 b + i] becomes the i-th 16-bit piece of block first_block + b.
 void random_halves(uint64_t first_block, uint64_t step, const uint32_t (&key)[2], uint16_t* random) {
     uint32_t c0[kMaxBlocks], c1[kMaxBlocks], c2[kMaxBlocks], c3[kMaxBlocks];
     for (int b = 0; b < kMaxBlocks; ++b) {
@@ -45,7 +45,7 @@ uint32_t bits_of(float x) {
     return bits;
 }
 
-/// Up or down by what `random` adds to the half that is cut off; what is not finite stays.
+/// Adds `random` to the half that is cut off, which rounds up or down; infinities and NaNs stay.
 void round_stochastically(const float* __restrict from, const uint16_t* __restrict random,
                           BFloat16* __restrict to, int64_t size) {
     constexpr uint32_t kInfinity = 0x7f800000, kQuiet = 0x400000;
@@ -56,7 +56,7 @@ void round_stochastically(const float* __restrict from, const uint16_t* __restri
     }
 }
 
-/// Elements begin ... begin + size of a row as floats: in place, or in a buffer that goes back at the end.
+/// Elements [begin, begin + size) as floats: in place, or in a buffer that finish() rounds and writes back.
 class Tile {
   public:
     Tile(const AdamW& args, const FloatOrBFloat16& row, int64_t begin, int64_t size)

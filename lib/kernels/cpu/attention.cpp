@@ -69,7 +69,7 @@ class Forward {
         pack_a<Tile>(Operand<T>{v, 1, args_.v.stride}, head_dim, num_keys, values(first));
     }
 
-    /// The queries of one head from `first_query` on, a block of them.
+    /// Computes a block of queries of one head, from `first_query` on.
     void attend(int64_t head, int64_t first_query) {
         const int64_t num_queries = size_of_block(first_query), begin = head * shape_.head_dim;
         const T* q = args_.q.data + first_query * args_.q.stride + begin;
@@ -85,7 +85,7 @@ class Forward {
         }
     }
 
-    /// What a block of keys adds to the strip of queries from first_query + column on.
+    /// Adds a block of keys to the results of the strip of queries from first_query + column on.
     void add_block(int64_t first_query, int64_t column, int64_t first_key) {
         const int64_t depth = at_.extents.depth, num_keys = size_of_block(first_key);
         const int64_t num_rows = keys_of_strip<Tile>(first_query + column, first_key, num_keys);
@@ -103,7 +103,7 @@ class Forward {
         }
     }
 
-    /// Scores become exp(score - maximum); sums so far are brought to the new maximum.
+    /// Turns scores into exp(score - maximum); rescales the sums so far to the new maximum.
     void take_weights(int64_t column, int64_t num_rows, bool first) {
         const Vector scale = set(scale_of_scores<Tile>(shape_));
         float *maxima = at_.maxima + column, *totals = at_.totals + column;

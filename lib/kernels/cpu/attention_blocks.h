@@ -1,6 +1,7 @@
-// What attention and its backward share. Both compute blocks of scores transposed: a strip has a row for each
-// key and a column for each of Tile::kColumns queries. So the softmax of a query runs along a lane, without
-// sums across lanes, and a strip, once it holds weights, is a panel of B for the product that sums over keys.
+// Code that attention's forward and backward share. Both compute blocks of scores transposed: a strip has a
+// row for each key and a column for each of Tile::kColumns queries. The softmax of a query then runs along a
+// lane, without sums across lanes, and a strip of weights is already a panel of B for the product that sums
+// over keys.
 #pragma once
 
 #include "kernels/attention.h"
@@ -9,12 +10,13 @@
 
 namespace argosy::kernels::ARGOSY_VARIANT {
 
-/// Queries, and keys, of a block.
+/// The number of queries, and of keys, in a block.
 inline constexpr int64_t kBlock = 96;
 
 inline int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 
-/// Divides memory into arrays that are aligned to 64 bytes; from null, only counts.
+/// Divides memory into arrays that are aligned to 64 bytes. A Parts object with null memory only counts
+/// bytes.
 class Parts {
   public:
     explicit Parts(void* memory) : memory_(static_cast<char*>(memory)) {}
@@ -46,14 +48,14 @@ struct Extents {
 
     int64_t num_blocks;
     int64_t depth, columns,
-        rows;  // head_dim, padded as what a product sums over, as columns of B, as rows of A
+        rows;  // head_dim, padded as k of a product, as columns of B, as rows of A
 };
 
-/// exp(x) for x up to 0, or what rounding leaves above it; exactly 0 below -87.7. A NaN stays one. Its error
-/// lies below the rounding of T: 1e-4 where T has 16 bits, else 2e-9, beside what fp32 rounds.
+/// exp(x) for x up to 0, or above it by a rounding error; exactly 0 below -87.7. A NaN stays one. The error
+/// lies below the rounding of T: 1e-4 where T has 16 bits, else 2e-9 besides fp32's own rounding.
 template <class T>
 inline Vector exponential_to_zero(Vector x) {
-    const Vector clamped = max(set(-88.03f), x);  // where n is -127, whose power of two comes out as 0
+    const Vector clamped = max(set(-88.03f), x);  // n becomes -127, and power_of_two(-127) is 0
     const Vector n = round_to_integer(clamped * set(1.44269504f));
     const Vector r = multiply_add(n, set(-0.693147181f), clamped);
     Vector p;
@@ -70,16 +72,16 @@ inline Vector exponential_to_zero(Vector x) {
     return multiply_add(p, r, set(1.0f)) * power_of_two(n);
 }
 
-/// What a panel of queries has yet to be multiplied with: floats are scaled as they are packed, while scaling
-/// before they are rounded to bf16 would cost precision. Scores that come out scaled are rounded once, the
-/// same in forward and backward: with scores in the thousands their difference to log_sum_exp must not hold a
-/// rounding.
+/// The factor that a product of packed queries still needs. Float queries are scaled as they are packed; bf16
+/// queries are not, since scaling before they are rounded to bf16 would cost precision. Scores that come out
+/// scaled are rounded once, the same in forward and backward: with scores in the thousands, a rounding must
+/// not enter their difference from log_sum_exp.
 template <class Tile>
 float scale_of_scores(const AttentionShape& shape) {
     return Tile::Words::kElements == 1 ? 1.0f : shape.scale;
 }
 
-/// Panels of B, k = head_dim, of a block's queries.
+/// Packs a block's queries into panels of B, with k = head_dim.
 template <class Tile, class T>
 void pack_queries(const Operand<T>& queries, int64_t num_queries, const AttentionShape& shape,
                   typename Tile::Element* panels) {
@@ -90,7 +92,8 @@ void pack_queries(const Operand<T>& queries, int64_t num_queries, const Attentio
     }
 }
 
-/// The rows of a strip that a product over keys takes: keys of the block up to the strip's last query.
+/// The number of a strip's rows that a product over keys takes: keys of the block up to the strip's last
+/// query.
 template <class Tile>
 int64_t keys_of_strip(int64_t first_query, int64_t first_key, int64_t num_keys) {
     return smaller(round_up(num_keys, Tile::kDepth), first_query + Tile::kColumns - first_key);
@@ -107,7 +110,7 @@ void multiply_strip(int64_t num_rows, int64_t depth, const typename Tile::Elemen
     }
 }
 
-/// Minus infinity for keys that come after the query, and in rows past the block's keys.
+/// Writes minus infinity for keys that come after the query, and in rows past the block's keys.
 template <class Tile>
 void hide_later_keys(float* strip, int64_t first_query, int64_t first_key, int64_t num_keys,
                      int64_t num_rows) {
@@ -119,7 +122,7 @@ void hide_later_keys(float* strip, int64_t first_query, int64_t first_key, int64
     }
 }
 
-/// Makes a strip's num_rows rows a panel of B, in place.
+/// Turns a strip's num_rows rows into a panel of B, in place.
 template <class Tile>
 void round_to_panel(float* strip, int64_t num_rows) {
     using Words = typename Tile::Words;
@@ -132,8 +135,8 @@ void round_to_panel(float* strip, int64_t num_rows) {
     }
 }
 
-/// Rows of tokens, of num_columns elements, from their transpose; each column of that, a token, times its
-/// factor.
+/// Writes rows of tokens, of num_columns elements, from their transpose. Each column of the transpose, a
+/// token, is multiplied by its factor.
 template <class T>
 void write_transposed(const float* transposed, int64_t stride, const float* factors, int64_t num_tokens,
                       int64_t num_columns, TokenRows<T> to) {

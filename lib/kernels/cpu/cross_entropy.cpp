@@ -5,7 +5,7 @@
 namespace argosy::kernels::ARGOSY_VARIANT {
 namespace {
 
-constexpr int64_t kBlock = 1024;  // columns: they stay in the first cache from their maximum to their sum
+constexpr int64_t kBlock = 1024;  // columns, which stay in the L1 cache from their maximum to their sum
 constexpr float kLowest = -3.4028235e38f;
 
 template <class T>
@@ -39,7 +39,7 @@ struct RowSums {
     float maximum, exponentials;
 };
 
-/// One pass: when a block raises the maximum, what was summed before is scaled down.
+/// Computes a row's sums in one pass: when a block raises the maximum, the sum so far is scaled down.
 template <class T>
 RowSums row_sums(const T* x, int64_t size) {
     Vector largest_yet = set(-__builtin_inff()), total = set(0.0f);

@@ -8,10 +8,10 @@
 namespace argosy::kernels::ARGOSY_VARIANT {
 namespace {
 
-/// How C is cut, and what of a cut lies where. k goes by in steps of kDepth; B's panels of kMostSteps steps,
-/// a slab, are packed once for the block, A's of a step for kRows rows at a time. A panel of B then stays in
-/// the first cache, the rows of A and their sums in the second, B in the third. Where k is longer than a
-/// slab, the sums of more rows wait for the next one.
+/// How C is cut into blocks, and where the data of a block lie. k is taken in steps of kDepth. B's panels of
+/// kMostSteps steps, a slab, are packed once for the block; A's panels of a step are packed for kRows rows at
+/// a time. A panel of B then stays in the L1 cache, the rows of A and their sums in L2, B in L3. If k is
+/// longer than a slab, the sums of kMostRows rows are kept until the next slab.
 template <class Tile>
 struct Block {
     using Element = typename Tile::Element;
@@ -20,12 +20,12 @@ struct Block {
     static constexpr int64_t kRows = 192 / Tile::kRows * Tile::kRows;
     static constexpr int64_t kMostRows = 4 * kRows;
     static constexpr int64_t kMostColumns = 512;
-    static constexpr int64_t kSumsStride = kMostColumns + 16;  // rows in different sets of a cache
+    static constexpr int64_t kSumsStride = kMostColumns + 16;  // puts rows into different sets of a cache
     static_assert(kMostColumns % Tile::kColumns == 0 && kDepth % Tile::kDepth == 0);
 
     int64_t row, column, num_rows, num_columns;
-    bool keeps_sums;  // from one slab to the next; else those of kRows rows are written as soon as they are
-                      // there
+    bool keeps_sums;  // from one slab to the next; else the sums of kRows rows are written once they are
+                      // complete
     float* sums;
     Element *a, *b;
 
@@ -43,8 +43,8 @@ struct Block {
     Element* b_of(int64_t step) const { return b + step % kMostSteps * kMostColumns * kDepth; }
 };
 
-/// Rows of A, of num_rows, that a tile may read where they lie: k in memory order, and not so far apart that
-/// they share a few sets of the first cache.
+/// The number of A's num_rows rows that a tile may read in place: k is contiguous, and the rows are not so
+/// far apart that they share a few sets of the L1 cache.
 template <class Tile, class T>
 int64_t num_rows_in_place(const Operand<T>& a, int64_t num_rows, int64_t k) {
     constexpr int64_t kSetsBytes = 4096;
@@ -54,8 +54,8 @@ int64_t num_rows_in_place(const Operand<T>& a, int64_t num_rows, int64_t k) {
     return num_rows / Tile::kRows * Tile::kRows;
 }
 
-/// num_rows of A, of which block.a holds those from `first_packed` on, times packed columns of B; `sums` is
-/// where the first of these rows begins.
+/// Multiplies num_rows rows of A with packed columns of B. Rows from `first_packed` on are in block.a,
+/// earlier ones are read in place; `sums` points at the first row's sums.
 template <class Tile, class T>
 void multiply_rows(const Block<Tile>& block, const Operand<T>& a, int64_t num_rows, int64_t first_packed,
                    int64_t k, const typename Tile::Element* b, float* sums, bool accumulate) {
@@ -76,7 +76,7 @@ void multiply_rows(const Block<Tile>& block, const Operand<T>& a, int64_t num_ro
     }
 }
 
-/// One step of kRows rows, or fewer: packs of A what a tile cannot read in place, and adds to sums_of(row).
+/// Adds one step of at most kRows rows to sums_of(row); packs the rows of A that a tile cannot read in place.
 template <class Tile, class T>
 void add_step(const Block<Tile>& block, const Operand<T>& a, int64_t row, int64_t k, int64_t step) {
     const int64_t num_rows = smaller(block.kRows, block.num_rows - row);
@@ -85,7 +85,7 @@ void add_step(const Block<Tile>& block, const Operand<T>& a, int64_t row, int64_
     multiply_rows(block, a, num_rows, first_packed, k, block.b_of(step), block.sums_of(row), step > 0);
 }
 
-/// C = the sums of kRows rows, or fewer, or C += those.
+/// Writes the sums of at most kRows rows to C, or adds them to C.
 template <class Tile, class T, class Sum>
 void write_rows(const Block<Tile>& block, int64_t first_row, const Matmul<T, Sum>& args) {
     const float* sums = block.sums_of(first_row);
@@ -98,15 +98,15 @@ void write_rows(const Block<Tile>& block, int64_t first_row, const Matmul<T, Sum
     }
 }
 
-/// Of a product without k.
+/// Writes the product for k = 0.
 template <class Tile, class T, class Sum>
 void write_zeros(const Block<Tile>& block, const Matmul<T, Sum>& args) {
     __builtin_memset(block.sums, 0, sizeof(float) * block.kRows * block.kSumsStride);
     for (int64_t row = 0; row < block.num_rows; row += block.kRows) write_rows(block, row, args);
 }
 
-/// Calls visit(step, product, begin, k) for steps [first, last) along k of the products, of which none spans
-/// two. Returns the number of all steps.
+/// Calls visit(step, product, begin, k) for steps [first, last) along k of the products. No step spans two
+/// products. Returns the number of all steps.
 template <class Tile, class T, class Sum, class Visit>
 int64_t for_each_step(const Matmul<T, Sum>& args, int64_t first, int64_t last, Visit visit) {
     int64_t step = 0;

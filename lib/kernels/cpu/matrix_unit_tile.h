@@ -1,15 +1,15 @@
 // A tile of 32 by 32 whose sums are four registers of AMX, 16 by 16 each. A register of A or B holds 16 rows
-// of 64 bytes: 32 elements of k of 16 rows of A, or 16 pairs along k of 16 columns of B.
+// of 64 bytes: for A, 16 rows with 32 elements of k each; for B, 16 pairs along k of 16 columns.
 //
-// Four loads of 1 KiB for four instructions of 16 * 16 * 32 products: loads and products are in balance,
-// since a load takes 8 cycles and a product 16.
+// A step along k takes four loads of 1 KiB and four instructions of 16 * 16 * 32 products. Loads and products
+// are in balance, since a load takes 8 cycles and a product 16.
 #pragma once
 
 #include "kernels/cpu/pack.h"
 
 namespace argosy::kernels::ARGOSY_VARIANT {
 
-/// What ldtilecfg reads: palette 1, eight registers of 16 rows of 64 bytes.
+/// The operand of ldtilecfg: palette 1, eight registers of 16 rows of 64 bytes.
 struct alignas(64) MatrixUnitShape {
     uint8_t palette = 1, start_row = 0, reserved[14] = {};
     uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
@@ -26,8 +26,8 @@ struct MatrixUnitTile {
     static constexpr bool kReadsInPlace = false;
     static_assert(kLanes == 16, "a row of a register is a vector");
 
-    /// The unit's shape belongs to a thread, and libraries on it use the unit too. Released, its registers
-    /// cost nothing at a switch of threads.
+    /// The unit's configuration belongs to a thread, and libraries on the thread use the unit too. A released
+    /// unit costs nothing at a switch of threads.
     class Session {
       public:
         Session() { Instructions::configure(&kMatrixUnitShape); }

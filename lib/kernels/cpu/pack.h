@@ -1,4 +1,4 @@
-// Packs operands into the panels that tiles read (cpu/tile.h tells their layout).
+// Packs operands into the panels that tiles read; cpu/tile.h describes their layout.
 #pragma once
 
 #include "kernels/cpu/words.h"
@@ -13,7 +13,7 @@ inline Operand<T> starting_at(const Operand<T>& whole, int64_t lane, int64_t k) 
 
 enum class RowsAre { Lanes, Words };
 
-/// The first kLanes lanes by kLanes words of `from`; zeros past num_lanes and k.
+/// Loads the first kLanes lanes by kLanes words of `from`; zeros past num_lanes and k.
 template <class Words, RowsAre kRowsAre, class T>
 inline __attribute__((always_inline)) Square load_square(Operand<T> from, int64_t num_lanes, int64_t k) {
     constexpr int kDepth = kLanes * Words::kElements;
@@ -41,7 +41,7 @@ inline __attribute__((always_inline)) Square load_square(Operand<T> from, int64_
 inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 inline int64_t round_up(int64_t size, int64_t unit) { return (size + unit - 1) / unit * unit; }
 
-/// Elements that pack_a and pack_b write.
+/// The number of elements that pack_a and pack_b write, padding included.
 template <class Tile>
 inline int64_t packed_a_size(int64_t num_rows, int64_t k) {
     return round_up(num_rows, Tile::kRows) * round_up(k, Tile::kDepth);
@@ -51,8 +51,8 @@ inline int64_t packed_b_size(int64_t num_columns, int64_t k) {
     return round_up(num_columns, Tile::kColumns) * round_up(k, Tile::kDepth);
 }
 
-/// Asks for what follows a square kDepth further along k. Rows of words that lie far apart are what no
-/// processor foresees: without this each square waits for memory.
+/// Prefetches the data kDepth further along k than this square. No processor foresees rows of words that lie
+/// far apart: without this each square waits for memory.
 template <class Tile, class T>
 inline __attribute__((always_inline)) void fetch_next(const Operand<T>& from, int64_t lane, int64_t k) {
     const T* next = from.data + lane + (k + Tile::kDepth) * from.k_stride;
@@ -78,7 +78,7 @@ inline __attribute__((always_inline)) void for_each_square(const Operand<T>& fro
     }
 }
 
-/// num_rows by k of A as panels of Tile::kRows rows, one after the other.
+/// Packs num_rows by k of A into panels of Tile::kRows rows, one after the other.
 template <class Tile, class T>
 void pack_a(const Operand<T>& a, int64_t num_rows, int64_t k, typename Tile::Element* panels) {
     const int64_t panel_size = packed_a_size<Tile>(1, k), padded_rows = round_up(num_rows, Tile::kRows);
@@ -93,7 +93,7 @@ void pack_a(const Operand<T>& a, int64_t num_rows, int64_t k, typename Tile::Ele
     });
 }
 
-/// k by num_columns of B as panels of Tile::kColumns columns, one after the other.
+/// Packs k by num_columns of B into panels of Tile::kColumns columns, one after the other.
 template <class Tile, class T>
 void pack_b(const Operand<T>& b, int64_t num_columns, int64_t k, typename Tile::Element* panels) {
     using Words = typename Tile::Words;

@@ -5,7 +5,7 @@
 namespace argosy::kernels::ARGOSY_VARIANT {
 namespace {
 
-/// Where a row begins.
+/// The offset of a row's first element.
 int64_t begin_of(int64_t row, int64_t row_size, const Gaps& gaps) {
     return row * row_size + (gaps.first + row) / gaps.every * gaps.gap;
 }
@@ -49,8 +49,8 @@ void rms_norm(const RmsNorm<T>& args) {
     }
 }
 
-// With r = inverse_rms and n = x r:  dx = r (dy w - n mean(dy w n)) + residual,  dw = sum over rows of dy n.
-// Rounded before the residual is added, as by an operation of its own.
+// r = inverse_rms, n = x r:  dx = r (dy w - n mean(dy w n)) + residual,  dw = sum over rows of dy n.
+// dx is rounded before the residual is added, as in a separate operation.
 template <class T>
 void rms_norm_backward(const RmsNormBackward<T>& args) {
     for (int64_t row = 0; row < args.num_rows; ++row) {

@@ -16,7 +16,7 @@ void swiglu(const Swiglu<T>& args) {
     }
 }
 
-// With s = sigmoid(gate): d silu / d gate = s (1 + gate (1 - s)).
+// s = sigmoid(gate): d silu / d gate = s (1 + gate (1 - s)).
 template <class T>
 void swiglu_backward(const SwigluBackward<T>& args) {
     for (int64_t row = 0; row < args.num_rows; ++row) {

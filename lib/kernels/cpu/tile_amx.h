@@ -1,5 +1,5 @@
-// bf16 by AMX. Its instructions have not run in the project's tests: they run this tile with functions that
-// do the same by Intel's documentation (tests/kernels).
+// bf16 by AMX. No AMX instruction has run in the project's tests: they run this tile with functions that do
+// the same by Intel's documentation (tests/kernels).
 #pragma once
 
 #include <type_traits>
@@ -9,8 +9,8 @@
 
 namespace argosy::kernels::ARGOSY_VARIANT {
 
-/// As assembly: GCC's intrinsics take no template argument for a register, and do not say that they read
-/// memory.
+/// AMX in inline assembly, because GCC's intrinsics take no template argument for a register, and do not
+/// declare that they read memory.
 struct AmxInstructions {
     static void configure(const MatrixUnitShape* shape) {
         asm volatile("ldtilecfg %0" ::"m"(*shape) : "memory");
@@ -29,7 +29,7 @@ struct AmxInstructions {
         asm volatile("tilestored %%tmm%c2, (%0,%1,1)" ::"r"(to), "r"(row_stride_bytes), "i"(kFrom)
                      : "memory");
     }
-    /// C += A B over 16 pairs along k: sums of the even and of the odd elements, apart and from zero, then
+    /// C += A B over 16 pairs along k. The even and the odd elements are summed separately, from zero; then
     /// their sum is added to C. Rounds to nearest; subnormals count as zero.
     template <int kC, int kA, int kB>
     static void dot() {

@@ -1,4 +1,4 @@
-// 16 registers: 12 sums, two of B, one of A.
+// AVX2 has 16 registers: 12 for sums, two for B, one for A.
 #pragma once
 
 #include "kernels/cpu/vector_tile.h"

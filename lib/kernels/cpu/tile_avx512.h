@@ -1,4 +1,4 @@
-// 32 registers: 28 sums, two of B, one of A.
+// AVX-512 has 32 registers: 28 for sums, two for B, one for A.
 #pragma once
 
 #include "kernels/cpu/vector_tile.h"

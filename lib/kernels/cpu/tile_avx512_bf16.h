@@ -1,5 +1,5 @@
-// bf16 by pairs: two products where a float takes one. Where there is no vdpbf16ps, tests run this tile with
-// a function that does the same by its documentation (tests/kernels).
+// bf16 in pairs: two products where a float takes one. On a processor without vdpbf16ps, tests run this tile
+// with a function that does the same by its documentation (tests/kernels).
 #pragma once
 
 #include <type_traits>
@@ -8,7 +8,8 @@
 
 namespace argosy::kernels::ARGOSY_VARIANT {
 
-/// Adds the product of the high halves, rounds, adds that of the low ones, rounds; subnormals count as zero.
+/// Adds the product of the high halves, rounds, adds that of the low halves, rounds; subnormals count as
+/// zero.
 struct PairDot {
     static Vector dot(Vector sum, Vector a, Vector b) {
         return {_mm512_dpbf16_ps(sum.lanes, (__m512bh)a.lanes, (__m512bh)b.lanes)};

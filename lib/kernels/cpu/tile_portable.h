@@ -1,4 +1,4 @@
-// SSE2 has 16 registers of half a Vector.
+// SSE2 has 16 registers, each as wide as half a Vector.
 #pragma once
 
 #include "kernels/cpu/vector_tile.h"

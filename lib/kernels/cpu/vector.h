@@ -1,5 +1,6 @@
-// The vector of the instruction set that this translation unit is compiled for, and what all have in common:
-// rows whose length is no multiple of the lanes, and functions that are the same arithmetic everywhere.
+// The vector of the instruction set that this translation unit is compiled for, and the code that all
+// variants share: rows whose length is not a multiple of the lanes, and functions with the same arithmetic
+// everywhere.
 //
 // Everything here and in the sources of cpu/ lies in a namespace of the variant's name and uses no template
 // or inline function from elsewhere: the linker keeps one copy of such a function, and it might be one that
@@ -12,7 +13,7 @@ namespace argosy::kernels::ARGOSY_VARIANT {
 
 inline constexpr int kLanes = Vector::kLanes;
 
-/// The first `count` < kLanes elements, zeros behind them.
+/// Loads the first `count` < kLanes elements, zeros behind them.
 template <class T>
 inline Vector load_first(const T* from, int64_t count) {
     T padded[kLanes] = {};
@@ -26,8 +27,8 @@ inline void store_first(T* to, Vector a, int64_t count) {
     for (int64_t i = 0; i < count; ++i) to[i] = padded[i];
 }
 
-/// A row in steps of one vector: `visit(i, load, store)` for every full vector and once for the rest, with
-/// loads and stores that stay within the row. Lanes past its end load as zero.
+/// Goes over a row in steps of one vector: calls `visit(i, load, store)` for every full vector and once for
+/// the rest, with loads and stores that stay within the row. Lanes past the row's end load as zero.
 template <class Visit>
 inline __attribute__((always_inline)) void for_each_vector(int64_t size, Visit visit) {
     int64_t i = 0;

@@ -20,7 +20,7 @@ inline Vector operator/(Vector a, Vector b) { return {_mm256_div_ps(a.lanes, b.l
 inline Vector multiply_add(Vector a, Vector b, Vector c) {
     return {_mm256_fmadd_ps(a.lanes, b.lanes, c.lanes)};
 }
-/// Of max and min: b where one of the two is a NaN.
+/// max and min return b if a or b is a NaN.
 inline Vector max(Vector a, Vector b) { return {_mm256_max_ps(a.lanes, b.lanes)}; }
 inline Vector min(Vector a, Vector b) { return {_mm256_min_ps(a.lanes, b.lanes)}; }
 inline Vector square_root(Vector a) { return {_mm256_sqrt_ps(a.lanes)}; }

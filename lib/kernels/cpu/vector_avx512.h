@@ -20,7 +20,7 @@ inline Vector operator/(Vector a, Vector b) { return {_mm512_div_ps(a.lanes, b.l
 inline Vector multiply_add(Vector a, Vector b, Vector c) {
     return {_mm512_fmadd_ps(a.lanes, b.lanes, c.lanes)};
 }
-/// Of max and min: b where one of the two is a NaN.
+/// max and min return b if a or b is a NaN.
 inline Vector max(Vector a, Vector b) { return {_mm512_max_ps(a.lanes, b.lanes)}; }
 inline Vector min(Vector a, Vector b) { return {_mm512_min_ps(a.lanes, b.lanes)}; }
 inline Vector square_root(Vector a) { return {_mm512_sqrt_ps(a.lanes)}; }
@@ -45,7 +45,7 @@ inline Vector load(const BFloat16* from) {
     return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16))};
 }
 /// Rounds to nearest, ties to even; a NaN stays one. (The processor's own conversion, where it has one, takes
-/// subnormals for zero: this one is the same everywhere.)
+/// subnormals for zero: this function is the same everywhere.)
 inline void store(BFloat16* to, Vector a) {
     const __m512i words = _mm512_castps_si512(a.lanes);
     const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(words, 16), _mm512_set1_epi32(1));

@@ -1,4 +1,4 @@
-// ARGOSY_VECTOR_LANES floats as plain C++: the compiler makes of it what the processor's baseline has.
+// ARGOSY_VECTOR_LANES floats in plain C++, which the compiler maps to the processor's baseline instructions.
 #pragma once
 
 #include <bit>
@@ -24,7 +24,7 @@ inline Vector operator-(Vector a, Vector b) { return {a.lanes - b.lanes}; }
 inline Vector operator*(Vector a, Vector b) { return {a.lanes * b.lanes}; }
 inline Vector operator/(Vector a, Vector b) { return {a.lanes / b.lanes}; }
 inline Vector multiply_add(Vector a, Vector b, Vector c) { return {a.lanes * b.lanes + c.lanes}; }
-/// Of max and min: b where one of the two is a NaN.
+/// max and min return b if a or b is a NaN.
 inline Vector max(Vector a, Vector b) { return {a.lanes > b.lanes ? a.lanes : b.lanes}; }
 inline Vector min(Vector a, Vector b) { return {a.lanes < b.lanes ? a.lanes : b.lanes}; }
 inline Vector square_root(Vector a) {
@@ -75,7 +75,7 @@ inline void store(BFloat16* to, Vector a) {
     std::memcpy(to, &halves, sizeof halves);
 }
 
-/// Half precision by its bits: subnormals and infinities included.
+/// Conversions of half precision on its bits, subnormals and infinities included.
 inline float widen(Half x) {
     const uint32_t sign = static_cast<uint32_t>(x.bits & 0x8000) << 16, magnitude = x.bits & 0x7fff;
     if (magnitude >= 0x7c00) return std::bit_cast<float>(sign | 0x7f800000 | (magnitude & 0x3ff) << 13);

@@ -1,7 +1,8 @@
 // A tile whose sums are vector registers: each word of A is multiplied with kVectors vectors of B.
 //
 // A step along k takes kVectors loads of B and kRows broadcasts of A for kRows * kVectors fused
-// multiply-adds, so that these bound it. The sums, the vectors of B and one of A must fit the registers.
+// multiply-adds, so that the multiply-adds are the limit. The sums, the vectors of B and one of A must fit
+// the registers.
 #pragma once
 
 #include "kernels/cpu/pack.h"
@@ -30,7 +31,7 @@ struct VectorTile {
         add(k, PanelRows{words_of(a)}, words_of(b), c, c_stride, accumulate);
     }
 
-    /// The same of rows of A that lie a_stride apart, k in memory order.
+    /// The same for rows of A that are not packed: a_stride apart, contiguous along k.
     static void multiply_in_place(int64_t k, const Element* a, int64_t a_stride, const Element* b, float* c,
                                   int64_t c_stride, bool accumulate) {
         PlacedRows rows;

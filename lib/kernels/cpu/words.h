@@ -1,5 +1,5 @@
 // The 32-bit words that a tile multiplies: floats, or pairs of bf16 that are neighbours along k, the even one
-// in the low half (as AVX512_BF16 and AMX want them). Rows of words are what the lanes of a Vector hold.
+// in the low half (as AVX512_BF16 and AMX require). A Vector holds a row of words, one in each lane.
 #pragma once
 
 #include <utility>
@@ -8,7 +8,7 @@
 
 namespace argosy::kernels::ARGOSY_VARIANT {
 
-/// The bits of a Vector, for what must not be arithmetic on floats: that may change the bits of a NaN.
+/// The bits of a Vector, for steps that must not use float arithmetic, which may change the bits of a NaN.
 typedef uint32_t Bits __attribute__((vector_size(4 * kLanes)));
 inline Bits bits_of(Vector a) { return (Bits)a.lanes; }
 inline Vector vector_of(Bits bits) { return {(decltype(Vector::lanes))bits}; }
@@ -63,7 +63,7 @@ struct Square {
     Vector rows[kLanes];
 };
 
-/// Two rows, kStep apart, exchange their blocks of kStep words that lie off the diagonal.
+/// Exchanges the blocks of kStep words that lie off the diagonal between two rows, kStep apart.
 template <int kStep, int... kWord>
 inline void exchange_blocks(Vector& upper, Vector& lower, std::integer_sequence<int, kWord...>) {
     const auto a = upper.lanes, b = lower.lanes;
@@ -71,7 +71,7 @@ inline void exchange_blocks(Vector& upper, Vector& lower, std::integer_sequence<
     lower.lanes = __builtin_shufflevector(a, b, ((kWord & kStep) == 0 ? kWord + kStep : kWord + kLanes)...);
 }
 
-/// REQUIRES: blocks of kStep words are transposed already.
+/// Transposes the square. REQUIRES: blocks of kStep words are transposed already.
 template <int kStep = 1>
 inline __attribute__((always_inline)) void transpose(Square& square) {
     if constexpr (kStep < kLanes) {

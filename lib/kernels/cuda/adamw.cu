@@ -1,7 +1,8 @@
-// A thread updates neighbouring elements: eight, which share a call of Philox, where something is rounded
-// stochastically; four where all is fp32, so that a warp's 16 bytes each lie side by side. An element takes
-// some 50 instructions in fp32 and 90 with everything but the gradient in bf16 (counted in code for 9.0); 170
-// and 100 fit into the time that its 28 and 16 bytes take on a GPU of 4.8 TB/s and 132 multiprocessors.
+// A thread updates adjacent elements: eight, which share a call of Philox, where something is rounded
+// stochastically; four where all is fp32, so that the 16 bytes of each thread of a warp are adjacent. An
+// element takes about 50 instructions in fp32 and 90 with everything but the gradient in bf16 (counted in
+// code for 9.0). A GPU of 4.8 TB/s and 132 multiprocessors has time for 170 and 100 while it moves the 28 and
+// 16 bytes.
 #include "kernels/cuda/adamw.h"
 
 #include "kernels/cuda/device.cuh"
@@ -14,13 +15,13 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int64_t kElementsPerBlock = 1 << 13;
 
-/// Which of weights, first and second moments are bf16.
+/// The bits of kIndex say which of weights, first and second moments are bf16.
 template <int kIndex>
 struct Variant {
     static constexpr bool kWeights = (kIndex & 4) != 0, kFirst = (kIndex & 2) != 0,
                           kSecond = (kIndex & 1) != 0;
     static constexpr bool kRounds = kIndex != 0;
-    /// Elements of a thread at a time.
+    /// The number of elements that a thread updates at a time.
     static constexpr int kPack = kRounds ? RandomHalves::kElements : cuda::kPack<float>;
 
     static bool matches(const AdamW& args) {
@@ -32,7 +33,7 @@ constexpr int kNumVariants = 8;
 
 struct Item {
     AdamWRows rows;
-    bool packed;  // whether packs of elements lie at multiples of 16 bytes and of blocks of random bits
+    bool packed;  // whether packs are aligned to 16 bytes, and to blocks of random bits
 
     int64_t num_blocks() const { return (rows.update.size + kElementsPerBlock - 1) / kElementsPerBlock; }
 };
@@ -61,7 +62,7 @@ __device__ void store_state(const FloatOrBFloat16& state, int64_t i, uint64_t el
     }
 }
 
-/// What one element becomes. Each operation rounds on its own.
+/// The state of one element. Each operation rounds on its own.
 struct Element {
     float weight, first, second;
 
@@ -121,7 +122,7 @@ bool in_packs_of_16_bytes(const AdamW& args) {
                            args.second_moments.fp32, args.second_moments.bf16);
 }
 
-/// Whether each pack of elements is a block of random bits.
+/// Whether each pack of elements uses one whole block of random bits.
 bool in_blocks(const AdamWRows& rows) {
     const auto whole = [](auto elements) { return elements % RandomHalves::kElements == 0; };
     const bool one_row = rows.row_length >= rows.update.size;
@@ -129,7 +130,7 @@ bool in_blocks(const AdamWRows& rows) {
            (one_row || (whole(rows.row_length) && whole(rows.row_stride)));
 }
 
-/// All tensors of one variant, then those of the next.
+/// Updates all tensors of one variant, then those of the next.
 template <int kIndex = 0>
 void update_variants(std::span<const AdamWRows> tensors, GpuStream stream) {
     using V = Variant<kIndex>;

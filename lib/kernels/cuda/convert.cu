@@ -5,7 +5,7 @@
 namespace argosy::kernels::cuda {
 namespace {
 
-/// Four elements at a time: 16 bytes of the floats, 8 of what is narrower.
+/// Four elements at a time: 16 bytes of floats, 8 bytes of a narrower type.
 constexpr int kAtATime = 4;
 
 template <class From, class To>

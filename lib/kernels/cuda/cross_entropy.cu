@@ -1,7 +1,6 @@
-// A block for each row. A vocabulary of 128k in bf16 is 256 KB a row: each thread has some packs of 16 bytes
-// on their way at once. An element takes one exponential, which units of a sixteenth of the multiprocessor's
-// lanes compute: at 2 bytes an element they are two thirds busy when memory is fully so, on a GPU of 4.8
-// TB/s.
+// One block for each row. A row of a vocabulary of 128k in bf16 has 256 KB: each thread loads several packs
+// of 16 bytes at once. An element takes one exponential, of which a multiprocessor computes 16 in a cycle: at
+// 2 bytes for each element, these units are two thirds busy when memory is fully busy, on a GPU of 4.8 TB/s.
 #include "kernels/cuda/cross_entropy.h"
 
 #include "kernels/cuda/device.cuh"
@@ -10,22 +9,22 @@ namespace argosy::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 512, kBlocksPerMultiprocessor = 2;
-constexpr int kAtOnce = 4;  // packs of a thread
+constexpr int kAtOnce = 4;  // packs that a thread loads at once
 constexpr float kLowest = -3.4028235e38F, kInfinity = INFINITY;
 
-/// exp(x). Of fp32 within 2 units in the last place, as on processors; of narrow types within the rounding of
-/// x times log2(e) and 2^-22, in fewer instructions.
+/// exp(x): for fp32 within 2 units in the last place, as on processors; for narrow types within the rounding
+/// of x times log2(e) and 2^-22, in fewer instructions.
 template <class T>
 __device__ float exponential(float x) {
     if constexpr (std::is_same_v<T, float>) return expf(x);
     return exp2_approximately(x * 1.44269504F);
 }
 
-/// kAtOnce packs of a row from column `begin` on, a block's width apart.
+/// The calling thread's kAtOnce packs of a row from column `begin` on, each a block's width after the last.
 template <class T, int kCount>
 struct Packs {
     static constexpr int kWidth = kThreads * kCount;
-    static constexpr int kColumns = kAtOnce * kWidth;  // of a block
+    static constexpr int kColumns = kAtOnce * kWidth;  // that a block loads at once
 
     __device__ Packs(const T* row, int64_t begin, int64_t num_columns, float filler) {
 #pragma unroll
@@ -45,11 +44,11 @@ struct Packs {
 struct RowSums {
     float maximum, exponentials;
 
-    /// The maximum, but finite below: columns of -inf add nothing.
+    /// The maximum, but never below kLowest, so that columns of -inf add nothing.
     __device__ float shift() const { return fmaxf(maximum, kLowest); }
 };
 
-/// Of a thread's columns, in one pass: what was summed is scaled down as the maximum rises.
+/// The sums of a thread's columns, in one pass: when the maximum rises, the sum so far is scaled down.
 template <class T, int kCount>
 __device__ RowSums thread_sums(const T* row, int64_t num_columns) {
     RowSums sums = {-kInfinity, 0};
@@ -72,7 +71,7 @@ __device__ RowSums thread_sums(const T* row, int64_t num_columns) {
     return sums;
 }
 
-/// In every thread of the block.
+/// Returns the maximum over the block in each of its threads.
 __device__ inline float block_maximum(float x, Shared<float, kThreads / kWarp>& memory) {
 #pragma unroll
     for (int distance = kWarp / 2; distance > 0; distance /= 2) {
@@ -85,7 +84,7 @@ __device__ inline float block_maximum(float x, Shared<float, kThreads / kWarp>& 
     return x;
 }
 
-/// In every thread of the block, which calls it once.
+/// Returns the row's sums in each thread of the block. REQUIRES: each thread calls it once.
 template <class T, int kCount>
 __device__ RowSums row_sums(const T* row, int64_t num_columns) {
     __shared__ Shared<float, kThreads / kWarp> maxima;
@@ -97,7 +96,7 @@ __device__ RowSums row_sums(const T* row, int64_t num_columns) {
     return all;
 }
 
-/// `target` is a column, perhaps not of these.
+/// `target` is a column, perhaps outside these columns.
 template <class T>
 __device__ void write_sums(const SoftmaxSums<T>& args, const RowSums& sums, int64_t target) {
     if (threadIdx.x != 0) return;
@@ -114,7 +113,7 @@ __device__ void write_zeros(T* row, int64_t num_columns) {
     for (int64_t i = threadIdx.x * kCount; i < num_columns; i += kThreads * kCount) store(row + i, zeros);
 }
 
-/// From the last column to the first: what was read last is what the cache still holds.
+/// Runs from the last column to the first, because the cache still holds what was read last.
 template <class T, int kCount>
 __device__ void write_gradient(T* row, int64_t num_columns, const RowSums& sums, float scale,
                                int64_t target) {
@@ -173,7 +172,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor) both_kerne
     write_gradient<T, kCount>(logits, args.num_columns, sums, *args.scale, target);
 }
 
-/// `narrow` where rows do not begin at multiples of 16 bytes.
+/// Launches a block for each row: `narrow` where rows do not begin at multiples of 16 bytes, else `wide`.
 template <class T, class Args>
 void for_each_row(const char* name, void (*wide)(Args), void (*narrow)(Args), const Args& args,
                   GpuStream stream) {

@@ -1,8 +1,8 @@
-// What kernels are written with: elements in packs of 16 bytes, which is the most that a thread loads at
-// once, and sums over the threads of a warp or block.
+// Building blocks of kernels: elements in packs of 16 bytes, the maximum that a thread loads at once, and
+// sums over the threads of a warp or block.
 //
 // A kernel is a template of the number of elements that a thread takes at a time: kPack<T>, or 1 where rows
-// or pointers are no multiple of 16 bytes.
+// or pointers are not multiples of 16 bytes.
 #pragma once
 
 #include "kernels/cuda/machine.cuh"
@@ -15,7 +15,7 @@ inline constexpr unsigned kAllLanes = 0xffffffff;
 template <class T>
 inline constexpr int kPack = 16 / sizeof(T);
 
-/// kCount neighbouring elements, widened.
+/// kCount adjacent elements, widened to floats.
 template <int kCount>
 struct Floats {
     float values[kCount];
@@ -23,8 +23,8 @@ struct Floats {
     __device__ float operator[](int i) const { return values[i]; }
 };
 
-/// Likewise, as memory holds them: one element, or 8 bytes or a multiple of 16. Words, since an element of
-/// two bytes in a register of its own takes four.
+/// kCount adjacent elements as memory holds them: one element, or 8 bytes or a multiple of 16. They are kept
+/// as words, since an element of two bytes in a register of its own takes four.
 template <class T, int kCount>
 struct Elements {
     static constexpr int kPerWord = 4 / sizeof(T), kWords = (kCount + kPerWord - 1) / kPerWord;
@@ -40,7 +40,7 @@ __device__ inline uint32_t word_of(float x) { return __float_as_uint(x); }
 __device__ inline uint32_t word_of(BFloat16 x) { return x.bits; }
 __device__ inline uint32_t word_of(Half x) { return x.bits; }
 
-/// Element i of a word.
+/// Element i of a word, widened to a float.
 __device__ inline float widened(const float*, uint32_t word, int) { return __uint_as_float(word); }
 __device__ inline float widened(const BFloat16*, uint32_t word, int i) {
     return __uint_as_float(i == 0 ? word << 16 : word & 0xffff0000);
@@ -49,7 +49,7 @@ __device__ inline float widened(const Half*, uint32_t word, int i) {
     return widen_half(static_cast<uint16_t>(word >> 16 * i));
 }
 
-/// The word that x[i] and what shares its word become.
+/// Narrows x[i], and x[i + 1] where two elements share a word, into a word.
 template <int kCount>
 __device__ uint32_t narrow_word(const float*, const Floats<kCount>& x, int i) {
     return __float_as_uint(x[i]);
@@ -130,14 +130,15 @@ __device__ void store(T* to, const Floats<kCount>& x) {
     store(to, narrowed<T>(x));
 }
 
-/// Makes the compiler compute anew what it has of these elements, rather than keep it in more registers.
+/// Makes the compiler recompute what it derived from these elements, rather than keep that in more registers.
 template <class T, int kCount>
 __device__ void keep_narrow(Elements<T, kCount>& x) {
 #pragma unroll
     for (int i = 0; i < x.kWords; ++i) forget_origin(x.words[i]);
 }
 
-/// The sum over groups of kLanes neighbouring lanes, in each of them, by all lanes of the warp.
+/// The sum over each group of kLanes adjacent lanes, in each of them. REQUIRES: all lanes of the warp call
+/// it.
 template <int kLanes = kWarp, class Number>
 __device__ Number warp_sum(Number x) {
 #pragma unroll
@@ -147,13 +148,14 @@ __device__ Number warp_sum(Number x) {
     return x;
 }
 
-/// Sums over a block, one after the other, in each of its threads. A barrier each: sums alternate between two
-/// places, so that none is written while a slower thread still reads it.
+/// Sums over a block, returned in each of its threads; it can be called again and again. Each sum takes one
+/// barrier: sums alternate between two buffers, so that none is overwritten while a slower thread still reads
+/// it.
 template <int kThreads, class Number = float>
 class BlockSum {
   public:
     static constexpr int kWarps = kThreads / kWarp;
-    using Memory = Shared<Number, 2 * kWarps>;  // __shared__, for this alone
+    using Memory = Shared<Number, 2 * kWarps>;  // __shared__, used by this object alone
 
     __device__ explicit BlockSum(Memory& memory) : memory_(memory) {}
 
@@ -175,8 +177,8 @@ class BlockSum {
     int offset_ = 0;
 };
 
-/// Whether all are multiples of 16 bytes: rows of `row_size` elements from each pointer on can be read in
-/// packs. Null is one.
+/// Whether rows of `row_size` elements from each pointer on can be read in packs: the row size and all
+/// pointers are multiples of 16 bytes. A null pointer counts as aligned.
 template <class T, class... Pointers>
 bool in_packs(int64_t row_size, const Pointers*... pointers) {
     uintptr_t all = static_cast<uintptr_t>(row_size) * sizeof(T);

@@ -5,9 +5,9 @@
 namespace argosy::kernels::cuda {
 namespace {
 
-/// A warp for each token, which copies its row.
+/// One warp for each token copies the token's row.
 constexpr int kLookupThreads = 256, kTokensPerBlock = kLookupThreads / kWarp;
-constexpr int kPacksAtOnce = 4;  // of a lane
+constexpr int kPacksAtOnce = 4;  // that a lane loads at once
 
 template <class T, int kCount>
 __global__ void __launch_bounds__(kLookupThreads) embedding_kernel(Embedding<T> args) {
@@ -34,12 +34,12 @@ __global__ void __launch_bounds__(kLookupThreads) embedding_kernel(Embedding<T> 
     }
 }
 
-/// A run of equal tokens is one thread's for each pack of columns, from its first position to its last: the
-/// order of the sum. A frequent token's takes long, waiting: so many of its positions are on their way at
-/// once.
+/// For each pack of columns, one thread adds up a run of equal tokens from its first position to its last,
+/// which fixes the order of the sum. A frequent token's run takes long, mostly waiting for memory, so the
+/// thread loads kPositionsAtOnce positions at once.
 constexpr int kGradientThreads = 128, kPositionsAtOnce = 16;
 
-/// The next positions of a run, one in each lane of the warp, which all call it.
+/// The next positions of a run, one in each lane of the warp. REQUIRES: all lanes construct it together.
 struct RunPiece {
     int position, length;
 
@@ -50,12 +50,12 @@ struct RunPiece {
         const bool exists = i < args.num_tokens;
         position = exists ? static_cast<int>(positions[i]) : 0;
         length =
-            __popc(__ballot_sync(kAllLanes, exists && args.tokens[i] == token));  // equal ones are neighbours
+            __popc(__ballot_sync(kAllLanes, exists && args.tokens[i] == token));  // equal tokens are adjacent
     }
 };
 
-/// Adds the columns from dx on of kPositionsAtOnce positions to `total`, one after the other. All lanes of
-/// the warp call it; those that are not `within` the row add nothing.
+/// Adds the columns from dx on of kPositionsAtOnce positions to `total`, one after the other. REQUIRES: all
+/// lanes of the warp call it. Lanes that are not `within` the row load nothing, and their total is not used.
 template <class T, int kCount>
 __device__ void add_positions(const RunPiece& piece, int first, const T* dx, int64_t row_stride, bool within,
                               Floats<kCount>& total) {

@@ -1,5 +1,5 @@
-// Kernels that compute each element on its own: every thread takes kAtOnce packs, which it loads before it
-// stores any, so that enough bytes are on their way.
+// Kernels that compute each element on its own. Every thread loads kAtOnce packs before it stores any, so
+// that enough loads are in flight.
 #pragma once
 
 #include "kernels/cuda/device.cuh"
@@ -8,8 +8,8 @@ namespace argosy::kernels::cuda {
 
 inline constexpr int kFlatThreads = 256;
 
-/// `Body` has kAtOnce, `load<kCount>(i)`, which returns what elements [i, i + kCount) are computed from, and
-/// `store(i, loaded)`.
+/// `Body` has kAtOnce; `load<kCount>(i)`, which returns the inputs of elements [i, i + kCount); and
+/// `store(i, loaded)`, which computes and stores these elements.
 template <class Body, int kCount>
 __global__ void __launch_bounds__(kFlatThreads) flat_kernel(Body body, int64_t begin, int64_t end) {
     const int64_t first = begin + (int64_t{blockIdx.x} * kFlatThreads * Body::kAtOnce + threadIdx.x) * kCount;
@@ -33,7 +33,7 @@ void launch_flat(const char* name, const Body& body, int64_t begin, int64_t end,
     if (blocks > 0) launch({name, blocks, kFlatThreads, stream}, flat_kernel<Body, kCount>, body, begin, end);
 }
 
-/// All elements, kCount at a time where `aligned`, and what is left one by one.
+/// Runs over all elements, kCount at a time where `aligned`; the rest go one by one.
 template <int kCount, class Body>
 void run_flat(const char* name, const Body& body, int64_t count, bool aligned, GpuStream stream) {
     const int64_t in_packs = aligned ? count / kCount * kCount : 0;

@@ -1,4 +1,5 @@
-// What the hosts' side of kernels asks of CUDA's runtime; plain C++, since .cu files know no exceptions.
+// Calls of CUDA's runtime by the host's side of kernels. They are plain C++, since .cu files handle no
+// exceptions.
 #pragma once
 
 #include <cstdint>
@@ -8,13 +9,14 @@ namespace argosy::kernels::cuda {
 /// Throws RunError that names the kernel unless `status`, of the launch, is cudaSuccess.
 void check_launch(const char* kernel, int status);
 
-/// Multiprocessors of the first device that was asked for: a process works on devices of one kind.
+/// The number of multiprocessors of the first device that was queried: a process works on devices of one
+/// kind.
 int num_multiprocessors();
 
-/// Rounded up.
+/// count / by, rounded up.
 inline int64_t divided_up(int64_t count, int64_t by) { return (count + by - 1) / by; }
 
-/// Blocks that keep a device busy, no more than there is work for.
+/// The number of blocks that keeps a device busy, at most `most_blocks`.
 inline int64_t blocks_for(int64_t most_blocks, int blocks_per_multiprocessor) {
     const int64_t wanted = int64_t{num_multiprocessors()} * blocks_per_multiprocessor;
     return most_blocks < wanted ? most_blocks : wanted;

@@ -1,5 +1,6 @@
-// What nvcc alone compiles: launches, memory that a block shares, and instructions without a name in C++. The
-// emulator of the tests has a file of this name with the same functions, so that kernels stay plain C++.
+// The parts of kernels that only nvcc compiles: launches, memory that a block shares, and instructions
+// without a name in C++. The tests' emulator has a file of this name with the same functions, so that kernels
+// stay plain C++.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +18,7 @@ struct Launch {
     GpuStream stream;
 };
 
-/// Puts kernel(args...) on the stream.
+/// Launches kernel(args...) on the stream; throws RunError if the launch fails.
 template <class... Params>
 void launch(const Launch& where, void (*kernel)(Params...), std::type_identity_t<Params>... args) {
     kernel<<<where.blocks, where.threads, /*shared_bytes=*/0, where.stream>>>(args...);
@@ -31,8 +32,8 @@ struct Shared {
     __device__ T& operator[](int i) { return elements[i]; }
 };
 
-/// REQUIRES: aligned to as many bytes; stores go to memory of the device, not of the block. The compiler
-/// would split some stores that are mere assignments.
+/// REQUIRES: addresses are multiples of as many bytes; stores go to the device's memory, not to a block's
+/// shared memory. Stores are in assembly, since the compiler would split some plain assignments.
 __device__ inline uint4 load_16_bytes(const void* from) { return *static_cast<const uint4*>(from); }
 __device__ inline uint2 load_8_bytes(const void* from) { return *static_cast<const uint2*>(from); }
 __device__ inline void store_16_bytes(void* to, uint4 bytes) {
@@ -46,17 +47,18 @@ __device__ inline void store_8_bytes(void* to, uint2 bytes) {
                  : "memory");
 }
 
-/// The compiler no longer knows how the word came about.
+/// Hides from the compiler how the word was computed.
 __device__ inline void forget_origin(uint32_t& word) { asm volatile("" : "+r"(word)); }
 
-/// 2^x within 2^-22 of it, by the unit that has it as one instruction; 0 below -126. A NaN stays one.
+/// 2^x with a relative error up to 2^-22, by the unit that has it as one instruction; 0 below -126. A NaN
+/// stays one.
 __device__ inline float exp2_approximately(float x) {
     float y;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 }
 
-/// Two floats rounded to nearest, ties to even; the first in the low half, which comes first in memory.
+/// Rounds two floats to nearest, ties to even; the first goes to the low half, which comes first in memory.
 __device__ inline uint32_t round_to_bfloat16(float first, float second) {
     uint32_t bits;
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(second), "f"(first));

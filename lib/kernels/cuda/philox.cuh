@@ -1,4 +1,4 @@
-// The random bits of stochastic rounding and what they do, as optim/stochastic_rounding.h defines them: the
+// The random bits of stochastic rounding, and the rounding, as optim/stochastic_rounding.h defines them: the
 // same bits as on processors.
 #pragma once
 
@@ -6,7 +6,7 @@
 
 namespace argosy::kernels::cuda {
 
-/// The 16-bit pieces of one call of Philox4x32-10, two in a word: those of eight neighbouring elements.
+/// The 16-bit pieces of one call of Philox4x32-10, two in a word, for eight adjacent elements.
 struct RandomHalves {
     static constexpr int kElements = 8;
 
@@ -26,7 +26,7 @@ struct RandomHalves {
     }
 
     __device__ uint32_t of_element(int i) const {
-        // Shifted out of two words, since registers have no index.
+        // The piece is shifted out of two words, since registers cannot be indexed.
         const uint64_t pieces = i < 4 ? pair(words[0], words[1]) : pair(words[2], words[3]);
         return static_cast<uint32_t>(pieces >> 16 * (i % 4)) & 0xffff;
     }
@@ -35,8 +35,8 @@ struct RandomHalves {
     uint32_t words[4];
 };
 
-/// The upper half of x, one up or down by what `random` adds to the lower; what is not finite stays.
-/// REQUIRES: x comes out of arithmetic, which quiets a NaN.
+/// The upper half of x after `random` is added to the lower half, which rounds x up or down. Infinities and
+/// NaNs stay. REQUIRES: x comes out of arithmetic, which quiets a NaN.
 __device__ inline uint32_t round_stochastically(float x, uint32_t random) {
     const uint32_t bits = __float_as_uint(x);
     return (fabsf(x) < INFINITY ? bits + random : bits) >> 16;

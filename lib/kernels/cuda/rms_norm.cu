@@ -6,13 +6,13 @@ namespace argosy::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 256;         // for rows of any size
-constexpr int kThreadsAtLeast = 768;  // that a multiprocessor holds
+constexpr int kThreadsAtLeast = 768;  // minimum that a multiprocessor holds
 
 __device__ inline float inverse_rms(float squares, int64_t row_size, float eps) {
     return rsqrtf(__fdividef(squares, static_cast<float>(row_size)) + eps);
 }
 
-/// x + residual, rounded, which is what is normed; writes it to `sum`.
+/// Returns x + residual, rounded, whose norm is taken; writes it to `sum`.
 template <class T, int kCount>
 __device__ Elements<T, kCount> summed(const Elements<T, kCount>& x, const Elements<T, kCount>& residual,
                                       T* sum) {
@@ -41,8 +41,8 @@ __device__ void store_normed(T* y, const Floats<kCount>& x, float inverse, const
     store(y, scaled);
 }
 
-/// Each row is read once. A thread loads all that it needs before it writes anything: no load may pass a
-/// store to what the compiler must take for the same memory.
+/// Reads each row once. A thread loads all that it needs before it writes anything, because the compiler
+/// cannot move a load before a store that may go to the same memory.
 template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::kThreads, kThreadsAtLeast / Shape::kThreads)
     rms_norm_kernel(RmsNorm<T> args) {
@@ -86,7 +86,7 @@ __global__ void __launch_bounds__(Shape::kThreads, kThreadsAtLeast / Shape::kThr
     }
 }
 
-/// Rows that are too long for that, or whose size or place is no multiple of 16 bytes.
+/// For rows that are too long for rms_norm_kernel, or whose size or address is not a multiple of 16 bytes.
 template <class T, int kCount>
 __global__ void __launch_bounds__(kThreads) any_rms_norm_kernel(RmsNorm<T> args) {
     __shared__ BlockSum<kThreads>::Memory memory;

@@ -2,21 +2,22 @@
 #include "kernels/cuda/rows.cuh"
 #include "kernels/cuda/sums.h"
 
-// With r = inverse_rms and n = x r:  dx = r (dy w - n mean(dy w n)) + residual,  dw = sum over rows of dy n.
-// dx is rounded before the residual is added, as if that were an operation of its own. Blocks go from row to
-// row and keep the sums of dw over their rows in registers; they end up in `partial`, a row for each block.
+// r = inverse_rms, n = x r:  dx = r (dy w - n mean(dy w n)) + residual,  dw = sum over rows of dy n.
+//
+// dx is rounded before the residual is added, as in a separate operation. A block goes over many rows and
+// keeps its sums of dw in registers; at the end it writes them to `partial`, which has a row for each block.
 namespace argosy::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 256;     // for rows of any size
-constexpr int kMostPacks = 1024;  // of rows in registers, beside what is kept of dw
+constexpr int kMostPacks = 1024;  // maximum for a row in registers, beside the sums of dw
 
 template <int kCount>
 struct Row {
     Floats<kCount> normed, dy;
 };
 
-/// Of the pack of one row; adds to dweight.
+/// Returns the sum of dy w n over one pack of a row; adds dy n to dweight.
 template <int kCount>
 __device__ float products(const Row<kCount>& row, const Floats<kCount>& weight, Floats<kCount>& dweight) {
     float sum = 0;
@@ -29,7 +30,7 @@ __device__ float products(const Row<kCount>& row, const Floats<kCount>& weight, 
     return sum;
 }
 
-/// Without the residual.
+/// dx without the residual.
 template <class T, int kCount>
 __device__ Elements<T, kCount> own_gradient(const Row<kCount>& row, const Floats<kCount>& weight, float mean,
                                             float inverse) {
@@ -41,7 +42,7 @@ __device__ Elements<T, kCount> own_gradient(const Row<kCount>& row, const Floats
 
 template <class T, int kCount>
 __device__ void add(Elements<T, kCount>& x, const Elements<T, kCount>& y) {
-    keep_narrow(x);  // of fp32 too: or the compiler would make one rounding of a product and this sum
+    keep_narrow(x);  // for fp32 too: else the compiler would fuse a product and this sum into one rounding
     auto sum = widened(x);
     const auto other = widened(y);
 #pragma unroll
@@ -57,7 +58,7 @@ __device__ Row<kCount> row_of(const Elements<T, kCount>& x, const Elements<T, kC
     return row;
 }
 
-/// Adds up what the groups of a block have, one group after the other. The first group ends up with it.
+/// Adds up dweight over the groups of a block, one group after the other. The first group gets the result.
 template <class Shape, int kCount>
 __device__ void sum_groups(Floats<kCount> (&dweight)[Shape::kPacks]) {
     __shared__ Shared<float, Shape::kLanes * Shape::kPacks * kCount> sums;
@@ -68,7 +69,7 @@ __device__ void sum_groups(Floats<kCount> (&dweight)[Shape::kPacks]) {
             for (int pack = 0; pack < Shape::kPacks; ++pack) {
 #pragma unroll
                 for (int k = 0; k < kCount; ++k) {
-                    // Neighbouring lanes in neighbouring banks.
+                    // Adjacent lanes use adjacent banks.
                     float& sum = sums[(pack * kCount + k) * Shape::kLanes + lane];
                     sum = dweight[pack][k] += turn == 0 ? 0 : sum;
                 }
@@ -78,7 +79,7 @@ __device__ void sum_groups(Floats<kCount> (&dweight)[Shape::kPacks]) {
     }
 }
 
-/// The block's sums to its row of `partial`.
+/// Writes the block's sums to its row of `partial`.
 template <class T, class Shape>
 __device__ void write_partial(Floats<kPack<T>> (&dweight)[Shape::kPacks], int64_t row_size, float* partial) {
     if constexpr (Shape::kGroups > 1) sum_groups<Shape>(dweight);
@@ -90,7 +91,7 @@ __device__ void write_partial(Floats<kPack<T>> (&dweight)[Shape::kPacks], int64_
     }
 }
 
-/// What a thread holds of its rows.
+/// A thread's elements of the rows that it works on.
 template <class T, class Shape>
 struct Held {
     Elements<T, kPack<T>> x[Shape::kRows][Shape::kPacks], dy[Shape::kRows][Shape::kPacks],
@@ -146,8 +147,8 @@ __device__ void write_rows(const RmsNormBackward<T>& args, const RowPlace<T, Sha
     }
 }
 
-/// Loads the next rows before it works on some, where registers suffice: else little would be on its way
-/// while threads wait for each other.
+/// Loads the next rows before it works on the current ones, where registers suffice: else few loads would be
+/// in flight while threads wait for each other.
 template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
     rms_norm_backward_kernel(RmsNormBackward<T> args, float* partial) {
@@ -174,8 +175,8 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
     write_partial<T, Shape>(dweight, args.row_size, partial);
 }
 
-/// Rows that are too long for that, or whose size or place is no multiple of 16 bytes: each block adds to its
-/// row of `partial` in memory.
+/// For rows that are too long for rms_norm_backward_kernel, or whose size or address is not a multiple of 16
+/// bytes: each block adds to its row of `partial` in memory.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     any_rms_norm_backward_kernel(RmsNormBackward<T> args, float* partial) {

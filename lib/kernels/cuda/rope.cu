@@ -6,11 +6,11 @@ namespace argosy::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-/// A thread turns the same pairs of as many heads: angles are loaded once for all, and as many packs are on
-/// their way.
+/// A thread rotates the same pairs of kHeads heads, so that the angles are loaded once for all of them and
+/// more loads are in flight.
 constexpr int kHeads = 4;
 
-/// Blocks [head group, chunk of rows]: neighbouring blocks work on neighbouring memory.
+/// The grid is [head group, chunk of rows], so that adjacent blocks work on adjacent memory.
 template <class T, int kCount>
 __global__ void __launch_bounds__(kThreads) rope_kernel(Rope<T> args, unsigned num_threads) {
     const unsigned thread = blockIdx.y * kThreads + threadIdx.x;
@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(kThreads) rope_kernel(Rope<T> args, unsigned n
     }
 }
 
-/// As many rows at a time as blocks can be numbered for, so that a thread finds its place in 32 bits.
+/// Takes as many rows in a launch as the grid has room for, so that a thread computes its row in 32 bits.
 template <class T, int kCount>
 void launch_rope(Rope<T> args, GpuStream stream) {
     constexpr int64_t kMostThreads = int64_t{kThreads} * 65535;

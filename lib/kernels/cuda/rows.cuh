@@ -1,6 +1,6 @@
-// Rows that stay in registers: kLanes threads share a row, each of which holds kPacks packs of it, of kRows
-// rows at once. A group is a part of a warp or a whole block. Short rows are taken several at a time, so that
-// as many bytes are on their way as with long ones.
+// Rows that stay in registers. A group of kLanes threads (part of a warp, or a whole block) shares kRows rows
+// at once; each thread holds kPacks packs of each row. Short rows are taken several at a time, so that as
+// many loads are in flight as with long ones.
 #pragma once
 
 #include "kernels/cuda/device.cuh"
@@ -8,25 +8,26 @@
 
 namespace argosy::kernels::cuda {
 
-/// Elements that are left out before a row. No GPU's memory holds 2^32 rows: a division of 32 bits.
+/// Elements that are skipped before a row. The division has 32 bits, since no GPU's memory holds 2^32 rows.
 __device__ inline int64_t left_out(const Gaps& gaps, int64_t row) {
     if (gaps.gap == 0) return 0;
     return static_cast<uint32_t>(gaps.first + row) / static_cast<uint32_t>(gaps.every) * gaps.gap;
 }
 
-/// kBlocks: how many such blocks a multiprocessor is to hold where blocks go from row to row.
+/// kBlocks: how many such blocks a multiprocessor should hold in kernels whose blocks go from row to row.
 template <int kLanes_, int kPacks_, int kRows_, int kThreads_, int kBlocks_>
 struct RowShape {
     static constexpr int kLanes = kLanes_, kPacks = kPacks_, kRows = kRows_;
     static constexpr int kThreads = kThreads_, kBlocks = kBlocks_;
     static constexpr int kGroups = kThreads / kLanes, kRowsPerBlock = kGroups * kRows;
-    static constexpr int kMostPacks = kLanes * kPacks;  // of a row
+    static constexpr int kMostPacks = kLanes * kPacks;  // maximum for a row
     static_assert(kLanes <= kWarp ? kThreads % kWarp == 0 : kThreads == kLanes && kRows == 1);
 };
 
-inline constexpr int kMostBlocks = 4;  // of any shape's kBlocks
+inline constexpr int kMostBlocks = 4;  // maximum of kBlocks over all shapes
 
-/// Calls visit(shape) for rows of so many packs and returns true, or false where they are too long.
+/// Calls visit(shape) with the shape for rows of so many packs and returns true; returns false if the rows
+/// are too long.
 template <class Visit>
 bool with_row_shape(int64_t packs_per_row, Visit visit) {
     if (packs_per_row <= 8) return visit(RowShape<8, 1, 2, 256, 2>()), true;
@@ -41,7 +42,8 @@ bool with_row_shape(int64_t packs_per_row, Visit visit) {
     return false;
 }
 
-/// Where the packs of this thread are. Rows in registers are short: only what counts rows takes 64 bits.
+/// The rows and columns of this thread's packs. Rows in registers are short, so only row numbers and offsets
+/// of rows take 64 bits.
 template <class T, class Shape>
 class RowPlace {
   public:
@@ -62,11 +64,11 @@ class RowPlace {
     __device__ bool has_row(int row) const { return row < rows_left_; }
     __device__ bool has(int row, int pack) const { return has_row(row) && column(pack) < row_size_; }
 
-    /// Zeros where there is none.
+    /// Loads a pack; zeros where the thread has none.
     __device__ Elements<T, kCount> load(const T* from, int row, int pack) const {
         return has(row, pack) ? load_elements<kCount>(from + at(row, pack)) : Elements<T, kCount>();
     }
-    /// Likewise, of what is the same for all rows.
+    /// Loads a pack of a vector that all rows share; zeros likewise.
     __device__ Elements<T, kCount> load_column(const T* from, int pack) const {
         return column(pack) < row_size_ ? load_elements<kCount>(from + column(pack)) : Elements<T, kCount>();
     }
@@ -76,7 +78,7 @@ class RowPlace {
     int row_size_, column_, rows_left_;
 };
 
-/// Sums over the threads of a row, in each of them. All threads of the block take part.
+/// Sums over the threads of a row, returned in each of them. REQUIRES: all threads of the block take part.
 template <class Shape>
 class RowSum {
   public:

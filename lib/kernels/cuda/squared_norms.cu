@@ -1,6 +1,6 @@
-// A sum for each block of a tensor's elements, then one block for each tensor that adds those. Reads 4 bytes
-// an element for one conversion and one multiply-add in fp64, of which a multiprocessor does 16 and 64 at a
-// time: at most a third of the time that memory takes.
+// The first launch sums each block of a tensor's elements; the second, with one block for each tensor, adds
+// these sums. An element takes 4 bytes of memory, and one conversion and one multiply-add in fp64, of which a
+// multiprocessor does 16 and 64 at a time: at most a third of the time that memory takes.
 #include "kernels/cuda/squared_norms.h"
 
 #include "kernels/cuda/device.cuh"
@@ -10,7 +10,7 @@ namespace argosy::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 256, kCount = kPack<float>;
-constexpr int kAtOnce = 4;  // packs of a thread
+constexpr int kAtOnce = 4;  // packs that a thread loads at once
 constexpr int64_t kElementsPerBlock = 1 << 15;
 static_assert(kElementsPerBlock % (kThreads * kCount * kAtOnce) == 0);
 
@@ -33,8 +33,8 @@ struct Total {
     int64_t num_blocks() const { return 1; }
 };
 
-/// Elements that may lie at any multiple of 4 bytes unless kPacked: the same ones in either case, since the
-/// order of the sum depends on sizes alone.
+/// Loads kCount elements, from any multiple of 4 bytes unless kPacked. A thread gets the same elements in
+/// either case, since the order of the sum depends on sizes alone.
 template <bool kPacked>
 __device__ Floats<kCount> load_pack(const float* x) {
     if constexpr (kPacked) return load<kCount>(x);

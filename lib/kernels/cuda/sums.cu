@@ -9,8 +9,9 @@ constexpr int kAtOnce = 4;     // rows that a thread loads before it adds one
 constexpr int kFewGroups = 8;  // warps in a block that sums many rows
 constexpr int kManyGroups = 32;
 
-/// What a block adds up: a warp's width of packs, of rows_per_chunk rows. Its warps take every kGroups-th
-/// row. One chunk adds to `sums`; of several each writes its own row there.
+/// The work of one launch. A block adds up one chunk, rows_per_chunk rows of a warp's width of packs, and
+/// each of its warps takes every kGroups-th row. A single chunk is added to `sums`; several chunks each write
+/// a row there.
 template <class T>
 struct Chunks {
     SumRows<T> rows;
@@ -61,8 +62,9 @@ __global__ void __launch_bounds__(kGroups* kWarp) sum_rows_kernel(Chunks<T> chun
     }
 }
 
-/// Enough for every multiprocessor to hold eight blocks, each with rows to load all the time. It follows from
-/// the sizes alone, whatever packs serve.
+/// Enough chunks for every multiprocessor to hold eight blocks, each with rows to load all the time. The
+/// number follows from the sizes and the number of multiprocessors, whether elements are read in packs or
+/// not.
 template <class T>
 int64_t num_chunks(const SumRows<T>& args) {
     const int64_t wide = divided_up(args.row_size, kWarp * kPack<T>);

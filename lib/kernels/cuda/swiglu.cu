@@ -5,7 +5,8 @@
 namespace argosy::kernels::cuda {
 namespace {
 
-/// Element i, counted row by row, where rows lie apart. Of no more than 2^32 elements: a division of 32 bits.
+/// The offset of element i, counted row by row, in rows that are `stride` elements apart. REQUIRES: i < 2^32,
+/// for a division of 32 bits.
 __device__ inline int64_t place_of(int64_t i, int64_t row_size, int64_t stride) {
     const auto row = static_cast<uint32_t>(i) / static_cast<uint32_t>(row_size);
     return i + row * (stride - row_size);
@@ -35,7 +36,7 @@ struct SwigluBody {
     }
 };
 
-// With s = sigmoid(gate): d silu / d gate = s (1 + gate (1 - s)).
+// s = sigmoid(gate): d silu / d gate = s (1 + gate (1 - s)).
 template <class T>
 struct SwigluBackwardBody {
     static constexpr int kAtOnce = 1;
@@ -68,7 +69,7 @@ struct SwigluBackwardBody {
     }
 };
 
-/// As many rows at a time as place_of can count.
+/// The maximum number of rows whose elements place_of can count.
 int64_t most_rows(int64_t row_size) { return (int64_t{1} << 32) / row_size; }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Many tensors in one launch: what is done to each, and the blocks that do it, by value among the kernel's
-// arguments, so that nothing has to be copied to the device before. What does not fit goes into more
+// Many tensors in one launch. The kernel's arguments hold by value what is done to each tensor and which
+// blocks do it, so that nothing has to be copied to the device before. Tensors that do not fit go into more
 // launches.
 #pragma once
 
@@ -7,7 +7,7 @@
 
 namespace argosy::kernels::cuda {
 
-/// Blocks in the order of their tensors. Item: plain data with an `int64_t num_blocks() const`.
+/// Blocks are in the order of their tensors. Item: plain data with an `int64_t num_blocks() const`.
 template <class Item>
 struct TensorList {
     static constexpr int kMaxItems = 4080 / static_cast<int>(sizeof(Item) + sizeof(unsigned));
@@ -21,7 +21,7 @@ struct TensorList {
         int64_t block;  // within the item
     };
 
-    /// Of the calling block.
+    /// The item of the calling block, and the block's number within the item.
     __device__ Place place() const {
         int first = 0, last = num_items - 1;
         while (first < last) {
@@ -44,11 +44,11 @@ struct TensorList {
     }
 };
 
-/// Calls use(list) with lists of the items that `item_of(i)`, i < count, returns, without those of no blocks.
+/// Calls use(list) with lists of the items that `item_of(i)`, i < count, returns; skips items without blocks.
 template <class Item, class ItemOf, class Use>
 void for_each_list(int64_t count, ItemOf item_of, Use use) {
     TensorList<Item> list;
-    static_assert(sizeof(list) <= 4096);  // what every launch may have of arguments
+    static_assert(sizeof(list) <= 4096);  // bytes of arguments that every launch may have
     for (int64_t i = 0; i < count; ++i) {
         const Item item = item_of(i);
         if (item.num_blocks() == 0) continue;

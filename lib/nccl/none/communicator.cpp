@@ -17,7 +17,7 @@ void launch_together(const std::function<void()>& /*calls*/) { absent(); }
 
 Communicator::Communicator(const UniqueId& /*id*/, int /*size*/, int /*rank*/) { absent(); }
 
-// Nobody can have one.
+// No Communicator exists in this build, so its members are never called.
 void Communicator::all_gather(void*, const void*, size_t, ElementType, const cuda::Stream&) const {}
 void Communicator::all_reduce(void*, const void*, size_t, ElementType, Reduction, const cuda::Stream&) const {
 }

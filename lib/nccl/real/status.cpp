@@ -10,7 +10,7 @@
 namespace argosy::nccl {
 namespace {
 
-/// What may be done about it.
+/// Advice on an error, for its message.
 const char* remedy(ncclResult_t status) {
     switch (status) {
         case ncclUnhandledCudaError:

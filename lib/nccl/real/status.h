@@ -1,4 +1,4 @@
-// NCCL's return codes as errors, with NCCL's own words.
+// Turns NCCL's return codes into errors with NCCL's own text.
 #pragma once
 
 namespace argosy::nccl {
