@@ -1,0 +1,118 @@
+"""Scenarios of slurm_test.py in which a script of jobs/ submits several jobs: sweeps, pipelines, new nodes in stages."""
+import json
+import os
+import pathlib
+import re
+import shutil
+
+from scenarios import Scenarios, scenario
+from submitted import BIN, FOREVER, JOBS, LIMIT_SECONDS, SOURCE, Run
+
+
+class SeveralJobs(Scenarios):
+    @scenario
+    def sweep(self):
+        """A point that is warned goes back to the queue alone, though the last one's number is the array's."""
+        run = self.new_run()
+        points = self.cluster.folder / "points"
+        points.write_text(f"--optimizer.lr 1e-3 --training.steps 3\n \n--optimizer.lr 2e-3 --training.steps {FOREVER}")
+        job = run.submit("--sweep", points, "--ranks-per-node", 1, environment=self.container(run))
+        points.write_text("--no.such option\n")
+        first, last = (Run(self.cluster, f"{run.name}/point-000{task}") for task in (0, 1))
+        self.assertEqual(run.wait(f"{job}_0"), ("COMPLETED", 0))
+        self.assertEqual([step["step"] for step in first.steps()], [1, 2, 3])
+        self.assertEqual(first.steps()[-1]["lr"], 1e-3)
+        last.wait_for_step(3)
+        self.cluster.run("scancel", "--batch", "--signal=USR1", f"{job}_1")
+        self.cluster.wait_until(lambda: len(last.attempts()) == 2, "the point's restart", LIMIT_SECONDS, run.tail)
+        saved = max(last.saved())
+        last.wait_for_step(saved + 2)
+        self.cluster.run("scancel", job)
+        self.assertEqual((len(first.attempts()), last.attempts()[1]["newest_step"]), (1, saved))
+        calls = (self.cluster.folder / "container-calls").read_text().split("\n")
+        self.assertIn(f"exec --nv --bind /data image {BIN}/pretrain", calls)
+
+    def container(self, run):
+        """An Apptainer that runs what it is told to outside of any container, and writes it down."""
+        script = f'echo "${{@:1:6}}" >>{self.cluster.folder}/container-calls\nexec "${{@:6}}"'
+        return {"ARGOSY_CONTAINER": "image", "ARGOSY_CONTAINER_MOUNTS": "/data"} | self.commands(run, apptainer=script)
+
+    @scenario
+    def template_as_it_is(self):
+        """Without submit.sh, from the checkout."""
+        run = self.new_run()
+        run.folder.mkdir(parents=True)
+        self.cluster.run("sbatch", "--wait", "--ntasks-per-node=1", "--cpus-per-task=1", "--gpus-per-node=0",
+                         f"--output={run.folder}/log", JOBS / "templates" / "single_node.sbatch",
+                         "configs/debug_cpu.toml", *run.options(training__steps=3), timeout=LIMIT_SECONDS, cwd=SOURCE,
+                         env=os.environ | {"ARGOSY_SITE": str(self.cluster.folder / "site.conf")})
+        self.assertEqual([step for step, *_ in run.losses()], [1, 2, 3])
+
+    @scenario
+    def pipeline(self):
+        run = self.new_run()
+        tasks = self.cluster.folder / "tasks.jsonl"
+        tasks.write_text('{"tokens": [72, 101, 108, 108, 111, 32, 119, 111, 114, 108, 100]}\n')
+        path = run.call("pipeline.sh", SOURCE / "configs" / "debug_cpu.toml", f"--tasks={tasks}", "--ranks-per-node", 2,
+                        *run.options(checkpoint__folder="elsewhere"))
+        steps = json.loads(pathlib.Path(path).read_text())["steps"]
+        self.assertEqual([step["step"] for step in steps], ["train", "convert", "eval"])
+        self.assertEqual(run.wait(steps[2]["job"]), ("COMPLETED", 0))
+        records = [json.loads(pathlib.Path(step["record"]).read_text()) for step in steps]
+        self.assertEqual([record["exit_code"] for record in records], [0, 0, 0])
+        self.assertEqual([record["job"] for record in records], [step["job"] for step in steps])
+        self.assertEqual([record["outputs"] for record in records],
+                         [[f"{run.folder}/{path}"] for path in ("elsewhere/step-00000012", "hf", "results.json")])
+        self.assertIn("token_perplexity", (run.folder / "results.json").read_text())
+
+    @scenario
+    def pipeline_that_fails(self):
+        """What would follow is taken off the queue."""
+        run = self.new_run()
+        path = run.call("pipeline.sh", SOURCE / "configs" / "debug_cpu.toml", "--tasks", SOURCE / "data" / "tiny.jsonl",
+                        "--ranks-per-node", 1, *run.options(training__dataset_path="/nowhere/tokens.h5"))
+        steps = json.loads(pathlib.Path(path).read_text())["steps"]
+        for step in steps[1:]:
+            self.assertEqual(run.wait(step["job"])[0], "CANCELLED")
+            self.assertFalse(pathlib.Path(step["record"]).exists())
+        record = json.loads(pathlib.Path(steps[0]["record"]).read_text())
+        self.assertEqual((record["exit_code"], record["outputs"]), (2, []))
+
+    @scenario
+    def pipeline_that_is_refused(self):
+        """Slurm takes the training and not what follows: nothing stays in the queue, and it is said."""
+        run = self.new_run()
+        sbatch = f'case $* in *convert*) echo no >&2; exit 1 ;; esac\nexec {shutil.which("sbatch")} "$@"'
+        run.folder.mkdir(parents=True)
+        (run.folder / "train.json").write_text("of an earlier job")
+        with self.assertRaisesRegex(AssertionError, "ended with 1\n(.|\n)*taken back: job") as raised:
+            run.call("pipeline.sh", SOURCE / "configs" / "debug_cpu.toml", "--tasks", SOURCE / "data" / "tiny.jsonl",
+                     "--ranks-per-node", 1, *run.options(training__steps=FOREVER),
+                     environment=self.commands(run, sbatch=sbatch))
+        job = re.search(r"taken back: job (\d+)", str(raised.exception))[1]
+        self.assertEqual(run.wait(job)[0], "CANCELLED")
+        record = run.folder / "train.json"
+        self.assertNotIn("earlier", record.read_text() if record.exists() else "")
+
+    @scenario
+    def bringup(self):
+        """One node passes; two nodes never have a thousand times the speed of one, and end it; a low gate lets them by."""
+        run = self.new_run()
+        done = self.bring_up(run, "--gate", 1000, "--sbatch", "--comment=ours")
+        self.assertEqual(done.returncode, 3, done.stderr)
+        for part in ("the collectives on 2 nodes", "1 nodes: ", "FAILED: on 2 nodes a rank has ", "below 1000"):
+            self.assertIn(part, done.stderr)
+        report = json.loads((run.folder / "bringup" / "collectives" / "all_reduce.json").read_text())
+        self.assertEqual([row["size"] for row in report["results"]], [16384, 65536])
+        for stage, ranks in (("collectives", 2), ("nodes-2", 2)):
+            log = next((run.folder / "bringup" / stage / "logs").glob("*.log"))
+            self.assertIn(f": {ranks} ranks on ", log.read_text())
+            self.assertEqual(self.cluster.job(log.stem)["Comment"], "ours")
+        done = self.bring_up(run, "--gate", 0.0001, "--without-collectives")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("passed: 2 nodes", done.stderr)
+
+    def bring_up(self, run, *words):
+        return self.cluster.run(JOBS / "bringup.sh", SOURCE / "configs" / "debug_cpu.toml", "--nodes", 2, "--steps", 5,
+                                "--ranks-per-node", 1, *words, *run.options(), check=False, timeout=2 * LIMIT_SECONDS,
+                                env=os.environ | {"ARGOSY_SITE": str(self.cluster.folder / "site.conf")})
