@@ -173,7 +173,7 @@ void evaluate(Options options, const Environment& environment) {
                                 .max_length = options.perplexity.max_length,
                                 .started = seconds_since_1970()};
     const auto [source, tasks] = open_inputs(options);
-    PartialFile output(options.output, begins_with(eval::kResultsMark));
+    PartialFile output(options.output, is_json_of_format(eval::kResultsMark));
     const eval::Place place = eval::choose_place(options.device);
     observe::MemoryMeter::install();  // counts tensors, and names the requested bytes when host memory runs
                                       // out

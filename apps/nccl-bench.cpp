@@ -148,7 +148,7 @@ ExitCode check_nodes(int argc, char** argv, const mpi::Comm& world) {
     words.options.type = train::scalar_type(command.config.training.mixed_precision_param);
     std::optional<PartialFile> json;
     if (world.rank() == 0 && !words.json.empty())
-        json.emplace(words.json, begins_with(preflight::kReportMark));
+        json.emplace(words.json, is_json_of_format(preflight::kReportMark));
 
     const ops::TensorThread tensors(train::operation_path(command.config));
     const bench::RollCall roll(world, words.options.timeout_seconds);
@@ -172,7 +172,8 @@ ExitCode measure(int argc, char** argv, const mpi::Comm& world) {
     const bench::Options options = bench::meaning_of(words);
     check(options, world.size());
     std::optional<PartialFile> json, csv;  // opened first: if they cannot be written, nothing is measured
-    if (world.rank() == 0 && !options.json.empty()) json.emplace(options.json, begins_with(bench::kJsonMark));
+    if (world.rank() == 0 && !options.json.empty())
+        json.emplace(options.json, is_json_of_format(bench::kJsonMark));
     if (world.rank() == 0 && !options.csv.empty()) csv.emplace(options.csv, begins_with(bench::kCsvMark));
 
     const bench::RollCall roll(world, options.timeout_seconds);

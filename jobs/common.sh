@@ -92,7 +92,8 @@ launch() {
 # The launcher passes SIGUSR1 on to its ranks. It gets it once all ranks have arrived, since while it starts them the
 # signal may end the launcher or a rank, or may be lost. Where nobody notes arrivals, it gets it at once.
 tell_ranks() {
-    while [ -n "$run" ] && [ "$(find "$ARGOSY_ARRIVALS" -type f 2>/dev/null | wc -l)" -lt "$step_ranks" ]; do
+    local began=$SECONDS
+    while [ -n "$run" ] && [ $((SECONDS - began)) -lt 30 ] && [ "$(find "$ARGOSY_ARRIVALS" -type f 2>/dev/null | wc -l)" -lt "$step_ranks" ]; do
         kill -0 "$step_pid" 2>/dev/null || return 0
         sleep 0.5
     done
@@ -103,7 +104,7 @@ tell_ranks() {
 on_warning() {
     warned=yes interrupted=yes
     say "the time limit is near: the run is to save and stop"
-    [ -z "$step_pid" ] || tell_ranks &
+    if [ -n "$step_pid" ]; then tell_ranks & fi  # with `||` the trap would set $! also where nothing starts
 }
 on_end() { ended=yes interrupted=yes; }
 trap on_warning USR1

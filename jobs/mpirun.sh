@@ -76,7 +76,8 @@ tell_ranks_apart() {
     teller=$!
 }
 
-say() { echo "mpirun.sh: $*" >&2 || true; }  # which fails where the terminal has closed
+# In a shell of its own, since a reader that has gone or a terminal that has closed must not end this one.
+say() { (echo "mpirun.sh: $*" >&2) || true; }
 
 # Senders repeat themselves, so the first two seconds ask only once: timeout signals its command and then the group, and
 # both the kernel and the shell report a terminal that closes.

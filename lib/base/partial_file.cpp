@@ -11,14 +11,21 @@ namespace argosy {
 
 namespace fs = std::filesystem;
 
+std::string first_bytes(const fs::path& path, size_t count) {
+    if (!fs::is_regular_file(path)) return "";
+    std::string start(count, '\0');
+    std::ifstream file(path, std::ios::binary);
+    file.read(start.data(), std::ssize(start));
+    start.resize(file.gcount());
+    return start;
+}
+
 IsOwn begins_with(std::string mark) {
-    return [mark = std::move(mark)](const fs::path& path) {
-        std::string start(256, '\0');
-        std::ifstream file(path, std::ios::binary);
-        file.read(start.data(), std::ssize(start));
-        start.resize(file.gcount());
-        return start.find(mark) != start.npos;
-    };
+    return [mark = std::move(mark)](const fs::path& path) { return first_bytes(path, mark.size()) == mark; };
+}
+
+IsOwn is_json_of_format(const std::string& format) {
+    return begins_with("{\n  \"format\": \"" + format + "\",\n");
 }
 
 void require_replaceable(const fs::path& path, const IsOwn& is_own) {
@@ -31,7 +38,8 @@ void require_replaceable(const fs::path& path, const IsOwn& is_own) {
     }
     if (fs::is_empty(path, failed) || is_own(path)) return;
     throw UserError(
-        "cannot write {}: it exists, and this tool did not write it, so it is not replaced; move it "
+        "cannot write {}: it exists, and this tool did not write it (or an older version did), so it is not "
+        "replaced; move it "
         "elsewhere "
         "or name another place",
         path.string());

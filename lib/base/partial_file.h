@@ -21,8 +21,14 @@ namespace argosy {
 /// Whether the file at `path` is an earlier result of the tool that is about to write there.
 using IsOwn = std::function<bool(const std::filesystem::path& path)>;
 
-/// Accepts files whose first 256 bytes contain `mark`: the format's name in JSON, the column titles in CSV.
+/// The first `count` bytes of a file, or all where it is shorter. Empty for anything but a regular file.
+std::string first_bytes(const std::filesystem::path& path, size_t count);
+
+/// True for files whose first bytes are `mark`, such as the titles of a CSV file.
 IsOwn begins_with(std::string mark);
+
+/// True for JSON objects, indented by two spaces, whose first key is "format" with this value.
+IsOwn is_json_of_format(const std::string& format);
 
 /// UserError if `path` cannot be written or must not be replaced: a folder, a device, or a file that is
 /// neither empty nor `is_own`.

@@ -21,7 +21,12 @@ void catch_stop_requests(StopRequests of) {
     struct sigaction action = {};
     action.sa_handler = remember;
     action.sa_flags = is_run ? SA_RESTART : 0;
-    for (const int signal : signals) sigaction(signal, &action, nullptr);
+    for (const int signal : signals) {
+        struct sigaction inherited = {};
+        sigaction(signal, nullptr, &inherited);
+        if (!is_run && inherited.sa_handler == SIG_IGN) continue;  // nohup, or a shell's background job
+        sigaction(signal, &action, nullptr);
+    }
     sigset_t launcher_blocks;
     sigemptyset(&launcher_blocks);
     sigaddset(&launcher_blocks, SIGUSR1);
@@ -31,7 +36,7 @@ void catch_stop_requests(StopRequests of) {
 bool stop_requested() { return received_signal != 0; }
 
 void throw_if_stop_requested() {
-    if (stop_requested()) throw RunError("stopped by a signal; nothing is left of the attempt");
+    if (stop_requested()) throw RunError("stopped by a signal; nothing half-written is left");
 }
 
 }  // namespace argosy

@@ -71,7 +71,7 @@ bool RecordReader::next(Record& record) {
 bool RecordReader::next_line() {
     const ssize_t size = ::getline(&line_.text, &line_.capacity, file_.get());
     throw_if_stop_requested();
-    if (std::ferror(file_.get())) {
+    if (size < 0 && !std::feof(file_.get())) {
         throw RunError("cannot read {} beyond line {}", path_.string(), line_number_);
     }
     line_.size = std::max<ssize_t>(size, 0);

@@ -9,6 +9,8 @@
 
 #include "base/error.h"
 #include "base/partial_file.h"
+#include "base/raw_file.h"
+#include "base/stop_request.h"
 #include "base/version.h"
 #include "interop/text_file.h"
 
@@ -54,17 +56,27 @@ void add_name(const fs::path& from, const fs::path& to) {
     if (failed) throw RunError("cannot keep {}: {}", from.string(), failed.message());
 }
 
+/// Repeats until it finds no other file that is new, so that files which appear meanwhile are kept, too.
 void keep_other_files(const fs::path& place, const fs::path& made) {
-    for (const fs::path& file : other_files(place)) {
-        const fs::path kept = made / file.filename();
-        if (fs::exists(fs::symlink_status(kept))) {
-            throw UserError(
-                "{} is in the way: no conversion wrote it, and this one would replace it; move it elsewhere",
-                file.string());
+    std::set<fs::path> kept;
+    for (bool found_more = true; found_more;) {
+        found_more = false;
+        for (const fs::path& file : other_files(place)) {
+            if (!kept.insert(file).second) continue;
+            throw_if_stop_requested();
+            const fs::path name = made / file.filename();
+            if (fs::exists(fs::symlink_status(name))) {
+                throw UserError(
+                    "{} is in the way: no conversion wrote it, and this one would replace it; move it "
+                    "elsewhere",
+                    file.string());
+            }
+            add_name(file, name);
+            if (!fs::is_symlink(name)) checkpoint::sync_tree(name);
+            found_more = true;
         }
-        add_name(file, kept);
     }
-    checkpoint::sync_tree(made);
+    sync_folder(made);
 }
 
 }  // namespace
@@ -84,7 +96,9 @@ void list_conversion(const fs::path& folder) {
 
 bool is_conversion(const fs::path& path) {
     if (fs::is_directory(path)) return fs::is_empty(path) || !listed_files(path).empty();
-    return begins_with("\nkind full\n")(path);  // only conversions write full files
+    // Of the files of checkpoints only conversions write full ones; the kind is the second line.
+    const std::string start = first_bytes(path, 64);
+    return start.starts_with("argosy checkpoint ") && start.find("\nkind full\n") != start.npos;
 }
 
 void refuse_other_files(const fs::path& path) {
@@ -97,8 +111,12 @@ void refuse_other_files(const fs::path& path) {
 }
 
 void publish_conversion(const fs::path& made, const fs::path& place, checkpoint::Replace replace) {
-    if (fs::is_directory(made) && fs::is_directory(place) && replace == checkpoint::Replace::Yes) {
-        keep_other_files(place, made);
+    const bool replaces = replace == checkpoint::Replace::Yes && fs::exists(fs::symlink_status(place));
+    if (replaces && !is_conversion(place)) {  // it has appeared since the conversion began
+        throw UserError("{} exists, and no conversion wrote it; it is not replaced", place.string());
+    }
+    if (replaces && fs::is_directory(place)) {
+        fs::is_directory(made) ? keep_other_files(place, made) : refuse_other_files(place);
     }
     checkpoint::publish(made, place, replace);
 }

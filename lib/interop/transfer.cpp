@@ -102,7 +102,7 @@ std::vector<std::string> run_transfers(const ModelSource& source, const std::vec
         const int64_t block_elements = kBlockBytes / std::max(from_bytes, to_bytes);
         for (const layout::Slab& block : consecutive_blocks(transfer.from->shape, block_elements)) {
             if (pace.stopped && pace.stopped())
-                throw RunError("stopped by a signal; nothing is left of the attempt");
+                throw RunError("stopped by a signal; nothing half-written is left");
             take(order[job], block, under_way.read(block));
             if (pace.progress) pace.progress->add(block.num_elements() * from_bytes);
         }

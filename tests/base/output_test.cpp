@@ -36,10 +36,10 @@ TEST(PartialFile, ReplacesItsOwnFilesAndEmptyOnes) {
         file.commit();
         EXPECT_EQ(read_file(folder / "x"), "mark 3");
     }
-    write_file(folder / "x", "thesis");
+    write_file(folder / "x", "a thesis on mark");
     EXPECT_ERROR(PartialFile(folder / "x", kOwn), UserError, "cannot write", "x: it exists",
                  "did not write it");
-    EXPECT_EQ(read_file(folder / "x"), "thesis");
+    EXPECT_EQ(read_file(folder / "x"), "a thesis on mark");
     EXPECT_EQ(folder.num_entries(), 1);
 }
 
@@ -47,10 +47,10 @@ TEST(PartialFile, LooksAgainBeforeItReplaces) {
     const ScratchFolder folder;
     {
         PartialFile file(folder / "x", kOwn);
-        write_file(folder / "x", "thesis");
+        write_file(folder / "x", "a thesis on mark");
         EXPECT_ERROR(file.commit(), UserError, "did not write it");
     }
-    EXPECT_EQ(read_file(folder / "x"), "thesis");
+    EXPECT_EQ(read_file(folder / "x"), "a thesis on mark");
     EXPECT_EQ(folder.num_entries(), 1);
 }
 

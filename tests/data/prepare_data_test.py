@@ -10,6 +10,7 @@ import tempfile
 import time
 import unittest
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # the program must not inherit that it is ignored
 PROGRAM = pathlib.Path(os.environ["ARGOSY_BIN"]) / "prepare-data"
 TINY = pathlib.Path(os.environ["ARGOSY_SOURCE"]) / "data" / "tiny.jsonl"
 HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
