@@ -22,18 +22,28 @@ export OMP_NUM_THREADS=$threads OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_
 start=(mpirun --oversubscribe --bind-to none --mca mpi_yield_when_idle 1 --mca btl_vader_single_copy_mechanism none
        -n "$ranks")
 
-# A folder or a file of that name, as the output of another run, is no program.
-runs_pretrain() {
-    local word
-    for word in "$@"; do
-        case ${word##*/} in
-            pretrain | pretrain_*) if type -P "$word" >/dev/null; then return 0; fi ;;
-        esac
-    done
-    return 1
+# Whether WORD starts pretrain. A folder or a file of that name, as the output of another run, is no program.
+starts_pretrain() {
+    case ${1##*/} in
+        pretrain | pretrain_*) type -P "$1" >/dev/null ;;
+        *) return 1 ;;
+    esac
 }
 
-runs_pretrain "$@" || exec "${start[@]}" "$@"
+# `command` is COMMAND with SIGUSR1 blocked in pretrain, and in a program that starts it (a profiler). COMMAND may begin
+# with options of mpirun and have several parts, "-x NAME=1 A : -n 1 B". Older versions of env lack the option.
+block=()
+if env --block-signal=USR1 true 2>/dev/null; then block=(env --block-signal=USR1); fi
+case $1 in -*) command=() ;; *) command=("${block[@]}") ;; esac
+trains=
+for word in "$@"; do
+    if starts_pretrain "$word"; then
+        trains=yes
+        command+=("${block[@]}")
+    fi
+    command+=("$word")
+done
+[ -n "$trains" ] || exec "${start[@]}" "$@"
 
 rank_pids() { grep -l "^PPid:[[:space:]]*$mpirun\$" /proc/[0-9]*/status 2>/dev/null | tr -dc '0-9\n' || true; }
 
@@ -46,7 +56,7 @@ hears() {
 
 tell_ranks() {
     local pid told=()
-    while [ -e "/proc/$mpirun" ] && [ ${#told[@]} -lt "$ranks" ]; do
+    while [ -e "/proc/$mpirun" ]; do
         for pid in $(rank_pids); do
             case " ${told[*]-} " in *" $pid "*) continue ;; esac
             hears "$pid" || continue
@@ -97,11 +107,10 @@ for name in TERM INT HUP USR1; do
     trap "on_signal $name" "$name"
 done
 
-# Older versions of these tools lack the option.
-if env --block-signal=USR1 true 2>/dev/null; then set -- env --block-signal=USR1 "$@"; fi
+# Older versions of setpriv lack the option.
 if setpriv --pdeathsig TERM true 2>/dev/null; then start=(setpriv --pdeathsig TERM "${start[@]}"); fi
 
-start_apart "${start[@]}" "$@"
+start_apart "${start[@]}" "${command[@]}"
 mpirun=$!
 [ -z "$asked" ] || tell_ranks_apart
 while :; do
