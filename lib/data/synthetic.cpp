@@ -1,11 +1,13 @@
 #include "data/synthetic.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <cmath>
+#include <deque>
 #include <nlohmann/json.hpp>
+#include <string>
 
 #include "base/error.h"
-#include "base/output_lock.h"
 #include "data/synthetic_document.h"
 #include "data/synthetic_file.h"
 #include "data/synthetic_tasks.h"
@@ -16,12 +18,11 @@ namespace {
 constexpr double kBytesPerMegabyte = 1e6;
 constexpr double kMaxMegabytes = 1e6;
 
-/// Writes documents until one more would move the file's size further away from `wanted_bytes`.
-void write_split(const std::filesystem::path& path, uint64_t seed, double wanted_bytes) {
-    SyntheticFile file(path);
+/// Appends documents until one more would move the file's size further away from `wanted_bytes`.
+void write_split(SyntheticFile& file, const std::string& split, uint64_t seed, double wanted_bytes) {
     double num_bytes = 0;
     for (uint64_t index = 0;; ++index) {
-        RandomStream random(seed, path.stem().string(), index);
+        RandomStream random(seed, split, index);
         nlohmann::json record = {{"text", random_document(random)}};
         const auto size = static_cast<double>(record.dump().size() + 1);
         const double overshoot = num_bytes + size - wanted_bytes;
@@ -29,7 +30,13 @@ void write_split(const std::filesystem::path& path, uint64_t seed, double wanted
         num_bytes += size;
         file.append(std::move(record));
     }
-    file.commit();
+}
+
+void write_task(SyntheticFile& file, const SyntheticTask& task, uint64_t seed) {
+    for (int i = 0; i < task.num_records; ++i) {
+        RandomStream random(seed, task.name, i);
+        file.append(task.record(random));
+    }
 }
 
 void make_folders(const std::filesystem::path& path) {
@@ -47,14 +54,19 @@ void write_synthetic_corpus(const SyntheticOptions& options) {
     }
     const double train_bytes = options.megabytes * kBytesPerMegabyte;
     make_folders(options.output / "tasks");
-    const OutputLock lock(options.output / "corpus");
-    require_replaceable_tasks(options.output / "tasks");
-    for (const char* split : {"train.jsonl", "valid.jsonl"}) {
-        require_replaceable(options.output / split, is_synthetic);
+    std::deque<SyntheticFile> files;  // all are open before one is written, and whole before one appears
+    const auto open = [&](const std::string& name) {
+        files.emplace_back(options.output / fmt::format("{}.jsonl", name));
+    };
+    for (const char* split : {"train", "valid"}) open(split);
+    for (const SyntheticTask& task : kSyntheticTasks) open(fmt::format("tasks/{}", task.name));
+
+    write_split(files[0], "train", options.seed, train_bytes);
+    write_split(files[1], "valid", options.seed, std::clamp(train_bytes / 20, 5e4, 5e6));
+    for (size_t i = 0; i < kSyntheticTasks.size(); ++i) {
+        write_task(files[2 + i], kSyntheticTasks[i], options.seed);
     }
-    write_split(options.output / "train.jsonl", options.seed, train_bytes);
-    write_split(options.output / "valid.jsonl", options.seed, std::clamp(train_bytes / 20, 5e4, 5e6));
-    write_synthetic_tasks(options.output / "tasks", options.seed);
+    for (SyntheticFile& file : files) file.commit();
 }
 
 }  // namespace argosy::data

@@ -13,8 +13,9 @@ struct SyntheticOptions {
     uint64_t seed = 0;
 };
 
-/// Writes train.jsonl, valid.jsonl (a twentieth of train.jsonl, but 50 kB to 5 MB) and tasks/*.jsonl. A
-/// smaller corpus is the beginning of a larger one with the same seed.
+/// Writes train.jsonl, valid.jsonl (a twentieth of train.jsonl, but 50 kB to 5 MB) and tasks/*.jsonl. The files
+/// appear once all are written: an error or a signal leaves an earlier corpus as it was. A smaller corpus is
+/// the beginning of a larger one with the same seed.
 void write_synthetic_corpus(const SyntheticOptions& options);
 
 }  // namespace argosy::data

@@ -3,14 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "data/synthetic_arithmetic.h"
 #include "data/synthetic_document.h"
-#include "data/synthetic_file.h"
 #include "data/synthetic_grammar.h"
 #include "data/synthetic_story.h"
 
@@ -53,38 +51,13 @@ json last_word(RandomStream& random) {
 
 json held_out_document(RandomStream& random) { return {{"text", random_document(random)}}; }
 
-struct Task {
-    const char* name;
-    int num_records;
-    json (*make)(RandomStream& random);
-};
+}  // namespace
 
-constexpr auto kTasks = std::to_array<Task>({
+const std::array<SyntheticTask, 4> kSyntheticTasks = {{
     {"agreement", 400, agreement},
     {"arithmetic", 400, arithmetic},
     {"last_word", 200, last_word},
     {"perplexity", 100, held_out_document},
-});
-
-std::filesystem::path path_of(const std::filesystem::path& folder, const Task& task) {
-    return folder / fmt::format("{}.jsonl", task.name);
-}
-
-}  // namespace
-
-void require_replaceable_tasks(const std::filesystem::path& folder) {
-    for (const Task& task : kTasks) require_replaceable(path_of(folder, task), is_synthetic);
-}
-
-void write_synthetic_tasks(const std::filesystem::path& folder, uint64_t seed) {
-    for (const Task& task : kTasks) {
-        SyntheticFile file(path_of(folder, task));
-        for (int i = 0; i < task.num_records; ++i) {
-            RandomStream random(seed, task.name, i);
-            file.append(task.make(random));
-        }
-        file.commit();
-    }
-}
+}};
 
 }  // namespace argosy::data

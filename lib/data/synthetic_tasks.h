@@ -2,16 +2,19 @@
 // documents. Formats: data/README.md.
 #pragma once
 
-#include <cstdint>
-#include <filesystem>
+#include <array>
+#include <nlohmann/json_fwd.hpp>
+
+#include "data/random_stream.h"
 
 namespace argosy::data {
 
-/// UserError if write_synthetic_tasks would overwrite a file that it did not write.
-void require_replaceable_tasks(const std::filesystem::path& folder);
+struct SyntheticTask {
+    const char* name;  // of the file NAME.jsonl
+    int num_records;
+    nlohmann::json (*record)(RandomStream& random);  // multiple choice, or a text
+};
 
-/// Writes agreement.jsonl, arithmetic.jsonl (multiple choice), last_word.jsonl and perplexity.jsonl into an
-/// existing folder.
-void write_synthetic_tasks(const std::filesystem::path& folder, uint64_t seed);
+extern const std::array<SyntheticTask, 4> kSyntheticTasks;
 
 }  // namespace argosy::data

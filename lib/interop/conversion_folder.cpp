@@ -96,7 +96,7 @@ void list_conversion(const fs::path& folder) {
 
 bool is_conversion(const fs::path& path) {
     if (fs::is_directory(path)) return fs::is_empty(path) || !listed_files(path).empty();
-    // Of the files of checkpoints only conversions write full ones; the kind is the second line.
+    // Only conversions write full files; the kind is the second line of every checkpoint file.
     const std::string start = first_bytes(path, 64);
     return start.starts_with("argosy checkpoint ") && start.find("\nkind full\n") != start.npos;
 }

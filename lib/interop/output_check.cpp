@@ -55,6 +55,10 @@ void check_output(const fs::path& path, Form form, checkpoint::Replace replace, 
     if (replace == checkpoint::Replace::No) {
         throw UserError("{} exists; with --force it would be replaced", path.string());
     }
+    if (fs::is_symlink(path)) {
+        throw UserError("{} is a symbolic link, which is not replaced; name what it leads to, {}", path.string(),
+                        place.string());
+    }
     if (!is_conversion(path)) {
         throw UserError(
             "{} exists and is no checkpoint or model that a conversion wrote; it is not replaced, even with "

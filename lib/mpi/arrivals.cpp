@@ -29,7 +29,8 @@ std::set<int> numbers_in(const fs::path& folder) {
 
 void arrive(const Environment::Start& start) {
     if (start.arrivals.empty() || start.rank < 0) return;
-    std::ofstream(fs::path(start.arrivals) / std::to_string(start.rank));  // only for a message: may fail
+    // It may fail: messages name fewer ranks then, and jobs/common.sh waits 30 s before it passes a signal on.
+    std::ofstream(fs::path(start.arrivals) / std::to_string(start.rank));
 }
 
 Absence missing_at_start(const Environment::Start& start) {

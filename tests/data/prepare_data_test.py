@@ -90,7 +90,7 @@ class PrepareData(unittest.TestCase):
         self.assertEqual(sorted(os.listdir(self.folder)), ["pipe", "t.h5"])
 
     def test_synthetic_refuses_a_second_writer(self):
-        with open(self.folder / "corpus.partial.lock", "w") as lock:
+        with open(self.folder / "train.jsonl.partial.lock", "w") as lock:
             lock.write("process 7 on n7")
             lock.flush()
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -105,15 +105,21 @@ class PrepareData(unittest.TestCase):
             self.assertIn("stopped by a signal", job.stderr.read())
             self.assertEqual(os.listdir(self.folder), ["pipe"])
             os.unlink(self.folder / "pipe")
+
+    def test_a_signal_leaves_an_earlier_corpus(self):
         corpus = self.folder / "corpus"
+        self.run_program("synthetic", "--output", corpus, "--megabytes", "0.02")
+        before = {path: path.read_bytes() for path in corpus.rglob("*.*")}
+        self.assertEqual(len(before), 6)
         job = subprocess.Popen([PROGRAM, "synthetic", "--output", corpus, "--megabytes", "10000"], stderr=subprocess.PIPE)
         self.addCleanup(job.stderr.close)
         self.addCleanup(job.kill)
-        while not (corpus / "train.jsonl.partial").exists():
+        written = corpus / "train.jsonl.partial"
+        while not written.exists() or written.stat().st_size == 0:
             time.sleep(0.01)
         job.send_signal(signal.SIGTERM)
         self.assertEqual(job.wait(30), 1)
-        self.assertEqual([path.name for path in corpus.rglob("*")], ["tasks"])
+        self.assertEqual({path: path.read_bytes() for path in corpus.rglob("*.*")}, before)
 
     def test_what_a_killed_writer_left_is_removed(self):
         job, pipe = self.waiting_tokenize()

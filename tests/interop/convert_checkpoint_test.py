@@ -188,6 +188,13 @@ class ConvertTest(unittest.TestCase):
         self.assertEqual(set(os.listdir(place)), hf | {"conversion.json", "tokenizer.json"} | mine)
         self.assertEqual((place / "tokenizer.json").read_text(), "mine")
 
+    def test_force_replaces_no_symbolic_link(self):
+        self.convert("hf", "d", source=REFERENCE / "llama")
+        (self.folder / "link").symlink_to("d")
+        self.convert("hf", "link", "--force", source=REFERENCE / "llama", code=2)
+        self.assert_error("link is a symbolic link", f"leads to, {self.folder.resolve() / 'd'}")
+        self.assertTrue((self.folder / "link").is_symlink())
+
     def test_force_replaces_no_model_of_somebody_else(self):
         shutil.copytree(REFERENCE / "llama", self.folder / "downloaded")
         before = sorted(os.listdir(self.folder / "downloaded"))

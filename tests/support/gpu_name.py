@@ -1,9 +1,9 @@
-"""Of which GPU tests say that a program computes on it."""
+"""The name of the GPU on which programs under test compute."""
 import ctypes
 
 
 def gpu_name():
-    """Of CUDA's first GPU, which CUDA_VISIBLE_DEVICES has a say in, or None."""
+    """The name of the first GPU that CUDA_VISIBLE_DEVICES leaves visible, or None."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:
