@@ -106,7 +106,7 @@ void add_preflight(CLI::App& app, PreflightWords& words) {
 
 preflight::Job job_of(const config::JobConfig& config, int num_ranks) {
     const model::ModelSpec spec = train::choose_model(config.model);
-    const mesh::MeshShape mesh = mesh::resolve(train::mesh_request(config.parallelism), num_ranks);
+    const layout::MeshShape mesh = layout::resolve(train::mesh_request(config.parallelism), num_ranks);
     const train::TrainerOptions options = train::trainer_options(config, spec, mesh);
     return {.title = fmt::format("{} on {} {} ({})", train::model_title(config.model, spec), num_ranks,
                                  num_ranks == 1 ? "rank" : "ranks", mesh.name()),

@@ -8,10 +8,10 @@
 #include "base/stop_request.h"
 #include "base/version.h"
 #include "comm/group.h"
+#include "comm/mesh.h"
 #include "config/parse.h"
 #include "config/print.h"
 #include "data/loader.h"
-#include "mesh/mesh.h"
 #include "mpi/program.h"
 #include "observe/memory.h"
 #include "observe/metrics_writer.h"
@@ -66,7 +66,7 @@ ExitCode train_model(const mpi::Comm& ranks, const Environment& environment, con
     const auto control = train::control_group(world);
     train::StopSignal stop(*control);
     const model::ModelSpec spec = train::choose_model(config.model);
-    mesh::Mesh mesh(mesh::resolve(train::mesh_request(config.parallelism), world.size()), world);
+    comm::Mesh mesh(layout::resolve(train::mesh_request(config.parallelism), world.size()), world);
     const train::TrainerOptions options = train::trainer_options(config, spec, mesh.shape());
     const train::BatchSizes sizes = train::batch_sizes(config, mesh.shape());
 

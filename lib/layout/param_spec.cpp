@@ -9,10 +9,10 @@ namespace {
 
 /// The pipeline ranks that hold the parameter, each once, in the order of the parameter's stages. One rank
 /// may run several stages.
-std::vector<int> pipeline_ranks(const ParamSpec& spec, const mesh::MeshShape& mesh) {
+std::vector<int> pipeline_ranks(const ParamSpec& spec, const MeshShape& mesh) {
     std::vector<int> ranks;
     for (const int stage : spec.stages) {
-        const int rank = stage % mesh.degree(mesh::Axis::Pipeline);
+        const int rank = stage % mesh.degree(Axis::Pipeline);
         if (std::ranges::find(ranks, rank) == ranks.end()) ranks.push_back(rank);
     }
     return ranks;
@@ -44,8 +44,7 @@ Range chunk(int64_t n, int parts, int index) {
     return {begin, std::min(n, begin + piece) - begin};
 }
 
-Slab slab_of(const ParamSpec& spec, const mesh::MeshShape& mesh, const mesh::Coordinates& coordinates,
-             int num_splits) {
+Slab slab_of(const ParamSpec& spec, const MeshShape& mesh, const Coordinates& coordinates, int num_splits) {
     Slab slab{std::vector<int64_t>(spec.shape.size(), 0), spec.shape};
     const auto count = num_splits < 0 ? spec.splits.size() : static_cast<size_t>(num_splits);
     for (size_t i = 0; i < count; ++i) {
@@ -59,34 +58,34 @@ Slab slab_of(const ParamSpec& spec, const mesh::MeshShape& mesh, const mesh::Coo
     return slab;
 }
 
-Share share_of(const ParamSpec& spec, const mesh::MeshShape& mesh, const mesh::Coordinates& coordinates) {
+Share share_of(const ParamSpec& spec, const MeshShape& mesh, const Coordinates& coordinates) {
     Share share;
     const auto add_axis = [&](int index, int count) {
         share = {share.index * count + index, share.count * count};
     };
     const std::vector<int> ranks = pipeline_ranks(spec, mesh);
-    const auto own = std::ranges::find(ranks, coordinates[static_cast<int>(mesh::Axis::Pipeline)]);
+    const auto own = std::ranges::find(ranks, coordinates[static_cast<int>(Axis::Pipeline)]);
     ARGOSY_CHECK(own != ranks.end(), "{} is on other pipeline stages", spec.name);
     add_axis(static_cast<int>(own - ranks.begin()), static_cast<int>(ranks.size()));
-    mesh::AxisSet split_axes = mesh::Axis::Pipeline;
+    AxisSet split_axes = Axis::Pipeline;
     for (const Split& split : spec.splits) {
         const int block = mesh.degree(split.axes) / split.parts;  // number of neighbours with the same piece
         add_axis(mesh.index(coordinates, split.axes) % block, block);
         split_axes.add(split.axes);
     }
-    for (int i = 0; i < mesh::kNumAxes; ++i) {
-        const auto axis = static_cast<mesh::Axis>(i);
+    for (int i = 0; i < kNumAxes; ++i) {
+        const auto axis = static_cast<Axis>(i);
         if (!split_axes.has(axis)) add_axis(coordinates[i], mesh.degree(axis));
     }
     return share;
 }
 
-bool holds(const ParamSpec& spec, const mesh::MeshShape& mesh, const mesh::Coordinates& coordinates) {
+bool holds(const ParamSpec& spec, const MeshShape& mesh, const Coordinates& coordinates) {
     const std::vector<int> ranks = pipeline_ranks(spec, mesh);
-    return std::ranges::find(ranks, coordinates[static_cast<int>(mesh::Axis::Pipeline)]) != ranks.end();
+    return std::ranges::find(ranks, coordinates[static_cast<int>(Axis::Pipeline)]) != ranks.end();
 }
 
-bool owns(const ParamSpec& spec, const mesh::MeshShape& mesh, const mesh::Coordinates& coordinates) {
+bool owns(const ParamSpec& spec, const MeshShape& mesh, const Coordinates& coordinates) {
     return holds(spec, mesh, coordinates) && share_of(spec, mesh, coordinates).index == 0;
 }
 

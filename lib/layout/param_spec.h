@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "mesh/mesh_shape.h"
+#include "layout/mesh_shape.h"
 
 namespace argosy::layout {
 
@@ -23,14 +23,14 @@ struct Init {
 /// may be shorter or empty. If `parts` is smaller than the degree of the axes (fewer KV heads than ranks),
 /// blocks of degree / parts neighbours hold the same piece.
 struct Split {
-    mesh::AxisSet axes;
+    AxisSet axes;
     int dim = 0;
     int parts = 1;
 };
 
 /// The gradient is the sum of the ranks' results over `axes`, within each of `parts` blocks as in Split.
 struct PartialSum {
-    mesh::AxisSet axes;
+    AxisSet axes;
     int parts = 1;
 };
 
@@ -67,7 +67,7 @@ struct Range {
 Range chunk(int64_t n, int parts, int index);
 
 /// The box of the global tensor that `coordinates` holds after the first `num_splits` splits (-1: all).
-Slab slab_of(const ParamSpec& spec, const mesh::MeshShape& mesh, const mesh::Coordinates& coordinates,
+Slab slab_of(const ParamSpec& spec, const MeshShape& mesh, const Coordinates& coordinates,
              int num_splits = -1);
 
 /// The number of a rank among the `count` ranks that hold the same elements, itself included.
@@ -75,13 +75,13 @@ struct Share {
     int index = 0, count = 1;
 };
 /// REQUIRES: holds(spec, mesh, coordinates).
-Share share_of(const ParamSpec& spec, const mesh::MeshShape& mesh, const mesh::Coordinates& coordinates);
+Share share_of(const ParamSpec& spec, const MeshShape& mesh, const Coordinates& coordinates);
 
 /// Whether the pipeline rank of `coordinates` holds the parameter.
-bool holds(const ParamSpec& spec, const mesh::MeshShape& mesh, const mesh::Coordinates& coordinates);
+bool holds(const ParamSpec& spec, const MeshShape& mesh, const Coordinates& coordinates);
 
 /// Whether the rank at `coordinates` counts the elements in norms: true on exactly one of the ranks that hold
 /// the same elements, the one with Share::index 0.
-bool owns(const ParamSpec& spec, const mesh::MeshShape& mesh, const mesh::Coordinates& coordinates);
+bool owns(const ParamSpec& spec, const MeshShape& mesh, const Coordinates& coordinates);
 
 }  // namespace argosy::layout

@@ -10,7 +10,7 @@ namespace {
 
 /// Visits every group with more than one rank, the world included; a group of one rank never waits.
 template <class Visit>
-void for_each_waiting_group(const mesh::Mesh& mesh, Visit visit) {
+void for_each_waiting_group(const comm::Mesh& mesh, Visit visit) {
     const auto visit_if_shared = [&](const comm::Communicator& group) {
         if (group.size() > 1) visit(group);
     };
@@ -37,7 +37,7 @@ StepTimes& StepTimes::operator+=(const StepTimes& more) {
     return *this;
 }
 
-StepTimer::StepTimer(const mesh::Mesh& mesh, std::function<double()> clock)
+StepTimer::StepTimer(const comm::Mesh& mesh, std::function<double()> clock)
     : mesh_(mesh), clock_(std::move(clock)) {}
 
 StepTimer::PhaseScope::PhaseScope(StepTimer& timer, Phase phase) : timer_(timer), outer_(timer.open_) {

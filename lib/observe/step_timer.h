@@ -13,7 +13,7 @@
 #include <string>
 
 #include "base/clock.h"
-#include "mesh/mesh.h"
+#include "comm/mesh.h"
 
 namespace argosy::observe {
 
@@ -38,7 +38,7 @@ struct StepTimes {
 class StepTimer {
   public:
     /// REQUIRES: `mesh` outlives the timer. `clock` returns seconds and never goes back.
-    explicit StepTimer(const mesh::Mesh& mesh, std::function<double()> clock = seconds_now);
+    explicit StepTimer(const comm::Mesh& mesh, std::function<double()> clock = seconds_now);
 
     /// The phase lasts as long as this object. Phases nest: the inner phase's time is not part of the
     /// outer's.
@@ -80,7 +80,7 @@ class StepTimer {
     std::map<std::string, double> exposed_seconds_by_name() const;
     void switch_to(std::optional<Phase> next);
 
-    const mesh::Mesh& mesh_;
+    const comm::Mesh& mesh_;
     std::function<double()> clock_;
     bool in_step_ = false;
     std::optional<Phase> open_;

@@ -26,12 +26,12 @@ namespace argosy::parallel {
 
 using comm::OpKind;
 
-Executor::Executor(ParallelModel& model, mesh::Mesh& mesh, const Program& program,
+Executor::Executor(ParallelModel& model, comm::Mesh& mesh, const Program& program,
                    const ExecutorOptions& options)
     : model_(model),
       world_(mesh.world()),
-      pipeline_(mesh.group(mesh::Axis::Pipeline)),
-      tensor_degree_(mesh.degree(mesh::Axis::Tensor)),
+      pipeline_(mesh.group(layout::Axis::Pipeline)),
+      tensor_degree_(mesh.degree(layout::Axis::Tensor)),
       parts_(parts_of(program)),
       options_(options),
       recorded_(parts_.size()),

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "comm/communicator.h"
-#include "mesh/mesh.h"
+#include "comm/mesh.h"
 #include "model/batch.h"
 #include "parallel/lowering.h"
 #include "parallel/parallel_model.h"
@@ -31,7 +31,7 @@ struct ExecutorOptions {
 class Executor {
   public:
     /// REQUIRES: model and mesh outlive the executor; `program` is the program of this rank.
-    Executor(ParallelModel& model, mesh::Mesh& mesh, const Program& program, const ExecutorOptions& options);
+    Executor(ParallelModel& model, comm::Mesh& mesh, const Program& program, const ExecutorOptions& options);
 
     /// COLLECTIVE: runs one step's forward and backward over the microbatches. REQUIRES: start_gradients()
     /// was called. The parameters get the gradients of loss_scale * (the sum of all counted tokens' losses).

@@ -22,8 +22,8 @@ using comm::OpKind;
 
 /// The first and the last stage send each other their part of a tied table's gradient. Both add the two
 /// parts, so both get the same bits.
-void exchange_tied(ParallelModel& model, mesh::Mesh& mesh) {
-    comm::Communicator& pipeline = mesh.group(mesh::Axis::Pipeline);
+void exchange_tied(ParallelModel& model, comm::Mesh& mesh) {
+    comm::Communicator& pipeline = mesh.group(layout::Axis::Pipeline);
     for (const auto& parameter : model.parameters()) {
         const auto& stages = parameter->spec().stages;
         if (stages.size() < 2) continue;
@@ -44,18 +44,18 @@ void start_gradients(ParallelModel& model) {
     for (const auto& parameter : model.parameters()) parameter->gradient().empty = true;
 }
 
-void sum_remaining(ParallelModel& model, mesh::Mesh& mesh) {
+void sum_remaining(ParallelModel& model, comm::Mesh& mesh) {
     exchange_tied(model, mesh);
     // There is one grouped submission for each set of ranks. A parameter that has several sums to make gets
     // them in the order of its ParamSpec: the index i is the first part of the key.
-    std::map<std::pair<size_t, std::pair<mesh::AxisSet, int>>, std::vector<Op>> groups;
+    std::map<std::pair<size_t, std::pair<layout::AxisSet, int>>, std::vector<Op>> groups;
     for (const auto& parameter : model.parameters()) {
         if (summed_by_program(parameter->spec())) continue;
         const at::Tensor& sum = parameter->gradient().sum;
         for (size_t i = 0; i < parameter->spec().gradient.size(); ++i) {
             const auto& [axes, parts] = parameter->spec().gradient[i];
-            if (fault_planted(Fault::OmitTensorSum) && axes.has(mesh::Axis::Tensor)) continue;
-            if (fault_planted(Fault::OmitReplicaSum) && axes.has(mesh::Axis::Replicate)) continue;
+            if (fault_planted(Fault::OmitTensorSum) && axes.has(layout::Axis::Tensor)) continue;
+            if (fault_planted(Fault::OmitReplicaSum) && axes.has(layout::Axis::Replicate)) continue;
             groups[{i, {axes, parts}}].push_back({.kind = OpKind::AllReduce, .out = sum, .in = sum});
         }
     }

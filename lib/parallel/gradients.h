@@ -4,7 +4,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "mesh/mesh.h"
+#include "comm/mesh.h"
 #include "parallel/parallel_model.h"
 
 namespace argosy::parallel {
@@ -15,7 +15,7 @@ void start_gradients(ParallelModel& model);
 /// COLLECTIVE: sums gradients over the ranks that hold the same parameter, as its ParamSpec says,
 /// unless the program sums them (see summed_by_program). The remaining ones are a tied table on two stages,
 /// norms and shared key/value heads over the tensor axis, and the replica sums of these parameters.
-void sum_remaining(ParallelModel& model, mesh::Mesh& mesh);
+void sum_remaining(ParallelModel& model, comm::Mesh& mesh);
 
 /// Returns [units of the whole model] (model::unit_names) in fp64: for each unit, the squared norm of the
 /// gradients of its parameters that this rank owns. The sum over all ranks is the squared norm of the unit's

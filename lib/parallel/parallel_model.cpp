@@ -11,14 +11,14 @@
 namespace argosy::parallel {
 namespace {
 
-std::unique_ptr<model::TensorAxis> make_axis(mesh::Mesh& mesh) {
-    if (mesh.degree(mesh::Axis::Tensor) == 1) return std::make_unique<model::TensorAxis>();
-    return std::make_unique<TensorParallelAxis>(mesh.group(mesh::Axis::Tensor));
+std::unique_ptr<model::TensorAxis> make_axis(comm::Mesh& mesh) {
+    if (mesh.degree(layout::Axis::Tensor) == 1) return std::make_unique<model::TensorAxis>();
+    return std::make_unique<TensorParallelAxis>(mesh.group(layout::Axis::Tensor));
 }
 
 }  // namespace
 
-ParallelModel::ParallelModel(const model::ModelSpec& spec, const PlacedModel& placed, mesh::Mesh& mesh,
+ParallelModel::ParallelModel(const model::ModelSpec& spec, const PlacedModel& placed, comm::Mesh& mesh,
                              const Precision& precision, int64_t seq_len, uint64_t seed)
     : spec_(spec),
       precision_(precision),
@@ -27,10 +27,10 @@ ParallelModel::ParallelModel(const model::ModelSpec& spec, const PlacedModel& pl
           ops::make_rope_table(model::rope_frequencies(spec), seq_len,
                                at::TensorOptions(device_).dtype(ops::accumulation_type(precision.compute)))),
       axis_(make_axis(mesh)) {
-    const int num_ranks = mesh.degree(mesh::Axis::Pipeline);
+    const int num_ranks = mesh.degree(layout::Axis::Pipeline);
     for (size_t unit = 0; unit < placed.units.size(); ++unit) {
         const int number = placed.unit_stage[unit];
-        if (number % num_ranks != mesh.coordinate(mesh::Axis::Pipeline)) continue;
+        if (number % num_ranks != mesh.coordinate(layout::Axis::Pipeline)) continue;
         Stage& own = stage(number);
         if (unit == 0) {
             own.layers.push_back(std::make_unique<model::Embedding>(spec_, *axis_));
@@ -48,7 +48,7 @@ Stage& ParallelModel::stage(int number) {
     return stages_.back();
 }
 
-void ParallelModel::add_unit(const PlacedModel& placed, int unit, mesh::Mesh& mesh, uint64_t seed) {
+void ParallelModel::add_unit(const PlacedModel& placed, int unit, comm::Mesh& mesh, uint64_t seed) {
     const std::set<model::Role> summed = summed_roles(placed, unit);
     UnitMemory memory(placed.units[unit], mesh, precision_);
     std::vector<ShardedUnit::Binding> bindings;
@@ -64,8 +64,8 @@ void ParallelModel::add_unit(const PlacedModel& placed, int unit, mesh::Mesh& me
         bindings.push_back({each.role, parameter, summed.contains(each.role)});
     }
     stage(placed.unit_stage[unit])
-        .units.emplace_back(std::move(bindings), mesh.group(mesh::kShardAxes),
-                            mesh.group(mesh::Axis::Replicate), memory.joined());
+        .units.emplace_back(std::move(bindings), mesh.group(layout::kShardAxes),
+                            mesh.group(layout::Axis::Replicate), memory.joined());
 }
 
 ShardedParameter* ParallelModel::find(const std::string& name) const {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "mesh/mesh.h"
+#include "comm/mesh.h"
 #include "model/attention.h"
 #include "model/head.h"
 #include "model/layer.h"
@@ -32,7 +32,7 @@ class ParallelModel {
   public:
     /// COLLECTIVE: creates this rank's pieces of the parameters that `placed` describes, and builds the
     /// layers that compute with them.
-    ParallelModel(const model::ModelSpec& spec, const PlacedModel& placed, mesh::Mesh& mesh,
+    ParallelModel(const model::ModelSpec& spec, const PlacedModel& placed, comm::Mesh& mesh,
                   const Precision& precision, int64_t seq_len, uint64_t seed);
     ParallelModel(const ParallelModel&) = delete;
 
@@ -46,7 +46,7 @@ class ParallelModel {
     c10::Device device() const { return device_; }  // device of all tensors of this model
 
   private:
-    void add_unit(const PlacedModel& placed, int unit, mesh::Mesh& mesh, uint64_t seed);
+    void add_unit(const PlacedModel& placed, int unit, comm::Mesh& mesh, uint64_t seed);
     ShardedParameter* find(const std::string& name) const;
     Stage& stage(int number);
 

@@ -9,8 +9,8 @@
 namespace argosy::parallel {
 namespace {
 
-using mesh::Axis;
-using mesh::MeshShape;
+using layout::Axis;
+using layout::MeshShape;
 using model::ModelSpec;
 using model::Parameter;
 using model::Role;
@@ -96,8 +96,8 @@ void split_for_tensor_parallel(Parameter& parameter, const ModelSpec& spec, int 
 }
 
 void shard(Parameter& parameter, const MeshShape& mesh) {
-    const int degree = mesh.degree(mesh::kShardAxes);
-    if (degree > 1) parameter.spec.splits.push_back({mesh::kShardAxes, 0, degree});
+    const int degree = mesh.degree(layout::kShardAxes);
+    if (degree > 1) parameter.spec.splits.push_back({layout::kShardAxes, 0, degree});
 }
 
 void replicate(Parameter& parameter, const MeshShape& mesh) {
@@ -135,7 +135,7 @@ PlacedModel place(const ModelSpec& spec, const MeshShape& mesh, const std::vecto
 
 bool summed_by_program(const layout::ParamSpec& spec) {
     return spec.stages.size() == 1 && spec.gradient.size() == 1 &&
-           spec.gradient[0].axes == mesh::AxisSet(Axis::Replicate);
+           spec.gradient[0].axes == layout::AxisSet(Axis::Replicate);
 }
 
 std::set<model::Role> summed_roles(const PlacedModel& placed, size_t unit) {

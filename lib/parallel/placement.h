@@ -7,7 +7,7 @@
 #include <set>
 #include <vector>
 
-#include "mesh/mesh_shape.h"
+#include "layout/mesh_shape.h"
 #include "model/model_spec.h"
 #include "model/parameter.h"
 #include "parallel/lowering.h"
@@ -23,7 +23,7 @@ struct PlacedModel {
 
 /// Stage s runs `stage_layers[s]` blocks; the first stage also runs the embedding and the last one the head.
 /// Throws UserError if the mesh cannot hold the model (heads that do not divide, ...).
-PlacedModel place(const model::ModelSpec& spec, const mesh::MeshShape& mesh,
+PlacedModel place(const model::ModelSpec& spec, const layout::MeshShape& mesh,
                   const std::vector<int>& stage_layers);
 
 /// Whether the program sums the parameter's gradient over ranks: true if the only sum that remains after the

@@ -26,17 +26,17 @@ at::Tensor initial_tensor(const layout::ParamSpec& spec, const layout::Slab& sla
 
 }  // namespace
 
-std::vector<int64_t> unsharded_shape(const layout::ParamSpec& spec, const mesh::MeshShape& mesh,
-                                     const mesh::Coordinates& coordinates) {
+std::vector<int64_t> unsharded_shape(const layout::ParamSpec& spec, const layout::MeshShape& mesh,
+                                     const layout::Coordinates& coordinates) {
     int num_splits = 0;
-    for (const layout::Split& split : spec.splits) num_splits += split.axes != mesh::kShardAxes;
+    for (const layout::Split& split : spec.splits) num_splits += split.axes != layout::kShardAxes;
     return layout::slab_of(spec, mesh, coordinates, num_splits).size;
 }
 
-std::vector<int64_t> shard_shape(const layout::ParamSpec& spec, const mesh::MeshShape& mesh,
-                                 const mesh::Coordinates& coordinates) {
+std::vector<int64_t> shard_shape(const layout::ParamSpec& spec, const layout::MeshShape& mesh,
+                                 const layout::Coordinates& coordinates) {
     std::vector<int64_t> shape = unsharded_shape(spec, mesh, coordinates);
-    shape[0] = layout::chunk(shape[0], mesh.degree(mesh::kShardAxes), 0).size;
+    shape[0] = layout::chunk(shape[0], mesh.degree(layout::kShardAxes), 0).size;
     return shape;
 }
 
@@ -59,7 +59,7 @@ ParameterMemory ParameterMemory::rows(int64_t begin, int64_t count) const {
     return part;
 }
 
-ShardedParameter::ShardedParameter(const layout::ParamSpec& spec, const mesh::Mesh& mesh,
+ShardedParameter::ShardedParameter(const layout::ParamSpec& spec, const comm::Mesh& mesh,
                                    const ParameterMemory& memory, uint64_t seed)
     : spec_(spec),
       slab_(layout::slab_of(spec, mesh.shape(), mesh.coordinates())),

@@ -8,8 +8,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "comm/mesh.h"
 #include "layout/param_spec.h"
-#include "mesh/mesh.h"
 #include "model/parameter.h"
 
 namespace argosy::parallel {
@@ -35,18 +35,18 @@ struct ParameterMemory {
 
 /// The shape with which a layer computes on the rank at `coordinates`: after the tensor parallel split,
 /// before the split over the shard axes.
-std::vector<int64_t> unsharded_shape(const layout::ParamSpec& spec, const mesh::MeshShape& mesh,
-                                     const mesh::Coordinates& coordinates);
+std::vector<int64_t> unsharded_shape(const layout::ParamSpec& spec, const layout::MeshShape& mesh,
+                                     const layout::Coordinates& coordinates);
 
 /// The shape that the rank at `coordinates` holds: [chunk rows, ...], after both splits, with padding.
-std::vector<int64_t> shard_shape(const layout::ParamSpec& spec, const mesh::MeshShape& mesh,
-                                 const mesh::Coordinates& coordinates);
+std::vector<int64_t> shard_shape(const layout::ParamSpec& spec, const layout::MeshShape& mesh,
+                                 const layout::Coordinates& coordinates);
 
 class ShardedParameter {
   public:
     /// Fills the weights with the initial values of `seed`. REQUIRES: `memory` has the shape shard_shape()
     /// and is filled with zeros.
-    ShardedParameter(const layout::ParamSpec& spec, const mesh::Mesh& mesh, const ParameterMemory& memory,
+    ShardedParameter(const layout::ParamSpec& spec, const comm::Mesh& mesh, const ParameterMemory& memory,
                      uint64_t seed);
 
     const layout::ParamSpec& spec() const { return spec_; }

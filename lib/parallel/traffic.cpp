@@ -11,12 +11,12 @@ namespace argosy::parallel {
 namespace {
 
 using comm::OpKind;
-using mesh::Axis;
+using layout::Axis;
 
 /// Collects launches. Launches that differ only in their number become one entry.
 class Collector {
   public:
-    explicit Collector(const mesh::MeshShape& mesh) : mesh_(mesh) {}
+    explicit Collector(const layout::MeshShape& mesh) : mesh_(mesh) {}
 
     void add(const Traffic& one) {
         if (mesh_.degree(one.axes) / one.parts == 1 || one.elements == 0) return;
@@ -33,36 +33,36 @@ class Collector {
     std::vector<Traffic> take() { return std::move(all_); }
 
   private:
-    const mesh::MeshShape& mesh_;
+    const layout::MeshShape& mesh_;
     std::vector<Traffic> all_;
 };
 
 /// Number of elements of a rank's shard with its padding: [chunk rows, ...].
-int64_t held_elements(const layout::ParamSpec& spec, const mesh::MeshShape& mesh,
-                      const mesh::Coordinates& coordinates) {
+int64_t held_elements(const layout::ParamSpec& spec, const layout::MeshShape& mesh,
+                      const layout::Coordinates& coordinates) {
     const std::vector<int64_t> shape = unsharded_shape(spec, mesh, coordinates);
     return std::accumulate(shape.begin() + 1, shape.end(),
-                           layout::chunk(shape[0], mesh.degree(mesh::kShardAxes), 0).size,
+                           layout::chunk(shape[0], mesh.degree(layout::kShardAxes), 0).size,
                            std::multiplies<>());
 }
 
 /// Adds a unit's all-gather, its reduce-scatter, and the sum over replicas that the program makes.
-void add_unit(const PlacedModel& placed, size_t unit, const mesh::MeshShape& mesh,
-              const mesh::Coordinates& coordinates, const Precision& precision, Collector& traffic) {
+void add_unit(const PlacedModel& placed, size_t unit, const layout::MeshShape& mesh,
+              const layout::Coordinates& coordinates, const Precision& precision, Collector& traffic) {
     const std::set<model::Role> roles = summed_roles(placed, unit);
     int64_t elements = 0, summed = 0;
     for (const auto& [role, spec] : placed.units[unit]) {
         const int64_t held = held_elements(spec, mesh, coordinates);
-        elements += held * mesh.degree(mesh::kShardAxes);
+        elements += held * mesh.degree(layout::kShardAxes);
         if (roles.contains(role)) summed += held;
     }
-    traffic.add({mesh::kShardAxes, 1, OpKind::AllGather, precision.compute, elements, 1});
-    traffic.add({mesh::kShardAxes, 1, OpKind::ReduceScatter, precision.reduce, elements, 1});
+    traffic.add({layout::kShardAxes, 1, OpKind::AllGather, precision.compute, elements, 1});
+    traffic.add({layout::kShardAxes, 1, OpKind::ReduceScatter, precision.reduce, elements, 1});
     traffic.add({Axis::Replicate, 1, OpKind::AllReduce, precision.reduce, summed, 1});
 }
 
 /// Adds the transfers of a microbatch's activations: over the tensor axis, and from stage to stage.
-void add_activations(const mesh::MeshShape& mesh, const Precision& precision, int64_t elements,
+void add_activations(const layout::MeshShape& mesh, const Precision& precision, int64_t elements,
                      int64_t num_units, Collector& traffic) {
     traffic.add({Axis::Tensor, 1, OpKind::AllGather, precision.compute, elements, num_units});
     traffic.add({Axis::Tensor, 1, OpKind::ReduceScatter, precision.compute, elements, num_units});
@@ -72,9 +72,9 @@ void add_activations(const mesh::MeshShape& mesh, const Precision& precision, in
 
 /// Adds the gradient sums after the program. sum_remaining() (parallel/gradients.h) makes all sums over the
 /// same ranks in one launch.
-void add_sums(const std::vector<layout::ParamSpec>& specs, const mesh::MeshShape& mesh,
-              const mesh::Coordinates& coordinates, const Precision& precision, Collector& traffic) {
-    std::map<std::pair<size_t, std::pair<mesh::AxisSet, int>>, int64_t> sums;
+void add_sums(const std::vector<layout::ParamSpec>& specs, const layout::MeshShape& mesh,
+              const layout::Coordinates& coordinates, const Precision& precision, Collector& traffic) {
+    std::map<std::pair<size_t, std::pair<layout::AxisSet, int>>, int64_t> sums;
     for (const layout::ParamSpec& spec : specs) {
         if (summed_by_program(spec)) continue;
         for (size_t i = 0; i < spec.gradient.size(); ++i) {
@@ -90,8 +90,8 @@ void add_sums(const std::vector<layout::ParamSpec>& specs, const mesh::MeshShape
 
 }  // namespace
 
-std::vector<Traffic> step_traffic(const PlacedModel& placed, const mesh::MeshShape& mesh,
-                                  const mesh::Coordinates& coordinates, const Precision& precision,
+std::vector<Traffic> step_traffic(const PlacedModel& placed, const layout::MeshShape& mesh,
+                                  const layout::Coordinates& coordinates, const Precision& precision,
                                   int64_t dim, int64_t microbatch_tokens) {
     Collector traffic(mesh);
     std::vector<layout::ParamSpec> held;
@@ -112,10 +112,10 @@ std::vector<Traffic> step_traffic(const PlacedModel& placed, const mesh::MeshSha
     return traffic.take();
 }
 
-std::vector<Traffic> job_traffic(const PlacedModel& placed, const mesh::MeshShape& mesh,
+std::vector<Traffic> job_traffic(const PlacedModel& placed, const layout::MeshShape& mesh,
                                  const Precision& precision, int64_t dim, int64_t microbatch_tokens) {
     std::vector<Traffic> all;
-    mesh::Coordinates first = {};
+    layout::Coordinates first = {};
     for (int& stage = first[static_cast<int>(Axis::Pipeline)]; stage < mesh.degree(Axis::Pipeline); ++stage) {
         const auto own = step_traffic(placed, mesh, first, precision, dim, microbatch_tokens);
         all.insert(all.end(), own.begin(), own.end());

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "comm/communicator.h"
-#include "mesh/mesh_shape.h"
+#include "layout/mesh_shape.h"
 #include "parallel/placement.h"
 #include "parallel/sharded_parameter.h"
 
@@ -18,7 +18,7 @@ namespace argosy::parallel {
 /// One kind of launch: a collective, or several grouped, over the ranks that differ only on `axes` (with
 /// parts > 1 over blocks of these ranks: see MeshShape::group).
 struct Traffic {
-    mesh::AxisSet axes;
+    layout::AxisSet axes;
     int parts = 1;
     comm::OpKind kind;
     at::ScalarType type;
@@ -29,13 +29,13 @@ struct Traffic {
 
 /// The traffic of the rank at `coordinates`, without axes of one rank. `dim` is the model's dim;
 /// `microbatch_tokens` is the number of tokens that pass through a block at once.
-std::vector<Traffic> step_traffic(const PlacedModel& placed, const mesh::MeshShape& mesh,
-                                  const mesh::Coordinates& coordinates, const Precision& precision,
+std::vector<Traffic> step_traffic(const PlacedModel& placed, const layout::MeshShape& mesh,
+                                  const layout::Coordinates& coordinates, const Precision& precision,
                                   int64_t dim, int64_t microbatch_tokens);
 
 /// The traffic of the whole job: the traffic of one rank for each coordinate on the pipeline axis. The other
 /// ranks of the same coordinate have the same traffic, except that their last shards may be shorter.
-std::vector<Traffic> job_traffic(const PlacedModel& placed, const mesh::MeshShape& mesh,
+std::vector<Traffic> job_traffic(const PlacedModel& placed, const layout::MeshShape& mesh,
                                  const Precision& precision, int64_t dim, int64_t microbatch_tokens);
 
 }  // namespace argosy::parallel

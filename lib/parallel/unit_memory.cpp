@@ -7,10 +7,10 @@
 
 namespace argosy::parallel {
 
-UnitMemory::UnitMemory(const std::vector<model::Parameter>& unit, const mesh::Mesh& mesh,
+UnitMemory::UnitMemory(const std::vector<model::Parameter>& unit, const comm::Mesh& mesh,
                        const Precision& precision)
     : mesh_(mesh), precision_(precision) {
-    if (mesh.degree(mesh::kShardAxes) > 1) return;
+    if (mesh.degree(layout::kShardAxes) > 1) return;
     model::ByKey<model::Join, model::kNumJoins, int64_t> num_parameters;
     for (const model::Parameter& parameter : unit) {
         const auto join = model::join_of(parameter.role);

@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "mesh/mesh.h"
+#include "comm/mesh.h"
 #include "model/parameter.h"
 #include "parallel/sharded_parameter.h"
 #include "parallel/sharded_unit.h"
@@ -15,7 +15,7 @@ namespace argosy::parallel {
 class UnitMemory {
   public:
     /// Allocates the memory of the joins. REQUIRES: mesh outlives the object.
-    UnitMemory(const std::vector<model::Parameter>& unit, const mesh::Mesh& mesh, const Precision& precision);
+    UnitMemory(const std::vector<model::Parameter>& unit, const comm::Mesh& mesh, const Precision& precision);
 
     /// Returns the memory of the next parameter. REQUIRES: called in the unit's order, once for each
     /// parameter, except for a tied parameter that another unit already has.
@@ -32,7 +32,7 @@ class UnitMemory {
     };
     std::vector<int64_t> shape_of(const model::Parameter& parameter) const;
 
-    const mesh::Mesh& mesh_;
+    const comm::Mesh& mesh_;
     Precision precision_;
     model::ByKey<model::Join, model::kNumJoins, Join> joins_;
 };

@@ -42,7 +42,7 @@ bool same_kind(const parallel::Traffic& left, const parallel::Traffic& right) {
     return left.axes == right.axes && left.parts == right.parts && left.kind == right.kind;
 }
 
-std::vector<std::vector<int>> groups_of(const parallel::Traffic& one, const mesh::MeshShape& mesh) {
+std::vector<std::vector<int>> groups_of(const parallel::Traffic& one, const layout::MeshShape& mesh) {
     std::set<std::vector<int>> groups;
     for (int rank = 0; rank < mesh.num_ranks(); ++rank) groups.insert(mesh.group(rank, one.axes, one.parts));
     return {groups.begin(), groups.end()};
@@ -50,7 +50,7 @@ std::vector<std::vector<int>> groups_of(const parallel::Traffic& one, const mesh
 
 }  // namespace
 
-std::vector<Load> loads_of(std::span<const parallel::Traffic> traffic, const mesh::MeshShape& mesh,
+std::vector<Load> loads_of(std::span<const parallel::Traffic> traffic, const layout::MeshShape& mesh,
                            size_t most_bytes) {
     std::vector<parallel::Traffic> heaviest;
     for (const parallel::Traffic& one : traffic) {

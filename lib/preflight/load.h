@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "bench/measure.h"
-#include "mesh/mesh_shape.h"
+#include "layout/mesh_shape.h"
 #include "parallel/traffic.h"
 
 namespace argosy::preflight {
@@ -23,7 +23,7 @@ struct Load {
 
 /// For each kind of collective over each set of mesh axes, the one that moves the most bytes in a step.
 /// `traffic` is that of all ranks. A load measures `most_bytes` per launch at most.
-std::vector<Load> loads_of(std::span<const parallel::Traffic> traffic, const mesh::MeshShape& mesh,
+std::vector<Load> loads_of(std::span<const parallel::Traffic> traffic, const layout::MeshShape& mesh,
                            size_t most_bytes);
 
 }  // namespace argosy::preflight

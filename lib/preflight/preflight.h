@@ -22,7 +22,7 @@ namespace argosy::preflight {
 /// The job's properties that the checks depend on.
 struct Job {
     std::string title;  // "llama3 8B on 16 ranks (dp_shard 8 x tp 2)"
-    mesh::MeshShape mesh;
+    layout::MeshShape mesh;
     std::vector<parallel::Traffic> traffic;  // communication of a training step
     std::filesystem::path dump_folder;
 };

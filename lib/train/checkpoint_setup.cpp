@@ -64,7 +64,7 @@ int64_t max_context(const config::JobConfig& config, const model::ModelSpec& spe
 }  // namespace
 
 SaveOptions save_options(const config::JobConfig& config, const model::ModelSpec& spec,
-                         const mesh::MeshShape& mesh, const Start& start, int64_t final_step) {
+                         const layout::MeshShape& mesh, const Start& start, int64_t final_step) {
     SaveOptions options{.checkpoint = config.checkpoint,
                         .folder = steps_folder(config),
                         .first_step = start.position.step,

@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "config/job_config.h"
-#include "mesh/mesh_shape.h"
+#include "layout/mesh_shape.h"
 #include "model/model_spec.h"
 #include "train/checkpointer.h"
 #include "train/restore.h"
@@ -15,7 +15,7 @@ namespace argosy::train {
 /// Options for a run that begins at `start` and ends with `final_step`. UserError if the run saves and the
 /// model cannot be described by a config.json.
 SaveOptions save_options(const config::JobConfig& config, const model::ModelSpec& spec,
-                         const mesh::MeshShape& mesh, const Start& start, int64_t final_step);
+                         const layout::MeshShape& mesh, const Start& start, int64_t final_step);
 
 /// Logs the keys of [checkpoint] that are set but have no effect, given the values of the other keys.
 void warn_of_idle_keys(const config::JobConfig& config);

@@ -14,7 +14,7 @@
 
 namespace argosy::train {
 
-DataFeed::DataFeed(const data::Loader& loader, mesh::Mesh& mesh, const BatchSizes& sizes,
+DataFeed::DataFeed(const data::Loader& loader, comm::Mesh& mesh, const BatchSizes& sizes,
                    int64_t first_sample, int64_t num_steps)
     : loader_(loader), mesh_(mesh), sizes_(sizes), next_sample_(first_sample), num_steps_(num_steps) {
     const bool on_gpu = gpu::holds(at::empty({0}, mesh.device()));
@@ -41,11 +41,11 @@ at::Tensor DataFeed::on_device(const at::Tensor& read) {
 void DataFeed::read_ahead() {
     const int64_t num_samples = sizes_.samples_per_rank();
     const at::Tensor read = place_to_read(), tokens = read[0], targets = read[1];
-    loader_.read(next_sample_ + mesh_.index(mesh::kDataAxes) * num_samples, num_samples,
+    loader_.read(next_sample_ + mesh_.index(layout::kDataAxes) * num_samples, num_samples,
                  tokens.mutable_data_ptr<int64_t>(), targets.mutable_data_ptr<int64_t>());
     ahead_ = {.counted_tokens = targets.ge(0).sum().item<int64_t>(), .first_position = next_sample_};
     job_tokens_ = at::full({}, ahead_.counted_tokens, at::kLong);
-    counting_ = mesh_.group(mesh::kDataAxes)
+    counting_ = mesh_.group(layout::kDataAxes)
                     .submit({.kind = comm::OpKind::AllReduce, .out = job_tokens_, .in = job_tokens_});
     const at::Tensor all = on_device(read);
     const int64_t size = sizes_.microbatch_size * loader_.seq_len();

@@ -8,10 +8,10 @@
 #include <optional>
 #include <vector>
 
+#include "comm/mesh.h"
 #include "cuda/memory.h"
 #include "cuda/stream.h"
 #include "data/loader.h"
-#include "mesh/mesh.h"
 #include "train/setup.h"
 #include "train/step.h"
 
@@ -23,7 +23,7 @@ class DataFeed {
   public:
     /// Feeds `num_steps` steps. The first step begins at position `first_sample` of the run. REQUIRES: loader
     /// and mesh outlive it.
-    DataFeed(const data::Loader& loader, mesh::Mesh& mesh, const BatchSizes& sizes, int64_t first_sample,
+    DataFeed(const data::Loader& loader, comm::Mesh& mesh, const BatchSizes& sizes, int64_t first_sample,
              int64_t num_steps);
 
     /// COLLECTIVE over the data axes: the next step's batch. REQUIRES: fewer than num_steps calls so far.
@@ -59,7 +59,7 @@ class DataFeed {
     at::Tensor on_device(const at::Tensor& read);
 
     const data::Loader& loader_;
-    mesh::Mesh& mesh_;
+    comm::Mesh& mesh_;
     BatchSizes sizes_;
     int64_t next_sample_;  // position in the run that is read next
     int64_t num_steps_, num_read_ = 0;

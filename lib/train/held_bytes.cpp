@@ -11,18 +11,18 @@ namespace {
 int64_t num_bytes(const at::Tensor& tensor) { return static_cast<int64_t>(tensor.nbytes()); }
 
 /// Elements of this rank's shard as ShardedParameter allocates it, padding rows included.
-int64_t padded_elements(const layout::ParamSpec& spec, const mesh::Mesh& mesh) {
+int64_t padded_elements(const layout::ParamSpec& spec, const comm::Mesh& mesh) {
     int64_t count = 1;
     for (const int64_t size : parallel::shard_shape(spec, mesh.shape(), mesh.coordinates())) count *= size;
     return count;
 }
 
-int64_t elements_of(const parallel::PlacedModel& placed, const mesh::Mesh& mesh) {
+int64_t elements_of(const parallel::PlacedModel& placed, const comm::Mesh& mesh) {
     std::set<std::string> seen;  // a tied embedding table counts once
     int64_t elements = 0;
     for (size_t unit = 0; unit < placed.units.size(); ++unit) {
         const int stage = placed.unit_stage[unit];
-        if (stage % mesh.degree(mesh::Axis::Pipeline) != mesh.coordinate(mesh::Axis::Pipeline)) continue;
+        if (stage % mesh.degree(layout::Axis::Pipeline) != mesh.coordinate(layout::Axis::Pipeline)) continue;
         for (const model::Parameter& parameter : placed.units[unit]) {
             if (seen.insert(parameter.spec.name).second) elements += padded_elements(parameter.spec, mesh);
         }
@@ -51,7 +51,7 @@ HeldBytes held_bytes(parallel::ParallelModel& model, const optim::AdamW& optimiz
     return held;
 }
 
-HeldBytes planned_bytes(const TrainerOptions& options, const mesh::Mesh& mesh) {
+HeldBytes planned_bytes(const TrainerOptions& options, const comm::Mesh& mesh) {
     const int64_t elements = elements_of(place(options, mesh.shape()), mesh);
     const auto bytes = [&](at::ScalarType type) {
         return elements * static_cast<int64_t>(c10::elementSize(type));

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "mesh/mesh.h"
+#include "comm/mesh.h"
 #include "optim/adamw.h"
 #include "parallel/parallel_model.h"
 #include "train/trainer.h"
@@ -23,6 +23,6 @@ struct HeldBytes {
 HeldBytes held_bytes(parallel::ParallelModel& model, const optim::AdamW& optimizer);
 
 /// Bytes that this rank's Trainer will hold once it is constructed. Computed without allocating anything.
-HeldBytes planned_bytes(const TrainerOptions& options, const mesh::Mesh& mesh);
+HeldBytes planned_bytes(const TrainerOptions& options, const comm::Mesh& mesh);
 
 }  // namespace argosy::train

@@ -54,15 +54,15 @@ std::string either(const std::vector<std::string>& names) {
 
 class LargeTensors {
   public:
-    LargeTensors(const TrainerOptions& options, const mesh::Mesh& mesh) : options_(options), mesh_(mesh) {}
+    LargeTensors(const TrainerOptions& options, const comm::Mesh& mesh) : options_(options), mesh_(mesh) {}
 
     std::vector<LargeTensor> list() {
         const parallel::PlacedModel placed = place(options_, mesh_.shape());
-        add("the residual stream", {tokens() / mesh_.degree(mesh::Axis::Tensor), options_.spec.dim},
+        add("the residual stream", {tokens() / mesh_.degree(layout::Axis::Tensor), options_.spec.dim},
             compute());
         for (size_t unit = 0; unit < placed.units.size(); ++unit) {
-            const int stage = placed.unit_stage[unit] % mesh_.degree(mesh::Axis::Pipeline);
-            if (stage == mesh_.coordinate(mesh::Axis::Pipeline)) add_unit(placed.units[unit]);
+            const int stage = placed.unit_stage[unit] % mesh_.degree(layout::Axis::Pipeline);
+            if (stage == mesh_.coordinate(layout::Axis::Pipeline)) add_unit(placed.units[unit]);
         }
         return std::move(list_);
     }
@@ -91,7 +91,7 @@ class LargeTensors {
         }
         add_activations(rows);
         add_parameters(unit);
-        const int num_shards = mesh_.degree(mesh::kShardAxes);
+        const int num_shards = mesh_.degree(layout::kShardAxes);
         if (num_shards == 1) return;
         const int64_t buffer_elements = parallel::UnitLayout(entries, num_shards).num_elements();
         const std::string name = unit[0].role == Role::Embedding   ? "the embedding"
@@ -114,7 +114,7 @@ class LargeTensors {
         activation("a layer's activation", rows[Role::Gate]);
         if (rows[Role::Output] == 0) return;
         const int64_t columns =
-            layout::chunk(options_.spec.vocab_size, mesh_.degree(mesh::Axis::Tensor), 0).size;
+            layout::chunk(options_.spec.vocab_size, mesh_.degree(layout::Axis::Tensor), 0).size;
         const at::Tensor here = at::empty({0}, at::TensorOptions(mesh_.device()));
         add("a chunk of logits", {model::Head::rows_per_chunk(tokens(), columns, here), rows[Role::Output]},
             compute());
@@ -144,7 +144,7 @@ class LargeTensors {
 
     /// The parameters of a join share an allocation if there is one shard, except for moments (UnitMemory).
     void add_parameters(const std::vector<Parameter>& unit) {
-        const bool shared = mesh_.degree(mesh::kShardAxes) == 1;
+        const bool shared = mesh_.degree(layout::kShardAxes) == 1;
         for (size_t first = 0, count = 0; first < unit.size(); first += count) {
             const auto join = shared ? model::join_of(unit[first].role) : std::nullopt;
             count = join ? model::roles_of(*join).size() : 1;
@@ -171,7 +171,7 @@ class LargeTensors {
     }
 
     const TrainerOptions& options_;
-    const mesh::Mesh& mesh_;
+    const comm::Mesh& mesh_;
     std::set<std::pair<Role, Shape>> seen_;
     std::vector<LargeTensor> list_;
 };
@@ -183,7 +183,7 @@ int64_t LargeTensor::num_bytes() const {
                            std::multiplies<>());
 }
 
-std::vector<LargeTensor> large_tensors(const TrainerOptions& options, const mesh::Mesh& mesh) {
+std::vector<LargeTensor> large_tensors(const TrainerOptions& options, const comm::Mesh& mesh) {
     return LargeTensors(options, mesh).list();
 }
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "mesh/mesh.h"
+#include "comm/mesh.h"
 #include "train/trainer.h"
 
 namespace argosy::train {
@@ -25,7 +25,7 @@ struct LargeTensor {
 /// This rank's large tensors, computed without allocating: activations of a microbatch, gathered weights and
 /// gradients of units, and weights, gradient and moments of each matrix. Equal layers are listed once. The
 /// list does not have everything that a step allocates.
-std::vector<LargeTensor> large_tensors(const TrainerOptions& options, const mesh::Mesh& mesh);
+std::vector<LargeTensor> large_tensors(const TrainerOptions& options, const comm::Mesh& mesh);
 
 /// Describes the tensors whose allocation asks for `bytes`, as "a layer's gate and up [16384, 37888] of
 /// bfloat16". LibTorch's GPU allocator rounds sizes up, so rounded sizes match too. Empty if none match.

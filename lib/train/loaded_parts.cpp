@@ -52,7 +52,7 @@ int64_t samples_of_length(const Scalars& scalars, int64_t seq_len, bool shuffled
 
 }  // namespace
 
-LoadedParts parts_to_resume(const config::JobConfig& config, const mesh::MeshShape& mesh,
+LoadedParts parts_to_resume(const config::JobConfig& config, const layout::MeshShape& mesh,
                             const checkpoint::Description& description) {
     LoadedParts parts = all_but_excluded(config.checkpoint);
     if (!description.model_only || !parts.moments) return parts;
@@ -98,7 +98,7 @@ Position restore_scalars(const config::JobConfig& config, const checkpoint::Desc
     return position;
 }
 
-void log_differences(const config::JobConfig& config, const mesh::MeshShape& mesh,
+void log_differences(const config::JobConfig& config, const layout::MeshShape& mesh,
                      const checkpoint::Description& then) {
     const auto say = [](const std::string& line) {
         spdlog::info("differs from when it was saved: {}", line);

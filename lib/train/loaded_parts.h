@@ -7,7 +7,7 @@
 
 #include "checkpoint/table.h"
 #include "config/job_config.h"
-#include "mesh/mesh_shape.h"
+#include "layout/mesh_shape.h"
 #include "train/position.h"
 #include "train/run_state.h"
 
@@ -23,7 +23,7 @@ struct LoadedParts {
 
 /// Parts to load from one of the run's own steps: all except those in checkpoint.exclude_from_loading.
 /// UserError if the step has only weights and the run still has steps to train.
-LoadedParts parts_to_resume(const config::JobConfig& config, const mesh::MeshShape& mesh,
+LoadedParts parts_to_resume(const config::JobConfig& config, const layout::MeshShape& mesh,
                             const checkpoint::Description& description);
 
 /// Parts to load from checkpoint.initial_load_path. `description` is empty for a Hugging Face folder.
@@ -39,7 +39,7 @@ Position restore_scalars(const config::JobConfig& config, const checkpoint::Desc
 
 /// Logs a line for each key of the configuration, and for the mesh, that differs from the saved one. Keys
 /// that do not affect training, such as folders, are left out.
-void log_differences(const config::JobConfig& config, const mesh::MeshShape& mesh,
+void log_differences(const config::JobConfig& config, const layout::MeshShape& mesh,
                      const checkpoint::Description& then);
 
 }  // namespace argosy::train

@@ -22,7 +22,7 @@ class MemoryAccount {
     MemoryAccount(const MemoryAccount&) = delete;
 
     /// Call before the Trainer is constructed: its construction may already run out of memory.
-    void plan(const TrainerOptions& options, const mesh::Mesh& mesh) {
+    void plan(const TrainerOptions& options, const comm::Mesh& mesh) {
         planned_ = planned_bytes(options, mesh);
         tensors_ = large_tensors(options, mesh);
         doing("the making of the model");

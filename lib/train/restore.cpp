@@ -34,7 +34,7 @@ enum class Want { OwnStep, AnyModel };
 
 class Restorer {
   public:
-    Restorer(const config::JobConfig& config, const mesh::MeshShape& mesh, comm::Communicator& control,
+    Restorer(const config::JobConfig& config, const layout::MeshShape& mesh, comm::Communicator& control,
              RunState& state)
         : config_(config), mesh_(mesh), control_(control), state_(state), work_(control) {}
 
@@ -60,7 +60,7 @@ class Restorer {
     bool speaks() const { return control_.rank() == 0; }
 
     const config::JobConfig& config_;
-    const mesh::MeshShape& mesh_;
+    const layout::MeshShape& mesh_;
     comm::Communicator& control_;
     RunState& state_;
     JointWork work_;
@@ -297,7 +297,7 @@ fs::path steps_folder(const config::JobConfig& config) {
     return fs::path(config.job.dump_folder) / config.checkpoint.folder;
 }
 
-Start restore(const config::JobConfig& config, const mesh::MeshShape& mesh, comm::Communicator& control,
+Start restore(const config::JobConfig& config, const layout::MeshShape& mesh, comm::Communicator& control,
               RunState& state) {
     // The zeroing of the tensors is queued on this thread's stream, and the thread that loads them does not
     // wait for that stream.

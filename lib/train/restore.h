@@ -10,7 +10,7 @@
 #include "checkpoint/file_writer.h"
 #include "comm/communicator.h"
 #include "config/job_config.h"
-#include "mesh/mesh_shape.h"
+#include "layout/mesh_shape.h"
 #include "train/position.h"
 #include "train/run_state.h"
 
@@ -34,7 +34,7 @@ std::filesystem::path steps_folder(const config::JobConfig& config);
 /// UserError if the requested checkpoint is missing, damaged, or of another model, or if the run has steps
 /// and all are damaged: a run with steps never starts afresh. JobError if nothing sound was found and some
 /// checkpoint could not be read: such a failure may be temporary, so the job should be started again.
-Start restore(const config::JobConfig& config, const mesh::MeshShape& mesh, comm::Communicator& control,
+Start restore(const config::JobConfig& config, const layout::MeshShape& mesh, comm::Communicator& control,
               RunState& state);
 
 }  // namespace argosy::train

@@ -7,7 +7,7 @@
 namespace argosy::train {
 namespace {
 
-HeldTensor held(const parallel::ShardedParameter& parameter, const mesh::Mesh& mesh, std::string name,
+HeldTensor held(const parallel::ShardedParameter& parameter, const comm::Mesh& mesh, std::string name,
                 const at::Tensor& tensor) {
     return {.info = {std::move(name), element_type(tensor.scalar_type()), parameter.spec().shape},
             .slab = parameter.slab(),
@@ -21,7 +21,7 @@ std::string weight_name(const std::string& parameter) { return "model/" + parame
 std::string first_moment_name(const std::string& parameter) { return "optimizer/first/" + parameter; }
 std::string second_moment_name(const std::string& parameter) { return "optimizer/second/" + parameter; }
 
-RunState::RunState(Trainer& trainer, const mesh::Mesh& mesh, UpdateGuard& guard, int64_t seq_len)
+RunState::RunState(Trainer& trainer, const comm::Mesh& mesh, UpdateGuard& guard, int64_t seq_len)
     : trainer_(trainer), guard_(guard), seq_len_(seq_len) {
     const auto& parameters = trainer.model().parameters();
     const auto& moments = trainer.step().optimizer().moments();

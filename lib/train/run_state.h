@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "checkpoint/tensor_source.h"
+#include "comm/mesh.h"
 #include "layout/param_spec.h"
-#include "mesh/mesh.h"
 #include "train/scalars.h"
 #include "train/trainer.h"
 #include "train/update_guard.h"
@@ -27,7 +27,7 @@ struct HeldTensor {
 class RunState {
   public:
     /// REQUIRES: the arguments outlive it. `seq_len`: tokens of a sample, the unit of Position::samples.
-    RunState(Trainer& trainer, const mesh::Mesh& mesh, UpdateGuard& guard, int64_t seq_len);
+    RunState(Trainer& trainer, const comm::Mesh& mesh, UpdateGuard& guard, int64_t seq_len);
 
     const model::ModelSpec& spec() const { return trainer_.model().spec(); }
     int64_t seq_len() const { return seq_len_; }

@@ -156,15 +156,15 @@ cublas::Search algorithm_search(const config::Compile& compile) {
     return compile.search_algorithms ? cublas::Search::Timed : cublas::Search::Heuristic;
 }
 
-mesh::MeshRequest mesh_request(const config::Parallelism& parallelism) {
+layout::MeshRequest mesh_request(const config::Parallelism& parallelism) {
     return {.pipeline = parallelism.pipeline_parallel_degree,
             .replicate = parallelism.data_parallel_replicate_degree,
             .shard = parallelism.data_parallel_shard_degree,
             .tensor = parallelism.tensor_parallel_degree};
 }
 
-BatchSizes batch_sizes(const config::JobConfig& config, const mesh::MeshShape& mesh) {
-    const int64_t data_ranks = mesh.degree(mesh::kDataAxes), local = config.training.local_batch_size;
+BatchSizes batch_sizes(const config::JobConfig& config, const layout::MeshShape& mesh) {
+    const int64_t data_ranks = mesh.degree(layout::kDataAxes), local = config.training.local_batch_size;
     const int64_t given = config.training.global_batch_size;
     const int64_t global = given == -1 ? local * data_ranks : given;
     if (global % (local * data_ranks) != 0) {
@@ -173,13 +173,13 @@ BatchSizes batch_sizes(const config::JobConfig& config, const mesh::MeshShape& m
             "training.local_batch_size = {}; change one of them",
             global, data_ranks, local);
     }
-    const bool pipelined = mesh.degree(mesh::Axis::Pipeline) > 1;
+    const bool pipelined = mesh.degree(layout::Axis::Pipeline) > 1;
     const int64_t microbatch = pipelined ? config.parallelism.pipeline_parallel_microbatch_size : local;
     return {global, microbatch, global / data_ranks / microbatch};
 }
 
 TrainerOptions trainer_options(const config::JobConfig& config, const model::ModelSpec& spec,
-                               const mesh::MeshShape& mesh) {
+                               const layout::MeshShape& mesh) {
     const BatchSizes sizes = batch_sizes(config, mesh);
     const auto& optimizer = config.optimizer;
     return {

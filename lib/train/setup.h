@@ -9,7 +9,7 @@
 #include "config/job_config.h"
 #include "cublas/matmul.h"
 #include "data/token_file.h"
-#include "mesh/mesh_shape.h"
+#include "layout/mesh_shape.h"
 #include "model/model_spec.h"
 #include "ops/tensor_thread.h"
 #include "optim/lr_schedule.h"
@@ -36,7 +36,7 @@ void warn_of_idle_keys(const config::JobConfig& config, const comm::Communicator
 
 cublas::Search algorithm_search(const config::Compile& compile);
 
-mesh::MeshRequest mesh_request(const config::Parallelism& parallelism);
+layout::MeshRequest mesh_request(const config::Parallelism& parallelism);
 
 /// Sizes of a step's batch, in samples: global_batch of the whole job = data-parallel ranks x
 /// num_microbatches x microbatch_size.
@@ -44,10 +44,10 @@ struct BatchSizes {
     int64_t global_batch, microbatch_size, num_microbatches;
     int64_t samples_per_rank() const { return microbatch_size * num_microbatches; }
 };
-BatchSizes batch_sizes(const config::JobConfig& config, const mesh::MeshShape& mesh);
+BatchSizes batch_sizes(const config::JobConfig& config, const layout::MeshShape& mesh);
 
 TrainerOptions trainer_options(const config::JobConfig& config, const model::ModelSpec& spec,
-                               const mesh::MeshShape& mesh);
+                               const layout::MeshShape& mesh);
 
 /// The decay ends at step `num_steps`, the run's last, unless lr_scheduler.total_steps is set.
 optim::LrScheduleOptions lr_schedule_options(const config::JobConfig& config, int64_t num_steps);

@@ -48,7 +48,7 @@ std::vector<std::pair<std::string, double>> unit_norms(const at::Tensor& totals,
 
 }  // namespace
 
-Step::Step(parallel::ParallelModel& model, mesh::Mesh& mesh, parallel::Executor executor,
+Step::Step(parallel::ParallelModel& model, comm::Mesh& mesh, parallel::Executor executor,
            const StepOptions& options)
     : model_(model),
       mesh_(mesh),
@@ -59,11 +59,11 @@ Step::Step(parallel::ParallelModel& model, mesh::Mesh& mesh, parallel::Executor 
 }
 
 at::Tensor Step::forward_backward(const StepBatch& batch, const std::function<void()>& meanwhile) {
-    const double weight = token_weight(batch, mesh_.degree(mesh::kDataAxes));
+    const double weight = token_weight(batch, mesh_.degree(layout::kDataAxes));
     parallel::start_gradients(model_);
     at::Tensor loss = executor_.run(batch.microbatches, scale() * weight) * weight;
     // The ranks of a tensor group computed the same loss.
-    if (mesh_.coordinate(mesh::Axis::Tensor) != 0) loss.zero_();
+    if (mesh_.coordinate(layout::Axis::Tensor) != 0) loss.zero_();
     parallel::sum_remaining(model_, mesh_);
     const at::Tensor squares = parallel::owned_squared_norms(model_) / (scale() * scale());
     at::Tensor totals = at::stack({loss, squares.sum()});

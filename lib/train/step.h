@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "mesh/mesh.h"
+#include "comm/mesh.h"
 #include "model/batch.h"
 #include "optim/adamw.h"
 #include "optim/loss_scale.h"
@@ -57,7 +57,7 @@ struct StepOptions {
 class Step {
   public:
     /// REQUIRES: model and mesh outlive it.
-    Step(parallel::ParallelModel& model, mesh::Mesh& mesh, parallel::Executor executor,
+    Step(parallel::ParallelModel& model, comm::Mesh& mesh, parallel::Executor executor,
          const StepOptions& options);
 
     /// COLLECTIVE over the world: leaves the gradients of the mean loss, times the loss scale and summed over
@@ -81,7 +81,7 @@ class Step {
     void adjust_loss_scale(StepResult& result);
 
     parallel::ParallelModel& model_;
-    mesh::Mesh& mesh_;
+    comm::Mesh& mesh_;
     parallel::Executor executor_;
     StepOptions options_;
     optim::AdamW optimizer_;

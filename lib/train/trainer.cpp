@@ -5,7 +5,7 @@
 namespace argosy::train {
 namespace {
 
-using mesh::Axis;
+using layout::Axis;
 
 /// The tensor axis splits a microbatch's tokens between blocks, so its degree must divide their number.
 void check_rows(const TrainerOptions& options, int tensor_degree) {
@@ -17,12 +17,12 @@ void check_rows(const TrainerOptions& options, int tensor_degree) {
         options.microbatch_size, options.seq_len, tokens, tensor_degree);
 }
 
-parallel::LoweringOptions lowering_options(const TrainerOptions& options, const mesh::Mesh& mesh,
+parallel::LoweringOptions lowering_options(const TrainerOptions& options, const comm::Mesh& mesh,
                                            const parallel::PlacedModel& placed) {
     const bool pipelined = mesh.degree(Axis::Pipeline) > 1;
     parallel::LoweringOptions lowering{
         .stages = parallel::stage_units(placed),
-        .sharded = mesh.degree(mesh::kShardAxes) > 1,
+        .sharded = mesh.degree(layout::kShardAxes) > 1,
         .reshard = options.reshard,
         .reduce_after = pipelined ? parallel::ReduceAfter::Step : parallel::ReduceAfter::Microbatch,
         .keep = options.keep,
@@ -30,7 +30,7 @@ parallel::LoweringOptions lowering_options(const TrainerOptions& options, const 
     return lowering;
 }
 
-parallel::Executor make_executor(const TrainerOptions& options, mesh::Mesh& mesh,
+parallel::Executor make_executor(const TrainerOptions& options, comm::Mesh& mesh,
                                  const parallel::PlacedModel& placed, parallel::ParallelModel& model) {
     const parallel::LoweringOptions lowering = lowering_options(options, mesh, placed);
     const parallel::ScheduleShape shape{.num_stages = static_cast<int>(lowering.stages.size()),
@@ -52,17 +52,17 @@ StepOptions step_options(const TrainerOptions& options) {
 
 }  // namespace
 
-parallel::PlacedModel place(const TrainerOptions& options, const mesh::MeshShape& mesh) {
+parallel::PlacedModel place(const TrainerOptions& options, const layout::MeshShape& mesh) {
     check_rows(options, mesh.degree(Axis::Tensor));
     const std::vector<int> one_stage = {static_cast<int>(options.spec.num_layers)};
     return parallel::place(options.spec, mesh,
                            options.stage_layers.empty() ? one_stage : options.stage_layers);
 }
 
-Trainer::Trainer(const TrainerOptions& options, mesh::Mesh& mesh)
+Trainer::Trainer(const TrainerOptions& options, comm::Mesh& mesh)
     : Trainer(options, mesh, place(options, mesh.shape())) {}
 
-Trainer::Trainer(const TrainerOptions& options, mesh::Mesh& mesh, const parallel::PlacedModel& placed)
+Trainer::Trainer(const TrainerOptions& options, comm::Mesh& mesh, const parallel::PlacedModel& placed)
     : seed_(options.seed),
       model_(options.spec, placed, mesh, options.precision, options.seq_len, options.seed),
       step_(model_, mesh, make_executor(options, mesh, placed, model_), step_options(options)) {}

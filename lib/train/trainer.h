@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "mesh/mesh.h"
+#include "comm/mesh.h"
 #include "model/model_spec.h"
 #include "parallel/lowering.h"
 #include "parallel/parallel_model.h"
@@ -31,12 +31,12 @@ struct TrainerOptions {
 };
 
 /// The model's units and their pipeline stages. Throws UserError if the model does not fit the mesh.
-parallel::PlacedModel place(const TrainerOptions& options, const mesh::MeshShape& mesh);
+parallel::PlacedModel place(const TrainerOptions& options, const layout::MeshShape& mesh);
 
 class Trainer {
   public:
     /// COLLECTIVE. Throws UserError if the model does not fit the mesh. REQUIRES: mesh outlives it.
-    Trainer(const TrainerOptions& options, mesh::Mesh& mesh);
+    Trainer(const TrainerOptions& options, comm::Mesh& mesh);
     Trainer(const Trainer&) = delete;
 
     parallel::ParallelModel& model() { return model_; }
@@ -44,7 +44,7 @@ class Trainer {
     uint64_t seed() const { return seed_; }
 
   private:
-    Trainer(const TrainerOptions& options, mesh::Mesh& mesh, const parallel::PlacedModel& placed);
+    Trainer(const TrainerOptions& options, comm::Mesh& mesh, const parallel::PlacedModel& placed);
 
     uint64_t seed_;
     parallel::ParallelModel model_;

@@ -8,15 +8,10 @@
 #include <set>
 
 #include "base/error.h"
-#include "mesh/random_shape.h"
+#include "layout/random_shape.h"
 
 namespace argosy::layout {
 namespace {
-
-using mesh::Axis;
-using mesh::Coordinates;
-using mesh::kShardAxes;
-using mesh::MeshShape;
 
 TEST(Chunk, IsCeilSizedWithTheLastOnesShorterOrEmpty) {
     const auto sizes = [](int64_t n, int parts) {
@@ -95,11 +90,11 @@ ParamSpec random_spec(std::mt19937& random, const MeshShape& mesh) {
     const int num_dims = 1 + static_cast<int>(random() % 2);
     for (int dim = 0; dim < num_dims; ++dim) spec.shape.push_back(1 + static_cast<int64_t>(random() % 13));
     if (random() % 4 != 0) {
-        const int parts = mesh::random_divisor(random, mesh.degree(Axis::Tensor));
+        const int parts = random_divisor(random, mesh.degree(Axis::Tensor));
         spec.splits.push_back({Axis::Tensor, static_cast<int>(random() % num_dims), parts});
     }
     if (random() % 4 != 0) {
-        const int parts = mesh::random_divisor(random, mesh.degree(kShardAxes));
+        const int parts = random_divisor(random, mesh.degree(kShardAxes));
         spec.splits.push_back({kShardAxes, 0, parts});
     }
     // Stages may outnumber the pipeline's ranks, which then hold several; a tie holds the first and the last.
@@ -126,7 +121,7 @@ void count_in(const Slab& slab, const std::vector<int64_t>& shape, std::vector<i
 TEST(Layout, OwnersTileEveryTensorExactlyOnce) {
     std::mt19937 random(4);
     for (int round = 0; round < 500; ++round) {
-        const MeshShape mesh = mesh::random_shape(random);
+        const MeshShape mesh = random_shape(random);
         const ParamSpec spec = random_spec(random, mesh);
         std::vector<int> counts(num_elements(spec.shape), 0);
         for (int rank = 0; rank < mesh.num_ranks(); ++rank) {
@@ -140,7 +135,7 @@ TEST(Layout, OwnersTileEveryTensorExactlyOnce) {
 TEST(Layout, EveryReplicaHoldsTheWholeTensor) {
     std::mt19937 random(5);
     for (int round = 0; round < 500; ++round) {
-        const MeshShape mesh = mesh::random_shape(random);
+        const MeshShape mesh = random_shape(random);
         const ParamSpec spec = random_spec(random, mesh);
         const int replica = static_cast<int>(random() % mesh.degree(Axis::Replicate));
         const int stage = spec.stages.back() % mesh.degree(Axis::Pipeline);
@@ -161,7 +156,7 @@ TEST(Layout, EveryReplicaHoldsTheWholeTensor) {
 TEST(Layout, SharesNumberTheRanksThatHoldTheSame) {
     std::mt19937 random(6);
     for (int round = 0; round < 200; ++round) {
-        const MeshShape mesh = mesh::random_shape(random);
+        const MeshShape mesh = random_shape(random);
         const ParamSpec spec = random_spec(random, mesh);
         std::vector<int> holders;
         for (int rank = 0; rank < mesh.num_ranks(); ++rank) {

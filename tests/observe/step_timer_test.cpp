@@ -43,7 +43,7 @@ class FakeCommunicator : public comm::Communicator {
 class StepTimerTest : public ::testing::Test {
   protected:
     void work(double seconds) { fake_now += seconds; }
-    FakeCommunicator& group(mesh::AxisSet axes, int parts = 1) {
+    FakeCommunicator& group(layout::AxisSet axes, int parts = 1) {
         return static_cast<FakeCommunicator&>(mesh_.group(axes, parts));
     }
     static double sum_of_parts(const StepTimes& times) {
@@ -52,7 +52,7 @@ class StepTimerTest : public ::testing::Test {
     }
 
     FakeCommunicator world_{"world", 8};
-    mesh::Mesh mesh_{mesh::MeshShape{{2, 1, 2, 1, 2}}, world_};
+    comm::Mesh mesh_{layout::MeshShape{{2, 1, 2, 1, 2}}, world_};
     StepTimer timer_{mesh_, [] { return fake_now; }};
 };
 
@@ -66,9 +66,9 @@ TEST_F(StepTimerTest, TakesExposedCommunicationOutOfThePhaseItHappensIn) {
     {
         const auto phase = timer_.phase(Phase::Compute);
         work(0.010);
-        group(mesh::Axis::Tensor).stand_still(0.003);  // a group made in the middle of a step
+        group(layout::Axis::Tensor).stand_still(0.003);  // a group made in the middle of a step
         work(0.020);
-        group(mesh::kShardAxes).stand_still(0.004);
+        group(layout::kShardAxes).stand_still(0.004);
     }
     {
         const auto phase = timer_.phase(Phase::Optimizer);
@@ -79,7 +79,7 @@ TEST_F(StepTimerTest, TakesExposedCommunicationOutOfThePhaseItHappensIn) {
         const auto phase = timer_.phase(Phase::Checkpoint);
         work(0.008);
     }
-    group(mesh::Axis::Tensor).stand_still(0.007);
+    group(layout::Axis::Tensor).stand_still(0.007);
     const StepTimes times = timer_.finish_step();
 
     EXPECT_NEAR(times.total_ms, 66, 1e-9);
@@ -97,12 +97,12 @@ TEST_F(StepTimerTest, TakesExposedCommunicationOutOfThePhaseItHappensIn) {
 
 TEST_F(StepTimerTest, StepsAreSeparate) {
     timer_.start_step();
-    group(mesh::Axis::Tensor).stand_still(0.003);
+    group(layout::Axis::Tensor).stand_still(0.003);
     timer_.finish_step();
-    group(mesh::Axis::Tensor).stand_still(0.500);  // between the steps: of neither
+    group(layout::Axis::Tensor).stand_still(0.500);  // between the steps: of neither
     work(0.500);
     timer_.start_step();
-    group(mesh::Axis::Tensor).stand_still(0.002);
+    group(layout::Axis::Tensor).stand_still(0.002);
     work(0.001);
     const StepTimes times = timer_.finish_step();
     EXPECT_NEAR(times.total_ms, 3, 1e-9);
@@ -131,7 +131,7 @@ TEST_F(StepTimerTest, MovesNoMoreThanThereIs) {
     timer_.start_step();
     timer_.in(Phase::Compute, [&] {
         work(0.030);
-        group(mesh::Axis::Tensor).stand_still(0.010);
+        group(layout::Axis::Tensor).stand_still(0.010);
     });
     timer_.move(Phase::Compute, Phase::Data, 0.005);
     timer_.move(Phase::Optimizer, Phase::Data, 0.005);
@@ -143,10 +143,10 @@ TEST_F(StepTimerTest, MovesNoMoreThanThereIs) {
 
 TEST_F(StepTimerTest, GroupsOfOneNameAreSummedAndGroupsOfOneRankAreNotListed) {
     timer_.start_step();
-    group(mesh::Axis::Shard, 1).stand_still(0.001);
-    group({mesh::Axis::Shard, mesh::Axis::Tensor}, 1).stand_still(0.002);
-    group({mesh::Axis::Shard, mesh::Axis::Tensor}, 2).stand_still(0.004);
-    group(mesh::Axis::Context).stand_still(0.008);
+    group(layout::Axis::Shard, 1).stand_still(0.001);
+    group({layout::Axis::Shard, layout::Axis::Tensor}, 1).stand_still(0.002);
+    group({layout::Axis::Shard, layout::Axis::Tensor}, 2).stand_still(0.004);
+    group(layout::Axis::Context).stand_still(0.008);
     const StepTimes times = timer_.finish_step();
     EXPECT_NEAR(times.exposed_ms.at("dp_shard"), 1, 1e-9);
     EXPECT_NEAR(times.exposed_ms.at("dp_shard x tp"), 6, 1e-9);
@@ -172,7 +172,7 @@ TEST_F(StepTimerTest, ReadsRealWaits) {
     timer.start_step();
     {
         const auto phase = timer.phase(Phase::Compute);
-        group(mesh::Axis::Tensor).run(comm::Op{comm::OpKind::AllReduce});
+        group(layout::Axis::Tensor).run(comm::Op{comm::OpKind::AllReduce});
     }
     const StepTimes times = timer.finish_step();
     EXPECT_GE(times.exposed_ms.at("tp"), 20);

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "comm/communicator.h"
-#include "mesh/mesh.h"
+#include "comm/mesh.h"
 #include "observe/memory.h"
 #include "ops/tensor_thread.h"
 #include "parallel/executor.h"
@@ -60,7 +60,7 @@ TEST_P(MetaDeviceTest, AStepTouchesNoOtherDevice) {
     static observe::MemoryMeter meter = observe::MemoryMeter::install();
     const ops::TensorThread tensors;
     RankWithoutMemory world;
-    mesh::Mesh mesh({}, world);
+    comm::Mesh mesh({}, world);
     const PlacedModel placed = place(spec(), mesh.shape(), {2});
     for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
         ParallelModel model(spec(), placed, mesh, {at::kFloat, type, at::kFloat}, kSeqLen, /*seed=*/1);

@@ -14,7 +14,7 @@
 namespace argosy::parallel {
 namespace {
 
-using mesh::MeshShape;
+using layout::MeshShape;
 using model::Role;
 
 MeshShape mesh_of(int pipeline, int replicate, int shard, int tensor) {

@@ -37,11 +37,11 @@ const std::vector<std::pair<Role, std::vector<int64_t>>> kShapes = {
 layout::ParamSpec spec_of(size_t i, int num_shards) {
     layout::ParamSpec spec{
         .name = "p" + std::to_string(i), .shape = kShapes[i].second, .init = {layout::InitKind::Bell, 1.0}};
-    if (num_shards > 1) spec.splits = {{mesh::kShardAxes, 0, num_shards}};
+    if (num_shards > 1) spec.splits = {{layout::kShardAxes, 0, num_shards}};
     return spec;
 }
 
-std::unique_ptr<ShardedParameter> make_parameter(const layout::ParamSpec& spec, const mesh::Mesh& mesh,
+std::unique_ptr<ShardedParameter> make_parameter(const layout::ParamSpec& spec, const comm::Mesh& mesh,
                                                  const Precision& precision) {
     const auto memory = ParameterMemory::allocate(shard_shape(spec, mesh.shape(), mesh.coordinates()),
                                                   precision, mesh.device());
@@ -69,8 +69,8 @@ struct ShardedUnitTest : ::testing::TestWithParam<Precision> {
             parameters.push_back(make_parameter(spec_of(i, counted.size()), mesh, GetParam()));
             bindings.push_back({kShapes[i].first, parameters.back().get()});
         }
-        unit = std::make_unique<ShardedUnit>(bindings, mesh.group(mesh::kShardAxes),
-                                             mesh.group(mesh::Axis::Replicate));
+        unit = std::make_unique<ShardedUnit>(bindings, mesh.group(layout::kShardAxes),
+                                             mesh.group(layout::Axis::Replicate));
     }
 
     /// What a layer does in a microbatch.
@@ -107,7 +107,7 @@ struct ShardedUnitTest : ::testing::TestWithParam<Precision> {
 
     Submissions log;
     CountingCommunicator counted{world(), log};
-    mesh::Mesh mesh{mesh::resolve({.shard = -1}, counted.size()), counted};
+    comm::Mesh mesh{layout::resolve({.shard = -1}, counted.size()), counted};
     std::vector<std::unique_ptr<ShardedParameter>> parameters;
     std::unique_ptr<ShardedUnit> unit;
 };
@@ -222,7 +222,7 @@ TEST_P(ShardedUnitTest, RefusesCallsOutOfTurn) {
 TEST(ReplicatedUnit, SumsInPlaceInOneLaunchWhatIsItsOwn) {
     Submissions log;
     CountingCommunicator counted(world(), log);
-    mesh::Mesh mesh(mesh::resolve({.replicate = counted.size(), .shard = 1}, counted.size()), counted);
+    comm::Mesh mesh(layout::resolve({.replicate = counted.size(), .shard = 1}, counted.size()), counted);
     std::vector<std::unique_ptr<ShardedParameter>> parameters;
     std::vector<ShardedUnit::Binding> bindings;
     const auto own = [&](size_t i, int rank) {
@@ -232,7 +232,7 @@ TEST(ReplicatedUnit, SumsInPlaceInOneLaunchWhatIsItsOwn) {
         parameters.push_back(make_parameter(spec_of(i, 1), mesh, kFloat));
         bindings.push_back({kShapes[i].first, parameters.back().get(), /*summed=*/i % 2 == 1});
     }
-    ShardedUnit unit(bindings, mesh.group(mesh::kShardAxes), mesh.group(mesh::Axis::Replicate));
+    ShardedUnit unit(bindings, mesh.group(layout::kShardAxes), mesh.group(layout::Axis::Replicate));
     unit.finish_sum();  // of nothing
     EXPECT_ERROR(unit.sum_replicas(), RunError, "p1 has no gradient to sum");
     for (size_t i = 0; i < kShapes.size(); ++i) {
@@ -252,7 +252,7 @@ TEST(ReplicatedUnit, SumsInPlaceInOneLaunchWhatIsItsOwn) {
     }
     ASSERT_EQ(log.size(), 1);
     EXPECT_EQ(log[0].kinds, std::vector(2, OpKind::AllReduce));
-    EXPECT_EQ(log[0].group, mesh.group(mesh::Axis::Replicate).name());
+    EXPECT_EQ(log[0].group, mesh.group(layout::Axis::Replicate).name());
 }
 
 /// A unit with q, k and v, whose rows one, two and four ranks divide, and gate and up, which two do not.
@@ -265,8 +265,8 @@ struct JoinedUnitTest : ::testing::TestWithParam<Precision> {
                 std::make_unique<ShardedParameter>(each.spec, mesh, memory.next(each), kSeed));
             bindings.push_back({each.role, parameters.back().get()});
         }
-        unit = std::make_unique<ShardedUnit>(bindings, mesh.group(mesh::kShardAxes),
-                                             mesh.group(mesh::Axis::Replicate), memory.joined());
+        unit = std::make_unique<ShardedUnit>(bindings, mesh.group(layout::kShardAxes),
+                                             mesh.group(layout::Axis::Replicate), memory.joined());
     }
 
     static std::vector<model::Parameter> unit_parameters() {
@@ -278,7 +278,7 @@ struct JoinedUnitTest : ::testing::TestWithParam<Precision> {
                             {.name = "p" + std::to_string(made.size()),
                              .shape = {count, 3},
                              .init = {layout::InitKind::Bell, 1.0}}});
-            if (world().size() > 1) made.back().spec.splits = {{mesh::kShardAxes, 0, world().size()}};
+            if (world().size() > 1) made.back().spec.splits = {{layout::kShardAxes, 0, world().size()}};
         }
         return made;
     }
@@ -289,7 +289,7 @@ struct JoinedUnitTest : ::testing::TestWithParam<Precision> {
         return at::cat(values).to(GetParam().compute);
     }
 
-    mesh::Mesh mesh{mesh::resolve({.shard = -1}, world().size()), world()};
+    comm::Mesh mesh{layout::resolve({.shard = -1}, world().size()), world()};
     std::vector<std::unique_ptr<ShardedParameter>> parameters;
     std::unique_ptr<ShardedUnit> unit;
 };

@@ -8,17 +8,17 @@ namespace argosy::preflight {
 namespace {
 
 using comm::OpKind;
-using mesh::Axis;
+using layout::Axis;
 using Groups = std::vector<std::vector<int>>;
 
 constexpr size_t kPlenty = size_t{1} << 40;
 
 TEST(Loads, AreTheHeaviestOfEachCollectiveOverEachAxis) {
-    const mesh::MeshShape mesh{{1, 2, 2, 1, 1}};
+    const layout::MeshShape mesh{{1, 2, 2, 1, 1}};
     const std::vector<parallel::Traffic> traffic = {
-        {mesh::kShardAxes, 1, OpKind::AllGather, at::kBFloat16, 5000, 1},  // the embedding, once
-        {mesh::kShardAxes, 1, OpKind::AllGather, at::kBFloat16, 2000, 8},  // eight blocks carry more
-        {mesh::kShardAxes, 1, OpKind::ReduceScatter, at::kFloat, 2000, 8},
+        {layout::kShardAxes, 1, OpKind::AllGather, at::kBFloat16, 5000, 1},  // the embedding, once
+        {layout::kShardAxes, 1, OpKind::AllGather, at::kBFloat16, 2000, 8},  // eight blocks carry more
+        {layout::kShardAxes, 1, OpKind::ReduceScatter, at::kFloat, 2000, 8},
         {Axis::Replicate, 1, OpKind::AllReduce, at::kFloat, 10001, 1},
     };
     const auto loads = loads_of(traffic, mesh, kPlenty);
@@ -35,9 +35,9 @@ TEST(Loads, AreTheHeaviestOfEachCollectiveOverEachAxis) {
 }
 
 TEST(Loads, AreMeasuredUpToALimit) {
-    const mesh::MeshShape mesh{{1, 1, 4, 1, 1}};
+    const layout::MeshShape mesh{{1, 1, 4, 1, 1}};
     const std::vector<parallel::Traffic> traffic = {
-        {mesh::kShardAxes, 1, OpKind::AllGather, at::kFloat, 1 << 20, 1}};
+        {layout::kShardAxes, 1, OpKind::AllGather, at::kFloat, 1 << 20, 1}};
     const auto loads = loads_of(traffic, mesh, 1 << 16);
     ASSERT_EQ(loads.size(), 1);
     EXPECT_EQ(loads[0].kind.bytes, 1 << 16);
@@ -45,7 +45,7 @@ TEST(Loads, AreMeasuredUpToALimit) {
 }
 
 TEST(Loads, KeepRanksThatHoldTheSameKeyHeadsTogether) {
-    const mesh::MeshShape mesh{{1, 1, 1, 1, 4}};
+    const layout::MeshShape mesh{{1, 1, 1, 1, 4}};
     const std::vector<parallel::Traffic> traffic = {{Axis::Tensor, 2, OpKind::AllReduce, at::kFloat, 100, 1},
                                                     {Axis::Tensor, 1, OpKind::AllReduce, at::kFloat, 300, 1},
                                                     {Axis::Pipeline, 1, OpKind::Send, at::kHalf, 100, 1}};

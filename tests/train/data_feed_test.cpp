@@ -19,7 +19,7 @@ using ::argosy::testing::world;
 constexpr int64_t kSeqLen = 3, kNumTokens = 100;  // 33 samples: a few steps are more than an epoch
 constexpr int kNumSteps = 6;
 
-std::vector<mesh::MeshRequest> meshes() {
+std::vector<layout::MeshRequest> meshes() {
     switch (world().size()) {
         case 1:
             return {{}};
@@ -87,17 +87,17 @@ std::vector<int64_t> numbers_of(const std::vector<int64_t>& tokens) {
 }
 
 TEST_F(DataFeedTest, AStepIsTheLoadersNextSamplesOnEveryMesh) {
-    for (const mesh::MeshRequest& request : meshes()) {
-        mesh::Mesh mesh(mesh::resolve(request, world().size()), world());
+    for (const layout::MeshRequest& request : meshes()) {
+        comm::Mesh mesh(layout::resolve(request, world().size()), world());
         SCOPED_TRACE(mesh.shape().name());
-        const int64_t ranks = mesh.degree(mesh::kDataAxes);
+        const int64_t ranks = mesh.degree(layout::kDataAxes);
         for (const auto& [microbatch, count] : {std::pair<int64_t, int64_t>{1, 1}, {2, 1}, {1, 3}, {2, 2}}) {
             const BatchSizes sizes{ranks * microbatch * count, microbatch, count};
             DataFeed feed(loader_, mesh, sizes, 0, kNumSteps);
             for (int64_t step = 0; step < kNumSteps; ++step) {
                 const StepBatch batch = feed.next();
                 feed.read_meanwhile();
-                const auto found = gathered(tokens_of(batch, sizes), mesh.group(mesh::kDataAxes));
+                const auto found = gathered(tokens_of(batch, sizes), mesh.group(layout::kDataAxes));
                 EXPECT_EQ(found, samples(step * sizes.global_batch, sizes.global_batch)) << "step " << step;
                 EXPECT_EQ(batch.counted_tokens, microbatch * count * kSeqLen);
                 EXPECT_EQ(batch.job_counted_tokens, sizes.global_batch * kSeqLen);
@@ -109,10 +109,10 @@ TEST_F(DataFeedTest, AStepIsTheLoadersNextSamplesOnEveryMesh) {
 
 /// With another batch, on another mesh: nothing is read twice or left out.
 TEST_F(DataFeedTest, ARunThatGoesOnReadsTheNextSample) {
-    for (const mesh::MeshRequest& request : meshes()) {
-        mesh::Mesh mesh(mesh::resolve(request, world().size()), world());
+    for (const layout::MeshRequest& request : meshes()) {
+        comm::Mesh mesh(layout::resolve(request, world().size()), world());
         SCOPED_TRACE(mesh.shape().name());
-        const int64_t ranks = mesh.degree(mesh::kDataAxes);
+        const int64_t ranks = mesh.degree(layout::kDataAxes);
         int64_t next = 0;
         for (const int64_t count : {3, 1, 2}) {
             const BatchSizes sizes{ranks * count, 1, count};
@@ -121,7 +121,7 @@ TEST_F(DataFeedTest, ARunThatGoesOnReadsTheNextSample) {
                 const StepBatch batch = feed.next();
                 EXPECT_EQ(batch.first_position, next);
                 if (step == 0) feed.read_meanwhile();  // but a run that ends early may not
-                const auto found = gathered(tokens_of(batch, sizes), mesh.group(mesh::kDataAxes));
+                const auto found = gathered(tokens_of(batch, sizes), mesh.group(layout::kDataAxes));
                 EXPECT_EQ(found, samples(next, sizes.global_batch));
             }
         }
@@ -129,7 +129,7 @@ TEST_F(DataFeedTest, ARunThatGoesOnReadsTheNextSample) {
 }
 
 TEST_F(DataFeedTest, WithoutStepsReadsNothing) {
-    mesh::Mesh mesh(mesh::resolve(meshes().front(), world().size()), world());
+    comm::Mesh mesh(layout::resolve(meshes().front(), world().size()), world());
     DataFeed feed(loader_, mesh, {world().size(), 1, 1}, 5, 0);
     EXPECT_THROW(feed.next(), RunError);
 }

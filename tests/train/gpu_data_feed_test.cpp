@@ -52,7 +52,7 @@ class GpuDataFeed : public ::testing::Test {
     ScratchFolder folder_;
     data::TokenFile file_{written(folder_ / "tokens.h5")};
     data::Loader loader_{file_, {.seq_len = kSeqLen, .seed = 2, .shuffle = false}};
-    mesh::Mesh mesh_{mesh::resolve({}, 1), testing::world()};
+    comm::Mesh mesh_{layout::resolve({}, 1), testing::world()};
     DataFeed feed_{loader_, mesh_, {.global_batch = 2, .microbatch_size = 1, .num_microbatches = 2}, 0, 3};
 };
 

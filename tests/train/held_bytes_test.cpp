@@ -58,7 +58,7 @@ TrainerOptions options_of(const Layout& layout, const std::string& family, const
 TEST(HeldBytes, AreWhatWasPlannedAndWhatTheAllocatorCounts) {
     const ops::TensorThread tensors;
     for (const Layout& layout : layouts()) {
-        mesh::Mesh mesh(mesh::resolve(layout.mesh, testing::world().size()), testing::world());
+        comm::Mesh mesh(layout::resolve(layout.mesh, testing::world().size()), testing::world());
         for (const char* family : {"llama3", "qwen2"}) {
             for (const Types& types : kTypes) {
                 SCOPED_TRACE(layout.name + " " + family + " " + toString(types.precision.master));
@@ -84,7 +84,7 @@ TEST(HeldBytes, AreWhatWasPlannedAndWhatTheAllocatorCounts) {
 TEST(HeldBytes, HaveUnitsThatAreGathered) {
     const ops::TensorThread tensors;
     const Layout layout = layouts()[0];
-    mesh::Mesh mesh(mesh::resolve(layout.mesh, testing::world().size()), testing::world());
+    comm::Mesh mesh(layout::resolve(layout.mesh, testing::world().size()), testing::world());
     Trainer trainer(options_of(layout, "llama3", kTypes[0]), mesh);
     const auto held = [&] { return held_bytes(trainer.model(), trainer.step().optimizer()); };
     parallel::ShardedUnit& unit = trainer.model().stages()[0].units[1];

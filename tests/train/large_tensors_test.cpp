@@ -86,7 +86,7 @@ TEST(LargeTensors, AreAskedForByARun) {
 }
 
 TEST(LargeTensors, HaveTheNamesOfTheirSize) {
-    mesh::Mesh mesh(mesh::resolve({.shard = 1}, 1), testing::self());
+    comm::Mesh mesh(layout::resolve({.shard = 1}, 1), testing::self());
     const int64_t tokens = 16384, hidden = 18944, dim = 3584, vocab = 152064;
     const TrainerOptions options{.spec = {.name = "llama3",
                                           .vocab_size = vocab,

@@ -7,7 +7,7 @@
 #include <memory>
 #include <string>
 
-#include "mesh/mesh.h"
+#include "comm/mesh.h"
 #include "ops/tensor_thread.h"
 #include "support/reference.h"
 #include "support/world.h"
@@ -25,7 +25,7 @@ class AgainstTransformers : public ::testing::TestWithParam<std::string> {
         : reference_(GetParam()),
           tokens_(reference_.read("tokens")),
           targets_(reference_.read("targets")),
-          mesh_(mesh::resolve({}, self().size()), self()) {}
+          mesh_(layout::resolve({}, self().size()), self()) {}
 
     std::unique_ptr<train::Trainer> trainer(const parallel::Precision& precision) {
         train::TrainerOptions options{.spec = reference_.spec(), .precision = precision};
@@ -46,7 +46,7 @@ class AgainstTransformers : public ::testing::TestWithParam<std::string> {
 
     Reference reference_;
     at::Tensor tokens_, targets_;  // [steps, sequences, seq_len]
-    mesh::Mesh mesh_;
+    comm::Mesh mesh_;
 };
 
 void expect_close(const at::Tensor& found, const at::Tensor& expected, double tolerance,

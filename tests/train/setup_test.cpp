@@ -14,7 +14,7 @@ namespace argosy::train {
 namespace {
 
 using config::JobConfig;
-using mesh::MeshShape;
+using layout::MeshShape;
 
 MeshShape mesh_of(int pipeline, int replicate, int shard, int tensor) {
     return {{pipeline, replicate, shard, /*context=*/1, tensor}};
@@ -68,7 +68,7 @@ TEST(MeshRequest, TakesEveryDegree) {
     parallelism.data_parallel_replicate_degree = 3;
     parallelism.data_parallel_shard_degree = 5;
     parallelism.tensor_parallel_degree = 7;
-    const mesh::MeshRequest request = mesh_request(parallelism);
+    const layout::MeshRequest request = mesh_request(parallelism);
     EXPECT_EQ(request.pipeline, 2);
     EXPECT_EQ(request.replicate, 3);
     EXPECT_EQ(request.shard, 5);

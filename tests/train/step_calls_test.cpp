@@ -41,7 +41,7 @@ Count gathers(Reshard reshard, int num_microbatches) {
             num_microbatches * (kNumParameters + 9 * kNumBlocks)};
 }
 
-Expected sharded(const std::string& name, const mesh::MeshRequest& mesh, Reshard reshard) {
+Expected sharded(const std::string& name, const layout::MeshRequest& mesh, Reshard reshard) {
     const int num_microbatches = TinyRun::kGlobalBatch / world().size();
     const Count totals{1, 1};
     const Count replicas = mesh.replicate > 1 ? Count{kNumUnits, kNumParameters} : Count{};

@@ -85,16 +85,16 @@ model::ModelSpec tiny_spec(const std::string& family) {
 }
 
 TinyRun::TinyRun(const TinyRunOptions& options, comm::Communicator& world)
-    : options_(options), mesh_(mesh::resolve(options.layout.mesh, world.size()), world) {
-    const int64_t per_rank = kGlobalBatch / mesh_.degree(mesh::kDataAxes);
+    : options_(options), mesh_(layout::resolve(options.layout.mesh, world.size()), world) {
+    const int64_t per_rank = kGlobalBatch / mesh_.degree(layout::kDataAxes);
     trainer_ =
         std::make_unique<train::Trainer>(trainer_options(options, per_rank / options.microbatch_size), mesh_);
 }
 
 train::StepBatch TinyRun::batch(int64_t step) const {
     const int64_t vocab_size = tiny_spec(options_.family).vocab_size;
-    const int64_t per_rank = kGlobalBatch / mesh_.degree(mesh::kDataAxes);
-    const int64_t first = mesh_.index(mesh::kDataAxes) * per_rank;
+    const int64_t per_rank = kGlobalBatch / mesh_.degree(layout::kDataAxes);
+    const int64_t first = mesh_.index(layout::kDataAxes) * per_rank;
     train::StepBatch result;
     for (int64_t i = 0; i < per_rank; i += options_.microbatch_size) {
         result.microbatches.push_back(

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "mesh/mesh.h"
+#include "comm/mesh.h"
 #include "train/trainer.h"
 
 namespace argosy::testing {
@@ -19,7 +19,7 @@ model::ModelSpec tiny_spec(const std::string& family);
 
 struct Layout {
     std::string name;
-    mesh::MeshRequest mesh = {};
+    layout::MeshRequest mesh = {};
     std::vector<int> stage_layers = {};
     std::string schedule = "1F1B";
     parallel::Reshard reshard = parallel::Reshard::EveryPass;
@@ -66,7 +66,7 @@ class TinyRun {
     NamedTensors second_moments();
 
     train::Trainer& trainer() { return *trainer_; }
-    mesh::Mesh& mesh() { return mesh_; }
+    comm::Mesh& mesh() { return mesh_; }
 
   private:
     train::StepBatch batch(int64_t step) const;
@@ -74,7 +74,7 @@ class TinyRun {
     NamedTensors assemble(const std::function<at::Tensor(size_t)>& of);
 
     TinyRunOptions options_;
-    mesh::Mesh mesh_;
+    comm::Mesh mesh_;
     std::unique_ptr<train::Trainer> trainer_;
 };
 

@@ -45,7 +45,7 @@ std::set<Launch> submitted(const TinyRunOptions& options) {
 }
 
 std::set<Launch> foreseen(const TinyRunOptions& options) {
-    const mesh::MeshShape shape = mesh::resolve(options.layout.mesh, world().size());
+    const layout::MeshShape shape = layout::resolve(options.layout.mesh, world().size());
     const model::ModelSpec spec = tiny_spec(options.family);
     std::vector<int> stage_layers = options.layout.stage_layers;
     if (stage_layers.empty()) stage_layers = {static_cast<int>(spec.num_layers)};
@@ -92,7 +92,7 @@ TEST(Traffic, IsWhatAStepSubmits) {
 
 TEST(Traffic, CountsUnitsOfOneSize) {
     const model::ModelSpec spec = tiny_spec("llama3");
-    const mesh::MeshShape shape{{1, 1, 4, 1, 1}};
+    const layout::MeshShape shape{{1, 1, 4, 1, 1}};
     const auto traffic =
         parallel::step_traffic(parallel::place(spec, shape, {5}), shape, {}, {}, spec.dim, 24);
     int64_t gathers = 0, most = 0;
@@ -107,7 +107,7 @@ TEST(Traffic, CountsUnitsOfOneSize) {
 
 TEST(Traffic, HasASumOverReplicasForEachUnit) {
     const model::ModelSpec spec = tiny_spec("qwen2");  // with a tied table
-    const mesh::MeshShape shape{{1, 2, 3, 1, 1}};
+    const layout::MeshShape shape{{1, 2, 3, 1, 1}};
     const auto traffic =
         parallel::step_traffic(parallel::place(spec, shape, {5}), shape, {}, kPrecision, spec.dim, 24);
     int64_t sums = 0, elements = 0, reduced = 0;

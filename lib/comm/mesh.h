@@ -7,27 +7,27 @@
 #include <utility>
 
 #include "comm/communicator.h"
-#include "mesh/mesh_shape.h"
+#include "layout/mesh_shape.h"
 
-namespace argosy::mesh {
+namespace argosy::comm {
 
 class Mesh {
   public:
     /// REQUIRES: world outlives the mesh; shape.num_ranks() == world.size().
-    Mesh(const MeshShape& shape, comm::Communicator& world);
+    Mesh(const layout::MeshShape& shape, Communicator& world);
 
-    const MeshShape& shape() const { return shape_; }
-    const Coordinates& coordinates() const { return coordinates_; }
-    int coordinate(Axis axis) const { return coordinates_[static_cast<int>(axis)]; }
-    int degree(AxisSet axes) const { return shape_.degree(axes); }
-    int index(AxisSet axes) const { return shape_.index(coordinates_, axes); }
-    comm::Communicator& world() const { return world_; }
+    const layout::MeshShape& shape() const { return shape_; }
+    const layout::Coordinates& coordinates() const { return coordinates_; }
+    int coordinate(layout::Axis axis) const { return coordinates_[static_cast<int>(axis)]; }
+    int degree(layout::AxisSet axes) const { return shape_.degree(axes); }
+    int index(layout::AxisSet axes) const { return shape_.index(coordinates_, axes); }
+    Communicator& world() const { return world_; }
     /// The device on which this rank computes.
     c10::Device device() const { return world_.device(); }
 
     /// Returns the group of ranks that differ from this rank only on `axes` (see MeshShape::group).
     /// COLLECTIVE over that group at its first call for these arguments.
-    comm::Communicator& group(AxisSet axes, int parts = 1);
+    Communicator& group(layout::AxisSet axes, int parts = 1);
 
     /// Visits every communicator made so far; for accounting.
     template <class Visit>
@@ -36,10 +36,10 @@ class Mesh {
     }
 
   private:
-    MeshShape shape_;
-    comm::Communicator& world_;
-    Coordinates coordinates_;
-    std::map<std::pair<AxisSet, int>, std::unique_ptr<comm::Communicator>> groups_;
+    layout::MeshShape shape_;
+    Communicator& world_;
+    layout::Coordinates coordinates_;
+    std::map<std::pair<layout::AxisSet, int>, std::unique_ptr<Communicator>> groups_;
 };
 
-}  // namespace argosy::mesh
+}  // namespace argosy::comm

@@ -1,10 +1,10 @@
-#include "mesh/mesh_shape.h"
+#include "layout/mesh_shape.h"
 
 #include <limits>
 
 #include "base/error.h"
 
-namespace argosy::mesh {
+namespace argosy::layout {
 namespace {
 
 constexpr const char* kNames[kNumAxes] = {"pp", "dp_replicate", "dp_shard", "cp", "tp"};
@@ -132,4 +132,4 @@ MeshShape resolve(const MeshRequest& request, int num_ranks) {
     return shape;
 }
 
-}  // namespace argosy::mesh
+}  // namespace argosy::layout

@@ -1,4 +1,4 @@
-#include "mesh/mesh_shape.h"
+#include "layout/mesh_shape.h"
 
 #include <gtest/gtest.h>
 
@@ -6,9 +6,9 @@
 #include <set>
 
 #include "base/error.h"
-#include "mesh/random_shape.h"
+#include "layout/random_shape.h"
 
-namespace argosy::mesh {
+namespace argosy::layout {
 namespace {
 
 constexpr int kRounds = 200;
@@ -137,4 +137,4 @@ TEST(Group, RefusesPartsThatDoNotDivide) {
 }
 
 }  // namespace
-}  // namespace argosy::mesh
+}  // namespace argosy::layout

@@ -4,9 +4,9 @@
 #include <random>
 #include <vector>
 
-#include "mesh/mesh_shape.h"
+#include "layout/mesh_shape.h"
 
-namespace argosy::mesh {
+namespace argosy::layout {
 
 /// Degrees of 1 to 4, mostly small.
 inline MeshShape random_shape(std::mt19937& random) {
@@ -34,4 +34,4 @@ inline int random_divisor(std::mt19937& random, int n) {
     return divisors[random() % divisors.size()];
 }
 
-}  // namespace argosy::mesh
+}  // namespace argosy::layout

@@ -1,5 +1,5 @@
 // The communicators of a mesh join the ranks that its arithmetic says.
-#include "mesh/mesh.h"
+#include "comm/mesh.h"
 
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
@@ -8,14 +8,19 @@
 #include "base/error.h"
 #include "support/world.h"
 
-namespace argosy::mesh {
+namespace argosy::comm {
 namespace {
 
 using ::argosy::testing::world;
+using layout::Axis;
+using layout::AxisSet;
+using layout::kDataAxes;
+using layout::kShardAxes;
+using layout::MeshShape;
 
-std::vector<int> members_by_gathering(comm::Communicator& group) {
+std::vector<int> members_by_gathering(Communicator& group) {
     const at::Tensor all = at::zeros({group.size()}, at::kLong);
-    group.run({comm::OpKind::AllGather, all, at::full({1}, world().rank(), at::kLong)});
+    group.run({OpKind::AllGather, all, at::full({1}, world().rank(), at::kLong)});
     const auto* first = all.const_data_ptr<int64_t>();
     return {first, first + all.numel()};
 }
@@ -28,7 +33,7 @@ TEST(Mesh, GroupsJoinTheRanksOfTheShape) {
         Mesh mesh(shape, world());
         for (const AxisSet axes : {AxisSet(Axis::Pipeline), AxisSet(Axis::Tensor), kShardAxes, kDataAxes}) {
             for (const int parts : {1, mesh.degree(axes)}) {
-                comm::Communicator& group = mesh.group(axes, parts);
+                Communicator& group = mesh.group(axes, parts);
                 EXPECT_EQ(members_by_gathering(group), shape.group(world().rank(), axes, parts));
                 EXPECT_EQ(group.name(), shape.used(axes).name());
                 EXPECT_EQ(&group, &mesh.group(axes, parts)) << "made twice";
@@ -43,4 +48,4 @@ TEST(Mesh, RefusesAShapeOfOtherSize) {
 }
 
 }  // namespace
-}  // namespace argosy::mesh
+}  // namespace argosy::comm

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-namespace argosy::mesh {
+namespace argosy::layout {
 
 enum class Axis { Pipeline, Replicate, Shard, Context, Tensor };
 inline constexpr int kNumAxes = 5;
@@ -67,4 +67,4 @@ struct MeshRequest {
 /// Throws UserError, with the product and what to change, unless the product of the degrees is `num_ranks`.
 MeshShape resolve(const MeshRequest& request, int num_ranks);
 
-}  // namespace argosy::mesh
+}  // namespace argosy::layout
