@@ -11,19 +11,19 @@
 #include <utility>
 #include <vector>
 
-#include "comm/event_pool.h"
+#include "cuda/event_pool.h"
 
 namespace argosy::comm {
 
 class ExposedTime {
   public:
     /// Adds a wait that lies between two events of one stream.
-    void add(PooledEvent before, PooledEvent after) {
+    void add(cuda::PooledEvent before, cuda::PooledEvent after) {
         waits_.push_back({std::move(before), std::move(after)});
     }
 
     /// Adds a wait within graph number `graph`, which is being recorded.
-    void add_recorded(uint64_t graph, PooledEvent before, PooledEvent after) {
+    void add_recorded(uint64_t graph, cuda::PooledEvent before, cuda::PooledEvent after) {
         recorded_[graph].waits.push_back({std::move(before), std::move(after)});
     }
 
@@ -40,7 +40,7 @@ class ExposedTime {
 
   private:
     struct Wait {
-        PooledEvent before, after;
+        cuda::PooledEvent before, after;
     };
     std::deque<Wait> waits_;  // in the order of the stream
     struct Recorded {

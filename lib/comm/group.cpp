@@ -3,12 +3,12 @@
 #include <numeric>
 #include <utility>
 
-#include "comm/messages.h"
 #include "comm/mpi_communicator.h"
 #include "comm/nccl_communicator.h"
 #include "comm/shared_memory_communicator.h"
 #include "comm/staged_communicator.h"
-#include "comm/watchdog.h"
+#include "watch/messages.h"
+#include "watch/watchdog.h"
 
 namespace argosy::comm {
 namespace {
@@ -34,7 +34,7 @@ Group::Group(mpi::Comm comm, std::string name, const GroupOptions& options)
       members_(comm_.size()),
       exchanges_(std::make_shared<Exchanges>()),
       roll_(std::make_shared<mpi::Roll>(comm_, options.timeout_seconds)),
-      gpu_(options.gpu_path == GpuPath::Nccl ? std::make_shared<GpuSide>() : nullptr) {
+      gpu_(options.gpu_path == GpuPath::Nccl ? std::make_shared<watch::GpuSide>() : nullptr) {
     std::iota(members_.begin(), members_.end(), 0);
 }
 
@@ -50,22 +50,22 @@ Group::Group(const Group& whole, std::span<const int> ranks, std::string name)
 }
 
 std::string Group::name_of(OpKind kind, int64_t operation) const {
-    return operation_name(kind_name(kind), name_, operation);
+    return watch::operation_name(kind_name(kind), name_, operation);
 }
 
 TimeoutError Group::timeout(const std::string& operation, const mpi::Attendance& found) const {
     return TimeoutError(found.spoken_for ? Reach::SpokenFor : Reach::OneRank, "{}",
-                        timeout_text({operation, members_, options_.timeout_seconds}, found));
+                        watch::timeout_text({operation, members_, options_.timeout_seconds}, found));
 }
 
 std::unique_ptr<Communicator> make_communicator(std::shared_ptr<const Group> group,
-                                                std::shared_ptr<Watchdog> watchdog) {
+                                                std::shared_ptr<watch::Watchdog> watchdog) {
     auto host = communicator_of_host(group);
     switch (group->options().gpu_path) {
         case GpuPath::Nccl:
             if (!watchdog && group->size() > 1) {
-                watchdog =
-                    std::make_shared<Watchdog>(group->comm(), group->gpu(), group->options().timeout_seconds);
+                watchdog = std::make_shared<watch::Watchdog>(group->comm(), group->gpu(),
+                                                             group->options().timeout_seconds);
             }
             return std::make_unique<NcclCommunicator>(std::move(group), std::move(host), std::move(watchdog));
         case GpuPath::Host:

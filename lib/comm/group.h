@@ -14,9 +14,13 @@
 #include "comm/communicator.h"
 #include "comm/exchange.h"
 #include "comm/gpu_path.h"
-#include "comm/gpu_side.h"
 #include "mpi/comm.h"
 #include "mpi/roll.h"
+#include "watch/gpu_side.h"
+
+namespace argosy::watch {
+class Watchdog;
+}
 
 namespace argosy::comm {
 
@@ -53,7 +57,7 @@ class Group {
     Exchanges& exchanges() const { return *exchanges_; }
     mpi::Roll& roll() const { return *roll_; }
     /// Null unless gpu_path is GpuPath::Nccl.
-    const std::shared_ptr<GpuSide>& gpu() const { return gpu_; }
+    const std::shared_ptr<watch::GpuSide>& gpu() const { return gpu_; }
 
     /// Name of an operation in messages.
     std::string name_of(OpKind kind, int64_t operation) const;
@@ -70,16 +74,14 @@ class Group {
     std::vector<int> members_;
     std::shared_ptr<Exchanges> exchanges_;
     std::shared_ptr<mpi::Roll> roll_;
-    std::shared_ptr<GpuSide> gpu_;
+    std::shared_ptr<watch::GpuSide> gpu_;
 };
-
-class Watchdog;
 
 /// COLLECTIVE over the group. Tensors in the host's memory are sent through shared memory if the options
 /// allow it and all ranks are on one node, else by MPI. Tensors on a GPU take options.gpu_path. A subgroup
 /// gets the watchdog of its parent.
 std::unique_ptr<Communicator> make_communicator(std::shared_ptr<const Group> group,
-                                                std::shared_ptr<Watchdog> watchdog = nullptr);
+                                                std::shared_ptr<watch::Watchdog> watchdog = nullptr);
 std::unique_ptr<Communicator> make_communicator(mpi::Comm comm, std::string name,
                                                 const GroupOptions& options = {});
 

@@ -27,7 +27,7 @@ int64_t elements_of(const Op& op) {
 }
 
 /// Puts one operation on the lane's stream. `peer` is a rank number within the lane.
-void start(const Op& op, const Lane& lane, int peer) {
+void start(const Op& op, const watch::Lane& lane, int peer) {
     const auto reduction = op.reduction == Reduction::Sum ? nccl::Reduction::Sum : nccl::Reduction::Max;
     const ElementType type = element_type(op);
     void* out = op.out.defined() ? op.out.mutable_data_ptr() : nullptr;
@@ -51,8 +51,8 @@ void start(const Op& op, const Lane& lane, int peer) {
 
 class NcclCompletion : public Completion {
   public:
-    NcclCompletion(std::shared_ptr<GpuSide> gpu, std::shared_ptr<ExposedTime> exposed,
-                   std::vector<PooledEvent> ends)
+    NcclCompletion(std::shared_ptr<watch::GpuSide> gpu, std::shared_ptr<ExposedTime> exposed,
+                   std::vector<cuda::PooledEvent> ends)
         : gpu_(std::move(gpu)), exposed_(std::move(exposed)), ends_(std::move(ends)) {}
 
     void wait() override {
@@ -63,19 +63,19 @@ class NcclCompletion : public Completion {
     void put_on_stream() {
         const cuda::StreamView compute = current_stream();
         const uint64_t graph = compute.captured_by();
-        const PooledEvent before = gpu_->clocks.take(), after = gpu_->clocks.take();
+        const cuda::PooledEvent before = gpu_->clocks.take(), after = gpu_->clocks.take();
         const auto mark = [&](cuda::Event& event) {
             graph == 0 ? event.record(compute) : event.record_at_each_launch(compute);
         };
         mark(*before);
-        for (const PooledEvent& end : ends_) compute.wait(*end);
+        for (const cuda::PooledEvent& end : ends_) compute.wait(*end);
         mark(*after);
         graph == 0 ? exposed_->add(before, after) : exposed_->add_recorded(graph, before, after);
     }
 
-    std::shared_ptr<GpuSide> gpu_;
+    std::shared_ptr<watch::GpuSide> gpu_;
     std::shared_ptr<ExposedTime> exposed_;
-    std::vector<PooledEvent> ends_;
+    std::vector<cuda::PooledEvent> ends_;
 };
 
 /// The result is computed on the current stream itself, so there is nothing to wait for.
@@ -110,7 +110,7 @@ std::vector<int> edges_in_order(int size) {
 }  // namespace
 
 NcclCommunicator::NcclCommunicator(std::shared_ptr<const Group> group, std::unique_ptr<Communicator> host,
-                                   std::shared_ptr<Watchdog> watchdog)
+                                   std::shared_ptr<watch::Watchdog> watchdog)
     : Communicator(group->name(), group->options().device),
       group_(std::move(group)),
       host_(std::move(host)),
@@ -144,8 +144,8 @@ std::vector<nccl::UniqueId> NcclCommunicator::ids_of_all(std::span<const nccl::U
 
 /// All members have reached this point, because ids_of_all() has a timeout on the host that names missing
 /// ranks. A hang in NCCL after that names no rank, but is bounded by the BlockingCall.
-std::shared_ptr<Lane> NcclCommunicator::make_lane(const nccl::UniqueId& id, std::vector<int> members,
-                                                  int rank) const {
+std::shared_ptr<watch::Lane> NcclCommunicator::make_lane(const nccl::UniqueId& id, std::vector<int> members,
+                                                         int rank) const {
     if (current_stream().is_captured()) {
         throw RunError(
             "internal error: the first operation of its kind over {} comes while a graph is recorded",
@@ -154,13 +154,14 @@ std::shared_ptr<Lane> NcclCommunicator::make_lane(const nccl::UniqueId& id, std:
     const mpi::BlockingCall call(
         fmt::format("NCCL's communicator over {} of ranks {}", name(), mpi::listed(members)));
     const auto size = static_cast<int>(members.size());
-    auto lane = std::make_shared<Lane>(id, size, rank, group_->gpu()->open_line(name(), std::move(members)));
+    auto lane =
+        std::make_shared<watch::Lane>(id, size, rank, group_->gpu()->open_line(name(), std::move(members)));
     group_->gpu()->add(lane);
     return lane;
 }
 
-const std::shared_ptr<Lane>& NcclCommunicator::collective_lane(bool reduces) {
-    std::shared_ptr<Lane>& lane = reduces ? reductions_ : gathers_;
+const std::shared_ptr<watch::Lane>& NcclCommunicator::collective_lane(bool reduces) {
+    std::shared_ptr<watch::Lane>& lane = reduces ? reductions_ : gathers_;
     if (!lane) {
         nccl::UniqueId id = {};
         if (rank() == 0) id = nccl::make_unique_id();
@@ -190,7 +191,7 @@ void NcclCommunicator::make_channels() {
     }
 }
 
-const std::shared_ptr<Lane>& NcclCommunicator::lane_of(const Op& op) {
+const std::shared_ptr<watch::Lane>& NcclCommunicator::lane_of(const Op& op) {
     if (!is_message(op)) return collective_lane(is_reduction(op));
     const auto found = channels_.find({op.peer, op.kind == OpKind::Send ? Direction::Out : Direction::In});
     ARGOSY_CHECK(found != channels_.end(), "{} between ranks {} and {} of {} without a channel",
@@ -201,7 +202,7 @@ const std::shared_ptr<Lane>& NcclCommunicator::lane_of(const Op& op) {
 std::vector<NcclCommunicator::Share> NcclCommunicator::shares(std::span<const Op> ops) {
     std::vector<Share> shares;
     for (const Op& op : ops) {
-        const std::shared_ptr<Lane>& lane = lane_of(op);
+        const std::shared_ptr<watch::Lane>& lane = lane_of(op);
         const auto same = [&](const Share& share) { return share.lane == lane; };
         const auto found = std::ranges::find_if(shares, same);
         Share& share = found != shares.end() ? *found : shares.emplace_back(Share{lane, {}});
@@ -211,15 +212,15 @@ std::vector<NcclCommunicator::Share> NcclCommunicator::shares(std::span<const Op
 }
 
 /// Launches all shares as one NCCL group. Returns the events that mark their ends.
-std::vector<PooledEvent> NcclCommunicator::launch(const std::vector<Share>& shares) const {
-    GpuSide& gpu = *group_->gpu();
+std::vector<cuda::PooledEvent> NcclCommunicator::launch(const std::vector<Share>& shares) const {
+    watch::GpuSide& gpu = *group_->gpu();
     const cuda::StreamView compute = current_stream();
     const uint64_t graph = compute.captured_by();
-    const PooledEvent ready = gpu.marks.mark(compute);
-    std::vector<PooledEvent> begins, ends;
+    const cuda::PooledEvent ready = gpu.marks.mark(compute);
+    std::vector<cuda::PooledEvent> begins, ends;
     for (const auto& [lane, ops] : shares) {
         cuda::StreamView(lane->stream).wait(*ready);
-        LaunchLine::Work work{kind_name(ops[0]->kind)};
+        watch::LaunchLine::Work work{kind_name(ops[0]->kind)};
         for (const Op* op : ops) work.elements += elements_of(*op);
         if (graph != 0) {
             gpu.record(*lane, std::move(work), graph);
@@ -235,7 +236,7 @@ std::vector<PooledEvent> NcclCommunicator::launch(const std::vector<Share>& shar
         }
     });
     for (size_t i = 0; i < shares.size(); ++i) {
-        const Lane& lane = *shares[i].lane;
+        const watch::Lane& lane = *shares[i].lane;
         if (graph != 0) gpu.recorded(lane, graph);
         ends.push_back(gpu.marks.mark(lane.stream));
         if (graph == 0) lane.line->launched(begins[i], ends[i]);
@@ -257,7 +258,7 @@ Pending NcclCommunicator::submit(std::span<const Op> ops) {
 
 void NcclCommunicator::wait_for_gpu(const std::string& place) {
     group_->gpu()->while_going_on([&] {
-        const PooledEvent end = group_->gpu()->marks.mark(current_stream());
+        const cuda::PooledEvent end = group_->gpu()->marks.mark(current_stream());
         mpi::Roll& roll = group_->roll();
         Patience patience(std::numeric_limits<double>::infinity());
         double next_look = roll.seconds_to_first_look();
@@ -278,7 +279,7 @@ void NcclCommunicator::watched(const std::string& what, const std::function<uint
         return;
     }
     group_->gpu()->while_going_on([&] {
-        GpuSide& gpu = *group_->gpu();
+        watch::GpuSide& gpu = *group_->gpu();
         if (!graphs_) graphs_ = gpu.open_line(name(), group_->members());
         gpu.graph_begins(current_stream());
         graphs_->begin({what});
@@ -289,7 +290,7 @@ void NcclCommunicator::watched(const std::string& what, const std::function<uint
 }
 
 void NcclCommunicator::collect_exposed() const {
-    GpuSide& gpu = *group_->gpu();
+    watch::GpuSide& gpu = *group_->gpu();
     if (current_stream().is_captured()) return;
     exposed_->collect();
     if (gpu.graph_under_way()) return;

@@ -31,9 +31,9 @@
 
 #include "comm/communicator.h"
 #include "comm/exposed_time.h"
-#include "comm/gpu_side.h"
 #include "comm/group.h"
-#include "comm/watchdog.h"
+#include "watch/gpu_side.h"
+#include "watch/watchdog.h"
 
 namespace argosy::comm {
 
@@ -43,7 +43,7 @@ class NcclCommunicator : public Communicator {
     /// reduction on a GPU, and the first of any other collective; each makes an NCCL communicator. The
     /// outermost group and all its subgroups share `watchdog`; null if a rank is alone.
     NcclCommunicator(std::shared_ptr<const Group> group, std::unique_ptr<Communicator> host,
-                     std::shared_ptr<Watchdog> watchdog);
+                     std::shared_ptr<watch::Watchdog> watchdog);
     /// If an exception unwinds the stack, leaves the watchdog and aborts the operations under way.
     ~NcclCommunicator() override;
 
@@ -65,29 +65,30 @@ class NcclCommunicator : public Communicator {
     enum class Direction { Out, In };
     /// The operations of a submission that go to one lane.
     struct Share {
-        std::shared_ptr<Lane> lane;
+        std::shared_ptr<watch::Lane> lane;
         std::vector<const Op*> ops;
     };
 
     std::vector<Share> shares(std::span<const Op> ops);
-    const std::shared_ptr<Lane>& lane_of(const Op& op);
+    const std::shared_ptr<watch::Lane>& lane_of(const Op& op);
     /// COLLECTIVE on the first call, which makes the lane.
-    const std::shared_ptr<Lane>& collective_lane(bool reduces);
+    const std::shared_ptr<watch::Lane>& collective_lane(bool reduces);
     /// COLLECTIVE.
     void make_channels();
     /// COLLECTIVE: all-gathers `own`, in the order of ranks.
     std::vector<nccl::UniqueId> ids_of_all(std::span<const nccl::UniqueId> own) const;
-    std::shared_ptr<Lane> make_lane(const nccl::UniqueId& id, std::vector<int> members, int rank) const;
-    std::vector<PooledEvent> launch(const std::vector<Share>& shares) const;
+    std::shared_ptr<watch::Lane> make_lane(const nccl::UniqueId& id, std::vector<int> members,
+                                           int rank) const;
+    std::vector<cuda::PooledEvent> launch(const std::vector<Share>& shares) const;
     void collect_exposed() const;
 
     std::shared_ptr<const Group> group_;
     std::unique_ptr<Communicator> host_;
-    std::shared_ptr<Watchdog> watchdog_;  // not in Group: a dropped operation never frees its Group
+    std::shared_ptr<watch::Watchdog> watchdog_;  // not in Group: a dropped operation never frees its Group
     std::shared_ptr<ExposedTime> exposed_ = std::make_shared<ExposedTime>();
-    std::shared_ptr<Lane> gathers_, reductions_;  // null before their first operation
-    std::shared_ptr<LaunchLine> graphs_;          // null before the first graph
-    std::map<std::pair<int, Direction>, std::shared_ptr<Lane>> channels_;  // by neighbour
+    std::shared_ptr<watch::Lane> gathers_, reductions_;  // null before their first operation
+    std::shared_ptr<watch::LaunchLine> graphs_;          // null before the first graph
+    std::map<std::pair<int, Direction>, std::shared_ptr<watch::Lane>> channels_;  // by neighbour
 };
 
 }  // namespace argosy::comm

@@ -1,5 +1,5 @@
 // Who is missing, from reports that a test writes.
-#include "comm/verdict.h"
+#include "watch/verdict.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-namespace argosy::comm {
+namespace argosy::watch {
 namespace {
 
 using Standing = LaunchLine::Standing;
@@ -193,4 +193,4 @@ TEST(Verdict, TellsAnErrorOfNcclEvenBeforeAnythingIsLate) {
 }
 
 }  // namespace
-}  // namespace argosy::comm
+}  // namespace argosy::watch

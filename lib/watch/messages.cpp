@@ -1,10 +1,10 @@
-#include "comm/messages.h"
+#include "watch/messages.h"
 
 #include <fmt/format.h>
 
 #include <map>
 
-namespace argosy::comm {
+namespace argosy::watch {
 namespace {
 
 constexpr size_t kMostPlaces = 4;
@@ -39,4 +39,4 @@ std::string timeout_text(const WaitInVain& wait, const mpi::Attendance& found) {
                        waits_of_others(found.ranks_by_place));
 }
 
-}  // namespace argosy::comm
+}  // namespace argosy::watch

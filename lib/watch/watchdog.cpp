@@ -1,4 +1,4 @@
-#include "comm/watchdog.h"
+#include "watch/watchdog.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -21,11 +21,11 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/patience.h"
-#include "comm/verdict.h"
-#include "comm/watch_star.h"
 #include "cuda/device.h"
+#include "watch/verdict.h"
+#include "watch/watch_star.h"
 
-namespace argosy::comm {
+namespace argosy::watch {
 namespace {
 
 constexpr double kMostSecondsBetweenLooks = 1, kLeastSecondsBetweenLooks = 0.01;
@@ -342,4 +342,4 @@ void Watchdog::State::end_process() const {
     _exit(static_cast<int>(ExitCode::Watchdog));
 }
 
-}  // namespace argosy::comm
+}  // namespace argosy::watch

@@ -13,10 +13,10 @@
 #include <string>
 #include <vector>
 
-#include "comm/event_pool.h"
-#include "comm/graph_progress.h"
+#include "cuda/event_pool.h"
+#include "watch/graph_progress.h"
 
-namespace argosy::comm {
+namespace argosy::watch {
 
 class LaunchLine {
   public:
@@ -42,7 +42,7 @@ class LaunchLine {
     /// This rank reaches its next launch. The launching call itself may block for a while.
     void begin(Work work);
     /// The launching call has returned; the two events mark the begin and the end of the launch.
-    void launched(PooledEvent begin, PooledEvent end);
+    void launched(cuda::PooledEvent begin, cuda::PooledEvent end);
     /// The launching call has returned. Only the call was to be watched, so the launch is dropped.
     void returned();
 
@@ -54,7 +54,7 @@ class LaunchLine {
     /// The call that launches a graph comes next.
     void graph_begins(int64_t launch);
     /// The call that launches the graph has returned; `end` marks the end of the graph.
-    void graph_launched(PooledEvent end);
+    void graph_launched(cuda::PooledEvent end);
 
     /// The state of this line on this rank.
     struct Standing {
@@ -85,7 +85,7 @@ class LaunchLine {
     struct Launch {
         int64_t number;
         Work work;
-        PooledEvent begin, end;  // none until its call returns
+        cuda::PooledEvent begin, end;  // none until its call returns
     };
     struct Recorded {
         Work work;
@@ -99,9 +99,9 @@ class LaunchLine {
     };
     struct GraphLaunch {
         int64_t launch;
-        int64_t num_begun;  // launches outside of graphs before this one
-        Last last;          // the last launch before this one
-        PooledEvent end;    // none until its call returns
+        int64_t num_begun;      // launches outside of graphs before this one
+        Last last;              // the last launch before this one
+        cuda::PooledEvent end;  // none until its call returns
     };
 
     void drop_ended_launches();
@@ -128,4 +128,4 @@ class LaunchLine {
     double graph_waited_seconds_ = 0;  // time waited at waits_at_
 };
 
-}  // namespace argosy::comm
+}  // namespace argosy::watch

@@ -11,7 +11,7 @@
 
 #include "mpi/comm.h"
 
-namespace argosy::comm {
+namespace argosy::watch {
 
 /// A file descriptor that the destructor closes.
 class Descriptor {
@@ -75,4 +75,4 @@ class WatchStar {
     std::map<int, Peer> peers_;  // on rank 0: all other ranks; on the others: rank 0
 };
 
-}  // namespace argosy::comm
+}  // namespace argosy::watch

@@ -1,4 +1,4 @@
-#include "comm/watch_star.h"
+#include "watch/watch_star.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -24,7 +24,7 @@
 #include "base/log.h"
 #include "mpi/blocking_call.h"
 
-namespace argosy::comm {
+namespace argosy::watch {
 namespace {
 
 constexpr int kMostAddresses = 16;
@@ -338,4 +338,4 @@ void WatchStar::wake() {
     static_cast<void>(!write(waker_.number(), &one, sizeof(one)));
 }
 
-}  // namespace argosy::comm
+}  // namespace argosy::watch

@@ -1,8 +1,8 @@
-#include "comm/lane.h"
+#include "watch/lane.h"
 
 #include <utility>
 
-namespace argosy::comm {
+namespace argosy::watch {
 
 void Lane::require_health() {
     const std::lock_guard lock(mutex_);
@@ -17,4 +17,4 @@ void Lane::break_off() {
     communicator.abort();
 }
 
-}  // namespace argosy::comm
+}  // namespace argosy::watch

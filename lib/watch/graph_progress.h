@@ -11,7 +11,7 @@
 #include "cuda/memory.h"
 #include "cuda/stream.h"
 
-namespace argosy::comm {
+namespace argosy::watch {
 
 /// Number of a launch modulo 65535, plus 1; 0 if the mark is not set yet. Two launches that are less than
 /// 65535 apart have different numbers.
@@ -42,4 +42,4 @@ class GraphProgress {
     cuda::DeviceMemory numbers_, own_;        // all values of a mark; the value of the latest launch
 };
 
-}  // namespace argosy::comm
+}  // namespace argosy::watch

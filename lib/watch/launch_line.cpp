@@ -1,4 +1,4 @@
-#include "comm/launch_line.h"
+#include "watch/launch_line.h"
 
 #include <fmt/format.h>
 
@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 
-namespace argosy::comm {
+namespace argosy::watch {
 
 namespace {
 
@@ -32,7 +32,7 @@ void LaunchLine::begin(Work work) {
     launches_.push_back({number, std::move(work), nullptr, nullptr});
 }
 
-void LaunchLine::launched(PooledEvent begin, PooledEvent end) {
+void LaunchLine::launched(cuda::PooledEvent begin, cuda::PooledEvent end) {
     const std::lock_guard lock(mutex_);
     launches_.back().begin = std::move(begin);
     launches_.back().end = std::move(end);
@@ -60,7 +60,7 @@ void LaunchLine::graph_begins(int64_t launch) {
     graphs_.push_back({launch, num_begun_, last_, nullptr});
 }
 
-void LaunchLine::graph_launched(PooledEvent end) {
+void LaunchLine::graph_launched(cuda::PooledEvent end) {
     const std::lock_guard lock(mutex_);
     if (!graphs_.empty()) graphs_.back().end = std::move(end);
 }
@@ -89,7 +89,7 @@ LaunchLine::Standing LaunchLine::look(double elapsed_seconds) {
 
 void LaunchLine::drop_ended_launches() {
     for (;;) {
-        PooledEvent end;
+        cuda::PooledEvent end;
         {
             const std::lock_guard lock(mutex_);
             if (!launches_.empty()) end = launches_.front().end;
@@ -103,7 +103,7 @@ void LaunchLine::drop_ended_launches() {
 
 void LaunchLine::drop_ended_graphs() {
     for (;;) {
-        PooledEvent end;
+        cuda::PooledEvent end;
         {
             const std::lock_guard lock(mutex_);
             if (graphs_.empty()) return;
@@ -120,7 +120,7 @@ void LaunchLine::drop_ended_graphs() {
 /// Whether the oldest launch has begun. A launch that has not begun still waits for earlier work on this
 /// rank's own GPU.
 bool LaunchLine::oldest_has_begun() {
-    PooledEvent begin;
+    cuda::PooledEvent begin;
     {
         const std::lock_guard lock(mutex_);
         if (launches_.empty()) return false;
@@ -177,4 +177,4 @@ void LaunchLine::look_at_graphs(double elapsed_seconds, Standing& standing) {
     standing.under_way = {place, operation->work, graph_waited_seconds_};
 }
 
-}  // namespace argosy::comm
+}  // namespace argosy::watch

@@ -1,10 +1,10 @@
-#include "comm/gpu_side.h"
+#include "watch/gpu_side.h"
 
 #include <chrono>
 #include <thread>
 #include <utility>
 
-namespace argosy::comm {
+namespace argosy::watch {
 namespace {
 
 template <class Thing>
@@ -32,7 +32,7 @@ void GpuSide::graph_begins(const cuda::StreamView& stream) {
     for (const auto& line : lines()) line->graph_begins(num_launches_);
 }
 
-void GpuSide::graph_launched(uint64_t graph, PooledEvent end) {
+void GpuSide::graph_launched(uint64_t graph, cuda::PooledEvent end) {
     ++num_launches_of_[graph];
     for (const auto& line : lines()) line->graph_launched(end);
     graph_end_ = std::move(end);
@@ -83,4 +83,4 @@ void GpuSide::let_others_speak() const {
     }
 }
 
-}  // namespace argosy::comm
+}  // namespace argosy::watch

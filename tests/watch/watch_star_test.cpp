@@ -1,5 +1,5 @@
 // What reaches whom over the watchdogs' own connections.
-#include "comm/watch_star.h"
+#include "watch/watch_star.h"
 
 #include <ATen/ops/zeros.h>
 #include <arpa/inet.h>
@@ -20,7 +20,7 @@
 #include "base/clock.h"
 #include "support/world.h"
 
-namespace argosy::comm {
+namespace argosy::watch {
 namespace {
 
 class StarTest : public ::testing::Test {
@@ -31,7 +31,7 @@ class StarTest : public ::testing::Test {
     void TearDown() override { meet(); }
     static void meet() {
         const at::Tensor token = at::zeros({1}, at::kLong);
-        testing::world().run({OpKind::AllReduce, token, token});
+        testing::world().run({comm::OpKind::AllReduce, token, token});
     }
 
     /// As many as are expected, within seconds.
@@ -149,4 +149,4 @@ TEST_F(StarTest, IsWokenWithoutAMessage) {
 }
 
 }  // namespace
-}  // namespace argosy::comm
+}  // namespace argosy::watch

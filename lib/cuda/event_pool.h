@@ -8,27 +8,27 @@
 
 #include "cuda/stream.h"
 
-namespace argosy::comm {
+namespace argosy::cuda {
 
 /// An event that returns to its pool when the last owner releases it. The pool then reuses it.
-using PooledEvent = std::shared_ptr<cuda::Event>;
+using PooledEvent = std::shared_ptr<Event>;
 
 class EventPool {
   public:
-    explicit EventPool(cuda::Timing timing) : shelf_(std::make_shared<Shelf>(timing)) {}
+    explicit EventPool(Timing timing) : shelf_(std::make_shared<Shelf>(timing)) {}
 
     PooledEvent take() const;
     /// Returns an event that marks the end of the work given to `stream` so far.
-    PooledEvent mark(const cuda::StreamView& stream) const;
+    PooledEvent mark(const StreamView& stream) const;
 
   private:
     struct Shelf {
-        explicit Shelf(cuda::Timing kind) : timing(kind) {}
-        const cuda::Timing timing;
+        explicit Shelf(Timing kind) : timing(kind) {}
+        const Timing timing;
         std::mutex mutex;
-        std::vector<std::unique_ptr<cuda::Event>> unused;
+        std::vector<std::unique_ptr<Event>> unused;
     };
     std::shared_ptr<Shelf> shelf_;
 };
 
-}  // namespace argosy::comm
+}  // namespace argosy::cuda

@@ -12,17 +12,17 @@
 #include <utility>
 #include <vector>
 
-#include "comm/event_pool.h"
-#include "comm/graph_progress.h"
-#include "comm/lane.h"
+#include "cuda/event_pool.h"
 #include "nccl/communicator.h"
+#include "watch/graph_progress.h"
+#include "watch/lane.h"
 
-namespace argosy::comm {
+namespace argosy::watch {
 
 class GpuSide {
   public:
     /// Events that only mark a point (`marks`), and events that also measure time (`clocks`).
-    const EventPool marks{cuda::Timing::Off}, clocks{cuda::Timing::On};
+    const cuda::EventPool marks{cuda::Timing::Off}, clocks{cuda::Timing::On};
 
     /// Opens this rank's launch queue (line) for a group. COLLECTIVE: every rank in `members`, in the same
     /// order.
@@ -42,7 +42,7 @@ class GpuSide {
     /// The caller next puts a graph on `stream`.
     void graph_begins(const cuda::StreamView& stream);
     /// The caller has put graph number `graph` on the stream; `end` marks the end of the launch.
-    void graph_launched(uint64_t graph, PooledEvent end);
+    void graph_launched(uint64_t graph, cuda::PooledEvent end);
     /// REQUIRES: no graph is being recorded.
     bool graph_under_way();
     /// How often the graph of that number has been launched.
@@ -74,7 +74,7 @@ class GpuSide {
     void let_others_speak() const;
 
     std::atomic<bool> ends_ = false;
-    PooledEvent graph_end_;  // of the last launch of a graph
+    cuda::PooledEvent graph_end_;  // of the last launch of a graph
     int64_t num_launches_ = 0;
     std::map<uint64_t, int64_t> num_launches_of_;  // by graph
     std::optional<GraphProgress> progress_;        // none before the first lane
@@ -84,4 +84,4 @@ class GpuSide {
     std::map<std::pair<std::string, std::vector<int>>, int> num_lines_;
 };
 
-}  // namespace argosy::comm
+}  // namespace argosy::watch

@@ -16,10 +16,10 @@
 #include <memory>
 #include <thread>
 
-#include "comm/gpu_side.h"
 #include "mpi/comm.h"
+#include "watch/gpu_side.h"
 
-namespace argosy::comm {
+namespace argosy::watch {
 
 class Watchdog {
   public:
@@ -41,4 +41,4 @@ class Watchdog {
     std::thread looks_, talks_;
 };
 
-}  // namespace argosy::comm
+}  // namespace argosy::watch

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "comm/launch_line.h"
+#include "watch/launch_line.h"
 
-namespace argosy::comm {
+namespace argosy::watch {
 
 /// A watchdog's report on its own rank.
 struct WatchReport {
@@ -41,4 +41,4 @@ std::string verdict_of_loss(const std::vector<int>& ranks);
 /// The message of a rank that gets no answer from rank 0.
 std::string verdict_alone(const WatchReport& own, double timeout_seconds);
 
-}  // namespace argosy::comm
+}  // namespace argosy::watch

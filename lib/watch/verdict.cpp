@@ -1,4 +1,4 @@
-#include "comm/verdict.h"
+#include "watch/verdict.h"
 
 #include <fmt/ranges.h>
 
@@ -7,10 +7,10 @@
 #include <sstream>
 #include <utility>
 
-#include "comm/messages.h"
 #include "mpi/roll.h"
+#include "watch/messages.h"
 
-namespace argosy::comm {
+namespace argosy::watch {
 namespace {
 
 using Standing = LaunchLine::Standing;
@@ -252,4 +252,4 @@ std::string verdict_alone(const WatchReport& own, double timeout_seconds) {
                        timeout_seconds, mpi::named_missing(std::vector{0}));
 }
 
-}  // namespace argosy::comm
+}  // namespace argosy::watch

@@ -1,16 +1,16 @@
 // Where a rank is within graphs, on stand-ins: a launch ends when the test says so, and sets the marks that
 // the test lets it set.
-#include "comm/launch_line.h"
+#include "watch/launch_line.h"
 
 #include <gtest/gtest.h>
 
 #include <string>
 #include <vector>
 
-#include "comm/graph_progress.h"
 #include "support/fake_gpus.h"
+#include "watch/graph_progress.h"
 
-namespace argosy::comm {
+namespace argosy::watch {
 namespace {
 
 using Place = LaunchLine::Place;
@@ -53,7 +53,7 @@ class LaunchLineTest : public ::testing::Test {
 
     bool gpu_goes_on_ = false;
     cuda::Stream stream_;
-    const EventPool pool_{cuda::Timing::Off};
+    const cuda::EventPool pool_{cuda::Timing::Off};
     GraphProgress progress_;
     LaunchLine line_{"dp_shard", {0, 3}, 0};
     std::vector<const GraphMark*> marks_;  // begun and done by turns
@@ -145,4 +145,4 @@ TEST_F(LaunchLineTest, LaunchesFollowEachOtherWithoutTheHost) {
 }
 
 }  // namespace
-}  // namespace argosy::comm
+}  // namespace argosy::watch

@@ -7,11 +7,11 @@
 #include <string>
 #include <vector>
 
-#include "comm/launch_line.h"
 #include "cuda/stream.h"
 #include "nccl/communicator.h"
+#include "watch/launch_line.h"
 
-namespace argosy::comm {
+namespace argosy::watch {
 
 class Lane {
   public:
@@ -37,4 +37,4 @@ class Lane {
     bool broken_off_ = false;
 };
 
-}  // namespace argosy::comm
+}  // namespace argosy::watch

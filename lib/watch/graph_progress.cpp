@@ -1,4 +1,4 @@
-#include "comm/graph_progress.h"
+#include "watch/graph_progress.h"
 
 #include <atomic>
 #include <cstring>
@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 
-namespace argosy::comm {
+namespace argosy::watch {
 namespace {
 
 constexpr int64_t kNumNumbers = 65535;
@@ -61,4 +61,4 @@ const GraphMark* GraphProgress::set_by(const cuda::Stream& stream) {
 
 bool GraphProgress::is_of(const GraphMark* mark, int64_t launch) { return read(mark) == number_of(launch); }
 
-}  // namespace argosy::comm
+}  // namespace argosy::watch

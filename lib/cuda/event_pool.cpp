@@ -1,11 +1,11 @@
-#include "comm/event_pool.h"
+#include "cuda/event_pool.h"
 
 #include <utility>
 
-namespace argosy::comm {
+namespace argosy::cuda {
 
 PooledEvent EventPool::take() const {
-    std::unique_ptr<cuda::Event> event;
+    std::unique_ptr<Event> event;
     {
         const std::lock_guard lock(shelf_->mutex);
         if (!shelf_->unused.empty()) {
@@ -13,17 +13,17 @@ PooledEvent EventPool::take() const {
             shelf_->unused.pop_back();
         }
     }
-    if (!event) event = std::make_unique<cuda::Event>(shelf_->timing);
-    return {event.release(), [shelf = shelf_](cuda::Event* back) {
+    if (!event) event = std::make_unique<Event>(shelf_->timing);
+    return {event.release(), [shelf = shelf_](Event* back) {
                 const std::lock_guard lock(shelf->mutex);
                 shelf->unused.emplace_back(back);
             }};
 }
 
-PooledEvent EventPool::mark(const cuda::StreamView& stream) const {
+PooledEvent EventPool::mark(const StreamView& stream) const {
     PooledEvent event = take();
     event->record(stream);
     return event;
 }
 
-}  // namespace argosy::comm
+}  // namespace argosy::cuda

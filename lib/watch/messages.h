@@ -7,7 +7,7 @@
 
 #include "mpi/roll.h"
 
-namespace argosy::comm {
+namespace argosy::watch {
 
 /// "all-reduce over dp_shard (operation 12)"; ends in "(operation 12 of graph 3)" within launch 3 of a graph
 /// (the launches of all graphs are counted together).
@@ -23,4 +23,4 @@ struct WaitInVain {
 /// The message of the error that ends the job.
 std::string timeout_text(const WaitInVain& wait, const mpi::Attendance& found);
 
-}  // namespace argosy::comm
+}  // namespace argosy::watch
