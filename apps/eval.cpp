@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "account/evaluation_memory.h"
 #include "base/clock.h"
 #include "base/environment.h"
 #include "base/error.h"
@@ -15,7 +16,6 @@
 #include "base/version.h"
 #include "eval/device.h"
 #include "eval/layerwise_model.h"
-#include "eval/out_of_memory.h"
 #include "eval/perplexity.h"
 #include "eval/results.h"
 #include "eval/token_task.h"
@@ -192,7 +192,7 @@ void evaluate(Options options, const Environment& environment) {
         try {
             evaluation.tasks.push_back(run_task(model, task, options.perplexity, environment));
         } catch (...) {
-            eval::explain_shortage(
+            account::explain_shortage(
                 {place.gpu.has_value(), options.dtype, options.perplexity.batch_tokens, longest});
         }
     }

@@ -2,6 +2,7 @@
 // modules.
 #include <cstdio>
 
+#include "account/training_memory.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -23,7 +24,6 @@
 #include "train/checkpointer.h"
 #include "train/data_feed.h"
 #include "train/device.h"
-#include "train/memory_account.h"
 #include "train/product_choices.h"
 #include "train/restore.h"
 #include "train/run_limits.h"
@@ -51,7 +51,7 @@ std::string answer(const config::CommandLine& command) {
 }
 
 ExitCode train_model(const mpi::Comm& ranks, const Environment& environment, const config::JobConfig& config,
-                     train::MemoryAccount& account) {
+                     account::MemoryAccount& account) {
     const double started = seconds_now();
     train::set_determinism(config, environment);
     train::warn_of_idle_keys(config);
@@ -163,7 +163,7 @@ ExitCode pretrain(const mpi::Comm& ranks, const Environment& environment,
         if (ranks.rank() == 0) std::fputs(answer(command).c_str(), stdout);
         return ExitCode::Done;
     }
-    train::MemoryAccount account(command.config);
+    account::MemoryAccount account(command.config);
     try {
         return train_model(ranks, environment, command.config, account);
     } catch (...) {

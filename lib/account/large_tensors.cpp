@@ -1,4 +1,4 @@
-#include "train/large_tensors.h"
+#include "account/large_tensors.h"
 
 #include <ATen/ops/empty.h>
 #include <fmt/ranges.h>
@@ -15,7 +15,7 @@
 #include "model/head.h"
 #include "ops/types.h"
 
-namespace argosy::train {
+namespace argosy::account {
 namespace {
 
 using model::Parameter;
@@ -54,7 +54,8 @@ std::string either(const std::vector<std::string>& names) {
 
 class LargeTensors {
   public:
-    LargeTensors(const TrainerOptions& options, const comm::Mesh& mesh) : options_(options), mesh_(mesh) {}
+    LargeTensors(const train::TrainerOptions& options, const comm::Mesh& mesh)
+        : options_(options), mesh_(mesh) {}
 
     std::vector<LargeTensor> list() {
         const parallel::PlacedModel placed = place(options_, mesh_.shape());
@@ -170,7 +171,7 @@ class LargeTensors {
                  matrices.front().spec.name + " to " + matrices.back().spec.name);
     }
 
-    const TrainerOptions& options_;
+    const train::TrainerOptions& options_;
     const comm::Mesh& mesh_;
     std::set<std::pair<Role, Shape>> seen_;
     std::vector<LargeTensor> list_;
@@ -183,7 +184,7 @@ int64_t LargeTensor::num_bytes() const {
                            std::multiplies<>());
 }
 
-std::vector<LargeTensor> large_tensors(const TrainerOptions& options, const comm::Mesh& mesh) {
+std::vector<LargeTensor> large_tensors(const train::TrainerOptions& options, const comm::Mesh& mesh) {
     return LargeTensors(options, mesh).list();
 }
 
@@ -197,4 +198,4 @@ std::string names_of_size(std::span<const LargeTensor> tensors, int64_t bytes) {
     return fmt::format("{}", fmt::join(found, ", or of "));
 }
 
-}  // namespace argosy::train
+}  // namespace argosy::account

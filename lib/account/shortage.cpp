@@ -1,4 +1,4 @@
-#include "gpu/shortage.h"
+#include "account/shortage.h"
 
 #include <c10/util/Exception.h>
 
@@ -9,12 +9,12 @@
 #include "cuda/device.h"
 #include "gpu/memory.h"
 
-namespace argosy::gpu {
+namespace argosy::account {
 namespace {
 
 /// The figures that LibTorch's allocator gave when it failed.
 Shortage of_tensors_on_the_gpu() {
-    const auto failure = last_allocation_failure();
+    const auto failure = gpu::last_allocation_failure();
     if (!failure) return {Shortage::Where::Gpu};
     return {Shortage::Where::Gpu, failure->wanted_bytes, failure->allocated_bytes,
             Shortage::Gpu{failure->reserved_bytes, failure->device_free_bytes, failure->device_total_bytes}};
@@ -25,7 +25,7 @@ Shortage of_tensors_on_the_gpu() {
 Shortage beside_tensors_on_the_gpu(std::optional<int64_t> wanted) {
     Shortage found{Shortage::Where::Gpu, wanted};
     try {
-        const auto figures = memory();
+        const auto figures = gpu::memory();
         if (!figures) return found;
         const auto total = static_cast<int64_t>(cuda::describe_device(cuda::current_device()).memory_bytes);
         const auto outside =
@@ -60,30 +60,31 @@ std::optional<Shortage> find_shortage() {
     }
 }
 
-std::string gibibytes(int64_t bytes) {
+std::string gibibytes_text(int64_t bytes) {
     return fmt::format("{:.4g} GiB", static_cast<double>(bytes) / (1 << 30));
 }
 
 std::string asked_for(const Shortage& found) {
-    return found.wanted ? fmt::format(": {} asked for", gibibytes(*found.wanted)) : "";
+    return found.wanted ? fmt::format(": {} asked for", gibibytes_text(*found.wanted)) : "";
 }
 
 std::string which_memory(const Shortage& found) {
-    if (found.gpu) return fmt::format("of the GPU's {}", gibibytes(found.gpu->total));
-    return found.tensors ? fmt::format("of {} of tensors in the host's memory", gibibytes(*found.tensors))
-                         : "in the host's memory";
+    if (found.gpu) return fmt::format("of the GPU's {}", gibibytes_text(found.gpu->total));
+    return found.tensors
+               ? fmt::format("of {} of tensors in the host's memory", gibibytes_text(*found.tensors))
+               : "in the host's memory";
 }
 
 std::string host_memory(const Shortage& found) {
     if (!found.tensors) return ", in the host's memory";
-    return fmt::format(", in the host's memory, beside {} of tensors there", gibibytes(*found.tensors));
+    return fmt::format(", in the host's memory, beside {} of tensors there", gibibytes_text(*found.tensors));
 }
 
 std::vector<std::string> parts_beside_tensors(const Shortage& found) {
     const auto& [reserved, free, total] = *found.gpu;
-    return {"reserved in pieces that do not fit " + gibibytes(reserved - *found.tensors),
-            "CUDA, its libraries and other processes " + gibibytes(total - free - reserved),
-            "free " + gibibytes(free)};
+    return {"reserved in pieces that do not fit " + gibibytes_text(reserved - *found.tensors),
+            "CUDA, its libraries and other processes " + gibibytes_text(total - free - reserved),
+            "free " + gibibytes_text(free)};
 }
 
-}  // namespace argosy::gpu
+}  // namespace argosy::account

@@ -6,14 +6,14 @@
 #include <string>
 #include <vector>
 
+#include "account/held_bytes.h"
+#include "account/large_tensors.h"
+#include "account/shortage.h"
 #include "config/job_config.h"
-#include "gpu/shortage.h"
 #include "parallel/unit_op.h"
-#include "train/held_bytes.h"
-#include "train/large_tensors.h"
 #include "train/trainer.h"
 
-namespace argosy::train {
+namespace argosy::account {
 
 class MemoryAccount {
   public:
@@ -22,7 +22,7 @@ class MemoryAccount {
     MemoryAccount(const MemoryAccount&) = delete;
 
     /// Call before the Trainer is constructed: its construction may already run out of memory.
-    void plan(const TrainerOptions& options, const comm::Mesh& mesh) {
+    void plan(const train::TrainerOptions& options, const comm::Mesh& mesh) {
         planned_ = planned_bytes(options, mesh);
         tensors_ = large_tensors(options, mesh);
         doing("the making of the model");
@@ -36,25 +36,25 @@ class MemoryAccount {
     /// way to explain() destroys the Watch before the trainer.
     class Watch {
       public:
-        Watch(MemoryAccount& account, Trainer& trainer) : account_(account), trainer_(trainer) {}
+        Watch(MemoryAccount& account, train::Trainer& trainer) : account_(account), trainer_(trainer) {}
         Watch(const Watch&) = delete;
         ~Watch();
 
       private:
         MemoryAccount& account_;
-        Trainer& trainer_;
+        train::Trainer& trainer_;
     };
     /// REQUIRES: the trainer outlives the returned Watch, and the MemoryAccount outlives both.
-    [[nodiscard]] Watch watch(Trainer& trainer) { return {*this, trainer}; }
+    [[nodiscard]] Watch watch(train::Trainer& trainer) { return {*this, trainer}; }
 
     /// Call inside a catch block. Throws RunError with the explanation if memory on the GPU or the host ran
     /// out; otherwise rethrows the current exception.
     [[noreturn]] void explain() const;
 
   private:
-    void note(Trainer& trainer);
+    void note(train::Trainer& trainer);
     std::string place() const;
-    std::string wanted(const gpu::Shortage& found) const;
+    std::string wanted(const Shortage& found) const;
 
     const config::JobConfig& config_;
     std::optional<HeldBytes> planned_, held_;
@@ -63,4 +63,4 @@ class MemoryAccount {
     std::optional<parallel::UnitOp> under_way_;
 };
 
-}  // namespace argosy::train
+}  // namespace argosy::account

@@ -1,5 +1,5 @@
 // Which exceptions are about memory, and what is made of them; pretrain.memory has the whole of it.
-#include "train/memory_account.h"
+#include "account/training_memory.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "expect_error.h"
 
-namespace argosy::train {
+namespace argosy::account {
 namespace {
 
 void explain(const config::JobConfig& config, const std::function<void()>& fail) {
@@ -61,4 +61,4 @@ TEST(MemoryAccount, LeavesOtherErrorsAsTheyAre) {
 }
 
 }  // namespace
-}  // namespace argosy::train
+}  // namespace argosy::account

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-namespace argosy::eval {
+namespace argosy::account {
 
 /// The settings that determine an evaluation's memory and that the user can change.
 struct MemoryNeeds {
@@ -19,4 +19,4 @@ struct MemoryNeeds {
 /// otherwise rethrows the exception.
 [[noreturn]] void explain_shortage(const MemoryNeeds& needs);
 
-}  // namespace argosy::eval
+}  // namespace argosy::account

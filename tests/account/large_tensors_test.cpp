@@ -1,5 +1,5 @@
 // The tensors that are named by size, against the sizes that a run asks its allocator for.
-#include "train/large_tensors.h"
+#include "account/large_tensors.h"
 
 #include <c10/core/CPUAllocator.h>
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 #include "support/world.h"
 #include "train/tiny_run.h"
 
-namespace argosy::train {
+namespace argosy::account {
 namespace {
 
 using testing::Layout;
@@ -69,11 +69,11 @@ TEST(LargeTensors, AreAskedForByARun) {
                                   .microbatch_size = 2},
                                  testing::world());
             run.train(0);
-            const TrainerOptions options{.spec = testing::tiny_spec(family),
-                                         .precision = {at::kFloat, at::kBFloat16, at::kFloat},
-                                         .stage_layers = layout.stage_layers,
-                                         .seq_len = testing::TinyRun::kSeqLen,
-                                         .microbatch_size = 2};
+            const train::TrainerOptions options{.spec = testing::tiny_spec(family),
+                                                .precision = {at::kFloat, at::kBFloat16, at::kFloat},
+                                                .stage_layers = layout.stage_layers,
+                                                .seq_len = testing::TinyRun::kSeqLen,
+                                                .microbatch_size = 2};
             const auto listed = large_tensors(options, run.mesh());
             EXPECT_GT(listed.size(), 10u);
             for (const LargeTensor& tensor : listed) {
@@ -88,17 +88,17 @@ TEST(LargeTensors, AreAskedForByARun) {
 TEST(LargeTensors, HaveTheNamesOfTheirSize) {
     comm::Mesh mesh(layout::resolve({.shard = 1}, 1), testing::self());
     const int64_t tokens = 16384, hidden = 18944, dim = 3584, vocab = 152064;
-    const TrainerOptions options{.spec = {.name = "llama3",
-                                          .vocab_size = vocab,
-                                          .dim = dim,
-                                          .num_layers = 2,
-                                          .num_heads = 28,
-                                          .num_kv_heads = 4,
-                                          .head_dim = 128,
-                                          .hidden_dim = hidden},
-                                 .precision = {at::kFloat, at::kBFloat16, at::kFloat},
-                                 .seq_len = 1024,
-                                 .microbatch_size = 16};
+    const train::TrainerOptions options{.spec = {.name = "llama3",
+                                                 .vocab_size = vocab,
+                                                 .dim = dim,
+                                                 .num_layers = 2,
+                                                 .num_heads = 28,
+                                                 .num_kv_heads = 4,
+                                                 .head_dim = 128,
+                                                 .hidden_dim = hidden},
+                                        .precision = {at::kFloat, at::kBFloat16, at::kFloat},
+                                        .seq_len = 1024,
+                                        .microbatch_size = 16};
     const auto listed = large_tensors(options, mesh);
     const auto named = [&](int64_t bytes) { return names_of_size(listed, bytes); };
     EXPECT_EQ(named(tokens * hidden * 2), "a layer's activation [16384, 18944] of bfloat16");
@@ -126,4 +126,4 @@ TEST(LargeTensors, HaveTheNamesOfTheirSize) {
 }
 
 }  // namespace
-}  // namespace argosy::train
+}  // namespace argosy::account

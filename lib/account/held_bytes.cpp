@@ -1,11 +1,11 @@
-#include "train/held_bytes.h"
+#include "account/held_bytes.h"
 
 #include <set>
 
 #include "layout/param_spec.h"
 #include "ops/types.h"
 
-namespace argosy::train {
+namespace argosy::account {
 namespace {
 
 int64_t num_bytes(const at::Tensor& tensor) { return static_cast<int64_t>(tensor.nbytes()); }
@@ -51,7 +51,7 @@ HeldBytes held_bytes(parallel::ParallelModel& model, const optim::AdamW& optimiz
     return held;
 }
 
-HeldBytes planned_bytes(const TrainerOptions& options, const comm::Mesh& mesh) {
+HeldBytes planned_bytes(const train::TrainerOptions& options, const comm::Mesh& mesh) {
     const int64_t elements = elements_of(place(options, mesh.shape()), mesh);
     const auto bytes = [&](at::ScalarType type) {
         return elements * static_cast<int64_t>(c10::elementSize(type));
@@ -64,4 +64,4 @@ HeldBytes planned_bytes(const TrainerOptions& options, const comm::Mesh& mesh) {
             .moments = 2 * bytes(moments)};
 }
 
-}  // namespace argosy::train
+}  // namespace argosy::account

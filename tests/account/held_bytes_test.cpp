@@ -1,6 +1,6 @@
 // What a rank is said to hold, by arithmetic before and from its tensors after, against what its allocator
 // counts.
-#include "train/held_bytes.h"
+#include "account/held_bytes.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 #include "support/world.h"
 #include "train/tiny_run.h"
 
-namespace argosy::train {
+namespace argosy::account {
 namespace {
 
 using testing::Layout;
@@ -46,7 +46,7 @@ std::vector<Layout> layouts() {
     }
 }
 
-TrainerOptions options_of(const Layout& layout, const std::string& family, const Types& types) {
+train::TrainerOptions options_of(const Layout& layout, const std::string& family, const Types& types) {
     return {.spec = testing::tiny_spec(family),
             .precision = types.precision,
             .stage_layers = layout.stage_layers,
@@ -62,10 +62,10 @@ TEST(HeldBytes, AreWhatWasPlannedAndWhatTheAllocatorCounts) {
         for (const char* family : {"llama3", "qwen2"}) {
             for (const Types& types : kTypes) {
                 SCOPED_TRACE(layout.name + " " + family + " " + toString(types.precision.master));
-                const TrainerOptions options = options_of(layout, family, types);
+                const train::TrainerOptions options = options_of(layout, family, types);
                 const HeldBytes planned = planned_bytes(options, mesh);
                 const int64_t before = meter().current_bytes();
-                Trainer trainer(options, mesh);
+                train::Trainer trainer(options, mesh);
                 const int64_t counted = meter().current_bytes() - before;
                 const HeldBytes held = held_bytes(trainer.model(), trainer.step().optimizer());
                 EXPECT_EQ(held.weights, planned.weights);
@@ -85,7 +85,7 @@ TEST(HeldBytes, HaveUnitsThatAreGathered) {
     const ops::TensorThread tensors;
     const Layout layout = layouts()[0];
     comm::Mesh mesh(layout::resolve(layout.mesh, testing::world().size()), testing::world());
-    Trainer trainer(options_of(layout, "llama3", kTypes[0]), mesh);
+    train::Trainer trainer(options_of(layout, "llama3", kTypes[0]), mesh);
     const auto held = [&] { return held_bytes(trainer.model(), trainer.step().optimizer()); };
     parallel::ShardedUnit& unit = trainer.model().stages()[0].units[1];
     if (!unit.sharded()) return;
@@ -103,4 +103,4 @@ TEST(HeldBytes, HaveUnitsThatAreGathered) {
 }
 
 }  // namespace
-}  // namespace argosy::train
+}  // namespace argosy::account

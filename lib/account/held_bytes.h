@@ -8,7 +8,7 @@
 #include "parallel/parallel_model.h"
 #include "train/trainer.h"
 
-namespace argosy::train {
+namespace argosy::account {
 
 struct HeldBytes {
     int64_t weights = 0;    // the weights that the optimizer updates
@@ -23,6 +23,6 @@ struct HeldBytes {
 HeldBytes held_bytes(parallel::ParallelModel& model, const optim::AdamW& optimizer);
 
 /// Bytes that this rank's Trainer will hold once it is constructed. Computed without allocating anything.
-HeldBytes planned_bytes(const TrainerOptions& options, const comm::Mesh& mesh);
+HeldBytes planned_bytes(const train::TrainerOptions& options, const comm::Mesh& mesh);
 
-}  // namespace argosy::train
+}  // namespace argosy::account

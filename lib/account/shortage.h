@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace argosy::gpu {
+namespace argosy::account {
 
 struct Shortage {
     enum class Where { Host, Gpu };
@@ -25,7 +25,7 @@ struct Shortage {
 std::optional<Shortage> find_shortage();
 
 /// For messages: "1.5 GiB".
-std::string gibibytes(int64_t bytes);
+std::string gibibytes_text(int64_t bytes);
 
 /// ": 1.5 GiB asked for"; empty where the size is unknown.
 std::string asked_for(const Shortage& found);
@@ -39,4 +39,4 @@ std::string host_memory(const Shortage& found);
 /// Lists what uses the GPU's memory beside tensors. REQUIRES: found.gpu.
 std::vector<std::string> parts_beside_tensors(const Shortage& found);
 
-}  // namespace argosy::gpu
+}  // namespace argosy::account

@@ -1,4 +1,4 @@
-#include "eval/out_of_memory.h"
+#include "account/evaluation_memory.h"
 
 #include <fmt/ranges.h>
 
@@ -6,21 +6,18 @@
 #include <iterator>
 #include <vector>
 
+#include "account/shortage.h"
 #include "base/error.h"
-#include "gpu/shortage.h"
 
-namespace argosy::eval {
+namespace argosy::account {
 namespace {
 
-using gpu::gibibytes;
-using gpu::Shortage;
-
 std::string breakdown(const Shortage& found) {
-    if (found.where == Shortage::Where::Host) return gpu::host_memory(found);
+    if (found.where == Shortage::Where::Host) return host_memory(found);
     if (!found.gpu) return ", on the GPU";
-    std::vector<std::string> parts = {"tensors " + gibibytes(*found.tensors)};
-    std::ranges::move(gpu::parts_beside_tensors(found), std::back_inserter(parts));
-    return fmt::format("; {}: {}", gpu::which_memory(found), fmt::join(parts, ", "));
+    std::vector<std::string> parts = {"tensors " + gibibytes_text(*found.tensors)};
+    std::ranges::move(parts_beside_tensors(found), std::back_inserter(parts));
+    return fmt::format("; {}: {}", which_memory(found), fmt::join(parts, ", "));
 }
 
 /// Options that would reduce memory and are not yet in use. For a GPU run, only a unit's weights are on the
@@ -42,10 +39,10 @@ std::vector<std::string> remedies(const MemoryNeeds& needs, Shortage::Where wher
 }  // namespace
 
 void explain_shortage(const MemoryNeeds& needs) {
-    const auto found = gpu::find_shortage();
+    const auto found = find_shortage();
     if (!found) throw;
-    throw RunError("out of memory{}{}. What would need less: {}", gpu::asked_for(*found), breakdown(*found),
+    throw RunError("out of memory{}{}. What would need less: {}", asked_for(*found), breakdown(*found),
                    fmt::join(remedies(needs, found->where), "; "));
 }
 
-}  // namespace argosy::eval
+}  // namespace argosy::account

@@ -12,7 +12,7 @@
 #include "comm/mesh.h"
 #include "train/trainer.h"
 
-namespace argosy::train {
+namespace argosy::account {
 
 /// Tensors of one shape and type.
 struct LargeTensor {
@@ -25,10 +25,10 @@ struct LargeTensor {
 /// This rank's large tensors, computed without allocating: activations of a microbatch, gathered weights and
 /// gradients of units, and weights, gradient and moments of each matrix. Equal layers are listed once. The
 /// list does not have everything that a step allocates.
-std::vector<LargeTensor> large_tensors(const TrainerOptions& options, const comm::Mesh& mesh);
+std::vector<LargeTensor> large_tensors(const train::TrainerOptions& options, const comm::Mesh& mesh);
 
 /// Describes the tensors whose allocation asks for `bytes`, as "a layer's gate and up [16384, 37888] of
 /// bfloat16". LibTorch's GPU allocator rounds sizes up, so rounded sizes match too. Empty if none match.
 std::string names_of_size(std::span<const LargeTensor> tensors, int64_t bytes);
 
-}  // namespace argosy::train
+}  // namespace argosy::account

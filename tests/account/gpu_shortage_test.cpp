@@ -5,13 +5,13 @@
 #include <new>
 #include <string>
 
+#include "account/training_memory.h"
 #include "base/error.h"
 #include "expect_error.h"
 #include "gpu/device.h"
 #include "support/fake_gpus.h"
-#include "train/memory_account.h"
 
-namespace argosy::train {
+namespace argosy::account {
 namespace {
 
 class GpuShortage : public ::testing::Test {
@@ -57,4 +57,4 @@ TEST_F(GpuShortage, IsSaidThoughTheGpuAnswersNoQuestion) {
 }
 
 }  // namespace
-}  // namespace argosy::train
+}  // namespace argosy::account

@@ -1,4 +1,4 @@
-#include "train/memory_account.h"
+#include "account/training_memory.h"
 
 #include <fmt/ranges.h>
 
@@ -11,25 +11,24 @@
 #include "train/device.h"
 #include "train/setup.h"
 
-namespace argosy::train {
+namespace argosy::account {
 namespace {
 
-using gpu::gibibytes;
-using gpu::Shortage;
-
 std::vector<std::string> lasting_parts(const HeldBytes& held) {
-    return {"weights " + gibibytes(held.weights), "their copies for computation " + gibibytes(held.copies),
-            "gradients " + gibibytes(held.gradients), "optimizer states " + gibibytes(held.moments)};
+    return {"weights " + gibibytes_text(held.weights),
+            "their copies for computation " + gibibytes_text(held.copies),
+            "gradients " + gibibytes_text(held.gradients),
+            "optimizer states " + gibibytes_text(held.moments)};
 }
 
-/// Together with gpu::parts_beside_tensors() the parts add up to the GPU's memory. Without a GPU they add up
+/// Together with parts_beside_tensors() the parts add up to the GPU's memory. Without a GPU they add up
 /// to the bytes that tensors held, if that number is known.
 std::vector<std::string> parts_of_a_step(const HeldBytes& held, const Shortage& found) {
     std::vector<std::string> parts = lasting_parts(held);
-    parts.push_back("gathered units " + gibibytes(held.gathered));
+    parts.push_back("gathered units " + gibibytes_text(held.gathered));
     if (!found.tensors) return parts;
     parts.push_back("activations and the rest " +
-                    gibibytes(std::max<int64_t>(*found.tensors - held.total(), 0)));
+                    gibibytes_text(std::max<int64_t>(*found.tensors - held.total(), 0)));
     return parts;
 }
 
@@ -42,12 +41,12 @@ std::string breakdown(const std::optional<HeldBytes>& planned, const std::option
         parts = parts_of_a_step(*held, found);
     } else if (planned) {
         text = fmt::format("; the model that was being made needs {} before the first step: {}",
-                           gibibytes(planned->total()), fmt::join(lasting_parts(*planned), ", "));
-        if (found.tensors) parts = {"tensors so far " + gibibytes(*found.tensors)};
+                           gibibytes_text(planned->total()), fmt::join(lasting_parts(*planned), ", "));
+        if (found.tensors) parts = {"tensors so far " + gibibytes_text(*found.tensors)};
     }
-    if (found.gpu) std::ranges::copy(gpu::parts_beside_tensors(found), std::back_inserter(parts));
+    if (found.gpu) std::ranges::copy(parts_beside_tensors(found), std::back_inserter(parts));
     if (parts.empty()) return text;
-    return fmt::format("; {}: {}{}", gpu::which_memory(found), fmt::join(parts, ", "), text);
+    return fmt::format("; {}: {}{}", which_memory(found), fmt::join(parts, ", "), text);
 }
 
 /// Remedies for the host's memory if GPUs hold the model: the host's use grows with the ranks of a node.
@@ -95,7 +94,7 @@ std::vector<std::string> remedies(const config::JobConfig& config, bool on_gpu) 
             (pipelined || parallelism.fsdp_reshard_after_forward == config::ReshardAfterForward::Never),
         fmt::format("parallelism.fsdp_reshard_after_forward = always (it is {})",
                     name_of(parallelism.fsdp_reshard_after_forward)));
-    add(on_gpu && uses_graphs(config), "compile.graphs = false (a graph's memory is its own)");
+    add(on_gpu && train::uses_graphs(config), "compile.graphs = false (a graph's memory is its own)");
     add(config.debug.plain_operations, "debug.plain_operations = false (they hold copies in wider types)");
     return found;
 }
@@ -109,15 +108,15 @@ MemoryAccount::Watch::~Watch() {
     }
 }
 
-void MemoryAccount::note(Trainer& trainer) {
+void MemoryAccount::note(train::Trainer& trainer) {
     if (const auto* op = trainer.step().executor().under_way()) under_way_ = *op;
     held_ = held_bytes(trainer.model(), trainer.step().optimizer());
 }
 
 /// The size that an allocator reports, and the tensors that have this size.
-std::string MemoryAccount::wanted(const gpu::Shortage& found) const {
+std::string MemoryAccount::wanted(const Shortage& found) const {
     const std::string names = found.wanted ? names_of_size(tensors_, *found.wanted) : "";
-    return gpu::asked_for(found) + (names.empty() ? "" : ", the size of " + names);
+    return asked_for(found) + (names.empty() ? "" : ", the size of " + names);
 }
 
 std::string MemoryAccount::place() const {
@@ -126,16 +125,16 @@ std::string MemoryAccount::place() const {
 }
 
 void MemoryAccount::explain() const {
-    const auto found = gpu::find_shortage();
+    const auto found = find_shortage();
     if (!found) throw;
-    const bool on_gpu = computes_on_gpu();
+    const bool on_gpu = train::computes_on_gpu();
     const bool beside_the_model = on_gpu && found->where == Shortage::Where::Host;
     if (beside_the_model) {
-        throw RunError("out of memory{}{}{}. What would need less: {}", gpu::asked_for(*found), place(),
-                       gpu::host_memory(*found), fmt::join(remedies_for_the_host(config_), "; "));
+        throw RunError("out of memory{}{}{}. What would need less: {}", asked_for(*found), place(),
+                       host_memory(*found), fmt::join(remedies_for_the_host(config_), "; "));
     }
     throw RunError("out of memory{}{}{}. What would need less: {}", wanted(*found), place(),
                    breakdown(planned_, held_, *found), fmt::join(remedies(config_, on_gpu), "; "));
 }
 
-}  // namespace argosy::train
+}  // namespace argosy::account
