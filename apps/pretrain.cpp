@@ -20,15 +20,15 @@
 #include "observe/skipped_updates.h"
 #include "ops/tensor_thread.h"
 #include "optim/lr_schedule.h"
-#include "train/checkpoint_setup.h"
-#include "train/checkpointer.h"
+#include "resume/checkpoint_setup.h"
+#include "resume/checkpointer.h"
+#include "resume/restore.h"
+#include "resume/run_lock.h"
+#include "resume/run_state.h"
 #include "train/data_feed.h"
 #include "train/device.h"
 #include "train/product_choices.h"
-#include "train/restore.h"
 #include "train/run_limits.h"
-#include "train/run_lock.h"
-#include "train/run_state.h"
 #include "train/setup.h"
 #include "train/stop_signal.h"
 #include "train/trainer.h"
@@ -54,7 +54,7 @@ ExitCode train_model(const mpi::Comm& ranks, const Environment& environment, con
                      account::MemoryAccount& account) {
     const double started = seconds_now();
     train::set_determinism(config, environment);
-    train::warn_of_idle_keys(config);
+    resume::warn_of_idle_keys(config);
     observe::keep_freed_memory();
     const c10::Device device = train::choose_device(ranks);
     observe::MemoryMeter memory = observe::MemoryMeter::install();
@@ -79,10 +79,10 @@ ExitCode train_model(const mpi::Comm& ranks, const Environment& environment, con
     train::Trainer trainer(options, mesh);
     const auto watch = account.watch(trainer);
     train::UpdateGuard guard(config.training.max_nonfinite_steps, config.loss_spike);
-    train::RunState state(trainer, mesh, guard, config.training.seq_len);
-    const train::RunLock lock(config, environment, *control);
+    resume::RunState state(trainer, mesh, guard, config.training.seq_len);
+    const resume::RunLock lock(config, environment, *control);
     account.doing("loading what the run begins with");
-    const train::Start start = train::restore(config, mesh.shape(), *control, state);
+    const resume::Start start = resume::restore(config, mesh.shape(), *control, state);
     train::ProductChoices choices(config, world, tensors);
     train::Position position = start.position;
 
@@ -90,8 +90,8 @@ ExitCode train_model(const mpi::Comm& ranks, const Environment& environment, con
     train::RunLimits limits(config.training, step_tokens, started, position);
     train::DataFeed feed(loader, mesh, sizes, position.samples, limits.num_steps() - position.step);
     const optim::LrSchedule schedule(train::lr_schedule_options(config, limits.num_steps()));
-    train::Checkpointer checkpoints(
-        train::save_options(config, spec, mesh.shape(), start, limits.num_steps()), *control, state);
+    resume::Checkpointer checkpoints(
+        resume::save_options(config, spec, mesh.shape(), start, limits.num_steps()), *control, state);
 
     observe::MetricsWriter metrics(
         observe::metrics_options(config, limits.num_steps(), start.last_own_step, environment),

@@ -7,8 +7,8 @@
 
 #include "base/error.h"
 #include "expect_error.h"
+#include "resume/checkpoint_setup.h"
 #include "scratch_folder.h"
-#include "train/checkpoint_setup.h"
 
 namespace argosy::train {
 namespace {
@@ -282,12 +282,13 @@ TEST(LrScheduleOptions, EveryShape) {
 }
 
 /// What steps of a run say of the longest context.
-int64_t saved_context(const JobConfig& config, const model::ModelSpec& spec, const Start& start) {
-    const SaveOptions options = save_options(config, spec, mesh_of(1, 1, 1, 1), start, /*final_step=*/1);
+int64_t saved_context(const JobConfig& config, const model::ModelSpec& spec, const resume::Start& start) {
+    const resume::SaveOptions options =
+        resume::save_options(config, spec, mesh_of(1, 1, 1, 1), start, /*final_step=*/1);
     return nlohmann::json::parse(options.description.model).at("max_position_embeddings");
 }
 
-TEST(SaveOptions, TheLongestContextIsThatOfTrainingOrWhatSomebodySaid) {
+TEST(resume::SaveOptions, TheLongestContextIsThatOfTrainingOrWhatSomebodySaid) {
     JobConfig config;
     config.checkpoint.enable = true;
     config.training.seq_len = 1000;

@@ -1,0 +1,105 @@
+#include "resume/checkpoint_setup.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "base/log.h"
+#include "base/version.h"
+#include "config/print.h"
+#include "config/schema.h"
+#include "interop/model_source.h"
+#include "interop/text_file.h"
+
+namespace argosy::resume {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kMostAssetBytes = int64_t{1} << 30;
+
+/// The tokenizer's files in `folder`. Every checkpoint gets a copy of them.
+std::vector<checkpoint::Asset> assets_in(const fs::path& folder) {
+    std::vector<checkpoint::Asset> assets;
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+        const std::string name = entry.path().filename().string();
+        if (!interop::is_asset(name) || !entry.is_regular_file()) continue;
+        assets.push_back({name, interop::read_text(entry.path(), kMostAssetBytes)});
+    }
+    return assets;
+}
+
+/// Keys of [checkpoint] that have an effect only if the run saves.
+constexpr const char* kSavingKeys[] = {"interval",
+                                       "keep_latest_k",
+                                       "keep_every",
+                                       "async_mode",
+                                       "enable_first_step_checkpoint",
+                                       "last_save_model_only",
+                                       "last_save_in_hf",
+                                       "export_dtype"};
+
+std::vector<std::string> set_among_saving_keys(const config::JobConfig& config) {
+    std::vector<std::string> names;
+    for (const std::string name : kSavingKeys) {
+        const config::Field& field = *config::find_field("checkpoint." + name);
+        if (field.get(config) != field.get(config::JobConfig{})) names.push_back(field.key);
+    }
+    return names;
+}
+
+/// The context length to write into the checkpoint's config.json. A model has not seen positions beyond its
+/// training sequences, and plain rotary embedding does not extrapolate to them: a preset trained from scratch
+/// gets seq_len. A longer context is valid if a config.json or the loaded weights state it, or if the
+/// frequencies are scaled, since these are made for the published context (and transformers requires a
+/// context longer than original_max_position_embeddings).
+int64_t max_context(const config::JobConfig& config, const model::ModelSpec& spec, const Start& start) {
+    const bool said = !config.model.hf_assets_path.empty() || spec.rope_scaling;
+    return std::max({config.training.seq_len, start.max_context, said ? spec.max_context : 0});
+}
+
+}  // namespace
+
+SaveOptions save_options(const config::JobConfig& config, const model::ModelSpec& spec,
+                         const layout::MeshShape& mesh, const Start& start, int64_t final_step) {
+    SaveOptions options{.checkpoint = config.checkpoint,
+                        .folder = steps_folder(config),
+                        .first_step = start.position.step,
+                        .final_step = final_step};
+    if (!config.checkpoint.saves()) return options;
+    model::ModelSpec saved = spec;
+    saved.max_context = max_context(config, spec, start);
+    options.description = {.program = version(),
+                           .mesh = mesh.name(),
+                           .model = model::hugging_face_config(saved),
+                           .config = config::print_toml(config)};
+    const std::string& folder = config.model.hf_assets_path;
+    if (!folder.empty()) options.assets = assets_in(folder);
+    if (options.assets.empty()) options.assets = start.assets;
+    return options;
+}
+
+void warn_of_idle_keys(const config::JobConfig& config) {
+    const config::Checkpoint& checkpoint = config.checkpoint;
+    const std::vector<std::string> idle =
+        checkpoint.saves() ? std::vector<std::string>() : set_among_saving_keys(config);
+    if (!idle.empty()) {
+        spdlog::info(
+            "{} {} no effect: {}", fmt::join(idle, ", "), idle.size() == 1 ? "has" : "have",
+            checkpoint.load_only ? "checkpoint.load_only saves nothing" : "checkpoint.enable is false");
+    }
+    const bool loads = checkpoint.enable || !checkpoint.initial_load_model_only;
+    if (!checkpoint.exclude_from_loading.empty() && !loads) {
+        spdlog::info(
+            "checkpoint.exclude_from_loading has no effect: without checkpoint.enable nothing but weights is "
+            "loaded");
+    }
+    if (checkpoint.saves() && checkpoint.keep_every && checkpoint.keep_latest_k == 0) {
+        spdlog::info("checkpoint.keep_every has no effect: checkpoint.keep_latest_k = 0 keeps all steps");
+    }
+}
+
+}  // namespace argosy::resume

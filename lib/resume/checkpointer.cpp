@@ -1,0 +1,247 @@
+#include "resume/checkpointer.h"
+
+#include <ATen/ops/tensor.h>
+#include <fmt/ranges.h>
+
+#include <chrono>
+#include <random>
+#include <thread>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "checkpoint/partial_folder.h"
+#include "checkpoint/step_folder.h"
+#include "resume/export.h"
+#include "resume/saved_steps.h"
+#include "train/element_types.h"
+
+namespace argosy::resume {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr auto kBetweenPolls = std::chrono::milliseconds(2);
+
+std::vector<int64_t> random_numbers() {
+    std::random_device device;
+    return {static_cast<int64_t>(device()), static_cast<int64_t>(device())};
+}
+
+checkpoint::Hash set_of(const std::vector<int64_t>& nonce, int64_t step) {
+    const std::string text = fmt::format("{} {}", fmt::join(nonce, " "), step);
+    return checkpoint::hash_of(std::as_bytes(std::span(text)));
+}
+
+fs::path place_of(const SaveOptions& options, int64_t step) {
+    return options.folder / checkpoint::step_name(step);
+}
+
+fs::path export_place(const SaveOptions& options, int64_t step) {
+    return place_of(options, step).string() + "-hf";
+}
+
+}  // namespace
+
+fs::path Checkpointer::Save::place() const { return place_of(*options, position.step); }
+
+void Checkpointer::Save::start() const { checkpoint::start_step(options->folder, position.step); }
+
+void Checkpointer::Save::write_shard() const {
+    auto file = checkpoint::FileWriter::shard(
+        checkpoint::partial_path(place()) / checkpoint::shard_name(writer, num_writers), set, pieces);
+    for (size_t i = 0; i < bytes.size(); ++i) file.append(i, bytes[i]);
+    file.finish();
+}
+
+void Checkpointer::Save::commit() const {
+    checkpoint::Description description = options->description;
+    description.step = position.step;
+    description.model_only = model_only;
+    description.state = state;
+    checkpoint::commit_step(options->folder, description, set, num_writers, options->assets);
+    // Retention keeps the highest step numbers. Later steps of an abandoned continuation would make it remove
+    // the new step, so they are set aside first.
+    if (!set_aside_later_steps(options->folder, description.step)) return;
+    const checkpoint::Retention retention{.keep_latest = options->checkpoint.keep_latest_k,
+                                          .keep_every = options->checkpoint.keep_every.value_or(0)};
+    checkpoint::remove_superfluous(options->folder, retention);
+    remove_passed_asides(options->folder, description.step, retention);
+}
+
+Checkpointer::Checkpointer(SaveOptions options, comm::Communicator& control, const RunState& state)
+    : options_(std::make_shared<SaveOptions>(std::move(options))),
+      control_(control),
+      state_(state),
+      work_(control) {
+    if (!saves()) return;
+    nonce_ = as_rank_0_knows(control, random_numbers());
+    work_.run(on_rank_0([this] {
+        checkpoint::make_folders(options_->folder);
+        const bool exports =
+            options_->checkpoint.last_save_in_hf && options_->first_step < options_->final_step;
+        // A path that is occupied fails the run now, not hours later.
+        if (exports) require_export_place(export_place(*options_, options_->final_step));
+    }));
+}
+
+std::function<void()> Checkpointer::on_rank_0(std::function<void()> work) const {
+    return control_.rank() == 0 ? std::move(work) : nullptr;
+}
+
+bool Checkpointer::is_due(int64_t step) const {
+    const config::Checkpoint& checkpoint = options_->checkpoint;
+    if (!saves() || is_last(step)) return false;  // finish() saves the last one
+    return step % checkpoint.interval == 0 || (checkpoint.enable_first_step_checkpoint && step == 1);
+}
+
+void Checkpointer::before_step() {
+    if (save_ && stage_ == Stage::Written) settle();
+}
+
+void Checkpointer::after_step(const train::Position& position) {
+    advance();
+    if (is_due(position.step)) begin(position);
+}
+
+std::vector<ShardPart> Checkpointer::parts_of(bool model_only) const {
+    const auto& type = options_->checkpoint.export_dtype;
+    if (model_only && type)
+        return shard_parts(state_.weights(), train::element_type(train::scalar_type(*type)));
+    std::vector<ShardPart> parts = shard_parts(state_.weights());
+    if (model_only) return parts;
+    for (ShardPart& part : shard_parts(state_.moments())) parts.push_back(std::move(part));
+    return parts;
+}
+
+void Checkpointer::begin(const train::Position& position) {
+    const double started = seconds_now();
+    if (save_ && control_.rank() == 0 && !std::exchange(overlap_is_told_, true)) {
+        spdlog::warn(
+            "step {} is to be saved, and step {} is still being written: training waits. A larger "
+            "checkpoint.interval avoids that",
+            position.step, save_->position.step);
+    }
+    settle();
+    const auto save = std::make_shared<Save>();
+    save->options = options_;
+    save->writer = control_.rank();
+    save->num_writers = control_.size();
+    save->position = position;
+    save->model_only = is_last(position.step) && options_->checkpoint.last_save_model_only;
+    save->state = to_json(state_.scalars(position));
+    save->set = set_of(nonce_, position.step);
+    const std::vector<ShardPart> parts = parts_of(save->model_only);
+    for (const ShardPart& part : parts) save->pieces.push_back(part.piece);
+    save->copy = copy_;
+    save->bytes = copy_->copy(parts);
+    save_ = save;
+    started_ = started;
+    stalled_seconds_ = seconds_now() - started;
+    last_begun_ = position.step;
+    stage_ = Stage::MakeFolder;
+    work_.begin(on_rank_0([save] { save->start(); }));
+    tell_of_memory();
+    while (!is_async() && stage_ != Stage::Written) {
+        advance();
+        std::this_thread::sleep_for(kBetweenPolls);
+    }
+}
+
+/// Logs, once in a run, how much host memory the copies take.
+void Checkpointer::tell_of_memory() {
+    if (std::exchange(memory_is_told_, true)) return;
+    const at::Tensor all = at::tensor({copy_->num_bytes()}, at::kLong), most = all.clone();
+    const comm::Op ops[] = {
+        {.kind = comm::OpKind::AllReduce, .out = all, .in = all},
+        {.kind = comm::OpKind::AllReduce, .out = most, .in = most, .reduction = comm::Reduction::Max}};
+    control_.run(ops);
+    const auto gibibytes = [](const at::Tensor& bytes) { return bytes.item<double>() / (1 << 30); };
+    spdlog::info(
+        "checkpoints take up to {:.3f} GiB of host memory on a rank, {:.3f} GiB on all, until the run ends",
+        gibibytes(most), gibibytes(all));
+}
+
+void Checkpointer::advance() {
+    if (!save_ || stage_ == Stage::Written || !work_.ended()) return;
+    if (work_.failure()) give_up();
+    switch (stage_) {
+        case Stage::MakeFolder:
+            stage_ = Stage::WriteShards;
+            return work_.begin([save = save_] { save->write_shard(); });
+        case Stage::WriteShards:
+            stage_ = Stage::Written;
+            if (is_async()) begin_commit();
+            return;
+        case Stage::Written:
+            return;
+        case Stage::Commit:
+            tell_of_end();
+            save_.reset();
+            return;
+    }
+}
+
+void Checkpointer::begin_commit() {
+    stage_ = Stage::Commit;
+    work_.begin(on_rank_0([save = save_] { save->commit(); }));
+}
+
+void Checkpointer::tell_of_end() const {
+    const double seconds = seconds_now() - started_;
+    const std::string saved = fmt::format("step {} is saved in {} after {:.1f} s", save_->position.step,
+                                          save_->place().string(), seconds);
+    if (finishes_) {
+        spdlog::info("{}; the run's end waited {:.3f} s for it, which no line of metrics has", saved,
+                     seconds_now() - *finishes_);
+    } else {
+        spdlog::info("{}; training stood still for {:.3f} s of them", saved,
+                     is_async() ? stalled_seconds_ : seconds);
+    }
+}
+
+void Checkpointer::settle() {
+    if (save_ && stage_ == Stage::Written) begin_commit();
+    while (save_) {
+        advance();
+        if (save_) std::this_thread::sleep_for(kBetweenPolls);
+    }
+}
+
+void Checkpointer::finish(const train::Position& position) {
+    if (!saves()) return;
+    finishes_ = seconds_now();
+    settle();
+    // The step with which this process began is saved already, or belongs to another run.
+    if (position.step != last_begun_ && position.step != options_->first_step) {
+        finishes_ = seconds_now();
+        begin(position);
+    }
+    settle();
+    if (is_last(position.step) && options_->checkpoint.last_save_in_hf) export_last(position.step);
+}
+
+void Checkpointer::give_up() {
+    const JointWork::Failure failure = *work_.failure();
+    const std::shared_ptr<const Save> save = std::exchange(save_, nullptr);
+    // The work of all ranks has ended, so no rank writes into the folder any more.
+    work_.run(on_rank_0([save] { checkpoint::remove_quietly(checkpoint::partial_path(save->place())); }));
+    throw JobError(
+        "the checkpoint of step {} was not written: rank {}: {}. Earlier ones are as they were; "
+        "checkpoint.folder may "
+        "name another disk",
+        save->position.step, failure.rank, failure.reason);
+}
+
+/// Exports the last step. A step that an earlier process saved is exported only if no export of it exists.
+void Checkpointer::export_last(int64_t step) {
+    const fs::path saved = place_of(*options_, step), place = export_place(*options_, step);
+    work_.run(on_rank_0([&] {
+        if (step != last_begun_ && (fs::exists(place) || !fs::exists(saved))) return;
+        write_hugging_face(saved, place, options_->checkpoint.export_dtype);
+        spdlog::info("step {} is in {} too, as Hugging Face's", step, place.string());
+    }));
+}
+
+}  // namespace argosy::resume

@@ -1,0 +1,114 @@
+// Saves the run at intervals while it trains. Training waits while this rank's shard is copied to host
+// memory, and with async_mode = disabled also while it is written. A background thread writes the shard, and
+// rank 0 commits the step once all ranks have written. The Checkpointer owns that thread and the copy. Two
+// saves never overlap.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "checkpoint/file_writer.h"
+#include "checkpoint/hash.h"
+#include "checkpoint/table.h"
+#include "comm/communicator.h"
+#include "config/job_config.h"
+#include "resume/joint_work.h"
+#include "resume/run_state.h"
+#include "resume/shard_copy.h"
+#include "train/position.h"
+
+namespace argosy::resume {
+
+struct SaveOptions {
+    config::Checkpoint checkpoint = {};
+    std::filesystem::path folder = {};  // holds the steps
+    int64_t first_step = 0;             // last step done before this process began; never saved again
+    int64_t final_step = 0;             // the run ends with it
+    /// Common to all saves. Each save sets step, state and model_only itself.
+    checkpoint::Description description = {};
+    std::vector<checkpoint::Asset> assets = {};  // files that go with every step
+};
+
+class Checkpointer {
+  public:
+    /// COLLECTIVE over `control`, as all functions here are; that group carries no training data. Makes
+    /// the folder. UserError if the folder cannot be made, or if something else occupies the path for the
+    /// export of the last step. REQUIRES: control and state outlive it.
+    Checkpointer(SaveOptions options, comm::Communicator& control, const RunState& state);
+
+    /// Whether anything is saved: without checkpoint.enable, or with load_only, the functions below do
+    /// nothing.
+    bool saves() const { return options_->checkpoint.saves(); }
+
+    /// Call at the start of each step. Commits the save of the previous step if async_mode = disabled. The
+    /// previous step's metrics line is written by now, so a run that resumes from the save misses no line.
+    void before_step();
+
+    /// Call at the end of each step, before its metrics line is written. Advances the save under way, and
+    /// begins a new one if it is due. Throws JobError if the save under way failed on some rank; its partial
+    /// folder is removed, and earlier steps stay as they were.
+    void after_step(const train::Position& position);
+
+    /// Call when the run stops: at its final step, at its time limit or on a signal. Saves the step unless it
+    /// is saved already, and waits until everything is written.
+    void finish(const train::Position& position);
+
+    /// Waits until the save under way is committed. Throws as after_step does.
+    void settle();
+
+  private:
+    enum class Stage { MakeFolder, WriteShards, Written, Commit };
+    /// Everything that the background thread reads. If a disk hangs while an error unwinds, that thread
+    /// outlives the Checkpointer, so a Save refers to nothing in the Checkpointer.
+    struct Save {
+        std::shared_ptr<const SaveOptions> options;
+        int writer = 0, num_writers = 1;
+        train::Position position;
+        bool model_only = false;
+        std::string state;     // JSON
+        checkpoint::Hash set;  // the same in all shards of one save, and in no other save
+        std::vector<checkpoint::Piece> pieces;
+        std::shared_ptr<const ShardCopy> copy;
+        std::vector<std::span<const std::byte>> bytes;  // of each piece; they point into the copy
+
+        std::filesystem::path place() const;
+        void start() const;
+        void write_shard() const;
+        void commit() const;
+    };
+
+    void begin(const train::Position& position);
+    void advance();
+    void begin_commit();
+    [[noreturn]] void give_up();
+    void tell_of_memory();
+    void tell_of_end() const;
+    std::vector<ShardPart> parts_of(bool model_only) const;
+    void export_last(int64_t step);
+
+    bool is_async() const { return options_->checkpoint.async_mode == config::AsyncMode::Async; }
+    bool is_due(int64_t step) const;
+    bool is_last(int64_t step) const { return step == options_->final_step; }
+    std::function<void()> on_rank_0(std::function<void()> work) const;
+
+    std::shared_ptr<const SaveOptions> options_;
+    comm::Communicator& control_;
+    const RunState& state_;
+    std::vector<int64_t> nonce_;  // random: distinguishes this process's saves from those of others
+    int64_t last_begun_ = 0;      // step of the newest save
+    bool memory_is_told_ = false, overlap_is_told_ = false;
+    std::shared_ptr<ShardCopy> copy_ = std::make_shared<ShardCopy>();
+    std::shared_ptr<const Save> save_;  // under way
+    Stage stage_ = Stage::MakeFolder;   // of save_
+    double started_ = 0;                // when save_ began, by seconds_now()
+    double stalled_seconds_ = 0;        // how long training waited for the copy of save_
+    std::optional<double> finishes_;    // when finish() began to wait for save_, by seconds_now()
+    JointWork work_;
+};
+
+}  // namespace argosy::resume

@@ -1,0 +1,113 @@
+#include "resume/loaded_parts.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "config/differences.h"
+#include "config/print.h"
+#include "train/run_limits.h"
+#include "train/setup.h"
+
+namespace argosy::resume {
+namespace {
+
+/// Keys that do not affect training, so that log_differences() leaves them out.
+constexpr std::array<std::string_view, 6> kSaysNothing = {"job.dump_folder",
+                                                          "job.description",
+                                                          "checkpoint.folder",
+                                                          "checkpoint.load_step",
+                                                          "checkpoint.initial_load_path",
+                                                          "model.hf_assets_path"};
+
+LoadedParts all_but_excluded(const config::Checkpoint& checkpoint) {
+    const auto wanted = [&](config::SavedPart part) {
+        return std::ranges::find(checkpoint.exclude_from_loading, part) ==
+               checkpoint.exclude_from_loading.end();
+    };
+    return {.moments = wanted(config::SavedPart::Optimizer),
+            .data_place = wanted(config::SavedPart::DataLoader),
+            .progress = wanted(config::SavedPart::TrainState)};
+}
+
+/// Converts the saved position to samples of `seq_len` tokens, so that it counts as many tokens as before.
+/// The next token is the same as before only if samples come in the file's order.
+int64_t samples_of_length(const Scalars& scalars, int64_t seq_len, bool shuffled, const std::string& place) {
+    if (scalars.seq_len == seq_len) return scalars.position.samples;
+    const int64_t samples = scalars.position.samples * scalars.seq_len / seq_len;
+    spdlog::info("{} counts samples of {} tokens, this run of {}: its {} are {} now", place, scalars.seq_len,
+                 seq_len, scalars.position.samples, samples);
+    if (shuffled) {
+        spdlog::warn(
+            "training.seq_len: {} then, {} now, is NOT THE SAME PLACE IN THE DATA: with training.shuffle "
+            "other "
+            "samples come in another order, so that in this epoch some tokens come a second time and others "
+            "not at all",
+            scalars.seq_len, seq_len);
+    }
+    return samples;
+}
+
+}  // namespace
+
+LoadedParts parts_to_resume(const config::JobConfig& config, const layout::MeshShape& mesh,
+                            const checkpoint::Description& description) {
+    LoadedParts parts = all_but_excluded(config.checkpoint);
+    if (!description.model_only || !parts.moments) return parts;
+    parts.moments = false;
+    const train::Position position = parse_scalars(description.state, "its manifest").position;
+    const int64_t step_tokens = train::batch_sizes(config, mesh).global_batch * config.training.seq_len;
+    if (final_step(config.training, step_tokens, position) <= position.step) return parts;
+    throw UserError(
+        "step {} was saved as the last one, with the weights alone (checkpoint.last_save_model_only): the "
+        "run cannot "
+        "go on from there. Resume from an earlier step (checkpoint.load_step), begin a new run with these "
+        "weights "
+        "(checkpoint.initial_load_path), or let moments start anew (checkpoint.exclude_from_loading = "
+        "optimizer)",
+        description.step);
+}
+
+LoadedParts parts_to_begin_with(const config::JobConfig& config,
+                                const std::optional<checkpoint::Description>& description,
+                                const std::string& place) {
+    if (config.checkpoint.initial_load_model_only) return {};
+    const LoadedParts parts = all_but_excluded(config.checkpoint);
+    const bool has_state = description && description->state != "{}";
+    if (has_state && (!description->model_only || !parts.moments)) return parts;
+    throw UserError(
+        "{} holds {}, but checkpoint.initial_load_model_only = false asks for the whole state; set it to "
+        "true",
+        place, has_state ? "weights without moments" : "the weights alone");
+}
+
+train::Position restore_scalars(const config::JobConfig& config, const checkpoint::Description& description,
+                                const std::string& place, const LoadedParts& parts, RunState& state) {
+    const Scalars scalars = parse_scalars(description.state, place);
+    train::Position position;
+    if (parts.moments) state.restore_optimizer(scalars);
+    if (parts.data_place)
+        position.samples = samples_of_length(scalars, state.seq_len(), config.training.shuffle, place);
+    if (parts.progress) {
+        position.step = scalars.position.step;
+        position.tokens = scalars.position.tokens;
+        state.restore_guard(scalars);
+    }
+    return position;
+}
+
+void log_differences(const config::JobConfig& config, const layout::MeshShape& mesh,
+                     const checkpoint::Description& then) {
+    const auto say = [](const std::string& line) {
+        spdlog::info("differs from when it was saved: {}", line);
+    };
+    if (then.mesh != mesh.name()) say(fmt::format("mesh: {} then, {} now", then.mesh, mesh.name()));
+    for (const std::string& line : config::differences(then.config, config::print_toml(config))) {
+        const auto is_of = [&](std::string_view key) { return line.starts_with(std::string(key) + ":"); };
+        if (std::ranges::none_of(kSaysNothing, is_of)) say(line);
+    }
+}
+
+}  // namespace argosy::resume

@@ -1,0 +1,326 @@
+#include "resume/restore.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <exception>
+#include <functional>
+#include <optional>
+#include <set>
+#include <sstream>
+#include <utility>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/step_folder.h"
+#include "gpu/device.h"
+#include "interop/model_source.h"
+#include "model/model_spec.h"
+#include "resume/joint_work.h"
+#include "resume/loaded_parts.h"
+#include "resume/tensor_loading.h"
+
+namespace argosy::resume {
+namespace {
+
+namespace fs = std::filesystem;
+using Found = interop::ModelSource;
+
+constexpr size_t kFaultsInLog = 8;  // of one checkpoint
+
+/// Kind of checkpoint that a path must hold.
+enum class Want { OwnStep, AnyModel };
+
+class Restorer {
+  public:
+    Restorer(const config::JobConfig& config, const layout::MeshShape& mesh, comm::Communicator& control,
+             RunState& state)
+        : config_(config), mesh_(mesh), control_(control), state_(state), work_(control) {}
+
+    std::optional<Start> resume();
+    Start begin_with(const fs::path& path);
+
+  private:
+    using ChooseParts = std::function<LoadedParts(const Found&)>;
+
+    std::vector<int64_t> newest_first(const fs::path& folder);
+    std::vector<int64_t> steps_to_try(const fs::path& folder);
+    std::vector<fs::path> places_to_try(const fs::path& path);
+    std::optional<Start> load_first_sound(const std::vector<fs::path>& places, Want want,
+                                          const ChooseParts& choose);
+    std::vector<std::string> gather_faults(const std::function<std::vector<std::string>()>& look);
+    std::vector<std::string> open(const fs::path& path, Want want, Found& found);
+    std::vector<std::string> load_tensors(const Found& found, const LoadedParts& parts);
+    Start load_rest(const Found& found, const LoadedParts& parts);
+    void check_model(const Found& found) const;
+    void note_faults(const fs::path& place, bool aloud);
+    [[noreturn]] void fail(const std::string& what, const std::string& remedy) const;
+    void tell_of_repetition(int64_t step) const;
+    bool speaks() const { return control_.rank() == 0; }
+
+    const config::JobConfig& config_;
+    const layout::MeshShape& mesh_;
+    comm::Communicator& control_;
+    RunState& state_;
+    JointWork work_;
+    std::vector<std::string> faults_;  // of the checkpoint that was tried last; empty: it is sound
+    bool machine_failed_ = false;      // reading that checkpoint failed, so it may still be sound
+    /// First fault of the first skipped checkpoint that could not be read, and so may still be sound.
+    std::optional<std::string> machine_fault_;
+};
+
+/// The whole steps in `folder`, as rank 0 sees them.
+std::vector<int64_t> Restorer::newest_first(const fs::path& folder) {
+    std::vector<int64_t> steps;
+    work_.run([&] {
+        if (speaks()) steps = checkpoint::whole_steps(folder);
+    });
+    steps = as_rank_0_knows(control_, steps);
+    std::ranges::reverse(steps);
+    return steps;
+}
+
+std::vector<int64_t> Restorer::steps_to_try(const fs::path& folder) {
+    const std::vector<int64_t> steps = newest_first(folder);
+    const int64_t wanted = config_.checkpoint.load_step;
+    if (wanted == config::Checkpoint::kNewest) return steps;
+    if (std::ranges::find(steps, wanted) != steps.end()) return {wanted};
+    throw UserError(
+        "checkpoint.load_step = {} is not in {}; {}", wanted, folder.string(),
+        steps.empty() ? "no step is" : fmt::format("the steps there are {}", fmt::join(steps, ", ")));
+}
+
+std::vector<fs::path> places_of(const std::vector<int64_t>& steps, const fs::path& folder) {
+    std::vector<fs::path> places;
+    for (const int64_t step : steps) places.push_back(checkpoint::step_path(folder, step));
+    return places;
+}
+
+/// If `path` is a run's folder of steps, the paths of its steps, newest first; otherwise `path` alone.
+std::vector<fs::path> Restorer::places_to_try(const fs::path& path) {
+    fs::path folder;
+    work_.run([&] {
+        if (speaks()) folder = interop::folder_of_steps(path).value_or(fs::path());
+    });
+    folder = texts_of_all(control_, folder.string()).front();
+    if (folder.empty()) return {path};
+    return places_of(newest_first(folder), folder);
+}
+
+/// COLLECTIVE: runs `look` on every rank and returns the faults that any rank found, each once, the same on
+/// all ranks. An exception in `look` is a fault too; one that is not a UserError also sets machine_failed_.
+std::vector<std::string> Restorer::gather_faults(const std::function<std::vector<std::string>()>& look) {
+    std::vector<std::string> own;
+    machine_failed_ = false;
+    try {
+        work_.run([&] {
+            try {
+                own = look();
+            } catch (const UserError& error) {
+                own = {error.what()};
+            } catch (const std::exception& error) {
+                own = {error.what()};
+                throw;
+            }
+        });
+    } catch (const JobError&) {
+        machine_failed_ = true;
+    }
+    std::set<std::string> faults;
+    for (const std::string& text : texts_of_all(control_, fmt::format("{}", fmt::join(own, "\n")))) {
+        std::istringstream lines(text);
+        for (std::string line; std::getline(lines, line);) faults.insert(line);
+    }
+    return {faults.begin(), faults.end()};
+}
+
+/// COLLECTIVE: opens the checkpoint on every rank and verifies it, or at least its files without
+/// checkpoint.verify_on_load. Returns the faults; none if the checkpoint is sound.
+std::vector<std::string> Restorer::open(const fs::path& path, Want want, Found& found) {
+    return gather_faults([&]() -> std::vector<std::string> {
+        found = interop::open_model(path);
+        if (want == Want::OwnStep) {
+            if (!found.description) return {path.string() + " is a model, and no step of a run"};
+            parse_scalars(found.description->state, path.string());
+        }
+        if (found.checkpoint == nullptr) return {};
+        bool unreadable = false;
+        std::vector<std::string> faults =
+            config_.checkpoint.verify_on_load
+                ? found.checkpoint->faults(control_.rank(), control_.size(), &unreadable)
+                : found.checkpoint->file_faults(control_.rank(), control_.size(), &unreadable);
+        if (unreadable) throw RunError("{}", fmt::join(faults, "\n"));
+        return faults;
+    });
+}
+
+/// Records, and logs if `aloud`, the faults of a checkpoint that is skipped.
+void Restorer::note_faults(const fs::path& place, bool aloud) {
+    if (machine_failed_ && !machine_fault_) machine_fault_ = faults_.front();
+    if (!aloud || !speaks()) return;
+    spdlog::error("{} IS NOT SOUND and is passed over:", place.string());
+    for (size_t i = 0; i < std::min(faults_.size(), kFaultsInLog); ++i) spdlog::error("  {}", faults_[i]);
+    if (faults_.size() > kFaultsInLog) spdlog::error("  and {} more", faults_.size() - kFaultsInLog);
+}
+
+/// Reports that no sound checkpoint was found. JobError if one could not be read: that may be temporary, and
+/// a job is started again after a JobError. Otherwise UserError, since the user must choose.
+void Restorer::fail(const std::string& what, const std::string& remedy) const {
+    if (machine_fault_) {
+        throw JobError("{}, as far as could be read ({}); start it again where that can be read", what,
+                       *machine_fault_);
+    }
+    throw UserError("{} ({}); {}", what, faults_.front(), remedy);
+}
+
+/// Warns of settings that are wrong in a chain of jobs, since every start of a job applies them again.
+void Restorer::tell_of_repetition(int64_t step) const {
+    if (!speaks()) return;
+    if (config_.checkpoint.load_step != config::Checkpoint::kNewest) {
+        spdlog::warn(
+            "checkpoint.load_step = {}: each start with it goes back there; leave it out of a job that is "
+            "started again",
+            step);
+    }
+    if (!config_.checkpoint.exclude_from_loading.empty()) {
+        spdlog::warn(
+            "checkpoint.exclude_from_loading: each start with it leaves that out again; leave it out of a "
+            "job that is started again");
+    }
+}
+
+/// Loads the first sound checkpoint among `places` and logs the faults of those before it. Returns nothing if
+/// none is sound; faults_ then has the faults of the last one. A damaged checkpoint may be loaded in part:
+/// the next one has the same tensors and overwrites them.
+std::optional<Start> Restorer::load_first_sound(const std::vector<fs::path>& places, Want want,
+                                                const ChooseParts& choose) {
+    machine_fault_.reset();
+    for (const fs::path& place : places) {
+        Found found;
+        faults_ = open(place, want, found);
+        if (faults_.empty()) {
+            check_model(found);
+            const LoadedParts parts = choose(found);
+            faults_ = load_tensors(found, parts);
+            if (faults_.empty()) return load_rest(found, parts);
+        }
+        note_faults(place, want == Want::OwnStep || places.size() > 1);
+    }
+    return std::nullopt;
+}
+
+std::optional<Start> Restorer::resume() {
+    const fs::path folder = steps_folder(config_);
+    const std::vector<int64_t> steps = steps_to_try(folder);
+    if (steps.empty()) return std::nullopt;
+    std::optional<Start> start =
+        load_first_sound(places_of(steps, folder), Want::OwnStep, [&](const Found& found) {
+            tell_of_repetition(found.description->step);
+            return parts_to_resume(config_, mesh_, *found.description);
+        });
+    if (start) {
+        start->resumed = true;
+        start->last_own_step = start->position.step;
+        return start;
+    }
+    if (config_.checkpoint.load_step != config::Checkpoint::kNewest) {
+        fail(fmt::format("step {} in {} is not sound", steps.front(), folder.string()),
+             "choose another as checkpoint.load_step");
+    }
+    fail(fmt::format("none of the {} steps in {} is sound", steps.size(), folder.string()),
+         "to start afresh, remove them, or set checkpoint.folder to another folder");
+}
+
+Start Restorer::begin_with(const fs::path& path) {
+    const std::vector<fs::path> places = places_to_try(path);
+    auto start = load_first_sound(places, Want::AnyModel, [&](const Found& found) {
+        if (config_.checkpoint.initial_load_in_hf && found.form != interop::Form::HuggingFace) {
+            throw UserError(
+                "checkpoint.initial_load_in_hf is set, but {} is a checkpoint of ours ({}); leave it out",
+                found.path.string(), interop::name(found.form));
+        }
+        return parts_to_begin_with(config_, found.description, found.path.string());
+    });
+    if (start) return *std::move(start);
+    if (places.size() == 1 && machine_failed_) throw JobError("{}", faults_.front());
+    if (places.size() == 1) throw UserError("{}", faults_.front());
+    fail(fmt::format("none of the {} steps in {} is sound", places.size(), path.string()),
+         "name another checkpoint.initial_load_path");
+}
+
+void Restorer::check_model(const Found& found) const {
+    const auto differences = model::differences(found.spec, state_.spec());
+    if (differences.empty()) return;
+    throw UserError("{} is of another model than the one that is trained: {}", found.path.string(),
+                    fmt::join(differences, "; "));
+}
+
+/// Returns the faults of the tensors' bytes; none if all tensors are loaded.
+std::vector<std::string> Restorer::load_tensors(const Found& found, const LoadedParts& parts) {
+    std::vector<HeldTensor> tensors = state_.weights();
+    if (parts.moments) tensors.insert(tensors.end(), state_.moments().begin(), state_.moments().end());
+    work_.run([&] { check_tensors(*found.tensors, tensors); });
+    std::vector<std::string> faults = gather_faults([&]() -> std::vector<std::string> {
+        resume::load_tensors(*found.tensors, tensors);
+        return {};
+    });
+    if (!faults.empty()) return faults;
+    state_.weights_changed();
+    const std::string converted = conversions(*found.tensors, tensors);
+    if (!converted.empty() && speaks()) {
+        spdlog::warn("{} holds other element types than this run: {}", found.path.string(), converted);
+    }
+    return {};
+}
+
+/// Restores the numbers and reads the tokenizer's files.
+Start Restorer::load_rest(const Found& found, const LoadedParts& parts) {
+    Start start{.max_context = found.spec.max_context};
+    if (parts.any()) {
+        start.position = restore_scalars(config_, *found.description, found.path.string(), parts, state_);
+        log_differences(config_, mesh_, *found.description);
+    }
+    work_.run([&] {
+        if (speaks()) start.assets = interop::read_assets(found);
+    });
+    const train::Position& at = start.position;
+    spdlog::info("{} {}: {} steps are done, with {} samples of {} tokens in all",
+                 parts.any() ? "resumed from" : "began with the weights of", found.path.string(), at.step,
+                 at.samples, at.tokens);
+    return start;
+}
+
+}  // namespace
+
+fs::path steps_folder(const config::JobConfig& config) {
+    return fs::path(config.job.dump_folder) / config.checkpoint.folder;
+}
+
+Start restore(const config::JobConfig& config, const layout::MeshShape& mesh, comm::Communicator& control,
+              RunState& state) {
+    // The zeroing of the tensors is queued on this thread's stream, and the thread that loads them does not
+    // wait for that stream.
+    gpu::synchronize();
+    Restorer restorer(config, mesh, control, state);
+    const config::Checkpoint& checkpoint = config.checkpoint;
+    const std::string& path = checkpoint.initial_load_path.empty() && checkpoint.initial_load_in_hf
+                                  ? config.model.hf_assets_path
+                                  : checkpoint.initial_load_path;
+    if (checkpoint.enable) {
+        if (auto start = restorer.resume()) {
+            if (!path.empty()) spdlog::info("{} is not loaded: the run has steps of its own", path);
+            return *std::move(start);
+        }
+    }
+    Start start;
+    if (!path.empty()) {
+        start = restorer.begin_with(path);
+    } else if (checkpoint.enable) {
+        spdlog::info("no step in {}: the run starts afresh", steps_folder(config).string());
+    }
+    if (checkpoint.enable) start.last_own_step = 0;
+    return start;
+}
+
+}  // namespace argosy::resume

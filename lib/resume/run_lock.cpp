@@ -1,0 +1,113 @@
+#include "resume/run_lock.h"
+
+#include <unistd.h>
+
+#include <chrono>
+#include <string>
+#include <system_error>
+#include <thread>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/file_lock.h"
+#include "base/log.h"
+#include "resume/joint_work.h"
+
+namespace argosy::resume {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::chrono::milliseconds kBetweenLooks{200};
+constexpr int kMostAttempts = 100;  // to open a file whose folder other runs remove meanwhile
+constexpr std::chrono::milliseconds kBetweenAttempts{1};
+
+/// The start of the text that a job writes into its lock file; empty outside Slurm.
+std::string job_name(const Environment& environment) {
+    return environment.slurm_job_id.empty() ? "" : fmt::format("job {}, ", environment.slurm_job_id);
+}
+
+/// Makes the folder and its parents. True if the folder did not exist before.
+bool make_folder(const fs::path& folder, std::error_code& error) {
+    if (folder.has_parent_path()) fs::create_directories(folder.parent_path(), error);
+    return !error && fs::create_directory(folder, error);
+}
+
+/// Opens the lock file and makes its folder. Tries again if another run, at its end, removes the folder
+/// before the file is opened. Sets `made_folder` if it made the folder.
+FileLock open_lock(const fs::path& path, bool& made_folder) {
+    for (int attempt = 1;; ++attempt) {
+        std::error_code error;
+        if (make_folder(path.parent_path(), error)) made_folder = true;
+        try {
+            return FileLock(path);
+        } catch (const std::system_error& failure) {
+            if (failure.code() == std::errc::no_such_file_or_directory && attempt < kMostAttempts) {
+                std::this_thread::sleep_for(kBetweenAttempts);
+                continue;
+            }
+            if (made_folder) rmdir(path.parent_path().c_str());
+            throw RunError("cannot make '{}': {}. Set job.dump_folder to a folder that can be written",
+                           path.string(), (error ? error : failure.code()).message());
+        }
+    }
+}
+
+/// Sleeps for a moment if the holder is an earlier start of this job. UserError if the holder is another job;
+/// RunError if the deadline has passed.
+void wait_for(const std::string& holder, const fs::path& path, const Environment& environment,
+              double deadline) {
+    const std::string own_job = job_name(environment), folder = path.parent_path().string();
+    if (own_job.empty() || !holder.starts_with(own_job)) {
+        throw UserError(
+            "job.dump_folder = {} is in use by another run ({}); two would write over each other's steps. "
+            "Wait for its end, or set job.dump_folder to another folder",
+            folder, holder.empty() ? "which has just begun" : holder);
+    }
+    if (seconds_now() < deadline) return std::this_thread::sleep_for(kBetweenLooks);
+    throw RunError(
+        "job.dump_folder = {} is still held by what is left of an earlier start of this very job ({}), which "
+        "should have ended by now: its disk or its node hangs. End that process, then start the job again",
+        folder, holder);
+}
+
+FileLock take(const fs::path& path, const Environment& environment, double patience_seconds,
+              bool& made_folder) {
+    const double deadline = seconds_now() + patience_seconds;
+    for (bool said = false;;) {
+        FileLock file = open_lock(path, made_folder);
+        const FileLock::Attempt attempt = file.try_to_lock(job_name(environment) + this_process());
+        if (attempt == FileLock::Attempt::Taken) return file;
+        if (attempt == FileLock::Attempt::NoLocks) {
+            spdlog::warn(
+                "'{}' lies on a file system without locks: nothing keeps a second job from this folder",
+                path.string());
+            return file;
+        }
+        if (attempt == FileLock::Attempt::Gone) continue;
+        const std::string holder = file.holder();
+        wait_for(holder, path, environment, deadline);
+        if (!said) spdlog::info("waiting for the end of what is left of this job: {}", holder);
+        said = true;
+    }
+}
+
+}  // namespace
+
+RunLock::RunLock(const config::JobConfig& config, const Environment& environment,
+                 comm::Communicator& control) {
+    JointWork work(control);
+    work.run([&] {
+        if (control.rank() != 0) return;
+        file_ = take(fs::path(config.job.dump_folder) / "run.lock", environment,
+                     config.comm.train_timeout_seconds + kSecondsToEnd, made_folder_);
+    });
+}
+
+RunLock::~RunLock() {
+    if (!file_) return;
+    file_->remove();
+    if (made_folder_) rmdir(file_->path().parent_path().c_str());  // only where it is empty
+}
+
+}  // namespace argosy::resume

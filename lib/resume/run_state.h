@@ -1,0 +1,58 @@
+// The state of a run between two steps, as checkpoints keep it: this rank's pieces of the tensors, and a few
+// numbers (FORMAT.md). The tensors belong to the trainer; a RunState holds views of them.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+#include <vector>
+
+#include "checkpoint/tensor_source.h"
+#include "comm/mesh.h"
+#include "layout/param_spec.h"
+#include "resume/scalars.h"
+#include "train/trainer.h"
+#include "train/update_guard.h"
+
+namespace argosy::resume {
+
+/// This rank's box of one of the tensors.
+struct HeldTensor {
+    checkpoint::TensorInfo info;  // the whole tensor, in the type that it has in memory
+    layout::Slab slab;            // this rank's box
+    layout::Share share;          // this rank among those that hold the same box
+    at::Tensor rows;              // the box's elements, contiguous: the trainer's memory
+};
+
+class RunState {
+  public:
+    /// REQUIRES: the arguments outlive it. `seq_len`: tokens of a sample, the unit of Position::samples.
+    RunState(train::Trainer& trainer, const comm::Mesh& mesh, train::UpdateGuard& guard, int64_t seq_len);
+
+    const model::ModelSpec& spec() const { return trainer_.model().spec(); }
+    int64_t seq_len() const { return seq_len_; }
+
+    /// "model/<parameter>": the weights that the optimizer updates.
+    const std::vector<HeldTensor>& weights() const { return weights_; }
+    /// "optimizer/first/<parameter>" and "optimizer/second/<parameter>".
+    const std::vector<HeldTensor>& moments() const { return moments_; }
+    /// Call after weights() were filled: refreshes the copies that computation uses.
+    void weights_changed();
+
+    Scalars scalars(const train::Position& position) const;
+    void restore_optimizer(const Scalars& scalars);  // number of updates, loss scale
+    void restore_guard(const Scalars& scalars) { guard_.restore(scalars.guard); }
+
+  private:
+    train::Trainer& trainer_;
+    train::UpdateGuard& guard_;
+    int64_t seq_len_;
+    std::vector<HeldTensor> weights_, moments_;
+};
+
+/// The names of a parameter's tensors in a checkpoint.
+std::string weight_name(const std::string& parameter);
+std::string first_moment_name(const std::string& parameter);
+std::string second_moment_name(const std::string& parameter);
+
+}  // namespace argosy::resume

@@ -1,0 +1,77 @@
+#include "resume/saved_steps.h"
+
+#include <exception>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/log.h"
+#include "base/raw_file.h"
+#include "checkpoint/partial_folder.h"
+#include "checkpoint/step_folder.h"
+
+namespace argosy::resume {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kAside = ".aside";
+
+/// A free name for a step to set aside. Another step of the same number may have been set aside before.
+fs::path aside_path(const fs::path& step) {
+    fs::path path = step.string() + std::string(kAside);
+    for (int number = 2; fs::exists(path); ++number)
+        path = fmt::format("{}{}-{}", step.string(), kAside, number);
+    return path;
+}
+
+/// The number of a step that was set aside: 6 for "step-00000006.aside" and "step-00000006.aside-2".
+std::optional<int64_t> step_aside(const std::string& name) {
+    const size_t at = name.find(kAside);
+    if (at == std::string::npos) return std::nullopt;
+    const std::optional<int64_t> step = checkpoint::parse_step_name(name.substr(0, at));
+    const std::string_view rest = std::string_view(name).substr(at + kAside.size());
+    const bool numbered = rest.starts_with('-') && rest.size() > 1 &&
+                          rest.find_first_not_of("0123456789", 1) == std::string_view::npos;
+    return rest.empty() || numbered ? step : std::nullopt;
+}
+
+}  // namespace
+
+bool set_aside_later_steps(const fs::path& folder, int64_t step) noexcept {
+    try {
+        for (const int64_t later : checkpoint::whole_steps(folder)) {
+            if (later <= step) continue;
+            const fs::path to = aside_path(folder / checkpoint::step_name(later));
+            fs::rename(checkpoint::step_path(folder, later), to);
+            sync_folder(folder);
+            spdlog::warn("step {} of before this run went back is now {}", later, to.string());
+        }
+        return true;
+    } catch (const std::exception& error) {
+        spdlog::error(
+            "steps after {} in {} could not be set aside: {}. Remove them, or the next start resumes from "
+            "them",
+            step, folder.string(), error.what());
+        return false;
+    }
+}
+
+void remove_passed_asides(const fs::path& folder, int64_t step,
+                          const checkpoint::Retention& retention) noexcept {
+    if (retention.keep_latest <= 0) return;
+    try {
+        std::vector<fs::path> passed;
+        for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+            const std::optional<int64_t> number = step_aside(entry.path().filename().string());
+            if (number && *number <= step && !checkpoint::is_milestone(*number, retention))
+                passed.push_back(entry.path());
+        }
+        for (const fs::path& path : passed) checkpoint::remove_quietly(path);
+    } catch (const std::exception& error) {
+        spdlog::warn("steps that lie aside in {} stay: {}", folder.string(), error.what());
+    }
+}
+
+}  // namespace argosy::resume

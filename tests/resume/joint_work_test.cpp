@@ -1,0 +1,133 @@
+// Work beside training: all ranks learn alike when it ended and how.
+#include "resume/joint_work.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <future>
+#include <memory>
+#include <thread>
+
+#include "expect_error.h"
+#include "support/world.h"
+
+namespace argosy::resume {
+namespace {
+
+using ::argosy::testing::world;
+
+bool is_last() { return world().rank() == world().size() - 1; }
+
+TEST(JointWork, EndsForAllWhenTheSlowestHas) {
+    JointWork work(world());
+    EXPECT_FALSE(work.under_way());
+    std::atomic<bool> may_end = false;
+    work.begin([&] {
+        while (is_last() && !may_end) std::this_thread::yield();
+    });
+    for (int i = 0; i < 3; ++i) EXPECT_FALSE(work.ended());
+    EXPECT_TRUE(work.under_way());
+    may_end = true;
+    work.wait();
+    EXPECT_FALSE(work.under_way());
+    EXPECT_FALSE(work.failure());
+}
+
+TEST(JointWork, ARankMayHaveNoPart) {
+    JointWork work(world());
+    int done = 0;
+    for (int i = 1; i <= 3; ++i) {
+        work.begin(is_last() ? [&] { ++done; } : std::function<void()>());
+        work.wait();
+        EXPECT_EQ(done, is_last() ? i : 0);
+    }
+}
+
+TEST(JointWork, AllLearnOfTheFirstFailure) {
+    JointWork work(world());
+    work.begin([] {
+        if (is_last()) throw RunError("no space on rank {}", world().rank());
+    });
+    work.wait();
+    ASSERT_TRUE(work.failure());
+    EXPECT_EQ(work.failure()->rank, world().size() - 1);
+    EXPECT_EQ(work.failure()->reason, fmt::format("no space on rank {}", world().size() - 1));
+    EXPECT_EQ(work.failure()->code, ExitCode::Failed);
+
+    work.begin([] { throw UserError("rank {} finds it torn", world().rank()); });
+    work.wait();
+    EXPECT_EQ(work.failure()->rank, 0);
+    EXPECT_EQ(work.failure()->reason, "rank 0 finds it torn");
+    EXPECT_EQ(work.failure()->code, ExitCode::BadInput);
+
+    work.begin(nullptr);
+    work.wait();
+    EXPECT_FALSE(work.failure()) << "of the work that ended last";
+}
+
+TEST(JointWork, RunThrowsOnEveryRank) {
+    JointWork work(world());
+    const std::string place = world().size() == 1 ? "" : fmt::format("rank {}: ", world().size() - 1);
+    EXPECT_ERROR(work.run([] {
+        if (is_last()) throw std::runtime_error("it broke");
+    }),
+                 JobError, place + "it broke");
+    EXPECT_ERROR(work.run([] {
+        if (is_last()) throw UserError("it is torn");
+    }),
+                 UserError, place + "it is torn");
+    work.run([] {});
+}
+
+TEST(JointWork, IsWaitedForByItsEnd) {
+    bool done = false;
+    {
+        JointWork work(world());
+        work.begin([&] {
+            std::this_thread::sleep_for(std::chrono::milliseconds(20));
+            done = true;
+        });
+    }
+    EXPECT_TRUE(done);
+}
+
+/// As when the disk hangs while an error unwinds. What the work reads is its own, and lives on with it.
+TEST(JointWork, IsLeftBehindWhereItHangs) {
+    struct Shared {
+        std::promise<void> disk_answers, ended;
+    };
+    const auto shared = std::make_shared<Shared>();
+    std::future<void> ended = shared->ended.get_future();
+    const auto began = std::chrono::steady_clock::now();
+    {
+        JointWork work(world(), /*patience_seconds=*/0.05);
+        work.begin([shared] {
+            // Long, and still an end of a test that fails.
+            shared->disk_answers.get_future().wait_for(std::chrono::seconds(20));
+            shared->ended.set_value();
+        });
+    }
+    EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(15));
+    EXPECT_EQ(ended.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
+    shared->disk_answers.set_value();
+    ended.wait();
+}
+
+TEST(TextsOfAll, AreByRankAndWhole) {
+    const auto text_of = [](int rank) { return std::string(rank * 700, 'x') + std::to_string(rank); };
+    const std::vector<std::string> texts = texts_of_all(world(), text_of(world().rank()));
+    ASSERT_EQ(std::ssize(texts), world().size());
+    for (int rank = 0; rank < world().size(); ++rank) EXPECT_EQ(texts[rank], text_of(rank));
+    for (const std::string& text : texts_of_all(world(), "")) EXPECT_EQ(text, "");
+}
+
+TEST(AsRank0Knows, WhateverTheOthersThink) {
+    using Numbers = std::vector<int64_t>;
+    const Numbers own = world().rank() == 0 ? Numbers{7, -1, int64_t{1} << 60} : Numbers{5};
+    EXPECT_EQ(as_rank_0_knows(world(), own), (Numbers{7, -1, int64_t{1} << 60}));
+    EXPECT_EQ(as_rank_0_knows(world(), world().rank() == 0 ? Numbers{} : Numbers{5}), Numbers());
+}
+
+}  // namespace
+}  // namespace argosy::resume

@@ -1,0 +1,113 @@
+// What one mesh saved any other loads: the same bits, and the same steps from there on within rounding. Ranks
+// 0 .. n-1 of the suite's are a world of n.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <memory>
+#include <numeric>
+
+#include "resume/saved_run.h"
+#include "support/shared_folder.h"
+#include "support/world.h"
+
+namespace argosy::testing {
+namespace {
+
+constexpr parallel::Precision kFloat{at::kFloat, at::kFloat, at::kFloat};
+constexpr int kStepsBefore = 2, kStepsAfter = 2;
+
+struct Case {
+    int num_ranks;
+    Layout layout;
+};
+
+std::vector<Case> cases() {
+    return {{1, {"one"}},
+            {2, {"ddp2", {.replicate = 2}}},
+            {4, {"fsdp4", {.shard = 4}}},
+            {8, {"fsdp2_tp2_pp2", {.pipeline = 2, .shard = 2, .tensor = 2}, {3, 2}}},
+            {2, {"tp2", {.tensor = 2}}},
+            {4, {"pp4", {.pipeline = 4}, {1, 2, 2, 0}}},
+            {2, {"fsdp2", {.shard = 2}}},
+            {4, {"tp4_kv_replicas", {.tensor = 4}}},
+            {8, {"fsdp8", {.shard = 8}}},
+            {2, {"pp2", {.pipeline = 2}, {3, 2}}},
+            {4, {"hsdp2x2", {.replicate = 2, .shard = 2}}},
+            {8, {"hsdp2x2_tp2", {.replicate = 2, .shard = 2, .tensor = 2}}}};
+}
+
+class Reshard : public ::testing::TestWithParam<std::string> {
+  protected:
+    /// COLLECTIVE over all ranks at the first call for a size; null on ranks that are not in it.
+    comm::Communicator* ranks_below(int count) {
+        auto& group = groups_[count];
+        if (world().rank() >= count) return nullptr;
+        if (!group) {
+            std::vector<int> ranks(count);
+            std::iota(ranks.begin(), ranks.end(), 0);
+            group = world().subgroup(ranks, "part");
+        }
+        return group.get();
+    }
+
+    TinyRunOptions options(const Case& on) const {
+        return {.family = GetParam(), .layout = on.layout, .precision = kFloat};
+    }
+
+    /// What `on` saves after some steps, and what it does afterwards, as rank 0 knows it.
+    struct Saved {
+        WholeState state;
+        std::vector<train::StepResult> after;
+    };
+    void save(const Case& on, const config::JobConfig& config, Saved& saved) {
+        comm::Communicator* group = ranks_below(on.num_ranks);
+        if (group == nullptr) return;
+        SavedRun run(options(on), config, *group);
+        for (int i = 0; i < kStepsBefore; ++i) run.step();
+        run.finish();
+        saved.state = whole_state(run.run());
+        for (int i = 0; i < kStepsAfter; ++i) saved.after.push_back(run.run().train(kStepsBefore + i));
+    }
+
+    void load(const Case& on, const config::JobConfig& config, const Saved& saved) {
+        SCOPED_TRACE("by " + on.layout.name);
+        comm::Communicator* group = ranks_below(on.num_ranks);
+        if (group == nullptr) return;
+        SavedRun run(options(on), config, *group);
+        EXPECT_TRUE(run.restore().resumed);
+        EXPECT_EQ(run.position().samples, kStepsBefore * TinyRun::kGlobalBatch);
+        const WholeState state = whole_state(run.run());
+        if (group->rank() == 0) expect_equal(state, saved.state);
+        for (int i = 0; i < kStepsAfter; ++i) {
+            const train::StepResult result = run.run().train(run.position().step + i);
+            if (group->rank() != 0) continue;
+            EXPECT_NEAR(result.loss / saved.after[i].loss, 1, 1e-5);
+            EXPECT_NEAR(result.grad_norm / saved.after[i].grad_norm, 1, 1e-4);
+        }
+    }
+
+  private:
+    std::map<int, std::unique_ptr<comm::Communicator>> groups_;
+};
+
+/// Each of the twelve loads what each saved, itself among them.
+TEST_P(Reshard, AnyMeshLoadsWhatAnyOtherSaved) {
+    const std::vector<Case> all = cases();
+    for (size_t i = 0; i < all.size(); ++i) {
+        SCOPED_TRACE("saved by " + all[i].layout.name);
+        const SharedFolder folder(world());
+        const config::JobConfig config = saving_config(folder / "run");
+        Saved saved;
+        save(all[i], config, saved);
+        for (const Case& on : all) {
+            const SharedFolder barrier(world());
+            load(on, config, saved);
+        }
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, Reshard, ::testing::Values("llama3", "qwen2"),
+                         [](const auto& family) { return family.param; });
+
+}  // namespace
+}  // namespace argosy::testing

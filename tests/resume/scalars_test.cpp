@@ -1,0 +1,99 @@
+#include "resume/scalars.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "base/error.h"
+#include "expect_error.h"
+
+namespace argosy::resume {
+namespace {
+
+Scalars sample_scalars() {
+    return {.position = {100, 800, 25600},
+            .seq_len = 32,
+            .seed = std::numeric_limits<uint64_t>::max(),
+            .num_updates = 98,
+            .loss_scale = optim::LossScale::State{65536, 12},
+            .guard = {.losses = {0.1 + 0.2, 5e-324},
+                      .grad_norms = {1.0 / 3, 1e300},
+                      .nonfinite_in_a_row = 1,
+                      .spikes_in_a_row = 2,
+                      .num_skipped = 3}};
+}
+
+TEST(Scalars, ReadBackBitForBit) {
+    EXPECT_EQ(parse_scalars(to_json(sample_scalars()), "here"), sample_scalars());
+    EXPECT_EQ(parse_scalars(to_json({.seq_len = 1}), "here"), Scalars{.seq_len = 1});
+}
+
+/// The document's example, with blanks.
+TEST(Scalars, AreAsFormatSays) {
+    const Scalars scalars = parse_scalars(
+        R"({"step": 100, "samples": 800, "tokens": 25600, "seq_len": 32, "seed": 0, "updates": 98,
+            "loss_scale": {"scale": 65536.0, "good_steps": 12},
+            "guard": {"skipped": 2, "nonfinite_in_a_row": 0, "spikes_in_a_row": 0, "losses": [3.25],
+                      "grad_norms": [0.5]}, "of_a_later_minor_version": 1})",
+        "here");
+    EXPECT_EQ(scalars.position, (train::Position{100, 800, 25600}));
+    EXPECT_EQ(scalars.num_updates, 98);
+    EXPECT_EQ(scalars.loss_scale, (optim::LossScale::State{65536, 12}));
+    EXPECT_EQ(scalars.guard, (train::UpdateGuard::State{{3.25}, {0.5}, 0, 0, 2}));
+}
+
+TEST(Scalars, RefuseWhatNobodyWrote) {
+    const std::string good = to_json(sample_scalars());
+    const auto with = [&](const std::string& from, const std::string& to) {
+        std::string text = good;
+        const size_t at = text.find(from);
+        EXPECT_NE(at, std::string::npos) << from;
+        return text.replace(at, from.size(), to);
+    };
+    for (const std::string& text :
+         {std::string("{}"),
+          std::string("[]"),
+          std::string(""),
+          std::string("{\"step\":"),
+          good.substr(0, 40),
+          with("\"step\":100", "\"step\":-1"),
+          with("\"step\":100", "\"step\":1.5"),
+          with("\"step\":100", "\"step\":\"1\""),
+          with("\"samples\":800", "\"samples\":1e99"),
+          with("\"samples\":800", "\"samples\":9223372036854775807"),
+          with("\"samples\":800", "\"samples\":9007199254740993"),
+          with("\"samples\":800", "\"samples\":562949953421312"),
+          with("\"step\":100", "\"step\":-0.0"),
+          with("\"seq_len\":32", "\"seq_len\":9223372036854775807"),
+          with("\"seq_len\":32", "\"seq_len\":0"),
+          with("\"tokens\":25600", "\"tokens\":9223372036854775807"),
+          with("\"step\":100", "\"step\":18446744073709551615"),
+          with("\"step\":100", "\"step\":true"),
+          with("\"updates\":98", "\"updates\":9223372036854775807"),
+          with("\"skipped\":3", "\"skipped\":1e3"),
+          with("\"nonfinite_in_a_row\":1", "\"nonfinite_in_a_row\":9223372036854775807"),
+          with("\"good_steps\":12", "\"good_steps\":9223372036854775807"),
+          with("\"seed\":", "\"seed\":-1,\"was\":"),
+          with("\"seed\":", "\"seed\":0.5,\"was\":"),
+          with("65536.0", "1e999"),
+          with("65536.0", "true"),
+          with("\"losses\":[", "\"losses\":[true,"),
+          with("\"losses\":[", "\"losses\":[null,"),
+          with("65536.0", "0.5"),
+          with("65536.0", "null"),
+          with("\"losses\":[", "\"losses\":[{},"),
+          with("\"guard\":{", "\"guard\":[1],\"x\":{")}) {
+        EXPECT_ERROR(parse_scalars(text, "place"), UserError, "place: the run's state cannot be read",
+                     "lib/resume/FORMAT.md");
+    }
+}
+
+/// As far as counts may go.
+TEST(Scalars, HoldTheLongestRun) {
+    Scalars longest = sample_scalars();
+    longest.position = {int64_t{1} << 53, int64_t{1} << 48, int64_t{1} << 53};
+    EXPECT_EQ(parse_scalars(to_json(longest), "here"), longest);
+}
+
+}  // namespace
+}  // namespace argosy::resume
