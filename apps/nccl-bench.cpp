@@ -16,8 +16,8 @@
 #include "ops/tensor_thread.h"
 #include "parallel/traffic.h"
 #include "preflight/preflight.h"
-#include "train/element_types.h"
-#include "train/setup.h"
+#include "setup/element_types.h"
+#include "setup/setup.h"
 
 namespace argosy {
 namespace {
@@ -105,10 +105,10 @@ void add_preflight(CLI::App& app, PreflightWords& words) {
 }
 
 preflight::Job job_of(const config::JobConfig& config, int num_ranks) {
-    const model::ModelSpec spec = train::choose_model(config.model);
-    const layout::MeshShape mesh = layout::resolve(train::mesh_request(config.parallelism), num_ranks);
-    const train::TrainerOptions options = train::trainer_options(config, spec, mesh);
-    return {.title = fmt::format("{} on {} {} ({})", train::model_title(config.model, spec), num_ranks,
+    const model::ModelSpec spec = setup::choose_model(config.model);
+    const layout::MeshShape mesh = layout::resolve(setup::mesh_request(config.parallelism), num_ranks);
+    const train::TrainerOptions options = setup::trainer_options(config, spec, mesh);
+    return {.title = fmt::format("{} on {} {} ({})", setup::model_title(config.model, spec), num_ranks,
                                  num_ranks == 1 ? "rank" : "ranks", mesh.name()),
             .mesh = mesh,
             .traffic =
@@ -145,12 +145,12 @@ ExitCode check_nodes(int argc, char** argv, const mpi::Comm& world) {
     const config::CommandLine command = config::parse_command_line(configuration);
     bench::check_timeout(words.options.timeout_seconds);
     const preflight::Job job = job_of(command.config, world.size());
-    words.options.type = train::scalar_type(command.config.training.mixed_precision_param);
+    words.options.type = setup::scalar_type(command.config.training.mixed_precision_param);
     std::optional<PartialFile> json;
     if (world.rank() == 0 && !words.json.empty())
         json.emplace(words.json, is_json_of_format(preflight::kReportMark));
 
-    const ops::TensorThread tensors(train::operation_path(command.config));
+    const ops::TensorThread tensors(setup::operation_path(command.config));
     const bench::RollCall roll(world, words.options.timeout_seconds);
     const preflight::Report report = preflight::run_preflight(world, roll, job, words.options);
     if (world.rank() == 0) print(text_report(report));

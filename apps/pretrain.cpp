@@ -25,11 +25,11 @@
 #include "resume/restore.h"
 #include "resume/run_lock.h"
 #include "resume/run_state.h"
+#include "setup/device.h"
+#include "setup/product_choices.h"
+#include "setup/setup.h"
 #include "train/data_feed.h"
-#include "train/device.h"
-#include "train/product_choices.h"
 #include "train/run_limits.h"
-#include "train/setup.h"
 #include "train/stop_signal.h"
 #include "train/trainer.h"
 #include "train/update_guard.h"
@@ -53,25 +53,25 @@ std::string answer(const config::CommandLine& command) {
 ExitCode train_model(const mpi::Comm& ranks, const Environment& environment, const config::JobConfig& config,
                      account::MemoryAccount& account) {
     const double started = seconds_now();
-    train::set_determinism(config, environment);
+    setup::set_determinism(config, environment);
     resume::warn_of_idle_keys(config);
     observe::keep_freed_memory();
-    const c10::Device device = train::choose_device(ranks);
+    const c10::Device device = setup::choose_device(ranks);
     observe::MemoryMeter memory = observe::MemoryMeter::install();
-    ops::TensorThread tensors(train::operation_path(config), train::algorithm_search(config.compile));
+    ops::TensorThread tensors(setup::operation_path(config), setup::algorithm_search(config.compile));
     const auto all_ranks = comm::make_communicator(mpi::Comm::world(), "world",
-                                                   train::group_options(config.comm, environment, device));
+                                                   setup::group_options(config.comm, environment, device));
     comm::Communicator& world = *all_ranks;
-    train::warn_of_idle_keys(config, world);
+    setup::warn_of_idle_keys(config, world);
     const auto control = train::control_group(world);
     train::StopSignal stop(*control);
-    const model::ModelSpec spec = train::choose_model(config.model);
-    comm::Mesh mesh(layout::resolve(train::mesh_request(config.parallelism), world.size()), world);
-    const train::TrainerOptions options = train::trainer_options(config, spec, mesh.shape());
-    const train::BatchSizes sizes = train::batch_sizes(config, mesh.shape());
+    const model::ModelSpec spec = setup::choose_model(config.model);
+    comm::Mesh mesh(layout::resolve(setup::mesh_request(config.parallelism), world.size()), world);
+    const train::TrainerOptions options = setup::trainer_options(config, spec, mesh.shape());
+    const train::BatchSizes sizes = setup::batch_sizes(config, mesh.shape());
 
-    const data::TokenFile tokens(train::dataset_path(config.training));
-    train::check_vocabulary(tokens, spec);
+    const data::TokenFile tokens(setup::dataset_path(config.training));
+    setup::check_vocabulary(tokens, spec);
     const data::Loader loader(tokens, {config.training.seq_len, options.seed, config.training.shuffle});
     const int64_t step_tokens = sizes.global_batch * config.training.seq_len;
 
@@ -83,13 +83,13 @@ ExitCode train_model(const mpi::Comm& ranks, const Environment& environment, con
     const resume::RunLock lock(config, environment, *control);
     account.doing("loading what the run begins with");
     const resume::Start start = resume::restore(config, mesh.shape(), *control, state);
-    train::ProductChoices choices(config, world, tensors);
+    setup::ProductChoices choices(config, world, tensors);
     train::Position position = start.position;
 
     account.doing("getting ready for the first step");
     train::RunLimits limits(config.training, step_tokens, started, position);
     train::DataFeed feed(loader, mesh, sizes, position.samples, limits.num_steps() - position.step);
-    const optim::LrSchedule schedule(train::lr_schedule_options(config, limits.num_steps()));
+    const optim::LrSchedule schedule(setup::lr_schedule_options(config, limits.num_steps()));
     resume::Checkpointer checkpoints(
         resume::save_options(config, spec, mesh.shape(), start, limits.num_steps()), *control, state);
 
@@ -99,7 +99,7 @@ ExitCode train_model(const mpi::Comm& ranks, const Environment& environment, con
     observe::SkippedUpdates skipped(config.job.dump_folder, world.rank(), start.last_own_step);
     observe::StepTimer timer(mesh);
     spdlog::info("{}: {:.3g} parameters on {} ranks ({}), {} sequences of {} tokens a step",
-                 train::model_title(config.model, spec), static_cast<double>(model::num_parameters(spec)),
+                 setup::model_title(config.model, spec), static_cast<double>(model::num_parameters(spec)),
                  world.size(), mesh.shape().name(), sizes.global_batch, config.training.seq_len);
     if (!config.job.description.empty()) spdlog::info("{}", config.job.description);
 

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "base/error.h"
-#include "train/device.h"
-#include "train/setup.h"
+#include "setup/device.h"
+#include "setup/setup.h"
 
 namespace argosy::account {
 namespace {
@@ -94,7 +94,7 @@ std::vector<std::string> remedies(const config::JobConfig& config, bool on_gpu) 
             (pipelined || parallelism.fsdp_reshard_after_forward == config::ReshardAfterForward::Never),
         fmt::format("parallelism.fsdp_reshard_after_forward = always (it is {})",
                     name_of(parallelism.fsdp_reshard_after_forward)));
-    add(on_gpu && train::uses_graphs(config), "compile.graphs = false (a graph's memory is its own)");
+    add(on_gpu && setup::uses_graphs(config), "compile.graphs = false (a graph's memory is its own)");
     add(config.debug.plain_operations, "debug.plain_operations = false (they hold copies in wider types)");
     return found;
 }
@@ -127,7 +127,7 @@ std::string MemoryAccount::place() const {
 void MemoryAccount::explain() const {
     const auto found = find_shortage();
     if (!found) throw;
-    const bool on_gpu = train::computes_on_gpu();
+    const bool on_gpu = setup::computes_on_gpu();
     const bool beside_the_model = on_gpu && found->where == Shortage::Where::Host;
     if (beside_the_model) {
         throw RunError("out of memory{}{}{}. What would need less: {}", asked_for(*found), place(),

@@ -15,7 +15,7 @@
 #include "checkpoint/step_folder.h"
 #include "resume/export.h"
 #include "resume/saved_steps.h"
-#include "train/element_types.h"
+#include "setup/element_types.h"
 
 namespace argosy::resume {
 namespace {
@@ -108,7 +108,7 @@ void Checkpointer::after_step(const train::Position& position) {
 std::vector<ShardPart> Checkpointer::parts_of(bool model_only) const {
     const auto& type = options_->checkpoint.export_dtype;
     if (model_only && type)
-        return shard_parts(state_.weights(), train::element_type(train::scalar_type(*type)));
+        return shard_parts(state_.weights(), setup::element_type(setup::scalar_type(*type)));
     std::vector<ShardPart> parts = shard_parts(state_.weights());
     if (model_only) return parts;
     for (ShardPart& part : shard_parts(state_.moments())) parts.push_back(std::move(part));

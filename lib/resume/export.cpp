@@ -5,7 +5,7 @@
 #include "interop/conversion_folder.h"
 #include "interop/convert.h"
 #include "interop/model_source.h"
-#include "train/element_types.h"
+#include "setup/element_types.h"
 
 namespace argosy::resume {
 namespace {
@@ -33,7 +33,7 @@ void write_hugging_face(const std::filesystem::path& step, const std::filesystem
     require_export_place(place);
     const interop::ModelSource source = interop::open_model(step);
     interop::ConvertOptions options{.to = interop::Form::HuggingFace, .content = interop::Content::ModelOnly};
-    if (type) options.type = train::element_type(train::scalar_type(*type));
+    if (type) options.type = setup::element_type(setup::scalar_type(*type));
     checkpoint::PartialFolder partial(place);
     const fs::path made = interop::convert(source, interop::plan(source, options), options, partial.path(),
                                            {.num_threads = kThreads});

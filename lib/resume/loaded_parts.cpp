@@ -8,8 +8,8 @@
 #include "base/log.h"
 #include "config/differences.h"
 #include "config/print.h"
+#include "setup/setup.h"
 #include "train/run_limits.h"
-#include "train/setup.h"
 
 namespace argosy::resume {
 namespace {
@@ -58,7 +58,7 @@ LoadedParts parts_to_resume(const config::JobConfig& config, const layout::MeshS
     if (!description.model_only || !parts.moments) return parts;
     parts.moments = false;
     const train::Position position = parse_scalars(description.state, "its manifest").position;
-    const int64_t step_tokens = train::batch_sizes(config, mesh).global_batch * config.training.seq_len;
+    const int64_t step_tokens = setup::batch_sizes(config, mesh).global_batch * config.training.seq_len;
     if (final_step(config.training, step_tokens, position) <= position.step) return parts;
     throw UserError(
         "step {} was saved as the last one, with the weights alone (checkpoint.last_save_model_only): the "

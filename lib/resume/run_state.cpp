@@ -2,14 +2,14 @@
 
 #include <utility>
 
-#include "train/element_types.h"
+#include "setup/element_types.h"
 
 namespace argosy::resume {
 namespace {
 
 HeldTensor held(const parallel::ShardedParameter& parameter, const comm::Mesh& mesh, std::string name,
                 const at::Tensor& tensor) {
-    return {.info = {std::move(name), train::element_type(tensor.scalar_type()), parameter.spec().shape},
+    return {.info = {std::move(name), setup::element_type(tensor.scalar_type()), parameter.spec().shape},
             .slab = parameter.slab(),
             .share = layout::share_of(parameter.spec(), mesh.shape(), mesh.coordinates()),
             .rows = parameter.own_rows(tensor)};

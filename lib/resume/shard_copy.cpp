@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "base/random.h"
 #include "gpu/device.h"
-#include "train/element_types.h"
+#include "setup/element_types.h"
 
 namespace argosy::resume {
 namespace {
@@ -71,7 +71,7 @@ std::vector<std::span<const std::byte>> ShardCopy::copy(const std::vector<ShardP
     std::byte* next = memory_;
     for (const ShardPart& part : parts) {
         const int64_t bytes = part.piece.num_bytes();
-        at::from_blob(next, part.rows.sizes(), *train::scalar_type(part.piece.tensor.type))
+        at::from_blob(next, part.rows.sizes(), *setup::scalar_type(part.piece.tensor.type))
             .copy_(part.rows, /*non_blocking=*/true);
         copies.emplace_back(next, bytes);
         next += aligned(bytes);

@@ -8,7 +8,7 @@
 #include <set>
 
 #include "base/error.h"
-#include "train/element_types.h"
+#include "setup/element_types.h"
 
 namespace argosy::resume {
 namespace {
@@ -24,7 +24,7 @@ void check(const TensorSource& source, const HeldTensor& held) {
             "trained",
             source.place(), found.name, fmt::join(found.shape, ", "), fmt::join(held.info.shape, ", "));
     }
-    if (train::scalar_type(found.type)) return;
+    if (setup::scalar_type(found.type)) return;
     throw UserError("{}: {} is made of {}; weights and states are f64, f32, bf16 or f16", source.place(),
                     found.name, h5::name(found.type));
 }
@@ -38,7 +38,7 @@ void load(const TensorSource& source, const TensorInfo& stored, const HeldTensor
     if (stored.type == held.info.type && held.rows.is_cpu()) {
         return source.read(stored, held.slab, bytes_of(held.rows));
     }
-    const at::Tensor piece = at::empty(held.rows.sizes(), *train::scalar_type(stored.type));
+    const at::Tensor piece = at::empty(held.rows.sizes(), *setup::scalar_type(stored.type));
     source.read(stored, held.slab, bytes_of(piece));
     held.rows.copy_(piece);
 }

@@ -12,13 +12,19 @@
 #include "cuda/memory.h"
 #include "cuda/stream.h"
 #include "data/loader.h"
-#include "train/setup.h"
 #include "train/step.h"
 
 namespace argosy::train {
 
 /// Each step takes the next global_batch samples of the run; data-parallel rank r takes their r-th equal
 /// part, whatever the mesh. The all-reduce of the job's counted tokens runs while the previous step computes.
+/// Sizes of a step's batch, in samples: global_batch of the whole job = data-parallel ranks x
+/// num_microbatches x microbatch_size.
+struct BatchSizes {
+    int64_t global_batch, microbatch_size, num_microbatches;
+    int64_t samples_per_rank() const { return microbatch_size * num_microbatches; }
+};
+
 class DataFeed {
   public:
     /// Feeds `num_steps` steps. The first step begins at position `first_sample` of the run. REQUIRES: loader

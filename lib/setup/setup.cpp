@@ -1,4 +1,4 @@
-#include "train/setup.h"
+#include "setup/setup.h"
 
 #include <fmt/ranges.h>
 
@@ -12,10 +12,10 @@
 #include "kernels/table.h"
 #include "ops/determinism.h"
 #include "parallel/placement.h"
-#include "train/device.h"
-#include "train/element_types.h"
+#include "setup/device.h"
+#include "setup/element_types.h"
 
-namespace argosy::train {
+namespace argosy::setup {
 namespace {
 
 model::Keep keep(config::RecomputeMode mode) {
@@ -163,7 +163,7 @@ layout::MeshRequest mesh_request(const config::Parallelism& parallelism) {
             .tensor = parallelism.tensor_parallel_degree};
 }
 
-BatchSizes batch_sizes(const config::JobConfig& config, const layout::MeshShape& mesh) {
+train::BatchSizes batch_sizes(const config::JobConfig& config, const layout::MeshShape& mesh) {
     const int64_t data_ranks = mesh.degree(layout::kDataAxes), local = config.training.local_batch_size;
     const int64_t given = config.training.global_batch_size;
     const int64_t global = given == -1 ? local * data_ranks : given;
@@ -178,9 +178,9 @@ BatchSizes batch_sizes(const config::JobConfig& config, const layout::MeshShape&
     return {global, microbatch, global / data_ranks / microbatch};
 }
 
-TrainerOptions trainer_options(const config::JobConfig& config, const model::ModelSpec& spec,
-                               const layout::MeshShape& mesh) {
-    const BatchSizes sizes = batch_sizes(config, mesh);
+train::TrainerOptions trainer_options(const config::JobConfig& config, const model::ModelSpec& spec,
+                                      const layout::MeshShape& mesh) {
+    const train::BatchSizes sizes = batch_sizes(config, mesh);
     const auto& optimizer = config.optimizer;
     return {
         .spec = spec,
@@ -242,4 +242,4 @@ std::string model_title(const config::Model& model, const model::ModelSpec& spec
     return fmt::format("{} {}", spec.name, model.flavor.value_or(config::Model::kDefaultFlavor));
 }
 
-}  // namespace argosy::train
+}  // namespace argosy::setup

@@ -1,6 +1,6 @@
 // That a run finds its algorithms again: on the stand-in of cuBLASLt, whose algorithms round differently and
 // take the times that a test gives them.
-#include "train/product_choices.h"
+#include "setup/product_choices.h"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/linspace.h>
@@ -20,7 +20,7 @@
 #include "support/fake_gpus.h"
 #include "support/world.h"
 
-namespace argosy::train {
+namespace argosy::setup {
 namespace {
 
 class ProductChoicesTest : public ::testing::Test {
@@ -96,4 +96,4 @@ TEST_F(ProductChoicesTest, AFileOfSomethingElseIsNamed) {
 }
 
 }  // namespace
-}  // namespace argosy::train
+}  // namespace argosy::setup

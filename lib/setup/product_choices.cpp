@@ -1,4 +1,4 @@
-#include "train/product_choices.h"
+#include "setup/product_choices.h"
 
 #include <ATen/ops/empty.h>
 #include <fmt/core.h>
@@ -12,7 +12,7 @@
 #include "base/partial_file.h"
 #include "gpu/device.h"
 
-namespace argosy::train {
+namespace argosy::setup {
 namespace {
 
 bool are_searched(const config::JobConfig& config, const comm::Communicator& world) {
@@ -65,4 +65,4 @@ void ProductChoices::keep() {
     num_kept_ = num_problems;
 }
 
-}  // namespace argosy::train
+}  // namespace argosy::setup

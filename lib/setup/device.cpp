@@ -1,4 +1,4 @@
-#include "train/device.h"
+#include "setup/device.h"
 
 #include <exception>
 
@@ -9,9 +9,9 @@
 #include "gpu/device.h"
 #include "gpu/memory.h"
 #include "nccl/communicator.h"
-#include "train/slow_settings.h"
+#include "setup/slow_settings.h"
 
-namespace argosy::train {
+namespace argosy::setup {
 
 c10::Device choose_device(const mpi::Comm& world) {
     if (!comm::all_see_gpus(world)) return c10::kCPU;
@@ -35,4 +35,4 @@ bool computes_on_gpu() {
     }
 }
 
-}  // namespace argosy::train
+}  // namespace argosy::setup

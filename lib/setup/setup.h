@@ -13,9 +13,10 @@
 #include "model/model_spec.h"
 #include "ops/tensor_thread.h"
 #include "optim/lr_schedule.h"
+#include "train/data_feed.h"
 #include "train/trainer.h"
 
-namespace argosy::train {
+namespace argosy::setup {
 
 /// The preset, or the architecture in model.hf_assets_path. UserError if both are given and differ.
 model::ModelSpec choose_model(const config::Model& model);
@@ -38,16 +39,10 @@ cublas::Search algorithm_search(const config::Compile& compile);
 
 layout::MeshRequest mesh_request(const config::Parallelism& parallelism);
 
-/// Sizes of a step's batch, in samples: global_batch of the whole job = data-parallel ranks x
-/// num_microbatches x microbatch_size.
-struct BatchSizes {
-    int64_t global_batch, microbatch_size, num_microbatches;
-    int64_t samples_per_rank() const { return microbatch_size * num_microbatches; }
-};
-BatchSizes batch_sizes(const config::JobConfig& config, const layout::MeshShape& mesh);
+train::BatchSizes batch_sizes(const config::JobConfig& config, const layout::MeshShape& mesh);
 
-TrainerOptions trainer_options(const config::JobConfig& config, const model::ModelSpec& spec,
-                               const layout::MeshShape& mesh);
+train::TrainerOptions trainer_options(const config::JobConfig& config, const model::ModelSpec& spec,
+                                      const layout::MeshShape& mesh);
 
 /// The decay ends at step `num_steps`, the run's last, unless lr_scheduler.total_steps is set.
 optim::LrScheduleOptions lr_schedule_options(const config::JobConfig& config, int64_t num_steps);
@@ -65,4 +60,4 @@ void set_determinism(const config::JobConfig& config, const Environment& environ
 /// The model's name in messages: name and flavor of a preset, or name and path of a Hugging Face folder.
 std::string model_title(const config::Model& model, const model::ModelSpec& spec);
 
-}  // namespace argosy::train
+}  // namespace argosy::setup

@@ -1,5 +1,5 @@
 // From a configuration to what the modules below are told.
-#include "train/setup.h"
+#include "setup/setup.h"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 #include "resume/checkpoint_setup.h"
 #include "scratch_folder.h"
 
-namespace argosy::train {
+namespace argosy::setup {
 namespace {
 
 using config::JobConfig;
@@ -27,7 +27,7 @@ JobConfig with_batches(int64_t local, int64_t global) {
     return config;
 }
 
-void expect_sizes(const BatchSizes& found, int64_t global, int64_t microbatch_size,
+void expect_sizes(const train::BatchSizes& found, int64_t global, int64_t microbatch_size,
                   int64_t num_microbatches) {
     EXPECT_EQ(found.global_batch, global);
     EXPECT_EQ(found.microbatch_size, microbatch_size);
@@ -41,7 +41,7 @@ TEST(BatchSizes, WithoutAGlobalBatchEveryDataRankTakesOne) {
 
 TEST(BatchSizes, TheGlobalBatchIsReachedByAccumulation) {
     expect_sizes(batch_sizes(with_batches(4, 24), mesh_of(1, 1, 1, 1)), 24, 4, 6);
-    const BatchSizes sizes = batch_sizes(with_batches(4, 24), mesh_of(1, 1, 2, 1));
+    const train::BatchSizes sizes = batch_sizes(with_batches(4, 24), mesh_of(1, 1, 2, 1));
     expect_sizes(sizes, 24, 4, 3);
     EXPECT_EQ(sizes.samples_per_rank(), 12);
 }
@@ -132,7 +132,7 @@ TEST_F(ChooseModelFromFolder, AFolderWithoutAModel) {
     EXPECT_ERROR(choose_model(model), UserError, "missing", "config.json");
 }
 
-TrainerOptions options_of(const JobConfig& config, const MeshShape& mesh = mesh_of(1, 1, 1, 1)) {
+train::TrainerOptions options_of(const JobConfig& config, const MeshShape& mesh = mesh_of(1, 1, 1, 1)) {
     return trainer_options(config, choose_model(config.model), mesh);
 }
 
@@ -151,7 +151,7 @@ TEST(TrainerOptions, CarryTheConfiguration) {
     config.debug.seed = 41;
     config.optimizer = {
         .beta1 = 0.7, .beta2 = 0.8, .eps = 1e-4, .weight_decay = 0.3, .decay_all_parameters = true};
-    const TrainerOptions options = options_of(config);
+    const train::TrainerOptions options = options_of(config);
     EXPECT_EQ(options.spec, model::preset("llama3", "debugmodel"));
     EXPECT_EQ(options.seq_len, 77);
     EXPECT_EQ(options.microbatch_size, 3);
@@ -288,7 +288,7 @@ int64_t saved_context(const JobConfig& config, const model::ModelSpec& spec, con
     return nlohmann::json::parse(options.description.model).at("max_position_embeddings");
 }
 
-TEST(resume::SaveOptions, TheLongestContextIsThatOfTrainingOrWhatSomebodySaid) {
+TEST(SaveOptions, TheLongestContextIsThatOfTrainingOrWhatSomebodySaid) {
     JobConfig config;
     config.checkpoint.enable = true;
     config.training.seq_len = 1000;
@@ -307,4 +307,4 @@ TEST(resume::SaveOptions, TheLongestContextIsThatOfTrainingOrWhatSomebodySaid) {
 }
 
 }  // namespace
-}  // namespace argosy::train
+}  // namespace argosy::setup

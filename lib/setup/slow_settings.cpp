@@ -1,4 +1,4 @@
-#include "train/slow_settings.h"
+#include "setup/slow_settings.h"
 
 #include <algorithm>
 #include <fstream>
@@ -15,7 +15,7 @@
 #include "mpi/roll.h"
 #include "mpi/tell_all.h"
 
-namespace argosy::train {
+namespace argosy::setup {
 namespace {
 
 constexpr size_t kMostLetters = 40;
@@ -89,4 +89,4 @@ void warn_of_slow_settings(const mpi::Comm& world, int ranks_on_node) {
     }
 }
 
-}  // namespace argosy::train
+}  // namespace argosy::setup

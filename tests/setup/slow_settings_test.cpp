@@ -1,5 +1,5 @@
 // pretrain.gpu has what is said of them.
-#include "train/slow_settings.h"
+#include "setup/slow_settings.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 
 #include "scratch_folder.h"
 
-namespace argosy::train {
+namespace argosy::setup {
 namespace {
 
 TEST(ActiveAdapter, HasAPortThatIsUp) {
@@ -31,4 +31,4 @@ TEST(ActiveAdapter, HasAPortThatIsUp) {
 }
 
 }  // namespace
-}  // namespace argosy::train
+}  // namespace argosy::setup

@@ -5,7 +5,7 @@
 
 #include "mpi/comm.h"
 
-namespace argosy::train {
+namespace argosy::setup {
 
 /// COLLECTIVE. Chooses among the GPUs that this rank sees by the rank's number on its node, modulo their
 /// count, and makes that GPU this thread's current one. Chooses the CPU if no rank sees a GPU. Logs the GPU
@@ -16,4 +16,4 @@ c10::Device choose_device(const mpi::Comm& world);
 /// Whether this thread computes on a GPU. Throws nothing.
 bool computes_on_gpu();
 
-}  // namespace argosy::train
+}  // namespace argosy::setup

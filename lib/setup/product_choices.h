@@ -11,7 +11,7 @@
 #include "config/job_config.h"
 #include "ops/tensor_thread.h"
 
-namespace argosy::train {
+namespace argosy::setup {
 
 class ProductChoices {
   public:
@@ -30,4 +30,4 @@ class ProductChoices {
     int num_kept_ = 0;            // number of problems at the last keep()
 };
 
-}  // namespace argosy::train
+}  // namespace argosy::setup

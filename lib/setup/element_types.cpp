@@ -1,4 +1,4 @@
-#include "train/element_types.h"
+#include "setup/element_types.h"
 
 #include <algorithm>
 #include <array>
@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 
-namespace argosy::train {
+namespace argosy::setup {
 namespace {
 
 using h5::ElementType;
@@ -44,4 +44,4 @@ std::optional<at::ScalarType> scalar_type(ElementType type) {
     return found->first;
 }
 
-}  // namespace argosy::train
+}  // namespace argosy::setup

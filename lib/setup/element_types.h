@@ -9,7 +9,7 @@
 #include "config/choices.h"
 #include "h5/element_type.h"
 
-namespace argosy::train {
+namespace argosy::setup {
 
 at::ScalarType scalar_type(config::Precision precision);
 
@@ -19,4 +19,4 @@ h5::ElementType element_type(at::ScalarType type);
 /// Empty for a type that no weight or state can have.
 std::optional<at::ScalarType> scalar_type(h5::ElementType type);
 
-}  // namespace argosy::train
+}  // namespace argosy::setup
