@@ -1,6 +1,6 @@
-// Matrix products on a GPU with cuBLASLt. A Multiplier runs them for the one thread that owns it. real/ has
-// the implementation and alone includes cuBLASLt's header. A build without CUDA takes none/, where the
-// version is 0 and everything else throws UserError.
+// Matrix products on a GPU with cuBLASLt. A Multiplier runs them for the one thread that owns it.
+// with_cuda/ has the implementation and alone includes cuBLASLt's header. A build without CUDA takes
+// without_cuda/, where the version is 0 and everything else throws UserError.
 //
 // Products of bf16, fp16 and fp32 are summed in fp32 (never TF32), products of fp64 in fp64. The result is
 // rounded once: parts of a sum that are computed separately are added up before that.

@@ -1,5 +1,6 @@
-// The GPUs that this process sees. The folder real/ wraps CUDA; a build without CUDA uses none/, where there
-// is no device and everything else throws UserError. Only real/ includes CUDA's headers.
+// The GPUs that this process sees. The folder with_cuda/ wraps CUDA; a build without CUDA uses
+// without_cuda/, where there is no device and everything else throws UserError. Only with_cuda/ includes
+// CUDA's headers.
 #pragma once
 
 #include <cstddef>

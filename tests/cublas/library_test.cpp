@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "base/narrow_float.h"
 #include "cublas/matmul.h"
-#include "cublas/real/plan.h"
+#include "cublas/with_cuda/plan.h"
 #include "cuda/device.h"
 #include "cuda/memory.h"
 #include "expect_error.h"

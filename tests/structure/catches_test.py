@@ -114,7 +114,7 @@ class Headers(unittest.TestCase):
         self.assertEqual(self.check({}), [])
         self.assertEqual(self.check({"lib/base/log.h": "#pragma once\nstd::string text();\n"}), ["base/log.h"])
         self.assertEqual(self.check({"lib/base/log.h": "struct Log {};\n"}), ["base/log.h"])
-        self.assertEqual(self.check({"lib/base/real/log.h": "#pragma once\n#include <absent.h>\n"}), [])
+        self.assertEqual(self.check({"lib/base/with_cuda/log.h": "#pragma once\n#include <absent.h>\n"}), [])
 
 
 class Kernels(unittest.TestCase):

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks that every header of lib/ compiles alone: check_headers.py BUILD [ROOT], BUILD with compile_commands.json.
 
-A header is compiled with the flags of a source of its own folder, two at a time; one of a folder `real` of which this
+A header is compiled with the flags of a source of its own folder, two at a time; one of a folder `with_cuda` of which this
 build compiles nothing, for want of the library, is left out. Prints the slowest: what a header costs, each file that
 includes it pays.
 """
@@ -63,7 +63,7 @@ def check(build, root):
     """Returns [(seconds, header, message)], the slowest first."""
     by_folder = flags_by_folder(build, root)
     paths = [path.relative_to(root / "lib") for path in (root / "lib").rglob("*.h")]
-    headers = sorted(path.as_posix() for path in paths if path.parent.name != "real" or path.parent in by_folder)
+    headers = sorted(path.as_posix() for path in paths if path.parent.name != "with_cuda" or path.parent in by_folder)
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         results = pool.map(lambda header: compile_alone(
             header, by_folder.get(Path(header).parent, by_folder[None])), headers)

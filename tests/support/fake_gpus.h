@@ -1,6 +1,6 @@
 // Stand-ins for CUDA's runtime and NCCL on machines without a GPU: the C functions that lib/cuda/real and
 // lib/nccl/real call, done on host memory and over MPI. A suite that names module test_fake_gpus has those
-// sources in place of the ones in none/.
+// sources in place of the ones in without_cuda/.
 //
 // Nothing ends when it is called: what is on a stream goes on by one step each time somebody looks at any
 // stream or event, on the process's first thread; other threads may look, and move nothing. Operations of
@@ -42,8 +42,8 @@ struct FakeGpus {
     /// Not 0: every stream is part of this graph that is being recorded; what is put on one is done all the
     /// same.
     int captures = 0;
-    /// How far the devices' clock, which events note, is ahead of the host's: for work that takes as long as a
-    /// test says.
+    /// How far the devices' clock, which events note, is ahead of the host's: for work that takes as long as
+    /// a test says.
     double seconds_ahead = 0;
 };
 FakeGpus& fake_gpus();

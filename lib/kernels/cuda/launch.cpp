@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "cuda/real/status.h"
+#include "cuda/status.h"
 
 namespace argosy::kernels::cuda {
 namespace {

@@ -8,9 +8,9 @@
 #include "base/log.h"
 #include "cublas/choices.h"
 #include "cublas/matmul.h"
-#include "cublas/real/plan.h"
-#include "cublas/real/search.h"
-#include "cublas/real/status.h"
+#include "cublas/with_cuda/plan.h"
+#include "cublas/with_cuda/search.h"
+#include "cublas/with_cuda/status.h"
 #include "cuda/device.h"
 #include "cuda/memory.h"
 

@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "base/error.h"
-#include "nccl/real/status.h"
+#include "nccl/with_cuda/status.h"
 
 namespace argosy::nccl {
 namespace {

@@ -8,7 +8,7 @@
 #include "base/environment.h"
 #include "base/error.h"
 #include "cuda/device.h"
-#include "gpu/real/watch.h"
+#include "gpu/with_cuda/watch.h"
 
 namespace argosy::gpu {
 

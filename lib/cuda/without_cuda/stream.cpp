@@ -1,6 +1,6 @@
 #include "cuda/stream.h"
 
-#include "cuda/none/absent.h"
+#include "cuda/without_cuda/absent.h"
 
 namespace argosy::cuda {
 

@@ -1,9 +1,9 @@
-#include "cublas/real/plan.h"
+#include "cublas/with_cuda/plan.h"
 
 #include <cstring>
 
 #include "base/error.h"
-#include "cublas/real/status.h"
+#include "cublas/with_cuda/status.h"
 
 namespace argosy::cublas {
 namespace {

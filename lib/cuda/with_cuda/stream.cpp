@@ -2,7 +2,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include "cuda/real/status.h"
+#include "cuda/status.h"
 
 namespace argosy::cuda {
 namespace {

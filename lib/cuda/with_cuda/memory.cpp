@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "cuda/device.h"
-#include "cuda/real/status.h"
+#include "cuda/status.h"
 
 namespace argosy::cuda {
 namespace {

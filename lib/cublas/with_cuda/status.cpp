@@ -1,4 +1,4 @@
-#include "cublas/real/status.h"
+#include "cublas/with_cuda/status.h"
 
 #include <cublasLt.h>
 

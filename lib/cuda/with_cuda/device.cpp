@@ -3,7 +3,7 @@
 #include <cuda_runtime_api.h>
 
 #include "base/error.h"
-#include "cuda/real/status.h"
+#include "cuda/status.h"
 
 namespace argosy::cuda {
 

@@ -1,4 +1,4 @@
-#include "nccl/real/status.h"
+#include "nccl/with_cuda/status.h"
 
 #include <nccl.h>
 

@@ -1,4 +1,4 @@
-#include "cublas/real/search.h"
+#include "cublas/with_cuda/search.h"
 
 #include <algorithm>
 #include <array>

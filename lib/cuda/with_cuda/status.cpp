@@ -1,4 +1,4 @@
-#include "cuda/real/status.h"
+#include "cuda/status.h"
 
 #include <cuda_runtime_api.h>
 

@@ -5,7 +5,7 @@
 
 #include <mutex>
 
-#include "gpu/real/watch.h"
+#include "gpu/with_cuda/watch.h"
 
 namespace argosy::gpu {
 

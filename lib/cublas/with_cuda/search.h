@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "cublas/choices.h"
-#include "cublas/real/plan.h"
+#include "cublas/with_cuda/plan.h"
 #include "cuda/stream.h"
 
 namespace argosy::cublas {
