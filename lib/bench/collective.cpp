@@ -7,24 +7,158 @@
 #include "base/error.h"
 
 namespace argosy::bench {
+namespace {
+
+using Data = std::optional<Part>;
 
 Chunks one_chunk(int /*num_ranks*/) { return {1, 1}; }
+Chunks one_in_all_out(int num_ranks) { return {1, num_ranks}; }
+Chunks all_in_one_out(int num_ranks) { return {num_ranks, 1}; }
+Chunks all_chunks(int num_ranks) { return {num_ranks, num_ranks}; }
+
 Chunks at_start(const Place& /*place*/) { return {0, 0}; }
-std::optional<Part> own_input(const Place& place, int chunk) { return Part::of_rank(place.rank, chunk); }
-std::optional<Part> input_of_root(const Place& place, int chunk) {
+Chunks input_at_own_chunk(const Place& place) { return {place.rank, 0}; }
+Chunks output_at_own_chunk(const Place& place) { return {0, place.rank}; }
+Chunks reduced_chunk(const Place& place) { return {0, place.result_at_start ? 0 : place.rank}; }
+
+/// Each rank gives its own chunks.
+Data own_input(const Place& place, int chunk) { return Part::of_rank(place.rank, chunk); }
+/// Only the root gives any.
+Data input_of_root(const Place& place, int chunk) {
     if (place.rank != place.root) return std::nullopt;
     return Part::of_rank(place.root, chunk);
 }
+
 double whole_size(int /*num_ranks*/) { return 1; }
+/// All but a rank's own part.
 double size_of_others(int num_ranks) { return (num_ranks - 1.0) / num_ranks; }
 
-std::span<const Collective> collectives() {
-    static const Collective table[] = {
-        all_reduce(), all_gather(),   reduce_scatter(), broadcast(), reduce(),
-        all_to_all(), send_receive(), scatter(),        gather(),
-    };
-    return table;
-}
+const Collective kCollectives[] = {
+    // Every rank gets the reduction of all inputs.
+    {
+        .name = "all_reduce",
+        .reduces = true,
+        .rooted = false,
+        .chunks = one_chunk,
+        .in_place = at_start,
+        .input = own_input,
+        .expected = [](const Place&, int) -> Data { return Part::reduced(0); },
+        .run = [](Backend& backend, const Call& call) { backend.all_reduce(call); },
+        // A rank sends each element once for the sum and once as a result, except its own 1/n.
+        .bus_factor = [](int num_ranks) { return 2.0 * (num_ranks - 1) / num_ranks; },
+    },
+    // Every rank gets the inputs of all, in their order.
+    {
+        .name = "all_gather",
+        .reduces = false,
+        .rooted = false,
+        .chunks = one_in_all_out,
+        .in_place = input_at_own_chunk,
+        .input = own_input,
+        .expected = [](const Place&, int chunk) -> Data { return Part::of_rank(chunk, 0); },
+        .run = [](Backend& backend, const Call& call) { backend.all_gather(call); },
+        .bus_factor = size_of_others,
+    },
+    // Rank r gets chunk r of the reduction of all inputs.
+    {
+        .name = "reduce_scatter",
+        .reduces = true,
+        .rooted = false,
+        .chunks = all_in_one_out,
+        .in_place = reduced_chunk,
+        .input = own_input,
+        .expected = [](const Place& place, int) -> Data { return Part::reduced(place.rank); },
+        .run = [](Backend& backend, const Call& call) { backend.reduce_scatter(call); },
+        .bus_factor = size_of_others,
+    },
+    // Every other rank gets the input of the root, which has it already.
+    {
+        .name = "broadcast",
+        .reduces = false,
+        .rooted = true,
+        .chunks = one_chunk,
+        .in_place = at_start,
+        .input = input_of_root,
+        .expected = [](const Place& place, int) -> Data {
+            if (place.rank == place.root) return std::nullopt;
+            return Part::of_rank(place.root, 0);
+        },
+        .run = [](Backend& backend, const Call& call) { backend.broadcast(call); },
+        .bus_factor = whole_size,
+    },
+    // The root gets the reduction of all inputs.
+    {
+        .name = "reduce",
+        .reduces = true,
+        .rooted = true,
+        .chunks = one_chunk,
+        .in_place = at_start,
+        .input = own_input,
+        .expected = [](const Place& place, int) -> Data {
+            if (place.rank != place.root) return std::nullopt;
+            return Part::reduced(0);
+        },
+        .run = [](Backend& backend, const Call& call) { backend.reduce(call); },
+        .bus_factor = whole_size,
+    },
+    // Rank r gets chunk r of every rank, in the order of the ranks.
+    {
+        .name = "alltoall",
+        .reduces = false,
+        .rooted = false,
+        .chunks = all_chunks,
+        .in_place = at_start,
+        .input = own_input,
+        .expected = [](const Place& place, int chunk) -> Data { return Part::of_rank(chunk, place.rank); },
+        .run = [](Backend& backend, const Call& call) { backend.all_to_all(call); },
+        .bus_factor = size_of_others,
+    },
+    // Ring exchange: every rank receives the input of the rank before it.
+    {
+        .name = "sendrecv",
+        .reduces = false,
+        .rooted = false,
+        .chunks = one_chunk,
+        .in_place = at_start,
+        .input = own_input,
+        .expected = [](const Place& place, int) -> Data {
+            return Part::of_rank((place.rank + place.size - 1) % place.size, 0);
+        },
+        .run = [](Backend& backend, const Call& call) { backend.send_receive(call); },
+        .bus_factor = whole_size,
+    },
+    // Rank r gets chunk r of the input of the root.
+    {
+        .name = "scatter",
+        .reduces = false,
+        .rooted = true,
+        .chunks = all_in_one_out,
+        .in_place = output_at_own_chunk,
+        .input = input_of_root,
+        .expected = [](const Place& place, int) -> Data { return Part::of_rank(place.root, place.rank); },
+        .run = [](Backend& backend, const Call& call) { backend.scatter(call); },
+        .bus_factor = size_of_others,
+    },
+    // The root gets the inputs of all, in their order.
+    {
+        .name = "gather",
+        .reduces = false,
+        .rooted = true,
+        .chunks = one_in_all_out,
+        .in_place = input_at_own_chunk,
+        .input = own_input,
+        .expected = [](const Place& place, int chunk) -> Data {
+            if (place.rank != place.root) return std::nullopt;
+            return Part::of_rank(chunk, 0);
+        },
+        .run = [](Backend& backend, const Call& call) { backend.gather(call); },
+        .bus_factor = size_of_others,
+    },
+};
+
+}  // namespace
+
+std::span<const Collective> collectives() { return kCollectives; }
 
 const Collective& collective_named(const std::string& name) {
     std::vector<const char*> names;

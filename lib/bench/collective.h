@@ -1,5 +1,5 @@
-// A collective that the benchmark measures is a row of functions (`Collective`), in a file of its own. The
-// engine (measure.h) knows no collective by name, and a row contains no timing.
+// A collective that the benchmark measures is a row of functions (`Collective`) in one table. The engine
+// (measure.h) knows no collective by name, and a row contains no timing.
 //
 // A rank's input and output consist of one chunk, or of one chunk per rank. All chunks have the same number
 // of elements. Counts and offsets in a row are in chunks.
@@ -52,30 +52,9 @@ struct Collective {
     double (*bus_factor)(int num_ranks);
 };
 
-/// Functions that several rows share. one_chunk: one chunk in, one out. at_start: both at the buffer's start.
-/// own_input: each rank gives its own chunks. input_of_root: only the root gives any. The bus factors are 1
-/// (whole_size) and (n - 1) / n (size_of_others, all but a rank's own part).
-Chunks one_chunk(int num_ranks);
-Chunks at_start(const Place& place);
-std::optional<Part> own_input(const Place& place, int chunk);
-std::optional<Part> input_of_root(const Place& place, int chunk);
-double whole_size(int num_ranks);
-double size_of_others(int num_ranks);
-
 std::span<const Collective> collectives();
 
 /// Throws UserError, which lists the known names.
 const Collective& collective_named(const std::string& name);
-
-/// The rows, each defined in the file of its name.
-Collective all_gather();
-Collective all_reduce();
-Collective all_to_all();
-Collective broadcast();
-Collective gather();
-Collective reduce();
-Collective reduce_scatter();
-Collective scatter();
-Collective send_receive();
 
 }  // namespace argosy::bench

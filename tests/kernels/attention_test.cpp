@@ -1,5 +1,5 @@
 // Attention with the tiles that this is compiled for, forward and backward, against loops in fp64.
-#include "kernels/cpu/attention.h"
+#include "kernels/cpu/kernels.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Products of bf16 with the tile that this is compiled for, against loops in fp64.
-#include "kernels/cpu/matmul.h"
+#include "kernels/cpu/kernels.h"
 
 #include <gtest/gtest.h>
 

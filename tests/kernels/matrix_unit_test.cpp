@@ -3,7 +3,7 @@
 
 #include <thread>
 
-#include "kernels/cpu/matmul.h"
+#include "kernels/cpu/kernels.h"
 #include "kernels/cpu/tile.h"
 
 namespace argosy::kernels::ARGOSY_VARIANT {

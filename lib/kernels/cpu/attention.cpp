@@ -1,4 +1,4 @@
-#include "kernels/cpu/attention.h"
+#include "kernels/cpu/kernels.h"
 
 #include "kernels/cpu/attention_blocks.h"
 #include "kernels/scratch.h"

@@ -1,5 +1,5 @@
-#include "kernels/cpu/attention.h"
 #include "kernels/cpu/attention_blocks.h"
+#include "kernels/cpu/kernels.h"
 #include "kernels/scratch.h"
 
 // P is the softmax of the scores S; m_i = dy_i y_i equals the sum over j of P_ij dP_ij. The gradients are

@@ -1,4 +1,4 @@
-#include "kernels/cpu/matmul.h"
+#include "kernels/cpu/kernels.h"
 
 #include <type_traits>
 

@@ -1,4 +1,4 @@
-#include "kernels/cpu/rms_norm.h"
+#include "kernels/cpu/kernels.h"
 
 #include "kernels/cpu/vector.h"
 

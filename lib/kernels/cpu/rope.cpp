@@ -1,4 +1,4 @@
-#include "kernels/cpu/rope.h"
+#include "kernels/cpu/kernels.h"
 
 #include "kernels/cpu/vector.h"
 

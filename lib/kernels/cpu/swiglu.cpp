@@ -1,4 +1,4 @@
-#include "kernels/cpu/swiglu.h"
+#include "kernels/cpu/kernels.h"
 
 #include "kernels/cpu/vector.h"
 

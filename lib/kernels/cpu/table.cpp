@@ -1,16 +1,7 @@
 // The table of the instruction set that this translation unit is compiled for.
 #include "kernels/table.h"
 
-#include "kernels/cpu/adamw.h"
-#include "kernels/cpu/attention.h"
-#include "kernels/cpu/convert.h"
-#include "kernels/cpu/cross_entropy.h"
-#include "kernels/cpu/embedding.h"
-#include "kernels/cpu/matmul.h"
-#include "kernels/cpu/rms_norm.h"
-#include "kernels/cpu/rope.h"
-#include "kernels/cpu/sums.h"
-#include "kernels/cpu/swiglu.h"
+#include "kernels/cpu/kernels.h"
 
 #define ARGOSY_STRING_OF(name) #name
 #define ARGOSY_STRING(name) ARGOSY_STRING_OF(name)

@@ -3,7 +3,7 @@
 // element takes about 50 instructions in fp32 and 90 with everything but the gradient in bf16 (counted in
 // code for 9.0). A GPU of 4.8 TB/s and 132 multiprocessors has time for 170 and 100 while it moves the 28 and
 // 16 bytes.
-#include "kernels/cuda/adamw.h"
+#include "kernels/cuda/kernels.h"
 
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/philox.cuh"

@@ -1,4 +1,4 @@
-#include "kernels/cuda/convert.h"
+#include "kernels/cuda/kernels.h"
 
 #include "kernels/cuda/flat.cuh"
 

@@ -1,7 +1,7 @@
 // One block for each row. A row of a vocabulary of 128k in bf16 has 256 KB: each thread loads several packs
 // of 16 bytes at once. An element takes one exponential, of which a multiprocessor computes 16 in a cycle: at
 // 2 bytes for each element, these units are two thirds busy when memory is fully busy, on a GPU of 4.8 TB/s.
-#include "kernels/cuda/cross_entropy.h"
+#include "kernels/cuda/kernels.h"
 
 #include "kernels/cuda/device.cuh"
 

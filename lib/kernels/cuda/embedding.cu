@@ -1,4 +1,4 @@
-#include "kernels/cuda/embedding.h"
+#include "kernels/cuda/kernels.h"
 
 #include "kernels/cuda/device.cuh"
 

@@ -1,14 +1,6 @@
 #include "kernels/gpu_table.h"
 
-#include "kernels/cuda/adamw.h"
-#include "kernels/cuda/convert.h"
-#include "kernels/cuda/cross_entropy.h"
-#include "kernels/cuda/embedding.h"
-#include "kernels/cuda/rms_norm.h"
-#include "kernels/cuda/rope.h"
-#include "kernels/cuda/squared_norms.h"
-#include "kernels/cuda/sums.h"
-#include "kernels/cuda/swiglu.h"
+#include "kernels/cuda/kernels.h"
 
 namespace argosy::kernels {
 namespace {

@@ -1,4 +1,4 @@
-#include "kernels/cuda/rms_norm.h"
+#include "kernels/cuda/kernels.h"
 
 #include "kernels/cuda/rows.cuh"
 

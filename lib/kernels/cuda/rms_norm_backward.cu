@@ -1,6 +1,5 @@
-#include "kernels/cuda/rms_norm.h"
+#include "kernels/cuda/kernels.h"
 #include "kernels/cuda/rows.cuh"
-#include "kernels/cuda/sums.h"
 
 // r = inverse_rms, n = x r:  dx = r (dy w - n mean(dy w n)) + residual,  dw = sum over rows of dy n.
 //

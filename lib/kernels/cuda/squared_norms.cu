@@ -1,7 +1,7 @@
 // The first launch sums each block of a tensor's elements; the second, with one block for each tensor, adds
 // these sums. An element takes 4 bytes of memory, and one conversion and one multiply-add in fp64, of which a
 // multiprocessor does 16 and 64 at a time: at most a third of the time that memory takes.
-#include "kernels/cuda/squared_norms.h"
+#include "kernels/cuda/kernels.h"
 
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/tensor_list.cuh"

@@ -1,4 +1,4 @@
-#include "kernels/cuda/swiglu.h"
+#include "kernels/cuda/kernels.h"
 
 #include "kernels/cuda/flat.cuh"
 

@@ -1,0 +1,61 @@
+// The kernels for processors, one function per kernel. Each is compiled once for every instruction set, in a
+// namespace of its own (variants.cmake); table.cpp collects the functions of one set.
+#pragma once
+
+#include "kernels/adamw.h"
+#include "kernels/attention.h"
+#include "kernels/convert.h"
+#include "kernels/cross_entropy.h"
+#include "kernels/embedding.h"
+#include "kernels/matmul.h"
+#include "kernels/rms_norm.h"
+#include "kernels/rope.h"
+#include "kernels/sums.h"
+#include "kernels/swiglu.h"
+#include "kernels/types.h"
+
+namespace argosy::kernels::ARGOSY_VARIANT {
+
+void adamw(const AdamW& args);
+
+template <class T>
+void attention(const Attention<T>& args);
+template <class T>
+void attention_backward(const AttentionBackward<T>& args);
+
+template <class T>
+void widen(const Widen<T>& args);
+template <class T>
+void narrow(const Narrow<T>& args);
+
+template <class T>
+void softmax_sums(const SoftmaxSums<T>& args);
+template <class T>
+void cross_entropy_gradient(const CrossEntropyGradient<T>& args);
+
+template <class T>
+void embedding(const Embedding<T>& args);
+template <class T>
+void embedding_gradient(const EmbeddingGradient<T>& args);
+
+template <class T, class Sum>
+void matmul(const Matmul<T, Sum>& args);
+
+template <class T>
+void rms_norm(const RmsNorm<T>& args);
+template <class T>
+void rms_norm_backward(const RmsNormBackward<T>& args);
+
+template <class T>
+void rope(const Rope<T>& args);
+
+template <class T>
+void sum_rows(const SumRows<T>& args);
+double squared_norm(const SquaredNorm& args);
+
+template <class T>
+void swiglu(const Swiglu<T>& args);
+template <class T>
+void swiglu_backward(const SwigluBackward<T>& args);
+
+}  // namespace argosy::kernels::ARGOSY_VARIANT

@@ -1,0 +1,68 @@
+// The kernels for GPUs, one function per kernel; gpu_table.cpp collects them. gpu_table.h says what all have
+// in common.
+#pragma once
+
+#include <span>
+
+#include "kernels/adamw.h"
+#include "kernels/convert.h"
+#include "kernels/cross_entropy.h"
+#include "kernels/embedding.h"
+#include "kernels/rms_norm.h"
+#include "kernels/rope.h"
+#include "kernels/sums.h"
+#include "kernels/swiglu.h"
+#include "kernels/types.h"
+
+namespace argosy::kernels::cuda {
+
+void adamw(std::span<const AdamWRows> tensors, GpuStream stream);
+
+template <class T>
+void widen(const Widen<T>& args, GpuStream stream);
+template <class T>
+void narrow(const Narrow<T>& args, GpuStream stream);
+
+template <class T>
+void softmax_sums(const SoftmaxSums<T>& args, GpuStream stream);
+template <class T>
+void cross_entropy_gradient(const CrossEntropyGradient<T>& args, GpuStream stream);
+template <class T>
+void cross_entropy(const CrossEntropy<T>& args, GpuStream stream);
+
+template <class T>
+void embedding(const Embedding<T>& args, GpuStream stream);
+template <class T>
+void embedding_gradient(const EmbeddingGradient<T>& args, const int64_t* positions, GpuStream stream);
+
+template <class T>
+void rms_norm(const RmsNorm<T>& args, GpuStream stream);
+
+template <class T>
+int64_t rms_norm_backward_scratch_bytes(const RmsNormBackward<T>& args);
+template <class T>
+void rms_norm_backward(const RmsNormBackward<T>& args, void* scratch, GpuStream stream);
+
+template <class T>
+void rope(const Rope<T>& args, GpuStream stream);
+
+int64_t squared_norms_scratch_bytes(std::span<const SquaredNorm> tensors);
+void squared_norms(std::span<const SquaredNorm> tensors, double* norms, void* scratch, GpuStream stream);
+
+/// Sums over rows in two launches: blocks write the sums of their own rows to `partial` [.., row_size], and a
+/// second launch adds these in order.
+template <class T>
+int64_t sum_rows_scratch_bytes(const SumRows<T>& args);
+template <class T>
+void sum_rows(const SumRows<T>& args, void* scratch, GpuStream stream);
+
+/// sums[i] += partial[row][i], by a kernel for few rows, long or short.
+void add_partial_rows(const float* partial, int64_t num_rows, int64_t row_size, float* sums,
+                      GpuStream stream);
+
+template <class T>
+void swiglu(const Swiglu<T>& args, GpuStream stream);
+template <class T>
+void swiglu_backward(const SwigluBackward<T>& args, GpuStream stream);
+
+}  // namespace argosy::kernels::cuda
