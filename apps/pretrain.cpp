@@ -7,7 +7,6 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/stop_request.h"
-#include "base/version.h"
 #include "comm/group.h"
 #include "comm/mesh.h"
 #include "config/parse.h"
@@ -38,17 +37,6 @@ namespace argosy {
 namespace {
 
 using observe::Phase;
-
-std::string answer(const config::CommandLine& command) {
-    switch (command.request) {
-        case config::Request::Help:
-            return config::help_text();
-        case config::Request::Version:
-            return fmt::format("pretrain {}\n", version());
-        default:
-            return config::print_toml(command.config);
-    }
-}
 
 ExitCode train_model(const mpi::Comm& ranks, const Environment& environment, const config::JobConfig& config,
                      account::MemoryAccount& account) {
@@ -98,13 +86,10 @@ ExitCode train_model(const mpi::Comm& ranks, const Environment& environment, con
         observe::job_figures(config, spec, options.precision.compute, world), world.rank());
     observe::SkippedUpdates skipped(config.job.dump_folder, world.rank(), start.last_own_step);
     observe::StepTimer timer(mesh);
-    spdlog::info("{}: {:.3g} parameters on {} ranks ({}), {} sequences of {} tokens a step",
-                 setup::model_title(config.model, spec), static_cast<double>(model::num_parameters(spec)),
-                 world.size(), mesh.shape().name(), sizes.global_batch, config.training.seq_len);
-    if (!config.job.description.empty()) spdlog::info("{}", config.job.description);
+    setup::log_job(config, spec, mesh.shape(), sizes);
 
-    const auto in = [&](Phase phase, const char* doing, auto work) {
-        account.doing(doing);
+    const auto in = [&](Phase phase, auto work) {
+        account.doing(observe::describe(phase));
         return timer.in(phase, work);
     };
     auto wish = stop.agreed();
@@ -112,28 +97,25 @@ ExitCode train_model(const mpi::Comm& ranks, const Environment& environment, con
         memory.reset_peak();
         limits.start_step();
         timer.start_step();
-        in(Phase::Checkpoint, "a checkpoint's copies", [&] { checkpoints.before_step(); });
+        in(Phase::Checkpoint, [&] { checkpoints.before_step(); });
         const double lr = schedule.at_step(position.step + 1);
-        const auto batch = in(Phase::Data, "the data of a step", [&] { return feed.next(); });
-        const auto totals =
-            in(Phase::Compute,
-               "what comes around forward and backward (recording them, or the norms of gradients)",
-               [&] { return trainer.step().forward_backward(batch, [&] { feed.read_meanwhile(); }); });
+        const auto batch = in(Phase::Data, [&] { return feed.next(); });
+        const auto totals = in(Phase::Compute, [&] {
+            return trainer.step().forward_backward(batch, [&] { feed.read_meanwhile(); });
+        });
         timer.move(Phase::Compute, Phase::Data, feed.seconds_gpu_waited());
-        const auto result = in(Phase::Optimizer, "the optimizer's update",
-                               [&] { return trainer.step().update(totals, lr, guard.limits()); });
+        const auto result =
+            in(Phase::Optimizer, [&] { return trainer.step().update(totals, lr, guard.limits()); });
         guard.count(result);
         choices.keep();
         position += {.step = 1, .samples = sizes.global_batch, .tokens = step_tokens};
-        in(Phase::Checkpoint, "a checkpoint's copies", [&] { checkpoints.after_step(position); });
+        in(Phase::Checkpoint, [&] { checkpoints.after_step(position); });
         metrics.write({.step = position.step,
                        .loss = result.loss,
                        .grad_norm = result.grad_norm,
                        .lr = lr,
                        .tokens = step_tokens,
-                       .memory_peak_bytes = memory.peak_bytes(),
-                       .rss_bytes = observe::resident_memory().now_bytes,
-                       .allocator = memory.allocator(),
+                       .memory = memory.of_step(),
                        .skipped_updates = guard.num_skipped(),
                        .loss_scale = result.loss_scale,
                        .seconds_allowed = limits.seconds_left(),
@@ -160,7 +142,7 @@ ExitCode pretrain(const mpi::Comm& ranks, const Environment& environment,
                   const std::vector<std::string>& words) {
     const config::CommandLine command = config::parse_command_line(words);
     if (command.request != config::Request::Run) {
-        if (ranks.rank() == 0) std::fputs(answer(command).c_str(), stdout);
+        if (ranks.rank() == 0) std::fputs(config::answer(command).c_str(), stdout);
         return ExitCode::Done;
     }
     account::MemoryAccount account(command.config);

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/version.h"
 #include "config/schema.h"
 
 namespace argosy::config {
@@ -94,6 +95,17 @@ std::string help_text() {
         }
     }
     return text;
+}
+
+std::string answer(const CommandLine& command) {
+    switch (command.request) {
+        case Request::Help:
+            return help_text();
+        case Request::Version:
+            return fmt::format("pretrain {}\n", version());
+        default:
+            return print_toml(command.config);
+    }
 }
 
 }  // namespace argosy::config

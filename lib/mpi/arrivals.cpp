@@ -29,7 +29,8 @@ std::set<int> numbers_in(const fs::path& folder) {
 
 void arrive(const Environment::Start& start) {
     if (start.arrivals.empty() || start.rank < 0) return;
-    // It may fail: messages name fewer ranks then, and jobs/common.sh waits 30 s before it passes a signal on.
+    // Creating the file may fail: messages name fewer ranks then, and jobs/common.sh waits 30 s before it
+    // passes a signal on.
     std::ofstream(fs::path(start.arrivals) / std::to_string(start.rank));
 }
 

@@ -112,10 +112,10 @@ void MemoryMeter::reset_peak() {
     gpu::reset_peak_memory();
 }
 
-std::optional<AllocatorFigures> MemoryMeter::allocator() const {
-    const auto gpu = gpu::memory();
-    if (!gpu) return std::nullopt;
-    return AllocatorFigures{gpu->peak_reserved_bytes, gpu->num_retries};
+StepMemory MemoryMeter::of_step() const {
+    StepMemory memory{peak_bytes(), resident_memory().now_bytes};
+    if (const auto gpu = gpu::memory()) memory.allocator = {gpu->peak_reserved_bytes, gpu->num_retries};
+    return memory;
 }
 
 ResidentMemory resident_memory() {

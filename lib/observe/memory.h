@@ -27,8 +27,8 @@ class MemoryMeter {
     int64_t peak_bytes() const;  // the maximum since install() or the last reset_peak()
     void reset_peak();           // starts a new peak at the present bytes
 
-    /// The GPU allocator's figures since the last reset_peak(); none on a CPU.
-    std::optional<AllocatorFigures> allocator() const;
+    /// The figures of the step that began with the last reset_peak().
+    StepMemory of_step() const;
 
   private:
     explicit MemoryMeter(CountingAllocator& allocator) : allocator_(&allocator) {}

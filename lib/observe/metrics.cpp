@@ -66,16 +66,16 @@ std::string json_line(const StepMetrics& metrics, const JobFigures& job) {
         {"peak_flops_source", peak_source_name(job.peak().source)},
         {"datasheet_tflops", tera_flops(job.datasheet)},
         {"measured_gemm_tflops", tera_flops(job.measured)},
-        {"memory_peak_gib", gibibytes(metrics.memory_peak_bytes)},
-        {"rss_gib", gibibytes(metrics.rss_bytes)},
+        {"memory_peak_gib", gibibytes(metrics.memory.peak_bytes)},
+        {"rss_gib", gibibytes(metrics.memory.rss_bytes)},
         {"time_ms", time_object(metrics.times)},
         {"checkpoint_stall_ms", json_number(metrics.times.checkpoint_ms)},
         {"skipped_updates", metrics.skipped_updates},
         {"loss_scale", json_number(metrics.loss_scale)},
     };
     line["memory_reserved_gib"] =
-        metrics.allocator ? Json(gibibytes(metrics.allocator->peak_reserved_bytes)) : Json();
-    line["memory_retries"] = metrics.allocator ? Json(metrics.allocator->num_retries) : Json();
+        metrics.memory.allocator ? Json(gibibytes(metrics.memory.allocator->peak_reserved_bytes)) : Json();
+    line["memory_retries"] = metrics.memory.allocator ? Json(metrics.memory.allocator->num_retries) : Json();
     if (!metrics.layer_grad_norms.empty()) line["layer_grad_norms"] = norm_object(metrics.layer_grad_norms);
     return line.dump();
 }

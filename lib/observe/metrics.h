@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "observe/device.h"
 #include "observe/flops.h"
+#include "observe/peak_flops.h"
 #include "observe/step_timer.h"
 
 namespace argosy::observe {
@@ -30,6 +30,13 @@ struct AllocatorFigures {
     int64_t num_retries = 0;          // since the process began; see gpu::MemoryFigures
 };
 
+/// The memory of one step.
+struct StepMemory {
+    int64_t peak_bytes = 0;                          // peak of tensors within the step
+    int64_t rss_bytes = 0;                           // resident set of the process at the step's end
+    std::optional<AllocatorFigures> allocator = {};  // none on a CPU
+};
+
 /// One step as the trainer measured it: loss, norm and tokens of the whole job, memory and times of rank 0.
 struct StepMetrics {
     int64_t step = 0;      // 1 is the first
@@ -37,12 +44,10 @@ struct StepMetrics {
     double grad_norm = 0;  // before clipping
     double lr = 0;
     int64_t tokens = 0;
-    int64_t memory_peak_bytes = 0;                   // peak of tensors within the step
-    int64_t rss_bytes = 0;                           // resident set of the process at the step's end
-    std::optional<AllocatorFigures> allocator = {};  // none on a CPU
-    int64_t skipped_updates = 0;                     // since the run began
-    std::optional<double> loss_scale = {};           // scale that the step used; none where the loss is not
-                                                     // scaled
+    StepMemory memory = {};
+    int64_t skipped_updates = 0;            // since the run began
+    std::optional<double> loss_scale = {};  // scale that the step used; none where the loss is not
+                                            // scaled
     /// Seconds that the run may still take (training.max_time).
     double seconds_allowed = std::numeric_limits<double>::infinity();
     /// Gradient norms by unit ("embedding", "layers.0", ..., "head": the final norm, and the output unless

@@ -46,10 +46,10 @@ void MetricsWriter::add_to_window(const StepMetrics& metrics) {
     ++window_.window_steps;
     window_.window_tokens += metrics.tokens;
     window_.window_times += metrics.times;
-    window_.window_peak_bytes = std::max(window_.window_peak_bytes, metrics.memory_peak_bytes);
-    if (metrics.allocator) {
-        window_.window_reserved_bytes =
-            std::max(window_.window_reserved_bytes.value_or(0), metrics.allocator->peak_reserved_bytes);
+    window_.window_peak_bytes = std::max(window_.window_peak_bytes, metrics.memory.peak_bytes);
+    if (metrics.memory.allocator) {
+        window_.window_reserved_bytes = std::max(window_.window_reserved_bytes.value_or(0),
+                                                 metrics.memory.allocator->peak_reserved_bytes);
     }
     // The first step includes warm-up, so the second one replaces it; later the newest 20 or so steps count.
     const double weight = num_written_ <= 2 ? 1 : std::max(1.0 / static_cast<double>(num_written_ - 1), 0.05);
@@ -67,15 +67,15 @@ void MetricsWriter::end_window() {
 
 /// Each rank warns at most once.
 void MetricsWriter::warn_of_retries(const StepMetrics& metrics) {
-    if (warned_of_retries_ || !metrics.allocator || metrics.allocator->num_retries == 0) return;
+    if (warned_of_retries_ || !metrics.memory.allocator || metrics.memory.allocator->num_retries == 0) return;
     warned_of_retries_ = true;
     spdlog::warn(
         "by step {} the GPU's memory was full {} times, {:.3f} GiB reserved with {:.3f} GiB of tensors at "
         "most: the allocator gave back all that lay unused, which waits for the GPU, and tried again. Steps "
         "are slower for it; a smaller training.local_batch_size or activation_checkpoint.mode full leaves "
         "room, and PYTORCH_ALLOC_CONF, if it is set, should keep expandable_segments:True",
-        metrics.step, metrics.allocator->num_retries, gibibytes(metrics.allocator->peak_reserved_bytes),
-        gibibytes(metrics.memory_peak_bytes));
+        metrics.step, metrics.memory.allocator->num_retries,
+        gibibytes(metrics.memory.allocator->peak_reserved_bytes), gibibytes(metrics.memory.peak_bytes));
 }
 
 void MetricsWriter::write(const StepMetrics& metrics) {

@@ -104,8 +104,8 @@ std::string progress_line(const Progress& progress, const JobFigures& job) {
         line += " checkpoint " + percent(times.checkpoint_ms, times.total_ms);
     }
     line += fmt::format("  ETA {}", duration(progress.seconds_left));
-    if (newest.allocator && newest.allocator->num_retries > 0) {
-        line += fmt::format("  allocator retries {}", newest.allocator->num_retries);
+    if (newest.memory.allocator && newest.memory.allocator->num_retries > 0) {
+        line += fmt::format("  allocator retries {}", newest.memory.allocator->num_retries);
     }
     if (newest.skipped_updates > 0) line += fmt::format("  skipped {}", newest.skipped_updates);
     return line;
@@ -118,7 +118,7 @@ std::string live_text(const Progress& progress, const JobFigures& job) {
                        percent(static_cast<double>(newest.step), static_cast<double>(progress.num_steps)),
                        duration(progress.seconds_left), column(newest.loss, 8, 4),
                        with_unit(rates.tokens_per_second), utilisation(rates, job),
-                       gibibyte_column(newest.memory_peak_bytes));
+                       gibibyte_column(newest.memory.peak_bytes));
 }
 
 }  // namespace argosy::observe

@@ -20,6 +20,20 @@ void for_each_waiting_group(const comm::Mesh& mesh, Visit visit) {
 
 }  // namespace
 
+const char* describe(Phase phase) {
+    switch (phase) {
+        case Phase::Data:
+            return "the data of a step";
+        case Phase::Compute:
+            return "what comes around forward and backward (recording them, or the norms of gradients)";
+        case Phase::Optimizer:
+            return "the optimizer's update";
+        case Phase::Checkpoint:
+            return "a checkpoint's copies";
+    }
+    return "";
+}
+
 double StepTimes::all_exposed_ms() const {
     double sum = 0;
     for (const auto& [name, ms] : exposed_ms) sum += ms;

@@ -20,6 +20,9 @@ namespace argosy::observe {
 enum class Phase { Data, Compute, Optimizer, Checkpoint };
 inline constexpr int kNumPhases = 4;
 
+/// For messages, after "in": "the data of a step".
+const char* describe(Phase phase);
+
 /// total = data + compute + optimizer + checkpoint + other + all of exposed.
 struct StepTimes {
     double total_ms = 0;

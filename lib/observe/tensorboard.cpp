@@ -41,11 +41,12 @@ std::vector<Scalar> tensorboard_scalars(const Progress& progress, const JobFigur
     add_rates(scalars, progress, job);
     add_times(scalars, progress);
     scalars.push_back({"memory/max_active(GiB)", gibibytes(progress.window_peak_bytes)});
-    scalars.push_back({"memory/rss(GiB)", gibibytes(newest.rss_bytes)});
-    if (newest.allocator) {
+    scalars.push_back({"memory/rss(GiB)", gibibytes(newest.memory.rss_bytes)});
+    if (newest.memory.allocator) {
         scalars.push_back(
             {"memory/max_reserved(GiB)", gibibytes(progress.window_reserved_bytes.value_or(0))});
-        scalars.push_back({"memory/num_alloc_retries", static_cast<double>(newest.allocator->num_retries)});
+        scalars.push_back(
+            {"memory/num_alloc_retries", static_cast<double>(newest.memory.allocator->num_retries)});
     }
     return scalars;
 }

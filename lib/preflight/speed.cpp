@@ -10,7 +10,7 @@
 #include "bench/carrier.h"
 #include "bench/collective.h"
 #include "bench/measure.h"
-#include "observe/device.h"
+#include "observe/peak_flops.h"
 
 namespace argosy::preflight {
 namespace {

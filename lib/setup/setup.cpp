@@ -242,4 +242,12 @@ std::string model_title(const config::Model& model, const model::ModelSpec& spec
     return fmt::format("{} {}", spec.name, model.flavor.value_or(config::Model::kDefaultFlavor));
 }
 
+void log_job(const config::JobConfig& config, const model::ModelSpec& spec, const layout::MeshShape& mesh,
+             const train::BatchSizes& sizes) {
+    spdlog::info("{}: {:.3g} parameters on {} ranks ({}), {} sequences of {} tokens a step",
+                 model_title(config.model, spec), static_cast<double>(model::num_parameters(spec)),
+                 mesh.num_ranks(), mesh.name(), sizes.global_batch, config.training.seq_len);
+    if (!config.job.description.empty()) spdlog::info("{}", config.job.description);
+}
+
 }  // namespace argosy::setup

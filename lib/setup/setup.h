@@ -60,4 +60,8 @@ void set_determinism(const config::JobConfig& config, const Environment& environ
 /// The model's name in messages: name and flavor of a preset, or name and path of a Hugging Face folder.
 std::string model_title(const config::Model& model, const model::ModelSpec& spec);
 
+/// Logs what is trained, on which mesh and in which batches, and job.description.
+void log_job(const config::JobConfig& config, const model::ModelSpec& spec, const layout::MeshShape& mesh,
+             const train::BatchSizes& sizes);
+
 }  // namespace argosy::setup

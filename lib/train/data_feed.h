@@ -16,8 +16,6 @@
 
 namespace argosy::train {
 
-/// Each step takes the next global_batch samples of the run; data-parallel rank r takes their r-th equal
-/// part, whatever the mesh. The all-reduce of the job's counted tokens runs while the previous step computes.
 /// Sizes of a step's batch, in samples: global_batch of the whole job = data-parallel ranks x
 /// num_microbatches x microbatch_size.
 struct BatchSizes {
@@ -25,6 +23,8 @@ struct BatchSizes {
     int64_t samples_per_rank() const { return microbatch_size * num_microbatches; }
 };
 
+/// Each step takes the next global_batch samples of the run; data-parallel rank r takes their r-th equal
+/// part, whatever the mesh. The all-reduce of the job's counted tokens runs while the previous step computes.
 class DataFeed {
   public:
     /// Feeds `num_steps` steps. The first step begins at position `first_sample` of the run. REQUIRES: loader

@@ -35,18 +35,28 @@ double token_weight(const StepBatch& batch, int data_degree) {
     return 1 / static_cast<double>(batch.job_counted_tokens);
 }
 
-/// The norms of the units, whose squares follow loss and squared norm in `totals`; empty if there are none.
-std::vector<std::pair<std::string, double>> unit_norms(const at::Tensor& totals,
+/// Reads [loss, squared norm, squared norms of units ...].
+StepTotals totals_of(const at::Tensor& values) {
+    const auto* value = values.const_data_ptr<double>();
+    return {value[0], value[1], {value + 2, value + values.numel()}};
+}
+
+/// Empty if the totals have no norms of units.
+std::vector<std::pair<std::string, double>> unit_norms(const StepTotals& totals,
                                                        const model::ModelSpec& spec) {
     std::vector<std::pair<std::string, double>> norms;
-    if (totals.size(0) == 2) return norms;
-    const at::Tensor values = totals.narrow(0, 2, totals.size(0) - 2).sqrt();
-    const auto* value = values.const_data_ptr<double>();
-    for (const std::string& unit : model::unit_names(spec)) norms.emplace_back(unit, *value++);
+    if (totals.unit_squared_norms.empty()) return norms;
+    auto square = totals.unit_squared_norms.begin();
+    for (const std::string& unit : model::unit_names(spec)) norms.emplace_back(unit, std::sqrt(*square++));
     return norms;
 }
 
 }  // namespace
+
+bool StepTotals::finite() const {
+    return std::isfinite(loss) && std::isfinite(squared_norm) &&
+           std::ranges::all_of(unit_squared_norms, [](double square) { return std::isfinite(square); });
+}
 
 Step::Step(parallel::ParallelModel& model, comm::Mesh& mesh, parallel::Executor executor,
            const StepOptions& options)
@@ -58,7 +68,7 @@ Step::Step(parallel::ParallelModel& model, comm::Mesh& mesh, parallel::Executor 
     if (options.loss_scale) loss_scale_.emplace(*options.loss_scale);
 }
 
-at::Tensor Step::forward_backward(const StepBatch& batch, const std::function<void()>& meanwhile) {
+StepTotals Step::forward_backward(const StepBatch& batch, const std::function<void()>& meanwhile) {
     const double weight = token_weight(batch, mesh_.degree(layout::kDataAxes));
     parallel::start_gradients(model_);
     at::Tensor loss = executor_.run(batch.microbatches, scale() * weight) * weight;
@@ -71,7 +81,7 @@ at::Tensor Step::forward_backward(const StepBatch& batch, const std::function<vo
     mesh_.world().run({.kind = comm::OpKind::AllReduce, .out = totals, .in = totals});
     if (meanwhile) meanwhile();
     mesh_.world().wait_for_gpu("the loss of a step");
-    return totals.cpu();
+    return totals_of(totals.cpu());
 }
 
 /// The factor for the summed gradients before the update: clips them to max_norm and removes the loss scale.
@@ -96,13 +106,12 @@ void Step::adjust_loss_scale(StepResult& result) {
     }
 }
 
-StepResult Step::update(const at::Tensor& totals, double lr, const UpdateLimits& limits) {
-    const double loss = totals[0].item<double>(), norm = std::sqrt(totals[1].item<double>());
-    const bool within =
-        totals.isfinite().all().item<bool>() && loss <= limits.loss && norm <= limits.grad_norm;
+StepResult Step::update(const StepTotals& totals, double lr, const UpdateLimits& limits) {
+    const double norm = std::sqrt(totals.squared_norm);
+    const bool within = totals.finite() && totals.loss <= limits.loss && norm <= limits.grad_norm;
     if (within) optimizer_.step(lr, gradient_factor(norm));
     mesh_.world().wait_for_gpu("the update of a step");  // else its time would count for the next step
-    StepResult result{loss, norm, /*skipped=*/!within, unit_norms(totals, model_.spec())};
+    StepResult result{totals.loss, norm, /*skipped=*/!within, unit_norms(totals, model_.spec())};
     adjust_loss_scale(result);
     return result;
 }

@@ -29,6 +29,15 @@ struct StepBatch {
     int64_t first_position = 0;      // position in the run of the job's first sample (data::Loader)
 };
 
+/// Sums over the whole job that forward and backward give, without the loss scale; the same on all ranks.
+struct StepTotals {
+    double loss = 0;          // mean over the job's counted tokens
+    double squared_norm = 0;  // of the whole gradient
+    std::vector<double> unit_squared_norms =
+        {};  // of each of model::unit_names, if StepOptions asks for them
+    bool finite() const;
+};
+
 /// The update is skipped if loss or norm exceeds its limit, or is not finite.
 struct UpdateLimits {
     double loss = std::numeric_limits<double>::infinity();
@@ -62,14 +71,13 @@ class Step {
 
     /// COLLECTIVE over the world: leaves the gradients of the mean loss, times the loss scale and summed over
     /// the mesh, on the parameters. Calls `meanwhile`, if given, after all GPU work is queued, then waits for
-    /// that work. Returns [loss, squared norm], fp64 in host memory, followed by the squared norms of the
-    /// units if StepOptions asks for them. The values are without the scale and the same on all ranks.
-    at::Tensor forward_backward(const StepBatch& batch, const std::function<void()>& meanwhile = nullptr);
+    /// that work.
+    StepTotals forward_backward(const StepBatch& batch, const std::function<void()>& meanwhile = nullptr);
 
     /// COLLECTIVE over the world: updates the weights with the clipped gradients and waits for the update.
     /// Skips the update if the loss or the norm is not finite or exceeds its limit. REQUIRES: the same limits
     /// on all ranks.
-    StepResult update(const at::Tensor& totals, double lr, const UpdateLimits& limits = {});
+    StepResult update(const StepTotals& totals, double lr, const UpdateLimits& limits = {});
 
     optim::AdamW& optimizer() { return optimizer_; }
     const parallel::Executor& executor() const { return executor_; }

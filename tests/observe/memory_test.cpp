@@ -99,7 +99,7 @@ TEST_F(Memory, ThatIsNotThereIsAnErrorWithItsFigures) {
         EXPECT_EQ(error.figures().tensor_bytes, meter().current_bytes());
     }
     EXPECT_EQ(current_bytes(), 4000);
-    EXPECT_FALSE(meter().allocator()) << "there is no GPU";
+    EXPECT_FALSE(meter().of_step().allocator) << "there is no GPU";
 }
 
 TEST_F(Memory, IsInstalledOnce) {

@@ -72,7 +72,7 @@ TEST(JsonLine, HasTheLossScaleWhereThereIsOne) {
 
 TEST(JsonLine, HasWhatAGpusAllocatorSays) {
     StepMetrics metrics = sample_step(1);
-    metrics.allocator = {.peak_reserved_bytes = int64_t{7} << 28, .num_retries = 3};
+    metrics.memory.allocator = {.peak_reserved_bytes = int64_t{7} << 28, .num_retries = 3};
     const json line = json::parse(json_line(metrics, sample_job()));
     EXPECT_EQ(line["memory_reserved_gib"], 1.75);
     EXPECT_EQ(line["memory_retries"], 3);

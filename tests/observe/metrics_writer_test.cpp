@@ -107,7 +107,8 @@ TEST_F(MetricsWriterTest, WarnsOnceOfAnAllocatorThatSearchesForMemory) {
     MetricsWriter writer(options(/*num_steps=*/100, /*log_freq=*/100), sample_job(), /*rank=*/3);
     for (int64_t step = 1; step <= 5; ++step) {
         StepMetrics metrics = sample_step(step);
-        metrics.allocator = {.peak_reserved_bytes = int64_t{1} << 31, .num_retries = step < 3 ? 0 : step};
+        metrics.memory.allocator = {.peak_reserved_bytes = int64_t{1} << 31,
+                                    .num_retries = step < 3 ? 0 : step};
         writer.write(metrics);
     }
     EXPECT_TRUE(
@@ -246,13 +247,13 @@ TEST_F(MetricsWriterTest, ALogLineIsTheMeanSinceTheLineBefore) {
     MetricsWriter writer(options(), sample_job(), 0);
     StepMetrics slow = sample_step(1);
     slow.times.total_ms = 1e6;
-    slow.memory_peak_bytes *= 8;
+    slow.memory.peak_bytes *= 8;
     writer.write(slow);
     log_.str("");
     for (int64_t step = 2; step <= 4; ++step) {
         StepMetrics metrics = sample_step(step);
         metrics.times.total_ms = step == 4 ? 4096 : 2048;  // 3 x 4096 tokens in 8.192 s
-        if (step == 3) metrics.memory_peak_bytes *= 2;
+        if (step == 3) metrics.memory.peak_bytes *= 2;
         writer.write(metrics);
     }
     EXPECT_NE(log_.str().find(" 1.5k tokens/s"), std::string::npos) << log_.str();

@@ -16,7 +16,7 @@ Progress sample_progress() {
     progress.num_steps = 10000;
     progress.window_tokens = progress.newest.tokens;
     progress.window_times = progress.newest.times;
-    progress.window_peak_bytes = progress.newest.memory_peak_bytes;
+    progress.window_peak_bytes = progress.newest.memory.peak_bytes;
     progress.seconds_left = 3723;
     return progress;
 }
@@ -56,12 +56,12 @@ TEST(ProgressLine, CountsSkippedUpdatesAtItsEnd) {
 TEST(ProgressLine, HasWhatAGpusAllocatorReserved) {
     Progress progress = sample_progress();
     const std::string without = progress_line(progress, sample_job());
-    progress.newest.allocator = {.peak_reserved_bytes = int64_t{7} << 28};
+    progress.newest.memory.allocator = {.peak_reserved_bytes = int64_t{7} << 28};
     progress.window_reserved_bytes = int64_t{2} << 30;  // of an earlier step
     const size_t place = without.find("GiB") + 3;
     const std::string with = without.substr(0, place) + " of   2.000 GiB reserved" + without.substr(place);
     EXPECT_EQ(progress_line(progress, sample_job()), with);
-    progress.newest.allocator->num_retries = 2;
+    progress.newest.memory.allocator->num_retries = 2;
     EXPECT_EQ(progress_line(progress, sample_job()), with + "  allocator retries 2");
 }
 

@@ -23,8 +23,8 @@ inline JobFigures measured_job() {
 
 inline StepMetrics sample_step(int64_t step) {
     StepMetrics metrics{.step = step, .loss = 3.25, .grad_norm = 0.5, .lr = 3e-4, .tokens = 4096};
-    metrics.memory_peak_bytes = int64_t{3} << 29;  // 1.5 GiB
-    metrics.rss_bytes = int64_t{1} << 31;
+    metrics.memory.peak_bytes = int64_t{3} << 29;  // 1.5 GiB
+    metrics.memory.rss_bytes = int64_t{1} << 31;
     metrics.times = {
         .total_ms = 2000, .data_ms = 100, .compute_ms = 1400, .optimizer_ms = 200, .other_ms = 50};
     metrics.times.exposed_ms = {{"dp_shard x cp", 200.0}, {"tp", 50.0}};

@@ -17,7 +17,7 @@ std::map<std::string, double> points(const JobFigures& job) {
     progress.window_tokens = 2 * progress.newest.tokens;
     progress.window_times = progress.newest.times;
     progress.window_times += progress.newest.times;
-    progress.window_peak_bytes = 2 * progress.newest.memory_peak_bytes;
+    progress.window_peak_bytes = 2 * progress.newest.memory.peak_bytes;
     std::map<std::string, double> points;
     for (const auto& [tag, value] : tensorboard_scalars(progress, job)) {
         EXPECT_TRUE(points.emplace(tag, value).second) << tag << " twice";
@@ -64,7 +64,7 @@ TEST(TensorboardScalars, HaveWhatASaveCost) {
 TEST(TensorboardScalars, HaveWhatAGpusAllocatorSays) {
     Progress progress;
     progress.newest = sample_step(7);
-    progress.newest.allocator = {.peak_reserved_bytes = int64_t{1} << 30, .num_retries = 3};
+    progress.newest.memory.allocator = {.peak_reserved_bytes = int64_t{1} << 30, .num_retries = 3};
     progress.window_reserved_bytes = int64_t{2} << 30;
     std::map<std::string, double> found;
     for (const auto& [tag, value] : tensorboard_scalars(progress, sample_job())) found[tag] = value;

@@ -185,8 +185,8 @@ Gradients gradients(const Mode& mode, comm::Communicator& ranks) {
                  .precision = mode.precision,
                  .loss_scale = {{.init = 1024}}},
                 ranks);
-    const at::Tensor totals = run.forward_backward(0);
-    Gradients result{totals[0].item<double>(), std::sqrt(totals[1].item<double>()), run.gradients()};
+    const train::StepTotals totals = run.forward_backward(0);
+    Gradients result{totals.loss, std::sqrt(totals.squared_norm), run.gradients()};
     for (auto& [name, gradient] : result.gradients) gradient /= 1024;
     return result;
 }

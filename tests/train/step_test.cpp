@@ -111,7 +111,7 @@ TEST(NonfiniteLoss, EitherTotalIsEnough) {
     for (const auto& [loss, square] :
          {std::pair{1.0, kInfinity}, {kInfinity, 1.0}, {1.0, std::nan("")}, {std::nan(""), 1.0}}) {
         run.forward_backward(0);
-        const at::Tensor totals = at::tensor({loss, square}, at::kDouble);
+        const train::StepTotals totals{loss, square};
         EXPECT_TRUE(run.trainer().step().update(totals, 1e-3).skipped);
         expect_same_bits(run.weights(), before);
     }
@@ -161,15 +161,15 @@ TEST(LossScale, ItsSizeAndGrowthDoNotShowInTheUpdates) {
 
 TEST(LossScale, AtItsFloorAndWithABadLossTheFaultIsNotTheScales) {
     TinyRun floor = half_run(layouts()[0], {.init = 1});
-    at::Tensor totals = floor.forward_backward(0);
-    totals[1].fill_(kInfinity);
+    train::StepTotals totals = floor.forward_backward(0);
+    totals.squared_norm = kInfinity;
     train::StepResult result = floor.trainer().step().update(totals, 1e-3);
     EXPECT_TRUE(result.skipped);
     EXPECT_FALSE(result.lowered_loss_scale);
 
     TinyRun lost = half_run(layouts()[0], {.init = 64});
     totals = lost.forward_backward(0);
-    totals.fill_(std::nan(""));
+    totals.loss = totals.squared_norm = std::nan("");
     result = lost.trainer().step().update(totals, 1e-3);
     EXPECT_TRUE(result.skipped);
     EXPECT_FALSE(result.lowered_loss_scale);
@@ -216,8 +216,8 @@ TEST(UpdateLimits, BeyondThemTheUpdateIsLeftOut) {
         plain.train(0);
         const train::StepResult first = limited.train(0);
         const NamedTensors before = limited.weights();
-        const at::Tensor totals = limited.forward_backward(0);
-        const double loss = totals[0].item<double>(), norm = std::sqrt(totals[1].item<double>());
+        const train::StepTotals totals = limited.forward_backward(0);
+        const double loss = totals.loss, norm = std::sqrt(totals.squared_norm);
         for (const train::UpdateLimits& limits :
              {train::UpdateLimits{.loss = loss * 0.999}, {.grad_norm = norm * 0.999}}) {
             limited.forward_backward(0);
@@ -228,7 +228,7 @@ TEST(UpdateLimits, BeyondThemTheUpdateIsLeftOut) {
         }
         plain.train(1);
         const train::UpdateLimits wide{.loss = first.loss * 2, .grad_norm = first.grad_norm * 9};
-        const at::Tensor next = limited.forward_backward(1);
+        const train::StepTotals next = limited.forward_backward(1);
         EXPECT_FALSE(limited.trainer().step().update(next, 1e-3, wide).skipped);
         expect_same_bits(limited.weights(), plain.weights());
     }

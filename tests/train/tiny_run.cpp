@@ -105,7 +105,9 @@ train::StepBatch TinyRun::batch(int64_t step) const {
     return result;
 }
 
-at::Tensor TinyRun::forward_backward(int64_t step) { return trainer_->step().forward_backward(batch(step)); }
+train::StepTotals TinyRun::forward_backward(int64_t step) {
+    return trainer_->step().forward_backward(batch(step));
+}
 
 train::StepResult TinyRun::train(int64_t step) {
     return trainer_->step().update(forward_backward(step), options_.lr);

@@ -56,7 +56,7 @@ class TinyRun {
     TinyRun(const TinyRunOptions& options, comm::Communicator& world);
 
     /// Forward and backward of step `step`: [loss, squared norm].
-    at::Tensor forward_backward(int64_t step);
+    train::StepTotals forward_backward(int64_t step);
     train::StepResult train(int64_t step);
 
     /// COLLECTIVE: whole tensors in fp64, put together from the ranks that own the pieces.

@@ -1,4 +1,4 @@
-#include "observe/device.h"
+#include "observe/peak_flops.h"
 
 #include <ATen/ops/ones.h>
 #include <ATen/ops/rand.h>
