@@ -1,5 +1,5 @@
 // Names the large tensors of a step by their size. A failing allocator reports only a number of bytes, and
-// memory_account.h names with this list the tensors that the bytes may have been for.
+// training_memory.h names with this list the tensors that the bytes may have been for.
 #pragma once
 
 #include <c10/core/ScalarType.h>

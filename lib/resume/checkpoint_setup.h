@@ -1,4 +1,4 @@
-// Translates the configuration into the options of the Checkpointer (checkpointer.h). setup.h does the same
+// Translates the configuration into the options of the Checkpointer (checkpointer.h). setup/setup.h does so
 // for the other modules.
 #pragma once
 
