@@ -25,23 +25,45 @@ start=(mpirun --oversubscribe --bind-to none --mca mpi_yield_when_idle 1 --mca b
 # Whether WORD starts pretrain. A folder or a file of that name, as the output of another run, is no program.
 starts_pretrain() {
     case ${1##*/} in
-        pretrain | pretrain_*) type -P "$1" >/dev/null ;;
+        pretrain | pretrain_*) type -P -- "$1" >/dev/null ;;
         *) return 1 ;;
     esac
 }
 
-# `command` is COMMAND with SIGUSR1 blocked in pretrain, and in a program that starts it (a profiler). COMMAND may begin
-# with options of mpirun and have several parts, "-x NAME=1 A : -n 1 B". Older versions of env lack the option.
+# Older versions of env lack the option.
 block=()
 if env --block-signal=USR1 true 2>/dev/null; then block=(env --block-signal=USR1); fi
-case $1 in -*) command=() ;; *) command=("${block[@]}") ;; esac
-trains=
-for word in "$@"; do
-    if starts_pretrain "$word"; then
-        trains=yes
-        command+=("${block[@]}")
+
+# add_part WORD ...: adds a part of COMMAND to `command`; pretrain starts with SIGUSR1 blocked, and so does a program
+# that starts it, such as a profiler, unless options of mpirun stand in front of that.
+command=() trains=
+add_part() {
+    local word before=
+    for word in "$@"; do
+        starts_pretrain "$word" || continue
+        trains=yes before=$word
+        case $1 in -*) ;; *) before=$1 ;; esac
+        break
+    done
+    for word in "$@"; do
+        if [ -n "$before" ] && [ "$word" = "$before" ]; then
+            command+=(${block[@]+"${block[@]}"})
+            before=
+        fi
+        command+=("$word")
+    done
+}
+
+# The parts of "-x NAME=1 A : -n 1 B".
+part=()
+for word in "$@" :; do
+    if [ "$word" != : ]; then
+        part+=("$word")
+    elif [ ${#part[@]} -gt 0 ]; then
+        [ ${#command[@]} = 0 ] || command+=(:)
+        add_part "${part[@]}"
+        part=()
     fi
-    command+=("$word")
 done
 [ -n "$trains" ] || exec "${start[@]}" "$@"
 

@@ -1,14 +1,14 @@
 // The NCCL backend: NCCL sends tensors on a GPU, the group's host backend sends tensors in the host's memory.
 //
-// Streams. A lane is a stream with an NCCL communicator (lane.h). A group's reductions take one lane and its
-// other collectives another one, so that an all-gather that is submitted early (a prefetch) does not queue
-// behind a reduction. Sends and receives take one lane for each neighbour and direction, because an operation
-// that waits for a receiver must not delay anything else. submit() orders the operations after the work on
-// LibTorch's current stream; wait() orders later work on the current stream after the operations. Neither
-// blocks the host. The current stream therefore sees the order of a program without streams. The same holds
-// for memory: a Pending keeps its tensors until wait(), and an allocator that reuses memory in the order of
-// the current stream may reuse it from then on. No tensor is recorded with the allocator (record_stream),
-// because that would hold the memory until the allocator later queries an event.
+// Streams. A lane is a stream with an NCCL communicator (watch/lane.h). A group's reductions take one lane
+// and its other collectives another one, so that an all-gather that is submitted early (a prefetch) does not
+// queue behind a reduction. Sends and receives take one lane for each neighbour and direction, because an
+// operation that waits for a receiver must not delay anything else. submit() orders the operations after the
+// work on LibTorch's current stream; wait() orders later work on the current stream after the operations.
+// Neither blocks the host. The current stream therefore sees the order of a program without streams. The same
+// holds for memory: a Pending keeps its tensors until wait(), and an allocator that reuses memory in the
+// order of the current stream may reuse it from then on. No tensor is recorded with the allocator
+// (record_stream), because that would hold the memory until the allocator later queries an event.
 //
 // Order. NCCL requires that launches of several communicators on one GPU have the same order on every rank.
 // This holds because every rank runs the same program: the collectives of all groups have one global order,
@@ -87,7 +87,7 @@ class NcclCommunicator : public Communicator {
     std::shared_ptr<watch::Watchdog> watchdog_;  // not in Group: a dropped operation never frees its Group
     std::shared_ptr<ExposedTime> exposed_ = std::make_shared<ExposedTime>();
     std::shared_ptr<watch::Lane> gathers_, reductions_;  // null before their first operation
-    std::shared_ptr<watch::LaunchLine> graphs_;          // null before the first graph
+    std::shared_ptr<watch::LaunchQueue> graphs_;         // null before the first graph
     std::map<std::pair<int, Direction>, std::shared_ptr<watch::Lane>> channels_;  // by neighbour
 };
 

@@ -1,4 +1,5 @@
-// Checks that concern several keys and need no number of ranks. The mesh module checks degrees against ranks.
+// Checks that concern several keys and need no number of ranks. layout/mesh_shape.h checks degrees against
+// ranks.
 #pragma once
 
 #include "config/job_config.h"

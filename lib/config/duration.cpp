@@ -14,14 +14,14 @@ struct Unit {
 constexpr Unit kUnits[] = {{'d', 86400}, {'h', 3600}, {'m', 60}, {'s', 1}};
 
 // About three centuries: sums and products of such numbers stay far below the maximum of an int64_t.
-constexpr int64_t kMostSeconds = 9'999'999'999;
+constexpr int64_t kMaxSeconds = 9'999'999'999;
 
-/// Takes the number at the start of `text`; none if there is none, or if it exceeds kMostSeconds.
+/// Takes the number at the start of `text`; none if there is none, or if it exceeds kMaxSeconds.
 std::optional<int64_t> take_number(std::string_view& text) {
     if (text.empty() || text.front() == '-') return std::nullopt;
     int64_t number = 0;
     const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-    if (error != std::errc() || number > kMostSeconds) return std::nullopt;
+    if (error != std::errc() || number > kMaxSeconds) return std::nullopt;
     text.remove_prefix(rest - text.data());
     return number;
 }
@@ -42,7 +42,7 @@ std::optional<Duration> duration_from(std::string_view text) {
         text.remove_prefix(1);
         is_first = false;
     } while (!text.empty());
-    return sum.seconds <= kMostSeconds ? std::optional(sum) : std::nullopt;
+    return sum.seconds <= kMaxSeconds ? std::optional(sum) : std::nullopt;
 }
 
 std::string duration_text(Duration duration) {

@@ -66,6 +66,7 @@ void write_synthetic_corpus(const SyntheticOptions& options) {
     for (size_t i = 0; i < kSyntheticTasks.size(); ++i) {
         write_task(files[2 + i], kSyntheticTasks[i], options.seed);
     }
+    for (SyntheticFile& file : files) file.finish();
     for (SyntheticFile& file : files) file.commit();
 }
 

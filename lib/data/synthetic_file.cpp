@@ -30,9 +30,9 @@ void SyntheticFile::append(nlohmann::json record) {
     buffer_.clear();
 }
 
-void SyntheticFile::commit() {
+void SyntheticFile::finish() {
     file_.append(buffer_);
-    file_.commit();
+    buffer_.clear();
 }
 
 }  // namespace argosy::data

@@ -22,8 +22,11 @@ class SyntheticFile {
     /// Buffers the record; the buffer is written to disk when it exceeds one megabyte.
     void append(nlohmann::json record);
 
-    /// Makes the file appear under its name.
-    void commit();
+    /// Writes what is buffered. Nothing may be appended after it.
+    void finish();
+
+    /// Makes the file appear under its name. REQUIRES: finish() was called.
+    void commit() { file_.commit(); }
 
   private:
     PartialFile file_;

@@ -56,8 +56,8 @@ void check_output(const fs::path& path, Form form, checkpoint::Replace replace, 
         throw UserError("{} exists; with --force it would be replaced", path.string());
     }
     if (fs::is_symlink(path)) {
-        throw UserError("{} is a symbolic link, which is not replaced; name what it leads to, {}", path.string(),
-                        place.string());
+        throw UserError("{} is a symbolic link, which is not replaced; name what it leads to, {}",
+                        path.string(), fs::read_symlink(path).string());
     }
     if (!is_conversion(path)) {
         throw UserError(

@@ -29,7 +29,7 @@ struct StepBatch {
     int64_t first_position = 0;      // position in the run of the job's first sample (data::Loader)
 };
 
-/// Sums over the whole job that forward and backward give, without the loss scale; the same on all ranks.
+/// Totals over the whole job that forward and backward give, without the loss scale; the same on all ranks.
 struct StepTotals {
     double loss = 0;          // mean over the job's counted tokens
     double squared_norm = 0;  // of the whole gradient

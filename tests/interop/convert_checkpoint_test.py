@@ -192,7 +192,7 @@ class ConvertTest(unittest.TestCase):
         self.convert("hf", "d", source=REFERENCE / "llama")
         (self.folder / "link").symlink_to("d")
         self.convert("hf", "link", "--force", source=REFERENCE / "llama", code=2)
-        self.assert_error("link is a symbolic link", f"leads to, {self.folder.resolve() / 'd'}")
+        self.assert_error("link is a symbolic link", "leads to, d")
         self.assertTrue((self.folder / "link").is_symlink())
 
     def test_force_replaces_no_model_of_somebody_else(self):

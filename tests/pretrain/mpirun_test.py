@@ -47,6 +47,13 @@ class Asked(saved.SavedTest):
         run.at_once([lambda number=number: self.stop(number, number.name)
                      for number in (signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)], workers=2)
 
+    def test_a_command_of_several_parts(self):
+        words = self.saving(**FOREVER)
+        job = self.start(1, "-x", "NAME=1", run.PRETRAIN, *words, ":", "-n", 1, run.PRETRAIN, *words, program=())
+        self.wait_for_step(job, 2, "run")
+        run.send(job.mpirun.pid, signal.SIGTERM)
+        self.assert_saved(job.finish())
+
     def test_by_its_terminal(self):
         """By Ctrl-C, which reaches the script's whole process group, and by the end of the terminal."""
         for dump, stop in (("interrupted", lambda terminal: terminal.press(b"\x03")), ("closed", Terminal.close)):

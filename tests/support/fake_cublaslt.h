@@ -1,4 +1,4 @@
-// A stand-in for cuBLASLt on machines without a GPU: the C functions that lib/cublas/real calls, done by
+// A stand-in for cuBLASLt on machines without a GPU: the C functions that lib/cublas/with_cuda calls, done by
 // plain loops over host memory, in the order of fake_gpus.h's streams. What the library refuses it refuses
 // too: types that are not in its table, strides that are too small, pointers that are less aligned than was
 // promised or no device's, missing biases and workspaces.

@@ -1,6 +1,6 @@
-// Stand-ins for CUDA's runtime and NCCL on machines without a GPU: the C functions that lib/cuda/real and
-// lib/nccl/real call, done on host memory and over MPI. A suite that names module test_fake_gpus has those
-// sources in place of the ones in without_cuda/.
+// Stand-ins for CUDA's runtime and NCCL on machines without a GPU: the C functions that lib/cuda/with_cuda
+// and lib/nccl/with_cuda call, done on host memory and over MPI. A suite that names module test_fake_gpus has
+// those sources in place of the ones in without_cuda/.
 //
 // Nothing ends when it is called: what is on a stream goes on by one step each time somebody looks at any
 // stream or event, on the process's first thread; other threads may look, and move nothing. Operations of

@@ -31,10 +31,10 @@ namespace {
 /// Where the ranks of a communicator meet, without MPI: a rank that never comes must not keep MPI from
 /// others.
 struct MeetingPoint {
-    static constexpr int kMostRanks = 64;
+    static constexpr int kMaxRanks = 64;
     std::atomic<int> num_arrived;
     std::atomic<bool> aborted;
-    int world_ranks[kMostRanks];
+    int world_ranks[kMaxRanks];
 
     static MeetingPoint* at(const std::string& name, int flags) {
         const int file = shm_open(name.c_str(), flags, 0600);

@@ -49,8 +49,8 @@ void rope(const Rope<T>& args, GpuStream stream);
 int64_t squared_norms_scratch_bytes(std::span<const SquaredNorm> tensors);
 void squared_norms(std::span<const SquaredNorm> tensors, double* norms, void* scratch, GpuStream stream);
 
-/// Sums over rows in two launches: blocks write the sums of their own rows to `partial` [.., row_size], and a
-/// second launch adds these in order.
+// Sums over rows take two launches: blocks write the sums of their own rows to the scratch memory, and a
+// second launch adds these in order.
 template <class T>
 int64_t sum_rows_scratch_bytes(const SumRows<T>& args);
 template <class T>
