@@ -72,7 +72,8 @@ void add_options(CommandLine& line) {
     app.add_option("--max-shard-size", line.max_shard_size,
                    "most bytes of tensors in one of hf's files: 5GB, 512MiB, 1000000")
         ->capture_default_str();
-    app.add_flag("--force", line.force, "replace DST where it is a checkpoint or a model");
+    app.add_flag("--force", line.force,
+                 "replace DST where it is a checkpoint or a model that a conversion wrote");
     app.add_flag("--verify", line.verify,
                  "read both sides again, compare every element, and run a few tokens through\n"
                  "both models, layer by layer, to compare logits, before DST appears; exit 3\n"
@@ -177,9 +178,10 @@ std::vector<std::string> logit_differences(const ModelSource& source, const Mode
 
 /// Runs --verify and returns the differences. Logits are compared only if all elements are equal.
 std::vector<std::string> verify(const ModelSource& source, const ModelSource& made,
-                                const std::vector<interop::Transfer>& transfers, const interop::Pace& pace,
+                                const std::vector<interop::Transfer>& transfers,
+                                const interop::TransferOptions& transfer_options,
                                 const Environment& environment) {
-    const auto found = interop::differences(source, made, transfers, pace);
+    const auto found = interop::differences(source, made, transfers, transfer_options);
     return found.empty() ? logit_differences(source, made, environment) : found;
 }
 
@@ -197,8 +199,8 @@ ExitCode convert(const CommandLine& line, const Environment& environment) {
     const int64_t num_bytes = interop::num_source_bytes(transfers);
     spdlog::info("{} ({}): {} tensors, {}", source.path.string(), name(source.form), transfers.size(),
                  interop::bytes_text(num_bytes));
-    const auto pace = [&](interop::Progress& progress) {
-        return interop::Pace{
+    const auto transfer_options = [&](interop::Progress& progress) {
+        return interop::TransferOptions{
             .num_threads = num_threads(line), .progress = &progress, .stopped = stop_requested};
     };
     const checkpoint::PartialFolder partial(destination);
@@ -206,13 +208,14 @@ ExitCode convert(const CommandLine& line, const Environment& environment) {
     std::string summary;
     {
         interop::Progress progress("converting", num_bytes, environment);
-        made = interop::convert(source, transfers, options, partial.path(), pace(progress));
+        made = interop::convert(source, transfers, options, partial.path(), transfer_options(progress));
         summary = progress.summary();
     }
     spdlog::info("converted {}", summary);
     if (line.verify) {
         interop::Progress progress("verifying", num_bytes, environment);
-        const auto found = verify(source, interop::open_model(made), transfers, pace(progress), environment);
+        const auto found =
+            verify(source, interop::open_model(made), transfers, transfer_options(progress), environment);
         for (const std::string& difference : found) spdlog::error("{}", difference);
         if (!found.empty()) {
             throw Error(

@@ -88,9 +88,9 @@ void check_bytes(const interop::ModelSource& source, const Environment& environm
     if (!source.checkpoint) return;  // Hugging Face's files have no checks
     const auto weights = interop::plan_transfers(source, interop::Content::ModelOnly, std::nullopt);
     interop::Progress progress("checking", interop::num_source_bytes(weights), environment);
-    const interop::Pace pace{
+    const interop::TransferOptions transfer_options{
         .num_threads = ops::num_threads(), .progress = &progress, .stopped = stop_requested};
-    interop::run_transfers(source, weights, pace, [](auto&&...) {});
+    interop::run_transfers(source, weights, transfer_options, [](auto&&...) {});
 }
 
 void warn_of_long_windows(const interop::ModelSource& source, const std::vector<eval::TokenTask>& tasks,

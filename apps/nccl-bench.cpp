@@ -24,7 +24,7 @@ namespace {
 
 constexpr const char* kBackends = "nccl or mpi; default: nccl where it is built in and every rank sees a GPU";
 
-void add_what(CLI::App& app, bench::Words& words) {
+void add_what(CLI::App& app, bench::RawOptions& words) {
     app.add_option("collective", words.options.collective, bench::collective_names())->required();
     app.add_option("-b,--minbytes", words.min_bytes, "smallest size; K, M, G are powers of 1024")
         ->capture_default_str();
@@ -43,7 +43,7 @@ void add_what(CLI::App& app, bench::Words& words) {
     app.add_option("--backend", words.options.backend, kBackends);
 }
 
-void add_how(CLI::App& app, bench::Words& words) {
+void add_how(CLI::App& app, bench::RawOptions& words) {
     bench::Options& options = words.options;
     const auto number = [&](const char* names, auto& value, const char* help) {
         app.add_option(names, value, help)->capture_default_str();
@@ -165,7 +165,7 @@ ExitCode measure(int argc, char** argv, const mpi::Comm& world) {
     CLI::App app{bench::help_text(), "nccl-bench"};
     app.add_flag("--preflight")
         ->description("checks the nodes of a job instead: nccl-bench --preflight --help");
-    bench::Words words;
+    bench::RawOptions words;
     add_what(app, words);
     add_how(app, words);
     if (!parse(app, argc, argv, world)) return ExitCode::Done;

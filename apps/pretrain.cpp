@@ -29,7 +29,7 @@
 #include "setup/setup.h"
 #include "train/data_feed.h"
 #include "train/run_limits.h"
-#include "train/stop_signal.h"
+#include "train/stop_agreement.h"
 #include "train/trainer.h"
 #include "train/update_guard.h"
 
@@ -52,7 +52,7 @@ ExitCode train_model(const mpi::Comm& ranks, const Environment& environment, con
     comm::Communicator& world = *all_ranks;
     setup::warn_of_idle_keys(config, world);
     const auto control = train::control_group(world);
-    train::StopSignal stop(*control);
+    train::StopAgreement stop(*control);
     const model::ModelSpec spec = setup::choose_model(config.model);
     comm::Mesh mesh(layout::resolve(setup::mesh_request(config.parallelism), world.size()), world);
     const train::TrainerOptions options = setup::trainer_options(config, spec, mesh.shape());
@@ -92,8 +92,8 @@ ExitCode train_model(const mpi::Comm& ranks, const Environment& environment, con
         account.doing(observe::describe(phase));
         return timer.in(phase, work);
     };
-    auto wish = stop.agreed();
-    while (position.step < limits.num_steps() && wish == train::StopWish::None) {
+    auto reason = stop.agreed();
+    while (position.step < limits.num_steps() && reason == train::StopReason::None) {
         memory.reset_peak();
         limits.start_step();
         timer.start_step();
@@ -128,10 +128,10 @@ ExitCode train_model(const mpi::Comm& ranks, const Environment& environment, con
         }
         if (guard.gives_up()) checkpoints.settle();  // a save that is under way still has good data
         guard.check(position.step, result);
-        wish = stop.agreed(limits.finish_step());
+        reason = stop.agreed(limits.finish_step());
     }
     checkpoints.finish(position);
-    if (wish == train::StopWish::Signal && position.step < limits.num_steps()) {
+    if (reason == train::StopReason::Signal && position.step < limits.num_steps()) {
         return train::stopped_by_signal(position, start.position, limits.num_steps(), checkpoints.saves());
     }
     spdlog::info("{}", limits.ending(position));

@@ -33,7 +33,7 @@ template <int kExponentBits, int kFractionBits, bool kInfinities>
 struct Float8 {
     using Bits = uint8_t;
     static constexpr int kBias = (1 << (kExponentBits - 1)) - 1;
-    static constexpr int kLeastExponent = 1 - kBias;
+    static constexpr int kMinExponent = 1 - kBias;
     static constexpr int kHidden = 1 << kFractionBits;
     static constexpr int kTopExponent = (1 << kExponentBits) - 1;  // as stored
     static constexpr Bits kInfinity = kTopExponent << kFractionBits;
@@ -49,7 +49,7 @@ struct Float8 {
         }
         if ((bits & 0x7F) == kNotANumber) return sign * std::numeric_limits<float>::quiet_NaN();
         if (exponent == 0)
-            return sign * std::ldexp(static_cast<float>(fraction), kLeastExponent - kFractionBits);
+            return sign * std::ldexp(static_cast<float>(fraction), kMinExponent - kFractionBits);
         return sign * std::ldexp(static_cast<float>(kHidden + fraction), exponent - kBias - kFractionBits);
     }
 
@@ -57,7 +57,7 @@ struct Float8 {
         const Bits sign = std::signbit(value) ? 0x80 : 0;
         if (value != value) return sign | kNotANumber;
         if (std::isinf(value)) return sign | kTooLarge;
-        int exponent = value == 0 ? kLeastExponent : std::max(std::ilogb(value), kLeastExponent);
+        int exponent = value == 0 ? kMinExponent : std::max(std::ilogb(value), kMinExponent);
         // Round in units of the last place: nearbyint rounds to nearest, ties to even.
         int units = static_cast<int>(std::nearbyint(std::ldexp(std::fabs(value), kFractionBits - exponent)));
         if (units == 2 * kHidden) {

@@ -14,7 +14,7 @@ namespace argosy {
 
 /// Counts the time that this process has polled for an answer. Between two polls the process itself may have
 /// stood still (stopped by a signal, or suspended by Slurm together with its peers). A gap of this kind
-/// says nothing about the peers, so each gap counts for at most kMostSecondsBetweenLooks.
+/// says nothing about the peers, so each gap counts for at most kMaxSecondsBetweenLooks.
 class Patience {
   public:
     explicit Patience(double limit_seconds) : limit_seconds_(limit_seconds) {}
@@ -22,7 +22,7 @@ class Patience {
     /// Counts one poll and returns at once; false once the time limit has passed.
     bool lasts() {
         const double now = seconds_now();
-        waited_seconds_ += std::min(now - last_look_, kMostSecondsBetweenLooks);
+        waited_seconds_ += std::min(now - last_look_, kMaxSecondsBetweenLooks);
         last_look_ = now;
         return waited_seconds_ <= limit_seconds_;
     }
@@ -45,8 +45,8 @@ class Patience {
     }
 
   private:
-    static constexpr double kMostSecondsBetweenLooks = 1;  // long enough for a machine with far more ranks
-                                                           // than cores
+    static constexpr double kMaxSecondsBetweenLooks = 1;  // long enough for a machine with far more ranks
+                                                          // than cores
     static constexpr double kYieldingSeconds = 1e-3;
     static constexpr std::chrono::microseconds kSleep{100};
     double limit_seconds_;

@@ -1,5 +1,5 @@
 // Signals that ask a program to stop. They are remembered until the program reaches a point where it can stop
-// cleanly. train/stop_signal.h lets the ranks of a run agree on what follows.
+// cleanly. train/stop_agreement.h lets the ranks of a run agree on what follows.
 #pragma once
 
 namespace argosy {

@@ -45,7 +45,7 @@ class Backend {
     virtual void write(std::byte* to, std::span<const std::byte> from) const = 0;
     virtual void read(std::span<std::byte> to, const std::byte* from) const = 0;
 
-    /// See Place::result_at_start.
+    /// See GroupPosition::result_at_start.
     virtual bool result_at_start() const = 0;
 
     /// Whether an average scales (and rounds) each number before the sum. The result is then not exact.

@@ -8,7 +8,7 @@
 #include "bench/mpi_backend.h"
 #include "bench/nccl_backend.h"
 #include "nccl/communicator.h"
-#include "nccl/device_place.h"
+#include "nccl/device_id.h"
 
 namespace argosy::bench {
 namespace {
@@ -40,7 +40,7 @@ bool is_set(const std::string& variable) {
 
 /// COLLECTIVE: throws UserError when two ranks have the same GPU.
 void require_own_devices(const RollCall& roll, const std::vector<cuda::Device>& devices, int own_number) {
-    const auto sharing = nccl::ranks_that_share(roll.exchange(nccl::place_of_device(own_number)));
+    const auto sharing = nccl::ranks_that_share(roll.exchange(nccl::device_id(own_number)));
     if (sharing.empty()) return;
     const auto& [owner, rank] = sharing.front();
     throw UserError(

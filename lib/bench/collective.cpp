@@ -16,17 +16,19 @@ Chunks one_in_all_out(int num_ranks) { return {1, num_ranks}; }
 Chunks all_in_one_out(int num_ranks) { return {num_ranks, 1}; }
 Chunks all_chunks(int num_ranks) { return {num_ranks, num_ranks}; }
 
-Chunks at_start(const Place& /*place*/) { return {0, 0}; }
-Chunks input_at_own_chunk(const Place& place) { return {place.rank, 0}; }
-Chunks output_at_own_chunk(const Place& place) { return {0, place.rank}; }
-Chunks reduced_chunk(const Place& place) { return {0, place.result_at_start ? 0 : place.rank}; }
+Chunks at_start(const GroupPosition& /*position*/) { return {0, 0}; }
+Chunks input_at_own_chunk(const GroupPosition& position) { return {position.rank, 0}; }
+Chunks output_at_own_chunk(const GroupPosition& position) { return {0, position.rank}; }
+Chunks reduced_chunk(const GroupPosition& position) {
+    return {0, position.result_at_start ? 0 : position.rank};
+}
 
 /// Each rank gives its own chunks.
-Data own_input(const Place& place, int chunk) { return Part::of_rank(place.rank, chunk); }
+Data own_input(const GroupPosition& position, int chunk) { return Part::of_rank(position.rank, chunk); }
 /// Only the root gives any.
-Data input_of_root(const Place& place, int chunk) {
-    if (place.rank != place.root) return std::nullopt;
-    return Part::of_rank(place.root, chunk);
+Data input_of_root(const GroupPosition& position, int chunk) {
+    if (position.rank != position.root) return std::nullopt;
+    return Part::of_rank(position.root, chunk);
 }
 
 double whole_size(int /*num_ranks*/) { return 1; }
@@ -42,7 +44,7 @@ const Collective kCollectives[] = {
         .chunks = one_chunk,
         .in_place = at_start,
         .input = own_input,
-        .expected = [](const Place&, int) -> Data { return Part::reduced(0); },
+        .expected = [](const GroupPosition&, int) -> Data { return Part::reduced(0); },
         .run = [](Backend& backend, const Call& call) { backend.all_reduce(call); },
         // A rank sends each element once for the sum and once as a result, except its own 1/n.
         .bus_factor = [](int num_ranks) { return 2.0 * (num_ranks - 1) / num_ranks; },
@@ -55,7 +57,7 @@ const Collective kCollectives[] = {
         .chunks = one_in_all_out,
         .in_place = input_at_own_chunk,
         .input = own_input,
-        .expected = [](const Place&, int chunk) -> Data { return Part::of_rank(chunk, 0); },
+        .expected = [](const GroupPosition&, int chunk) -> Data { return Part::of_rank(chunk, 0); },
         .run = [](Backend& backend, const Call& call) { backend.all_gather(call); },
         .bus_factor = size_of_others,
     },
@@ -67,7 +69,7 @@ const Collective kCollectives[] = {
         .chunks = all_in_one_out,
         .in_place = reduced_chunk,
         .input = own_input,
-        .expected = [](const Place& place, int) -> Data { return Part::reduced(place.rank); },
+        .expected = [](const GroupPosition& position, int) -> Data { return Part::reduced(position.rank); },
         .run = [](Backend& backend, const Call& call) { backend.reduce_scatter(call); },
         .bus_factor = size_of_others,
     },
@@ -79,9 +81,9 @@ const Collective kCollectives[] = {
         .chunks = one_chunk,
         .in_place = at_start,
         .input = input_of_root,
-        .expected = [](const Place& place, int) -> Data {
-            if (place.rank == place.root) return std::nullopt;
-            return Part::of_rank(place.root, 0);
+        .expected = [](const GroupPosition& position, int) -> Data {
+            if (position.rank == position.root) return std::nullopt;
+            return Part::of_rank(position.root, 0);
         },
         .run = [](Backend& backend, const Call& call) { backend.broadcast(call); },
         .bus_factor = whole_size,
@@ -94,8 +96,8 @@ const Collective kCollectives[] = {
         .chunks = one_chunk,
         .in_place = at_start,
         .input = own_input,
-        .expected = [](const Place& place, int) -> Data {
-            if (place.rank != place.root) return std::nullopt;
+        .expected = [](const GroupPosition& position, int) -> Data {
+            if (position.rank != position.root) return std::nullopt;
             return Part::reduced(0);
         },
         .run = [](Backend& backend, const Call& call) { backend.reduce(call); },
@@ -109,7 +111,9 @@ const Collective kCollectives[] = {
         .chunks = all_chunks,
         .in_place = at_start,
         .input = own_input,
-        .expected = [](const Place& place, int chunk) -> Data { return Part::of_rank(chunk, place.rank); },
+        .expected = [](const GroupPosition& position, int chunk) -> Data {
+            return Part::of_rank(chunk, position.rank);
+        },
         .run = [](Backend& backend, const Call& call) { backend.all_to_all(call); },
         .bus_factor = size_of_others,
     },
@@ -121,8 +125,8 @@ const Collective kCollectives[] = {
         .chunks = one_chunk,
         .in_place = at_start,
         .input = own_input,
-        .expected = [](const Place& place, int) -> Data {
-            return Part::of_rank((place.rank + place.size - 1) % place.size, 0);
+        .expected = [](const GroupPosition& position, int) -> Data {
+            return Part::of_rank((position.rank + position.size - 1) % position.size, 0);
         },
         .run = [](Backend& backend, const Call& call) { backend.send_receive(call); },
         .bus_factor = whole_size,
@@ -135,7 +139,9 @@ const Collective kCollectives[] = {
         .chunks = all_in_one_out,
         .in_place = output_at_own_chunk,
         .input = input_of_root,
-        .expected = [](const Place& place, int) -> Data { return Part::of_rank(place.root, place.rank); },
+        .expected = [](const GroupPosition& position, int) -> Data {
+            return Part::of_rank(position.root, position.rank);
+        },
         .run = [](Backend& backend, const Call& call) { backend.scatter(call); },
         .bus_factor = size_of_others,
     },
@@ -147,8 +153,8 @@ const Collective kCollectives[] = {
         .chunks = one_in_all_out,
         .in_place = input_at_own_chunk,
         .input = own_input,
-        .expected = [](const Place& place, int chunk) -> Data {
-            if (place.rank != place.root) return std::nullopt;
+        .expected = [](const GroupPosition& position, int chunk) -> Data {
+            if (position.rank != position.root) return std::nullopt;
             return Part::of_rank(chunk, 0);
         },
         .run = [](Backend& backend, const Call& call) { backend.gather(call); },

@@ -15,7 +15,7 @@
 namespace argosy::bench {
 
 /// A rank's position in the group that runs a collective.
-struct Place {
+struct GroupPosition {
     int rank;
     int size;
     int root;
@@ -37,12 +37,12 @@ struct Collective {
     Chunks (*chunks)(int num_ranks);
 
     /// Offsets of input and output in the single buffer of an operation in place.
-    Chunks (*in_place)(const Place&);
+    Chunks (*in_place)(const GroupPosition&);
 
     /// The data that an input chunk holds, and the data that an output chunk must hold at the end. None: this
     /// rank gives, or receives, nothing.
-    std::optional<Part> (*input)(const Place&, int chunk);
-    std::optional<Part> (*expected)(const Place&, int chunk);
+    std::optional<Part> (*input)(const GroupPosition&, int chunk);
+    std::optional<Part> (*expected)(const GroupPosition&, int chunk);
 
     /// Starts the operation on the backend; see Backend for when it ends.
     void (*run)(Backend&, const Call&);

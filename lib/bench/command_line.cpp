@@ -85,11 +85,11 @@ const std::vector<RefusedOption>& refused_options() {
     return table;
 }
 
-Words::Words() {
+RawOptions::RawOptions() {
     for (const RefusedOption& one : refused_options()) refused.emplace_back(one.neutral);
 }
 
-Options meaning_of(const Words& words) {
+Options meaning_of(const RawOptions& words) {
     for (size_t i = 0; i < words.refused.size(); ++i) {
         const RefusedOption& one = refused_options()[i];
         if (words.refused[i] != one.neutral)

@@ -1,5 +1,5 @@
 // nccl-bench's command line, with the options of nccl-tests. The application declares the options and stores
-// their texts in `Words`; meaning_of() parses and checks the texts, and returns the `Options` of a run.
+// their texts in `RawOptions`; meaning_of() parses and checks the texts, and returns the `Options` of a run.
 #pragma once
 
 #include <deque>
@@ -20,8 +20,8 @@ struct RefusedOption {
 const std::vector<RefusedOption>& refused_options();
 
 /// The option values as the user typed them. Values that need no parsing go straight into `options`.
-struct Words {
-    Words();
+struct RawOptions {
+    RawOptions();
 
     Options options;
     std::string min_bytes = "32M", max_bytes = "32M", step_bytes = "1M", type = "float", operation = "sum";
@@ -31,7 +31,7 @@ struct Words {
 };
 
 /// Parses all values. Throws UserError, which names the wrong option.
-Options meaning_of(const Words& words);
+Options meaning_of(const RawOptions& words);
 
 /// The text above the options in --help: the definition of every number.
 const char* help_text();

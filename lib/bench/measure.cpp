@@ -33,10 +33,10 @@ size_t chunk_bytes(const Case& kind) { return kind.chunk_elements * size_bytes(k
 /// Whether the backend's average has rounding errors. If it scales numbers by 1/n before the sum, it is exact
 /// only for small powers of two n: 1/n is exact then, and no scaled number is too small for its type.
 bool rounds_average(const Case& kind, const Backend& backend) {
-    constexpr unsigned kMostExact = 64;
+    constexpr unsigned kMaxExact = 64;
     const auto ranks = static_cast<unsigned>(backend.size());
     return kind.operation == Operation::Average && backend.scales_before_average() && !is_whole(kind.type) &&
-           !(std::has_single_bit(ranks) && ranks <= kMostExact);
+           !(std::has_single_bit(ranks) && ranks <= kMaxExact);
 }
 
 /// Counts elements that differ in any bit or, if `roundings` > 0, by more than so many roundings can cause.
@@ -75,13 +75,13 @@ Measurement::Measurement(Backend& backend, const mpi::Comm& world, const RollCal
     }
 }
 
-Place Measurement::place_of(const Case& kind) const {
+GroupPosition Measurement::position_of(const Case& kind) const {
     return {backend_.rank(), backend_.size(), kind.root, backend_.result_at_start()};
 }
 
 Call Measurement::call_on(const Buffers& buffers, const Case& kind, Placement placement) const {
     const bool in_place = placement == Placement::InPlace;
-    const Chunks offsets = in_place ? kind.collective->in_place(place_of(kind)) : Chunks{0, 0};
+    const Chunks offsets = in_place ? kind.collective->in_place(position_of(kind)) : Chunks{0, 0};
     std::byte* const input = in_place ? buffers.output.get() : buffers.input.get();
     return {.in = input + static_cast<size_t>(offsets.input) * chunk_bytes(kind),
             .out = buffers.output.get() + static_cast<size_t>(offsets.output) * chunk_bytes(kind),
@@ -94,7 +94,7 @@ Call Measurement::call_on(const Buffers& buffers, const Case& kind, Placement pl
 /// Fills the output before the input, because in place the input overlaps the output.
 void Measurement::refill(const Case& kind, const Pattern& pattern, const std::vector<Call>& calls) const {
     const Chunks chunks = kind.collective->chunks(backend_.size());
-    const Place place = place_of(kind);
+    const GroupPosition position = position_of(kind);
     std::vector<std::byte> block(kBlockBytes);
     const auto fill = [&](std::byte* buffer, int chunk, const Part& part, auto change) {
         for_each_block(kind, [&](size_t first, size_t bytes) {
@@ -106,14 +106,14 @@ void Measurement::refill(const Case& kind, const Pattern& pattern, const std::ve
                 elements);
         });
     };
-    const bool lost = fault_planted(Fault::LoseContribution) && place.rank == 0;
+    const bool lost = fault_planted(Fault::LoseContribution) && position.rank == 0;
     for (const Call& call : calls) {
         for (int chunk = 0; chunk < chunks.output; ++chunk) {
-            const auto part = kind.collective->expected(place, chunk);
+            const auto part = kind.collective->expected(position, chunk);
             if (part) fill(call.out, chunk, *part, [](std::byte byte) { return ~byte; });
         }
         for (int chunk = 0; chunk < chunks.input; ++chunk) {
-            const auto part = kind.collective->input(place, chunk);
+            const auto part = kind.collective->input(position, chunk);
             const auto change = [lost](std::byte byte) { return lost ? std::byte{0} : byte; };
             if (part) fill(const_cast<std::byte*>(call.in), chunk, *part, change);
         }
@@ -122,15 +122,15 @@ void Measurement::refill(const Case& kind, const Pattern& pattern, const std::ve
 
 int64_t Measurement::count_wrong(const Case& kind, const Pattern& pattern,
                                  const std::vector<Call>& calls) const {
-    const Place place = place_of(kind);
+    const GroupPosition position = position_of(kind);
     std::vector<std::byte> wanted(kBlockBytes), found(kBlockBytes);
     // n + 2 roundings: 1/n, the product with it, n - 1 sums, and the expected result. All numbers of a sum
     // have the same sign, so no partial sum is larger than the result.
-    const int roundings = rounds_average(kind, backend_) ? place.size + 2 : 0;
+    const int roundings = rounds_average(kind, backend_) ? position.size + 2 : 0;
     int64_t wrong = 0;
     for (const Call& call : calls) {
-        for (int chunk = 0; chunk < kind.collective->chunks(place.size).output; ++chunk) {
-            const auto part = kind.collective->expected(place, chunk);
+        for (int chunk = 0; chunk < kind.collective->chunks(position.size).output; ++chunk) {
+            const auto part = kind.collective->expected(position, chunk);
             if (!part) continue;
             const std::byte* const start = call.out + static_cast<size_t>(chunk) * chunk_bytes(kind);
             for_each_block(kind, [&](size_t first, size_t bytes) {

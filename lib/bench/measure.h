@@ -75,7 +75,7 @@ class Measurement {
     };
 
     Call call_on(const Buffers& buffers, const Case& kind, Placement placement) const;
-    Place place_of(const Case& kind) const;
+    GroupPosition position_of(const Case& kind) const;
     void refill(const Case& kind, const Pattern& pattern, const std::vector<Call>& calls) const;
     int64_t count_wrong(const Case& kind, const Pattern& pattern, const std::vector<Call>& calls) const;
     void start(const Case& kind, const std::vector<Call>& calls) const;

@@ -35,11 +35,11 @@ MpiBackend::MpiBackend(mpi::Comm group, double timeout_seconds)
       size_(group_.size()) {}
 
 void MpiBackend::require(size_t elements) const {
-    if (elements <= mpi::kMostElements) return;
+    if (elements <= mpi::kMaxElements) return;
     throw UserError(
         "{} elements in one operation; MPI 3 counts with int, so {} are the most. Take a smaller --maxbytes "
         "or a wider --datatype",
-        elements, mpi::kMostElements);
+        elements, mpi::kMaxElements);
 }
 
 Backend::Memory MpiBackend::allocate(size_t bytes) const {

@@ -22,15 +22,15 @@ bool finished_within(mpi::Request request, double seconds) {
 }
 
 std::string names_of(const std::vector<RankInfo>& ranks, std::span<const int> numbers) {
-    constexpr size_t kMostNamed = 16;
+    constexpr size_t kMaxNamed = 16;
     std::string text = numbers.size() == 1 ? "rank " : "ranks ";
-    for (size_t i = 0; i < std::min(numbers.size(), kMostNamed); ++i) {
+    for (size_t i = 0; i < std::min(numbers.size(), kMaxNamed); ++i) {
         const RankInfo& rank = ranks[numbers[i]];
         text +=
             fmt::format("{}{} (process {} on {})", i == 0 ? "" : ", ", numbers[i], rank.process, rank.host);
     }
-    return numbers.size() > kMostNamed ? fmt::format("{} and {} more", text, numbers.size() - kMostNamed)
-                                       : text;
+    return numbers.size() > kMaxNamed ? fmt::format("{} and {} more", text, numbers.size() - kMaxNamed)
+                                      : text;
 }
 
 RollCall::RollCall(const mpi::Comm& world, double timeout_seconds)

@@ -44,9 +44,9 @@ std::vector<size_t> sizes_of(const Sweep& sweep) {
         sizes.push_back(size);
         // Ends here, because the next size could overflow size_t.
         if (sweep.factor > 1 ? size > sweep.max_bytes / sweep.factor : size == sweep.max_bytes) break;
-        constexpr size_t kMostSizes = 100000;
-        if (sizes.size() > kMostSizes)
-            throw UserError("--stepbytes {} makes more than {} sizes", sweep.step_bytes, kMostSizes);
+        constexpr size_t kMaxSizes = 100000;
+        if (sizes.size() > kMaxSizes)
+            throw UserError("--stepbytes {} makes more than {} sizes", sweep.step_bytes, kMaxSizes);
     }
     return sizes;
 }

@@ -14,8 +14,8 @@
 namespace argosy::comm {
 namespace {
 
-constexpr int64_t kMostBlockBytes = 256 << 10;  // a block stays in the L2 cache between two passes over it
-constexpr int64_t kLeastBlocksInRing = 4;
+constexpr int64_t kMaxBlockBytes = 256 << 10;  // a block stays in the L2 cache between two passes over it
+constexpr int64_t kMinBlocksInRing = 4;
 
 /// COLLECTIVE: whether no rank has a complaint. The first rank that has one logs it.
 bool all_content(Communicator& peers, const std::string& complaint) {
@@ -67,7 +67,7 @@ std::shared_ptr<Exchange> Exchange::open(Communicator& peers, int64_t ring_bytes
     };
     if (!all_content(peers, complaint_of(attach))) return nullptr;
     boards[peers.rank()].close_descriptor();
-    const int64_t block_bytes = std::min(kMostBlockBytes, ring_bytes / kLeastBlocksInRing);
+    const int64_t block_bytes = std::min(kMaxBlockBytes, ring_bytes / kMinBlocksInRing);
     const Party party{peers.rank(), peers.size(), block_bytes};
     return std::shared_ptr<Exchange>(new Exchange(party, std::move(boards)));
 }

@@ -8,18 +8,18 @@
 #include "base/log.h"
 #include "cuda/device.h"
 #include "gpu/device.h"
+#include "mpi/all_gather_at_start.h"
 #include "mpi/roll.h"
-#include "mpi/tell_all.h"
 #include "nccl/communicator.h"
-#include "nccl/device_place.h"
+#include "nccl/device_id.h"
 
 namespace argosy::comm {
 namespace {
 
 /// COLLECTIVE: the ranks whose GPU a lower rank has, too.
 std::vector<int> ranks_that_share(const mpi::Comm& world) {
-    const nccl::DevicePlace own = nccl::place_of_device(cuda::current_device());
-    const auto places = mpi::tell_all(world, std::span(&own, 1), "which GPUs the ranks have");
+    const nccl::DeviceId own = nccl::device_id(cuda::current_device());
+    const auto places = mpi::all_gather_at_start(world, std::span(&own, 1), "which GPUs the ranks have");
     std::vector<int> ranks;
     for (const auto& [owner, rank] : nccl::ranks_that_share(places)) ranks.push_back(rank);
     return ranks;
@@ -60,7 +60,8 @@ GpuPath fastest_path(const mpi::Comm& world, GpuPath wanted) {
 bool all_see_gpus(const mpi::Comm& world) {
     const int own = cuda::device_count();
     std::vector<int> without;
-    for (int rank = 0; const int count : mpi::tell_all(world, std::span(&own, 1), "how many GPUs they see")) {
+    for (int rank = 0;
+         const int count : mpi::all_gather_at_start(world, std::span(&own, 1), "how many GPUs they see")) {
         if (count == 0) without.push_back(rank);
         ++rank;
     }

@@ -56,7 +56,7 @@ class NcclCompletion : public Completion {
         : gpu_(std::move(gpu)), exposed_(std::move(exposed)), ends_(std::move(ends)) {}
 
     void wait() override {
-        gpu_->while_going_on([this] { put_on_stream(); });
+        gpu_->run_unless_ending([this] { put_on_stream(); });
     }
 
   private:
@@ -122,9 +122,9 @@ NcclCommunicator::~NcclCommunicator() {
     // there.
     if (watchdog_) watchdog_->leave();
     for (const auto& lane : {gathers_, reductions_}) {
-        if (lane) lane->break_off();
+        if (lane) lane->abort();
     }
-    for (const auto& [neighbour, lane] : channels_) lane->break_off();
+    for (const auto& [neighbour, lane] : channels_) lane->abort();
 }
 
 std::unique_ptr<Communicator> NcclCommunicator::subgroup(std::span<const int> ranks, std::string name) const {
@@ -155,7 +155,7 @@ std::shared_ptr<watch::Lane> NcclCommunicator::make_lane(const nccl::UniqueId& i
         fmt::format("NCCL's communicator over {} of ranks {}", name(), mpi::listed(members)));
     const auto size = static_cast<int>(members.size());
     auto lane =
-        std::make_shared<watch::Lane>(id, size, rank, group_->gpu()->open_line(name(), std::move(members)));
+        std::make_shared<watch::Lane>(id, size, rank, group_->gpu()->open_queue(name(), std::move(members)));
     group_->gpu()->add(lane);
     return lane;
 }
@@ -172,7 +172,7 @@ const std::shared_ptr<watch::Lane>& NcclCommunicator::collective_lane(bool reduc
 
 void NcclCommunicator::open_channels() {
     if (size() == 1 || !channels_.empty()) return;
-    group_->gpu()->while_going_on([this] { make_channels(); });
+    group_->gpu()->run_unless_ending([this] { make_channels(); });
 }
 
 void NcclCommunicator::make_channels() {
@@ -220,13 +220,13 @@ std::vector<cuda::PooledEvent> NcclCommunicator::launch(const std::vector<Share>
     std::vector<cuda::PooledEvent> begins, ends;
     for (const auto& [lane, ops] : shares) {
         cuda::StreamView(lane->stream).wait(*ready);
-        watch::LaunchLine::Work work{kind_name(ops[0]->kind)};
+        watch::LaunchQueue::Work work{kind_name(ops[0]->kind)};
         for (const Op* op : ops) work.elements += elements_of(*op);
         if (graph != 0) {
             gpu.record(*lane, std::move(work), graph);
             continue;
         }
-        lane->line->begin(std::move(work));
+        lane->queue->begin(std::move(work));
         begins.push_back(gpu.marks.mark(lane->stream));
     }
     nccl::launch_together([&] {
@@ -239,7 +239,7 @@ std::vector<cuda::PooledEvent> NcclCommunicator::launch(const std::vector<Share>
         const watch::Lane& lane = *shares[i].lane;
         if (graph != 0) gpu.recorded(lane, graph);
         ends.push_back(gpu.marks.mark(lane.stream));
-        if (graph == 0) lane.line->launched(begins[i], ends[i]);
+        if (graph == 0) lane.queue->launched(begins[i], ends[i]);
     }
     return ends;
 }
@@ -249,7 +249,7 @@ Pending NcclCommunicator::submit(std::span<const Op> ops) {
     if (!on_gpu(ops)) return host_->submit(ops);
     for (const Op& op : ops) check(op, size());
     if (size() == 1) return copy_alone(ops);
-    return group_->gpu()->while_going_on([&] {
+    return group_->gpu()->run_unless_ending([&] {
         collect_exposed();
         return Pending(std::make_unique<NcclCompletion>(group_->gpu(), exposed_, launch(shares(ops))),
                        tensors_of(ops), nullptr);
@@ -257,7 +257,7 @@ Pending NcclCommunicator::submit(std::span<const Op> ops) {
 }
 
 void NcclCommunicator::wait_for_gpu(const std::string& place) {
-    group_->gpu()->while_going_on([&] {
+    group_->gpu()->run_unless_ending([&] {
         const cuda::PooledEvent end = group_->gpu()->marks.mark(current_stream());
         mpi::Roll& roll = group_->roll();
         Patience patience(std::numeric_limits<double>::infinity());
@@ -269,7 +269,7 @@ void NcclCommunicator::wait_for_gpu(const std::string& place) {
             next_look += roll.seconds_between_looks();
             if (const auto found = roll.look(place)) throw group_->timeout(place, *found);
         }
-        group_->gpu()->require_going_on();
+        group_->gpu()->block_if_ending();
     });
 }
 
@@ -278,9 +278,9 @@ void NcclCommunicator::watched(const std::string& what, const std::function<uint
         launch();
         return;
     }
-    group_->gpu()->while_going_on([&] {
+    group_->gpu()->run_unless_ending([&] {
         watch::GpuSide& gpu = *group_->gpu();
-        if (!graphs_) graphs_ = gpu.open_line(name(), group_->members());
+        if (!graphs_) graphs_ = gpu.open_queue(name(), group_->members());
         gpu.graph_begins(current_stream());
         graphs_->begin({what});
         const uint64_t graph = launch();
@@ -298,7 +298,7 @@ void NcclCommunicator::collect_exposed() const {
 }
 
 double NcclCommunicator::exposed_seconds() const {
-    if (size() > 1) group_->gpu()->while_going_on([&] { collect_exposed(); });
+    if (size() > 1) group_->gpu()->run_unless_ending([&] { collect_exposed(); });
     return exposed_->seconds() + host_->exposed_seconds();
 }
 

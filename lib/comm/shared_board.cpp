@@ -39,7 +39,7 @@ SharedBoard SharedBoard::attach(const SharedSegment::Address& address, int64_t k
 std::byte* SharedBoard::reserve(int64_t bytes, int64_t consumed) {
     while (!held_.empty() && held_.front().round < consumed) held_.pop_front();
     const int64_t round = head().published.load(std::memory_order_relaxed);
-    if (round - consumed >= kMostRounds) return nullptr;
+    if (round - consumed >= kMaxRounds) return nullptr;
     int64_t begin = 0;
     if (!held_.empty()) {
         const int64_t oldest = held_.front().begin, newest_end = held_.back().end;
@@ -56,12 +56,12 @@ std::byte* SharedBoard::reserve(int64_t bytes, int64_t consumed) {
 
 void SharedBoard::publish(std::byte* block) {
     const int64_t round = head().published.load(std::memory_order_relaxed);
-    head().offsets[round % kMostRounds] = block - ring();
+    head().offsets[round % kMaxRounds] = block - ring();
     head().published.store(round + 1, std::memory_order_release);
 }
 
 const std::byte* SharedBoard::block(int64_t round) const {
-    return ring() + head().offsets[round % kMostRounds];
+    return ring() + head().offsets[round % kMaxRounds];
 }
 
 }  // namespace argosy::comm

@@ -39,12 +39,12 @@ class SharedBoard {
     const std::byte* block(int64_t round) const;
 
   private:
-    static constexpr int64_t kMostRounds = 1024;  // maximum of rounds that are published and not consumed
+    static constexpr int64_t kMaxRounds = 1024;  // maximum of rounds that are published and not consumed
     struct Head {
         int64_t key = 0;
         alignas(64) std::atomic<int64_t> published = 0;
         alignas(64) std::atomic<int64_t> consumed = 0;
-        alignas(64) std::array<int64_t, kMostRounds> offsets = {};  // of blocks, by round % kMostRounds
+        alignas(64) std::array<int64_t, kMaxRounds> offsets = {};  // of blocks, by round % kMaxRounds
     };
     static_assert(std::atomic<int64_t>::is_always_lock_free);
     struct Block {

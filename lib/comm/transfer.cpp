@@ -13,7 +13,7 @@ constexpr int64_t kLine = 64;  // bytes; blocks and chunks are whole cache lines
 
 /// Above this size an all-reduce takes two steps: each rank sums up one piece, then the pieces are gathered.
 /// Two steps read less if there are many ranks, but the second step needs every rank's attention.
-constexpr int64_t kMostBytesSummedByAll = 32 << 10;
+constexpr int64_t kMaxBytesSummedByAll = 32 << 10;
 
 int64_t round_up(int64_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
 
@@ -65,7 +65,7 @@ Transfer with_chunks(Transfer transfer, const Party& party) {
 
 /// An all-reduce in one step or, where that reads less, in two: a reduce-scatter and an all-gather.
 std::vector<Transfer> all_reduce(Transfer whole, const Party& party) {
-    if (party.size == 2 || whole.total_bytes <= kMostBytesSummedByAll) {
+    if (party.size == 2 || whole.total_bytes <= kMaxBytesSummedByAll) {
         whole.pattern = Pattern::ReduceAll;
         return {whole};
     }

@@ -12,7 +12,7 @@ namespace {
 constexpr int64_t kPadding = 0;  // any token: results at padded positions are not used
 constexpr int64_t kNotCounted = -1;
 // CUDA's limit of a grid's y dimension, where LibTorch's FlashAttention counts a batch's windows.
-constexpr size_t kMostWindows = 65535;
+constexpr size_t kMaxWindows = 65535;
 
 }  // namespace
 
@@ -33,7 +33,7 @@ std::vector<WindowBatch> in_batches(std::vector<Window> windows, int64_t batch_t
     std::ranges::stable_sort(windows, std::greater(), &Window::num_inputs);
     std::vector<WindowBatch> batches;
     const auto is_full = [&](const WindowBatch& batch) {
-        return batch.num_tokens() + batch.seq_len() > batch_tokens || batch.windows.size() == kMostWindows;
+        return batch.num_tokens() + batch.seq_len() > batch_tokens || batch.windows.size() == kMaxWindows;
     };
     for (const Window& window : windows) {
         if (batches.empty() || is_full(batches.back())) batches.emplace_back();

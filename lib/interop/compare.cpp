@@ -83,10 +83,11 @@ std::vector<std::string> superfluous_tensors(const ModelSource& made,
 }
 
 std::vector<std::string> element_differences(const ModelSource& source, const ModelSource& made,
-                                             const std::vector<Transfer>& transfers, const Pace& pace) {
+                                             const std::vector<Transfer>& transfers,
+                                             const TransferOptions& transfer_options) {
     std::vector<Comparison> comparisons;
     for (const Transfer& transfer : transfers) comparisons.emplace_back(made, transfer.to);
-    run_transfers(source, transfers, pace,
+    run_transfers(source, transfers, transfer_options,
                   [&](size_t transfer, const layout::Slab& block, std::span<const std::byte> bytes) {
                       comparisons[transfer].add(block, bytes);
                   });
@@ -135,11 +136,12 @@ std::vector<std::string> faults(const checkpoint::Checkpoint& checkpoint, int nu
 }
 
 std::vector<std::string> differences(const ModelSource& source, const ModelSource& made,
-                                     const std::vector<Transfer>& transfers, const Pace& pace) {
+                                     const std::vector<Transfer>& transfers,
+                                     const TransferOptions& transfer_options) {
     std::vector<std::string> found = description_differences(source, made);
-    for (auto&& some :
-         {element_differences(source, made, transfers, pace),
-          made.checkpoint ? faults(*made.checkpoint, pace.num_threads) : std::vector<std::string>()}) {
+    for (auto&& some : {element_differences(source, made, transfers, transfer_options),
+                        made.checkpoint ? faults(*made.checkpoint, transfer_options.num_threads)
+                                        : std::vector<std::string>()}) {
         found.insert(found.end(), some.begin(), some.end());
     }
     return found;

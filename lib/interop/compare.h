@@ -14,7 +14,8 @@ namespace argosy::interop {
 /// checkpoint's description, its assets, and the result's own checks are compared too. UserError if the
 /// source's own checks fail.
 std::vector<std::string> differences(const ModelSource& source, const ModelSource& made,
-                                     const std::vector<Transfer>& transfers, const Pace& pace);
+                                     const std::vector<Transfer>& transfers,
+                                     const TransferOptions& transfer_options);
 
 /// The faults that a checkpoint's checks find. Compares all of them, read by several threads.
 std::vector<std::string> faults(const checkpoint::Checkpoint& checkpoint, int num_threads);

@@ -32,17 +32,18 @@ std::vector<Transfer> plan(const ModelSource& source, const ConvertOptions& opti
 
 std::filesystem::path convert(const ModelSource& source, const std::vector<Transfer>& transfers,
                               const ConvertOptions& options, const std::filesystem::path& partial,
-                              const Pace& pace) {
+                              const TransferOptions& transfer_options) {
     const auto target = make_target(options.to, {.source = source,
                                                  .transfers = transfers,
                                                  .content = options.content,
                                                  .partial = partial,
                                                  .num_shards = num_shards(source, options),
                                                  .most_file_bytes = options.most_file_bytes});
-    const auto remarks = run_transfers(
-        source, transfers, pace, [&](size_t transfer, const layout::Slab&, std::span<const std::byte> bytes) {
-            target->append(transfer, bytes);
-        });
+    const auto remarks =
+        run_transfers(source, transfers, transfer_options,
+                      [&](size_t transfer, const layout::Slab&, std::span<const std::byte> bytes) {
+                          target->append(transfer, bytes);
+                      });
     for (const std::string& remark : remarks) spdlog::warn("{}", remark);
     std::filesystem::path made = target->finish();
     if (std::filesystem::is_directory(made)) list_conversion(made);

@@ -27,6 +27,6 @@ std::vector<Transfer> plan(const ModelSource& source, const ConvertOptions& opti
 /// checks; after an error the caller removes what is at `partial`.
 std::filesystem::path convert(const ModelSource& source, const std::vector<Transfer>& transfers,
                               const ConvertOptions& options, const std::filesystem::path& partial,
-                              const Pace& pace);
+                              const TransferOptions& transfer_options);
 
 }  // namespace argosy::interop

@@ -22,7 +22,7 @@ using checkpoint::Checkpoint;
 
 constexpr const char *kManifestName = "checkpoint.h5", *kCheckpointFolder = "checkpoint",
                      *kConfigName = "config.json";
-constexpr int64_t kMostConfigBytes = 16 << 20, kMostAssetBytes = 128 << 20;
+constexpr int64_t kMaxConfigBytes = 16 << 20, kMaxAssetBytes = 128 << 20;
 
 constexpr std::array kAssets = {
     "tokenizer.json",
@@ -84,7 +84,7 @@ ModelSource open_checkpoint(const fs::path& path, Form form) {
 ModelSource open_hugging_face(const fs::path& folder) {
     ModelSource source{.form = Form::HuggingFace, .path = folder};
     const fs::path config = folder / kConfigName;
-    source.config_json = read_text(config, kMostConfigBytes);
+    source.config_json = read_text(config, kMaxConfigBytes);
     source.spec = model::parse_hugging_face_config(source.config_json, config.string());
     source.tensors = with_our_names(std::make_unique<Safetensors>(folder), source.spec);
     return source;
@@ -193,7 +193,7 @@ std::vector<checkpoint::Asset> read_assets(const ModelSource& source) {
     for (const char* name : kAssets) {
         refuse_broken_link(source.path / name);
         if (is_there(source.path / name))
-            assets.push_back({name, read_text(source.path / name, kMostAssetBytes)});
+            assets.push_back({name, read_text(source.path / name, kMaxAssetBytes)});
     }
     return assets;
 }

@@ -17,7 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 using checkpoint::TensorInfo;
 
-constexpr int64_t kMostIndexBytes = 100'000'000;
+constexpr int64_t kMaxIndexBytes = 100'000'000;
 
 std::vector<SafetensorsEntry> read_header(const RawFile& file) {
     const std::string place = file.path().string();
@@ -29,9 +29,9 @@ std::vector<SafetensorsEntry> read_header(const RawFile& file) {
     file.read_at(0, std::as_writable_bytes(std::span(raw)));
     uint64_t length = 0;
     for (size_t i = raw.size(); i-- > 0;) length = length << 8 | raw[i];
-    if (length > kMostSafetensorsHeaderBytes) {
+    if (length > kMaxSafetensorsHeaderBytes) {
         throw UserError("{} is no safetensors file: its header would have {} bytes; at most {} are allowed",
-                        place, length, kMostSafetensorsHeaderBytes);
+                        place, length, kMaxSafetensorsHeaderBytes);
     }
     const auto header_bytes = static_cast<int64_t>(length);
     const int64_t data_bytes = file.size_bytes() - kSafetensorsLengthBytes - header_bytes;
@@ -73,7 +73,7 @@ void Safetensors::add_file(const fs::path& path) {
 
 void Safetensors::add_index(const fs::path& folder) {
     const fs::path path = folder / kSafetensorsIndexName;
-    const auto file_of_tensor = parse_safetensors_index(read_text(path, kMostIndexBytes), path.string());
+    const auto file_of_tensor = parse_safetensors_index(read_text(path, kMaxIndexBytes), path.string());
     if (file_of_tensor.empty()) throw UserError("{} names no tensor", path.string());
     std::set<std::string> names;
     for (const auto& [tensor, file] : file_of_tensor) {

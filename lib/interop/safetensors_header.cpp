@@ -48,7 +48,7 @@ class HeaderReader : public StrictJson {
 
   private:
     static constexpr const char* kMetadata = "__metadata__";
-    static constexpr size_t kMostDims = 64;
+    static constexpr size_t kMaxDims = 64;
     enum class In { Nothing, Root, Metadata, Tensor, List };
 
     std::string where() const override {
@@ -123,7 +123,7 @@ class HeaderReader : public StrictJson {
         if (value > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
             refuse(where(), fmt::format("{} is too large", value));
         }
-        if (list_.size() == kMostDims) refuse(where(), fmt::format("more than {} numbers", kMostDims));
+        if (list_.size() == kMaxDims) refuse(where(), fmt::format("more than {} numbers", kMaxDims));
         list_.push_back(static_cast<int64_t>(value));
         return true;
     }
@@ -241,7 +241,7 @@ SafetensorsLayout lay_out_safetensors(const std::vector<TensorInfo>& tensors) {
     }
     header += '}';
     header.resize((header.size() + 7) / 8 * 8, ' ');
-    ARGOSY_CHECK(std::ssize(header) <= kMostSafetensorsHeaderBytes, "{} tensors in one file", tensors.size());
+    ARGOSY_CHECK(std::ssize(header) <= kMaxSafetensorsHeaderBytes, "{} tensors in one file", tensors.size());
     layout.start = little_endian(header.size()) + header;
     for (int64_t& at : layout.at) at += std::ssize(layout.start);
     layout.file_bytes = std::ssize(layout.start) + end;

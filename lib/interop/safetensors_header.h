@@ -14,7 +14,7 @@ namespace argosy::interop {
 /// Bytes of the length field before the header.
 inline constexpr int64_t kSafetensorsLengthBytes = 8;
 /// Maximum length of a header that the format allows.
-inline constexpr int64_t kMostSafetensorsHeaderBytes = 100'000'000;
+inline constexpr int64_t kMaxSafetensorsHeaderBytes = 100'000'000;
 
 struct SafetensorsEntry {
     checkpoint::TensorInfo info;

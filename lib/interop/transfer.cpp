@@ -90,21 +90,21 @@ std::vector<Transfer> plan_transfers(const ModelSource& source, Content content,
 }
 
 std::vector<std::string> run_transfers(const ModelSource& source, const std::vector<Transfer>& transfers,
-                                       const Pace& pace, const Take& take) {
+                                       const TransferOptions& transfer_options, const Take& take) {
     const std::vector<size_t> order = by_size(transfers);
-    std::vector<Buffers> buffers(pace.num_threads);
+    std::vector<Buffers> buffers(transfer_options.num_threads);
     std::vector<std::string> remarks(transfers.size());
-    run_in_threads(order.size(), pace.num_threads, [&](size_t job, size_t thread) {
+    run_in_threads(order.size(), transfer_options.num_threads, [&](size_t job, size_t thread) {
         const Transfer& transfer = transfers[order[job]];
         OneTransfer under_way(source, transfer, buffers[thread]);
         const int64_t from_bytes = h5::size_bytes(transfer.from->type),
                       to_bytes = h5::size_bytes(transfer.to.type);
         const int64_t block_elements = kBlockBytes / std::max(from_bytes, to_bytes);
         for (const layout::Slab& block : consecutive_blocks(transfer.from->shape, block_elements)) {
-            if (pace.stopped && pace.stopped())
+            if (transfer_options.stopped && transfer_options.stopped())
                 throw RunError("stopped by a signal; nothing half-written is left");
             take(order[job], block, under_way.read(block));
-            if (pace.progress) pace.progress->add(block.num_elements() * from_bytes);
+            if (transfer_options.progress) transfer_options.progress->add(block.num_elements() * from_bytes);
         }
         remarks[order[job]] = under_way.finish();
     });

@@ -31,7 +31,7 @@ enum class Content { Everything, ModelOnly };
 std::vector<Transfer> plan_transfers(const ModelSource& source, Content content,
                                      std::optional<h5::ElementType> type);
 
-struct Pace {
+struct TransferOptions {
     int num_threads = 1;
     Progress* progress = nullptr;        // counts bytes of the source
     std::function<bool()> stopped = {};  // called before each block; true ends the transfer with a RunError
@@ -45,7 +45,7 @@ using Take =
 /// Transfers all tensors completely. Returns warnings for people: elements that became infinite. UserError if
 /// the source's bytes do not match their checks.
 std::vector<std::string> run_transfers(const ModelSource& source, const std::vector<Transfer>& transfers,
-                                       const Pace& pace, const Take& take);
+                                       const TransferOptions& transfer_options, const Take& take);
 
 /// Bytes of the source that the transfers read.
 int64_t num_source_bytes(const std::vector<Transfer>& transfers);

@@ -1,4 +1,4 @@
-#include "mpi/tell_all.h"
+#include "mpi/all_gather_at_start.h"
 
 #include <sched.h>
 
@@ -6,7 +6,8 @@
 
 namespace argosy::mpi {
 
-void tell_all_bytes(const Comm& ranks, void* all, std::span<const std::byte> own, const std::string& what) {
+void all_gather_bytes_at_start(const Comm& ranks, void* all, std::span<const std::byte> own,
+                               const std::string& what) {
     const BlockingCall call("telling each other " + what);
     Request request = ranks.all_gather(all, own.data(), own.size(), ElementType::UInt8);
     while (!test_all({&request, 1})) sched_yield();

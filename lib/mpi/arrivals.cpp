@@ -34,9 +34,9 @@ void arrive(const Environment::Start& start) {
     std::ofstream(fs::path(start.arrivals) / std::to_string(start.rank));
 }
 
-Absence missing_at_start(const Environment::Start& start) {
+MissingRanks missing_at_start(const Environment::Start& start) {
     const std::set<int> arrived = numbers_in(start.arrivals);
-    Absence absence;
+    MissingRanks absence;
     std::vector<int> missing;
     for (int rank = 0; !arrived.empty() && rank < start.num_ranks; ++rank) {
         if (!arrived.contains(rank)) missing.push_back(rank);

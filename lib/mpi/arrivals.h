@@ -12,6 +12,6 @@ void arrive(const Environment::Start& start);
 
 /// Returns "missing: rank 3, 5", to be printed by the lowest rank that has arrived. Without a folder, or if
 /// no file is missing, the text only says that a rank is missing.
-Absence missing_at_start(const Environment::Start& start);
+MissingRanks missing_at_start(const Environment::Start& start);
 
 }  // namespace argosy::mpi

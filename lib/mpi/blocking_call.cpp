@@ -34,13 +34,13 @@ BlockingCall::~BlockingCall() {
 /// still lives then, the rank prints its own message.
 void BlockingCall::watch(const Environment::Start& start) {
     constexpr std::chrono::milliseconds kBetweenRanks{500};
-    constexpr int kMostTurns = 20;
+    constexpr int kMaxTurns = 20;
     constexpr std::chrono::seconds kTimeOfTheFirst{10};
     const auto patience =
-        std::chrono::seconds(start.seconds) + std::clamp(start.rank, 0, kMostTurns) * kBetweenRanks;
+        std::chrono::seconds(start.seconds) + std::clamp(start.rank, 0, kMaxTurns) * kBetweenRanks;
     std::unique_lock lock(mutex_);
     if (done_changed_.wait_for(lock, patience, [this] { return done_; })) return;
-    const Absence absence = who_();
+    const MissingRanks absence = who_();
     if (absence.first_speaks && done_changed_.wait_for(lock, kTimeOfTheFirst, [this] { return done_; }))
         return;
     fmt::print(stderr, "{}: error: {} took more than {} s (ARGOSY_START_SECONDS); {}\n",

@@ -14,18 +14,18 @@
 namespace argosy::mpi {
 
 /// The missing ranks.
-struct Absence {
+struct MissingRanks {
     std::string words = "a rank did not come to it";  // the end of the message
     bool first_speaks = false;                        // another rank has the same message and prints it first
 };
 
 class BlockingCall {
   public:
-    using Who = std::function<Absence()>;
+    using Who = std::function<MissingRanks()>;
 
     /// `what` names the call in the message; `who` returns the ranks that did not come to it.
     explicit BlockingCall(
-        std::string what, Who who = [] { return Absence{}; });
+        std::string what, Who who = [] { return MissingRanks{}; });
     /// The call has returned: the timeout is off.
     ~BlockingCall();
     BlockingCall(const BlockingCall&) = delete;

@@ -12,7 +12,7 @@ namespace argosy::mpi {
 namespace {
 
 int int_count(size_t count) {
-    ARGOSY_CHECK(count <= kMostElements, "{} elements in one message; MPI 3 counts with int", count);
+    ARGOSY_CHECK(count <= kMaxElements, "{} elements in one message; MPI 3 counts with int", count);
     return static_cast<int>(count);
 }
 

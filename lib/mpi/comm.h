@@ -26,7 +26,7 @@ void make_progress();
 std::string library();
 
 /// Maximum number of elements in an operation's buffer, over all ranks: MPI 3 counts with int.
-inline constexpr size_t kMostElements = 0x7FFFFFFF;
+inline constexpr size_t kMaxElements = 0x7FFFFFFF;
 
 /// Blocking: an operation has ended when the call that starts it returns, and the Request is null.
 enum class Calls { NonBlocking, Blocking };

@@ -15,7 +15,7 @@ namespace {
 constexpr char kQuestion = 'q', kAnswer = 'a', kResult = 'r';
 
 // Messages are short enough that MPI sends them eagerly, without the receiver.
-constexpr size_t kMostLetters = 250, kMostMissing = 400;
+constexpr size_t kMaxLetters = 250, kMaxMissing = 400;
 
 // A rank looks for questions every 0.05 s after the first 0.5 s of its wait. The leading rank first makes a
 // connection to each other rank, hence the time per rank.
@@ -32,7 +32,7 @@ std::string listed(std::span<const int> ranks, size_t most) {
 }
 
 std::string named_missing(std::span<const int> ranks) {
-    return "missing: rank " + listed(ranks, kMostMissing);
+    return "missing: rank " + listed(ranks, kMaxMissing);
 }
 
 Roll::Roll(const Comm& world, double patience_seconds)
@@ -55,7 +55,7 @@ std::optional<Attendance> Roll::look(const std::string& place) {
         const auto& [sender, text] = *message;
         switch (text[0]) {
             case kQuestion:
-                send(sender, kAnswer, place.substr(0, kMostLetters));
+                send(sender, kAnswer, place.substr(0, kMaxLetters));
                 if (!leads_ || sender < comm_.rank()) follows_.emplace(2 * seconds_to_answer_);
                 break;
             case kAnswer:
@@ -107,7 +107,7 @@ Attendance Roll::close() {
             found.missing.push_back(rank);
         }
     }
-    const auto told = std::span(found.missing).first(std::min(found.missing.size(), kMostMissing));
+    const auto told = std::span(found.missing).first(std::min(found.missing.size(), kMaxMissing));
     const std::string missing = fmt::format("{}", fmt::join(told, " "));
     for (const auto& [rank, place] : places_) send(rank, kResult, missing);
     return found;

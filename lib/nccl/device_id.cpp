@@ -1,4 +1,4 @@
-#include "nccl/device_place.h"
+#include "nccl/device_id.h"
 
 #include <unistd.h>
 
@@ -24,18 +24,18 @@ std::string node_identity() {
 
 }  // namespace
 
-DevicePlace place_of_device(int number) {
-    DevicePlace place;
-    node_identity().copy(place.node, sizeof(place.node) - 1);
-    cuda::describe_device(number).pci_bus_id.copy(place.pci_bus_id, sizeof(place.pci_bus_id) - 1);
-    return place;
+DeviceId device_id(int number) {
+    DeviceId id;
+    node_identity().copy(id.node, sizeof(id.node) - 1);
+    cuda::describe_device(number).pci_bus_id.copy(id.pci_bus_id, sizeof(id.pci_bus_id) - 1);
+    return id;
 }
 
-std::vector<Sharing> ranks_that_share(std::span<const DevicePlace> places) {
+std::vector<Sharing> ranks_that_share(std::span<const DeviceId> ids) {
     std::vector<Sharing> sharing;
     std::map<std::pair<std::string, std::string>, int> owners;
-    for (int rank = 0; const DevicePlace& place : places) {
-        const auto [owner, is_first] = owners.emplace(std::pair(place.node, place.pci_bus_id), rank);
+    for (int rank = 0; const DeviceId& id : ids) {
+        const auto [owner, is_first] = owners.emplace(std::pair(id.node, id.pci_bus_id), rank);
         if (!is_first) sharing.push_back({owner->second, rank});
         ++rank;
     }

@@ -8,20 +8,20 @@
 namespace argosy::nccl {
 
 /// Sent between ranks as raw bytes.
-struct DevicePlace {
+struct DeviceId {
     /// The host's name and the kernel's random boot id, because nodes (and containers on them) may have the
     /// same name. NCCL_HOSTID replaces both, and can make ranks on one node look like ranks on different
     /// nodes.
     char node[128] = {};
     char pci_bus_id[32] = {};
 };
-DevicePlace place_of_device(int number);
+DeviceId device_id(int number);
 
 /// Two ranks with the same GPU.
 struct Sharing {
     int owner, rank;  // owner: the lowest rank with this GPU
 };
-/// One entry for each rank whose GPU a lower rank has, too; `places` are in the order of ranks.
-std::vector<Sharing> ranks_that_share(std::span<const DevicePlace> places);
+/// One entry for each rank whose GPU a lower rank has, too; `ids` are in the order of ranks.
+std::vector<Sharing> ranks_that_share(std::span<const DeviceId> ids);
 
 }  // namespace argosy::nccl

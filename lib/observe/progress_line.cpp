@@ -39,8 +39,8 @@ std::string percent(double part, double whole) {
 
 /// "   1:02:03": hours, minutes, seconds.
 std::string duration(double seconds) {
-    constexpr double kMostHours = 9999;
-    if (!(seconds >= 0 && seconds < kMostHours * 3600)) return fmt::format("{:>10}", "-");
+    constexpr double kMaxHours = 9999;
+    if (!(seconds >= 0 && seconds < kMaxHours * 3600)) return fmt::format("{:>10}", "-");
     const int64_t whole = std::llround(seconds);
     return fmt::format("{:4}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
 }
@@ -98,9 +98,9 @@ std::string progress_line(const Progress& progress, const JobFigures& job) {
     line += fmt::format("  data {} compute {} exposed {} optimizer {}",
                         percent(times.data_ms, times.total_ms), percent(times.compute_ms, times.total_ms),
                         exposed_by_axes(times), percent(times.optimizer_ms, times.total_ms));
-    constexpr double kLeastShown = 0.001;  // share of the time; merely asking whether a save has ended is
-                                           // below it
-    if (times.checkpoint_ms > kLeastShown * times.total_ms) {
+    constexpr double kMinShown = 0.001;  // share of the time; merely asking whether a save has ended is
+                                         // below it
+    if (times.checkpoint_ms > kMinShown * times.total_ms) {
         line += " checkpoint " + percent(times.checkpoint_ms, times.total_ms);
     }
     line += fmt::format("  ETA {}", duration(progress.seconds_left));

@@ -41,12 +41,12 @@ kernels::Product<T> product(const Factors& factors) {
 /// Cuts the longer dim of the result C over the threads. The share of a thread takes at least about 50 us.
 template <class T, class Sum>
 void run_on_threads(void (*kernel)(const kernels::Matmul<T, Sum>&), const kernels::Matmul<T, Sum>& whole) {
-    constexpr double kLeastFlops = 4e6;
+    constexpr double kMinFlops = 4e6;
     const int64_t rows = whole.row_end, columns = whole.column_end;
     double flops_of_element = 2;
     for (int64_t i = 0; i < whole.num_products; ++i) flops_of_element += 2.0 * whole.products[i].k;
     const auto shorter = static_cast<double>(std::min(rows, columns));
-    const auto grain = static_cast<int64_t>(kLeastFlops / flops_of_element / (shorter + 1)) + 1;
+    const auto grain = static_cast<int64_t>(kMinFlops / flops_of_element / (shorter + 1)) + 1;
     at::parallel_for(0, std::max(rows, columns), grain, [&](int64_t begin, int64_t end) {
         kernels::Matmul<T, Sum> part = whole;
         (rows >= columns ? part.row_begin : part.column_begin) = begin;

@@ -9,13 +9,13 @@
 namespace argosy::parallel {
 namespace {
 
-constexpr int64_t kLeastElements = 1 << 14;  // minimum number of elements for one thread: about 100 us
+constexpr int64_t kMinElements = 1 << 14;  // minimum number of elements for one thread: about 100 us
 
 at::Tensor initial_tensor(const layout::ParamSpec& spec, const layout::Slab& slab, uint64_t seed) {
     at::Tensor values = at::empty(slab.size, at::kFloat);
     const int64_t rows = slab.size[0], row_elements = rows == 0 ? 0 : slab.num_elements() / rows;
     auto* out = values.mutable_data_ptr<float>();
-    at::parallel_for(0, rows, 1 + kLeastElements / (row_elements + 1), [&](int64_t begin, int64_t end) {
+    at::parallel_for(0, rows, 1 + kMinElements / (row_elements + 1), [&](int64_t begin, int64_t end) {
         layout::Slab part = slab;
         part.offset[0] += begin;
         part.size[0] = end - begin;

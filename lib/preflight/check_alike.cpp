@@ -25,13 +25,12 @@ Values values_of(const Cluster& cluster, const ValueOf& value_of) {
 
 /// "'Ring' on 30 ranks; 'Tree' on rank 5 on n3".
 std::string spelled_out(const Values& values, const Cluster& cluster) {
-    constexpr size_t kMostShown = 4;
+    constexpr size_t kMaxShown = 4;
     std::string text = fmt::format("{} on {} ranks", values[0].first, values[0].second.size());
-    for (size_t i = 1; i < std::min(values.size(), kMostShown); ++i) {
+    for (size_t i = 1; i < std::min(values.size(), kMaxShown); ++i) {
         text += fmt::format("; {} on {}", values[i].first, describe_ranks(values[i].second, cluster));
     }
-    return values.size() > kMostShown ? fmt::format("{}; and {} more", text, values.size() - kMostShown)
-                                      : text;
+    return values.size() > kMaxShown ? fmt::format("{}; and {} more", text, values.size() - kMaxShown) : text;
 }
 
 /// Nodes on which no rank has the most frequent value. Empty if no value has a majority of the ranks, because

@@ -46,11 +46,11 @@ std::optional<NodeFindings::Words> words_on(const FolderFacts& folder, double us
 }  // namespace
 
 std::vector<Finding> check_clocks(const Cluster& cluster) {
-    constexpr double kMostSeconds = 1, kMinute = 60, kHour = 3600;
+    constexpr double kMaxSeconds = 1, kMinute = 60, kHour = 3600;
     NodeFindings found("clocks");
     for (size_t rank = 0; rank < cluster.clock_offsets.size(); ++rank) {
         const double offset = cluster.clock_offsets[rank], size = std::abs(offset);
-        if (size <= kMostSeconds) continue;
+        if (size <= kMaxSeconds) continue;
         // The text has no number, so that similar nodes make one finding.
         const char* const about = size < kMinute ? "seconds" : size < kHour ? "minutes" : "hours";
         found.add(cluster.ranks[rank].node,

@@ -17,7 +17,7 @@
 namespace argosy::preflight {
 namespace {
 
-constexpr size_t kMostOutputBytes = 1 << 20;
+constexpr size_t kMaxOutputBytes = 1 << 20;
 constexpr double kSecondsToDie = 1;
 
 /// The pipe through which the output of a started program is read.
@@ -77,7 +77,7 @@ bool read_all(int descriptor, double deadline, std::string& output) {
         const ssize_t done = ::read(descriptor, buffer, sizeof(buffer));
         if (done < 0 && errno == EINTR) continue;
         if (done <= 0) return true;
-        output.append(buffer, std::min<size_t>(done, kMostOutputBytes - output.size()));
+        output.append(buffer, std::min<size_t>(done, kMaxOutputBytes - output.size()));
     }
 }
 

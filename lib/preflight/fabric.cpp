@@ -17,7 +17,7 @@ constexpr double kBytesPerGigabit = 1e9 / 8, kBytesPerMegabit = 1e6 / 8;
 constexpr double kShareToExpect = 0.7;    // expected share of a line's rate, for large messages
 constexpr double kShareOfADetour = 0.25;  // below this share, data does not take the fast path
 constexpr double kNvlinkShareToExpect = 0.5;
-constexpr size_t kLeastBytes = 16 << 20;  // smaller messages do not saturate a link
+constexpr size_t kMinBytes = 16 << 20;  // smaller messages do not saturate a link
 
 struct NvlinkRate {
     std::string_view name;  // how the driver's name begins, after "NVIDIA "
@@ -103,7 +103,7 @@ void compare_nodes(const Speeds& speeds, const Cluster& cluster, Memory memory,
 
 /// Reports all groups within nodes that are below the expected share of NVLink's rate in one finding.
 void compare_links(const LoadSpeed& speed, const Cluster& cluster, std::vector<Finding>& findings) {
-    if (speed.load.kind.bytes < kLeastBytes) return;
+    if (speed.load.kind.bytes < kMinBytes) return;
     std::vector<int> slow;
     double slowest = 0, wanted = 0;
     for (size_t i = 0; i < speed.bus_bandwidths.size(); ++i) {

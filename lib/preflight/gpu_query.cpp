@@ -77,8 +77,8 @@ const std::vector<Field> kRowFields = {
 
 std::string first_line(std::string_view text) {
     text = trimmed(text);
-    constexpr size_t kMostShown = 200;
-    return printable(text.substr(0, std::min(text.find('\n'), kMostShown)));
+    constexpr size_t kMaxShown = 200;
+    return printable(text.substr(0, std::min(text.find('\n'), kMaxShown)));
 }
 
 /// The field's name in nvidia-smi's error `Field "..." is not a valid field to query`.

@@ -6,7 +6,7 @@
 namespace argosy::preflight {
 namespace {
 
-constexpr size_t kMostLogBytes = 16 << 20;
+constexpr size_t kMaxLogBytes = 16 << 20;
 
 /// The third number before the semicolon counts microseconds since boot.
 std::optional<double> age_hours(std::string_view line, std::optional<double> uptime_seconds) {
@@ -51,7 +51,7 @@ std::vector<Xid> xids_in(std::string_view log, std::optional<double> uptime_seco
 
 std::vector<Xid> read_xids(const Sources& sources) {
     for (const char* log : {"dev/kmsg", "var/log/kern.log", "var/log/messages", "var/log/syslog"}) {
-        const auto text = read_text(sources.root / log, kMostLogBytes);
+        const auto text = read_text(sources.root / log, kMaxLogBytes);
         if (text && !text->empty())
             return xids_in(*text, leading_number(read_line(sources.root / "proc/uptime")));
     }

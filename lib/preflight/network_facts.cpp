@@ -41,9 +41,9 @@ std::optional<Number> if_positive(std::optional<Number> number) {
 }
 
 std::optional<int> lanes_in(const fs::path& file) {
-    constexpr int64_t kMostLanes = 64;  // the kernel shows 255 for "unknown"
+    constexpr int64_t kMaxLanes = 64;  // the kernel shows 255 for "unknown"
     const auto lanes = if_positive(leading_integer(read_line(file)));
-    return lanes && *lanes <= kMostLanes ? std::optional(static_cast<int>(*lanes)) : std::nullopt;
+    return lanes && *lanes <= kMaxLanes ? std::optional(static_cast<int>(*lanes)) : std::nullopt;
 }
 
 AdapterPort read_port(const fs::path& adapter, int number) {
@@ -63,7 +63,7 @@ AdapterPort read_port(const fs::path& adapter, int number) {
 }  // namespace
 
 std::vector<Interface> read_interfaces(const Sources& sources) {
-    constexpr int64_t kMostMegabits = 100'000'000;
+    constexpr int64_t kMaxMegabits = 100'000'000;
     const fs::path net = sources.root / "sys/class/net";
     std::error_code ignored;
     std::vector<Interface> interfaces;
@@ -74,20 +74,20 @@ std::vector<Interface> read_interfaces(const Sources& sources) {
             .leaves_the_machine = leaves_the_machine(net, name)
         };
         const auto megabits = if_positive(leading_integer(read_line(net / name / "speed")));
-        if (megabits && *megabits <= kMostMegabits) interface.megabits = static_cast<int>(*megabits);
+        if (megabits && *megabits <= kMaxMegabits) interface.megabits = static_cast<int>(*megabits);
         interfaces.push_back(std::move(interface));
     }
     return interfaces;
 }
 
 std::vector<AdapterPort> read_adapter_ports(const Sources& sources) {
-    constexpr int64_t kMostPorts = 255;
+    constexpr int64_t kMaxPorts = 255;
     const fs::path adapters = sources.root / "sys/class/infiniband";
     std::vector<AdapterPort> ports;
     for (const std::string& adapter : names_in(adapters)) {
         for (const std::string& port : names_in(adapters / adapter / "ports")) {
             const auto number = leading_integer(port);
-            if (!number || *number < 1 || *number > kMostPorts) continue;
+            if (!number || *number < 1 || *number > kMaxPorts) continue;
             ports.push_back(read_port(adapters / adapter, static_cast<int>(*number)));
         }
     }

@@ -24,10 +24,10 @@ std::vector<std::string> names_of(const std::vector<Node>& nodes) {
 }
 
 std::string listed(const std::vector<std::string>& names) {
-    constexpr size_t kMostListed = 8;
-    if (names.size() <= kMostListed) return fmt::format("{}", fmt::join(names, ", "));
-    return fmt::format("{} and {} more", fmt::join(names.begin(), names.begin() + kMostListed, ", "),
-                       names.size() - kMostListed);
+    constexpr size_t kMaxListed = 8;
+    if (names.size() <= kMaxListed) return fmt::format("{}", fmt::join(names, ", "));
+    return fmt::format("{} and {} more", fmt::join(names.begin(), names.begin() + kMaxListed, ", "),
+                       names.size() - kMaxListed);
 }
 
 /// The circle method for round-robin schedules: the nodes stand in a circle, opposite nodes are partners, and

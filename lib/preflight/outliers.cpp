@@ -6,11 +6,11 @@
 namespace argosy::preflight {
 namespace {
 
-constexpr double kMostShare = 0.9, kLeastZscore = 3.5;
+constexpr double kMaxShare = 0.9, kMinZscore = 3.5;
 // The standard deviation of a normal distribution divided by its median absolute deviation.
 constexpr double kDeviations = 1.4826;
 // Minimum deviation, as a share of the median: a smaller spread says nothing about the normal spread.
-constexpr double kLeastDeviation = 0.01;
+constexpr double kMinDeviation = 0.01;
 
 }  // namespace
 
@@ -31,9 +31,9 @@ std::vector<Outlier> slow_ones(std::span<const double> rates) {
         if (others.empty() || rates[i] <= 0) continue;
         const double middle = median(others);
         for (const double other : others) deviations.push_back(std::abs(other - middle));
-        const double deviation = std::max(kDeviations * median(deviations), kLeastDeviation * middle);
+        const double deviation = std::max(kDeviations * median(deviations), kMinDeviation * middle);
         const Outlier one{i, rates[i] / middle, (middle - rates[i]) / deviation};
-        if (one.share < kMostShare && one.zscore > kLeastZscore) outliers.push_back(one);
+        if (one.share < kMaxShare && one.zscore > kMinZscore) outliers.push_back(one);
     }
     return outliers;
 }

@@ -19,7 +19,7 @@ namespace {
 /// Limits on time and size if ranks share cores. These ranks take turns on a core, so one may seem slow
 /// without a fault. The speeds are then measured briefly and not compared.
 constexpr double kSecondsWhereNotJudged = 0.02;
-constexpr size_t kMostBytesWhereNotJudged = 1 << 20;
+constexpr size_t kMaxBytesWhereNotJudged = 1 << 20;
 
 Told told_here(const mpi::Comm& world) {
     Told told{.rank = world.rank(), .mpi_library = mpi::library()};
@@ -77,7 +77,7 @@ Report run_preflight(const mpi::Comm& world, const bench::RollCall& roll, const 
     report.not_judged = shared_cores(report.cluster, report.nodes);
     if (!report.not_judged.empty()) {
         options.seconds_each = kSecondsWhereNotJudged;
-        options.most_bytes = kMostBytesWhereNotJudged;
+        options.most_bytes = kMaxBytesWhereNotJudged;
     }
     spdlog::info("pre-flight: speeds");
     report.speeds = measure_speeds(world, roll, report.nodes,

@@ -70,8 +70,8 @@ std::optional<std::string> read_text(const fs::path& path, size_t most_bytes) {
 }
 
 std::string read_line(const fs::path& path) {
-    constexpr size_t kMostBytes = 4096;
-    const std::string text = read_text(path, kMostBytes).value_or("");
+    constexpr size_t kMaxBytes = 4096;
+    const std::string text = read_text(path, kMaxBytes).value_or("");
     return printable(trimmed(std::string_view(text).substr(0, text.find('\n'))));
 }
 
@@ -117,13 +117,13 @@ std::optional<double> leading_number(std::string_view text) {
 }
 
 std::vector<int> parse_cpu_list(std::string_view text) {
-    constexpr int64_t kMostCpus = 1 << 16;
+    constexpr int64_t kMaxCpus = 1 << 16;
     std::vector<int> cpus;
     for (const std::string_view part : split(text, ',')) {
         const size_t dash = part.find('-');
         const auto first = leading_integer(part.substr(0, dash));
         const auto last = dash == part.npos ? first : leading_integer(part.substr(dash + 1));
-        if (!first || !last || *first < 0 || *last < *first || *last >= kMostCpus) continue;
+        if (!first || !last || *first < 0 || *last < *first || *last >= kMaxCpus) continue;
         for (int64_t cpu = *first; cpu <= *last; ++cpu) cpus.push_back(static_cast<int>(cpu));
     }
     std::ranges::sort(cpus);

@@ -17,9 +17,9 @@ namespace {
 
 constexpr int kProductRounds = 3;  // the best counts: a passing disturbance is not the rank's fault
 constexpr int kRoundsOfPairs = 3;
-constexpr size_t kMostPairBytes = 64 << 20;
+constexpr size_t kMaxPairBytes = 64 << 20;
 constexpr size_t kTrialBytes = 4 << 20;  // a trial of this size predicts the time of larger operations
-constexpr int kLeastIterations = 3, kMostIterations = 50;
+constexpr int kMinIterations = 3, kMaxIterations = 50;
 
 class Meter {
   public:
@@ -59,7 +59,7 @@ class Meter {
     }
 
     std::vector<double> nodes(const std::vector<Node>& nodes) const {
-        const size_t bytes = std::min(kMostPairBytes, options_.most_bytes);
+        const size_t bytes = std::min(kMaxPairBytes, options_.most_bytes);
         const bench::Case kind{.collective = &bench::collective_named("sendrecv"),
                                .type = ElementType::Float32,
                                .operation = bench::Operation::None,
@@ -126,7 +126,7 @@ class Meter {
         const bench::Timing first = again();
         options.checks = 0;  // `measurement` refers to `options`
         options.iterations = std::clamp(static_cast<int>(options_.seconds_each / first.seconds),
-                                        kLeastIterations, kMostIterations);
+                                        kMinIterations, kMaxIterations);
         std::vector<double> best = roll_.exchange(again().own_seconds);
         for (int rank = 0; const double second : roll_.exchange(again().own_seconds)) {
             best[rank] = std::min(best[rank], second);

@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 
 constexpr size_t kPartBytes = 16 << 20;
 constexpr int kParts = 4;
-constexpr double kMostSeconds = 3;
+constexpr double kMaxSeconds = 3;
 
 /// A file with a unique name, which is removed at the end of its scope.
 class TrialFile {
@@ -90,7 +90,7 @@ FolderFacts try_folder(const fs::path& folder) {
         const std::string bytes = random_bytes(kPartBytes);
         const double start = seconds_now();
         double seconds = 0;
-        for (int part = 1; part <= kParts && seconds < kMostSeconds; ++part) {
+        for (int part = 1; part <= kParts && seconds < kMaxSeconds; ++part) {
             file.append(bytes);
             seconds = seconds_now() - start;
             facts.bytes_per_second = static_cast<double>(part * kPartBytes) / seconds;

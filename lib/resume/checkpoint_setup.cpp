@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kMostAssetBytes = int64_t{1} << 30;
+constexpr int64_t kMaxAssetBytes = int64_t{1} << 30;
 
 /// The tokenizer's files in `folder`. Every checkpoint gets a copy of them.
 std::vector<checkpoint::Asset> assets_in(const fs::path& folder) {
@@ -27,7 +27,7 @@ std::vector<checkpoint::Asset> assets_in(const fs::path& folder) {
     for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
         const std::string name = entry.path().filename().string();
         if (!interop::is_asset(name) || !entry.is_regular_file()) continue;
-        assets.push_back({name, interop::read_text(entry.path(), kMostAssetBytes)});
+        assets.push_back({name, interop::read_text(entry.path(), kMaxAssetBytes)});
     }
     return assets;
 }

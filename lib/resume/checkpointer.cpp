@@ -76,7 +76,7 @@ Checkpointer::Checkpointer(SaveOptions options, comm::Communicator& control, con
       state_(state),
       work_(control) {
     if (!saves()) return;
-    nonce_ = as_rank_0_knows(control, random_numbers());
+    nonce_ = broadcast_from_rank_0(control, random_numbers());
     work_.run(on_rank_0([this] {
         checkpoint::make_folders(options_->folder);
         const bool exports =

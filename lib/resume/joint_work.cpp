@@ -80,8 +80,8 @@ void JointWork::learn_failure(const std::optional<Failure>& own) {
     take_maximum(control_, first);
     const auto rank = static_cast<int>(-first.item<int64_t>());
     if (rank == control_.size()) return;
-    const auto codes = texts_of_all(control_, own ? std::to_string(static_cast<int>(own->code)) : "");
-    const auto reasons = texts_of_all(control_, own ? own->reason : "");
+    const auto codes = all_gather_texts(control_, own ? std::to_string(static_cast<int>(own->code)) : "");
+    const auto reasons = all_gather_texts(control_, own ? own->reason : "");
     failure_ = Failure{rank, static_cast<ExitCode>(std::stoi(codes[rank])), reasons[rank]};
 }
 
@@ -103,7 +103,7 @@ void JointWork::run(std::function<void()> work) {
     throw JobError("{}{}", place, failure_->reason);
 }
 
-std::vector<std::string> texts_of_all(comm::Communicator& group, const std::string& own) {
+std::vector<std::string> all_gather_texts(comm::Communicator& group, const std::string& own) {
     const at::Tensor longest = at::full({}, static_cast<int64_t>(own.size()), at::kLong);
     take_maximum(group, longest);
     const int64_t length = longest.item<int64_t>() + 1;  // each ends with a NUL
@@ -117,7 +117,7 @@ std::vector<std::string> texts_of_all(comm::Communicator& group, const std::stri
     return texts;
 }
 
-std::vector<int64_t> as_rank_0_knows(comm::Communicator& group, const std::vector<int64_t>& own) {
+std::vector<int64_t> broadcast_from_rank_0(comm::Communicator& group, const std::vector<int64_t>& own) {
     const at::Tensor count = at::full({1}, static_cast<int64_t>(own.size()), at::kLong);
     group.run({.kind = comm::OpKind::Broadcast, .out = count, .peer = 0});
     const int64_t size = count.item<int64_t>();

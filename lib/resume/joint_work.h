@@ -69,9 +69,9 @@ class JointWork {
 };
 
 /// COLLECTIVE: the text of each rank, by rank. REQUIRES: no NUL in `own`.
-std::vector<std::string> texts_of_all(comm::Communicator& group, const std::string& own);
+std::vector<std::string> all_gather_texts(comm::Communicator& group, const std::string& own);
 
 /// COLLECTIVE: returns rank 0's `own` on every rank. The other ranks' `own` is ignored.
-std::vector<int64_t> as_rank_0_knows(comm::Communicator& group, const std::vector<int64_t>& own);
+std::vector<int64_t> broadcast_from_rank_0(comm::Communicator& group, const std::vector<int64_t>& own);
 
 }  // namespace argosy::resume

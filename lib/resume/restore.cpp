@@ -76,7 +76,7 @@ std::vector<int64_t> Restorer::newest_first(const fs::path& folder) {
     work_.run([&] {
         if (speaks()) steps = checkpoint::whole_steps(folder);
     });
-    steps = as_rank_0_knows(control_, steps);
+    steps = broadcast_from_rank_0(control_, steps);
     std::ranges::reverse(steps);
     return steps;
 }
@@ -103,7 +103,7 @@ std::vector<fs::path> Restorer::places_to_try(const fs::path& path) {
     work_.run([&] {
         if (speaks()) folder = interop::folder_of_steps(path).value_or(fs::path());
     });
-    folder = texts_of_all(control_, folder.string()).front();
+    folder = all_gather_texts(control_, folder.string()).front();
     if (folder.empty()) return {path};
     return places_of(newest_first(folder), folder);
 }
@@ -128,7 +128,7 @@ std::vector<std::string> Restorer::gather_faults(const std::function<std::vector
         machine_failed_ = true;
     }
     std::set<std::string> faults;
-    for (const std::string& text : texts_of_all(control_, fmt::format("{}", fmt::join(own, "\n")))) {
+    for (const std::string& text : all_gather_texts(control_, fmt::format("{}", fmt::join(own, "\n")))) {
         std::istringstream lines(text);
         for (std::string line; std::getline(lines, line);) faults.insert(line);
     }

@@ -19,7 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::chrono::milliseconds kBetweenLooks{200};
-constexpr int kMostAttempts = 100;  // to open a file whose folder other runs remove meanwhile
+constexpr int kMaxAttempts = 100;  // to open a file whose folder other runs remove meanwhile
 constexpr std::chrono::milliseconds kBetweenAttempts{1};
 
 /// The start of the text that a job writes into its lock file; empty outside Slurm.
@@ -42,7 +42,7 @@ FileLock open_lock(const fs::path& path, bool& made_folder) {
         try {
             return FileLock(path);
         } catch (const std::system_error& failure) {
-            if (failure.code() == std::errc::no_such_file_or_directory && attempt < kMostAttempts) {
+            if (failure.code() == std::errc::no_such_file_or_directory && attempt < kMaxAttempts) {
                 std::this_thread::sleep_for(kBetweenAttempts);
                 continue;
             }

@@ -24,7 +24,7 @@ Json json_of(const train::UpdateGuard::State& guard) {
 }
 
 // Larger than the counts of any run, and small enough that arithmetic with counts does not overflow 64 bits.
-constexpr int64_t kMostCount = int64_t{1} << 53;
+constexpr int64_t kMaxCount = int64_t{1} << 53;
 
 /// Reads a non-negative integer. The JSON library calls only such literals unsigned, and makes integers
 /// beyond 64 bits floats.
@@ -36,7 +36,7 @@ uint64_t unsigned_in(const Json& object, const char* key) {
 
 int64_t count_in(const Json& object, const char* key) {
     const uint64_t count = unsigned_in(object, key);
-    if (count > kMostCount) throw UserError("{} is {}, more than {}", key, count, kMostCount);
+    if (count > kMaxCount) throw UserError("{} is {}, more than {}", key, count, kMaxCount);
     return static_cast<int64_t>(count);
 }
 
@@ -70,9 +70,9 @@ train::UpdateGuard::State guard_in(const Json& object) {
 /// The position in tokens must be a valid count too: a run with another sample length converts by tokens.
 void check_place(int64_t samples, int64_t seq_len) {
     if (seq_len < 1) throw UserError("seq_len is {}, not 1 or more", seq_len);
-    if (samples > kMostCount / seq_len) {
+    if (samples > kMaxCount / seq_len) {
         throw UserError("samples and seq_len are {} and {}, which is more than {} tokens", samples, seq_len,
-                        kMostCount);
+                        kMaxCount);
     }
 }
 

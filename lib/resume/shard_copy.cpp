@@ -21,7 +21,7 @@ int64_t aligned(int64_t bytes) { return (bytes + kAlignmentBytes - 1) / kAlignme
 layout::Range own_rows(const HeldTensor& held, int64_t box_bytes) {
     const auto& [index, count] = held.share;
     const int64_t num_rows = held.slab.size[0];
-    if (box_bytes / count >= kLeastPartBytes) return layout::chunk(num_rows, count, index);
+    if (box_bytes / count >= kMinPartBytes) return layout::chunk(num_rows, count, index);
     const bool writes = static_cast<int>(name_key(held.info.name) % static_cast<uint64_t>(count)) == index;
     return {0, writes ? num_rows : 0};
 }

@@ -18,7 +18,7 @@ namespace argosy::resume {
 
 /// Minimum size of a part. Ranks that hold the same box split it by rows if each gets this many bytes;
 /// otherwise one of them, chosen by the tensor's name, writes the whole box.
-inline constexpr int64_t kLeastPartBytes = 64 << 10;
+inline constexpr int64_t kMinPartBytes = 64 << 10;
 
 struct ShardPart {
     checkpoint::Piece piece;

@@ -12,18 +12,18 @@
 #include "base/environment.h"
 #include "base/log.h"
 #include "base/slow_settings.h"
+#include "mpi/all_gather_at_start.h"
 #include "mpi/roll.h"
-#include "mpi/tell_all.h"
 
 namespace argosy::setup {
 namespace {
 
-constexpr size_t kMostLetters = 40;
+constexpr size_t kMaxLetters = 40;
 
 /// A rank's value of one setting, as ranks send it: the first characters of the text.
 struct Value {
     bool is_slow = false;
-    char text[kMostLetters] = {};
+    char text[kMaxLetters] = {};
 };
 
 /// For each setting its value on this rank, if that value does harm here.
@@ -37,7 +37,7 @@ std::vector<Value> found_here(int ranks_on_node, int num_ranks) {
         Value own;
         const std::string* value = setting.harmful_value(variables);
         own.is_slow = value && setting.matters(ranks);
-        if (own.is_slow) value->copy(own.text, kMostLetters - 1);
+        if (own.is_slow) value->copy(own.text, kMaxLetters - 1);
         found.push_back(own);
     }
     return found;
@@ -52,9 +52,9 @@ std::string state_in(const std::filesystem::path& file) {
 
 /// "all ranks", or "rank 1, 3, ...".
 std::string describe(const std::vector<int>& ranks, int num_ranks) {
-    constexpr size_t kMostShown = 8;
+    constexpr size_t kMaxShown = 8;
     if (static_cast<int>(ranks.size()) == num_ranks) return num_ranks == 1 ? "this rank" : "all ranks";
-    return "rank " + mpi::listed(ranks, kMostShown);
+    return "rank " + mpi::listed(ranks, kMaxShown);
 }
 
 }  // namespace
@@ -73,7 +73,8 @@ bool has_active_adapter(const std::filesystem::path& adapters) {
 
 void warn_of_slow_settings(const mpi::Comm& world, int ranks_on_node) {
     const std::vector<Value> own = found_here(ranks_on_node, world.size());
-    const std::vector<Value> all = mpi::tell_all(world, std::span(own), "which variables make them slow");
+    const std::vector<Value> all =
+        mpi::all_gather_at_start(world, std::span(own), "which variables make them slow");
     if (world.rank() != 0) return;
     for (size_t i = 0; i < own.size(); ++i) {
         std::map<std::string, std::vector<int>> ranks_by_value;

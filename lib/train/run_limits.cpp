@@ -30,10 +30,10 @@ RunLimits::RunLimits(const config::Training& training, int64_t tokens_per_step, 
 
 void RunLimits::start_step() { step_started_ = clock_(); }
 
-StopWish RunLimits::finish_step() {
+StopReason RunLimits::finish_step() {
     newest_seconds_.push_back(clock_() - step_started_);
     if (newest_seconds_.size() > kNumNewestSteps) newest_seconds_.pop_front();
-    return std::ranges::max(newest_seconds_) <= seconds_left() ? StopWish::None : StopWish::OutOfTime;
+    return std::ranges::max(newest_seconds_) <= seconds_left() ? StopReason::None : StopReason::OutOfTime;
 }
 
 double RunLimits::seconds_left() const {

@@ -1,5 +1,5 @@
 // Decides when a run ends: at training.steps, max_tokens or max_time, whichever comes first. Steps and tokens
-// are known beforehand. Each rank checks the time after each step, and the ranks agree through StopSignal.
+// are known beforehand. Each rank checks the time after each step, and the ranks agree through StopAgreement.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "config/job_config.h"
 #include "train/position.h"
-#include "train/stop_signal.h"
+#include "train/stop_agreement.h"
 
 namespace argosy::train {
 
@@ -30,7 +30,7 @@ class RunLimits {
     /// Call at the start and at the end of each step. finish_step() returns OutOfTime if a step as long as
     /// the longest of the newest few would not fit into max_time. A process takes at least one step.
     void start_step();
-    StopWish finish_step();
+    StopReason finish_step();
 
     /// Seconds until max_time; infinite if max_time is not set.
     double seconds_left() const;

@@ -1,4 +1,4 @@
-#include "train/stop_signal.h"
+#include "train/stop_agreement.h"
 
 #include <ATen/ops/full.h>
 
@@ -35,12 +35,12 @@ ExitCode stopped_by_signal(const Position& position, const Position& start, int6
     return ExitCode::Requeue;
 }
 
-StopWish StopSignal::agreed(StopWish own) {
-    if (stop_requested()) own = StopWish::Signal;
-    const at::Tensor wish = at::full({}, static_cast<int64_t>(own), at::kLong);
+StopReason StopAgreement::agreed(StopReason own) {
+    if (stop_requested()) own = StopReason::Signal;
+    const at::Tensor reason = at::full({}, static_cast<int64_t>(own), at::kLong);
     control_.run(
-        {.kind = comm::OpKind::AllReduce, .out = wish, .in = wish, .reduction = comm::Reduction::Max});
-    return static_cast<StopWish>(wish.item<int64_t>());
+        {.kind = comm::OpKind::AllReduce, .out = reason, .in = reason, .reduction = comm::Reduction::Max});
+    return static_cast<StopReason>(reason.item<int64_t>());
 }
 
 }  // namespace argosy::train

@@ -15,7 +15,7 @@
 namespace argosy::train {
 
 /// Whether a rank asks to stop, and why. The ranks take the maximum, so a later value takes precedence.
-enum class StopWish : int64_t { None, OutOfTime, Signal };
+enum class StopReason : int64_t { None, OutOfTime, Signal };
 
 /// COLLECTIVE: a group of all ranks for agreement between steps, separate from the groups that carry training
 /// data.
@@ -25,14 +25,14 @@ std::unique_ptr<comm::Communicator> control_group(const comm::Communicator& worl
 /// it never saves. `start`: position at which this process began; if it is `position`, nothing new is saved.
 ExitCode stopped_by_signal(const Position& position, const Position& start, int64_t num_steps, bool saved);
 
-class StopSignal {
+class StopAgreement {
   public:
     /// REQUIRES: main began with catch_stop_requests(), and `control` outlives it.
-    explicit StopSignal(comm::Communicator& control) : control_(control) {}
+    explicit StopAgreement(comm::Communicator& control) : control_(control) {}
 
     /// COLLECTIVE, at the end of each step: the maximum over all ranks of `own` and of Signal where a rank
     /// has received a signal; the same answer on all ranks.
-    StopWish agreed(StopWish own = StopWish::None);
+    StopReason agreed(StopReason own = StopReason::None);
 
   private:
     comm::Communicator& control_;

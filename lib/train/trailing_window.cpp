@@ -9,7 +9,7 @@ namespace argosy::train {
 namespace {
 
 // Minimum deviation as a fraction of the mean: with constant values, rounding must not count as a spike.
-constexpr double kLeastDeviation = 1e-4;
+constexpr double kMinDeviation = 1e-4;
 
 }  // namespace
 
@@ -27,7 +27,7 @@ double TrailingWindow::deviation() const {
     double squares = 0;
     for (const double value : values_) squares += (value - middle) * (value - middle);
     const double deviation = std::sqrt(squares / static_cast<double>(values_.size() - 1));
-    return std::max(deviation, kLeastDeviation * std::abs(middle));
+    return std::max(deviation, kMinDeviation * std::abs(middle));
 }
 
 double TrailingWindow::value_at(double zscore) const {

@@ -18,23 +18,23 @@ std::vector<std::shared_ptr<Thing>> living(const std::vector<std::weak_ptr<Thing
 
 }  // namespace
 
-void GpuSide::record(const Lane& lane, LaunchLine::Work work, uint64_t graph) {
-    lane.line->record(graph, std::move(work), progress_->set_by(lane.stream));
+void GpuSide::record(const Lane& lane, LaunchQueue::Work work, uint64_t graph) {
+    lane.queue->record(graph, std::move(work), progress_->set_by(lane.stream));
 }
 
 void GpuSide::recorded(const Lane& lane, uint64_t graph) {
-    lane.line->recorded(graph, progress_->set_by(lane.stream));
+    lane.queue->recorded(graph, progress_->set_by(lane.stream));
 }
 
 void GpuSide::graph_begins(const cuda::StreamView& stream) {
     ++num_launches_;
     if (progress_) progress_->begin_launch(num_launches_, stream);
-    for (const auto& line : lines()) line->graph_begins(num_launches_);
+    for (const auto& queue : queues()) queue->graph_begins(num_launches_);
 }
 
 void GpuSide::graph_launched(uint64_t graph, cuda::PooledEvent end) {
     ++num_launches_of_[graph];
-    for (const auto& line : lines()) line->graph_launched(end);
+    for (const auto& queue : queues()) queue->graph_launched(end);
     graph_end_ = std::move(end);
 }
 
@@ -48,11 +48,11 @@ int64_t GpuSide::num_launches(uint64_t graph) const {
     return found == num_launches_of_.end() ? 0 : found->second;
 }
 
-std::shared_ptr<LaunchLine> GpuSide::open_line(const std::string& name, const std::vector<int>& members) {
+std::shared_ptr<LaunchQueue> GpuSide::open_queue(const std::string& name, const std::vector<int>& members) {
     const std::lock_guard lock(mutex_);
-    auto line = std::make_shared<LaunchLine>(name, members, num_lines_[{name, members}]++);
-    lines_.push_back(line);
-    return line;
+    auto queue = std::make_shared<LaunchQueue>(name, members, num_queues_[{name, members}]++);
+    queues_.push_back(queue);
+    return queue;
 }
 
 void GpuSide::add(const std::shared_ptr<Lane>& lane) {
@@ -61,9 +61,9 @@ void GpuSide::add(const std::shared_ptr<Lane>& lane) {
     lanes_.push_back(lane);
 }
 
-std::vector<std::shared_ptr<LaunchLine>> GpuSide::lines() const {
+std::vector<std::shared_ptr<LaunchQueue>> GpuSide::queues() const {
     const std::lock_guard lock(mutex_);
-    return living(lines_);
+    return living(queues_);
 }
 
 std::vector<std::shared_ptr<Lane>> GpuSide::lanes() const {
@@ -71,14 +71,14 @@ std::vector<std::shared_ptr<Lane>> GpuSide::lanes() const {
     return living(lanes_);
 }
 
-void GpuSide::require_going_on() const {
+void GpuSide::block_if_ending() const {
     while (ends_) std::this_thread::sleep_for(std::chrono::seconds(1));
 }
 
-void GpuSide::let_others_speak() const {
-    constexpr int kMostSeconds = 30;
-    for (int tenth = 0; tenth < 10 * kMostSeconds; ++tenth) {
-        require_going_on();
+void GpuSide::wait_for_root_cause() const {
+    constexpr int kMaxSeconds = 30;
+    for (int tenth = 0; tenth < 10 * kMaxSeconds; ++tenth) {
+        block_if_ending();
         std::this_thread::sleep_for(std::chrono::milliseconds(100));
     }
 }

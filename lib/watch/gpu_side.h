@@ -1,5 +1,5 @@
 // State on the GPU that a group and all its subgroups share: pools of events, the launches of graphs, and the
-// lanes and launch lines that the watchdog reads. Any thread may call a member, unless its comment names one
+// lanes and launch queues that the watchdog reads. Any thread may call a member, unless its comment names one
 // thread.
 #pragma once
 
@@ -24,19 +24,19 @@ class GpuSide {
     /// Events that only mark a point (`marks`), and events that also measure time (`clocks`).
     const cuda::EventPool marks{cuda::Timing::Off}, clocks{cuda::Timing::On};
 
-    /// Opens this rank's launch queue (line) for a group. COLLECTIVE: every rank in `members`, in the same
+    /// Opens this rank's launch queue for a group. COLLECTIVE: every rank in `members`, in the same
     /// order.
-    std::shared_ptr<LaunchLine> open_line(const std::string& name, const std::vector<int>& members);
+    std::shared_ptr<LaunchQueue> open_queue(const std::string& name, const std::vector<int>& members);
     /// REQUIRES: this thread records no graph.
     void add(const std::shared_ptr<Lane>& lane);
 
-    /// The lines and lanes that still exist.
-    std::vector<std::shared_ptr<LaunchLine>> lines() const;
+    /// The queues and lanes that still exist.
+    std::vector<std::shared_ptr<LaunchQueue>> queues() const;
     std::vector<std::shared_ptr<Lane>> lanes() const;
 
     // Only the thread that works on the GPU calls the following.
     /// The caller next records an operation on the lane's stream into graph number `graph`.
-    void record(const Lane& lane, LaunchLine::Work work, uint64_t graph);
+    void record(const Lane& lane, LaunchQueue::Work work, uint64_t graph);
     /// The caller has recorded that operation.
     void recorded(const Lane& lane, uint64_t graph);
     /// The caller next puts a graph on `stream`.
@@ -52,26 +52,26 @@ class GpuSide {
     void end() { ends_ = true; }
     /// Does not return after end(). The thread that works on the GPU calls this before it uses a result or an
     /// error.
-    void require_going_on() const;
+    void block_if_ending() const;
     /// Runs `calls` and returns their result. After end(), an error is suppressed (the call does not return),
     /// because the watchdog reports the root cause. A PeerError (another rank ended) is thrown only if no
     /// other rank reports the root cause first.
     template <class Calls>
-    auto while_going_on(const Calls& calls) const {
+    auto run_unless_ending(const Calls& calls) const {
         try {
             return calls();
         } catch (const nccl::PeerError&) {
-            let_others_speak();
+            wait_for_root_cause();
             throw;
         } catch (...) {
-            require_going_on();  // the watchdog's message names the root cause
+            block_if_ending();  // the watchdog's message names the root cause
             throw;
         }
     }
 
   private:
     /// Sleeps long enough for another rank to report the root cause and end this process.
-    void let_others_speak() const;
+    void wait_for_root_cause() const;
 
     std::atomic<bool> ends_ = false;
     cuda::PooledEvent graph_end_;  // of the last launch of a graph
@@ -79,9 +79,9 @@ class GpuSide {
     std::map<uint64_t, int64_t> num_launches_of_;  // by graph
     std::optional<GraphProgress> progress_;        // none before the first lane
     mutable std::mutex mutex_;
-    std::vector<std::weak_ptr<LaunchLine>> lines_;
+    std::vector<std::weak_ptr<LaunchQueue>> queues_;
     std::vector<std::weak_ptr<Lane>> lanes_;
-    std::map<std::pair<std::string, std::vector<int>>, int> num_lines_;
+    std::map<std::pair<std::string, std::vector<int>>, int> num_queues_;
 };
 
 }  // namespace argosy::watch

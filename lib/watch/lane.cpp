@@ -6,13 +6,13 @@ namespace argosy::watch {
 
 void Lane::require_health() {
     const std::lock_guard lock(mutex_);
-    if (!broken_off_) communicator.require_health();
+    if (!aborted_) communicator.require_health();
 }
 
-void Lane::break_off() {
+void Lane::abort() {
     {
         const std::lock_guard lock(mutex_);
-        if (std::exchange(broken_off_, true)) return;
+        if (std::exchange(aborted_, true)) return;
     }
     communicator.abort();
 }

@@ -1,5 +1,5 @@
 // A lane is one ordered channel between the GPUs of ranks: an NCCL communicator, the stream of all its
-// operations, and the LaunchLine (queue of launches) that the watchdog reads.
+// operations, and the LaunchQueue (queue of launches) that the watchdog reads.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@
 
 #include "cuda/stream.h"
 #include "nccl/communicator.h"
-#include "watch/launch_line.h"
+#include "watch/launch_queue.h"
 
 namespace argosy::watch {
 
@@ -17,8 +17,8 @@ class Lane {
   public:
     /// Makes the communicator on this thread's device. COLLECTIVE over all ranks that have the id; waits for
     /// them without a timeout. `rank` and `size` are numbers within the lane.
-    Lane(const nccl::UniqueId& id, int size, int rank, std::shared_ptr<LaunchLine> its_line)
-        : communicator(id, size, rank), line(std::move(its_line)) {}
+    Lane(const nccl::UniqueId& id, int size, int rank, std::shared_ptr<LaunchQueue> its_queue)
+        : communicator(id, size, rank), queue(std::move(its_queue)) {}
 
     /// Throws RunError if an earlier operation has failed, unless the lane is aborted. Any thread may call
     /// this.
@@ -26,15 +26,15 @@ class Lane {
 
     /// Aborts the operations under way, which would otherwise wait for ever if a peer is gone. Only the first
     /// call has an effect. Any thread may call this.
-    void break_off();
+    void abort();
 
     const cuda::Stream stream{cuda::Priority::High};  // normal priority would queue behind a matmul's blocks
     nccl::Communicator communicator;
-    const std::shared_ptr<LaunchLine> line;
+    const std::shared_ptr<LaunchQueue> queue;
 
   private:
     std::mutex mutex_;
-    bool broken_off_ = false;
+    bool aborted_ = false;
 };
 
 }  // namespace argosy::watch

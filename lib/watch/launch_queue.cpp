@@ -1,4 +1,4 @@
-#include "watch/launch_line.h"
+#include "watch/launch_queue.h"
 
 #include <fmt/format.h>
 
@@ -20,74 +20,74 @@ uint64_t digest(const std::vector<int>& members) {
 
 }  // namespace
 
-LaunchLine::LaunchLine(std::string name, std::vector<int> members, int serial)
+LaunchQueue::LaunchQueue(std::string name, std::vector<int> members, int serial)
     : key_(fmt::format("{}/{:x}/{}", name, digest(members), serial)),
       name_(std::move(name)),
       members_(std::move(members)) {}
 
-void LaunchLine::begin(Work work) {
+void LaunchQueue::begin(Work work) {
     const std::lock_guard lock(mutex_);
     const int64_t number = num_begun_++;
     last_ = {work, {0, number}, seconds_now()};
     launches_.push_back({number, std::move(work), nullptr, nullptr});
 }
 
-void LaunchLine::launched(cuda::PooledEvent begin, cuda::PooledEvent end) {
+void LaunchQueue::launched(cuda::PooledEvent begin, cuda::PooledEvent end) {
     const std::lock_guard lock(mutex_);
     launches_.back().begin = std::move(begin);
     launches_.back().end = std::move(end);
 }
 
-void LaunchLine::returned() {
+void LaunchQueue::returned() {
     const std::lock_guard lock(mutex_);
     launches_.pop_back();
     waited_seconds_ = 0;
 }
 
-void LaunchLine::record(uint64_t graph, Work work, const GraphMark* begun) {
+void LaunchQueue::record(uint64_t graph, Work work, const GraphMark* begun) {
     const std::lock_guard lock(mutex_);
     recorded_[graph].push_back({std::move(work), begun, nullptr});
 }
 
-void LaunchLine::recorded(uint64_t graph, const GraphMark* done) {
+void LaunchQueue::recorded(uint64_t graph, const GraphMark* done) {
     const std::lock_guard lock(mutex_);
     recorded_[graph].back().done = done;
 }
 
-void LaunchLine::graph_begins(int64_t launch) {
+void LaunchQueue::graph_begins(int64_t launch) {
     const std::lock_guard lock(mutex_);
     num_graphs_ = launch;
     graphs_.push_back({launch, num_begun_, last_, nullptr});
 }
 
-void LaunchLine::graph_launched(cuda::PooledEvent end) {
+void LaunchQueue::graph_launched(cuda::PooledEvent end) {
     const std::lock_guard lock(mutex_);
     if (!graphs_.empty()) graphs_.back().end = std::move(end);
 }
 
-LaunchLine::Standing LaunchLine::look(double elapsed_seconds) {
+LaunchQueue::QueueState LaunchQueue::look(double elapsed_seconds) {
     drop_ended_launches();
     drop_ended_graphs();
     const bool begun = oldest_has_begun();
     const std::lock_guard lock(mutex_);
-    Standing standing;
-    standing.key = key_;
-    standing.name = name_;
-    standing.members = members_;
-    standing.num_begun = num_begun_;
+    QueueState state;
+    state.key = key_;
+    state.name = name_;
+    state.members = members_;
+    state.num_begun = num_begun_;
     waited_seconds_ = begun ? waited_seconds_ + elapsed_seconds : 0;
     if (begun && !launches_.empty()) {
         const Launch& oldest = launches_.front();
-        standing.under_way = {{0, oldest.number}, oldest.work, waited_seconds_};
+        state.under_way = {{0, oldest.number}, oldest.work, waited_seconds_};
     }
-    look_at_graphs(elapsed_seconds, standing);
-    return standing;
+    look_at_graphs(elapsed_seconds, state);
+    return state;
 }
 
 // CUDA may never answer, so it is queried without the lock, which the launching thread needs. Only the
 // watchdog's thread removes launches at the front.
 
-void LaunchLine::drop_ended_launches() {
+void LaunchQueue::drop_ended_launches() {
     for (;;) {
         cuda::PooledEvent end;
         {
@@ -101,7 +101,7 @@ void LaunchLine::drop_ended_launches() {
     }
 }
 
-void LaunchLine::drop_ended_graphs() {
+void LaunchQueue::drop_ended_graphs() {
     for (;;) {
         cuda::PooledEvent end;
         {
@@ -119,7 +119,7 @@ void LaunchLine::drop_ended_graphs() {
 
 /// Whether the oldest launch has begun. A launch that has not begun still waits for earlier work on this
 /// rank's own GPU.
-bool LaunchLine::oldest_has_begun() {
+bool LaunchQueue::oldest_has_begun() {
     cuda::PooledEvent begin;
     {
         const std::lock_guard lock(mutex_);
@@ -132,7 +132,7 @@ bool LaunchLine::oldest_has_begun() {
 
 /// Returns the last operation that the GPU has reached in that launch of a graph, and stores its index in
 /// `number`; null if there is none yet. One stream runs all recorded operations in order.
-const LaunchLine::Recorded* LaunchLine::come_to(int64_t launch, int64_t* number) const {
+const LaunchQueue::Recorded* LaunchQueue::last_begun(int64_t launch, int64_t* number) const {
     for (const auto& [graph, operations] : recorded_) {
         const auto begun = [&](const Recorded& one) { return GraphProgress::is_of(one.begun, launch); };
         if (!begun(operations.front())) continue;
@@ -144,37 +144,36 @@ const LaunchLine::Recorded* LaunchLine::come_to(int64_t launch, int64_t* number)
 }
 
 /// Updates seen_: how far the GPU has come in the oldest launch of a graph.
-const LaunchLine::Recorded* LaunchLine::see_graph() {
-    Place place{graphs_.front().launch, 0};
-    const Recorded* const operation = come_to(place.graph, &place.number);
-    if (operation && seen_.place != place) seen_ = {operation->work, place, seconds_now()};
+const LaunchQueue::Recorded* LaunchQueue::see_graph() {
+    LaunchId id{graphs_.front().launch, 0};
+    const Recorded* const operation = last_begun(id.graph, &id.number);
+    if (operation && seen_.id != id) seen_ = {operation->work, id, seconds_now()};
     return operation;
 }
 
-void LaunchLine::look_at_graphs(double elapsed_seconds, Standing& standing) {
+void LaunchQueue::look_at_graphs(double elapsed_seconds, QueueState& state) {
     const Recorded* operation = graphs_.empty() ? nullptr : see_graph();
-    const Place place = seen_.place;
+    const LaunchId id = seen_.id;
     const Last* last = &last_;
     if (graphs_.empty()) {
-        standing.graph = {num_graphs_ + 1, 0};
+        state.graph = {num_graphs_ + 1, 0};
     } else {
-        standing.graph = {graphs_.front().launch, operation ? place.number + 1 : 0};
-        standing.num_begun = graphs_.front().num_begun;
+        state.graph = {graphs_.front().launch, operation ? id.number + 1 : 0};
+        state.num_begun = graphs_.front().num_begun;
         last = &graphs_.front().last;
     }
     if (seen_.at_seconds > last->at_seconds) last = &seen_;
-    standing.last = last->work;
-    standing.last_place = last->place;
-    standing.seconds_since_last = seconds_now() - last->at_seconds;
+    state.last = last->work;
+    state.last_id = last->id;
+    state.seconds_since_last = seconds_now() - last->at_seconds;
 
-    if (operation && operation->done && GraphProgress::is_of(operation->done, place.graph))
-        operation = nullptr;
-    if (!operation || waits_at_ != place) graph_waited_seconds_ = 0;
+    if (operation && operation->done && GraphProgress::is_of(operation->done, id.graph)) operation = nullptr;
+    if (!operation || waits_at_ != id) graph_waited_seconds_ = 0;
     if (!operation) return;
-    waits_at_ = place;
+    waits_at_ = id;
     graph_waited_seconds_ += elapsed_seconds;
-    if (standing.under_way && standing.under_way->waited_seconds > graph_waited_seconds_) return;
-    standing.under_way = {place, operation->work, graph_waited_seconds_};
+    if (state.under_way && state.under_way->waited_seconds > graph_waited_seconds_) return;
+    state.under_way = {id, operation->work, graph_waited_seconds_};
 }
 
 }  // namespace argosy::watch

@@ -1,8 +1,8 @@
-// A launch line is the queue of launches that a rank has put on one stream, in the order in which they end.
+// The queue of launches that a rank has put on one stream, in the order in which they end.
 // The rank's watchdog reads the queue from its own thread and reports it to the watchdogs of other ranks. A
-// line has the same key and the same numbers on every rank that takes part in it. An operation that becomes
+// queue has the same key and the same numbers on every rank that takes part in it. An operation that becomes
 // part of a graph is recorded here once, and is under way in each launch of the graph. Launches of graphs are
-// numbered from 1, over all lines together.
+// numbered from 1, over all queues together.
 #pragma once
 
 #include <cstdint>
@@ -18,11 +18,11 @@
 
 namespace argosy::watch {
 
-class LaunchLine {
+class LaunchQueue {
   public:
     /// `name` is the mesh axis for messages, `members` are rank numbers in the outermost group, `serial`
-    /// distinguishes lines with the same name and members.
-    LaunchLine(std::string name, std::vector<int> members, int serial);
+    /// distinguishes queues with the same name and members.
+    LaunchQueue(std::string name, std::vector<int> members, int serial);
 
     /// A launch as messages name it: "all-reduce", and the number of elements.
     struct Work {
@@ -30,12 +30,12 @@ class LaunchLine {
         int64_t elements = 0;
         bool operator==(const Work&) const = default;
     };
-    /// Identifies a launch of this line: number `number` (from 0) outside of graphs, or within one launch of
+    /// Identifies a launch of this queue: number `number` (from 0) outside of graphs, or within one launch of
     /// a graph.
-    struct Place {
+    struct LaunchId {
         int64_t graph = 0;  // number of the graph's launch; 0: outside of graphs
         int64_t number = 0;
-        auto operator<=>(const Place&) const = default;
+        auto operator<=>(const LaunchId&) const = default;
     };
 
     // The thread that launches calls the following.
@@ -56,8 +56,8 @@ class LaunchLine {
     /// The call that launches the graph has returned; `end` marks the end of the graph.
     void graph_launched(cuda::PooledEvent end);
 
-    /// The state of this line on this rank.
-    struct Standing {
+    /// The state of this queue on this rank.
+    struct QueueState {
         std::string key, name;
         std::vector<int> members;
         /// Number of launches outside of graphs that the host has reached. While a graph runs on the GPU,
@@ -65,13 +65,13 @@ class LaunchLine {
         int64_t num_begun = 0;
         /// Progress in graphs: launches before number `graph.graph` have ended, and the GPU has reached
         /// `graph.number` operations of that launch.
-        Place graph = {1, 0};
+        LaunchId graph = {1, 0};
         Work last;  // the last launch that this rank has reached
-        Place last_place = {0, -1};
+        LaunchId last_id = {0, -1};
         double seconds_since_last = 0;
         /// The oldest launch that has not ended, if the GPU has reached it or its call has not returned.
         struct UnderWay {
-            Place place;
+            LaunchId id;
             Work work;
             double waited_seconds = 0;  // time for which the launch has been in this state
         };
@@ -79,7 +79,7 @@ class LaunchLine {
     };
     /// Only the watchdog's thread calls this. The `elapsed_seconds` since the last look() count as waiting
     /// time.
-    Standing look(double elapsed_seconds);
+    QueueState look(double elapsed_seconds);
 
   private:
     struct Launch {
@@ -94,7 +94,7 @@ class LaunchLine {
     /// The last launch that this rank reached, and the time at which that was seen.
     struct Last {
         Work work;
-        Place place = {0, -1};
+        LaunchId id = {0, -1};
         double at_seconds = 0;
     };
     struct GraphLaunch {
@@ -108,8 +108,8 @@ class LaunchLine {
     void drop_ended_graphs();
     bool oldest_has_begun();
     const Recorded* see_graph();
-    void look_at_graphs(double elapsed_seconds, Standing& standing);
-    const Recorded* come_to(int64_t launch, int64_t* number) const;
+    void look_at_graphs(double elapsed_seconds, QueueState& state);
+    const Recorded* last_begun(int64_t launch, int64_t* number) const;
 
     const std::string key_, name_;
     const std::vector<int> members_;
@@ -124,7 +124,7 @@ class LaunchLine {
     std::deque<GraphLaunch> graphs_;  // launches that have not ended, oldest first
     int64_t num_graphs_ = 0;          // number of the last launch
     Last seen_;                       // the last operation reached within a graph
-    Place waits_at_;
+    LaunchId waits_at_;
     double graph_waited_seconds_ = 0;  // time waited at waits_at_
 };
 

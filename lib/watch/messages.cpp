@@ -7,11 +7,11 @@
 namespace argosy::watch {
 namespace {
 
-constexpr size_t kMostPlaces = 4;
+constexpr size_t kMaxPlaces = 4;
 
 std::string waits_of_others(const std::map<std::string, std::vector<int>>& ranks_by_place) {
     std::string text;
-    size_t num_left = kMostPlaces;
+    size_t num_left = kMaxPlaces;
     for (const auto& [place, ranks] : ranks_by_place) {
         text += text.empty() ? ". The others wait for " : "; ";
         if (num_left-- == 0) return text + "...";

@@ -13,16 +13,16 @@
 namespace argosy::watch {
 namespace {
 
-using Standing = LaunchLine::Standing;
-using UnderWay = LaunchLine::Standing::UnderWay;
+using QueueState = LaunchQueue::QueueState;
+using UnderWay = LaunchQueue::QueueState::UnderWay;
 
-using Place = LaunchLine::Place;
-using Work = LaunchLine::Work;
+using LaunchId = LaunchQueue::LaunchId;
+using Work = LaunchQueue::Work;
 
-/// The tab-separated fields of one launch line in a report: key, name, number of launches begun outside of
-/// graphs, the graph's launch and the number of its operations begun, Place and Work (launch_line.h) of the
-/// last launch reached, seconds since then. If a launch is under way, these follow: members, Place, Work,
-/// seconds waited.
+/// The tab-separated fields of one launch queue in a report: key, name, number of launches begun outside of
+/// graphs, the graph's launch and the number of its operations begun, LaunchId and Work (launch_queue.h) of
+/// the last launch reached, seconds since then. If a launch is under way, these follow: members, LaunchId,
+/// Work, seconds waited.
 class Fields {
   public:
     explicit Fields(const std::string& line) {
@@ -33,7 +33,7 @@ class Fields {
     std::string text() { return fields_.at(next_++); }
     int64_t integer() { return std::stoll(text()); }
     double number() { return std::stod(text()); }
-    Place place() {
+    LaunchId id() {
         const int64_t graph = integer();
         return {graph, integer()};
     }
@@ -53,55 +53,55 @@ class Fields {
     size_t next_ = 0;
 };
 
-Standing standing_of(Fields fields) {
-    Standing standing;
-    standing.key = fields.text();
-    standing.name = fields.text();
-    standing.num_begun = fields.integer();
-    standing.graph = fields.place();
-    standing.last_place = fields.place();
-    standing.last = fields.work();
-    standing.seconds_since_last = fields.number();
-    if (!fields.any_left()) return standing;
-    standing.members = fields.integers();
-    UnderWay& under_way = standing.under_way.emplace();
-    under_way.place = fields.place();
+QueueState state_of(Fields fields) {
+    QueueState state;
+    state.key = fields.text();
+    state.name = fields.text();
+    state.num_begun = fields.integer();
+    state.graph = fields.id();
+    state.last_id = fields.id();
+    state.last = fields.work();
+    state.seconds_since_last = fields.number();
+    if (!fields.any_left()) return state;
+    state.members = fields.integers();
+    UnderWay& under_way = state.under_way.emplace();
+    under_way.id = fields.id();
     under_way.work = fields.work();
     under_way.waited_seconds = fields.number();
-    return standing;
+    return state;
 }
 
-std::string text_of(const Place& place) { return fmt::format("{}\t{}", place.graph, place.number); }
+std::string text_of(const LaunchId& id) { return fmt::format("{}\t{}", id.graph, id.number); }
 std::string text_of(const Work& work) { return fmt::format("{}\t{}", work.kind, work.elements); }
 
-std::string text_of(const Standing& one) {
+std::string text_of(const QueueState& one) {
     std::string text =
         fmt::format("{}\t{}\t{}\t{}\t{}\t{}\t{}", one.key, one.name, one.num_begun, text_of(one.graph),
-                    text_of(one.last_place), text_of(one.last), one.seconds_since_last);
+                    text_of(one.last_id), text_of(one.last), one.seconds_since_last);
     if (!one.under_way) return text;
-    return text + fmt::format("\t{}\t{}\t{}\t{}", fmt::join(one.members, " "), text_of(one.under_way->place),
+    return text + fmt::format("\t{}\t{}\t{}\t{}", fmt::join(one.members, " "), text_of(one.under_way->id),
                               text_of(one.under_way->work), one.under_way->waited_seconds);
 }
 
-std::string operation(const Work& work, const std::string& name, const Place& place) {
-    return operation_name(work.kind, name, place.number, place.graph);
+std::string operation(const Work& work, const std::string& name, const LaunchId& id) {
+    return operation_name(work.kind, name, id.number, id.graph);
 }
-std::string operation(const Standing& standing) {
-    return operation(standing.under_way->work, standing.name, standing.under_way->place);
+std::string operation(const QueueState& state) {
+    return operation(state.under_way->work, state.name, state.under_way->id);
 }
 
-/// A rank that waits for a launch on one of its lines to end.
+/// A rank that waits for a launch on one of its queues to end.
 struct Waiting {
     int rank;
-    Standing standing;
+    QueueState state;
 };
 
 class Judge {
   public:
     explicit Judge(const Watched& watched) : watched_(watched) {
         for (const auto& [rank, report] : watched.reports) {
-            for (const Standing& standing : report.lines) {
-                if (standing.under_way) waiting_.push_back({rank, standing});
+            for (const QueueState& state : report.queues) {
+                if (state.under_way) waiting_.push_back({rank, state});
             }
             if (!report.error.empty()) errors_[rank] = report.error;
         }
@@ -112,8 +112,7 @@ class Judge {
     /// the operation.
     const Waiting* longest() const {
         const auto weight = [](const Waiting& one) {
-            return std::pair(one.standing.under_way->work.elements > 0,
-                             one.standing.under_way->waited_seconds);
+            return std::pair(one.state.under_way->work.elements > 0, one.state.under_way->waited_seconds);
         };
         const auto found = std::ranges::max_element(waiting_, {}, weight);
         return found == waiting_.end() ? nullptr : &*found;
@@ -125,11 +124,11 @@ class Judge {
         mpi::Attendance found;
         std::set<int> missing;
         for (const Waiting& one : waiting_) {
-            for (const int member : one.standing.members) {
+            for (const int member : one.state.members) {
                 if (is_missed(one, member)) missing.insert(member);
             }
-            if (!told || one.standing.key != told->standing.key) {
-                found.ranks_by_place[operation(one.standing)].push_back(one.rank);
+            if (!told || one.state.key != told->state.key) {
+                found.ranks_by_place[operation(one.state)].push_back(one.rank);
             }
         }
         for (int rank = 0; rank < watched_.num_ranks; ++rank) {
@@ -143,15 +142,14 @@ class Judge {
     std::string mismatch() const {
         for (const Waiting& one : waiting_) {
             for (const Waiting& other : waiting_) {
-                if (one.standing.key != other.standing.key) continue;
-                const UnderWay &own = *one.standing.under_way, &theirs = *other.standing.under_way;
-                if (own.place != theirs.place || own.work == theirs.work) continue;
+                if (one.state.key != other.state.key) continue;
+                const UnderWay &own = *one.state.under_way, &theirs = *other.state.under_way;
+                if (own.id != theirs.id || own.work == theirs.work) continue;
                 return fmt::format(
                     ". Operation {}{} over {} is {} of {} elements on rank {}, and {} of {} elements on rank "
                     "{}",
-                    own.place.number,
-                    own.place.graph == 0 ? "" : fmt::format(" of graph {}", own.place.graph),
-                    one.standing.name, own.work.kind, own.work.elements, one.rank, theirs.work.kind,
+                    own.id.number, own.id.graph == 0 ? "" : fmt::format(" of graph {}", own.id.graph),
+                    one.state.name, own.work.kind, own.work.elements, one.rank, theirs.work.kind,
                     theirs.work.elements, other.rank);
             }
         }
@@ -161,15 +159,15 @@ class Judge {
     /// Describes the last launch that the first missing rank with an answer has reached.
     std::string last_of(const std::vector<int>& missing) const {
         for (const int rank : missing) {
-            const Standing* last = nullptr;
+            const QueueState* last = nullptr;
             if (!answered(rank)) continue;
-            for (const Standing& one : watched_.reports.at(rank).lines) {
+            for (const QueueState& one : watched_.reports.at(rank).queues) {
                 const bool later = !last || one.seconds_since_last < last->seconds_since_last;
-                if (one.last_place.number >= 0 && later) last = &one;
+                if (one.last_id.number >= 0 && later) last = &one;
             }
             if (!last) continue;
             return fmt::format(". Rank {} came to {} {:.3g} s ago, and to nothing since", rank,
-                               operation(last->last, last->name, last->last_place), last->seconds_since_last);
+                               operation(last->last, last->name, last->last_id), last->seconds_since_last);
         }
         return "";
     }
@@ -182,10 +180,10 @@ class Judge {
 
     bool is_missed(const Waiting& one, int member) const {
         if (!answered(member) || waits(member)) return false;
-        for (const Standing& theirs : watched_.reports.at(member).lines) {
-            if (theirs.key != one.standing.key) continue;
-            const Place& place = one.standing.under_way->place;
-            return place.graph == 0 ? theirs.num_begun <= place.number : theirs.graph <= place;
+        for (const QueueState& theirs : watched_.reports.at(member).queues) {
+            if (theirs.key != one.state.key) continue;
+            const LaunchId& id = one.state.under_way->id;
+            return id.graph == 0 ? theirs.num_begun <= id.number : theirs.graph <= id;
         }
         return true;
     }
@@ -201,7 +199,7 @@ std::string WatchReport::text() const {
     std::string on_one_line = error;
     std::ranges::replace(on_one_line, '\n', ' ');
     std::string text = fmt::format("{}\n{}\n", seconds_to_limit, on_one_line);
-    for (const Standing& one : lines) text += text_of(one) + '\n';
+    for (const QueueState& one : queues) text += text_of(one) + '\n';
     return text;
 }
 
@@ -212,7 +210,7 @@ WatchReport WatchReport::of_text(const std::string& text) {
     std::getline(lines, line);
     report.seconds_to_limit = std::stod(line);
     std::getline(lines, report.error);
-    while (std::getline(lines, line)) report.lines.push_back(standing_of(Fields(line)));
+    while (std::getline(lines, line)) report.queues.push_back(state_of(Fields(line)));
     return report;
 }
 
@@ -231,7 +229,7 @@ std::optional<std::string> verdict(const Watched& watched) {
         return text;
     }
     if (!told) return std::nullopt;
-    text = timeout_text({operation(told->standing), told->standing.members, watched.timeout_seconds}, found);
+    text = timeout_text({operation(told->state), told->state.members, watched.timeout_seconds}, found);
     return text + (found.missing.empty() ? judge.mismatch() : judge.last_of(found.missing));
 }
 
@@ -247,7 +245,7 @@ std::string verdict_alone(const WatchReport& own, double timeout_seconds) {
     Watched watched{.num_ranks = 1, .timeout_seconds = timeout_seconds, .reports = {{0, own}}, .apart = {}};
     const Judge judge(watched);
     const Waiting* const told = judge.longest();
-    const std::string what = told ? operation(told->standing) : "an operation";
+    const std::string what = told ? operation(told->state) : "an operation";
     return fmt::format("{}: no answer in {} s, and rank 0's watchdog does not answer either; {}", what,
                        timeout_seconds, mpi::named_missing(std::vector{0}));
 }

@@ -8,17 +8,17 @@
 #include <string>
 #include <vector>
 
-#include "watch/launch_line.h"
+#include "watch/launch_queue.h"
 
 namespace argosy::watch {
 
 /// A watchdog's report on its own rank.
 struct WatchReport {
-    std::vector<LaunchLine::Standing> lines;
+    std::vector<LaunchQueue::QueueState> queues;
     std::string error;            // error of NCCL, or that the GPU's driver does not answer
     double seconds_to_limit = 0;  // time left for the longest wait; negative: time since its timeout
 
-    /// Wire format. Lines with no launch under way are sent without their member list.
+    /// Wire format. Queues with no launch under way are sent without their member list.
     std::string text() const;
     static WatchReport of_text(const std::string& text);
 };

@@ -1,4 +1,4 @@
-#include "watch/watch_star.h"
+#include "watch/watch_connections.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -27,9 +27,9 @@
 namespace argosy::watch {
 namespace {
 
-constexpr int kMostAddresses = 16;
+constexpr int kMaxAddresses = 16;
 constexpr double kSecondsToConnect = 2, kSecondsToGreet = 5, kSecondsToSend = 2, kSecondsToAcknowledge = 2;
-constexpr uint32_t kMostBytes = 1 << 24;
+constexpr uint32_t kMaxBytes = 1 << 24;
 
 /// The only message of the handshake: a rank sends it, rank 0 sends it back, and the rank sends it again.
 /// Rank 0 accepts a connection only after the second copy, because the rank may have given up on it before.
@@ -135,7 +135,7 @@ std::vector<in_addr_t> own_addresses(bool one_node) {
     std::vector<in_addr_t> found;
     ifaddrs* all = nullptr;
     if (getifaddrs(&all) != 0) return found;
-    for (const ifaddrs* one = all; one && std::ssize(found) < kMostAddresses; one = one->ifa_next) {
+    for (const ifaddrs* one = all; one && std::ssize(found) < kMaxAddresses; one = one->ifa_next) {
         const bool up = (one->ifa_flags & IFF_UP) && !(one->ifa_flags & IFF_LOOPBACK);
         if (!up || !one->ifa_addr || one->ifa_addr->sa_family != AF_INET) continue;
         found.push_back(reinterpret_cast<const sockaddr_in*>(one->ifa_addr)->sin_addr.s_addr);
@@ -162,22 +162,22 @@ Descriptor::~Descriptor() {
 }
 
 /// The key of the job, and the addresses at which rank 0 listens.
-struct WatchStar::Card {
+struct WatchConnections::ServerAddress {
     uint64_t key = 0;
     in_port_t port = 0;
     int32_t num_addresses = 0;
-    in_addr_t addresses[kMostAddresses] = {};
+    in_addr_t addresses[kMaxAddresses] = {};
 };
 
-WatchStar::WatchStar(const mpi::Comm& world)
+WatchConnections::WatchConnections(const mpi::Comm& world)
     : rank_(world.rank()), size_(world.size()), waker_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
     if (size_ > 1) listen_for(world);
 }
 
-void WatchStar::listen_for(const mpi::Comm& world) {
+void WatchConnections::listen_for(const mpi::Comm& world) {
     const mpi::BlockingCall call("connecting the watchdogs of all ranks");
     const bool one_node = world.within_one_node();
-    Card card;
+    ServerAddress card;
     if (rank_ == 0) {
         listener_ = Descriptor(socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
         sockaddr_in own = address_of(htonl(one_node ? INADDR_LOOPBACK : INADDR_ANY), 0);
@@ -203,15 +203,15 @@ void WatchStar::listen_for(const mpi::Comm& world) {
 }
 
 /// A connection that has not finished the handshake.
-struct WatchStar::Guest {
+struct WatchConnections::PendingConnection {
     Descriptor socket;
     std::string received = {};
     bool answered = false;
 };
 
 /// No connection blocks the loop: a silent one is polled like the others.
-void WatchStar::receive_guests(uint64_t key, const mpi::Comm& world) {
-    std::vector<Guest> guests;
+void WatchConnections::receive_guests(uint64_t key, const mpi::Comm& world) {
+    std::vector<PendingConnection> guests;
     // The barrier ends when all other ranks have tried to connect.
     mpi::Request request = world.barrier();
     while (!mpi::test_all({&request, 1})) {
@@ -223,10 +223,10 @@ void WatchStar::receive_guests(uint64_t key, const mpi::Comm& world) {
     do {
         accept_all(guests);
         if (!hear(guests, key)) sched_yield();
-    } while (std::ranges::any_of(guests, &Guest::answered) && seconds_now() < deadline);
+    } while (std::ranges::any_of(guests, &PendingConnection::answered) && seconds_now() < deadline);
 }
 
-void WatchStar::accept_all(std::vector<Guest>& guests) const {
+void WatchConnections::accept_all(std::vector<PendingConnection>& guests) const {
     for (;;) {
         Descriptor socket(accept4(listener_.number(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
         if (socket.number() >= 0) {
@@ -239,8 +239,8 @@ void WatchStar::accept_all(std::vector<Guest>& guests) const {
 }
 
 /// Reads from all guests. Returns whether one of them has become a peer, or is gone.
-bool WatchStar::hear(std::vector<Guest>& guests, uint64_t key) {
-    const auto through = [&](Guest& guest) {
+bool WatchConnections::hear(std::vector<PendingConnection>& guests, uint64_t key) {
+    const auto through = [&](PendingConnection& guest) {
         const Reading reading =
             read_more(guest.socket.number(), guest.received, (guest.answered ? 2 : 1) * sizeof(Greeting));
         if (reading != Reading::Done) return reading == Reading::Gone;
@@ -258,7 +258,7 @@ bool WatchStar::hear(std::vector<Guest>& guests, uint64_t key) {
     return std::erase_if(guests, through) > 0;
 }
 
-void WatchStar::join(const Card& card) {
+void WatchConnections::join(const ServerAddress& card) {
     for (int i = 0; i < card.num_addresses && peers_.empty(); ++i) {
         Descriptor socket = connected_to(address_of(card.addresses[i], card.port));
         const Greeting own{card.key, rank_};
@@ -276,7 +276,7 @@ void WatchStar::join(const Card& card) {
     }
 }
 
-void WatchStar::send(int rank, const std::string& text) {
+void WatchConnections::send(int rank, const std::string& text) {
     const auto peer = peers_.find(rank);
     if (peer == peers_.end()) return;
     const auto bytes = static_cast<uint32_t>(text.size());
@@ -288,7 +288,7 @@ void WatchStar::send(int rank, const std::string& text) {
     if (errno != EPIPE && errno != ECONNRESET) drop(rank);
 }
 
-std::vector<WatchStar::Message> WatchStar::receive(double seconds) {
+std::vector<WatchConnections::Message> WatchConnections::receive(double seconds) {
     std::vector<pollfd> polled = {{waker_.number(), POLLIN, 0}};
     std::vector<int> senders = {-1};
     for (const auto& [rank, peer] : peers_) {
@@ -308,7 +308,7 @@ std::vector<WatchStar::Message> WatchStar::receive(double seconds) {
     return messages;
 }
 
-void WatchStar::read(int sender, Peer& peer, std::vector<Message>& messages) {
+void WatchConnections::read(int sender, Peer& peer, std::vector<Message>& messages) {
     char buffer[1 << 16];
     bool closed = false;
     for (;;) {
@@ -324,8 +324,8 @@ void WatchStar::read(int sender, Peer& peer, std::vector<Message>& messages) {
     uint32_t bytes = 0;
     while (peer.received.size() >= sizeof(bytes)) {
         std::memcpy(&bytes, peer.received.data(), sizeof(bytes));
-        if (bytes > kMostBytes) closed = true;
-        if (closed && bytes > kMostBytes) break;
+        if (bytes > kMaxBytes) closed = true;
+        if (closed && bytes > kMaxBytes) break;
         if (peer.received.size() < sizeof(bytes) + bytes) break;
         messages.push_back({sender, peer.received.substr(sizeof(bytes), bytes)});
         peer.received.erase(0, sizeof(bytes) + bytes);
@@ -333,7 +333,7 @@ void WatchStar::read(int sender, Peer& peer, std::vector<Message>& messages) {
     if (closed) messages.push_back({sender, "", true});
 }
 
-void WatchStar::wake() {
+void WatchConnections::wake() {
     const uint64_t one = 1;
     static_cast<void>(!write(waker_.number(), &one, sizeof(one)));
 }

@@ -26,11 +26,11 @@ class Descriptor {
     int number_;
 };
 
-class WatchStar {
+class WatchConnections {
   public:
     /// COLLECTIVE over `world`. A rank that cannot connect to rank 0 within seconds logs a warning and stays
     /// unconnected ("apart"): the rank receives no texts, and rank 0 does not count it as missing.
-    explicit WatchStar(const mpi::Comm& world);
+    explicit WatchConnections(const mpi::Comm& world);
 
     int rank() const { return rank_; }
     int size() const { return size_; }
@@ -60,14 +60,14 @@ class WatchStar {
         Descriptor socket;
         std::string received;
     };
-    struct Card;
-    struct Guest;
+    struct ServerAddress;
+    struct PendingConnection;
 
     void listen_for(const mpi::Comm& world);
-    void join(const Card& card);
+    void join(const ServerAddress& card);
     void receive_guests(uint64_t key, const mpi::Comm& world);
-    void accept_all(std::vector<Guest>& guests) const;
-    bool hear(std::vector<Guest>& guests, uint64_t key);
+    void accept_all(std::vector<PendingConnection>& guests) const;
+    bool hear(std::vector<PendingConnection>& guests, uint64_t key);
     void read(int sender, Peer& peer, std::vector<Message>& messages);
 
     int rank_, size_;

@@ -23,12 +23,12 @@
 #include "base/patience.h"
 #include "cuda/device.h"
 #include "watch/verdict.h"
-#include "watch/watch_star.h"
+#include "watch/watch_connections.h"
 
 namespace argosy::watch {
 namespace {
 
-constexpr double kMostSecondsBetweenLooks = 1, kLeastSecondsBetweenLooks = 0.01;
+constexpr double kMaxSecondsBetweenLooks = 1, kMinSecondsBetweenLooks = 0.01;
 
 /// Time for the ranks' answers, round trip included; the same as in mpi/roll.cpp.
 constexpr double kSecondsToAnswer = 2, kMoreSecondsPerRank = 0.002;
@@ -39,15 +39,15 @@ constexpr std::chrono::seconds kTimeToBreakOff{2}, kTimeToLeave{1};
 // takes the job down. The reporting rank exits at once, without aborting NCCL; otherwise the next rank would
 // report in the meantime.
 constexpr double kSecondsBetweenTurns = 2.5;
-constexpr int kMostTurns = 20;
+constexpr int kMaxTurns = 20;
 
 // The first letter of a message: kLate asks rank 0 to check all ranks, kAsk asks a rank for its report,
-// kReport carries this report, kCalm says that nothing is late, kEnd ends the receiver's process, kBye says
-// that the sender leaves in order.
-constexpr char kLate = 'l', kAsk = 'a', kReport = 'r', kCalm = 'c', kEnd = 'e', kBye = 'b';
+// kReport carries this report, kNothingLate says that nothing is late, kEnd ends the receiver's process, kBye
+// says that the sender leaves in order.
+constexpr char kLate = 'l', kAsk = 'a', kReport = 'r', kNothingLate = 'c', kEnd = 'e', kBye = 'b';
 
 double seconds_between_looks(double timeout_seconds) {
-    return std::clamp(timeout_seconds / 40, kLeastSecondsBetweenLooks, kMostSecondsBetweenLooks);
+    return std::clamp(timeout_seconds / 40, kMinSecondsBetweenLooks, kMaxSecondsBetweenLooks);
 }
 
 std::chrono::duration<double> duration(double seconds) { return std::chrono::duration<double>(seconds); }
@@ -101,7 +101,7 @@ struct Watchdog::State {
 
     const std::shared_ptr<GpuSide> gpu;
     const double timeout_seconds;
-    WatchStar star;
+    WatchConnections star;
     mutable std::mutex mutex;
     std::condition_variable changed;
     bool leaving = false, looks_end = false, talks_end = false;
@@ -109,30 +109,30 @@ struct Watchdog::State {
 };
 
 /// The thread that exchanges messages with other ranks and decides, until this rank leaves or the job ends.
-/// On rank 0, hold_court() collects the reports of all ranks and ends the job if an operation is late. On
-/// another rank, complain() asks rank 0 to do so; speak_alone() ends the job if rank 0 does not answer.
+/// On rank 0, collect_reports() collects the reports of all ranks and ends the job if an operation is late.
+/// On another rank, ask_rank_0() asks rank 0 to do so; report_alone() ends the job if rank 0 does not answer.
 class Watchdog::Talk {
   public:
     explicit Talk(State& dog)
         : dog_(dog),
-          star_(dog.star),
+          connections_(dog.star),
           seconds_to_answer_(
-              std::min(dog.timeout_seconds, kSecondsToAnswer + kMoreSecondsPerRank * star_.size())),
+              std::min(dog.timeout_seconds, kSecondsToAnswer + kMoreSecondsPerRank * connections_.size())),
           pause_seconds_(seconds_between_looks(dog.timeout_seconds)) {}
 
     void run() {
         while (!dog_.is_leaving()) {
-            take(star_.receive(pause_seconds_));
+            take(connections_.receive(pause_seconds_));
             const WatchReport own = report();
             const bool late = own.seconds_to_limit < 0 || (!own.error.empty() && !someone_has_left_);
-            if (star_.rank() == 0) {
-                if (late || someone_is_late_) hold_court();
+            if (connections_.rank() == 0) {
+                if (late || someone_is_late_) collect_reports();
             } else if (late && !complains_) {
-                complain();
+                ask_rank_0();
             }
-            if (complains_ && !complains_->lasts()) speak_alone(own);
+            if (complains_ && !complains_->lasts()) report_alone(own);
         }
-        for (int rank = 0; rank < star_.size(); ++rank) star_.send(rank, {kBye});
+        for (int rank = 0; rank < connections_.size(); ++rank) connections_.send(rank, {kBye});
     }
 
   private:
@@ -151,7 +151,7 @@ class Watchdog::Talk {
         return sight.report;
     }
 
-    void take(const std::vector<WatchStar::Message>& messages) {
+    void take(const std::vector<WatchConnections::Message>& messages) {
         std::vector<int> lost;
         for (const auto& [sender, text, closed] : messages) {
             if (closed) {
@@ -163,11 +163,11 @@ class Watchdog::Talk {
             try {
                 take(sender, text);
             } catch (const std::exception&) {
-                star_.drop(sender);  // its message cannot be parsed
+                connections_.drop(sender);  // its message cannot be parsed
             }
         }
         if (lost.empty()) return;
-        if (star_.rank() != 0) wait_for_turn();
+        if (connections_.rank() != 0) wait_for_turn();
         end_all(verdict_of_loss(lost));
     }
 
@@ -177,12 +177,12 @@ class Watchdog::Talk {
                 someone_is_late_ = true;
                 break;
             case kAsk:
-                star_.send(0, kReport + report().text());
+                connections_.send(0, kReport + report().text());
                 break;
             case kReport:
                 reports_[sender] = WatchReport::of_text(text.substr(1));
                 break;
-            case kCalm:
+            case kNothingLate:
                 complains_.reset();
                 break;
             case kBye:
@@ -193,23 +193,23 @@ class Watchdog::Talk {
         }
     }
 
-    void hold_court() {
+    void collect_reports() {
         someone_is_late_ = false;
         reports_ = {{0, report()}};
         size_t num_asked = 0;
-        for (int rank = 1; rank < star_.size(); ++rank) {
-            if (!star_.reaches(rank)) continue;
-            star_.send(rank, {kAsk});
-            if (star_.reaches(rank)) ++num_asked;
+        for (int rank = 1; rank < connections_.size(); ++rank) {
+            if (!connections_.reaches(rank)) continue;
+            connections_.send(rank, {kAsk});
+            if (connections_.reaches(rank)) ++num_asked;
         }
         Patience patience(seconds_to_answer_);
         while (reports_.size() < num_asked + 1 && patience.lasts() && !dog_.is_leaving()) {
-            take(star_.receive(seconds_to_answer_ / 40));
+            take(connections_.receive(seconds_to_answer_ / 40));
         }
         if (dog_.is_leaving()) return;
-        Watched watched{star_.size(), dog_.timeout_seconds, reports_, {}};
-        for (int rank = 1; rank < star_.size(); ++rank) {
-            if (!star_.reaches(rank) && !gone_.contains(rank)) watched.apart.push_back(rank);
+        Watched watched{connections_.size(), dog_.timeout_seconds, reports_, {}};
+        for (int rank = 1; rank < connections_.size(); ++rank) {
+            if (!connections_.reaches(rank) && !gone_.contains(rank)) watched.apart.push_back(rank);
         }
         if (someone_has_left_) {
             // The rank that left may have had an error, which it prints itself. NCCL errors on other ranks
@@ -217,35 +217,36 @@ class Watchdog::Talk {
             for (auto& [rank, report] : watched.reports) report.error.clear();
         }
         if (const auto text = verdict(watched)) end_all(*text);
-        for (int rank = 1; rank < star_.size(); ++rank) star_.send(rank, {kCalm});
+        for (int rank = 1; rank < connections_.size(); ++rank) connections_.send(rank, {kNothingLate});
     }
 
-    void complain() {
-        star_.send(0, {kLate});
+    void ask_rank_0() {
+        connections_.send(0, {kLate});
         complains_.emplace(3 * seconds_to_answer_);
     }
 
-    void speak_alone(const WatchReport& own) {
+    void report_alone(const WatchReport& own) {
         wait_for_turn();
         end_all(own.error.empty() ? verdict_alone(own, dog_.timeout_seconds) : own.error);
     }
 
     void wait_for_turn() const {
-        std::this_thread::sleep_for(duration(std::min(star_.rank() - 1, kMostTurns) * kSecondsBetweenTurns));
+        std::this_thread::sleep_for(
+            duration(std::min(connections_.rank() - 1, kMaxTurns) * kSecondsBetweenTurns));
     }
 
     [[noreturn]] void end_all(const std::string& message) {
         dog_.gpu->end();
-        fmt::print(stderr, "{}: error on rank {} of {}: {}\n", program_invocation_short_name, star_.rank(),
-                   star_.size(), message);
+        fmt::print(stderr, "{}: error on rank {} of {}: {}\n", program_invocation_short_name,
+                   connections_.rank(), connections_.size(), message);
         std::fflush(stderr);
-        for (int rank = 0; rank < star_.size(); ++rank) star_.send(rank, {kEnd});
-        if (star_.rank() != 0) _exit(static_cast<int>(ExitCode::Watchdog));
+        for (int rank = 0; rank < connections_.size(); ++rank) connections_.send(rank, {kEnd});
+        if (connections_.rank() != 0) _exit(static_cast<int>(ExitCode::Watchdog));
         dog_.end_process();
     }
 
     State& dog_;
-    WatchStar& star_;
+    WatchConnections& connections_;
     const double seconds_to_answer_, pause_seconds_;
     double last_sight_seconds_ = -1;
     std::optional<Patience> blind_;  // restarts with each new report of the other thread
@@ -284,7 +285,7 @@ void Watchdog::leave() {
     state_->set(state_->leaving);
     state_->star.wake();
     state_->wait_for(state_->talks_end);
-    state_->gpu->require_going_on();  // does not return if the watchdog is ending the process
+    state_->gpu->block_if_ending();  // does not return if the watchdog is ending the process
 }
 
 void Watchdog::State::look(int device) {
@@ -292,7 +293,7 @@ void Watchdog::State::look(int device) {
     bool warned = false;
     for (double last = seconds_now(); sleep(pause);) {
         const double now = seconds_now();
-        WatchReport report{.lines = {}, .error = "", .seconds_to_limit = timeout_seconds};
+        WatchReport report{.queues = {}, .error = "", .seconds_to_limit = timeout_seconds};
         try {
             cuda::set_device(device);
             report = look_once(std::min(now - last, 2 * pause));
@@ -310,10 +311,10 @@ void Watchdog::State::look(int device) {
 }
 
 WatchReport Watchdog::State::look_once(double elapsed_seconds) const {
-    WatchReport report{.lines = {}, .error = "", .seconds_to_limit = timeout_seconds};
-    for (const auto& line : gpu->lines()) {
-        report.lines.push_back(line->look(elapsed_seconds));
-        const auto& under_way = report.lines.back().under_way;
+    WatchReport report{.queues = {}, .error = "", .seconds_to_limit = timeout_seconds};
+    for (const auto& queue : gpu->queues()) {
+        report.queues.push_back(queue->look(elapsed_seconds));
+        const auto& under_way = report.queues.back().under_way;
         if (!under_way) continue;
         report.seconds_to_limit =
             std::min(report.seconds_to_limit, timeout_seconds - under_way->waited_seconds);
@@ -333,7 +334,7 @@ void Watchdog::State::end_process() const {
     gpu->end();
     const auto broken_off = std::make_shared<std::atomic<bool>>(false);
     std::thread([gpu = gpu, broken_off] {
-        for (const auto& lane : gpu->lanes()) lane->break_off();
+        for (const auto& lane : gpu->lanes()) lane->abort();
         *broken_off = true;
     }).detach();
     Patience patience(std::chrono::duration<double>(kTimeToBreakOff).count());

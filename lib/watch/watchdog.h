@@ -2,10 +2,10 @@
 // GPU, where no host code can time out, so two threads of each rank watch the operations under way. An
 // operation, in a graph or outside, is late when the GPU, or the host's launching call, has spent more than
 // the timeout on it. Rank 0's watchdog then asks the watchdogs of all other ranks over separate TCP
-// connections (WatchStar), works out which ranks are missing, and prints the only message. Every rank that
-// rank 0 reaches then aborts NCCL and exits with the watchdog's exit code. If rank 0 itself does not answer,
-// the other ranks report one after the other, because the first rank that exits takes the job down. A rank
-// whose connection closes without notice is reported as missing at once; a rank that leaves in order, or
+// connections (WatchConnections), works out which ranks are missing, and prints the only message. Every rank
+// that rank 0 reaches then aborts NCCL and exits with the watchdog's exit code. If rank 0 itself does not
+// answer, the other ranks report one after the other, because the first rank that exits takes the job down. A
+// rank whose connection closes without notice is reported as missing at once; a rank that leaves in order, or
 // after an error that it prints itself, sends a notice first.
 //
 // One thread queries CUDA and NCCL, which may block it for ever if a GPU hangs, and stores what it has seen.
@@ -23,7 +23,7 @@ namespace argosy::watch {
 
 class Watchdog {
   public:
-    /// COLLECTIVE over `world`. Watches the launch lines and lanes of `gpu`, on this thread's device, until
+    /// COLLECTIVE over `world`. Watches the launch queues and lanes of `gpu`, on this thread's device, until
     /// leave().
     Watchdog(const mpi::Comm& world, std::shared_ptr<GpuSide> gpu, double timeout_seconds);
     ~Watchdog();

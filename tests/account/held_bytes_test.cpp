@@ -73,9 +73,9 @@ TEST(HeldBytes, AreWhatWasPlannedAndWhatTheAllocatorCounts) {
                 EXPECT_EQ(held.gradients, planned.gradients);
                 EXPECT_EQ(held.moments, planned.moments);
                 EXPECT_EQ(held.gathered, 0);
-                constexpr int64_t kMostForAngles = 4096;  // of the rotation, and some numbers
+                constexpr int64_t kMaxForAngles = 4096;  // of the rotation, and some numbers
                 EXPECT_GE(counted, held.total());
-                EXPECT_LE(counted, held.total() + kMostForAngles);
+                EXPECT_LE(counted, held.total() + kMaxForAngles);
             }
         }
     }

@@ -44,11 +44,11 @@ class LiveLineTest : public ::testing::Test {
     }
     /// The kernel passes it on when it finds time: waits for some, then until no more comes.
     std::string sent() const {
-        constexpr int kMostMs = 5000, kQuietMs = 50;
+        constexpr int kMaxMs = 5000, kQuietMs = 50;
         std::string text;
         std::array<char, 4096> bytes{};
         pollfd ready{.fd = master_, .events = POLLIN, .revents = 0};
-        while (poll(&ready, 1, text.empty() ? kMostMs : kQuietMs) > 0) {
+        while (poll(&ready, 1, text.empty() ? kMaxMs : kQuietMs) > 0) {
             text.append(bytes.data(), static_cast<size_t>(read(master_, bytes.data(), bytes.size())));
         }
         return text;

@@ -10,8 +10,8 @@
 namespace argosy::bench {
 namespace {
 
-Words words() {
-    Words made;
+RawOptions words() {
+    RawOptions made;
     made.options.collective = "all_reduce";
     return made;
 }
@@ -56,7 +56,7 @@ TEST(CommandLine, DefaultsAreNcclTests) {
 
 TEST(CommandLine, AnOptionWithoutMeaningIsRefusedUnlessItAsksForNothing) {
     for (size_t i = 0; i < refused_options().size(); ++i) {
-        Words some = words();
+        RawOptions some = words();
         EXPECT_NO_THROW(meaning_of(some));
         some.refused[i] = "3";
         EXPECT_ERROR(meaning_of(some), UserError, refused_options()[i].names, refused_options()[i].reason);
@@ -65,19 +65,19 @@ TEST(CommandLine, AnOptionWithoutMeaningIsRefusedUnlessItAsksForNothing) {
 
 TEST(CommandLine, NamesWhatItDoesNotKnow) {
     const auto expect_refused = [](auto change, const std::vector<std::string>& parts) {
-        Words some = words();
+        RawOptions some = words();
         change(some);
         EXPECT_ERROR(meaning_of(some), UserError, parts);
     };
-    expect_refused([](Words& some) { some.options.collective = "allreduce"; },
+    expect_refused([](RawOptions& some) { some.options.collective = "allreduce"; },
                    {"allreduce", "all_reduce", "gather"});
-    expect_refused([](Words& some) { some.type = "fp16"; }, {"--datatype fp16", "half", "fp8_e5m2"});
-    expect_refused([](Words& some) { some.operation = "xor"; }, {"--op xor", "prod"});
-    expect_refused([](Words& some) { some.operation = "mulsum"; }, {"mulsum", "NCCL"});
-    expect_refused([](Words& some) { some.root = "first"; }, {"--root first"});
-    expect_refused([](Words& some) { some.mesh = "4"; }, {"--mesh 4", "4x8"});
-    expect_refused([](Words& some) { some.mesh = "4x"; }, {"--mesh 4x"});
-    expect_refused([](Words& some) { some.across_ranks = 4; }, {"--average 4"});
+    expect_refused([](RawOptions& some) { some.type = "fp16"; }, {"--datatype fp16", "half", "fp8_e5m2"});
+    expect_refused([](RawOptions& some) { some.operation = "xor"; }, {"--op xor", "prod"});
+    expect_refused([](RawOptions& some) { some.operation = "mulsum"; }, {"mulsum", "NCCL"});
+    expect_refused([](RawOptions& some) { some.root = "first"; }, {"--root first"});
+    expect_refused([](RawOptions& some) { some.mesh = "4"; }, {"--mesh 4", "4x8"});
+    expect_refused([](RawOptions& some) { some.mesh = "4x"; }, {"--mesh 4x"});
+    expect_refused([](RawOptions& some) { some.across_ranks = 4; }, {"--average 4"});
 }
 
 TEST(CommandLine, NumbersMustFitEachOtherAndTheRanks) {

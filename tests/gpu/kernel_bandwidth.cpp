@@ -22,7 +22,7 @@
 namespace argosy::kernels {
 namespace {
 
-constexpr double kLeastPercent = 85;
+constexpr double kMinPercent = 85;
 constexpr int kWarmUps = 3, kLaunches = 21;
 
 struct Sizes {
@@ -145,14 +145,14 @@ ExitCode measure_all(int device, bool quick) {
     for (const Case& one : all_cases()) {
         benchmark.compare(one);
         const auto speed = benchmark.measure(one);
-        if (speed.percent() < kLeastPercent) ++num_slow;
+        if (speed.percent() < kMinPercent) ++num_slow;
         fmt::print("| {} | {} | {:.0f} | {:.0f} | {:.0f} | {:.1f} |\n", one.kernel, one.size,
                    speed.bytes / 1e6, speed.bytes / speed.kernel_seconds / 1e9,
                    speed.bytes / speed.copy_seconds / 1e9, speed.percent());
         std::fflush(stdout);
     }
     if (quick || num_slow == 0) return ExitCode::Done;
-    fmt::print("\n{} under {} %\n", num_slow, kLeastPercent);
+    fmt::print("\n{} under {} %\n", num_slow, kMinPercent);
     return ExitCode::CheckFailed;
 }
 

@@ -300,12 +300,12 @@ TEST(Convert, ASignalEndsIt) {
     const ModelSource source = open_model(folder / "run");
     for (const Form form : {Form::Sharded, Form::Full, Form::HuggingFace}) {
         std::atomic<int> asked = 0;
-        const Pace pace{.num_threads = 2, .stopped = [&] { return ++asked > 5; }};
+        const TransferOptions transfer_options{.num_threads = 2, .stopped = [&] { return ++asked > 5; }};
         const ConvertOptions options{.to = form};
         {
             const checkpoint::PartialFolder partial(folder / "out");
-            EXPECT_ERROR(convert(source, plan(source, options), options, partial.path(), pace), RunError,
-                         "signal");
+            EXPECT_ERROR(convert(source, plan(source, options), options, partial.path(), transfer_options),
+                         RunError, "signal");
         }
         EXPECT_EQ(folder.num_entries(), 1);
     }

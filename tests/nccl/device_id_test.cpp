@@ -1,5 +1,5 @@
 // How GPUs are told apart; on stand-ins.
-#include "nccl/device_place.h"
+#include "nccl/device_id.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -14,14 +14,14 @@
 namespace argosy::nccl {
 namespace {
 
-DevicePlace place(const std::string& node, const std::string& bus) {
-    DevicePlace made;
+DeviceId place(const std::string& node, const std::string& bus) {
+    DeviceId made;
     node.copy(made.node, sizeof(made.node) - 1);
     bus.copy(made.pci_bus_id, sizeof(made.pci_bus_id) - 1);
     return made;
 }
 
-TEST(DevicePlace, NodesAreToldApartByNameAndBoot) {
+TEST(DeviceId, NodesAreToldApartByNameAndBoot) {
     char name[65] = {};
     ASSERT_EQ(gethostname(name, sizeof(name) - 1), 0);
     std::stringstream boot;
@@ -29,21 +29,21 @@ TEST(DevicePlace, NodesAreToldApartByNameAndBoot) {
     std::string boot_id = boot.str();
     boot_id.pop_back();  // the end of the line
     ASSERT_EQ(boot_id.size(), 36u);
-    EXPECT_EQ(place_of_device(1).node, std::string(name) + " " + boot_id);
-    EXPECT_EQ(place_of_device(1).pci_bus_id, cuda::describe_device(1).pci_bus_id);
+    EXPECT_EQ(device_id(1).node, std::string(name) + " " + boot_id);
+    EXPECT_EQ(device_id(1).pci_bus_id, cuda::describe_device(1).pci_bus_id);
 }
 
-TEST(DevicePlace, NodesAreWhatNcclIsToldTheyAre) {
+TEST(DeviceId, NodesAreWhatNcclIsToldTheyAre) {
     setenv("NCCL_HOSTID", "seven", 1);
-    EXPECT_STREQ(place_of_device(0).node, "seven");
+    EXPECT_STREQ(device_id(0).node, "seven");
     setenv("NCCL_HOSTID", std::string(500, 'a').c_str(), 1);
-    EXPECT_EQ(place_of_device(0).node, std::string(127, 'a'));
+    EXPECT_EQ(device_id(0).node, std::string(127, 'a'));
     unsetenv("NCCL_HOSTID");
 }
 
-TEST(DevicePlace, SharingIsOfOneNodeAndOneBus) {
-    const DevicePlace places[] = {place("a", "1"), place("a", "2"), place("b", "1"),
-                                  place("a", "2"), place("a", "2"), place("b", "1")};
+TEST(DeviceId, SharingIsOfOneNodeAndOneBus) {
+    const DeviceId places[] = {place("a", "1"), place("a", "2"), place("b", "1"),
+                               place("a", "2"), place("a", "2"), place("b", "1")};
     const auto sharing = ranks_that_share(places);
     ASSERT_EQ(sharing.size(), 3u);
     const int expected[][2] = {{1, 3}, {1, 4}, {2, 5}};

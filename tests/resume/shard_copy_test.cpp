@@ -59,7 +59,7 @@ TEST(ShardParts, LargeBoxesAreCutAndSmallOnesSpread) {
         const auto parts = shard_parts({&tensor, 1});
         return parts.empty() ? 0 : parts.front().piece.slab.size[0];
     };
-    constexpr int64_t kEnough = kRanks * kLeastPartBytes / (64 * 4);  // rows: each rank gets the least part
+    constexpr int64_t kEnough = kRanks * kMinPartBytes / (64 * 4);  // rows: each rank gets the least part
     for (int index = 0; index < kRanks; ++index)
         EXPECT_EQ(num_rows_of("model/w", index, kEnough), kEnough / kRanks);
     std::vector<int> whole(kRanks, 0);

@@ -68,7 +68,7 @@ class MaxTime : public ::testing::Test {
         return {training, kTokensPerStep, /*started=*/now_, {}, [this] { return now_; }};
     }
 
-    StopWish step(RunLimits& limits, double seconds) {
+    StopReason step(RunLimits& limits, double seconds) {
         limits.start_step();
         now_ += seconds;
         return limits.finish_step();
@@ -80,13 +80,13 @@ class MaxTime : public ::testing::Test {
 TEST_F(MaxTime, EndsBeforeTheStepThatWouldNotFit) {
     RunLimits run = limits(100);
     now_ += 50;  // setting up is not a step
-    EXPECT_EQ(step(run, 10), StopWish::None);
+    EXPECT_EQ(step(run, 10), StopReason::None);
     EXPECT_DOUBLE_EQ(run.seconds_left(), 40);
-    EXPECT_EQ(step(run, 10), StopWish::None);
-    EXPECT_EQ(step(run, 10), StopWish::None);
-    EXPECT_EQ(step(run, 10), StopWish::None) << "a step of 10 s fits into 10 s";
+    EXPECT_EQ(step(run, 10), StopReason::None);
+    EXPECT_EQ(step(run, 10), StopReason::None);
+    EXPECT_EQ(step(run, 10), StopReason::None) << "a step of 10 s fits into 10 s";
     now_ += 0.1;
-    EXPECT_EQ(step(run, 0), StopWish::OutOfTime);
+    EXPECT_EQ(step(run, 0), StopReason::OutOfTime);
     EXPECT_EQ(
         run.ending({.step = 5}),
         "done after step 5: of training.max_time = 1m40s remain 9.9 s, and the next step may take 10.0 s");
@@ -94,17 +94,17 @@ TEST_F(MaxTime, EndsBeforeTheStepThatWouldNotFit) {
 
 TEST_F(MaxTime, ReckonsWithTheLongestOfTheNewestSteps) {
     RunLimits run = limits(100);
-    EXPECT_EQ(step(run, 30), StopWish::None);
-    for (int i = 0; i < 15; ++i) EXPECT_EQ(step(run, 1), StopWish::None);
+    EXPECT_EQ(step(run, 30), StopReason::None);
+    for (int i = 0; i < 15; ++i) EXPECT_EQ(step(run, 1), StopReason::None);
     now_ += 30;
-    EXPECT_EQ(step(run, 1), StopWish::None) << "the long one is forgotten";
-    EXPECT_EQ(step(run, 13), StopWish::OutOfTime);
+    EXPECT_EQ(step(run, 1), StopReason::None) << "the long one is forgotten";
+    EXPECT_EQ(step(run, 13), StopReason::OutOfTime);
 }
 
 TEST_F(MaxTime, ThatIsOverGivesOneStepAll) {
     RunLimits run = limits(1);
     now_ += 5;
-    EXPECT_EQ(step(run, 1), StopWish::OutOfTime);
+    EXPECT_EQ(step(run, 1), StopReason::OutOfTime);
     EXPECT_EQ(run.ending({.step = 1}),
               "done after step 1: of training.max_time = 1s remain 0.0 s, and the next step may take 1.0 s");
 }
@@ -112,7 +112,7 @@ TEST_F(MaxTime, ThatIsOverGivesOneStepAll) {
 TEST_F(MaxTime, UnsetNeverEnds) {
     Training training;
     RunLimits run(training, kTokensPerStep, 0, {}, [this] { return now_; });
-    EXPECT_EQ(step(run, 1e9), StopWish::None);
+    EXPECT_EQ(step(run, 1e9), StopReason::None);
     EXPECT_EQ(run.seconds_left(), std::numeric_limits<double>::infinity());
     EXPECT_EQ(run.num_steps(), training.steps);
 }

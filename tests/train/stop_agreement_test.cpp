@@ -1,5 +1,5 @@
 // A signal that one rank gets stops all ranks, at the same step.
-#include "train/stop_signal.h"
+#include "train/stop_agreement.h"
 
 #include <gtest/gtest.h>
 
@@ -14,18 +14,19 @@ namespace {
 using ::argosy::testing::world;
 
 // What a process received stays with it, so this is one test.
-TEST(StopSignal, AllAgreeInTheStepInWhichOneRankWishes) {
+TEST(StopAgreement, AllAgreeInTheStepInWhichOneRankWishes) {
     catch_stop_requests(StopRequests::Run);
-    StopSignal stop(world());
+    StopAgreement stop(world());
     const bool last = world().rank() == world().size() - 1;
-    const StopWish late = last ? StopWish::OutOfTime : StopWish::None;
-    for (int step = 1; step <= 3; ++step) EXPECT_EQ(stop.agreed(), StopWish::None) << "step " << step;
-    EXPECT_EQ(stop.agreed(late), StopWish::OutOfTime);
-    EXPECT_EQ(stop.agreed(), StopWish::None) << "a wish is of its step";
+    const StopReason late = last ? StopReason::OutOfTime : StopReason::None;
+    for (int step = 1; step <= 3; ++step) EXPECT_EQ(stop.agreed(), StopReason::None) << "step " << step;
+    EXPECT_EQ(stop.agreed(late), StopReason::OutOfTime);
+    EXPECT_EQ(stop.agreed(), StopReason::None) << "a wish is of its step";
     if (last) std::raise(SIGTERM);
-    EXPECT_EQ(stop.agreed(), StopWish::Signal);
+    EXPECT_EQ(stop.agreed(), StopReason::Signal);
     if (last) std::raise(SIGUSR1);  // must not end the process either
-    EXPECT_EQ(stop.agreed(world().rank() == 0 ? StopWish::OutOfTime : StopWish::None), StopWish::Signal);
+    EXPECT_EQ(stop.agreed(world().rank() == 0 ? StopReason::OutOfTime : StopReason::None),
+              StopReason::Signal);
 }
 
 }  // namespace

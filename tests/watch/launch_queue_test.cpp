@@ -1,6 +1,6 @@
 // Where a rank is within graphs, on stand-ins: a launch ends when the test says so, and sets the marks that
 // the test lets it set.
-#include "watch/launch_line.h"
+#include "watch/launch_queue.h"
 
 #include <gtest/gtest.h>
 
@@ -13,33 +13,33 @@
 namespace argosy::watch {
 namespace {
 
-using Place = LaunchLine::Place;
+using LaunchId = LaunchQueue::LaunchId;
 
 constexpr double kElapsed = 5;
 constexpr uint64_t kGraph = 1, kOther = 2;
 
-class LaunchLineTest : public ::testing::Test {
+class LaunchQueueTest : public ::testing::Test {
   protected:
     /// One launch outside of graphs, of which nothing is left; and a graph of two.
     void SetUp() override {
-        line_.begin({"broadcast", 1});
-        line_.returned();
+        queue_.begin({"broadcast", 1});
+        queue_.returned();
         record(kGraph, "all-gather");
         record(kGraph, "reduce-scatter");
     }
 
     void record(uint64_t graph, const std::string& kind) {
         marks_.push_back(progress_.set_by(stream_));
-        line_.record(graph, {kind, 8}, marks_.back());
+        queue_.record(graph, {kind, 8}, marks_.back());
         marks_.push_back(progress_.set_by(stream_));
-        line_.recorded(graph, marks_.back());
+        queue_.recorded(graph, marks_.back());
         stream_.synchronize();
     }
     void launch() {
-        line_.graph_begins(++num_launches_);
+        queue_.graph_begins(++num_launches_);
         testing::enqueue(
             stream_.handle(), [] {}, [this] { return gpu_goes_on_; });
-        line_.graph_launched(pool_.mark(stream_));
+        queue_.graph_launched(pool_.mark(stream_));
     }
     void let_all_end() {
         gpu_goes_on_ = true;
@@ -55,12 +55,12 @@ class LaunchLineTest : public ::testing::Test {
     cuda::Stream stream_;
     const cuda::EventPool pool_{cuda::Timing::Off};
     GraphProgress progress_;
-    LaunchLine line_{"dp_shard", {0, 3}, 0};
+    LaunchQueue queue_{"dp_shard", {0, 3}, 0};
     std::vector<const GraphMark*> marks_;  // begun and done by turns
     int64_t num_launches_ = 0;
 };
 
-TEST_F(LaunchLineTest, MarksThatTheGpuHasNotSetAreOfNoLaunch) {
+TEST_F(LaunchQueueTest, MarksThatTheGpuHasNotSetAreOfNoLaunch) {
     testing::enqueue(
         stream_.handle(), [] {}, [this] { return gpu_goes_on_; });
     const GraphMark* const mark = progress_.set_by(stream_);
@@ -68,7 +68,7 @@ TEST_F(LaunchLineTest, MarksThatTheGpuHasNotSetAreOfNoLaunch) {
     let_all_end();
 }
 
-TEST_F(LaunchLineTest, MarksTellTheirLaunch) {
+TEST_F(LaunchQueueTest, MarksTellTheirLaunch) {
     for (const int64_t number : {int64_t{1}, int64_t{65534}, int64_t{65535}, int64_t{70000}}) {
         progress_.begin_launch(number, stream_);
         const GraphMark* const mark = progress_.set_by(stream_);
@@ -78,68 +78,68 @@ TEST_F(LaunchLineTest, MarksTellTheirLaunch) {
     }
 }
 
-TEST_F(LaunchLineTest, ARankHasComeToWhatItsGpuHasComeTo) {
+TEST_F(LaunchQueueTest, ARankHasComeToWhatItsGpuHasComeTo) {
     launch();
-    line_.begin({"all-reduce", 2});  // the host is ahead
-    auto seen = line_.look(kElapsed);
+    queue_.begin({"all-reduce", 2});  // the host is ahead
+    auto seen = queue_.look(kElapsed);
     EXPECT_EQ(seen.num_begun, 1);
-    EXPECT_EQ(seen.graph, (Place{1, 0}));
+    EXPECT_EQ(seen.graph, (LaunchId{1, 0}));
     EXPECT_EQ(seen.last.kind, "broadcast");
-    EXPECT_EQ(seen.last_place, (Place{0, 0}));
+    EXPECT_EQ(seen.last_id, (LaunchId{0, 0}));
 
     set(0, 1);
-    seen = line_.look(kElapsed);
-    EXPECT_EQ(seen.graph, (Place{1, 1}));
+    seen = queue_.look(kElapsed);
+    EXPECT_EQ(seen.graph, (LaunchId{1, 1}));
     EXPECT_EQ(seen.last.kind, "all-gather");
-    EXPECT_EQ(seen.last_place, (Place{1, 0}));
+    EXPECT_EQ(seen.last_id, (LaunchId{1, 0}));
 
     set(1, 1);
-    EXPECT_EQ(line_.look(kElapsed).graph, (Place{1, 1}));
+    EXPECT_EQ(queue_.look(kElapsed).graph, (LaunchId{1, 1}));
     set(2, 1);
     set(3, 1);
-    seen = line_.look(kElapsed);
-    EXPECT_EQ(seen.graph, (Place{1, 2}));
+    seen = queue_.look(kElapsed);
+    EXPECT_EQ(seen.graph, (LaunchId{1, 2}));
     EXPECT_EQ(seen.num_begun, 1);
 
     let_all_end();
-    seen = line_.look(kElapsed);
-    EXPECT_EQ(seen.graph, (Place{2, 0}));
+    seen = queue_.look(kElapsed);
+    EXPECT_EQ(seen.graph, (LaunchId{2, 0}));
     EXPECT_EQ(seen.num_begun, 2);
     ASSERT_TRUE(seen.under_way);  // the call
-    EXPECT_EQ(seen.under_way->place, (Place{0, 1}));
+    EXPECT_EQ(seen.under_way->id, (LaunchId{0, 1}));
 }
 
-TEST_F(LaunchLineTest, AnOperationWaitsWhileItIsBegunAndNotDone) {
+TEST_F(LaunchQueueTest, AnOperationWaitsWhileItIsBegunAndNotDone) {
     launch();
-    EXPECT_FALSE(line_.look(kElapsed).under_way);
+    EXPECT_FALSE(queue_.look(kElapsed).under_way);
     set(0, 1);
-    EXPECT_EQ(line_.look(kElapsed).under_way->waited_seconds, kElapsed);
-    auto seen = line_.look(kElapsed);
+    EXPECT_EQ(queue_.look(kElapsed).under_way->waited_seconds, kElapsed);
+    auto seen = queue_.look(kElapsed);
     EXPECT_EQ(seen.under_way->waited_seconds, 2 * kElapsed);
-    EXPECT_EQ(seen.under_way->place, (Place{1, 0}));
+    EXPECT_EQ(seen.under_way->id, (LaunchId{1, 0}));
     EXPECT_EQ(seen.under_way->work.kind, "all-gather");
 
     set(1, 1);
-    EXPECT_FALSE(line_.look(kElapsed).under_way);
+    EXPECT_FALSE(queue_.look(kElapsed).under_way);
     set(2, 1);
-    seen = line_.look(kElapsed);
+    seen = queue_.look(kElapsed);
     EXPECT_EQ(seen.under_way->waited_seconds, kElapsed);
-    EXPECT_EQ(seen.under_way->place, (Place{1, 1}));
+    EXPECT_EQ(seen.under_way->id, (LaunchId{1, 1}));
     let_all_end();
 }
 
-TEST_F(LaunchLineTest, LaunchesFollowEachOtherWithoutTheHost) {
+TEST_F(LaunchQueueTest, LaunchesFollowEachOtherWithoutTheHost) {
     record(kOther, "all-reduce");
     for (int i = 0; i < 3; ++i) launch();
     for (size_t mark = 0; mark < 4; ++mark) set(mark, 1);
-    EXPECT_EQ(line_.look(kElapsed).graph, (Place{1, 2}));
+    EXPECT_EQ(queue_.look(kElapsed).graph, (LaunchId{1, 2}));
     let_all_end();
-    EXPECT_EQ(line_.look(kElapsed).graph, (Place{4, 0}));
+    EXPECT_EQ(queue_.look(kElapsed).graph, (LaunchId{4, 0}));
 
     launch();
     set(4, 4);
-    const auto seen = line_.look(kElapsed);
-    EXPECT_EQ(seen.graph, (Place{4, 1}));
+    const auto seen = queue_.look(kElapsed);
+    EXPECT_EQ(seen.graph, (LaunchId{4, 1}));
     EXPECT_EQ(seen.under_way->work.kind, "all-reduce");
     let_all_end();
 }

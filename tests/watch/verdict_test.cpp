@@ -11,50 +11,50 @@
 namespace argosy::watch {
 namespace {
 
-using Standing = LaunchLine::Standing;
+using QueueState = LaunchQueue::QueueState;
 
 constexpr double kTimeout = 100;
 
-Standing idle(std::string name, std::vector<int> members, int64_t num_begun) {
-    Standing standing;
-    standing.key = name + "/key";
-    standing.name = std::move(name);
-    standing.members = std::move(members);
-    standing.num_begun = num_begun;
-    standing.last = {"broadcast", 4};
-    standing.last_place = {0, num_begun - 1};
-    standing.seconds_since_last = 120;
-    return standing;
+QueueState idle(std::string name, std::vector<int> members, int64_t num_begun) {
+    QueueState state;
+    state.key = name + "/key";
+    state.name = std::move(name);
+    state.members = std::move(members);
+    state.num_begun = num_begun;
+    state.last = {"broadcast", 4};
+    state.last_id = {0, num_begun - 1};
+    state.seconds_since_last = 120;
+    return state;
 }
 
 /// In the second launch of a graph, of whose operations it has come to so many.
-Standing in_graph(std::string name, std::vector<int> members, int64_t num_begun) {
-    Standing standing = idle(std::move(name), std::move(members), 4);
-    standing.graph = {2, num_begun};
-    if (num_begun > 0) standing.last_place = {2, num_begun - 1};
-    return standing;
+QueueState in_graph(std::string name, std::vector<int> members, int64_t num_begun) {
+    QueueState state = idle(std::move(name), std::move(members), 4);
+    state.graph = {2, num_begun};
+    if (num_begun > 0) state.last_id = {2, num_begun - 1};
+    return state;
 }
 
 /// A line that a rank has come to `num_begun` launches of, and waits for the last of them.
-Standing waiting(std::string name, std::vector<int> members, int64_t num_begun, double seconds,
-                 std::string kind = "all-reduce") {
-    Standing standing = idle(std::move(name), std::move(members), num_begun);
-    standing.last = {kind, 8};
-    standing.seconds_since_last = seconds;
-    standing.under_way = {{0, num_begun - 1}, {std::move(kind), 8}, seconds};
-    return standing;
+QueueState waiting(std::string name, std::vector<int> members, int64_t num_begun, double seconds,
+                   std::string kind = "all-reduce") {
+    QueueState state = idle(std::move(name), std::move(members), num_begun);
+    state.last = {kind, 8};
+    state.seconds_since_last = seconds;
+    state.under_way = {{0, num_begun - 1}, {std::move(kind), 8}, seconds};
+    return state;
 }
 
 /// Likewise, of that launch.
-Standing waiting_in_graph(std::string name, std::vector<int> members, int64_t num_begun, double seconds) {
-    Standing standing = in_graph(std::move(name), std::move(members), num_begun);
-    standing.under_way = {standing.last_place, {"all-gather", 8}, seconds};
-    return standing;
+QueueState waiting_in_graph(std::string name, std::vector<int> members, int64_t num_begun, double seconds) {
+    QueueState state = in_graph(std::move(name), std::move(members), num_begun);
+    state.under_way = {state.last_id, {"all-gather", 8}, seconds};
+    return state;
 }
 
-WatchReport report(std::vector<Standing> lines) {
-    WatchReport made{std::move(lines), "", kTimeout};
-    for (const Standing& one : made.lines) {
+WatchReport report(std::vector<QueueState> queues) {
+    WatchReport made{std::move(queues), "", kTimeout};
+    for (const QueueState& one : made.queues) {
         if (one.under_way) {
             made.seconds_to_limit = std::min(made.seconds_to_limit, kTimeout - one.under_way->waited_seconds);
         }
@@ -75,21 +75,21 @@ TEST(WatchReport, TravelsAsText) {
     const WatchReport got = WatchReport::of_text(sent.text());
     EXPECT_EQ(got.error, "an error of two lines");
     EXPECT_DOUBLE_EQ(got.seconds_to_limit, -1.5);
-    ASSERT_EQ(got.lines.size(), 3U);
-    EXPECT_EQ(got.lines[0].name, "dp_shard x cp");
-    EXPECT_EQ(got.lines[0].key, sent.lines[0].key);
-    EXPECT_EQ(got.lines[0].members, (std::vector{0, 7}));
-    EXPECT_EQ(got.lines[0].num_begun, 12);
-    ASSERT_TRUE(got.lines[0].under_way);
-    EXPECT_EQ(got.lines[0].under_way->place, (LaunchLine::Place{0, 11}));
-    EXPECT_EQ(got.lines[0].under_way->work, sent.lines[0].under_way->work);
-    EXPECT_EQ(got.lines[1].num_begun, 3);
-    EXPECT_EQ(got.lines[1].last, sent.lines[1].last);
-    EXPECT_EQ(got.lines[1].seconds_since_last, 120);
-    EXPECT_FALSE(got.lines[1].under_way);
-    EXPECT_EQ(got.lines[2].graph, (LaunchLine::Place{2, 5}));
-    EXPECT_EQ(got.lines[2].last_place, (LaunchLine::Place{2, 4}));
-    EXPECT_EQ(got.lines[2].under_way->place, (LaunchLine::Place{2, 4}));
+    ASSERT_EQ(got.queues.size(), 3U);
+    EXPECT_EQ(got.queues[0].name, "dp_shard x cp");
+    EXPECT_EQ(got.queues[0].key, sent.queues[0].key);
+    EXPECT_EQ(got.queues[0].members, (std::vector{0, 7}));
+    EXPECT_EQ(got.queues[0].num_begun, 12);
+    ASSERT_TRUE(got.queues[0].under_way);
+    EXPECT_EQ(got.queues[0].under_way->id, (LaunchQueue::LaunchId{0, 11}));
+    EXPECT_EQ(got.queues[0].under_way->work, sent.queues[0].under_way->work);
+    EXPECT_EQ(got.queues[1].num_begun, 3);
+    EXPECT_EQ(got.queues[1].last, sent.queues[1].last);
+    EXPECT_EQ(got.queues[1].seconds_since_last, 120);
+    EXPECT_FALSE(got.queues[1].under_way);
+    EXPECT_EQ(got.queues[2].graph, (LaunchQueue::LaunchId{2, 5}));
+    EXPECT_EQ(got.queues[2].last_id, (LaunchQueue::LaunchId{2, 4}));
+    EXPECT_EQ(got.queues[2].under_way->id, (LaunchQueue::LaunchId{2, 4}));
 }
 
 TEST(Verdict, IsNoneWhereNothingIsLate) {
@@ -113,7 +113,7 @@ TEST(Verdict, NamesWhoHasNotComeToTheLaunch) {
 
 TEST(Verdict, NamesWhoseGpuHasNotComeToAnOperationOfAGraph) {
     const std::vector<int> members = {0, 1, 2, 3};
-    Standing through = idle("dp", members, 5);
+    QueueState through = idle("dp", members, 5);
     through.graph = {3, 0};
     const std::string text = text_of({{0, report({waiting_in_graph("dp", members, 5, 101)})},
                                       {1, report({in_graph("dp", members, 4)})},
@@ -129,7 +129,7 @@ TEST(Verdict, NamesWhoseGpuHasNotComeToAnOperationOfAGraph) {
 
 TEST(Verdict, NamesWhoHasNotLaunchedTheGraph) {
     const std::vector<int> members = {0, 1};
-    Standing before = idle("dp", members, 4);
+    QueueState before = idle("dp", members, 4);
     before.graph = {2, 0};
     EXPECT_TRUE(
         has(text_of({{0, report({waiting_in_graph("dp", members, 1, 101)})}, {1, report({before})}}, 2),
@@ -137,7 +137,7 @@ TEST(Verdict, NamesWhoHasNotLaunchedTheGraph) {
 }
 
 TEST(Verdict, TellsAnOperationRatherThanTheCallThatWaitsForIt) {
-    Standing call = waiting("world", {0, 1}, 1, 110);
+    QueueState call = waiting("world", {0, 1}, 1, 110);
     call.under_way->work = {"forward and backward", 0};
     const std::string text = text_of({{0, report({call, waiting_in_graph("dp", {0, 1}, 1, 101)})},
                                       {1, report({in_graph("dp", {0, 1}, 0)})}},

@@ -1,5 +1,5 @@
 // What reaches whom over the watchdogs' own connections.
-#include "watch/watch_star.h"
+#include "watch/watch_connections.h"
 
 #include <ATen/ops/zeros.h>
 #include <arpa/inet.h>
@@ -35,24 +35,24 @@ class StarTest : public ::testing::Test {
     }
 
     /// As many as are expected, within seconds.
-    std::vector<WatchStar::Message> receive(size_t count) {
-        std::vector<WatchStar::Message> all;
+    std::vector<WatchConnections::Message> receive(size_t count) {
+        std::vector<WatchConnections::Message> all;
         for (const double start = seconds_now(); all.size() < count && seconds_now() - start < 20;) {
-            for (auto& one : star_->receive(0.1)) all.push_back(std::move(one));
+            for (auto& one : connections_->receive(0.1)) all.push_back(std::move(one));
         }
         return all;
     }
 
     const mpi::Comm world_ = mpi::Comm::world();
     const int rank_ = world_.rank(), size_ = world_.size();
-    std::unique_ptr<WatchStar> star_ = std::make_unique<WatchStar>(world_);
+    std::unique_ptr<WatchConnections> connections_ = std::make_unique<WatchConnections>(world_);
 };
 
 TEST_F(StarTest, CarriesTextsBothWaysInOrder) {
     const std::string large(300000, static_cast<char>('a' + rank_));
     if (rank_ != 0) {
-        star_->send(0, "first");
-        star_->send(0, large);
+        connections_->send(0, "first");
+        connections_->send(0, large);
         const auto answer = receive(1);
         ASSERT_EQ(answer.size(), 1U);
         EXPECT_EQ(answer[0].sender, 0);
@@ -62,23 +62,23 @@ TEST_F(StarTest, CarriesTextsBothWaysInOrder) {
     std::vector<std::vector<std::string>> of(size_);
     for (const auto& one : receive(2 * (size_ - 1))) of[one.sender].push_back(one.text);
     for (int rank = 1; rank < size_; ++rank) {
-        EXPECT_TRUE(star_->reaches(rank));
+        EXPECT_TRUE(connections_->reaches(rank));
         EXPECT_EQ(of[rank],
                   (std::vector<std::string>{"first", std::string(300000, static_cast<char>('a' + rank))}));
-        star_->send(rank, "to " + std::to_string(rank));
+        connections_->send(rank, "to " + std::to_string(rank));
     }
 }
 
 TEST_F(StarTest, TellsWhenAConnectionIsGone) {
     meet();
-    if (rank_ == 1) star_.reset();
+    if (rank_ == 1) connections_.reset();
     if (rank_ != 0) return;
     const auto found = receive(1);
     ASSERT_EQ(found.size(), 1U);
     EXPECT_EQ(found[0].sender, 1);
     EXPECT_TRUE(found[0].closed);
-    EXPECT_FALSE(star_->reaches(1));
-    star_->send(1, "lost");  // is no error
+    EXPECT_FALSE(connections_->reaches(1));
+    connections_->send(1, "lost");  // is no error
 }
 
 /// Ports of the loopback on which somebody listens.
@@ -135,16 +135,16 @@ TEST_F(StarTest, IsNotKeptByOneWhoSaysNothing) {
         const double start = seconds_now();
         // The last of the ranks comes late, when the silent ones have connected.
         if (rank_ == size_ - 1) std::this_thread::sleep_for(std::chrono::milliseconds(50));
-        star_ = std::make_unique<WatchStar>(world_);
+        connections_ = std::make_unique<WatchConnections>(world_);
         EXPECT_LT(seconds_now() - start, 4);
-        for (int rank = 1; rank < size_; ++rank) EXPECT_TRUE(star_->reaches(rank));
+        for (int rank = 1; rank < size_; ++rank) EXPECT_TRUE(connections_->reaches(rank));
     }
 }
 
 TEST_F(StarTest, IsWokenWithoutAMessage) {
-    star_->wake();
+    connections_->wake();
     const double start = seconds_now();
-    EXPECT_TRUE(star_->receive(20).empty());
+    EXPECT_TRUE(connections_->receive(20).empty());
     EXPECT_LT(seconds_now() - start, 10);
 }
 

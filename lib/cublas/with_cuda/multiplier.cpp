@@ -18,7 +18,7 @@ namespace argosy::cublas {
 namespace {
 
 /// The maximum number of algorithms to time, in cuBLASLt's order; the best one is rarely further down.
-constexpr int kMostCandidates = 8;
+constexpr int kMaxCandidates = 8;
 
 constexpr size_t kWorkspaceAlignment = 256;  // bytes; cublasLtMatmul requires it
 
@@ -117,7 +117,7 @@ Algorithm Multiplier::State::choose(Plan& plan, const Product& product, const Re
     const bool timed = options.search == Search::Timed && !stream.is_captured();
     std::vector<Algorithm> candidates;
     const cublasStatus_t status =
-        plan.ask(handle.get(), options.workspace_bytes, timed ? kMostCandidates : 1, candidates);
+        plan.ask(handle.get(), options.workspace_bytes, timed ? kMaxCandidates : 1, candidates);
     if (status != CUBLAS_STATUS_SUCCESS) {
         throw RunError("cuBLASLt {} has no algorithm for {}: {}", origin.version, describe(product),
                        explain(status));

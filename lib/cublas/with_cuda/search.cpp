@@ -14,11 +14,11 @@ constexpr int kRounds = 3;
 /// The number of launches that are timed together, so many that the half microsecond of the device's clock
 /// does not matter: about 0.2 ms on an H100, unless the product is so small that launches alone take longer.
 int launches_of(const Problem& problem) {
-    constexpr double kLeastFlops = 1e11;
-    constexpr double kMostLaunches = 10;
+    constexpr double kMinFlops = 1e11;
+    constexpr double kMaxLaunches = 10;
     const double flops = 2.0 * static_cast<double>(problem.m) * static_cast<double>(problem.n) *
                          static_cast<double>(problem.k);
-    return static_cast<int>(std::clamp(std::ceil(kLeastFlops / flops), 1.0, kMostLaunches));
+    return static_cast<int>(std::clamp(std::ceil(kMinFlops / flops), 1.0, kMaxLaunches));
 }
 
 struct Measured {

@@ -34,11 +34,11 @@ int current_device() {
 }
 
 Device describe_device(int number) {
-    constexpr int kMostLetters = 32;
+    constexpr int kMaxLetters = 32;
     cudaDeviceProp properties;
     check(cudaGetDeviceProperties(&properties, number), "cudaGetDeviceProperties");
-    char bus_id[kMostLetters] = {};
-    check(cudaDeviceGetPCIBusId(bus_id, kMostLetters, number), "cudaDeviceGetPCIBusId");
+    char bus_id[kMaxLetters] = {};
+    check(cudaDeviceGetPCIBusId(bus_id, kMaxLetters, number), "cudaDeviceGetPCIBusId");
     return {.number = number,
             .name = properties.name,
             .pci_bus_id = bus_id,

@@ -9,19 +9,19 @@ namespace argosy::kernels::ARGOSY_VARIANT {
 namespace {
 
 /// How C is cut into blocks, and where the data of a block lie. k is taken in steps of kDepth. B's panels of
-/// kMostSteps steps, a slab, are packed once for the block; A's panels of a step are packed for kRows rows at
+/// kMaxSteps steps, a slab, are packed once for the block; A's panels of a step are packed for kRows rows at
 /// a time. A panel of B then stays in the L1 cache, the rows of A and their sums in L2, B in L3. If k is
-/// longer than a slab, the sums of kMostRows rows are kept until the next slab.
+/// longer than a slab, the sums of kMaxRows rows are kept until the next slab.
 template <class Tile>
 struct Block {
     using Element = typename Tile::Element;
     static constexpr int64_t kDepth = 256 * Tile::Words::kElements;
-    static constexpr int64_t kMostSteps = 4;
+    static constexpr int64_t kMaxSteps = 4;
     static constexpr int64_t kRows = 192 / Tile::kRows * Tile::kRows;
-    static constexpr int64_t kMostRows = 4 * kRows;
-    static constexpr int64_t kMostColumns = 512;
-    static constexpr int64_t kSumsStride = kMostColumns + 16;  // puts rows into different sets of a cache
-    static_assert(kMostColumns % Tile::kColumns == 0 && kDepth % Tile::kDepth == 0);
+    static constexpr int64_t kMaxRows = 4 * kRows;
+    static constexpr int64_t kMaxColumns = 512;
+    static constexpr int64_t kSumsStride = kMaxColumns + 16;  // puts rows into different sets of a cache
+    static_assert(kMaxColumns % Tile::kColumns == 0 && kDepth % Tile::kDepth == 0);
 
     int64_t row, column, num_rows, num_columns;
     bool keeps_sums;  // from one slab to the next; else the sums of kRows rows are written once they are
@@ -30,9 +30,9 @@ struct Block {
     Element *a, *b;
 
     Block() {
-        constexpr int64_t kSumsBytes = 4 * kMostRows * kSumsStride;
+        constexpr int64_t kSumsBytes = 4 * kMaxRows * kSumsStride;
         constexpr int64_t kABytes = kRows * kDepth * sizeof(Element);
-        constexpr int64_t kBBytes = kMostSteps * kMostColumns * kDepth * sizeof(Element);
+        constexpr int64_t kBBytes = kMaxSteps * kMaxColumns * kDepth * sizeof(Element);
         auto* memory = static_cast<char*>(scratch(kSumsBytes + kABytes + kBBytes));
         sums = reinterpret_cast<float*>(memory);
         a = reinterpret_cast<Element*>(memory + kSumsBytes);
@@ -40,7 +40,7 @@ struct Block {
     }
 
     float* sums_of(int64_t first_row) const { return keeps_sums ? sums + first_row * kSumsStride : sums; }
-    Element* b_of(int64_t step) const { return b + step % kMostSteps * kMostColumns * kDepth; }
+    Element* b_of(int64_t step) const { return b + step % kMaxSteps * kMaxColumns * kDepth; }
 };
 
 /// The number of A's num_rows rows that a tile may read in place: k is contiguous, and the rows are not so
@@ -122,8 +122,8 @@ int64_t for_each_step(const Matmul<T, Sum>& args, int64_t first, int64_t last, V
 
 template <class Tile, class T, class Sum>
 void compute_block(const Block<Tile>& block, const Matmul<T, Sum>& args, int64_t num_steps) {
-    for (int64_t first = 0; first < num_steps; first += block.kMostSteps) {
-        const int64_t last = smaller(first + block.kMostSteps, num_steps);
+    for (int64_t first = 0; first < num_steps; first += block.kMaxSteps) {
+        const int64_t last = smaller(first + block.kMaxSteps, num_steps);
         for_each_step<Tile>(args, first, last,
                             [&](int64_t step, const auto& product, int64_t begin, int64_t k) {
                                 pack_b<Tile>(starting_at(product.b, block.column, begin), block.num_columns,
@@ -147,12 +147,12 @@ void matmul(const Matmul<T, Sum>& args) {
     using Tile = TileOf<T>;
     Block<Tile> block;
     const int64_t num_steps = for_each_step<Tile>(args, 0, 0, [](auto...) {});
-    block.keeps_sums = num_steps > block.kMostSteps;
-    const int64_t most_rows = block.keeps_sums ? block.kMostRows : args.row_end - args.row_begin;
+    block.keeps_sums = num_steps > block.kMaxSteps;
+    const int64_t most_rows = block.keeps_sums ? block.kMaxRows : args.row_end - args.row_begin;
     const typename Tile::Session session;
     for (block.column = args.column_begin; block.column < args.column_end;
-         block.column += block.kMostColumns) {
-        block.num_columns = smaller(block.kMostColumns, args.column_end - block.column);
+         block.column += block.kMaxColumns) {
+        block.num_columns = smaller(block.kMaxColumns, args.column_end - block.column);
         for (block.row = args.row_begin; block.row < args.row_end; block.row += most_rows) {
             block.num_rows = smaller(most_rows, args.row_end - block.row);
             compute_block(block, args, num_steps);

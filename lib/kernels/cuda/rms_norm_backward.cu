@@ -9,7 +9,7 @@ namespace argosy::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 256;     // for rows of any size
-constexpr int kMostPacks = 1024;  // maximum for a row in registers, beside the sums of dw
+constexpr int kMaxPacks = 1024;  // maximum for a row in registers, beside the sums of dw
 
 template <int kCount>
 struct Row {
@@ -208,7 +208,7 @@ __global__ void __launch_bounds__(kThreads)
 
 template <class T>
 int64_t most_blocks(const RmsNormBackward<T>& args) {
-    return blocks_for(args.num_rows, kMostBlocks);
+    return blocks_for(args.num_rows, kMaxBlocks);
 }
 
 }  // namespace
@@ -225,7 +225,7 @@ void rms_norm_backward(const RmsNormBackward<T>& args, void* scratch, GpuStream 
     int64_t blocks = most_blocks(args);
     const auto start = [&](auto shape) {
         using Shape = decltype(shape);
-        if constexpr (Shape::kMostPacks <= kMostPacks) {
+        if constexpr (Shape::kMaxPacks <= kMaxPacks) {
             blocks =
                 blocks_for((args.num_rows + Shape::kRowsPerBlock - 1) / Shape::kRowsPerBlock, Shape::kBlocks);
             launch({"rms_norm_backward", static_cast<unsigned>(blocks), Shape::kThreads, stream},
@@ -235,7 +235,7 @@ void rms_norm_backward(const RmsNormBackward<T>& args, void* scratch, GpuStream 
     const int64_t packs = args.row_size / kPack<T>;
     const bool packed = in_packs<T>(args.row_size | args.x_gaps.gap | args.dx_gaps.gap, args.x, args.dy,
                                     args.weight, args.residual, args.dx, scratch);
-    if (!packed || packs > kMostPacks || !with_row_shape(packs, start)) {
+    if (!packed || packs > kMaxPacks || !with_row_shape(packs, start)) {
         launch({"any_rms_norm_backward", static_cast<unsigned>(blocks), kThreads, stream},
                any_rms_norm_backward_kernel<T>, args, partial);
     }

@@ -52,8 +52,8 @@ __global__ void __launch_bounds__(kThreads) rope_kernel(Rope<T> args, unsigned n
 /// Takes as many rows in a launch as the grid has room for, so that a thread computes its row in 32 bits.
 template <class T, int kCount>
 void launch_rope(Rope<T> args, GpuStream stream) {
-    constexpr int64_t kMostThreads = int64_t{kThreads} * 65535;
-    const int64_t packs_per_half = args.half / kCount, most_rows = kMostThreads / packs_per_half;
+    constexpr int64_t kMaxThreads = int64_t{kThreads} * 65535;
+    const int64_t packs_per_half = args.half / kCount, most_rows = kMaxThreads / packs_per_half;
     const auto groups = static_cast<unsigned>((args.num_heads + kHeads - 1) / kHeads);
     for (int64_t rows_left = args.num_rows; rows_left > 0; rows_left -= most_rows) {
         args.num_rows = rows_left < most_rows ? rows_left : most_rows;

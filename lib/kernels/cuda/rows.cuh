@@ -20,11 +20,11 @@ struct RowShape {
     static constexpr int kLanes = kLanes_, kPacks = kPacks_, kRows = kRows_;
     static constexpr int kThreads = kThreads_, kBlocks = kBlocks_;
     static constexpr int kGroups = kThreads / kLanes, kRowsPerBlock = kGroups * kRows;
-    static constexpr int kMostPacks = kLanes * kPacks;  // maximum for a row
+    static constexpr int kMaxPacks = kLanes * kPacks;  // maximum for a row
     static_assert(kLanes <= kWarp ? kThreads % kWarp == 0 : kThreads == kLanes && kRows == 1);
 };
 
-inline constexpr int kMostBlocks = 4;  // maximum of kBlocks over all shapes
+inline constexpr int kMaxBlocks = 4;  // maximum of kBlocks over all shapes
 
 /// Calls visit(shape) with the shape for rows of so many packs and returns true; returns false if the rows
 /// are too long.
