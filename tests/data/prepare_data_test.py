@@ -62,11 +62,11 @@ class PrepareData(unittest.TestCase):
         self.assertTrue((self.folder / "t.h5").read_bytes().startswith(HDF5_SIGNATURE))
         self.assertEqual(os.listdir(self.folder), ["t.h5"])
 
-    def waiting_tokenize(self):
+    def waiting_tokenize(self, **more):
         """A tokenize that has read a record from a pipe and waits for more, and the pipe's end to write to."""
         os.mkfifo(self.folder / "pipe")
         job = subprocess.Popen([PROGRAM, "tokenize", "--input", self.folder / "pipe", "--output", self.folder / "t.h5"],
-                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more)
         self.addCleanup(job.stdout.close)
         self.addCleanup(job.stderr.close)
         self.addCleanup(job.kill)
@@ -105,6 +105,13 @@ class PrepareData(unittest.TestCase):
             self.assertIn("stopped by a signal", job.stderr.read())
             self.assertEqual(os.listdir(self.folder), ["pipe"])
             os.unlink(self.folder / "pipe")
+
+    def test_a_signal_that_is_ignored_from_the_start_ends_nothing(self):
+        """nohup starts a program so."""
+        job, pipe = self.waiting_tokenize(preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+        job.send_signal(signal.SIGHUP)
+        pipe.close()
+        self.assertEqual(job.wait(30), 0)
 
     def test_a_signal_leaves_an_earlier_corpus(self):
         corpus = self.folder / "corpus"
