@@ -10,7 +10,7 @@ namespace argosy::account {
 /// The settings that determine an evaluation's memory and that the user can change.
 struct MemoryNeeds {
     bool on_gpu = false;
-    std::string dtype;  // fp64, fp32, bf16 or fp16: the type of the computation
+    std::string dtype;  // fp32, bf16 or fp16: the type of the computation
     int64_t batch_tokens = 0;
     int64_t longest_window = 0;  // in inputs; a batch has at least one window
 };

@@ -39,9 +39,7 @@ void require_replaceable(const fs::path& path, const IsOwn& is_own) {
     if (fs::is_empty(path, failed) || is_own(path)) return;
     throw UserError(
         "cannot write {}: it exists, and this tool did not write it (or an older version did), so it is not "
-        "replaced; move it "
-        "elsewhere "
-        "or name another place",
+        "replaced; move it elsewhere or name another place",
         path.string());
 }
 
