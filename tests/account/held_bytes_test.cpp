@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "account/layouts.h"
 #include "observe/memory.h"
 #include "ops/tensor_thread.h"
 #include "support/world.h"
@@ -30,21 +31,6 @@ const std::vector<Types> kTypes = {
     {{at::kDouble, at::kDouble, at::kDouble}},
     {{at::kBFloat16, at::kBFloat16, at::kFloat}, at::kBFloat16},
 };
-
-std::vector<Layout> layouts() {
-    switch (testing::world().size()) {
-        case 2:
-            return {{"fsdp2", {.shard = 2}},
-                    {"ddp2", {.replicate = 2}},
-                    {"tp2", {.tensor = 2}},
-                    {"pp2", {.pipeline = 2}, {2, 3}}};
-        case 4:
-            return {{"fsdp2 tp2", {.shard = 2, .tensor = 2}},
-                    {"pp2 fsdp2", {.pipeline = 2, .shard = 2}, {3, 2}}};
-        default:
-            return {{"one"}};
-    }
-}
 
 train::TrainerOptions options_of(const Layout& layout, const std::string& family, const Types& types) {
     return {.spec = testing::tiny_spec(family),

@@ -7,6 +7,7 @@
 #include <limits>
 #include <set>
 
+#include "account/layouts.h"
 #include "ops/tensor_thread.h"
 #include "support/world.h"
 #include "train/tiny_run.h"
@@ -39,22 +40,6 @@ NotingAllocator& allocator() {
     static auto& installed = *new NotingAllocator(*c10::GetCPUAllocator());
     c10::SetCPUAllocator(&installed, std::numeric_limits<uint8_t>::max());
     return installed;
-}
-
-std::vector<Layout> layouts() {
-    switch (testing::world().size()) {
-        case 2:
-            return {{"fsdp2", {.shard = 2}},
-                    {"ddp2", {.replicate = 2}},
-                    {"tp2", {.tensor = 2}},
-                    {"pp2", {.pipeline = 2}, {2, 3}}};
-        case 4:
-            return {{"fsdp2 tp2", {.shard = 2, .tensor = 2}},
-                    {"tp4", {.tensor = 4}},
-                    {"pp2 fsdp2", {.pipeline = 2, .shard = 2}, {3, 2}}};
-        default:
-            return {{"one"}};
-    }
 }
 
 TEST(LargeTensors, AreAskedForByARun) {

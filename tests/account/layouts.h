@@ -1,0 +1,27 @@
+// The layouts on which a rank's memory is compared with what the program foresees, by the number of ranks.
+#pragma once
+
+#include <vector>
+
+#include "support/world.h"
+#include "train/tiny_run.h"
+
+namespace argosy::account {
+
+inline std::vector<testing::Layout> layouts() {
+    switch (testing::world().size()) {
+        case 2:
+            return {{"fsdp2", {.shard = 2}},
+                    {"ddp2", {.replicate = 2}},
+                    {"tp2", {.tensor = 2}},
+                    {"pp2", {.pipeline = 2}, {2, 3}}};
+        case 4:
+            return {{"fsdp2 tp2", {.shard = 2, .tensor = 2}},
+                    {"tp4", {.tensor = 4}},
+                    {"pp2 fsdp2", {.pipeline = 2, .shard = 2}, {3, 2}}};
+        default:
+            return {{"one"}};
+    }
+}
+
+}  // namespace argosy::account
