@@ -20,7 +20,7 @@ import tempfile
 import threading
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent / "bench"))
+sys.path.insert(0, str(HERE.parent / "speed"))
 from peer import find_python  # noqa: E402
 from runs import Failure, end_on_signal, start  # noqa: E402
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 COMMANDS = ["./jobs/quickstart.sh", "./tests/run.sh"]
 READMES = ["README.md", "lib/README.md", "apps/README.md", "jobs/README.md", "tests/README.md",
-           "tests/bench/README.md"]
+           "tests/speed/README.md"]
 TOP = ("apps", "lib", "jobs", "configs", "data", "tests", ".ci")
 SUFFIXES = (".md", ".h", ".cpp", ".py", ".sh", ".cmake", ".toml", ".txt")
 

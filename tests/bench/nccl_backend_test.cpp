@@ -7,7 +7,7 @@
 #include <set>
 
 #include "base/clock.h"
-#include "bench_collectives/ranks.h"
+#include "bench/bench_ranks.h"
 #include "expect_error.h"
 #include "support/fake_gpus.h"
 

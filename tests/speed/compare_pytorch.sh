@@ -7,4 +7,4 @@ if [ -z "${ARGOSY_BIN:-}" ]; then
     "$root/jobs/build.sh" >&2
     "$root/.deps/venv/bin/cmake" --build "$root/build" -j "${JOBS:-2}" --target bench_products >&2
 fi
-exec python3 "$root/tests/bench/compare_pytorch.py" "$@"
+exec python3 "$root/tests/speed/compare_pytorch.py" "$@"

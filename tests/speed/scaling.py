@@ -181,7 +181,7 @@ def parse(words):
     parser.add_argument("--limit", type=float, default=120, help="seconds of one run; default 120")
     parser.add_argument("--output", type=pathlib.Path, default=SOURCE / "outputs" / "scaling",
                         help="folder of the figures and of table.md; default outputs/scaling")
-    parser.add_argument("--publish", action="store_true", help="figures and table into tests/bench and its README.md")
+    parser.add_argument("--publish", action="store_true", help="figures and table into tests/speed and its README.md")
     parser.add_argument("--check", action="store_true", help="exit with 3 when something grows faster than the theory")
     options = parser.parse_args(words)
     if options.rounds < 1 or options.steps < 2:
@@ -232,7 +232,7 @@ def main(words):
         print(f"scaling: {failure}", file=sys.stderr)
         return 1
     head = (f"{datetime.date.today().isoformat()}, {machine()}; load {before:.1f} before, {os.getloadavg()[0]:.1f} "
-            f"after; `tests/bench/scaling.py {' '.join(words)}`")
+            f"after; `tests/speed/scaling.py {' '.join(words)}`")
     verdict = ("Faster than the theory:\n\n" + "\n".join(f"- {growth}" for growth in growths) if growths else
                "Nothing grows faster than the theory.")
     text = "\n\n".join([head, *remarks, verdict, *parts])

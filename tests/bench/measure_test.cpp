@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "bench/mpi_backend.h"
-#include "bench_collectives/ranks.h"
+#include "bench/bench_ranks.h"
 #include "support/faults.h"
 
 namespace argosy::bench {

@@ -4,7 +4,7 @@
 #include <chrono>
 #include <thread>
 
-#include "bench_collectives/ranks.h"
+#include "bench/bench_ranks.h"
 
 namespace argosy::bench {
 namespace {

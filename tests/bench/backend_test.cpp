@@ -5,7 +5,7 @@
 #include <numeric>
 #include <span>
 
-#include "bench_collectives/ranks.h"
+#include "bench/bench_ranks.h"
 
 namespace argosy::bench {
 namespace {

@@ -41,7 +41,7 @@ def parse(words):
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write everything measured")
     parser.add_argument("--check", action="store_true",
                         help="exit with 3 when a target is missed, or the peer gave no figure for it")
-    parser.add_argument("--publish", action="store_true", help="put the tables into tests/bench/README.md")
+    parser.add_argument("--publish", action="store_true", help="put the tables into tests/speed/README.md")
     options = parser.parse_args(words)
     if options.quick:
         options.rounds, options.steps = 1, 3
@@ -155,7 +155,7 @@ def measure(options, their_peer, folder):
 def tables(report, words):
     sizes = report["sizes"]
     parts = [f"{report['date']}, {report['machine']}; load {report['load_before']:.1f} before, "
-             f"{report['load_after']:.1f} after; `tests/bench/compare_pytorch.sh {' '.join(words)}`",
+             f"{report['load_after']:.1f} after; `tests/speed/compare_pytorch.sh {' '.join(words)}`",
              f"{sizes['dim']} x {sizes['layers']} layers x {sizes['heads']} heads, hidden {sizes['hidden']}, "
              f"vocabulary {sizes['vocab']}, {sizes['batch']} x {sizes['seq']} tokens a rank; {report['rounds']} "
              f"rounds of {report['steps']} steps.", *report["remarks"]]
