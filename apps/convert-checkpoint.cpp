@@ -11,8 +11,6 @@
 #include "base/log.h"
 #include "base/program.h"
 #include "base/progress.h"
-#include "base/stop_request.h"
-#include "base/version.h"
 #include "checkpoint/partial_folder.h"
 #include "eval/compare.h"
 #include "interop/compare.h"

@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "base/partial_file.h"
-#include "base/version.h"
+#include "base/program.h"
 #include "bench/benchmark.h"
 #include "bench/command_line.h"
 #include "bench/report.h"

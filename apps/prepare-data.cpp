@@ -7,8 +7,6 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/program.h"
-#include "base/stop_request.h"
-#include "base/version.h"
 #include "data/byte_tokens.h"
 #include "data/synthetic.h"
 #include "data/tokenize.h"

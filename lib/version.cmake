@@ -4,7 +4,7 @@ execute_process(COMMAND git -C ${SOURCE_DIR} describe --always --dirty --abbrev=
 if(NOT commit)
     set(commit "unknown commit")
 endif()
-file(CONFIGURE OUTPUT ${OUTPUT} CONTENT [[#include "base/version.h"
+file(CONFIGURE OUTPUT ${OUTPUT} CONTENT [[#include "base/program.h"
 
 namespace argosy {
 const char* version() { return "@VERSION@ (@commit@)"; }

@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "model/head.h"
-#include "ops/types.h"
+#include "ops/own_kernels.h"
 
 namespace argosy::account {
 namespace {

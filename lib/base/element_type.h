@@ -1,7 +1,12 @@
 // The element types that collectives and benchmarks move and reduce in memory, without tensors.
 #pragma once
 
+#include <algorithm>
+#include <bit>
+#include <cmath>
 #include <cstddef>
+#include <cstdint>
+#include <limits>
 
 namespace argosy {
 
@@ -25,5 +30,73 @@ constexpr size_t size_bytes(ElementType type) {
     constexpr size_t kSizes[] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1};
     return kSizes[static_cast<int>(type)];
 }
+
+// Conversions between one- and two-byte floating-point formats and float. Widening is exact; narrowing rounds
+// to nearest, ties to even. These serve loops that need not be fast; kernels/elementwise.h has the fast ones.
+
+struct Float16 {
+    using Bits = uint16_t;
+    static float value(Bits bits) { return static_cast<float>(std::bit_cast<_Float16>(bits)); }
+    static Bits rounded(float value) { return std::bit_cast<Bits>(static_cast<_Float16>(value)); }
+};
+
+struct BFloat16 {
+    using Bits = uint16_t;
+    static float value(Bits bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
+    static Bits rounded(float value) {
+        const auto bits = std::bit_cast<uint32_t>(value);
+        if (value != value) return static_cast<Bits>(bits >> 16 | 0x40);     // a quiet NaN stays one
+        return static_cast<Bits>((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);  // to nearest, ties to even
+    }
+};
+
+/// Eight bits: a sign, kExponentBits, kFractionBits, in the formats of the Open Compute Project. Without
+/// infinities (E4M3) the largest exponent holds numbers too, and all bits set are NaN. Values that are too
+/// large become infinity, or NaN in a format without infinity.
+template <int kExponentBits, int kFractionBits, bool kInfinities>
+struct Float8 {
+    using Bits = uint8_t;
+    static constexpr int kBias = (1 << (kExponentBits - 1)) - 1;
+    static constexpr int kMinExponent = 1 - kBias;
+    static constexpr int kHidden = 1 << kFractionBits;
+    static constexpr int kTopExponent = (1 << kExponentBits) - 1;  // as stored
+    static constexpr Bits kInfinity = kTopExponent << kFractionBits;
+    static constexpr Bits kNotANumber = 0x7F;
+    static constexpr Bits kTooLarge = kInfinities ? kInfinity : kNotANumber;
+
+    static float value(Bits bits) {
+        const int exponent = (bits & 0x7F) >> kFractionBits, fraction = bits & (kHidden - 1);
+        const float sign = bits & 0x80 ? -1.0F : 1.0F;
+        if (kInfinities && exponent == kTopExponent) {
+            return sign * (fraction == 0 ? std::numeric_limits<float>::infinity()
+                                         : std::numeric_limits<float>::quiet_NaN());
+        }
+        if ((bits & 0x7F) == kNotANumber) return sign * std::numeric_limits<float>::quiet_NaN();
+        if (exponent == 0)
+            return sign * std::ldexp(static_cast<float>(fraction), kMinExponent - kFractionBits);
+        return sign * std::ldexp(static_cast<float>(kHidden + fraction), exponent - kBias - kFractionBits);
+    }
+
+    static Bits rounded(float value) {
+        const Bits sign = std::signbit(value) ? 0x80 : 0;
+        if (value != value) return sign | kNotANumber;
+        if (std::isinf(value)) return sign | kTooLarge;
+        int exponent = value == 0 ? kMinExponent : std::max(std::ilogb(value), kMinExponent);
+        // Round in units of the last place: nearbyint rounds to nearest, ties to even.
+        int units = static_cast<int>(std::nearbyint(std::ldexp(std::fabs(value), kFractionBits - exponent)));
+        if (units == 2 * kHidden) {
+            units = kHidden;
+            ++exponent;
+        }
+        if (units < kHidden) return static_cast<Bits>(sign | units);  // smaller than the normal numbers
+        const int stored = exponent + kBias;
+        if (stored > kTopExponent) return sign | kTooLarge;
+        const int magnitude = stored << kFractionBits | (units - kHidden);
+        return static_cast<Bits>(sign | (magnitude >= kTooLarge ? kTooLarge : magnitude));
+    }
+};
+
+using Float8E4M3 = Float8<4, 3, false>;
+using Float8E5M2 = Float8<5, 2, true>;
 
 }  // namespace argosy

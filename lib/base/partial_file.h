@@ -1,6 +1,6 @@
 // A file that appears whole or not at all. The bytes go to PATH.partial beside the final path; `commit` makes
 // them durable and renames the file; the destructor removes an uncommitted file. The object holds the lock of
-// its path (base/output_lock.h), so a second writer is refused. A commit replaces only an earlier result of
+// its path (base/file_lock.h), so a second writer is refused. A commit replaces only an earlier result of
 // the same tool, no other file.
 #pragma once
 
@@ -13,7 +13,7 @@
 #include <string>
 #include <string_view>
 
-#include "base/output_lock.h"
+#include "base/file_lock.h"
 #include "base/raw_file.h"
 
 namespace argosy {

@@ -3,8 +3,18 @@
 #include <csignal>
 #include <cstdio>
 #include <exception>
+#include <vector>
+
+#include "base/error.h"
 
 namespace argosy {
+namespace {
+
+volatile std::sig_atomic_t received_signal = 0;
+
+void remember(int signal) { received_signal = signal; }
+
+}  // namespace
 
 int run_program(const char* name, const std::function<ExitCode()>& body) {
     const auto fail = [name](ExitCode code, const char* text) {
@@ -22,5 +32,30 @@ int run_program(const char* name, const std::function<ExitCode()>& body) {
 }
 
 void survive_file_size_limit() { std::signal(SIGXFSZ, SIG_IGN); }
+
+void catch_stop_requests(StopRequests of) {
+    const bool is_run = of == StopRequests::Run;
+    const std::vector<int> signals =
+        is_run ? std::vector{SIGTERM, SIGUSR1} : std::vector{SIGINT, SIGTERM, SIGHUP};
+    struct sigaction action = {};
+    action.sa_handler = remember;
+    action.sa_flags = is_run ? SA_RESTART : 0;
+    for (const int signal : signals) {
+        struct sigaction inherited = {};
+        sigaction(signal, nullptr, &inherited);
+        if (!is_run && inherited.sa_handler == SIG_IGN) continue;  // nohup, or a shell's background job
+        sigaction(signal, &action, nullptr);
+    }
+    sigset_t launcher_blocks;
+    sigemptyset(&launcher_blocks);
+    sigaddset(&launcher_blocks, SIGUSR1);
+    sigprocmask(SIG_UNBLOCK, &launcher_blocks, nullptr);
+}
+
+bool stop_requested() { return received_signal != 0; }
+
+void throw_if_stop_requested() {
+    if (stop_requested()) throw RunError("stopped by a signal; nothing half-written is left");
+}
 
 }  // namespace argosy

@@ -7,8 +7,8 @@
 #include <limits>
 #include <type_traits>
 
+#include "base/element_type.h"
 #include "base/error.h"
-#include "base/narrow_float.h"
 
 namespace argosy::bench {
 namespace {

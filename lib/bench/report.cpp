@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/environment.h"
-#include "base/version.h"
+#include "base/program.h"
 
 namespace argosy::bench {
 namespace {

@@ -3,7 +3,7 @@
 #include <fmt/chrono.h>
 #include <fmt/ranges.h>
 
-#include "base/version.h"
+#include "base/program.h"
 
 namespace argosy::bench {
 namespace {

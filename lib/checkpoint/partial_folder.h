@@ -4,7 +4,7 @@
 
 #include <filesystem>
 
-#include "base/output_lock.h"
+#include "base/file_lock.h"
 
 namespace argosy::checkpoint {
 

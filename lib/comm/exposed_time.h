@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "cuda/event_pool.h"
+#include "cuda/stream.h"
 
 namespace argosy::comm {
 

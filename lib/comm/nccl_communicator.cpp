@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "base/patience.h"
 #include "comm/gpu_path.h"
-#include "gpu/stream.h"
+#include "gpu/device.h"
 #include "mpi/blocking_call.h"
 
 namespace argosy::comm {

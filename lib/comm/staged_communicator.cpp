@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "comm/gpu_path.h"
 #include "cuda/stream.h"
-#include "gpu/stream.h"
+#include "gpu/device.h"
 
 namespace argosy::comm {
 namespace {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "config/choices.h"
-#include "config/duration.h"
+#include "config/value.h"
 
 namespace argosy::config {
 

@@ -1,8 +1,40 @@
 #include "config/schema.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "config/choices.h"
 
 namespace argosy::config {
+namespace {
+
+// The help omits a bound that only comes from the member's type: it is no property of the key.
+constexpr double kLargestInt = std::numeric_limits<int>::max();
+
+std::string upper_bound_text(const Range& range) {
+    return fmt::format("{} {}", range.most_excluded ? "<" : "<=", range.most);
+}
+
+std::string broken_range(const Range& range, double number) {
+    if (range.or_minus_one && number == -1) return "";
+    const bool high_enough = range.least_excluded ? number > range.least : number >= range.least;
+    const bool low_enough = range.most_excluded ? number < range.most : number <= range.most;
+    if (high_enough && low_enough) return "";
+    if (!std::isfinite(number)) return "finite";
+    return number > range.least && !low_enough ? upper_bound_text(range) : range_text(range);
+}
+
+const Field& field_of(const Setting& setting) {
+    if (const Field* field = find_field(setting.key)) return *field;
+    const std::string meant = nearest(setting.key, keys());
+    throw UserError("unknown key {} {}; {}", setting.key, setting.place,
+                    meant.empty() ? "--help lists all keys" : "did you mean " + meant + "?");
+}
+
+}  // namespace
 
 const Section* find_section(std::string_view name) {
     const auto found = std::ranges::find(schema(), name, &Section::name);
@@ -29,6 +61,78 @@ std::vector<std::string> keys() {
         for (const Field& field : section.fields) keys.push_back(field.key);
     }
     return keys;
+}
+
+Limits any() { return {}; }
+Limits at_least(double least) { return {.range = {.least = least}, .choices = {}}; }
+Limits above(double least) { return {.range = {.least = least, .least_excluded = true}, .choices = {}}; }
+Limits above_or_infinite(double least) {
+    return {
+        .range = {.least = least, .most = std::numeric_limits<double>::infinity(), .least_excluded = true},
+        .choices = {}};
+}
+Limits within(double least, double most) { return {.range = {.least = least, .most = most}, .choices = {}}; }
+Limits within_below(double least, double most) {
+    return {.range = {.least = least, .most = most, .most_excluded = true}, .choices = {}};
+}
+Limits minus_one_or_at_least(double least) {
+    return {.range = {.least = least, .or_minus_one = true}, .choices = {}};
+}
+Limits size() { return within(1, kLargestInt); }
+Limits minus_one_or_size() {
+    return {.range = {.least = 1, .most = kLargestInt, .or_minus_one = true}, .choices = {}};
+}
+
+std::string range_text(const Range& range) {
+    const char* minus_one = range.or_minus_one ? "-1 or " : "";
+    if (range.most < kLargestInt) {
+        return fmt::format("{}in {}{}, {}{}", minus_one, range.least_excluded ? '(' : '[', range.least,
+                           range.most, range.most_excluded ? ')' : ']');
+    }
+    if (range.least == std::numeric_limits<double>::lowest()) return "";
+    return fmt::format("{}{} {}", minus_one, range.least_excluded ? ">" : ">=", range.least);
+}
+
+std::string broken_limit(const Limits& limits, const Value& value) {
+    if (const auto* integer = std::get_if<int64_t>(&value)) {
+        return broken_range(limits.range, static_cast<double>(*integer));
+    }
+    if (const auto* number = std::get_if<double>(&value)) return broken_range(limits.range, *number);
+    if (const auto* duration = std::get_if<Duration>(&value)) {
+        return broken_range(limits.range, static_cast<double>(duration->seconds));
+    }
+    if (const auto* list = std::get_if<std::vector<int64_t>>(&value)) {
+        for (const int64_t element : *list) {
+            const std::string broken = broken_range(limits.range, static_cast<double>(element));
+            if (!broken.empty()) return "made of integers " + broken;
+        }
+    }
+    const auto is_choice = [&](const std::string& name) {
+        return std::ranges::find(limits.choices, name) != limits.choices.end();
+    };
+    if (const auto* name = std::get_if<std::string>(&value); name && !limits.choices.empty()) {
+        if (!is_choice(*name)) return fmt::format("one of {}", fmt::join(limits.choices, ", "));
+    }
+    if (const auto* names = std::get_if<std::vector<std::string>>(&value)) {
+        if (!std::ranges::all_of(*names, is_choice)) {
+            return fmt::format("a list of some of {}", fmt::join(limits.choices, ", "));
+        }
+    }
+    return "";
+}
+
+void apply(const Setting& setting, JobConfig& config) {
+    const Field& field = field_of(setting);
+    const Value value = value_as(field.type, setting.value);
+    if (!is_set(value)) {
+        throw UserError("{} {} must be {}, but is {}", field.key, setting.place, type_name(field.type),
+                        setting.found);
+    }
+    const std::string broken = broken_limit(field.limits, value);
+    if (!broken.empty()) {
+        throw UserError("{} {} is {}; it must be {}", field.key, setting.place, toml_text(value), broken);
+    }
+    field.set(config, value);
 }
 
 }  // namespace argosy::config

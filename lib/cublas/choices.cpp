@@ -4,6 +4,7 @@
 #include <sstream>
 
 #include "base/error.h"
+#include "cublas/matmul.h"
 
 namespace argosy::cublas {
 namespace {
@@ -131,6 +132,11 @@ std::vector<Choice> choices_in(std::string_view text, const Origin& origin) {
         choices.push_back(choice);
     }
     return choices;
+}
+
+std::string version_text() {
+    const int number = version();
+    return fmt::format("{}.{}.{}", number / 10000, number % 10000 / 100, number % 100);
 }
 
 }  // namespace argosy::cublas

@@ -1,16 +1,17 @@
 #include "data/synthetic.h"
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <deque>
-#include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "base/error.h"
+#include "base/program.h"
 #include "data/synthetic_document.h"
-#include "data/synthetic_file.h"
-#include "data/synthetic_tasks.h"
+#include "data/synthetic_story.h"
 
 namespace argosy::data {
 namespace {
@@ -45,6 +46,45 @@ void make_folders(const std::filesystem::path& path) {
     if (failure) throw UserError("cannot make the folder {}: {}", path.string(), failure.message());
 }
 
+constexpr size_t kBufferBytes = size_t{1} << 20;
+constexpr const char *kKey = "argosy", *kMark = "synthetic corpus";  // the key sorts before all others
+
+using nlohmann::json;
+
+/// Inserts the right choice at a random position among the wrong ones, whose order stays.
+json multiple_choice(RandomStream& random, const std::string& context, const std::string& right,
+                     std::vector<std::string> choices) {
+    const int gold = random.below(static_cast<int>(choices.size()) + 1);
+    choices.insert(choices.begin() + gold, right);
+    return {{"context", context}, {"choices", choices}, {"gold", gold}};
+}
+
+/// Choices include the full stop: "chase" alone is a prefix of "chases", so it could only be more likely.
+json agreement(RandomStream& random) {
+    const AgreementSentence sentence = agreement_sentence(random);
+    return multiple_choice(random, sentence.subject, sentence.right(), {sentence.wrong()});
+}
+
+json arithmetic(RandomStream& random) {
+    constexpr int kNumWrong = 3;
+    constexpr std::array kSlips = {-10, -2, -1, 1, 2, 10};
+    const Sum sum = random_sum(random);
+    std::vector<std::string> wrong;
+    while (wrong.size() < kNumWrong) {
+        const int slip = sum.answer + random.pick(kSlips);
+        const std::string choice = fmt::format("{}.", slip);
+        if (slip >= 0 && std::ranges::count(wrong, choice) == 0) wrong.push_back(choice);
+    }
+    return multiple_choice(random, sum.question, fmt::format("{}.", sum.answer), std::move(wrong));
+}
+
+json last_word(RandomStream& random) {
+    const Story story = random_story(random, random_cast(random));
+    return {{"text", fmt::format("{} {}", story.text, story.last_word)}};
+}
+
+json held_out_document(RandomStream& random) { return {{"text", random_document(random)}}; }
+
 }  // namespace
 
 void write_synthetic_corpus(const SyntheticOptions& options) {
@@ -69,5 +109,33 @@ void write_synthetic_corpus(const SyntheticOptions& options) {
     for (SyntheticFile& file : files) file.finish();
     for (SyntheticFile& file : files) file.commit();
 }
+
+bool is_synthetic(const std::filesystem::path& path) {
+    return begins_with(fmt::format("{{\"{}\":\"{}\",", kKey, kMark))(path);
+}
+
+SyntheticFile::SyntheticFile(const std::filesystem::path& path) : file_(path, is_synthetic) {}
+
+void SyntheticFile::append(nlohmann::json record) {
+    throw_if_stop_requested();
+    if (!marked_) record[kKey] = kMark;
+    marked_ = true;
+    buffer_ += record.dump() + '\n';
+    if (buffer_.size() < kBufferBytes) return;
+    file_.append(buffer_);
+    buffer_.clear();
+}
+
+void SyntheticFile::finish() {
+    file_.append(buffer_);
+    buffer_.clear();
+}
+
+const std::array<SyntheticTask, 4> kSyntheticTasks = {{
+    {"agreement", 400, agreement},
+    {"arithmetic", 400, arithmetic},
+    {"last_word", 200, last_word},
+    {"perplexity", 100, held_out_document},
+}};
 
 }  // namespace argosy::data

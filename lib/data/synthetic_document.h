@@ -10,4 +10,13 @@ namespace argosy::data {
 /// Plain ASCII, some hundred to some thousand characters, paragraphs separated by a line feed.
 std::string random_document(RandomStream& random);
 
+// Sums in words and digits: "17 plus 25 is 42."
+
+struct Sum {
+    std::string question;  // "17 plus 25 is"
+    int answer;            // never negative
+};
+
+Sum random_sum(RandomStream& random);
+
 }  // namespace argosy::data

@@ -5,8 +5,7 @@
 #include <cstring>
 
 #include "base/error.h"
-#include "base/stop_request.h"
-#include "base/version.h"
+#include "base/program.h"
 #include "h5/file.h"
 
 namespace argosy::data {

@@ -5,7 +5,6 @@
 #include "base/environment.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "base/slow_settings.h"
 #include "gpu/device.h"
 #include "ops/tensor_thread.h"
 

@@ -12,8 +12,8 @@
 #include "model/block.h"
 #include "model/embedding.h"
 #include "model/head.h"
+#include "ops/own_kernels.h"
 #include "ops/rope.h"
-#include "ops/types.h"
 
 namespace argosy::eval {
 namespace {

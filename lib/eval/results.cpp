@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
-#include "base/version.h"
+#include "base/program.h"
 
 namespace argosy::eval {
 namespace {

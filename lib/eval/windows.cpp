@@ -3,8 +3,10 @@
 #include <ATen/ops/full.h>
 
 #include <algorithm>
+#include <map>
 
 #include "base/error.h"
+#include "data/records.h"
 
 namespace argosy::eval {
 namespace {
@@ -13,6 +15,26 @@ constexpr int64_t kPadding = 0;  // any token: results at padded positions are n
 constexpr int64_t kNotCounted = -1;
 // CUDA's limit of a grid's y dimension, where LibTorch's FlashAttention counts a batch's windows.
 constexpr size_t kMaxWindows = 65535;
+
+TokenTask read(const std::filesystem::path& path, int64_t vocab_size) {
+    TokenTask task{path.stem().string(), path, {}};
+    data::RecordReader reader(path, vocab_size);
+    data::Record record;
+    while (reader.next(record)) {
+        if (record.kind == data::RecordKind::Text) {
+            throw UserError(
+                "{}: the record is {}, which needs a tokenizer, and eval has none yet; give it {} records",
+                reader.place(), data::name(record.kind), data::name(data::RecordKind::Tokens));
+        }
+        if (record.tokens.size() < 2) {
+            throw UserError("{}: the record has {} tokens; it takes two at least, as the first is context",
+                            reader.place(), record.tokens.size());
+        }
+        task.records.push_back(std::move(record.tokens));
+    }
+    if (task.records.empty()) throw UserError("{} holds no records", path.string());
+    return task;
+}
 
 }  // namespace
 
@@ -56,6 +78,19 @@ model::Batch make_batch(const WindowBatch& batch, std::span<const Tokens> record
     }
     return {tokens.to(device), targets.to(device), static_cast<int64_t>(batch.windows.size()),
             batch.seq_len()};
+}
+
+std::vector<TokenTask> read_token_tasks(const std::vector<std::filesystem::path>& paths, int64_t vocab_size) {
+    std::map<std::string, std::filesystem::path> named;
+    for (const auto& path : paths) {
+        const auto [at, added] = named.emplace(path.stem().string(), path);
+        if (added) continue;
+        throw UserError("the tasks {} and {} would both be called '{}'; rename one", at->second.string(),
+                        path.string(), at->first);
+    }
+    std::vector<TokenTask> tasks;
+    for (const auto& path : paths) tasks.push_back(read(path, vocab_size));
+    return tasks;
 }
 
 }  // namespace argosy::eval

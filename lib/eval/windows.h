@@ -4,7 +4,9 @@
 #include <c10/core/Device.h>
 
 #include <cstdint>
+#include <filesystem>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "model/batch.h"
@@ -40,5 +42,17 @@ std::vector<WindowBatch> in_batches(std::vector<Window> windows, int64_t batch_t
 /// Pads shorter windows at their end, which no earlier token attends to; padded targets do not count.
 model::Batch make_batch(const WindowBatch& batch, std::span<const Tokens> records,
                         c10::Device device = c10::kCPU);
+
+// A task made of token records: a JSONL file of {"tokens": [...]}; the first token of a record is context.
+
+struct TokenTask {
+    std::string name;  // the file's name, without folder and extension
+    std::filesystem::path path;
+    std::vector<Tokens> records;
+};
+
+/// UserError, naming file and line, for a record that is broken, of another kind, shorter than two tokens or
+/// outside the vocabulary; also for a file without records and for two files with the same name.
+std::vector<TokenTask> read_token_tasks(const std::vector<std::filesystem::path>& paths, int64_t vocab_size);
 
 }  // namespace argosy::eval

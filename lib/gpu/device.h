@@ -6,6 +6,8 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
 
+struct CUstream_st;  // CUDA's name for what a cudaStream_t points to
+
 namespace argosy::gpu {
 
 /// Makes the GPU with this number, among those that this process sees, this thread's device. LibTorch gets a
@@ -20,5 +22,9 @@ bool holds(const at::Tensor& x);
 /// Waits until this thread's GPU has done everything that was queued on the current stream. Does nothing
 /// without a GPU.
 void synchronize();
+
+// This thread's current stream: LibTorch's operations and this program's kernels are queued on it.
+
+CUstream_st* current_stream();
 
 }  // namespace argosy::gpu

@@ -6,7 +6,7 @@
 #include <random>
 
 #include "base/error.h"
-#include "base/version.h"
+#include "base/program.h"
 #include "checkpoint/step_folder.h"
 #include "interop/target.h"
 

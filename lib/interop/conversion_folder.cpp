@@ -9,9 +9,8 @@
 
 #include "base/error.h"
 #include "base/partial_file.h"
+#include "base/program.h"
 #include "base/raw_file.h"
-#include "base/stop_request.h"
-#include "base/version.h"
 #include "interop/text_file.h"
 
 namespace argosy::interop {

@@ -14,13 +14,9 @@
 #include <type_traits>
 
 #include "kernels/adamw.h"
-#include "kernels/convert.h"
 #include "kernels/cross_entropy.h"
-#include "kernels/embedding.h"
+#include "kernels/elementwise.h"
 #include "kernels/rms_norm.h"
-#include "kernels/rope.h"
-#include "kernels/sums.h"
-#include "kernels/swiglu.h"
 #include "kernels/types.h"
 
 namespace argosy::kernels {

@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-#include "kernels/operand.h"
+#include "kernels/types.h"
 
 namespace argosy::kernels {
 

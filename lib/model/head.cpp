@@ -10,8 +10,8 @@
 
 #include "model/weight_work.h"
 #include "ops/matmul.h"
+#include "ops/own_kernels.h"
 #include "ops/rms_norm.h"
-#include "ops/types.h"
 
 namespace argosy::model {
 namespace {

@@ -3,7 +3,7 @@
 #include <array>
 #include <cstdint>
 
-#include "base/narrow_float.h"
+#include "base/element_type.h"
 #include "mpi/status.h"
 
 namespace argosy::mpi {

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "base/units.h"
-#include "observe/json_number.h"
+#include "observe/metrics_writer.h"
 
 namespace argosy::observe {
 namespace {

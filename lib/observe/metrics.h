@@ -9,7 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include "observe/flops.h"
 #include "observe/peak_flops.h"
 #include "observe/step_timer.h"
 
@@ -61,7 +60,7 @@ struct StepMetrics {
 struct Speed {
     double tokens_per_second = 0;  // the whole job's tokens over the step's wall time
     double tokens_per_second_per_device = 0;
-    double model_tflops_per_device = 0;  // by the causal formula (flops.h), in 1e12 FLOP per second
+    double model_tflops_per_device = 0;  // by the causal formula (peak_flops.h), in 1e12 FLOP per second
     /// Model FLOP utilisation: a device's model FLOP/s over its peak; 1 is the peak. None when no peak is
     /// known.
     std::optional<double> mfu_causal, mfu_noncausal;

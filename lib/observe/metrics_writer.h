@@ -4,15 +4,18 @@
 // calls it on every rank.
 #pragma once
 
+#include <nlohmann/json.hpp>
+
+#include <cmath>
 #include <filesystem>
 #include <optional>
 #include <string>
 
-#include "base/live_line.h"
+#include "base/progress.h"
 #include "observe/append_file.h"
-#include "observe/event_file.h"
 #include "observe/metrics.h"
 #include "observe/progress_line.h"
+#include "observe/tensorboard.h"
 
 namespace argosy::observe {
 
@@ -59,5 +62,15 @@ class MetricsWriter {
     double step_seconds_ = 0;  // running mean
     Progress window_;          // the steps since the last log line
 };
+
+// Numbers in the JSON lines that other tools read.
+
+using Json = nlohmann::ordered_json;
+
+/// Null for infinity and NaN, which JSON lacks, and for an unknown value.
+inline Json json_number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
+inline Json json_number(const std::optional<double>& value) {
+    return value ? json_number(*value) : Json(nullptr);
+}
 
 }  // namespace argosy::observe

@@ -7,7 +7,7 @@
 
 #include "base/log.h"
 #include "observe/earlier_run.h"
-#include "observe/json_number.h"
+#include "observe/metrics_writer.h"
 
 namespace argosy::observe {
 namespace {

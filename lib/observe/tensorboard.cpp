@@ -1,6 +1,12 @@
 #include "observe/tensorboard.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
+
+#include <array>
+#include <bit>
+#include <chrono>
+#include <filesystem>
 
 #include "base/units.h"
 
@@ -32,6 +38,88 @@ void add_times(std::vector<Scalar>& scalars, const Progress& progress) {
     scalars.push_back({"time_metrics/data_loading(%)", 100 * times.data_ms / times.total_ms});
 }
 
+double wall_seconds() {
+    return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+std::string host_name() {
+    std::array<char, 256> name{};
+    return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "localhost";
+}
+
+/// Readers find a file by "tfevents" and read a folder's files in the order of their names: the name starts
+/// with the seconds, whose width stays the same until the year 2286.
+std::string new_path(const std::string& folder) {
+    const auto seconds = static_cast<int64_t>(wall_seconds());
+    for (int number = 0;; ++number) {
+        const std::string name =
+            fmt::format("events.out.tfevents.{:010}.{}.{}.{}", seconds, host_name(), getpid(), number);
+        const std::filesystem::path path = std::filesystem::path(folder) / name;
+        std::error_code unreadable;
+        if (!std::filesystem::exists(path, unreadable)) return path.string();
+    }
+}
+
+/// Field numbers of the messages in TensorBoard's event.proto and summary.proto.
+enum EventField { kWallTime = 1, kStep = 2, kFileVersion = 3, kSummary = 5, kSessionLog = 7 };
+enum SessionLogField { kStatus = 1 };
+enum SummaryField { kValue = 1 };
+enum ValueField { kTag = 1, kSimpleValue = 2 };
+constexpr uint64_t kStatusStart = 1;
+
+/// How a field's value is laid out; the low three bits of its key.
+enum WireType { kVarint = 0, kFixed64 = 1, kLengthDelimited = 2, kFixed32 = 5 };
+
+template <class Unsigned>
+std::string little_endian(Unsigned value) {
+    std::string bytes;
+    for (size_t i = 0; i < sizeof value; ++i) bytes += static_cast<char>(value >> 8 * i & 0xff);
+    return bytes;
+}
+
+/// Seven bits per byte, the lowest first; the high bit means that more bytes follow.
+std::string varint(uint64_t value) {
+    std::string bytes;
+    for (; value >= 0x80; value >>= 7) bytes += static_cast<char>(value | 0x80);
+    return bytes + static_cast<char>(value);
+}
+
+std::string key(int field, WireType type) { return varint(static_cast<uint64_t>(field << 3 | type)); }
+
+std::string number(int field, uint64_t value) { return key(field, kVarint) + varint(value); }
+std::string number(int field, double value) {
+    return key(field, kFixed64) + little_endian(std::bit_cast<uint64_t>(value));
+}
+std::string number(int field, float value) {
+    return key(field, kFixed32) + little_endian(std::bit_cast<uint32_t>(value));
+}
+std::string bytes(int field, const std::string& value) {
+    return key(field, kLengthDelimited) + varint(value.size()) + value;
+}
+
+std::string event(EventTime time, const std::string& what) {
+    return number(kWallTime, time.wall_seconds) + number(kStep, static_cast<uint64_t>(time.step)) + what;
+}
+
+/// TFRecord's masking: rotates and offsets the CRC, because a CRC of data that contains its own CRC is weak.
+uint32_t masked_checksum(std::string_view data) { return std::rotr(crc32c(data), 15) + 0xa282ead8; }
+
+constexpr uint32_t kReflectedPolynomial = 0x82f63b78;
+
+/// Maps a byte to its effect on the remainder.
+constexpr std::array<uint32_t, 256> make_table() {
+    std::array<uint32_t, 256> table{};
+    for (uint32_t byte = 0; byte < 256; ++byte) {
+        uint32_t remainder = byte;
+        for (int bit = 0; bit < 8; ++bit) {
+            remainder = remainder >> 1 ^ (remainder & 1 ? kReflectedPolynomial : 0);
+        }
+        table[byte] = remainder;
+    }
+    return table;
+}
+constexpr std::array<uint32_t, 256> kTable = make_table();
+
 }  // namespace
 
 std::vector<Scalar> tensorboard_scalars(const Progress& progress, const JobFigures& job) {
@@ -49,6 +137,47 @@ std::vector<Scalar> tensorboard_scalars(const Progress& progress, const JobFigur
             {"memory/num_alloc_retries", static_cast<double>(newest.memory.allocator->num_retries)});
     }
     return scalars;
+}
+
+EventFile::EventFile(const std::string& folder) : file_(new_path(folder)) {
+    file_.append(framed(version_event({wall_seconds(), 0})));
+}
+
+void EventFile::write(int64_t step, const std::vector<Scalar>& scalars) {
+    const EventTime now{wall_seconds(), step};
+    std::string records = framed(scalars_event(now, scalars));
+    if (!started_) records = framed(start_event(now)) + records;
+    file_.append(records);
+    started_ = true;
+}
+
+std::string framed(std::string_view data) {
+    const std::string length = little_endian(uint64_t{data.size()});
+    return length + little_endian(masked_checksum(length)) + std::string(data) +
+           little_endian(masked_checksum(data));
+}
+
+std::string version_event(EventTime time) { return event(time, bytes(kFileVersion, "brain.Event:2")); }
+
+std::string start_event(EventTime time) {
+    return event(time, bytes(kSessionLog, number(kStatus, kStatusStart)));
+}
+
+std::string scalars_event(EventTime time, const std::vector<Scalar>& scalars) {
+    std::string values;
+    for (const Scalar& scalar : scalars) {
+        values +=
+            bytes(kValue, bytes(kTag, scalar.tag) + number(kSimpleValue, static_cast<float>(scalar.value)));
+    }
+    return event(time, bytes(kSummary, values));
+}
+
+uint32_t crc32c(std::string_view bytes) {
+    uint32_t remainder = ~uint32_t{0};
+    for (const char byte : bytes) {
+        remainder = kTable[(remainder ^ static_cast<unsigned char>(byte)) & 0xff] ^ remainder >> 8;
+    }
+    return ~remainder;
 }
 
 }  // namespace argosy::observe

@@ -11,7 +11,6 @@
 #include <limits>
 
 #include "ops/own_kernels.h"
-#include "ops/types.h"
 
 namespace argosy::ops {
 namespace {

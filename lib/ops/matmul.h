@@ -39,4 +39,11 @@ void write_linear_input_gradient(const at::Tensor& out, const at::Tensor& dy, co
 /// out = dy^T x, or out += dy^T x with `accumulate`. `out` may have a wider type than the operands.
 void linear_weight_gradient(at::Tensor& out, const at::Tensor& dy, const at::Tensor& x, bool accumulate);
 
+// Matrix products on a GPU, by cuBLASLt on the current stream. REQUIRES: the thread holds a TensorThread.
+
+/// out = a b + bias, or out += a b with `accumulate`. `bias` may be undefined. `out` has the factors' type,
+/// or fp32 for factors in bf16 or fp16.
+void gpu_multiply(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b, bool accumulate,
+                  const at::Tensor& bias = {});
+
 }  // namespace argosy::ops

@@ -8,7 +8,6 @@
 
 #include "base/error.h"
 #include "gpu/device.h"
-#include "gpu/stream.h"
 #include "kernels/gpu_table.h"
 #include "kernels/table.h"
 #include "ops/tensor_thread.h"
@@ -110,5 +109,32 @@ T* mutable_rows_of(const at::Tensor& x) {
     check_rows<T>(x);
     return static_cast<T*>(x.mutable_data_ptr());
 }
+
+// The element types of the numerics. Operations accept fp64, fp32, bf16 and fp16; inside, sums and
+// transcendental functions run in the accumulation type and round once at the end.
+
+/// fp64 for fp64, fp32 for everything else.
+inline at::ScalarType accumulation_type(at::ScalarType type) {
+    return type == at::kDouble ? at::kDouble : at::kFloat;
+}
+
+/// Maximum number of elements that a temporary tensor on the device of x should have. On a processor such a
+/// tensor stays near the caches; on a GPU passes over the weights are few (2 GiB in bf16).
+int64_t largest_temporary(const at::Tensor& x);
+
+/// Returns x in its accumulation type; x itself if it already has that type.
+inline at::Tensor widened(const at::Tensor& x) { return x.to(accumulation_type(x.scalar_type())); }
+
+// Repeatable results: sets the switches of LibTorch and cuBLAS.
+
+/// Makes results repeatable for the rest of the process. REQUIRES: CUDA has not started, because the function
+/// sets CUBLAS_WORKSPACE_CONFIG unless the environment has it.
+/// 1. An operation that cannot repeat its bits throws.
+/// 2. New memory is filled (floating point with NaN) instead of uninitialised.
+/// 3. The number of threads is fixed to its current value, which is returned. Otherwise libraries use fewer
+///    threads for small work or on a busy machine, and the threads determine how a sum is cut.
+/// Between GPUs, NCCL adds in an order that its choice of algorithm determines: the order is the same for the
+/// same version, settings and placement of ranks.
+int make_deterministic();
 
 }  // namespace argosy::ops

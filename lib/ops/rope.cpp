@@ -7,7 +7,6 @@
 #include <ATen/ops/tensor.h>
 
 #include "ops/own_kernels.h"
-#include "ops/types.h"
 
 namespace argosy::ops {
 namespace {

@@ -10,8 +10,7 @@
 #include <vector>
 
 #include "ops/own_kernels.h"
-#include "ops/row_blocks.h"
-#include "ops/types.h"
+#include "ops/tensor_thread.h"
 
 namespace argosy::ops {
 namespace {

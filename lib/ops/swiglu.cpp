@@ -7,7 +7,6 @@
 #include <ATen/ops/empty_like.h>
 
 #include "ops/own_kernels.h"
-#include "ops/types.h"
 
 namespace argosy::ops {
 namespace {

@@ -9,7 +9,6 @@
 #include "base/error.h"
 #include "base/fault.h"
 #include "ops/own_kernels.h"
-#include "ops/types.h"
 #include "optim/adamw_update.h"
 
 namespace argosy::optim {

@@ -1,6 +1,6 @@
 #include <ATen/TensorOperators.h>
 
-#include "ops/types.h"
+#include "ops/own_kernels.h"
 #include "optim/adamw_update.h"
 #include "optim/stochastic_rounding.h"
 

@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "gpu/device.h"
-#include "ops/types.h"
+#include "ops/own_kernels.h"
 
 // The idea: a step is a fixed list of operations (UnitOp), so running it needs one switch and no decisions.
 // The list is cut into parts (program_parts.h): one for each microbatch where the microbatches are

@@ -4,7 +4,7 @@
 
 #include "model/block.h"
 #include "model/embedding.h"
-#include "ops/types.h"
+#include "ops/own_kernels.h"
 #include "parallel/tensor_parallel.h"
 #include "parallel/unit_memory.h"
 

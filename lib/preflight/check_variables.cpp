@@ -1,11 +1,11 @@
 // Checks variables that cost speed or hide the fabric, whatever their values on other ranks. The table is in
-// base/slow_settings.h.
+// base/environment.h.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <map>
 
-#include "base/slow_settings.h"
+#include "base/environment.h"
 #include "preflight/checks.h"
 #include "preflight/places.h"
 

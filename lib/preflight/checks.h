@@ -11,7 +11,7 @@ namespace argosy::preflight {
 
 using Check = std::vector<Finding> (*)(const Cluster&);
 
-// check_variables.cpp (the table of variables is in base/slow_settings.h)
+// check_variables.cpp (the table of variables is in base/environment.h)
 std::vector<Finding> check_single_variables(const Cluster& cluster);
 
 // check_adapters.cpp

@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "base/environment.h"
-#include "base/version.h"
+#include "base/program.h"
 #include "preflight/node_name.h"
 #include "preflight/read_facts.h"
 

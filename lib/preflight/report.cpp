@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "base/version.h"
+#include "base/program.h"
 #include "bench/collective.h"
 #include "comm/element_type.h"
 #include "preflight/outliers.h"

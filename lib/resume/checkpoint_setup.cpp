@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/log.h"
-#include "base/version.h"
+#include "base/program.h"
 #include "config/print.h"
 #include "config/schema.h"
 #include "interop/model_source.h"

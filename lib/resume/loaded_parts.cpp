@@ -6,7 +6,6 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "config/differences.h"
 #include "config/print.h"
 #include "setup/setup.h"
 #include "train/run_limits.h"

@@ -3,6 +3,8 @@
 
 #include <c10/core/Device.h>
 
+#include <filesystem>
+
 #include "mpi/comm.h"
 
 namespace argosy::setup {
@@ -15,5 +17,14 @@ c10::Device choose_device(const mpi::Comm& world);
 
 /// Whether this thread computes on a GPU. Throws nothing.
 bool computes_on_gpu();
+
+// Warns at the start of a run of environment variables that make GPUs or communication slow.
+
+/// COLLECTIVE. Rank 0 logs the slow settings of all ranks that matter for this job, a line for each value.
+/// `ranks_on_node`: how many ranks of the job this node has.
+void warn_of_slow_settings(const mpi::Comm& world, int ranks_on_node);
+
+/// Whether a port of an InfiniBand or RoCE adapter is up. `adapters`: folder in which the kernel lists them.
+bool has_active_adapter(const std::filesystem::path& adapters = "/sys/class/infiniband");
 
 }  // namespace argosy::setup

@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "kernels/table.h"
-#include "ops/determinism.h"
+#include "ops/own_kernels.h"
 #include "parallel/placement.h"
 #include "setup/device.h"
 #include "setup/element_types.h"

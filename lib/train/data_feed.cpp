@@ -10,7 +10,6 @@
 
 #include "base/error.h"
 #include "gpu/device.h"
-#include "gpu/stream.h"
 
 namespace argosy::train {
 

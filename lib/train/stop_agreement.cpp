@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/log.h"
-#include "base/stop_request.h"
+#include "base/program.h"
 
 namespace argosy::train {
 

@@ -1,4 +1,4 @@
-// At the end of each step all ranks agree whether to stop: because of a signal (base/stop_request.h), which
+// At the end of each step all ranks agree whether to stop: because of a signal (base/program.h), which
 // Slurm sends before a time limit or a preemption and which reaches ranks at different moments, or because of
 // a rank's clock (run_limits.h).
 #pragma once

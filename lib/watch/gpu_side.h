@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "cuda/event_pool.h"
+#include "cuda/stream.h"
 #include "nccl/communicator.h"
 #include "watch/graph_progress.h"
 #include "watch/lane.h"

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "cuda/event_pool.h"
+#include "cuda/stream.h"
 #include "watch/graph_progress.h"
 
 namespace argosy::watch {

@@ -1,6 +1,6 @@
 // What a rank is said to hold, by arithmetic before and from its tensors after, against what its allocator
 // counts.
-#include "account/held_bytes.h"
+#include "account/training_memory.h"
 
 #include <gtest/gtest.h>
 

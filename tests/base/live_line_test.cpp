@@ -1,4 +1,4 @@
-#include "base/live_line.h"
+#include "base/progress.h"
 
 #include <gtest/gtest.h>
 #include <poll.h>

@@ -1,5 +1,5 @@
 // A signal that comes before main has its handler is not lost, where the launcher has blocked it.
-#include "base/stop_request.h"
+#include "base/program.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Numbers of one and two bytes against LibTorch's own: every value, and rounding of many.
-#include "base/narrow_float.h"
+#include "base/element_type.h"
 
 #include <c10/util/BFloat16.h>
 #include <c10/util/Float8_e4m3fn.h>

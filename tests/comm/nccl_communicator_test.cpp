@@ -15,7 +15,6 @@
 #include "comm/numbers.h"
 #include "expect_error.h"
 #include "gpu/device.h"
-#include "gpu/stream.h"
 #include "support/fake_gpus.h"
 #include "support/world.h"
 

@@ -1,8 +1,7 @@
-#include "config/differences.h"
+#include "config/print.h"
 
 #include <gtest/gtest.h>
 
-#include "config/print.h"
 #include "config/sample_values.h"
 
 namespace argosy::config {

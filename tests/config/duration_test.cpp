@@ -1,4 +1,4 @@
-#include "config/duration.h"
+#include "config/value.h"
 
 #include <gtest/gtest.h>
 

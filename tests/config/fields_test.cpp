@@ -4,8 +4,8 @@
 #include <map>
 #include <set>
 
+#include "config/choices.h"
 #include "config/config_file.h"
-#include "config/nearest.h"
 #include "config/parse.h"
 #include "config/sample_values.h"
 

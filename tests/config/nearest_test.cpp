@@ -1,4 +1,4 @@
-#include "config/nearest.h"
+#include "config/choices.h"
 
 #include <gtest/gtest.h>
 

@@ -7,7 +7,6 @@
 
 #include "base/element_type.h"
 #include "base/error.h"
-#include "base/narrow_float.h"
 #include "cublas/matmul.h"
 #include "cublas/with_cuda/plan.h"
 #include "cuda/device.h"

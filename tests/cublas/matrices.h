@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "base/element_type.h"
-#include "base/narrow_float.h"
 #include "cublas/matmul.h"
 #include "cuda/memory.h"
 

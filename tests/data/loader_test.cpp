@@ -1,4 +1,4 @@
-#include "data/loader.h"
+#include "data/records.h"
 
 #include <gtest/gtest.h>
 

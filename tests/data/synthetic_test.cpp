@@ -8,8 +8,7 @@
 #include <sstream>
 
 #include "base/error.h"
-#include "data/synthetic_arithmetic.h"
-#include "data/synthetic_grammar.h"
+#include "data/synthetic_document.h"
 #include "data/synthetic_story.h"
 #include "expect_error.h"
 #include "scratch_folder.h"

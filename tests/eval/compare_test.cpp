@@ -9,7 +9,6 @@
 
 #include "base/error.h"
 #include "eval/memory_source.h"
-#include "eval/rounded_source.h"
 #include "expect_error.h"
 #include "support/reference.h"
 

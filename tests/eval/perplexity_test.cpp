@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "eval/memory_source.h"
-#include "eval/token_task.h"
+#include "eval/windows.h"
 #include "expect_error.h"
 #include "scratch_folder.h"
 #include "support/reference.h"

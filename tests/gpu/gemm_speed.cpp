@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "base/element_type.h"
-#include "base/narrow_float.h"
 #include "base/program.h"
 #include "cublas/matmul.h"
 #include "cuda/device.h"

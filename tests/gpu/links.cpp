@@ -3,7 +3,6 @@
 #include "gpu/device.h"
 #include "gpu/graph.h"
 #include "gpu/memory.h"
-#include "gpu/stream.h"
 
 using namespace argosy;
 

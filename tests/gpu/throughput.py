@@ -3,7 +3,7 @@ a peer (torch_peer.py, eager and compiled) run all programs in turn, round by ro
 case's list that fits. Exits with 3 where a target is missed.
 
 tokens/s are those of the median step, first steps left out. TFLOP/s count what the mathematics needs, recompute not: causal
-6 N + 6 L d T a token, non-causal 6 N + 12 L d T (lib/observe/flops.h); MFU is their share of the datasheet's dense peak,
+6 N + 6 L d T a token, non-causal 6 N + 12 L d T (lib/observe/peak_flops.h); MFU is their share of the datasheet's dense peak,
 `of GEMM` the causal share of what products of 8192 x 8192 bf16 matrices reached on this GPU just before.
 usage: throughput.py [--quick] [--tokens N] [--rounds N] [CASE ...]
 """

@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "model/embedding.h"
-#include "ops/types.h"
+#include "ops/own_kernels.h"
 
 namespace argosy::model {
 namespace {

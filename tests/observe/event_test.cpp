@@ -9,9 +9,7 @@
 #include <string>
 
 #include "base/error.h"
-#include "observe/crc32c.h"
-#include "observe/event_file.h"
-#include "observe/event_record.h"
+#include "observe/tensorboard.h"
 #include "scratch_folder.h"
 
 namespace argosy::observe {

@@ -1,4 +1,4 @@
-#include "observe/flops.h"
+#include "observe/peak_flops.h"
 
 #include <gtest/gtest.h>
 

@@ -6,7 +6,6 @@
 #include <cmath>
 #include <limits>
 
-#include "ops/composed_attention.h"
 #include "ops/ops_test.h"
 
 namespace argosy::ops {

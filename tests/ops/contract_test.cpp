@@ -12,11 +12,11 @@
 #include "ops/embedding.h"
 #include "ops/matmul.h"
 #include "ops/ops_test.h"
+#include "ops/own_kernels.h"
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
 #include "ops/sums.h"
 #include "ops/swiglu.h"
-#include "ops/types.h"
 
 namespace argosy::ops {
 namespace {

@@ -1,5 +1,5 @@
 // The switch is for the whole process, so this is a suite of its own.
-#include "ops/determinism.h"
+#include "ops/own_kernels.h"
 
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>

@@ -6,7 +6,7 @@
 
 #include "layout/param_spec.h"
 #include "ops/ops_test.h"
-#include "ops/types.h"
+#include "ops/own_kernels.h"
 
 namespace argosy::ops {
 namespace {

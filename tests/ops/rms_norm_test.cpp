@@ -2,7 +2,7 @@
 
 #include "gpu/device.h"
 #include "ops/ops_test.h"
-#include "ops/types.h"
+#include "ops/own_kernels.h"
 
 namespace argosy::ops {
 namespace {

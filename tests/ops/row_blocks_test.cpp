@@ -1,4 +1,4 @@
-#include "ops/row_blocks.h"
+#include "ops/tensor_thread.h"
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/ones.h>
@@ -7,8 +7,6 @@
 #include <mutex>
 #include <set>
 #include <vector>
-
-#include "ops/tensor_thread.h"
 
 namespace argosy::ops {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "ops/ops_test.h"
-#include "ops/types.h"
+#include "ops/own_kernels.h"
 
 namespace argosy::ops {
 namespace {

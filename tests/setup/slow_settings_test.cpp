@@ -1,5 +1,5 @@
 // pretrain.gpu has what is said of them.
-#include "setup/slow_settings.h"
+#include "setup/device.h"
 
 #include <gtest/gtest.h>
 

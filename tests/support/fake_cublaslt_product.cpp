@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "base/narrow_float.h"
+#include "base/element_type.h"
 #include "support/fake_cublaslt.h"
 #include "support/fake_gpus.h"
 

@@ -16,7 +16,6 @@
 #include "gpu/attention.h"
 #include "gpu/device.h"
 #include "gpu/graph.h"
-#include "gpu/stream.h"
 #include "support/fake_allocator.h"
 #include "support/fake_gpus.h"
 #include "support/work_log.h"

@@ -7,7 +7,7 @@
 
 #include "cuda/device.h"
 #include "gpu/device.h"
-#include "ops/determinism.h"
+#include "ops/own_kernels.h"
 #include "support/tensors.h"
 
 namespace argosy::testing {

@@ -7,7 +7,6 @@
 
 #include "data/token_files.h"
 #include "gpu/device.h"
-#include "gpu/stream.h"
 #include "scratch_folder.h"
 #include "support/fake_gpus.h"
 #include "support/world.h"

@@ -5,7 +5,7 @@
 
 #include <csignal>
 
-#include "base/stop_request.h"
+#include "base/program.h"
 #include "support/world.h"
 
 namespace argosy::train {

@@ -19,7 +19,7 @@
 #include "base/log.h"
 #include "comm/group.h"
 #include "cuda/device.h"
-#include "gpu/stream.h"
+#include "gpu/device.h"
 #include "mpi/program.h"
 #include "support/fake_gpus.h"
 

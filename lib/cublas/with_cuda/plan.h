@@ -10,6 +10,7 @@
 
 #include "cublas/choices.h"
 #include "cublas/problem.h"
+#include "cuda/stream.h"
 
 namespace argosy::cublas {
 
@@ -42,5 +43,13 @@ class Plan {
     cublasLtMatmulDescOpaque_t operation_;
     cublasLtMatrixLayoutOpaque_t a_, b_, d_;
 };
+
+// Finds the fastest of several algorithms for a product by running them.
+
+/// Runs each algorithm several times on the request's matrices and waits for the stream. If the product adds
+/// to D, D must be scratch memory; otherwise D holds the product, or garbage. Algorithms that cuBLASLt
+/// refuses are skipped; if it refuses all, the first one is returned.
+Algorithm fastest(Plan& plan, cublasLtContext* handle, std::span<const Algorithm> algorithms,
+                  const Request& request, std::span<std::byte> workspace, const cuda::StreamView& stream);
 
 }  // namespace argosy::cublas

@@ -35,4 +35,6 @@ void synchronize() {
     c10::cuda::getCurrentCUDAStream().synchronize();
 }
 
+CUstream_st* current_stream() { return c10::cuda::getCurrentCUDAStream().stream(); }
+
 }  // namespace argosy::gpu

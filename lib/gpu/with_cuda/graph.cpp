@@ -4,7 +4,7 @@
 #include <c10/cuda/CUDACachingAllocator.h>
 
 #include "cuda/stream.h"
-#include "gpu/stream.h"
+#include "gpu/device.h"
 
 namespace argosy::gpu {
 

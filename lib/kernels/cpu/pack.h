@@ -2,7 +2,7 @@
 #pragma once
 
 #include "kernels/cpu/words.h"
-#include "kernels/operand.h"
+#include "kernels/types.h"
 
 namespace argosy::kernels::ARGOSY_VARIANT {
 

@@ -1,4 +1,4 @@
-#include "cuda/event_pool.h"
+#include "cuda/stream.h"
 
 #include <utility>
 

@@ -1,0 +1,160 @@
+#include "kernels/cpu/kernels.h"
+
+#include "kernels/cpu/vector.h"
+
+namespace argosy::kernels::ARGOSY_VARIANT {
+namespace {
+
+template <class T>
+void turn_head(const T* x, T* y, const float* cos, const float* sin, Vector direction, int64_t half) {
+    for_each_vector(half, [&](int64_t i, auto load, auto store) {
+        const Vector c = load(cos + i), s = load(sin + i) * direction;
+        const Vector first = load(x + i), second = load(x + half + i);
+        store(y + i, first * c - second * s);
+        store(y + half + i, second * c + first * s);
+    });
+}
+
+}  // namespace
+
+template <class T>
+void widen(const Widen<T>& args) {
+    for_each_vector(args.count,
+                    [&](int64_t i, auto load, auto store) { store(args.to + i, load(args.from + i)); });
+}
+
+template <class T>
+void narrow(const Narrow<T>& args) {
+    for_each_vector(args.count,
+                    [&](int64_t i, auto load, auto store) { store(args.to + i, load(args.from + i)); });
+}
+
+template void widen(const Widen<float>&);
+template void widen(const Widen<BFloat16>&);
+template void widen(const Widen<Half>&);
+template void narrow(const Narrow<float>&);
+template void narrow(const Narrow<BFloat16>&);
+template void narrow(const Narrow<Half>&);
+
+template <class T>
+void rope(const Rope<T>& args) {
+    const Vector direction = set(args.turn == Turn::Forward ? 1.0f : -1.0f);
+    const int64_t head_size = 2 * args.half;
+    for (int64_t row = 0; row < args.num_rows; ++row) {
+        const int64_t angles = (args.first_row + row) % args.seq_len * args.half;
+        for (int64_t head = 0; head < args.num_heads; ++head) {
+            turn_head(args.x + row * args.x_stride + head * head_size,
+                      args.y + row * args.y_stride + head * head_size, args.cos + angles, args.sin + angles,
+                      direction, args.half);
+        }
+    }
+}
+
+template void rope(const Rope<float>&);
+template void rope(const Rope<BFloat16>&);
+template void rope(const Rope<Half>&);
+
+template <class T>
+void swiglu(const Swiglu<T>& args) {
+    for (int64_t row = 0; row < args.num_rows; ++row) {
+        const T *gates = args.gate + row * args.stride, *ups = args.up + row * args.stride;
+        T* y = args.y + row * args.row_size;
+        for_each_vector(args.row_size, [&](int64_t i, auto load, auto store) {
+            const Vector gate = load(gates + i);
+            store(y + i, gate * sigmoid(gate) * load(ups + i));
+        });
+    }
+}
+
+// s = sigmoid(gate): d silu / d gate = s (1 + gate (1 - s)).
+template <class T>
+void swiglu_backward(const SwigluBackward<T>& args) {
+    for (int64_t row = 0; row < args.num_rows; ++row) {
+        const int64_t begin = row * args.stride;
+        const T *dys = args.dy + row * args.row_size, *gates = args.gate + begin, *ups = args.up + begin;
+        T *dgate = args.dgate + begin, *dup = args.dup + begin;
+        for_each_vector(args.row_size, [&](int64_t i, auto load, auto store) {
+            const Vector gate = load(gates + i), dy = load(dys + i), one = set(1.0f);
+            const Vector open = sigmoid(gate);
+            const Vector slope = open * multiply_add(gate, one - open, one);
+            store(dgate + i, slope * dy * load(ups + i));
+            store(dup + i, gate * open * dy);
+        });
+    }
+}
+
+template void swiglu(const Swiglu<float>&);
+template void swiglu(const Swiglu<BFloat16>&);
+template void swiglu(const Swiglu<Half>&);
+template void swiglu_backward(const SwigluBackward<float>&);
+template void swiglu_backward(const SwigluBackward<BFloat16>&);
+template void swiglu_backward(const SwigluBackward<Half>&);
+
+template <class T>
+void sum_rows(const SumRows<T>& args) {
+    for (int64_t row = 0; row < args.num_rows; ++row) {
+        const T* x = args.x + row * args.row_stride;
+        for_each_vector(args.row_size, [&](int64_t i, auto load, auto store) {
+            store(args.sums + i, load(args.sums + i) + load(x + i));
+        });
+    }
+}
+
+double squared_norm(const SquaredNorm& args) {
+    constexpr int kSums = 16;  // each over every sixteenth element, on every instruction set
+    double sums[kSums] = {};
+    int64_t i = 0;
+    for (; i + kSums <= args.count; i += kSums) {
+        for (int lane = 0; lane < kSums; ++lane) {
+            const double x = args.x[i + lane];
+            sums[lane] += x * x;
+        }
+    }
+    for (int lane = 0; i < args.count; ++i, ++lane) {
+        const double x = args.x[i];
+        sums[lane] += x * x;
+    }
+    double total = 0;
+    for (const double each : sums) total += each;
+    return total;
+}
+
+template void sum_rows(const SumRows<float>&);
+template void sum_rows(const SumRows<BFloat16>&);
+template void sum_rows(const SumRows<Half>&);
+
+template <class T>
+void embedding(const Embedding<T>& args) {
+    const auto row_bytes = static_cast<uint64_t>(args.row_size) * sizeof(T);
+    for (int64_t i = 0; i < args.num_tokens; ++i) {
+        const int64_t row = args.tokens[i] - args.begin;
+        T* x = args.x + i * args.row_size;
+        if (row >= 0 && row < args.num_rows) {
+            __builtin_memcpy(x, args.table + row * args.row_size, row_bytes);
+        } else {
+            __builtin_memset(x, 0, row_bytes);
+        }
+    }
+}
+
+template <class T>
+void embedding_gradient(const EmbeddingGradient<T>& args) {
+    for (int64_t i = 0; i < args.num_tokens; ++i) {
+        const int64_t row = args.tokens[i] - args.begin;
+        if (row < 0 || row >= args.num_rows) continue;
+        const T* dx = args.dx + i * args.row_stride;
+        float* sums = args.sums + row * args.row_stride;
+        for_each_vector(args.row_size, [&](int64_t k, auto load, auto store) {
+            store(sums + k, load(sums + k) + load(dx + k));
+        });
+    }
+}
+
+template void embedding(const Embedding<float>&);
+template void embedding(const Embedding<BFloat16>&);
+template void embedding(const Embedding<Half>&);
+template void embedding_gradient(const EmbeddingGradient<float>&);
+template void embedding_gradient(const EmbeddingGradient<BFloat16>&);
+template void embedding_gradient(const EmbeddingGradient<Half>&);
+
+}  // namespace argosy::kernels::ARGOSY_VARIANT

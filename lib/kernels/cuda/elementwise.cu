@@ -1,0 +1,222 @@
+#include "kernels/cuda/kernels.h"
+
+#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/flat.cuh"
+
+namespace argosy::kernels::cuda {
+namespace {
+
+/// Four elements at a time: 16 bytes of floats, 8 bytes of a narrower type.
+constexpr int kAtATime = 4;
+
+template <class From, class To>
+struct Conversion {
+    static constexpr int kAtOnce = 4;
+    const From* from;
+    To* to;
+
+    template <int kCount>
+    __device__ Elements<From, kCount> load(int64_t i) const {
+        return load_elements<kCount>(from + i);
+    }
+    template <int kCount>
+    __device__ void store(int64_t i, const Elements<From, kCount>& loaded) const {
+        cuda::store(to + i, widened(loaded));
+    }
+};
+
+constexpr int kThreads = 256;
+/// A thread rotates the same pairs of kHeads heads, so that the angles are loaded once for all of them and
+/// more loads are in flight.
+constexpr int kHeads = 4;
+
+/// The grid is [head group, chunk of rows], so that adjacent blocks work on adjacent memory.
+template <class T, int kCount>
+__global__ void __launch_bounds__(kThreads) rope_kernel(Rope<T> args, unsigned num_threads) {
+    const unsigned thread = blockIdx.y * kThreads + threadIdx.x;
+    if (thread >= num_threads) return;
+    const auto packs_per_half = static_cast<unsigned>(args.half / kCount);
+    const unsigned row = thread / packs_per_half, i = thread % packs_per_half * kCount;
+    const unsigned position =
+        (static_cast<unsigned>(args.first_row) + row) % static_cast<unsigned>(args.seq_len);
+    const int64_t angle = position * args.half + i, head_size = 2 * args.half;
+    const int64_t first_head = int64_t{blockIdx.x} * kHeads, heads_left = args.num_heads - first_head;
+    const int64_t column = first_head * head_size + i;
+    const T* x = args.x + row * args.x_stride + column;
+    T* y = args.y + row * args.y_stride + column;
+    Elements<T, kCount> firsts[kHeads], seconds[kHeads];
+#pragma unroll
+    for (int head = 0; head < kHeads; ++head) {
+        if (head >= heads_left) break;
+        firsts[head] = load_elements<kCount>(x + head * head_size);
+        seconds[head] = load_elements<kCount>(x + head * head_size + args.half);
+    }
+    const auto cos = load<kCount>(args.cos + angle), sin = load<kCount>(args.sin + angle);
+    const float direction = args.turn == Turn::Forward ? 1.0F : -1.0F;
+#pragma unroll
+    for (int head = 0; head < kHeads; ++head) {
+        if (head >= heads_left) break;
+        const auto first = widened(firsts[head]), second = widened(seconds[head]);
+        Floats<kCount> turned_first, turned_second;
+#pragma unroll
+        for (int k = 0; k < kCount; ++k) {
+            const float s = sin[k] * direction;
+            turned_first[k] = first[k] * cos[k] - second[k] * s;
+            turned_second[k] = second[k] * cos[k] + first[k] * s;
+        }
+        store(y + head * head_size, turned_first);
+        store(y + head * head_size + args.half, turned_second);
+    }
+}
+
+/// Takes as many rows in a launch as the grid has room for, so that a thread computes its row in 32 bits.
+template <class T, int kCount>
+void launch_rope(Rope<T> args, GpuStream stream) {
+    constexpr int64_t kMaxThreads = int64_t{kThreads} * 65535;
+    const int64_t packs_per_half = args.half / kCount, most_rows = kMaxThreads / packs_per_half;
+    const auto groups = static_cast<unsigned>((args.num_heads + kHeads - 1) / kHeads);
+    for (int64_t rows_left = args.num_rows; rows_left > 0; rows_left -= most_rows) {
+        args.num_rows = rows_left < most_rows ? rows_left : most_rows;
+        args.first_row %= args.seq_len;
+        const auto num_threads = static_cast<unsigned>(args.num_rows * packs_per_half);
+        const dim3 blocks(groups, (num_threads + kThreads - 1) / kThreads);
+        launch({"rope", blocks, kThreads, stream}, rope_kernel<T, kCount>, args, num_threads);
+        args.x += most_rows * args.x_stride, args.y += most_rows * args.y_stride;
+        args.first_row += most_rows;
+    }
+}
+
+/// The offset of element i, counted row by row, in rows that are `stride` elements apart. REQUIRES: i < 2^32,
+/// for a division of 32 bits.
+__device__ inline int64_t place_of(int64_t i, int64_t row_size, int64_t stride) {
+    const auto row = static_cast<uint32_t>(i) / static_cast<uint32_t>(row_size);
+    return i + row * (stride - row_size);
+}
+
+template <class T>
+struct SwigluBody {
+    static constexpr int kAtOnce = 2;
+    Swiglu<T> args;
+
+    template <int kCount>
+    struct Loaded {
+        Elements<T, kCount> gate, up;
+    };
+    template <int kCount>
+    __device__ Loaded<kCount> load(int64_t i) const {
+        const int64_t at = place_of(i, args.row_size, args.stride);
+        return {load_elements<kCount>(args.gate + at), load_elements<kCount>(args.up + at)};
+    }
+    template <int kCount>
+    __device__ void store(int64_t i, const Loaded<kCount>& loaded) const {
+        const auto gate = widened(loaded.gate), up = widened(loaded.up);
+        Floats<kCount> y;
+#pragma unroll
+        for (int k = 0; k < kCount; ++k) y[k] = __fdividef(gate[k], 1.0F + expf(-gate[k])) * up[k];
+        cuda::store(args.y + i, y);
+    }
+};
+
+// s = sigmoid(gate): d silu / d gate = s (1 + gate (1 - s)).
+template <class T>
+struct SwigluBackwardBody {
+    static constexpr int kAtOnce = 1;
+    SwigluBackward<T> args;
+
+    template <int kCount>
+    struct Loaded {
+        int64_t at;
+        Elements<T, kCount> dy, gate, up;
+    };
+    template <int kCount>
+    __device__ Loaded<kCount> load(int64_t i) const {
+        const int64_t at = place_of(i, args.row_size, args.stride);
+        return {at, load_elements<kCount>(args.dy + i), load_elements<kCount>(args.gate + at),
+                load_elements<kCount>(args.up + at)};
+    }
+    template <int kCount>
+    __device__ void store(int64_t /*i*/, const Loaded<kCount>& loaded) const {
+        const auto dy = widened(loaded.dy), gate = widened(loaded.gate), up = widened(loaded.up);
+        Floats<kCount> dgate, dup;
+#pragma unroll
+        for (int k = 0; k < kCount; ++k) {
+            const float open = __fdividef(1.0F, 1.0F + expf(-gate[k]));
+            const float slope = open * (1.0F + gate[k] * (1.0F - open));
+            dgate[k] = slope * dy[k] * up[k];
+            dup[k] = gate[k] * open * dy[k];
+        }
+        cuda::store(args.dgate + loaded.at, dgate);
+        cuda::store(args.dup + loaded.at, dup);
+    }
+};
+
+/// The maximum number of rows whose elements place_of can count.
+int64_t most_rows(int64_t row_size) { return (int64_t{1} << 32) / row_size; }
+
+}  // namespace
+
+template <class T>
+void widen(const Widen<T>& args, GpuStream stream) {
+    run_flat<kAtATime>("widen", Conversion<T, float>{args.from, args.to}, args.count,
+                       in_packs<T>(0, args.from, args.to), stream);
+}
+
+template <class T>
+void narrow(const Narrow<T>& args, GpuStream stream) {
+    run_flat<kAtATime>("narrow", Conversion<float, T>{args.from, args.to}, args.count,
+                       in_packs<T>(0, args.from, args.to), stream);
+}
+
+template void widen(const Widen<float>&, GpuStream);
+template void widen(const Widen<BFloat16>&, GpuStream);
+template void widen(const Widen<Half>&, GpuStream);
+template void narrow(const Narrow<float>&, GpuStream);
+template void narrow(const Narrow<BFloat16>&, GpuStream);
+template void narrow(const Narrow<Half>&, GpuStream);
+
+template <class T>
+void rope(const Rope<T>& args, GpuStream stream) {
+    if (args.num_heads == 0 || args.half == 0) return;
+    const int64_t sizes = args.half | args.x_stride | args.y_stride;
+    const bool packed = in_packs<T>(sizes, args.x, args.y, args.cos, args.sin);
+    packed ? launch_rope<T, kPack<T>>(args, stream) : launch_rope<T, 1>(args, stream);
+}
+
+template void rope(const Rope<float>&, GpuStream);
+template void rope(const Rope<BFloat16>&, GpuStream);
+template void rope(const Rope<Half>&, GpuStream);
+
+template <class T>
+void swiglu(const Swiglu<T>& args, GpuStream stream) {
+    if (args.row_size == 0) return;
+    const bool aligned = in_packs<T>(args.row_size | args.stride, args.gate, args.up, args.y);
+    const int64_t most = most_rows(args.row_size);
+    for (Swiglu<T> left = args; left.num_rows > 0; left.num_rows -= most) {
+        const int64_t count = (left.num_rows < most ? left.num_rows : most) * args.row_size;
+        run_flat<kPack<T>>("swiglu", SwigluBody<T>{left}, count, aligned, stream);
+        left.gate += most * args.stride, left.up += most * args.stride, left.y += most * args.row_size;
+    }
+}
+
+template <class T>
+void swiglu_backward(const SwigluBackward<T>& args, GpuStream stream) {
+    if (args.row_size == 0) return;
+    const bool aligned =
+        in_packs<T>(args.row_size | args.stride, args.dy, args.gate, args.up, args.dgate, args.dup);
+    const int64_t most = most_rows(args.row_size), step = most * args.stride;
+    for (SwigluBackward<T> left = args; left.num_rows > 0; left.num_rows -= most) {
+        const int64_t count = (left.num_rows < most ? left.num_rows : most) * args.row_size;
+        run_flat<kPack<T>>("swiglu_backward", SwigluBackwardBody<T>{left}, count, aligned, stream);
+        left.dy += most * args.row_size, left.gate += step, left.up += step;
+        left.dgate += step, left.dup += step;
+    }
+}
+
+template void swiglu(const Swiglu<float>&, GpuStream);
+template void swiglu(const Swiglu<BFloat16>&, GpuStream);
+template void swiglu(const Swiglu<Half>&, GpuStream);
+template void swiglu_backward(const SwigluBackward<float>&, GpuStream);
+template void swiglu_backward(const SwigluBackward<BFloat16>&, GpuStream);
+template void swiglu_backward(const SwigluBackward<Half>&, GpuStream);
+
+}  // namespace argosy::kernels::cuda
