@@ -16,7 +16,7 @@ namespace {
 
 using ::argosy::testing::world;
 
-constexpr double kTimeout = 0.4, kLate = 2;
+constexpr double kShortTimeout = 0.4, kLate = 2;
 
 /// Waits for `op` on a group where rank 0 is late; returns what the error says.
 std::string message_of_timeout(Communicator& group, const Op& op) {
@@ -25,7 +25,7 @@ std::string message_of_timeout(Communicator& group, const Op& op) {
         group.run(op);
     } catch (const TimeoutError& error) {
         const double waited = seconds_now() - start;
-        EXPECT_GE(waited, kTimeout);
+        EXPECT_GE(waited, kShortTimeout);
         EXPECT_LT(waited, kLate) << "it waited for the late rank";
         EXPECT_EQ(error.code(), ExitCode::Watchdog);
         return error.what();
@@ -53,7 +53,7 @@ class Timeout : public ::testing::TestWithParam<Backend> {
 };
 
 TEST_P(Timeout, NamesAxisOperationAndLimitOfACollective) {
-    const auto owned = all_ranks(GetParam(), "dp_shard x cp", {.timeout_seconds = kTimeout});
+    const auto owned = all_ranks(GetParam(), "dp_shard x cp", {.timeout_seconds = kShortTimeout});
     Communicator& group = *owned;
     const at::Tensor both = at::zeros({1000}, at::kFloat);
     const Op op{OpKind::AllReduce, both, both};
@@ -67,7 +67,7 @@ TEST_P(Timeout, NamesAxisOperationAndLimitOfACollective) {
 }
 
 TEST_P(Timeout, NamesAReceiveWhoseSenderIsLate) {
-    const auto owned = all_ranks(GetParam(), "pp", {.timeout_seconds = kTimeout});
+    const auto owned = all_ranks(GetParam(), "pp", {.timeout_seconds = kShortTimeout});
     Communicator& group = *owned;
     const at::Tensor message = at::zeros({3}, at::kFloat);
     if (world().rank() == 1) {
@@ -84,9 +84,9 @@ TEST_P(Timeout, TimeStoodStillIsCountedAsExposed) {
     const auto owned = all_ranks(GetParam(), "tp", {.timeout_seconds = 20});
     Communicator& group = *owned;
     const at::Tensor both = at::zeros({1}, at::kFloat);
-    if (world().rank() == 0) std::this_thread::sleep_for(std::chrono::duration<double>(kTimeout));
+    if (world().rank() == 0) std::this_thread::sleep_for(std::chrono::duration<double>(kShortTimeout));
     group.run({OpKind::AllReduce, both, both});
-    EXPECT_GE(group.exposed_seconds(), world().rank() == 0 ? 0 : kTimeout / 2);
+    EXPECT_GE(group.exposed_seconds(), world().rank() == 0 ? 0 : kShortTimeout / 2);
     EXPECT_LT(group.exposed_seconds(), 10);
 }
 

@@ -33,12 +33,12 @@ using argosy::testing::fake_cublaslt;
 using argosy::testing::fake_gpus;
 using testing::OwnedMatrix;
 
-constexpr ElementType kType = ElementType::BFloat16;
+constexpr ElementType kOperandType = ElementType::BFloat16;
 constexpr int64_t kSize = 32;
 
 /// A gradient of fp32 to which products of ones are added, so that its elements count them.
 struct Gradient {
-    OwnedMatrix a{kType, kSize, kSize, {}}, c{ElementType::Float32, kSize, kSize, {}};
+    OwnedMatrix a{kOperandType, kSize, kSize, {}}, c{ElementType::Float32, kSize, kSize, {}};
     cuda::Stream stream;
 
     Gradient() {
@@ -128,7 +128,7 @@ TEST_F(Searches, AreNotOfOneBias) {
 
 TEST_F(Searches, TellHowPointersAreAligned) {
     Multiplier multiplier;
-    const OwnedMatrix factor(kType, kSize, kSize, {.offset = 1});
+    const OwnedMatrix factor(kOperandType, kSize, kSize, {.offset = 1});
     const OwnedMatrix result(ElementType::Float32, kSize, kSize, {.offset = 1});
     const auto expect_algorithm = [&](int number, auto change) {
         Product product = gradient.product();

@@ -10,14 +10,14 @@
 namespace argosy::h5 {
 namespace {
 
-constexpr std::array<int64_t, 1> kShape = {4};
+constexpr std::array<int64_t, 1> kAttributeShape = {4};
 
 TEST(Attribute, ComesBackFromFilesAndDatasets) {
     const ScratchFolder folder;
     {
         File file = File::create(folder / "a.h5");
         file.set_attribute("step", int64_t{-1} << 62);
-        Dataset dataset = file.create_dataset("x", ElementType::U16, kShape);
+        Dataset dataset = file.create_dataset("x", ElementType::U16, kAttributeShape);
         dataset.set_attribute("name", "gr\xc3\xbcn");
         dataset.set_attribute("nothing", "");
     }
@@ -31,7 +31,7 @@ TEST(Attribute, ComesBackFromFilesAndDatasets) {
 TEST(Attribute, ErrorsNameFileDatasetAndAttribute) {
     const ScratchFolder folder;
     File file = File::create(folder / "a.h5");
-    Dataset dataset = file.create_dataset("x", ElementType::U16, kShape);
+    Dataset dataset = file.create_dataset("x", ElementType::U16, kAttributeShape);
     dataset.set_attribute("count", int64_t{3});
     dataset.set_attribute("name", "three");
     EXPECT_ERROR(dataset.integer_attribute("absent"), UserError, "a.h5", "dataset 'x'", "'absent'");

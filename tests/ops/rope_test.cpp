@@ -6,16 +6,16 @@
 #include <cmath>
 
 #include "ops/ops_test.h"
-#include "ops/types.h"
+#include "ops/own_kernels.h"
 
 namespace argosy::ops {
 namespace {
 
-struct Sizes {
+struct RopeSizes {
     int64_t sequences, seq_len, heads, head_dim;
 };
-constexpr Sizes kSizes[] = {{1, 1, 1, 2},    {2, 3, 1, 2},  {3, 7, 5, 6},
-                            {1, 129, 2, 64}, {2, 3, 1, 38}, {0, 4, 3, 8}};
+constexpr RopeSizes kRopeSizes[] = {{1, 1, 1, 2},    {2, 3, 1, 2},  {3, 7, 5, 6},
+                                    {1, 129, 2, 64}, {2, 3, 1, 38}, {0, 4, 3, 8}};
 
 std::vector<double> frequencies(int64_t head_dim) {
     std::vector<double> made;
@@ -25,7 +25,7 @@ std::vector<double> frequencies(int64_t head_dim) {
 }
 
 /// Each pair turned by `direction` * position * frequency, one by one.
-at::Tensor turned(const at::Tensor& x, const Sizes& sizes, double direction) {
+at::Tensor turned(const at::Tensor& x, const RopeSizes& sizes, double direction) {
     const at::Tensor in = x.to(at::kDouble).cpu().contiguous(), out = at::empty(in.sizes(), at::kDouble);
     const std::vector<double> frequency = frequencies(sizes.head_dim);
     const int64_t half = sizes.head_dim / 2;
@@ -57,17 +57,17 @@ at::Tensor rope_backward(const at::Tensor& dy, const RopeTable& table) {
 
 class RopeTest : public OpsTest {
   protected:
-    RopeTable table(const Sizes& sizes) const {
+    RopeTable table(const RopeSizes& sizes) const {
         return make_rope_table(frequencies(sizes.head_dim), sizes.seq_len,
                                placed(accumulation_type(GetParam().type)));
     }
-    at::Tensor rows(const Sizes& sizes) {
+    at::Tensor rows(const RopeSizes& sizes) {
         return normal({sizes.sequences * sizes.seq_len, sizes.heads * sizes.head_dim});
     }
 };
 
 TEST_P(RopeTest, TurnsEachPairByItsPositionTimesItsFrequency) {
-    for (const Sizes& sizes : kSizes) {
+    for (const RopeSizes& sizes : kRopeSizes) {
         const at::Tensor x = rows(sizes);
         EXPECT_TRUE(right(rope(x, table(sizes)), turned(x, sizes, 1)));
         EXPECT_TRUE(right(rope_backward(x, table(sizes)), turned(x, sizes, -1)));
@@ -75,7 +75,7 @@ TEST_P(RopeTest, TurnsEachPairByItsPositionTimesItsFrequency) {
 }
 
 TEST_P(RopeTest, BackwardIsTheAdjoint) {
-    for (const Sizes& sizes : kSizes) {
+    for (const RopeSizes& sizes : kRopeSizes) {
         const at::Tensor x = rows(sizes), dy = rows(sizes);
         const at::Tensor forward = rope(x, table(sizes)).to(at::kDouble).mul(dy);
         const at::Tensor backward = rope_backward(dy, table(sizes)).to(at::kDouble).mul(x);
@@ -86,7 +86,7 @@ TEST_P(RopeTest, BackwardIsTheAdjoint) {
 }
 
 TEST_P(RopeTest, TurnsInPlace) {
-    for (const Sizes& sizes : kSizes) {
+    for (const RopeSizes& sizes : kRopeSizes) {
         const at::Tensor x = rows(sizes), y = x.clone(), back = x.clone();
         write_rope(y, y, table(sizes));
         write_rope_backward(back, back, table(sizes));
@@ -97,7 +97,7 @@ TEST_P(RopeTest, TurnsInPlace) {
 
 // Of a wider matrix, whose other columns stay; from and to columns that lie differently.
 TEST_P(RopeTest, ColumnsOfAMatrix) {
-    const Sizes& sizes = kSizes[2];
+    const RopeSizes& sizes = kRopeSizes[2];
     const int64_t size = sizes.heads * sizes.head_dim;
     const at::Tensor wide = normal({sizes.sequences * sizes.seq_len, 2 * size + 3}), before = wide.clone();
     const auto middle = [&](const at::Tensor& of) { return of.narrow(1, 2, size); };

@@ -3,14 +3,14 @@
 namespace argosy::preflight {
 namespace {
 
-struct Case {
+struct GpuCase {
     const char* check;
     void (*spoil)(Gpu&);
     Verdict verdict;
     const char* words;
 };
 
-class BadGpu : public ::testing::TestWithParam<Case> {};
+class BadGpu : public ::testing::TestWithParam<GpuCase> {};
 
 TEST_P(BadGpu, IsFound) {
     Cluster cluster = good_cluster(3);
@@ -25,28 +25,29 @@ TEST_P(BadGpu, IsFound) {
 INSTANTIATE_TEST_SUITE_P(
     Gpus, BadGpu,
     ::testing::Values(
-        Case{"GPU clocks", [](Gpu& gpu) { gpu.throttle_reasons = 0x48; }, Verdict::Fail,
-             "GPU 1: clocks lowered by heat"},
-        Case{"GPU clocks", [](Gpu& gpu) { gpu.throttle_reasons = 0x20; }, Verdict::Fail, "heat"},
-        Case{"GPU clocks", [](Gpu& gpu) { gpu.throttle_reasons = 0x88; }, Verdict::Fail,
-             "power supply's brake"},
-        Case{"GPU clocks", [](Gpu& gpu) { gpu.throttle_reasons = 0x8; }, Verdict::Warn, "by hardware"},
-        Case{"GPU memory errors", [](Gpu& gpu) { gpu.uncorrected_errors = 2; }, Verdict::Fail,
-             "GPU 1: 2 uncorrected"},
-        Case{"GPU memory errors", [](Gpu& gpu) { gpu.remapping_failed = true; }, Verdict::Fail,
-             "no spare rows"},
-        Case{"GPU memory errors", [](Gpu& gpu) { gpu.remapping_pending = true; }, Verdict::Warn, "reset"},
-        Case{"GPU PCIe link", [](Gpu& gpu) { gpu.pcie_lanes = 8; }, Verdict::Fail, "8 PCIe lanes of 16"},
-        Case{"GPU memory in use", [](Gpu& gpu) { gpu.used_mebibytes = 70000; }, Verdict::Fail,
-             "about 68 GiB"},
-        Case{"GPU memory in use", [](Gpu& gpu) { gpu.used_mebibytes = 2048; }, Verdict::Warn, "about 2 GiB"},
-        Case{"MIG", [](Gpu& gpu) { gpu.mig_mode = "Enabled"; }, Verdict::Warn, "MIG divides it"},
-        Case{"GPU persistence", [](Gpu& gpu) { gpu.persistence = "Disabled"; }, Verdict::Warn,
-             "persistence mode is off"},
-        Case{"GPU compute mode", [](Gpu& gpu) { gpu.compute_mode = "Prohibited"; }, Verdict::Fail,
-             "no program"},
-        Case{"GPU compute mode", [](Gpu& gpu) { gpu.compute_mode = "Exclusive_Process"; }, Verdict::Warn,
-             "exclusive"}));
+        GpuCase{"GPU clocks", [](Gpu& gpu) { gpu.throttle_reasons = 0x48; }, Verdict::Fail,
+                "GPU 1: clocks lowered by heat"},
+        GpuCase{"GPU clocks", [](Gpu& gpu) { gpu.throttle_reasons = 0x20; }, Verdict::Fail, "heat"},
+        GpuCase{"GPU clocks", [](Gpu& gpu) { gpu.throttle_reasons = 0x88; }, Verdict::Fail,
+                "power supply's brake"},
+        GpuCase{"GPU clocks", [](Gpu& gpu) { gpu.throttle_reasons = 0x8; }, Verdict::Warn, "by hardware"},
+        GpuCase{"GPU memory errors", [](Gpu& gpu) { gpu.uncorrected_errors = 2; }, Verdict::Fail,
+                "GPU 1: 2 uncorrected"},
+        GpuCase{"GPU memory errors", [](Gpu& gpu) { gpu.remapping_failed = true; }, Verdict::Fail,
+                "no spare rows"},
+        GpuCase{"GPU memory errors", [](Gpu& gpu) { gpu.remapping_pending = true; }, Verdict::Warn, "reset"},
+        GpuCase{"GPU PCIe link", [](Gpu& gpu) { gpu.pcie_lanes = 8; }, Verdict::Fail, "8 PCIe lanes of 16"},
+        GpuCase{"GPU memory in use", [](Gpu& gpu) { gpu.used_mebibytes = 70000; }, Verdict::Fail,
+                "about 68 GiB"},
+        GpuCase{"GPU memory in use", [](Gpu& gpu) { gpu.used_mebibytes = 2048; }, Verdict::Warn,
+                "about 2 GiB"},
+        GpuCase{"MIG", [](Gpu& gpu) { gpu.mig_mode = "Enabled"; }, Verdict::Warn, "MIG divides it"},
+        GpuCase{"GPU persistence", [](Gpu& gpu) { gpu.persistence = "Disabled"; }, Verdict::Warn,
+                "persistence mode is off"},
+        GpuCase{"GPU compute mode", [](Gpu& gpu) { gpu.compute_mode = "Prohibited"; }, Verdict::Fail,
+                "no program"},
+        GpuCase{"GPU compute mode", [](Gpu& gpu) { gpu.compute_mode = "Exclusive_Process"; }, Verdict::Warn,
+                "exclusive"}));
 
 TEST(Gpus, OfWhichNothingIsKnownAreNotBlamed) {
     Cluster cluster = good_cluster();

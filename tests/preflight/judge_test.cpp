@@ -10,7 +10,7 @@ namespace {
 using Names = std::vector<std::string>;
 
 /// Two ranks on each of four nodes.
-Cluster cluster() {
+Cluster measured_cluster() {
     Cluster made;
     for (const char* name : {"n1", "n2", "n3", "n4"}) {
         made.nodes.push_back({.name = name});
@@ -30,12 +30,12 @@ TEST(Judge, FindsNothingWhereAllAreAlike) {
     const Speeds speeds{{10, 10, 10, 10, 10.5, 10, 9.5, 10},
                         {speed_of("all_gather", {{0, 1}, {2, 3}, {4, 5}, {6, 7}}, {5, 5, 5.2, 5})},
                         {40, 41, 40, 39}};
-    EXPECT_TRUE(judge_speeds(speeds, cluster()).empty());
+    EXPECT_TRUE(judge_speeds(speeds, measured_cluster()).empty());
 }
 
 TEST(Judge, NamesASlowRankAndItsNode) {
     Speeds speeds{{10e12, 10e12, 10e12, 10e12, 10e12, 4e12, 10e12, 10e12}, {}, {}};
-    auto findings = judge_speeds(speeds, cluster());
+    auto findings = judge_speeds(speeds, measured_cluster());
     ASSERT_EQ(findings.size(), 1);
     EXPECT_EQ(findings[0].verdict, Verdict::Fail);
     EXPECT_EQ(findings[0].where, "rank 5 on n3");
@@ -43,7 +43,7 @@ TEST(Judge, NamesASlowRankAndItsNode) {
     EXPECT_EQ(findings[0].what, "4 TFLOP/s, 40 % of the median of the other ranks (robust z-score 60.0)");
 
     speeds.products[5] = 8.5e12;
-    findings = judge_speeds(speeds, cluster());
+    findings = judge_speeds(speeds, measured_cluster());
     ASSERT_EQ(findings.size(), 1);
     EXPECT_EQ(findings[0].verdict, Verdict::Warn) << "slower, but not worth a node";
     EXPECT_TRUE(findings[0].bad_nodes.empty());
@@ -52,7 +52,7 @@ TEST(Judge, NamesASlowRankAndItsNode) {
 TEST(Judge, BlamesANodeForAGroupWithinIt) {
     const Speeds speeds{
         {}, {speed_of("all_gather", {{0, 1}, {2, 3}, {4, 5}, {6, 7}}, {5e9, 1e9, 5e9, 5e9})}, {}};
-    const auto findings = judge_speeds(speeds, cluster());
+    const auto findings = judge_speeds(speeds, measured_cluster());
     ASSERT_EQ(findings.size(), 1);
     EXPECT_EQ(findings[0].check, "all_gather over dp_shard");
     EXPECT_EQ(findings[0].where, "ranks 2-3 on n2");
@@ -63,7 +63,7 @@ TEST(Judge, BlamesNobodyForAGroupAcrossNodesButThePairsDo) {
     const Speeds speeds{{},
                         {speed_of("all_reduce", {{0, 4}, {1, 5}, {2, 6}, {3, 7}}, {5e9, 5e9, 1e9, 5e9})},
                         {40e9, 40e9, 40e9, 4e9}};
-    const auto findings = judge_speeds(speeds, cluster());
+    const auto findings = judge_speeds(speeds, measured_cluster());
     ASSERT_EQ(findings.size(), 2);
     EXPECT_EQ(findings[0].where, "ranks 2, 6 on n2, n4");
     EXPECT_EQ(findings[0].verdict, Verdict::Warn) << "a job would end for want of a node to leave out";
@@ -75,7 +75,7 @@ TEST(Judge, BlamesNobodyForAGroupAcrossNodesButThePairsDo) {
 TEST(Judge, ComparesGroupsThatLieOnAsManyNodes) {
     const std::vector<std::vector<int>> torn = {{0, 1}, {2, 4}, {3, 5}, {6, 7}};
     const auto findings_at = [&](std::vector<double> rates) {
-        return judge_speeds({{}, {speed_of("all_gather", torn, std::move(rates))}, {}}, cluster());
+        return judge_speeds({{}, {speed_of("all_gather", torn, std::move(rates))}, {}}, measured_cluster());
     };
     EXPECT_TRUE(findings_at({50e9, 5e9, 5e9, 50e9}).empty());
     const auto findings = findings_at({50e9, 5e9, 5e9, 20e9});

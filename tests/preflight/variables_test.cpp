@@ -3,13 +3,13 @@
 namespace argosy::preflight {
 namespace {
 
-struct Case {
+struct VariableCase {
     const char* name;
     const char* value;
     Verdict verdict;
 };
 
-class CostlyVariable : public ::testing::TestWithParam<Case> {};
+class CostlyVariable : public ::testing::TestWithParam<VariableCase> {};
 
 TEST_P(CostlyVariable, IsFound) {
     Cluster cluster = good_cluster();
@@ -23,19 +23,26 @@ TEST_P(CostlyVariable, IsFound) {
 
 INSTANTIATE_TEST_SUITE_P(
     Variables, CostlyVariable,
-    ::testing::Values(
-        Case{"CUDA_LAUNCH_BLOCKING", "1", Verdict::Fail}, Case{"NCCL_DEBUG", "INFO", Verdict::Warn},
-        Case{"CUDA_DEVICE_MAX_CONNECTIONS", "1", Verdict::Warn},
-        Case{"NVIDIA_TF32_OVERRIDE", "0", Verdict::Warn}, Case{"NCCL_DEBUG", "Trace", Verdict::Warn},
-        Case{"NCCL_P2P_DISABLE", "1", Verdict::Warn}, Case{"NCCL_P2P_LEVEL", "LOC", Verdict::Warn},
-        Case{"NCCL_SHM_DISABLE", "1", Verdict::Warn}, Case{"NCCL_IB_DISABLE", "1", Verdict::Fail},
-        Case{"NCCL_NET", "Socket", Verdict::Fail}, Case{"NCCL_GRAPH_REGISTER", "1", Verdict::Fail},
-        Case{"NCCL_LAUNCH_ORDER_IMPLICIT", "0", Verdict::Fail}, Case{"NCCL_ALGO", "Ring", Verdict::Warn},
-        Case{"NCCL_PROTO", "Simple", Verdict::Warn}, Case{"NCCL_IB_GID_INDEX", "3", Verdict::Warn},
-        Case{"PYTORCH_NO_CUDA_MEMORY_CACHING", "1", Verdict::Warn},
-        Case{"PYTORCH_ALLOC_CONF", "expandable_segments:False", Verdict::Warn},
-        Case{"PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:512", Verdict::Warn},
-        Case{"MALLOC_CHECK_", "3", Verdict::Warn}, Case{"MALLOC_PERTURB_", "165", Verdict::Warn}));
+    ::testing::Values(VariableCase{"CUDA_LAUNCH_BLOCKING", "1", Verdict::Fail},
+                      VariableCase{"NCCL_DEBUG", "INFO", Verdict::Warn},
+                      VariableCase{"CUDA_DEVICE_MAX_CONNECTIONS", "1", Verdict::Warn},
+                      VariableCase{"NVIDIA_TF32_OVERRIDE", "0", Verdict::Warn},
+                      VariableCase{"NCCL_DEBUG", "Trace", Verdict::Warn},
+                      VariableCase{"NCCL_P2P_DISABLE", "1", Verdict::Warn},
+                      VariableCase{"NCCL_P2P_LEVEL", "LOC", Verdict::Warn},
+                      VariableCase{"NCCL_SHM_DISABLE", "1", Verdict::Warn},
+                      VariableCase{"NCCL_IB_DISABLE", "1", Verdict::Fail},
+                      VariableCase{"NCCL_NET", "Socket", Verdict::Fail},
+                      VariableCase{"NCCL_GRAPH_REGISTER", "1", Verdict::Fail},
+                      VariableCase{"NCCL_LAUNCH_ORDER_IMPLICIT", "0", Verdict::Fail},
+                      VariableCase{"NCCL_ALGO", "Ring", Verdict::Warn},
+                      VariableCase{"NCCL_PROTO", "Simple", Verdict::Warn},
+                      VariableCase{"NCCL_IB_GID_INDEX", "3", Verdict::Warn},
+                      VariableCase{"PYTORCH_NO_CUDA_MEMORY_CACHING", "1", Verdict::Warn},
+                      VariableCase{"PYTORCH_ALLOC_CONF", "expandable_segments:False", Verdict::Warn},
+                      VariableCase{"PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:512", Verdict::Warn},
+                      VariableCase{"MALLOC_CHECK_", "3", Verdict::Warn},
+                      VariableCase{"MALLOC_PERTURB_", "165", Verdict::Warn}));
 
 class HarmlessVariable : public ::testing::TestWithParam<std::pair<const char*, const char*>> {};
 

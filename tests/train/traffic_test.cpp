@@ -59,7 +59,7 @@ std::set<Launch> foreseen(const TinyRunOptions& options) {
     return launches;
 }
 
-std::vector<Layout> layouts() {
+std::vector<Layout> traffic_layouts() {
     switch (world().size()) {
         case 2:
             return {{"fsdp", {.shard = 2}},
@@ -81,7 +81,7 @@ std::vector<Layout> layouts() {
 
 TEST(Traffic, IsWhatAStepSubmits) {
     for (const char* family : {"llama3", "qwen2", "qwen3"}) {
-        for (const Layout& layout : layouts()) {
+        for (const Layout& layout : traffic_layouts()) {
             SCOPED_TRACE(std::string(family) + " " + layout.name);
             const TinyRunOptions options{
                 .family = family, .layout = layout, .precision = kPrecision, .microbatch_size = 2};
