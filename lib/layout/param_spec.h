@@ -28,9 +28,11 @@ struct Split {
     int parts = 1;
 };
 
-/// The gradient is the sum of the ranks' results over `axes`, within each of `parts` blocks as in Split.
+/// The gradient is the sum of the ranks' results over `axes`, within blocks as in MeshShape::group. There is
+/// one sum over all the axes together, because sums over one axis after the other can differ in their last
+/// bits between ranks, and copies of a parameter must stay equal.
 struct PartialSum {
-    AxisSet axes;
+    AxisSet axes;  // empty: no sum
     int parts = 1;
 };
 
@@ -38,10 +40,10 @@ struct ParamSpec {
     std::string name = {};  // the name in a checkpoint: layers.0.attention.wq.weight
     std::vector<int64_t> shape = {};
     Init init = {};
-    bool is_matrix = true;                  // matrices get weight decay by default
-    std::vector<int> stages = {0};          // pipeline stages that hold the parameter; two if tied
-    std::vector<Split> splits = {};         // in order: tensor parallel first, then the shard axes
-    std::vector<PartialSum> gradient = {};  // sums to make after the reduce-scatter over the shard axes
+    bool is_matrix = true;           // matrices get weight decay by default
+    std::vector<int> stages = {0};   // pipeline stages that hold the parameter; two if tied
+    std::vector<Split> splits = {};  // in order: tensor parallel first, then the shard axes
+    PartialSum gradient = {};        // the sum to make after the reduce-scatter over the shard axes
 };
 
 /// A box of a tensor: the index range [offset, offset + size) in each dim.

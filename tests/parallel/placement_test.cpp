@@ -36,15 +36,14 @@ model::ModelSpec spec(bool tied = false) {
     return spec;
 }
 
-/// "tp:0/2 dp_shard x cp:0/3 + tp/2": splits as axes:dim/parts, then partial sums as axes/parts.
+/// "tp:0/2 dp_shard x cp:0/3 + tp/2": splits as axes:dim/parts, then the gradient's sum as axes/parts.
 std::string written(const layout::ParamSpec& parameter) {
     std::string text;
     for (const layout::Split& split : parameter.splits) {
         text += fmt::format("{}:{}/{} ", split.axes.name(), split.dim, split.parts);
     }
-    for (const layout::PartialSum& sum : parameter.gradient) {
-        text += fmt::format("+ {}/{} ", sum.axes.name(), sum.parts);
-    }
+    const auto& [axes, parts] = parameter.gradient;
+    if (!axes.empty()) text += fmt::format("+ {}/{} ", axes.name(), parts);
     return text.empty() ? "" : text.substr(0, text.size() - 1);
 }
 
@@ -107,9 +106,9 @@ TEST(Place, FewerKeyHeadsThanRanksAreReplicated) {
 TEST(Place, AllAxesCompose) {
     const auto found = placements(mesh_of(2, 2, 3, 4), {3, 2});
     expect_each(found, kRows, "tp:0/4 dp_shard x cp:0/3 + dp_replicate/1");
-    expect_each(found, kKeysAndValues, "tp:0/2 dp_shard x cp:0/3 + tp/2 + dp_replicate/1");
+    expect_each(found, kKeysAndValues, "tp:0/2 dp_shard x cp:0/3 + dp_replicate x tp/2");
     expect_each(found, kColumns, "tp:1/4 dp_shard x cp:0/3 + dp_replicate/1");
-    expect_each(found, kNorms, "dp_shard x cp:0/3 + tp/1 + dp_replicate/1");
+    expect_each(found, kNorms, "dp_shard x cp:0/3 + dp_replicate x tp/1");
 }
 
 TEST(Place, UnitsRunOnTheirStages) {
@@ -163,16 +162,15 @@ TEST(Place, NormsAndKeyHeadsOfTensorParallelismAreNotTheProgramsToSum) {
     EXPECT_EQ(summed_roles(placed, 6), std::set{Role::Output});
 }
 
-TEST(Place, ATiedTableIsSummedWithTheEmbeddingUnlessTwoStagesHoldIt) {
+TEST(Place, ATiedTableIsSummedWithTheEmbeddingAndOnEachOfTwoStagesThatHoldIt) {
     const model::ModelSpec tied = spec(/*tied=*/true);
     const PlacedModel one = place(tied, mesh_of(1, 2, 1, 1), {5});
     EXPECT_EQ(summed_roles(one, 0), std::set{Role::Embedding});
     EXPECT_EQ(summed_roles(one, 6), std::set{Role::FinalNorm});
     const PlacedModel two = place(tied, mesh_of(2, 2, 1, 1), {3, 2});
-    EXPECT_TRUE(summed_roles(two, 0).empty());
-    EXPECT_EQ(summed_roles(two, 6), std::set{Role::FinalNorm});
-    EXPECT_EQ(summed_units(tied, mesh_of(2, 2, 1, 2), {3, 2}), (Units{{1, 2, 3}, {0, 1}}))
-        << "nothing of embedding and head";
+    EXPECT_EQ(summed_roles(two, 0), std::set{Role::Embedding});
+    EXPECT_EQ(summed_roles(two, 6), (std::set{Role::FinalNorm, Role::Output}));
+    EXPECT_EQ(summed_units(tied, mesh_of(2, 2, 1, 2), {3, 2}), (Units{{0, 1, 2, 3}, {0, 1, 2}}));
 }
 
 TEST(Place, ATiedTableLivesOnBothEndsOfThePipeline) {

@@ -11,7 +11,7 @@
 #include "expect_error.h"
 #include "layout/initial.h"
 #include "parallel/unit_memory.h"
-#include "support/counting_communicator.h"
+#include "support/communicator_double.h"
 #include "support/tensors.h"
 #include "support/world.h"
 

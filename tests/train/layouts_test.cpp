@@ -138,7 +138,7 @@ constexpr Keep kAllKeeps[] = {Keep::Everything, Keep::Products, Keep::Input};
 class Layouts : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(Layouts, GradientsEqualOneRanks) {
-    for (const auto& [precision, tolerance] : {std::pair{kDouble, 1e-10}, std::pair{kFloat, 1e-5}}) {
+    for (const auto& [precision, tolerance] : {std::pair{kDouble, 1e-12}, std::pair{kFloat, 1e-5}}) {
         const Reference& expected = reference(GetParam(), precision);
         for (const Layout& layout : layouts()) {
             for (const Keep keep : kAllKeeps) {

@@ -93,7 +93,8 @@ TinyRun::TinyRun(const TinyRunOptions& options, comm::Communicator& world)
 
 train::StepBatch TinyRun::batch(int64_t step) const {
     const int64_t vocab_size = tiny_spec(options_.family).vocab_size;
-    const int64_t per_rank = kGlobalBatch / mesh_.degree(layout::kDataAxes);
+    const int degree = mesh_.degree(layout::kDataAxes);
+    const int64_t per_rank = kGlobalBatch / degree;
     const int64_t first = mesh_.index(layout::kDataAxes) * per_rank;
     train::StepBatch result;
     for (int64_t i = 0; i < per_rank; i += options_.microbatch_size) {
@@ -101,7 +102,7 @@ train::StepBatch TinyRun::batch(int64_t step) const {
             make_batch(options_.data, vocab_size, step, first + i, options_.microbatch_size));
     }
     for (int64_t i = 0; i < per_rank; ++i) result.counted_tokens += counted_of(first + i);
-    for (int64_t i = 0; i < kGlobalBatch; ++i) result.job_counted_tokens += counted_of(i);
+    for (int64_t i = 0; i < per_rank * degree; ++i) result.job_counted_tokens += counted_of(i);
     return result;
 }
 
@@ -144,17 +145,19 @@ NamedTensors TinyRun::assemble(const std::function<at::Tensor(size_t)>& of) {
     for (size_t i = 0; i < parameters.size(); ++i) {
         const auto& parameter = parameters[i];
         if (!parameter->owned()) continue;
-        at::Tensor box = whole[parameter->spec().name];
-        for (size_t dim = 0; dim < parameter->slab().size.size(); ++dim) {
-            box = box.narrow(static_cast<int64_t>(dim), parameter->slab().offset[dim],
-                             parameter->slab().size[dim]);
-        }
-        box.copy_(parameter->own_rows(of(i)));
+        slab_in(whole[parameter->spec().name], parameter->slab()).copy_(parameter->own_rows(of(i)));
     }
     std::vector<comm::Op> sums;
     for (auto& [name, tensor] : whole)
         sums.push_back({.kind = comm::OpKind::AllReduce, .out = tensor, .in = tensor});
     mesh_.world().run(sums);
+    return whole;
+}
+
+at::Tensor slab_in(at::Tensor whole, const layout::Slab& slab) {
+    for (size_t dim = 0; dim < slab.size.size(); ++dim) {
+        whole = whole.narrow(static_cast<int64_t>(dim), slab.offset[dim], slab.size[dim]);
+    }
     return whole;
 }
 

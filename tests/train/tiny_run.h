@@ -55,6 +55,9 @@ class TinyRun {
     /// COLLECTIVE over world.
     TinyRun(const TinyRunOptions& options, comm::Communicator& world);
 
+    /// This rank's microbatches of step `step`.
+    train::StepBatch batch(int64_t step) const;
+
     /// Forward and backward of step `step`: [loss, squared norm].
     train::StepTotals forward_backward(int64_t step);
     train::StepResult train(int64_t step);
@@ -69,7 +72,6 @@ class TinyRun {
     comm::Mesh& mesh() { return mesh_; }
 
   private:
-    train::StepBatch batch(int64_t step) const;
     /// of(i): what this rank holds of parameter i.
     NamedTensors assemble(const std::function<at::Tensor(size_t)>& of);
 
@@ -77,6 +79,9 @@ class TinyRun {
     comm::Mesh mesh_;
     std::unique_ptr<train::Trainer> trainer_;
 };
+
+/// The view of a slab in a whole tensor.
+at::Tensor slab_in(at::Tensor whole, const layout::Slab& slab);
 
 /// The largest difference over all tensors, each relative to its largest element in `expected`; names the
 /// tensor.

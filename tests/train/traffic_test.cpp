@@ -6,7 +6,7 @@
 #include <set>
 #include <tuple>
 
-#include "support/counting_communicator.h"
+#include "support/communicator_double.h"
 #include "support/world.h"
 #include "train/tiny_run.h"
 
