@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/fault.h"
 #include "ops/own_kernels.h"
 #include "ops/types.h"
 #include "optim/adamw_update.h"
@@ -38,12 +37,6 @@ Update make_update(const AdamWOptions& options, double lr, double gradient_facto
             .seed = options.seed};
 }
 
-/// Whether a test has planted a fault of rounding (base/fault.h). The kernels do not have these faults, so
-/// step() then uses plain_update().
-bool rounding_fault_planted() {
-    return fault_planted(Fault::RoundToNearest) || fault_planted(Fault::TruncateWeights);
-}
-
 }  // namespace
 
 AdamW::AdamW(const AdamWOptions& options, std::vector<Item> items)
@@ -64,9 +57,7 @@ void AdamW::step(double lr, double factor) {
         update.decay_factor = items_[i].decay ? 1 - lr * options_.weight_decay : 1;
         updates.push_back({items_[i], moments_[i], update});
     }
-    if (!items_.empty() && ops::has_kernels(items_[0].weights) && !rounding_fault_planted()) {
-        return own_update(updates);
-    }
+    if (!items_.empty() && ops::has_kernels(items_[0].weights)) return own_update(updates);
     for (const ItemUpdate& one : updates) plain_update(one);
 }
 

@@ -10,7 +10,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/fault.h"
 #include "ops/sums.h"
 #include "parallel/placement.h"
 
@@ -33,7 +32,7 @@ void exchange_tied(ParallelModel& model, comm::Mesh& mesh) {
         const at::Tensor other = at::empty_like(sum);
         pipeline.run(std::vector<Op>{{.kind = OpKind::Send, .in = sum, .peer = peer},
                                      {.kind = OpKind::Receive, .out = other, .peer = peer}});
-        if (!fault_planted(Fault::SkipTiedGradient)) sum.add_(other);
+        sum.add_(other);
     }
 }
 
@@ -48,8 +47,6 @@ void sum_remaining(ParallelModel& model, comm::Mesh& mesh) {
     for (const auto& parameter : model.parameters()) {
         const auto& [axes, parts] = parameter->spec().gradient;
         if (axes.empty() || summed_by_program(parameter->spec())) continue;
-        if (fault_planted(Fault::OmitTensorSum) && axes.has(layout::Axis::Tensor)) continue;
-        if (fault_planted(Fault::OmitReplicaSum) && axes.has(layout::Axis::Replicate)) continue;
         const at::Tensor& sum = parameter->gradient().sum;
         groups[{axes, parts}].push_back({.kind = OpKind::AllReduce, .out = sum, .in = sum});
     }
@@ -64,8 +61,7 @@ at::Tensor owned_squared_norms(ParallelModel& model) {
     std::vector<at::Tensor> gradients;
     for (size_t i = 0; i < model.parameters().size(); ++i) {
         const auto& parameter = model.parameters()[i];
-        if (!parameter->owned() && !fault_planted(Fault::DoubleNorm)) continue;
-        by_unit[model.parameter_units()[i]].push_back(parameter->gradient().sum);
+        if (parameter->owned()) by_unit[model.parameter_units()[i]].push_back(parameter->gradient().sum);
     }
     for (const auto& unit : by_unit) std::ranges::copy(unit, std::back_inserter(gradients));
     const at::TensorOptions options(model.device());

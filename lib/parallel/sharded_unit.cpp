@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/fault.h"
 
 namespace argosy::parallel {
 namespace {
@@ -118,7 +117,6 @@ void ShardedUnit::finish_reduce() {
 
 void ShardedUnit::sum_replicas() {
     ARGOSY_CHECK(!reducing_.active() && !summing_.active());
-    if (fault_planted(Fault::OmitReplicaSum)) return;
     std::vector<Op> ops;
     for (const Binding& binding : bindings_) {
         if (!binding.summed) continue;

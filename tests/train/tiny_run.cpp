@@ -110,8 +110,8 @@ train::StepTotals TinyRun::forward_backward(int64_t step) {
     return trainer_->step().forward_backward(batch(step));
 }
 
-train::StepResult TinyRun::train(int64_t step) {
-    return trainer_->step().update(forward_backward(step), options_.lr);
+train::StepResult TinyRun::update(const train::StepTotals& totals) {
+    return trainer_->step().update(totals, options_.lr);
 }
 
 NamedTensors TinyRun::gradients() {

@@ -60,7 +60,8 @@ class TinyRun {
 
     /// Forward and backward of step `step`: [loss, squared norm].
     train::StepTotals forward_backward(int64_t step);
-    train::StepResult train(int64_t step);
+    train::StepResult update(const train::StepTotals& totals);
+    train::StepResult train(int64_t step) { return update(forward_backward(step)); }
 
     /// COLLECTIVE: whole tensors in fp64, put together from the ranks that own the pieces.
     NamedTensors gradients();
