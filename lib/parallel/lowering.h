@@ -1,6 +1,6 @@
 // Lowering: turns a rank's stage actions (parallel/schedule.h) into the list of small operations that the
-// executor runs. Each pass is a pure function from a list to a list. Executor, simulator and planner read the
-// same list, so the simulated program is the program that runs.
+// executor runs. Each pass is a pure function from a list to a list. The tests' simulator checks the lists of
+// all ranks against each other without running them.
 #pragma once
 
 #include <set>

@@ -1,4 +1,5 @@
-// The small operations of a rank's program. Executor, simulator and planner read them.
+// The small operations of a rank's program. The executor runs them; tests/parallel/simulator.h checks lists of
+// them.
 #pragma once
 
 #include <string>
