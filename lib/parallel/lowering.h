@@ -31,7 +31,7 @@ struct LoweringOptions {
     bool sharded = false;            // weights are sharded over more than one rank
     Reshard reshard = Reshard::EveryPass;
     ReduceAfter reduce_after = ReduceAfter::Microbatch;
-    model::Keep keep = model::Keep::Everything;
+    model::RecomputeMode recompute = model::RecomputeMode::None;
 };
 
 /// Whether `op` reads its unit's weights.

@@ -120,7 +120,7 @@ PlacedModel place(const ModelSpec& spec, const MeshShape& mesh, const std::vecto
     check_stages(spec, stage_layers);
     PlacedModel placed{model::unit_parameters(spec), stages_of_units(stage_layers)};
     const int last_stage = static_cast<int>(stage_layers.size()) - 1;
-    // Where one pipeline rank runs the first and the last stage, a tied table is one parameter.
+    // A tied table is one parameter if one pipeline rank runs the first and the last stage.
     const bool two_tables = spec.tied_embeddings && last_stage % mesh.degree(Axis::Pipeline) != 0;
     for (size_t unit = 0; unit < placed.units.size(); ++unit) {
         for (Parameter& parameter : placed.units[unit]) {

@@ -13,17 +13,17 @@
 namespace argosy::train {
 namespace {
 
-std::vector<optim::AdamW::Item> optimizer_items(parallel::ParallelModel& model, bool decay_all) {
-    std::vector<optim::AdamW::Item> items;
+std::vector<optim::AdamW::Parameter> optimizer_parameters(parallel::ParallelModel& model, bool decay_all) {
+    std::vector<optim::AdamW::Parameter> parameters;
     for (const auto& parameter : model.parameters()) {
-        items.push_back({.name = parameter->spec().name,
-                         .rows = layout::rows_of(parameter->spec().shape, parameter->slab()),
-                         .weights = parameter->master(),
-                         .compute = parameter->compute(),
-                         .gradient = parameter->gradient().sum,
-                         .decay = decay_all || parameter->spec().is_matrix});
+        parameters.push_back({.name = parameter->spec().name,
+                              .rows = layout::rows_of(parameter->spec().shape, parameter->slab()),
+                              .weights = parameter->master(),
+                              .compute = parameter->compute(),
+                              .gradient = parameter->gradient().sum,
+                              .decay = decay_all || parameter->spec().is_matrix});
     }
-    return items;
+    return parameters;
 }
 
 /// Reads [loss, squared norm, squared norms of units ...].
@@ -55,7 +55,7 @@ Step::Step(parallel::ParallelModel& model, comm::Mesh& mesh, parallel::Executor 
       mesh_(mesh),
       executor_(std::move(executor)),
       options_(options),
-      optimizer_(options.adamw, optimizer_items(model, options.decay_all_parameters)) {
+      optimizer_(options.adamw, optimizer_parameters(model, options.decay_all_parameters)) {
     if (options.loss_scale) loss_scale_.emplace(*options.loss_scale);
 }
 

@@ -47,7 +47,7 @@ std::string written(const layout::ParamSpec& parameter) {
     return text.empty() ? "" : text.substr(0, text.size() - 1);
 }
 
-/// What each role's parameter became; all blocks must agree.
+/// The placement of each role's parameter. Checks that all blocks agree.
 std::map<Role, std::string> placements(const MeshShape& mesh, const std::vector<int>& layers = {5}) {
     std::map<Role, std::string> found;
     for (const auto& unit : place(spec(), mesh, layers).units) {
@@ -135,7 +135,7 @@ TEST(Place, StageUnitsCountTheEmbeddingAsALayer) {
 
 using Units = std::vector<std::set<int>>;
 
-/// By stage.
+/// The summed units of each stage.
 Units summed_units(const model::ModelSpec& spec, const MeshShape& mesh, const std::vector<int>& layers) {
     Units units;
     for (const StageUnits& stage : stage_units(place(spec, mesh, layers))) {
@@ -144,7 +144,7 @@ Units summed_units(const model::ModelSpec& spec, const MeshShape& mesh, const st
     return units;
 }
 
-TEST(Place, ProgramsSumOverReplicasWhatHasNoOtherSum) {
+TEST(Place, ProgramsSumParametersThatAreSummedOverReplicasAlone) {
     EXPECT_EQ(summed_units(spec(), mesh_of(1, 1, 4, 1), {5}), Units{{}});
     EXPECT_EQ(summed_units(spec(), mesh_of(1, 1, 1, 4), {5}), Units{{}});
     const std::set<int> all = {0, 1, 2, 3, 4, 5, 6};
@@ -154,7 +154,7 @@ TEST(Place, ProgramsSumOverReplicasWhatHasNoOtherSum) {
     EXPECT_EQ(summed_units(spec(), mesh_of(3, 2, 2, 1), {2, 3, 0}), (Units{{0, 1, 2}, {0, 1, 2}, {0}}));
 }
 
-TEST(Place, NormsAndKeyHeadsOfTensorParallelismAreNotTheProgramsToSum) {
+TEST(Place, ProgramsDoNotSumNormsAndSharedKeyHeads) {
     const PlacedModel placed = place(spec(), mesh_of(1, 2, 2, 4), {5});
     EXPECT_EQ(summed_roles(placed, 0), std::set{Role::Embedding});
     EXPECT_EQ(summed_roles(placed, 1),
@@ -197,7 +197,7 @@ TEST(Place, RefusesHeadsAndLayersThatDoNotDivide) {
                  "has 5");
 }
 
-// Only the ends have work besides layers.
+// Only the first and the last stage have work besides layers.
 TEST(Place, RefusesAMiddleStageWithoutLayers) {
     EXPECT_ERROR(place(spec(), mesh_of(3, 1, 1, 1), {2, 0, 3}), UserError, "layers_per_stage", "stage 1");
     EXPECT_NO_THROW(place(spec(), mesh_of(3, 1, 1, 1), {0, 5, 0}));
@@ -216,7 +216,7 @@ struct Split {
     int num_layers, num_stages, first_less, last_less;
 };
 
-/// Layers and what stands for the embedding and the head.
+/// The layers of each stage plus the layers for which the embedding and the head count.
 std::vector<int> loads(const Split& split) {
     std::vector<int> loads =
         split_layers(split.num_layers, split.num_stages, split.first_less, split.last_less);
@@ -227,7 +227,7 @@ std::vector<int> loads(const Split& split) {
     return loads;
 }
 
-/// Too few layers for a stage each, or an end that has to do less than nothing.
+/// Whether there are fewer layers than stages, or an end would get a negative number of layers.
 bool impossible(const Split& split) {
     const int total = split.num_layers + split.first_less + split.last_less;
     return split.num_layers < split.num_stages || total / split.num_stages < split.last_less ||

@@ -1,6 +1,6 @@
-// What each precision promises: its loss follows fp32's, a rank alone computes as many do, and what would
-// break it shows. The data are learnable (5.1 -> 1.3 in 200 steps) and AdamW's epsilon is of the gradients'
-// own size, so that a gradient of the wrong scale moves the weights otherwise.
+// Each precision trains as fp32 does: its loss follows that of fp32, one rank computes what two ranks
+// compute, and mistakes of scale or rounding are detected. The data are learnable (5.1 -> 1.3 in 200 steps).
+// AdamW's epsilon is as large as the gradients, so that a gradient of the wrong scale changes the updates.
 #include <ATen/TensorOperators.h>
 #include <gtest/gtest.h>
 
@@ -27,7 +27,7 @@ constexpr Precision kMixed{at::kFloat, at::kBFloat16, at::kFloat};
 constexpr Precision kHalf{at::kFloat, at::kHalf, at::kFloat};
 constexpr Precision kPure{at::kBFloat16, at::kBFloat16, at::kFloat};
 
-/// A few overflows at the start, and one each time that the scale has grown too large again.
+/// The loss scale overflows a few times at the start, and once each time that it has grown too large again.
 constexpr optim::LossScaleOptions kScale{.init = 1 << 24, .growth_interval = 20};
 
 struct Mode {
@@ -47,9 +47,9 @@ const Mode kModes[] = {
 constexpr uint64_t kSeed = 11;
 constexpr int kNumSteps = 200, kSmoothing = 10;
 
-/// Largest distance between two smoothed losses. Of fp32 runs that start from other seeds (12 and 13, on the
-/// same batches) it is 0.12 and 0.13: less than half of that is the precision's. Measured, on one rank and
-/// two: fp16 mixed and bf16 states 0.0003, bf16 mixed 0.004, pure bf16 0.014; of the controls 0.46 (to
+/// The largest distance allowed between two smoothed losses. Fp32 runs from other seeds (12 and 13, on the
+/// same batches) are 0.12 and 0.13 away, and a precision gets less than half of that. Measured on one and two
+/// ranks: fp16 mixed and bf16 states 0.0003, bf16 mixed 0.004, pure bf16 0.014; the controls 0.46 (rounded to
 /// nearest), 0.83 (truncated), 1.6 (not unscaled), 4.1 (unscaled twice).
 constexpr double kBand = 0.05;
 
@@ -66,7 +66,7 @@ TinyRun tiny_run(const Mode& mode, uint64_t seed, comm::Communicator& ranks) {
                    ranks);
 }
 
-/// The mean of the last losses, once there are enough.
+/// The mean of the last kSmoothing losses; none before there are that many.
 class Smoothed {
   public:
     std::optional<double> add(double loss) {
@@ -82,7 +82,7 @@ class Smoothed {
     std::deque<double> last_;
 };
 
-/// fp32 on one rank: what all are held against.
+/// The results of fp32 on one rank, with which all others are compared.
 const std::vector<train::StepResult>& single_precision() {
     static const std::vector<train::StepResult> results = [] {
         TinyRun run = tiny_run(kSingle, kSeed, self());
@@ -207,7 +207,8 @@ void round_states(TinyRun& run, const Rounding& rounding, int number) {
     });
 }
 
-// The rounding of the product, made by the test, follows: so the two controls below fail by their rounding.
+// The test's own stochastic rounding follows fp32, so the two controls below leave the band by their
+// rounding.
 TEST(Controls, StochasticRoundingByTheTestFollows) {
     EXPECT_TRUE(follows_with([](const at::Tensor& wide, const parallel::ShardedParameter& parameter,
                                 optim::Rounded what, int number) {
@@ -231,7 +232,7 @@ TEST(Controls, TruncationLeavesTheBand) {
     EXPECT_FALSE(result) << result.message();
 }
 
-// So the band is narrower than what a seed makes of the same run.
+// The band is narrower than the difference that another seed makes.
 TEST(Controls, AnotherSeedLeavesTheBand) {
     const auto result = follows_single_precision(kSingle, 13);
     EXPECT_FALSE(result) << result.message();
@@ -242,7 +243,8 @@ struct Gradients {
     NamedTensors gradients;
 };
 
-/// Of the first step, unscaled. Samples one by one, so that ranks multiply the same matrices.
+/// The unscaled gradients of the first step. Microbatches of one sample make one rank and two ranks multiply
+/// the same matrices.
 Gradients gradients(const Mode& mode, comm::Communicator& ranks) {
     TinyRun run({.layout = {"fsdp", {.shard = ranks.size()}},
                  .precision = mode.precision,
@@ -260,9 +262,9 @@ struct Expected {
     double least, most;  // difference of gradients from fp32's, by the type's last bit
 };
 
-// One rank computes in the type that was asked for, never in a wider one: it differs from fp32, and from two
-// ranks by the order of fp32 sums alone.
-TEST(OneRank, ComputesInTheTypeAskedForAsTwoDo) {
+// One rank computes in the configured type and not in a wider one: its gradients differ from those of fp32,
+// and from those of two ranks only by the order of fp32 sums.
+TEST(OneRank, ComputesInTheConfiguredTypeAsTwoDo) {
     const Gradients single = gradients(kSingle, self());
     for (const Expected& expected : {Expected{"bf16 mixed", kMixed, 2e-3, 0.1},
                                      {"fp16 mixed", kHalf, 2e-4, 0.02},

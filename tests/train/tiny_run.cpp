@@ -16,7 +16,7 @@ int64_t random_below(int64_t bound, int64_t step, int64_t sample, int64_t positi
     return words[0] % bound;
 }
 
-/// Tokens 0 .. kSeqLen of a sample: the last is a target only.
+/// Returns tokens 0 .. kSeqLen of a sample; the last one is a target only.
 std::vector<int64_t> make_sample(TinyData data, int64_t vocab_size, int64_t step, int64_t sample) {
     std::vector<int64_t> tokens(TinyRun::kSeqLen + 1);
     for (int64_t position = 0; position <= TinyRun::kSeqLen; ++position) {
@@ -28,7 +28,7 @@ std::vector<int64_t> make_sample(TinyData data, int64_t vocab_size, int64_t step
     return tokens;
 }
 
-/// Sample i counts its first few tokens only, so that ranks have very different numbers of them.
+/// The number of tokens of a sample that count, from the first one on. It differs much between ranks.
 int64_t counted_of(int64_t sample) { return (sample * 5) % (TinyRun::kSeqLen + 1); }
 
 model::Batch make_batch(TinyData data, int64_t vocab_size, int64_t step, int64_t first_sample,
@@ -54,7 +54,7 @@ train::TrainerOptions trainer_options(const TinyRunOptions& options, int64_t num
     result.stage_layers = options.layout.stage_layers;
     result.schedule = options.layout.schedule;
     result.reshard = options.layout.reshard;
-    result.keep = options.keep;
+    result.recompute = options.recompute;
     result.seq_len = TinyRun::kSeqLen;
     result.microbatch_size = options.microbatch_size;
     result.num_microbatches = num_microbatches;
