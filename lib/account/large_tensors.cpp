@@ -83,18 +83,18 @@ class LargeTensors {
 
     /// Equal layers are listed once, under the names of the first one.
     void add_unit(const std::vector<Parameter>& unit) {
-        std::vector<parallel::UnitLayout::Entry> entries;
+        std::vector<parallel::UnitLayout::Parameter> parameters;
         model::ByRole<int64_t> rows;
         for (const Parameter& parameter : unit) {
             const Shape shape = parallel::unsharded_shape(parameter.spec, mesh_.shape(), mesh_.coordinates());
             rows[parameter.role] = shape[0];
-            entries.push_back({parameter.role, shape});
+            parameters.push_back({parameter.role, shape});
         }
         add_activations(rows);
         add_parameters(unit);
         const int num_shards = mesh_.degree(layout::kShardAxes);
         if (num_shards == 1) return;
-        const int64_t buffer_elements = parallel::UnitLayout(entries, num_shards).num_elements();
+        const int64_t buffer_elements = parallel::UnitLayout(parameters, num_shards).num_elements();
         const std::string name = unit[0].role == Role::Embedding   ? "the embedding"
                                  : unit[0].role == Role::FinalNorm ? "the head"
                                                                    : "a layer";

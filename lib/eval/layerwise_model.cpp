@@ -43,7 +43,7 @@ void embed_piece(const model::Embedding& layer, const model::Weights& weights, c
     model::Batch part;
     part.tokens = tokens.index_select(0, rows);
     model::Tape tape;
-    out.index_copy_(0, rows, layer.forward(weights, {}, part, model::Keep::Input, tape));
+    out.index_copy_(0, rows, layer.forward(weights, {}, part, model::RecomputeMode::Full, tape));
 }
 
 /// The first `seq_len` positions of a table.
@@ -108,7 +108,7 @@ void LayerwiseModel::run_block(int64_t layer, std::span<const model::Batch> batc
         const ops::RopeTable rope = first_positions(positions, batches[i].seq_len);
         const model::Block block(spec_, axis_, attention_, rope);
         model::Tape tape;
-        streams[i] = block.forward(weights, streams[i], batches[i], model::Keep::Input, tape);
+        streams[i] = block.forward(weights, streams[i], batches[i], model::RecomputeMode::Full, tape);
     }
 }
 

@@ -86,13 +86,17 @@ int MeshShape::index(const Coordinates& coordinates, AxisSet axes) const {
 }
 
 std::vector<int> MeshShape::group(int rank_in_group, AxisSet axes, int parts) const {
-    ARGOSY_CHECK(degree(axes) % parts == 0, "{} parts of {}", parts, axes.name());
-    const int block = degree(axes) / parts;
+    int last = 0;
+    for (int axis = 0; axis < kNumAxes; ++axis) {
+        if (axes.has(static_cast<Axis>(axis))) last = axis;
+    }
+    ARGOSY_CHECK(degrees[last] % parts == 0, "{} parts of {}", parts, kNames[last]);
+    const int block = degrees[last] / parts;
     const Coordinates own = coordinates(rank_in_group);
     std::vector<int> members;
     for (int candidate = 0; candidate < num_ranks(); ++candidate) {
         const Coordinates other = coordinates(candidate);
-        bool same = index(own, axes) / block == index(other, axes) / block;
+        bool same = own[last] / block == other[last] / block;
         for (int axis = 0; axis < kNumAxes; ++axis) {
             same &= axes.has(static_cast<Axis>(axis)) || own[axis] == other[axis];
         }

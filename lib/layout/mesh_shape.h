@@ -54,8 +54,9 @@ struct MeshShape {
     /// The number of `coordinates` among the ranks that differ only on `axes`: 0 .. degree(axes)-1.
     int index(const Coordinates& coordinates, AxisSet axes) const;
 
-    /// The ranks, ascending, that differ from `rank` only on `axes`. They are cut into `parts` equal blocks
-    /// by index(), and only the block with `rank` is returned. REQUIRES: parts divides degree(axes).
+    /// The ranks, ascending, that differ from `rank` only on `axes`. The last of these axes is cut into
+    /// `parts` equal blocks of neighbours; only ranks in the block of `rank` are returned. REQUIRES: parts
+    /// divides the degree of the last axis.
     std::vector<int> group(int rank, AxisSet axes, int parts = 1) const;
 };
 

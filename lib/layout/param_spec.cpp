@@ -39,9 +39,9 @@ SlabRows rows_of(const std::vector<int64_t>& shape, const Slab& slab) {
 }
 
 Range chunk(int64_t n, int parts, int index) {
-    const int64_t piece = (n + parts - 1) / parts;
-    const int64_t begin = std::min(n, piece * index);
-    return {begin, std::min(n, begin + piece) - begin};
+    const int64_t size = (n + parts - 1) / parts;
+    const int64_t begin = std::min(n, size * index);
+    return {begin, std::min(n, begin + size) - begin};
 }
 
 Slab slab_of(const ParamSpec& spec, const MeshShape& mesh, const Coordinates& coordinates, int num_splits) {
@@ -50,10 +50,10 @@ Slab slab_of(const ParamSpec& spec, const MeshShape& mesh, const Coordinates& co
     for (size_t i = 0; i < count; ++i) {
         const Split& split = spec.splits[i];
         const int block = mesh.degree(split.axes) / split.parts;
-        const Range piece =
+        const Range own =
             chunk(slab.size[split.dim], split.parts, mesh.index(coordinates, split.axes) / block);
-        slab.offset[split.dim] += piece.begin;
-        slab.size[split.dim] = piece.size;
+        slab.offset[split.dim] += own.begin;
+        slab.size[split.dim] = own.size;
     }
     return slab;
 }
@@ -69,7 +69,7 @@ Share share_of(const ParamSpec& spec, const MeshShape& mesh, const Coordinates& 
     add_axis(static_cast<int>(own - ranks.begin()), static_cast<int>(ranks.size()));
     AxisSet split_axes = Axis::Pipeline;
     for (const Split& split : spec.splits) {
-        const int block = mesh.degree(split.axes) / split.parts;  // number of neighbours with the same piece
+        const int block = mesh.degree(split.axes) / split.parts;  // number of neighbours with the same chunk
         add_axis(mesh.index(coordinates, split.axes) % block, block);
         split_axes.add(split.axes);
     }

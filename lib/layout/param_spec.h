@@ -1,5 +1,5 @@
 // The one description of how a parameter is sharded. FSDP, tensor and pipeline parallelism, checkpoints and
-// the planner all read it. Pure data and arithmetic, no tensors.
+// the forecast of traffic all read it. Pure data and arithmetic, no tensors.
 #pragma once
 
 #include <cstdint>
@@ -19,18 +19,20 @@ struct Init {
     double value = 0;
 };
 
-/// Tensor dim `dim` is cut into `parts` pieces of ceil(n / parts) over the mesh axes `axes`; the last pieces
+/// Tensor dim `dim` is cut into `parts` chunks of ceil(n / parts) over the mesh axes `axes`; the last chunks
 /// may be shorter or empty. If `parts` is smaller than the degree of the axes (fewer KV heads than ranks),
-/// blocks of degree / parts neighbours hold the same piece.
+/// blocks of degree / parts neighbours hold the same chunk.
 struct Split {
     AxisSet axes;
     int dim = 0;
     int parts = 1;
 };
 
-/// The gradient is the sum of the ranks' results over `axes`, within each of `parts` blocks as in Split.
+/// The gradient is the sum of the ranks' results over `axes`, within blocks as in MeshShape::group. There is
+/// one sum over all the axes together, because sums over one axis after the other can differ in their last
+/// bits between ranks, and copies of a parameter must stay equal.
 struct PartialSum {
-    AxisSet axes;
+    AxisSet axes;  // empty: no sum
     int parts = 1;
 };
 
@@ -38,13 +40,13 @@ struct ParamSpec {
     std::string name = {};  // the name in a checkpoint: layers.0.attention.wq.weight
     std::vector<int64_t> shape = {};
     Init init = {};
-    bool is_matrix = true;                  // matrices get weight decay by default
-    std::vector<int> stages = {0};          // pipeline stages that hold the parameter; two if tied
-    std::vector<Split> splits = {};         // in order: tensor parallel first, then the shard axes
-    std::vector<PartialSum> gradient = {};  // sums to make after the reduce-scatter over the shard axes
+    bool is_matrix = true;           // matrices get weight decay by default
+    std::vector<int> stages = {0};   // pipeline stages that hold the parameter; two if tied
+    std::vector<Split> splits = {};  // in order: tensor parallel first, then the shard axes
+    PartialSum gradient = {};        // the sum to make after the reduce-scatter over the shard axes
 };
 
-/// A box of a tensor: the index range [offset, offset + size) in each dim.
+/// A part of a tensor: the index range [offset, offset + size) in each dim.
 struct Slab {
     std::vector<int64_t> offset, size;
     int64_t num_elements() const;
@@ -60,13 +62,13 @@ struct SlabRows {
 /// REQUIRES: only the first two dims of the tensor are cut.
 SlabRows rows_of(const std::vector<int64_t>& shape, const Slab& slab);
 
-/// Piece `index` of [0, n) cut into `parts` pieces of ceil(n / parts); the last ones may be shorter or empty.
+/// Chunk `index` of [0, n) cut into `parts` chunks of ceil(n / parts); the last ones may be shorter or empty.
 struct Range {
     int64_t begin = 0, size = 0;
 };
 Range chunk(int64_t n, int parts, int index);
 
-/// The box of the global tensor that `coordinates` holds after the first `num_splits` splits (-1: all).
+/// The slab that the rank at `coordinates` holds after the first `num_splits` splits (-1: all).
 Slab slab_of(const ParamSpec& spec, const MeshShape& mesh, const Coordinates& coordinates,
              int num_splits = -1);
 

@@ -41,7 +41,7 @@ ops::AttentionShape Block::attention_shape(const Batch& batch) const {
     return {batch.num_sequences, batch.seq_len, spec_.head_dim};
 }
 
-at::Tensor Block::forward(const Weights& weights, const at::Tensor& x, const Batch& batch, Keep keep,
+at::Tensor Block::forward(const Weights& weights, const at::Tensor& x, const Batch& batch, RecomputeMode mode,
                           Tape& tape) const {
     // 1. attention: input [rows, dim] -> middle [rows, dim]
     tape.input = x;
@@ -51,7 +51,7 @@ at::Tensor Block::forward(const Weights& weights, const at::Tensor& x, const Bat
     // 3. project back and add to the residual stream: y [rows, dim]
     at::Tensor y = axis_.row(tape.activation, weights[Role::Down]).add_(tape.middle);
     // 4. drop the tensors that recompute() will make again
-    tape.drop(keep);
+    tape.drop(mode);
     return y;
 }
 

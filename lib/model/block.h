@@ -4,13 +4,31 @@
 // The backward pass is written by hand. The tape (tape.h) keeps tensors from forward to backward.
 #pragma once
 
-#include "model/attention.h"
 #include "model/layer.h"
 #include "model/model_spec.h"
 #include "model/tensor_axis.h"
+#include "ops/attention.h"
 #include "ops/rope.h"
 
 namespace argosy::model {
+
+/// Computes the attention of a block on one device. A derived class can fetch keys and values from other
+/// ranks.
+class Attention {
+  public:
+    virtual ~Attention() = default;
+
+    virtual ops::AttentionOutput forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                         const ops::AttentionShape& shape) const {
+        return ops::attention(q, k, v, shape);
+    }
+
+    virtual ops::AttentionGradient backward(const at::Tensor& dy, const at::Tensor& q, const at::Tensor& k,
+                                            const at::Tensor& v, const ops::AttentionOutput& output,
+                                            const ops::AttentionShape& shape) const {
+        return ops::attention_backward(dy, q, k, v, output, shape);
+    }
+};
 
 class Block : public Layer {
   public:
@@ -18,7 +36,7 @@ class Block : public Layer {
     Block(const ModelSpec& spec, const TensorAxis& axis, const Attention& attention,
           const ops::RopeTable& rope);
 
-    at::Tensor forward(const Weights& weights, const at::Tensor& x, const Batch& batch, Keep keep,
+    at::Tensor forward(const Weights& weights, const at::Tensor& x, const Batch& batch, RecomputeMode mode,
                        Tape& tape) const override;
     void recompute(const Weights& weights, const Batch& batch, Tape& tape) const override;
     at::Tensor backward_input(const Weights& weights, const at::Tensor& dy, const Batch& batch, Tape& tape,

@@ -7,7 +7,7 @@ namespace argosy::model {
 Embedding::Embedding(const ModelSpec& spec, const TensorAxis& axis)
     : axis_(axis), first_token_(axis.share(spec.vocab_size).begin) {}
 
-at::Tensor Embedding::forward(const Weights& weights, const at::Tensor&, const Batch& batch, Keep,
+at::Tensor Embedding::forward(const Weights& weights, const at::Tensor&, const Batch& batch, RecomputeMode,
                               Tape&) const {
     return axis_.reduce_rows(ops::embedding(weights[Role::Embedding], batch.tokens, first_token_));
 }

@@ -12,7 +12,7 @@ class Embedding : public Layer {
     /// REQUIRES: axis outlives the embedding.
     Embedding(const ModelSpec& spec, const TensorAxis& axis);
 
-    at::Tensor forward(const Weights& weights, const at::Tensor& x, const Batch& batch, Keep keep,
+    at::Tensor forward(const Weights& weights, const at::Tensor& x, const Batch& batch, RecomputeMode mode,
                        Tape& tape) const override;
     void recompute(const Weights&, const Batch&, Tape&) const override {}
     at::Tensor backward_input(const Weights& weights, const at::Tensor& dy, const Batch& batch, Tape& tape,

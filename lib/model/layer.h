@@ -17,11 +17,11 @@ class Layer {
     virtual ~Layer() = default;
 
     /// Returns the residual stream after this layer, [rows, dim]. Stores on the tape the tensors that
-    /// backward needs, except those that `keep` drops.
-    virtual at::Tensor forward(const Weights& weights, const at::Tensor& x, const Batch& batch, Keep keep,
-                               Tape& tape) const = 0;
+    /// backward needs, except those that `mode` drops.
+    virtual at::Tensor forward(const Weights& weights, const at::Tensor& x, const Batch& batch,
+                               RecomputeMode mode, Tape& tape) const = 0;
 
-    /// Fills again the slots of the tape that `keep` dropped in forward().
+    /// Fills again the slots of the tape that `mode` dropped in forward().
     virtual void recompute(const Weights& weights, const Batch& batch, Tape& tape) const = 0;
 
     /// Returns the gradient of x (undefined for the embedding). Stores in `work` the tensors from which the

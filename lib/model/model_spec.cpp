@@ -33,16 +33,16 @@ void validate(const ModelSpec& spec) {
     constexpr int64_t kMaxLayers = 1 << 16, kWidest = 1 << 20, kMaxTokens = 1 << 30;
     struct Size {
         const char* key;
-        int64_t value, most;
+        int64_t value, max;
     };
-    for (const auto& [key, value, most] :
+    for (const auto& [key, value, max] :
          {Size{"vocab_size", spec.vocab_size, kMaxTokens}, Size{"dim", spec.dim, kWidest},
           Size{"num_layers", spec.num_layers, kMaxLayers}, Size{"num_heads", spec.num_heads, kWidest},
           Size{"num_kv_heads", spec.num_kv_heads, kWidest}, Size{"head_dim", spec.head_dim, kWidest},
           Size{"hidden_dim", spec.hidden_dim, kWidest},
           Size{"max_position_embeddings", spec.max_context, kMaxTokens}}) {
         if (value < 1) throw UserError("the model's {} is {}; it must be at least 1", key, value);
-        if (value > most) throw UserError("the model's {} is {}; it must be at most {}", key, value, most);
+        if (value > max) throw UserError("the model's {} is {}; it must be at most {}", key, value, max);
     }
     if (spec.num_heads % spec.num_kv_heads != 0) {
         throw UserError(

@@ -1,5 +1,5 @@
 // The parameters of a model as its layers see them: by role. A layer does not know how a weight is sharded.
-// The caller passes the piece of the weight to compute with, and the sums to which the layer adds gradients.
+// The caller passes the part of the weight to compute with, and the sums to which the layer adds gradients.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -2,9 +2,9 @@
 
 namespace argosy::model {
 
-void Tape::drop(Keep keep) {
-    if (keep == Keep::Everything) return;
-    if (keep == Keep::Input) {
+void Tape::drop(RecomputeMode mode) {
+    if (mode == RecomputeMode::None) return;
+    if (mode == RecomputeMode::Full) {
         *this = Tape{.input = input};
         return;
     }

@@ -1,6 +1,6 @@
 // The tensors that a block keeps from forward to backward for one microbatch, one slot for each. The caller
-// of the block owns the tape. Block::recompute fills the slots that the recompute policy (Keep) drops after
-// forward, with the same bits.
+// of the block owns the tape. Block::recompute fills the slots that drop() emptied after forward, with the
+// same bits.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,11 +10,11 @@
 
 namespace argosy::model {
 
-/// The recompute policy: the tensors that stay on the tape between forward and backward.
-enum class Keep {
-    Everything,
-    Products,  // drops what is cheap to compute again: outputs of norms, QK-normed q and k, the activation
-    Input,     // keeps the block's input only
+/// The tensors that backward computes again because they do not stay on the tape.
+enum class RecomputeMode {
+    None,
+    Selective,  // what is cheap to compute again: outputs of norms, QK-normed q and k, the activation
+    Full,       // everything but the block's input
 };
 
 struct Tape {
@@ -33,7 +33,7 @@ struct Tape {
     at::Tensor gate_up;     // [tokens, 2 hidden]
     at::Tensor activation;  // [tokens, hidden]
 
-    void drop(Keep keep);
+    void drop(RecomputeMode mode);
 };
 
 }  // namespace argosy::model

@@ -21,12 +21,12 @@ GradientSum& sum_of(const Gradients& gradients, Role role) {
 
 }  // namespace
 
-void WeightWork::add_product(Of of, at::Tensor dy, at::Tensor x) {
-    items_.push_back({Kind::Product, of, std::move(dy), std::move(x)});
+void WeightWork::add_product(RoleOrJoin key, at::Tensor dy, at::Tensor x) {
+    items_.push_back({Kind::Product, key, std::move(dy), std::move(x)});
 }
 
-void WeightWork::add_row_sum(Of of, at::Tensor dy) {
-    items_.push_back({Kind::RowSum, of, std::move(dy), {}});
+void WeightWork::add_row_sum(RoleOrJoin key, at::Tensor dy) {
+    items_.push_back({Kind::RowSum, key, std::move(dy), {}});
 }
 
 void WeightWork::add_value(Role role, at::Tensor gradient) {
@@ -39,7 +39,7 @@ void WeightWork::add_lookup(Role role, at::Tensor dx, at::Tensor tokens, int64_t
 
 void WeightWork::run(const Gradients& gradients) {
     for (const Item& item : std::exchange(items_, {})) {
-        std::visit([&](auto key) { run(item, gradients, key); }, item.of);
+        std::visit([&](auto key) { run(item, gradients, key); }, item.key);
     }
 }
 

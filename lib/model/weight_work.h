@@ -15,11 +15,11 @@ namespace argosy::model {
 class WeightWork {
   public:
     /// One parameter, or the parameters of a join, whose outputs are adjacent columns of dy.
-    using Of = std::variant<Role, Join>;
+    using RoleOrJoin = std::variant<Role, Join>;
 
-    void add_product(Of of, at::Tensor dy, at::Tensor x);  // dW += dy^T x
-    void add_row_sum(Of of, at::Tensor dy);                // db += sum of the rows of dy
-    void add_value(Role role, at::Tensor gradient);        // dw += gradient
+    void add_product(RoleOrJoin key, at::Tensor dy, at::Tensor x);  // dW += dy^T x
+    void add_row_sum(RoleOrJoin key, at::Tensor dy);                // db += sum of the rows of dy
+    void add_value(Role role, at::Tensor gradient);                 // dw += gradient
     void add_lookup(Role role, at::Tensor dx, at::Tensor tokens, int64_t begin);  // dW[token - begin] += dx
 
     /// Computes the gradients in the order of the add calls, adds them to `gradients`, and drops the tensors.
@@ -29,7 +29,7 @@ class WeightWork {
     enum class Kind { Product, RowSum, Value, Lookup };
     struct Item {
         Kind kind;
-        Of of;
+        RoleOrJoin key;
         at::Tensor dy;
         at::Tensor other;  // x or tokens
         int64_t begin = 0;

@@ -1,27 +1,52 @@
 #include "optim/adamw.h"
 
+#include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/zeros_like.h>
 
+#include <algorithm>
 #include <cmath>
+#include <span>
 #include <utility>
 
 #include "base/error.h"
-#include "base/fault.h"
 #include "ops/own_kernels.h"
-#include "optim/adamw_update.h"
+#include "optim/stochastic_rounding.h"
 
+// The update exists twice: as a composition of LibTorch's operations, which defines it, and in kernels, which
+// compute the same bits in one pass over memory.
 namespace argosy::optim {
 namespace {
 
-void check(const AdamW::Item& item, at::ScalarType moments) {
-    const at::ScalarType weights = item.weights.scalar_type();
+using kernels::FloatOrBFloat16;
+using ops::widened;
+
+/// The factors of one update that are the same for all parameters, and the parameter's decay.
+struct Update {
+    uint64_t number;  // number of the update, from 1
+    double gradient_factor;
+    double decay_factor;  // 1 - lr * weight decay
+    double step_size;     // lr / (1 - beta1^number)
+    double root_factor;   // 1 / sqrt(1 - beta2^number)
+    double beta1, beta2, eps;
+    uint64_t seed;
+};
+
+struct ParameterUpdate {
+    const AdamW::Parameter& parameter;
+    const AdamW::Moments& moments;
+    Update update;
+};
+
+void check(const AdamW::Parameter& parameter, at::ScalarType moments) {
+    const at::ScalarType weights = parameter.weights.scalar_type();
     const bool wide = weights == at::kDouble;
-    ARGOSY_CHECK(wide || weights == at::kFloat || weights == at::kBFloat16, "{} is {}", item.name,
+    ARGOSY_CHECK(wide || weights == at::kFloat || weights == at::kBFloat16, "{} is {}", parameter.name,
                  toString(weights));
-    ARGOSY_CHECK(item.gradient.scalar_type() == (wide ? at::kDouble : at::kFloat), "gradient of {}",
-                 item.name);
-    ARGOSY_CHECK(wide == (moments == at::kDouble), "{} with moments of {}", item.name, toString(moments));
+    ARGOSY_CHECK(parameter.gradient.scalar_type() == (wide ? at::kDouble : at::kFloat), "gradient of {}",
+                 parameter.name);
+    ARGOSY_CHECK(wide == (moments == at::kDouble), "{} with moments of {}", parameter.name,
+                 toString(moments));
 }
 
 Update make_update(const AdamWOptions& options, double lr, double gradient_factor, int64_t number) {
@@ -37,36 +62,152 @@ Update make_update(const AdamWOptions& options, double lr, double gradient_facto
             .seed = options.seed};
 }
 
-/// Whether a test has planted a fault of rounding (base/fault.h). The kernels do not have these faults, so
-/// step() then uses plain_update().
-bool rounding_fault_planted() {
-    return fault_planted(Fault::RoundToNearest) || fault_planted(Fault::TruncateWeights);
+/// The correctly rounded root, as the processor's instruction gives it. LibTorch's root in fp32, which comes
+/// from MKL, is not always correctly rounded.
+at::Tensor root(const at::Tensor& x) { return x.to(at::kDouble).sqrt().to(x.scalar_type()); }
+
+/// Writes `value` to `into`, rounded stochastically if `into` is bf16.
+void store(const at::Tensor& into, const at::Tensor& value, Rounded what, const AdamW::Parameter& parameter,
+           const Update& update) {
+    if (into.scalar_type() != at::kBFloat16) {
+        into.copy_(value);
+        return;
+    }
+    const RoundingKey key = rounding_key(update.seed, parameter.name, what);
+    into.copy_(rounded_stochastically(value, parameter.rows, update.number, key));
+}
+
+/// The definition of the update.
+void update_by_operations(const ParameterUpdate& one) {
+    // 1. scale the gradient
+    const auto& [parameter, moments, update] = one;
+    const at::Tensor gradient = parameter.gradient * update.gradient_factor;
+    // 2. update the moments
+    at::Tensor first = widened(moments.first), second = widened(moments.second);
+    first = first + (gradient - first) * (1 - update.beta1);
+    second = second * update.beta2 + gradient.square() * (1 - update.beta2);
+    // 3. decay the weights and step against the direction
+    const at::Tensor direction = first / (root(second) * update.root_factor + update.eps);
+    const at::Tensor weights =
+        widened(parameter.weights) * update.decay_factor - direction * update.step_size;
+    // 4. round and store; the compute copy is made from the rounded weights
+    store(moments.first, first, Rounded::FirstMoment, parameter, update);
+    store(moments.second, second, Rounded::SecondMoment, parameter, update);
+    store(parameter.weights, weights, Rounded::Weight, parameter, update);
+    if (!parameter.compute.is_same(parameter.weights)) parameter.compute.copy_(parameter.weights);
+}
+
+/// The kernel's argument for a tensor, from its first element on.
+FloatOrBFloat16 row_of(const at::Tensor& x, const std::string& parameter, Rounded what, uint64_t seed) {
+    if (x.scalar_type() == at::kFloat) return {ops::mutable_elements<float>(x), nullptr, {}};
+    const RoundingKey key = rounding_key(seed, parameter, what);
+    return {nullptr, ops::mutable_elements<kernels::BFloat16>(x), {key[0], key[1]}};
+}
+
+kernels::AdamW arguments(const ParameterUpdate& one) {
+    const auto& [parameter, moments, update] = one;
+    const auto row = [&one](const at::Tensor& x, Rounded what) {
+        return row_of(x, one.parameter.name, what, one.update.seed);
+    };
+    kernels::AdamW args{.size = parameter.weights.numel(),
+                        .first_element = 0,
+                        .update_number = update.number,
+                        .gradient = ops::elements<float>(parameter.gradient),
+                        .weights = row(parameter.weights, Rounded::Weight),
+                        .first_moments = row(moments.first, Rounded::FirstMoment),
+                        .second_moments = row(moments.second, Rounded::SecondMoment),
+                        .bf16_copy = nullptr,
+                        .fp16_copy = nullptr,
+                        .gradient_factor = static_cast<float>(update.gradient_factor),
+                        .decay_factor = static_cast<float>(update.decay_factor),
+                        .step_size = static_cast<float>(update.step_size),
+                        .root_factor = static_cast<float>(update.root_factor),
+                        .beta2 = static_cast<float>(update.beta2),
+                        .one_minus_beta1 = static_cast<float>(1 - update.beta1),
+                        .one_minus_beta2 = static_cast<float>(1 - update.beta2),
+                        .eps = static_cast<float>(update.eps)};
+    if (parameter.compute.is_same(parameter.weights)) return args;
+    const bool is_half = parameter.compute.scalar_type() == at::kHalf;
+    if (is_half) args.fp16_copy = ops::mutable_elements<kernels::Half>(parameter.compute);
+    if (!is_half) args.bf16_copy = ops::mutable_elements<kernels::BFloat16>(parameter.compute);
+    return args;
+}
+
+template <class T>
+T* advanced(T* pointer, int64_t by) {
+    return pointer == nullptr ? nullptr : pointer + by;
+}
+
+/// The arguments for `size` elements from `begin` on. REQUIRES: they are in one row of the slab.
+kernels::AdamW part(kernels::AdamW args, int64_t begin, int64_t size, const layout::SlabRows& rows) {
+    args.size = size;
+    args.first_element = static_cast<uint64_t>(rows.element(begin));
+    args.gradient += begin;
+    for (FloatOrBFloat16* row : {&args.weights, &args.first_moments, &args.second_moments}) {
+        row->fp32 = advanced(row->fp32, begin);
+        row->bf16 = advanced(row->bf16, begin);
+    }
+    args.bf16_copy = advanced(args.bf16_copy, begin);
+    args.fp16_copy = advanced(args.fp16_copy, begin);
+    return args;
+}
+
+void update_on_processor(const ParameterUpdate& one) {
+    constexpr int64_t kGrain = 1 << 15;  // minimum number of elements for one thread
+    const kernels::AdamW whole = arguments(one);
+    const layout::SlabRows& rows = one.parameter.rows;
+    const int64_t length = rows.length;
+    at::parallel_for(0, whole.size, kGrain, [&](int64_t begin, int64_t end) {
+        // One call for each row of the slab: the kernel counts elements of the whole parameter.
+        for (int64_t next = 0; begin < end; begin = next) {
+            next = std::min(end, (begin / length + 1) * length);
+            kernels::table().adamw(part(whole, begin, next - begin, rows));
+        }
+    });
+}
+
+void update_on_gpu(std::span<const ParameterUpdate> updates) {
+    std::vector<kernels::AdamWRows> tensors;
+    for (const ParameterUpdate& one : updates) {
+        const layout::SlabRows& rows = one.parameter.rows;
+        kernels::AdamW args = arguments(one);
+        args.first_element = static_cast<uint64_t>(rows.first);
+        tensors.push_back({args, rows.length, rows.stride});
+    }
+    kernels::gpu_table()->adamw(tensors, gpu::current_stream());
+}
+
+/// Computes the same bits as update_by_operations(). On a GPU the kernels are queued on the current stream.
+void update_by_kernels(std::span<const ParameterUpdate> updates) {
+    const bool on_gpu = gpu::holds(updates[0].parameter.weights);
+    if (on_gpu && ops::fused()) return update_on_gpu(updates);
+    for (const ParameterUpdate& one : updates) {
+        on_gpu ? update_on_gpu({&one, 1}) : update_on_processor(one);
+    }
 }
 
 }  // namespace
 
-AdamW::AdamW(const AdamWOptions& options, std::vector<Item> items)
-    : options_(options), items_(std::move(items)) {
-    for (const Item& item : items_) {
+AdamW::AdamW(const AdamWOptions& options, std::vector<Parameter> parameters)
+    : options_(options), parameters_(std::move(parameters)) {
+    for (const Parameter& parameter : parameters_) {
         const at::ScalarType type =
-            options.moments.value_or(ops::accumulation_type(item.weights.scalar_type()));
-        check(item, type);
-        const auto zeros = [&] { return at::zeros_like(item.weights, type); };
+            options.moments.value_or(ops::accumulation_type(parameter.weights.scalar_type()));
+        check(parameter, type);
+        const auto zeros = [&] { return at::zeros_like(parameter.weights, type); };
         moments_.push_back({zeros(), zeros()});
     }
 }
 
 void AdamW::step(double lr, double factor) {
     Update update = make_update(options_, lr, factor, ++num_updates_);
-    std::vector<ItemUpdate> updates;
-    for (size_t i = 0; i < items_.size(); ++i) {
-        update.decay_factor = items_[i].decay ? 1 - lr * options_.weight_decay : 1;
-        updates.push_back({items_[i], moments_[i], update});
+    std::vector<ParameterUpdate> updates;
+    for (size_t i = 0; i < parameters_.size(); ++i) {
+        update.decay_factor = parameters_[i].decay ? 1 - lr * options_.weight_decay : 1;
+        updates.push_back({parameters_[i], moments_[i], update});
     }
-    if (!items_.empty() && ops::has_kernels(items_[0].weights) && !rounding_fault_planted()) {
-        return own_update(updates);
-    }
-    for (const ItemUpdate& one : updates) plain_update(one);
+    if (!parameters_.empty() && ops::has_kernels(parameters_[0].weights)) return update_by_kernels(updates);
+    for (const ParameterUpdate& one : updates) update_by_operations(one);
 }
 
 }  // namespace argosy::optim

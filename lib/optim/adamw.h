@@ -24,8 +24,8 @@ struct AdamWOptions {
 class AdamW {
   public:
     /// This rank's shard of one parameter. REQUIRES: the tensors are contiguous.
-    struct Item {
-        std::string name;       // name of the parameter: names its states and seeds its rounding
+    struct Parameter {
+        std::string name;       // names its states and seeds its rounding
         layout::SlabRows rows;  // the elements of the whole parameter that this shard has
         at::Tensor weights;     // fp64, fp32 or bf16
         at::Tensor compute;     // same shape; the same tensor as `weights` if the types agree
@@ -36,19 +36,20 @@ class AdamW {
         at::Tensor first, second;
     };
 
-    AdamW(const AdamWOptions& options, std::vector<Item> items);
+    AdamW(const AdamWOptions& options, std::vector<Parameter> parameters);
 
     /// Updates weights and compute in place, with the gradients times `factor`. The gradients do not change.
     void step(double lr, double factor);
 
-    /// The moments of each item, and the number of updates done. An update depends on these and the weights.
+    /// The moments of each parameter, and the number of updates done. An update depends on these and the
+    /// weights.
     const std::vector<Moments>& moments() const { return moments_; }
     int64_t num_updates() const { return num_updates_; }
     void set_num_updates(int64_t number) { num_updates_ = number; }
 
   private:
     AdamWOptions options_;
-    std::vector<Item> items_;
+    std::vector<Parameter> parameters_;
     std::vector<Moments> moments_;
     int64_t num_updates_ = 0;
 };

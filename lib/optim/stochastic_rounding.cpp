@@ -2,11 +2,8 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/full.h>
 #include <ATen/ops/where.h>
-#include <ATen/ops/zeros.h>
 
-#include "base/fault.h"
 #include "base/random.h"
 
 namespace argosy::optim {
@@ -23,8 +20,6 @@ uint32_t random_half(uint64_t element, uint64_t step, const RoundingKey& key) {
 
 at::Tensor random_halves(at::IntArrayRef shape, const layout::SlabRows& rows, uint64_t step,
                          const RoundingKey& key) {
-    if (fault_planted(Fault::RoundToNearest)) return at::full(shape, 0x8000, at::kInt);
-    if (fault_planted(Fault::TruncateWeights)) return at::zeros(shape, at::kInt);
     at::Tensor halves = at::empty(shape, at::kInt);
     auto* out = halves.mutable_data_ptr<int32_t>();
     for (int64_t i = 0; i < halves.numel(); ++i) {

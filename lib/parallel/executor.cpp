@@ -117,7 +117,7 @@ void Executor::run(const UnitOp& op) {
     switch (op.kind) {
         case UnitOpKind::Gather:
             return stage.units[op.unit].gather();
-        case UnitOpKind::Free:
+        case UnitOpKind::Release:
             return stage.units[op.unit].release();
         case UnitOpKind::Forward:
             return forward(op, stage, slot_of(op));
@@ -155,7 +155,7 @@ void Executor::forward(const UnitOp& op, Stage& stage, Slot& slot) {
     // 2. stream [rows, dim] -> stream [rows, dim]; the tape keeps what backward needs
     slot.stream =
         stage.layers[op.unit]->forward(stage.units[op.unit].weights(), slot.stream,
-                                       microbatches_[op.microbatch], options_.keep, slot.tapes[op.unit]);
+                                       microbatches_[op.microbatch], options_.recompute, slot.tapes[op.unit]);
 }
 
 void Executor::loss(const UnitOp& op, Stage& stage, Slot& slot) {

@@ -17,12 +17,12 @@
 #include "parallel/lowering.h"
 #include "parallel/parallel_model.h"
 #include "parallel/program_parts.h"
-#include "parallel/recorded_run.h"
 
 namespace argosy::parallel {
 
 struct ExecutorOptions {
-    model::Keep keep = model::Keep::Everything;  // the same as in the program's LoweringOptions
+    model::RecomputeMode recompute =
+        model::RecomputeMode::None;  // the same as in the program's LoweringOptions
     /// On a GPU: the second run records CUDA graphs, one for each different part of the program. The
     /// graphs are launched in that run and in all later ones.
     bool graphs = false;

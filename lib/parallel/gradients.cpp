@@ -10,7 +10,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/fault.h"
 #include "ops/sums.h"
 #include "parallel/placement.h"
 
@@ -20,21 +19,20 @@ namespace {
 using comm::Op;
 using comm::OpKind;
 
-/// The first and the last stage send each other their part of a tied table's gradient. Both add the two
-/// parts, so both get the same bits.
+/// The first and the last stage send each other their part of a tied table's gradient, and both add the two
+/// parts.
 void exchange_tied(ParallelModel& model, comm::Mesh& mesh) {
     comm::Communicator& pipeline = mesh.group(layout::Axis::Pipeline);
     for (const auto& parameter : model.parameters()) {
         const auto& stages = parameter->spec().stages;
         if (stages.size() < 2) continue;
         const int first = stages.front() % pipeline.size(), last = stages.back() % pipeline.size();
-        if (first == last) continue;  // one rank holds both, as one parameter
         const int peer = pipeline.rank() == first ? last : first;
         at::Tensor& sum = parameter->gradient().sum;
         const at::Tensor other = at::empty_like(sum);
         pipeline.run(std::vector<Op>{{.kind = OpKind::Send, .in = sum, .peer = peer},
                                      {.kind = OpKind::Receive, .out = other, .peer = peer}});
-        if (!fault_planted(Fault::SkipTiedGradient)) sum.add_(other);
+        sum.add_(other);
     }
 }
 
@@ -45,21 +43,15 @@ void start_gradients(ParallelModel& model) {
 }
 
 void sum_remaining(ParallelModel& model, comm::Mesh& mesh) {
-    exchange_tied(model, mesh);
-    // There is one grouped submission for each set of ranks. A parameter that has several sums to make gets
-    // them in the order of its ParamSpec: the index i is the first part of the key.
-    std::map<std::pair<size_t, std::pair<layout::AxisSet, int>>, std::vector<Op>> groups;
+    std::map<std::pair<layout::AxisSet, int>, std::vector<Op>> groups;  // one launch for each group of ranks
     for (const auto& parameter : model.parameters()) {
-        if (summed_by_program(parameter->spec())) continue;
+        const auto& [axes, parts] = parameter->spec().gradient;
+        if (axes.empty() || summed_by_program(parameter->spec())) continue;
         const at::Tensor& sum = parameter->gradient().sum;
-        for (size_t i = 0; i < parameter->spec().gradient.size(); ++i) {
-            const auto& [axes, parts] = parameter->spec().gradient[i];
-            if (fault_planted(Fault::OmitTensorSum) && axes.has(layout::Axis::Tensor)) continue;
-            if (fault_planted(Fault::OmitReplicaSum) && axes.has(layout::Axis::Replicate)) continue;
-            groups[{i, {axes, parts}}].push_back({.kind = OpKind::AllReduce, .out = sum, .in = sum});
-        }
+        groups[{axes, parts}].push_back({.kind = OpKind::AllReduce, .out = sum, .in = sum});
     }
-    for (const auto& [key, ops] : groups) mesh.group(key.second.first, key.second.second).run(ops);
+    for (const auto& [key, ops] : groups) mesh.group(key.first, key.second).run(ops);
+    exchange_tied(model, mesh);
 }
 
 // The norms of a unit's parameters are added in the order of the parameters. index_add_ would add them in an
@@ -69,8 +61,7 @@ at::Tensor owned_squared_norms(ParallelModel& model) {
     std::vector<at::Tensor> gradients;
     for (size_t i = 0; i < model.parameters().size(); ++i) {
         const auto& parameter = model.parameters()[i];
-        if (!parameter->owned() && !fault_planted(Fault::DoubleNorm)) continue;
-        by_unit[model.parameter_units()[i]].push_back(parameter->gradient().sum);
+        if (parameter->owned()) by_unit[model.parameter_units()[i]].push_back(parameter->gradient().sum);
     }
     for (const auto& unit : by_unit) std::ranges::copy(unit, std::back_inserter(gradients));
     const at::TensorOptions options(model.device());

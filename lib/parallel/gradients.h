@@ -12,9 +12,11 @@ namespace argosy::parallel {
 /// Marks all gradients as empty. Called before a step's first microbatch.
 void start_gradients(ParallelModel& model);
 
-/// COLLECTIVE: sums gradients over the ranks that hold the same parameter, as its ParamSpec says,
-/// unless the program sums them (see summed_by_program). The remaining ones are a tied table on two stages,
-/// norms and shared key/value heads over the tensor axis, and the replica sums of these parameters.
+/// COLLECTIVE: makes the gradient sums that the program does not make (see summed_by_program). These are
+/// 1. the sums of norms and shared key/value heads over the tensor axis, together with the replicas;
+/// 2. the sum of the two gradients of a tied table on two stages, after each stage has summed its own over
+/// the
+///    replicas. Two numbers have the same sum in either order, so both stages get the same bits.
 void sum_remaining(ParallelModel& model, comm::Mesh& mesh);
 
 /// Returns [units of the whole model] (model::unit_names) in fp64: for each unit, the squared norm of the

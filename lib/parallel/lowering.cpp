@@ -95,7 +95,7 @@ Ops expand_units(const std::vector<Action>& actions, const LoweringOptions& opti
 }
 
 Ops insert_recompute(const Ops& ops, const LoweringOptions& options) {
-    if (options.keep == model::Keep::Everything) return ops;
+    if (options.recompute == model::RecomputeMode::None) return ops;
     Ops result;
     for (const UnitOp& op : ops) {
         if (op.kind == UnitOpKind::BackwardInput && !is_embedding(op, options)) {
@@ -121,7 +121,7 @@ Ops insert_gathers(const Ops& ops, const LoweringOptions& options) {
         if (!std::exchange(present, true)) result.push_back({UnitOpKind::Gather, op.stage, op.unit, -1});
         result.push_back(op);
         if (done_with_weights(ops, i, options, last_use)) {
-            result.push_back({UnitOpKind::Free, op.stage, op.unit, -1});
+            result.push_back({UnitOpKind::Release, op.stage, op.unit, -1});
             present = false;
         }
     }
@@ -171,11 +171,11 @@ Ops insert_sums(const Ops& ops, const LoweringOptions& options) {
     return result;
 }
 
-// G0 F0 X0 G1 F1 X1 G2 ... becomes G0 G1 F0 X0 G2 F1 X1 ..., where G is Gather, F is Forward and X is Free.
-// Each gather moves to the old position of the gather before it, and runs while that gather's unit computes.
-// Invariants:
+// G0 F0 R0 G1 F1 R1 G2 ... becomes G0 G1 F0 R0 G2 F1 R1 ..., where G is Gather, F is Forward and R is
+// Release. Each gather moves to the old position of the gather before it, and runs while that gather's unit
+// computes. Invariants:
 // 1. At most two units' weights are gathered at a time (for Reshard::EveryPass).
-// 2. A gather never moves before the Free of the same unit.
+// 2. A gather never moves before the Release of the same unit.
 Ops hoist_gathers(const Ops& ops) {
     Ops result;
     size_t gather_before = 0;  // in `result`: the old position of the gather before
@@ -186,7 +186,7 @@ Ops hoist_gathers(const Ops& ops) {
         }
         size_t position = gather_before;
         for (size_t i = gather_before; i < result.size(); ++i) {
-            if (result[i].kind == UnitOpKind::Free && unit_of(result[i]) == unit_of(op)) position = i + 1;
+            if (result[i].kind == UnitOpKind::Release && unit_of(result[i]) == unit_of(op)) position = i + 1;
         }
         result.insert(result.begin() + static_cast<std::ptrdiff_t>(position), op);
         gather_before = result.size();

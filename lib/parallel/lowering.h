@@ -1,6 +1,6 @@
 // Lowering: turns a rank's stage actions (parallel/schedule.h) into the list of small operations that the
-// executor runs. Each pass is a pure function from a list to a list. Executor, simulator and planner read the
-// same list, so the simulated program is the program that runs.
+// executor runs. Each pass is a pure function from a list to a list. The tests' simulator checks the lists of
+// all ranks against each other without running them.
 #pragma once
 
 #include <set>
@@ -31,7 +31,7 @@ struct LoweringOptions {
     bool sharded = false;            // weights are sharded over more than one rank
     Reshard reshard = Reshard::EveryPass;
     ReduceAfter reduce_after = ReduceAfter::Microbatch;
-    model::Keep keep = model::Keep::Everything;
+    model::RecomputeMode recompute = model::RecomputeMode::None;
 };
 
 /// Whether `op` reads its unit's weights.

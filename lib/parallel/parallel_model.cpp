@@ -51,7 +51,7 @@ Stage& ParallelModel::stage(int number) {
 void ParallelModel::add_unit(const PlacedModel& placed, int unit, comm::Mesh& mesh, uint64_t seed) {
     const std::set<model::Role> summed = summed_roles(placed, unit);
     UnitMemory memory(placed.units[unit], mesh, precision_);
-    std::vector<ShardedUnit::Binding> bindings;
+    std::vector<ShardedUnit::Parameter> parameters;
     for (const model::Parameter& each : placed.units[unit]) {
         // Tied embedding and head share one parameter if they are on one rank.
         ShardedParameter* parameter = find(each.spec.name);
@@ -61,10 +61,10 @@ void ParallelModel::add_unit(const PlacedModel& placed, int unit, comm::Mesh& me
             parameter_units_.push_back(unit);
             parameter = parameters_.back().get();
         }
-        bindings.push_back({each.role, parameter, summed.contains(each.role)});
+        parameters.push_back({each.role, parameter, summed.contains(each.role)});
     }
     stage(placed.unit_stage[unit])
-        .units.emplace_back(std::move(bindings), mesh.group(layout::kShardAxes),
+        .units.emplace_back(std::move(parameters), mesh.group(layout::kShardAxes),
                             mesh.group(layout::Axis::Replicate), memory.joined());
 }
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "comm/mesh.h"
-#include "model/attention.h"
+#include "model/block.h"
 #include "model/head.h"
 #include "model/layer.h"
 #include "ops/rope.h"
@@ -30,7 +30,7 @@ struct Stage {
 /// Owns everything that this rank computes with. The object cannot be moved, because its layers refer to it.
 class ParallelModel {
   public:
-    /// COLLECTIVE: creates this rank's pieces of the parameters that `placed` describes, and builds the
+    /// COLLECTIVE: creates this rank's slabs of the parameters that `placed` describes, and builds the
     /// layers that compute with them.
     ParallelModel(const model::ModelSpec& spec, const PlacedModel& placed, comm::Mesh& mesh,
                   const Precision& precision, int64_t seq_len, uint64_t seed);

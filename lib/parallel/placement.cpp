@@ -84,13 +84,13 @@ void split_for_tensor_parallel(Parameter& parameter, const ModelSpec& spec, int 
     if (degree == 1) return;
     const auto dim = tensor_dim(parameter.role);
     if (!dim) {
-        parameter.spec.gradient.push_back({Axis::Tensor});
+        parameter.spec.gradient = {Axis::Tensor};
         return;
     }
     int parts = degree;
     if (is_key_or_value(parameter.role) && spec.num_kv_heads < degree) {
         parts = static_cast<int>(spec.num_kv_heads);
-        parameter.spec.gradient.push_back({Axis::Tensor, parts});
+        parameter.spec.gradient = {Axis::Tensor, parts};
     }
     parameter.spec.splits.push_back({Axis::Tensor, *dim, parts});
 }
@@ -101,7 +101,7 @@ void shard(Parameter& parameter, const MeshShape& mesh) {
 }
 
 void replicate(Parameter& parameter, const MeshShape& mesh) {
-    if (mesh.degree(Axis::Replicate) > 1) parameter.spec.gradient.push_back({Axis::Replicate});
+    if (mesh.degree(Axis::Replicate) > 1) parameter.spec.gradient.axes.add(Axis::Replicate);
 }
 
 std::vector<int> stages_of_units(const std::vector<int>& stage_layers) {
@@ -120,6 +120,8 @@ PlacedModel place(const ModelSpec& spec, const MeshShape& mesh, const std::vecto
     check_stages(spec, stage_layers);
     PlacedModel placed{model::unit_parameters(spec), stages_of_units(stage_layers)};
     const int last_stage = static_cast<int>(stage_layers.size()) - 1;
+    // A tied table is one parameter if one pipeline rank runs the first and the last stage.
+    const bool two_tables = spec.tied_embeddings && last_stage % mesh.degree(Axis::Pipeline) != 0;
     for (size_t unit = 0; unit < placed.units.size(); ++unit) {
         for (Parameter& parameter : placed.units[unit]) {
             split_for_tensor_parallel(parameter, spec, mesh.degree(Axis::Tensor));
@@ -127,22 +129,21 @@ PlacedModel place(const ModelSpec& spec, const MeshShape& mesh, const std::vecto
             replicate(parameter, mesh);
             parameter.spec.stages = {placed.unit_stage[unit]};
             const bool table = parameter.role == Role::Embedding || parameter.role == Role::Output;
-            if (spec.tied_embeddings && table && last_stage > 0) parameter.spec.stages = {0, last_stage};
+            if (two_tables && table) parameter.spec.stages = {0, last_stage};
         }
     }
     return placed;
 }
 
 bool summed_by_program(const layout::ParamSpec& spec) {
-    return spec.stages.size() == 1 && spec.gradient.size() == 1 &&
-           spec.gradient[0].axes == layout::AxisSet(Axis::Replicate);
+    return spec.gradient.axes == layout::AxisSet(Axis::Replicate);
 }
 
 std::set<model::Role> summed_roles(const PlacedModel& placed, size_t unit) {
     const std::string& table = placed.units.front().front().spec.name;
     std::set<model::Role> roles;
     for (const Parameter& parameter : placed.units[unit]) {
-        const bool shared = unit > 0 && parameter.spec.name == table;
+        const bool shared = unit > 0 && parameter.spec.name == table && parameter.spec.stages.size() == 1;
         if (summed_by_program(parameter.spec) && !shared) roles.insert(parameter.role);
     }
     return roles;

@@ -26,13 +26,13 @@ struct PlacedModel {
 PlacedModel place(const model::ModelSpec& spec, const layout::MeshShape& mesh,
                   const std::vector<int>& stage_layers);
 
-/// Whether the program sums the parameter's gradient over ranks: true if the only sum that remains after the
-/// reduce-scatter over the shard axes is over the replicas, and if a single stage holds the parameter. The
-/// other sums are made after the program: see sum_remaining() in gradients.h.
+/// Whether the program sums the parameter's gradient over ranks: true if the sum that remains after the
+/// reduce-scatter over the shard axes is over the replicas alone. The other sums are made after the program:
+/// see sum_remaining() in gradients.h.
 bool summed_by_program(const layout::ParamSpec& spec);
 
 /// The roles of a unit's parameters whose gradients the program sums over replicas when the unit's gradients
-/// are complete. A table that embedding and head of one stage share counts for the embedding only, because
+/// are complete. A table that embedding and head of one rank share counts for the embedding only, because
 /// the embedding's backward runs last.
 std::set<model::Role> summed_roles(const PlacedModel& placed, size_t unit);
 

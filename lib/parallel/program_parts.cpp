@@ -1,5 +1,7 @@
 #include "parallel/program_parts.h"
 
+#include <ATen/ops/empty.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -11,7 +13,7 @@ namespace {
 bool reaches_beyond(const UnitOp& op) {
     switch (op.kind) {
         case UnitOpKind::Gather:
-        case UnitOpKind::Free:
+        case UnitOpKind::Release:
         case UnitOpKind::Reduce:
         case UnitOpKind::FinishReduce:
         case UnitOpKind::SendActivation:
@@ -25,9 +27,9 @@ bool reaches_beyond(const UnitOp& op) {
 }
 
 int num_microbatches(const std::vector<UnitOp>& ops) {
-    int most = 0;
-    for (const UnitOp& op : ops) most = std::max(most, op.microbatch + 1);
-    return most;
+    int number = 0;
+    for (const UnitOp& op : ops) number = std::max(number, op.microbatch + 1);
+    return number;
 }
 
 /// Returns one part for each microbatch, or no part if the operations of several microbatches alternate.
@@ -67,6 +69,34 @@ std::vector<ProgramPart> parts_of(const Program& program) {
     if (parts.empty()) parts = {{program.ops, 0, num_microbatches(program.ops), 0}};
     number_recordings(parts);
     return parts;
+}
+
+RecordedRun::RecordedRun(std::span<const model::Batch> microbatches, const at::Tensor& loss_scale,
+                         const Run& run, const RecordedRun* before)
+    : microbatches_(microbatches.begin(), microbatches.end()), loss_scale_(loss_scale.clone()) {
+    for (model::Batch& batch : microbatches_) {
+        batch.tokens = batch.tokens.clone();
+        batch.targets = batch.targets.clone();
+    }
+    loss_sum_ = at::empty({}, loss_scale.options().dtype(at::kDouble));
+    graph_.emplace([this, run] { loss_sum_.copy_(run(microbatches_, loss_scale_)); },
+                   before ? &*before->graph_ : nullptr);
+}
+
+bool RecordedRun::takes(std::span<const model::Batch> microbatches) const {
+    return std::ranges::equal(microbatches, microbatches_, [](const auto& a, const auto& b) {
+        return a.num_sequences == b.num_sequences && a.seq_len == b.seq_len;
+    });
+}
+
+at::Tensor RecordedRun::replay(std::span<const model::Batch> microbatches, const at::Tensor& loss_scale) {
+    for (size_t i = 0; i < microbatches.size(); ++i) {
+        microbatches_[i].tokens.copy_(microbatches[i].tokens);
+        microbatches_[i].targets.copy_(microbatches[i].targets);
+    }
+    loss_scale_.copy_(loss_scale);
+    graph_->replay();
+    return loss_sum_.clone();
 }
 
 }  // namespace argosy::parallel

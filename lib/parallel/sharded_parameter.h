@@ -50,7 +50,9 @@ class ShardedParameter {
                      uint64_t seed);
 
     const layout::ParamSpec& spec() const { return spec_; }
-    const layout::Slab& slab() const { return slab_; }  // this rank's box of the global tensor
+    const layout::Slab& slab() const {
+        return slab_;
+    }  // the slab of the whole parameter that this rank holds
     /// Whether this rank counts the shard in norms: true on one of the ranks that hold the same elements.
     bool owned() const { return owned_; }
 

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/fault.h"
 
 namespace argosy::parallel {
 namespace {
@@ -14,11 +13,11 @@ namespace {
 using comm::Op;
 using comm::OpKind;
 
-std::vector<UnitLayout::Entry> entries_of(const std::vector<ShardedUnit::Binding>& bindings) {
-    std::vector<UnitLayout::Entry> entries;
-    for (const auto& [role, parameter, summed] : bindings)
-        entries.push_back({role, parameter->local_shape()});
-    return entries;
+std::vector<UnitLayout::Parameter> unsharded(const std::vector<ShardedUnit::Parameter>& parameters) {
+    std::vector<UnitLayout::Parameter> shapes;
+    for (const auto& [role, parameter, summed] : parameters)
+        shapes.push_back({role, parameter->local_shape()});
+    return shapes;
 }
 
 /// The view of the unsharded parameter in its padded slice of a buffer.
@@ -28,19 +27,19 @@ at::Tensor unpadded(const at::Tensor& slice, const ShardedParameter& parameter) 
 
 }  // namespace
 
-ShardedUnit::ShardedUnit(std::vector<Binding> bindings, comm::Communicator& group,
+ShardedUnit::ShardedUnit(std::vector<Parameter> parameters, comm::Communicator& group,
                          comm::Communicator& replicas, const JoinedMemory& joined)
-    : bindings_(std::move(bindings)),
+    : parameters_(std::move(parameters)),
       group_(group),
       replicas_(replicas),
-      layout_(entries_of(bindings_), group.size()),
-      sums_(bindings_.size()) {
+      layout_(unsharded(parameters_), group.size()),
+      sums_(parameters_.size()) {
     if (!sharded()) {
         weights_.joined = joined.weights;
         gradients_.joined = joined.gradients;
     }
-    for (size_t i = 0; i < bindings_.size(); ++i) {
-        const auto& [role, parameter, summed] = bindings_[i];
+    for (size_t i = 0; i < parameters_.size(); ++i) {
+        const auto& [role, parameter, summed] = parameters_[i];
         if (!sharded()) weights_[role] = parameter->compute();
         gradients_[role] = sharded() ? &sums_[i] : &parameter->gradient();
     }
@@ -49,10 +48,10 @@ ShardedUnit::ShardedUnit(std::vector<Binding> bindings, comm::Communicator& grou
 void ShardedUnit::gather() {
     ARGOSY_CHECK(sharded() && !gathering_.active());
     const at::Tensor buffer =
-        at::empty({layout_.num_elements()}, bindings_[0].parameter->compute().options());
+        at::empty({layout_.num_elements()}, parameters_[0].parameter->compute().options());
     std::vector<Op> ops;
-    for (size_t i = 0; i < bindings_.size(); ++i) {
-        const auto& [role, parameter, summed] = bindings_[i];
+    for (size_t i = 0; i < parameters_.size(); ++i) {
+        const auto& [role, parameter, summed] = parameters_[i];
         const at::Tensor whole = layout_.padded(buffer, i);
         ops.push_back({.kind = OpKind::AllGather, .out = whole, .in = parameter->compute()});
         weights_[role] = unpadded(whole, *parameter);
@@ -77,9 +76,10 @@ const model::Gradients& ShardedUnit::gradients() {
 }
 
 void ShardedUnit::allocate_gradients() {
-    gradient_buffer_ = at::empty({layout_.num_elements()}, bindings_[0].parameter->gradient().sum.options());
-    for (size_t i = 0; i < bindings_.size(); ++i) {
-        const ShardedParameter& parameter = *bindings_[i].parameter;
+    gradient_buffer_ =
+        at::empty({layout_.num_elements()}, parameters_[0].parameter->gradient().sum.options());
+    for (size_t i = 0; i < parameters_.size(); ++i) {
+        const ShardedParameter& parameter = *parameters_[i].parameter;
         const int64_t rows = parameter.local_shape()[0];
         const at::Tensor whole = layout_.padded(gradient_buffer_, i);
         whole.narrow(0, rows, whole.size(0) - rows).zero_();
@@ -91,8 +91,8 @@ void ShardedUnit::allocate_gradients() {
 void ShardedUnit::reduce() {
     ARGOSY_CHECK(sharded() && gradient_buffer_.defined() && !reducing_.active());
     std::vector<Op> ops;
-    for (size_t i = 0; i < bindings_.size(); ++i) {
-        ShardedParameter& parameter = *bindings_[i].parameter;
+    for (size_t i = 0; i < parameters_.size(); ++i) {
+        ShardedParameter& parameter = *parameters_[i].parameter;
         ARGOSY_CHECK(!sums_[i].empty, "{} has no gradient to reduce", parameter.spec().name);
         model::GradientSum& gradient = parameter.gradient();
         reduced_.push_back(gradient.empty ? gradient.sum : at::empty_like(gradient.sum));
@@ -100,7 +100,7 @@ void ShardedUnit::reduce() {
             {.kind = OpKind::ReduceScatter, .out = reduced_[i], .in = layout_.padded(gradient_buffer_, i)});
     }
     reducing_ = group_.submit(ops);
-    sums_.assign(bindings_.size(), {});
+    sums_.assign(parameters_.size(), {});
     gradients_.joined = {};
     gradient_buffer_.reset();
 }
@@ -108,8 +108,8 @@ void ShardedUnit::reduce() {
 void ShardedUnit::finish_reduce() {
     if (!reducing_.active()) return;
     reducing_.wait();
-    for (size_t i = 0; i < bindings_.size(); ++i) {
-        model::GradientSum& gradient = bindings_[i].parameter->gradient();
+    for (size_t i = 0; i < parameters_.size(); ++i) {
+        model::GradientSum& gradient = parameters_[i].parameter->gradient();
         if (!gradient.empty) gradient.sum.add_(reduced_[i]);
         gradient.empty = false;
     }
@@ -118,12 +118,11 @@ void ShardedUnit::finish_reduce() {
 
 void ShardedUnit::sum_replicas() {
     ARGOSY_CHECK(!reducing_.active() && !summing_.active());
-    if (fault_planted(Fault::OmitReplicaSum)) return;
     std::vector<Op> ops;
-    for (const Binding& binding : bindings_) {
-        if (!binding.summed) continue;
-        const model::GradientSum& gradient = binding.parameter->gradient();
-        ARGOSY_CHECK(!gradient.empty, "{} has no gradient to sum", binding.parameter->spec().name);
+    for (const Parameter& each : parameters_) {
+        if (!each.summed) continue;
+        const model::GradientSum& gradient = each.parameter->gradient();
+        ARGOSY_CHECK(!gradient.empty, "{} has no gradient to sum", each.parameter->spec().name);
         ops.push_back({.kind = OpKind::AllReduce, .out = gradient.sum, .in = gradient.sum});
     }
     summing_ = replicas_.submit(ops);
@@ -132,7 +131,7 @@ void ShardedUnit::sum_replicas() {
 void ShardedUnit::finish_sum() { summing_.wait(); }
 
 int64_t ShardedUnit::gathered_bytes() const {
-    const at::Tensor& weight = weights_[bindings_[0].role];  // a view: its storage is the whole buffer
+    const at::Tensor& weight = weights_[parameters_[0].role];  // a view: its storage is the whole buffer
     return sharded() && weight.defined() ? static_cast<int64_t>(weight.storage().nbytes()) : 0;
 }
 

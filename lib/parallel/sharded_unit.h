@@ -11,26 +11,20 @@
 #include "comm/communicator.h"
 #include "model/parameter.h"
 #include "parallel/sharded_parameter.h"
-#include "parallel/unit_layout.h"
+#include "parallel/unit_memory.h"
 
 namespace argosy::parallel {
 
-/// Joined tensors of an unsharded unit's parameters (see model::Join); undefined where the parameters of a
-/// join are not adjacent in memory.
-struct JoinedMemory {
-    model::Joined weights, gradients;
-};
-
 class ShardedUnit {
   public:
-    struct Binding {
+    struct Parameter {
         model::Role role;
         ShardedParameter* parameter;
         bool summed = false;  // whether sum_replicas() sums its gradient
     };
     /// REQUIRES: parameters and groups outlive the unit. `group` has the ranks over which the parameters are
     /// sharded, `replicas` the ranks with the same shards. `joined` is used only if `group` has one rank.
-    ShardedUnit(std::vector<Binding> bindings, comm::Communicator& group, comm::Communicator& replicas,
+    ShardedUnit(std::vector<Parameter> parameters, comm::Communicator& group, comm::Communicator& replicas,
                 const JoinedMemory& joined = {});
 
     bool sharded() const { return group_.size() > 1; }
@@ -67,7 +61,7 @@ class ShardedUnit {
   private:
     void allocate_gradients();
 
-    std::vector<Binding> bindings_;
+    std::vector<Parameter> parameters_;
     comm::Communicator &group_, &replicas_;
     UnitLayout layout_;  // layout of the two buffers; unused if the unit is not sharded
 
@@ -75,9 +69,9 @@ class ShardedUnit {
     comm::Pending gathering_;
 
     at::Tensor gradient_buffer_;
-    std::vector<model::GradientSum> sums_;  // views of gradient_buffer_, one for each binding
+    std::vector<model::GradientSum> sums_;  // views of gradient_buffer_, one for each parameter
     model::Gradients gradients_;
-    std::vector<at::Tensor> reduced_;  // outputs of the reduction under way, one for each binding
+    std::vector<at::Tensor> reduced_;  // outputs of the reduction under way, one for each parameter
     comm::Pending reducing_;
     comm::Pending summing_;
 };

@@ -74,17 +74,15 @@ void add_activations(const layout::MeshShape& mesh, const Precision& precision, 
 /// same ranks in one launch.
 void add_sums(const std::vector<layout::ParamSpec>& specs, const layout::MeshShape& mesh,
               const layout::Coordinates& coordinates, const Precision& precision, Collector& traffic) {
-    std::map<std::pair<size_t, std::pair<layout::AxisSet, int>>, int64_t> sums;
+    std::map<std::pair<layout::AxisSet, int>, int64_t> sums;
     for (const layout::ParamSpec& spec : specs) {
-        if (summed_by_program(spec)) continue;
-        for (size_t i = 0; i < spec.gradient.size(); ++i) {
-            const auto& [axes, parts] = spec.gradient[i];
-            sums[{i, {axes, parts}}] += held_elements(spec, mesh, coordinates);
+        const auto& [axes, parts] = spec.gradient;
+        if (!axes.empty() && !summed_by_program(spec)) {
+            sums[{axes, parts}] += held_elements(spec, mesh, coordinates);
         }
     }
     for (const auto& [key, elements] : sums) {
-        const auto& [axes, parts] = key.second;
-        traffic.add({axes, parts, OpKind::AllReduce, precision.reduce, elements, 1});
+        traffic.add({key.first, key.second, OpKind::AllReduce, precision.reduce, elements, 1});
     }
 }
 

@@ -1,17 +1,58 @@
-// Memory for the parameters of a unit. If the shard group has one rank, the parameters of a join
-// (model::Join) are adjacent in one allocation. If the shard group is larger, each shard has its own
-// allocation, and the parameters of a join become adjacent in the gathered buffer (UnitLayout).
+// The memory of a unit's parameters. The parameters of a join (model::Join) are adjacent, so that one
+// matrix product computes all of them. If the shard group has one rank, UnitMemory allocates them so. If the
+// shard group is larger, each shard has its own allocation, and the parameters become adjacent in the buffer
+// of gathered weights and in the buffer of unsharded gradients, which have the layout UnitLayout.
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "comm/mesh.h"
 #include "model/parameter.h"
 #include "parallel/sharded_parameter.h"
-#include "parallel/sharded_unit.h"
 
 namespace argosy::parallel {
 
+/// The layout of a unit's parameters in one buffer. Each parameter has a slice, in the unit's order, with its
+/// rows padded so that all shards have equally many. The slices of a join are adjacent, so that one view
+/// covers them, unless padding is between them. Every other slice begins at an aligned element, because
+/// matrix products are faster on aligned memory.
+class UnitLayout {
+  public:
+    /// A parameter as a layer computes with it, without padding.
+    struct Parameter {
+        model::Role role;
+        std::vector<int64_t> shape;
+    };
+    UnitLayout(const std::vector<Parameter>& parameters, int num_shards);
+
+    int64_t num_elements() const { return num_elements_; }
+
+    /// The view of entry i in `buffer`, with its padding.
+    at::Tensor padded(const at::Tensor& buffer, size_t i) const;
+    /// The views of every join in `buffer`; undefined for a join with padding between its parameters.
+    model::Joined joined(const at::Tensor& buffer) const;
+
+  private:
+    struct Slice {
+        int64_t begin, num_elements;
+        std::vector<int64_t> shape;
+    };
+    model::ByKey<model::Join, model::kNumJoins, std::optional<Slice>> joined_;
+    std::vector<Slice> slices_;
+    int64_t num_elements_ = 0;
+};
+
+/// Joined tensors of an unsharded unit's parameters (see model::Join); undefined where the parameters of a
+/// join are not adjacent in memory.
+struct JoinedMemory {
+    model::Joined weights, gradients;
+};
+
+/// Memory for the shards of a unit's parameters.
 class UnitMemory {
   public:
     /// Allocates the memory of the joins. REQUIRES: mesh outlives the object.

@@ -9,8 +9,8 @@ const char* kind_name(UnitOpKind kind) {
     switch (kind) {
         case UnitOpKind::Gather:
             return "Gather";
-        case UnitOpKind::Free:
-            return "Free";
+        case UnitOpKind::Release:
+            return "Release";
         case UnitOpKind::Forward:
             return "Forward";
         case UnitOpKind::Loss:

@@ -1,4 +1,5 @@
-// The small operations of a rank's program. Executor, simulator and planner read them.
+// The small operations of a rank's program. The executor runs them; tests/parallel/simulator.h checks lists
+// of them.
 #pragma once
 
 #include <string>
@@ -7,7 +8,7 @@ namespace argosy::parallel {
 
 enum class UnitOpKind {
     Gather,          // start to all-gather a unit's weights
-    Free,            // free the gathered weights
+    Release,         // free the gathered weights
     Forward,         // one layer
     Loss,            // the head: loss, input gradient and its own weights' gradients in one operation
     Recompute,       // compute again the activations of a layer that forward did not keep
@@ -27,7 +28,7 @@ struct UnitOp {
     UnitOpKind kind;
     int stage;
     int unit;        // number of the unit in the stage; -1 for transfers
-    int microbatch;  // -1 for gathers, frees, reductions and sums
+    int microbatch;  // -1 for gathers, releases, reductions and sums
     int slot = -1;   // number of the slot that holds the microbatch's activations
     bool operator==(const UnitOp&) const = default;
 };

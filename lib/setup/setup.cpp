@@ -18,16 +18,16 @@
 namespace argosy::setup {
 namespace {
 
-model::Keep keep(config::RecomputeMode mode) {
+model::RecomputeMode recompute_mode(config::RecomputeMode mode) {
     switch (mode) {
         case config::RecomputeMode::None:
-            return model::Keep::Everything;
+            return model::RecomputeMode::None;
         case config::RecomputeMode::Selective:
-            return model::Keep::Products;
+            return model::RecomputeMode::Selective;
         case config::RecomputeMode::Full:
-            return model::Keep::Input;
+            return model::RecomputeMode::Full;
     }
-    return model::Keep::Everything;
+    return model::RecomputeMode::None;
 }
 
 /// The default for a pipeline is to keep weights gathered: otherwise each microbatch would gather them again.
@@ -189,7 +189,7 @@ train::TrainerOptions trainer_options(const config::JobConfig& config, const mod
         .stage_layers = stage_layers(config.parallelism, spec.num_layers),
         .schedule = std::string(name_of(config.parallelism.pipeline_parallel_schedule)),
         .reshard = reshard(config.parallelism),
-        .keep = keep(config.activation_checkpoint.mode),
+        .recompute = recompute_mode(config.activation_checkpoint.mode),
         .graphs = uses_graphs(config),
         .seq_len = config.training.seq_len,
         .microbatch_size = sizes.microbatch_size,

@@ -8,31 +8,22 @@
 #include <cmath>
 #include <utility>
 
-#include "base/fault.h"
 #include "parallel/gradients.h"
 
 namespace argosy::train {
 namespace {
 
-std::vector<optim::AdamW::Item> optimizer_items(parallel::ParallelModel& model, bool decay_all) {
-    std::vector<optim::AdamW::Item> items;
+std::vector<optim::AdamW::Parameter> optimizer_parameters(parallel::ParallelModel& model, bool decay_all) {
+    std::vector<optim::AdamW::Parameter> parameters;
     for (const auto& parameter : model.parameters()) {
-        items.push_back({.name = parameter->spec().name,
-                         .rows = layout::rows_of(parameter->spec().shape, parameter->slab()),
-                         .weights = parameter->master(),
-                         .compute = parameter->compute(),
-                         .gradient = parameter->gradient().sum,
-                         .decay = decay_all || parameter->spec().is_matrix});
+        parameters.push_back({.name = parameter->spec().name,
+                              .rows = layout::rows_of(parameter->spec().shape, parameter->slab()),
+                              .weights = parameter->master(),
+                              .compute = parameter->compute(),
+                              .gradient = parameter->gradient().sum,
+                              .decay = decay_all || parameter->spec().is_matrix});
     }
-    return items;
-}
-
-/// The weight of one token's loss in the job's mean: the same for every token on every rank.
-double token_weight(const StepBatch& batch, int data_degree) {
-    if (fault_planted(Fault::WeightTokensPerRank)) {
-        return 1 / (static_cast<double>(batch.counted_tokens) * data_degree);
-    }
-    return 1 / static_cast<double>(batch.job_counted_tokens);
+    return parameters;
 }
 
 /// Reads [loss, squared norm, squared norms of units ...].
@@ -64,12 +55,13 @@ Step::Step(parallel::ParallelModel& model, comm::Mesh& mesh, parallel::Executor 
       mesh_(mesh),
       executor_(std::move(executor)),
       options_(options),
-      optimizer_(options.adamw, optimizer_items(model, options.decay_all_parameters)) {
+      optimizer_(options.adamw, optimizer_parameters(model, options.decay_all_parameters)) {
     if (options.loss_scale) loss_scale_.emplace(*options.loss_scale);
 }
 
 StepTotals Step::forward_backward(const StepBatch& batch, const std::function<void()>& meanwhile) {
-    const double weight = token_weight(batch, mesh_.degree(layout::kDataAxes));
+    // The weight of one token's loss in the job's mean: the same for every token on every rank.
+    const double weight = 1 / static_cast<double>(batch.job_counted_tokens);
     parallel::start_gradients(model_);
     at::Tensor loss = executor_.run(batch.microbatches, scale() * weight) * weight;
     // The ranks of a tensor group computed the same loss.
@@ -87,10 +79,7 @@ StepTotals Step::forward_backward(const StepBatch& batch, const std::function<vo
 /// The factor for the summed gradients before the update: clips them to max_norm and removes the loss scale.
 double Step::gradient_factor(double norm) const {
     constexpr double kGuard = 1e-6;  // against a norm of zero
-    double factor = std::min(options_.max_norm / (norm + kGuard), 1.0);
-    if (!fault_planted(Fault::KeepLossScale)) factor /= scale();
-    if (fault_planted(Fault::UnscaleTwice)) factor /= scale();
-    return factor;
+    return std::min(options_.max_norm / (norm + kGuard), 1.0) / scale();
 }
 
 /// A loss that is not finite does not change the scale: it is no overflow of gradients, and a smaller scale

@@ -31,12 +31,12 @@ double TrailingWindow::deviation() const {
 }
 
 double TrailingWindow::value_at(double zscore) const {
-    if (!knows()) return std::numeric_limits<double>::infinity();
+    if (!has_enough()) return std::numeric_limits<double>::infinity();
     return mean() + zscore * deviation();
 }
 
 double TrailingWindow::zscore_of(double value) const {
-    if (!knows()) return std::numeric_limits<double>::quiet_NaN();
+    if (!has_enough()) return std::numeric_limits<double>::quiet_NaN();
     return (value - mean()) / deviation();
 }
 

@@ -9,24 +9,24 @@ namespace argosy::train {
 
 class TrailingWindow {
   public:
-    /// Keeps the newest `size` values, and gives no z-scores before it has `least` values.
-    /// REQUIRES: 2 <= least <= size.
-    TrailingWindow(int size, int least) : size_(size), least_(least) {}
+    /// Keeps the newest `size` values, and gives no z-scores before it has `min_values` values.
+    /// REQUIRES: 2 <= min_values <= size.
+    TrailingWindow(int size, int min_values) : size_(size), min_values_(min_values) {}
 
     void add(double value);
     std::vector<double> values() const { return {values_.begin(), values_.end()}; }  // oldest first
 
-    /// The value that has this z-score; infinite while the window has fewer than `least` values.
+    /// The value that has this z-score; infinite while the window has fewer than `min_values` values.
     double value_at(double zscore) const;
-    /// The inverse of value_at(); NaN while the window has fewer than `least` values.
+    /// The inverse of value_at(); NaN while the window has fewer than `min_values` values.
     double zscore_of(double value) const;
     double mean() const;
 
   private:
-    bool knows() const { return static_cast<int>(values_.size()) >= least_; }
+    bool has_enough() const { return static_cast<int>(values_.size()) >= min_values_; }
     double deviation() const;
 
-    int size_, least_;
+    int size_, min_values_;
     std::deque<double> values_;
 };
 

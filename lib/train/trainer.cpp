@@ -25,7 +25,7 @@ parallel::LoweringOptions lowering_options(const TrainerOptions& options, const 
         .sharded = mesh.degree(layout::kShardAxes) > 1,
         .reshard = options.reshard,
         .reduce_after = pipelined ? parallel::ReduceAfter::Step : parallel::ReduceAfter::Microbatch,
-        .keep = options.keep,
+        .recompute = options.recompute,
     };
     return lowering;
 }
@@ -40,7 +40,7 @@ parallel::Executor make_executor(const TrainerOptions& options, comm::Mesh& mesh
     return {model,
             mesh,
             parallel::lower(parallel::with_transfers(actions, shape), lowering),
-            {.keep = options.keep, .graphs = options.graphs}};
+            {.recompute = options.recompute, .graphs = options.graphs}};
 }
 
 /// The optimizer uses the run's seed too: one seed for all random numbers of a run.

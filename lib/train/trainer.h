@@ -21,7 +21,7 @@ struct TrainerOptions {
     std::vector<int> stage_layers = {};  // blocks of each pipeline stage; empty: all on one
     std::string schedule = "1F1B";
     parallel::Reshard reshard = parallel::Reshard::EveryPass;
-    model::Keep keep = model::Keep::Everything;
+    model::RecomputeMode recompute = model::RecomputeMode::None;
     bool graphs = false;  // see parallel::ExecutorOptions
     int64_t seq_len = 0;
     int64_t microbatch_size = 1;  // sequences

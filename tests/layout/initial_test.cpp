@@ -31,7 +31,7 @@ float element(const char* name, uint64_t seed, int64_t number, double deviation)
                   {{number / kColumns, number % kColumns}, {1, 1}}, seed)[0];
 }
 
-// From an implementation of the formula in initial.h in another language, bit for bit.
+// The bits come from an implementation of initial.h's formula in another language.
 TEST(InitialValues, MatchAnotherImplementation) {
     EXPECT_EQ(element("layers.0.attention.wq.weight", 42, 0, 0.02), -0x1.d5dae2p-6F);
     EXPECT_EQ(element("layers.0.attention.wq.weight", 42, 1, 0.02), 0x1.0b75b4p-8F);
@@ -48,7 +48,7 @@ TEST(InitialValues, CountElementsPast32Bits) {
     EXPECT_EQ(element(name, 7, (int64_t{1} << 32) + 1, 1), 0x1.0ff0f4p-1F);
 }
 
-TEST(InitialValues, OfAnySlabAreTheCutOfTheWhole) {
+TEST(InitialValues, OfAnySlabAreThoseOfTheWholeTensor) {
     std::mt19937 random(6);
     const ParamSpec spec = bell("layers.3.attention.wo.weight", {13, 5, 7}, 0.02);
     const std::vector<float> all = whole(spec, 11);

@@ -27,7 +27,7 @@ TEST(Chunk, IsCeilSizedWithTheLastOnesShorterOrEmpty) {
     EXPECT_EQ(chunk(5, 4, 3).begin, 5) << "an empty piece still lies inside";
 }
 
-TEST(Chunk, PiecesFollowEachOther) {
+TEST(Chunk, ChunksFollowEachOther) {
     for (int64_t n = 0; n < 40; ++n) {
         for (int parts = 1; parts < 12; ++parts) {
             int64_t next = 0;
@@ -75,7 +75,7 @@ TEST(SlabOf, FewerPartsThanRanksAreHeldByNeighbours) {
     EXPECT_EQ(owners, (std::vector<int64_t>{0, 2}));
 }
 
-TEST(Owns, OneReplicaAndTheFirstStageOfATie) {
+TEST(Owns, OneReplicaAndTheFirstStageOfATiedTable) {
     const MeshShape mesh{{3, 2, 2, 1, 1}};
     const ParamSpec tied{.shape = {4, 4}, .stages = {1, 2}, .splits = {{kShardAxes, 0, 2}}};
     std::vector<Coordinates> owners;
@@ -97,7 +97,7 @@ ParamSpec random_spec(std::mt19937& random, const MeshShape& mesh) {
         const int parts = random_divisor(random, mesh.degree(kShardAxes));
         spec.splits.push_back({kShardAxes, 0, parts});
     }
-    // Stages may outnumber the pipeline's ranks, which then hold several; a tie holds the first and the last.
+    // There may be more stages than pipeline ranks; a tied table is on the first and the last stage.
     const int num_stages = mesh.degree(Axis::Pipeline) * (1 + static_cast<int>(random() % 2));
     spec.stages = {static_cast<int>(random() % num_stages)};
     if (random() % 3 == 0) spec.stages = {0, num_stages - 1};
@@ -152,8 +152,8 @@ TEST(Layout, EveryReplicaHoldsTheWholeTensor) {
     }
 }
 
-/// By comparing every pair of ranks: those with the same slab, of a pipeline rank that holds the tensor.
-TEST(Layout, SharesNumberTheRanksThatHoldTheSame) {
+/// The expected shares come from comparing every pair of ranks that hold the tensor.
+TEST(Layout, SharesNumberTheRanksWithTheSameSlab) {
     std::mt19937 random(6);
     for (int round = 0; round < 200; ++round) {
         const MeshShape mesh = random_shape(random);

@@ -1,4 +1,4 @@
-// Meshes for the property loops, the same in every run.
+// Random meshes for property tests, the same in every run.
 #pragma once
 
 #include <random>

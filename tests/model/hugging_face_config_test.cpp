@@ -1,4 +1,4 @@
-// config.json in the forms that Hugging Face has written over the years, and what is refused.
+// Reading config.json in the forms that Hugging Face has written over the years, and the errors.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -16,7 +16,7 @@ namespace {
 
 using nlohmann::json;
 
-/// A folder with a config.json, gone at the end.
+/// A temporary folder with a config.json.
 class Folder {
   public:
     explicit Folder(const std::string& text)
@@ -164,7 +164,7 @@ TEST(HuggingFaceConfig, RefusesWithFileKeyAndValue) {
     }
 }
 
-/// Every preset there is, from the message that names them: "there are llama3: 1B 3B; qwen2: 3B".
+/// All presets, from the message that lists them: "there are llama3: 1B 3B; qwen2: 3B".
 std::vector<ModelSpec> every_preset() {
     std::string known;
     try {
@@ -185,7 +185,7 @@ std::vector<ModelSpec> every_preset() {
     return specs;
 }
 
-TEST(HuggingFaceConfig, WhatIsWrittenReadsBack) {
+TEST(HuggingFaceConfig, AWrittenConfigReadsBack) {
     const std::vector<ModelSpec> specs = every_preset();
     EXPECT_EQ(specs.size(), 19u);
     for (ModelSpec spec : specs) {
@@ -218,13 +218,13 @@ TEST(HuggingFaceConfig, OldAndNewReadersFindTheirKeys) {
     EXPECT_EQ(scaled["torch_dtype"], "float16");
 }
 
-TEST(HuggingFaceConfig, AnArchitectureOfNobodyIsNotWritten) {
+TEST(HuggingFaceConfig, AnUnknownArchitectureIsNotWritten) {
     ModelSpec spec = preset("llama3", "8B");
     spec.qk_norm = true;
     EXPECT_THROW(hugging_face_config(spec), UserError);
 }
 
-TEST(HuggingFaceConfig, RefusesWhatIsNoConfig) {
+TEST(HuggingFaceConfig, RefusesFilesThatAreNoConfig) {
     EXPECT_THROW(read_hugging_face_config("/no/such/folder"), UserError);
     EXPECT_THROW(read_hugging_face_config(Folder("{\"model_type\": ").path()), UserError);
     EXPECT_THROW(read_hugging_face_config(Folder("[1, 2]").path()), UserError);

@@ -1,4 +1,5 @@
-// Forward and backward of every layer, and of all of them together, against autograd through the plain model.
+// Forward and backward of every layer, and of the whole model, are compared with autograd through the plain
+// model.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
@@ -46,7 +47,7 @@ NamedGradients differentiate_by_name(const NamedTensors& values, const at::Tenso
     return {found.value, found.gradients[0], by_name(found.gradients)};
 }
 
-/// Own kernels have no fp64: they are held to fp32's rounding, as the plain operations are.
+/// Argosy's kernels have no fp64, so their tolerance is fp32's rounding, like that of the plain operations.
 struct Numerics {
     const char* name;
     at::ScalarType type;
@@ -72,7 +73,7 @@ class LayersTest : public ::testing::TestWithParam<LayersParam> {
         return close(found, expected, numerics_.tolerance);
     }
 
-    /// Every parameter of the unit has its gradient, and it is `scale` times autograd's.
+    /// Checks that each parameter of the unit has a gradient of `scale` times autograd's.
     void expect_gradients(int unit, const NamedTensors& expected, double scale = 1) {
         for (const Parameter& parameter : model_.units[unit]) {
             const std::string& name = parameter.spec.name;
@@ -100,7 +101,7 @@ TEST_P(LayersTest, Block) {
         model_.tells_joins = rounds < 3;
         Tape tape;
         WeightWork work;
-        const at::Tensor y = block.forward(model_.weights(kUnit), x, model_.batch, Keep::Everything, tape);
+        const at::Tensor y = block.forward(model_.weights(kUnit), x, model_.batch, RecomputeMode::None, tape);
         EXPECT_TRUE(right(y, oracle.value));
         const at::Tensor dx = block.backward_input(model_.weights(kUnit), dy, model_.batch, tape, work);
         EXPECT_TRUE(right(dx, oracle.dx));
@@ -162,14 +163,14 @@ TEST_P(LayersTest, Embedding) {
                       {model_.values.at("tok_embeddings.weight"), model_.batch.tokens}, dy);
     Tape tape;
     WeightWork work;
-    const at::Tensor x = embedding.forward(model_.weights(0), {}, model_.batch, Keep::Everything, tape);
+    const at::Tensor x = embedding.forward(model_.weights(0), {}, model_.batch, RecomputeMode::None, tape);
     EXPECT_TRUE(close(x, oracle.value, 0));
     EXPECT_FALSE(embedding.backward_input(model_.weights(0), dy, model_.batch, tape, work).defined());
     work.run(model_.gradients(0));
     expect_gradients(0, {{"tok_embeddings.weight", oracle.gradients[0]}});
 }
 
-// The whole chain: a tied table gets the head's part and the embedding's.
+// The gradient of a tied table is the sum of the head's and the embedding's.
 TEST_P(LayersTest, WholeModel) {
     constexpr double kScale = 0.25;
     const NamedGradients oracle =
@@ -179,7 +180,7 @@ TEST_P(LayersTest, WholeModel) {
                                   return plain_model(model_.spec, weights, tokens.view({kSequences, kSeqLen}),
                                                      targets.view({kSequences, kSeqLen}));
                               });
-    EXPECT_TRUE(right(model_.loss_and_gradients(Keep::Everything, kScale), oracle.value));
+    EXPECT_TRUE(right(model_.loss_and_gradients(RecomputeMode::None, kScale), oracle.value));
     for (size_t unit = 0; unit < model_.units.size(); ++unit) {
         expect_gradients(static_cast<int>(unit), oracle.gradients);
     }
@@ -199,7 +200,7 @@ TEST(HeadTest, ChunksAreEqualAndOfWholeTiles) {
     EXPECT_EQ(Head::rows_per_chunk(2048, 150000, x), 512);
 }
 
-// A vocabulary so large that the logits come in chunks.
+// The vocabulary is so large that the logits are computed in chunks.
 TEST(HeadTest, ChunksAddUp) {
     const c10::InferenceMode guard;
     constexpr int64_t kTokens = 515;

@@ -14,7 +14,7 @@ struct Published {
     const char *name, *flavor;
     int64_t num_parameters;
 };
-// The totals under which the checkpoints are known (8.03B, 70.6B, 494M ...), to the last parameter.
+// The exact numbers of parameters of the published checkpoints (8.03B, 70.6B, 494M ...).
 constexpr Published kPublished[] = {
     {"llama3", "1B", 1'235'814'400},   {"llama3", "3B", 3'212'749'824},     {"llama3", "8B", 8'030'261'248},
     {"llama3", "70B", 70'553'706'496}, {"llama3", "405B", 405'853'388'800}, {"qwen2", "0.5B", 494'032'768},
@@ -56,7 +56,7 @@ TEST(Preset, AnUnknownOneNamesTheKnown) {
     expect_message([] { preset("gpt2", "8B"); }, {"gpt2", "llama3:", "qwen2:"});
 }
 
-TEST(Validate, NamesWhatNoModelCanHave) {
+TEST(Validate, NamesTheImpossibleValue) {
     const ModelSpec good = preset("llama3", "debugmodel");
     const auto with = [&](auto change) {
         ModelSpec spec = good;
@@ -84,7 +84,7 @@ TEST(Differences, NamesEachKeyWithBothValues) {
     EXPECT_EQ(found[2], "qk_norm: false against true");
 }
 
-// From an implementation of the published formula in another language (wavelengths against context / factor).
+// The numbers come from an implementation of the published formula in another language.
 TEST(RopeFrequencies, OfLlama3Scaling) {
     const std::vector<double> large = rope_frequencies(preset("llama3", "8B"));
     ASSERT_EQ(large.size(), 64U);

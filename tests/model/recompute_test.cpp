@@ -1,4 +1,4 @@
-// Recomputation gives the bits that were dropped: loss and every gradient as with everything kept.
+// Recompute gives the bits that were dropped: loss and gradients are those of a run that keeps everything.
 #include <gtest/gtest.h>
 
 #include "model/tiny_model.h"
@@ -12,7 +12,7 @@ using testing::identical;
 struct Variant {
     ModelSpec spec;
     at::ScalarType type;
-    Keep keep;
+    RecomputeMode mode;
     ops::Path path;
 };
 
@@ -20,9 +20,9 @@ std::vector<Variant> variants() {
     std::vector<Variant> all;
     for (const ModelSpec& spec : tiny_specs()) {
         for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
-            for (const Keep keep : {Keep::Products, Keep::Input}) {
+            for (const RecomputeMode mode : {RecomputeMode::Selective, RecomputeMode::Full}) {
                 for (const ops::Path path : {ops::Path::Fused, ops::Path::Plain}) {
-                    all.push_back({spec, type, keep, path});
+                    all.push_back({spec, type, mode, path});
                 }
             }
         }
@@ -32,7 +32,7 @@ std::vector<Variant> variants() {
 
 std::string name_of(const Variant& variant) {
     return variant.spec.name + (variant.spec.tied_embeddings ? "Tied" : "") + toString(variant.type) +
-           (variant.keep == Keep::Products ? "Products" : "Input") +
+           (variant.mode == RecomputeMode::Selective ? "Selective" : "Full") +
            (variant.path == ops::Path::Plain ? "Plain" : "");
 }
 
@@ -44,44 +44,45 @@ class RecomputeTest : public ::testing::TestWithParam<Variant> {
 };
 
 TEST_P(RecomputeTest, IsBitIdentical) {
-    const auto& [spec, type, keep, path] = GetParam();
+    const auto& [spec, type, mode, path] = GetParam();
     TinyModel kept(spec, type, 2, 17), dropped(spec, type, 2, 17);
     EXPECT_TRUE(
-        identical(dropped.loss_and_gradients(keep, 0.1), kept.loss_and_gradients(Keep::Everything, 0.1)));
+        identical(dropped.loss_and_gradients(mode, 0.1), kept.loss_and_gradients(RecomputeMode::None, 0.1)));
     for (const auto& [name, gradient] : kept.sums) {
         EXPECT_TRUE(gradient.sum.isfinite().all().item<bool>()) << name;
         EXPECT_TRUE(identical(dropped.sums.at(name).sum, gradient.sum)) << name;
     }
 }
 
-// Nor does it matter to a processor's kernels whether parameters of a join are multiplied in one product.
+// One product for all parameters of a join has the same bits as a product for each, with the processor's
+// kernels.
 TEST_P(RecomputeTest, JoinsChangeNoBit) {
-    const auto& [spec, type, keep, path] = GetParam();
+    const auto& [spec, type, mode, path] = GetParam();
     if (path == ops::Path::Plain) GTEST_SKIP() << "LibTorch's operations";
     TinyModel joined(spec, type, 2, 17), apart(spec, type, 2, 17);
     apart.tells_joins = false;
-    EXPECT_TRUE(identical(apart.loss_and_gradients(keep, 0.1), joined.loss_and_gradients(keep, 0.1)));
+    EXPECT_TRUE(identical(apart.loss_and_gradients(mode, 0.1), joined.loss_and_gradients(mode, 0.1)));
     for (const auto& [name, gradient] : joined.sums) {
         EXPECT_TRUE(identical(apart.sums.at(name).sum, gradient.sum)) << name;
     }
 }
 
 TEST_P(RecomputeTest, DropsWhatItSays) {
-    const auto& [spec, type, keep, path] = GetParam();
+    const auto& [spec, type, mode, path] = GetParam();
     TinyModel model(spec, type, 2, 17);
     const at::Tensor x = model.random.normal({34, spec.dim}, type);
     Tape tape;
     Block(spec, model.axis, model.attention, model.rope)
-        .forward(model.weights(1), x, model.batch, keep, tape);
+        .forward(model.weights(1), x, model.batch, mode, tape);
     EXPECT_TRUE(tape.input.is_same(x));
     for (const at::Tensor& cheap : {tape.attention_norm.y, tape.feed_forward_norm.y, tape.activation}) {
         EXPECT_FALSE(cheap.defined());
     }
     for (const at::Tensor& product : {tape.qkv, tape.v, tape.attention.y, tape.middle, tape.gate_up}) {
-        EXPECT_EQ(product.defined(), keep == Keep::Products);
+        EXPECT_EQ(product.defined(), mode == RecomputeMode::Selective);
     }
-    // One form of q and k is kept, never both: where there is a norm, the products before it.
-    EXPECT_EQ(tape.q.defined(), keep == Keep::Products && !spec.qk_norm);
+    // The tape keeps one form of q and k: with QK-norm the products before the norm.
+    EXPECT_EQ(tape.q.defined(), mode == RecomputeMode::Selective && !spec.qk_norm);
 }
 
 INSTANTIATE_TEST_SUITE_P(Variants, RecomputeTest, ::testing::ValuesIn(variants()),

@@ -12,14 +12,14 @@
 namespace argosy::model {
 namespace {
 
-/// Weights that keep the stream of order one; norms around 1, biases around 0.
+/// Random weights under which the residual stream stays of order one; norms around 1, biases around 0.
 at::Tensor random_weight(testing::RandomTensors& random, const layout::ParamSpec& spec, at::ScalarType type) {
     if (spec.shape.size() == 1)
         return (random.normal(spec.shape, at::kDouble, 0.3) + spec.init.value).to(type);
     return random.normal(spec.shape, type, 1 / std::sqrt(static_cast<double>(spec.shape[1])));
 }
 
-/// Puts the tensors of each of the unit's joins one behind the other.
+/// Makes the tensors of each join of the unit adjacent in memory.
 template <class TensorOf>
 Joined join(const std::vector<Parameter>& unit, TensorOf tensor_of) {
     ByKey<Join, kNumJoins, std::vector<at::Tensor*>> parts;
@@ -69,7 +69,7 @@ std::vector<ModelSpec> tiny_specs() {
 TinyModel::TinyModel(const ModelSpec& model_spec, at::ScalarType element_type, int64_t num_sequences,
                      int64_t seq_len)
     : spec(model_spec), type(element_type), units(unit_parameters(spec)) {
-    // A gradient's first product overwrites its sum: NaN shows a part that was added or left out instead.
+    // The first gradient must overwrite its sum, so the sums begin as NaN.
     const double unset = std::numeric_limits<double>::quiet_NaN();
     for (const auto& unit : units) {
         for (const Parameter& parameter : unit) {
@@ -105,7 +105,7 @@ Gradients TinyModel::gradients(int unit) {
 
 at::Tensor TinyModel::scalar(double value) const { return at::full({}, value, ops::accumulation_type(type)); }
 
-at::Tensor TinyModel::loss_and_gradients(Keep keep, double scale) {
+at::Tensor TinyModel::loss_and_gradients(RecomputeMode mode, double scale) {
     std::vector<std::unique_ptr<Layer>> layers;
     layers.push_back(std::make_unique<Embedding>(spec, axis));
     while (static_cast<int64_t>(layers.size()) <= spec.num_layers) {
@@ -114,13 +114,13 @@ at::Tensor TinyModel::loss_and_gradients(Keep keep, double scale) {
     const int num_layers = static_cast<int>(layers.size());
     std::vector<Tape> tapes(num_layers);
     at::Tensor x;
-    for (int i = 0; i < num_layers; ++i) x = layers[i]->forward(weights(i), x, batch, keep, tapes[i]);
+    for (int i = 0; i < num_layers; ++i) x = layers[i]->forward(weights(i), x, batch, mode, tapes[i]);
     auto [loss, dx] =
         Head(spec, axis)
             .loss_and_input_gradient(weights(num_layers), x, batch, scalar(scale), gradients(num_layers));
     for (int i = num_layers; i-- > 0;) {
         WeightWork work;
-        if (keep != Keep::Everything) layers[i]->recompute(weights(i), batch, tapes[i]);
+        if (mode != RecomputeMode::None) layers[i]->recompute(weights(i), batch, tapes[i]);
         dx = layers[i]->backward_input(weights(i), dx, batch, tapes[i], work);
         work.run(gradients(i));
     }

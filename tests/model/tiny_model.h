@@ -1,4 +1,4 @@
-// Small models of every family with random weights, and their units run forward and backward on one device.
+// Small models of every family with random weights, whose units run forward and backward on one device.
 #pragma once
 
 #include <map>
@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "model/attention.h"
 #include "model/batch.h"
 #include "model/block.h"
 #include "model/head.h"
@@ -18,7 +17,7 @@
 
 namespace argosy::model {
 
-/// Grouped queries with odd sizes everywhere: plain Llama, tied, QKV bias, QK-norm with a free head_dim.
+/// Models with grouped queries and odd sizes: plain Llama, tied, QKV bias, QK-norm with a free head_dim.
 std::vector<ModelSpec> tiny_specs();
 
 struct TinyModel {
@@ -28,11 +27,11 @@ struct TinyModel {
     /// up to `tells_joins`.
     Weights weights(int unit) const;
     Gradients gradients(int unit);
-    /// As the head wants its scale.
+    /// The loss scale as the head takes it.
     at::Tensor scalar(double value) const;
 
-    /// The whole model: embedding, blocks, head, and all the way back. Gradients add up in `sums`.
-    at::Tensor loss_and_gradients(Keep keep, double scale);
+    /// Runs the whole model forward and backward: embedding, blocks, head. Adds the gradients to `sums`.
+    at::Tensor loss_and_gradients(RecomputeMode mode, double scale);
 
     ModelSpec spec;
     at::ScalarType type;

@@ -1,4 +1,4 @@
-// AdamW against the textbook's loop over plain numbers in fp64.
+// Compares AdamW with the textbook's loop over plain numbers in fp64.
 #include "optim/adamw.h"
 
 #include <ATen/TensorOperators.h>
@@ -19,7 +19,7 @@ using ::argosy::testing::identical;
 
 constexpr AdamWOptions kOptions{.beta1 = 0.8, .beta2 = 0.93, .eps = 1e-3, .weight_decay = 0.2};
 
-/// One parameter, by the definition.
+/// One parameter, updated by the definition.
 struct PlainAdamW {
     PlainAdamW(const at::Tensor& start, double decay)
         : weight_decay(decay), weights(values(start)), first(weights.size()), second(weights.size()) {}
@@ -47,7 +47,7 @@ struct PlainAdamW {
     int num_steps = 0;
 };
 
-AdamW::Item item(const at::Tensor& weights, const at::Tensor& gradient, bool decay) {
+AdamW::Parameter parameter(const at::Tensor& weights, const at::Tensor& gradient, bool decay) {
     return {.name = "layers.0.attention.wq.weight",
             .rows = {.length = weights.numel()},
             .weights = weights,
@@ -63,7 +63,8 @@ struct Parameters {
           vector(random.normal({5}, type)),
           matrix_gradient(random.normal({9, 7}, type)),
           vector_gradient(random.normal({5}, type)),
-          optimizer(kOptions, {item(matrix, matrix_gradient, true), item(vector, vector_gradient, false)}) {}
+          optimizer(kOptions,
+                    {parameter(matrix, matrix_gradient, true), parameter(vector, vector_gradient, false)}) {}
 
     void draw_gradients() {
         matrix_gradient.copy_(random.normal({9, 7}, at::kDouble));
@@ -111,7 +112,7 @@ TEST_P(AdamWTest, UpdatesInPlaceAndLeavesGradientsAlone) {
     EXPECT_TRUE(identical(parameters.matrix_gradient, gradient));
 }
 
-TEST_P(AdamWTest, MomentsAreOfTheTypeComputedInUnlessGiven) {
+TEST_P(AdamWTest, MomentsHaveTheAccumulationTypeUnlessGiven) {
     const Parameters parameters(GetParam());
     for (const AdamW::Moments& moments : parameters.optimizer.moments()) {
         EXPECT_EQ(moments.first.scalar_type(), GetParam());
@@ -124,7 +125,7 @@ TEST_P(AdamWTest, OneGroupMayBeEmpty) {
     const at::Tensor weights = random.normal({3}, GetParam()), gradient = random.normal({3}, GetParam());
     for (const bool decay : {false, true}) {
         PlainAdamW expected(weights, decay ? kOptions.weight_decay : 0);
-        AdamW optimizer(kOptions, {item(weights, gradient, decay)});
+        AdamW optimizer(kOptions, {parameter(weights, gradient, decay)});
         optimizer.step(0.1, 1);
         expected.step(0.1, gradient);
         expect_equal(weights, expected);

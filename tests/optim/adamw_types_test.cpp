@@ -1,5 +1,6 @@
-// AdamW with weights and moments in bf16, and with copies for computation: the kernels give the bits of the
-// plain composition, which are right on average; pieces of a parameter the bits of the whole.
+// AdamW with weights and moments in bf16, and with copies in the compute type. The kernels compute the bits
+// of the plain composition, its rounding is right on average, and slabs of a parameter get the bits of the
+// whole.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
@@ -41,7 +42,7 @@ constexpr Types kTypes[] = {
 
 constexpr double kLr = 1e-3, kFactor = 0.37;
 
-/// A parameter, or a piece of it, with its optimizer.
+/// A parameter, or a slab of it, with its optimizer.
 struct Parameter {
     Parameter(const Types& types, const at::Tensor& start, const layout::SlabRows& rows, uint64_t seed)
         : weights(start.contiguous().to(types.weights, /*non_blocking=*/false, /*copy=*/true)),
@@ -91,7 +92,8 @@ class AdamWTypes : public ::testing::TestWithParam<Types> {
     testing::RandomTensors random_{8};
 };
 
-// Sizes around those of vectors and of the kernel's tiles; numbers of which some lie in no range of comfort.
+// Sizes are around those of vectors and of the kernel's tiles; some numbers are very large, small or
+// subnormal.
 TEST_P(AdamWTypes, KernelsGiveTheBitsOfThePlainComposition) {
     for (const int64_t size : {1, 7, 8, 9, 16, 31, 511, 512, 513, 1500, 70000}) {
         SCOPED_TRACE(size);
@@ -116,8 +118,8 @@ TEST_P(AdamWTypes, TheCopyIsTheRoundedWeights) {
     EXPECT_TRUE(identical(parameter.compute, parameter.weights.to(GetParam().compute)));
 }
 
-// One rank, or two and four that hold rows, columns or blocks of it.
-TEST_P(AdamWTypes, PiecesGetTheBitsOfTheWhole) {
+// One rank holds the parameter, or two or four ranks hold rows, columns or blocks.
+TEST_P(AdamWTypes, SlabsGetTheBitsOfTheWhole) {
     const std::vector<int64_t> shape = {12, 52};
     const at::Tensor start = random_.normal(shape, at::kFloat);
     Parameter whole(GetParam(), start, {.length = 12 * 52}, 5);
@@ -145,8 +147,8 @@ TEST_P(AdamWTypes, PiecesGetTheBitsOfTheWhole) {
     }
 }
 
-// Steps far below a bf16 weight's last bit, over many seeds: the mean moves as fp64 says, where rounding to
-// the nearest would leave every one of them where it was.
+// The steps are far below a bf16 weight's last bit. The mean over many seeds moves as in fp64; rounding to
+// nearest would leave every weight unchanged.
 TEST_P(AdamWTypes, IsRightOnAverage) {
     constexpr int kNumSeeds = 4000, kNumSteps = 3;
     constexpr double kStart = 1.25;

@@ -33,7 +33,7 @@ TEST(LossScale, StopsAtItsFloorAndSaysSo) {
     EXPECT_EQ(scale.value(), LossScale::kFloor);
 }
 
-TEST(LossScale, GoesOnFromItsState) {
+TEST(LossScale, ContinuesFromItsState) {
     LossScale scale({.init = 64, .growth_interval = 3}), resumed({.init = 1, .growth_interval = 3});
     for (int step = 0; step < 5; ++step) scale.count_good_step();
     resumed.restore(scale.state());

@@ -37,14 +37,14 @@ TEST(LrSchedule, FallsAsASquareRoot) {
 
 TEST(LrSchedule, NoWarmUpStartsAtThePeak) { expect_rates(options(DecayShape::Linear, 0, 2), {8, 4, 0}); }
 
-TEST(LrSchedule, DecayRatioNoughtStaysAtThePeak) {
+TEST(LrSchedule, DecayRatioZeroStaysAtThePeak) {
     LrScheduleOptions constant = options(DecayShape::Cosine, 1, 5);
     constant.decay_ratio = 0;
     expect_rates(constant, {4, 8, 8, 8, 8, 8, 8});
     EXPECT_EQ(LrSchedule(constant).at_step(1000000), 8);
 }
 
-// Steps 1..10 of which the last three decay: the first of them is still at the peak, one more would be at the
+// The last three of steps 1..10 decay: the first of them is still at the peak, and step 11 would be at the
 // end.
 TEST(LrSchedule, DecayRatioIsTheLastPart) {
     LrScheduleOptions late = options(DecayShape::Linear, 1, 10);
@@ -58,7 +58,7 @@ TEST(LrSchedule, DecayRatioOneLeavesTheWarmUpItsSteps) {
     expect_rates(whole, {2, 4, 6, 8, 6, 4, 2, 0});
 }
 
-TEST(LrSchedule, EndsAtTheLeastFactor) {
+TEST(LrSchedule, EndsAtTheMinimumFactor) {
     LrScheduleOptions bounded = options(DecayShape::Linear, 0, 4);
     bounded.min_factor = 0.25;
     expect_rates(bounded, {8, 6.5, 5, 3.5, 2, 2, 2});

@@ -22,7 +22,7 @@ const RoundingKey kKey = rounding_key(7, "layers.0.attention.wq.weight", Rounded
 
 class StochasticRounding : public ::testing::Test {
   protected:
-    /// The two numbers of bf16 around x, the one nearer to zero first.
+    /// The two bf16 numbers around x, the one nearer to zero first.
     static std::pair<double, double> neighbours(float x) {
         const uint32_t down = std::bit_cast<uint32_t>(x) & 0xFFFF0000;
         return {std::bit_cast<float>(down), std::bit_cast<float>(down + 0x10000)};
@@ -32,8 +32,8 @@ class StochasticRounding : public ::testing::Test {
     testing::RandomTensors random_{3};
 };
 
-// Numbers of all sizes and both signs, subnormal ones too, at many places: one of the two neighbours, and on
-// average the number itself.
+// Numbers of all sizes and both signs, subnormal ones too, are rounded to one of their two neighbours, and on
+// average over many elements to themselves.
 TEST_F(StochasticRounding, IsUnbiasedAndTakesANeighbour) {
     constexpr int64_t kCount = 20000;
     for (const float x : {1.001F, -3.14159F, 1e-3F, 7.77e30F, -1e-39F, 0.99999F, 1.00390625F}) {
@@ -48,7 +48,7 @@ TEST_F(StochasticRounding, IsUnbiasedAndTakesANeighbour) {
     }
 }
 
-TEST_F(StochasticRounding, LeavesWhatIsExactOrNotFinite) {
+TEST_F(StochasticRounding, LeavesNumbersThatAreExactOrNotFinite) {
     const at::Tensor exact = random_.normal({4096}, at::kBFloat16);
     EXPECT_TRUE(identical(rounded_stochastically(exact.to(at::kFloat), {.length = 4096}, 1, kKey), exact));
     const double infinity = std::numeric_limits<double>::infinity();
@@ -62,7 +62,7 @@ TEST_F(StochasticRounding, LeavesWhatIsExactOrNotFinite) {
     }
 }
 
-// A piece of a tensor is rounded as the whole tensor is there: rows, columns, and both cut.
+// A slab of a tensor gets the bits of the whole tensor, whether rows, columns or both are cut.
 TEST_F(StochasticRounding, DoesNotDependOnTheLayout) {
     const std::vector<int64_t> shape = {13, 27};
     const at::Tensor wide = random_.normal(shape, at::kFloat);

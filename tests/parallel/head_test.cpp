@@ -1,4 +1,4 @@
-// The head's sums over a vocabulary that is cut over ranks, against one device.
+// The head's sums over a vocabulary that is split over ranks are those of one device.
 #include <ATen/TensorOperators.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Each pass against lists written by hand. In them, units 0 and 1 are layers and 2 is the head.
+// Each pass is compared with lists written by hand. Units 0 and 1 are layers, unit 2 is the head.
 #include "parallel/lowering.h"
 
 #include <gtest/gtest.h>
@@ -8,16 +8,18 @@
 namespace argosy::parallel {
 namespace {
 
-using model::Keep;
+using model::RecomputeMode;
 
-/// One stage of everything: the embedding, a block, the head.
-LoweringOptions one_stage(Keep keep = Keep::Everything) { return {.stages = stages_of({1}), .keep = keep}; }
+/// One stage with the embedding, a block and the head.
+LoweringOptions one_stage(RecomputeMode mode = RecomputeMode::None) {
+    return {.stages = stages_of({1}), .recompute = mode};
+}
 
 std::vector<UnitOp> expanded(int num_microbatches, const LoweringOptions& options = one_stage()) {
     return expand_units(schedule("1F1B", {1, 1, num_microbatches}, 0), options);
 }
 
-TEST(ExpandUnits, RunsUnitsForwardAndBack) {
+TEST(ExpandUnits, RunsUnitsForwardAndBackward) {
     EXPECT_EQ(written(expanded(2)), "F0.0 F1.0 L2.0 B1.0 W1.0 B0.0 W0.0 F0.1 F1.1 L2.1 B1.1 W1.1 B0.1 W0.1");
 }
 
@@ -37,31 +39,32 @@ TEST(ExpandUnits, SplitBackwardIsTwoRunsOverTheUnits) {
     EXPECT_EQ(written(expand_units(split, one_stage())), "L2.0 B1.0 B0.0 W1.0 W0.0");
 }
 
-TEST(InsertRecompute, ComesRightBeforeTheBackwardOfWhatWasDropped) {
-    EXPECT_EQ(written(insert_recompute(expanded(1), one_stage(Keep::Everything))), written(expanded(1)));
-    for (const Keep keep : {Keep::Products, Keep::Input}) {
-        EXPECT_EQ(written(insert_recompute(expanded(1), one_stage(keep))),
+TEST(InsertRecompute, ComesDirectlyBeforeTheUnitsBackward) {
+    EXPECT_EQ(written(insert_recompute(expanded(1), one_stage(RecomputeMode::None))), written(expanded(1)));
+    for (const RecomputeMode mode : {RecomputeMode::Selective, RecomputeMode::Full}) {
+        EXPECT_EQ(written(insert_recompute(expanded(1), one_stage(mode))),
                   "F0.0 F1.0 L2.0 C1.0 B1.0 W1.0 B0.0 W0.0");  // the embedding keeps all that it needs
     }
 }
 
 TEST(InsertRecompute, UnitZeroOfALaterStageIsABlock) {
-    const LoweringOptions options{.stages = stages_of({1, 1}), .keep = Keep::Input};
+    const LoweringOptions options{.stages = stages_of({1, 1}), .recompute = RecomputeMode::Full};
     EXPECT_EQ(written(insert_recompute({{UnitOpKind::BackwardInput, 1, 0, 0}}, options)), "C0.0 B0.0");
 }
 
-TEST(InsertGathers, EveryPassGivesBackAfterEachRunOfUses) {
-    EXPECT_EQ(written(insert_gathers(insert_recompute(expanded(1), one_stage(Keep::Input)), one_stage())),
-              "G0 F0.0 X0 G1 F1.0 X1 G2 L2.0 X2 G1 C1.0 B1.0 X1 W1.0 B0.0 W0.0");  // a table's way back reads
-                                                                                   // nothing
+TEST(InsertGathers, EveryPassReleasesAfterEachRunOfUses) {
+    EXPECT_EQ(
+        written(insert_gathers(insert_recompute(expanded(1), one_stage(RecomputeMode::Full)), one_stage())),
+        "G0 F0.0 X0 G1 F1.0 X1 G2 L2.0 X2 G1 C1.0 B1.0 X1 W1.0 B0.0 W0.0");  // a table's way back reads
+                                                                             // nothing
 }
 
-TEST(InsertGathers, EveryPassKeepsWhatIsUsedAgainAtOnce) {
+TEST(InsertGathers, EveryPassKeepsWeightsThatAreUsedAgainAtOnce) {
     const std::vector<UnitOp> turn = {{UnitOpKind::Forward, 1, 0, 0}, {UnitOpKind::BackwardInput, 1, 0, 0}};
     EXPECT_EQ(written(insert_gathers(turn, {.stages = stages_of({1, 1})})), "G0 F0.0 B0.0 X0");
 }
 
-TEST(InsertGathers, NeverGathersOnceAndGivesBackAfterTheLastUse) {
+TEST(InsertGathers, NeverGathersOnceAndReleasesAfterTheLastUse) {
     LoweringOptions options = one_stage();
     options.reshard = Reshard::Never;
     EXPECT_EQ(written(insert_gathers(expanded(2), options)),
@@ -74,12 +77,12 @@ TEST(InsertReductions, AfterEachMicrobatchOneAtATime) {
               "F0.1 F1.1 L2.1 D0 R2 B1.1 W1.1 D2 R1 B0.1 W0.1 D1 R0 D0");
 }
 
-TEST(InsertReductions, AfterTheStepOnlyTheLastMicrobatchs) {
+TEST(InsertReductions, AfterTheStepOnlyInTheLastMicrobatch) {
     EXPECT_EQ(written(insert_reductions(expanded(2), ReduceAfter::Step)),
               "F0.0 F1.0 L2.0 B1.0 W1.0 B0.0 W0.0 F0.1 F1.1 L2.1 R2 B1.1 W1.1 D2 R1 B0.1 W0.1 D1 R0 D0");
 }
 
-/// What insert_sums makes of these, where all units have sums.
+/// The list after insert_sums(), if all units have sums.
 std::string summed(const std::vector<UnitOp>& ops, LoweringOptions options = one_stage()) {
     options.stages = with_sums(options.stages);
     return written(insert_sums(ops, options));
@@ -99,19 +102,19 @@ TEST(InsertSums, WaitsForTheLastReduction) {
               "F0.1 F1.1 L2.1 D0 R2 B1.1 W1.1 D2 S2 R1 B0.1 W0.1 D1 S1 R0 D0 S0 E2 E1 E0");
 }
 
-TEST(InsertSums, WhereTheWeightsOwnPassIsTheLastItWaitsForThat) {
+TEST(InsertSums, WaitsForBackwardWeightIfThatIsLast) {
     const std::vector<Action> split = {{ActionKind::BackwardInput, 0, 0}, {ActionKind::BackwardWeight, 0, 0}};
     EXPECT_EQ(summed(expand_units(split, one_stage())), "L2.0 S2 B1.0 B0.0 W1.0 S1 W0.0 S0 E2 E1 E0");
 }
 
-TEST(InsertSums, OfUnitsThatHaveAnyAlone) {
+TEST(InsertSums, OnlyOfUnitsThatHaveSums) {
     LoweringOptions options = one_stage();
     EXPECT_EQ(written(insert_sums(expanded(1), options)), written(expanded(1)));
     options.stages[0].summed_units = {0, 2};
     EXPECT_EQ(written(insert_sums(expanded(1), options)), "F0.0 F1.0 L2.0 S2 B1.0 W1.0 B0.0 W0.0 S0 E2 E0");
 }
 
-TEST(InsertSums, OfAStageComeInItsLastMicrobatchsWayBack) {
+TEST(InsertSums, OfAStageStartInItsLastMicrobatchsBackward) {
     const LoweringOptions options{.stages = stages_of({1, 1})};
     const ScheduleShape shape{2, 2, 2};
     const auto of_rank = [&](int rank) {
@@ -140,13 +143,13 @@ TEST(HoistGathers, NeverCrossesTheReleaseOfItsOwnUnit) {
 }
 
 TEST(HoistGathers, HoldsTwoUnitsAtATimeAtMost) {
-    for (const Keep keep : {Keep::Everything, Keep::Products, Keep::Input}) {
-        const LoweringOptions options{.stages = stages_of({6}), .keep = keep};
+    for (const RecomputeMode mode : {RecomputeMode::None, RecomputeMode::Selective, RecomputeMode::Full}) {
+        const LoweringOptions options{.stages = stages_of({6}), .recompute = mode};
         const auto ops =
             hoist_gathers(insert_gathers(insert_recompute(expanded(3, options), options), options));
         int held = 0, most = 0;
         for (const UnitOp& op : ops) {
-            held += (op.kind == UnitOpKind::Gather) - (op.kind == UnitOpKind::Free);
+            held += (op.kind == UnitOpKind::Gather) - (op.kind == UnitOpKind::Release);
             most = std::max(most, held);
         }
         EXPECT_EQ(most, 2);
@@ -170,14 +173,14 @@ TEST(AssignSlots, LivesFromTheFirstToTheLastOpOfAMicrobatch) {
     EXPECT_EQ(program.num_slots, 2);
 }
 
-TEST(AssignSlots, StagesOfOneRankDoNotShareWhatIsAlive) {
+TEST(AssignSlots, StagesOfOneRankDoNotShareSlots) {
     using enum UnitOpKind;
     const Program program = assign_slots(
         {{Forward, 0, 0, 0}, {Forward, 2, 0, 0}, {BackwardInput, 2, 0, 0}, {BackwardInput, 0, 0, 0}});
     EXPECT_EQ(slots(program), (std::vector{0, 1, 1, 0}));
 }
 
-TEST(Describe, NamesWhatThereIs) {
+TEST(Describe, NamesKindStageUnitAndMicrobatch) {
     using enum UnitOpKind;
     EXPECT_EQ(describe({Forward, 1, 2, 3}), "Forward of stage 1 unit 2 microbatch 3");
     EXPECT_EQ(describe({Gather, 0, 0, -1}), "Gather of stage 0 unit 0");
@@ -186,20 +189,20 @@ TEST(Describe, NamesWhatThereIs) {
 
 TEST(Lower, UnshardedProgramsOnlyCompute) {
     const auto actions = schedule("1F1B", {1, 1, 1}, 0);
-    const Program program = lower(actions, one_stage(Keep::Input));
+    const Program program = lower(actions, one_stage(RecomputeMode::Full));
     EXPECT_EQ(written(program.ops), "F0.0 F1.0 L2.0 C1.0 B1.0 W1.0 B0.0 W0.0");
     EXPECT_EQ(program.num_slots, 1);
 }
 
 TEST(Lower, ShardedProgramsHaveEveryPass) {
-    LoweringOptions options = one_stage(Keep::Products);
+    LoweringOptions options = one_stage(RecomputeMode::Selective);
     options.sharded = true;
     EXPECT_EQ(written(lower(schedule("1F1B", {1, 1, 1}, 0), options).ops),
               "G0 G1 F0.0 X0 G2 F1.0 X1 G1 L2.0 R2 X2 C1.0 B1.0 X1 W1.0 D2 R1 B0.0 W0.0 D1 R0 D0");
 }
 
 TEST(Lower, ReplicasOfShardsReduceAndThenSum) {
-    LoweringOptions options = one_stage(Keep::Products);
+    LoweringOptions options = one_stage(RecomputeMode::Selective);
     options.sharded = true;
     options.stages = with_sums(options.stages);
     EXPECT_EQ(written(lower(schedule("1F1B", {1, 1, 1}, 0), options).ops),

@@ -1,5 +1,5 @@
-// A step computes where its mesh says, and nowhere else. LibTorch's device without memory stands for a GPU:
-// it refuses what mixes it with the processor's tensors, and all shapes come out as they would.
+// A step computes on the mesh's device and on no other. LibTorch's device without memory (meta) stands for a
+// GPU: an operation that mixes it with the processor's tensors fails, and all shapes are computed.
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@
 namespace argosy::parallel {
 namespace {
 
-/// One rank on a device without memory.
+/// The only rank of a mesh, on the meta device.
 class RankWithoutMemory : public comm::Communicator {
   public:
     RankWithoutMemory() : Communicator("world", c10::kMeta) {}
@@ -64,8 +64,9 @@ TEST_P(MetaDeviceTest, AStepTouchesNoOtherDevice) {
     const PlacedModel placed = place(spec(), mesh.shape(), {2});
     for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
         ParallelModel model(spec(), placed, mesh, {at::kFloat, type, at::kFloat}, kSeqLen, /*seed=*/1);
-        const LoweringOptions options{.stages = stage_units(placed), .keep = model::Keep::Products};
-        Executor executor(model, mesh, program(options), {.keep = options.keep});
+        const LoweringOptions options{.stages = stage_units(placed),
+                                      .recompute = model::RecomputeMode::Selective};
+        Executor executor(model, mesh, program(options), {.recompute = options.recompute});
         const std::vector<model::Batch> batches(kMicrobatches, batch());
 
         meter.reset_peak();

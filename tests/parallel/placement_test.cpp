@@ -36,19 +36,18 @@ model::ModelSpec spec(bool tied = false) {
     return spec;
 }
 
-/// "tp:0/2 dp_shard x cp:0/3 + tp/2": splits as axes:dim/parts, then partial sums as axes/parts.
+/// "tp:0/2 dp_shard x cp:0/3 + tp/2": splits as axes:dim/parts, then the gradient's sum as axes/parts.
 std::string written(const layout::ParamSpec& parameter) {
     std::string text;
     for (const layout::Split& split : parameter.splits) {
         text += fmt::format("{}:{}/{} ", split.axes.name(), split.dim, split.parts);
     }
-    for (const layout::PartialSum& sum : parameter.gradient) {
-        text += fmt::format("+ {}/{} ", sum.axes.name(), sum.parts);
-    }
+    const auto& [axes, parts] = parameter.gradient;
+    if (!axes.empty()) text += fmt::format("+ {}/{} ", axes.name(), parts);
     return text.empty() ? "" : text.substr(0, text.size() - 1);
 }
 
-/// What each role's parameter became; all blocks must agree.
+/// The placement of each role's parameter. Checks that all blocks agree.
 std::map<Role, std::string> placements(const MeshShape& mesh, const std::vector<int>& layers = {5}) {
     std::map<Role, std::string> found;
     for (const auto& unit : place(spec(), mesh, layers).units) {
@@ -107,9 +106,9 @@ TEST(Place, FewerKeyHeadsThanRanksAreReplicated) {
 TEST(Place, AllAxesCompose) {
     const auto found = placements(mesh_of(2, 2, 3, 4), {3, 2});
     expect_each(found, kRows, "tp:0/4 dp_shard x cp:0/3 + dp_replicate/1");
-    expect_each(found, kKeysAndValues, "tp:0/2 dp_shard x cp:0/3 + tp/2 + dp_replicate/1");
+    expect_each(found, kKeysAndValues, "tp:0/2 dp_shard x cp:0/3 + dp_replicate x tp/2");
     expect_each(found, kColumns, "tp:1/4 dp_shard x cp:0/3 + dp_replicate/1");
-    expect_each(found, kNorms, "dp_shard x cp:0/3 + tp/1 + dp_replicate/1");
+    expect_each(found, kNorms, "dp_shard x cp:0/3 + dp_replicate x tp/1");
 }
 
 TEST(Place, UnitsRunOnTheirStages) {
@@ -136,7 +135,7 @@ TEST(Place, StageUnitsCountTheEmbeddingAsALayer) {
 
 using Units = std::vector<std::set<int>>;
 
-/// By stage.
+/// The summed units of each stage.
 Units summed_units(const model::ModelSpec& spec, const MeshShape& mesh, const std::vector<int>& layers) {
     Units units;
     for (const StageUnits& stage : stage_units(place(spec, mesh, layers))) {
@@ -145,7 +144,7 @@ Units summed_units(const model::ModelSpec& spec, const MeshShape& mesh, const st
     return units;
 }
 
-TEST(Place, ProgramsSumOverReplicasWhatHasNoOtherSum) {
+TEST(Place, ProgramsSumParametersThatAreSummedOverReplicasAlone) {
     EXPECT_EQ(summed_units(spec(), mesh_of(1, 1, 4, 1), {5}), Units{{}});
     EXPECT_EQ(summed_units(spec(), mesh_of(1, 1, 1, 4), {5}), Units{{}});
     const std::set<int> all = {0, 1, 2, 3, 4, 5, 6};
@@ -155,7 +154,7 @@ TEST(Place, ProgramsSumOverReplicasWhatHasNoOtherSum) {
     EXPECT_EQ(summed_units(spec(), mesh_of(3, 2, 2, 1), {2, 3, 0}), (Units{{0, 1, 2}, {0, 1, 2}, {0}}));
 }
 
-TEST(Place, NormsAndKeyHeadsOfTensorParallelismAreNotTheProgramsToSum) {
+TEST(Place, ProgramsDoNotSumNormsAndSharedKeyHeads) {
     const PlacedModel placed = place(spec(), mesh_of(1, 2, 2, 4), {5});
     EXPECT_EQ(summed_roles(placed, 0), std::set{Role::Embedding});
     EXPECT_EQ(summed_roles(placed, 1),
@@ -163,16 +162,15 @@ TEST(Place, NormsAndKeyHeadsOfTensorParallelismAreNotTheProgramsToSum) {
     EXPECT_EQ(summed_roles(placed, 6), std::set{Role::Output});
 }
 
-TEST(Place, ATiedTableIsSummedWithTheEmbeddingUnlessTwoStagesHoldIt) {
+TEST(Place, ATiedTableIsSummedWithTheEmbeddingAndOnEachOfTwoStagesThatHoldIt) {
     const model::ModelSpec tied = spec(/*tied=*/true);
     const PlacedModel one = place(tied, mesh_of(1, 2, 1, 1), {5});
     EXPECT_EQ(summed_roles(one, 0), std::set{Role::Embedding});
     EXPECT_EQ(summed_roles(one, 6), std::set{Role::FinalNorm});
     const PlacedModel two = place(tied, mesh_of(2, 2, 1, 1), {3, 2});
-    EXPECT_TRUE(summed_roles(two, 0).empty());
-    EXPECT_EQ(summed_roles(two, 6), std::set{Role::FinalNorm});
-    EXPECT_EQ(summed_units(tied, mesh_of(2, 2, 1, 2), {3, 2}), (Units{{1, 2, 3}, {0, 1}}))
-        << "nothing of embedding and head";
+    EXPECT_EQ(summed_roles(two, 0), std::set{Role::Embedding});
+    EXPECT_EQ(summed_roles(two, 6), (std::set{Role::FinalNorm, Role::Output}));
+    EXPECT_EQ(summed_units(tied, mesh_of(2, 2, 1, 2), {3, 2}), (Units{{0, 1, 2, 3}, {0, 1, 2}}));
 }
 
 TEST(Place, ATiedTableLivesOnBothEndsOfThePipeline) {
@@ -199,7 +197,7 @@ TEST(Place, RefusesHeadsAndLayersThatDoNotDivide) {
                  "has 5");
 }
 
-// Only the ends have work besides layers.
+// Only the first and the last stage have work besides layers.
 TEST(Place, RefusesAMiddleStageWithoutLayers) {
     EXPECT_ERROR(place(spec(), mesh_of(3, 1, 1, 1), {2, 0, 3}), UserError, "layers_per_stage", "stage 1");
     EXPECT_NO_THROW(place(spec(), mesh_of(3, 1, 1, 1), {0, 5, 0}));
@@ -218,7 +216,7 @@ struct Split {
     int num_layers, num_stages, first_less, last_less;
 };
 
-/// Layers and what stands for the embedding and the head.
+/// The layers of each stage plus the layers for which the embedding and the head count.
 std::vector<int> loads(const Split& split) {
     std::vector<int> loads =
         split_layers(split.num_layers, split.num_stages, split.first_less, split.last_less);
@@ -229,7 +227,7 @@ std::vector<int> loads(const Split& split) {
     return loads;
 }
 
-/// Too few layers for a stage each, or an end that has to do less than nothing.
+/// Whether there are fewer layers than stages, or an end would get a negative number of layers.
 bool impossible(const Split& split) {
     const int total = split.num_layers + split.first_less + split.last_less;
     return split.num_layers < split.num_stages || total / split.num_stages < split.last_less ||

@@ -9,7 +9,7 @@
 namespace argosy::parallel {
 namespace {
 
-/// Of the first rank of `num_stages`, one for each rank.
+/// The parts of the first rank of `num_stages`, with one stage for each rank.
 Program program(int num_stages, int num_microbatches, bool sharded = false) {
     const LoweringOptions options{.stages = stages_of(std::vector<int>(num_stages, 2)), .sharded = sharded};
     const ScheduleShape shape{num_stages, num_stages, num_microbatches};
@@ -26,7 +26,7 @@ std::string in_words(const std::vector<ProgramPart>& parts) {
     return text;
 }
 
-TEST(ProgramParts, AreMicrobatchesThatFollowEachOther) {
+TEST(ProgramParts, AreMicrobatchesThatRunOneAfterTheOther) {
     EXPECT_EQ(in_words(parts_of(program(1, 1))), "0+1:0 ");
     EXPECT_EQ(in_words(parts_of(program(1, 4))), "0+1:0 1+1:1 2+1:1 3+1:1 ")
         << "gradients begin in the first";
@@ -45,12 +45,12 @@ TEST(ProgramParts, TogetherAreTheProgram) {
     EXPECT_EQ(ops, whole.ops);
 }
 
-TEST(ProgramParts, AreOneWhereSomethingReachesFromMicrobatchToMicrobatch) {
+TEST(ProgramParts, AreOneIfAnOperationSpansMicrobatches) {
     EXPECT_EQ(in_words(parts_of(program(1, 4, /*sharded=*/true))), "0+4:0 ");
     EXPECT_EQ(in_words(parts_of(program(2, 4))), "0+4:0 ");
 }
 
-TEST(ProgramParts, AreOneWhereMicrobatchesTakeTurns) {
+TEST(ProgramParts, AreOneIfMicrobatchesAlternate) {
     const Program turns{.ops = {{UnitOpKind::Forward, 0, 0, 0},
                                 {UnitOpKind::Forward, 0, 0, 1},
                                 {UnitOpKind::BackwardInput, 0, 0, 0}},

@@ -28,7 +28,7 @@ inline std::vector<StageUnits> stages_of(const std::vector<int>& layers) {
 
 inline int num_units(const StageUnits& units) { return units.num_layers + units.has_head; }
 
-/// With gradients in every unit that are summed over replicas.
+/// Returns the stages with gradients to sum over replicas in every unit.
 inline std::vector<StageUnits> with_sums(std::vector<StageUnits> stages) {
     for (StageUnits& units : stages) {
         for (int unit = 0; unit < num_units(units); ++unit) units.summed_units.insert(unit);
@@ -49,7 +49,7 @@ inline const char* letters(UnitOpKind kind) {
     switch (kind) {
         case UnitOpKind::Gather:
             return "G";
-        case UnitOpKind::Free:
+        case UnitOpKind::Release:
             return "X";
         case UnitOpKind::Forward:
             return "F";

@@ -33,7 +33,7 @@ const char* letters(ActionKind kind) {
     return "?";
 }
 
-/// "F0 B0": kinds and microbatches; every action must be of the rank's one stage.
+/// "F0 B0": kinds and microbatches. Checks that every action belongs to the rank's one stage.
 std::string written(const std::vector<Action>& actions, int stage) {
     std::string text;
     for (const Action& action : actions) {
@@ -69,7 +69,7 @@ TEST(Schedule, OneStageAccumulates) {
     EXPECT_EQ(written("GPipe", 1, 3, 0), "F0 F1 F2 B0 B1 B2");
 }
 
-TEST(Schedule, TransfersSurroundWhatNeedsAndMakesThem) {
+TEST(Schedule, TransfersAreNextToTheirActions) {
     const ScheduleShape shape{3, 3, 2};
     const auto with = [&](int rank) {
         return written(with_transfers(schedule("1F1B", shape, rank), shape), rank);
@@ -79,7 +79,7 @@ TEST(Schedule, TransfersSurroundWhatNeedsAndMakesThem) {
     EXPECT_EQ(with(2), "ra0 F0 B0 sg0 ra1 F1 B1 sg1");
 }
 
-// The input's gradient is what the stage before waits for; the weights' half needs and sends nothing.
+// The stage before waits for the input's gradient; the weights' half sends and receives nothing.
 TEST(Schedule, TransfersOfASplitBackwardGoWithTheInputsHalf) {
     const std::vector<Action> split = {{ActionKind::BackwardInput, 1, 0}, {ActionKind::BackwardWeight, 1, 0}};
     EXPECT_EQ(written(with_transfers(split, {3, 3, 1}), 1), "rg0 I0 sg0 W0");
@@ -105,7 +105,7 @@ TEST(Schedule, EveryActionOnceAndForwardBeforeBackward) {
     }
 }
 
-TEST(Schedule, NamesWhatItDoesNotHave) {
+TEST(Schedule, NamesAnUnknownSchedule) {
     EXPECT_EQ(schedule_names(), (std::vector<std::string>{"1F1B", "GPipe"}));
     EXPECT_ERROR(schedule("2F2B", {2, 2, 4}, 0), UserError, "pipeline_parallel_schedule", "2F2B", "1F1B",
                  "GPipe");

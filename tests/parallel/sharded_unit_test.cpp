@@ -1,4 +1,4 @@
-// A unit over all ranks as shards: pieces become the whole parameter, and gradients the ranks' sum.
+// A unit with a shard on each rank: gathers give the whole parameters, and reductions give the ranks' sums.
 #include "parallel/sharded_unit.h"
 
 #include <ATen/TensorOperators.h>
@@ -11,7 +11,7 @@
 #include "expect_error.h"
 #include "layout/initial.h"
 #include "parallel/unit_memory.h"
-#include "support/counting_communicator.h"
+#include "support/communicator_double.h"
 #include "support/tensors.h"
 #include "support/world.h"
 
@@ -30,7 +30,7 @@ constexpr Precision kMixed{at::kFloat, at::kBFloat16, at::kFloat};
 constexpr Precision kDouble{at::kDouble, at::kDouble, at::kDouble};
 constexpr uint64_t kSeed = 3;
 
-/// Rows that two and four ranks do not divide, and fewer rows than ranks.
+/// Numbers of rows that two and four do not divide, and fewer rows than ranks.
 const std::vector<std::pair<Role, std::vector<int64_t>>> kShapes = {
     {Role::Wq, {7, 3}}, {Role::AttentionNorm, {5}}, {Role::Wo, {2, 4}}, {Role::FfnNorm, {1}}};
 
@@ -55,8 +55,7 @@ at::Tensor whole_value(const layout::ParamSpec& spec) {
     return value;
 }
 
-/// Each rank's gradient is its own multiple of one that is made of small whole numbers, so that sums are
-/// exact.
+/// The gradient of a rank: a multiple of small integers, so that sums are exact.
 at::Tensor gradient_of(const layout::ParamSpec& spec, int rank, int round, at::ScalarType type) {
     testing::RandomTensors random(100 + round);
     return random.integers(spec.shape, -20, 20).to(type) * (rank + 1);
@@ -64,16 +63,16 @@ at::Tensor gradient_of(const layout::ParamSpec& spec, int rank, int round, at::S
 
 struct ShardedUnitTest : ::testing::TestWithParam<Precision> {
     ShardedUnitTest() {
-        std::vector<ShardedUnit::Binding> bindings;
+        std::vector<ShardedUnit::Parameter> of_unit;
         for (size_t i = 0; i < kShapes.size(); ++i) {
             parameters.push_back(make_parameter(spec_of(i, counted.size()), mesh, GetParam()));
-            bindings.push_back({kShapes[i].first, parameters.back().get()});
+            of_unit.push_back({kShapes[i].first, parameters.back().get()});
         }
-        unit = std::make_unique<ShardedUnit>(bindings, mesh.group(layout::kShardAxes),
+        unit = std::make_unique<ShardedUnit>(of_unit, mesh.group(layout::kShardAxes),
                                              mesh.group(layout::Axis::Replicate));
     }
 
-    /// What a layer does in a microbatch.
+    /// Adds gradients as a layer does in a microbatch.
     void add_gradients(int round) {
         const model::Gradients& gradients = unit->gradients();
         for (size_t i = 0; i < kShapes.size(); ++i) {
@@ -85,7 +84,7 @@ struct ShardedUnitTest : ::testing::TestWithParam<Precision> {
         }
     }
 
-    /// Rounds' gradients summed over ranks, this rank's rows.
+    /// Checks this rank's rows of the gradients, summed over `num_rounds` rounds and all ranks.
     void expect_gradients(int num_rounds) {
         for (const auto& parameter : parameters) {
             const layout::Slab& slab = parameter->slab();
@@ -162,7 +161,7 @@ TEST_P(ShardedUnitTest, GradientsAccumulateBeforeOneReduction) {
     expect_gradients(3);
 }
 
-// The next microbatch writes its gradients while the last one's are on their way.
+// The next microbatch writes its gradients while the reduction of the last one is under way.
 TEST_P(ShardedUnitTest, GradientsOfTheNextMicrobatchMayComeDuringAReduction) {
     add_gradients(0);
     if (unit->sharded()) unit->reduce();
@@ -205,7 +204,7 @@ TEST_P(ShardedUnitTest, OneRankComputesWithTheParametersThemselves) {
     }
 }
 
-TEST_P(ShardedUnitTest, RefusesCallsOutOfTurn) {
+TEST_P(ShardedUnitTest, RefusesCallsInTheWrongOrder) {
     if (unit->sharded()) {
         EXPECT_ERROR(unit->reduce(), RunError, "internal error");  // no gradients yet
         unit->gather();
@@ -218,21 +217,21 @@ TEST_P(ShardedUnitTest, RefusesCallsOutOfTurn) {
     }
 }
 
-// Of four parameters two are summed with the unit.
-TEST(ReplicatedUnit, SumsInPlaceInOneLaunchWhatIsItsOwn) {
+// Two of the four parameters are summed with the unit.
+TEST(ReplicatedUnit, SumsItsParametersInPlaceInOneLaunch) {
     Submissions log;
     CountingCommunicator counted(world(), log);
     comm::Mesh mesh(layout::resolve({.replicate = counted.size(), .shard = 1}, counted.size()), counted);
     std::vector<std::unique_ptr<ShardedParameter>> parameters;
-    std::vector<ShardedUnit::Binding> bindings;
+    std::vector<ShardedUnit::Parameter> of_unit;
     const auto own = [&](size_t i, int rank) {
         return gradient_of(parameters[i]->spec(), rank, /*round=*/0, at::kFloat);
     };
     for (size_t i = 0; i < kShapes.size(); ++i) {
         parameters.push_back(make_parameter(spec_of(i, 1), mesh, kFloat));
-        bindings.push_back({kShapes[i].first, parameters.back().get(), /*summed=*/i % 2 == 1});
+        of_unit.push_back({kShapes[i].first, parameters.back().get(), /*summed=*/i % 2 == 1});
     }
-    ShardedUnit unit(bindings, mesh.group(layout::kShardAxes), mesh.group(layout::Axis::Replicate));
+    ShardedUnit unit(of_unit, mesh.group(layout::kShardAxes), mesh.group(layout::Axis::Replicate));
     unit.finish_sum();  // of nothing
     EXPECT_ERROR(unit.sum_replicas(), RunError, "p1 has no gradient to sum");
     for (size_t i = 0; i < kShapes.size(); ++i) {
@@ -246,7 +245,7 @@ TEST(ReplicatedUnit, SumsInPlaceInOneLaunchWhatIsItsOwn) {
     for (size_t i = 0; i < kShapes.size(); ++i) {
         at::Tensor expected = own(i, counted.rank());
         for (int rank = 0; rank < counted.size(); ++rank) {
-            if (bindings[i].summed && rank != counted.rank()) expected += own(i, rank);
+            if (of_unit[i].summed && rank != counted.rank()) expected += own(i, rank);
         }
         EXPECT_TRUE(identical(parameters[i]->gradient().sum, expected)) << parameters[i]->spec().name;
     }
@@ -255,17 +254,18 @@ TEST(ReplicatedUnit, SumsInPlaceInOneLaunchWhatIsItsOwn) {
     EXPECT_EQ(log[0].group, mesh.group(layout::Axis::Replicate).name());
 }
 
-/// A unit with q, k and v, whose rows one, two and four ranks divide, and gate and up, which two do not.
+/// A unit with q, k and v, whose rows one, two and four divide, and gate and up, whose rows two does not
+/// divide.
 struct JoinedUnitTest : ::testing::TestWithParam<Precision> {
     JoinedUnitTest() {
         UnitMemory memory(unit_parameters(), mesh, GetParam());
-        std::vector<ShardedUnit::Binding> bindings;
+        std::vector<ShardedUnit::Parameter> of_unit;
         for (const model::Parameter& each : unit_parameters()) {
             parameters.push_back(
                 std::make_unique<ShardedParameter>(each.spec, mesh, memory.next(each), kSeed));
-            bindings.push_back({each.role, parameters.back().get()});
+            of_unit.push_back({each.role, parameters.back().get()});
         }
-        unit = std::make_unique<ShardedUnit>(bindings, mesh.group(layout::kShardAxes),
+        unit = std::make_unique<ShardedUnit>(of_unit, mesh.group(layout::kShardAxes),
                                              mesh.group(layout::Axis::Replicate), memory.joined());
     }
 
@@ -282,7 +282,7 @@ struct JoinedUnitTest : ::testing::TestWithParam<Precision> {
         }
         return made;
     }
-    /// Of the parameters [first, first + count).
+    /// The shards of the parameters [first, first + count).
     at::Tensor whole(size_t first, size_t count) const {
         std::vector<at::Tensor> values;
         for (size_t i = first; i < first + count; ++i) values.push_back(whole_value(parameters[i]->spec()));
@@ -309,7 +309,7 @@ TEST_P(JoinedUnitTest, WeightsAreOneMatrixWhereRowsDivide) {
     EXPECT_FALSE(unit->weights().joined[model::Join::Qkv].defined());
 }
 
-// What the optimizer and a checkpoint write is what layers see.
+// Layers see the masters that the optimizer or a checkpoint wrote.
 TEST_P(JoinedUnitTest, WeightsFollowTheMasters) {
     for (const auto& parameter : parameters) {
         parameter->own_rows(parameter->master()).mul_(2);
@@ -320,7 +320,7 @@ TEST_P(JoinedUnitTest, WeightsFollowTheMasters) {
     EXPECT_TRUE(identical(unit->weights().joined[model::Join::Qkv], expected));
 }
 
-// Twice: what a joined sum held before does not come back.
+// The second round shows that a joined sum starts anew.
 TEST_P(JoinedUnitTest, GradientsOfAJoinReachTheirParameters) {
     const at::Tensor whole_sum = testing::RandomTensors(9).integers({16, 3}, -20, 20).to(GetParam().reduce);
     for (const int round : {1, 2}) {

@@ -1,4 +1,4 @@
-// The simulator notices every way to break a program: ops left out, run twice, or in the wrong order.
+// The simulator detects broken programs: ops are missing, run twice, or are in the wrong order.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 namespace argosy::parallel {
 namespace {
 
-using model::Keep;
+using model::RecomputeMode;
 using enum UnitOpKind;
 
 constexpr int kNumCases = 60;
@@ -30,7 +30,8 @@ ProgramCase random_case(std::mt19937& random) {
                         .sharded = pick(3) > 0,
                         .reshard = pick(2) == 0 ? Reshard::EveryPass : Reshard::Never,
                         .reduce_after = pick(2) == 0 ? ReduceAfter::Microbatch : ReduceAfter::Step,
-                        .keep = std::vector{Keep::Everything, Keep::Products, Keep::Input}[pick(3)]}};
+                        .recompute = std::vector{RecomputeMode::None, RecomputeMode::Selective,
+                                                 RecomputeMode::Full}[pick(3)]}};
 }
 
 std::string fault_of(const std::vector<Program>& programs, const ProgramCase& simulated) {
@@ -57,12 +58,12 @@ void at_every_op(TryAt try_at) {
 
 bool says(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
-/// Whether `fault` can be what comes of leaving `op` out.
+/// Whether `fault` can be the result of leaving `op` out.
 bool names_missing(const std::string& fault, const UnitOp& op) {
     switch (op.kind) {
         case Gather:
             return says(fault, "its weights are not gathered");
-        case Free:
+        case Release:
             return says(fault, "gathered already") || says(fault, "stay gathered");
         case Reduce:
             return says(fault, "no such reduction is under way");
@@ -111,30 +112,30 @@ bool works(const UnitOp& op) {
            op.kind == BackwardWeight;
 }
 
-/// Whether `b` must not run before `a`, which stands right before it: said once more, apart from the
-/// simulator.
+/// Whether `b` must not run before `a`, which is directly before it. The rule is written here a second time,
+/// without the simulator.
 bool depends(const UnitOp& b, const UnitOp& a, const LoweringOptions& options) {
     const bool same_unit = a.stage == b.stage && a.unit == b.unit;
     if (a.kind == FinishReduce && b.kind == Reduce) return true;
     if (a.kind == Reduce && b.kind == FinishReduce) return same_unit;
     if (a.kind == FinishReduce && b.kind == SumReplicas) return same_unit;
     if (a.kind == SumReplicas && b.kind == FinishSum) return same_unit;
-    if (a.kind == Free && b.kind == Gather) return same_unit;
+    if (a.kind == Release && b.kind == Gather) return same_unit;
     if (a.kind == Gather && works(b)) return same_unit && needs_weights(b, options);
-    if (works(a) && b.kind == Free) return same_unit && needs_weights(a, options);
+    if (works(a) && b.kind == Release) return same_unit && needs_weights(a, options);
     if ((a.kind == BackwardWeight || a.kind == Loss) && (b.kind == Reduce || b.kind == SumReplicas)) {
         return same_unit;
     }
     if (a.slot == -1 || b.slot == -1) return false;
     if (a.microbatch != b.microbatch) return a.slot == b.slot;  // b takes over the slot that a gives up
-    // Within a microbatch all is one chain, but for what is computed again and the weights' gradients.
+    // The ops of a microbatch are one chain, except Recompute and BackwardWeight.
     if (b.kind == Recompute) return a.kind == Forward && same_unit;
     if (a.kind == BackwardWeight) return false;
     return b.kind != BackwardWeight || same_unit;
 }
 
-// Neighbours that change places are noticed when one needs the other, and only then. Left aside are two
-// transfers, which may or may not depend on each other through other ranks.
+// Swapped neighbours are a fault if and only if one needs the other. Pairs of transfers are left out: they
+// may depend on each other through other ranks.
 TEST(SimulatorFaults, NeighboursSwapped) {
     at_every_op([](const ProgramCase& simulated, std::vector<Program> programs, int rank, size_t position) {
         auto& ops = programs[rank].ops;
@@ -184,14 +185,14 @@ size_t position_of(const Program& program, UnitOpKind kind, int unit, int microb
     return at - program.ops.begin();
 }
 
-/// Takes the op at `from` out and puts it right behind the one at `behind`, which follows it.
+/// Moves the op at `from` to the position after `behind`. REQUIRES: from < behind.
 void move_behind(Program& program, size_t from, size_t behind) {
     const auto begin = program.ops.begin();
     std::rotate(begin + from, begin + from + 1, begin + behind + 1);
 }
 
 ProgramCase two_ranks(const std::string& schedule) {
-    return {schedule, {2, 2, 3}, {.stages = stages_of({1, 1}), .keep = Keep::Products}};
+    return {schedule, {2, 2, 3}, {.stages = stages_of({1, 1}), .recompute = RecomputeMode::Selective}};
 }
 
 TEST(SimulatorFaults, SendsInTheWrongOrder) {
@@ -215,9 +216,9 @@ TEST(SimulatorFaults, EachWaitsForTheOther) {
     EXPECT_TRUE(says(fault, "ReceiveGradient of stage 0 microbatch 0: deadlock")) << fault;
 }
 
-// Rank 0 sends all activations before it takes a gradient, rank 1 answers each at once: sound as long as the
-// two channels, of one message each, hold what is under way.
-TEST(SimulatorFaults, SendsThatOnlyMoreBufferWouldTake) {
+// Rank 0 sends all activations before it receives a gradient, and rank 1 answers each at once. The programs
+// are correct as long as two channels of one message each suffice.
+TEST(SimulatorFaults, SendsThatNeedLargerChannels) {
     for (const int microbatches : {1, 2, 3, 4, 5}) {
         ProgramCase eager = two_ranks("GPipe"), answering = two_ranks("1F1B");
         eager.shape.num_microbatches = answering.shape.num_microbatches = microbatches;
@@ -234,10 +235,10 @@ TEST(SimulatorFaults, SharedSlot) {
     EXPECT_TRUE(says(fault_of(programs, simulated), "slot 0 still holds stage 0 microbatch 0"));
 }
 
-TEST(SimulatorFaults, RecomputeOfWhatWasKept) {
+TEST(SimulatorFaults, RecomputeWhereNothingWasDropped) {
     ProgramCase simulated = two_ranks("1F1B");
     const std::vector<Program> programs = programs_of(simulated);
-    simulated.options.keep = Keep::Everything;
+    simulated.options.recompute = RecomputeMode::None;
     EXPECT_TRUE(
         says(fault_of(programs, simulated), "Recompute of stage 1 unit 0 microbatch 0: it ran before, or"));
 }
@@ -247,7 +248,7 @@ TEST(SimulatorFaults, GatherHoistedOverItsOwnRelease) {
     std::vector<Program> programs = programs_of(simulated);
     auto& ops = programs[0].ops;
     const auto release =
-        std::ranges::find_if(ops, [](const UnitOp& op) { return op.kind == Free && op.unit == 1; });
+        std::ranges::find_if(ops, [](const UnitOp& op) { return op.kind == Release && op.unit == 1; });
     const auto again =
         std::find_if(release, ops.end(), [](const UnitOp& op) { return op.kind == Gather && op.unit == 1; });
     std::rotate(release, again, again + 1);
@@ -260,7 +261,7 @@ TEST(SimulatorFaults, CollectivesOfAnUnshardedModel) {
     std::vector<Program> programs = programs_of(simulated);
     simulated.options.sharded = false;
     EXPECT_TRUE(says(fault_of(programs, simulated), "Gather of stage 0 unit 0: weights are not sharded"));
-    std::erase_if(programs[0].ops, [](const UnitOp& op) { return op.kind == Gather || op.kind == Free; });
+    std::erase_if(programs[0].ops, [](const UnitOp& op) { return op.kind == Gather || op.kind == Release; });
     EXPECT_TRUE(says(fault_of(programs, simulated), "gradients are not sharded"));
 }
 
@@ -281,7 +282,7 @@ TEST(SimulatorFaults, SumsOfTheFirstMicrobatchsGradients) {
     }
 }
 
-TEST(SimulatorFaults, SumsThatNobodyHasOrThatAreMissing) {
+TEST(SimulatorFaults, SumsThatAreUnknownOrMissing) {
     ProgramCase simulated{"1F1B", {1, 1, 1}, {.stages = with_sums(stages_of({1}))}};
     std::vector<Program> programs = programs_of(simulated);
     simulated.options.stages[0].summed_units.erase(2);

@@ -1,4 +1,5 @@
-// Every schedule over a grid of shapes and policies lowers to sound programs, of known memory and time.
+// Every schedule over a grid of shapes and options lowers to correct programs with the expected memory and
+// time.
 #include "parallel/simulator.h"
 
 #include <gtest/gtest.h>
@@ -10,11 +11,12 @@
 namespace argosy::parallel {
 namespace {
 
-using model::Keep;
+using model::RecomputeMode;
 
 constexpr int kMaxRanks = 8, kMaxMicrobatches = 12;
 
-/// Blocks per stage: equal; growing; every second stage none; a head alone on the last.
+/// The numbers of blocks on the stages: equal; growing; none on every second stage; only the head on the
+/// last.
 std::vector<std::vector<int>> layer_choices(int num_stages) {
     std::vector<int> equal(num_stages, 2), growing, gaps, head_alone(num_stages, 1);
     for (int stage = 0; stage < num_stages; ++stage) {
@@ -28,13 +30,13 @@ std::vector<std::vector<int>> layer_choices(int num_stages) {
 std::vector<LoweringOptions> policies(const std::vector<StageUnits>& stages) {
     std::vector<LoweringOptions> all;
     const std::vector<StageUnits> replicas = with_sums(stages);
-    for (const Keep keep : {Keep::Everything, Keep::Products, Keep::Input}) {
-        all.push_back({.stages = stages, .keep = keep});
-        all.push_back({.stages = replicas, .keep = keep});
+    for (const RecomputeMode mode : {RecomputeMode::None, RecomputeMode::Selective, RecomputeMode::Full}) {
+        all.push_back({.stages = stages, .recompute = mode});
+        all.push_back({.stages = replicas, .recompute = mode});
         for (const Reshard reshard : {Reshard::EveryPass, Reshard::Never}) {
             for (const ReduceAfter after : {ReduceAfter::Microbatch, ReduceAfter::Step}) {
-                all.push_back({stages, /*sharded=*/true, reshard, after, keep});
-                all.push_back({replicas, /*sharded=*/true, reshard, after, keep});
+                all.push_back({stages, /*sharded=*/true, reshard, after, mode});
+                all.push_back({replicas, /*sharded=*/true, reshard, after, mode});
             }
         }
     }
@@ -81,8 +83,8 @@ TEST_P(SimulatedSchedule, IsSoundForAllShapesAndPolicies) {
     }
 }
 
-// Stages of equal work fill the pipeline once and drain it once, however the microbatches are ordered: only
-// the memory is different.
+// Stages of equal work fill the pipeline once and drain it once in every schedule; only the memory is
+// different.
 TEST_P(SimulatedSchedule, BubbleIsOneFillAndOneDrain) {
     for (int ranks = 1; ranks <= kMaxRanks; ++ranks) {
         for (int microbatches = 1; microbatches <= kMaxMicrobatches; ++microbatches) {
@@ -103,7 +105,7 @@ TEST_P(SimulatedSchedule, BubbleIsOneFillAndOneDrain) {
 TEST_P(SimulatedSchedule, RecomputeCostsItsTime) {
     const ProgramCase kept{GetParam(), {1, 1, 4}, {.stages = stages_of({5})}};
     ProgramCase dropped = kept;
-    dropped.options.keep = Keep::Input;
+    dropped.options.recompute = RecomputeMode::Full;
     const auto rounds = [](const ProgramCase& simulated) {
         return simulate(programs_of(simulated), simulated.shape, simulated.options).num_rounds;
     };

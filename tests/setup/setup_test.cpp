@@ -227,11 +227,11 @@ TEST(TrainerOptions, RecomputeModes) {
     JobConfig config;
     const auto of = [&](RecomputeMode mode) {
         config.activation_checkpoint.mode = mode;
-        return options_of(config).keep;
+        return options_of(config).recompute;
     };
-    EXPECT_EQ(of(RecomputeMode::None), model::Keep::Everything);
-    EXPECT_EQ(of(RecomputeMode::Selective), model::Keep::Products);
-    EXPECT_EQ(of(RecomputeMode::Full), model::Keep::Input);
+    EXPECT_EQ(of(RecomputeMode::None), model::RecomputeMode::None);
+    EXPECT_EQ(of(RecomputeMode::Selective), model::RecomputeMode::Selective);
+    EXPECT_EQ(of(RecomputeMode::Full), model::RecomputeMode::Full);
 }
 
 TEST(TrainerOptions, StagesGivenOrEven) {

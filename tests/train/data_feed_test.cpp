@@ -1,4 +1,5 @@
-// Whatever the mesh, a step's samples over all data-parallel ranks are the loader's next, in order.
+// The samples of a step on all data-parallel ranks together are the loader's next samples, in order, on every
+// mesh.
 #include "train/data_feed.h"
 
 #include <ATen/TensorOperators.h>
@@ -44,7 +45,7 @@ class DataFeedTest : public ::testing::Test {
         return path;
     }
 
-    /// Samples first .. first+count-1 of the run: all of their tokens in a row.
+    /// Returns the tokens of the run's samples first .. first+count-1, one after the other.
     std::vector<int64_t> samples(int64_t first, int64_t count) const {
         std::vector<int64_t> tokens(count * kSeqLen), targets(count * kSeqLen);
         loader_.read(first, count, tokens.data(), targets.data());
@@ -56,8 +57,8 @@ class DataFeedTest : public ::testing::Test {
     data::Loader loader_{file_, {.seq_len = kSeqLen, .seed = 2, .shuffle = true}};
 };
 
-/// This rank's tokens; also that the batch is of the shape that was asked for, and each target its token's
-/// successor (the stream counts).
+/// Returns this rank's tokens. Checks the batch's shape, and that each target is the successor of its token
+/// (the stream counts).
 std::vector<int64_t> tokens_of(const StepBatch& batch, const BatchSizes& sizes) {
     EXPECT_EQ(std::ssize(batch.microbatches), sizes.num_microbatches);
     std::vector<int64_t> all;
@@ -72,14 +73,14 @@ std::vector<int64_t> tokens_of(const StepBatch& batch, const BatchSizes& sizes) 
     return all;
 }
 
-/// One rank's after the other's.
+/// COLLECTIVE: the values of all ranks, in the order of the ranks.
 std::vector<int64_t> gathered(const std::vector<int64_t>& own, comm::Communicator& group) {
     const at::Tensor in = at::tensor(own, at::kLong), out = at::empty({in.numel() * group.size()}, at::kLong);
     group.run({.kind = comm::OpKind::AllGather, .out = out, .in = in});
     return {out.const_data_ptr<int64_t>(), out.const_data_ptr<int64_t>() + out.numel()};
 }
 
-/// The numbers of the samples that the tokens are of: the file's tokens count from 0.
+/// Returns the numbers of the samples to which the tokens belong: the file's tokens count from 0.
 std::vector<int64_t> numbers_of(const std::vector<int64_t>& tokens) {
     std::vector<int64_t> numbers;
     for (size_t i = 0; i < tokens.size(); i += kSeqLen) numbers.push_back(tokens[i] / kSeqLen);
@@ -107,8 +108,8 @@ TEST_F(DataFeedTest, AStepIsTheLoadersNextSamplesOnEveryMesh) {
     }
 }
 
-/// With another batch, on another mesh: nothing is read twice or left out.
-TEST_F(DataFeedTest, ARunThatGoesOnReadsTheNextSample) {
+/// A run that resumes with another batch size on another mesh reads no sample twice and leaves none out.
+TEST_F(DataFeedTest, AResumedRunReadsTheNextSample) {
     for (const layout::MeshRequest& request : meshes()) {
         comm::Mesh mesh(layout::resolve(request, world().size()), world());
         SCOPED_TRACE(mesh.shape().name());

@@ -1,4 +1,5 @@
-// That reading costs no time while a GPU computes, and harms nothing that it still has to copy; on stand-ins.
+// Reading costs no time while a GPU computes, and overwrites nothing that the GPU still has to copy. The GPU
+// is a stand-in.
 #include <ATen/TensorOperators.h>
 #include <gtest/gtest.h>
 
@@ -26,19 +27,19 @@ class GpuDataFeed : public ::testing::Test {
         data::write_tokens(path, data::counted_tokens(kNumTokens), kNumTokens);
         return path;
     }
-    /// A kernel that ends when it is told to.
+    /// A kernel that ends when the test says so.
     void start_computing() {
         computes_ = true;
         testing::enqueue(
             gpu::current_stream(), [] {}, [this] { return !computes_; });
     }
-    /// After so long by the device's clock.
+    /// Ends the kernel after this time by the device's clock.
     void end_computing(double seconds) {
         computes_ = false;
         testing::fake_gpus().seconds_ahead += seconds;
         gpu::synchronize();
     }
-    /// The numbers of a batch's samples: the file's tokens count from 0.
+    /// Returns the numbers of a batch's samples: the file's tokens count from 0.
     static std::vector<int64_t> numbers(const StepBatch& batch) {
         std::vector<int64_t> found;
         for (const model::Batch& microbatch : batch.microbatches) {

@@ -13,7 +13,7 @@
 namespace argosy::testing {
 namespace {
 
-using model::Keep;
+using model::RecomputeMode;
 using parallel::Precision;
 using parallel::Reshard;
 
@@ -68,7 +68,7 @@ NamedTensors zeros_of(const std::string& family) {
     return tensors;
 }
 
-/// What one rank computes, with the whole batch at once.
+/// The results of one rank that computes the whole batch at once.
 struct Reference {
     explicit Reference(const std::string& family) : weights(zeros_of(family)), gradients(zeros_of(family)) {}
 
@@ -91,8 +91,8 @@ void compute(Reference& reference, const std::string& family, const Precision& p
     }
 }
 
-/// COLLECTIVE. Rank 0 computes it, once in a run of the suite, and the others are told: ranks outnumber
-/// cores.
+/// COLLECTIVE: rank 0 computes the reference once in a run of the suite and broadcasts it, because there are
+/// more ranks than cores.
 const Reference& reference(const std::string& family, const Precision& precision) {
     static std::map<std::pair<std::string, at::ScalarType>, Reference> known;
     const auto [entry, is_new] = known.try_emplace({family, precision.master}, family);
@@ -122,28 +122,29 @@ Computed compute_gradients(const TinyRunOptions& options) {
     return {totals, run.gradients()};
 }
 
-/// COLLECTIVE. As compute_gradients, but once for all tests that ask for the same.
+/// COLLECTIVE: compute_gradients(), computed once for all tests with the same options.
 const Computed& known_gradients(const TinyRunOptions& options) {
-    static std::map<std::tuple<std::string, std::string, at::ScalarType, at::ScalarType, Keep>, Computed>
+    static std::map<std::tuple<std::string, std::string, at::ScalarType, at::ScalarType, RecomputeMode>,
+                    Computed>
         known;
     const auto [entry, is_new] =
         known.try_emplace({options.family, options.layout.name, options.precision.master,
-                           options.precision.compute, options.keep});
+                           options.precision.compute, options.recompute});
     if (is_new) entry->second = compute_gradients(options);
     return entry->second;
 }
 
-constexpr Keep kAllKeeps[] = {Keep::Everything, Keep::Products, Keep::Input};
+constexpr RecomputeMode kAllModes[] = {RecomputeMode::None, RecomputeMode::Selective, RecomputeMode::Full};
 
 class Layouts : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(Layouts, GradientsEqualOneRanks) {
-    for (const auto& [precision, tolerance] : {std::pair{kDouble, 1e-10}, std::pair{kFloat, 1e-5}}) {
+    for (const auto& [precision, tolerance] : {std::pair{kDouble, 1e-12}, std::pair{kFloat, 1e-5}}) {
         const Reference& expected = reference(GetParam(), precision);
         for (const Layout& layout : layouts()) {
-            for (const Keep keep : kAllKeeps) {
-                SCOPED_TRACE(layout.name + ", keep " + std::to_string(static_cast<int>(keep)));
-                const auto& [totals, gradients] = known_gradients({GetParam(), layout, precision, keep});
+            for (const RecomputeMode mode : kAllModes) {
+                SCOPED_TRACE(layout.name + ", recompute mode " + std::to_string(static_cast<int>(mode)));
+                const auto& [totals, gradients] = known_gradients({GetParam(), layout, precision, mode});
                 EXPECT_NEAR(totals.loss, expected.totals[0].item<double>(), tolerance * 10);
                 EXPECT_NEAR(totals.squared_norm / expected.totals[1].item<double>(), 1, tolerance * 10);
                 const Difference difference = largest_difference(gradients, expected.gradients);
@@ -153,13 +154,14 @@ TEST_P(Layouts, GradientsEqualOneRanks) {
     }
 }
 
-/// With accumulation and recompute. In fp32 a layout rounds differently, which twenty steps of AdamW amplify.
+/// Trains with gradient accumulation and recompute. In fp32 layouts round differently, and twenty steps of
+/// AdamW amplify the difference.
 void expect_twenty_equal_steps(const std::string& family, const Precision& precision, double tolerance) {
     const at::Tensor& expected = reference(family, precision).steps;
     EXPECT_LT(expected[kNumSteps - 1][0].item<double>(), expected[0][0].item<double>() - 0.1);
     for (const Layout& layout : layouts()) {
         SCOPED_TRACE(layout.name);
-        TinyRun run({family, layout, precision, Keep::Products}, world());
+        TinyRun run({family, layout, precision, RecomputeMode::Selective}, world());
         for (int step = 0; step < kNumSteps; ++step) {
             const train::StepResult result = run.train(step % kNumBatches);
             const double loss = expected[step][0].item<double>(), norm = expected[step][1].item<double>();
@@ -182,7 +184,7 @@ TEST(LayoutsInSinglePrecision, PlainOperationsTakeTheSameSteps) {
     expect_twenty_equal_steps("llama3", kFloat, 1e-5);
 }
 
-/// Of the unit that a parameter's name says; a tied table is the embedding's.
+/// The gradient norm of each unit. A parameter's name says its unit; a tied table belongs to the embedding.
 std::map<std::string, double> unit_norms(const NamedTensors& gradients) {
     std::map<std::string, double> squares;
     for (const auto& [name, gradient] : gradients) {
@@ -228,11 +230,11 @@ TEST_P(Layouts, RepeatsBitForBit) {
     for (const Precision& precision : {kFloat, kMixed}) {
         for (const Layout& layout : layouts()) {
             SCOPED_TRACE(layout.name);
-            const TinyRunOptions options{GetParam(), layout, precision, Keep::Everything};
+            const TinyRunOptions options{GetParam(), layout, precision, RecomputeMode::None};
             const NamedTensors& expected = known_gradients(options).gradients;
             expect_same_bits(compute_gradients(options).gradients, expected);
-            for (const Keep keep : {Keep::Products, Keep::Input}) {
-                expect_same_bits(known_gradients({GetParam(), layout, precision, keep}).gradients, expected);
+            for (const RecomputeMode mode : {RecomputeMode::Selective, RecomputeMode::Full}) {
+                expect_same_bits(known_gradients({GetParam(), layout, precision, mode}).gradients, expected);
             }
         }
     }

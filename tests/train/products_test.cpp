@@ -1,4 +1,5 @@
-// How many products a step gives to a GPU: one for q, k and v, one for gate and up, in each direction.
+// The number of matrix products that a step launches on a GPU: one for q, k and v together, one for gate and
+// up together, in each direction.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -33,7 +34,7 @@ TEST(Products, AreAsFewAsTheInputs) {
             gpu::synchronize();
         });
         const int64_t num_layers = testing::tiny_spec(family).num_layers;
-        // Of q|k|v, output, gate|up and down: y, dx and dW. The head computes its own in one chunk.
+        // Each layer computes y, dx and dW for q|k|v, output, gate|up and down; the head has one chunk.
         EXPECT_EQ(count(log, "cublasLtMatmul"), (num_layers * 4 + 1) * 3);
         const bool normed = testing::tiny_spec(family).qk_norm;
         EXPECT_EQ(count(log, "rope"), num_layers * (normed ? 4 : 3)) << "q and k are turned together";

@@ -1,5 +1,5 @@
-// Against Hugging Face transformers: the same initial weights, logits, gradients and twenty steps of training
-// as tests/reference/ recorded. See its README for what the tolerances can and cannot see.
+// Comparison with Hugging Face transformers: initial weights, logits, gradients and twenty steps of training
+// are those that tests/reference/ recorded. Its README says what the tolerances can and cannot detect.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/stack.h>
 #include <gtest/gtest.h>
@@ -77,7 +77,8 @@ TEST_P(AgainstTransformers, Logits) {
     at::Tensor x;
     model::Tape tape;
     for (size_t i = 0; i < stage.layers.size(); ++i) {
-        x = stage.layers[i]->forward(stage.units[i].weights(), x, first, model::Keep::Input, tape = {});
+        x = stage.layers[i]->forward(stage.units[i].weights(), x, first, model::RecomputeMode::Full,
+                                     tape = {});
     }
     const at::Tensor expected = reference_.read("logits").flatten(0, 1);
     expect_close(stage.head->logits(stage.units.back().weights(), x), expected, 1e-6, "logits");

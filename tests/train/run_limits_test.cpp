@@ -1,4 +1,4 @@
-// What ends a run, and when, by a clock that the tests turn.
+// The limit that ends a run, and the step at which it does, by a clock that the tests set.
 #include "train/run_limits.h"
 
 #include <gtest/gtest.h>
@@ -42,8 +42,8 @@ TEST(RunLimits, SayWhichOneEndedTheRun) {
     EXPECT_EQ(with_tokens(4, 450).ending(at(4)), "done after step 4: training.steps = 4");
 }
 
-/// A resumed run counts what it has trained on, whatever its batches were then.
-TEST(RunLimits, ARunThatGoesOnHasItsTokensAlready) {
+/// A resumed run counts the tokens before, whatever its batch size was then.
+TEST(RunLimits, AResumedRunHasItsTokensAlready) {
     Training training;
     training.steps = 50;
     training.max_tokens = 450;

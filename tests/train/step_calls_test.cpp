@@ -1,11 +1,11 @@
-// How often a whole step calls upon other ranks: what its program says, the sums that it leaves and one for
-// the totals. On one rank the totals alone.
+// The number of launches between ranks in a whole step: those of the program, the sums that the program
+// leaves, and one for the totals. One rank has the totals alone.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <map>
 
-#include "support/counting_communicator.h"
+#include "support/communicator_double.h"
 #include "support/world.h"
 #include "train/tiny_run.h"
 
@@ -15,7 +15,7 @@ namespace {
 using comm::OpKind;
 using parallel::Reshard;
 
-// llama3's tiny model with samples one by one; nine parameters a block.
+// The tiny llama3 in microbatches of one sample; a block has nine parameters.
 constexpr int kNumBlocks = 5, kNumUnits = kNumBlocks + 2, kNumParameters = 1 + 9 * kNumBlocks + 2;
 
 struct Count {
@@ -33,8 +33,8 @@ struct Expected {
     Calls calls;
 };
 
-/// The gathers of a rank that has `num_microbatches`: embedding and blocks forward, the head, blocks back;
-/// the embedding's way back needs none.
+/// The gathers of a rank with `num_microbatches`: embedding and blocks in forward, the head, the blocks in
+/// backward. The embedding's backward needs no weights.
 Count gathers(Reshard reshard, int num_microbatches) {
     if (reshard == Reshard::Never) return {kNumUnits, kNumParameters};
     return {num_microbatches * (kNumUnits + kNumBlocks),
@@ -91,7 +91,8 @@ TEST(StepCalls, AreThoseOfTheProgramAndTheTotals) {
     }
 }
 
-/// How much a step submits over `group` before each sum over replicas, and in all.
+/// The number of submissions of a step over `group` before each sum over replicas, and at last in the whole
+/// step.
 std::vector<int> submitted_before_sums(const Layout& layout, const std::string& group) {
     Submissions log;
     CountingCommunicator counted(world(), log);
@@ -109,13 +110,13 @@ std::vector<int> submitted_before_sums(const Layout& layout, const std::string& 
     return before;
 }
 
-// What a unit's backward submits itself shows when it runs: here, over the tensor axis. Each unit's own sum
-// stands before all that the units below it submit in the last microbatch's backward, and what the program
-// leaves, of the norms, at the end.
+// A unit's backward submits operations of its own over the tensor axis, which show when it runs. Each unit's
+// sum over replicas stands before all that the units below it submit in the last microbatch's backward. The
+// norms are not among these sums: they are summed over both axes at once, after the program.
 TEST(StepCalls, SumsOverReplicasStartBeforeTheBackwardOfEarlierUnits) {
     if (world().size() != 4) GTEST_SKIP() << "wants 4 ranks";
     const std::vector<int> before = submitted_before_sums({"ddp2_tp2", {.replicate = 2, .tensor = 2}}, "tp");
-    ASSERT_EQ(before.size(), kNumUnits + 2);
+    ASSERT_EQ(before.size(), kNumUnits + 1);
     for (int unit = 1; unit <= kNumBlocks; ++unit) EXPECT_LT(before[unit - 1], before[unit]) << unit;
     // Blocks are alike.
     for (int unit = 2; unit <= kNumBlocks; ++unit) {
@@ -123,8 +124,8 @@ TEST(StepCalls, SumsOverReplicasStartBeforeTheBackwardOfEarlierUnits) {
     }
 }
 
-// Over the shards each unit's reduction starts right after its own backward: when a unit's sum over replicas
-// starts, the unit below it has run, whose reduction comes next.
+// The reduction of a unit over the shards starts directly after the unit's backward. When the unit's sum over
+// replicas starts, the backward of the unit below has run, and its reduction comes next.
 TEST(StepCalls, SumsOverReplicasOfShardsStartBesideTheNextReduction) {
     if (world().size() != 4) GTEST_SKIP() << "wants 4 ranks";
     const Layout layout{"hsdp2x2", {.replicate = 2, .shard = 2}, {}, "1F1B", Reshard::Never};
@@ -138,7 +139,7 @@ int count(const std::vector<parallel::UnitOp>& ops, parallel::UnitOpKind kind) {
     return static_cast<int>(std::ranges::count(ops, kind, &parallel::UnitOp::kind));
 }
 
-// So the counts above are the program's.
+// The counts that the tests above expect are those of the programs.
 TEST(StepCalls, ProgramsHoldTheGathersAndReductionsExpected) {
     constexpr int kNumMicrobatches = 4;
     for (const Reshard reshard : {Reshard::EveryPass, Reshard::Never}) {

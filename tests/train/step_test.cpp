@@ -1,4 +1,4 @@
-// What a step does with its gradients besides computing them: clipping, and leaving a bad update out.
+// A step clips its gradients, and skips the update if loss or norm are not finite or too large.
 #include "train/step.h"
 
 #include <ATen/TensorOperators.h>
@@ -69,7 +69,7 @@ void expect_same_bits(const NamedTensors& found, const NamedTensors& expected) {
     for (const auto& [name, tensor] : expected) EXPECT_TRUE(found.at(name).equal(tensor)) << name;
 }
 
-/// A step in which one rank's first parameter is not a number.
+/// Takes a step in which the first parameter of the last rank is NaN.
 train::StepResult poisoned_step(TinyRun& run) {
     parallel::ShardedParameter& parameter = *run.trainer().model().parameters()[0];
     const bool here = world().rank() == world().size() - 1;
@@ -83,7 +83,7 @@ train::StepResult poisoned_step(TinyRun& run) {
     return result;
 }
 
-TEST(NonfiniteLoss, LeavesTheUpdateOutOnAllRanks) {
+TEST(NonfiniteLoss, SkipsTheUpdateOnAllRanks) {
     for (const Layout& layout : layouts()) {
         for (const parallel::Precision& precision : {kDouble, kMixed}) {
             SCOPED_TRACE(layout.name);
@@ -95,7 +95,7 @@ TEST(NonfiniteLoss, LeavesTheUpdateOutOnAllRanks) {
             EXPECT_TRUE(result.skipped);
             EXPECT_TRUE(std::isnan(result.loss));
             expect_same_bits(poisoned.weights(), before);
-            // Moments and step count show in the updates that follow.
+            // Moments and step count are unchanged too: the updates that follow are the same.
             for (const int step : {1, 2}) {
                 EXPECT_FALSE(plain.train(step).skipped);
                 EXPECT_FALSE(poisoned.train(step).skipped);
@@ -176,7 +176,7 @@ TEST(LossScale, AtItsFloorAndWithABadLossTheFaultIsNotTheScales) {
     EXPECT_EQ(lost.trainer().step().loss_scale()->value(), 64);
 }
 
-/// The same gradient of every element on every layout.
+/// Sets gradients that are the same for every element on every layout.
 void set_gradients(TinyRun& run, uint64_t seed) {
     for (const auto& parameter : run.trainer().model().parameters()) {
         layout::ParamSpec spec = parameter->spec();
@@ -209,7 +209,7 @@ TEST(StochasticRounding, EveryLayoutRoundsAlike) {
     }
 }
 
-TEST(UpdateLimits, BeyondThemTheUpdateIsLeftOut) {
+TEST(UpdateLimits, BeyondThemTheUpdateIsSkipped) {
     for (const Layout& layout : layouts()) {
         SCOPED_TRACE(layout.name);
         TinyRun plain = tiny_run(layout, 0.5), limited = tiny_run(layout, 0.5);

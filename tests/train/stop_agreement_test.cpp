@@ -1,4 +1,4 @@
-// A signal that one rank gets stops all ranks, at the same step.
+// A signal to one rank stops all ranks at the same step.
 #include "train/stop_agreement.h"
 
 #include <gtest/gtest.h>
@@ -13,8 +13,8 @@ namespace {
 
 using ::argosy::testing::world;
 
-// What a process received stays with it, so this is one test.
-TEST(StopAgreement, AllAgreeInTheStepInWhichOneRankWishes) {
+// A process never forgets a signal, so this is one test.
+TEST(StopAgreement, AllRanksStopInTheStepInWhichOneAsks) {
     catch_stop_requests(StopRequests::Run);
     StopAgreement stop(world());
     const bool last = world().rank() == world().size() - 1;

@@ -16,7 +16,7 @@ int64_t random_below(int64_t bound, int64_t step, int64_t sample, int64_t positi
     return words[0] % bound;
 }
 
-/// Tokens 0 .. kSeqLen of a sample: the last is a target only.
+/// Returns tokens 0 .. kSeqLen of a sample; the last one is a target only.
 std::vector<int64_t> make_sample(TinyData data, int64_t vocab_size, int64_t step, int64_t sample) {
     std::vector<int64_t> tokens(TinyRun::kSeqLen + 1);
     for (int64_t position = 0; position <= TinyRun::kSeqLen; ++position) {
@@ -28,7 +28,7 @@ std::vector<int64_t> make_sample(TinyData data, int64_t vocab_size, int64_t step
     return tokens;
 }
 
-/// Sample i counts its first few tokens only, so that ranks have very different numbers of them.
+/// The number of tokens of a sample that count, from the first one on. It differs much between ranks.
 int64_t counted_of(int64_t sample) { return (sample * 5) % (TinyRun::kSeqLen + 1); }
 
 model::Batch make_batch(TinyData data, int64_t vocab_size, int64_t step, int64_t first_sample,
@@ -54,7 +54,7 @@ train::TrainerOptions trainer_options(const TinyRunOptions& options, int64_t num
     result.stage_layers = options.layout.stage_layers;
     result.schedule = options.layout.schedule;
     result.reshard = options.layout.reshard;
-    result.keep = options.keep;
+    result.recompute = options.recompute;
     result.seq_len = TinyRun::kSeqLen;
     result.microbatch_size = options.microbatch_size;
     result.num_microbatches = num_microbatches;
@@ -93,7 +93,8 @@ TinyRun::TinyRun(const TinyRunOptions& options, comm::Communicator& world)
 
 train::StepBatch TinyRun::batch(int64_t step) const {
     const int64_t vocab_size = tiny_spec(options_.family).vocab_size;
-    const int64_t per_rank = kGlobalBatch / mesh_.degree(layout::kDataAxes);
+    const int degree = mesh_.degree(layout::kDataAxes);
+    const int64_t per_rank = kGlobalBatch / degree;
     const int64_t first = mesh_.index(layout::kDataAxes) * per_rank;
     train::StepBatch result;
     for (int64_t i = 0; i < per_rank; i += options_.microbatch_size) {
@@ -101,7 +102,7 @@ train::StepBatch TinyRun::batch(int64_t step) const {
             make_batch(options_.data, vocab_size, step, first + i, options_.microbatch_size));
     }
     for (int64_t i = 0; i < per_rank; ++i) result.counted_tokens += counted_of(first + i);
-    for (int64_t i = 0; i < kGlobalBatch; ++i) result.job_counted_tokens += counted_of(i);
+    for (int64_t i = 0; i < per_rank * degree; ++i) result.job_counted_tokens += counted_of(i);
     return result;
 }
 
@@ -109,8 +110,8 @@ train::StepTotals TinyRun::forward_backward(int64_t step) {
     return trainer_->step().forward_backward(batch(step));
 }
 
-train::StepResult TinyRun::train(int64_t step) {
-    return trainer_->step().update(forward_backward(step), options_.lr);
+train::StepResult TinyRun::update(const train::StepTotals& totals) {
+    return trainer_->step().update(totals, options_.lr);
 }
 
 NamedTensors TinyRun::gradients() {
@@ -144,17 +145,19 @@ NamedTensors TinyRun::assemble(const std::function<at::Tensor(size_t)>& of) {
     for (size_t i = 0; i < parameters.size(); ++i) {
         const auto& parameter = parameters[i];
         if (!parameter->owned()) continue;
-        at::Tensor box = whole[parameter->spec().name];
-        for (size_t dim = 0; dim < parameter->slab().size.size(); ++dim) {
-            box = box.narrow(static_cast<int64_t>(dim), parameter->slab().offset[dim],
-                             parameter->slab().size[dim]);
-        }
-        box.copy_(parameter->own_rows(of(i)));
+        slab_in(whole[parameter->spec().name], parameter->slab()).copy_(parameter->own_rows(of(i)));
     }
     std::vector<comm::Op> sums;
     for (auto& [name, tensor] : whole)
         sums.push_back({.kind = comm::OpKind::AllReduce, .out = tensor, .in = tensor});
     mesh_.world().run(sums);
+    return whole;
+}
+
+at::Tensor slab_in(at::Tensor whole, const layout::Slab& slab) {
+    for (size_t dim = 0; dim < slab.size.size(); ++dim) {
+        whole = whole.narrow(static_cast<int64_t>(dim), slab.offset[dim], slab.size[dim]);
+    }
     return whole;
 }
 

@@ -1,5 +1,5 @@
-// Tiny models and batches for tests of whole steps, and what a step did, gathered from all ranks: the ground
-// on which layouts are compared.
+// Tiny models and batches for tests of whole steps, and the tensors of a run gathered from all ranks, by
+// which layouts are compared.
 #pragma once
 
 #include <functional>
@@ -14,7 +14,8 @@
 
 namespace argosy::testing {
 
-/// Sizes that divide nothing: llama3 (untied), qwen2 (tied, biases), qwen3 (tied, QK-norm, free head_dim).
+/// Models whose sizes few numbers divide: llama3 (untied), qwen2 (tied, biases), qwen3 (tied, QK-norm, free
+/// head_dim).
 model::ModelSpec tiny_spec(const std::string& family);
 
 struct Layout {
@@ -26,15 +27,15 @@ struct Layout {
 };
 
 enum class TinyData {
-    Random,   // nothing to learn but the sequences themselves
-    Pattern,  // each token follows from the one before, but for one in eight
+    Random,   // random tokens
+    Pattern,  // seven of eight tokens follow from the token before
 };
 
 struct TinyRunOptions {
     std::string family = "llama3";
     Layout layout = {};
     parallel::Precision precision = {at::kDouble, at::kDouble, at::kDouble};
-    model::Keep keep = model::Keep::Everything;
+    model::RecomputeMode recompute = model::RecomputeMode::None;
     int64_t microbatch_size = 1;
     double max_norm = 0.5;  // so small that it acts
     double lr = 1e-3;
@@ -47,7 +48,7 @@ struct TinyRunOptions {
 
 using NamedTensors = std::map<std::string, at::Tensor>;
 
-/// Trains on a global batch of 8 sequences of 12 tokens, of which samples have from none to all counted.
+/// Trains on a global batch of 8 sequences of 12 tokens. From none to all of a sample's tokens count.
 class TinyRun {
   public:
     static constexpr int64_t kGlobalBatch = 8, kSeqLen = 12;
@@ -55,11 +56,15 @@ class TinyRun {
     /// COLLECTIVE over world.
     TinyRun(const TinyRunOptions& options, comm::Communicator& world);
 
+    /// This rank's microbatches of step `step`.
+    train::StepBatch batch(int64_t step) const;
+
     /// Forward and backward of step `step`: [loss, squared norm].
     train::StepTotals forward_backward(int64_t step);
-    train::StepResult train(int64_t step);
+    train::StepResult update(const train::StepTotals& totals);
+    train::StepResult train(int64_t step) { return update(forward_backward(step)); }
 
-    /// COLLECTIVE: whole tensors in fp64, put together from the ranks that own the pieces.
+    /// COLLECTIVE: whole tensors in fp64, assembled from the slabs of the ranks that own them.
     NamedTensors gradients();
     NamedTensors weights();
     NamedTensors first_moments();
@@ -69,14 +74,16 @@ class TinyRun {
     comm::Mesh& mesh() { return mesh_; }
 
   private:
-    train::StepBatch batch(int64_t step) const;
-    /// of(i): what this rank holds of parameter i.
+    /// of(i): this rank's tensor of parameter i.
     NamedTensors assemble(const std::function<at::Tensor(size_t)>& of);
 
     TinyRunOptions options_;
     comm::Mesh mesh_;
     std::unique_ptr<train::Trainer> trainer_;
 };
+
+/// The view of a slab in a whole tensor.
+at::Tensor slab_in(at::Tensor whole, const layout::Slab& slab);
 
 /// The largest difference over all tensors, each relative to its largest element in `expected`; names the
 /// tensor.

@@ -1,4 +1,4 @@
-// What parallel/traffic.h foresees of a step is what a step submits.
+// The launches that parallel/traffic.h forecasts are those that a step submits.
 #include "parallel/traffic.h"
 
 #include <gtest/gtest.h>
@@ -6,7 +6,7 @@
 #include <set>
 #include <tuple>
 
-#include "support/counting_communicator.h"
+#include "support/communicator_double.h"
 #include "support/world.h"
 #include "train/tiny_run.h"
 
@@ -20,8 +20,8 @@ using Launch = std::tuple<std::string, OpKind, at::ScalarType, int64_t>;
 
 constexpr parallel::Precision kPrecision = {at::kFloat, at::kBFloat16, at::kFloat};
 
-/// What is not foreseen: the totals of a step, over the world; the loss's sums and maxima over the
-/// vocabulary, two numbers a token; and a tied table's halves, which two stages swap.
+/// The forecast leaves out the totals of a step over the world, the loss's sums and maxima over the
+/// vocabulary (two numbers for each token), and the exchange of a tied table's gradients between two stages.
 bool is_foreseen(const Submission& one, int64_t tokens) {
     if (one.group == world().name() || one.kinds.at(0) == OpKind::Receive) return false;
     const bool of_the_loss =

@@ -18,7 +18,7 @@ TEST(TrailingWindow, ByHand) {
     EXPECT_DOUBLE_EQ(window.zscore_of(4 - deviation), -1);
 }
 
-TEST(TrailingWindow, SaysNothingBeforeItHoldsEnough) {
+TEST(TrailingWindow, HasNoScoresBeforeItHoldsEnough) {
     TrailingWindow window(4, 3);
     for (int i = 0; i < 2; ++i) {
         window.add(i);
@@ -29,7 +29,7 @@ TEST(TrailingWindow, SaysNothingBeforeItHoldsEnough) {
     EXPECT_DOUBLE_EQ(window.value_at(1), 2);
 }
 
-TEST(TrailingWindow, OfEqualValuesIsNotBotheredByRounding) {
+TEST(TrailingWindow, OfEqualValuesHasNoRoundingErrors) {
     TrailingWindow window(4, 2);
     for (int i = 0; i < 4; ++i) window.add(3.5);
     EXPECT_LT(window.zscore_of(std::nextafter(3.5, 4)), 1e-6);

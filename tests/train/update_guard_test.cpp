@@ -16,7 +16,7 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 const StepResult kGood{.loss = 2, .grad_norm = 3, .skipped = false};
 const StepResult kBad{.loss = std::nan(""), .grad_norm = 4, .skipped = true};
 
-/// As the loop does, with the metrics written in between.
+/// Takes a step as the training loop does, with the metrics written in between.
 void take(UpdateGuard& guard, int64_t step, const StepResult& result) {
     guard.count(result);
     guard.check(step, result);
@@ -44,7 +44,7 @@ TEST(NonfiniteSteps, AGoodStepStartsTheCountAgain) {
     EXPECT_EQ(guard.num_skipped(), 12);
 }
 
-// Neither do they hide that bad steps come in a row around them.
+// Such steps neither count nor interrupt a row of bad steps.
 TEST(NonfiniteSteps, StepsThatLoweredTheLossScaleDoNotCount) {
     StepResult lowered{.loss = 2, .grad_norm = kInfinity, .skipped = true};
     lowered.loss_scale = 4096;
@@ -85,7 +85,7 @@ TEST(LossSpikes, LimitsFollowTheWindow) {
     EXPECT_DOUBLE_EQ(one.grad_norm, 40 + 20 * kDeviation);
 }
 
-TEST(LossSpikes, NothingIsJudgedWhileOffOrNotWarm) {
+TEST(LossSpikes, NothingIsSkippedWhileOffOrNotWarm) {
     EXPECT_EQ(warm_guard({}).limits().loss, kInfinity);
     UpdateGuard cold(5, {.loss_zscore = 3, .grad_norm_zscore = 3, .window = 9, .warmup_steps = 5});
     for (int i = 0; i < 4; ++i) {
@@ -97,7 +97,7 @@ TEST(LossSpikes, NothingIsJudgedWhileOffOrNotWarm) {
     EXPECT_LT(cold.limits().loss, kInfinity);
 }
 
-TEST(LossSpikes, WhatWasSkippedDoesNotMoveTheLimits) {
+TEST(LossSpikes, SkippedUpdatesDoNotMoveTheLimits) {
     UpdateGuard guard = warm_guard({.loss_zscore = 3});
     const double before = guard.limits().loss;
     guard.count(spike_of(100));
@@ -108,7 +108,7 @@ TEST(LossSpikes, WhatWasSkippedDoesNotMoveTheLimits) {
     EXPECT_EQ(guard.num_skipped(), 2);
 }
 
-TEST(LossSpikes, SayWhatStoodOut) {
+TEST(LossSpikes, SayWhichValueWasTooLarge) {
     UpdateGuard guard = warm_guard({.loss_zscore = 3, .grad_norm_zscore = 3});
     const StepResult loss = spike_of(4 + 5 * kDeviation),
                      norm{.loss = 4, .grad_norm = 40 + 60 * kDeviation, .skipped = true};
@@ -140,7 +140,7 @@ TEST(LossSpikes, AreCountedApartFromNonfiniteSteps) {
     EXPECT_ERROR(take(guard, 9, spike_of(20)), JobError, "update 3 in a row", "loss_spike");
 }
 
-TEST(LossSpikes, ARestoredGuardJudgesAsTheOneBefore) {
+TEST(LossSpikes, ARestoredGuardDecidesAsTheOneBefore) {
     const config::LossSpike spike{.loss_zscore = 3, .window = 4, .warmup_steps = 4, .max_skipped_steps = 3};
     UpdateGuard guard = warm_guard(spike);
     take(guard, 1, spike_of(20));

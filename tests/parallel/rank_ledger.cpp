@@ -8,7 +8,7 @@ namespace argosy::parallel {
 namespace {
 
 /// The operations that must have run before `op`. The list may name operations that the stage does not have
-/// (the Loss of a middle stage, a Recompute where everything is kept); the caller ignores these.
+/// (the Loss of a middle stage, a Recompute where nothing was dropped); the caller ignores these.
 std::vector<UnitOp> prerequisites(const UnitOp& op, int num_layers) {
     const auto with = [&](UnitOpKind kind, int unit) { return UnitOp{kind, op.stage, unit, op.microbatch}; };
     const UnitOp activation = with(UnitOpKind::ReceiveActivation, -1);
@@ -55,7 +55,7 @@ void RankLedger::expect(int stage, int microbatch, const ScheduleShape& shape) {
         add(UnitOpKind::Forward, unit);
         add(UnitOpKind::BackwardInput, unit);
         add(UnitOpKind::BackwardWeight, unit);
-        if (options_.keep != model::Keep::Everything && !embedding) add(UnitOpKind::Recompute, unit);
+        if (options_.recompute != model::RecomputeMode::None && !embedding) add(UnitOpKind::Recompute, unit);
     }
     if (units.has_head) add(UnitOpKind::Loss, units.num_layers);
     if (stage > 0) {
@@ -73,7 +73,7 @@ std::string RankLedger::enter(const UnitOp& op) {
     switch (op.kind) {
         case UnitOpKind::Gather:
             return gather(unit);
-        case UnitOpKind::Free:
+        case UnitOpKind::Release:
             return release(unit);
         case UnitOpKind::Reduce:
             return reduce(unit);

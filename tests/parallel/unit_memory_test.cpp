@@ -1,5 +1,5 @@
-// Where a unit's parameters lie in its buffer, and which of them are one matrix.
-#include "parallel/unit_layout.h"
+// The layout of a unit's parameters in a buffer, and the joins that are one matrix.
+#include "parallel/unit_memory.h"
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
@@ -16,15 +16,15 @@ using ::argosy::testing::identical;
 using model::Join;
 using model::Role;
 
-std::vector<UnitLayout::Entry> entries(int64_t v_rows = 20) {
+std::vector<UnitLayout::Parameter> parameters(int64_t v_rows = 20) {
     return {{Role::AttentionNorm, {9}}, {Role::Wq, {40, 9}},    {Role::Wk, {20, 9}},
             {Role::Wv, {v_rows, 9}},    {Role::Wo, {9, 40}},    {Role::Gate, {53, 9}},
             {Role::Up, {53, 9}},        {Role::Down, {9, 53}},  {Role::BiasQ, {40}},
             {Role::BiasK, {20}},        {Role::BiasV, {v_rows}}};
 }
 
-/// What is joined is the rows of its parameters, one behind the other, in the buffer's own memory.
-void expect_joins(const std::vector<UnitLayout::Entry>& unit, int num_shards,
+/// Checks that a join is the view of the rows of its parameters, one after the other, in the buffer.
+void expect_joins(const std::vector<UnitLayout::Parameter>& unit, int num_shards,
                   const std::set<Join>& expected) {
     SCOPED_TRACE(num_shards);
     const UnitLayout layout(unit, num_shards);
@@ -43,25 +43,25 @@ void expect_joins(const std::vector<UnitLayout::Entry>& unit, int num_shards,
     }
 }
 
-TEST(UnitLayout, JoinsWhatNoPaddingParts) {
-    expect_joins(entries(), 1, {Join::Qkv, Join::QkvBias, Join::GateUp});
-    expect_joins(entries(), 2, {Join::Qkv, Join::QkvBias});
-    expect_joins(entries(), 20, {Join::Qkv, Join::QkvBias});
-    expect_joins(entries(), 3, {});
-    expect_joins(entries(), 40, {});
-    expect_joins(entries(/*v_rows=*/21), 2,
+TEST(UnitLayout, JoinsParametersWithoutPaddingBetween) {
+    expect_joins(parameters(), 1, {Join::Qkv, Join::QkvBias, Join::GateUp});
+    expect_joins(parameters(), 2, {Join::Qkv, Join::QkvBias});
+    expect_joins(parameters(), 20, {Join::Qkv, Join::QkvBias});
+    expect_joins(parameters(), 3, {});
+    expect_joins(parameters(), 40, {});
+    expect_joins(parameters(/*v_rows=*/21), 2,
                  {Join::Qkv, Join::QkvBias});  // padding after the last is in no way
 }
 
 TEST(UnitLayout, NeedsAllOfAJoinTogether) {
-    std::vector<UnitLayout::Entry> unit = entries();
+    std::vector<UnitLayout::Parameter> unit = parameters();
     std::swap(unit[3], unit[4]);
     expect_joins(unit, 1, {Join::QkvBias, Join::GateUp});
 }
 
-TEST(UnitLayout, SlicesAreApartAndBeginWhereProductsAreFast) {
+TEST(UnitLayout, SlicesDoNotOverlapAndBeginAligned) {
     for (const int num_shards : {1, 2, 3, 40}) {
-        const auto unit = entries();
+        const auto unit = parameters();
         const UnitLayout layout(unit, num_shards);
         const at::Tensor buffer = at::arange(layout.num_elements());
         int64_t end = 0;
