@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# bringup.sh CONFIG --nodes N [--gate 0.8] [--steps 30] [--without-collectives] [what else submit.sh takes]
-# Brings a set of nodes up in stages, each of which must pass before the next is submitted: the collectives over all
-# nodes, the configuration on one node, then on 2, 4, ... and N. A stage passes when its job ends well and, on several
-# nodes, a rank has at least the gate's part of the tokens a second that it has on one node. Each stage's folder is
-# nodes-N in bringup/ of the run's; exit code 3 where one does not pass.
+# bringup.sh CONFIG --nodes N [--gate 0.8] [--steps 30] [--without-collectives] [other options of submit.sh]
+# Tests a set of nodes in stages; each stage must pass before the next is submitted: the collectives over all
+# nodes, the configuration on one node, then on 2, 4, ... and N nodes. A stage passes if its job succeeds and, on several
+# nodes, tokens per second and rank are at least the gate's share of those on one node. The folder of each stage is
+# bringup/nodes-N in the run's folder; the exit code is 3 if a stage does not pass.
 set -euo pipefail
 ARGOSY_JOBS=$(cd "$(dirname "$0")" && pwd)
 source "$ARGOSY_JOBS/fill.sh"

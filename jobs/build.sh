@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# build.sh [--tests] [--preset NAME] [-DVARIABLE=VALUE ...]: sets up what is missing (setup.sh), configures and builds
-# the apps; with --tests everything. The preset (CMakePresets.json) is cpu unless named: binaries in build/bin/.
-# JOBS is the number of compilers at a time: 2, since a file that includes tensors wants up to 2 GB.
+# build.sh [--tests] [--preset NAME] [-DVARIABLE=VALUE ...]: installs missing packages (setup.sh), configures, and builds
+# the apps; with --tests it builds everything. The default preset (CMakePresets.json) is cpu, with binaries in build/bin/.
+# JOBS is the number of compilers that run at the same time: 2, since a file that includes tensors needs up to 2 GB.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 

@@ -1,6 +1,7 @@
 # shellcheck shell=bash
-# What the templates share; they source it on a job's first node, where it reads the site's settings. `train` is the
-# life of a training job, `launch` starts ranks, `record` writes down how a job went. See README.md.
+# The functions that all templates share. A template sources this file on the job's first node; the file then reads the
+# site's settings. `train` runs a training job from start to end, `launch` starts ranks, `record` writes the result of a
+# job. See README.md.
 set -euo pipefail
 ARGOSY_JOBS=${ARGOSY_JOBS:-$SLURM_SUBMIT_DIR/jobs}
 # shellcheck source=jobs/site.conf

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# pipeline.sh CONFIG --tasks TASKS.jsonl [what else submit.sh takes]: trains, turns the model into Hugging Face's form
-# and evaluates that, each once the one before has ended well; else Slurm takes what would follow off the queue. Prints
-# the path of pipeline.json in the run's folder, which names the jobs and the files in which each leaves its exit code
-# and its outputs. An exit code of 75 is that of a job that is in the queue again.
+# pipeline.sh CONFIG --tasks TASKS.jsonl [other options of submit.sh]: submits three jobs that train, convert the model to
+# Hugging Face's format, and evaluate it. Each job starts after the previous one has succeeded; if one fails, Slurm removes
+# the later jobs from the queue. Prints the path of pipeline.json in the run's folder, which lists the jobs and the files
+# with their exit codes and outputs. The exit code 75 means that the job is in the queue again.
 set -euo pipefail
 ARGOSY_JOBS=$(cd "$(dirname "$0")" && pwd)
 source "$ARGOSY_JOBS/fill.sh"

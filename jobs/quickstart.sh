@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # quickstart.sh [--section.key value ...]: from a clone to a trained model in under ten minutes on two cores. Builds
 # the apps, writes a synthetic corpus, trains configs/debug_cpu.toml on two ranks, interrupts the run as a scheduler
-# does and lets it go on from its checkpoint, converts the model to Hugging Face's form and back, and demands that it
-# learned more than word pairs: exit 3 where the final loss is not below the corpus's bigram entropy. Arguments go to
-# pretrain.
+# does and resumes it from its checkpoint, converts the model to Hugging Face's format and back, and checks that it has
+# learned more than pairs of tokens: the exit code is 3 if the final loss is not below the corpus's bigram entropy.
+# Arguments go to pretrain.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 output=$root/outputs/quickstart

@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# A run's folder as its jobs see it: where it is, its newest step, how often it started in vain, and jobs.jsonl, which
-# tells how each of its jobs went. Sourced by common.sh, whose variables it uses.
+# Functions on a run's folder for its jobs: its path, its newest step, the number of starts without progress, and
+# jobs.jsonl, which records the result of each job. common.sh sources this file, which uses its variables.
 # shellcheck disable=SC2154
 
 # value SECTION KEY < what `pretrain --print-config` says

@@ -1,10 +1,9 @@
 #!/usr/bin/env bash
-# setup.sh [--tests]: installs what Argosy builds with: Debian packages (as root; otherwise says which to ask for) and a
-# private Python environment under .deps/ that holds the LibTorch wheel and CMake; with --tests also what tests read
-# files with or are compiled against, in .deps/tests/, and, as root, a Slurm to try jobs on. Does nothing where all of
-# it is there already.
-# Without dpkg (a cluster whose modules provide MPI, HDF5 and compilers) packages are not looked at: CMake says what
-# is missing. On a Debian cluster with modules, ARGOSY_SKIP_PACKAGES=1 says the same. PYTHON names another python3.
+# setup.sh [--tests]: installs the dependencies of the build: Debian packages (as root; otherwise it names the missing
+# ones) and a private Python environment under .deps/ with the LibTorch wheel and CMake. With --tests it also installs the
+# Python packages of the tests in .deps/tests/ and, as root, a Slurm to test jobs. It does nothing if everything is there.
+# Without dpkg (a cluster whose modules provide MPI, HDF5 and compilers) it does not check packages; CMake then reports
+# missing ones. ARGOSY_SKIP_PACKAGES=1 has the same effect on a Debian cluster with modules. PYTHON names another python3.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 python=${PYTHON:-python3}
@@ -16,15 +15,15 @@ wheels=(torch==2.11.0 'nvidia-cuda-runtime==13.0.*' 'nvidia-cuda-cupti==13.0.*' 
 oldest_python=3.10  # the LibTorch wheel's own limit
 venv=$root/.deps/venv
 stamp=$venv/argosy-wheels
-# What the templates of jobs/ are tried on, by root alone. A machine that has a slurmctld already keeps it.
+# Slurm for tests of the templates in jobs/, installed only by root. A machine with a slurmctld keeps it.
 slurm_packages=(slurmctld slurmd slurm-client munge)
-# With --no-deps too: what reading event files needs of TensorBoard's dependencies, without its server's; what reads
-# checkpoints and exported models as others do; and, for machines without a GPU, NCCL of the LibTorch wheel's version,
-# whose header what wraps it is compiled against, and nvcc of its CUDA (with what reads objects), which compiles kernels.
+# Packages of the tests, also installed with --no-deps: TensorBoard with the dependencies of its reader, but not of its
+# server; h5py and safetensors, which read checkpoints and exported models; and for machines without a GPU NCCL in the
+# LibTorch wheel's version, for its header, and nvcc with cuobjdump in its CUDA version, which compile kernels.
 test_wheels=('tensorboard==2.*' protobuf numpy absl-py 'h5py==3.*' ml_dtypes xxhash safetensors
              nvidia-nccl-cu13==2.28.9 nvidia-cuda-nvcc==13.0.88 nvidia-nvvm==13.0.88 nvidia-cuda-crt==13.0.88
              nvidia-cuda-cuobjdump==13.2.78)
-# And its cuBLASLt, where no CUDA toolkit has one. It comes whole: what calls it is linked against it as well.
+# cuBLASLt of the same version, unless a CUDA toolkit has it. The whole library is needed, because tests link it.
 [ -e "${CUDA_HOME:-/usr/local/cuda}/include/cublasLt.h" ] || test_wheels+=(nvidia-cublas==13.1.0.3)
 test_stamp=$root/.deps/tests/argosy-wheels
 

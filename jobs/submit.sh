@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # submit.sh CONFIG [--nodes N] [--ranks-per-node G] [--template NAME] [--time T] [--sweep POINTS] [--after JOB]
 #           [--site FILE] [--sbatch "OPTIONS"] [--dry-run] [--section.key value ...]
-# Fills the template that fits the configuration and submits it; prints the job's number. --dry-run prints the filled
-# script instead. The script, the configuration and the points of a sweep are kept in the run's folder, the log is
-# logs/JOB.log there. A mistake in configuration or options, or a folder in use, is told here and now, with exit code 2.
+# Fills the template that fits the configuration, submits it and prints the job's number. --dry-run prints the filled
+# script instead. The run's folder keeps the script, the configuration and the points of a sweep; its log is
+# logs/JOB.log. A mistake in configuration or options, or a folder in use, ends with exit code 2 before anything is
+# submitted.
 set -euo pipefail
 ARGOSY_JOBS=$(cd "$(dirname "$0")" && pwd)
 source "$ARGOSY_JOBS/fill.sh"
