@@ -13,7 +13,7 @@ while [ $# -gt 0 ]; do
     case $1 in
         --tests) targets=() setup=(--tests) ;;
         --preset)
-            [ $# -gt 1 ] || { echo "build: --preset wants a name out of CMakePresets.json" >&2; exit 2; }
+            [ $# -gt 1 ] || { echo "build: --preset needs a name from CMakePresets.json" >&2; exit 2; }
             preset=$2
             shift ;;
         -D?*) definitions+=("$1") ;;

@@ -63,8 +63,8 @@ count_restart() {
     if [ -e "$run/restarts" ]; then read -r job step starts <"$run/restarts" || true; fi
     if [ "$job" != "$job_id" ] || [ "$step" != "$newest" ]; then starts=0; fi
     if [ "$starts" -gt "$ARGOSY_RESTARTS_WITHOUT_PROGRESS" ]; then
-        say "$((starts - 1)) restarts of job $job_id brought no step after $newest: giving up (77). What failed" \
-            "stands above; sbatch $run/job.sbatch tries again"
+        say "$((starts - 1)) restarts of job $job_id saved no step after $newest: giving up (77). See" \
+            "the error above; sbatch $run/job.sbatch tries again"
         return 1
     fi
     echo "$job_id $newest $((starts + 1))" >"$run/restarts.new"

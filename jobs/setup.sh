@@ -45,7 +45,7 @@ install_packages() {
     say "installing the Debian packages ${missing[*]}"
     export DEBIAN_FRONTEND=noninteractive
     { apt-get update -qq && apt-get install -y -qq --no-install-recommends "${missing[@]}"; } >/dev/null ||
-        fail "apt-get failed (its message is above); once it works, run this again"
+        fail "apt-get failed (see its message above); run this script again when it works"
 }
 
 # Tests skip what they lack, so a failure is no error. Daemons lie in sbin, which few PATHs have. Debian enables those
@@ -58,7 +58,7 @@ install_slurm() {
     say "installing the Debian packages ${slurm_packages[*]}"
     export DEBIAN_FRONTEND=noninteractive
     { apt-get update -qq && apt-get install -y -qq --no-install-recommends "${slurm_packages[@]}"; } >/dev/null || {
-        say "apt-get failed (its message is above): tests that submit jobs will be skipped"
+        say "apt-get failed (see its message above): tests that submit jobs will be skipped"
         return 0
     }
     command -v systemctl >/dev/null || return 0
@@ -88,7 +88,7 @@ make_environment() {
         pip=("$python" -m pip --python "$venv/bin/python")
     else
         rm -rf "$venv"
-        fail "$python can make no virtual environment: it needs its modules venv and ensurepip, or virtualenv" \
+        fail "$python cannot make a virtual environment: it needs the modules venv and ensurepip, or virtualenv" \
              "(Debian: python3-venv), or set PYTHON to a Python that has them"
     fi
 }
@@ -97,14 +97,14 @@ make_environment() {
 # need the CUDA runtime and CUPTI to load, nothing else. The stamp names what is installed.
 install_wheels() {
     environment_is_whole && return 0
-    command -v "$python" >/dev/null || fail "there is no $python; set PYTHON to a Python $oldest_python or newer"
+    command -v "$python" >/dev/null || fail "$python was not found; set PYTHON to a Python $oldest_python or newer"
     "$python" -c "import sys; sys.exit(sys.version_info < (${oldest_python/./, }))" 2>/dev/null ||
         fail "the LibTorch wheel needs Python $oldest_python or newer, and $python is" \
              "$("$python" --version 2>&1 || true); set PYTHON to a newer one"
-    say "LibTorch and CMake into .deps/venv (1.4 GB on disk)"
+    say "installing LibTorch and CMake into .deps/venv (1.4 GB on disk)"
     make_environment
     "${pip[@]}" install --quiet --disable-pip-version-check --no-deps "${wheels[@]}" ||
-        fail "pip could not install ${wheels[*]} (its message is above). Without a way to a package index, set" \
+        fail "pip could not install ${wheels[*]} (see its message above). Without access to a package index, set" \
              "PIP_INDEX_URL to a mirror, or PIP_NO_INDEX=1 and PIP_FIND_LINKS to a folder with these wheels"
     echo "${wheels[*]}" >"$stamp"
 }
@@ -112,7 +112,7 @@ install_wheels() {
 # A folder for PYTHONPATH beside the environment that builds. Tests skip what they lack, so a failure is no error.
 install_test_wheels() {
     [ "$(cat "$test_stamp" 2>/dev/null)" != "${test_wheels[*]}" ] || return 0
-    say "what tests need into .deps/tests (550 MB on disk; without a CUDA toolkit, 1150)"
+    say "installing the packages of the tests into .deps/tests (550 MB on disk; without a CUDA toolkit, 1150)"
     rm -rf "$root/.deps/tests"
     mkdir -p "$root/.deps/tests"
     local pip=("$venv/bin/python" -m pip)
@@ -121,7 +121,7 @@ install_test_wheels() {
         --target "$root/.deps/tests" "${test_wheels[@]}"; then
         echo "${test_wheels[*]}" >"$test_stamp"
     else
-        say "pip could not install ${test_wheels[*]} (its message is above): tests that need them will be skipped"
+        say "pip could not install ${test_wheels[*]} (see its message above): tests that need them will be skipped"
     fi
 }
 

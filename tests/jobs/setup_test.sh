@@ -81,7 +81,7 @@ expect_silence ABSENT=libhdf5-dev ARGOSY_SKIP_PACKAGES=1
 arguments=(--tests)
 expect 0 "$(setup env REFUSE=pip)" "tests that need them will be skipped"
 [ ! -e "$folder/tree/.deps/tests/argosy-wheels" ] || fail "a failed pip left a stamp"
-expect 0 "$(setup env)" "tests need into .deps/tests"
+expect 0 "$(setup env)" "packages of the tests into .deps/tests"
 expect_silence
 
 # As root a Slurm, where there is none; one that is there already stays as it is, and none is no failure.

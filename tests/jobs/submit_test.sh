@@ -62,13 +62,13 @@ expect_line "#SBATCH --array=0-1"
 [ ! -e "$folder/outputs" ] || fail "a dry run left something"
 
 refused "did you mean --optimizer.lr?" "$configs/llama3_8b_1node.toml" --optimizer.lrr 1
-refused "no number of nodes" "$configs/llama3_8b_1node.toml" --nodes many
+refused "not a number of nodes" "$configs/llama3_8b_1node.toml" --nodes many
 refused "no template 'best'" "$configs/llama3_8b_1node.toml" --template best
 refused "unknown option --node" "$configs/llama3_8b_1node.toml" --node 2
-refused "which configuration?" --nodes 2
+refused "the configuration is missing" --nodes 2
 echo >"$folder/no-points"
 refused "holds no point" "$configs/llama3_8b_1node.toml" --sweep "$folder/no-points"
-refused "bear no spaces" "$configs/llama3_8b_1node.toml" --job.dump_folder "$folder/a b"
+refused "cannot contain spaces" "$configs/llama3_8b_1node.toml" --job.dump_folder "$folder/a b"
 
 # A fabric's profile names nothing twice, and says why of each before it.
 for profile in "$jobs"/fabric/*.conf; do
