@@ -1,4 +1,5 @@
-// A run on a GPU whose memory, or the host's, comes to its end; on stand-ins. pretrain.memory has whole runs.
+// A run whose GPU memory or host memory is exhausted, on stand-ins for GPUs. pretrain.memory tests whole
+// runs.
 #include <gtest/gtest.h>
 
 #include <functional>

@@ -1,5 +1,5 @@
-// What a rank is said to hold, by arithmetic before and from its tensors after, against what its allocator
-// counts.
+// The report of a rank's memory, computed before the step and from its tensors after it, against the
+// allocator's count.
 #include "account/held_bytes.h"
 
 #include <gtest/gtest.h>

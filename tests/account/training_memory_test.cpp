@@ -1,4 +1,4 @@
-// Which exceptions are about memory, and what is made of them; pretrain.memory has the whole of it.
+// Which exceptions report exhausted memory, and the message made of them; pretrain.memory tests whole runs.
 #include "account/training_memory.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// What of the environment is shown, and what stays unread.
+// Which environment variables are shown, and which are not read.
 #include "base/environment.h"
 
 #include <gtest/gtest.h>

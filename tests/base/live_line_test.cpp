@@ -16,7 +16,8 @@
 namespace argosy {
 namespace {
 
-/// stderr, and the log on it, is a terminal of 20 columns; `sent` is what it was sent since the last call.
+/// stderr, and the log on it, is a terminal of 20 columns; `sent` is the text that the terminal got since the
+/// last call.
 class LiveLineTest : public ::testing::Test {
   protected:
     void SetUp() override {
@@ -42,7 +43,7 @@ class LiveLineTest : public ::testing::Test {
         const winsize size{.ws_row = 24, .ws_col = columns, .ws_xpixel = 0, .ws_ypixel = 0};
         ASSERT_EQ(ioctl(master_, TIOCSWINSZ, &size), 0);
     }
-    /// The kernel passes it on when it finds time: waits for some, then until no more comes.
+    /// The kernel delivers the text asynchronously: waits for the first part, then until no more comes.
     std::string sent() const {
         constexpr int kMaxMs = 5000, kQuietMs = 50;
         std::string text;

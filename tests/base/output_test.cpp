@@ -1,4 +1,4 @@
-// One writer at a time makes an output, and it replaces nothing but its own.
+// An output has one writer at a time, which replaces only files of its own.
 #include <gtest/gtest.h>
 #include <unistd.h>
 

@@ -1,4 +1,4 @@
-// Every way to get a configuration wrong, with the message that it earns.
+// Every kind of configuration mistake, with its message.
 #include <gtest/gtest.h>
 
 #include "base/error.h"
@@ -8,7 +8,7 @@
 namespace argosy::config {
 namespace {
 
-/// The message of the UserError that `words` must earn; `place` stands for the path of a file.
+/// The message of the UserError that `words` cause; `place` replaces a file's path in the message.
 std::string error_of(const std::vector<std::string>& words) {
     try {
         parse_command_line(words);
@@ -19,7 +19,7 @@ std::string error_of(const std::vector<std::string>& words) {
     return "no error";
 }
 
-/// Likewise for a file of this content; its path reads F in the message.
+/// The message of the UserError that a file with this content causes; the message shows the file's path as F.
 std::string file_error(const std::string& content) {
     const ConfigFile file(content);
     std::string message = error_of({"--config", file.path()});

@@ -1,4 +1,4 @@
-// The runs of configs/ parse, say why their degrees are what they are, and stand in the README's table.
+// The runs of configs/ parse, explain their degrees, and are rows of the README's table.
 #include <gtest/gtest.h>
 
 #include <filesystem>

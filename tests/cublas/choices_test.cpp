@@ -1,4 +1,4 @@
-// Algorithms as lines of text.
+// Chosen algorithms as lines of text.
 #include "cublas/choices.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// A product in cuBLASLt's words: what lies row by row becomes columns by transposing, and nothing is copied.
+// A product in cuBLASLt's terms: row-major matrices become column-major by transposition, without a copy.
 #include "cublas/problem.h"
 
 #include <gtest/gtest.h>
@@ -83,7 +83,7 @@ TEST(Problem, KnowsHowPointersAreAligned) {
                           .b = by_rows<const void>(memory.b + 24, 4, 4),
                           .bias = memory.b + 4};
     const Problem problem = request_of(product).problem;
-    EXPECT_EQ(problem.alignment_a, 8);  // A of cuBLASLt is our B
+    EXPECT_EQ(problem.alignment_a, 8);  // cuBLASLt's A is our B
     EXPECT_EQ(problem.alignment_b, 2);
     EXPECT_EQ(problem.alignment_d, 64);
     EXPECT_EQ(problem.alignment_bias, 4);

@@ -1,4 +1,4 @@
-// What one run chose and another takes up.
+// The algorithms that one run chose and another run reuses.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -100,7 +100,7 @@ TEST_F(Remembering, AsksAgainWhereAnAlgorithmDoesNotServe) {
     EXPECT_NE(cramped.choices(), timed.choices());
 
     fake_cublaslt() = {};
-    fake_cublaslt().seconds = {0};  // there is no third one here
+    fake_cublaslt().seconds = {0};  // there is no third file
     Multiplier lacking;
     lacking.remember(timed.choices());
     products(lacking);

@@ -20,7 +20,7 @@ class LoaderTest : public testing::Test {
         std::vector<int64_t> tokens, targets;
     };
 
-    /// The number of each sample, by the token that it begins with.
+    /// The number of each sample, which equals its first token.
     static std::vector<int64_t> order(const Loader& loader, int64_t first, int64_t count) {
         const Samples samples = read(loader, first, count);
         std::vector<int64_t> numbers;
@@ -86,7 +86,8 @@ TEST_F(LoaderTest, OrderIsTheSeeds) {
     EXPECT_NE(order(loader(2, true), 0, kNumSamples), numbers);
 }
 
-// What a rank reads does not depend on how the positions are cut into reads, even across the end of an epoch.
+// A rank's samples do not depend on how its positions are divided into reads, not even across the end of an
+// epoch.
 TEST_F(LoaderTest, ReadsOfAnySizeGiveTheSameSamples) {
     const Loader shuffled = loader(3, true);
     const std::vector<int64_t> whole = order(shuffled, 0, 3 * kNumSamples);

@@ -11,7 +11,7 @@ namespace {
 
 class RecordsTest : public testing::Test {
   protected:
-    /// The records of a file of that content.
+    /// The records of a file with this content.
     std::vector<Record> read(const std::string& lines) {
         write_file(folder_ / "a.jsonl", lines);
         RecordReader reader(folder_ / "a.jsonl", 1000);

@@ -43,7 +43,7 @@ TEST(StreamStatistics, AUniformStreamIsAllSurprise) {
     EXPECT_NEAR(statistics.bigram_entropy(), std::log(16), 1e-3);
 }
 
-// 0 0 1 0 0 1 ...: after 0 comes 0 or 1 half the time, after 1 always 0.
+// In 0 0 1 0 0 1 ... a 0 is followed by 0 or 1 half of the time each, a 1 always by 0.
 TEST(StreamStatistics, WeighsEachContextByHowOftenItOccurs) {
     StreamStatistics statistics;
     statistics.add(repeated({0, 0, 1}, 100'000));

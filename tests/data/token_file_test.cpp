@@ -1,7 +1,7 @@
 #include "data/token_file.h"
 
 #include <gtest/gtest.h>
-#include <hdf5.h>  // for files that lib/h5 does not write
+#include <hdf5.h>  // for files that lib/h5 cannot write
 
 #include <array>
 
@@ -25,7 +25,7 @@ void write_chunked(const std::filesystem::path& path) {
     H5Fclose(file);
 }
 
-/// A file with everything that a token file has, but for what `name`, `type` and `version` spoil.
+/// A complete token file, except for the attribute or dataset that `name`, `type` and `version` spoil.
 void write_by_hand(const std::filesystem::path& path, const char* name, h5::ElementType type,
                    const std::vector<int64_t>& shape, int64_t version, int64_t vocab_size) {
     h5::File file = h5::File::create(path);

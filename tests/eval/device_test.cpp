@@ -1,4 +1,4 @@
-// Where an evaluation computes, over stand-ins for GPUs; the program itself is tested by gpu_test.py.
+// The device of an evaluation, on stand-ins for GPUs; gpu_test.py tests the program.
 #include "eval/device.h"
 
 #include <gtest/gtest.h>

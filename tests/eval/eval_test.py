@@ -1,4 +1,4 @@
-"""The command line of eval: what it computes, writes, prints and returns, for every form of a checkpoint."""
+"""The command line of eval: its results, files, output and exit codes, for every form of a checkpoint."""
 import fcntl
 import json
 import math
@@ -13,12 +13,12 @@ from run import BIN, DIM, EPS, SOURCE, VOCABULARY, EvalTest, random_records, sha
 
 
 def silent_blocks(name, value):
-    """What leaves a block is zero: each token's logits follow from that token alone."""
+    """The output of each block is zero, so each token's logits depend only on that token."""
     return 0.0 if ("o_proj" in name or "down_proj" in name) else value
 
 
 def bigram_score(values, records):
-    """Perplexity and accuracy of a model of silent blocks, in doubles."""
+    """Perplexity and accuracy, in doubles, of a model whose blocks output zero."""
     def rows(name):
         return [values[name][i * DIM:(i + 1) * DIM] for i in range(VOCABULARY)]
     table, head, scale = rows("model.embed_tokens.weight"), rows("lm_head.weight"), values["model.norm.weight"]
@@ -183,7 +183,7 @@ class Eval(EvalTest):
         self.expect_error("--model", step, "--tasks", self.task([[1, 2]]), "--output", self.output, parts=[shard.name, "model/output.weight"])
 
     def test_a_model_that_is_far_too_large(self):
-        """Its file takes no room: all but the header is a hole."""
+        """The file takes no disk space: everything but the header is a hole."""
         if pathlib.Path("/proc/sys/vm/overcommit_memory").read_text().strip() == "1":
             self.skipTest("the kernel refuses no memory here")
         write_model(self.model)
@@ -199,7 +199,7 @@ class Eval(EvalTest):
         config = json.loads((self.model / "config.json").read_text())
         config |= {"hidden_size": dim, "num_attention_heads": heads, "num_key_value_heads": 1}
         (self.model / "config.json").write_text(json.dumps(config))
-        # A sanitizer would end the process.
+        # A sanitizer would end the process on a failed allocation.
         self.environment = self.environment | {"ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1"}
         arguments = ["--model", self.model, "--tasks", self.task([[1, 2, 3]]), "--output", self.output]
         self.expect_error(*arguments, code=1, parts=[
@@ -221,7 +221,8 @@ class Eval(EvalTest):
         self.assertEqual(list(self.folder.glob("*.partial*")), [])
 
     def test_only_results_are_replaced(self):
-        """As a requeued evaluation does; a file of somebody else's stays, and so does one that is being written."""
+        """A second evaluation replaces the results of the first, as a requeued job does; other programs' files stay,
+        and so does a file that is being written."""
         write_model(self.model)
         arguments = ["--model", self.model, "--tasks", self.task([[1, 2]]), "--output", self.output]
         for _ in range(2):
@@ -242,7 +243,7 @@ class Eval(EvalTest):
             target = self.folder / f"verified-{form}"
             done = self.run_program(self.model, target, "--to", form, *more, program="convert-checkpoint")
             self.assertIn(said, done.stderr)
-        # Rounded faithfully, every element; but fp16 does not hold this model.
+        # Every element is rounded faithfully, but fp16 cannot hold this model.
         write_model(self.folder / "large", lambda name, value: value * 1e7 if "v_proj" in name else value)
         done = self.run_program(self.folder / "large", self.folder / "small", "--to", "full", "--dtype", "fp16", "--verify",
                                 program="convert-checkpoint", code=3)
@@ -250,7 +251,8 @@ class Eval(EvalTest):
         self.assertFalse((self.folder / "small").exists())
 
     def test_loss_of_training(self):
-        """The loss of a step is the logarithm of the perplexity of the weights before it, over its samples."""
+        """The loss of a step is the logarithm of the perplexity of the weights before that step, over the step's
+        samples."""
         length, batch = 32, 4
         tokens = random_records(1, 400)[0] * 3
         source = self.task([tokens])

@@ -1,6 +1,6 @@
-"""eval on a GPU against eval on the processor. With a program of stand-ins also where there is no GPU, and where a GPU
-has not the memory; without one on this machine's GPU, or it skips.
-usage: gpu_test.py [TEST ...] [FOLDER/EVAL_WITH_STAND_INS]"""
+"""eval on a GPU against eval on the CPU. With an executable over stand-ins the test also runs without a GPU, and tests
+a GPU with too little memory; without one it uses this machine's GPU, or skips. usage: gpu_test.py [TEST ...]
+[FOLDER/EVAL_WITH_STAND_INS]"""
 import json
 import pathlib
 import sys
@@ -13,7 +13,7 @@ from run import BIN, EvalTest, random_records, write_model  # noqa: E402
 STAND_INS = pathlib.Path(sys.argv.pop()).resolve() if len(sys.argv) > 1 and "/" in sys.argv[-1] else None
 GPU_EVAL = STAND_INS or BIN / "eval"
 GPU_NAME = "Fake GPU" if STAND_INS else gpu_name()
-# Of perplexities. Products of float32 that were rounded to TF32 would be far off.
+# Relative tolerance of perplexities. Products of float32 rounded to TF32 would differ by far more.
 FP32_TOLERANCE = 1e-6 if STAND_INS else 1e-5
 WORKSPACE_BYTES = 32 * 2**20  # of products
 
@@ -24,7 +24,8 @@ class GpuTest(EvalTest):
         write_model(self.model)
 
     def score(self, place, records, *more):
-        """(perplexity, accuracy) on "cpu", which the product's own program is, or on "gpu" or "auto"."""
+        """(perplexity, accuracy): on "cpu" with the product's own executable, on "gpu" or "auto" with the tested one.
+        """
         program = BIN / "eval" if place == "cpu" else GPU_EVAL
         done = self.run_program("--model", self.model, "--tasks", self.task(records), "--output", self.output,
                                 "--device", place, *more, program=program)
@@ -62,7 +63,7 @@ class Gpu(GpuTest):
         records = random_records(4, 20)
         self.assertEqual(self.score("auto", records), self.score("gpu", records))
         self.assertNotIn(" W ", self.stderr)
-        # Kernels of stand-ins know no processor, so that of its results only where they come from is seen.
+        # Kernels of the stand-ins do not compute, so the test only checks which device produced the results.
         done = self.run_program("--model", self.model, "--tasks", self.task(records), "--output", self.output,
                                 "--device", "cpu", program=GPU_EVAL)
         self.assert_computed_on("cpu", json.loads(self.output.read_text()), done)

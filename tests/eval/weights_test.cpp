@@ -15,7 +15,7 @@ namespace {
 
 using testing::identical;
 
-/// Larger than what is converted at once, so that it comes in several parts, the last one shorter.
+/// A tensor larger than one conversion step is converted in several parts; the last part is shorter.
 TEST(Weights, RowsAreConvertedInParts) {
     constexpr int64_t kRows = 70001, kColumns = 128;
     testing::MemorySource source(testing::Reference("qwen3").spec(), 1);

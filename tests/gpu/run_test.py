@@ -1,5 +1,5 @@
-"""run.sh without a GPU, and the report of run_parts.py over programs that only print: its form, its verdicts, that no part
-stops another, and that parts which are not run again stay."""
+"""run.sh without a GPU, and the report of run_parts.py over programs that only print: the report's form and results,
+that no part stops another, and that the sections of parts that are not run again stay."""
 import importlib.util
 import os
 import pathlib

@@ -39,7 +39,7 @@ class Case:
     width: int  # of all heads
     fits: tuple  # (microbatch, recompute) from the fastest to the smallest
     settings: dict
-    least: dict  # {figure of Result or ratio: wanted}
+    least: dict  # {figure of Result or ratio: target}
     peer: dict | None = None
     seq: int = 1024
 
@@ -78,7 +78,7 @@ def row(cells):
 
 
 class Power:
-    """Watts and MHz of the GPU while a `with` lasts: the medians of the busier half of what nvidia-smi saw."""
+    """Watts and MHz of the GPU while a `with` block runs: the medians of the busier half of nvidia-smi's samples."""
 
     def __enter__(self):
         self.samples = []
@@ -119,8 +119,8 @@ class Result:
     step_seconds: list
     gib: float | None
     power: list
-    flops: float = 0  # a token, causal; ours says it of itself
-    peak: float | None = None  # FLOP/s by the datasheet
+    flops: float = 0  # FLOPs per token, causal; Argosy reports its own
+    peak: float | None = None  # peak FLOP/s of the datasheet
 
 
 class Bench:
@@ -143,7 +143,7 @@ class Bench:
         return max(case.fits[0][0], self.options.tokens // case.seq)
 
     def tokens_of(self, case):
-        """A token file that all steps can read from, of any model with this vocabulary."""
+        """A token file with enough tokens for all steps, for any model with this vocabulary."""
         path = self.folder / f"{case.vocab}.h5"
         if not path.exists():
             source, engine = self.folder / "tokens.jsonl", random.Random(1)
@@ -206,7 +206,8 @@ class Bench:
         return {"tokens/s": speed, "TFLOP/s causal": causal, "MFU causal %": share[0]}
 
     def run(self, case):
-        """The figures that targets are about: the median of ours over all rounds, and ratios to the peers' medians."""
+        """The figures with targets: the median of Argosy's speed over all rounds, and its ratios to the peers' medians.
+        """
         runs, figures = {}, []
         for _ in range(self.options.rounds if case.peer and self.python else 1):
             first = runs.get("Argosy", [None])[0]

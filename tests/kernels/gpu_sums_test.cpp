@@ -14,7 +14,7 @@ struct Case {
 template <class T>
 class GpuSums : public GpuTest {
   protected:
-    /// Sums that begin with 1 in each element.
+    /// Sums whose elements start at 1.
     static auto sum_rows(const Case& size, const Memory<T>& x) {
         Memory<float> sums(size.row_size, size.aligned);
         for (int64_t i = 0; i < size.row_size; ++i) sums[i] = 1;

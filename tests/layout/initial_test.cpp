@@ -31,7 +31,7 @@ float element(const char* name, uint64_t seed, int64_t number, double deviation)
                   {{number / kColumns, number % kColumns}, {1, 1}}, seed)[0];
 }
 
-// From an implementation of the formula in initial.h in another language, bit for bit.
+// Values from an implementation of the formula of initial.h in another language, equal bit for bit.
 TEST(InitialValues, MatchAnotherImplementation) {
     EXPECT_EQ(element("layers.0.attention.wq.weight", 42, 0, 0.02), -0x1.d5dae2p-6F);
     EXPECT_EQ(element("layers.0.attention.wq.weight", 42, 1, 0.02), 0x1.0b75b4p-8F);

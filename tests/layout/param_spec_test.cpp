@@ -47,7 +47,7 @@ TEST(SlabOf, CutsTensorFirstThenShard) {
     const auto at = [&](int shard, int tensor, int num_splits = -1) {
         return slab_of(spec, mesh, {0, 0, shard, 0, tensor}, num_splits);
     };
-    // Tensor: rows 0-3 and 4-6; each of them over the shard axis: 2 + 2 and 2 + 1.
+    // The tensor axis gives rows 0-3 and 4-6; the shard axis splits these into 2 + 2 and 2 + 1 rows.
     EXPECT_EQ(at(0, 0), (Slab{{0, 0}, {2, 3}}));
     EXPECT_EQ(at(1, 0), (Slab{{2, 0}, {2, 3}}));
     EXPECT_EQ(at(0, 1), (Slab{{4, 0}, {2, 3}}));
@@ -97,7 +97,8 @@ ParamSpec random_spec(std::mt19937& random, const MeshShape& mesh) {
         const int parts = random_divisor(random, mesh.degree(kShardAxes));
         spec.splits.push_back({kShardAxes, 0, parts});
     }
-    // Stages may outnumber the pipeline's ranks, which then hold several; a tie holds the first and the last.
+    // There may be more stages than pipeline ranks, which then hold several stages each; a tied parameter is
+    // on the first and the last stage.
     const int num_stages = mesh.degree(Axis::Pipeline) * (1 + static_cast<int>(random() % 2));
     spec.stages = {static_cast<int>(random() % num_stages)};
     if (random() % 3 == 0) spec.stages = {0, num_stages - 1};
@@ -108,7 +109,7 @@ int64_t num_elements(const std::vector<int64_t>& shape) {
     return Slab{.offset = {}, .size = shape}.num_elements();
 }
 
-/// Adds one to every element of the slab in a row-major count of the tensor.
+/// Adds one to every element of the slab in a row-major array of the tensor's counts.
 void count_in(const Slab& slab, const std::vector<int64_t>& shape, std::vector<int>& counts) {
     const bool flat = shape.size() == 1;
     const int64_t columns = flat ? 1 : shape[1];
@@ -152,7 +153,7 @@ TEST(Layout, EveryReplicaHoldsTheWholeTensor) {
     }
 }
 
-/// By comparing every pair of ranks: those with the same slab, of a pipeline rank that holds the tensor.
+/// Compares every pair of ranks: the ranks with the same slab on a pipeline rank that holds the tensor.
 TEST(Layout, SharesNumberTheRanksThatHoldTheSame) {
     std::mt19937 random(6);
     for (int round = 0; round < 200; ++round) {

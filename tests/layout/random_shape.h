@@ -1,4 +1,4 @@
-// Meshes for the property loops, the same in every run.
+// Meshes for the loops over properties, the same in every run.
 #pragma once
 
 #include <random>

@@ -1,4 +1,4 @@
-// NCCL's log, and what it says of connections; lines as NCCL 2.18 to 2.28 write them.
+// Connections found in NCCL's log; the lines are in the formats of NCCL 2.18 to 2.28.
 #include <gtest/gtest.h>
 
 #include <cstdio>

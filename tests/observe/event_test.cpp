@@ -1,5 +1,4 @@
-// The bytes of event files; that TensorBoard reads them is the business of
-// tests/pretrain/tensorboard_test.py.
+// The bytes of event files; tests/pretrain/tensorboard_test.py tests that TensorBoard reads them.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
@@ -60,7 +59,7 @@ TEST(EventRecord, FrameByHand) {
     const std::string frame = framed("123456789");
     EXPECT_EQ(frame.substr(0, 8), "\x09\0\0\0\0\0\0\0"s);
     EXPECT_EQ(frame.substr(12, 9), "123456789");
-    // 0xe3069283 turned right by 15 is 0x2507c60d; + 0xa282ead8 is 0xc78ab0e5.
+    // 0xe3069283 rotated right by 15 is 0x2507c60d; + 0xa282ead8 is 0xc78ab0e5.
     EXPECT_EQ(frame.substr(21), "\xe5\xb0\x8a\xc7");
     EXPECT_EQ(frame.size(), 25);
 }

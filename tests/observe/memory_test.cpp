@@ -15,7 +15,7 @@
 namespace argosy::observe {
 namespace {
 
-/// The process's one meter, and what it read when a test began.
+/// The process's single meter, and its reading at the start of a test.
 class Memory : public ::testing::Test {
   protected:
     static MemoryMeter& meter() {
@@ -55,7 +55,7 @@ TEST_F(Memory, FollowsResizesClonesAndEmptyTensors) {
     at::Tensor a = at::zeros({10}, at::kDouble);
     a.resize_({100});
     EXPECT_EQ(current_bytes(), 800);
-    EXPECT_EQ(peak_bytes(), 880);  // old and new at once
+    EXPECT_EQ(peak_bytes(), 880);  // the old and the new tensor at the same time
     const at::Tensor copy = a.clone();
     EXPECT_EQ(current_bytes(), 1600);
     const at::Tensor nothing = at::empty({0, 5}, at::kFloat);
@@ -136,7 +136,7 @@ TEST_F(Memory, FreedMemoryIsKept) {
 #endif
     const int64_t mapped_anew = page_faults_of_a_step();
     keep_freed_memory();
-    for (int step = 0; step < 3; ++step) page_faults_of_a_step();  // until the heap has its size
+    for (int step = 0; step < 3; ++step) page_faults_of_a_step();  // until the heap has its final size
     EXPECT_LT(page_faults_of_a_step() * 10, mapped_anew);
 }
 

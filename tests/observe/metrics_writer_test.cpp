@@ -27,7 +27,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// A folder of its own for each test, and what the log says meanwhile.
+/// Each test has its own folder and captures the log.
 class MetricsWriterTest : public ::testing::Test {
   protected:
     void SetUp() override {
@@ -43,7 +43,7 @@ class MetricsWriterTest : public ::testing::Test {
     }
     fs::path file() const { return folder_ / "run" / "metrics.jsonl"; }
 
-    /// The steps in the file; every line must be an object.
+    /// The steps in the file; every line must be a JSON object.
     std::vector<int64_t> steps() const {
         std::vector<int64_t> found;
         std::ifstream lines(file());
@@ -53,7 +53,7 @@ class MetricsWriterTest : public ::testing::Test {
         return found;
     }
 
-    /// "step     4/10  ..." -> 4, of each line of the log.
+    /// The step of each line of the log: "step     4/10  ..." gives 4.
     std::vector<int64_t> logged_steps() const {
         std::vector<int64_t> found;
         std::istringstream lines(log_.str());
@@ -118,7 +118,7 @@ TEST_F(MetricsWriterTest, WarnsOnceOfAnAllocatorThatSearchesForMemory) {
     EXPECT_EQ(std::ranges::count(log_.str(), '\n'), 1) << log_.str();
 }
 
-/// What the log says about the lines that are there, when a run begins with `step`.
+/// The log's message about existing lines when a run begins with `step`.
 std::string MetricsWriterTest::note_on(const std::string& lines, int64_t step) {
     fs::create_directories(file().parent_path());
     write_file(file(), lines);
@@ -259,7 +259,7 @@ TEST_F(MetricsWriterTest, ALogLineIsTheMeanSinceTheLineBefore) {
     EXPECT_NE(log_.str().find(" 1.5k tokens/s"), std::string::npos) << log_.str();
     EXPECT_NE(log_.str().find(" 3.000 GiB"), std::string::npos) << log_.str();
     EXPECT_NE(log_.str().find("compute  51.3%"), std::string::npos) << log_.str();
-    // 6 steps of (2048 + 2048 + 4096) / 3 ms; the slow first step does not count.
+    // The mean of 6 steps is (2048 + 2048 + 4096) / 3 ms; the slow first step does not count.
     EXPECT_NE(log_.str().find("ETA    0:00:16"), std::string::npos) << log_.str();
 }
 
@@ -307,7 +307,7 @@ TEST_F(MetricsWriterTest, AFolderThatCannotBeMadeIsAClearError) {
 }
 
 TEST_F(MetricsWriterTest, AFileThatCannotBeOpenedIsAClearError) {
-    fs::create_directories(file());  // a folder of its name: root cannot open that either
+    fs::create_directories(file());  // a folder with the file's name: even root cannot open it
     const std::string message = message_of([&] { MetricsWriter(options(), sample_job(), 0); });
     EXPECT_NE(message.find(file().string()), std::string::npos) << message;
     EXPECT_NE(message.find("Is a directory"), std::string::npos) << message;

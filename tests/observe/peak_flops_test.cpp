@@ -50,7 +50,7 @@ TEST(MeasureGemmPeak, FindsAPlausibleRateInTime) {
             << toString(type);  // two small products of a slow type may take longer
         EXPECT_EQ(peak.source, PeakSource::MeasuredGemm);
         EXPECT_STREQ(peak_source_name(peak.source), "measured GEMM");
-        // One core does 1e9 and more in any type; a thousand cores with matrix units stay under 1e16.
+        // One core reaches at least 1e9 in any type; a thousand cores with matrix units stay under 1e16.
         EXPECT_GT(peak.flops_per_second, 1e8) << toString(type);
         EXPECT_LT(peak.flops_per_second, 1e16) << toString(type);
     }

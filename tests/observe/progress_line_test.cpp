@@ -57,7 +57,7 @@ TEST(ProgressLine, HasWhatAGpusAllocatorReserved) {
     Progress progress = sample_progress();
     const std::string without = progress_line(progress, sample_job());
     progress.newest.memory.allocator = {.peak_reserved_bytes = int64_t{7} << 28};
-    progress.window_reserved_bytes = int64_t{2} << 30;  // of an earlier step
+    progress.window_reserved_bytes = int64_t{2} << 30;  // measured in an earlier step
     const size_t place = without.find("GiB") + 3;
     const std::string with = without.substr(0, place) + " of   2.000 GiB reserved" + without.substr(place);
     EXPECT_EQ(progress_line(progress, sample_job()), with);
@@ -76,7 +76,7 @@ TEST(ProgressLine, NamesASaveThatTookTime) {
 
 TEST(LiveText, SaysWhatMattersFirst) {
     Progress progress = sample_progress();
-    progress.step_seconds = 4;  // a mean over steps that took longer than the newest
+    progress.step_seconds = 4;  // the mean of steps that took longer than the newest
     EXPECT_EQ(
         live_text(progress, sample_job()),
         "step     7/10000   0.1%  ETA    1:02:03  loss   3.2500    1.0k tokens/s  MFU   1.6%    1.500 GiB");

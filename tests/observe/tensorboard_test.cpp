@@ -9,7 +9,7 @@
 namespace argosy::observe {
 namespace {
 
-/// Two steps, of which the one before held more memory.
+/// Two steps; the first had the higher memory peak.
 std::map<std::string, double> points(const JobFigures& job) {
     Progress progress;
     progress.newest = sample_step(7);

@@ -1,4 +1,4 @@
-// The switch is for the whole process, so this is a suite of its own.
+// The switch affects the whole process, so this suite has its own executable.
 #include "ops/determinism.h"
 
 #include <ATen/Parallel.h>
@@ -20,7 +20,7 @@ TEST(Determinism, MemoryIsFilledThreadsStayAndWhatCannotRepeatThrows) {
     for (const auto type : {at::kFloat, at::kDouble, at::kBFloat16}) {
         EXPECT_TRUE(at::empty({5, 7}, type).isnan().all().item<bool>()) << type;
     }
-    EXPECT_THROW(values.put(index, two), c10::Error);  // which of two writes to one place stays is chance
+    EXPECT_THROW(values.put(index, two), c10::Error);  // which of two writes to one element wins is random
 }
 
 }  // namespace

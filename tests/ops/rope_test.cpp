@@ -24,7 +24,7 @@ std::vector<double> frequencies(int64_t head_dim) {
     return made;
 }
 
-/// Each pair turned by `direction` * position * frequency, one by one.
+/// The reference rotates each pair by `direction` * position * frequency.
 at::Tensor turned(const at::Tensor& x, const Sizes& sizes, double direction) {
     const at::Tensor in = x.to(at::kDouble).cpu().contiguous(), out = at::empty(in.sizes(), at::kDouble);
     const std::vector<double> frequency = frequencies(sizes.head_dim);
@@ -95,7 +95,8 @@ TEST_P(RopeTest, TurnsInPlace) {
     }
 }
 
-// Of a wider matrix, whose other columns stay; from and to columns that lie differently.
+// The rotated columns are part of a wider matrix whose other columns do not change; input and output have
+// different strides.
 TEST_P(RopeTest, ColumnsOfAMatrix) {
     const Sizes& sizes = kSizes[2];
     const int64_t size = sizes.heads * sizes.head_dim;

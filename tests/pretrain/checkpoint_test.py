@@ -1,4 +1,4 @@
-"""What [checkpoint] says is what is saved, kept, found again and loaded; and what is not sound is passed over."""
+"""The keys of [checkpoint]: which steps are saved, kept, found and loaded; and that damaged steps are skipped."""
 import json
 import re
 import shutil
@@ -31,7 +31,7 @@ class Saving(saved.SavedTest):
         stalls = [step["checkpoint_stall_ms"] for step in self.steps()]
         self.assertEqual(stalls, [step["time_ms"]["checkpoint"] for step in self.steps()])
         self.assertGreater(min(stalls[4], stalls[9]), 0.1)
-        self.assertLess(sorted(stalls[0:4])[1], 0.1)  # others of them may have met a busy machine
+        self.assertLess(sorted(stalls[0:4])[1], 0.1)  # others may have been slowed by a busy machine
         self.assertRegex(done.stderr, r"step 5 is saved in \S+ after \d+\.\d s; training stood still for \d+\.\d+ s")
         self.assertRegex(done.stderr, rf"step {TOTAL} is saved in \S+ after \d+\.\d s; the run's end waited \d+\.\d+ s")
 
@@ -53,7 +53,7 @@ class Saving(saved.SavedTest):
 
     def test_time_that_runs_out_saves_where_it_ends(self):
         self.run_to_time_limit()
-        self.run_to_time_limit()  # and the next process goes on there
+        self.run_to_time_limit()  # and the next process resumes there
 
     def run_to_time_limit(self):
         done = self.train(2, training__steps=100000, training__max_time="2s", checkpoint__interval=100000,
@@ -105,7 +105,8 @@ class LastSave(saved.SavedTest):
         self.assertEqual((config["torch_dtype"], config["max_position_embeddings"]), ("float16", 32))
 
     def test_a_folder_that_is_no_export_is_never_replaced(self):
-        """Said before anything is trained; one of ours is replaced, and one of a run that is done is left alone."""
+        """The error comes before any training; an export of this run is replaced, and one of a finished run does not
+        change."""
         folder = self.folder_of() / "step-00000004-hf"
         notes = folder / "notes.txt"
         hf = {"checkpoint__last_save_in_hf": True, "training__steps": 4}
@@ -179,7 +180,8 @@ class Loading(saved.SavedTest):
         self.assertIn("4 steps are done", done.stderr)
 
     def test_without_verifying_other_damage_is_passed_over_too(self):
-        """Files on any mesh; torn bytes where a rank reads a slab as a whole, as on the mesh that saved it."""
+        """Missing and foreign files are found on any mesh; torn bytes if a rank reads a whole slab, as on the mesh that
+        saved it."""
         for name, ranks, break_it in (
                 ("missing", 1, lambda dump: (self.step_folder(6, dump) / "shard-00000-of-00002.h5").unlink()),
                 ("cut", 1, lambda dump: self.cut(6, "shard-00001-of-00002.h5", dump)),
@@ -219,7 +221,7 @@ class Loading(saved.SavedTest):
         self.assertEqual(self.names(), ["step-00000002", "step-00000004", "step-00000005", "step-00000006.aside"])
         self.assertIn("step 6 of before this run went back is now", done.stderr)
         self.assertEqual(len(self.numbers()), 5)
-        self.train(2, training__steps=6)  # as far again: what lies aside goes
+        self.train(2, training__steps=6)  # as far again: steps set aside are removed
         self.assertEqual(self.names(), ["step-00000002", "step-00000004", "step-00000005", "step-00000006"])
         self.assert_one_error(self.run_ranks(2, *self.saving(checkpoint__load_step=3)), 2,
                               "checkpoint.load_step = 3 is not in", "the steps there are 6, 5, 4, 2")
@@ -248,7 +250,7 @@ class Loading(saved.SavedTest):
                 self.assertEqual((state["step"], state["samples"], state["tokens"], state["updates"]), position)
 
     def test_another_run_goes_on_where_this_one_is(self):
-        """The whole state, saved elsewhere from there on; on its own steps it then goes on by itself."""
+        """The run loads the whole state and saves to another folder; it then resumes from its own steps."""
         elsewhere = {"checkpoint__initial_load_path": self.folder / "run", "checkpoint__initial_load_model_only": False}
         self.train(2, "whole", checkpoint__enable=False)
         self.train(2, "other", training__steps=8, **elsewhere)

@@ -1,5 +1,5 @@
-"""compile.enable: fused kernels and operations one by one train with the same bits; debug.plain_operations, LibTorch's,
-trains alike and is not the same code."""
+"""compile.enable: fused kernels and separate operations train with the same bits. debug.plain_operations, which uses
+LibTorch's operations, trains alike with other bits."""
 import run
 
 STEPS = {"training__steps": 20, "training__global_batch_size": 4}
@@ -11,7 +11,7 @@ PLAIN = {"debug__plain_operations": True}
 
 class Compile(run.PretrainTest):
     def train(self, num_ranks, dump, environment=None, **settings):
-        """Loss and norm of each step, as written."""
+        """Loss and norm of each step, as printed."""
         self.steps_of(num_ranks, dump, environment, **STEPS, **settings)
         return [(step["loss"], step["grad_norm"]) for step in self.steps(dump, parse_float=str)]
 
@@ -38,7 +38,7 @@ class Compile(run.PretrainTest):
         self.assert_alike(1, 5e-3, **FLOAT16)
 
     def test_plain_operations_use_no_kernels(self):
-        """Of which instruction set the kernels are shows in the digits, where they are used."""
+        """The digits show the kernels' instruction set if kernels are used."""
         best, portable = {}, {"ARGOSY_CPU_KERNELS": "portable"}
         own, own_portable, plain, plain_portable = run.at_once([
             lambda: self.train(1, "own", best), lambda: self.train(1, "own_portable", portable),

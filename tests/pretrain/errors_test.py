@@ -1,18 +1,18 @@
-"""The user's mistakes: each earns exit code 2 and one message with numbers and a remedy, soon, on any number of
+"""Mistakes of the user: each ends soon with exit code 2 and one message with numbers and a remedy, on any number of
 ranks."""
 import json
 
 import run
 
 SOON_SECONDS = 10
-MANY = (1, 2, 4)  # numbers of ranks, for what has nothing to do with them
+MANY = (1, 2, 4)  # numbers of ranks for mistakes that do not depend on them
 LLAMA = run.SOURCE / "tests" / "reference" / "llama"  # a config.json: 6 heads, 3 layers, vocabulary 131
 
 
 class UsersMistakes(run.PretrainTest):
     def expect(self, parts, *jobs):
-        """Each of the jobs (number of ranks, words) fails with the one message that holds all `parts`."""
-        # An mpirun whose ranks failed waits a second before it looks whether they have gone.
+        """Each of the jobs (number of ranks, words) fails with one message that holds all `parts`."""
+        # mpirun waits a second after its ranks have failed before it checks that they have exited.
         environment = {"OMPI_MCA_odls_base_sigkill_timeout": "0"}
         calls = [lambda job=job: self.run_ranks(job[0], *job[1], environment=environment) for job in jobs]
         for job, done in zip(jobs, run.at_once(calls)):
@@ -108,7 +108,7 @@ class UsersMistakes(run.PretrainTest):
 
 
 class OneRanksMistake(run.PretrainTest):
-    """What only one rank meets, as a file that one node lacks, must not leave the others waiting for it."""
+    """An error of one rank, such as a file that one node lacks, must not leave the others waiting for that rank."""
 
     def expect(self, bad_rank):
         good, bad = self.small(), self.small(training__dataset_path=self.folder / "none.h5")

@@ -16,7 +16,7 @@ class Hang(run.PretrainTest):
         job = self.start(num_ranks, *self.small(dump, training__steps=100000, comm__train_timeout_seconds=2, **settings),
                          program=(GPU,))
         metrics = self.folder / dump / "metrics.jsonl"
-        # The second step is the first that is launched as a graph.
+        # The second step is the first one that runs as a graph.
         while not metrics.exists() or metrics.read_text().count("\n") < 3:
             self.assertIsNone(job.mpirun.poll(), "the job ended early")
             self.assertLess(time.monotonic() - job.started, run.LIMIT_SECONDS, "it never began")

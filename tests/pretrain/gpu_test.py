@@ -1,5 +1,5 @@
-"""Training as it runs on GPUs: their kernels emulated, NCCL, cuBLASLt and graphs by stand-ins. Beside what gpu_run.py
-says, losses do not depend on the layout. usage: gpu_test.py PRETRAIN_WITH_STAND_INS"""
+"""Training as on GPUs, with emulated kernels, and stand-ins for NCCL, cuBLASLt and graphs: the tests of gpu_run.py, and
+losses do not depend on the layout. usage: gpu_test.py PRETRAIN_WITH_STAND_INS"""
 import json
 import pathlib
 import sys
@@ -18,7 +18,7 @@ class Gpu(gpu_run.OnGpu, run.PretrainTest):
         self.assert_layouts_do_not_matter()
 
     def test_losses_do_not_depend_on_padding_between_matrices(self):
-        """Of a layer whose gate and up two shards do not divide, while they do its q, k and v."""
+        """Two shards do not divide a layer's gate and up, but divide its q, k and v."""
         (self.folder / "config.json").write_text(json.dumps(gpu_run.CONFIG | {
             "model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"], "tie_word_embeddings": True,
             "intermediate_size": 79}))

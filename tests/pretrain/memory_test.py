@@ -1,6 +1,6 @@
-"""Where there is no memory: one message that says what was asked for, by what, what holds the rest and what to change,
-exit 1, and nothing half-written. On the processor, and on a GPU that is not there and as small as a test wants it.
-usage: memory_test.py [PRETRAIN_WITH_STAND_INS]"""
+"""Exhausted memory: one message states the request, its purpose, the holders of the other memory and the remedy; the
+exit code is 1, and nothing half-written is left. Tested on the CPU, and on stand-ins for a GPU with as little memory as
+a test wants. usage: memory_test.py [PRETRAIN_WITH_STAND_INS]"""
 import json
 import math
 import pathlib
@@ -19,7 +19,7 @@ SMALL = {"training__seq_len": 16, "training__global_batch_size": 8}
 
 
 def parts(text):
-    """{"weights": bytes, ...} of those that a message has."""
+    """{"weights": bytes, ...}: the holders of memory that a message lists."""
     found = {}
     for part, words in PARTS.items():
         match = re.search(rf"[:,] {words} ([\d.e+-]+) GiB", text)
@@ -29,7 +29,7 @@ def parts(text):
 
 
 class Processor(run.PretrainTest):
-    # A sanitizer would end the process.
+    # A sanitizer would end the process on a failed allocation.
     SANITIZED = {"ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1"}
 
     def test_a_model_that_is_far_too_large(self):
@@ -44,7 +44,7 @@ class Processor(run.PretrainTest):
         self.assertNotIn("frame #", done.stderr)
 
     def test_a_batch_that_is_far_too_large(self):
-        """Where none of the model's parts is to blame."""
+        """The cause is not one of the model's parts."""
         done = self.run_ranks(1, *self.small(training__local_batch_size=2**31 - 1, training__seq_len=2**14),
                               environment=self.SANITIZED)
         self.assert_one_error(done, 1, "out of memory: ")
@@ -72,7 +72,7 @@ class Gpu(run.PretrainTest):
         return found
 
     def test_figures_are_the_allocators(self):
-        """Between what tensors hold and what is kept for them there is room, but not without giving back."""
+        """The request fits between the tensors and the limit only after cached memory is given back."""
         peak = self.peak_bytes()
         reserved = max(step["memory_reserved_gib"] for step in self.steps("free")) * GIB
         done = self.train(int((peak + reserved) / 2), "tight")
@@ -120,7 +120,7 @@ class Gpu(run.PretrainTest):
         self.assertEqual(remedies, "more ranks to shard over", done)
 
     def test_other_ranks_end_at_once(self):
-        """Of two that shard, one has less memory than the other."""
+        """One of two sharding ranks has less memory than the other."""
         settings = {"training__steps": 1000, "parallelism__data_parallel_shard_degree": 2,
                     "training__mixed_precision_param": "bfloat16"}
         limit = int(0.95 * self.peak_bytes(**settings | {"training__steps": 4}, num_ranks=2))

@@ -1,4 +1,5 @@
-"""A run in parts is the run in one: on the same mesh bit for bit, on another within rounding, from the same sample on."""
+"""A run in several parts equals the uninterrupted run: bit for bit on the same mesh, within rounding on another, with
+the same samples."""
 import shutil
 
 import run
@@ -34,7 +35,7 @@ class Resume(saved.SavedTest):
             self.assertGreater(len(set(scales[0])), 2, "the scale never changed, so nothing is shown")
 
     def test_any_mesh_goes_on_from_any_other(self):
-        """With the global batch of 8 that all of them can share."""
+        """A global batch of 8, which all these meshes can divide."""
         batch = {"training__global_batch_size": 8, "training__local_batch_size": 2}
         self.train(2, "whole", checkpoint__enable=False, **batch)
         run.at_once([lambda i=i, mesh=mesh: self.train(mesh[0], f"begun{i}", training__steps=6, **batch, **mesh[1])
@@ -75,7 +76,7 @@ class Resume(saved.SavedTest):
             self.assertNotIn(warning, self.train(1, dump, training__steps=6, training__seq_len=64, **more).stderr)
 
     def test_tokens_seen_count_towards_the_limit(self):
-        """128 tokens a step, then 256: 768 + 3 x 256 reach 1500."""
+        """Steps have 128 tokens first, then 256: 768 + 3 x 256 reach 1500."""
         self.train(2, training__steps=6, training__max_tokens=1500)
         done = self.train(2, training__global_batch_size=8, training__max_tokens=1500)
         self.assertIn("done after step 9: training.max_tokens = 1500 is reached with 1536 tokens", done.stderr)
@@ -96,7 +97,7 @@ class Resume(saved.SavedTest):
         self.assertEqual(lines, ["optimizer.weight_decay: 0.1 then, 0.2 now", "training.steps: 2 then, 4 now"])
 
     def test_a_step_that_was_not_finished_is_written_once(self):
-        """The lines of steps after the saved one are set aside, and those of skipped updates too."""
+        """The lines of steps after the saved one are moved aside, in metrics.jsonl and in skipped_updates.jsonl."""
         self.train(1, training__steps=4)
         metrics = self.folder / "run" / "metrics.jsonl"
         lines = metrics.read_text().splitlines()

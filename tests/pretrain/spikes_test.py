@@ -1,20 +1,20 @@
-"""Updates that are skipped because loss or gradient norm stand out: a corpus of one pattern with some steps of noise in
-it, whose place is known since the samples are taken in the file's order."""
+"""Updates that are skipped because loss or gradient norm are outliers. The corpus is one pattern with noise in some
+steps; samples are in file order, so the steps with noise are known."""
 import json
 import random
 
 import run
 
-SEQ_LEN, BATCH, NUM_STEPS, NOISY = 32, 4, 22, 18  # noise is in the step after the 18th
+SEQ_LEN, BATCH, NUM_STEPS, NOISY = 32, 4, 22, 18  # the step after the 18th has noise
 PIPELINE, TENSOR = "parallelism__pipeline_parallel_degree", "parallelism__tensor_parallel_degree"
 
 
 class Spikes(run.PretrainTest):
     def corpus(self, num_noisy_steps):
-        """A token file of NUM_STEPS steps and a bit: 1 2 3 4 1 2 3 4 ..., and noise."""
+        """A token file for slightly more than NUM_STEPS steps: 1 2 3 4 1 2 3 4 ..., and noise."""
         generator = random.Random(5)
         tokens = [1 + i % 4 for i in range((NUM_STEPS + 1) * BATCH * SEQ_LEN)]
-        # The first token of a sample is also the last target of the one before.
+        # The first token of a sample is also the last target of the previous sample.
         for i in range(NOISY * BATCH * SEQ_LEN + 1, (NOISY + num_noisy_steps) * BATCH * SEQ_LEN):
             tokens[i] = generator.randrange(256)
         source, output = self.folder / "spiky.jsonl", self.folder / "spiky.h5"
@@ -43,7 +43,8 @@ class Spikes(run.PretrainTest):
                 self.assert_noise_was_skipped(dump, per_rank=BATCH // (2 if dump == "fsdp2" else 1))
                 self.assertEqual(done.stderr.count(f"step {NOISY + 1}: the update is skipped: the loss"), 1, done)
                 self.assertIn("its 4 samples, in skipped_updates.jsonl: 72, 73, 74, 75", done.stderr)
-                # Without the update the model goes on as if there had been no noise; with it, worse.
+                # Without the noisy update the model continues as if there had been no noise; with it the loss is
+                # higher.
                 after, worse = (steps[NOISY + 1]["loss"] for steps in (self.steps(dump), control))
                 self.assertLess(after, 0.9 * worse)
 

@@ -1,4 +1,4 @@
-"""Event files as TensorBoard itself reads them, against metrics.jsonl."""
+"""Event files as TensorBoard reads them, compared with metrics.jsonl."""
 import math
 import re
 import signal
@@ -22,8 +22,8 @@ def mean(numbers):
 
 
 def expected(window):
-    """{tag: value} of the steps since the point before, by their lines; the definitions are in lib/observe/tensorboard.h
-    and written here again."""
+    """{tag: value} of the steps since the previous point, computed from their lines; a second implementation of the
+    definitions in lib/observe/tensorboard.h."""
     newest, times = window[-1], [step["time_ms"] for step in window]
     seconds = sum(time["total"] for time in times) / 1000
     share = sum(step["tokens_per_second_per_device"] * step["time_ms"]["total"] for step in window) / 1000 / seconds
@@ -45,7 +45,7 @@ def expected(window):
 
 class TensorBoard(run.PretrainTest):
     def read(self, dump="run", folder="tb"):
-        """{tag: {step: value}} as TensorBoard takes it from the folder."""
+        """{tag: {step: value}} as TensorBoard reads it from the folder."""
         path = self.folder / dump / folder
         for file in path.iterdir():
             self.assertTrue(FILE.fullmatch(file.name), file)
@@ -61,7 +61,7 @@ class TensorBoard(run.PretrainTest):
         return self.steps_of(num_ranks, dump, metrics__enable_tensorboard=True, **settings)
 
     def assert_point(self, curves, window):
-        """The point of the window's last step, in every curve and in no other."""
+        """Every curve has one point per window, at the window's last step."""
         newest = window[-1]["step"]
         points = {tag: points[newest] for tag, points in curves.items() if newest in points}
         for tag, value in expected(window).items():

@@ -1,4 +1,4 @@
-// A communicator that writes down what is submitted through it, and through every group made from it.
+// A communicator that records all operations submitted through it and through every group made from it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,9 +15,9 @@ namespace argosy::testing {
 
 struct Submission {
     std::string group;
-    std::vector<comm::OpKind> kinds;  // one launch of these
+    std::vector<comm::OpKind> kinds;  // number of such operations in one launch
     at::ScalarType type = at::kFloat;
-    int64_t elements = 0;  // of all of it, in the larger of the rank's two buffers
+    int64_t elements = 0;  // of the larger of the rank's two buffers, over all operations
 };
 using Submissions = std::vector<Submission>;
 
@@ -61,7 +61,7 @@ class CountingCommunicator : public comm::Communicator {
           inner_(*owned_),
           log_(log) {}
 
-    std::unique_ptr<comm::Communicator> owned_;  // a group of the inner one's; none for the first
+    std::unique_ptr<comm::Communicator> owned_;  // a group of the inner communicator's; none for the first
     comm::Communicator& inner_;
     Submissions& log_;
 };
