@@ -225,9 +225,9 @@ def chosen(options):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="small sizes, and the largest models left out")
+    parser.add_argument("--quick", action="store_true", help="use small sizes and leave out the largest models")
     parser.add_argument("--results", default=HERE / "results", type=pathlib.Path, help="folder of the report")
-    parser.add_argument("--targets", action="store_true", help="print what the parts want built, and stop")
+    parser.add_argument("--targets", action="store_true", help="print the build targets of the parts, and stop")
     parser.add_argument("--only", nargs="+", action="extend", default=[], metavar="PART", help=", ".join(PARTS))
     options = parser.parse_args()
     parts = chosen(options)

@@ -241,12 +241,12 @@ def judge(targets):
 def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("cases", nargs="*", metavar="CASE", help=", ".join(CASES))
-    parser.add_argument("--quick", action="store_true", help="65536 tokens a step, 4 steps, one round")
-    parser.add_argument("--tokens", type=int, default=524288, help="of a step")
-    parser.add_argument("--steps", type=int, default=5, help=f"of which {NUM_WARM_UPS} do not count")
-    parser.add_argument("--rounds", type=int, default=2, help="where there is a peer")
-    parser.add_argument("--heuristic", action="store_true", help="cuBLASLt's first choice of algorithms, not the fastest")
-    parser.add_argument("--limit", type=int, default=400, help="seconds of each run")
+    parser.add_argument("--quick", action="store_true", help="65536 tokens per step, 4 steps, one round")
+    parser.add_argument("--tokens", type=int, default=524288, help="tokens per step")
+    parser.add_argument("--steps", type=int, default=5, help=f"steps of a run; the first {NUM_WARM_UPS} do not count")
+    parser.add_argument("--rounds", type=int, default=2, help="rounds of cases with a peer")
+    parser.add_argument("--heuristic", action="store_true", help="use the algorithms of cuBLASLt's heuristic, not the fastest ones")
+    parser.add_argument("--limit", type=int, default=400, help="time limit of each run in seconds")
     options = parser.parse_args()
     if unknown := set(options.cases) - set(CASES):
         parser.error(f"no case {', '.join(unknown)}: there are {', '.join(CASES)}")

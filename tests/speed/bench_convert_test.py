@@ -1,4 +1,5 @@
-"""The benchmark of convert-checkpoint at a tiny size: it runs, checks what it times, and judges by its targets."""
+"""The benchmark of convert-checkpoint at a tiny size: it runs, verifies the converted model, and compares times with
+its targets."""
 import json
 import os
 import pathlib

@@ -1,4 +1,5 @@
-"""The comparison with PyTorch at tiny sizes, against a stand-in for the peer that claims what a test wants."""
+"""The comparison with PyTorch at tiny sizes, against a stand-in for the peer that reports the results that a test sets.
+"""
 import contextlib
 import json
 import os
@@ -23,7 +24,7 @@ LOSS = 6.7  # ln(512) = 6.24, and 1/2 from the head's logits
 
 
 def claim(**changes):
-    """What a peer says."""
+    """The report of a peer."""
     return dict(tokens_per_step=128, step_seconds=[1.0, 1.0, 1.0], losses=[LOSS] * 3, first_step_seconds=9.0,
                 peak_mib=2000.0) | changes
 
@@ -99,7 +100,7 @@ class WholeTest(unittest.TestCase):
         self.folder = pathlib.Path(scratch.name)
 
     def compare(self, *arguments, says=None):
-        """(exit status, stdout, stderr) against a peer that says so."""
+        """(exit status, stdout, stderr) of the comparison against a peer with this report."""
         stand_in = self.folder / "python"
         if says:
             stand_in.write_text(f"#!/bin/sh\necho '{json.dumps(says)}'\n")

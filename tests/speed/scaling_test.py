@@ -95,7 +95,7 @@ class WholeTest(unittest.TestCase):
         self.check_rows([line.split("|")[1:-1] for line in table.splitlines() if line.startswith("| ")])
 
     def check_rows(self, rows):
-        """Tensors are what the theory says, or fewer."""
+        """Tensors take as much as the theory says, or less."""
         rows = [[cell.strip() for cell in row] for row in rows]
         column = rows[0].index("tensors MiB")
         numbers = [row for row in rows if row[0].isdigit()]
