@@ -216,10 +216,9 @@ ExitCode convert(const CommandLine& line, const Environment& environment) {
             verify(source, interop::open_model(made), transfers, transfer_options(progress), environment);
         for (const std::string& difference : found) spdlog::error("{}", difference);
         if (!found.empty()) {
-            throw Error(
-                ExitCode::CheckFailed, Reach::AllRanks,
-                fmt::format("{} differences between {} and what was made of it; nothing is left of that",
-                            found.size(), source.path.string()));
+            throw Error(ExitCode::CheckFailed, Reach::AllRanks,
+                        fmt::format("{} differences between {} and its conversion, which was removed",
+                                    found.size(), source.path.string()));
         }
         spdlog::info("verified {}", progress.summary());
     }

@@ -48,7 +48,7 @@ FileLock take(const fs::path& place) {
             case FileLock::Attempt::Held:
                 refuse(place, file);
             case FileLock::Attempt::NoLocks:
-                spdlog::warn("{} lies on a file system without locks: nothing keeps a second writer from it",
+                spdlog::warn("{} is on a file system without locks: nothing prevents a second writer",
                              place.string());
                 return file;
             case FileLock::Attempt::Taken:

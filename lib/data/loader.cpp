@@ -11,7 +11,7 @@ Loader::Loader(const TokenFile& file, const LoaderOptions& options) : file_(file
     num_samples_ = (file_.size() - 1) / options_.seq_len;
     if (num_samples_ == 0) {
         throw UserError(
-            "{} holds {} tokens, and one sample of sequence length {} needs {}: shorten the sequence or add "
+            "{} holds {} tokens, but one sample of sequence length {} needs {}: shorten the sequence or add "
             "data",
             file_.path().string(), file_.size(), options_.seq_len, options_.seq_len + 1);
     }

@@ -85,7 +85,7 @@ void RecordReader::parse(Record& record) const {
     if (!object.is_object()) throw UserError("{}: the record is not a JSON object", place());
     const bool has_text = object.contains("text"), has_tokens = object.contains("tokens");
     if (has_text == has_tokens) {
-        throw UserError("{}: the record has {}; it takes one of them", place(),
+        throw UserError("{}: the record has {}; it must have exactly one of them", place(),
                         has_text ? "both \"text\" and \"tokens\"" : "neither \"text\" nor \"tokens\"");
     }
     record.kind = has_text ? RecordKind::Text : RecordKind::Tokens;

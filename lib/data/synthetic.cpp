@@ -49,8 +49,8 @@ void make_folders(const std::filesystem::path& path) {
 
 void write_synthetic_corpus(const SyntheticOptions& options) {
     if (!(options.megabytes > 0 && options.megabytes <= kMaxMegabytes)) {
-        throw UserError("the corpus has {} megabytes; it takes more than 0, and at most {}",
-                        options.megabytes, kMaxMegabytes);
+        throw UserError("--megabytes is {}; it must be more than 0, and at most {}", options.megabytes,
+                        kMaxMegabytes);
     }
     const double train_bytes = options.megabytes * kBytesPerMegabyte;
     make_folders(options.output / "tasks");

@@ -25,7 +25,7 @@ TEST(MemoryAccount, SaysWhatWasMissingAndWhatWouldNeedLess) {
     config::JobConfig config;
     config.training.local_batch_size = 8;
     const auto fail = [] { throw MemoryError({size_t{3} << 29, size_t{1} << 30}, "none"); };
-    EXPECT_ERROR(explain(config, fail), RunError, "out of memory: 1.5 GiB asked for. What would need less: ",
+    EXPECT_ERROR(explain(config, fail), RunError, "out of memory: 1.5 GiB requested. What would need less: ",
                  "training.local_batch_size below 8", "training.seq_len below 2048",
                  "activation_checkpoint.mode = full (it is selective)",
                  "optimizer.state_dtype = bfloat16 (it is float32)",
@@ -51,7 +51,7 @@ TEST(MemoryAccount, SaysWhatTheRunWasDoing) {
             account.explain();
         }
     };
-    EXPECT_ERROR(fail(), RunError, "out of memory: 1 GiB asked for in the optimizer's update. What");
+    EXPECT_ERROR(fail(), RunError, "out of memory: 1 GiB requested in the optimizer's update. What");
 }
 
 TEST(MemoryAccount, LeavesOtherErrorsAsTheyAre) {

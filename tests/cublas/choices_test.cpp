@@ -74,7 +74,7 @@ TEST(Choices, ThatAreTornAreTheUsersToMend) {
           replaced("bf16", "bf17"), replaced(" N ", " M "), replaced(" 4096 ", " 4096x "),
           replaced(" 4096 ", " -4096 "), replaced("add", "sub"), replaced("plain", "-"),
           replaced("00070e", "00070x"), replaced("\n", " more\n")}) {
-        EXPECT_ERROR(choices_in(bad, kHere), UserError, "line 1 of the algorithms");
+        EXPECT_ERROR(choices_in(bad, kHere), UserError, "line 1 of the file of matrix");
     }
 }
 

@@ -124,7 +124,7 @@ TEST_F(Remembering, TakesNothingOfWhatIsTorn) {
     const std::string choices = multiplier.choices();
     Multiplier other;
     EXPECT_ERROR(other.remember(choices.substr(0, choices.size() - 9)), UserError,
-                 "line 2 of the algorithms");
+                 "line 2 of the file of matrix");
     EXPECT_EQ(other.choices(), "");
 }
 

@@ -40,14 +40,14 @@ TEST_F(Device, IsTheProcessorElse) {
 
 TEST_F(Device, IsOnRequestTheProcessorWhereAGpuCannotBeUsed) {
     const auto expect_way_out = [](const char* reason) {
-        EXPECT_ERROR(choose_place("auto"), RunError, reason, "or take --device cpu");
+        EXPECT_ERROR(choose_place("auto"), RunError, reason, "or use --device cpu");
         EXPECT_ERROR(choose_place("gpu"), RunError, reason);
         EXPECT_EQ(choose_place("cpu").name(), "cpu");
     };
     testing::fake_gpus().are_taken = true;
-    expect_way_out("another process has the GPU for itself");
+    expect_way_out("another process uses the GPU exclusively");
     testing::fake_gpus().driver_version = 12000;
-    expect_way_out("needs a newer driver");
+    expect_way_out("update the node's driver");
 }
 
 TEST_F(Device, StreamsTakeAQuarterOfWhatAGpuHasFree) {

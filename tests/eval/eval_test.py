@@ -125,7 +125,7 @@ class Eval(EvalTest):
         task = self.task([[1, 2, 3]])
         good = ["--model", self.model, "--tasks", task, "--output", self.output]
         self.expect_error(*good[2:], parts=["--model"])
-        self.expect_error(*good, "--dtype", "int8", parts=["'int8'", "fp32, bf16 and fp16"])
+        self.expect_error(*good, "--dtype", "int8", parts=["'int8'", "fp32, bf16 or fp16"])
         self.expect_error(*good, "--batch-tokens", "0", parts=["--batch-tokens"])
         self.expect_error(*good, "--device", "tpu", parts=["--device", "tpu", "auto", "gpu"])
         self.expect_error(*good, "--device", "gpu", parts=["--device gpu, but this", "--device cpu"])
@@ -135,7 +135,7 @@ class Eval(EvalTest):
         other.mkdir()
         (other / task.name).write_text(task.read_text())
         self.expect_error(*good[:3], f"{task},{other / task.name}", *good[4:], parts=[str(other / task.name), "'task'"])
-        self.expect_error(*good[:5], "", parts=["names no file"])
+        self.expect_error(*good[:5], "", parts=["has no file name"])
         self.expect_error(*good[:5], self.folder / "missing" / "results.json", parts=["missing/results.json"])
 
     def test_nothing_that_is_read_is_replaced(self):
@@ -203,7 +203,7 @@ class Eval(EvalTest):
         self.environment = self.environment | {"ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1"}
         arguments = ["--model", self.model, "--tasks", self.task([[1, 2, 3]]), "--output", self.output]
         self.expect_error(*arguments, code=1, parts=[
-            "out of memory: 4096 GiB asked for, in the host's memory, beside ", " of tensors there. What would need less: "
+            "out of memory: 4096 GiB requested, in the host's memory, beside ", " of tensors there. What would need less: "
             "--batch-tokens below 2048; --max-length below 2; --dtype bf16 (it is fp32); a machine with more memory"])
 
     def test_an_output_that_cannot_be_written(self):

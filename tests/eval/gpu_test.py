@@ -35,7 +35,7 @@ class GpuTest(EvalTest):
 
     def assert_computed_on(self, place, results, done):
         self.assertEqual(results["config"]["device"], "cpu" if place == "cpu" else "cuda:0")
-        self.assertIn(" on the processor by 1 threads" if place == "cpu" else f" on {GPU_NAME} (", done.stderr)
+        self.assertIn(" on the CPU with 1 threads" if place == "cpu" else f" on {GPU_NAME} (", done.stderr)
         self.stderr = done.stderr
 
     def assert_near(self, one, other, tolerance, accuracy_tolerance=0):
@@ -71,7 +71,7 @@ class Gpu(GpuTest):
     def test_what_rounds_or_slows_products_is_named(self):
         self.environment = {"NVIDIA_TF32_OVERRIDE": "1", "NCCL_DEBUG": "INFO"}
         self.score("gpu", random_records(2, 5))
-        self.assertIn("NVIDIA_TF32_OVERRIDE=1: it decides how all float32 products round", self.stderr)
+        self.assertIn("NVIDIA_TF32_OVERRIDE=1: it overrides the precision of all float32 products", self.stderr)
         self.assertNotIn("NCCL_DEBUG", self.stderr)
 
 
@@ -98,7 +98,7 @@ class StandIns(GpuTest):
         arguments = ["--model", self.model, "--tasks", task, "--output", self.output]
         self.environment = {"ARGOSY_FAKE_GPU_BYTES": str(WORKSPACE_BYTES + 1_400_000)}
         self.expect_error(*arguments, program=GPU_EVAL, code=1, parts=[
-            "out of memory: ", " asked for; of the GPU's ", "tensors ", "free ",
+            "out of memory: ", " requested; of the GPU's ", "tensors ", "free ",
             "What would need less: --batch-tokens below 2048; --max-length below 48; --dtype bf16 (it is fp32); "
             "--device cpu"])
         for way_out in ("--batch-tokens", 200), ("--dtype", "bf16"):

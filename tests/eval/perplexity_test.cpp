@@ -159,7 +159,7 @@ TEST_F(TokenTasks, RefuseWhatTheyCannotScore) {
         return read_token_tasks({file("t.jsonl", "{\"tokens\": [1, 2]}\n" + second_line)}, kVocabSize);
     };
     EXPECT_ERROR(read("{\"text\": \"a b\"}"), UserError, "t.jsonl:2", "{\"text\"}", "tokenizer");
-    EXPECT_ERROR(read("{\"tokens\": [1]}"), UserError, "t.jsonl:2", "1 tokens", "two at least");
+    EXPECT_ERROR(read("{\"tokens\": [1]}"), UserError, "t.jsonl:2", "1 tokens", "at least two");
     EXPECT_ERROR(read("{\"tokens\": []}"), UserError, "t.jsonl:2", "0 tokens");
     EXPECT_ERROR(read("{\"tokens\": [1, 10]}"), UserError, "t.jsonl:2", "token 10", "0 .. 9");
     EXPECT_ERROR(read("{\"tokens\": [1, -1]}"), UserError, "t.jsonl:2", "token -1");

@@ -48,7 +48,7 @@ TEST(ComputeType, IsOneOfThree) {
     EXPECT_EQ(compute_type("fp32"), at::kFloat);
     EXPECT_EQ(compute_type("bf16"), at::kBFloat16);
     EXPECT_EQ(compute_type("fp16"), at::kHalf);
-    EXPECT_ERROR(compute_type("float32"), UserError, "'float32'", "fp32, bf16 and fp16");
+    EXPECT_ERROR(compute_type("float32"), UserError, "'float32'", "fp32, bf16 or fp16");
 }
 
 }  // namespace

@@ -111,9 +111,9 @@ TEST_F(MetricsWriterTest, WarnsOnceOfAnAllocatorThatSearchesForMemory) {
                                     .num_retries = step < 3 ? 0 : step};
         writer.write(metrics);
     }
-    EXPECT_TRUE(
-        log_.str().starts_with("by step 3 the GPU's memory was full 3 times, 2.000 GiB reserved with 1.500 "
-                               "GiB of tensors at most: "))
+    EXPECT_TRUE(log_.str().starts_with(
+        "by step 3 the GPU's memory was full 3 times, with 2.000 GiB reserved and at most 1.500 "
+        "GiB of tensors: "))
         << log_.str();
     EXPECT_EQ(std::ranges::count(log_.str(), '\n'), 1) << log_.str();
 }
@@ -134,14 +134,14 @@ TEST_F(MetricsWriterTest, AnotherRunsLinesAreNamed) {
     const std::string path = file().string();
     const auto warning = [&](int64_t step) {
         return fmt::format(
-            "{} has steps up to 9 of an earlier run; this one's follow them, from step {} on. Set "
+            "{} has steps up to 9 of an earlier run; this run appends its steps, from step {} on. Set "
             "job.dump_folder to another folder to keep runs apart\n",
             path, step);
     };
     EXPECT_EQ(note_on(lines, 1), warning(1));
     EXPECT_EQ(note_on(lines, 11), warning(11));
     EXPECT_EQ(note_on(lines, 10), "");
-    EXPECT_EQ(note_on(lines, 7), path + " has steps up to 9; those from 7 on come again\n");
+    EXPECT_EQ(note_on(lines, 7), path + " has steps up to 9; this run repeats those from 7 on\n");
     EXPECT_EQ(note_on("", 1), "");
 }
 

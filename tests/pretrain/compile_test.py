@@ -45,16 +45,16 @@ class Compile(run.PretrainTest):
             lambda: self.train(1, "plain", best, **PLAIN), lambda: self.train(1, "plain_portable", portable, **PLAIN)],
             workers=2)
         self.assertEqual(plain, plain_portable)
-        if "own kernels: portable" not in self.log(best):
+        if "Argosy's kernels: portable" not in self.log(best):
             self.assertNotEqual(own, own_portable)
 
     def log(self, environment):
         return self.run_ranks(1, *self.small("log", training__steps=1), environment=environment).stderr
 
     def test_the_log_says_which(self):
-        self.assertIn("own kernels: portable", self.log({"ARGOSY_CPU_KERNELS": "portable"}))
-        for settings, words in ((SEPARATE, ", less in each, since compile.enable is false"),
-                                (PLAIN, "own kernels: none, since debug.plain_operations is true"),
+        self.assertIn("Argosy's kernels: portable", self.log({"ARGOSY_CPU_KERNELS": "portable"}))
+        for settings, words in ((SEPARATE, ", not fused, because compile.enable is false"),
+                                (PLAIN, "Argosy's kernels: none, because debug.plain_operations is true"),
                                 (PLAIN | SEPARATE, "compile.enable has no effect: debug.plain_operations is true")):
             with self.subTest(**settings):
                 self.assertIn(words, self.run_ranks(1, *self.small("none", training__steps=1, **settings)).stderr)

@@ -54,8 +54,8 @@ class Determinism(run.PretrainTest):
         self.assert_one_error(done, 2, "debug.deterministic", "OMP_DYNAMIC=true", "unset")
         done = self.run_ranks(1, *settings)
         self.assert_code(done, 0)
-        self.assertIn("deterministic: repeats with 1 compute threads a rank", done.stderr)
-        self.assertIn("how many fit into training.max_time does not", done.stderr)
+        self.assertIn("deterministic: results repeat with 1 compute threads per rank", done.stderr)
+        self.assertIn("the number of steps within training.max_time does not", done.stderr)
 
     def test_the_order_of_samples_is_what_shuffle_says(self):
         self.assertNotEqual(self.digits("random"), self.digits("file", training__shuffle=False))

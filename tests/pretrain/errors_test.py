@@ -62,7 +62,7 @@ class UsersMistakes(run.PretrainTest):
 
     def test_layers_per_stage(self):
         for layers, parts in {"4,2": ["adds up to 6 layers", "the model has 4"],
-                              "2,1,1": ["[2, 1, 1] names 3 stages", "is 2", "one number a stage"],
+                              "2,1,1": ["[2, 1, 1] names 3 stages", "is 2", "one number per stage"],
                               f"{2**32 + 1},3": [f"[{2**32 + 1}, 3]", "<= 2147483647"]}.items():
             self.expect_on([2], parts, parallelism__pipeline_parallel_degree=2,
                            parallelism__pipeline_parallel_layers_per_stage=layers)
@@ -77,7 +77,7 @@ class UsersMistakes(run.PretrainTest):
                        training__seq_len=31, training__local_batch_size=1, parallelism__tensor_parallel_degree=2)
 
     def test_preset_against_config_json(self):
-        self.expect_on(MANY, ["different models", f"{LLAMA}/config.json", "512", "131", "leave one of the two out"],
+        self.expect_on(MANY, ["different models", f"{LLAMA}/config.json", "512", "131", "remove one of the two"],
                        model__flavor="debugmodel", model__hf_assets_path=LLAMA)
 
     def test_unknown_preset(self):

@@ -51,7 +51,7 @@ class Gpu(gpu_run.OnGpu, run.PretrainTest):
     def test_the_log_says_what_computes_and_what_has_no_effect(self):
         search, none = {"compile__search_algorithms": True}, {"compile__graphs": False}
         disabled, plain = {"compile__enable": False}, {"debug__plain_operations": True}
-        through_host = "compile.graphs has no effect: ranks exchange through the host's memory"
+        through_host = "compile.graphs has no effect: ranks exchange data through host memory"
         for place, num_ranks, settings, kernels, idle in (
                 (self.gpu, 1, search, "CUDA", None),
                 (self.gpu, 1, search | none | disabled, "CUDA", "compile.graphs has no effect: compile.enable is false"),
@@ -60,13 +60,13 @@ class Gpu(gpu_run.OnGpu, run.PretrainTest):
                 (self.gpu, 2, {"comm__gpu_path": "host"}, "CUDA", through_host),
                 (self.gpu, 2, {"comm__gpu_path": "host"} | none, "CUDA", None),
                 (self.cpu, 1, {}, "", None),
-                (self.cpu, 1, search, "", "compile.search_algorithms has no effect: nothing computes on a GPU")):
+                (self.cpu, 1, search, "", "compile.search_algorithms has no effect: no rank computes on a GPU")):
             with self.subTest(gpu=place is self.gpu, **settings):
                 done = self.run_ranks(num_ranks, *self.small(**gpu_run.SMALL, training__steps=1, **settings),
                                       program=place[0])
                 self.assert_code(done, 0)
-                self.assertIn(f"own kernels: {kernels}", done.stderr)
-                self.assertEqual("own kernels: CUDA" in done.stderr, kernels == "CUDA", done)
+                self.assertIn(f"Argosy's kernels: {kernels}", done.stderr)
+                self.assertEqual("Argosy's kernels: CUDA" in done.stderr, kernels == "CUDA", done)
                 self.assertEqual(done.stderr.count("no effect: "), int(idle is not None), done)
                 self.assertIn(idle or "", done.stderr)
 

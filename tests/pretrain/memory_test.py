@@ -14,7 +14,7 @@ GPU = pathlib.Path(sys.argv.pop()) if len(sys.argv) > 1 and not sys.argv[-1].sta
 MIB, GIB, CONTEXT_BYTES = 2**20, 2**30, 300 * 2**20  # the stand-in's
 PARTS = {"weights": "weights", "copies": "their copies for computation", "gradients": "gradients",
          "states": "optimizer states", "gathered": "gathered units", "activations": "activations and the rest",
-         "unused": "reserved in pieces that do not fit", "outside": "CUDA, its libraries and other processes", "free": "free"}
+         "unused": "reserved but fragmented", "outside": "CUDA, its libraries and other processes", "free": "free"}
 SMALL = {"training__seq_len": 16, "training__global_batch_size": 8}
 
 
@@ -38,8 +38,8 @@ class Processor(run.PretrainTest):
             "hidden_size": 2**20, "num_hidden_layers": 2, "num_attention_heads": 2**13, "intermediate_size": 64,
             "rms_norm_eps": 1e-6}))
         done = self.run_ranks(1, *self.small(model__hf_assets_path=self.folder), environment=self.SANITIZED)
-        self.assert_one_error(done, 1, "out of memory: 4096 GiB asked for, the size of the weights",
-                              "of tok_embeddings.weight", "[1048576, 1048576] of float32", "the model that was being made needs", "weights",
+        self.assert_one_error(done, 1, "out of memory: 4096 GiB requested, the size of the weights",
+                              "of tok_embeddings.weight", "[1048576, 1048576] of float32", "the model under construction needs", "weights",
                               "optimizer states", "training.local_batch_size below 2", "activation_checkpoint.mode")
         self.assertNotIn("frame #", done.stderr)
 
@@ -79,7 +79,7 @@ class Gpu(run.PretrainTest):
         self.assert_code(done, 0)
         steps = self.steps("tight")
         self.assertGreater(steps[-1]["memory_retries"], 0, steps)
-        self.assertEqual(done.stderr.count("the allocator gave back all that lay unused"), 1, done)
+        self.assertEqual(done.stderr.count("the allocator released all unused memory"), 1, done)
         self.assertIn("GiB reserved", done.stderr)
         self.assertIn(f"allocator retries {steps[-1]['memory_retries']}", done.stderr)
 
@@ -91,7 +91,7 @@ class Gpu(run.PretrainTest):
                               "activation_checkpoint.mode = full (it is selective)",
                               "optimizer.state_dtype = bfloat16 (it is float32)")
         self.assertNotIn("frame #", done.stderr)
-        asked = re.search(r"([\d.e+-]+) GiB asked for, the size of [a-z][^\[]+ \[([\d, ]+)\] of float32 in \w+ of stage 0",
+        asked = re.search(r"([\d.e+-]+) GiB requested, the size of [a-z][^\[]+ \[([\d, ]+)\] of float32 in \w+ of stage 0",
                           done.errors[0])
         self.assertTrue(asked, done)
         num_bytes = 4 * math.prod(map(int, asked[2].split(", ")))
@@ -107,7 +107,7 @@ class Gpu(run.PretrainTest):
     def test_a_model_that_does_not_fit(self):
         done = self.train(MIB // 4, "run")
         self.assert_one_error(done, 1, "of tok_embeddings.weight", "[512, 128] of float32",
-                              "in the making of the model", "the model that was being made needs",
+                              "in the making of the model", "the model under construction needs",
                               "tensors so far")
         found = parts(done.errors[0])
         self.assertEqual(found["states"], 2 * found["weights"])

@@ -92,7 +92,7 @@ TEST_F(ProductChoicesTest, NothingIsKeptWhereNothingIsSearched) {
 TEST_F(ProductChoicesTest, AFileOfSomethingElseIsNamed) {
     std::filesystem::create_directories(file().parent_path());
     std::ofstream(file()) << "no algorithm\n";
-    EXPECT_ERROR(run({10}), UserError, file().string(), "line 1 of the algorithms");
+    EXPECT_ERROR(run({10}), UserError, file().string(), "line 1 of the file of matrix");
 }
 
 }  // namespace

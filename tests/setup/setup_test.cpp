@@ -116,7 +116,7 @@ TEST_F(ChooseModelFromFolder, BothWhereTheyAgree) {
 
 TEST_F(ChooseModelFromFolder, BothWhereTheyDoNotAgree) {
     EXPECT_ERROR(choose_model(with_folder(named("qwen2", "1.5B"))), UserError, "qwen2 1.5B", "config.json",
-                 "different models", "1536", "896", "leave one of the two out");
+                 "different models", "1536", "896", "remove one of the two");
 }
 
 TEST_F(ChooseModelFromFolder, ANameOrAFlavorAloneIsHeldAgainstTheFolder) {
