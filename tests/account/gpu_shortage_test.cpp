@@ -33,7 +33,7 @@ class GpuShortage : public ::testing::Test {
     config::JobConfig config_;
 };
 
-TEST_F(GpuShortage, OfTheHostIsNoMatterOfTheModel) {
+TEST_F(GpuShortage, OnTheHostHasOtherRemedies) {
     config_.checkpoint.enable = true;
     const auto counted = [] { throw MemoryError({size_t{3} << 29, size_t{1} << 30}, "none"); };
     const std::string remedies =
@@ -45,12 +45,12 @@ TEST_F(GpuShortage, OfTheHostIsNoMatterOfTheModel) {
                  "out of memory, in the host's memory. " + remedies);
 }
 
-TEST_F(GpuShortage, BesideTensorsSaysWhatTheGpuHas) {
+TEST_F(GpuShortage, OutsideTensorsReportsTheGpusMemory) {
     EXPECT_ERROR(explain([] { throw MemoryError({size_t{3} << 29}, "none"); }), RunError,
                  "1.5 GiB requested; of the GPU's 1024 GiB", "compile.graphs = false");
 }
 
-TEST_F(GpuShortage, IsSaidThoughTheGpuAnswersNoQuestion) {
+TEST_F(GpuShortage, IsReportedIfTheGpuRefusesQueries) {
     testing::fake_gpus().num_devices = 0;
     EXPECT_ERROR(
         explain([] { throw MemoryError({size_t{3} << 29}, "none"); }), RunError,

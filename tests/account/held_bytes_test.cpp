@@ -41,7 +41,7 @@ train::TrainerOptions options_of(const Layout& layout, const std::string& family
             .step = {.adamw = {.moments = types.moments}}};
 }
 
-TEST(HeldBytes, AreWhatWasPlannedAndWhatTheAllocatorCounts) {
+TEST(HeldBytes, EqualThePlanAndTheAllocatorsCount) {
     const ops::TensorThread tensors;
     for (const Layout& layout : layouts()) {
         comm::Mesh mesh(layout::resolve(layout.mesh, testing::world().size()), testing::world());

@@ -42,7 +42,7 @@ NotingAllocator& allocator() {
     return installed;
 }
 
-TEST(LargeTensors, AreAskedForByARun) {
+TEST(LargeTensors, AreRequestedByARun) {
     const ops::TensorThread tensors;
     for (const Layout& layout : layouts()) {
         for (const char* family : {"llama3", "qwen2", "qwen3"}) {

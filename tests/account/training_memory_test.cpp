@@ -21,7 +21,7 @@ void explain(const config::JobConfig& config, const std::function<void()>& fail)
     }
 }
 
-TEST(MemoryAccount, SaysWhatWasMissingAndWhatWouldNeedLess) {
+TEST(MemoryAccount, NamesTheRequestAndTheRemedies) {
     config::JobConfig config;
     config.training.local_batch_size = 8;
     const auto fail = [] { throw MemoryError({size_t{3} << 29, size_t{1} << 30}, "none"); };
@@ -39,7 +39,7 @@ TEST(MemoryAccount, SaysWhatWasMissingAndWhatWouldNeedLess) {
     EXPECT_ERROR(explain(config, [] { throw std::bad_alloc(); }), RunError, "out of memory. What");
 }
 
-TEST(MemoryAccount, SaysWhatTheRunWasDoing) {
+TEST(MemoryAccount, NamesThePhaseOfTheRun) {
     const config::JobConfig config;
     MemoryAccount account(config);
     account.doing("loading");

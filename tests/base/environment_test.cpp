@@ -17,7 +17,7 @@ bool shown(const char* name) {
            variables.end();
 }
 
-TEST(Environment, ShowsWhatSteersCommunicationAndSpeed) {
+TEST(Environment, ShowsVariablesThatAffectCommunicationAndSpeed) {
     for (const char* name : {"NCCL_ALGO",
                              "UCX_TLS",
                              "FI_PROVIDER",
@@ -61,7 +61,7 @@ TEST(Environment, IsSortedByName) {
     ::unsetenv("NCCL_ALGO");
 }
 
-TEST(Environment, KnowsANodeByWhatSlurmCallsIt) {
+TEST(Environment, NamesANodeAsSlurmDoes) {
     ::unsetenv("SLURMD_NODENAME");
     EXPECT_EQ(Environment::read().slurm_node_name, "");
     ::setenv("SLURMD_NODENAME", "n3", 1);

@@ -60,7 +60,7 @@ class LiveLineTest : public ::testing::Test {
     std::shared_ptr<spdlog::logger> log_before_;
 };
 
-TEST_F(LiveLineTest, StandsBelowTheLogUntilItEnds) {
+TEST_F(LiveLineTest, StaysBelowTheLogUntilItEnds) {
     {
         LiveLine line(80);
         spdlog::info("before");
@@ -99,7 +99,7 @@ TEST_F(LiveLineTest, LeavesTheLastColumnFreeWhateverTheWidthIsNow) {
     EXPECT_EQ(sent(), "\r" + text.substr(0, 29) + "\x1b[K");
 }
 
-TEST_F(LiveLineTest, ATerminalIsWhatCanRewriteALine) {
+TEST_F(LiveLineTest, OnlyATerminalThatCanRewriteALineCounts) {
     Environment environment;
     environment.terminal = "xterm";
     EXPECT_TRUE(log_is_on_a_terminal(environment));

@@ -9,7 +9,7 @@ namespace argosy {
 namespace {
 
 // A process keeps its received stop request, so this is one test.
-TEST(StopRequest, ASignalThatTheLauncherHeldBackIsDelivered) {
+TEST(StopRequest, ASignalThatTheLauncherBlockedIsDelivered) {
     sigset_t held;
     sigemptyset(&held);
     sigaddset(&held, SIGUSR1);

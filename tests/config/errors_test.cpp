@@ -128,7 +128,7 @@ TEST(Errors, SizesAreSmallEnoughToMultiply) {
         "be made of integers <= 2147483647");
 }
 
-TEST(Errors, UnknownChoiceListsThem) {
+TEST(Errors, UnknownChoiceListsTheChoices) {
     EXPECT_EQ(file_error("[lr_scheduler]\ndecay_type = \"linaer\"\n"),
               "lr_scheduler.decay_type in F:2 is \"linaer\"; it must be one of linear, cosine, sqrt");
     EXPECT_EQ(
@@ -177,7 +177,7 @@ TEST(Errors, NumberTypesMustAllBeFloat64OrNone) {
     }
 }
 
-TEST(Errors, StatesAreFloat64WhereTheWeightsAre) {
+TEST(Errors, StatesAreFloat64IfTheWeightsAre) {
     const std::vector<std::string> doubles = {"--training.dtype=float64",
                                               "--training.mixed_precision_param=float64",
                                               "--training.mixed_precision_reduce=float64"};
@@ -194,7 +194,7 @@ TEST(Errors, StatesAreFloat64WhereTheWeightsAre) {
     EXPECT_EQ(with_states({"--training.dtype=bfloat16"}, "bfloat16"), "no error");
 }
 
-TEST(Errors, WeightsInBfloat16AreComputedWithAsTheyAre) {
+TEST(Errors, WeightsInBfloat16AreComputedInBfloat16) {
     const std::string dtype = "--training.dtype=bfloat16";
     EXPECT_EQ(error_of({dtype}), "no error");
     for (const std::string param : {"float16", "float32"}) {
@@ -245,7 +245,7 @@ TEST(Errors, WarmupWithinAnExplicitTotal) {
     EXPECT_EQ(error_of({"--training.steps", "20"}), "no error");
 }
 
-TEST(Errors, LossSpikesMustBeJudgedBySomethingAndAtSomeTime) {
+TEST(Errors, LossSpikesNeedAThresholdAndAWindowLongEnough) {
     EXPECT_EQ(error_of({"--loss_spike.window", "64"}).substr(0, 60),
               "a key of [loss_spike] is set, but neither loss_spike.loss_zs");
     EXPECT_EQ(error_of({"--loss_spike.window", "64", "--loss_spike.grad_norm_zscore", "6"}), "no error");
@@ -266,7 +266,7 @@ TEST(Errors, ChoicesInAListMustExist) {
               "things");
 }
 
-TEST(Errors, WhatIsKeptMustBeWorthIt) {
+TEST(Errors, KeptCheckpointsMustBeUsable) {
     EXPECT_EQ(error_of({"--checkpoint.keep_latest_k=1"}),
               "checkpoint.keep_latest_k = 1 would keep no second step to fall back to; set 2 or more, or 0 "
               "for all");
@@ -282,14 +282,14 @@ TEST(Errors, WhatIsKeptMustBeWorthIt) {
               "disabled, async");
 }
 
-TEST(Errors, WhatDoesNotRepeat) {
+TEST(Errors, DeterministicExcludesASearchForAlgorithms) {
     EXPECT_EQ(error_of({"--debug.deterministic=true", "--compile.search_algorithms=true"}),
               "debug.deterministic excludes compile.search_algorithms, which measures the fastest algorithm "
               "of each product anew in each run; remove one of the two");
     EXPECT_EQ(error_of({"--compile.search_algorithms=true"}), "no error");
 }
 
-TEST(Errors, WhatIsLoadedMustBeThere) {
+TEST(Errors, LoadedCheckpointsMustExist) {
     const auto has = [](const std::vector<std::string>& words, const std::string& part) {
         const std::string message = error_of(words);
         EXPECT_NE(message.find(part), std::string::npos) << message;

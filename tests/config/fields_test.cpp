@@ -64,7 +64,7 @@ std::string word_of(const Value& value) {
     return duration ? duration_text(*duration) : toml_text(value);
 }
 
-TEST(Fields, AreNamedAfterTheirSectionAndOnce) {
+TEST(Fields, AreNamedOnceAndAfterTheirSection) {
     std::set<std::string> seen;
     for (const Section& section : schema()) {
         EXPECT_EQ(find_section(section.name), &section);
@@ -98,7 +98,7 @@ TEST(Fields, SetTheirOwnMemberAndNoOther) {
     });
 }
 
-TEST(Fields, TakeTheSameFromFileAndCommandLine) {
+TEST(Fields, ReadTheSameFromFileAndCommandLine) {
     for_each_field([](const Field& field) {
         const Value value = sample_value(field);
         const std::string name = field.key.substr(0, field.key.find('.'));
@@ -112,7 +112,7 @@ TEST(Fields, TakeTheSameFromFileAndCommandLine) {
     });
 }
 
-TEST(Fields, TakeEachOfTheirChoices) {
+TEST(Fields, AcceptEachOfTheirChoices) {
     for_each_field([](const Field& field) {
         for (const std::string& choice : field.limits.choices) {
             JobConfig config;

@@ -51,7 +51,7 @@ TEST(Library, TakesEveryDescriptorWithoutADevice) {
     }
 }
 
-TEST(Library, WithoutAGpuOneErrorSaysSo) {
+TEST(Library, WithoutAGpuGivesOneError) {
     if (cuda::driver_version() != 0) GTEST_SKIP() << "there is a driver here";
     EXPECT_ERROR(Multiplier(), RunError, "need a GPU, and this process sees none", "nvidia-smi");
 }

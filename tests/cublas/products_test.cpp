@@ -154,7 +154,7 @@ TEST_F(Products, OfEverySize) {
                              [](int number) { return number == argosy::testing::kRounding; }));
 }
 
-TEST_F(Products, OfASearchAreRightToo) {
+TEST_F(Products, ASearchGivesCorrectResults) {
     Multiplier multiplier({.search = Search::Timed});
     for (const bool accumulate : {false, true}) {
         for (const bool bias : {false, true}) {
@@ -168,7 +168,7 @@ TEST_F(Products, OfASearchAreRightToo) {
     EXPECT_GT(fake_cublaslt().ran.size(), 8u * 3u);
 }
 
-TEST_F(Products, AreNotOfAnyAddressOrMachine) {
+TEST_F(Products, RefuseOtherMemoryAndOtherThreads) {
     OwnedMatrix a(kTypes[0], 16, 16, {}), c(kTypes[0], 16, 16, {});
     const Product product{.c = c.view(), .a = a.constant(), .b = a.constant()};
     const cuda::Stream stream;

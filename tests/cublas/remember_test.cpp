@@ -75,7 +75,7 @@ TEST_F(Remembering, HoldsWhatTheHeuristicChoseAsWell) {
     EXPECT_EQ(other.remember(multiplier.choices()), 2);
 }
 
-TEST_F(Remembering, LeavesOutAnotherVersion) {
+TEST_F(Remembering, SkipsAnotherVersion) {
     Multiplier multiplier;
     products(multiplier);
     fake_cublaslt() = {};
@@ -87,7 +87,7 @@ TEST_F(Remembering, LeavesOutAnotherVersion) {
     EXPECT_EQ(fake_cublaslt().num_questions, 2);
 }
 
-TEST_F(Remembering, AsksAgainWhereAnAlgorithmDoesNotServe) {
+TEST_F(Remembering, AsksAgainIfAnAlgorithmDoesNotWork) {
     fake_cublaslt().seconds = {10, 10, 1};
     Multiplier timed({.search = Search::Timed});
     const auto first = products(timed);
@@ -107,7 +107,7 @@ TEST_F(Remembering, AsksAgainWhereAnAlgorithmDoesNotServe) {
     EXPECT_EQ(fake_cublaslt().ran, std::vector<int>({0, 0}));
 }
 
-TEST_F(Remembering, LeavesProblemsThatCameAsTheyAre) {
+TEST_F(Remembering, DoesNotChangeProblemsAlreadySeen) {
     fake_cublaslt().seconds = {10, 10, 1};
     Multiplier timed({.search = Search::Timed});
     products(timed);
@@ -118,7 +118,7 @@ TEST_F(Remembering, LeavesProblemsThatCameAsTheyAre) {
     EXPECT_EQ(products(multiplier), first);
 }
 
-TEST_F(Remembering, TakesNothingOfWhatIsTorn) {
+TEST_F(Remembering, UsesNothingOfAnInvalidText) {
     Multiplier multiplier;
     products(multiplier);
     const std::string choices = multiplier.choices();

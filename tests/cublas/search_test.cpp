@@ -95,7 +95,7 @@ TEST_F(Searches, AskOncePerProblem) {
     EXPECT_EQ(fake_cublaslt().num_questions, 3);
 }
 
-TEST_F(Searches, CostNothingOfAProblemThatCame) {
+TEST_F(Searches, CostNothingForAProblemAlreadySeen) {
     Multiplier multiplier;
     Product product = gradient.product();
     product.bias = gradient.a.view().data;
@@ -107,7 +107,7 @@ TEST_F(Searches, CostNothingOfAProblemThatCame) {
     EXPECT_GT(before, 0);
 }
 
-TEST_F(Searches, AreNotOfOneBias) {
+TEST_F(Searches, DoNotDependOnTheBiasPointer) {
     Multiplier multiplier;
     Product product = gradient.product();
     product.accumulate = false;
@@ -126,7 +126,7 @@ TEST_F(Searches, AreNotOfOneBias) {
     }
 }
 
-TEST_F(Searches, TellHowPointersAreAligned) {
+TEST_F(Searches, PassTheAlignmentOfPointers) {
     Multiplier multiplier;
     const OwnedMatrix factor(kType, kSize, kSize, {.offset = 1});
     const OwnedMatrix result(ElementType::Float32, kSize, kSize, {.offset = 1});
@@ -160,7 +160,7 @@ TEST_F(Searches, KeepTheFastest) {
     gradient.expect_products(2);
 }
 
-TEST_F(Searches, PassOverWhatRefuses) {
+TEST_F(Searches, SkipAlgorithmsThatFail) {
     fake_cublaslt().seconds = {0, 20, 2};
     fake_cublaslt().refused = {0};
     Multiplier timed({.search = Search::Timed});
@@ -190,7 +190,7 @@ TEST_F(Searches, WaitForNothingWhileAGraphIsRecorded) {
     gradient.expect_products(2);
 }
 
-TEST_F(Searches, TakeMemoryFromWhomTheyAreTold) {
+TEST_F(Searches, UseTheGivenAllocator) {
     std::vector<size_t> asked;
     const auto allocate = [&](size_t bytes) {
         asked.push_back(bytes);

@@ -59,7 +59,7 @@ TEST_F(LoaderTest, TargetsAreTheTokensThatFollow) {
     }
 }
 
-TEST_F(LoaderTest, WithoutShufflingFollowsTheFileOverAndOver) {
+TEST_F(LoaderTest, WithoutShufflingRepeatsTheFileInOrder) {
     const Loader plain = loader(1, false);
     EXPECT_EQ(plain.num_samples(), kNumSamples);
     const std::vector<int64_t> numbers = order(plain, 0, 3 * kNumSamples);
@@ -68,7 +68,7 @@ TEST_F(LoaderTest, WithoutShufflingFollowsTheFileOverAndOver) {
     }
 }
 
-TEST_F(LoaderTest, EveryEpochHasEverySampleOnceInAnOrderOfItsOwn) {
+TEST_F(LoaderTest, EveryEpochHasEverySampleOnceInItsOwnOrder) {
     const Loader shuffled = loader(1, true);
     std::vector<std::vector<int64_t>> epochs;
     for (int64_t epoch = 0; epoch < 4; ++epoch) {
@@ -80,7 +80,7 @@ TEST_F(LoaderTest, EveryEpochHasEverySampleOnceInAnOrderOfItsOwn) {
     }
 }
 
-TEST_F(LoaderTest, OrderIsTheSeeds) {
+TEST_F(LoaderTest, OrderDependsOnTheSeed) {
     const std::vector<int64_t> numbers = order(loader(1, true), 0, kNumSamples);
     EXPECT_EQ(order(loader(1, true), 0, kNumSamples), numbers);
     EXPECT_NE(order(loader(2, true), 0, kNumSamples), numbers);

@@ -161,14 +161,14 @@ class PrepareData(unittest.TestCase):
         self.assertEqual(json.loads(self.run_program(*line, "--vocab-size", "50").stdout)["vocab_size"], 50)
         self.expect_error(*line, "--vocab-size", "9", code=2, parts=["a.jsonl:1", "token 9", "0 .. 8"])
 
-    def test_bad_input_is_2_and_leaves_nothing(self):
+    def test_bad_input_exits_with_2_and_leaves_nothing(self):
         (self.folder / "a.jsonl").write_text('{"text": "a"}\n{"text": \n')
         line = ["tokenize", "--input", self.folder / "a.jsonl", "--output", self.folder / "t.h5"]
         self.expect_error(*line, code=2, parts=["a.jsonl:2", "bad JSON"])
         self.expect_error(*line, "--tokenizer", "x.json", code=2, parts=["--tokenizer", "x.json", "bytes"])
         self.assertEqual(os.listdir(self.folder), ["a.jsonl"])
 
-    def test_bad_command_lines_are_2(self):
+    def test_bad_command_lines_exit_with_2(self):
         self.expect_error(code=2, parts=["subcommand"])
         self.expect_error("bake", code=2, parts=["bake"])
         self.expect_error("synthetic", code=2, parts=["--output"])
@@ -176,7 +176,7 @@ class PrepareData(unittest.TestCase):
         self.expect_error("synthetic", "--output", self.folder, "--megabytes", "-1", code=2, parts=["-1"])
         self.expect_error("tokenize", "--output", "x", code=2, parts=["--input"])
 
-    def test_a_full_disk_is_1(self):
+    def test_a_full_disk_exits_with_1(self):
         with open("/dev/full", "w") as full:
             done = self.run_program("tokenize", "--input", TINY, "--output", self.folder / "t.h5",
                                     code=1, stdout=full)

@@ -46,7 +46,7 @@ TEST_F(RecordsTest, ErrorsNameFileAndLine) {
     EXPECT_ERROR(read("{\"text\": \"\xff\"}"), UserError, "a.jsonl:1", "bad JSON");
 }
 
-TEST_F(RecordsTest, RefusesWhatIsNoToken) {
+TEST_F(RecordsTest, RefusesInvalidTokens) {
     EXPECT_ERROR(read("{\"tokens\": 5}"), UserError, "a.jsonl:1", "not an array");
     EXPECT_ERROR(read("{\"tokens\": [1, 2.5]}"), UserError, "a.jsonl:1", "2.5", "not an integer");
     EXPECT_ERROR(read("{\"tokens\": [1, \"2\"]}"), UserError, "a.jsonl:1", "\"2\"");

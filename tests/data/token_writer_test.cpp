@@ -33,7 +33,7 @@ class FileSizeLimit {
     void (*old_action_)(int);
 };
 
-TEST(TokenWriter, SpoolsMoreThanItBuffers) {
+TEST(TokenWriter, WritesMoreThanItsBuffer) {
     const ScratchFolder folder;
     constexpr int64_t kCount = 3'000'000;
     for (const int64_t vocab_size : {int64_t{60'000}, int64_t{70'000}}) {
@@ -88,7 +88,7 @@ TEST(TokenWriter, OnAFullDiskKeepsTheOldFileAndLeavesNothingElse) {
     EXPECT_EQ(TokenFile(folder / "a.h5").size(), kCount);
 }
 
-TEST(TokenWriter, RefusesPlacesThatCannotBeWritten) {
+TEST(TokenWriter, RefusesPathsThatCannotBeWritten) {
     const ScratchFolder folder;
     EXPECT_ERROR(TokenWriter(folder / "none/a.h5", 1000), UserError, "none/a.h5", "No such file");
     write_file(folder / "plain", "");
@@ -99,7 +99,7 @@ TEST(TokenWriter, RefusesPlacesThatCannotBeWritten) {
     EXPECT_EQ(folder.num_entries(), 2);
 }
 
-TEST(TokenWriter, RefusesAFileOfNoTokens) {
+TEST(TokenWriter, RefusesAFileWithoutTokens) {
     const ScratchFolder folder;
     EXPECT_ERROR(TokenWriter(folder / "a.h5", 1000).commit(kInfo), UserError, "no tokens", "a.h5");
     EXPECT_EQ(folder.num_entries(), 0);

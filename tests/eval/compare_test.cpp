@@ -83,7 +83,7 @@ TEST_P(Compare, MixedTypes) {
 
 /// The comparison finds a change of one weight by a thousandth in a copy of the same type, and of its last
 /// bit in narrower types.
-TEST_P(Compare, OneWeightIsFoundWhereItIs) {
+TEST_P(Compare, OneChangedWeightIsLocated) {
     MemorySource changed = source();
     changed["layers.1.feed_forward.w2.weight"].mutable_data_ptr<float>()[3] *= 1.001F;
     const LogitsComparison found = compare(source(), changed);
@@ -124,7 +124,7 @@ TEST_P(Compare, OverflowIsFound) {
 }
 
 /// A diverged model can still be converted.
-TEST_P(Compare, NaNIsItsOwnCopy) {
+TEST_P(Compare, NaNEqualsNaN) {
     const auto broken = [&](MemorySource& source) -> const MemorySource& {
         source["layers.1.ffn_norm.weight"].fill_(NAN);
         return source;

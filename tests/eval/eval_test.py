@@ -138,7 +138,7 @@ class Eval(EvalTest):
         self.expect_error(*good[:5], "", parts=["has no file name"])
         self.expect_error(*good[:5], self.folder / "missing" / "results.json", parts=["missing/results.json"])
 
-    def test_nothing_that_is_read_is_replaced(self):
+    def test_inputs_are_never_replaced(self):
         write_model(self.model)
         task, full = self.task([[1, 2, 3]]), self.convert("full")
         for model, output, part in ((self.model, task, "is a task"), (full, full, "inside the source"),
@@ -168,7 +168,7 @@ class Eval(EvalTest):
             self.expect_error("--model", self.model, "--tasks", task, "--output", self.output,
                               parts=[str(self.model / "config.json"), key, "supported"])
 
-    def test_weights_that_are_no_numbers(self):
+    def test_weights_that_are_not_finite(self):
         write_model(self.model, lambda name, value: math.nan if name == "model.norm.weight" else value)
         task = self.task([[1, 2], [3, 4, 5]])
         self.expect_error("--model", self.model, "--tasks", task, "--output", self.output, parts=["record 1", "nan"])

@@ -44,13 +44,13 @@ class GpuTest(EvalTest):
 
 
 class Gpu(GpuTest):
-    def test_fp32_is_the_processors(self):
+    def test_fp32_equals_the_cpus_results(self):
         for longest, more in ((30, ()), (60, ("--max-length", 17)), (5, ("--batch-tokens", 1))):
             with self.subTest(more):
                 records = random_records(12, longest)
                 self.assert_near(self.score("gpu", records, *more), self.score("cpu", records, *more), FP32_TOLERANCE)
 
-    def test_narrow_types_stay_in_band(self):
+    def test_narrow_types_stay_within_tolerance(self):
         records = random_records(12, 30)
         exact = self.score("cpu", records)
         for dtype, tolerance in (("bf16", 0.02), ("fp16", 0.002)):
@@ -68,7 +68,7 @@ class Gpu(GpuTest):
                                 "--device", "cpu", program=GPU_EVAL)
         self.assert_computed_on("cpu", json.loads(self.output.read_text()), done)
 
-    def test_what_rounds_or_slows_products_is_named(self):
+    def test_variables_that_slow_products_or_reduce_their_precision_are_named(self):
         self.environment = {"NVIDIA_TF32_OVERRIDE": "1", "NCCL_DEBUG": "INFO"}
         self.score("gpu", random_records(2, 5))
         self.assertIn("NVIDIA_TF32_OVERRIDE=1: it overrides the precision of all float32 products", self.stderr)
@@ -104,7 +104,7 @@ class StandIns(GpuTest):
         for way_out in ("--batch-tokens", 200), ("--dtype", "bf16"):
             self.run_program(*arguments, *way_out, program=GPU_EVAL)
 
-    def test_what_is_least_already_is_no_way_out(self):
+    def test_remedies_already_in_use_are_not_named(self):
         self.environment = {"ARGOSY_FAKE_GPU_BYTES": "10000"}
         arguments = ["--model", self.model, "--tasks", self.task(random_records(60, 50)), "--output", self.output]
         for batch_tokens, least, ways_out in ((60, "--dtype", "--batch-tokens below 60; --max-length below 48"),

@@ -97,7 +97,7 @@ TEST_P(AgainstTransformers, WeightsOfAnyType) {
     }
 }
 
-TEST_P(AgainstTransformers, NarrowTypesAreNear) {
+TEST_P(AgainstTransformers, NarrowTypesStayWithinTolerance) {
     const model::Batch batch = first_batch();
     for (const auto& [type, tolerance] : {std::pair{at::kBFloat16, 3e-2}, {at::kHalf, 4e-3}}) {
         const LayerwiseModel model(source_, reference_.spec(), type);
@@ -170,7 +170,7 @@ TEST(LayerwiseModel, ComputesOnItsDevice) {
     }
 }
 
-TEST(LayerwiseModel, RefusesWhatIsNotTheModel) {
+TEST(LayerwiseModel, RefusesWeightsOfAnotherModel) {
     const auto open = [](const MemorySource& source) { LayerwiseModel(source, spec_of(2), at::kFloat); };
     const std::string norm = "model/layers.1.ffn_norm.weight";
     MemorySource source(spec_of(2), 5);

@@ -105,7 +105,7 @@ TEST_F(Perplexity, DoesNotDependOnBatchesAndRounds) {
 
 /// The score of a record in windows is the sum of its windows' scores, each computed as a record whose
 /// context does not count.
-TEST_F(Perplexity, LongRecordsRollOver) {
+TEST_F(Perplexity, LongRecordsAreSplitIntoRollingWindows) {
     const Tokens record(records_[0].begin(), records_[0].begin() + 30);
     const auto likelihood = [&](const Tokens& tokens, int64_t max_length) {
         return score_records(model_, {&tokens, 1}, {.max_length = max_length})[0].log_likelihood;
@@ -121,7 +121,7 @@ TEST_F(Perplexity, LongRecordsRollOver) {
     EXPECT_EQ(score_records(model_, {&record, 1}, {.max_length = 12})[0].num_predicted, 29);
 }
 
-TEST_F(Perplexity, TellsItsProgress) {
+TEST_F(Perplexity, ReportsItsProgress) {
     std::vector<double> shares;
     score_records(model_, records_, {.batch_tokens = 64, .round_bytes = 40000, .progress = [&](double share) {
                                          shares.push_back(share);
@@ -154,7 +154,7 @@ TEST_F(TokenTasks, AreNamedAfterTheirFiles) {
     EXPECT_EQ(tasks[1].records, (std::vector<Tokens>{{3, 4}}));
 }
 
-TEST_F(TokenTasks, RefuseWhatTheyCannotScore) {
+TEST_F(TokenTasks, RefuseRecordsThatTheyCannotScore) {
     const auto read = [&](const std::string& second_line) {
         return read_token_tasks({file("t.jsonl", "{\"tokens\": [1, 2]}\n" + second_line)}, kVocabSize);
     };

@@ -31,7 +31,7 @@ TEST(Weights, RowsAreConvertedInParts) {
     }
 }
 
-TEST(Weights, LieWhereTheyAreAskedFor) {
+TEST(Weights, AreOnTheRequestedDevice) {
     const model::ModelSpec spec = testing::Reference("qwen3").spec();
     const testing::MemorySource source(spec, 1);
     const auto on_meta = at::TensorOptions(at::kMeta).dtype(at::kBFloat16);

@@ -115,7 +115,7 @@ TEST_P(AgreeTest, WithThePortableTable) {
     check<Half>(1.0 / 1024);
 }
 
-TEST_P(AgreeTest, SquaredNormsAreTheSameBits) {
+TEST_P(AgreeTest, SquaredNormsHaveTheSameBits) {
     std::vector<float> x(1000);
     std::mt19937 engine(9);
     for (float& each : x)

@@ -158,7 +158,7 @@ class GpuAdamW : public GpuTest {
 
 class GpuAdamWTypes : public GpuAdamW, public ::testing::WithParamInterface<int> {};
 
-TEST_P(GpuAdamWTypes, GivesTheBitsOfTheProcessor) {
+TEST_P(GpuAdamWTypes, GivesTheCpusBits) {
     std::vector<Case> layouts(std::begin(kLayouts), std::end(kLayouts));
     for (size_t i = 0; i < layouts.size(); ++i) {
         layouts[i].variant = GetParam();
@@ -180,10 +180,10 @@ TEST_F(GpuAdamW, ListsLongerThanALaunchOfAllTypesTogether) {
     compare(layouts, {1, 0.1, 10});
 }
 
-TEST_F(GpuAdamW, AnEmptyListIsNoMistake) { gpu_table()->adamw({}, nullptr); }
+TEST_F(GpuAdamW, AnEmptyListIsAllowed) { gpu_table()->adamw({}, nullptr); }
 
 // The bits of a NaN depend on the machine; the positions of NaNs do not.
-TEST_F(GpuAdamW, WhatIsNotFiniteIsAsOnProcessors) {
+TEST_F(GpuAdamW, NonfiniteInputsGiveTheCpusResults) {
     for (int variant = 0; variant < 8; ++variant) {
         const Case layout = {24, 0, 24, 0, true, variant, 1};
         auto gradient = random<float>(24), start = random<float>(24);

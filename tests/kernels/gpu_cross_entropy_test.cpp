@@ -142,7 +142,7 @@ TYPED_TEST(GpuCrossEntropy, InOneLaunchGivesTheSameBits) {
 
 // Rows that are all -inf, rows with one infinity or NaN among many numbers, and rows with every kind of
 // value.
-TYPED_TEST(GpuCrossEntropy, WhatIsNotFiniteIsAsOnProcessors) {
+TYPED_TEST(GpuCrossEntropy, NonfiniteInputsGiveTheCpusResults) {
     constexpr double kInfinity = std::numeric_limits<double>::infinity(), kNaN = NAN;
     for (const int64_t num_columns : {4, 8, 3000, 20001}) {
         const std::vector<std::vector<double>> rows = {
@@ -185,7 +185,7 @@ TYPED_TEST(GpuCrossEntropy, RowsWithoutTargetBecomeZeros) {
     EXPECT_EQ(target_logits.at(0), 0);
 }
 
-TYPED_TEST(GpuCrossEntropy, NoRowsOrNoColumnsAreNoMistake) {
+TYPED_TEST(GpuCrossEntropy, NoRowsOrNoColumnsAreAllowed) {
     const auto& kernels = this->template gpu<TypeParam>();
     const Visible<int64_t> targets = {5};
     Visible<float> sums = {0, 1, 2};

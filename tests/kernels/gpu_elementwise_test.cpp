@@ -95,7 +95,7 @@ TYPED_TEST(GpuElementwise, SwigluAtItsLimits) {
 }
 
 // Every value of the narrow types; for float, values between those of bf16.
-TYPED_TEST(GpuElementwise, ConversionsAreTheProcessors) {
+TYPED_TEST(GpuElementwise, ConversionsEqualTheCpus) {
     using T = TypeParam;
     constexpr int64_t kAll = 1 << 16;
     for (const int64_t size : {kAll, kAll - 1, int64_t{5}}) {

@@ -55,7 +55,7 @@ class GpuEmbedding : public GpuTest {
 using ElementTypes = ::testing::Types<float, BFloat16, Half>;
 TYPED_TEST_SUITE(GpuEmbedding, ElementTypes);
 
-TYPED_TEST(GpuEmbedding, RowsAreThoseOfTheProcessor) {
+TYPED_TEST(GpuEmbedding, RowsEqualTheCpus) {
     const auto tokens = this->some_tokens();
     for (const Case& size : kCases) {
         SCOPED_TRACE(size.row_size);
@@ -76,7 +76,7 @@ TYPED_TEST(GpuEmbedding, RowsAreThoseOfTheProcessor) {
     }
 }
 
-TYPED_TEST(GpuEmbedding, GradientsAreThoseOfTheProcessor) {
+TYPED_TEST(GpuEmbedding, GradientsEqualTheCpus) {
     const auto tokens = this->some_tokens();
     for (const Case& size : kCases) {
         SCOPED_TRACE(size.row_size);
@@ -89,7 +89,7 @@ TYPED_TEST(GpuEmbedding, GradientsAreThoseOfTheProcessor) {
 }
 
 // The last run of equal tokens ends with the tokens, at the end of a warp's positions and next to it.
-TYPED_TEST(GpuEmbedding, OneTokenAllTheTime) {
+TYPED_TEST(GpuEmbedding, OneTokenRepeated) {
     const Case size = {16, 16};
     for (const int64_t count : {1, 16, 31, 32, 33, 64, 1000}) {
         const Visible<int64_t> tokens(count, kBegin + 3);
@@ -99,7 +99,7 @@ TYPED_TEST(GpuEmbedding, OneTokenAllTheTime) {
     }
 }
 
-TYPED_TEST(GpuEmbedding, NoTokensOrColumnsAreNoMistake) {
+TYPED_TEST(GpuEmbedding, NoTokensOrNoColumnsAreAllowed) {
     const auto& kernels = this->template gpu<TypeParam>();
     kernels.embedding({.num_tokens = 0, .row_size = 8}, nullptr);
     kernels.embedding({.num_tokens = 8, .row_size = 0}, nullptr);

@@ -153,7 +153,7 @@ TYPED_TEST(GpuRmsNorm, MatchesPlainLoopsWithResidual) {
 }
 
 // The sum has the CPU's bits; the other results differ by rounding.
-TYPED_TEST(GpuRmsNorm, MatchesTheProcessor) {
+TYPED_TEST(GpuRmsNorm, MatchesTheCpu) {
     const Case size = {20, 896};
     const auto in = this->inputs(size);
     const auto [sum, y, inverse] = this->forward(size, in, true);
@@ -170,7 +170,7 @@ TYPED_TEST(GpuRmsNorm, MatchesTheProcessor) {
 }
 
 // A number that is not finite affects only its own row, as on a CPU.
-TYPED_TEST(GpuRmsNorm, PassesOnWhatIsNotFinite) {
+TYPED_TEST(GpuRmsNorm, PropagatesNonfiniteNumbers) {
     using T = TypeParam;
     for (const int64_t row_size : {64, 896, 4096, 17}) {
         const Case size = {9, row_size};

@@ -46,7 +46,7 @@ TEST_F(GpuSquaredNorms, MatchPlainSums) {
 }
 
 // Sums of integers below 2^53 are exact in any order.
-TEST_F(GpuSquaredNorms, AreExactWhereSumsAre) {
+TEST_F(GpuSquaredNorms, AreExactIfSumsAre) {
     for (const int64_t count : {1000, 33000, 98305}) {
         Memory<float> x(count, true);
         double right = 0;
@@ -79,7 +79,7 @@ TEST_F(GpuSquaredNorms, ListsLongerThanALaunch) {
     }
 }
 
-TEST_F(GpuSquaredNorms, OfLargeAndOfNotFiniteNumbers) {
+TEST_F(GpuSquaredNorms, LargeAndNonfiniteNumbers) {
     auto x = random<float>(100);
     x[70] = 3.4e38F;
     EXPECT_NEAR(norms_of({{100, x.data()}})[0], double{x[70]} * double{x[70]}, 1e62);

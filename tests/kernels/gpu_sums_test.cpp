@@ -54,7 +54,7 @@ TYPED_TEST(GpuSums, MatchPlainLoops) {
     }
 }
 
-TYPED_TEST(GpuSums, OfNoRowsAreWhatWasThere) {
+TYPED_TEST(GpuSums, NoRowsLeaveTheSumsUnchanged) {
     float sums[2] = {3, 4};
     EXPECT_EQ(this->template gpu<TypeParam>().sum_rows_scratch_bytes({.num_rows = 0, .row_size = 2}), 0);
     this->template gpu<TypeParam>().sum_rows({0, 2, 2, nullptr, sums}, nullptr, nullptr);

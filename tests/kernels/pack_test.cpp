@@ -41,7 +41,7 @@ void expect_panels(const std::vector<BFloat16>& panels, int64_t padded_lanes, in
     }
 }
 
-TEST(PackTest, EveryElementOfAPanelIsInItsPlace) {
+TEST(PackTest, EveryElementOfAPanelIsAtItsPosition) {
     for (const auto& [lanes, k] :
          {std::pair<int64_t, int64_t>{1, 1}, {31, 33}, {32, 32}, {70, 97}, {14, 64}}) {
         const int64_t padded_k = (k + 31) / 32 * 32;

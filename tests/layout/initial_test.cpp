@@ -48,7 +48,7 @@ TEST(InitialValues, CountElementsPast32Bits) {
     EXPECT_EQ(element(name, 7, (int64_t{1} << 32) + 1, 1), 0x1.0ff0f4p-1F);
 }
 
-TEST(InitialValues, OfAnySlabAreTheCutOfTheWhole) {
+TEST(InitialValues, OfASlabEqualThatPartOfTheWhole) {
     std::mt19937 random(6);
     const ParamSpec spec = bell("layers.3.attention.wo.weight", {13, 5, 7}, 0.02);
     const std::vector<float> all = whole(spec, 11);

@@ -77,7 +77,7 @@ std::string only_file(const ScratchFolder& folder) {
     return std::filesystem::directory_iterator(folder / "tb")->path().string();
 }
 
-TEST(EventFile, EachIsItsOwn) {
+TEST(EventFile, EachRunHasItsOwnFile) {
     const ScratchFolder folder;
     const EventFile first((folder / "tb").string()), second((folder / "tb").string());
     std::set<std::string> names;
@@ -101,7 +101,7 @@ TEST(EventFile, StartsItsRunOnce) {
     EXPECT_NE(read_file(only_file(folder)).find(start_event({1e9, 5}).substr(9)), std::string::npos);
 }
 
-TEST(EventFile, AFullDiskIsAClearErrorAndLeavesWholeRecords) {
+TEST(EventFile, AFullDiskGivesAClearErrorAndLeavesWholeRecords) {
     const ScratchFolder folder;
     const auto old_handler = std::signal(SIGXFSZ, SIG_IGN);
     rlimit old_limit{};
@@ -121,7 +121,7 @@ TEST(EventFile, AFullDiskIsAClearErrorAndLeavesWholeRecords) {
     std::signal(SIGXFSZ, old_handler);
 }
 
-TEST(EventFile, AFolderThatCannotBeMadeIsAClearError) {
+TEST(EventFile, AFolderThatCannotBeMadeGivesAClearError) {
     const ScratchFolder folder;
     write_file(folder / "tb", "a file in its place");
     try {

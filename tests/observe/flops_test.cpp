@@ -27,7 +27,7 @@ TEST(FlopsPerToken, CountsATiedTableOnceAsTheHead) {
     EXPECT_EQ(tied.noncausal, separate.noncausal);
 }
 
-TEST(FlopsPerToken, TakesTheHeadsWidthNotTheModels) {
+TEST(FlopsPerToken, UsesTheHeadsWidthNotTheModels) {
     // Qwen 3 0.6B has 16 heads of 128 in a model 1024 wide.
     const FlopsPerToken flops = flops_per_token(model::preset("qwen3", "0.6B"), 1000);
     EXPECT_EQ(flops.noncausal - flops.causal, 6 * 28. * (16 * 128) * 1000);

@@ -51,7 +51,7 @@ TEST_F(Memory, CountsTensorsExactly) {
     EXPECT_EQ(peak_bytes(), 4000);
 }
 
-TEST_F(Memory, FollowsResizesClonesAndEmptyTensors) {
+TEST_F(Memory, CountsResizesClonesAndEmptyTensors) {
     at::Tensor a = at::zeros({10}, at::kDouble);
     a.resize_({100});
     EXPECT_EQ(current_bytes(), 800);
@@ -85,7 +85,7 @@ TEST_F(Memory, CountsOnEveryThread) {
     EXPECT_LE(peak_bytes(), 2 * (100 + 101 + 102 + 103));
 }
 
-TEST_F(Memory, ThatIsNotThereIsAnErrorWithItsFigures) {
+TEST_F(Memory, ExhaustedMemoryGivesAnErrorWithFigures) {
 #ifdef __SANITIZE_ADDRESS__
     GTEST_SKIP() << "the address sanitizer ends the process";
 #endif
@@ -107,7 +107,7 @@ TEST_F(Memory, IsInstalledOnce) {
     EXPECT_THROW(MemoryMeter::install(), RunError);
 }
 
-TEST_F(Memory, ResidentSetGrowsWithWhatIsTouched) {
+TEST_F(Memory, ResidentSetGrowsWithTouchedMemory) {
     constexpr int64_t kBytes = 64 << 20;
     const ResidentMemory before = resident_memory();
     ASSERT_GT(before.now_bytes, 1 << 20);

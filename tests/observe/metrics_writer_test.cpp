@@ -129,7 +129,7 @@ std::string MetricsWriterTest::note_on(const std::string& lines, int64_t step) {
     return note.substr(0, note.rfind("step ", note.find("  loss")));
 }
 
-TEST_F(MetricsWriterTest, AnotherRunsLinesAreNamed) {
+TEST_F(MetricsWriterTest, ReportsLinesOfAnotherRun) {
     const std::string lines = "{\"step\":1}\n{\"step\":9}\n";
     const std::string path = file().string();
     const auto warning = [&](int64_t step) {
@@ -163,7 +163,7 @@ TEST_F(MetricsWriterTest, TheLastWholeLineCounts) {
     EXPECT_EQ(last(long_file), 30000);
 }
 
-TEST_F(MetricsWriterTest, AResumedRunHasOneLineAStep) {
+TEST_F(MetricsWriterTest, AResumedRunHasOneLinePerStep) {
     {
         MetricsWriter writer(options(), sample_job(), 0);
         for (const int64_t step : {1, 2, 3, 4}) writer.write(sample_step(step));
@@ -182,7 +182,7 @@ TEST_F(MetricsWriterTest, AResumedRunHasOneLineAStep) {
     EXPECT_EQ(log_.str().find("earlier run"), std::string::npos);
 }
 
-TEST_F(MetricsWriterTest, OnlyLaterStepsAtTheEndAreSetAside) {
+TEST_F(MetricsWriterTest, OnlyLaterStepsAtTheEndAreMovedAside) {
     const auto left = [&](const std::string& lines, int64_t step) {
         fs::create_directories(file().parent_path());
         write_file(file(), lines);
@@ -263,7 +263,7 @@ TEST_F(MetricsWriterTest, ALogLineIsTheMeanSinceTheLineBefore) {
     EXPECT_NE(log_.str().find("ETA    0:00:16"), std::string::npos) << log_.str();
 }
 
-TEST_F(MetricsWriterTest, NoMoreTimeIsLeftThanTheRunMayTake) {
+TEST_F(MetricsWriterTest, TheTimeLeftIsAtMostTheRunsLimit) {
     MetricsWriter writer(options(1000, 1), sample_job(), 0);
     StepMetrics metrics = sample_step(1);
     metrics.seconds_allowed = 62;
@@ -271,7 +271,7 @@ TEST_F(MetricsWriterTest, NoMoreTimeIsLeftThanTheRunMayTake) {
     EXPECT_NE(log_.str().find("ETA    0:01:02"), std::string::npos) << log_.str();
 }
 
-TEST_F(MetricsWriterTest, AFullDiskIsAClearError) {
+TEST_F(MetricsWriterTest, AFullDiskGivesAClearError) {
     fs::create_directories(file().parent_path());
     fs::create_symlink("/dev/full", file());
     MetricsWriter writer(options(), sample_job(), 0);
@@ -299,14 +299,14 @@ TEST_F(MetricsWriterTest, AWriteThatFailsHalfwayLeavesWholeLines) {
     EXPECT_EQ(steps(), (Steps{1, 3}));
 }
 
-TEST_F(MetricsWriterTest, AFolderThatCannotBeMadeIsAClearError) {
+TEST_F(MetricsWriterTest, AFolderThatCannotBeMadeGivesAClearError) {
     std::ofstream(folder_ / "run") << "a file in its place";
     const std::string message = message_of([&] { MetricsWriter(options(), sample_job(), 0); });
     EXPECT_NE(message.find((folder_ / "run").string()), std::string::npos) << message;
     EXPECT_NE(message.find("job.dump_folder"), std::string::npos) << message;
 }
 
-TEST_F(MetricsWriterTest, AFileThatCannotBeOpenedIsAClearError) {
+TEST_F(MetricsWriterTest, AFileThatCannotBeOpenedGivesAClearError) {
     fs::create_directories(file());  // a folder with the file's name: even root cannot open it
     const std::string message = message_of([&] { MetricsWriter(options(), sample_job(), 0); });
     EXPECT_NE(message.find(file().string()), std::string::npos) << message;

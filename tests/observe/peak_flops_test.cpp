@@ -7,7 +7,7 @@
 namespace argosy::observe {
 namespace {
 
-TEST(DatasheetPeak, KnowsGpusByTheirDriversNames) {
+TEST(DatasheetPeak, FindsGpusByTheirDriversNames) {
     const auto tera_flops = [](const char* name, at::ScalarType type = at::kBFloat16) {
         return datasheet_peak(name, type).flops_per_second / 1e12;
     };
@@ -31,7 +31,7 @@ TEST(DatasheetPeak, KnowsGpusByTheirDriversNames) {
     EXPECT_FALSE(datasheet_peak("NVIDIA B200", at::kFloat).known());
 }
 
-TEST(DatasheetPeak, HasNoneForWhatItDoesNotKnow) {
+TEST(DatasheetPeak, HasNoneForUnknownGpus) {
     for (const char* name :
          {"", "NVIDIA", "cpu", "AMD EPYC 9654", "NVIDIA H2000", "NVIDIA H300", "NVIDIA Tesla V100-SXM2-16GB",
           "NVIDIA H100", "NVIDIA H100 80GB HBM3 MIG 1g.10gb", "NVIDIA A100-SXM4-40GB MIG 3g.20gb",

@@ -55,7 +55,7 @@ class StepTimerTest : public ::testing::Test {
     StepTimer timer_{mesh_, [] { return fake_now; }};
 };
 
-TEST_F(StepTimerTest, TakesExposedCommunicationOutOfThePhaseItHappensIn) {
+TEST_F(StepTimerTest, SubtractsExposedCommunicationFromItsPhase) {
     timer_.start_step();
     work(0.001);
     {
@@ -109,7 +109,7 @@ TEST_F(StepTimerTest, StepsAreSeparate) {
     EXPECT_NEAR(times.other_ms, 1, 1e-9);
 }
 
-TEST_F(StepTimerTest, AnInnerPhaseIsNotTheOuterOnes) {
+TEST_F(StepTimerTest, AnInnerPhaseDoesNotCountForTheOuterOne) {
     timer_.start_step();
     {
         const auto outer = timer_.phase(Phase::Compute);

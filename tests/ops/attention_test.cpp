@@ -160,7 +160,7 @@ TEST_P(AttentionTest, LaterTokensDoNotMatterInLongSequences) {
     }
 }
 
-TEST_P(AttentionTest, RowsMayLieApart) {
+TEST_P(AttentionTest, RowsMayBeStrided) {
     const Case c{2, 20, 2, 2, 8};
     const at::Tensor all = normal({40, 4 * 16});
     std::vector<at::Tensor> slices, copies;

@@ -178,7 +178,7 @@ class ContractTest : public OpsTest {
     }
 };
 
-TEST_P(ContractTest, WhatIsNotFiniteShows) {
+TEST_P(ContractTest, NonfiniteElementsShow) {
     for (const Call& call : calls()) {
         if (is_product_or_attention(call)) continue;
         for (size_t i = 0; i < call.in.size(); ++i) {
@@ -209,7 +209,7 @@ TEST_P(ContractTest, TheNumberOfThreadsDoesNotMatter) {
     at::set_num_threads(before);
 }
 
-TEST_P(ContractTest, InputsStayAsTheyAre) {
+TEST_P(ContractTest, InputsDoNotChange) {
     for (const Call& call : calls()) {
         Tensors copies;
         for (const at::Tensor& each : call.in) copies.push_back(each.clone());
@@ -231,7 +231,7 @@ TEST_P(ContractTest, TheSameCallGivesTheSameBits) {
     }
 }
 
-TEST_P(ContractTest, AgreesWithTheProcessor) {
+TEST_P(ContractTest, AgreesWithTheCpu) {
     if (placed(at::kFloat).device().is_cpu()) return;  // there is nothing else to agree with
     for (const Call& call : calls()) {
         Tensors on_processor;

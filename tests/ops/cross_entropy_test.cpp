@@ -91,7 +91,7 @@ TEST_P(CrossEntropyTest, IgnoredTargetsCountNothing) {
     EXPECT_EQ(none.gradient.abs().max().item<double>(), 0);
 }
 
-TEST_P(CrossEntropyTest, SumsOfTheirOwnGiveTheSameBits) {
+TEST_P(CrossEntropyTest, SeparateSumsGiveTheSameBits) {
     const at::Tensor logits = normal({9, 3001}, 3), targets = random_.integers({9}, -2, 3001);
     expect_same_bits_separately([&] {
         at::Tensor gradient = logits.clone();
@@ -137,7 +137,7 @@ TEST_P(CrossEntropyTest, ColumnsAddUp) {
     }
 }
 
-TEST_P(CrossEntropyTest, OfEqualLogitsAnyIsLargest) {
+TEST_P(CrossEntropyTest, AnyOfEqualLogitsIsTheLargest) {
     const at::Tensor logits =
         at::tensor({1.0, 3.0, 3.0, 2.0}, placed(at::kDouble)).to(GetParam().type).repeat({4, 1});
     const at::Tensor targets = at::tensor({0, 1, 2, 3}, placed(at::kLong));

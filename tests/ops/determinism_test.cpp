@@ -11,7 +11,7 @@
 namespace argosy::ops {
 namespace {
 
-TEST(Determinism, MemoryIsFilledThreadsStayAndWhatCannotRepeatThrows) {
+TEST(Determinism, MemoryIsFilledThreadsStayAndUnrepeatableOpsThrow) {
     const at::Tensor values = at::zeros({4}), index = at::zeros({2}, at::kLong), two = at::zeros({2});
     EXPECT_NO_THROW(values.put(index, two));
     at::set_num_threads(2);

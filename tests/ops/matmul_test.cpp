@@ -75,7 +75,7 @@ TEST_P(LinearTest, LayersThatShareTheirInput) {
     }
 }
 
-TEST_P(LinearTest, WhereLayersLieChangesNoBitOnAProcessor) {
+TEST_P(LinearTest, ThePlacementOfLayersChangesNoBitOnACpu) {
     const Case c = make({70, 130, 505});
     if (gpu::holds(c.x)) GTEST_SKIP() << "a GPU rounds after each product";
     const at::Tensor bias = normal({505});
@@ -174,7 +174,7 @@ TEST_P(LinearTest, SizesBeyondTheBlocksOfAKernel) {
     }
 }
 
-TEST_P(LinearTest, WhatIsNotFiniteStaysInItsRowAndColumn) {
+TEST_P(LinearTest, NonfiniteNumbersStayInTheirRowAndColumn) {
     const double inf = std::numeric_limits<double>::infinity();
     for (const Sizes& sizes : {Sizes{7, 13, 5}, Sizes{33, 65, 129}}) {
         Case c = make(sizes);

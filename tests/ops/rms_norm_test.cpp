@@ -56,7 +56,7 @@ TEST_P(RmsNormTest, WithAResidual) {
     }
 }
 
-TEST_P(RmsNormTest, AdditionsOfTheirOwnGiveTheSameBits) {
+TEST_P(RmsNormTest, SeparateAdditionsGiveTheSameBits) {
     for (const auto& shape : {std::vector<int64_t>{0, 8}, {13, 17}, {31, 129}, {130, 32}, {3, 2048}}) {
         const at::Tensor x = normal(shape), delta = normal(shape), weight = normal({shape.back()});
         const at::Tensor dy = normal(shape), residual = normal(shape);

@@ -66,7 +66,7 @@ class RopeTest : public OpsTest {
     }
 };
 
-TEST_P(RopeTest, TurnsEachPairByItsPositionTimesItsFrequency) {
+TEST_P(RopeTest, RotatesEachPairByItsPositionTimesItsFrequency) {
     for (const Sizes& sizes : kSizes) {
         const at::Tensor x = rows(sizes);
         EXPECT_TRUE(right(rope(x, table(sizes)), turned(x, sizes, 1)));
@@ -85,7 +85,7 @@ TEST_P(RopeTest, BackwardIsTheAdjoint) {
     }
 }
 
-TEST_P(RopeTest, TurnsInPlace) {
+TEST_P(RopeTest, RotatesInPlace) {
     for (const Sizes& sizes : kSizes) {
         const at::Tensor x = rows(sizes), y = x.clone(), back = x.clone();
         write_rope(y, y, table(sizes));

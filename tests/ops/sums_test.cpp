@@ -22,7 +22,7 @@ class SumsTest : public OpsTest {
     at::Tensor wide(at::IntArrayRef shape) { return random_.normal(shape, wide_type()); }
 };
 
-TEST_P(SumsTest, RowSumsAddToWhatIsThere) {
+TEST_P(SumsTest, RowSumsAddToTheOutput) {
     for (const auto& shape : {std::vector<int64_t>{1, 1}, {0, 5}, {63, 7}, {64, 16}, {65, 33}, {1000, 129}}) {
         const at::Tensor x = normal(shape);
         at::Tensor sum = wide({shape[1]});

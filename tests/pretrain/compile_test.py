@@ -51,7 +51,7 @@ class Compile(run.PretrainTest):
     def log(self, environment):
         return self.run_ranks(1, *self.small("log", training__steps=1), environment=environment).stderr
 
-    def test_the_log_says_which(self):
+    def test_the_log_names_the_kernels(self):
         self.assertIn("Argosy's kernels: portable", self.log({"ARGOSY_CPU_KERNELS": "portable"}))
         for settings, words in ((SEPARATE, ", not fused, because compile.enable is false"),
                                 (PLAIN, "Argosy's kernels: none, because debug.plain_operations is true"),

@@ -48,7 +48,7 @@ class Determinism(run.PretrainTest):
         """Fresh memory is filled with NaN, so reads of uninitialised memory show."""
         self.assertEqual(self.digits("off"), self.digits("on", debug__deterministic=True))
 
-    def test_deterministic_refuses_and_warns_of_what_would_not_repeat(self):
+    def test_deterministic_refuses_or_warns_of_settings_that_do_not_repeat(self):
         settings = self.small(debug__deterministic=True, training__max_time="1h")
         done = self.run_ranks(1, *settings, environment={"OMP_DYNAMIC": "true"})
         self.assert_one_error(done, 2, "debug.deterministic", "OMP_DYNAMIC=true", "unset")
@@ -57,7 +57,7 @@ class Determinism(run.PretrainTest):
         self.assertIn("deterministic: results repeat with 1 compute threads per rank", done.stderr)
         self.assertIn("the number of steps within training.max_time does not", done.stderr)
 
-    def test_the_order_of_samples_is_what_shuffle_says(self):
+    def test_shuffle_determines_the_order_of_samples(self):
         self.assertNotEqual(self.digits("random"), self.digits("file", training__shuffle=False))
 
 

@@ -46,7 +46,7 @@ class UsersMistakes(run.PretrainTest):
         missing = self.folder / "none.toml"
         self.expect([str(missing), "No such file"], *[(num_ranks, ["--config", missing]) for num_ranks in MANY])
 
-    def test_degrees_that_are_not_the_ranks(self):
+    def test_degrees_whose_product_is_not_the_number_of_ranks(self):
         self.expect_on(MANY, ["tp 3 = 3", "start a multiple of 3"], parallelism__tensor_parallel_degree=3)
         self.expect_on([4], ["dp_shard 3 x tp 2 = 6 ranks, but 4 were started", "start 6 ranks"],
                        parallelism__data_parallel_shard_degree=3, parallelism__tensor_parallel_degree=2)
@@ -91,7 +91,7 @@ class UsersMistakes(run.PretrainTest):
         self.expect_on(MANY, [str(missing)], training__dataset_path=missing)
         self.expect(["training.dataset_path is not set", "prepare-data"], (2, []))
 
-    def test_dataset_that_is_none(self):
+    def test_dataset_that_is_not_a_token_file(self):
         other = run.SOURCE / "data" / "tiny.jsonl"
         self.expect_on([2], [str(other)], training__dataset_path=other)
 
@@ -120,7 +120,7 @@ class OneRanksMistake(run.PretrainTest):
         self.assertIn("none.h5", done.errors[0])
         self.assertLess(done.seconds, 2 * SOON_SECONDS, done)
 
-    def test_of_either_rank(self):
+    def test_an_error_of_either_rank_ends_the_job(self):
         run.at_once([lambda: self.expect(0), lambda: self.expect(1)])
 
 

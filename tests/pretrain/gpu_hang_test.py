@@ -31,10 +31,10 @@ class Hang(run.PretrainTest):
     def test_a_rank_that_is_stopped_is_named(self):
         self.stop_one(3, 1, training__global_batch_size=6)
 
-    def test_so_is_the_first(self):
+    def test_a_stopped_first_rank_is_named(self):
         self.stop_one(2, 0)
 
-    def test_so_is_a_stage_of_a_pipeline(self):
+    def test_a_stopped_stage_of_a_pipeline_is_named(self):
         self.stop_one(2, 1, parallelism__pipeline_parallel_degree=2)
 
 

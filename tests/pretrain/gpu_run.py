@@ -80,7 +80,7 @@ class Places:
 class OnGpu(Places):
     """The losses of one rank."""
 
-    def test_losses_are_those_of_the_processor(self):
+    def test_losses_equal_the_cpus(self):
         for family, (architecture, tied) in FAMILIES.items():
             with self.subTest(family):
                 assets = self.folder / family
@@ -90,7 +90,7 @@ class OnGpu(Places):
                 cpu, gpu = self.on_both(family, model__hf_assets_path=assets)
                 self.assert_alike(gpu, cpu, self.fp32_tolerance)
 
-    def test_bfloat16_stays_in_band(self):
+    def test_bfloat16_stays_within_tolerance(self):
         for name, settings in (("mixed", BFLOAT16), ("states", BFLOAT16_STATES)):
             with self.subTest(name):
                 cpu, gpu = self.on_both(name, **settings)
@@ -102,7 +102,7 @@ class OnGpu(Places):
         self.assertEqual([step["loss_scale"] for step in self.steps("run1")],
                          [step["loss_scale"] for step in self.steps("run0")])
 
-    def test_a_loss_scale_comes_down(self):
+    def test_a_loss_scale_decreases(self):
         cpu, gpu = self.on_both("half", training__loss_scale_init=2**24, **FLOAT16)
         scales = [[step["loss_scale"] for step in self.steps(f"half{i}")] for i in range(2)]
         self.assertEqual(scales[0], scales[1])
@@ -124,7 +124,7 @@ class OnGpu(Places):
                 once, again = (self.train(self.gpu, 1, f"{name}{i}", **DETERMINISTIC, **settings) for i in range(2))
                 self.assertEqual(once, again)
 
-    def test_initial_weights_are_the_processors_bit_for_bit(self):
+    def test_initial_weights_equal_the_cpus_bit_for_bit(self):
         if h5py is None:
             self.skipTest("no h5py and numpy here")
         for name, settings in (("float32", {}), ("bfloat16", BFLOAT16_STATES)):

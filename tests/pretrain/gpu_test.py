@@ -27,7 +27,7 @@ class Gpu(gpu_run.OnGpu, run.PretrainTest):
                            for ranks, layout in ((1, {}), (num_ranks, shards)))
         self.assert_alike(found, expected, self.fp32_tolerance)
 
-    def test_through_the_host_they_are_those_of_nccl(self):
+    def test_losses_through_the_host_equal_those_through_nccl(self):
         runs = [self.train(self.gpu, 2, path, comm__gpu_path=path) for path in ("nccl", "host")]
         self.assert_alike(*runs, self.fp32_tolerance)
 
@@ -48,7 +48,7 @@ class Gpu(gpu_run.OnGpu, run.PretrainTest):
                 self.assert_one_error(done, 2, f"rank {without} sees no GPU, others do", "CUDA_VISIBLE_DEVICES")
                 self.assertLess(done.seconds, SOON_SECONDS, done)
 
-    def test_the_log_says_what_computes_and_what_has_no_effect(self):
+    def test_the_log_names_the_device_and_keys_without_effect(self):
         search, none = {"compile__search_algorithms": True}, {"compile__graphs": False}
         disabled, plain = {"compile__enable": False}, {"debug__plain_operations": True}
         through_host = "compile.graphs has no effect: ranks exchange data through host memory"

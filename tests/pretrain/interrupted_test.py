@@ -32,7 +32,7 @@ class Signals(saved.SavedTest):
         self.assertEqual(len(self.numbers(dump)), step)
         return step
 
-    def test_a_stopped_run_goes_on_as_if_it_had_not_been(self):
+    def test_a_stopped_run_resumes_bit_for_bit(self):
         steps = run.at_once([lambda: self.stop(signal.SIGTERM, 1, 2, "term"),
                              lambda: self.stop(signal.SIGUSR1, 0, 2, "usr1")], workers=2)
         end = max(steps) + 5
@@ -53,7 +53,7 @@ class Signals(saved.SavedTest):
         self.assertGreaterEqual(self.whole_steps()[-1], before)
         self.numbers()
 
-    def test_what_is_said_to_be_saved_is_there(self):
+    def test_the_log_names_a_saved_step_only_if_there_is_one(self):
         """A run starts with the whole state of another one and is stopped before its first step (or later, on a machine
         that stalls). It then has no step of its own, and the log says so."""
         self.train(1, "before", training__steps=4)
@@ -92,7 +92,7 @@ class Signals(saved.SavedTest):
     def test_a_signal_during_the_final_steps_loses_nothing(self):
         run.at_once([lambda step=step: self.stop_near_the_end(step) for step in (37, 39, 40)], workers=2)
 
-    def test_without_enable_it_is_a_failure_as_nothing_is_saved(self):
+    def test_without_enable_a_signal_is_a_failure(self):
         job = self.start(2, *self.saving(**{**SLOW, "checkpoint__enable": False}))
         self.wait_for_step(job, 2)
         run.send(job.rank_pids()[0], signal.SIGUSR1)
@@ -115,7 +115,7 @@ class FullDisk(saved.SavedTest):
 
 
 class HungDisk(saved.SavedTest):
-    def test_an_error_is_not_held_up_by_a_writer_that_hangs(self):
+    def test_a_hanging_writer_does_not_delay_an_error(self):
         """The writer threads of both ranks hang in the second save, and then one rank does not answer: the other rank's
         error comes after its time limit and the ten seconds that it gives its own thread."""
         job = self.start(2, *self.saving(comm__train_timeout_seconds=8), program=(FAILPOINTS,),
@@ -160,7 +160,7 @@ class Killed(saved.SavedTest):
         self.assertEqual(self.names(dump), ["step-00000010", "step-00000012"])
         return left
 
-    def test_at_every_stage_of_a_save(self):
+    def test_a_kill_at_every_stage_of_a_save_loses_no_whole_step(self):
         for num_ranks in (1, 2):
             self.uninterrupted(num_ranks)
         left = run.at_once([lambda stage=stage, ranks=ranks: self.kill_at(stage, ranks)
@@ -173,7 +173,7 @@ class Killed(saved.SavedTest):
         left = [self.kill_at(stage, 1, "disabled") for stage in ("before_rename", "after_rename")]
         self.assertEqual(left, [[2], [2, 4]])
 
-    def test_at_random_times_again_and_again(self):
+    def test_kills_at_random_times_lose_no_whole_step(self):
         length = {"training__steps": LONG, "lr_scheduler__total_steps": LONG, "checkpoint__interval": 3,
                   "checkpoint__keep_latest_k": 3}
         self.train(2, "whole", **{**length, "checkpoint__enable": False})

@@ -47,12 +47,12 @@ class Limits(run.PretrainTest):
             self.assertLess(trained, 6)
             self.assertGreater(time.monotonic() - began, 2, "it stopped long before its time")
 
-    def test_time_without_any_left_gives_one_step(self):
+    def test_a_time_limit_that_has_passed_gives_one_step(self):
         steps, _ = self.ends(1, "run", "done after step 1: of training.max_time = 1s", **FOREVER,
                              training__max_time=1, training__local_batch_size=64, training__seq_len=256)
         self.assertEqual(len(steps), 1)
 
-    def test_a_time_that_is_none(self):
+    def test_an_invalid_time_is_refused(self):
         for word, part in (("soon", "but is 'soon'"), ("1.5h", "as 90m, 11h30m"), ("0", "must be > 0")):
             self.assert_one_error(self.run_ranks(1, *self.small(training__max_time=word)), 2, "training.max_time", part)
 

@@ -71,7 +71,7 @@ class Gpu(run.PretrainTest):
         self.assertLess(abs(sum(found.values()) / total - 1), 1e-3, message)
         return found
 
-    def test_figures_are_the_allocators(self):
+    def test_figures_equal_the_allocators(self):
         """The request fits between the tensors and the limit only after cached memory is given back."""
         peak = self.peak_bytes()
         reserved = max(step["memory_reserved_gib"] for step in self.steps("free")) * GIB
@@ -112,7 +112,7 @@ class Gpu(run.PretrainTest):
         found = parts(done.errors[0])
         self.assertEqual(found["states"], 2 * found["weights"])
 
-    def test_remedies_that_are_taken_already_are_not_named(self):
+    def test_remedies_already_in_use_are_not_named(self):
         done = self.train(MIB // 4, "run", training__local_batch_size=1, training__seq_len=1,
                           activation_checkpoint__mode="full", optimizer__state_dtype="bfloat16", compile__graphs=False)
         self.assert_one_error(done, 1, "more ranks to shard over")

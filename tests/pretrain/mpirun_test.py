@@ -43,18 +43,18 @@ class Asked(saved.SavedTest):
         again = self.train(2, **(FOREVER | LONG_STEP | {"training__steps": step}))
         self.assertRegex(again.stderr, f"resumed from .*: {step} steps are done")
 
-    def test_by_every_signal(self):
+    def test_every_signal_saves_the_run(self):
         run.at_once([lambda number=number: self.stop(number, number.name)
                      for number in (signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)], workers=2)
 
-    def test_a_command_of_several_parts(self):
+    def test_a_command_of_several_parts_is_saved(self):
         words = self.saving(**FOREVER)
         job = self.start(1, "-x", "NAME=1", run.PRETRAIN, *words, ":", "-n", 1, run.PRETRAIN, *words, program=())
         self.wait_for_step(job, 2, "run")
         run.send(job.mpirun.pid, signal.SIGTERM)
         self.assert_saved(job.finish())
 
-    def test_by_its_terminal(self):
+    def test_the_end_of_its_terminal_saves_the_run(self):
         """Ctrl-C reaches the script's whole process group; so does the end of the terminal."""
         for dump, stop in (("interrupted", lambda terminal: terminal.press(b"\x03")), ("closed", Terminal.close)):
             terminal = Terminal([run.MPIRUN, 2, run.PRETRAIN, *self.saving(dump, **FOREVER)])
@@ -78,7 +78,7 @@ class Asked(saved.SavedTest):
         else:
             self.assert_saved(done, dump)
 
-    def test_at_any_moment_of_the_start(self):
+    def test_a_signal_at_any_moment_of_the_start_stops_the_run(self):
         seed = int.from_bytes(os.urandom(4), "little")
         print(f"seed {seed}", flush=True)
         chance = random.Random(seed)
@@ -104,7 +104,7 @@ class Ended(run.PretrainTest):
         run.send(pids[1], signal.SIGSTOP)
         return job, pids.values()
 
-    def test_by_a_second_signal(self):
+    def test_a_second_signal_ends_the_run_at_once(self):
         job, pids = self.hangs()
         run.send(job.mpirun.pid, signal.SIGINT)
         time.sleep(SECOND_SIGNAL_SECONDS)
@@ -116,7 +116,7 @@ class Ended(run.PretrainTest):
         self.assertFalse(done.hung, done)
         self.assert_gone(pids, since)
 
-    def test_by_the_end_of_the_script(self):
+    def test_the_end_of_the_script_ends_the_run(self):
         job, pids = self.hangs()
         since = time.monotonic()
         job.mpirun.kill()
@@ -125,7 +125,7 @@ class Ended(run.PretrainTest):
 
 
 class AnyCommand(run.PretrainTest):
-    def test_what_is_no_training_run_ends(self):
+    def test_a_command_without_pretrain_ends_on_a_signal(self):
         for number, code in ((signal.SIGTERM, 1), (signal.SIGUSR1, 128 + signal.SIGUSR1)):
             job = self.start(1, "100", program=("sleep",))
             while not job.rank_pids() or not run.catches(job.mpirun.pid, signal.SIGUSR1):

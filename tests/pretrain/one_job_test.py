@@ -18,7 +18,7 @@ class OneJob(run.PretrainTest):
         first.finish()
         self.assert_code(self.run_ranks(1, *self.small()), 0)
 
-    def test_other_ranks_than_were_asked_for(self):
+    def test_another_number_of_ranks_is_refused(self):
         """srun or the mpirun of another MPI starts several jobs of one rank, each of which would train everything."""
         cases = [{"ARGOSY_RANKS": "4"}, {"SLURM_STEP_ID": "0", "SLURM_NTASKS": "4"}]
         for environment in cases:

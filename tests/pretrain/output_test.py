@@ -66,7 +66,7 @@ class Answers(run.PretrainTest):
 
 
 class Metrics(run.PretrainTest):
-    def test_an_object_a_step_with_every_key(self):
+    def test_metrics_have_one_object_per_step_with_every_key(self):
         for num_ranks in (1, 2):
             steps = self.steps_of(num_ranks, f"run{num_ranks}", training__steps=7)
             self.assertEqual([step["step"] for step in steps], [1, 2, 3, 4, 5, 6, 7])
@@ -136,7 +136,7 @@ class Metrics(run.PretrainTest):
         for part in (str(self.folder / "run" / "tb"), "Set job.dump_folder"):
             self.assertIn(part, done.errors[0])
 
-    def test_another_runs_metrics_are_named(self):
+    def test_metrics_of_another_run_are_reported(self):
         for dump, first in (("run", 0), ("other", 0), ("run", 4)):
             done = self.run_ranks(1, *self.small(dump))
             warned = f"{self.folder / dump}/metrics.jsonl has steps up to {first} of an earlier run" in done.stderr

@@ -70,7 +70,7 @@ class Signals(run.PretrainTest):
                      lambda: self.stuck_rank(2, 0, "mpi", comm__shared_memory=False),
                      lambda: self.stuck_rank(4, 0, "pp", comm__shared_memory=False, **mesh)])
 
-    def test_time_that_all_ranks_stood_still_is_no_silence(self):
+    def test_a_suspended_job_does_not_time_out(self):
         """SIGSTOP and SIGCONT, as when Slurm suspends and resumes a job."""
         job, pids = self.trains(2, comm__train_timeout_seconds=2)
         for number in (signal.SIGSTOP, signal.SIGCONT):

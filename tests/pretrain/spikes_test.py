@@ -57,7 +57,7 @@ class Spikes(run.PretrainTest):
         self.assertEqual(line["loss"], self.steps(dump)[NOISY]["loss"])
         self.assertGreater(line["loss_zscore"], 8)
 
-    def test_by_the_norm(self):
+    def test_a_norm_above_its_threshold_is_skipped(self):
         self.steps_of(1, **self.settings(loss_spike__grad_norm_zscore=8, loss_spike__window=8,
                                          loss_spike__warmup_steps=4))
         self.assert_noise_was_skipped("run", per_rank=BATCH)
@@ -73,7 +73,7 @@ class Spikes(run.PretrainTest):
             self.assertEqual([line["step"] for line in self.skipped(dump)], [NOISY + 1, NOISY + 2, NOISY + 3])
             self.assertEqual(len(self.steps(dump)), NOISY + 3)
 
-    def test_what_is_not_finite_is_named_too(self):
+    def test_nonfinite_losses_are_named_too(self):
         self.run_ranks(2, *self.small(optimizer__lr=1e38, lr_scheduler__warmup_steps=0, training__shuffle=False,
                                       training__max_nonfinite_steps=2))
         lines = self.skipped("run")
@@ -81,14 +81,14 @@ class Spikes(run.PretrainTest):
                          [(2, "nonfinite", None), (3, "nonfinite", None)])
         self.assertEqual([line["samples"] for line in lines], [[4, 5, 6, 7], [8, 9, 10, 11]])
 
-    def test_norms_of_layers_are_those_of_the_whole(self):
+    def test_norms_of_layers_sum_to_the_whole_norm(self):
         for step in self.steps_of(2, **self.settings(training__steps=2)):
             norms = step["layer_grad_norms"]
             self.assertEqual(list(norms), ["embedding", "layers.0", "layers.1", "layers.2", "layers.3", "head"])
             whole = sum(norm**2 for norm in norms.values())**0.5
             self.assertAlmostEqual(whole / step["grad_norm"], 1, delta=1e-12)
 
-    def test_keys_that_would_do_nothing(self):
+    def test_keys_without_effect_are_refused(self):
         self.assert_one_error(self.run_ranks(1, *self.small(loss_spike__window=64)), 2, "loss_spike.loss_zscore",
                               "set one of them")
 

@@ -81,7 +81,7 @@ class TensorBoard(run.PretrainTest):
         curves = self.read(folder="curves/here")
         self.assertEqual(list(self.assert_point(curves, steps[1:4])), ["tflops"])
 
-    def test_nothing_unless_it_is_wanted(self):
+    def test_there_are_no_event_files_by_default(self):
         self.steps_of(1)
         self.assertEqual([path.name for path in (self.folder / "run").iterdir()], ["metrics.jsonl"])
 
@@ -95,7 +95,7 @@ class TensorBoard(run.PretrainTest):
         for step in again:
             self.assertAlmostEqual(losses[step["step"]], step["loss"], delta=2e-7 * step["loss"])
 
-    def test_a_killed_run_leaves_what_it_wrote(self):
+    def test_a_killed_run_leaves_its_points(self):
         job = self.start(1, *self.small(training__steps=1000000, metrics__log_freq=5, metrics__enable_tensorboard=True))
         self.wait_for_step(job, 23)
         run.send(job.rank_pids()[0], signal.SIGKILL)
@@ -107,7 +107,7 @@ class TensorBoard(run.PretrainTest):
         for step, loss in losses.items():
             self.assertAlmostEqual(loss, steps[step], delta=2e-7 * loss)
 
-    def test_what_is_not_finite_is_a_point_too(self):
+    def test_nonfinite_values_are_points_too(self):
         self.run_ranks(1, *self.small(optimizer__lr=1e38, lr_scheduler__warmup_steps=0, training__steps=9,
                                       training__mixed_precision_param="bfloat16", metrics__log_freq=1,
                                       metrics__enable_tensorboard=True))

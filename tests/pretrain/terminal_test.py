@@ -54,7 +54,7 @@ class OnATerminal(run.PretrainTest):
         self.assertEqual(self.logged_steps(lines), [1, 50, 100, 120])
         self.assert_live(terminal, 120, len(lines))
 
-    def test_behind_mpirun_when_it_is_asked_for(self):
+    def test_live_line_behind_mpirun_on_request(self):
         """stderr is a pipe; the ranks still inherit mpirun's terminal, which has a width."""
         settings = {"training__steps": 120, "metrics__log_freq": 50, "metrics__live_line": "always"}
         terminal = self.open(run.MPIRUN, 2, run.PRETRAIN, *self.small(**settings), columns=90).finish()
@@ -96,7 +96,7 @@ class OnATerminal(run.PretrainTest):
             errors = [line for line in self.lines(terminal.screen) if "error" in line]
             self.assertRegex(errors[0], "^pretrain: error: step 6: ")
 
-    def test_an_interrupt_leaves_the_line_and_ends_it(self):
+    def test_an_interrupt_keeps_the_line_and_ends_it(self):
         for key, number in ((b"\x03", signal.SIGINT), (b"\x1c", signal.SIGQUIT)):
             terminal = self.open(run.PRETRAIN, *self.small(number.name, **FOREVER))
             terminal.wait_for("(?s)(\rstep.*){3}")  # the first is erased at once, for the log's line of the first step
@@ -105,7 +105,7 @@ class OnATerminal(run.PretrainTest):
             self.assertEqual(terminal.code, -number, terminal.text)
             self.assertIn("step", self.lines(terminal.screen)[-1])
 
-    def test_plain_lines_where_nothing_can_be_rewritten(self):
+    def test_plain_lines_if_lines_cannot_be_rewritten(self):
         """The output contains no control characters either: a log is text."""
         terminals = [self.open(run.PRETRAIN, *self.small("dumb"), TERM="dumb"),
                      self.open(run.PRETRAIN, *self.small("unknown"), TERM=""),

@@ -66,7 +66,7 @@ TEST_F(ProductChoicesTest, ALaterRunComputesTheSameBits) {
     EXPECT_FALSE(run({1, 10, 10}).equal(first)) << "the algorithms round in one way: nothing is tested";
 }
 
-TEST_F(ProductChoicesTest, WhatALaterStepAddsIsKeptToo) {
+TEST_F(ProductChoicesTest, AlgorithmsOfLaterStepsAreKeptToo) {
     const auto lines = [&] {
         std::ifstream stream(file());
         return std::count(std::istreambuf_iterator<char>(stream), {}, '\n');
@@ -83,13 +83,13 @@ TEST_F(ProductChoicesTest, WhatALaterStepAddsIsKeptToo) {
     });
 }
 
-TEST_F(ProductChoicesTest, NothingIsKeptWhereNothingIsSearched) {
+TEST_F(ProductChoicesTest, NothingIsKeptWithoutASearch) {
     config_.compile.search_algorithms = false;
     run({10});
     EXPECT_FALSE(std::filesystem::exists(file()));
 }
 
-TEST_F(ProductChoicesTest, AFileOfSomethingElseIsNamed) {
+TEST_F(ProductChoicesTest, AnInvalidFileIsNamedInTheError) {
     std::filesystem::create_directories(file().parent_path());
     std::ofstream(file()) << "no algorithm\n";
     EXPECT_ERROR(run({10}), UserError, file().string(), "line 1 of the file of matrix");

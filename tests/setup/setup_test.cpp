@@ -109,17 +109,17 @@ TEST_F(ChooseModelFromFolder, TheFolderAlone) {
               std::vector<std::string>{});
 }
 
-TEST_F(ChooseModelFromFolder, BothWhereTheyAgree) {
+TEST_F(ChooseModelFromFolder, BothIfTheyAgree) {
     const model::ModelSpec spec = choose_model(with_folder(named("qwen2", "0.5B")));
     EXPECT_EQ(model::differences(spec, model::preset("qwen2", "0.5B")), std::vector<std::string>{});
 }
 
-TEST_F(ChooseModelFromFolder, BothWhereTheyDoNotAgree) {
+TEST_F(ChooseModelFromFolder, BothAreRefusedIfTheyDiffer) {
     EXPECT_ERROR(choose_model(with_folder(named("qwen2", "1.5B"))), UserError, "qwen2 1.5B", "config.json",
                  "different models", "1536", "896", "remove one of the two");
 }
 
-TEST_F(ChooseModelFromFolder, ANameOrAFlavorAloneIsHeldAgainstTheFolder) {
+TEST_F(ChooseModelFromFolder, ANameOrAFlavorAloneIsComparedWithTheFolder) {
     EXPECT_NO_THROW(choose_model(with_folder(named("qwen2", std::nullopt))));
     EXPECT_NO_THROW(choose_model(with_folder(named(std::nullopt, "0.5B"))));
     EXPECT_ERROR(choose_model(with_folder(named("qwen3", std::nullopt))), UserError, "model.name is qwen3",
@@ -207,7 +207,7 @@ TEST(TrainerOptions, OnlyFloat16ScalesItsLoss) {
     EXPECT_EQ(scale()->growth_interval, 7);
 }
 
-TEST(TrainerOptions, WeightsAreGivenBackAfterEachPassButInAPipeline) {
+TEST(TrainerOptions, WeightsAreFreedAfterEachPassExceptInAPipeline) {
     using config::ReshardAfterForward;
     for (const int degree : {1, 2}) {
         JobConfig config = pipelined(degree);
@@ -254,7 +254,7 @@ TEST(TrainerOptions, EveryScheduleOfTheConfigurationExists) {
     EXPECT_EQ(std::vector<std::string>(names.begin(), names.end()), parallel::schedule_names());
 }
 
-TEST(LrScheduleOptions, TotalIsTheRunsUnlessGiven) {
+TEST(LrScheduleOptions, TotalIsTheRunsNumberOfStepsUnlessGiven) {
     JobConfig config;
     config.training.steps = 500;  // max_tokens may leave 300 of them
     config.optimizer.lr = 0.125;
@@ -289,7 +289,7 @@ int64_t saved_context(const JobConfig& config, const model::ModelSpec& spec, con
     return nlohmann::json::parse(options.description.model).at("max_position_embeddings");
 }
 
-TEST(SaveOptions, TheLongestContextIsThatOfTrainingOrWhatSomebodySaid) {
+TEST(SaveOptions, TheLongestContextIsThatOfTrainingOrOfTheLoadedModel) {
     JobConfig config;
     config.checkpoint.enable = true;
     config.training.seq_len = 1000;

@@ -63,7 +63,7 @@ class ComparisonTest(unittest.TestCase):
         self.assertEqual(figures["peak memory of a rank, MiB"].other, 50)
         self.assertEqual(figures["command to end of first step, s"].other, 0.5)
 
-    def test_a_loss_away_from_that_of_random_tokens_is_a_fault(self):
+    def test_a_loss_far_from_that_of_random_tokens_is_an_error(self):
         fine = self.contender()
         self.assertEqual(comparison.check_losses([fine, self.contender(first_loss=9.5)], 8192), [])
         self.assertEqual(len(comparison.check_losses([fine, self.contender(first_loss=2.0)], 8192)), 2)
@@ -82,13 +82,13 @@ class VariantsTest(unittest.TestCase):
                          [("bf16", False, False), ("bf16", True, False)])
         self.assertEqual(remarks, [])
 
-    def test_where_bf16_is_slow_the_peer_is_compared_in_fp32(self):
+    def test_if_bf16_is_slow_the_peer_is_compared_in_fp32(self):
         chosen, remarks = self.variants([], 1)
         self.assertEqual([(one.dtype, one.compiled, one.short) for one in chosen],
                          [("fp32", False, False), ("fp32", True, False), ("bf16", False, True)])
         self.assertIn("1.0 GFLOP/s against 80.0 in fp32", remarks[0])
 
-    def test_types_that_are_asked_for_run_in_full(self):
+    def test_requested_types_run_in_full(self):
         chosen, _ = self.variants(["--peer-types=both"], 1)
         self.assertEqual([one.short for one in chosen], [False] * 4)
 
@@ -109,7 +109,7 @@ class WholeTest(unittest.TestCase):
                               env=os.environ | {"ARGOSY_PEER_PYTHON": str(stand_in)})
         return done.returncode, done.stdout, done.stderr
 
-    def test_without_a_peer_it_measures_ours_against_the_floor(self):
+    def test_without_a_peer_argosy_is_compared_with_the_floor(self):
         file = self.folder / "report.json"
         code, out, err = self.compare("--case", "fsdp", "--without-peer", "--json", file)
         self.assertEqual(code, 0, err)
@@ -123,13 +123,13 @@ class WholeTest(unittest.TestCase):
             self.assertGreater(share["ratio"], 0)
         self.assertIn("not measured", out)
 
-    def test_check_ends_with_3_where_a_target_is_missed(self):
+    def test_check_exits_with_3_if_a_target_is_missed(self):
         code, out, err = self.compare("--case", "fsdp", "--check", says=claim(step_seconds=[1e-6] * 3))
         self.assertEqual(code, 3, out + err)
         self.assertRegex(out, r"tokens/s, best step .* missed")
         self.assertRegex(out, r"peak memory of a rank, MiB .* met")
 
-    def test_a_broken_run_is_no_comparison(self):
+    def test_a_broken_run_is_not_compared(self):
         code, _, err = self.compare("--case", "fsdp", says=claim(losses=[2.0] * 3))
         self.assertEqual(code, 1)
         self.assertIn("the first loss is 2.000, not near ln(512)", err)
