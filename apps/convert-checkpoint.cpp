@@ -28,12 +28,12 @@ using interop::ModelSource;
 
 struct CommandLine {
     CLI::App app{
-        "Converts a model between sharded checkpoints, full files and Hugging Face folders, or shows one.\n"
-        "SRC is a run's folder (its newest step), a step's folder, a full file or a Hugging Face folder; "
-        "which, is\n"
-        "found by looking. DST appears whole or not at all: a step's folder for sharded, a file for full, a "
-        "folder\n"
-        "for hf.",
+        "Converts a model between sharded checkpoints, full files and Hugging Face folders, or describes "
+        "one.\n"
+        "SRC is a run's folder (its newest step is used), a step's folder, a full file or a Hugging Face\n"
+        "folder; the program detects which. DST is a step's folder for sharded, a file for full, a folder "
+        "for\n"
+        "hf. It appears whole or not at all.",
         "convert-checkpoint"};
     std::string source, destination, to, type, max_shard_size = "5GB";
     int num_shards = 0, num_threads = 0;
@@ -44,44 +44,42 @@ void add_options(CommandLine& line) {
     CLI::App& app = line.app;
     app.set_version_flag("--version", version());
     app.footer(
-        "Exit codes: 0 done; 1 failed while running (no space, stopped by a signal); 2 bad command line or "
-        "input;\n"
-        "3 something differs or is damaged. But for 0, nothing is left of DST.\n"
+        "Exit codes: 0 done; 1 failed while running (no space, stopped by a signal); 2 bad command line or\n"
+        "input; 3 a tensor differs or is damaged. Unless the code is 0, DST does not exist.\n"
         "\n"
-        "  convert-checkpoint run model-hf --to hf --dtype bf16 --verify    a run's newest step, for "
-        "transformers\n"
-        "  convert-checkpoint run model.h5 --to full                        the same in one file, to go on "
-        "from\n"
-        "  convert-checkpoint --inspect model.h5 --verify                   what is in it, and whether all "
-        "is "
-        "sound");
-    app.add_option("SRC", line.source, "what to read")->required();
-    app.add_option("DST", line.destination, "what to make; its folder must exist");
+        "Convert a run's newest step for transformers:\n"
+        "  convert-checkpoint run model-hf --to hf --dtype bf16 --verify\n"
+        "Convert it to one file, from which a run can resume:\n"
+        "  convert-checkpoint run model.h5 --to full\n"
+        "Describe a file and verify its checksums:\n"
+        "  convert-checkpoint --inspect model.h5 --verify");
+    app.add_option("SRC", line.source, "the model to read")->required();
+    app.add_option("DST", line.destination, "the model to write; its parent folder must exist");
     app.add_option("--to", line.to, "form of DST")->check(CLI::IsMember({"sharded", "full", "hf"}));
     app.add_option("--shards", line.num_shards,
-                   "files of a sharded checkpoint, cut along each tensor's first dim;\n"
-                   "default: as many as SRC has, else 1")
+                   "number of files of a sharded checkpoint, which split each tensor on its first\n"
+                   "dim; default: as many as SRC has, else 1")
         ->check(CLI::Range(1, 99999));
     app.add_option("--dtype", line.type,
                    "type of the weights: fp32, bf16 or fp16, rounded to nearest, ties to even;\n"
-                   "default: as in SRC. The optimizer's state keeps its own")
+                   "default: as in SRC. The optimizer's state keeps its type")
         ->check(CLI::IsMember({"fp32", "bf16", "fp16"}));
-    app.add_flag("--model-only", line.model_only, "leave the optimizer's state out, as hf always does");
+    app.add_flag("--model-only", line.model_only, "omit the optimizer's state; hf always omits it");
     app.add_option("--max-shard-size", line.max_shard_size,
-                   "most bytes of tensors in one of hf's files: 5GB, 512MiB, 1000000")
+                   "maximum bytes of tensors in one file of hf: 5GB, 512MiB, 1000000")
         ->capture_default_str();
     app.add_flag("--force", line.force,
-                 "replace DST where it is a checkpoint or a model that a conversion wrote");
+                 "replace DST if it is a checkpoint or a model that a conversion wrote");
     app.add_flag("--verify", line.verify,
-                 "read both sides again, compare every element, and run a few tokens through\n"
-                 "both models, layer by layer, to compare logits, before DST appears; exit 3\n"
-                 "where something differs. With --inspect: compare all checks");
+                 "before DST appears, read both models again, compare every element, run a few\n"
+                 "tokens through both, layer by layer, and compare the logits; exit 3 if they\n"
+                 "differ. With --inspect: verify all checksums");
     app.add_option("--threads", line.num_threads,
-                   "threads that read and write; default: one for each core, at most 4")
+                   "threads that read and write; default: one per core, at most 4")
         ->check(CLI::Range(1, 256));
     app.add_flag("--inspect", line.inspect,
-                 "print what SRC holds: step, mesh, model, longest context, tensors, types,\n"
-                 "shapes, sizes, checks");
+                 "describe SRC: step, mesh, model, longest context, tensors, types, shapes,\n"
+                 "sizes, checksums");
     app.add_flag("--json", line.json, "with --inspect: as JSON");
 }
 
@@ -95,14 +93,14 @@ void check_options(const CommandLine& line) {
     };
     if (line.inspect) {
         refuse({"DST", "--to", "--shards", "--dtype", "--model-only", "--max-shard-size", "--force"},
-               "does not go with --inspect, which writes nothing");
+               "cannot be combined with --inspect, which writes nothing");
         return;
     }
-    refuse({"--json"}, "goes with --inspect only");
+    refuse({"--json"}, "needs --inspect");
     if (!given("DST")) throw UserError("DST is missing: convert-checkpoint SRC DST --to sharded|full|hf");
     if (!given("--to")) throw UserError("--to is missing: sharded, full or hf");
-    if (line.to != "sharded") refuse({"--shards"}, "goes with --to sharded only");
-    if (line.to != "hf") refuse({"--max-shard-size"}, "goes with --to hf only");
+    if (line.to != "sharded") refuse({"--shards"}, "needs --to sharded");
+    if (line.to != "hf") refuse({"--max-shard-size"}, "needs --to hf");
 }
 
 int64_t parse_size(const std::string& text) {
@@ -216,10 +214,9 @@ ExitCode convert(const CommandLine& line, const Environment& environment) {
             verify(source, interop::open_model(made), transfers, transfer_options(progress), environment);
         for (const std::string& difference : found) spdlog::error("{}", difference);
         if (!found.empty()) {
-            throw Error(
-                ExitCode::CheckFailed, Reach::AllRanks,
-                fmt::format("{} differences between {} and what was made of it; nothing is left of that",
-                            found.size(), source.path.string()));
+            throw Error(ExitCode::CheckFailed, Reach::AllRanks,
+                        fmt::format("{} differences between {} and its conversion, which was removed",
+                                    found.size(), source.path.string()));
         }
         spdlog::info("verified {}", progress.summary());
     }

@@ -28,13 +28,12 @@ namespace argosy {
 namespace {
 
 constexpr const char* kAbout =
-    "Evaluates a checkpoint: perplexity over tokens, laid out as lm-evaluation-harness lays results out.\n"
+    "Evaluates a checkpoint: perplexity over tokens, with results in the layout of lm-evaluation-harness.\n"
     "\n"
-    "A task is a JSONL file of {\"tokens\": [...]} records, named as the file without its extension. A\n"
-    "record's first token is context and nothing is added; token_perplexity = exp(-sum of log-likelihoods /\n"
-    "sum of (length - 1)). Records of {\"text\"} and multiple choice, as `prepare-data synthetic` writes "
-    "them\n"
-    "into tasks/, need a tokenizer, which eval does not have yet.\n";
+    "A task is a JSONL file of {\"tokens\": [...]} records; its name is the file's name without extension.\n"
+    "The first token of a record is context, and no token is added; token_perplexity =\n"
+    "exp(-sum of log-likelihoods / sum of (length - 1)). Records of {\"text\"} and multiple choice, as in\n"
+    "tasks/ of `prepare-data synthetic`, need a tokenizer, which eval does not have yet.\n";
 
 struct Options {
     std::string model, dtype = "fp32", device = "auto";
@@ -46,38 +45,37 @@ struct Options {
 
 void add_options(CLI::App& app, Options& options) {
     app.footer(
-        "Exit codes: 0 done; 1 failed while running; 2 bad command line or input. But for 0, nothing is "
-        "written to\n"
-        "--output, unless it was stdout alone that could not be written.\n"
+        "Exit codes: 0 done; 1 failed while running; 2 bad command line or input. Unless the code is 0,\n"
+        "--output is not written, except if only writing to stdout failed.\n"
         "\n"
         "  eval --model run --tasks tokens.jsonl --output results.json");
     app.add_option("--model", options.model,
-                   "any form of checkpoint: a run's folder (its newest whole step), a step,\n"
+                   "a checkpoint of any form: a run's folder (its newest whole step), a step,\n"
                    "a full file, a Hugging Face folder")
         ->required();
     app.add_option("--tasks", options.tasks, "JSONL files, separated by commas")->required()->delimiter(',');
-    app.add_option("--output", options.output,
-                   "the JSON file to write results to; replaces earlier results only")
+    app.add_option("--output", options.output, "JSON file for the results; replaces only earlier results")
         ->required();
     app.add_option("--dtype", options.dtype,
-                   "to compute in: fp32, bf16 or fp16, whatever the checkpoint holds. On a\n"
-                   "GPU bf16 is many times faster, and long windows take far less memory")
+                   "type of the computation: fp32, bf16 or fp16, for every checkpoint type. On\n"
+                   "a GPU bf16 is many times faster, and long windows need far less memory")
         ->capture_default_str();
     app.add_option("--device", options.device,
-                   "where to compute: cpu, gpu (the first that CUDA_VISIBLE_DEVICES leaves)\n"
-                   "or auto, which is gpu where there is one")
+                   "device of the computation: cpu, gpu (the first of CUDA_VISIBLE_DEVICES), or\n"
+                   "auto: gpu if there is one")
         ->check(CLI::IsMember({"auto", "cpu", "gpu"}))
         ->option_text("TEXT=auto");
     app.add_option("--max-length", options.perplexity.max_length,
-                   "tokens that the model sees at once; longer records are cut into windows,\n"
-                   "each of whose tokens is predicted once. Default: the longest record")
+                   "maximum number of tokens in a window; longer records are split into windows,\n"
+                   "and each token is predicted once. Default: the longest record")
         ->check(CLI::PositiveNumber);
     app.add_option("--batch-tokens", options.perplexity.batch_tokens,
-                   "tokens that are computed at once, padding counted; results do not depend\n"
-                   "on it, on a GPU but for rounding")
+                   "tokens in one batch, padding included; results do not depend on it, except\n"
+                   "for rounding on a GPU")
         ->check(CLI::PositiveNumber)
         ->capture_default_str();
-    app.add_option("--threads", options.num_threads, "default: OMP_NUM_THREADS, else all cores")
+    app.add_option("--threads", options.num_threads,
+                   "compute threads; default: OMP_NUM_THREADS, else all cores")
         ->check(CLI::PositiveNumber);
 }
 
@@ -97,9 +95,8 @@ void warn_of_long_windows(const interop::ModelSource& source, const std::vector<
         const int64_t longest = eval::longest_window(task.records, max_length);
         if (longest <= source.spec.max_context) continue;
         spdlog::warn(
-            "{}: the model sees up to {} tokens at once, and its max_position_embeddings is {}; --max-length "
-            "cuts "
-            "longer records",
+            "{}: windows have up to {} tokens, and the model's max_position_embeddings is {}; --max-length "
+            "splits longer records",
             task.path.string(), longest, source.spec.max_context);
     }
 }
@@ -137,7 +134,7 @@ void check_output(const Options& options, const interop::ModelSource& source) {
     for (const auto& task : options.tasks) {
         std::error_code none;
         if (!std::filesystem::equivalent(task, options.output, none)) continue;
-        throw UserError("--output {} is a task, which would be replaced; name another file",
+        throw UserError("--output {} is a task file and would replace it; name another file",
                         options.output.string());
     }
     interop::refuse_inside(options.output, source.path);

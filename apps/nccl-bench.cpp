@@ -22,24 +22,25 @@
 namespace argosy {
 namespace {
 
-constexpr const char* kBackends = "nccl or mpi; default: nccl where it is built in and every rank sees a GPU";
+constexpr const char* kBackends = "nccl or mpi; default: nccl if it is built in and every rank sees a GPU";
 
 void add_what(CLI::App& app, bench::RawOptions& words) {
     app.add_option("collective", words.options.collective, bench::collective_names())->required();
     app.add_option("-b,--minbytes", words.min_bytes, "smallest size; K, M, G are powers of 1024")
         ->capture_default_str();
     app.add_option("-e,--maxbytes", words.max_bytes, "largest size")->capture_default_str();
-    app.add_option("-i,--stepbytes", words.step_bytes, "from size to size")->capture_default_str();
+    app.add_option("-i,--stepbytes", words.step_bytes, "step between sizes, in bytes")->capture_default_str();
     app.add_option("-f,--stepfactor", words.options.sweep.factor,
-                   "from size to size, instead of --stepbytes");
+                   "factor between sizes; replaces --stepbytes");
     app.add_option("-d,--datatype", words.type,
                    "int8 to uint64, half, float, double, bfloat16, fp8_e4m3, fp8_e5m2, all")
         ->capture_default_str();
     app.add_option("-o,--op", words.operation, "sum, prod, min, max, avg, all")->capture_default_str();
-    app.add_option("-r,--root", words.root, "a rank of each group, or all: each in turn")
+    app.add_option("-r,--root", words.root, "root rank of each group, or all: every rank in turn")
         ->capture_default_str();
     app.add_option("--mesh", words.mesh,
-                   "NODESxRANKS, as 4x8: within the rows, across them and over all, groups at once");
+                   "NODESxRANKS, as 4x8: measure within rows, across rows and over all ranks; groups run at "
+                   "the same time");
     app.add_option("--backend", words.options.backend, kBackends);
 }
 
@@ -48,27 +49,28 @@ void add_how(CLI::App& app, bench::RawOptions& words) {
     const auto number = [&](const char* names, auto& value, const char* help) {
         app.add_option(names, value, help)->capture_default_str();
     };
-    number("-n,--iters", options.iterations, "iterations that are timed");
+    number("-n,--iters", options.iterations, "timed iterations");
     number("-m,--agg_iters", options.aggregated,
-           "operations at once, on buffers of their own, in one iteration");
-    number("-w,--warmup_iters", options.warmup, "iterations before, at each size");
-    number("-N,--run_cycles", options.cycles, "passes over all sizes; 0: without end");
+           "operations per iteration, at the same time, each on its own buffers");
+    number("-w,--warmup_iters", options.warmup, "untimed iterations before them, at each size");
+    number("-N,--run_cycles", options.cycles, "passes over all sizes; 0: no end");
     number("-c,--check", options.checks, "verifications of each result; 0: none");
     number("-z,--blocking", options.blocking_calls,
-           "1: wait for each operation; over MPI in its blocking calls, which --timeout cannot end");
-    number("-T,--timeout", options.timeout_seconds, "seconds to wait for a rank before it is named");
+           "1: wait for each operation; over MPI with its blocking calls, which --timeout cannot end");
+    number("-T,--timeout", options.timeout_seconds, "seconds to wait for a rank before an error names it");
     number("-C,--report_cputime", options.time_to_start,
            "1: show the time of the call that starts an operation");
-    number("-S,--report_timestamps", options.timestamps, "1: when each row was done");
-    number("-a,--average", words.across_ranks, "of the ranks' times: 0 rank 0's, 1 mean, 2 min, 3 max");
+    number("-S,--report_timestamps", options.timestamps, "1: show when each row ended");
+    number("-a,--average", words.across_ranks,
+           "time shown: 0: rank 0's, 1: mean over ranks, 2: minimum, 3: maximum");
     number("-I,--per_iter_timing", options.per_iteration,
-           "1: i_min, i_max, i_p99, i_cv% of single iterations");
-    number("-K,--per_iter_skip", options.skipped, "first iterations that do not count in p50, p99 and -I");
+           "1: show i_min, i_max, i_p99, i_cv% of single iterations");
+    number("-K,--per_iter_skip", options.skipped, "first iterations that p50, p99 and -I ignore");
     app.add_option("--min-busbw", options.min_bus_bandwidth,
-                   "GB/s that the average must reach, else exit with 3");
+                   "minimum average bus bandwidth in GB/s; below it the exit code is 3");
     app.add_option("-J,--output_file,--json", options.json,
-                   "a JSON file, written at the end; replaces an earlier one of its own only");
-    app.add_option("--csv", options.csv, "a CSV file, likewise");
+                   "JSON file, written at the end; replaces only an earlier report");
+    app.add_option("--csv", options.csv, "CSV file, written at the end; replaces only an earlier report");
     for (size_t i = 0; i < words.refused.size(); ++i) {
         app.add_option(bench::refused_options()[i].names, words.refused[i])->group("");
     }
@@ -78,12 +80,12 @@ constexpr const char* kPreflightHelp =
     "Checks the nodes of a job before it starts, on as many ranks as it will have:\n"
     "  mpirun -n 16 nccl-bench --preflight --config F.toml [--section.key value ...]\n"
     "\n"
-    "Settings and hardware of every node first, then matrix products on every rank and the collectives that "
-    "a step\n"
-    "of this configuration runs, at their sizes and over its mesh. What is slower than its like, or set "
-    "wrongly, is\n"
-    "named with what to change (lib/preflight/README.md lists the checks).\n"
-    "Ends with 0: PASS or WARN; 1 failed; 2 wrong usage; 3 FAIL; 76 a rank that stays away.\n";
+    "First checks the settings and hardware of every node. Then measures matrix products on every rank and\n"
+    "the collectives of a step of this configuration, at their sizes and over its mesh. Reports each wrong\n"
+    "setting and each part that is slower than its peers, with the remedy (lib/preflight/README.md lists "
+    "the\n"
+    "checks).\n"
+    "Exit codes: 0 PASS or WARN; 1 failed; 2 wrong usage; 3 FAIL; 76 a rank did not arrive in time.\n";
 
 struct PreflightWords {
     std::filesystem::path json;
@@ -92,14 +94,14 @@ struct PreflightWords {
 };
 
 void add_preflight(CLI::App& app, PreflightWords& words) {
-    app.add_flag("--preflight")->description("this");
-    app.add_option("--config", words.config, "the job's configuration; options --section.key go over it")
+    app.add_flag("--preflight")->description("run the pre-flight");
+    app.add_option("--config", words.config, "the job's configuration; options --section.key override it")
         ->required();
     app.add_option("--json,-J,--output_file", words.json,
-                   "the report for programs (lib/preflight/FORMAT.md)");
+                   "JSON file for the report (lib/preflight/FORMAT.md)");
     app.add_option("--backend", words.options.backend, kBackends);
     app.add_option("-T,--timeout", words.options.timeout_seconds,
-                   "seconds to wait for a rank before it is named")
+                   "seconds to wait for a rank before an error names it")
         ->capture_default_str();
     app.allow_extras();
 }
@@ -164,7 +166,7 @@ ExitCode check_nodes(int argc, char** argv, const mpi::Comm& world) {
 ExitCode measure(int argc, char** argv, const mpi::Comm& world) {
     CLI::App app{bench::help_text(), "nccl-bench"};
     app.add_flag("--preflight")
-        ->description("checks the nodes of a job instead: nccl-bench --preflight --help");
+        ->description("check the nodes of a job instead; see nccl-bench --preflight --help");
     bench::RawOptions words;
     add_what(app, words);
     add_how(app, words);

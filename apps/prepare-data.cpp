@@ -24,14 +24,14 @@ struct CommandLine {
 
 void add_synthetic(CommandLine& line) {
     CLI::App* command =
-        line.app.add_subcommand("synthetic", "write a made-up corpus, deterministic in its seed");
+        line.app.add_subcommand("synthetic", "write a synthetic corpus that depends only on its seed");
     command->add_option("--output", line.synthetic.output, "folder for train.jsonl, valid.jsonl and tasks/")
         ->required();
     command
         ->add_option("--megabytes", line.synthetic.megabytes,
                      "size of train.jsonl in 1e6 bytes; may be fractional")
         ->capture_default_str();
-    command->add_option("--seed", line.synthetic.seed, "another seed, another corpus")->capture_default_str();
+    command->add_option("--seed", line.synthetic.seed, "seed of the corpus")->capture_default_str();
     command->callback([&line] {
         data::write_synthetic_corpus(line.synthetic);
         spdlog::info("wrote train.jsonl, valid.jsonl and tasks/ to {}", line.synthetic.output.string());
@@ -40,7 +40,7 @@ void add_synthetic(CommandLine& line) {
 
 void tokenize(const CommandLine& line) {
     if (line.tokenizer != data::kByteTokenizer) {
-        throw UserError("--tokenizer is '{}'; the only tokenizer there is so far is '{}'", line.tokenizer,
+        throw UserError("--tokenizer is '{}'; the only tokenizer so far is '{}'", line.tokenizer,
                         data::kByteTokenizer);
     }
     const data::TokenizeResult result = data::tokenize(line.tokenize);
@@ -58,15 +58,17 @@ void tokenize(const CommandLine& line) {
 
 void add_tokenize(CommandLine& line) {
     CLI::App* command = line.app.add_subcommand(
-        "tokenize", "turn JSONL records into a token file; prints what it holds, entropies in nats a\ntoken");
+        "tokenize",
+        "make a token file from JSONL records; prints its counts, and its entropies in nats\nper token");
     command
-        ->add_option("--input", line.tokenize.inputs, "JSONL files of {\"text\"} or of {\"tokens\"} records")
+        ->add_option("--input", line.tokenize.inputs,
+                     "JSONL files with {\"text\"} or with {\"tokens\"} records")
         ->required();
     command->add_option("--output", line.tokenize.output, "the token file to write (HDF5)")->required();
-    command->add_option("--tokenizer", line.tokenizer, "for {\"text\"} records: bytes")
+    command->add_option("--tokenizer", line.tokenizer, "tokenizer of {\"text\"} records: bytes")
         ->capture_default_str();
     command->add_option("--vocab-size", line.tokenize.vocab_size,
-                        "for {\"tokens\"} records; default: their largest token plus one");
+                        "vocabulary of {\"tokens\"} records; default: their largest token plus one");
     command->callback([&line] { tokenize(line); });
 }
 

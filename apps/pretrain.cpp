@@ -69,12 +69,12 @@ ExitCode train_model(const mpi::Comm& ranks, const Environment& environment, con
     train::UpdateGuard guard(config.training.max_nonfinite_steps, config.loss_spike);
     resume::RunState state(trainer, mesh, guard, config.training.seq_len);
     const resume::RunLock lock(config, environment, *control);
-    account.doing("loading what the run begins with");
+    account.doing("loading the start of the run");
     const resume::Start start = resume::restore(config, mesh.shape(), *control, state);
     setup::ProductChoices choices(config, world, tensors);
     train::Position position = start.position;
 
-    account.doing("getting ready for the first step");
+    account.doing("preparing the first step");
     train::RunLimits limits(config.training, step_tokens, started, position);
     train::DataFeed feed(loader, mesh, sizes, position.samples, limits.num_steps() - position.step);
     const optim::LrSchedule schedule(setup::lr_schedule_options(config, limits.num_steps()));

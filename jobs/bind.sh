@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# bind.sh COMMAND ...: runs one rank near its GPU. Its cores are its share of those on the GPU's NUMA node (without
-# GPUs, and where the job has no core near one of them: of all that the job has here), OMP_NUM_THREADS their number, and
-# UCX_NET_DEVICES the adapter with the shortest way to the GPU; what is set already stays. A rank whose cores are not
-# near its GPU says so. NCCL finds its adapters by itself, and each rank its GPU: the one of its number within the node.
-# ARGOSY_SYSFS stands in for /sys in tests.
+# bind.sh COMMAND ...: runs one rank near its GPU. The rank gets its share of the cores on the GPU's NUMA node; without
+# GPUs, or if the job has no core near one of them, its share of all cores that the job has on the node.
+# OMP_NUM_THREADS becomes the number of these cores, and UCX_NET_DEVICES the adapter nearest to the GPU; variables that
+# are already set keep their value. A rank whose cores are not near its GPU reports it. NCCL finds its adapters itself,
+# and each rank uses the GPU with its number within the node. Tests set ARGOSY_SYSFS to replace /sys.
 set -euo pipefail
 sysfs=${ARGOSY_SYSFS:-/sys}
 # mpirun's first, since its daemons inherit Slurm's.

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# bringup.sh CONFIG --nodes N [--gate 0.8] [--steps 30] [--without-collectives] [what else submit.sh takes]
-# Brings a set of nodes up in stages, each of which must pass before the next is submitted: the collectives over all
-# nodes, the configuration on one node, then on 2, 4, ... and N. A stage passes when its job ends well and, on several
-# nodes, a rank has at least the gate's part of the tokens a second that it has on one node. Each stage's folder is
-# nodes-N in bringup/ of the run's; exit code 3 where one does not pass.
+# bringup.sh CONFIG --nodes N [--gate 0.8] [--steps 30] [--without-collectives] [other options of submit.sh]
+# Tests a set of nodes in stages; each stage must pass before the next is submitted: the collectives over all
+# nodes, the configuration on one node, then on 2, 4, ... and N nodes. A stage passes if its job succeeds and, on several
+# nodes, tokens per second and rank are at least the gate's share of those on one node. The folder of each stage is
+# bringup/nodes-N in the run's folder; the exit code is 3 if a stage does not pass.
 set -euo pipefail
 ARGOSY_JOBS=$(cd "$(dirname "$0")" && pwd)
 source "$ARGOSY_JOBS/fill.sh"
@@ -17,8 +17,8 @@ while [ $# -gt 0 ]; do
         --without-collectives) collectives=''; shift; continue ;;
         --*=*) set -- "${1%%=*}" "${1#*=}" "${@:2}" ;;
     esac
-    case $1 in --dry-run | --sweep) fail "$1 is submit.sh's alone" ;; esac
-    case $1 in --*) [ $# -gt 1 ] || fail "$1 wants a value" ;; esac
+    case $1 in --dry-run | --sweep) fail "only submit.sh has the option $1" ;; esac
+    case $1 in --*) [ $# -gt 1 ] || fail "$1 needs a value" ;; esac
     case $1 in
         --nodes) nodes=$2 ;;
         --ranks-per-node) here=$2 words+=("$1" "$2") ;;
@@ -32,8 +32,8 @@ while [ $# -gt 0 ]; do
     esac
     shift 2
 done
-[ -n "$config" ] || fail "which configuration? bringup.sh CONFIG --nodes N"
-[[ $nodes =~ ^[1-9][0-9]*$ ]] || fail "--nodes wants the number of all nodes"
+[ -n "$config" ] || fail "the configuration is missing; usage: bringup.sh CONFIG --nodes N"
+[[ $nodes =~ ^[1-9][0-9]*$ ]] || fail "--nodes $nodes is not a number of nodes"
 ARGOSY_SITE=$(realpath "${ARGOSY_SITE:-$ARGOSY_JOBS/site.conf}")
 # shellcheck source=jobs/site.conf
 source "$ARGOSY_SITE"
@@ -45,7 +45,7 @@ stop() { say "FAILED: $*"; exit 3; }
 
 try_collectives() {
     local own=$folder/collectives
-    say "the collectives on $nodes nodes"
+    say "measuring collectives on $nodes nodes"
     rm -rf "$own"
     fill benchmark "--job-name=benchmark --nodes=$nodes --ntasks-per-node=$here
         --gpus-per-node=$here --cpus-per-task=$ARGOSY_CPUS_PER_RANK $(site_options) --wait
@@ -64,14 +64,14 @@ speed() {
 # is saved.
 try_nodes() {
     local own=$folder/nodes-$1
-    say "$config on $1 nodes"
+    say "running $config on $1 nodes"
     rm -rf "$own"
     "$ARGOSY_JOBS/submit.sh" "$config" --nodes "$1" "${words[@]}" --sbatch "--wait $more" "${options[@]}" \
         --training.global_batch_size -1 --training.steps "$steps" --checkpoint.enable false \
         --job.dump_folder "$own" >/dev/null || stop "$1 nodes; see $own/logs"
     tokens=$(speed "$own")
     [ -n "$tokens" ] || stop "$1 nodes left no speed in $own/metrics.jsonl: --steps $steps may be too few"
-    say "$1 nodes: $tokens tokens/s a rank"
+    say "$1 nodes: $tokens tokens/s per rank"
 }
 
 [ -z "$collectives" ] || try_collectives
@@ -83,6 +83,6 @@ for ((some = 2; some / 2 < nodes; some *= 2)); do
     part=$(awk -v a="$tokens" -v b="$alone" 'BEGIN { printf "%.3f", a / b }')
     awk -v part="$part" -v gate="$gate" 'BEGIN { exit !(part >= gate) }' ||
         stop "on $count nodes a rank has $part of its speed on one, below $gate: compare the fabric's profiles"
-    say "$count nodes: $part of one node's speed a rank"
+    say "$count nodes: speed per rank is $part of that on one node"
 done
 say "passed: $nodes nodes"

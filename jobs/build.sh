@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# build.sh [--tests] [--preset NAME] [-DVARIABLE=VALUE ...]: sets up what is missing (setup.sh), configures and builds
-# the apps; with --tests everything. The preset (CMakePresets.json) is cpu unless named: binaries in build/bin/.
-# JOBS is the number of compilers at a time: 2, since a file that includes tensors wants up to 2 GB.
+# build.sh [--tests] [--preset NAME] [-DVARIABLE=VALUE ...]: installs missing packages (setup.sh), configures, and builds
+# the apps; with --tests it builds everything. The default preset (CMakePresets.json) is cpu, with binaries in build/bin/.
+# JOBS is the number of compilers that run at the same time: 2, since a file that includes tensors needs up to 2 GB.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 
@@ -13,7 +13,7 @@ while [ $# -gt 0 ]; do
     case $1 in
         --tests) targets=() setup=(--tests) ;;
         --preset)
-            [ $# -gt 1 ] || { echo "build: --preset wants a name out of CMakePresets.json" >&2; exit 2; }
+            [ $# -gt 1 ] || { echo "build: --preset needs a name from CMakePresets.json" >&2; exit 2; }
             preset=$2
             shift ;;
         -D?*) definitions+=("$1") ;;

@@ -1,6 +1,7 @@
 # shellcheck shell=bash
-# What the templates share; they source it on a job's first node, where it reads the site's settings. `train` is the
-# life of a training job, `launch` starts ranks, `record` writes down how a job went. See README.md.
+# The functions that all templates share. A template sources this file on the job's first node; the file then reads the
+# site's settings. `train` runs a training job from start to end, `launch` starts ranks, `record` writes the result of a
+# job. See README.md.
 set -euo pipefail
 ARGOSY_JOBS=${ARGOSY_JOBS:-$SLURM_SUBMIT_DIR/jobs}
 # shellcheck source=jobs/site.conf
@@ -26,7 +27,7 @@ say() { echo "argosy: $(date +%T) $*" >&2; }
 # A variable that the site or the user has set stays as it is; one whose value is not known is not set.
 export_fabric() {
     local file=$ARGOSY_JOBS/fabric/$1.conf name value
-    [ -e "$file" ] || { say "no fabric profile $file"; exit 2; }
+    [ -e "$file" ] || { say "the fabric profile $file does not exist; set ARGOSY_FABRIC to a profile of jobs/fabric"; exit 2; }
     while IFS='=' read -r name value; do
         [[ $name =~ ^[A-Z] ]] || continue
         value=${value//@INTERFACE@/$ARGOSY_INTERFACE}
@@ -52,7 +53,7 @@ launcher() {
                       --distribution=block:block
                       --gpu-bind=none --cpu-bind=none --kill-on-bad-exit=1 --unbuffered) ;;
         mpirun) words+=(mpirun -n "$count" --map-by "ppr:$here:node" --bind-to none) ;;
-        *) say "ARGOSY_LAUNCHER is '$ARGOSY_LAUNCHER'; srun and mpirun are known"; exit 2 ;;
+        *) say "ARGOSY_LAUNCHER is '$ARGOSY_LAUNCHER'; set it to srun or mpirun"; exit 2 ;;
     esac
     if [ "${2##*/}" = pretrain ] && env --block-signal=USR1 true 2>/dev/null; then
         words+=(env --block-signal=USR1)
@@ -103,7 +104,7 @@ tell_ranks() {
 # Before the time limit: the ranks are told, and save. They know of SIGTERM already: Slurm sends it to all.
 on_warning() {
     warned=yes interrupted=yes
-    say "the time limit is near: the run is to save and stop"
+    say "the time limit is near: asking the run to save and stop"
     if [ -n "$step_pid" ]; then tell_ranks & fi  # with `||` the trap would set $! also where nothing starts
 }
 on_end() { ended=yes interrupted=yes; }
@@ -139,7 +140,7 @@ nodes_of_watchdog() {
     [ ${#bad[@]} -gt 0 ] || return 0
     mapfile -t bad < <(printf '%s\n' "${bad[@]}" | sort -u)
     if [ ${#bad[@]} -gt 1 ] && [ $((2 * ${#bad[@]})) -gt ${#names[@]} ]; then
-        say "ranks of ${#bad[@]} of ${#names[@]} nodes are missing: what lies between the nodes may be at fault"
+        say "ranks of ${#bad[@]} of ${#names[@]} nodes are missing: the network between the nodes may be at fault"
     else
         paste -sd, <(printf '%s\n' "${bad[@]}")
     fi
@@ -162,7 +163,7 @@ job_field() {
 requeue() {
     local nodes=${1:-} excluded attempt
     trap '' TERM
-    scontrol requeue "$job_id" || { say "Slurm does not requeue job $job_id"; return 0; }
+    scontrol requeue "$job_id" || { say "Slurm refused to requeue job $job_id"; return 0; }
     [ -n "$nodes" ] || return 0
     excluded=$(job_field ExcNodeList)
     case $excluded in "" | "(null)") ;; *) nodes=$excluded,$nodes ;; esac
@@ -170,7 +171,7 @@ requeue() {
         scontrol update "jobid=$job_id" "ExcNodeList=$nodes" 2>/dev/null && return 0
         sleep 0.3
     done
-    say "Slurm did not take the exclusion of $nodes after $attempt attempts: the next start may meet them again"
+    say "Slurm refused to exclude $nodes in $attempt attempts: the next start may get these nodes again"
 }
 
 # Whether Slurm has begun this job anew without this shell, as it does when it gives a node up. srun then ends with 0.
@@ -202,7 +203,7 @@ is_ended() {
 leave() {
     local code=$1 nodes=
     if is_lost; then
-        say "exit $code, but Slurm has begun job $job_id anew: this start's ranks are to save and stop"
+        say "exit $code, but Slurm has already restarted job $job_id: asking the ranks of this start to save and stop"
         end_ranks TERM
         sleep 20
         end_ranks KILL
@@ -212,15 +213,15 @@ leave() {
     case $code in
         0) forget_restarts; say "done"; exit 0 ;;
         3) nodes=$(nodes_of_preflight) || true ;;
-        2 | 77) say "exit $code: another start would end alike"; exit "$code" ;;
+        2 | 77) say "exit $code: a restart would fail the same way, so the job ends"; exit "$code" ;;
         *) nodes=$(nodes_of_watchdog) || true ;;  # srun's code is the ranks' highest, which may hide the watchdog's
     esac
     if [ "$code" = 3 ] && [ -z "$nodes" ]; then
-        say "a check failed that names no node: the job ends"
+        say "the pre-flight failed but named no node: the job ends"
     elif ! { [ "$code" = 75 ] && [ -n "$warned" ]; } && is_ended; then
-        say "exit $code, and Slurm ends the job"
+        say "exit $code; Slurm ends the job"
     else
-        say "exit $code; job $job_id goes back to the queue${nodes:+, without $nodes}"
+        say "exit $code; requeueing job $job_id${nodes:+ without $nodes}"
         requeue "$nodes"
     fi
     exit "$code"

@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# From a template to a job: what submit.sh, pipeline.sh and bringup.sh share. Sourced; the caller has read the site's
-# settings.
+# Makes a job from a template, for submit.sh, pipeline.sh and bringup.sh, which source this file after they have read the
+# site's settings.
 
 # settings_of CONFIG [--section.key value ...]: what they say in the end; pretrain tells what is wrong with them.
 settings_of() {

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# mpirun.sh [--threads T] N COMMAND ...: starts N ranks on this machine as every test does: more ranks than cores is
-# fine, one compute thread each (or T), idle ranks yield, and root may.
+# mpirun.sh [--threads T] N COMMAND ...: starts N ranks on this machine as every test does: with one compute thread each
+# (or T); more ranks than cores, and root, are allowed; idle ranks yield.
 #
-# A training run, which is a COMMAND with pretrain among its words, is asked to save and stop by SIGTERM, SIGINT, SIGHUP
-# or SIGUSR1 to this script, at any time. Every rank gets SIGUSR1, and this script returns the code of the ranks: 75
-# where the run is saved. Another SIGTERM, SIGINT or SIGHUP two seconds later or more ends the run at once. Any other
-# COMMAND has nothing to save: mpirun takes this script's place.
+# If COMMAND contains the word pretrain, it is a training run. SIGTERM, SIGINT, SIGHUP or SIGUSR1 to this script then makes
+# the run save and stop, at any time: every rank gets SIGUSR1, and this script returns the code of the ranks, 75 if the
+# run is saved. Another SIGTERM, SIGINT or SIGHUP, two seconds later or more, ends the run at once. Any other COMMAND has
+# nothing to save: mpirun replaces this script.
 #
 # mpirun does not see these signals, because it kills the ranks one second after the first three, returns 1, and loses a
 # SIGUSR1 that comes before its ranks run. This script signals the ranks itself: each one once, as soon as /proc says
@@ -117,7 +117,7 @@ on_signal() {
     interrupted=yes
     if [ -z "$asked" ]; then
         asked=$SECONDS
-        say "SIG$1: the run is to save and stop; another SIGINT or SIGTERM ends it at once"
+        say "SIG$1: asking the run to save and stop; another SIGINT or SIGTERM ends it at once"
         tell_ranks_apart
     elif [ "$1" != USR1 ] && [ $((SECONDS - asked)) -ge 2 ] && [ -n "$mpirun" ]; then
         say "SIG$1: the run ends at once"

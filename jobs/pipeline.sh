@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# pipeline.sh CONFIG --tasks TASKS.jsonl [what else submit.sh takes]: trains, turns the model into Hugging Face's form
-# and evaluates that, each once the one before has ended well; else Slurm takes what would follow off the queue. Prints
-# the path of pipeline.json in the run's folder, which names the jobs and the files in which each leaves its exit code
-# and its outputs. An exit code of 75 is that of a job that is in the queue again.
+# pipeline.sh CONFIG --tasks TASKS.jsonl [other options of submit.sh]: submits three jobs that train, convert the model to
+# Hugging Face's format, and evaluate it. Each job starts after the previous one has succeeded; if one fails, Slurm removes
+# the later jobs from the queue. Prints the path of pipeline.json in the run's folder, which lists the jobs and the files
+# with their exit codes and outputs. The exit code 75 means that the job is in the queue again.
 set -euo pipefail
 ARGOSY_JOBS=$(cd "$(dirname "$0")" && pwd)
 source "$ARGOSY_JOBS/fill.sh"
@@ -13,21 +13,21 @@ config='' tasks='' words=() options=()
 while [ $# -gt 0 ]; do
     case $1 in --*=*) set -- "${1%%=*}" "${1#*=}" "${@:2}" ;; esac
     case $1 in
-        --sweep | --dry-run) fail "$1 is submit.sh's alone" ;;
-        --*) [ $# -gt 1 ] || fail "$1 wants a value" ;;
+        --sweep | --dry-run) fail "only submit.sh has the option $1" ;;
+        --*) [ $# -gt 1 ] || fail "$1 needs a value" ;;
     esac
     case $1 in
         --tasks) tasks=$(realpath -e "$2") || exit 2 ;;
         --site) ARGOSY_SITE=$2 words+=("$1" "$2") ;;
         --*.*) options+=("$1" "$2") ;;
         --*) words+=("$1" "$2") ;;
-        *) [ -z "$config" ] || fail "one configuration, not '$config' and '$1'"
+        *) [ -z "$config" ] || fail "give one configuration, not '$config' and '$1'"
            config=$1; shift; continue ;;
     esac
     shift 2
 done
-[ -n "$config" ] || fail "which configuration? pipeline.sh CONFIG --tasks TASKS.jsonl"
-[ -n "$tasks" ] || fail "what is it to be evaluated with? pipeline.sh CONFIG --tasks TASKS.jsonl ..."
+[ -n "$config" ] || fail "the configuration is missing; usage: pipeline.sh CONFIG --tasks TASKS.jsonl"
+[ -n "$tasks" ] || fail "the tasks are missing; usage: pipeline.sh CONFIG --tasks TASKS.jsonl ..."
 ARGOSY_SITE=$(realpath "${ARGOSY_SITE:-$ARGOSY_JOBS/site.conf}")
 # shellcheck source=jobs/site.conf
 source "$ARGOSY_SITE"
@@ -39,7 +39,7 @@ train=$("$ARGOSY_JOBS/submit.sh" "$config" "${words[@]}" "${options[@]}")
 # Half a pipeline is none: what is in the queue leaves it.
 take_back() {
     scancel "$@" || true
-    echo "pipeline: Slurm did not take all steps (its message is above); taken back: job $*" >&2
+    echo "pipeline: Slurm refused a job of the pipeline (see its message above); cancelled: job $*" >&2
     exit 1
 }
 

@@ -1,22 +1,22 @@
 #!/usr/bin/env bash
 # quickstart.sh [--section.key value ...]: from a clone to a trained model in under ten minutes on two cores. Builds
 # the apps, writes a synthetic corpus, trains configs/debug_cpu.toml on two ranks, interrupts the run as a scheduler
-# does and lets it go on from its checkpoint, converts the model to Hugging Face's form and back, and demands that it
-# learned more than word pairs: exit 3 where the final loss is not below the corpus's bigram entropy. Arguments go to
-# pretrain.
+# does and resumes it from its checkpoint, converts the model to Hugging Face's format and back, and checks that it has
+# learned more than pairs of tokens: the exit code is 3 if the final loss is not below the corpus's bigram entropy.
+# Arguments go to pretrain.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 output=$root/outputs/quickstart
 bin=$root/build/bin
 seconds_at_start=$SECONDS
 case " $* " in *--job.dump_folder*)
-    echo "quickstart: it checks the run in outputs/quickstart; for another folder call pretrain" >&2
+    echo "quickstart: the dump folder is fixed to outputs/quickstart; for another folder run pretrain itself" >&2
     exit 2 ;;
 esac
 
 "$root/jobs/build.sh"
 
-echo "quickstart: a synthetic corpus in outputs/quickstart/" >&2
+echo "quickstart: writing a synthetic corpus to outputs/quickstart/" >&2
 rm -rf "$output"
 mkdir -p "$output"
 "$bin/prepare-data" synthetic --output "$output/corpus" --megabytes 8
@@ -43,17 +43,17 @@ code=0
 wait $job || code=$?
 trap - EXIT
 if [ $code = 75 ]; then
-    echo "quickstart: interrupted after $(num_steps) steps; the same command goes on there" >&2
+    echo "quickstart: interrupted after $(num_steps) steps; the same command resumes the run" >&2
     "${train[@]}"
 elif [ $code != 0 ]; then
     exit $code
 fi
 
-echo "quickstart: the model as Hugging Face's, and back; each time every element and the logits are compared" >&2
+echo "quickstart: converting the model to Hugging Face's format and back, and comparing every element and the logits" >&2
 "$bin/convert-checkpoint" "$output" "$output/hf" --to hf --verify
 "$bin/convert-checkpoint" "$output/hf" "$output/model.h5" --to full --verify
 
-echo "quickstart: metrics of every step in outputs/quickstart/metrics.jsonl, $((SECONDS - seconds_at_start)) s in all" >&2
+echo "quickstart: metrics of every step in outputs/quickstart/metrics.jsonl, $((SECONDS - seconds_at_start)) s in total" >&2
 python3 - "$output/metrics.jsonl" "$output/corpus.json" <<'PYTHON'
 import json
 import sys

@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# A run's folder as its jobs see it: where it is, its newest step, how often it started in vain, and jobs.jsonl, which
-# tells how each of its jobs went. Sourced by common.sh, whose variables it uses.
+# Functions on a run's folder for its jobs: its path, its newest step, the number of starts without progress, and
+# jobs.jsonl, which records the result of each job. common.sh sources this file, which uses its variables.
 # shellcheck disable=SC2154
 
 # value SECTION KEY < what `pretrain --print-config` says
@@ -63,8 +63,8 @@ count_restart() {
     if [ -e "$run/restarts" ]; then read -r job step starts <"$run/restarts" || true; fi
     if [ "$job" != "$job_id" ] || [ "$step" != "$newest" ]; then starts=0; fi
     if [ "$starts" -gt "$ARGOSY_RESTARTS_WITHOUT_PROGRESS" ]; then
-        say "$((starts - 1)) restarts of job $job_id brought no step after $newest: giving up (77). What failed" \
-            "stands above; sbatch $run/job.sbatch tries again"
+        say "$((starts - 1)) restarts of job $job_id saved no step after $newest: giving up (77). See" \
+            "the error above; sbatch $run/job.sbatch tries again"
         return 1
     fi
     echo "$job_id $newest $((starts + 1))" >"$run/restarts.new"

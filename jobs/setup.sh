@@ -1,10 +1,9 @@
 #!/usr/bin/env bash
-# setup.sh [--tests]: installs what Argosy builds with: Debian packages (as root; otherwise says which to ask for) and a
-# private Python environment under .deps/ that holds the LibTorch wheel and CMake; with --tests also what tests read
-# files with or are compiled against, in .deps/tests/, and, as root, a Slurm to try jobs on. Does nothing where all of
-# it is there already.
-# Without dpkg (a cluster whose modules provide MPI, HDF5 and compilers) packages are not looked at: CMake says what
-# is missing. On a Debian cluster with modules, ARGOSY_SKIP_PACKAGES=1 says the same. PYTHON names another python3.
+# setup.sh [--tests]: installs the dependencies of the build: Debian packages (as root; otherwise it names the missing
+# ones) and a private Python environment under .deps/ with the LibTorch wheel and CMake. With --tests it also installs the
+# Python packages of the tests in .deps/tests/ and, as root, a Slurm to test jobs. It does nothing if everything is there.
+# Without dpkg (a cluster whose modules provide MPI, HDF5 and compilers) it does not check packages; CMake then reports
+# missing ones. ARGOSY_SKIP_PACKAGES=1 has the same effect on a Debian cluster with modules. PYTHON names another python3.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 python=${PYTHON:-python3}
@@ -16,15 +15,15 @@ wheels=(torch==2.11.0 'nvidia-cuda-runtime==13.0.*' 'nvidia-cuda-cupti==13.0.*' 
 oldest_python=3.10  # the LibTorch wheel's own limit
 venv=$root/.deps/venv
 stamp=$venv/argosy-wheels
-# What the templates of jobs/ are tried on, by root alone. A machine that has a slurmctld already keeps it.
+# Slurm for tests of the templates in jobs/, installed only by root. A machine with a slurmctld keeps it.
 slurm_packages=(slurmctld slurmd slurm-client munge)
-# With --no-deps too: what reading event files needs of TensorBoard's dependencies, without its server's; what reads
-# checkpoints and exported models as others do; and, for machines without a GPU, NCCL of the LibTorch wheel's version,
-# whose header what wraps it is compiled against, and nvcc of its CUDA (with what reads objects), which compiles kernels.
+# Packages of the tests, also installed with --no-deps: TensorBoard with the dependencies of its reader, but not of its
+# server; h5py and safetensors, which read checkpoints and exported models; and for machines without a GPU NCCL in the
+# LibTorch wheel's version, for its header, and nvcc with cuobjdump in its CUDA version, which compile kernels.
 test_wheels=('tensorboard==2.*' protobuf numpy absl-py 'h5py==3.*' ml_dtypes xxhash safetensors
              nvidia-nccl-cu13==2.28.9 nvidia-cuda-nvcc==13.0.88 nvidia-nvvm==13.0.88 nvidia-cuda-crt==13.0.88
              nvidia-cuda-cuobjdump==13.2.78)
-# And its cuBLASLt, where no CUDA toolkit has one. It comes whole: what calls it is linked against it as well.
+# cuBLASLt of the same version, unless a CUDA toolkit has it. The whole library is needed, because tests link it.
 [ -e "${CUDA_HOME:-/usr/local/cuda}/include/cublasLt.h" ] || test_wheels+=(nvidia-cublas==13.1.0.3)
 test_stamp=$root/.deps/tests/argosy-wheels
 
@@ -46,7 +45,7 @@ install_packages() {
     say "installing the Debian packages ${missing[*]}"
     export DEBIAN_FRONTEND=noninteractive
     { apt-get update -qq && apt-get install -y -qq --no-install-recommends "${missing[@]}"; } >/dev/null ||
-        fail "apt-get failed (its message is above); once it works, run this again"
+        fail "apt-get failed (see its message above); run this script again when it works"
 }
 
 # Tests skip what they lack, so a failure is no error. Daemons lie in sbin, which few PATHs have. Debian enables those
@@ -59,7 +58,7 @@ install_slurm() {
     say "installing the Debian packages ${slurm_packages[*]}"
     export DEBIAN_FRONTEND=noninteractive
     { apt-get update -qq && apt-get install -y -qq --no-install-recommends "${slurm_packages[@]}"; } >/dev/null || {
-        say "apt-get failed (its message is above): tests that submit jobs will be skipped"
+        say "apt-get failed (see its message above): tests that submit jobs will be skipped"
         return 0
     }
     command -v systemctl >/dev/null || return 0
@@ -89,7 +88,7 @@ make_environment() {
         pip=("$python" -m pip --python "$venv/bin/python")
     else
         rm -rf "$venv"
-        fail "$python can make no virtual environment: it needs its modules venv and ensurepip, or virtualenv" \
+        fail "$python cannot make a virtual environment: it needs the modules venv and ensurepip, or virtualenv" \
              "(Debian: python3-venv), or set PYTHON to a Python that has them"
     fi
 }
@@ -98,14 +97,14 @@ make_environment() {
 # need the CUDA runtime and CUPTI to load, nothing else. The stamp names what is installed.
 install_wheels() {
     environment_is_whole && return 0
-    command -v "$python" >/dev/null || fail "there is no $python; set PYTHON to a Python $oldest_python or newer"
+    command -v "$python" >/dev/null || fail "$python was not found; set PYTHON to a Python $oldest_python or newer"
     "$python" -c "import sys; sys.exit(sys.version_info < (${oldest_python/./, }))" 2>/dev/null ||
         fail "the LibTorch wheel needs Python $oldest_python or newer, and $python is" \
              "$("$python" --version 2>&1 || true); set PYTHON to a newer one"
-    say "LibTorch and CMake into .deps/venv (1.4 GB on disk)"
+    say "installing LibTorch and CMake into .deps/venv (1.4 GB on disk)"
     make_environment
     "${pip[@]}" install --quiet --disable-pip-version-check --no-deps "${wheels[@]}" ||
-        fail "pip could not install ${wheels[*]} (its message is above). Without a way to a package index, set" \
+        fail "pip could not install ${wheels[*]} (see its message above). Without access to a package index, set" \
              "PIP_INDEX_URL to a mirror, or PIP_NO_INDEX=1 and PIP_FIND_LINKS to a folder with these wheels"
     echo "${wheels[*]}" >"$stamp"
 }
@@ -113,7 +112,7 @@ install_wheels() {
 # A folder for PYTHONPATH beside the environment that builds. Tests skip what they lack, so a failure is no error.
 install_test_wheels() {
     [ "$(cat "$test_stamp" 2>/dev/null)" != "${test_wheels[*]}" ] || return 0
-    say "what tests need into .deps/tests (550 MB on disk; without a CUDA toolkit, 1150)"
+    say "installing the packages of the tests into .deps/tests (550 MB on disk; without a CUDA toolkit, 1150)"
     rm -rf "$root/.deps/tests"
     mkdir -p "$root/.deps/tests"
     local pip=("$venv/bin/python" -m pip)
@@ -122,7 +121,7 @@ install_test_wheels() {
         --target "$root/.deps/tests" "${test_wheels[@]}"; then
         echo "${test_wheels[*]}" >"$test_stamp"
     else
-        say "pip could not install ${test_wheels[*]} (its message is above): tests that need them will be skipped"
+        say "pip could not install ${test_wheels[*]} (see its message above): tests that need them will be skipped"
     fi
 }
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# status.sh RUN ...: each run's folder at a glance: its job, pre-flight, step, loss, speed, time to go, newest checkpoint.
+# status.sh RUN ...: prints each run at a glance: its job, pre-flight, step, loss, speed, time to go, newest checkpoint.
 set -euo pipefail
-[ $# -gt 0 ] || { echo "status: status.sh RUN ..., folders of runs" >&2; exit 2; }
+[ $# -gt 0 ] || { echo "status: no run given; usage: status.sh RUN ..., the folders of runs" >&2; exit 2; }
 exec python3 - "$@" <<'PYTHON'
 import datetime
 import json

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # submit.sh CONFIG [--nodes N] [--ranks-per-node G] [--template NAME] [--time T] [--sweep POINTS] [--after JOB]
 #           [--site FILE] [--sbatch "OPTIONS"] [--dry-run] [--section.key value ...]
-# Fills the template that fits the configuration and submits it; prints the job's number. --dry-run prints the filled
-# script instead. The script, the configuration and the points of a sweep are kept in the run's folder, the log is
-# logs/JOB.log there. A mistake in configuration or options, or a folder in use, is told here and now, with exit code 2.
+# Fills the template that fits the configuration, submits it and prints the job's number. --dry-run prints the filled
+# script instead. The run's folder keeps the script, the configuration and the points of a sweep; its log is
+# logs/JOB.log. A mistake in configuration or options, or a folder in use, ends with exit code 2 before anything is
+# submitted.
 set -euo pipefail
 ARGOSY_JOBS=$(cd "$(dirname "$0")" && pwd)
 source "$ARGOSY_JOBS/fill.sh"
@@ -16,7 +17,7 @@ while [ $# -gt 0 ]; do
         --dry-run) dry=yes; shift; continue ;;
         --*=*) set -- "${1%%=*}" "${1#*=}" "${@:2}" ;;
     esac
-    case $1 in --*) [ $# -gt 1 ] || fail "$1 wants a value" ;; esac
+    case $1 in --*) [ $# -gt 1 ] || fail "$1 needs a value" ;; esac
     case $1 in
         --nodes) nodes=$2 ;;
         --ranks-per-node) here=$2 ;;
@@ -27,25 +28,26 @@ while [ $# -gt 0 ]; do
         --site) ARGOSY_SITE=$2 ;;
         --sbatch) more=$2 ;;
         --*.*) options+=("$1" "$2") ;;
-        --*) fail "unknown option $1; the top of submit.sh names them, and pretrain --help those with a dot" ;;
-        *) [ -z "$config" ] || fail "one configuration, not '$config' and '$1'"
+        --*) fail "unknown option $1; the comment at the top of submit.sh lists the options," \
+                  "and pretrain --help those with a dot" ;;
+        *) [ -z "$config" ] || fail "give one configuration, not '$config' and '$1'"
            config=$(realpath "$1"); shift; continue ;;
     esac
     shift 2
 done
-[ -n "$config" ] || fail "which configuration? submit.sh CONFIG --nodes N"
-[[ $nodes =~ ^[1-9][0-9]*$ ]] || fail "--nodes $nodes is no number of nodes"
+[ -n "$config" ] || fail "the configuration is missing; usage: submit.sh CONFIG --nodes N"
+[[ $nodes =~ ^[1-9][0-9]*$ ]] || fail "--nodes $nodes is not a number of nodes"
 ARGOSY_SITE=$(realpath "${ARGOSY_SITE:-$ARGOSY_JOBS/site.conf}")
 # shellcheck source=jobs/site.conf
 source "$ARGOSY_SITE"
 here=${here:-$ARGOSY_RANKS_PER_NODE}
-[[ $here =~ ^[1-9][0-9]*$ ]] || fail "--ranks-per-node $here is no number of ranks"
+[[ $here =~ ^[1-9][0-9]*$ ]] || fail "--ranks-per-node $here is not a number of ranks"
 
 settings=$(settings_of "$config" "${options[@]}") || exit 2
 degree() { value parallelism "$1" <<<"$settings"; }
 run=$(run_of "$settings")
-case $run in *[[:space:]]*) fail "job.dump_folder = '$run': Slurm's options bear no spaces" ;; esac
-case $PWD in *[[:space:]]*) fail "the working folder '$PWD': Slurm's options bear no spaces" ;; esac
+case $run in *[[:space:]]*) fail "job.dump_folder = '$run': Slurm's options cannot contain spaces" ;; esac
+case $PWD in *[[:space:]]*) fail "the working folder '$PWD': Slurm's options cannot contain spaces" ;; esac
 
 # The one whose mesh on these nodes is the configuration's, but for the degree that grows with them; else none.
 choose_template() {
@@ -63,14 +65,14 @@ choose_template() {
     fi
 }
 template=${template:-$(choose_template)}
-[ -e "$ARGOSY_JOBS/templates/$template.sbatch" ] || fail "no template '$template' in $ARGOSY_JOBS/templates"
+[ -e "$ARGOSY_JOBS/templates/$template.sbatch" ] || fail "there is no template '$template' in $ARGOSY_JOBS/templates"
 
 sbatch_options="--job-name=$template-$(basename "$run") --nodes=$nodes --ntasks-per-node=$here --gpus-per-node=$here
     --cpus-per-task=$ARGOSY_CPUS_PER_RANK --time=${time:-$ARGOSY_TIME} --signal=B:USR1@$ARGOSY_SIGNAL_SECONDS
     --chdir=$PWD $(site_options) ${after:+--dependency=afterok:$after --kill-on-invalid-dep=yes}"
 words=("$run/config.toml" "${options[@]}" --job.dump_folder "$run")
 if [ -n "$points" ]; then
-    num_points=$(grep -c '[^[:space:]]' "$points") || fail "$points holds no point: a line of options for each run"
+    num_points=$(grep -c '[^[:space:]]' "$points") || fail "$points holds no point; write one line of options per run"
     sbatch_options+=" --array=0-$((num_points - 1)) --output=$run/logs/%A-%a.log"
     words=("$run/points" "${words[@]}")
 else

@@ -31,7 +31,7 @@ cd "$root"
 results=$root/build/tests-$preset.xml
 rm -f "$results"
 status=0
-# A passed suite's output is kept as well: it names the cases that it skipped.
+# The output of a passed suite is kept too: it names the cases that were skipped.
 .deps/venv/bin/ctest --preset "$preset" --parallel "${JOBS:-2}" --output-junit "$results" \
     --test-output-size-passed 1000000 "${include[@]}" "${exclude[@]}" || status=$?
 if [ -e "$results" ]; then

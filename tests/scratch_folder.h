@@ -1,4 +1,4 @@
-// A folder of its own for a test, removed with everything in it at the end of its scope.
+// A temporary folder for a test, removed with its contents at the end of its scope.
 #pragma once
 
 #include <stdlib.h>
@@ -24,7 +24,7 @@ class ScratchFolder {
         return std::filesystem::path(path_) / name;
     }
 
-    /// How many files and folders lie directly in it.
+    /// The number of files and folders directly in it.
     int num_entries() const {
         const std::filesystem::directory_iterator entries(path_);
         return static_cast<int>(std::distance(begin(entries), end(entries)));

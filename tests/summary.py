@@ -17,7 +17,7 @@ def last_line(text):
 
 
 def message_of_skip(entry):
-    """Of an entry that could not be started the message is another one, and it counts as failed."""
+    """An entry that could not be started has another message, and counts as failed."""
     skip = entry.find("skipped")
     return "" if skip is None else skip.get("message", "")
 

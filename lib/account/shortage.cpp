@@ -65,7 +65,7 @@ std::string gibibytes_text(int64_t bytes) {
 }
 
 std::string asked_for(const Shortage& found) {
-    return found.wanted ? fmt::format(": {} asked for", gibibytes_text(*found.wanted)) : "";
+    return found.wanted ? fmt::format(": {} requested", gibibytes_text(*found.wanted)) : "";
 }
 
 std::string which_memory(const Shortage& found) {
@@ -82,7 +82,7 @@ std::string host_memory(const Shortage& found) {
 
 std::vector<std::string> parts_beside_tensors(const Shortage& found) {
     const auto& [reserved, free, total] = *found.gpu;
-    return {"reserved in pieces that do not fit " + gibibytes_text(reserved - *found.tensors),
+    return {"reserved but fragmented " + gibibytes_text(reserved - *found.tensors),
             "CUDA, its libraries and other processes " + gibibytes_text(total - free - reserved),
             "free " + gibibytes_text(free)};
 }

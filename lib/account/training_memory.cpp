@@ -43,7 +43,7 @@ std::string breakdown(const std::optional<HeldBytes>& planned, const std::option
     if (held) {
         parts = parts_of_a_step(*held, found);
     } else if (planned) {
-        text = fmt::format("; the model that was being made needs {} before the first step: {}",
+        text = fmt::format("; the model under construction needs {} before the first step: {}",
                            gibibytes_text(planned->total()), fmt::join(lasting_parts(*planned), ", "));
         if (found.tensors) parts = {"tensors so far " + gibibytes_text(*found.tensors)};
     }
@@ -54,9 +54,9 @@ std::string breakdown(const std::optional<HeldBytes>& planned, const std::option
 
 /// Remedies for the host's memory if GPUs hold the model: the host's use grows with the ranks of a node.
 std::vector<std::string> remedies_for_the_host(const config::JobConfig& config) {
-    std::vector<std::string> found = {"fewer ranks on a node"};
+    std::vector<std::string> found = {"fewer ranks per node"};
     if (config.checkpoint.saves()) {
-        found.push_back("more ranks to shard over (a rank's copy of what is saved lies there)");
+        found.push_back("more ranks to shard over (each rank's copy for saving is in host memory)");
     }
     if (config.comm.shared_memory) {
         found.push_back(fmt::format("comm.shared_memory_mib below {}", config.comm.shared_memory_mib));
@@ -90,15 +90,16 @@ std::vector<std::string> remedies(const config::JobConfig& config, bool on_gpu) 
     add(!narrow && training.mixed_precision_param == config::Precision::BFloat16,
         fmt::format("training.dtype = bfloat16 (it is {})", name_of(training.dtype)));
     add(parallelism.data_parallel_replicate_degree > 1,
-        fmt::format("parallelism.data_parallel_replicate_degree below {}, and as many times more shards",
+        fmt::format("parallelism.data_parallel_replicate_degree below {}, with as many times more shards",
                     parallelism.data_parallel_replicate_degree));
     add(parallelism.data_parallel_replicate_degree == 1, "more ranks to shard over");
     add(parallelism.fsdp_reshard_after_forward != config::ReshardAfterForward::Always &&
             (pipelined || parallelism.fsdp_reshard_after_forward == config::ReshardAfterForward::Never),
         fmt::format("parallelism.fsdp_reshard_after_forward = always (it is {})",
                     name_of(parallelism.fsdp_reshard_after_forward)));
-    add(on_gpu && setup::uses_graphs(config), "compile.graphs = false (a graph's memory is its own)");
-    add(config.debug.plain_operations, "debug.plain_operations = false (they hold copies in wider types)");
+    add(on_gpu && setup::uses_graphs(config), "compile.graphs = false (a graph keeps its own memory)");
+    add(config.debug.plain_operations,
+        "debug.plain_operations = false (plain operations keep copies in wider types)");
     return found;
 }
 

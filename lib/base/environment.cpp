@@ -91,42 +91,41 @@ bool keeps_segments_fixed(std::string_view value) {
 }
 
 constexpr const char* kFixedSegments =
-    "without expandable segments memory goes to pieces: the allocator gives back and tries again, and there "
-    "is "
-    "none left sooner";
+    "without expandable segments memory fragments: the allocator releases it and tries again, and memory "
+    "runs out earlier";
 constexpr const char* kExpand = "add expandable_segments:True to it, or unset it";
-constexpr const char* kThroughTheHost = "GPUs of a node reach each other through host memory only";
-constexpr const char* kByTcp = "the adapters stay unused and all goes over TCP, ten times slower and more";
+constexpr const char* kThroughTheHost = "GPUs of a node communicate only through host memory";
+constexpr const char* kByTcp =
+    "the adapters stay unused and all traffic goes over TCP, ten or more times slower";
 constexpr const char* kForced =
-    "a forced choice holds for every size and collective, and stays when its reason has gone";
-constexpr const char* kShowGain = "unset it, unless nccl-bench shows its gain on these nodes";
+    "a forced choice applies to every size and collective, and stays after its reason is gone";
+constexpr const char* kShowGain = "unset it, unless nccl-bench shows a gain on these nodes";
 
 constexpr SlowSetting kSettings[] = {
     {"CUDA_LAUNCH_BLOCKING", is_on, Where::Everywhere, Cost::Ruins,
-     "the host waits for each kernel: nothing overlaps, many times slower"},
+     "the host waits for each kernel: nothing overlaps, and training is many times slower"},
     {"CUDA_DEVICE_MAX_CONNECTIONS", is_one, Where::Everywhere, Cost::Slows,
-     "the work of all streams goes through one queue: communication waits behind computation"},
+     "all streams share one hardware queue: communication waits behind computation"},
     {"NVIDIA_TF32_OVERRIDE", is_set, Where::Everywhere, Cost::Slows,
-     "it decides how all float32 products round, whatever the program asks for"},
+     "it overrides the precision of all float32 products"},
     {"NCCL_DEBUG", prints_much, Where::Everywhere, Cost::Slows,
-     "every rank prints much, and with TRACE or all of NCCL_DEBUG_SUBSYS at every operation",
+     "every rank prints a lot, with TRACE or all of NCCL_DEBUG_SUBSYS at every operation",
      "set it to WARN, or unset it"},
     {"NCCL_P2P_DISABLE", is_on, Where::SeveralRanksANode, Cost::Slows, kThroughTheHost},
     {"NCCL_P2P_LEVEL", keeps_gpus_apart, Where::SeveralRanksANode, Cost::Slows, kThroughTheHost},
-    {"NCCL_SHM_DISABLE", is_on, Where::SeveralRanksANode, Cost::Slows,
-     "ranks of a node may not share memory"},
+    {"NCCL_SHM_DISABLE", is_on, Where::SeveralRanksANode, Cost::Slows, "ranks of a node cannot share memory"},
     {"NCCL_IB_DISABLE", is_on, Where::FabricBetweenNodes, Cost::Ruins, kByTcp},
     {"NCCL_NET", is_socket, Where::FabricBetweenNodes, Cost::Ruins, kByTcp},
     {"NCCL_GRAPH_REGISTER", is_on, Where::SeveralRanksANode, Cost::Ruins,
-     "operations within CUDA graphs then crash or hang between GPUs that reach each other's memory"},
+     "operations in CUDA graphs crash or hang between GPUs with access to each other's memory"},
     {"NCCL_LAUNCH_ORDER_IMPLICIT", is_off, Where::Everywhere, Cost::Ruins,
-     "communicators that work at the same time may then start in another order on each rank, and hang"},
+     "communicators that run at the same time may start in different orders on the ranks, and hang"},
     {"NCCL_ALGO", is_set, Where::Everywhere, Cost::Slows, kForced, kShowGain},
     {"NCCL_PROTO", is_set, Where::Everywhere, Cost::Slows, kForced, kShowGain},
     {"NCCL_IB_GID_INDEX", is_pinned, Where::Everywhere, Cost::Slows,
-     "a pinned index is often another cluster's, and NCCL finds the right one"},
+     "a pinned index often comes from another cluster, and NCCL finds the right one itself"},
     {"PYTORCH_NO_CUDA_MEMORY_CACHING", is_set, Where::Everywhere, Cost::Slows,
-     "each tensor is a cudaMalloc that waits for the GPU, many times slower"},
+     "each tensor needs a cudaMalloc that waits for the GPU, many times slower"},
     {"PYTORCH_ALLOC_CONF", keeps_segments_fixed, Where::Everywhere, Cost::Slows, kFixedSegments, kExpand},
     {"PYTORCH_CUDA_ALLOC_CONF", keeps_segments_fixed, Where::Everywhere, Cost::Slows, kFixedSegments,
      kExpand},

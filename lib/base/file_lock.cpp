@@ -64,7 +64,7 @@ FileLock take(const fs::path& place) {
             case FileLock::Attempt::Held:
                 refuse(place, file);
             case FileLock::Attempt::NoLocks:
-                spdlog::warn("{} lies on a file system without locks: nothing keeps a second writer from it",
+                spdlog::warn("{} is on a file system without locks: nothing prevents a second writer",
                              place.string());
                 return file;
             case FileLock::Attempt::Taken:
@@ -117,7 +117,8 @@ void FileLock::write_holder(std::string_view holder) const {
     const bool written =
         ::ftruncate(descriptor_, 0) == 0 &&
         ::pwrite(descriptor_, holder.data(), holder.size(), 0) == static_cast<ssize_t>(holder.size());
-    if (!written) spdlog::warn("{} will not say who holds it: {}", path_.string(), std::strerror(errno));
+    if (!written)
+        spdlog::warn("cannot write the holder's name into {}: {}", path_.string(), std::strerror(errno));
 }
 
 std::string this_process() {

@@ -13,7 +13,7 @@ namespace argosy {
 void start_log(const std::string& level, int rank, int num_ranks) {
     const auto wanted = spdlog::level::from_str(level);
     if (wanted == spdlog::level::off && level != "off") {
-        throw UserError("ARGOSY_LOG is '{}'; it takes trace, debug, info, warn, error or off", level);
+        throw UserError("ARGOSY_LOG is '{}'; it must be trace, debug, info, warn, error or off", level);
     }
     auto logger =
         std::make_shared<spdlog::logger>("argosy", std::make_shared<spdlog::sinks::stderr_sink_mt>());

@@ -29,7 +29,7 @@ IsOwn is_json_of_format(const std::string& format) {
 }
 
 void require_replaceable(const fs::path& path, const IsOwn& is_own) {
-    if (!path.has_filename()) throw UserError("cannot write '{}': it names no file", path.string());
+    if (!path.has_filename()) throw UserError("cannot write '{}': the path has no file name", path.string());
     std::error_code failed;
     const fs::file_status status = fs::status(path, failed);
     if (!fs::exists(status)) return;  // if the status is unknown, opening the file reports why
@@ -39,7 +39,7 @@ void require_replaceable(const fs::path& path, const IsOwn& is_own) {
     if (fs::is_empty(path, failed) || is_own(path)) return;
     throw UserError(
         "cannot write {}: it exists, and this tool did not write it (or an older version did), so it is not "
-        "replaced; move it elsewhere or name another place",
+        "replaced; move it elsewhere or choose another path",
         path.string());
 }
 

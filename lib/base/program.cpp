@@ -55,7 +55,7 @@ void catch_stop_requests(StopRequests of) {
 bool stop_requested() { return received_signal != 0; }
 
 void throw_if_stop_requested() {
-    if (stop_requested()) throw RunError("stopped by a signal; nothing half-written is left");
+    if (stop_requested()) throw RunError("stopped by a signal; no unfinished output is left");
 }
 
 }  // namespace argosy

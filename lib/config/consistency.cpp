@@ -14,9 +14,8 @@ void check_float64(const Training& training) {
                             is_double(training.mixed_precision_reduce);
     if (num_doubles == 0 || num_doubles == 3) return;
     throw UserError(
-        "training.dtype = {}, mixed_precision_param = {}, mixed_precision_reduce = {}: float64 must be all "
-        "three of "
-        "them or none",
+        "training.dtype = {}, mixed_precision_param = {}, mixed_precision_reduce = {}: set all three to "
+        "float64, or none",
         name_of(training.dtype), name_of(training.mixed_precision_param),
         name_of(training.mixed_precision_reduce));
 }
@@ -24,9 +23,8 @@ void check_float64(const Training& training) {
 void check_states(const JobConfig& config) {
     const auto& states = config.optimizer.state_dtype;
     if (!states || (*states == Precision::Float64) == (config.training.dtype == Precision::Float64)) return;
-    throw UserError(
-        "optimizer.state_dtype = {}, but training.dtype = {}: float64 must be both of them or neither",
-        name_of(*states), name_of(config.training.dtype));
+    throw UserError("optimizer.state_dtype = {}, but training.dtype = {}: set both to float64, or neither",
+                    name_of(*states), name_of(config.training.dtype));
 }
 
 /// bfloat16 weights have no wider copy, so the computation uses the weights themselves.
@@ -34,8 +32,8 @@ void check_pure_bfloat16(const Training& training) {
     if (training.dtype != Precision::BFloat16 || training.mixed_precision_param == Precision::BFloat16)
         return;
     throw UserError(
-        "training.dtype = bfloat16, but mixed_precision_param = {}: weights without a float32 copy are "
-        "computed with as they are; make both bfloat16, or training.dtype float32",
+        "training.dtype = bfloat16, but mixed_precision_param = {}: without a float32 copy the computation "
+        "uses the weights' own type; set both to bfloat16, or training.dtype to float32",
         name_of(training.mixed_precision_param));
 }
 
@@ -43,8 +41,8 @@ void check_loss_scale(const Training& training) {
     const bool given = training.loss_scale_init || training.loss_scale_growth_interval;
     if (given && training.mixed_precision_param != Precision::Float16) {
         throw UserError(
-            "training.loss_scale_{} is for mixed_precision_param = float16; with {} nothing is scaled. Leave "
-            "it out",
+            "training.loss_scale_{} is for mixed_precision_param = float16; with {} the loss is not scaled. "
+            "Remove the key",
             training.loss_scale_init ? "init" : "growth_interval", name_of(training.mixed_precision_param));
     }
     const auto scale = static_cast<uint64_t>(training.loss_scale_init.value_or(1));
@@ -64,8 +62,8 @@ void check_number_types(const JobConfig& config) {
 void check_repeats(const JobConfig& config) {
     if (!config.debug.deterministic || !config.compile.search_algorithms) return;
     throw UserError(
-        "debug.deterministic cannot hold with compile.search_algorithms, by which the fastest of a product's "
-        "algorithms is measured anew in each run; leave one of the two out");
+        "debug.deterministic excludes compile.search_algorithms, which measures the fastest algorithm of "
+        "each product anew in each run; remove one of the two");
 }
 
 void check_batches(const JobConfig& config) {
@@ -88,7 +86,7 @@ void check_stages(const Parallelism& parallelism) {
     if (layers.empty() || std::ssize(layers) == parallelism.pipeline_parallel_degree) return;
     throw UserError(
         "parallelism.pipeline_parallel_layers_per_stage = [{}] names {} stages, but "
-        "parallelism.pipeline_parallel_degree is {}; give one number a stage",
+        "parallelism.pipeline_parallel_degree is {}; give one number per stage",
         fmt::join(layers, ", "), layers.size(), parallelism.pipeline_parallel_degree);
 }
 
@@ -104,30 +102,31 @@ void check_loss_spike(const LossSpike& spike) {
     if (!spike.enabled() && spike != LossSpike{}) {
         throw UserError(
             "a key of [loss_spike] is set, but neither loss_spike.loss_zscore nor "
-            "loss_spike.grad_norm_zscore "
-            "is, so nothing would be skipped; set one of them (6, say), or leave the others out");
+            "loss_spike.grad_norm_zscore is, so no update would be skipped; set one of them (for example to "
+            "6), or remove the others");
     }
     if (spike.warmup_steps <= spike.window) return;
     throw UserError(
-        "loss_spike.warmup_steps = {} exceeds loss_spike.window = {}, so no step would ever be judged; lower "
-        "the first",
+        "loss_spike.warmup_steps = {} exceeds loss_spike.window = {}, so no step would ever be checked; "
+        "lower the first",
         spike.warmup_steps, spike.window);
 }
 
 void check_saving(const Checkpoint& checkpoint) {
     if (checkpoint.keep_latest_k == 1) {
         throw UserError(
-            "checkpoint.keep_latest_k = 1 would leave no step to fall back to; keep 2 or more, or 0 for all");
+            "checkpoint.keep_latest_k = 1 would keep no second step to fall back to; set 2 or more, or 0 for "
+            "all");
     }
     if (checkpoint.keep_every.value_or(checkpoint.interval) % checkpoint.interval != 0) {
         throw UserError(
-            "checkpoint.keep_every = {} is not a multiple of checkpoint.interval = {}, at whose multiples "
-            "steps are saved",
+            "checkpoint.keep_every = {} is not a multiple of checkpoint.interval = {}, and steps are saved "
+            "only at multiples of the interval",
             *checkpoint.keep_every, checkpoint.interval);
     }
     if (checkpoint.export_dtype && !checkpoint.last_save_model_only && !checkpoint.last_save_in_hf) {
         throw UserError(
-            "checkpoint.export_dtype = {} is for checkpoint.last_save_model_only and last_save_in_hf, but "
+            "checkpoint.export_dtype = {} needs checkpoint.last_save_model_only or last_save_in_hf, but "
             "neither is set",
             name_of(*checkpoint.export_dtype));
     }
@@ -136,12 +135,12 @@ void check_saving(const Checkpoint& checkpoint) {
 void check_loading(const Checkpoint& checkpoint, const Model& model) {
     if (!checkpoint.enable && checkpoint.load_step != Checkpoint::kNewest) {
         throw UserError(
-            "checkpoint.load_step = {} is for checkpoint.enable = true; to begin with another run's step, "
-            "name its folder as checkpoint.initial_load_path",
+            "checkpoint.load_step = {} needs checkpoint.enable = true; to start from another run's step, set "
+            "checkpoint.initial_load_path to its folder",
             checkpoint.load_step);
     }
     if (!checkpoint.enable && checkpoint.load_only) {
-        throw UserError("checkpoint.load_only is for checkpoint.enable = true");
+        throw UserError("checkpoint.load_only needs checkpoint.enable = true");
     }
     if (checkpoint.initial_load_in_hf && checkpoint.initial_load_path.empty() &&
         model.hf_assets_path.empty()) {
@@ -153,13 +152,11 @@ void check_loading(const Checkpoint& checkpoint, const Model& model) {
     if (checkpoint.initial_load_in_hf) {
         throw UserError(
             "checkpoint.initial_load_model_only = false, but a Hugging Face folder (initial_load_in_hf) "
-            "holds "
-            "the weights alone; leave one of the two out");
+            "holds only weights; remove one of the two");
     }
     if (checkpoint.initial_load_path.empty()) {
         throw UserError(
-            "checkpoint.initial_load_model_only = false, but checkpoint.initial_load_path names nothing to "
-            "load");
+            "checkpoint.initial_load_model_only = false, but checkpoint.initial_load_path is not set");
     }
 }
 

@@ -51,7 +51,7 @@ Option take_option(const std::vector<std::string>& words, std::size_t& next) {
 
 const std::string& value_of(const Option& option) {
     if (!option.value) {
-        throw UserError("--{} lacks its value (one that begins with -- is written --{}=VALUE)", option.name,
+        throw UserError("--{} needs a value (write --{}=VALUE if the value begins with --)", option.name,
                         option.name);
     }
     return *option.value;

@@ -124,9 +124,8 @@ std::vector<Choice> choices_in(std::string_view text, const Origin& origin) {
         words.end();
         if (!begins || !words.good()) {
             throw UserError(
-                "line {} of the algorithms of matrix products is none: '{:.60}'; what a run wrote is taken "
-                "whole, "
-                "or left away, and then they are searched again",
+                "line {} of the file of matrix product algorithms is invalid: '{:.60}'; restore the file, or "
+                "remove it, and the algorithms are searched again",
                 number, line);
         }
         choices.push_back(choice);

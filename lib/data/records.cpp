@@ -87,7 +87,7 @@ void RecordReader::parse(Record& record) const {
     if (!object.is_object()) throw UserError("{}: the record is not a JSON object", place());
     const bool has_text = object.contains("text"), has_tokens = object.contains("tokens");
     if (has_text == has_tokens) {
-        throw UserError("{}: the record has {}; it takes one of them", place(),
+        throw UserError("{}: the record has {}; it must have exactly one of them", place(),
                         has_text ? "both \"text\" and \"tokens\"" : "neither \"text\" nor \"tokens\"");
     }
     record.kind = has_text ? RecordKind::Text : RecordKind::Tokens;
@@ -106,7 +106,7 @@ Loader::Loader(const TokenFile& file, const LoaderOptions& options) : file_(file
     num_samples_ = (file_.size() - 1) / options_.seq_len;
     if (num_samples_ == 0) {
         throw UserError(
-            "{} holds {} tokens, and one sample of sequence length {} needs {}: shorten the sequence or add "
+            "{} holds {} tokens, but one sample of sequence length {} needs {}: shorten the sequence or add "
             "data",
             file_.path().string(), file_.size(), options_.seq_len, options_.seq_len + 1);
     }

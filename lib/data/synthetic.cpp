@@ -89,8 +89,8 @@ json held_out_document(RandomStream& random) { return {{"text", random_document(
 
 void write_synthetic_corpus(const SyntheticOptions& options) {
     if (!(options.megabytes > 0 && options.megabytes <= kMaxMegabytes)) {
-        throw UserError("the corpus has {} megabytes; it takes more than 0, and at most {}",
-                        options.megabytes, kMaxMegabytes);
+        throw UserError("--megabytes is {}; it must be more than 0, and at most {}", options.megabytes,
+                        kMaxMegabytes);
     }
     const double train_bytes = options.megabytes * kBytesPerMegabyte;
     make_folders(options.output / "tasks");

@@ -51,7 +51,7 @@ TokenInfo read_info(const h5::Dataset& tokens) {
                    .end_of_text = tokens.integer_attribute("end_of_text"),
                    .tokenizer = tokens.string_attribute("tokenizer")};
     if (info.vocab_size < 1 || info.vocab_size > kMaxVocabSize) {
-        throw UserError("{} has vocab_size {}; it lies in 1 .. {}", tokens.place(), info.vocab_size,
+        throw UserError("{} has vocab_size {}; it must be in 1 .. {}", tokens.place(), info.vocab_size,
                         kMaxVocabSize);
     }
     return info;

@@ -15,7 +15,7 @@ void check_options(const TokenizeOptions& options) {
     if (options.inputs.empty()) throw UserError("there are no input files");
     const int64_t vocab_size = options.vocab_size.value_or(kMaxVocabSize);
     if (vocab_size < 1 || vocab_size > kMaxVocabSize) {
-        throw UserError("the vocabulary size is {}; it lies in 1 .. {}", vocab_size, kMaxVocabSize);
+        throw UserError("the vocabulary size is {}; it must be in 1 .. {}", vocab_size, kMaxVocabSize);
     }
     for (const auto& input : options.inputs) {
         std::error_code absent;
@@ -60,8 +60,10 @@ class Stream {
     void start(RecordKind kind) {
         kind_ = kind;
         if (kind == RecordKind::Text && options_.vocab_size.value_or(kByteVocabSize) != kByteVocabSize) {
-            throw UserError("the vocabulary size is {}, but the tokenizer '{}' has {}; it is for {} records",
-                            *options_.vocab_size, kByteTokenizer, kByteVocabSize, name(RecordKind::Tokens));
+            throw UserError(
+                "the vocabulary size is {}, but the tokenizer '{}' has {}; --vocab-size applies to {} "
+                "records",
+                *options_.vocab_size, kByteTokenizer, kByteVocabSize, name(RecordKind::Tokens));
         }
         const int64_t unless_given = kind == RecordKind::Text ? kByteVocabSize : kMaxVocabSize;
         writer_.emplace(options_.output, options_.vocab_size.value_or(unless_given));

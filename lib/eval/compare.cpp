@@ -147,27 +147,25 @@ bool LogitsComparison::passed() const {
 std::string LogitsComparison::text() const {
     const std::string start = fmt::format("logits of {} positions ", num_positions);
     if (!equal()) {
-        return start +
-               fmt::format(
-                   "differ by up to {:.3g} where the largest is {:.3g}; what {} gives is the first that "
-                   "is not equal bit for bit{}",
-                   largest_difference, largest_logit, first_different,
-                   bound > 0 ? " to that of the original, rounded" : "");
+        return start + fmt::format(
+                           "differ by up to {:.3g}, and the largest is {:.3g}; the output of {} is the first "
+                           "that is not equal bit for bit{}",
+                           largest_difference, largest_logit, first_different,
+                           bound > 0 ? " to that of the rounded original" : "");
     }
     if (bound == 0) return start + "are equal bit for bit";
-    return start +
-           fmt::format(
-               "are those of the original, rounded, bit for bit; rounding moves them by up to {:.3g} of "
-               "{:.3g} (at most {:.3g} is allowed) and costs a KL divergence of {:.3g} nats",
-               largest_difference, largest_logit, bound * largest_logit, divergence);
+    return start + fmt::format(
+                       "equal those of the rounded original bit for bit; rounding changes them by up to "
+                       "{:.3g} of {:.3g} (limit {:.3g}) and costs a KL divergence of {:.3g} nats",
+                       largest_difference, largest_logit, bound * largest_logit, divergence);
 }
 
 LogitsComparison compare_logits(const Side& original, const Side& copy,
                                 const std::function<void(double share)>& progress) {
     const std::vector<std::string> unlike = model::differences(original.spec, copy.spec);
     if (!unlike.empty()) {
-        throw UserError("{} and {} are not of the same model: {}", original.tensors.place(),
-                        copy.tensors.place(), fmt::join(unlike, "; "));
+        throw UserError("{} and {} are different models: {}", original.tensors.place(), copy.tensors.place(),
+                        fmt::join(unlike, "; "));
     }
     const ops::TensorThread thread;
     LogitsComparison found;

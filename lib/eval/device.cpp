@@ -19,11 +19,11 @@ constexpr int64_t kStreamsShare = 4;
     if (cuda::runtime_version() == 0) {
         throw UserError(
             "--device gpu, but this build has no CUDA: configure it with -DARGOSY_CUDA=ON (preset cuda), or "
-            "take --device cpu");
+            "use --device cpu");
     }
     throw UserError(
-        "--device gpu, but this process sees no GPU: look at nvidia-smi, CUDA_VISIBLE_DEVICES and the "
-        "job's --gpus options, or take --device cpu");
+        "--device gpu, but this process sees no GPU: check nvidia-smi, CUDA_VISIBLE_DEVICES and the job's "
+        "--gpus options, or use --device cpu");
 }
 
 /// Warns of slow settings that affect a single process, so not of NCCL's.
@@ -47,8 +47,7 @@ Place gpu_where_there_is_one() {
     try {
         return cuda::device_count() == 0 ? Place{} : first_gpu();
     } catch (const RunError& error) {
-        throw RunError("{}; or take --device cpu (--device auto takes a GPU where there is one)",
-                       error.what());
+        throw RunError("{}; or use --device cpu (--device auto uses a GPU if there is one)", error.what());
     }
 }
 
@@ -57,7 +56,7 @@ Place gpu_where_there_is_one() {
 std::string Place::name() const { return gpu ? fmt::format("cuda:{}", gpu->number) : "cpu"; }
 
 std::string Place::text() const {
-    if (!gpu) return fmt::format("the processor by {} threads", ops::num_threads());
+    if (!gpu) return fmt::format("the CPU with {} threads", ops::num_threads());
     return fmt::format("{} ({})", gpu->name, gpu->pci_bus_id);
 }
 

@@ -55,7 +55,7 @@ at::ScalarType compute_type(const std::string& name) {
     if (name == "fp32") return at::kFloat;
     if (name == "bf16") return at::kBFloat16;
     if (name == "fp16") return at::kHalf;
-    throw UserError("the type to compute with is '{}'; there are fp32, bf16 and fp16", name);
+    throw UserError("--dtype is '{}'; it must be fp32, bf16 or fp16", name);
 }
 
 std::optional<at::ScalarType> floating_type(h5::ElementType type) {

@@ -23,11 +23,11 @@ TokenTask read(const std::filesystem::path& path, int64_t vocab_size) {
     while (reader.next(record)) {
         if (record.kind == data::RecordKind::Text) {
             throw UserError(
-                "{}: the record is {}, which needs a tokenizer, and eval has none yet; give it {} records",
+                "{}: the record is {}, which needs a tokenizer, and eval has none yet; use {} records",
                 reader.place(), data::name(record.kind), data::name(data::RecordKind::Tokens));
         }
         if (record.tokens.size() < 2) {
-            throw UserError("{}: the record has {} tokens; it takes two at least, as the first is context",
+            throw UserError("{}: the record has {} tokens; it needs at least two, since the first is context",
                             reader.place(), record.tokens.size());
         }
         task.records.push_back(std::move(record.tokens));
@@ -85,7 +85,7 @@ std::vector<TokenTask> read_token_tasks(const std::vector<std::filesystem::path>
     for (const auto& path : paths) {
         const auto [at, added] = named.emplace(path.stem().string(), path);
         if (added) continue;
-        throw UserError("the tasks {} and {} would both be called '{}'; rename one", at->second.string(),
+        throw UserError("the tasks {} and {} have the same name '{}'; rename one", at->second.string(),
                         path.string(), at->first);
     }
     std::vector<TokenTask> tasks;

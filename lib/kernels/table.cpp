@@ -48,7 +48,8 @@ const Table& choose() {
         names += names.empty() ? one->name : std::string(", ") + one->name;
     }
     if (wanted.empty()) return *available_tables().back();
-    throw UserError("ARGOSY_CPU_KERNELS is {}, which this processor does not run; it runs {}", wanted, names);
+    throw UserError("ARGOSY_CPU_KERNELS is {}, which this processor does not support; it supports {}", wanted,
+                    names);
 }
 
 }  // namespace

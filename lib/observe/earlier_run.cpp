@@ -90,11 +90,11 @@ void log_continuation(const std::filesystem::path& metrics_file, int64_t last_st
     const std::string path = metrics_file.string();
     if (first_step == 1 || first_step > last_step + 1) {
         spdlog::warn(
-            "{} has steps up to {} of an earlier run; this one's follow them, from step {} on. Set "
+            "{} has steps up to {} of an earlier run; this run appends its steps, from step {} on. Set "
             "job.dump_folder to another folder to keep runs apart",
             path, last_step, first_step);
     } else if (first_step <= last_step) {
-        spdlog::info("{} has steps up to {}; those from {} on come again", path, last_step, first_step);
+        spdlog::info("{} has steps up to {}; this run repeats those from {} on", path, last_step, first_step);
     }
 }
 

@@ -70,10 +70,10 @@ void MetricsWriter::warn_of_retries(const StepMetrics& metrics) {
     if (warned_of_retries_ || !metrics.memory.allocator || metrics.memory.allocator->num_retries == 0) return;
     warned_of_retries_ = true;
     spdlog::warn(
-        "by step {} the GPU's memory was full {} times, {:.3f} GiB reserved with {:.3f} GiB of tensors at "
-        "most: the allocator gave back all that lay unused, which waits for the GPU, and tried again. Steps "
-        "are slower for it; a smaller training.local_batch_size or activation_checkpoint.mode full leaves "
-        "room, and PYTORCH_ALLOC_CONF, if it is set, should keep expandable_segments:True",
+        "by step {} the GPU's memory was full {} times, with {:.3f} GiB reserved and at most {:.3f} GiB of "
+        "tensors: each time the allocator released all unused memory, which waits for the GPU, and tried "
+        "again. This slows the steps down; lower training.local_batch_size or set activation_checkpoint.mode "
+        "to full, and keep expandable_segments:True in PYTORCH_ALLOC_CONF if that is set",
         metrics.step, metrics.memory.allocator->num_retries,
         gibibytes(metrics.memory.allocator->peak_reserved_bytes), gibibytes(metrics.memory.peak_bytes));
 }

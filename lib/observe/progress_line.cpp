@@ -76,7 +76,7 @@ std::string gibibyte_column(int64_t bytes) { return fmt::format("{} GiB", column
 
 std::string peak_line(const JobFigures& job) {
     const double measured = job.measured.flops_per_second;
-    const std::string text = fmt::format("products of matrices reach {:.4g} TFLOP/s here", measured / 1e12);
+    const std::string text = fmt::format("matrix products reach {:.4g} TFLOP/s here", measured / 1e12);
     if (!job.datasheet.known()) return text;
     return fmt::format("{}, {:.1f}% of the datasheet's {:g}", text,
                        100 * measured / job.datasheet.flops_per_second,

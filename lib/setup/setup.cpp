@@ -100,13 +100,13 @@ model::ModelSpec choose_model(const config::Model& model) {
     }
     model::ModelSpec spec = model::read_hugging_face_config(model.hf_assets_path);
     if (model.name && *model.name != spec.name) {
-        throw UserError("model.name is {}, but {}/config.json is a {}; leave one of the two out", name,
+        throw UserError("model.name is {}, but {}/config.json is a {}; remove one of the two", name,
                         model.hf_assets_path, spec.name);
     }
     if (!model.flavor) return spec;
     const auto differences = model::differences(model::preset(spec.name, *model.flavor), spec);
     if (differences.empty()) return spec;
-    throw UserError("the preset {} {} and {}/config.json are different models: {}; leave one of the two out",
+    throw UserError("the preset {} {} and {}/config.json are different models: {}; remove one of the two",
                     spec.name, *model.flavor, model.hf_assets_path, fmt::join(differences, "; "));
 }
 
@@ -126,12 +126,12 @@ bool uses_graphs(const config::JobConfig& config) {
 ops::Path operation_path(const config::JobConfig& config) {
     const char* instruction_set = kernels::table().name;  // throws if set to one that cannot run
     if (config.debug.plain_operations) {
-        spdlog::info("own kernels: none, since debug.plain_operations is true");
+        spdlog::info("Argosy's kernels: none, because debug.plain_operations is true");
         return ops::Path::Plain;
     }
     const bool fused = config.compile.enable;
-    spdlog::info("own kernels: {}{}", computes_on_gpu() ? "CUDA" : instruction_set,
-                 fused ? "" : ", less in each, since compile.enable is false");
+    spdlog::info("Argosy's kernels: {}{}", computes_on_gpu() ? "CUDA" : instruction_set,
+                 fused ? "" : ", not fused, because compile.enable is false");
     return fused ? ops::Path::Fused : ops::Path::Separate;
 }
 
@@ -142,13 +142,13 @@ void warn_of_idle_keys(const config::JobConfig& config, const comm::Communicator
         if (reason != nullptr) spdlog::info("compile.{} has no effect: {}", key, reason);
     };
     const char* for_all = plain ? "debug.plain_operations is true" : nullptr;
-    const char* for_gpus = on_gpu ? for_all : "nothing computes on a GPU";
+    const char* for_gpus = on_gpu ? for_all : "no rank computes on a GPU";
     const char* for_graphs = for_gpus != nullptr || set.enable ? for_gpus : "compile.enable is false";
     if (set.enable != usual.enable) warn("enable", for_all);
     if (set.graphs != usual.graphs) warn("graphs", for_graphs);
     if (set.search_algorithms != usual.search_algorithms) warn("search_algorithms", for_gpus);
     if (on_gpu && uses_graphs(config) && !world.recordable()) {
-        warn("graphs", "ranks exchange through the host's memory, which is no part of a graph");
+        warn("graphs", "ranks exchange data through host memory, which graphs cannot contain");
     }
 }
 
@@ -228,12 +228,13 @@ void set_determinism(const config::JobConfig& config, const Environment& environ
     if (!config.debug.deterministic) return;
     if (environment.openmp_dynamic) {
         throw UserError(
-            "debug.deterministic cannot hold with OMP_DYNAMIC=true, by which OpenMP takes fewer threads on a "
-            "busy machine; unset OMP_DYNAMIC");
+            "debug.deterministic excludes OMP_DYNAMIC=true, which makes OpenMP use fewer threads on a busy "
+            "machine; unset OMP_DYNAMIC");
     }
-    spdlog::info("deterministic: repeats with {} compute threads a rank", ops::make_deterministic());
+    spdlog::info("deterministic: results repeat with {} compute threads per rank", ops::make_deterministic());
     if (config.training.max_time) {
-        spdlog::info("deterministic: the steps repeat, but how many fit into training.max_time does not");
+        spdlog::info(
+            "deterministic: steps repeat, but the number of steps within training.max_time does not");
     }
 }
 
@@ -244,7 +245,7 @@ std::string model_title(const config::Model& model, const model::ModelSpec& spec
 
 void log_job(const config::JobConfig& config, const model::ModelSpec& spec, const layout::MeshShape& mesh,
              const train::BatchSizes& sizes) {
-    spdlog::info("{}: {:.3g} parameters on {} ranks ({}), {} sequences of {} tokens a step",
+    spdlog::info("{}: {:.3g} parameters on {} ranks ({}), {} sequences of {} tokens per step",
                  model_title(config.model, spec), static_cast<double>(model::num_parameters(spec)),
                  mesh.num_ranks(), mesh.name(), sizes.global_batch, config.training.seq_len);
     if (!config.job.description.empty()) spdlog::info("{}", config.job.description);

@@ -1,4 +1,5 @@
-// A run on a GPU whose memory, or the host's, comes to its end; on stand-ins. pretrain.memory has whole runs.
+// A run whose GPU memory or host memory is exhausted, on stand-ins for GPUs. pretrain.memory tests whole
+// runs.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -32,28 +33,28 @@ class GpuShortage : public ::testing::Test {
     config::JobConfig config_;
 };
 
-TEST_F(GpuShortage, OfTheHostIsNoMatterOfTheModel) {
+TEST_F(GpuShortage, OnTheHostHasOtherRemedies) {
     config_.checkpoint.enable = true;
     const auto counted = [] { throw MemoryError({size_t{3} << 29, size_t{1} << 30}, "none"); };
     const std::string remedies =
-        "What would need less: fewer ranks on a node; more ranks to shard over (a rank's copy of what is "
-        "saved lies there); comm.shared_memory_mib below 64";
+        "What would need less: fewer ranks per node; more ranks to shard over (each rank's copy for saving "
+        "is in host memory); comm.shared_memory_mib below 64";
     EXPECT_ERROR(explain(counted), RunError,
-                 "1.5 GiB asked for, in the host's memory, beside 1 GiB of tensors there. " + remedies);
+                 "1.5 GiB requested, in the host's memory, beside 1 GiB of tensors there. " + remedies);
     EXPECT_ERROR(explain([] { throw std::bad_alloc(); }), RunError,
                  "out of memory, in the host's memory. " + remedies);
 }
 
-TEST_F(GpuShortage, BesideTensorsSaysWhatTheGpuHas) {
+TEST_F(GpuShortage, OutsideTensorsReportsTheGpusMemory) {
     EXPECT_ERROR(explain([] { throw MemoryError({size_t{3} << 29}, "none"); }), RunError,
-                 "1.5 GiB asked for; of the GPU's 1024 GiB", "compile.graphs = false");
+                 "1.5 GiB requested; of the GPU's 1024 GiB", "compile.graphs = false");
 }
 
-TEST_F(GpuShortage, IsSaidThoughTheGpuAnswersNoQuestion) {
+TEST_F(GpuShortage, IsReportedIfTheGpuRefusesQueries) {
     testing::fake_gpus().num_devices = 0;
     EXPECT_ERROR(
         explain([] { throw MemoryError({size_t{3} << 29}, "none"); }), RunError,
-        "out of memory: 1.5 GiB asked for. What would need less: ", "activation_checkpoint.mode = full");
+        "out of memory: 1.5 GiB requested. What would need less: ", "activation_checkpoint.mode = full");
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// What a rank is said to hold, by arithmetic before and from its tensors after, against what its allocator
-// counts.
+// The report of a rank's memory, computed before the step and from its tensors after it, against the
+// allocator's count.
 #include "account/training_memory.h"
 
 #include <gtest/gtest.h>
@@ -41,7 +41,7 @@ train::TrainerOptions options_of(const Layout& layout, const std::string& family
             .step = {.adamw = {.moments = types.moments}}};
 }
 
-TEST(HeldBytes, AreWhatWasPlannedAndWhatTheAllocatorCounts) {
+TEST(HeldBytes, EqualThePlanAndTheAllocatorsCount) {
     const ops::TensorThread tensors;
     for (const Layout& layout : layouts()) {
         comm::Mesh mesh(layout::resolve(layout.mesh, testing::world().size()), testing::world());

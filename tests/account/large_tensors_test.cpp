@@ -1,4 +1,4 @@
-// The tensors that are named by size, against the sizes that a run asks its allocator for.
+// The tensors that the report names by their size, against the sizes that a run requests from its allocator.
 #include "account/large_tensors.h"
 
 #include <c10/core/CPUAllocator.h>
@@ -17,7 +17,7 @@ namespace {
 
 using testing::Layout;
 
-/// Notes the sizes that are asked for.
+/// Records the requested sizes.
 class NotingAllocator final : public c10::Allocator {
   public:
     explicit NotingAllocator(c10::Allocator& inner) : inner_(inner) {}
@@ -42,7 +42,7 @@ NotingAllocator& allocator() {
     return installed;
 }
 
-TEST(LargeTensors, AreAskedForByARun) {
+TEST(LargeTensors, AreRequestedByARun) {
     const ops::TensorThread tensors;
     for (const Layout& layout : layouts()) {
         for (const char* family : {"llama3", "qwen2", "qwen3"}) {
@@ -97,7 +97,8 @@ TEST(LargeTensors, HaveTheNamesOfTheirSize) {
         "output.weight [152064, 3584] of float32");
     EXPECT_EQ(named(12345678), "");
 
-    // LibTorch's allocator for GPUs asks in steps of 2 MiB, and for all below 10 MiB in blocks of 2 or 20.
+    // LibTorch's GPU allocator rounds requests up to multiples of 2 MiB, and serves requests below 10 MiB
+    // from blocks of 2 or 20 MiB.
     const int64_t key_bytes = 512 * dim * 4;  // 7 MiB
     EXPECT_NE(named(key_bytes), "");
     EXPECT_EQ(named(8 << 20), "");

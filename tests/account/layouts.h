@@ -1,4 +1,4 @@
-// The layouts on which a rank's memory is compared with what the program foresees, by the number of ranks.
+// The layouts, by number of ranks, for which tests compare a rank's memory with the program's estimate.
 #pragma once
 
 #include <vector>

@@ -1,4 +1,4 @@
-// Which exceptions are about memory, and what is made of them; pretrain.memory has the whole of it.
+// Which exceptions report exhausted memory, and the message made of them; pretrain.memory tests whole runs.
 #include "account/training_memory.h"
 
 #include <gtest/gtest.h>
@@ -21,11 +21,11 @@ void explain(const config::JobConfig& config, const std::function<void()>& fail)
     }
 }
 
-TEST(MemoryAccount, SaysWhatWasMissingAndWhatWouldNeedLess) {
+TEST(MemoryAccount, NamesTheRequestAndTheRemedies) {
     config::JobConfig config;
     config.training.local_batch_size = 8;
     const auto fail = [] { throw MemoryError({size_t{3} << 29, size_t{1} << 30}, "none"); };
-    EXPECT_ERROR(explain(config, fail), RunError, "out of memory: 1.5 GiB asked for. What would need less: ",
+    EXPECT_ERROR(explain(config, fail), RunError, "out of memory: 1.5 GiB requested. What would need less: ",
                  "training.local_batch_size below 8", "training.seq_len below 2048",
                  "activation_checkpoint.mode = full (it is selective)",
                  "optimizer.state_dtype = bfloat16 (it is float32)",
@@ -39,7 +39,7 @@ TEST(MemoryAccount, SaysWhatWasMissingAndWhatWouldNeedLess) {
     EXPECT_ERROR(explain(config, [] { throw std::bad_alloc(); }), RunError, "out of memory. What");
 }
 
-TEST(MemoryAccount, SaysWhatTheRunWasDoing) {
+TEST(MemoryAccount, NamesThePhaseOfTheRun) {
     const config::JobConfig config;
     MemoryAccount account(config);
     account.doing("loading");
@@ -51,7 +51,7 @@ TEST(MemoryAccount, SaysWhatTheRunWasDoing) {
             account.explain();
         }
     };
-    EXPECT_ERROR(fail(), RunError, "out of memory: 1 GiB asked for in the optimizer's update. What");
+    EXPECT_ERROR(fail(), RunError, "out of memory: 1 GiB requested in the optimizer's update. What");
 }
 
 TEST(MemoryAccount, LeavesOtherErrorsAsTheyAre) {

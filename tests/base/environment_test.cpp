@@ -1,4 +1,4 @@
-// What of the environment is shown, and what stays unread.
+// Which environment variables are shown, and which are not read.
 #include "base/environment.h"
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ bool shown(const char* name) {
            variables.end();
 }
 
-TEST(Environment, ShowsWhatSteersCommunicationAndSpeed) {
+TEST(Environment, ShowsVariablesThatAffectCommunicationAndSpeed) {
     for (const char* name : {"NCCL_ALGO",
                              "UCX_TLS",
                              "FI_PROVIDER",
@@ -61,7 +61,7 @@ TEST(Environment, IsSortedByName) {
     ::unsetenv("NCCL_ALGO");
 }
 
-TEST(Environment, KnowsANodeByWhatSlurmCallsIt) {
+TEST(Environment, NamesANodeAsSlurmDoes) {
     ::unsetenv("SLURMD_NODENAME");
     EXPECT_EQ(Environment::read().slurm_node_name, "");
     ::setenv("SLURMD_NODENAME", "n3", 1);

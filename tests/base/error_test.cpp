@@ -13,7 +13,7 @@ TEST(Error, CarriesItsExitCode) {
     EXPECT_STREQ(UserError("{} ranks", 3).what(), "3 ranks");
 }
 
-TEST(Error, SaysWhetherOneRankSpeaksForAll) {
+TEST(Error, KnowsWhetherOneRankReportsForAll) {
     EXPECT_EQ(UserError("key").reach(), Reach::AllRanks);
     EXPECT_EQ(JobError("diverged").reach(), Reach::AllRanks);
     EXPECT_EQ(RunError("disk").reach(), Reach::OneRank);

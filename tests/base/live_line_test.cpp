@@ -16,7 +16,8 @@
 namespace argosy {
 namespace {
 
-/// stderr, and the log on it, is a terminal of 20 columns; `sent` is what it was sent since the last call.
+/// stderr, and the log on it, is a terminal of 20 columns; `sent` is the text that the terminal got since the
+/// last call.
 class LiveLineTest : public ::testing::Test {
   protected:
     void SetUp() override {
@@ -42,7 +43,7 @@ class LiveLineTest : public ::testing::Test {
         const winsize size{.ws_row = 24, .ws_col = columns, .ws_xpixel = 0, .ws_ypixel = 0};
         ASSERT_EQ(ioctl(master_, TIOCSWINSZ, &size), 0);
     }
-    /// The kernel passes it on when it finds time: waits for some, then until no more comes.
+    /// The kernel delivers the text asynchronously: waits for the first part, then until no more comes.
     std::string sent() const {
         constexpr int kMaxMs = 5000, kQuietMs = 50;
         std::string text;
@@ -59,7 +60,7 @@ class LiveLineTest : public ::testing::Test {
     std::shared_ptr<spdlog::logger> log_before_;
 };
 
-TEST_F(LiveLineTest, StandsBelowTheLogUntilItEnds) {
+TEST_F(LiveLineTest, StaysBelowTheLogUntilItEnds) {
     {
         LiveLine line(80);
         spdlog::info("before");
@@ -98,7 +99,7 @@ TEST_F(LiveLineTest, LeavesTheLastColumnFreeWhateverTheWidthIsNow) {
     EXPECT_EQ(sent(), "\r" + text.substr(0, 29) + "\x1b[K");
 }
 
-TEST_F(LiveLineTest, ATerminalIsWhatCanRewriteALine) {
+TEST_F(LiveLineTest, OnlyATerminalThatCanRewriteALineCounts) {
     Environment environment;
     environment.terminal = "xterm";
     EXPECT_TRUE(log_is_on_a_terminal(environment));

@@ -1,4 +1,4 @@
-// One writer at a time makes an output, and it replaces nothing but its own.
+// An output has one writer at a time, which replaces only files of its own.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -13,7 +13,7 @@ namespace {
 
 const IsOwn kOwn = begins_with("mark");
 
-TEST(OutputLock, NamesItsHolderAndGoesWithIt) {
+TEST(OutputLock, NamesItsHolderAndEndsWithIt) {
     const ScratchFolder folder;
     write_file(folder / "x.partial.lock", "process 1 on a host that is gone");  // a killed process left it
     {
@@ -43,7 +43,7 @@ TEST(PartialFile, ReplacesItsOwnFilesAndEmptyOnes) {
     EXPECT_EQ(folder.num_entries(), 1);
 }
 
-TEST(PartialFile, LooksAgainBeforeItReplaces) {
+TEST(PartialFile, ChecksAgainBeforeItReplaces) {
     const ScratchFolder folder;
     {
         PartialFile file(folder / "x", kOwn);

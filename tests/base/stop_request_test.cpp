@@ -1,4 +1,4 @@
-// A signal that comes before main has its handler is not lost, where the launcher has blocked it.
+// A signal that arrives before main has installed its handler is not lost if the launcher has blocked it.
 #include "base/program.h"
 
 #include <gtest/gtest.h>
@@ -8,8 +8,8 @@
 namespace argosy {
 namespace {
 
-// What a process received stays with it, so this is one test.
-TEST(StopRequest, ASignalThatTheLauncherHeldBackIsDelivered) {
+// A process keeps its received stop request, so this is one test.
+TEST(StopRequest, ASignalThatTheLauncherBlockedIsDelivered) {
     sigset_t held;
     sigemptyset(&held);
     sigaddset(&held, SIGUSR1);

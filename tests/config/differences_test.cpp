@@ -9,7 +9,7 @@ namespace {
 
 using Lines = std::vector<std::string>;
 
-TEST(Differences, NoneOfTheSameConfiguration) {
+TEST(Differences, EqualConfigurationsHaveNone) {
     EXPECT_EQ(differences(print_toml({}), print_toml({})), Lines());
     EXPECT_EQ(differences(print_toml(sample_config()), print_toml(sample_config())), Lines());
 }
@@ -35,7 +35,7 @@ TEST(Differences, KeysOfOtherVersionsAreNamed) {
                "b.gone: unset then, unknown now"}));
 }
 
-TEST(Differences, ATextThatIsNoConfigurationHasNoKeys) {
+TEST(Differences, ATextThatIsNotAConfigurationHasNoKeys) {
     EXPECT_EQ(differences("", "[a]\nb = 1\n"), Lines{"a.b: unknown then, 1 now"});
     EXPECT_EQ(differences("\xff\n[[[\n = \n#\n", ""), Lines());
 }

@@ -31,7 +31,7 @@ TEST(Duration, RefusesTheRest) {
     }
 }
 
-TEST(Duration, PrintsWhatReadsBack) {
+TEST(Duration, PrintsTextThatReadsBack) {
     EXPECT_EQ(duration_text({0}), "0s");
     EXPECT_EQ(duration_text({90 * kMinute}), "1h30m");
     for (const int64_t seconds : {1L, 59L, 60L, 3601L, 86399L, 86400L, 987654L}) {

@@ -1,4 +1,4 @@
-// Every way to get a configuration wrong, with the message that it earns.
+// Every kind of configuration mistake, with its message.
 #include <gtest/gtest.h>
 
 #include "base/error.h"
@@ -8,7 +8,7 @@
 namespace argosy::config {
 namespace {
 
-/// The message of the UserError that `words` must earn; `place` stands for the path of a file.
+/// The message of the UserError that `words` cause; `place` replaces a file's path in the message.
 std::string error_of(const std::vector<std::string>& words) {
     try {
         parse_command_line(words);
@@ -19,7 +19,7 @@ std::string error_of(const std::vector<std::string>& words) {
     return "no error";
 }
 
-/// Likewise for a file of this content; its path reads F in the message.
+/// The message of the UserError that a file with this content causes; the message shows the file's path as F.
 std::string file_error(const std::string& content) {
     const ConfigFile file(content);
     std::string message = error_of({"--config", file.path()});
@@ -128,7 +128,7 @@ TEST(Errors, SizesAreSmallEnoughToMultiply) {
         "be made of integers <= 2147483647");
 }
 
-TEST(Errors, UnknownChoiceListsThem) {
+TEST(Errors, UnknownChoiceListsTheChoices) {
     EXPECT_EQ(file_error("[lr_scheduler]\ndecay_type = \"linaer\"\n"),
               "lr_scheduler.decay_type in F:2 is \"linaer\"; it must be one of linear, cosine, sqrt");
     EXPECT_EQ(
@@ -137,11 +137,12 @@ TEST(Errors, UnknownChoiceListsThem) {
 }
 
 TEST(Errors, MissingOrUnwantedValue) {
-    const std::string lacks = " lacks its value (one that begins with -- is written ";
-    EXPECT_EQ(error_of({"--training.steps"}), "--training.steps" + lacks + "--training.steps=VALUE)");
+    const std::string lacks = " needs a value (write ";
+    EXPECT_EQ(error_of({"--training.steps"}),
+              "--training.steps" + lacks + "--training.steps=VALUE if the value begins with --)");
     EXPECT_EQ(error_of({"--training.steps", "--training.seq_len", "8"}),
-              "--training.steps" + lacks + "--training.steps=VALUE)");
-    EXPECT_EQ(error_of({"--config"}), "--config" + lacks + "--config=VALUE)");
+              "--training.steps" + lacks + "--training.steps=VALUE if the value begins with --)");
+    EXPECT_EQ(error_of({"--config"}), "--config" + lacks + "--config=VALUE if the value begins with --)");
     EXPECT_EQ(error_of({"--print-config=yes"}), "--print-config takes no value, but got 'yes'");
     EXPECT_EQ(
         error_of({"run.toml"}),
@@ -168,16 +169,15 @@ TEST(Errors, NumberTypesMustAllBeFloat64OrNone) {
     EXPECT_EQ(error_of({dtype, param, reduce}), "no error");
     EXPECT_EQ(error_of({dtype}),
               "training.dtype = float64, mixed_precision_param = bfloat16, mixed_precision_reduce = float32: "
-              "float64 "
-              "must be all three of them or none");
+              "set all three to float64, or none");
     for (const std::vector<std::string>& some :
          {std::vector{param}, std::vector{reduce}, std::vector{param, reduce}, std::vector{dtype, param},
           std::vector{dtype, reduce}}) {
-        EXPECT_NE(error_of(some).find("float64 must be all three"), std::string::npos) << some[0];
+        EXPECT_NE(error_of(some).find("set all three to float64"), std::string::npos) << some[0];
     }
 }
 
-TEST(Errors, StatesAreFloat64WhereTheWeightsAre) {
+TEST(Errors, StatesAreFloat64IfTheWeightsAre) {
     const std::vector<std::string> doubles = {"--training.dtype=float64",
                                               "--training.mixed_precision_param=float64",
                                               "--training.mixed_precision_reduce=float64"};
@@ -188,22 +188,20 @@ TEST(Errors, StatesAreFloat64WhereTheWeightsAre) {
     EXPECT_EQ(with_states(doubles, "float64"), "no error");
     EXPECT_EQ(
         with_states(doubles, "float32"),
-        "optimizer.state_dtype = float32, but training.dtype = float64: float64 must be both of them or "
-        "neither");
-    EXPECT_NE(with_states({}, "float64").find("must be both of them or neither"), std::string::npos);
+        "optimizer.state_dtype = float32, but training.dtype = float64: set both to float64, or neither");
+    EXPECT_NE(with_states({}, "float64").find("set both to float64, or neither"), std::string::npos);
     EXPECT_EQ(with_states({}, "bfloat16"), "no error");
     EXPECT_EQ(with_states({"--training.dtype=bfloat16"}, "bfloat16"), "no error");
 }
 
-TEST(Errors, WeightsInBfloat16AreComputedWithAsTheyAre) {
+TEST(Errors, WeightsInBfloat16AreComputedInBfloat16) {
     const std::string dtype = "--training.dtype=bfloat16";
     EXPECT_EQ(error_of({dtype}), "no error");
     for (const std::string param : {"float16", "float32"}) {
-        EXPECT_EQ(
-            error_of({dtype, "--training.mixed_precision_param=" + param}),
-            "training.dtype = bfloat16, but mixed_precision_param = " + param +
-                ": weights without a float32 copy are computed with as they are; make both bfloat16, or "
-                "training.dtype float32");
+        EXPECT_EQ(error_of({dtype, "--training.mixed_precision_param=" + param}),
+                  "training.dtype = bfloat16, but mixed_precision_param = " + param +
+                      ": without a float32 copy the computation uses the weights' own type; set both to "
+                      "bfloat16, or training.dtype to float32");
     }
 }
 
@@ -216,11 +214,11 @@ TEST(Errors, LossScaleIsAPowerOfTwoForFloat16) {
               "training.loss_scale_init = 1000 is not a power of two; the next below is 512");
     EXPECT_EQ(error_of({"--training.loss_scale_init=1024"}),
               "training.loss_scale_init is for mixed_precision_param = float16; with bfloat16 nothing is "
-              "scaled. Leave it out");
+              "scaled. Remove the key");
     EXPECT_EQ(
         error_of({"--training.loss_scale_growth_interval=9", "--training.mixed_precision_param=float32"}),
         "training.loss_scale_growth_interval is for mixed_precision_param = float16; with float32 "
-        "nothing is scaled. Leave it out");
+        "scaled. Remove the key");
 }
 
 TEST(Errors, BatchesMustDivide) {
@@ -237,7 +235,7 @@ TEST(Errors, LayersPerStageMustNameEachStage) {
     EXPECT_EQ(error_of({"--parallelism.pipeline_parallel_layers_per_stage", "4,3",
                         "--parallelism.pipeline_parallel_degree", "3"}),
               "parallelism.pipeline_parallel_layers_per_stage = [4, 3] names 2 stages, but "
-              "parallelism.pipeline_parallel_degree is 3; give one number a stage");
+              "parallelism.pipeline_parallel_degree is 3; give one number per stage");
 }
 
 TEST(Errors, WarmupWithinAnExplicitTotal) {
@@ -247,13 +245,13 @@ TEST(Errors, WarmupWithinAnExplicitTotal) {
     EXPECT_EQ(error_of({"--training.steps", "20"}), "no error");
 }
 
-TEST(Errors, LossSpikesMustBeJudgedBySomethingAndAtSomeTime) {
+TEST(Errors, LossSpikesNeedAThresholdAndAWindowLongEnough) {
     EXPECT_EQ(error_of({"--loss_spike.window", "64"}).substr(0, 60),
               "a key of [loss_spike] is set, but neither loss_spike.loss_zs");
     EXPECT_EQ(error_of({"--loss_spike.window", "64", "--loss_spike.grad_norm_zscore", "6"}), "no error");
     EXPECT_EQ(error_of({"--loss_spike.window", "63", "--loss_spike.loss_zscore", "6"}),
-              "loss_spike.warmup_steps = 64 exceeds loss_spike.window = 63, so no step would ever be judged; "
-              "lower the first");
+              "loss_spike.warmup_steps = 64 exceeds loss_spike.window = 63, so no step would ever be "
+              "checked; lower the first");
 }
 
 TEST(Errors, ChoicesInAListMustExist) {
@@ -268,42 +266,41 @@ TEST(Errors, ChoicesInAListMustExist) {
               "things");
 }
 
-TEST(Errors, WhatIsKeptMustBeWorthIt) {
-    EXPECT_EQ(
-        error_of({"--checkpoint.keep_latest_k=1"}),
-        "checkpoint.keep_latest_k = 1 would leave no step to fall back to; keep 2 or more, or 0 for all");
+TEST(Errors, KeptCheckpointsMustBeUsable) {
+    EXPECT_EQ(error_of({"--checkpoint.keep_latest_k=1"}),
+              "checkpoint.keep_latest_k = 1 would keep no second step to fall back to; set 2 or more, or 0 "
+              "for all");
     for (const char* number : {"0", "2", "100"}) {
         EXPECT_EQ(error_of({"--checkpoint.keep_latest_k", number}), "no error");
     }
-    EXPECT_EQ(
-        error_of({"--checkpoint.keep_every=750"}),
-        "checkpoint.keep_every = 750 is not a multiple of checkpoint.interval = 500, at whose multiples "
-        "steps are saved");
+    EXPECT_EQ(error_of({"--checkpoint.keep_every=750"}),
+              "checkpoint.keep_every = 750 is not a multiple of checkpoint.interval = 500, and steps are "
+              "saved only at multiples of the interval");
     EXPECT_EQ(error_of({"--checkpoint.keep_every=1000"}), "no error");
     EXPECT_EQ(error_of({"--checkpoint.async_mode=async_with_pinned_mem"}),
               "checkpoint.async_mode on the command line is \"async_with_pinned_mem\"; it must be one of "
               "disabled, async");
 }
 
-TEST(Errors, WhatDoesNotRepeat) {
+TEST(Errors, DeterministicExcludesASearchForAlgorithms) {
     EXPECT_EQ(error_of({"--debug.deterministic=true", "--compile.search_algorithms=true"}),
-              "debug.deterministic cannot hold with compile.search_algorithms, by which the fastest of a "
-              "product's algorithms is measured anew in each run; leave one of the two out");
+              "debug.deterministic excludes compile.search_algorithms, which measures the fastest algorithm "
+              "of each product anew in each run; remove one of the two");
     EXPECT_EQ(error_of({"--compile.search_algorithms=true"}), "no error");
 }
 
-TEST(Errors, WhatIsLoadedMustBeThere) {
+TEST(Errors, LoadedCheckpointsMustExist) {
     const auto has = [](const std::vector<std::string>& words, const std::string& part) {
         const std::string message = error_of(words);
         EXPECT_NE(message.find(part), std::string::npos) << message;
     };
-    has({"--checkpoint.load_step=5"}, "load_step = 5 is for checkpoint.enable");
-    has({"--checkpoint.load_only=true"}, "load_only is for checkpoint.enable");
+    has({"--checkpoint.load_step=5"}, "load_step = 5 needs checkpoint.enable");
+    has({"--checkpoint.load_only=true"}, "load_only needs checkpoint.enable");
     has({"--checkpoint.initial_load_in_hf=true"}, "nor model.hf_assets_path names a folder");
-    has({"--checkpoint.initial_load_model_only=false"}, "initial_load_path names nothing to load");
+    has({"--checkpoint.initial_load_model_only=false"}, "initial_load_path is not set");
     has({"--checkpoint.initial_load_model_only=false", "--checkpoint.initial_load_path=x",
          "--checkpoint.initial_load_in_hf=true"},
-        "holds the weights alone");
+        "holds only weights");
     has({"--checkpoint.export_dtype=float32"}, "neither is set");
     has({"--checkpoint.export_dtype=float64", "--checkpoint.last_save_in_hf=true"}, "one of float16");
     EXPECT_EQ(error_of({"--checkpoint.initial_load_in_hf=true", "--model.hf_assets_path=x"}), "no error");

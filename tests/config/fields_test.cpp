@@ -1,4 +1,4 @@
-// Properties that each line of the field table must have, whatever it is.
+// Properties that every line of the field table must have.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -22,7 +22,7 @@ void for_each_field(Check check) {
     }
 }
 
-/// Keys that a sample value of `key` is consistent with only at these values.
+/// For keys whose sample value is consistent only with certain values of other keys: those values.
 std::vector<std::string> companions(const std::string& key) {
     const std::string dtype = "--training.dtype=float64", param = "--training.mixed_precision_param=float64",
                       reduce = "--training.mixed_precision_reduce=float64";
@@ -56,8 +56,7 @@ JobConfig parsed(std::vector<std::string> words, const std::string& key) {
     return parse_command_line(words).config;
 }
 
-/// How a value is written on a command line: as in TOML, but strings and durations without quotes and
-/// escapes.
+/// A value as written on a command line: as in TOML, but strings and durations have no quotes and no escapes.
 std::string word_of(const Value& value) {
     const auto* text = std::get_if<std::string>(&value);
     if (text) return *text;
@@ -65,7 +64,7 @@ std::string word_of(const Value& value) {
     return duration ? duration_text(*duration) : toml_text(value);
 }
 
-TEST(Fields, AreNamedAfterTheirSectionAndOnce) {
+TEST(Fields, AreNamedOnceAndAfterTheirSection) {
     std::set<std::string> seen;
     for (const Section& section : schema()) {
         EXPECT_EQ(find_section(section.name), &section);
@@ -99,7 +98,7 @@ TEST(Fields, SetTheirOwnMemberAndNoOther) {
     });
 }
 
-TEST(Fields, TakeTheSameFromFileAndCommandLine) {
+TEST(Fields, ReadTheSameFromFileAndCommandLine) {
     for_each_field([](const Field& field) {
         const Value value = sample_value(field);
         const std::string name = field.key.substr(0, field.key.find('.'));
@@ -113,7 +112,7 @@ TEST(Fields, TakeTheSameFromFileAndCommandLine) {
     });
 }
 
-TEST(Fields, TakeEachOfTheirChoices) {
+TEST(Fields, AcceptEachOfTheirChoices) {
     for_each_field([](const Field& field) {
         for (const std::string& choice : field.limits.choices) {
             JobConfig config;

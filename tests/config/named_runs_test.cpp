@@ -1,4 +1,4 @@
-// The runs of configs/ parse, say why their degrees are what they are, and stand in the README's table.
+// The runs of configs/ parse, explain their degrees, and are rows of the README's table.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -34,11 +34,11 @@ TEST(NamedRuns, Parse) {
     }
 }
 
-TEST(NamedRuns, OpenWithTheirReason) {
+TEST(NamedRuns, BeginWithTheReasonOfTheirDegrees) {
     for (const auto& path : named_runs()) EXPECT_EQ(content_of(path).front(), '#') << path;
 }
 
-TEST(NamedRuns, StandInTheReadme) {
+TEST(NamedRuns, AreRowsOfTheReadme) {
     const std::string readme = content_of(std::filesystem::path(ARGOSY_CONFIGS) / "README.md");
     for (const auto& path : named_runs()) {
         EXPECT_NE(readme.find("`" + path.filename().string() + "`"), std::string::npos) << path;

@@ -14,7 +14,7 @@ TEST(EditDistance, CountsInsertedRemovedAndReplacedLetters) {
     EXPECT_EQ(edit_distance("steps", "steps"), 0);
 }
 
-TEST(Nearest, LooksAtNamesBeforeSections) {
+TEST(Nearest, PrefersNamesToSections) {
     const std::vector<std::string> keys = {"training.seq_len", "training.steps", "model.name",
                                            "optimizer.name"};
     EXPECT_EQ(nearest("training.seq_length", keys), "training.seq_len");
@@ -25,7 +25,7 @@ TEST(Nearest, LooksAtNamesBeforeSections) {
     EXPECT_EQ(nearest("modl.nam", keys), "model.name");
 }
 
-TEST(Nearest, GuessesNothingWhereNothingIsNear) {
+TEST(Nearest, GuessesNothingIfNothingIsNear) {
     EXPECT_EQ(nearest("training.colour", {"training.seq_len", "training.steps"}), "");
     EXPECT_EQ(nearest("training.steps", {}), "");
 }

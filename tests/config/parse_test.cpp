@@ -9,13 +9,13 @@ namespace {
 
 using Layers = std::vector<int64_t>;
 
-TEST(Parse, NothingGivesTheDefaults) {
+TEST(Parse, NoSettingsGiveTheDefaults) {
     const CommandLine line = parse_command_line({});
     EXPECT_EQ(line.request, Request::Run);
     EXPECT_EQ(line.config, JobConfig{});
 }
 
-TEST(Parse, CommandLineGoesOverTheFileInAnyOrder) {
+TEST(Parse, CommandLineOverridesTheFileInAnyOrder) {
     const ConfigFile file("[training]\nsteps = 20\nseq_len = 64\n");
     for (const std::vector<std::string>& words :
          {std::vector<std::string>{"--config", file.path(), "--training.steps", "30"},
@@ -44,7 +44,7 @@ TEST(Parse, ValuesMayStartWithAMinusOrHoldAnEqualsSign) {
     EXPECT_EQ(parse_command_line({"--job.description", ""}).config.job.description, "");
 }
 
-TEST(Parse, ListsComeWithCommasOrAsInToml) {
+TEST(Parse, ListsAreSeparatedByCommasOrWrittenAsInToml) {
     const std::string key = "--parallelism.pipeline_parallel_layers_per_stage";
     const std::vector<std::string> degree = {"--parallelism.pipeline_parallel_degree", "3"};
     for (const char* text : {"4,4,3", "[4, 4, 3]", "4, 4 ,3"}) {
@@ -78,7 +78,7 @@ TEST(Parse, AnIntegerIsANumberToo) {
     EXPECT_EQ(parse_command_line({"--optimizer.lr", "3e-4"}).config.optimizer.lr, 3e-4);
 }
 
-TEST(Parse, APresetIsSetOnlyWhereItWasNamed) {
+TEST(Parse, APresetIsSetOnlyIfItWasNamed) {
     const ConfigFile file("[model]\nflavor = \"debugmodel\"\n");
     const JobConfig config = parse_command_line({"--config", file.path()}).config;
     EXPECT_TRUE(config.model.flavor.has_value());  // although it is the default
@@ -115,7 +115,7 @@ TEST(Choices, HaveTheirNames) {
     EXPECT_EQ(name_of(RecomputeMode::Full), "full");
 }
 
-TEST(Parse, HelpComesDespiteMistakes) {
+TEST(Parse, HelpIsPrintedDespiteMistakes) {
     EXPECT_EQ(parse_command_line({"--config", "absent.toml", "--nonsense", "--help"}).request, Request::Help);
 }
 

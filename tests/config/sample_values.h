@@ -1,4 +1,4 @@
-// A valid value for each key of the table, other than its default wherever the key takes a second one.
+// A valid value for each key of the table; it differs from the default if the key accepts a second value.
 #pragma once
 
 #include "base/error.h"
@@ -30,9 +30,9 @@ inline Value sample_value(const Field& field) {
     throw RunError("key {} has no type", field.key);
 }
 
-/// The whole config of them. It is consistent: each integer, and so the degree and each batch size, is 4; the
-/// number types are float64, without the keys that only float16 takes; what is loaded is Hugging Face's; and
-/// it is deterministic, which a search for algorithms is not.
+/// The configuration of all sample values. It is consistent: every integer, including the degree and each
+/// batch size, is 4; the number types are float64, without the keys that only float16 accepts; the loaded
+/// model is Hugging Face's; and the run is deterministic, without a search for algorithms.
 inline JobConfig sample_config() {
     JobConfig config;
     for (const Section& section : schema()) {

@@ -1,4 +1,4 @@
-// Algorithms as lines of text.
+// Chosen algorithms as lines of text.
 #include "cublas/choices.h"
 
 #include <gtest/gtest.h>
@@ -32,7 +32,7 @@ Choice choice() {
     return made;
 }
 
-TEST(Choices, AreLinesThatAreReadBack) {
+TEST(Choices, AreLinesThatReadBack) {
     const std::string line = line_of(choice(), kHere);
     EXPECT_EQ(
         line.substr(0, line.rfind(' ')),
@@ -55,14 +55,14 @@ TEST(Choices, OfEachKindOfProblem) {
     EXPECT_EQ(choices_in(line_of(other, kHere), kHere)[0].problem, other.problem);
 }
 
-TEST(Choices, OfAnotherVersionOrDeviceAreLeftOut) {
+TEST(Choices, OfAnotherVersionOrDeviceAreSkipped) {
     const std::string text = line_of(choice(), {"13.2.0", kHere.device}) + line_of(choice(), kHere) +
                              line_of(choice(), {kHere.version, "NVIDIA-B200"}) +
                              "cublasLt 14.0.0 NVIDIA-H200 in another form\n";
     EXPECT_EQ(choices_in(text, kHere).size(), 1u);
 }
 
-TEST(Choices, ThatAreTornAreTheUsersToMend) {
+TEST(Choices, InvalidLinesAreUserErrors) {
     const std::string line = line_of(choice(), kHere);
     const auto replaced = [&](const std::string& what, const std::string& by) {
         return std::string(line).replace(line.find(what), what.size(), by);
@@ -74,7 +74,7 @@ TEST(Choices, ThatAreTornAreTheUsersToMend) {
           replaced("bf16", "bf17"), replaced(" N ", " M "), replaced(" 4096 ", " 4096x "),
           replaced(" 4096 ", " -4096 "), replaced("add", "sub"), replaced("plain", "-"),
           replaced("00070e", "00070x"), replaced("\n", " more\n")}) {
-        EXPECT_ERROR(choices_in(bad, kHere), UserError, "line 1 of the algorithms");
+        EXPECT_ERROR(choices_in(bad, kHere), UserError, "line 1 of the file of matrix");
     }
 }
 

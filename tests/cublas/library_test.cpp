@@ -1,6 +1,6 @@
-// What wraps cuBLASLt, linked with the library itself: descriptors are its own on every machine, and it takes
-// each attribute in the size that we give; where there is no GPU, one clear error says so, and where there is
-// one it multiplies.
+// The wrapper of cuBLASLt, linked with the real library. On every machine the library makes descriptors and
+// accepts each attribute in the size that we pass. Without a GPU there is one clear error; with a GPU it
+// multiplies.
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -43,14 +43,14 @@ TEST(Library, TakesEveryDescriptorWithoutADevice) {
                                   .alignment_d = 2,
                                   .alignment_bias = 4};
             Plan plan(problem, vector);
-            // Preferences are made before the handle is looked at.
+            // The library checks preferences before the handle.
             std::vector<Algorithm> found;
             EXPECT_EQ(plan.ask(/*handle=*/nullptr, 1 << 20, 8, found), CUBLAS_STATUS_NOT_INITIALIZED);
         }
     }
 }
 
-TEST(Library, WithoutAGpuOneErrorSaysSo) {
+TEST(Library, WithoutAGpuGivesOneError) {
     if (cuda::driver_version() != 0) GTEST_SKIP() << "there is a driver here";
     EXPECT_ERROR(Multiplier(), RunError, "need a GPU, and this process sees none", "nvidia-smi");
 }

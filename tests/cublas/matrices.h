@@ -1,5 +1,5 @@
-// Matrices in the memory of the stand-in's devices, which tests read and write as it is; and products of them
-// by a plain loop in fp64.
+// Matrices in the memory of the fake devices, which tests read and write directly; and reference products by
+// a plain loop in fp64.
 #pragma once
 
 #include <cmath>
@@ -42,7 +42,7 @@ inline void store_at(void* data, int64_t index, ElementType type, double value) 
     }
 }
 
-/// By how much rounding to the type may change a number, against its size.
+/// Maximum relative change of a number by rounding to the type.
 inline double unit_of(ElementType type) {
     switch (type) {
         case ElementType::Float64:
@@ -56,15 +56,15 @@ inline double unit_of(ElementType type) {
     }
 }
 
-/// How a matrix lies: row by row or column by column, so many elements further apart than they must, the
-/// first so many elements behind where memory begins.
+/// The memory layout of a matrix: row-major or column-major, extra elements between rows or columns, and
+/// elements before the first one.
 struct Lie {
     bool by_rows = true;
     int64_t gap = 0;
     int64_t offset = 0;
 };
 
-/// Owns its memory, in which what is no element of it stays as it was made.
+/// Owns its memory. Elements outside the matrix keep their initial value.
 class OwnedMatrix {
   public:
     OwnedMatrix(ElementType type, int64_t rows, int64_t columns, Lie lie)
@@ -77,7 +77,7 @@ class OwnedMatrix {
                   lie.by_rows ? std::max<int64_t>(columns, 1) + lie.gap : 1,
                   lie.by_rows ? 1 : std::max<int64_t>(rows, 1) + lie.gap} {}
 
-    /// Normal numbers, rounded to the type.
+    /// Normally distributed numbers, rounded to the type.
     void fill(std::mt19937& random) {
         std::normal_distribution<double> normal;
         for (int64_t row = 0; row < matrix_.rows; ++row) {

@@ -1,4 +1,4 @@
-// A product in cuBLASLt's words: what lies row by row becomes columns by transposing, and nothing is copied.
+// A product in cuBLASLt's terms: row-major matrices become column-major by transposition, without a copy.
 #include "cublas/problem.h"
 
 #include <gtest/gtest.h>
@@ -48,7 +48,7 @@ TEST(Problem, OfALinearLayer) {
     EXPECT_EQ(request.d, memory.c);
 }
 
-TEST(Problem, OfAResultThatLiesByColumnsIsNotTransposed) {
+TEST(Problem, AColumnMajorResultIsNotTransposed) {
     Memory memory;
     const Product product{.c = by_rows<void>(memory.c, 4, 6).transposed(),
                           .a = by_rows<const void>(memory.a, 6, 8),
@@ -76,14 +76,14 @@ TEST(Problem, StridesOfOneRowOrColumnDoNotCount) {
     EXPECT_EQ(problem.stride_d, 1);
 }
 
-TEST(Problem, KnowsHowPointersAreAligned) {
+TEST(Problem, KnowsTheAlignmentOfPointers) {
     Memory memory;
     const Product product{.c = by_rows<void>(memory.c + 64, 4, 4),
                           .a = by_rows<const void>(memory.a + 2, 4, 4),
                           .b = by_rows<const void>(memory.b + 24, 4, 4),
                           .bias = memory.b + 4};
     const Problem problem = request_of(product).problem;
-    EXPECT_EQ(problem.alignment_a, 8);  // A of cuBLASLt is our B
+    EXPECT_EQ(problem.alignment_a, 8);  // cuBLASLt's A is our B
     EXPECT_EQ(problem.alignment_b, 2);
     EXPECT_EQ(problem.alignment_d, 64);
     EXPECT_EQ(problem.alignment_bias, 4);
@@ -118,7 +118,7 @@ TEST(Problem, HasAHashOfEachField) {
     EXPECT_TRUE(differs([](Problem& p) { p.alignment_bias = 16; }));
 }
 
-TEST(Problem, RefusesWhatIsNone) {
+TEST(Problem, RefusesInvalidProducts) {
     Memory memory;
     const Product good{.c = by_rows<void>(memory.c, 6, 4),
                        .a = by_rows<const void>(memory.a, 6, 8),
@@ -151,7 +151,7 @@ TEST(Problem, RefusesWhatIsNone) {
         "no product that takes a bias");
 }
 
-TEST(Build, WithoutCudaSaysSo) {
+TEST(Build, WithoutCudaGivesAClearError) {
     if (version() != 0) GTEST_SKIP() << "this build has it";
     EXPECT_EQ(version_text(), "0.0.0");
     EXPECT_ERROR(Multiplier(), UserError, "no cuBLASLt", "-DARGOSY_CUDA=ON");

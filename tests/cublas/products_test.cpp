@@ -1,4 +1,4 @@
-// Every kind of product against a plain loop in fp64, through the stand-in for cuBLASLt.
+// Every kind of product, computed by the stand-in for cuBLASLt, against a plain loop in fp64.
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -40,7 +40,7 @@ std::string text(const Case& one) {
 }
 
 struct Sum {
-    double value, size;  // size: of its terms' sizes
+    double value, size;  // size: sum of the absolute values of the terms
 };
 
 Sum plain_sum(const OwnedMatrix& a, const OwnedMatrix& b, int64_t row, int64_t column) {
@@ -64,7 +64,7 @@ void expect_right(Multiplier& multiplier, const Case& one) {
     bias.fill(random);
     c.fill(random);
     const std::vector<double> before = c.values();
-    if (!one.accumulate) {  // what lies there is not read
+    if (!one.accumulate) {  // these elements are not read
         for (int64_t row = 0; row < one.rows; ++row) {
             for (int64_t column = 0; column < one.columns; ++column) {
                 c.set(row, column, std::numeric_limits<double>::quiet_NaN());
@@ -106,7 +106,7 @@ std::vector<ElementType> results_of(ElementType type) {
     return {type};
 }
 
-/// A stand-in as new before each test, and nothing left over of its own.
+/// A fresh stand-in before each test; afterwards none of its memory is left.
 class Products : public ::testing::Test {
   protected:
     void SetUp() override {
@@ -154,7 +154,7 @@ TEST_F(Products, OfEverySize) {
                              [](int number) { return number == argosy::testing::kRounding; }));
 }
 
-TEST_F(Products, OfASearchAreRightToo) {
+TEST_F(Products, ASearchGivesCorrectResults) {
     Multiplier multiplier({.search = Search::Timed});
     for (const bool accumulate : {false, true}) {
         for (const bool bias : {false, true}) {
@@ -168,7 +168,7 @@ TEST_F(Products, OfASearchAreRightToo) {
     EXPECT_GT(fake_cublaslt().ran.size(), 8u * 3u);
 }
 
-TEST_F(Products, AreNotOfAnyAddressOrMachine) {
+TEST_F(Products, RefuseOtherMemoryAndOtherThreads) {
     OwnedMatrix a(kTypes[0], 16, 16, {}), c(kTypes[0], 16, 16, {});
     const Product product{.c = c.view(), .a = a.constant(), .b = a.constant()};
     const cuda::Stream stream;
@@ -187,7 +187,7 @@ TEST_F(Products, AreNotOfAnyAddressOrMachine) {
                  "cuBLASLt 13.1.0 has no algorithm for bf16", "CUBLAS_STATUS_NOT_SUPPORTED",
                  "multiples of 256");
     fake_cublaslt().seconds = {0};
-    EXPECT_NO_THROW(multiplier.run(other, stream.handle()));  // what failed left nothing behind
+    EXPECT_NO_THROW(multiplier.run(other, stream.handle()));  // a failure leaves nothing behind
 
     std::thread([&] {
         EXPECT_ERROR(multiplier.run(product, stream.handle()), RunError, "another thread");

@@ -1,4 +1,4 @@
-// What one run chose and another takes up.
+// The algorithms that one run chose and another run reuses.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -75,7 +75,7 @@ TEST_F(Remembering, HoldsWhatTheHeuristicChoseAsWell) {
     EXPECT_EQ(other.remember(multiplier.choices()), 2);
 }
 
-TEST_F(Remembering, LeavesOutAnotherVersion) {
+TEST_F(Remembering, SkipsAnotherVersion) {
     Multiplier multiplier;
     products(multiplier);
     fake_cublaslt() = {};
@@ -87,7 +87,7 @@ TEST_F(Remembering, LeavesOutAnotherVersion) {
     EXPECT_EQ(fake_cublaslt().num_questions, 2);
 }
 
-TEST_F(Remembering, AsksAgainWhereAnAlgorithmDoesNotServe) {
+TEST_F(Remembering, AsksAgainIfAnAlgorithmDoesNotWork) {
     fake_cublaslt().seconds = {10, 10, 1};
     Multiplier timed({.search = Search::Timed});
     const auto first = products(timed);
@@ -100,14 +100,14 @@ TEST_F(Remembering, AsksAgainWhereAnAlgorithmDoesNotServe) {
     EXPECT_NE(cramped.choices(), timed.choices());
 
     fake_cublaslt() = {};
-    fake_cublaslt().seconds = {0};  // there is no third one here
+    fake_cublaslt().seconds = {0};  // there is no third file
     Multiplier lacking;
     lacking.remember(timed.choices());
     products(lacking);
     EXPECT_EQ(fake_cublaslt().ran, std::vector<int>({0, 0}));
 }
 
-TEST_F(Remembering, LeavesProblemsThatCameAsTheyAre) {
+TEST_F(Remembering, DoesNotChangeProblemsAlreadySeen) {
     fake_cublaslt().seconds = {10, 10, 1};
     Multiplier timed({.search = Search::Timed});
     products(timed);
@@ -118,13 +118,13 @@ TEST_F(Remembering, LeavesProblemsThatCameAsTheyAre) {
     EXPECT_EQ(products(multiplier), first);
 }
 
-TEST_F(Remembering, TakesNothingOfWhatIsTorn) {
+TEST_F(Remembering, UsesNothingOfAnInvalidText) {
     Multiplier multiplier;
     products(multiplier);
     const std::string choices = multiplier.choices();
     Multiplier other;
     EXPECT_ERROR(other.remember(choices.substr(0, choices.size() - 9)), UserError,
-                 "line 2 of the algorithms");
+                 "line 2 of the file of matrix");
     EXPECT_EQ(other.choices(), "");
 }
 

@@ -1,4 +1,4 @@
-// How a problem gets its algorithm: asked for once, timed or not, and kept.
+// How a problem gets its algorithm: one request per problem, with or without timing, and the answer is kept.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@ int64_t num_allocations = 0;
 
 }  // namespace
 
-// Of this executable, to count what a product costs.
+// Replaces the executable's function to count the cost of a product.
 void* operator new(size_t bytes) {
     ++num_allocations;
     if (void* const memory = std::malloc(bytes)) return memory;
@@ -36,7 +36,7 @@ using testing::OwnedMatrix;
 constexpr ElementType kOperandType = ElementType::BFloat16;
 constexpr int64_t kSize = 32;
 
-/// A gradient of fp32 to which products of ones are added, so that its elements count them.
+/// An fp32 gradient to which products of ones are added, so that its elements count the products.
 struct Gradient {
     OwnedMatrix a{kOperandType, kSize, kSize, {}}, c{ElementType::Float32, kSize, kSize, {}};
     cuda::Stream stream;
@@ -95,7 +95,7 @@ TEST_F(Searches, AskOncePerProblem) {
     EXPECT_EQ(fake_cublaslt().num_questions, 3);
 }
 
-TEST_F(Searches, CostNothingOfAProblemThatCame) {
+TEST_F(Searches, CostNothingForAProblemAlreadySeen) {
     Multiplier multiplier;
     Product product = gradient.product();
     product.bias = gradient.a.view().data;
@@ -107,12 +107,12 @@ TEST_F(Searches, CostNothingOfAProblemThatCame) {
     EXPECT_GT(before, 0);
 }
 
-TEST_F(Searches, AreNotOfOneBias) {
+TEST_F(Searches, DoNotDependOnTheBiasPointer) {
     Multiplier multiplier;
     Product product = gradient.product();
     product.accumulate = false;
     for (const double bias : {1.0, 2.0}) {
-        OwnedMatrix biases(ElementType::Float32, 2, kSize, {});  // both at once, a row each
+        OwnedMatrix biases(ElementType::Float32, 2, kSize, {});  // both at once, one row each
         for (int64_t column = 0; column < kSize; ++column) {
             biases.set(0, column, 0);
             biases.set(1, column, bias);
@@ -126,7 +126,7 @@ TEST_F(Searches, AreNotOfOneBias) {
     }
 }
 
-TEST_F(Searches, TellHowPointersAreAligned) {
+TEST_F(Searches, PassTheAlignmentOfPointers) {
     Multiplier multiplier;
     const OwnedMatrix factor(kOperandType, kSize, kSize, {.offset = 1});
     const OwnedMatrix result(ElementType::Float32, kSize, kSize, {.offset = 1});
@@ -137,7 +137,7 @@ TEST_F(Searches, TellHowPointersAreAligned) {
         EXPECT_EQ(last_algorithm(), number);
     };
     expect_algorithm(0, [](Product&) {});
-    expect_algorithm(2, [&](Product& product) { product.a = factor.constant(); });  // the last one takes any
+    expect_algorithm(2, [&](Product& product) { product.a = factor.constant(); });  // accepts any
     expect_algorithm(2, [&](Product& product) { product.b = factor.constant(); });
     expect_algorithm(2, [&](Product& product) { product.c = result.view(); });
     EXPECT_EQ(fake_cublaslt().num_questions, 4);
@@ -160,7 +160,7 @@ TEST_F(Searches, KeepTheFastest) {
     gradient.expect_products(2);
 }
 
-TEST_F(Searches, PassOverWhatRefuses) {
+TEST_F(Searches, SkipAlgorithmsThatFail) {
     fake_cublaslt().seconds = {0, 20, 2};
     fake_cublaslt().refused = {0};
     Multiplier timed({.search = Search::Timed});
@@ -186,11 +186,11 @@ TEST_F(Searches, WaitForNothingWhileAGraphIsRecorded) {
     EXPECT_EQ(fake_cublaslt().ran, std::vector<int>({0}));
     fake_gpus().captures = 0;
     gradient.run(multiplier);
-    EXPECT_EQ(fake_cublaslt().ran, std::vector<int>({0, 0}));  // equal products, equal bits
+    EXPECT_EQ(fake_cublaslt().ran, std::vector<int>({0, 0}));  // equal products give equal bits
     gradient.expect_products(2);
 }
 
-TEST_F(Searches, TakeMemoryFromWhomTheyAreTold) {
+TEST_F(Searches, UseTheGivenAllocator) {
     std::vector<size_t> asked;
     const auto allocate = [&](size_t bytes) {
         asked.push_back(bytes);
@@ -208,7 +208,7 @@ TEST_F(Searches, TakeMemoryFromWhomTheyAreTold) {
     Product replaced = gradient.product();
     replaced.accumulate = false;
     gradient.run(multiplier, replaced);
-    EXPECT_EQ(asked.size(), 2u);  // what is replaced anyway is written as often as it takes
+    EXPECT_EQ(asked.size(), 2u);  // an output that is overwritten anyway may be written any number of times
     gradient.expect_products(1);
 }
 
@@ -225,7 +225,7 @@ TEST_F(Searches, DoWithoutScratchMemory) {
 }
 
 TEST_F(Searches, KeepToTheWorkspace) {
-    fake_cublaslt().seconds = {20, 2, 2};  // the first wants none, the others 1024 bytes
+    fake_cublaslt().seconds = {20, 2, 2};  // the first needs no workspace, the others 1024 bytes
     Multiplier without({.search = Search::Timed, .workspace_bytes = 0});
     gradient.run(without);
     EXPECT_EQ(last_algorithm(), 0);

@@ -20,7 +20,7 @@ class LoaderTest : public testing::Test {
         std::vector<int64_t> tokens, targets;
     };
 
-    /// The number of each sample, by the token that it begins with.
+    /// The number of each sample, which equals its first token.
     static std::vector<int64_t> order(const Loader& loader, int64_t first, int64_t count) {
         const Samples samples = read(loader, first, count);
         std::vector<int64_t> numbers;
@@ -59,7 +59,7 @@ TEST_F(LoaderTest, TargetsAreTheTokensThatFollow) {
     }
 }
 
-TEST_F(LoaderTest, WithoutShufflingFollowsTheFileOverAndOver) {
+TEST_F(LoaderTest, WithoutShufflingRepeatsTheFileInOrder) {
     const Loader plain = loader(1, false);
     EXPECT_EQ(plain.num_samples(), kNumSamples);
     const std::vector<int64_t> numbers = order(plain, 0, 3 * kNumSamples);
@@ -68,7 +68,7 @@ TEST_F(LoaderTest, WithoutShufflingFollowsTheFileOverAndOver) {
     }
 }
 
-TEST_F(LoaderTest, EveryEpochHasEverySampleOnceInAnOrderOfItsOwn) {
+TEST_F(LoaderTest, EveryEpochHasEverySampleOnceInItsOwnOrder) {
     const Loader shuffled = loader(1, true);
     std::vector<std::vector<int64_t>> epochs;
     for (int64_t epoch = 0; epoch < 4; ++epoch) {
@@ -80,13 +80,14 @@ TEST_F(LoaderTest, EveryEpochHasEverySampleOnceInAnOrderOfItsOwn) {
     }
 }
 
-TEST_F(LoaderTest, OrderIsTheSeeds) {
+TEST_F(LoaderTest, OrderDependsOnTheSeed) {
     const std::vector<int64_t> numbers = order(loader(1, true), 0, kNumSamples);
     EXPECT_EQ(order(loader(1, true), 0, kNumSamples), numbers);
     EXPECT_NE(order(loader(2, true), 0, kNumSamples), numbers);
 }
 
-// What a rank reads does not depend on how the positions are cut into reads, even across the end of an epoch.
+// A rank's samples do not depend on how its positions are divided into reads, not even across the end of an
+// epoch.
 TEST_F(LoaderTest, ReadsOfAnySizeGiveTheSameSamples) {
     const Loader shuffled = loader(3, true);
     const std::vector<int64_t> whole = order(shuffled, 0, 3 * kNumSamples);

@@ -1,4 +1,4 @@
-"""The command lines of prepare-data: what they write, print and return."""
+"""The command lines of prepare-data: their files, output and exit codes."""
 import fcntl
 import json
 import os
@@ -10,7 +10,7 @@ import tempfile
 import time
 import unittest
 
-signal.signal(signal.SIGINT, signal.default_int_handler)  # the program must not inherit that it is ignored
+signal.signal(signal.SIGINT, signal.default_int_handler)  # the program must not inherit the ignored signal
 PROGRAM = pathlib.Path(os.environ["ARGOSY_BIN"]) / "prepare-data"
 TINY = pathlib.Path(os.environ["ARGOSY_SOURCE"]) / "data" / "tiny.jsonl"
 HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
@@ -63,7 +63,7 @@ class PrepareData(unittest.TestCase):
         self.assertEqual(os.listdir(self.folder), ["t.h5"])
 
     def waiting_tokenize(self, **more):
-        """A tokenize that has read a record from a pipe and waits for more, and the pipe's end to write to."""
+        """A tokenize process that has read one record from a pipe and waits for more, and the write end of the pipe."""
         os.mkfifo(self.folder / "pipe")
         job = subprocess.Popen([PROGRAM, "tokenize", "--input", self.folder / "pipe", "--output", self.folder / "t.h5"],
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more)
@@ -107,7 +107,7 @@ class PrepareData(unittest.TestCase):
             os.unlink(self.folder / "pipe")
 
     def test_a_signal_that_is_ignored_from_the_start_ends_nothing(self):
-        """nohup starts a program so."""
+        """nohup starts programs with this signal ignored."""
         job, pipe = self.waiting_tokenize(preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
         job.send_signal(signal.SIGHUP)
         pipe.close()
@@ -138,7 +138,7 @@ class PrepareData(unittest.TestCase):
         self.assertEqual(sorted(os.listdir(self.folder)), ["pipe", "t.h5"])
 
     def test_only_own_files_are_replaced(self):
-        """Its earlier results and empty files, and nothing that somebody else wrote."""
+        """A tool replaces its earlier results and empty files, but no file of other programs."""
         tokenize = ["tokenize", "--input", TINY, "--output", self.folder / "t.h5"]
         (self.folder / "t.h5").touch()
         for _ in range(2):
@@ -161,14 +161,14 @@ class PrepareData(unittest.TestCase):
         self.assertEqual(json.loads(self.run_program(*line, "--vocab-size", "50").stdout)["vocab_size"], 50)
         self.expect_error(*line, "--vocab-size", "9", code=2, parts=["a.jsonl:1", "token 9", "0 .. 8"])
 
-    def test_bad_input_is_2_and_leaves_nothing(self):
+    def test_bad_input_exits_with_2_and_leaves_nothing(self):
         (self.folder / "a.jsonl").write_text('{"text": "a"}\n{"text": \n')
         line = ["tokenize", "--input", self.folder / "a.jsonl", "--output", self.folder / "t.h5"]
         self.expect_error(*line, code=2, parts=["a.jsonl:2", "bad JSON"])
         self.expect_error(*line, "--tokenizer", "x.json", code=2, parts=["--tokenizer", "x.json", "bytes"])
         self.assertEqual(os.listdir(self.folder), ["a.jsonl"])
 
-    def test_bad_command_lines_are_2(self):
+    def test_bad_command_lines_exit_with_2(self):
         self.expect_error(code=2, parts=["subcommand"])
         self.expect_error("bake", code=2, parts=["bake"])
         self.expect_error("synthetic", code=2, parts=["--output"])
@@ -176,7 +176,7 @@ class PrepareData(unittest.TestCase):
         self.expect_error("synthetic", "--output", self.folder, "--megabytes", "-1", code=2, parts=["-1"])
         self.expect_error("tokenize", "--output", "x", code=2, parts=["--input"])
 
-    def test_a_full_disk_is_1(self):
+    def test_a_full_disk_exits_with_1(self):
         with open("/dev/full", "w") as full:
             done = self.run_program("tokenize", "--input", TINY, "--output", self.folder / "t.h5",
                                     code=1, stdout=full)

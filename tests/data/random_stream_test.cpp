@@ -22,7 +22,7 @@ TEST(RandomStream, IsAFunctionOfSeedPurposeAndIndex) {
     EXPECT_NE(draw(RandomStream(1, "train", 7 + (uint64_t{1} << 32))), drawn);
 }
 
-TEST(RandomStream, IsEvenOverItsRange) {
+TEST(RandomStream, IsUniformOverItsRange) {
     RandomStream random(1, "train", 0);
     std::array<int, 7> counts{};
     for (int i = 0; i < 70'000; ++i) ++counts.at(random.between(3, 9) - 3);

@@ -11,7 +11,7 @@ namespace {
 
 class RecordsTest : public testing::Test {
   protected:
-    /// The records of a file of that content.
+    /// The records of a file with this content.
     std::vector<Record> read(const std::string& lines) {
         write_file(folder_ / "a.jsonl", lines);
         RecordReader reader(folder_ / "a.jsonl", 1000);
@@ -46,7 +46,7 @@ TEST_F(RecordsTest, ErrorsNameFileAndLine) {
     EXPECT_ERROR(read("{\"text\": \"\xff\"}"), UserError, "a.jsonl:1", "bad JSON");
 }
 
-TEST_F(RecordsTest, RefusesWhatIsNoToken) {
+TEST_F(RecordsTest, RefusesInvalidTokens) {
     EXPECT_ERROR(read("{\"tokens\": 5}"), UserError, "a.jsonl:1", "not an array");
     EXPECT_ERROR(read("{\"tokens\": [1, 2.5]}"), UserError, "a.jsonl:1", "2.5", "not an integer");
     EXPECT_ERROR(read("{\"tokens\": [1, \"2\"]}"), UserError, "a.jsonl:1", "\"2\"");

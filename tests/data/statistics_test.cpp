@@ -16,7 +16,7 @@ std::vector<uint32_t> repeated(const std::vector<uint32_t>& cycle, int times) {
     return tokens;
 }
 
-TEST(StreamStatistics, OfNothingAndOfOneToken) {
+TEST(StreamStatistics, NoTokensAndOneToken) {
     StreamStatistics statistics;
     EXPECT_EQ(statistics.unigram_entropy(), 0);
     EXPECT_EQ(statistics.bigram_entropy(), 0);
@@ -25,7 +25,7 @@ TEST(StreamStatistics, OfNothingAndOfOneToken) {
     EXPECT_EQ(statistics.bigram_entropy(), 0);
 }
 
-TEST(StreamStatistics, AnAlternatingStreamHasNoSurprises) {
+TEST(StreamStatistics, AnAlternatingStreamHasNoBigramEntropy) {
     StreamStatistics statistics;
     statistics.add(repeated({3, 8}, 1000));
     EXPECT_NEAR(statistics.unigram_entropy(), std::log(2), 1e-12);
@@ -33,7 +33,7 @@ TEST(StreamStatistics, AnAlternatingStreamHasNoSurprises) {
     EXPECT_EQ(statistics.bigram_tokens(), 2000);
 }
 
-TEST(StreamStatistics, AUniformStreamIsAllSurprise) {
+TEST(StreamStatistics, AUniformStreamHasTheFullEntropy) {
     StreamStatistics statistics;
     RandomStream random(1, "statistics", 0);
     std::vector<uint32_t> tokens(1'000'000);
@@ -43,7 +43,7 @@ TEST(StreamStatistics, AUniformStreamIsAllSurprise) {
     EXPECT_NEAR(statistics.bigram_entropy(), std::log(16), 1e-3);
 }
 
-// 0 0 1 0 0 1 ...: after 0 comes 0 or 1 half the time, after 1 always 0.
+// In 0 0 1 0 0 1 ... a 0 is followed by 0 or 1 half of the time each, a 1 always by 0.
 TEST(StreamStatistics, WeighsEachContextByHowOftenItOccurs) {
     StreamStatistics statistics;
     statistics.add(repeated({0, 0, 1}, 100'000));
@@ -77,7 +77,7 @@ TEST(PairCounts, CountsLikeAMapWhileItGrows) {
     EXPECT_EQ(counts.total(), 100'000);
 }
 
-TEST(PairCounts, OfAFullTableAreThoseOfTheBeginning) {
+TEST(PairCounts, AFullTableHasTheCountsOfTheBeginning) {
     PairCounts counts(16);  // twelve distinct pairs fit
     for (uint32_t i = 0; i < 100; ++i) {
         counts.add(i, i);

@@ -45,7 +45,7 @@ TEST(Synthetic, IsDeterministicInItsSeed) {
     }
 }
 
-TEST(Synthetic, HasTheSizeAskedFor) {
+TEST(Synthetic, HasTheRequestedSize) {
     const ScratchFolder folder;
     for (const double megabytes : {0.02, 0.5, 2.0}) {
         write_synthetic_corpus({.output = folder / "a", .megabytes = megabytes, .seed = 1});
@@ -57,7 +57,7 @@ TEST(Synthetic, HasTheSizeAskedFor) {
                  "nan megabytes");
 }
 
-TEST(Synthetic, DocumentsArePlainTextAndNoneIsBothTrainedAndHeldOut) {
+TEST(Synthetic, DocumentsArePlainTextAndNoneIsInBothSplits) {
     const ScratchFolder folder;
     write_synthetic_corpus({.output = folder / "a", .megabytes = 0.5, .seed = 1});
     std::set<std::string> trained, held_out;
@@ -76,7 +76,7 @@ TEST(Synthetic, DocumentsArePlainTextAndNoneIsBothTrainedAndHeldOut) {
     }
 }
 
-TEST(Synthetic, MultipleChoiceHasItsGoldInEveryPlace) {
+TEST(Synthetic, MultipleChoiceHasTheGoldAtEveryPosition) {
     const ScratchFolder folder;
     write_synthetic_corpus({.output = folder / "a", .megabytes = 0.02, .seed = 1});
     for (const char* task : {"agreement.jsonl", "arithmetic.jsonl"}) {
@@ -111,7 +111,7 @@ TEST(Synthetic, ArithmeticGoldIsRight) {
     }
 }
 
-TEST(AgreementSentence, FormsDifferInTheirVerbAlone) {
+TEST(AgreementSentence, FormsDifferOnlyInTheirVerb) {
     int plural = 0;
     for (int i = 0; i < 500; ++i) {
         RandomStream random(1, "test", i);
@@ -125,7 +125,7 @@ TEST(AgreementSentence, FormsDifferInTheirVerbAlone) {
     EXPECT_NEAR(plural, 250, 60);
 }
 
-TEST(Story, ItsLastWordWasSaidBefore) {
+TEST(Story, ItsLastWordOccursEarlier) {
     std::set<std::string> last_words;
     for (int i = 0; i < 300; ++i) {
         RandomStream random(1, "test", i);

@@ -1,7 +1,7 @@
 #include "data/token_file.h"
 
 #include <gtest/gtest.h>
-#include <hdf5.h>  // for files that lib/h5 does not write
+#include <hdf5.h>  // for files that lib/h5 cannot write
 
 #include <array>
 
@@ -25,7 +25,7 @@ void write_chunked(const std::filesystem::path& path) {
     H5Fclose(file);
 }
 
-/// A file with everything that a token file has, but for what `name`, `type` and `version` spoil.
+/// A complete token file, except for the attribute or dataset that `name`, `type` and `version` spoil.
 void write_by_hand(const std::filesystem::path& path, const char* name, h5::ElementType type,
                    const std::vector<int64_t>& shape, int64_t version, int64_t vocab_size) {
     h5::File file = h5::File::create(path);
@@ -36,7 +36,7 @@ void write_by_hand(const std::filesystem::path& path, const char* name, h5::Elem
     tokens.set_attribute("tokenizer", "none");
 }
 
-TEST(TokenFile, GivesBackTheTokensAndWhatIsSaidOfThem) {
+TEST(TokenFile, ReturnsTheTokensAndTheirAttributes) {
     const ScratchFolder folder;
     TokenWriter writer(folder / "a.h5", 300);
     const std::vector<uint32_t> first = {1, 2, 299}, second = {0, 256};
@@ -67,7 +67,7 @@ TEST(TokenFile, StoresTwoBytesUpToAVocabularyOf65536AndFourBeyond) {
     }
 }
 
-TEST(TokenFile, RefusesWhatIsNoTokenFile) {
+TEST(TokenFile, RefusesOtherFiles) {
     using h5::ElementType;
     const ScratchFolder folder;
     const auto path = folder / "a.h5";
@@ -90,7 +90,7 @@ TEST(TokenFile, RefusesWhatIsNoTokenFile) {
     EXPECT_ERROR(TokenFile{path}, UserError, "vocab_size 0");
 }
 
-TEST(TokenFile, RefusesAFileThatLostItsEnd) {
+TEST(TokenFile, RefusesATruncatedFile) {
     const ScratchFolder folder;
     write_tokens(folder / "a.h5", counted_tokens(5000), 5000);
     std::filesystem::resize_file(folder / "a.h5", 6000);

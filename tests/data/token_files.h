@@ -17,7 +17,7 @@ inline void write_tokens(const std::filesystem::path& path, const std::vector<ui
     writer.commit({.vocab_size = vocab_size, .end_of_text = kNoEndOfText, .tokenizer = "none"});
 }
 
-/// The stream 0, 1, 2, ...: a token is its own place.
+/// The stream 0, 1, 2, ...: each token equals its position.
 inline std::vector<uint32_t> counted_tokens(int64_t count) {
     std::vector<uint32_t> tokens(count);
     std::iota(tokens.begin(), tokens.end(), 0);

@@ -15,7 +15,7 @@ namespace {
 
 constexpr TokenInfo kInfo{.vocab_size = 1000, .end_of_text = kNoEndOfText, .tokenizer = {}};
 
-/// Within its scope no file may grow beyond a size: writing fails as on a full disk.
+/// While this object lives, no file may grow beyond a size: writing fails as on a full disk.
 class FileSizeLimit {
   public:
     explicit FileSizeLimit(int64_t num_bytes) : old_action_(std::signal(SIGXFSZ, SIG_IGN)) {
@@ -33,12 +33,12 @@ class FileSizeLimit {
     void (*old_action_)(int);
 };
 
-TEST(TokenWriter, SpoolsMoreThanItBuffers) {
+TEST(TokenWriter, WritesMoreThanItsBuffer) {
     const ScratchFolder folder;
     constexpr int64_t kCount = 3'000'000;
     for (const int64_t vocab_size : {int64_t{60'000}, int64_t{70'000}}) {
         TokenWriter writer(folder / "a.h5",
-                           kMaxVocabSize);  // spooled wide, and stored as the vocabulary needs
+                           kMaxVocabSize);  // the stored type may be narrower
         std::vector<uint32_t> tokens(1000);
         for (int64_t begin = 0; begin < kCount; begin += 1000) {
             for (int64_t i = 0; i < 1000; ++i) tokens[i] = (begin + i) % vocab_size;
@@ -63,7 +63,7 @@ TEST(TokenWriter, LeavesNothingWithoutCommit) {
     EXPECT_EQ(folder.num_entries(), 0);
 }
 
-// The limits stop it in the spool, in HDF5's closing, which sets the file's length, and not at all.
+// The three limits stop the writer in the spool, when HDF5 sets the file's length on closing, and not at all.
 TEST(TokenWriter, OnAFullDiskKeepsTheOldFileAndLeavesNothingElse) {
     const ScratchFolder folder;
     write_tokens(folder / "a.h5", {1, 2, 3}, 1000);
@@ -88,7 +88,7 @@ TEST(TokenWriter, OnAFullDiskKeepsTheOldFileAndLeavesNothingElse) {
     EXPECT_EQ(TokenFile(folder / "a.h5").size(), kCount);
 }
 
-TEST(TokenWriter, RefusesPlacesThatCannotBeWritten) {
+TEST(TokenWriter, RefusesPathsThatCannotBeWritten) {
     const ScratchFolder folder;
     EXPECT_ERROR(TokenWriter(folder / "none/a.h5", 1000), UserError, "none/a.h5", "No such file");
     write_file(folder / "plain", "");
@@ -99,7 +99,7 @@ TEST(TokenWriter, RefusesPlacesThatCannotBeWritten) {
     EXPECT_EQ(folder.num_entries(), 2);
 }
 
-TEST(TokenWriter, RefusesAFileOfNoTokens) {
+TEST(TokenWriter, RefusesAFileWithoutTokens) {
     const ScratchFolder folder;
     EXPECT_ERROR(TokenWriter(folder / "a.h5", 1000).commit(kInfo), UserError, "no tokens", "a.h5");
     EXPECT_EQ(folder.num_entries(), 0);

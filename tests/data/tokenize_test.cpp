@@ -42,7 +42,7 @@ TEST(Tokenize, TokensStayAsTheyAre) {
     EXPECT_ERROR(tokenize(options), UserError, "a.jsonl:1", "70000", "0 .. 69999");
 }
 
-TEST(Tokenize, RefusesWhatCannotBeOneTokenFileAndLeavesNothing) {
+TEST(Tokenize, RefusesInputThatCannotBeOneTokenFileAndLeavesNothing) {
     const ScratchFolder folder;
     write_file(folder / "mixed.jsonl", "{\"text\": \"a\"}\n{\"tokens\": [1]}\n");
     write_file(folder / "text.jsonl", "{\"text\": \"a\"}\n");

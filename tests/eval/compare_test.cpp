@@ -46,7 +46,7 @@ TEST_P(Compare, EqualWeightsAreEqual) {
     EXPECT_EQ(shares.back(), 1);
 }
 
-/// A type without loss changes nothing, in either direction of fp32 and fp64.
+/// Conversion to a type that holds every value changes nothing; fp32 and fp64 are both tested as sources.
 TEST_P(Compare, WideningIsEqual) {
     const MemorySource narrow = source(at::kBFloat16);
     MemorySource wide = source(at::kBFloat16);
@@ -71,7 +71,7 @@ TEST_P(Compare, NarrowingStaysWithinItsBound) {
     }
 }
 
-/// Some tensors narrower, some wider, as other tools leave them.
+/// Some tensors get a narrower type, others a wider one, as other tools write them.
 TEST_P(Compare, MixedTypes) {
     MemorySource mixed = source();
     mixed.set("model/norm.weight", mixed["norm.weight"].to(at::kDouble));
@@ -80,8 +80,9 @@ TEST_P(Compare, MixedTypes) {
     EXPECT_TRUE(compare(source(at::kBFloat16), mixed).first_different == "embedding");
 }
 
-/// A thousandth of one weight in a copy of the same type, the last bit of one in narrower types.
-TEST_P(Compare, OneWeightIsFoundWhereItIs) {
+/// The comparison finds a change of one weight by a thousandth in a copy of the same type, and of its last
+/// bit in narrower types.
+TEST_P(Compare, OneChangedWeightIsLocated) {
     MemorySource changed = source();
     changed["layers.1.feed_forward.w2.weight"].mutable_data_ptr<float>()[3] *= 1.001F;
     const LogitsComparison found = compare(source(), changed);
@@ -99,7 +100,7 @@ TEST_P(Compare, OneWeightIsFoundWhereItIs) {
     }
 }
 
-/// What a wrong name map does: at initial weights it moves logits less than rounding does.
+/// A wrong name map is found, although at initial weights it moves the logits less than rounding does.
 TEST_P(Compare, ExchangedWeightsAreFound) {
     for (const auto type : {at::kFloat, at::kBFloat16, at::kHalf}) {
         MemorySource exchanged = source(type);
@@ -110,7 +111,7 @@ TEST_P(Compare, ExchangedWeightsAreFound) {
     }
 }
 
-/// Rounded faithfully, but the type does not hold the model.
+/// A faithfully rounded copy fails if its type cannot hold the model.
 TEST_P(Compare, OverflowIsFound) {
     MemorySource large = source(), narrow = source(at::kHalf);
     large["layers.0.attention.wo.weight"] *= 1e9;
@@ -121,8 +122,8 @@ TEST_P(Compare, OverflowIsFound) {
     EXPECT_TRUE(compare(large, large).passed());
 }
 
-/// A run that diverged can still be converted.
-TEST_P(Compare, NaNIsItsOwnCopy) {
+/// A diverged model can still be converted.
+TEST_P(Compare, NaNEqualsNaN) {
     const auto broken = [&](MemorySource& source) -> const MemorySource& {
         source["layers.1.ffn_norm.weight"].fill_(NAN);
         return source;
@@ -143,7 +144,7 @@ TEST_P(Compare, OtherModelsAreRefused) {
 INSTANTIATE_TEST_SUITE_P(Models, Compare, ::testing::ValuesIn(Reference::names_of_all()),
                          [](const auto& model) { return model.param; });
 
-/// fp64 is rounded once: by way of fp32, these would become ties, and go the other way.
+/// fp64 is rounded once: rounding to fp32 first would turn these values into ties, which round the other way.
 TEST(RoundedSource, RoundsOnce) {
     const model::ModelSpec spec = Reference("qwen2").spec();
     MemorySource exact(spec, 1, at::kDouble), narrow(spec, 1, at::kBFloat16);

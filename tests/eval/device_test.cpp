@@ -1,4 +1,4 @@
-// Where an evaluation computes, over stand-ins for GPUs; the program itself is tested by gpu_test.py.
+// The device of an evaluation, on stand-ins for GPUs; gpu_test.py tests the program.
 #include "eval/device.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ class Device : public ::testing::Test {
     const testing::FakeGpus usual_ = testing::fake_gpus();
 };
 
-TEST_F(Device, IsTheFirstGpuWhereThereIsOne) {
+TEST_F(Device, IsTheFirstGpuIfThereIsOne) {
     cuda::set_device(1);
     for (const char* wanted : {"auto", "gpu"}) {
         const Place place = choose_place(wanted);
@@ -29,7 +29,7 @@ TEST_F(Device, IsTheFirstGpuWhereThereIsOne) {
     }
 }
 
-TEST_F(Device, IsTheProcessorElse) {
+TEST_F(Device, IsTheCpuOtherwise) {
     cuda::set_device(1);
     EXPECT_EQ(choose_place("cpu").name(), "cpu");
     EXPECT_EQ(cuda::current_device(), 1) << "no GPU is touched";
@@ -38,19 +38,19 @@ TEST_F(Device, IsTheProcessorElse) {
     EXPECT_ERROR(choose_place("gpu"), UserError, "sees no GPU", "nvidia-smi", "--device cpu");
 }
 
-TEST_F(Device, IsOnRequestTheProcessorWhereAGpuCannotBeUsed) {
+TEST_F(Device, IsTheCpuOnRequestIfAGpuCannotBeUsed) {
     const auto expect_way_out = [](const char* reason) {
-        EXPECT_ERROR(choose_place("auto"), RunError, reason, "or take --device cpu");
+        EXPECT_ERROR(choose_place("auto"), RunError, reason, "or use --device cpu");
         EXPECT_ERROR(choose_place("gpu"), RunError, reason);
         EXPECT_EQ(choose_place("cpu").name(), "cpu");
     };
     testing::fake_gpus().are_taken = true;
-    expect_way_out("another process has the GPU for itself");
+    expect_way_out("another process uses the GPU exclusively");
     testing::fake_gpus().driver_version = 12000;
-    expect_way_out("needs a newer driver");
+    expect_way_out("update the node's driver");
 }
 
-TEST_F(Device, StreamsTakeAQuarterOfWhatAGpuHasFree) {
+TEST_F(Device, StreamsTakeAQuarterOfAGpusFreeMemory) {
     testing::fake_gpus().free_bytes = 4000;
     EXPECT_EQ(round_bytes(choose_place("gpu"), 7), 1000);
     EXPECT_EQ(round_bytes(choose_place("cpu"), 7), 7);

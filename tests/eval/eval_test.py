@@ -1,4 +1,4 @@
-"""The command line of eval: what it computes, writes, prints and returns, for every form of a checkpoint."""
+"""The command line of eval: its results, files, output and exit codes, for every form of a checkpoint."""
 import fcntl
 import json
 import math
@@ -13,12 +13,12 @@ from run import BIN, DIM, EPS, SOURCE, VOCABULARY, EvalTest, random_records, sha
 
 
 def silent_blocks(name, value):
-    """What leaves a block is zero: each token's logits follow from that token alone."""
+    """The output of each block is zero, so each token's logits depend only on that token."""
     return 0.0 if ("o_proj" in name or "down_proj" in name) else value
 
 
 def bigram_score(values, records):
-    """Perplexity and accuracy of a model of silent blocks, in doubles."""
+    """Perplexity and accuracy, in doubles, of a model whose blocks output zero."""
     def rows(name):
         return [values[name][i * DIM:(i + 1) * DIM] for i in range(VOCABULARY)]
     table, head, scale = rows("model.embed_tokens.weight"), rows("lm_head.weight"), values["model.norm.weight"]
@@ -125,7 +125,7 @@ class Eval(EvalTest):
         task = self.task([[1, 2, 3]])
         good = ["--model", self.model, "--tasks", task, "--output", self.output]
         self.expect_error(*good[2:], parts=["--model"])
-        self.expect_error(*good, "--dtype", "int8", parts=["'int8'", "fp32, bf16 and fp16"])
+        self.expect_error(*good, "--dtype", "int8", parts=["'int8'", "fp32, bf16 or fp16"])
         self.expect_error(*good, "--batch-tokens", "0", parts=["--batch-tokens"])
         self.expect_error(*good, "--device", "tpu", parts=["--device", "tpu", "auto", "gpu"])
         self.expect_error(*good, "--device", "gpu", parts=["--device gpu, but this", "--device cpu"])
@@ -135,10 +135,10 @@ class Eval(EvalTest):
         other.mkdir()
         (other / task.name).write_text(task.read_text())
         self.expect_error(*good[:3], f"{task},{other / task.name}", *good[4:], parts=[str(other / task.name), "'task'"])
-        self.expect_error(*good[:5], "", parts=["names no file"])
+        self.expect_error(*good[:5], "", parts=["has no file name"])
         self.expect_error(*good[:5], self.folder / "missing" / "results.json", parts=["missing/results.json"])
 
-    def test_nothing_that_is_read_is_replaced(self):
+    def test_inputs_are_never_replaced(self):
         write_model(self.model)
         task, full = self.task([[1, 2, 3]]), self.convert("full")
         for model, output, part in ((self.model, task, "is a task"), (full, full, "inside the source"),
@@ -168,7 +168,7 @@ class Eval(EvalTest):
             self.expect_error("--model", self.model, "--tasks", task, "--output", self.output,
                               parts=[str(self.model / "config.json"), key, "supported"])
 
-    def test_weights_that_are_no_numbers(self):
+    def test_weights_that_are_not_finite(self):
         write_model(self.model, lambda name, value: math.nan if name == "model.norm.weight" else value)
         task = self.task([[1, 2], [3, 4, 5]])
         self.expect_error("--model", self.model, "--tasks", task, "--output", self.output, parts=["record 1", "nan"])
@@ -183,7 +183,7 @@ class Eval(EvalTest):
         self.expect_error("--model", step, "--tasks", self.task([[1, 2]]), "--output", self.output, parts=[shard.name, "model/output.weight"])
 
     def test_a_model_that_is_far_too_large(self):
-        """Its file takes no room: all but the header is a hole."""
+        """The file takes no disk space: everything but the header is a hole."""
         if pathlib.Path("/proc/sys/vm/overcommit_memory").read_text().strip() == "1":
             self.skipTest("the kernel refuses no memory here")
         write_model(self.model)
@@ -199,11 +199,11 @@ class Eval(EvalTest):
         config = json.loads((self.model / "config.json").read_text())
         config |= {"hidden_size": dim, "num_attention_heads": heads, "num_key_value_heads": 1}
         (self.model / "config.json").write_text(json.dumps(config))
-        # A sanitizer would end the process.
+        # A sanitizer would end the process on a failed allocation.
         self.environment = self.environment | {"ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1"}
         arguments = ["--model", self.model, "--tasks", self.task([[1, 2, 3]]), "--output", self.output]
         self.expect_error(*arguments, code=1, parts=[
-            "out of memory: 4096 GiB asked for, in the host's memory, beside ", " of tensors there. What would need less: "
+            "out of memory: 4096 GiB requested, in the host's memory, beside ", " of tensors there. What would need less: "
             "--batch-tokens below 2048; --max-length below 2; --dtype bf16 (it is fp32); a machine with more memory"])
 
     def test_an_output_that_cannot_be_written(self):
@@ -221,7 +221,8 @@ class Eval(EvalTest):
         self.assertEqual(list(self.folder.glob("*.partial*")), [])
 
     def test_only_results_are_replaced(self):
-        """As a requeued evaluation does; a file of somebody else's stays, and so does one that is being written."""
+        """A second evaluation replaces the results of the first, as a requeued job does; other programs' files stay,
+        and so does a file that is being written."""
         write_model(self.model)
         arguments = ["--model", self.model, "--tasks", self.task([[1, 2]]), "--output", self.output]
         for _ in range(2):
@@ -242,7 +243,7 @@ class Eval(EvalTest):
             target = self.folder / f"verified-{form}"
             done = self.run_program(self.model, target, "--to", form, *more, program="convert-checkpoint")
             self.assertIn(said, done.stderr)
-        # Rounded faithfully, every element; but fp16 does not hold this model.
+        # Every element is rounded faithfully, but fp16 cannot hold this model.
         write_model(self.folder / "large", lambda name, value: value * 1e7 if "v_proj" in name else value)
         done = self.run_program(self.folder / "large", self.folder / "small", "--to", "full", "--dtype", "fp16", "--verify",
                                 program="convert-checkpoint", code=3)
@@ -250,7 +251,8 @@ class Eval(EvalTest):
         self.assertFalse((self.folder / "small").exists())
 
     def test_loss_of_training(self):
-        """The loss of a step is the logarithm of the perplexity of the weights before it, over its samples."""
+        """The loss of a step is the logarithm of the perplexity of the weights before that step, over the step's
+        samples."""
         length, batch = 32, 4
         tokens = random_records(1, 400)[0] * 3
         source = self.task([tokens])

@@ -1,6 +1,6 @@
-"""eval on a GPU against eval on the processor. With a program of stand-ins also where there is no GPU, and where a GPU
-has not the memory; without one on this machine's GPU, or it skips.
-usage: gpu_test.py [TEST ...] [FOLDER/EVAL_WITH_STAND_INS]"""
+"""eval on a GPU against eval on the CPU. With an executable over stand-ins the test also runs without a GPU, and tests
+a GPU with too little memory; without one it uses this machine's GPU, or skips. usage: gpu_test.py [TEST ...]
+[FOLDER/EVAL_WITH_STAND_INS]"""
 import json
 import pathlib
 import sys
@@ -13,7 +13,7 @@ from run import BIN, EvalTest, random_records, write_model  # noqa: E402
 STAND_INS = pathlib.Path(sys.argv.pop()).resolve() if len(sys.argv) > 1 and "/" in sys.argv[-1] else None
 GPU_EVAL = STAND_INS or BIN / "eval"
 GPU_NAME = "Fake GPU" if STAND_INS else gpu_name()
-# Of perplexities. Products of float32 that were rounded to TF32 would be far off.
+# Relative tolerance of perplexities. Products of float32 rounded to TF32 would differ by far more.
 FP32_TOLERANCE = 1e-6 if STAND_INS else 1e-5
 WORKSPACE_BYTES = 32 * 2**20  # of products
 
@@ -24,7 +24,8 @@ class GpuTest(EvalTest):
         write_model(self.model)
 
     def score(self, place, records, *more):
-        """(perplexity, accuracy) on "cpu", which the product's own program is, or on "gpu" or "auto"."""
+        """(perplexity, accuracy): on "cpu" with the product's own executable, on "gpu" or "auto" with the tested one.
+        """
         program = BIN / "eval" if place == "cpu" else GPU_EVAL
         done = self.run_program("--model", self.model, "--tasks", self.task(records), "--output", self.output,
                                 "--device", place, *more, program=program)
@@ -34,7 +35,7 @@ class GpuTest(EvalTest):
 
     def assert_computed_on(self, place, results, done):
         self.assertEqual(results["config"]["device"], "cpu" if place == "cpu" else "cuda:0")
-        self.assertIn(" on the processor by 1 threads" if place == "cpu" else f" on {GPU_NAME} (", done.stderr)
+        self.assertIn(" on the CPU with 1 threads" if place == "cpu" else f" on {GPU_NAME} (", done.stderr)
         self.stderr = done.stderr
 
     def assert_near(self, one, other, tolerance, accuracy_tolerance=0):
@@ -43,13 +44,13 @@ class GpuTest(EvalTest):
 
 
 class Gpu(GpuTest):
-    def test_fp32_is_the_processors(self):
+    def test_fp32_equals_the_cpus_results(self):
         for longest, more in ((30, ()), (60, ("--max-length", 17)), (5, ("--batch-tokens", 1))):
             with self.subTest(more):
                 records = random_records(12, longest)
                 self.assert_near(self.score("gpu", records, *more), self.score("cpu", records, *more), FP32_TOLERANCE)
 
-    def test_narrow_types_stay_in_band(self):
+    def test_narrow_types_stay_within_tolerance(self):
         records = random_records(12, 30)
         exact = self.score("cpu", records)
         for dtype, tolerance in (("bf16", 0.02), ("fp16", 0.002)):
@@ -62,15 +63,15 @@ class Gpu(GpuTest):
         records = random_records(4, 20)
         self.assertEqual(self.score("auto", records), self.score("gpu", records))
         self.assertNotIn(" W ", self.stderr)
-        # Kernels of stand-ins know no processor, so that of its results only where they come from is seen.
+        # Kernels of the stand-ins do not compute, so the test only checks which device produced the results.
         done = self.run_program("--model", self.model, "--tasks", self.task(records), "--output", self.output,
                                 "--device", "cpu", program=GPU_EVAL)
         self.assert_computed_on("cpu", json.loads(self.output.read_text()), done)
 
-    def test_what_rounds_or_slows_products_is_named(self):
+    def test_variables_that_slow_products_or_reduce_their_precision_are_named(self):
         self.environment = {"NVIDIA_TF32_OVERRIDE": "1", "NCCL_DEBUG": "INFO"}
         self.score("gpu", random_records(2, 5))
-        self.assertIn("NVIDIA_TF32_OVERRIDE=1: it decides how all float32 products round", self.stderr)
+        self.assertIn("NVIDIA_TF32_OVERRIDE=1: it overrides the precision of all float32 products", self.stderr)
         self.assertNotIn("NCCL_DEBUG", self.stderr)
 
 
@@ -97,13 +98,13 @@ class StandIns(GpuTest):
         arguments = ["--model", self.model, "--tasks", task, "--output", self.output]
         self.environment = {"ARGOSY_FAKE_GPU_BYTES": str(WORKSPACE_BYTES + 1_400_000)}
         self.expect_error(*arguments, program=GPU_EVAL, code=1, parts=[
-            "out of memory: ", " asked for; of the GPU's ", "tensors ", "free ",
+            "out of memory: ", " requested; of the GPU's ", "tensors ", "free ",
             "What would need less: --batch-tokens below 2048; --max-length below 48; --dtype bf16 (it is fp32); "
             "--device cpu"])
         for way_out in ("--batch-tokens", 200), ("--dtype", "bf16"):
             self.run_program(*arguments, *way_out, program=GPU_EVAL)
 
-    def test_what_is_least_already_is_no_way_out(self):
+    def test_remedies_already_in_use_are_not_named(self):
         self.environment = {"ARGOSY_FAKE_GPU_BYTES": "10000"}
         arguments = ["--model", self.model, "--tasks", self.task(random_records(60, 50)), "--output", self.output]
         for batch_tokens, least, ways_out in ((60, "--dtype", "--batch-tokens below 60; --max-length below 48"),

@@ -1,4 +1,5 @@
-// A model read unit by unit: against what transformers computes, and how much of it is in memory at a time.
+// A model that is read unit by unit: its results against transformers', and the amount of it in memory at a
+// time.
 #include "eval/layerwise_model.h"
 
 #include <ATen/TensorOperators.h>
@@ -30,7 +31,7 @@ Streams after_blocks(const LayerwiseModel& model, std::span<const model::Batch> 
     return streams;
 }
 
-/// A table's rows in one piece, and a few at a time.
+/// The rows of a table, in one piece and a few at a time.
 constexpr int64_t kWhole = 1 << 20, kSmallPieces = 2000;
 
 class AgainstTransformers : public ::testing::TestWithParam<std::string> {
@@ -80,7 +81,7 @@ TEST_P(AgainstTransformers, LossOfTraining) {
                 reference_.read("loss0").item<double>(), 2e-6);
 }
 
-/// Weights of 16 bits are widened without loss, so only what they were rounded to matters.
+/// Weights of 16 bits widen without loss, so only the type that they were rounded to matters.
 TEST_P(AgainstTransformers, WeightsOfAnyType) {
     const model::Batch batch = first_batch();
     for (const auto type : {at::kBFloat16, at::kHalf, at::kDouble}) {
@@ -96,7 +97,7 @@ TEST_P(AgainstTransformers, WeightsOfAnyType) {
     }
 }
 
-TEST_P(AgainstTransformers, NarrowTypesAreNear) {
+TEST_P(AgainstTransformers, NarrowTypesStayWithinTolerance) {
     const model::Batch batch = first_batch();
     for (const auto& [type, tolerance] : {std::pair{at::kBFloat16, 3e-2}, {at::kHalf, 4e-3}}) {
         const LayerwiseModel model(source_, reference_.spec(), type);
@@ -129,7 +130,7 @@ TEST(LayerwiseModel, HoldsOneUnitAtATime) {
     static observe::MemoryMeter meter = observe::MemoryMeter::install();
     const ops::TensorThread thread;
     constexpr int64_t kBlockBytes = 4 * (4 * 128 * 128 + 3 * 128 * 512 + 2 * 128);
-    constexpr int64_t kPieceBytes = kBlockBytes / 4;  // of tables of 4.6 MB, more than four blocks
+    constexpr int64_t kPieceBytes = kBlockBytes / 4;  // tables of 4.6 MB each, more than four blocks
     const model::Batch batch = few_tokens();
     for (const auto stored : {at::kFloat, at::kBFloat16}) {
         const MemorySource source(spec_of(6), 5, stored);
@@ -139,7 +140,8 @@ TEST(LayerwiseModel, HoldsOneUnitAtATime) {
         {
             const Streams streams = after_blocks(model, {&batch, 1});
             EXPECT_EQ(meter.current_bytes() - before, static_cast<int64_t>(streams[0].nbytes()));
-            // The block, a tensor of it before it is converted, and eight tokens on their way.
+            // The largest expected memory: the block, one of its tensors before conversion, and eight tokens'
+            // residual streams.
             EXPECT_LT(meter.peak_bytes() - before, kBlockBytes + kBlockBytes / 3);
             EXPECT_GE(meter.peak_bytes() - before, kBlockBytes);
             meter.reset_peak();
@@ -150,8 +152,8 @@ TEST(LayerwiseModel, HoldsOneUnitAtATime) {
     }
 }
 
-/// Tensors without memory, of a device that no other tensor may be computed with: what the model makes lies
-/// where it is to compute.
+/// Tensors without memory on a device that no other tensor can be combined with: this shows that the model
+/// creates all its tensors on the device of the computation.
 TEST(LayerwiseModel, ComputesOnItsDevice) {
     const ops::TensorThread thread;
     const auto on_meta = at::TensorOptions(at::kMeta);
@@ -168,7 +170,7 @@ TEST(LayerwiseModel, ComputesOnItsDevice) {
     }
 }
 
-TEST(LayerwiseModel, RefusesWhatIsNotTheModel) {
+TEST(LayerwiseModel, RefusesWeightsOfAnotherModel) {
     const auto open = [](const MemorySource& source) { LayerwiseModel(source, spec_of(2), at::kFloat); };
     const std::string norm = "model/layers.1.ffn_norm.weight";
     MemorySource source(spec_of(2), 5);

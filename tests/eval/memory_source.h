@@ -1,4 +1,4 @@
-// A model's weights in memory, as a checkpoint would give them, with what was read of them.
+// A model's weights in memory, offered as a checkpoint offers them; it records which tensors were read.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -24,10 +24,10 @@ class MemorySource : public checkpoint::TensorSource {
               std::span<std::byte> out) const override;
     const std::string& place() const override { return place_; }
 
-    /// The values of a tensor (without "model/"), to be changed in place.
+    /// The values of a tensor (its name without "model/"), to be changed in place.
     at::Tensor& operator[](const std::string& parameter) { return values_.at("model/" + parameter); }
 
-    /// A further or another tensor, by its whole name.
+    /// Adds or replaces a tensor, by its whole name.
     void set(const std::string& name, const at::Tensor& values);
     void remove(const std::string& name);
 

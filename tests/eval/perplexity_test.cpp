@@ -19,7 +19,7 @@ namespace {
 using testing::MemorySource;
 using testing::Reference;
 
-/// Plain doubles, one token after another, over logits that transformers computed.
+/// A reference in plain doubles, one token after another, over logits that transformers computed.
 RecordScore plain_score(const at::Tensor& logits, const Tokens& record) {
     const int64_t vocab_size = logits.size(1);
     RecordScore score;
@@ -49,7 +49,7 @@ TEST_P(AgainstTransformers, TokenPerplexity) {
     RecordScore expected;
     for (int64_t sample = 0; sample < tokens.size(0); ++sample) {
         const auto* first = tokens[sample].const_data_ptr<int64_t>();
-        // Causal: the logits of a beginning are the beginning of the logits.
+        // Causality: the logits of a prefix are the prefix of the logits.
         records.emplace_back(first, first + tokens.size(1) - 2 * sample);
         const RecordScore score = plain_score(logits[sample].contiguous(), records.back());
         const RecordScore found = score_records(model, std::span(&records.back(), 1), {})[0];
@@ -86,7 +86,8 @@ class Perplexity : public ::testing::Test {
     const std::vector<Tokens> records_ = random_records(reference_.spec().vocab_size);
 };
 
-/// Bit for bit: padding comes after what counts, and no sum depends on what else is computed.
+/// Results are equal bit for bit: padding comes after the tokens that count, and no sum depends on the rest
+/// of the batch.
 TEST_F(Perplexity, DoesNotDependOnBatchesAndRounds) {
     const auto alone = score_records(model_, records_, {.batch_tokens = 1});
     for (const int64_t batch_tokens : {64, 300, 100000}) {
@@ -102,8 +103,9 @@ TEST_F(Perplexity, DoesNotDependOnBatchesAndRounds) {
     }
 }
 
-/// A record in windows scores as its windows do, each a record of its own whose context does not count.
-TEST_F(Perplexity, LongRecordsRollOver) {
+/// The score of a record in windows is the sum of its windows' scores, each computed as a record whose
+/// context does not count.
+TEST_F(Perplexity, LongRecordsAreSplitIntoRollingWindows) {
     const Tokens record(records_[0].begin(), records_[0].begin() + 30);
     const auto likelihood = [&](const Tokens& tokens, int64_t max_length) {
         return score_records(model_, {&tokens, 1}, {.max_length = max_length})[0].log_likelihood;
@@ -111,7 +113,7 @@ TEST_F(Perplexity, LongRecordsRollOver) {
     const auto part = [&](int64_t begin, int64_t end) {
         return likelihood(Tokens(record.begin() + begin, record.begin() + end), 0);
     };
-    // Inputs 0..11, 12..23, and 17..28 of which the last five predict anew.
+    // Inputs 0..11, 12..23, and 17..28, of which only the last five predictions are new.
     const double expected = part(0, 13) + part(12, 25) + part(17, 30) - part(17, 25);
     EXPECT_NEAR(likelihood(record, 12) / expected, 1, 1e-12);
     EXPECT_NE(likelihood(record, 12), part(0, 30));
@@ -119,7 +121,7 @@ TEST_F(Perplexity, LongRecordsRollOver) {
     EXPECT_EQ(score_records(model_, {&record, 1}, {.max_length = 12})[0].num_predicted, 29);
 }
 
-TEST_F(Perplexity, TellsItsProgress) {
+TEST_F(Perplexity, ReportsItsProgress) {
     std::vector<double> shares;
     score_records(model_, records_, {.batch_tokens = 64, .round_bytes = 40000, .progress = [&](double share) {
                                          shares.push_back(share);
@@ -152,12 +154,12 @@ TEST_F(TokenTasks, AreNamedAfterTheirFiles) {
     EXPECT_EQ(tasks[1].records, (std::vector<Tokens>{{3, 4}}));
 }
 
-TEST_F(TokenTasks, RefuseWhatTheyCannotScore) {
+TEST_F(TokenTasks, RefuseRecordsThatTheyCannotScore) {
     const auto read = [&](const std::string& second_line) {
         return read_token_tasks({file("t.jsonl", "{\"tokens\": [1, 2]}\n" + second_line)}, kVocabSize);
     };
     EXPECT_ERROR(read("{\"text\": \"a b\"}"), UserError, "t.jsonl:2", "{\"text\"}", "tokenizer");
-    EXPECT_ERROR(read("{\"tokens\": [1]}"), UserError, "t.jsonl:2", "1 tokens", "two at least");
+    EXPECT_ERROR(read("{\"tokens\": [1]}"), UserError, "t.jsonl:2", "1 tokens", "at least two");
     EXPECT_ERROR(read("{\"tokens\": []}"), UserError, "t.jsonl:2", "0 tokens");
     EXPECT_ERROR(read("{\"tokens\": [1, 10]}"), UserError, "t.jsonl:2", "token 10", "0 .. 9");
     EXPECT_ERROR(read("{\"tokens\": [1, -1]}"), UserError, "t.jsonl:2", "token -1");

@@ -1,4 +1,4 @@
-"""What the scripts about eval share: small models, records of tokens, and how the program is started."""
+"""Shared parts of the eval scripts: small models, records of tokens, and starting the program."""
 import json
 import math
 import os
@@ -14,7 +14,7 @@ VOCABULARY, DIM, HEADS, HIDDEN, LAYERS, EPS = 40, 16, 2, 24, 2, 1e-5
 
 
 def shapes(dim=DIM, key_dim=DIM):
-    """{name: shape} of a Llama of these sizes."""
+    """{name: shape} of a Llama with these sizes."""
     tensors = {"model.embed_tokens.weight": [VOCABULARY, dim], "model.norm.weight": [dim],
                "lm_head.weight": [VOCABULARY, dim]}
     for layer in range(LAYERS):
@@ -28,7 +28,7 @@ def shapes(dim=DIM, key_dim=DIM):
 
 
 def write_model(folder, change=lambda name, value: value):
-    """A Hugging Face folder of random weights in fp32. Returns {name: values}."""
+    """Writes a Hugging Face folder of random fp32 weights. Returns {name: values}."""
     folder.mkdir()
     numbers = random.Random(5)
     values, header, data = {}, {}, b""

@@ -15,7 +15,7 @@ namespace {
 
 using testing::identical;
 
-/// Larger than what is converted at once, so that it comes in several parts, the last one shorter.
+/// A tensor larger than one conversion step is converted in several parts; the last part is shorter.
 TEST(Weights, RowsAreConvertedInParts) {
     constexpr int64_t kRows = 70001, kColumns = 128;
     testing::MemorySource source(testing::Reference("qwen3").spec(), 1);
@@ -31,7 +31,7 @@ TEST(Weights, RowsAreConvertedInParts) {
     }
 }
 
-TEST(Weights, LieWhereTheyAreAskedFor) {
+TEST(Weights, AreOnTheRequestedDevice) {
     const model::ModelSpec spec = testing::Reference("qwen3").spec();
     const testing::MemorySource source(spec, 1);
     const auto on_meta = at::TensorOptions(at::kMeta).dtype(at::kBFloat16);
@@ -48,7 +48,7 @@ TEST(ComputeType, IsOneOfThree) {
     EXPECT_EQ(compute_type("fp32"), at::kFloat);
     EXPECT_EQ(compute_type("bf16"), at::kBFloat16);
     EXPECT_EQ(compute_type("fp16"), at::kHalf);
-    EXPECT_ERROR(compute_type("float32"), UserError, "'float32'", "fp32, bf16 and fp16");
+    EXPECT_ERROR(compute_type("float32"), UserError, "'float32'", "fp32, bf16 or fp16");
 }
 
 }  // namespace

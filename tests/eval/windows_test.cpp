@@ -19,14 +19,14 @@ std::vector<int64_t> values(const at::Tensor& tensor) {
     return {first, first + tensor.numel()};
 }
 
-TEST(Windows, ShortRecordIsOne) {
+TEST(Windows, AShortRecordIsOneWindow) {
     EXPECT_EQ(windows(10, 9), (std::vector<Window>{{0, 0, 9, 9}}));
     EXPECT_EQ(windows(10, 100), (std::vector<Window>{{0, 0, 9, 9}}));
     EXPECT_EQ(windows(2, 1), (std::vector<Window>{{0, 0, 1, 1}}));
 }
 
 // lm-evaluation-harness' rolling windows with the first token as the prefix: nine predicted, four at a time.
-TEST(Windows, LastOneReachesBack) {
+TEST(Windows, TheLastWindowExtendsBack) {
     EXPECT_EQ(windows(10, 4), (std::vector<Window>{{0, 0, 4, 4}, {0, 4, 4, 4}, {0, 5, 4, 1}}));
     EXPECT_EQ(windows(9, 4), (std::vector<Window>{{0, 0, 4, 4}, {0, 4, 4, 4}}));
     EXPECT_EQ(windows(4, 1), (std::vector<Window>{{0, 0, 1, 1}, {0, 1, 1, 1}, {0, 2, 1, 1}}));

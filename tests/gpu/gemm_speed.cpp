@@ -1,6 +1,7 @@
 // gemm_speed: TFLOP/s of the matrix products of linear layers on a GPU, with cuBLASLt's heuristic and with
-// timed algorithms, a row each as a table of Markdown. Every product is checked before it is timed, at some
-// places against sums in fp64. Types are those of training: bf16, and weight gradients added up in fp32.
+// timed algorithms, as a Markdown table with one row per product. Every product is checked before it is
+// timed: some elements are compared with sums in fp64. The types are those of training: bf16, and weight
+// gradients accumulated in fp32.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -32,12 +33,12 @@ struct Linear {
 struct Model {
     std::string name;
     int64_t dim, key_dim, hidden, vocab;
-    bool bias;  // of queries, keys and values
+    bool bias;  // biases of queries, keys and values
 };
 
 constexpr int64_t kHeadTokens = 5632;  // of 16384 in three chunks: model/head.cpp
 
-/// As a layer multiplies: one product for q, k and v, one for gate and up.
+/// Products as a layer runs them: one for q, k and v, one for gate and up.
 std::vector<Linear> linears_of(const Model& model) {
     return {{model.name, "q, k, v", model.dim, model.dim + 2 * model.key_dim, model.bias},
             {model.name, "o", model.dim, model.dim},
@@ -53,10 +54,10 @@ const std::vector<Model> kModels = {{"Qwen2.5-0.5B", 896, 128, 4864, 151936, tru
                                     {"Llama-3-8B", 4096, 1024, 14336, 128256, false}};
 const Model kTiny = {"tiny", 48, 16, 96, 200, true};
 
-/// What the GPU reaches where the sizes are as it likes them.
+/// The GPU's rate at sizes that suit it.
 const Linear kPeak = {"-", "square", 8192, 8192, false, 8192};
 
-/// Random numbers that repeat, so that the host knows each of them without holding a copy of all.
+/// Repeatable random numbers: the host can compute each one without storing a copy of all.
 class Numbers {
   public:
     Numbers(unsigned seed, double deviation, size_t size) : memory_(size * sizeof(uint16_t)) {
@@ -80,7 +81,7 @@ class Numbers {
     }
 
   private:
-    static constexpr size_t kPeriod = 1'048'573;  // a prime: rows of a matrix do not repeat each other
+    static constexpr size_t kPeriod = 1'048'573;  // a prime: rows do not repeat
     cuda::DeviceMemory memory_;
     std::vector<uint16_t> period_;
 };
@@ -89,7 +90,7 @@ ConstMatrix constant(const Matrix& x) {
     return {x.data, x.type, x.rows, x.columns, x.row_stride, x.column_stride};
 }
 
-/// The largest matrices of each kind that any of the layers has.
+/// The largest matrices of each kind over all layers.
 struct Sizes {
     size_t tokens_by_dim = 0, weight = 0, bias = 0;
 
@@ -111,7 +112,7 @@ const char* name(Pass pass) {
     return kNames[static_cast<int>(pass)];
 }
 
-/// Memory that all layers share, one after the other.
+/// Memory that the layers use in turn.
 class Operands {
   public:
     explicit Operands(const Sizes& sizes)
@@ -141,7 +142,7 @@ class Operands {
         }
     }
 
-    /// Throws RunError where the product is not what the host computes.
+    /// Throws RunError if the product differs from the host's result.
     void check(Multiplier& multiplier, const Product& product, const cuda::Stream& stream) const;
 
   private:
@@ -149,7 +150,7 @@ class Operands {
         return {result_.data(), type, rows, columns, columns, 1};
     }
 
-    /// The element of one of the factors.
+    /// One element of a factor.
     double value(const ConstMatrix& x, int64_t row, int64_t column) const {
         for (const Numbers* const numbers : {&x_, &dy_, &weight_}) {
             if (numbers->data() == x.data) {
@@ -188,7 +189,7 @@ void Operands::check(Multiplier& multiplier, const Product& product, const cuda:
             std::memcpy(&bits, element, sizeof(bits));
             found = BFloat16::value(bits);
         }
-        // A rounded result, and a sum in fp32.
+        // One element of the output: a rounded result, or a sum in fp32.
         const double allowed = (bytes == 2 ? std::ldexp(1, -8) : 0) * std::fabs(expected) + 3e-5 * size;
         if (!(std::fabs(found - expected) <= allowed)) {
             throw RunError("a product is wrong: element [{}, {}] is {}, not {}", row, column, found,
@@ -197,7 +198,7 @@ void Operands::check(Multiplier& multiplier, const Product& product, const cuda:
     }
 }
 
-/// The median of some measurements, each as long as `seconds` says, after one that warms up.
+/// The median of several measurements, each `seconds` long, after one warm-up.
 double seconds_of(Multiplier& multiplier, const Product& product, double seconds,
                   const cuda::Stream& stream) {
     const auto measure = [&](int launches) {

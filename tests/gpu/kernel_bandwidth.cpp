@@ -1,8 +1,8 @@
-// kernel_bandwidth: what lib/kernels/cuda reaches of a copy's bandwidth at large sizes, a row for each kernel
-// as a table of Markdown; exits with 3 where one stays under 85 %. Each is first compared with the
-// processor's kernel at small sizes. Time is the median of several launches between events, on two sets of
-// memory in turn, each a multiple of what a cache holds; beside each launch the device copies as many bytes
-// within its own memory (cudaMemcpyAsync), half of them read and half written.
+// kernel_bandwidth: the bandwidth of lib/kernels/cuda at large sizes as a share of a copy's, as a Markdown
+// table with one row per kernel; exits with 3 if a kernel stays under 85 %. Each kernel is first compared
+// with the CPU's kernel at small sizes. The time is the median of several launches between events, on two
+// sets of memory in turn, each several times the size of the cache. Beside each launch the device copies as
+// many bytes within its own memory (cudaMemcpyAsync); half of these bytes are read and half are written.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -26,13 +26,14 @@ constexpr double kMinPercent = 85;
 constexpr int kWarmUps = 3, kLaunches = 21;
 
 struct Sizes {
-    int64_t elements;  // of a tensor, about
+    int64_t elements;  // approximate elements of a tensor
     size_t set_bytes;
 };
 constexpr Sizes kLarge = {int64_t{1} << 27, size_t{3} << 30};
 constexpr Sizes kSmall = {20'000, size_t{8} << 20};
 
-/// Memory that both sides fill alike: halves of floats are numbers of the narrow types too.
+/// Memory that host and device fill identically: multiples of one half, which the narrow types represent
+/// exactly.
 std::vector<std::byte> random_bytes(size_t size) {
     std::mt19937 engine(11);
     std::normal_distribution<float> normal;
@@ -57,7 +58,7 @@ class Benchmark {
         stream_.synchronize();
     }
 
-    /// Throws RunError where a GPU and the processor differ by more than rounding.
+    /// Throws RunError if GPU and CPU differ by more than rounding.
     void compare(const Case& one);
 
     struct Speed {

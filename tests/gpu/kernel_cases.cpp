@@ -48,7 +48,7 @@ double value(double x) {
     return x;
 }
 
-/// What a result that is rounded to T may be off.
+/// Tolerance of a result that is rounded to T.
 template <class T>
 constexpr double kRounding = std::is_same_v<T, BFloat16> ? 1.0 / 64
                              : std::is_same_v<T, Half>   ? 1.0 / 512
@@ -143,7 +143,7 @@ Case rope(int64_t num_heads, int64_t head_dim) {
             }};
 }
 
-/// Gate and up side by side, as the model has them.
+/// Gate and up side by side, as in the model.
 constexpr int64_t kHidden = 4864;
 
 template <class T>
@@ -236,7 +236,7 @@ Case cross_entropy_gradient(int64_t num_columns) {
             }};
 }
 
-/// Both in one launch; its second look at the logits counts, though the cache may hold them.
+/// Both passes in one launch; the second read of the logits counts, although the cache may hold them.
 template <class T>
 Case cross_entropy(int64_t num_columns) {
     return {"cross_entropy", by_rows<T>(num_columns), [=](Slices& memory, int64_t elements) -> Run {
@@ -263,7 +263,7 @@ Case cross_entropy(int64_t num_columns) {
             }};
 }
 
-/// Each token four times.
+/// Each token occurs four times.
 template <class T>
 Case embedding_gradient(int64_t row_size) {
     return {"embedding_gradient", by_rows<T>(row_size), [=](Slices& memory, int64_t elements) -> Run {
@@ -318,7 +318,7 @@ Case squared_norms() {
             }};
 }
 
-/// Weights and moments in fp32 with a bf16 copy, or all in bf16 but the gradient.
+/// Weights and moments in fp32 with a bf16 copy, or everything but the gradient in bf16.
 Case adamw(bool narrow) {
     return {"adamw", narrow ? "states in bf16" : "states in fp32, a bf16 copy",
             [=](Slices& memory, int64_t elements) -> Run {
@@ -330,7 +330,7 @@ Case adamw(bool narrow) {
                 AdamW update = {.size = count, .first_element = 0, .update_number = 3};
                 update.gradient = memory.in<float>(count);
                 update.weights = state(1), update.first_moments = state(2);
-                // With beta2 = 0 the second moments are squares, whatever they were.
+                // With beta2 = 0 the second moments are squares, independent of their previous values.
                 update.second_moments = state(3);
                 update.bf16_copy = narrow ? nullptr : memory.out<BFloat16>(count);
                 update.gradient_factor = 1, update.decay_factor = 0.999F, update.step_size = 1e-3F;

@@ -1,5 +1,5 @@
-// The kernels that kernel_bandwidth compares and measures: each builds its arguments over memory that it is
-// given, of the device or of the host, so that both sides compute the same.
+// The kernels that kernel_bandwidth compares and measures. Each case builds its arguments over a given block
+// of device or host memory, so both sides compute the same.
 #pragma once
 
 #include <cstddef>
@@ -12,14 +12,14 @@
 
 namespace argosy::kernels {
 
-/// Takes tensors out of a block of memory, one after the other, and keeps account of what a kernel reads and
-/// writes. The memory holds random numbers already, but for ids, which the caller writes.
+/// Takes tensors one after the other from a block of memory and counts the bytes that a kernel reads and
+/// writes. The memory already holds random numbers, except for ids, which the caller writes.
 class Slices {
   public:
     struct Output {
         size_t offset;
         double tolerance;
-        /// Relative to an element's size, or to 1 where it is smaller.
+        /// Tolerance, relative to an element's size, or to 1 for smaller elements.
         std::function<double(const std::byte* found, const std::byte* expected)> largest_error;
     };
     struct Ids {
@@ -44,7 +44,7 @@ class Slices {
     /// Numbers from 0 to limit - 1.
     const int64_t* ids(int64_t count, int64_t limit);
     const int64_t* ids(std::vector<int64_t> values);
-    /// What is read a second time.
+    /// Counts bytes that the kernel reads a second time.
     void read_again(int64_t bytes) { traffic_bytes_ += bytes; }
     void* scratch(int64_t bytes) { return take(bytes, 0); }
 
@@ -70,7 +70,7 @@ struct Run {
 
 struct Case {
     std::string kernel, size;
-    /// With tensors of about so many elements.
+    /// The case with tensors of about this many elements.
     std::function<Run(Slices&, int64_t elements)> build;
 };
 

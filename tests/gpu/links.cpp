@@ -1,4 +1,4 @@
-// Names what lib/gpu offers, so that the linker looks for all of it.
+// Refers to every function of lib/gpu, so that the linker must find all of them.
 #include "gpu/attention.h"
 #include "gpu/device.h"
 #include "gpu/graph.h"
@@ -7,7 +7,7 @@
 using namespace argosy;
 
 int main(int argc, char**) {
-    if (argc < 100) return 0;  // it is linked, and not meant to run
+    if (argc < 100) return 0;  // only linked, never run
     const at::Tensor x;
     const auto forward = gpu::attention(x, x, x);
     gpu::attention_backward(x, x, x, x, forward);

@@ -20,7 +20,7 @@ SOURCE = HERE.parent.parent
 BUILD = pathlib.Path(os.environ.get("ARGOSY_BUILD", SOURCE / "build" / "cuda"))
 TESTS, BIN = BUILD / "tests", BUILD / "bin"
 PEER_PYTHON = os.environ.get("ARGOSY_PEER_PYTHON") or str(SOURCE / ".deps/peer-venv/bin/python")
-PYTHON = PEER_PYTHON if pathlib.Path(PEER_PYTHON).exists() else sys.executable  # which may have h5py
+PYTHON = PEER_PYTHON if pathlib.Path(PEER_PYTHON).exists() else sys.executable  # may have h5py
 CTEST = SOURCE / ".deps/venv/bin/ctest" if (SOURCE / ".deps/venv/bin/ctest").exists() else "ctest"
 NCCL_RANK = ("sh", "-c", 'NCCL_HOSTID=$OMPI_COMM_WORLD_RANK exec "$0" "$@"')
 PRODUCT = ("pretrain", "prepare-data")
@@ -32,8 +32,8 @@ class Part:
     what: str
     targets: tuple
     commands: list
-    limit: int  # seconds, of all commands
-    quick: tuple = ()  # words more under --quick; None: it is left out
+    limit: int  # seconds for all commands
+    quick: tuple = ()  # additional words under --quick; None: the part is left out
     environment: dict = dataclasses.field(default_factory=dict)
 
 
@@ -90,7 +90,7 @@ ASKED = {"GPU": "name", "driver": "driver_version", "memory": "memory.total", "p
 
 
 def asked(*command):
-    """What a command prints, or nothing where it cannot run."""
+    """The output of a command, or nothing if it cannot run."""
     try:
         done = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=60, cwd=SOURCE)
         return done.stdout.strip()
@@ -99,7 +99,7 @@ def asked(*command):
 
 
 class Report:
-    """The file. Sections are by part: a heading with the verdict, and what was measured."""
+    """The report. It has one section per part: a heading with the result, and the measurements."""
 
     def __init__(self, folder):
         values = asked("nvidia-smi", f"--query-gpu={','.join(ASKED.values())}", "--format=csv,noheader", "--id=0")
@@ -133,7 +133,7 @@ class Report:
 
 
 class Running:
-    """One part under way: its output so far, and what of it the report shows."""
+    """A running part: its output so far, and the lines that the report shows."""
 
     def __init__(self, report, name, part):
         self.report, self.name, self.part = report, name, part
@@ -146,7 +146,7 @@ class Running:
         shown = []
         for line in self.lines:
             if line.startswith("|"):
-                # A table wants an empty line before it.
+                # Markdown needs an empty line before a table.
                 shown += [line] if shown and shown[-1].startswith("|") else ["", line]
             elif found := next((found for pattern in COUNTS if (found := pattern.match(line))), None):
                 shown.append("- " + ": ".join(found.groups()))
@@ -160,12 +160,12 @@ class Running:
     def end(self, process):
         self.over_limit = True
         try:
-            os.killpg(process.pid, signal.SIGKILL)  # of its own session: what it started goes with it
+            os.killpg(process.pid, signal.SIGKILL)  # the process has its own session, so its children are killed too
         except ProcessLookupError:
             pass
 
     def run(self, command):
-        """Its exit status, 127 where it cannot be started."""
+        """The exit status, 127 if the program cannot be started."""
         environment = os.environ | {"ARGOSY_BIN": str(BIN), "ARGOSY_SOURCE": str(SOURCE), "OMP_NUM_THREADS": "1",
                                     "PYTHONUNBUFFERED": "1"} | self.part.environment
         try:
@@ -225,9 +225,9 @@ def chosen(options):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="small sizes, and the largest models left out")
+    parser.add_argument("--quick", action="store_true", help="use small sizes and leave out the largest models")
     parser.add_argument("--results", default=HERE / "results", type=pathlib.Path, help="folder of the report")
-    parser.add_argument("--targets", action="store_true", help="print what the parts want built, and stop")
+    parser.add_argument("--targets", action="store_true", help="print the build targets of the parts, and stop")
     parser.add_argument("--only", nargs="+", action="extend", default=[], metavar="PART", help=", ".join(PARTS))
     options = parser.parse_args()
     parts = chosen(options)

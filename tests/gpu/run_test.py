@@ -1,5 +1,5 @@
-"""run.sh without a GPU, and the report of run_parts.py over programs that only print: its form, its verdicts, that no part
-stops another, and that parts which are not run again stay."""
+"""run.sh without a GPU, and the report of run_parts.py over programs that only print: the report's form and results,
+that no part stops another, and that the sections of parts that are not run again stay."""
 import importlib.util
 import os
 import pathlib
@@ -50,12 +50,12 @@ class Run(unittest.TestCase):
         self.assertEqual(done.returncode, 2)
         self.assertEqual(done.stdout + done.stderr, "run: there is no GPU here (nvidia-smi names none)\n")
 
-    def test_parts_name_what_they_want_built(self):
+    def test_parts_name_their_build_targets(self):
         done = subprocess.run(["python3", SOURCE / "tests/gpu/run_parts.py", "--targets", "--only", "throughput", "gemm"],
                               capture_output=True, text=True)
         self.assertEqual(done.stdout, "gemm_speed pretrain prepare-data\n")
 
-    def test_a_report_has_every_verdict(self):
+    def test_a_report_has_every_result(self):
         self.parts.PARTS["nccl"].limit = 1
         self.parts.PARTS["memcheck"].commands = [("no-such-program",)]
         good, text = self.run_parts("kernels", "cublas", "nccl", "bandwidth", "gemm", "memcheck")
@@ -67,7 +67,7 @@ class Run(unittest.TestCase):
                      "## gemm: skipped, 0 s", "## memcheck: failed (127)", "| kernels | passed, 0 s |"):
             self.assertIn(line, text)
 
-    def test_other_parts_stay(self):
+    def test_sections_of_other_parts_stay(self):
         _, first = self.run_parts("bandwidth")
         _, second = self.run_parts("kernels")
         self.assertIn("## kernels: passed", second)

@@ -39,7 +39,7 @@ class Case:
     width: int  # of all heads
     fits: tuple  # (microbatch, recompute) from the fastest to the smallest
     settings: dict
-    least: dict  # {figure of Result or ratio: wanted}
+    least: dict  # {figure of Result or ratio: target}
     peer: dict | None = None
     seq: int = 1024
 
@@ -78,7 +78,7 @@ def row(cells):
 
 
 class Power:
-    """Watts and MHz of the GPU while a `with` lasts: the medians of the busier half of what nvidia-smi saw."""
+    """Watts and MHz of the GPU while a `with` block runs: the medians of the busier half of nvidia-smi's samples."""
 
     def __enter__(self):
         self.samples = []
@@ -119,8 +119,8 @@ class Result:
     step_seconds: list
     gib: float | None
     power: list
-    flops: float = 0  # a token, causal; ours says it of itself
-    peak: float | None = None  # FLOP/s by the datasheet
+    flops: float = 0  # FLOPs per token, causal; Argosy reports its own
+    peak: float | None = None  # peak FLOP/s of the datasheet
 
 
 class Bench:
@@ -143,7 +143,7 @@ class Bench:
         return max(case.fits[0][0], self.options.tokens // case.seq)
 
     def tokens_of(self, case):
-        """A token file that all steps can read from, of any model with this vocabulary."""
+        """A token file with enough tokens for all steps, for any model with this vocabulary."""
         path = self.folder / f"{case.vocab}.h5"
         if not path.exists():
             source, engine = self.folder / "tokens.jsonl", random.Random(1)
@@ -206,7 +206,8 @@ class Bench:
         return {"tokens/s": speed, "TFLOP/s causal": causal, "MFU causal %": share[0]}
 
     def run(self, case):
-        """The figures that targets are about: the median of ours over all rounds, and ratios to the peers' medians."""
+        """The figures with targets: the median of Argosy's speed over all rounds, and its ratios to the peers' medians.
+        """
         runs, figures = {}, []
         for _ in range(self.options.rounds if case.peer and self.python else 1):
             first = runs.get("Argosy", [None])[0]
@@ -240,12 +241,12 @@ def judge(targets):
 def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("cases", nargs="*", metavar="CASE", help=", ".join(CASES))
-    parser.add_argument("--quick", action="store_true", help="65536 tokens a step, 4 steps, one round")
-    parser.add_argument("--tokens", type=int, default=524288, help="of a step")
-    parser.add_argument("--steps", type=int, default=5, help=f"of which {NUM_WARM_UPS} do not count")
-    parser.add_argument("--rounds", type=int, default=2, help="where there is a peer")
-    parser.add_argument("--heuristic", action="store_true", help="cuBLASLt's first choice of algorithms, not the fastest")
-    parser.add_argument("--limit", type=int, default=400, help="seconds of each run")
+    parser.add_argument("--quick", action="store_true", help="65536 tokens per step, 4 steps, one round")
+    parser.add_argument("--tokens", type=int, default=524288, help="tokens per step")
+    parser.add_argument("--steps", type=int, default=5, help=f"steps of a run; the first {NUM_WARM_UPS} do not count")
+    parser.add_argument("--rounds", type=int, default=2, help="rounds of cases with a peer")
+    parser.add_argument("--heuristic", action="store_true", help="use the algorithms of cuBLASLt's heuristic, not the fastest ones")
+    parser.add_argument("--limit", type=int, default=400, help="time limit of each run in seconds")
     options = parser.parse_args()
     if unknown := set(options.cases) - set(CASES):
         parser.error(f"no case {', '.join(unknown)}: there are {', '.join(CASES)}")

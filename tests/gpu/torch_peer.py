@@ -26,7 +26,7 @@ def rope_table(seq, head_dim, theta=500000.0):
 
 
 def rotate(x, table):
-    """x [batch, heads, seq, head_dim]: element i turns with element i + head_dim / 2."""
+    """x [batch, heads, seq, head_dim]: element i rotates with element i + head_dim / 2."""
     cos, sin = table.to(x.dtype)
     first, second = x.chunk(2, dim=-1)
     return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
@@ -64,7 +64,7 @@ class Llama(nn.Module):
                 nn.init.normal_(weight, std=0.02)
 
     def forward(self, tokens, targets):
-        x = self.embedding(tokens).to(torch.bfloat16)  # autocast leaves a lookup in fp32, and with it the residual stream
+        x = self.embedding(tokens).to(torch.bfloat16)  # autocast keeps the lookup, and so the residual stream, in fp32
         for block in self.blocks:
             x = block(x, self.table)
         return F.cross_entropy(self.head(self.norm(x)).float().flatten(0, 1), targets.flatten())
@@ -93,7 +93,7 @@ class Trainer:
         nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         self.optimizer.step()
         self.optimizer.zero_grad()
-        return total.item()  # which waits for all of it
+        return total.item()  # waits for the whole step
 
     def train(self, batch):
         seconds, losses = [], []
@@ -111,7 +111,7 @@ def train_with_what_fits(options, device):
             return Trainer(options, device).train(batch)
         except torch.OutOfMemoryError:
             pass
-        torch._dynamo.reset()  # once the exception is gone, and with it what it held
+        torch._dynamo.reset()  # after the exception and the tensors that it held are gone
         gc.collect()
         torch.cuda.empty_cache()
     raise SystemExit(f"no microbatch of {options.batches} sequences fits")

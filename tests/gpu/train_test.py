@@ -1,6 +1,6 @@
-"""Training on a GPU against the same executable on the processor: what gpu_run.py says, over more steps; and over ranks
-that share the GPU, through NCCL, which takes them for ranks of different nodes, and through the host. Skips where there is
-no GPU. usage: train_test.py [Train] [Ranks]"""
+"""Training on a GPU against the same executable on the CPU: the tests of gpu_run.py over more steps, and over ranks
+that share the GPU, through NCCL (which treats them as ranks of different nodes) and through host memory. Skips without
+a GPU. usage: train_test.py [Train] [Ranks]"""
 import pathlib
 import sys
 

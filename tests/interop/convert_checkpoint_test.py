@@ -220,14 +220,14 @@ class ConvertTest(unittest.TestCase):
         for arguments, parts in {
                 ("--to", "hf"): ("SRC",), (REFERENCE / "llama", "--to", "hf"): ("DST is missing",),
                 (REFERENCE / "llama", other): ("--to is missing",), (REFERENCE / "llama", other, "--to", "gguf"): ("gguf",),
-                (REFERENCE / "llama", other, "--to", "hf", "--shards", 2): ("--shards goes with --to sharded only",),
+                (REFERENCE / "llama", other, "--to", "hf", "--shards", 2): ("--shards needs --to sharded",),
                 (REFERENCE / "llama", other, "--to", "full", "--max-shard-size", "1GB"): ("--max-shard-size",),
                 (REFERENCE / "llama", other, "--to", "hf", "--max-shard-size", "5 apples"): ("5 apples", "GiB"),
                 (REFERENCE / "llama", other, "--to", "hf", "--max-shard-size", "99999999999GB"): ("99999999999GB",),
                 (REFERENCE / "llama", other, "--to", "hf", "--dtype", "int8"): ("int8",),
-                (REFERENCE / "llama", other, "--to", "full", "--json"): ("--json goes with --inspect only",),
-                (REFERENCE / "llama", other, "--inspect"): ("DST does not go with --inspect",),
-                (REFERENCE / "llama", "--inspect", "--force"): ("--force does not go",),
+                (REFERENCE / "llama", other, "--to", "full", "--json"): ("--json needs --inspect",),
+                (REFERENCE / "llama", other, "--inspect"): ("DST cannot be combined with --inspect",),
+                (REFERENCE / "llama", "--inspect", "--force"): ("--force cannot be combined",),
                 (REFERENCE, other, "--to", "hf"): ("holds no model", "looked for"),
                 (self.folder / "none", other, "--to", "hf"): ("does not exist",),
                 (REFERENCE / "llama", other / "deeper", "--to", "hf"): ("the folder", "does not exist")}.items():

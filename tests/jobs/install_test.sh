@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# install_test.sh CMAKE BUILD TORCH: an installed prefix, moved elsewhere, runs without the build tree and the wheel.
+# install_test.sh CMAKE BUILD TORCH: an installed prefix runs after it was moved, without the build tree and the wheel.
 set -euo pipefail
 cmake=$1
 build=$2
@@ -17,8 +17,8 @@ done
 apps=("$prefix"/bin/*)
 [ -x "${apps[0]}" ] || fail "no binary in bin/"
 
-# What the linker would load: nothing is missing, nothing lies in a tree that other machines lack, and what travels in
-# lib/ is loaded from there.
+# The libraries that the dynamic linker would load: none is missing, none lies in a tree that other machines lack, and
+# the installed ones are loaded from lib/.
 for app in "${apps[@]}"; do
     readelf -d "$app" | grep -q 'Library r.*path: \[$ORIGIN/../lib\]' || fail "$app has another run path"
     while read -r name arrow path _; do
@@ -36,7 +36,7 @@ done
 env -u ARGOSY_BIN "$prefix/share/argosy/jobs/submit.sh" "$prefix/share/argosy/configs/debug_cpu.toml" --dry-run >/dev/null ||
     fail "submit.sh does not find the binaries of its prefix"
 
-# And it runs with those trees covered by empty file systems, where this user may do that.
+# The programs also run with those trees hidden by empty file systems, if this user may mount them.
 run_all='for app in "$1"/bin/*; do "$app" --version || exit 1; done'
 hide_and_run='for tree in "$2" "$3" "$4"; do [ ! -d "$tree" ] || mount -t tmpfs none "$tree" || exit 1; done; '$run_all
 if unshare --map-root-user --mount true 2>/dev/null; then

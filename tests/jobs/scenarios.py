@@ -16,7 +16,7 @@ SCENARIOS = []
 
 
 def scenario(function):
-    """A test whose work runs beside that of all others."""
+    """A test whose job runs at the same time as those of all others."""
     SCENARIOS.append(function.__name__)
     return function
 
@@ -24,7 +24,7 @@ def scenario(function):
 class Scenarios(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        # Of these two partitions each try loses a node.
+        # Each attempt loses one of the two nodes of its partition.
         cls.cluster = slurm.Cluster({"main": ["n1", "n2", "n3", "n4"], "fragile": ["f1", "f2", "f3", "f4"],
                                      "brittle": ["b1", "b2", "b3"]})
         cls.addClassCleanup(cls.cluster.close)
@@ -57,7 +57,7 @@ class Scenarios(unittest.TestCase):
         return Run(self.cluster, self._testMethodName + self.run_suffix)
 
     def assert_same_as_uninterrupted(self, run, num_ranks):
-        """Every step has one line, and loss and norm are those of one process group that ran through."""
+        """Every step has one line, and loss and norm equal those of one uninterrupted run."""
         losses = run.losses()
         self.assertEqual([step for step, *_ in losses], list(range(1, len(losses) + 1)))
         whole = Run(self.cluster, run.name + "-whole")
@@ -67,17 +67,18 @@ class Scenarios(unittest.TestCase):
         self.assertEqual(whole.losses(), losses, done.stderr)
 
     def assert_resumed(self, run, job, reached):
-        """From at most one interval back; then it ends by scancel."""
+        """The run resumes from at most one interval back; then scancel ends it."""
         resumed = run.resumed_at(job)
         run.wait_for_step(resumed + 3)
         self.cluster.run("scancel", job)
         run.wait(job)
-        # A save that was under way is lost, and the interval before it is what counts.
+        # A save in progress is lost, so the run resumes from the previous interval.
         self.assertGreater(resumed, reached - 2 * INTERVAL, run.tail())
         self.assert_same_as_uninterrupted(run, 2)
 
     def stand_ins(self, run, **scripts):
-        """A folder of the real programs but these, which are shell; for all but training pretrain is the real one."""
+        """A folder of the real programs, in which some are replaced by shell scripts; unless replaced, pretrain is the
+        real one."""
         folder = self.cluster.folder / f"bin-{run.name}"
         folder.mkdir()
         for program in BIN.iterdir():
@@ -91,7 +92,7 @@ class Scenarios(unittest.TestCase):
         return str(folder)
 
     def commands(self, run, **scripts):
-        """An environment in which these commands are scripts of shell, ahead of those of the machine."""
+        """An environment in which shell scripts replace these commands of the machine."""
         folder = self.cluster.folder / f"commands-{run.name}"
         folder.mkdir()
         for name, script in scripts.items():

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# jobs/setup.sh says what to do where it cannot do it, rebuilds what is damaged, and is quick where all is there.
-# dpkg-query, id, python3 and pip are stand-ins: nothing is installed.
+# jobs/setup.sh reports what to do if it cannot install, rebuilds a damaged environment, and is quick if everything is
+# there. dpkg-query, id, python3 and pip are stand-ins: nothing is installed.
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
@@ -9,7 +9,7 @@ mkdir -p "$folder/tree/jobs" "$folder/bin"
 cp "$ARGOSY_SOURCE/jobs/setup.sh" "$folder/tree/jobs/"
 stand_in() { cat >"$folder/bin/$1" && chmod +x "$folder/bin/$1"; }
 
-# The outcome of setup.sh under the stand-ins: its exit status, and its words in $folder/said.
+# Runs setup.sh under the stand-ins: prints its exit status and leaves its output in $folder/said.
 arguments=()
 setup() {
     local status=0
@@ -26,7 +26,7 @@ expect_silence() {
 
 stand_in id <<<$'#!/bin/bash\necho 1000'
 
-# Every package that it is asked for is installed, but the one that ABSENT names.
+# Every package counts as installed, except the one that ABSENT names.
 stand_in dpkg-query <<'DPKG'
 #!/bin/bash
 for word in "${@:4}"; do
@@ -34,7 +34,7 @@ for word in "${@:4}"; do
 done
 DPKG
 
-# Makes an "environment" whose pip "installs" what setup.sh looks for; REFUSE names the step that fails.
+# Makes an "environment" whose pip "installs" the packages of setup.sh; REFUSE names the step that fails.
 stand_in python3 <<'PYTHON'
 #!/bin/bash
 case "$1 $2" in
@@ -81,10 +81,11 @@ expect_silence ABSENT=libhdf5-dev ARGOSY_SKIP_PACKAGES=1
 arguments=(--tests)
 expect 0 "$(setup env REFUSE=pip)" "tests that need them will be skipped"
 [ ! -e "$folder/tree/.deps/tests/argosy-wheels" ] || fail "a failed pip left a stamp"
-expect 0 "$(setup env)" "tests need into .deps/tests"
+expect 0 "$(setup env)" "packages of the tests into .deps/tests"
 expect_silence
 
-# As root a Slurm, where there is none; one that is there already stays as it is, and none is no failure.
+# As root setup.sh installs a Slurm if there is none; an existing Slurm does not change, and a failure to install it is
+# no error.
 stand_in id <<<$'#!/bin/bash\necho 0'
 stand_in apt-get <<<$'#!/bin/bash\n[ "$REFUSE" != apt ] || exit 1\n[ "$1" != install ] || echo "$@" >>"$0.asked"'
 stand_in systemctl <<<$'#!/bin/bash\necho "$@" >>"$0.asked"'

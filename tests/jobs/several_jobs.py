@@ -1,4 +1,5 @@
-"""Scenarios of slurm_test.py in which a script of jobs/ submits several jobs: sweeps, pipelines, new nodes in stages."""
+"""Scenarios of slurm_test.py in which a script of jobs/ submits several jobs: sweeps, pipelines, bring-up of new nodes.
+"""
 import json
 import os
 import pathlib
@@ -12,7 +13,8 @@ from submitted import BIN, FOREVER, JOBS, LIMIT_SECONDS, SOURCE, Run
 class SeveralJobs(Scenarios):
     @scenario
     def sweep(self):
-        """A point that is warned goes back to the queue alone, though the last one's number is the array's."""
+        """A point that gets the warning before its limit is requeued alone, although the number of the last point is
+        the array's."""
         run = self.new_run()
         points = self.cluster.folder / "points"
         points.write_text(f"--optimizer.lr 1e-3 --training.steps 3\n \n--optimizer.lr 2e-3 --training.steps {FOREVER}")
@@ -33,13 +35,13 @@ class SeveralJobs(Scenarios):
         self.assertIn(f"exec --nv --bind /data image {BIN}/pretrain", calls)
 
     def container(self, run):
-        """An Apptainer that runs what it is told to outside of any container, and writes it down."""
+        """A stand-in for Apptainer that runs its command outside of any container and records it."""
         script = f'echo "${{@:1:6}}" >>{self.cluster.folder}/container-calls\nexec "${{@:6}}"'
         return {"ARGOSY_CONTAINER": "image", "ARGOSY_CONTAINER_MOUNTS": "/data"} | self.commands(run, apptainer=script)
 
     @scenario
     def template_as_it_is(self):
-        """Without submit.sh, from the checkout."""
+        """Runs the template from the checkout, without submit.sh."""
         run = self.new_run()
         run.folder.mkdir(parents=True)
         self.cluster.run("sbatch", "--wait", "--ntasks-per-node=1", "--cpus-per-task=1", "--gpus-per-node=0",
@@ -67,7 +69,7 @@ class SeveralJobs(Scenarios):
 
     @scenario
     def pipeline_that_fails(self):
-        """What would follow is taken off the queue."""
+        """Slurm removes the later jobs from the queue."""
         run = self.new_run()
         path = run.call("pipeline.sh", SOURCE / "configs" / "debug_cpu.toml", "--tasks", SOURCE / "data" / "tiny.jsonl",
                         "--ranks-per-node", 1, *run.options(training__dataset_path="/nowhere/tokens.h5"))
@@ -80,23 +82,25 @@ class SeveralJobs(Scenarios):
 
     @scenario
     def pipeline_that_is_refused(self):
-        """Slurm takes the training and not what follows: nothing stays in the queue, and it is said."""
+        """Slurm accepts the training job but not the later ones: nothing stays in the queue, and the script reports it.
+        """
         run = self.new_run()
         sbatch = f'case $* in *convert*) echo no >&2; exit 1 ;; esac\nexec {shutil.which("sbatch")} "$@"'
         run.folder.mkdir(parents=True)
         (run.folder / "train.json").write_text("of an earlier job")
-        with self.assertRaisesRegex(AssertionError, "ended with 1\n(.|\n)*taken back: job") as raised:
+        with self.assertRaisesRegex(AssertionError, "ended with 1\n(.|\n)*cancelled: job") as raised:
             run.call("pipeline.sh", SOURCE / "configs" / "debug_cpu.toml", "--tasks", SOURCE / "data" / "tiny.jsonl",
                      "--ranks-per-node", 1, *run.options(training__steps=FOREVER),
                      environment=self.commands(run, sbatch=sbatch))
-        job = re.search(r"taken back: job (\d+)", str(raised.exception))[1]
+        job = re.search(r"cancelled: job (\d+)", str(raised.exception))[1]
         self.assertEqual(run.wait(job)[0], "CANCELLED")
         record = run.folder / "train.json"
         self.assertNotIn("earlier", record.read_text() if record.exists() else "")
 
     @scenario
     def bringup(self):
-        """One node passes; two nodes never have a thousand times the speed of one, and end it; a low gate lets them by."""
+        """One node passes. Two nodes never have a thousand times the speed of one, so a gate of 1000 stops; a low gate
+        passes."""
         run = self.new_run()
         done = self.bring_up(run, "--gate", 1000, "--sbatch", "--comment=ours")
         self.assertEqual(done.returncode, 3, done.stderr)

@@ -27,12 +27,12 @@ PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol", "sque
 SYSTEM_PATH = os.pathsep.join(["/usr/local/sbin", "/usr/sbin", "/sbin"])  # daemons' folders, which few PATHs have
 START_SECONDS = 30
 ADDRESS = "10.99.0.1"  # on the loopback interface of a namespace that has no other
-# A node as Slurm is told: jobs share the cores of the machine, however many it has. A step that asks for fewer cores
-# than the job has gets cores of the first socket.
+# A node in Slurm's configuration: jobs share the cores of the machine, however many it has. A step that asks for fewer
+# cores than the job has gets cores of the first socket.
 SOCKETS, CORES_PER_SOCKET = 2, 16
 
-# A requeued job waits cred_expire seconds before it starts again: 120 where nothing is said. SlurmdTimeout: after which
-# a node that is silent is down, and its jobs go back to the queue.
+# cred_expire: a requeued job waits that many seconds before it starts again (Slurm's default is 120). SlurmdTimeout:
+# after that many seconds without an answer a node is down, and its jobs are requeued.
 SLURM_CONF = """
 ClusterName=argosy
 SlurmctldHost={host}({address})
@@ -105,21 +105,22 @@ def why_not():
 
 
 def try_node():
-    """All of a cluster's set-up that a container may forbid, without the daemons."""
+    """The parts of a cluster's set-up that a container may forbid, without the daemons."""
     name_hosts([socket.gethostname()])
     with tempfile.TemporaryDirectory(prefix="argosy-slurm-") as folder:
         subprocess.run([*NODE_UNSHARE, "sh", "-c", NODE_SETUP, "-", folder, folder, "n1"], check=True)
 
 
 def own_devices():
-    """The network, and shared memory in which killed ranks leave segments behind: they end with the namespaces."""
+    """The network namespace, and a private shared memory in which killed ranks leave segments: both end with the
+    namespaces."""
     loopback_up()
     subprocess.run(["mount", "-t", "tmpfs", "argosy", "/dev/shm"], check=True)
 
 
 def loopback_up():
-    """A new network namespace has its loopback interface down. Its address is ADDRESS alone: one other than 127.0.0.1
-    is what getaddrinfo takes for a sign of a network, and of two Open MPI would mistake one for the other."""
+    """A new network namespace has its loopback interface down. It gets only the address ADDRESS: getaddrinfo needs one
+    other than 127.0.0.1 to consider the network up, and with two addresses Open MPI would confuse them."""
     SIOCSIFFLAGS, SIOCSIFADDR, IFF_UP = 0x8914, 0x8916, 1
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         fcntl.ioctl(any_socket, SIOCSIFFLAGS, struct.pack("16sH14x", b"lo", IFF_UP))
@@ -128,7 +129,7 @@ def loopback_up():
 
 
 def name_hosts(names):
-    """Of this mount namespace alone, in which main called unshare."""
+    """Affects only this mount namespace, in which main called unshare."""
     with tempfile.NamedTemporaryFile("w", prefix="argosy-hosts-") as hosts:
         hosts.write("".join(f"{ADDRESS} {name}\n" for name in ["localhost", *names]))
         hosts.flush()
@@ -181,8 +182,8 @@ class Cluster:
         self.wait_until(lambda: all(state.startswith("idle") for state in self.node_states().values()), "idle nodes")
 
     def start_node(self, node):
-        """Each in a mount namespace of its own, where the folder of PMIx, whose sockets would collide, is its own; and
-        with a host name of its own."""
+        """Each slurmd runs in its own mount namespace, with its own PMIx folder, whose sockets would otherwise collide,
+        and its own host name."""
         own = self.folder / f"pmix-{node}"
         own.mkdir(exist_ok=True)
         inner = NODE_SETUP + ' && exec slurmd -D -N "$3" -f "$4"'
@@ -194,7 +195,7 @@ class Cluster:
             self.daemons[name] = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
     def kill(self, name):
-        """As a power failure would: no time to say good-bye."""
+        """Kills the node as a power failure would, without any shutdown."""
         self.daemons[name].kill()
         self.daemons[name].wait()
 
@@ -211,7 +212,7 @@ class Cluster:
         return {node: states.get(node, "unknown") for node in self.nodes}
 
     def job(self, number):
-        """What scontrol knows of a job: {"JobState": "RUNNING", ...}; asked again where a slow daemon is late."""
+        """scontrol's fields of a job: {"JobState": "RUNNING", ...}; asks again if a slow daemon does not answer."""
         for is_last in (False, False, False, True):
             done = self.run("scontrol", "show", "job", "-o", number, check=is_last, timeout=120)
             if done.returncode == 0:
@@ -221,7 +222,7 @@ class Cluster:
         return dict(word.split("=", 1) for word in answer.split() if "=" in word)
 
     def wait_for_job(self, number, limit, explain=lambda: ""):
-        """Until it has ended for good; its state and exit code. A job in the queue has not ended."""
+        """Waits until the job has ended for good; returns its state and exit code. A requeued job has not ended."""
         def ended():
             job = self.job(number)
             state = job["JobState"]
@@ -229,7 +230,8 @@ class Cluster:
         return self.wait_until(ended, f"the end of job {number}", limit, explain)
 
     def wait_until(self, condition, what, limit=START_SECONDS, explain=lambda: ""):
-        """The first true value of `condition()`. `explain` says what is known where it does not come."""
+        """Waits for the first true value of `condition()` and returns it. `explain` gives the error text on a timeout.
+        """
         deadline = time.monotonic() + limit
         while not (value := condition()):
             if time.monotonic() > deadline:
@@ -245,7 +247,7 @@ class Cluster:
         return "\n".join(texts)
 
     def close(self):
-        """Everything ends: the daemons in order, then what they left (steps of killed nodes)."""
+        """Ends the daemons in order, then the processes that they left (steps of killed nodes)."""
         for name in reversed(list(self.daemons)):
             daemon = self.daemons[name]
             if daemon.poll() is None:
@@ -263,7 +265,7 @@ ENDED = {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEM
 
 
 def others():
-    """All processes of this namespace but this one."""
+    """All processes of this namespace except this one."""
     pids = [int(path.name) for path in pathlib.Path("/proc").glob("[0-9]*")]
     return [pid for pid in pids if pid != os.getpid() and is_user_process(pid)]
 
@@ -276,7 +278,7 @@ def is_user_process(pid):
 
 
 def ranks_of(job, node=None):
-    """{task: process} of pretrain in a job, on one node or all; of several starts the newest."""
+    """{task: process} of pretrain in a job, on one node or on all; of several starts, the newest."""
     found = {}
     for path in sorted(pathlib.Path("/proc").glob("[0-9]*"), key=lambda path: int(path.name)):
         try:

@@ -22,7 +22,7 @@ ERROR = re.compile(r"pretrain: error.*")
 class Slurm(SeveralJobs):
     @scenario
     def time_limit(self):
-        """The signal before the limit saves the run, the job goes back to the queue, and goes on where it was."""
+        """The signal before the time limit saves the run; the job is requeued and resumes."""
         run = self.new_run()
         job = run.submit("--nodes", 2, "--ranks-per-node", 1, "--time", 2, environment={"ARGOSY_SIGNAL_SECONDS": "20"},
                          training__steps=FOREVER, checkpoint__interval=FOREVER)
@@ -42,12 +42,12 @@ class Slurm(SeveralJobs):
         first = run.attempts("end")[0]
         self.assertEqual(first["exit_code"], 75)
         began, ended = (datetime.datetime.fromisoformat(line["time"][:-1]) for line in (run.attempts()[0], first))
-        self.assertLess((ended - began).total_seconds(), 117)  # not by SIGTERM, which comes with the limit
+        self.assertLess((ended - began).total_seconds(), 117)  # not by SIGTERM, which comes at the limit
         self.assert_same_as_uninterrupted(run, 2)
 
     @scenario
     def warned_at_the_start(self):
-        """When the training's srun has just begun, which by itself may end by the signal, or lose it."""
+        """The signal arrives when the training's srun has just started; srun itself may then exit on it or lose it."""
         self.warn_at_the_start("srun")
 
     @scenario
@@ -78,12 +78,12 @@ class Slurm(SeveralJobs):
 
     @scenario
     def killed_slurmd(self):
-        """Its node is lost: the job goes on elsewhere, while ranks of the lost node may linger."""
+        """Its node is lost: the job continues on another node, while ranks of the lost node may still run."""
         self.lose_node("fragile", 1, "--nodes", 2, "--ranks-per-node", 1)
 
     @scenario
     def killed_slurmd_of_all(self):
-        """The one whose node runs the script and all ranks, which know nothing of it and train on."""
+        """The lost node runs the script and all ranks, which do not notice and keep training."""
         self.lose_node("brittle", 0, "--nodes", 1, "--ranks-per-node", 2)
 
     def lose_node(self, partition, number, *words):
@@ -98,13 +98,13 @@ class Slurm(SeveralJobs):
         reached = run.steps()[-1]["step"]
         run.wait_for_restart(job)
         self.assert_resumed(run, job, reached)
-        self.assertLessEqual(run.restarts(job), 2, run.log(job))  # what lingers on the lost node may spoil one start
+        self.assertLessEqual(run.restarts(job), 2, run.log(job))  # processes left on the lost node may spoil one start
         others = self.cluster.run("scontrol", "show", "hostnames", run.attempts()[-1]["nodes"]).stdout.split()
         self.assertNotIn(nodes[number], others)
 
     @scenario
     def cancelled(self):
-        """It stays so; submitted again, the run goes on."""
+        """A failed job stays in its state; submitted again, the run resumes."""
         run = self.new_run()
         job = run.submit("--nodes", 2, "--ranks-per-node", 2, "--template", "hsdp", training__steps=FOREVER)
         run.wait_for_step(INTERVAL + 2)
@@ -123,7 +123,7 @@ class Slurm(SeveralJobs):
 
     @scenario
     def two_jobs_on_one_folder(self):
-        """A second submission changes nothing of the first job's; one past submit.sh is refused by the run's lock."""
+        """A second submission changes no file of the first job; the run's lock refuses one without submit.sh."""
         run = self.new_run()
         first = run.submit("--ranks-per-node", 2, training__steps=FOREVER)
         script = (run.folder / "job.sbatch").read_text()
@@ -145,7 +145,7 @@ class Slurm(SeveralJobs):
 
     @scenario
     def missing_dataset(self):
-        """One message in seconds, and no second try. And what the site's environment says of the fabric stays."""
+        """There is one message within seconds and no retry. The site's fabric variables keep their values."""
         run = self.new_run()
         job = run.submit("--ranks-per-node", 2, training__dataset_path="/nowhere/tokens.h5",
                          environment={"NCCL_SOCKET_IFNAME": "site"})
@@ -159,7 +159,8 @@ class Slurm(SeveralJobs):
 
     @scenario
     def no_progress(self):
-        """The first start and two restarts fail before anything is saved; then the job gives up. The log has all."""
+        """The first start and two restarts fail before anything is saved; then the job gives up. The log has all
+        messages."""
         run = self.new_run()
         job = run.submit("--ranks-per-node", 1,
                          environment={"ARGOSY_BIN": self.stand_ins(run, pretrain="echo it broke >&2; exit 1")})
@@ -171,7 +172,7 @@ class Slurm(SeveralJobs):
 
     @scenario
     def node_that_starts_nothing(self):
-        """Where not even the configuration can be read the job goes back to the queue, but for three times."""
+        """If even the configuration cannot be read, the job is requeued, but at most three times."""
         run = self.new_run()
         fails = f"""[ -z "$SLURM_JOB_ID" ] || {{ echo x >>{self.cluster.folder}/unread; exit 1; }}"""
         binaries = self.stand_ins(run, pretrain="")
@@ -183,7 +184,7 @@ class Slurm(SeveralJobs):
 
     @scenario
     def nameless_check(self):
-        """A pre-flight that fails without a word of a node ends the job, whatever an old one has named."""
+        """A pre-flight that fails without naming a node ends the job, whatever nodes an older pre-flight named."""
         run = self.new_run()
         run.folder.mkdir(parents=True)
         (run.folder / "preflight.json").write_text('{"bad_nodes": ["n1"]}')
@@ -194,7 +195,7 @@ class Slurm(SeveralJobs):
 
     @scenario
     def ranks_told_to_save(self):
-        """By somebody's USR1, of which the job's script knows nothing: it goes back to the queue all the same."""
+        """A user sends USR1 without the knowledge of the job's script; the job is requeued all the same."""
         run = self.new_run()
         job = run.submit("--nodes", 2, "--ranks-per-node", 1, training__steps=FOREVER, checkpoint__interval=FOREVER)
         run.wait_for_step(3)
@@ -207,7 +208,7 @@ class Slurm(SeveralJobs):
 
     @scenario
     def bad_node(self):
-        """The pre-flight names the node that it ran on first; the job is run on another one."""
+        """The pre-flight names the node that it ran on; the job then runs on another node."""
         run = self.new_run()
         bench = (f"mark={self.cluster.folder}/bad-node-met\n"
                  '[ ! -e "$mark" ] || exit 0\n'
@@ -237,8 +238,9 @@ class Slurm(SeveralJobs):
 
     @scenario
     def rank_that_never_arrives(self):
-        """The others wait for MPI to start, but not for ever; the job goes on without the node where it hung. Speeds are
-        none of it: a rank that has a core to itself, beside all other scenarios, would fail by them."""
+        """The other ranks wait for MPI's start only for a limited time; the job continues without the node where it
+        hung. Speeds are not checked: a rank that has a core to itself, beside all other scenarios, would fail the
+        check."""
         run = self.new_run()
         bench = ("[ $ARGOSY_RESTART = 0 ] || exit 0\n"
                  "[ $SLURM_PROCID != 1 ] || exec sleep 1000\n"
@@ -255,12 +257,12 @@ class Slurm(SeveralJobs):
 
     @scenario
     def stuck_rank(self):
-        """The others name it, and the job goes on without its node."""
+        """The other ranks name the missing rank, and the job continues without its node."""
         self.stop_rank(1, "--ranks-per-node", 2)
 
     @scenario
     def stuck_rank_of_another_node(self):
-        """The lowest there, which is the third of all; who waits for it waits over MPI."""
+        """The lowest rank of that node is rank 3 of all; ranks that wait for it wait over MPI."""
         self.stop_rank(2, "--nodes", 2, "--ranks-per-node", 2)
 
     def stop_rank(self, rank, *words):
@@ -280,7 +282,8 @@ class Slurm(SeveralJobs):
 
     @scenario
     def most_nodes_missing(self):
-        """Then it is not the nodes: the next start may have them all. srun says how ranks ended that it ended."""
+        """If most nodes are missing, the nodes are not at fault, and the next start may use all of them. srun reports
+        how ranks exited after it ended them."""
         run = self.new_run()
         mark = self.cluster.folder / "missing-met"
         pretrain = (f"[ $SLURM_PROCID = 0 ] || exit 0\n[ ! -e {mark} ] || exit 2\ntouch {mark}\n"
@@ -293,7 +296,7 @@ class Slurm(SeveralJobs):
 
     @scenario
     def meshes(self):
-        """Templates whose meshes have more axes, and ranks that mpirun starts."""
+        """Templates whose meshes have more axes, and ranks started by mpirun."""
         pipeline = {"parallelism__pipeline_parallel_degree": 2, "training__local_batch_size": 4, "training__steps": 3}
         cases = {"pp 2 x tp 2": (("--nodes", 2, "--ranks-per-node", 2, "--template", "3d"), pipeline, {}),
                  "pp 2 x dp_replicate 2 x tp 2": (("--nodes", 4, "--ranks-per-node", 2, "--template", "4d"),
@@ -309,7 +312,8 @@ class Slurm(SeveralJobs):
 
     @scenario
     def cores_of_a_step(self):
-        """A step has all cores that the job has on a node, here on both sockets, and inherits no number for a rank."""
+        """A step has all cores that the job has on a node, here on both sockets, and inherits no number of cores per
+        rank."""
         run = self.new_run()
         pretrain = 'echo "step: $SLURM_CPUS_ON_NODE CPUs, rank: $SLURM_CPUS_PER_TASK$SLURM_TRES_PER_TASK." >&2; exit 2'
         job = run.submit("--ranks-per-node", 2, "--sbatch", "--mincpus=24",

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What jobs/ does before and beside Slurm: the script that submit.sh would submit for each configuration, its refusals,
-# and the cores and adapters that bind.sh gives a rank of a node that is described below.
+# Tests jobs/ without Slurm: the script that submit.sh would submit for each configuration, its error messages, and the
+# cores and adapters that bind.sh gives a rank of a described node.
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
@@ -17,7 +17,7 @@ refused() {
     [ "$status" = 2 ] && grep -qF -- "$expected" <<<"$said" || fail "status $status without '$expected': $said"
 }
 
-# Each run of configs/ has a template, and all options of a template that are overridden stand once.
+# Each run of configs/ has a template, and overridden options of a template occur once.
 while read -r config nodes template; do
     dry "$configs/$config.toml" --nodes "$nodes"
     expect_line "#SBATCH --job-name=$template-$config"
@@ -36,7 +36,7 @@ llama3_70b_3d 32 3d
 llama3_405b 64 4d
 RUNS
 
-# What the user says reaches pretrain as it is, after what the template says; the site's wishes reach Slurm.
+# The user's options reach pretrain unchanged and after the template's; the site's options reach Slurm.
 dry "$configs/llama3_8b_1node.toml" --time=5 --job.description "it's 2 \\ \$words" --optimizer.lr=1e-4
 arguments=$(bash -c "$(grep -E '^(set --|export)' <<<"$script"); printf '%s\n' \"\$@\"")
 [ "$arguments" = "$folder/outputs/llama3_8b_1node/config.toml
@@ -62,15 +62,15 @@ expect_line "#SBATCH --array=0-1"
 [ ! -e "$folder/outputs" ] || fail "a dry run left something"
 
 refused "did you mean --optimizer.lr?" "$configs/llama3_8b_1node.toml" --optimizer.lrr 1
-refused "no number of nodes" "$configs/llama3_8b_1node.toml" --nodes many
+refused "not a number of nodes" "$configs/llama3_8b_1node.toml" --nodes many
 refused "no template 'best'" "$configs/llama3_8b_1node.toml" --template best
 refused "unknown option --node" "$configs/llama3_8b_1node.toml" --node 2
-refused "which configuration?" --nodes 2
+refused "the configuration is missing" --nodes 2
 echo >"$folder/no-points"
 refused "holds no point" "$configs/llama3_8b_1node.toml" --sweep "$folder/no-points"
-refused "bear no spaces" "$configs/llama3_8b_1node.toml" --job.dump_folder "$folder/a b"
+refused "cannot contain spaces" "$configs/llama3_8b_1node.toml" --job.dump_folder "$folder/a b"
 
-# A fabric's profile names nothing twice, and says why of each before it.
+# A fabric profile sets each variable once and explains each in a comment before it.
 for profile in "$jobs"/fabric/*.conf; do
     awk -F= '/^[A-Z]/ && (previous !~ /^#/ || seen[$1]++) { exit 1 } { previous = $0 }' "$profile" ||
         fail "$profile: a variable twice, or without a reason"
@@ -120,7 +120,7 @@ esac
 SMI
 chmod +x "$folder/bin/nvidia-smi"
 
-# Its own words as a rank: cores, threads, adapter.
+# Runs bind.sh as one rank: prints cores, threads and adapter.
 bound() { # RANK VARIABLE=VALUE ...
     env -u OMP_NUM_THREADS -u UCX_NET_DEVICES -u CUDA_VISIBLE_DEVICES PATH="$folder/bin:$PATH" ARGOSY_SYSFS="$sys" \
         ARGOSY_HCA=mlx5_0,mlx5_1,mlx5_2,mlx5_4 SLURM_LOCALID="$1" ARGOSY_RANKS_HERE=4 "${@:2}" "$jobs/bind.sh" \
@@ -144,7 +144,7 @@ expect_bound "$one 1 mlx5_1:1" 1 CUDA_VISIBLE_DEVICES=GPU-82,GPU-02
 expect_bound "$two 1 mlx5_2:1" 0 CUDA_VISIBLE_DEVICES=MIG-0e1f2a3b-1111-2222-3333-444444444444
 if grep -q "not near" "$folder/said"; then fail "complains of cores near the GPU: $(<"$folder/said")"; fi
 
-# A rank whose cores are not near its GPU says so, under its number in the job. It shares no core with the other.
+# A rank whose cores are not near its GPU reports it, with its number in the job. It shares no core with the other rank.
 beside_far=("CUDA_VISIBLE_DEVICES=0,4" ARGOSY_RANKS_HERE=2 UCX_NET_DEVICES=mine)
 expect_bound "$one 1 mine" 0 "${beside_far[@]}"
 expect_bound "$two 1 mine" 1 "${beside_far[@]}" SLURM_PROCID=5

@@ -1,4 +1,4 @@
-"""A run as its user sees it: submitted by the scripts of jobs/, and what its jobs leave in its folder."""
+"""A run as its user sees it: submitted by the scripts of jobs/, with the files that its jobs leave in its folder."""
 import json
 import os
 import pathlib
@@ -7,11 +7,11 @@ import re
 SOURCE = pathlib.Path(os.environ["ARGOSY_SOURCE"])
 BIN = pathlib.Path(os.environ["ARGOSY_BIN"])
 JOBS = SOURCE / "jobs"
-LIMIT_SECONDS = 240  # of a job with its restarts, beside all others on two slow cores
-INTERVAL = 10  # steps from one save to the next
+LIMIT_SECONDS = 240  # time limit of a job with its restarts, beside all others on two slow cores
+INTERVAL = 10  # steps between two saves
 FOREVER = 1000000
 
-# What the tests' site is; the environment of a submission overrides it, as that of a user does.
+# The site's settings in these tests; the environment of a submission overrides them, as a user's does.
 SITE = """
 : "${{ARGOSY_SBATCH_OPTIONS:=--requeue}}" "${{ARGOSY_TIME:=10}}" "${{ARGOSY_SIGNAL_SECONDS:=60}}"
 : "${{ARGOSY_PARTITION:=main}}" "${{ARGOSY_BIN:={bin}}}" "${{ARGOSY_CPUS_PER_RANK:=1}}" "${{ARGOSY_GPUS:=no}}"
@@ -30,7 +30,7 @@ class Run:
         self.folder = cluster.folder / "runs" / name
 
     def options(self, **settings):
-        """Of a run of tiny steps whose rate of learning does not depend on where it ends."""
+        """Options of a run of tiny steps whose learning rate does not depend on the number of steps."""
         settings = {"job.dump_folder": self.folder, "training.dataset_path": self.cluster.folder / "tokens.h5",
                     "training.seq_len": 32, "training.local_batch_size": 2, "training.steps": 12,
                     "lr_scheduler.warmup_steps": 2, "lr_scheduler.total_steps": FOREVER, "lr_scheduler.decay_ratio": 0,
@@ -40,7 +40,7 @@ class Run:
         return [word for key, value in settings.items() for word in ("--" + key, str(value))]
 
     def submit(self, *words, environment=None, **settings):
-        """The job's number."""
+        """Returns the job's number."""
         return self.call("submit.sh", SOURCE / "configs" / "debug_cpu.toml", *words, *self.options(**settings),
                          environment=environment)
 
@@ -53,7 +53,7 @@ class Run:
         return path.read_text(errors="replace") if path.exists() else ""
 
     def steps(self):
-        """The objects of metrics.jsonl, but a last line that is being written."""
+        """The objects of metrics.jsonl, without a last line that is being written."""
         path = self.folder / "metrics.jsonl"
         lines = path.read_text().split("\n")[:-1] if path.exists() else []
         return [json.loads(line) for line in lines]
@@ -82,7 +82,7 @@ class Run:
         self.cluster.wait_until(started, f"restart of {self.name}", LIMIT_SECONDS, self.tail)
 
     def resumed_at(self, job):
-        """The step that the newest start of the job goes on from."""
+        """The step from which the newest start of the job resumed."""
         def found():
             newest = self.log(job).rpartition(f" job {job}, restart ")[2]
             return re.search(r"resumed from .*: (\d+) steps are done", newest)

@@ -1,6 +1,6 @@
-// Every table computes what the portable one computes, whatever the sizes: rows that are no multiple of the
-// lanes, and sums that run over them. (tests/ops holds the same to fp64; this also runs tables that no
-// program would choose.)
+// Every table computes the same as the portable one, at all sizes: also rows whose length is no multiple of
+// the lanes, and sums over such rows. (tests/ops compares the tables with fp64; this suite also runs tables
+// that no program would choose.)
 #include <cmath>
 #include <cstdint>
 #include <random>
@@ -115,7 +115,7 @@ TEST_P(AgreeTest, WithThePortableTable) {
     check<Half>(1.0 / 1024);
 }
 
-TEST_P(AgreeTest, SquaredNormsAreTheSameBits) {
+TEST_P(AgreeTest, SquaredNormsHaveTheSameBits) {
     std::vector<float> x(1000);
     std::mt19937 engine(9);
     for (float& each : x)

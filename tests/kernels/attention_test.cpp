@@ -1,4 +1,4 @@
-// Attention with the tiles that this is compiled for, forward and backward, against loops in fp64.
+// Attention with the tiles of this compilation, forward and backward, against loops in fp64.
 #include "kernels/cpu/kernels.h"
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 namespace argosy::kernels::ARGOSY_VARIANT {
 namespace {
 
-/// Rows of elements and what they stand for in fp64.
+/// Rows of elements, and their values in fp64.
 template <class T>
 struct Rows {
     Rows(int64_t rows, int64_t columns)
@@ -34,7 +34,7 @@ struct Rows {
         }
     }
 
-    /// The largest difference, of the largest exact element.
+    /// The largest difference, relative to the largest exact element.
     double error() {
         double difference = 0, largest = 0;
         for (int64_t row = 0; row < num_rows; ++row) {

@@ -1,4 +1,4 @@
-// Loads and stores of every table against conversions written out here in fp64.
+// Loads and stores of every table against conversions written in this file in fp64.
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -11,7 +11,7 @@
 namespace argosy::kernels {
 namespace {
 
-/// A binary format of 16 bits by its definition.
+/// A 16-bit binary format, by its definition.
 struct Format {
     int fraction_bits, bias;
 
@@ -27,7 +27,7 @@ struct Format {
         return sign * std::ldexp(fraction + (1 << fraction_bits), exponent - bias - fraction_bits);
     }
 
-    /// The nearest value, ties to even: what is left of x once it is counted in units of its last place.
+    /// Rounds to the nearest value, ties to even: x in units of its last place is rounded to an integer.
     double rounded(double x) const {
         if (!std::isfinite(x) || x == 0) return x;
         const double unit = std::ldexp(1, std::max(std::ilogb(x), smallest_exponent()) - fraction_bits);
@@ -44,7 +44,7 @@ constexpr const Format& format_of() {
     if constexpr (std::is_same_v<T, Half>) return kHalf;
 }
 
-/// Equal in value and sign, NaN like NaN.
+/// Equal in value and sign; any NaN equals any NaN.
 bool same(double a, double b) {
     return std::isnan(a) ? std::isnan(b) : a == b && std::signbit(a) == std::signbit(b);
 }
@@ -56,8 +56,8 @@ std::vector<T> all_patterns() {
     return patterns;
 }
 
-/// Random bits; and around every value of the format and the middle between it and the next, where rounding
-/// turns.
+/// Random bits; and numbers around every value of the format and around the middle between it and the next,
+/// where rounding changes direction.
 template <class T>
 std::vector<float> floats_to_round() {
     std::vector<float> floats;
@@ -124,7 +124,7 @@ class ConvertTest : public TableTest {
         EXPECT_EQ(wrong, 0) << "of " << floats.size();
     }
 
-    /// Every count of elements, and nothing beyond them.
+    /// Every number of elements, and none beyond them is written.
     template <class T>
     void check_counts() {
         for (int64_t count = 0; count < 50; ++count) {

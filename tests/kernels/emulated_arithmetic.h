@@ -1,6 +1,5 @@
-// The arithmetic of bf16 in AVX512_BF16 and AMX, as Intel's manual has it: fused multiply-adds of floats,
-// rounded to nearest, that take subnormals for zero and give zero for them, whatever the mode of the
-// processor.
+// bf16 arithmetic of AVX512_BF16 and AMX, as in Intel's manual: fused multiply-adds of floats, rounded to
+// nearest. Subnormal inputs count as zero and subnormal results become zero, in every mode of the CPU.
 #pragma once
 
 #include <bit>

@@ -1,4 +1,4 @@
-// AMX in plain C++, a unit for each thread. What the processor faults on throws.
+// AMX in plain C++, with one unit per thread. Where the CPU would raise a fault, the emulation throws.
 #pragma once
 
 #include <array>
@@ -37,7 +37,7 @@ struct MatrixUnit {
 inline thread_local MatrixUnit matrix_unit;
 
 struct EmulatedAmx {
-    /// Bytes of the configuration: 0 palette, 1 start row, 16 ... 31 bytes of a row (16 bits each), 48 ... 55
+    /// Bytes of the configuration: 0 palette, 1 start row, 16 ... 31 bytes per row (16 bits each), 48 ... 55
     /// rows.
     static void configure(const void* from) {
         unsigned char bytes[64];

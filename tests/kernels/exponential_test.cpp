@@ -1,5 +1,5 @@
-// The exponential of every table against fp64, through the kernel that gives it undisguised: the gradient of
-// a row without its target, with maximum 0 and sum 1.
+// The exponential of every table against fp64. The kernel that returns it unchanged is the cross-entropy
+// gradient of a row without its target, with maximum 0 and sum 1.
 #include <cmath>
 #include <vector>
 

@@ -1,5 +1,5 @@
-// AdamW on GPUs: the bits of the processor's kernel, which takes parameters row by row, for every combination
-// of types, over many updates, and for lists longer than one launch takes.
+// AdamW on GPUs has the bits of the CPU's kernel, which processes parameters row by row: for every
+// combination of types, over many updates, and for lists longer than one launch accepts.
 #include <limits>
 #include <tuple>
 
@@ -8,8 +8,8 @@
 namespace argosy::kernels {
 namespace {
 
-/// Weights, first and second moments: each in fp32 or bf16, by the bits of `variant`; copies by those of
-/// `copies`.
+/// Weights, first and second moments are each in fp32 or bf16, selected by the bits of `variant`; the copies'
+/// types by `copies`.
 struct Case {
     int64_t size;
     uint64_t first_element;
@@ -19,14 +19,14 @@ struct Case {
 };
 
 constexpr int64_t kOneRow = int64_t{1} << 40;
-/// Whole parameters; rows that begin where blocks of random bits do; and rows that do not.
+/// Whole parameters; rows that begin where blocks of random bits begin; and rows that do not.
 constexpr Case kLayouts[] = {
     {1, 0, kOneRow, 0},        {8, 0, 8, 0},       {2100, 0, 2100, 7}, {8200, 1 << 20, 8200, 0},
     {16384, 8, kOneRow, 1},    {600, 24, 40, 120}, {16424, 0, 8, 64},  {603, 3, kOneRow, 9},
     {600, 16, 40, 61},         {8195, 7, 13, 52},  {500, 8, 20, 64},   {2048, 0, kOneRow, 0, false},
     {100, 0xfffffffc8, 8, 16}, {0, 0, 1, 1}};
 
-/// A state in the type that it is kept in; the other is empty.
+/// A state in its stored type; the array of the other type is empty.
 struct State {
     State(const Memory<float>& wide, bool is_narrow)
         : fp32(is_narrow ? 0 : wide.size(), true),
@@ -111,7 +111,7 @@ T* advanced(T* pointer, int64_t by) {
     return pointer == nullptr ? nullptr : pointer + by;
 }
 
-/// The processor's kernel, one row of the parameter at a time.
+/// The CPU's kernel, one row of the parameter at a time.
 void update_on_processor(const AdamWRows& rows) {
     const int64_t length = rows.row_length;
     for (int64_t begin = 0; begin < rows.update.size; begin += length) {
@@ -158,7 +158,7 @@ class GpuAdamW : public GpuTest {
 
 class GpuAdamWTypes : public GpuAdamW, public ::testing::WithParamInterface<int> {};
 
-TEST_P(GpuAdamWTypes, GivesTheBitsOfTheProcessor) {
+TEST_P(GpuAdamWTypes, GivesTheCpusBits) {
     std::vector<Case> layouts(std::begin(kLayouts), std::end(kLayouts));
     for (size_t i = 0; i < layouts.size(); ++i) {
         layouts[i].variant = GetParam();
@@ -180,15 +180,15 @@ TEST_F(GpuAdamW, ListsLongerThanALaunchOfAllTypesTogether) {
     compare(layouts, {1, 0.1, 10});
 }
 
-TEST_F(GpuAdamW, AnEmptyListIsNoMistake) { gpu_table()->adamw({}, nullptr); }
+TEST_F(GpuAdamW, AnEmptyListIsAllowed) { gpu_table()->adamw({}, nullptr); }
 
-// The bits of a NaN are each machine's own; where there is one is not.
-TEST_F(GpuAdamW, WhatIsNotFiniteIsAsOnProcessors) {
+// The bits of a NaN depend on the machine; the positions of NaNs do not.
+TEST_F(GpuAdamW, NonfiniteInputsGiveTheCpusResults) {
     for (int variant = 0; variant < 8; ++variant) {
         const Case layout = {24, 0, 24, 0, true, variant, 1};
         auto gradient = random<float>(24), start = random<float>(24);
         const float infinity = std::numeric_limits<float>::infinity();
-        gradient[3] = std::bit_cast<float>(0x7fffffff);  // a GPU's own, which a carry would make a number
+        gradient[3] = std::bit_cast<float>(0x7fffffff);  // the NaN of GPUs: a carry turns it into 0
         gradient[5] = infinity, gradient[6] = -infinity, gradient[9] = 3e38F;
         start[12] = NAN, start[13] = infinity, start[14] = -infinity, start[15] = 3.4e38F;
         Parameter found(layout, start), expected(layout, start);

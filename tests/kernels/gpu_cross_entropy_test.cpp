@@ -1,5 +1,5 @@
-// Softmax cross-entropy on GPUs against plain loops in fp64, and where logits are infinite or NaN against
-// what processors make of them.
+// Softmax cross-entropy on GPUs against plain loops in fp64, and against the CPU's results if logits are
+// infinite or NaN.
 #include <limits>
 #include <tuple>
 
@@ -17,7 +17,7 @@ constexpr Case kCases[] = {{1, 1},      {3, 7},          {2, 8, 40}, {5, 1000}, 
                            {2, 2055, 9}};
 constexpr float kScale = 0.25F;
 
-/// Likewise, for kernels.
+/// The same for the kernels.
 const float* scale() {
     static const Visible<float> one = {kScale};
     return one.data();
@@ -61,7 +61,7 @@ Memory<T> gradient_of(const Inputs<T>& in, const Memory<float>& maxima, const Me
     return gradient;
 }
 
-/// By the definition, in fp64, from the sums that it is given.
+/// The definition, in fp64, from given sums.
 template <class T>
 double exact_gradient(const Inputs<T>& in, const Memory<float>& maxima, const Memory<float>& exponentials,
                       int64_t i) {
@@ -140,8 +140,9 @@ TYPED_TEST(GpuCrossEntropy, InOneLaunchGivesTheSameBits) {
     }
 }
 
-// Rows of nothing but -inf, with one infinity or NaN among many, and with all there is.
-TYPED_TEST(GpuCrossEntropy, WhatIsNotFiniteIsAsOnProcessors) {
+// Rows that are all -inf, rows with one infinity or NaN among many numbers, and rows with every kind of
+// value.
+TYPED_TEST(GpuCrossEntropy, NonfiniteInputsGiveTheCpusResults) {
     constexpr double kInfinity = std::numeric_limits<double>::infinity(), kNaN = NAN;
     for (const int64_t num_columns : {4, 8, 3000, 20001}) {
         const std::vector<std::vector<double>> rows = {
@@ -173,7 +174,7 @@ TYPED_TEST(GpuCrossEntropy, WhatIsNotFiniteIsAsOnProcessors) {
     }
 }
 
-// A row that is not trained on may hold anything.
+// A row without a target may hold any values.
 TYPED_TEST(GpuCrossEntropy, RowsWithoutTargetBecomeZeros) {
     auto in = this->inputs({2, 100});
     in.targets = {-1, -100};
@@ -184,7 +185,7 @@ TYPED_TEST(GpuCrossEntropy, RowsWithoutTargetBecomeZeros) {
     EXPECT_EQ(target_logits.at(0), 0);
 }
 
-TYPED_TEST(GpuCrossEntropy, NoRowsOrNoColumnsAreNoMistake) {
+TYPED_TEST(GpuCrossEntropy, NoRowsOrNoColumnsAreAllowed) {
     const auto& kernels = this->template gpu<TypeParam>();
     const Visible<int64_t> targets = {5};
     Visible<float> sums = {0, 1, 2};

@@ -1,4 +1,4 @@
-// SwiGLU, RoPE and conversions on GPUs against plain loops in fp64 and the processor's kernels.
+// SwiGLU, RoPE and conversions on GPUs, against plain loops in fp64 and against the CPU's kernels.
 #include <limits>
 #include <tuple>
 
@@ -7,7 +7,7 @@
 namespace argosy::kernels {
 namespace {
 
-constexpr double kSmallestHalf = 0x1p-14;  // with all its bits
+constexpr double kSmallestHalf = 0x1p-14;  // the smallest normal number
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
@@ -18,7 +18,7 @@ class GpuElementwise : public GpuTest {};
 using ElementTypes = ::testing::Types<float, BFloat16, Half>;
 TYPED_TEST_SUITE(GpuElementwise, ElementTypes);
 
-/// Gate and up side by side, `gap` more elements before the next row.
+/// Gate and up side by side, with `gap` more elements before the next row.
 struct SwigluCase {
     int64_t num_rows, row_size, gap = 0;
     bool aligned = true;
@@ -50,7 +50,7 @@ TYPED_TEST(GpuElementwise, Swiglu) {
 TYPED_TEST(GpuElementwise, SwigluBackward) {
     using T = TypeParam;
     for (const SwigluCase& size : kSwigluCases) {
-        if (size.gap > 0) continue;  // what is written has no gaps here, so that nothing in it stays poison
+        if (size.gap > 0) continue;  // outputs have no gaps here, so no poison remains in them
         const int64_t hidden = size.row_size;
         const auto both = this->template random<T>(size.num_rows * size.stride(), size.aligned, 4);
         const auto dy = this->template random<T>(size.num_rows * hidden, size.aligned);
@@ -72,7 +72,7 @@ TYPED_TEST(GpuElementwise, SwigluBackward) {
     }
 }
 
-// Gates whose exponential overflows, is lost, or is no number.
+// Gates whose exponential overflows or underflows, and gates that are NaN.
 TYPED_TEST(GpuElementwise, SwigluAtItsLimits) {
     using T = TypeParam;
     const double limits[] = {0.0,   -0.0, 1e-30, 20,    -20,    88,        -88,        89,
@@ -94,8 +94,8 @@ TYPED_TEST(GpuElementwise, SwigluAtItsLimits) {
     }
 }
 
-// Every value of the narrow types; of float, values between those of bf16.
-TYPED_TEST(GpuElementwise, ConversionsAreTheProcessors) {
+// Every value of the narrow types; for float, values between those of bf16.
+TYPED_TEST(GpuElementwise, ConversionsEqualTheCpus) {
     using T = TypeParam;
     constexpr int64_t kAll = 1 << 16;
     for (const int64_t size : {kAll, kAll - 1, int64_t{5}}) {
@@ -125,7 +125,7 @@ TYPED_TEST(GpuElementwise, ConversionsAreTheProcessors) {
 struct RopeCase {
     int64_t num_rows, num_heads, half, first_row, seq_len;
     bool aligned = true;
-    int64_t gap = 0;  // elements of x between its rows
+    int64_t gap = 0;  // elements between the rows of x
 };
 
 TYPED_TEST(GpuElementwise, Rope) {

@@ -1,4 +1,4 @@
-// Embedding on GPUs: the bits of the processor's kernels, which go through the tokens one by one.
+// Embedding on GPUs has the bits of the CPU's kernels, which process the tokens one by one.
 #include <algorithm>
 #include <numeric>
 #include <tuple>
@@ -14,12 +14,12 @@ struct Case {
 };
 constexpr Case kCases[] = {{8, 8},       {1, 1},   {7, 7},   {64, 64},
                            {1032, 1032}, {40, 72}, {40, 41}, {264, 264, false}};
-constexpr int64_t kBegin = 10, kNumRows = 20;  // of a vocabulary of 40
+constexpr int64_t kBegin = 10, kNumRows = 20;  // in a vocabulary of 40
 
 template <class T>
 class GpuEmbedding : public GpuTest {
   protected:
-    /// Tokens of which each occurs as often as a warp or a thread takes at a time, or about so.
+    /// Tokens whose numbers of occurrences are near the number that a warp or a thread processes at a time.
     Visible<int64_t> some_tokens() {
         Visible<int64_t> tokens;
         int64_t token = 0;
@@ -32,7 +32,7 @@ class GpuEmbedding : public GpuTest {
         return tokens;
     }
 
-    /// Sums that began with something, and what lies between their rows, left alone.
+    /// Sums start with nonzero values, and elements between their rows do not change.
     Memory<float> gradient(const Case& size, const Visible<int64_t>& tokens, const Memory<T>& dx,
                            bool on_processor) {
         Visible<int64_t> positions(tokens.size()), sorted;
@@ -55,7 +55,7 @@ class GpuEmbedding : public GpuTest {
 using ElementTypes = ::testing::Types<float, BFloat16, Half>;
 TYPED_TEST_SUITE(GpuEmbedding, ElementTypes);
 
-TYPED_TEST(GpuEmbedding, RowsAreThoseOfTheProcessor) {
+TYPED_TEST(GpuEmbedding, RowsEqualTheCpus) {
     const auto tokens = this->some_tokens();
     for (const Case& size : kCases) {
         SCOPED_TRACE(size.row_size);
@@ -76,7 +76,7 @@ TYPED_TEST(GpuEmbedding, RowsAreThoseOfTheProcessor) {
     }
 }
 
-TYPED_TEST(GpuEmbedding, GradientsAreThoseOfTheProcessor) {
+TYPED_TEST(GpuEmbedding, GradientsEqualTheCpus) {
     const auto tokens = this->some_tokens();
     for (const Case& size : kCases) {
         SCOPED_TRACE(size.row_size);
@@ -88,8 +88,8 @@ TYPED_TEST(GpuEmbedding, GradientsAreThoseOfTheProcessor) {
     }
 }
 
-// A last run that ends with the tokens, at the end of a warp's positions and beside it.
-TYPED_TEST(GpuEmbedding, OneTokenAllTheTime) {
+// The last run of equal tokens ends with the tokens, at the end of a warp's positions and next to it.
+TYPED_TEST(GpuEmbedding, OneTokenRepeated) {
     const Case size = {16, 16};
     for (const int64_t count : {1, 16, 31, 32, 33, 64, 1000}) {
         const Visible<int64_t> tokens(count, kBegin + 3);
@@ -99,7 +99,7 @@ TYPED_TEST(GpuEmbedding, OneTokenAllTheTime) {
     }
 }
 
-TYPED_TEST(GpuEmbedding, NoTokensOrColumnsAreNoMistake) {
+TYPED_TEST(GpuEmbedding, NoTokensOrNoColumnsAreAllowed) {
     const auto& kernels = this->template gpu<TypeParam>();
     kernels.embedding({.num_tokens = 0, .row_size = 8}, nullptr);
     kernels.embedding({.num_tokens = 8, .row_size = 0}, nullptr);

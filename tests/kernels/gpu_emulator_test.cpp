@@ -1,5 +1,6 @@
-// The emulator that runs kernels for GPUs in tests: it computes what blocks and warps compute, and tells what
-// a GPU would hide: barriers that are missing or not met by all, memory that nobody wrote.
+// The emulator that runs GPU kernels in tests. It computes the results of blocks and warps, and reports
+// errors that a GPU would hide: barriers that are missing or that not all threads reach, and memory that
+// nobody wrote.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -22,7 +23,7 @@ class Emulator : public ::testing::TestWithParam<Order> {
     void SetUp() override { emulated_cuda().threads = GetParam(); }
     void TearDown() override { emulated_cuda() = EmulatedCuda(); }
 
-    /// What the launch throws, or nothing.
+    /// The message that the launch throws, or an empty one.
     template <class... Params>
     std::string fault(int threads, void (*kernel)(Params...), std::type_identity_t<Params>... args) {
         try {

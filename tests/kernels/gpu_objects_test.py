@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
-"""What nvcc made of lib/kernels/cuda: gpu_objects_test.py FOLDER CUOBJDUMP ARCHITECTURE...
-
-Every source has an object with machine code for each architecture and PTX for the newest, and no kernel keeps anything
-in local memory (a stack, spilled registers), which lies in the device's memory.
+"""Checks nvcc's objects of lib/kernels/cuda: gpu_objects_test.py FOLDER CUOBJDUMP ARCHITECTURE...
+Every source has an object with machine code for each architecture and PTX for the newest, and no kernel uses local
+memory (a stack, spilled registers), which lies in the device's memory.
 """
 import os
 import re
@@ -16,7 +15,7 @@ SOURCES = sorted((Path(os.environ["ARGOSY_SOURCE"]) / "lib/kernels/cuda").glob("
 
 
 def kernels_of(account):
-    """{(kernel, architecture): bytes of stack and spills} of what ptxas says with -v."""
+    """{(kernel, architecture): bytes of stack and spills}, from the output of ptxas -v."""
     found, name = {}, None
     for line in account.splitlines():
         if entry := re.search(r"Compiling entry function '(\w+)' for 'sm_(\w+)'", line):

@@ -1,5 +1,5 @@
 // Where the kernels of a suite run: over the emulator (gpu_place_emulated.cpp) or on a GPU
-// (gpu_place_device.cpp). A suite is built with one of them; its tests are the same.
+// (gpu_place_device.cpp). A suite is built once with each of them; its tests are the same.
 #pragma once
 
 #include <cstddef>
@@ -8,10 +8,10 @@
 
 namespace argosy::kernels {
 
-/// Whether kernels can run at all.
+/// Whether kernels can run on this machine.
 bool has_gpu();
 
-/// Memory that tests and kernels both use, of which either sees what the other wrote.
+/// Memory that tests and kernels share: each sees the other's writes.
 void* allocate_visible(size_t bytes);
 void free_visible(void* memory);
 
@@ -30,11 +30,12 @@ using Visible = std::vector<T, VisibleAllocator<T>>;
 
 enum class Threads { Forwards, Backwards };
 
-/// In which order threads and blocks run from now on; seed 0 is by blocks' numbers. A GPU has its own.
+/// Sets the order in which threads and blocks run from now on; seed 0 is the order of block numbers. A GPU
+/// ignores it.
 void set_order(Threads threads, uint64_t block_seed);
-/// As many as it is to have; a GPU has its own.
+/// Sets the number of multiprocessors; a GPU ignores it.
 void set_multiprocessors(int number);
-/// As it was at first.
+/// Resets to the initial state.
 void reset_place();
 
 }  // namespace argosy::kernels

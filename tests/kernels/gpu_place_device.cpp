@@ -9,7 +9,7 @@
 namespace argosy::kernels {
 namespace {
 
-// Before CUDA begins: each launch is over when it returns, so that tests can look at memory at once.
+// Runs before CUDA starts: every launch then ends before it returns, so tests can read memory at once.
 [[maybe_unused]] const int launches_block = setenv("CUDA_LAUNCH_BLOCKING", "1", 1);
 
 }  // namespace

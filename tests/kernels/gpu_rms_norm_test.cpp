@@ -1,4 +1,4 @@
-// RMSNorm on GPUs against plain loops in fp64 and the processor's kernel.
+// RMSNorm on GPUs against plain loops in fp64 and against the CPU's kernel.
 #include <array>
 #include <limits>
 #include <tuple>
@@ -9,14 +9,14 @@ namespace argosy::kernels {
 namespace {
 
 constexpr float kEps = 1e-5F;
-constexpr double kSmallestHalf = 0x1p-14;  // with all its bits
+constexpr double kSmallestHalf = 0x1p-14;  // the smallest normal number
 
 struct Case {
     int64_t num_rows, row_size;
     bool aligned = true;
 };
 
-/// Around every limit between shapes of rows (kernels/cuda/rows.cuh), whatever the type, and past the
+/// Row lengths around every limit between row shapes (kernels/cuda/rows.cuh), for every type, and beyond the
 /// longest.
 std::vector<Case> cases() {
     std::vector<Case> all = {{300, 64}, {300, 128}, {300, 120}, {5, 64, false}, {3, 1000, false}};
@@ -40,7 +40,7 @@ struct Exact {
     std::vector<double> y, dx;
 };
 
-/// Of rows whose elements are x, those that are normed.
+/// The rows of x that are normalised.
 template <class T>
 Exact<T> exact(const Case& size, const Memory<T>& x, const Inputs<T>& inputs, bool joins) {
     Exact<T> result;
@@ -77,7 +77,7 @@ class GpuRmsNorm : public GpuTest {
                 random<T>(size.row_size, size.aligned), random<T>(count, size.aligned)};
     }
 
-    /// sum (x itself where nothing is added), y, inverse_rms.
+    /// sum (equal to x if nothing is added), y, inverse_rms.
     static auto forward(const Case& size, const Inputs<T>& in, bool adds) {
         Memory<T> sum(in.x.size(), size.aligned), y = sum;
         Memory<float> inverse(size.num_rows, size.aligned);
@@ -87,7 +87,7 @@ class GpuRmsNorm : public GpuTest {
         return std::tuple(adds ? sum : in.x, y, inverse);
     }
 
-    /// dx, dweight (which begins with 1 in each element).
+    /// dx, dweight (whose elements start at 1).
     static auto backward(const Case& size, const Inputs<T>& in, const Memory<T>& x,
                          const Memory<float>& inverse, bool joins) {
         Memory<T> dx(x.size(), size.aligned);
@@ -110,7 +110,7 @@ class GpuRmsNorm : public GpuTest {
         return std::tuple(dx, dweight);
     }
 
-    /// Nothing was written past them; within, not every element must be.
+    /// Nothing beyond the outputs was written; inside them, not every element needs to be.
     static bool ends_are_whole(Memory<float> scratch) {
         for (int64_t i = 0; i < scratch.size(); ++i) scratch[i] = 0;
         return scratch.faults() == 0;
@@ -152,8 +152,8 @@ TYPED_TEST(GpuRmsNorm, MatchesPlainLoopsWithResidual) {
     for (const Case& size : cases()) this->check(size, true);
 }
 
-// The sum is the processor's bit for bit; the rest differs by rounding.
-TYPED_TEST(GpuRmsNorm, MatchesTheProcessor) {
+// The sum has the CPU's bits; the other results differ by rounding.
+TYPED_TEST(GpuRmsNorm, MatchesTheCpu) {
     const Case size = {20, 896};
     const auto in = this->inputs(size);
     const auto [sum, y, inverse] = this->forward(size, in, true);
@@ -169,8 +169,8 @@ TYPED_TEST(GpuRmsNorm, MatchesTheProcessor) {
         "inverse_rms", inverse, [&](int64_t i) { return right_inverse.at(i); }, 1e-6);
 }
 
-// What is not finite spoils its own row, and no other, just as on a processor.
-TYPED_TEST(GpuRmsNorm, PassesOnWhatIsNotFinite) {
+// A number that is not finite affects only its own row, as on a CPU.
+TYPED_TEST(GpuRmsNorm, PropagatesNonfiniteNumbers) {
     using T = TypeParam;
     for (const int64_t row_size : {64, 896, 4096, 17}) {
         const Case size = {9, row_size};

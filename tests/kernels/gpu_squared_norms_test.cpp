@@ -1,12 +1,12 @@
-// Norms of many tensors on GPUs against plain sums of more digits, and against the processor's.
+// Norms of many tensors on GPUs against plain sums in higher precision, and against the CPU's kernel.
 #include "kernels/gpu_test.h"
 
 namespace argosy::kernels {
 namespace {
 
-constexpr double kPoison = -1;  // which no norm is
+constexpr double kPoison = -1;  // not a valid norm
 
-/// In 64 bits of mantissa.
+/// Computed with a mantissa of 64 bits.
 double squared_norm(const SquaredNorm& tensor) {
     long double sum = 0;
     for (int64_t i = 0; i < tensor.count; ++i) sum += static_cast<long double>(tensor.x[i]) * tensor.x[i];
@@ -45,8 +45,8 @@ TEST_F(GpuSquaredNorms, MatchPlainSums) {
     }
 }
 
-// Sums of whole numbers below 2^53 are exact in any order.
-TEST_F(GpuSquaredNorms, AreExactWhereSumsAre) {
+// Sums of integers below 2^53 are exact in any order.
+TEST_F(GpuSquaredNorms, AreExactIfSumsAre) {
     for (const int64_t count : {1000, 33000, 98305}) {
         Memory<float> x(count, true);
         double right = 0;
@@ -58,7 +58,7 @@ TEST_F(GpuSquaredNorms, AreExactWhereSumsAre) {
     }
 }
 
-// One element to the right in memory, the same bits.
+// Data shifted by one element in memory gives the same bits.
 TEST_F(GpuSquaredNorms, DoNotDependOnAlignment) {
     const auto aligned = random<float>(50003);
     Memory<float> other(aligned.size(), false);
@@ -79,7 +79,7 @@ TEST_F(GpuSquaredNorms, ListsLongerThanALaunch) {
     }
 }
 
-TEST_F(GpuSquaredNorms, OfLargeAndOfNotFiniteNumbers) {
+TEST_F(GpuSquaredNorms, LargeAndNonfiniteNumbers) {
     auto x = random<float>(100);
     x[70] = 3.4e38F;
     EXPECT_NEAR(norms_of({{100, x.data()}})[0], double{x[70]} * double{x[70]}, 1e62);

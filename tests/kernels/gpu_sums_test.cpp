@@ -14,7 +14,7 @@ struct Case {
 template <class T>
 class GpuSums : public GpuTest {
   protected:
-    /// Sums that begin with 1 in each element.
+    /// Sums whose elements start at 1.
     static auto sum_rows(const Case& size, const Memory<T>& x) {
         Memory<float> sums(size.row_size, size.aligned);
         for (int64_t i = 0; i < size.row_size; ++i) sums[i] = 1;
@@ -54,7 +54,7 @@ TYPED_TEST(GpuSums, MatchPlainLoops) {
     }
 }
 
-TYPED_TEST(GpuSums, OfNoRowsAreWhatWasThere) {
+TYPED_TEST(GpuSums, NoRowsLeaveTheSumsUnchanged) {
     float sums[2] = {3, 4};
     EXPECT_EQ(this->template gpu<TypeParam>().sum_rows_scratch_bytes({.num_rows = 0, .row_size = 2}), 0);
     this->template gpu<TypeParam>().sum_rows({0, 2, 2, nullptr, sums}, nullptr, nullptr);

@@ -1,6 +1,5 @@
-// What tests of kernels for GPUs share: memory whose ends are watched and whose outputs are poisoned, and
-// each kernel run in several orders of its threads and blocks, which must not change a bit (on a GPU several
-// times).
+// Shared parts of the tests of GPU kernels: memory with watched ends and poisoned outputs, and runs of each
+// kernel in several orders of threads and blocks, which must not change a bit (on a GPU, several runs).
 #pragma once
 
 #include <gtest/gtest.h>
@@ -20,7 +19,7 @@
 
 namespace argosy::kernels {
 
-/// A NaN that no arithmetic makes: what nobody wrote.
+/// A NaN that no arithmetic produces; it marks elements that nobody wrote.
 template <class T>
 T poison();
 template <>
@@ -50,14 +49,14 @@ T narrow(double x) {
     return result;
 }
 
-/// How far a result that is rounded once may be from the exact one, relatively.
+/// Relative error bound of a result that is rounded once.
 template <class T>
 double rounding() {
     if constexpr (std::is_same_v<T, float>) return 1e-6;
     return std::is_same_v<T, BFloat16> ? 1.0 / 256 : 1.0 / 2048;
 }
 
-/// Elements as a kernel sees them: `data()` is aligned to 16 bytes, or one element past that.
+/// Elements as a kernel gets them: `data()` is aligned to 16 bytes, or one element past that.
 template <class T>
 class Memory {
   public:
@@ -70,7 +69,7 @@ class Memory {
     T& operator[](int64_t i) { return data()[i]; }
     double at(int64_t i) const { return wide(data()[i]); }
 
-    /// Bytes outside that were written, and elements inside that were not.
+    /// Counts bytes outside that were written, and elements inside that were not.
     int64_t faults() const {
         const T poisoned = poison<T>();
         int64_t count = 0;
@@ -114,7 +113,7 @@ class GpuTest : public ::testing::Test {
     std::mt19937 engine_{5};
 };
 
-/// Finite, infinite with its sign, or NaN.
+/// Whether a number is finite, infinite (with its sign), or NaN.
 template <class T>
 std::string kinds(const Memory<T>& numbers) {
     std::string all;
@@ -125,7 +124,8 @@ std::string kinds(const Memory<T>& numbers) {
     return all;
 }
 
-/// Runs `run()`, which returns memories in a tuple, in several orders, and returns what the first one gave.
+/// Calls `run()`, which returns a tuple of memories, in several orders, and returns the result of the first
+/// call.
 template <class Run>
 auto in_any_order(const Run& run) {
     set_order(Threads::Forwards, 0);
@@ -142,7 +142,7 @@ auto in_any_order(const Run& run) {
     return first;
 }
 
-/// Every element within the tolerance of expected(i), relative to its size or to `scale` where that is
+/// Every element is within the tolerance of expected(i), relative to its size, or to `scale` if that is
 /// larger.
 template <class T, class Expected>
 void expect_near(const char* name, const Memory<T>& found, const Expected& expected, double tolerance,

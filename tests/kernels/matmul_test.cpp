@@ -1,4 +1,4 @@
-// Products of bf16 with the tile that this is compiled for, against loops in fp64.
+// bf16 products with the tile of this compilation, against loops in fp64.
 #include "kernels/cpu/kernels.h"
 
 #include <gtest/gtest.h>
@@ -35,7 +35,7 @@ class MatmulTest : public ::testing::Test {
         return made;
     }
 
-    /// Both sums, overwritten and added to, of all of `products`.
+    /// All `products`, with the result overwritten and with the result added to.
     void check(int64_t rows, int64_t columns, const std::vector<int64_t>& ks, bool a_by_k, bool b_by_k) {
         std::vector<Matrix> as, bs;
         std::vector<Product<BFloat16>> products;

@@ -1,4 +1,4 @@
-// The matrix unit's configuration is a thread's own, and gone when a kernel returns.
+// The matrix unit's configuration belongs to one thread and is released when a kernel returns.
 #include <gtest/gtest.h>
 
 #include <thread>

@@ -1,4 +1,4 @@
-// Panels of bf16, bit for bit where cpu/tile.h says that each element lies.
+// Panels of bf16 have each element where cpu/tile.h specifies it, bit for bit.
 #include "kernels/cpu/pack.h"
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ struct Layout {
     int64_t lane_stride, k_stride;
 };
 
-/// Any bits at all: NaNs that signal must come through.
+/// Arbitrary bits: signalling NaNs must not change.
 std::vector<BFloat16> any_elements(int64_t count) {
     std::mt19937 engine(1);
     std::vector<BFloat16> elements(count);
@@ -27,7 +27,8 @@ std::vector<BFloat16> any_elements(int64_t count) {
     return elements;
 }
 
-/// All elements of the panels, the padding too, against `from`; `place` is where an element belongs.
+/// Compares all elements of the panels, padding included, with `from`; `place` maps an element to its
+/// position.
 template <class Place>
 void expect_panels(const std::vector<BFloat16>& panels, int64_t padded_lanes, int64_t padded_k, int64_t lanes,
                    int64_t k, const Operand<BFloat16>& from, Place place) {
@@ -40,7 +41,7 @@ void expect_panels(const std::vector<BFloat16>& panels, int64_t padded_lanes, in
     }
 }
 
-TEST(PackTest, EveryElementOfAPanelIsInItsPlace) {
+TEST(PackTest, EveryElementOfAPanelIsAtItsPosition) {
     for (const auto& [lanes, k] :
          {std::pair<int64_t, int64_t>{1, 1}, {31, 33}, {32, 32}, {70, 97}, {14, 64}}) {
         const int64_t padded_k = (k + 31) / 32 * 32;

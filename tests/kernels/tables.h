@@ -1,4 +1,5 @@
-// A test of every table that this processor runs, and of one whose vectors are as wide as those of AVX-512.
+// Runs a test for every table that this CPU supports, and for one whose vectors are as wide as those of
+// AVX-512.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -31,14 +31,14 @@ TEST(Resolve, TakesTheRestForTheShardAxis) {
     EXPECT_EQ(resolve({2, 3, 1, 5, 7}, 210).degrees, (std::array{2, 3, 1, 5, 7}));
 }
 
-TEST(Resolve, SaysWhichProductAndHowManyRanks) {
+TEST(Resolve, NamesTheProductAndTheNumberOfRanks) {
     expect_refused(
         {.replicate = 4, .shard = 1, .tensor = 3}, 16,
         {"dp_replicate 4 x tp 3 = 12 ranks", "16 were started", "[parallelism]", "start 12 ranks"});
     expect_refused({.shard = 1}, 3, {"all degrees 1 = 1 ranks", "3 were started"});
 }
 
-TEST(Resolve, SaysWhatDoesNotDivide) {
+TEST(Resolve, NamesTheDegreesThatDoNotDivide) {
     expect_refused({.pipeline = 2, .tensor = 3}, 16, {"pp 2 x tp 3 = 6", "16 ranks", "multiple of 6"});
 }
 

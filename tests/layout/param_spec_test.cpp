@@ -47,7 +47,7 @@ TEST(SlabOf, CutsTensorFirstThenShard) {
     const auto at = [&](int shard, int tensor, int num_splits = -1) {
         return slab_of(spec, mesh, {0, 0, shard, 0, tensor}, num_splits);
     };
-    // Tensor: rows 0-3 and 4-6; each of them over the shard axis: 2 + 2 and 2 + 1.
+    // The tensor axis gives rows 0-3 and 4-6; the shard axis splits these into 2 + 2 and 2 + 1 rows.
     EXPECT_EQ(at(0, 0), (Slab{{0, 0}, {2, 3}}));
     EXPECT_EQ(at(1, 0), (Slab{{2, 0}, {2, 3}}));
     EXPECT_EQ(at(0, 1), (Slab{{4, 0}, {2, 3}}));
@@ -108,7 +108,7 @@ int64_t num_elements(const std::vector<int64_t>& shape) {
     return Slab{.offset = {}, .size = shape}.num_elements();
 }
 
-/// Adds one to every element of the slab in a row-major count of the tensor.
+/// Adds one to every element of the slab in a row-major array of the tensor's counts.
 void count_in(const Slab& slab, const std::vector<int64_t>& shape, std::vector<int>& counts) {
     const bool flat = shape.size() == 1;
     const int64_t columns = flat ? 1 : shape[1];

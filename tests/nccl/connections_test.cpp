@@ -1,4 +1,4 @@
-// NCCL's log, and what it says of connections; lines as NCCL 2.18 to 2.28 write them.
+// Connections found in NCCL's log; the lines are in the formats of NCCL 2.18 to 2.28.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -36,7 +36,7 @@ TEST(Connections, OfEightGpusANodeOverInfiniBand) {
               (Found{"NET/IB with GDRDMA over mlx5_0:1/IB mlx5_1:1/IB", "NVLS available", "P2P/CUMEM"}));
 }
 
-TEST(Connections, BeginWhereTheCommunicatorDoesAndNetworksBefore) {
+TEST(Connections, BeginAtTheCommunicatorAndNetworksBefore) {
     const std::string log =
         both() + "node1:1:2 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] [send] via NET/IB/0\n";
     EXPECT_EQ(connections_in(log, both().size()),
@@ -102,7 +102,7 @@ TEST(ConnectionLog, LeavesTheEnvironmentAsItWas) {
     unsetenv("NCCL_DEBUG_FILE");
 }
 
-TEST(ConnectionLog, HoldsWhatIsWrittenToItsFile) {
+TEST(ConnectionLog, HoldsTheContentOfItsFile) {
     ConnectionLog log;
     std::FILE* const file = std::fopen(std::getenv("NCCL_DEBUG_FILE"), "w");
     ASSERT_NE(file, nullptr);

@@ -1,4 +1,4 @@
-// How GPUs are told apart; on stand-ins.
+// How NCCL tells GPUs apart, on stand-ins.
 #include "nccl/device_id.h"
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ DeviceId place(const std::string& node, const std::string& bus) {
     return made;
 }
 
-TEST(DeviceId, NodesAreToldApartByNameAndBoot) {
+TEST(DeviceId, NodesDifferByNameAndBoot) {
     char name[65] = {};
     ASSERT_EQ(gethostname(name, sizeof(name) - 1), 0);
     std::stringstream boot;
@@ -33,7 +33,7 @@ TEST(DeviceId, NodesAreToldApartByNameAndBoot) {
     EXPECT_EQ(device_id(1).pci_bus_id, cuda::describe_device(1).pci_bus_id);
 }
 
-TEST(DeviceId, NodesAreWhatNcclIsToldTheyAre) {
+TEST(DeviceId, NcclHostIdDefinesNodes) {
     setenv("NCCL_HOSTID", "seven", 1);
     EXPECT_STREQ(device_id(0).node, "seven");
     setenv("NCCL_HOSTID", std::string(500, 'a').c_str(), 1);

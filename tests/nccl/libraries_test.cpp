@@ -1,5 +1,5 @@
-// What wraps CUDA and NCCL, linked with the libraries themselves: a machine without a driver has no devices,
-// which is no error; one with a device computes.
+// The wrappers of CUDA and NCCL, linked with the real libraries: a machine without a driver has no devices,
+// which is no error; a machine with a device computes.
 #include <gtest/gtest.h>
 
 #include <vector>

@@ -1,5 +1,4 @@
-// The bytes of event files; that TensorBoard reads them is the business of
-// tests/pretrain/tensorboard_test.py.
+// The bytes of event files; tests/pretrain/tensorboard_test.py tests that TensorBoard reads them.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
@@ -58,7 +57,7 @@ TEST(EventRecord, FrameByHand) {
     const std::string frame = framed("123456789");
     EXPECT_EQ(frame.substr(0, 8), "\x09\0\0\0\0\0\0\0"s);
     EXPECT_EQ(frame.substr(12, 9), "123456789");
-    // 0xe3069283 turned right by 15 is 0x2507c60d; + 0xa282ead8 is 0xc78ab0e5.
+    // 0xe3069283 rotated right by 15 is 0x2507c60d; + 0xa282ead8 is 0xc78ab0e5.
     EXPECT_EQ(frame.substr(21), "\xe5\xb0\x8a\xc7");
     EXPECT_EQ(frame.size(), 25);
 }
@@ -76,7 +75,7 @@ std::string only_file(const ScratchFolder& folder) {
     return std::filesystem::directory_iterator(folder / "tb")->path().string();
 }
 
-TEST(EventFile, EachIsItsOwn) {
+TEST(EventFile, EachRunHasItsOwnFile) {
     const ScratchFolder folder;
     const EventFile first((folder / "tb").string()), second((folder / "tb").string());
     std::set<std::string> names;
@@ -100,7 +99,7 @@ TEST(EventFile, StartsItsRunOnce) {
     EXPECT_NE(read_file(only_file(folder)).find(start_event({1e9, 5}).substr(9)), std::string::npos);
 }
 
-TEST(EventFile, AFullDiskIsAClearErrorAndLeavesWholeRecords) {
+TEST(EventFile, AFullDiskGivesAClearErrorAndLeavesWholeRecords) {
     const ScratchFolder folder;
     const auto old_handler = std::signal(SIGXFSZ, SIG_IGN);
     rlimit old_limit{};
@@ -120,7 +119,7 @@ TEST(EventFile, AFullDiskIsAClearErrorAndLeavesWholeRecords) {
     std::signal(SIGXFSZ, old_handler);
 }
 
-TEST(EventFile, AFolderThatCannotBeMadeIsAClearError) {
+TEST(EventFile, AFolderThatCannotBeMadeGivesAClearError) {
     const ScratchFolder folder;
     write_file(folder / "tb", "a file in its place");
     try {

@@ -6,8 +6,8 @@ namespace argosy::observe {
 namespace {
 
 TEST(FlopsPerToken, Llama3Of8BillionAt8192) {
-    // A block: wq and wo 4096 x 4096, wk and wv 1024 x 4096, three of 14336 x 4096, two norms. Head: norm and
-    // 128256 x 4096.
+    // Parameters of a block: wq and wo 4096 x 4096, wk and wv 1024 x 4096, three of 14336 x 4096, two norms.
+    // Head: norm and 128256 x 4096.
     const double block = 2 * 4096. * 4096 + 2 * 1024. * 4096 + 3 * 14336. * 4096 + 2 * 4096;
     const double weights = 32 * block + 4096 + 128256. * 4096;
     EXPECT_EQ(weights, 7504924672);
@@ -27,8 +27,8 @@ TEST(FlopsPerToken, CountsATiedTableOnceAsTheHead) {
     EXPECT_EQ(tied.noncausal, separate.noncausal);
 }
 
-TEST(FlopsPerToken, TakesTheHeadsWidthNotTheModels) {
-    // Qwen 3 0.6B: 16 heads of 128 in a model 1024 wide.
+TEST(FlopsPerToken, UsesTheHeadsWidthNotTheModels) {
+    // Qwen 3 0.6B has 16 heads of 128 in a model 1024 wide.
     const FlopsPerToken flops = flops_per_token(model::preset("qwen3", "0.6B"), 1000);
     EXPECT_EQ(flops.noncausal - flops.causal, 6 * 28. * (16 * 128) * 1000);
 }

@@ -15,7 +15,7 @@
 namespace argosy::observe {
 namespace {
 
-/// The process's one meter, and what it read when a test began.
+/// The process's single meter, and its reading at the start of a test.
 class Memory : public ::testing::Test {
   protected:
     static MemoryMeter& meter() {
@@ -51,11 +51,11 @@ TEST_F(Memory, CountsTensorsExactly) {
     EXPECT_EQ(peak_bytes(), 4000);
 }
 
-TEST_F(Memory, FollowsResizesClonesAndEmptyTensors) {
+TEST_F(Memory, CountsResizesClonesAndEmptyTensors) {
     at::Tensor a = at::zeros({10}, at::kDouble);
     a.resize_({100});
     EXPECT_EQ(current_bytes(), 800);
-    EXPECT_EQ(peak_bytes(), 880);  // old and new at once
+    EXPECT_EQ(peak_bytes(), 880);  // the old and the new tensor at the same time
     const at::Tensor copy = a.clone();
     EXPECT_EQ(current_bytes(), 1600);
     const at::Tensor nothing = at::empty({0, 5}, at::kFloat);
@@ -85,7 +85,7 @@ TEST_F(Memory, CountsOnEveryThread) {
     EXPECT_LE(peak_bytes(), 2 * (100 + 101 + 102 + 103));
 }
 
-TEST_F(Memory, ThatIsNotThereIsAnErrorWithItsFigures) {
+TEST_F(Memory, ExhaustedMemoryGivesAnErrorWithFigures) {
 #ifdef __SANITIZE_ADDRESS__
     GTEST_SKIP() << "the address sanitizer ends the process";
 #endif
@@ -107,7 +107,7 @@ TEST_F(Memory, IsInstalledOnce) {
     EXPECT_THROW(MemoryMeter::install(), RunError);
 }
 
-TEST_F(Memory, ResidentSetGrowsWithWhatIsTouched) {
+TEST_F(Memory, ResidentSetGrowsWithTouchedMemory) {
     constexpr int64_t kBytes = 64 << 20;
     const ResidentMemory before = resident_memory();
     ASSERT_GT(before.now_bytes, 1 << 20);
@@ -136,7 +136,7 @@ TEST_F(Memory, FreedMemoryIsKept) {
 #endif
     const int64_t mapped_anew = page_faults_of_a_step();
     keep_freed_memory();
-    for (int step = 0; step < 3; ++step) page_faults_of_a_step();  // until the heap has its size
+    for (int step = 0; step < 3; ++step) page_faults_of_a_step();  // until the heap has its final size
     EXPECT_LT(page_faults_of_a_step() * 10, mapped_anew);
 }
 

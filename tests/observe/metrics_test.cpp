@@ -64,13 +64,13 @@ TEST(JsonLine, HasEveryKey) {
     EXPECT_EQ(json::parse(text), expected);
 }
 
-TEST(JsonLine, HasTheLossScaleWhereThereIsOne) {
+TEST(JsonLine, HasTheLossScaleIfThereIsOne) {
     StepMetrics metrics = sample_step(1);
     metrics.loss_scale = 32768;
     EXPECT_EQ(json::parse(json_line(metrics, sample_job()))["loss_scale"], 32768.0);
 }
 
-TEST(JsonLine, HasWhatAGpusAllocatorSays) {
+TEST(JsonLine, HasTheFiguresOfAGpusAllocator) {
     StepMetrics metrics = sample_step(1);
     metrics.memory.allocator = {.peak_reserved_bytes = int64_t{7} << 28, .num_retries = 3};
     const json line = json::parse(json_line(metrics, sample_job()));
@@ -78,7 +78,7 @@ TEST(JsonLine, HasWhatAGpusAllocatorSays) {
     EXPECT_EQ(line["memory_retries"], 3);
 }
 
-TEST(JsonLine, HasWhatASaveCost) {
+TEST(JsonLine, HasTheCostOfASave) {
     StepMetrics metrics = sample_step(1);
     metrics.times.checkpoint_ms = 12.5;
     const json line = json::parse(json_line(metrics, sample_job()));
@@ -92,7 +92,7 @@ TEST(JsonLine, KeepsEveryBitOfALoss) {
     EXPECT_EQ(json::parse(json_line(metrics, sample_job()))["loss"].get<double>(), metrics.loss);
 }
 
-TEST(JsonLine, IsValidWhateverTheNumbers) {
+TEST(JsonLine, IsValidForAllNumbers) {
     for (const double bad :
          {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity(),
           -std::numeric_limits<double>::infinity()}) {
@@ -114,7 +114,7 @@ TEST(JsonLine, IsValidWhateverTheNumbers) {
     }
 }
 
-TEST(JsonLine, HasTheNormsOfUnitsInTheirOrderIfAskedFor) {
+TEST(JsonLine, HasTheNormsOfUnitsInOrderOnRequest) {
     StepMetrics metrics = sample_step(1);
     EXPECT_FALSE(json::parse(json_line(metrics, sample_job())).contains("layer_grad_norms"));
     metrics.layer_grad_norms = {
@@ -124,7 +124,7 @@ TEST(JsonLine, HasTheNormsOfUnitsInTheirOrderIfAskedFor) {
         << text;
 }
 
-TEST(JsonLine, SaysWhenUtilisationIsNotKnownOrMeasured) {
+TEST(JsonLine, SaysIfUtilisationIsUnknownOrMeasured) {
     json line = json::parse(json_line(sample_step(1), sample_job(PeakSource::None)));
     EXPECT_TRUE(line["mfu_causal"].is_null());
     EXPECT_TRUE(line["mfu_noncausal"].is_null());

@@ -27,7 +27,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// A folder of its own for each test, and what the log says meanwhile.
+/// Each test has its own folder and captures the log.
 class MetricsWriterTest : public ::testing::Test {
   protected:
     void SetUp() override {
@@ -43,7 +43,7 @@ class MetricsWriterTest : public ::testing::Test {
     }
     fs::path file() const { return folder_ / "run" / "metrics.jsonl"; }
 
-    /// The steps in the file; every line must be an object.
+    /// The steps in the file; every line must be a JSON object.
     std::vector<int64_t> steps() const {
         std::vector<int64_t> found;
         std::ifstream lines(file());
@@ -53,7 +53,7 @@ class MetricsWriterTest : public ::testing::Test {
         return found;
     }
 
-    /// "step     4/10  ..." -> 4, of each line of the log.
+    /// The step of each line of the log: "step     4/10  ..." gives 4.
     std::vector<int64_t> logged_steps() const {
         std::vector<int64_t> found;
         std::istringstream lines(log_.str());
@@ -111,14 +111,14 @@ TEST_F(MetricsWriterTest, WarnsOnceOfAnAllocatorThatSearchesForMemory) {
                                     .num_retries = step < 3 ? 0 : step};
         writer.write(metrics);
     }
-    EXPECT_TRUE(
-        log_.str().starts_with("by step 3 the GPU's memory was full 3 times, 2.000 GiB reserved with 1.500 "
-                               "GiB of tensors at most: "))
+    EXPECT_TRUE(log_.str().starts_with(
+        "by step 3 the GPU's memory was full 3 times, with 2.000 GiB reserved and at most 1.500 "
+        "GiB of tensors: "))
         << log_.str();
     EXPECT_EQ(std::ranges::count(log_.str(), '\n'), 1) << log_.str();
 }
 
-/// What the log says about the lines that are there, when a run begins with `step`.
+/// The log's message about existing lines when a run begins with `step`.
 std::string MetricsWriterTest::note_on(const std::string& lines, int64_t step) {
     fs::create_directories(file().parent_path());
     write_file(file(), lines);
@@ -129,19 +129,19 @@ std::string MetricsWriterTest::note_on(const std::string& lines, int64_t step) {
     return note.substr(0, note.rfind("step ", note.find("  loss")));
 }
 
-TEST_F(MetricsWriterTest, AnotherRunsLinesAreNamed) {
+TEST_F(MetricsWriterTest, ReportsLinesOfAnotherRun) {
     const std::string lines = "{\"step\":1}\n{\"step\":9}\n";
     const std::string path = file().string();
     const auto warning = [&](int64_t step) {
         return fmt::format(
-            "{} has steps up to 9 of an earlier run; this one's follow them, from step {} on. Set "
+            "{} has steps up to 9 of an earlier run; this run appends its steps, from step {} on. Set "
             "job.dump_folder to another folder to keep runs apart\n",
             path, step);
     };
     EXPECT_EQ(note_on(lines, 1), warning(1));
     EXPECT_EQ(note_on(lines, 11), warning(11));
     EXPECT_EQ(note_on(lines, 10), "");
-    EXPECT_EQ(note_on(lines, 7), path + " has steps up to 9; those from 7 on come again\n");
+    EXPECT_EQ(note_on(lines, 7), path + " has steps up to 9; this run repeats those from 7 on\n");
     EXPECT_EQ(note_on("", 1), "");
 }
 
@@ -163,7 +163,7 @@ TEST_F(MetricsWriterTest, TheLastWholeLineCounts) {
     EXPECT_EQ(last(long_file), 30000);
 }
 
-TEST_F(MetricsWriterTest, AResumedRunHasOneLineAStep) {
+TEST_F(MetricsWriterTest, AResumedRunHasOneLinePerStep) {
     {
         MetricsWriter writer(options(), sample_job(), 0);
         for (const int64_t step : {1, 2, 3, 4}) writer.write(sample_step(step));
@@ -182,7 +182,7 @@ TEST_F(MetricsWriterTest, AResumedRunHasOneLineAStep) {
     EXPECT_EQ(log_.str().find("earlier run"), std::string::npos);
 }
 
-TEST_F(MetricsWriterTest, OnlyLaterStepsAtTheEndAreSetAside) {
+TEST_F(MetricsWriterTest, OnlyLaterStepsAtTheEndAreMovedAside) {
     const auto left = [&](const std::string& lines, int64_t step) {
         fs::create_directories(file().parent_path());
         write_file(file(), lines);
@@ -259,11 +259,11 @@ TEST_F(MetricsWriterTest, ALogLineIsTheMeanSinceTheLineBefore) {
     EXPECT_NE(log_.str().find(" 1.5k tokens/s"), std::string::npos) << log_.str();
     EXPECT_NE(log_.str().find(" 3.000 GiB"), std::string::npos) << log_.str();
     EXPECT_NE(log_.str().find("compute  51.3%"), std::string::npos) << log_.str();
-    // 6 steps of (2048 + 2048 + 4096) / 3 ms; the slow first step does not count.
+    // The mean of 6 steps is (2048 + 2048 + 4096) / 3 ms; the slow first step does not count.
     EXPECT_NE(log_.str().find("ETA    0:00:16"), std::string::npos) << log_.str();
 }
 
-TEST_F(MetricsWriterTest, NoMoreTimeIsLeftThanTheRunMayTake) {
+TEST_F(MetricsWriterTest, TheTimeLeftIsAtMostTheRunsLimit) {
     MetricsWriter writer(options(1000, 1), sample_job(), 0);
     StepMetrics metrics = sample_step(1);
     metrics.seconds_allowed = 62;
@@ -271,7 +271,7 @@ TEST_F(MetricsWriterTest, NoMoreTimeIsLeftThanTheRunMayTake) {
     EXPECT_NE(log_.str().find("ETA    0:01:02"), std::string::npos) << log_.str();
 }
 
-TEST_F(MetricsWriterTest, AFullDiskIsAClearError) {
+TEST_F(MetricsWriterTest, AFullDiskGivesAClearError) {
     fs::create_directories(file().parent_path());
     fs::create_symlink("/dev/full", file());
     MetricsWriter writer(options(), sample_job(), 0);
@@ -299,15 +299,15 @@ TEST_F(MetricsWriterTest, AWriteThatFailsHalfwayLeavesWholeLines) {
     EXPECT_EQ(steps(), (Steps{1, 3}));
 }
 
-TEST_F(MetricsWriterTest, AFolderThatCannotBeMadeIsAClearError) {
+TEST_F(MetricsWriterTest, AFolderThatCannotBeMadeGivesAClearError) {
     std::ofstream(folder_ / "run") << "a file in its place";
     const std::string message = message_of([&] { MetricsWriter(options(), sample_job(), 0); });
     EXPECT_NE(message.find((folder_ / "run").string()), std::string::npos) << message;
     EXPECT_NE(message.find("job.dump_folder"), std::string::npos) << message;
 }
 
-TEST_F(MetricsWriterTest, AFileThatCannotBeOpenedIsAClearError) {
-    fs::create_directories(file());  // a folder of its name: root cannot open that either
+TEST_F(MetricsWriterTest, AFileThatCannotBeOpenedGivesAClearError) {
+    fs::create_directories(file());  // a folder with the file's name: even root cannot open it
     const std::string message = message_of([&] { MetricsWriter(options(), sample_job(), 0); });
     EXPECT_NE(message.find(file().string()), std::string::npos) << message;
     EXPECT_NE(message.find("Is a directory"), std::string::npos) << message;

@@ -7,7 +7,7 @@
 namespace argosy::observe {
 namespace {
 
-TEST(DatasheetPeak, KnowsGpusByTheirDriversNames) {
+TEST(DatasheetPeak, FindsGpusByTheirDriversNames) {
     const auto tera_flops = [](const char* name, at::ScalarType type = at::kBFloat16) {
         return datasheet_peak(name, type).flops_per_second / 1e12;
     };
@@ -31,7 +31,7 @@ TEST(DatasheetPeak, KnowsGpusByTheirDriversNames) {
     EXPECT_FALSE(datasheet_peak("NVIDIA B200", at::kFloat).known());
 }
 
-TEST(DatasheetPeak, HasNoneForWhatItDoesNotKnow) {
+TEST(DatasheetPeak, HasNoneForUnknownGpus) {
     for (const char* name :
          {"", "NVIDIA", "cpu", "AMD EPYC 9654", "NVIDIA H2000", "NVIDIA H300", "NVIDIA Tesla V100-SXM2-16GB",
           "NVIDIA H100", "NVIDIA H100 80GB HBM3 MIG 1g.10gb", "NVIDIA A100-SXM4-40GB MIG 3g.20gb",
@@ -50,7 +50,7 @@ TEST(MeasureGemmPeak, FindsAPlausibleRateInTime) {
             << toString(type);  // two small products of a slow type may take longer
         EXPECT_EQ(peak.source, PeakSource::MeasuredGemm);
         EXPECT_STREQ(peak_source_name(peak.source), "measured GEMM");
-        // One core does 1e9 and more in any type; a thousand cores with matrix units stay under 1e16.
+        // One core reaches at least 1e9 in any type; a thousand cores with matrix units stay under 1e16.
         EXPECT_GT(peak.flops_per_second, 1e8) << toString(type);
         EXPECT_LT(peak.flops_per_second, 1e16) << toString(type);
     }

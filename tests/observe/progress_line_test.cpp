@@ -21,7 +21,7 @@ Progress sample_progress() {
     return progress;
 }
 
-TEST(ProgressLine, SaysItAll) {
+TEST(ProgressLine, HasEveryFigure) {
     EXPECT_EQ(progress_line(sample_progress(), sample_job()),
               "step     7/10000  loss   3.2500  norm   0.5000  lr 3.00e-04    2.0k tokens/s  32.0000 TFLOP/s "
               " MFU   3.2%"
@@ -29,7 +29,7 @@ TEST(ProgressLine, SaysItAll) {
               "optimizer  10.0%  ETA    1:02:03");
 }
 
-TEST(ProgressLine, NamesWhatUtilisationIsMeasuredAgainst) {
+TEST(ProgressLine, NamesThePeakOfUtilisation) {
     EXPECT_NE(progress_line(sample_progress(), sample_job(PeakSource::MeasuredGemm)).find("of GEMM   3.2%"),
               std::string::npos);
     const std::string unknown = progress_line(sample_progress(), sample_job(PeakSource::None));
@@ -39,11 +39,10 @@ TEST(ProgressLine, NamesWhatUtilisationIsMeasuredAgainst) {
               std::string::npos);
 }
 
-TEST(PeakLine, HasTheDatasheetsWhereItIsKnown) {
+TEST(PeakLine, HasTheDatasheetsPeakIfKnown) {
     EXPECT_EQ(peak_line(measured_job()),
-              "products of matrices reach 800 TFLOP/s here, 80.0% of the datasheet's 1000");
-    EXPECT_EQ(peak_line(sample_job(PeakSource::MeasuredGemm)),
-              "products of matrices reach 1000 TFLOP/s here");
+              "matrix products reach 800 TFLOP/s here, 80.0% of the datasheet's 1000");
+    EXPECT_EQ(peak_line(sample_job(PeakSource::MeasuredGemm)), "matrix products reach 1000 TFLOP/s here");
 }
 
 TEST(ProgressLine, CountsSkippedUpdatesAtItsEnd) {
@@ -53,11 +52,11 @@ TEST(ProgressLine, CountsSkippedUpdatesAtItsEnd) {
     EXPECT_EQ(progress_line(progress, sample_job()), clean + "  skipped 3");
 }
 
-TEST(ProgressLine, HasWhatAGpusAllocatorReserved) {
+TEST(ProgressLine, HasTheMemoryThatAGpusAllocatorReserved) {
     Progress progress = sample_progress();
     const std::string without = progress_line(progress, sample_job());
     progress.newest.memory.allocator = {.peak_reserved_bytes = int64_t{7} << 28};
-    progress.window_reserved_bytes = int64_t{2} << 30;  // of an earlier step
+    progress.window_reserved_bytes = int64_t{2} << 30;  // measured in an earlier step
     const size_t place = without.find("GiB") + 3;
     const std::string with = without.substr(0, place) + " of   2.000 GiB reserved" + without.substr(place);
     EXPECT_EQ(progress_line(progress, sample_job()), with);
@@ -74,9 +73,9 @@ TEST(ProgressLine, NamesASaveThatTookTime) {
                                                          without.substr(without.find("  ETA")));
 }
 
-TEST(LiveText, SaysWhatMattersFirst) {
+TEST(LiveText, BeginsWithTheMostImportantFigures) {
     Progress progress = sample_progress();
-    progress.step_seconds = 4;  // a mean over steps that took longer than the newest
+    progress.step_seconds = 4;  // the mean of steps that took longer than the newest
     EXPECT_EQ(
         live_text(progress, sample_job()),
         "step     7/10000   0.1%  ETA    1:02:03  loss   3.2500    1.0k tokens/s  MFU   1.6%    1.500 GiB");

@@ -1,12 +1,12 @@
-// A step's metrics and a job's figures for the tests.
+// A step's metrics and a job's figures, for tests.
 #pragma once
 
 #include "observe/metrics.h"
 
 namespace argosy::observe {
 
-/// 64 devices at 1000 TFLOP/s; 4096 tokens in two seconds at 1e12 (2e12) FLOPs each: 32 tokens/s and 3.2 %
-/// (6.4 %) each.
+/// 64 devices at 1000 TFLOP/s process 4096 tokens in two seconds at 1e12 (2e12) FLOPs per token: 32 tokens/s
+/// and 3.2 % (6.4 %) per device.
 inline JobFigures sample_job(PeakSource source = PeakSource::Datasheet) {
     JobFigures job{.num_devices = 64, .flops_per_token = {.causal = 1e12, .noncausal = 2e12}};
     if (source == PeakSource::Datasheet) job.datasheet = {1e15, source};
@@ -14,7 +14,7 @@ inline JobFigures sample_job(PeakSource source = PeakSource::Datasheet) {
     return job;
 }
 
-/// The datasheet's as above, of which products were measured to reach 80 %.
+/// The same datasheet peak, of which measured products reach 80 %.
 inline JobFigures measured_job() {
     JobFigures job = sample_job();
     job.measured = {8e14, PeakSource::MeasuredGemm};

@@ -40,7 +40,7 @@ TEST(SkippedUpdates, ALineHasEveryKey) {
               R"({"step":7,"cause":"nonfinite","loss":null,"grad_norm":2.0,"loss_zscore":null)");
 }
 
-TEST(SkippedUpdates, TheFileBeginsWithTheFirstAndOnRankZero) {
+TEST(SkippedUpdates, RankZeroMakesTheFileAtTheFirstSkippedUpdate) {
     const ScratchFolder folder;
     const auto file = folder / "run" / "skipped_updates.jsonl";
     SkippedUpdates first(folder / "run", 0), second(folder / "run", 1);
@@ -51,7 +51,7 @@ TEST(SkippedUpdates, TheFileBeginsWithTheFirstAndOnRankZero) {
     EXPECT_EQ(content(file), line + line);
 }
 
-TEST(SkippedUpdates, AFileThatCannotBeWrittenIsAClearError) {
+TEST(SkippedUpdates, AFileThatCannotBeWrittenGivesAClearError) {
     const ScratchFolder folder;
     std::ofstream(folder / "run") << "a file in its place";
     SkippedUpdates updates(folder / "run", 0);

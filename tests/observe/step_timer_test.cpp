@@ -11,15 +11,14 @@
 namespace argosy::observe {
 namespace {
 
-double fake_now = 0;  // seconds; of the tests that do not really wait
+double fake_now = 0;  // seconds; for tests that do not really wait
 
 class SleepingCompletion : public comm::Completion {
   public:
     void wait() override { std::this_thread::sleep_for(std::chrono::milliseconds(20)); }
 };
 
-/// A group of `size` ranks seen from its first one; a wait on it can be made to last, by the fake clock or
-/// really.
+/// A group of `size` ranks seen from its first rank; a wait on it can take time, on the fake clock or really.
 class FakeCommunicator : public comm::Communicator {
   public:
     FakeCommunicator(std::string name, int size) : Communicator(std::move(name)), size_(size) {}
@@ -56,7 +55,7 @@ class StepTimerTest : public ::testing::Test {
     StepTimer timer_{mesh_, [] { return fake_now; }};
 };
 
-TEST_F(StepTimerTest, TakesExposedCommunicationOutOfThePhaseItHappensIn) {
+TEST_F(StepTimerTest, SubtractsExposedCommunicationFromItsPhase) {
     timer_.start_step();
     work(0.001);
     {
@@ -99,7 +98,7 @@ TEST_F(StepTimerTest, StepsAreSeparate) {
     timer_.start_step();
     group(layout::Axis::Tensor).stand_still(0.003);
     timer_.finish_step();
-    group(layout::Axis::Tensor).stand_still(0.500);  // between the steps: of neither
+    group(layout::Axis::Tensor).stand_still(0.500);  // between two steps, so it belongs to neither
     work(0.500);
     timer_.start_step();
     group(layout::Axis::Tensor).stand_still(0.002);
@@ -110,7 +109,7 @@ TEST_F(StepTimerTest, StepsAreSeparate) {
     EXPECT_NEAR(times.other_ms, 1, 1e-9);
 }
 
-TEST_F(StepTimerTest, AnInnerPhaseIsNotTheOuterOnes) {
+TEST_F(StepTimerTest, AnInnerPhaseDoesNotCountForTheOuterOne) {
     timer_.start_step();
     {
         const auto outer = timer_.phase(Phase::Compute);

@@ -9,7 +9,7 @@
 namespace argosy::observe {
 namespace {
 
-/// Two steps, of which the one before held more memory.
+/// Two steps; the first had the higher memory peak.
 std::map<std::string, double> points(const JobFigures& job) {
     Progress progress;
     progress.newest = sample_step(7);
@@ -50,7 +50,7 @@ TEST(TensorboardScalars, ByHand) {
     for (const auto& [tag, value] : expected) EXPECT_NEAR(found.at(tag), value, 1e-12) << tag;
 }
 
-TEST(TensorboardScalars, HaveWhatASaveCost) {
+TEST(TensorboardScalars, HaveTheCostOfASave) {
     Progress progress;
     progress.newest = sample_step(7);
     progress.window_steps = 2;
@@ -61,7 +61,7 @@ TEST(TensorboardScalars, HaveWhatASaveCost) {
     EXPECT_NEAR(found.at("time_metrics/checkpoint(s)"), 0.015, 1e-12);
 }
 
-TEST(TensorboardScalars, HaveWhatAGpusAllocatorSays) {
+TEST(TensorboardScalars, HaveTheFiguresOfAGpusAllocator) {
     Progress progress;
     progress.newest = sample_step(7);
     progress.newest.memory.allocator = {.peak_reserved_bytes = int64_t{1} << 30, .num_retries = 3};
@@ -72,7 +72,7 @@ TEST(TensorboardScalars, HaveWhatAGpusAllocatorSays) {
     EXPECT_EQ(found.at("memory/num_alloc_retries"), 3);
 }
 
-TEST(TensorboardScalars, NameWhatUtilisationIsMeasuredAgainst) {
+TEST(TensorboardScalars, NameThePeakOfUtilisation) {
     const auto measured = points(sample_job(PeakSource::MeasuredGemm)),
                unknown = points(sample_job(PeakSource::None)), both = points(measured_job());
     EXPECT_NEAR(measured.at("of_gemm(%)"), 3.2, 1e-12);

@@ -18,7 +18,7 @@ constexpr Case kCases[] = {
     {1, 1, 1, 1, 2},   {2, 5, 2, 2, 8},    {3, 7, 4, 2, 2},  {2, 13, 5, 1, 8},
     {1, 33, 3, 3, 17}, {1, 67, 10, 2, 64}, {2, 1, 2, 1, 64},
 };
-// About the edges of the kernels' tiles, strips and blocks, up to three blocks and heads of any size.
+// Sizes around the edges of the kernels' tiles, strips and blocks, up to three blocks, and heads of any size.
 constexpr Case kEdges[] = {
     {2, 31, 4, 1, 64},  {1, 32, 2, 2, 80},   {3, 33, 1, 1, 96},  {1, 95, 2, 1, 20},  {2, 96, 4, 1, 128},
     {1, 97, 1, 1, 256}, {1, 127, 4, 1, 128}, {1, 128, 2, 2, 64}, {2, 129, 4, 1, 80}, {1, 257, 8, 2, 64},
@@ -28,7 +28,7 @@ at::Tensor heads_first(const at::Tensor& x, const Case& c, int64_t repeats) {
     return x.view({c.sequences, c.seq_len, -1, c.head_dim}).transpose(1, 2).repeat_interleave(repeats, 1);
 }
 
-/// The whole matrix of scores, with an explicit mask.
+/// The reference: the whole matrix of scores, with an explicit mask.
 at::Tensor plain_scores(const at::Tensor& q, const at::Tensor& k, const Case& c) {
     const at::Tensor later = at::ones({c.seq_len, c.seq_len}, q.options().dtype(at::kBool)).triu(1);
     const at::Tensor products =
@@ -61,7 +61,8 @@ class AttentionTest : public OpsTest {
         const AttentionOutput output = forward(q, k, v, shape);
         EXPECT_TRUE(right(output.y, oracle.value)) << describe(c);
         const auto [dq, dk, dv] = backward(dy, q, k, v, output, shape);
-        // A sequence of one token attends to itself alone: exactly 0, where bf16 leaves a rounding of dy v.
+        // A sequence of one token attends only to itself: the gradients of q and k are exactly 0, while bf16
+        // kernels leave a rounding error of dy v.
         if (c.seq_len > 1) {
             EXPECT_TRUE(right(dq, oracle.gradients[0])) << describe(c);
             EXPECT_TRUE(right(dk, oracle.gradients[1])) << describe(c);
@@ -69,7 +70,7 @@ class AttentionTest : public OpsTest {
         EXPECT_TRUE(right(dv, oracle.gradients[2])) << describe(c);
     }
 
-    /// All that forward and backward give.
+    /// All results of forward and backward.
     static std::vector<at::Tensor> results(const std::vector<at::Tensor>& in, const AttentionShape& shape) {
         const AttentionOutput output = attention(in[0], in[1], in[2], shape);
         const auto [dq, dk, dv] = attention_backward(in[3], in[0], in[1], in[2], output, shape);
@@ -106,12 +107,12 @@ TEST_P(AttentionTest, LogSumExpIsThatOfTheScores) {
         const at::Tensor scores = plain_scores(in[0].to(at::kDouble), in[1].to(at::kDouble), c);
         const at::Tensor actual =
             attention(in[0], in[1], in[2], {c.sequences, c.seq_len, c.head_dim}).log_sum_exp;
-        const at::Tensor expected = scores.logsumexp(-1);  // cuDNN's has a dimension of 1 behind
+        const at::Tensor expected = scores.logsumexp(-1);  // cuDNN's has a trailing dim of 1
         EXPECT_TRUE(close(actual.view(expected.sizes()), expected, GetParam().tolerance)) << describe(c);
     }
 }
 
-// Scores in the thousands: each query attends to one key alone, and nothing is left to move.
+// Scores in the thousands: each query attends to one key only, and the gradients of q and k vanish.
 TEST_P(AttentionTest, LargeScoresDoNotOverflow) {
     const Case c{1, 9, 2, 1, 8};
     const AttentionShape shape{c.sequences, c.seq_len, c.head_dim};
@@ -123,7 +124,7 @@ TEST_P(AttentionTest, LargeScoresDoNotOverflow) {
     EXPECT_TRUE(right(output.y, oracle.value));
     const auto [dq, dk, dv] = attention_backward(dy, q, k, v, output, shape);
     EXPECT_TRUE(right(dv, oracle.gradients[2]));
-    const double limit = 30 * GetParam().tolerance * c.head_dim;  // the rounding of dy v, times k or q
+    const double limit = 30 * GetParam().tolerance * c.head_dim;  // the rounding error of dy v, times k or q
     for (const at::Tensor& moved : {dq, dk}) EXPECT_LT(moved.abs().max().item<double>(), limit);
 }
 
@@ -138,7 +139,7 @@ TEST_P(AttentionTest, LaterTokensAndOtherSequencesDoNotMatter) {
     EXPECT_FALSE(identical(other_y.narrow(0, 9, 3), y.narrow(0, 9, 3))) << "the second sequence sees 6 .. 8";
 }
 
-// Across blocks too: a key that is masked adds exactly nothing to what comes before it.
+// A masked key adds exactly nothing to earlier tokens, also across blocks.
 TEST_P(AttentionTest, LaterTokensDoNotMatterInLongSequences) {
     const Case c{1, 131, 2, 1, 16};
     const AttentionShape shape{c.sequences, c.seq_len, c.head_dim};
@@ -158,7 +159,7 @@ TEST_P(AttentionTest, LaterTokensDoNotMatterInLongSequences) {
     }
 }
 
-TEST_P(AttentionTest, RowsMayLieApart) {
+TEST_P(AttentionTest, RowsMayBeStrided) {
     const Case c{2, 20, 2, 2, 8};
     const at::Tensor all = normal({40, 4 * 16});
     std::vector<at::Tensor> slices, copies;
@@ -171,8 +172,8 @@ TEST_P(AttentionTest, RowsMayLieApart) {
     for (size_t i = 0; i < once.size(); ++i) EXPECT_TRUE(identical(again[i], once[i])) << i;
 }
 
-// fp64 is LibTorch's attention, whose products round by how their memory is aligned, and each thread has its
-// own.
+// fp64 uses LibTorch's attention, whose products round differently depending on memory alignment, which
+// differs between threads.
 TEST_P(AttentionTest, NumberOfThreadsDoesNotMatter) {
     const bool is_fp64 = GetParam().type == at::kDouble;
     const Case c{3, 130, 4, 2, 32};
@@ -195,13 +196,13 @@ TEST_P(AttentionTest, NumberOfThreadsDoesNotMatter) {
     at::set_num_threads(threads);
 }
 
-// Nothing of them stays behind for the next call.
+// Inputs that are not finite show in the results, and do not affect the next call.
 TEST_P(AttentionTest, NonfiniteInputsShow) {
     const Case c{1, 100, 2, 1, 16};
     const AttentionShape shape{c.sequences, c.seq_len, c.head_dim};
     const std::vector<at::Tensor> in = inputs(c), before = results(in, shape);
     for (const double bad : {std::nan(""), std::numeric_limits<double>::infinity()}) {
-        // LibTorch's own, in 16 bits, gives finite weights to infinite scores.
+        // LibTorch's attention gives finite weights to infinite scores in 16 bits.
         if (std::isinf(bad) && GetParam().path == Path::Plain) continue;
         for (size_t changed = 0; changed < in.size(); ++changed) {
             std::vector<at::Tensor> spoiled = in;

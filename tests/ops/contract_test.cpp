@@ -1,5 +1,5 @@
-// What holds of every op alike: it leaves its inputs as they are, the same call gives the same bits on any
-// number of threads, and what is not finite shows.
+// Properties of every op: it does not change its inputs, the same call gives the same bits on any number of
+// threads, and results show inputs that are not finite.
 #include <ATen/Parallel.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
@@ -23,7 +23,7 @@ namespace {
 
 using Tensors = std::vector<at::Tensor>;
 
-/// One call: what goes in, and all that comes out, sums that grow included.
+/// One call: its inputs and all its results, accumulated sums included.
 struct Call {
     std::string name;
     Tensors in;
@@ -160,13 +160,13 @@ class ContractTest : public OpsTest {
         };
     }
 
-    /// Whether it is LibTorch's or another suite's matter what NaN and threads do to it.
+    /// LibTorch's ops, or ops of another suite, may treat NaN and threads differently.
     static bool is_product_or_attention(const Call& call) {
         return call.name.find("linear") != std::string::npos ||
                call.name.find("attention") != std::string::npos;
     }
 
-    /// With one element of input `i` replaced, at a row that counts.
+    /// Replaces one element of input `i`, in a row that counts.
     static bool all_finite(const Call& call, size_t i, int64_t column, double value) {
         Tensors in = call.in;
         in[i] = in[i].clone();
@@ -178,12 +178,12 @@ class ContractTest : public OpsTest {
     }
 };
 
-TEST_P(ContractTest, WhatIsNotFiniteShows) {
+TEST_P(ContractTest, NonfiniteElementsShow) {
     for (const Call& call : calls()) {
         if (is_product_or_attention(call)) continue;
         for (size_t i = 0; i < call.in.size(); ++i) {
             if (!call.in[i].is_floating_point()) continue;
-            for (const int64_t column : {7, 30}) {  // in a full vector, and in what is left over
+            for (const int64_t column : {7, 30}) {  // in a full vector, and in the remainder
                 EXPECT_FALSE(all_finite(call, i, column, NAN)) << call.name << " hides NaN in input " << i;
             }
         }
@@ -209,7 +209,7 @@ TEST_P(ContractTest, TheNumberOfThreadsDoesNotMatter) {
     at::set_num_threads(before);
 }
 
-TEST_P(ContractTest, InputsStayAsTheyAre) {
+TEST_P(ContractTest, InputsDoNotChange) {
     for (const Call& call : calls()) {
         Tensors copies;
         for (const at::Tensor& each : call.in) copies.push_back(each.clone());
@@ -231,7 +231,7 @@ TEST_P(ContractTest, TheSameCallGivesTheSameBits) {
     }
 }
 
-TEST_P(ContractTest, AgreesWithTheProcessor) {
+TEST_P(ContractTest, AgreesWithTheCpu) {
     if (placed(at::kFloat).device().is_cpu()) return;  // there is nothing else to agree with
     for (const Call& call : calls()) {
         Tensors on_processor;
@@ -240,7 +240,7 @@ TEST_P(ContractTest, AgreesWithTheProcessor) {
         for (size_t i = 0; i < expected.size(); ++i) {
             EXPECT_TRUE(found[i].is_cuda()) << call.name << i;
             EXPECT_EQ(found[i].scalar_type(), expected[i].scalar_type()) << call.name << i;
-            // Either may be off by the tolerance.
+            // Either side may differ by the tolerance.
             EXPECT_TRUE(
                 close(found[i].cpu().view(expected[i].sizes()), expected[i], 2 * GetParam().tolerance))
                 << call.name << i;

@@ -27,7 +27,8 @@ struct Result {
     at::Tensor loss, gradient;
 };
 
-/// As ranks do that hold a piece of the vocabulary each: maxima, then sums, combined over the pieces.
+/// As on ranks that each hold a piece of the vocabulary: first maxima, then sums, are combined over the
+/// pieces.
 Result in_pieces(const at::Tensor& logits, const at::Tensor& targets, int parts, double scale) {
     const auto piece = [&](int part) {
         const auto [begin, size] = layout::chunk(logits.size(1), parts, part);
@@ -61,7 +62,7 @@ class CrossEntropyTest : public OpsTest {
             differentiate(plain_loss, {logits, targets}, at::full({}, scale, at::kDouble));
         const auto [loss, gradient] = in_pieces(logits, targets, parts, scale);
         EXPECT_EQ(loss.scalar_type(), at::kDouble);
-        // The inputs are exact and sums run in the accumulation type: bf16 has fp32's band here.
+        // The inputs are exact and sums use the accumulation type, so bf16 has fp32's tolerance here.
         EXPECT_TRUE(close(loss, oracle.value, GetParam().type == at::kDouble ? 1e-12 : 1e-5)) << parts;
         EXPECT_TRUE(right(gradient, oracle.gradients[0])) << parts;
     }
@@ -73,7 +74,7 @@ TEST_P(CrossEntropyTest, WholeVocabulary) {
     }
 }
 
-// 13 columns in 4 pieces are 4, 4, 4, 1; in 8 they are 2 x 6, 1, 0.
+// 13 columns in 4 pieces are 4, 4, 4, 1; in 8 pieces they are six times 2, then 1, then 0.
 TEST_P(CrossEntropyTest, PiecesUnevenAndEmpty) {
     for (const int parts : {2, 4, 8}) {
         check(normal({9, 13}, 3), random_.integers({9}, 0, 13), parts, /*scale=*/1.0 / 9);
@@ -90,7 +91,7 @@ TEST_P(CrossEntropyTest, IgnoredTargetsCountNothing) {
     EXPECT_EQ(none.gradient.abs().max().item<double>(), 0);
 }
 
-TEST_P(CrossEntropyTest, SumsOfTheirOwnGiveTheSameBits) {
+TEST_P(CrossEntropyTest, SeparateSumsGiveTheSameBits) {
     const at::Tensor logits = normal({9, 3001}, 3), targets = random_.integers({9}, -2, 3001);
     expect_same_bits_separately([&] {
         at::Tensor gradient = logits.clone();
@@ -116,7 +117,8 @@ TEST_P(CrossEntropyTest, HugeLogitsDoNotOverflow) {
     EXPECT_EQ(gradient.abs().max().item<double>(), 0);
 }
 
-/// Pieces that come one after another: losses and greedy choices of each token, those that do not count too.
+/// Processes the pieces one after another: losses and greedy choices of each token, also of tokens that do
+/// not count.
 TEST_P(CrossEntropyTest, ColumnsAddUp) {
     const at::Tensor logits = normal({40, 13}, 3), targets = random_.integers({40}, -2, 13);
     const at::Tensor counted = targets.ge(0), wide = logits.to(at::kDouble);
@@ -135,7 +137,7 @@ TEST_P(CrossEntropyTest, ColumnsAddUp) {
     }
 }
 
-TEST_P(CrossEntropyTest, OfEqualLogitsAnyIsLargest) {
+TEST_P(CrossEntropyTest, AnyOfEqualLogitsIsTheLargest) {
     const at::Tensor logits =
         at::tensor({1.0, 3.0, 3.0, 2.0}, placed(at::kDouble)).to(GetParam().type).repeat({4, 1});
     const at::Tensor targets = at::tensor({0, 1, 2, 3}, placed(at::kLong));
@@ -163,7 +165,7 @@ TEST_P(CrossEntropyTest, APieceWithoutColumnsIsNeutral) {
     EXPECT_TRUE(identical(none.sums, at::zeros({2, 3}, none.maxima.options())));
 }
 
-// Columns that cannot be: the rest is as without them, wherever the first block of columns ends.
+// Columns of -inf change nothing in the others, wherever the first block of columns ends.
 TEST_P(CrossEntropyTest, ColumnsOfMinusInfinityAddNothing) {
     const at::Tensor logits = normal({2, 2100}), targets = at::tensor({1100, 2099}, placed(at::kLong));
     at::Tensor masked = logits.clone();

@@ -1,4 +1,4 @@
-// The switch is for the whole process, so this is a suite of its own.
+// The switch affects the whole process, so this suite has its own executable.
 #include "ops/own_kernels.h"
 
 #include <ATen/Parallel.h>
@@ -11,7 +11,7 @@
 namespace argosy::ops {
 namespace {
 
-TEST(Determinism, MemoryIsFilledThreadsStayAndWhatCannotRepeatThrows) {
+TEST(Determinism, MemoryIsFilledThreadsStayAndUnrepeatableOpsThrow) {
     const at::Tensor values = at::zeros({4}), index = at::zeros({2}, at::kLong), two = at::zeros({2});
     EXPECT_NO_THROW(values.put(index, two));
     at::set_num_threads(2);
@@ -20,7 +20,7 @@ TEST(Determinism, MemoryIsFilledThreadsStayAndWhatCannotRepeatThrows) {
     for (const auto type : {at::kFloat, at::kDouble, at::kBFloat16}) {
         EXPECT_TRUE(at::empty({5, 7}, type).isnan().all().item<bool>()) << type;
     }
-    EXPECT_THROW(values.put(index, two), c10::Error);  // which of two writes to one place stays is chance
+    EXPECT_THROW(values.put(index, two), c10::Error);  // which of two writes to one element wins is random
 }
 
 }  // namespace

@@ -14,7 +14,8 @@ namespace {
 class EmbeddingTest : public OpsTest {
   protected:
     static constexpr int64_t kVocabulary = 11, kDim = 5;
-    const at::Tensor tokens_ = at::tensor({3, 0, 10, 3, 3, 7, 10}, placed(at::kLong));  // repeated ones too
+    const at::Tensor tokens_ =
+        at::tensor({3, 0, 10, 3, 3, 7, 10}, placed(at::kLong));  // including repeated tokens
     const at::Tensor table_ = normal({kVocabulary, kDim}), dx_ = normal({tokens_.size(0), kDim});
     const Differentiated oracle_ =
         differentiate([](const auto& in) { return in[0].index_select(0, in[1]); }, {table_, tokens_}, dx_);
@@ -37,7 +38,7 @@ TEST_P(EmbeddingTest, GradientMayBeWider) {
     EXPECT_TRUE(close(sum, oracle_.gradients[0], 1e-14)) << "sums in the type of its output";
 }
 
-// As gradients are kept: fp32 sums of whatever computes.
+// Gradients are kept as fp32 sums for every compute type except wider ones.
 TEST_P(EmbeddingTest, GradientOfManyTokensAddsUpInTheAccumulationType) {
     const auto type = accumulation_type(GetParam().type);
     const at::Tensor tokens = random_.integers({999}, -1, kVocabulary + 1), dx = normal({999, 37});
@@ -69,7 +70,7 @@ TEST_P(EmbeddingTest, NoTokens) {
     EXPECT_TRUE(identical(sum, table_));
 }
 
-// Cut into ceil-chunks as the vocabulary is: uneven, and some of them empty.
+// The table is split into ceil-chunks like the vocabulary: uneven, some of them empty.
 TEST_P(EmbeddingTest, PiecesAddUpToTheWhole) {
     for (const int parts : {2, 3, 7, 13}) {
         at::Tensor y = at::zeros({tokens_.size(0), kDim}, placed(GetParam().type));
@@ -85,7 +86,7 @@ TEST_P(EmbeddingTest, PiecesAddUpToTheWhole) {
     }
 }
 
-// A diverged row of another token must not leak into tokens that this piece does not hold.
+// A NaN row of another token must not affect tokens that this piece does not hold.
 TEST_P(EmbeddingTest, AbsentTokensAreZeroWhateverTheTableHolds) {
     const at::Tensor table = table_.clone();
     table[0].fill_(INFINITY);

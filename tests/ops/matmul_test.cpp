@@ -49,7 +49,7 @@ TEST_P(LinearTest, ForwardAndInputGradient) {
     }
 }
 
-/// Rows of `all`, either where they lie or each elsewhere.
+/// Rows of `all`, either as views or each copied elsewhere.
 Stack stack_of(const at::Tensor& all, bool joined) {
     Stack stack{.parts = all.split_with_sizes({5, 300, 0, all.size(0) - 305})};
     if (joined) {
@@ -60,7 +60,7 @@ Stack stack_of(const at::Tensor& all, bool joined) {
     return stack;
 }
 
-// In one product or in several.
+// One product, or several.
 TEST_P(LinearTest, LayersThatShareTheirInput) {
     const Case c = make({7, 13, 333});
     const at::Tensor bias = normal({333});
@@ -75,7 +75,7 @@ TEST_P(LinearTest, LayersThatShareTheirInput) {
     }
 }
 
-TEST_P(LinearTest, WhereLayersLieChangesNoBitOnAProcessor) {
+TEST_P(LinearTest, ThePlacementOfLayersChangesNoBitOnACpu) {
     const Case c = make({70, 130, 505});
     if (gpu::holds(c.x)) GTEST_SKIP() << "a GPU rounds after each product";
     const at::Tensor bias = normal({505});
@@ -88,7 +88,8 @@ TEST_P(LinearTest, WhereLayersLieChangesNoBitOnAProcessor) {
 TEST_P(LinearTest, WeightGradientIsWrittenOrAdded) {
     for (const Sizes& sizes : kSizes) {
         const Case c = make(sizes);
-        at::Tensor sum = normal(c.weight.sizes(), /*scale=*/100);  // what is overwritten must not show
+        at::Tensor sum =
+            normal(c.weight.sizes(), /*scale=*/100);  // overwritten values must not affect the result
         linear_weight_gradient(sum, c.dy, c.x, /*accumulate=*/false);
         EXPECT_TRUE(right(sum, c.oracle.gradients[1]));
         linear_weight_gradient(sum, c.dy, c.x, /*accumulate=*/true);
@@ -124,7 +125,7 @@ TEST_P(LinearTest, NothingToSum) {
         const at::Tensor x = normal({sizes.tokens, sizes.in}), weight = normal({sizes.out, sizes.in});
         const at::Tensor dy = normal({sizes.tokens, sizes.out});
         const at::Tensor y = linear(x, weight), dx = linear_input_gradient(dy, weight);
-        EXPECT_TRUE(identical(y, at::zeros_like(dy)));  // no elements, or sums of none
+        EXPECT_TRUE(identical(y, at::zeros_like(dy)));  // no elements, or sums over none
         EXPECT_TRUE(identical(dx, at::zeros_like(x)));
         if (sizes.tokens != 0) continue;
         at::Tensor sum = normal(weight.sizes());
@@ -136,8 +137,7 @@ TEST_P(LinearTest, NothingToSum) {
     }
 }
 
-/// The same elements as x, laid out otherwise: 0 as they are, 1 transposed, 2 with gaps in both dims that
-/// hold NaN.
+/// The same elements as x in another layout: 0 unchanged, 1 transposed, 2 with gaps of NaN in both dims.
 at::Tensor laid_out(const at::Tensor& x, int layout) {
     if (layout == 0) return x;
     if (layout == 1) return x.t().contiguous().t();
@@ -174,7 +174,7 @@ TEST_P(LinearTest, SizesBeyondTheBlocksOfAKernel) {
     }
 }
 
-TEST_P(LinearTest, WhatIsNotFiniteStaysInItsRowAndColumn) {
+TEST_P(LinearTest, NonfiniteNumbersStayInTheirRowAndColumn) {
     const double inf = std::numeric_limits<double>::infinity();
     for (const Sizes& sizes : {Sizes{7, 13, 5}, Sizes{33, 65, 129}}) {
         Case c = make(sizes);
@@ -191,13 +191,13 @@ TEST_P(LinearTest, WhatIsNotFiniteStaysInItsRowAndColumn) {
     }
 }
 
-/// The variants of the fused path but for fp64, which has no kernels.
+/// The variants of the fused path; fp64 has no kernels.
 bool own_kernels(const Variant& variant) {
     return variant.path == Path::Fused && variant.type != at::kDouble;
 }
 
 TEST_P(LinearTest, ASumInFloatIsNotRoundedToTheOperandsType) {
-    if (!own_kernels(GetParam())) return;  // a composition rounds the product first
+    if (!own_kernels(GetParam())) return;  // the plain composition rounds the product first
     const Case c = make({600, 65, 129});
     at::Tensor sum = random_.normal(c.weight.sizes(), at::kFloat);
     const at::Tensor expected = sum.to(at::kDouble) + c.oracle.gradients[1];
@@ -206,7 +206,7 @@ TEST_P(LinearTest, ASumInFloatIsNotRoundedToTheOperandsType) {
 }
 
 TEST_P(LinearTest, APartIsTheSameBitForBitAlone) {
-    if (!own_kernels(GetParam())) return;  // LibTorch does not promise it
+    if (!own_kernels(GetParam())) return;  // LibTorch does not guarantee it
     const Case c = make({301, 530, 270});
     const at::Tensor y = linear(c.x, c.weight), dx = linear_input_gradient(c.dy, c.weight);
     for (const auto& [begin, count] : {std::pair{0, 1}, {5, 100}, {300, 1}}) {
@@ -219,7 +219,7 @@ TEST_P(LinearTest, APartIsTheSameBitForBitAlone) {
 }
 
 TEST_P(LinearTest, ThreadsDoNotChangeABit) {
-    if (!own_kernels(GetParam())) return;  // LibTorch does not promise it
+    if (!own_kernels(GetParam())) return;  // LibTorch does not guarantee it
     for (const Sizes& sizes : {Sizes{301, 530, 65}, Sizes{65, 270, 530}}) {
         const Case c = make(sizes);
         at::Tensor sums[2];

@@ -1,5 +1,5 @@
-// What the tests of ops share: each runs once per line of kVariants, and CTest runs all of them once more for
-// every instruction set that the kernels are compiled for (ARGOSY_CPU_KERNELS).
+// Shared parts of the tests of ops. Each test runs once per line of kVariants, and CTest runs all of them
+// again for every instruction set of the kernels (ARGOSY_CPU_KERNELS).
 #pragma once
 
 #include <ATen/TensorOperators.h>
@@ -29,13 +29,14 @@ struct Variant {
     const char* name;
     Path path;
     at::ScalarType type;
-    double tolerance;  // against the formula in fp64 at the same inputs, of the largest element
-    double huge;       // a value that the type still holds
+    double
+        tolerance;  // error against the formula in fp64 on the same inputs, relative to the largest element
+    double huge;    // a value that the type still holds
 };
 inline void PrintTo(const Variant& variant, std::ostream* out) { *out << variant.name; }
 
-// bf16 has 8 bits: each rounding is 2^-9; an operation rounds its result and at most a few things inside.
-// fp16 has 11.
+// bf16 has 8 bits, so each rounding error is up to 2^-9; an operation rounds its result and at most a few
+// intermediate values. fp16 has 11 bits.
 inline constexpr Variant kVariants[] = {{"fp64", Path::Plain, at::kDouble, 1e-12, 1e30},
                                         {"plain_fp32", Path::Plain, at::kFloat, 1e-5, 1e30},
                                         {"plain_bf16", Path::Plain, at::kBFloat16, 1.0 / 128, 1e30},
@@ -44,7 +45,7 @@ inline constexpr Variant kVariants[] = {{"fp64", Path::Plain, at::kDouble, 1e-12
                                         {"bf16", Path::Fused, at::kBFloat16, 1.0 / 128, 1e30},
                                         {"fp16", Path::Fused, at::kHalf, 1.0 / 512, 6e4}};
 
-/// Whether this processor runs the kernels that ARGOSY_CPU_KERNELS names, if it names any.
+/// Whether this CPU runs the kernels that ARGOSY_CPU_KERNELS names, if it is set.
 inline bool kernels_available() {
     const std::string name = Environment::read().cpu_kernels;
     const auto tables = kernels::available_tables();
@@ -62,7 +63,7 @@ class OpsTest : public ::testing::TestWithParam<Variant> {
         return random_.normal(shape, GetParam().type, scale);
     }
 
-    /// Right within the variant's tolerance, and of its type.
+    /// The tensor has the variant's type and is correct within its tolerance.
     ::testing::AssertionResult right(const at::Tensor& actual, const at::Tensor& expected) const {
         if (actual.scalar_type() != GetParam().type) {
             return ::testing::AssertionFailure() << "a result of type " << actual.toString();
@@ -70,7 +71,7 @@ class OpsTest : public ::testing::TestWithParam<Variant> {
         return close(actual, expected, GetParam().tolerance);
     }
 
-    /// That compute(), which returns tensors, gives the same bits where each operation is on its own.
+    /// compute(), which returns tensors, gives the same bits if each operation runs separately.
     template <class Compute>
     static void expect_same_bits_separately(Compute compute) {
         const std::vector<at::Tensor> expected = compute();

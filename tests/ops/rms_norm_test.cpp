@@ -7,7 +7,7 @@
 namespace argosy::ops {
 namespace {
 
-// Large, because in a row of one element x / rms is the sign of x and dx comes from eps alone.
+// Large inputs, because in a row of one element x / rms is the sign of x and dx depends only on eps.
 constexpr double kEps = 0.1;
 
 class RmsNormTest : public OpsTest {
@@ -35,7 +35,7 @@ TEST_P(RmsNormTest, Rows) {
         check(shape);
 }
 
-// Both ways around a layer: x + delta before the norm, and a gradient that passes the norm by.
+// Both residual paths of a layer: x + delta before the norm, and a gradient that bypasses the norm.
 TEST_P(RmsNormTest, WithAResidual) {
     for (const auto& shape : {std::vector<int64_t>{1, 1}, {0, 8}, {13, 17}, {31, 129}, {130, 32}}) {
         const at::Tensor x = normal(shape), delta = normal(shape), weight = normal({shape.back()});
@@ -56,7 +56,7 @@ TEST_P(RmsNormTest, WithAResidual) {
     }
 }
 
-TEST_P(RmsNormTest, AdditionsOfTheirOwnGiveTheSameBits) {
+TEST_P(RmsNormTest, SeparateAdditionsGiveTheSameBits) {
     for (const auto& shape : {std::vector<int64_t>{0, 8}, {13, 17}, {31, 129}, {130, 32}, {3, 2048}}) {
         const at::Tensor x = normal(shape), delta = normal(shape), weight = normal({shape.back()});
         const at::Tensor dy = normal(shape), residual = normal(shape);
@@ -88,7 +88,7 @@ TEST_P(RmsNormTest, HeadsOfEveryToken) { check({3, 5, 6}); }
 TEST_P(RmsNormTest, NoRows) { check({0, 8}); }
 
 TEST_P(RmsNormTest, SmallAndLargeRows) {
-    check({4, 33}, /*scale=*/1e-4);  // eps rules
+    check({4, 33}, /*scale=*/1e-4);  // eps dominates
     check({4, 33}, /*scale=*/std::min(1e6, GetParam().huge / 16));
 }
 
@@ -101,7 +101,8 @@ TEST_P(RmsNormTest, RowOfZerosIsZero) {
     EXPECT_EQ(dw.abs().max().item<double>(), 0);
 }
 
-// Heads of some columns of a matrix; dx goes to such columns too, and nothing beside them changes.
+// Heads that are some columns of a matrix; dx is written to such columns too, and nothing beside them
+// changes.
 TEST_P(RmsNormTest, HeadsOfColumns) {
     struct Case {
         int64_t heads, size, columns, begin;
@@ -119,7 +120,7 @@ TEST_P(RmsNormTest, HeadsOfColumns) {
         };
         const at::Tensor wide = normal({kTokens, columns}), x = heads_of(wide), dense = x.contiguous();
         const at::Tensor weight = normal({size}), dy = normal(dense.sizes());
-        // A GPU adds up rows in another order where packs of 16 bytes do not lie at multiples of them.
+        // A GPU adds up a row in another order if its packs of 16 bytes are not aligned to 16 bytes.
         const bool any_order = gpu::holds(x) && size % 8 == 0 && (columns % 8 != 0 || begin % 8 != 0);
         const auto same = [&](const at::Tensor& found, const at::Tensor& expected) {
             return any_order ? close(found, expected, GetParam().tolerance) : identical(found, expected);

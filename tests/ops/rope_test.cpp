@@ -24,7 +24,7 @@ std::vector<double> frequencies(int64_t head_dim) {
     return made;
 }
 
-/// Each pair turned by `direction` * position * frequency, one by one.
+/// The reference rotates each pair by `direction` * position * frequency.
 at::Tensor turned(const at::Tensor& x, const RopeSizes& sizes, double direction) {
     const at::Tensor in = x.to(at::kDouble).cpu().contiguous(), out = at::empty(in.sizes(), at::kDouble);
     const std::vector<double> frequency = frequencies(sizes.head_dim);
@@ -66,7 +66,7 @@ class RopeTest : public OpsTest {
     }
 };
 
-TEST_P(RopeTest, TurnsEachPairByItsPositionTimesItsFrequency) {
+TEST_P(RopeTest, RotatesEachPairByItsPositionTimesItsFrequency) {
     for (const RopeSizes& sizes : kRopeSizes) {
         const at::Tensor x = rows(sizes);
         EXPECT_TRUE(right(rope(x, table(sizes)), turned(x, sizes, 1)));
@@ -85,7 +85,7 @@ TEST_P(RopeTest, BackwardIsTheAdjoint) {
     }
 }
 
-TEST_P(RopeTest, TurnsInPlace) {
+TEST_P(RopeTest, RotatesInPlace) {
     for (const RopeSizes& sizes : kRopeSizes) {
         const at::Tensor x = rows(sizes), y = x.clone(), back = x.clone();
         write_rope(y, y, table(sizes));
@@ -95,7 +95,8 @@ TEST_P(RopeTest, TurnsInPlace) {
     }
 }
 
-// Of a wider matrix, whose other columns stay; from and to columns that lie differently.
+// The rotated columns are part of a wider matrix whose other columns do not change; input and output have
+// different strides.
 TEST_P(RopeTest, ColumnsOfAMatrix) {
     const RopeSizes& sizes = kRopeSizes[2];
     const int64_t size = sizes.heads * sizes.head_dim;

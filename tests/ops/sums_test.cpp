@@ -22,7 +22,7 @@ class SumsTest : public OpsTest {
     at::Tensor wide(at::IntArrayRef shape) { return random_.normal(shape, wide_type()); }
 };
 
-TEST_P(SumsTest, RowSumsAddToWhatIsThere) {
+TEST_P(SumsTest, RowSumsAddToTheOutput) {
     for (const auto& shape : {std::vector<int64_t>{1, 1}, {0, 5}, {63, 7}, {64, 16}, {65, 33}, {1000, 129}}) {
         const at::Tensor x = normal(shape);
         at::Tensor sum = wide({shape[1]});
@@ -56,13 +56,13 @@ TEST_P(SumsTest, SquaredNormsOneByOneHaveTheSameBits) {
     expect_same_bits_separately([&] { return std::vector{squared_norms(tensors)}; });
 }
 
-// Squares that the type itself does not hold, and many small ones beside a large one.
+// Squares that the type itself cannot represent, and many small numbers beside a large one.
 TEST_P(SumsTest, SquaredNormLosesNothing) {
     const double huge = std::min(GetParam().huge, 1e20);
     const at::Tensor large = at::full({33}, huge, placed(GetParam().type));
     EXPECT_TRUE(close(squared_norm_of(large), large.to(at::kDouble).square().sum(), 1e-14));
     at::Tensor small = at::full({100001}, std::ldexp(1, -13), placed(wide_type()));
-    small[0].fill_(4096);  // 2^24: of an fp32 sum's last bit, each square is 2^-26
+    small[0].fill_(4096);  // 2^24: each square is 2^-26 of the sum, below the last bit of fp32
     EXPECT_EQ(squared_norm_of(small).item<double>(), std::ldexp(1, 24) + 100000 * std::ldexp(1, -26));
 }
 

@@ -1,4 +1,4 @@
-"""What [checkpoint] says is what is saved, kept, found again and loaded; and what is not sound is passed over."""
+"""The keys of [checkpoint]: which steps are saved, kept, found and loaded; and that damaged steps are skipped."""
 import json
 import re
 import shutil
@@ -25,17 +25,17 @@ class Saving(saved.SavedTest):
         names = sorted(path.name for path in (self.folder / "run/elsewhere/steps").iterdir())
         self.assertEqual(names, [f"step-{step:08}" for step in (1, 4, 8, 10)])
 
-    def test_the_stall_is_reported_with_the_step_that_stood_still(self):
+    def test_the_stall_is_reported_with_its_step(self):
         done = self.train(2, checkpoint__interval=5)
         self.assertRegex(done.stderr, r"checkpoints take up to 0\.00\d GiB of host memory on a rank, 0\.0\d\d GiB on all")
         stalls = [step["checkpoint_stall_ms"] for step in self.steps()]
         self.assertEqual(stalls, [step["time_ms"]["checkpoint"] for step in self.steps()])
         self.assertGreater(min(stalls[4], stalls[9]), 0.1)
-        self.assertLess(sorted(stalls[0:4])[1], 0.1)  # others of them may have met a busy machine
+        self.assertLess(sorted(stalls[0:4])[1], 0.1)  # others may have been slowed by a busy machine
         self.assertRegex(done.stderr, r"step 5 is saved in \S+ after \d+\.\d s; training stood still for \d+\.\d+ s")
         self.assertRegex(done.stderr, rf"step {TOTAL} is saved in \S+ after \d+\.\d s; the run's end waited \d+\.\d+ s")
 
-    def test_without_enable_nothing_is_saved_or_looked_for(self):
+    def test_without_enable_nothing_is_saved_or_loaded(self):
         done = self.train(1, checkpoint__enable=False)
         self.assertFalse(self.folder_of().exists())
         self.assertIn("checkpoint.interval has no effect: checkpoint.enable is false", done.stderr)
@@ -51,9 +51,9 @@ class Saving(saved.SavedTest):
         self.assertEqual(self.whole_steps(), [2, 4])
         self.numbers()
 
-    def test_time_that_runs_out_saves_where_it_ends(self):
+    def test_a_run_that_reaches_its_time_limit_is_saved(self):
         self.run_to_time_limit()
-        self.run_to_time_limit()  # and the next process goes on there
+        self.run_to_time_limit()  # and the next process resumes there
 
     def run_to_time_limit(self):
         done = self.train(2, training__steps=100000, training__max_time="2s", checkpoint__interval=100000,
@@ -104,8 +104,9 @@ class LastSave(saved.SavedTest):
         config = json.loads((folder / "config.json").read_text())
         self.assertEqual((config["torch_dtype"], config["max_position_embeddings"]), ("float16", 32))
 
-    def test_a_folder_that_is_no_export_is_never_replaced(self):
-        """Said before anything is trained; one of ours is replaced, and one of a run that is done is left alone."""
+    def test_a_folder_that_is_not_an_export_is_never_replaced(self):
+        """The error comes before any training; an export of this run is replaced, and one of a finished run does not
+        change."""
         folder = self.folder_of() / "step-00000004-hf"
         notes = folder / "notes.txt"
         hf = {"checkpoint__last_save_in_hf": True, "training__steps": 4}
@@ -122,7 +123,7 @@ class LastSave(saved.SavedTest):
         self.train(1, **hf)
         self.assertEqual(notes.read_text(), "mine")
 
-    def test_the_tokenizers_files_go_along(self):
+    def test_the_tokenizers_files_are_exported(self):
         assets = self.folder / "assets"
         assets.mkdir()
         shutil.copy(run.SOURCE / "tests/reference/llama/config.json", assets)
@@ -141,7 +142,7 @@ class Loading(saved.SavedTest):
         super().setUp()
         self.train(2, training__steps=6)  # steps 2, 4 and 6
 
-    def test_what_is_not_sound_is_passed_over_loudly(self):
+    def test_damaged_steps_are_skipped_with_a_warning(self):
         whole = self.folder / "whole"
         shutil.copytree(self.folder / "run", whole)
         self.train(2, "whole")
@@ -164,7 +165,7 @@ class Loading(saved.SavedTest):
         path = self.step_folder(step, dump) / file
         path.write_bytes(path.read_bytes()[:-1000])
 
-    def test_nothing_sound_is_no_fresh_start(self):
+    def test_a_run_without_an_intact_step_does_not_start_afresh(self):
         for step in (2, 4, 6):
             self.flip(step, "shard-00000-of-00002.h5")
         done = self.run_ranks(2, *self.saving())
@@ -172,14 +173,15 @@ class Loading(saved.SavedTest):
                               "to start afresh, remove them")
         self.assertEqual(self.whole_steps(), [2, 4, 6])
 
-    def test_without_verifying_a_torn_manifest_is_passed_over_still(self):
+    def test_without_verifying_a_torn_manifest_is_still_skipped(self):
         self.flip(6, "checkpoint.h5", at=100)
         done = self.train(2, checkpoint__verify_on_load=False)
         self.assertIn("step-00000006 IS NOT SOUND", done.stderr)
         self.assertIn("4 steps are done", done.stderr)
 
-    def test_without_verifying_other_damage_is_passed_over_too(self):
-        """Files on any mesh; torn bytes where a rank reads a slab as a whole, as on the mesh that saved it."""
+    def test_without_verifying_missing_and_cut_files_are_skipped_too(self):
+        """Missing and foreign files are found on any mesh; torn bytes if a rank reads a whole slab, as on the mesh that
+        saved it."""
         for name, ranks, break_it in (
                 ("missing", 1, lambda dump: (self.step_folder(6, dump) / "shard-00000-of-00002.h5").unlink()),
                 ("cut", 1, lambda dump: self.cut(6, "shard-00001-of-00002.h5", dump)),
@@ -198,7 +200,7 @@ class Loading(saved.SavedTest):
         self.train(2, "whole", checkpoint__enable=False)
         return self.numbers("whole")
 
-    def test_a_run_begins_with_the_newest_sound_step_of_another(self):
+    def test_a_run_starts_from_the_newest_intact_step_of_another(self):
         elsewhere = {"checkpoint__initial_load_path": self.folder / "run", "training__steps": 8}
         self.flip(6, "shard-00001-of-00002.h5")
         for path in (self.folder / "run", self.folder_of()):
@@ -213,13 +215,13 @@ class Loading(saved.SavedTest):
         done = self.run_ranks(2, *self.saving("none", **elsewhere))
         self.assert_one_error(done, 2, "none of the 3 steps in", "is sound", "checkpoint.initial_load_path")
 
-    def test_a_step_of_ones_own_choice(self):
+    def test_load_step_selects_the_step(self):
         done = self.train(2, checkpoint__load_step=2, training__steps=5)
         self.assertIn("2 steps are done", done.stderr)
         self.assertEqual(self.names(), ["step-00000002", "step-00000004", "step-00000005", "step-00000006.aside"])
         self.assertIn("step 6 of before this run went back is now", done.stderr)
         self.assertEqual(len(self.numbers()), 5)
-        self.train(2, training__steps=6)  # as far again: what lies aside goes
+        self.train(2, training__steps=6)  # as far again: steps set aside are removed
         self.assertEqual(self.names(), ["step-00000002", "step-00000004", "step-00000005", "step-00000006"])
         self.assert_one_error(self.run_ranks(2, *self.saving(checkpoint__load_step=3)), 2,
                               "checkpoint.load_step = 3 is not in", "the steps there are 6, 5, 4, 2")
@@ -238,7 +240,7 @@ class Loading(saved.SavedTest):
         done = self.train(2, training__steps=TOTAL + 2)
         self.assertIn("model: bf16 becomes f32", done.stderr)
 
-    def test_parts_that_start_anew(self):
+    def test_parts_excluded_from_loading_start_anew(self):
         for part, position in (("optimizer", (8, 32, 1024, 2)), ("dataloader", (8, 8, 1024, 8)),
                                ("train_state", (2, 32, 256, 8))):
             with self.subTest(part):
@@ -247,8 +249,8 @@ class Loading(saved.SavedTest):
                 state = self.state(position[0], part)
                 self.assertEqual((state["step"], state["samples"], state["tokens"], state["updates"]), position)
 
-    def test_another_run_goes_on_where_this_one_is(self):
-        """The whole state, saved elsewhere from there on; on its own steps it then goes on by itself."""
+    def test_another_run_continues_from_the_whole_state(self):
+        """The run loads the whole state and saves to another folder; it then resumes from its own steps."""
         elsewhere = {"checkpoint__initial_load_path": self.folder / "run", "checkpoint__initial_load_model_only": False}
         self.train(2, "whole", checkpoint__enable=False)
         self.train(2, "other", training__steps=8, **elsewhere)
@@ -269,7 +271,7 @@ class Loading(saved.SavedTest):
                                                  checkpoint__initial_load_in_hf=True))
             self.assert_one_error(done, 2, str(folder / "config.json"), key, "supported")
 
-    def test_paths_that_hold_nothing(self):
+    def test_paths_without_a_model_are_refused(self):
         for path, parts, more in (
                 (self.folder / "none", ["none"], {}),
                 (self.folder, [str(self.folder)], {}),

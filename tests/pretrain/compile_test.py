@@ -1,5 +1,5 @@
-"""compile.enable: fused kernels and operations one by one train with the same bits; debug.plain_operations, LibTorch's,
-trains alike and is not the same code."""
+"""compile.enable: fused kernels and separate operations train with the same bits. debug.plain_operations, which uses
+LibTorch's operations, trains alike with other bits."""
 import run
 
 STEPS = {"training__steps": 20, "training__global_batch_size": 4}
@@ -11,7 +11,7 @@ PLAIN = {"debug__plain_operations": True}
 
 class Compile(run.PretrainTest):
     def train(self, num_ranks, dump, environment=None, **settings):
-        """Loss and norm of each step, as written."""
+        """Loss and norm of each step, as printed."""
         self.steps_of(num_ranks, dump, environment, **STEPS, **settings)
         return [(step["loss"], step["grad_norm"]) for step in self.steps(dump, parse_float=str)]
 
@@ -38,23 +38,23 @@ class Compile(run.PretrainTest):
         self.assert_alike(1, 5e-3, **FLOAT16)
 
     def test_plain_operations_use_no_kernels(self):
-        """Of which instruction set the kernels are shows in the digits, where they are used."""
+        """The digits show the kernels' instruction set if kernels are used."""
         best, portable = {}, {"ARGOSY_CPU_KERNELS": "portable"}
         own, own_portable, plain, plain_portable = run.at_once([
             lambda: self.train(1, "own", best), lambda: self.train(1, "own_portable", portable),
             lambda: self.train(1, "plain", best, **PLAIN), lambda: self.train(1, "plain_portable", portable, **PLAIN)],
             workers=2)
         self.assertEqual(plain, plain_portable)
-        if "own kernels: portable" not in self.log(best):
+        if "Argosy's kernels: portable" not in self.log(best):
             self.assertNotEqual(own, own_portable)
 
     def log(self, environment):
         return self.run_ranks(1, *self.small("log", training__steps=1), environment=environment).stderr
 
-    def test_the_log_says_which(self):
-        self.assertIn("own kernels: portable", self.log({"ARGOSY_CPU_KERNELS": "portable"}))
-        for settings, words in ((SEPARATE, ", less in each, since compile.enable is false"),
-                                (PLAIN, "own kernels: none, since debug.plain_operations is true"),
+    def test_the_log_names_the_kernels(self):
+        self.assertIn("Argosy's kernels: portable", self.log({"ARGOSY_CPU_KERNELS": "portable"}))
+        for settings, words in ((SEPARATE, ", not fused, because compile.enable is false"),
+                                (PLAIN, "Argosy's kernels: none, because debug.plain_operations is true"),
                                 (PLAIN | SEPARATE, "compile.enable has no effect: debug.plain_operations is true")):
             with self.subTest(**settings):
                 self.assertIn(words, self.run_ranks(1, *self.small("none", training__steps=1, **settings)).stderr)

@@ -11,7 +11,7 @@ class Determinism(run.PretrainTest):
         return [(step["loss"], step["grad_norm"]) for step in self.steps(dump, parse_float=str)]
 
     def expect_repeated(self, **settings):
-        """With the defaults of recompute, number types and order of samples."""
+        """The defaults of recompute, number types and order of samples."""
         settings = {"training__mixed_precision_param": "bfloat16", "training__global_batch_size": 8} | settings
         first, second, other = run.at_once([lambda: self.digits("first", **settings),
                                             lambda: self.digits("second", **settings),
@@ -31,7 +31,7 @@ class Determinism(run.PretrainTest):
         self.expect_repeated(parallelism__pipeline_parallel_degree=2)
 
     def digits_of_threads(self, dump, num_threads, **settings):
-        """Of one rank, which mpirun.sh would give one thread."""
+        """Options for a rank with several threads; mpirun.sh would set one."""
         subprocess.run([run.PRETRAIN, *self.small(dump, training__seq_len=96, **settings)], check=True,
                        stdin=subprocess.DEVNULL, capture_output=True, timeout=run.LIMIT_SECONDS,
                        env=os.environ | {"OMP_NUM_THREADS": str(num_threads)})
@@ -45,19 +45,19 @@ class Determinism(run.PretrainTest):
             self.assertEqual(first, second)
 
     def test_deterministic_computes_the_same(self):
-        """Memory that comes filled with NaN shows what would read what nobody wrote."""
+        """Fresh memory is filled with NaN, so reads of uninitialised memory show."""
         self.assertEqual(self.digits("off"), self.digits("on", debug__deterministic=True))
 
-    def test_deterministic_refuses_and_warns_of_what_would_not_repeat(self):
+    def test_deterministic_refuses_or_warns_of_settings_that_do_not_repeat(self):
         settings = self.small(debug__deterministic=True, training__max_time="1h")
         done = self.run_ranks(1, *settings, environment={"OMP_DYNAMIC": "true"})
         self.assert_one_error(done, 2, "debug.deterministic", "OMP_DYNAMIC=true", "unset")
         done = self.run_ranks(1, *settings)
         self.assert_code(done, 0)
-        self.assertIn("deterministic: repeats with 1 compute threads a rank", done.stderr)
-        self.assertIn("how many fit into training.max_time does not", done.stderr)
+        self.assertIn("deterministic: results repeat with 1 compute threads per rank", done.stderr)
+        self.assertIn("the number of steps within training.max_time does not", done.stderr)
 
-    def test_the_order_of_samples_is_what_shuffle_says(self):
+    def test_shuffle_determines_the_order_of_samples(self):
         self.assertNotEqual(self.digits("random"), self.digits("file", training__shuffle=False))
 
 

@@ -1,18 +1,18 @@
-"""The user's mistakes: each earns exit code 2 and one message with numbers and a remedy, soon, on any number of
+"""Mistakes of the user: each ends soon with exit code 2 and one message with numbers and a remedy, on any number of
 ranks."""
 import json
 
 import run
 
 SOON_SECONDS = 10
-MANY = (1, 2, 4)  # numbers of ranks, for what has nothing to do with them
+MANY = (1, 2, 4)  # numbers of ranks for mistakes that do not depend on them
 LLAMA = run.SOURCE / "tests" / "reference" / "llama"  # a config.json: 6 heads, 3 layers, vocabulary 131
 
 
 class UsersMistakes(run.PretrainTest):
     def expect(self, parts, *jobs):
-        """Each of the jobs (number of ranks, words) fails with the one message that holds all `parts`."""
-        # An mpirun whose ranks failed waits a second before it looks whether they have gone.
+        """Each of the jobs (number of ranks, words) fails with one message that holds all `parts`."""
+        # mpirun waits a second after its ranks have failed before it checks that they have exited.
         environment = {"OMPI_MCA_odls_base_sigkill_timeout": "0"}
         calls = [lambda job=job: self.run_ranks(job[0], *job[1], environment=environment) for job in jobs]
         for job, done in zip(jobs, run.at_once(calls)):
@@ -46,7 +46,7 @@ class UsersMistakes(run.PretrainTest):
         missing = self.folder / "none.toml"
         self.expect([str(missing), "No such file"], *[(num_ranks, ["--config", missing]) for num_ranks in MANY])
 
-    def test_degrees_that_are_not_the_ranks(self):
+    def test_degrees_whose_product_is_not_the_number_of_ranks(self):
         self.expect_on(MANY, ["tp 3 = 3", "start a multiple of 3"], parallelism__tensor_parallel_degree=3)
         self.expect_on([4], ["dp_shard 3 x tp 2 = 6 ranks, but 4 were started", "start 6 ranks"],
                        parallelism__data_parallel_shard_degree=3, parallelism__tensor_parallel_degree=2)
@@ -62,7 +62,7 @@ class UsersMistakes(run.PretrainTest):
 
     def test_layers_per_stage(self):
         for layers, parts in {"4,2": ["adds up to 6 layers", "the model has 4"],
-                              "2,1,1": ["[2, 1, 1] names 3 stages", "is 2", "one number a stage"],
+                              "2,1,1": ["[2, 1, 1] names 3 stages", "is 2", "one number per stage"],
                               f"{2**32 + 1},3": [f"[{2**32 + 1}, 3]", "<= 2147483647"]}.items():
             self.expect_on([2], parts, parallelism__pipeline_parallel_degree=2,
                            parallelism__pipeline_parallel_layers_per_stage=layers)
@@ -77,7 +77,7 @@ class UsersMistakes(run.PretrainTest):
                        training__seq_len=31, training__local_batch_size=1, parallelism__tensor_parallel_degree=2)
 
     def test_preset_against_config_json(self):
-        self.expect_on(MANY, ["different models", f"{LLAMA}/config.json", "512", "131", "leave one of the two out"],
+        self.expect_on(MANY, ["different models", f"{LLAMA}/config.json", "512", "131", "remove one of the two"],
                        model__flavor="debugmodel", model__hf_assets_path=LLAMA)
 
     def test_unknown_preset(self):
@@ -91,7 +91,7 @@ class UsersMistakes(run.PretrainTest):
         self.expect_on(MANY, [str(missing)], training__dataset_path=missing)
         self.expect(["training.dataset_path is not set", "prepare-data"], (2, []))
 
-    def test_dataset_that_is_none(self):
+    def test_dataset_that_is_not_a_token_file(self):
         other = run.SOURCE / "data" / "tiny.jsonl"
         self.expect_on([2], [str(other)], training__dataset_path=other)
 
@@ -108,7 +108,7 @@ class UsersMistakes(run.PretrainTest):
 
 
 class OneRanksMistake(run.PretrainTest):
-    """What only one rank meets, as a file that one node lacks, must not leave the others waiting for it."""
+    """An error of one rank, such as a file that one node lacks, must not leave the others waiting for that rank."""
 
     def expect(self, bad_rank):
         good, bad = self.small(), self.small(training__dataset_path=self.folder / "none.h5")
@@ -120,7 +120,7 @@ class OneRanksMistake(run.PretrainTest):
         self.assertIn("none.h5", done.errors[0])
         self.assertLess(done.seconds, 2 * SOON_SECONDS, done)
 
-    def test_of_either_rank(self):
+    def test_an_error_of_either_rank_ends_the_job(self):
         run.at_once([lambda: self.expect(0), lambda: self.expect(1)])
 
 

@@ -1,6 +1,5 @@
-"""A disk without room for the next save: the run ends with an error that says so, and goes on where there is room.
-
-It mounts that disk in a namespace of its own, which goes with its last process, however that ends.
+"""A disk without room for the next save: the run ends with an error that says so, and resumes when there is room.
+The test mounts the disk in its own namespace, which ends with its last process, however that exits.
 """
 import os
 import pathlib
@@ -23,7 +22,7 @@ def unmount(disk):
 
 class FullDisk(saved.SavedTest):
     def test_a_disk_without_room_ends_the_run_and_loses_nothing(self):
-        """Room for two steps of 10 MiB, and not for a third; then for more."""
+        """Room for two steps of 10 MiB and not for a third; later for more."""
         disk = self.folder_of()
         disk.mkdir(parents=True)
         self.assertTrue(mount(disk, "size=25m"))
@@ -42,7 +41,7 @@ def skip(reason):
 
 
 def enter_namespace():
-    """Starts this script again where what it mounts is seen by itself and its children alone."""
+    """Starts this script again in a mount namespace that only it and its children see."""
     unshare = ("unshare", "--mount", "--propagation", "private")
     try:
         allowed = subprocess.run([*unshare, "true"], capture_output=True).returncode == 0

@@ -16,7 +16,7 @@ class Hang(run.PretrainTest):
         job = self.start(num_ranks, *self.small(dump, training__steps=100000, comm__train_timeout_seconds=2, **settings),
                          program=(GPU,))
         metrics = self.folder / dump / "metrics.jsonl"
-        # The second step is the first that is launched as a graph.
+        # The second step is the first one that runs as a graph.
         while not metrics.exists() or metrics.read_text().count("\n") < 3:
             self.assertIsNone(job.mpirun.poll(), "the job ended early")
             self.assertLess(time.monotonic() - job.started, run.LIMIT_SECONDS, "it never began")
@@ -31,10 +31,10 @@ class Hang(run.PretrainTest):
     def test_a_rank_that_is_stopped_is_named(self):
         self.stop_one(3, 1, training__global_batch_size=6)
 
-    def test_so_is_the_first(self):
+    def test_a_stopped_first_rank_is_named(self):
         self.stop_one(2, 0)
 
-    def test_so_is_a_stage_of_a_pipeline(self):
+    def test_a_stopped_stage_of_a_pipeline_is_named(self):
         self.stop_one(2, 1, parallelism__pipeline_parallel_degree=2)
 
 

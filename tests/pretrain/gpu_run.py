@@ -1,6 +1,6 @@
-"""What holds of training on a GPU, whether a real one (tests/gpu/train_test.py) or one of stand-ins (gpu_test.py): losses
-and initial weights are the processor's, and neither graphs nor another run change a bit. A script derives its tests from
-OnGpu and says how either is started."""
+"""Properties of training on a GPU, on a real one (tests/gpu/train_test.py) or on stand-ins (gpu_test.py): losses and
+initial weights equal the CPU's, and neither graphs nor a repetition change a bit. A script derives its tests from OnGpu
+and defines how the two programs are started."""
 import json
 
 import run
@@ -27,7 +27,7 @@ LAYOUTS = {"fsdp2": (2, {SHARD: 2}), "ddp2": (2, {REPLICATE: 2}), "tp2": (2, {TE
 
 
 def bits(path):
-    """{name: bytes} of every tensor of the model in a checkpoint, as its views show them; HDF5 converts nothing."""
+    """{name: bytes} of every tensor of the model in a checkpoint, read through its views; HDF5 converts nothing."""
     found = {}
 
     def add(name, item):
@@ -42,7 +42,7 @@ def bits(path):
 
 
 class Places:
-    # (words of the program, environment) of each, and what the log says of the device.
+    # (words of the program, environment) of each program, and the log's text about the device.
     cpu = gpu = None
     device_name = ""
     fp32_tolerance = 1e-5
@@ -69,7 +69,7 @@ class Places:
         return [self.train(place, 1, f"{dump}{i}", **settings) for i, place in enumerate((self.cpu, self.gpu))]
 
     def assert_layouts_do_not_matter(self, **settings):
-        """One rank's losses are those of each layout."""
+        """The losses of one rank equal those of each layout."""
         expected = self.train(self.gpu, 1, "one", **settings)
         for name, (num_ranks, layout) in LAYOUTS.items():
             with self.subTest(name):
@@ -78,9 +78,9 @@ class Places:
 
 
 class OnGpu(Places):
-    """What one rank trains."""
+    """The losses of one rank."""
 
-    def test_losses_are_those_of_the_processor(self):
+    def test_losses_equal_the_cpus(self):
         for family, (architecture, tied) in FAMILIES.items():
             with self.subTest(family):
                 assets = self.folder / family
@@ -90,7 +90,7 @@ class OnGpu(Places):
                 cpu, gpu = self.on_both(family, model__hf_assets_path=assets)
                 self.assert_alike(gpu, cpu, self.fp32_tolerance)
 
-    def test_bfloat16_stays_in_band(self):
+    def test_bfloat16_stays_within_tolerance(self):
         for name, settings in (("mixed", BFLOAT16), ("states", BFLOAT16_STATES)):
             with self.subTest(name):
                 cpu, gpu = self.on_both(name, **settings)
@@ -102,7 +102,7 @@ class OnGpu(Places):
         self.assertEqual([step["loss_scale"] for step in self.steps("run1")],
                          [step["loss_scale"] for step in self.steps("run0")])
 
-    def test_a_loss_scale_comes_down(self):
+    def test_a_loss_scale_decreases(self):
         cpu, gpu = self.on_both("half", training__loss_scale_init=2**24, **FLOAT16)
         scales = [[step["loss_scale"] for step in self.steps(f"half{i}")] for i in range(2)]
         self.assertEqual(scales[0], scales[1])
@@ -124,14 +124,14 @@ class OnGpu(Places):
                 once, again = (self.train(self.gpu, 1, f"{name}{i}", **DETERMINISTIC, **settings) for i in range(2))
                 self.assertEqual(once, again)
 
-    def test_initial_weights_are_the_processors_bit_for_bit(self):
+    def test_initial_weights_equal_the_cpus_bit_for_bit(self):
         if h5py is None:
             self.skipTest("no h5py and numpy here")
         for name, settings in (("float32", {}), ("bfloat16", BFLOAT16_STATES)):
             with self.subTest(name):
                 weights = []
                 for i, place in enumerate((self.cpu, self.gpu)):
-                    # A step that moves nothing: what it saves is what the weights began as.
+                    # The learning rate is 0, so the step saves the initial weights.
                     self.run_on(place, 1, f"{name}{i}", optimizer__lr=0, training__steps=1, checkpoint__enable=True,
                                 lr_scheduler__warmup_steps=0, **settings)
                     folder = self.folder / f"{name}{i}" / "checkpoint" / "step-00000001"

@@ -1,5 +1,5 @@
-"""Training as it runs on GPUs: their kernels emulated, NCCL, cuBLASLt and graphs by stand-ins. Beside what gpu_run.py
-says, losses do not depend on the layout. usage: gpu_test.py PRETRAIN_WITH_STAND_INS"""
+"""Training as on GPUs, with emulated kernels, and stand-ins for NCCL, cuBLASLt and graphs: the tests of gpu_run.py, and
+losses do not depend on the layout. usage: gpu_test.py PRETRAIN_WITH_STAND_INS"""
 import json
 import pathlib
 import sys
@@ -18,7 +18,7 @@ class Gpu(gpu_run.OnGpu, run.PretrainTest):
         self.assert_layouts_do_not_matter()
 
     def test_losses_do_not_depend_on_padding_between_matrices(self):
-        """Of a layer whose gate and up two shards do not divide, while they do its q, k and v."""
+        """Two shards do not divide a layer's gate and up, but divide its q, k and v."""
         (self.folder / "config.json").write_text(json.dumps(gpu_run.CONFIG | {
             "model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"], "tie_word_embeddings": True,
             "intermediate_size": 79}))
@@ -27,7 +27,7 @@ class Gpu(gpu_run.OnGpu, run.PretrainTest):
                            for ranks, layout in ((1, {}), (num_ranks, shards)))
         self.assert_alike(found, expected, self.fp32_tolerance)
 
-    def test_through_the_host_they_are_those_of_nccl(self):
+    def test_losses_through_the_host_equal_those_through_nccl(self):
         runs = [self.train(self.gpu, 2, path, comm__gpu_path=path) for path in ("nccl", "host")]
         self.assert_alike(*runs, self.fp32_tolerance)
 
@@ -48,10 +48,10 @@ class Gpu(gpu_run.OnGpu, run.PretrainTest):
                 self.assert_one_error(done, 2, f"rank {without} sees no GPU, others do", "CUDA_VISIBLE_DEVICES")
                 self.assertLess(done.seconds, SOON_SECONDS, done)
 
-    def test_the_log_says_what_computes_and_what_has_no_effect(self):
+    def test_the_log_names_the_device_and_keys_without_effect(self):
         search, none = {"compile__search_algorithms": True}, {"compile__graphs": False}
         disabled, plain = {"compile__enable": False}, {"debug__plain_operations": True}
-        through_host = "compile.graphs has no effect: ranks exchange through the host's memory"
+        through_host = "compile.graphs has no effect: ranks exchange data through host memory"
         for place, num_ranks, settings, kernels, idle in (
                 (self.gpu, 1, search, "CUDA", None),
                 (self.gpu, 1, search | none | disabled, "CUDA", "compile.graphs has no effect: compile.enable is false"),
@@ -60,13 +60,13 @@ class Gpu(gpu_run.OnGpu, run.PretrainTest):
                 (self.gpu, 2, {"comm__gpu_path": "host"}, "CUDA", through_host),
                 (self.gpu, 2, {"comm__gpu_path": "host"} | none, "CUDA", None),
                 (self.cpu, 1, {}, "", None),
-                (self.cpu, 1, search, "", "compile.search_algorithms has no effect: nothing computes on a GPU")):
+                (self.cpu, 1, search, "", "compile.search_algorithms has no effect: no rank computes on a GPU")):
             with self.subTest(gpu=place is self.gpu, **settings):
                 done = self.run_ranks(num_ranks, *self.small(**gpu_run.SMALL, training__steps=1, **settings),
                                       program=place[0])
                 self.assert_code(done, 0)
-                self.assertIn(f"own kernels: {kernels}", done.stderr)
-                self.assertEqual("own kernels: CUDA" in done.stderr, kernels == "CUDA", done)
+                self.assertIn(f"Argosy's kernels: {kernels}", done.stderr)
+                self.assertEqual("Argosy's kernels: CUDA" in done.stderr, kernels == "CUDA", done)
                 self.assertEqual(done.stderr.count("no effect: "), int(idle is not None), done)
                 self.assertIn(idle or "", done.stderr)
 

@@ -1,5 +1,5 @@
-"""Runs that are ended from outside while they are saved: by a signal, a disk that is full, kill -9. Whatever it was, the
-next start goes on from a whole step, on the trajectory of the uninterrupted run."""
+"""Runs that are ended from outside while they save: by a signal, a full disk, or kill -9. The next start always resumes
+from a whole step, and repeats the losses of the uninterrupted run."""
 import os
 import pathlib
 import random
@@ -15,8 +15,8 @@ FAILPOINTS = pathlib.Path(os.environ["ARGOSY_FAILPOINTS"])
 STAGES = ["step_started", "shard_laid_out", "shard_half_written", "shard_finished", "manifest_written", "before_rename",
           "after_rename", "before_retention"]
 RANDOM_KILLS = 6
-LONG = 60  # steps of a run that is killed again and again
-# So slow that a signal meets it, so short that the test does not wait: some seconds in all.
+LONG = 60  # steps of a run that is killed several times
+# A save slow enough for a signal to arrive within it, and fast enough for the test: some seconds in total.
 SLOW = {"training__steps": 400, "lr_scheduler__total_steps": 400, "training__seq_len": 128}
 
 
@@ -32,7 +32,7 @@ class Signals(saved.SavedTest):
         self.assertEqual(len(self.numbers(dump)), step)
         return step
 
-    def test_a_stopped_run_goes_on_as_if_it_had_not_been(self):
+    def test_a_stopped_run_resumes_bit_for_bit(self):
         steps = run.at_once([lambda: self.stop(signal.SIGTERM, 1, 2, "term"),
                              lambda: self.stop(signal.SIGUSR1, 0, 2, "usr1")], workers=2)
         end = max(steps) + 5
@@ -43,7 +43,8 @@ class Signals(saved.SavedTest):
             self.assertEqual(self.numbers(dump, str), self.numbers("whole", str))
 
     def test_every_start_may_be_stopped(self):
-        """As in a chain of jobs; and one that is stopped before its first step still says 75 and loses nothing."""
+        """Runs as in a chain of jobs; a run that is stopped before its first step also exits with 75 and loses nothing.
+        """
         before = self.stop(signal.SIGTERM, 0, 1, "run")
         job = self.start(1, *self.saving("run", **SLOW))
         self.stop_at_once(job)
@@ -52,9 +53,9 @@ class Signals(saved.SavedTest):
         self.assertGreaterEqual(self.whole_steps()[-1], before)
         self.numbers()
 
-    def test_what_is_said_to_be_saved_is_there(self):
-        """A run that begins with the whole state of another one, and is stopped before its first step (or, on a machine
-        that stands still meanwhile, later): it has no step of its own then, and says so."""
+    def test_the_log_names_a_saved_step_only_if_there_is_one(self):
+        """A run starts with the whole state of another one and is stopped before its first step (or later, on a machine
+        that stalls). It then has no step of its own, and the log says so."""
         self.train(1, "before", training__steps=4)
         job = self.start(1, *self.saving("run", **SLOW, checkpoint__initial_load_path=self.folder / "before",
                                          checkpoint__initial_load_model_only=False))
@@ -75,7 +76,7 @@ class Signals(saved.SavedTest):
         run.send(pids[0], signal.SIGTERM)
 
     def stop_near_the_end(self, step):
-        """Of 40: the run is done, or is to be started again; and either way its last step is on disk."""
+        """The run of 40 steps is either finished or to be requeued; in both cases its last step is on disk."""
         dump = f"end{step}"
         job = self.start(2, *self.saving(dump, training__steps=40, checkpoint__interval=1000))
         self.wait_for_step(job, step, dump)
@@ -91,7 +92,7 @@ class Signals(saved.SavedTest):
     def test_a_signal_during_the_final_steps_loses_nothing(self):
         run.at_once([lambda step=step: self.stop_near_the_end(step) for step in (37, 39, 40)], workers=2)
 
-    def test_without_enable_it_is_a_failure_as_nothing_is_saved(self):
+    def test_without_enable_a_signal_is_a_failure(self):
         job = self.start(2, *self.saving(**{**SLOW, "checkpoint__enable": False}))
         self.wait_for_step(job, 2)
         run.send(job.rank_pids()[0], signal.SIGUSR1)
@@ -100,8 +101,8 @@ class Signals(saved.SavedTest):
 
 class FullDisk(saved.SavedTest):
     def test_a_writer_that_fails_ends_the_run_and_loses_nothing(self):
-        """A limit on the size of files stands for the disk: the manifest and the shards of two ranks are below it, the
-        shard of one rank above. Nobody but pretrain itself keeps its signal (SIGXFSZ) from ending the process."""
+        """A limit on file sizes replaces the full disk: the manifest and the shards of two ranks are below it, the
+        shard of one rank is above. Only pretrain itself keeps the signal (SIGXFSZ) from ending the process."""
         self.train(2, training__steps=4)
         self.train(2, "whole", checkpoint__enable=False)
         limit = 6000  # KiB: two ranks write 5 MiB each, one 10 MiB
@@ -114,9 +115,9 @@ class FullDisk(saved.SavedTest):
 
 
 class HungDisk(saved.SavedTest):
-    def test_an_error_is_not_held_up_by_a_writer_that_hangs(self):
-        """Both ranks' threads hang in the second save, and then a rank does not answer: the other one's error comes
-        after its time limit and the ten seconds that it gives its thread."""
+    def test_a_hanging_writer_does_not_delay_an_error(self):
+        """The writer threads of both ranks hang in the second save, and then one rank does not answer: the other rank's
+        error comes after its time limit and the ten seconds that it gives its own thread."""
         job = self.start(2, *self.saving(comm__train_timeout_seconds=8), program=(FAILPOINTS,),
                          environment={"ARGOSY_HANGPOINT": "shard_half_written:2"})
         shard = self.folder_of() / "step-00000004.partial" / "shard-00000-of-00002.h5"
@@ -146,7 +147,7 @@ class Killed(saved.SavedTest):
         return self.expected[num_ranks]
 
     def kill_at(self, stage, num_ranks, mode="async"):
-        """In the second save, of step 4, while the first is whole."""
+        """The kill comes in the second save, of step 4; the first save is whole."""
         dump = f"{stage}{num_ranks}{mode}"
         done = self.run_ranks(num_ranks, *self.saving(dump, checkpoint__keep_latest_k=2, checkpoint__async_mode=mode),
                               environment={"ARGOSY_FAILPOINT": f"{stage}:2"}, program=(FAILPOINTS,))
@@ -159,7 +160,7 @@ class Killed(saved.SavedTest):
         self.assertEqual(self.names(dump), ["step-00000010", "step-00000012"])
         return left
 
-    def test_at_every_stage_of_a_save(self):
+    def test_a_kill_at_every_stage_of_a_save_loses_no_whole_step(self):
         for num_ranks in (1, 2):
             self.uninterrupted(num_ranks)
         left = run.at_once([lambda stage=stage, ranks=ranks: self.kill_at(stage, ranks)
@@ -167,12 +168,12 @@ class Killed(saved.SavedTest):
         self.assertEqual(left, 2 * 6 * [[2]] + 2 * 2 * [[2, 4]])
 
     def test_a_whole_step_has_its_line_of_metrics(self):
-        """Where training waits for the save too: else the run that goes on would lack a line."""
+        """Training also waits for the save; otherwise the resumed run would lack a line of metrics."""
         self.uninterrupted(1)
         left = [self.kill_at(stage, 1, "disabled") for stage in ("before_rename", "after_rename")]
         self.assertEqual(left, [[2], [2, 4]])
 
-    def test_at_random_times_again_and_again(self):
+    def test_kills_at_random_times_lose_no_whole_step(self):
         length = {"training__steps": LONG, "lr_scheduler__total_steps": LONG, "checkpoint__interval": 3,
                   "checkpoint__keep_latest_k": 3}
         self.train(2, "whole", **{**length, "checkpoint__enable": False})
@@ -183,7 +184,7 @@ class Killed(saved.SavedTest):
             path = self.folder / "run" / "metrics.jsonl"
             lines = path.read_text().count("\n") if path.exists() else 0
             try:
-                # From its first step on, some milliseconds later: anywhere in a step or a save.
+                # The kill comes some milliseconds after the run's first step: anywhere in a step or a save.
                 while job.mpirun.poll() is None and (not path.exists() or path.read_text().count("\n") == lines):
                     lines = min(lines, path.read_text().count("\n")) if path.exists() else 0
                     self.assertLess(time.monotonic() - job.started, run.LIMIT_SECONDS, f"kill {kill}: no step came")

@@ -1,5 +1,5 @@
-"""The executable on different meshes: the same samples, and so the same losses, whatever the layout and the number of
-ranks. That gradients are equal is tests/train's matter; this adds the configuration and the data feed."""
+"""The executable on different meshes uses the same samples, and so has the same losses, for every layout and number of
+ranks. tests/train compares gradients; this test adds the configuration and the data feed."""
 import run
 
 REPLICATE, SHARD = "parallelism__data_parallel_replicate_degree", "parallelism__data_parallel_shard_degree"
@@ -62,18 +62,18 @@ class Layouts(run.PretrainTest):
                 self.assert_same_training(steps, expected)
 
     def test_bfloat16_is_the_same_on_one_rank(self):
-        """Where nothing is gathered the parameters must be rounded all the same."""
+        """Parameters must be rounded also if nothing is gathered."""
         settings = BATCH | {"training__mixed_precision_param": "bfloat16"}
         one, two = self.steps_of(1, "one", **settings), self.steps_of(2, "two", **settings)
         exact = self.steps_of(1, "exact", **BATCH)
-        self.assert_close(losses(one)[:2], losses(two)[:2], 1e-6)  # before sums in another order change any rounding
-        self.assert_close(losses(one), losses(two), 1e-3)  # after: a bfloat16 that falls to the other side is 4e-3 off
+        self.assert_close(losses(one)[:2], losses(two)[:2], 1e-6)  # before the order of sums changes any rounding
+        self.assert_close(losses(one), losses(two), 1e-3)  # afterwards: a bfloat16 rounded to the other side differs by 4e-3
         self.assert_close(losses(one), losses(exact), 1e-2)
         rounding = abs(one[0]["loss"] / exact[0]["loss"] - 1)
         self.assertGreater(rounding, 1e-5, "bfloat16 has three digits; this computed in float32")
 
     def test_architecture_of_a_hugging_face_folder(self):
-        """Sizes of which few divide: vocabulary 131, 6 heads, hidden 106, 3 layers."""
+        """Sizes that few degrees divide: vocabulary 131, 6 heads, hidden 106, 3 layers."""
         settings = BATCH | {"model__hf_assets_path": run.SOURCE / "tests" / "reference" / "llama",
                             "training__dataset_path": self.tokens_below_128()}
         expected = self.steps_of(1, "one", **settings)

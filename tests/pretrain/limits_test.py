@@ -1,5 +1,5 @@
-"""What ends a run in order: steps, tokens or time, whichever comes first; and what follows from it for the schedule and
-the progress line."""
+"""The limits that end a run normally: steps, tokens or time, whichever comes first; and their effect on the schedule
+and the progress line."""
 import re
 import time
 
@@ -11,7 +11,7 @@ PROGRESS = re.compile(r"step +(\d+)/(\d+)  loss")
 
 class Limits(run.PretrainTest):
     def ends(self, num_ranks, dump, text, **settings):
-        """The steps of a run that ends in order and says `text`, and what it printed."""
+        """The steps of a run that ends normally and prints `text`, and its output."""
         done = self.run_ranks(num_ranks, *self.small(dump, **settings))
         self.assert_code(done, 0)
         self.assertEqual(len(re.findall("done after step", done.stderr)), 1, done)
@@ -23,7 +23,8 @@ class Limits(run.PretrainTest):
         self.assertEqual(len(steps), 4)
 
     def test_tokens_are_the_jobs_and_rounded_up_to_a_step(self):
-        """A step has 64 tokens on each data-parallel rank. 129 of them: three steps of one rank, two of two."""
+        """A step has 64 tokens on each data-parallel rank. A limit of 129 tokens is three steps of one rank, or two
+        steps of two ranks."""
         for num_ranks, num_steps in ((1, 3), (2, 2)):
             text = f"done after step {num_steps}: training.max_tokens = 129 is reached with {num_steps * num_ranks * 64}"
             steps, done = self.ends(num_ranks, f"tokens{num_ranks}", text, training__max_tokens=129,
@@ -42,16 +43,16 @@ class Limits(run.PretrainTest):
                                  training__max_time="4s")
             self.assertEqual([step["step"] for step in steps], list(range(1, len(steps) + 1)))
             trained = sum(step["time_ms"]["total"] for step in steps) / 1000
-            # The last step may take longer than any before: half of the limit is for a very busy machine.
+            # The last step may take longer than all before it; half of the limit is reserve for a very busy machine.
             self.assertLess(trained, 6)
             self.assertGreater(time.monotonic() - began, 2, "it stopped long before its time")
 
-    def test_time_without_any_left_gives_one_step(self):
+    def test_a_time_limit_that_has_passed_gives_one_step(self):
         steps, _ = self.ends(1, "run", "done after step 1: of training.max_time = 1s", **FOREVER,
                              training__max_time=1, training__local_batch_size=64, training__seq_len=256)
         self.assertEqual(len(steps), 1)
 
-    def test_a_time_that_is_none(self):
+    def test_an_invalid_time_is_refused(self):
         for word, part in (("soon", "but is 'soon'"), ("1.5h", "as 90m, 11h30m"), ("0", "must be > 0")):
             self.assert_one_error(self.run_ranks(1, *self.small(training__max_time=word)), 2, "training.max_time", part)
 

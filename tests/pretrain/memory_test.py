@@ -1,6 +1,6 @@
-"""Where there is no memory: one message that says what was asked for, by what, what holds the rest and what to change,
-exit 1, and nothing half-written. On the processor, and on a GPU that is not there and as small as a test wants it.
-usage: memory_test.py [PRETRAIN_WITH_STAND_INS]"""
+"""Exhausted memory: one message states the request, its purpose, the holders of the other memory and the remedy; the
+exit code is 1, and nothing half-written is left. Tested on the CPU, and on stand-ins for a GPU with as little memory as
+a test wants. usage: memory_test.py [PRETRAIN_WITH_STAND_INS]"""
 import json
 import math
 import pathlib
@@ -14,12 +14,12 @@ GPU = pathlib.Path(sys.argv.pop()) if len(sys.argv) > 1 and not sys.argv[-1].sta
 MIB, GIB, CONTEXT_BYTES = 2**20, 2**30, 300 * 2**20  # the stand-in's
 PARTS = {"weights": "weights", "copies": "their copies for computation", "gradients": "gradients",
          "states": "optimizer states", "gathered": "gathered units", "activations": "activations and the rest",
-         "unused": "reserved in pieces that do not fit", "outside": "CUDA, its libraries and other processes", "free": "free"}
+         "unused": "reserved but fragmented", "outside": "CUDA, its libraries and other processes", "free": "free"}
 SMALL = {"training__seq_len": 16, "training__global_batch_size": 8}
 
 
 def parts(text):
-    """{"weights": bytes, ...} of those that a message has."""
+    """{"weights": bytes, ...}: the holders of memory that a message lists."""
     found = {}
     for part, words in PARTS.items():
         match = re.search(rf"[:,] {words} ([\d.e+-]+) GiB", text)
@@ -29,7 +29,7 @@ def parts(text):
 
 
 class Processor(run.PretrainTest):
-    # A sanitizer would end the process.
+    # A sanitizer would end the process on a failed allocation.
     SANITIZED = {"ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1"}
 
     def test_a_model_that_is_far_too_large(self):
@@ -38,13 +38,13 @@ class Processor(run.PretrainTest):
             "hidden_size": 2**20, "num_hidden_layers": 2, "num_attention_heads": 2**13, "intermediate_size": 64,
             "rms_norm_eps": 1e-6}))
         done = self.run_ranks(1, *self.small(model__hf_assets_path=self.folder), environment=self.SANITIZED)
-        self.assert_one_error(done, 1, "out of memory: 4096 GiB asked for, the size of the weights",
-                              "of tok_embeddings.weight", "[1048576, 1048576] of float32", "the model that was being made needs", "weights",
+        self.assert_one_error(done, 1, "out of memory: 4096 GiB requested, the size of the weights",
+                              "of tok_embeddings.weight", "[1048576, 1048576] of float32", "the model under construction needs", "weights",
                               "optimizer states", "training.local_batch_size below 2", "activation_checkpoint.mode")
         self.assertNotIn("frame #", done.stderr)
 
     def test_a_batch_that_is_far_too_large(self):
-        """Where none of the model's parts is to blame."""
+        """The cause is not one of the model's parts."""
         done = self.run_ranks(1, *self.small(training__local_batch_size=2**31 - 1, training__seq_len=2**14),
                               environment=self.SANITIZED)
         self.assert_one_error(done, 1, "out of memory: ")
@@ -71,15 +71,15 @@ class Gpu(run.PretrainTest):
         self.assertLess(abs(sum(found.values()) / total - 1), 1e-3, message)
         return found
 
-    def test_figures_are_the_allocators(self):
-        """Between what tensors hold and what is kept for them there is room, but not without giving back."""
+    def test_figures_equal_the_allocators(self):
+        """The request fits between the tensors and the limit only after cached memory is given back."""
         peak = self.peak_bytes()
         reserved = max(step["memory_reserved_gib"] for step in self.steps("free")) * GIB
         done = self.train(int((peak + reserved) / 2), "tight")
         self.assert_code(done, 0)
         steps = self.steps("tight")
         self.assertGreater(steps[-1]["memory_retries"], 0, steps)
-        self.assertEqual(done.stderr.count("the allocator gave back all that lay unused"), 1, done)
+        self.assertEqual(done.stderr.count("the allocator released all unused memory"), 1, done)
         self.assertIn("GiB reserved", done.stderr)
         self.assertIn(f"allocator retries {steps[-1]['memory_retries']}", done.stderr)
 
@@ -91,7 +91,7 @@ class Gpu(run.PretrainTest):
                               "activation_checkpoint.mode = full (it is selective)",
                               "optimizer.state_dtype = bfloat16 (it is float32)")
         self.assertNotIn("frame #", done.stderr)
-        asked = re.search(r"([\d.e+-]+) GiB asked for, the size of [a-z][^\[]+ \[([\d, ]+)\] of float32 in \w+ of stage 0",
+        asked = re.search(r"([\d.e+-]+) GiB requested, the size of [a-z][^\[]+ \[([\d, ]+)\] of float32 in \w+ of stage 0",
                           done.errors[0])
         self.assertTrue(asked, done)
         num_bytes = 4 * math.prod(map(int, asked[2].split(", ")))
@@ -107,12 +107,12 @@ class Gpu(run.PretrainTest):
     def test_a_model_that_does_not_fit(self):
         done = self.train(MIB // 4, "run")
         self.assert_one_error(done, 1, "of tok_embeddings.weight", "[512, 128] of float32",
-                              "in the making of the model", "the model that was being made needs",
+                              "in the making of the model", "the model under construction needs",
                               "tensors so far")
         found = parts(done.errors[0])
         self.assertEqual(found["states"], 2 * found["weights"])
 
-    def test_remedies_that_are_taken_already_are_not_named(self):
+    def test_remedies_already_in_use_are_not_named(self):
         done = self.train(MIB // 4, "run", training__local_batch_size=1, training__seq_len=1,
                           activation_checkpoint__mode="full", optimizer__state_dtype="bfloat16", compile__graphs=False)
         self.assert_one_error(done, 1, "more ranks to shard over")
@@ -120,7 +120,7 @@ class Gpu(run.PretrainTest):
         self.assertEqual(remedies, "more ranks to shard over", done)
 
     def test_other_ranks_end_at_once(self):
-        """Of two that shard, one has less memory than the other."""
+        """One of two sharding ranks has less memory than the other."""
         settings = {"training__steps": 1000, "parallelism__data_parallel_shard_degree": 2,
                     "training__mixed_precision_param": "bfloat16"}
         limit = int(0.95 * self.peak_bytes(**settings | {"training__steps": 4}, num_ranks=2))

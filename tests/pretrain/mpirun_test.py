@@ -1,5 +1,5 @@
-"""Signals to jobs/mpirun.sh, which starts a run. Whenever the first one comes, and however long a step takes, the run
-is saved and the script returns 75. No way to end the script leaves a rank behind."""
+"""Signals to jobs/mpirun.sh during a run. Whenever the first signal comes, and however long a step takes, the run is
+saved and the script returns 75. However the script ends, it leaves no rank behind."""
 import os
 import random
 import re
@@ -17,13 +17,13 @@ LONG_STEP = {"training__seq_len": 2048, "training__local_batch_size": 8}  # some
 STARTS = 8
 START_SECONDS = 2
 LEAVES_SECONDS = 10
-SECOND_SIGNAL_SECONDS = 2.2  # after the first; before two seconds it counts as a repetition
+SECOND_SIGNAL_SECONDS = 2.2  # seconds after the first signal; before two seconds a signal counts as a repetition
 
-signal.signal(signal.SIGINT, signal.default_int_handler)  # the script must not inherit that it is ignored
+signal.signal(signal.SIGINT, signal.default_int_handler)  # the script must not inherit the ignored signal
 
 
 class Asked(saved.SavedTest):
-    """A run that is asked to save and stop."""
+    """A run that gets a signal to save and stop."""
 
     def assert_saved(self, done, dump="run"):
         self.assert_code(done, 75)
@@ -38,24 +38,24 @@ class Asked(saved.SavedTest):
         return self.assert_saved(job.finish(), dump)
 
     def test_a_step_of_seconds_is_finished_and_saved(self):
-        """mpirun by itself kills ranks after one second."""
+        """A bare mpirun kills ranks after one second."""
         step = self.stop(signal.SIGTERM, "run", after=1, **LONG_STEP)
         again = self.train(2, **(FOREVER | LONG_STEP | {"training__steps": step}))
         self.assertRegex(again.stderr, f"resumed from .*: {step} steps are done")
 
-    def test_by_every_signal(self):
+    def test_every_signal_saves_the_run(self):
         run.at_once([lambda number=number: self.stop(number, number.name)
                      for number in (signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)], workers=2)
 
-    def test_a_command_of_several_parts(self):
+    def test_a_command_of_several_parts_is_saved(self):
         words = self.saving(**FOREVER)
         job = self.start(1, "-x", "NAME=1", run.PRETRAIN, *words, ":", "-n", 1, run.PRETRAIN, *words, program=())
         self.wait_for_step(job, 2, "run")
         run.send(job.mpirun.pid, signal.SIGTERM)
         self.assert_saved(job.finish())
 
-    def test_by_its_terminal(self):
-        """By Ctrl-C, which reaches the script's whole process group, and by the end of the terminal."""
+    def test_the_end_of_its_terminal_saves_the_run(self):
+        """Ctrl-C reaches the script's whole process group; so does the end of the terminal."""
         for dump, stop in (("interrupted", lambda terminal: terminal.press(b"\x03")), ("closed", Terminal.close)):
             terminal = Terminal([run.MPIRUN, 2, run.PRETRAIN, *self.saving(dump, **FOREVER)])
             self.addCleanup(terminal.end)
@@ -78,7 +78,7 @@ class Asked(saved.SavedTest):
         else:
             self.assert_saved(done, dump)
 
-    def test_at_any_moment_of_the_start(self):
+    def test_a_signal_at_any_moment_of_the_start_stops_the_run(self):
         seed = int.from_bytes(os.urandom(4), "little")
         print(f"seed {seed}", flush=True)
         chance = random.Random(seed)
@@ -88,7 +88,7 @@ class Asked(saved.SavedTest):
 
 
 class Ended(run.PretrainTest):
-    """A run that is ended without being saved."""
+    """A run that ends without being saved."""
 
     def assert_gone(self, pids, since):
         while left := [pid for pid in pids if run.alive(pid)]:
@@ -96,7 +96,7 @@ class Ended(run.PretrainTest):
             time.sleep(0.05)
 
     def hangs(self):
-        """A run in which a rank is stopped, and its ranks."""
+        """A run with one rank stopped (SIGSTOP), and its ranks."""
         job = self.start(2, *self.small(**FOREVER))
         self.wait_for_step(job, 1)
         pids = job.rank_pids()
@@ -104,7 +104,7 @@ class Ended(run.PretrainTest):
         run.send(pids[1], signal.SIGSTOP)
         return job, pids.values()
 
-    def test_by_a_second_signal(self):
+    def test_a_second_signal_ends_the_run_at_once(self):
         job, pids = self.hangs()
         run.send(job.mpirun.pid, signal.SIGINT)
         time.sleep(SECOND_SIGNAL_SECONDS)
@@ -116,7 +116,7 @@ class Ended(run.PretrainTest):
         self.assertFalse(done.hung, done)
         self.assert_gone(pids, since)
 
-    def test_by_the_end_of_the_script(self):
+    def test_the_end_of_the_script_ends_the_run(self):
         job, pids = self.hangs()
         since = time.monotonic()
         job.mpirun.kill()
@@ -125,7 +125,7 @@ class Ended(run.PretrainTest):
 
 
 class AnyCommand(run.PretrainTest):
-    def test_what_is_no_training_run_ends(self):
+    def test_a_command_without_pretrain_ends_on_a_signal(self):
         for number, code in ((signal.SIGTERM, 1), (signal.SIGUSR1, 128 + signal.SIGUSR1)):
             job = self.start(1, "100", program=("sleep",))
             while not job.rank_pids() or not run.catches(job.mpirun.pid, signal.SIGUSR1):

@@ -1,4 +1,4 @@
-"""That a run is one job of the ranks that were asked for, and that one job at a time writes its folder."""
+"""A run has the requested number of ranks, and one job at a time writes its folder."""
 import os
 import signal
 
@@ -7,7 +7,7 @@ import run
 
 class OneJob(run.PretrainTest):
     def test_two_jobs_on_one_folder(self):
-        """The second ends at once, and the first takes no harm; once it has ended, the folder is free."""
+        """The second job ends at once and does not affect the first; once the first has ended, the folder is free."""
         first = self.start(2, *self.small(training__steps=100000))
         self.wait_for_step(first, 2)
         second = self.run_ranks(2, *self.small())
@@ -18,8 +18,8 @@ class OneJob(run.PretrainTest):
         first.finish()
         self.assert_code(self.run_ranks(1, *self.small()), 0)
 
-    def test_other_ranks_than_were_asked_for(self):
-        """srun or mpirun of another MPI start as many jobs of one rank, each of which would train all."""
+    def test_another_number_of_ranks_is_refused(self):
+        """srun or the mpirun of another MPI starts several jobs of one rank, each of which would train everything."""
         cases = [{"ARGOSY_RANKS": "4"}, {"SLURM_STEP_ID": "0", "SLURM_NTASKS": "4"}]
         for environment in cases:
             alone = self.run_ranks(1, *self.small(), environment=environment, program=self.without_mpirun())
@@ -32,7 +32,7 @@ class OneJob(run.PretrainTest):
 
     @staticmethod
     def without_mpirun():
-        """A program that forgets that mpirun started it."""
+        """A program that removes the environment variables of the mpirun that started it."""
         script = ('for name in ${!OMPI_*} ${!PMIX_*}; do unset "$name"; done; '
                   f'export OMPI_MCA_ess_singleton_isolated=1; exec {run.PRETRAIN} "$@"')
         return ("bash", "-c", script, "-")

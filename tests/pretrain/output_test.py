@@ -1,11 +1,11 @@
-"""What pretrain answers and writes: help, version, configuration, metrics, progress."""
+"""The output and files of pretrain: help, version, configuration, metrics, progress."""
 import os
 import re
 import subprocess
 
 import run
 
-# lib/observe/metrics.h documents them, and layer_grad_norms (spikes_test.py).
+# Keys that lib/observe/metrics.h documents; spikes_test.py tests layer_grad_norms.
 KEYS = ["step", "loss", "grad_norm", "lr", "finite", "tokens", "tokens_per_second", "tokens_per_second_per_device",
         "model_tflops_per_device", "mfu_causal", "mfu_noncausal", "peak_flops_source", "datasheet_tflops",
         "measured_gemm_tflops", "memory_peak_gib", "rss_gib", "time_ms", "checkpoint_stall_ms", "skipped_updates",
@@ -15,7 +15,7 @@ PROGRESS = re.compile(r"^\d\d:\d\d:\d\d I (?:\[0\] )?step +(\d+)/(\d+)  loss", r
 
 
 def keys_of(toml):
-    """section.key of each line, of those without a value too."""
+    """section.key of each line, including keys without a value."""
     keys, section = [], None
     for line in toml.splitlines():
         header, key = re.fullmatch(r"\[(\w+)\]", line), re.match(r"(?:# )?(\w+) (?:=|is unset)", line)
@@ -28,7 +28,7 @@ def keys_of(toml):
 
 class Answers(run.PretrainTest):
     def ask(self, *arguments):
-        """The one answer, however many ranks there are, and mpirun or none."""
+        """The single output, for any number of ranks, with and without mpirun."""
         alone = subprocess.run([run.PRETRAIN, *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True,
                                timeout=run.LIMIT_SECONDS)
         self.assertEqual((alone.returncode, alone.stderr), (0, ""))
@@ -59,14 +59,14 @@ class Answers(run.PretrainTest):
         self.assert_code(self.run_ranks(1, *command), 0)
         expected = self.steps()
         subprocess.run([run.PRETRAIN, "--config", file], check=True, capture_output=True, timeout=run.LIMIT_SECONDS)
-        both = self.steps()  # a second run goes on at the file's end
+        both = self.steps()  # a second run appends to the file
         self.assertEqual(len(expected), 4)
         self.assertEqual([(step["step"], step["loss"]) for step in both],
                          2 * [(step["step"], step["loss"]) for step in expected])
 
 
 class Metrics(run.PretrainTest):
-    def test_an_object_a_step_with_every_key(self):
+    def test_metrics_have_one_object_per_step_with_every_key(self):
         for num_ranks in (1, 2):
             steps = self.steps_of(num_ranks, f"run{num_ranks}", training__steps=7)
             self.assertEqual([step["step"] for step in steps], [1, 2, 3, 4, 5, 6, 7])
@@ -105,7 +105,7 @@ class Metrics(run.PretrainTest):
         for measured, source in ((True, "measured GEMM"), (False, "none")):
             done = self.run_ranks(2, *self.small(f"measured_{measured}", metrics__measure_gemm_peak=measured))
             self.assert_code(done, 0)
-            self.assertEqual(done.stderr.count("products of matrices reach "), int(measured), done)
+            self.assertEqual(done.stderr.count("matrix products reach "), int(measured), done)
             step = self.steps(f"measured_{measured}")[-1]
             self.assertEqual(step["peak_flops_source"], source)
             self.assertEqual(step["measured_gemm_tflops"] is not None, measured)
@@ -117,7 +117,7 @@ class Metrics(run.PretrainTest):
                     self.assertIsNone(step[name])
 
     def test_folder_that_cannot_be_written(self):
-        """Rank 0 alone writes, and so it alone meets this."""
+        """Only rank 0 writes, so only rank 0 gets this error."""
         (self.folder / "file").write_text("in the way")
         for num_ranks in (1, 2):
             done = self.run_ranks(num_ranks, *self.small("file"))
@@ -136,7 +136,7 @@ class Metrics(run.PretrainTest):
         for part in (str(self.folder / "run" / "tb"), "Set job.dump_folder"):
             self.assertIn(part, done.errors[0])
 
-    def test_another_runs_metrics_are_named(self):
+    def test_metrics_of_another_run_are_reported(self):
         for dump, first in (("run", 0), ("other", 0), ("run", 4)):
             done = self.run_ranks(1, *self.small(dump))
             warned = f"{self.folder / dump}/metrics.jsonl has steps up to {first} of an earlier run" in done.stderr

@@ -1,4 +1,5 @@
-"""A run in parts is the run in one: on the same mesh bit for bit, on another within rounding, from the same sample on."""
+"""A run in several parts equals the uninterrupted run: bit for bit on the same mesh, within rounding on another, with
+the same samples."""
 import shutil
 
 import run
@@ -18,7 +19,7 @@ MESHES = [(1, {}), (2, {"parallelism__data_parallel_replicate_degree": 2, "paral
 
 
 class Resume(saved.SavedTest):
-    def test_three_parts_are_the_whole_bit_for_bit(self):
+    def test_a_run_in_three_parts_equals_the_whole_bit_for_bit(self):
         run.at_once([lambda name=name: self.in_parts(name) for name in NUMBER_TYPES], workers=2)
 
     def in_parts(self, name):
@@ -33,8 +34,8 @@ class Resume(saved.SavedTest):
         if name == "float16":
             self.assertGreater(len(set(scales[0])), 2, "the scale never changed, so nothing is shown")
 
-    def test_any_mesh_goes_on_from_any_other(self):
-        """With the global batch of 8 that all of them can share."""
+    def test_a_run_resumes_on_any_mesh(self):
+        """A global batch of 8, which all these meshes can divide."""
         batch = {"training__global_batch_size": 8, "training__local_batch_size": 2}
         self.train(2, "whole", checkpoint__enable=False, **batch)
         run.at_once([lambda i=i, mesh=mesh: self.train(mesh[0], f"begun{i}", training__steps=6, **batch, **mesh[1])
@@ -51,7 +52,7 @@ class Resume(saved.SavedTest):
         self.assertRegex(done.stderr, "differs from when it was saved: mesh: .* then, .* now")
         self.assert_close(self.numbers(dump), self.numbers("whole"))
 
-    def test_another_global_batch_goes_on_at_the_next_sample(self):
+    def test_another_global_batch_resumes_at_the_next_sample(self):
         self.train(2, training__steps=6)  # of 4 samples each
         larger = {"training__global_batch_size": 8}
         for dump, num_ranks in (("two", 2), ("one", 1)):
@@ -62,7 +63,7 @@ class Resume(saved.SavedTest):
             self.assertEqual(self.state(TOTAL, dump)["tokens"], 32 * (6 * 4 + 6 * 8))
         self.assert_close(self.numbers("two"), self.numbers("one"))
 
-    def test_another_seq_len_is_as_many_tokens_on_and_warns_where_that_is_another_place(self):
+    def test_another_seq_len_resumes_after_as_many_tokens_and_warns_if_samples_are_shuffled(self):
         self.train(1, "shuffled", training__steps=4)  # of 2 samples of 32 tokens
         self.train(1, "in_order", training__steps=4, training__shuffle=False)
         warning = "NOT THE SAME PLACE IN THE DATA"
@@ -75,12 +76,12 @@ class Resume(saved.SavedTest):
             self.assertNotIn(warning, self.train(1, dump, training__steps=6, training__seq_len=64, **more).stderr)
 
     def test_tokens_seen_count_towards_the_limit(self):
-        """128 tokens a step, then 256: 768 + 3 x 256 reach 1500."""
+        """Steps have 128 tokens first, then 256: 768 + 3 x 256 reach 1500."""
         self.train(2, training__steps=6, training__max_tokens=1500)
         done = self.train(2, training__global_batch_size=8, training__max_tokens=1500)
         self.assertIn("done after step 9: training.max_tokens = 1500 is reached with 1536 tokens", done.stderr)
 
-    def test_a_run_that_is_done_says_so_and_changes_nothing(self):
+    def test_a_finished_run_says_so_and_changes_nothing(self):
         self.train(1, training__steps=4)
         before = self.numbers()
         done = self.train(1, training__steps=4)
@@ -88,7 +89,7 @@ class Resume(saved.SavedTest):
         self.assertEqual(self.numbers(), before)
         self.assertEqual(self.whole_steps(), [2, 4])
 
-    def test_differences_of_the_configuration_are_listed_and_folders_are_not(self):
+    def test_a_resumed_run_lists_changed_keys_but_not_folders(self):
         self.train(1, training__steps=2)
         done = self.train(1, training__steps=4, optimizer__weight_decay=0.2, job__description="again")
         lines = [line.partition("differs from when it was saved: ")[2] for line in done.stderr.splitlines()
@@ -96,7 +97,7 @@ class Resume(saved.SavedTest):
         self.assertEqual(lines, ["optimizer.weight_decay: 0.1 then, 0.2 now", "training.steps: 2 then, 4 now"])
 
     def test_a_step_that_was_not_finished_is_written_once(self):
-        """The lines of steps after the saved one are set aside, and those of skipped updates too."""
+        """The lines of steps after the saved one are moved aside, in metrics.jsonl and in skipped_updates.jsonl."""
         self.train(1, training__steps=4)
         metrics = self.folder / "run" / "metrics.jsonl"
         lines = metrics.read_text().splitlines()

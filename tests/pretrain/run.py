@@ -18,13 +18,14 @@ PRETRAIN = pathlib.Path(os.environ["ARGOSY_BIN"]) / "pretrain"
 PREPARE_DATA = pathlib.Path(os.environ["ARGOSY_BIN"]) / "prepare-data"
 SOURCE = pathlib.Path(os.environ["ARGOSY_SOURCE"])
 MPIRUN = SOURCE / "jobs" / "mpirun.sh"
-LIMIT_SECONDS = 120  # after which a job hangs; a run of a few steps takes two seconds on an idle machine
+LIMIT_SECONDS = 120  # a job that takes longer hangs; a run of a few steps takes two seconds on an idle machine
 ERROR = re.compile(r"^pretrain: error.*", re.MULTILINE)
 NUM_TOKENS = 20507  # of data/tiny.jsonl as bytes
 
 
 def words(settings):
-    """{"training.steps": 3} as it stands on a command line; underscores in place of dots: training__steps=3."""
+    """{"training.steps": 3} as words of a command line; keywords have underscores in place of dots: training__steps=3.
+    """
     line = []
     for key, value in settings.items():
         text = str(value).lower() if isinstance(value, bool) else str(value)
@@ -33,11 +34,11 @@ def words(settings):
 
 
 class Finished:
-    """A job that has ended: code, stdout, stderr, seconds, and `hung` when it had to be ended."""
+    """A job that has ended: code, stdout, stderr, seconds, and `hung` if the time limit ended it."""
 
     def __init__(self, code, stdout, stderr, seconds, hung):
         self.code, self.stdout, self.stderr, self.seconds, self.hung = code, stdout, stderr, seconds, hung
-        self.errors = ERROR.findall(stderr)  # pretrain's own messages; mpirun adds its remarks around them
+        self.errors = ERROR.findall(stderr)  # pretrain's own messages, without mpirun's remarks
 
     def __str__(self):
         return (f"exit code {self.code} after {self.seconds:.1f} s{', hung' if self.hung else ''}\n"
@@ -45,8 +46,7 @@ class Finished:
 
 
 class Job:
-    """jobs/mpirun.sh (`mpirun`) with its ranks, under way. Signals go to single processes that this job started, by their
-    number."""
+    """A running jobs/mpirun.sh (`mpirun`) with its ranks. Signals go to single processes of this job, by process id."""
 
     def __init__(self, num_ranks, arguments, environment=None, program=(PRETRAIN,)):
         self.stdout, self.stderr = tempfile.TemporaryFile("w+"), tempfile.TemporaryFile("w+")
@@ -56,8 +56,8 @@ class Job:
                                        env=os.environ | (environment or {}))
 
     def rank_pids(self):
-        """{rank: process} of the ranks that are alive: mpirun's children, and the rank that it told each. mpirun is a
-        child of the script, or has taken its place."""
+        """{rank: process} of the ranks that are alive: mpirun's children with the rank in their environment. mpirun is
+        a child of the script, or has replaced it."""
         ranks, parents = {}, {self.mpirun.pid}
         for folder in pathlib.Path("/proc").glob("[0-9]*"):
             try:
@@ -69,7 +69,7 @@ class Job:
                 if rank:
                     ranks[int(folder.name)] = (int(rank[1]), parent)
             except (FileNotFoundError, ProcessLookupError, PermissionError):
-                continue  # ended meanwhile, or somebody else's
+                continue  # ended meanwhile, or of another user
         return {rank: pid for pid, (rank, parent) in ranks.items() if parent in parents}
 
     def finish(self, limit=LIMIT_SECONDS):
@@ -88,7 +88,7 @@ class Job:
         return Finished(self.mpirun.returncode, *texts, seconds, hung)
 
     def end(self):
-        """Whatever still lives of it. A run that does not stop by SIGTERM is killed."""
+        """The remaining processes of the job. A run that does not stop on SIGTERM is killed."""
         pids = list(self.rank_pids().values())
         for pid in pids:
             send(pid, signal.SIGCONT)
@@ -110,7 +110,7 @@ def send(pid, number):
 
 
 def alive(pid):
-    """Not so a process that only waits for its parent to take note of its end."""
+    """Zombies do not count: they only wait for their parent."""
     try:
         state = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):
@@ -128,14 +128,14 @@ def catches(pid, number):
 
 
 def at_once(calls, workers=4):
-    """Results of calls without arguments, in their order. For jobs that mostly wait: an mpirun whose rank failed
-    takes seconds to end."""
+    """Runs calls without arguments at the same time and returns their results in order. For jobs that mostly wait: an
+    mpirun whose rank failed takes seconds to end."""
     with concurrent.futures.ThreadPoolExecutor(workers) as pool:
         return [future.result() for future in [pool.submit(call) for call in calls]]
 
 
 class PretrainTest(unittest.TestCase):
-    """Words of a run, ranks under way, and what they leave; see checkpoint.py for runs that are saved."""
+    """Command lines of a run, running ranks, and their output files; saved.py has the same for runs that save."""
 
     @classmethod
     def setUpClass(cls):
@@ -156,7 +156,7 @@ class PretrainTest(unittest.TestCase):
                        check=True, stdout=subprocess.DEVNULL)
 
     def tokens_below_128(self):
-        """The same corpus, which is ASCII, without the end of text: for models of a small vocabulary."""
+        """The same corpus, which is ASCII, without the end-of-text token: for models with a small vocabulary."""
         lines = (SOURCE / "data" / "tiny.jsonl").read_text().splitlines()
         records = [{"tokens": list(json.loads(line)["text"].encode())} for line in lines]
         source, output = self.folder / "ascii.jsonl", self.folder / "ascii.h5"
@@ -165,7 +165,8 @@ class PretrainTest(unittest.TestCase):
         return output
 
     def small(self, dump="run", **settings):
-        """The words of a run of a second: the debug model, float32, few short samples. Later ones override."""
+        """The words of a run that takes a second: the debug model, float32, few short samples. Later options override
+        earlier ones."""
         return words({"training.dataset_path": self.tokens, "job.dump_folder": self.folder / dump,
                       "training.seq_len": 32, "training.local_batch_size": 2, "training.steps": 4,
                       "training.mixed_precision_param": "float32", "lr_scheduler.warmup_steps": 2,
@@ -185,13 +186,13 @@ class PretrainTest(unittest.TestCase):
         return [json.loads(line, parse_float=parse_float) for line in lines]
 
     def steps_of(self, num_ranks, dump="run", environment=None, **settings):
-        """Trains, and returns the steps' metrics."""
+        """Trains, and returns the metrics of all steps."""
         done = self.run_ranks(num_ranks, *self.small(dump, **settings), environment=environment)
         self.assert_code(done, 0)
         return self.steps(dump)
 
     def wait_for_step(self, job, step, dump="run"):
-        """Until the line of that step is written; a test's signal then meets ranks that train."""
+        """Waits until the line of that step is written, so a test's signal reaches ranks that train."""
         path = self.folder / dump / "metrics.jsonl"
         while not path.exists() or path.read_text().count("\n") < step:
             self.assertIsNone(job.mpirun.poll(), "the job ended early")
@@ -203,7 +204,7 @@ class PretrainTest(unittest.TestCase):
         self.assertEqual(done.code, code, done)
 
     def assert_one_error(self, done, code, *parts):
-        """One message, of the job and not of some rank, with each of `parts` in it."""
+        """Checks for one message, of the whole job rather than of one rank, with each of `parts` in it."""
         self.assert_code(done, code)
         self.assertEqual(len(done.errors), 1, done)
         self.assertTrue(done.errors[0].startswith("pretrain: error: "), done)

@@ -1,11 +1,11 @@
-"""Runs that are saved: what the scripts about checkpoints share."""
+"""Runs that save: the shared parts of the scripts about checkpoints."""
 import json
 import pathlib
 import re
 
 import run
 
-TOTAL = 12  # steps of the whole run, whatever parts it comes in
+TOTAL = 12  # steps of the whole run, in however many parts
 
 
 class SavedTest(run.PretrainTest):
@@ -35,7 +35,7 @@ class SavedTest(run.PretrainTest):
         self.assertEqual([name for name in self.names(dump) if "partial" in name], [])
 
     def state(self, step, dump="run"):
-        """What the manifest says of the run."""
+        """A field of the run's manifest."""
         return manifest(self.step_folder(step, dump))["state"]
 
     def numbers(self, dump="run", parse_float=float):
@@ -51,7 +51,7 @@ class SavedTest(run.PretrainTest):
             self.assertAlmostEqual(norm / other_norm, 1, delta=100 * tolerance, msg=f"norm of step {step}")
 
     def assert_goes_on_from_step_4(self):
-        """Steps 2 and 4 are all that is there, and sound."""
+        """The folder holds exactly steps 2 and 4, and both are intact."""
         self.assertEqual(self.names(), ["step-00000002", "step-00000004"])
         done = self.train(2)
         self.assertNotIn("NOT SOUND", done.stderr)
@@ -59,7 +59,7 @@ class SavedTest(run.PretrainTest):
         self.assert_close(self.numbers(), self.numbers("whole"))
 
     def flip(self, step, file, dump="run", at=None):
-        """One bit of a file of a step, by default in its middle."""
+        """Flips one bit of a file of a step, by default in its middle."""
         path = self.step_folder(step, dump) / file
         data = bytearray(path.read_bytes())
         data[len(data) // 2 if at is None else at] ^= 4
@@ -68,7 +68,7 @@ class SavedTest(run.PretrainTest):
 
 
 def manifest(step_folder):
-    """The manifest's table, found as lib/checkpoint/FORMAT.md says."""
+    """The manifest's table, found as lib/checkpoint/FORMAT.md specifies."""
     data = (pathlib.Path(step_folder) / "checkpoint.h5").read_bytes()
     lines = data[:512].decode().splitlines()
     _, offset, length, _ = next(line for line in lines if line.startswith("table ")).split()

@@ -1,5 +1,5 @@
-"""Runs that end before their time: stopped, killed, stuck, or diverged. Each leaves no rank behind, one message that
-says why, and its exit code."""
+"""Runs that end early: stopped, killed, stuck, or diverged. Each leaves no rank behind, prints one message with the
+reason, and has its exit code."""
 import math
 import re
 import signal
@@ -13,7 +13,7 @@ LEAVES_SECONDS = 10
 
 class Signals(run.PretrainTest):
     def trains(self, num_ranks, dump="run", **settings):
-        """A long run that has taken its second step, and its ranks' processes."""
+        """A long run that has finished its second step, and the processes of its ranks."""
         job = self.start(num_ranks, *self.small(dump, **FOREVER, **settings))
         self.wait_for_step(job, 2, dump)
         pids = job.rank_pids()
@@ -21,7 +21,7 @@ class Signals(run.PretrainTest):
         return job, pids
 
     def finish(self, job, pids):
-        """How it ended: soon, with every rank gone."""
+        """The result of the job: it ended soon, and every rank has exited."""
         since = time.monotonic()
         done = job.finish(limit=3 * LEAVES_SECONDS)
         self.assertFalse(done.hung, done)
@@ -64,14 +64,14 @@ class Signals(run.PretrainTest):
                                          rf"missing: rank {rank}\. ")
 
     def test_a_stuck_rank_is_named(self):
-        """And wakes up when mpirun ends it, without a complaint of its own about the time that it was stopped."""
+        """The stopped rank wakes up when mpirun ends it, and does not report a timeout of its own."""
         mesh = {"parallelism__pipeline_parallel_degree": 2, "training__local_batch_size": 4}
         run.at_once([lambda: self.stuck_rank(2, 1, "shared"),
                      lambda: self.stuck_rank(2, 0, "mpi", comm__shared_memory=False),
                      lambda: self.stuck_rank(4, 0, "pp", comm__shared_memory=False, **mesh)])
 
-    def test_time_that_all_ranks_stood_still_is_no_silence(self):
-        """As when Slurm suspends a job and resumes it."""
+    def test_a_suspended_job_does_not_time_out(self):
+        """SIGSTOP and SIGCONT, as when Slurm suspends and resumes a job."""
         job, pids = self.trains(2, comm__train_timeout_seconds=2)
         for number in (signal.SIGSTOP, signal.SIGCONT):
             for pid in pids.values():
@@ -83,8 +83,8 @@ class Signals(run.PretrainTest):
 
 
 class NonFinite(run.PretrainTest):
-    """One absurd update, and nothing is finite from then on: at 1e30 the gradients alone, since norms bring the
-    activations back, at 1e38 the loss too."""
+    """After one absurd update nothing is finite: at 1e30 only the gradients are infinite, since norms rescale the
+    activations; at 1e38 the loss is too."""
 
     def diverge(self, num_ranks, number_type, lr):
         dump = f"{number_type}_{num_ranks}_{lr}"
@@ -107,7 +107,8 @@ class NonFinite(run.PretrainTest):
             self.assertTrue(all(number is None or math.isfinite(number) for number in numbers), step)
 
     def test_float16_searches_its_loss_scale(self):
-        """Far more steps in a row than may be bad, but each halves the scale, and then it trains."""
+        """There are far more consecutive overflows than max_nonfinite_steps, but each halves the loss scale, and then
+        the run trains."""
         done = self.run_ranks(2, *self.small(
             "search", training__mixed_precision_param="float16", training__loss_scale_init=2**40,
             training__steps=40, training__max_nonfinite_steps=2))

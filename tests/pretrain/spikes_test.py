@@ -1,20 +1,20 @@
-"""Updates that are skipped because loss or gradient norm stand out: a corpus of one pattern with some steps of noise in
-it, whose place is known since the samples are taken in the file's order."""
+"""Updates that are skipped because loss or gradient norm are outliers. The corpus is one pattern with noise in some
+steps; samples are in file order, so the steps with noise are known."""
 import json
 import random
 
 import run
 
-SEQ_LEN, BATCH, NUM_STEPS, NOISY = 32, 4, 22, 18  # noise is in the step after the 18th
+SEQ_LEN, BATCH, NUM_STEPS, NOISY = 32, 4, 22, 18  # the step after the 18th has noise
 PIPELINE, TENSOR = "parallelism__pipeline_parallel_degree", "parallelism__tensor_parallel_degree"
 
 
 class Spikes(run.PretrainTest):
     def corpus(self, num_noisy_steps):
-        """A token file of NUM_STEPS steps and a bit: 1 2 3 4 1 2 3 4 ..., and noise."""
+        """A token file for slightly more than NUM_STEPS steps: 1 2 3 4 1 2 3 4 ..., and noise."""
         generator = random.Random(5)
         tokens = [1 + i % 4 for i in range((NUM_STEPS + 1) * BATCH * SEQ_LEN)]
-        # The first token of a sample is also the last target of the one before.
+        # The first token of a sample is also the last target of the previous sample.
         for i in range(NOISY * BATCH * SEQ_LEN + 1, (NOISY + num_noisy_steps) * BATCH * SEQ_LEN):
             tokens[i] = generator.randrange(256)
         source, output = self.folder / "spiky.jsonl", self.folder / "spiky.h5"
@@ -43,7 +43,8 @@ class Spikes(run.PretrainTest):
                 self.assert_noise_was_skipped(dump, per_rank=BATCH // (2 if dump == "fsdp2" else 1))
                 self.assertEqual(done.stderr.count(f"step {NOISY + 1}: the update is skipped: the loss"), 1, done)
                 self.assertIn("its 4 samples, in skipped_updates.jsonl: 72, 73, 74, 75", done.stderr)
-                # Without the update the model goes on as if there had been no noise; with it, worse.
+                # Without the noisy update the model continues as if there had been no noise; with it the loss is
+                # higher.
                 after, worse = (steps[NOISY + 1]["loss"] for steps in (self.steps(dump), control))
                 self.assertLess(after, 0.9 * worse)
 
@@ -56,7 +57,7 @@ class Spikes(run.PretrainTest):
         self.assertEqual(line["loss"], self.steps(dump)[NOISY]["loss"])
         self.assertGreater(line["loss_zscore"], 8)
 
-    def test_by_the_norm(self):
+    def test_a_norm_above_its_threshold_is_skipped(self):
         self.steps_of(1, **self.settings(loss_spike__grad_norm_zscore=8, loss_spike__window=8,
                                          loss_spike__warmup_steps=4))
         self.assert_noise_was_skipped("run", per_rank=BATCH)
@@ -72,7 +73,7 @@ class Spikes(run.PretrainTest):
             self.assertEqual([line["step"] for line in self.skipped(dump)], [NOISY + 1, NOISY + 2, NOISY + 3])
             self.assertEqual(len(self.steps(dump)), NOISY + 3)
 
-    def test_what_is_not_finite_is_named_too(self):
+    def test_nonfinite_losses_are_named_too(self):
         self.run_ranks(2, *self.small(optimizer__lr=1e38, lr_scheduler__warmup_steps=0, training__shuffle=False,
                                       training__max_nonfinite_steps=2))
         lines = self.skipped("run")
@@ -80,14 +81,14 @@ class Spikes(run.PretrainTest):
                          [(2, "nonfinite", None), (3, "nonfinite", None)])
         self.assertEqual([line["samples"] for line in lines], [[4, 5, 6, 7], [8, 9, 10, 11]])
 
-    def test_norms_of_layers_are_those_of_the_whole(self):
+    def test_norms_of_layers_sum_to_the_whole_norm(self):
         for step in self.steps_of(2, **self.settings(training__steps=2)):
             norms = step["layer_grad_norms"]
             self.assertEqual(list(norms), ["embedding", "layers.0", "layers.1", "layers.2", "layers.3", "head"])
             whole = sum(norm**2 for norm in norms.values())**0.5
             self.assertAlmostEqual(whole / step["grad_norm"], 1, delta=1e-12)
 
-    def test_keys_that_would_do_nothing(self):
+    def test_keys_without_effect_are_refused(self):
         self.assert_one_error(self.run_ranks(1, *self.small(loss_spike__window=64)), 2, "loss_spike.loss_zscore",
                               "set one of them")
 

@@ -1,4 +1,4 @@
-"""Event files as TensorBoard itself reads them, against metrics.jsonl."""
+"""Event files as TensorBoard reads them, compared with metrics.jsonl."""
 import math
 import re
 import signal
@@ -22,8 +22,8 @@ def mean(numbers):
 
 
 def expected(window):
-    """{tag: value} of the steps since the point before, by their lines; the definitions are in lib/observe/tensorboard.h
-    and written here again."""
+    """{tag: value} of the steps since the previous point, computed from their lines; a second implementation of the
+    definitions in lib/observe/tensorboard.h."""
     newest, times = window[-1], [step["time_ms"] for step in window]
     seconds = sum(time["total"] for time in times) / 1000
     share = sum(step["tokens_per_second_per_device"] * step["time_ms"]["total"] for step in window) / 1000 / seconds
@@ -45,7 +45,7 @@ def expected(window):
 
 class TensorBoard(run.PretrainTest):
     def read(self, dump="run", folder="tb"):
-        """{tag: {step: value}} as TensorBoard takes it from the folder."""
+        """{tag: {step: value}} as TensorBoard reads it from the folder."""
         path = self.folder / dump / folder
         for file in path.iterdir():
             self.assertTrue(FILE.fullmatch(file.name), file)
@@ -61,7 +61,7 @@ class TensorBoard(run.PretrainTest):
         return self.steps_of(num_ranks, dump, metrics__enable_tensorboard=True, **settings)
 
     def assert_point(self, curves, window):
-        """The point of the window's last step, in every curve and in no other."""
+        """Every curve has one point per window, at the window's last step."""
         newest = window[-1]["step"]
         points = {tag: points[newest] for tag, points in curves.items() if newest in points}
         for tag, value in expected(window).items():
@@ -81,7 +81,7 @@ class TensorBoard(run.PretrainTest):
         curves = self.read(folder="curves/here")
         self.assertEqual(list(self.assert_point(curves, steps[1:4])), ["tflops"])
 
-    def test_nothing_unless_it_is_wanted(self):
+    def test_there_are_no_event_files_by_default(self):
         self.steps_of(1)
         self.assertEqual([path.name for path in (self.folder / "run").iterdir()], ["metrics.jsonl"])
 
@@ -95,7 +95,7 @@ class TensorBoard(run.PretrainTest):
         for step in again:
             self.assertAlmostEqual(losses[step["step"]], step["loss"], delta=2e-7 * step["loss"])
 
-    def test_a_killed_run_leaves_what_it_wrote(self):
+    def test_a_killed_run_leaves_its_points(self):
         job = self.start(1, *self.small(training__steps=1000000, metrics__log_freq=5, metrics__enable_tensorboard=True))
         self.wait_for_step(job, 23)
         run.send(job.rank_pids()[0], signal.SIGKILL)
@@ -107,7 +107,7 @@ class TensorBoard(run.PretrainTest):
         for step, loss in losses.items():
             self.assertAlmostEqual(loss, steps[step], delta=2e-7 * loss)
 
-    def test_what_is_not_finite_is_a_point_too(self):
+    def test_nonfinite_values_are_points_too(self):
         self.run_ranks(1, *self.small(optimizer__lr=1e38, lr_scheduler__warmup_steps=0, training__steps=9,
                                       training__mixed_precision_param="bfloat16", metrics__log_freq=1,
                                       metrics__enable_tensorboard=True))

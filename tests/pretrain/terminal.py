@@ -1,4 +1,4 @@
-"""A terminal to run things on, and what it then shows."""
+"""A pseudo-terminal for running programs, and the text that it shows."""
 import fcntl
 import os
 import pty
@@ -14,8 +14,8 @@ import run
 
 
 class Screen:
-    """What stands on a terminal of so many columns: text, carriage return, line feed, erasing to the end of the line,
-    and the wrap into the next row. Any other control is a failure."""
+    """The screen of a terminal with this many columns. It knows text, carriage return, line feed, erasing to the end of
+    the line, and the wrap into the next row. Any other control character is a failure."""
 
     def __init__(self, columns):
         self.columns, self.column = columns, 0
@@ -46,7 +46,7 @@ class Screen:
         self.wrapped.append(wrapped)
 
     def lines(self):
-        """Rows, those of a wrapped line as one."""
+        """The lines of the screen; rows of a wrapped line are joined."""
         lines = []
         for row, wrapped in zip(self.rows, self.wrapped):
             if wrapped:
@@ -57,17 +57,17 @@ class Screen:
 
 
 def own_terminal():
-    """In the child: its stdin sends it the interrupts. No core, which SIGQUIT would leave."""
+    """Runs in the child: its stdin sends the interrupts. There is no core dump, which SIGQUIT would leave."""
     fcntl.ioctl(0, termios.TIOCSCTTY)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 class Terminal:
-    """A command that runs with a terminal of its own: all it sent there so far is `text`, and `screen` shows it."""
+    """A command that runs on its own terminal: `text` is all its output so far, and `screen` shows it."""
 
     def __init__(self, command, columns=100, **environment):
         self.master, slave = pty.openpty()
-        # Keys are not echoed: an echo may come in the midst of what the program writes, or after its end.
+        # Keys are not echoed: an echo could appear in the middle of the program's output or after its end.
         attributes = termios.tcgetattr(slave)
         attributes[3] &= ~termios.ECHO
         termios.tcsetattr(slave, termios.TCSANOW, attributes)
@@ -81,20 +81,21 @@ class Terminal:
         os.close(slave)
 
     def resize(self, columns):
-        """From now on; `screen` goes on in the old width, for it may not have shown yet what was sent before."""
+        """Sets the width from now on. `screen` keeps the old width, because output sent earlier may not have arrived
+        yet."""
         fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
 
     def press(self, key):
         os.write(self.master, key)
 
     def read(self):
-        """Some more text; False once nobody can write any."""
+        """Reads more output; False when no process can write any more."""
         assert time.monotonic() - self.started < run.LIMIT_SECONDS, f"takes too long; it said {self.text!r}"
         if not select.select([self.master], [], [], 0.1)[0]:
             return True
         try:
             more = os.read(self.master, 1 << 16)
-        except OSError:  # how Linux says it
+        except OSError:  # Linux reports the closed terminal like this
             more = b""
         self.text += more.decode()
         self.screen.feed(more.decode())
@@ -112,7 +113,7 @@ class Terminal:
         return self
 
     def close(self):
-        """As its window does: the process group in its foreground gets SIGHUP."""
+        """Closes the terminal's window: the foreground process group gets SIGHUP."""
         if self.master is not None:
             os.close(self.master)
         self.master = None

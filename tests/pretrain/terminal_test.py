@@ -1,4 +1,4 @@
-"""What a run looks like on a terminal, and that a log has nothing of it."""
+"""A run's output on a terminal, and that a log contains none of the live line."""
 import re
 import signal
 
@@ -20,13 +20,13 @@ class OnATerminal(run.PretrainTest):
         return terminal
 
     def lines(self, screen):
-        """The screen's lines at the end: the cursor stands at the beginning of an empty one, after whole ones."""
+        """The lines of the screen at the end: the cursor is at the beginning of an empty line, after whole lines."""
         lines = screen.lines()
         self.assertEqual((lines[-1], screen.column), ("", 0), lines)
         return lines[:-1]
 
     def logged_steps(self, lines):
-        """Of the log's lines about steps, each of which is whole. Nothing else stands between the messages."""
+        """The steps of the log's lines, each of which is whole. Nothing else appears between the messages."""
         texts = [MESSAGE.fullmatch(line) for line in lines]
         self.assertTrue(all(texts), lines)
         steps = [match["text"] for match in texts if match["text"].startswith("step")]
@@ -34,7 +34,7 @@ class OnATerminal(run.PretrainTest):
         return [int(PLAIN.fullmatch(text)[1]) for text in steps]
 
     def assert_live(self, terminal, num_steps, num_messages):
-        """Lines that were shown and are gone: of ever later steps, not too often."""
+        """The live lines that were shown and erased: their steps increase, and they do not appear too often."""
         shown = LIVE.findall(terminal.text)
         matches = [TEXT.fullmatch(text) for text in shown]
         self.assertTrue(all(matches), shown)
@@ -54,8 +54,8 @@ class OnATerminal(run.PretrainTest):
         self.assertEqual(self.logged_steps(lines), [1, 50, 100, 120])
         self.assert_live(terminal, 120, len(lines))
 
-    def test_behind_mpirun_when_it_is_asked_for(self):
-        """Where stderr is a pipe; mpirun's terminal is the ranks' own all the same, and has a width."""
+    def test_live_line_behind_mpirun_on_request(self):
+        """stderr is a pipe; the ranks still inherit mpirun's terminal, which has a width."""
         settings = {"training__steps": 120, "metrics__log_freq": 50, "metrics__live_line": "always"}
         terminal = self.open(run.MPIRUN, 2, run.PRETRAIN, *self.small(**settings), columns=90).finish()
         self.assertEqual(terminal.code, 0, terminal.text)
@@ -79,7 +79,7 @@ class OnATerminal(run.PretrainTest):
         first_narrow = widths.index(32)
         self.assertEqual(set(widths[:first_narrow]), {59})
         self.assertEqual(set(widths[first_narrow:]), {32})
-        screen = Screen(33)  # a wide line that was on its way when the terminal shrank is no matter of the program's
+        screen = Screen(33)  # a wide line already sent when the terminal shrank is not the program's fault
         screen.feed(terminal.text[shown[first_narrow].start():])
         lines = self.lines(screen)
         self.assertRegex(lines[-1], r"^pretrain: error: stopped by a signal after step \d+ of 1000000; .*$")
@@ -96,7 +96,7 @@ class OnATerminal(run.PretrainTest):
             errors = [line for line in self.lines(terminal.screen) if "error" in line]
             self.assertRegex(errors[0], "^pretrain: error: step 6: ")
 
-    def test_an_interrupt_leaves_the_line_and_ends_it(self):
+    def test_an_interrupt_keeps_the_line_and_ends_it(self):
         for key, number in ((b"\x03", signal.SIGINT), (b"\x1c", signal.SIGQUIT)):
             terminal = self.open(run.PRETRAIN, *self.small(number.name, **FOREVER))
             terminal.wait_for("(?s)(\rstep.*){3}")  # the first is erased at once, for the log's line of the first step
@@ -105,8 +105,8 @@ class OnATerminal(run.PretrainTest):
             self.assertEqual(terminal.code, -number, terminal.text)
             self.assertIn("step", self.lines(terminal.screen)[-1])
 
-    def test_plain_lines_where_nothing_can_be_rewritten(self):
-        """Nor is there any control in what they send: a log is text."""
+    def test_plain_lines_if_lines_cannot_be_rewritten(self):
+        """The output contains no control characters either: a log is text."""
         terminals = [self.open(run.PRETRAIN, *self.small("dumb"), TERM="dumb"),
                      self.open(run.PRETRAIN, *self.small("unknown"), TERM=""),
                      self.open(run.PRETRAIN, *self.small("never", metrics__live_line="never"))]

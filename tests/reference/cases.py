@@ -1,4 +1,4 @@
-"""The models that are compared, the batches they see, and Argosy's names for their parameters."""
+"""The models of the reference, their batches, and Argosy's names for their parameters."""
 
 from dataclasses import dataclass
 
@@ -21,8 +21,8 @@ class Case:
 
 
 def all_cases():
-    """Sizes are prime or uneven where they may be; heads and hidden sizes stay even, for tensor parallel 2."""
-    # Its four rotary wavelengths (6.3, 30, 140, 664) meet all three ranges of the scaling: kept, blended, divided.
+    """Sizes are prime or uneven if possible; heads and hidden sizes stay even, for tensor parallel 2."""
+    # Its four rotary wavelengths (6.3, 30, 140, 664) lie in all three ranges of the scaling: kept, blended, divided.
     scaling = dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
                    original_max_position_embeddings=48)
     return [
@@ -44,9 +44,8 @@ def all_cases():
 
 def make_batches(case):
     """Inputs and targets, int64[NUM_STEPS, BATCH, sequence] each.
-
-    A token is (3 * the one before + 1) mod vocabulary, or in one case of four a fresh draw. Of the targets one in eight
-    is ignored; so is the tail of every sample, of uneven length, and at step 3 a whole sample.
+    A token is (3 * previous + 1) mod vocabulary, or in one case of four a random token. One target in eight is ignored;
+    so are the tail of every sample, of uneven length, and a whole sample at step 3.
     """
     shape = (NUM_STEPS, BATCH, case.sequence + 1)
     vocabulary = case.config.vocab_size
@@ -61,7 +60,7 @@ def make_batches(case):
     return stream[..., :-1].copy(), targets
 
 
-# transformers' parts of a name that differ from Argosy's, which are Meta's.
+# Parts of transformers' names that differ from Argosy's names, which are Meta's.
 ARGOSY_PARTS = {"embed_tokens": "tok_embeddings", "input_layernorm": "attention_norm", "self_attn": "attention",
                 "q_proj": "wq", "k_proj": "wk", "v_proj": "wv", "o_proj": "wo", "post_attention_layernorm": "ffn_norm",
                 "mlp": "feed_forward", "gate_proj": "w1", "down_proj": "w2", "up_proj": "w3", "lm_head": "output"}

@@ -1,5 +1,4 @@
-"""Argosy's initial weights, written again in numpy from their definition in README.md.
-
+"""Argosy's initial weights, implemented a second time in numpy from their definition in README.md.
 A weight is a pure function of the seed, its parameter's name and its row-major index in the whole tensor.
 """
 
@@ -40,7 +39,7 @@ def random_words(name, count, seed):
 
 
 def bell(name, shape, std, seed):
-    """Nearly normal: the sum of eight uniform 16-bit integers, centred and scaled to `std`, in float32."""
+    """Approximately normal: the sum of eight uniform 16-bit integers, centred and scaled to `std`, in float32."""
     words = random_words(name, math.prod(shape), seed)
     total = ((words & np.uint64(0xFFFF)) + (words >> np.uint64(16))).sum(axis=0).astype(np.int64)
     scale = np.float32(std / math.sqrt(8 * (2**32 - 1) / 12))

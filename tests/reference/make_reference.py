@@ -18,8 +18,8 @@ LEARNING_RATE, BETAS, EPSILON, WEIGHT_DECAY, MAX_NORM = 1e-3, (0.9, 0.95), 1e-8,
 
 
 class DoubleThroughout(TorchFunctionMode):
-    """Asks for double wherever the code asks for float: transformers' norms, softmax and rotary tables go through
-    float32 even in a model of doubles."""
+    """Replaces float by double wherever the code asks for float: transformers computes norms, softmax and rotary tables
+    in float32 even in a model of doubles."""
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
         if function is torch.Tensor.float:
@@ -53,7 +53,7 @@ def loss_and_logits(model, tokens, targets):
 
 @torch.no_grad()
 def check_gradients(model, tokens, targets):
-    """Central differences at the largest gradient of every parameter: a reference that is wrong must not be written."""
+    """Central differences at the largest gradient of every parameter, so that a wrong reference is never written."""
     delta = 1e-5
     for name, parameter in model.named_parameters():
         index = parameter.grad.abs().argmax()
@@ -118,7 +118,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, default=Path(__file__).parent, help="folder to write (default: here)")
     folder = parser.parse_args().output
-    torch.set_num_threads(1)  # sums in one order, so that a second run writes the same bytes
+    torch.set_num_threads(1)  # sums in a fixed order, so that a second run writes the same bytes
     torch.use_deterministic_algorithms(True)
     for case in all_cases():
         write_case(case, folder)

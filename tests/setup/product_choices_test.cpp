@@ -1,5 +1,5 @@
-// That a run finds its algorithms again: on the stand-in of cuBLASLt, whose algorithms round differently and
-// take the times that a test gives them.
+// A resumed run finds its algorithms again: on the stand-in for cuBLASLt, whose algorithms round differently
+// and take the times that a test sets.
 #include "setup/product_choices.h"
 
 #include <ATen/ops/empty.h>
@@ -32,8 +32,8 @@ class ProductChoicesTest : public ::testing::Test {
         config_.compile.search_algorithms = true;
     }
 
-    /// A run of the program, of one product, with the algorithms taking so long; returns what it computed.
-    /// Then `more` happens in it.
+    /// One run of the program with one product, whose algorithms take these times; returns the product's
+    /// result. Calls `more` within the run.
     at::Tensor run(
         std::vector<double> seconds, const std::function<void(ProductChoices&)>& more = [](auto&) {}) {
         testing::fake_cublaslt() = {};
@@ -54,7 +54,7 @@ class ProductChoicesTest : public ::testing::Test {
 
     ScratchFolder folder_;
     config::JobConfig config_;
-    // The same in every run, since what an algorithm is chosen for includes how memory is aligned.
+    // The input is the same in every run, because the key of an algorithm includes the alignment of memory.
     at::Tensor x_ = at::linspace(-1, 1, 48 * 64, at::kFloat).view({48, 64});
     at::Tensor y_ = at::empty({64, 64}, at::kFloat);
 };
@@ -66,7 +66,7 @@ TEST_F(ProductChoicesTest, ALaterRunComputesTheSameBits) {
     EXPECT_FALSE(run({1, 10, 10}).equal(first)) << "the algorithms round in one way: nothing is tested";
 }
 
-TEST_F(ProductChoicesTest, WhatALaterStepAddsIsKeptToo) {
+TEST_F(ProductChoicesTest, AlgorithmsOfLaterStepsAreKeptToo) {
     const auto lines = [&] {
         std::ifstream stream(file());
         return std::count(std::istreambuf_iterator<char>(stream), {}, '\n');
@@ -83,16 +83,16 @@ TEST_F(ProductChoicesTest, WhatALaterStepAddsIsKeptToo) {
     });
 }
 
-TEST_F(ProductChoicesTest, NothingIsKeptWhereNothingIsSearched) {
+TEST_F(ProductChoicesTest, NothingIsKeptWithoutASearch) {
     config_.compile.search_algorithms = false;
     run({10});
     EXPECT_FALSE(std::filesystem::exists(file()));
 }
 
-TEST_F(ProductChoicesTest, AFileOfSomethingElseIsNamed) {
+TEST_F(ProductChoicesTest, AnInvalidFileIsNamedInTheError) {
     std::filesystem::create_directories(file().parent_path());
     std::ofstream(file()) << "no algorithm\n";
-    EXPECT_ERROR(run({10}), UserError, file().string(), "line 1 of the algorithms");
+    EXPECT_ERROR(run({10}), UserError, file().string(), "line 1 of the file of matrix");
 }
 
 }  // namespace

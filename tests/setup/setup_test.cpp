@@ -1,4 +1,4 @@
-// From a configuration to what the modules below are told.
+// The options of the modules below, made from a configuration.
 #include "setup/setup.h"
 
 #include <gtest/gtest.h>
@@ -50,7 +50,8 @@ TEST(BatchSizes, APipelineTakesSmallerMicrobatches) {
     JobConfig config = with_batches(8, -1);
     config.parallelism.pipeline_parallel_microbatch_size = 2;
     expect_sizes(batch_sizes(config, mesh_of(2, 1, 2, 1)), 16, 2, 4);
-    expect_sizes(batch_sizes(config, mesh_of(1, 1, 2, 1)), 16, 8, 1);  // no pipeline, no such microbatches
+    expect_sizes(batch_sizes(config, mesh_of(1, 1, 2, 1)), 16, 8,
+                 1);  // without a pipeline there are no such microbatches
     config.training.global_batch_size = 48;
     expect_sizes(batch_sizes(config, mesh_of(2, 1, 2, 1)), 48, 2, 12);
 }
@@ -108,17 +109,17 @@ TEST_F(ChooseModelFromFolder, TheFolderAlone) {
               std::vector<std::string>{});
 }
 
-TEST_F(ChooseModelFromFolder, BothWhereTheyAgree) {
+TEST_F(ChooseModelFromFolder, BothIfTheyAgree) {
     const model::ModelSpec spec = choose_model(with_folder(named("qwen2", "0.5B")));
     EXPECT_EQ(model::differences(spec, model::preset("qwen2", "0.5B")), std::vector<std::string>{});
 }
 
-TEST_F(ChooseModelFromFolder, BothWhereTheyDoNotAgree) {
+TEST_F(ChooseModelFromFolder, BothAreRefusedIfTheyDiffer) {
     EXPECT_ERROR(choose_model(with_folder(named("qwen2", "1.5B"))), UserError, "qwen2 1.5B", "config.json",
-                 "different models", "1536", "896", "leave one of the two out");
+                 "different models", "1536", "896", "remove one of the two");
 }
 
-TEST_F(ChooseModelFromFolder, ANameOrAFlavorAloneIsHeldAgainstTheFolder) {
+TEST_F(ChooseModelFromFolder, ANameOrAFlavorAloneIsComparedWithTheFolder) {
     EXPECT_NO_THROW(choose_model(with_folder(named("qwen2", std::nullopt))));
     EXPECT_NO_THROW(choose_model(with_folder(named(std::nullopt, "0.5B"))));
     EXPECT_ERROR(choose_model(with_folder(named("qwen3", std::nullopt))), UserError, "model.name is qwen3",
@@ -206,7 +207,7 @@ TEST(TrainerOptions, OnlyFloat16ScalesItsLoss) {
     EXPECT_EQ(scale()->growth_interval, 7);
 }
 
-TEST(TrainerOptions, WeightsAreGivenBackAfterEachPassButInAPipeline) {
+TEST(TrainerOptions, WeightsAreFreedAfterEachPassExceptInAPipeline) {
     using config::ReshardAfterForward;
     for (const int degree : {1, 2}) {
         JobConfig config = pipelined(degree);
@@ -253,9 +254,9 @@ TEST(TrainerOptions, EveryScheduleOfTheConfigurationExists) {
     EXPECT_EQ(std::vector<std::string>(names.begin(), names.end()), parallel::schedule_names());
 }
 
-TEST(LrScheduleOptions, TotalIsTheRunsUnlessGiven) {
+TEST(LrScheduleOptions, TotalIsTheRunsNumberOfStepsUnlessGiven) {
     JobConfig config;
-    config.training.steps = 500;  // of which max_tokens may leave 300
+    config.training.steps = 500;  // max_tokens may leave 300 of them
     config.optimizer.lr = 0.125;
     config.lr_scheduler = {
         .warmup_steps = 7, .decay_ratio = 0.4, .decay_type = config::DecayType::Cosine, .min_lr_factor = 0.1};
@@ -281,14 +282,14 @@ TEST(LrScheduleOptions, EveryShape) {
     EXPECT_EQ(of(config::DecayType::Sqrt), optim::DecayShape::Sqrt);
 }
 
-/// What steps of a run say of the longest context.
+/// The longest context that the saved steps of a run record.
 int64_t saved_context(const JobConfig& config, const model::ModelSpec& spec, const resume::Start& start) {
     const resume::SaveOptions options =
         resume::save_options(config, spec, mesh_of(1, 1, 1, 1), start, /*final_step=*/1);
     return nlohmann::json::parse(options.description.model).at("max_position_embeddings");
 }
 
-TEST(SaveOptions, TheLongestContextIsThatOfTrainingOrWhatSomebodySaid) {
+TEST(SaveOptions, TheLongestContextIsThatOfTrainingOrOfTheLoadedModel) {
     JobConfig config;
     config.checkpoint.enable = true;
     config.training.seq_len = 1000;
@@ -300,7 +301,7 @@ TEST(SaveOptions, TheLongestContextIsThatOfTrainingOrWhatSomebodySaid) {
 
     const ScratchFolder folder;
     config.model.hf_assets_path = (folder / "").string();
-    EXPECT_EQ(saved_context(config, plain, {}), 40960);  // as its config.json would say
+    EXPECT_EQ(saved_context(config, plain, {}), 40960);  // as in the model's config.json
     config.training.seq_len = 200000;
     EXPECT_EQ(saved_context(config, plain, {}), 200000);
     EXPECT_EQ(saved_context(config, scaled, {.max_context = 131072}), 200000);

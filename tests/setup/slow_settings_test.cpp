@@ -1,4 +1,4 @@
-// pretrain.gpu has what is said of them.
+// pretrain.gpu tests the warnings.
 #include "setup/device.h"
 
 #include <gtest/gtest.h>

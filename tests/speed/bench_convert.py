@@ -16,7 +16,7 @@ from runs import HERE
 
 ROOT = HERE.parent.parent
 CP_TARGET, PEER_TARGET = 0.7, 2.0
-# What `jobs/setup.sh --tests` installs for the peer: a Python, and the folder of its packages.
+# The peer's Python and the folder of its packages, as `jobs/setup.sh --tests` installs them.
 PEER_PYTHON, PEER_PACKAGES = ROOT / ".deps" / "venv" / "bin" / "python3", ROOT / ".deps" / "tests"
 HIDDEN, DIM, VOCAB = 5504, 2048, 32000
 GIGABYTE = 1e9
@@ -37,17 +37,17 @@ def parse():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--bin", type=pathlib.Path, default=ROOT / "build" / "bin", help="folder of convert-checkpoint")
     parser.add_argument("--folder", type=pathlib.Path, help="scratch space: three times the model's size; default: a folder for temporary files")
-    parser.add_argument("--layers", type=int, default=8, help="of a Llama 2048 wide with 0.2 GB a layer and 0.52 GB beside")
-    parser.add_argument("--dim", type=int, default=DIM, help="its width, a multiple of 128")
-    parser.add_argument("--vocab", type=int, default=VOCAB, help="its vocabulary")
+    parser.add_argument("--layers", type=int, default=8, help="layers of a Llama 2048 wide; 0.2 GB per layer and 0.52 GB for the rest")
+    parser.add_argument("--dim", type=int, default=DIM, help="width of the model, a multiple of 128")
+    parser.add_argument("--vocab", type=int, default=VOCAB, help="vocabulary of the model")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=0, help="of convert-checkpoint; default: its own")
+    parser.add_argument("--threads", type=int, default=0, help="threads of convert-checkpoint; default: its own default")
     parser.add_argument("--peer-python", default=os.environ.get("ARGOSY_PEER_PYTHON"),
                         help="a Python with h5py and safetensors; default: this one, or what jobs/setup.sh --tests "
                         "installs")
-    parser.add_argument("--json", type=pathlib.Path, help="writes all times here")
-    parser.add_argument("--check", action="store_true", help="exit 3 where a target is missed")
-    parser.add_argument("--publish", metavar="PLACE", help="puts the table into README.md: convert-disk or convert-memory")
+    parser.add_argument("--json", type=pathlib.Path, help="file for all times")
+    parser.add_argument("--check", action="store_true", help="exit with 3 if a target is missed")
+    parser.add_argument("--publish", metavar="PLACE", help="put the table into README.md: convert-disk or convert-memory")
     return parser.parse_args()
 
 
@@ -58,7 +58,7 @@ def with_packages():
 
 
 def lacks(python, environment):
-    """Why that Python cannot be the peer; empty: it can."""
+    """The reason why that Python cannot be the peer; empty if it can."""
     try:
         done = subprocess.run([python, "-c", "import h5py, safetensors.numpy"], capture_output=True, text=True,
                               env=environment)
@@ -68,7 +68,7 @@ def lacks(python, environment):
 
 
 def find_peer(asked):
-    """(Python, environment) of the peer: the one that is asked for, else the first that can be it."""
+    """(Python, environment) of the peer: the requested one, else the first suitable one."""
     candidates = [(asked or sys.executable, os.environ), (asked or PEER_PYTHON, with_packages())]
     reasons = {}
     for python, environment in candidates:
@@ -97,7 +97,7 @@ def tensor_shapes(options):
 
 
 def write_model(folder, options):
-    """Random bytes whose numbers are finite: an exponent of all ones cannot come about."""
+    """Random bytes that are finite numbers: no exponent is all ones."""
     shapes, hidden = tensor_shapes(options)
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps({
@@ -155,7 +155,7 @@ class Bench:
         subprocess.run(["sync", *files], check=True)
 
     def seconds(self, work, source):
-        """Of one run into a new place, with nothing of earlier ones left to write."""
+        """Seconds of one run into a new folder, with no unwritten data of earlier runs."""
         destination = self.folder / "out"
         os.sync()
         started = time.perf_counter()
@@ -165,7 +165,7 @@ class Bench:
 
 
 def check_result(bench, destination, model):
-    """Before a time is believed: what came through a checkpoint is what comes from the model itself."""
+    """Before a time counts: a model converted from a checkpoint equals one converted from the model itself."""
     direct = bench.folder / "direct"
     bench.convert(model, "hf", direct, "--verify")
     same = subprocess.run(["cmp", direct / "model.safetensors", destination / "model.safetensors"]).returncode == 0
@@ -175,7 +175,7 @@ def check_result(bench, destination, model):
 
 
 def cases(bench, forms):
-    """{case: (source, {contender: work})}; the first contender is ours."""
+    """{case: (source, {contender: work})}; the first contender is Argosy."""
     def ours(to, *more):
         return lambda source, destination: bench.convert(source, to, destination, *more)
     rivals = {"cp, then sync": bench.copy_and_sync, "cp": bench.copy}
@@ -186,7 +186,7 @@ def cases(bench, forms):
 
 
 def measure(bench, forms):
-    """{case: {contender: [seconds]}}, a round through all of them at a time, so that all meet the same noise."""
+    """{case: {contender: [seconds]}}; each round runs all contenders, so that all see the same noise."""
     times, checked = {}, False
     for _ in range(bench.options.rounds):
         for case, (source, contenders) in cases(bench, forms).items():

@@ -1,4 +1,5 @@
-"""The benchmark of convert-checkpoint at a tiny size: it runs, checks what it times, and judges by its targets."""
+"""The benchmark of convert-checkpoint at a tiny size: it runs, verifies the converted model, and compares times with
+its targets."""
 import json
 import os
 import pathlib
@@ -24,7 +25,7 @@ class TableTest(unittest.TestCase):
         times = {"full -> hf": {"ours": [2.0, 1.0], "cp, then sync": [cp], "cp": [0.1], "peer": [peer]}}
         return bench_convert.table(times, 3e9)
 
-    def test_targets_are_of_the_best_rounds(self):
+    def test_targets_apply_to_the_best_rounds(self):
         text, missed = self.judge(cp=0.7, peer=2.0)
         self.assertEqual(missed, [])
         self.assertIn("| 3 ", text)

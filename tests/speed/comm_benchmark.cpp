@@ -39,7 +39,7 @@ struct Cost {
     double exposed_ms = 1e9, cpu_ms = 1e9;
 };
 
-/// A fixed amount of work, of products that stay in the second cache.
+/// A fixed amount of work: products that stay in the second-level cache.
 class Computing {
   public:
     explicit Computing(Communicator& group) {

@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 """nccl-bench against plain loops around MPI's calls, in alternating runs on the same ranks; see README.md.
-
-Prints a table of ratios; with --check it ends with 3 where the two disagree by more than the loops do with themselves.
+Prints a table of ratios; with --check it exits with 3 if the two differ by more than the loops differ among themselves.
 """
 import argparse
 import json
@@ -23,16 +22,16 @@ LIMIT_SECONDS = 300
 
 def parse(words):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--build", type=pathlib.Path, default=SOURCE / "build", help="has bin/ and tests/")
+    parser.add_argument("--build", type=pathlib.Path, default=SOURCE / "build", help="build folder with bin/ and tests/")
     parser.add_argument("--ranks", type=int, default=2)
-    parser.add_argument("--collectives", default=",".join(COLLECTIVES), help="with commas; default: all")
-    parser.add_argument("--sizes", default="4096,65536,1048576,8388608", help="bytes, with commas")
+    parser.add_argument("--collectives", default=",".join(COLLECTIVES), help="collectives, separated by commas; default: all")
+    parser.add_argument("--sizes", default="4096,65536,1048576,8388608", help="bytes, separated by commas")
     parser.add_argument("--iterations", type=int, default=200)
     parser.add_argument("--warmup", type=int, default=20)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--blocking", action="store_true", help="MPI's blocking calls on both sides")
-    parser.add_argument("--check", action="store_true", help="exit with 3 where the two disagree")
-    parser.add_argument("--publish", action="store_true", help="the table into README.md beside this file")
+    parser.add_argument("--blocking", action="store_true", help="use MPI's blocking calls on both sides")
+    parser.add_argument("--check", action="store_true", help="exit with 3 if the two disagree")
+    parser.add_argument("--publish", action="store_true", help="put the table into README.md beside this file")
     options = parser.parse_args(words)
     options.sizes = [int(size) for size in options.sizes.split(",")]
     options.collectives = options.collectives.split(",")
@@ -49,7 +48,7 @@ def on_ranks(options, *command):
 
 
 def run_ours(options, collective):
-    """{bytes: microseconds}, out of place, as the plain loops."""
+    """{bytes: microseconds}, out of place, as in the plain loops."""
     found = {}
     with tempfile.TemporaryDirectory(prefix="nccl-bench-") as folder:
         path = pathlib.Path(folder) / "results.json"
@@ -63,7 +62,7 @@ def run_ours(options, collective):
 
 def run_loops(options, collective):
     found = {}
-    for size in options.sizes:  # a process for each size, as on the other side
+    for size in options.sizes:  # one process per size, as for the loops
         out = on_ranks(options, options.build / "tests/bench_mpi_loops", collective,
                        "blocking" if options.blocking else "non-blocking", options.iterations, options.warmup, size)
         bytes_, microseconds = out.split()
@@ -76,7 +75,7 @@ def geometric_mean(values):
 
 
 class Comparison:
-    """Of one collective: times of all rounds, {bytes: [microseconds]} on each side."""
+    """The times of one collective in all rounds, {bytes: [microseconds]} on each side."""
 
     def __init__(self, collective, ours, loops):
         self.collective = collective

@@ -1,7 +1,6 @@
-"""Argosy's training step against PyTorch's FSDP2, alternating in one run so that both meet the same noise.
-
-README.md beside this file defines every number. Tables go to stdout, progress to stderr. Exits with 3 when --check is
-given and a target is missed, with 1 when a run fails or computes something else than the others.
+"""Argosy's training step against PyTorch's FSDP2, alternating in one run so that both see the same noise.
+README.md beside this file defines every number. Tables go to stdout, progress to stderr. Exits with 3 if --check is
+given and a target is missed, with 1 if a run fails or its losses differ from the others'.
 """
 import argparse
 import dataclasses
@@ -20,7 +19,7 @@ from runs import Failure, Layout, Sizes, busy, end_on_signal, machine
 from workload import Workload
 
 CASES = {"fsdp": ("2 ranks, FSDP, one thread each", Layout(2, 1)), "threads": ("1 rank, 2 threads", Layout(1, 2))}
-SHORT = dict(batch=1, seq=64)  # of a run in a type that PyTorch has no fast products for
+SHORT = dict(batch=1, seq=64)  # steps of a run in a type that PyTorch computes slowly
 FEWEST_RATE = 0.5              # bf16 products slower than this part of fp32's: no user would pick bf16
 
 
@@ -28,19 +27,19 @@ def parse(words):
     parser = argparse.ArgumentParser(prog="compare_pytorch.sh", description=__doc__)
     for field in dataclasses.fields(Sizes):
         parser.add_argument("--" + field.name, type=int, default=field.default, help=f"default {field.default}")
-    parser.add_argument("--dtype", choices=("bf16", "fp32"), default="bf16", help="of our run; default bf16")
+    parser.add_argument("--dtype", choices=("bf16", "fp32"), default="bf16", help="type of Argosy's run; default bf16")
     parser.add_argument("--case", choices=CASES, action="append", help="default: all")
-    parser.add_argument("--rounds", type=int, default=2, help="each runs every program once; default 2")
-    parser.add_argument("--steps", type=int, default=4, help="of a run, the first not counted; default 4")
+    parser.add_argument("--rounds", type=int, default=2, help="rounds; each runs every program once; default 2")
+    parser.add_argument("--steps", type=int, default=4, help="steps of a run; the first does not count; default 4")
     parser.add_argument("--quick", action="store_true", help="one round of three steps")
-    parser.add_argument("--limit", type=float, default=150, help="seconds of one run; default 150")
+    parser.add_argument("--limit", type=float, default=150, help="time limit of one run in seconds; default 150")
     parser.add_argument("--peer-types", choices=("auto", "bf16", "fp32", "both"), default="auto",
-                        help="auto: the type of our run, or fp32 where the processor makes PyTorch's bf16 slower")
-    parser.add_argument("--without-peer", action="store_true", help="ours against the floor alone")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of our run")
-    parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write everything measured")
+                        help="auto: the type of Argosy's run, or fp32 if PyTorch's bf16 is slower on this processor")
+    parser.add_argument("--without-peer", action="store_true", help="compare Argosy only with the products' floor")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of Argosy's run")
+    parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="file for all measurements")
     parser.add_argument("--check", action="store_true",
-                        help="exit with 3 when a target is missed, or the peer gave no figure for it")
+                        help="exit with 3 if a target is missed, or the peer has no figure for it")
     parser.add_argument("--publish", action="store_true", help="put the tables into tests/speed/README.md")
     options = parser.parse_args(words)
     if options.quick:
@@ -58,7 +57,7 @@ def say(text):
 
 @dataclasses.dataclass(frozen=True)
 class Variant:
-    """A way to run the peer."""
+    """One variant of the peer."""
     dtype: str
     compiled: bool
     short: bool = False
@@ -88,7 +87,7 @@ def variants(options, their_peer):
 
 
 class Case:
-    """One layout: everything that runs in it, round after round."""
+    """One layout: the programs that run in it, round after round."""
 
     def __init__(self, options, workload, layout, their_peer, choices):
         self.options, self.workload, self.layout = options, workload, layout
@@ -120,7 +119,7 @@ class Case:
             self.theirs[variant].append(run)
 
     def result(self):
-        """(contenders, ours first; figures)"""
+        """(contenders, Argosy first; figures)"""
         tokens = self.layout.ranks * self.workload.sizes.tokens
         floor = comparison.Floor(*(tokens / min(floor[i] for floor in self.floors) for i in (0, 1)))
         ours = comparison.Contender.of("Argosy", self.options.dtype, self.ours)
@@ -166,7 +165,7 @@ def tables(report, words):
 
 
 def plain(value):
-    """Figures with what follows from them."""
+    """Figures with the values derived from them."""
     more = dict(ratio=value.ratio, met=value.met) if isinstance(value, comparison.Figure) else {}
     return dataclasses.asdict(value) | more
 

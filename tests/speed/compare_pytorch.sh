@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# compare_pytorch.sh [--quick] [--check] [--json FILE] ...: our training step against PyTorch's; README.md beside this
-# file says what is measured and how, --help names the options. Builds what it runs, unless ARGOSY_BIN names binaries.
+# compare_pytorch.sh [--quick] [--check] [--json FILE] ...: Argosy's training step against PyTorch's. README.md beside
+# this file defines the measurements, --help lists the options. Builds the programs that it runs, unless ARGOSY_BIN
+# names binaries.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
 if [ -z "${ARGOSY_BIN:-}" ]; then

@@ -1,4 +1,5 @@
-"""The comparison with PyTorch at tiny sizes, against a stand-in for the peer that claims what a test wants."""
+"""The comparison with PyTorch at tiny sizes, against a stand-in for the peer that reports the results that a test sets.
+"""
 import contextlib
 import json
 import os
@@ -23,7 +24,7 @@ LOSS = 6.7  # ln(512) = 6.24, and 1/2 from the head's logits
 
 
 def claim(**changes):
-    """What a peer says."""
+    """The report of a peer."""
     return dict(tokens_per_step=128, step_seconds=[1.0, 1.0, 1.0], losses=[LOSS] * 3, first_step_seconds=9.0,
                 peak_mib=2000.0) | changes
 
@@ -62,7 +63,7 @@ class ComparisonTest(unittest.TestCase):
         self.assertEqual(figures["peak memory of a rank, MiB"].other, 50)
         self.assertEqual(figures["command to end of first step, s"].other, 0.5)
 
-    def test_a_loss_away_from_that_of_random_tokens_is_a_fault(self):
+    def test_a_loss_far_from_that_of_random_tokens_is_an_error(self):
         fine = self.contender()
         self.assertEqual(comparison.check_losses([fine, self.contender(first_loss=9.5)], 8192), [])
         self.assertEqual(len(comparison.check_losses([fine, self.contender(first_loss=2.0)], 8192)), 2)
@@ -81,13 +82,13 @@ class VariantsTest(unittest.TestCase):
                          [("bf16", False, False), ("bf16", True, False)])
         self.assertEqual(remarks, [])
 
-    def test_where_bf16_is_slow_the_peer_is_compared_in_fp32(self):
+    def test_if_bf16_is_slow_the_peer_is_compared_in_fp32(self):
         chosen, remarks = self.variants([], 1)
         self.assertEqual([(one.dtype, one.compiled, one.short) for one in chosen],
                          [("fp32", False, False), ("fp32", True, False), ("bf16", False, True)])
         self.assertIn("1.0 GFLOP/s against 80.0 in fp32", remarks[0])
 
-    def test_types_that_are_asked_for_run_in_full(self):
+    def test_requested_types_run_in_full(self):
         chosen, _ = self.variants(["--peer-types=both"], 1)
         self.assertEqual([one.short for one in chosen], [False] * 4)
 
@@ -99,7 +100,7 @@ class WholeTest(unittest.TestCase):
         self.folder = pathlib.Path(scratch.name)
 
     def compare(self, *arguments, says=None):
-        """(exit status, stdout, stderr) against a peer that says so."""
+        """(exit status, stdout, stderr) of the comparison against a peer with this report."""
         stand_in = self.folder / "python"
         if says:
             stand_in.write_text(f"#!/bin/sh\necho '{json.dumps(says)}'\n")
@@ -108,7 +109,7 @@ class WholeTest(unittest.TestCase):
                               env=os.environ | {"ARGOSY_PEER_PYTHON": str(stand_in)})
         return done.returncode, done.stdout, done.stderr
 
-    def test_without_a_peer_it_measures_ours_against_the_floor(self):
+    def test_without_a_peer_argosy_is_compared_with_the_floor(self):
         file = self.folder / "report.json"
         code, out, err = self.compare("--case", "fsdp", "--without-peer", "--json", file)
         self.assertEqual(code, 0, err)
@@ -122,13 +123,13 @@ class WholeTest(unittest.TestCase):
             self.assertGreater(share["ratio"], 0)
         self.assertIn("not measured", out)
 
-    def test_check_ends_with_3_where_a_target_is_missed(self):
+    def test_check_exits_with_3_if_a_target_is_missed(self):
         code, out, err = self.compare("--case", "fsdp", "--check", says=claim(step_seconds=[1e-6] * 3))
         self.assertEqual(code, 3, out + err)
         self.assertRegex(out, r"tokens/s, best step .* missed")
         self.assertRegex(out, r"peak memory of a rank, MiB .* met")
 
-    def test_a_broken_run_is_no_comparison(self):
+    def test_a_broken_run_is_not_compared(self):
         code, _, err = self.compare("--case", "fsdp", says=claim(losses=[2.0] * 3))
         self.assertEqual(code, 1)
         self.assertIn("the first loss is 2.000, not near ln(512)", err)

@@ -1,4 +1,5 @@
-"""From runs to the figures of a comparison, their targets, and the tables. Pure arithmetic: nothing is started here."""
+"""Computes the figures of a comparison from its runs, checks their targets, and makes the tables. Pure arithmetic:
+starts no process."""
 import dataclasses
 import math
 
@@ -12,7 +13,7 @@ MOST_LOSS_APART = 0.25          # of the first steps: same deviations of the wei
 
 @dataclasses.dataclass(frozen=True)
 class Contender:
-    """What one program reached in one case over all rounds."""
+    """Results of one program in one case over all rounds."""
     name: str
     dtype: str
     best_tokens_per_second: float    # of the fastest warm step
@@ -33,7 +34,7 @@ class Contender:
 
 @dataclasses.dataclass(frozen=True)
 class Floor:
-    """Tokens a second if a step were its matrix products and nothing else."""
+    """Tokens per second of a step that consists of its matrix products only."""
     best_tokens_per_second: float
     median_tokens_per_second: float
 
@@ -43,7 +44,7 @@ class Figure:
     name: str
     ours: float | None
     other: float | None
-    target: float | None = None  # of ours / other; None: shown, not judged
+    target: float | None = None  # of ours / other; None: shown without a target
     larger_is_better: bool = True
 
     @property
@@ -52,14 +53,14 @@ class Figure:
 
     @property
     def met(self):
-        """None where nothing is asked, or the other side is missing."""
+        """None if there is no target, or if the other side is missing."""
         if self.target is None or self.ratio is None:
             return None
         return self.ratio >= self.target if self.larger_is_better else self.ratio <= self.target
 
 
 def check_losses(contenders, vocab):
-    """What is wrong with the runs, as sentences: nobody should compare the speed of a broken one."""
+    """Errors of the runs, as sentences: the speed of a broken run means nothing."""
     faults, uniform = [], math.log(vocab)
     for one in contenders:
         if not -MOST_LOSS_APART < one.first_loss - uniform < MOST_LOSS_ABOVE_UNIFORM:
@@ -77,7 +78,7 @@ def best(contenders, attribute, choose):
 
 
 def figures(ours, peers, floor):
-    """Each of the peer's is the best over its variants: the fastest may be one, the smallest another."""
+    """Each figure of the peer is the best over its variants: the fastest variant need not be the smallest."""
     def row(name, attribute, choose, target):
         return Figure(name, getattr(ours, attribute), best(peers, attribute, choose), target, choose is max)
 

@@ -1,6 +1,6 @@
-// Plain loops around MPI's own calls, as anybody would time them: what nccl-bench has to agree with. It
-// shares nothing with the library. `bench_mpi_loops COLLECTIVE blocking|non-blocking ITERATIONS WARMUP
-// BYTES...` prints a line for each size on rank 0: bytes, and microseconds of one operation, the mean of the
+// Plain loops around MPI's own calls, timed in the plainest way, with which nccl-bench has to agree. They
+// share no code with the library. `bench_mpi_loops COLLECTIVE blocking|non-blocking ITERATIONS WARMUP
+// BYTES...` prints one line per size on rank 0: bytes, and microseconds of one operation, the mean of the
 // ranks' means.
 #include <mpi.h>
 

@@ -1,7 +1,8 @@
-// What each operation costs on this machine, by own kernels and as a composition of LibTorch's: FLOP/s of
-// products and attention, bytes/s of the rest (reads and writes that the mathematics needs, so that a
-// composition of several passes shows as less than the memory's bandwidth, which `copy` shows). Sizes: 2048
-// tokens of a model 512 wide with 8 heads, hidden 1344, vocabulary 8192. tests/ops verifies the results.
+// The cost of each operation on this machine, with Argosy's kernels and as a composition of LibTorch's
+// operations: FLOP/s of products and attention, bytes/s of the others. Bytes count the reads and writes that
+// the mathematics needs, so a composition of several passes shows less than the memory's bandwidth, which
+// `copy` shows. Sizes: 2048 tokens of a model 512 wide with 8 heads, hidden size 1344, vocabulary 8192.
+// tests/ops verifies the results.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/ones.h>
@@ -29,7 +30,7 @@ constexpr int64_t kDim = 512, kHeads = 8, kHeadDim = kDim / kHeads, kHidden = 13
 
 at::Tensor random(at::IntArrayRef shape, at::ScalarType type) { return at::randn(shape).to(type); }
 
-/// Rates by the work of one iteration.
+/// Rates, computed from the work of one iteration.
 void report_flops(benchmark::State& state, double flops) {
     state.counters["FLOP/s"] = benchmark::Counter(flops, benchmark::Counter::kIsIterationInvariantRate);
 }
@@ -69,7 +70,7 @@ void linear_weight(benchmark::State& state, at::ScalarType type) {
     report_flops(state, kLayer.flops());
 }
 
-/// What memory gives at best: a copy from one place to another.
+/// The memory's bandwidth: a copy between two buffers.
 void copy(benchmark::State& state, at::ScalarType type) {
     const at::Tensor x = random({kTokens, kHidden}, type), y = random({kTokens, kHidden}, type);
     for (auto _ : state) {

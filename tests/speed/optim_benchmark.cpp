@@ -1,5 +1,5 @@
-// What an update of 2^22 elements costs, beside LibTorch's fused AdamW with the pass that makes the copy for
-// computation: bytes/s of everything that is read and written once.
+// The cost of updating 2^22 elements, beside LibTorch's fused AdamW with the pass that makes the copy for
+// computation. The figure is bytes/s, counting everything that is read and written once.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_fused_adamw.h>
 #include <ATen/ops/empty.h>

@@ -1,4 +1,4 @@
-"""Their side of the comparison: torch_llama.py under a Python that has PyTorch."""
+"""The peer's side of the comparison: torch_llama.py under a Python that has PyTorch."""
 import dataclasses
 import json
 import os
@@ -14,7 +14,7 @@ REMEDY = (f"make one with: python3 -m venv {PLACE} && {PLACE}/bin/pip install to
 
 
 def find_python():
-    """The Python that $ARGOSY_PEER_PYTHON names, or that of .deps/peer-venv; None when there is none."""
+    """The Python that $ARGOSY_PEER_PYTHON names, or that of .deps/peer-venv; None if there is none."""
     python = os.environ.get(VARIABLE) or SOURCE / PLACE / "bin" / "python"
     return str(python) if pathlib.Path(python).exists() else None
 
@@ -27,14 +27,14 @@ class Peer:
         self.environment = {"TORCHINDUCTOR_CACHE_DIR": str(cache_folder), "PYTHONWARNINGS": "ignore"}
 
     def gflops(self):
-        """{"bf16_gflops", "fp32_gflops"} of its matrix products on one thread."""
+        """{"bf16_gflops", "fp32_gflops"} of the peer's matrix products on one thread."""
         out, _, cut_short = start([self.python, HERE / "torch_llama.py", "--probe"], 120, self.environment)
         if cut_short:
             raise Failure("the peer's probe came to no end")
         return json.loads(out)
 
     def train(self, sizes, layout, dtype, compiled, steps, limit):
-        """A Run, or None when the limit ended it before the end."""
+        """A Run, or None if the time limit ended it."""
         launcher = [self.python]
         if layout.ranks > 1:
             launcher += ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", layout.ranks]

@@ -1,4 +1,4 @@
-"""The peer itself, at tiny sizes: that what ours is compared with trains as it should. Skipped without PyTorch."""
+"""The peer itself, at tiny sizes: it trains correctly. Skipped without PyTorch."""
 import math
 import pathlib
 import sys

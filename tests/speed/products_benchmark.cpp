@@ -1,7 +1,7 @@
-// The floor under a training step: the time of its matrix products alone, through the functions that the
-// model calls, each layer with weights of its own. A pass is what one step of one rank multiplies: forward,
-// input gradient and weight gradient of each linear layer and, in chunks of rows, of the head. Outputs are
-// warm: what a pass frees, malloc keeps for the next. Prints one JSON line.
+// The floor of a training step: the time of its matrix products alone, through the functions that the model
+// calls, with separate weights for each layer. A pass has the products of one step of one rank: forward,
+// input gradient and weight gradient of each linear layer and, in chunks of rows, of the head. Outputs are in
+// warm memory: malloc keeps the memory that a pass frees for the next one. Prints one JSON line.
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
@@ -33,14 +33,14 @@ struct Options {
 
 struct Linear {
     at::Tensor weight;    // [out, in]
-    at::Tensor gradient;  // likewise, float32
+    at::Tensor gradient;  // also float32
 };
 
 Linear make_linear(int64_t num_out, int64_t num_in, at::ScalarType type) {
     return {at::randn({num_out, num_in}).to(type), at::empty({num_out, num_in}, at::kFloat)};
 }
 
-/// y, dx and dW of one layer; the first product of a sum writes, those after it add, as in a step.
+/// y, dx and dW of one layer; the first product of a sum overwrites, later ones add, as in a step.
 void multiply(Linear& linear_layer, const at::Tensor& x, const at::Tensor& dy, bool accumulate) {
     linear(x, linear_layer.weight);
     linear_input_gradient(dy, linear_layer.weight);
@@ -83,8 +83,8 @@ class Step {
         return 6.0 * options_.tokens * (options_.layers * layer + 1.0 * options_.vocab * options_.dim);
     }
 
-    /// The largest error of y, dx and dW at one place each of the first layer, against sums in float64,
-    /// in deviations of such a sum: what is not computed is not worth timing.
+    /// The largest error of y, dx and dW at one element each of the first layer, against sums in float64, in
+    /// standard deviations of such a sum. Wrong results are not worth timing.
     double error() const {
         const Linear& layer = up_[0];
         at::Tensor gradient = at::empty_like(layer.gradient);
@@ -105,7 +105,7 @@ class Step {
     Linear head_;
 };
 
-/// Seconds of each pass but the first, which warms up: for `seconds`, at least three.
+/// Seconds of each pass, without the first one, which warms up: for `seconds`, at least three passes.
 std::vector<double> time_passes(Step& step, double seconds) {
     step.run();
     std::vector<double> passes;

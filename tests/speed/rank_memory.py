@@ -1,6 +1,5 @@
 """rank_memory.py FILE COMMAND ...: runs a command, and then adds its peak resident memory in KiB as a line to FILE.
-
-Started once per rank, so that the file has a line for each. Ends as the command did.
+Started once per rank, so that the file has a line for each. Exits with the command's status.
 """
 import os
 import resource

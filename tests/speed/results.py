@@ -1,4 +1,4 @@
-"""How results are shown: Markdown tables, and the places for them in README.md beside this file."""
+"""Output of results: Markdown tables, and their positions in README.md beside this file."""
 import os
 import re
 
@@ -25,7 +25,7 @@ def cell(value):
 
 
 def publish(place, text):
-    """Replaces what stands between README.md's marks `results: <place>` and `end of results`."""
+    """Replaces the text between README.md's marks `results: <place>` and `end of results`."""
     start, end = f"<!-- results: {place} -->\n", "<!-- end of results -->"
     old = README.read_text()
     new, count = re.subn(re.escape(start) + ".*?" + re.escape(end), lambda _: f"{start}\n{text}\n\n{end}", old,

@@ -1,4 +1,4 @@
-"""How the benchmarks start a job, with a time limit, and what a job of training steps gave, in plain values."""
+"""Starts the benchmarks' jobs with a time limit, and returns the results of training jobs as plain values."""
 import dataclasses
 import os
 import pathlib
@@ -11,11 +11,11 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 SOURCE = HERE.parent.parent
-MOST_IDLE_LOAD = 0.5  # of each core, as the load average over the last minute
+MOST_IDLE_LOAD = 0.5  # load per core over the last minute
 
 
 class Failure(Exception):
-    """A run that did not do what it was started for."""
+    """A run that failed."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Sizes:
 
     @property
     def tokens(self):
-        """Of one rank and step."""
+        """Figures of one rank and step."""
         return self.seq * self.batch
 
 
@@ -42,29 +42,29 @@ class Layout:
 
 @dataclasses.dataclass
 class Run:
-    """One job of training. Steps that were done before the time limit ended it count; memory is then unknown (None)."""
+    """One training job. Steps that ended before the time limit count; the memory is then unknown (None)."""
     tokens_per_step: int  # of the whole job
     step_seconds: list    # wall time, the first step included
     losses: list
     first_step_seconds: float  # from the command to the end of the first step
     peak_mib: float | None = None  # resident (ru_maxrss), of the largest rank
     tensor_mib: list = dataclasses.field(default_factory=list)  # peak of each step, rank 0
-    flops_per_step: float = 0  # model FLOPs of the whole job's, causal
+    flops_per_step: float = 0  # model FLOPs of the whole job's step, causal
     cut_short: bool = False
 
     @property
     def warm_seconds(self):
-        """Without the first step, which pays for what is done once."""
+        """The steps without the first one, which includes one-time work."""
         return self.step_seconds[1:] or self.step_seconds
 
 
 def end_on_signal():
-    """For a benchmark's start: SIGTERM then ends it as an error does, with its jobs and scratch folders."""
+    """For the start of a benchmark: SIGTERM then ends it as an error does, with its jobs and scratch folders."""
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
 
 
 def terminate(process):
-    """The launcher ends its ranks on SIGTERM; what is then left of its own process group is killed."""
+    """The launcher ends its ranks on SIGTERM; processes left in its process group are killed."""
     process.terminate()
     try:
         process.wait(40)
@@ -74,7 +74,7 @@ def terminate(process):
 
 
 def start(command, limit, environment=None, until=None):
-    """Returns (stdout, seconds until `until` held or None, whether the limit ended it). Throws Failure."""
+    """Returns (stdout, seconds until `until` was true or None, whether the limit ended it). Throws Failure."""
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
         started, reached = time.monotonic(), None
         process = subprocess.Popen([*map(str, command)], stdin=subprocess.DEVNULL, stdout=out, stderr=err,
@@ -106,14 +106,14 @@ def pooled_seconds(runs):
 
 
 def busy():
-    """A remark for the results when others are computing here, in a list; call it before the first run."""
+    """A list with a remark for the results if other processes compute on this machine; call it before the first run."""
     load, cores = os.getloadavg()[0], len(os.sched_getaffinity(0))
     return [f"The machine was busy before the start (load {load:.1f} on {cores} cores): its times mean little."
             ] if load > MOST_IDLE_LOAD * cores else []
 
 
 def machine():
-    """In words, for the results."""
+    """The machine in words, for the results."""
     lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
     fields = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
     flags = fields.get("flags", "").split()

@@ -25,8 +25,8 @@ from plot import Line, Panel, svg  # noqa: E402
 
 BASE = Sizes(dim=256, layers=4, heads=4, hidden=704, vocab=2048, seq=256, batch=2)
 HEAD_DIM, HIDDEN_TO_DIM = 64, 11 / 4
-# Of an exponent: 11, 3.5 and 7 % more at twice the size. Resident memory has malloc's rounding in it, and buffers of
-# the libraries.
+# Tolerances of an exponent: 11, 3.5 and 7 % more at twice the size. Resident memory includes malloc's rounding and
+# buffers of the libraries.
 TIME_TOLERANCE, MEMORY_TOLERANCE, RESIDENT_TOLERANCE = 0.15, 0.05, 0.1
 
 
@@ -78,7 +78,7 @@ def sweeps():
 
 
 def measure(point, options, folder):
-    """Of one run."""
+    """Results of one run."""
     workload = Workload(folder, point.sizes, point.ranks * point.sizes.batch * options.steps)
     run = workload.pretrain(Layout(point.ranks, 1), options.dtype, options.steps, options.limit,
                             {"activation_checkpoint.mode": point.recompute})
@@ -89,7 +89,7 @@ def measure(point, options, folder):
 
 
 def best(rounds):
-    """Of several runs of a point: the fastest step, the largest memory."""
+    """Results of several runs of a point: the fastest step, the largest memory."""
     return dataclasses.replace(rounds[0], step_ms=min(one.step_ms for one in rounds),
                                tensor_mib=max(one.tensor_mib for one in rounds),
                                resident_mib=max(one.resident_mib for one in rounds))
@@ -105,15 +105,16 @@ class Quantity:
     tolerance: float
 
     def excess(self, xs):
-        """At each point, by how much the exponent is above the theory's and the tolerance; None where it is not."""
+        """For each point, the amount by which the exponent exceeds the theory's plus the tolerance; None if it does
+        not."""
         pairs = zip(theory.exponents(xs, self.values), theory.exponents(xs, self.expected))
         return [found - right if found is not None and found > right + self.tolerance else None
                 for found, right in pairs]
 
 
 def quantities(sweep, measured):
-    """Theory of time: the job's FLOPs over the cores that its ranks can have, at the best rate of the sweep. Of
-    resident memory: what it is at the first point, and from there what the tensors grow by."""
+    """Theory of time: the job's FLOPs divided by the cores that its ranks can use, at the best rate of the sweep.
+    Theory of resident memory: the first point's, plus the growth of the tensors."""
     cores = len(os.sched_getaffinity(0))
     work = [one.flops / min(point.ranks, cores) for point, one in zip(sweep.points, measured)]
     best = min(one.step_ms / share for one, share in zip(measured, work))
@@ -160,7 +161,7 @@ def figure(sweep, series, subtitle):
 
 
 def subtitle(sweep, dtype):
-    """What stays the same in a sweep."""
+    """The parameters that are the same in a whole sweep."""
     base = sweep.points[0].sizes
     fixed = {"layers": f"{base.layers} layers", "width": f"{base.dim} wide",
              "sequence": f"{base.batch} x {base.seq} tokens"}
@@ -175,14 +176,14 @@ def parse(words):
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sweep", choices=names, action="append", help="default: all")
     parser.add_argument("--dtype", choices=("bf16", "fp32"), default="bf16", help="default bf16")
-    parser.add_argument("--steps", type=int, default=5, help="of a run, the first not counted; default 5")
+    parser.add_argument("--steps", type=int, default=5, help="steps of a run; the first does not count; default 5")
     parser.add_argument("--rounds", type=int, default=2, help="runs of each point, alternating; default 2")
     parser.add_argument("--quick", action="store_true", help="one run of three steps at a sweep's two smallest points")
-    parser.add_argument("--limit", type=float, default=120, help="seconds of one run; default 120")
+    parser.add_argument("--limit", type=float, default=120, help="time limit of one run in seconds; default 120")
     parser.add_argument("--output", type=pathlib.Path, default=SOURCE / "outputs" / "scaling",
                         help="folder of the figures and of table.md; default outputs/scaling")
-    parser.add_argument("--publish", action="store_true", help="figures and table into tests/speed and its README.md")
-    parser.add_argument("--check", action="store_true", help="exit with 3 when something grows faster than the theory")
+    parser.add_argument("--publish", action="store_true", help="put figures and table into tests/speed and its README.md")
+    parser.add_argument("--check", action="store_true", help="exit with 3 if a cost grows faster than the theory")
     options = parser.parse_args(words)
     if options.rounds < 1 or options.steps < 2:
         parser.error("--rounds must be at least 1 and --steps at least 2: the first step of a run is not counted")
@@ -202,7 +203,7 @@ def chosen(options):
 
 
 def run_sweep(sweep, options):
-    """Returns (Markdown, growths above the theory), having written the figure."""
+    """Writes the figures; returns (Markdown, growths above the theory)."""
     runs = [[] for _ in sweep.points]
     for _ in range(options.rounds):
         for point, found in zip(sweep.points, runs):

@@ -26,11 +26,11 @@ class TheoryTest(unittest.TestCase):
             for found in theory.exponents(xs, [3 * x**power for x in xs])[1:]:
                 self.assertAlmostEqual(found, power)
 
-    def test_states_are_16_bytes_a_parameter_and_18_in_bf16_over_the_ranks(self):
+    def test_states_are_16_bytes_per_parameter_and_18_in_bf16_divided_by_the_ranks(self):
         self.assertEqual(theory.state_bytes(SIZES, 1, "fp32"), 16 * PARAMETERS)
         self.assertEqual(theory.state_bytes(SIZES, 4, "bf16"), 18 * PARAMETERS / 4)
 
-    def test_recompute_leaves_what_its_mode_keeps(self):
+    def test_recompute_keeps_the_activations_of_its_mode(self):
         tokens = 2 * 8 * 3
         self.assertEqual(theory.activation_bytes(SIZES, "fp32", "none"), 4 * tokens * (80 + 60))
         self.assertEqual(theory.activation_bytes(SIZES, "bf16", "selective"), 2 * tokens * (60 + 40))
@@ -95,7 +95,7 @@ class WholeTest(unittest.TestCase):
         self.check_rows([line.split("|")[1:-1] for line in table.splitlines() if line.startswith("| ")])
 
     def check_rows(self, rows):
-        """Tensors are what the theory says, or fewer."""
+        """Tensors take as much as the theory says, or less."""
         rows = [[cell.strip() for cell in row] for row in rows]
         column = rows[0].index("tensors MiB")
         numbers = [row for row in rows if row[0].isdigit()]

@@ -1,7 +1,6 @@
-"""What a step must cost in memory and how cost grows, for comparison with what it does cost.
-
-Memory is counted from the design: what a rank holds for its share of the parameters, what forward leaves for backward
-under a recompute mode, and the largest of what lives only for a moment.
+"""The theoretical memory of a step and its growth, for comparison with measurements.
+Memory is counted from the design: a rank's share of the parameters, the activations that forward keeps for backward
+under a recompute mode, and the largest set of temporary tensors.
 """
 import math
 
@@ -9,14 +8,14 @@ MASTER_BYTES, GRADIENT_BYTES, MOMENT_BYTES = 4, 4, 8
 COMPUTE_BYTES = {"fp32": 4, "bf16": 2}
 HEAD_CHUNK_LOGITS, HEAD_CHUNK_ROWS = 16 << 20, 512  # model/head.cpp: a chunk of logits, and its fewest rows
 
-# Elements that a block keeps for each token, in (widths, hidden widths). All: the block's input, its norm, q, k, v,
-# attention's output, the middle of the residual stream, its norm; gate, up and their product. Selective drops the
-# norms and that product; full keeps the input alone.
+# Elements that a block keeps for each token, in (widths, hidden widths). Without recompute: the block's input, its
+# norm, q, k, v, attention's output, the residual stream between attention and feed-forward, its norm; gate, up and
+# their product. Selective drops the norms and that product; full keeps only the input.
 KEPT = {"none": (8, 3), "selective": (6, 2), "full": (1, 0)}
 
 
 def unit_parameters(sizes):
-    """Of the embedding, each block, and the head with its norm."""
+    """Parameters of the embedding, each block, and the head with its norm."""
     block = 4 * sizes.dim**2 + 3 * sizes.dim * sizes.hidden + 2 * sizes.dim
     return [sizes.vocab * sizes.dim, *[block] * sizes.layers, sizes.vocab * sizes.dim + sizes.dim]
 
@@ -28,7 +27,7 @@ def state_bytes(sizes, ranks, dtype):
 
 
 def gathered_bytes(sizes, ranks, dtype):
-    """Whole weights of the unit at work and of the next one, and gradients of the unit at work and of the one whose
+    """Whole weights of the current unit and of the next one; gradients of the current unit and of the one whose
     gradients are being summed."""
     if ranks == 1:
         return 0
@@ -44,9 +43,9 @@ def activation_bytes(sizes, dtype, recompute):
 
 
 def momentary_bytes(sizes, dtype, recompute):
-    """The larger of the head's (its input, norm and their gradients; a chunk's logits, which its gradient
-    overwrites) and a block's backward (three gradients as wide as the model, three as wide as the hidden layer, and what it
-    recomputed)."""
+    """The larger of the head's temporaries (its input, norm and their gradients; a chunk's logits, which its gradient
+    overwrites) and those of a block's backward (three gradients as wide as the model, three as wide as the hidden
+    layer, and the recomputed activations)."""
     size = COMPUTE_BYTES[dtype]
     rows = min(sizes.tokens, max(HEAD_CHUNK_ROWS, HEAD_CHUNK_LOGITS // sizes.vocab))
     head = 4 * sizes.tokens * sizes.dim * size + rows * sizes.vocab * size
@@ -63,6 +62,6 @@ def memory_mib(sizes, ranks, dtype, recompute):
 
 
 def exponents(xs, ys):
-    """p of y ~ x^p between each point and the one before; None for the first."""
+    """p of y ~ x^p between each point and the previous one; None for the first."""
     pairs = zip(zip(xs, ys), zip(xs[1:], ys[1:]))
     return [None] + [math.log(y2 / y1) / math.log(x2 / x1) for (x1, y1), (x2, y2) in pairs]

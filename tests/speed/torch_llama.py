@@ -39,7 +39,7 @@ def rope_table(seq, head_dim, theta=500000.0):
 
 def rotate(x, table):
     """x [batch, seq, heads, head_dim]: neighbouring elements are the parts of a complex number. (Real arithmetic, which
-    the compiler could fuse, was measured slower: ten times in eager, twice compiled.)"""
+    the compiler could fuse, was measured slower: ten times in eager mode, twice when compiled.)"""
     pairs = torch.view_as_complex(x.float().unflatten(-1, (-1, 2)))
     return torch.view_as_real(pairs * table[:, None, :]).flatten(-2).type_as(x)
 
@@ -90,7 +90,7 @@ class Llama(nn.Module):
 
     @torch.no_grad()
     def initialise(self, dim):
-        """Deviations as TorchTitan's Llama has them: they decide the first loss."""
+        """Standard deviations as in TorchTitan's Llama: they determine the first loss."""
         nn.init.normal_(self.embedding.weight)
         nn.init.normal_(self.head.weight, std=dim**-0.5)
         for number, block in enumerate(self.blocks):
@@ -133,7 +133,7 @@ class Step:
 
 
 def process_start():
-    """In seconds since the epoch; the kernel counts a process's age in ticks since boot."""
+    """The start of this process in seconds since the epoch; the kernel states it in ticks since boot."""
     with open("/proc/self/stat") as file:
         ticks = int(file.read().rpartition(")")[2].split()[19])
     return time.time() - (time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK"))
@@ -207,8 +207,8 @@ def main():
                        compiled=options.compile, tokens_per_step=num_ranks * options.batch * options.seq)
         print(json.dumps(result), flush=True)
     if dist.is_initialized():
-        # All is measured. Taking the process group down, now and then, aborts on a busy machine ("terminate called
-        # without an active exception"), so that the launcher would call the run a failure.
+        # All measurements are done. Destroying the process group sometimes aborts on a busy machine ("terminate called
+        # without an active exception"), and the launcher would then report a failed run.
         dist.barrier()
         os._exit(0)
 

@@ -1,5 +1,5 @@
-"""Our side of the benchmarks: pretrain on a model and random tokens of given sizes, and the matrix products of its
-step alone. The binaries are found in $ARGOSY_BIN (default: build/bin)."""
+"""Argosy's side of the benchmarks: pretrain on a model and random tokens of given sizes, and the matrix products of its
+step alone. The binaries are in $ARGOSY_BIN (default: build/bin)."""
 import json
 import os
 import pathlib
@@ -15,7 +15,7 @@ TYPES = {"bf16": "bfloat16", "fp32": "float32"}
 
 
 class Workload:
-    """The model and random tokens for it, in a folder: what pretrain takes. Enough tokens that none comes twice."""
+    """A folder with the model and random tokens for pretrain; there are enough tokens that none is used twice."""
 
     def __init__(self, folder, sizes, num_samples):
         self.folder, self.sizes = pathlib.Path(folder), sizes
@@ -37,7 +37,7 @@ class Workload:
                 "activation_checkpoint.mode": "none", "metrics.log_freq": steps}
 
     def pretrain(self, layout, dtype, steps, limit, more=None):
-        """`more`: settings over those above."""
+        """`more`: settings that override those above."""
         with tempfile.TemporaryDirectory(dir=self.folder) as scratch:
             memory, metrics = pathlib.Path(scratch) / "memory", pathlib.Path(scratch) / "metrics.jsonl"
             settings = self.settings(dtype, steps) | {"job.dump_folder": scratch} | (more or {})
@@ -55,7 +55,8 @@ class Workload:
                        [line["memory_peak_gib"] * 1024 for line in lines], flops, cut_short)
 
     def products(self, layout, dtype, seconds):
-        """(best, median) seconds of one step's matrix products, on all ranks at once; the slowest rank's."""
+        """(best, median) seconds of one step's matrix products, on all ranks at the same time; the slowest rank counts.
+        """
         sizes = self.sizes
         words = [f"--{name}={getattr(sizes, name)}" for name in ("dim", "layers", "hidden", "vocab", "tokens")]
         command = [MPIRUN, "--threads", layout.threads, layout.ranks, BINARIES.parent / "tests" / "bench_products",

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The checkers themselves: each fault planted in a small tree is reported, and the clean tree is not."""
+"""Tests the checkers: each fault planted in a small tree is reported, and the clean tree has no report."""
 import contextlib
 import json
 import os
@@ -57,7 +57,7 @@ def tree(changes):
 
 class Catches(unittest.TestCase):
     def expect(self, checker, fault=None, changes=MappingProxyType({})):
-        """One violation that holds `fault`, or none at all."""
+        """Expects one violation that contains `fault`, or none at all."""
         with tree(changes) as root:
             violations = checker.check(root)
         self.assertEqual(len(violations), 1 if fault else 0, violations)
@@ -101,7 +101,7 @@ class Layers(Catches):
 
 class Headers(unittest.TestCase):
     def check(self, changes):
-        """The headers of a tree with `base` alone that do not compile."""
+        """The headers that do not compile in a tree with only the module `base`."""
         files = {name: None for name in TREE if name.startswith(("lib/mesh", "lib/model"))}
         files["lib/base/error.h"] = "#pragma once\n#include <string>\ninline std::string text;\n"
         with tree(files | changes) as root:
@@ -119,7 +119,7 @@ class Headers(unittest.TestCase):
 
 class Kernels(unittest.TestCase):
     def check(self, source):
-        """The violations of one object for avx2, made of `source`."""
+        """The violations of one object for avx2, compiled from `source`."""
         with tree({"kernel.cpp": source}) as root:
             folder = root / "lib/CMakeFiles/argosy_kernels_avx2.dir/kernels/cpu"
             folder.mkdir(parents=True)

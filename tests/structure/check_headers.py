@@ -17,7 +17,7 @@ from pathlib import Path
 
 
 def flags_of(command):
-    """The compiler and its flags out of a compile command: no launcher, no output, no source."""
+    """The compiler and its flags from a compile command, without launcher, output and source."""
     words = shlex.split(command)
     compiler = next(index for index, word in enumerate(words) if Path(word).name != "ccache")
     flags, skip = [words[compiler]], False
@@ -32,7 +32,7 @@ def flags_of(command):
 
 
 def folder_of(entry, root):
-    """The folder of lib/ whose source or whose sources, where a module's are compiled together, a command compiles."""
+    """The folder of lib/ that a command compiles a source of; with unity builds, several sources."""
     path = Path(entry["directory"], entry["file"]).resolve()
     if root / "lib" in path.parents:
         return path.parent.relative_to(root / "lib")
@@ -41,7 +41,8 @@ def folder_of(entry, root):
 
 
 def flags_by_folder(build, root):
-    """{folder of lib/: the longest flags of its sources}, and under None the longest of all, for headers alone."""
+    """{folder of lib/: the longest flags of its sources}, and the longest of all under None, for folders with only
+    headers."""
     result = {None: []}
     for entry in json.loads((build / "compile_commands.json").read_text()):
         flags = flags_of(entry["command"])
@@ -52,7 +53,8 @@ def flags_by_folder(build, root):
 
 
 def compile_alone(header, flags):
-    """Returns (seconds, the compiler's message, empty when it compiled). Included twice: the guard counts too."""
+    """Returns (seconds, the compiler's message, empty if it compiled). The header is included twice to test its guard.
+    """
     start = time.monotonic()
     done = subprocess.run(flags + ["-fsyntax-only", "-x", "c++", "-"], input=f'#include "{header}"\n' * 2,
                           capture_output=True, text=True, check=False)
@@ -60,7 +62,7 @@ def compile_alone(header, flags):
 
 
 def check(build, root):
-    """Returns [(seconds, header, message)], the slowest first."""
+    """Returns [(seconds, header, message)], slowest first."""
     by_folder = flags_by_folder(build, root)
     paths = [path.relative_to(root / "lib") for path in (root / "lib").rglob("*.h")]
     headers = sorted(path.as_posix() for path in paths if path.parent.name != "with_cuda" or path.parent in by_folder)

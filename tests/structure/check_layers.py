@@ -10,7 +10,7 @@ import re
 import sys
 from pathlib import Path
 
-# Foreign library, as lib/foreign.cmake calls it (foreign_<name>): what its headers' spellings look like.
+# {foreign library, as in foreign_<name> of lib/foreign.cmake: pattern of its headers' spellings}.
 FAMILIES = {
     "cli": r"CLI/",
     "cublas": r"cublas\w*\.h$",
@@ -26,10 +26,11 @@ FAMILIES = {
     "xxhash": r"xxhash\.h$",
 }
 APP_FOREIGN = {"cli", "fmt", "json", "spdlog"}
-# The C++ standard library's headers have no dot; of C and POSIX these are used.
+# Headers of the C++ standard library have no dot; these headers of C and POSIX are also allowed.
 SYSTEM = re.compile(r"[a-z_]+$|(cpuid|dlfcn|fcntl|ifaddrs|immintrin|malloc|poll|pthread|sched|signal|spawn|unistd)\.h$|"
                     r"(arpa|linux|net|netinet|sys)/\w+\.h$")
-# Each takes ten seconds and more to compile; product code includes ATen/core/Tensor.h and ATen/ops/<op>.h.
+# Each of these headers takes ten seconds or more to compile; product code includes ATen/core/Tensor.h and
+# ATen/ops/<op>.h.
 HEAVY = {"torch/torch.h", "torch/all.h", "torch/extension.h", "ATen/ATen.h", "ATen/Functions.h", "ATen/Operators.h"}
 SOURCES = {".h", ".cpp", ".cu", ".cuh"}
 
@@ -37,7 +38,7 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"(?P<own>[^"]+)"|<(?P<foreign>[^>]+)
 
 
 def read_layers(root):
-    """Returns ({module: (modules, foreign libraries)}, violations) of lib/LAYERS itself."""
+    """Returns ({module: (modules, foreign libraries)}, violations) of lib/LAYERS."""
     layers, violations = {}, []
     for number, line in enumerate((root / "lib/LAYERS").read_text().splitlines(), 1):
         if not line or line.startswith("#"):
@@ -91,7 +92,7 @@ def check_foreign(header, user, may_use):
 
 
 def rules_for(path, root, layers):
-    """Returns (who includes, the modules it may use, the foreign libraries it may use)."""
+    """Returns (the includer's name, the modules it may use, the foreign libraries it may use)."""
     if root / "apps" in path.parents:
         return "apps", set(layers), APP_FOREIGN
     module = path.relative_to(root / "lib").parts[0]

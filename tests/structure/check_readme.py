@@ -39,7 +39,7 @@ def check_commands(root):
 
 
 def named_paths(text):
-    """The words of code and links that are meant as paths of the repository."""
+    """The words of code and links that look like paths of the repository."""
     blocks = [match[1] for match in BLOCK.finditer(text)]
     words = LINK.findall(text)
     for code in blocks + CODE.findall(BLOCK.sub("", text)):
@@ -51,7 +51,7 @@ def named_paths(text):
 
 
 def check_paths(root, readme):
-    """A path counts from the repository's root or from the README's folder."""
+    """A path is relative to the repository's root or to the README's folder."""
     path = root / readme
     if not path.exists():
         return [f"{readme}: does not exist"]

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Every shell script parses, and shellcheck, where it is installed, warns of nothing.
+# Every shell script parses, and shellcheck, if installed, gives no warning.
 set -euo pipefail
 cd "$ARGOSY_SOURCE"
 mapfile -t scripts < <(find jobs tests -name '*.sh' -o -name '*.sbatch'; echo .ci/run)

@@ -5,7 +5,7 @@
 namespace argosy::testing {
 namespace {
 
-/// A copy that autograd may record: tensors made in inference mode refuse that.
+/// A copy that autograd can record: it refuses tensors made in inference mode.
 at::Tensor leaf(const at::Tensor& x) {
     if (!x.is_floating_point()) return x.cpu().clone();
     return x.cpu().to(at::kDouble).clone().set_requires_grad(true);

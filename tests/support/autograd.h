@@ -1,5 +1,5 @@
 // LibTorch's autograd, the oracle of every backward. It differentiates a formula written plainly with ATen,
-// in fp64, outside the inference mode in which the program runs.
+// in fp64, outside the inference mode of the program.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,7 +17,7 @@ struct Differentiated {
 };
 
 /// The formula at `inputs` (floating-point ones widened to fp64) and the gradients of sum(value * dy),
-/// computed on the processor; they lie where the first input lies.
+/// computed on the CPU; the results are on the device of the first input.
 Differentiated differentiate(const Formula& formula, const std::vector<at::Tensor>& inputs,
                              const at::Tensor& dy);
 

@@ -1,4 +1,4 @@
-#undef _FORTIFY_SOURCE  // it takes a jump to another stack for a mistake
+#undef _FORTIFY_SOURCE  // the sanitizer considers a jump to another stack an error
 #include "support/emulated_cuda.h"
 
 #include <setjmp.h>
@@ -26,7 +26,7 @@ namespace {
 constexpr int kWarp = 32;
 constexpr size_t kStackBytes = 64 << 10;
 
-/// Where a fiber, or the scheduler, goes on; and its stack, which the address sanitizer must know.
+/// Saved state of a fiber or of the scheduler, with its stack, which the address sanitizer must know.
 struct Context {
     jmp_buf jump;
     const void* stack = nullptr;
@@ -46,7 +46,8 @@ void leave(Context&, const Context&) {}
 void arrive(Context&, Context&) {}
 #endif
 
-/// Below it lies a page that nobody may touch: a kernel that needs more crashes, and breaks nothing else.
+/// Below the stack lies an inaccessible page: a kernel that needs more stack crashes without damaging other
+/// memory.
 class Stack {
   public:
     Stack()
@@ -149,7 +150,7 @@ Emulator& emulator() {
     return one;
 }
 
-// Within a fiber.
+// Called within a fiber.
 
 void Emulator::wait(State state) {
     current_->state = state;
@@ -161,16 +162,16 @@ void Emulator::fail_thread(const char* what) {
     failure_ = what;
     current_->fiber = running_;
     switch_to(running_->context, scheduler_);
-    std::abort();  // nobody comes back here
+    std::abort();  // never resumed
 }
 
-/// The next thread of the warp, where it has not begun yet.
+/// The next thread of the warp, unless it has already started.
 Thread* Emulator::next_to_start() {
     if (next_ < warp_begin_ || next_ >= warp_end_) return nullptr;
     return threads_[next_].state == State::NotStarted ? &threads_[next_] : nullptr;
 }
 
-/// Runs threads from the beginning, one after the other as long as they meet no barrier; then it is idle.
+/// Starts threads one after the other as long as they reach no barrier; afterwards it is idle.
 void Emulator::be_fiber() {
     Fiber* self = running_;
     arrive(self->context, scheduler_);
@@ -191,7 +192,7 @@ void Emulator::be_fiber() {
 
 void Emulator::fiber_main() { emulator().be_fiber(); }
 
-// Within the scheduler.
+// Called within the scheduler.
 
 [[gnu::noinline]] void Emulator::switch_to(Context& from, Context& to) {
     if (_setjmp(from.jump) == 0) {
@@ -223,7 +224,7 @@ void Emulator::run_fiber(Fiber& fiber) {
     if (!failure_.empty()) fail(failure_ + fmt::format(" (block {}, thread {})", blockIdx.x, threadIdx.x));
 }
 
-/// All lanes that can go on, until none can. Returns whether one waits for others.
+/// Runs all lanes that can continue until none can. Returns whether a lane waits for others.
 bool Emulator::run_lanes(int begin, int end) {
     const bool forwards = emulated_cuda().threads == Order::Forwards;
     warp_begin_ = begin, warp_end_ = end;
@@ -267,7 +268,7 @@ void Emulator::resolve_exchange(int begin, int end) {
             thread.state = State::Ready;
         }
         if ((mask >> (leader - begin) & 1) == 0) fail("a lane is not in the mask of its shuffle");
-        return;  // its lanes go on before another mask is looked at
+        return;  // its lanes continue before another mask is examined
     }
 }
 
@@ -304,7 +305,7 @@ void Emulator::run_block() {
     }
 }
 
-/// What waits is left where it is: kernels own nothing.
+/// Waiting threads are abandoned: kernels own nothing.
 void Emulator::fail(const std::string& what) {
     failure_.clear();
     fibers_.clear();

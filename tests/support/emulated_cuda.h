@@ -1,12 +1,11 @@
-// Kernels for GPUs on a processor: what .cu files say in CUDA's words, as plain C++. It is included before
-// everything else where tests compile lib/kernels/cuda; its own machine.cuh takes the place of the one there.
-//
+// GPU kernels on a CPU: the CUDA keywords and functions of .cu files as plain C++. It is included before
+// everything else when tests compile lib/kernels/cuda; its own machine.cuh replaces the one there.
 // A launch runs at once, on the calling thread, one block after the other, whatever its stream. The threads
-// of a block are fibers, each of which runs until it meets a barrier or a shuffle. What a GPU would not
-// always show is made to show: memory shared by a block holds NaN before each, threads run in either order
-// and blocks in any. A launch throws RunError, naming its kernel, where not all threads of a block come to
-// the same barrier, not all lanes of a mask to a shuffle, or where 8 or 16 bytes at once are not aligned to
-// as many.
+// of a block are fibers; each runs until it reaches a barrier or a shuffle. The emulator exposes errors that
+// a GPU may hide: memory shared by a block holds NaN before each block, threads run in either order, and
+// blocks in any order. A launch throws RunError with its kernel's name if not all threads of a block reach
+// the same barrier, if not all lanes of a mask reach a shuffle, or if an access of 8 or 16 bytes is not
+// aligned to its size.
 #pragma once
 
 #include <math.h>
@@ -39,18 +38,18 @@ struct uint2 {
     uint32_t x, y;
 };
 
-// Of the thread that runs.
+// Indices of the running thread.
 extern dim3 threadIdx, blockIdx, blockDim, gridDim;
 
 namespace argosy::testing {
 
 enum class Order { Forwards, Backwards };
 
-/// What a test may change.
+/// Settings that a test may change.
 struct EmulatedCuda {
     int num_multiprocessors = 3;
     Order threads = Order::Forwards;
-    uint64_t block_seed = 0;  // of the order in which blocks run; 0: by their numbers
+    uint64_t block_seed = 0;  // seed of the order in which blocks run; 0: by their numbers
 };
 EmulatedCuda& emulated_cuda();
 
@@ -58,7 +57,7 @@ namespace emulated {
 
 void launch(const char* kernel, dim3 blocks, int threads, const std::function<void()>& body);
 
-/// Gives up the launch. Called by a kernel's thread.
+/// Aborts the launch. Called by a kernel's thread.
 [[noreturn]] void fail(const char* what);
 inline void check_aligned(const void* pointer, size_t bytes) {
     if (reinterpret_cast<uintptr_t>(pointer) % bytes != 0)
@@ -66,11 +65,11 @@ inline void check_aligned(const void* pointer, size_t bytes) {
 }
 
 void barrier(const std::source_location& place);
-/// Returns the values of all lanes of the warp; those outside the mask hold anything.
+/// Returns the values of all lanes of the warp; lanes outside the mask have arbitrary values.
 const uint64_t* exchange(unsigned mask, uint64_t value);
 int lane();
 
-/// Filled with NaN before every block from now on.
+/// Fills this memory with NaN before every block from now on.
 void share(void* memory, size_t bytes);
 bool is_shared(const void* memory);
 
@@ -92,7 +91,7 @@ inline void __syncthreads(std::source_location place = std::source_location::cur
     argosy::testing::emulated::barrier(place);
 }
 
-// A warp in groups of `width` lanes; what lies outside the group is the lane's own value.
+// A warp in groups of `width` lanes; a source outside the group gives the lane's own value.
 template <class T>
 T __shfl_sync(unsigned mask, T value, int source, int width = 32) {
     const int group = argosy::testing::emulated::lane() / width * width;
@@ -112,14 +111,14 @@ inline unsigned __ballot_sync(unsigned mask, int predicate) {
     return bits;
 }
 
-// Arithmetic. The compiler contracts nothing here, so what rounds on its own is the plain operation.
+// Arithmetic. The compiler does not contract operations here, so plain operations round separately.
 inline float __fadd_rn(float a, float b) { return a + b; }
 inline float __fsub_rn(float a, float b) { return a - b; }
 inline float __fmul_rn(float a, float b) { return a * b; }
 inline float __fdiv_rn(float a, float b) { return a / b; }
 inline float __fsqrt_rn(float x) { return sqrtf(x); }
 inline float rsqrtf(float x) { return 1.0F / sqrtf(x); }
-/// Zero for divisors from 2^126 on, as CUDA says.
+/// Zero for divisors from 2^126 on, as CUDA documents.
 inline float __fdividef(float a, float b) {
     const float size = fabsf(b);
     return size > 0x1p126F && size <= 0x1.fffffep127F ? a * 0.0F : a / b;

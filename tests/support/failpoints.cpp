@@ -1,4 +1,4 @@
-// In place of lib/base/failpoint.cpp's: the linker takes a library's object only for names that are still
+// Replaces lib/base/failpoint.cpp: the linker takes an object from a library only for symbols that are still
 // missing.
 #include "base/failpoint.h"
 
@@ -12,7 +12,7 @@
 namespace argosy {
 namespace {
 
-/// "name[:count]" of an environment variable; the count is 1 where none is given.
+/// "name[:count]" from an environment variable; the default count is 1.
 struct Wanted {
     std::string name;
     int count = 1;

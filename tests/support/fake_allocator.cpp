@@ -15,9 +15,9 @@
 namespace argosy::testing {
 namespace {
 
-constexpr int64_t kContextBytes = 300 << 20;  // what CUDA takes for itself
-// observe::MemoryMeter counts on top of it, and asks for so much more than a tensor has; of a GPU's allocator
-// it does not.
+constexpr int64_t kContextBytes = 300 << 20;  // memory that CUDA itself uses
+// observe::MemoryMeter wraps the CPU allocator and requests this many bytes more than a tensor has; it does
+// not wrap a GPU's allocator.
 constexpr int64_t kMeterBytes = c10::gAlignment;
 
 int64_t limit_of_environment() {
@@ -64,7 +64,7 @@ class FakeAllocator final : public c10::Allocator {
         int64_t num_bytes;
         char* start;
     };
-    /// As of LibTorch's for GPUs. What cuBLASLt's algorithms are chosen for includes it.
+    /// The alignment of LibTorch's GPU allocator. The choice of cuBLASLt's algorithms depends on it.
     static constexpr size_t kAlignment = 512;
 
     static void free_counted(void* data) {
@@ -116,7 +116,7 @@ class FakeAllocator final : public c10::Allocator {
     std::mutex mutex_;
     gpu::MemoryFigures figures_;
     std::optional<gpu::AllocationFailure> failure_;
-    std::map<int64_t, int64_t> cached_;  // how many blocks by their size
+    std::map<int64_t, int64_t> cached_;  // number of blocks by size
 };
 
 FakeAllocator* installed = nullptr;  // never deleted: tensors may outlive everything else

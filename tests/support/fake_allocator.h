@@ -1,12 +1,12 @@
-// The GPU's caching allocator where LibTorch's tensors lie in the CPU's memory: it has no memory, and counts
-// as LibTorch's does. What is freed stays reserved for blocks of the same size; what fits neither there nor
-// beside it is tried again once all of that has been given back, and then refused.
+// Stand-in for LibTorch's GPU allocator when tensors are in host memory: it provides no memory, but counts as
+// LibTorch's does. Freed blocks stay reserved for requests of the same size. A request that does not fit is
+// tried again after all reserved blocks have been released, and then refused.
 #pragma once
 
 namespace argosy::testing {
 
-/// Of what a GPU has the stand-in's tensors may take ARGOSY_FAKE_GPU_BYTES, or as much as they like. Once in
-/// a process, from gpu::use.
+/// Limits the memory of the fake GPU's tensors to ARGOSY_FAKE_GPU_BYTES, or not at all. gpu::use calls it
+/// once in a process.
 void install_fake_allocator();
 
 }  // namespace argosy::testing

@@ -29,7 +29,7 @@ struct Preference {
     uint32_t alignments[4] = {256, 256, 256, 256};  // A, B, C, D
 };
 
-/// What an algorithm's bytes hold.
+/// The content of an algorithm's opaque bytes.
 struct Config {
     static constexpr int32_t kMark = 0x4b1a5;
     int32_t mark, number;
@@ -42,7 +42,7 @@ struct Config {
     bool known() const { return mark == kMark; }
 };
 
-/// The descriptors are opaque memory of the caller, large enough for ours.
+/// The descriptors are opaque memory of the caller, large enough for this content.
 template <class Ours, class Theirs>
 Ours& in(Theirs* theirs) {
     static_assert(sizeof(Ours) <= sizeof(*theirs) && std::is_trivially_copyable_v<Ours>);
@@ -62,7 +62,7 @@ cublasStatus_t store(Value& value, const void* from, size_t bytes) {
 
 bool is_aligned(const void* data, size_t bytes) { return reinterpret_cast<uintptr_t>(data) % bytes == 0; }
 
-/// Whether algorithm `number` works on a matrix of columns `stride` apart, aligned so.
+/// Whether algorithm `number` accepts a matrix with this column stride and alignment.
 bool wants(int number, size_t alignment, const Layout& layout) {
     const bool any = number + 1 == static_cast<int>(fake_cublaslt().seconds.size());
     return any || (alignment % 16 == 0 && layout.stride * size_of(layout.type) % 16 == 0);

@@ -1,11 +1,10 @@
-// A stand-in for cuBLASLt on machines without a GPU: the C functions that lib/cublas/with_cuda calls, done by
-// plain loops over host memory, in the order of fake_gpus.h's streams. What the library refuses it refuses
-// too: types that are not in its table, strides that are too small, pointers that are less aligned than was
-// promised or no device's, missing biases and workspaces.
-//
-// It has several algorithms. Number i adds up a sum in i + 1 parts, so each rounds in its own way; the last
-// one takes any alignment, the others want 16 bytes. Algorithm kRounding stands for those that add parts in
-// the result's type: the heuristic names it first wherever it is not forbidden.
+// A stand-in for cuBLASLt on machines without a GPU: the C functions that lib/cublas/with_cuda calls, as
+// plain loops over host memory, in the order of fake_gpus.h's streams. It refuses the same arguments as the
+// library: types that are not in its table, strides that are too small, pointers that are less aligned than
+// promised or not of a device, missing biases and workspaces.
+// It has several algorithms. Number i computes a sum in i + 1 parts, so each rounds in its own way; the last
+// one accepts any alignment, the others need 16 bytes. Algorithm kRounding represents those that add parts in
+// the result's type: the heuristic returns it first unless it is forbidden.
 #pragma once
 
 #include <cstddef>
@@ -15,17 +14,17 @@ namespace argosy::testing {
 
 constexpr int kRounding = 100;
 
-/// What a test may change, and what it may look at.
+/// Settings that a test may change, and counters that it may read.
 struct FakeCublasLt {
     size_t version = 130100;
-    /// Of each algorithm, in the heuristic's order: how long it takes by the devices' clock.
+    /// The time of each algorithm on the devices' clock, in the heuristic's order.
     std::vector<double> seconds = {0, 0, 0};
-    /// Algorithms that the heuristic names and cublasLtMatmul does not do.
+    /// Algorithms that the heuristic returns and cublasLtMatmul refuses.
     std::vector<int> refused;
-    /// Products are accepted, and that is all.
+    /// Products are accepted but not computed.
     bool idle = false;
 
-    int num_questions = 0;  // to the heuristic
+    int num_questions = 0;  // passed to the heuristic
     std::vector<int> ran;   // algorithms, in the order in which they ended
 };
 FakeCublasLt& fake_cublaslt();

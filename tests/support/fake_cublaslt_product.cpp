@@ -26,11 +26,11 @@ double element(const void* data, int64_t index, cudaDataType_t type) {
 
 namespace {
 
-/// Of a matrix, from its first byte to its last.
+/// Bytes of a matrix from its first element to its last.
 size_t bytes_of(const Layout& x) { return ((x.columns - 1) * x.stride + x.rows) * size_of(x.type); }
 
 void store_element(void* data, int64_t index, cudaDataType_t type, double value) {
-    const auto narrow = static_cast<float>(value);  // exact but for fp64: sums are fp32
+    const auto narrow = static_cast<float>(value);  // exact except for fp64: sums are fp32
     switch (type) {
         case CUDA_R_64F:
             static_cast<double*>(data)[index] = value;
@@ -81,7 +81,7 @@ cublasStatus_t Call::check_shapes() const {
                                                                        : CUBLAS_STATUS_INVALID_VALUE;
 }
 
-/// The rows for real floating-point numbers of the table in cublasLtMatmul's documentation. A bias is of C's
+/// The rows for real floating-point numbers of the table in cublasLtMatmul's documentation. A bias has C's
 /// type.
 cublasStatus_t Call::check_types() const {
     const cudaDataType_t type = a_layout.type, result = d_layout.type;

@@ -1,4 +1,4 @@
-// What the stand-in for cuBLASLt multiplies, and how: fake_cublaslt.cpp's other half.
+// The products of the stand-in for cuBLASLt; fake_cublaslt.cpp has its interface.
 #pragma once
 
 #include <cublasLt.h>
@@ -25,7 +25,7 @@ struct Operation {
 size_t size_of(cudaDataType_t type);
 double element(const void* data, int64_t index, cudaDataType_t type);
 
-/// One call of cublasLtMatmul, all of it by value: a stream may come to it later.
+/// One call of cublasLtMatmul, all arguments by value: a stream may execute it later.
 struct Call {
     Operation operation;
     Layout a_layout, b_layout, d_layout;

@@ -22,13 +22,13 @@ struct CUstream_st {
         bool started = false;
     };
     std::deque<Work> works;
-    bool waits = false;  // each piece of work ends before the host goes on
+    bool waits = false;  // each piece of work ends before the host continues
     bool busy = false;   // a step of it is under way
 
     void go_on() {
         if (works.empty() || busy) return;
         busy = true;
-        // Out of the queue's sight: a step may put more work on the stream.
+        // The work is taken out of the queue first: a step may put more work on the stream.
         Work& work = works.front();
         if (!work.started) {
             work.started = true;
@@ -68,13 +68,13 @@ std::map<int, std::vector<std::function<void()>>>& recorded_copies() {
     return all;
 }
 
-// Never destroyed, here and elsewhere: a suite's groups may live until the process ends.
+// Never destroyed, like the other statics: a suite's groups may live until the process ends.
 std::vector<CUstream_st*>& streams() {
     static auto& all = *new std::vector<CUstream_st*>;
     return all;
 }
 
-/// Of all that is here: several threads may look.
+/// Protects all state of this file: several threads may query it.
 std::recursive_mutex& everything() {
     static std::recursive_mutex mutex;
     return mutex;
@@ -83,7 +83,8 @@ using Lock = std::lock_guard<std::recursive_mutex>;
 
 const std::thread::id main_thread = std::this_thread::get_id();
 
-/// One step of every stream. Other threads than the main one may only look: MPI is not theirs.
+/// Advances every stream by one step. Only the main thread may do this, because only it may call MPI; other
+/// threads only query.
 void go_on() {
     const Lock lock(everything());
     if (std::this_thread::get_id() != main_thread) return;
@@ -236,7 +237,7 @@ cudaError_t cudaFree(void* data) {
     return cudaSuccess;
 }
 
-// A thread that records a graph may not.
+// A thread that records a graph may not call this.
 cudaError_t cudaHostAlloc(void** data, size_t bytes, unsigned /*flags*/) {
     if (fake_gpus().captures != 0) return returned(cudaErrorStreamCaptureUnsupported);
     *data = std::malloc(bytes);
@@ -333,7 +334,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     return cudaSuccess;
 }
 
-// The capture is done all the same, so it is the graph's first launch as well.
+// Captured work is also executed, so the capture is the graph's first launch.
 cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned flags) {
     if (flags != cudaEventRecordExternal || fake_gpus().captures == 0) return returned(cudaErrorInvalidValue);
     record(event, stream, /*captured=*/false);

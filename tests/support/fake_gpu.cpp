@@ -1,5 +1,5 @@
-// A GPU for suites on machines without: tensors stay in the CPU's memory, and every one of them counts as
-// the GPU's. Links before the product's archives, with fake_cuda.cpp.
+// A GPU for suites on machines without one: tensors stay in host memory, and every one of them counts as the
+// GPU's. Links before the product's archives, with fake_cuda.cpp.
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
 
@@ -28,7 +28,7 @@ constexpr bool kCausal = true;
 
 [[maybe_unused]] const bool shares_memory = testing::fake_gpus().shares_memory = true;
 
-/// LibTorch computes on the CPU at once, and what is ours must keep its place among that.
+/// LibTorch computes on the CPU at once, so the product's own work must keep its order relative to it.
 cuda::Stream& stream() {
     const auto make = [] {
         cuda::Stream made;
@@ -39,7 +39,7 @@ cuda::Stream& stream() {
     return own;
 }
 
-/// The CPU's kernel wants as many key heads as query heads.
+/// The CPU's kernel needs as many key heads as query heads.
 at::Tensor repeated(const at::Tensor& k, const at::Tensor& q) {
     return k.repeat_interleave(q.size(1) / k.size(1), /*dim=*/1);
 }
@@ -92,12 +92,12 @@ AttentionGradient attention_backward(const at::Tensor& dy, const at::Tensor& q, 
     return {dq, summed(dk.contiguous(), k), summed(dv.contiguous(), v)};
 }
 
-// The work is done again by the host, so it must be given to the GPU alike each time: what a real graph has
-// recorded stays, and a number that the host puts in anew at each step would not reach it. Whoever is part of
-// it is recorded anew, too, so each replay is a graph of its own number, launched once.
+// A replay runs the work on the host again and compares it with the recording: a real graph repeats the
+// recorded arguments, and would not see a number that the host changes at each step. Nested objects are
+// recorded again too, so each replay is a graph with its own number, launched once.
 struct Graph::Recorded {
     std::function<void()> work;
-    std::vector<std::string> log;  // of the first time
+    std::vector<std::string> log;  // at the first time
     uint64_t number = 0;           // of the last time
 };
 

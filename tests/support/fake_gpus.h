@@ -1,11 +1,9 @@
 // Stand-ins for CUDA's runtime and NCCL on machines without a GPU: the C functions that lib/cuda/with_cuda
-// and lib/nccl/with_cuda call, done on host memory and over MPI. A suite that names module test_fake_gpus has
-// those sources in place of the ones in without_cuda/.
-//
-// Nothing ends when it is called: what is on a stream goes on by one step each time somebody looks at any
-// stream or event, on the process's first thread; other threads may look, and move nothing. Operations of
-// NCCL are MPI's non-blocking ones; an average rounds where NCCL's does. Pointers that a device could not use
-// are refused.
+// and lib/nccl/with_cuda call, on host memory and over MPI. A suite that names module test_fake_gpus compiles
+// those sources instead of the ones in without_cuda/.
+// All work is asynchronous: streams advance by one step each time the process's first thread queries any
+// stream or event; queries of other threads advance nothing. Operations of NCCL are MPI's non-blocking ones;
+// an average rounds where NCCL's does. Pointers that a device could not use are refused.
 #pragma once
 
 #include <cstddef>
@@ -16,34 +14,34 @@ struct CUstream_st;
 
 namespace argosy::testing {
 
-/// What a test may change; every rank has its own.
+/// Settings that a test may change; every rank has its own.
 struct FakeGpus {
     int num_devices;       // ARGOSY_FAKE_GPUS, or 8
-    int first_device = 0;  // of those of the node, what the job leaves to this rank
+    int first_device = 0;  // of the node's devices, those that the job gives this rank
     size_t free_bytes = size_t{1} << 40;
-    bool are_taken = false;  // each by another process, for itself
+    bool are_taken = false;  // each visible to another process only
     int driver_version = 13000, nccl_version = 22809;
-    /// The next operation never ends, and NCCL says that another rank is lost.
+    /// The next operation never ends, and NCCL reports that another rank is lost.
     bool lose_next_operation = false;
-    /// The next operation never ends, and NCCL says nothing.
+    /// The next operation never ends, and NCCL reports nothing.
     bool stall_next_operation = false;
-    /// How long it takes to break off a communicator, and whether a look at the GPU fails meanwhile.
+    /// Duration of aborting a communicator, and whether queries of the GPU fail meanwhile.
     double seconds_to_abort = 0;
     bool fails_after_abort = false;
     bool failed = false;
-    /// Operations that never end do, for nothing.
+    /// Lets operations that would never end complete without doing anything.
     bool end_stalled = false;
-    /// A look at an event by another thread than the first does not return.
+    /// A query of an event by another thread than the first one does not return.
     bool keeps_who_looks = false;
-    /// Memory of the host is memory of every device: LibTorch's tensors then may lie on either.
+    /// Host memory counts as memory of every device, so LibTorch's tensors may be on either.
     bool shares_memory = false;
-    /// But of tensors that begin here the stand-in for LibTorch's half says that the host holds them.
+    /// Tensors that begin in this range are on the host according to the stand-in for LibTorch's CUDA part.
     std::set<const void*> host_tensors = {};
-    /// Not 0: every stream is part of this graph that is being recorded; what is put on one is done all the
-    /// same.
+    /// If not 0, every stream is part of the graph with this number, which is being recorded; work put on a
+    /// stream is also executed.
     int captures = 0;
-    /// How far the devices' clock, which events note, is ahead of the host's: for work that takes as long as
-    /// a test says.
+    /// The devices' clock, which events record, is this far ahead of the host's: for work whose duration a
+    /// test sets.
     double seconds_ahead = 0;
 };
 FakeGpus& fake_gpus();
@@ -51,16 +49,16 @@ FakeGpus& fake_gpus();
 /// Whether all these bytes are memory of a device.
 bool is_on_device(const void* data, size_t bytes);
 
-/// Puts work on a stream: `start` once everything before it is done, then `done` at each look until it is
-/// true.
+/// Puts work on a stream: `start` runs once everything before it is done, then `done` runs at each query
+/// until it is true.
 void enqueue(CUstream_st* stream, std::function<void()> start, std::function<bool()> done);
 
-/// What a launch of that graph does with copies that were put on streams when it was recorded; of the rest
-/// nothing is launched again.
+/// Repeats the copies that were put on streams while that graph was recorded; other recorded work is not
+/// repeated.
 void copy_again(int graph, CUstream_st* stream);
 
-/// From now on everything that is put on the stream ends before the host goes on, as what LibTorch computes
-/// on the CPU beside it does.
+/// From now on all work put on the stream ends before the host continues, like LibTorch's own operations on
+/// the CPU.
 void make_waiting(CUstream_st* stream, bool waits = true);
 
 }  // namespace argosy::testing

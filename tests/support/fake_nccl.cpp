@@ -28,7 +28,7 @@ using namespace argosy::testing;
 
 namespace {
 
-/// Where the ranks of a communicator meet, without MPI: a rank that never comes must not keep MPI from
+/// The ranks of a communicator meet here without MPI: a rank that never arrives must not block MPI for
 /// others.
 struct MeetingPoint {
     static constexpr int kMaxRanks = 64;
@@ -45,7 +45,7 @@ struct MeetingPoint {
     }
 };
 
-/// Removes the names of those where not all have come, when the process ends.
+/// When the process ends, removes the names of meeting points at which not all ranks have arrived.
 struct Names {
     std::vector<std::string> all;
     ~Names() {
@@ -53,7 +53,7 @@ struct Names {
     }
 };
 
-/// Opened where NCCL opens it: at the first communicator.
+/// Opened when NCCL opens it: at the first communicator.
 FILE* log_file() {
     static FILE* const file = [] {
         const char* const level = std::getenv("NCCL_DEBUG");
@@ -71,7 +71,7 @@ std::string last_error;
 
 using Communicator = std::shared_ptr<ncclComm>;
 
-/// A handle is the address of one of these. A stream may outlive its communicator.
+/// A handle is the address of such an object. A stream may outlive its communicator.
 std::vector<Communicator>& communicators() {
     static auto& all = *new std::vector<Communicator>;
     return all;
@@ -95,7 +95,7 @@ void forget(ncclComm_t handle) {
     std::erase_if(communicators(), [handle](const Communicator& one) { return one.get() == handle; });
 }
 
-/// A call, on its way to a stream.
+/// A call on its way to a stream.
 struct Operation {
     Communicator communicator;
     cudaStream_t stream;
@@ -106,7 +106,7 @@ struct Operation {
 thread_local int group_depth = 0;
 thread_local std::vector<Operation> group;
 
-/// What is launched together starts together and ends together.
+/// Operations that are launched together start together and end together.
 struct Kernel {
     std::vector<Operation> operations;
     Communicator communicator = operations.front().communicator;
@@ -136,7 +136,7 @@ struct Kernel {
     }
 };
 
-/// As NCCL says it, at the first operation.
+/// NCCL's log lines, written at the first operation.
 void connect(ncclComm& communicator) {
     if (std::exchange(communicator.connected, true) || communicator.size == 1 || !log_file()) return;
     std::fprintf(
@@ -147,7 +147,7 @@ void connect(ncclComm& communicator) {
     std::fflush(log_file());
 }
 
-/// One kernel for each communicator.
+/// One kernel per communicator.
 void launch(std::vector<Operation> operations) {
     while (!operations.empty()) {
         const Communicator communicator = operations.front().communicator;

@@ -1,4 +1,5 @@
-// What the two sources of NCCL's stand-in share: a communicator, and how a call becomes work on a stream.
+// Shared parts of the two sources of NCCL's stand-in: a communicator, and how a call becomes work on a
+// stream.
 #pragma once
 
 #include <mpi.h>
@@ -27,8 +28,8 @@ MPI_Datatype datatype(ncclDataType_t type);
 MPI_Op operation(ncclDataType_t type, ncclRedOp_t op);
 size_t bytes_of(ncclDataType_t type, size_t count);
 
-/// A call of NCCL, alone or as a part of its group: on the stream's turn `start` begins it with MPI, and
-/// `finish` follows when that has ended.
+/// A call of NCCL, alone or as a part of its group: when the stream reaches it, `start` begins it with MPI,
+/// and `finish` follows when that has ended.
 ncclResult_t submit(
     ncclComm_t communicator, cudaStream_t stream, std::function<MPI_Request()> start,
     std::function<void()> finish = [] {});

@@ -10,7 +10,7 @@ using namespace argosy::testing;
 
 namespace {
 
-/// Input and output of a reduction in memory of the fake's own: MPI has other rules for what lies in place,
+/// Input and output of a reduction in private memory of the fake: MPI has other rules for in-place buffers,
 /// and an average changes the input first, or the output last.
 struct Reduced {
     std::vector<std::byte> in, out;
@@ -69,7 +69,7 @@ ncclResult_t ncclAllReduce(const void* in, void* out, size_t count, ncclDataType
 
 ncclResult_t ncclReduceScatter(const void* in, void* out, size_t count, ncclDataType_t type, ncclRedOp_t op,
                                ncclComm_t comm, cudaStream_t stream) {
-    // In place the result has one place, and nothing else may lie over the input.
+    // In place the result has one valid position, and no other buffer may overlap the input.
     const size_t bytes = bytes_of(type, count);
     const auto* const begin = static_cast<const std::byte*>(in);
     const auto* const result = static_cast<const std::byte*>(out);

@@ -7,7 +7,7 @@ std::optional<Fault> planted;
 
 }  // namespace
 
-// In place of lib/base/fault.cpp's: the linker takes a library's object only for names that are still
+// Replaces lib/base/fault.cpp: the linker takes an object from a library only for symbols that are still
 // missing.
 bool fault_planted(Fault fault) { return planted == fault; }
 

@@ -1,4 +1,4 @@
-// Plants a fault (base/fault.h) in this process. Only a suite that names module test_faults can.
+// Plants a fault (base/fault.h) in this process. Only a suite that names module test_faults can do this.
 #pragma once
 
 #include <optional>

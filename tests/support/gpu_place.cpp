@@ -1,5 +1,5 @@
-// A suite whose tensors lie on a GPU: it runs where there is one. With --deterministic LibTorch's operations
-// repeat their bits, as under debug.deterministic, and those that cannot throw.
+// main of a suite whose tensors are on a GPU; it skips without one. With --deterministic LibTorch's
+// operations repeat their bits, as under debug.deterministic, and operations that cannot repeat them throw.
 #include <gtest/gtest.h>
 
 #include <cstdio>

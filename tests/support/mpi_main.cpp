@@ -1,4 +1,4 @@
-// main of a suite on ranks: GoogleTest on every rank. Rank 0 reports the run; the others speak only of
+// main of a suite on ranks: GoogleTest on every rank. Rank 0 prints the whole report; the others print only
 // failures. If any rank failed, all exit with an error.
 #include <ATen/ops/full.h>
 #include <c10/core/InferenceMode.h>
@@ -14,7 +14,7 @@
 namespace argosy::testing {
 namespace {
 
-// GoogleTest's tests take no arguments: the one place where a test reaches for its ranks through a global.
+// GoogleTest's tests take no arguments, so this is the one global through which a test reaches its ranks.
 comm::Communicator* the_world = nullptr;
 comm::Communicator* the_self = nullptr;
 
@@ -45,14 +45,14 @@ void print_failures_only(int rank) {
 
 ExitCode run_suite(const mpi::Comm& ranks) {
     const c10::InferenceMode guard;
-    // Synchronous sends: a schedule that lives on MPI's buffers for small messages must hang here.
+    // Synchronous sends: a schedule that relies on MPI's buffers for small messages hangs in tests.
     const auto world = comm::make_communicator(mpi::Comm::world(), "world",
                                                {.timeout_seconds = kTimeoutSeconds,
                                                 .synchronous_sends = true,
                                                 .shared_memory_bytes = kSharedMemoryBytes});
     const auto self =
         comm::make_communicator(mpi::Comm::self(), "self", {.timeout_seconds = kTimeoutSeconds});
-    // The verdict has a message space of its own, which no test's left-over message can reach.
+    // The result travels on a communicator of its own, which no test's leftover message can reach.
     const auto verdict =
         comm::make_communicator(mpi::Comm::world(), "verdict", {.timeout_seconds = kTimeoutSeconds});
     the_world = world.get();

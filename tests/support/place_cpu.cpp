@@ -1,4 +1,4 @@
-// Tensors of suites that name no other place.
+// Puts the tensors of a suite in host memory; the default.
 #include "support/tensors.h"
 
 namespace argosy::testing {

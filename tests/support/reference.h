@@ -1,4 +1,4 @@
-// The recorded results of tests/reference: what transformers computes. Its README says what each dataset is.
+// The recorded results of tests/reference, computed by transformers. Its README defines each dataset.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,5 +1,5 @@
-// A folder of its own for a test of several ranks: rank 0 makes and removes it, and the others know where it
-// is.
+// A temporary folder for a test of several ranks: rank 0 makes and removes it, and the other ranks get its
+// path.
 #pragma once
 
 #include <ATen/ops/zeros.h>
@@ -17,7 +17,7 @@ namespace argosy::testing {
 
 class SharedFolder {
   public:
-    /// COLLECTIVE, as is its end: nobody is in it any more then.
+    /// COLLECTIVE. The destructor is COLLECTIVE too, so no rank uses the folder when it is removed.
     explicit SharedFolder(comm::Communicator& group) : group_(group) {
         if (group.rank() == 0) folder_.emplace();
         path_ = told(group, folder_ ? (*folder_ / "").string() : "");
@@ -28,7 +28,8 @@ class SharedFolder {
     std::filesystem::path operator/(const std::string& name) const { return path_ / name; }
 
   private:
-    /// What rank 0 says; as no rank leaves before all have come, a barrier too.
+    /// Returns rank 0's value on every rank. No rank returns before all have called it, so it is a barrier
+    /// too.
     static std::string told(comm::Communicator& group, const std::string& text) {
         constexpr int64_t kMost = 4096;
         const at::Tensor letters = at::zeros({kMost}, at::kLong);

@@ -1,5 +1,5 @@
-// LibTorch's part of the log. Its headers hide members from a build without NDEBUG that its libraries, built
-// with it, do not have: this file is compiled with it.
+// LibTorch's part of the log. LibTorch's headers declare members differently in builds without NDEBUG, and
+// its libraries are built with it, so this file is compiled with NDEBUG.
 #include "support/work_log.h"
 
 #include <ATen/core/ivalue.h>

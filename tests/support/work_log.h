@@ -1,5 +1,5 @@
-// What the host gives to a GPU, in words, as the stand-ins see it: for the one of graphs, whose replays must
-// be given what was recorded.
+// A text record of the work that the host gives to a GPU, as the stand-ins see it. The stand-in for graphs
+// uses it to check that a replay gets the recorded work.
 #pragma once
 
 #include <cstddef>
@@ -12,17 +12,18 @@
 
 namespace argosy::testing {
 
-/// Where it goes; null: nobody wants to know. Of the thread that works on the GPU.
+/// Where the record goes; null: nowhere. It belongs to the thread that works on the GPU.
 inline std::vector<std::string>* work_log = nullptr;
 
 inline void note_work(const std::string& what) {
     if (work_log) work_log->push_back(what);
 }
 
-/// What `work` gives to the GPU: kernels, products and LibTorch's operations, with all that is in no tensor.
+/// Records the work that `work` gives to the GPU: kernels, products and LibTorch's operations, with all
+/// arguments that are not in tensors.
 std::vector<std::string> logged_work(const std::function<void()>& work);
 
-/// The bytes of an argument but for addresses, which may be others where memory is not a graph's.
+/// The bytes of an argument, except addresses, which may change for memory that does not belong to a graph.
 template <class Argument>
 std::string words_of(Argument argument) {
     static_assert(std::is_trivially_copyable_v<Argument>);

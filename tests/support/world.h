@@ -1,15 +1,15 @@
 // The ranks that a suite with RANKS runs on. Every rank runs every test, so a test is a collective program:
-// what one rank asserts away, the others wait for until their bounded wait ends.
+// if an assertion fails on one rank, the others wait for it until their timeout.
 #pragma once
 
 #include "comm/communicator.h"
 
 namespace argosy::testing {
 
-/// How long a wait in a test may take before it fails.
+/// Time limit of a wait in a test.
 inline constexpr double kTimeoutSeconds = 30;
 
-/// What a rank lends each group, as pretrain does; enough for what a test has in flight.
+/// Shared memory per rank and group, as in pretrain; enough for the operations that a test has in flight.
 inline constexpr int64_t kSharedMemoryBytes = 8 << 20;
 
 comm::Communicator& world();  // all ranks; it and its groups share memory

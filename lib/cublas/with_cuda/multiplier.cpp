@@ -29,8 +29,8 @@ std::shared_ptr<std::byte> allocate_from_cuda(size_t bytes) {
 Handle make_handle() {
     if (cuda::device_count() == 0) {
         throw RunError(
-            "matrix products by cuBLASLt need a GPU, and this process sees none: `nvidia-smi` shows those of "
-            "the node, CUDA_VISIBLE_DEVICES and the job's --gpus options what is left of them to a process");
+            "matrix products with cuBLASLt need a GPU, and this process sees none: check `nvidia-smi`, "
+            "CUDA_VISIBLE_DEVICES and the job's --gpus options");
     }
     cublasLtHandle_t handle = nullptr;
     check(cublasLtCreate(&handle), "cublasLtCreate");
@@ -109,7 +109,7 @@ Algorithm Multiplier::State::choose(Plan& plan, const Product& product, const Re
                                     CUstream_st* stream_handle) {
     if (const auto found = remembered.find(request.problem); found != remembered.end()) {
         if (plan.takes(handle.get(), found->second, options.workspace_bytes)) return found->second;
-        spdlog::warn("the algorithm that a run before chose does not serve here; another one is taken for {}",
+        spdlog::warn("the algorithm that an earlier run chose does not work here; another one is used for {}",
                      describe(product));
     }
     const cuda::StreamView stream(stream_handle);
@@ -134,7 +134,7 @@ Algorithm Multiplier::State::time(Plan& plan, std::span<const Algorithm> candida
         try {
             scratch = options.allocate(bytes);
         } catch (const std::exception& error) {
-            spdlog::warn("the algorithms of a matrix product stay untimed, so it may be slow: {}",
+            spdlog::warn("the algorithms of a matrix product were not timed, so it may be slow: {}",
                          error.what());
             return candidates[0];
         }

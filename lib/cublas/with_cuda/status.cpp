@@ -12,9 +12,9 @@ const char* remedy(cublasStatus_t status) {
         case CUBLAS_STATUS_NOT_INITIALIZED:
             return "; it needs a GPU, a driver that runs this CUDA, and some memory that is free there";
         case CUBLAS_STATUS_ALLOC_FAILED:
-            return "; less at a time, or a GPU that nobody else uses, may do";
+            return "; use smaller sizes, or a GPU without other processes";
         case CUBLAS_STATUS_EXECUTION_FAILED:
-            return "; what failed may be an earlier call: CUDA_LAUNCH_BLOCKING=1 finds it";
+            return "; the failed call may be an earlier one: CUDA_LAUNCH_BLOCKING=1 finds it";
         case CUBLAS_STATUS_ARCH_MISMATCH:
             return "; this GPU is older than the operation";
         default:

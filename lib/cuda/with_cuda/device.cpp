@@ -17,8 +17,8 @@ int device_count() {
     }
     if (status == cudaErrorInsufficientDriver) {
         throw RunError(
-            "the GPU driver runs CUDA up to {}, and this program is built with {}: the node needs a newer "
-            "driver, or this program a build with an older CUDA",
+            "the GPU driver runs CUDA up to {}, and this program is built with {}: update the node's driver, "
+            "or build this program with an older CUDA",
             version_text(driver_version()), version_text(runtime_version()));
     }
     check(status, "cudaGetDeviceCount");

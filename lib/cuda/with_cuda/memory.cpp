@@ -16,12 +16,10 @@ std::byte* allocate(size_t bytes) {
     const cudaError_t status = cudaMalloc(&data, bytes);
     if (status == cudaErrorMemoryAllocation) {
         cudaGetLastError();
-        throw MemoryError(
-            {.wanted_bytes = bytes},
-            "no memory on the GPU for {} bytes: {} are free; smaller buffers, or a GPU that nobody else "
-            "uses, "
-            "may do",
-            bytes, free_memory_bytes());
+        throw MemoryError({.wanted_bytes = bytes},
+                          "no memory on the GPU for {} bytes: {} are free; use smaller buffers, or a GPU "
+                          "without other processes",
+                          bytes, free_memory_bytes());
     }
     check(status, "cudaMalloc");
     return static_cast<std::byte*>(data);

@@ -11,20 +11,21 @@ namespace {
 const char* remedy(cudaError_t status) {
     switch (status) {
         case cudaErrorMemoryAllocation:
-            return "; less at a time, or a GPU that nobody else uses, may do";
+            return "; use smaller sizes, or a GPU without other processes";
         case cudaErrorInvalidDevice:
-            return "; CUDA_VISIBLE_DEVICES and the job's --gpus options say which devices a process sees";
+            return "; CUDA_VISIBLE_DEVICES and the job's --gpus options select the devices that a process "
+                   "sees";
         case cudaErrorDevicesUnavailable:
-            return "; another process has the GPU for itself: nvidia-smi names it";
+            return "; another process uses the GPU exclusively: nvidia-smi names it";
         case cudaErrorInsufficientDriver:
-            return "; the node needs a newer driver, or this program a build with an older CUDA";
+            return "; update the node's driver, or build this program with an older CUDA";
         case cudaErrorECCUncorrectable:
         case cudaErrorHardwareStackError:
         case cudaErrorNvlinkUncorrectable:
-            return "; the GPU is broken: take its node out of the job";
+            return "; the GPU is broken: exclude its node from the job";
         case cudaErrorIllegalAddress:
         case cudaErrorLaunchFailure:
-            return "; what failed may be an earlier call: CUDA_LAUNCH_BLOCKING=1 finds it";
+            return "; the failed call may be an earlier one: CUDA_LAUNCH_BLOCKING=1 finds it";
         default:
             return "";
     }

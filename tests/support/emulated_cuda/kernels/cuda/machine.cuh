@@ -1,4 +1,4 @@
-// The machine.cuh of the emulator: the same functions, done on a processor. See support/emulated_cuda.h.
+// The machine.cuh of the emulator: the same functions on a CPU. See support/emulated_cuda.h.
 #pragma once
 
 #include <cstdint>
@@ -60,7 +60,7 @@ inline void forget_origin(uint32_t&) {}
 
 inline float exp2_approximately(float x) { return x < -126 ? 0 : exp2f(x); }
 
-/// Rounds away all but the upper `32 - kDropped` bits of a float, to nearest, ties to even.
+/// Rounds a float to its upper `32 - kDropped` bits, to nearest, ties to even.
 template <int kDropped>
 uint32_t rounded_bits(uint32_t bits) {
     const uint32_t half = uint32_t{1} << (kDropped - 1);
