@@ -37,7 +37,7 @@ std::vector<Section> make_schema() {
                  key("state_dtype", &Optimizer::state_dtype, among({BFloat16, Float32, Float64}),
                      "Type of the running means; bfloat16: rounded stochastically; float64: only with "
                      "training.dtype float64.",
-                     "float32; float64 with training.dtype float64")}),
+                     "float32 or wider")}),
         section("lr_scheduler", &JobConfig::lr_scheduler,
                 "the learning rate over the steps: warm-up, plateau, decay",
                 {key("warmup_steps", &LrScheduler::warmup_steps, at_least(0),
@@ -47,7 +47,7 @@ std::vector<Section> make_schema() {
                  key("decay_ratio", &LrScheduler::decay_ratio, within(0, 1),
                      "Share of total_steps, at their end, in which the rate decays; 0: constant after the "
                      "warm-up.",
-                     "all after the warm-up"),
+                     "after the warm-up"),
                  key("decay_type", &LrScheduler::decay_type, any(), "Shape of the decay."),
                  key("min_lr_factor", &LrScheduler::min_lr_factor, within(0, 1),
                      "Rate at the end of the decay, as a share of optimizer.lr.")}),
@@ -84,7 +84,7 @@ std::vector<Section> make_schema() {
              key("loss_scale_init", &Training::loss_scale_init, at_least(1),
                  "First loss scale of float16, a power of two; unset: the largest one up to 8 x tokens per "
                  "step.",
-                 "by tokens per step"),
+                 "by step size"),
              key("loss_scale_growth_interval", &Training::loss_scale_growth_interval, at_least(1),
                  "Consecutive steps without overflow after which the loss scale of float16 doubles.", "2000"),
              key("max_nonfinite_steps", &Training::max_nonfinite_steps, at_least(1),

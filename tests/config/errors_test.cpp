@@ -213,12 +213,12 @@ TEST(Errors, LossScaleIsAPowerOfTwoForFloat16) {
     EXPECT_EQ(error_of({half, "--training.loss_scale_init=1000"}),
               "training.loss_scale_init = 1000 is not a power of two; the next below is 512");
     EXPECT_EQ(error_of({"--training.loss_scale_init=1024"}),
-              "training.loss_scale_init is for mixed_precision_param = float16; with bfloat16 nothing is "
-              "scaled. Remove the key");
+              "training.loss_scale_init is for mixed_precision_param = float16; with bfloat16 the loss is "
+              "not scaled. Remove the key");
     EXPECT_EQ(
         error_of({"--training.loss_scale_growth_interval=9", "--training.mixed_precision_param=float32"}),
-        "training.loss_scale_growth_interval is for mixed_precision_param = float16; with float32 "
-        "scaled. Remove the key");
+        "training.loss_scale_growth_interval is for mixed_precision_param = float16; with float32 the "
+        "loss is not scaled. Remove the key");
 }
 
 TEST(Errors, BatchesMustDivide) {
