@@ -52,9 +52,10 @@ TEST(Synthetic, HasTheRequestedSize) {
         EXPECT_NEAR(static_cast<double>(fs::file_size(folder / "a/train.jsonl")), megabytes * 1e6,
                     megabytes * 1e5);
     }
-    EXPECT_ERROR(write_synthetic_corpus({.output = folder / "a", .megabytes = 0}), UserError, "0 megabytes");
+    EXPECT_ERROR(write_synthetic_corpus({.output = folder / "a", .megabytes = 0}), UserError,
+                 "--megabytes is 0");
     EXPECT_ERROR(write_synthetic_corpus({.output = folder / "a", .megabytes = NAN}), UserError,
-                 "nan megabytes");
+                 "--megabytes is nan");
 }
 
 TEST(Synthetic, DocumentsArePlainTextAndNoneIsInBothSplits) {
