@@ -1,5 +1,5 @@
 // Names the large tensors of a step by their size. A failing allocator reports only a number of bytes, and
-// training_memory.h names with this list the tensors that the bytes may have been for.
+// training_memory.h uses this list to name the tensors that may have needed these bytes.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -23,8 +23,8 @@ struct LargeTensor {
 };
 
 /// This rank's large tensors, computed without allocating: activations of a microbatch, gathered weights and
-/// gradients of units, and weights, gradient and moments of each matrix. Equal layers are listed once. The
-/// list does not have everything that a step allocates.
+/// gradients of units, and weights, gradient and moments of each matrix. Equal layers are listed once. A step
+/// also allocates tensors that are not in the list.
 std::vector<LargeTensor> large_tensors(const train::TrainerOptions& options, const comm::Mesh& mesh);
 
 /// Describes the tensors whose allocation asks for `bytes`, as "a layer's gate and up [16384, 37888] of

@@ -20,7 +20,8 @@ class RawFile {
     static RawFile open_to_write(const std::filesystem::path& path);
 
     /// A file without a name, in the folder of `path`, for reading and writing; it vanishes when the process
-    /// ends. `path` is used for a moment and must be free. UserError when the folder cannot be written.
+    /// ends. An entry named `path` exists for a moment, so there must be none before. UserError when the
+    /// folder cannot be written.
     static RawFile create_nameless(const std::filesystem::path& path);
 
     RawFile(RawFile&& other) noexcept;
@@ -30,7 +31,7 @@ class RawFile {
     const std::filesystem::path& path() const { return path_; }
     int64_t size_bytes() const;
 
-    /// UserError, as for a torn file, when the file ends before the range does.
+    /// UserError (a truncated file) if the file ends before the range does.
     void read_at(int64_t offset, std::span<std::byte> bytes) const;
     void write_at(int64_t offset, std::span<const std::byte> bytes) const;
 
@@ -54,7 +55,7 @@ void sync_folder(const std::filesystem::path& folder);
 /// Advice for an errno, as the end of a message: "; make room ...". Empty if there is none.
 const char* remedy_for(int reason);
 
-/// The folder that a path lies in; "." where it names none.
+/// The folder that a path lies in; "." if the path names no folder.
 std::filesystem::path folder_of(const std::filesystem::path& path);
 
 }  // namespace argosy

@@ -46,8 +46,8 @@ LogitsComparison compare_logits(const Side& original, const Side& copy,
 
 class RoundedSource : public checkpoint::TensorSource {
   public:
-    /// Holds the tensors of `values` that `types` has too, in the types of `types`. REQUIRES: both outlive
-    /// this object; for each tensor the two types are equal or both floating.
+    /// Offers those tensors of `values` that also exist in `types`, with the types of `types`. REQUIRES: both
+    /// outlive this object; for each tensor the two types are equal or both floating.
     RoundedSource(const checkpoint::TensorSource& values, const checkpoint::TensorSource& types);
 
     const std::vector<checkpoint::TensorInfo>& tensors() const override { return tensors_; }

@@ -1,6 +1,6 @@
-// LibTorch's GPU functions, as the rest of the program uses them. with_cuda/ has the implementation and
-// alone includes LibTorch's headers for CUDA. A build without CUDA takes without_cuda/, where no tensor is
-// on a GPU and functions that need a GPU throw UserError.
+// LibTorch's GPU functions, as the rest of the program uses them. with_cuda/ has the implementation and is
+// the only folder that includes LibTorch's headers for CUDA. A build without CUDA takes without_cuda/, where
+// no tensor is on a GPU and functions that need a GPU throw UserError.
 #pragma once
 
 #include <ATen/core/Tensor.h>

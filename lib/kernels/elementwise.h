@@ -7,8 +7,8 @@
 namespace argosy::kernels {
 
 // Conversions between an element type and float: widening is exact, narrowing rounds to nearest, ties to
-// even. They are the loads and stores of all kernels, as kernels of their own, so that tests can check exact
-// values.
+// even. All kernels load and store through them; they are also kernels themselves, so that tests can check
+// exact values.
 
 template <class T>
 struct Widen {
@@ -38,7 +38,7 @@ struct Rope {
     const float* cos;  // [seq_len, half]
     const float* sin;
     const T* x;
-    int64_t x_stride;  // elements from a row to the next
+    int64_t x_stride;  // elements between the starts of two rows
     T* y;              // may be x
     int64_t y_stride;
 };
@@ -52,7 +52,7 @@ struct Swiglu {
     int64_t num_rows, row_size;
     const T* gate;
     const T* up;
-    int64_t stride;  // of gate and up: elements from a row to the next
+    int64_t stride;  // of gate and up: elements between the starts of two rows
     T* y;
 };
 
@@ -73,7 +73,7 @@ struct SwigluBackward {
 template <class T>
 struct SumRows {
     int64_t num_rows, row_size;
-    int64_t row_stride;  // elements from a row to the next
+    int64_t row_stride;  // elements between the starts of two rows
     const T* x;
     float* sums;
 };
@@ -100,7 +100,8 @@ struct Embedding {
 template <class T>
 struct EmbeddingGradient {
     int64_t num_tokens, row_size, begin, num_rows;
-    int64_t row_stride;  // elements from a row to the next, of dx and of sums; row_size may be part of it
+    int64_t
+        row_stride;  // elements between the starts of two rows, of dx and of sums; row_size may be part of it
     const int64_t* tokens;
     const T* dx;
     float* sums;

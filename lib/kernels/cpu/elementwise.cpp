@@ -101,7 +101,7 @@ void sum_rows(const SumRows<T>& args) {
 }
 
 double squared_norm(const SquaredNorm& args) {
-    constexpr int kSums = 16;  // each over every sixteenth element, on every instruction set
+    constexpr int kSums = 16;  // partial sums, as many with every instruction set
     double sums[kSums] = {};
     int64_t i = 0;
     for (; i + kSums <= args.count; i += kSums) {

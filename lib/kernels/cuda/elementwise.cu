@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(kThreads) rope_kernel(Rope<T> args, unsigned n
     }
 }
 
-/// Takes as many rows in a launch as the grid has room for, so that a thread computes its row in 32 bits.
+/// Limits the rows of a launch to the size of the grid, so that a thread computes its row number in 32 bits.
 template <class T, int kCount>
 void launch_rope(Rope<T> args, GpuStream stream) {
     constexpr int64_t kMaxThreads = int64_t{kThreads} * 65535;

@@ -6,13 +6,13 @@ namespace argosy::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 256;         // for rows of any size
-constexpr int kThreadsAtLeast = 768;  // minimum that a multiprocessor holds
+constexpr int kThreadsAtLeast = 768;  // minimum per multiprocessor
 
 __device__ inline float inverse_rms(float squares, int64_t row_size, float eps) {
     return rsqrtf(__fdividef(squares, static_cast<float>(row_size)) + eps);
 }
 
-/// Returns x + residual, rounded, whose norm is taken; writes it to `sum`.
+/// Computes x + residual, rounds it, writes it to `sum` and returns it; the norm is that of this sum.
 template <class T, int kCount>
 __device__ Elements<T, kCount> summed(const Elements<T, kCount>& x, const Elements<T, kCount>& residual,
                                       T* sum) {

@@ -14,7 +14,7 @@ __device__ inline int64_t left_out(const Gaps& gaps, int64_t row) {
     return static_cast<uint32_t>(gaps.first + row) / static_cast<uint32_t>(gaps.every) * gaps.gap;
 }
 
-/// kBlocks: how many such blocks a multiprocessor should hold in kernels whose blocks go from row to row.
+/// kBlocks: blocks per multiprocessor in kernels whose blocks process several rows.
 template <int kLanes_, int kPacks_, int kRows_, int kThreads_, int kBlocks_>
 struct RowShape {
     static constexpr int kLanes = kLanes_, kPacks = kPacks_, kRows = kRows_;
@@ -68,7 +68,7 @@ class RowPlace {
     __device__ Elements<T, kCount> load(const T* from, int row, int pack) const {
         return has(row, pack) ? load_elements<kCount>(from + at(row, pack)) : Elements<T, kCount>();
     }
-    /// Loads a pack of a vector that all rows share; zeros likewise.
+    /// Loads a pack of a vector that all rows share; zeros where the thread has none.
     __device__ Elements<T, kCount> load_column(const T* from, int pack) const {
         return column(pack) < row_size_ ? load_elements<kCount>(from + column(pack)) : Elements<T, kCount>();
     }
