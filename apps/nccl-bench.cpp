@@ -153,14 +153,14 @@ ExitCode check_nodes(int argc, char** argv, const mpi::Comm& world) {
         json.emplace(words.json, is_json_of_format(preflight::kReportMark));
 
     const ops::TensorThread tensors(setup::operation_path(command.config));
-    const bench::RollCall roll(world, words.options.timeout_seconds);
-    const preflight::Report report = preflight::run_preflight(world, roll, job, words.options);
+    const bench::ControlChannel control(world, words.options.timeout_seconds);
+    const preflight::Report report = preflight::run_preflight(world, control, job, words.options);
     if (world.rank() == 0) print(text_report(report));
     if (json) {
         json->append(json_report(report));
         json->commit();
     }
-    return report.verdict() == preflight::Verdict::Fail ? ExitCode::CheckFailed : ExitCode::Done;
+    return report.severity() == preflight::Severity::Fail ? ExitCode::CheckFailed : ExitCode::Done;
 }
 
 ExitCode measure(int argc, char** argv, const mpi::Comm& world) {
@@ -178,9 +178,9 @@ ExitCode measure(int argc, char** argv, const mpi::Comm& world) {
         json.emplace(options.json, is_json_of_format(bench::kJsonMark));
     if (world.rank() == 0 && !options.csv.empty()) csv.emplace(options.csv, begins_with(bench::kCsvMark));
 
-    const bench::RollCall roll(world, options.timeout_seconds);
-    const bench::Results results = bench::run_benchmark(world, roll, options, print);
-    const bench::Setting setting{{argv, argv + argc}, roll.ranks()};
+    const bench::ControlChannel control(world, options.timeout_seconds);
+    const bench::Results results = bench::run_benchmark(world, control, options, print);
+    const bench::Setting setting{{argv, argv + argc}, control.ranks()};
     const auto write = [](auto& file, const std::string& text) {
         if (!file) return;
         file->append(text);

@@ -26,8 +26,9 @@ struct Call {
     int root;
 };
 
-/// A wait that timed out. A backend cannot name the missing ranks: its caller does (RollCall::late).
-class NoAnswer : public std::exception {};
+/// A wait that timed out. A backend cannot name the missing ranks: its caller does
+/// (ControlChannel::timeout_error).
+class WaitTimeout : public std::exception {};
 
 class Backend {
   public:
@@ -65,7 +66,7 @@ class Backend {
     virtual void begin_together() = 0;
     virtual void end_together() = 0;
 
-    /// Returns when all operations that were started have ended. Throws NoAnswer after a timeout.
+    /// Returns when all operations that were started have ended. Throws WaitTimeout after a timeout.
     virtual void wait() = 0;
 
     /// start_clock() begins the first iteration; end_iteration() ends one and begins the next. An iteration

@@ -28,10 +28,11 @@ using Print = std::function<void(const std::string&)>;
 /// The arguments that are the same for all mesh axes of a run.
 struct Run {
     const mpi::Comm& world;
-    const RollCall& roll;
+    const ControlChannel& control;
     const Options& options;
     const Carrier& carrier;
     const Print& print;
+    const MakeBackend& make;
 };
 
 /// A mesh axis and this rank's group on it.
@@ -127,7 +128,7 @@ std::vector<Case> cases_of(const Collective& collective, const Options& options,
     return cases;
 }
 
-/// Wire format of a rank's connections for RollCall::exchange: text, one connection per line.
+/// Wire format of a rank's connections for ControlChannel::exchange: text, one connection per line.
 struct ConnectionsCard {
     char lines[2048];
 };
@@ -144,11 +145,11 @@ std::string nodes_of(const Axis& axis, const std::vector<RankInfo>& ranks) {
 std::vector<std::string> transport_of(const Run& run, const Axis& axis, const Backend& backend) {
     const bool on_host = run.carrier.devices.empty();
     const std::vector<std::string> found =
-        on_host ? std::vector{nodes_of(axis, run.roll.ranks())} : backend.connections();
+        on_host ? std::vector{nodes_of(axis, run.control.ranks())} : backend.connections();
     ConnectionsCard own = {};
     fmt::format("{}", fmt::join(found, "\n")).copy(own.lines, sizeof(own.lines) - 1);
     std::set<std::string> all;
-    for (const ConnectionsCard& card : run.roll.exchange(own)) {
+    for (const ConnectionsCard& card : run.control.exchange(own)) {
         std::istringstream lines(card.lines);
         for (std::string line; std::getline(lines, line);) all.insert(line);
     }
@@ -156,15 +157,15 @@ std::vector<std::string> transport_of(const Run& run, const Axis& axis, const Ba
 }
 
 AxisResults run_axis(const Run& run, const Axis& axis) {
-    const auto& [world, roll, options, carrier, print] = run;
+    const auto& [world, control, options, carrier, print, make] = run;
     const std::vector<Case> cases = cases_of(collective_named(options.collective), options, axis);
-    const auto backend = make_backend(world, roll, axis.members, carrier, options);
+    const auto backend = make(world, control, axis.members, carrier, options);
     size_t most_bytes = 0;
     for (const Case& one : cases) {
         backend->require(one.bytes / size_bytes(one.type));
         most_bytes = std::max(most_bytes, one.bytes);
     }
-    Measurement measurement(*backend, world, roll, options, most_bytes);
+    Measurement measurement(*backend, world, control, options, most_bytes);
     // NCCL may choose connections by size, and reports a connection only once it is used: run both extremes.
     for (const Case& one : {cases.front(), cases.back()}) measurement.connect(one);
     AxisResults results{axis.name, axis.num_groups, static_cast<int>(axis.members.size())};
@@ -187,8 +188,8 @@ AxisResults run_axis(const Run& run, const Axis& axis) {
 
 }  // namespace
 
-Results run_benchmark(const mpi::Comm& world, const RollCall& roll, const Options& options,
-                      const Print& print) {
+Results run_benchmark(const mpi::Comm& world, const ControlChannel& control, const Options& options,
+                      const Print& print, const MakeBackend& make) {
     Results results;
     results.started = Clock::now();
     const Print print_once = [&](const std::string& text) {
@@ -196,10 +197,10 @@ Results run_benchmark(const mpi::Comm& world, const RollCall& roll, const Option
         std::this_thread::sleep_for(kTimeToForward);
     };
     if (world.rank() == 0) warn_of_nccl_tests_variables();
-    if (options.mesh && world.rank() == 0) warn_of_torn_rows(*options.mesh, roll.ranks());
-    results.carrier = choose_carrier(world, roll, options);
-    print_once(preamble(options, results.carrier, roll.ranks()));
-    const Run run{world, roll, options, results.carrier, print_once};
+    if (options.mesh && world.rank() == 0) warn_of_torn_rows(*options.mesh, control.ranks());
+    results.carrier = choose_carrier(world, control, options);
+    print_once(preamble(options, results.carrier, control.ranks()));
+    const Run run{world, control, options, results.carrier, print_once, make};
     for (const Axis& axis : axes_of(options, world.rank(), world.size())) {
         results.axes.push_back(run_axis(run, axis));
     }

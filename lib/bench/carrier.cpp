@@ -13,7 +13,7 @@
 namespace argosy::bench {
 namespace {
 
-/// Wire format of a device for RollCall::exchange.
+/// Wire format of a device for ControlChannel::exchange.
 struct DeviceCard {
     char name[96];
     char pci_bus_id[32];
@@ -39,20 +39,21 @@ bool is_set(const std::string& variable) {
 }
 
 /// COLLECTIVE: throws UserError when two ranks have the same GPU.
-void require_own_devices(const RollCall& roll, const std::vector<cuda::Device>& devices, int own_number) {
-    const auto sharing = nccl::ranks_that_share(roll.exchange(nccl::device_id(own_number)));
+void require_own_devices(const ControlChannel& control, const std::vector<cuda::Device>& devices,
+                         int own_number) {
+    const auto sharing = nccl::ranks_that_share(control.exchange(nccl::device_id(own_number)));
     if (sharing.empty()) return;
     const auto& [owner, rank] = sharing.front();
     throw UserError(
         "ranks {} and {} on {} have the same GPU, {} ({}), and NCCL wants one for each rank: start as many "
         "ranks on a node as it has GPUs, or measure over MPI (--backend mpi)",
-        owner, rank, roll.ranks()[rank].host, devices[rank].pci_bus_id, devices[rank].name);
+        owner, rank, control.ranks()[rank].host, devices[rank].pci_bus_id, devices[rank].name);
 }
 
 /// COLLECTIVE: the ranks that see no GPU.
-std::vector<int> ranks_without_device(const RollCall& roll, int own_devices) {
+std::vector<int> ranks_without_device(const ControlChannel& control, int own_devices) {
     std::vector<int> without;
-    for (int rank = 0; const int count : roll.exchange(own_devices)) {
+    for (int rank = 0; const int count : control.exchange(own_devices)) {
         if (count == 0) without.push_back(rank);
         ++rank;
     }
@@ -61,7 +62,7 @@ std::vector<int> ranks_without_device(const RollCall& roll, int own_devices) {
 
 Carrier over_mpi() { return {"mpi", mpi::library(), {}, nullptr}; }
 
-Carrier over_nccl(const mpi::Comm& world, const RollCall& roll, int own_devices) {
+Carrier over_nccl(const mpi::Comm& world, const ControlChannel& control, int own_devices) {
     Carrier carrier = {
         "nccl",
         fmt::format("NCCL {}, CUDA {}, driver for CUDA {}", nccl::version_text(),
@@ -69,15 +70,15 @@ Carrier over_nccl(const mpi::Comm& world, const RollCall& roll, int own_devices)
         {},
         nullptr};
     const cuda::Device own = cuda::describe_device(world.place_on_node().number % own_devices);
-    for (const DeviceCard& card : roll.exchange(card_of(own))) carrier.devices.push_back(device_of(card));
-    require_own_devices(roll, carrier.devices, own.number);
+    for (const DeviceCard& card : control.exchange(card_of(own))) carrier.devices.push_back(device_of(card));
+    require_own_devices(control, carrier.devices, own.number);
     if (!is_set("NCCL_DEBUG")) carrier.log = std::make_unique<nccl::ConnectionLog>();
     return carrier;
 }
 
 }  // namespace
 
-Carrier choose_carrier(const mpi::Comm& world, const RollCall& roll, const Options& options) {
+Carrier choose_carrier(const mpi::Comm& world, const ControlChannel& control, const Options& options) {
     const std::string& wanted = options.backend;
     if (!wanted.empty() && wanted != "mpi" && wanted != "nccl") {
         throw UserError("--backend {}: there are mpi and nccl", wanted);
@@ -89,9 +90,9 @@ Carrier choose_carrier(const mpi::Comm& world, const RollCall& roll, const Optio
     if (wanted == "mpi" || nccl::version() == 0) return over_mpi();
 
     const int own_devices = cuda::device_count();
-    const std::vector<int> without = ranks_without_device(roll, own_devices);
-    if (without.empty()) return over_nccl(world, roll, own_devices);
-    const std::string who = names_of(roll.ranks(), without);
+    const std::vector<int> without = ranks_without_device(control, own_devices);
+    if (without.empty()) return over_nccl(world, control, own_devices);
+    const std::string who = names_of(control.ranks(), without);
     if (wanted == "nccl") {
         throw UserError(
             "--backend nccl: {} {} no GPU: look at nvidia-smi there, CUDA_VISIBLE_DEVICES and the job's "
@@ -105,12 +106,12 @@ Carrier choose_carrier(const mpi::Comm& world, const RollCall& roll, const Optio
     return over_mpi();
 }
 
-std::unique_ptr<Backend> make_backend(const mpi::Comm& world, const RollCall& roll,
+std::unique_ptr<Backend> make_backend(const mpi::Comm& world, const ControlChannel& control,
                                       std::span<const int> members, const Carrier& carrier,
                                       const Options& options) {
     const std::string what = fmt::format("making groups of {} ranks", members.size());
-    roll.assemble(what);
-    mpi::Comm group = world.subgroup(members);
+    control.barrier(what);
+    mpi::Comm group = control.subgroup(world, members);
     if (carrier.backend == "mpi") {
         if (options.blocking_calls) group = group.duplicate(mpi::Calls::Blocking);
         return std::make_unique<MpiBackend>(std::move(group), options.timeout_seconds);
@@ -121,8 +122,8 @@ std::unique_ptr<Backend> make_backend(const mpi::Comm& world, const RollCall& ro
                                       .timeout_seconds = options.timeout_seconds,
                                       .wait_for_each = options.blocking_calls,
                                       .log = carrier.log.get()});
-    } catch (const NoAnswer&) {
-        throw roll.late(what);
+    } catch (const WaitTimeout&) {
+        throw control.timeout_error(what);
     }
 }
 

@@ -2,14 +2,15 @@
 // and all ranks have the same Carrier.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "bench/backend.h"
+#include "bench/control_channel.h"
 #include "bench/options.h"
-#include "bench/ranks.h"
 #include "cuda/device.h"
 #include "mpi/comm.h"
 #include "nccl/connection_log.h"
@@ -26,13 +27,18 @@ struct Carrier {
 /// COLLECTIVE over `world`: the backend that the options ask for; by default NCCL if this build has it and
 /// every rank sees a GPU, else MPI. The n-th rank of a node gets device n, or its only device if the launcher
 /// shows it just one. Throws UserError, which names the ranks without a GPU or with a shared one.
-Carrier choose_carrier(const mpi::Comm& world, const RollCall& roll, const Options& options);
+Carrier choose_carrier(const mpi::Comm& world, const ControlChannel& control, const Options& options);
 
 /// COLLECTIVE over `world`, which the ranks split into groups: makes a backend on the group `members`.
 /// REQUIRES: `members` are ranks of the world in ascending order, this rank among them. Throws TimeoutError,
 /// which names the missing ranks.
-std::unique_ptr<Backend> make_backend(const mpi::Comm& world, const RollCall& roll,
+std::unique_ptr<Backend> make_backend(const mpi::Comm& world, const ControlChannel& control,
                                       std::span<const int> members, const Carrier& carrier,
                                       const Options& options);
+
+/// make_backend(), or what takes its place.
+using MakeBackend = std::function<std::unique_ptr<Backend>(
+    const mpi::Comm& world, const ControlChannel& control, std::span<const int> members,
+    const Carrier& carrier, const Options& options)>;
 
 }  // namespace argosy::bench

@@ -7,7 +7,6 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/fault.h"
 
 namespace argosy::bench {
 namespace {
@@ -67,9 +66,9 @@ std::optional<Case> case_of(const Case& kind, size_t bytes, int num_ranks) {
     return result;
 }
 
-Measurement::Measurement(Backend& backend, const mpi::Comm& world, const RollCall& roll,
+Measurement::Measurement(Backend& backend, const mpi::Comm& world, const ControlChannel& control,
                          const Options& options, size_t max_bytes)
-    : backend_(backend), world_(world), roll_(roll), options_(options) {
+    : backend_(backend), world_(world), control_(control), options_(options) {
     for (int i = 0; i < options.aggregated; ++i) {
         buffers_.push_back({backend.allocate(max_bytes), backend.allocate(max_bytes)});
     }
@@ -96,26 +95,26 @@ void Measurement::refill(const Case& kind, const Pattern& pattern, const std::ve
     const Chunks chunks = kind.collective->chunks(backend_.size());
     const GroupPosition position = position_of(kind);
     std::vector<std::byte> block(kBlockBytes);
-    const auto fill = [&](std::byte* buffer, int chunk, const Part& part, auto change) {
+    const auto fill = [&](std::byte* buffer, int chunk, const Part& part, bool complement) {
         for_each_block(kind, [&](size_t first, size_t bytes) {
             const std::span elements = std::span(block).first(bytes);
             pattern.fill(part, kind.chunk_elements, first, elements);
-            std::ranges::transform(elements, elements.begin(), change);
+            if (complement) {
+                std::ranges::transform(elements, elements.begin(), [](std::byte byte) { return ~byte; });
+            }
             backend_.write(
                 buffer + static_cast<size_t>(chunk) * chunk_bytes(kind) + first * size_bytes(kind.type),
                 elements);
         });
     };
-    const bool lost = fault_planted(Fault::LoseContribution) && position.rank == 0;
     for (const Call& call : calls) {
         for (int chunk = 0; chunk < chunks.output; ++chunk) {
             const auto part = kind.collective->expected(position, chunk);
-            if (part) fill(call.out, chunk, *part, [](std::byte byte) { return ~byte; });
+            if (part) fill(call.out, chunk, *part, /*complement=*/true);
         }
         for (int chunk = 0; chunk < chunks.input; ++chunk) {
             const auto part = kind.collective->input(position, chunk);
-            const auto change = [lost](std::byte byte) { return lost ? std::byte{0} : byte; };
-            if (part) fill(const_cast<std::byte*>(call.in), chunk, *part, change);
+            if (part) fill(const_cast<std::byte*>(call.in), chunk, *part, /*complement=*/false);
         }
     }
 }
@@ -144,20 +143,6 @@ int64_t Measurement::count_wrong(const Case& kind, const Pattern& pattern,
     return wrong;
 }
 
-void Measurement::run_to_verify(const Case& kind, const std::vector<Call>& calls) const {
-    if (fault_planted(Fault::SkipCollective)) return;
-    start(kind, calls);
-    backend_.wait();
-    if (fault_planted(Fault::LoseLastElement)) {
-        const int last_chunk = kind.collective->chunks(backend_.size()).output - 1;
-        std::byte* const end = calls.back().out + static_cast<size_t>(last_chunk + 1) * chunk_bytes(kind);
-        std::byte last;
-        backend_.read({&last, 1}, end - 1);
-        last = ~last;
-        backend_.write(end - 1, {&last, 1});
-    }
-}
-
 /// Launches several operations together, as nccl-tests does.
 void Measurement::start(const Case& kind, const std::vector<Call>& calls) const {
     if (calls.size() > 1) backend_.begin_together();
@@ -172,7 +157,7 @@ Measurement::Samples Measurement::run_to_time(const Case& kind, const std::vecto
         backend_.wait();
     }
     Samples samples;
-    roll_.assemble(what);
+    control_.barrier(what);
     const double begun = seconds_now();
     backend_.start_clock();
     for (int i = 0; i < options_.iterations; ++i) {
@@ -187,7 +172,7 @@ Measurement::Samples Measurement::run_to_time(const Case& kind, const std::vecto
 }
 
 void Measurement::combine(std::vector<double>& values, mpi::Reduction reduction) const {
-    roll_.wait(
+    control_.wait(
         world_.all_reduce(values.data(), values.data(), values.size(), ElementType::Float64, reduction),
         "putting the ranks' times together");
 }
@@ -227,8 +212,8 @@ void Measurement::connect(const Case& kind) {
     try {
         start(kind, {call_on(buffers_.front(), kind, Placement::OutOfPlace)});
         backend_.wait();
-    } catch (const NoAnswer&) {
-        throw roll_.late("connecting ranks for " + name_of(kind));
+    } catch (const WaitTimeout&) {
+        throw control_.timeout_error("connecting ranks for " + name_of(kind));
     }
 }
 
@@ -241,8 +226,9 @@ Timing Measurement::measure(const Case& kind, Placement placement) {
         double wrong = 0;
         for (int i = 0; i < options_.checks; ++i) {
             refill(kind, pattern, calls);
-            roll_.assemble(what);
-            run_to_verify(kind, calls);
+            control_.barrier(what);
+            start(kind, calls);
+            backend_.wait();
             wrong += static_cast<double>(count_wrong(kind, pattern, calls));
         }
         if (options_.checks == 0) refill(kind, pattern, calls);
@@ -255,8 +241,8 @@ Timing Measurement::measure(const Case& kind, Placement placement) {
         combine(sum, mpi::Reduction::Sum);
         if (options_.checks > 0) timing.num_wrong = static_cast<int64_t>(sum[0]);
         return timing;
-    } catch (const NoAnswer&) {
-        throw roll_.late(what);
+    } catch (const WaitTimeout&) {
+        throw control_.timeout_error(what);
     }
 }
 

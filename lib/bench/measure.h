@@ -20,9 +20,9 @@
 
 #include "bench/backend.h"
 #include "bench/collective.h"
+#include "bench/control_channel.h"
 #include "bench/options.h"
-#include "bench/ranks.h"
-#include "bench/statistics.h"
+#include "bench/times.h"
 #include "mpi/comm.h"
 
 namespace argosy::bench {
@@ -55,8 +55,8 @@ class Measurement {
   public:
     /// `world`: all ranks. The groups of `backend` measure at the same time, each by itself. Allocates two
     /// buffers of `max_bytes` for each operation under way. REQUIRES: the arguments outlive this object.
-    Measurement(Backend& backend, const mpi::Comm& world, const RollCall& roll, const Options& options,
-                size_t max_bytes);
+    Measurement(Backend& backend, const mpi::Comm& world, const ControlChannel& control,
+                const Options& options, size_t max_bytes);
 
     /// COLLECTIVE over the backend's group: runs one operation to set up connections. Ignores its result.
     void connect(const Case& kind);
@@ -79,14 +79,13 @@ class Measurement {
     void refill(const Case& kind, const Pattern& pattern, const std::vector<Call>& calls) const;
     int64_t count_wrong(const Case& kind, const Pattern& pattern, const std::vector<Call>& calls) const;
     void start(const Case& kind, const std::vector<Call>& calls) const;
-    void run_to_verify(const Case& kind, const std::vector<Call>& calls) const;
     Samples run_to_time(const Case& kind, const std::vector<Call>& calls, const std::string& what) const;
     Timing evaluate(const Case& kind, const Samples& samples) const;
     void combine(std::vector<double>& values, mpi::Reduction reduction) const;
 
     Backend& backend_;
     const mpi::Comm& world_;
-    const RollCall& roll_;
+    const ControlChannel& control_;
     const Options& options_;
     std::vector<Buffers> buffers_;
 };

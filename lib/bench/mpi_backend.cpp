@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/patience.h"
+#include "base/poll_timer.h"
 
 namespace argosy::bench {
 namespace {
@@ -117,7 +117,7 @@ void MpiBackend::divide_later(const Call& call) {
 }
 
 void MpiBackend::wait() {
-    if (!done_within(timeout_seconds_, [&] { return mpi::test_all(requests_); })) throw NoAnswer();
+    if (!done_within(timeout_seconds_, [&] { return mpi::test_all(requests_); })) throw WaitTimeout();
     requests_.clear();
     num_outgoing_ = 0;
     for (const Call& call : averages_) {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "bench/backend.h"
-#include "bench/host_clock.h"
+#include "bench/times.h"
 #include "mpi/comm.h"
 
 namespace argosy::bench {

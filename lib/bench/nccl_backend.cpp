@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "base/clock.h"
-#include "base/patience.h"
-#include "bench/ranks.h"
+#include "base/poll_timer.h"
+#include "bench/control_channel.h"
 #include "cuda/device.h"
 
 namespace argosy::bench {
@@ -48,7 +48,7 @@ void NcclBackend::make_communicator(const mpi::Comm& group) {
     if (group.rank() == 0) id = nccl::make_unique_id();
     if (!finished_within(group.broadcast(id.data(), id.size(), ElementType::UInt8, 0),
                          setup_.timeout_seconds)) {
-        throw NoAnswer();
+        throw WaitTimeout();
     }
     const auto made = std::make_shared<std::unique_ptr<nccl::Communicator>>();
     give_up_after_timeout([made, id, size = group.size(), rank = group.rank()] {
@@ -177,8 +177,8 @@ void NcclBackend::launch_now(const std::function<void()>& calls) {
     last_ = next_;
 }
 
-/// Runs `calls`, which may block on other ranks without a timeout of their own, in a thread. Throws NoAnswer
-/// after the timeout and leaves the thread behind, which keeps the captures of `calls` alive.
+/// Runs `calls`, which may block on other ranks without a timeout of their own, in a thread. Throws
+/// WaitTimeout after the timeout and leaves the thread behind, which keeps the captures of `calls` alive.
 void NcclBackend::give_up_after_timeout(std::function<void()> calls) {
     std::packaged_task<void()> task([device = setup_.device, calls = std::move(calls)] {
         cuda::set_device(device);
@@ -186,9 +186,9 @@ void NcclBackend::give_up_after_timeout(std::function<void()> calls) {
     });
     std::future<void> returned = task.get_future();
     std::thread(std::move(task)).detach();
-    Patience patience(setup_.timeout_seconds);
+    PollTimer timer(setup_.timeout_seconds);
     while (returned.wait_for(std::chrono::microseconds(100)) != std::future_status::ready) {
-        if (!patience.lasts()) throw NoAnswer();
+        if (!timer.has_time_left()) throw WaitTimeout();
     }
     returned.get();
 }
@@ -203,12 +203,12 @@ void NcclBackend::wait_for(const std::function<bool()>& done) {
             if (++looks % kLooksBeforeHealth == 0) lane_->communicator->require_health();
             return done();
         });
-        if (!in_time) throw NoAnswer();
+        if (!in_time) throw WaitTimeout();
     } catch (const nccl::PeerError&) {
         lane_->communicator->abort();
         // Late in this wait, a peer's error most likely means that the peer began to wait a little earlier
         // and timed out, for the same reason that this rank soon would.
-        if (seconds_now() - begun > setup_.timeout_seconds / 2) throw NoAnswer();
+        if (seconds_now() - begun > setup_.timeout_seconds / 2) throw WaitTimeout();
         throw;
     } catch (...) {
         lane_->communicator->abort();  // otherwise its running kernels would block the freeing of memory

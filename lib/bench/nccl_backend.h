@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "bench/backend.h"
-#include "bench/host_clock.h"
+#include "bench/times.h"
 #include "cuda/memory.h"
 #include "cuda/stream.h"
 #include "mpi/comm.h"
@@ -32,7 +32,7 @@ class NcclBackend : public Backend {
         nccl::ConnectionLog* log = nullptr;
     };
 
-    /// COLLECTIVE over `group`, which broadcasts NCCL's id. Throws NoAnswer after a timeout.
+    /// COLLECTIVE over `group`, which broadcasts NCCL's id. Throws WaitTimeout after a timeout.
     NcclBackend(const mpi::Comm& group, const Setup& setup);
 
     int rank() const override { return lane_->communicator->rank(); }

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "bench/control_channel.h"
 #include "bench/options.h"
-#include "bench/ranks.h"
 #include "bench/results.h"
 
 namespace argosy::bench {

@@ -114,12 +114,12 @@ std::string table_row(const Row& row, const Options& options) {
 
 std::string table_footer(const AxisResults& axis, const Options& options) {
     const int64_t wrong = axis.num_wrong();
-    const char* verdict = "";
-    if (options.min_bus_bandwidth) verdict = below_minimum(axis, options) ? "FAILED" : "OK";
+    const char* outcome = "";
+    if (options.min_bus_bandwidth) outcome = below_minimum(axis, options) ? "FAILED" : "OK";
     const char* const right = options.checks > 0 ? "OK" : "OK (nothing was verified)";
     return fmt::format("# {:<20} : {} {}\n# {:<20} : {:g} {}\n#\n", "Out of bounds values", wrong,
                        wrong == 0 ? right : "FAILED", "Avg bus bandwidth", axis.mean_bus_bandwidth(),
-                       verdict);
+                       outcome);
 }
 
 std::string epilogue(const Options& options) {

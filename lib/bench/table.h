@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "bench/carrier.h"
+#include "bench/control_channel.h"
 #include "bench/options.h"
-#include "bench/ranks.h"
 #include "bench/results.h"
 
 namespace argosy::bench {

@@ -97,7 +97,7 @@ void Pending::abandon() {
     new std::vector<at::Tensor>(std::move(tensors_));
 }
 
-void Communicator::wait_for_gpu(const std::string& /*place*/) { gpu::synchronize(); }
+void Communicator::wait_for_gpu() { gpu::synchronize(); }
 
 void Communicator::watched(const std::string& /*what*/, const std::function<uint64_t()>& launch) { launch(); }
 

@@ -111,9 +111,8 @@ class Communicator {
     Pending submit(const Op& op) { return submit({&op, 1}); }
 
     /// Blocks the host until the GPU has done the work on the current stream; a result may be read then. The
-    /// wait has no timeout of its own: if an operation between ranks hangs, its timeout ends the job. `place`
-    /// says in messages where this rank waits.
-    virtual void wait_for_gpu(const std::string& place);
+    /// wait has no timeout of its own: if an operation between ranks hangs, its timeout ends the job.
+    virtual void wait_for_gpu();
 
     /// Runs `launch`, which puts a recorded graph with operations of these ranks on the current stream. The
     /// watchdog watches each of these operations as it does outside of a graph. COLLECTIVE: every rank of the

@@ -8,8 +8,8 @@
 #include "base/log.h"
 #include "cuda/device.h"
 #include "gpu/device.h"
-#include "mpi/all_gather_at_start.h"
-#include "mpi/roll.h"
+#include "mpi/rank_list.h"
+#include "mpi/start_up.h"
 #include "nccl/communicator.h"
 #include "nccl/device_id.h"
 
@@ -19,7 +19,7 @@ namespace {
 /// COLLECTIVE: the ranks whose GPU a lower rank has, too.
 std::vector<int> ranks_that_share(const mpi::Comm& world) {
     const nccl::DeviceId own = nccl::device_id(cuda::current_device());
-    const auto places = mpi::all_gather_at_start(world, std::span(&own, 1), "which GPUs the ranks have");
+    const auto places = mpi::all_gather_at_start(world, std::span(&own, 1), "the ranks' GPUs");
     std::vector<int> ranks;
     for (const auto& [owner, rank] : nccl::ranks_that_share(places)) ranks.push_back(rank);
     return ranks;
@@ -61,7 +61,7 @@ bool all_see_gpus(const mpi::Comm& world) {
     const int own = cuda::device_count();
     std::vector<int> without;
     for (int rank = 0;
-         const int count : mpi::all_gather_at_start(world, std::span(&own, 1), "how many GPUs they see")) {
+         const int count : mpi::all_gather_at_start(world, std::span(&own, 1), "the number of GPUs")) {
         if (count == 0) without.push_back(rank);
         ++rank;
     }

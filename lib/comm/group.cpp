@@ -1,14 +1,16 @@
 #include "comm/group.h"
 
+#include <limits>
 #include <numeric>
 #include <utility>
 
+#include "base/environment.h"
 #include "comm/mpi_communicator.h"
 #include "comm/nccl_communicator.h"
 #include "comm/shared_memory_communicator.h"
 #include "comm/staged_communicator.h"
-#include "watch/messages.h"
-#include "watch/watchdog.h"
+#include "watch/host_waits.h"
+#include "watch/root_cause.h"
 
 namespace argosy::comm {
 namespace {
@@ -24,6 +26,26 @@ std::unique_ptr<Communicator> communicator_of_host(std::shared_ptr<const Group> 
     return std::make_unique<MpiCommunicator>(std::move(group));
 }
 
+std::vector<int> members_of(const Group& whole, std::span<const int> ranks) {
+    std::vector<int> members;
+    for (const int rank : ranks) members.push_back(whole.members()[rank]);
+    return members;
+}
+
+mpi::Comm make_subgroup(const Group& whole, std::span<const int> ranks, const std::string& name) {
+    const std::vector<int> members = members_of(whole, ranks);
+    const int seconds = Environment::read().start.seconds;
+    const watch::HostWait wait(
+        whole.watchdog().waits(),
+        {.operation = [&] { return "the making of group " + name; },
+         .group = name,
+         .members = members,
+         .limit_seconds = seconds > 0 ? seconds : std::numeric_limits<double>::infinity(),
+         .limit_name = "ARGOSY_START_SECONDS"},
+        watch::HostWait::Kind::Blocks);
+    return whole.comm().subgroup(ranks);
+}
+
 }  // namespace
 
 Group::Group(mpi::Comm comm, std::string name, const GroupOptions& options)
@@ -33,41 +55,40 @@ Group::Group(mpi::Comm comm, std::string name, const GroupOptions& options)
       rank_(comm_.rank()),
       members_(comm_.size()),
       exchanges_(std::make_shared<Exchanges>()),
-      roll_(std::make_shared<mpi::Roll>(comm_, options.timeout_seconds)),
-      gpu_(options.gpu_path == GpuPath::Nccl ? std::make_shared<watch::GpuSide>() : nullptr) {
+      gpu_(options.gpu_path == GpuPath::Nccl ? std::make_shared<watch::GpuSide>() : nullptr),
+      watchdog_(std::make_shared<watch::Watchdog>(comm_, gpu_, options.timeout_seconds)) {
     std::iota(members_.begin(), members_.end(), 0);
 }
 
 Group::Group(const Group& whole, std::span<const int> ranks, std::string name)
-    : comm_(whole.comm_.subgroup(ranks)),
+    : comm_(make_subgroup(whole, ranks, name)),
       name_(std::move(name)),
       options_(whole.options_),
       rank_(comm_.rank()),
+      members_(members_of(whole, ranks)),
       exchanges_(whole.exchanges_),
-      roll_(whole.roll_),
-      gpu_(whole.gpu_) {
-    for (const int rank : ranks) members_.push_back(whole.members_[rank]);
+      gpu_(whole.gpu_),
+      watchdog_(whole.watchdog_) {}
+
+watch::AwaitedOperation Group::awaited(OpKind kind, int64_t number) const {
+    return {
+        .operation = [this, kind, number] { return watch::operation_name(kind_name(kind), name_, number); },
+        .group = name_,
+        .members = members_,
+        .limit_seconds = options_.timeout_seconds,
+        .limit_name = "comm.train_timeout_seconds"};
 }
 
-std::string Group::name_of(OpKind kind, int64_t operation) const {
-    return watch::operation_name(kind_name(kind), name_, operation);
+TimeoutError Group::timeout(const watch::AwaitedOperation& awaited, const watch::LateRanks& late) const {
+    return TimeoutError(late.reported_by_another ? Reach::SpokenFor : Reach::OneRank, "{}",
+                        watch::timeout_text(watch::report_of(awaited), late.missing, late.details));
 }
 
-TimeoutError Group::timeout(const std::string& operation, const mpi::Attendance& found) const {
-    return TimeoutError(found.spoken_for ? Reach::SpokenFor : Reach::OneRank, "{}",
-                        watch::timeout_text({operation, members_, options_.timeout_seconds}, found));
-}
-
-std::unique_ptr<Communicator> make_communicator(std::shared_ptr<const Group> group,
-                                                std::shared_ptr<watch::Watchdog> watchdog) {
+std::unique_ptr<Communicator> make_communicator(std::shared_ptr<const Group> group) {
     auto host = communicator_of_host(group);
     switch (group->options().gpu_path) {
         case GpuPath::Nccl:
-            if (!watchdog && group->size() > 1) {
-                watchdog = std::make_shared<watch::Watchdog>(group->comm(), group->gpu(),
-                                                             group->options().timeout_seconds);
-            }
-            return std::make_unique<NcclCommunicator>(std::move(group), std::move(host), std::move(watchdog));
+            return std::make_unique<NcclCommunicator>(std::move(group), std::move(host));
         case GpuPath::Host:
             return std::make_unique<StagedCommunicator>(std::move(group), std::move(host));
         case GpuPath::None:

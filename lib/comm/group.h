@@ -15,12 +15,8 @@
 #include "comm/exchange.h"
 #include "comm/gpu_path.h"
 #include "mpi/comm.h"
-#include "mpi/roll.h"
 #include "watch/gpu_side.h"
-
-namespace argosy::watch {
-class Watchdog;
-}
+#include "watch/watchdog.h"
 
 namespace argosy::comm {
 
@@ -55,14 +51,14 @@ class Group {
     const std::vector<int>& members() const { return members_; }
     /// Objects that the outermost group and all its subgroups share.
     Exchanges& exchanges() const { return *exchanges_; }
-    mpi::Roll& roll() const { return *roll_; }
+    watch::Watchdog& watchdog() const { return *watchdog_; }
     /// Null unless gpu_path is GpuPath::Nccl.
     const std::shared_ptr<watch::GpuSide>& gpu() const { return gpu_; }
 
-    /// Name of an operation in messages.
-    std::string name_of(OpKind kind, int64_t operation) const;
+    /// The wait for an operation of this group, for watch::HostWait.
+    watch::AwaitedOperation awaited(OpKind kind, int64_t number) const;
     /// The error for a wait that has timed out.
-    TimeoutError timeout(const std::string& operation, const mpi::Attendance& found) const;
+    TimeoutError timeout(const watch::AwaitedOperation& awaited, const watch::LateRanks& late) const;
 
   private:
     Group(const Group& whole, std::span<const int> ranks, std::string name);
@@ -73,15 +69,13 @@ class Group {
     int rank_;
     std::vector<int> members_;
     std::shared_ptr<Exchanges> exchanges_;
-    std::shared_ptr<mpi::Roll> roll_;
     std::shared_ptr<watch::GpuSide> gpu_;
+    std::shared_ptr<watch::Watchdog> watchdog_;
 };
 
 /// COLLECTIVE over the group. Tensors in the host's memory are sent through shared memory if the options
-/// allow it and all ranks are on one node, else by MPI. Tensors on a GPU take options.gpu_path. A subgroup
-/// gets the watchdog of its parent.
-std::unique_ptr<Communicator> make_communicator(std::shared_ptr<const Group> group,
-                                                std::shared_ptr<watch::Watchdog> watchdog = nullptr);
+/// allow it and all ranks are on one node, else by MPI. Tensors on a GPU take options.gpu_path.
+std::unique_ptr<Communicator> make_communicator(std::shared_ptr<const Group> group);
 std::unique_ptr<Communicator> make_communicator(mpi::Comm comm, std::string name,
                                                 const GroupOptions& options = {});
 

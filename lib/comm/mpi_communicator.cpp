@@ -16,11 +16,11 @@ class MpiCompletion : public Completion {
     void add(mpi::Request request) { requests_.push_back(request); }
 
     void wait() override {
-        mpi::RollWait wait(group_->roll(), group_->options().timeout_seconds);
-        const auto operation = [&] { return group_->name_of(first_kind_, number_); };
+        const watch::AwaitedOperation awaited = group_->awaited(first_kind_, number_);
+        watch::HostWait wait(group_->watchdog().waits(), awaited);
         while (!mpi::test_all(requests_)) {
             if (group_->exchanges().advance()) continue;
-            if (const auto found = wait.pause(operation)) throw group_->timeout(operation(), *found);
+            if (const auto late = wait.pause()) throw group_->timeout(awaited, *late);
         }
     }
 

@@ -7,11 +7,12 @@
 #include <exception>
 #include <limits>
 
+#include "base/environment.h"
 #include "base/error.h"
-#include "base/patience.h"
+#include "base/poll_timer.h"
 #include "comm/gpu_path.h"
 #include "gpu/device.h"
-#include "mpi/blocking_call.h"
+#include "watch/host_waits.h"
 
 namespace argosy::comm {
 namespace {
@@ -109,18 +110,16 @@ std::vector<int> edges_in_order(int size) {
 
 }  // namespace
 
-NcclCommunicator::NcclCommunicator(std::shared_ptr<const Group> group, std::unique_ptr<Communicator> host,
-                                   std::shared_ptr<watch::Watchdog> watchdog)
+NcclCommunicator::NcclCommunicator(std::shared_ptr<const Group> group, std::unique_ptr<Communicator> host)
     : Communicator(group->name(), group->options().device),
       group_(std::move(group)),
-      host_(std::move(host)),
-      watchdog_(std::move(watchdog)) {}
+      host_(std::move(host)) {}
 
 NcclCommunicator::~NcclCommunicator() {
     if (std::uncaught_exceptions() == 0) return;
     // leave() comes first, so that other ranks' watchdogs expect the NCCL errors that the aborts below cause
     // there.
-    if (watchdog_) watchdog_->leave();
+    group_->watchdog().leave();
     for (const auto& lane : {gathers_, reductions_}) {
         if (lane) lane->abort();
     }
@@ -128,8 +127,7 @@ NcclCommunicator::~NcclCommunicator() {
 }
 
 std::unique_ptr<Communicator> NcclCommunicator::subgroup(std::span<const int> ranks, std::string name) const {
-    return make_communicator(std::make_shared<const Group>(group_->subgroup(ranks, std::move(name))),
-                             watchdog_);
+    return make_communicator(std::make_shared<const Group>(group_->subgroup(ranks, std::move(name))));
 }
 
 std::vector<nccl::UniqueId> NcclCommunicator::ids_of_all(std::span<const nccl::UniqueId> own) const {
@@ -142,8 +140,6 @@ std::vector<nccl::UniqueId> NcclCommunicator::ids_of_all(std::span<const nccl::U
     return ids;
 }
 
-/// All members have reached this point, because ids_of_all() has a timeout on the host that names missing
-/// ranks. A hang in NCCL after that names no rank, but is bounded by the BlockingCall.
 std::shared_ptr<watch::Lane> NcclCommunicator::make_lane(const nccl::UniqueId& id, std::vector<int> members,
                                                          int rank) const {
     if (current_stream().is_captured()) {
@@ -151,11 +147,17 @@ std::shared_ptr<watch::Lane> NcclCommunicator::make_lane(const nccl::UniqueId& i
             "internal error: the first operation of its kind over {} comes while a graph is recorded",
             name());
     }
-    const mpi::BlockingCall call(
-        fmt::format("NCCL's communicator over {} of ranks {}", name(), mpi::listed(members)));
+    const int seconds = Environment::read().start.seconds;
+    const watch::HostWait wait(
+        group_->watchdog().waits(),
+        {.operation = [this] { return "the making of NCCL's communicator over " + name(); },
+         .group = name(),
+         .members = members,
+         .limit_seconds = seconds > 0 ? seconds : std::numeric_limits<double>::infinity(),
+         .limit_name = "ARGOSY_START_SECONDS"},
+        watch::HostWait::Kind::Blocks);
     const auto size = static_cast<int>(members.size());
-    auto lane =
-        std::make_shared<watch::Lane>(id, size, rank, group_->gpu()->open_queue(name(), std::move(members)));
+    auto lane = std::make_shared<watch::Lane>(id, size, rank, group_->gpu()->open_queue(name(), members));
     group_->gpu()->add(lane);
     return lane;
 }
@@ -256,18 +258,12 @@ Pending NcclCommunicator::submit(std::span<const Op> ops) {
     });
 }
 
-void NcclCommunicator::wait_for_gpu(const std::string& place) {
+void NcclCommunicator::wait_for_gpu() {
     group_->gpu()->run_unless_ending([&] {
         const cuda::PooledEvent end = group_->gpu()->marks.mark(current_stream());
-        mpi::Roll& roll = group_->roll();
-        Patience patience(std::numeric_limits<double>::infinity());
-        double next_look = roll.seconds_to_first_look();
+        PollTimer timer(std::numeric_limits<double>::infinity());
         while (!end->done()) {
-            if (group_->exchanges().advance()) continue;
-            patience.pause();
-            if (patience.waited_seconds() < next_look) continue;
-            next_look += roll.seconds_between_looks();
-            if (const auto found = roll.look(place)) throw group_->timeout(place, *found);
+            if (!group_->exchanges().advance()) timer.pause();
         }
         group_->gpu()->block_if_ending();
     });

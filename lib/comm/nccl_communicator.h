@@ -33,17 +33,14 @@
 #include "comm/exposed_time.h"
 #include "comm/group.h"
 #include "watch/gpu_side.h"
-#include "watch/watchdog.h"
 
 namespace argosy::comm {
 
 class NcclCommunicator : public Communicator {
   public:
     /// `host` is the group's backend for tensors in the host's memory. COLLECTIVE: the first submission of a
-    /// reduction on a GPU, and the first of any other collective; each makes an NCCL communicator. The
-    /// outermost group and all its subgroups share `watchdog`; null if a rank is alone.
-    NcclCommunicator(std::shared_ptr<const Group> group, std::unique_ptr<Communicator> host,
-                     std::shared_ptr<watch::Watchdog> watchdog);
+    /// reduction on a GPU, and the first of any other collective; each makes an NCCL communicator.
+    NcclCommunicator(std::shared_ptr<const Group> group, std::unique_ptr<Communicator> host);
     /// If an exception unwinds the stack, leaves the watchdog and aborts the operations under way.
     ~NcclCommunicator() override;
 
@@ -55,8 +52,7 @@ class NcclCommunicator : public Communicator {
     using Communicator::submit;
     Pending submit(std::span<const Op> ops) override;
 
-    /// While it waits, this rank answers ranks whose waits on the host have timed out (mpi::Roll).
-    void wait_for_gpu(const std::string& place) override;
+    void wait_for_gpu() override;
     void watched(const std::string& what, const std::function<uint64_t()>& launch) override;
 
     double exposed_seconds() const override;
@@ -84,7 +80,6 @@ class NcclCommunicator : public Communicator {
 
     std::shared_ptr<const Group> group_;
     std::unique_ptr<Communicator> host_;
-    std::shared_ptr<watch::Watchdog> watchdog_;  // not in Group: a dropped operation never frees its Group
     std::shared_ptr<ExposedTime> exposed_ = std::make_shared<ExposedTime>();
     std::shared_ptr<watch::Lane> gathers_, reductions_;  // null before their first operation
     std::shared_ptr<watch::LaunchQueue> graphs_;         // null before the first graph

@@ -23,8 +23,8 @@ class SharedMemoryCompletion : public Completion {
           messages_(std::move(messages)) {}
 
     void wait() override {
-        mpi::RollWait wait(group_->roll(), group_->options().timeout_seconds);
-        const auto operation = [&] { return group_->name_of(submission_.first_kind, submission_.number); };
+        const watch::AwaitedOperation awaited = group_->awaited(submission_.first_kind, submission_.number);
+        watch::HostWait wait(group_->watchdog().waits(), awaited);
         while (!exchange_->done(submission_.end_round)) {
             if (exchange_->advance()) {
                 wait.begin_anew();
@@ -33,7 +33,7 @@ class SharedMemoryCompletion : public Completion {
             // Peers may first need this rank's attention in another group, or for a message.
             if (group_->exchanges().advance()) continue;
             mpi::make_progress();
-            if (const auto found = wait.pause(operation)) throw group_->timeout(operation(), *found);
+            if (const auto late = wait.pause()) throw group_->timeout(awaited, *late);
         }
         messages_.wait();
     }

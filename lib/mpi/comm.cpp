@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "mpi/blocking_call.h"
+#include "mpi/start_up.h"
 #include "mpi/status.h"
 
 namespace argosy::mpi {
@@ -27,7 +27,7 @@ const std::byte* part(const void* buffer, int rank, size_t count, ElementType ty
 }
 
 MPI_Comm copy_of(MPI_Comm handle) {
-    const BlockingCall call("MPI_Comm_dup");
+    const BoundedCall call("MPI_Comm_dup");
     MPI_Comm copy;
     check(MPI_Comm_dup(handle, &copy), "MPI_Comm_dup");
     check(MPI_Comm_set_errhandler(copy, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
@@ -84,7 +84,7 @@ Comm& Comm::operator=(Comm&& other) noexcept {
 Comm::~Comm() = default;
 
 Comm::NodePlace Comm::place_on_node() const {
-    const BlockingCall call("MPI_Comm_split_type");
+    const BoundedCall call("MPI_Comm_split_type");
     MPI_Comm node;
     check(MPI_Comm_split_type(handle_, MPI_COMM_TYPE_SHARED, /*key=*/0, MPI_INFO_NULL, &node),
           "MPI_Comm_split_type");
@@ -99,7 +99,6 @@ Comm Comm::subgroup(std::span<const int> ranks) const {
     MPI_Group all, members;
     check(MPI_Comm_group(handle_, &all), "MPI_Comm_group");
     check(MPI_Group_incl(all, static_cast<int>(ranks.size()), ranks.data(), &members), "MPI_Group_incl");
-    const BlockingCall call("MPI_Comm_create_group");
     MPI_Comm made = MPI_COMM_NULL;
     check(MPI_Comm_create_group(handle_, members, /*tag=*/0, &made), "MPI_Comm_create_group");
     check(MPI_Comm_set_errhandler(made, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");

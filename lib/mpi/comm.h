@@ -56,7 +56,8 @@ class Comm {
     /// COLLECTIVE: whether all ranks can share memory.
     bool within_one_node() const { return place_on_node().num_ranks == size(); }
 
-    /// COLLECTIVE over `ranks` (numbers in this group, ascending, this rank among them).
+    /// COLLECTIVE over `ranks` (numbers in this group, ascending, this rank among them). Waits for them
+    /// without a timeout: the caller bounds the call (watch::HostWait).
     Comm subgroup(std::span<const int> ranks) const;
 
     // In place: `in` is this rank's part of `out` (all_gather, gather on the root), `out` this rank's part of

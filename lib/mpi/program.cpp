@@ -10,8 +10,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/program.h"
-#include "mpi/arrivals.h"
-#include "mpi/blocking_call.h"
+#include "mpi/start_up.h"
 #include "mpi/status.h"
 
 namespace argosy::mpi {
@@ -60,8 +59,8 @@ void require_expected_size(const Environment& environment, int size) {
 }
 
 void start(int* argc, char*** argv, const Environment::Start& environment) {
-    arrive(environment);
-    const BlockingCall call("MPI_Init", [&] { return missing_at_start(environment); });
+    record_arrival(environment);
+    const BoundedCall call("MPI_Init", [&] { return missing_at_start(environment); });
     int provided = 0;
     check(MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
 }

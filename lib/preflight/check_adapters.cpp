@@ -23,8 +23,8 @@ NameList choice_on(const NodeFacts& node, const Cluster& cluster) {
 }
 
 /// FAIL in jobs of several nodes, else WARN, because the fabric carries no data within one node.
-Verdict fail_between_nodes(const Cluster& cluster) {
-    return cluster.nodes.size() > 1 ? Verdict::Fail : Verdict::Warn;
+Severity fail_between_nodes(const Cluster& cluster) {
+    return cluster.nodes.size() > 1 ? Severity::Fail : Severity::Warn;
 }
 
 /// The ports of the same name on all nodes, this one included.
@@ -140,14 +140,14 @@ std::vector<Finding> check_adapter_choice(const Cluster& cluster) {
         const bool infiniband = std::ranges::any_of(ports, &AdapterPort::infiniband);
         if (variable && infiniband && !std::ranges::all_of(ports, &AdapterPort::infiniband)) {
             found.add(node.name,
-                      {Verdict::Warn,
+                      {Severity::Warn,
                        fmt::format("{} includes Ethernet adapters beside InfiniBand ones: the storage's, "
                                    "as a rule",
                                    describe(*variable)),
                        line_to_set(ports)});
         } else if (!variable && of_several_kinds(ports)) {
             found.add(node.name,
-                      {Verdict::Warn,
+                      {Severity::Warn,
                        fmt::format("{} is not set, and the active adapters differ in kind or rate: data "
                                    "may go over the storage's",
                                    kChoice),
@@ -165,7 +165,7 @@ std::vector<Finding> check_adapter_pcie(const Cluster& cluster) {
             const bool slow = port->pcie_transfers && port->pcie_transfers < port->most_pcie_transfers;
             if (!narrow && !slow) continue;
             found.add(node.name,
-                      {Verdict::Warn,
+                      {Severity::Warn,
                        fmt::format("{} runs {} lanes of {} at {} GT/s of {}", port->adapter,
                                    port->pcie_lanes.value_or(0), port->most_pcie_lanes.value_or(0),
                                    port->pcie_transfers.value_or(0), port->most_pcie_transfers.value_or(0)),

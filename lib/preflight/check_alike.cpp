@@ -55,15 +55,15 @@ std::vector<int> minority(const Values& values) {
     return ranks;
 }
 
-Finding difference(const std::string& check, Verdict verdict, const Values& values, const Cluster& cluster,
+Finding difference(const std::string& check, Severity severity, const Values& values, const Cluster& cluster,
                    const char* remedy) {
-    return {
-        .verdict = verdict,
-        .check = check,
-        .where = describe_ranks(minority(values), cluster),
-        .what = "differs between ranks: " + spelled_out(values, cluster),
-        .remedy = remedy,
-        .bad_nodes = verdict == Verdict::Fail ? deviant_nodes(values, cluster) : std::vector<std::string>{}};
+    return {.severity = severity,
+            .check = check,
+            .where = describe_ranks(minority(values), cluster),
+            .what = "differs between ranks: " + spelled_out(values, cluster),
+            .remedy = remedy,
+            .bad_nodes =
+                severity == Severity::Fail ? deviant_nodes(values, cluster) : std::vector<std::string>{}};
 }
 
 /// Variables that may differ: Slurm, mpirun or jobs/bind.sh set them for each rank or node on purpose, or
@@ -82,10 +82,11 @@ bool may_differ(const std::string& name) {
 }
 
 /// FAIL for variables of the communication libraries: ranks that disagree on a protocol hang or fail.
-Verdict verdict_of_difference(const std::string& name) {
+Severity severity_of_difference(const std::string& name) {
     const bool protocol =
         std::ranges::any_of(kProtocols, [&](auto prefix) { return name.starts_with(prefix); });
-    return protocol && std::ranges::find(kPlaces, name) == std::end(kPlaces) ? Verdict::Fail : Verdict::Warn;
+    return protocol && std::ranges::find(kPlaces, name) == std::end(kPlaces) ? Severity::Fail
+                                                                             : Severity::Warn;
 }
 
 }  // namespace
@@ -103,7 +104,7 @@ std::vector<Finding> check_variables_alike(const Cluster& cluster) {
             return variable ? fmt::format("'{}'", variable->value) : "unset";
         });
         if (values.size() < 2) continue;
-        findings.push_back(difference(name, verdict_of_difference(name), values, cluster,
+        findings.push_back(difference(name, severity_of_difference(name), values, cluster,
                                       "export it before the ranks are started (mpirun: -x), and look at "
                                       "the nodes' shell profiles and nccl.conf"));
     }
@@ -128,7 +129,7 @@ std::vector<Finding> check_programs_alike(const Cluster& cluster) {
         });
         if (values.size() < 2) continue;
         findings.push_back(
-            difference(part.name, Verdict::Fail, values, cluster,
+            difference(part.name, Severity::Fail, values, cluster,
                        "start the same build, with the same modules or container, on all nodes"));
     }
     return findings;

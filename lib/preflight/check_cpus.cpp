@@ -58,13 +58,13 @@ std::vector<Finding> check_binding(const Cluster& cluster) {
             if (rank.node != node.name || rank.num_cpus == 0 || rank.num_cpus >= node.num_cpus) continue;
             if (rank.num_cpus == 1 && node.num_cpus >= 2 * ranks) {
                 found.add(node.name,
-                          {Verdict::Warn,
+                          {Severity::Warn,
                            fmt::format("a rank may run on one CPU alone, and the node has {} for {}",
                                        node.num_cpus, ranks),
                            kRemedy});
             }
             if (++ranks_by_cpus[rank.cpus] != rank.num_cpus + 1) continue;
-            found.add(node.name, {Verdict::Warn,
+            found.add(node.name, {Severity::Warn,
                                   fmt::format("more ranks than CPUs may run on {} only, of {} CPUs",
                                               rank.cpus, node.num_cpus),
                                   kRemedy});
@@ -90,7 +90,7 @@ std::vector<Finding> check_shared_cpus(const Cluster& cluster) {
         const int64_t num_free = node.num_cpus - std::ssize(ranks_by_cpu);
         if (masks.size() < 2 || num_shared == 0 || num_free <= 0) continue;
         found.add(node.name,
-                  {Verdict::Warn,
+                  {Severity::Warn,
                    fmt::format("{} CPUs are those of several ranks, and {} of the node's {} are no rank's",
                                num_shared, num_free, node.num_cpus),
                    kRemedy});
@@ -118,7 +118,7 @@ std::vector<Finding> check_cpus_near_gpus(const Cluster& cluster) {
     }
     if (far.empty()) return {};
     std::ranges::sort(far);
-    return {{Verdict::Warn, "CPUs near the GPUs", describe_ranks(far, cluster),
+    return {{Severity::Warn, "CPUs near the GPUs", describe_ranks(far, cluster),
              "no CPU of a rank is near its GPU: " + example, kRemedy}};
 }
 

@@ -72,24 +72,24 @@ std::string persistence_words(const Gpu&) {
 struct State {
     bool (*holds)(const Gpu&);
     std::string (*words)(const Gpu&);
-    Verdict verdict;
+    Severity severity;
     const char* check;
     const char* remedy;
 };
 constexpr State kStates[] = {
-    {throttled, throttle_words, Verdict::Fail, "GPU clocks",
+    {throttled, throttle_words, Severity::Fail, "GPU clocks",
      "leave the node out; look at its cooling and power"},
-    {slowed, slowed_words, Verdict::Warn, "GPU clocks", "look again: nvidia-smi -q -d PERFORMANCE"},
-    {has_errors, error_words, Verdict::Fail, "GPU memory errors", "leave the node out; reset the GPU"},
-    {remapping_failed, failed_words, Verdict::Fail, "GPU memory errors",
+    {slowed, slowed_words, Severity::Warn, "GPU clocks", "look again: nvidia-smi -q -d PERFORMANCE"},
+    {has_errors, error_words, Severity::Fail, "GPU memory errors", "leave the node out; reset the GPU"},
+    {remapping_failed, failed_words, Severity::Fail, "GPU memory errors",
      "leave the node out; replace the GPU"},
-    {remapping_pending, pending_words, Verdict::Warn, "GPU memory errors", "reset the GPU"},
-    {narrow, narrow_words, Verdict::Fail, "GPU PCIe link", "leave the node out; reseat the GPU"},
-    {occupied, occupied_words, Verdict::Fail, "GPU memory in use",
+    {remapping_pending, pending_words, Severity::Warn, "GPU memory errors", "reset the GPU"},
+    {narrow, narrow_words, Severity::Fail, "GPU PCIe link", "leave the node out; reseat the GPU"},
+    {occupied, occupied_words, Severity::Fail, "GPU memory in use",
      "leave the node out; end what is left there"},
-    {partly_occupied, occupied_words, Verdict::Warn, "GPU memory in use", "see nvidia-smi for whose it is"},
-    {divided, divided_words, Verdict::Warn, "MIG", "nvidia-smi -mig 0"},
-    {not_persistent, persistence_words, Verdict::Warn, "GPU persistence",
+    {partly_occupied, occupied_words, Severity::Warn, "GPU memory in use", "see nvidia-smi for whose it is"},
+    {divided, divided_words, Severity::Warn, "MIG", "nvidia-smi -mig 0"},
+    {not_persistent, persistence_words, Severity::Warn, "GPU persistence",
      "nvidia-smi -pm 1, or nvidia-persistenced"},
 };
 
@@ -104,7 +104,7 @@ void apply(const State& state, const Cluster& cluster, std::vector<Finding>& fin
             numbers += fmt::format("{}{}", numbers.empty() ? "" : ", ", i);
         }
         for (const auto& [words, numbers] : gpus_by_words) {
-            found.add(node.name, {state.verdict, fmt::format("GPU {}: {}", numbers, words), state.remedy});
+            found.add(node.name, {state.severity, fmt::format("GPU {}: {}", numbers, words), state.remedy});
         }
     }
     std::ranges::move(found.findings(cluster), std::back_inserter(findings));

@@ -49,14 +49,14 @@ std::vector<Finding> check_gpu_answers(const Cluster& cluster) {
         const bool gone =
             std::ranges::any_of(kGoneWords, [&](auto words) { return problem.find(words) != problem.npos; });
         if (node.gpus_hang) {
-            found.add(node.name, {Verdict::Fail, "it does not answer: the driver or a GPU hangs",
+            found.add(node.name, {Severity::Fail, "it does not answer: the driver or a GPU hangs",
                                   "leave the node out; restart it"});
         } else if (gone) {
             found.add(node.name,
-                      {Verdict::Fail, problem, "leave the node out; reset the GPU or restart the node"});
+                      {Severity::Fail, problem, "leave the node out; reset the GPU or restart the node"});
         } else if (!problem.empty()) {
-            found.add(node.name,
-                      {Verdict::Warn, problem + "; GPUs may be unchecked", "see what nvidia-smi says there"});
+            found.add(node.name, {Severity::Warn, problem + "; GPUs may be unchecked",
+                                  "see what nvidia-smi says there"});
         }
     }
     return found.findings(cluster);
@@ -76,9 +76,9 @@ std::vector<Finding> check_gpu_errors_logged(const Cluster& cluster) {
                                                                 : ", more than a day ago");
             if (hardware && recent) {
                 found.add(node.name,
-                          {Verdict::Fail, what, "leave the node out; look the XID up, restart the node"});
+                          {Severity::Fail, what, "leave the node out; look the XID up, restart the node"});
             } else {
-                found.add(node.name, {Verdict::Warn, what, "look the XID up in NVIDIA's list"});
+                found.add(node.name, {Severity::Warn, what, "look the XID up in NVIDIA's list"});
             }
         }
     }
@@ -94,7 +94,7 @@ std::vector<Finding> check_gpu_numbers(const Cluster& cluster) {
         if (counts[i] == expected) continue;
         const bool fewer = counts[i] < expected;
         found.add(cluster.nodes[i].name,
-                  {fewer ? Verdict::Fail : Verdict::Warn,
+                  {fewer ? Severity::Fail : Severity::Warn,
                    fmt::format("GPUs there: {}, on other nodes: {}", counts[i], expected),
                    fewer ? "leave the node out; see nvidia-smi and the kernel's log there"
                          : "ask for nodes of one kind"});
@@ -117,8 +117,9 @@ std::vector<Finding> check_gpus_alike(const Cluster& cluster) {
             for (const Gpu& gpu : node.gpus) {
                 const std::string value = property.value(gpu);
                 if (value == usual->first) continue;
-                found.add(node.name, {Verdict::Warn, fmt::format("'{}', most have '{}'", value, usual->first),
-                                      property.remedy});
+                found.add(node.name,
+                          {Severity::Warn, fmt::format("'{}', most have '{}'", value, usual->first),
+                           property.remedy});
             }
         }
         std::ranges::move(found.findings(cluster), std::back_inserter(findings));
@@ -134,12 +135,12 @@ std::vector<Finding> check_gpu_compute_mode(const Cluster& cluster) {
         for (const Gpu& gpu : node.gpus) {
             if (gpu.compute_mode == "Prohibited") {
                 found.add(node.name,
-                          {Verdict::Fail, "it is Prohibited: no program may use the GPU", kRemedy});
+                          {Severity::Fail, "it is Prohibited: no program may use the GPU", kRemedy});
             } else if (gpu.compute_mode.starts_with("Exclusive") && shared) {
-                found.add(node.name,
-                          {Verdict::Fail, "it is exclusive, and the node has more ranks than GPUs", kRemedy});
+                found.add(node.name, {Severity::Fail,
+                                      "it is exclusive, and the node has more ranks than GPUs", kRemedy});
             } else if (gpu.compute_mode.starts_with("Exclusive")) {
-                found.add(node.name, {Verdict::Warn,
+                found.add(node.name, {Severity::Warn,
                                       "it is exclusive: one process a GPU, and no tools beside it", kRemedy});
             }
         }

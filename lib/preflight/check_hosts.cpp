@@ -20,22 +20,22 @@ std::optional<NodeFindings::Words> words_on(const FolderFacts& folder, double us
     constexpr int64_t kLittleBytes = 10 * kGibi;
     using Words = NodeFindings::Words;
     if (!folder.problem.empty()) {
-        return Words{Verdict::Fail, fmt::format("{}: {}", folder.path, folder.problem),
+        return Words{Severity::Fail, fmt::format("{}: {}", folder.path, folder.problem),
                      "mount it there, make room, or set job.dump_folder"};
     }
     if (folder.space.free_bytes < kLittleBytes) {
-        return Words{Verdict::Warn,
+        return Words{Severity::Warn,
                      fmt::format("{} has {} GiB free", folder.path, folder.space.free_bytes / kGibi),
                      "make room for checkpoints: weights and the optimizer's state"};
     }
     if (folder.bytes_per_second < kFarSlower * usual) {
-        return Words{Verdict::Warn,
+        return Words{Severity::Warn,
                      fmt::format("{} takes less than a quarter of the {:.0f} MB/s that other nodes write",
                                  folder.path, usual / kMega),
                      "look at the node's way to the file system"};
     }
     if (folder.bytes_per_second < kSlow) {
-        return Words{Verdict::Warn,
+        return Words{Severity::Warn,
                      fmt::format("{} takes less than {:.0f} MB/s: checkpoints will wait for it", folder.path,
                                  kSlow / kMega),
                      "set job.dump_folder to a faster file system"};
@@ -54,7 +54,7 @@ std::vector<Finding> check_clocks(const Cluster& cluster) {
         // The text has no number, so that similar nodes make one finding.
         const char* const about = size < kMinute ? "seconds" : size < kHour ? "minutes" : "hours";
         found.add(cluster.ranks[rank].node,
-                  {Verdict::Warn,
+                  {Severity::Warn,
                    fmt::format("{} {} rank 0's clock: logs and times of files do not agree", about,
                                offset > 0 ? "ahead of" : "behind"),
                    "see that chronyd or ntpd runs there"});
@@ -83,7 +83,7 @@ std::vector<Finding> check_huge_pages(const Cluster& cluster) {
     NodeFindings found("transparent huge pages");
     for (const NodeFacts& node : cluster.nodes) {
         if (node.huge_pages != "never") continue;
-        found.add(node.name, {Verdict::Warn, "never: tensors in host memory are scattered over small pages",
+        found.add(node.name, {Severity::Warn, "never: tensors in host memory are scattered over small pages",
                               "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled"});
     }
     return found.findings(cluster);
@@ -95,7 +95,7 @@ std::vector<Finding> check_governors(const Cluster& cluster) {
         const auto slow = node.governors.find("powersave");
         if (slow == node.governors.end()) continue;
         found.add(node.name,
-                  {Verdict::Warn, fmt::format("{} of {} CPUs by powersave", slow->second, node.num_cpus),
+                  {Severity::Warn, fmt::format("{} of {} CPUs by powersave", slow->second, node.num_cpus),
                    "cpupower frequency-set -g performance"});
     }
     return found.findings(cluster);
@@ -108,7 +108,7 @@ std::vector<Finding> check_load(const Cluster& cluster) {
     NodeFindings found("load");
     for (const NodeFacts& node : cluster.nodes) {
         if (!node.load || node.num_cpus == 0 || *node.load <= kMuch * node.num_cpus) continue;
-        found.add(node.name, {Verdict::Warn, "more processes want to run than the node has CPUs",
+        found.add(node.name, {Severity::Warn, "more processes want to run than the node has CPUs",
                               "see what a job before, or somebody else, has left running"});
     }
     return found.findings(cluster);
@@ -126,7 +126,7 @@ std::vector<Finding> check_free_memory(const Cluster& cluster) {
         if (!node.available_memory_bytes) continue;
         const auto own = static_cast<double>(*node.available_memory_bytes);
         if (own >= kLittle * usual) continue;
-        found.add(node.name, {Verdict::Warn,
+        found.add(node.name, {Severity::Warn,
                               fmt::format("less than half of the {:.0f} GiB that are free on other nodes",
                                           usual / kGibi),
                               "see what is left in memory, or in /dev/shm and /tmp"});

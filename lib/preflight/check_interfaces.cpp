@@ -88,19 +88,19 @@ void check_choice(const Choice& choice, const Cluster& cluster, std::vector<Find
         if (list.entries().empty()) continue;
         const Chosen chosen(*variable, list, node);
         if (chosen.nothing_there()) {
-            settings.add(node.name, {Verdict::Fail, chosen.setting() + " fits no interface there",
+            settings.add(node.name, {Severity::Fail, chosen.setting() + " fits no interface there",
                                      "name an interface that `ip link` shows on every node"});
         } else if (chosen.all_down()) {
             links.add(node.name,
-                      {Verdict::Fail, fmt::format("{}: {} is down", chosen.setting(), chosen.down()),
+                      {Severity::Fail, fmt::format("{}: {} is down", chosen.setting(), chosen.down()),
                        "leave the node out, or bring the interface up"});
         } else if (chosen.only_inside() && several_machines(cluster)) {
-            settings.add(node.name, {Verdict::Warn,
+            settings.add(node.name, {Severity::Warn,
                                      fmt::format("{} chooses {}, which does not leave the machine",
                                                  chosen.setting(), chosen.up()),
                                      "name the interface that leads to the other nodes"});
         } else if (const std::string unusable = chosen.partly_unusable(); !unusable.empty()) {
-            settings.add(node.name, {Verdict::Warn, fmt::format("{}: {}", chosen.setting(), unusable),
+            settings.add(node.name, {Severity::Warn, fmt::format("{}: {}", chosen.setting(), unusable),
                                      "name interfaces that are up on every node"});
         }
     }

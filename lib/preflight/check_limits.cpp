@@ -28,7 +28,7 @@ std::vector<Finding> check_locked_memory(const Cluster& cluster) {
         const bool little = rank.memlock_bytes < kGibi && cluster.nodes.size() > 1;
         found.add(
             rank.node,
-            {little ? Verdict::Fail : Verdict::Warn,
+            {little ? Severity::Fail : Severity::Warn,
              fmt::format("limited to {} KiB a process, and adapters need what they send locked",
                          rank.memlock_bytes / 1024),
              "LimitMEMLOCK=infinity for slurmd, and PropagateResourceLimitsExcept=MEMLOCK in slurm.conf"});
@@ -44,7 +44,7 @@ std::vector<Finding> check_open_files(const Cluster& cluster) {
     for (const RankFacts& rank : cluster.ranks) {
         if (rank.open_files >= wanted) continue;
         found.add(rank.node,
-                  {Verdict::Warn,
+                  {Severity::Warn,
                    fmt::format("limited to {} a process, and {} ranks may need {}", rank.open_files,
                                cluster.ranks.size(), wanted),
                    fmt::format("ulimit -n {} in the job script, or LimitNOFILE for slurmd", wanted)});
@@ -61,7 +61,7 @@ std::vector<Finding> check_shared_memory(const Cluster& cluster) {
         if (!node.shared_memory || ranks < 2 || node.shared_memory->free_bytes >= ranks * kBytesPerRank)
             continue;
         found.add(node.name,
-                  {Verdict::Warn,
+                  {Severity::Warn,
                    fmt::format("{} MiB free, {} ranks want {}", node.shared_memory->free_bytes / kMebi, ranks,
                                ranks * kBytesPerRank / kMebi),
                    "remove what is left there, or give the container more (--shm-size)"});

@@ -30,7 +30,7 @@ void apply(const SlowSetting& setting, const Cluster& cluster, std::vector<Findi
     }
     for (const auto& [value, ranks] : ranks_by_value) {
         findings.push_back(
-            {.verdict = setting.cost == SlowSetting::Cost::Ruins ? Verdict::Fail : Verdict::Warn,
+            {.severity = setting.cost == SlowSetting::Cost::Ruins ? Severity::Fail : Severity::Warn,
              .check = setting.variable,
              .where = describe_ranks(ranks, cluster),
              .what = fmt::format("{}: {}", value, setting.why),

@@ -17,14 +17,15 @@ struct Exchange {
     double answer = 0;
 };
 
-double offset_of(int rank, const mpi::Comm& comm, const bench::RollCall& roll, Clock clock) {
+double offset_of(int rank, const mpi::Comm& comm, const bench::ControlChannel& control, Clock clock) {
     static Exchange exchange;
     double fastest = std::numeric_limits<double>::infinity(), offset = 0;
     for (int round = 0; round < kRounds; ++round) {
         const double start = clock();
         const mpi::Request answer = comm.receive(&exchange.answer, sizeof(double), ElementType::UInt8, rank);
-        roll.wait(comm.send(&exchange.question, 1, ElementType::UInt8, rank, /*synchronous=*/false), kPlace);
-        roll.wait(answer, kPlace);
+        control.wait(comm.send(&exchange.question, 1, ElementType::UInt8, rank, /*synchronous=*/false),
+                     kPlace);
+        control.wait(answer, kPlace);
         const double end = clock();
         if (end - start < fastest) {
             fastest = end - start;
@@ -35,13 +36,14 @@ double offset_of(int rank, const mpi::Comm& comm, const bench::RollCall& roll, C
 }
 
 /// Waits for rank 0's questions, which may come only after all other ranks have answered theirs.
-void answer_rank_0(const mpi::Comm& comm, const bench::RollCall& roll, Clock clock) {
+void answer_rank_0(const mpi::Comm& comm, const bench::ControlChannel& control, Clock clock) {
     static Exchange exchange;
     for (int round = 0; round < kRounds; ++round) {
-        roll.wait(comm.receive(&exchange.question, 1, ElementType::UInt8, 0), kPlace);
+        control.wait(comm.receive(&exchange.question, 1, ElementType::UInt8, 0), kPlace);
         exchange.answer = clock();
-        roll.wait(comm.send(&exchange.answer, sizeof(double), ElementType::UInt8, 0, /*synchronous=*/false),
-                  kPlace);
+        control.wait(
+            comm.send(&exchange.answer, sizeof(double), ElementType::UInt8, 0, /*synchronous=*/false),
+            kPlace);
     }
 }
 
@@ -51,14 +53,14 @@ double time_of_day() {
     return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-std::vector<double> clock_offsets(const mpi::Comm& world, const bench::RollCall& roll, Clock clock) {
+std::vector<double> clock_offsets(const mpi::Comm& world, const bench::ControlChannel& control, Clock clock) {
     std::vector<double> offsets(world.size(), 0.0);
-    if (world.rank() != 0) answer_rank_0(world, roll, clock);
+    if (world.rank() != 0) answer_rank_0(world, control, clock);
     for (int rank = 1; world.rank() == 0 && rank < world.size(); ++rank) {
-        offsets[rank] = offset_of(rank, world, roll, clock);
+        offsets[rank] = offset_of(rank, world, control, clock);
     }
-    roll.wait(world.broadcast(offsets.data(), offsets.size() * sizeof(double), ElementType::UInt8, 0),
-              kPlace);
+    control.wait(world.broadcast(offsets.data(), offsets.size() * sizeof(double), ElementType::UInt8, 0),
+                 kPlace);
     return offsets;
 }
 

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "bench/ranks.h"
+#include "bench/control_channel.h"
 #include "mpi/comm.h"
 
 namespace argosy::preflight {
@@ -18,7 +18,7 @@ double time_of_day();
 /// a millisecond per rank if each rank has a core. REQUIRES: nothing else uses `world` meanwhile. (A
 /// duplicate of `world` would avoid that, but making one could wait forever.) Throws TimeoutError, which
 /// names the missing ranks.
-std::vector<double> clock_offsets(const mpi::Comm& world, const bench::RollCall& roll,
+std::vector<double> clock_offsets(const mpi::Comm& world, const bench::ControlChannel& control,
                                   Clock clock = time_of_day);
 
 }  // namespace argosy::preflight

@@ -91,7 +91,7 @@ void compare_nodes(const Speeds& speeds, const Cluster& cluster, Memory memory,
     const bool elsewhere = memory == Memory::Device && lowest < kShareOfADetour;
     const bool all = below.size() == cluster.nodes.size();
     findings.push_back(
-        {elsewhere ? Verdict::Fail : Verdict::Warn, "pairs of nodes", describe_nodes(below, cluster),
+        {elsewhere ? Severity::Fail : Severity::Warn, "pairs of nodes", describe_nodes(below, cluster),
          fmt::format("at best {:.0f} % of what the lines carry leaves a node", 100 * lowest),
          elsewhere
              ? "data does not go over these adapters, or not straight from the GPU: see the transport that "
@@ -119,7 +119,7 @@ void compare_links(const LoadSpeed& speed, const Cluster& cluster, std::vector<F
     }
     if (slow.empty()) return;
     std::ranges::sort(slow);
-    findings.push_back({Verdict::Warn,
+    findings.push_back({Severity::Warn,
                         fmt::format("{} over {}", speed.load.kind.collective->name, speed.load.axes),
                         describe_ranks(slow, cluster),
                         fmt::format("bus bandwidth down to {:.3g} GB/s, and NVLink carries {:.3g}",

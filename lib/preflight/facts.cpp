@@ -54,7 +54,7 @@ Facts unpacked(const std::string& text) {
     try {
         return nlohmann::json::parse(text).get<Facts>();
     } catch (const nlohmann::json::exception& error) {
-        throw RunError("what a rank told of itself cannot be read: {}", error.what());
+        throw RunError("the facts that a rank sent cannot be read: {}", error.what());
     }
 }
 

@@ -4,14 +4,14 @@
 
 namespace argosy::preflight {
 
-const char* name(Verdict verdict) {
+const char* name(Severity severity) {
     constexpr const char* kNames[] = {"PASS", "WARN", "FAIL"};
-    return kNames[static_cast<int>(verdict)];
+    return kNames[static_cast<int>(severity)];
 }
 
-Verdict verdict_of(const std::vector<Finding>& findings) {
-    Verdict worst = Verdict::Pass;
-    for (const Finding& finding : findings) worst = std::max(worst, finding.verdict);
+Severity worst_severity(const std::vector<Finding>& findings) {
+    Severity worst = Severity::Pass;
+    for (const Finding& finding : findings) worst = std::max(worst, finding.severity);
     return worst;
 }
 

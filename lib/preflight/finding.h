@@ -1,4 +1,4 @@
-// One problem that the pre-flight found, with its severity (`Verdict`). A finding lists the nodes that the
+// One problem that the pre-flight found, with its severity (`Severity`). A finding lists the nodes that the
 // next start should leave out. A mistake that all nodes share lists none.
 #pragma once
 
@@ -7,12 +7,12 @@
 
 namespace argosy::preflight {
 
-enum class Verdict { Pass, Warn, Fail };
+enum class Severity { Pass, Warn, Fail };
 
-const char* name(Verdict verdict);  // "PASS"
+const char* name(Severity severity);  // "PASS"
 
 struct Finding {
-    Verdict verdict;                          // Warn or Fail
+    Severity severity;                        // Warn or Fail
     std::string check;                        // what was checked: "CUDA_LAUNCH_BLOCKING", "matrix products"
     std::string where;                        // "rank 5 on n3", "n3, n4", "all nodes"
     std::string what;                         // what was found, and what is expected
@@ -20,7 +20,7 @@ struct Finding {
     std::vector<std::string> bad_nodes = {};  // nodes that the next start should leave out
 };
 
-/// The worst verdict of the findings; Pass if there are none.
-Verdict verdict_of(const std::vector<Finding>& findings);
+/// The worst severity of the findings; Pass if there are none.
+Severity worst_severity(const std::vector<Finding>& findings);
 
 }  // namespace argosy::preflight

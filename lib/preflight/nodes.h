@@ -1,4 +1,4 @@
-// The nodes of a job and the ranks on each.
+// The nodes of a job, their names, and the ranks on each.
 #pragma once
 
 #include <span>
@@ -6,6 +6,9 @@
 #include <vector>
 
 namespace argosy::preflight {
+
+/// Slurm's name of this node, so that a job can exclude the node by it; outside of a Slurm job the host name.
+std::string node_name();
 
 struct Node {
     std::string name;

@@ -81,8 +81,8 @@ std::vector<Finding> NodeFindings::findings(const Cluster& cluster) const {
     std::vector<Finding> findings;
     for (const auto& [words, nodes] : found_) {
         const bool all = nodes.size() == cluster.nodes.size();
-        const bool bad = words.verdict == Verdict::Fail && (blame_ == Blame::Always || !all);
-        findings.push_back({.verdict = words.verdict,
+        const bool bad = words.severity == Severity::Fail && (blame_ == Blame::Always || !all);
+        findings.push_back({.severity = words.severity,
                             .check = check_,
                             .where = describe_nodes(nodes, cluster),
                             .what = words.what,

@@ -36,7 +36,7 @@ double upper_median(std::vector<double> values);
 /// (for settings): the same, but none if all nodes have the problem. A WARN marks no node as bad.
 enum class Blame { Deviants, Always };
 
-/// Collects findings of one check, node by node. Findings with equal `Words` (verdict and texts) become one
+/// Collects findings of one check, node by node. Findings with equal `Words` (severity and texts) become one
 /// finding, which lists all of their nodes.
 class NodeFindings {
   public:
@@ -44,7 +44,7 @@ class NodeFindings {
         : check_(std::move(check)), blame_(blame) {}
 
     struct Words {
-        Verdict verdict;
+        Severity severity;
         std::string what, remedy;
         auto operator<=>(const Words&) const = default;
     };

@@ -8,9 +8,8 @@
 #include "cuda/device.h"
 #include "nccl/communicator.h"
 #include "preflight/clock_offsets.h"
+#include "preflight/compare_speeds.h"
 #include "preflight/fabric.h"
-#include "preflight/gather.h"
-#include "preflight/judge.h"
 #include "preflight/read_facts.h"
 
 namespace argosy::preflight {
@@ -18,36 +17,36 @@ namespace {
 
 /// Limits on time and size if ranks share cores. These ranks take turns on a core, so one may seem slow
 /// without a fault. The speeds are then measured briefly and not compared.
-constexpr double kSecondsWhereNotJudged = 0.02;
-constexpr size_t kMaxBytesWhereNotJudged = 1 << 20;
+constexpr double kSecondsIfNotCompared = 0.02;
+constexpr size_t kMaxBytesIfNotCompared = 1 << 20;
 
-Told told_here(const mpi::Comm& world) {
-    Told told{.rank = world.rank(), .mpi_library = mpi::library()};
-    if (const int cuda = cuda::runtime_version(); cuda != 0) told.cuda_version = cuda::version_text(cuda);
-    if (nccl::version() != 0) told.nccl_version = nccl::version_text();
-    return told;
+LibraryVersions library_versions(const mpi::Comm& world) {
+    LibraryVersions versions{.rank = world.rank(), .mpi_library = mpi::library()};
+    if (const int cuda = cuda::runtime_version(); cuda != 0) versions.cuda_version = cuda::version_text(cuda);
+    if (nccl::version() != 0) versions.nccl_version = nccl::version_text();
+    return versions;
 }
 
 /// COLLECTIVE: gathers the facts of every rank, and the facts of each node from the node's first rank.
-Cluster look_around(const mpi::Comm& world, const bench::RollCall& roll, const Job& job,
-                    std::vector<Node>& nodes) {
+Cluster gather_cluster(const mpi::Comm& world, const bench::ControlChannel& control, const Job& job,
+                       std::vector<Node>& nodes) {
     const Sources sources;
-    const Told told = told_here(world);
+    const LibraryVersions versions = library_versions(world);
     Cluster cluster;
     std::vector<std::string> names;
-    for (const std::string& text : gather_texts(roll, pack(read_rank_facts(sources, told)))) {
+    for (const std::string& text : control.exchange_texts(pack(read_rank_facts(sources, versions)))) {
         cluster.ranks.push_back(unpack_rank(text));
         names.push_back(cluster.ranks.back().node);
     }
     nodes = group_by_node(names);
-    const bool speaks =
+    const bool reports_node =
         std::ranges::any_of(nodes, [&](const Node& node) { return node.ranks.front() == world.rank(); });
-    const std::string own = speaks ? pack(read_node_facts(sources, job.dump_folder)) : "";
-    roll.assemble("telling what the nodes are");
-    for (const std::string& text : gather_texts(roll, own)) {
+    const std::string own = reports_node ? pack(read_node_facts(sources, job.dump_folder)) : "";
+    control.barrier("the exchange of the nodes' facts");
+    for (const std::string& text : control.exchange_texts(own)) {
         if (!text.empty()) cluster.nodes.push_back(unpack_node(text));
     }
-    cluster.clock_offsets = clock_offsets(world, roll);
+    cluster.clock_offsets = clock_offsets(world, control);
     return cluster;
 }
 
@@ -68,32 +67,32 @@ std::string shared_cores(const Cluster& cluster, const std::vector<Node>& nodes)
 
 }  // namespace
 
-Report run_preflight(const mpi::Comm& world, const bench::RollCall& roll, const Job& job,
+Report run_preflight(const mpi::Comm& world, const bench::ControlChannel& control, const Job& job,
                      SpeedOptions options) {
     const double started = seconds_now();
     Report report{.title = job.title, .type = options.type};
     spdlog::info("pre-flight: settings and hardware");
-    report.cluster = look_around(world, roll, job, report.nodes);
-    report.not_judged = shared_cores(report.cluster, report.nodes);
-    if (!report.not_judged.empty()) {
-        options.seconds_each = kSecondsWhereNotJudged;
-        options.most_bytes = kMaxBytesWhereNotJudged;
+    report.cluster = gather_cluster(world, control, job, report.nodes);
+    report.not_compared = shared_cores(report.cluster, report.nodes);
+    if (!report.not_compared.empty()) {
+        options.seconds_each = kSecondsIfNotCompared;
+        options.most_bytes = kMaxBytesIfNotCompared;
     }
     spdlog::info("pre-flight: speeds");
-    report.speeds = measure_speeds(world, roll, report.nodes,
+    report.speeds = measure_speeds(world, control, report.nodes,
                                    loads_of(job.traffic, job.mesh, options.most_bytes), options);
     report.library = report.speeds.library;
     report.findings = diagnose(report.cluster);
     const auto add = [&](const std::vector<Finding>& more) {
         report.findings.insert(report.findings.end(), more.begin(), more.end());
     };
-    add(judge_results(report.speeds));
-    if (report.not_judged.empty()) {
-        add(judge_speeds(report.speeds, report.cluster));
+    add(find_wrong_results(report.speeds));
+    if (report.not_compared.empty()) {
+        add(compare_speeds(report.speeds, report.cluster));
         add(compare_with_fabric(report.speeds, report.cluster,
                                 report.speeds.between_devices ? Memory::Device : Memory::Host));
     }
-    std::ranges::stable_sort(report.findings, std::ranges::greater(), &Finding::verdict);
+    std::ranges::stable_sort(report.findings, std::ranges::greater(), &Finding::severity);
     report.seconds = seconds_now() - started;
     return report;
 }

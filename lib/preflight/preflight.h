@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/ranks.h"
+#include "bench/control_channel.h"
 #include "mpi/comm.h"
 #include "preflight/diagnose.h"
 #include "preflight/finding.h"
@@ -34,18 +34,18 @@ struct Report {
     std::vector<Node> nodes;
     Speeds speeds;
     at::ScalarType type;
-    std::string not_judged;         // why no findings are made from the speeds; empty: they are made
+    std::string not_compared;       // why no findings are made from the speeds; empty: they are made
     std::vector<Finding> findings;  // the worst first
     double seconds = 0;
 
-    Verdict verdict() const { return verdict_of(findings); }
+    Severity severity() const { return worst_severity(findings); }
     /// The nodes that the next start should leave out, each once.
     std::vector<std::string> bad_nodes() const;
 };
 
 /// COLLECTIVE over `world`: all ranks get the same report, except for `seconds`. Throws TimeoutError, which
 /// names the missing ranks.
-Report run_preflight(const mpi::Comm& world, const bench::RollCall& roll, const Job& job,
+Report run_preflight(const mpi::Comm& world, const bench::ControlChannel& control, const Job& job,
                      SpeedOptions options);
 
 /// The JSON report begins with this string. A later run overwrites only files that begin so.

@@ -4,7 +4,7 @@
 #include "preflight/gpu_query.h"
 #include "preflight/kernel_log.h"
 #include "preflight/network_facts.h"
-#include "preflight/node_name.h"
+#include "preflight/nodes.h"
 #include "preflight/read_facts.h"
 #include "preflight/write_speed.h"
 

@@ -8,7 +8,7 @@
 
 #include "base/environment.h"
 #include "base/program.h"
-#include "preflight/node_name.h"
+#include "preflight/nodes.h"
 #include "preflight/read_facts.h"
 
 namespace argosy::preflight {
@@ -88,15 +88,15 @@ std::vector<int> numa_nodes_of(const std::vector<int>& cpus, const Sources& sour
 
 }  // namespace
 
-RankFacts read_rank_facts(const Sources& sources, const Told& told) {
-    RankFacts facts{.rank = told.rank,
+RankFacts read_rank_facts(const Sources& sources, const LibraryVersions& versions) {
+    RankFacts facts{.rank = versions.rank,
                     .node = node_name(),
                     .variables = read_variables(sources),
                     .executable_hash = hash_of_file(sources.root / "proc/self/exe"),
                     .argosy_version = version(),
-                    .mpi_library = printable(told.mpi_library),
-                    .cuda_version = told.cuda_version,
-                    .nccl_version = told.nccl_version,
+                    .mpi_library = printable(versions.mpi_library),
+                    .cuda_version = versions.cuda_version,
+                    .nccl_version = versions.nccl_version,
                     .memlock_bytes = limit_of(RLIMIT_MEMLOCK),
                     .open_files = limit_of(RLIMIT_NOFILE),
                     .cpus = allowed_cpus(sources)};

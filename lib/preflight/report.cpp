@@ -54,9 +54,12 @@ Json load_json(const LoadSpeed& speed) {
 }
 
 Json finding_json(const Finding& finding) {
-    return {{"verdict", name(finding.verdict)}, {"check", finding.check},
-            {"where", finding.where},           {"what", finding.what},
-            {"remedy", finding.remedy},         {"at_fault", finding.bad_nodes}};
+    return {{"verdict", name(finding.severity)},
+            {"check", finding.check},
+            {"where", finding.where},
+            {"what", finding.what},
+            {"remedy", finding.remedy},
+            {"at_fault", finding.bad_nodes}};
 }
 
 Json speeds_json(const Report& report) {
@@ -66,7 +69,7 @@ Json speeds_json(const Report& report) {
     for (size_t i = 0; i < report.speeds.nodes.size(); ++i) {
         nodes.push_back({{"node", report.nodes[i].name}, {"bandwidth", report.speeds.nodes[i] / kGiga}});
     }
-    return {{"judged", report.not_judged.empty()},
+    return {{"judged", report.not_compared.empty()},
             {"products", {{"type", bench::name(comm::element_type(report.type))}, {"tera_flops", products}}},
             {"collectives", loads},
             {"pairs_of_nodes", nodes}};
@@ -100,15 +103,15 @@ std::string text_report(const Report& report) {
     if (!report.speeds.nodes.empty()) {
         text += fmt::format("  pairs of nodes   {} GB/s out of a node\n", range(report.speeds.nodes, kGiga));
     }
-    if (!report.not_judged.empty()) {
-        text += fmt::format("  These speeds are not held against each other: {}.\n", report.not_judged);
+    if (!report.not_compared.empty()) {
+        text += fmt::format("  These speeds are not held against each other: {}.\n", report.not_compared);
     }
     for (const Finding& finding : report.findings) {
-        text += fmt::format("{}  {}: {}: {}\n      {}\n", name(finding.verdict), finding.check, finding.where,
-                            finding.what, finding.remedy);
+        text += fmt::format("{}  {}: {}: {}\n      {}\n", name(finding.severity), finding.check,
+                            finding.where, finding.what, finding.remedy);
     }
     const auto bad = report.bad_nodes();
-    text += fmt::format("{} in {:.1f} s{}{}\n", name(report.verdict()), report.seconds,
+    text += fmt::format("{} in {:.1f} s{}{}\n", name(report.severity()), report.seconds,
                         bad.empty() ? "" : "; better without ", fmt::join(bad, ", "));
     return text;
 }
@@ -122,7 +125,7 @@ std::string json_report(const Report& report) {
                         {"job", report.title},
                         {"library", report.library},
                         {"seconds", report.seconds},
-                        {"verdict", name(report.verdict())},
+                        {"verdict", name(report.severity())},
                         {"bad_nodes", report.bad_nodes()},
                         {"findings", findings},
                         {"speeds", speeds_json(report)},

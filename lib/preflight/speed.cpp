@@ -23,21 +23,21 @@ constexpr int kMinIterations = 3, kMaxIterations = 50;
 
 class Meter {
   public:
-    Meter(const mpi::Comm& world, const bench::RollCall& roll, const SpeedOptions& options)
+    Meter(const mpi::Comm& world, const bench::ControlChannel& control, const SpeedOptions& options)
         : world_(world),
-          roll_(roll),
+          control_(control),
           options_(options),
           carrier_(bench::choose_carrier(
-              world, roll, {.backend = options.backend, .timeout_seconds = options.timeout_seconds})) {}
+              world, control, {.backend = options.backend, .timeout_seconds = options.timeout_seconds})) {}
 
     const bench::Carrier& carrier() const { return carrier_; }
 
     std::vector<double> products() const {
         std::vector<double> best(world_.size());
         for (int round = 0; round < kProductRounds; ++round) {
-            roll_.assemble("matrix products");
+            control_.barrier("matrix products");
             const auto peak = observe::measure_gemm_peak(options_.type, options_.seconds_each, device());
-            for (int rank = 0; const double other : roll_.exchange(peak.flops_per_second)) {
+            for (int rank = 0; const double other : control_.exchange(peak.flops_per_second)) {
                 best[rank] = std::max(best[rank], other);
                 ++rank;
             }
@@ -113,22 +113,22 @@ class Meter {
     }
 
     std::unique_ptr<bench::Backend> backend_on(const std::vector<int>& members) const {
-        return bench::make_backend(world_, roll_, members, carrier_, bench_options());
+        return bench::make_backend(world_, control_, members, carrier_, bench_options());
     }
 
     /// COLLECTIVE: each group measures on its own backend. The first measurement has two iterations, verifies
     /// the result, and shows how many iterations fit into `seconds_each`.
     Measured measure(const bench::Case& wanted, bench::Backend& backend) const {
         bench::Options options = bench_options();
-        bench::Measurement measurement(backend, world_, roll_, options, wanted.bytes);
+        bench::Measurement measurement(backend, world_, control_, options, wanted.bytes);
         const bench::Case kind = affordable(wanted, measurement, backend.size());
         const auto again = [&] { return measurement.measure(kind, bench::Placement::OutOfPlace); };
         const bench::Timing first = again();
         options.checks = 0;  // `measurement` refers to `options`
         options.iterations = std::clamp(static_cast<int>(options_.seconds_each / first.seconds),
                                         kMinIterations, kMaxIterations);
-        std::vector<double> best = roll_.exchange(again().own_seconds);
-        for (int rank = 0; const double second : roll_.exchange(again().own_seconds)) {
+        std::vector<double> best = control_.exchange(again().own_seconds);
+        for (int rank = 0; const double second : control_.exchange(again().own_seconds)) {
             best[rank] = std::min(best[rank], second);
             ++rank;
         }
@@ -172,7 +172,7 @@ class Meter {
     }
 
     const mpi::Comm& world_;
-    const bench::RollCall& roll_;
+    const bench::ControlChannel& control_;
     const SpeedOptions& options_;
     bench::Carrier carrier_;
     std::map<Groups, std::unique_ptr<bench::Backend>> backends_;
@@ -180,9 +180,10 @@ class Meter {
 
 }  // namespace
 
-Speeds measure_speeds(const mpi::Comm& world, const bench::RollCall& roll, const std::vector<Node>& nodes,
-                      const std::vector<Load>& loads, const SpeedOptions& options) {
-    Meter meter(world, roll, options);
+Speeds measure_speeds(const mpi::Comm& world, const bench::ControlChannel& control,
+                      const std::vector<Node>& nodes, const std::vector<Load>& loads,
+                      const SpeedOptions& options) {
+    Meter meter(world, control, options);
     Speeds speeds;
     speeds.library = meter.carrier().library;
     speeds.between_devices = !meter.carrier().devices.empty();

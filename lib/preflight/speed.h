@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/ranks.h"
+#include "bench/control_channel.h"
 #include "mpi/comm.h"
 #include "preflight/load.h"
 #include "preflight/nodes.h"
@@ -42,7 +42,8 @@ struct Speeds {
 };
 
 /// COLLECTIVE over `world`: all ranks get the same speeds. TimeoutError names the missing ranks.
-Speeds measure_speeds(const mpi::Comm& world, const bench::RollCall& roll, const std::vector<Node>& nodes,
-                      const std::vector<Load>& loads, const SpeedOptions& options);
+Speeds measure_speeds(const mpi::Comm& world, const bench::ControlChannel& control,
+                      const std::vector<Node>& nodes, const std::vector<Load>& loads,
+                      const SpeedOptions& options);
 
 }  // namespace argosy::preflight

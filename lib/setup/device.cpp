@@ -17,8 +17,8 @@
 #include "cuda/device.h"
 #include "gpu/device.h"
 #include "gpu/memory.h"
-#include "mpi/all_gather_at_start.h"
-#include "mpi/roll.h"
+#include "mpi/rank_list.h"
+#include "mpi/start_up.h"
 #include "nccl/communicator.h"
 
 namespace argosy::setup {
@@ -102,7 +102,7 @@ bool has_active_adapter(const std::filesystem::path& adapters) {
 void warn_of_slow_settings(const mpi::Comm& world, int ranks_on_node) {
     const std::vector<Value> own = found_here(ranks_on_node, world.size());
     const std::vector<Value> all =
-        mpi::all_gather_at_start(world, std::span(own), "which variables make them slow");
+        mpi::all_gather_at_start(world, std::span(own), "settings that make ranks slow");
     if (world.rank() != 0) return;
     for (size_t i = 0; i < own.size(); ++i) {
         std::map<std::string, std::vector<int>> ranks_by_value;

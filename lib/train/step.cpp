@@ -72,7 +72,7 @@ StepTotals Step::forward_backward(const StepBatch& batch, const std::function<vo
     if (options_.unit_grad_norms) totals = at::cat({totals, squares});
     mesh_.world().run({.kind = comm::OpKind::AllReduce, .out = totals, .in = totals});
     if (meanwhile) meanwhile();
-    mesh_.world().wait_for_gpu("the loss of a step");
+    mesh_.world().wait_for_gpu();
     return totals_of(totals.cpu());
 }
 
@@ -99,7 +99,7 @@ StepResult Step::update(const StepTotals& totals, double lr, const UpdateLimits&
     const double norm = std::sqrt(totals.squared_norm);
     const bool within = totals.finite() && totals.loss <= limits.loss && norm <= limits.grad_norm;
     if (within) optimizer_.step(lr, gradient_factor(norm));
-    mesh_.world().wait_for_gpu("the update of a step");  // else its time would count for the next step
+    mesh_.world().wait_for_gpu();  // else its time would count for the next step
     StepResult result{totals.loss, norm, /*skipped=*/!within, unit_norms(totals, model_.spec())};
     adjust_loss_scale(result);
     return result;

@@ -1,29 +1,15 @@
 #include "watch/launch_queue.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <utility>
 
 #include "base/clock.h"
+#include "watch/report.h"
 
 namespace argosy::watch {
 
-namespace {
-
-/// Short also for many members, and equal on all ranks.
-uint64_t digest(const std::vector<int>& members) {
-    uint64_t sum = 14695981039346656037U;  // FNV-1a
-    for (const int member : members) sum = (sum ^ static_cast<uint64_t>(member)) * 1099511628211U;
-    return sum;
-}
-
-}  // namespace
-
 LaunchQueue::LaunchQueue(std::string name, std::vector<int> members, int serial)
-    : key_(fmt::format("{}/{:x}/{}", name, digest(members), serial)),
-      name_(std::move(name)),
-      members_(std::move(members)) {}
+    : key_(group_key(name, members, serial)), name_(std::move(name)), members_(std::move(members)) {}
 
 void LaunchQueue::begin(Work work) {
     const std::lock_guard lock(mutex_);

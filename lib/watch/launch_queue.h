@@ -58,7 +58,8 @@ class LaunchQueue {
 
     /// The state of this queue on this rank.
     struct QueueState {
-        std::string key, name;
+        uint64_t key = 0;  // equal on all members
+        std::string name;
         std::vector<int> members;
         /// Number of launches outside of graphs that the host has reached. While a graph runs on the GPU,
         /// only the launches before that graph count.
@@ -111,7 +112,8 @@ class LaunchQueue {
     void look_at_graphs(double elapsed_seconds, QueueState& state);
     const Recorded* last_begun(int64_t launch, int64_t* number) const;
 
-    const std::string key_, name_;
+    const uint64_t key_;
+    const std::string name_;
     const std::vector<int> members_;
     std::mutex mutex_;
     std::deque<Launch> launches_;  // launches that have not ended, oldest first

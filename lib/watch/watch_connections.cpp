@@ -8,8 +8,10 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sched.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -22,14 +24,16 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "mpi/blocking_call.h"
+#include "mpi/start_up.h"
 
 namespace argosy::watch {
 namespace {
 
-constexpr int kMaxAddresses = 16;
 constexpr double kSecondsToConnect = 2, kSecondsToGreet = 5, kSecondsToSend = 2, kSecondsToAcknowledge = 2;
 constexpr uint32_t kMaxBytes = 1 << 24;
+
+/// Files that a rank opens beside the connections: libraries, sockets of MPI, checkpoints.
+constexpr rlim_t kOtherFiles = 1024;
 
 /// The only message of the handshake: a rank sends it, rank 0 sends it back, and the rank sends it again.
 /// Rank 0 accepts a connection only after the second copy, because the rank may have given up on it before.
@@ -129,19 +133,37 @@ Descriptor connected_to(const sockaddr_in& address) {
     return socket;
 }
 
-/// Addresses at which other nodes may reach this one.
-std::vector<in_addr_t> own_addresses(bool one_node) {
-    if (one_node) return {htonl(INADDR_LOOPBACK)};
+/// Whether only this node can reach the address: 127.0.0.0/8.
+bool is_local(in_addr_t address) { return ntohl(address) >> 24 == 127; }
+
+/// Addresses at which other nodes may reach this one. A loopback interface may have such an address, too.
+std::vector<in_addr_t> routable_addresses() {
     std::vector<in_addr_t> found;
     ifaddrs* all = nullptr;
     if (getifaddrs(&all) != 0) return found;
-    for (const ifaddrs* one = all; one && std::ssize(found) < kMaxAddresses; one = one->ifa_next) {
-        const bool up = (one->ifa_flags & IFF_UP) && !(one->ifa_flags & IFF_LOOPBACK);
-        if (!up || !one->ifa_addr || one->ifa_addr->sa_family != AF_INET) continue;
-        found.push_back(reinterpret_cast<const sockaddr_in*>(one->ifa_addr)->sin_addr.s_addr);
+    for (const ifaddrs* one = all; one && std::ssize(found) < WatchConnections::ServerAddress::kMaxAddresses;
+         one = one->ifa_next) {
+        if (!(one->ifa_flags & IFF_UP) || !one->ifa_addr || one->ifa_addr->sa_family != AF_INET) continue;
+        const in_addr_t address = reinterpret_cast<const sockaddr_in*>(one->ifa_addr)->sin_addr.s_addr;
+        if (!is_local(address)) found.push_back(address);
     }
     freeifaddrs(all);
     return found;
+}
+
+/// Lets this process open a file for each rank, as far as its hard limit allows.
+void raise_file_limit(int num_ranks) {
+    rlimit limit = {};
+    const rlim_t wanted = static_cast<rlim_t>(num_ranks) + kOtherFiles;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted) return;
+    limit.rlim_cur = std::min(wanted, limit.rlim_max);
+    setrlimit(RLIMIT_NOFILE, &limit);
+    if (limit.rlim_cur >= wanted) return;
+    spdlog::warn(
+        "the hard limit of open files is {} on the node of rank 0, and its watchdog wants {} for {} ranks: "
+        "ranks "
+        "that find no connection cannot be named if the job hangs; raise the limit (ulimit -Hn)",
+        limit.rlim_max, wanted, num_ranks);
 }
 
 void finish(mpi::Request request) {
@@ -161,119 +183,153 @@ Descriptor::~Descriptor() {
     if (number_ >= 0) close(number_);
 }
 
-/// The key of the job, and the addresses at which rank 0 listens.
-struct WatchConnections::ServerAddress {
-    uint64_t key = 0;
-    in_port_t port = 0;
-    int32_t num_addresses = 0;
-    in_addr_t addresses[kMaxAddresses] = {};
-};
-
-WatchConnections::WatchConnections(const mpi::Comm& world)
-    : rank_(world.rank()), size_(world.size()), waker_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
-    if (size_ > 1) listen_for(world);
+WatchConnections::WatchConnections(int rank, int size)
+    : rank_(rank),
+      size_(size),
+      waker_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
+      poller_(epoll_create1(EPOLL_CLOEXEC)) {
+    poll_for(waker_.number());
 }
 
-void WatchConnections::listen_for(const mpi::Comm& world) {
-    const mpi::BlockingCall call("connecting the watchdogs of all ranks");
+WatchConnections::WatchConnections(const mpi::Comm& world) : WatchConnections(world.rank(), world.size()) {
+    if (size_ == 1) return;
+    const mpi::BoundedCall call("connecting the watchdogs of all ranks");
     const bool one_node = world.within_one_node();
-    ServerAddress card;
-    if (rank_ == 0) {
-        listener_ = Descriptor(socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-        sockaddr_in own = address_of(htonl(one_node ? INADDR_LOOPBACK : INADDR_ANY), 0);
-        socklen_t length = sizeof(own);
-        auto* const address = reinterpret_cast<sockaddr*>(&own);
-        if (bind(listener_.number(), address, length) != 0 || listen(listener_.number(), size_) != 0 ||
-            getsockname(listener_.number(), address, &length) != 0 ||
-            getrandom(&card.key, sizeof(card.key), 0) != sizeof(card.key)) {
-            throw RunError("the watchdog cannot listen for other ranks: {}", std::strerror(errno));
-        }
-        card.port = own.sin_port;
-        const std::vector<in_addr_t> addresses = own_addresses(one_node);
-        card.num_addresses = static_cast<int32_t>(addresses.size());
-        std::ranges::copy(addresses, card.addresses);
-    }
-    finish(world.broadcast(&card, sizeof(card), ElementType::UInt8, 0));
-    if (rank_ != 0) {
-        join(card);
-        return finish(world.barrier());
-    }
-    receive_guests(card.key, world);
-    listener_ = Descriptor();
+    ServerAddress server;
+    if (rank_ == 0) server = listen(one_node);
+    finish(world.broadcast(&server, sizeof(server), ElementType::UInt8, 0));
+    if (rank_ != 0) join(server);
+    mpi::Request request = world.barrier();
+    if (rank_ != 0) finish(request);
+    if (rank_ == 0) accept_until([&] { return mpi::test_all({&request, 1}); });
 }
 
-/// A connection that has not finished the handshake.
-struct WatchConnections::PendingConnection {
-    Descriptor socket;
-    std::string received = {};
-    bool answered = false;
-};
+WatchConnections::ServerAddress WatchConnections::listen(bool one_node) {
+    raise_file_limit(size_);
+    listener_ = Descriptor(socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    const auto bind_to = [&](in_addr_t host) {
+        const sockaddr_in own = address_of(host, 0);
+        return bind(listener_.number(), reinterpret_cast<const sockaddr*>(&own), sizeof(own)) == 0;
+    };
+    // A container's loopback interface may lack 127.0.0.1.
+    const bool local = one_node && bind_to(htonl(INADDR_LOOPBACK));
+    sockaddr_in own = {};
+    socklen_t length = sizeof(own);
+    if ((!local && !bind_to(htonl(INADDR_ANY))) || ::listen(listener_.number(), size_) != 0 ||
+        getsockname(listener_.number(), reinterpret_cast<sockaddr*>(&own), &length) != 0 ||
+        getrandom(&key_, sizeof(key_), 0) != sizeof(key_)) {
+        throw RunError("the watchdog cannot listen for other ranks: {}; it needs TCP over IPv4",
+                       std::strerror(errno));
+    }
+    poll_for(listener_.number());
+    const std::vector<in_addr_t> addresses =
+        local ? std::vector{htonl(INADDR_LOOPBACK)} : routable_addresses();
+    ServerAddress server{
+        .key = key_, .port = own.sin_port, .num_addresses = static_cast<int32_t>(addresses.size())};
+    std::ranges::copy(addresses, server.addresses);
+    return server;
+}
 
 /// No connection blocks the loop: a silent one is polled like the others.
-void WatchConnections::receive_guests(uint64_t key, const mpi::Comm& world) {
-    std::vector<PendingConnection> guests;
-    // The barrier ends when all other ranks have tried to connect.
-    mpi::Request request = world.barrier();
-    while (!mpi::test_all({&request, 1})) {
-        accept_all(guests);
-        if (!hear(guests, key)) sched_yield();
-    }
+void WatchConnections::accept_until(const std::function<bool()>& all_tried) {
+    constexpr double kSecondsBetweenTests = 1e-3;
+    PendingConnections pending;
+    while (!all_tried()) handle(ready_descriptors(kSecondsBetweenTests), pending);
     // The last greetings may still be in flight.
     const double deadline = seconds_now() + kSecondsToAcknowledge;
     do {
-        accept_all(guests);
-        if (!hear(guests, key)) sched_yield();
-    } while (std::ranges::any_of(guests, &PendingConnection::answered) && seconds_now() < deadline);
+        handle(ready_descriptors(kSecondsBetweenTests), pending);
+    } while (std::ranges::any_of(pending, [](const auto& one) { return one.second.answered; }) &&
+             seconds_now() < deadline);
+    listener_ = Descriptor();
 }
 
-void WatchConnections::accept_all(std::vector<PendingConnection>& guests) const {
+void WatchConnections::poll_for(int descriptor) const {
+    epoll_event event = {};
+    event.events = EPOLLIN;
+    event.data.fd = descriptor;
+    epoll_ctl(poller_.number(), EPOLL_CTL_ADD, descriptor, &event);
+}
+
+/// Waits at most `seconds` for the first one.
+std::vector<int> WatchConnections::ready_descriptors(double seconds) const {
+    epoll_event events[1024];
+    const int found =
+        epoll_wait(poller_.number(), events, std::size(events), static_cast<int>(std::ceil(seconds * 1e3)));
+    std::vector<int> ready;
+    for (int i = 0; i < found; ++i) ready.push_back(events[i].data.fd);
+    return ready;
+}
+
+void WatchConnections::handle(const std::vector<int>& ready, PendingConnections& pending) {
+    for (const int descriptor : ready) {
+        if (descriptor == listener_.number()) accept_all(pending);
+        const auto found = pending.find(descriptor);
+        if (found != pending.end() && is_settled(found->second)) pending.erase(found);
+    }
+}
+
+void WatchConnections::accept_all(PendingConnections& pending) const {
     for (;;) {
         Descriptor socket(accept4(listener_.number(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
         if (socket.number() >= 0) {
             send_at_once(socket.number());
-            guests.push_back({std::move(socket)});
+            poll_for(socket.number());
+            const int descriptor = socket.number();
+            pending.emplace(descriptor, PendingConnection{std::move(socket)});
         } else if (errno != EINTR && errno != ECONNABORTED) {
             return;
         }
     }
 }
 
-/// Reads from all guests. Returns whether one of them has become a peer, or is gone.
-bool WatchConnections::hear(std::vector<PendingConnection>& guests, uint64_t key) {
-    const auto through = [&](PendingConnection& guest) {
-        const Reading reading =
-            read_more(guest.socket.number(), guest.received, (guest.answered ? 2 : 1) * sizeof(Greeting));
-        if (reading != Reading::Done) return reading == Reading::Gone;
-        const Greeting greeting = greeting_of(guest.received);
-        if (greeting.key != key || greeting.rank <= 0 || greeting.rank >= size_) return true;
-        if (!guest.answered) {
-            guest.answered = true;
-            return !send_all(guest.socket.number(), &greeting, sizeof(greeting));
-        }
-        if (greeting_of(guest.received.substr(sizeof(greeting))) == greeting) {
-            peers_.insert_or_assign(greeting.rank, Peer{std::move(guest.socket), {}});
-        }
-        return true;
-    };
-    return std::erase_if(guests, through) > 0;
+/// Reads from the connection. Returns whether it has become a peer, or is dropped.
+bool WatchConnections::is_settled(PendingConnection& connection) {
+    const int socket = connection.socket.number();
+    const Reading reading =
+        read_more(socket, connection.received, (connection.answered ? 2 : 1) * sizeof(Greeting));
+    if (reading != Reading::Done) return reading == Reading::Gone;
+    const Greeting greeting = greeting_of(connection.received);
+    if (greeting.key != key_ || greeting.rank <= 0 || greeting.rank >= size_) return true;
+    if (!connection.answered) {
+        connection.answered = true;
+        return !send_all(socket, &greeting, sizeof(greeting));
+    }
+    if (greeting_of(connection.received.substr(sizeof(greeting))) == greeting) {
+        add_peer(greeting.rank, std::move(connection.socket));
+    }
+    return true;
 }
 
-void WatchConnections::join(const ServerAddress& card) {
-    for (int i = 0; i < card.num_addresses && peers_.empty(); ++i) {
-        Descriptor socket = connected_to(address_of(card.addresses[i], card.port));
-        const Greeting own{card.key, rank_};
+void WatchConnections::join(const ServerAddress& server) {
+    for (int i = 0; i < server.num_addresses && peers_.empty(); ++i) {
+        Descriptor socket = connected_to(address_of(server.addresses[i], server.port));
+        const Greeting own{server.key, rank_};
         if (socket.number() < 0 || !send_all(socket.number(), &own, sizeof(own))) continue;
         if (is_answered(socket.number(), own) && send_all(socket.number(), &own, sizeof(own))) {
-            peers_.emplace(0, Peer{std::move(socket), {}});
+            poll_for(socket.number());
+            add_peer(0, std::move(socket));
         }
     }
     if (peers_.empty()) {
         spdlog::warn(
-            "the watchdog of rank {} does not reach that of rank 0 by TCP (port {}, {} addresses tried): "
-            "should "
-            "the job hang, this rank cannot be told, nor asked",
-            rank_, ntohs(card.port), card.num_addresses);
+            "the watchdog of rank {} does not reach that of rank 0 by TCP (port {}, {} addresses tried): if "
+            "the job hangs, this rank cannot be asked what it waits for",
+            rank_, ntohs(server.port), server.num_addresses);
     }
+}
+
+void WatchConnections::add_peer(int rank, Descriptor socket) {
+    drop(rank);
+    rank_of_peer_[socket.number()] = rank;
+    peers_.emplace(rank, Peer{std::move(socket), {}});
+}
+
+void WatchConnections::drop(int rank) {
+    const auto peer = peers_.find(rank);
+    if (peer == peers_.end()) return;
+    rank_of_peer_.erase(peer->second.socket.number());
+    peers_.erase(peer);
 }
 
 void WatchConnections::send(int rank, const std::string& text) {
@@ -289,21 +345,17 @@ void WatchConnections::send(int rank, const std::string& text) {
 }
 
 std::vector<WatchConnections::Message> WatchConnections::receive(double seconds) {
-    std::vector<pollfd> polled = {{waker_.number(), POLLIN, 0}};
-    std::vector<int> senders = {-1};
-    for (const auto& [rank, peer] : peers_) {
-        polled.push_back({peer.socket.number(), POLLIN, 0});
-        senders.push_back(rank);
-    }
     std::vector<Message> messages;
-    if (poll(polled.data(), polled.size(), static_cast<int>(std::ceil(seconds * 1e3))) <= 0) return messages;
-    uint64_t count = 0;
-    if (polled[0].revents != 0) static_cast<void>(!::read(waker_.number(), &count, sizeof(count)));
-    for (size_t i = 1; i < polled.size(); ++i) {
-        if (polled[i].revents != 0) read(senders[i], peers_.at(senders[i]), messages);
+    for (const int descriptor : ready_descriptors(seconds)) {
+        if (descriptor == waker_.number()) {
+            uint64_t count = 0;
+            static_cast<void>(!::read(waker_.number(), &count, sizeof(count)));
+        }
+        const auto rank = rank_of_peer_.find(descriptor);
+        if (rank != rank_of_peer_.end()) read(rank->second, peers_.at(rank->second), messages);
     }
     for (const Message& message : messages) {
-        if (message.closed) peers_.erase(message.sender);
+        if (message.closed) drop(message.sender);
     }
     return messages;
 }

@@ -1,10 +1,15 @@
 // Sends short texts between rank 0 and each other rank (a star) over TCP, outside of MPI and NCCL, so that
 // they arrive even when MPI or NCCL hangs. If all ranks are on one node, the connections use loopback.
-// Connections that do not present the job's random key are dropped. After the constructor, one thread calls
-// all members except wake().
+// Connections that do not present the job's random key are dropped. Rank 0 has a file descriptor for each
+// other rank, and raises its soft limit of open files to the hard limit if it must. All waits of rank 0 are
+// for the kernel's list of ready connections (epoll), so n messages cost n steps. After the connections are
+// made, one thread calls all members except wake().
 #pragma once
 
+#include <netinet/in.h>
+
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -32,6 +37,20 @@ class WatchConnections {
     /// unconnected ("apart"): the rank receives no texts, and rank 0 does not count it as missing.
     explicit WatchConnections(const mpi::Comm& world);
 
+    /// The same without MPI, step by step: rank 0 listens, sends the address to the other ranks, which join,
+    /// and accepts them until `all_tried` says that every rank has joined or failed to.
+    WatchConnections(int rank, int size);
+    struct ServerAddress {
+        static constexpr int kMaxAddresses = 16;
+        uint64_t key = 0;  // of the job
+        in_port_t port = 0;
+        int32_t num_addresses = 0;
+        in_addr_t addresses[kMaxAddresses] = {};
+    };
+    ServerAddress listen(bool one_node);
+    void accept_until(const std::function<bool()>& all_tried);
+    void join(const ServerAddress& server);
+
     int rank() const { return rank_; }
     int size() const { return size_; }
     /// On rank 0: whether `rank` is connected. On other ranks: whether rank 0 is connected.
@@ -42,7 +61,7 @@ class WatchConnections {
     void send(int rank, const std::string& text);
 
     /// Disconnects that rank.
-    void drop(int rank) { peers_.erase(rank); }
+    void drop(int rank);
 
     struct Message {
         int sender;
@@ -60,19 +79,27 @@ class WatchConnections {
         Descriptor socket;
         std::string received;
     };
-    struct ServerAddress;
-    struct PendingConnection;
+    /// A connection that has not finished the handshake.
+    struct PendingConnection {
+        Descriptor socket;
+        std::string received = {};
+        bool answered = false;
+    };
+    using PendingConnections = std::map<int, PendingConnection>;  // by file descriptor
 
-    void listen_for(const mpi::Comm& world);
-    void join(const ServerAddress& card);
-    void receive_guests(uint64_t key, const mpi::Comm& world);
-    void accept_all(std::vector<PendingConnection>& guests) const;
-    bool hear(std::vector<PendingConnection>& guests, uint64_t key);
+    void poll_for(int descriptor) const;
+    std::vector<int> ready_descriptors(double seconds) const;
+    void handle(const std::vector<int>& ready, PendingConnections& pending);
+    void accept_all(PendingConnections& pending) const;
+    bool is_settled(PendingConnection& connection);
+    void add_peer(int rank, Descriptor socket);
     void read(int sender, Peer& peer, std::vector<Message>& messages);
 
     int rank_, size_;
-    Descriptor listener_, waker_;
-    std::map<int, Peer> peers_;  // on rank 0: all other ranks; on the others: rank 0
+    uint64_t key_ = 0;
+    Descriptor listener_, waker_, poller_;
+    std::map<int, Peer> peers_;        // on rank 0: all other ranks; on the others: rank 0
+    std::map<int, int> rank_of_peer_;  // by file descriptor
 };
 
 }  // namespace argosy::watch

@@ -1,16 +1,20 @@
-// Ends the job when an operation between GPUs does not end. An operation on a GPU waits for its peers on the
-// GPU, where no host code can time out, so two threads of each rank watch the operations under way. An
-// operation, in a graph or outside, is late when the GPU, or the host's launching call, has spent more than
-// the timeout on it. Rank 0's watchdog then asks the watchdogs of all other ranks over separate TCP
-// connections (WatchConnections), works out which ranks are missing, and prints the only message. Every rank
-// that rank 0 reaches then aborts NCCL and exits with the watchdog's exit code. If rank 0 itself does not
-// answer, the other ranks report one after the other, because the first rank that exits takes the job down. A
-// rank whose connection closes without notice is reported as missing at once; a rank that leaves in order, or
-// after an error that it prints itself, sends a notice first.
+// Ends the job when ranks wait for each other longer than the timeout, and names the ranks that are late. One
+// mechanism for all waits after the watchdogs have connected: operations between GPUs, which no host code can
+// time out (GpuSide), and waits of the host, which enter themselves in waits().
 //
-// One thread queries CUDA and NCCL, which may block it for ever if a GPU hangs, and stores what it has seen.
-// The other thread exchanges messages and decides. Time in which the rank itself stood still (SIGSTOP, a
-// suspended job) does not count as waiting time.
+// A thread of each rank reads the waits under way. When one is late, rank 0's watchdog asks the watchdogs of
+// all ranks for their reports, over TCP connections outside of MPI and NCCL (WatchConnections), and works out
+// which ranks are missing (find_root_cause). If the job uses GPUs, rank 0's watchdog prints the only message,
+// and every rank aborts NCCL and exits with the watchdog's exit code. If it does not, the waits of all ranks
+// fail, and the error of one of them ends the job. If rank 0's watchdog itself does not answer, the other
+// ranks report one after the other, because the first rank that exits takes the job down. A rank whose
+// connection closes without notice is reported as missing at once if the job uses GPUs; a rank that leaves in
+// order, or after an error that it prints itself, sends a notice first.
+//
+// A second thread queries CUDA and NCCL, which may block it for ever if a GPU hangs, and stores what it has
+// seen. Time in which the rank itself stood still (SIGSTOP, a suspended job) does not count as waiting time.
+//
+// Before the watchdogs have connected, a BoundedCall (mpi/start_up.h) bounds each wait.
 #pragma once
 
 #include <memory>
@@ -18,16 +22,20 @@
 
 #include "mpi/comm.h"
 #include "watch/gpu_side.h"
+#include "watch/host_waits.h"
 
 namespace argosy::watch {
 
 class Watchdog {
   public:
-    /// COLLECTIVE over `world`. Watches the launch queues and lanes of `gpu`, on this thread's device, until
-    /// leave().
+    /// COLLECTIVE over `world`. Watches the waits of the host and, unless `gpu` is null, its launch queues
+    /// and lanes on this thread's device, until leave(). `timeout_seconds` is the limit of operations between
+    /// GPUs.
     Watchdog(const mpi::Comm& world, std::shared_ptr<GpuSide> gpu, double timeout_seconds);
     ~Watchdog();
     Watchdog(const Watchdog&) = delete;
+
+    HostWaits& waits() const;
 
     /// Notifies the other ranks that this rank leaves in order, and stops watching. Returns once the notice
     /// is sent, or after a second. Only the first call has an effect.
@@ -35,7 +43,7 @@ class Watchdog {
 
   private:
     struct State;
-    class Talk;
+    class Protocol;
 
     std::shared_ptr<State> state_;  // shared with the threads: one that hangs in CUDA outlives this object
     std::thread looks_, talks_;

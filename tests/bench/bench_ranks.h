@@ -14,8 +14,8 @@ namespace argosy::bench {
 /// All ranks, with messages of their own.
 struct Ranks {
     mpi::Comm world = mpi::Comm::world();
-    RollCall roll{world, 30};
-    Carrier carrier = choose_carrier(world, roll, {});
+    ControlChannel control{world, 30};
+    Carrier carrier = choose_carrier(world, control, {});
     int rank = world.rank();
     int size = world.size();
 
@@ -25,7 +25,7 @@ struct Ranks {
         options.timeout_seconds = 30;
         std::vector<int> all(size);
         std::iota(all.begin(), all.end(), 0);
-        return make_backend(world, roll, all, carrier, options);
+        return make_backend(world, control, all, carrier, options);
     }
 };
 

@@ -1,5 +1,5 @@
-// Measurements: every collective, type and operation is found right, every planted fault is found, and the
-// times are those that passed.
+// Measurements: every collective, type and operation is found right, every fault of a backend is found, and
+// the times are those that passed.
 #include "bench/measure.h"
 
 #include <gtest/gtest.h>
@@ -7,14 +7,12 @@
 #include <algorithm>
 #include <thread>
 
-#include "bench/mpi_backend.h"
 #include "bench/bench_ranks.h"
-#include "support/faults.h"
+#include "bench/faulty_backend.h"
+#include "bench/mpi_backend.h"
 
 namespace argosy::bench {
 namespace {
-
-using ::argosy::testing::PlantedFault;
 
 constexpr size_t kMaxBytes = 64 << 10;
 constexpr int kAttempts = 10;  // to see a time that nobody else lengthens
@@ -46,7 +44,7 @@ class MeasurementTest : public ::testing::Test {
     void expect_right(const Options& options, const Collective& collective, ElementType type,
                       Operation operation) {
         const auto backend = ranks_.backend(options.blocking_calls);
-        Measurement measurement(*backend, ranks_.world, ranks_.roll, options, kMaxBytes);
+        Measurement measurement(*backend, ranks_.world, ranks_.control, options, kMaxBytes);
         for (const size_t bytes : {size_t{40}, size_t{5000}, kMaxBytes}) {
             const auto kind =
                 case_of(kind_of(collective, type, operation, ranks_.size - 1), bytes, ranks_.size);
@@ -88,20 +86,21 @@ TEST_F(MeasurementTest, FindsSeveralAtOnceAndBlockingCallsRight) {
     }
 }
 
-TEST_F(MeasurementTest, FindsEveryPlantedFaultInEveryCollective) {
+TEST_F(MeasurementTest, FindsEveryFaultOfABackendInEveryCollective) {
     if (ranks_.size == 1) GTEST_SKIP() << "one rank alone gets what it has";
-    const auto backend = ranks_.backend();
+    FaultyBackend backend(ranks_.backend(), Fault::None);
     const Options options = quick();
-    Measurement measurement(*backend, ranks_.world, ranks_.roll, options, kMaxBytes);
+    Measurement measurement(backend, ranks_.world, ranks_.control, options, kMaxBytes);
     for (const Collective& collective : collectives()) {
         for (const Fault fault : {Fault::SkipCollective, Fault::LoseContribution, Fault::LoseLastElement}) {
             const auto kind =
                 case_of(kind_of(collective, ElementType::Float32, Operation::Sum, 0), 5000, ranks_.size);
             for (const Placement placement : {Placement::OutOfPlace, Placement::InPlace}) {
-                const PlantedFault planted(fault);
+                backend.fault = fault;
                 EXPECT_GT(*measurement.measure(*kind, placement).num_wrong, 0)
                     << collective.name << ", fault " << static_cast<int>(fault);
             }
+            backend.fault = Fault::None;
             EXPECT_EQ(num_wrong(measurement, *kind), 0) << collective.name;
         }
     }
@@ -109,12 +108,11 @@ TEST_F(MeasurementTest, FindsEveryPlantedFaultInEveryCollective) {
 
 TEST_F(MeasurementTest, CountsTheElementsThatAreWrong) {
     if (ranks_.size == 1) GTEST_SKIP() << "one rank alone gets what it has";
-    const auto backend = ranks_.backend();
+    FaultyBackend backend(ranks_.backend(), Fault::LoseLastElement);
     const Options options = quick();
-    Measurement measurement(*backend, ranks_.world, ranks_.roll, options, kMaxBytes);
+    Measurement measurement(backend, ranks_.world, ranks_.control, options, kMaxBytes);
     const auto kind = case_of(
         kind_of(collective_named("all_gather"), ElementType::Float64, Operation::None, 0), 8000, ranks_.size);
-    const PlantedFault planted(Fault::LoseLastElement);
     EXPECT_EQ(*measurement.measure(*kind, Placement::InPlace).num_wrong, ranks_.size);
 }
 
@@ -147,7 +145,7 @@ TEST_F(MeasurementTest, TimesAreThoseThatPassed) {
     double least_seconds = 1, least_p50 = 1;
     for (int attempt = 0; attempt < kAttempts; ++attempt) {
         SlowBackend backend(ranks_);
-        Measurement measurement(backend, ranks_.world, ranks_.roll, options, kMaxBytes);
+        Measurement measurement(backend, ranks_.world, ranks_.control, options, kMaxBytes);
         const Timing timing = measurement.measure(*kind, Placement::OutOfPlace);
         EXPECT_FALSE(timing.num_wrong.has_value());
         EXPECT_GE(timing.seconds, (9 * 4e-3 + 40e-3) / 10);
@@ -174,7 +172,7 @@ TEST_F(MeasurementTest, RanksTimesBecomeOneAsAsked) {
         options.iterations = 4;
         options.warmup = options.checks = 0;
         options.across_ranks = across;
-        Measurement measurement(backend, ranks_.world, ranks_.roll, options, kMaxBytes);
+        Measurement measurement(backend, ranks_.world, ranks_.control, options, kMaxBytes);
         const auto kind = case_of(
             kind_of(collective_named("broadcast"), ElementType::Float32, Operation::None, 0), 8, ranks_.size);
         return measurement.measure(*kind, Placement::OutOfPlace).seconds;
@@ -198,8 +196,8 @@ TEST_F(MeasurementTest, EachAxisOfAMeshIsMeasured) {
     options.sweep = {.min_bytes = 64, .max_bytes = 1024, .factor = 4};
     options.mesh = {2, 2};
     std::string text;
-    const Results results =
-        run_benchmark(ranks_.world, ranks_.roll, options, [&](const std::string& piece) { text += piece; });
+    const Results results = run_benchmark(ranks_.world, ranks_.control, options,
+                                          [&](const std::string& piece) { text += piece; });
     ASSERT_EQ(results.axes.size(), 3U);
     const char* const names[] = {"within", "across", "all"};
     for (size_t i = 0; i < 3; ++i) {
@@ -225,9 +223,11 @@ TEST_F(MeasurementTest, AWrongResultFailsTheRunOnEveryRank) {
     options.sweep = {.min_bytes = 64, .max_bytes = 64};
     std::string text;
     const auto print = [&](const std::string& piece) { text += piece; };
-    EXPECT_TRUE(run_benchmark(ranks_.world, ranks_.roll, options, print).passed(options));
-    const PlantedFault planted(Fault::LoseContribution);
-    const Results results = run_benchmark(ranks_.world, ranks_.roll, options, print);
+    EXPECT_TRUE(run_benchmark(ranks_.world, ranks_.control, options, print).passed(options));
+    const MakeBackend make_faulty = [](const auto&... arguments) {
+        return std::make_unique<FaultyBackend>(make_backend(arguments...), Fault::LoseContribution);
+    };
+    const Results results = run_benchmark(ranks_.world, ranks_.control, options, print, make_faulty);
     EXPECT_FALSE(results.passed(options));
     // Every element of every rank, in place once, out of place twice: what the timed iterations left as well.
     const int64_t wrong = int64_t{3} * 16 * ranks_.size;
@@ -244,7 +244,7 @@ TEST_F(MeasurementTest, ARootMustBeInEveryGroup) {
     options.types = {ElementType::Int8};
     options.mesh = {2, 2};
     options.root = 3;
-    EXPECT_THROW(run_benchmark(ranks_.world, ranks_.roll, options, [](const std::string&) {}), UserError);
+    EXPECT_THROW(run_benchmark(ranks_.world, ranks_.control, options, [](const std::string&) {}), UserError);
 }
 
 }  // namespace

@@ -17,7 +17,7 @@ namespace {
 using ::argosy::testing::fake_gpus;
 
 constexpr size_t kBytes = 64;
-constexpr double kPatienceSeconds = 1;
+constexpr double kTimeoutSeconds = 1;
 
 class NcclBackendTest : public ::testing::Test {
   protected:
@@ -28,7 +28,7 @@ class NcclBackendTest : public ::testing::Test {
 
     std::unique_ptr<NcclBackend> backend() const {
         return std::make_unique<NcclBackend>(
-            ranks_.world.duplicate(), NcclBackend::Setup{.device = 0, .timeout_seconds = kPatienceSeconds});
+            ranks_.world.duplicate(), NcclBackend::Setup{.device = 0, .timeout_seconds = kTimeoutSeconds});
     }
 
     static void start_all_reduce(Backend& backend, const Backend::Memory& memory) {
@@ -38,7 +38,7 @@ class NcclBackendTest : public ::testing::Test {
     Carrier choose(const char* wanted = "") const {
         Options options;
         options.backend = wanted;
-        return choose_carrier(ranks_.world, ranks_.roll, options);
+        return choose_carrier(ranks_.world, ranks_.control, options);
     }
 
     bool is_last() const { return ranks_.rank == ranks_.size - 1; }
@@ -118,15 +118,15 @@ TEST_F(NcclBackendTest, AnOperationThatARankStaysAwayFromIsGivenUp) {
     if (is_last()) return;
     start_all_reduce(*backend, memory);
     const double begun = seconds_now();
-    EXPECT_THROW(backend->wait(), NoAnswer);
-    EXPECT_GT(seconds_now() - begun, kPatienceSeconds / 2);
+    EXPECT_THROW(backend->wait(), WaitTimeout);
+    EXPECT_GT(seconds_now() - begun, kTimeoutSeconds / 2);
 }
 
 TEST_F(NcclBackendTest, ACommunicatorThatARankStaysAwayFromIsGivenUp) {
     if (ranks_.size == 1) GTEST_SKIP() << "one rank alone waits for nobody";
     const mpi::Comm group = ranks_.world.duplicate();
     if (is_last()) return;
-    EXPECT_THROW(NcclBackend(group, {.device = 0, .timeout_seconds = kPatienceSeconds}), NoAnswer);
+    EXPECT_THROW(NcclBackend(group, {.device = 0, .timeout_seconds = kTimeoutSeconds}), WaitTimeout);
 }
 
 TEST_F(NcclBackendTest, IterationsAreTimedOnTheStreamOrByTheHost) {

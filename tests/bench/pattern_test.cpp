@@ -53,12 +53,12 @@ Element combined(std::vector<Element> values, Operation operation, std::mt19937&
 }
 
 template <class Element>
-void expect_foretold(ElementType type, Operation operation, int num_ranks) {
+void expect_predicted(ElementType type, Operation operation, int num_ranks) {
     ASSERT_EQ(size_bytes(type), sizeof(Element));
     const Pattern pattern(type, operation, num_ranks);
     std::vector<std::vector<std::byte>> parts;
     for (int rank = 0; rank < num_ranks; ++rank) parts.push_back(part_of(pattern, Part::of_rank(rank, 0)));
-    const auto foretold = part_of(pattern, Part::reduced(0));
+    const auto predicted = part_of(pattern, Part::reduced(0));
     std::mt19937 random(num_ranks);
     for (size_t i = 0; i < kCount; i += 7) {
         std::vector<Element> values(num_ranks);
@@ -68,37 +68,37 @@ void expect_foretold(ElementType type, Operation operation, int num_ranks) {
         Element result = combined(values, operation, random);
         if (operation == Operation::Average)
             result = static_cast<Element>(result / static_cast<Element>(num_ranks));
-        ASSERT_EQ(std::memcmp(&result, &foretold[i * sizeof(Element)], sizeof(Element)), 0)
+        ASSERT_EQ(std::memcmp(&result, &predicted[i * sizeof(Element)], sizeof(Element)), 0)
             << name(type) << " " << name(operation) << ", " << num_ranks << " ranks, element " << i;
     }
 }
 
-void expect_foretold(ElementType type, Operation operation, int num_ranks) {
+void expect_predicted(ElementType type, Operation operation, int num_ranks) {
     switch (type) {
         case ElementType::Int8:
-            return expect_foretold<int8_t>(type, operation, num_ranks);
+            return expect_predicted<int8_t>(type, operation, num_ranks);
         case ElementType::UInt8:
-            return expect_foretold<uint8_t>(type, operation, num_ranks);
+            return expect_predicted<uint8_t>(type, operation, num_ranks);
         case ElementType::Int32:
-            return expect_foretold<int32_t>(type, operation, num_ranks);
+            return expect_predicted<int32_t>(type, operation, num_ranks);
         case ElementType::UInt32:
-            return expect_foretold<uint32_t>(type, operation, num_ranks);
+            return expect_predicted<uint32_t>(type, operation, num_ranks);
         case ElementType::Int64:
-            return expect_foretold<int64_t>(type, operation, num_ranks);
+            return expect_predicted<int64_t>(type, operation, num_ranks);
         case ElementType::UInt64:
-            return expect_foretold<uint64_t>(type, operation, num_ranks);
+            return expect_predicted<uint64_t>(type, operation, num_ranks);
         case ElementType::Float16:
-            return expect_foretold<c10::Half>(type, operation, num_ranks);
+            return expect_predicted<c10::Half>(type, operation, num_ranks);
         case ElementType::Float32:
-            return expect_foretold<float>(type, operation, num_ranks);
+            return expect_predicted<float>(type, operation, num_ranks);
         case ElementType::Float64:
-            return expect_foretold<double>(type, operation, num_ranks);
+            return expect_predicted<double>(type, operation, num_ranks);
         case ElementType::BFloat16:
-            return expect_foretold<c10::BFloat16>(type, operation, num_ranks);
+            return expect_predicted<c10::BFloat16>(type, operation, num_ranks);
         case ElementType::Float8E4M3:
-            return expect_foretold<c10::Float8_e4m3fn>(type, operation, num_ranks);
+            return expect_predicted<c10::Float8_e4m3fn>(type, operation, num_ranks);
         case ElementType::Float8E5M2:
-            return expect_foretold<c10::Float8_e5m2>(type, operation, num_ranks);
+            return expect_predicted<c10::Float8_e5m2>(type, operation, num_ranks);
     }
 }
 
@@ -106,7 +106,7 @@ TEST(Pattern, EveryReductionIsExactInAnyOrder) {
     for (const int num_ranks : {1, 2, 3, 5, 8, 16}) {
         for (const ElementType type : types_named("all")) {
             for (const Operation operation : operations_named("all"))
-                expect_foretold(type, operation, num_ranks);
+                expect_predicted(type, operation, num_ranks);
         }
     }
 }
@@ -117,7 +117,7 @@ void expect_near_when_scaled(ElementType type, int num_ranks) {
     const Pattern pattern(type, Operation::Average, num_ranks);
     std::vector<std::vector<std::byte>> parts;
     for (int rank = 0; rank < num_ranks; ++rank) parts.push_back(part_of(pattern, Part::of_rank(rank, 0)));
-    const auto foretold = part_of(pattern, Part::reduced(0));
+    const auto predicted = part_of(pattern, Part::reduced(0));
     std::mt19937 random(num_ranks);
     const bool is_exact = num_ranks <= 64 && (num_ranks & (num_ranks - 1)) == 0;
     const auto share = static_cast<Element>(1.0 / num_ranks);
@@ -128,7 +128,7 @@ void expect_near_when_scaled(ElementType type, int num_ranks) {
             values[rank] = static_cast<Element>(values[rank] * share);
         }
         const auto found = static_cast<double>(combined(values, Operation::Sum, random));
-        const double exact = value_of(&foretold[i * sizeof(Element)], type);
+        const double exact = value_of(&predicted[i * sizeof(Element)], type);
         const double allowed = is_exact ? 0 : (num_ranks + 2) * largest_rounding(exact, type);
         ASSERT_LE(std::abs(found - exact), allowed)
             << name(type) << ", " << num_ranks << " ranks, element " << i;
@@ -159,7 +159,7 @@ TEST(Element, AValueIsThatOfItsBits) {
 TEST(Pattern, ManyRanksToo) {
     for (const ElementType type : types_named("all")) {
         for (const char* operation : {"sum", "prod", "min", "max"}) {
-            expect_foretold(type, operations_named(operation)[0], 300);
+            expect_predicted(type, operations_named(operation)[0], 300);
         }
     }
 }

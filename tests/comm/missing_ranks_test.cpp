@@ -1,5 +1,5 @@
-// Ranks that wait in vain name those that are missing, wherever each of them waits, and nobody else. One that
-// is missing waits for the others where those do not ask: on testing::world().
+// Waiting ranks name the missing ranks and no other, in whatever operations they wait. The missing ranks wait
+// on testing::world(), which another watchdog watches.
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
@@ -34,13 +34,13 @@ class MissingRanks : public ::testing::TestWithParam<Backend> {
     }
     bool is(std::initializer_list<int> ranks) const { return std::ranges::count(ranks, rank_) > 0; }
 
-    /// What the error of a wait says.
+    /// The text of the error of a wait.
     std::string message_of(Communicator& group, const Op& op) {
         try {
             group.run(op);
         } catch (const TimeoutError& error) {
             EXPECT_EQ(error.code(), ExitCode::Watchdog);
-            speaks_ = error.reach() == Reach::OneRank;
+            reports_ = error.reach() == Reach::OneRank;
             return error.what();
         }
         ADD_FAILURE() << "no TimeoutError";
@@ -49,10 +49,10 @@ class MissingRanks : public ::testing::TestWithParam<Backend> {
     void expect_in(const std::string& message, const std::string& part) const {
         EXPECT_NE(message.find(part), std::string::npos) << part << " on rank " << rank_ << ": " << message;
     }
-    /// COLLECTIVE: how many ranks had an error that is theirs to print.
-    int num_speakers() const {
+    /// COLLECTIVE: the number of ranks that print their error.
+    int num_reporters() const {
         const at::Tensor count = at::zeros({1}, at::kLong);
-        count.mutable_data_ptr<int64_t>()[0] = speaks_;
+        count.mutable_data_ptr<int64_t>()[0] = reports_;
         testing::world().run({.kind = OpKind::AllReduce, .out = count, .in = count});
         return static_cast<int>(count.item<int64_t>());
     }
@@ -60,30 +60,30 @@ class MissingRanks : public ::testing::TestWithParam<Backend> {
     const std::unique_ptr<Communicator> world_ =
         all_ranks(GetParam(), "world", {.timeout_seconds = kTimeout});
     const int rank_ = world_->rank(), size_ = world_->size();
-    bool speaks_ = false;
+    bool reports_ = false;
 };
 
 TEST_P(MissingRanks, OneOfAll) {
     for (const int missing : {0, 2}) {
         const auto group = all_ranks(GetParam(), "dp_shard", {.timeout_seconds = kTimeout});
-        speaks_ = false;
+        reports_ = false;
         if (rank_ != missing) {
             const std::string message = message_of(*group, token_op(OpKind::AllReduce));
             expect_in(message,
                       "all-reduce over dp_shard (operation 0) of ranks 0, 1, 2, 3: no answer in 1 s");
             expect_in(message, "; missing: rank " + std::to_string(missing) + ". ");
         }
-        EXPECT_EQ(num_speakers(), 1);
+        EXPECT_EQ(num_reporters(), 1);
     }
 }
 
 TEST_P(MissingRanks, Two) {
     if (is({1, 2})) expect_in(message_of(*world_, token_op(OpKind::AllReduce)), "; missing: rank 0, 3. ");
-    EXPECT_EQ(num_speakers(), 1);
+    EXPECT_EQ(num_reporters(), 1);
 }
 
 // Rank 1 waits for rank 2, rank 0 for rank 1, and rank 3 for a message of rank 0: all for rank 2 in the end.
-TEST_P(MissingRanks, WhomOthersWaitForThroughOthers) {
+TEST_P(MissingRanks, TheEndOfAChainOfWaitingRanks) {
     const auto pairs = group_of(is({0, 1}) ? std::vector{0, 1} : std::vector{2, 3}, "tp");
     const auto middle = is({1, 2}) ? group_of({1, 2}, "dp") : nullptr;
     if (rank_ != 2) {
@@ -91,30 +91,30 @@ TEST_P(MissingRanks, WhomOthersWaitForThroughOthers) {
                                     : rank_ == 1 ? message_of(*middle, token_op(OpKind::AllReduce))
                                                  : message_of(*world_, token_op(OpKind::Receive, 0));
         expect_in(message, "; missing: rank 2. ");
-        if (speaks_) {
+        if (reports_) {
             if (rank_ != 1) expect_in(message, "all-reduce over dp (operation 0): rank 1");
             if (rank_ != 3) expect_in(message, "receive over world (operation 0): rank 3");
         }
     }
-    EXPECT_EQ(num_speakers(), 1);
+    EXPECT_EQ(num_reporters(), 1);
 }
 
-// Rank 0 comes late to its wait, and has more patience left than the others wait for answers.
-TEST_P(MissingRanks, NotOneWhoHasJustComeToWait) {
+// Rank 0 begins to wait late, so its own timeout is far when the others time out.
+TEST_P(MissingRanks, NotARankThatHasJustBegunToWait) {
     const auto group = all_ranks(GetParam(), "pp", {.timeout_seconds = 3});
     if (rank_ == 0) std::this_thread::sleep_for(std::chrono::milliseconds(2600));
     if (rank_ != 1) expect_in(message_of(*group, token_op(OpKind::AllReduce)), "; missing: rank 1. ");
-    EXPECT_EQ(num_speakers(), 1);
+    EXPECT_EQ(num_reporters(), 1);
 }
 
-TEST_P(MissingRanks, NobodyWhereAllWaitForDifferentThings) {
+TEST_P(MissingRanks, NoneIfAllWaitForDifferentOperations) {
     const auto second = world_->subgroup(std::vector{0, 1, 2, 3}, "second");
     const std::string message = message_of(rank_ == 3 ? *second : *world_, token_op(OpKind::AllReduce));
     expect_in(message, "; all ranks wait by now: ");
     EXPECT_EQ(message.find("missing"), std::string::npos) << message;
-    if (speaks_ && rank_ != 3)
+    if (reports_ && rank_ != 3)
         expect_in(message, "The others wait for all-reduce over second (operation 0): rank 3");
-    EXPECT_GE(num_speakers(), 1);
+    EXPECT_GE(num_reporters(), 1);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, MissingRanks, ::testing::Values(Backend::Mpi, Backend::SharedMemory),

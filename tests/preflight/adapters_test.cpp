@@ -5,34 +5,34 @@ namespace {
 
 constexpr const char* kChoice = "NCCL_IB_HCA";
 
-TEST(NamedAdapters, ThatANodeLacksFailAndNameIt) {
+TEST(NamedAdapters, MissingOnOneNodeFailAndNameTheNode) {
     Cluster cluster = good_cluster(3);
     set_everywhere(cluster, kChoice, "mlx5_0,mlx5_1");
     EXPECT_EQ(checks_of(diagnose(cluster)), Names{});
     cluster.nodes[1].adapter_ports.pop_back();
     const Finding finding = only_finding(cluster, kChoice);
-    EXPECT_EQ(finding.verdict, Verdict::Fail);
+    EXPECT_EQ(finding.severity, Severity::Fail);
     EXPECT_EQ(finding.where, "n1");
     EXPECT_EQ(finding.bad_nodes, Names{"n1"});
     expect_says(finding, {"names mlx5_1, which is not there"});
 }
 
-TEST(NamedAdapters, ThatAllNodesLackAreNoNodesFault) {
+TEST(NamedAdapters, MissingOnAllNodesMakeNoNodeBad) {
     Cluster cluster = good_cluster();
     set_everywhere(cluster, kChoice, "hfi1");
     const Finding finding = only_finding(cluster, kChoice);
-    EXPECT_EQ(finding.verdict, Verdict::Fail);
+    EXPECT_EQ(finding.severity, Severity::Fail);
     EXPECT_EQ(finding.where, "all nodes");
     EXPECT_EQ(finding.bad_nodes, Names{});
 }
 
-TEST(NamedAdapters, OnOneNodeAreOfNoUse) {
+TEST(NamedAdapters, AreUselessOnASingleNode) {
     Cluster cluster = good_cluster(1);
     set_everywhere(cluster, kChoice, "hfi1");
-    EXPECT_EQ(only_finding(cluster, kChoice).verdict, Verdict::Warn);
+    EXPECT_EQ(only_finding(cluster, kChoice).severity, Severity::Warn);
 }
 
-TEST(NamedAdapters, AreSpelledAsNcclDoes) {
+TEST(NamedAdapters, FollowTheSyntaxOfNccl) {
     for (const char* value : {"mlx5", "=mlx5_0,mlx5_1", "^mlx5_7", "mlx5_0:1", "", "^=hfi1"}) {
         Cluster cluster = good_cluster();
         set_everywhere(cluster, kChoice, value);
@@ -41,7 +41,7 @@ TEST(NamedAdapters, AreSpelledAsNcclDoes) {
     for (const char* value : {"=mlx5", "mlx5_0:2", "mlx5_0,mlx4"}) {
         Cluster cluster = good_cluster();
         set_everywhere(cluster, kChoice, value);
-        EXPECT_EQ(only_finding(cluster, kChoice).verdict, Verdict::Fail) << value;
+        EXPECT_EQ(only_finding(cluster, kChoice).severity, Severity::Fail) << value;
     }
 }
 
@@ -52,13 +52,13 @@ TEST(AdapterLinks, ThatAreDownMakeTheirNodeBad) {
         cluster.nodes[2].adapter_ports[1].state = "DOWN";
         cluster.nodes[2].adapter_ports[1].physical_state = "Polling";
         const Finding finding = only_finding(cluster, "adapters' links");
-        EXPECT_EQ(finding.verdict, Verdict::Fail);
+        EXPECT_EQ(finding.severity, Severity::Fail);
         EXPECT_EQ(finding.bad_nodes, Names{"n2"});
         expect_says(finding, {"mlx5_1 is DOWN / Polling"});
     }
 }
 
-TEST(AdapterLinks, OfThoseThatNobodyUsesMayBeDown) {
+TEST(AdapterLinks, MayBeDownIfTheAdapterIsUnused) {
     Cluster cluster = good_cluster();
     for (NodeFacts& node : cluster.nodes) {
         node.adapter_ports.push_back(adapter_port("mlx5_2", "Ethernet", 25));
@@ -75,47 +75,47 @@ TEST(AdapterLinks, OfThoseThatNobodyUsesMayBeDown) {
     EXPECT_EQ(checks_of(diagnose(cluster)), Names{});
 }
 
-TEST(AdapterLinks, OfThoseNamedInFullMustBeUpEvenIfNoneIs) {
+TEST(AdapterLinks, MustBeUpIfTheAdapterIsNamedInFull) {
     Cluster cluster = good_cluster();
     for (NodeFacts& node : cluster.nodes) node.adapter_ports[1].state = "INIT";
     set_everywhere(cluster, kChoice, "mlx5_0,mlx5_1");
     const Finding finding = only_finding(cluster, "adapters' links");
-    EXPECT_EQ(finding.verdict, Verdict::Fail);
+    EXPECT_EQ(finding.severity, Severity::Fail);
     EXPECT_EQ(finding.where, "all nodes");
 }
 
-TEST(AdapterRates, BelowTheirLikeMakeTheirNodeBad) {
+TEST(AdapterRates, BelowThoseOfEqualAdaptersMakeTheirNodeBad) {
     for (const int nodes : {2, 5}) {
         Cluster cluster = good_cluster(nodes);
         set_everywhere(cluster, kChoice, "mlx5");
         cluster.nodes[1].adapter_ports[0].gigabits = 100;
         const Finding finding = only_finding(cluster, "adapters' rates");
-        EXPECT_EQ(finding.verdict, Verdict::Fail);
+        EXPECT_EQ(finding.severity, Severity::Fail);
         EXPECT_EQ(finding.bad_nodes, Names{"n1"});
         expect_says(finding, {"mlx5_0 came up at 100 Gb/s, on other nodes at 400"});
     }
 }
 
-TEST(AdapterRates, AboveTheirLikeAreNoFault) {
+TEST(AdapterRates, AboveThoseOfEqualAdaptersAreNoFault) {
     Cluster cluster = good_cluster(5);
     set_everywhere(cluster, kChoice, "mlx5");
     for (AdapterPort& port : cluster.nodes[1].adapter_ports) port.gigabits = 800;
     EXPECT_EQ(checks_of(diagnose(cluster)), Names{});
 }
 
-TEST(AdapterChoice, ThatMixesInTheStoragesIsWarnedOf) {
+TEST(AdapterChoice, ThatIncludesStorageAdaptersGetsAWarning) {
     Cluster cluster = good_cluster();
     for (NodeFacts& node : cluster.nodes)
         node.adapter_ports.push_back(adapter_port("mlx5_10", "Ethernet", 100));
     set_everywhere(cluster, kChoice, "mlx5_0,mlx5_1");  // mlx5_1 means mlx5_10, too
     const Finding finding = only_finding(cluster, kChoice);
-    EXPECT_EQ(finding.verdict, Verdict::Warn);
+    EXPECT_EQ(finding.severity, Severity::Warn);
     expect_says(finding, {"Ethernet adapters beside InfiniBand", "set NCCL_IB_HCA==mlx5_0,mlx5_1"});
     set_everywhere(cluster, kChoice, "=mlx5_0,mlx5_1");
     EXPECT_EQ(checks_of(diagnose(cluster)), Names{});
 }
 
-TEST(AdapterChoice, ThatIsMissingIsWarnedOfWhereAdaptersDiffer) {
+TEST(AdapterChoice, ThatIsMissingGetsAWarningIfAdaptersDiffer) {
     Cluster cluster = good_cluster();
     for (NodeFacts& node : cluster.nodes)
         node.adapter_ports.push_back(adapter_port("mlx5_2", "Ethernet", 400));
@@ -128,19 +128,19 @@ TEST(AdapterChoice, ThatIsMissingIsWarnedOfWhereAdaptersDiffer) {
     EXPECT_EQ(checks_of(diagnose(cluster)), Names{});  // nothing leaves the node
 }
 
-TEST(AdapterChoice, MayLeaveAnEqualOneOut) {
+TEST(AdapterChoice, MayLeaveOutAnEqualAdapter) {
     Cluster cluster = good_cluster();
     set_everywhere(cluster, kChoice, "mlx5_1");
     EXPECT_EQ(checks_of(diagnose(cluster)), Names{});
 }
 
-TEST(AdapterPcie, BelowItsBestIsWarnedOf) {
+TEST(AdapterPcie, BelowItsMaximumGetsAWarning) {
     Cluster cluster = good_cluster();
     cluster.nodes[0].adapter_ports[0].pcie_lanes = 8;
     cluster.nodes[1].adapter_ports[1].pcie_transfers = 16;
     const std::vector<Finding> findings = diagnose(cluster);
     ASSERT_EQ(checks_of(findings), (Names{"adapters' PCIe links", "adapters' PCIe links"}));
-    EXPECT_EQ(findings[0].verdict, Verdict::Warn);
+    EXPECT_EQ(findings[0].severity, Severity::Warn);
     expect_says(findings[0], {"mlx5_0 runs 8 lanes of 16 at 32 GT/s of 32"});
     expect_says(findings[1], {"mlx5_1 runs 16 lanes of 16 at 16 GT/s of 32"});
     for (AdapterPort& port : cluster.nodes[0].adapter_ports)

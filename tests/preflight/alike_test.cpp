@@ -7,36 +7,36 @@ TEST(Alike, AProtocolThatDiffersFailsAndNamesTheNode) {
     Cluster cluster = good_cluster(4, 2);
     for (const int rank : {4, 5}) set_variable(cluster.ranks[rank], "NCCL_BUFFSIZE", "1048576");
     const Finding finding = only_finding(cluster, "NCCL_BUFFSIZE");
-    EXPECT_EQ(finding.verdict, Verdict::Fail);
+    EXPECT_EQ(finding.severity, Severity::Fail);
     EXPECT_EQ(finding.where, "ranks 4-5 on n2");
     EXPECT_EQ(finding.bad_nodes, Names{"n2"});
     expect_says(finding, {"unset on 6 ranks; '1048576' on ranks 4-5 on n2"});
 }
 
-TEST(Alike, ARankThatDiffersFromItsNeighbourIsNotItsNodesFault) {
+TEST(Alike, ARankThatDiffersFromOthersOfItsNodeDoesNotMakeTheNodeBad) {
     Cluster cluster = good_cluster(4, 2);
     set_variable(cluster.ranks[4], "UCX_TLS", "tcp");
     const Finding finding = only_finding(cluster, "UCX_TLS");
-    EXPECT_EQ(finding.verdict, Verdict::Fail);
+    EXPECT_EQ(finding.severity, Severity::Fail);
     EXPECT_EQ(finding.bad_nodes, Names{});
 }
 
-TEST(Alike, OfTwoHalvesNobodyKnowsWhichIsRight) {
+TEST(Alike, TwoEqualHalvesMakeNoNodeBad) {
     Cluster cluster = good_cluster(2, 1);
     set_variable(cluster.ranks[0], "OMPI_MCA_pml", "ucx");
     set_variable(cluster.ranks[1], "OMPI_MCA_pml", "ob1");
     EXPECT_EQ(only_finding(cluster, "OMPI_MCA_pml").bad_nodes, Names{});
 }
 
-TEST(Alike, OtherVariablesThatDifferAreWarnedOf) {
+TEST(Alike, OtherVariablesThatDifferGetAWarning) {
     for (const char* name : {"CUDA_DEVICE_ORDER", "NCCL_DEBUG_SUBSYS", "LD_PRELOAD", "FI_PROVIDER"}) {
         Cluster cluster = good_cluster();
         set_variable(cluster.ranks[1], name, "x");
-        EXPECT_EQ(only_finding(cluster, name).verdict, Verdict::Warn);
+        EXPECT_EQ(only_finding(cluster, name).severity, Severity::Warn);
     }
 }
 
-TEST(Alike, WhatEachRankHasForItselfMayDiffer) {
+TEST(Alike, VariablesOfASingleRankMayDiffer) {
     Cluster cluster = good_cluster();
     for (RankFacts& rank : cluster.ranks) {
         for (const char* name :
@@ -64,7 +64,7 @@ TEST(Alike, ProgramsThatDifferFail) {
         Cluster cluster = good_cluster(3, 2);
         for (const int rank : {2, 3}) cluster.ranks[rank].*part = "another";
         const Finding finding = only_finding(cluster, check);
-        EXPECT_EQ(finding.verdict, Verdict::Fail);
+        EXPECT_EQ(finding.severity, Severity::Fail);
         EXPECT_EQ(finding.bad_nodes, Names{"n1"});
         expect_says(finding, {"another on ranks 2-3 on n1"});
     }

@@ -4,7 +4,7 @@
 namespace argosy::preflight {
 namespace {
 
-TEST(Binding, ToOneCpuIsWarnedOfWhereThereAreMore) {
+TEST(Binding, ToOneCpuGetsAWarningIfThereAreMore) {
     Cluster cluster = good_cluster(1, 8);
     for (RankFacts& rank : cluster.ranks) {
         rank.cpus = std::to_string(rank.rank);
@@ -15,7 +15,7 @@ TEST(Binding, ToOneCpuIsWarnedOfWhereThereAreMore) {
     EXPECT_EQ(checks_of(diagnose(cluster)), Names{});
 }
 
-TEST(Binding, ToTheSameFewCpusIsWarnedOf) {
+TEST(Binding, ToTheSameFewCpusGetsAWarning) {
     Cluster cluster = good_cluster(1, 8);
     for (RankFacts& rank : cluster.ranks) rank.cpus = "0-3";
     expect_says(only_finding(cluster, "CPUs of the ranks"),
@@ -40,18 +40,18 @@ Cluster two_sockets() {
     return cluster;
 }
 
-TEST(SharedCpus, AreWarnedOfWhereOthersAreFree) {
+TEST(SharedCpus, GetAWarningIfOthersAreFree) {
     Cluster cluster = two_sockets();
     bind(cluster, 6, "0-3", 4);                               // as rank 4
     for (NodeFacts& node : cluster.nodes) node.gpus.clear();  // which has a finding of its own
     const Finding finding = only_finding(cluster, "CPUs that ranks share");
-    EXPECT_EQ(finding.verdict, Verdict::Warn);
+    EXPECT_EQ(finding.severity, Severity::Warn);
     EXPECT_EQ(finding.where, "n1");
     expect_says(finding,
                 {"4 CPUs are those of several ranks, and 84 of the node's 96 are no rank's", "jobs/bind.sh"});
 }
 
-TEST(SharedCpus, AreNoMistakeWhereRanksAreNotBoundOneByOne) {
+TEST(SharedCpus, AreNoFaultIfRanksAreNotBoundOneByOne) {
     Cluster cluster = two_sockets();
     for (const int rank : {0, 1, 4, 5}) bind(cluster, rank, "0-47", 48);
     for (const int rank : {2, 3, 6, 7}) bind(cluster, rank, "48-95", 48);
@@ -64,7 +64,7 @@ TEST(SharedCpus, AreNoMistakeWhereRanksAreNotBoundOneByOne) {
     EXPECT_EQ(checks_of(diagnose(cluster)), Names{});  // some of them
 }
 
-TEST(SharedCpus, AreNoMistakeWhereRanksAreMoreThanCpus) {
+TEST(SharedCpus, AreNoFaultIfThereAreMoreRanksThanCpus) {
     Cluster cluster = small_machine(4);
     for (const int rank : {2, 3}) bind(cluster, rank, "1", 1);
     for (const std::string& check : checks_of(diagnose(cluster))) EXPECT_NE(check, "CPUs that ranks share");
@@ -72,18 +72,18 @@ TEST(SharedCpus, AreNoMistakeWhereRanksAreMoreThanCpus) {
 
 TEST(CpusNearGpus, AreThoseOfTheirSocket) { EXPECT_EQ(checks_of(diagnose(two_sockets())), Names{}); }
 
-TEST(CpusNearGpus, AreMissedByRanksOfAStepOnOneSocket) {
+TEST(CpusNearGpus, AreNotAvailableToRanksOfAStepOnOneSocket) {
     Cluster cluster = two_sockets();
     for (const int rank : {2, 3, 6, 7}) bind(cluster, rank, rank % 2 ? "12-15" : "8-11", 4);
     const Finding finding = only_finding(cluster, "CPUs near the GPUs");
-    EXPECT_EQ(finding.verdict, Verdict::Warn);
+    EXPECT_EQ(finding.severity, Severity::Warn);
     EXPECT_EQ(finding.where, "ranks 2-3, 6-7");
     EXPECT_EQ(finding.bad_nodes, Names{});
     expect_says(finding, {"rank 2 may run on 8-11, and its GPU 00000002:3B:00.0 is near 48-95",
                           "without --cpus-per-task and --exact", "jobs/bind.sh"});
 }
 
-TEST(CpusNearGpus, AreJudgedForTheGpuThatARankSees) {
+TEST(CpusNearGpus, AreCheckedForTheGpuThatARankSees) {
     Cluster cluster = two_sockets();
     const auto far_ranks = [&](const std::string& visible) {
         set_everywhere(cluster, "CUDA_VISIBLE_DEVICES", visible);
@@ -99,7 +99,7 @@ TEST(CpusNearGpus, AreJudgedForTheGpuThatARankSees) {
     }
 }
 
-TEST(CpusNearGpus, AreNotAskedForWhereNothingIsKnown) {
+TEST(CpusNearGpus, AreNotCheckedIfNothingIsKnown) {
     Cluster cluster = two_sockets();
     for (const int rank : {2, 3, 6, 7}) bind(cluster, rank, rank % 2 ? "12-15" : "8-11", 4);
     for (RankFacts& rank : cluster.ranks) rank.cuda_version.clear();

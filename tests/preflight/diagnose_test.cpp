@@ -5,18 +5,18 @@
 namespace argosy::preflight {
 namespace {
 
-TEST(Diagnose, SaysNothingOfAGoodCluster) {
+TEST(Diagnose, FindsNothingOnAGoodCluster) {
     EXPECT_EQ(checks_of(diagnose(good_cluster(1, 1))), Names{});
     EXPECT_EQ(checks_of(diagnose(good_cluster(1, 8))), Names{});
     EXPECT_EQ(checks_of(diagnose(good_cluster(64, 8))), Names{});
 }
 
-TEST(Diagnose, SaysNothingOfNothing) { EXPECT_EQ(checks_of(diagnose({})), Names{}); }
+TEST(Diagnose, FindsNothingOnAnEmptyCluster) { EXPECT_EQ(checks_of(diagnose({})), Names{}); }
 
-TEST(Diagnose, FailsNoSmallMachine) {
+TEST(Diagnose, DoesNotFailASmallMachine) {
     for (const int ranks : {1, 2, 16}) {
         const std::vector<Finding> findings = diagnose(small_machine(ranks));
-        EXPECT_EQ(verdict_of(findings), Verdict::Warn);
+        EXPECT_EQ(worst_severity(findings), Severity::Warn);
         EXPECT_GE(findings.size(), 4u);
     }
 }
@@ -26,7 +26,7 @@ TEST(Diagnose, EveryFindingIsComplete) {
     set_everywhere(cluster, "CUDA_LAUNCH_BLOCKING", "1");
     set_variable(cluster.ranks[1], "NCCL_ALGO", "Tree");
     for (const Finding& finding : diagnose(cluster)) {
-        EXPECT_NE(finding.verdict, Verdict::Pass);
+        EXPECT_NE(finding.severity, Severity::Pass);
         for (const std::string& text : {finding.check, finding.where, finding.what, finding.remedy}) {
             EXPECT_FALSE(text.empty()) << finding.check << ": " << finding.what;
             EXPECT_EQ(text.find('\n'), text.npos) << text;
@@ -34,7 +34,7 @@ TEST(Diagnose, EveryFindingIsComplete) {
     }
 }
 
-TEST(Diagnose, Puts512RanksIntoOneLine) {
+TEST(Diagnose, Describes512RanksInOneLine) {
     Cluster cluster = good_cluster(64, 8);
     for (int rank = 16; rank < 512; ++rank) set_variable(cluster.ranks[rank], "NCCL_DEBUG", "INFO");
     const std::vector<Finding> findings = diagnose(cluster);

@@ -33,7 +33,7 @@ void set(Cluster& cluster, const char* name, const char* value) {
     for (RankFacts& rank : cluster.ranks) rank.variables.push_back({name, value});
 }
 
-TEST(LineRate, IsThatOfWhatIsChosen) {
+TEST(LineRate, IsThatOfTheChosenAdapters) {
     Cluster one = cluster();
     EXPECT_EQ(line_rate(one.nodes[0], one), 100e9);
     set(one, "NCCL_IB_HCA", "mlx5_1");
@@ -62,12 +62,12 @@ TEST(NvlinkRate, IsKnownByName) {
     }
 }
 
-TEST(Fabric, IsNotUsedWhereAQuarterIsMissed) {
+TEST(Fabric, MustCarryThreeQuartersOfItsRate) {
     const Cluster one = cluster();
     EXPECT_TRUE(compare_with_fabric({.nodes = {90e9, 85e9}}, one, Memory::Device).empty());
     auto findings = compare_with_fabric({.nodes = {90e9, 3e9}}, one, Memory::Device);
     ASSERT_EQ(findings.size(), 1);
-    EXPECT_EQ(findings[0].verdict, Verdict::Fail);
+    EXPECT_EQ(findings[0].severity, Severity::Fail);
     EXPECT_EQ(findings[0].where, "n2");
     EXPECT_EQ(findings[0].bad_nodes, Names{"n2"});
     EXPECT_EQ(findings[0].what, "at best 3 % of what the lines carry leaves a node");
@@ -75,11 +75,11 @@ TEST(Fabric, IsNotUsedWhereAQuarterIsMissed) {
     ASSERT_EQ(findings.size(), 1);
     EXPECT_TRUE(findings[0].bad_nodes.empty()) << "all nodes alike: a setting, not a node";
     for (const Finding& finding : compare_with_fabric({.nodes = {3e9, 50e9}}, one, Memory::Host)) {
-        EXPECT_EQ(finding.verdict, Verdict::Warn);
+        EXPECT_EQ(finding.severity, Severity::Warn);
     }
 }
 
-TEST(Fabric, IsNoneOnOneMachine) {
+TEST(Fabric, IsNotExpectedOnOneMachine) {
     Cluster one = cluster();
     one.nodes[1].boot_id = one.nodes[0].boot_id;
     EXPECT_TRUE(compare_with_fabric({.nodes = {1e9, 1e9}}, one, Memory::Device).empty());
@@ -90,7 +90,7 @@ TEST(Fabric, WarnsOfSlowLinksWithinANode) {
     const Speeds speeds{.loads = {{{"dp_shard", {{0, 1}, {2, 3}}, kind, 0}, {400e9, 40e9}, 0}}};
     const auto findings = compare_with_fabric(speeds, cluster(), Memory::Device);
     ASSERT_EQ(findings.size(), 1);
-    EXPECT_EQ(findings[0].verdict, Verdict::Warn);
+    EXPECT_EQ(findings[0].severity, Severity::Warn);
     EXPECT_EQ(findings[0].where, "ranks 2-3 on n2");
     EXPECT_TRUE(compare_with_fabric(speeds, cluster(), Memory::Host).empty());
 

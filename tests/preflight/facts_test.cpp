@@ -1,4 +1,4 @@
-// What is read of a made-up node and of this very machine, and told to others.
+// The facts that are read from a simulated node and from this machine, and their wire format.
 #include "preflight/facts.h"
 
 #include <gtest/gtest.h>
@@ -29,7 +29,7 @@ void put_adapter(const Tree& tree, const std::string& name, const std::string& r
     tree.put(adapter + "/device/max_link_speed", "32.0 GT/s PCIe\n");
 }
 
-TEST(Adapters, AreReadAsTheKernelShowsThem) {
+TEST(Adapters, AreReadFromTheKernelsFiles) {
     const Tree tree;
     put_adapter(tree, "mlx5_10", "400 Gb/sec (4X NDR)", "InfiniBand");
     put_adapter(tree, "mlx5_2", "25 Gb/sec (1X EDR)", "Ethernet");
@@ -60,7 +60,7 @@ TEST(Adapters, AreReadAsTheKernelShowsThem) {
     EXPECT_EQ(ports[2].most_pcie_transfers, 32);
 }
 
-TEST(Interfaces, AreToldApartByWhereTheyLead) {
+TEST(Interfaces, AreDistinguishedByTheirNetworks) {
     const Tree tree;
     const auto put = [&](const std::string& name, const std::string& state, const std::string& speed) {
         tree.put("sys/class/net/" + name + "/operstate", state + "\n");
@@ -117,7 +117,7 @@ TEST(KernelLog, IsReadForErrorsOfGpus) {
     EXPECT_EQ(xids[1].code, 31);
 }
 
-TEST(Facts, OfAMadeUpNode) {
+TEST(Facts, OfASimulatedNode) {
     const Tree tree;
     tree.put("proc/sys/kernel/random/boot_id", "0db1aa33-ff4f\n");
     tree.put("proc/loadavg", "1.25 0.72 1.53 1/100 4\n");
@@ -151,13 +151,13 @@ TEST(Facts, OfAMadeUpNode) {
     EXPECT_EQ(facts.gpus[0].near_cpus, "2-3");
 }
 
-TEST(Facts, HaveAMachineOfItsOwnForANodeThatHidesIt) {
+TEST(Facts, CountANodeWithoutABootIdAsOneMachine) {
     const NodeFacts facts = read_node_facts(Tree().sources(), "");
     EXPECT_FALSE(facts.boot_id.empty());
     EXPECT_EQ(facts.boot_id, facts.name);
 }
 
-TEST(Facts, OfAMadeUpRank) {
+TEST(Facts, OfASimulatedRank) {
     const Tree tree;
     tree.put("proc/self/exe", "a program");
     tree.put("proc/self/status", "Name:\tx\nCpus_allowed:\tff\nCpus_allowed_list:\t2-3,8\n");
@@ -213,17 +213,17 @@ TEST(Facts, OfThisMachineAreSensible) {
 
     Cluster alone{.ranks = {rank}, .nodes = {node}};
     for (const Finding& finding : diagnose(alone)) {
-        EXPECT_EQ(finding.verdict, Verdict::Warn) << finding.check << ": " << finding.what;
+        EXPECT_EQ(finding.severity, Severity::Warn) << finding.check << ": " << finding.what;
     }
 }
 
-TEST(DumpFolder, ThatCannotBeWrittenIsAProblemAndNoError) {
+TEST(DumpFolder, ThatCannotBeWrittenIsAFindingAndNoError) {
     const FolderFacts facts = try_folder("/proc/argosy");
     EXPECT_EQ(facts.path, "/proc");
     EXPECT_NE(facts.problem.find("cannot make a file there: "), std::string::npos) << facts.problem;
 }
 
-TEST(Facts, AreToldToOthersAsTheyAre) {
+TEST(Facts, AreEqualAfterTheirWireFormat) {
     const Cluster cluster = good_cluster();
     RankFacts rank = cluster.ranks[1];
     rank.variables = {{"NCCL_ALGO", "Ring", "/etc/nccl.conf"}, {"LD_PRELOAD", "\"a\\b\""}};
@@ -247,7 +247,7 @@ TEST(Facts, AreToldToOthersAsTheyAre) {
     EXPECT_EQ(pack(unpack_node(pack(NodeFacts{}))), pack(NodeFacts{}));
 }
 
-TEST(Facts, AreOneLineWhateverTheyHold) {
+TEST(Facts, AreOneLineWhateverTheirContent) {
     RankFacts rank;
     rank.variables = {{"NCCL_X", "line\nand \xff\xfe bytes"}};
     const std::string text = pack(rank);
@@ -255,10 +255,10 @@ TEST(Facts, AreOneLineWhateverTheyHold) {
     EXPECT_EQ(pack(unpack_rank(text)), text);
 }
 
-TEST(Facts, ThatAreNoneAreAnError) {
+TEST(Facts, ThatCannotBeParsedAreAnError) {
     for (const char* text : {"", "{", "[]", "{}", "null", R"({"rank": "x"})"}) {
-        EXPECT_ERROR(unpack_rank(text), RunError, "what a rank told of itself cannot be read");
-        EXPECT_ERROR(unpack_node(text), RunError, "what a rank told of itself cannot be read");
+        EXPECT_ERROR(unpack_rank(text), RunError, "the facts that a rank sent cannot be read");
+        EXPECT_ERROR(unpack_node(text), RunError, "the facts that a rank sent cannot be read");
     }
 }
 

@@ -128,7 +128,7 @@ TEST(Fuzz, NvidiaSmisAnswers) {
     }
 }
 
-TEST(Fuzz, WhatRanksTell) {
+TEST(Fuzz, FactsFromOtherRanks) {
     const Cluster cluster = good_cluster();
     int refused = 0;
     for (int round = 0; round < 2000; ++round) {

@@ -57,7 +57,7 @@ TEST(GpuQuery, ReadsEveryField) {
     EXPECT_EQ(answer.gpus[0].remapping_failed, true);
 }
 
-TEST(GpuQuery, WithoutTheProgramFindsNothing) {
+TEST(GpuQuery, FindsNothingWithoutTheProgram) {
     const Tree tree;
     const GpuAnswer answer = query_gpus(tree.sources());
     EXPECT_TRUE(answer.gpus.empty());
@@ -65,7 +65,7 @@ TEST(GpuQuery, WithoutTheProgramFindsNothing) {
     EXPECT_FALSE(answer.hung);
 }
 
-TEST(GpuQuery, TakesNewNamesAndDoesWithoutUnknownOnes) {
+TEST(GpuQuery, AcceptsNewNamesAndOmitsUnknownOnes) {
     const Tree tree;
     tree.put_nvidia_smi(R"(for field in clocks_throttle_reasons.active mig.mode.current; do
     case $1 in *$field*) echo "Field \"$field\" is not a valid field to query."; exit 2 ;; esac
@@ -84,7 +84,7 @@ esac
     EXPECT_EQ(answer.gpus[0].remapping_failed, std::nullopt);  // GPUs before Ampere remap none
 }
 
-TEST(GpuQuery, TellsWhatNvidiaSmiComplainsOf) {
+TEST(GpuQuery, ReportsTheErrorOfNvidiaSmi) {
     const Tree tree;
     tree.put_nvidia_smi(
         "echo 'NVIDIA-SMI has failed because it could not communicate with the driver.'\necho more\n"
@@ -128,7 +128,7 @@ TEST(GpuQuery, SurvivesGarbage) {
     EXPECT_TRUE(query_gpus(tree.sources()).gpus.empty());
 }
 
-TEST(GpuQuery, GivesUpOneThatHangs) {
+TEST(GpuQuery, StopsAQueryThatHangs) {
     const Tree tree;
     tree.put_nvidia_smi("sleep 600 & echo $! >" + (tree.root() / "child").string() + "\nwait\n");
     const double start = seconds_now();
@@ -142,7 +142,7 @@ TEST(GpuQuery, GivesUpOneThatHangs) {
     EXPECT_TRUE(state.empty() || state.find(") Z") != state.npos) << state;
 }
 
-TEST(GpuQuery, GivesUpOneThatHangsOnTheSecondQuestion) {
+TEST(GpuQuery, StopsAQueryThatHangsTheSecondTime) {
     const Tree tree;
     tree.put_nvidia_smi("case $1 in --query-remapped*) sleep 600 ;; esac\n" + std::string(kTwoGpus));
     const GpuAnswer answer = query_gpus(tree.sources(1));
@@ -150,7 +150,7 @@ TEST(GpuQuery, GivesUpOneThatHangsOnTheSecondQuestion) {
     EXPECT_EQ(answer.gpus.size(), 2u);
 }
 
-TEST(Commands, AreRunWithoutInputAndEndAsTheyEnd) {
+TEST(Commands, RunWithoutInputAndReturnTheirExitCode) {
     EXPECT_EQ(ask({"/no/such/program"}, 5).end, Answer::End::NotFound);
     const Answer answer = ask({"sh", "-c", "cat; echo out; echo error >&2; exit 3"}, 5);
     EXPECT_EQ(answer.end, Answer::End::Exited);

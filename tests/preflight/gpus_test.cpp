@@ -6,7 +6,7 @@ namespace {
 struct GpuCase {
     const char* check;
     void (*spoil)(Gpu&);
-    Verdict verdict;
+    Severity severity;
     const char* words;
 };
 
@@ -16,46 +16,46 @@ TEST_P(BadGpu, IsFound) {
     Cluster cluster = good_cluster(3);
     GetParam().spoil(cluster.nodes[1].gpus[1]);
     const Finding finding = only_finding(cluster, GetParam().check);
-    EXPECT_EQ(finding.verdict, GetParam().verdict);
+    EXPECT_EQ(finding.severity, GetParam().severity);
     EXPECT_EQ(finding.where, "n1");
-    EXPECT_EQ(finding.bad_nodes, GetParam().verdict == Verdict::Fail ? Names{"n1"} : Names{});
+    EXPECT_EQ(finding.bad_nodes, GetParam().severity == Severity::Fail ? Names{"n1"} : Names{});
     expect_says(finding, {GetParam().words});
 }
 
 INSTANTIATE_TEST_SUITE_P(
     Gpus, BadGpu,
     ::testing::Values(
-        GpuCase{"GPU clocks", [](Gpu& gpu) { gpu.throttle_reasons = 0x48; }, Verdict::Fail,
+        GpuCase{"GPU clocks", [](Gpu& gpu) { gpu.throttle_reasons = 0x48; }, Severity::Fail,
                 "GPU 1: clocks lowered by heat"},
-        GpuCase{"GPU clocks", [](Gpu& gpu) { gpu.throttle_reasons = 0x20; }, Verdict::Fail, "heat"},
-        GpuCase{"GPU clocks", [](Gpu& gpu) { gpu.throttle_reasons = 0x88; }, Verdict::Fail,
+        GpuCase{"GPU clocks", [](Gpu& gpu) { gpu.throttle_reasons = 0x20; }, Severity::Fail, "heat"},
+        GpuCase{"GPU clocks", [](Gpu& gpu) { gpu.throttle_reasons = 0x88; }, Severity::Fail,
                 "power supply's brake"},
-        GpuCase{"GPU clocks", [](Gpu& gpu) { gpu.throttle_reasons = 0x8; }, Verdict::Warn, "by hardware"},
-        GpuCase{"GPU memory errors", [](Gpu& gpu) { gpu.uncorrected_errors = 2; }, Verdict::Fail,
+        GpuCase{"GPU clocks", [](Gpu& gpu) { gpu.throttle_reasons = 0x8; }, Severity::Warn, "by hardware"},
+        GpuCase{"GPU memory errors", [](Gpu& gpu) { gpu.uncorrected_errors = 2; }, Severity::Fail,
                 "GPU 1: 2 uncorrected"},
-        GpuCase{"GPU memory errors", [](Gpu& gpu) { gpu.remapping_failed = true; }, Verdict::Fail,
+        GpuCase{"GPU memory errors", [](Gpu& gpu) { gpu.remapping_failed = true; }, Severity::Fail,
                 "no spare rows"},
-        GpuCase{"GPU memory errors", [](Gpu& gpu) { gpu.remapping_pending = true; }, Verdict::Warn, "reset"},
-        GpuCase{"GPU PCIe link", [](Gpu& gpu) { gpu.pcie_lanes = 8; }, Verdict::Fail, "8 PCIe lanes of 16"},
-        GpuCase{"GPU memory in use", [](Gpu& gpu) { gpu.used_mebibytes = 70000; }, Verdict::Fail,
+        GpuCase{"GPU memory errors", [](Gpu& gpu) { gpu.remapping_pending = true; }, Severity::Warn, "reset"},
+        GpuCase{"GPU PCIe link", [](Gpu& gpu) { gpu.pcie_lanes = 8; }, Severity::Fail, "8 PCIe lanes of 16"},
+        GpuCase{"GPU memory in use", [](Gpu& gpu) { gpu.used_mebibytes = 70000; }, Severity::Fail,
                 "about 68 GiB"},
-        GpuCase{"GPU memory in use", [](Gpu& gpu) { gpu.used_mebibytes = 2048; }, Verdict::Warn,
+        GpuCase{"GPU memory in use", [](Gpu& gpu) { gpu.used_mebibytes = 2048; }, Severity::Warn,
                 "about 2 GiB"},
-        GpuCase{"MIG", [](Gpu& gpu) { gpu.mig_mode = "Enabled"; }, Verdict::Warn, "MIG divides it"},
-        GpuCase{"GPU persistence", [](Gpu& gpu) { gpu.persistence = "Disabled"; }, Verdict::Warn,
+        GpuCase{"MIG", [](Gpu& gpu) { gpu.mig_mode = "Enabled"; }, Severity::Warn, "MIG divides it"},
+        GpuCase{"GPU persistence", [](Gpu& gpu) { gpu.persistence = "Disabled"; }, Severity::Warn,
                 "persistence mode is off"},
-        GpuCase{"GPU compute mode", [](Gpu& gpu) { gpu.compute_mode = "Prohibited"; }, Verdict::Fail,
+        GpuCase{"GPU compute mode", [](Gpu& gpu) { gpu.compute_mode = "Prohibited"; }, Severity::Fail,
                 "no program"},
-        GpuCase{"GPU compute mode", [](Gpu& gpu) { gpu.compute_mode = "Exclusive_Process"; }, Verdict::Warn,
+        GpuCase{"GPU compute mode", [](Gpu& gpu) { gpu.compute_mode = "Exclusive_Process"; }, Severity::Warn,
                 "exclusive"}));
 
-TEST(Gpus, OfWhichNothingIsKnownAreNotBlamed) {
+TEST(Gpus, WithoutFactsMakeNoNodeBad) {
     Cluster cluster = good_cluster();
     for (NodeFacts& node : cluster.nodes) node.gpus = {Gpu{.driver = "580"}, Gpu{.driver = "580"}};
     EXPECT_EQ(checks_of(diagnose(cluster)), Names{});
 }
 
-TEST(Gpus, AtRestOrAtTheirPowerLimitAreWell) {
+TEST(Gpus, AtRestOrAtTheirPowerLimitAreNoFault) {
     for (const int64_t reasons : {0x0, 0x1, 0x2, 0x4, 0x10}) {
         Cluster cluster = good_cluster();
         cluster.nodes[0].gpus[0].throttle_reasons = reasons;
@@ -63,7 +63,7 @@ TEST(Gpus, AtRestOrAtTheirPowerLimitAreWell) {
     }
 }
 
-TEST(Gpus, ThatAreAlikeBadAreOneFinding) {
+TEST(Gpus, WithEqualFaultsAreOneFinding) {
     Cluster cluster = good_cluster(20);
     for (NodeFacts& node : cluster.nodes) {
         for (Gpu& gpu : node.gpus) gpu.persistence = "Disabled";
@@ -77,20 +77,20 @@ TEST(Gpus, ThatAreMissingMakeTheirNodeBad) {
     Cluster cluster = good_cluster(3);
     cluster.nodes[2].gpus.pop_back();
     const Finding finding = only_finding(cluster, "number of GPUs");
-    EXPECT_EQ(finding.verdict, Verdict::Fail);
+    EXPECT_EQ(finding.severity, Severity::Fail);
     EXPECT_EQ(finding.bad_nodes, Names{"n2"});
     expect_says(finding, {"GPUs there: 1, on other nodes: 2"});
     cluster.nodes[2].gpus.resize(3, good_gpu(2));
-    EXPECT_EQ(only_finding(cluster, "number of GPUs").verdict, Verdict::Warn);
+    EXPECT_EQ(only_finding(cluster, "number of GPUs").severity, Severity::Warn);
 }
 
 TEST(Gpus, ExclusiveOnesCannotBeShared) {
     Cluster cluster = good_cluster(1, 4);
     for (Gpu& gpu : cluster.nodes[0].gpus) gpu.compute_mode = "Exclusive_Process";
-    EXPECT_EQ(only_finding(cluster, "GPU compute mode").verdict, Verdict::Fail);
+    EXPECT_EQ(only_finding(cluster, "GPU compute mode").severity, Severity::Fail);
 }
 
-TEST(Gpus, ThatAreNotAlikeAreWarnedOf) {
+TEST(Gpus, ThatDifferGetAWarning) {
     const std::vector<std::tuple<const char*, void (*)(Gpu&), const char*>> cases = {
         {"GPU drivers", [](Gpu& gpu) { gpu.driver = "550.54.15"; }, "'550.54.15', most have '580.65.06'"},
         {"GPU models", [](Gpu& gpu) { gpu.name = "NVIDIA H100"; }, "'NVIDIA H100', most have 'NVIDIA H200'"},
@@ -99,7 +99,7 @@ TEST(Gpus, ThatAreNotAlikeAreWarnedOf) {
         Cluster cluster = good_cluster(3);
         for (Gpu& gpu : cluster.nodes[0].gpus) spoil(gpu);
         const Finding finding = only_finding(cluster, check);
-        EXPECT_EQ(finding.verdict, Verdict::Warn);
+        EXPECT_EQ(finding.severity, Severity::Warn);
         EXPECT_EQ(finding.where, "n0");
         expect_says(finding, {words});
     }
@@ -109,30 +109,30 @@ TEST(GpuAnswers, ThatDoNotComeMakeTheirNodeBad) {
     Cluster cluster = good_cluster();
     cluster.nodes[1].gpus_hang = true;
     const Finding finding = only_finding(cluster, "nvidia-smi");
-    EXPECT_EQ(finding.verdict, Verdict::Fail);
+    EXPECT_EQ(finding.severity, Severity::Fail);
     EXPECT_EQ(finding.bad_nodes, Names{"n1"});
 }
 
-TEST(GpuAnswers, ThatAreRefusedAreWarnedOfButALostGpuFails) {
+TEST(GpuAnswers, ThatAreRefusedGetAWarningButALostGpuFails) {
     Cluster cluster = good_cluster();
     cluster.nodes[1].gpus_problem = "it exits with 9: NVIDIA-SMI has failed";
-    EXPECT_EQ(only_finding(cluster, "nvidia-smi").verdict, Verdict::Warn);
+    EXPECT_EQ(only_finding(cluster, "nvidia-smi").severity, Severity::Warn);
     cluster.nodes[1].gpus_problem = "it says: Unable to determine the device handle for GPU 0000:3B:00.0";
     EXPECT_EQ(only_finding(cluster, "nvidia-smi").bad_nodes, Names{"n1"});
 }
 
 TEST(GpuErrorsLogged, CountByKindAndAge) {
-    const auto verdict = [](int code, std::optional<double> age_hours) {
+    const auto severity = [](int code, std::optional<double> age_hours) {
         Cluster cluster = good_cluster();
         cluster.nodes[0].xids = {{.bus_id = "0000:3b:00", .code = code, .age_hours = age_hours}};
-        return verdict_of(diagnose(cluster));
+        return worst_severity(diagnose(cluster));
     };
-    EXPECT_EQ(verdict(79, 1), Verdict::Fail);
-    EXPECT_EQ(verdict(79, 100), Verdict::Warn);
-    EXPECT_EQ(verdict(79, std::nullopt), Verdict::Warn);
-    EXPECT_EQ(verdict(63, 1), Verdict::Warn);
-    EXPECT_EQ(verdict(13, 1), Verdict::Pass);  // a program's
-    EXPECT_EQ(verdict(31, 1), Verdict::Pass);
+    EXPECT_EQ(severity(79, 1), Severity::Fail);
+    EXPECT_EQ(severity(79, 100), Severity::Warn);
+    EXPECT_EQ(severity(79, std::nullopt), Severity::Warn);
+    EXPECT_EQ(severity(63, 1), Severity::Warn);
+    EXPECT_EQ(severity(13, 1), Severity::Pass);  // a program's
+    EXPECT_EQ(severity(31, 1), Severity::Pass);
 }
 
 }  // namespace

@@ -4,16 +4,16 @@
 namespace argosy::preflight {
 namespace {
 
-TEST(LockedMemory, MustNotBeLittleBesideAnAdapter) {
+TEST(LockedMemory, MustBeLargeIfThereIsAnAdapter) {
     Cluster cluster = good_cluster(3);
     for (const int rank : {2, 3}) cluster.ranks[rank].memlock_bytes = 64 << 10;
     Finding finding = only_finding(cluster, "locked memory");
-    EXPECT_EQ(finding.verdict, Verdict::Fail);
+    EXPECT_EQ(finding.severity, Severity::Fail);
     EXPECT_EQ(finding.bad_nodes, Names{"n1"});
     expect_says(finding, {"limited to 64 KiB"});
 
     for (const int rank : {2, 3}) cluster.ranks[rank].memlock_bytes = int64_t{32} << 30;
-    EXPECT_EQ(only_finding(cluster, "locked memory").verdict, Verdict::Warn);
+    EXPECT_EQ(only_finding(cluster, "locked memory").severity, Severity::Warn);
 
     for (RankFacts& rank : cluster.ranks) rank.memlock_bytes = 64 << 10;
     EXPECT_EQ(only_finding(cluster, "locked memory").bad_nodes, Names{});
@@ -22,7 +22,7 @@ TEST(LockedMemory, MustNotBeLittleBesideAnAdapter) {
     EXPECT_EQ(checks_of(diagnose(cluster)), Names{});
 }
 
-TEST(OpenFiles, MustDoForAllRanks) {
+TEST(OpenFiles, MustSufficeForAllRanks) {
     Cluster cluster = good_cluster(1, 8);
     for (RankFacts& rank : cluster.ranks) rank.open_files = 1024;
     EXPECT_EQ(checks_of(diagnose(cluster)), Names{});
@@ -32,11 +32,11 @@ TEST(OpenFiles, MustDoForAllRanks) {
                 {"limited to 1024 a process, and 512 ranks may need 1280"});
 }
 
-TEST(SharedMemory, MustDoForANodesRanks) {
+TEST(SharedMemory, MustSufficeForTheRanksOfANode) {
     Cluster cluster = good_cluster(2, 2);
     cluster.nodes[1].shared_memory = Space{64 << 20, 64 << 20};  // docker's
     const Finding finding = only_finding(cluster, "/dev/shm");
-    EXPECT_EQ(finding.verdict, Verdict::Warn);
+    EXPECT_EQ(finding.severity, Severity::Warn);
     EXPECT_EQ(finding.where, "n1");
     cluster.nodes[1].shared_memory->free_bytes = 128 << 20;
     EXPECT_EQ(checks_of(diagnose(cluster)), Names{});
@@ -45,11 +45,11 @@ TEST(SharedMemory, MustDoForANodesRanks) {
     EXPECT_EQ(checks_of(diagnose(cluster)), Names{});  // nobody to share with
 }
 
-TEST(Clocks, ThatDifferAreWarnedOf) {
+TEST(Clocks, ThatDifferGetAWarning) {
     Cluster cluster = good_cluster(3);
     cluster.clock_offsets[4] = cluster.clock_offsets[5] = -90.2;
     const Finding finding = only_finding(cluster, "clocks");
-    EXPECT_EQ(finding.verdict, Verdict::Warn);
+    EXPECT_EQ(finding.severity, Severity::Warn);
     EXPECT_EQ(finding.where, "n2");
     expect_says(finding, {"minutes behind rank 0's clock"});
     cluster.clock_offsets[4] = cluster.clock_offsets[5] = 0.9;
@@ -62,17 +62,17 @@ TEST(DumpFolder, ThatCannotBeWrittenFails) {
     Cluster cluster = good_cluster(3);
     cluster.nodes[0].dump_folder->problem = "cannot make a file there: Read-only file system";
     const Finding finding = only_finding(cluster, "dump folder");
-    EXPECT_EQ(finding.verdict, Verdict::Fail);
+    EXPECT_EQ(finding.severity, Severity::Fail);
     EXPECT_EQ(finding.bad_nodes, Names{"n0"});
     for (NodeFacts& node : cluster.nodes) node.dump_folder = std::nullopt;
     EXPECT_EQ(checks_of(diagnose(cluster)), Names{});
 }
 
-TEST(DumpFolder, ThatIsSlowIsWarnedOf) {
+TEST(DumpFolder, ThatIsSlowGetsAWarning) {
     Cluster cluster = good_cluster(3);
     cluster.nodes[2].dump_folder->bytes_per_second = 4e8;
     Finding finding = only_finding(cluster, "dump folder");
-    EXPECT_EQ(finding.verdict, Verdict::Warn);
+    EXPECT_EQ(finding.severity, Severity::Warn);
     EXPECT_EQ(finding.where, "n2");
     expect_says(finding, {"less than a quarter of the 2000 MB/s"});
     cluster.nodes[2].dump_folder->bytes_per_second = 6e8;
@@ -83,26 +83,26 @@ TEST(DumpFolder, ThatIsSlowIsWarnedOf) {
     expect_says(finding, {"less than 50 MB/s"});
 }
 
-TEST(DumpFolder, ThatIsNearlyFullIsWarnedOf) {
+TEST(DumpFolder, ThatIsNearlyFullGetsAWarning) {
     Cluster cluster = good_cluster();
     for (NodeFacts& node : cluster.nodes) node.dump_folder->space.free_bytes = int64_t{3} << 30;
     expect_says(only_finding(cluster, "dump folder"), {"has 3 GiB free"});
 }
 
-TEST(Hosts, SettingsThatHurtAreWarnedOf) {
+TEST(Hosts, HarmfulSettingsGetAWarning) {
     Cluster cluster = good_cluster();
     for (const char* harmless : {"always", "madvise", ""}) {
         cluster.nodes[0].huge_pages = harmless;
         EXPECT_EQ(checks_of(diagnose(cluster)), Names{});
     }
     cluster.nodes[0].huge_pages = "never";
-    EXPECT_EQ(only_finding(cluster, "transparent huge pages").verdict, Verdict::Warn);
+    EXPECT_EQ(only_finding(cluster, "transparent huge pages").severity, Severity::Warn);
     cluster = good_cluster();
     cluster.nodes[0].governors = {{"performance", 92}, {"powersave", 4}};
     expect_says(only_finding(cluster, "CPU governor"), {"4 of 96 CPUs"});
 }
 
-TEST(Hosts, ThatOthersUseAreWarnedOf) {
+TEST(Hosts, InUseByOthersGetAWarning) {
     Cluster cluster = good_cluster(3);
     cluster.nodes[1].load = 150;
     EXPECT_EQ(only_finding(cluster, "load").where, "n1");

@@ -12,7 +12,7 @@ Cluster choosing(const char* variable, const char* value, int num_nodes = 2) {
     return cluster;
 }
 
-TEST(Interfaces, ThatFitAreNotFound) {
+TEST(Interfaces, ThatFitMakeNoFinding) {
     for (const char* value : {"eth0", "eth", "ib", "=ib0", "^docker0,lo", "ib0,eth0", ""}) {
         EXPECT_EQ(checks_of(diagnose(choosing(kNccl, value))), Names{}) << value;
     }
@@ -22,21 +22,21 @@ TEST(Interfaces, ThatFitAreNotFound) {
 }
 
 TEST(Interfaces, ThatAreMissingFail) {
-    EXPECT_EQ(only_finding(choosing(kNccl, "bond0"), kNccl).verdict, Verdict::Fail);
-    EXPECT_EQ(only_finding(choosing(kNccl, "=eth"), kNccl).verdict, Verdict::Fail);
-    EXPECT_EQ(only_finding(choosing(kNccl, "^eth,ib,docker,lo"), kNccl).verdict, Verdict::Fail);
-    EXPECT_EQ(only_finding(choosing(kMpi, "eth"), kMpi).verdict, Verdict::Fail);  // MPI wants whole names
+    EXPECT_EQ(only_finding(choosing(kNccl, "bond0"), kNccl).severity, Severity::Fail);
+    EXPECT_EQ(only_finding(choosing(kNccl, "=eth"), kNccl).severity, Severity::Fail);
+    EXPECT_EQ(only_finding(choosing(kNccl, "^eth,ib,docker,lo"), kNccl).severity, Severity::Fail);
+    EXPECT_EQ(only_finding(choosing(kMpi, "eth"), kMpi).severity, Severity::Fail);  // MPI wants whole names
     EXPECT_EQ(only_finding(choosing("OMPI_MCA_oob_tcp_if_include", "bond0"), "OMPI_MCA_oob_tcp_if_include")
                   .bad_nodes,
               Names{});
 }
 
-TEST(Interfaces, ThatOneNodeLacksNameIt) {
+TEST(Interfaces, MissingOnOneNodeNameTheNode) {
     Cluster cluster = choosing(kNccl, "ib0", 3);
     std::erase_if(cluster.nodes[2].interfaces,
                   [](const Interface& interface) { return interface.name == "ib0"; });
     const Finding finding = only_finding(cluster, kNccl);
-    EXPECT_EQ(finding.verdict, Verdict::Fail);
+    EXPECT_EQ(finding.severity, Severity::Fail);
     EXPECT_EQ(finding.where, "n2");
     EXPECT_EQ(finding.bad_nodes, Names{"n2"});
     expect_says(finding, {"NCCL_SOCKET_IFNAME=ib0 fits no interface"});
@@ -46,21 +46,21 @@ TEST(Interfaces, ThatAreDownMakeTheirNodeBad) {
     Cluster cluster = choosing(kNccl, "ib0", 3);
     cluster.nodes[1].interfaces[1].state = "down";
     const Finding finding = only_finding(cluster, kNccl);
-    EXPECT_EQ(finding.verdict, Verdict::Fail);
+    EXPECT_EQ(finding.severity, Severity::Fail);
     EXPECT_EQ(finding.bad_nodes, Names{"n1"});
     expect_says(finding, {"ib0 is down"});
 }
 
-TEST(Interfaces, ThatAreNotAllOfUseAreWarnedOf) {
+TEST(Interfaces, OfWhichSomeAreUselessGetAWarning) {
     const Finding finding = only_finding(choosing(kNccl, "eth0,eth1,eth2"), kNccl);
-    EXPECT_EQ(finding.verdict, Verdict::Warn);
+    EXPECT_EQ(finding.severity, Severity::Warn);
     expect_says(finding, {"eth1 is down, eth2 is not there"});
 }
 
-TEST(Interfaces, ThatDoNotLeaveTheMachineAreWarnedOf) {
+TEST(Interfaces, WithinTheMachineGetAWarning) {
     for (const char* value : {"docker0", "lo"}) {
         const Finding finding = only_finding(choosing(kNccl, value), kNccl);
-        EXPECT_EQ(finding.verdict, Verdict::Warn);
+        EXPECT_EQ(finding.severity, Severity::Warn);
         expect_says(finding, {"does not leave the machine"});
         EXPECT_EQ(checks_of(diagnose(choosing(kNccl, value, 1))), Names{});
     }

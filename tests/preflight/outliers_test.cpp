@@ -31,7 +31,7 @@ TEST(Outliers, MayBeSeveralOfFew) {
     EXPECT_EQ(slow({100, 100, 100, 100, 40, 41, 100, 100}), (Indices{4, 5}));
 }
 
-TEST(Outliers, SayHowFarTheyAre) {
+TEST(Outliers, HaveTheirDistance) {
     // The others' median is 100, their deviations' is 2, so a deviation counts 1.4826 x 2.
     const auto outliers = slow_ones(std::vector<double>{98, 102, 96, 104, 100, 50});
     ASSERT_EQ(outliers.size(), 1);
@@ -39,7 +39,7 @@ TEST(Outliers, SayHowFarTheyAre) {
     EXPECT_NEAR(outliers[0].zscore, 50 / (1.4826 * 2), 1e-9);
 }
 
-TEST(Outliers, AreNotAmongRatesThatWereNotTaken) {
+TEST(Outliers, IgnoreRatesThatWereNotMeasured) {
     EXPECT_EQ(slow({}), Indices{});
     EXPECT_EQ(slow({100}), Indices{});
     EXPECT_EQ(slow({100, 0, 100, 100}), Indices{});

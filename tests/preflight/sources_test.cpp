@@ -25,7 +25,7 @@ TEST(Sources, ReadFilesOrNothing) {
     EXPECT_EQ(read_line(tree.root() / "pipe"), "");  // and does not wait for a writer
 }
 
-TEST(Sources, ListFoldersAsPeopleCount) {
+TEST(Sources, ListFoldersInNumericOrder) {
     const Tree tree;
     for (const char* name : {"mlx5_10", "mlx5_2", "mlx5_1", "eth0", "lo"}) tree.put_folder(name);
     EXPECT_EQ(names_in(tree.root()), (std::vector<std::string>{"eth0", "lo", "mlx5_1", "mlx5_2", "mlx5_10"}));
@@ -62,7 +62,7 @@ TEST(Sources, ReadCpuLists) {
     }
 }
 
-TEST(NameLists, InNcclsSpelling) {
+TEST(NameLists, FollowTheSyntaxOfNccl) {
     const auto chooses = [](const char* text, const char* name, int port = -1) {
         return NameList(text, NameList::Syntax::Nccl).chooses(name, port);
     };
@@ -80,7 +80,7 @@ TEST(NameLists, InNcclsSpelling) {
     EXPECT_TRUE(chooses(" mlx5_0 , mlx5_1 ", "mlx5_1"));
 }
 
-TEST(NameLists, OfMpiWantWholeNames) {
+TEST(NameLists, OfMpiRequireWholeNames) {
     const NameList list("ib0,10.0.0.0/8", NameList::Syntax::WholeNames);
     EXPECT_EQ(list.entries().size(), 1u);
     EXPECT_TRUE(list.chooses("ib0"));

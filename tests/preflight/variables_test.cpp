@@ -6,7 +6,7 @@ namespace {
 struct VariableCase {
     const char* name;
     const char* value;
-    Verdict verdict;
+    Severity severity;
 };
 
 class CostlyVariable : public ::testing::TestWithParam<VariableCase> {};
@@ -15,7 +15,7 @@ TEST_P(CostlyVariable, IsFound) {
     Cluster cluster = good_cluster();
     set_everywhere(cluster, GetParam().name, GetParam().value);
     const Finding finding = only_finding(cluster, GetParam().name);
-    EXPECT_EQ(finding.verdict, GetParam().verdict);
+    EXPECT_EQ(finding.severity, GetParam().severity);
     EXPECT_EQ(finding.where, "all ranks");
     EXPECT_EQ(finding.bad_nodes, Names{});
     expect_says(finding, {std::string(GetParam().name) + "=" + GetParam().value + ": "});
@@ -23,26 +23,26 @@ TEST_P(CostlyVariable, IsFound) {
 
 INSTANTIATE_TEST_SUITE_P(
     Variables, CostlyVariable,
-    ::testing::Values(VariableCase{"CUDA_LAUNCH_BLOCKING", "1", Verdict::Fail},
-                      VariableCase{"NCCL_DEBUG", "INFO", Verdict::Warn},
-                      VariableCase{"CUDA_DEVICE_MAX_CONNECTIONS", "1", Verdict::Warn},
-                      VariableCase{"NVIDIA_TF32_OVERRIDE", "0", Verdict::Warn},
-                      VariableCase{"NCCL_DEBUG", "Trace", Verdict::Warn},
-                      VariableCase{"NCCL_P2P_DISABLE", "1", Verdict::Warn},
-                      VariableCase{"NCCL_P2P_LEVEL", "LOC", Verdict::Warn},
-                      VariableCase{"NCCL_SHM_DISABLE", "1", Verdict::Warn},
-                      VariableCase{"NCCL_IB_DISABLE", "1", Verdict::Fail},
-                      VariableCase{"NCCL_NET", "Socket", Verdict::Fail},
-                      VariableCase{"NCCL_GRAPH_REGISTER", "1", Verdict::Fail},
-                      VariableCase{"NCCL_LAUNCH_ORDER_IMPLICIT", "0", Verdict::Fail},
-                      VariableCase{"NCCL_ALGO", "Ring", Verdict::Warn},
-                      VariableCase{"NCCL_PROTO", "Simple", Verdict::Warn},
-                      VariableCase{"NCCL_IB_GID_INDEX", "3", Verdict::Warn},
-                      VariableCase{"PYTORCH_NO_CUDA_MEMORY_CACHING", "1", Verdict::Warn},
-                      VariableCase{"PYTORCH_ALLOC_CONF", "expandable_segments:False", Verdict::Warn},
-                      VariableCase{"PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:512", Verdict::Warn},
-                      VariableCase{"MALLOC_CHECK_", "3", Verdict::Warn},
-                      VariableCase{"MALLOC_PERTURB_", "165", Verdict::Warn}));
+    ::testing::Values(VariableCase{"CUDA_LAUNCH_BLOCKING", "1", Severity::Fail},
+                      VariableCase{"NCCL_DEBUG", "INFO", Severity::Warn},
+                      VariableCase{"CUDA_DEVICE_MAX_CONNECTIONS", "1", Severity::Warn},
+                      VariableCase{"NVIDIA_TF32_OVERRIDE", "0", Severity::Warn},
+                      VariableCase{"NCCL_DEBUG", "Trace", Severity::Warn},
+                      VariableCase{"NCCL_P2P_DISABLE", "1", Severity::Warn},
+                      VariableCase{"NCCL_P2P_LEVEL", "LOC", Severity::Warn},
+                      VariableCase{"NCCL_SHM_DISABLE", "1", Severity::Warn},
+                      VariableCase{"NCCL_IB_DISABLE", "1", Severity::Fail},
+                      VariableCase{"NCCL_NET", "Socket", Severity::Fail},
+                      VariableCase{"NCCL_GRAPH_REGISTER", "1", Severity::Fail},
+                      VariableCase{"NCCL_LAUNCH_ORDER_IMPLICIT", "0", Severity::Fail},
+                      VariableCase{"NCCL_ALGO", "Ring", Severity::Warn},
+                      VariableCase{"NCCL_PROTO", "Simple", Severity::Warn},
+                      VariableCase{"NCCL_IB_GID_INDEX", "3", Severity::Warn},
+                      VariableCase{"PYTORCH_NO_CUDA_MEMORY_CACHING", "1", Severity::Warn},
+                      VariableCase{"PYTORCH_ALLOC_CONF", "expandable_segments:False", Severity::Warn},
+                      VariableCase{"PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:512", Severity::Warn},
+                      VariableCase{"MALLOC_CHECK_", "3", Severity::Warn},
+                      VariableCase{"MALLOC_PERTURB_", "165", Severity::Warn}));
 
 class HarmlessVariable : public ::testing::TestWithParam<std::pair<const char*, const char*>> {};
 
@@ -83,20 +83,20 @@ TEST(Variables, CountOnlyWhereTheyMatter) {
     EXPECT_EQ(checks_of(diagnose(one_rank_a_node)), Names{});
 }
 
-TEST(Variables, OfASettingsFileNameTheFile) {
+TEST(Variables, FromASettingsFileNameTheFile) {
     Cluster cluster = good_cluster();
     for (RankFacts& rank : cluster.ranks) rank.variables = {{"NCCL_ALGO", "Tree", "/etc/nccl.conf"}};
     expect_says(only_finding(cluster, "NCCL_ALGO"), {"NCCL_ALGO=Tree (in /etc/nccl.conf)"});
 }
 
-TEST(Variables, OfTheH200sRescueAreNoMoreThanWarned) {
+TEST(Variables, ThatWorkAroundFaultsOfAnH200GetAWarning) {
     Cluster cluster = good_cluster();
     set_everywhere(cluster, "NCCL_MIN_CTAS", "32");
     set_everywhere(cluster, "UCX_NET_DEVICES", "mlx5_0:1,mlx5_1:1");
     set_everywhere(cluster, "SHARP_COLL_ENABLE_PCI_RELAXED_ORDERING", "1");
     set_everywhere(cluster, "NCCL_COLLNET_ENABLE", "0");
     set_everywhere(cluster, "NCCL_ALGO", "Ring");
-    EXPECT_EQ(only_finding(cluster, "NCCL_ALGO").verdict, Verdict::Warn);
+    EXPECT_EQ(only_finding(cluster, "NCCL_ALGO").severity, Severity::Warn);
 }
 
 }  // namespace

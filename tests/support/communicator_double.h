@@ -36,7 +36,7 @@ class CommunicatorDouble : public comm::Communicator {
     }
 
     void open_channels() override { inner_.open_channels(); }
-    void wait_for_gpu(const std::string& place) override { inner_.wait_for_gpu(place); }
+    void wait_for_gpu() override { inner_.wait_for_gpu(); }
     void watched(const std::string& what, const std::function<uint64_t()>& launch) override {
         inner_.watched(what, launch);
     }

@@ -68,7 +68,7 @@ TEST_F(LaunchQueueTest, MarksThatTheGpuHasNotSetAreOfNoLaunch) {
     let_all_end();
 }
 
-TEST_F(LaunchQueueTest, MarksTellTheirLaunch) {
+TEST_F(LaunchQueueTest, MarksIdentifyTheirLaunch) {
     for (const int64_t number : {int64_t{1}, int64_t{65534}, int64_t{65535}, int64_t{70000}}) {
         progress_.begin_launch(number, stream_);
         const GraphMark* const mark = progress_.set_by(stream_);
@@ -78,7 +78,7 @@ TEST_F(LaunchQueueTest, MarksTellTheirLaunch) {
     }
 }
 
-TEST_F(LaunchQueueTest, ARankHasComeToWhatItsGpuHasComeTo) {
+TEST_F(LaunchQueueTest, ARankHasReachedWhatItsGpuHasReached) {
     launch();
     queue_.begin({"all-reduce", 2});  // the host is ahead
     auto seen = queue_.look(kElapsed);

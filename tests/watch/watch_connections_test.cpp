@@ -1,15 +1,22 @@
-// What reaches whom over the watchdogs' own connections.
+// The watchdogs' connections: texts in order, closed connections, silent strangers, and more ranks than the
+// soft limit of open files.
 #include "watch/watch_connections.h"
 
 #include <ATen/ops/zeros.h>
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
+#include <deque>
 #include <fstream>
 #include <memory>
 #include <set>
@@ -28,13 +35,13 @@ class StarTest : public ::testing::Test {
     void SetUp() override {
         if (size_ == 1) GTEST_SKIP() << "needs two ranks";
     }
-    void TearDown() override { meet(); }
-    static void meet() {
+    void TearDown() override { synchronize(); }
+    static void synchronize() {
         const at::Tensor token = at::zeros({1}, at::kLong);
         testing::world().run({comm::OpKind::AllReduce, token, token});
     }
 
-    /// As many as are expected, within seconds.
+    /// Receives `count` messages, or as many as arrive within 20 s.
     std::vector<WatchConnections::Message> receive(size_t count) {
         std::vector<WatchConnections::Message> all;
         for (const double start = seconds_now(); all.size() < count && seconds_now() - start < 20;) {
@@ -48,7 +55,7 @@ class StarTest : public ::testing::Test {
     std::unique_ptr<WatchConnections> connections_ = std::make_unique<WatchConnections>(world_);
 };
 
-TEST_F(StarTest, CarriesTextsBothWaysInOrder) {
+TEST_F(StarTest, DeliversTextsBothWaysInOrder) {
     const std::string large(300000, static_cast<char>('a' + rank_));
     if (rank_ != 0) {
         connections_->send(0, "first");
@@ -69,8 +76,8 @@ TEST_F(StarTest, CarriesTextsBothWaysInOrder) {
     }
 }
 
-TEST_F(StarTest, TellsWhenAConnectionIsGone) {
-    meet();
+TEST_F(StarTest, ReportsAClosedConnection) {
+    synchronize();
     if (rank_ == 1) connections_.reset();
     if (rank_ != 0) return;
     const auto found = receive(1);
@@ -81,7 +88,7 @@ TEST_F(StarTest, TellsWhenAConnectionIsGone) {
     connections_->send(1, "lost");  // is no error
 }
 
-/// Ports of the loopback on which somebody listens.
+/// Ports of the loopback interface on which a socket listens.
 std::set<int> listening_ports() {
     constexpr int kListens = 0x0A;
     std::set<int> ports;
@@ -98,7 +105,7 @@ std::set<int> listening_ports() {
     return ports;
 }
 
-/// Connects to whatever begins to listen, and says nothing.
+/// Connects to each socket that begins to listen, and sends nothing.
 class Silent {
   public:
     ~Silent() {
@@ -128,12 +135,12 @@ class Silent {
     std::thread thread_{[this] { run(); }};
 };
 
-TEST_F(StarTest, IsNotKeptByOneWhoSaysNothing) {
-    meet();
+TEST_F(StarTest, IsNotDelayedByASilentConnection) {
+    synchronize();
     const Silent silent;
     for (int i = 0; i < 5; ++i) {
         const double start = seconds_now();
-        // The last of the ranks comes late, when the silent ones have connected.
+        // The last rank joins when the silent connections are made.
         if (rank_ == size_ - 1) std::this_thread::sleep_for(std::chrono::milliseconds(50));
         connections_ = std::make_unique<WatchConnections>(world_);
         EXPECT_LT(seconds_now() - start, 4);
@@ -141,7 +148,70 @@ TEST_F(StarTest, IsNotKeptByOneWhoSaysNothing) {
     }
 }
 
-TEST_F(StarTest, IsWokenWithoutAMessage) {
+/// Sets the soft limit of open files of this process.
+void set_file_limit(rlim_t soft) {
+    rlimit limit = {};
+    getrlimit(RLIMIT_NOFILE, &limit);
+    limit.rlim_cur = soft;
+    setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+/// Rank 0 in this process, all other ranks in a child process.
+struct Star {
+    explicit Star(int size) : server(0, size) {
+        const WatchConnections::ServerAddress address = server.listen(/*one_node=*/true);
+        int joined[2];
+        if (pipe2(joined, O_CLOEXEC | O_NONBLOCK) != 0) return;
+        child = fork();
+        if (child == 0) run_others(address, size, joined[1]);
+        close(joined[1]);
+        char done = 0;
+        server.accept_until([&] { return ::read(joined[0], &done, 1) == 1; });
+        close(joined[0]);
+    }
+    ~Star() {
+        int status = 0;
+        if (child > 0) {
+            kill(child, SIGKILL);
+            waitpid(child, &status, 0);
+        }
+    }
+
+    [[noreturn]] static void run_others(const WatchConnections::ServerAddress& address, int size,
+                                        int joined) {
+        set_file_limit(4 * size);
+        std::deque<WatchConnections> others;
+        for (int rank = 1; rank < size; ++rank) {
+            others.emplace_back(rank, size).join(address);
+            others.back().send(0, "from " + std::to_string(rank));
+        }
+        if (::write(joined, "j", 1) == 1) pause();
+        _exit(0);
+    }
+
+    WatchConnections server;
+    pid_t child = -1;
+};
+
+TEST(WatchConnections, DoNotDependOnTheSoftLimitOfOpenFiles) {
+    if (mpi::Comm::world().rank() != 0) return;  // a child process stands for the other ranks
+    constexpr int kSize = 201;
+    constexpr rlim_t kLow = 64;
+    rlimit before = {};
+    getrlimit(RLIMIT_NOFILE, &before);
+    if (before.rlim_max < 4 * kSize) GTEST_SKIP() << "the hard limit of open files is " << before.rlim_max;
+    set_file_limit(kLow);
+    Star star(kSize);
+    std::set<std::string> texts;
+    for (const double start = seconds_now(); texts.size() < kSize - 1 && seconds_now() - start < 20;) {
+        for (const auto& one : star.server.receive(0.1)) texts.insert(one.text);
+    }
+    set_file_limit(before.rlim_cur);
+    EXPECT_EQ(texts.size(), kSize - 1);
+    for (int rank = 1; rank < kSize; ++rank) ASSERT_TRUE(star.server.reaches(rank)) << rank;
+}
+
+TEST_F(StarTest, WakesAWaitingReceive) {
     connections_->wake();
     const double start = seconds_now();
     EXPECT_TRUE(connections_->receive(20).empty());

@@ -2,9 +2,11 @@
 // starts them and reads how they end.
 #include <ATen/ops/zeros.h>
 #include <c10/core/InferenceMode.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <functional>
 #include <map>
 #include <memory>
@@ -52,7 +54,7 @@ struct Ranks {
     /// Waits as one who reads a result.
     void wait_on_host(comm::Pending pending) const {
         pending.wait();
-        shard->wait_for_gpu("the loss of a step");
+        shard->wait_for_gpu();
     }
     /// The next operation does not end, however long all of them are at it.
     void start_stalled(const Op& op) const {
@@ -179,6 +181,30 @@ void through_others(const Ranks& ranks) {
     ranks.run();
 }
 
+/// Rank 1 does not come to the making of a group.
+void group(const comm::Communicator& world, int rank) {
+    std::vector<int> all(world.size());
+    std::iota(all.begin(), all.end(), 0);
+    if (rank == 1) be_stuck();
+    static_cast<void>(world.subgroup(all, "tp"));
+}
+
+/// The same where tensors are in the host's memory.
+void group_on_host(const Ranks& ranks) {
+    const auto world =
+        comm::make_communicator(mpi::Comm::world(), "host", {.timeout_seconds = kTimeoutSeconds});
+    group(*world, ranks.rank);
+}
+
+/// Rank 0 stands still for longer than the limit, and rank 1 stays away.
+void slow_first(const Ranks& ranks) {
+    if (ranks.rank == 0) {
+        const std::string wake = "(sleep 4; kill -CONT " + std::to_string(getpid()) + ") &";
+        if (std::system(wake.c_str()) == 0) raise(SIGSTOP);
+    }
+    absent(ranks);
+}
+
 /// Launches a graph that is recorded in the same breath, since the stand-ins do at once what they record. The
 /// stream of computation stops at what it waits for, the host does not.
 void launch_graph(const Ranks& ranks, const std::function<void()>& work) {
@@ -203,7 +229,7 @@ void graph(const Ranks& ranks) {
                 ranks.shard->run(sum);
             }
         });
-        ranks.shard->wait_for_gpu("the loss of a step");
+        ranks.shard->wait_for_gpu();
         ranks.shard->run(sum);
     }
 }
@@ -223,7 +249,7 @@ void long_graph(const Ranks& ranks) {
             ranks.shard->run(sum);
         }
     });
-    ranks.shard->wait_for_gpu("the loss of a step");
+    ranks.shard->wait_for_gpu();
 }
 
 /// A call that does not return, as when a stream takes no more.
@@ -254,6 +280,9 @@ const std::map<std::string, std::function<void(Ranks&)>> kScenarios = {
     {"stalled", stalled},
     {"lost", lost},
     {"through-others", through_others},
+    {"group", [](const Ranks& ranks) { group(*ranks.world, ranks.rank); }},
+    {"group-on-host", group_on_host},
+    {"slow-first", slow_first},
     {"graph", graph},
     {"long-graph", long_graph},
     {"call", call},

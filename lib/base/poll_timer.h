@@ -15,12 +15,12 @@ namespace argosy {
 /// Counts the time that this process has polled for an answer. Between two polls the process itself may have
 /// stood still (stopped by a signal, or suspended by Slurm together with its peers). A gap of this kind
 /// says nothing about the peers, so each gap counts for at most kMaxSecondsBetweenLooks.
-class Patience {
+class PollTimer {
   public:
-    explicit Patience(double limit_seconds) : limit_seconds_(limit_seconds) {}
+    explicit PollTimer(double limit_seconds) : limit_seconds_(limit_seconds) {}
 
     /// Counts one poll and returns at once; false once the time limit has passed.
-    bool lasts() {
+    bool has_time_left() {
         const double now = seconds_now();
         waited_seconds_ += std::min(now - last_look_, kMaxSecondsBetweenLooks);
         last_look_ = now;
@@ -35,7 +35,7 @@ class Patience {
     /// kYieldingSeconds it sleeps and leaves its core to ranks that may be computing the answer: with more
     /// ranks than cores a step takes up to a third less time, with a core for each rank the same.
     bool pause() {
-        if (!lasts()) return false;
+        if (!has_time_left()) return false;
         if (waited_seconds_ < kYieldingSeconds) {
             sched_yield();
         } else {
@@ -59,11 +59,11 @@ class Patience {
 template <class Done>
 bool done_within(double seconds, Done done) {
     constexpr int kLooksBeforeTheClock = 256;
-    std::optional<Patience> patience;
+    std::optional<PollTimer> timer;
     for (int looks = 1; !done(); ++looks) {
         if (looks % kLooksBeforeTheClock != 0) continue;
-        if (!patience) patience.emplace(seconds);
-        if (!patience->lasts()) return false;
+        if (!timer) timer.emplace(seconds);
+        if (!timer->has_time_left()) return false;
     }
     return true;
 }

@@ -1,4 +1,4 @@
-#include "bench/statistics.h"
+#include "bench/times.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "preflight/judge.h"
+#include "preflight/compare_speeds.h"
 
 #include <fmt/format.h>
 
@@ -13,7 +13,9 @@ namespace {
 
 constexpr double kShareThatFails = 0.75;
 
-Verdict verdict_of(const Outlier& one) { return one.share < kShareThatFails ? Verdict::Fail : Verdict::Warn; }
+Severity severity_of(const Outlier& one) {
+    return one.share < kShareThatFails ? Severity::Fail : Severity::Warn;
+}
 
 std::string against(const Outlier& one, const char* others) {
     return fmt::format("{:.0f} % of the median of {} (robust z-score {:.1f})", 100 * one.share, others,
@@ -22,14 +24,14 @@ std::string against(const Outlier& one, const char* others) {
 
 /// Nodes are marked as bad only for a FAIL.
 std::vector<std::string> at_fault(const Outlier& one, std::vector<std::string> names) {
-    return verdict_of(one) == Verdict::Fail ? std::move(names) : std::vector<std::string>{};
+    return severity_of(one) == Severity::Fail ? std::move(names) : std::vector<std::string>{};
 }
 
-void judge_products(const Speeds& speeds, const Cluster& cluster, std::vector<Finding>& findings) {
+void compare_products(const Speeds& speeds, const Cluster& cluster, std::vector<Finding>& findings) {
     for (const Outlier& one : slow_ones(speeds.products)) {
         const std::vector<int> rank = {static_cast<int>(one.index)};
         findings.push_back(
-            {verdict_of(one), "matrix products", describe_ranks(rank, cluster),
+            {severity_of(one), "matrix products", describe_ranks(rank, cluster),
              fmt::format("{:.3g} TFLOP/s, {}", speeds.products[one.index] / 1e12,
                          against(one, "the other ranks")),
              "look at this device's clocks, heat and power, at other processes on it, and at the "
@@ -44,7 +46,7 @@ Finding slow_group(const LoadSpeed& speed, size_t group, const Outlier& one, con
     const std::vector<int>& ranks = speed.load.groups[group];
     const std::vector<std::string> nodes = nodes_of(ranks, cluster);
     const bool within = nodes.size() == 1;
-    return {.verdict = within ? verdict_of(one) : Verdict::Warn,
+    return {.severity = within ? severity_of(one) : Severity::Warn,
             .check = fmt::format("{} over {}", speed.load.kind.collective->name, speed.load.axes),
             .where = describe_ranks(ranks, cluster),
             .what = fmt::format("bus bandwidth {:.3g} GB/s, {}", speed.bus_bandwidths[group] / 1e9,
@@ -58,7 +60,7 @@ Finding slow_group(const LoadSpeed& speed, size_t group, const Outlier& one, con
 
 /// Compares a group only with groups that span the same number of nodes. If the mesh does not fit the nodes,
 /// some groups cross more nodes than others.
-void judge_groups(const LoadSpeed& speed, const Cluster& cluster, std::vector<Finding>& findings) {
+void compare_groups(const LoadSpeed& speed, const Cluster& cluster, std::vector<Finding>& findings) {
     std::map<size_t, std::vector<size_t>> groups_by_num_nodes;
     for (size_t group = 0; group < speed.bus_bandwidths.size(); ++group) {
         groups_by_num_nodes[nodes_of(speed.load.groups[group], cluster).size()].push_back(group);
@@ -72,11 +74,11 @@ void judge_groups(const LoadSpeed& speed, const Cluster& cluster, std::vector<Fi
     }
 }
 
-void judge_nodes(const Speeds& speeds, const Cluster& cluster, std::vector<Finding>& findings) {
+void compare_nodes(const Speeds& speeds, const Cluster& cluster, std::vector<Finding>& findings) {
     for (const Outlier& one : slow_ones(speeds.nodes)) {
         const std::string& name = cluster.nodes[one.index].name;
         findings.push_back(
-            {verdict_of(one), "pairs of nodes", name,
+            {severity_of(one), "pairs of nodes", name,
              fmt::format("at best {:.3g} GB/s out of the node with any partner, {}",
                          speeds.nodes[one.index] / 1e9, against(one, "the other nodes")),
              "look at its adapters' state, rate and cables (ibstat, ethtool), and at the variables "
@@ -87,12 +89,12 @@ void judge_nodes(const Speeds& speeds, const Cluster& cluster, std::vector<Findi
 
 }  // namespace
 
-std::vector<Finding> judge_results(const Speeds& speeds) {
+std::vector<Finding> find_wrong_results(const Speeds& speeds) {
     std::vector<Finding> findings;
     for (const LoadSpeed& speed : speeds.loads) {
         if (speed.num_wrong == 0) continue;
         findings.push_back(
-            {Verdict::Fail, fmt::format("{} over {}", speed.load.kind.collective->name, speed.load.axes),
+            {Severity::Fail, fmt::format("{} over {}", speed.load.kind.collective->name, speed.load.axes),
              "one of all ranks", fmt::format("{} elements of the result are wrong", speed.num_wrong),
              "a device, link or library corrupts data: nccl-bench on half of the nodes, and half of "
              "those, finds which"});
@@ -100,11 +102,11 @@ std::vector<Finding> judge_results(const Speeds& speeds) {
     return findings;
 }
 
-std::vector<Finding> judge_speeds(const Speeds& speeds, const Cluster& cluster) {
+std::vector<Finding> compare_speeds(const Speeds& speeds, const Cluster& cluster) {
     std::vector<Finding> findings;
-    judge_products(speeds, cluster, findings);
-    for (const LoadSpeed& speed : speeds.loads) judge_groups(speed, cluster, findings);
-    judge_nodes(speeds, cluster, findings);
+    compare_products(speeds, cluster, findings);
+    for (const LoadSpeed& speed : speeds.loads) compare_groups(speed, cluster, findings);
+    compare_nodes(speeds, cluster, findings);
     return findings;
 }
 

@@ -11,11 +11,11 @@
 namespace argosy::preflight {
 
 /// A FAIL for each collective whose result had wrong elements, whatever the speeds are.
-std::vector<Finding> judge_results(const Speeds& speeds);
+std::vector<Finding> find_wrong_results(const Speeds& speeds);
 
 /// A rank, group or node that is more than 10 % below the median of the others gets WARN. Below three
 /// quarters of the median it gets FAIL, because the job would wait for it at every step; a group across nodes
 /// gets WARN even then. REQUIRES: ranks do not share cores.
-std::vector<Finding> judge_speeds(const Speeds& speeds, const Cluster& cluster);
+std::vector<Finding> compare_speeds(const Speeds& speeds, const Cluster& cluster);
 
 }  // namespace argosy::preflight

@@ -1,4 +1,4 @@
-#include "preflight/judge.h"
+#include "preflight/compare_speeds.h"
 
 #include <gtest/gtest.h>
 
@@ -26,56 +26,56 @@ LoadSpeed speed_of(const char* collective, std::vector<std::vector<int>> groups,
     return {{"dp_shard", std::move(groups), kind, 0}, std::move(rates), 0};
 }
 
-TEST(Judge, FindsNothingWhereAllAreAlike) {
+TEST(CompareSpeeds, FindsNothingIfAllSpeedsAreEqual) {
     const Speeds speeds{{10, 10, 10, 10, 10.5, 10, 9.5, 10},
                         {speed_of("all_gather", {{0, 1}, {2, 3}, {4, 5}, {6, 7}}, {5, 5, 5.2, 5})},
                         {40, 41, 40, 39}};
-    EXPECT_TRUE(judge_speeds(speeds, measured_cluster()).empty());
+    EXPECT_TRUE(compare_speeds(speeds, measured_cluster()).empty());
 }
 
-TEST(Judge, NamesASlowRankAndItsNode) {
+TEST(CompareSpeeds, NamesASlowRankAndItsNode) {
     Speeds speeds{{10e12, 10e12, 10e12, 10e12, 10e12, 4e12, 10e12, 10e12}, {}, {}};
-    auto findings = judge_speeds(speeds, measured_cluster());
+    auto findings = compare_speeds(speeds, measured_cluster());
     ASSERT_EQ(findings.size(), 1);
-    EXPECT_EQ(findings[0].verdict, Verdict::Fail);
+    EXPECT_EQ(findings[0].severity, Severity::Fail);
     EXPECT_EQ(findings[0].where, "rank 5 on n3");
     EXPECT_EQ(findings[0].bad_nodes, Names{"n3"});
     EXPECT_EQ(findings[0].what, "4 TFLOP/s, 40 % of the median of the other ranks (robust z-score 60.0)");
 
     speeds.products[5] = 8.5e12;
-    findings = judge_speeds(speeds, measured_cluster());
+    findings = compare_speeds(speeds, measured_cluster());
     ASSERT_EQ(findings.size(), 1);
-    EXPECT_EQ(findings[0].verdict, Verdict::Warn) << "slower, but not worth a node";
+    EXPECT_EQ(findings[0].severity, Severity::Warn) << "slower, but not worth a node";
     EXPECT_TRUE(findings[0].bad_nodes.empty());
 }
 
-TEST(Judge, BlamesANodeForAGroupWithinIt) {
+TEST(CompareSpeeds, MakesANodeBadForASlowGroupWithinIt) {
     const Speeds speeds{
         {}, {speed_of("all_gather", {{0, 1}, {2, 3}, {4, 5}, {6, 7}}, {5e9, 1e9, 5e9, 5e9})}, {}};
-    const auto findings = judge_speeds(speeds, measured_cluster());
+    const auto findings = compare_speeds(speeds, measured_cluster());
     ASSERT_EQ(findings.size(), 1);
     EXPECT_EQ(findings[0].check, "all_gather over dp_shard");
     EXPECT_EQ(findings[0].where, "ranks 2-3 on n2");
     EXPECT_EQ(findings[0].bad_nodes, Names{"n2"});
 }
 
-TEST(Judge, BlamesNobodyForAGroupAcrossNodesButThePairsDo) {
+TEST(CompareSpeeds, MakesNoNodeBadForASlowGroupAcrossNodesUnlessThePairsDo) {
     const Speeds speeds{{},
                         {speed_of("all_reduce", {{0, 4}, {1, 5}, {2, 6}, {3, 7}}, {5e9, 5e9, 1e9, 5e9})},
                         {40e9, 40e9, 40e9, 4e9}};
-    const auto findings = judge_speeds(speeds, measured_cluster());
+    const auto findings = compare_speeds(speeds, measured_cluster());
     ASSERT_EQ(findings.size(), 2);
     EXPECT_EQ(findings[0].where, "ranks 2, 6 on n2, n4");
-    EXPECT_EQ(findings[0].verdict, Verdict::Warn) << "a job would end for want of a node to leave out";
+    EXPECT_EQ(findings[0].severity, Severity::Warn) << "a job would end for want of a node to leave out";
     EXPECT_TRUE(findings[0].bad_nodes.empty());
     EXPECT_EQ(findings[1].check, "pairs of nodes");
     EXPECT_EQ(findings[1].bad_nodes, Names{"n4"});
 }
 
-TEST(Judge, ComparesGroupsThatLieOnAsManyNodes) {
+TEST(CompareSpeeds, ComparesGroupsOnEquallyManyNodes) {
     const std::vector<std::vector<int>> torn = {{0, 1}, {2, 4}, {3, 5}, {6, 7}};
     const auto findings_at = [&](std::vector<double> rates) {
-        return judge_speeds({{}, {speed_of("all_gather", torn, std::move(rates))}, {}}, measured_cluster());
+        return compare_speeds({{}, {speed_of("all_gather", torn, std::move(rates))}, {}}, measured_cluster());
     };
     EXPECT_TRUE(findings_at({50e9, 5e9, 5e9, 50e9}).empty());
     const auto findings = findings_at({50e9, 5e9, 5e9, 20e9});
@@ -83,13 +83,13 @@ TEST(Judge, ComparesGroupsThatLieOnAsManyNodes) {
     EXPECT_EQ(findings[0].bad_nodes, Names{"n4"});
 }
 
-TEST(Judge, FailsWrongResultsWhateverTheSpeeds) {
+TEST(CompareSpeeds, FailsWrongResultsWhateverTheSpeeds) {
     Speeds speeds{{10, 1}, {speed_of("reduce_scatter", {{0, 1}}, {5e9})}, {}};
-    EXPECT_TRUE(judge_results(speeds).empty());
+    EXPECT_TRUE(find_wrong_results(speeds).empty());
     speeds.loads[0].num_wrong = 12;
-    const auto findings = judge_results(speeds);
+    const auto findings = find_wrong_results(speeds);
     ASSERT_EQ(findings.size(), 1);
-    EXPECT_EQ(findings[0].verdict, Verdict::Fail);
+    EXPECT_EQ(findings[0].severity, Severity::Fail);
     EXPECT_EQ(findings[0].what, "12 elements of the result are wrong");
 }
 

@@ -1,0 +1,117 @@
+#include "bench/control_channel.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "base/poll_timer.h"
+#include "mpi/rank_list.h"
+#include "watch/host_waits.h"
+
+namespace argosy::bench {
+namespace {
+
+struct Card {
+    char host[60];
+    int process;
+};
+
+}  // namespace
+
+bool finished_within(mpi::Request request, double seconds) {
+    return done_within(seconds, [&] { return mpi::test_all({&request, 1}); });
+}
+
+std::string names_of(const std::vector<RankInfo>& ranks, std::span<const int> numbers) {
+    constexpr size_t kMaxNamed = 16;
+    std::string text = numbers.size() == 1 ? "rank " : "ranks ";
+    for (size_t i = 0; i < std::min(numbers.size(), kMaxNamed); ++i) {
+        const RankInfo& rank = ranks[numbers[i]];
+        text +=
+            fmt::format("{}{} (process {} on {})", i == 0 ? "" : ", ", numbers[i], rank.process, rank.host);
+    }
+    return numbers.size() > kMaxNamed ? fmt::format("{} and {} more", text, numbers.size() - kMaxNamed)
+                                      : text;
+}
+
+ControlChannel::ControlChannel(const mpi::Comm& world, double timeout_seconds)
+    : comm_(world.duplicate()),
+      timeout_seconds_(timeout_seconds),
+      everyone_(world.size()),
+      watchdog_(std::make_unique<watch::Watchdog>(comm_, /*gpu=*/nullptr, timeout_seconds)) {
+    std::iota(everyone_.begin(), everyone_.end(), 0);
+    Card own = {};
+    gethostname(own.host, sizeof(own.host) - 1);
+    own.process = getpid();
+    std::vector<RankInfo> ranks;
+    for (const Card& card : exchange(own)) ranks.push_back({card.host, card.process});
+    ranks_ = std::move(ranks);
+}
+
+void ControlChannel::exchange_bytes(void* all, std::span<const std::byte> own) const {
+    wait(comm_.all_gather(all, own.data(), own.size(), ElementType::UInt8),
+         "the exchange of what the ranks have found");
+}
+
+std::vector<std::string> ControlChannel::exchange_texts(const std::string& own) const {
+    const std::vector<size_t> lengths = exchange(own.size());
+    std::string padded = own;
+    padded.resize(*std::ranges::max_element(lengths));
+    const std::vector<char> all = exchange_several(std::span<const char>(padded));
+    std::vector<std::string> texts;
+    for (size_t rank = 0; rank < lengths.size(); ++rank) {
+        texts.emplace_back(all.data() + rank * padded.size(), lengths[rank]);
+    }
+    return texts;
+}
+
+void ControlChannel::barrier(const std::string& before) const {
+    const std::string operation = "the barrier before " + before;
+    wait(comm_.barrier(), operation);
+    if (!finished_within(comm_.barrier(), timeout_seconds_)) throw timeout_error(operation);
+}
+
+void ControlChannel::wait(mpi::Request request, const std::string& operation) const {
+    watch::HostWait wait(watchdog_->waits(), awaited(operation, timeout_seconds_));
+    while (!mpi::test_all({&request, 1})) {
+        if (const auto late = wait.pause()) throw error(operation, *late);
+    }
+}
+
+mpi::Comm ControlChannel::subgroup(const mpi::Comm& world, std::span<const int> members) const {
+    const std::string operation = fmt::format("the making of a group of {} ranks", members.size());
+    watch::AwaitedOperation all = awaited(operation, timeout_seconds_);
+    const watch::HostWait wait(watchdog_->waits(), std::move(all), watch::HostWait::Kind::Blocks);
+    return world.subgroup(members);
+}
+
+TimeoutError ControlChannel::timeout_error(const std::string& operation) const {
+    watch::HostWait wait(watchdog_->waits(), awaited(operation, /*limit_seconds=*/0));
+    for (;;) {
+        if (const auto late = wait.pause()) return error(operation, *late);
+    }
+}
+
+watch::AwaitedOperation ControlChannel::awaited(const std::string& operation, double limit_seconds) const {
+    return {.operation = [&operation] { return operation; },
+            .group = name_,
+            .members = everyone_,
+            .limit_seconds = limit_seconds,
+            .limit_name = "--timeout"};
+}
+
+TimeoutError ControlChannel::error(const std::string& operation, const watch::LateRanks& late) const {
+    const std::string why =
+        late.missing.empty()
+            ? "all ranks wait by now: one came too late, or the network between them does not work"
+            : fmt::format("{}. Dead, stuck or much slower{}; its own message, if any, says why",
+                          mpi::named_missing(late.missing),
+                          ranks_.empty() ? "" : ": " + names_of(ranks_, late.missing));
+    return TimeoutError(late.reported_by_another ? Reach::SpokenFor : Reach::OneRank,
+                        "{}: no answer in {} s; {} (--timeout sets the limit)", operation, timeout_seconds_,
+                        why);
+}
+
+}  // namespace argosy::bench

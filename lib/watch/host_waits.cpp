@@ -1,0 +1,91 @@
+#include "watch/host_waits.h"
+
+#include <algorithm>
+#include <iterator>
+#include <limits>
+#include <utility>
+
+namespace argosy::watch {
+namespace {
+
+constexpr double kMaxGapSeconds = 1;  // a longer gap means that this process stood still
+
+}  // namespace
+
+WaitReport report_of(const AwaitedOperation& awaited) {
+    return {.key = group_key(awaited.group, awaited.members, /*serial=*/-1),
+            .operation = awaited.operation(),
+            .group = awaited.group,
+            .members = compress_ranks(awaited.members),
+            .id = {},
+            .work = {},
+            .needs = Needs::Attention,
+            .waited_seconds = 0,
+            .limit_seconds = awaited.limit_seconds,
+            .limit_name = awaited.limit_name};
+}
+
+std::vector<WaitReport> HostWaits::look() {
+    const std::lock_guard lock(mutex_);
+    const double now = seconds_now();
+    const double elapsed = std::min(now - std::exchange(last_look_seconds_, now), kMaxGapSeconds);
+    std::vector<WaitReport> reports;
+    for (Entry& entry : entries_) {
+        entry.waited_seconds += std::min(elapsed, now - entry.began_at_seconds);
+        if (entry.failed) continue;
+        reports.push_back(report_of(*entry.awaited));
+        reports.back().waited_seconds = entry.waited_seconds;
+    }
+    return reports;
+}
+
+std::optional<WaitReport> HostWaits::fail(const LateRanks& late) {
+    const std::lock_guard lock(mutex_);
+    std::optional<WaitReport> blocked;
+    for (Entry& entry : entries_) {
+        if (entry.blocks) {
+            blocked = report_of(*entry.awaited);
+        } else if (!entry.failed) {
+            entry.late = late;
+            entry.failed = true;
+        }
+    }
+    return blocked;
+}
+
+HostWait::HostWait(HostWaits& waits, AwaitedOperation awaited, Kind kind)
+    : waits_(waits), awaited_(std::move(awaited)), timer_(std::numeric_limits<double>::infinity()) {
+    if (kind == Kind::Blocks) enter(/*blocks=*/true);
+}
+
+HostWait::~HostWait() {
+    if (!entry_) return;
+    const std::lock_guard lock(waits_.mutex_);
+    waits_.entries_.erase(*entry_);
+}
+
+void HostWait::enter(bool blocks) {
+    const std::lock_guard lock(waits_.mutex_);
+    HostWaits::Entry& entry = waits_.entries_.emplace_back();
+    entry.awaited = &awaited_;
+    entry.blocks = blocks;
+    entry.began_at_seconds = seconds_now();
+    entry_ = std::prev(waits_.entries_.end());
+}
+
+void HostWait::begin_anew() {
+    timer_ = PollTimer(std::numeric_limits<double>::infinity());
+    if (!entry_) return;
+    const std::lock_guard lock(waits_.mutex_);
+    (*entry_)->began_at_seconds = seconds_now();
+    (*entry_)->waited_seconds = 0;
+}
+
+std::optional<LateRanks> HostWait::pause() {
+    if (!entry_) enter(/*blocks=*/false);
+    if ((*entry_)->failed) return (*entry_)->late;
+    timer_.pause();
+    return std::nullopt;
+}
+
+}  // namespace argosy::watch

@@ -1,0 +1,90 @@
+// The waits of this rank's host for other ranks. A HostWait enters itself here while it lasts; the watchdog's
+// thread reads the list, and tells the waits which ranks are late. A wait that polls fails then, so that its
+// caller can throw; a call that blocks is ended with its process. HostWaits may be used by any thread, a
+// HostWait by one.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <list>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/poll_timer.h"
+#include "watch/report.h"
+
+namespace argosy::watch {
+
+/// Why a wait has failed; ranks are numbers in the outermost group.
+struct LateRanks {
+    std::vector<int> missing;          // empty if all ranks wait
+    std::string details;               // RootCause::details
+    bool reported_by_another = false;  // another rank has the same error, and ends the job with it
+};
+
+/// The operation that a wait is for. The references must outlive the wait.
+struct AwaitedOperation {
+    std::function<std::string()> operation;  // as messages name it; any thread may call it
+    const std::string& group;
+    const std::vector<int>& members;  // numbers in the outermost group
+    double limit_seconds;
+    const char* limit_name;  // the setting that sets the limit
+};
+
+/// The report on such a wait when it begins.
+WaitReport report_of(const AwaitedOperation& awaited);
+
+class HostWaits {
+  public:
+    /// The waits under way. The time since the last look() counts as waiting time, except a time in which
+    /// this process itself stood still (SIGSTOP, a suspended job).
+    std::vector<WaitReport> look();
+
+    /// All waits that poll fail. Returns a call that blocks, if there is one.
+    std::optional<WaitReport> fail(const LateRanks& late);
+
+  private:
+    friend class HostWait;
+    struct Entry {
+        const AwaitedOperation* awaited = nullptr;
+        bool blocks = false;
+        double began_at_seconds = 0;
+        double waited_seconds = 0;
+        std::atomic<bool> failed = false;
+        LateRanks late = {};
+    };
+
+    std::mutex mutex_;
+    std::list<Entry> entries_;
+    double last_look_seconds_ = seconds_now();
+};
+
+class HostWait {
+  public:
+    enum class Kind { Polls, Blocks };
+
+    /// A wait that polls enters the list with its first pause(), so that a short wait costs nothing.
+    /// REQUIRES: `waits` outlives this object.
+    HostWait(HostWaits& waits, AwaitedOperation awaited, Kind kind = Kind::Polls);
+    ~HostWait();
+    HostWait(const HostWait&) = delete;
+
+    /// Progress was made: the timeout starts again.
+    void begin_anew();
+
+    /// Pauses briefly between two checks of the awaited condition. Returns the late ranks if the wait has
+    /// failed.
+    std::optional<LateRanks> pause();
+
+  private:
+    void enter(bool blocks);
+
+    HostWaits& waits_;
+    const AwaitedOperation awaited_;
+    PollTimer timer_;
+    std::optional<std::list<HostWaits::Entry>::iterator> entry_;
+};
+
+}  // namespace argosy::watch

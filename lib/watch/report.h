@@ -1,0 +1,74 @@
+// The report of one rank's watchdog to rank 0's: a digest of a few lines, whatever the number of ranks. The
+// digest says how far the rank has come on each of its launch queues, which waits are under way, and which
+// launch the rank has reached last. Groups are identified by a key; the members of a group travel only with a
+// wait, as nested progressions (RankSet), because a list would have one number for each rank of the job.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "watch/launch_queue.h"
+
+namespace argosy::watch {
+
+/// Text for a list of ranks: "5", "0:2*4" (0, 2, 4, 6), "0:1*4:16*3" (0..3, 16..19, 32..35). A list that is
+/// no nested progression is written out: "1 2 4". The groups of a mesh are nested progressions.
+std::string compress_ranks(const std::vector<int>& ranks);
+std::vector<int> expand_ranks(const std::string& text);
+
+/// The action by which an awaited rank ends the wait.
+enum class Needs {
+    Launch,     // reach the same launch: GPUs carry it out without their hosts
+    Attention,  // wait as well: transfers between hosts proceed only while both sides call for them
+};
+
+/// One wait under way.
+struct WaitReport {
+    uint64_t key = 0;       // equal on all members that wait for the same group
+    std::string operation;  // as messages name it
+    std::string group;      // name of the group
+    std::string members;    // compress_ranks()
+    LaunchQueue::LaunchId id;
+    LaunchQueue::Work work;
+    Needs needs = Needs::Launch;
+    double waited_seconds = 0, limit_seconds = 0;
+    std::string limit_name;  // the setting that sets the limit
+    bool is_late() const { return waited_seconds > limit_seconds; }
+};
+
+/// How far a rank has come on one of its launch queues (LaunchQueue::QueueState).
+struct Progress {
+    uint64_t key = 0;
+    int64_t num_begun = 0;
+    LaunchQueue::LaunchId graph;
+    bool operator==(const Progress&) const = default;
+};
+
+struct Report {
+    std::vector<Progress> queues;  // ascending by key
+    std::vector<WaitReport> waits;
+    std::string error;           // error of NCCL, or that the GPU's driver does not answer
+    std::string last_operation;  // the last launch that this rank has reached; empty: none
+    double seconds_since_last = std::numeric_limits<double>::infinity();
+
+    bool is_late() const;
+    /// The digest of some launch queues, whose waits are late after `limit_seconds`.
+    static Report of(const std::vector<LaunchQueue::QueueState>& states, double limit_seconds);
+
+    /// Wire format: lines of tab-separated fields. parse() throws on any other text.
+    std::string text() const;
+    static Report parse(const std::string& text);
+};
+
+/// "all-reduce over dp_shard (operation 12)"; ends in "(operation 12 of graph 3)" within launch 3 of a graph
+/// (the launches of all graphs are counted together).
+std::string operation_name(const std::string& kind, const std::string& group, int64_t number,
+                           int64_t graph = 0);
+
+/// Identifies a group of ranks by its name, its members and its number among groups of the same name and
+/// members. Equal on all ranks.
+uint64_t group_key(const std::string& name, const std::vector<int>& members, int serial);
+
+}  // namespace argosy::watch

@@ -1,0 +1,74 @@
+// The state that the two threads of a Watchdog share, and the thread that queries CUDA and NCCL. Only
+// watchdog.cpp uses it.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+#include "base/clock.h"
+#include "watch/host_waits.h"
+#include "watch/watch_connections.h"
+#include "watch/watchdog.h"
+
+namespace argosy::watch {
+
+/// Time between two looks of a thread at what it watches.
+double seconds_between_looks(double timeout_seconds);
+
+struct Watchdog::State {
+    /// The last report of the thread that queries CUDA, and its time.
+    struct GpuReport {
+        Report report;
+        double at_seconds = 0;
+    };
+
+    State(const mpi::Comm& world, std::shared_ptr<GpuSide> its_gpu, double its_timeout_seconds)
+        : gpu(std::move(its_gpu)), timeout_seconds(its_timeout_seconds), connections(world) {}
+
+    /// look() is the loop of the thread that queries CUDA, look_once() one pass of it.
+    void look(int device);
+    Report look_once(double elapsed_seconds) const;
+    [[noreturn]] void end_process() const;
+
+    /// Returns false once this rank leaves.
+    bool sleep(double seconds) {
+        std::unique_lock lock(mutex);
+        return !changed.wait_for(lock, std::chrono::duration<double>(seconds), [this] { return leaving; });
+    }
+    bool is_leaving() const {
+        const std::lock_guard lock(mutex);
+        return leaving;
+    }
+    GpuReport last_gpu_report() const {
+        const std::lock_guard lock(mutex);
+        return gpu_report;
+    }
+    void store(Report report) {
+        const std::lock_guard lock(mutex);
+        gpu_report = {std::move(report), seconds_now()};
+    }
+    void set(bool& what) {
+        const std::lock_guard lock(mutex);
+        what = true;
+        changed.notify_all();
+    }
+    /// Waits for at most a second.
+    bool wait_for(const bool& what) {
+        std::unique_lock lock(mutex);
+        return changed.wait_for(lock, std::chrono::seconds(1), [&] { return what; });
+    }
+
+    const std::shared_ptr<GpuSide> gpu;  // null: the rank has no operations between GPUs
+    const double timeout_seconds;
+    HostWaits waits;
+    WatchConnections connections;
+    mutable std::mutex mutex;
+    std::condition_variable changed;
+    bool leaving = false, looks_end = false, talks_end = false;
+    GpuReport gpu_report;
+};
+
+}  // namespace argosy::watch
