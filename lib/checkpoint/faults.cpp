@@ -124,8 +124,8 @@ struct Item {
     std::function<std::string()> look;
 };
 
-/// The items of a file. Its own bytes (user block, table and what `rest` covers) go first and count as its
-/// first byte.
+/// The items of a file. The first one has the file's own bytes (user block, table and what `rest` covers)
+/// and counts as the first byte.
 std::vector<Item> items_of(const StoredBytes& file, double begin, std::vector<FileSlab> slabs,
                            const std::vector<StoredAsset>& assets, const std::function<void()>& check_table) {
     std::ranges::sort(slabs, {}, [](const FileSlab& slab) { return slab.stored.at; });

@@ -24,8 +24,8 @@ struct Asset {
 
 class FileWriter {
   public:
-    /// The shard of writer `writer` in the step's folder `step`, which start_step() made. Its pieces are
-    /// those of pieces_of(plan, writer). `nonce` and `plan` are the same for all shards of one save.
+    /// The shard of writer `writer` in the step's folder `step`, which start_step() made. The shard has
+    /// the pieces pieces_of(plan, writer). `nonce` and `plan` are the same for all shards of one save.
     static FileWriter shard(const std::filesystem::path& step, const Hash& nonce, const Plan& plan,
                             int writer);
     /// A full file, with whole tensors.

@@ -1,11 +1,9 @@
 // The views of a manifest. A view that names every slab would outgrow its readers: 405B on 16,384 writers has
-// 56 million slabs. So there are two levels, both virtual datasets of HDF5:
-//   1. For each element type, `elements/<type>` of shape [grid..., longest] joins the shards' datasets of
-//   that
-//      name: one mapping a shard, for all tensors together.
-//   2. Each tensor maps boxes of it. Pieces of neighbours on the grid begin at the same element
-//   (ElementLayout), so
-//      one mapping takes all chunks of the last axes at once.
+// 56 million slabs. The manifest has two levels of virtual datasets instead:
+// 1. `elements/<type>` of shape [grid..., longest] joins the shards' datasets of that name. One mapping for
+//    each shard serves all tensors.
+// 2. Each tensor maps boxes of `elements/<type>`. The pieces of neighbours on the grid begin at the same
+//    element (ElementLayout), so one mapping takes all chunks of the last axes at once.
 #include "checkpoint/manifest_file.h"
 
 #include <algorithm>

@@ -117,7 +117,7 @@ void visit_writers(const std::vector<int>& grid, const PlacedTensor& tensor, con
 int Plan::num_writers() const { return product(grid).value_or(0); }
 
 void check_plan(const Plan& plan, const std::string& place) {
-    if (plan.grid.size() > kMaxAxes || !product(plan.grid))
+    if (plan.grid.empty() || plan.grid.size() > kMaxAxes || !product(plan.grid))
         throw UserError("{}: no writers form a grid of {}", place, plan.grid);
     for (const PlacedTensor& tensor : plan.tensors) {
         bool valid = tensor.cuts.size() == plan.grid.size();

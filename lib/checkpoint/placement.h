@@ -62,8 +62,8 @@ std::vector<Piece> pieces_of(const Plan& plan, int writer);
 void for_each_slab(const std::vector<int>& grid, const PlacedTensor& tensor, const layout::Slab& box,
                    const std::function<void(int writer, const layout::Slab& slab)>& visit);
 
-/// Where the elements lie in the shards. Each shard has one dataset of all its elements of a type. The pieces
-/// of a tensor begin at the same element in all shards, so that one selection finds many of them.
+/// The places of the elements in the shards. Each shard has one dataset of all its elements of a type. The
+/// pieces of a tensor begin at the same element in all shards, so that one selection finds many of them.
 struct ElementLayout {
     std::vector<int64_t> begin;  // of each tensor's pieces
     std::map<h5::ElementType, std::vector<int64_t>>

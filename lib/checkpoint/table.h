@@ -62,8 +62,8 @@ struct ShardTable {
     bool operator==(const ShardTable&) const = default;
 };
 
-/// Of a step: `plan`, from which the slabs follow, and shard i is that of writer i. Of a full file, and of a
-/// step of format 1, which listed every slab: `tensors`, and an empty plan.
+/// A step has `plan`, from which the slabs follow; shard i is that of writer i. A full file has `tensors` and
+/// an empty plan. A step of format 1, which listed every slab, has that too.
 struct Manifest {
     Hash set;
     Description description;

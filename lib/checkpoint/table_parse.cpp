@@ -56,7 +56,7 @@ class Reader {
         }
         return result;
     }
-    /// As numbers(), of counts that fit an int.
+    /// The list under `key`, whose numbers fit an int.
     std::vector<int> degrees(const char* key) const {
         std::vector<int> result;
         for (const int64_t each : numbers(key)) {
@@ -282,6 +282,7 @@ Manifest parse_manifest(std::string_view text, const std::string& place, int64_t
     manifest.description = read_description(reader);
     if (reader.has("grid")) {
         manifest.plan.grid = reader.degrees("grid");
+        if (manifest.plan.grid.empty()) throw UserError("{}: its \"grid\" is empty", place);
         name_files(manifest.files, place);
     }
     check_table(manifest, place, file_bytes);

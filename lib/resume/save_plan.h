@@ -16,8 +16,8 @@ namespace argosy::resume {
 /// otherwise one of them, chosen by the tensor's name, writes the whole box.
 inline constexpr int64_t kMinPartBytes = 64 << 10;
 
-/// The writers of a save form this grid: pipeline, tensor, shard and context together, replicate. Its order
-/// is that in which a tensor is cut, so that neighbours on the grid have neighbouring pieces.
+/// The writers of a save form this grid: pipeline, tensor, shard and context together, replicate. A tensor
+/// is cut in this order too, so that neighbours on the grid have neighbouring pieces.
 std::vector<int> writer_grid(const layout::MeshShape& mesh);
 
 /// The number of a rank in the grid.

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "checkpoint/manifest_file.h"
 #include "checkpoint/sample.h"
 #include "checkpoint/user_block.h"
 #include "expect_error.h"
@@ -180,6 +181,23 @@ TEST_F(Damage, ByAShardOfAnotherSaveIsNamed) {
         ++num_lost;
     }
     EXPECT_GT(num_lost, 0);
+}
+
+/// A manifest of other cuts over the same shards, well checked as it is.
+TEST_F(Damage, ByAManifestThatContradictsTheShardsIsNamed) {
+    Manifest manifest = Checkpoint(step_).manifest();
+    manifest.assets.clear();
+    PlacedTensor& tensor = manifest.plan.tensors[1];
+    const size_t axis = manifest.plan.grid.size() - 1 - (manifest.plan.grid.back() == 1);
+    tensor.cuts[axis] = tensor.cuts[axis].parts == 2 ? Cut{.first = 1} : Cut{.parts = 2};
+    write_manifest(step_ / "checkpoint.h5", manifest, {});
+    const Checkpoint checkpoint(step_);
+    const std::vector<std::string> faults = checkpoint.faults();
+    ASSERT_GE(faults.size(), 1);
+    expect_message(faults[0], {"shard-0000", "its table ", "tensor '" + tensor.info.name + "'"});
+    std::vector<std::byte> out(tensor.info.num_bytes());
+    EXPECT_ERROR(checkpoint.read(tensor.info, whole(tensor.info), out), UserError, "its table ",
+                 tensor.info.name);
 }
 
 /// The file's user block with `from` made `to`, and a check that is right for it.

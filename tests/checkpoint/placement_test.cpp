@@ -33,8 +33,8 @@ TEST(Placement, CutsAlongTheAxesInTheirOrder) {
 
 TEST(Placement, GivesEachElementToOneWriter) {
     Random random(3);
+    const Sample sample = random_sample(random, 6);
     for (int round = 0; round < 200; ++round) {
-        const Sample sample = random_sample(random, 6);
         const int num_writers = 1 + static_cast<int>(below(random, 24));
         const Plan plan = random_plan(random, sample.tensors, num_writers);
         for (const PlacedTensor& tensor : plan.tensors) {

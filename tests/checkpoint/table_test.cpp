@@ -192,6 +192,7 @@ TEST(Table, OfAPlanIsAsItCanBe) {
              {"\"grid\":[2,2]", "\"grid\":[2,2,1]", "cut as no grid of [2, 2, 1] can cut it"},
              {"\"grid\":[2,2]", "\"grid\":[2147483647,2147483646]", "no writers form a grid"},
              {"\"grid\":[2,2]", "\"grid\":[2147483648,2]", "counts below 2^31"},
+             {"\"grid\":[2,2]", "\"grid\":[]", "its \"grid\" is empty"},
              {"\"grid\":[2,2]", "\"greed\":[2,2]", "is empty"},
              {"\"cuts\":[[1,2,0]", "\"cuts\":[[2,2,0]", "tensor 'model/a' of shape [4, 6] is cut as no grid"},
              {"\"cuts\":[[1,2,0]", "\"cuts\":[[1,2,1]", "tensor 'model/a'"},

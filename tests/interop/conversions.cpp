@@ -16,8 +16,8 @@ namespace fs = std::filesystem;
 using checkpoint::TensorInfo;
 using h5::ElementType;
 
-checkpoint::Description description(const model::ModelSpec& spec) {
-    return {.step = 70,
+checkpoint::Description description(const model::ModelSpec& spec, int64_t step) {
+    return {.step = step,
             .program = "0.0.1",
             .mesh = "dp_shard 2, tp 2",
             .model = model::hugging_face_config(spec),
@@ -96,18 +96,20 @@ std::vector<TensorInfo> tiny_tensors(const model::ModelSpec& spec, ElementType t
     return tensors;
 }
 
-void write_step(const fs::path& run, const model::ModelSpec& spec) {
+void write_step(const fs::path& run, const model::ModelSpec& spec, int64_t step) {
     const checkpoint::Hash nonce{1, 2};
     const checkpoint::Plan plan = in_quarters(tiny_tensors(spec, ElementType::F32, /*optimizer=*/true));
-    const fs::path folder = run / "checkpoint", step = checkpoint::start_step(folder, 70, plan.num_writers());
+    const fs::path folder = run / "checkpoint",
+                   partial = checkpoint::start_step(folder, step, plan.num_writers());
     for (int rank = 0; rank < plan.num_writers(); ++rank) {
         const std::vector<checkpoint::Piece> pieces = checkpoint::pieces_of(plan, rank);
-        auto writer = checkpoint::FileWriter::shard(step, nonce, plan, rank);
+        auto writer = checkpoint::FileWriter::shard(partial, nonce, plan, rank);
         for (size_t i = 0; i < pieces.size(); ++i)
             writer.append(i, cut_out(pieces[i].tensor, pieces[i].slab));
         writer.finish();
     }
-    checkpoint::commit_step(folder, description(spec), nonce, plan, {{"tokenizer.json", "{\"a\": 1}\n"}});
+    checkpoint::commit_step(folder, description(spec, step), nonce, plan,
+                            {{"tokenizer.json", "{\"a\": 1}\n"}});
 }
 
 void write_hugging_face(const fs::path& folder, const model::ModelSpec& spec, ElementType type) {
