@@ -13,10 +13,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const fs::path kFolder = ARGOSY_FORMAT1_FOLDER;
-const fs::path kStep = kFolder / "step-00000007";
+const fs::path kFormat1Folder = ARGOSY_FORMAT1_FOLDER;
+const fs::path kFormat1Step = kFormat1Folder / "step-00000007";
 
-std::vector<std::byte> expected_bytes(const TensorInfo& tensor) {
+std::vector<std::byte> format1_bytes(const TensorInfo& tensor) {
     std::vector<std::byte> bytes(tensor.num_bytes());
     for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i * 37 + tensor.name.size());
     return bytes;
@@ -35,8 +35,8 @@ TEST_P(Format1, IsReadWholeAndInParts) {
     Sample sample;
     Random random(5);
     for (const TensorInfo& tensor : checkpoint.tensors()) {
-        sample.bytes[tensor.name] = expected_bytes(tensor);
-        EXPECT_EQ(read(checkpoint, tensor, whole(tensor)), expected_bytes(tensor)) << tensor.name;
+        sample.bytes[tensor.name] = format1_bytes(tensor);
+        EXPECT_EQ(read(checkpoint, tensor, whole(tensor)), format1_bytes(tensor)) << tensor.name;
         for (int round = 0; round < 50; ++round) {
             const layout::Slab slab = random_slab(random, tensor);
             EXPECT_EQ(read(checkpoint, tensor, slab), cut(sample, tensor, slab)) << tensor.name;
@@ -44,13 +44,13 @@ TEST_P(Format1, IsReadWholeAndInParts) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Files, Format1, ::testing::Values(kStep, kFolder / "full.h5"),
+INSTANTIATE_TEST_SUITE_P(Files, Format1, ::testing::Values(kFormat1Step, kFormat1Folder / "full.h5"),
                          [](const auto& test) { return test.index == 0 ? "Step" : "FullFile"; });
 
 TEST(Format1Damage, IsFoundAndNamed) {
     const ScratchFolder folder;
     const fs::path step = folder / "step-00000007";
-    fs::copy(kStep, step);
+    fs::copy(kFormat1Step, step);
     const fs::path shard = step / "shard-00001-of-00003.h5";
     std::string bytes = read_file(shard);
     bytes[2616] ^= 4;

@@ -15,19 +15,17 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr auto kF32 = h5::ElementType::F32;
-
 TEST(Placement, CutsAlongTheAxesInTheirOrder) {
     // Two pipeline ranks, four tensor ranks of which pairs hold the same half of the columns, three shards.
     const std::vector<int> grid = {2, 4, 3};
-    const PlacedTensor tensor{{"w", kF32, {7, 10}},
+    const PlacedTensor tensor{{"w", h5::ElementType::F32, {7, 10}},
                               {{.first = 1}, {.dim = 1, .parts = 2, .first = 1}, {.parts = 3}}};
     EXPECT_EQ(slab_of(grid, tensor, 12 + 3 * 1 + 0), (layout::Slab{{0, 0}, {3, 5}}));
     EXPECT_EQ(slab_of(grid, tensor, 12 + 3 * 1 + 2), (layout::Slab{{6, 0}, {1, 5}}));
     EXPECT_EQ(slab_of(grid, tensor, 12 + 3 * 3 + 1), (layout::Slab{{3, 5}, {3, 5}}));
     EXPECT_EQ(slab_of(grid, tensor, 12 + 3 * 2 + 1), std::nullopt);  // its neighbour writes
     EXPECT_EQ(slab_of(grid, tensor, 0 + 3 * 1 + 0), std::nullopt);   // another pipeline rank
-    const PlacedTensor two_rows{{"w", kF32, {2, 1}}, {{.first = 0}, {}, {.parts = 3}}};
+    const PlacedTensor two_rows{{"w", h5::ElementType::F32, {2, 1}}, {{.first = 0}, {}, {.parts = 3}}};
     EXPECT_EQ(slab_of(grid, two_rows, 2), std::nullopt);  // more parts than rows
 }
 
@@ -57,7 +55,7 @@ TEST(Placement, GivesEachElementToOneWriter) {
 }
 
 TEST(Placement, TheSaveIsThatOfOnePlan) {
-    const Plan plan{.grid = {4}, .tensors = {{{"w", kF32, {8}}, {{.parts = 4}}}}};
+    const Plan plan{.grid = {4}, .tensors = {{{"w", h5::ElementType::F32, {8}}, {{.parts = 4}}}}};
     Plan other = plan;
     EXPECT_EQ(set_of({1, 2}, plan), set_of({1, 2}, other));
     EXPECT_NE(set_of({1, 2}, plan), set_of({1, 3}, plan));
@@ -71,14 +69,15 @@ TEST(Placement, TheSaveIsThatOfOnePlan) {
 TEST(Placement, LaysPiecesOfATensorOutAlike) {
     // A norm is on one of two tensor ranks, after the matrices of both; its gap on the other one is not
     // there.
-    const Plan plan{.grid = {2, 2},
-                    .tensors = {{{"norm", kF32, {8}}, {{.first = 1}, {.parts = 2}}},
-                                {{"a", kF32, {8, 3}}, {{.dim = 0, .parts = 2}, {.dim = 0, .parts = 2}}},
-                                {{"b", kF32, {6, 2}}, {{.dim = 1, .parts = 2}, {.dim = 0, .parts = 2}}},
-                                {{"other type", h5::ElementType::BF16, {2}}, {{.parts = 2}, {.first = 0}}}}};
+    const Plan plan{
+        .grid = {2, 2},
+        .tensors = {{{"norm", h5::ElementType::F32, {8}}, {{.first = 1}, {.parts = 2}}},
+                    {{"a", h5::ElementType::F32, {8, 3}}, {{.dim = 0, .parts = 2}, {.dim = 0, .parts = 2}}},
+                    {{"b", h5::ElementType::F32, {6, 2}}, {{.dim = 1, .parts = 2}, {.dim = 0, .parts = 2}}},
+                    {{"other type", h5::ElementType::BF16, {2}}, {{.parts = 2}, {.first = 0}}}}};
     const ElementLayout elements = element_layout(plan);
     EXPECT_EQ(elements.begin, (std::vector<int64_t>{9, 0, 6, 0}));
-    EXPECT_EQ(elements.num_elements.at(kF32), (std::vector<int64_t>{9, 9, 13, 13}));
+    EXPECT_EQ(elements.num_elements.at(h5::ElementType::F32), (std::vector<int64_t>{9, 9, 13, 13}));
     EXPECT_EQ(elements.num_elements.at(h5::ElementType::BF16), (std::vector<int64_t>{1, 0, 1, 0}));
 }
 
@@ -110,7 +109,7 @@ TEST(Views, JoinNeighboursOnTheGrid) {
         const ScratchFolder folder;
         Sample sample;
         for (const char* name : {"rows", "columns", "shards", "replicas"})
-            sample.add(random, {name, kF32, {rows, 6}});
+            sample.add(random, {name, h5::ElementType::F32, {rows, 6}});
         const Cut all{};
         const Plan plan{.grid = {2, 3, 4},
                         .tensors = {{sample.tensors[0], {{.parts = 2}, {.parts = 3}, {.parts = 4}}},
@@ -129,7 +128,7 @@ TEST(Views, ReachShardsInFolders) {
     Random random(10);
     const ScratchFolder folder;
     Sample sample;
-    for (const char* name : {"a", "b"}) sample.add(random, {name, kF32, {14, 22}});
+    for (const char* name : {"a", "b"}) sample.add(random, {name, h5::ElementType::F32, {14, 22}});
     const Plan plan{.grid = {7, 11, 13},
                     .tensors = {{sample.tensors[0], {{.parts = 7}, {.dim = 1, .parts = 11}, {.first = 12}}},
                                 {sample.tensors[1], {{.first = 6}, {.first = 10}, {.parts = 13}}}}};
