@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/error.h"
 #include "checkpoint/checkpoint_files.h"
@@ -42,6 +43,18 @@ Manifest read_manifest(const StoredBytes& file) {
     return manifest;
 }
 
+/// Refuses a step in a folder of another step's name: folders that were renamed or swapped by hand.
+void check_step(const fs::path& path, const Manifest& manifest) {
+    if (path.filename() != kManifestName) return;
+    const fs::path folder = fs::absolute(folder_of(path)).lexically_normal();
+    const std::string name = without_slash(folder).filename().string();
+    const std::optional<int64_t> step = parse_step_name(name.substr(0, name.find('.')));
+    if (!step || *step == manifest.description.step) return;
+    throw UserError("{} holds step {}, by its manifest: the folder was renamed or swapped; rename it to {}",
+                    folder_of(path).string(), manifest.description.step,
+                    step_name(manifest.description.step));
+}
+
 void check_inside(const TensorInfo& tensor, const layout::Slab& slab, size_t out_bytes) {
     ARGOSY_CHECK(static_cast<int64_t>(out_bytes) == slab.num_elements() * h5::size_bytes(tensor.type),
                  "'{}': {} bytes for a slab of {}", tensor.name, out_bytes, slab.size);
@@ -54,44 +67,120 @@ void check_inside(const TensorInfo& tensor, const layout::Slab& slab, size_t out
 
 }  // namespace
 
-const StoredBytes& Checkpoint::Files::open(const std::vector<StoredFile>& files, int file) {
-    if (file == StoredSlab::kThisFile) return own;
-    const std::lock_guard lock(mutex_);
+Checkpoint::Files::Shard& Checkpoint::Files::shard(const Manifest& manifest, int file) {
     if (const auto found = shards_.find(file); found != shards_.end()) return found->second;
-    const StoredFile& expected = files[file];
-    StoredBytes shard(folder_of(own.file().path()) / expected.name);
-    const UserBlock& block = shard.block();
+    const StoredFile& expected = manifest.files[file];
+    StoredBytes bytes(folder_of(own.file().path()) / expected.name);
+    const UserBlock& block = bytes.block();
     if (block.num_bytes != expected.num_bytes || block.check != expected.check) {
         throw UserError(
             "{} is a foreign shard: it has {} bytes and the check {}, and the manifest expects {} and {}",
-            shard.place(), block.num_bytes, block.check.hex(), expected.num_bytes, expected.check.hex());
+            bytes.place(), block.num_bytes, block.check.hex(), expected.num_bytes, expected.check.hex());
     }
-    return shards_.emplace(file, std::move(shard)).first->second;
+    return shards_.emplace(file, Shard{std::move(bytes), {}}).first->second;
+}
+
+const StoredBytes& Checkpoint::Files::open(const Manifest& manifest, int file) {
+    if (file == StoredSlab::kThisFile) return own;
+    const std::lock_guard lock(mutex_);
+    return shard(manifest, file).bytes;
+}
+
+const std::vector<Checkpoint::Files::Located>& Checkpoint::Files::slabs(const Manifest& manifest, int file) {
+    const std::lock_guard lock(mutex_);
+    Shard& found = shard(manifest, file);
+    if (!found.slabs) found.slabs = read_slabs(manifest, file, found.bytes);
+    return *found.slabs;
+}
+
+std::vector<Checkpoint::Files::Located> Checkpoint::Files::read_slabs(const Manifest& manifest, int file,
+                                                                      const StoredBytes& bytes) const {
+    const ShardTable table =
+        parse_shard_table(bytes.table(), bytes.place() + ": its table", bytes.block().num_bytes);
+    if (table.set != manifest.set) {
+        throw UserError("{} is a foreign shard: it belongs to the save {}, and {} was expected",
+                        bytes.place(), table.set.hex(), manifest.set.hex());
+    }
+    std::vector<Located> located;
+    for (const StoredTensor& stored : table.tensors) {
+        const auto found = tensors.find(stored.info.name);
+        const PlacedTensor* placed = found == tensors.end() ? nullptr : &manifest.plan.tensors[found->second];
+        const bool as_planned = placed && placed->info == stored.info && !stored.slabs.empty() &&
+                                slab_of(manifest.plan.grid, *placed, file) == stored.slabs.front().slab;
+        if (!as_planned) {
+            throw UserError("{}: its table says something else of tensor '{}' than the manifest",
+                            bytes.place(), stored.info.name);
+        }
+        located.push_back({found->second, stored.slabs.front().at, stored.slabs.front().hash});
+    }
+    std::ranges::sort(located, {}, &Located::tensor);
+    size_t next = 0;  // of `located`
+    for (size_t tensor = 0; tensor < manifest.plan.tensors.size(); ++tensor) {
+        const PlacedTensor& placed = manifest.plan.tensors[tensor];
+        const bool listed = next < located.size() && located[next].tensor == tensor;
+        next += listed;
+        if (!listed && slab_of(manifest.plan.grid, placed, file))
+            throw UserError("{}: its table lacks tensor '{}'", bytes.place(), placed.info.name);
+    }
+    return located;
 }
 
 Checkpoint::Checkpoint(const fs::path& path)
     : place_(path.string()), files_(std::make_unique<Files>(manifest_path(path))) {
     manifest_ = read_manifest(files_->own);
-    for (const StoredTensor& tensor : manifest_.tensors) {
-        files_->tensors.emplace(tensor.info.name, tensors_.size());
-        tensors_.push_back(tensor.info);
-    }
+    check_step(files_->own.file().path(), manifest_);
+    for (const StoredTensor& tensor : manifest_.tensors) tensors_.push_back(tensor.info);
+    for (const PlacedTensor& tensor : manifest_.plan.tensors) tensors_.push_back(tensor.info);
+    for (size_t i = 0; i < tensors_.size(); ++i) files_->tensors.emplace(tensors_[i].name, i);
 }
 
 Checkpoint::~Checkpoint() = default;
 
-void Checkpoint::read(const TensorInfo& tensor, const layout::Slab& slab, std::span<std::byte> out) const {
+size_t Checkpoint::index_of(const TensorInfo& tensor) const {
     const auto found = files_->tensors.find(tensor.name);
     ARGOSY_CHECK(found != files_->tensors.end() && tensors_[found->second] == tensor, "{} has no tensor '{}'",
                  place_, tensor.name);
-    check_inside(tensor, slab, out.size());
-    const StoredTensor& stored = manifest_.tensors[found->second];
-    for (const StoredSlab& part : stored.slabs) {
-        const std::optional<layout::Slab> common = intersection(part.slab, slab);
-        if (!common) continue;
-        bytes_read_ +=
-            read_part(files_->open(manifest_.files, part.file).file(), stored, part, {*common, slab}, out);
+    return found->second;
+}
+
+/// Visits the slabs of a tensor that share elements with `box`.
+void Checkpoint::for_each_stored(size_t tensor, const layout::Slab& box,
+                                 const std::function<void(const StoredSlab&)>& visit) const {
+    if (manifest_.lists_slabs()) {
+        for (const StoredSlab& stored : manifest_.tensors[tensor].slabs)
+            if (intersection(stored.slab, box)) visit(stored);
+        return;
     }
+    const PlacedTensor& placed = manifest_.plan.tensors[tensor];
+    for_each_slab(manifest_.plan.grid, placed, box, [&](int file, const layout::Slab& slab) {
+        const std::vector<Files::Located>& located = files_->slabs(manifest_, file);
+        const auto found = std::ranges::lower_bound(located, tensor, {}, &Files::Located::tensor);
+        visit({.file = file, .slab = slab, .at = found->at, .hash = found->hash});
+    });
+}
+
+void Checkpoint::read(const TensorInfo& tensor, const layout::Slab& slab, std::span<std::byte> out) const {
+    const size_t index = index_of(tensor);
+    check_inside(tensor, slab, out.size());
+    for_each_stored(index, slab, [&](const StoredSlab& part) {
+        const RawFile& file = files_->open(manifest_, part.file).file();
+        bytes_read_ += read_part(file, tensor, part, {*intersection(part.slab, slab), slab}, out);
+    });
+}
+
+std::vector<StoredSlab> Checkpoint::slabs(const TensorInfo& tensor) const {
+    std::vector<StoredSlab> all;
+    for_each_stored(index_of(tensor), whole(tensor), [&](const StoredSlab& slab) { all.push_back(slab); });
+    return all;
+}
+
+int64_t Checkpoint::num_slabs(const TensorInfo& tensor) const {
+    const size_t index = index_of(tensor);
+    if (manifest_.lists_slabs()) return std::ssize(manifest_.tensors[index].slabs);
+    int64_t count = 0;
+    for_each_slab(manifest_.plan.grid, manifest_.plan.tensors[index], whole(tensor),
+                  [&](int, const layout::Slab&) { ++count; });
+    return count;
 }
 
 std::string Checkpoint::asset(const std::string& name) const {

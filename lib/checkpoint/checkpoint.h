@@ -1,5 +1,6 @@
 // A checkpoint opened for reading: a step's folder or a full file. Opening reads only the manifest; a shard
-// is opened when its bytes are first read.
+// is opened, and its table of slabs read, when its bytes are first read. Which shards hold a slab follows
+// from the manifest's plan.
 #pragma once
 
 #include <atomic>
@@ -17,8 +18,10 @@ namespace argosy::checkpoint {
 
 class Checkpoint : public TensorSource {
   public:
+    struct Files;  // private to this module
+
     /// UserError, naming file, expected and found, if manifest or user block are torn, of a newer major
-    /// version, or not of this format.
+    /// version, or not of this format, or if the folder's name is that of another step.
     explicit Checkpoint(const std::filesystem::path& path);
     ~Checkpoint() override;
 
@@ -28,6 +31,13 @@ class Checkpoint : public TensorSource {
     /// reads the bytes between them. A stored slab that is one run in `out` is compared with its check.
     void read(const TensorInfo& tensor, const layout::Slab& slab, std::span<std::byte> out) const override;
     const std::string& place() const override { return place_; }
+
+    /// The slabs of a tensor with their checks. Opens every shard that holds one. UserError as read().
+    /// REQUIRES: `tensor` is one of tensors().
+    std::vector<StoredSlab> slabs(const TensorInfo& tensor) const;
+
+    /// How many slabs() returns; opens nothing.
+    int64_t num_slabs(const TensorInfo& tensor) const;
 
     const Manifest& manifest() const { return manifest_; }
     const Description& description() const { return manifest_.description; }
@@ -48,7 +58,10 @@ class Checkpoint : public TensorSource {
     int64_t bytes_read() const { return bytes_read_; }
 
   private:
-    struct Files;
+    size_t index_of(const TensorInfo& tensor) const;
+    void for_each_stored(size_t tensor, const layout::Slab& box,
+                         const std::function<void(const StoredSlab&)>& visit) const;
+
     std::string place_;
     Manifest manifest_;
     std::vector<TensorInfo> tensors_;

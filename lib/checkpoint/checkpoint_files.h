@@ -1,9 +1,8 @@
-// Private to this module: the files of an open checkpoint.
+// Private to this module: the files of an open checkpoint, and the slabs in each.
 #pragma once
 
 #include <filesystem>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -16,16 +15,35 @@ namespace argosy::checkpoint {
 struct Checkpoint::Files {
     explicit Files(const std::filesystem::path& path) : own(path) {}
 
+    /// A slab of a tensor, given by its number in tensors(), in a file.
+    struct Located {
+        size_t tensor = 0;
+        int64_t at = 0;
+        Hash hash;
+    };
+
     StoredBytes own;                                  // the manifest, or the full file
-    std::unordered_map<std::string, size_t> tensors;  // index in the manifest by name
+    std::unordered_map<std::string, size_t> tensors;  // number in tensors() by name
 
     /// Opens the shard at the first call. UserError if it is missing, torn or not the one that was saved. Any
     /// thread.
-    const StoredBytes& open(const std::vector<StoredFile>& files, int file);
+    const StoredBytes& open(const Manifest& manifest, int file);
+
+    /// The slabs of a shard by its own table, in the order of their tensors. The table is read at the first
+    /// call. UserError as open(), or if the table is torn or has other slabs than the plan. REQUIRES: the
+    /// manifest has a plan. Any thread.
+    const std::vector<Located>& slabs(const Manifest& manifest, int file);
 
   private:
+    struct Shard {
+        StoredBytes bytes;
+        std::optional<std::vector<Located>> slabs;
+    };
+    Shard& shard(const Manifest& manifest, int file);
+    std::vector<Located> read_slabs(const Manifest& manifest, int file, const StoredBytes& bytes) const;
+
     std::mutex mutex_;
-    std::unordered_map<int, StoredBytes> shards_;
+    std::unordered_map<int, Shard> shards_;
 };
 
 }  // namespace argosy::checkpoint

@@ -1,6 +1,9 @@
-// Checkpoint::faults reads all checked bytes of a checkpoint again; file_faults only opens its files.
+// Checkpoint::faults reads all checked bytes of a checkpoint again; file_faults only opens its files. Parts
+// are ranges of the bytes of all files, one file after the other, so that a part opens no file but those in
+// its range.
 #include <algorithm>
 #include <exception>
+#include <functional>
 #include <map>
 
 #include "base/error.h"
@@ -10,81 +13,34 @@
 namespace argosy::checkpoint {
 namespace {
 
-/// One unit of checking: a slab, an asset, or (with neither) a file's own parts: user block, table and the
-/// bytes that `rest` covers.
-struct Item {
-    int file = StoredSlab::kThisFile;
-    ByteRange bytes;
-    const StoredTensor* tensor = nullptr;
-    const StoredSlab* slab = nullptr;
-    const StoredAsset* asset = nullptr;
+struct FileSlab {
+    const TensorInfo* tensor = nullptr;
+    StoredSlab stored;
+    ByteRange bytes() const { return {stored.at, stored.slab.num_elements() * h5::size_bytes(tensor->type)}; }
 };
 
-/// All items, sorted by file and byte offset.
-std::vector<Item> items_of(const Manifest& manifest, int64_t own_bytes) {
-    std::vector<Item> items;
-    std::map<int, int64_t> own_parts = {
-        {StoredSlab::kThisFile, own_bytes}};  // bytes of a file that are in no slab
-    for (size_t i = 0; i < manifest.files.size(); ++i)
-        own_parts[static_cast<int>(i)] = manifest.files[i].num_bytes;
+/// The slabs that a manifest lists, by file.
+std::map<int, std::vector<FileSlab>> listed_slabs(const Manifest& manifest) {
+    std::map<int, std::vector<FileSlab>> slabs;
     for (const StoredTensor& tensor : manifest.tensors) {
-        for (const StoredSlab& slab : tensor.slabs) {
-            items.push_back({.file = slab.file,
-                             .bytes = {slab.at, num_bytes(tensor, slab)},
-                             .tensor = &tensor,
-                             .slab = &slab});
-            own_parts[slab.file] -= items.back().bytes.num_bytes;
-        }
+        for (const StoredSlab& slab : tensor.slabs) slabs[slab.file].push_back({&tensor.info, slab});
     }
-    for (const StoredAsset& asset : manifest.assets) {
-        items.push_back({.bytes = {asset.at, asset.num_bytes}, .asset = &asset});
-        own_parts[StoredSlab::kThisFile] -= asset.num_bytes;
-    }
-    for (const auto& [file, count] : own_parts) items.push_back({.file = file, .bytes = {0, count}});
-    std::sort(items.begin(), items.end(), [](const Item& a, const Item& b) {
-        return std::pair(a.file, a.bytes.at) < std::pair(b.file, b.bytes.at);
-    });
-    return items;
+    return slabs;
 }
 
-/// The items whose middle byte lies in the part.
-std::vector<Item> part_of(const std::vector<Item>& items, int part, int num_parts) {
-    int64_t total = 0;
-    for (const Item& item : items) total += item.bytes.num_bytes;
-    std::vector<Item> mine;
-    int64_t before = 0;
-    for (const Item& item : items) {
-        const double middle = static_cast<double>(before) + static_cast<double>(item.bytes.num_bytes) / 2;
-        const int its_part =
-            static_cast<int>(middle / static_cast<double>(std::max<int64_t>(total, 1)) * num_parts);
-        if (std::clamp(its_part, 0, num_parts - 1) == part) mine.push_back(item);
-        before += item.bytes.num_bytes;
-    }
-    return mine;
-}
-
-/// The manifest's entries for the tensors of a shard, to compare with the shard's own table.
-std::map<std::string, StoredTensor> tensors_in(const Manifest& manifest, int file) {
-    std::map<std::string, StoredTensor> tensors;
-    for (const StoredTensor& tensor : manifest.tensors) {
-        for (const StoredSlab& slab : tensor.slabs) {
-            if (slab.file != file) continue;
-            StoredTensor& found = tensors[tensor.info.name];
-            found.info = tensor.info;
-            found.slabs.emplace_back(slab).file = StoredSlab::kThisFile;
-        }
-    }
-    return tensors;
-}
-
-void check_own_table(const StoredBytes& shard, const Manifest& manifest, int file) {
+/// Compares the table of a shard with what a manifest that lists slabs says of it.
+void check_listed(const StoredBytes& shard, const Manifest& manifest, const std::vector<FileSlab>& slabs) {
     const ShardTable table =
         parse_shard_table(shard.table(), shard.place() + ": its table", shard.block().num_bytes);
     if (table.set != manifest.set) {
         throw UserError("{} is a foreign shard: it belongs to the save {}, and {} was expected",
                         shard.place(), table.set.hex(), manifest.set.hex());
     }
-    std::map<std::string, StoredTensor> expected = tensors_in(manifest, file);
+    std::map<std::string, StoredTensor> expected;
+    for (const FileSlab& slab : slabs) {
+        expected[slab.tensor->name] = {*slab.tensor, {slab.stored}};
+        expected[slab.tensor->name].slabs[0].file = StoredSlab::kThisFile;
+    }
     for (const StoredTensor& tensor : table.tensors) {
         if (tensor.slabs.empty()) continue;
         const auto found = expected.find(tensor.info.name);
@@ -99,11 +55,8 @@ void check_own_table(const StoredBytes& shard, const Manifest& manifest, int fil
     }
 }
 
-void check_rest(const StoredBytes& file, const std::vector<Item>& items, int number) {
-    std::vector<ByteRange> checked = {file.table_range()};
-    for (const Item& item : items) {
-        if (item.file == number && (item.slab || item.asset)) checked.push_back(item.bytes);
-    }
+void check_rest(const StoredBytes& file, std::vector<ByteRange> checked) {
+    checked.push_back(file.table_range());
     const std::vector<ByteRange> rest = gaps(std::move(checked), file.place(), file.block().num_bytes);
     const Hash found = hash_of(file.file(), rest);
     if (found != file.block().rest) {
@@ -114,56 +67,167 @@ void check_rest(const StoredBytes& file, const std::vector<Item>& items, int num
     }
 }
 
-/// Describes the tensors that an unusable file affects: "; parts of 12 tensors lie in it, as of
-/// 'model/norm.weight'".
-std::string losses(const std::vector<Item>& items, int file) {
-    const std::string* first = nullptr;
-    int64_t count = 0;
-    for (const Item& item : items) {
-        if (item.file != file || !item.slab) continue;
-        if (count++ == 0) first = &item.tensor->info.name;
-    }
-    return count == 0 ? "" : fmt::format("; parts of {} tensors lie in it, as of '{}'", count, *first);
+std::string asset_fault(const StoredBytes& file, const StoredAsset& asset) {
+    const ByteRange bytes{asset.at, asset.num_bytes};
+    const Hash found = hash_of(file.file(), std::span(&bytes, 1));
+    if (found == asset.hash) return {};
+    return fmt::format("{}: asset '{}' is torn: it gives the check {}, and {} was expected", file.place(),
+                       asset.name, found.hex(), asset.hash.hex());
 }
 
-std::string damage(const StoredBytes& file, const Item& item) {
-    const Hash found = hash_of(file.file(), std::span(&item.bytes, 1));
-    if (item.slab) return check_fault(file.file(), *item.tensor, *item.slab, found);
-    if (found == item.asset->hash) return {};
-    return fmt::format("{}: asset '{}' is torn: it gives the check {}, and {} was expected", file.place(),
-                       item.asset->name, found.hex(), item.asset->hash.hex());
+std::string slab_fault(const StoredBytes& file, const FileSlab& slab) {
+    const ByteRange bytes = slab.bytes();
+    return check_fault(file.file(), *slab.tensor, slab.stored, hash_of(file.file(), std::span(&bytes, 1)));
+}
+
+/// Describes the tensors that an unusable file affects: "; parts of 12 tensors lie in it, as of
+/// 'model/norm.weight'".
+std::string losses(const Manifest& manifest, int file) {
+    if (file == StoredSlab::kThisFile) return "";
+    const std::string* first = nullptr;
+    int64_t count = 0;
+    const auto add = [&](const TensorInfo& tensor) {
+        if (count++ == 0) first = &tensor.name;
+    };
+    for (const StoredTensor& tensor : manifest.tensors) {
+        if (std::ranges::find(tensor.slabs, file, &StoredSlab::file) != tensor.slabs.end()) add(tensor.info);
+    }
+    for (const PlacedTensor& tensor : manifest.plan.tensors) {
+        if (slab_of(manifest.plan.grid, tensor, file)) add(tensor.info);
+    }
+    return count == 0 ? "" : fmt::format("; parts of {} tensors lie in it, as of '{}'", count, *first);
 }
 
 void note_failure(const std::exception& error, bool* unreadable) {
     if (unreadable && dynamic_cast<const RunError*>(&error)) *unreadable = true;
 }
 
+/// The part that has a byte, by its position among the bytes of all files.
+struct Parts {
+    int part, num_parts;
+    int64_t total;
+    bool has(double position) const { return of(position) == part; }
+    bool has_some(int64_t begin, int64_t end) const {
+        return of(static_cast<double>(begin)) <= part && of(static_cast<double>(end)) >= part;
+    }
+
+  private:
+    int of(double position) const {
+        const int part_there = static_cast<int>(position / static_cast<double>(total) * num_parts);
+        return std::clamp(part_there, 0, num_parts - 1);
+    }
+};
+
+/// One unit of checking, and the position of its bytes' middle. `look` returns the fault, or throws it.
+struct Item {
+    double middle = 0;
+    std::function<std::string()> look;
+};
+
+/// The items of a file. The first one has the file's own bytes (user block, table and what `rest` covers)
+/// and counts as the first byte.
+std::vector<Item> items_of(const StoredBytes& file, double begin, std::vector<FileSlab> slabs,
+                           const std::vector<StoredAsset>& assets, const std::function<void()>& check_table) {
+    std::ranges::sort(slabs, {}, [](const FileSlab& slab) { return slab.stored.at; });
+    std::vector<ByteRange> checked;
+    for (const FileSlab& slab : slabs) checked.push_back(slab.bytes());
+    for (const StoredAsset& asset : assets) checked.push_back({asset.at, asset.num_bytes});
+    double position = begin + static_cast<double>(file.block().num_bytes);
+    for (const ByteRange& range : checked) position -= static_cast<double>(range.num_bytes);
+    std::vector<Item> items = {{begin, [&file, check_table, checked] {
+                                    check_table();
+                                    check_rest(file, checked);
+                                    return std::string();
+                                }}};
+    const auto add = [&](int64_t num_bytes, std::function<std::string()> look) {
+        items.push_back({position + static_cast<double>(num_bytes) / 2, std::move(look)});
+        position += static_cast<double>(num_bytes);
+    };
+    for (const FileSlab& slab : slabs)
+        add(slab.bytes().num_bytes, [&file, slab] { return slab_fault(file, slab); });
+    for (const StoredAsset& asset : assets)
+        add(asset.num_bytes, [&file, asset] { return asset_fault(file, asset); });
+    return items;
+}
+
+class FaultSearch {
+  public:
+    FaultSearch(Checkpoint::Files& files, const Manifest& manifest, const Parts& parts, bool* unreadable)
+        : files_(files),
+          manifest_(manifest),
+          parts_(parts),
+          unreadable_(unreadable),
+          listed_(listed_slabs(manifest)) {}
+
+    /// `begin`: the file's position among the bytes of all files.
+    void check_file(int number, int64_t begin) {
+        std::vector<Item> items;
+        try {
+            const StoredBytes& file = files_.open(manifest_, number);
+            const bool own = number == StoredSlab::kThisFile;
+            const auto check_table = [this, &file, own, number] {
+                if (manifest_.lists_slabs() && !own) check_listed(file, manifest_, listed_[number]);
+            };
+            items = items_of(file, static_cast<double>(begin), slabs_of(number),
+                             own ? manifest_.assets : std::vector<StoredAsset>(), check_table);
+        } catch (
+            const std::exception& error) {  // every part that needs the file finds it, and one reports it
+            note_failure(error, unreadable_);
+            if (parts_.has(static_cast<double>(begin)))
+                faults_.push_back(error.what() + losses(manifest_, number));
+            return;
+        }
+        for (const Item& item : items)
+            if (parts_.has(item.middle)) check(item);
+    }
+
+    std::vector<std::string> take() { return std::move(faults_); }
+
+  private:
+    void check(const Item& item) {
+        try {
+            if (std::string fault = item.look(); !fault.empty()) faults_.push_back(std::move(fault));
+        } catch (const std::exception& error) {  // machine failures too: unreadable bytes are not sound
+            note_failure(error, unreadable_);
+            faults_.push_back(error.what());
+        }
+    }
+
+    std::vector<FileSlab> slabs_of(int file) {
+        if (manifest_.lists_slabs()) return listed_[file];
+        std::vector<FileSlab> slabs;
+        if (file == StoredSlab::kThisFile) return slabs;
+        for (const Checkpoint::Files::Located& each : files_.slabs(manifest_, file)) {
+            const PlacedTensor& tensor = manifest_.plan.tensors[each.tensor];
+            slabs.push_back(
+                {&tensor.info, {file, *slab_of(manifest_.plan.grid, tensor, file), each.at, each.hash}});
+        }
+        return slabs;
+    }
+
+    Checkpoint::Files& files_;
+    const Manifest& manifest_;
+    Parts parts_;
+    bool* unreadable_;
+    std::map<int, std::vector<FileSlab>> listed_;
+    std::vector<std::string> faults_;
+};
+
 }  // namespace
 
 std::vector<std::string> Checkpoint::faults(int part, int num_parts, bool* unreadable) const {
     ARGOSY_CHECK(part >= 0 && part < num_parts, "part {} of {}", part, num_parts);
-    const std::vector<Item> items = items_of(manifest_, files_->own.block().num_bytes);
-    std::vector<std::string> faults;
-    const auto note = [&](const std::string& fault) {  // a fault of a whole file is reported once
-        if (!fault.empty() && std::find(faults.begin(), faults.end(), fault) == faults.end())
-            faults.push_back(fault);
-    };
-    for (const Item& item : part_of(items, part, num_parts)) {
-        const StoredBytes* file = nullptr;
-        try {
-            file = &files_->open(manifest_.files, item.file);
-            if (item.slab || item.asset) {
-                note(damage(*file, item));
-                continue;
-            }
-            if (item.file != StoredSlab::kThisFile) check_own_table(*file, manifest_, item.file);
-            check_rest(*file, items, item.file);
-        } catch (const std::exception& error) {  // machine failures too: unreadable bytes are not sound
-            note_failure(error, unreadable);
-            note(file ? std::string(error.what()) : error.what() + losses(items, item.file));
-        }
+    const int64_t own_bytes = files_->own.block().num_bytes;
+    Parts parts{part, num_parts, own_bytes};
+    for (const StoredFile& file : manifest_.files) parts.total += file.num_bytes;
+    FaultSearch search(*files_, manifest_, parts, unreadable);
+    int64_t begin = 0;
+    for (int file = StoredSlab::kThisFile; file < std::ssize(manifest_.files); ++file) {
+        const int64_t num_bytes = file == StoredSlab::kThisFile ? own_bytes : manifest_.files[file].num_bytes;
+        if (parts.has_some(begin, begin + num_bytes)) search.check_file(file, begin);
+        begin += num_bytes;
     }
-    return faults;
+    return search.take();
 }
 
 std::vector<std::string> Checkpoint::file_faults(int part, int num_parts, bool* unreadable) const {
@@ -171,10 +235,10 @@ std::vector<std::string> Checkpoint::file_faults(int part, int num_parts, bool* 
     std::vector<std::string> faults;
     for (int file = part; file < std::ssize(manifest_.files); file += num_parts) {
         try {
-            files_->open(manifest_.files, file);
+            files_->open(manifest_, file);
         } catch (const std::exception& error) {
             note_failure(error, unreadable);
-            faults.push_back(error.what() + losses(items_of(manifest_, files_->own.block().num_bytes), file));
+            faults.push_back(error.what() + losses(manifest_, file));
         }
     }
     return faults;

@@ -1,7 +1,10 @@
 #include "checkpoint/file_writer.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
+#include <functional>
+#include <map>
 #include <optional>
 #include <set>
 
@@ -15,20 +18,42 @@ namespace {
 constexpr size_t kChunkBytes = size_t{1} << 18;  // small enough that hashed bytes are still cached when they
                                                  // are written
 
-void check_pieces(const std::vector<Piece>& pieces, const std::string& place) {
+void check_names(const std::vector<Piece>& pieces, const std::string& place) {
     std::set<std::string_view> names;
     for (const Piece& piece : pieces) {
         check_info(piece.tensor, place);
-        const std::string where = fmt::format("{}: tensor '{}'", place, piece.tensor.name);
-        if (piece.slab.num_elements() > 0) check_slab(piece.tensor, piece.slab, where);
-        if (!names.insert(piece.tensor.name).second) throw UserError("{} is to be written twice", where);
+        if (!names.insert(piece.tensor.name).second)
+            throw UserError("{}: tensor '{}' is to be written twice", place, piece.tensor.name);
     }
+}
+
+/// Makes the datasets of a shard: its elements of each type, one after the other. Returns where each piece
+/// begins.
+std::vector<int64_t> place_elements(h5::File& file, const Plan& plan, int writer) {
+    const ElementLayout elements = element_layout(plan);
+    std::map<h5::ElementType, int64_t> starts;
+    for (const auto& [type, num_elements] : elements.num_elements) {
+        if (num_elements[writer] == 0) continue;
+        starts[type] = place_dataset(file, elements_name(type), type, std::array{num_elements[writer]});
+    }
+    std::vector<int64_t> places;
+    for (size_t i = 0; i < plan.tensors.size(); ++i) {
+        const PlacedTensor& tensor = plan.tensors[i];
+        if (!slab_of(plan.grid, tensor, writer)) continue;
+        places.push_back(starts.at(tensor.info.type) + elements.begin[i] * h5::size_bytes(tensor.info.type));
+    }
+    return places;
+}
+
+std::vector<int64_t> place_tensors(h5::File& file, const std::vector<Piece>& pieces) {
+    std::vector<int64_t> places;
+    for (const Piece& piece : pieces)
+        places.push_back(place_dataset(file, piece.tensor.name, piece.tensor.type, piece.slab.size));
+    return places;
 }
 
 /// The state of a piece while it is written.
 struct Slot {
-    std::optional<size_t>
-        listed;  // its place in the table; none: it has no elements of a tensor that has some
     int64_t at = 0, num_bytes = 0, done = 0;
     std::unique_ptr<Hasher> hasher;  // of the piece's bytes in order
 };
@@ -37,12 +62,16 @@ struct Slot {
 
 class FileWriter::State {
   public:
+    /// Makes the datasets of the pieces and returns the offset of each in the file.
+    using PlacePieces = std::function<std::vector<int64_t>(h5::File&)>;
+
     State(const std::filesystem::path& path, FileKind kind, Manifest table, const std::vector<Piece>& pieces,
-          const std::vector<Asset>& assets)
+          const PlacePieces& place_pieces, const std::vector<Asset>& assets)
         : kind_(kind), table_(std::move(table)), out_(path, kind, [&](h5::File& file) {
-              check_pieces(pieces, file.place());
+              check_names(pieces, file.place());
               table_.assets = place_assets(file, assets);
-              for (const Piece& piece : pieces) place_piece(file, piece);
+              const std::vector<int64_t> places = place_pieces(file);
+              for (size_t i = 0; i < pieces.size(); ++i) list(pieces[i], places[i]);
               return table_text();
           }) {
         write_assets(out_, table_.assets, assets);
@@ -66,7 +95,7 @@ class FileWriter::State {
         }
         out_.file().begin_sync(begin, count);
         if (slot.done == slot.num_bytes) {
-            table_.tensors[*slot.listed].slabs.front().hash = slot.hasher->value();
+            table_.tensors[piece].slabs.front().hash = slot.hasher->value();
             slot.hasher.reset();
         }
         count_written(count);
@@ -80,7 +109,8 @@ class FileWriter::State {
             if (slot.num_bytes > 0) checked.push_back({slot.at, slot.num_bytes});
         }
         for (const StoredAsset& asset : table_.assets) checked.push_back({asset.at, asset.num_bytes});
-        out_.finish(table_text(), std::move(checked));
+        out_.finish(table_text(), std::move(checked),
+                    kind_ == FileKind::Shard ? std::optional(table_.set) : std::nullopt);
         failpoint("shard_finished");
     }
 
@@ -90,15 +120,11 @@ class FileWriter::State {
                                         : to_json(table_);
     }
 
-    void place_piece(h5::File& file, const Piece& piece) {
-        slots_.push_back({.num_bytes = piece.num_bytes()});
-        Slot& slot = slots_.back();
-        total_bytes_ += slot.num_bytes;
-        if (slot.num_bytes == 0 && piece.tensor.num_elements() > 0) return;
-        slot.listed = table_.tensors.size();
-        slot.at = place_dataset(file, piece.tensor.name, piece.tensor.type, piece.slab.size);
+    void list(const Piece& piece, int64_t at) {
+        slots_.push_back({.at = at, .num_bytes = piece.num_bytes()});
+        total_bytes_ += piece.num_bytes();
         StoredTensor& stored = table_.tensors.emplace_back(StoredTensor{.info = piece.tensor});
-        if (slot.num_bytes > 0) stored.slabs.push_back({.slab = piece.slab, .at = slot.at});
+        if (piece.num_bytes() > 0) stored.slabs.push_back({.slab = piece.slab, .at = at});
     }
 
     void count_written(int64_t count) {
@@ -118,9 +144,16 @@ FileWriter::FileWriter(std::unique_ptr<State> state) : state_(std::move(state)) 
 FileWriter::FileWriter(FileWriter&&) noexcept = default;
 FileWriter::~FileWriter() = default;
 
-FileWriter FileWriter::shard(const std::filesystem::path& path, const Hash& set, std::vector<Piece> pieces) {
-    return FileWriter(
-        std::make_unique<State>(path, FileKind::Shard, Manifest{.set = set}, pieces, std::vector<Asset>{}));
+FileWriter FileWriter::shard(const std::filesystem::path& step, const Hash& nonce, const Plan& plan,
+                             int writer) {
+    const int num_writers = plan.num_writers();
+    const std::filesystem::path path = step / shard_name(writer, num_writers);
+    ARGOSY_CHECK(writer >= 0 && writer < num_writers, "writer {} of {}", writer, num_writers);
+    for (const PlacedTensor& tensor : plan.tensors) check_info(tensor.info, path.string());
+    check_plan(plan, path.string());
+    const auto place = [&](h5::File& file) { return place_elements(file, plan, writer); };
+    return FileWriter(std::make_unique<State>(path, FileKind::Shard, Manifest{.set = set_of(nonce, plan)},
+                                              pieces_of(plan, writer), place, std::vector<Asset>{}));
 }
 
 FileWriter FileWriter::full(const std::filesystem::path& path, const Description& description,
@@ -133,14 +166,11 @@ FileWriter FileWriter::full(const std::filesystem::path& path, const Description
     Manifest table{.description = description};
     const std::string text = to_json(table);
     table.set = hash_of(std::as_bytes(std::span(text)));
-    return FileWriter(std::make_unique<State>(path, FileKind::Full, std::move(table), pieces, assets));
+    const auto place = [&](h5::File& file) { return place_tensors(file, pieces); };
+    return FileWriter(std::make_unique<State>(path, FileKind::Full, std::move(table), pieces, place, assets));
 }
 
 void FileWriter::append(size_t piece, std::span<const std::byte> bytes) { state_->append(piece, bytes); }
 void FileWriter::finish() { state_->finish(); }
-
-std::string shard_name(int writer, int num_writers) {
-    return fmt::format("shard-{:05}-of-{:05}.h5", writer, num_writers);
-}
 
 }  // namespace argosy::checkpoint

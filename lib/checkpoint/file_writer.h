@@ -11,17 +11,11 @@
 #include <vector>
 
 #include "checkpoint/hash.h"
+#include "checkpoint/placement.h"
 #include "checkpoint/table.h"
 #include "checkpoint/tensor_source.h"
 
 namespace argosy::checkpoint {
-
-/// A slab to store in the file. Slabs without elements are left out.
-struct Piece {
-    TensorInfo tensor;
-    layout::Slab slab;
-    int64_t num_bytes() const { return slab.num_elements() * h5::size_bytes(tensor.type); }
-};
 
 struct Asset {
     std::string name;
@@ -30,8 +24,10 @@ struct Asset {
 
 class FileWriter {
   public:
-    /// A shard of the save `set`, the identifier that all shards of one save share.
-    static FileWriter shard(const std::filesystem::path& path, const Hash& set, std::vector<Piece> pieces);
+    /// The shard of writer `writer` in the step's folder `step`, which start_step() made. The shard has
+    /// the pieces pieces_of(plan, writer). `nonce` and `plan` are the same for all shards of one save.
+    static FileWriter shard(const std::filesystem::path& step, const Hash& nonce, const Plan& plan,
+                            int writer);
     /// A full file, with whole tensors.
     static FileWriter full(const std::filesystem::path& path, const Description& description,
                            std::vector<TensorInfo> tensors, const std::vector<Asset>& assets);
@@ -49,8 +45,5 @@ class FileWriter {
     explicit FileWriter(std::unique_ptr<State> state);
     std::unique_ptr<State> state_;
 };
-
-/// "shard-00003-of-00008.h5".
-std::string shard_name(int writer, int num_writers);
 
 }  // namespace argosy::checkpoint

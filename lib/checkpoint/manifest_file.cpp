@@ -1,22 +1,153 @@
+// The views of a manifest. A view that names every slab would outgrow its readers: 405B on 16,384 writers has
+// 56 million slabs. The manifest has two levels of virtual datasets instead:
+// 1. `elements/<type>` of shape [grid..., longest] joins the shards' datasets of that name. One mapping for
+//    each shard serves all tensors.
+// 2. Each tensor maps boxes of `elements/<type>`. The pieces of neighbours on the grid begin at the same
+//    element (ElementLayout), so one mapping takes all chunks of the last axes at once.
 #include "checkpoint/manifest_file.h"
+
+#include <algorithm>
 
 #include "checkpoint/output_file.h"
 
 namespace argosy::checkpoint {
 namespace {
 
-void create_view(h5::File& file, const StoredTensor& tensor, const std::vector<StoredFile>& shards) {
-    std::vector<h5::VirtualSource> sources;
-    for (const StoredSlab& stored : tensor.slabs) {
-        sources.push_back({.file = shards[stored.file].name,
-                           .dataset = tensor.info.name,
-                           .offset = stored.slab.offset,
-                           .size = stored.slab.size});
+using h5::Box;
+using h5::VirtualSource;
+
+/// The mappings of one tensor's view.
+class TensorView {
+  public:
+    /// `shape`: of the elements' view. `begin`: of the tensor's pieces in it.
+    TensorView(const Plan& plan, const PlacedTensor& tensor, std::vector<int64_t> shape, int64_t begin)
+        : plan_(plan), tensor_(tensor), shape_(std::move(shape)), begin_(begin) {}
+
+    std::vector<VirtualSource> mappings() {
+        from_ = {.offset = std::vector<int64_t>(shape_.size(), 0),
+                 .size = std::vector<int64_t>(shape_.size(), 1)};
+        add(0, whole(tensor_.info));
+        return std::move(sources_);
     }
-    if (sources.empty()) {
-        file.create_dataset(tensor.info.name, tensor.info.type, tensor.info.shape);
-    } else {
-        file.create_virtual_dataset(tensor.info.name, tensor.info.type, tensor.info.shape, sources);
+
+  private:
+    /// Maps the part `slab` of the tensor, which the axes before `axis` have cut.
+    void add(size_t axis, const layout::Slab& slab) {
+        if (slab.num_elements() == 0) return;
+        if (axis == plan_.grid.size()) return map(slab, slab.num_elements());
+        if (joins(axis, slab)) return add_joined(axis, slab);
+        const Cut& cut = tensor_.cuts[axis];
+        for (int index = 0; index < cut.parts; ++index) {
+            from_.offset[axis] = cut.first + index * (plan_.grid[axis] / cut.parts);
+            add(axis + 1, chunk_of(slab, cut, index));
+        }
+    }
+
+    /// Whether the chunks of this axis lie in the elements' view as in the tensor: row-major over the axes
+    /// from this one on, all cut along dim 0 over all their writers, or not at all, and equal but for the
+    /// last on this axis.
+    bool joins(size_t axis, const layout::Slab& slab) const {
+        int64_t rows = 1;
+        for (size_t each = axis; each < plan_.grid.size(); ++each) {
+            const Cut& cut = tensor_.cuts[each];
+            if (cut.parts == 1 && each > axis) continue;
+            if (cut.parts == 1 || cut.dim != 0 || cut.parts != plan_.grid[each]) return false;
+            if (each > axis && rows % cut.parts != 0) return false;
+            rows = each == axis ? (slab.size[0] + cut.parts - 1) / cut.parts : rows / cut.parts;
+        }
+        return true;
+    }
+
+    void add_joined(size_t axis, const layout::Slab& slab) {
+        const int64_t rows = (slab.size[0] + tensor_.cuts[axis].parts - 1) / tensor_.cuts[axis].parts;
+        const int64_t num_chunks = slab.size[0] / rows;
+        layout::Slab joined = slab, rest = slab;
+        joined.size[0] = num_chunks * rows;
+        rest.offset[0] += joined.size[0];
+        rest.size[0] -= joined.size[0];
+        const Box before = from_;
+        from_.offset[axis] = 0;
+        from_.size[axis] = num_chunks;
+        int64_t num_pieces = num_chunks;
+        for (size_t each = axis + 1; each < plan_.grid.size(); ++each) {
+            from_.offset[each] = tensor_.cuts[each].first;
+            from_.size[each] = tensor_.cuts[each].parts;
+            num_pieces *= tensor_.cuts[each].parts;
+        }
+        map(joined, joined.num_elements() / num_pieces);
+        from_ = before;
+        from_.offset[axis] = num_chunks;
+        add(axis + 1, rest);
+        from_ = before;
+    }
+
+    void map(const layout::Slab& slab, int64_t piece_elements) {
+        from_.offset.back() = begin_;
+        from_.size.back() = piece_elements;
+        sources_.push_back({.file = ".",
+                            .dataset = elements_name(tensor_.info.type),
+                            .to = {slab.offset, slab.size},
+                            .shape = shape_,
+                            .from = from_});
+    }
+
+    static layout::Slab chunk_of(layout::Slab slab, const Cut& cut, int index) {
+        if (cut.parts == 1) return slab;
+        const layout::Range chunk = layout::chunk(slab.size[cut.dim], cut.parts, index);
+        slab.offset[cut.dim] += chunk.begin;
+        slab.size[cut.dim] = chunk.size;
+        return slab;
+    }
+
+    const Plan& plan_;
+    const PlacedTensor& tensor_;
+    std::vector<int64_t> shape_;
+    int64_t begin_;
+    Box from_;  // of the axes that are cut so far
+    std::vector<VirtualSource> sources_;
+};
+
+/// The shape of the elements' view.
+std::vector<int64_t> view_shape(const Plan& plan, const std::vector<int64_t>& num_elements) {
+    std::vector<int64_t> shape(plan.grid.begin(), plan.grid.end());
+    shape.push_back(*std::ranges::max_element(num_elements));
+    return shape;
+}
+
+void create_elements_view(h5::File& file, const Plan& plan, h5::ElementType type,
+                          const std::vector<int64_t>& num_elements) {
+    const std::vector<int64_t> shape = view_shape(plan, num_elements);
+    std::vector<VirtualSource> shards;
+    for (int writer = 0; writer < plan.num_writers(); ++writer) {
+        const int64_t length = num_elements[writer];
+        if (length == 0) continue;
+        Box to{.offset = std::vector<int64_t>(shape.size(), 0),
+               .size = std::vector<int64_t>(shape.size(), 1)};
+        for (size_t axis = plan.grid.size(), rest = writer; axis-- > 0; rest /= plan.grid[axis])
+            to.offset[axis] = static_cast<int64_t>(rest % plan.grid[axis]);
+        to.size.back() = length;
+        shards.push_back({.file = shard_name(writer, plan.num_writers()),
+                          .dataset = elements_name(type),
+                          .to = std::move(to),
+                          .shape = {length},
+                          .from = {{0}, {length}}});
+    }
+    file.create_virtual_dataset(elements_name(type), type, shape, shards);
+}
+
+void create_views(h5::File& file, const Plan& plan) {
+    const ElementLayout elements = element_layout(plan);
+    for (const auto& [type, num_elements] : elements.num_elements)
+        if (*std::ranges::max_element(num_elements) > 0) create_elements_view(file, plan, type, num_elements);
+    for (size_t i = 0; i < plan.tensors.size(); ++i) {
+        const TensorInfo& info = plan.tensors[i].info;
+        if (info.num_elements() == 0) {
+            file.create_dataset(info.name, info.type, info.shape);
+            continue;
+        }
+        TensorView view(plan, plan.tensors[i], view_shape(plan, elements.num_elements.at(info.type)),
+                        elements.begin[i]);
+        file.create_virtual_dataset(info.name, info.type, info.shape, view.mappings());
     }
 }
 
@@ -25,7 +156,7 @@ void create_view(h5::File& file, const StoredTensor& tensor, const std::vector<S
 void write_manifest(const std::filesystem::path& path, Manifest manifest, const std::vector<Asset>& assets) {
     OutputFile out(path, FileKind::Manifest, [&](h5::File& file) {
         manifest.assets = place_assets(file, assets);
-        for (const StoredTensor& tensor : manifest.tensors) create_view(file, tensor, manifest.files);
+        create_views(file, manifest.plan);
         return to_json(manifest);
     });
     write_assets(out, manifest.assets, assets);

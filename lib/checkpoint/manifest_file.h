@@ -11,7 +11,7 @@ namespace argosy::checkpoint {
 
 inline constexpr const char* kManifestName = "checkpoint.h5";
 
-/// Writes and fsyncs the file. REQUIRES: `manifest` is complete but for its assets.
+/// Writes and fsyncs the file. REQUIRES: `manifest` has a plan, and is complete but for its assets.
 void write_manifest(const std::filesystem::path& path, Manifest manifest, const std::vector<Asset>& assets);
 
 }  // namespace argosy::checkpoint

@@ -15,6 +15,11 @@ UserBlock lay_out_file(const std::filesystem::path& path, FileKind kind, const O
     RawFile::create(path);  // distinguishes a forbidden path from a full disk, which HDF5 does not
     h5::File file = h5::File::create(path, kUserBlockBytes);
     block.table_bytes = static_cast<int64_t>(lay_out(file).size());
+    if (block.table_bytes > kMaxTableBytes) {
+        throw UserError(
+            "{}: its table has {} bytes, and readers take {} at most: the step has too many tensors",
+            path.string(), block.table_bytes, kMaxTableBytes);
+    }
     block.table_at = place_dataset(file, kTableName, h5::ElementType::U8, std::array{block.table_bytes});
     file.close();
     return block;
@@ -27,7 +32,8 @@ OutputFile::OutputFile(const std::filesystem::path& path, FileKind kind, const L
     block_.num_bytes = file_.size_bytes();
 }
 
-void OutputFile::finish(const std::string& table, std::vector<ByteRange> checked) {
+void OutputFile::finish(const std::string& table, std::vector<ByteRange> checked,
+                        const std::optional<Hash>& set) {
     ARGOSY_CHECK(static_cast<int64_t>(table.size()) == block_.table_bytes, "{}: a table of {} bytes in {}",
                  file_.path().string(), table.size(), block_.table_bytes);
     const auto text = std::as_bytes(std::span(table));
@@ -35,6 +41,7 @@ void OutputFile::finish(const std::string& table, std::vector<ByteRange> checked
     block_.table_hash = hash_of(text);
     checked.push_back({block_.table_at, block_.table_bytes});
     block_.rest = hash_of(file_, gaps(std::move(checked), file_.path().string(), block_.num_bytes));
+    block_.set = set;
     const std::string block = to_text(block_);
     file_.write_at(0, std::as_bytes(std::span(block)));
     file_.sync();

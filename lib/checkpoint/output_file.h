@@ -26,7 +26,9 @@ class OutputFile {
     int64_t size_bytes() const { return block_.num_bytes; }
 
     /// Writes the table and the user block, and fsyncs. `checked`: the ranges whose checks the table has.
-    void finish(const std::string& table, std::vector<ByteRange> checked);
+    /// `set`: of a shard, the save that it belongs to.
+    void finish(const std::string& table, std::vector<ByteRange> checked,
+                const std::optional<Hash>& set = {});
 
   private:
     UserBlock block_;

@@ -64,9 +64,9 @@ class Gather {
 
 }  // namespace
 
-int64_t read_part(const RawFile& file, const StoredTensor& tensor, const StoredSlab& stored, const Want& want,
+int64_t read_part(const RawFile& file, const TensorInfo& tensor, const StoredSlab& stored, const Want& want,
                   std::span<std::byte> out) {
-    const int64_t width = h5::size_bytes(tensor.info.type);
+    const int64_t width = h5::size_bytes(tensor.type);
     Gather gather(file, out);
     int64_t num_runs = 0, first = 0;  // number of runs; offset of the first in `out`
     for_each_run(want.common, stored.slab, want.wanted, [&](const Run& run) {
@@ -82,12 +82,12 @@ int64_t read_part(const RawFile& file, const StoredTensor& tensor, const StoredS
     return gather.fetched();
 }
 
-std::string check_fault(const RawFile& file, const StoredTensor& tensor, const StoredSlab& stored,
+std::string check_fault(const RawFile& file, const TensorInfo& tensor, const StoredSlab& stored,
                         const Hash& found) {
     if (found == stored.hash) return {};
     return fmt::format(
         "{}: tensor '{}' is torn: its slab at {} of {} gives the check {}, and {} was expected",
-        file.path().string(), tensor.info.name, stored.slab.offset, stored.slab.size, found.hex(),
+        file.path().string(), tensor.name, stored.slab.offset, stored.slab.size, found.hex(),
         stored.hash.hex());
 }
 

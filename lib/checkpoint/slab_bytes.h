@@ -19,11 +19,11 @@ struct Want {
 /// Reads `want.common` into `out`, which holds all of `want.wanted`; returns the bytes fetched. The function
 /// makes few large reads: rows less than a page apart are read through a small buffer, together with the
 /// bytes between them.
-int64_t read_part(const RawFile& file, const StoredTensor& tensor, const StoredSlab& stored, const Want& want,
+int64_t read_part(const RawFile& file, const TensorInfo& tensor, const StoredSlab& stored, const Want& want,
                   std::span<std::byte> out);
 
 /// A message if the found hash differs from the slab's check; empty if they agree.
-std::string check_fault(const RawFile& file, const StoredTensor& tensor, const StoredSlab& stored,
+std::string check_fault(const RawFile& file, const TensorInfo& tensor, const StoredSlab& stored,
                         const Hash& found);
 
 }  // namespace argosy::checkpoint

@@ -2,17 +2,19 @@
 
 #include <algorithm>
 #include <charconv>
+#include <future>
 #include <limits>
 #include <optional>
 #include <set>
-#include <unordered_map>
 
 #include "base/error.h"
 #include "base/failpoint.h"
 #include "base/log.h"
 #include "base/raw_file.h"
+#include "checkpoint/checkpoint.h"
 #include "checkpoint/manifest_file.h"
 #include "checkpoint/stored_bytes.h"
+#include "checkpoint/table_check.h"
 
 namespace argosy::checkpoint {
 namespace {
@@ -63,49 +65,44 @@ void remove_remains(const fs::path& folder) {
     }
 }
 
-/// Combines the tensors of several shards, in the order of their first appearance.
-class Merger {
-  public:
-    void add(int file, const ShardTable& table, const std::string& place) {
-        for (const StoredTensor& tensor : table.tensors) {
-            const auto [at, is_new] = index_.try_emplace(tensor.info.name, tensors_.size());
-            if (is_new) tensors_.push_back({.info = tensor.info});
-            StoredTensor& whole = tensors_[at->second];
-            if (whole.info != tensor.info) {
-                throw UserError("{}: tensor '{}' has another type or shape than in a shard before it", place,
-                                tensor.info.name);
-            }
-            for (const StoredSlab& slab : tensor.slabs) whole.slabs.emplace_back(slab).file = file;
-        }
+/// A shard's entry in the manifest. UserError if the file is not that shard of this save.
+StoredFile finished_shard(const fs::path& partial, const Hash& set, int writer, int num_writers) {
+    const std::string name = shard_name(writer, num_writers);
+    const StoredBytes shard(partial / name);
+    const UserBlock& block = shard.block();
+    if (block.kind != FileKind::Shard || !block.set) throw UserError("{} is no shard", shard.place());
+    if (*block.set != set) {
+        throw UserError("{} is a foreign shard: it belongs to the save {}, and {} was expected",
+                        shard.place(), block.set->hex(), set.hex());
     }
-    std::vector<StoredTensor> take() { return std::move(tensors_); }
+    return {name, block.num_bytes, block.check};
+}
 
-  private:
-    std::unordered_map<std::string, size_t> index_;
-    std::vector<StoredTensor> tensors_;
-};
+/// The shards' entries. Threads overlap the waits for a file system over a network.
+std::vector<StoredFile> finished_shards(const fs::path& partial, const Hash& set, int num_writers) {
+    constexpr int kThreads = 16, kFilesPerThread = 64;
+    const int num_threads = std::clamp(num_writers / kFilesPerThread, 1, kThreads);
+    std::vector<StoredFile> files(num_writers);
+    std::vector<std::future<void>> parts;
+    for (int thread = 0; thread < num_threads; ++thread) {
+        parts.push_back(std::async(std::launch::async, [&, thread] {
+            for (int writer = thread; writer < num_writers; writer += num_threads)
+                files[writer] = finished_shard(partial, set, writer, num_writers);
+        }));
+    }
+    for (std::future<void>& part : parts) part.wait();
+    for (std::future<void>& part : parts) part.get();
+    return files;
+}
 
-/// Builds the manifest of a save, without assets, from the tables of its shards.
-Manifest collect(const fs::path& partial, const Description& description, const Hash& set, int num_writers) {
-    Manifest manifest{.set = set, .description = description};
-    Merger tensors;
+/// The folders in which the shards lie, each once.
+std::vector<fs::path> shard_folders(const fs::path& partial, int num_writers) {
+    std::vector<fs::path> folders;
     for (int writer = 0; writer < num_writers; ++writer) {
-        const StoredBytes shard(partial / shard_name(writer, num_writers));
-        if (shard.block().kind != FileKind::Shard) throw UserError("{} is no shard", shard.place());
-        const std::string text = shard.table();
-        const ShardTable table =
-            parse_shard_table(text, shard.place() + ": its table", shard.block().num_bytes);
-        if (table.set != set) {
-            throw UserError("{} is a foreign shard: it belongs to the save {}, and {} was expected",
-                            shard.place(), table.set.hex(), set.hex());
-        }
-        manifest.files.push_back(
-            {shard_name(writer, num_writers), shard.block().num_bytes, shard.block().check});
-        tensors.add(writer, table, shard.place());
+        const fs::path folder = (partial / shard_name(writer, num_writers)).parent_path();
+        if (folders.empty() || folders.back() != folder) folders.push_back(folder);
     }
-    manifest.tensors = tensors.take();
-    check_table(manifest, partial.string(), std::numeric_limits<int64_t>::max());
-    return manifest;
+    return folders;
 }
 
 }  // namespace
@@ -133,22 +130,29 @@ std::vector<int64_t> whole_steps(const fs::path& folder) {
     return {steps.begin(), steps.end()};
 }
 
-fs::path start_step(const fs::path& folder, int64_t step) {
+fs::path start_step(const fs::path& folder, int64_t step, int num_writers) {
     ARGOSY_CHECK(step >= 0, "step {}", step);
     make_folders(folder);
     remove_remains(folder);
     fs::path partial = partial_path(folder / step_name(step));
     make_folders(partial);
+    for (const fs::path& shards : shard_folders(partial, num_writers)) make_folders(shards);
     failpoint("step_started");
     return partial;
 }
 
-void commit_step(const fs::path& folder, const Description& description, const Hash& set, int num_writers,
+void commit_step(const fs::path& folder, const Description& description, const Hash& nonce, const Plan& plan,
                  const std::vector<Asset>& assets) {
     const fs::path place = folder / step_name(description.step);
     const fs::path partial = partial_path(place);
-    write_manifest(partial / kManifestName, collect(partial, description, set, num_writers), assets);
+    const int num_writers = plan.num_writers();
+    Manifest manifest{.set = set_of(nonce, plan), .description = description, .plan = plan};
+    manifest.files = finished_shards(partial, manifest.set, num_writers);
+    check_table(manifest, partial.string(), std::numeric_limits<int64_t>::max());
+    write_manifest(partial / kManifestName, std::move(manifest), assets);
     failpoint("manifest_written");
+    Checkpoint{partial};  // nothing takes the place of an older step that a reader would refuse
+    for (const fs::path& shards : shard_folders(partial, num_writers)) sync_folder(shards);
     sync_folder(partial);
     failpoint("before_rename");
     publish(partial, place, Replace::Yes);

@@ -26,15 +26,17 @@ std::filesystem::path step_path(const std::filesystem::path& folder, int64_t ste
 /// The steps with a whole folder, ascending, found by listing `folder`. A missing folder has none.
 std::vector<int64_t> whole_steps(const std::filesystem::path& folder);
 
-/// Makes an empty `folder/step-N.partial` and the folders above it, returns it, and removes the remains of
-/// killed attempts in `folder`. One save at a time in a folder.
-std::filesystem::path start_step(const std::filesystem::path& folder, int64_t step);
+/// Makes an empty `folder/step-N.partial`, the folders above it and those in it for the shards of
+/// `num_writers`, returns it, and removes the remains of killed attempts in `folder`. One save at a time in a
+/// folder.
+std::filesystem::path start_step(const std::filesystem::path& folder, int64_t step, int num_writers);
 
-/// Call it once every shard is finished: reads the shards' tables, writes the manifest with its views, fsyncs
-/// and renames. The step replaces one of the same number. UserError if a shard is missing or foreign, or if
-/// the slabs do not cover a tensor exactly once. After an error the caller removes the partial folder.
-void commit_step(const std::filesystem::path& folder, const Description& description, const Hash& set,
-                 int num_writers, const std::vector<Asset>& assets);
+/// Call it once every shard is finished, with the nonce and the plan of all writers: reads the shards' user
+/// blocks, writes the manifest with its views, opens it as a reader does, fsyncs and renames. The step
+/// replaces one of the same number. UserError if a shard is missing or of another save or plan. After an
+/// error the caller removes the partial folder.
+void commit_step(const std::filesystem::path& folder, const Description& description, const Hash& nonce,
+                 const Plan& plan, const std::vector<Asset>& assets);
 
 struct Retention {
     int64_t keep_latest = 0;  // 0: all

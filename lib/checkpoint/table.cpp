@@ -67,6 +67,13 @@ std::string print_tensor(const StoredTensor& tensor) {
     return fmt::format(R"({{{},"slabs":[{}]}})", info_fields("name", tensor.info), slabs);
 }
 
+std::string print_placed(const PlacedTensor& tensor) {
+    std::string cuts;
+    for (const Cut& cut : tensor.cuts)
+        cuts += fmt::format("{}[{},{},{}]", cuts.empty() ? "" : ",", cut.dim, cut.parts, cut.first);
+    return fmt::format(R"({{{},"cuts":[{}]}})", info_fields("name", tensor.info), cuts);
+}
+
 std::string print_description(const Description& of) {
     return fmt::format(
         "\"step\":{},\"program\":{},\"mesh\":{},\"model_only\":{},\n\"model\":{},\n\"config\":{},\n\"state\":"
@@ -86,18 +93,22 @@ std::string to_json(const ShardTable& table) {
 }
 
 std::string to_json(const Manifest& manifest) {
-    const auto file = [](const StoredFile& of) {
-        return fmt::format(R"({{"name":{},"bytes":{},"check":"{}"}})", quoted(of.name), of.num_bytes,
-                           of.check.hex());
+    const auto file = [&](const StoredFile& of) {
+        const std::string name =
+            manifest.lists_slabs() ? fmt::format("\"name\":{},", quoted(of.name)) : std::string();
+        return fmt::format(R"({{{}"bytes":{},"check":"{}"}})", name, of.num_bytes, of.check.hex());
     };
     const auto asset = [](const StoredAsset& of) {
         return fmt::format(R"({{"name":{},"at":{},"bytes":{},"hash":"{}"}})", quoted(of.name), of.at,
                            of.num_bytes, of.hash.hex());
     };
-    return fmt::format("{{\"set\":\"{}\",{},\n{},\n{},\n{}}}", manifest.set.hex(),
-                       print_description(manifest.description), list("files", manifest.files, file),
+    const std::string grid =
+        manifest.lists_slabs() ? "" : fmt::format("\"grid\":[{}],\n", fmt::join(manifest.plan.grid, ","));
+    return fmt::format("{{\"set\":\"{}\",{},\n{}{},\n{},\n{}}}", manifest.set.hex(),
+                       print_description(manifest.description), grid, list("files", manifest.files, file),
                        list("assets", manifest.assets, asset),
-                       list("tensors", manifest.tensors, print_tensor));
+                       manifest.lists_slabs() ? list("tensors", manifest.tensors, print_tensor)
+                                              : list("tensors", manifest.plan.tensors, print_placed));
 }
 
 }  // namespace argosy::checkpoint

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "checkpoint/hash.h"
+#include "checkpoint/placement.h"
 #include "checkpoint/tensor_source.h"
 #include "layout/param_spec.h"
 
@@ -29,7 +30,7 @@ struct StoredTensor {
 };
 
 struct StoredFile {
-    std::string name;
+    std::string name;  // relative to the step's folder
     int64_t num_bytes = 0;
     Hash check;  // of its user block
     bool operator==(const StoredFile&) const = default;
@@ -61,12 +62,16 @@ struct ShardTable {
     bool operator==(const ShardTable&) const = default;
 };
 
+/// A step has `plan`, from which the slabs follow; shard i is that of writer i. A full file has `tensors` and
+/// an empty plan. A step of format 1, which listed every slab, has that too.
 struct Manifest {
     Hash set;
     Description description;
+    Plan plan;
     std::vector<StoredFile> files;
     std::vector<StoredAsset> assets;
     std::vector<StoredTensor> tensors;
+    bool lists_slabs() const { return plan.grid.empty(); }
     bool operator==(const Manifest&) const = default;
 };
 

@@ -37,7 +37,9 @@ std::string printable(std::string_view name) {
 
 std::string_view path_fault(std::string_view name) {
     if (const std::string_view fault = name_fault(name); !fault.empty()) return fault;
-    if (name == "table" || name == "assets" || name.starts_with("assets/")) return "is reserved";
+    if (name == "table" || name == "assets" || name.starts_with("assets/") || name == "elements" ||
+        name.starts_with("elements/"))
+        return "is reserved";
     for (size_t begin = 0; begin <= name.size();) {
         const size_t end = std::min(name.find('/', begin), name.size());
         const std::string_view part = name.substr(begin, end - begin);
@@ -117,7 +119,7 @@ std::string tensor_place(const std::string& place, const TensorInfo& info) {
 void check_files(const Manifest& manifest, const std::string& place) {
     std::set<std::string_view> names;
     for (const StoredFile& file : manifest.files) {
-        check_file_name(file.name, place);
+        if (manifest.lists_slabs()) check_file_name(file.name, place);
         if (!names.insert(file.name).second)
             throw UserError("{}: file '{}' is listed twice", place, file.name);
         if (file.num_bytes < kUserBlockBytes) {
@@ -214,14 +216,27 @@ void check_table(const Manifest& manifest, const std::string& place, int64_t fil
     Extents extents(manifest.files, place, file_bytes);
     check_assets(manifest, place, extents);
     std::set<std::string_view> names;
+    const auto check_named = [&](const TensorInfo& info) {
+        check_info(info, place);
+        if (!names.insert(info.name).second)
+            throw UserError("{}: it is listed twice", tensor_place(place, info));
+    };
     for (const StoredTensor& tensor : manifest.tensors) {
         const std::string where = tensor_place(place, tensor.info);
-        check_info(tensor.info, place);
-        if (!names.insert(tensor.info.name).second) throw UserError("{}: it is listed twice", where);
+        check_named(tensor.info);
         check_slabs(tensor, static_cast<int>(manifest.files.size()), where, extents);
         check_cover(tensor, where);
     }
     extents.check();
+    for (const PlacedTensor& tensor : manifest.plan.tensors) check_named(tensor.info);
+    if (manifest.lists_slabs() ? !manifest.plan.tensors.empty() : !manifest.tensors.empty())
+        throw UserError("{}: it lists slabs and cuts, or cuts without a grid", place);
+    if (manifest.lists_slabs()) return;
+    check_plan(manifest.plan, place);
+    if (manifest.plan.num_writers() != std::ssize(manifest.files)) {
+        throw UserError("{}: a grid of {} has another number of writers than its {} files", place,
+                        manifest.plan.grid, manifest.files.size());
+    }
 }
 
 std::vector<ByteRange> gaps(std::vector<ByteRange> ranges, const std::string& place, int64_t file_bytes) {

@@ -56,6 +56,28 @@ class Reader {
         }
         return result;
     }
+    /// The list under `key`, whose numbers fit an int.
+    std::vector<int> degrees(const char* key) const {
+        std::vector<int> result;
+        for (const int64_t each : numbers(key)) {
+            if (each > std::numeric_limits<int>::max()) fail(key, "a list of counts below 2^31");
+            result.push_back(static_cast<int>(each));
+        }
+        return result;
+    }
+    /// A list of [dim, parts, first].
+    std::vector<Cut> cuts(const char* key) const {
+        std::vector<Cut> result;
+        for (const ordered_json& each : list(key)) {
+            const auto fits = [&](size_t i) {
+                return is_count(each[i]) && each[i].get<int64_t>() <= std::numeric_limits<int>::max();
+            };
+            if (!each.is_array() || each.size() != 3 || !fits(0) || !fits(1) || !fits(2))
+                fail(key, "a list of [dim, parts, first]");
+            result.push_back({each[0].get<int>(), each[1].get<int>(), each[2].get<int>()});
+        }
+        return result;
+    }
     Hash hash(const char* key) const {
         const std::optional<Hash> parsed = parse_hash(text(key));
         if (!parsed) fail(key, "32 lower-case hexadecimal digits");
@@ -214,13 +236,25 @@ Description read_description(const Reader& reader) {
 void take_item(Manifest& manifest, const std::string& key, const ordered_json& item,
                const std::string& place) {
     const Reader reader(item, place);
-    if (key == "tensors") {
+    if (key == "tensors" && reader.has("cuts")) {
+        manifest.plan.tensors.push_back({read_info(reader, "name"), reader.cuts("cuts")});
+    } else if (key == "tensors") {
         manifest.tensors.push_back(read_tensor(item, place));
     } else if (key == "files") {
-        manifest.files.push_back({reader.text("name"), reader.number("bytes"), reader.hash("check")});
+        manifest.files.push_back({reader.has("name") ? reader.text("name") : std::string(),
+                                  reader.number("bytes"), reader.hash("check")});
     } else {
         manifest.assets.push_back(
             {reader.text("name"), reader.number("at"), reader.number("bytes"), reader.hash("hash")});
+    }
+}
+
+/// The names of shards follow from their number in format 2.
+void name_files(std::vector<StoredFile>& files, const std::string& place) {
+    for (size_t i = 0; i < files.size(); ++i) {
+        if (!files[i].name.empty())
+            throw UserError("{}: file '{}' has a name of its own", place, files[i].name);
+        files[i].name = shard_name(static_cast<int>(i), static_cast<int>(files.size()));
     }
 }
 
@@ -246,6 +280,11 @@ Manifest parse_manifest(std::string_view text, const std::string& place, int64_t
     const Reader reader(rest, place);
     manifest.set = reader.hash("set");
     manifest.description = read_description(reader);
+    if (reader.has("grid")) {
+        manifest.plan.grid = reader.degrees("grid");
+        if (manifest.plan.grid.empty()) throw UserError("{}: its \"grid\" is empty", place);
+        name_files(manifest.files, place);
+    }
     check_table(manifest, place, file_bytes);
     return manifest;
 }

@@ -13,8 +13,6 @@ namespace {
 constexpr std::string_view kMagic = "argosy checkpoint ";
 constexpr std::string_view kCheckKey = "check ";
 constexpr size_t kHexDigits = 32;
-constexpr int64_t kMaxTableBytes = int64_t{1}
-                                   << 30;  // a reader holds it in memory; 100 GPUs' need less than 100 MB
 constexpr std::array kKinds = {FileKind::Manifest, FileKind::Shard, FileKind::Full};
 
 Hash hash_of_text(std::string_view text) { return hash_of(std::as_bytes(std::span(text))); }
@@ -43,13 +41,13 @@ int64_t parse_number(std::string_view text) {
 }
 
 /// The text, split at its check line.
-struct Cut {
+struct Sections {
     std::string_view lines;  // all lines above the check line
     std::string_view check;  // its digits
     bool padded = false;     // whether valid padding follows
 };
 
-Cut cut(std::string_view text) {
+Sections sections_of(std::string_view text) {
     const size_t at = text.find(fmt::format("\n{}", kCheckKey));
     if (at == std::string_view::npos) return {};
     const std::string_view rest = text.substr(at + 1 + kCheckKey.size());
@@ -63,14 +61,15 @@ void check_version(std::string_view text, bool intact, const std::string& place)
     const std::string_view line = text.substr(kMagic.size(), text.find('\n') - kMagic.size());
     const std::vector<std::string_view> version = split(line, '.');
     const int64_t major = version.empty() ? -1 : parse_number(version.front());
-    if (major == kFormatMajor || !intact) return;
+    if ((major >= kOldestMajor && major <= kFormatMajor) || !intact) return;
     throw UserError(
-        "{} is of checkpoint format {}, and this program reads {}.x; use the version that wrote it, or a "
+        "{} is of checkpoint format {}, and this program reads {}.x to {}.x; use the version that wrote it, "
+        "or a "
         "newer one",
-        place, line, kFormatMajor);
+        place, line, kOldestMajor, kFormatMajor);
 }
 
-Hash check_integrity(const Cut& parts, const std::string& place) {
+Hash check_integrity(const Sections& parts, const std::string& place) {
     const std::optional<Hash> stored = parse_hash(parts.check);
     const Hash found = hash_of_text(parts.lines);
     if (!stored) fail_torn(place, "it has no check line");
@@ -153,6 +152,7 @@ std::string to_text(const UserBlock& block) {
         fmt::format("{}{}.{}\nkind {}\nbytes {}\ntable {} {} {}\nrest {}\n", kMagic, kFormatMajor,
                     kFormatMinor, name(block.kind), block.num_bytes, block.table_at, block.table_bytes,
                     block.table_hash.hex(), block.rest.hex());
+    if (block.set) text += fmt::format("set {}\n", block.set->hex());
     text += fmt::format("{}{}\n", kCheckKey, hash_of_text(text).hex());
     ARGOSY_CHECK(text.size() < kUserBlockBytes, "{} bytes", text.size());
     text.resize(kUserBlockBytes - 1, ' ');
@@ -164,7 +164,7 @@ UserBlock parse_user_block(std::string_view text, const std::string& place) {
     if (!text.starts_with(kMagic)) {
         throw UserError("{} is no file of a checkpoint, or torn: it does not begin with '{}'", place, kMagic);
     }
-    const Cut parts = cut(text);
+    const Sections parts = sections_of(text);
     const bool intact = parts.check.empty() || parse_hash(parts.check) == hash_of_text(parts.lines);
     check_version(text, intact, place);
     UserBlock block{.check = check_integrity(parts, place)};
@@ -176,6 +176,7 @@ UserBlock parse_user_block(std::string_view text, const std::string& place) {
     block.table_bytes = table.number(1);
     block.table_hash = table.hash(2);
     block.rest = Fields(lines, "rest", 1, place).hash(0);
+    if (lines.contains("set")) block.set = Fields(lines, "set", 1, place).hash(0);
     check_extents(block, place);
     return block;
 }

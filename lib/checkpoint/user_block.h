@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -10,7 +11,11 @@
 namespace argosy::checkpoint {
 
 inline constexpr int64_t kUserBlockBytes = 512;
-inline constexpr int kFormatMajor = 1, kFormatMinor = 0;
+inline constexpr int kFormatMajor = 2, kFormatMinor = 0;
+inline constexpr int kOldestMajor = 1;  // that is read
+
+/// The most that a writer writes and a reader takes: a reader holds it in memory.
+inline constexpr int64_t kMaxTableBytes = int64_t{1} << 30;
 
 enum class FileKind { Manifest, Shard, Full };
 
@@ -22,8 +27,9 @@ struct UserBlock {
     int64_t num_bytes = 0;  // of the whole file
     int64_t table_at = 0, table_bytes = 0;
     Hash table_hash;
-    Hash rest;   // of all bytes after the user block that are in no slab, asset or table
-    Hash check;  // of the lines above the check line
+    std::optional<Hash> set;  // of a shard, from format 2 on: the save that it belongs to
+    Hash rest;                // of all bytes after the user block that are in no slab, asset or table
+    Hash check;               // of the lines above the check line
     bool operator==(const UserBlock&) const = default;
 };
 

@@ -50,19 +50,23 @@ std::string literal_name(const std::string& name) {
     return literal;
 }
 
+/// Selects a box of a space; a scalar has nothing to choose from.
+void select(const Handle& space, const Box& box, const std::string& place) {
+    if (box.size.empty()) return;
+    const std::vector<hsize_t> start(box.offset.begin(), box.offset.end());
+    const std::vector<hsize_t> block(box.size.begin(), box.size.end());
+    const std::vector<hsize_t> once(block.size(), 1);
+    check(H5Sselect_hyperslab(space.id(), H5S_SELECT_SET, start.data(), nullptr, once.data(), block.data()),
+          "select a source's box", place);
+}
+
 void add_source(const Handle& plan, const Handle& space, const VirtualSource& source,
                 const std::string& place) {
-    const Handle box = space_of(source.size, place);
-    const std::vector<hsize_t> start(source.offset.begin(), source.offset.end());
-    const std::vector<hsize_t> block(source.size.begin(), source.size.end());
-    const std::vector<hsize_t> once(block.size(), 1);
-    if (!block.empty()) {  // a scalar has nothing to choose from
-        check(
-            H5Sselect_hyperslab(space.id(), H5S_SELECT_SET, start.data(), nullptr, once.data(), block.data()),
-            "select a source's box", place);
-    }
+    const Handle from = space_of(source.shape, place);
+    select(space, source.to, place);
+    if (source.from.size != source.shape) select(from, source.from, place);
     check(H5Pset_virtual(plan.id(), space.id(), literal_name(source.file).c_str(),
-                         literal_name(source.dataset).c_str(), box.id()),
+                         literal_name(source.dataset).c_str(), from.id()),
           "add a source", place);
 }
 

@@ -13,11 +13,19 @@
 
 namespace argosy::h5 {
 
-/// A box of a virtual dataset, and the dataset of the same shape that holds the box's elements.
-struct VirtualSource {
-    std::string file;  // relative to the folder of the virtual dataset's own file
-    std::string dataset;
+/// A box of a dataset.
+struct Box {
     std::vector<int64_t> offset, size;
+};
+
+/// The source of a box of a virtual dataset: a box with as many elements, in the same order, of another
+/// dataset.
+struct VirtualSource {
+    std::string file;  // relative to the folder of the virtual dataset's own file; ".": that file itself
+    std::string dataset;
+    Box to;                      // of the virtual dataset
+    std::vector<int64_t> shape;  // of the source dataset
+    Box from;                    // of the source dataset
 };
 
 class File : public Object {
@@ -33,9 +41,9 @@ class File : public Object {
     /// groups ("model/norm"); missing ones are made.
     Dataset create_dataset(const std::string& name, ElementType type, std::span<const int64_t> shape);
 
-    /// Creates a dataset that is a view of datasets in other files, which need not exist yet. Elements
-    /// without a source, or whose source is missing at the time of reading, are `missing_element`. Readers
-    /// need HDF5 1.10.
+    /// Creates a dataset that is a view of other datasets, which need not exist yet and may be views.
+    /// Elements without a source, or whose source is missing at the time of reading, are `missing_element`.
+    /// Readers need HDF5 1.10.
     void create_virtual_dataset(const std::string& name, ElementType type, std::span<const int64_t> shape,
                                 std::span<const VirtualSource> sources);
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <random>
 
 #include "base/error.h"
@@ -18,32 +19,42 @@ using checkpoint::Piece;
 using checkpoint::TensorInfo;
 namespace fs = std::filesystem;
 
-checkpoint::Hash new_set() {
+checkpoint::Hash new_nonce() {
     std::random_device random;
     const auto word = [&] { return static_cast<uint64_t>(random()) << 32 | random(); };
     return {word(), word()};
 }
 
-/// The part of a tensor that goes to one shard; parts are in the order of the tensor's bytes.
-struct Part {
-    size_t shard, piece;
-    int64_t num_bytes;
-};
+/// Each tensor in chunks of its rows, one for each shard; a tensor without rows (a scalar) whole in the
+/// first.
+checkpoint::Plan plan_of(const TargetRequest& request) {
+    checkpoint::Plan plan{.grid = {request.num_shards}, .tensors = {}};
+    for (const Transfer& transfer : request.transfers) {
+        const bool has_rows = !transfer.to.shape.empty();
+        plan.tensors.push_back({transfer.to, {{.parts = has_rows ? request.num_shards : 1}}});
+    }
+    return plan;
+}
 
 class ShardedTarget : public Target {
   public:
     explicit ShardedTarget(const TargetRequest& request)
         : folder_(request.partial),
           description_(target_description(request)),
-          set_(new_set()),
+          nonce_(new_nonce()),
+          plan_(plan_of(request)),
           assets_(read_assets(request.source)),
           tensors_(request.transfers.size()) {
-        std::vector<std::vector<Piece>> pieces(request.num_shards);
-        for (size_t i = 0; i < tensors_.size(); ++i) cut(request.transfers[i].to, pieces, tensors_[i].parts);
-        const fs::path step = checkpoint::start_step(folder_, description_.step);
+        std::map<std::string, size_t> numbers;
+        for (size_t i = 0; i < plan_.tensors.size(); ++i) numbers[plan_.tensors[i].info.name] = i;
+        const fs::path step = checkpoint::start_step(folder_, description_.step, request.num_shards);
         for (int shard = 0; shard < request.num_shards; ++shard) {
-            const std::string name = checkpoint::shard_name(shard, request.num_shards);
-            shards_.push_back(FileWriter::shard(step / name, set_, std::move(pieces[shard])));
+            shards_.push_back(FileWriter::shard(step, nonce_, plan_, shard));
+            const std::vector<Piece> pieces = checkpoint::pieces_of(plan_, shard);
+            for (size_t i = 0; i < pieces.size(); ++i) {
+                tensors_[numbers.at(pieces[i].tensor.name)].parts.push_back(
+                    {static_cast<size_t>(shard), i, pieces[i].num_bytes()});
+            }
         }
     }
 
@@ -63,41 +74,26 @@ class ShardedTarget : public Target {
 
     fs::path finish() override {
         for (FileWriter& shard : shards_) shard.finish();
-        const auto num_shards = static_cast<int>(shards_.size());
-        checkpoint::commit_step(folder_, description_, set_, num_shards, assets_);
+        checkpoint::commit_step(folder_, description_, nonce_, plan_, assets_);
         return folder_ / checkpoint::step_name(description_.step);
     }
 
   private:
+    /// The part of a tensor that goes to one shard.
+    struct Part {
+        size_t shard, piece;
+        int64_t num_bytes;
+    };
     struct Cut {
-        std::vector<Part> parts;
+        std::vector<Part> parts;  // in the order of the tensor's bytes
         size_t current = 0;
         int64_t done_bytes = 0;  // written of the current part
     };
 
-    /// A tensor without rows (a scalar or an empty one) goes whole into the first shard.
-    static void cut(const TensorInfo& tensor, std::vector<std::vector<Piece>>& pieces,
-                    std::vector<Part>& parts) {
-        if (tensor.shape.empty() || tensor.num_elements() == 0) {
-            parts.push_back({0, pieces[0].size(), tensor.num_bytes()});
-            pieces[0].push_back({tensor, checkpoint::whole(tensor)});
-            return;
-        }
-        for (size_t shard = 0; shard < pieces.size(); ++shard) {
-            Piece piece{tensor, checkpoint::whole(tensor)};
-            const auto rows =
-                layout::chunk(tensor.shape[0], static_cast<int>(pieces.size()), static_cast<int>(shard));
-            piece.slab.offset[0] = rows.begin;
-            piece.slab.size[0] = rows.size;
-            if (piece.num_bytes() == 0) continue;
-            parts.push_back({shard, pieces[shard].size(), piece.num_bytes()});
-            pieces[shard].push_back(std::move(piece));
-        }
-    }
-
     fs::path folder_;
     checkpoint::Description description_;
-    checkpoint::Hash set_;
+    checkpoint::Hash nonce_;
+    checkpoint::Plan plan_;
     std::vector<checkpoint::Asset> assets_;
     std::vector<Cut> tensors_;
     std::vector<FileWriter> shards_;

@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/error.h"
 #include "interop/names.h"
 #include "interop/progress.h"
 
@@ -12,7 +13,6 @@ namespace argosy::interop {
 namespace {
 
 using checkpoint::StoredSlab;
-using checkpoint::StoredTensor;
 using checkpoint::TensorInfo;
 using nlohmann::ordered_json;
 
@@ -35,10 +35,23 @@ std::string file_name(const ModelSource& source, const StoredSlab& slab) {
                                               : source.checkpoint->manifest().files[slab.file].name;
 }
 
-std::string check_text(const StoredTensor* stored) {
-    if (!stored) return "";
-    if (stored->slabs.size() == 1) return stored->slabs.front().hash.hex();
-    return fmt::format("{} slabs", stored->slabs.size());
+/// The slabs of a tensor with their checks; none in other forms, and where a shard cannot be read, which the
+/// faults say.
+std::vector<StoredSlab> slabs_of(const ModelSource& source, const TensorInfo& tensor) {
+    if (!source.checkpoint) return {};
+    try {
+        return source.checkpoint->slabs(tensor);
+    } catch (const Error&) {
+        return {};
+    }
+}
+
+std::string check_text(const ModelSource& source, const TensorInfo& tensor) {
+    if (!source.checkpoint) return "";
+    if (const int64_t count = source.checkpoint->num_slabs(tensor); count != 1)
+        return fmt::format("{} slabs", count);
+    const std::vector<StoredSlab> slabs = slabs_of(source, tensor);
+    return slabs.empty() ? "" : slabs.front().hash.hex();
 }
 
 std::string line(const char* what, const std::string& text) { return fmt::format("{:<12} {}\n", what, text); }
@@ -87,9 +100,9 @@ std::string fault_lines(const Inspection& inspection) {
            fmt::format("{}\n", fmt::join(*inspection.faults, "\n"));
 }
 
-ordered_json slabs_json(const ModelSource& source, const StoredTensor& tensor) {
+ordered_json slabs_json(const ModelSource& source, const TensorInfo& tensor) {
     ordered_json slabs = ordered_json::array();
-    for (const StoredSlab& slab : tensor.slabs) {
+    for (const StoredSlab& slab : slabs_of(source, tensor)) {
         slabs.push_back({{"file", file_name(source, slab)},
                          {"offset", slab.slab.offset},
                          {"size", slab.slab.size},
@@ -100,16 +113,13 @@ ordered_json slabs_json(const ModelSource& source, const StoredTensor& tensor) {
 }
 
 ordered_json tensors_json(const ModelSource& source) {
-    const auto stored = stored_tensors(source);
     ordered_json tensors = ordered_json::array();
     for (const TensorInfo& tensor : source.tensors->tensors()) {
         ordered_json& entry = tensors.emplace_back(ordered_json{{"name", tensor.name},
                                                                 {"type", h5::name(tensor.type)},
                                                                 {"shape", tensor.shape},
                                                                 {"bytes", tensor.num_bytes()}});
-        if (const auto found = stored.find(tensor.name); found != stored.end()) {
-            entry["slabs"] = slabs_json(source, *found->second);
-        }
+        if (source.checkpoint) entry["slabs"] = slabs_json(source, tensor);
     }
     return tensors;
 }
@@ -136,13 +146,11 @@ void add_checkpoint_json(const ModelSource& source, ordered_json& report) {
 
 std::string inspection_text(const Inspection& inspection) {
     const ModelSource& source = inspection.source;
-    const auto stored = stored_tensors(source);
     std::string text = heading(source) + file_lines(source) + fault_lines(inspection);
     for (const TensorInfo& tensor : source.tensors->tensors()) {
-        const auto found = stored.find(tensor.name);
         text += fmt::format("{:<60} {:>4} {:<16} {:>14} {}\n", tensor.name, h5::name(tensor.type),
                             fmt::format("[{}]", fmt::join(tensor.shape, ", ")), tensor.num_bytes(),
-                            check_text(found == stored.end() ? nullptr : found->second));
+                            check_text(source, tensor));
     }
     return text;
 }

@@ -198,12 +198,4 @@ std::vector<checkpoint::Asset> read_assets(const ModelSource& source) {
     return assets;
 }
 
-std::map<std::string, const checkpoint::StoredTensor*> stored_tensors(const ModelSource& source) {
-    std::map<std::string, const checkpoint::StoredTensor*> tensors;
-    if (!source.checkpoint) return tensors;
-    for (const checkpoint::StoredTensor& tensor : source.checkpoint->manifest().tensors)
-        tensors.emplace(tensor.info.name, &tensor);
-    return tensors;
-}
-
 }  // namespace argosy::interop

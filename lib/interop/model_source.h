@@ -2,7 +2,6 @@
 #pragma once
 
 #include <filesystem>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -45,9 +44,6 @@ ModelSource open_model(const std::filesystem::path& path);
 /// The run's folder of checkpoints, from which open_model opens the newest step. None if the path is anything
 /// else.
 std::optional<std::filesystem::path> folder_of_steps(const std::filesystem::path& path);
-
-/// The storage of a checkpoint's tensors, by name; empty for other forms.
-std::map<std::string, const checkpoint::StoredTensor*> stored_tensors(const ModelSource& source);
 
 /// Reads the model's assets: the tokenizer's files, and for a checkpoint all that it stores.
 std::vector<checkpoint::Asset> read_assets(const ModelSource& source);

@@ -9,13 +9,13 @@ namespace argosy::interop {
 
 using checkpoint::StoredSlab;
 
-SlabChecks::SlabChecks(const checkpoint::Checkpoint& checkpoint, const checkpoint::StoredTensor& tensor)
-    : checkpoint_(checkpoint), tensor_(tensor), hashers_(tensor.slabs.size()) {}
+SlabChecks::SlabChecks(const checkpoint::Checkpoint& checkpoint, const checkpoint::TensorInfo& tensor)
+    : checkpoint_(checkpoint), tensor_(tensor), slabs_(checkpoint.slabs(tensor)), hashers_(slabs_.size()) {}
 
 void SlabChecks::add(const layout::Slab& block, std::span<const std::byte> bytes) {
-    const int64_t size_bytes = h5::size_bytes(tensor_.info.type);
+    const int64_t size_bytes = h5::size_bytes(tensor_.type);
     for (size_t i = 0; i < hashers_.size(); ++i) {
-        const layout::Slab& stored = tensor_.slabs[i].slab;
+        const layout::Slab& stored = slabs_[i].slab;
         const auto common = checkpoint::intersection(stored, block);
         if (!common) continue;
         checkpoint::for_each_run(*common, stored, block, [&](const checkpoint::Run& run) {
@@ -26,14 +26,14 @@ void SlabChecks::add(const layout::Slab& block, std::span<const std::byte> bytes
 
 void SlabChecks::finish() const {
     for (size_t i = 0; i < hashers_.size(); ++i) {
-        const StoredSlab& stored = tensor_.slabs[i];
+        const StoredSlab& stored = slabs_[i];
         const checkpoint::Hash found = hashers_[i].value();
         if (found == stored.hash) continue;
         const std::string file =
             stored.file == StoredSlab::kThisFile ? "" : "/" + checkpoint_.manifest().files[stored.file].name;
         throw UserError(
             "{}{}: tensor '{}' is torn: its slab at [{}] of [{}] gives the check {}, and {} was expected",
-            checkpoint_.place(), file, tensor_.info.name, fmt::join(stored.slab.offset, ", "),
+            checkpoint_.place(), file, tensor_.name, fmt::join(stored.slab.offset, ", "),
             fmt::join(stored.slab.size, ", "), found.hex(), stored.hash.hex());
     }
 }

@@ -14,8 +14,9 @@ namespace argosy::interop {
 /// The checks of one tensor. The elements are added in order, from the first to the last. One thread.
 class SlabChecks {
   public:
-    /// REQUIRES: `checkpoint` outlives this object, and `tensor` belongs to it.
-    SlabChecks(const checkpoint::Checkpoint& checkpoint, const checkpoint::StoredTensor& tensor);
+    /// UserError if the checks cannot be read. REQUIRES: `checkpoint` outlives this object, and `tensor` is
+    /// one of its tensors().
+    SlabChecks(const checkpoint::Checkpoint& checkpoint, const checkpoint::TensorInfo& tensor);
 
     /// Adds the next elements. REQUIRES: `block` consists of consecutive elements.
     void add(const layout::Slab& block, std::span<const std::byte> bytes);
@@ -26,7 +27,8 @@ class SlabChecks {
 
   private:
     const checkpoint::Checkpoint& checkpoint_;
-    const checkpoint::StoredTensor& tensor_;
+    const checkpoint::TensorInfo& tensor_;
+    std::vector<checkpoint::StoredSlab> slabs_;
     std::vector<checkpoint::Hasher> hashers_;  // one per slab
 };
 

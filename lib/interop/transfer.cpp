@@ -16,7 +16,6 @@
 namespace argosy::interop {
 namespace {
 
-using checkpoint::StoredTensor;
 using checkpoint::TensorInfo;
 
 // Bytes in the wider of both types. Small enough to stay in a processor's cache between the steps.
@@ -40,7 +39,7 @@ class OneTransfer {
   public:
     OneTransfer(const ModelSource& source, const Transfer& transfer, Buffers& buffers)
         : source_(source), transfer_(transfer), buffers_(buffers) {
-        if (transfer.stored) checks_.emplace(*source.checkpoint, *transfer.stored);
+        if (source.checkpoint) checks_.emplace(*source.checkpoint, *transfer.from);
     }
 
     /// The block's elements, converted to the target type.
@@ -77,14 +76,11 @@ class OneTransfer {
 
 std::vector<Transfer> plan_transfers(const ModelSource& source, Content content,
                                      std::optional<h5::ElementType> type) {
-    const auto stored = stored_tensors(source);
     std::vector<Transfer> transfers;
     for (const TensorInfo& tensor : source.tensors->tensors()) {
         if (content == Content::ModelOnly && !is_weight(tensor)) continue;
-        Transfer& transfer = transfers.emplace_back(&tensor, nullptr, tensor);
+        Transfer& transfer = transfers.emplace_back(&tensor, tensor);
         if (type && is_weight(tensor)) transfer.to.type = *type;
-        if (const auto found = stored.find(tensor.name); found != stored.end())
-            transfer.stored = found->second;
     }
     return transfers;
 }

@@ -20,8 +20,7 @@ namespace argosy::interop {
 
 struct Transfer {
     const checkpoint::TensorInfo* from = nullptr;
-    const checkpoint::StoredTensor* stored = nullptr;  // of a checkpoint, with its checks; else null
-    checkpoint::TensorInfo to;                         // same name and shape
+    checkpoint::TensorInfo to;  // same name and shape
 };
 
 enum class Content { Everything, ModelOnly };

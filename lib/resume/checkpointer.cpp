@@ -14,6 +14,7 @@
 #include "checkpoint/partial_folder.h"
 #include "checkpoint/step_folder.h"
 #include "resume/export.h"
+#include "resume/save_plan.h"
 #include "resume/saved_steps.h"
 #include "setup/element_types.h"
 
@@ -29,9 +30,15 @@ std::vector<int64_t> random_numbers() {
     return {static_cast<int64_t>(device()), static_cast<int64_t>(device())};
 }
 
-checkpoint::Hash set_of(const std::vector<int64_t>& nonce, int64_t step) {
+checkpoint::Hash nonce_of(const std::vector<int64_t>& nonce, int64_t step) {
     const std::string text = fmt::format("{} {}", fmt::join(nonce, " "), step);
     return checkpoint::hash_of(std::as_bytes(std::span(text)));
+}
+
+std::vector<checkpoint::PlacedTensor> placed(const std::vector<HeldTensor>& tensors) {
+    std::vector<checkpoint::PlacedTensor> result;
+    for (const HeldTensor& held : tensors) result.push_back({held.info, held.cuts});
+    return result;
 }
 
 fs::path place_of(const SaveOptions& options, int64_t step) {
@@ -46,11 +53,12 @@ fs::path export_place(const SaveOptions& options, int64_t step) {
 
 fs::path Checkpointer::Save::place() const { return place_of(*options, position.step); }
 
-void Checkpointer::Save::start() const { checkpoint::start_step(options->folder, position.step); }
+void Checkpointer::Save::start() const {
+    checkpoint::start_step(options->folder, position.step, plan.num_writers());
+}
 
 void Checkpointer::Save::write_shard() const {
-    auto file = checkpoint::FileWriter::shard(
-        checkpoint::partial_path(place()) / checkpoint::shard_name(writer, num_writers), set, pieces);
+    auto file = checkpoint::FileWriter::shard(checkpoint::partial_path(place()), nonce, plan, writer);
     for (size_t i = 0; i < bytes.size(); ++i) file.append(i, bytes[i]);
     file.finish();
 }
@@ -60,7 +68,7 @@ void Checkpointer::Save::commit() const {
     description.step = position.step;
     description.model_only = model_only;
     description.state = state;
-    checkpoint::commit_step(options->folder, description, set, num_writers, options->assets);
+    checkpoint::commit_step(options->folder, description, nonce, plan, options->assets);
     // Retention keeps the highest step numbers. Later steps of an abandoned continuation would make it remove
     // the new step, so they are set aside first.
     if (!set_aside_later_steps(options->folder, description.step)) return;
@@ -77,6 +85,8 @@ Checkpointer::Checkpointer(SaveOptions options, comm::Communicator& control, con
       work_(control) {
     if (!saves()) return;
     nonce_ = broadcast_from_rank_0(control, random_numbers());
+    weights_ = gather_tensors(placed(state.weights()), state.mesh(), control);
+    moments_ = gather_tensors(placed(state.moments()), state.mesh(), control);
     work_.run(on_rank_0([this] {
         checkpoint::make_folders(options_->folder);
         const bool exports =
@@ -105,14 +115,13 @@ void Checkpointer::after_step(const train::Position& position) {
     if (is_due(position.step)) begin(position);
 }
 
-std::vector<ShardPart> Checkpointer::parts_of(bool model_only) const {
+checkpoint::Plan Checkpointer::plan_of(bool model_only) const {
+    checkpoint::Plan plan{.grid = writer_grid(state_.mesh()), .tensors = weights_};
     const auto& type = options_->checkpoint.export_dtype;
-    if (model_only && type)
-        return shard_parts(state_.weights(), setup::element_type(setup::scalar_type(*type)));
-    std::vector<ShardPart> parts = shard_parts(state_.weights());
-    if (model_only) return parts;
-    for (ShardPart& part : shard_parts(state_.moments())) parts.push_back(std::move(part));
-    return parts;
+    if (!model_only) plan.tensors.insert(plan.tensors.end(), moments_.begin(), moments_.end());
+    for (checkpoint::PlacedTensor& tensor : plan.tensors)
+        if (model_only && type) tensor.info.type = setup::element_type(setup::scalar_type(*type));
+    return plan;
 }
 
 void Checkpointer::begin(const train::Position& position) {
@@ -126,14 +135,15 @@ void Checkpointer::begin(const train::Position& position) {
     settle();
     const auto save = std::make_shared<Save>();
     save->options = options_;
-    save->writer = control_.rank();
-    save->num_writers = control_.size();
+    save->writer = state_.writer();
     save->position = position;
     save->model_only = is_last(position.step) && options_->checkpoint.last_save_model_only;
     save->state = to_json(state_.scalars(position));
-    save->set = set_of(nonce_, position.step);
-    const std::vector<ShardPart> parts = parts_of(save->model_only);
-    for (const ShardPart& part : parts) save->pieces.push_back(part.piece);
+    save->nonce = nonce_of(nonce_, position.step);
+    save->plan = plan_of(save->model_only);
+    std::vector<HeldTensor> tensors = state_.weights();
+    tensors.insert(tensors.end(), state_.moments().begin(), state_.moments().end());
+    const std::vector<ShardPart> parts = shard_parts(tensors, save->plan, save->writer);
     save->copy = copy_;
     save->bytes = copy_->copy(parts);
     save_ = save;

@@ -14,6 +14,7 @@
 
 #include "checkpoint/file_writer.h"
 #include "checkpoint/hash.h"
+#include "checkpoint/placement.h"
 #include "checkpoint/table.h"
 #include "comm/communicator.h"
 #include "config/job_config.h"
@@ -67,14 +68,15 @@ class Checkpointer {
     /// outlives the Checkpointer, so a Save refers to nothing in the Checkpointer.
     struct Save {
         std::shared_ptr<const SaveOptions> options;
-        int writer = 0, num_writers = 1;
+        int writer = 0;
         train::Position position;
         bool model_only = false;
-        std::string state;     // JSON
-        checkpoint::Hash set;  // the same in all shards of one save, and in no other save
-        std::vector<checkpoint::Piece> pieces;
+        std::string state;       // JSON
+        checkpoint::Hash nonce;  // the same in all shards of one save, and in no other save
+        checkpoint::Plan plan;
         std::shared_ptr<const ShardCopy> copy;
-        std::vector<std::span<const std::byte>> bytes;  // of each piece; they point into the copy
+        std::vector<std::span<const std::byte>>
+            bytes;  // of each piece of the writer; they point into the copy
 
         std::filesystem::path place() const;
         void start() const;
@@ -88,7 +90,7 @@ class Checkpointer {
     [[noreturn]] void give_up();
     void tell_of_memory();
     void tell_of_end() const;
-    std::vector<ShardPart> parts_of(bool model_only) const;
+    checkpoint::Plan plan_of(bool model_only) const;
     void export_last(int64_t step);
 
     bool is_async() const { return options_->checkpoint.async_mode == config::AsyncMode::Async; }
@@ -99,6 +101,7 @@ class Checkpointer {
     std::shared_ptr<const SaveOptions> options_;
     comm::Communicator& control_;
     const RunState& state_;
+    std::vector<checkpoint::PlacedTensor> weights_, moments_;  // of all pipeline ranks
     std::vector<int64_t> nonce_;  // random: distinguishes this process's saves from those of others
     int64_t last_begun_ = 0;      // step of the newest save
     bool memory_is_told_ = false, overlap_is_told_ = false;

@@ -117,6 +117,18 @@ std::vector<std::string> all_gather_texts(comm::Communicator& group, const std::
     return texts;
 }
 
+std::string broadcast_text(comm::Communicator& group, const std::string& own, int root) {
+    const at::Tensor length = at::full({1}, static_cast<int64_t>(own.size()), at::kLong);
+    group.run({.kind = comm::OpKind::Broadcast, .out = length, .peer = root});
+    std::string text(length.item<int64_t>(), '\0');
+    if (text.empty()) return text;
+    const at::Tensor bytes = at::zeros({length.item<int64_t>()}, at::kByte);
+    if (group.rank() == root) std::memcpy(bytes.mutable_data_ptr<uint8_t>(), own.data(), own.size());
+    group.run({.kind = comm::OpKind::Broadcast, .out = bytes, .peer = root});
+    std::memcpy(text.data(), bytes.const_data_ptr<uint8_t>(), text.size());
+    return text;
+}
+
 std::vector<int64_t> broadcast_from_rank_0(comm::Communicator& group, const std::vector<int64_t>& own) {
     const at::Tensor count = at::full({1}, static_cast<int64_t>(own.size()), at::kLong);
     group.run({.kind = comm::OpKind::Broadcast, .out = count, .peer = 0});

@@ -71,6 +71,9 @@ class JointWork {
 /// COLLECTIVE: the text of each rank, by rank. REQUIRES: no NUL in `own`.
 std::vector<std::string> all_gather_texts(comm::Communicator& group, const std::string& own);
 
+/// COLLECTIVE: returns `own` of rank `root` on every rank. The other ranks' `own` is ignored.
+std::string broadcast_text(comm::Communicator& group, const std::string& own, int root);
+
 /// COLLECTIVE: returns rank 0's `own` on every rank. The other ranks' `own` is ignored.
 std::vector<int64_t> broadcast_from_rank_0(comm::Communicator& group, const std::vector<int64_t>& own);
 

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "resume/save_plan.h"
 #include "setup/element_types.h"
 
 namespace argosy::resume {
@@ -9,9 +10,11 @@ namespace {
 
 HeldTensor held(const parallel::ShardedParameter& parameter, const comm::Mesh& mesh, std::string name,
                 const at::Tensor& tensor) {
-    return {.info = {std::move(name), setup::element_type(tensor.scalar_type()), parameter.spec().shape},
+    const checkpoint::TensorInfo info{std::move(name), setup::element_type(tensor.scalar_type()),
+                                      parameter.spec().shape};
+    return {.info = info,
             .slab = parameter.slab(),
-            .share = layout::share_of(parameter.spec(), mesh.shape(), mesh.coordinates()),
+            .cuts = placed_tensor(info, parameter.spec(), mesh.shape()).cuts,
             .rows = parameter.own_rows(tensor)};
 }
 
@@ -23,7 +26,7 @@ std::string second_moment_name(const std::string& parameter) { return "optimizer
 
 RunState::RunState(train::Trainer& trainer, const comm::Mesh& mesh, train::UpdateGuard& guard,
                    int64_t seq_len)
-    : trainer_(trainer), guard_(guard), seq_len_(seq_len) {
+    : trainer_(trainer), mesh_(mesh), guard_(guard), seq_len_(seq_len) {
     const auto& parameters = trainer.model().parameters();
     const auto& moments = trainer.step().optimizer().moments();
     for (size_t i = 0; i < parameters.size(); ++i) {
@@ -34,6 +37,8 @@ RunState::RunState(train::Trainer& trainer, const comm::Mesh& mesh, train::Updat
         moments_.push_back(held(parameter, mesh, second_moment_name(name), moments[i].second));
     }
 }
+
+int RunState::writer() const { return writer_of(mesh_.shape(), mesh_.coordinates()); }
 
 void RunState::weights_changed() {
     for (const auto& parameter : trainer_.model().parameters()) parameter->refresh_compute();

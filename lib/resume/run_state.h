@@ -18,10 +18,10 @@ namespace argosy::resume {
 
 /// This rank's box of one of the tensors.
 struct HeldTensor {
-    checkpoint::TensorInfo info;  // the whole tensor, in the type that it has in memory
-    layout::Slab slab;            // this rank's box
-    layout::Share share;          // this rank among those that hold the same box
-    at::Tensor rows;              // the box's elements, contiguous: the trainer's memory
+    checkpoint::TensorInfo info;             // the whole tensor, in the type that it has in memory
+    layout::Slab slab;                       // this rank's box
+    std::vector<checkpoint::Cut> cuts = {};  // how a save cuts the tensor (save_plan.h)
+    at::Tensor rows;                         // the box's elements, contiguous: the trainer's memory
 };
 
 class RunState {
@@ -36,6 +36,9 @@ class RunState {
     const std::vector<HeldTensor>& weights() const { return weights_; }
     /// "optimizer/first/<parameter>" and "optimizer/second/<parameter>".
     const std::vector<HeldTensor>& moments() const { return moments_; }
+    const layout::MeshShape& mesh() const { return mesh_.shape(); }
+    int writer() const;  // this rank's number among the writers of a save
+
     /// Call after weights() were filled: refreshes the copies that computation uses.
     void weights_changed();
 
@@ -45,6 +48,7 @@ class RunState {
 
   private:
     train::Trainer& trainer_;
+    const comm::Mesh& mesh_;
     train::UpdateGuard& guard_;
     int64_t seq_len_;
     std::vector<HeldTensor> weights_, moments_;

@@ -1,12 +1,15 @@
 #include "resume/shard_copy.h"
 
 #include <ATen/ops/from_blob.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
+#include <map>
 #include <utility>
 
 #include "base/error.h"
 #include "base/log.h"
-#include "base/random.h"
+#include "checkpoint/slab_runs.h"
 #include "gpu/device.h"
 #include "setup/element_types.h"
 
@@ -17,28 +20,24 @@ constexpr int64_t kAlignmentBytes = 64;  // start of each part in the copy: a ca
 
 int64_t aligned(int64_t bytes) { return (bytes + kAlignmentBytes - 1) / kAlignmentBytes * kAlignmentBytes; }
 
-/// The rows of its box that this rank writes.
-layout::Range own_rows(const HeldTensor& held, int64_t box_bytes) {
-    const auto& [index, count] = held.share;
-    const int64_t num_rows = held.slab.size[0];
-    if (box_bytes / count >= kMinPartBytes) return layout::chunk(num_rows, count, index);
-    const bool writes = static_cast<int>(name_key(held.info.name) % static_cast<uint64_t>(count)) == index;
-    return {0, writes ? num_rows : 0};
-}
-
 }  // namespace
 
-std::vector<ShardPart> shard_parts(std::span<const HeldTensor> tensors, std::optional<h5::ElementType> type) {
+std::vector<ShardPart> shard_parts(std::span<const HeldTensor> tensors, const checkpoint::Plan& plan,
+                                   int writer) {
+    std::map<std::string_view, const HeldTensor*> by_name;
+    for (const HeldTensor& held : tensors) by_name[held.info.name] = &held;
     std::vector<ShardPart> parts;
-    for (const HeldTensor& held : tensors) {
-        ARGOSY_CHECK(held.rows.is_contiguous(), "{}", held.info.name);
-        ShardPart part{.piece = {held.info, held.slab}, .rows = held.rows};
-        if (type) part.piece.tensor.type = *type;
-        const layout::Range rows = own_rows(held, part.piece.num_bytes());
-        part.piece.slab.offset[0] += rows.begin;
-        part.piece.slab.size[0] = rows.size;
-        part.rows = held.rows.narrow(0, rows.begin, rows.size);
-        if (part.rows.numel() > 0) parts.push_back(std::move(part));
+    for (checkpoint::Piece& piece : checkpoint::pieces_of(plan, writer)) {
+        const auto found = by_name.find(piece.tensor.name);
+        ARGOSY_CHECK(found != by_name.end(), "{} is on another rank", piece.tensor.name);
+        const HeldTensor& held = *found->second;
+        const layout::Slab& slab = piece.slab;
+        ARGOSY_CHECK(held.rows.is_contiguous() && checkpoint::intersection(held.slab, slab) == slab &&
+                         std::equal(slab.size.begin() + 1, slab.size.end(), held.slab.size.begin() + 1),
+                     "{}: {} of {} are no rows of {} of {}", held.info.name, slab.offset, slab.size,
+                     held.slab.offset, held.slab.size);
+        const at::Tensor rows = held.rows.narrow(0, slab.offset[0] - held.slab.offset[0], slab.size[0]);
+        parts.push_back({std::move(piece), rows});
     }
     return parts;
 }

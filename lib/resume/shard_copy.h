@@ -1,4 +1,4 @@
-// Chooses the parts of the tensors that this rank writes in a save, and copies them to host memory, from
+// The parts of the tensors that this rank writes in a save, and their copy in host memory, from
 // which a background thread writes them while training goes on.
 #pragma once
 
@@ -16,19 +16,16 @@
 
 namespace argosy::resume {
 
-/// Minimum size of a part. Ranks that hold the same box split it by rows if each gets this many bytes;
-/// otherwise one of them, chosen by the tensor's name, writes the whole box.
-inline constexpr int64_t kMinPartBytes = 64 << 10;
-
 struct ShardPart {
     checkpoint::Piece piece;
     at::Tensor rows;  // a view of the piece's elements in memory, whose type may differ from the piece's
 };
 
-/// The parts of the tensors that this rank writes, none of them empty. The parts of all ranks together cover
-/// each tensor exactly once. `type`: element type on disk; unset keeps the type of each tensor.
-std::vector<ShardPart> shard_parts(std::span<const HeldTensor> tensors,
-                                   std::optional<h5::ElementType> type = std::nullopt);
+/// The parts that this rank, writer `writer` of the plan, writes: those of pieces_of(plan, writer), in that
+/// order. REQUIRES: `tensors` has every tensor of which the plan gives this writer a piece, and the piece
+/// lies in its box.
+std::vector<ShardPart> shard_parts(std::span<const HeldTensor> tensors, const checkpoint::Plan& plan,
+                                   int writer);
 
 /// Host memory for the copy of one save after another, allocated at the first save and then reused.
 class ShardCopy {

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "checkpoint/manifest_file.h"
 #include "checkpoint/sample.h"
 #include "checkpoint/user_block.h"
 #include "expect_error.h"
@@ -27,16 +28,16 @@ struct Region {
     std::string name;
 };
 
-std::vector<Region> regions(const Manifest& manifest, int file) {
+std::vector<Region> regions(const Checkpoint& checkpoint, int file) {
     std::vector<Region> found;
-    for (const StoredTensor& tensor : manifest.tensors) {
-        for (const StoredSlab& slab : tensor.slabs) {
-            const int64_t bytes = slab.slab.num_elements() * h5::size_bytes(tensor.info.type);
+    for (const TensorInfo& tensor : checkpoint.tensors()) {
+        for (const StoredSlab& slab : checkpoint.slabs(tensor)) {
+            const int64_t bytes = slab.slab.num_elements() * h5::size_bytes(tensor.type);
             if (slab.file == file)
-                found.push_back({slab.at, slab.at + bytes, "tensor '" + tensor.info.name + "'"});
+                found.push_back({slab.at, slab.at + bytes, "tensor '" + tensor.name + "'"});
         }
     }
-    for (const StoredAsset& asset : manifest.assets) {
+    for (const StoredAsset& asset : checkpoint.manifest().assets) {
         if (file == StoredSlab::kThisFile) {
             found.push_back({asset.at, asset.at + asset.num_bytes, "asset '" + asset.name + "'"});
         }
@@ -88,7 +89,7 @@ class Damage : public ::testing::Test {
 
     /// Every byte of a file, a random bit of it.
     void flip_all(const std::filesystem::path& checkpoint, const std::filesystem::path& file, int number) {
-        const std::vector<Region> named = regions(Checkpoint(checkpoint).manifest(), number);
+        const std::vector<Region> named = regions(Checkpoint(checkpoint), number);
         const auto size = static_cast<int64_t>(std::filesystem::file_size(file));
         for (int64_t at = 0; at < size; ++at) {
             const FlippedBit flipped(file, at, static_cast<int>(below(random_, 8)));
@@ -121,8 +122,8 @@ TEST_F(Damage, OfEachBitOfAFullFileIsFoundAndNamed) {
 }
 
 TEST_F(Damage, IsFoundOnceByThePartsOfACheckTogether) {
-    const StoredTensor tensor = Checkpoint(step_).manifest().tensors[1];
-    const StoredSlab& slab = tensor.slabs[0];
+    const TensorInfo tensor = Checkpoint(step_).tensors()[1];
+    const StoredSlab slab = Checkpoint(step_).slabs(tensor)[0];
     const FlippedBit flipped(step_ / shard_name(slab.file, 2), slab.at, 3);
     for (const int num_parts : {1, 2, 3, 7, 50}) {
         std::vector<std::string> faults;
@@ -132,7 +133,7 @@ TEST_F(Damage, IsFoundOnceByThePartsOfACheckTogether) {
         }
         ASSERT_EQ(faults.size(), 1) << num_parts;
         expect_message(faults[0],
-                       {shard_name(slab.file, 2), "tensor '" + tensor.info.name + "'", slab.hash.hex()});
+                       {shard_name(slab.file, 2), "tensor '" + tensor.name + "'", slab.hash.hex()});
     }
 }
 
@@ -171,12 +172,32 @@ TEST_F(Damage, ByAShardOfAnotherSaveIsNamed) {
     ASSERT_EQ(faults.size(), 1);
     const std::string check = checkpoint.manifest().files[0].check.hex();
     expect_message(faults[0], {shard_name(0, 2), "foreign shard", check});
-    for (const StoredTensor& tensor : checkpoint.manifest().tensors) {
-        if (tensor.slabs[0].file != 0) continue;
+    int num_lost = 0;
+    for (const PlacedTensor& tensor : checkpoint.manifest().plan.tensors) {
+        if (!slab_of(checkpoint.manifest().plan.grid, tensor, 0)) continue;
         std::vector<std::byte> out(tensor.info.num_bytes());
         EXPECT_ERROR(checkpoint.read(tensor.info, whole(tensor.info), out), UserError, "foreign shard",
                      check);
+        ++num_lost;
     }
+    EXPECT_GT(num_lost, 0);
+}
+
+/// A manifest of other cuts over the same shards, well checked as it is.
+TEST_F(Damage, ByAManifestThatContradictsTheShardsIsNamed) {
+    Manifest manifest = Checkpoint(step_).manifest();
+    manifest.assets.clear();
+    PlacedTensor& tensor = manifest.plan.tensors[1];
+    const size_t axis = manifest.plan.grid.size() - 1 - (manifest.plan.grid.back() == 1);
+    tensor.cuts[axis] = tensor.cuts[axis].parts == 2 ? Cut{.first = 1} : Cut{.parts = 2};
+    write_manifest(step_ / "checkpoint.h5", manifest, {});
+    const Checkpoint checkpoint(step_);
+    const std::vector<std::string> faults = checkpoint.faults();
+    ASSERT_GE(faults.size(), 1);
+    expect_message(faults[0], {"shard-0000", "its table ", "tensor '" + tensor.info.name + "'"});
+    std::vector<std::byte> out(tensor.info.num_bytes());
+    EXPECT_ERROR(checkpoint.read(tensor.info, whole(tensor.info), out), UserError, "its table ",
+                 tensor.info.name);
 }
 
 /// The file's user block with `from` made `to`, and a check that is right for it.
@@ -192,10 +213,10 @@ void rewrite_block(const std::filesystem::path& file, const std::string& from, c
 
 TEST_F(Damage, OnlyAnotherMajorVersionIsRefused) {
     write_full(random_, folder_ / "all.h5", sample_);
-    rewrite_block(folder_ / "all.h5", "checkpoint 1.0\n", "checkpoint 1.7\nnovelty of a later version\n");
+    rewrite_block(folder_ / "all.h5", "checkpoint 2.0\n", "checkpoint 2.7\nnovelty of a later version\n");
     EXPECT_EQ(all_faults(folder_ / "all.h5"), std::vector<std::string>());
-    rewrite_block(folder_ / "all.h5", "checkpoint 1.7\n", "checkpoint 2.0\n");
-    EXPECT_ERROR(Checkpoint{folder_ / "all.h5"}, UserError, "all.h5", "format 2.0", "reads 1.x");
+    rewrite_block(folder_ / "all.h5", "checkpoint 2.7\n", "checkpoint 3.0\n");
+    EXPECT_ERROR(Checkpoint{folder_ / "all.h5"}, UserError, "all.h5", "format 3.0", "reads 1.x to 2.x");
 }
 
 TEST_F(Damage, InAWellCheckedUserBlockIsFoundToo) {

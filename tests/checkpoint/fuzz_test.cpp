@@ -33,6 +33,8 @@ const std::vector<std::string> kTokens = {"{",
                                           "\n",
                                           "\"at\"",
                                           "\"slabs\"",
+                                          "\"cuts\"",
+                                          "\"grid\":[2],",
                                           "\"file\"",
                                           "\"shape\"",
                                           "9223372036854775807",
@@ -118,6 +120,10 @@ int fuzz(const std::string& valid, const std::string& other,
 // What is taken is a table that prints and parses to itself.
 TEST(Fuzz, ManifestsAreTakenOrRefused) {
     fuzz(to_json(sample_manifest()), to_json(sample_full()), [](const std::string& text) {
+        const Manifest manifest = parse_manifest(text, "F", kSampleBytes);
+        EXPECT_EQ(parse_manifest(to_json(manifest), "F", kSampleBytes), manifest);
+    });
+    fuzz(to_json(sample_listing()), to_json(sample_manifest()), [](const std::string& text) {
         const Manifest manifest = parse_manifest(text, "F", kSampleBytes);
         EXPECT_EQ(parse_manifest(to_json(manifest), "F", kSampleBytes), manifest);
     });

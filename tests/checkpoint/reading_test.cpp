@@ -38,15 +38,10 @@ std::filesystem::path write_halves(const ScratchFolder& folder, Sample& sample, 
                                    int64_t columns) {
     Random random(5);
     sample.add(random, {.name = "w", .type = kF32, .shape = {rows, columns}});
-    const Hash set{1, 2};
-    const std::filesystem::path partial = start_step(folder / "run", 7);
-    for (int i = 0; i < 2; ++i) {
-        const Piece piece{sample.tensors[0], {{rows / 2 * i, 0}, {rows / 2, columns}}};
-        FileWriter writer = FileWriter::shard(partial / shard_name(i, 2), set, {piece});
-        append(random, writer, 0, cut(sample, piece.tensor, piece.slab));
-        writer.finish();
-    }
-    commit_step(folder / "run", sample_description(), set, 2, {});
+    const Hash nonce{1, 2};
+    const Plan plan{.grid = {2}, .tensors = {{sample.tensors[0], {{.parts = 2}}}}};
+    write_shards(random, start_step(folder / "run", 7, 2), sample, nonce, plan);
+    commit_step(folder / "run", sample_description(), nonce, plan, {});
     return step_path(folder / "run", 7);
 }
 
@@ -100,7 +95,7 @@ TEST(Reading, ComparesASlabThatItReadsWholeWithItsCheck) {
     const ScratchFolder folder;
     Sample sample;
     const std::filesystem::path step = write_halves(folder, sample, 100, 64);
-    const StoredSlab slab = Checkpoint(step).manifest().tensors[0].slabs[1];
+    const StoredSlab slab = Checkpoint(step).slabs(sample.tensors[0])[1];
     const std::filesystem::path shard = step / shard_name(1, 2);
     std::string bytes = read_file(shard);
     bytes[slab.at + 1000] ^= 4;

@@ -21,13 +21,11 @@ std::vector<int64_t> random_shape(Random& random, int index) {
     return shape;
 }
 
-layout::Slab cut_in_two(Random& random, layout::Slab& slab, size_t dim) {
-    layout::Slab second = slab;
-    const int64_t first_size = 1 + below(random, slab.size[dim] - 1);
-    slab.size[dim] = first_size;
-    second.offset[dim] += first_size;
-    second.size[dim] -= first_size;
-    return second;
+/// A random number that divides `number`.
+int divisor(Random& random, int number) {
+    int found = 0;
+    while (found == 0 || number % found != 0) found = 1 + static_cast<int>(below(random, number));
+    return found;
 }
 
 }  // namespace
@@ -50,17 +48,23 @@ Sample random_sample(Random& random, int num_tensors) {
     return sample;
 }
 
-std::vector<layout::Slab> random_partition(Random& random, const TensorInfo& tensor, int64_t max_pieces) {
-    std::vector<layout::Slab> slabs = {whole(tensor)};
-    if (tensor.num_elements() == 0) return slabs;
-    const int64_t wanted = 1 + below(random, max_pieces);
-    for (int attempt = 0;
-         attempt < 20 && static_cast<int64_t>(slabs.size()) < wanted && !tensor.shape.empty(); ++attempt) {
-        layout::Slab& slab = slabs[below(random, slabs.size())];
-        const size_t dim = below(random, tensor.shape.size());
-        if (slab.size[dim] > 1) slabs.push_back(cut_in_two(random, slab, dim));
+Plan random_plan(Random& random, const std::vector<TensorInfo>& tensors, int num_writers) {
+    Plan plan;
+    const int first = divisor(random, num_writers), second = divisor(random, num_writers / first);
+    plan.grid = {first, second, num_writers / first / second};
+    if (below(random, 3) == 0) plan.grid = {num_writers};
+    for (const TensorInfo& tensor : tensors) {
+        PlacedTensor& placed = plan.tensors.emplace_back(PlacedTensor{.info = tensor});
+        for (const int degree : plan.grid) {
+            Cut cut{.parts = tensor.shape.empty() ? 1 : divisor(random, degree)};
+            if (below(random, 2) == 0 && !tensor.shape.empty()) cut.parts = degree;
+            if (!tensor.shape.empty()) cut.dim = static_cast<int>(below(random, std::ssize(tensor.shape)));
+            if (below(random, 2) == 0) cut.dim = 0;
+            cut.first = static_cast<int>(below(random, degree / cut.parts));
+            placed.cuts.push_back(cut);
+        }
     }
-    return slabs;
+    return plan;
 }
 
 layout::Slab random_slab(Random& random, const TensorInfo& tensor) {
@@ -106,35 +110,23 @@ void append(Random& random, FileWriter& writer, size_t index, std::span<const st
     }
 }
 
-void write_shards(Random& random, const std::filesystem::path& partial, const Sample& sample, const Hash& set,
-                  int num_writers) {
-    std::vector<std::vector<Piece>> pieces(num_writers);
-    for (const TensorInfo& tensor : sample.tensors) {
-        std::vector<int> writers(num_writers);
-        for (int i = 0; i < num_writers; ++i) writers[i] = i;
-        std::shuffle(writers.begin(), writers.end(), random);
-        const std::vector<layout::Slab> slabs = random_partition(random, tensor, num_writers);
-        for (size_t i = 0; i < slabs.size(); ++i) pieces[writers[i]].push_back({tensor, slabs[i]});
-        if (slabs.size() < writers.size()) {  // a rank whose share is empty
-            layout::Slab nothing = whole(tensor);
-            if (!nothing.size.empty()) nothing.size[0] = 0;
-            if (!nothing.size.empty()) pieces[writers.back()].push_back({tensor, nothing});
-        }
-    }
-    for (int i = 0; i < num_writers; ++i) {
-        FileWriter writer = FileWriter::shard(partial / shard_name(i, num_writers), set, pieces[i]);
-        for (size_t j = 0; j < pieces[i].size(); ++j) {
-            append(random, writer, j, cut(sample, pieces[i][j].tensor, pieces[i][j].slab));
-        }
+void write_shards(Random& random, const std::filesystem::path& partial, const Sample& sample,
+                  const Hash& nonce, const Plan& plan) {
+    for (int i = 0; i < plan.num_writers(); ++i) {
+        FileWriter writer = FileWriter::shard(partial, nonce, plan, i);
+        const std::vector<Piece> pieces = pieces_of(plan, i);
+        for (size_t j = 0; j < pieces.size(); ++j)
+            append(random, writer, j, cut(sample, pieces[j].tensor, pieces[j].slab));
         writer.finish();
     }
 }
 
 std::filesystem::path write_step(Random& random, const std::filesystem::path& folder, const Sample& sample,
                                  int num_writers, int64_t step) {
-    const Hash set{random(), random()};
-    write_shards(random, start_step(folder, step), sample, set, num_writers);
-    commit_step(folder, sample_description(step), set, num_writers, kSampleAssets);
+    const Hash nonce{random(), random()};
+    const Plan plan = random_plan(random, sample.tensors, num_writers);
+    write_shards(random, start_step(folder, step, num_writers), sample, nonce, plan);
+    commit_step(folder, sample_description(step), nonce, plan, kSampleAssets);
     return step_path(folder, step);
 }
 

@@ -32,9 +32,8 @@ struct Sample {
 /// Of odd shapes, scalars and tensors without elements among them, and of every type.
 Sample random_sample(Random& random, int num_tensors);
 
-/// At most `max_pieces` boxes that cover the tensor once; all with elements, or one without where it has
-/// none.
-std::vector<layout::Slab> random_partition(Random& random, const TensorInfo& tensor, int64_t max_pieces);
+/// Grids of one to three axes, cuts of any dim in any number of parts, also more than it has elements.
+Plan random_plan(Random& random, const std::vector<TensorInfo>& tensors, int num_writers);
 layout::Slab random_slab(Random& random, const TensorInfo& tensor);
 
 /// The slab's bytes, copied element by element.
@@ -46,9 +45,9 @@ inline const std::vector<Asset> kSampleAssets = {{"tokenizer.json", "{\"a\": 1}\
 /// Appends a piece in chunks of random size.
 void append(Random& random, FileWriter& writer, size_t index, std::span<const std::byte> bytes);
 
-/// The shards of `sample`, each tensor in random slabs on some of the writers, in a started step.
-void write_shards(Random& random, const std::filesystem::path& partial, const Sample& sample, const Hash& set,
-                  int num_writers);
+/// Writes the shards of `sample` into a started step.
+void write_shards(Random& random, const std::filesystem::path& partial, const Sample& sample,
+                  const Hash& nonce, const Plan& plan);
 /// A whole step `folder/step-N` of sample_description.
 std::filesystem::path write_step(Random& random, const std::filesystem::path& folder, const Sample& sample,
                                  int num_writers, int64_t step = 7);

@@ -7,7 +7,8 @@ namespace argosy::checkpoint {
 
 inline constexpr int64_t kSampleBytes = 2000;  // of the file that they stand in
 
-inline Manifest sample_manifest() {
+/// As steps of format 1 have it: every slab is listed.
+inline Manifest sample_listing() {
     const TensorInfo a{.name = "model/a", .type = h5::ElementType::F32, .shape = {4, 6}};
     const TensorInfo b{.name = "model/b", .type = h5::ElementType::BF16, .shape = {}};
     const TensorInfo none{.name = "model/none", .type = h5::ElementType::I64, .shape = {0, 5}};
@@ -29,8 +30,22 @@ inline Manifest sample_manifest() {
                     {none, {}}}};
 }
 
+/// Of a step: a grid of 2 x 2 writers.
+inline Manifest sample_manifest() {
+    Manifest manifest = sample_listing();
+    const std::vector<StoredTensor> tensors = std::move(manifest.tensors);
+    manifest.tensors.clear();
+    manifest.files.clear();
+    for (int i = 0; i < 4; ++i) manifest.files.push_back({shard_name(i, 4), 1000, {3, 4}});
+    manifest.plan = {.grid = {2, 2},
+                     .tensors = {{tensors[0].info, {{.dim = 1, .parts = 2}, {.dim = 0, .parts = 2}}},
+                                 {tensors[1].info, {{.first = 1}, {.first = 0}}},
+                                 {tensors[2].info, {{.parts = 2}, {.first = 1}}}}};
+    return manifest;
+}
+
 inline Manifest sample_full() {
-    Manifest full = sample_manifest();
+    Manifest full = sample_listing();
     full.files.clear();
     full.tensors[0].slabs = {{.slab = {{0, 0}, {4, 6}}, .at = 512, .hash = {10, 11}}};
     full.tensors[1].slabs[0].file = StoredSlab::kThisFile;
@@ -38,7 +53,7 @@ inline Manifest sample_full() {
 }
 
 inline ShardTable sample_shard() {
-    const Manifest manifest = sample_manifest();
+    const Manifest manifest = sample_listing();
     ShardTable shard{.set = manifest.set, .tensors = manifest.tensors};
     shard.tensors[0].slabs = {{.slab = {{2, 0}, {2, 6}}, .at = 600, .hash = {12, 13}}};
     shard.tensors[1].slabs[0].file = StoredSlab::kThisFile;

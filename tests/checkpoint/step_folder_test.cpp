@@ -39,7 +39,7 @@ TEST(StepFolder, NamesAreReadAsTheyAreWritten) {
 TEST(StepFolder, StartsWithoutWhatAttemptsBeforeLeft) {
     const ScratchFolder folder;
     const fs::path run = folder / "a/b/run";
-    const fs::path partial = start_step(run, 5);
+    const fs::path partial = start_step(run, 5, 2);
     EXPECT_EQ(partial, run / "step-00000005.partial");
     write_file(partial / "rest", "x");
     fs::create_directories(run / "step-00000003.partial/deep");
@@ -49,7 +49,7 @@ TEST(StepFolder, StartsWithoutWhatAttemptsBeforeLeft) {
     fs::create_directories(run / "step-00000002.replaced");
     fs::create_directories(run / "step-00000002");
     fs::create_directories(run / "step-00000001.replaced");
-    EXPECT_EQ(start_step(run, 5), partial);
+    EXPECT_EQ(start_step(run, 5, 2), partial);
     EXPECT_TRUE(fs::is_empty(partial));
     EXPECT_FALSE(fs::exists(run / "step-00000003.partial"));
     EXPECT_FALSE(fs::exists(run / "step-00000004.replaced.partial"));
@@ -60,7 +60,7 @@ TEST(StepFolder, StartsWithoutWhatAttemptsBeforeLeft) {
     EXPECT_EQ(whole_steps(run), (Steps{1, 2}));
     EXPECT_EQ(step_path(run, 1), run / "step-00000001.replaced");
     EXPECT_EQ(step_path(run, 9), run / "step-00000009");
-    EXPECT_ERROR(start_step("/dev/null/run", 1), UserError, "/dev/null is not a folder");
+    EXPECT_ERROR(start_step("/dev/null/run", 1, 2), UserError, "/dev/null is not a folder");
 }
 
 TEST(StepFolder, ReplacesAStepOfTheSameNumber) {
@@ -77,19 +77,24 @@ TEST(StepFolder, ReplacesAStepOfTheSameNumber) {
 
 class Commit : public ::testing::Test {
   protected:
-    /// Two shards of one tensor of 4 x 4 each, cut where they are told.
-    void write(const Hash& first_set, layout::Slab first, layout::Slab second,
-               std::vector<int64_t> second_shape = {4, 4}) {
-        partial_ = start_step(folder_ / "", 7);
-        write_shard(0, first_set, {{"w", h5::ElementType::U8, {4, 4}}, std::move(first)});
-        write_shard(1, kSet, {{"w", h5::ElementType::U8, std::move(second_shape)}, std::move(second)});
+    /// Two writers of one tensor in halves of its columns; the second one may believe in another save or
+    /// plan.
+    void write() { write(kNonce, halves()); }
+    void write(const Hash& nonce, const Plan& plan) {
+        partial_ = start_step(folder_ / "", 7, 2);
+        write_shard(kNonce, halves(), 0);
+        write_shard(nonce, plan, 1);
     }
-    void write_shard(int writer, const Hash& set, const Piece& piece) {
-        FileWriter file = FileWriter::shard(partial_ / shard_name(writer, 2), set, {piece});
-        file.append(0, std::vector<std::byte>(piece.num_bytes()));
+    static Plan halves(int dim = 1, std::vector<int64_t> shape = {4, 4}) {
+        return {.grid = {2},
+                .tensors = {{{"w", h5::ElementType::U8, std::move(shape)}, {{.dim = dim, .parts = 2}}}}};
+    }
+    void write_shard(const Hash& nonce, const Plan& plan, int writer) {
+        FileWriter file = FileWriter::shard(partial_, nonce, plan, writer);
+        file.append(0, std::vector<std::byte>(pieces_of(plan, writer).at(0).num_bytes()));
         file.finish();
     }
-    void commit() { commit_step(folder_ / "", sample_description(), kSet, 2, {}); }
+    void commit() { commit_step(folder_ / "", sample_description(), kNonce, halves(), {}); }
     void expect_refused(std::vector<std::string> parts) {
         try {
             commit();
@@ -100,32 +105,49 @@ class Commit : public ::testing::Test {
         EXPECT_EQ(whole_steps(folder_ / ""), Steps());
     }
 
-    static constexpr Hash kSet{1, 2};
+    static constexpr Hash kNonce{1, 2};
     ScratchFolder folder_;
     fs::path partial_;
 };
 
 TEST_F(Commit, TakesShardsThatFit) {
-    write(kSet, {{0, 0}, {4, 1}}, {{0, 1}, {4, 3}});
+    write();
     commit();
     EXPECT_EQ(whole_steps(folder_ / ""), Steps{7});
 }
 
 TEST_F(Commit, RefusesShardsThatDoNotFit) {
-    write({1, 3}, {{0, 0}, {4, 1}}, {{0, 1}, {4, 3}});
-    expect_refused({shard_name(0, 2), "foreign shard", Hash{1, 3}.hex(), kSet.hex()});
-    write(kSet, {{0, 0}, {4, 1}}, {{0, 1}, {4, 2}});
-    expect_refused({"tensor 'w'", "cover 12 of its 16"});
-    write(kSet, {{0, 0}, {4, 2}}, {{0, 1}, {4, 3}});
-    expect_refused({"tensor 'w'", "overlap"});
-    write(kSet, {{0, 0}, {4, 1}}, {{0, 1}, {4, 3}}, {4, 5});
-    expect_refused({shard_name(1, 2), "tensor 'w'", "another type or shape"});
-    write(kSet, {{0, 0}, {4, 1}}, {{0, 1}, {4, 3}});
+    const Hash expected = set_of(kNonce, halves());
+    write({1, 3}, halves());
+    expect_refused({shard_name(1, 2), "foreign shard", set_of({1, 3}, halves()).hex(), expected.hex()});
+    for (const Plan& other : {halves(0), halves(1, {4, 5})}) {
+        write(kNonce, other);
+        expect_refused({shard_name(1, 2), "foreign shard", set_of(kNonce, other).hex(), expected.hex()});
+    }
+    write();
     fs::remove(partial_ / shard_name(1, 2));
     expect_refused({shard_name(1, 2), "No such file"});
-    write(kSet, {{0, 0}, {4, 1}}, {{0, 1}, {4, 3}});
+    write();
     fs::resize_file(partial_ / shard_name(1, 2), 600);
     expect_refused({shard_name(1, 2), "torn"});
+}
+
+TEST(StepFolder, OfAnotherStepsNameIsRefused) {
+    Random random(1);
+    const ScratchFolder folder;
+    const fs::path step = write_step(random, folder / "", random_sample(random, 4), 2);
+    for (const char* own : {"step-00000007.replaced", "step-00000007.aside-2", "weights"}) {
+        fs::rename(step, folder / own);
+        EXPECT_EQ(Checkpoint(folder / own).description().step, 7);
+        fs::rename(folder / own, step);
+    }
+    for (const char* other : {"step-00000008", "step-00000008.aside"}) {
+        fs::rename(step, folder / other);
+        EXPECT_ERROR(Checkpoint{folder / other}, UserError, other, "holds step 7",
+                     "rename it to step-00000007");
+        EXPECT_ERROR(Checkpoint{folder / other / ""}, UserError, other, "holds step 7");
+        fs::rename(folder / other, step);
+    }
 }
 
 TEST(Retention, RemovesTheOldestAndNeverTheLast) {

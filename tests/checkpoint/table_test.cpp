@@ -39,7 +39,7 @@ TEST(UserBlock, IsReadAsItWasPrinted) {
     const std::string text = to_text(block);
     EXPECT_EQ(text.size(), kUserBlockBytes);
     EXPECT_TRUE(
-        text.starts_with("argosy checkpoint 1.0\nkind manifest\nbytes 9223372036854775807\ntable 2048 5310 "
+        text.starts_with("argosy checkpoint 2.0\nkind manifest\nbytes 9223372036854775807\ntable 2048 5310 "
                          "00000000000000010000000000000002\nrest ffffffffffffffff0000000000000003\ncheck "));
     block.check = hash_of_text(text.substr(0, text.find("check ")));
     EXPECT_EQ(parse_user_block(text, "F"), block);
@@ -49,6 +49,8 @@ TEST(Table, IsParsedAsItWasPrinted) {
     const Manifest manifest = sample_manifest();
     EXPECT_EQ(parse_manifest(to_json(manifest), "F", kSampleBytes), manifest);
     EXPECT_EQ(parse_manifest(to_json(manifest) + "  \n ", "F", kSampleBytes), manifest);
+    const Manifest listing = sample_listing();
+    EXPECT_EQ(parse_manifest(to_json(listing), "F", kSampleBytes), listing);
     const Manifest full = sample_full();
     EXPECT_EQ(parse_manifest(to_json(full), "F", kSampleBytes), full);
     const ShardTable shard = sample_shard();
@@ -57,7 +59,7 @@ TEST(Table, IsParsedAsItWasPrinted) {
 }
 
 TEST(Table, HasALengthThatDoesNotDependOnItsHashes) {
-    Manifest manifest = sample_manifest();
+    Manifest manifest = sample_listing();
     const size_t length = to_json(manifest).size();
     for (StoredTensor& tensor : manifest.tensors) {
         for (StoredSlab& slab : tensor.slabs) slab.hash = {};
@@ -90,7 +92,7 @@ struct Case {
 
 // What JSON itself allows and a table does not.
 TEST(Table, IsStrict) {
-    const std::string valid = to_json(sample_manifest());
+    const std::string valid = to_json(sample_listing());
     constexpr const char* kDeep = "deep";
     const std::string deep(200000, '[');
     for (const auto& [from, to, fault] : std::initializer_list<Case>{
@@ -126,7 +128,7 @@ TEST(Table, IsStrict) {
 
 // The JSON library takes a zero byte for the text's end wherever a value could end, and leaves what follows.
 TEST(Table, HoldsNoZeroByte) {
-    const std::string manifest = to_json(sample_manifest()), shard = to_json(sample_shard());
+    const std::string manifest = to_json(sample_listing()), shard = to_json(sample_shard());
     const auto with_zero = [](std::string text, size_t at) { return text.insert(at, 1, '\0'); };
     for (const std::string& rest : {std::string(), std::string("}"), std::string("{\"set\":1}")}) {
         EXPECT_ERROR(parse_manifest(with_zero(manifest, manifest.size()) + rest, "F", kSampleBytes),
@@ -142,7 +144,7 @@ TEST(Table, HoldsNoZeroByte) {
 
 // What is well written and cannot be.
 TEST(Table, IsAsItCanBe) {
-    const std::string valid = to_json(sample_manifest());
+    const std::string valid = to_json(sample_listing());
     for (const auto& [from, to, fault] : std::initializer_list<Case>{
              {"\"offset\":[2,0]", "\"offset\":[1,0]",
               "tensor 'model/a': its slabs at [0, 0] of [2, 6] and at [1, 0]"},
@@ -180,6 +182,37 @@ TEST(Table, IsAsItCanBe) {
         EXPECT_ERROR(parse_manifest(changed(valid, from, to), "F.h5: its table", kSampleBytes), UserError,
                      "F.h5: its table", fault);
     }
+}
+
+TEST(Table, OfAPlanIsAsItCanBe) {
+    const std::string valid = to_json(sample_manifest());
+    for (const auto& [from, to, fault] : std::initializer_list<Case>{
+             {"\"grid\":[2,2]", "\"grid\":[2,0]", "no writers form a grid of [2, 0]"},
+             {"\"grid\":[2,2]", "\"grid\":[2,4]", "another number of writers than its 4 files"},
+             {"\"grid\":[2,2]", "\"grid\":[2,2,1]", "cut as no grid of [2, 2, 1] can cut it"},
+             {"\"grid\":[2,2]", "\"grid\":[2147483647,2147483646]", "no writers form a grid"},
+             {"\"grid\":[2,2]", "\"grid\":[2147483648,2]", "counts below 2^31"},
+             {"\"grid\":[2,2]", "\"grid\":[]", "its \"grid\" is empty"},
+             {"\"grid\":[2,2]", "\"greed\":[2,2]", "is empty"},
+             {"\"cuts\":[[1,2,0]", "\"cuts\":[[2,2,0]", "tensor 'model/a' of shape [4, 6] is cut as no grid"},
+             {"\"cuts\":[[1,2,0]", "\"cuts\":[[1,2,1]", "tensor 'model/a'"},
+             {"\"cuts\":[[1,2,0]", "\"cuts\":[[1,0,0]", "tensor 'model/a'"},
+             {"\"cuts\":[[1,2,0]", "\"cuts\":[[1,2]", "a list of [dim, parts, first]"},
+             {"\"cuts\":[[1,2,0]", "\"cuts\":[[1,-2,0]", "a list of [dim, parts, first]"},
+             {"\"cuts\":[[1,2,0]", "\"cuts\":[1", "a list of [dim, parts, first]"},
+             {"\"cuts\":[[1,2,0],[0,2,0]]", "\"slabs\":[]", "cover 0 of its 24"},
+             {"{\"bytes\":1000", "{\"name\":\"x\",\"bytes\":1000", "file 'x' has a name of its own"},
+             {"{\"bytes\":1000", "{\"bytes\":100", "512 at least"},
+             {"\"name\":\"model/b\"", "\"name\":\"model/a\"", "listed twice"},
+             {"\"name\":\"model/b\"", "\"name\":\"elements/b\"", "is reserved"},
+         }) {
+        EXPECT_ERROR(parse_manifest(changed(valid, from, to), "F.h5: its table", kSampleBytes), UserError,
+                     "F.h5: its table", fault);
+    }
+    Manifest fewer = sample_manifest();
+    fewer.files.pop_back();
+    EXPECT_ERROR(parse_manifest(to_json(fewer), "F", kSampleBytes), UserError,
+                 "another number of writers than its 3");
 }
 
 TEST(Table, OfAFullFileHasWholeTensors) {

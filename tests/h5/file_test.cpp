@@ -110,8 +110,9 @@ TEST(VirtualDataset, ShowsWhatItsSourcesHold) {
     const ScratchFolder folder;
     write_floats(folder / "left%b.h5", {2, 1}, {1, 2});
     write_floats(folder / "right.h5", {2, 2}, {3, 4, 5, 6});
-    const std::vector<VirtualSource> sources = {{"left%b.h5", "a/x%b", {0, 0}, {2, 1}},
-                                                {"right.h5", "a/x%b", {0, 1}, {2, 2}}};
+    const std::vector<VirtualSource> sources = {
+        {"left%b.h5", "a/x%b", {{0, 0}, {2, 1}}, {2, 1}, {{0, 0}, {2, 1}}},
+        {"right.h5", "a/x%b", {{0, 1}, {2, 2}}, {2, 2}, {{0, 0}, {2, 2}}}};
     File::create(folder / "all.h5", 512).create_virtual_dataset("a/x", ElementType::F32, kShape, sources);
     EXPECT_EQ(read_floats(folder / "all.h5", "a/x"), (std::vector<float>{1, 3, 4, 2, 5, 6}));
 
@@ -124,9 +125,32 @@ TEST(VirtualDataset, ShowsWhatItsSourcesHold) {
 TEST(VirtualDataset, MayBeAScalar) {
     const ScratchFolder folder;
     write_floats(folder / "one.h5", {}, {7});
-    const std::vector<VirtualSource> sources = {{"one.h5", "a/x%b", {}, {}}};
+    const std::vector<VirtualSource> sources = {{"one.h5", "a/x%b", {}, {}, {}}};
     File::create(folder / "all.h5").create_virtual_dataset("x", ElementType::F32, {}, sources);
     EXPECT_EQ(read_floats(folder / "all.h5", "x"), (std::vector<float>{7}));
+}
+
+/// A view of boxes of another view of the same file: of 2 files x 3 elements, the last two of each and one of
+/// one.
+TEST(VirtualDataset, MayShowPartsOfAnotherView) {
+    const ScratchFolder folder;
+    write_floats(folder / "one.h5", {3}, {1, 2, 3});
+    write_floats(folder / "two.h5", {2}, {4, 5});
+    {
+        File file = File::create(folder / "all.h5", 512);
+        const std::vector<VirtualSource> files = {{"one.h5", "a/x%b", {{0, 0}, {1, 3}}, {3}, {{0}, {3}}},
+                                                  {"two.h5", "a/x%b", {{1, 0}, {1, 2}}, {2}, {{0}, {2}}}};
+        const std::vector<int64_t> shape = {2, 3}, square = {2, 2};
+        file.create_virtual_dataset("elements", ElementType::F32, shape, files);
+        const std::vector<VirtualSource> box = {{".", "elements", {{0, 0}, {2, 2}}, shape, {{0, 1}, {2, 2}}}};
+        file.create_virtual_dataset("square", ElementType::F32, square, box);
+        const std::vector<VirtualSource> one = {{".", "elements", {}, shape, {{1, 0}, {1, 1}}}};
+        file.create_virtual_dataset("scalar", ElementType::F32, {}, one);
+    }
+    const std::vector<float> square = read_floats(folder / "all.h5", "square");
+    EXPECT_EQ((std::vector<float>{square[0], square[1], square[2]}), (std::vector<float>{2, 3, 5}));
+    EXPECT_TRUE(std::isnan(square[3]));
+    EXPECT_EQ(read_floats(folder / "all.h5", "scalar"), (std::vector<float>{4}));
 }
 
 TEST(VirtualDataset, ShowsMissingElementsAsNanOrZero) {
@@ -134,7 +158,7 @@ TEST(VirtualDataset, ShowsMissingElementsAsNanOrZero) {
     const std::array types = {ElementType::U8,   ElementType::I64, ElementType::F16,
                               ElementType::BF16, ElementType::F32, ElementType::F64};
     for (const ElementType type : types) {
-        const std::vector<VirtualSource> sources = {{"absent.h5", "x", {0}, {3}}};
+        const std::vector<VirtualSource> sources = {{"absent.h5", "x", {{0}, {3}}, {3}, {{0}, {3}}}};
         const std::array<int64_t, 1> shape = {3};
         File::create(folder / name(type)).create_virtual_dataset("x", type, shape, sources);
         const File file = File::open(folder / name(type));

@@ -16,8 +16,8 @@ namespace fs = std::filesystem;
 using checkpoint::TensorInfo;
 using h5::ElementType;
 
-checkpoint::Description description(const model::ModelSpec& spec) {
-    return {.step = 70,
+checkpoint::Description description(const model::ModelSpec& spec, int64_t step) {
+    return {.step = step,
             .program = "0.0.1",
             .mesh = "dp_shard 2, tp 2",
             .model = model::hugging_face_config(spec),
@@ -25,21 +25,14 @@ checkpoint::Description description(const model::ModelSpec& spec) {
             .state = R"({"tokens_seen":1234})"};
 }
 
-/// The quarter of a tensor that rank 0..3 holds: matrices are cut along both dims, vectors along one.
-layout::Slab quarter(const TensorInfo& tensor, int rank) {
-    layout::Slab slab = whole(tensor);
-    const auto cut = [&](size_t dim, int parts, int index) {
-        const auto piece = layout::chunk(tensor.shape[dim], parts, index);
-        slab.offset[dim] = piece.begin;
-        slab.size[dim] = piece.size;
-    };
-    if (tensor.shape.size() == 1) {
-        cut(0, 4, rank);
-    } else {
-        cut(0, 2, rank / 2);
-        cut(1, 2, rank % 2);
+/// Quarters on four writers: matrices are cut along both dims, vectors along one.
+checkpoint::Plan in_quarters(const std::vector<TensorInfo>& tensors) {
+    checkpoint::Plan plan{.grid = {2, 2}, .tensors = {}};
+    for (const TensorInfo& tensor : tensors) {
+        const int second_dim = tensor.shape.size() == 1 ? 0 : 1;
+        plan.tensors.push_back({tensor, {{.dim = 0, .parts = 2}, {.dim = second_dim, .parts = 2}}});
     }
-    return slab;
+    return plan;
 }
 
 std::vector<std::byte> cut_out(const TensorInfo& tensor, const layout::Slab& slab) {
@@ -103,20 +96,20 @@ std::vector<TensorInfo> tiny_tensors(const model::ModelSpec& spec, ElementType t
     return tensors;
 }
 
-void write_step(const fs::path& run, const model::ModelSpec& spec) {
-    constexpr int kRanks = 4;
-    const checkpoint::Hash set{1, 2};
-    const fs::path folder = run / "checkpoint", step = checkpoint::start_step(folder, 70);
-    const auto tensors = tiny_tensors(spec, ElementType::F32, /*optimizer=*/true);
-    for (int rank = 0; rank < kRanks; ++rank) {
-        std::vector<checkpoint::Piece> pieces;
-        for (const TensorInfo& tensor : tensors) pieces.push_back({tensor, quarter(tensor, rank)});
-        auto writer = checkpoint::FileWriter::shard(step / checkpoint::shard_name(rank, kRanks), set, pieces);
+void write_step(const fs::path& run, const model::ModelSpec& spec, int64_t step) {
+    const checkpoint::Hash nonce{1, 2};
+    const checkpoint::Plan plan = in_quarters(tiny_tensors(spec, ElementType::F32, /*optimizer=*/true));
+    const fs::path folder = run / "checkpoint",
+                   partial = checkpoint::start_step(folder, step, plan.num_writers());
+    for (int rank = 0; rank < plan.num_writers(); ++rank) {
+        const std::vector<checkpoint::Piece> pieces = checkpoint::pieces_of(plan, rank);
+        auto writer = checkpoint::FileWriter::shard(partial, nonce, plan, rank);
         for (size_t i = 0; i < pieces.size(); ++i)
             writer.append(i, cut_out(pieces[i].tensor, pieces[i].slab));
         writer.finish();
     }
-    checkpoint::commit_step(folder, description(spec), set, kRanks, {{"tokenizer.json", "{\"a\": 1}\n"}});
+    checkpoint::commit_step(folder, description(spec, step), nonce, plan,
+                            {{"tokenizer.json", "{\"a\": 1}\n"}});
 }
 
 void write_hugging_face(const fs::path& folder, const model::ModelSpec& spec, ElementType type) {

@@ -23,8 +23,8 @@ std::vector<std::byte> tensor_bytes(const checkpoint::TensorInfo& tensor);
 std::vector<checkpoint::TensorInfo> tiny_tensors(const model::ModelSpec& spec, h5::ElementType type,
                                                  bool optimizer);
 
-/// Step 70 of a run on four ranks, two by two: slabs cut along both dims; with a tokenizer.json.
-void write_step(const std::filesystem::path& run, const model::ModelSpec& spec);
+/// A step of a run on four ranks, two by two: slabs cut along both dims; with a tokenizer.json.
+void write_step(const std::filesystem::path& run, const model::ModelSpec& spec, int64_t step = 70);
 
 /// With a tokenizer.json.
 void write_hugging_face(const std::filesystem::path& folder, const model::ModelSpec& spec,

@@ -241,13 +241,9 @@ void flip(const fs::path& path, int64_t at) {
 /// Where a tensor's last slab's first byte lies.
 std::pair<fs::path, int64_t> place_of(const fs::path& path, const std::string& tensor) {
     const ModelSource source = open_model(path);
-    for (const auto& stored : source.checkpoint->manifest().tensors) {
-        if (stored.info.name != tensor) continue;
-        const auto& slab = stored.slabs.back();
-        return {slab.file < 0 ? path : source.path / source.checkpoint->manifest().files[slab.file].name,
-                slab.at};
-    }
-    throw std::runtime_error(tensor);
+    const checkpoint::StoredSlab slab = source.checkpoint->slabs(source.checkpoint->at(tensor)).back();
+    return {slab.file < 0 ? path : source.path / source.checkpoint->manifest().files[slab.file].name,
+            slab.at};
 }
 
 TEST(Convert, ASourceThatHasChangedIsNoticedOnTheWay) {

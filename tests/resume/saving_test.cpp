@@ -94,9 +94,9 @@ TEST(Saving, ReplicasShareTheWriting) {
     ASSERT_EQ(std::ssize(files), world().size());
     std::vector<int64_t> bytes(files.size(), 0);
     int64_t all = 0;
-    for (const checkpoint::StoredTensor& tensor : checkpoint.manifest().tensors) {
-        for (const checkpoint::StoredSlab& slab : tensor.slabs) {
-            const int64_t size = slab.slab.num_elements() * h5::size_bytes(tensor.info.type);
+    for (const checkpoint::TensorInfo& tensor : checkpoint.tensors()) {
+        for (const checkpoint::StoredSlab& slab : checkpoint.slabs(tensor)) {
+            const int64_t size = slab.slab.num_elements() * h5::size_bytes(tensor.type);
             bytes[slab.file] += size;
             all += size;
         }
@@ -202,14 +202,21 @@ TEST(Loading, AStateThatCannotBeReadIsPassedOver) {
     for (int i = 0; i < 2; ++i) run.step();
     run.finish();
     if (world().rank() == 0) {
-        const fs::path partial = checkpoint::start_step(steps, 3);
-        checkpoint::Manifest manifest = checkpoint::Checkpoint(steps / "step-00000002").manifest();
-        for (const checkpoint::StoredFile& file : manifest.files) {
-            fs::copy_file(steps / "step-00000002" / file.name, partial / file.name);
+        const checkpoint::Checkpoint second(steps / "step-00000002");
+        const checkpoint::Plan& plan = second.manifest().plan;
+        const checkpoint::Hash nonce{1, 2};
+        const fs::path partial = checkpoint::start_step(steps, 3, plan.num_writers());
+        for (int writer = 0; writer < plan.num_writers(); ++writer) {
+            auto file = checkpoint::FileWriter::shard(partial, nonce, plan, writer);
+            const auto pieces = checkpoint::pieces_of(plan, writer);
+            for (size_t i = 0; i < pieces.size(); ++i)
+                file.append(i, std::vector<std::byte>(pieces[i].num_bytes()));
+            file.finish();
         }
-        manifest.description.step = 3;
-        manifest.description.state = R"({"step":3,"samples":9223372036854775807})";
-        checkpoint::commit_step(steps, manifest.description, manifest.set, world().size(), {});
+        checkpoint::Description description = second.description();
+        description.step = 3;
+        description.state = R"({"step":3,"samples":9223372036854775807})";
+        checkpoint::commit_step(steps, description, nonce, plan, {});
     }
     const SharedFolder barrier(world());
     SavedRun resumed(options(ddp()), config, world());

@@ -1,0 +1,203 @@
+#include "checkpoint/placement.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <tuple>
+
+#include "base/error.h"
+
+namespace argosy::checkpoint {
+namespace {
+
+constexpr size_t kMaxAxes = 8;
+constexpr int kMaxInFolder = 1000;                     // shards
+constexpr int64_t kMaxCutElements = int64_t{1} << 62;  // of a dim: chunks are counted without overflow
+
+int64_t chunk_size(int64_t n, int parts) { return (n + parts - 1) / parts; }
+
+/// The product of the degrees; none if it is no count of writers.
+std::optional<int> product(const std::vector<int>& grid) {
+    int64_t count = 1;
+    for (const int degree : grid) {
+        if (degree < 1) return std::nullopt;
+        count *= degree;
+        if (count > std::numeric_limits<int>::max()) return std::nullopt;
+    }
+    return static_cast<int>(count);
+}
+
+bool fits(const TensorInfo& info, const Cut& cut, int degree) {
+    if (cut.parts < 1 || degree % cut.parts != 0 || cut.first < 0 || cut.first >= degree / cut.parts)
+        return false;
+    if (cut.parts == 1) return true;
+    return cut.dim >= 0 && cut.dim < std::ssize(info.shape) && info.shape[cut.dim] <= kMaxCutElements;
+}
+
+/// Cuts `slab` to chunk `index`.
+void take_chunk(layout::Slab& slab, const Cut& cut, int index) {
+    if (cut.parts == 1) return;
+    const layout::Range chunk = layout::chunk(slab.size[cut.dim], cut.parts, index);
+    slab.offset[cut.dim] += chunk.begin;
+    slab.size[cut.dim] = chunk.size;
+}
+
+class SlabVisitor {
+  public:
+    SlabVisitor(const std::vector<int>& grid, const PlacedTensor& tensor, const layout::Slab& box,
+                const std::function<void(int, const layout::Slab&)>& visit)
+        : grid_(grid), tensor_(tensor), box_(box), visit_(visit) {}
+
+    void run(size_t axis, int writer, const layout::Slab& slab) {
+        if (axis == grid_.size()) return visit_(writer, slab);
+        const Cut& cut = tensor_.cuts[axis];
+        const auto [begin, end] = overlapping(cut, slab);
+        for (int index = begin; index < end; ++index) {
+            layout::Slab part = slab;
+            take_chunk(part, cut, index);
+            run(axis + 1, writer * grid_[axis] + cut.first + index * (grid_[axis] / cut.parts), part);
+        }
+    }
+
+  private:
+    /// The chunks of `slab` that share elements with the box. REQUIRES: `slab` does.
+    std::pair<int, int> overlapping(const Cut& cut, const layout::Slab& slab) const {
+        if (cut.parts == 1) return {0, 1};
+        const int64_t size = chunk_size(slab.size[cut.dim], cut.parts), offset = slab.offset[cut.dim];
+        const int64_t begin = std::max(box_.offset[cut.dim], offset) - offset;
+        const int64_t end =
+            std::min(box_.offset[cut.dim] + box_.size[cut.dim], offset + slab.size[cut.dim]) - offset;
+        return {static_cast<int>(begin / size), static_cast<int>((end - 1) / size + 1)};
+    }
+
+    const std::vector<int>& grid_;
+    const PlacedTensor& tensor_;
+    const layout::Slab& box_;
+    const std::function<void(int, const layout::Slab&)>& visit_;
+};
+
+/// The tensors that the same writers hold are laid out together: a footprint names these writers.
+struct Footprint {
+    int64_t num_writers = 1;  // sorts the tensors of all writers to the front, which leaves few gaps
+    std::vector<std::pair<int, int>> axes;  // on each axis: the first coordinate, and how many hold a chunk
+    h5::ElementType type = h5::ElementType::F32;
+    int64_t num_elements = 1;  // of the largest piece
+    auto key() const { return std::tuple(-num_writers, axes, type); }
+};
+
+Footprint footprint_of(const PlacedTensor& tensor) {
+    Footprint footprint{.type = tensor.info.type};
+    std::vector<int64_t> size = tensor.info.shape;
+    for (const Cut& cut : tensor.cuts) {
+        int count = 1;
+        if (cut.parts > 1) {  // a last, shorter piece may be spread over more writers than the others
+            count = static_cast<int>(std::min<int64_t>(cut.parts, size[cut.dim]));
+            size[cut.dim] = chunk_size(size[cut.dim], cut.parts);
+        }
+        footprint.axes.emplace_back(cut.first, count);
+        footprint.num_writers *= count;
+    }
+    for (const int64_t extent : size) footprint.num_elements *= extent;
+    return footprint;
+}
+
+void visit_writers(const std::vector<int>& grid, const PlacedTensor& tensor, const Footprint& footprint,
+                   size_t axis, int64_t writer, const std::function<void(int64_t)>& visit) {
+    if (axis == grid.size()) return visit(writer);
+    const auto [first, count] = footprint.axes[axis];
+    const int stride = grid[axis] / tensor.cuts[axis].parts;
+    for (int index = 0; index < count; ++index)
+        visit_writers(grid, tensor, footprint, axis + 1, writer * grid[axis] + first + index * stride, visit);
+}
+
+}  // namespace
+
+int Plan::num_writers() const { return product(grid).value_or(0); }
+
+void check_plan(const Plan& plan, const std::string& place) {
+    if (plan.grid.empty() || plan.grid.size() > kMaxAxes || !product(plan.grid))
+        throw UserError("{}: no writers form a grid of {}", place, plan.grid);
+    for (const PlacedTensor& tensor : plan.tensors) {
+        bool valid = tensor.cuts.size() == plan.grid.size();
+        for (size_t axis = 0; valid && axis < plan.grid.size(); ++axis)
+            valid = fits(tensor.info, tensor.cuts[axis], plan.grid[axis]);
+        if (valid) continue;
+        throw UserError("{}: tensor '{}' of shape {} is cut as no grid of {} can cut it", place,
+                        tensor.info.name, tensor.info.shape, plan.grid);
+    }
+}
+
+Hash set_of(const Hash& nonce, const Plan& plan) {
+    std::string text = fmt::format("{} {}\n", nonce.hex(), plan.grid);
+    for (const PlacedTensor& tensor : plan.tensors) {
+        text += fmt::format("{} {} {}", tensor.info.name, h5::name(tensor.info.type), tensor.info.shape);
+        for (const Cut& cut : tensor.cuts) text += fmt::format(" {},{},{}", cut.dim, cut.parts, cut.first);
+        text += '\n';
+    }
+    return hash_of(std::as_bytes(std::span(text)));
+}
+
+std::optional<layout::Slab> slab_of(const std::vector<int>& grid, const PlacedTensor& tensor, int writer) {
+    layout::Slab slab = whole(tensor.info);
+    int rest = std::accumulate(grid.begin(), grid.end(), 1, std::multiplies());
+    for (size_t axis = 0; axis < grid.size(); ++axis) {
+        rest /= grid[axis];
+        const Cut& cut = tensor.cuts[axis];
+        const int stride = grid[axis] / cut.parts, from_first = writer / rest % grid[axis] - cut.first;
+        if (from_first < 0 || from_first % stride != 0) return std::nullopt;
+        take_chunk(slab, cut, from_first / stride);
+    }
+    return slab.num_elements() > 0 ? std::optional(slab) : std::nullopt;
+}
+
+std::vector<Piece> pieces_of(const Plan& plan, int writer) {
+    std::vector<Piece> pieces;
+    for (const PlacedTensor& tensor : plan.tensors) {
+        if (auto slab = slab_of(plan.grid, tensor, writer)) pieces.push_back({tensor.info, *std::move(slab)});
+    }
+    return pieces;
+}
+
+void for_each_slab(const std::vector<int>& grid, const PlacedTensor& tensor, const layout::Slab& box,
+                   const std::function<void(int, const layout::Slab&)>& visit) {
+    if (box.num_elements() == 0) return;
+    SlabVisitor(grid, tensor, box, visit).run(0, 0, whole(tensor.info));
+}
+
+ElementLayout element_layout(const Plan& plan) {
+    ElementLayout result{.begin = std::vector<int64_t>(plan.tensors.size())};
+    std::vector<Footprint> footprints;
+    for (const PlacedTensor& tensor : plan.tensors) footprints.push_back(footprint_of(tensor));
+    std::vector<size_t> order(plan.tensors.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::ranges::stable_sort(order, {}, [&](size_t i) { return footprints[i].key(); });
+    for (size_t i = 0; i < order.size();) {
+        const Footprint& footprint = footprints[order[i]];
+        const auto visit = [&](const std::function<void(int64_t)>& each) {
+            visit_writers(plan.grid, plan.tensors[order[i]], footprint, 0, 0, each);
+        };
+        std::vector<int64_t>& ends = result.num_elements[footprint.type];
+        ends.resize(plan.num_writers());
+        int64_t end = 0;
+        visit([&](int64_t writer) { end = std::max(end, ends[writer]); });
+        size_t next = i;
+        for (; next < order.size() && footprints[order[next]].key() == footprint.key(); ++next) {
+            result.begin[order[next]] = end;
+            end += footprints[order[next]].num_elements;
+        }
+        visit([&](int64_t writer) { ends[writer] = end; });
+        i = next;
+    }
+    return result;
+}
+
+std::string shard_name(int writer, int num_writers) {
+    const std::string name = fmt::format("shard-{:05}-of-{:05}.h5", writer, num_writers);
+    return num_writers <= kMaxInFolder ? name : fmt::format("shards-{:05}/{}", writer / kMaxInFolder, name);
+}
+
+std::string elements_name(h5::ElementType type) { return fmt::format("elements/{}", h5::name(type)); }
+
+}  // namespace argosy::checkpoint

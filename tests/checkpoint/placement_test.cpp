@@ -1,0 +1,146 @@
+// The slabs that follow from a plan, and the views that a manifest has of them.
+#include "checkpoint/placement.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "checkpoint/sample.h"
+#include "checkpoint/slab_runs.h"
+#include "expect_error.h"
+#include "h5/file.h"
+#include "scratch_folder.h"
+
+namespace argosy::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+TEST(Placement, CutsAlongTheAxesInTheirOrder) {
+    // Two pipeline ranks, four tensor ranks of which pairs hold the same half of the columns, three shards.
+    const std::vector<int> grid = {2, 4, 3};
+    const PlacedTensor tensor{{"w", h5::ElementType::F32, {7, 10}},
+                              {{.first = 1}, {.dim = 1, .parts = 2, .first = 1}, {.parts = 3}}};
+    EXPECT_EQ(slab_of(grid, tensor, 12 + 3 * 1 + 0), (layout::Slab{{0, 0}, {3, 5}}));
+    EXPECT_EQ(slab_of(grid, tensor, 12 + 3 * 1 + 2), (layout::Slab{{6, 0}, {1, 5}}));
+    EXPECT_EQ(slab_of(grid, tensor, 12 + 3 * 3 + 1), (layout::Slab{{3, 5}, {3, 5}}));
+    EXPECT_EQ(slab_of(grid, tensor, 12 + 3 * 2 + 1), std::nullopt);  // its neighbour writes
+    EXPECT_EQ(slab_of(grid, tensor, 0 + 3 * 1 + 0), std::nullopt);   // another pipeline rank
+    const PlacedTensor two_rows{{"w", h5::ElementType::F32, {2, 1}}, {{.first = 0}, {}, {.parts = 3}}};
+    EXPECT_EQ(slab_of(grid, two_rows, 2), std::nullopt);  // more parts than rows
+}
+
+TEST(Placement, GivesEachElementToOneWriter) {
+    Random random(3);
+    const Sample sample = random_sample(random, 6);
+    for (int round = 0; round < 200; ++round) {
+        const int num_writers = 1 + static_cast<int>(below(random, 24));
+        const Plan plan = random_plan(random, sample.tensors, num_writers);
+        for (const PlacedTensor& tensor : plan.tensors) {
+            const layout::Slab box = random_slab(random, tensor.info);
+            std::map<int, layout::Slab> visited, expected;
+            for_each_slab(plan.grid, tensor, box, [&](int writer, const layout::Slab& slab) {
+                EXPECT_TRUE(visited.emplace(writer, slab).second);
+            });
+            int64_t num_elements = 0;
+            for (int writer = 0; writer < num_writers; ++writer) {
+                const auto slab = slab_of(plan.grid, tensor, writer);
+                if (!slab) continue;
+                num_elements += slab->num_elements();
+                if (box.num_elements() > 0 && intersection(*slab, box)) expected.emplace(writer, *slab);
+            }
+            EXPECT_EQ(visited, expected);
+            EXPECT_EQ(num_elements, tensor.info.num_elements());
+        }
+    }
+}
+
+TEST(Placement, TheSaveIsThatOfOnePlan) {
+    const Plan plan{.grid = {4}, .tensors = {{{"w", h5::ElementType::F32, {8}}, {{.parts = 4}}}}};
+    Plan other = plan;
+    EXPECT_EQ(set_of({1, 2}, plan), set_of({1, 2}, other));
+    EXPECT_NE(set_of({1, 2}, plan), set_of({1, 3}, plan));
+    other.tensors[0].cuts[0] = {.parts = 2, .first = 1};
+    EXPECT_NE(set_of({1, 2}, plan), set_of({1, 2}, other));
+    other = plan;
+    other.grid = {2, 2};
+    EXPECT_NE(set_of({1, 2}, plan), set_of({1, 2}, other));
+}
+
+TEST(Placement, LaysPiecesOfATensorOutAlike) {
+    // A norm is on one of two tensor ranks, after the matrices of both; its gap on the other one is not
+    // there.
+    const Plan plan{
+        .grid = {2, 2},
+        .tensors = {{{"norm", h5::ElementType::F32, {8}}, {{.first = 1}, {.parts = 2}}},
+                    {{"a", h5::ElementType::F32, {8, 3}}, {{.dim = 0, .parts = 2}, {.dim = 0, .parts = 2}}},
+                    {{"b", h5::ElementType::F32, {6, 2}}, {{.dim = 1, .parts = 2}, {.dim = 0, .parts = 2}}},
+                    {{"other type", h5::ElementType::BF16, {2}}, {{.parts = 2}, {.first = 0}}}}};
+    const ElementLayout elements = element_layout(plan);
+    EXPECT_EQ(elements.begin, (std::vector<int64_t>{9, 0, 6, 0}));
+    EXPECT_EQ(elements.num_elements.at(h5::ElementType::F32), (std::vector<int64_t>{9, 9, 13, 13}));
+    EXPECT_EQ(elements.num_elements.at(h5::ElementType::BF16), (std::vector<int64_t>{1, 0, 1, 0}));
+}
+
+/// The tensors as HDF5 shows them through the manifest.
+void expect_views(const fs::path& step, const Sample& sample) {
+    const h5::File file = h5::File::open(step / "checkpoint.h5");
+    for (const TensorInfo& tensor : sample.tensors) {
+        std::vector<std::byte> bytes(tensor.num_bytes());
+        const h5::Dataset dataset = file.open_dataset(tensor.name);
+        EXPECT_EQ(dataset.shape(), tensor.shape);
+        if (!bytes.empty()) dataset.read(bytes);
+        EXPECT_EQ(bytes, sample.bytes.at(tensor.name)) << tensor.name;
+    }
+}
+
+TEST(Views, ShowWholeTensorsOfAnyPlan) {
+    Random random(8);
+    for (const int num_writers : {1, 2, 4, 6, 8, 12, 12, 12, 16, 16}) {
+        const ScratchFolder folder;
+        const Sample sample = random_sample(random, 12);
+        expect_views(write_step(random, folder / "", sample, num_writers), sample);
+    }
+}
+
+// As a run cuts its tensors: rows over tensor ranks, shards and replicas, in equal parts and with a rest.
+TEST(Views, JoinNeighboursOnTheGrid) {
+    Random random(9);
+    for (const int64_t rows : {1, 5, 24, 25, 31, 48}) {
+        const ScratchFolder folder;
+        Sample sample;
+        for (const char* name : {"rows", "columns", "shards", "replicas"})
+            sample.add(random, {name, h5::ElementType::F32, {rows, 6}});
+        const Cut all{};
+        const Plan plan{.grid = {2, 3, 4},
+                        .tensors = {{sample.tensors[0], {{.parts = 2}, {.parts = 3}, {.parts = 4}}},
+                                    {sample.tensors[1], {{.dim = 1, .parts = 2}, {.parts = 3}, {.first = 2}}},
+                                    {sample.tensors[2], {{.first = 1}, {.parts = 3}, {.first = 3}}},
+                                    {sample.tensors[3], {all, {.parts = 3}, {.parts = 4}}}}};
+        const Hash nonce{1, 2};
+        write_shards(random, start_step(folder / "", 7, plan.num_writers()), sample, nonce, plan);
+        commit_step(folder / "", sample_description(), nonce, plan, {});
+        expect_views(step_path(folder / "", 7), sample);
+        EXPECT_EQ(Checkpoint(step_path(folder / "", 7)).faults(), std::vector<std::string>());
+    }
+}
+
+TEST(Views, ReachShardsInFolders) {
+    Random random(10);
+    const ScratchFolder folder;
+    Sample sample;
+    for (const char* name : {"a", "b"}) sample.add(random, {name, h5::ElementType::F32, {14, 22}});
+    const Plan plan{.grid = {7, 11, 13},
+                    .tensors = {{sample.tensors[0], {{.parts = 7}, {.dim = 1, .parts = 11}, {.first = 12}}},
+                                {sample.tensors[1], {{.first = 6}, {.first = 10}, {.parts = 13}}}}};
+    const Hash nonce{1, 2};
+    write_shards(random, start_step(folder / "", 7, plan.num_writers()), sample, nonce, plan);
+    commit_step(folder / "", sample_description(), nonce, plan, {});
+    const fs::path step = step_path(folder / "", 7);
+    EXPECT_TRUE(fs::exists(step / "shards-00000/shard-00999-of-01001.h5"));
+    EXPECT_TRUE(fs::exists(step / "shards-00001/shard-01000-of-01001.h5"));
+    expect_views(step, sample);
+    EXPECT_EQ(read(Checkpoint(step), sample.tensors[1], whole(sample.tensors[1])), sample.bytes.at("b"));
+}
+
+}  // namespace
+}  // namespace argosy::checkpoint
