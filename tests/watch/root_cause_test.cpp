@@ -310,7 +310,7 @@ int64_t peak_memory_bytes() {
     return int64_t{usage.ru_maxrss} * 1024;
 }
 
-/// Measured on one core of a Xeon: 0.7 s and 60 MB for all reports, parsed. The bounds leave room for slow
+/// Measured on one core: 0.5 s and 16 MB for all reports, parsed. The bounds leave room for slow
 /// machines and sanitizers; an analysis that is quadratic in ranks would take minutes.
 TEST(RootCause, IsFoundAmong16384Ranks) {
     constexpr double kMaxSeconds = 20;

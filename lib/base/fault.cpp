@@ -1,7 +1,0 @@
-#include "base/fault.h"
-
-namespace argosy {
-
-bool fault_planted(Fault) { return false; }
-
-}  // namespace argosy
