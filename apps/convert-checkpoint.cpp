@@ -12,6 +12,7 @@
 #include "base/program.h"
 #include "base/progress.h"
 #include "checkpoint/partial_folder.h"
+#include "command_line.h"
 #include "eval/compare.h"
 #include "interop/compare.h"
 #include "interop/conversion_folder.h"
@@ -142,11 +143,6 @@ int num_threads(const CommandLine& line) {
     return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, kEnough);
 }
 
-void print(const std::string& text) {
-    const bool written = std::fputs(text.c_str(), stdout) >= 0 && std::fflush(stdout) == 0;
-    if (!written) throw RunError("cannot write to stdout");
-}
-
 ExitCode inspect(const CommandLine& line) {
     const ModelSource source = interop::open_model(line.source);
     interop::Inspection inspection{.source = source};
@@ -154,7 +150,7 @@ ExitCode inspect(const CommandLine& line) {
         inspection.faults = source.checkpoint ? interop::faults(*source.checkpoint, num_threads(line))
                                               : std::vector<std::string>();
     }
-    print(line.json ? inspection_json(inspection) : inspection_text(inspection));
+    print_result(line.json ? inspection_json(inspection) : inspection_text(inspection));
     return inspection.faults && !inspection.faults->empty() ? ExitCode::CheckFailed : ExitCode::Done;
 }
 
@@ -231,13 +227,7 @@ ExitCode run(int argc, char** argv) {
     catch_stop_requests(StopRequests::Tool);
     CommandLine line;
     add_options(line);
-    try {
-        line.app.parse(argc, argv);
-    } catch (const CLI::ParseError& error) {
-        if (error.get_exit_code() != 0) throw UserError("{}", error.what());
-        line.app.exit(error);  // --help and --version throw too
-        return ExitCode::Done;
-    }
+    if (!parse_options(line.app, argc, argv)) return ExitCode::Done;
     check_options(line);
     return line.inspect ? inspect(line) : convert(line, environment);
 }

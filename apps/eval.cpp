@@ -12,6 +12,7 @@
 #include "base/partial_file.h"
 #include "base/program.h"
 #include "base/progress.h"
+#include "command_line.h"
 #include "eval/device.h"
 #include "eval/layerwise_model.h"
 #include "eval/perplexity.h"
@@ -123,12 +124,6 @@ eval::TaskResult run_task(const eval::LayerwiseModel& model, const eval::TokenTa
     return {task.name, task.path.string(), std::ssize(scores), score};
 }
 
-void print(const std::string& text) {
-    if (std::fputs(text.c_str(), stdout) < 0 || std::fflush(stdout) != 0) {
-        throw RunError("cannot write to stdout");
-    }
-}
-
 /// Refuses an output path that would replace an input.
 void check_output(const Options& options, const interop::ModelSource& source) {
     for (const auto& task : options.tasks) {
@@ -194,7 +189,7 @@ void evaluate(Options options, const Environment& environment) {
     evaluation.seconds = seconds_now() - started;
     output.append(eval::results_json(evaluation));
     output.commit();
-    print(eval::results_table(evaluation));
+    print_result(eval::results_table(evaluation));
 }
 
 ExitCode run(int argc, char** argv) {
@@ -205,13 +200,7 @@ ExitCode run(int argc, char** argv) {
     app.set_version_flag("--version", version());
     Options options;
     add_options(app, options);
-    try {
-        app.parse(argc, argv);
-    } catch (const CLI::ParseError& error) {
-        if (error.get_exit_code() != 0) throw UserError("{}", error.what());
-        app.exit(error);  // --help and --version throw too
-        return ExitCode::Done;
-    }
+    if (!parse_options(app, argc, argv)) return ExitCode::Done;
     evaluate(options, environment);
     return ExitCode::Done;
 }

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/program.h"
+#include "command_line.h"
 #include "data/byte_tokens.h"
 #include "data/synthetic.h"
 #include "data/tokenize.h"
@@ -80,13 +81,7 @@ ExitCode run(int argc, char** argv) {
     line.app.set_version_flag("--version", version());
     add_synthetic(line);
     add_tokenize(line);
-    try {
-        line.app.parse(argc, argv);
-    } catch (const CLI::ParseError& error) {
-        if (error.get_exit_code() != 0) throw UserError("{}", error.what());
-        line.app.exit(error);  // --help and --version throw too
-        return ExitCode::Done;
-    }
+    if (!parse_options(line.app, argc, argv)) return ExitCode::Done;
     if (line.app.get_subcommands().empty()) throw UserError("a subcommand is missing: synthetic or tokenize");
     return ExitCode::Done;
 }

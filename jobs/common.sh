@@ -116,7 +116,7 @@ preflight() {
     local code=0
     rm -f "$run/preflight.json"  # of an earlier start, on other nodes
     [ "$ARGOSY_PREFLIGHT" != no ] || return 0
-    ARGOSY_START_SECONDS=${ARGOSY_START_SECONDS:-90} launch "$ranks" "$ARGOSY_BIN/nccl-bench" --preflight \
+    ARGOSY_START_SECONDS=${ARGOSY_START_SECONDS:-90} launch "$ranks" "$ARGOSY_BIN/preflight" \
         --config "$run/effective.toml" --json "$run/preflight.json" || code=$?
     return "$code"
 }

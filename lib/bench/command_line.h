@@ -36,6 +36,10 @@ Options meaning_of(const RawOptions& words);
 /// The text above the options in --help: the definition of every number.
 const char* help_text();
 
+/// The help text of --backend.
+inline constexpr const char* kBackendHelp =
+    "nccl or mpi; default: nccl if it is built in and every rank sees a GPU";
+
 /// The names of all collectives, separated by commas.
 std::string collective_names();
 

@@ -24,7 +24,7 @@ namespace {
 using ::argosy::testing::fake_gpus;
 using ::argosy::testing::kTimeoutSeconds;
 
-constexpr int64_t kCount = 100;
+constexpr int64_t kElements = 100;
 
 class OverNccl : public ::testing::Test {
   protected:
@@ -39,10 +39,10 @@ class OverNccl : public ::testing::Test {
         testing::world().run({OpKind::AllReduce, token, token});
     }
 
-    at::Tensor own() const { return numbers(rank_, kCount, at::kFloat); }
+    at::Tensor own() const { return numbers(rank_, kElements, at::kFloat); }
     at::Tensor sum() const {
-        at::Tensor all = at::zeros({kCount});
-        for (int rank = 0; rank < size_; ++rank) all += numbers(rank, kCount, at::kFloat);
+        at::Tensor all = at::zeros({kElements});
+        for (int rank = 0; rank < size_; ++rank) all += numbers(rank, kElements, at::kFloat);
         return all;
     }
 
@@ -79,9 +79,9 @@ TEST_F(OverNccl, NothingIsThereBeforeWait) {
 }
 
 TEST_F(OverNccl, ComesAfterWhatIsComputedBeforeAndBeforeWhatIsComputedAfter) {
-    const at::Tensor in = at::full({kCount}, -1.0F), out = at::full({kCount}, -2.0F),
-                     later = at::zeros({kCount});
-    const at::Tensor made = own(), other = at::full({kCount}, -3.0F);
+    const at::Tensor in = at::full({kElements}, -1.0F), out = at::full({kElements}, -2.0F),
+                     later = at::zeros({kElements});
+    const at::Tensor made = own(), other = at::full({kElements}, -3.0F);
     make_lazy();
     compute_copy(in, made);
     Pending pending = world_->submit({OpKind::AllReduce, out, in});
@@ -98,8 +98,8 @@ TEST_F(OverNccl, ComesAfterWhatIsComputedBeforeAndBeforeWhatIsComputedAfter) {
 TEST_F(OverNccl, MessagesOfBothDirectionsHoldUpNothing) {
     world_->open_channels();
     const int next = (rank_ + 1) % size_, previous = (rank_ + size_ - 1) % size_;
-    const at::Tensor forth = own(), back = own() * 2, from_previous = at::zeros({kCount}),
-                     from_next = at::zeros({kCount}), both = own();
+    const at::Tensor forth = own(), back = own() * 2, from_previous = at::zeros({kElements}),
+                     from_next = at::zeros({kElements}), both = own();
     std::vector<Pending> pending;
     pending.push_back(world_->submit(Op{.kind = OpKind::Send, .in = forth, .peer = next}));
     pending.push_back(world_->submit(Op{.kind = OpKind::Send, .in = back, .peer = previous}));
@@ -108,18 +108,18 @@ TEST_F(OverNccl, MessagesOfBothDirectionsHoldUpNothing) {
     world_->run(Op{.kind = OpKind::Receive, .out = from_previous, .peer = previous});
     world_->run(Op{.kind = OpKind::Receive, .out = from_next, .peer = next});
     for (Pending& one : pending) one.wait();
-    EXPECT_TRUE(at::equal(from_previous, numbers(previous, kCount, at::kFloat)));
-    EXPECT_TRUE(at::equal(from_next, numbers(next, kCount, at::kFloat) * 2));
+    EXPECT_TRUE(at::equal(from_previous, numbers(previous, kElements, at::kFloat)));
+    EXPECT_TRUE(at::equal(from_next, numbers(next, kElements, at::kFloat) * 2));
 }
 
 TEST_F(OverNccl, AGatherDoesNotWaitForAReduction) {
-    const at::Tensor both = own(), all = at::zeros({kCount * size_}), piece = own();
+    const at::Tensor both = own(), all = at::zeros({kElements * size_}), piece = own();
     world_->run({OpKind::AllReduce, both, both});
     fake_gpus().stall_next_operation = true;
     Pending reduction = world_->submit({OpKind::ReduceScatter, piece, all.clone()});
     world_->run({OpKind::AllGather, all, both});  // which ends though the reduction does not
     for (int rank = 0; rank < size_; ++rank) {
-        EXPECT_TRUE(at::equal(all.narrow(0, rank * kCount, kCount), both));
+        EXPECT_TRUE(at::equal(all.narrow(0, rank * kElements, kElements), both));
     }
     fake_gpus().end_stalled = true;
     reduction.wait();

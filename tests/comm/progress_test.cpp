@@ -155,11 +155,11 @@ TEST_P(Attention, ManyOperationsOnGroupsThatOverlap) {
         }
     };
     constexpr OpKind kKinds[] = {OpKind::AllGather, OpKind::ReduceScatter, OpKind::AllReduce};
-    constexpr int64_t kCounts[] = {0, 1, 17, 1000, 9973};
+    constexpr int64_t kMixedCounts[] = {0, 1, 17, 1000, 9973};
     for (int i = 0; i < 150; ++i) {
         Communicator* const group = groups[shared_choice() % 2];
         const Op op =
-            collective(kKinds[shared_choice() % 3], kCounts[shared_choice() % 5], *group, at::kDouble);
+            collective(kKinds[shared_choice() % 3], kMixedCounts[shared_choice() % 5], *group, at::kDouble);
         under_way.push_back({op, group, group->submit(op)});
         wait_for_some(own_choice() % 12);
     }

@@ -188,8 +188,8 @@ class Slurm(SeveralJobs):
         run = self.new_run()
         run.folder.mkdir(parents=True)
         (run.folder / "preflight.json").write_text('{"bad_nodes": ["n1"]}')
-        bench = self.stand_ins(run, nccl_bench="exit 3")
-        job = run.submit("--ranks-per-node", 1, environment=CHECKED | {"ARGOSY_BIN": bench})
+        programs = self.stand_ins(run, preflight="exit 3")
+        job = run.submit("--ranks-per-node", 1, environment=CHECKED | {"ARGOSY_BIN": programs})
         self.assertEqual(run.wait(job), ("FAILED", 3))
         self.assertEqual(self.cluster.job(job)["Restarts"], "0")
 
@@ -210,12 +210,12 @@ class Slurm(SeveralJobs):
     def bad_node(self):
         """The pre-flight names the node that it ran on; the job then runs on another node."""
         run = self.new_run()
-        bench = (f"mark={self.cluster.folder}/bad-node-met\n"
+        check = (f"mark={self.cluster.folder}/bad-node-met\n"
                  '[ ! -e "$mark" ] || exit 0\n'
                  'touch "$mark"\n'
                  """printf '{"verdict": "FAIL", "bad_nodes": ["%s"]}' "$SLURMD_NODENAME" >"${@: -1}"; exit 3""")
         job = run.submit("--ranks-per-node", 1,
-                         environment=CHECKED | {"ARGOSY_BIN": self.stand_ins(run, nccl_bench=bench)})
+                         environment=CHECKED | {"ARGOSY_BIN": self.stand_ins(run, preflight=check)})
         self.assertEqual(run.wait(job), ("COMPLETED", 0))
         first, second = run.attempts()
         self.assertNotEqual(first["nodes"], second["nodes"])
@@ -242,12 +242,12 @@ class Slurm(SeveralJobs):
         hung. Speeds are not checked: a rank that has a core to itself, beside all other scenarios, would fail the
         check."""
         run = self.new_run()
-        bench = ("[ $ARGOSY_RESTART = 0 ] || exit 0\n"
+        check = ("[ $ARGOSY_RESTART = 0 ] || exit 0\n"
                  "[ $SLURM_PROCID != 1 ] || exec sleep 1000\n"
-                 f'exec {BIN}/nccl-bench "$@"')
+                 f'exec {BIN}/preflight "$@"')
         job = run.submit("--nodes", 2, "--ranks-per-node", 1, training__steps=3,
                          environment=CHECKED | {"ARGOSY_START_SECONDS": "30",
-                                                "ARGOSY_BIN": self.stand_ins(run, nccl_bench=bench)})
+                                                "ARGOSY_BIN": self.stand_ins(run, preflight=check)})
         self.assertEqual(run.wait(job), ("COMPLETED", 0))
         first = run.attempts()[0]
         hung = self.cluster.run("scontrol", "show", "hostnames", first["nodes"]).stdout.split()[1]

@@ -1,4 +1,4 @@
-"""nccl-bench --preflight from outside: what passes, and what each injected fault makes of it."""
+"""preflight from outside: what passes, and what each injected fault makes of it."""
 import contextlib
 import json
 import os
@@ -21,8 +21,8 @@ class Preflight(unittest.TestCase):
         self.folder = pathlib.Path(folder.name)
         self.json = self.folder / "preflight.json"
 
-    def words(self, *more, program=BIN / "nccl-bench"):
-        return [program, "--preflight", "--config", CONFIG, "--job.dump_folder", self.folder / "run", "--json", self.json,
+    def words(self, *more, program=BIN / "preflight"):
+        return [program, "--config", CONFIG, "--job.dump_folder", self.folder / "run", "--json", self.json,
                 *more]
 
     def start(self, *groups, environment=None):
@@ -105,8 +105,8 @@ class Preflight(unittest.TestCase):
         self.assertIn("LL", finding["what"])
 
     def test_a_program_that_differs(self):
-        other = self.folder / "nccl-bench"
-        shutil.copy(BIN / "nccl-bench", other)
+        other = self.folder / "preflight"
+        shutil.copy(BIN / "preflight", other)
         with other.open("ab") as file:
             file.write(b"another build")
         code, out, err = self.run_ranks((1, self.words()), (1, self.words(program=other)))
@@ -130,7 +130,7 @@ class Preflight(unittest.TestCase):
         code, out, err = self.run_ranks((2, self.words()), (1, ["sleep", "1000"]),
                                         environment={"ARGOSY_START_SECONDS": "8", "ARGOSY_ARRIVALS": str(arrivals)})
         self.assertEqual(code, 76, out + err)
-        self.assertEqual(err.count("nccl-bench: error"), 1, err)
+        self.assertEqual(err.count("preflight: error"), 1, err)
         self.assertIn("; missing: rank 2\n", err)
         self.assertFalse(self.json.exists())
 
@@ -142,7 +142,7 @@ class Preflight(unittest.TestCase):
         code, out, err = self.run_ranks((1, [*late, *self.words()]), (1, self.words()), (1, ["sleep", "1000"]),
                                         environment={"ARGOSY_START_SECONDS": "8", "ARGOSY_ARRIVALS": str(arrivals)})
         self.assertEqual(code, 76, out + err)
-        self.assertEqual(err.count("nccl-bench: error"), 1, err)
+        self.assertEqual(err.count("preflight: error"), 1, err)
         self.assertIn("; missing: rank 2\n", err)
 
     def test_a_rank_that_stops(self):
@@ -154,7 +154,7 @@ class Preflight(unittest.TestCase):
         os.kill(self.rank(2, process.pid), signal.SIGSTOP)
         code, out, err = self.end(process)
         self.assertEqual(code, 76, out + err)
-        self.assertEqual(err.count("nccl-bench: error"), 1, err)
+        self.assertEqual(err.count("preflight: error"), 1, err)
         self.assertIn("; missing: rank 2.", err)
 
     @staticmethod
@@ -162,7 +162,7 @@ class Preflight(unittest.TestCase):
         """The process of that rank."""
         for path in pathlib.Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(FileNotFoundError, ProcessLookupError, PermissionError):
-                if os.getsid(int(path.name)) == session and (path / "comm").read_text().strip() == "nccl-bench":
+                if os.getsid(int(path.name)) == session and (path / "comm").read_text().strip() == "preflight":
                     if f"OMPI_COMM_WORLD_RANK={number}".encode() in (path / "environ").read_bytes().split(b"\0"):
                         return int(path.name)
         raise AssertionError(f"rank {number} is not there")
@@ -171,14 +171,22 @@ class Preflight(unittest.TestCase):
         for words, part in ((self.words("--parallelism.tensor_parallel_degree", 3), "3"),
                             (self.words("--training.steps", "many"), "training.steps"),
                             (self.words("--timeout", 0), "--timeout 0"),
+                            ([BIN / "preflight"], "--config is required"),
                             ([BIN / "nccl-bench", "--preflight"], "--config is required"),
-                            ([BIN / "nccl-bench", "--preflight", "--config", "/nowhere.toml"], "/nowhere.toml"),
-                            ([BIN / "nccl-bench", "--preflight", "--config", CONFIG, "--json", self.folder / "no" / "such"], "no/such")):
+                            ([BIN / "preflight", "--config", "/nowhere.toml"], "/nowhere.toml"),
+                            ([BIN / "preflight", "--config", CONFIG, "--json", self.folder / "no" / "such"], "no/such")):
             with self.subTest(part):
                 code, out, err = self.run_ranks((2, words))
                 self.assertEqual(code, 2, out + err)
-                self.assertEqual(err.count("nccl-bench: error"), 1, err)
+                self.assertEqual(err.count("preflight: error"), 1, err)
                 self.assertIn(part, err)
+
+    def test_nccl_bench_without_preflight_beside_it(self):
+        alone = self.folder / "nccl-bench"
+        shutil.copy(BIN / "nccl-bench", alone)
+        ended = subprocess.run([alone, "--preflight", "--config", CONFIG], capture_output=True, text=True, timeout=60)
+        self.assertEqual(ended.returncode, 2, ended.stderr)
+        self.assertIn(f"cannot run {self.folder}/preflight: No such file or directory", ended.stderr)
 
 
 if __name__ == "__main__":

@@ -115,6 +115,8 @@ def check_file(path, root, layers):
     problem = check_own_first(path, root)
     violations = [f"{place}: {problem}"] if problem else []
     for number, own, other in includes(path):
+        if user == "apps" and own and "/" not in own and (path.parent / own).exists():
+            continue  # what the executables share
         problem = check_own(own, user, layers, modules) if own else check_foreign(other, user, foreign)
         if problem:
             violations.append(f"{place}:{number}: {problem}")

@@ -1,0 +1,31 @@
+// Shared by the executables: parsing a command line, and printing results.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <string>
+
+#include "base/error.h"
+
+namespace argosy {
+
+/// Returns false for --help and --version, after which nothing is left to do. `prints_help`: whether this
+/// process, of all ranks, prints their text. Throws UserError.
+inline bool parse_options(CLI::App& app, int argc, char** argv, bool prints_help = true) {
+    try {
+        app.parse(argc, argv);
+        return true;
+    } catch (const CLI::ParseError& error) {  // --help and --version throw too
+        if (error.get_exit_code() != 0) throw UserError("{}", error.what());
+        if (prints_help) app.exit(error);
+        return false;
+    }
+}
+
+/// Prints to stdout. Throws RunError if the text cannot be written.
+inline void print_result(const std::string& text) {
+    if (std::fputs(text.c_str(), stdout) < 0 || std::fflush(stdout) != 0)
+        throw RunError("cannot write to stdout");
+}
+
+}  // namespace argosy

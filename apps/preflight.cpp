@@ -1,0 +1,100 @@
+// Checks the nodes of a job before it starts: settings and hardware, then the speed of matrix products and of
+// the collectives of a step of the job's configuration.
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <optional>
+
+#include "base/error.h"
+#include "base/partial_file.h"
+#include "base/program.h"
+#include "bench/command_line.h"
+#include "command_line.h"
+#include "config/parse.h"
+#include "mpi/program.h"
+#include "ops/tensor_thread.h"
+#include "parallel/traffic.h"
+#include "preflight/preflight.h"
+#include "setup/element_types.h"
+#include "setup/setup.h"
+
+namespace argosy {
+namespace {
+
+constexpr const char* kHelp =
+    "Checks the nodes of a job before it starts, on as many ranks as it will have:\n"
+    "  mpirun -n 16 preflight --config F.toml [--section.key value ...]\n"
+    "\n"
+    "First checks the settings and hardware of every node. Then measures matrix products on every rank and\n"
+    "the collectives of a step of this configuration, at their sizes and over its mesh. Reports each wrong\n"
+    "setting and each part that is slower than its peers, with the remedy (lib/preflight/README.md lists "
+    "the\n"
+    "checks).\n"
+    "Exit codes: 0 PASS or WARN; 1 failed; 2 wrong usage; 3 FAIL; 76 a rank did not arrive in time.\n";
+
+struct Words {
+    std::filesystem::path json;
+    std::string config;
+    preflight::SpeedOptions options;
+};
+
+void add_options(CLI::App& app, Words& words) {
+    app.add_flag("--preflight")->group("");  // nccl-bench passes it on
+    app.add_option("--config", words.config, "the job's configuration; options --section.key override it")
+        ->required();
+    app.add_option("--json,-J,--output_file", words.json,
+                   "JSON file for the report (lib/preflight/FORMAT.md)");
+    app.add_option("--backend", words.options.backend, bench::kBackendHelp);
+    app.add_option("-T,--timeout", words.options.timeout_seconds,
+                   "seconds to wait for a rank before an error names it")
+        ->capture_default_str();
+    app.allow_extras();
+}
+
+preflight::Job job_of(const config::JobConfig& config, int num_ranks) {
+    const model::ModelSpec spec = setup::choose_model(config.model);
+    const layout::MeshShape mesh = layout::resolve(setup::mesh_request(config.parallelism), num_ranks);
+    const train::TrainerOptions options = setup::trainer_options(config, spec, mesh);
+    return {.title = fmt::format("{} on {} {} ({})", setup::model_title(config.model, spec), num_ranks,
+                                 num_ranks == 1 ? "rank" : "ranks", mesh.name()),
+            .mesh = mesh,
+            .traffic =
+                parallel::job_traffic(parallel::place(spec, mesh, options.stage_layers), mesh,
+                                      options.precision, spec.dim, options.microbatch_size * options.seq_len),
+            .dump_folder = config.job.dump_folder};
+}
+
+ExitCode check_nodes(int argc, char** argv, const mpi::Comm& world) {
+    CLI::App app{kHelp, "preflight"};
+    Words words;
+    add_options(app, words);
+    app.set_version_flag("--version", version());
+    if (!parse_options(app, argc, argv, world.rank() == 0)) return ExitCode::Done;
+    std::vector<std::string> configuration = app.remaining();
+    configuration.insert(configuration.begin(), {"--config", words.config});
+    const config::CommandLine command = config::parse_command_line(configuration);
+    bench::check_timeout(words.options.timeout_seconds);
+    const preflight::Job job = job_of(command.config, world.size());
+    words.options.type = setup::scalar_type(command.config.training.mixed_precision_param);
+    std::optional<PartialFile> json;
+    if (world.rank() == 0 && !words.json.empty())
+        json.emplace(words.json, is_json_of_format(preflight::kReportMark));
+
+    const ops::TensorThread tensors(setup::operation_path(command.config));
+    const bench::ControlChannel control(world, words.options.timeout_seconds);
+    const preflight::Report report = preflight::run_preflight(world, control, job, words.options);
+    if (world.rank() == 0) print_result(text_report(report));
+    if (json) {
+        json->append(json_report(report));
+        json->commit();
+    }
+    return report.severity() == preflight::Severity::Fail ? ExitCode::CheckFailed : ExitCode::Done;
+}
+
+}  // namespace
+}  // namespace argosy
+
+int main(int argc, char** argv) {
+    return argosy::mpi::run_program("preflight", &argc, &argv, [&](const auto& world, const auto&) {
+        return argosy::check_nodes(argc, argv, world);
+    });
+}
