@@ -1,6 +1,6 @@
-// Measures collectives over all ranks, with the options, columns and bandwidths of nccl-tests. With
-// --preflight it runs the executable `preflight` beside it instead, which checks the nodes of a job before it
-// starts.
+// Measures collectives over all ranks, with the options, columns and bandwidths of nccl-tests. The option
+// --preflight runs the executable `preflight` beside it instead, which checks the nodes of a job before the
+// job starts.
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -14,7 +14,7 @@
 #include "base/partial_file.h"
 #include "base/program.h"
 #include "bench/benchmark.h"
-#include "bench/command_line.h"
+#include "bench/options.h"
 #include "bench/report.h"
 #include "command_line.h"
 #include "mpi/program.h"

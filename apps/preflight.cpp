@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "base/partial_file.h"
 #include "base/program.h"
-#include "bench/command_line.h"
+#include "bench/options.h"
 #include "command_line.h"
 #include "config/parse.h"
 #include "mpi/program.h"

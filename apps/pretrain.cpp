@@ -29,7 +29,6 @@
 #include "setup/setup.h"
 #include "train/data_feed.h"
 #include "train/run_limits.h"
-#include "train/stop_agreement.h"
 #include "train/trainer.h"
 #include "train/update_guard.h"
 

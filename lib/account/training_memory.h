@@ -12,8 +12,8 @@
 #include "comm/mesh.h"
 #include "config/job_config.h"
 #include "optim/adamw.h"
+#include "parallel/lowering.h"
 #include "parallel/parallel_model.h"
-#include "parallel/unit_op.h"
 #include "train/trainer.h"
 
 namespace argosy::account {

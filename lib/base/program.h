@@ -15,7 +15,7 @@ int run_program(const char* name, const std::function<ExitCode()>& body);
 void survive_file_size_limit();
 
 // Signals that ask a program to stop. They are remembered until the program reaches a point where it can stop
-// cleanly. train/stop_agreement.h lets the ranks of a run agree on what follows.
+// cleanly. train/run_limits.h lets the ranks of a run agree on what follows.
 
 /// Run: SIGTERM and SIGUSR1; a blocking system call is restarted after the signal, so that no checkpoint is
 /// cut. Tool: SIGINT, SIGTERM and SIGHUP; a blocking read, such as from a pipe, fails with EINTR.

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "bench/backend.h"
-#include "bench/times.h"
+#include "bench/measure.h"
 #include "mpi/comm.h"
 
 namespace argosy::bench {

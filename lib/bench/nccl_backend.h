@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "bench/backend.h"
-#include "bench/times.h"
+#include "bench/measure.h"
 #include "cuda/memory.h"
 #include "cuda/stream.h"
 #include "mpi/comm.h"

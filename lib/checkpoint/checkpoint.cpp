@@ -9,7 +9,6 @@
 #include "checkpoint/checkpoint_files.h"
 #include "checkpoint/manifest_file.h"
 #include "checkpoint/slab_bytes.h"
-#include "checkpoint/slab_runs.h"
 #include "checkpoint/step_folder.h"
 
 namespace argosy::checkpoint {

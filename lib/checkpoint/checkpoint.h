@@ -1,6 +1,6 @@
 // A checkpoint opened for reading: a step's folder or a full file. Opening reads only the manifest; a shard
-// is opened, and its table of slabs read, when its bytes are first read. Which shards hold a slab follows
-// from the manifest's plan.
+// is opened, and its table of slabs read, when its bytes are first read. The
+// manifest's plan says which shards hold a slab.
 #pragma once
 
 #include <atomic>

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "h5/element_type.h"
+#include "h5/dataset.h"
 #include "layout/param_spec.h"
 
 namespace argosy::checkpoint {

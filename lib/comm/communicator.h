@@ -10,6 +10,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
+#include <c10/core/ScalarType.h>
 
 #include <cstdint>
 #include <functional>
@@ -149,5 +150,10 @@ class Communicator {
     c10::Device device_;
     double exposed_seconds_ = 0;
 };
+
+// Maps LibTorch's element types to this program's.
+
+/// Throws RunError for elements that cannot be sent.
+ElementType element_type(at::ScalarType type);
 
 }  // namespace argosy::comm

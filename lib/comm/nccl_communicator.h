@@ -1,8 +1,8 @@
 // The NCCL backend: NCCL sends tensors on a GPU, the group's host backend sends tensors in the host's memory.
 //
-// Streams. A lane is a stream with an NCCL communicator (watch/lane.h). A group's reductions take one lane
-// and its other collectives another one, so that an all-gather that is submitted early (a prefetch) does not
-// queue behind a reduction. Sends and receives take one lane for each neighbour and direction, because an
+// Streams. A lane is a stream with an NCCL communicator (watch/gpu_side.h). A group's reductions take one
+// lane and its other collectives another one, so that an all-gather that is submitted early (a prefetch) does
+// not queue behind a reduction. Sends and receives take one lane for each neighbour and direction, because an
 // operation that waits for a receiver must not delay anything else. submit() orders the operations after the
 // work on LibTorch's current stream; wait() orders later work on the current stream after the operations.
 // Neither blocks the host. The current stream therefore sees the order of a program without streams. The same

@@ -18,7 +18,7 @@
 #include "base/random.h"
 #include "eval/layerwise_model.h"
 #include "eval/weights.h"
-#include "h5/element_type.h"
+#include "h5/dataset.h"
 #include "interop/names.h"
 #include "model/parameter.h"
 #include "ops/tensor_thread.h"

@@ -10,7 +10,6 @@
 #include "eval/weights.h"
 #include "interop/names.h"
 #include "model/block.h"
-#include "model/embedding.h"
 #include "model/head.h"
 #include "ops/own_kernels.h"
 #include "ops/rope.h"

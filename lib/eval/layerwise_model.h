@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "checkpoint/tensor_source.h"
-#include "model/batch.h"
 #include "model/block.h"
+#include "model/layer.h"
 #include "model/model_spec.h"
 #include "model/parameter.h"
 #include "model/tensor_axis.h"

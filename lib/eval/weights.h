@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "checkpoint/tensor_source.h"
-#include "h5/element_type.h"
+#include "h5/dataset.h"
 #include "layout/param_spec.h"
 #include "model/parameter.h"
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "model/batch.h"
+#include "model/layer.h"
 
 namespace argosy::eval {
 

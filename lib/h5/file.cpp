@@ -6,7 +6,7 @@
 #include <cstring>
 #include <fstream>
 
-#include "h5/call.h"
+#include "h5/object.h"
 
 namespace argosy::h5 {
 namespace {

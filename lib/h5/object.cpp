@@ -1,9 +1,11 @@
 #include "h5/object.h"
 
 #include <algorithm>
+#include <cstdlib>
+#include <cstring>
 
-#include "h5/call.h"
-#include "h5/element_type.h"
+#include "base/raw_file.h"
+#include "h5/dataset.h"
 
 namespace argosy::h5 {
 namespace {
@@ -24,6 +26,22 @@ std::string read_variable_string(const Handle& attribute, const Handle& type, co
     const std::string copy = text ? text : "";
     H5free_memory(text);
     return copy;
+}
+
+herr_t keep_first(unsigned, const H5E_error2_t* entry, void* text) {
+    auto& kept = *static_cast<std::string*>(text);
+    if (kept.empty() && entry->desc) kept = entry->desc;
+    return 0;
+}
+
+/// Shortens a system error: HDF5 prints time, addresses and counts on two lines, of which only errno is
+/// useful.
+std::string shortened(const std::string& text) {
+    constexpr std::string_view kMark = "errno = ";
+    const size_t at = text.find(kMark);
+    if (at == std::string::npos) return text;
+    const int reason = std::atoi(text.c_str() + at + kMark.size());
+    return fmt::format("{}: {}{}", text.substr(0, text.find(':')), std::strerror(reason), remedy_for(reason));
 }
 
 }  // namespace
@@ -74,6 +92,21 @@ Handle Object::open_attribute(const std::string& name) const {
     if (H5Aexists(handle_.id(), name.c_str()) <= 0) throw UserError("{} has no attribute '{}'", place_, name);
     return Handle(check(H5Aopen(handle_.id(), name.c_str(), H5P_DEFAULT), "open its attribute", place_),
                   H5Aclose);
+}
+
+void start_library() {
+    static const bool started = H5dont_atexit() >= 0;
+    // A thread-safe build of HDF5 keeps the error settings per thread.
+    thread_local const bool quiet = H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr) >= 0;
+    if (!started || !quiet) throw RunError("HDF5 cannot be started: {}", take_error_text());
+}
+
+std::string take_error_text() {
+    std::string text;
+    H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, keep_first,
+             &text);  // upward: from the innermost function outwards
+    H5Eclear2(H5E_DEFAULT);
+    return text.empty() ? "HDF5 gives no reason" : shortened(text);
 }
 
 }  // namespace argosy::h5

@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "base/program.h"
 #include "checkpoint/step_folder.h"
-#include "interop/target.h"
+#include "interop/convert.h"
 
 namespace argosy::interop {
 namespace {

@@ -8,7 +8,7 @@
 #include <mutex>
 #include <set>
 
-#include "interop/threads.h"
+#include "interop/transfer.h"
 
 namespace argosy::interop {
 namespace {

@@ -11,7 +11,7 @@
 #include "base/partial_file.h"
 #include "base/program.h"
 #include "base/raw_file.h"
-#include "interop/text_file.h"
+#include "interop/strict_json.h"
 
 namespace argosy::interop {
 namespace {

@@ -2,7 +2,6 @@
 
 #include "base/log.h"
 #include "interop/conversion_folder.h"
-#include "interop/target.h"
 
 namespace argosy::interop {
 namespace {

@@ -1,11 +1,15 @@
 // Converts a model from one form to another.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <optional>
+#include <span>
+#include <vector>
 
-#include "h5/element_type.h"
+#include "h5/dataset.h"
 #include "interop/model_source.h"
 #include "interop/transfer.h"
 
@@ -28,5 +32,37 @@ std::vector<Transfer> plan(const ModelSource& source, const ConvertOptions& opti
 std::filesystem::path convert(const ModelSource& source, const std::vector<Transfer>& transfers,
                               const ConvertOptions& options, const std::filesystem::path& partial,
                               const TransferOptions& transfer_options);
+
+// The output of a conversion, one class per form. A target is laid out when it is constructed, accepts the
+// tensors in any order (each tensor's bytes in sequence), and is complete and durable after finish().
+
+class Target {
+  public:
+    virtual ~Target() = default;
+
+    /// Appends bytes to tensor `transfer`. Different threads may append to different tensors at the same
+    /// time.
+    virtual void append(size_t transfer, std::span<const std::byte> bytes) = 0;
+
+    /// Returns the path of the result. REQUIRES: every tensor has all its bytes.
+    virtual std::filesystem::path finish() = 0;
+};
+
+struct TargetRequest {
+    const ModelSource& source;
+    const std::vector<Transfer>& transfers;
+    Content content = Content::Everything;
+    std::filesystem::path partial;  // an unused path for a new file or folder
+    int num_shards = 1;             // of a sharded checkpoint
+    int64_t most_file_bytes = 0;    // limit for Hugging Face's files; a larger single tensor gets its own
+                                    // file
+};
+
+std::unique_ptr<Target> make_sharded_target(const TargetRequest& request);
+std::unique_ptr<Target> make_full_target(const TargetRequest& request);
+std::unique_ptr<Target> make_hugging_face_target(const TargetRequest& request);
+
+/// The description of a checkpoint that is converted from the source.
+checkpoint::Description target_description(const TargetRequest& request);
 
 }  // namespace argosy::interop

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <span>
 
-#include "h5/element_type.h"
+#include "h5/dataset.h"
 
 namespace argosy::interop {
 

@@ -10,12 +10,10 @@
 #include "base/log.h"
 #include "base/raw_file.h"
 #include "checkpoint/partial_folder.h"
+#include "interop/convert.h"
 #include "interop/names.h"
 #include "interop/safetensors.h"
-#include "interop/safetensors_index.h"
 #include "interop/strict_json.h"
-#include "interop/target.h"
-#include "interop/text_file.h"
 
 namespace argosy::interop {
 namespace {

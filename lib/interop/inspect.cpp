@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "interop/names.h"
-#include "interop/progress.h"
+#include "interop/transfer.h"
 
 namespace argosy::interop {
 namespace {

@@ -12,7 +12,6 @@
 #include "interop/names.h"
 #include "interop/safetensors.h"
 #include "interop/strict_json.h"
-#include "interop/text_file.h"
 
 namespace argosy::interop {
 namespace {

@@ -12,7 +12,7 @@
 
 #include "base/error.h"
 #include "interop/element_conversion.h"
-#include "interop/slabs.h"
+#include "interop/slab_checks.h"
 #include "interop/strict_json.h"
 #include "model/parameter.h"
 

@@ -2,12 +2,14 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/hash.h"
+#include "layout/param_spec.h"
 
 namespace argosy::interop {
 
@@ -31,5 +33,10 @@ class SlabChecks {
     std::vector<checkpoint::StoredSlab> slabs_;
     std::vector<checkpoint::Hasher> hashers_;  // one per slab
 };
+
+// Cuts tensors into boxes of consecutive elements, counted row-major.
+
+/// Boxes of at most `most_elements` consecutive elements, in order. REQUIRES: most_elements > 0.
+std::vector<layout::Slab> consecutive_blocks(const std::vector<int64_t>& shape, int64_t most_elements);
 
 }  // namespace argosy::interop

@@ -2,8 +2,10 @@
 // use no memory. Every event that a derived reader does not override is refused; duplicate keys are detected.
 #pragma once
 
-#include <cstdint>
 #include <nlohmann/json.hpp>
+
+#include <cstdint>
+#include <filesystem>
 #include <set>
 #include <string>
 #include <string_view>
@@ -52,5 +54,13 @@ class StrictJson : public nlohmann::json_sax<nlohmann::json> {
   private:
     std::string place_;
 };
+
+// Reads and writes small text files as a whole.
+
+/// UserError if it is missing, unreadable or larger than `most_bytes`.
+std::string read_text(const std::filesystem::path& path, int64_t most_bytes);
+
+/// When this returns, the file is durable.
+void write_text(const std::filesystem::path& path, const std::string& text);
 
 }  // namespace argosy::interop

@@ -3,15 +3,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
+#include <exception>
+#include <mutex>
 #include <numeric>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "base/error.h"
 #include "interop/element_conversion.h"
 #include "interop/names.h"
 #include "interop/slab_checks.h"
-#include "interop/slabs.h"
-#include "interop/threads.h"
 
 namespace argosy::interop {
 namespace {
@@ -112,6 +115,61 @@ int64_t num_source_bytes(const std::vector<Transfer>& transfers) {
     int64_t sum = 0;
     for (const Transfer& transfer : transfers) sum += transfer.from->num_bytes();
     return sum;
+}
+
+void run_in_threads(size_t num_jobs, int num_threads,
+                    const std::function<void(size_t i, size_t thread)>& job) {
+    std::atomic<size_t> next = 0;
+    std::mutex mutex;
+    std::exception_ptr failure;
+    const auto work = [&](size_t thread) {
+        for (size_t i = next++; i < num_jobs; i = next++) {
+            try {
+                job(i, thread);
+            } catch (...) {
+                next = num_jobs;
+                const std::lock_guard lock(mutex);
+                if (!failure) failure = std::current_exception();
+            }
+        }
+    };
+    {
+        std::vector<std::jthread> others;
+        for (int thread = 1; thread < num_threads; ++thread) others.emplace_back(work, thread);
+        work(0);
+    }
+    if (failure) std::rethrow_exception(failure);
+}
+
+std::string bytes_text(int64_t num_bytes) {
+    constexpr const char* kUnits[] = {"bytes", "kB", "MB", "GB", "TB"};
+    auto value = static_cast<double>(num_bytes);
+    int unit = 0;
+    for (; unit < 4 && value >= 999.5; ++unit) value /= 1000;
+    return unit == 0 ? fmt::format("{} bytes", num_bytes) : fmt::format("{:.3g} {}", value, kUnits[unit]);
+}
+
+Progress::Progress(std::string title, int64_t total_bytes, const Environment& environment)
+    : total_bytes_(total_bytes), shown_(std::move(title), environment) {}
+
+void Progress::add(int64_t num_bytes) {
+    const int64_t done_bytes = done_bytes_ += num_bytes;
+    const std::unique_lock lock(mutex_, std::try_to_lock);  // a thread that cannot lock shows nothing, which
+                                                            // loses nothing
+    if (!lock || !shown_.due()) return;
+    const double share =
+        total_bytes_ > 0 ? static_cast<double>(done_bytes) / static_cast<double>(total_bytes_) : 1;
+    shown_.show(share, fmt::format("{} of {}  {}/s", bytes_text(done_bytes), bytes_text(total_bytes_),
+                                   bytes_text(bytes_per_second())));
+}
+
+std::string Progress::summary() const {
+    return fmt::format("{} in {:.3g} s, {}/s", bytes_text(done_bytes_), shown_.seconds(),
+                       bytes_text(bytes_per_second()));
+}
+
+int64_t Progress::bytes_per_second() const {
+    return static_cast<int64_t>(static_cast<double>(done_bytes_) / std::max(shown_.seconds(), 1e-9));
 }
 
 }  // namespace argosy::interop

@@ -2,21 +2,56 @@
 // time. No tensor is ever in memory as a whole.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "base/environment.h"
+#include "base/progress.h"
 #include "checkpoint/table.h"
 #include "checkpoint/tensor_source.h"
-#include "h5/element_type.h"
+#include "h5/dataset.h"
 #include "interop/model_source.h"
-#include "interop/progress.h"
 
 namespace argosy::interop {
+
+// Runs independent jobs in a few threads.
+
+/// Calls job(i, thread) once for each i below `num_jobs`, in ascending order, from `num_threads` threads.
+/// After the first exception the other threads finish their current jobs; the exception is then thrown here.
+void run_in_threads(size_t num_jobs, int num_threads,
+                    const std::function<void(size_t i, size_t thread)>& job);
+
+// Progress of a long transfer of bytes.
+
+class Progress {
+  public:
+    /// `title` names the task, such as "converting".
+    Progress(std::string title, int64_t total_bytes, const Environment& environment);
+
+    /// Counts transferred bytes. Any thread.
+    void add(int64_t num_bytes);
+
+    /// Bytes added so far: "12.3 GB in 4.5 s, 2.73 GB/s".
+    std::string summary() const;
+
+  private:
+    int64_t bytes_per_second() const;
+
+    int64_t total_bytes_;
+    std::atomic<int64_t> done_bytes_ = 0;
+    std::mutex mutex_;
+    argosy::Progress shown_;
+};
+
+/// "1.23 GB", in powers of 1000.
+std::string bytes_text(int64_t num_bytes);
 
 struct Transfer {
     const checkpoint::TensorInfo* from = nullptr;

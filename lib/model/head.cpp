@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "model/weight_work.h"
+#include "ops/embedding.h"
 #include "ops/matmul.h"
 #include "ops/own_kernels.h"
 #include "ops/rms_norm.h"
@@ -98,6 +99,20 @@ Head::Loss Head::loss_and_input_gradient(const Weights& weights, const at::Tenso
     work.add_value(Role::FinalNorm, dnorm);
     work.run(gradients);
     return {sum, dx};
+}
+
+Embedding::Embedding(const ModelSpec& spec, const TensorAxis& axis)
+    : axis_(axis), first_token_(axis.share(spec.vocab_size).begin) {}
+
+at::Tensor Embedding::forward(const Weights& weights, const at::Tensor&, const Batch& batch, RecomputeMode,
+                              Tape&) const {
+    return axis_.reduce_rows(ops::embedding(weights[Role::Embedding], batch.tokens, first_token_));
+}
+
+at::Tensor Embedding::backward_input(const Weights&, const at::Tensor& dy, const Batch& batch, Tape&,
+                                     WeightWork& work) const {
+    work.add_lookup(Role::Embedding, axis_.gather_rows(dy), batch.tokens, first_token_);
+    return {};
 }
 
 }  // namespace argosy::model

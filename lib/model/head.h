@@ -3,7 +3,7 @@
 // of the tokens; vocab columns are this rank's share of the vocabulary.
 #pragma once
 
-#include "model/batch.h"
+#include "model/layer.h"
 #include "model/model_spec.h"
 #include "model/parameter.h"
 #include "model/tensor_axis.h"
@@ -47,6 +47,24 @@ class Head {
 
     const ModelSpec spec_;
     const TensorAxis& axis_;
+};
+
+// The embedding: maps tokens to the residual stream.
+
+class Embedding : public Layer {
+  public:
+    /// REQUIRES: axis outlives the embedding.
+    Embedding(const ModelSpec& spec, const TensorAxis& axis);
+
+    at::Tensor forward(const Weights& weights, const at::Tensor& x, const Batch& batch, RecomputeMode mode,
+                       Tape& tape) const override;
+    void recompute(const Weights&, const Batch&, Tape&) const override {}
+    at::Tensor backward_input(const Weights& weights, const at::Tensor& dy, const Batch& batch, Tape& tape,
+                              WeightWork& work) const override;
+
+  private:
+    const TensorAxis& axis_;
+    int64_t first_token_;  // first token of this rank's share of the vocabulary
 };
 
 }  // namespace argosy::model

@@ -5,12 +5,21 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "model/batch.h"
+#include <cstdint>
+
 #include "model/parameter.h"
 #include "model/tape.h"
 #include "model/weight_work.h"
 
 namespace argosy::model {
+
+// The tokens of one microbatch, as layers read them.
+
+struct Batch {
+    at::Tensor tokens;   // [num_sequences * seq_len], int64
+    at::Tensor targets;  // same shape and type: the next token of each; negative if it does not count
+    int64_t num_sequences = 0, seq_len = 0;
+};
 
 class Layer {
   public:

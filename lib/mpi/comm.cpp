@@ -1,12 +1,13 @@
 #include "mpi/comm.h"
 
+#include <mpi.h>
+
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/error.h"
 #include "mpi/start_up.h"
-#include "mpi/status.h"
 
 namespace argosy::mpi {
 namespace {
@@ -196,6 +197,14 @@ std::optional<Comm::Message> Comm::take_message() const {
     Message message{status.MPI_SOURCE, std::string(num_bytes, '\0')};
     check(MPI_Mrecv(message.bytes.data(), num_bytes, MPI_BYTE, &handle, &status), "MPI_Mrecv");
     return message;
+}
+
+void check(int status, const char* call) {
+    if (status == MPI_SUCCESS) return;
+    char text[MPI_MAX_ERROR_STRING];
+    int length = 0;
+    MPI_Error_string(status, text, &length);
+    throw RunError("{} failed: {}", call, std::string(text, length));
 }
 
 }  // namespace argosy::mpi

@@ -97,4 +97,9 @@ class Comm {
     int rank_ = 0, size_ = 0;
 };
 
+// Turns MPI's return codes into errors with MPI's own text.
+
+/// Throws RunError naming `call` unless `status` is MPI_SUCCESS.
+void check(int status, const char* call);
+
 }  // namespace argosy::mpi

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "base/element_type.h"
-#include "mpi/status.h"
+#include "mpi/comm.h"
 
 namespace argosy::mpi {
 namespace {

@@ -10,8 +10,8 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/program.h"
+#include "mpi/comm.h"
 #include "mpi/start_up.h"
-#include "mpi/status.h"
 
 namespace argosy::mpi {
 namespace {

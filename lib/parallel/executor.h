@@ -13,7 +13,7 @@
 
 #include "comm/communicator.h"
 #include "comm/mesh.h"
-#include "model/batch.h"
+#include "model/layer.h"
 #include "parallel/lowering.h"
 #include "parallel/parallel_model.h"
 #include "parallel/program_parts.h"

@@ -1,5 +1,7 @@
 #include "parallel/lowering.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -71,6 +73,42 @@ bool done_with_weights(const Ops& ops, size_t i, const LoweringOptions& options,
     if (options.reshard == Reshard::Never) return last_use.at(unit_of(ops[i])) == i;
     return i + 1 == ops.size() || !needs_weights(ops[i + 1], options) ||
            unit_of(ops[i + 1]) != unit_of(ops[i]);
+}
+
+const char* kind_name(UnitOpKind kind) {
+    switch (kind) {
+        case UnitOpKind::Gather:
+            return "Gather";
+        case UnitOpKind::Release:
+            return "Release";
+        case UnitOpKind::Forward:
+            return "Forward";
+        case UnitOpKind::Loss:
+            return "Loss";
+        case UnitOpKind::Recompute:
+            return "Recompute";
+        case UnitOpKind::BackwardInput:
+            return "BackwardInput";
+        case UnitOpKind::BackwardWeight:
+            return "BackwardWeight";
+        case UnitOpKind::Reduce:
+            return "Reduce";
+        case UnitOpKind::FinishReduce:
+            return "FinishReduce";
+        case UnitOpKind::SumReplicas:
+            return "SumReplicas";
+        case UnitOpKind::FinishSum:
+            return "FinishSum";
+        case UnitOpKind::SendActivation:
+            return "SendActivation";
+        case UnitOpKind::ReceiveActivation:
+            return "ReceiveActivation";
+        case UnitOpKind::SendGradient:
+            return "SendGradient";
+        case UnitOpKind::ReceiveGradient:
+            return "ReceiveGradient";
+    }
+    return "?";
 }
 
 }  // namespace
@@ -229,6 +267,17 @@ Program lower(const std::vector<Action>& actions, const LoweringOptions& options
     }
     ops = insert_sums(ops, options);
     return assign_slots(ops);
+}
+
+std::string describe(const UnitOp& op) {
+    std::string text = fmt::format("{} of stage {}", kind_name(op.kind), op.stage);
+    if (op.unit >= 0) text += fmt::format(" unit {}", op.unit);
+    if (op.microbatch >= 0) text += fmt::format(" microbatch {}", op.microbatch);
+    return text;
+}
+
+bool makes_gradients(UnitOpKind kind) {
+    return kind == UnitOpKind::BackwardWeight || kind == UnitOpKind::Loss;
 }
 
 }  // namespace argosy::parallel

@@ -1,11 +1,13 @@
 #include "parallel/parallel_model.h"
 
+#include <ATen/ops/empty.h>
+
 #include <algorithm>
 
+#include "base/error.h"
 #include "model/block.h"
-#include "model/embedding.h"
+#include "model/head.h"
 #include "ops/own_kernels.h"
-#include "parallel/tensor_parallel.h"
 #include "parallel/unit_memory.h"
 
 namespace argosy::parallel {
@@ -71,6 +73,29 @@ void ParallelModel::add_unit(const PlacedModel& placed, int unit, comm::Mesh& me
 ShardedParameter* ParallelModel::find(const std::string& name) const {
     const auto found = std::ranges::find(parameters_, name, [](const auto& one) { return one->spec().name; });
     return found == parameters_.end() ? nullptr : found->get();
+}
+
+using comm::OpKind;
+
+at::Tensor TensorParallelAxis::gather_rows(const at::Tensor& x) const {
+    at::Tensor all = at::empty({x.size(0) * group_.size(), x.size(1)}, x.options());
+    group_.run({.kind = OpKind::AllGather, .out = all, .in = x.contiguous()});
+    return all;
+}
+
+at::Tensor TensorParallelAxis::reduce_rows(const at::Tensor& partial) const {
+    ARGOSY_CHECK(partial.size(0) % group_.size() == 0, "{} rows on {} ranks", partial.size(0), group_.size());
+    at::Tensor own = at::empty({partial.size(0) / group_.size(), partial.size(1)}, partial.options());
+    group_.run({.kind = OpKind::ReduceScatter, .out = own, .in = partial.contiguous()});
+    return own;
+}
+
+void TensorParallelAxis::sum(at::Tensor& values) const {
+    group_.run({.kind = OpKind::AllReduce, .out = values, .in = values});
+}
+
+void TensorParallelAxis::max(at::Tensor& values) const {
+    group_.run({.kind = OpKind::AllReduce, .out = values, .in = values, .reduction = comm::Reduction::Max});
 }
 
 }  // namespace argosy::parallel

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "gpu/graph.h"
-#include "model/batch.h"
+#include "model/layer.h"
 #include "parallel/lowering.h"
 
 namespace argosy::parallel {

@@ -5,7 +5,7 @@
 #include <map>
 #include <set>
 
-#include "preflight/checks.h"
+#include "preflight/diagnose.h"
 #include "preflight/places.h"
 
 namespace argosy::preflight {

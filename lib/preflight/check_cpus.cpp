@@ -6,7 +6,7 @@
 #include <map>
 #include <set>
 
-#include "preflight/checks.h"
+#include "preflight/diagnose.h"
 #include "preflight/places.h"
 #include "preflight/sources.h"
 

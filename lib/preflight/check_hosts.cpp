@@ -1,12 +1,15 @@
 // Checks nodes as machines: clock, the folder that the run writes to, kernel settings, load by others.
+
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <optional>
 
+#include "base/environment.h"
 #include "base/units.h"
-#include "preflight/checks.h"
+#include "preflight/diagnose.h"
 #include "preflight/places.h"
 
 namespace argosy::preflight {
@@ -41,6 +44,37 @@ std::optional<NodeFindings::Words> words_on(const FolderFacts& folder, double us
                      "set job.dump_folder to a faster file system"};
     }
     return std::nullopt;
+}
+
+const NodeFacts* node_named(const std::string& name, const Cluster& cluster) {
+    const auto node = std::ranges::find(cluster.nodes, name, &NodeFacts::name);
+    return node == cluster.nodes.end() ? nullptr : &*node;
+}
+
+bool fabric_between_nodes(const Cluster& cluster) {
+    return cluster.nodes.size() > 1 && std::ranges::any_of(cluster.nodes, [](const NodeFacts& node) {
+               return std::ranges::any_of(node.adapter_ports, &AdapterPort::active);
+           });
+}
+
+/// Adds one finding for each harmful value that ranks have.
+void apply(const SlowSetting& setting, const Cluster& cluster, std::vector<Finding>& findings) {
+    if (!setting.matters({cluster.ranks.size() > cluster.nodes.size(), fabric_between_nodes(cluster)}))
+        return;
+    std::map<std::string, std::vector<int>> ranks_by_value;
+    for (const RankFacts& rank : cluster.ranks) {
+        const Variable* variable = rank.variable(setting.variable);
+        if (!variable || !setting.holds(variable->value)) continue;
+        ranks_by_value[describe(*variable)].push_back(rank.rank);
+    }
+    for (const auto& [value, ranks] : ranks_by_value) {
+        findings.push_back(
+            {.severity = setting.cost == SlowSetting::Cost::Ruins ? Severity::Fail : Severity::Warn,
+             .check = setting.variable,
+             .where = describe_ranks(ranks, cluster),
+             .what = fmt::format("{}: {}", value, setting.why),
+             .remedy = setting.remedy});
+    }
 }
 
 }  // namespace
@@ -132,6 +166,69 @@ std::vector<Finding> check_free_memory(const Cluster& cluster) {
                               "see what is left in memory, or in /dev/shm and /tmp"});
     }
     return found.findings(cluster);
+}
+
+// Checks a node's limits for its ranks: locked memory, open files, shared memory.
+
+std::vector<Finding> check_locked_memory(const Cluster& cluster) {
+    NodeFindings found("locked memory");
+    for (const RankFacts& rank : cluster.ranks) {
+        const NodeFacts* node = node_named(rank.node, cluster);
+        if (rank.memlock_bytes == kUnlimited || !node ||
+            std::ranges::none_of(node->adapter_ports, &AdapterPort::active)) {
+            continue;
+        }
+        const bool little = rank.memlock_bytes < kGibi && cluster.nodes.size() > 1;
+        found.add(
+            rank.node,
+            {little ? Severity::Fail : Severity::Warn,
+             fmt::format("limited to {} KiB a process, and adapters need what they send locked",
+                         rank.memlock_bytes / 1024),
+             "LimitMEMLOCK=infinity for slurmd, and PropagateResourceLimitsExcept=MEMLOCK in slurm.conf"});
+    }
+    return found.findings(cluster);
+}
+
+/// A rank needs two descriptors per rank (a connection, and as many files), and 256 more.
+std::vector<Finding> check_open_files(const Cluster& cluster) {
+    constexpr int64_t kForFiles = 256;
+    const int64_t wanted = 2 * static_cast<int64_t>(cluster.ranks.size()) + kForFiles;
+    NodeFindings found("open files");
+    for (const RankFacts& rank : cluster.ranks) {
+        if (rank.open_files >= wanted) continue;
+        found.add(rank.node,
+                  {Severity::Warn,
+                   fmt::format("limited to {} a process, and {} ranks may need {}", rank.open_files,
+                               cluster.ranks.size(), wanted),
+                   fmt::format("ulimit -n {} in the job script, or LimitNOFILE for slurmd", wanted)});
+    }
+    return found.findings(cluster);
+}
+
+/// A container's default of 64 MiB is too little: each rank has buffers in /dev/shm for every neighbour.
+std::vector<Finding> check_shared_memory(const Cluster& cluster) {
+    constexpr int64_t kBytesPerRank = 64 * kMebi;
+    NodeFindings found("/dev/shm");
+    for (const NodeFacts& node : cluster.nodes) {
+        const int ranks = ranks_on(node.name, cluster);
+        if (!node.shared_memory || ranks < 2 || node.shared_memory->free_bytes >= ranks * kBytesPerRank)
+            continue;
+        found.add(node.name,
+                  {Severity::Warn,
+                   fmt::format("{} MiB free, {} ranks want {}", node.shared_memory->free_bytes / kMebi, ranks,
+                               ranks * kBytesPerRank / kMebi),
+                   "remove what is left there, or give the container more (--shm-size)"});
+    }
+    return found.findings(cluster);
+}
+
+// Checks variables that cost speed or hide the fabric, whatever their values on other ranks. The table is in
+// base/environment.h.
+
+std::vector<Finding> check_single_variables(const Cluster& cluster) {
+    std::vector<Finding> findings;
+    for (const SlowSetting& setting : slow_settings()) apply(setting, cluster, findings);
+    return findings;
 }
 
 }  // namespace argosy::preflight

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <iterator>
 
-#include "preflight/checks.h"
-
 namespace argosy::preflight {
 namespace {
 

@@ -19,4 +19,51 @@ struct Cluster {
 /// All findings, in the order of the checks. Equal problems on several nodes or ranks make one finding.
 std::vector<Finding> diagnose(const Cluster& cluster);
 
+// The checks, one function each, grouped by topic. A check returns a finding for each thing that is wrong.
+// diagnose.cpp has the table of checks, README.md describes each. The severities are chosen so that a machine
+// without GPUs and fabric gets no FAIL.
+
+using Check = std::vector<Finding> (*)(const Cluster&);
+
+// check_hosts.cpp (the table of variables is in base/environment.h)
+std::vector<Finding> check_single_variables(const Cluster& cluster);
+
+// check_adapters.cpp
+std::vector<Finding> check_named_adapters(const Cluster& cluster);
+std::vector<Finding> check_adapter_links(const Cluster& cluster);
+std::vector<Finding> check_adapter_rates(const Cluster& cluster);
+std::vector<Finding> check_adapter_choice(const Cluster& cluster);
+std::vector<Finding> check_adapter_pcie(const Cluster& cluster);
+std::vector<Finding> check_interfaces(const Cluster& cluster);
+
+// check_gpus.cpp
+std::vector<Finding> check_gpu_states(const Cluster& cluster);
+std::vector<Finding> check_gpu_answers(const Cluster& cluster);
+std::vector<Finding> check_gpu_errors_logged(const Cluster& cluster);
+std::vector<Finding> check_gpu_numbers(const Cluster& cluster);
+std::vector<Finding> check_gpus_alike(const Cluster& cluster);
+std::vector<Finding> check_gpu_compute_mode(const Cluster& cluster);
+
+// check_hosts.cpp
+std::vector<Finding> check_locked_memory(const Cluster& cluster);
+std::vector<Finding> check_open_files(const Cluster& cluster);
+std::vector<Finding> check_shared_memory(const Cluster& cluster);
+
+// check_cpus.cpp
+std::vector<Finding> check_binding(const Cluster& cluster);
+std::vector<Finding> check_shared_cpus(const Cluster& cluster);
+std::vector<Finding> check_cpus_near_gpus(const Cluster& cluster);
+
+// check_hosts.cpp
+std::vector<Finding> check_clocks(const Cluster& cluster);
+std::vector<Finding> check_dump_folder(const Cluster& cluster);
+std::vector<Finding> check_huge_pages(const Cluster& cluster);
+std::vector<Finding> check_governors(const Cluster& cluster);
+std::vector<Finding> check_load(const Cluster& cluster);
+std::vector<Finding> check_free_memory(const Cluster& cluster);
+
+// check_alike.cpp
+std::vector<Finding> check_variables_alike(const Cluster& cluster);
+std::vector<Finding> check_programs_alike(const Cluster& cluster);
+
 }  // namespace argosy::preflight

@@ -7,7 +7,7 @@
 #include <numeric>
 
 #include "bench/collective.h"
-#include "preflight/name_list.h"
+#include "preflight/finding.h"
 #include "preflight/places.h"
 
 namespace argosy::preflight {

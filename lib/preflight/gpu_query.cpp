@@ -4,7 +4,7 @@
 #include <charconv>
 
 #include "base/clock.h"
-#include "preflight/command.h"
+#include "preflight/sources.h"
 
 namespace argosy::preflight {
 namespace {

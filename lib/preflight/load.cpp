@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "bench/collective.h"
-#include "comm/element_type.h"
+#include "comm/communicator.h"
 
 namespace argosy::preflight {
 namespace {

@@ -6,8 +6,8 @@
 
 #include "base/program.h"
 #include "bench/collective.h"
-#include "comm/element_type.h"
-#include "preflight/outliers.h"
+#include "comm/communicator.h"
+#include "preflight/compare_speeds.h"
 #include "preflight/preflight.h"
 
 namespace argosy::preflight {

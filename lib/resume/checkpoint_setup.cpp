@@ -12,7 +12,7 @@
 #include "config/print.h"
 #include "config/schema.h"
 #include "interop/model_source.h"
-#include "interop/text_file.h"
+#include "interop/strict_json.h"
 
 namespace argosy::resume {
 namespace {

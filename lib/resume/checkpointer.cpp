@@ -14,8 +14,8 @@
 #include "checkpoint/partial_folder.h"
 #include "checkpoint/step_folder.h"
 #include "resume/export.h"
-#include "resume/save_plan.h"
 #include "resume/saved_steps.h"
+#include "resume/shard_copy.h"
 #include "setup/element_types.h"
 
 namespace argosy::resume {

@@ -1,15 +1,16 @@
-// Chooses the parts of a checkpoint that a run loads, and restores the numbers among them (the tensors are
-// tensor_loading.h's). Private to restore.cpp.
+// Chooses the parts of a checkpoint that a run loads, and restores them: numbers and tensors.
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
 
 #include "checkpoint/table.h"
+#include "checkpoint/tensor_source.h"
 #include "config/job_config.h"
 #include "layout/mesh_shape.h"
 #include "resume/run_state.h"
-#include "train/position.h"
+#include "train/data_feed.h"
 
 namespace argosy::resume {
 
@@ -41,5 +42,20 @@ train::Position restore_scalars(const config::JobConfig& config, const checkpoin
 /// that do not affect training, such as folders, are left out.
 void log_differences(const config::JobConfig& config, const layout::MeshShape& mesh,
                      const checkpoint::Description& then);
+
+// Fills this rank's pieces of weights and optimizer states from a source of whole tensors (a checkpoint or a
+// Hugging Face folder). Only the bytes of the pieces are read.
+
+/// Reads nothing. UserError if a tensor is missing, has another shape, or has a type that no weight can have.
+void check_tensors(const checkpoint::TensorSource& source, std::span<const HeldTensor> tensors);
+
+/// Reads the pieces in the source's order. Elements stored in another type are rounded to the nearest. A
+/// piece is held in memory twice only if its type is converted or it is on a GPU. Throws as check_tensors()
+/// before anything is read, and as TensorSource::read(), after which only some pieces are filled.
+void load_tensors(const checkpoint::TensorSource& source, std::span<const HeldTensor> tensors);
+
+/// Text for the log on tensors whose stored type differs from the type in memory; empty if there are none.
+/// REQUIRES: load_tensors() succeeded.
+std::string conversions(const checkpoint::TensorSource& source, std::span<const HeldTensor> tensors);
 
 }  // namespace argosy::resume

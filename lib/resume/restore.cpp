@@ -19,7 +19,6 @@
 #include "model/model_spec.h"
 #include "resume/joint_work.h"
 #include "resume/loaded_parts.h"
-#include "resume/tensor_loading.h"
 
 namespace argosy::resume {
 namespace {

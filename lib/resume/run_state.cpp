@@ -1,8 +1,12 @@
 #include "resume/run_state.h"
 
-#include <utility>
+#include <nlohmann/json.hpp>
 
-#include "resume/save_plan.h"
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "resume/shard_copy.h"
 #include "setup/element_types.h"
 
 namespace argosy::resume {
@@ -16,6 +20,87 @@ HeldTensor held(const parallel::ShardedParameter& parameter, const comm::Mesh& m
             .slab = parameter.slab(),
             .cuts = placed_tensor(info, parameter.spec(), mesh.shape()).cuts,
             .rows = parameter.own_rows(tensor)};
+}
+
+using Json = nlohmann::ordered_json;
+
+Json json_of(const std::optional<optim::LossScale::State>& scale) {
+    if (!scale) return nullptr;
+    return {{"scale", scale->scale}, {"good_steps", scale->good_steps}};
+}
+
+Json json_of(const train::UpdateGuard::State& guard) {
+    return {{"skipped", guard.num_skipped},
+            {"nonfinite_in_a_row", guard.nonfinite_in_a_row},
+            {"spikes_in_a_row", guard.spikes_in_a_row},
+            {"losses", guard.losses},
+            {"grad_norms", guard.grad_norms}};
+}
+
+// Larger than the counts of any run, and small enough that arithmetic with counts does not overflow 64 bits.
+constexpr int64_t kMaxCount = int64_t{1} << 53;
+
+/// Reads a non-negative integer. The JSON library calls only such literals unsigned, and makes integers
+/// beyond 64 bits floats.
+uint64_t unsigned_in(const Json& object, const char* key) {
+    const Json& value = object.at(key);
+    if (!value.is_number_unsigned()) throw UserError("{} is {}, not a count", key, value.dump());
+    return value.get<uint64_t>();
+}
+
+int64_t count_in(const Json& object, const char* key) {
+    const uint64_t count = unsigned_in(object, key);
+    if (count > kMaxCount) throw UserError("{} is {}, more than {}", key, count, kMaxCount);
+    return static_cast<int64_t>(count);
+}
+
+double number_in(const Json& value, const char* key) {
+    if (!value.is_number()) throw UserError("{} holds {}, not a number", key, value.dump());
+    return value.get<double>();
+}
+
+std::vector<double> numbers_in(const Json& object, const char* key) {
+    std::vector<double> numbers;
+    for (const Json& value : object.at(key)) numbers.push_back(number_in(value, key));
+    return numbers;
+}
+
+optim::LossScale::State loss_scale_in(const Json& object) {
+    const double scale = number_in(object.at("scale"), "scale");
+    if (!(scale >= optim::LossScale::kFloor)) {
+        throw UserError("the loss scale is {}, not {} or more", scale, optim::LossScale::kFloor);
+    }
+    return {scale, count_in(object, "good_steps")};
+}
+
+train::UpdateGuard::State guard_in(const Json& object) {
+    return {.losses = numbers_in(object, "losses"),
+            .grad_norms = numbers_in(object, "grad_norms"),
+            .nonfinite_in_a_row = count_in(object, "nonfinite_in_a_row"),
+            .spikes_in_a_row = count_in(object, "spikes_in_a_row"),
+            .num_skipped = count_in(object, "skipped")};
+}
+
+/// The position in tokens must be a valid count too: a run with another sample length converts by tokens.
+void check_place(int64_t samples, int64_t seq_len) {
+    if (seq_len < 1) throw UserError("seq_len is {}, not 1 or more", seq_len);
+    if (samples > kMaxCount / seq_len) {
+        throw UserError("samples and seq_len are {} and {}, which is more than {} tokens", samples, seq_len,
+                        kMaxCount);
+    }
+}
+
+Scalars scalars_in(const Json& object) {
+    Scalars scalars{
+        .position = {count_in(object, "step"), count_in(object, "samples"), count_in(object, "tokens")},
+        .seq_len = count_in(object, "seq_len"),
+        .seed = unsigned_in(object, "seed"),
+        .num_updates = count_in(object, "updates"),
+        .loss_scale = std::nullopt,
+        .guard = guard_in(object.at("guard"))};
+    check_place(scalars.position.samples, scalars.seq_len);
+    if (!object.at("loss_scale").is_null()) scalars.loss_scale = loss_scale_in(object.at("loss_scale"));
+    return scalars;
 }
 
 }  // namespace
@@ -59,6 +144,27 @@ void RunState::restore_optimizer(const Scalars& scalars) {
     trainer_.step().optimizer().set_num_updates(scalars.num_updates);
     auto* scale = trainer_.step().loss_scale();
     if (scale != nullptr && scalars.loss_scale) scale->restore(*scalars.loss_scale);
+}
+
+std::string to_json(const Scalars& scalars) {
+    const Json object = {{"step", scalars.position.step},
+                         {"samples", scalars.position.samples},
+                         {"tokens", scalars.position.tokens},
+                         {"seq_len", scalars.seq_len},
+                         {"seed", scalars.seed},
+                         {"updates", scalars.num_updates},
+                         {"loss_scale", json_of(scalars.loss_scale)},
+                         {"guard", json_of(scalars.guard)}};
+    return object.dump();
+}
+
+Scalars parse_scalars(const std::string& text, const std::string& place) {
+    try {
+        return scalars_in(Json::parse(text));
+    } catch (const std::exception& error) {
+        throw UserError("{}: the run's state cannot be read: {}. Its format is that of lib/resume/FORMAT.md",
+                        place, error.what());
+    }
 }
 
 }  // namespace argosy::resume

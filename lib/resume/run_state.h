@@ -4,23 +4,43 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "checkpoint/tensor_source.h"
 #include "comm/mesh.h"
 #include "layout/param_spec.h"
-#include "resume/scalars.h"
+#include "optim/loss_scale.h"
+#include "train/data_feed.h"
 #include "train/trainer.h"
 #include "train/update_guard.h"
 
 namespace argosy::resume {
 
+// The numbers that a checkpoint keeps of a run in addition to the tensors, and their JSON form (FORMAT.md).
+
+struct Scalars {
+    train::Position position;
+    int64_t seq_len = 0;  // tokens of a sample, the unit of position.samples
+    uint64_t seed = 0;
+    int64_t num_updates = 0;  // AdamW's updates: the steps without the skipped ones
+    std::optional<optim::LossScale::State> loss_scale;
+    train::UpdateGuard::State guard;
+    bool operator==(const Scalars&) const = default;
+};
+
+std::string to_json(const Scalars& scalars);
+
+/// UserError, naming `place`, for a text that to_json did not write.
+Scalars parse_scalars(const std::string& text, const std::string& place);
+
 /// This rank's box of one of the tensors.
 struct HeldTensor {
     checkpoint::TensorInfo info;             // the whole tensor, in the type that it has in memory
     layout::Slab slab;                       // this rank's box
-    std::vector<checkpoint::Cut> cuts = {};  // how a save cuts the tensor (save_plan.h)
+    std::vector<checkpoint::Cut> cuts = {};  // how a save cuts the tensor (shard_copy.h)
     at::Tensor rows;                         // the box's elements, contiguous: the trainer's memory
 };
 

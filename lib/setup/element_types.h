@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "config/choices.h"
-#include "h5/element_type.h"
+#include "h5/dataset.h"
 
 namespace argosy::setup {
 

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "comm/mesh.h"
-#include "model/batch.h"
+#include "model/layer.h"
 #include "optim/adamw.h"
 #include "optim/loss_scale.h"
 #include "parallel/executor.h"

@@ -2,6 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
 #include "base/error.h"
 
 namespace argosy::train {
@@ -12,6 +17,9 @@ std::string above_the_mean(const char* what, double value, const TrailingWindow&
         "the {} {:.4g} is {:.1f} standard deviations above {:.4g}, the mean of the updates before", what,
         value, window.zscore_of(value), window.mean());
 }
+
+// Minimum deviation as a fraction of the mean: with constant values, rounding must not count as a spike.
+constexpr double kMinDeviation = 1e-4;
 
 }  // namespace
 
@@ -87,6 +95,33 @@ void UpdateGuard::check(int64_t step, const StepResult& result) const {
             "skipped_updates.jsonl names, lower optimizer.lr, or raise the z-score if this is no spike",
             step, reason(result), spikes_in_a_row_);
     }
+}
+
+void TrailingWindow::add(double value) {
+    values_.push_back(value);
+    if (static_cast<int>(values_.size()) > size_) values_.pop_front();
+}
+
+double TrailingWindow::mean() const {
+    return std::accumulate(values_.begin(), values_.end(), 0.0) / static_cast<double>(values_.size());
+}
+
+double TrailingWindow::deviation() const {
+    const double middle = mean();
+    double squares = 0;
+    for (const double value : values_) squares += (value - middle) * (value - middle);
+    const double deviation = std::sqrt(squares / static_cast<double>(values_.size() - 1));
+    return std::max(deviation, kMinDeviation * std::abs(middle));
+}
+
+double TrailingWindow::value_at(double zscore) const {
+    if (!has_enough()) return std::numeric_limits<double>::infinity();
+    return mean() + zscore * deviation();
+}
+
+double TrailingWindow::zscore_of(double value) const {
+    if (!has_enough()) return std::numeric_limits<double>::quiet_NaN();
+    return (value - mean()) / deviation();
 }
 
 }  // namespace argosy::train

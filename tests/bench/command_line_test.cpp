@@ -1,5 +1,5 @@
 // What the words of a command line mean, and what is refused.
-#include "bench/command_line.h"
+#include "bench/options.h"
 
 #include <gtest/gtest.h>
 

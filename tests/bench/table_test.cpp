@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <sstream>
 
-#include "bench/command_line.h"
+#include "bench/options.h"
 #include "bench/report.h"
 
 namespace argosy::bench {

@@ -1,4 +1,4 @@
-#include "bench/times.h"
+#include "bench/measure.h"
 
 #include <gtest/gtest.h>
 

@@ -2,7 +2,7 @@
 
 #include "base/error.h"
 #include "checkpoint/sample.h"
-#include "checkpoint/slab_runs.h"
+#include "checkpoint/slab_bytes.h"
 #include "expect_error.h"
 #include "scratch_folder.h"
 

@@ -8,7 +8,6 @@
 #include "base/error.h"
 #include "interop/safetensors.h"
 #include "interop/safetensors_files.h"
-#include "interop/safetensors_index.h"
 #include "model/model_spec.h"
 #include "model/parameter.h"
 #include "scratch_folder.h"

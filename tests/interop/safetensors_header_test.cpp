@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "expect_error.h"
-#include "interop/safetensors_index.h"
+#include "interop/safetensors.h"
 
 namespace argosy::interop {
 namespace {

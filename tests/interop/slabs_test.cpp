@@ -1,4 +1,4 @@
-#include "interop/slabs.h"
+#include "interop/slab_checks.h"
 
 #include <gtest/gtest.h>
 

@@ -9,7 +9,6 @@
 #include <tuple>
 
 #include "model/block.h"
-#include "model/embedding.h"
 #include "model/head.h"
 #include "model/tiny_model.h"
 #include "ops/tensor_thread.h"

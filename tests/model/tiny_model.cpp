@@ -6,7 +6,7 @@
 
 #include <limits>
 
-#include "model/embedding.h"
+#include "model/head.h"
 #include "ops/own_kernels.h"
 
 namespace argosy::model {

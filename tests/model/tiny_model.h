@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "model/batch.h"
 #include "model/block.h"
 #include "model/head.h"
+#include "model/layer.h"
 #include "model/parameter.h"
 #include "model/plain_model.h"
 #include "model/tensor_axis.h"

@@ -5,7 +5,7 @@
 #include "model/head.h"
 #include "ops/cross_entropy.h"
 #include "ops/tensor_thread.h"
-#include "parallel/tensor_parallel.h"
+#include "parallel/parallel_model.h"
 #include "support/tensors.h"
 #include "support/world.h"
 

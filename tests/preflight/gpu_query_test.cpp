@@ -8,7 +8,7 @@
 #include <random>
 
 #include "base/clock.h"
-#include "preflight/command.h"
+#include "preflight/sources.h"
 #include "preflight/tree.h"
 
 namespace argosy::preflight {

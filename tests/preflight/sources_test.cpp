@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
-#include "preflight/name_list.h"
+#include "preflight/finding.h"
 #include "preflight/tree.h"
 
 namespace argosy::preflight {

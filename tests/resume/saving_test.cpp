@@ -9,8 +9,8 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/step_folder.h"
 #include "expect_error.h"
+#include "resume/loaded_parts.h"
 #include "resume/saved_run.h"
-#include "resume/tensor_loading.h"
 #include "support/shared_folder.h"
 #include "support/world.h"
 

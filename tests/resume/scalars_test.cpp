@@ -1,4 +1,4 @@
-#include "resume/scalars.h"
+#include "resume/run_state.h"
 
 #include <gtest/gtest.h>
 

@@ -8,7 +8,6 @@
 #include <cstring>
 
 #include "ops/tensor_thread.h"
-#include "resume/save_plan.h"
 
 namespace argosy::resume {
 namespace {

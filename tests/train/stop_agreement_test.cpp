@@ -1,5 +1,5 @@
 // A signal to one rank stops all ranks at the same step.
-#include "train/stop_agreement.h"
+#include "train/run_limits.h"
 
 #include <gtest/gtest.h>
 

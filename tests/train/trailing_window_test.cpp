@@ -1,4 +1,4 @@
-#include "train/trailing_window.h"
+#include "train/update_guard.h"
 
 #include <gtest/gtest.h>
 
