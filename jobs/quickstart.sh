@@ -33,7 +33,8 @@ train=("$root/jobs/mpirun.sh" 2 "$bin/pretrain" --config "$root/configs/debug_cp
 num_steps() { if [ -e "$output/metrics.jsonl" ]; then wc -l <"$output/metrics.jsonl"; else echo 0; fi; }
 
 echo "quickstart: training configs/debug_cpu.toml on two ranks" >&2
-"${train[@]}" &
+# The interrupted run ends with 75, of which mpirun would print that a process failed.
+OMPI_MCA_orte_execute_quiet=1 "${train[@]}" &
 job=$!
 trap 'kill $job 2>/dev/null || true' EXIT
 while kill -0 $job 2>/dev/null && [ "$(num_steps)" -lt 60 ]; do sleep 0.2; done
@@ -46,6 +47,7 @@ if [ $code = 75 ]; then
     echo "quickstart: interrupted after $(num_steps) steps; the same command resumes the run" >&2
     "${train[@]}"
 elif [ $code != 0 ]; then
+    echo "quickstart: the training ended with exit code $code" >&2
     exit $code
 fi
 

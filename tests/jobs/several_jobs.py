@@ -104,7 +104,7 @@ class SeveralJobs(Scenarios):
         run = self.new_run()
         done = self.bring_up(run, "--gate", 1000, "--sbatch", "--comment=ours")
         self.assertEqual(done.returncode, 3, done.stderr)
-        for part in ("the collectives on 2 nodes", "1 nodes: ", "FAILED: on 2 nodes a rank has ", "below 1000"):
+        for part in ("measuring collectives on 2 nodes", "1 nodes: ", "FAILED: on 2 nodes a rank has ", "below 1000"):
             self.assertIn(part, done.stderr)
         report = json.loads((run.folder / "bringup" / "collectives" / "all_reduce.json").read_text())
         self.assertEqual([row["size"] for row in report["results"]], [16384, 65536])

@@ -17,6 +17,7 @@ import check_headers  # noqa: E402
 import check_kernels  # noqa: E402
 import check_layers  # noqa: E402
 import check_readme  # noqa: E402
+import check_sizes  # noqa: E402
 import check_text  # noqa: E402
 import summary  # noqa: E402
 
@@ -97,6 +98,39 @@ class Layers(Catches):
         self.expect(check_layers, "no family", {"lib/LAYERS": LAYERS.replace("mpi", "mpi rdma")})
         self.expect(check_layers, "no folder", {"lib/LAYERS": LAYERS + "train: model |\n"})
         self.expect(check_layers, "not listed", {"lib/train/step.h": "#pragma once\n"})
+
+
+class Sizes(Catches):
+    def found(self, changes):
+        with tree(changes) as root:
+            return "\n".join(check_sizes.check(root))
+
+    def test_clean(self):
+        self.expect(check_sizes)
+
+    def test_long_file(self):
+        self.assertIn("lib/model/block.h: 401 lines", self.found({"lib/model/block.h": "\n" * 401}))
+        self.assertNotIn("block.h", self.found({"lib/model/block.h": "\n" * 400}))
+
+    def test_long_function(self):
+        self.assertNotIn("a function", self.found({"lib/mesh/mesh.cpp": self.function(60) + self.function(50)}))
+        self.assertIn("lib/mesh/mesh.cpp:4: a function of 61 lines",
+                      self.found({"lib/mesh/mesh.cpp": "int few() {\n}\n\n" + self.function(61)}))
+
+    def test_many_files(self):
+        self.expect(check_sizes, "files in lib/ and apps/", {f"lib/model/part{i}.h": "" for i in range(600)})
+
+    def test_percentiles(self):
+        self.expect(check_sizes, "percentile of functions", {"lib/mesh/mesh.cpp": self.function(59)})
+
+    def test_headers_with_a_single_user(self):
+        for changes, count in (({}, 3), ({"tests/mesh_test.cpp": '#include "mesh/mesh.h"\n'}, 2)):
+            with tree(changes) as root:
+                self.assertIn(f"3, of which {count} have", check_sizes.measure(root)[0][-1])
+
+    @staticmethod
+    def function(num_lines):
+        return "int made(int x) {\n" + "    ++x;\n" * (num_lines - 2) + "}\n"
 
 
 class Headers(unittest.TestCase):
