@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/placement.h"
 #include "checkpoint/tensor_source.h"
 #include "comm/mesh.h"
 #include "layout/param_spec.h"
