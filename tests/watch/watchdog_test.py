@@ -23,7 +23,8 @@ class Watchdog(unittest.TestCase):
         self.assertEqual(code, WATCHDOG, text)
         for part in parts:
             self.assertIn(part, text)
-        self.assertEqual(text.count("ranks: error on rank "), reports, text)
+        if reports is not None:
+            self.assertEqual(text.count("ranks: error on rank "), reports, text)
         return text
 
     def test_an_absent_rank_is_named_with_the_operation_of_the_others(self):
@@ -56,7 +57,8 @@ class Watchdog(unittest.TestCase):
         for scenario in ("group", "group-on-host"):
             with self.subTest(scenario):
                 self.expect_end(scenario, "the making of group tp of ranks 0, 1, 2: no answer in 8 s; missing: rank 1. ",
-                                "(ARGOSY_START_SECONDS sets the limit)", ARGOSY_START_SECONDS="8")
+                                "(ARGOSY_START_SECONDS sets the limit)", ARGOSY_START_SECONDS="8",
+                                reports=None)  # the missing rank may still report that the others have ended
 
     def test_a_killed_rank_is_named_at_once(self):
         # With recovery enabled mpirun does not end the other ranks, and its own exit code is 0.
