@@ -344,6 +344,10 @@ void WatchConnections::send(int rank, const std::string& text) {
     if (errno != EPIPE && errno != ECONNRESET) drop(rank);
 }
 
+void WatchConnections::send_to_all(const std::string& text) {
+    for (int rank = 0; rank < size_; ++rank) send(rank, text);
+}
+
 std::vector<WatchConnections::Message> WatchConnections::receive(double seconds) {
     std::vector<Message> messages;
     for (const int descriptor : ready_descriptors(seconds)) {

@@ -59,6 +59,8 @@ class WatchConnections {
     /// Rank 0 sends to any rank, the others only to rank 0. A text to a peer that is gone is lost. A peer
     /// that does not accept the whole text is disconnected.
     void send(int rank, const std::string& text);
+    /// From rank 0 to all other ranks, from another rank to rank 0.
+    void send_to_all(const std::string& text);
 
     /// Disconnects that rank.
     void drop(int rank);

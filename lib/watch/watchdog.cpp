@@ -74,7 +74,7 @@ class Watchdog::Protocol {
             }
             if (silence_of_rank_0_ && !silence_of_rank_0_->has_time_left()) report_alone(own);
         }
-        for (int rank = 0; rank < connections_.size(); ++rank) connections_.send(rank, {kBye});
+        connections_.send_to_all({kBye});
     }
 
   private:
@@ -143,6 +143,7 @@ class Watchdog::Protocol {
                 someone_has_left_ = true;
                 break;
             case kEnd:
+                if (sender != 0) connections_.send_to_all({kEnd});  // only rank 0 can reach the other ranks
                 state_.end_process();
         }
     }
@@ -164,7 +165,7 @@ class Watchdog::Protocol {
         }
         if (cause && state_.gpu) end_all(cause->message);
         if (cause) fail_waits_of_all(*cause);
-        for (int rank = 1; rank < connections_.size(); ++rank) connections_.send(rank, {kNothingLate});
+        connections_.send_to_all({kNothingLate});
     }
 
     /// Nothing if this rank leaves.
@@ -197,7 +198,7 @@ class Watchdog::Protocol {
     void fail_waits_of_all(const RootCause& cause) {
         const std::string text =
             fmt::format("{}\n{}\n{}", cause.reporter, compress_ranks(cause.missing), cause.details);
-        for (int rank = 1; rank < connections_.size(); ++rank) connections_.send(rank, kFail + text);
+        connections_.send_to_all(kFail + text);
         fail_own_waits(text);
     }
 
@@ -235,7 +236,7 @@ class Watchdog::Protocol {
         fmt::print(stderr, "{}: error on rank {} of {}: {}\n", program_invocation_short_name,
                    connections_.rank(), connections_.size(), message);
         std::fflush(stderr);
-        for (int rank = 0; rank < connections_.size(); ++rank) connections_.send(rank, {kEnd});
+        connections_.send_to_all({kEnd});
         if (connections_.rank() != 0) _exit(static_cast<int>(ExitCode::Watchdog));
         state_.end_process();
     }
