@@ -91,14 +91,6 @@ class TensorView {
                             .from = from_});
     }
 
-    static layout::Slab chunk_of(layout::Slab slab, const Cut& cut, int index) {
-        if (cut.parts == 1) return slab;
-        const layout::Range chunk = layout::chunk(slab.size[cut.dim], cut.parts, index);
-        slab.offset[cut.dim] += chunk.begin;
-        slab.size[cut.dim] = chunk.size;
-        return slab;
-    }
-
     const Plan& plan_;
     const PlacedTensor& tensor_;
     std::vector<int64_t> shape_;

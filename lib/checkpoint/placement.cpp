@@ -16,8 +16,6 @@ constexpr size_t kMaxAxes = 8;
 constexpr int kMaxInFolder = 1000;                     // shards
 constexpr int64_t kMaxCutElements = int64_t{1} << 62;  // of a dim: chunks are counted without overflow
 
-int64_t chunk_size(int64_t n, int parts) { return (n + parts - 1) / parts; }
-
 /// The product of the degrees; none if it is no count of writers.
 std::optional<int> product(const std::vector<int>& grid) {
     int64_t count = 1;
@@ -36,14 +34,6 @@ bool fits(const TensorInfo& info, const Cut& cut, int degree) {
     return cut.dim >= 0 && cut.dim < std::ssize(info.shape) && info.shape[cut.dim] <= kMaxCutElements;
 }
 
-/// Cuts `slab` to chunk `index`.
-void take_chunk(layout::Slab& slab, const Cut& cut, int index) {
-    if (cut.parts == 1) return;
-    const layout::Range chunk = layout::chunk(slab.size[cut.dim], cut.parts, index);
-    slab.offset[cut.dim] += chunk.begin;
-    slab.size[cut.dim] = chunk.size;
-}
-
 class SlabVisitor {
   public:
     SlabVisitor(const std::vector<int>& grid, const PlacedTensor& tensor, const layout::Slab& box,
@@ -55,9 +45,8 @@ class SlabVisitor {
         const Cut& cut = tensor_.cuts[axis];
         const auto [begin, end] = overlapping(cut, slab);
         for (int index = begin; index < end; ++index) {
-            layout::Slab part = slab;
-            take_chunk(part, cut, index);
-            run(axis + 1, writer * grid_[axis] + cut.first + index * (grid_[axis] / cut.parts), part);
+            run(axis + 1, writer * grid_[axis] + cut.first + index * (grid_[axis] / cut.parts),
+                chunk_of(slab, cut, index));
         }
     }
 
@@ -65,7 +54,7 @@ class SlabVisitor {
     /// The chunks of `slab` that share elements with the box. REQUIRES: `slab` does.
     std::pair<int, int> overlapping(const Cut& cut, const layout::Slab& slab) const {
         if (cut.parts == 1) return {0, 1};
-        const int64_t size = chunk_size(slab.size[cut.dim], cut.parts), offset = slab.offset[cut.dim];
+        const int64_t size = layout::chunk(slab.size[cut.dim], cut.parts, 0).size, offset = slab.offset[cut.dim];
         const int64_t begin = std::max(box_.offset[cut.dim], offset) - offset;
         const int64_t end =
             std::min(box_.offset[cut.dim] + box_.size[cut.dim], offset + slab.size[cut.dim]) - offset;
@@ -94,7 +83,7 @@ Footprint footprint_of(const PlacedTensor& tensor) {
         int count = 1;
         if (cut.parts > 1) {  // a last, shorter piece may be spread over more writers than the others
             count = static_cast<int>(std::min<int64_t>(cut.parts, size[cut.dim]));
-            size[cut.dim] = chunk_size(size[cut.dim], cut.parts);
+            size[cut.dim] = layout::chunk(size[cut.dim], cut.parts, 0).size;
         }
         footprint.axes.emplace_back(cut.first, count);
         footprint.num_writers *= count;
@@ -139,6 +128,14 @@ Hash set_of(const Hash& nonce, const Plan& plan) {
     return hash_of(std::as_bytes(std::span(text)));
 }
 
+layout::Slab chunk_of(layout::Slab slab, const Cut& cut, int index) {
+    if (cut.parts == 1) return slab;
+    const layout::Range chunk = layout::chunk(slab.size[cut.dim], cut.parts, index);
+    slab.offset[cut.dim] += chunk.begin;
+    slab.size[cut.dim] = chunk.size;
+    return slab;
+}
+
 std::optional<layout::Slab> slab_of(const std::vector<int>& grid, const PlacedTensor& tensor, int writer) {
     layout::Slab slab = whole(tensor.info);
     int rest = std::accumulate(grid.begin(), grid.end(), 1, std::multiplies());
@@ -147,7 +144,7 @@ std::optional<layout::Slab> slab_of(const std::vector<int>& grid, const PlacedTe
         const Cut& cut = tensor.cuts[axis];
         const int stride = grid[axis] / cut.parts, from_first = writer / rest % grid[axis] - cut.first;
         if (from_first < 0 || from_first % stride != 0) return std::nullopt;
-        take_chunk(slab, cut, from_first / stride);
+        slab = chunk_of(std::move(slab), cut, from_first / stride);
     }
     return slab.num_elements() > 0 ? std::optional(slab) : std::nullopt;
 }

@@ -51,6 +51,9 @@ void check_plan(const Plan& plan, const std::string& place);
 /// so that shards of writers that disagree about the plan are foreign to each other.
 Hash set_of(const Hash& nonce, const Plan& plan);
 
+/// Chunk `index` of `slab` along one axis of the grid.
+layout::Slab chunk_of(layout::Slab slab, const Cut& cut, int index);
+
 /// The slab that a writer holds; none if it holds no elements of the tensor.
 std::optional<layout::Slab> slab_of(const std::vector<int>& grid, const PlacedTensor& tensor, int writer);
 

@@ -179,7 +179,7 @@ class OtherReaders(unittest.TestCase):
                     lost += 1
                     missing = numpy.isnan(part.astype("f8")) if tensor["type"] in FLOATS else part == 0
                     self.assertTrue(numpy.all(missing), tensor["name"])
-        self.assertGreater(lost, 2)
+        self.assertGreater(lost, 5)
 
     def test_the_format_is_as_it_is_described(self):
         for path in (self.step / "checkpoint.h5", self.folder / "all.h5"):

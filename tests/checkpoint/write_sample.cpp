@@ -14,7 +14,7 @@ int main(int argc, char** argv) {
     if (argc != 3) return 2;
     const std::filesystem::path folder = argv[1];
     checkpoint::Random random(std::strtoull(argv[2], nullptr, 10));
-    const checkpoint::Sample sample = checkpoint::random_sample(random, 18);
+    const checkpoint::Sample sample = checkpoint::random_sample(random, 40);
     checkpoint::write_step(random, folder / "run", sample, 3);
     checkpoint::write_full(random, folder / "all.h5", sample);
     std::vector<std::string> lines;
