@@ -17,10 +17,11 @@ struct Environment {
     struct Start {
         int rank = -1;      // OMPI_COMM_WORLD_RANK (mpirun), else SLURM_PROCID (srun); -1: not known
         int num_ranks = 0;  // OMPI_COMM_WORLD_SIZE, else expected_ranks
-        /// ARGOSY_START_SECONDS: time limit for starting MPI and for making a group of ranks; 0: no limit.
+        /// ARGOSY_START_SECONDS: time limit for starting MPI, for making a group of ranks and for leaving
+        /// MPI; 0: no limit.
         int seconds = 300;
-        /// ARGOSY_ARRIVALS: a folder that all ranks see and that the launcher emptied. Each rank creates a
-        /// file with its number there before it starts MPI, so that waiting ranks can name the missing ones;
+        /// ARGOSY_ARRIVALS: a folder that all ranks see and that the launcher emptied. Each rank keeps a file
+        /// with its number there while the job starts, so that waiting ranks can name the missing ones;
         /// empty: none.
         std::string arrivals;
     };

@@ -58,9 +58,8 @@ void require_expected_size(const Environment& environment, int size) {
         environment.expected_ranks, size);
 }
 
-void start(int* argc, char*** argv, const Environment::Start& environment) {
-    record_arrival(environment);
-    const BoundedCall call("MPI_Init", [&] { return missing_at_start(environment); });
+void start(int* argc, char*** argv) {
+    const BoundedCall call("MPI_Init");
     int provided = 0;
     check(MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
 }
@@ -71,7 +70,7 @@ int run_program(const char* name, int* argc, char*** argv,
                 const std::function<ExitCode(const Comm& world, const Environment&)>& body) {
     survive_file_size_limit();
     const Environment environment = Environment::read();
-    start(argc, argv, environment.start);
+    start(argc, argv);
     const Comm world = Comm::world(), errors = Comm::world();
     ExitCode code = ExitCode::Done;
     try {
@@ -83,6 +82,7 @@ int run_program(const char* name, int* argc, char*** argv,
     } catch (const std::exception& error) {
         code = leave(name, errors, RunError("{}", error.what()));
     }
+    const BoundedCall call("MPI_Finalize");
     MPI_Finalize();
     return static_cast<int>(code);
 }

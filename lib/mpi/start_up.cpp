@@ -1,7 +1,9 @@
 #include "mpi/start_up.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sched.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,7 +13,8 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
-#include <set>
+#include <map>
+#include <ranges>
 #include <utility>
 
 #include "base/error.h"
@@ -22,42 +25,65 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::set<int> numbers_in(const fs::path& folder) {
-    std::set<int> numbers;
+/// A rank renews its file kRenewals times within the limit. One that has missed several of them is not
+/// running: a file's time may reach other nodes late, or a busy node may pause the rank.
+constexpr int kRenewals = 10, kMissedRenewals = 3;
+
+double seconds_between_renewals(const Environment::Start& start) {
+    return static_cast<double>(start.seconds) / kRenewals;
+}
+
+/// Creates this rank's file, or gives it the present time. If that fails, messages name fewer ranks, and
+/// jobs/common.sh waits 30 s before it passes a signal on.
+void renew(const Environment::Start& start) {
+    if (start.arrivals.empty() || start.rank < 0) return;
+    const fs::path file = fs::path(start.arrivals) / std::to_string(start.rank);
+    if (utimensat(AT_FDCWD, file.c_str(), nullptr, 0) != 0) std::ofstream{file};
+}
+
+std::map<int, fs::file_time_type> times_by_rank(const fs::path& folder) {
+    std::map<int, fs::file_time_type> times;
     std::error_code error;
     for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
         const std::string name = entry->path().filename();
-        int number = 0;
-        const auto [rest, failed] = std::from_chars(name.data(), name.data() + name.size(), number);
-        if (failed == std::errc() && rest == name.data() + name.size()) numbers.insert(number);
+        int rank = 0;
+        const auto [rest, failed] = std::from_chars(name.data(), name.data() + name.size(), rank);
+        if (failed != std::errc() || rest != name.data() + name.size()) continue;
+        std::error_code unreadable;
+        const fs::file_time_type time = fs::last_write_time(entry->path(), unreadable);
+        if (!unreadable) times[rank] = time;
     }
-    return numbers;
+    return times;
+}
+
+struct Arrivals {
+    std::vector<int> missing;
+    int first = -1;  // the lowest rank that is not missing; -1: the folder knows of no rank
+};
+
+Arrivals find_arrivals(const Environment::Start& start) {
+    const auto times = times_by_rank(start.arrivals);
+    Arrivals found;
+    if (times.empty()) return found;
+    // The files' times come from one clock, the file system's, which may differ from this node's.
+    const auto newest = std::ranges::max(times | std::views::values);
+    const std::chrono::duration<double> oldest_age(kMissedRenewals * seconds_between_renewals(start));
+    for (int rank = 0; rank < start.num_ranks; ++rank) {
+        const auto time = times.find(rank);
+        if (time == times.end() || newest - time->second > oldest_age) {
+            found.missing.push_back(rank);
+        } else if (found.first < 0) {
+            found.first = rank;
+        }
+    }
+    return found;
 }
 
 }  // namespace
 
-void record_arrival(const Environment::Start& start) {
-    if (start.arrivals.empty() || start.rank < 0) return;
-    // Creating the file may fail: messages name fewer ranks then, and jobs/common.sh waits 30 s before it
-    // passes a signal on.
-    std::ofstream(fs::path(start.arrivals) / std::to_string(start.rank));
-}
-
-MissingRanks missing_at_start(const Environment::Start& start) {
-    const std::set<int> arrived = numbers_in(start.arrivals);
-    MissingRanks found;
-    std::vector<int> missing;
-    for (int rank = 0; !arrived.empty() && rank < start.num_ranks; ++rank) {
-        if (!arrived.contains(rank)) missing.push_back(rank);
-    }
-    if (!missing.empty()) found.words = named_missing(missing);
-    found.first_reports = !arrived.empty() && *arrived.begin() != start.rank;
-    return found;
-}
-
-BoundedCall::BoundedCall(std::string what, FindMissing find_missing)
-    : what_(std::move(what)), find_missing_(std::move(find_missing)) {
+BoundedCall::BoundedCall(std::string what) : what_(std::move(what)) {
     const Environment::Start start = Environment::read().start;
+    renew(start);
     if (start.seconds > 0) thread_ = std::thread([this, start] { watch(start); });
 }
 
@@ -70,24 +96,32 @@ BoundedCall::~BoundedCall() {
     if (thread_.joinable()) thread_.join();
 }
 
+bool BoundedCall::returns_within(double seconds, const Environment::Start& start) {
+    const double renewal = seconds_between_renewals(start);
+    std::unique_lock lock(mutex_);
+    for (double left = seconds; left > 0; left -= renewal) {
+        const std::chrono::duration<double> pause(std::min(left, renewal));
+        if (done_changed_.wait_for(lock, pause, [this] { return done_; })) return true;
+        renew(start);
+    }
+    return false;
+}
+
 /// Ranks time out one after the other, in the order of their numbers, so that the first message is the only
 /// one: the launcher ends the other ranks meanwhile. A rank that was started earlier than the first one may
-/// time out before it. Every rank but the first therefore waits up to kTimeOfTheFirst for the first one's
+/// time out before it. Every rank but the first therefore waits up to kSecondsOfTheFirst for the first one's
 /// message, because an earlier exit would make the launcher end the first rank before it prints. If the job
 /// still lives then, the rank prints its own message.
 void BoundedCall::watch(const Environment::Start& start) {
-    constexpr std::chrono::milliseconds kBetweenRanks{500};
+    constexpr double kSecondsBetweenRanks = 0.5, kSecondsOfTheFirst = 10;
     constexpr int kMaxTurns = 20;
-    constexpr std::chrono::seconds kTimeOfTheFirst{10};
-    const auto limit =
-        std::chrono::seconds(start.seconds) + std::clamp(start.rank, 0, kMaxTurns) * kBetweenRanks;
-    std::unique_lock lock(mutex_);
-    if (done_changed_.wait_for(lock, limit, [this] { return done_; })) return;
-    const MissingRanks missing = find_missing_();
-    if (missing.first_reports && done_changed_.wait_for(lock, kTimeOfTheFirst, [this] { return done_; }))
-        return;
+    const double turn = std::clamp(start.rank, 0, kMaxTurns) * kSecondsBetweenRanks;
+    if (returns_within(start.seconds + turn, start)) return;
+    const Arrivals found = find_arrivals(start);
+    if (found.first >= 0 && found.first != start.rank && returns_within(kSecondsOfTheFirst, start)) return;
     fmt::print(stderr, "{}: error: {} took more than {} s (ARGOSY_START_SECONDS); {}\n",
-               program_invocation_short_name, what_, start.seconds, missing.words);
+               program_invocation_short_name, what_, start.seconds,
+               found.missing.empty() ? "a rank did not come to it" : named_missing(found.missing));
     std::fflush(stderr);
     _exit(static_cast<int>(ExitCode::Watchdog));
 }

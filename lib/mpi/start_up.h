@@ -1,12 +1,11 @@
-// Timeouts for the start of a program, before the watchdogs of the ranks have connected (watch/watchdog.h)
-// and can find out who is late. MPI_Init itself can only be watched through the file system: no rank knows
-// another's address yet. Each rank therefore leaves a file with its number in a folder that all ranks see,
-// and the ranks that wait name the numbers that are not there.
+// Timeouts for the start and the end of a program, while the ranks' watchdogs (watch/watchdog.h) are not
+// connected. MPI_Init itself can only be watched through the file system: no rank knows another's address
+// yet. Each rank therefore has a file with its number in a folder that all ranks see, and renews the file's
+// time while it waits. A rank without a file, or with an old one, is missing.
 #pragma once
 
 #include <condition_variable>
 #include <cstddef>
-#include <functional>
 #include <mutex>
 #include <span>
 #include <string>
@@ -19,38 +18,23 @@
 
 namespace argosy::mpi {
 
-/// The ranks that have not reached MPI_Init.
-struct MissingRanks {
-    std::string words = "a rank did not come to it";  // the end of the message
-    bool first_reports = false;  // the lowest rank there has the same message and prints it first
-};
-
-/// Makes the file with this rank's number, if a folder is set.
-void record_arrival(const Environment::Start& start);
-
-/// "missing: rank 3, 5". Without a folder, or if no file is missing, the text only says that a rank is
-/// missing.
-MissingRanks missing_at_start(const Environment::Start& start);
-
 /// A timeout for a call that waits for other ranks for ever, such as MPI_Init. If the object exists for
-/// longer than ARGOSY_START_SECONDS, its thread prints one message and ends the process with the watchdog's
-/// exit code.
+/// longer than ARGOSY_START_SECONDS, its thread prints one message, which names the missing ranks if the
+/// folder ARGOSY_ARRIVALS is set, and ends the process with the watchdog's exit code.
 class BoundedCall {
   public:
-    using FindMissing = std::function<MissingRanks()>;
-
     /// `what` names the call in the message.
-    explicit BoundedCall(
-        std::string what, FindMissing find_missing = [] { return MissingRanks{}; });
+    explicit BoundedCall(std::string what);
     /// The call has returned: the timeout is off.
     ~BoundedCall();
     BoundedCall(const BoundedCall&) = delete;
 
   private:
     void watch(const Environment::Start& start);
+    /// Renews this rank's file meanwhile.
+    bool returns_within(double seconds, const Environment::Start& start);
 
     std::string what_;
-    FindMissing find_missing_;
     std::mutex mutex_;
     std::condition_variable done_changed_;
     bool done_ = false;

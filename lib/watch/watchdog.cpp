@@ -261,11 +261,17 @@ Watchdog::Watchdog(const mpi::Comm& world, std::shared_ptr<GpuSide> gpu, double 
         });
     }
     talks_ = std::thread([state = state_] {
-        try {
-            Protocol(*state).run();
-        } catch (const std::exception& error) {
-            spdlog::warn("the watchdog of rank {} no longer watches: {}", state->connections.rank(),
-                         error.what());
+        for (bool has_left = false, warned = false; !has_left;) {
+            try {
+                Protocol(*state).run();
+                has_left = true;
+            } catch (const std::exception& error) {
+                if (!std::exchange(warned, true)) {
+                    spdlog::warn("the watchdog of rank {} has failed and starts again: {}",
+                                 state->connections.rank(), error.what());
+                }
+                state->sleep(seconds_between_looks(state->timeout_seconds));
+            }
         }
         state->set(state->talks_end);
     });

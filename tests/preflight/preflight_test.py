@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import time
 import unittest
 
 BIN, SOURCE = pathlib.Path(os.environ["ARGOSY_BIN"]), pathlib.Path(os.environ["ARGOSY_SOURCE"])
@@ -144,6 +145,22 @@ class Preflight(unittest.TestCase):
         self.assertEqual(code, 76, out + err)
         self.assertEqual(err.count("preflight: error"), 1, err)
         self.assertIn("; missing: rank 2\n", err)
+
+    def test_a_rank_that_stops_while_the_job_starts(self):
+        """Without a delay it stops before or in MPI_Init, with it in what follows."""
+        for delay in (0, 0.3):
+            with self.subTest(delay), tempfile.TemporaryDirectory() as arrivals:
+                process = self.start((3, self.words("--timeout", 8)),
+                                     environment={"ARGOSY_START_SECONDS": "8", "ARGOSY_ARRIVALS": arrivals})
+                arrived = pathlib.Path(arrivals) / "2"
+                while not arrived.exists() and process.poll() is None:
+                    time.sleep(0.005)
+                time.sleep(delay)
+                os.kill(self.rank(2, process.pid), signal.SIGSTOP)
+                code, out, err = self.end(process)
+                self.assertEqual(code, 76, out + err)
+                self.assertEqual(err.count("preflight: error"), 1, err)
+                self.assertRegex(err, r"; missing: rank 2(\.|\n)")
 
     def test_a_rank_that_stops(self):
         """While the ranks look around, or later, in whatever they do then."""

@@ -24,6 +24,7 @@
 #include "gpu/device.h"
 #include "mpi/program.h"
 #include "support/fake_gpus.h"
+#include "watch/host_waits.h"
 
 namespace argosy {
 namespace {
@@ -196,6 +197,24 @@ void group_on_host(const Ranks& ranks) {
     group(*world, ranks.rank);
 }
 
+/// The watchdogs fail at their first look at the wait.
+void restarted(const Ranks& ranks) {
+    const comm::Group group(mpi::Comm::world(), "host", {.timeout_seconds = kTimeoutSeconds});
+    if (ranks.rank == 1) be_stuck();
+    const watch::HostWait wait(group.watchdog().waits(),
+                               {.operation =
+                                    [looks = 0]() mutable {
+                                        if (looks++ == 0) throw RunError("no memory");
+                                        return "the reading of the meter";
+                                    },
+                                .group = group.name(),
+                                .members = group.members(),
+                                .limit_seconds = kTimeoutSeconds,
+                                .limit_name = "the test"},
+                               watch::HostWait::Kind::Blocks);
+    be_stuck();
+}
+
 /// Rank 0 stands still for longer than the limit, and rank 1 stays away.
 void slow_first(const Ranks& ranks) {
     if (ranks.rank == 0) {
@@ -282,6 +301,7 @@ const std::map<std::string, std::function<void(Ranks&)>> kScenarios = {
     {"through-others", through_others},
     {"group", [](const Ranks& ranks) { group(*ranks.world, ranks.rank); }},
     {"group-on-host", group_on_host},
+    {"restarted", restarted},
     {"slow-first", slow_first},
     {"graph", graph},
     {"long-graph", long_graph},

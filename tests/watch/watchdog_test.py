@@ -58,6 +58,10 @@ class Watchdog(unittest.TestCase):
                 self.expect_end(scenario, "the making of group tp of ranks 0, 1, 2: no answer in 8 s; missing: rank 1. ",
                                 "(ARGOSY_START_SECONDS sets the limit)", ARGOSY_START_SECONDS="8")
 
+    def test_a_watchdog_that_fails_starts_again(self):
+        text = self.expect_end("restarted", "the reading of the meter", "no answer in 2 s; missing: rank 1. ")
+        self.assertRegex(text, "the watchdog of rank [02] has failed and starts again: no memory")
+
     def test_a_killed_rank_is_named_at_once(self):
         # With recovery enabled mpirun does not end the other ranks, and its own exit code is 0.
         _, text = self.run_ranks("killed", OMPI_MCA_orte_enable_recovery="1")
