@@ -6,12 +6,14 @@
 #include <string>
 
 #include "base/error.h"
+#include "base/program.h"
 
 namespace argosy {
 
-/// Returns false for --help and --version, after which nothing is left to do. `prints_help`: whether this
-/// process, of all ranks, prints their text. Throws UserError.
+/// Adds --version, and parses. Returns false for --help and --version, after which nothing is left to do.
+/// `prints_help`: whether this process, of all ranks, prints their text. Throws UserError.
 inline bool parse_options(CLI::App& app, int argc, char** argv, bool prints_help = true) {
+    app.set_version_flag("--version", version());
     try {
         app.parse(argc, argv);
         return true;

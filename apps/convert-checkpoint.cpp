@@ -43,7 +43,6 @@ struct CommandLine {
 
 void add_options(CommandLine& line) {
     CLI::App& app = line.app;
-    app.set_version_flag("--version", version());
     app.footer(
         "Exit codes: 0 done; 1 failed while running (no space, stopped by a signal); 2 bad command line or\n"
         "input; 3 a tensor differs or is damaged. Unless the code is 0, DST does not exist.\n"

@@ -197,7 +197,6 @@ ExitCode run(int argc, char** argv) {
     start_log(environment.log_level, 0, 1);
     catch_stop_requests(StopRequests::Tool);
     CLI::App app{kAbout, "eval"};
-    app.set_version_flag("--version", version());
     Options options;
     add_options(app, options);
     if (!parse_options(app, argc, argv)) return ExitCode::Done;

@@ -81,7 +81,6 @@ ExitCode measure(int argc, char** argv, const mpi::Comm& world) {
     bench::RawOptions words;
     add_what(app, words);
     add_how(app, words);
-    app.set_version_flag("--version", version());
     if (!parse_options(app, argc, argv, world.rank() == 0)) return ExitCode::Done;
     const bench::Options options = bench::meaning_of(words);
     check(options, world.size());

@@ -67,7 +67,6 @@ ExitCode check_nodes(int argc, char** argv, const mpi::Comm& world) {
     CLI::App app{kHelp, "preflight"};
     Words words;
     add_options(app, words);
-    app.set_version_flag("--version", version());
     if (!parse_options(app, argc, argv, world.rank() == 0)) return ExitCode::Done;
     std::vector<std::string> configuration = app.remaining();
     configuration.insert(configuration.begin(), {"--config", words.config});

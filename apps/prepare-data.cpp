@@ -78,7 +78,6 @@ ExitCode run(int argc, char** argv) {
     start_log(Environment::read().log_level, 0, 1);
     catch_stop_requests(StopRequests::Tool);
     CommandLine line;
-    line.app.set_version_flag("--version", version());
     add_synthetic(line);
     add_tokenize(line);
     if (!parse_options(line.app, argc, argv)) return ExitCode::Done;
