@@ -104,10 +104,10 @@ TEST_P(RmsNormTest, RowOfZerosIsZero) {
 // Heads that are some columns of a matrix; dx is written to such columns too, and nothing beside them
 // changes.
 TEST_P(RmsNormTest, HeadsOfColumns) {
-    struct Case {
+    struct Heads {
         int64_t heads, size, columns, begin;
     };
-    for (const auto& [heads, size, columns, begin] : {Case{3, 10, 37, 3},
+    for (const auto& [heads, size, columns, begin] : {Heads{3, 10, 37, 3},
                                                       {1, 64, 128, 32},
                                                       {5, 64, 448, 64},
                                                       {2, 128, 320, 32},
