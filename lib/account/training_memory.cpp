@@ -127,6 +127,13 @@ int64_t elements_of(const parallel::PlacedModel& placed, const comm::Mesh& mesh)
 
 }  // namespace
 
+train::Trainer MemoryAccount::make_trainer(const train::TrainerOptions& options, comm::Mesh& mesh) {
+    planned_ = planned_bytes(options, mesh);
+    tensors_ = large_tensors(options, mesh);
+    doing("the making of the model");
+    return train::Trainer(options, mesh);
+}
+
 MemoryAccount::Watch::~Watch() {
     try {
         account_.note(trainer_);

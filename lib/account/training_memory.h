@@ -41,12 +41,8 @@ class MemoryAccount {
     explicit MemoryAccount(const config::JobConfig& config) : config_(config) {}
     MemoryAccount(const MemoryAccount&) = delete;
 
-    /// Call before the Trainer is constructed: its construction may already run out of memory.
-    void plan(const train::TrainerOptions& options, const comm::Mesh& mesh) {
-        planned_ = planned_bytes(options, mesh);
-        tensors_ = large_tensors(options, mesh);
-        doing("the making of the model");
-    }
+    /// Constructs the Trainer, which may already run out of memory.
+    train::Trainer make_trainer(const train::TrainerOptions& options, comm::Mesh& mesh);
 
     /// Names the phase that begins now; messages print it after "in". A unit operation under way takes
     /// precedence over it. REQUIRES: `what` is a string literal.
@@ -56,7 +52,9 @@ class MemoryAccount {
     /// way to explain() destroys the Watch before the trainer.
     class Watch {
       public:
-        Watch(MemoryAccount& account, train::Trainer& trainer) : account_(account), trainer_(trainer) {}
+        Watch(MemoryAccount& account, train::Trainer& trainer) : account_(account), trainer_(trainer) {
+            account.doing("the start of the run");
+        }
         Watch(const Watch&) = delete;
         ~Watch();
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "base/error.h"
 #include "h5/file.h"
@@ -104,6 +105,11 @@ MappedFile::MappedFile(const std::filesystem::path& path, int64_t offset, int64_
     data_ = static_cast<const std::byte*>(pages_) + lead_bytes;
 }
 
-MappedFile::~MappedFile() { ::munmap(pages_, mapped_bytes_); }
+MappedFile::MappedFile(MappedFile&& other) noexcept
+    : pages_(std::exchange(other.pages_, nullptr)), mapped_bytes_(other.mapped_bytes_), data_(other.data_) {}
+
+MappedFile::~MappedFile() {
+    if (pages_ != nullptr) ::munmap(pages_, mapped_bytes_);
+}
 
 }  // namespace argosy::data

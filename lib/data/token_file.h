@@ -17,8 +17,7 @@ class MappedFile {
     /// UserError when the file ends before offset + num_bytes. REQUIRES: num_bytes > 0.
     MappedFile(const std::filesystem::path& path, int64_t offset, int64_t num_bytes);
     ~MappedFile();
-    MappedFile(const MappedFile&) = delete;
-    MappedFile& operator=(const MappedFile&) = delete;
+    MappedFile(MappedFile&& other) noexcept;
 
     /// The byte at `offset`.
     const std::byte* data() const { return data_; }

@@ -175,7 +175,10 @@ train::BatchSizes batch_sizes(const config::JobConfig& config, const layout::Mes
     }
     const bool pipelined = mesh.degree(layout::Axis::Pipeline) > 1;
     const int64_t microbatch = pipelined ? config.parallelism.pipeline_parallel_microbatch_size : local;
-    return {global, microbatch, global / data_ranks / microbatch};
+    return {.global_batch = global,
+            .microbatch_size = microbatch,
+            .num_microbatches = global / data_ranks / microbatch,
+            .global_tokens = global * config.training.seq_len};
 }
 
 train::TrainerOptions trainer_options(const config::JobConfig& config, const model::ModelSpec& spec,
@@ -213,15 +216,17 @@ optim::LrScheduleOptions lr_schedule_options(const config::JobConfig& config, in
             .min_factor = schedule.min_lr_factor};
 }
 
-const std::string& dataset_path(const config::Training& training) {
-    if (!training.dataset_path.empty()) return training.dataset_path;
-    throw UserError("training.dataset_path is not set; make a token file with prepare-data tokenize");
-}
-
-void check_vocabulary(const data::TokenFile& tokens, const model::ModelSpec& spec) {
-    if (tokens.vocab_size() <= spec.vocab_size) return;
-    throw UserError("{} has a vocabulary of {} tokens, but the model's has {}; choose a model that fits it",
-                    tokens.path().string(), tokens.vocab_size(), spec.vocab_size);
+data::TokenFile open_dataset(const config::Training& training, const model::ModelSpec& spec) {
+    if (training.dataset_path.empty()) {
+        throw UserError("training.dataset_path is not set; make a token file with prepare-data tokenize");
+    }
+    data::TokenFile tokens(training.dataset_path);
+    if (tokens.vocab_size() > spec.vocab_size) {
+        throw UserError(
+            "{} has a vocabulary of {} tokens, but the model's has {}; choose a model that fits it",
+            training.dataset_path, tokens.vocab_size(), spec.vocab_size);
+    }
+    return tokens;
 }
 
 void set_determinism(const config::JobConfig& config, const Environment& environment) {

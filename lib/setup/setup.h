@@ -47,11 +47,9 @@ train::TrainerOptions trainer_options(const config::JobConfig& config, const mod
 /// The decay ends at step `num_steps`, the run's last, unless lr_scheduler.total_steps is set.
 optim::LrScheduleOptions lr_schedule_options(const config::JobConfig& config, int64_t num_steps);
 
-/// Throws UserError if training.dataset_path is not set.
-const std::string& dataset_path(const config::Training& training);
-
-/// Throws UserError when the tokens' vocabulary is larger than the model's.
-void check_vocabulary(const data::TokenFile& tokens, const model::ModelSpec& spec);
+/// Opens training.dataset_path. Throws UserError if it is not set, or when the tokens' vocabulary is larger
+/// than the model's.
+data::TokenFile open_dataset(const config::Training& training, const model::ModelSpec& spec);
 
 /// Applies debug.deterministic. Call it once, before any tensor is made. Throws UserError, or logs a line, if
 /// another setting keeps a run from repeating exactly.

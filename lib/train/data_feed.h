@@ -20,6 +20,7 @@ namespace argosy::train {
 /// num_microbatches x microbatch_size.
 struct BatchSizes {
     int64_t global_batch, microbatch_size, num_microbatches;
+    int64_t global_tokens = 0;  // of global_batch
     int64_t samples_per_rank() const { return microbatch_size * num_microbatches; }
 };
 

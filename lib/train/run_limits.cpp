@@ -19,6 +19,25 @@ namespace {
 // Large enough that an occasional slow step (a checkpoint, a slow file system) is among the newest steps.
 constexpr size_t kNumNewestSteps = 16;
 
+/// If nothing was done since `start`, nothing new is saved.
+ExitCode stopped_by_signal(const Position& position, const Position& start, int64_t num_steps, bool saved) {
+    const int64_t step = position.step;
+    if (!saved) {
+        throw JobError(
+            "stopped by a signal after step {} of {}; nothing is saved without checkpoint.enable = true, or "
+            "with load_only",
+            step, num_steps);
+    }
+    const std::string when =
+        step == start.step
+            ? fmt::format("before step {} of {}, the first of this start; there is nothing new to save",
+                          step + 1, num_steps)
+            : fmt::format("after step {} of {}, which is saved", step, num_steps);
+    spdlog::info("stopped by a signal {}: exit {}, to be started again", when,
+                 static_cast<int>(ExitCode::Requeue));
+    return ExitCode::Requeue;
+}
+
 }  // namespace
 
 int64_t final_step(const config::Training& training, int64_t tokens_per_step, const Position& position) {
@@ -61,28 +80,19 @@ std::string RunLimits::ending(const Position& position) const {
                               position.tokens);
 }
 
+ExitCode RunLimits::end(StopReason reason, const Position& position, const Position& start,
+                        bool saved) const {
+    if (reason == StopReason::Signal && position.step < num_steps_) {
+        return stopped_by_signal(position, start, num_steps_, saved);
+    }
+    spdlog::info("{}", ending(position));
+    return ExitCode::Done;
+}
+
 std::unique_ptr<comm::Communicator> control_group(const comm::Communicator& world) {
     std::vector<int> ranks(world.size());
     std::iota(ranks.begin(), ranks.end(), 0);
     return world.subgroup(ranks, "control");
-}
-
-ExitCode stopped_by_signal(const Position& position, const Position& start, int64_t num_steps, bool saved) {
-    const int64_t step = position.step;
-    if (!saved) {
-        throw JobError(
-            "stopped by a signal after step {} of {}; nothing is saved without checkpoint.enable = true, or "
-            "with load_only",
-            step, num_steps);
-    }
-    const std::string when =
-        step == start.step
-            ? fmt::format("before step {} of {}, the first of this start; there is nothing new to save",
-                          step + 1, num_steps)
-            : fmt::format("after step {} of {}, which is saved", step, num_steps);
-    spdlog::info("stopped by a signal {}: exit {}, to be started again", when,
-                 static_cast<int>(ExitCode::Requeue));
-    return ExitCode::Requeue;
 }
 
 StopReason StopAgreement::agreed(StopReason own) {

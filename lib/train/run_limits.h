@@ -29,10 +29,6 @@ enum class StopReason : int64_t { None, OutOfTime, Signal };
 /// data.
 std::unique_ptr<comm::Communicator> control_group(const comm::Communicator& world);
 
-/// Ends a run that a signal stopped at `position`: returns Requeue if the run is `saved`, throws JobError if
-/// it never saves. `start`: position at which this process began; if it is `position`, nothing new is saved.
-ExitCode stopped_by_signal(const Position& position, const Position& start, int64_t num_steps, bool saved);
-
 class StopAgreement {
   public:
     /// REQUIRES: main began with catch_stop_requests(), and `control` outlives it.
@@ -69,6 +65,10 @@ class RunLimits {
 
     /// The text for the log on which limit ended the run.
     std::string ending(const Position& position) const;
+
+    /// Logs why the run ends at `position`. Returns Requeue if a signal ended it before its last step and it
+    /// is `saved`; throws JobError if it never saves. `start`: position at which this process began.
+    ExitCode end(StopReason reason, const Position& position, const Position& start, bool saved) const;
 
   private:
     config::Training training_;
