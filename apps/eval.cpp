@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstdio>
 
-#include "account/evaluation_memory.h"
+#include "account/shortage.h"
 #include "base/clock.h"
 #include "base/environment.h"
 #include "base/error.h"

@@ -1,9 +1,12 @@
 #include "account/shortage.h"
 
 #include <c10/util/Exception.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <iterator>
 #include <new>
+#include <vector>
 
 #include "base/error.h"
 #include "cuda/device.h"
@@ -35,6 +38,30 @@ Shortage beside_tensors_on_the_gpu(std::optional<int64_t> wanted) {
         found.gpu = Shortage::Gpu{reserved, std::max<int64_t>(total - outside - reserved, 0), total};
     } catch (const std::exception&) {
     }
+    return found;
+}
+
+std::string breakdown(const Shortage& found) {
+    if (found.where == Shortage::Where::Host) return host_memory(found);
+    if (!found.gpu) return ", on the GPU";
+    std::vector<std::string> parts = {"tensors " + gibibytes_text(*found.tensors)};
+    std::ranges::move(parts_beside_tensors(found), std::back_inserter(parts));
+    return fmt::format("; {}: {}", which_memory(found), fmt::join(parts, ", "));
+}
+
+/// Options that would reduce memory and are not yet in use. For a GPU run, only a unit's weights are on the
+/// host.
+std::vector<std::string> remedies(const MemoryNeeds& needs, Shortage::Where where) {
+    const bool of_gpu = where == Shortage::Where::Gpu;
+    std::vector<std::string> found;
+    if (of_gpu == needs.on_gpu && needs.batch_tokens > needs.longest_window) {
+        found.push_back(fmt::format("--batch-tokens below {}", needs.batch_tokens));
+    }
+    if (of_gpu == needs.on_gpu && needs.longest_window > 1) {
+        found.push_back(fmt::format("--max-length below {}", needs.longest_window));
+    }
+    if (needs.dtype == "fp32") found.push_back("--dtype bf16 (it is fp32)");
+    found.push_back(of_gpu ? "--device cpu" : "a machine with more memory");
     return found;
 }
 
@@ -85,6 +112,13 @@ std::vector<std::string> parts_beside_tensors(const Shortage& found) {
     return {"reserved but fragmented " + gibibytes_text(reserved - *found.tensors),
             "CUDA, its libraries and other processes " + gibibytes_text(total - free - reserved),
             "free " + gibibytes_text(free)};
+}
+
+void explain_shortage(const MemoryNeeds& needs) {
+    const auto found = find_shortage();
+    if (!found) throw;
+    throw RunError("out of memory{}{}. What would need less: {}", asked_for(*found), breakdown(*found),
+                   fmt::join(remedies(needs, found->where), "; "));
 }
 
 }  // namespace argosy::account

@@ -1,4 +1,5 @@
-// Recognises exceptions about too little memory, and describes the memory at the time of the failure.
+// Recognises exceptions about too little memory, describes the memory at the time of the failure, and
+// explains the failure of an evaluation. training_memory.h explains that of a training run.
 #pragma once
 
 #include <cstdint>
@@ -38,5 +39,17 @@ std::string host_memory(const Shortage& found);
 
 /// Lists what uses the GPU's memory beside tensors. REQUIRES: found.gpu.
 std::vector<std::string> parts_beside_tensors(const Shortage& found);
+
+/// The settings that determine an evaluation's memory and that the user can change.
+struct MemoryNeeds {
+    bool on_gpu = false;
+    std::string dtype;  // fp32, bf16 or fp16: the type of the computation
+    int64_t batch_tokens = 0;
+    int64_t longest_window = 0;  // in inputs; a batch has at least one window
+};
+
+/// Call it inside a handler of any exception. If the GPU or the host ran out of memory, throws RunError with
+/// the bytes requested, the other uses of memory and the options to change; otherwise rethrows the exception.
+[[noreturn]] void explain_shortage(const MemoryNeeds& needs);
 
 }  // namespace argosy::account

@@ -5,9 +5,8 @@
 #include <utility>
 
 #include "base/environment.h"
-#include "comm/mpi_communicator.h"
+#include "comm/host_communicators.h"
 #include "comm/nccl_communicator.h"
-#include "comm/shared_memory_communicator.h"
 #include "comm/staged_communicator.h"
 #include "watch/host_waits.h"
 #include "watch/root_cause.h"

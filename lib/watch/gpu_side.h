@@ -14,7 +14,6 @@
 
 #include "cuda/stream.h"
 #include "nccl/communicator.h"
-#include "watch/graph_progress.h"
 #include "watch/launch_queue.h"
 
 namespace argosy::watch {

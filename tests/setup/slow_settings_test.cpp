@@ -1,5 +1,5 @@
 // pretrain.gpu tests the warnings.
-#include "setup/device.h"
+#include "setup/cluster.h"
 
 #include <gtest/gtest.h>
 

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "support/fake_gpus.h"
-#include "watch/graph_progress.h"
 
 namespace argosy::watch {
 namespace {

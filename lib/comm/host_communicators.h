@@ -1,0 +1,60 @@
+// The two backends for tensors in the host's memory: MPI for any group, and shared memory for the collectives
+// of a group within one node.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+
+#include "comm/communicator.h"
+#include "comm/exchange.h"
+#include "comm/group.h"
+#include "mpi/comm.h"
+
+namespace argosy::comm {
+
+/// Non-blocking calls of MPI, waits with a timeout. Nothing moves while the ranks compute, because Open MPI
+/// makes progress only within its calls.
+class MpiCommunicator : public Communicator {
+  public:
+    explicit MpiCommunicator(std::shared_ptr<const Group> group);
+
+    int rank() const override { return group_->rank(); }
+    int size() const override { return group_->size(); }
+    std::unique_ptr<Communicator> subgroup(std::span<const int> ranks, std::string name) const override;
+
+    using Communicator::submit;
+    Pending submit(std::span<const Op> ops) override;
+
+    /// Throws RunError for an operation that it cannot start.
+    void check(const Op& op) const;
+
+  private:
+    mpi::Request start(const Op& op) const;
+
+    std::shared_ptr<const Group> group_;
+    int64_t num_submitted_ = 0;
+};
+
+/// Collectives go through shared memory and need no attention of a peer that has submitted. Sends and
+/// receives go through MPI, because they connect pipeline stages, which are usually on different nodes.
+class SharedMemoryCommunicator : public Communicator {
+  public:
+    /// `exchange` belongs to the same group.
+    SharedMemoryCommunicator(std::shared_ptr<const Group> group, std::shared_ptr<Exchange> exchange);
+
+    int rank() const override { return group_->rank(); }
+    int size() const override { return group_->size(); }
+    std::unique_ptr<Communicator> subgroup(std::span<const int> ranks, std::string name) const override;
+
+    using Communicator::submit;
+    Pending submit(std::span<const Op> ops) override;
+
+  private:
+    std::shared_ptr<const Group> group_;
+    std::shared_ptr<Exchange> exchange_;
+    MpiCommunicator messages_;
+    int64_t num_submitted_ = 0;
+};
+
+}  // namespace argosy::comm
