@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "base/partial_file.h"
+#include "base/output.h"
 
 namespace argosy::data {
 
