@@ -16,7 +16,6 @@
 #include "cublas/matmul.h"
 #include "cuda/device.h"
 #include "gpu/device.h"
-#include "gpu/memory.h"
 #include "mpi/rank_list.h"
 #include "mpi/start_up.h"
 #include "nccl/communicator.h"
