@@ -9,7 +9,7 @@
 #include "base/environment.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "base/partial_file.h"
+#include "base/output.h"
 #include "base/program.h"
 #include "base/progress.h"
 #include "command_line.h"

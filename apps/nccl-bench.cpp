@@ -11,7 +11,7 @@
 #include <optional>
 
 #include "base/error.h"
-#include "base/partial_file.h"
+#include "base/output.h"
 #include "base/program.h"
 #include "bench/benchmark.h"
 #include "bench/options.h"

@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "base/error.h"
-#include "base/partial_file.h"
+#include "base/output.h"
 #include "base/program.h"
 #include "bench/options.h"
 #include "command_line.h"

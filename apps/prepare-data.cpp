@@ -8,7 +8,6 @@
 #include "base/log.h"
 #include "base/program.h"
 #include "command_line.h"
-#include "data/byte_tokens.h"
 #include "data/synthetic.h"
 #include "data/tokenize.h"
 

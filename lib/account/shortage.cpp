@@ -10,7 +10,7 @@
 
 #include "base/error.h"
 #include "cuda/device.h"
-#include "gpu/memory.h"
+#include "gpu/device.h"
 
 namespace argosy::account {
 namespace {

@@ -95,8 +95,11 @@ class TimeoutError : public Error {
         : Error(ExitCode::Watchdog, reach, fmt::format(text, std::forward<Args>(args)...)) {}
 };
 
-[[noreturn]] void throw_broken_invariant(const char* condition, const char* file, int line,
-                                         const std::string& message);
+[[noreturn]] inline void throw_broken_invariant(const char* condition, const char* file, int line,
+                                                const std::string& message) {
+    throw RunError("internal error: {} is false at {}:{}{}{}", condition, file, line,
+                   message.empty() ? "" : ": ", message);
+}
 
 }  // namespace argosy
 

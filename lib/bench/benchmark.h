@@ -1,17 +1,58 @@
-// A run of nccl-bench: every size, type, operation and root of its options, on every mesh axis. The module
-// knows nothing of models or training; the pre-flight of a job measures its collectives with it too.
+// A run of nccl-bench, with every size, type, operation and root of its options on every mesh axis, and its
+// results. The module knows nothing of models or training; the pre-flight of a job measures its collectives
+// with it too.
 #pragma once
 
+#include <chrono>
 #include <functional>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "bench/carrier.h"
 #include "bench/control_channel.h"
+#include "bench/measure.h"
 #include "bench/options.h"
-#include "bench/results.h"
 #include "mpi/comm.h"
 
 namespace argosy::bench {
+
+using Clock = std::chrono::system_clock;
+
+/// Reports show microseconds, and 1e9 bytes a second.
+inline constexpr double kMicro = 1e6, kGiga = 1e9;
+
+struct Row {
+    Case kind;
+    int cycle;
+    Timing out_of_place, in_place;
+    Clock::time_point ended;
+};
+
+/// The results on one mesh axis. The axis splits the ranks into groups: "within" the rows of the mesh,
+/// "across" the rows, or "all" ranks as one group.
+struct AxisResults {
+    std::string name;
+    int num_groups;
+    int group_size;
+    std::vector<std::string> transport = {};  // how its ranks are connected; empty: unknown
+    std::vector<Row> rows = {};
+
+    int64_t num_wrong() const;
+    /// GB/s: the plain mean over all rows and both placements, as in nccl-tests. Small sizes lower it.
+    double mean_bus_bandwidth() const;
+};
+
+struct Results {
+    Carrier carrier;
+    std::vector<AxisResults> axes;
+    Clock::time_point started, ended;
+
+    /// Whether every result was right and no mesh axis was below `options.min_bus_bandwidth`.
+    bool passed(const Options& options) const;
+};
+
+bool below_minimum(const AxisResults& axis, const Options& options);
 
 /// COLLECTIVE over `world`: runs all measurements and returns the same results on all ranks. Rank 0 passes
 /// the text of the tables to `print` piece by piece. Throws TimeoutError, which names the missing ranks.

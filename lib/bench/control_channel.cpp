@@ -6,7 +6,7 @@
 #include <numeric>
 #include <utility>
 
-#include "base/poll_timer.h"
+#include "base/clock.h"
 #include "mpi/rank_list.h"
 #include "watch/host_waits.h"
 

@@ -4,8 +4,8 @@
 #include <new>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/error.h"
-#include "base/poll_timer.h"
 
 namespace argosy::bench {
 namespace {

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "base/clock.h"
-#include "base/poll_timer.h"
 #include "bench/control_channel.h"
 #include "cuda/device.h"
 

@@ -1,6 +1,7 @@
 #include "bench/report.h"
 
 #include <fmt/chrono.h>
+#include <fmt/ranges.h>
 
 #include <nlohmann/json.hpp>
 
@@ -132,6 +133,46 @@ void append_side(std::string& line, const Timing& timing) {
                         slowest.max * kMicro);
 }
 
+/// A number in `width` characters: with two, one or no decimals, as many as fit; with an exponent when no
+/// plain number fits.
+std::string fitted(double value, int width) {
+    int digits = 0;  // before the decimal point; 0 for numbers below 1
+    for (double power = 1; value >= power; power *= 10) ++digits;
+    if (digits < width - 2) return fmt::format("{:{}.2f}", value, width);
+    if (digits < width - 1) return fmt::format("{:{}.1f}", value, width);
+    if (digits <= width) return fmt::format("{:{}.0f}", value, width);
+    return fmt::format("{:{}.{}e}", value, width, width >= 7 ? 1 : 0);
+}
+
+std::string microseconds(double seconds) { return "  " + fitted(seconds * kMicro, 7); }
+
+std::string local_time(Clock::time_point time) {
+    return fmt::format("{:%Y-%m-%d %H:%M:%S}", fmt::localtime(Clock::to_time_t(time)));
+}
+
+std::string side(const Timing& timing, const Options& options) {
+    const double shown = options.time_to_start ? timing.start_seconds : timing.seconds;
+    std::string text = microseconds(shown) + "  " + fitted(timing.algorithm_bandwidth / kGiga, 6) + "  " +
+                       fitted(timing.bus_bandwidth / kGiga, 6);
+    text += timing.num_wrong ? fmt::format("  {:6g}", static_cast<double>(*timing.num_wrong)) : "     N/A";
+    if (!options.per_iteration) return text;
+    return text + microseconds(timing.slowest.min) + microseconds(timing.slowest.max) +
+           microseconds(timing.slowest.p99) + "  " + fitted(timing.slowest.variation_percent(), 7);
+}
+
+std::string side_titles(const char* time, bool per_iteration) {
+    std::string text = fmt::format("  {:>7}  {:>6}  {:>6}  {:>6}", time, "algbw", "busbw", "#wrong");
+    if (per_iteration)
+        text += fmt::format("  {:>7}  {:>7}  {:>7}  {:>7}", "i_min", "i_max", "i_p99", "i_cv%");
+    return text;
+}
+
+std::string side_units(bool per_iteration) {
+    std::string text = fmt::format("  {:>7}  {:>6}  {:>6}  {:>6}", "(us)", "(GB/s)", "(GB/s)", "");
+    if (per_iteration) text += fmt::format("  {:>7}  {:>7}  {:>7}  {:>7}", "(us)", "(us)", "(us)", "(%)");
+    return text;
+}
+
 }  // namespace
 
 std::string json_report(const Results& results, const Options& options, const Setting& setting) {
@@ -181,6 +222,82 @@ std::string csv_report(const Results& results) {
         }
     }
     return text;
+}
+
+std::string preamble(const Options& options, const Carrier& carrier, const std::vector<RankInfo>& ranks) {
+    const Sweep& sweep = options.sweep;
+    const bool by_factor = sweep.factor > 1;
+    std::string text = fmt::format("# nccl-bench {}, over {}\n# Collective test starting: {}\n", version(),
+                                   carrier.library, options.collective);
+    text += fmt::format(
+        "# nThread 1 nGpus 1 minBytes {} maxBytes {} step: {}({}) warmup iters: {} iters: {} agg iters: {} "
+        "validation: {} graph: 0 unalign: 0\n#\n# Using devices\n",
+        sweep.min_bytes, sweep.max_bytes, by_factor ? sweep.factor : sweep.step_bytes,
+        by_factor ? "factor" : "bytes", options.warmup, options.iterations, options.aggregated,
+        options.checks);
+    for (size_t rank = 0; rank < ranks.size(); ++rank) {
+        text += fmt::format("#  Rank {:2} Group  0 Pid {:6} on {:>10} device ", rank, ranks[rank].process,
+                            ranks[rank].host);
+        if (carrier.devices.empty()) {
+            text += "-1 [-] host memory\n";
+        } else {
+            const cuda::Device& device = carrier.devices[rank];
+            text += fmt::format("{:2} [{}] {}\n", device.number, device.pci_bus_id, device.name);
+        }
+    }
+    return text;
+}
+
+std::string table_header(const AxisResults& axis, const Options& options) {
+    const bool more = options.per_iteration;
+    const char* const time = options.time_to_start ? "cputime" : "time";
+    std::string text = "#\n";
+    if (options.mesh) {
+        text += fmt::format("# Mesh axis {}: {} x {} ranks, all groups at the same time\n", axis.name,
+                            axis.num_groups, axis.group_size);
+    }
+    if (!axis.transport.empty()) text += fmt::format("# Transport: {}\n", fmt::join(axis.transport, "; "));
+    const std::string start = fmt::format("# {:>10}  {:>12}  {:>8}  {:>6}  {:>6}", "", "", "", "", "");
+    text += start + (more ? "              out-of-place (+ per-iteration)                                "
+                            "in-place (+ per-iteration)"
+                          : "           out-of-place                       in-place          ");
+    text += "\n";
+    const int stamp = options.timestamps ? 19 : 0;
+    const std::string sides = side_titles(time, more) + side_titles(time, more);
+    const std::string units = side_units(more) + side_units(more);
+    text += fmt::format("# {:>10}  {:>12}  {:>8}  {:>6}  {:>6}{} {:>{}}", "size", "count", "type", "redop",
+                        "root", sides, options.timestamps ? "timestamp" : "", stamp);
+    text += fmt::format("  {:>7}  {:>7}  {:>7}  {:>7}\n", "oop_p50", "oop_p99", "ip_p50", "ip_p99");
+    text += fmt::format("# {:>10}  {:>12}  {:>8}  {:>6}  {:>6}{} {:>{}}", "(B)", "(elements)", "", "", "",
+                        units, options.timestamps ? "%Y-%m-%d %H:%M:%S" : "", stamp);
+    return text + fmt::format("  {:>7}  {:>7}  {:>7}  {:>7}\n", "(us)", "(us)", "(us)", "(us)");
+}
+
+std::string table_row(const Row& row, const Options& options) {
+    const int root = row.kind.collective->rooted ? row.kind.root : -1;
+    std::string text =
+        fmt::format("{:12}  {:12}  {:>8}  {:>6}  {:6}", row.kind.bytes, row.kind.chunk_elements,
+                    name(row.kind.type), name(row.kind.operation), root);
+    text += side(row.out_of_place, options) + side(row.in_place, options);
+    if (options.timestamps) text += fmt::format("{:>21}", local_time(row.ended));
+    for (const Timing* timing : {&row.out_of_place, &row.in_place}) {
+        text += microseconds(timing->slowest.p50) + microseconds(timing->slowest.p99);
+    }
+    return text + "\n";
+}
+
+std::string table_footer(const AxisResults& axis, const Options& options) {
+    const int64_t wrong = axis.num_wrong();
+    const char* outcome = "";
+    if (options.min_bus_bandwidth) outcome = below_minimum(axis, options) ? "FAILED" : "OK";
+    const char* const right = options.checks > 0 ? "OK" : "OK (nothing was verified)";
+    return fmt::format("# {:<20} : {} {}\n# {:<20} : {:g} {}\n#\n", "Out of bounds values", wrong,
+                       wrong == 0 ? right : "FAILED", "Avg bus bandwidth", axis.mean_bus_bandwidth(),
+                       outcome);
+}
+
+std::string epilogue(const Options& options) {
+    return fmt::format("# Collective test concluded: {}\n#\n", options.collective);
 }
 
 }  // namespace argosy::bench

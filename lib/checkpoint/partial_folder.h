@@ -4,7 +4,7 @@
 
 #include <filesystem>
 
-#include "base/file_lock.h"
+#include "base/output.h"
 
 namespace argosy::checkpoint {
 

@@ -7,9 +7,9 @@
 #include <exception>
 #include <limits>
 
+#include "base/clock.h"
 #include "base/environment.h"
 #include "base/error.h"
-#include "base/poll_timer.h"
 #include "comm/gpu_path.h"
 #include "gpu/device.h"
 #include "watch/host_waits.h"

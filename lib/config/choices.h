@@ -5,9 +5,7 @@
 
 #include <array>
 #include <cstddef>
-#include <string>
 #include <string_view>
-#include <vector>
 
 namespace argosy::config {
 
@@ -53,14 +51,5 @@ template <class Choice>
 constexpr std::string_view name_of(Choice choice) {
     return names_of(choice)[static_cast<std::size_t>(choice)];
 }
-
-// Guesses the intended key of a misspelt one.
-
-/// The number of letters to insert, remove or replace to turn one word into the other.
-int edit_distance(std::string_view one, std::string_view other);
-
-/// The candidate ("section.name", or a bare name) nearest to `key`; the right name in a wrong section counts
-/// as near. Empty if none is near.
-std::string nearest(std::string_view key, const std::vector<std::string>& candidates);
 
 }  // namespace argosy::config

@@ -1,4 +1,4 @@
-#include "config/consistency.h"
+#include "config/job_config.h"
 
 #include <bit>
 

@@ -175,4 +175,8 @@ struct JobConfig {
     bool operator==(const JobConfig&) const = default;
 };
 
+/// Checks that concern several keys and need no number of ranks (layout/mesh_shape.h checks degrees against
+/// ranks). Throws UserError with the contradicting values and what to change. consistency.cpp has the checks.
+void check_consistency(const JobConfig& config);
+
 }  // namespace argosy::config

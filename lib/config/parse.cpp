@@ -13,8 +13,7 @@
 #include <string_view>
 
 #include "base/error.h"
-#include "config/choices.h"
-#include "config/consistency.h"
+#include "config/job_config.h"
 #include "config/schema.h"
 
 namespace argosy::config {

@@ -34,6 +34,8 @@ int runtime_version();
 int driver_version();
 
 /// "13.0".
-std::string version_text(int version);
+inline std::string version_text(int version) {
+    return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+}
 
 }  // namespace argosy::cuda

@@ -11,7 +11,6 @@
 #include "base/error.h"
 #include "base/program.h"
 #include "data/synthetic_document.h"
-#include "data/synthetic_story.h"
 
 namespace argosy::data {
 namespace {

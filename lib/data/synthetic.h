@@ -9,7 +9,7 @@
 #include <filesystem>
 #include <string>
 
-#include "base/partial_file.h"
+#include "base/output.h"
 #include "data/random_stream.h"
 
 namespace argosy::data {

@@ -1,22 +1,56 @@
-// A document of the synthetic corpus: a few paragraphs on mixed topics about the same two people.
+// Documents of the synthetic corpus, and the parts that the evaluation tasks take from them: sums, stories,
+// and sentences whose verb agrees with a distant subject.
 #pragma once
 
 #include <string>
 
 #include "data/random_stream.h"
+#include "data/synthetic_words.h"
 
 namespace argosy::data {
 
-/// Plain ASCII, some hundred to some thousand characters, paragraphs separated by a line feed.
+/// A few paragraphs on mixed topics about the same two people. Plain ASCII, some hundred to some thousand
+/// characters, paragraphs separated by a line feed.
 std::string random_document(RandomStream& random);
 
-// Sums in words and digits: "17 plus 25 is 42."
-
+/// A sum in words and digits: "17 plus 25 is 42."
 struct Sum {
     std::string question;  // "17 plus 25 is"
     int answer;            // never negative
 };
 
 Sum random_sum(RandomStream& random);
+
+/// The two people of a document; every paragraph that names people uses these.
+struct Cast {
+    Person hero, friend_;
+};
+
+Cast random_cast(RandomStream& random);
+
+/// The last word follows from a much earlier sentence: a person, a town, a colour, a container.
+struct Story {
+    std::string text;       // all but the last word and its full stop
+    std::string last_word;  // follows from the text
+};
+
+Story random_story(RandomStream& random, const Cast& cast);
+
+enum class Grammatical { Singular, Plural };
+
+/// A present-tense sentence whose verb agrees with a subject that may be far before it: "The small dogs
+/// behind the tower that follow the cat sleep at night." It has both forms of the verb, for the task that
+/// asks for the right one.
+struct AgreementSentence {
+    std::string subject;           // "The dogs near the house"
+    Grammatical number;            // of the subject
+    std::string singular, plural;  // the rest with either verb form: "sees the cat.", "see the cat."
+
+    const std::string& right() const { return number == Grammatical::Singular ? singular : plural; }
+    const std::string& wrong() const { return number == Grammatical::Singular ? plural : singular; }
+    std::string text() const { return subject + " " + right(); }
+};
+
+AgreementSentence agreement_sentence(RandomStream& random);
 
 }  // namespace argosy::data

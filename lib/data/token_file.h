@@ -1,17 +1,20 @@
 // A token file: one long stream of token numbers in HDF5, one document after another. FORMAT.md specifies the
-// bytes on disk. Opening uses HDF5 (one thread, see h5/object.h). The open file is memory-mapped and
-// read-only; `copy` may be called from any thread.
+// bytes on disk. A TokenFile reads it, a TokenWriter writes it. Both use HDF5 (one thread, see h5/object.h):
+// TokenFile to open the file, TokenWriter in `commit`.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <span>
 #include <string>
+#include <vector>
+
+#include "base/output.h"
 
 namespace argosy::data {
 
-// A range of a file, mapped into memory for reading as long as the object lives.
-
+/// A range of a file, mapped into memory for reading as long as the object lives.
 class MappedFile {
   public:
     /// UserError when the file ends before offset + num_bytes. REQUIRES: num_bytes > 0.
@@ -42,6 +45,7 @@ struct TokenInfo {
     std::string tokenizer;               // "bytes"; "none" if the input was token numbers
 };
 
+/// An open token file, memory-mapped and read-only. Any thread may call `copy`.
 class TokenFile {
   public:
     /// UserError when the file is missing, not HDF5, or not a token file of this version.
@@ -68,6 +72,38 @@ class TokenFile {
     std::filesystem::path path_;
     Located located_;
     MappedFile bytes_;
+};
+
+/// Writes a token file of unknown length in bounded memory: tokens are first spooled into a nameless file,
+/// and copied from there once their number is known. The file appears whole, by a rename in `commit`; without
+/// a commit nothing is left. The writer replaces only a file that a TokenWriter wrote.
+class TokenWriter {
+  public:
+    /// `max_vocab_size` limits the vocabulary of `commit` and sets the width of spooled tokens.
+    TokenWriter(std::filesystem::path path, int64_t max_vocab_size);
+
+    /// Buffers tokens; the buffer is written to disk one megabyte at a time. REQUIRES: tokens <
+    /// max_vocab_size.
+    void append(std::span<const uint32_t> tokens);
+
+    /// Tokens appended so far.
+    int64_t size() const { return size_; }
+
+    /// UserError when there are no tokens. REQUIRES: every token < info.vocab_size <= max_vocab_size.
+    void commit(const TokenInfo& info);
+
+  private:
+    void flush();
+    int64_t create_dataset(const TokenInfo& info) const;
+    void copy_spool(int64_t offset, int64_t token_bytes);
+
+    std::filesystem::path path_;
+    int64_t max_vocab_size_, spool_token_bytes_;
+    PartialFile file_;
+    RawFile spool_;
+    int64_t spool_bytes_ = 0;
+    std::vector<uint32_t> buffer_;
+    int64_t size_ = 0;
 };
 
 }  // namespace argosy::data

@@ -3,10 +3,9 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "data/byte_tokens.h"
 #include "data/records.h"
 #include "data/statistics.h"
-#include "data/token_writer.h"
+#include "data/token_file.h"
 
 namespace argosy::data {
 namespace {

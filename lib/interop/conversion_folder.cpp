@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "base/partial_file.h"
+#include "base/output.h"
 #include "base/program.h"
 #include "base/raw_file.h"
 #include "interop/strict_json.h"

@@ -1,11 +1,16 @@
 #include "kernels/table.h"
 
+#ifdef ARGOSY_KERNELS_X86
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
 #include <string>
 #include <vector>
 
 #include "base/environment.h"
 #include "base/error.h"
-#include "kernels/processor.h"
 
 namespace argosy::kernels {
 
@@ -25,18 +30,58 @@ extern const Table kTable;
 namespace amx {
 extern const Table kTable;
 }
+
+namespace {
+
+/// A bit of CPUID leaf 7: subleaf 0 describes AMX, subleaf 1 describes AVX512_BF16.
+bool leaf7_bit(unsigned subleaf, char register_name, int bit) {
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    if (__get_cpuid_count(7, subleaf, &a, &b, &c, &d) == 0) return false;
+    return ((register_name == 'a' ? a : d) >> bit & 1) != 0;
+}
+
+/// Asks Linux for the state of AMX tiles, which it (5.16 and newer) gives only to a process that asks for it.
+bool request_tiles() {
+    constexpr int kArchReqXcompPerm = 0x1023, kTileData = 18;
+    return syscall(SYS_arch_prctl, kArchReqXcompPerm, kTileData) == 0;
+}
+
+/// With FMA and F16C.
+bool processor_has_avx2() { return __builtin_cpu_supports("x86-64-v3") != 0; }
+
+/// F, BW, CD, DQ, VL.
+bool processor_has_avx512() { return __builtin_cpu_supports("x86-64-v4") != 0; }
+
+bool processor_has_avx512_bf16() { return processor_has_avx512() && leaf7_bit(1, 'a', 5); }
+
+/// AVX512_BF16, and AMX tiles of bf16.
+bool processor_has_amx() {
+    constexpr int kAmxBf16 = 22, kAmxTile = 24;
+    return processor_has_avx512_bf16() && leaf7_bit(0, 'd', kAmxBf16) && leaf7_bit(0, 'd', kAmxTile) &&
+           request_tiles();
+}
+
+void add_tables_of_instruction_sets(std::vector<const Table*>& found) {
+    if (processor_has_avx2()) found.push_back(&avx2::kTable);
+    if (processor_has_avx512()) found.push_back(&avx512::kTable);
+    if (processor_has_avx512_bf16()) found.push_back(&avx512_bf16::kTable);
+    if (processor_has_amx()) found.push_back(&amx::kTable);
+}
+
+}  // namespace
+#else
+namespace {
+
+void add_tables_of_instruction_sets(std::vector<const Table*>&) {}
+
+}  // namespace
 #endif
 
 namespace {
 
 std::vector<const Table*> find_available() {
     std::vector<const Table*> found = {&portable::kTable};
-#ifdef ARGOSY_KERNELS_X86
-    if (processor_has_avx2()) found.push_back(&avx2::kTable);
-    if (processor_has_avx512()) found.push_back(&avx512::kTable);
-    if (processor_has_avx512_bf16()) found.push_back(&avx512_bf16::kTable);
-    if (processor_has_amx()) found.push_back(&amx::kTable);
-#endif
+    add_tables_of_instruction_sets(found);
     return found;
 }
 

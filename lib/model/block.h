@@ -1,7 +1,7 @@
 // A transformer block of the Llama family:
 //   middle = x + Wo attention(rope(Wq n), rope(Wk n), Wv n)    with n = norm(x)
 //   y      = middle + Down(silu(Gate m) * Up m)                with m = norm(middle)
-// The backward pass is written by hand. The tape (tape.h) keeps tensors from forward to backward.
+// The backward pass is written by hand. The tape (layer.h) keeps tensors from forward to backward.
 #pragma once
 
 #include "model/layer.h"

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "model/weight_work.h"
+#include "model/layer.h"
 #include "ops/embedding.h"
 #include "ops/matmul.h"
 #include "ops/own_kernels.h"

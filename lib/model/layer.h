@@ -1,24 +1,86 @@
-// The interface of the embedding and the blocks, which transform the residual stream. The head has another
-// interface, because it makes the loss and its gradient in a single pass. A layer knows no ranks and has no
-// state between calls except its configuration: the caller passes weights and tape in.
+// The interface of the embedding and the blocks, which transform the residual stream, and the data that they
+// pass on: the batch, the tape from forward to backward, the work left for the weights' gradients. The head
+// has another interface, because it makes the loss and its gradient in a single pass. A layer knows no ranks
+// and has no state between calls except its configuration: the caller passes weights and tape in.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <variant>
+#include <vector>
 
 #include "model/parameter.h"
-#include "model/tape.h"
-#include "model/weight_work.h"
+#include "ops/attention.h"
+#include "ops/rms_norm.h"
 
 namespace argosy::model {
 
-// The tokens of one microbatch, as layers read them.
-
+/// The tokens of one microbatch, as layers read them.
 struct Batch {
     at::Tensor tokens;   // [num_sequences * seq_len], int64
     at::Tensor targets;  // same shape and type: the next token of each; negative if it does not count
     int64_t num_sequences = 0, seq_len = 0;
+};
+
+/// The tensors that backward computes again because they do not stay on the tape.
+enum class RecomputeMode {
+    None,
+    Selective,  // what is cheap to compute again: outputs of norms, QK-normed q and k, the activation
+    Full,       // everything but the block's input
+};
+
+/// The tensors that a block keeps from forward to backward for one microbatch, one slot for each. The caller
+/// of the block owns the tape. Block::recompute fills the slots that drop() emptied after forward, with the
+/// same bits.
+struct Tape {
+    at::Tensor input;  // [rows, dim], the residual stream
+    ops::RmsNormOutput attention_norm;
+    /// [tokens, (heads + 2 kv_heads) * head_dim]: the fused projection to q, k and v. Without QK-norm the
+    /// rotation of q and k happens in place, in this tensor.
+    at::Tensor qkv;
+    ops::RmsNormOutput q_norm, k_norm;  // with QK-norm only; y is moved to q and k
+    /// q [tokens, heads * head_dim]; k, v [tokens, kv_heads * head_dim]: the inputs of attention. v is a view
+    /// of qkv. q and k are views of qkv without QK-norm, else tensors of their own.
+    at::Tensor q, k, v;
+    ops::AttentionOutput attention;
+    at::Tensor middle;  // [rows, dim], the residual stream after attention
+    ops::RmsNormOutput feed_forward_norm;
+    at::Tensor gate_up;     // [tokens, 2 hidden]
+    at::Tensor activation;  // [tokens, hidden]
+
+    void drop(RecomputeMode mode);
+};
+
+/// The weights' half of a backward pass, stored as data: the tensors from which each parameter's gradient is
+/// computed. The separation from the input's half lets a pipeline or communication schedule decide when this
+/// half runs. The weights themselves are not needed. A WeightWork holds its tensors until run().
+class WeightWork {
+  public:
+    /// One parameter, or the parameters of a join, whose outputs are adjacent columns of dy.
+    using RoleOrJoin = std::variant<Role, Join>;
+
+    void add_product(RoleOrJoin key, at::Tensor dy, at::Tensor x);  // dW += dy^T x
+    void add_row_sum(RoleOrJoin key, at::Tensor dy);                // db += sum of the rows of dy
+    void add_value(Role role, at::Tensor gradient);                 // dw += gradient
+    void add_lookup(Role role, at::Tensor dx, at::Tensor tokens, int64_t begin);  // dW[token - begin] += dx
+
+    /// Computes the gradients in the order of the add calls, adds them to `gradients`, and drops the tensors.
+    void run(const Gradients& gradients);
+
+  private:
+    enum class Kind { Product, RowSum, Value, Lookup };
+    struct Item {
+        Kind kind;
+        RoleOrJoin key;
+        at::Tensor dy;
+        at::Tensor other;  // x or tokens
+        int64_t begin = 0;
+    };
+    static void run(const Item& item, const Gradients& gradients, Role role);
+    static void run(const Item& item, const Gradients& gradients, Join join);
+    static void add(const Item& item, GradientSum& gradient);
+    std::vector<Item> items_;
 };
 
 class Layer {

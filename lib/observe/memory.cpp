@@ -12,7 +12,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "gpu/memory.h"
+#include "gpu/device.h"
 
 namespace argosy::observe {
 

@@ -1,5 +1,8 @@
 #include "observe/metrics.h"
 
+#include <fmt/format.h>
+
+#include <cmath>
 #include <utility>
 
 #include "base/units.h"
@@ -29,6 +32,69 @@ Json norm_object(const std::vector<std::pair<std::string, double>>& norms) {
     for (const auto& [unit, norm] : norms) object[unit] = json_number(norm);
     return object;
 }
+
+/// `value` in `width` characters with as many of `decimals` as fit; very large or tiny values use exponents.
+std::string column(double value, int width, int decimals) {
+    if (!std::isfinite(value)) return fmt::format("{:>{}}", value, width);
+    const auto fits = [&](const std::string& text) { return text.size() <= static_cast<size_t>(width); };
+    const bool vanishes = value != 0 && std::abs(value) < std::pow(10, -decimals);
+    if (!vanishes) {
+        for (int places = decimals; places >= 0; --places) {
+            if (auto text = fmt::format("{:{}.{}f}", value, width, places); fits(text)) return text;
+        }
+    }
+    for (int places = 2; places > 0; --places) {
+        if (auto text = fmt::format("{:{}.{}e}", value, width, places); fits(text)) return text;
+    }
+    return fmt::format("{:{}.0e}", value, width);
+}
+
+/// "  219.3k"
+std::string with_unit(double value) {
+    constexpr const char* kUnits[] = {" ", "k", "M", "G"};
+    int unit = 0;
+    for (; unit < 3 && value >= 999.95; ++unit) value /= 1000;
+    return column(value, 5, 1) + kUnits[unit];
+}
+
+std::string percent(double part, double whole) {
+    return whole > 0 ? fmt::format("{:5.1f}%", 100 * part / whole) : fmt::format("{:>6}", "-");
+}
+
+/// "   1:02:03": hours, minutes, seconds.
+std::string duration(double seconds) {
+    constexpr double kMaxHours = 9999;
+    if (!(seconds >= 0 && seconds < kMaxHours * 3600)) return fmt::format("{:>10}", "-");
+    const int64_t whole = std::llround(seconds);
+    return fmt::format("{:4}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
+}
+
+/// " 12.5% (dp_shard  10.0%, tp   2.5%)". A run's mesh axes are the same in every line.
+std::string exposed_by_axes(const StepTimes& times) {
+    std::string axes;
+    for (const auto& [name, ms] : times.exposed_ms) {
+        axes += fmt::format("{}{} {}", axes.empty() ? "" : ", ", name, percent(ms, times.total_ms));
+    }
+    return percent(times.all_exposed_ms(), times.total_ms) + (axes.empty() ? "" : " (" + axes + ")");
+}
+
+/// MFU against the datasheet's peak and the share of the measured peak, each only if known.
+std::string utilisation(const Speed& rates, const JobFigures& job) {
+    const auto share = [](const char* name, double part) {
+        return fmt::format("  {} {}%", name, column(100 * part, 5, 1));
+    };
+    std::string text;
+    if (job.datasheet.known()) text += share("MFU", *rates.mfu_causal);
+    if (rates.of_gemm) text += share("of GEMM", *rates.of_gemm);
+    return text;
+}
+
+std::string step_of_steps(const Progress& progress) {
+    return fmt::format("step {:>{}}/{}", progress.newest.step, fmt::formatted_size("{}", progress.num_steps),
+                       progress.num_steps);
+}
+
+std::string gibibyte_column(int64_t bytes) { return fmt::format("{} GiB", column(gibibytes(bytes), 7, 3)); }
 
 }  // namespace
 
@@ -78,6 +144,53 @@ std::string json_line(const StepMetrics& metrics, const JobFigures& job) {
     line["memory_retries"] = metrics.memory.allocator ? Json(metrics.memory.allocator->num_retries) : Json();
     if (!metrics.layer_grad_norms.empty()) line["layer_grad_norms"] = norm_object(metrics.layer_grad_norms);
     return line.dump();
+}
+
+std::string peak_line(const JobFigures& job) {
+    const double measured = job.measured.flops_per_second;
+    const std::string text = fmt::format("matrix products reach {:.4g} TFLOP/s here", measured / 1e12);
+    if (!job.datasheet.known()) return text;
+    return fmt::format("{}, {:.1f}% of the datasheet's {:g}", text,
+                       100 * measured / job.datasheet.flops_per_second,
+                       job.datasheet.flops_per_second / 1e12);
+}
+
+std::string progress_line(const Progress& progress, const JobFigures& job) {
+    const StepMetrics& newest = progress.newest;
+    const StepTimes& times = progress.window_times;
+    const Speed rates = speed(progress.window_tokens, times.total_ms / 1e3, job);
+    std::string line = fmt::format("{}  loss {}  norm {}  lr {:8.2e}", step_of_steps(progress),
+                                   column(newest.loss, 8, 4), column(newest.grad_norm, 8, 4), newest.lr);
+    line += fmt::format("  {} tokens/s  {} TFLOP/s{}  {}", with_unit(rates.tokens_per_second),
+                        column(rates.model_tflops_per_device, 7, 4), utilisation(rates, job),
+                        gibibyte_column(progress.window_peak_bytes));
+    if (progress.window_reserved_bytes) {
+        line += fmt::format(" of {} reserved", gibibyte_column(*progress.window_reserved_bytes));
+    }
+    line += fmt::format("  data {} compute {} exposed {} optimizer {}",
+                        percent(times.data_ms, times.total_ms), percent(times.compute_ms, times.total_ms),
+                        exposed_by_axes(times), percent(times.optimizer_ms, times.total_ms));
+    constexpr double kMinShown = 0.001;  // share of the time; merely asking whether a save has ended is
+                                         // below it
+    if (times.checkpoint_ms > kMinShown * times.total_ms) {
+        line += " checkpoint " + percent(times.checkpoint_ms, times.total_ms);
+    }
+    line += fmt::format("  ETA {}", duration(progress.seconds_left));
+    if (newest.memory.allocator && newest.memory.allocator->num_retries > 0) {
+        line += fmt::format("  allocator retries {}", newest.memory.allocator->num_retries);
+    }
+    if (newest.skipped_updates > 0) line += fmt::format("  skipped {}", newest.skipped_updates);
+    return line;
+}
+
+std::string live_text(const Progress& progress, const JobFigures& job) {
+    const StepMetrics& newest = progress.newest;
+    const Speed rates = speed(newest.tokens, progress.step_seconds, job);
+    return fmt::format("{} {}  ETA {}  loss {}  {} tokens/s{}  {}", step_of_steps(progress),
+                       percent(static_cast<double>(newest.step), static_cast<double>(progress.num_steps)),
+                       duration(progress.seconds_left), column(newest.loss, 8, 4),
+                       with_unit(rates.tokens_per_second), utilisation(rates, job),
+                       gibibyte_column(newest.memory.peak_bytes));
 }
 
 }  // namespace argosy::observe

@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/units.h"
-#include "observe/earlier_run.h"
+#include "observe/append_file.h"
 #include "observe/tensorboard.h"
 
 namespace argosy::observe {

@@ -14,7 +14,6 @@
 #include "base/progress.h"
 #include "observe/append_file.h"
 #include "observe/metrics.h"
-#include "observe/progress_line.h"
 #include "observe/tensorboard.h"
 
 namespace argosy::observe {

@@ -2,7 +2,7 @@
 
 #include "base/log.h"
 #include "cuda/device.h"
-#include "observe/progress_line.h"
+#include "observe/metrics.h"
 
 namespace argosy::observe {
 namespace {

@@ -6,7 +6,7 @@
 #include <span>
 
 #include "base/log.h"
-#include "observe/earlier_run.h"
+#include "observe/append_file.h"
 #include "observe/metrics_writer.h"
 
 namespace argosy::observe {

@@ -9,7 +9,6 @@
 
 #include "observe/append_file.h"
 #include "observe/metrics.h"
-#include "observe/progress_line.h"
 
 namespace argosy::observe {
 

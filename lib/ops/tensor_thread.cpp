@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "gpu/memory.h"
+#include "gpu/device.h"
 #include "ops/own_kernels.h"
 
 namespace argosy::ops {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "model/tape.h"
+#include "model/layer.h"
 #include "parallel/schedule.h"
 
 namespace argosy::parallel {

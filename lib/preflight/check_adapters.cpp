@@ -9,7 +9,7 @@
 
 #include "preflight/diagnose.h"
 #include "preflight/finding.h"
-#include "preflight/places.h"
+#include "preflight/sources.h"
 
 namespace argosy::preflight {
 namespace {

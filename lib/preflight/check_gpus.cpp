@@ -9,7 +9,7 @@
 #include <map>
 
 #include "preflight/diagnose.h"
-#include "preflight/places.h"
+#include "preflight/finding.h"
 
 namespace argosy::preflight {
 namespace {

@@ -4,10 +4,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <map>
+#include <numeric>
 
 #include "bench/collective.h"
-#include "preflight/places.h"
+#include "preflight/finding.h"
+#include "preflight/sources.h"
 
 namespace argosy::preflight {
 namespace {
@@ -94,6 +97,121 @@ constexpr double kDeviations = 1.4826;
 // Minimum deviation, as a share of the median: a smaller spread says nothing about the normal spread.
 constexpr double kMinDeviation = 0.01;
 
+constexpr double kBytesPerGigabit = 1e9 / 8, kBytesPerMegabit = 1e6 / 8;
+constexpr double kShareToExpect = 0.7;    // expected share of a line's rate, for large messages
+constexpr double kShareOfADetour = 0.25;  // below this share, data does not take the fast path
+constexpr double kNvlinkShareToExpect = 0.5;
+constexpr size_t kMinBytes = 16 << 20;  // smaller messages do not saturate a link
+
+struct NvlinkRate {
+    std::string_view name;  // how the driver's name begins, after "NVIDIA "
+    double bytes;           // a second
+};
+// Rates in one direction: half of the numbers in NVIDIA's datasheets.
+constexpr NvlinkRate kNvlinkRates[] = {
+    {"A100-SXM4", 300e9}, {"A800-SXM4", 200e9}, {"H100 80GB HBM3", 450e9}, {"H800", 200e9},
+    {"H200", 450e9},      {"H20", 450e9},       {"B200", 900e9},           {"GB200", 900e9},
+};
+
+std::optional<double> adapters_rate(const NodeFacts& node, const Cluster& cluster) {
+    const Variable* variable = variable_on(node.name, "NCCL_IB_HCA", cluster);
+    const NameList choice(variable ? variable->value : "", NameList::Syntax::Nccl);
+    std::vector<double> rates;
+    for (const AdapterPort& port : node.adapter_ports) {
+        if (port.active() && choice.chooses(port.adapter, port.port))
+            rates.push_back(port.gigabits * kBytesPerGigabit);
+    }
+    std::ranges::sort(rates, std::greater());
+    // Each rank sends through one adapter.
+    rates.resize(std::min<size_t>(rates.size(), ranks_on(node.name, cluster)));
+    const double rate = std::accumulate(rates.begin(), rates.end(), 0.0);
+    return rate > 0 ? std::optional(rate) : std::nullopt;
+}
+
+NameList interfaces_chosen(const NodeFacts& node, const Cluster& cluster) {
+    if (const Variable* nccl = variable_on(node.name, "NCCL_SOCKET_IFNAME", cluster)) {
+        return {nccl->value, NameList::Syntax::Nccl};
+    }
+    const Variable* mpi = variable_on(node.name, "OMPI_MCA_btl_tcp_if_include", cluster);
+    return {mpi ? mpi->value : "", NameList::Syntax::WholeNames};
+}
+
+std::optional<double> interfaces_rate(const NodeFacts& node, const Cluster& cluster) {
+    const NameList choice = interfaces_chosen(node, cluster);
+    double sum = 0, fastest = 0;
+    for (const Interface& one : node.interfaces) {
+        if (!one.leaves_the_machine || one.state == "down" || !one.megabits || !choice.chooses(one.name))
+            continue;
+        sum += *one.megabits * kBytesPerMegabit;
+        fastest = std::max(fastest, *one.megabits * kBytesPerMegabit);
+    }
+    const double rate = choice.entries().empty() ? fastest : sum;
+    return rate > 0 ? std::optional(rate) : std::nullopt;
+}
+
+bool on_one_machine(const Cluster& cluster) {
+    for (size_t i = 0; i < cluster.nodes.size(); ++i) {
+        for (size_t j = 0; j < i; ++j) {
+            if (cluster.nodes[i].boot_id == cluster.nodes[j].boot_id) return true;
+        }
+    }
+    return false;
+}
+
+/// Reports all nodes below the expected share of their lines' rate in one finding. The nodes are marked as
+/// bad only if the finding is a FAIL and does not cover all nodes.
+void compare_with_lines(const Speeds& speeds, const Cluster& cluster, Memory memory,
+                        std::vector<Finding>& findings) {
+    if (on_one_machine(cluster)) return;  // no fabric connects them
+    std::vector<std::string> below;
+    double lowest = kShareToExpect;
+    for (size_t i = 0; i < speeds.nodes.size(); ++i) {
+        const std::optional<double> rate = line_rate(cluster.nodes[i], cluster);
+        if (!rate || speeds.nodes[i] > kShareToExpect * *rate) continue;
+        below.push_back(cluster.nodes[i].name);
+        lowest = std::min(lowest, speeds.nodes[i] / *rate);
+    }
+    if (below.empty()) return;
+    const bool elsewhere = memory == Memory::Device && lowest < kShareOfADetour;
+    const bool all = below.size() == cluster.nodes.size();
+    findings.push_back(
+        {elsewhere ? Severity::Fail : Severity::Warn, "pairs of nodes", describe_nodes(below, cluster),
+         fmt::format("at best {:.0f} % of what the lines carry leaves a node", 100 * lowest),
+         elsewhere
+             ? "data does not go over these adapters, or not straight from the GPU: see the transport that "
+               "nccl-bench prints, GPUDirect (nvidia-peermem), and the variables that choose adapters"
+             : "more of it may come of other settings: nccl-bench sendrecv -b 64M -e 64M on two nodes shows "
+               "what a change brings",
+         elsewhere && !all ? below : std::vector<std::string>{}});
+}
+
+/// Reports all groups within nodes that are below the expected share of NVLink's rate in one finding.
+void compare_links(const LoadSpeed& speed, const Cluster& cluster, std::vector<Finding>& findings) {
+    if (speed.load.kind.bytes < kMinBytes) return;
+    std::vector<int> slow;
+    double slowest = 0, wanted = 0;
+    for (size_t i = 0; i < speed.bus_bandwidths.size(); ++i) {
+        const std::vector<int>& ranks = speed.load.groups[i];
+        const auto nodes = nodes_of(ranks, cluster);
+        const auto node = std::ranges::find(cluster.nodes, nodes[0], &NodeFacts::name);
+        if (nodes.size() > 1 || node->gpus.empty()) continue;
+        const std::optional<double> rate = nvlink_rate(node->gpus[0].name);
+        if (!rate || speed.bus_bandwidths[i] > kNvlinkShareToExpect * *rate) continue;
+        slowest = slow.empty() ? speed.bus_bandwidths[i] : std::min(slowest, speed.bus_bandwidths[i]);
+        wanted = *rate;
+        slow.insert(slow.end(), ranks.begin(), ranks.end());
+    }
+    if (slow.empty()) return;
+    std::ranges::sort(slow);
+    findings.push_back({Severity::Warn,
+                        fmt::format("{} over {}", speed.load.kind.collective->name, speed.load.axes),
+                        describe_ranks(slow, cluster),
+                        fmt::format("bus bandwidth down to {:.3g} GB/s, and NVLink carries {:.3g}",
+                                    slowest / 1e9, wanted / 1e9),
+                        "see nvidia-smi topo -m and nvlink -s, the fabric manager's service, and that "
+                        "NCCL_P2P_DISABLE and NCCL_P2P_LEVEL are not set"});
+}
+
 }  // namespace
 
 std::vector<Finding> find_wrong_results(const Speeds& speeds) {
@@ -139,6 +257,32 @@ std::vector<Outlier> slow_ones(std::span<const double> rates) {
         if (one.share < kMaxShare && one.zscore > kMinZscore) outliers.push_back(one);
     }
     return outliers;
+}
+
+std::optional<double> line_rate(const NodeFacts& node, const Cluster& cluster) {
+    const auto adapters = adapters_rate(node, cluster);
+    return adapters ? adapters : interfaces_rate(node, cluster);
+}
+
+std::optional<double> nvlink_rate(std::string_view gpu) {
+    constexpr std::string_view kMaker = "NVIDIA ";
+    if (gpu.starts_with(kMaker)) gpu.remove_prefix(kMaker.size());
+    for (const char* without : {"PCIe", "NVL", "MIG"}) {
+        if (gpu.find(without) != gpu.npos) return std::nullopt;
+    }
+    for (const NvlinkRate& one : kNvlinkRates) {
+        const std::string_view rest = gpu.substr(std::min(one.name.size(), gpu.size()));
+        if (gpu.starts_with(one.name) && (rest.empty() || rest[0] == ' ' || rest[0] == '-')) return one.bytes;
+    }
+    return std::nullopt;
+}
+
+std::vector<Finding> compare_with_fabric(const Speeds& speeds, const Cluster& cluster, Memory memory) {
+    std::vector<Finding> findings;
+    compare_with_lines(speeds, cluster, memory, findings);
+    if (memory == Memory::Host) return findings;
+    for (const LoadSpeed& speed : speeds.loads) compare_links(speed, cluster, findings);
+    return findings;
 }
 
 }  // namespace argosy::preflight

@@ -1,9 +1,11 @@
-// Findings from the measured speeds of a job's ranks: ranks, groups and nodes that are slower than the
-// others, and collectives with wrong results.
+// Findings from the measured speeds of a job's ranks: collectives with wrong results, and ranks, groups and
+// nodes that are slower than the others or than their hardware allows.
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "preflight/diagnose.h"
@@ -20,8 +22,6 @@ std::vector<Finding> find_wrong_results(const Speeds& speeds);
 /// gets WARN even then. REQUIRES: ranks do not share cores.
 std::vector<Finding> compare_speeds(const Speeds& speeds, const Cluster& cluster);
 
-// Finds rates that are too low among rates that should be alike. Pure arithmetic.
-
 /// A rate that is below the others by far more than these differ among themselves.
 struct Outlier {
     size_t index;
@@ -35,5 +35,22 @@ std::vector<Outlier> slow_ones(std::span<const double> rates);
 
 /// The middle value, or the mean of the two middle values. REQUIRES: `values` is not empty.
 double median(std::vector<double> values);
+
+/// Bytes a second that can leave the node: the sum over its active adapters that NCCL_IB_HCA chooses, but
+/// over no more adapters than the node has ranks. Without adapters: the sum over the interfaces that
+/// NCCL_SOCKET_IFNAME or btl_tcp_if_include chooses, or else the fastest one. None: unknown.
+std::optional<double> line_rate(const NodeFacts& node, const Cluster& cluster);
+
+/// Bytes a second that one GPU can send to the others of its node over NVLink. `gpu` is the driver's name of
+/// the GPU. None: the GPU has no NVLink, or its rate is unknown.
+std::optional<double> nvlink_rate(std::string_view gpu);
+
+enum class Memory { Host, Device };
+
+/// Findings for speeds that are far below the hardware's rates: between nodes the rates of the adapters or
+/// interfaces that the job's settings choose, within nodes those of the links between GPUs. `memory` is where
+/// the sent buffers were: host memory rarely saturates a fast adapter, and no node is at fault, so host
+/// memory gets WARN at the worst.
+std::vector<Finding> compare_with_fabric(const Speeds& speeds, const Cluster& cluster, Memory memory);
 
 }  // namespace argosy::preflight

@@ -9,13 +9,6 @@
 
 namespace argosy::preflight {
 
-/// The facts of all ranks and nodes.
-struct Cluster {
-    std::vector<RankFacts> ranks;            // by rank
-    std::vector<NodeFacts> nodes;            // in the order of their first ranks
-    std::vector<double> clock_offsets = {};  // by rank, seconds; empty: not measured
-};
-
 /// All findings, in the order of the checks. Equal problems on several nodes or ranks make one finding.
 std::vector<Finding> diagnose(const Cluster& cluster);
 
@@ -25,8 +18,10 @@ std::vector<Finding> diagnose(const Cluster& cluster);
 
 using Check = std::vector<Finding> (*)(const Cluster&);
 
-// check_hosts.cpp (the table of variables is in base/environment.h)
+// check_settings.cpp (the table of slow settings is in base/environment.h)
 std::vector<Finding> check_single_variables(const Cluster& cluster);
+std::vector<Finding> check_variables_alike(const Cluster& cluster);
+std::vector<Finding> check_programs_alike(const Cluster& cluster);
 
 // check_adapters.cpp
 std::vector<Finding> check_named_adapters(const Cluster& cluster);
@@ -48,22 +43,14 @@ std::vector<Finding> check_gpu_compute_mode(const Cluster& cluster);
 std::vector<Finding> check_locked_memory(const Cluster& cluster);
 std::vector<Finding> check_open_files(const Cluster& cluster);
 std::vector<Finding> check_shared_memory(const Cluster& cluster);
-
-// check_cpus.cpp
-std::vector<Finding> check_binding(const Cluster& cluster);
-std::vector<Finding> check_shared_cpus(const Cluster& cluster);
-std::vector<Finding> check_cpus_near_gpus(const Cluster& cluster);
-
-// check_hosts.cpp
 std::vector<Finding> check_clocks(const Cluster& cluster);
 std::vector<Finding> check_dump_folder(const Cluster& cluster);
 std::vector<Finding> check_huge_pages(const Cluster& cluster);
 std::vector<Finding> check_governors(const Cluster& cluster);
 std::vector<Finding> check_load(const Cluster& cluster);
 std::vector<Finding> check_free_memory(const Cluster& cluster);
-
-// check_alike.cpp
-std::vector<Finding> check_variables_alike(const Cluster& cluster);
-std::vector<Finding> check_programs_alike(const Cluster& cluster);
+std::vector<Finding> check_binding(const Cluster& cluster);
+std::vector<Finding> check_shared_cpus(const Cluster& cluster);
+std::vector<Finding> check_cpus_near_gpus(const Cluster& cluster);
 
 }  // namespace argosy::preflight

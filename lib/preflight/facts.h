@@ -109,6 +109,13 @@ struct NodeFacts {
     std::optional<FolderFacts> dump_folder;
 };
 
+/// The facts of all ranks and nodes.
+struct Cluster {
+    std::vector<RankFacts> ranks;            // by rank
+    std::vector<NodeFacts> nodes;            // in the order of their first ranks
+    std::vector<double> clock_offsets = {};  // by rank, seconds; empty: not measured
+};
+
 /// The facts as JSON in one line. Bytes that are not UTF-8 become replacement characters.
 std::string pack(const RankFacts& facts);
 std::string pack(const NodeFacts& facts);

@@ -1,10 +1,14 @@
-// One problem that the pre-flight found, with its severity (`Severity`). A finding lists the nodes that the
-// next start should leave out. A mistake that all nodes share lists none.
+// Findings: what the pre-flight found wrong, its severity, the nodes that the next start should leave out,
+// the texts that say on which ranks or nodes it is, and NodeFindings, which merges equal findings of several
+// nodes into one. A mistake that all nodes share lists no node to leave out.
 #pragma once
 
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
+
+#include "preflight/facts.h"
 
 namespace argosy::preflight {
 
@@ -24,32 +28,52 @@ struct Finding {
 /// The worst severity of the findings; Pass if there are none.
 Severity worst_severity(const std::vector<Finding>& findings);
 
-// Lists of interfaces or adapters, as environment variables such as NCCL_IB_HCA hold them.
+/// "rank 5 on n3", "ranks 0-3, 9 and 6 more", "all ranks". `ranks` ascend.
+std::string describe_ranks(const std::vector<int>& ranks, const Cluster& cluster);
 
-/// NCCL's syntax: an entry of "mlx5_0:1,mlx5" matches every name that begins with it. "^" before the list
-/// makes it exclude, "=" before it requires whole names, and ":1" after an entry selects a port. MPI's and
-/// UCX's lists require whole names.
-class NameList {
+/// "n3", "n3, n4 and 6 more", "all nodes".
+std::string describe_nodes(const std::vector<std::string>& nodes, const Cluster& cluster);
+
+/// The names of the nodes of `ranks`, each once, in the order of the ranks.
+std::vector<std::string> nodes_of(const std::vector<int>& ranks, const Cluster& cluster);
+
+/// The number of ranks on a node.
+int ranks_on(const std::string& node, const Cluster& cluster);
+
+/// The value of a variable on a node, taken from the node's first rank. (If ranks differ, check_settings.cpp
+/// reports it.) Null: not set.
+const Variable* variable_on(const std::string& node, const std::string& name, const Cluster& cluster);
+
+/// "NCCL_ALGO=Ring", with the file's name if NCCL reads the variable from a file.
+std::string describe(const Variable& variable);
+
+/// The middle value, the upper of two middle values, or 0 if `values` is empty.
+double upper_median(std::vector<double> values);
+
+/// The nodes that a FAIL marks as bad. Always (for broken parts): all nodes that have the problem. Deviants
+/// (for settings): the same, but none if all nodes have the problem. A WARN marks no node as bad.
+enum class Blame { Deviants, Always };
+
+/// Collects findings of one check, node by node. Findings with equal `Words` (severity and texts) become one
+/// finding, which lists all of their nodes.
+class NodeFindings {
   public:
-    enum class Syntax { Nccl, WholeNames };
-    NameList(std::string_view text, Syntax syntax);
+    explicit NodeFindings(std::string check, Blame blame = Blame::Deviants)
+        : check_(std::move(check)), blame_(blame) {}
 
-    struct Entry {
-        std::string name;
-        int port = -1;  // -1: any
+    struct Words {
+        Severity severity;
+        std::string what, remedy;
+        auto operator<=>(const Words&) const = default;
     };
-    const std::vector<Entry>& entries() const { return entries_; }
-    bool excludes() const { return excludes_; }
+    void add(const std::string& node, Words words);
 
-    /// Whether the entry matches this interface or adapter. `port` is -1 for interfaces, which have none.
-    bool matches(const Entry& entry, std::string_view name, int port = -1) const;
-
-    /// Whether the list as a whole chooses this interface or adapter. An empty list chooses all.
-    bool chooses(std::string_view name, int port = -1) const;
+    std::vector<Finding> findings(const Cluster& cluster) const;
 
   private:
-    std::vector<Entry> entries_;
-    bool excludes_ = false, whole_names_ = false;
+    std::string check_;
+    Blame blame_;
+    std::vector<std::pair<Words, std::vector<std::string>>> found_;
 };
 
 }  // namespace argosy::preflight

@@ -1,8 +1,11 @@
-// Collects the facts of this rank and this node.
+// Collects the facts of this rank and this node: from the environment, the kernel's files, nvidia-smi, and a
+// trial write to the folder that the run will write to.
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "preflight/facts.h"
 #include "preflight/sources.h"
@@ -22,5 +25,19 @@ RankFacts read_rank_facts(const Sources& sources, const LibraryVersions& version
 /// use belongs to others. Takes a few seconds, up to 25 if nvidia-smi hangs. Tries to write to `dump_folder`
 /// unless it is empty.
 NodeFacts read_node_facts(const Sources& sources, const std::filesystem::path& dump_folder);
+
+// The parts of a node's facts. A made-up file tree tests each alone.
+
+/// The network interfaces, and the InfiniBand and RoCE adapters, from /sys.
+std::vector<Interface> read_interfaces(const Sources& sources);
+std::vector<AdapterPort> read_adapter_ports(const Sources& sources);
+
+/// Total and free bytes of the folder's file system. None if the system call fails.
+std::optional<Space> space_of(const std::filesystem::path& folder);
+
+/// Writes 64 MiB, or as much as about three seconds allow, to a new file, waits until the data are on disk
+/// (fsync), and removes the file. If the folder does not exist yet, uses the nearest existing folder above
+/// it. Several ranks may call this at the same time.
+FolderFacts try_folder(const std::filesystem::path& folder);
 
 }  // namespace argosy::preflight

@@ -1,12 +1,23 @@
+// Collects the facts of this node: from the kernel's files, nvidia-smi, and a trial write.
+
+#include <sys/statvfs.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cctype>
+#include <cerrno>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <random>
+#include <string>
+#include <string_view>
 
-#include "preflight/gpu_query.h"
-#include "preflight/kernel_log.h"
-#include "preflight/network_facts.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "preflight/gpu_facts.h"
 #include "preflight/nodes.h"
 #include "preflight/read_facts.h"
-#include "preflight/write_speed.h"
 
 namespace argosy::preflight {
 namespace {
@@ -59,6 +70,113 @@ std::string cpus_near(const Gpu& gpu, const Sources& sources) {
     return read_line(sources.root / "sys/bus/pci/devices" / address / "local_cpulist");
 }
 
+/// Name prefixes of interfaces that do not lead to other machines: both ends of the link are on this machine,
+/// or only this machine can reach the network behind it.
+constexpr std::string_view kInside[] = {"docker", "veth", "virbr", "br-",   "cni",     "cali",
+                                        "podman", "lxc",  "lxd",   "dummy", "flannel", "ifb"};
+
+bool has_device(const fs::path& interface) {
+    std::error_code ignored;
+    return fs::exists(interface / "device", ignored);
+}
+
+/// A virtual interface can lead to other machines too: a bond, a VLAN, a container's eth0, a bridge with a
+/// physical member.
+bool leaves_the_machine(const fs::path& net, const std::string& name) {
+    if (name == "lo") return false;
+    if (std::ranges::any_of(kInside, [&](auto prefix) { return name.starts_with(prefix); })) return false;
+    std::error_code ignored;
+    if (!fs::is_directory(net / name / "bridge", ignored)) return true;
+    return std::ranges::any_of(names_in(net / name / "brif"),
+                               [&](const std::string& member) { return has_device(net / member); });
+}
+
+/// "4: ACTIVE" without its number.
+std::string state_in(const fs::path& file) {
+    const std::string line = read_line(file);
+    return std::string(trimmed(std::string_view(line).substr(line.find(':') + 1)));
+}
+
+/// PCIe functions in virtual machines show 0 or "Unknown" instead of a value.
+template <class Number>
+std::optional<Number> if_positive(std::optional<Number> number) {
+    return number && *number > 0 ? number : std::nullopt;
+}
+
+std::optional<int> lanes_in(const fs::path& file) {
+    constexpr int64_t kMaxLanes = 64;  // the kernel shows 255 for "unknown"
+    const auto lanes = if_positive(leading_integer(read_line(file)));
+    return lanes && *lanes <= kMaxLanes ? std::optional(static_cast<int>(*lanes)) : std::nullopt;
+}
+
+AdapterPort read_port(const fs::path& adapter, int number) {
+    const fs::path port = adapter / "ports" / std::to_string(number), device = adapter / "device";
+    return {.adapter = printable(adapter.filename().string()),
+            .port = number,
+            .state = state_in(port / "state"),
+            .physical_state = state_in(port / "phys_state"),
+            .link_layer = read_line(port / "link_layer"),
+            .gigabits = leading_number(read_line(port / "rate")).value_or(0),
+            .pcie_lanes = lanes_in(device / "current_link_width"),
+            .most_pcie_lanes = lanes_in(device / "max_link_width"),
+            .pcie_transfers = if_positive(leading_number(read_line(device / "current_link_speed"))),
+            .most_pcie_transfers = if_positive(leading_number(read_line(device / "max_link_speed")))};
+}
+
+constexpr size_t kPartBytes = 16 << 20;
+constexpr int kParts = 4;
+constexpr double kMaxSeconds = 3;
+
+/// A file with a unique name, which is removed at the end of its scope.
+class TrialFile {
+  public:
+    explicit TrialFile(const fs::path& folder) : path_((folder / ".preflight-XXXXXX").string()) {
+        descriptor_ = ::mkstemp(path_.data());
+        if (descriptor_ < 0) fail("make a file");
+    }
+    ~TrialFile() {
+        ::close(descriptor_);
+        ::unlink(path_.c_str());
+    }
+    TrialFile(const TrialFile&) = delete;
+    TrialFile& operator=(const TrialFile&) = delete;
+
+    void append(std::string_view bytes) const {
+        while (!bytes.empty()) {
+            const ssize_t written = ::write(descriptor_, bytes.data(), bytes.size());
+            if (written < 0 && errno != EINTR) fail("write");
+            if (written > 0) bytes.remove_prefix(written);
+        }
+        if (::fsync(descriptor_) != 0) fail("make durable what is written");
+    }
+
+  private:
+    [[noreturn]] static void fail(const char* action) {
+        throw RunError("cannot {} there: {}", action, std::strerror(errno));
+    }
+
+    std::string path_;
+    int descriptor_ = -1;
+};
+
+/// Random bytes, which no file system can compress.
+std::string random_bytes(size_t count) {
+    std::mt19937_64 random;
+    std::string bytes(count, '\0');
+    for (size_t at = 0; at + sizeof(uint64_t) <= count; at += sizeof(uint64_t)) {
+        const uint64_t word = random();
+        std::memcpy(bytes.data() + at, &word, sizeof(word));
+    }
+    return bytes;
+}
+
+fs::path existing_part(fs::path path) {
+    std::error_code ignored;
+    path = fs::absolute(path, ignored);
+    while (!fs::is_directory(path, ignored) && path.has_relative_path()) path = path.parent_path();
+    return path;
+}
+
 }  // namespace
 
 NodeFacts read_node_facts(const Sources& sources, const fs::path& dump_folder) {
@@ -81,6 +199,64 @@ NodeFacts read_node_facts(const Sources& sources, const fs::path& dump_folder) {
     facts.gpus_problem = std::move(answer.problem);
     facts.gpus_hang = answer.hung;
     if (!dump_folder.empty()) facts.dump_folder = try_folder(dump_folder);
+    return facts;
+}
+
+std::vector<Interface> read_interfaces(const Sources& sources) {
+    constexpr int64_t kMaxMegabits = 100'000'000;
+    const fs::path net = sources.root / "sys/class/net";
+    std::error_code ignored;
+    std::vector<Interface> interfaces;
+    for (const std::string& name : names_in(net)) {
+        if (!fs::is_directory(net / name, ignored)) continue;  // "bonding_masters" is a file
+        Interface interface {
+            .name = printable(name), .state = read_line(net / name / "operstate"),
+            .leaves_the_machine = leaves_the_machine(net, name)
+        };
+        const auto megabits = if_positive(leading_integer(read_line(net / name / "speed")));
+        if (megabits && *megabits <= kMaxMegabits) interface.megabits = static_cast<int>(*megabits);
+        interfaces.push_back(std::move(interface));
+    }
+    return interfaces;
+}
+
+std::vector<AdapterPort> read_adapter_ports(const Sources& sources) {
+    constexpr int64_t kMaxPorts = 255;
+    const fs::path adapters = sources.root / "sys/class/infiniband";
+    std::vector<AdapterPort> ports;
+    for (const std::string& adapter : names_in(adapters)) {
+        for (const std::string& port : names_in(adapters / adapter / "ports")) {
+            const auto number = leading_integer(port);
+            if (!number || *number < 1 || *number > kMaxPorts) continue;
+            ports.push_back(read_port(adapters / adapter, static_cast<int>(*number)));
+        }
+    }
+    return ports;
+}
+
+std::optional<Space> space_of(const fs::path& folder) {
+    struct statvfs space = {};
+    if (::statvfs(folder.c_str(), &space) != 0) return std::nullopt;
+    const auto unit = static_cast<int64_t>(space.f_frsize);
+    return Space{static_cast<int64_t>(space.f_blocks) * unit, static_cast<int64_t>(space.f_bavail) * unit};
+}
+
+FolderFacts try_folder(const fs::path& folder) {
+    const fs::path place = existing_part(folder);
+    FolderFacts facts{.path = place.string(), .space = space_of(place).value_or(Space{})};
+    try {
+        const TrialFile file(place);
+        const std::string bytes = random_bytes(kPartBytes);
+        const double start = seconds_now();
+        double seconds = 0;
+        for (int part = 1; part <= kParts && seconds < kMaxSeconds; ++part) {
+            file.append(bytes);
+            seconds = seconds_now() - start;
+            facts.bytes_per_second = static_cast<double>(part * kPartBytes) / seconds;
+        }
+    } catch (const RunError& error) {
+        facts.problem = error.what();
+    }
     return facts;
 }
 

@@ -128,6 +128,9 @@ bool ended(pid_t process, double deadline, int& status) {
     }
 }
 
+/// MPI's lists may contain address ranges such as "10.0.0.0/8", which are not names of interfaces.
+bool is_address(std::string_view part) { return part.find('/') != part.npos; }
+
 }  // namespace
 
 std::optional<std::string> read_text(const fs::path& path, size_t most_bytes) {
@@ -231,6 +234,34 @@ Answer ask(const std::vector<std::string>& command, double seconds) {
     answer.end = Answer::End::Exited;
     answer.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
     return answer;
+}
+
+NameList::NameList(std::string_view text, Syntax syntax) : whole_names_(syntax == Syntax::WholeNames) {
+    text = trimmed(text);
+    const auto take = [&](char mark) {
+        const bool there = syntax == Syntax::Nccl && text.starts_with(mark);
+        if (there) text.remove_prefix(1);
+        return there;
+    };
+    excludes_ = take('^');
+    if (take('=')) whole_names_ = true;
+    for (const std::string_view part : split(text, ',')) {
+        if (part.empty() || is_address(part)) continue;
+        const size_t colon = part.find(':');
+        const auto port = colon == part.npos ? std::nullopt : leading_integer(part.substr(colon + 1));
+        entries_.push_back({std::string(part.substr(0, colon)), static_cast<int>(port.value_or(-1))});
+    }
+}
+
+bool NameList::matches(const Entry& entry, std::string_view name, int port) const {
+    const bool named = whole_names_ ? name == entry.name : name.starts_with(entry.name);
+    return named && (entry.port == -1 || port == -1 || entry.port == port);
+}
+
+bool NameList::chooses(std::string_view name, int port) const {
+    const bool listed =
+        std::ranges::any_of(entries_, [&](const Entry& entry) { return matches(entry, name, port); });
+    return entries_.empty() || listed != excludes_;
 }
 
 }  // namespace argosy::preflight

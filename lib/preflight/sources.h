@@ -44,6 +44,34 @@ std::optional<double> leading_number(std::string_view text);
 /// The CPUs in a kernel list such as "0-3,8". Leaves out malformed parts and impossible numbers.
 std::vector<int> parse_cpu_list(std::string_view text);
 
+// Lists of interfaces or adapters, as environment variables such as NCCL_IB_HCA hold them.
+
+/// NCCL's syntax: an entry of "mlx5_0:1,mlx5" matches every name that begins with it. "^" before the list
+/// makes it exclude, "=" before it requires whole names, and ":1" after an entry selects a port. MPI's and
+/// UCX's lists require whole names.
+class NameList {
+  public:
+    enum class Syntax { Nccl, WholeNames };
+    NameList(std::string_view text, Syntax syntax);
+
+    struct Entry {
+        std::string name;
+        int port = -1;  // -1: any
+    };
+    const std::vector<Entry>& entries() const { return entries_; }
+    bool excludes() const { return excludes_; }
+
+    /// Whether the entry matches this interface or adapter. `port` is -1 for interfaces, which have none.
+    bool matches(const Entry& entry, std::string_view name, int port = -1) const;
+
+    /// Whether the list as a whole chooses this interface or adapter. An empty list chooses all.
+    bool chooses(std::string_view name, int port = -1) const;
+
+  private:
+    std::vector<Entry> entries_;
+    bool excludes_ = false, whole_names_ = false;
+};
+
 // Runs another program and returns its output, within a timeout.
 
 struct Answer {

@@ -9,8 +9,8 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/file_lock.h"
 #include "base/log.h"
+#include "base/output.h"
 #include "resume/joint_work.h"
 
 namespace argosy::resume {

@@ -8,7 +8,7 @@
 #include <optional>
 
 #include "base/environment.h"
-#include "base/file_lock.h"
+#include "base/output.h"
 #include "comm/communicator.h"
 #include "config/job_config.h"
 

@@ -17,7 +17,6 @@
 #include "cublas/matmul.h"
 #include "cuda/device.h"
 #include "gpu/device.h"
-#include "gpu/memory.h"
 #include "layout/mesh_shape.h"
 #include "mpi/rank_list.h"
 #include "mpi/start_up.h"

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/partial_file.h"
+#include "base/output.h"
 #include "gpu/device.h"
 
 namespace argosy::setup {

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "base/poll_timer.h"
+#include "base/clock.h"
 #include "watch/report.h"
 
 namespace argosy::watch {

@@ -15,9 +15,9 @@
 #include <string>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "base/poll_timer.h"
 #include "cuda/device.h"
 #include "watch/root_cause.h"
 #include "watch/watchdog_state.h"

@@ -8,9 +8,9 @@
 #include <thread>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "base/poll_timer.h"
 #include "cuda/device.h"
 
 namespace argosy::watch {

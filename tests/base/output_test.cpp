@@ -3,8 +3,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "base/file_lock.h"
-#include "base/partial_file.h"
+#include "base/output.h"
 #include "expect_error.h"
 #include "scratch_folder.h"
 

@@ -1,5 +1,5 @@
 // The table against nccl-tests' own text: what reads its columns must read ours.
-#include "bench/table.h"
+#include "bench/report.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,6 @@
 #include <sstream>
 
 #include "bench/options.h"
-#include "bench/report.h"
 
 namespace argosy::bench {
 namespace {

@@ -1,4 +1,4 @@
-#include "config/choices.h"
+#include "config/schema.h"
 
 #include <gtest/gtest.h>
 

@@ -9,7 +9,6 @@
 
 #include "base/error.h"
 #include "data/synthetic_document.h"
-#include "data/synthetic_story.h"
 #include "expect_error.h"
 #include "scratch_folder.h"
 

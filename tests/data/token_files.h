@@ -6,7 +6,7 @@
 #include <numeric>
 #include <vector>
 
-#include "data/token_writer.h"
+#include "data/token_file.h"
 
 namespace argosy::data {
 

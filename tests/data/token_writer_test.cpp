@@ -1,4 +1,4 @@
-#include "data/token_writer.h"
+#include "data/token_file.h"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>

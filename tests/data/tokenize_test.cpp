@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "data/byte_tokens.h"
 #include "expect_error.h"
 #include "scratch_folder.h"
 #include "token_files.h"

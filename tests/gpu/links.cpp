@@ -2,7 +2,6 @@
 #include "gpu/attention.h"
 #include "gpu/device.h"
 #include "gpu/graph.h"
-#include "gpu/memory.h"
 
 using namespace argosy;
 

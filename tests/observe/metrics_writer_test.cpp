@@ -18,7 +18,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "observe/earlier_run.h"
+#include "observe/append_file.h"
 #include "observe/sample_metrics.h"
 #include "scratch_folder.h"
 

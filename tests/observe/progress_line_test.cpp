@@ -1,4 +1,4 @@
-#include "observe/progress_line.h"
+#include "observe/metrics.h"
 
 #include <gtest/gtest.h>
 

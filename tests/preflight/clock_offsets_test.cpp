@@ -1,4 +1,4 @@
-#include "preflight/clock_offsets.h"
+#include "preflight/preflight.h"
 
 #include <gtest/gtest.h>
 

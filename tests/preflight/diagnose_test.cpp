@@ -1,6 +1,6 @@
 // The table of checks as a whole, and how findings name places.
 #include "preflight/cluster.h"
-#include "preflight/places.h"
+#include "preflight/finding.h"
 
 namespace argosy::preflight {
 namespace {

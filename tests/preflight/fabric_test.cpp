@@ -1,4 +1,4 @@
-#include "preflight/fabric.h"
+#include "preflight/compare_speeds.h"
 
 #include <gtest/gtest.h>
 

@@ -7,11 +7,9 @@
 #include "base/error.h"
 #include "expect_error.h"
 #include "preflight/cluster.h"
-#include "preflight/kernel_log.h"
-#include "preflight/network_facts.h"
+#include "preflight/gpu_facts.h"
 #include "preflight/read_facts.h"
 #include "preflight/tree.h"
-#include "preflight/write_speed.h"
 
 namespace argosy::preflight {
 namespace {

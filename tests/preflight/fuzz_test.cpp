@@ -8,10 +8,9 @@
 #include "base/error.h"
 #include "preflight/cluster.h"
 #include "preflight/finding.h"
-#include "preflight/gpu_query.h"
-#include "preflight/kernel_log.h"
-#include "preflight/network_facts.h"
+#include "preflight/gpu_facts.h"
 #include "preflight/read_facts.h"
+#include "preflight/sources.h"
 #include "preflight/tree.h"
 
 namespace argosy::preflight {

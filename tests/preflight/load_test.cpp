@@ -1,4 +1,4 @@
-#include "preflight/load.h"
+#include "preflight/speed.h"
 
 #include <gtest/gtest.h>
 

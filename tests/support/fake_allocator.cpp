@@ -10,7 +10,7 @@
 #include <map>
 #include <mutex>
 
-#include "gpu/memory.h"
+#include "gpu/device.h"
 
 namespace argosy::testing {
 namespace {

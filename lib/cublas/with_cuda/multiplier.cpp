@@ -9,7 +9,6 @@
 #include "cublas/choices.h"
 #include "cublas/matmul.h"
 #include "cublas/with_cuda/plan.h"
-#include "cublas/with_cuda/status.h"
 #include "cuda/device.h"
 #include "cuda/memory.h"
 

@@ -1,4 +1,5 @@
-// A problem's cuBLASLt descriptors, the algorithms that cuBLASLt has for it, and its launch.
+// A problem's cuBLASLt descriptors, the algorithms that cuBLASLt has for it, its launch, and the text of
+// cuBLASLt's errors.
 #pragma once
 
 #include <cublasLt.h>
@@ -6,6 +7,7 @@
 #include <cstddef>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "cublas/choices.h"
@@ -44,12 +46,17 @@ class Plan {
     cublasLtMatrixLayoutOpaque_t a_, b_, d_;
 };
 
-// Finds the fastest of several algorithms for a product by running them.
-
-/// Runs each algorithm several times on the request's matrices and waits for the stream. If the product adds
-/// to D, D must be scratch memory; otherwise D holds the product, or garbage. Algorithms that cuBLASLt
-/// refuses are skipped; if it refuses all, the first one is returned.
+/// The fastest of several algorithms for a product: runs each algorithm several times on the request's
+/// matrices and waits for the stream. If the product adds to D, D must be scratch memory; otherwise D holds
+/// the product, or garbage. Algorithms that cuBLASLt refuses are skipped; if it refuses all, the first one is
+/// returned.
 Algorithm fastest(Plan& plan, cublasLtContext* handle, std::span<const Algorithm> algorithms,
                   const Request& request, std::span<std::byte> workspace, const cuda::StreamView& stream);
+
+/// "CUBLAS_STATUS_NOT_SUPPORTED (the functionality is not supported)", and what may be done about it.
+std::string explain(int status);
+
+/// Throws RunError naming `call` unless `status` is CUBLAS_STATUS_SUCCESS.
+void check(int status, const char* call);
 
 }  // namespace argosy::cublas

@@ -1,4 +1,4 @@
-#include "model/weight_work.h"
+#include "model/layer.h"
 
 #include <utility>
 
@@ -20,6 +20,21 @@ GradientSum& sum_of(const Gradients& gradients, Role role) {
 }
 
 }  // namespace
+
+void Tape::drop(RecomputeMode mode) {
+    if (mode == RecomputeMode::None) return;
+    if (mode == RecomputeMode::Full) {
+        *this = Tape{.input = input};
+        return;
+    }
+    attention_norm.y.reset();
+    feed_forward_norm.y.reset();
+    activation.reset();
+    if (q_norm.inverse_rms.defined()) {
+        q.reset();
+        k.reset();
+    }
+}
 
 void WeightWork::add_product(RoleOrJoin key, at::Tensor dy, at::Tensor x) {
     items_.push_back({Kind::Product, key, std::move(dy), std::move(x)});

@@ -1,7 +1,9 @@
-// GPU errors (XIDs) in the kernel's log.
+// Facts about a node's GPUs: what nvidia-smi tells, and the errors (XIDs) in the kernel's log. The query uses
+// field names that old and new drivers know; one timeout covers all calls of nvidia-smi together.
 #pragma once
 
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -9,6 +11,14 @@
 #include "preflight/sources.h"
 
 namespace argosy::preflight {
+
+struct GpuAnswer {
+    std::vector<Gpu> gpus;
+    std::string problem;  // one line; empty after success, and if there is no nvidia-smi
+    bool hung = false;    // nvidia-smi did not end within the timeout
+};
+
+GpuAnswer query_gpus(const Sources& sources);
 
 /// Reads /dev/kmsg, or else the newest part of the log in /var/log. Empty if neither is readable.
 std::vector<Xid> read_xids(const Sources& sources);

@@ -1,12 +1,16 @@
-// Checks that variables, the executable and libraries are the same on all ranks.
+// Checks the settings that ranks start with: variables, the executable and libraries are the same on all
+// ranks, and no variable costs speed or hides the fabric. The table of such variables is in
+// base/environment.h.
+
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <map>
 #include <set>
 
+#include "base/environment.h"
 #include "preflight/diagnose.h"
-#include "preflight/places.h"
+#include "preflight/finding.h"
 
 namespace argosy::preflight {
 namespace {
@@ -89,6 +93,32 @@ Severity severity_of_difference(const std::string& name) {
                                                                              : Severity::Warn;
 }
 
+bool fabric_between_nodes(const Cluster& cluster) {
+    return cluster.nodes.size() > 1 && std::ranges::any_of(cluster.nodes, [](const NodeFacts& node) {
+               return std::ranges::any_of(node.adapter_ports, &AdapterPort::active);
+           });
+}
+
+/// Adds one finding for each harmful value that ranks have.
+void apply(const SlowSetting& setting, const Cluster& cluster, std::vector<Finding>& findings) {
+    if (!setting.matters({cluster.ranks.size() > cluster.nodes.size(), fabric_between_nodes(cluster)}))
+        return;
+    std::map<std::string, std::vector<int>> ranks_by_value;
+    for (const RankFacts& rank : cluster.ranks) {
+        const Variable* variable = rank.variable(setting.variable);
+        if (!variable || !setting.holds(variable->value)) continue;
+        ranks_by_value[describe(*variable)].push_back(rank.rank);
+    }
+    for (const auto& [value, ranks] : ranks_by_value) {
+        findings.push_back(
+            {.severity = setting.cost == SlowSetting::Cost::Ruins ? Severity::Fail : Severity::Warn,
+             .check = setting.variable,
+             .where = describe_ranks(ranks, cluster),
+             .what = fmt::format("{}: {}", value, setting.why),
+             .remedy = setting.remedy});
+    }
+}
+
 }  // namespace
 
 std::vector<Finding> check_variables_alike(const Cluster& cluster) {
@@ -132,6 +162,12 @@ std::vector<Finding> check_programs_alike(const Cluster& cluster) {
             difference(part.name, Severity::Fail, values, cluster,
                        "start the same build, with the same modules or container, on all nodes"));
     }
+    return findings;
+}
+
+std::vector<Finding> check_single_variables(const Cluster& cluster) {
+    std::vector<Finding> findings;
+    for (const SlowSetting& setting : slow_settings()) apply(setting, cluster, findings);
     return findings;
 }
 

@@ -1,0 +1,122 @@
+// The files that a program writes: an output has one writer at a time (OutputLock, over FileLock), and
+// appears whole or not at all (PartialFile).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/raw_file.h"
+
+namespace argosy {
+
+/// A lock file: one process at a time holds it locked (flock), and its content names that process. The lock
+/// ends with the process, however the process ends. The holder removes the file before it unlocks. A file
+/// that a killed process left behind is unlocked, so the next process can take it.
+class FileLock {
+  public:
+    /// Opens or creates the file without locking it. Throws std::system_error on failure.
+    explicit FileLock(std::filesystem::path path);
+    FileLock(FileLock&& other) noexcept;
+    FileLock& operator=(FileLock&& other) noexcept;
+    /// Unlocks. The file stays.
+    ~FileLock();
+
+    /// Result of try_to_lock. Gone: the file was removed or replaced under its name; open it again. NoLocks:
+    /// the file system has no locks, so other processes are not excluded.
+    enum class Attempt { Taken, Held, Gone, NoLocks };
+
+    /// Returns at once. After Taken and NoLocks the file's content is `holder`.
+    Attempt try_to_lock(std::string_view holder);
+
+    /// The file's content, which names the holder. Empty until the holder has written it.
+    std::string holder() const;
+
+    const std::filesystem::path& path() const { return path_; }
+
+    /// Removes the file. Call it before unlocking.
+    void remove() const noexcept;
+
+  private:
+    void write_holder(std::string_view holder) const;
+
+    std::filesystem::path path_;
+    int descriptor_ = -1;
+};
+
+/// "process 4711 on n1".
+std::string this_process();
+
+/// Exclusive writing: only one process at a time writes to an output path, a file or a folder. Every tool
+/// that writes holds this lock for its output: PATH.partial.lock beside the output, which names the holder.
+/// On a file system without locks it only warns.
+class OutputLock {
+  public:
+    /// UserError if another process holds the lock (naming that process and its host), or if nothing can be
+    /// written beside `place`, the output path.
+    explicit OutputLock(const std::filesystem::path& place);
+    /// Removes the lock file and unlocks.
+    ~OutputLock();
+    OutputLock(const OutputLock&) = delete;
+    OutputLock& operator=(const OutputLock&) = delete;
+
+  private:
+    FileLock file_;
+};
+
+/// Whether the file at `path` is an earlier result of the tool that is about to write there.
+using IsOwn = std::function<bool(const std::filesystem::path& path)>;
+
+/// The first `count` bytes of a file, or all where it is shorter. Empty for anything but a regular file.
+std::string first_bytes(const std::filesystem::path& path, size_t count);
+
+/// True for files whose first bytes are `mark`, such as the titles of a CSV file.
+IsOwn begins_with(std::string mark);
+
+/// True for JSON objects, indented by two spaces, whose first key is "format" with this value.
+IsOwn is_json_of_format(const std::string& format);
+
+/// UserError if `path` cannot be written or must not be replaced: a folder, a device, or a file that is
+/// neither empty nor `is_own`.
+void require_replaceable(const std::filesystem::path& path, const IsOwn& is_own);
+
+/// A file that appears whole or not at all. The bytes go to PATH.partial beside the final path; `commit`
+/// makes them durable and renames the file; the destructor removes an uncommitted file. The object holds the
+/// OutputLock of its path, so a second writer is refused. A commit replaces only an earlier result of the
+/// same tool, no other file.
+class PartialFile {
+  public:
+    /// UserError as in require_replaceable, and if another process writes to `path`.
+    PartialFile(std::filesystem::path path, IsOwn is_own);
+    ~PartialFile();
+    PartialFile(const PartialFile&) = delete;
+    PartialFile& operator=(const PartialFile&) = delete;
+
+    /// The final path, where the file appears once it is committed.
+    const std::filesystem::path& path() const { return path_; }
+
+    /// The path of the bytes until `commit`.
+    const std::filesystem::path& partial_path() const { return file_->path(); }
+
+    void append(std::string_view text);
+    void write_at(int64_t offset, std::span<const std::byte> bytes) { file_->write_at(offset, bytes); }
+
+    /// fsync, rename, fsync of the folder. Nothing may be written after it. UserError if a file that must not
+    /// be replaced has appeared at the path in the meantime.
+    void commit();
+
+  private:
+    std::filesystem::path path_;
+    IsOwn is_own_;
+    std::optional<OutputLock> lock_;
+    std::optional<RawFile> file_;
+    bool committed_ = false;
+    int64_t size_bytes_ = 0;
+};
+
+}  // namespace argosy
