@@ -1,6 +1,6 @@
 // NCCL's C API behind a move-only handle. The folder with_cuda/ wraps NCCL; a build without NCCL uses
 // without_cuda/, where the version is 0 and everything else throws UserError. Only with_cuda/ includes
-// NCCL's header.  A call puts its operation on a stream and returns; the operation ends when the stream
+// NCCL's header. A call puts its operation on a stream and returns; the operation ends when the stream
 // has done it. The buffers, memory of the communicator's device, must stay valid and unchanged until then.
 // A rank's first operation of a kind connects it to other ranks. This first call and the constructor wait
 // for the other ranks without a timeout; a caller that needs a timeout makes the call on a thread that it
