@@ -18,16 +18,16 @@ namespace {
 constexpr size_t kChunkBytes = size_t{1} << 18;  // small enough that hashed bytes are still cached when they
                                                  // are written
 
-void check_names(const std::vector<Piece>& pieces, const std::string& place) {
+void check_names(const std::vector<TensorSlab>& slabs, const std::string& place) {
     std::set<std::string_view> names;
-    for (const Piece& piece : pieces) {
-        check_info(piece.tensor, place);
-        if (!names.insert(piece.tensor.name).second)
-            throw UserError("{}: tensor '{}' is to be written twice", place, piece.tensor.name);
+    for (const TensorSlab& slab : slabs) {
+        check_info(slab.tensor, place);
+        if (!names.insert(slab.tensor.name).second)
+            throw UserError("{}: tensor '{}' is to be written twice", place, slab.tensor.name);
     }
 }
 
-/// Makes the datasets of a shard: its elements of each type, one after the other. Returns where each piece
+/// Makes the datasets of a shard: its elements of each type, one after the other. Returns where each slab
 /// begins.
 std::vector<int64_t> place_elements(h5::File& file, const Plan& plan, int writer) {
     const ElementLayout elements = element_layout(plan);
@@ -38,51 +38,52 @@ std::vector<int64_t> place_elements(h5::File& file, const Plan& plan, int writer
     }
     std::vector<int64_t> places;
     for (size_t i = 0; i < plan.tensors.size(); ++i) {
-        const PlacedTensor& tensor = plan.tensors[i];
+        const CutTensor& tensor = plan.tensors[i];
         if (!slab_of(plan.grid, tensor, writer)) continue;
         places.push_back(starts.at(tensor.info.type) + elements.begin[i] * h5::size_bytes(tensor.info.type));
     }
     return places;
 }
 
-std::vector<int64_t> place_tensors(h5::File& file, const std::vector<Piece>& pieces) {
+std::vector<int64_t> place_tensors(h5::File& file, const std::vector<TensorSlab>& slabs) {
     std::vector<int64_t> places;
-    for (const Piece& piece : pieces)
-        places.push_back(place_dataset(file, piece.tensor.name, piece.tensor.type, piece.slab.size));
+    for (const TensorSlab& slab : slabs)
+        places.push_back(place_dataset(file, slab.tensor.name, slab.tensor.type, slab.slab.size));
     return places;
 }
 
-/// The state of a piece while it is written.
+/// The state of a slab while it is written.
 struct Slot {
     int64_t at = 0, num_bytes = 0, done = 0;
-    std::unique_ptr<Hasher> hasher;  // of the piece's bytes in order
+    std::unique_ptr<Hasher> hasher;  // of the slab's bytes in order
 };
 
 }  // namespace
 
-class FileWriter::State {
+class TensorFile::State {
   public:
-    /// Makes the datasets of the pieces and returns the offset of each in the file.
-    using PlacePieces = std::function<std::vector<int64_t>(h5::File&)>;
+    /// Makes the datasets of the slabs and returns the offset of each in the file.
+    using PlaceSlabs = std::function<std::vector<int64_t>(h5::File&)>;
 
-    State(const std::filesystem::path& path, FileKind kind, Manifest table, const std::vector<Piece>& pieces,
-          const PlacePieces& place_pieces, const std::vector<Asset>& assets)
+    State(const std::filesystem::path& path, FileKind kind, Manifest table,
+          const std::vector<TensorSlab>& slabs, const PlaceSlabs& place_slabs,
+          const std::vector<Asset>& assets)
         : kind_(kind), table_(std::move(table)), out_(path, kind, [&](h5::File& file) {
-              check_names(pieces, file.place());
+              check_names(slabs, file.place());
               table_.assets = place_assets(file, assets);
-              const std::vector<int64_t> places = place_pieces(file);
-              for (size_t i = 0; i < pieces.size(); ++i) list(pieces[i], places[i]);
+              const std::vector<int64_t> places = place_slabs(file);
+              for (size_t i = 0; i < slabs.size(); ++i) list(slabs[i], places[i]);
               return table_text();
           }) {
         write_assets(out_, table_.assets, assets);
         failpoint("shard_laid_out");
     }
 
-    void append(size_t piece, std::span<const std::byte> bytes) {
-        Slot& slot = slots_.at(piece);
+    void append(size_t slab, std::span<const std::byte> bytes) {
+        Slot& slot = slots_.at(slab);
         const auto count = static_cast<int64_t>(bytes.size());
-        ARGOSY_CHECK(count <= slot.num_bytes - slot.done, "{}: piece {} gets {} bytes after {} of {}",
-                     out_.file().path().string(), piece, count, slot.done, slot.num_bytes);
+        ARGOSY_CHECK(count <= slot.num_bytes - slot.done, "{}: slab {} gets {} bytes after {} of {}",
+                     out_.file().path().string(), slab, count, slot.done, slot.num_bytes);
         if (count == 0) return;
         if (!slot.hasher) slot.hasher = std::make_unique<Hasher>();
         const int64_t begin = slot.at + slot.done;
@@ -95,7 +96,7 @@ class FileWriter::State {
         }
         out_.file().begin_sync(begin, count);
         if (slot.done == slot.num_bytes) {
-            table_.tensors[piece].slabs.front().hash = slot.hasher->value();
+            table_.tensors[slab].slabs.front().hash = slot.hasher->value();
             slot.hasher.reset();
         }
         count_written(count);
@@ -104,7 +105,7 @@ class FileWriter::State {
     void finish() {
         std::vector<ByteRange> checked;
         for (const Slot& slot : slots_) {
-            ARGOSY_CHECK(slot.done == slot.num_bytes, "{}: a piece got {} bytes of {}",
+            ARGOSY_CHECK(slot.done == slot.num_bytes, "{}: a slab got {} bytes of {}",
                          out_.file().path().string(), slot.done, slot.num_bytes);
             if (slot.num_bytes > 0) checked.push_back({slot.at, slot.num_bytes});
         }
@@ -120,11 +121,11 @@ class FileWriter::State {
                                         : to_json(table_);
     }
 
-    void list(const Piece& piece, int64_t at) {
-        slots_.push_back({.at = at, .num_bytes = piece.num_bytes()});
-        total_bytes_ += piece.num_bytes();
-        StoredTensor& stored = table_.tensors.emplace_back(StoredTensor{.info = piece.tensor});
-        if (piece.num_bytes() > 0) stored.slabs.push_back({.slab = piece.slab, .at = at});
+    void list(const TensorSlab& slab, int64_t at) {
+        slots_.push_back({.at = at, .num_bytes = slab.num_bytes()});
+        total_bytes_ += slab.num_bytes();
+        StoredTensor& stored = table_.tensors.emplace_back(StoredTensor{.info = slab.tensor});
+        if (slab.num_bytes() > 0) stored.slabs.push_back({.slab = slab.slab, .at = at});
     }
 
     void count_written(int64_t count) {
@@ -140,37 +141,37 @@ class FileWriter::State {
     OutputFile out_;  // last: its constructor lays out the file and fills the members above
 };
 
-FileWriter::FileWriter(std::unique_ptr<State> state) : state_(std::move(state)) {}
-FileWriter::FileWriter(FileWriter&&) noexcept = default;
-FileWriter::~FileWriter() = default;
+TensorFile::TensorFile(std::unique_ptr<State> state) : state_(std::move(state)) {}
+TensorFile::TensorFile(TensorFile&&) noexcept = default;
+TensorFile::~TensorFile() = default;
 
-FileWriter FileWriter::shard(const std::filesystem::path& step, const Hash& nonce, const Plan& plan,
+TensorFile TensorFile::shard(const std::filesystem::path& step, const Hash& nonce, const Plan& plan,
                              int writer) {
     const int num_writers = plan.num_writers();
     const std::filesystem::path path = step / shard_name(writer, num_writers);
     ARGOSY_CHECK(writer >= 0 && writer < num_writers, "writer {} of {}", writer, num_writers);
-    for (const PlacedTensor& tensor : plan.tensors) check_info(tensor.info, path.string());
+    for (const CutTensor& tensor : plan.tensors) check_info(tensor.info, path.string());
     check_plan(plan, path.string());
     const auto place = [&](h5::File& file) { return place_elements(file, plan, writer); };
-    return FileWriter(std::make_unique<State>(path, FileKind::Shard, Manifest{.set = set_of(nonce, plan)},
-                                              pieces_of(plan, writer), place, std::vector<Asset>{}));
+    return TensorFile(std::make_unique<State>(path, FileKind::Shard, Manifest{.set = set_of(nonce, plan)},
+                                              slabs_of(plan, writer), place, std::vector<Asset>{}));
 }
 
-FileWriter FileWriter::full(const std::filesystem::path& path, const Description& description,
+TensorFile TensorFile::full(const std::filesystem::path& path, const Description& description,
                             std::vector<TensorInfo> tensors, const std::vector<Asset>& assets) {
-    std::vector<Piece> pieces;
+    std::vector<TensorSlab> slabs;
     for (TensorInfo& tensor : tensors) {
-        layout::Slab slab = whole(tensor);
-        pieces.push_back({.tensor = std::move(tensor), .slab = std::move(slab)});
+        layout::Slab whole = layout::whole(tensor.shape);
+        slabs.push_back({.tensor = std::move(tensor), .slab = std::move(whole)});
     }
     Manifest table{.description = description};
     const std::string text = to_json(table);
     table.set = hash_of(std::as_bytes(std::span(text)));
-    const auto place = [&](h5::File& file) { return place_tensors(file, pieces); };
-    return FileWriter(std::make_unique<State>(path, FileKind::Full, std::move(table), pieces, place, assets));
+    const auto place = [&](h5::File& file) { return place_tensors(file, slabs); };
+    return TensorFile(std::make_unique<State>(path, FileKind::Full, std::move(table), slabs, place, assets));
 }
 
-void FileWriter::append(size_t piece, std::span<const std::byte> bytes) { state_->append(piece, bytes); }
-void FileWriter::finish() { state_->finish(); }
+void TensorFile::append(size_t slab, std::span<const std::byte> bytes) { state_->append(slab, bytes); }
+void TensorFile::finish() { state_->finish(); }
 
 }  // namespace argosy::checkpoint

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "checkpoint/hash.h"
-#include "checkpoint/placement.h"
+#include "checkpoint/plan.h"
 #include "checkpoint/table.h"
 #include "checkpoint/tensor_source.h"
 
@@ -22,27 +22,28 @@ struct Asset {
     std::string bytes;
 };
 
-class FileWriter {
+class TensorFile {
   public:
-    /// The shard of writer `writer` in the step's folder `step`, which start_step() made. The shard has
-    /// the pieces pieces_of(plan, writer). `nonce` and `plan` are the same for all shards of one save.
-    static FileWriter shard(const std::filesystem::path& step, const Hash& nonce, const Plan& plan,
+    /// The shard of writer `writer` in the step's folder `step`, which start_step() made, with the slabs
+    /// slabs_of(plan, writer). `nonce` and `plan` are the same for all shards of one save.
+    static TensorFile shard(const std::filesystem::path& step, const Hash& nonce, const Plan& plan,
                             int writer);
     /// A full file, with whole tensors.
-    static FileWriter full(const std::filesystem::path& path, const Description& description,
+    static TensorFile full(const std::filesystem::path& path, const Description& description,
                            std::vector<TensorInfo> tensors, const std::vector<Asset>& assets);
-    FileWriter(FileWriter&&) noexcept;
-    ~FileWriter();
+    TensorFile(TensorFile&&) noexcept;
+    ~TensorFile();
 
-    /// Appends bytes to piece `piece`. Different threads may append to different pieces at the same time.
-    void append(size_t piece, std::span<const std::byte> bytes);
+    /// Appends bytes to the slab of this number, in the order of its elements. Different threads may append
+    /// to different slabs at the same time.
+    void append(size_t slab, std::span<const std::byte> bytes);
 
-    /// Writes table and user block, and fsyncs. REQUIRES: every piece has all its bytes.
+    /// Writes table and user block, and fsyncs. REQUIRES: every slab has all its bytes.
     void finish();
 
   private:
     class State;
-    explicit FileWriter(std::unique_ptr<State> state);
+    explicit TensorFile(std::unique_ptr<State> state);
     std::unique_ptr<State> state_;
 };
 

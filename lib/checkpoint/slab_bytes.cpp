@@ -39,8 +39,8 @@ class Gather {
         } else {
             buffer_.resize(kReadBytes);
             file_.read_at(begin(), std::span(buffer_).first(count));
-            for (const Piece& piece : pending_) {
-                std::memcpy(out_.data() + piece.to, buffer_.data() + (piece.from - begin()), piece.count);
+            for (const ByteRun& run : pending_) {
+                std::memcpy(out_.data() + run.to, buffer_.data() + (run.from - begin()), run.count);
             }
         }
         pending_.clear();
@@ -49,7 +49,7 @@ class Gather {
     int64_t fetched() const { return fetched_; }
 
   private:
-    struct Piece {
+    struct ByteRun {
         int64_t from, to, count;
     };
     int64_t begin() const { return pending_.front().from; }
@@ -57,31 +57,25 @@ class Gather {
 
     const RawFile& file_;
     std::span<std::byte> out_;
-    std::vector<Piece> pending_;
+    std::vector<ByteRun> pending_;
     std::vector<std::byte> buffer_;
     int64_t fetched_ = 0;
 };
 
-/// Index within `box` of the element at position `at` of the tensor.
-int64_t element(const layout::Slab& box, const std::vector<int64_t>& at) {
-    int64_t index = 0;
-    for (size_t dim = 0; dim < at.size(); ++dim) index = index * box.size[dim] + at[dim] - box.offset[dim];
-    return index;
-}
-
 }  // namespace
 
-int64_t read_part(const RawFile& file, const TensorInfo& tensor, const StoredSlab& stored, const Want& want,
-                  std::span<std::byte> out) {
+int64_t read_common(const RawFile& file, const TensorInfo& tensor, const StoredSlab& stored,
+                    const layout::Slab& wanted, std::span<std::byte> out) {
+    const layout::Slab common = *layout::intersection(stored.slab, wanted);
     const int64_t width = h5::size_bytes(tensor.type);
     Gather gather(file, out);
     int64_t num_runs = 0, first = 0;  // number of runs; offset of the first in `out`
-    for_each_run(want.common, stored.slab, want.wanted, [&](const Run& run) {
+    for_each_run(common, stored.slab, wanted, [&](const layout::Run& run) {
         if (num_runs++ == 0) first = run.in_b * width;
         gather.add(stored.at + run.in_a * width, run.in_b * width, run.length * width);
     });
     gather.flush();
-    if (num_runs == 1 && want.common == stored.slab) {
+    if (num_runs == 1 && common == stored.slab) {
         const Hash found = hash_of(out.subspan(first, stored.slab.num_elements() * width));
         const std::string fault = check_fault(file, tensor, stored, found);
         if (!fault.empty()) throw UserError("{}", fault);
@@ -96,41 +90,6 @@ std::string check_fault(const RawFile& file, const TensorInfo& tensor, const Sto
         "{}: tensor '{}' is torn: its slab at {} of {} gives the check {}, and {} was expected",
         file.path().string(), tensor.name, stored.slab.offset, stored.slab.size, found.hex(),
         stored.hash.hex());
-}
-
-std::optional<layout::Slab> intersection(const layout::Slab& a, const layout::Slab& b) {
-    layout::Slab common = a;
-    for (size_t dim = 0; dim < a.size.size(); ++dim) {
-        const int64_t begin = std::max(a.offset[dim], b.offset[dim]);
-        const int64_t end = std::min(a.offset[dim] + a.size[dim], b.offset[dim] + b.size[dim]);
-        if (begin >= end) return std::nullopt;
-        common.offset[dim] = begin;
-        common.size[dim] = end - begin;
-    }
-    return common;
-}
-
-void for_each_run(const layout::Slab& common, const layout::Slab& a, const layout::Slab& b,
-                  const std::function<void(const Run&)>& visit) {
-    size_t inner = common.size.size();  // dims from this one on are within a run
-    int64_t length = 1;
-    bool whole = true;  // whether the dims within a run are whole in both boxes, so that the next dim can
-                        // join
-    while (inner > 0 && whole) {
-        --inner;
-        length *= common.size[inner];
-        whole = common.size[inner] == a.size[inner] && common.size[inner] == b.size[inner];
-    }
-    std::vector<int64_t> at = common.offset;
-    while (true) {
-        visit({.in_a = element(a, at), .in_b = element(b, at), .length = length});
-        size_t dim = inner;
-        while (dim > 0 && ++at[dim - 1] == common.offset[dim - 1] + common.size[dim - 1]) {
-            at[dim - 1] = common.offset[dim - 1];
-            --dim;
-        }
-        if (dim == 0) return;
-    }
 }
 
 }  // namespace argosy::checkpoint

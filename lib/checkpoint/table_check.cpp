@@ -76,7 +76,7 @@ void check_disjoint(const StoredTensor& tensor, const std::string& where) {
 
 void check_cover(const StoredTensor& tensor, const std::string& where) {
     check_disjoint(tensor, where);
-    int64_t covered = 0;  // at most the tensor's elements, since the slabs are disjoint boxes of it
+    int64_t covered = 0;  // at most the tensor's elements, since the slabs are disjoint
     for (const StoredSlab& stored : tensor.slabs) covered += stored.slab.num_elements();
     const int64_t expected = tensor.info.num_elements();
     if (covered != expected)
@@ -228,7 +228,7 @@ void check_table(const Manifest& manifest, const std::string& place, int64_t fil
         check_cover(tensor, where);
     }
     extents.check();
-    for (const PlacedTensor& tensor : manifest.plan.tensors) check_named(tensor.info);
+    for (const CutTensor& tensor : manifest.plan.tensors) check_named(tensor.info);
     if (manifest.lists_slabs() ? !manifest.plan.tensors.empty() : !manifest.tensors.empty())
         throw UserError("{}: it lists slabs and cuts, or cuts without a grid", place);
     if (manifest.lists_slabs()) return;

@@ -43,7 +43,4 @@ class TensorSource {
     const TensorInfo& at(const std::string& name) const;
 };
 
-/// The slab that is the whole tensor.
-layout::Slab whole(const TensorInfo& tensor);
-
 }  // namespace argosy::checkpoint

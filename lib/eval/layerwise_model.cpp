@@ -21,9 +21,9 @@ using model::Role;
 
 /// A range of vocabulary rows, like a rank's share on a tensor axis; here one process computes all ranges in
 /// turn.
-class VocabularyPiece : public model::TensorAxis {
+class VocabularySlab : public model::TensorAxis {
   public:
-    explicit VocabularyPiece(const layout::Range& rows) : rows_(rows) {}
+    explicit VocabularySlab(const layout::Range& rows) : rows_(rows) {}
     const layout::Range& rows() const { return rows_; }
     layout::Range share(int64_t) const override { return rows_; }
     int64_t largest_share(int64_t) const override { return rows_.size; }
@@ -32,11 +32,11 @@ class VocabularyPiece : public model::TensorAxis {
     layout::Range rows_;
 };
 
-/// Writes the rows of `out` whose token is in the piece. On a GPU, nonzero() makes the host wait, once per
-/// batch and piece. This is cheap beside reading a piece, unless a round has thousands of batches.
-void embed_piece(const model::Embedding& layer, const model::Weights& weights, const layout::Range& piece,
-                 const at::Tensor& tokens, at::Tensor& out) {
-    const at::Tensor present = tokens.ge(piece.begin).logical_and(tokens.lt(piece.begin + piece.size));
+/// Writes the rows of `out` whose token is in the slab. On a GPU, nonzero() makes the host wait, once per
+/// batch and slab. This is cheap beside reading a slab, unless a round has thousands of batches.
+void embed_slab(const model::Embedding& layer, const model::Weights& weights, const layout::Range& slab,
+                const at::Tensor& tokens, at::Tensor& out) {
+    const at::Tensor present = tokens.ge(slab.begin).logical_and(tokens.lt(slab.begin + slab.size));
     const at::Tensor rows = present.nonzero().squeeze(1);
     if (rows.numel() == 0) return;
     model::Batch part;
@@ -53,18 +53,17 @@ ops::RopeTable first_positions(const ops::RopeTable& table, int64_t seq_len) {
 }  // namespace
 
 LayerwiseModel::LayerwiseModel(const checkpoint::TensorSource& source, const model::ModelSpec& spec,
-                               const at::TensorOptions& options, int64_t piece_bytes)
+                               const at::TensorOptions& options, int64_t slab_bytes)
     : source_(source),
       spec_(spec),
       options_(options),
-      piece_bytes_(piece_bytes),
+      slab_bytes_(slab_bytes),
       units_(model::unit_parameters(spec)) {
     interop::check_weights(source, spec);
 }
 
 template <class Visit>
-void LayerwiseModel::for_each_piece(const std::vector<model::Parameter>& unit, Role table,
-                                    Visit visit) const {
+void LayerwiseModel::for_each_slab(const std::vector<model::Parameter>& unit, Role table, Visit visit) const {
     const auto is_table = [&](const model::Parameter& parameter) { return parameter.role == table; };
     std::vector<model::Parameter> others = unit;
     std::erase_if(others, is_table);
@@ -72,12 +71,12 @@ void LayerwiseModel::for_each_piece(const std::vector<model::Parameter>& unit, R
 
     const layout::ParamSpec& spec = std::ranges::find_if(unit, is_table)->spec;
     const auto row_bytes = static_cast<int64_t>(spec_.dim * options_.dtype().itemsize());
-    const int64_t num_rows = std::max<int64_t>(1, piece_bytes_ / row_bytes);
+    const int64_t num_rows = std::max<int64_t>(1, slab_bytes_ / row_bytes);
     for (int64_t begin = 0; begin < spec_.vocab_size; begin += num_rows) {
         const layout::Range rows{begin, std::min(num_rows, spec_.vocab_size - begin)};
-        weights[table].reset();  // freed before the next piece is read
+        weights[table].reset();  // freed before the next slab is read
         weights[table] = read_rows(source_, spec, rows, options_);
-        visit(VocabularyPiece(rows), weights);
+        visit(VocabularySlab(rows), weights);
     }
 }
 
@@ -86,13 +85,13 @@ Streams LayerwiseModel::embed(std::span<const model::Batch> batches) const {
     for (const model::Batch& batch : batches) {
         streams.push_back(at::empty({batch.tokens.size(0), spec_.dim}, options_));
     }
-    for_each_piece(units_.front(), Role::Embedding,
-                   [&](const VocabularyPiece& axis, const model::Weights& weights) {
-                       const model::Embedding layer(spec_, axis);
-                       for (size_t i = 0; i < batches.size(); ++i) {
-                           embed_piece(layer, weights, axis.rows(), batches[i].tokens, streams[i]);
-                       }
-                   });
+    for_each_slab(units_.front(), Role::Embedding,
+                  [&](const VocabularySlab& axis, const model::Weights& weights) {
+                      const model::Embedding layer(spec_, axis);
+                      for (size_t i = 0; i < batches.size(); ++i) {
+                          embed_slab(layer, weights, axis.rows(), batches[i].tokens, streams[i]);
+                      }
+                  });
     return streams;
 }
 
@@ -114,28 +113,28 @@ void LayerwiseModel::run_block(int64_t layer, std::span<const model::Batch> batc
 std::vector<ops::SoftmaxSums> LayerwiseModel::softmax_sums(std::span<const model::Batch> batches,
                                                            const Streams& streams) const {
     std::vector<ops::SoftmaxSums> all(batches.size());
-    for_each_piece(
-        units_.back(), Role::Output, [&](const VocabularyPiece& axis, const model::Weights& weights) {
-            const model::Head head(spec_, axis);
-            for (size_t i = 0; i < batches.size(); ++i) {
-                ops::SoftmaxSums piece = head.softmax_sums(weights, streams[i], batches[i].targets);
-                if (all[i].sums.defined()) {
-                    ops::add_columns(all[i], std::move(piece));
-                } else {
-                    all[i] = std::move(piece);
-                }
-            }
-        });
+    for_each_slab(units_.back(), Role::Output,
+                  [&](const VocabularySlab& axis, const model::Weights& weights) {
+                      const model::Head head(spec_, axis);
+                      for (size_t i = 0; i < batches.size(); ++i) {
+                          ops::SoftmaxSums sums = head.softmax_sums(weights, streams[i], batches[i].targets);
+                          if (all[i].sums.defined()) {
+                              ops::add_columns(all[i], std::move(sums));
+                          } else {
+                              all[i] = std::move(sums);
+                          }
+                      }
+                  });
     return all;
 }
 
 at::Tensor LayerwiseModel::logits(const at::Tensor& rows) const {
-    std::vector<at::Tensor> pieces;
-    for_each_piece(units_.back(), Role::Output,
-                   [&](const VocabularyPiece& axis, const model::Weights& weights) {
-                       pieces.push_back(model::Head(spec_, axis).logits(weights, rows));
-                   });
-    return at::cat(pieces, /*dim=*/1);
+    std::vector<at::Tensor> columns;
+    for_each_slab(units_.back(), Role::Output,
+                  [&](const VocabularySlab& axis, const model::Weights& weights) {
+                      columns.push_back(model::Head(spec_, axis).logits(weights, rows));
+                  });
+    return at::cat(columns, /*dim=*/1);
 }
 
 }  // namespace argosy::eval

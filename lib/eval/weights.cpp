@@ -15,7 +15,7 @@ constexpr int64_t kBytesAtOnce = 16 << 20;  // read at once from a tensor whose 
 
 void read_into(const checkpoint::TensorSource& source, const checkpoint::TensorInfo& tensor,
                int64_t first_row, const at::Tensor& out) {
-    layout::Slab slab = checkpoint::whole(tensor);
+    layout::Slab slab = layout::whole(tensor.shape);
     slab.offset[0] = first_row;
     slab.size[0] = out.size(0);
     source.read(tensor, slab, {static_cast<std::byte*>(out.mutable_data_ptr()), out.nbytes()});

@@ -10,22 +10,18 @@
 
 #include "h5/dataset.h"
 #include "h5/object.h"
+#include "layout/slab.h"
 
 namespace argosy::h5 {
 
-/// A box of a dataset.
-struct Box {
-    std::vector<int64_t> offset, size;
-};
-
-/// The source of a box of a virtual dataset: a box with as many elements, in the same order, of another
+/// The source of a slab of a virtual dataset: a slab with as many elements, in the same order, of another
 /// dataset.
 struct VirtualSource {
     std::string file;  // relative to the folder of the virtual dataset's own file; ".": that file itself
     std::string dataset;
-    Box to;                      // of the virtual dataset
+    layout::Slab to;             // of the virtual dataset
     std::vector<int64_t> shape;  // of the source dataset
-    Box from;                    // of the source dataset
+    layout::Slab from;           // of the source dataset
 };
 
 class File : public Object {

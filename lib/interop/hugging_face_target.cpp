@@ -90,9 +90,9 @@ class HuggingFaceTarget : public Target {
     }
 
     void append(size_t transfer, std::span<const std::byte> bytes) override {
-        Place& place = places_[transfer];
-        files_[place.file].write(place.index, place.done_bytes, bytes);
-        place.done_bytes += std::ssize(bytes);
+        Tensor& tensor = tensors_[transfer];
+        files_[tensor.file].write(tensor.index, tensor.done_bytes, bytes);
+        tensor.done_bytes += std::ssize(bytes);
     }
 
     fs::path finish() override {
@@ -102,8 +102,8 @@ class HuggingFaceTarget : public Target {
     }
 
   private:
-    struct Place {
-        size_t file, index;
+    struct Tensor {
+        size_t file, index;  // index among the file's tensors
         int64_t done_bytes = 0;
     };
 
@@ -128,7 +128,7 @@ class HuggingFaceTarget : public Target {
             const std::string name = file_name(file, counts.size());
             files_.emplace_back(folder_ / name, part);
             for (size_t index = 0; index < part.size(); ++index) {
-                places_.push_back({file, index});
+                tensors_.push_back({file, index});
                 file_of_tensor[part[index].name] = name;
                 total_bytes += part[index].num_bytes();
             }
@@ -140,7 +140,7 @@ class HuggingFaceTarget : public Target {
 
     fs::path folder_;
     std::vector<SafetensorsWriter> files_;
-    std::vector<Place> places_;
+    std::vector<Tensor> tensors_;
 };
 
 }  // namespace

@@ -190,7 +190,7 @@ void Safetensors::read(const TensorInfo& tensor, const layout::Slab& slab, std::
     const Location& location = locations_.find(tensor.name)->second;
     const int64_t size_bytes = h5::size_bytes(tensor.type);
     if (slab.num_elements() == 0) return;
-    checkpoint::for_each_run(slab, checkpoint::whole(tensor), slab, [&](const checkpoint::Run& run) {
+    layout::for_each_run(slab, layout::whole(tensor.shape), slab, [&](const layout::Run& run) {
         const std::span bytes = out.subspan(run.in_b * size_bytes, run.length * size_bytes);
         files_[location.file].read_at(location.at + run.in_a * size_bytes, bytes);
     });

@@ -20,8 +20,8 @@ class SlabChecks {
     /// one of its tensors().
     SlabChecks(const checkpoint::Checkpoint& checkpoint, const checkpoint::TensorInfo& tensor);
 
-    /// Adds the next elements. REQUIRES: `block` consists of consecutive elements.
-    void add(const layout::Slab& block, std::span<const std::byte> bytes);
+    /// Adds the next elements. REQUIRES: `slab` consists of consecutive elements.
+    void add(const layout::Slab& slab, std::span<const std::byte> bytes);
 
     /// Call it after the last add(): UserError, naming file, tensor, expected and found, if a slab's check
     /// differs.
@@ -33,10 +33,5 @@ class SlabChecks {
     std::vector<checkpoint::StoredSlab> slabs_;
     std::vector<checkpoint::Hasher> hashers_;  // one per slab
 };
-
-// Cuts tensors into boxes of consecutive elements, counted row-major.
-
-/// Boxes of at most `most_elements` consecutive elements, in order. REQUIRES: most_elements > 0.
-std::vector<layout::Slab> consecutive_blocks(const std::vector<int64_t>& shape, int64_t most_elements);
 
 }  // namespace argosy::interop

@@ -22,7 +22,7 @@ namespace {
 using checkpoint::TensorInfo;
 
 // Bytes in the wider of both types. Small enough to stay in a processor's cache between the steps.
-constexpr int64_t kBlockBytes = 2 << 20;
+constexpr int64_t kSlabBytes = 2 << 20;
 
 struct Buffers {
     std::vector<std::byte> in, out;
@@ -45,14 +45,14 @@ class OneTransfer {
         if (source.checkpoint) checks_.emplace(*source.checkpoint, *transfer.from);
     }
 
-    /// The block's elements, converted to the target type.
-    std::span<const std::byte> read(const layout::Slab& block) {
+    /// The slab's elements, converted to the target type.
+    std::span<const std::byte> read(const layout::Slab& slab) {
         const TensorInfo &from = *transfer_.from, &to = transfer_.to;
-        buffers_.in.resize(block.num_elements() * h5::size_bytes(from.type));
-        source_.tensors->read(from, block, buffers_.in);
-        if (checks_) checks_->add(block, buffers_.in);
+        buffers_.in.resize(slab.num_elements() * h5::size_bytes(from.type));
+        source_.tensors->read(from, slab, buffers_.in);
+        if (checks_) checks_->add(slab, buffers_.in);
         if (from.type == to.type) return buffers_.in;
-        buffers_.out.resize(block.num_elements() * h5::size_bytes(to.type));
+        buffers_.out.resize(slab.num_elements() * h5::size_bytes(to.type));
         convert_elements(from.type, buffers_.in, to.type, buffers_.out);
         num_overflowed_ += num_not_finite(to.type, buffers_.out) - num_not_finite(from.type, buffers_.in);
         return buffers_.out;
@@ -98,12 +98,12 @@ std::vector<std::string> run_transfers(const ModelSource& source, const std::vec
         OneTransfer under_way(source, transfer, buffers[thread]);
         const int64_t from_bytes = h5::size_bytes(transfer.from->type),
                       to_bytes = h5::size_bytes(transfer.to.type);
-        const int64_t block_elements = kBlockBytes / std::max(from_bytes, to_bytes);
-        for (const layout::Slab& block : consecutive_blocks(transfer.from->shape, block_elements)) {
+        const int64_t max_elements = kSlabBytes / std::max(from_bytes, to_bytes);
+        for (const layout::Slab& slab : layout::consecutive_slabs(transfer.from->shape, max_elements)) {
             if (transfer_options.stopped && transfer_options.stopped())
                 throw RunError("stopped by a signal; nothing half-written is left");
-            take(order[job], block, under_way.read(block));
-            if (transfer_options.progress) transfer_options.progress->add(block.num_elements() * from_bytes);
+            take(order[job], slab, under_way.read(slab));
+            if (transfer_options.progress) transfer_options.progress->add(slab.num_elements() * from_bytes);
         }
         remarks[order[job]] = under_way.finish();
     });

@@ -173,11 +173,11 @@ TEST_F(Damage, ByAShardOfAnotherSaveIsNamed) {
     const std::string check = checkpoint.manifest().files[0].check.hex();
     expect_message(faults[0], {shard_name(0, 2), "foreign shard", check});
     int num_lost = 0;
-    for (const PlacedTensor& tensor : checkpoint.manifest().plan.tensors) {
+    for (const CutTensor& tensor : checkpoint.manifest().plan.tensors) {
         if (!slab_of(checkpoint.manifest().plan.grid, tensor, 0)) continue;
         std::vector<std::byte> out(tensor.info.num_bytes());
-        EXPECT_ERROR(checkpoint.read(tensor.info, whole(tensor.info), out), UserError, "foreign shard",
-                     check);
+        EXPECT_ERROR(checkpoint.read(tensor.info, layout::whole(tensor.info.shape), out), UserError,
+                     "foreign shard", check);
         ++num_lost;
     }
     EXPECT_GT(num_lost, 0);
@@ -187,7 +187,7 @@ TEST_F(Damage, ByAShardOfAnotherSaveIsNamed) {
 TEST_F(Damage, ByAManifestThatContradictsTheShardsIsNamed) {
     Manifest manifest = Checkpoint(step_).manifest();
     manifest.assets.clear();
-    PlacedTensor& tensor = manifest.plan.tensors[1];
+    CutTensor& tensor = manifest.plan.tensors[1];
     const size_t axis = manifest.plan.grid.size() - 1 - (manifest.plan.grid.back() == 1);
     tensor.cuts[axis] = tensor.cuts[axis].parts == 2 ? Cut{.first = 1} : Cut{.parts = 2};
     write_manifest(step_ / "checkpoint.h5", manifest, {});
@@ -196,7 +196,7 @@ TEST_F(Damage, ByAManifestThatContradictsTheShardsIsNamed) {
     ASSERT_GE(faults.size(), 1);
     expect_message(faults[0], {"shard-0000", "its table ", "tensor '" + tensor.info.name + "'"});
     std::vector<std::byte> out(tensor.info.num_bytes());
-    EXPECT_ERROR(checkpoint.read(tensor.info, whole(tensor.info), out), UserError, "its table ",
+    EXPECT_ERROR(checkpoint.read(tensor.info, layout::whole(tensor.info.shape), out), UserError, "its table ",
                  tensor.info.name);
 }
 

@@ -16,7 +16,8 @@ void expect_sample(Random& random, const Checkpoint& checkpoint, const Sample& s
     ASSERT_EQ(checkpoint.tensors().size(), sample.tensors.size());
     for (const TensorInfo& tensor : sample.tensors) {
         ASSERT_EQ(checkpoint.at(tensor.name), tensor);
-        EXPECT_EQ(read(checkpoint, tensor, whole(tensor)), sample.bytes.at(tensor.name)) << tensor.name;
+        EXPECT_EQ(read(checkpoint, tensor, layout::whole(tensor.shape)), sample.bytes.at(tensor.name))
+            << tensor.name;
         for (int i = 0; i < 5; ++i) {
             const layout::Slab slab = random_slab(random, tensor);
             EXPECT_EQ(read(checkpoint, tensor, slab), cut(sample, tensor, slab)) << tensor.name;
@@ -72,8 +73,8 @@ TEST(RoundTrip, PiecesMayBeAppendedToAndReadByThreads) {
             random,
             {.name = "model/w" + std::to_string(i), .type = h5::ElementType::F32, .shape = {64, 1000}});
     }
-    FileWriter writer =
-        FileWriter::full(folder / "all.h5", sample_description(), sample.tensors, kSampleAssets);
+    TensorFile writer =
+        TensorFile::full(folder / "all.h5", sample_description(), sample.tensors, kSampleAssets);
     const auto on_threads = [&](auto work) {
         std::vector<std::thread> threads;
         for (int t = 0; t < 4; ++t) {
@@ -93,7 +94,7 @@ TEST(RoundTrip, PiecesMayBeAppendedToAndReadByThreads) {
     const Checkpoint checkpoint(step);
     on_threads([&](Random&, size_t i) {
         const TensorInfo& tensor = sample.tensors[i];
-        EXPECT_EQ(read(checkpoint, tensor, whole(tensor)), sample.bytes.at(tensor.name));
+        EXPECT_EQ(read(checkpoint, tensor, layout::whole(tensor.shape)), sample.bytes.at(tensor.name));
     });
     EXPECT_EQ(checkpoint.bytes_read(), 8 * 64 * 1000 * 4);
 }
@@ -101,7 +102,7 @@ TEST(RoundTrip, PiecesMayBeAppendedToAndReadByThreads) {
 TEST(RoundTrip, APieceThatLacksBytesOrGetsTooManyIsAMistakeOfOurs) {
     const ScratchFolder folder;
     const std::vector<TensorInfo> tensors = {{.name = "a", .type = h5::ElementType::U8, .shape = {4}}};
-    FileWriter writer = FileWriter::full(folder / "a.h5", sample_description(), tensors, {});
+    TensorFile writer = TensorFile::full(folder / "a.h5", sample_description(), tensors, {});
     const std::vector<std::byte> bytes(5);
     EXPECT_ERROR(writer.finish(), RunError, "internal error", "0 bytes of 4");
     EXPECT_ERROR(writer.append(0, bytes), RunError, "internal error", "5 bytes after 0 of 4");
@@ -111,7 +112,7 @@ TEST(RoundTrip, APieceThatLacksBytesOrGetsTooManyIsAMistakeOfOurs) {
 TEST(RoundTrip, AnUnfinishedFileIsNone) {
     const ScratchFolder folder;
     const std::vector<TensorInfo> tensors = {{.name = "a", .type = h5::ElementType::U8, .shape = {4}}};
-    FileWriter::full(folder / "a.h5", sample_description(), tensors, {});
+    TensorFile::full(folder / "a.h5", sample_description(), tensors, {});
     EXPECT_ERROR(Checkpoint{folder / "a.h5"}, UserError, "a.h5 is no file of a checkpoint");
 }
 

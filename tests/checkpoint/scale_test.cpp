@@ -103,8 +103,8 @@ TEST_P(Scale, ManifestWithViewsIsSmallAndQuick) {
     const auto manifest_bytes = static_cast<int64_t>(fs::file_size(step / "checkpoint.h5"));
     const int64_t table_bytes = StoredBytes(step / "checkpoint.h5").block().table_bytes;
     ShardTable own{.set = set};
-    for (const Piece& piece : pieces_of(plan, 5))
-        own.tensors.push_back({piece.tensor, {{.slab = piece.slab}}});
+    for (const TensorSlab& each : slabs_of(plan, 5))
+        own.tensors.push_back({each.tensor, {{.slab = each.slab}}});
     const auto shard_bytes = static_cast<int64_t>(to_json(own).size());
     std::cout << fmt::format(
         "{} tensors: manifest with views {:.2f} MiB, of which table {:.2f}; commit {:.2f} s, open {:.3f} s; "

@@ -90,8 +90,8 @@ class Commit : public ::testing::Test {
                 .tensors = {{{"w", h5::ElementType::U8, std::move(shape)}, {{.dim = dim, .parts = 2}}}}};
     }
     void write_shard(const Hash& nonce, const Plan& plan, int writer) {
-        FileWriter file = FileWriter::shard(partial_, nonce, plan, writer);
-        file.append(0, std::vector<std::byte>(pieces_of(plan, writer).at(0).num_bytes()));
+        TensorFile file = TensorFile::shard(partial_, nonce, plan, writer);
+        file.append(0, std::vector<std::byte>(slabs_of(plan, writer).at(0).num_bytes()));
         file.finish();
     }
     void commit() { commit_step(folder_ / "", sample_description(), kNonce, halves(), {}); }

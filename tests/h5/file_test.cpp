@@ -130,7 +130,7 @@ TEST(VirtualDataset, MayBeAScalar) {
     EXPECT_EQ(read_floats(folder / "all.h5", "x"), (std::vector<float>{7}));
 }
 
-/// A view of boxes of another view of the same file: of 2 files x 3 elements, the last two of each and one of
+/// A view of slabs of another view of the same file: of 2 files x 3 elements, the last two of each and one of
 /// one.
 TEST(VirtualDataset, MayShowPartsOfAnotherView) {
     const ScratchFolder folder;
@@ -142,8 +142,9 @@ TEST(VirtualDataset, MayShowPartsOfAnotherView) {
                                                   {"two.h5", "a/x%b", {{1, 0}, {1, 2}}, {2}, {{0}, {2}}}};
         const std::vector<int64_t> shape = {2, 3}, square = {2, 2};
         file.create_virtual_dataset("elements", ElementType::F32, shape, files);
-        const std::vector<VirtualSource> box = {{".", "elements", {{0, 0}, {2, 2}}, shape, {{0, 1}, {2, 2}}}};
-        file.create_virtual_dataset("square", ElementType::F32, square, box);
+        const std::vector<VirtualSource> slab = {
+            {".", "elements", {{0, 0}, {2, 2}}, shape, {{0, 1}, {2, 2}}}};
+        file.create_virtual_dataset("square", ElementType::F32, square, slab);
         const std::vector<VirtualSource> one = {{".", "elements", {}, shape, {{1, 0}, {1, 1}}}};
         file.create_virtual_dataset("scalar", ElementType::F32, {}, one);
     }

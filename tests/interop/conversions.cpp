@@ -84,13 +84,13 @@ std::vector<std::byte> tensor_bytes(const TensorInfo& tensor) {
 
 std::vector<TensorInfo> tiny_tensors(const model::ModelSpec& spec, ElementType type, bool optimizer) {
     std::vector<TensorInfo> tensors;
-    for (const ModelTensor& tensor : model_tensors(spec)) {
-        tensors.push_back({kModelPrefix + tensor.parameter, type, tensor.shape});
+    for (const layout::ParamSpec& parameter : model_parameters(spec)) {
+        tensors.push_back({kModelPrefix + parameter.name, type, parameter.shape});
     }
     for (const char* mean : {"optimizer/first/", "optimizer/second/"}) {
         if (!optimizer) break;
-        for (const ModelTensor& tensor : model_tensors(spec)) {
-            tensors.push_back({mean + tensor.parameter, ElementType::F32, tensor.shape});
+        for (const layout::ParamSpec& parameter : model_parameters(spec)) {
+            tensors.push_back({mean + parameter.name, ElementType::F32, parameter.shape});
         }
     }
     return tensors;
@@ -102,10 +102,9 @@ void write_step(const fs::path& run, const model::ModelSpec& spec, int64_t step)
     const fs::path folder = run / "checkpoint",
                    partial = checkpoint::start_step(folder, step, plan.num_writers());
     for (int rank = 0; rank < plan.num_writers(); ++rank) {
-        const std::vector<checkpoint::Piece> pieces = checkpoint::pieces_of(plan, rank);
-        auto writer = checkpoint::FileWriter::shard(partial, nonce, plan, rank);
-        for (size_t i = 0; i < pieces.size(); ++i)
-            writer.append(i, cut_out(pieces[i].tensor, pieces[i].slab));
+        const std::vector<checkpoint::TensorSlab> slabs = checkpoint::slabs_of(plan, rank);
+        auto writer = checkpoint::TensorFile::shard(partial, nonce, plan, rank);
+        for (size_t i = 0; i < slabs.size(); ++i) writer.append(i, cut_out(slabs[i].tensor, slabs[i].slab));
         writer.finish();
     }
     checkpoint::commit_step(folder, description(spec, step), nonce, plan,
@@ -117,8 +116,8 @@ void write_hugging_face(const fs::path& folder, const model::ModelSpec& spec, El
     write_file(folder / "config.json", model::hugging_face_config(spec));
     write_file(folder / "tokenizer.json", "{\"b\": 2}\n");
     std::vector<TensorInfo> tensors;
-    for (const ModelTensor& tensor : model_tensors(spec))
-        tensors.push_back({tensor.hugging_face, type, tensor.shape});
+    for (const layout::ParamSpec& parameter : model_parameters(spec))
+        tensors.push_back({hugging_face_name(parameter.name), type, parameter.shape});
     SafetensorsWriter writer(folder / "model.safetensors", tensors);
     for (size_t i = 0; i < tensors.size(); ++i) writer.write(i, 0, tensor_bytes(tensors[i]));
     writer.finish();
@@ -137,7 +136,7 @@ std::map<std::string, StoredTensorBytes> contents(const fs::path& path) {
     for (const TensorInfo& tensor : source.tensors->tensors()) {
         StoredTensorBytes& stored =
             result[tensor.name] = {tensor, std::vector<std::byte>(tensor.num_bytes())};
-        source.tensors->read(tensor, whole(tensor), stored.bytes);
+        source.tensors->read(tensor, layout::whole(tensor.shape), stored.bytes);
     }
     return result;
 }

@@ -105,7 +105,7 @@ TEST(Convert, TensorsWithoutRowsGoThroughEveryForm) {
     tensors.insert(tensors.begin() + 2, odd.begin(), odd.end());
     checkpoint::Description description{.step = 3, .model = read_file(folder / "hf" / "config.json")};
     description.state = "{}";
-    auto writer = checkpoint::FileWriter::full(folder / "first", description, tensors, {});
+    auto writer = checkpoint::TensorFile::full(folder / "first", description, tensors, {});
     for (size_t i = 0; i < tensors.size(); ++i) writer.append(i, tensor_bytes(tensors[i]));
     writer.finish();
 
@@ -284,7 +284,7 @@ TEST(Convert, DifferencesAreNamed) {
                    {"model/norm.weight: 1 of 26 elements differ", "element 25", "expected 0x", "found 0x"});
 
     const auto mixed = compare("full", {.to = Form::HuggingFace});  // as if the means should not be there
-    ASSERT_EQ(mixed.size(), 2 * model_tensors(source.spec).size());
+    ASSERT_EQ(mixed.size(), 2 * model_parameters(source.spec).size());
     expect_message(mixed[0], {"optimizer/", "should not be there"});
     expect_message(compare("full", as_hf)[0], {"optimizer/"});
     expect_message(compare("hf", as_full).back(), {"optimizer/second/", "is missing"});

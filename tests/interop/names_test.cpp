@@ -32,8 +32,8 @@ class Fake : public checkpoint::TensorSource {
 
 std::vector<TensorInfo> theirs(const model::ModelSpec& spec) {
     std::vector<TensorInfo> tensors;
-    for (const ModelTensor& tensor : model_tensors(spec))
-        tensors.push_back({tensor.hugging_face, ElementType::F32, tensor.shape});
+    for (const layout::ParamSpec& parameter : model_parameters(spec))
+        tensors.push_back({hugging_face_name(parameter.name), ElementType::F32, parameter.shape});
     return tensors;
 }
 
@@ -48,10 +48,10 @@ TEST(Names, AreHuggingFaces) {
     auto spec = tiny_spec("qwen3");
     spec.qkv_bias = true;
     spec.num_layers = 12;
-    for (const ModelTensor& tensor : model_tensors(spec)) {
-        if (tensor.parameter.starts_with("layers.") && !tensor.parameter.starts_with("layers.11.")) continue;
-        ours.push_back(tensor.parameter);
-        names.push_back(tensor.hugging_face);
+    for (const layout::ParamSpec& parameter : model_parameters(spec)) {
+        if (parameter.name.starts_with("layers.") && !parameter.name.starts_with("layers.11.")) continue;
+        ours.push_back(parameter.name);
+        names.push_back(hugging_face_name(parameter.name));
     }
     const std::string layer = "model.layers.11.";
     EXPECT_EQ(names, (std::vector<std::string>{

@@ -1,5 +1,5 @@
 // The slabs that follow from a plan, and the views that a manifest has of them.
-#include "checkpoint/placement.h"
+#include "checkpoint/plan.h"
 
 #include <gtest/gtest.h>
 
@@ -15,30 +15,30 @@ namespace {
 
 namespace fs = std::filesystem;
 
-TEST(Placement, CutsAlongTheAxesInTheirOrder) {
+TEST(Plan, CutsAlongTheAxesInTheirOrder) {
     // Two pipeline ranks, four tensor ranks of which pairs hold the same half of the columns, three shards.
     const std::vector<int> grid = {2, 4, 3};
-    const PlacedTensor tensor{{"w", h5::ElementType::F32, {7, 10}},
-                              {{.first = 1}, {.dim = 1, .parts = 2, .first = 1}, {.parts = 3}}};
+    const CutTensor tensor{{"w", h5::ElementType::F32, {7, 10}},
+                           {{.first = 1}, {.dim = 1, .parts = 2, .first = 1}, {.parts = 3}}};
     EXPECT_EQ(slab_of(grid, tensor, 12 + 3 * 1 + 0), (layout::Slab{{0, 0}, {3, 5}}));
     EXPECT_EQ(slab_of(grid, tensor, 12 + 3 * 1 + 2), (layout::Slab{{6, 0}, {1, 5}}));
     EXPECT_EQ(slab_of(grid, tensor, 12 + 3 * 3 + 1), (layout::Slab{{3, 5}, {3, 5}}));
     EXPECT_EQ(slab_of(grid, tensor, 12 + 3 * 2 + 1), std::nullopt);  // its neighbour writes
     EXPECT_EQ(slab_of(grid, tensor, 0 + 3 * 1 + 0), std::nullopt);   // another pipeline rank
-    const PlacedTensor two_rows{{"w", h5::ElementType::F32, {2, 1}}, {{.first = 0}, {}, {.parts = 3}}};
+    const CutTensor two_rows{{"w", h5::ElementType::F32, {2, 1}}, {{.first = 0}, {}, {.parts = 3}}};
     EXPECT_EQ(slab_of(grid, two_rows, 2), std::nullopt);  // more parts than rows
 }
 
-TEST(Placement, GivesEachElementToOneWriter) {
+TEST(Plan, GivesEachElementToOneWriter) {
     Random random(3);
     const Sample sample = random_sample(random, 6);
     for (int round = 0; round < 200; ++round) {
         const int num_writers = 1 + static_cast<int>(below(random, 24));
         const Plan plan = random_plan(random, sample.tensors, num_writers);
-        for (const PlacedTensor& tensor : plan.tensors) {
-            const layout::Slab box = random_slab(random, tensor.info);
+        for (const CutTensor& tensor : plan.tensors) {
+            const layout::Slab wanted = random_slab(random, tensor.info);
             std::map<int, layout::Slab> visited, expected;
-            for_each_slab(plan.grid, tensor, box, [&](int writer, const layout::Slab& slab) {
+            for_each_slab(plan.grid, tensor, wanted, [&](int writer, const layout::Slab& slab) {
                 EXPECT_TRUE(visited.emplace(writer, slab).second);
             });
             int64_t num_elements = 0;
@@ -46,7 +46,7 @@ TEST(Placement, GivesEachElementToOneWriter) {
                 const auto slab = slab_of(plan.grid, tensor, writer);
                 if (!slab) continue;
                 num_elements += slab->num_elements();
-                if (box.num_elements() > 0 && intersection(*slab, box)) expected.emplace(writer, *slab);
+                if (wanted.num_elements() > 0 && intersection(*slab, wanted)) expected.emplace(writer, *slab);
             }
             EXPECT_EQ(visited, expected);
             EXPECT_EQ(num_elements, tensor.info.num_elements());
@@ -54,7 +54,7 @@ TEST(Placement, GivesEachElementToOneWriter) {
     }
 }
 
-TEST(Placement, TheSaveIsThatOfOnePlan) {
+TEST(Plan, TheSaveIsThatOfOnePlan) {
     const Plan plan{.grid = {4}, .tensors = {{{"w", h5::ElementType::F32, {8}}, {{.parts = 4}}}}};
     Plan other = plan;
     EXPECT_EQ(set_of({1, 2}, plan), set_of({1, 2}, other));
@@ -66,7 +66,7 @@ TEST(Placement, TheSaveIsThatOfOnePlan) {
     EXPECT_NE(set_of({1, 2}, plan), set_of({1, 2}, other));
 }
 
-TEST(Placement, LaysPiecesOfATensorOutAlike) {
+TEST(Plan, LaysPiecesOfATensorOutAlike) {
     // A norm is on one of two tensor ranks, after the matrices of both; its gap on the other one is not
     // there.
     const Plan plan{
@@ -139,7 +139,8 @@ TEST(Views, ReachShardsInFolders) {
     EXPECT_TRUE(fs::exists(step / "shards-00000/shard-00999-of-01001.h5"));
     EXPECT_TRUE(fs::exists(step / "shards-00001/shard-01000-of-01001.h5"));
     expect_views(step, sample);
-    EXPECT_EQ(read(Checkpoint(step), sample.tensors[1], whole(sample.tensors[1])), sample.bytes.at("b"));
+    EXPECT_EQ(read(Checkpoint(step), sample.tensors[1], layout::whole(sample.tensors[1].shape)),
+              sample.bytes.at("b"));
 }
 
 }  // namespace
