@@ -14,11 +14,9 @@
 #include "checkpoint/partial_folder.h"
 #include "command_line.h"
 #include "eval/compare.h"
-#include "interop/compare.h"
 #include "interop/conversion_folder.h"
 #include "interop/convert.h"
 #include "interop/inspect.h"
-#include "interop/output_check.h"
 
 namespace argosy {
 namespace {

@@ -7,9 +7,9 @@
 
 #include "base/error.h"
 #include "checkpoint/checkpoint_files.h"
-#include "checkpoint/manifest_file.h"
-#include "checkpoint/slab_bytes.h"
 #include "checkpoint/step_folder.h"
+#include "checkpoint/stored_bytes.h"
+#include "checkpoint/tensor_file.h"
 
 namespace argosy::checkpoint {
 namespace {

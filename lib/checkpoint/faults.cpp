@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "checkpoint/checkpoint_files.h"
-#include "checkpoint/slab_bytes.h"
+#include "checkpoint/stored_bytes.h"
 
 namespace argosy::checkpoint {
 namespace {

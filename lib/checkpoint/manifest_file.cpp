@@ -4,11 +4,9 @@
 //    each shard serves all tensors.
 // 2. Each tensor maps slabs of `elements/<type>`. The slabs of neighbours on the grid begin at the same
 //    element (ElementLayout), so one mapping takes all chunks of the last axes at once.
-#include "checkpoint/manifest_file.h"
+#include "checkpoint/tensor_file.h"
 
 #include <algorithm>
-
-#include "checkpoint/output_file.h"
 
 namespace argosy::checkpoint {
 namespace {

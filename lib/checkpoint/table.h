@@ -36,6 +36,12 @@ struct StoredFile {
     bool operator==(const StoredFile&) const = default;
 };
 
+/// A file that goes with a checkpoint, such as a tokenizer's.
+struct Asset {
+    std::string name;
+    std::string bytes;
+};
+
 struct StoredAsset {
     std::string name;
     int64_t at = 0, num_bytes = 0;

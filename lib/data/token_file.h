@@ -1,5 +1,5 @@
 // A token file: one long stream of token numbers in HDF5, one document after another. FORMAT.md specifies the
-// bytes on disk. Opening uses HDF5 (one thread, see h5/object.h). The open file is memory-mapped and
+// bytes on disk. Opening uses HDF5 (one thread, see h5/dataset.h). The open file is memory-mapped and
 // read-only; `copy` may be called from any thread.
 #pragma once
 

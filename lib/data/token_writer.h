@@ -1,7 +1,7 @@
 // Writes a token file of unknown length in bounded memory: tokens are first spooled into a nameless file, and
 // copied from there once their number is known. The file appears whole, by a rename in `commit`; without a
 // commit nothing is left. The writer replaces only a file that a TokenWriter wrote. `commit` uses HDF5: one
-// thread (see h5/object.h).
+// thread (see h5/dataset.h).
 #pragma once
 
 #include <cstdint>

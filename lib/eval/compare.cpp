@@ -17,7 +17,6 @@
 #include "base/error.h"
 #include "base/random.h"
 #include "eval/layerwise_model.h"
-#include "eval/weights.h"
 #include "h5/dataset.h"
 #include "interop/names.h"
 #include "model/parameter.h"

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <fstream>
 
-#include "h5/object.h"
+#include "h5/dataset.h"
 
 namespace argosy::h5 {
 namespace {

@@ -1,5 +1,5 @@
 // One HDF5 file: written once, or read, never modified in place. A writer whose file must appear whole
-// creates it under another name and renames it. One thread (see h5/object.h).
+// creates it under another name and renames it. One thread (see h5/dataset.h).
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "h5/dataset.h"
-#include "h5/object.h"
 #include "layout/slab.h"
 
 namespace argosy::h5 {

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/program.h"
 #include "checkpoint/step_folder.h"
+#include "checkpoint/tensor_file.h"
 #include "interop/convert.h"
 
 namespace argosy::interop {

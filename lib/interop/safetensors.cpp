@@ -6,7 +6,7 @@
 #include <set>
 
 #include "base/error.h"
-#include "checkpoint/slab_bytes.h"
+#include "checkpoint/stored_bytes.h"
 #include "interop/strict_json.h"
 
 namespace argosy::interop {

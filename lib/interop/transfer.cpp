@@ -1,6 +1,7 @@
 #include "interop/transfer.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <atomic>
@@ -12,13 +13,15 @@
 #include <vector>
 
 #include "base/error.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/hash.h"
 #include "interop/element_conversion.h"
 #include "interop/names.h"
-#include "interop/slab_checks.h"
 
 namespace argosy::interop {
 namespace {
 
+using checkpoint::StoredSlab;
 using checkpoint::TensorInfo;
 
 // Bytes in the wider of both types. Small enough to stay in a processor's cache between the steps.
@@ -36,6 +39,57 @@ std::vector<size_t> by_size(const std::vector<Transfer>& transfers) {
     std::iota(order.begin(), order.end(), 0);
     std::ranges::stable_sort(order, std::greater(), [&](size_t i) { return transfers[i].from->num_bytes(); });
     return order;
+}
+
+/// Compares the checks of one tensor with its bytes while a transfer reads them, so that nothing is read
+/// twice. The elements are added in order, from the first to the last. One thread.
+class SlabChecks {
+  public:
+    /// UserError if the checks cannot be read. REQUIRES: `checkpoint` outlives this object, and `tensor` is
+    /// one of its tensors().
+    SlabChecks(const checkpoint::Checkpoint& checkpoint, const TensorInfo& tensor);
+
+    /// Adds the next elements. REQUIRES: `slab` consists of consecutive elements.
+    void add(const layout::Slab& slab, std::span<const std::byte> bytes);
+
+    /// Call it after the last add(): UserError, naming file, tensor, expected and found, if a slab's check
+    /// differs.
+    void finish() const;
+
+  private:
+    const checkpoint::Checkpoint& checkpoint_;
+    const TensorInfo& tensor_;
+    std::vector<StoredSlab> slabs_;
+    std::vector<checkpoint::Hasher> hashers_;  // one per slab
+};
+
+SlabChecks::SlabChecks(const checkpoint::Checkpoint& checkpoint, const TensorInfo& tensor)
+    : checkpoint_(checkpoint), tensor_(tensor), slabs_(checkpoint.slabs(tensor)), hashers_(slabs_.size()) {}
+
+void SlabChecks::add(const layout::Slab& slab, std::span<const std::byte> bytes) {
+    const int64_t size_bytes = h5::size_bytes(tensor_.type);
+    for (size_t i = 0; i < hashers_.size(); ++i) {
+        const layout::Slab& stored = slabs_[i].slab;
+        const auto common = layout::intersection(stored, slab);
+        if (!common) continue;
+        layout::for_each_run(*common, stored, slab, [&](const layout::Run& run) {
+            hashers_[i].add(bytes.subspan(run.in_b * size_bytes, run.length * size_bytes));
+        });
+    }
+}
+
+void SlabChecks::finish() const {
+    for (size_t i = 0; i < hashers_.size(); ++i) {
+        const StoredSlab& stored = slabs_[i];
+        const checkpoint::Hash found = hashers_[i].value();
+        if (found == stored.hash) continue;
+        const std::string file =
+            stored.file == StoredSlab::kThisFile ? "" : "/" + checkpoint_.manifest().files[stored.file].name;
+        throw UserError(
+            "{}{}: tensor '{}' is torn: its slab at [{}] of [{}] gives the check {}, and {} was expected",
+            checkpoint_.place(), file, tensor_.name, fmt::join(stored.slab.offset, ", "),
+            fmt::join(stored.slab.size, ", "), found.hex(), stored.hash.hex());
+    }
 }
 
 class OneTransfer {

@@ -18,6 +18,7 @@
 #include "checkpoint/tensor_source.h"
 #include "h5/dataset.h"
 #include "interop/model_source.h"
+#include "layout/slab.h"
 
 namespace argosy::interop {
 

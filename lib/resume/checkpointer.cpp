@@ -13,7 +13,7 @@
 #include "base/log.h"
 #include "checkpoint/partial_folder.h"
 #include "checkpoint/step_folder.h"
-#include "resume/export.h"
+#include "checkpoint/tensor_file.h"
 #include "resume/save_plan.h"
 #include "resume/saved_steps.h"
 #include "resume/shard_copy.h"

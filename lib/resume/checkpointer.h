@@ -12,7 +12,6 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/file_writer.h"
 #include "checkpoint/hash.h"
 #include "checkpoint/plan.h"
 #include "checkpoint/table.h"

@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "checkpoint/sample.h"
-#include "checkpoint/slab_bytes.h"
+#include "checkpoint/stored_bytes.h"
 #include "expect_error.h"
 #include "h5/file.h"
 #include "scratch_folder.h"

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "checkpoint/checkpoint.h"
-#include "checkpoint/file_writer.h"
 #include "checkpoint/step_folder.h"
+#include "checkpoint/tensor_file.h"
 
 namespace argosy::checkpoint {
 

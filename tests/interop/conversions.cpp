@@ -3,9 +3,9 @@
 #include <cstring>
 
 #include "base/random.h"
-#include "checkpoint/file_writer.h"
 #include "checkpoint/partial_folder.h"
 #include "checkpoint/step_folder.h"
+#include "checkpoint/tensor_file.h"
 #include "interop/names.h"
 #include "interop/safetensors.h"
 

@@ -8,10 +8,9 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "checkpoint/file_writer.h"
 #include "checkpoint/partial_folder.h"
+#include "checkpoint/tensor_file.h"
 #include "expect_error.h"
-#include "interop/compare.h"
 #include "interop/conversions.h"
 #include "interop/inspect.h"
 #include "interop/names.h"

@@ -8,6 +8,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/step_folder.h"
+#include "checkpoint/tensor_file.h"
 #include "expect_error.h"
 #include "resume/loaded_parts.h"
 #include "resume/saved_run.h"
