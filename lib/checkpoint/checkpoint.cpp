@@ -55,7 +55,7 @@ void check_step(const fs::path& path, const Manifest& manifest) {
 }
 
 void check_inside(const TensorInfo& tensor, const layout::Slab& slab, size_t out_bytes) {
-    ARGOSY_CHECK(static_cast<int64_t>(out_bytes) == slab.num_elements() * h5::size_bytes(tensor.type),
+    ARGOSY_CHECK(static_cast<int64_t>(out_bytes) == slab.num_elements() * size_bytes(tensor.type),
                  "'{}': {} bytes for a slab of {}", tensor.name, out_bytes, slab.size);
     ARGOSY_CHECK(slab.offset.size() == tensor.shape.size() && slab.size.size() == tensor.shape.size());
     for (size_t dim = 0; dim < tensor.shape.size(); ++dim) {

@@ -16,7 +16,7 @@ namespace {
 struct FileSlab {
     const TensorInfo* tensor = nullptr;
     StoredSlab stored;
-    ByteRange bytes() const { return {stored.at, stored.slab.num_elements() * h5::size_bytes(tensor->type)}; }
+    ByteRange bytes() const { return {stored.at, stored.slab.num_elements() * size_bytes(tensor->type)}; }
 };
 
 /// The slabs that a manifest lists, by file.

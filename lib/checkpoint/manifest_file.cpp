@@ -104,7 +104,7 @@ std::vector<int64_t> view_shape(const Plan& plan, const std::vector<int64_t>& nu
     return shape;
 }
 
-void create_elements_view(h5::File& file, const Plan& plan, h5::ElementType type,
+void create_elements_view(h5::File& file, const Plan& plan, ElementType type,
                           const std::vector<int64_t>& num_elements) {
     const std::vector<int64_t> shape = view_shape(plan, num_elements);
     std::vector<VirtualSource> shards;

@@ -72,7 +72,7 @@ class SlabVisitor {
 struct Footprint {
     int64_t num_writers = 1;  // sorts the tensors of all writers to the front, which leaves few gaps
     std::vector<std::pair<int, int>> axes;  // on each axis: the first coordinate, and how many hold a chunk
-    h5::ElementType type = h5::ElementType::F32;
+    ElementType type = ElementType::Float32;
     int64_t num_elements = 1;  // of the largest slab
     auto key() const { return std::tuple(-num_writers, axes, type); }
 };
@@ -196,6 +196,6 @@ std::string shard_name(int writer, int num_writers) {
     return num_writers <= kMaxInFolder ? name : fmt::format("shards-{:05}/{}", writer / kMaxInFolder, name);
 }
 
-std::string elements_name(h5::ElementType type) { return fmt::format("elements/{}", h5::name(type)); }
+std::string elements_name(ElementType type) { return fmt::format("elements/{}", h5::name(type)); }
 
 }  // namespace argosy::checkpoint

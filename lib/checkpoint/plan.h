@@ -42,7 +42,7 @@ struct Plan {
 struct TensorSlab {
     TensorInfo tensor;
     layout::Slab slab;
-    int64_t num_bytes() const { return slab.num_elements() * h5::size_bytes(tensor.type); }
+    int64_t num_bytes() const { return slab.num_elements() * size_bytes(tensor.type); }
 };
 
 /// UserError, which begins with `place`, unless the grid and the cuts fit together. REQUIRES: valid infos.
@@ -70,7 +70,7 @@ void for_each_slab(const std::vector<int>& grid, const CutTensor& tensor, const 
 /// slabs of a tensor begin at the same element in all shards, so that one selection finds many of them.
 struct ElementLayout {
     std::vector<int64_t> begin;  // of each tensor's slabs
-    std::map<h5::ElementType, std::vector<int64_t>>
+    std::map<ElementType, std::vector<int64_t>, h5::FileOrder>
         num_elements;  // of the datasets, by writer; gaps included
 };
 ElementLayout element_layout(const Plan& plan);
@@ -81,6 +81,6 @@ std::string shard_name(int writer, int num_writers);
 
 /// "elements/f32": the dataset of a shard, and in a manifest the view of all shards' datasets, [grid...,
 /// longest].
-std::string elements_name(h5::ElementType type);
+std::string elements_name(ElementType type);
 
 }  // namespace argosy::checkpoint

@@ -118,7 +118,7 @@ Hash hash_of(const RawFile& file, std::span<const ByteRange> ranges) {
 int64_t read_common(const RawFile& file, const TensorInfo& tensor, const StoredSlab& stored,
                     const layout::Slab& wanted, std::span<std::byte> out) {
     const layout::Slab common = *layout::intersection(stored.slab, wanted);
-    const int64_t width = h5::size_bytes(tensor.type);
+    const int64_t width = size_bytes(tensor.type);
     Gather gather(file, out);
     int64_t num_runs = 0, first = 0;  // number of runs; offset of the first in `out`
     for_each_run(common, stored.slab, wanted, [&](const layout::Run& run) {

@@ -157,7 +157,7 @@ void check_slabs(const StoredTensor& tensor, int num_files, const std::string& w
 }  // namespace
 
 int64_t num_bytes(const StoredTensor& tensor, const StoredSlab& slab) {
-    return slab.slab.num_elements() * h5::size_bytes(tensor.info.type);
+    return slab.slab.num_elements() * size_bytes(tensor.info.type);
 }
 
 void check_info(const TensorInfo& info, const std::string& place) {
@@ -167,8 +167,8 @@ void check_info(const TensorInfo& info, const std::string& place) {
     const std::string where = tensor_place(place, info);
     if (info.shape.size() > kMaxDims)
         throw UserError("{}: {} dims; {} at most", where, info.shape.size(), kMaxDims);
-    int64_t left = kMaxBytes / h5::size_bytes(info.type);  // the largest factor by which the element count
-                                                           // may still grow
+    int64_t left = kMaxBytes / size_bytes(info.type);  // the largest factor by which the element count
+                                                       // may still grow
     for (const int64_t size : info.shape) {
         if (size < 0) throw UserError("{}: a dim has {} elements", where, size);
         if (size > left) throw UserError("{}: the bytes of shape {} cannot be counted", where, info.shape);

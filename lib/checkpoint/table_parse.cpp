@@ -99,8 +99,8 @@ class Reader {
         if (!value(key).is_object()) fail(key, "an object");
         return value(key).dump();
     }
-    h5::ElementType type(const char* key) const {
-        const std::optional<h5::ElementType> known = h5::element_type_named(text(key));
+    ElementType type(const char* key) const {
+        const std::optional<ElementType> known = h5::element_type_named(text(key));
         if (!known) fail(key, "a known element type");
         return *known;
     }

@@ -31,7 +31,7 @@ void check_names(const std::vector<TensorSlab>& slabs, const std::string& place)
 /// begins.
 std::vector<int64_t> place_elements(h5::File& file, const Plan& plan, int writer) {
     const ElementLayout elements = element_layout(plan);
-    std::map<h5::ElementType, int64_t> starts;
+    std::map<ElementType, int64_t> starts;
     for (const auto& [type, num_elements] : elements.num_elements) {
         if (num_elements[writer] == 0) continue;
         starts[type] = place_dataset(file, elements_name(type), type, std::array{num_elements[writer]});
@@ -40,7 +40,7 @@ std::vector<int64_t> place_elements(h5::File& file, const Plan& plan, int writer
     for (size_t i = 0; i < plan.tensors.size(); ++i) {
         const CutTensor& tensor = plan.tensors[i];
         if (!slab_of(plan.grid, tensor, writer)) continue;
-        places.push_back(starts.at(tensor.info.type) + elements.begin[i] * h5::size_bytes(tensor.info.type));
+        places.push_back(starts.at(tensor.info.type) + elements.begin[i] * size_bytes(tensor.info.type));
     }
     return places;
 }
@@ -70,7 +70,7 @@ UserBlock lay_out_file(const std::filesystem::path& path, FileKind kind, const O
             "{}: its table has {} bytes, and readers take {} at most: the step has too many tensors",
             path.string(), block.table_bytes, kMaxTableBytes);
     }
-    block.table_at = place_dataset(file, kTableName, h5::ElementType::U8, std::array{block.table_bytes});
+    block.table_at = place_dataset(file, kTableName, ElementType::UInt8, std::array{block.table_bytes});
     file.close();
     return block;
 }
@@ -211,7 +211,7 @@ void OutputFile::finish(const std::string& table, std::vector<ByteRange> checked
     file_.sync();
 }
 
-int64_t place_dataset(h5::File& file, const std::string& name, h5::ElementType type,
+int64_t place_dataset(h5::File& file, const std::string& name, ElementType type,
                       std::span<const int64_t> shape) {
     const h5::Dataset dataset = file.create_dataset(name, type, shape);
     return dataset.num_elements() == 0 ? kUserBlockBytes : dataset.offset();
@@ -222,7 +222,7 @@ std::vector<StoredAsset> place_assets(h5::File& file, const std::vector<Asset>& 
     for (const Asset& asset : assets) {
         check_file_name(asset.name, file.place());
         const auto size = static_cast<int64_t>(asset.bytes.size());
-        const int64_t at = place_dataset(file, "assets/" + asset.name, h5::ElementType::U8, std::array{size});
+        const int64_t at = place_dataset(file, "assets/" + asset.name, ElementType::UInt8, std::array{size});
         places.push_back({asset.name, at, size, hash_of(std::as_bytes(std::span(asset.bytes)))});
     }
     return places;

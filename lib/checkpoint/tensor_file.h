@@ -72,7 +72,7 @@ class OutputFile {
 
 /// Makes a dataset and returns the offset of its bytes. A dataset without elements has no offset of its own
 /// and gets the first possible one.
-int64_t place_dataset(h5::File& file, const std::string& name, h5::ElementType type,
+int64_t place_dataset(h5::File& file, const std::string& name, ElementType type,
                       std::span<const int64_t> shape);
 
 /// Makes the datasets `assets/<name>`; their hashes are final.

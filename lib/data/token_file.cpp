@@ -32,7 +32,7 @@ void check_layout(const h5::Dataset& tokens) {
         throw UserError("{} is not stored contiguously; rewrite it without chunks (h5repack -l CONTI)",
                         tokens.place());
     }
-    if (tokens.type() != h5::ElementType::U16 && tokens.type() != h5::ElementType::U32) {
+    if (tokens.type() != ElementType::UInt16 && tokens.type() != ElementType::UInt32) {
         throw UserError("{} holds {} elements; a token file holds u16 or u32", tokens.place(),
                         tokens.type() ? h5::name(*tokens.type()) : "unknown");
     }
@@ -71,7 +71,7 @@ TokenFile::Located TokenFile::locate(const std::filesystem::path& path) {
     return {.info = read_info(tokens),
             .num_tokens = tokens.num_elements(),
             .offset = tokens.offset(),
-            .token_bytes = h5::size_bytes(*tokens.type())};
+            .token_bytes = size_bytes(*tokens.type())};
 }
 
 void TokenFile::copy(int64_t begin, int64_t count, int64_t* out) const {

@@ -15,8 +15,8 @@ constexpr int64_t kBlockBytes = int64_t{1} << 20;
 constexpr const char* kWriter = "written_by";
 constexpr const char* kWrittenBy = "argosy prepare-data";
 
-h5::ElementType type_for(int64_t vocab_size) {
-    return vocab_size <= 65536 ? h5::ElementType::U16 : h5::ElementType::U32;
+ElementType type_for(int64_t vocab_size) {
+    return vocab_size <= 65536 ? ElementType::UInt16 : ElementType::UInt32;
 }
 
 std::filesystem::path spool_path(std::filesystem::path path) { return path += ".spool.partial"; }
@@ -44,7 +44,7 @@ int64_t narrow(std::byte* tokens, int64_t num_bytes) {
 TokenWriter::TokenWriter(std::filesystem::path path, int64_t max_vocab_size)
     : path_(std::move(path)),
       max_vocab_size_(max_vocab_size),
-      spool_token_bytes_(h5::size_bytes(type_for(max_vocab_size))),
+      spool_token_bytes_(size_bytes(type_for(max_vocab_size))),
       file_(path_, is_written_here),
       spool_(RawFile::create_nameless(spool_path(path_))) {}
 
@@ -59,7 +59,7 @@ void TokenWriter::commit(const TokenInfo& info) {
                  max_vocab_size_);
     if (size_ == 0) throw UserError("there are no tokens to write to {}", path_.string());
     flush();
-    copy_spool(create_dataset(info), h5::size_bytes(type_for(info.vocab_size)));
+    copy_spool(create_dataset(info), size_bytes(type_for(info.vocab_size)));
     file_.commit();
 }
 

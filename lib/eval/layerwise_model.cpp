@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "gpu/element_type.h"
 #include "interop/names.h"
 #include "model/block.h"
 #include "model/head.h"
@@ -72,7 +73,7 @@ at::Tensor read_converted(const checkpoint::TensorSource& source, const layout::
     std::vector<int64_t> shape = tensor.shape;
     shape[0] = rows.size;
     const at::Tensor out = at::empty(shape, type);
-    const at::ScalarType stored = *floating_type(tensor.type);
+    const at::ScalarType stored = *gpu::scalar_type(tensor.type);
     if (stored == type) {
         read_into(source, tensor, rows.begin, out);
         return out;
@@ -181,21 +182,6 @@ at::ScalarType compute_type(const std::string& name) {
     if (name == "bf16") return at::kBFloat16;
     if (name == "fp16") return at::kHalf;
     throw UserError("--dtype is '{}'; it must be fp32, bf16 or fp16", name);
-}
-
-std::optional<at::ScalarType> floating_type(h5::ElementType type) {
-    switch (type) {
-        case h5::ElementType::F64:
-            return at::kDouble;
-        case h5::ElementType::F32:
-            return at::kFloat;
-        case h5::ElementType::BF16:
-            return at::kBFloat16;
-        case h5::ElementType::F16:
-            return at::kHalf;
-        default:
-            return std::nullopt;
-    }
 }
 
 at::Tensor read_rows(const checkpoint::TensorSource& source, const layout::ParamSpec& parameter,

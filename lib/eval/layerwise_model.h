@@ -19,7 +19,6 @@
 #include <vector>
 
 #include "checkpoint/tensor_source.h"
-#include "h5/dataset.h"
 #include "layout/param_spec.h"
 #include "model/block.h"
 #include "model/layer.h"
@@ -73,9 +72,6 @@ class LayerwiseModel {
 
 /// fp32, bf16 or fp16; UserError for anything else.
 at::ScalarType compute_type(const std::string& name);
-
-/// LibTorch's type for stored weights; none for integers.
-std::optional<at::ScalarType> floating_type(h5::ElementType type);
 
 /// Reads rows (of the first dim) of a parameter, with the device and the type of `options`. REQUIRES: the
 /// source holds the model's parameters.

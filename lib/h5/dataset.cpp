@@ -23,7 +23,6 @@ static_assert(std::endian::native == std::endian::little, "elements go from memo
 struct Row {
     ElementType type;
     const char* name;
-    int64_t size_bytes;
     uint64_t missing;
     int64_t (*make)();
 };
@@ -39,16 +38,17 @@ int64_t make_half(size_t exponent_bits) {
     return id;
 }
 
-// The predefined types are looked up on use, because HDF5's names for them are calls that start the library.
+// In the order of FileOrder. The predefined types are looked up on use, because HDF5's names for them are
+// calls that start the library.
 constexpr std::array kTypes = {
-    Row{ElementType::U8, "u8", 1, 0, [] { return H5Tcopy(H5T_STD_U8LE); }},
-    Row{ElementType::U16, "u16", 2, 0, [] { return H5Tcopy(H5T_STD_U16LE); }},
-    Row{ElementType::U32, "u32", 4, 0, [] { return H5Tcopy(H5T_STD_U32LE); }},
-    Row{ElementType::I64, "i64", 8, 0, [] { return H5Tcopy(H5T_STD_I64LE); }},
-    Row{ElementType::F16, "f16", 2, 0x7e00, [] { return make_half(5); }},
-    Row{ElementType::BF16, "bf16", 2, 0x7fc0, [] { return make_half(8); }},
-    Row{ElementType::F32, "f32", 4, 0x7fc00000, [] { return H5Tcopy(H5T_IEEE_F32LE); }},
-    Row{ElementType::F64, "f64", 8, 0x7ff8000000000000, [] { return H5Tcopy(H5T_IEEE_F64LE); }},
+    Row{ElementType::UInt8, "u8", 0, [] { return H5Tcopy(H5T_STD_U8LE); }},
+    Row{ElementType::UInt16, "u16", 0, [] { return H5Tcopy(H5T_STD_U16LE); }},
+    Row{ElementType::UInt32, "u32", 0, [] { return H5Tcopy(H5T_STD_U32LE); }},
+    Row{ElementType::Int64, "i64", 0, [] { return H5Tcopy(H5T_STD_I64LE); }},
+    Row{ElementType::Float16, "f16", 0x7e00, [] { return make_half(5); }},
+    Row{ElementType::BFloat16, "bf16", 0x7fc0, [] { return make_half(8); }},
+    Row{ElementType::Float32, "f32", 0x7fc00000, [] { return H5Tcopy(H5T_IEEE_F32LE); }},
+    Row{ElementType::Float64, "f64", 0x7ff8000000000000, [] { return H5Tcopy(H5T_IEEE_F64LE); }},
 };
 
 const Row& row(ElementType type) {
@@ -135,8 +135,8 @@ int64_t Dataset::own_type(size_t num_bytes) const {
     return type_handle_.id();
 }
 
-int64_t size_bytes(ElementType type) { return row(type).size_bytes; }
 const char* name(ElementType type) { return row(type).name; }
+bool FileOrder::operator()(ElementType a, ElementType b) const { return &row(a) < &row(b); }
 uint64_t missing_element(ElementType type) { return row(type).missing; }
 
 std::optional<ElementType> element_type_named(std::string_view name) {
@@ -158,7 +158,7 @@ std::optional<ElementType> element_type(const Handle& type) {
 }
 
 void Object::set_attribute(const std::string& name, int64_t value) {
-    write_attribute(name, file_type(ElementType::I64), &value);
+    write_attribute(name, file_type(ElementType::Int64), &value);
 }
 
 void Object::set_attribute(const std::string& name, std::string_view value) {

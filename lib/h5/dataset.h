@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/element_type.h"
 #include "base/error.h"
 
 namespace argosy::h5 {
@@ -91,15 +92,16 @@ class Object {
     Handle open_attribute(const std::string& name) const;
 };
 
-// The element types of this program's datasets, little-endian on disk and in memory. HDF5 never converts
-// them: its bf16 conversion is slow and rounds wrongly.
+// The element types of datasets are u8, u16, u32, i64, f16, bf16, f32 and f64, little-endian on disk and in
+// memory. HDF5 never converts them: its bf16 conversion is slow and rounds wrongly.
 
-enum class ElementType { U8, U16, U32, I64, F16, BF16, F32, F64 };
-
-int64_t size_bytes(ElementType type);
-
-/// The name in messages and file listings: "u16".
+/// The name in messages and file listings: "u16". REQUIRES, as all functions here: a type of datasets.
 const char* name(ElementType type);
+
+/// The order in which files list types: that of the names above.
+struct FileOrder {
+    bool operator()(ElementType a, ElementType b) const;
+};
 
 /// Empty when no type has this name.
 std::optional<ElementType> element_type_named(std::string_view name);
@@ -121,7 +123,7 @@ class Dataset : public Object {
     const std::vector<int64_t>& shape() const { return shape_; }
     int64_t num_elements() const;
 
-    /// Empty when the element type is not one of h5::ElementType.
+    /// Empty when the element type is none of those above.
     std::optional<ElementType> type() const { return type_; }
 
     /// Whether the bytes are one run in the file: not chunked, compact, virtual or external.

@@ -72,13 +72,13 @@ class Comparison {
   private:
     void count(const layout::Slab& block, std::span<const std::byte> expected,
                std::span<const std::byte> found) {
-        const size_t size_bytes = h5::size_bytes(tensor_->type);
-        for (size_t at = 0; at < expected.size(); at += size_bytes) {
-            const auto wanted = expected.subspan(at, size_bytes), got = found.subspan(at, size_bytes);
-            if (std::memcmp(wanted.data(), got.data(), size_bytes) == 0) continue;
+        const auto width = static_cast<size_t>(size_bytes(tensor_->type));
+        for (size_t at = 0; at < expected.size(); at += width) {
+            const auto wanted = expected.subspan(at, width), got = found.subspan(at, width);
+            if (std::memcmp(wanted.data(), got.data(), width) == 0) continue;
             if (num_different_++ > 0) continue;
             first_ = fmt::format("first element {} of the block at [{}]: expected {}, found {}",
-                                 at / size_bytes, fmt::join(block.offset, ", "), hex(wanted), hex(got));
+                                 at / width, fmt::join(block.offset, ", "), hex(wanted), hex(got));
         }
     }
 

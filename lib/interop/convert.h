@@ -19,7 +19,7 @@ namespace argosy::interop {
 struct ConvertOptions {
     Form to = Form::Sharded;
     Content content = Content::Everything;
-    std::optional<h5::ElementType> type = {};  // of the weights; none: the source's own
+    std::optional<ElementType> type = {};     // of the weights; none: the source's own
     int num_shards = 0;                       // of a sharded checkpoint; 0: as many as the source has, else 1
     int64_t most_file_bytes = 5'000'000'000;  // of Hugging Face's files, as transformers splits
 };

@@ -22,13 +22,13 @@ namespace fs = std::filesystem;
 using checkpoint::TensorInfo;
 using nlohmann::json;
 
-const char* torch_type(h5::ElementType type) {
+const char* torch_type(ElementType type) {
     switch (type) {
-        case h5::ElementType::F64:
+        case ElementType::Float64:
             return "float64";
-        case h5::ElementType::BF16:
+        case ElementType::BFloat16:
             return "bfloat16";
-        case h5::ElementType::F16:
+        case ElementType::Float16:
             return "float16";
         default:
             return "float32";
@@ -36,8 +36,8 @@ const char* torch_type(h5::ElementType type) {
 }
 
 /// The type with the largest number of elements.
-h5::ElementType main_type(const std::vector<Transfer>& transfers) {
-    std::map<h5::ElementType, int64_t> elements;
+ElementType main_type(const std::vector<Transfer>& transfers) {
+    std::map<ElementType, int64_t, h5::FileOrder> elements;
     for (const Transfer& transfer : transfers) elements[transfer.to.type] += transfer.to.num_elements();
     return std::ranges::max_element(elements, {}, [](const auto& entry) { return entry.second; })->first;
 }

@@ -103,7 +103,7 @@ bool equal(const TensorSource& source, const TensorInfo& a, const TensorInfo& b)
     constexpr int64_t kSlabElements = 1 << 18;
     std::vector<std::byte> left, right;
     for (const layout::Slab& slab : layout::consecutive_slabs(a.shape, kSlabElements)) {
-        left.resize(slab.num_elements() * h5::size_bytes(a.type));
+        left.resize(slab.num_elements() * size_bytes(a.type));
         right.resize(left.size());
         source.read(a, slab, left);
         source.read(b, slab, right);

@@ -67,13 +67,13 @@ SlabChecks::SlabChecks(const checkpoint::Checkpoint& checkpoint, const TensorInf
     : checkpoint_(checkpoint), tensor_(tensor), slabs_(checkpoint.slabs(tensor)), hashers_(slabs_.size()) {}
 
 void SlabChecks::add(const layout::Slab& slab, std::span<const std::byte> bytes) {
-    const int64_t size_bytes = h5::size_bytes(tensor_.type);
+    const int64_t width = size_bytes(tensor_.type);
     for (size_t i = 0; i < hashers_.size(); ++i) {
         const layout::Slab& stored = slabs_[i].slab;
         const auto common = layout::intersection(stored, slab);
         if (!common) continue;
         layout::for_each_run(*common, stored, slab, [&](const layout::Run& run) {
-            hashers_[i].add(bytes.subspan(run.in_b * size_bytes, run.length * size_bytes));
+            hashers_[i].add(bytes.subspan(run.in_b * width, run.length * width));
         });
     }
 }
@@ -102,11 +102,11 @@ class OneTransfer {
     /// The slab's elements, converted to the target type.
     std::span<const std::byte> read(const layout::Slab& slab) {
         const TensorInfo &from = *transfer_.from, &to = transfer_.to;
-        buffers_.in.resize(slab.num_elements() * h5::size_bytes(from.type));
+        buffers_.in.resize(slab.num_elements() * size_bytes(from.type));
         source_.tensors->read(from, slab, buffers_.in);
         if (checks_) checks_->add(slab, buffers_.in);
         if (from.type == to.type) return buffers_.in;
-        buffers_.out.resize(slab.num_elements() * h5::size_bytes(to.type));
+        buffers_.out.resize(slab.num_elements() * size_bytes(to.type));
         convert_elements(from.type, buffers_.in, to.type, buffers_.out);
         num_overflowed_ += num_not_finite(to.type, buffers_.out) - num_not_finite(from.type, buffers_.in);
         return buffers_.out;
@@ -132,7 +132,7 @@ class OneTransfer {
 }  // namespace
 
 std::vector<Transfer> plan_transfers(const ModelSource& source, Content content,
-                                     std::optional<h5::ElementType> type) {
+                                     std::optional<ElementType> type) {
     std::vector<Transfer> transfers;
     for (const TensorInfo& tensor : source.tensors->tensors()) {
         if (content == Content::ModelOnly && !is_weight(tensor)) continue;
@@ -150,8 +150,7 @@ std::vector<std::string> run_transfers(const ModelSource& source, const std::vec
     run_in_threads(order.size(), transfer_options.num_threads, [&](size_t job, size_t thread) {
         const Transfer& transfer = transfers[order[job]];
         OneTransfer under_way(source, transfer, buffers[thread]);
-        const int64_t from_bytes = h5::size_bytes(transfer.from->type),
-                      to_bytes = h5::size_bytes(transfer.to.type);
+        const int64_t from_bytes = size_bytes(transfer.from->type), to_bytes = size_bytes(transfer.to.type);
         const int64_t max_elements = kSlabBytes / std::max(from_bytes, to_bytes);
         for (const layout::Slab& slab : layout::consecutive_slabs(transfer.from->shape, max_elements)) {
             if (transfer_options.stopped && transfer_options.stopped())

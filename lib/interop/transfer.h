@@ -64,7 +64,7 @@ enum class Content { Everything, ModelOnly };
 /// Weights get the type `type`, if it is given; the optimizer's state keeps its own types. The pointers in
 /// the result point into `source`.
 std::vector<Transfer> plan_transfers(const ModelSource& source, Content content,
-                                     std::optional<h5::ElementType> type);
+                                     std::optional<ElementType> type);
 
 struct TransferOptions {
     int num_threads = 1;

@@ -115,7 +115,7 @@ checkpoint::Plan Checkpointer::plan_of(bool model_only) const {
     const auto& type = options_->checkpoint.export_dtype;
     if (!model_only) plan.tensors.insert(plan.tensors.end(), moments_.begin(), moments_.end());
     for (checkpoint::CutTensor& tensor : plan.tensors)
-        if (model_only && type) tensor.info.type = setup::element_type(setup::scalar_type(*type));
+        if (model_only && type) tensor.info.type = setup::element_type(*type);
     return plan;
 }
 

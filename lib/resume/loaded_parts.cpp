@@ -13,7 +13,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "config/print.h"
-#include "setup/element_types.h"
+#include "gpu/element_type.h"
 #include "setup/setup.h"
 #include "train/run_limits.h"
 
@@ -67,7 +67,7 @@ void check(const TensorSource& source, const HeldSlab& held) {
             "trained",
             source.place(), found.name, fmt::join(found.shape, ", "), fmt::join(held.tensor.shape, ", "));
     }
-    if (setup::scalar_type(found.type)) return;
+    if (is_floating(found.type)) return;
     throw UserError("{}: {} is made of {}; weights and states are f64, f32, bf16 or f16", source.place(),
                     found.name, h5::name(found.type));
 }
@@ -81,7 +81,7 @@ void load(const TensorSource& source, const TensorInfo& stored, const HeldSlab& 
     if (stored.type == held.tensor.type && held.elements.is_cpu()) {
         return source.read(stored, held.slab, bytes_of(held.elements));
     }
-    const at::Tensor elements = at::empty(held.elements.sizes(), *setup::scalar_type(stored.type));
+    const at::Tensor elements = at::empty(held.elements.sizes(), *gpu::scalar_type(stored.type));
     source.read(stored, held.slab, bytes_of(elements));
     held.elements.copy_(elements);
 }

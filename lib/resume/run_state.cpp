@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "base/error.h"
+#include "gpu/element_type.h"
 #include "resume/save_plan.h"
-#include "setup/element_types.h"
 
 namespace argosy::resume {
 namespace {
@@ -109,7 +109,8 @@ RunState::RunState(train::Trainer& trainer, const comm::Mesh& mesh, train::Updat
         const layout::ParamSpec& spec = parameter.spec();
         const auto add = [&](const std::string& name, const at::Tensor& tensor, std::vector<HeldSlab>& slabs,
                              std::vector<checkpoint::CutTensor>& cut) {
-            const checkpoint::TensorInfo info{name, setup::element_type(tensor.scalar_type()), spec.shape};
+            const checkpoint::TensorInfo info{name, gpu::element_type(tensor.scalar_type()).value(),
+                                              spec.shape};
             slabs.push_back({{info, parameter.slab()}, parameter.own_rows(tensor)});
             cut.push_back(cut_tensor(info, spec, mesh.shape()));
         };

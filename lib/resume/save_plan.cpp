@@ -55,7 +55,7 @@ Cut cut_over_replicas(const CutTensor& tensor, int degree, Choice& choice) {
     std::vector<int64_t> size = tensor.info.shape;
     for (const Cut& cut : tensor.cuts)
         if (cut.parts > 1) size[cut.dim] = layout::chunk(size[cut.dim], cut.parts, 0).size;
-    int64_t num_bytes = h5::size_bytes(tensor.info.type);
+    int64_t num_bytes = size_bytes(tensor.info.type);
     for (const int64_t extent : size) num_bytes *= extent;
     const bool shared =
         degree > 1 && !size.empty() && size[0] % degree == 0 && num_bytes / degree >= kMinSlabBytes;

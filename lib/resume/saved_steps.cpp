@@ -98,7 +98,7 @@ void write_hugging_face(const std::filesystem::path& step, const std::filesystem
     require_export_place(place);
     const interop::ModelSource source = interop::open_model(step);
     interop::ConvertOptions options{.to = interop::Form::HuggingFace, .content = interop::Content::ModelOnly};
-    if (type) options.type = setup::element_type(setup::scalar_type(*type));
+    if (type) options.type = setup::element_type(*type);
     checkpoint::PartialFolder partial(place);
     const fs::path made = interop::convert(source, interop::plan(source, options), options, partial.path(),
                                            {.num_threads = kExportThreads});

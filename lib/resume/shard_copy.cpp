@@ -11,7 +11,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "gpu/device.h"
-#include "setup/element_types.h"
+#include "gpu/element_type.h"
 
 namespace argosy::resume {
 namespace {
@@ -70,7 +70,7 @@ std::vector<std::span<const std::byte>> ShardCopy::copy(const std::vector<HeldSl
     std::byte* next = memory_;
     for (const HeldSlab& slab : slabs) {
         const int64_t bytes = slab.num_bytes();
-        at::from_blob(next, slab.elements.sizes(), *setup::scalar_type(slab.tensor.type))
+        at::from_blob(next, slab.elements.sizes(), *gpu::scalar_type(slab.tensor.type))
             .copy_(slab.elements, /*non_blocking=*/true);
         copies.emplace_back(next, bytes);
         next += aligned(bytes);

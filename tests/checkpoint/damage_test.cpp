@@ -32,7 +32,7 @@ std::vector<Region> regions(const Checkpoint& checkpoint, int file) {
     std::vector<Region> found;
     for (const TensorInfo& tensor : checkpoint.tensors()) {
         for (const StoredSlab& slab : checkpoint.slabs(tensor)) {
-            const int64_t bytes = slab.slab.num_elements() * h5::size_bytes(tensor.type);
+            const int64_t bytes = slab.slab.num_elements() * size_bytes(tensor.type);
             if (slab.file == file)
                 found.push_back({slab.at, slab.at + bytes, "tensor '" + tensor.name + "'"});
         }
@@ -82,7 +82,7 @@ class Damage : public ::testing::Test {
         for (int i = 0; i < 3; ++i) {
             sample_.add(
                 random_,
-                {.name = "model/w" + std::to_string(i), .type = h5::ElementType::BF16, .shape = {7, 9}});
+                {.name = "model/w" + std::to_string(i), .type = ElementType::BFloat16, .shape = {7, 9}});
         }
         step_ = write_step(random_, folder_ / "run", sample_, 2);
     }

@@ -31,7 +31,7 @@ TEST_P(Format1, IsReadWholeAndInParts) {
     EXPECT_EQ(checkpoint.faults(), std::vector<std::string>());
     EXPECT_EQ(checkpoint.file_faults(), std::vector<std::string>());
     ASSERT_EQ(checkpoint.tensors().size(), 5u);
-    EXPECT_EQ(checkpoint.at("model/b"), (TensorInfo{"model/b", h5::ElementType::BF16, {2, 3, 4}}));
+    EXPECT_EQ(checkpoint.at("model/b"), (TensorInfo{"model/b", ElementType::BFloat16, {2, 3, 4}}));
     Sample sample;
     Random random(5);
     for (const TensorInfo& tensor : checkpoint.tensors()) {

@@ -18,14 +18,14 @@ namespace fs = std::filesystem;
 TEST(Plan, CutsAlongTheAxesInTheirOrder) {
     // Two pipeline ranks, four tensor ranks of which pairs hold the same half of the columns, three shards.
     const std::vector<int> grid = {2, 4, 3};
-    const CutTensor tensor{{"w", h5::ElementType::F32, {7, 10}},
+    const CutTensor tensor{{"w", ElementType::Float32, {7, 10}},
                            {{.first = 1}, {.dim = 1, .parts = 2, .first = 1}, {.parts = 3}}};
     EXPECT_EQ(slab_of(grid, tensor, 12 + 3 * 1 + 0), (layout::Slab{{0, 0}, {3, 5}}));
     EXPECT_EQ(slab_of(grid, tensor, 12 + 3 * 1 + 2), (layout::Slab{{6, 0}, {1, 5}}));
     EXPECT_EQ(slab_of(grid, tensor, 12 + 3 * 3 + 1), (layout::Slab{{3, 5}, {3, 5}}));
     EXPECT_EQ(slab_of(grid, tensor, 12 + 3 * 2 + 1), std::nullopt);  // its neighbour writes
     EXPECT_EQ(slab_of(grid, tensor, 0 + 3 * 1 + 0), std::nullopt);   // another pipeline rank
-    const CutTensor two_rows{{"w", h5::ElementType::F32, {2, 1}}, {{.first = 0}, {}, {.parts = 3}}};
+    const CutTensor two_rows{{"w", ElementType::Float32, {2, 1}}, {{.first = 0}, {}, {.parts = 3}}};
     EXPECT_EQ(slab_of(grid, two_rows, 2), std::nullopt);  // more parts than rows
 }
 
@@ -55,7 +55,7 @@ TEST(Plan, GivesEachElementToOneWriter) {
 }
 
 TEST(Plan, TheSaveIsThatOfOnePlan) {
-    const Plan plan{.grid = {4}, .tensors = {{{"w", h5::ElementType::F32, {8}}, {{.parts = 4}}}}};
+    const Plan plan{.grid = {4}, .tensors = {{{"w", ElementType::Float32, {8}}, {{.parts = 4}}}}};
     Plan other = plan;
     EXPECT_EQ(set_of({1, 2}, plan), set_of({1, 2}, other));
     EXPECT_NE(set_of({1, 2}, plan), set_of({1, 3}, plan));
@@ -71,14 +71,14 @@ TEST(Plan, LaysPiecesOfATensorOutAlike) {
     // there.
     const Plan plan{
         .grid = {2, 2},
-        .tensors = {{{"norm", h5::ElementType::F32, {8}}, {{.first = 1}, {.parts = 2}}},
-                    {{"a", h5::ElementType::F32, {8, 3}}, {{.dim = 0, .parts = 2}, {.dim = 0, .parts = 2}}},
-                    {{"b", h5::ElementType::F32, {6, 2}}, {{.dim = 1, .parts = 2}, {.dim = 0, .parts = 2}}},
-                    {{"other type", h5::ElementType::BF16, {2}}, {{.parts = 2}, {.first = 0}}}}};
+        .tensors = {{{"norm", ElementType::Float32, {8}}, {{.first = 1}, {.parts = 2}}},
+                    {{"a", ElementType::Float32, {8, 3}}, {{.dim = 0, .parts = 2}, {.dim = 0, .parts = 2}}},
+                    {{"b", ElementType::Float32, {6, 2}}, {{.dim = 1, .parts = 2}, {.dim = 0, .parts = 2}}},
+                    {{"other type", ElementType::BFloat16, {2}}, {{.parts = 2}, {.first = 0}}}}};
     const ElementLayout elements = element_layout(plan);
     EXPECT_EQ(elements.begin, (std::vector<int64_t>{9, 0, 6, 0}));
-    EXPECT_EQ(elements.num_elements.at(h5::ElementType::F32), (std::vector<int64_t>{9, 9, 13, 13}));
-    EXPECT_EQ(elements.num_elements.at(h5::ElementType::BF16), (std::vector<int64_t>{1, 0, 1, 0}));
+    EXPECT_EQ(elements.num_elements.at(ElementType::Float32), (std::vector<int64_t>{9, 9, 13, 13}));
+    EXPECT_EQ(elements.num_elements.at(ElementType::BFloat16), (std::vector<int64_t>{1, 0, 1, 0}));
 }
 
 /// The tensors as HDF5 shows them through the manifest.
@@ -109,7 +109,7 @@ TEST(Views, JoinNeighboursOnTheGrid) {
         const ScratchFolder folder;
         Sample sample;
         for (const char* name : {"rows", "columns", "shards", "replicas"})
-            sample.add(random, {name, h5::ElementType::F32, {rows, 6}});
+            sample.add(random, {name, ElementType::Float32, {rows, 6}});
         const Cut all{};
         const Plan plan{.grid = {2, 3, 4},
                         .tensors = {{sample.tensors[0], {{.parts = 2}, {.parts = 3}, {.parts = 4}}},
@@ -128,7 +128,7 @@ TEST(Views, ReachShardsInFolders) {
     Random random(10);
     const ScratchFolder folder;
     Sample sample;
-    for (const char* name : {"a", "b"}) sample.add(random, {name, h5::ElementType::F32, {14, 22}});
+    for (const char* name : {"a", "b"}) sample.add(random, {name, ElementType::Float32, {14, 22}});
     const Plan plan{.grid = {7, 11, 13},
                     .tensors = {{sample.tensors[0], {{.parts = 7}, {.dim = 1, .parts = 11}, {.first = 12}}},
                                 {sample.tensors[1], {{.first = 6}, {.first = 10}, {.parts = 13}}}}};

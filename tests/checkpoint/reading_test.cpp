@@ -9,7 +9,7 @@
 namespace argosy::checkpoint {
 namespace {
 
-constexpr auto kF32 = h5::ElementType::F32;
+constexpr auto kF32 = ElementType::Float32;
 
 /// One tensor `rows` x `columns`, in halves of its rows on two writers.
 std::filesystem::path write_halves(const ScratchFolder& folder, Sample& sample, int64_t rows,

@@ -60,7 +60,7 @@ TEST(RoundTrip, Hdf5ReadsTheSameBytes) {
             EXPECT_EQ(bytes, sample.bytes.at(tensor.name)) << path << ' ' << tensor.name;
         }
         EXPECT_EQ(file.open_dataset("assets/tokenizer.json").num_elements(), kSampleAssets[0].bytes.size());
-        EXPECT_EQ(file.open_dataset("table").type(), h5::ElementType::U8);
+        EXPECT_EQ(file.open_dataset("table").type(), ElementType::UInt8);
     }
 }
 
@@ -71,7 +71,7 @@ TEST(RoundTrip, PiecesMayBeAppendedToAndReadByThreads) {
     for (int i = 0; i < 8; ++i) {
         sample.add(
             random,
-            {.name = "model/w" + std::to_string(i), .type = h5::ElementType::F32, .shape = {64, 1000}});
+            {.name = "model/w" + std::to_string(i), .type = ElementType::Float32, .shape = {64, 1000}});
     }
     TensorFile writer =
         TensorFile::full(folder / "all.h5", sample_description(), sample.tensors, kSampleAssets);
@@ -101,7 +101,7 @@ TEST(RoundTrip, PiecesMayBeAppendedToAndReadByThreads) {
 
 TEST(RoundTrip, APieceThatLacksBytesOrGetsTooManyIsAMistakeOfOurs) {
     const ScratchFolder folder;
-    const std::vector<TensorInfo> tensors = {{.name = "a", .type = h5::ElementType::U8, .shape = {4}}};
+    const std::vector<TensorInfo> tensors = {{.name = "a", .type = ElementType::UInt8, .shape = {4}}};
     TensorFile writer = TensorFile::full(folder / "a.h5", sample_description(), tensors, {});
     const std::vector<std::byte> bytes(5);
     EXPECT_ERROR(writer.finish(), RunError, "internal error", "0 bytes of 4");
@@ -111,7 +111,7 @@ TEST(RoundTrip, APieceThatLacksBytesOrGetsTooManyIsAMistakeOfOurs) {
 // A writer that never finished left no user block: nobody takes its file for one of ours.
 TEST(RoundTrip, AnUnfinishedFileIsNone) {
     const ScratchFolder folder;
-    const std::vector<TensorInfo> tensors = {{.name = "a", .type = h5::ElementType::U8, .shape = {4}}};
+    const std::vector<TensorInfo> tensors = {{.name = "a", .type = ElementType::UInt8, .shape = {4}}};
     TensorFile::full(folder / "a.h5", sample_description(), tensors, {});
     EXPECT_ERROR(Checkpoint{folder / "a.h5"}, UserError, "a.h5 is no file of a checkpoint");
 }

@@ -8,9 +8,9 @@
 namespace argosy::checkpoint {
 namespace {
 
-constexpr std::array kTypes = {h5::ElementType::F32, h5::ElementType::BF16, h5::ElementType::F64,
-                               h5::ElementType::F16, h5::ElementType::I64,  h5::ElementType::U32,
-                               h5::ElementType::U16, h5::ElementType::U8};
+constexpr std::array kTypes = {ElementType::Float32, ElementType::BFloat16, ElementType::Float64,
+                               ElementType::Float16, ElementType::Int64,    ElementType::UInt32,
+                               ElementType::UInt16,  ElementType::UInt8};
 
 std::vector<int64_t> random_shape(Random& random, int index) {
     if (index == 0) return {};
@@ -78,7 +78,7 @@ layout::Slab random_slab(Random& random, const TensorInfo& tensor) {
 
 std::vector<std::byte> cut(const Sample& sample, const TensorInfo& tensor, const layout::Slab& slab) {
     const std::vector<std::byte>& content = sample.bytes.at(tensor.name);
-    const int64_t width = h5::size_bytes(tensor.type), count = slab.num_elements();
+    const int64_t width = size_bytes(tensor.type), count = slab.num_elements();
     std::vector<std::byte> out;
     for (int64_t i = 0; i < count; ++i) {
         int64_t left = i, element = 0, stride = 1;
@@ -140,7 +140,7 @@ void write_full(Random& random, const std::filesystem::path& path, const Sample&
 
 std::vector<std::byte> read(const Checkpoint& checkpoint, const TensorInfo& tensor,
                             const layout::Slab& slab) {
-    std::vector<std::byte> out(slab.num_elements() * h5::size_bytes(tensor.type));
+    std::vector<std::byte> out(slab.num_elements() * size_bytes(tensor.type));
     checkpoint.read(checkpoint.at(tensor.name), slab, out);
     return out;
 }

@@ -44,7 +44,7 @@ void add_weight(Plan& plan, const Layout& layout, int stage, const std::string& 
     const Cut tensor_cut =
         weight.tensor_dim < 0 ? Cut{.first = first} : Cut{weight.tensor_dim, layout.tensor};
     for (const char* kind : {"model/", "optimizer/first/", "optimizer/second/"}) {
-        plan.tensors.push_back({{kind + name, h5::ElementType::F32, weight.shape},
+        plan.tensors.push_back({{kind + name, ElementType::Float32, weight.shape},
                                 {{.first = stage}, tensor_cut, {.parts = layout.shard}, {}}});
     }
 }

@@ -87,7 +87,7 @@ class Commit : public ::testing::Test {
     }
     static Plan halves(int dim = 1, std::vector<int64_t> shape = {4, 4}) {
         return {.grid = {2},
-                .tensors = {{{"w", h5::ElementType::U8, std::move(shape)}, {{.dim = dim, .parts = 2}}}}};
+                .tensors = {{{"w", ElementType::UInt8, std::move(shape)}, {{.dim = dim, .parts = 2}}}}};
     }
     void write_shard(const Hash& nonce, const Plan& plan, int writer) {
         TensorFile file = TensorFile::shard(partial_, nonce, plan, writer);

@@ -14,7 +14,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using checkpoint::TensorInfo;
-using h5::ElementType;
 
 checkpoint::Description description(const model::ModelSpec& spec, int64_t step) {
     return {.step = step,
@@ -37,7 +36,7 @@ checkpoint::Plan in_quarters(const std::vector<TensorInfo>& tensors) {
 
 std::vector<std::byte> cut_out(const TensorInfo& tensor, const layout::Slab& slab) {
     const std::vector<std::byte> all = tensor_bytes(tensor);
-    const int64_t size = h5::size_bytes(tensor.type), columns = tensor.shape.size() > 1 ? tensor.shape[1] : 1;
+    const int64_t size = size_bytes(tensor.type), columns = tensor.shape.size() > 1 ? tensor.shape[1] : 1;
     const int64_t first_column = tensor.shape.size() > 1 ? slab.offset[1] : 0;
     const int64_t num_columns = tensor.shape.size() > 1 ? slab.size[1] : 1;
     std::vector<std::byte> bytes;
@@ -76,7 +75,7 @@ std::vector<std::byte> tensor_bytes(const TensorInfo& tensor) {
         bytes[i] = static_cast<std::byte>(words[0]);
     }
     // The last byte of an element has the exponent: small enough for a finite number in every type.
-    const size_t size = h5::size_bytes(tensor.type);
+    const size_t size = size_bytes(tensor.type);
     for (size_t i = size - 1; i < bytes.size(); i += size)
         bytes[i] = (bytes[i] & std::byte{0x81}) | std::byte{0x3a};
     return bytes;
@@ -90,7 +89,7 @@ std::vector<TensorInfo> tiny_tensors(const model::ModelSpec& spec, ElementType t
     for (const char* mean : {"optimizer/first/", "optimizer/second/"}) {
         if (!optimizer) break;
         for (const layout::ParamSpec& parameter : model_parameters(spec)) {
-            tensors.push_back({mean + parameter.name, ElementType::F32, parameter.shape});
+            tensors.push_back({mean + parameter.name, ElementType::Float32, parameter.shape});
         }
     }
     return tensors;
@@ -98,7 +97,7 @@ std::vector<TensorInfo> tiny_tensors(const model::ModelSpec& spec, ElementType t
 
 void write_step(const fs::path& run, const model::ModelSpec& spec, int64_t step) {
     const checkpoint::Hash nonce{1, 2};
-    const checkpoint::Plan plan = in_quarters(tiny_tensors(spec, ElementType::F32, /*optimizer=*/true));
+    const checkpoint::Plan plan = in_quarters(tiny_tensors(spec, ElementType::Float32, /*optimizer=*/true));
     const fs::path folder = run / "checkpoint",
                    partial = checkpoint::start_step(folder, step, plan.num_writers());
     for (int rank = 0; rank < plan.num_writers(); ++rank) {

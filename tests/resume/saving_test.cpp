@@ -46,7 +46,7 @@ struct Needed {
 Needed needed(const std::vector<resume::HeldSlab>& slabs) {
     Needed sum;
     for (const resume::HeldSlab& held : slabs) {
-        const int64_t size = h5::size_bytes(held.tensor.type);
+        const int64_t size = size_bytes(held.tensor.type);
         sum.exactly += held.slab.num_elements() * size;
         int64_t whole_rows = held.slab.size[0];
         for (size_t dim = 1; dim < held.tensor.shape.size(); ++dim) whole_rows *= held.tensor.shape[dim];
@@ -97,7 +97,7 @@ TEST(Saving, ReplicasShareTheWriting) {
     int64_t all = 0;
     for (const checkpoint::TensorInfo& tensor : checkpoint.tensors()) {
         for (const checkpoint::StoredSlab& slab : checkpoint.slabs(tensor)) {
-            const int64_t size = slab.slab.num_elements() * h5::size_bytes(tensor.type);
+            const int64_t size = slab.slab.num_elements() * size_bytes(tensor.type);
             bytes[slab.file] += size;
             all += size;
         }

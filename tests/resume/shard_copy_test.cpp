@@ -26,7 +26,7 @@ layout::ParamSpec parameter(const MeshShape& mesh, const std::vector<int64_t>& s
 }
 
 HeldSlab held(const std::string& name, const layout::ParamSpec& spec, const MeshShape& mesh, int rank) {
-    const checkpoint::TensorInfo tensor{name, h5::ElementType::F32, spec.shape};
+    const checkpoint::TensorInfo tensor{name, ElementType::Float32, spec.shape};
     const layout::Slab slab = layout::slab_of(spec, mesh, mesh.coordinates(rank));
     return {{tensor, slab}, at::arange(slab.num_elements(), at::kFloat).view(slab.size)};
 }
@@ -112,7 +112,7 @@ TEST(SavePlan, LargeSlabsAreCutAndSmallOnesSpread) {
 
 /// The slabs that a rank writes that is alone.
 std::vector<HeldSlab> written_alone(const std::vector<HeldSlab>& held,
-                                    h5::ElementType type = h5::ElementType::F32) {
+                                    ElementType type = ElementType::Float32) {
     checkpoint::Plan plan{.grid = {1}, .tensors = {}};
     for (const HeldSlab& slab : held)
         plan.tensors.push_back({{slab.tensor.name, type, slab.tensor.shape}, {checkpoint::Cut{}}});
@@ -143,8 +143,8 @@ TEST(ShardCopy, IsWhatTheTensorsHeldThen) {
 TEST(ShardCopy, ConvertsToTheTypeAsked) {
     const c10::InferenceMode guard;
     const HeldSlab held = alone("a", {2, 300});
-    const auto slabs = written_alone({held}, h5::ElementType::BF16);
-    EXPECT_EQ(slabs[0].tensor.type, h5::ElementType::BF16);
+    const auto slabs = written_alone({held}, ElementType::BFloat16);
+    EXPECT_EQ(slabs[0].tensor.type, ElementType::BFloat16);
     ShardCopy copy;
     const auto bytes = copy.copy(slabs)[0];
     ASSERT_EQ(bytes.size(), 1200U);
