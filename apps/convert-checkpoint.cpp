@@ -14,11 +14,9 @@
 #include "checkpoint/partial_folder.h"
 #include "command_line.h"
 #include "eval/compare.h"
-#include "interop/compare.h"
 #include "interop/conversion_folder.h"
 #include "interop/convert.h"
 #include "interop/inspect.h"
-#include "interop/output_check.h"
 
 namespace argosy {
 namespace {
@@ -130,9 +128,9 @@ ConvertOptions convert_options(const CommandLine& line) {
                  : line.to == "full"  ? interop::Form::Full
                                       : interop::Form::HuggingFace;
     if (line.model_only) options.content = interop::Content::ModelOnly;
-    if (line.type == "fp32") options.type = h5::ElementType::F32;
-    if (line.type == "bf16") options.type = h5::ElementType::BF16;
-    if (line.type == "fp16") options.type = h5::ElementType::F16;
+    if (line.type == "fp32") options.type = ElementType::Float32;
+    if (line.type == "bf16") options.type = ElementType::BFloat16;
+    if (line.type == "fp16") options.type = ElementType::Float16;
     return options;
 }
 

@@ -17,10 +17,9 @@
 #include "eval/layerwise_model.h"
 #include "eval/perplexity.h"
 #include "eval/results.h"
-#include "eval/weights.h"
 #include "eval/windows.h"
+#include "interop/conversion_folder.h"
 #include "interop/model_source.h"
-#include "interop/output_check.h"
 #include "interop/transfer.h"
 #include "observe/memory.h"
 #include "ops/tensor_thread.h"
@@ -80,7 +79,7 @@ void add_options(CLI::App& app, Options& options) {
         ->check(CLI::PositiveNumber);
 }
 
-/// Checks all weights before the run, because the run reads pieces of weights, which no check covers.
+/// Checks all weights before the run, because the run reads slabs of weights, which no check covers.
 void check_bytes(const interop::ModelSource& source, const Environment& environment) {
     if (!source.checkpoint) return;  // Hugging Face's files have no checks
     const auto weights = interop::plan_transfers(source, interop::Content::ModelOnly, std::nullopt);
@@ -164,18 +163,18 @@ void evaluate(Options options, const Environment& environment) {
                                 .started = seconds_since_1970()};
     const auto [source, tasks] = open_inputs(options);
     PartialFile output(options.output, is_json_of_format(eval::kResultsMark));
-    const eval::Place place = eval::choose_place(options.device);
+    const eval::Device device = eval::choose_device(options.device);
     observe::MemoryMeter::install();  // counts tensors, and names the requested bytes when host memory runs
                                       // out
     const ops::TensorThread thread;
-    options.perplexity.round_bytes = eval::round_bytes(place, options.perplexity.round_bytes);
+    options.perplexity.round_bytes = eval::round_bytes(device, options.perplexity.round_bytes);
     const eval::LayerwiseModel model(*source.tensors, source.spec,
-                                     at::TensorOptions(type).device(place.device));
-    evaluation.device = place.name();
+                                     at::TensorOptions(type).device(device.torch_device));
+    evaluation.device = device.name();
     evaluation.num_parameters = model::num_parameters(source.spec);
 
     spdlog::info("{} ({}): {:.3g} parameters, computed in {} on {}", source.path.string(), name(source.form),
-                 static_cast<double>(evaluation.num_parameters), options.dtype, place.text());
+                 static_cast<double>(evaluation.num_parameters), options.dtype, device.text());
     check_bytes(source, environment);
     for (const eval::TokenTask& task : tasks) {
         const int64_t longest = eval::longest_window(task.records, options.perplexity.max_length);
@@ -183,7 +182,7 @@ void evaluate(Options options, const Environment& environment) {
             evaluation.tasks.push_back(run_task(model, task, options.perplexity, environment));
         } catch (...) {
             account::explain_shortage(
-                {place.gpu.has_value(), options.dtype, options.perplexity.batch_tokens, longest});
+                {device.gpu.has_value(), options.dtype, options.perplexity.batch_tokens, longest});
         }
     }
     evaluation.seconds = seconds_now() - started;

@@ -18,8 +18,8 @@
 #include "resume/restore.h"
 #include "resume/run_lock.h"
 #include "resume/run_state.h"
-#include "setup/cluster.h"
 #include "setup/product_choices.h"
+#include "setup/rank_context.h"
 #include "setup/setup.h"
 #include "train/data_feed.h"
 #include "train/run_limits.h"
@@ -34,10 +34,10 @@ struct Run {
     const Environment& environment;
     const config::JobConfig& config;
     account::MemoryAccount& account;
-    setup::Cluster& cluster;
+    setup::RankContext& context;
     double started;  // seconds of the clock
-    comm::Mesh& mesh = cluster.mesh;
-    comm::Communicator& control = *cluster.control;
+    comm::Mesh& mesh = context.mesh;
+    comm::Communicator& control = *context.control;
 
     train::StopAgreement stop{control};
     const model::ModelSpec spec = setup::choose_model(config.model);
@@ -54,7 +54,7 @@ struct Run {
     const resume::Start start = resume::restore(config, mesh.shape(), control, state);
     train::Position position = start.position;
 
-    setup::ProductChoices choices{config, *cluster.world, cluster.tensors};
+    setup::ProductChoices choices{config, *context.world, context.tensors};
     train::RunLimits limits{config.training, sizes.global_tokens, started, position};
     train::DataFeed feed{loader, mesh, sizes, position.samples, limits.num_steps() - position.step};
     const optim::LrSchedule schedule{setup::lr_schedule_options(config, limits.num_steps())};
@@ -62,7 +62,7 @@ struct Run {
         resume::save_options(config, spec, mesh.shape(), start, limits.num_steps()), control, state};
     observe::MetricsWriter metrics{
         observe::metrics_options(config, limits.num_steps(), start.last_own_step, environment),
-        observe::job_figures(config, spec, options.precision.compute, *cluster.world), control.rank()};
+        observe::job_figures(config, spec, options.precision.compute, *context.world), control.rank()};
     observe::SkippedUpdates skipped{config.job.dump_folder, control.rank(), start.last_own_step};
     observe::StepTimer timer{mesh};
 
@@ -80,7 +80,7 @@ struct Run {
             account.doing(observe::describe(phase));
             return timer.in(phase, work);
         };
-        cluster.memory.reset_peak();
+        context.memory.reset_peak();
         limits.start_step();
         timer.start_step();
         in(Checkpoint, [&] { checkpoints.before_step(); });
@@ -106,7 +106,7 @@ struct Run {
                        .grad_norm = result.grad_norm,
                        .lr = lr,
                        .tokens = sizes.global_tokens,
-                       .memory = cluster.memory.of_step(),
+                       .memory = context.memory.of_step(),
                        .skipped_updates = guard.num_skipped(),
                        .loss_scale = result.loss_scale,
                        .seconds_allowed = limits.seconds_left(),
@@ -130,8 +130,8 @@ ExitCode pretrain(const mpi::Comm& ranks, const Environment& environment,
     resume::warn_of_idle_keys(command.config);
     account::MemoryAccount account(command.config);
     try {
-        setup::Cluster cluster(ranks, command.config, environment);
-        return Run{environment, command.config, account, cluster, started}.train();
+        setup::RankContext context(ranks, command.config, environment);
+        return Run{environment, command.config, account, context, started}.train();
     } catch (...) {
         account.explain();
     }

@@ -11,7 +11,7 @@
 #include "base/error.h"
 #include "layout/param_spec.h"
 #include "ops/own_kernels.h"
-#include "setup/cluster.h"
+#include "setup/rank_context.h"
 #include "setup/setup.h"
 
 namespace argosy::account {

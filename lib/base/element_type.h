@@ -1,4 +1,4 @@
-// The element types that collectives and benchmarks move and reduce in memory, without tensors.
+// The element types of files, collectives and benchmarks, without tensors.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 namespace argosy {
 
-/// The order is that of nccl-tests' names.
+/// The order is that of nccl-tests' names; UInt16, which only files have, is last.
 enum class ElementType {
     Int8,
     UInt8,
@@ -23,12 +23,17 @@ enum class ElementType {
     Float64,
     BFloat16,
     Float8E4M3,
-    Float8E5M2
+    Float8E5M2,
+    UInt16
 };
 
-constexpr size_t size_bytes(ElementType type) {
-    constexpr size_t kSizes[] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1};
+constexpr int64_t size_bytes(ElementType type) {
+    constexpr int64_t kSizes[] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1, 2};
     return kSizes[static_cast<int>(type)];
+}
+
+constexpr bool is_floating(ElementType type) {
+    return type >= ElementType::Float16 && type <= ElementType::Float8E5M2;
 }
 
 // Conversions between one- and two-byte floating-point formats and float. Widening is exact; narrowing rounds

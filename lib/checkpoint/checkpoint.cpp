@@ -7,9 +7,9 @@
 
 #include "base/error.h"
 #include "checkpoint/checkpoint_files.h"
-#include "checkpoint/manifest_file.h"
-#include "checkpoint/slab_bytes.h"
 #include "checkpoint/step_folder.h"
+#include "checkpoint/stored_bytes.h"
+#include "checkpoint/tensor_file.h"
 
 namespace argosy::checkpoint {
 namespace {
@@ -55,7 +55,7 @@ void check_step(const fs::path& path, const Manifest& manifest) {
 }
 
 void check_inside(const TensorInfo& tensor, const layout::Slab& slab, size_t out_bytes) {
-    ARGOSY_CHECK(static_cast<int64_t>(out_bytes) == slab.num_elements() * h5::size_bytes(tensor.type),
+    ARGOSY_CHECK(static_cast<int64_t>(out_bytes) == slab.num_elements() * size_bytes(tensor.type),
                  "'{}': {} bytes for a slab of {}", tensor.name, out_bytes, slab.size);
     ARGOSY_CHECK(slab.offset.size() == tensor.shape.size() && slab.size.size() == tensor.shape.size());
     for (size_t dim = 0; dim < tensor.shape.size(); ++dim) {
@@ -103,9 +103,9 @@ std::vector<Checkpoint::Files::Located> Checkpoint::Files::read_slabs(const Mani
     std::vector<Located> located;
     for (const StoredTensor& stored : table.tensors) {
         const auto found = tensors.find(stored.info.name);
-        const PlacedTensor* placed = found == tensors.end() ? nullptr : &manifest.plan.tensors[found->second];
-        const bool as_planned = placed && placed->info == stored.info && !stored.slabs.empty() &&
-                                slab_of(manifest.plan.grid, *placed, file) == stored.slabs.front().slab;
+        const CutTensor* cut = found == tensors.end() ? nullptr : &manifest.plan.tensors[found->second];
+        const bool as_planned = cut && cut->info == stored.info && !stored.slabs.empty() &&
+                                slab_of(manifest.plan.grid, *cut, file) == stored.slabs.front().slab;
         if (!as_planned) {
             throw UserError("{}: its table says something else of tensor '{}' than the manifest",
                             bytes.place(), stored.info.name);
@@ -115,11 +115,11 @@ std::vector<Checkpoint::Files::Located> Checkpoint::Files::read_slabs(const Mani
     std::ranges::sort(located, {}, &Located::tensor);
     size_t next = 0;  // of `located`
     for (size_t tensor = 0; tensor < manifest.plan.tensors.size(); ++tensor) {
-        const PlacedTensor& placed = manifest.plan.tensors[tensor];
+        const CutTensor& cut = manifest.plan.tensors[tensor];
         const bool listed = next < located.size() && located[next].tensor == tensor;
         next += listed;
-        if (!listed && slab_of(manifest.plan.grid, placed, file))
-            throw UserError("{}: its table lacks tensor '{}'", bytes.place(), placed.info.name);
+        if (!listed && slab_of(manifest.plan.grid, cut, file))
+            throw UserError("{}: its table lacks tensor '{}'", bytes.place(), cut.info.name);
     }
     return located;
 }
@@ -129,7 +129,7 @@ Checkpoint::Checkpoint(const fs::path& path)
     manifest_ = read_manifest(files_->own);
     check_step(files_->own.file().path(), manifest_);
     for (const StoredTensor& tensor : manifest_.tensors) tensors_.push_back(tensor.info);
-    for (const PlacedTensor& tensor : manifest_.plan.tensors) tensors_.push_back(tensor.info);
+    for (const CutTensor& tensor : manifest_.plan.tensors) tensors_.push_back(tensor.info);
     for (size_t i = 0; i < tensors_.size(); ++i) files_->tensors.emplace(tensors_[i].name, i);
 }
 
@@ -142,34 +142,35 @@ size_t Checkpoint::index_of(const TensorInfo& tensor) const {
     return found->second;
 }
 
-/// Visits the slabs of a tensor that share elements with `box`.
-void Checkpoint::for_each_stored(size_t tensor, const layout::Slab& box,
+/// Visits the slabs of a tensor that share elements with `wanted`.
+void Checkpoint::for_each_stored(size_t tensor, const layout::Slab& wanted,
                                  const std::function<void(const StoredSlab&)>& visit) const {
     if (manifest_.lists_slabs()) {
         for (const StoredSlab& stored : manifest_.tensors[tensor].slabs)
-            if (intersection(stored.slab, box)) visit(stored);
+            if (intersection(stored.slab, wanted)) visit(stored);
         return;
     }
-    const PlacedTensor& placed = manifest_.plan.tensors[tensor];
-    for_each_slab(manifest_.plan.grid, placed, box, [&](int file, const layout::Slab& slab) {
-        const std::vector<Files::Located>& located = files_->slabs(manifest_, file);
-        const auto found = std::ranges::lower_bound(located, tensor, {}, &Files::Located::tensor);
-        visit({.file = file, .slab = slab, .at = found->at, .hash = found->hash});
-    });
+    for_each_slab(
+        manifest_.plan.grid, manifest_.plan.tensors[tensor], wanted, [&](int file, const layout::Slab& slab) {
+            const std::vector<Files::Located>& located = files_->slabs(manifest_, file);
+            const auto found = std::ranges::lower_bound(located, tensor, {}, &Files::Located::tensor);
+            visit({.file = file, .slab = slab, .at = found->at, .hash = found->hash});
+        });
 }
 
 void Checkpoint::read(const TensorInfo& tensor, const layout::Slab& slab, std::span<std::byte> out) const {
     const size_t index = index_of(tensor);
     check_inside(tensor, slab, out.size());
-    for_each_stored(index, slab, [&](const StoredSlab& part) {
-        const RawFile& file = files_->open(manifest_, part.file).file();
-        bytes_read_ += read_part(file, tensor, part, {*intersection(part.slab, slab), slab}, out);
+    for_each_stored(index, slab, [&](const StoredSlab& stored) {
+        const RawFile& file = files_->open(manifest_, stored.file).file();
+        bytes_read_ += read_common(file, tensor, stored, slab, out);
     });
 }
 
 std::vector<StoredSlab> Checkpoint::slabs(const TensorInfo& tensor) const {
     std::vector<StoredSlab> all;
-    for_each_stored(index_of(tensor), whole(tensor), [&](const StoredSlab& slab) { all.push_back(slab); });
+    for_each_stored(index_of(tensor), layout::whole(tensor.shape),
+                    [&](const StoredSlab& slab) { all.push_back(slab); });
     return all;
 }
 
@@ -177,7 +178,7 @@ int64_t Checkpoint::num_slabs(const TensorInfo& tensor) const {
     const size_t index = index_of(tensor);
     if (manifest_.lists_slabs()) return std::ssize(manifest_.tensors[index].slabs);
     int64_t count = 0;
-    for_each_slab(manifest_.plan.grid, manifest_.plan.tensors[index], whole(tensor),
+    for_each_slab(manifest_.plan.grid, manifest_.plan.tensors[index], layout::whole(tensor.shape),
                   [&](int, const layout::Slab&) { ++count; });
     return count;
 }

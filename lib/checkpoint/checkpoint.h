@@ -59,7 +59,7 @@ class Checkpoint : public TensorSource {
 
   private:
     size_t index_of(const TensorInfo& tensor) const;
-    void for_each_stored(size_t tensor, const layout::Slab& box,
+    void for_each_stored(size_t tensor, const layout::Slab& wanted,
                          const std::function<void(const StoredSlab&)>& visit) const;
 
     std::string place_;

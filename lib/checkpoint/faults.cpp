@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "checkpoint/checkpoint_files.h"
-#include "checkpoint/slab_bytes.h"
+#include "checkpoint/stored_bytes.h"
 
 namespace argosy::checkpoint {
 namespace {
@@ -16,7 +16,7 @@ namespace {
 struct FileSlab {
     const TensorInfo* tensor = nullptr;
     StoredSlab stored;
-    ByteRange bytes() const { return {stored.at, stored.slab.num_elements() * h5::size_bytes(tensor->type)}; }
+    ByteRange bytes() const { return {stored.at, stored.slab.num_elements() * size_bytes(tensor->type)}; }
 };
 
 /// The slabs that a manifest lists, by file.
@@ -92,7 +92,7 @@ std::string losses(const Manifest& manifest, int file) {
     for (const StoredTensor& tensor : manifest.tensors) {
         if (std::ranges::find(tensor.slabs, file, &StoredSlab::file) != tensor.slabs.end()) add(tensor.info);
     }
-    for (const PlacedTensor& tensor : manifest.plan.tensors) {
+    for (const CutTensor& tensor : manifest.plan.tensors) {
         if (slab_of(manifest.plan.grid, tensor, file)) add(tensor.info);
     }
     return count == 0 ? "" : fmt::format("; parts of {} tensors lie in it, as of '{}'", count, *first);
@@ -198,7 +198,7 @@ class FaultSearch {
         std::vector<FileSlab> slabs;
         if (file == StoredSlab::kThisFile) return slabs;
         for (const Checkpoint::Files::Located& each : files_.slabs(manifest_, file)) {
-            const PlacedTensor& tensor = manifest_.plan.tensors[each.tensor];
+            const CutTensor& tensor = manifest_.plan.tensors[each.tensor];
             slabs.push_back(
                 {&tensor.info, {file, *slab_of(manifest_.plan.grid, tensor, file), each.at, each.hash}});
         }

@@ -2,37 +2,35 @@
 // 56 million slabs. The manifest has two levels of virtual datasets instead:
 // 1. `elements/<type>` of shape [grid..., longest] joins the shards' datasets of that name. One mapping for
 //    each shard serves all tensors.
-// 2. Each tensor maps boxes of `elements/<type>`. The pieces of neighbours on the grid begin at the same
+// 2. Each tensor maps slabs of `elements/<type>`. The slabs of neighbours on the grid begin at the same
 //    element (ElementLayout), so one mapping takes all chunks of the last axes at once.
-#include "checkpoint/manifest_file.h"
+#include "checkpoint/tensor_file.h"
 
 #include <algorithm>
-
-#include "checkpoint/output_file.h"
 
 namespace argosy::checkpoint {
 namespace {
 
-using h5::Box;
 using h5::VirtualSource;
+using layout::Slab;
 
 /// The mappings of one tensor's view.
 class TensorView {
   public:
-    /// `shape`: of the elements' view. `begin`: of the tensor's pieces in it.
-    TensorView(const Plan& plan, const PlacedTensor& tensor, std::vector<int64_t> shape, int64_t begin)
+    /// `shape`: of the elements' view. `begin`: of the tensor's slabs in it.
+    TensorView(const Plan& plan, const CutTensor& tensor, std::vector<int64_t> shape, int64_t begin)
         : plan_(plan), tensor_(tensor), shape_(std::move(shape)), begin_(begin) {}
 
     std::vector<VirtualSource> mappings() {
         from_ = {.offset = std::vector<int64_t>(shape_.size(), 0),
                  .size = std::vector<int64_t>(shape_.size(), 1)};
-        add(0, whole(tensor_.info));
+        add(0, layout::whole(tensor_.info.shape));
         return std::move(sources_);
     }
 
   private:
-    /// Maps the part `slab` of the tensor, which the axes before `axis` have cut.
-    void add(size_t axis, const layout::Slab& slab) {
+    /// Maps the slab that the axes before `axis` have cut from the tensor.
+    void add(size_t axis, const Slab& slab) {
         if (slab.num_elements() == 0) return;
         if (axis == plan_.grid.size()) return map(slab, slab.num_elements());
         if (joins(axis, slab)) return add_joined(axis, slab);
@@ -46,7 +44,7 @@ class TensorView {
     /// Whether the chunks of this axis lie in the elements' view as in the tensor: row-major over the axes
     /// from this one on, all cut along dim 0 over all their writers, or not at all, and equal but for the
     /// last on this axis.
-    bool joins(size_t axis, const layout::Slab& slab) const {
+    bool joins(size_t axis, const Slab& slab) const {
         int64_t rows = 1;
         for (size_t each = axis; each < plan_.grid.size(); ++each) {
             const Cut& cut = tensor_.cuts[each];
@@ -58,44 +56,44 @@ class TensorView {
         return true;
     }
 
-    void add_joined(size_t axis, const layout::Slab& slab) {
+    void add_joined(size_t axis, const Slab& slab) {
         const int64_t rows = (slab.size[0] + tensor_.cuts[axis].parts - 1) / tensor_.cuts[axis].parts;
         const int64_t num_chunks = slab.size[0] / rows;
-        layout::Slab joined = slab, rest = slab;
+        Slab joined = slab, rest = slab;
         joined.size[0] = num_chunks * rows;
         rest.offset[0] += joined.size[0];
         rest.size[0] -= joined.size[0];
-        const Box before = from_;
+        const Slab before = from_;
         from_.offset[axis] = 0;
         from_.size[axis] = num_chunks;
-        int64_t num_pieces = num_chunks;
+        int64_t num_slabs = num_chunks;
         for (size_t each = axis + 1; each < plan_.grid.size(); ++each) {
             from_.offset[each] = tensor_.cuts[each].first;
             from_.size[each] = tensor_.cuts[each].parts;
-            num_pieces *= tensor_.cuts[each].parts;
+            num_slabs *= tensor_.cuts[each].parts;
         }
-        map(joined, joined.num_elements() / num_pieces);
+        map(joined, joined.num_elements() / num_slabs);
         from_ = before;
         from_.offset[axis] = num_chunks;
         add(axis + 1, rest);
         from_ = before;
     }
 
-    void map(const layout::Slab& slab, int64_t piece_elements) {
+    void map(const Slab& slab, int64_t slab_elements) {
         from_.offset.back() = begin_;
-        from_.size.back() = piece_elements;
+        from_.size.back() = slab_elements;
         sources_.push_back({.file = ".",
                             .dataset = elements_name(tensor_.info.type),
-                            .to = {slab.offset, slab.size},
+                            .to = slab,
                             .shape = shape_,
                             .from = from_});
     }
 
     const Plan& plan_;
-    const PlacedTensor& tensor_;
+    const CutTensor& tensor_;
     std::vector<int64_t> shape_;
     int64_t begin_;
-    Box from_;  // of the axes that are cut so far
+    Slab from_;  // of the axes that are cut so far
     std::vector<VirtualSource> sources_;
 };
 
@@ -106,15 +104,15 @@ std::vector<int64_t> view_shape(const Plan& plan, const std::vector<int64_t>& nu
     return shape;
 }
 
-void create_elements_view(h5::File& file, const Plan& plan, h5::ElementType type,
+void create_elements_view(h5::File& file, const Plan& plan, ElementType type,
                           const std::vector<int64_t>& num_elements) {
     const std::vector<int64_t> shape = view_shape(plan, num_elements);
     std::vector<VirtualSource> shards;
     for (int writer = 0; writer < plan.num_writers(); ++writer) {
         const int64_t length = num_elements[writer];
         if (length == 0) continue;
-        Box to{.offset = std::vector<int64_t>(shape.size(), 0),
-               .size = std::vector<int64_t>(shape.size(), 1)};
+        Slab to{.offset = std::vector<int64_t>(shape.size(), 0),
+                .size = std::vector<int64_t>(shape.size(), 1)};
         for (size_t axis = plan.grid.size(), rest = writer; axis-- > 0; rest /= plan.grid[axis])
             to.offset[axis] = static_cast<int64_t>(rest % plan.grid[axis]);
         to.size.back() = length;

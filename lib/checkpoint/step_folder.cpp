@@ -12,9 +12,9 @@
 #include "base/log.h"
 #include "base/raw_file.h"
 #include "checkpoint/checkpoint.h"
-#include "checkpoint/manifest_file.h"
 #include "checkpoint/stored_bytes.h"
 #include "checkpoint/table_check.h"
+#include "checkpoint/tensor_file.h"
 
 namespace argosy::checkpoint {
 namespace {

@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/file_writer.h"
 #include "checkpoint/partial_folder.h"
 #include "checkpoint/table.h"
 

@@ -1,6 +1,9 @@
 #include "checkpoint/stored_bytes.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
+#include <cstring>
 #include <vector>
 
 #include "base/error.h"
@@ -26,6 +29,57 @@ UserBlock read_block(const RawFile& file) {
     }
     return block;
 }
+
+constexpr int64_t kDirectBytes = int64_t{1}
+                                 << 16;  // from here on a read of its own costs nothing beside its bytes
+constexpr int64_t kReadBytes = int64_t{1} << 20;
+constexpr int64_t kPageBytes = 4096;  // a disk reads whole pages, so reading a smaller gap costs nothing
+constexpr size_t kMaxPending = 1 << 14;
+
+/// Reads runs of bytes with ascending file offsets; runs that are near each other are read together.
+class Gather {
+  public:
+    Gather(const RawFile& file, std::span<std::byte> out) : file_(file), out_(out) {}
+
+    void add(int64_t from, int64_t to, int64_t count) {
+        const bool near =
+            !pending_.empty() && from - end() < kPageBytes && from + count - begin() <= kReadBytes;
+        if (!near || pending_.size() == kMaxPending) flush();
+        pending_.push_back({from, to, count});
+        if (count >= kDirectBytes) flush();
+    }
+
+    void flush() {
+        if (pending_.empty()) return;
+        const int64_t count = end() - begin();
+        fetched_ += count;
+        if (pending_.size() == 1) {
+            file_.read_at(begin(), out_.subspan(pending_.front().to, count));
+        } else {
+            buffer_.resize(kReadBytes);
+            file_.read_at(begin(), std::span(buffer_).first(count));
+            for (const ByteRun& run : pending_) {
+                std::memcpy(out_.data() + run.to, buffer_.data() + (run.from - begin()), run.count);
+            }
+        }
+        pending_.clear();
+    }
+
+    int64_t fetched() const { return fetched_; }
+
+  private:
+    struct ByteRun {
+        int64_t from, to, count;
+    };
+    int64_t begin() const { return pending_.front().from; }
+    int64_t end() const { return pending_.back().from + pending_.back().count; }
+
+    const RawFile& file_;
+    std::span<std::byte> out_;
+    std::vector<ByteRun> pending_;
+    std::vector<std::byte> buffer_;
+    int64_t fetched_ = 0;
+};
 
 }  // namespace
 
@@ -59,6 +113,34 @@ Hash hash_of(const RawFile& file, std::span<const ByteRange> ranges) {
         }
     }
     return hasher.value();
+}
+
+int64_t read_common(const RawFile& file, const TensorInfo& tensor, const StoredSlab& stored,
+                    const layout::Slab& wanted, std::span<std::byte> out) {
+    const layout::Slab common = *layout::intersection(stored.slab, wanted);
+    const int64_t width = size_bytes(tensor.type);
+    Gather gather(file, out);
+    int64_t num_runs = 0, first = 0;  // number of runs; offset of the first in `out`
+    for_each_run(common, stored.slab, wanted, [&](const layout::Run& run) {
+        if (num_runs++ == 0) first = run.in_b * width;
+        gather.add(stored.at + run.in_a * width, run.in_b * width, run.length * width);
+    });
+    gather.flush();
+    if (num_runs == 1 && common == stored.slab) {
+        const Hash found = hash_of(out.subspan(first, stored.slab.num_elements() * width));
+        const std::string fault = check_fault(file, tensor, stored, found);
+        if (!fault.empty()) throw UserError("{}", fault);
+    }
+    return gather.fetched();
+}
+
+std::string check_fault(const RawFile& file, const TensorInfo& tensor, const StoredSlab& stored,
+                        const Hash& found) {
+    if (found == stored.hash) return {};
+    return fmt::format(
+        "{}: tensor '{}' is torn: its slab at {} of {} gives the check {}, and {} was expected",
+        file.path().string(), tensor.name, stored.slab.offset, stored.slab.size, found.hex(),
+        stored.hash.hex());
 }
 
 }  // namespace argosy::checkpoint

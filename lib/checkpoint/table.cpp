@@ -67,12 +67,14 @@ std::string print_tensor(const StoredTensor& tensor) {
     return fmt::format(R"({{{},"slabs":[{}]}})", info_fields("name", tensor.info), slabs);
 }
 
-std::string print_placed(const PlacedTensor& tensor) {
+std::string print_cut_tensor(const CutTensor& tensor) {
     std::string cuts;
     for (const Cut& cut : tensor.cuts)
         cuts += fmt::format("{}[{},{},{}]", cuts.empty() ? "" : ",", cut.dim, cut.parts, cut.first);
     return fmt::format(R"({{{},"cuts":[{}]}})", info_fields("name", tensor.info), cuts);
 }
+
+std::string grid_field(const Plan& plan) { return fmt::format("\"grid\":[{}]", fmt::join(plan.grid, ",")); }
 
 std::string print_description(const Description& of) {
     return fmt::format(
@@ -102,13 +104,16 @@ std::string to_json(const Manifest& manifest) {
         return fmt::format(R"({{"name":{},"at":{},"bytes":{},"hash":"{}"}})", quoted(of.name), of.at,
                            of.num_bytes, of.hash.hex());
     };
-    const std::string grid =
-        manifest.lists_slabs() ? "" : fmt::format("\"grid\":[{}],\n", fmt::join(manifest.plan.grid, ","));
+    const std::string grid = manifest.lists_slabs() ? "" : grid_field(manifest.plan) + ",\n";
     return fmt::format("{{\"set\":\"{}\",{},\n{}{},\n{},\n{}}}", manifest.set.hex(),
                        print_description(manifest.description), grid, list("files", manifest.files, file),
                        list("assets", manifest.assets, asset),
                        manifest.lists_slabs() ? list("tensors", manifest.tensors, print_tensor)
-                                              : list("tensors", manifest.plan.tensors, print_placed));
+                                              : list("tensors", manifest.plan.tensors, print_cut_tensor));
+}
+
+std::string to_json(const Plan& plan) {
+    return fmt::format("{{{},\n{}}}", grid_field(plan), list("tensors", plan.tensors, print_cut_tensor));
 }
 
 }  // namespace argosy::checkpoint

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "checkpoint/hash.h"
-#include "checkpoint/placement.h"
+#include "checkpoint/plan.h"
 #include "checkpoint/tensor_source.h"
 #include "layout/param_spec.h"
 
@@ -34,6 +34,12 @@ struct StoredFile {
     int64_t num_bytes = 0;
     Hash check;  // of its user block
     bool operator==(const StoredFile&) const = default;
+};
+
+/// A file that goes with a checkpoint, such as a tokenizer's.
+struct Asset {
+    std::string name;
+    std::string bytes;
 };
 
 struct StoredAsset {
@@ -77,9 +83,12 @@ struct Manifest {
 
 std::string to_json(const ShardTable& table);
 std::string to_json(const Manifest& manifest);
+/// Grid and tensors as in a manifest, for ranks that tell each other their plans.
+std::string to_json(const Plan& plan);
 
 /// `place` is for messages. `file_bytes`: the length of the file that contains the table.
 ShardTable parse_shard_table(std::string_view text, const std::string& place, int64_t file_bytes);
 Manifest parse_manifest(std::string_view text, const std::string& place, int64_t file_bytes);
+Plan parse_plan(std::string_view text, const std::string& place);
 
 }  // namespace argosy::checkpoint

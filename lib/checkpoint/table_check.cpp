@@ -76,7 +76,7 @@ void check_disjoint(const StoredTensor& tensor, const std::string& where) {
 
 void check_cover(const StoredTensor& tensor, const std::string& where) {
     check_disjoint(tensor, where);
-    int64_t covered = 0;  // at most the tensor's elements, since the slabs are disjoint boxes of it
+    int64_t covered = 0;  // at most the tensor's elements, since the slabs are disjoint
     for (const StoredSlab& stored : tensor.slabs) covered += stored.slab.num_elements();
     const int64_t expected = tensor.info.num_elements();
     if (covered != expected)
@@ -157,7 +157,7 @@ void check_slabs(const StoredTensor& tensor, int num_files, const std::string& w
 }  // namespace
 
 int64_t num_bytes(const StoredTensor& tensor, const StoredSlab& slab) {
-    return slab.slab.num_elements() * h5::size_bytes(tensor.info.type);
+    return slab.slab.num_elements() * size_bytes(tensor.info.type);
 }
 
 void check_info(const TensorInfo& info, const std::string& place) {
@@ -167,8 +167,8 @@ void check_info(const TensorInfo& info, const std::string& place) {
     const std::string where = tensor_place(place, info);
     if (info.shape.size() > kMaxDims)
         throw UserError("{}: {} dims; {} at most", where, info.shape.size(), kMaxDims);
-    int64_t left = kMaxBytes / h5::size_bytes(info.type);  // the largest factor by which the element count
-                                                           // may still grow
+    int64_t left = kMaxBytes / size_bytes(info.type);  // the largest factor by which the element count
+                                                       // may still grow
     for (const int64_t size : info.shape) {
         if (size < 0) throw UserError("{}: a dim has {} elements", where, size);
         if (size > left) throw UserError("{}: the bytes of shape {} cannot be counted", where, info.shape);
@@ -228,7 +228,7 @@ void check_table(const Manifest& manifest, const std::string& place, int64_t fil
         check_cover(tensor, where);
     }
     extents.check();
-    for (const PlacedTensor& tensor : manifest.plan.tensors) check_named(tensor.info);
+    for (const CutTensor& tensor : manifest.plan.tensors) check_named(tensor.info);
     if (manifest.lists_slabs() ? !manifest.plan.tensors.empty() : !manifest.tensors.empty())
         throw UserError("{}: it lists slabs and cuts, or cuts without a grid", place);
     if (manifest.lists_slabs()) return;

@@ -99,8 +99,8 @@ class Reader {
         if (!value(key).is_object()) fail(key, "an object");
         return value(key).dump();
     }
-    h5::ElementType type(const char* key) const {
-        const std::optional<h5::ElementType> known = h5::element_type_named(text(key));
+    ElementType type(const char* key) const {
+        const std::optional<ElementType> known = h5::element_type_named(text(key));
         if (!known) fail(key, "a known element type");
         return *known;
     }
@@ -199,6 +199,10 @@ TensorInfo read_info(const Reader& reader, const char* name_key) {
     return {.name = reader.text(name_key), .type = reader.type("type"), .shape = reader.numbers("shape")};
 }
 
+CutTensor read_cut_tensor(const Reader& reader) {
+    return {.info = read_info(reader, "name"), .cuts = reader.cuts("cuts")};
+}
+
 StoredSlab read_slab(const Reader& reader) {
     return {.slab = {.offset = reader.numbers("offset"), .size = reader.numbers("size")},
             .at = reader.number("at"),
@@ -237,7 +241,7 @@ void take_item(Manifest& manifest, const std::string& key, const ordered_json& i
                const std::string& place) {
     const Reader reader(item, place);
     if (key == "tensors" && reader.has("cuts")) {
-        manifest.plan.tensors.push_back({read_info(reader, "name"), reader.cuts("cuts")});
+        manifest.plan.tensors.push_back(read_cut_tensor(reader));
     } else if (key == "tensors") {
         manifest.tensors.push_back(read_tensor(item, place));
     } else if (key == "files") {
@@ -287,6 +291,17 @@ Manifest parse_manifest(std::string_view text, const std::string& place, int64_t
     }
     check_table(manifest, place, file_bytes);
     return manifest;
+}
+
+Plan parse_plan(std::string_view text, const std::string& place) {
+    Plan plan;
+    StrictParser parser(place, {"tensors"}, [&](const std::string&, const ordered_json& item) {
+        plan.tensors.push_back(read_cut_tensor(Reader(item, place)));
+        check_info(plan.tensors.back().info, place);
+    });
+    plan.grid = Reader(parser.parse(text), place).degrees("grid");
+    check_plan(plan, place);
+    return plan;
 }
 
 }  // namespace argosy::checkpoint

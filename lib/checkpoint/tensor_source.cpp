@@ -23,7 +23,7 @@ std::string listing(const std::vector<TensorInfo>& tensors) {
 
 }  // namespace
 
-int64_t TensorInfo::num_elements() const { return whole(*this).num_elements(); }
+int64_t TensorInfo::num_elements() const { return layout::whole(shape).num_elements(); }
 
 const TensorInfo* TensorSource::find(const std::string& name) const {
     const std::vector<TensorInfo>& all = tensors();
@@ -35,10 +35,6 @@ const TensorInfo* TensorSource::find(const std::string& name) const {
 const TensorInfo& TensorSource::at(const std::string& name) const {
     if (const TensorInfo* found = find(name)) return *found;
     throw UserError("{} has no tensor '{}'; it holds {}", place(), name, listing(tensors()));
-}
-
-layout::Slab whole(const TensorInfo& tensor) {
-    return {.offset = std::vector<int64_t>(tensor.shape.size(), 0), .size = tensor.shape};
 }
 
 }  // namespace argosy::checkpoint

@@ -15,10 +15,10 @@ namespace argosy::checkpoint {
 
 struct TensorInfo {
     std::string name;
-    h5::ElementType type = h5::ElementType::F32;
+    ElementType type = ElementType::Float32;
     std::vector<int64_t> shape;
     int64_t num_elements() const;
-    int64_t num_bytes() const { return num_elements() * h5::size_bytes(type); }
+    int64_t num_bytes() const { return num_elements() * size_bytes(type); }
     bool operator==(const TensorInfo&) const = default;
 };
 
@@ -42,8 +42,5 @@ class TensorSource {
     /// UserError, which lists the existing tensors, if it is absent.
     const TensorInfo& at(const std::string& name) const;
 };
-
-/// The slab that is the whole tensor.
-layout::Slab whole(const TensorInfo& tensor);
 
 }  // namespace argosy::checkpoint

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "gpu/device.h"
+#include "gpu/element_type.h"
 
 namespace argosy::comm {
 
@@ -101,22 +102,8 @@ void Communicator::wait_for_gpu() { gpu::synchronize(); }
 void Communicator::watched(const std::string& /*what*/, const std::function<uint64_t()>& launch) { launch(); }
 
 ElementType element_type(at::ScalarType type) {
-    switch (type) {
-        case at::kFloat:
-            return ElementType::Float32;
-        case at::kDouble:
-            return ElementType::Float64;
-        case at::kHalf:
-            return ElementType::Float16;
-        case at::kBFloat16:
-            return ElementType::BFloat16;
-        case at::kLong:
-            return ElementType::Int64;
-        case at::kByte:
-            return ElementType::UInt8;
-        default:
-            throw RunError("ranks cannot send each other elements of type {}", toString(type));
-    }
+    if (const auto known = gpu::element_type(type)) return *known;
+    throw RunError("ranks cannot send each other elements of type {}", toString(type));
 }
 
 }  // namespace argosy::comm

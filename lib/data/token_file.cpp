@@ -35,7 +35,7 @@ void check_layout(const h5::Dataset& tokens) {
         throw UserError("{} is not stored contiguously; rewrite it without chunks (h5repack -l CONTI)",
                         tokens.place());
     }
-    if (tokens.type() != h5::ElementType::U16 && tokens.type() != h5::ElementType::U32) {
+    if (tokens.type() != ElementType::UInt16 && tokens.type() != ElementType::UInt32) {
         throw UserError("{} holds {} elements; a token file holds u16 or u32", tokens.place(),
                         tokens.type() ? h5::name(*tokens.type()) : "unknown");
     }
@@ -64,8 +64,8 @@ constexpr int64_t kBlockBytes = int64_t{1} << 20;
 constexpr const char* kWriter = "written_by";
 constexpr const char* kWrittenBy = "argosy prepare-data";
 
-h5::ElementType type_for(int64_t vocab_size) {
-    return vocab_size <= 65536 ? h5::ElementType::U16 : h5::ElementType::U32;
+ElementType type_for(int64_t vocab_size) {
+    return vocab_size <= 65536 ? ElementType::UInt16 : ElementType::UInt32;
 }
 
 std::filesystem::path spool_path(std::filesystem::path path) { return path += ".spool.partial"; }
@@ -102,7 +102,7 @@ TokenFile::Located TokenFile::locate(const std::filesystem::path& path) {
     return {.info = read_info(tokens),
             .num_tokens = tokens.num_elements(),
             .offset = tokens.offset(),
-            .token_bytes = h5::size_bytes(*tokens.type())};
+            .token_bytes = size_bytes(*tokens.type())};
 }
 
 void TokenFile::copy(int64_t begin, int64_t count, int64_t* out) const {
@@ -145,7 +145,7 @@ MappedFile::~MappedFile() {
 TokenWriter::TokenWriter(std::filesystem::path path, int64_t max_vocab_size)
     : path_(std::move(path)),
       max_vocab_size_(max_vocab_size),
-      spool_token_bytes_(h5::size_bytes(type_for(max_vocab_size))),
+      spool_token_bytes_(size_bytes(type_for(max_vocab_size))),
       file_(path_, is_written_here),
       spool_(RawFile::create_nameless(spool_path(path_))) {}
 
@@ -160,7 +160,7 @@ void TokenWriter::commit(const TokenInfo& info) {
                  max_vocab_size_);
     if (size_ == 0) throw UserError("there are no tokens to write to {}", path_.string());
     flush();
-    copy_spool(create_dataset(info), h5::size_bytes(type_for(info.vocab_size)));
+    copy_spool(create_dataset(info), size_bytes(type_for(info.vocab_size)));
     file_.commit();
 }
 

@@ -1,5 +1,5 @@
 // A token file: one long stream of token numbers in HDF5, one document after another. FORMAT.md specifies the
-// bytes on disk. A TokenFile reads it, a TokenWriter writes it. Both use HDF5 (one thread, see h5/object.h):
+// bytes on disk. A TokenFile reads it, a TokenWriter writes it. Both use HDF5 (one thread, see h5/dataset.h):
 // TokenFile to open the file, TokenWriter in `commit`.
 #pragma once
 

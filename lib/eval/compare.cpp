@@ -17,7 +17,7 @@
 #include "base/error.h"
 #include "base/random.h"
 #include "eval/layerwise_model.h"
-#include "eval/weights.h"
+#include "gpu/element_type.h"
 #include "h5/dataset.h"
 #include "interop/names.h"
 #include "model/parameter.h"
@@ -27,7 +27,6 @@ namespace argosy::eval {
 namespace {
 
 using checkpoint::TensorSource;
-using h5::ElementType;
 
 constexpr int64_t kNumSequences = 2, kSeqLen = 32;
 constexpr int64_t kComparedPositions = 16;  // the last ones of each sequence, which depend on all earlier
@@ -48,8 +47,8 @@ double narrowing_bound(const TensorSource& original, const TensorSource& copy) {
         const checkpoint::TensorInfo* from = original.find(tensor.name);
         const bool weight = tensor.name.starts_with(interop::kModelPrefix);
         if (!weight || from == nullptr || from->type == tensor.type) continue;
-        if (tensor.type == ElementType::BF16) bound = std::max(bound, kBf16Bound);
-        if (tensor.type == ElementType::F16) bound = std::max(bound, kFp16Bound);
+        if (tensor.type == ElementType::BFloat16) bound = std::max(bound, kBf16Bound);
+        if (tensor.type == ElementType::Float16) bound = std::max(bound, kFp16Bound);
     }
     return bound;
 }
@@ -201,8 +200,9 @@ void RoundedSource::read(const checkpoint::TensorInfo& tensor, const layout::Sla
                          std::span<std::byte> out) const {
     const checkpoint::TensorInfo& stored = values_.at(tensor.name);
     if (stored.type == tensor.type) return values_.read(stored, slab, out);
-    const auto from = floating_type(stored.type), to = floating_type(tensor.type);
-    ARGOSY_CHECK(from && to, "{} is not of floating point", tensor.name);
+    const auto from = gpu::scalar_type(stored.type), to = gpu::scalar_type(tensor.type);
+    ARGOSY_CHECK(is_floating(stored.type) && is_floating(tensor.type), "{} is not of floating point",
+                 tensor.name);
     const at::Tensor exact = at::empty(slab.size, *from);
     values_.read(stored, slab, {static_cast<std::byte*>(exact.mutable_data_ptr()), exact.nbytes()});
     at::from_blob(out.data(), slab.size, *to).copy_(ready_to_round(exact, *to));

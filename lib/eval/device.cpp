@@ -36,16 +36,16 @@ void warn_of_slow_settings() {
     }
 }
 
-Place first_gpu() {
+Device first_gpu() {
     warn_of_slow_settings();
     constexpr int kFirst = 0;
     return {gpu::use(kFirst), cuda::describe_device(kFirst)};
 }
 
 /// --device auto fails on a GPU that cannot be used; the message then recommends --device cpu.
-Place gpu_where_there_is_one() {
+Device gpu_where_there_is_one() {
     try {
-        return cuda::device_count() == 0 ? Place{} : first_gpu();
+        return cuda::device_count() == 0 ? Device{} : first_gpu();
     } catch (const RunError& error) {
         throw RunError("{}; or use --device cpu (--device auto uses a GPU if there is one)", error.what());
     }
@@ -53,14 +53,14 @@ Place gpu_where_there_is_one() {
 
 }  // namespace
 
-std::string Place::name() const { return gpu ? fmt::format("cuda:{}", gpu->number) : "cpu"; }
+std::string Device::name() const { return gpu ? fmt::format("cuda:{}", gpu->number) : "cpu"; }
 
-std::string Place::text() const {
+std::string Device::text() const {
     if (!gpu) return fmt::format("the CPU with {} threads", ops::num_threads());
     return fmt::format("{} ({})", gpu->name, gpu->pci_bus_id);
 }
 
-Place choose_place(const std::string& wanted) {
+Device choose_device(const std::string& wanted) {
     if (wanted == "cpu") return {};
     if (wanted == "auto") return gpu_where_there_is_one();
     ARGOSY_CHECK(wanted == "gpu", "a device called {}", wanted);
@@ -68,8 +68,8 @@ Place choose_place(const std::string& wanted) {
     return first_gpu();
 }
 
-int64_t round_bytes(const Place& place, int64_t usual) {
-    return place.gpu ? static_cast<int64_t>(cuda::free_memory_bytes()) / kStreamsShare : usual;
+int64_t round_bytes(const Device& device, int64_t usual) {
+    return device.gpu ? static_cast<int64_t>(cuda::free_memory_bytes()) / kStreamsShare : usual;
 }
 
 }  // namespace argosy::eval

@@ -11,8 +11,8 @@
 
 namespace argosy::eval {
 
-struct Place {
-    c10::Device device = c10::kCPU;  // LibTorch's device
+struct Device {
+    c10::Device torch_device = c10::kCPU;  // LibTorch's name for it
     std::optional<cuda::Device> gpu = {};
 
     /// The name in results: "cpu" or "cuda:0".
@@ -25,10 +25,10 @@ struct Place {
 /// this thread's device: call it before the thread's first tensor. Warns of environment variables that slow
 /// the GPU down or make its fp32 products less precise than fp32. UserError if "gpu" finds none; RunError if
 /// the GPU cannot be used: its driver is too old, or another process has exclusive access.
-Place choose_place(const std::string& wanted);
+Device choose_device(const std::string& wanted);
 
 /// Bytes of residual streams that pass a unit before the next unit is read (PerplexityOptions): `usual` on a
 /// CPU, a share of the free memory on a GPU, so that weights are read as rarely as possible.
-int64_t round_bytes(const Place& place, int64_t usual);
+int64_t round_bytes(const Device& device, int64_t usual);
 
 }  // namespace argosy::eval

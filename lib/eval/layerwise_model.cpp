@@ -5,9 +5,11 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
-#include "eval/weights.h"
+#include "base/error.h"
+#include "gpu/element_type.h"
 #include "interop/names.h"
 #include "model/block.h"
 #include "model/head.h"
@@ -21,9 +23,9 @@ using model::Role;
 
 /// A range of vocabulary rows, like a rank's share on a tensor axis; here one process computes all ranges in
 /// turn.
-class VocabularyPiece : public model::TensorAxis {
+class VocabularySlab : public model::TensorAxis {
   public:
-    explicit VocabularyPiece(const layout::Range& rows) : rows_(rows) {}
+    explicit VocabularySlab(const layout::Range& rows) : rows_(rows) {}
     const layout::Range& rows() const { return rows_; }
     layout::Range share(int64_t) const override { return rows_; }
     int64_t largest_share(int64_t) const override { return rows_.size; }
@@ -32,11 +34,11 @@ class VocabularyPiece : public model::TensorAxis {
     layout::Range rows_;
 };
 
-/// Writes the rows of `out` whose token is in the piece. On a GPU, nonzero() makes the host wait, once per
-/// batch and piece. This is cheap beside reading a piece, unless a round has thousands of batches.
-void embed_piece(const model::Embedding& layer, const model::Weights& weights, const layout::Range& piece,
-                 const at::Tensor& tokens, at::Tensor& out) {
-    const at::Tensor present = tokens.ge(piece.begin).logical_and(tokens.lt(piece.begin + piece.size));
+/// Writes the rows of `out` whose token is in the slab. On a GPU, nonzero() makes the host wait, once per
+/// batch and slab. This is cheap beside reading a slab, unless a round has thousands of batches.
+void embed_slab(const model::Embedding& layer, const model::Weights& weights, const layout::Range& slab,
+                const at::Tensor& tokens, at::Tensor& out) {
+    const at::Tensor present = tokens.ge(slab.begin).logical_and(tokens.lt(slab.begin + slab.size));
     const at::Tensor rows = present.nonzero().squeeze(1);
     if (rows.numel() == 0) return;
     model::Batch part;
@@ -50,21 +52,58 @@ ops::RopeTable first_positions(const ops::RopeTable& table, int64_t seq_len) {
     return {table.cos.narrow(0, 0, seq_len), table.sin.narrow(0, 0, seq_len)};
 }
 
+constexpr int64_t kBytesAtOnce = 16 << 20;  // read at once from a tensor whose type is converted
+
+void read_into(const checkpoint::TensorSource& source, const checkpoint::TensorInfo& tensor,
+               int64_t first_row, const at::Tensor& out) {
+    layout::Slab slab = layout::whole(tensor.shape);
+    slab.offset[0] = first_row;
+    slab.size[0] = out.size(0);
+    source.read(tensor, slab, {static_cast<std::byte*>(out.mutable_data_ptr()), out.nbytes()});
+}
+
+at::ScalarType type_of(const at::TensorOptions& options) {
+    return c10::typeMetaToScalarType(options.dtype());
+}
+
+/// Reads rows of a parameter into host memory and converts them.
+at::Tensor read_converted(const checkpoint::TensorSource& source, const layout::ParamSpec& parameter,
+                          const layout::Range& rows, at::ScalarType type) {
+    const checkpoint::TensorInfo& tensor = source.at(interop::kModelPrefix + parameter.name);
+    std::vector<int64_t> shape = tensor.shape;
+    shape[0] = rows.size;
+    const at::Tensor out = at::empty(shape, type);
+    const at::ScalarType stored = *gpu::scalar_type(tensor.type);
+    if (stored == type) {
+        read_into(source, tensor, rows.begin, out);
+        return out;
+    }
+    const int64_t row_bytes = tensor.num_bytes() / tensor.shape[0];
+    shape[0] = std::clamp<int64_t>(kBytesAtOnce / row_bytes, 1, rows.size);
+    const at::Tensor buffer = at::empty(shape, stored);
+    for (int64_t row = 0; row < rows.size; row += shape[0]) {
+        const int64_t count = std::min(shape[0], rows.size - row);
+        const at::Tensor part = buffer.narrow(0, 0, count);
+        read_into(source, tensor, rows.begin + row, part);
+        out.narrow(0, row, count).copy_(part);
+    }
+    return out;
+}
+
 }  // namespace
 
 LayerwiseModel::LayerwiseModel(const checkpoint::TensorSource& source, const model::ModelSpec& spec,
-                               const at::TensorOptions& options, int64_t piece_bytes)
+                               const at::TensorOptions& options, int64_t slab_bytes)
     : source_(source),
       spec_(spec),
       options_(options),
-      piece_bytes_(piece_bytes),
+      slab_bytes_(slab_bytes),
       units_(model::unit_parameters(spec)) {
     interop::check_weights(source, spec);
 }
 
 template <class Visit>
-void LayerwiseModel::for_each_piece(const std::vector<model::Parameter>& unit, Role table,
-                                    Visit visit) const {
+void LayerwiseModel::for_each_slab(const std::vector<model::Parameter>& unit, Role table, Visit visit) const {
     const auto is_table = [&](const model::Parameter& parameter) { return parameter.role == table; };
     std::vector<model::Parameter> others = unit;
     std::erase_if(others, is_table);
@@ -72,12 +111,12 @@ void LayerwiseModel::for_each_piece(const std::vector<model::Parameter>& unit, R
 
     const layout::ParamSpec& spec = std::ranges::find_if(unit, is_table)->spec;
     const auto row_bytes = static_cast<int64_t>(spec_.dim * options_.dtype().itemsize());
-    const int64_t num_rows = std::max<int64_t>(1, piece_bytes_ / row_bytes);
+    const int64_t num_rows = std::max<int64_t>(1, slab_bytes_ / row_bytes);
     for (int64_t begin = 0; begin < spec_.vocab_size; begin += num_rows) {
         const layout::Range rows{begin, std::min(num_rows, spec_.vocab_size - begin)};
-        weights[table].reset();  // freed before the next piece is read
+        weights[table].reset();  // freed before the next slab is read
         weights[table] = read_rows(source_, spec, rows, options_);
-        visit(VocabularyPiece(rows), weights);
+        visit(VocabularySlab(rows), weights);
     }
 }
 
@@ -86,13 +125,13 @@ Streams LayerwiseModel::embed(std::span<const model::Batch> batches) const {
     for (const model::Batch& batch : batches) {
         streams.push_back(at::empty({batch.tokens.size(0), spec_.dim}, options_));
     }
-    for_each_piece(units_.front(), Role::Embedding,
-                   [&](const VocabularyPiece& axis, const model::Weights& weights) {
-                       const model::Embedding layer(spec_, axis);
-                       for (size_t i = 0; i < batches.size(); ++i) {
-                           embed_piece(layer, weights, axis.rows(), batches[i].tokens, streams[i]);
-                       }
-                   });
+    for_each_slab(units_.front(), Role::Embedding,
+                  [&](const VocabularySlab& axis, const model::Weights& weights) {
+                      const model::Embedding layer(spec_, axis);
+                      for (size_t i = 0; i < batches.size(); ++i) {
+                          embed_slab(layer, weights, axis.rows(), batches[i].tokens, streams[i]);
+                      }
+                  });
     return streams;
 }
 
@@ -114,28 +153,54 @@ void LayerwiseModel::run_block(int64_t layer, std::span<const model::Batch> batc
 std::vector<ops::SoftmaxSums> LayerwiseModel::softmax_sums(std::span<const model::Batch> batches,
                                                            const Streams& streams) const {
     std::vector<ops::SoftmaxSums> all(batches.size());
-    for_each_piece(
-        units_.back(), Role::Output, [&](const VocabularyPiece& axis, const model::Weights& weights) {
-            const model::Head head(spec_, axis);
-            for (size_t i = 0; i < batches.size(); ++i) {
-                ops::SoftmaxSums piece = head.softmax_sums(weights, streams[i], batches[i].targets);
-                if (all[i].sums.defined()) {
-                    ops::add_columns(all[i], std::move(piece));
-                } else {
-                    all[i] = std::move(piece);
-                }
-            }
-        });
+    for_each_slab(units_.back(), Role::Output,
+                  [&](const VocabularySlab& axis, const model::Weights& weights) {
+                      const model::Head head(spec_, axis);
+                      for (size_t i = 0; i < batches.size(); ++i) {
+                          ops::SoftmaxSums sums = head.softmax_sums(weights, streams[i], batches[i].targets);
+                          if (all[i].sums.defined()) {
+                              ops::add_columns(all[i], std::move(sums));
+                          } else {
+                              all[i] = std::move(sums);
+                          }
+                      }
+                  });
     return all;
 }
 
 at::Tensor LayerwiseModel::logits(const at::Tensor& rows) const {
-    std::vector<at::Tensor> pieces;
-    for_each_piece(units_.back(), Role::Output,
-                   [&](const VocabularyPiece& axis, const model::Weights& weights) {
-                       pieces.push_back(model::Head(spec_, axis).logits(weights, rows));
-                   });
-    return at::cat(pieces, /*dim=*/1);
+    std::vector<at::Tensor> columns;
+    for_each_slab(units_.back(), Role::Output,
+                  [&](const VocabularySlab& axis, const model::Weights& weights) {
+                      columns.push_back(model::Head(spec_, axis).logits(weights, rows));
+                  });
+    return at::cat(columns, /*dim=*/1);
+}
+
+at::ScalarType compute_type(const std::string& name) {
+    if (name == "fp32") return at::kFloat;
+    if (name == "bf16") return at::kBFloat16;
+    if (name == "fp16") return at::kHalf;
+    throw UserError("--dtype is '{}'; it must be fp32, bf16 or fp16", name);
+}
+
+at::Tensor read_rows(const checkpoint::TensorSource& source, const layout::ParamSpec& parameter,
+                     const layout::Range& rows, const at::TensorOptions& options) {
+    return read_converted(source, parameter, rows, type_of(options)).to(options.device());
+}
+
+model::Weights read_weights(const checkpoint::TensorSource& source,
+                            const std::vector<model::Parameter>& parameters,
+                            const at::TensorOptions& options) {
+    model::Weights weights;
+    for (const auto& [role, spec] : parameters) {
+        weights[role] = read_converted(source, spec, {0, spec.shape[0]}, type_of(options));
+    }
+    for (const model::Parameter& parameter : parameters) {
+        at::Tensor& weight = weights[parameter.role];
+        weight = weight.to(options.device());
+    }
+    return weights;
 }
 
 }  // namespace argosy::eval

@@ -1,7 +1,7 @@
 // A model whose weights stay in their checkpoint: each unit's weights are read when the unit runs, and freed
 // before the next unit's. A block's weights are in memory all at once; of the embedding table and the head's
-// matrix, one piece of rows at a time. Weights therefore take the memory of the largest block or of one
-// piece, whichever is larger, and 16 MiB during conversion. One device: batches and streams are on it,
+// matrix, one slab of rows at a time. Weights therefore take the memory of the largest block or of one
+// slab, whichever is larger, and 16 MiB during conversion. One device: batches and streams are on it,
 // weights are copied to it after they are read, and take the same memory on the host until then. The caller
 // holds the residual streams, which pass one unit after another:
 //   streams = embed(batches); run_block(0 .. num_layers - 1, batches, streams);
@@ -13,10 +13,13 @@
 #include <c10/core/TensorOptions.h>
 
 #include <cstdint>
+#include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "checkpoint/tensor_source.h"
+#include "layout/param_spec.h"
 #include "model/block.h"
 #include "model/layer.h"
 #include "model/model_spec.h"
@@ -34,7 +37,7 @@ class LayerwiseModel {
     /// Computes everything in the type and on the device of `options`. UserError unless `source` holds the
     /// model's parameters. REQUIRES: `source` outlives this object.
     LayerwiseModel(const checkpoint::TensorSource& source, const model::ModelSpec& spec,
-                   const at::TensorOptions& options, int64_t piece_bytes = 32 << 20);
+                   const at::TensorOptions& options, int64_t slab_bytes = 32 << 20);
 
     const model::ModelSpec& spec() const { return spec_; }
     const at::TensorOptions& options() const { return options_; }
@@ -51,18 +54,34 @@ class LayerwiseModel {
     at::Tensor logits(const at::Tensor& rows) const;
 
   private:
-    /// Calls visit(axis, weights) for each piece of the vocabulary in turn: `axis` has the piece's range of
+    /// Calls visit(axis, weights) for each slab of the vocabulary in turn: `axis` has the slab's range of
     /// rows, and the unit's parameter `table` holds these rows.
     template <class Visit>
-    void for_each_piece(const std::vector<model::Parameter>& unit, model::Role table, Visit visit) const;
+    void for_each_slab(const std::vector<model::Parameter>& unit, model::Role table, Visit visit) const;
 
     const checkpoint::TensorSource& source_;
     model::ModelSpec spec_;
     at::TensorOptions options_;
-    int64_t piece_bytes_;
+    int64_t slab_bytes_;
     std::vector<std::vector<model::Parameter>> units_;
     model::TensorAxis axis_;
     model::Attention attention_;
 };
+
+// Reads a model's parameters from a checkpoint, in the type of the computation.
+
+/// fp32, bf16 or fp16; UserError for anything else.
+at::ScalarType compute_type(const std::string& name);
+
+/// Reads rows (of the first dim) of a parameter, with the device and the type of `options`. REQUIRES: the
+/// source holds the model's parameters.
+at::Tensor read_rows(const checkpoint::TensorSource& source, const layout::ParamSpec& parameter,
+                     const layout::Range& rows, const at::TensorOptions& options);
+
+/// Reads whole parameters; same REQUIRES. All are read before the first is copied to a GPU: a copy waits for
+/// the GPU's earlier work, so the GPU computes while the host reads.
+model::Weights read_weights(const checkpoint::TensorSource& source,
+                            const std::vector<model::Parameter>& parameters,
+                            const at::TensorOptions& options);
 
 }  // namespace argosy::eval

@@ -1,9 +1,12 @@
 #include "h5/dataset.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
+#include <cstdlib>
+#include <cstring>
 
-#include "h5/object.h"
+#include "base/raw_file.h"
 
 namespace argosy::h5 {
 namespace {
@@ -20,7 +23,6 @@ static_assert(std::endian::native == std::endian::little, "elements go from memo
 struct Row {
     ElementType type;
     const char* name;
-    int64_t size_bytes;
     uint64_t missing;
     int64_t (*make)();
 };
@@ -36,16 +38,17 @@ int64_t make_half(size_t exponent_bits) {
     return id;
 }
 
-// The predefined types are looked up on use, because HDF5's names for them are calls that start the library.
+// In the order of FileOrder. The predefined types are looked up on use, because HDF5's names for them are
+// calls that start the library.
 constexpr std::array kTypes = {
-    Row{ElementType::U8, "u8", 1, 0, [] { return H5Tcopy(H5T_STD_U8LE); }},
-    Row{ElementType::U16, "u16", 2, 0, [] { return H5Tcopy(H5T_STD_U16LE); }},
-    Row{ElementType::U32, "u32", 4, 0, [] { return H5Tcopy(H5T_STD_U32LE); }},
-    Row{ElementType::I64, "i64", 8, 0, [] { return H5Tcopy(H5T_STD_I64LE); }},
-    Row{ElementType::F16, "f16", 2, 0x7e00, [] { return make_half(5); }},
-    Row{ElementType::BF16, "bf16", 2, 0x7fc0, [] { return make_half(8); }},
-    Row{ElementType::F32, "f32", 4, 0x7fc00000, [] { return H5Tcopy(H5T_IEEE_F32LE); }},
-    Row{ElementType::F64, "f64", 8, 0x7ff8000000000000, [] { return H5Tcopy(H5T_IEEE_F64LE); }},
+    Row{ElementType::UInt8, "u8", 0, [] { return H5Tcopy(H5T_STD_U8LE); }},
+    Row{ElementType::UInt16, "u16", 0, [] { return H5Tcopy(H5T_STD_U16LE); }},
+    Row{ElementType::UInt32, "u32", 0, [] { return H5Tcopy(H5T_STD_U32LE); }},
+    Row{ElementType::Int64, "i64", 0, [] { return H5Tcopy(H5T_STD_I64LE); }},
+    Row{ElementType::Float16, "f16", 0x7e00, [] { return make_half(5); }},
+    Row{ElementType::BFloat16, "bf16", 0x7fc0, [] { return make_half(8); }},
+    Row{ElementType::Float32, "f32", 0x7fc00000, [] { return H5Tcopy(H5T_IEEE_F32LE); }},
+    Row{ElementType::Float64, "f64", 0x7ff8000000000000, [] { return H5Tcopy(H5T_IEEE_F64LE); }},
 };
 
 const Row& row(ElementType type) {
@@ -53,6 +56,40 @@ const Row& row(ElementType type) {
         if (each.type == type) return each;
     }
     throw RunError("internal error: element type {} has no row", static_cast<int>(type));
+}
+
+Handle type_of_scalar(const Handle& attribute, H5T_class_t kind, const char* kind_name,
+                      const std::string& place) {
+    const Handle space(check(H5Aget_space(attribute.id()), "read its shape", place), H5Sclose);
+    Handle type(check(H5Aget_type(attribute.id()), "read its type", place), H5Tclose);
+    if (H5Tget_class(type.id()) != kind || H5Sget_simple_extent_npoints(space.id()) != 1) {
+        throw UserError("{} is not {}", place, kind_name);
+    }
+    return type;
+}
+
+std::string read_variable_string(const Handle& attribute, const Handle& type, const std::string& place) {
+    char* text = nullptr;
+    check(H5Aread(attribute.id(), type.id(), &text), "read it", place);
+    const std::string copy = text ? text : "";
+    H5free_memory(text);
+    return copy;
+}
+
+herr_t keep_first(unsigned, const H5E_error2_t* entry, void* text) {
+    auto& kept = *static_cast<std::string*>(text);
+    if (kept.empty() && entry->desc) kept = entry->desc;
+    return 0;
+}
+
+/// Shortens a system error: HDF5 prints time, addresses and counts on two lines, of which only errno is
+/// useful.
+std::string shortened(const std::string& text) {
+    constexpr std::string_view kMark = "errno = ";
+    const size_t at = text.find(kMark);
+    if (at == std::string::npos) return text;
+    const int reason = std::atoi(text.c_str() + at + kMark.size());
+    return fmt::format("{}: {}{}", text.substr(0, text.find(':')), std::strerror(reason), remedy_for(reason));
 }
 
 }  // namespace
@@ -98,8 +135,8 @@ int64_t Dataset::own_type(size_t num_bytes) const {
     return type_handle_.id();
 }
 
-int64_t size_bytes(ElementType type) { return row(type).size_bytes; }
 const char* name(ElementType type) { return row(type).name; }
+bool FileOrder::operator()(ElementType a, ElementType b) const { return &row(a) < &row(b); }
 uint64_t missing_element(ElementType type) { return row(type).missing; }
 
 std::optional<ElementType> element_type_named(std::string_view name) {
@@ -118,6 +155,69 @@ std::optional<ElementType> element_type(const Handle& type) {
         if (H5Tequal(type.id(), file_type(each.type).id()) > 0) return each.type;
     }
     return std::nullopt;
+}
+
+void Object::set_attribute(const std::string& name, int64_t value) {
+    write_attribute(name, file_type(ElementType::Int64), &value);
+}
+
+void Object::set_attribute(const std::string& name, std::string_view value) {
+    const Handle type(check(H5Tcopy(H5T_C_S1), "make a string type", place_), H5Tclose);
+    const std::string terminated(value);  // one byte at least: HDF5 has no strings of size zero
+    check(H5Tset_size(type.id(), terminated.size() + 1), "size a string type", place_);
+    check(H5Tset_cset(type.id(), H5T_CSET_UTF8), "mark a string as UTF-8", place_);
+    write_attribute(name, type, terminated.c_str());
+}
+
+int64_t Object::integer_attribute(const std::string& name) const {
+    const Handle attribute = open_attribute(name);
+    const std::string place = fmt::format("{}: attribute '{}'", place_, name);
+    type_of_scalar(attribute, H5T_INTEGER, "an integer", place);
+    int64_t value = 0;
+    check(H5Aread(attribute.id(), H5T_NATIVE_INT64, &value), "read it", place);
+    return value;
+}
+
+std::string Object::string_attribute(const std::string& name) const {
+    const Handle attribute = open_attribute(name);
+    const std::string place = fmt::format("{}: attribute '{}'", place_, name);
+    const Handle type = type_of_scalar(attribute, H5T_STRING, "a string", place);
+    if (H5Tis_variable_str(type.id()) > 0) return read_variable_string(attribute, type, place);
+    std::string value(H5Tget_size(type.id()), '\0');
+    check(H5Aread(attribute.id(), type.id(), value.data()), "read it", place);
+    value.resize(std::min(value.find('\0'), value.size()));
+    return value;
+}
+
+void Object::write_attribute(const std::string& name, const Handle& type, const void* value) {
+    const std::string place = fmt::format("{}: attribute '{}'", place_, name);
+    const Handle space(check(H5Screate(H5S_SCALAR), "make a scalar", place), H5Sclose);
+    const Handle attribute(
+        check(H5Acreate2(handle_.id(), name.c_str(), type.id(), space.id(), H5P_DEFAULT, H5P_DEFAULT),
+              "create it", place),
+        H5Aclose);
+    check(H5Awrite(attribute.id(), type.id(), value), "write it", place);
+}
+
+Handle Object::open_attribute(const std::string& name) const {
+    if (H5Aexists(handle_.id(), name.c_str()) <= 0) throw UserError("{} has no attribute '{}'", place_, name);
+    return Handle(check(H5Aopen(handle_.id(), name.c_str(), H5P_DEFAULT), "open its attribute", place_),
+                  H5Aclose);
+}
+
+void start_library() {
+    static const bool started = H5dont_atexit() >= 0;
+    // A thread-safe build of HDF5 keeps the error settings per thread.
+    thread_local const bool quiet = H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr) >= 0;
+    if (!started || !quiet) throw RunError("HDF5 cannot be started: {}", take_error_text());
+}
+
+std::string take_error_text() {
+    std::string text;
+    H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, keep_first,
+             &text);  // upward: from the innermost function outwards
+    H5Eclear2(H5E_DEFAULT);
+    return text.empty() ? "HDF5 gives no reason" : shortened(text);
 }
 
 }  // namespace argosy::h5

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <fstream>
 
-#include "h5/object.h"
+#include "h5/dataset.h"
 
 namespace argosy::h5 {
 namespace {
@@ -50,14 +50,14 @@ std::string literal_name(const std::string& name) {
     return literal;
 }
 
-/// Selects a box of a space; a scalar has nothing to choose from.
-void select(const Handle& space, const Box& box, const std::string& place) {
-    if (box.size.empty()) return;
-    const std::vector<hsize_t> start(box.offset.begin(), box.offset.end());
-    const std::vector<hsize_t> block(box.size.begin(), box.size.end());
+/// Selects a slab of a space; a scalar has nothing to choose from.
+void select(const Handle& space, const layout::Slab& slab, const std::string& place) {
+    if (slab.size.empty()) return;
+    const std::vector<hsize_t> start(slab.offset.begin(), slab.offset.end());
+    const std::vector<hsize_t> block(slab.size.begin(), slab.size.end());
     const std::vector<hsize_t> once(block.size(), 1);
     check(H5Sselect_hyperslab(space.id(), H5S_SELECT_SET, start.data(), nullptr, once.data(), block.data()),
-          "select a source's box", place);
+          "select a source's slab", place);
 }
 
 void add_source(const Handle& plan, const Handle& space, const VirtualSource& source,

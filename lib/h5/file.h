@@ -1,5 +1,5 @@
 // One HDF5 file: written once, or read, never modified in place. A writer whose file must appear whole
-// creates it under another name and renames it. One thread (see h5/object.h).
+// creates it under another name and renames it. One thread (see h5/dataset.h).
 #pragma once
 
 #include <cstdint>
@@ -9,23 +9,18 @@
 #include <vector>
 
 #include "h5/dataset.h"
-#include "h5/object.h"
+#include "layout/slab.h"
 
 namespace argosy::h5 {
 
-/// A box of a dataset.
-struct Box {
-    std::vector<int64_t> offset, size;
-};
-
-/// The source of a box of a virtual dataset: a box with as many elements, in the same order, of another
+/// The source of a slab of a virtual dataset: a slab with as many elements, in the same order, of another
 /// dataset.
 struct VirtualSource {
     std::string file;  // relative to the folder of the virtual dataset's own file; ".": that file itself
     std::string dataset;
-    Box to;                      // of the virtual dataset
+    layout::Slab to;             // of the virtual dataset
     std::vector<int64_t> shape;  // of the source dataset
-    Box from;                    // of the source dataset
+    layout::Slab from;           // of the source dataset
 };
 
 class File : public Object {

@@ -9,14 +9,15 @@
 #include "base/error.h"
 #include "base/program.h"
 #include "checkpoint/step_folder.h"
+#include "checkpoint/tensor_file.h"
 #include "interop/convert.h"
 
 namespace argosy::interop {
 namespace {
 
-using checkpoint::FileWriter;
-using checkpoint::Piece;
+using checkpoint::TensorFile;
 using checkpoint::TensorInfo;
+using checkpoint::TensorSlab;
 namespace fs = std::filesystem;
 
 checkpoint::Hash new_nonce() {
@@ -49,45 +50,45 @@ class ShardedTarget : public Target {
         for (size_t i = 0; i < plan_.tensors.size(); ++i) numbers[plan_.tensors[i].info.name] = i;
         const fs::path step = checkpoint::start_step(folder_, description_.step, request.num_shards);
         for (int shard = 0; shard < request.num_shards; ++shard) {
-            shards_.push_back(FileWriter::shard(step, nonce_, plan_, shard));
-            const std::vector<Piece> pieces = checkpoint::pieces_of(plan_, shard);
-            for (size_t i = 0; i < pieces.size(); ++i) {
-                tensors_[numbers.at(pieces[i].tensor.name)].parts.push_back(
-                    {static_cast<size_t>(shard), i, pieces[i].num_bytes()});
+            shards_.push_back(TensorFile::shard(step, nonce_, plan_, shard));
+            const std::vector<TensorSlab> slabs = checkpoint::slabs_of(plan_, shard);
+            for (size_t i = 0; i < slabs.size(); ++i) {
+                tensors_[numbers.at(slabs[i].tensor.name)].slabs.push_back(
+                    {static_cast<size_t>(shard), i, slabs[i].num_bytes()});
             }
         }
     }
 
     void append(size_t transfer, std::span<const std::byte> bytes) override {
-        Cut& tensor = tensors_[transfer];
+        Tensor& tensor = tensors_[transfer];
         while (!bytes.empty()) {
-            const Part& part = tensor.parts[tensor.current];
-            const size_t some = std::min<size_t>(bytes.size(), part.num_bytes - tensor.done_bytes);
-            shards_[part.shard].append(part.piece, bytes.first(some));
+            const ShardSlab& slab = tensor.slabs[tensor.current];
+            const size_t some = std::min<size_t>(bytes.size(), slab.num_bytes - tensor.done_bytes);
+            shards_[slab.shard].append(slab.number, bytes.first(some));
             bytes = bytes.subspan(some);
             tensor.done_bytes += static_cast<int64_t>(some);
-            if (tensor.done_bytes < part.num_bytes) continue;
+            if (tensor.done_bytes < slab.num_bytes) continue;
             ++tensor.current;
             tensor.done_bytes = 0;
         }
     }
 
     fs::path finish() override {
-        for (FileWriter& shard : shards_) shard.finish();
+        for (TensorFile& shard : shards_) shard.finish();
         checkpoint::commit_step(folder_, description_, nonce_, plan_, assets_);
         return folder_ / checkpoint::step_name(description_.step);
     }
 
   private:
-    /// The part of a tensor that goes to one shard.
-    struct Part {
-        size_t shard, piece;
+    /// The slab of a tensor in one shard; `number`: among the shard's slabs.
+    struct ShardSlab {
+        size_t shard, number;
         int64_t num_bytes;
     };
-    struct Cut {
-        std::vector<Part> parts;  // in the order of the tensor's bytes
+    struct Tensor {
+        std::vector<ShardSlab> slabs;  // in the order of the tensor's bytes
         size_t current = 0;
-        int64_t done_bytes = 0;  // written of the current part
+        int64_t done_bytes = 0;  // written of the current slab
     };
 
     fs::path folder_;
@@ -95,15 +96,15 @@ class ShardedTarget : public Target {
     checkpoint::Hash nonce_;
     checkpoint::Plan plan_;
     std::vector<checkpoint::Asset> assets_;
-    std::vector<Cut> tensors_;
-    std::vector<FileWriter> shards_;
+    std::vector<Tensor> tensors_;
+    std::vector<TensorFile> shards_;
 };
 
 class FullTarget : public Target {
   public:
     explicit FullTarget(const TargetRequest& request)
         : path_(request.partial),
-          file_(FileWriter::full(path_, target_description(request), tensors(request),
+          file_(TensorFile::full(path_, target_description(request), tensors(request),
                                  read_assets(request.source))) {}
 
     void append(size_t transfer, std::span<const std::byte> bytes) override { file_.append(transfer, bytes); }
@@ -121,7 +122,7 @@ class FullTarget : public Target {
     }
 
     fs::path path_;
-    FileWriter file_;
+    TensorFile file_;
 };
 
 }  // namespace

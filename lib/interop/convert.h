@@ -1,4 +1,4 @@
-// Converts a model from one form to another.
+// Converts a model from one form to another, and compares the result with its source.
 #pragma once
 
 #include <cstddef>
@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "h5/dataset.h"
@@ -18,7 +19,7 @@ namespace argosy::interop {
 struct ConvertOptions {
     Form to = Form::Sharded;
     Content content = Content::Everything;
-    std::optional<h5::ElementType> type = {};  // of the weights; none: the source's own
+    std::optional<ElementType> type = {};     // of the weights; none: the source's own
     int num_shards = 0;                       // of a sharded checkpoint; 0: as many as the source has, else 1
     int64_t most_file_bytes = 5'000'000'000;  // of Hugging Face's files, as transformers splits
 };
@@ -64,5 +65,18 @@ std::unique_ptr<Target> make_hugging_face_target(const TargetRequest& request);
 
 /// The description of a checkpoint that is converted from the source.
 checkpoint::Description target_description(const TargetRequest& request);
+
+// Reads the result of a conversion again and compares it with its source, element by element.
+
+/// The differences, for people, each naming tensor, position, expected and found; empty if there are none.
+/// The source's elements, converted as `transfers` requests, must equal the result bit for bit. The
+/// checkpoint's description, its assets, and the result's own checks are compared too. UserError if the
+/// source's own checks fail.
+std::vector<std::string> differences(const ModelSource& source, const ModelSource& made,
+                                     const std::vector<Transfer>& transfers,
+                                     const TransferOptions& transfer_options);
+
+/// The faults that a checkpoint's checks find. Compares all of them, read by several threads.
+std::vector<std::string> faults(const checkpoint::Checkpoint& checkpoint, int num_threads);
 
 }  // namespace argosy::interop

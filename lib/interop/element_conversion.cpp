@@ -8,12 +8,12 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "h5/dataset.h"
 #include "kernels/table.h"
 
 namespace argosy::interop {
 namespace {
 
-using h5::ElementType;
 using kernels::BFloat16;
 using kernels::Half;
 
@@ -40,9 +40,9 @@ void narrow(std::span<const float> in, std::span<std::byte> out) {
 /// Converts to floats. f64 is rounded to odd, so that a later rounding to 16 bits acts like a single
 /// rounding.
 void to_floats(ElementType from, std::span<const std::byte> in, std::span<float> out) {
-    if (from == ElementType::BF16) return widen<BFloat16>(in, out);
-    if (from == ElementType::F16) return widen<Half>(in, out);
-    if (from == ElementType::F32) {
+    if (from == ElementType::BFloat16) return widen<BFloat16>(in, out);
+    if (from == ElementType::Float16) return widen<Half>(in, out);
+    if (from == ElementType::Float32) {
         std::memcpy(out.data(), in.data(), in.size());
         return;
     }
@@ -51,9 +51,9 @@ void to_floats(ElementType from, std::span<const std::byte> in, std::span<float>
 }
 
 void from_floats(std::span<const float> in, ElementType to, std::span<std::byte> out) {
-    if (to == ElementType::BF16) return narrow<BFloat16>(in, out);
-    if (to == ElementType::F16) return narrow<Half>(in, out);
-    if (to == ElementType::F32) {
+    if (to == ElementType::BFloat16) return narrow<BFloat16>(in, out);
+    if (to == ElementType::Float16) return narrow<Half>(in, out);
+    if (to == ElementType::Float32) {
         std::memcpy(out.data(), in.data(), in.size_bytes());
         return;
     }
@@ -75,22 +75,16 @@ int64_t count_exponents(std::span<const std::byte> elements, Bits ones) {
 
 }  // namespace
 
-bool is_floating(ElementType type) {
-    return type == ElementType::F64 || type == ElementType::F32 || type == ElementType::BF16 ||
-           type == ElementType::F16;
-}
-
 void convert_elements(ElementType from, std::span<const std::byte> in, ElementType to,
                       std::span<std::byte> out) {
-    const size_t in_bytes = h5::size_bytes(from), out_bytes = h5::size_bytes(to),
-                 count = in.size() / in_bytes;
+    const size_t in_bytes = size_bytes(from), out_bytes = size_bytes(to), count = in.size() / in_bytes;
     ARGOSY_CHECK(count * out_bytes == out.size(), "{} elements into {} bytes", count, out.size());
     if (from == to) {
         if (in.data() != out.data()) std::memcpy(out.data(), in.data(), in.size());
         return;
     }
     ARGOSY_CHECK(is_floating(from) && is_floating(to), "{} as {}", h5::name(from), h5::name(to));
-    if (from == ElementType::F64 && to == ElementType::F32) return doubles_to_floats(in, out);
+    if (from == ElementType::Float64 && to == ElementType::Float32) return doubles_to_floats(in, out);
     std::array<float, 2048> floats;
     for (size_t begin = 0; begin < count; begin += floats.size()) {
         const size_t some = std::min(floats.size(), count - begin);
@@ -102,13 +96,13 @@ void convert_elements(ElementType from, std::span<const std::byte> in, ElementTy
 
 int64_t num_not_finite(ElementType type, std::span<const std::byte> elements) {
     switch (type) {
-        case ElementType::F64:
+        case ElementType::Float64:
             return count_exponents<uint64_t>(elements, 0x7ff0'0000'0000'0000);
-        case ElementType::F32:
+        case ElementType::Float32:
             return count_exponents<uint32_t>(elements, 0x7f80'0000);
-        case ElementType::BF16:
+        case ElementType::BFloat16:
             return count_exponents<uint16_t>(elements, 0x7f80);
-        case ElementType::F16:
+        case ElementType::Float16:
             return count_exponents<uint16_t>(elements, 0x7c00);
         default:
             return 0;

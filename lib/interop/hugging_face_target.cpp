@@ -22,13 +22,13 @@ namespace fs = std::filesystem;
 using checkpoint::TensorInfo;
 using nlohmann::json;
 
-const char* torch_type(h5::ElementType type) {
+const char* torch_type(ElementType type) {
     switch (type) {
-        case h5::ElementType::F64:
+        case ElementType::Float64:
             return "float64";
-        case h5::ElementType::BF16:
+        case ElementType::BFloat16:
             return "bfloat16";
-        case h5::ElementType::F16:
+        case ElementType::Float16:
             return "float16";
         default:
             return "float32";
@@ -36,8 +36,8 @@ const char* torch_type(h5::ElementType type) {
 }
 
 /// The type with the largest number of elements.
-h5::ElementType main_type(const std::vector<Transfer>& transfers) {
-    std::map<h5::ElementType, int64_t> elements;
+ElementType main_type(const std::vector<Transfer>& transfers) {
+    std::map<ElementType, int64_t, h5::FileOrder> elements;
     for (const Transfer& transfer : transfers) elements[transfer.to.type] += transfer.to.num_elements();
     return std::ranges::max_element(elements, {}, [](const auto& entry) { return entry.second; })->first;
 }
@@ -90,9 +90,9 @@ class HuggingFaceTarget : public Target {
     }
 
     void append(size_t transfer, std::span<const std::byte> bytes) override {
-        Place& place = places_[transfer];
-        files_[place.file].write(place.index, place.done_bytes, bytes);
-        place.done_bytes += std::ssize(bytes);
+        Tensor& tensor = tensors_[transfer];
+        files_[tensor.file].write(tensor.index, tensor.done_bytes, bytes);
+        tensor.done_bytes += std::ssize(bytes);
     }
 
     fs::path finish() override {
@@ -102,8 +102,8 @@ class HuggingFaceTarget : public Target {
     }
 
   private:
-    struct Place {
-        size_t file, index;
+    struct Tensor {
+        size_t file, index;  // index among the file's tensors
         int64_t done_bytes = 0;
     };
 
@@ -128,7 +128,7 @@ class HuggingFaceTarget : public Target {
             const std::string name = file_name(file, counts.size());
             files_.emplace_back(folder_ / name, part);
             for (size_t index = 0; index < part.size(); ++index) {
-                places_.push_back({file, index});
+                tensors_.push_back({file, index});
                 file_of_tensor[part[index].name] = name;
                 total_bytes += part[index].num_bytes();
             }
@@ -140,7 +140,7 @@ class HuggingFaceTarget : public Target {
 
     fs::path folder_;
     std::vector<SafetensorsWriter> files_;
-    std::vector<Place> places_;
+    std::vector<Tensor> tensors_;
 };
 
 }  // namespace

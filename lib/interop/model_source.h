@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "checkpoint/checkpoint.h"
-#include "checkpoint/file_writer.h"
+#include "checkpoint/table.h"
 #include "checkpoint/tensor_source.h"
 #include "model/model_spec.h"
 

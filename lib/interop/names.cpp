@@ -12,7 +12,6 @@
 
 #include "base/error.h"
 #include "interop/element_conversion.h"
-#include "interop/slab_checks.h"
 #include "interop/strict_json.h"
 #include "model/parameter.h"
 
@@ -83,30 +82,31 @@ std::map<std::string, const TensorInfo*> by_name(const TensorSource& source) {
     return tensors;
 }
 
-/// Removes the tensors that the model expects, named by `name(tensor)`, from `there`; the rest is unexpected.
+/// Removes the tensors that the model expects, named by `name(parameter)`, from `there`; the rest is
+/// unexpected.
 template <class Name>
 void take_expected(std::map<std::string, const TensorInfo*>& there, const model::ModelSpec& spec, Name&& name,
                    Faults& faults) {
-    for (const ModelTensor& tensor : model_tensors(spec)) {
-        const auto found = there.find(name(tensor));
+    for (const layout::ParamSpec& parameter : model_parameters(spec)) {
+        const auto found = there.find(name(parameter));
         if (found == there.end()) {
-            faults.add(name(tensor) + " is missing");
+            faults.add(name(parameter) + " is missing");
             continue;
         }
-        check_tensor(*found->second, tensor.shape, faults);
+        check_tensor(*found->second, parameter.shape, faults);
         there.erase(found);
     }
 }
 
 bool equal(const TensorSource& source, const TensorInfo& a, const TensorInfo& b) {
     if (a.type != b.type || a.shape != b.shape) return false;
-    constexpr int64_t kBlockElements = 1 << 18;
+    constexpr int64_t kSlabElements = 1 << 18;
     std::vector<std::byte> left, right;
-    for (const layout::Slab& block : consecutive_blocks(a.shape, kBlockElements)) {
-        left.resize(block.num_elements() * h5::size_bytes(a.type));
+    for (const layout::Slab& slab : layout::consecutive_slabs(a.shape, kSlabElements)) {
+        left.resize(slab.num_elements() * size_bytes(a.type));
         right.resize(left.size());
-        source.read(a, block, left);
-        source.read(b, block, right);
+        source.read(a, slab, left);
+        source.read(b, slab, right);
         if (std::memcmp(left.data(), right.data(), left.size()) != 0) return false;
     }
     return true;
@@ -119,10 +119,10 @@ class Renamed : public TensorSource {
   public:
     Renamed(std::unique_ptr<TensorSource> tensors, const model::ModelSpec& spec)
         : inner_(std::move(tensors)) {
-        for (const ModelTensor& tensor : model_tensors(spec)) {
-            const TensorInfo& theirs = inner_->at(tensor.hugging_face);
+        for (const layout::ParamSpec& parameter : model_parameters(spec)) {
+            const TensorInfo& theirs = inner_->at(hugging_face_name(parameter.name));
             TensorInfo& ours = tensors_.emplace_back(theirs);
-            ours.name = kModelPrefix + tensor.parameter;
+            ours.name = kModelPrefix + parameter.name;
             theirs_.emplace(ours.name, &theirs);
         }
     }
@@ -153,16 +153,15 @@ std::string hugging_face_name(const std::string& parameter) {
     return name == kHead ? name : "model." + name;
 }
 
-std::vector<ModelTensor> model_tensors(const model::ModelSpec& spec) {
-    std::vector<ModelTensor> tensors;
+std::vector<layout::ParamSpec> model_parameters(const model::ModelSpec& spec) {
+    std::vector<layout::ParamSpec> parameters;
     for (const auto& unit : model::unit_parameters(spec)) {
         for (const model::Parameter& parameter : unit) {
             if (spec.tied_embeddings && parameter.role == model::Role::Output) continue;
-            const std::string& name = parameter.spec.name;
-            tensors.push_back({name, hugging_face_name(name), parameter.spec.shape});
+            parameters.push_back(parameter.spec);
         }
     }
-    return tensors;
+    return parameters;
 }
 
 void check_weights(const TensorSource& checkpoint, const model::ModelSpec& spec) {
@@ -170,7 +169,8 @@ void check_weights(const TensorSource& checkpoint, const model::ModelSpec& spec)
     std::erase_if(there, [](const auto& entry) { return !entry.first.starts_with(kModelPrefix); });
     Faults faults;
     take_expected(
-        there, spec, [](const ModelTensor& tensor) { return kModelPrefix + tensor.parameter; }, faults);
+        there, spec, [](const layout::ParamSpec& parameter) { return kModelPrefix + parameter.name; },
+        faults);
     for (const auto& [name, tensor] : there) faults.add(shown(name) + " is none of the model's");
     faults.check(checkpoint.place(), spec);
 }
@@ -180,7 +180,8 @@ std::unique_ptr<TensorSource> with_our_names(std::unique_ptr<TensorSource> tenso
     auto there = by_name(*tensors);
     Faults faults;
     take_expected(
-        there, spec, [](const ModelTensor& tensor) { return tensor.hugging_face; }, faults);
+        there, spec, [](const layout::ParamSpec& parameter) { return hugging_face_name(parameter.name); },
+        faults);
     for (const auto& [name, tensor] : there) {
         if (is_rotary_table(name)) continue;
         if (!(spec.tied_embeddings && name == kHead)) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "checkpoint/tensor_source.h"
+#include "layout/param_spec.h"
 #include "model/model_spec.h"
 
 namespace argosy::interop {
@@ -18,14 +19,8 @@ inline constexpr const char* kModelPrefix = "model/";
 /// "layers.0.attention.wq.weight" is "model.layers.0.self_attn.q_proj.weight".
 std::string hugging_face_name(const std::string& parameter);
 
-struct ModelTensor {
-    std::string parameter;  // this program's name; a checkpoint adds the prefix "model/"
-    std::string hugging_face;
-    std::vector<int64_t> shape;
-};
-
 /// The parameters in the order of the forward pass; a tied table occurs once.
-std::vector<ModelTensor> model_tensors(const model::ModelSpec& spec);
+std::vector<layout::ParamSpec> model_parameters(const model::ModelSpec& spec);
 
 /// UserError, listing the tensors, if weights of a checkpoint are missing, unexpected, or of other shapes
 /// than the model's.

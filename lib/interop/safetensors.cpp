@@ -6,7 +6,7 @@
 #include <set>
 
 #include "base/error.h"
-#include "checkpoint/slab_bytes.h"
+#include "checkpoint/stored_bytes.h"
 #include "interop/strict_json.h"
 
 namespace argosy::interop {
@@ -188,11 +188,11 @@ void Safetensors::check_index(const std::map<std::string, std::string>& file_of_
 
 void Safetensors::read(const TensorInfo& tensor, const layout::Slab& slab, std::span<std::byte> out) const {
     const Location& location = locations_.find(tensor.name)->second;
-    const int64_t size_bytes = h5::size_bytes(tensor.type);
+    const int64_t width = size_bytes(tensor.type);
     if (slab.num_elements() == 0) return;
-    checkpoint::for_each_run(slab, checkpoint::whole(tensor), slab, [&](const checkpoint::Run& run) {
-        const std::span bytes = out.subspan(run.in_b * size_bytes, run.length * size_bytes);
-        files_[location.file].read_at(location.at + run.in_a * size_bytes, bytes);
+    layout::for_each_run(slab, layout::whole(tensor.shape), slab, [&](const layout::Run& run) {
+        const std::span bytes = out.subspan(run.in_b * width, run.length * width);
+        files_[location.file].read_at(location.at + run.in_a * width, bytes);
     });
 }
 

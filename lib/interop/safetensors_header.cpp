@@ -17,7 +17,6 @@ namespace argosy::interop {
 namespace {
 
 using checkpoint::TensorInfo;
-using h5::ElementType;
 
 struct TypeName {
     const char* name;
@@ -25,9 +24,10 @@ struct TypeName {
 };
 // The order of types is that of the safetensors package; a file begins with tensors of the last type.
 constexpr std::array kTypes = {
-    TypeName{"U8", ElementType::U8},     TypeName{"U16", ElementType::U16}, TypeName{"F16", ElementType::F16},
-    TypeName{"BF16", ElementType::BF16}, TypeName{"U32", ElementType::U32}, TypeName{"F32", ElementType::F32},
-    TypeName{"F64", ElementType::F64},   TypeName{"I64", ElementType::I64},
+    TypeName{"U8", ElementType::UInt8},    TypeName{"U16", ElementType::UInt16},
+    TypeName{"F16", ElementType::Float16}, TypeName{"BF16", ElementType::BFloat16},
+    TypeName{"U32", ElementType::UInt32},  TypeName{"F32", ElementType::Float32},
+    TypeName{"F64", ElementType::Float64}, TypeName{"I64", ElementType::Int64},
 };
 
 int rank_of(ElementType type) {
@@ -153,7 +153,7 @@ class HeaderReader : public StrictJson {
     }
 
     int64_t num_bytes(const std::string& tensor) const {
-        std::optional<int64_t> bytes = h5::size_bytes(type_);
+        std::optional<int64_t> bytes = size_bytes(type_);
         for (const int64_t extent : shape_) {
             bytes = product(*bytes, extent);
             if (!bytes)
@@ -165,7 +165,7 @@ class HeaderReader : public StrictJson {
     In in_ = In::Nothing;
     std::string name_, field_;
     std::set<std::string> names_, fields_;
-    ElementType type_ = ElementType::F32;
+    ElementType type_ = ElementType::Float32;
     std::vector<int64_t> list_, shape_, offsets_;
     std::vector<SafetensorsEntry> entries_;
 };

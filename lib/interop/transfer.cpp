@@ -1,6 +1,7 @@
 #include "interop/transfer.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <atomic>
@@ -12,17 +13,19 @@
 #include <vector>
 
 #include "base/error.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/hash.h"
 #include "interop/element_conversion.h"
 #include "interop/names.h"
-#include "interop/slab_checks.h"
 
 namespace argosy::interop {
 namespace {
 
+using checkpoint::StoredSlab;
 using checkpoint::TensorInfo;
 
 // Bytes in the wider of both types. Small enough to stay in a processor's cache between the steps.
-constexpr int64_t kBlockBytes = 2 << 20;
+constexpr int64_t kSlabBytes = 2 << 20;
 
 struct Buffers {
     std::vector<std::byte> in, out;
@@ -38,6 +41,57 @@ std::vector<size_t> by_size(const std::vector<Transfer>& transfers) {
     return order;
 }
 
+/// Compares the checks of one tensor with its bytes while a transfer reads them, so that nothing is read
+/// twice. The elements are added in order, from the first to the last. One thread.
+class SlabChecks {
+  public:
+    /// UserError if the checks cannot be read. REQUIRES: `checkpoint` outlives this object, and `tensor` is
+    /// one of its tensors().
+    SlabChecks(const checkpoint::Checkpoint& checkpoint, const TensorInfo& tensor);
+
+    /// Adds the next elements. REQUIRES: `slab` consists of consecutive elements.
+    void add(const layout::Slab& slab, std::span<const std::byte> bytes);
+
+    /// Call it after the last add(): UserError, naming file, tensor, expected and found, if a slab's check
+    /// differs.
+    void finish() const;
+
+  private:
+    const checkpoint::Checkpoint& checkpoint_;
+    const TensorInfo& tensor_;
+    std::vector<StoredSlab> slabs_;
+    std::vector<checkpoint::Hasher> hashers_;  // one per slab
+};
+
+SlabChecks::SlabChecks(const checkpoint::Checkpoint& checkpoint, const TensorInfo& tensor)
+    : checkpoint_(checkpoint), tensor_(tensor), slabs_(checkpoint.slabs(tensor)), hashers_(slabs_.size()) {}
+
+void SlabChecks::add(const layout::Slab& slab, std::span<const std::byte> bytes) {
+    const int64_t width = size_bytes(tensor_.type);
+    for (size_t i = 0; i < hashers_.size(); ++i) {
+        const layout::Slab& stored = slabs_[i].slab;
+        const auto common = layout::intersection(stored, slab);
+        if (!common) continue;
+        layout::for_each_run(*common, stored, slab, [&](const layout::Run& run) {
+            hashers_[i].add(bytes.subspan(run.in_b * width, run.length * width));
+        });
+    }
+}
+
+void SlabChecks::finish() const {
+    for (size_t i = 0; i < hashers_.size(); ++i) {
+        const StoredSlab& stored = slabs_[i];
+        const checkpoint::Hash found = hashers_[i].value();
+        if (found == stored.hash) continue;
+        const std::string file =
+            stored.file == StoredSlab::kThisFile ? "" : "/" + checkpoint_.manifest().files[stored.file].name;
+        throw UserError(
+            "{}{}: tensor '{}' is torn: its slab at [{}] of [{}] gives the check {}, and {} was expected",
+            checkpoint_.place(), file, tensor_.name, fmt::join(stored.slab.offset, ", "),
+            fmt::join(stored.slab.size, ", "), found.hex(), stored.hash.hex());
+    }
+}
+
 class OneTransfer {
   public:
     OneTransfer(const ModelSource& source, const Transfer& transfer, Buffers& buffers)
@@ -45,14 +99,14 @@ class OneTransfer {
         if (source.checkpoint) checks_.emplace(*source.checkpoint, *transfer.from);
     }
 
-    /// The block's elements, converted to the target type.
-    std::span<const std::byte> read(const layout::Slab& block) {
+    /// The slab's elements, converted to the target type.
+    std::span<const std::byte> read(const layout::Slab& slab) {
         const TensorInfo &from = *transfer_.from, &to = transfer_.to;
-        buffers_.in.resize(block.num_elements() * h5::size_bytes(from.type));
-        source_.tensors->read(from, block, buffers_.in);
-        if (checks_) checks_->add(block, buffers_.in);
+        buffers_.in.resize(slab.num_elements() * size_bytes(from.type));
+        source_.tensors->read(from, slab, buffers_.in);
+        if (checks_) checks_->add(slab, buffers_.in);
         if (from.type == to.type) return buffers_.in;
-        buffers_.out.resize(block.num_elements() * h5::size_bytes(to.type));
+        buffers_.out.resize(slab.num_elements() * size_bytes(to.type));
         convert_elements(from.type, buffers_.in, to.type, buffers_.out);
         num_overflowed_ += num_not_finite(to.type, buffers_.out) - num_not_finite(from.type, buffers_.in);
         return buffers_.out;
@@ -78,7 +132,7 @@ class OneTransfer {
 }  // namespace
 
 std::vector<Transfer> plan_transfers(const ModelSource& source, Content content,
-                                     std::optional<h5::ElementType> type) {
+                                     std::optional<ElementType> type) {
     std::vector<Transfer> transfers;
     for (const TensorInfo& tensor : source.tensors->tensors()) {
         if (content == Content::ModelOnly && !is_weight(tensor)) continue;
@@ -96,14 +150,13 @@ std::vector<std::string> run_transfers(const ModelSource& source, const std::vec
     run_in_threads(order.size(), transfer_options.num_threads, [&](size_t job, size_t thread) {
         const Transfer& transfer = transfers[order[job]];
         OneTransfer under_way(source, transfer, buffers[thread]);
-        const int64_t from_bytes = h5::size_bytes(transfer.from->type),
-                      to_bytes = h5::size_bytes(transfer.to.type);
-        const int64_t block_elements = kBlockBytes / std::max(from_bytes, to_bytes);
-        for (const layout::Slab& block : consecutive_blocks(transfer.from->shape, block_elements)) {
+        const int64_t from_bytes = size_bytes(transfer.from->type), to_bytes = size_bytes(transfer.to.type);
+        const int64_t max_elements = kSlabBytes / std::max(from_bytes, to_bytes);
+        for (const layout::Slab& slab : layout::consecutive_slabs(transfer.from->shape, max_elements)) {
             if (transfer_options.stopped && transfer_options.stopped())
                 throw RunError("stopped by a signal; nothing half-written is left");
-            take(order[job], block, under_way.read(block));
-            if (transfer_options.progress) transfer_options.progress->add(block.num_elements() * from_bytes);
+            take(order[job], slab, under_way.read(slab));
+            if (transfer_options.progress) transfer_options.progress->add(slab.num_elements() * from_bytes);
         }
         remarks[order[job]] = under_way.finish();
     });

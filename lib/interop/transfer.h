@@ -18,6 +18,7 @@
 #include "checkpoint/tensor_source.h"
 #include "h5/dataset.h"
 #include "interop/model_source.h"
+#include "layout/slab.h"
 
 namespace argosy::interop {
 
@@ -63,18 +64,18 @@ enum class Content { Everything, ModelOnly };
 /// Weights get the type `type`, if it is given; the optimizer's state keeps its own types. The pointers in
 /// the result point into `source`.
 std::vector<Transfer> plan_transfers(const ModelSource& source, Content content,
-                                     std::optional<h5::ElementType> type);
+                                     std::optional<ElementType> type);
 
 struct TransferOptions {
     int num_threads = 1;
-    Progress* progress = nullptr;        // counts bytes of the source
-    std::function<bool()> stopped = {};  // called before each block; true ends the transfer with a RunError
+    Progress* progress = nullptr;  // counts bytes of the source
+    std::function<bool()> stopped =
+        {};  // called before each slab is read; true ends the transfer with a RunError
 };
 
-/// Receives the next elements of a tensor, at most a few MiB, and their position. Called from several
+/// Receives the next slab of a tensor, at most a few MiB of consecutive elements. Called from several
 /// threads, for different tensors.
-using Take =
-    std::function<void(size_t transfer, const layout::Slab& block, std::span<const std::byte> bytes)>;
+using Take = std::function<void(size_t transfer, const layout::Slab& slab, std::span<const std::byte> bytes)>;
 
 /// Transfers all tensors completely. Returns warnings for people: elements that became infinite. UserError if
 /// the source's bytes do not match their checks.

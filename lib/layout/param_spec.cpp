@@ -20,40 +20,15 @@ std::vector<int> pipeline_ranks(const ParamSpec& spec, const MeshShape& mesh) {
 
 }  // namespace
 
-int64_t Slab::num_elements() const {
-    int64_t count = 1;
-    for (const int64_t extent : size) count *= extent;
-    return count;
-}
-
-SlabRows rows_of(const std::vector<int64_t>& shape, const Slab& slab) {
-    int64_t inner = 1;  // number of elements from one index of dim 1 to the next
-    for (size_t dim = 2; dim < shape.size(); ++dim) {
-        ARGOSY_CHECK(slab.size[dim] == shape[dim], "dim {} is cut", dim);
-        inner *= shape[dim];
-    }
-    if (shape.size() == 1) return {slab.offset[0], std::max<int64_t>(shape[0], 1), 0};
-    const int64_t stride = shape[1] * inner;
-    return {slab.offset[0] * stride + slab.offset[1] * inner, std::max<int64_t>(slab.size[1] * inner, 1),
-            stride};
-}
-
-Range chunk(int64_t n, int parts, int index) {
-    const int64_t size = (n + parts - 1) / parts;
-    const int64_t begin = std::min(n, size * index);
-    return {begin, std::min(n, begin + size) - begin};
-}
-
-Slab slab_of(const ParamSpec& spec, const MeshShape& mesh, const Coordinates& coordinates, int num_splits) {
+Slab slab_of(const ParamSpec& spec, const MeshShape& mesh, const Coordinates& coordinates, int num_cuts) {
     Slab slab{std::vector<int64_t>(spec.shape.size(), 0), spec.shape};
-    const auto count = num_splits < 0 ? spec.splits.size() : static_cast<size_t>(num_splits);
+    const auto count = num_cuts < 0 ? spec.cuts.size() : static_cast<size_t>(num_cuts);
     for (size_t i = 0; i < count; ++i) {
-        const Split& split = spec.splits[i];
-        const int block = mesh.degree(split.axes) / split.parts;
-        const Range own =
-            chunk(slab.size[split.dim], split.parts, mesh.index(coordinates, split.axes) / block);
-        slab.offset[split.dim] += own.begin;
-        slab.size[split.dim] = own.size;
+        const Cut& cut = spec.cuts[i];
+        const int block = mesh.degree(cut.axes) / cut.parts;
+        const Range own = chunk(slab.size[cut.dim], cut.parts, mesh.index(coordinates, cut.axes) / block);
+        slab.offset[cut.dim] += own.begin;
+        slab.size[cut.dim] = own.size;
     }
     return slab;
 }
@@ -67,15 +42,15 @@ Share share_of(const ParamSpec& spec, const MeshShape& mesh, const Coordinates& 
     const auto own = std::ranges::find(ranks, coordinates[static_cast<int>(Axis::Pipeline)]);
     ARGOSY_CHECK(own != ranks.end(), "{} is on other pipeline stages", spec.name);
     add_axis(static_cast<int>(own - ranks.begin()), static_cast<int>(ranks.size()));
-    AxisSet split_axes = Axis::Pipeline;
-    for (const Split& split : spec.splits) {
-        const int block = mesh.degree(split.axes) / split.parts;  // number of neighbours with the same chunk
-        add_axis(mesh.index(coordinates, split.axes) % block, block);
-        split_axes.add(split.axes);
+    AxisSet cut_axes = Axis::Pipeline;
+    for (const Cut& cut : spec.cuts) {
+        const int block = mesh.degree(cut.axes) / cut.parts;  // number of neighbours with the same chunk
+        add_axis(mesh.index(coordinates, cut.axes) % block, block);
+        cut_axes.add(cut.axes);
     }
     for (int i = 0; i < kNumAxes; ++i) {
         const auto axis = static_cast<Axis>(i);
-        if (!split_axes.has(axis)) add_axis(coordinates[i], mesh.degree(axis));
+        if (!cut_axes.has(axis)) add_axis(coordinates[i], mesh.degree(axis));
     }
     return share;
 }

@@ -81,7 +81,7 @@ struct Gradients : ByRole<GradientSum*> {
 
 struct Parameter {
     Role role;
-    layout::ParamSpec spec;  // without splits: parallel::place() adds them
+    layout::ParamSpec spec;  // without cuts: parallel::place() adds them
 };
 
 /// The parameters of a model's units in the order of the forward pass: the embedding, each block, the head.

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "cublas/matmul.h"
 #include "gpu/device.h"
+#include "gpu/element_type.h"
 #include "ops/own_kernels.h"
 #include "ops/tensor_thread.h"
 
@@ -151,17 +152,9 @@ std::vector<Factors> factors_of(const at::Tensor& dy, const Stack& weight) {
 }
 
 ElementType element_type(const at::Tensor& x) {
-    switch (x.scalar_type()) {
-        case at::kFloat:
-            return ElementType::Float32;
-        case at::kBFloat16:
-            return ElementType::BFloat16;
-        case at::kHalf:
-            return ElementType::Float16;
-        default:
-            ARGOSY_CHECK(x.scalar_type() == at::kDouble, "a product of {}", toString(x.scalar_type()));
-            return ElementType::Float64;
-    }
+    const auto type = gpu::element_type(x.scalar_type());
+    ARGOSY_CHECK(type && is_floating(*type), "a product of {}", toString(x.scalar_type()));
+    return *type;
 }
 
 template <class Data>

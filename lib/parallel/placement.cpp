@@ -92,12 +92,12 @@ void split_for_tensor_parallel(Parameter& parameter, const ModelSpec& spec, int 
         parts = static_cast<int>(spec.num_kv_heads);
         parameter.spec.gradient = {Axis::Tensor, parts};
     }
-    parameter.spec.splits.push_back({Axis::Tensor, *dim, parts});
+    parameter.spec.cuts.push_back({Axis::Tensor, *dim, parts});
 }
 
 void shard(Parameter& parameter, const MeshShape& mesh) {
     const int degree = mesh.degree(layout::kShardAxes);
-    if (degree > 1) parameter.spec.splits.push_back({layout::kShardAxes, 0, degree});
+    if (degree > 1) parameter.spec.cuts.push_back({layout::kShardAxes, 0, degree});
 }
 
 void replicate(Parameter& parameter, const MeshShape& mesh) {

@@ -1,4 +1,4 @@
-// Placement of the parameters on the mesh: adds to each parameter of the model its splits over mesh axes, the
+// Placement of the parameters on the mesh: adds to each parameter of the model its cuts over mesh axes, the
 // sums that its gradient needs, and its pipeline stages. The result is pure data, and the only description of
 // a parameter that FSDP, tensor and pipeline parallelism read.
 #pragma once

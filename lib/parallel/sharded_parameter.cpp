@@ -28,9 +28,9 @@ at::Tensor initial_tensor(const layout::ParamSpec& spec, const layout::Slab& sla
 
 std::vector<int64_t> unsharded_shape(const layout::ParamSpec& spec, const layout::MeshShape& mesh,
                                      const layout::Coordinates& coordinates) {
-    int num_splits = 0;
-    for (const layout::Split& split : spec.splits) num_splits += split.axes != layout::kShardAxes;
-    return layout::slab_of(spec, mesh, coordinates, num_splits).size;
+    int num_cuts = 0;
+    for (const layout::Cut& cut : spec.cuts) num_cuts += cut.axes != layout::kShardAxes;
+    return layout::slab_of(spec, mesh, coordinates, num_cuts).size;
 }
 
 std::vector<int64_t> shard_shape(const layout::ParamSpec& spec, const layout::MeshShape& mesh,

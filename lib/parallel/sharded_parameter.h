@@ -33,12 +33,12 @@ struct ParameterMemory {
     ParameterMemory rows(int64_t begin, int64_t count) const;
 };
 
-/// The shape with which a layer computes on the rank at `coordinates`: after the tensor parallel split,
-/// before the split over the shard axes.
+/// The shape with which a layer computes on the rank at `coordinates`: after the tensor parallel cut,
+/// before the cut over the shard axes.
 std::vector<int64_t> unsharded_shape(const layout::ParamSpec& spec, const layout::MeshShape& mesh,
                                      const layout::Coordinates& coordinates);
 
-/// The shape that the rank at `coordinates` holds: [chunk rows, ...], after both splits, with padding.
+/// The shape that the rank at `coordinates` holds: [chunk rows, ...], after both cuts, with padding.
 std::vector<int64_t> shard_shape(const layout::ParamSpec& spec, const layout::MeshShape& mesh,
                                  const layout::Coordinates& coordinates);
 

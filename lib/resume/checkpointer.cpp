@@ -13,7 +13,8 @@
 #include "base/log.h"
 #include "checkpoint/partial_folder.h"
 #include "checkpoint/step_folder.h"
-#include "resume/export.h"
+#include "checkpoint/tensor_file.h"
+#include "resume/save_plan.h"
 #include "resume/saved_steps.h"
 #include "resume/shard_copy.h"
 #include "setup/element_types.h"
@@ -35,12 +36,6 @@ checkpoint::Hash nonce_of(const std::vector<int64_t>& nonce, int64_t step) {
     return checkpoint::hash_of(std::as_bytes(std::span(text)));
 }
 
-std::vector<checkpoint::PlacedTensor> placed(const std::vector<HeldTensor>& tensors) {
-    std::vector<checkpoint::PlacedTensor> result;
-    for (const HeldTensor& held : tensors) result.push_back({held.info, held.cuts});
-    return result;
-}
-
 fs::path place_of(const SaveOptions& options, int64_t step) {
     return options.folder / checkpoint::step_name(step);
 }
@@ -58,7 +53,7 @@ void Checkpointer::Save::start() const {
 }
 
 void Checkpointer::Save::write_shard() const {
-    auto file = checkpoint::FileWriter::shard(checkpoint::partial_path(place()), nonce, plan, writer);
+    auto file = checkpoint::TensorFile::shard(checkpoint::partial_path(place()), nonce, plan, writer);
     for (size_t i = 0; i < bytes.size(); ++i) file.append(i, bytes[i]);
     file.finish();
 }
@@ -85,8 +80,8 @@ Checkpointer::Checkpointer(SaveOptions options, comm::Communicator& control, con
       work_(control) {
     if (!saves()) return;
     nonce_ = broadcast_from_rank_0(control, random_numbers());
-    weights_ = gather_tensors(placed(state.weights()), state.mesh(), control);
-    moments_ = gather_tensors(placed(state.moments()), state.mesh(), control);
+    weights_ = gather_tensors(state.cut_weights(), state.mesh(), control);
+    moments_ = gather_tensors(state.cut_moments(), state.mesh(), control);
     work_.run(on_rank_0([this] {
         checkpoint::make_folders(options_->folder);
         const bool exports =
@@ -119,14 +114,14 @@ checkpoint::Plan Checkpointer::plan_of(bool model_only) const {
     checkpoint::Plan plan{.grid = writer_grid(state_.mesh()), .tensors = weights_};
     const auto& type = options_->checkpoint.export_dtype;
     if (!model_only) plan.tensors.insert(plan.tensors.end(), moments_.begin(), moments_.end());
-    for (checkpoint::PlacedTensor& tensor : plan.tensors)
-        if (model_only && type) tensor.info.type = setup::element_type(setup::scalar_type(*type));
+    for (checkpoint::CutTensor& tensor : plan.tensors)
+        if (model_only && type) tensor.info.type = setup::element_type(*type);
     return plan;
 }
 
 void Checkpointer::begin(const train::Position& position) {
     const double started = seconds_now();
-    if (save_ && control_.rank() == 0 && !std::exchange(overlap_is_told_, true)) {
+    if (save_ && control_.rank() == 0 && !std::exchange(overlap_is_logged_, true)) {
         spdlog::warn(
             "step {} is to be saved, and step {} is still being written: training waits. A larger "
             "checkpoint.interval avoids that",
@@ -141,18 +136,17 @@ void Checkpointer::begin(const train::Position& position) {
     save->state = to_json(state_.scalars(position));
     save->nonce = nonce_of(nonce_, position.step);
     save->plan = plan_of(save->model_only);
-    std::vector<HeldTensor> tensors = state_.weights();
-    tensors.insert(tensors.end(), state_.moments().begin(), state_.moments().end());
-    const std::vector<ShardPart> parts = shard_parts(tensors, save->plan, save->writer);
+    std::vector<HeldSlab> held = state_.weights();
+    held.insert(held.end(), state_.moments().begin(), state_.moments().end());
     save->copy = copy_;
-    save->bytes = copy_->copy(parts);
+    save->bytes = copy_->copy(written_slabs(held, save->plan, save->writer));
     save_ = save;
     started_ = started;
     stalled_seconds_ = seconds_now() - started;
     last_begun_ = position.step;
     stage_ = Stage::MakeFolder;
     work_.begin(on_rank_0([save] { save->start(); }));
-    tell_of_memory();
+    log_memory();
     while (!is_async() && stage_ != Stage::Written) {
         advance();
         std::this_thread::sleep_for(kBetweenPolls);
@@ -160,8 +154,8 @@ void Checkpointer::begin(const train::Position& position) {
 }
 
 /// Logs, once in a run, how much host memory the copies take.
-void Checkpointer::tell_of_memory() {
-    if (std::exchange(memory_is_told_, true)) return;
+void Checkpointer::log_memory() {
+    if (std::exchange(memory_is_logged_, true)) return;
     const at::Tensor all = at::tensor({copy_->num_bytes()}, at::kLong), most = all.clone();
     const comm::Op ops[] = {
         {.kind = comm::OpKind::AllReduce, .out = all, .in = all},
@@ -187,7 +181,7 @@ void Checkpointer::advance() {
         case Stage::Written:
             return;
         case Stage::Commit:
-            tell_of_end();
+            log_end();
             save_.reset();
             return;
     }
@@ -198,7 +192,7 @@ void Checkpointer::begin_commit() {
     work_.begin(on_rank_0([save = save_] { save->commit(); }));
 }
 
-void Checkpointer::tell_of_end() const {
+void Checkpointer::log_end() const {
     const double seconds = seconds_now() - started_;
     const std::string saved = fmt::format("step {} is saved in {} after {:.1f} s", save_->position.step,
                                           save_->place().string(), seconds);

@@ -12,9 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/file_writer.h"
 #include "checkpoint/hash.h"
-#include "checkpoint/placement.h"
+#include "checkpoint/plan.h"
 #include "checkpoint/table.h"
 #include "comm/communicator.h"
 #include "config/job_config.h"
@@ -76,7 +75,7 @@ class Checkpointer {
         checkpoint::Plan plan;
         std::shared_ptr<const ShardCopy> copy;
         std::vector<std::span<const std::byte>>
-            bytes;  // of each piece of the writer; they point into the copy
+            bytes;  // of each slab of the writer; they point into the copy
 
         std::filesystem::path place() const;
         void start() const;
@@ -88,8 +87,8 @@ class Checkpointer {
     void advance();
     void begin_commit();
     [[noreturn]] void give_up();
-    void tell_of_memory();
-    void tell_of_end() const;
+    void log_memory();
+    void log_end() const;
     checkpoint::Plan plan_of(bool model_only) const;
     void export_last(int64_t step);
 
@@ -101,10 +100,10 @@ class Checkpointer {
     std::shared_ptr<const SaveOptions> options_;
     comm::Communicator& control_;
     const RunState& state_;
-    std::vector<checkpoint::PlacedTensor> weights_, moments_;  // of all pipeline ranks
+    std::vector<checkpoint::CutTensor> weights_, moments_;  // of all pipeline ranks
     std::vector<int64_t> nonce_;  // random: distinguishes this process's saves from those of others
     int64_t last_begun_ = 0;      // step of the newest save
-    bool memory_is_told_ = false, overlap_is_told_ = false;
+    bool memory_is_logged_ = false, overlap_is_logged_ = false;
     std::shared_ptr<ShardCopy> copy_ = std::make_shared<ShardCopy>();
     std::shared_ptr<const Save> save_;  // under way
     Stage stage_ = Stage::MakeFolder;   // of save_

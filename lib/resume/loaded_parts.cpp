@@ -13,12 +13,15 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "config/print.h"
-#include "setup/element_types.h"
+#include "gpu/element_type.h"
 #include "setup/setup.h"
 #include "train/run_limits.h"
 
 namespace argosy::resume {
 namespace {
+
+using checkpoint::TensorInfo;
+using checkpoint::TensorSource;
 
 /// Keys that do not affect training, so that log_differences() leaves them out.
 constexpr std::array<std::string_view, 6> kSaysNothing = {"job.dump_folder",
@@ -56,18 +59,15 @@ int64_t samples_of_length(const Scalars& scalars, int64_t seq_len, bool shuffled
     return samples;
 }
 
-using checkpoint::TensorInfo;
-using checkpoint::TensorSource;
-
-void check(const TensorSource& source, const HeldTensor& held) {
-    const TensorInfo& found = source.at(held.info.name);
-    if (found.shape != held.info.shape) {
+void check(const TensorSource& source, const HeldSlab& held) {
+    const TensorInfo& found = source.at(held.tensor.name);
+    if (found.shape != held.tensor.shape) {
         throw UserError(
             "{}: {} has the shape [{}], but this model's has [{}]; load a checkpoint of the model that is "
             "trained",
-            source.place(), found.name, fmt::join(found.shape, ", "), fmt::join(held.info.shape, ", "));
+            source.place(), found.name, fmt::join(found.shape, ", "), fmt::join(held.tensor.shape, ", "));
     }
-    if (setup::scalar_type(found.type)) return;
+    if (is_floating(found.type)) return;
     throw UserError("{}: {} is made of {}; weights and states are f64, f32, bf16 or f16", source.place(),
                     found.name, h5::name(found.type));
 }
@@ -76,14 +76,14 @@ std::span<std::byte> bytes_of(const at::Tensor& tensor) {
     return {static_cast<std::byte*>(tensor.mutable_data_ptr()), tensor.nbytes()};
 }
 
-void load(const TensorSource& source, const TensorInfo& stored, const HeldTensor& held) {
+void load(const TensorSource& source, const TensorInfo& stored, const HeldSlab& held) {
     if (held.slab.num_elements() == 0) return;
-    if (stored.type == held.info.type && held.rows.is_cpu()) {
-        return source.read(stored, held.slab, bytes_of(held.rows));
+    if (stored.type == held.tensor.type && held.elements.is_cpu()) {
+        return source.read(stored, held.slab, bytes_of(held.elements));
     }
-    const at::Tensor piece = at::empty(held.rows.sizes(), *setup::scalar_type(stored.type));
-    source.read(stored, held.slab, bytes_of(piece));
-    held.rows.copy_(piece);
+    const at::Tensor elements = at::empty(held.elements.sizes(), *gpu::scalar_type(stored.type));
+    source.read(stored, held.slab, bytes_of(elements));
+    held.elements.copy_(elements);
 }
 
 }  // namespace
@@ -146,28 +146,29 @@ void log_differences(const config::JobConfig& config, const layout::MeshShape& m
     }
 }
 
-void check_tensors(const TensorSource& source, std::span<const HeldTensor> tensors) {
-    for (const HeldTensor& held : tensors) check(source, held);
+void check_tensors(const TensorSource& source, std::span<const HeldSlab> slabs) {
+    for (const HeldSlab& held : slabs) check(source, held);
 }
 
-void load_tensors(const TensorSource& source, std::span<const HeldTensor> tensors) {
+void load_slabs(const TensorSource& source, std::span<const HeldSlab> slabs) {
     const c10::InferenceMode guard;  // the thread that made the tensors has it too
-    check_tensors(source, tensors);
-    std::map<std::string, const HeldTensor*> by_name;
-    for (const HeldTensor& held : tensors) by_name[held.info.name] = &held;
+    check_tensors(source, slabs);
+    std::map<std::string, const HeldSlab*> by_name;
+    for (const HeldSlab& held : slabs) by_name[held.tensor.name] = &held;
     for (const TensorInfo& stored : source.tensors()) {
         const auto held = by_name.find(stored.name);
         if (held != by_name.end()) load(source, stored, *held->second);
     }
 }
 
-std::string conversions(const TensorSource& source, std::span<const HeldTensor> tensors) {
+std::string conversions(const TensorSource& source, std::span<const HeldSlab> slabs) {
     std::set<std::string> kinds;
-    for (const HeldTensor& held : tensors) {
-        const TensorInfo& stored = source.at(held.info.name);
-        if (stored.type == held.info.type) continue;
-        const std::string what = held.info.name.substr(0, held.info.name.find('/'));
-        kinds.insert(fmt::format("{}: {} becomes {}", what, h5::name(stored.type), h5::name(held.info.type)));
+    for (const HeldSlab& held : slabs) {
+        const TensorInfo& stored = source.at(held.tensor.name);
+        if (stored.type == held.tensor.type) continue;
+        const std::string what = held.tensor.name.substr(0, held.tensor.name.find('/'));
+        kinds.insert(
+            fmt::format("{}: {} becomes {}", what, h5::name(stored.type), h5::name(held.tensor.type)));
     }
     return fmt::format("{}", fmt::join(kinds, ", "));
 }

@@ -55,7 +55,7 @@ class Restorer {
     void check_model(const Found& found) const;
     void note_faults(const fs::path& place, bool aloud);
     [[noreturn]] void fail(const std::string& what, const std::string& remedy) const;
-    void tell_of_repetition(int64_t step) const;
+    void warn_of_repetition(int64_t step) const;
     bool speaks() const { return control_.rank() == 0; }
 
     const config::JobConfig& config_;
@@ -174,7 +174,7 @@ void Restorer::fail(const std::string& what, const std::string& remedy) const {
 }
 
 /// Warns of settings that are wrong in a chain of jobs, since every start of a job applies them again.
-void Restorer::tell_of_repetition(int64_t step) const {
+void Restorer::warn_of_repetition(int64_t step) const {
     if (!speaks()) return;
     if (config_.checkpoint.load_step != config::Checkpoint::kNewest) {
         spdlog::warn(
@@ -215,7 +215,7 @@ std::optional<Start> Restorer::resume() {
     if (steps.empty()) return std::nullopt;
     std::optional<Start> start =
         load_first_sound(places_of(steps, folder), Want::OwnStep, [&](const Found& found) {
-            tell_of_repetition(found.description->step);
+            warn_of_repetition(found.description->step);
             return parts_to_resume(config_, mesh_, *found.description);
         });
     if (start) {
@@ -257,16 +257,16 @@ void Restorer::check_model(const Found& found) const {
 
 /// Returns the faults of the tensors' bytes; none if all tensors are loaded.
 std::vector<std::string> Restorer::load_tensors(const Found& found, const LoadedParts& parts) {
-    std::vector<HeldTensor> tensors = state_.weights();
-    if (parts.moments) tensors.insert(tensors.end(), state_.moments().begin(), state_.moments().end());
-    work_.run([&] { check_tensors(*found.tensors, tensors); });
+    std::vector<HeldSlab> slabs = state_.weights();
+    if (parts.moments) slabs.insert(slabs.end(), state_.moments().begin(), state_.moments().end());
+    work_.run([&] { check_tensors(*found.tensors, slabs); });
     std::vector<std::string> faults = gather_faults([&]() -> std::vector<std::string> {
-        resume::load_tensors(*found.tensors, tensors);
+        load_slabs(*found.tensors, slabs);
         return {};
     });
     if (!faults.empty()) return faults;
     state_.weights_changed();
-    const std::string converted = conversions(*found.tensors, tensors);
+    const std::string converted = conversions(*found.tensors, slabs);
     if (!converted.empty() && speaks()) {
         spdlog::warn("{} holds other element types than this run: {}", found.path.string(), converted);
     }

@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "checkpoint/file_writer.h"
+#include "checkpoint/table.h"
 #include "comm/communicator.h"
 #include "config/job_config.h"
 #include "layout/mesh_shape.h"

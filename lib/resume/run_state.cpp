@@ -6,21 +6,11 @@
 #include <vector>
 
 #include "base/error.h"
-#include "resume/shard_copy.h"
-#include "setup/element_types.h"
+#include "gpu/element_type.h"
+#include "resume/save_plan.h"
 
 namespace argosy::resume {
 namespace {
-
-HeldTensor held(const parallel::ShardedParameter& parameter, const comm::Mesh& mesh, std::string name,
-                const at::Tensor& tensor) {
-    const checkpoint::TensorInfo info{std::move(name), setup::element_type(tensor.scalar_type()),
-                                      parameter.spec().shape};
-    return {.info = info,
-            .slab = parameter.slab(),
-            .cuts = placed_tensor(info, parameter.spec(), mesh.shape()).cuts,
-            .rows = parameter.own_rows(tensor)};
-}
 
 using Json = nlohmann::ordered_json;
 
@@ -116,10 +106,17 @@ RunState::RunState(train::Trainer& trainer, const comm::Mesh& mesh, train::Updat
     const auto& moments = trainer.step().optimizer().moments();
     for (size_t i = 0; i < parameters.size(); ++i) {
         parallel::ShardedParameter& parameter = *parameters[i];
-        const std::string& name = parameter.spec().name;
-        weights_.push_back(held(parameter, mesh, weight_name(name), parameter.master()));
-        moments_.push_back(held(parameter, mesh, first_moment_name(name), moments[i].first));
-        moments_.push_back(held(parameter, mesh, second_moment_name(name), moments[i].second));
+        const layout::ParamSpec& spec = parameter.spec();
+        const auto add = [&](const std::string& name, const at::Tensor& tensor, std::vector<HeldSlab>& slabs,
+                             std::vector<checkpoint::CutTensor>& cut) {
+            const checkpoint::TensorInfo info{name, gpu::element_type(tensor.scalar_type()).value(),
+                                              spec.shape};
+            slabs.push_back({{info, parameter.slab()}, parameter.own_rows(tensor)});
+            cut.push_back(cut_tensor(info, spec, mesh.shape()));
+        };
+        add(weight_name(spec.name), parameter.master(), weights_, cut_weights_);
+        add(first_moment_name(spec.name), moments[i].first, moments_, cut_moments_);
+        add(second_moment_name(spec.name), moments[i].second, moments_, cut_moments_);
     }
 }
 

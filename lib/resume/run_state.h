@@ -1,5 +1,5 @@
-// The state of a run between two steps, as checkpoints keep it: this rank's pieces of the tensors, and a few
-// numbers (FORMAT.md). The tensors belong to the trainer; a RunState holds views of them.
+// The state of a run between two steps, as checkpoints keep it: this rank's slabs of the tensors, and a few
+// numbers (FORMAT.md). The elements belong to the trainer; a RunState holds views of them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/placement.h"
+#include "checkpoint/plan.h"
 #include "checkpoint/tensor_source.h"
 #include "comm/mesh.h"
 #include "layout/param_spec.h"
@@ -37,12 +37,9 @@ std::string to_json(const Scalars& scalars);
 /// UserError, naming `place`, for a text that to_json did not write.
 Scalars parse_scalars(const std::string& text, const std::string& place);
 
-/// This rank's box of one of the tensors.
-struct HeldTensor {
-    checkpoint::TensorInfo info;             // the whole tensor, in the type that it has in memory
-    layout::Slab slab;                       // this rank's box
-    std::vector<checkpoint::Cut> cuts = {};  // how a save cuts the tensor (shard_copy.h)
-    at::Tensor rows;                         // the box's elements, contiguous: the trainer's memory
+/// A slab of a tensor, and its elements in this rank's memory.
+struct HeldSlab : checkpoint::TensorSlab {
+    at::Tensor elements;  // contiguous, of the slab's size
 };
 
 class RunState {
@@ -53,10 +50,13 @@ class RunState {
     const model::ModelSpec& spec() const { return trainer_.model().spec(); }
     int64_t seq_len() const { return seq_len_; }
 
-    /// "model/<parameter>": the weights that the optimizer updates.
-    const std::vector<HeldTensor>& weights() const { return weights_; }
+    /// "model/<parameter>": the weights that the optimizer updates, with the type that they have in memory.
+    const std::vector<HeldSlab>& weights() const { return weights_; }
     /// "optimizer/first/<parameter>" and "optimizer/second/<parameter>".
-    const std::vector<HeldTensor>& moments() const { return moments_; }
+    const std::vector<HeldSlab>& moments() const { return moments_; }
+    /// The same tensors, as a save cuts them.
+    const std::vector<checkpoint::CutTensor>& cut_weights() const { return cut_weights_; }
+    const std::vector<checkpoint::CutTensor>& cut_moments() const { return cut_moments_; }
     const layout::MeshShape& mesh() const { return mesh_.shape(); }
     int writer() const;  // this rank's number among the writers of a save
 
@@ -72,7 +72,8 @@ class RunState {
     const comm::Mesh& mesh_;
     train::UpdateGuard& guard_;
     int64_t seq_len_;
-    std::vector<HeldTensor> weights_, moments_;
+    std::vector<HeldSlab> weights_, moments_;
+    std::vector<checkpoint::CutTensor> cut_weights_, cut_moments_;
 };
 
 /// The names of a parameter's tensors in a checkpoint.

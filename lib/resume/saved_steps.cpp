@@ -6,10 +6,15 @@
 #include <string_view>
 #include <vector>
 
+#include "base/error.h"
 #include "base/log.h"
 #include "base/raw_file.h"
 #include "checkpoint/partial_folder.h"
 #include "checkpoint/step_folder.h"
+#include "interop/conversion_folder.h"
+#include "interop/convert.h"
+#include "interop/model_source.h"
+#include "setup/element_types.h"
 
 namespace argosy::resume {
 namespace {
@@ -36,6 +41,8 @@ std::optional<int64_t> step_aside(const std::string& name) {
                           rest.find_first_not_of("0123456789", 1) == std::string_view::npos;
     return rest.empty() || numbered ? step : std::nullopt;
 }
+
+constexpr int kExportThreads = 4;  // reading, converting and writing overlap; training has ended by then
 
 }  // namespace
 
@@ -72,6 +79,30 @@ void remove_passed_asides(const fs::path& folder, int64_t step,
     } catch (const std::exception& error) {
         spdlog::warn("steps that lie aside in {} stay: {}", folder.string(), error.what());
     }
+}
+
+void require_export_place(const fs::path& place) {
+    const fs::file_type type = fs::symlink_status(place).type();
+    if (type == fs::file_type::not_found) return;
+    if (type == fs::file_type::directory && interop::is_conversion(place)) return;
+    throw UserError(
+        "{} is in the way of checkpoint.last_save_in_hf: {}, and no export wrote it; move it elsewhere",
+        place.string(),
+        type == fs::file_type::directory
+            ? fmt::format("it holds '{}'", fs::directory_iterator(place)->path().filename().string())
+            : "it is no folder");
+}
+
+void write_hugging_face(const std::filesystem::path& step, const std::filesystem::path& place,
+                        std::optional<config::Precision> type) {
+    require_export_place(place);
+    const interop::ModelSource source = interop::open_model(step);
+    interop::ConvertOptions options{.to = interop::Form::HuggingFace, .content = interop::Content::ModelOnly};
+    if (type) options.type = setup::element_type(*type);
+    checkpoint::PartialFolder partial(place);
+    const fs::path made = interop::convert(source, interop::plan(source, options), options, partial.path(),
+                                           {.num_threads = kExportThreads});
+    interop::publish_conversion(made, place, checkpoint::Replace::Yes);
 }
 
 }  // namespace argosy::resume

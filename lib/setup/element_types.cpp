@@ -1,47 +1,23 @@
 #include "setup/element_types.h"
 
-#include <algorithm>
-#include <array>
-#include <utility>
-
-#include "base/error.h"
+#include "gpu/element_type.h"
 
 namespace argosy::setup {
-namespace {
 
-using h5::ElementType;
-
-constexpr std::array<std::pair<at::ScalarType, ElementType>, 4> kTypes = {{{at::kDouble, ElementType::F64},
-                                                                           {at::kFloat, ElementType::F32},
-                                                                           {at::kBFloat16, ElementType::BF16},
-                                                                           {at::kHalf, ElementType::F16}}};
-
-}  // namespace
-
-at::ScalarType scalar_type(config::Precision precision) {
+ElementType element_type(config::Precision precision) {
     switch (precision) {
         case config::Precision::Float16:
-            return at::kHalf;
+            return ElementType::Float16;
         case config::Precision::BFloat16:
-            return at::kBFloat16;
+            return ElementType::BFloat16;
         case config::Precision::Float32:
-            return at::kFloat;
+            return ElementType::Float32;
         case config::Precision::Float64:
-            return at::kDouble;
+            return ElementType::Float64;
     }
-    return at::kFloat;
+    return ElementType::Float32;
 }
 
-ElementType element_type(at::ScalarType type) {
-    const auto* found = std::ranges::find(kTypes, type, [](const auto& pair) { return pair.first; });
-    ARGOSY_CHECK(found != kTypes.end(), "{} is no type of weights", toString(type));
-    return found->second;
-}
-
-std::optional<at::ScalarType> scalar_type(ElementType type) {
-    const auto* found = std::ranges::find(kTypes, type, [](const auto& pair) { return pair.second; });
-    if (found == kTypes.end()) return std::nullopt;
-    return found->first;
-}
+at::ScalarType scalar_type(config::Precision precision) { return *gpu::scalar_type(element_type(precision)); }
 
 }  // namespace argosy::setup

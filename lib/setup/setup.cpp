@@ -12,7 +12,7 @@
 #include "kernels/table.h"
 #include "ops/own_kernels.h"
 #include "parallel/placement.h"
-#include "setup/cluster.h"
+#include "setup/rank_context.h"
 #include "setup/element_types.h"
 
 namespace argosy::setup {

@@ -99,6 +99,8 @@ void expect_predicted(ElementType type, Operation operation, int num_ranks) {
             return expect_predicted<c10::Float8_e4m3fn>(type, operation, num_ranks);
         case ElementType::Float8E5M2:
             return expect_predicted<c10::Float8_e5m2>(type, operation, num_ranks);
+        case ElementType::UInt16:
+            ADD_FAILURE() << "no collective reduces it";
     }
 }
 

@@ -4,8 +4,8 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "checkpoint/manifest_file.h"
 #include "checkpoint/sample.h"
+#include "checkpoint/tensor_file.h"
 #include "checkpoint/user_block.h"
 #include "expect_error.h"
 #include "scratch_folder.h"
@@ -32,7 +32,7 @@ std::vector<Region> regions(const Checkpoint& checkpoint, int file) {
     std::vector<Region> found;
     for (const TensorInfo& tensor : checkpoint.tensors()) {
         for (const StoredSlab& slab : checkpoint.slabs(tensor)) {
-            const int64_t bytes = slab.slab.num_elements() * h5::size_bytes(tensor.type);
+            const int64_t bytes = slab.slab.num_elements() * size_bytes(tensor.type);
             if (slab.file == file)
                 found.push_back({slab.at, slab.at + bytes, "tensor '" + tensor.name + "'"});
         }
@@ -82,7 +82,7 @@ class Damage : public ::testing::Test {
         for (int i = 0; i < 3; ++i) {
             sample_.add(
                 random_,
-                {.name = "model/w" + std::to_string(i), .type = h5::ElementType::BF16, .shape = {7, 9}});
+                {.name = "model/w" + std::to_string(i), .type = ElementType::BFloat16, .shape = {7, 9}});
         }
         step_ = write_step(random_, folder_ / "run", sample_, 2);
     }
@@ -173,11 +173,11 @@ TEST_F(Damage, ByAShardOfAnotherSaveIsNamed) {
     const std::string check = checkpoint.manifest().files[0].check.hex();
     expect_message(faults[0], {shard_name(0, 2), "foreign shard", check});
     int num_lost = 0;
-    for (const PlacedTensor& tensor : checkpoint.manifest().plan.tensors) {
+    for (const CutTensor& tensor : checkpoint.manifest().plan.tensors) {
         if (!slab_of(checkpoint.manifest().plan.grid, tensor, 0)) continue;
         std::vector<std::byte> out(tensor.info.num_bytes());
-        EXPECT_ERROR(checkpoint.read(tensor.info, whole(tensor.info), out), UserError, "foreign shard",
-                     check);
+        EXPECT_ERROR(checkpoint.read(tensor.info, layout::whole(tensor.info.shape), out), UserError,
+                     "foreign shard", check);
         ++num_lost;
     }
     EXPECT_GT(num_lost, 0);
@@ -187,7 +187,7 @@ TEST_F(Damage, ByAShardOfAnotherSaveIsNamed) {
 TEST_F(Damage, ByAManifestThatContradictsTheShardsIsNamed) {
     Manifest manifest = Checkpoint(step_).manifest();
     manifest.assets.clear();
-    PlacedTensor& tensor = manifest.plan.tensors[1];
+    CutTensor& tensor = manifest.plan.tensors[1];
     const size_t axis = manifest.plan.grid.size() - 1 - (manifest.plan.grid.back() == 1);
     tensor.cuts[axis] = tensor.cuts[axis].parts == 2 ? Cut{.first = 1} : Cut{.parts = 2};
     write_manifest(step_ / "checkpoint.h5", manifest, {});
@@ -196,7 +196,7 @@ TEST_F(Damage, ByAManifestThatContradictsTheShardsIsNamed) {
     ASSERT_GE(faults.size(), 1);
     expect_message(faults[0], {"shard-0000", "its table ", "tensor '" + tensor.info.name + "'"});
     std::vector<std::byte> out(tensor.info.num_bytes());
-    EXPECT_ERROR(checkpoint.read(tensor.info, whole(tensor.info), out), UserError, "its table ",
+    EXPECT_ERROR(checkpoint.read(tensor.info, layout::whole(tensor.info.shape), out), UserError, "its table ",
                  tensor.info.name);
 }
 

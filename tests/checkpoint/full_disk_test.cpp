@@ -57,7 +57,7 @@ class FullDisk : public ::testing::Test {
   protected:
     FullDisk() {
         for (int i = 0; i < 4; ++i) {
-            sample_.add(random_, {"model/w" + std::to_string(i), h5::ElementType::F32, {50, 100}});
+            sample_.add(random_, {"model/w" + std::to_string(i), ElementType::Float32, {50, 100}});
         }
     }
     /// As a trainer does it; returns the error, empty where there was none.

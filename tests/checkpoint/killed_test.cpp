@@ -50,7 +50,8 @@ class Killed : public ::testing::Test {
             for (const TensorInfo& tensor : samples_[i].tensors) {
                 const TensorInfo* found = checkpoint.find(tensor.name);
                 same = same && found && *found == tensor &&
-                       read(checkpoint, tensor, whole(tensor)) == samples_[i].bytes.at(tensor.name);
+                       read(checkpoint, tensor, layout::whole(tensor.shape)) ==
+                           samples_[i].bytes.at(tensor.name);
             }
             if (same) return static_cast<int>(i);
         }

@@ -64,7 +64,7 @@ def check_rest(expected, data, ranges):
     assert check(rest + data[end:]) == expected
 
 
-def box(slab):
+def index(slab):
     return tuple(slice(begin, begin + size) for begin, size in zip(slab["offset"], slab["size"]))
 
 
@@ -112,7 +112,7 @@ def read_checkpoint(manifest_path):
             source = data if kind == "full" else shards[slab["file"]]
             part = source[slab["at"]:slab["at"] + count * dtype.itemsize]
             assert check(part) == slab["hash"]
-            whole[box(slab)] = numpy.frombuffer(part, dtype).reshape(slab["size"])
+            whole[index(slab)] = numpy.frombuffer(part, dtype).reshape(slab["size"])
             if kind == "full":
                 ranges.append((slab["at"], len(part)))
     assert not any(tables), "shards have slabs that the plan does not give them"
@@ -172,9 +172,9 @@ class OtherReaders(unittest.TestCase):
                 tensor = next(each for each in self.tensors if each["name"] == listed["name"])
                 values, expected = raw(file[tensor["name"]], TYPES[tensor["type"]]), self.expected(tensor)
                 for slab in slabs_of(manifest, listed):
-                    part = values[box(slab)]
+                    part = values[index(slab)]
                     if slab["file"] != 1:
-                        self.assertEqual(part.tobytes(), expected[box(slab)].tobytes())
+                        self.assertEqual(part.tobytes(), expected[index(slab)].tobytes())
                         continue
                     lost += 1
                     missing = numpy.isnan(part.astype("f8")) if tensor["type"] in FLOATS else part == 0

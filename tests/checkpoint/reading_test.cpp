@@ -1,37 +1,15 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "checkpoint/checkpoint.h"
 #include "checkpoint/sample.h"
-#include "checkpoint/slab_bytes.h"
 #include "expect_error.h"
 #include "scratch_folder.h"
 
 namespace argosy::checkpoint {
 namespace {
 
-constexpr auto kF32 = h5::ElementType::F32;
-
-using Runs = std::vector<Run>;  // within a test `Run` is GoogleTest's
-
-Runs runs(const layout::Slab& a, const layout::Slab& b) {
-    Runs found;
-    if (const auto common = intersection(a, b)) {
-        for_each_run(*common, a, b, [&](const Run& run) { found.push_back(run); });
-    }
-    return found;
-}
-
-TEST(SlabRuns, AreAsLongAsTheyCanBe) {
-    const layout::Slab rows{{2, 0}, {4, 10}};
-    EXPECT_EQ(runs(rows, {{0, 0}, {8, 10}}), (Runs{{0, 20, 40}}));
-    EXPECT_EQ(runs(rows, {{4, 0}, {8, 10}}), (Runs{{20, 0, 20}}));
-    EXPECT_EQ(runs(rows, {{5, 3}, {8, 2}}), (Runs{{33, 0, 2}}));
-    EXPECT_EQ(runs(rows, {{4, 3}, {8, 2}}), (Runs{{23, 0, 2}, {33, 2, 2}}));
-    EXPECT_EQ(runs(rows, {{6, 0}, {2, 10}}), Runs());
-    EXPECT_EQ(runs({{}, {}}, {{}, {}}), (Runs{{0, 0, 1}}));
-    const layout::Slab cube{{0, 0, 0}, {2, 3, 4}};
-    EXPECT_EQ(runs(cube, {{0, 1, 0}, {2, 2, 4}}), (Runs{{4, 0, 8}, {16, 8, 8}}));
-}
+constexpr auto kF32 = ElementType::Float32;
 
 /// One tensor `rows` x `columns`, in halves of its rows on two writers.
 std::filesystem::path write_halves(const ScratchFolder& folder, Sample& sample, int64_t rows,
@@ -102,7 +80,7 @@ TEST(Reading, ComparesASlabThatItReadsWholeWithItsCheck) {
     write_file(shard, bytes);
     const Checkpoint checkpoint(step);
     std::vector<std::byte> out(100 * 64 * 4);
-    EXPECT_ERROR(checkpoint.read(sample.tensors[0], whole(sample.tensors[0]), out), UserError,
+    EXPECT_ERROR(checkpoint.read(sample.tensors[0], layout::whole(sample.tensors[0].shape), out), UserError,
                  "shard-00001-of-00002", "tensor 'w'", "[50, 0]", slab.hash.hex());
 }
 

@@ -16,7 +16,8 @@ void expect_sample(Random& random, const Checkpoint& checkpoint, const Sample& s
     ASSERT_EQ(checkpoint.tensors().size(), sample.tensors.size());
     for (const TensorInfo& tensor : sample.tensors) {
         ASSERT_EQ(checkpoint.at(tensor.name), tensor);
-        EXPECT_EQ(read(checkpoint, tensor, whole(tensor)), sample.bytes.at(tensor.name)) << tensor.name;
+        EXPECT_EQ(read(checkpoint, tensor, layout::whole(tensor.shape)), sample.bytes.at(tensor.name))
+            << tensor.name;
         for (int i = 0; i < 5; ++i) {
             const layout::Slab slab = random_slab(random, tensor);
             EXPECT_EQ(read(checkpoint, tensor, slab), cut(sample, tensor, slab)) << tensor.name;
@@ -59,7 +60,7 @@ TEST(RoundTrip, Hdf5ReadsTheSameBytes) {
             EXPECT_EQ(bytes, sample.bytes.at(tensor.name)) << path << ' ' << tensor.name;
         }
         EXPECT_EQ(file.open_dataset("assets/tokenizer.json").num_elements(), kSampleAssets[0].bytes.size());
-        EXPECT_EQ(file.open_dataset("table").type(), h5::ElementType::U8);
+        EXPECT_EQ(file.open_dataset("table").type(), ElementType::UInt8);
     }
 }
 
@@ -70,10 +71,10 @@ TEST(RoundTrip, PiecesMayBeAppendedToAndReadByThreads) {
     for (int i = 0; i < 8; ++i) {
         sample.add(
             random,
-            {.name = "model/w" + std::to_string(i), .type = h5::ElementType::F32, .shape = {64, 1000}});
+            {.name = "model/w" + std::to_string(i), .type = ElementType::Float32, .shape = {64, 1000}});
     }
-    FileWriter writer =
-        FileWriter::full(folder / "all.h5", sample_description(), sample.tensors, kSampleAssets);
+    TensorFile writer =
+        TensorFile::full(folder / "all.h5", sample_description(), sample.tensors, kSampleAssets);
     const auto on_threads = [&](auto work) {
         std::vector<std::thread> threads;
         for (int t = 0; t < 4; ++t) {
@@ -93,15 +94,15 @@ TEST(RoundTrip, PiecesMayBeAppendedToAndReadByThreads) {
     const Checkpoint checkpoint(step);
     on_threads([&](Random&, size_t i) {
         const TensorInfo& tensor = sample.tensors[i];
-        EXPECT_EQ(read(checkpoint, tensor, whole(tensor)), sample.bytes.at(tensor.name));
+        EXPECT_EQ(read(checkpoint, tensor, layout::whole(tensor.shape)), sample.bytes.at(tensor.name));
     });
     EXPECT_EQ(checkpoint.bytes_read(), 8 * 64 * 1000 * 4);
 }
 
 TEST(RoundTrip, APieceThatLacksBytesOrGetsTooManyIsAMistakeOfOurs) {
     const ScratchFolder folder;
-    const std::vector<TensorInfo> tensors = {{.name = "a", .type = h5::ElementType::U8, .shape = {4}}};
-    FileWriter writer = FileWriter::full(folder / "a.h5", sample_description(), tensors, {});
+    const std::vector<TensorInfo> tensors = {{.name = "a", .type = ElementType::UInt8, .shape = {4}}};
+    TensorFile writer = TensorFile::full(folder / "a.h5", sample_description(), tensors, {});
     const std::vector<std::byte> bytes(5);
     EXPECT_ERROR(writer.finish(), RunError, "internal error", "0 bytes of 4");
     EXPECT_ERROR(writer.append(0, bytes), RunError, "internal error", "5 bytes after 0 of 4");
@@ -110,8 +111,8 @@ TEST(RoundTrip, APieceThatLacksBytesOrGetsTooManyIsAMistakeOfOurs) {
 // A writer that never finished left no user block: nobody takes its file for one of ours.
 TEST(RoundTrip, AnUnfinishedFileIsNone) {
     const ScratchFolder folder;
-    const std::vector<TensorInfo> tensors = {{.name = "a", .type = h5::ElementType::U8, .shape = {4}}};
-    FileWriter::full(folder / "a.h5", sample_description(), tensors, {});
+    const std::vector<TensorInfo> tensors = {{.name = "a", .type = ElementType::UInt8, .shape = {4}}};
+    TensorFile::full(folder / "a.h5", sample_description(), tensors, {});
     EXPECT_ERROR(Checkpoint{folder / "a.h5"}, UserError, "a.h5 is no file of a checkpoint");
 }
 

@@ -8,9 +8,9 @@
 namespace argosy::checkpoint {
 namespace {
 
-constexpr std::array kTypes = {h5::ElementType::F32, h5::ElementType::BF16, h5::ElementType::F64,
-                               h5::ElementType::F16, h5::ElementType::I64,  h5::ElementType::U32,
-                               h5::ElementType::U16, h5::ElementType::U8};
+constexpr std::array kTypes = {ElementType::Float32, ElementType::BFloat16, ElementType::Float64,
+                               ElementType::Float16, ElementType::Int64,    ElementType::UInt32,
+                               ElementType::UInt16,  ElementType::UInt8};
 
 std::vector<int64_t> random_shape(Random& random, int index) {
     if (index == 0) return {};
@@ -54,21 +54,21 @@ Plan random_plan(Random& random, const std::vector<TensorInfo>& tensors, int num
     plan.grid = {first, second, num_writers / first / second};
     if (below(random, 3) == 0) plan.grid = {num_writers};
     for (const TensorInfo& tensor : tensors) {
-        PlacedTensor& placed = plan.tensors.emplace_back(PlacedTensor{.info = tensor});
+        CutTensor& cut_tensor = plan.tensors.emplace_back(CutTensor{.info = tensor});
         for (const int degree : plan.grid) {
             Cut cut{.parts = tensor.shape.empty() ? 1 : divisor(random, degree)};
             if (below(random, 2) == 0 && !tensor.shape.empty()) cut.parts = degree;
             if (!tensor.shape.empty()) cut.dim = static_cast<int>(below(random, std::ssize(tensor.shape)));
             if (below(random, 2) == 0) cut.dim = 0;
             cut.first = static_cast<int>(below(random, degree / cut.parts));
-            placed.cuts.push_back(cut);
+            cut_tensor.cuts.push_back(cut);
         }
     }
     return plan;
 }
 
 layout::Slab random_slab(Random& random, const TensorInfo& tensor) {
-    layout::Slab slab = whole(tensor);
+    layout::Slab slab = layout::whole(tensor.shape);
     for (size_t dim = 0; dim < tensor.shape.size(); ++dim) {
         slab.offset[dim] = below(random, tensor.shape[dim] + 1);
         slab.size[dim] = below(random, tensor.shape[dim] - slab.offset[dim] + 1);
@@ -78,7 +78,7 @@ layout::Slab random_slab(Random& random, const TensorInfo& tensor) {
 
 std::vector<std::byte> cut(const Sample& sample, const TensorInfo& tensor, const layout::Slab& slab) {
     const std::vector<std::byte>& content = sample.bytes.at(tensor.name);
-    const int64_t width = h5::size_bytes(tensor.type), count = slab.num_elements();
+    const int64_t width = size_bytes(tensor.type), count = slab.num_elements();
     std::vector<std::byte> out;
     for (int64_t i = 0; i < count; ++i) {
         int64_t left = i, element = 0, stride = 1;
@@ -102,7 +102,7 @@ Description sample_description(int64_t step) {
             .state = R"({"samples":12345678901234,"scale":0.1})"};
 }
 
-void append(Random& random, FileWriter& writer, size_t index, std::span<const std::byte> bytes) {
+void append(Random& random, TensorFile& writer, size_t index, std::span<const std::byte> bytes) {
     while (!bytes.empty()) {
         const size_t count = 1 + below(random, bytes.size());
         writer.append(index, bytes.first(count));
@@ -113,10 +113,10 @@ void append(Random& random, FileWriter& writer, size_t index, std::span<const st
 void write_shards(Random& random, const std::filesystem::path& partial, const Sample& sample,
                   const Hash& nonce, const Plan& plan) {
     for (int i = 0; i < plan.num_writers(); ++i) {
-        FileWriter writer = FileWriter::shard(partial, nonce, plan, i);
-        const std::vector<Piece> pieces = pieces_of(plan, i);
-        for (size_t j = 0; j < pieces.size(); ++j)
-            append(random, writer, j, cut(sample, pieces[j].tensor, pieces[j].slab));
+        TensorFile writer = TensorFile::shard(partial, nonce, plan, i);
+        const std::vector<TensorSlab> slabs = slabs_of(plan, i);
+        for (size_t j = 0; j < slabs.size(); ++j)
+            append(random, writer, j, cut(sample, slabs[j].tensor, slabs[j].slab));
         writer.finish();
     }
 }
@@ -131,7 +131,7 @@ std::filesystem::path write_step(Random& random, const std::filesystem::path& fo
 }
 
 void write_full(Random& random, const std::filesystem::path& path, const Sample& sample) {
-    FileWriter writer = FileWriter::full(path, sample_description(), sample.tensors, kSampleAssets);
+    TensorFile writer = TensorFile::full(path, sample_description(), sample.tensors, kSampleAssets);
     for (size_t i = 0; i < sample.tensors.size(); ++i) {
         append(random, writer, i, sample.bytes.at(sample.tensors[i].name));
     }
@@ -140,7 +140,7 @@ void write_full(Random& random, const std::filesystem::path& path, const Sample&
 
 std::vector<std::byte> read(const Checkpoint& checkpoint, const TensorInfo& tensor,
                             const layout::Slab& slab) {
-    std::vector<std::byte> out(slab.num_elements() * h5::size_bytes(tensor.type));
+    std::vector<std::byte> out(slab.num_elements() * size_bytes(tensor.type));
     checkpoint.read(checkpoint.at(tensor.name), slab, out);
     return out;
 }

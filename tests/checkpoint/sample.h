@@ -1,4 +1,4 @@
-// Checkpoints of random tensors in random pieces, and plain loops to compare them with.
+// Checkpoints of random tensors in random slabs, and plain loops to compare them with.
 #pragma once
 
 #include <cstddef>
@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "checkpoint/checkpoint.h"
-#include "checkpoint/file_writer.h"
 #include "checkpoint/step_folder.h"
+#include "checkpoint/tensor_file.h"
 
 namespace argosy::checkpoint {
 
@@ -42,8 +42,8 @@ std::vector<std::byte> cut(const Sample& sample, const TensorInfo& tensor, const
 Description sample_description(int64_t step = 7);
 inline const std::vector<Asset> kSampleAssets = {{"tokenizer.json", "{\"a\": 1}\n"}, {"empty.txt", ""}};
 
-/// Appends a piece in chunks of random size.
-void append(Random& random, FileWriter& writer, size_t index, std::span<const std::byte> bytes);
+/// Appends a slab in chunks of random size.
+void append(Random& random, TensorFile& writer, size_t index, std::span<const std::byte> bytes);
 
 /// Writes the shards of `sample` into a started step.
 void write_shards(Random& random, const std::filesystem::path& partial, const Sample& sample,

@@ -9,9 +9,9 @@ inline constexpr int64_t kSampleBytes = 2000;  // of the file that they stand in
 
 /// As steps of format 1 have it: every slab is listed.
 inline Manifest sample_listing() {
-    const TensorInfo a{.name = "model/a", .type = h5::ElementType::F32, .shape = {4, 6}};
-    const TensorInfo b{.name = "model/b", .type = h5::ElementType::BF16, .shape = {}};
-    const TensorInfo none{.name = "model/none", .type = h5::ElementType::I64, .shape = {0, 5}};
+    const TensorInfo a{.name = "model/a", .type = ElementType::Float32, .shape = {4, 6}};
+    const TensorInfo b{.name = "model/b", .type = ElementType::BFloat16, .shape = {}};
+    const TensorInfo none{.name = "model/none", .type = ElementType::Int64, .shape = {0, 5}};
     return {
         .set = {1, 2},
         .description = {.step = 7,

@@ -9,9 +9,9 @@
 #include <iostream>
 
 #include "base/raw_file.h"
-#include "checkpoint/output_file.h"
 #include "checkpoint/sample.h"
 #include "checkpoint/stored_bytes.h"
+#include "checkpoint/tensor_file.h"
 #include "scratch_folder.h"
 
 namespace argosy::checkpoint {
@@ -44,7 +44,7 @@ void add_weight(Plan& plan, const Layout& layout, int stage, const std::string& 
     const Cut tensor_cut =
         weight.tensor_dim < 0 ? Cut{.first = first} : Cut{weight.tensor_dim, layout.tensor};
     for (const char* kind : {"model/", "optimizer/first/", "optimizer/second/"}) {
-        plan.tensors.push_back({{kind + name, h5::ElementType::F32, weight.shape},
+        plan.tensors.push_back({{kind + name, ElementType::Float32, weight.shape},
                                 {{.first = stage}, tensor_cut, {.parts = layout.shard}, {}}});
     }
 }
@@ -103,8 +103,8 @@ TEST_P(Scale, ManifestWithViewsIsSmallAndQuick) {
     const auto manifest_bytes = static_cast<int64_t>(fs::file_size(step / "checkpoint.h5"));
     const int64_t table_bytes = StoredBytes(step / "checkpoint.h5").block().table_bytes;
     ShardTable own{.set = set};
-    for (const Piece& piece : pieces_of(plan, 5))
-        own.tensors.push_back({piece.tensor, {{.slab = piece.slab}}});
+    for (const TensorSlab& each : slabs_of(plan, 5))
+        own.tensors.push_back({each.tensor, {{.slab = each.slab}}});
     const auto shard_bytes = static_cast<int64_t>(to_json(own).size());
     std::cout << fmt::format(
         "{} tensors: manifest with views {:.2f} MiB, of which table {:.2f}; commit {:.2f} s, open {:.3f} s; "

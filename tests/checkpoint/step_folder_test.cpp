@@ -87,11 +87,11 @@ class Commit : public ::testing::Test {
     }
     static Plan halves(int dim = 1, std::vector<int64_t> shape = {4, 4}) {
         return {.grid = {2},
-                .tensors = {{{"w", h5::ElementType::U8, std::move(shape)}, {{.dim = dim, .parts = 2}}}}};
+                .tensors = {{{"w", ElementType::UInt8, std::move(shape)}, {{.dim = dim, .parts = 2}}}}};
     }
     void write_shard(const Hash& nonce, const Plan& plan, int writer) {
-        FileWriter file = FileWriter::shard(partial_, nonce, plan, writer);
-        file.append(0, std::vector<std::byte>(pieces_of(plan, writer).at(0).num_bytes()));
+        TensorFile file = TensorFile::shard(partial_, nonce, plan, writer);
+        file.append(0, std::vector<std::byte>(slabs_of(plan, writer).at(0).num_bytes()));
         file.finish();
     }
     void commit() { commit_step(folder_ / "", sample_description(), kNonce, halves(), {}); }

@@ -56,6 +56,8 @@ TEST(Table, IsParsedAsItWasPrinted) {
     const ShardTable shard = sample_shard();
     EXPECT_EQ(parse_shard_table(to_json(shard), "F", kSampleBytes), shard);
     EXPECT_EQ(parse_shard_table(to_json(ShardTable{}), "F", kSampleBytes), ShardTable{});
+    EXPECT_EQ(parse_plan(to_json(manifest.plan), "F"), manifest.plan);
+    EXPECT_ERROR(parse_plan(R"({"grid":[0],"tensors":[]})", "F"), UserError, "no writers form a grid");
 }
 
 TEST(Table, HasALengthThatDoesNotDependOnItsHashes) {

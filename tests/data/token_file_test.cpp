@@ -26,7 +26,7 @@ void write_chunked(const std::filesystem::path& path) {
 }
 
 /// A complete token file, except for the attribute or dataset that `name`, `type` and `version` spoil.
-void write_by_hand(const std::filesystem::path& path, const char* name, h5::ElementType type,
+void write_by_hand(const std::filesystem::path& path, const char* name, ElementType type,
                    const std::vector<int64_t>& shape, int64_t version, int64_t vocab_size) {
     h5::File file = h5::File::create(path);
     h5::Dataset tokens = file.create_dataset(name, type, shape);
@@ -63,30 +63,29 @@ TEST(TokenFile, StoresTwoBytesUpToAVocabularyOf65536AndFourBeyond) {
         EXPECT_EQ(all_tokens(TokenFile(folder / "a.h5")), (std::vector<int64_t>{0, largest, 7}));
         const h5::File file = h5::File::open(folder / "a.h5");
         EXPECT_EQ(file.open_dataset("tokens").type(),
-                  vocab_size == 65536 ? h5::ElementType::U16 : h5::ElementType::U32);
+                  vocab_size == 65536 ? ElementType::UInt16 : ElementType::UInt32);
     }
 }
 
 TEST(TokenFile, RefusesOtherFiles) {
-    using h5::ElementType;
     const ScratchFolder folder;
     const auto path = folder / "a.h5";
     EXPECT_ERROR(TokenFile{path}, UserError, "a.h5", "No such file");
     write_file(path, "{\"text\": \"not HDF5\"}");
     EXPECT_ERROR(TokenFile{path}, UserError, "a.h5", "not an HDF5 file");
-    write_by_hand(path, "words", ElementType::U16, {5}, 1, 9);
+    write_by_hand(path, "words", ElementType::UInt16, {5}, 1, 9);
     EXPECT_ERROR(TokenFile{path}, UserError, "a.h5", "no dataset 'tokens'", "words");
     write_chunked(path);
     EXPECT_ERROR(TokenFile{path}, UserError, "a.h5", "not stored contiguously");
-    write_by_hand(path, "tokens", ElementType::F32, {5}, 1, 9);
+    write_by_hand(path, "tokens", ElementType::Float32, {5}, 1, 9);
     EXPECT_ERROR(TokenFile{path}, UserError, "holds f32", "u16 or u32");
-    write_by_hand(path, "tokens", ElementType::U16, {5, 2}, 1, 9);
+    write_by_hand(path, "tokens", ElementType::UInt16, {5, 2}, 1, 9);
     EXPECT_ERROR(TokenFile{path}, UserError, "2 dims");
-    write_by_hand(path, "tokens", ElementType::U16, {0}, 1, 9);
+    write_by_hand(path, "tokens", ElementType::UInt16, {0}, 1, 9);
     EXPECT_ERROR(TokenFile{path}, UserError, "empty");
-    write_by_hand(path, "tokens", ElementType::U16, {5}, 2, 9);
+    write_by_hand(path, "tokens", ElementType::UInt16, {5}, 2, 9);
     EXPECT_ERROR(TokenFile{path}, UserError, "format version 2", "reads 1");
-    write_by_hand(path, "tokens", ElementType::U16, {5}, 1, 0);
+    write_by_hand(path, "tokens", ElementType::UInt16, {5}, 1, 0);
     EXPECT_ERROR(TokenFile{path}, UserError, "vocab_size 0");
 }
 
@@ -99,7 +98,7 @@ TEST(TokenFile, RefusesATruncatedFile) {
 
 TEST(TokenFile, RefusesTokensOutsideItsVocabulary) {
     const ScratchFolder folder;
-    write_by_hand(folder / "a.h5", "tokens", h5::ElementType::U16, {3}, 1, 10);
+    write_by_hand(folder / "a.h5", "tokens", ElementType::UInt16, {3}, 1, 10);
     const std::vector<uint16_t> tokens = {1, 10, 2};
     const int64_t offset = h5::File::open(folder / "a.h5").open_dataset("tokens").offset();
     std::string bytes = read_file(folder / "a.h5");

@@ -158,7 +158,7 @@ TEST(RoundedSource, RoundsOnce) {
     for (size_t i = 0; i < values.size(); ++i) exact["norm.weight"][static_cast<int64_t>(i)] = values[i];
     const RoundedSource rounded(exact, narrow);
     const checkpoint::TensorInfo& tensor = rounded.at(name);
-    EXPECT_EQ(tensor.type, h5::ElementType::BF16);
+    EXPECT_EQ(tensor.type, ElementType::BFloat16);
     const auto count = static_cast<int64_t>(values.size());
     const at::Tensor out = at::empty({count}, at::kBFloat16);
     rounded.read(tensor, {{0}, {count}}, {static_cast<std::byte*>(out.mutable_data_ptr()), out.nbytes()});

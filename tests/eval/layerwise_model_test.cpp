@@ -31,8 +31,8 @@ Streams after_blocks(const LayerwiseModel& model, std::span<const model::Batch> 
     return streams;
 }
 
-/// The rows of a table, in one piece and a few at a time.
-constexpr int64_t kWhole = 1 << 20, kSmallPieces = 2000;
+/// The rows of a table, in one slab and a few at a time.
+constexpr int64_t kWhole = 1 << 20, kSmallSlabs = 2000;
 
 class AgainstTransformers : public ::testing::TestWithParam<std::string> {
   protected:
@@ -49,10 +49,10 @@ class AgainstTransformers : public ::testing::TestWithParam<std::string> {
 
 TEST_P(AgainstTransformers, Logits) {
     const model::Batch batch = first_batch();
-    for (const int64_t piece_bytes : {kWhole, kSmallPieces}) {
-        const LayerwiseModel single(source_, reference_.spec(), at::kFloat, piece_bytes);
+    for (const int64_t slab_bytes : {kWhole, kSmallSlabs}) {
+        const LayerwiseModel single(source_, reference_.spec(), at::kFloat, slab_bytes);
         EXPECT_TRUE(close(single.logits(after_blocks(single, {&batch, 1})[0]), logits(), 2e-6));
-        const LayerwiseModel wide(source_, reference_.spec(), at::kDouble, piece_bytes);
+        const LayerwiseModel wide(source_, reference_.spec(), at::kDouble, slab_bytes);
         EXPECT_TRUE(close(wide.logits(after_blocks(wide, {&batch, 1})[0]), logits(), 1e-6));
     }
 }
@@ -64,8 +64,8 @@ TEST_P(AgainstTransformers, LogProbabilitiesAndGreedyChoices) {
     const at::Tensor expected =
         -log_probabilities.gather(1, batch.targets.clamp_min(0).unsqueeze(1)).squeeze(1) * counted;
     const at::Tensor greedy = log_probabilities.argmax(1).eq(batch.targets);
-    for (const int64_t piece_bytes : {kWhole, kSmallPieces}) {
-        const LayerwiseModel model(source_, reference_.spec(), at::kFloat, piece_bytes);
+    for (const int64_t slab_bytes : {kWhole, kSmallSlabs}) {
+        const LayerwiseModel model(source_, reference_.spec(), at::kFloat, slab_bytes);
         const auto sums = model.softmax_sums({&batch, 1}, after_blocks(model, {&batch, 1}));
         EXPECT_TRUE(close(ops::cross_entropy(sums[0], batch.targets), expected, 1e-6));
         EXPECT_TRUE(identical(ops::target_is_largest(sums[0], batch.targets), greedy));

@@ -11,18 +11,18 @@
 namespace argosy::testing {
 namespace {
 
-h5::ElementType element_type(at::ScalarType type) {
+ElementType element_type(at::ScalarType type) {
     switch (type) {
         case at::kDouble:
-            return h5::ElementType::F64;
+            return ElementType::Float64;
         case at::kFloat:
-            return h5::ElementType::F32;
+            return ElementType::Float32;
         case at::kBFloat16:
-            return h5::ElementType::BF16;
+            return ElementType::BFloat16;
         case at::kHalf:
-            return h5::ElementType::F16;
+            return ElementType::Float16;
         case at::kLong:
-            return h5::ElementType::I64;
+            return ElementType::Int64;
         default:
             ARGOSY_CHECK(false, "a tensor of {}", toString(type));
     }

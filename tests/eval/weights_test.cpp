@@ -1,4 +1,4 @@
-#include "eval/weights.h"
+#include "eval/layerwise_model.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>

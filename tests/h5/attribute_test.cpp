@@ -17,7 +17,7 @@ TEST(Attribute, ComesBackFromFilesAndDatasets) {
     {
         File file = File::create(folder / "a.h5");
         file.set_attribute("step", int64_t{-1} << 62);
-        Dataset dataset = file.create_dataset("x", ElementType::U16, kAttributeShape);
+        Dataset dataset = file.create_dataset("x", ElementType::UInt16, kAttributeShape);
         dataset.set_attribute("name", "gr\xc3\xbcn");
         dataset.set_attribute("nothing", "");
     }
@@ -31,7 +31,7 @@ TEST(Attribute, ComesBackFromFilesAndDatasets) {
 TEST(Attribute, ErrorsNameFileDatasetAndAttribute) {
     const ScratchFolder folder;
     File file = File::create(folder / "a.h5");
-    Dataset dataset = file.create_dataset("x", ElementType::U16, kAttributeShape);
+    Dataset dataset = file.create_dataset("x", ElementType::UInt16, kAttributeShape);
     dataset.set_attribute("count", int64_t{3});
     dataset.set_attribute("name", "three");
     EXPECT_ERROR(dataset.integer_attribute("absent"), UserError, "a.h5", "dataset 'x'", "'absent'");

@@ -13,8 +13,9 @@
 namespace argosy::h5 {
 namespace {
 
-constexpr std::array kAll = {ElementType::U8,  ElementType::U16,  ElementType::U32, ElementType::I64,
-                             ElementType::F16, ElementType::BF16, ElementType::F32, ElementType::F64};
+constexpr std::array kAll = {ElementType::UInt8,   ElementType::UInt16,  ElementType::UInt32,
+                             ElementType::Int64,   ElementType::Float16, ElementType::BFloat16,
+                             ElementType::Float32, ElementType::Float64};
 
 TEST(ElementType, IsFoundAgainInAFile) {
     const ScratchFolder folder;
@@ -37,7 +38,7 @@ TEST(ElementType, Bf16KeepsItsBits) {
     const std::vector<uint16_t> bits = {0x3f80, 0x7fa5, 0x7f7f, 0x0001, 0x8000};
     {
         File file = File::create(folder / "a.h5");
-        file.create_dataset("x", ElementType::BF16, std::array<int64_t, 1>{5})
+        file.create_dataset("x", ElementType::BFloat16, std::array<int64_t, 1>{5})
             .write(std::as_bytes(std::span(bits)));
     }
     std::vector<uint16_t> read(bits.size());

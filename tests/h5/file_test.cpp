@@ -23,7 +23,7 @@ constexpr std::array<int64_t, 2> kShape = {2, 3};
 void write_sample(const std::filesystem::path& path) {
     File file = File::create(path);
     {
-        Dataset weight = file.create_dataset("model/norm/weight", ElementType::F32, kShape);
+        Dataset weight = file.create_dataset("model/norm/weight", ElementType::Float32, kShape);
         weight.write(std::as_bytes(std::span(kValues)));
     }
     file.close();
@@ -38,7 +38,7 @@ TEST(File, GivesBackWhatWasWritten) {
     weight.read(std::as_writable_bytes(std::span(values)));
     EXPECT_EQ(values, kValues);
     EXPECT_EQ(weight.shape(), (std::vector<int64_t>{2, 3}));
-    EXPECT_EQ(weight.type(), ElementType::F32);
+    EXPECT_EQ(weight.type(), ElementType::Float32);
     EXPECT_TRUE(weight.contiguous());
 }
 
@@ -66,7 +66,7 @@ TEST(File, HasItsFinalLengthOnceClosedThoughNothingWasWritten) {
     const ScratchFolder folder;
     File file = File::create(folder / "a.h5");
     const std::array<int64_t, 1> shape = {1000};
-    const int64_t offset = file.create_dataset("x", ElementType::F64, shape).offset();
+    const int64_t offset = file.create_dataset("x", ElementType::Float64, shape).offset();
     file.close();
     EXPECT_GE(static_cast<int64_t>(std::filesystem::file_size(folder / "a.h5")), offset + 8000);
 }
@@ -78,7 +78,7 @@ TEST(File, LeavesTheUserBlockAlone) {
     File file = File::create(folder / "a.h5", kUserBlock);
     int64_t offset = 0;
     {
-        Dataset x = file.create_dataset("x", ElementType::F32, kShape);
+        Dataset x = file.create_dataset("x", ElementType::Float32, kShape);
         x.write(std::as_bytes(std::span(kValues)));
         offset = x.offset();
     }
@@ -103,7 +103,7 @@ std::vector<float> read_floats(const std::filesystem::path& path, const std::str
 void write_floats(const std::filesystem::path& path, const std::vector<int64_t>& shape,
                   std::vector<float> values) {
     File file = File::create(path, 512);
-    file.create_dataset("a/x%b", ElementType::F32, shape).write(std::as_bytes(std::span(values)));
+    file.create_dataset("a/x%b", ElementType::Float32, shape).write(std::as_bytes(std::span(values)));
 }
 
 TEST(VirtualDataset, ShowsWhatItsSourcesHold) {
@@ -113,7 +113,7 @@ TEST(VirtualDataset, ShowsWhatItsSourcesHold) {
     const std::vector<VirtualSource> sources = {
         {"left%b.h5", "a/x%b", {{0, 0}, {2, 1}}, {2, 1}, {{0, 0}, {2, 1}}},
         {"right.h5", "a/x%b", {{0, 1}, {2, 2}}, {2, 2}, {{0, 0}, {2, 2}}}};
-    File::create(folder / "all.h5", 512).create_virtual_dataset("a/x", ElementType::F32, kShape, sources);
+    File::create(folder / "all.h5", 512).create_virtual_dataset("a/x", ElementType::Float32, kShape, sources);
     EXPECT_EQ(read_floats(folder / "all.h5", "a/x"), (std::vector<float>{1, 3, 4, 2, 5, 6}));
 
     std::filesystem::remove(folder / "left%b.h5");
@@ -126,11 +126,11 @@ TEST(VirtualDataset, MayBeAScalar) {
     const ScratchFolder folder;
     write_floats(folder / "one.h5", {}, {7});
     const std::vector<VirtualSource> sources = {{"one.h5", "a/x%b", {}, {}, {}}};
-    File::create(folder / "all.h5").create_virtual_dataset("x", ElementType::F32, {}, sources);
+    File::create(folder / "all.h5").create_virtual_dataset("x", ElementType::Float32, {}, sources);
     EXPECT_EQ(read_floats(folder / "all.h5", "x"), (std::vector<float>{7}));
 }
 
-/// A view of boxes of another view of the same file: of 2 files x 3 elements, the last two of each and one of
+/// A view of slabs of another view of the same file: of 2 files x 3 elements, the last two of each and one of
 /// one.
 TEST(VirtualDataset, MayShowPartsOfAnotherView) {
     const ScratchFolder folder;
@@ -141,11 +141,12 @@ TEST(VirtualDataset, MayShowPartsOfAnotherView) {
         const std::vector<VirtualSource> files = {{"one.h5", "a/x%b", {{0, 0}, {1, 3}}, {3}, {{0}, {3}}},
                                                   {"two.h5", "a/x%b", {{1, 0}, {1, 2}}, {2}, {{0}, {2}}}};
         const std::vector<int64_t> shape = {2, 3}, square = {2, 2};
-        file.create_virtual_dataset("elements", ElementType::F32, shape, files);
-        const std::vector<VirtualSource> box = {{".", "elements", {{0, 0}, {2, 2}}, shape, {{0, 1}, {2, 2}}}};
-        file.create_virtual_dataset("square", ElementType::F32, square, box);
+        file.create_virtual_dataset("elements", ElementType::Float32, shape, files);
+        const std::vector<VirtualSource> slab = {
+            {".", "elements", {{0, 0}, {2, 2}}, shape, {{0, 1}, {2, 2}}}};
+        file.create_virtual_dataset("square", ElementType::Float32, square, slab);
         const std::vector<VirtualSource> one = {{".", "elements", {}, shape, {{1, 0}, {1, 1}}}};
-        file.create_virtual_dataset("scalar", ElementType::F32, {}, one);
+        file.create_virtual_dataset("scalar", ElementType::Float32, {}, one);
     }
     const std::vector<float> square = read_floats(folder / "all.h5", "square");
     EXPECT_EQ((std::vector<float>{square[0], square[1], square[2]}), (std::vector<float>{2, 3, 5}));
@@ -155,8 +156,8 @@ TEST(VirtualDataset, MayShowPartsOfAnotherView) {
 
 TEST(VirtualDataset, ShowsMissingElementsAsNanOrZero) {
     const ScratchFolder folder;
-    const std::array types = {ElementType::U8,   ElementType::I64, ElementType::F16,
-                              ElementType::BF16, ElementType::F32, ElementType::F64};
+    const std::array types = {ElementType::UInt8,    ElementType::Int64,   ElementType::Float16,
+                              ElementType::BFloat16, ElementType::Float32, ElementType::Float64};
     for (const ElementType type : types) {
         const std::vector<VirtualSource> sources = {{"absent.h5", "x", {{0}, {3}}, {3}, {{0}, {3}}}};
         const std::array<int64_t, 1> shape = {3};
@@ -168,8 +169,9 @@ TEST(VirtualDataset, ShowsMissingElementsAsNanOrZero) {
         EXPECT_EQ(std::memcmp(bytes.data() + 2 * size_bytes(type), &expected, size_bytes(type)), 0)
             << name(type);
     }
-    EXPECT_TRUE(std::isnan(std::bit_cast<double>(missing_element(ElementType::F64))));
-    EXPECT_TRUE(std::isnan(std::bit_cast<float>(static_cast<uint32_t>(missing_element(ElementType::F32)))));
+    EXPECT_TRUE(std::isnan(std::bit_cast<double>(missing_element(ElementType::Float64))));
+    EXPECT_TRUE(
+        std::isnan(std::bit_cast<float>(static_cast<uint32_t>(missing_element(ElementType::Float32)))));
 }
 
 // Superblocks from version 3 on carry the mark "open for writing", which makes a crashed file unreadable.
@@ -183,7 +185,7 @@ TEST(File, CarriesNoMarkOfBeingWritten) {
 TEST(File, ListsTheNamesOfAGroup) {
     const ScratchFolder folder;
     File file = File::create(folder / "a.h5");
-    for (const char* name : {"b/two", "a", "b/one"}) file.create_dataset(name, ElementType::U16, kShape);
+    for (const char* name : {"b/two", "a", "b/one"}) file.create_dataset(name, ElementType::UInt16, kShape);
     EXPECT_EQ(file.links(), (std::vector<std::string>{"a", "b"}));
     EXPECT_EQ(file.links("b"), (std::vector<std::string>{"one", "two"}));
     EXPECT_ERROR(file.links("c"), RunError, "a.h5", "'c'");
@@ -213,8 +215,8 @@ TEST(File, RefusesDatasetsThatAreNotThere) {
 TEST(File, RefusesASecondDatasetOfAName) {
     const ScratchFolder folder;
     File file = File::create(folder / "a.h5");
-    file.create_dataset("x", ElementType::U16, kShape);
-    EXPECT_ERROR(file.create_dataset("x", ElementType::U16, kShape), RunError, "dataset 'x'", "exists");
+    file.create_dataset("x", ElementType::UInt16, kShape);
+    EXPECT_ERROR(file.create_dataset("x", ElementType::UInt16, kShape), RunError, "dataset 'x'", "exists");
 }
 
 // HDF5 tries again at exit, on what it has freed by then.
@@ -222,7 +224,7 @@ TEST(FileDeathTest, AFailedCloseDoesNotCrashAtExit) {
     const auto fill_disk_and_exit = [] {
         const ScratchFolder folder;
         File file = File::create(folder / "a.h5");
-        file.create_dataset("x", ElementType::F64, std::array<int64_t, 1>{1'000'000});
+        file.create_dataset("x", ElementType::Float64, std::array<int64_t, 1>{1'000'000});
         const rlimit limit{100'000, RLIM_INFINITY};
         ::setrlimit(RLIMIT_FSIZE, &limit);
         std::signal(SIGXFSZ, SIG_IGN);
@@ -235,21 +237,21 @@ TEST(FileDeathTest, AFailedCloseDoesNotCrashAtExit) {
 TEST(File, SaysThatADatasetIsStillOpenWhenItCloses) {
     const ScratchFolder folder;
     File file = File::create(folder / "a.h5");
-    const Dataset open = file.create_dataset("x", ElementType::U16, kShape);
+    const Dataset open = file.create_dataset("x", ElementType::UInt16, kShape);
     EXPECT_ERROR(file.close(), RunError, "a.h5", "cannot finish the file");
 }
 
 TEST(Dataset, TakesExactlyItsBytes) {
     const ScratchFolder folder;
     File file = File::create(folder / "a.h5");
-    Dataset dataset = file.create_dataset("x", ElementType::F32, kShape);
+    Dataset dataset = file.create_dataset("x", ElementType::Float32, kShape);
     EXPECT_ERROR(dataset.write(std::as_bytes(std::span(kValues).first(5))), RunError, "20 bytes", "24");
 }
 
 TEST(Dataset, WithoutElementsHasNoOffset) {
     const ScratchFolder folder;
     File file = File::create(folder / "a.h5");
-    const Dataset dataset = file.create_dataset("x", ElementType::F32, std::array<int64_t, 1>{0});
+    const Dataset dataset = file.create_dataset("x", ElementType::Float32, std::array<int64_t, 1>{0});
     EXPECT_EQ(dataset.num_elements(), 0);
     EXPECT_ERROR(dataset.offset(), RunError, "dataset 'x'");
 }

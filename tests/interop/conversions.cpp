@@ -3,9 +3,9 @@
 #include <cstring>
 
 #include "base/random.h"
-#include "checkpoint/file_writer.h"
 #include "checkpoint/partial_folder.h"
 #include "checkpoint/step_folder.h"
+#include "checkpoint/tensor_file.h"
 #include "interop/names.h"
 #include "interop/safetensors.h"
 
@@ -14,7 +14,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using checkpoint::TensorInfo;
-using h5::ElementType;
 
 checkpoint::Description description(const model::ModelSpec& spec, int64_t step) {
     return {.step = step,
@@ -37,7 +36,7 @@ checkpoint::Plan in_quarters(const std::vector<TensorInfo>& tensors) {
 
 std::vector<std::byte> cut_out(const TensorInfo& tensor, const layout::Slab& slab) {
     const std::vector<std::byte> all = tensor_bytes(tensor);
-    const int64_t size = h5::size_bytes(tensor.type), columns = tensor.shape.size() > 1 ? tensor.shape[1] : 1;
+    const int64_t size = size_bytes(tensor.type), columns = tensor.shape.size() > 1 ? tensor.shape[1] : 1;
     const int64_t first_column = tensor.shape.size() > 1 ? slab.offset[1] : 0;
     const int64_t num_columns = tensor.shape.size() > 1 ? slab.size[1] : 1;
     std::vector<std::byte> bytes;
@@ -76,7 +75,7 @@ std::vector<std::byte> tensor_bytes(const TensorInfo& tensor) {
         bytes[i] = static_cast<std::byte>(words[0]);
     }
     // The last byte of an element has the exponent: small enough for a finite number in every type.
-    const size_t size = h5::size_bytes(tensor.type);
+    const size_t size = size_bytes(tensor.type);
     for (size_t i = size - 1; i < bytes.size(); i += size)
         bytes[i] = (bytes[i] & std::byte{0x81}) | std::byte{0x3a};
     return bytes;
@@ -84,13 +83,13 @@ std::vector<std::byte> tensor_bytes(const TensorInfo& tensor) {
 
 std::vector<TensorInfo> tiny_tensors(const model::ModelSpec& spec, ElementType type, bool optimizer) {
     std::vector<TensorInfo> tensors;
-    for (const ModelTensor& tensor : model_tensors(spec)) {
-        tensors.push_back({kModelPrefix + tensor.parameter, type, tensor.shape});
+    for (const layout::ParamSpec& parameter : model_parameters(spec)) {
+        tensors.push_back({kModelPrefix + parameter.name, type, parameter.shape});
     }
     for (const char* mean : {"optimizer/first/", "optimizer/second/"}) {
         if (!optimizer) break;
-        for (const ModelTensor& tensor : model_tensors(spec)) {
-            tensors.push_back({mean + tensor.parameter, ElementType::F32, tensor.shape});
+        for (const layout::ParamSpec& parameter : model_parameters(spec)) {
+            tensors.push_back({mean + parameter.name, ElementType::Float32, parameter.shape});
         }
     }
     return tensors;
@@ -98,14 +97,13 @@ std::vector<TensorInfo> tiny_tensors(const model::ModelSpec& spec, ElementType t
 
 void write_step(const fs::path& run, const model::ModelSpec& spec, int64_t step) {
     const checkpoint::Hash nonce{1, 2};
-    const checkpoint::Plan plan = in_quarters(tiny_tensors(spec, ElementType::F32, /*optimizer=*/true));
+    const checkpoint::Plan plan = in_quarters(tiny_tensors(spec, ElementType::Float32, /*optimizer=*/true));
     const fs::path folder = run / "checkpoint",
                    partial = checkpoint::start_step(folder, step, plan.num_writers());
     for (int rank = 0; rank < plan.num_writers(); ++rank) {
-        const std::vector<checkpoint::Piece> pieces = checkpoint::pieces_of(plan, rank);
-        auto writer = checkpoint::FileWriter::shard(partial, nonce, plan, rank);
-        for (size_t i = 0; i < pieces.size(); ++i)
-            writer.append(i, cut_out(pieces[i].tensor, pieces[i].slab));
+        const std::vector<checkpoint::TensorSlab> slabs = checkpoint::slabs_of(plan, rank);
+        auto writer = checkpoint::TensorFile::shard(partial, nonce, plan, rank);
+        for (size_t i = 0; i < slabs.size(); ++i) writer.append(i, cut_out(slabs[i].tensor, slabs[i].slab));
         writer.finish();
     }
     checkpoint::commit_step(folder, description(spec, step), nonce, plan,
@@ -117,8 +115,8 @@ void write_hugging_face(const fs::path& folder, const model::ModelSpec& spec, El
     write_file(folder / "config.json", model::hugging_face_config(spec));
     write_file(folder / "tokenizer.json", "{\"b\": 2}\n");
     std::vector<TensorInfo> tensors;
-    for (const ModelTensor& tensor : model_tensors(spec))
-        tensors.push_back({tensor.hugging_face, type, tensor.shape});
+    for (const layout::ParamSpec& parameter : model_parameters(spec))
+        tensors.push_back({hugging_face_name(parameter.name), type, parameter.shape});
     SafetensorsWriter writer(folder / "model.safetensors", tensors);
     for (size_t i = 0; i < tensors.size(); ++i) writer.write(i, 0, tensor_bytes(tensors[i]));
     writer.finish();
@@ -137,7 +135,7 @@ std::map<std::string, StoredTensorBytes> contents(const fs::path& path) {
     for (const TensorInfo& tensor : source.tensors->tensors()) {
         StoredTensorBytes& stored =
             result[tensor.name] = {tensor, std::vector<std::byte>(tensor.num_bytes())};
-        source.tensors->read(tensor, whole(tensor), stored.bytes);
+        source.tensors->read(tensor, layout::whole(tensor.shape), stored.bytes);
     }
     return result;
 }

@@ -20,7 +20,7 @@ inline const std::vector<std::string> kTinyModels = {"llama", "llama_tied", "qwe
 std::vector<std::byte> tensor_bytes(const checkpoint::TensorInfo& tensor);
 
 /// A checkpoint's tensors: weights of `type`, and AdamW's means in f32.
-std::vector<checkpoint::TensorInfo> tiny_tensors(const model::ModelSpec& spec, h5::ElementType type,
+std::vector<checkpoint::TensorInfo> tiny_tensors(const model::ModelSpec& spec, ElementType type,
                                                  bool optimizer);
 
 /// A step of a run on four ranks, two by two: slabs cut along both dims; with a tokenizer.json.
@@ -28,7 +28,7 @@ void write_step(const std::filesystem::path& run, const model::ModelSpec& spec, 
 
 /// With a tokenizer.json.
 void write_hugging_face(const std::filesystem::path& folder, const model::ModelSpec& spec,
-                        h5::ElementType type = h5::ElementType::BF16);
+                        ElementType type = ElementType::BFloat16);
 
 /// Converts without verifying.
 void convert_to(const std::filesystem::path& from, const std::filesystem::path& to,

@@ -8,10 +8,9 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "checkpoint/file_writer.h"
 #include "checkpoint/partial_folder.h"
+#include "checkpoint/tensor_file.h"
 #include "expect_error.h"
-#include "interop/compare.h"
 #include "interop/conversions.h"
 #include "interop/inspect.h"
 #include "interop/names.h"
@@ -20,7 +19,6 @@ namespace argosy::interop {
 namespace {
 
 namespace fs = std::filesystem;
-using h5::ElementType;
 
 class EveryModel : public ::testing::TestWithParam<std::string> {
   protected:
@@ -36,8 +34,9 @@ auto weights(std::map<std::string, StoredTensorBytes> all) {
 
 TEST_P(EveryModel, FromHuggingFaceThroughEveryFormAndBack) {
     const bool all = GetParam() == "llama";
-    for (const ElementType type : {ElementType::F32, ElementType::BF16, ElementType::F16, ElementType::F64}) {
-        if (!all && type != ElementType::BF16) continue;
+    for (const ElementType type :
+         {ElementType::Float32, ElementType::BFloat16, ElementType::Float16, ElementType::Float64}) {
+        if (!all && type != ElementType::BFloat16) continue;
         const std::string name = h5::name(type);
         const auto path = [&](const char* form) { return folder_ / (name + form); };
         write_hugging_face(path("first"), spec(), type);
@@ -61,7 +60,7 @@ TEST_P(EveryModel, FromHuggingFaceThroughEveryFormAndBack) {
 TEST_P(EveryModel, ARunsStepKeepsEverythingWhateverItsShards) {
     write_step(folder_ / "run", spec());
     const auto expected = contents(folder_ / "run");
-    for (const auto& tensor : tiny_tensors(spec(), ElementType::F32, true)) {
+    for (const auto& tensor : tiny_tensors(spec(), ElementType::Float32, true)) {
         EXPECT_EQ(expected.at(tensor.name).bytes, tensor_bytes(tensor)) << tensor.name;
     }
     const checkpoint::Description before = *open_model(folder_ / "run").description;
@@ -97,15 +96,15 @@ TEST_P(EveryModel, ARunsStepKeepsEverythingWhateverItsShards) {
 TEST(Convert, TensorsWithoutRowsGoThroughEveryForm) {
     const ScratchFolder folder;
     write_hugging_face(folder / "hf", tiny_spec("llama"));
-    auto tensors = tiny_tensors(tiny_spec("llama"), ElementType::F32, /*optimizer=*/false);
-    const std::vector<checkpoint::TensorInfo> odd = {{"optimizer/number", ElementType::F64, {}},
-                                                     {"optimizer/nothing", ElementType::I64, {0}},
-                                                     {"optimizer/thin", ElementType::F32, {3, 0, 2}},
-                                                     {"optimizer/single", ElementType::U8, {1}}};
+    auto tensors = tiny_tensors(tiny_spec("llama"), ElementType::Float32, /*optimizer=*/false);
+    const std::vector<checkpoint::TensorInfo> odd = {{"optimizer/number", ElementType::Float64, {}},
+                                                     {"optimizer/nothing", ElementType::Int64, {0}},
+                                                     {"optimizer/thin", ElementType::Float32, {3, 0, 2}},
+                                                     {"optimizer/single", ElementType::UInt8, {1}}};
     tensors.insert(tensors.begin() + 2, odd.begin(), odd.end());
     checkpoint::Description description{.step = 3, .model = read_file(folder / "hf" / "config.json")};
     description.state = "{}";
-    auto writer = checkpoint::FileWriter::full(folder / "first", description, tensors, {});
+    auto writer = checkpoint::TensorFile::full(folder / "first", description, tensors, {});
     for (size_t i = 0; i < tensors.size(); ++i) writer.append(i, tensor_bytes(tensors[i]));
     writer.finish();
 
@@ -136,13 +135,13 @@ INSTANTIATE_TEST_SUITE_P(Models, EveryModel, ::testing::ValuesIn(kTinyModels),
 TEST(Convert, WeightsChangeTheirTypeAndTheOptimizersStateDoesNot) {
     const ScratchFolder folder;
     write_step(folder / "run", tiny_spec("qwen2"));
-    convert_to(folder / "run", folder / "bf16", {.to = Form::Full, .type = ElementType::BF16});
-    convert_to(folder / "run", folder / "hf", {.to = Form::HuggingFace, .type = ElementType::BF16});
+    convert_to(folder / "run", folder / "bf16", {.to = Form::Full, .type = ElementType::BFloat16});
+    convert_to(folder / "run", folder / "hf", {.to = Form::HuggingFace, .type = ElementType::BFloat16});
     const auto before = contents(folder / "run"), after = contents(folder / "bf16"),
                exported = contents(folder / "hf");
     for (const auto& [name, tensor] : before) {
         const bool weight = name.starts_with(kModelPrefix);
-        EXPECT_EQ(after.at(name).info.type, weight ? ElementType::BF16 : ElementType::F32) << name;
+        EXPECT_EQ(after.at(name).info.type, weight ? ElementType::BFloat16 : ElementType::Float32) << name;
         if (!weight) {
             EXPECT_EQ(after.at(name), tensor);
             continue;
@@ -160,28 +159,28 @@ TEST(Convert, WeightsChangeTheirTypeAndTheOptimizersStateDoesNot) {
     const auto config = nlohmann::json::parse(read_file(folder / "hf" / "config.json"));
     EXPECT_EQ(config["dtype"], "bfloat16");
     EXPECT_EQ(config["torch_dtype"], "bfloat16");
-    convert_to(folder / "bf16", folder / "back", {.to = Form::Full, .type = ElementType::F32});
-    convert_to(folder / "back", folder / "bf16 again", {.to = Form::Full, .type = ElementType::BF16});
+    convert_to(folder / "bf16", folder / "back", {.to = Form::Full, .type = ElementType::Float32});
+    convert_to(folder / "back", folder / "bf16 again", {.to = Form::Full, .type = ElementType::BFloat16});
     EXPECT_EQ(contents(folder / "bf16 again"), after);
 }
 
 TEST(Convert, NumbersThatATypeCannotHoldAreSaid) {
     const ScratchFolder folder;
-    write_hugging_face(folder / "hf", tiny_spec("llama"), ElementType::F32);
+    write_hugging_face(folder / "hf", tiny_spec("llama"), ElementType::Float32);
     const ModelSource source = open_model(folder / "hf");
     const auto run = [&](ElementType type) {
         return run_transfers(source, plan(source, {.to = Form::Full, .type = type}), {},
                              [](size_t, const layout::Slab&, std::span<const std::byte>) {});
     };
-    EXPECT_EQ(run(ElementType::F16), std::vector<std::string>{});
+    EXPECT_EQ(run(ElementType::Float16), std::vector<std::string>{});
     // The last tensor of the file: model.norm.weight. Its last number becomes 1e30.
     const auto path = folder / "hf" / "model.safetensors";
     const float large = 1e30F;
     std::string bytes = read_file(path);
     std::memcpy(bytes.data() + bytes.size() - 4, &large, 4);
     write_file(path, bytes);
-    EXPECT_EQ(run(ElementType::BF16), std::vector<std::string>{});
-    const auto remarks = run(ElementType::F16);
+    EXPECT_EQ(run(ElementType::BFloat16), std::vector<std::string>{});
+    const auto remarks = run(ElementType::Float16);
     ASSERT_EQ(remarks.size(), 1u);
     expect_message(remarks[0], {"model/norm.weight", "1 of 26 elements", "too large for f16"});
 }
@@ -196,7 +195,7 @@ TEST(Convert, TiedModelsHaveNoHeadOnTheOtherSide) {
 
 TEST(Convert, LargeModelsAreSplitOverFiles) {
     const ScratchFolder folder;
-    write_hugging_face(folder / "one", tiny_spec("llama"), ElementType::F32);
+    write_hugging_face(folder / "one", tiny_spec("llama"), ElementType::Float32);
     // The table has 6344 bytes: its file is larger than asked for, and holds nothing else.
     convert_to(folder / "one", folder / "many", {.to = Form::HuggingFace, .most_file_bytes = 6000});
     EXPECT_EQ(contents(folder / "many"), contents(folder / "one"));
@@ -267,7 +266,8 @@ TEST(Convert, DifferencesAreNamed) {
     const auto compare = [&](const char* name, const ConvertOptions& options) {
         return differences(source, open_model(folder / name), plan(source, options), {.num_threads = 2});
     };
-    const ConvertOptions as_hf{.to = Form::HuggingFace, .type = ElementType::F16}, as_full{.to = Form::Full};
+    const ConvertOptions as_hf{.to = Form::HuggingFace, .type = ElementType::Float16},
+        as_full{.to = Form::Full};
     convert_to(folder / "run", folder / "hf", as_hf);
     convert_to(folder / "run", folder / "full", as_full);
     EXPECT_EQ(compare("hf", as_hf), std::vector<std::string>{});
@@ -284,7 +284,7 @@ TEST(Convert, DifferencesAreNamed) {
                    {"model/norm.weight: 1 of 26 elements differ", "element 25", "expected 0x", "found 0x"});
 
     const auto mixed = compare("full", {.to = Form::HuggingFace});  // as if the means should not be there
-    ASSERT_EQ(mixed.size(), 2 * model_tensors(source.spec).size());
+    ASSERT_EQ(mixed.size(), 2 * model_parameters(source.spec).size());
     expect_message(mixed[0], {"optimizer/", "should not be there"});
     expect_message(compare("full", as_hf)[0], {"optimizer/"});
     expect_message(compare("hf", as_full).back(), {"optimizer/second/", "is missing"});

@@ -14,18 +14,16 @@
 namespace argosy::interop {
 namespace {
 
-using h5::ElementType;
-
 struct Format {
     ElementType type;
     int fraction_bits, smallest_exponent, largest_exponent;
 };
-constexpr Format kDouble{ElementType::F64, 52, -1022, 1023}, kFloat{ElementType::F32, 23, -126, 127},
-    kBFloat16{ElementType::BF16, 7, -126, 127}, kHalf{ElementType::F16, 10, -14, 15};
+constexpr Format kDouble{ElementType::Float64, 52, -1022, 1023}, kFloat{ElementType::Float32, 23, -126, 127},
+    kBFloat16{ElementType::BFloat16, 7, -126, 127}, kHalf{ElementType::Float16, 10, -14, 15};
 
 /// The nearest value of the format, ties to even.
 double rounded(double x, const Format& format) {
-    if (!std::isfinite(x) || x == 0 || format.type == ElementType::F64) return x;
+    if (!std::isfinite(x) || x == 0 || format.type == ElementType::Float64) return x;
     const int exponent = std::max(std::ilogb(x), format.smallest_exponent);
     const double nearest = std::ldexp(std::nearbyint(std::ldexp(x, format.fraction_bits - exponent)),
                                       exponent - format.fraction_bits);
@@ -35,7 +33,7 @@ double rounded(double x, const Format& format) {
 
 /// A value of the format as its bits; the sign, exponent and fraction are put together one by one.
 uint64_t bits_of(double x, const Format& format) {
-    const int size = static_cast<int>(h5::size_bytes(format.type)) * 8,
+    const int size = static_cast<int>(size_bytes(format.type)) * 8,
               exponent_bits = size - 1 - format.fraction_bits;
     const uint64_t sign = static_cast<uint64_t>(std::signbit(x)) << (size - 1);
     const uint64_t ones = (uint64_t{1} << exponent_bits) - 1;
@@ -49,7 +47,7 @@ uint64_t bits_of(double x, const Format& format) {
 }
 
 std::vector<std::byte> bytes_of(const std::vector<double>& values, const Format& format) {
-    const size_t size = h5::size_bytes(format.type);
+    const size_t size = size_bytes(format.type);
     std::vector<std::byte> bytes(values.size() * size);
     for (size_t i = 0; i < values.size(); ++i) {
         const uint64_t bits = bits_of(values[i], format);
@@ -120,9 +118,9 @@ TEST(ConvertElements, NaNStaysNaN) {
     std::vector<std::byte> in(sizeof(double));
     std::memcpy(in.data(), &not_a_number, sizeof(double));
     for (const Format& format : {kFloat, kBFloat16, kHalf}) {
-        std::vector<std::byte> narrow(h5::size_bytes(format.type)), wide(sizeof(double));
-        convert_elements(ElementType::F64, in, format.type, narrow);
-        convert_elements(format.type, narrow, ElementType::F64, wide);
+        std::vector<std::byte> narrow(size_bytes(format.type)), wide(sizeof(double));
+        convert_elements(ElementType::Float64, in, format.type, narrow);
+        convert_elements(format.type, narrow, ElementType::Float64, wide);
         double back = 0;
         std::memcpy(&back, wide.data(), sizeof(double));
         EXPECT_TRUE(std::isnan(back)) << h5::name(format.type);
@@ -135,13 +133,13 @@ TEST(ConvertElements, WhatIsNotFiniteIsCounted) {
         EXPECT_EQ(num_not_finite(format.type, bytes_of(values, format)), 2) << h5::name(format.type);
     }
     const std::vector<double> narrow = {0, 65504, -INFINITY, -65504, 6e-8};
-    EXPECT_EQ(num_not_finite(ElementType::F16, bytes_of(narrow, kHalf)), 1);
+    EXPECT_EQ(num_not_finite(ElementType::Float16, bytes_of(narrow, kHalf)), 1);
 }
 
 TEST(ConvertElements, EqualTypesAreCopiedBitForBit) {
     const std::vector<std::byte> in(64, std::byte{0xff});  // NaNs with every bit set
-    for (const ElementType type :
-         {ElementType::F64, ElementType::F32, ElementType::BF16, ElementType::F16, ElementType::I64}) {
+    for (const ElementType type : {ElementType::Float64, ElementType::Float32, ElementType::BFloat16,
+                                   ElementType::Float16, ElementType::Int64}) {
         std::vector<std::byte> out(in.size());
         convert_elements(type, in, type, out);
         EXPECT_EQ(out, in);

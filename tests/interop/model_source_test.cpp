@@ -7,8 +7,8 @@
 #include "base/error.h"
 #include "checkpoint/partial_folder.h"
 #include "expect_error.h"
+#include "interop/conversion_folder.h"
 #include "interop/conversions.h"
-#include "interop/output_check.h"
 
 namespace argosy::interop {
 namespace {

@@ -12,7 +12,6 @@ namespace argosy::interop {
 namespace {
 
 using checkpoint::TensorInfo;
-using h5::ElementType;
 
 /// Tensors that are all zeros, but for those of `ones`.
 class Fake : public checkpoint::TensorSource {
@@ -32,8 +31,8 @@ class Fake : public checkpoint::TensorSource {
 
 std::vector<TensorInfo> theirs(const model::ModelSpec& spec) {
     std::vector<TensorInfo> tensors;
-    for (const ModelTensor& tensor : model_tensors(spec))
-        tensors.push_back({tensor.hugging_face, ElementType::F32, tensor.shape});
+    for (const layout::ParamSpec& parameter : model_parameters(spec))
+        tensors.push_back({hugging_face_name(parameter.name), ElementType::Float32, parameter.shape});
     return tensors;
 }
 
@@ -48,10 +47,10 @@ TEST(Names, AreHuggingFaces) {
     auto spec = tiny_spec("qwen3");
     spec.qkv_bias = true;
     spec.num_layers = 12;
-    for (const ModelTensor& tensor : model_tensors(spec)) {
-        if (tensor.parameter.starts_with("layers.") && !tensor.parameter.starts_with("layers.11.")) continue;
-        ours.push_back(tensor.parameter);
-        names.push_back(tensor.hugging_face);
+    for (const layout::ParamSpec& parameter : model_parameters(spec)) {
+        if (parameter.name.starts_with("layers.") && !parameter.name.starts_with("layers.11.")) continue;
+        ours.push_back(parameter.name);
+        names.push_back(hugging_face_name(parameter.name));
     }
     const std::string layer = "model.layers.11.";
     EXPECT_EQ(names, (std::vector<std::string>{
@@ -72,7 +71,7 @@ TEST(Names, EveryModelIsRenamedWhole) {
     for (const std::string& name : kTinyModels) {
         const auto spec = tiny_spec(name);
         const auto renamed = open(theirs(spec), spec);
-        EXPECT_EQ(renamed->tensors(), tiny_tensors(spec, ElementType::F32, false)) << name;
+        EXPECT_EQ(renamed->tensors(), tiny_tensors(spec, ElementType::Float32, false)) << name;
         check_weights(*renamed, spec);
     }
 }
@@ -80,11 +79,11 @@ TEST(Names, EveryModelIsRenamedWhole) {
 TEST(Names, AllFaultsAreInOneMessage) {
     const auto spec = tiny_spec("llama");
     auto tensors = theirs(spec);
-    tensors.erase(tensors.begin());      // the embedding
-    tensors[0].shape = {27};             // the first norm
-    tensors[1].type = ElementType::I64;  // q_proj
-    tensors.push_back({"model.layers.2.mlp.up_proj.weight", ElementType::F32, {1}});
-    tensors.push_back({"rotary\nfake", ElementType::F32, {1}});
+    tensors.erase(tensors.begin());        // the embedding
+    tensors[0].shape = {27};               // the first norm
+    tensors[1].type = ElementType::Int64;  // q_proj
+    tensors.push_back({"model.layers.2.mlp.up_proj.weight", ElementType::Float32, {1}});
+    tensors.push_back({"rotary\nfake", ElementType::Float32, {1}});
     EXPECT_ERROR(open(tensors, spec), UserError, "somewhere", "llama3, 2 layers",
                  "model.embed_tokens.weight is missing",
                  "model.layers.0.input_layernorm.weight has shape [27], expected [26]",
@@ -96,18 +95,18 @@ TEST(Names, AllFaultsAreInOneMessage) {
 TEST(Names, RotaryTablesOfOlderExportsArePassedOver) {
     const auto spec = tiny_spec("llama");
     auto tensors = theirs(spec);
-    tensors.push_back({"model.layers.0.self_attn.rotary_emb.inv_freq", ElementType::F32, {5}});
+    tensors.push_back({"model.layers.0.self_attn.rotary_emb.inv_freq", ElementType::Float32, {5}});
     EXPECT_EQ(open(tensors, spec)->tensors().size(), tensors.size() - 1);
 }
 
 TEST(Names, ATiedModelMayHaveAHeadThatEqualsItsTable) {
     const auto spec = tiny_spec("llama_tied");
     auto tensors = theirs(spec);
-    tensors.push_back({"lm_head.weight", ElementType::F32, {61, 26}});
+    tensors.push_back({"lm_head.weight", ElementType::Float32, {61, 26}});
     EXPECT_EQ(open(tensors, spec)->tensors().size(), tensors.size() - 1);
     EXPECT_ERROR(open(tensors, spec, "lm_head.weight"), UserError,
                  "lm_head.weight differs from model.embed_tokens.weight", "ties");
-    tensors.back().type = ElementType::BF16;
+    tensors.back().type = ElementType::BFloat16;
     EXPECT_ERROR(open(tensors, spec), UserError, "lm_head.weight differs");
 }
 
@@ -119,10 +118,10 @@ TEST(Names, AnUntiedModelWithoutAHeadIsRefused) {
 
 TEST(Names, ACheckpointsWeightsAreHeldAgainstItsModel) {
     const auto spec = tiny_spec("qwen2");
-    auto tensors = tiny_tensors(spec, ElementType::F32, true);
+    auto tensors = tiny_tensors(spec, ElementType::Float32, true);
     check_weights(Fake(tensors), spec);
     tensors.erase(tensors.begin() + 1);
-    tensors.push_back({"model/more", ElementType::F32, {1}});
+    tensors.push_back({"model/more", ElementType::Float32, {1}});
     EXPECT_ERROR(check_weights(Fake(tensors), spec), UserError,
                  "model/layers.0.attention_norm.weight is missing", "\"model/more\" is none");
 }

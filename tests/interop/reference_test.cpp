@@ -36,7 +36,7 @@ TEST_P(AgainstTransformers, EveryWeightIsFoundUnderItsName) {
             std::vector<float> expected(all.num_elements());
             layout::initial_values(spec, all, seed(), expected.data());
             const StoredTensorBytes& found = weights.at("model/" + spec.name);
-            ASSERT_EQ(found.info.type, h5::ElementType::F32);
+            ASSERT_EQ(found.info.type, ElementType::Float32);
             ASSERT_EQ(found.info.shape, spec.shape);
             EXPECT_EQ(std::memcmp(found.bytes.data(), expected.data(), found.bytes.size()), 0) << spec.name;
             ++num_compared;

@@ -11,7 +11,6 @@ namespace argosy::interop {
 namespace {
 
 using checkpoint::TensorInfo;
-using h5::ElementType;
 
 std::vector<SafetensorsEntry> parse(const std::string& text, int64_t data_bytes) {
     return parse_safetensors_header(text, data_bytes, "F.safetensors");
@@ -19,11 +18,11 @@ std::vector<SafetensorsEntry> parse(const std::string& text, int64_t data_bytes)
 
 TEST(SafetensorsHeader, EveryTypeAndShape) {
     const std::vector<SafetensorsEntry> expected = {
-        {{"g", ElementType::I64, {}}, 0},      {{"c", ElementType::F64, {1}}, 8},
-        {{"b", ElementType::F32, {2, 3}}, 16}, {{"h", ElementType::U32, {1}}, 40},
-        {{"d", ElementType::BF16, {3}}, 44},   {{"e", ElementType::F16, {1, 1}}, 50},
-        {{"a", ElementType::U16, {4, 0}}, 52}, {{"f", ElementType::U16, {2}}, 52},
-        {{"i", ElementType::U8, {3}}, 56}};
+        {{"g", ElementType::Int64, {}}, 0},        {{"c", ElementType::Float64, {1}}, 8},
+        {{"b", ElementType::Float32, {2, 3}}, 16}, {{"h", ElementType::UInt32, {1}}, 40},
+        {{"d", ElementType::BFloat16, {3}}, 44},   {{"e", ElementType::Float16, {1, 1}}, 50},
+        {{"a", ElementType::UInt16, {4, 0}}, 52},  {{"f", ElementType::UInt16, {2}}, 52},
+        {{"i", ElementType::UInt8, {3}}, 56}};
     const std::string text = R"({"a":{"dtype":"U16","shape":[4,0],"data_offsets":[52,52]},
         "b":{"dtype":"F32","shape":[2,3],"data_offsets":[16,40]}, "__metadata__":{"format":"pt","":"x"},
         "c":{"shape":[1],"dtype":"F64","data_offsets":[8,16]},    "d":{"dtype":"BF16","shape":[3],"data_offsets":[44,50]},
@@ -36,10 +35,10 @@ TEST(SafetensorsHeader, EveryTypeAndShape) {
 }
 
 TEST(SafetensorsHeader, WhatIsLaidOutReadsBack) {
-    const std::vector<TensorInfo> tensors = {{"b", ElementType::BF16, {3, 5}},
-                                             {"a", ElementType::BF16, {7}},
-                                             {"z \"\n\u00e9", ElementType::I64, {1, 2}},
-                                             {"f", ElementType::F32, {}}};
+    const std::vector<TensorInfo> tensors = {{"b", ElementType::BFloat16, {3, 5}},
+                                             {"a", ElementType::BFloat16, {7}},
+                                             {"z \"\n\u00e9", ElementType::Int64, {1, 2}},
+                                             {"f", ElementType::Float32, {}}};
     const SafetensorsLayout layout = lay_out_safetensors(tensors);
     const std::string header = layout.start.substr(8);
     EXPECT_EQ(header.size() % 8, 0u);

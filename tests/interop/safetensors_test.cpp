@@ -15,7 +15,6 @@ namespace argosy::interop {
 namespace {
 
 using checkpoint::TensorInfo;
-using h5::ElementType;
 using layout::Slab;
 
 std::string entry(const std::string& name, int begin, int size) {
@@ -25,7 +24,7 @@ std::string entry(const std::string& name, int begin, int size) {
 
 std::vector<uint8_t> read(const Safetensors& file, const std::string& name, const Slab& slab) {
     const TensorInfo& tensor = file.at(name);
-    std::vector<uint8_t> bytes(slab.num_elements() * h5::size_bytes(tensor.type));
+    std::vector<uint8_t> bytes(slab.num_elements() * size_bytes(tensor.type));
     file.read(tensor, slab, std::as_writable_bytes(std::span(bytes)));
     return bytes;
 }
@@ -61,8 +60,9 @@ TEST(Safetensors, AnySlabIsTheCutOfTheWhole) {
 
 TEST(Safetensors, WhatIsWrittenReadsBack) {
     const ScratchFolder folder;
-    const std::vector<TensorInfo> tensors = {
-        {"a", ElementType::F32, {2, 3}}, {"b", ElementType::BF16, {5}}, {"c", ElementType::F64, {}}};
+    const std::vector<TensorInfo> tensors = {{"a", ElementType::Float32, {2, 3}},
+                                             {"b", ElementType::BFloat16, {5}},
+                                             {"c", ElementType::Float64, {}}};
     const auto bytes_of = [&](size_t i) {
         std::vector<uint8_t> bytes(tensors[i].num_bytes());
         for (size_t at = 0; at < bytes.size(); ++at) bytes[at] = static_cast<uint8_t>(31 * i + at);
@@ -78,7 +78,7 @@ TEST(Safetensors, WhatIsWrittenReadsBack) {
     writer.finish();
     const Safetensors file(folder / "x.safetensors");
     for (size_t i = 0; i < tensors.size(); ++i)
-        EXPECT_EQ(read(file, tensors[i].name, whole(tensors[i])), bytes_of(i));
+        EXPECT_EQ(read(file, tensors[i].name, layout::whole(tensors[i].shape)), bytes_of(i));
 }
 
 TEST(Safetensors, RefusesFilesThatAreNone) {

@@ -24,7 +24,7 @@ TEST(Chunk, IsCeilSizedWithTheLastOnesShorterOrEmpty) {
     EXPECT_EQ(sizes(5, 4), (std::vector<int64_t>{2, 2, 1, 0}));
     EXPECT_EQ(sizes(1, 3), (std::vector<int64_t>{1, 0, 0}));
     EXPECT_EQ(sizes(0, 2), (std::vector<int64_t>{0, 0}));
-    EXPECT_EQ(chunk(5, 4, 3).begin, 5) << "an empty piece still lies inside";
+    EXPECT_EQ(chunk(5, 4, 3).begin, 5) << "an empty chunk still lies inside";
 }
 
 TEST(Chunk, ChunksFollowEachOther) {
@@ -32,9 +32,9 @@ TEST(Chunk, ChunksFollowEachOther) {
         for (int parts = 1; parts < 12; ++parts) {
             int64_t next = 0;
             for (int i = 0; i < parts; ++i) {
-                const Range piece = chunk(n, parts, i);
-                EXPECT_EQ(piece.begin, next);
-                next += piece.size;
+                const Range range = chunk(n, parts, i);
+                EXPECT_EQ(range.begin, next);
+                next += range.size;
             }
             EXPECT_EQ(next, n);
         }
@@ -43,29 +43,29 @@ TEST(Chunk, ChunksFollowEachOther) {
 
 TEST(SlabOf, CutsTensorFirstThenShard) {
     const MeshShape mesh{{1, 1, 2, 1, 2}};
-    const ParamSpec spec{.shape = {7, 3}, .splits = {{Axis::Tensor, 0, 2}, {kShardAxes, 0, 2}}};
-    const auto at = [&](int shard, int tensor, int num_splits = -1) {
-        return slab_of(spec, mesh, {0, 0, shard, 0, tensor}, num_splits);
+    const ParamSpec spec{.shape = {7, 3}, .cuts = {{Axis::Tensor, 0, 2}, {kShardAxes, 0, 2}}};
+    const auto at = [&](int shard, int tensor, int num_cuts = -1) {
+        return slab_of(spec, mesh, {0, 0, shard, 0, tensor}, num_cuts);
     };
-    // The tensor axis gives rows 0-3 and 4-6; the shard axis splits these into 2 + 2 and 2 + 1 rows.
+    // The tensor axis gives rows 0-3 and 4-6; the shard axis cuts these into 2 + 2 and 2 + 1 rows.
     EXPECT_EQ(at(0, 0), (Slab{{0, 0}, {2, 3}}));
     EXPECT_EQ(at(1, 0), (Slab{{2, 0}, {2, 3}}));
     EXPECT_EQ(at(0, 1), (Slab{{4, 0}, {2, 3}}));
     EXPECT_EQ(at(1, 1), (Slab{{6, 0}, {1, 3}}));
-    EXPECT_EQ(at(1, 1, 1), (Slab{{4, 0}, {3, 3}})) << "after the first split alone";
+    EXPECT_EQ(at(1, 1, 1), (Slab{{4, 0}, {3, 3}})) << "after the first cut alone";
     EXPECT_EQ(at(1, 1, 0), (Slab{{0, 0}, {7, 3}})) << "before any";
 }
 
 TEST(SlabOf, CutsTwoDims) {
     const MeshShape mesh{{1, 1, 2, 1, 3}};
-    const ParamSpec spec{.shape = {5, 7}, .splits = {{Axis::Tensor, 1, 3}, {kShardAxes, 0, 2}}};
+    const ParamSpec spec{.shape = {5, 7}, .cuts = {{Axis::Tensor, 1, 3}, {kShardAxes, 0, 2}}};
     EXPECT_EQ(slab_of(spec, mesh, {0, 0, 0, 0, 1}), (Slab{{0, 3}, {3, 3}}));
     EXPECT_EQ(slab_of(spec, mesh, {0, 0, 1, 0, 2}), (Slab{{3, 6}, {2, 1}}));
 }
 
 TEST(SlabOf, FewerPartsThanRanksAreHeldByNeighbours) {
     const MeshShape mesh{{1, 1, 1, 1, 4}};
-    const ParamSpec spec{.shape = {6}, .splits = {{Axis::Tensor, 0, 2}}};
+    const ParamSpec spec{.shape = {6}, .cuts = {{Axis::Tensor, 0, 2}}};
     std::vector<int64_t> offsets, owners;
     for (int tensor = 0; tensor < 4; ++tensor) {
         offsets.push_back(slab_of(spec, mesh, {0, 0, 0, 0, tensor}).offset[0]);
@@ -77,7 +77,7 @@ TEST(SlabOf, FewerPartsThanRanksAreHeldByNeighbours) {
 
 TEST(Owns, OneReplicaAndTheFirstStageOfATiedTable) {
     const MeshShape mesh{{3, 2, 2, 1, 1}};
-    const ParamSpec tied{.shape = {4, 4}, .stages = {1, 2}, .splits = {{kShardAxes, 0, 2}}};
+    const ParamSpec tied{.shape = {4, 4}, .stages = {1, 2}, .cuts = {{kShardAxes, 0, 2}}};
     std::vector<Coordinates> owners;
     for (int rank = 0; rank < mesh.num_ranks(); ++rank) {
         if (owns(tied, mesh, mesh.coordinates(rank))) owners.push_back(mesh.coordinates(rank));
@@ -91,11 +91,11 @@ ParamSpec random_spec(std::mt19937& random, const MeshShape& mesh) {
     for (int dim = 0; dim < num_dims; ++dim) spec.shape.push_back(1 + static_cast<int64_t>(random() % 13));
     if (random() % 4 != 0) {
         const int parts = random_divisor(random, mesh.degree(Axis::Tensor));
-        spec.splits.push_back({Axis::Tensor, static_cast<int>(random() % num_dims), parts});
+        spec.cuts.push_back({Axis::Tensor, static_cast<int>(random() % num_dims), parts});
     }
     if (random() % 4 != 0) {
         const int parts = random_divisor(random, mesh.degree(kShardAxes));
-        spec.splits.push_back({kShardAxes, 0, parts});
+        spec.cuts.push_back({kShardAxes, 0, parts});
     }
     // There may be more stages than pipeline ranks; a tied table is on the first and the last stage.
     const int num_stages = mesh.degree(Axis::Pipeline) * (1 + static_cast<int>(random() % 2));
@@ -147,7 +147,7 @@ TEST(Layout, EveryReplicaHoldsTheWholeTensor) {
             }
         }
         int copies = mesh.degree({Axis::Shard, Axis::Context, Axis::Tensor});
-        for (const Split& split : spec.splits) copies /= split.parts;
+        for (const Cut& cut : spec.cuts) copies /= cut.parts;
         EXPECT_EQ(counts, std::vector<int>(counts.size(), copies)) << "round " << round;
     }
 }
@@ -166,22 +166,22 @@ TEST(Layout, SharesNumberTheRanksWithTheSameSlab) {
             EXPECT_EQ(holds(spec, mesh, mesh.coordinates(rank)), on_stage);
             if (on_stage) holders.push_back(rank);
         }
-        using Box = std::pair<std::vector<int64_t>, std::vector<int64_t>>;
-        std::map<Box, std::set<int>> indices;
-        std::map<Box, int> counts;
+        using OffsetAndSize = std::pair<std::vector<int64_t>, std::vector<int64_t>>;
+        std::map<OffsetAndSize, std::set<int>> indices;
+        std::map<OffsetAndSize, int> counts;
         for (const int rank : holders) {
             const Slab slab = slab_of(spec, mesh, mesh.coordinates(rank));
             if (slab.num_elements() == 0) continue;  // several such slabs look the same
             const Share share = share_of(spec, mesh, mesh.coordinates(rank));
             EXPECT_EQ(share.index == 0, owns(spec, mesh, mesh.coordinates(rank)));
-            const Box box{slab.offset, slab.size};
-            EXPECT_TRUE(indices[box].insert(share.index).second) << "round " << round;
-            counts[box] = share.count;
+            const OffsetAndSize own{slab.offset, slab.size};
+            EXPECT_TRUE(indices[own].insert(share.index).second) << "round " << round;
+            counts[own] = share.count;
         }
-        for (const auto& [box, seen] : indices) {
-            EXPECT_EQ(std::ssize(seen), counts[box]) << "round " << round;
+        for (const auto& [own, seen] : indices) {
+            EXPECT_EQ(std::ssize(seen), counts[own]) << "round " << round;
             EXPECT_EQ(*seen.begin(), 0);
-            EXPECT_EQ(*seen.rbegin(), counts[box] - 1);
+            EXPECT_EQ(*seen.rbegin(), counts[own] - 1);
         }
     }
 }

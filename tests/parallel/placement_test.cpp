@@ -36,11 +36,11 @@ model::ModelSpec spec(bool tied = false) {
     return spec;
 }
 
-/// "tp:0/2 dp_shard x cp:0/3 + tp/2": splits as axes:dim/parts, then the gradient's sum as axes/parts.
+/// "tp:0/2 dp_shard x cp:0/3 + tp/2": cuts as axes:dim/parts, then the gradient's sum as axes/parts.
 std::string written(const layout::ParamSpec& parameter) {
     std::string text;
-    for (const layout::Split& split : parameter.splits) {
-        text += fmt::format("{}:{}/{} ", split.axes.name(), split.dim, split.parts);
+    for (const layout::Cut& cut : parameter.cuts) {
+        text += fmt::format("{}:{}/{} ", cut.axes.name(), cut.dim, cut.parts);
     }
     const auto& [axes, parts] = parameter.gradient;
     if (!axes.empty()) text += fmt::format("+ {}/{} ", axes.name(), parts);

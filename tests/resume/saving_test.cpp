@@ -8,6 +8,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/step_folder.h"
+#include "checkpoint/tensor_file.h"
 #include "expect_error.h"
 #include "resume/loaded_parts.h"
 #include "resume/saved_run.h"
@@ -37,18 +38,18 @@ std::vector<Layout> layouts() {
             {"tp2_pp2", {.pipeline = 2, .tensor = 2}, {2, 3}}};
 }
 
-/// Bytes of the boxes, and the most that reading them may cost: rows of a cut that are less than a page apart
+/// Bytes of the slabs, and the most that reading them may cost: rows of a cut that are less than a page apart
 /// are read with what lies between.
 struct Needed {
     int64_t exactly = 0, at_most = 0;
 };
-Needed needed(const std::vector<resume::HeldTensor>& tensors) {
+Needed needed(const std::vector<resume::HeldSlab>& slabs) {
     Needed sum;
-    for (const resume::HeldTensor& held : tensors) {
-        const int64_t size = h5::size_bytes(held.info.type);
+    for (const resume::HeldSlab& held : slabs) {
+        const int64_t size = size_bytes(held.tensor.type);
         sum.exactly += held.slab.num_elements() * size;
         int64_t whole_rows = held.slab.size[0];
-        for (size_t dim = 1; dim < held.info.shape.size(); ++dim) whole_rows *= held.info.shape[dim];
+        for (size_t dim = 1; dim < held.tensor.shape.size(); ++dim) whole_rows *= held.tensor.shape[dim];
         sum.at_most += whole_rows * size;
     }
     return sum;
@@ -65,12 +66,12 @@ TEST(Loading, ReadsOnlyTheBytesThatTheRankNeeds) {
         for (const Layout& loader : layouts()) {
             SCOPED_TRACE("loaded by " + loader.name);
             SavedRun run(options(loader), config, world());
-            std::vector<resume::HeldTensor> tensors = run.state().weights();
-            tensors.insert(tensors.end(), run.state().moments().begin(), run.state().moments().end());
+            std::vector<resume::HeldSlab> slabs = run.state().weights();
+            slabs.insert(slabs.end(), run.state().moments().begin(), run.state().moments().end());
             const checkpoint::Checkpoint checkpoint(checkpoint::step_path(folder / "run/checkpoint", 1));
             EXPECT_EQ(checkpoint.bytes_read(), 0);
-            resume::load_tensors(checkpoint, tensors);
-            const Needed bytes = needed(tensors);
+            resume::load_slabs(checkpoint, slabs);
+            const Needed bytes = needed(slabs);
             EXPECT_GE(checkpoint.bytes_read(), bytes.exactly);
             EXPECT_LE(checkpoint.bytes_read(), bytes.at_most);
             if (loader.mesh.tensor == 1) {
@@ -96,7 +97,7 @@ TEST(Saving, ReplicasShareTheWriting) {
     int64_t all = 0;
     for (const checkpoint::TensorInfo& tensor : checkpoint.tensors()) {
         for (const checkpoint::StoredSlab& slab : checkpoint.slabs(tensor)) {
-            const int64_t size = slab.slab.num_elements() * h5::size_bytes(tensor.type);
+            const int64_t size = slab.slab.num_elements() * size_bytes(tensor.type);
             bytes[slab.file] += size;
             all += size;
         }
@@ -207,10 +208,10 @@ TEST(Loading, AStateThatCannotBeReadIsPassedOver) {
         const checkpoint::Hash nonce{1, 2};
         const fs::path partial = checkpoint::start_step(steps, 3, plan.num_writers());
         for (int writer = 0; writer < plan.num_writers(); ++writer) {
-            auto file = checkpoint::FileWriter::shard(partial, nonce, plan, writer);
-            const auto pieces = checkpoint::pieces_of(plan, writer);
-            for (size_t i = 0; i < pieces.size(); ++i)
-                file.append(i, std::vector<std::byte>(pieces[i].num_bytes()));
+            auto file = checkpoint::TensorFile::shard(partial, nonce, plan, writer);
+            const auto slabs = checkpoint::slabs_of(plan, writer);
+            for (size_t i = 0; i < slabs.size(); ++i)
+                file.append(i, std::vector<std::byte>(slabs[i].num_bytes()));
             file.finish();
         }
         checkpoint::Description description = second.description();

@@ -5,11 +5,11 @@
 namespace argosy::testing {
 namespace {
 
-at::ScalarType scalar_type(h5::ElementType type) {
+at::ScalarType scalar_type(ElementType type) {
     switch (type) {
-        case h5::ElementType::I64:
+        case ElementType::Int64:
             return at::kLong;
-        case h5::ElementType::F64:
+        case ElementType::Float64:
             return at::kDouble;
         default:
             return at::kFloat;

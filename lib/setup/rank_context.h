@@ -16,10 +16,10 @@
 
 namespace argosy::setup {
 
-struct Cluster {
+struct RankContext {
     /// COLLECTIVE. Makes the calling thread the one that computes, and counts the memory of its tensors. Logs
     /// settings that have no effect or make ranks slow. Throws UserError if the ranks do not fit the mesh.
-    Cluster(const mpi::Comm& ranks, const config::JobConfig& config, const Environment& environment);
+    RankContext(const mpi::Comm& ranks, const config::JobConfig& config, const Environment& environment);
 
     const c10::Device device;
     observe::MemoryMeter memory;

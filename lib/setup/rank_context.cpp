@@ -1,4 +1,4 @@
-#include "setup/cluster.h"
+#include "setup/rank_context.h"
 
 #include <algorithm>
 #include <exception>
@@ -75,7 +75,8 @@ std::string describe(const std::vector<int>& ranks, int num_ranks) {
 
 }  // namespace
 
-Cluster::Cluster(const mpi::Comm& ranks, const config::JobConfig& config, const Environment& environment)
+RankContext::RankContext(const mpi::Comm& ranks, const config::JobConfig& config,
+                         const Environment& environment)
     : device(prepare_process(ranks, config, environment)),
       memory(observe::MemoryMeter::install()),
       tensors(operation_path(config), algorithm_search(config.compile)),

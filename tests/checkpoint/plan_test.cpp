@@ -1,11 +1,11 @@
 // The slabs that follow from a plan, and the views that a manifest has of them.
-#include "checkpoint/placement.h"
+#include "checkpoint/plan.h"
 
 #include <gtest/gtest.h>
 
 #include "base/error.h"
 #include "checkpoint/sample.h"
-#include "checkpoint/slab_bytes.h"
+#include "checkpoint/stored_bytes.h"
 #include "expect_error.h"
 #include "h5/file.h"
 #include "scratch_folder.h"
@@ -15,30 +15,30 @@ namespace {
 
 namespace fs = std::filesystem;
 
-TEST(Placement, CutsAlongTheAxesInTheirOrder) {
+TEST(Plan, CutsAlongTheAxesInTheirOrder) {
     // Two pipeline ranks, four tensor ranks of which pairs hold the same half of the columns, three shards.
     const std::vector<int> grid = {2, 4, 3};
-    const PlacedTensor tensor{{"w", h5::ElementType::F32, {7, 10}},
-                              {{.first = 1}, {.dim = 1, .parts = 2, .first = 1}, {.parts = 3}}};
+    const CutTensor tensor{{"w", ElementType::Float32, {7, 10}},
+                           {{.first = 1}, {.dim = 1, .parts = 2, .first = 1}, {.parts = 3}}};
     EXPECT_EQ(slab_of(grid, tensor, 12 + 3 * 1 + 0), (layout::Slab{{0, 0}, {3, 5}}));
     EXPECT_EQ(slab_of(grid, tensor, 12 + 3 * 1 + 2), (layout::Slab{{6, 0}, {1, 5}}));
     EXPECT_EQ(slab_of(grid, tensor, 12 + 3 * 3 + 1), (layout::Slab{{3, 5}, {3, 5}}));
     EXPECT_EQ(slab_of(grid, tensor, 12 + 3 * 2 + 1), std::nullopt);  // its neighbour writes
     EXPECT_EQ(slab_of(grid, tensor, 0 + 3 * 1 + 0), std::nullopt);   // another pipeline rank
-    const PlacedTensor two_rows{{"w", h5::ElementType::F32, {2, 1}}, {{.first = 0}, {}, {.parts = 3}}};
+    const CutTensor two_rows{{"w", ElementType::Float32, {2, 1}}, {{.first = 0}, {}, {.parts = 3}}};
     EXPECT_EQ(slab_of(grid, two_rows, 2), std::nullopt);  // more parts than rows
 }
 
-TEST(Placement, GivesEachElementToOneWriter) {
+TEST(Plan, GivesEachElementToOneWriter) {
     Random random(3);
     const Sample sample = random_sample(random, 6);
     for (int round = 0; round < 200; ++round) {
         const int num_writers = 1 + static_cast<int>(below(random, 24));
         const Plan plan = random_plan(random, sample.tensors, num_writers);
-        for (const PlacedTensor& tensor : plan.tensors) {
-            const layout::Slab box = random_slab(random, tensor.info);
+        for (const CutTensor& tensor : plan.tensors) {
+            const layout::Slab wanted = random_slab(random, tensor.info);
             std::map<int, layout::Slab> visited, expected;
-            for_each_slab(plan.grid, tensor, box, [&](int writer, const layout::Slab& slab) {
+            for_each_slab(plan.grid, tensor, wanted, [&](int writer, const layout::Slab& slab) {
                 EXPECT_TRUE(visited.emplace(writer, slab).second);
             });
             int64_t num_elements = 0;
@@ -46,7 +46,7 @@ TEST(Placement, GivesEachElementToOneWriter) {
                 const auto slab = slab_of(plan.grid, tensor, writer);
                 if (!slab) continue;
                 num_elements += slab->num_elements();
-                if (box.num_elements() > 0 && intersection(*slab, box)) expected.emplace(writer, *slab);
+                if (wanted.num_elements() > 0 && intersection(*slab, wanted)) expected.emplace(writer, *slab);
             }
             EXPECT_EQ(visited, expected);
             EXPECT_EQ(num_elements, tensor.info.num_elements());
@@ -54,8 +54,8 @@ TEST(Placement, GivesEachElementToOneWriter) {
     }
 }
 
-TEST(Placement, TheSaveIsThatOfOnePlan) {
-    const Plan plan{.grid = {4}, .tensors = {{{"w", h5::ElementType::F32, {8}}, {{.parts = 4}}}}};
+TEST(Plan, TheSaveIsThatOfOnePlan) {
+    const Plan plan{.grid = {4}, .tensors = {{{"w", ElementType::Float32, {8}}, {{.parts = 4}}}}};
     Plan other = plan;
     EXPECT_EQ(set_of({1, 2}, plan), set_of({1, 2}, other));
     EXPECT_NE(set_of({1, 2}, plan), set_of({1, 3}, plan));
@@ -66,19 +66,19 @@ TEST(Placement, TheSaveIsThatOfOnePlan) {
     EXPECT_NE(set_of({1, 2}, plan), set_of({1, 2}, other));
 }
 
-TEST(Placement, LaysPiecesOfATensorOutAlike) {
+TEST(Plan, LaysPiecesOfATensorOutAlike) {
     // A norm is on one of two tensor ranks, after the matrices of both; its gap on the other one is not
     // there.
     const Plan plan{
         .grid = {2, 2},
-        .tensors = {{{"norm", h5::ElementType::F32, {8}}, {{.first = 1}, {.parts = 2}}},
-                    {{"a", h5::ElementType::F32, {8, 3}}, {{.dim = 0, .parts = 2}, {.dim = 0, .parts = 2}}},
-                    {{"b", h5::ElementType::F32, {6, 2}}, {{.dim = 1, .parts = 2}, {.dim = 0, .parts = 2}}},
-                    {{"other type", h5::ElementType::BF16, {2}}, {{.parts = 2}, {.first = 0}}}}};
+        .tensors = {{{"norm", ElementType::Float32, {8}}, {{.first = 1}, {.parts = 2}}},
+                    {{"a", ElementType::Float32, {8, 3}}, {{.dim = 0, .parts = 2}, {.dim = 0, .parts = 2}}},
+                    {{"b", ElementType::Float32, {6, 2}}, {{.dim = 1, .parts = 2}, {.dim = 0, .parts = 2}}},
+                    {{"other type", ElementType::BFloat16, {2}}, {{.parts = 2}, {.first = 0}}}}};
     const ElementLayout elements = element_layout(plan);
     EXPECT_EQ(elements.begin, (std::vector<int64_t>{9, 0, 6, 0}));
-    EXPECT_EQ(elements.num_elements.at(h5::ElementType::F32), (std::vector<int64_t>{9, 9, 13, 13}));
-    EXPECT_EQ(elements.num_elements.at(h5::ElementType::BF16), (std::vector<int64_t>{1, 0, 1, 0}));
+    EXPECT_EQ(elements.num_elements.at(ElementType::Float32), (std::vector<int64_t>{9, 9, 13, 13}));
+    EXPECT_EQ(elements.num_elements.at(ElementType::BFloat16), (std::vector<int64_t>{1, 0, 1, 0}));
 }
 
 /// The tensors as HDF5 shows them through the manifest.
@@ -109,7 +109,7 @@ TEST(Views, JoinNeighboursOnTheGrid) {
         const ScratchFolder folder;
         Sample sample;
         for (const char* name : {"rows", "columns", "shards", "replicas"})
-            sample.add(random, {name, h5::ElementType::F32, {rows, 6}});
+            sample.add(random, {name, ElementType::Float32, {rows, 6}});
         const Cut all{};
         const Plan plan{.grid = {2, 3, 4},
                         .tensors = {{sample.tensors[0], {{.parts = 2}, {.parts = 3}, {.parts = 4}}},
@@ -128,7 +128,7 @@ TEST(Views, ReachShardsInFolders) {
     Random random(10);
     const ScratchFolder folder;
     Sample sample;
-    for (const char* name : {"a", "b"}) sample.add(random, {name, h5::ElementType::F32, {14, 22}});
+    for (const char* name : {"a", "b"}) sample.add(random, {name, ElementType::Float32, {14, 22}});
     const Plan plan{.grid = {7, 11, 13},
                     .tensors = {{sample.tensors[0], {{.parts = 7}, {.dim = 1, .parts = 11}, {.first = 12}}},
                                 {sample.tensors[1], {{.first = 6}, {.first = 10}, {.parts = 13}}}}};
@@ -139,7 +139,8 @@ TEST(Views, ReachShardsInFolders) {
     EXPECT_TRUE(fs::exists(step / "shards-00000/shard-00999-of-01001.h5"));
     EXPECT_TRUE(fs::exists(step / "shards-00001/shard-01000-of-01001.h5"));
     expect_views(step, sample);
-    EXPECT_EQ(read(Checkpoint(step), sample.tensors[1], whole(sample.tensors[1])), sample.bytes.at("b"));
+    EXPECT_EQ(read(Checkpoint(step), sample.tensors[1], layout::whole(sample.tensors[1].shape)),
+              sample.bytes.at("b"));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "checkpoint/placement.h"
+#include "checkpoint/plan.h"
 
 #include <fmt/ranges.h>
 
@@ -36,9 +36,9 @@ bool fits(const TensorInfo& info, const Cut& cut, int degree) {
 
 class SlabVisitor {
   public:
-    SlabVisitor(const std::vector<int>& grid, const PlacedTensor& tensor, const layout::Slab& box,
+    SlabVisitor(const std::vector<int>& grid, const CutTensor& tensor, const layout::Slab& wanted,
                 const std::function<void(int, const layout::Slab&)>& visit)
-        : grid_(grid), tensor_(tensor), box_(box), visit_(visit) {}
+        : grid_(grid), tensor_(tensor), wanted_(wanted), visit_(visit) {}
 
     void run(size_t axis, int writer, const layout::Slab& slab) {
         if (axis == grid_.size()) return visit_(writer, slab);
@@ -51,19 +51,20 @@ class SlabVisitor {
     }
 
   private:
-    /// The chunks of `slab` that share elements with the box. REQUIRES: `slab` does.
+    /// The chunks of `slab` that share elements with `wanted_`. REQUIRES: `slab` does.
     std::pair<int, int> overlapping(const Cut& cut, const layout::Slab& slab) const {
         if (cut.parts == 1) return {0, 1};
-        const int64_t size = layout::chunk(slab.size[cut.dim], cut.parts, 0).size, offset = slab.offset[cut.dim];
-        const int64_t begin = std::max(box_.offset[cut.dim], offset) - offset;
+        const int64_t size = layout::chunk(slab.size[cut.dim], cut.parts, 0).size,
+                      offset = slab.offset[cut.dim];
+        const int64_t begin = std::max(wanted_.offset[cut.dim], offset) - offset;
         const int64_t end =
-            std::min(box_.offset[cut.dim] + box_.size[cut.dim], offset + slab.size[cut.dim]) - offset;
+            std::min(wanted_.offset[cut.dim] + wanted_.size[cut.dim], offset + slab.size[cut.dim]) - offset;
         return {static_cast<int>(begin / size), static_cast<int>((end - 1) / size + 1)};
     }
 
     const std::vector<int>& grid_;
-    const PlacedTensor& tensor_;
-    const layout::Slab& box_;
+    const CutTensor& tensor_;
+    const layout::Slab& wanted_;
     const std::function<void(int, const layout::Slab&)>& visit_;
 };
 
@@ -71,17 +72,17 @@ class SlabVisitor {
 struct Footprint {
     int64_t num_writers = 1;  // sorts the tensors of all writers to the front, which leaves few gaps
     std::vector<std::pair<int, int>> axes;  // on each axis: the first coordinate, and how many hold a chunk
-    h5::ElementType type = h5::ElementType::F32;
-    int64_t num_elements = 1;  // of the largest piece
+    ElementType type = ElementType::Float32;
+    int64_t num_elements = 1;  // of the largest slab
     auto key() const { return std::tuple(-num_writers, axes, type); }
 };
 
-Footprint footprint_of(const PlacedTensor& tensor) {
+Footprint footprint_of(const CutTensor& tensor) {
     Footprint footprint{.type = tensor.info.type};
     std::vector<int64_t> size = tensor.info.shape;
     for (const Cut& cut : tensor.cuts) {
         int count = 1;
-        if (cut.parts > 1) {  // a last, shorter piece may be spread over more writers than the others
+        if (cut.parts > 1) {  // a last, shorter chunk may be spread over more writers than the others
             count = static_cast<int>(std::min<int64_t>(cut.parts, size[cut.dim]));
             size[cut.dim] = layout::chunk(size[cut.dim], cut.parts, 0).size;
         }
@@ -92,7 +93,7 @@ Footprint footprint_of(const PlacedTensor& tensor) {
     return footprint;
 }
 
-void visit_writers(const std::vector<int>& grid, const PlacedTensor& tensor, const Footprint& footprint,
+void visit_writers(const std::vector<int>& grid, const CutTensor& tensor, const Footprint& footprint,
                    size_t axis, int64_t writer, const std::function<void(int64_t)>& visit) {
     if (axis == grid.size()) return visit(writer);
     const auto [first, count] = footprint.axes[axis];
@@ -108,7 +109,7 @@ int Plan::num_writers() const { return product(grid).value_or(0); }
 void check_plan(const Plan& plan, const std::string& place) {
     if (plan.grid.empty() || plan.grid.size() > kMaxAxes || !product(plan.grid))
         throw UserError("{}: no writers form a grid of {}", place, plan.grid);
-    for (const PlacedTensor& tensor : plan.tensors) {
+    for (const CutTensor& tensor : plan.tensors) {
         bool valid = tensor.cuts.size() == plan.grid.size();
         for (size_t axis = 0; valid && axis < plan.grid.size(); ++axis)
             valid = fits(tensor.info, tensor.cuts[axis], plan.grid[axis]);
@@ -120,7 +121,7 @@ void check_plan(const Plan& plan, const std::string& place) {
 
 Hash set_of(const Hash& nonce, const Plan& plan) {
     std::string text = fmt::format("{} {}\n", nonce.hex(), plan.grid);
-    for (const PlacedTensor& tensor : plan.tensors) {
+    for (const CutTensor& tensor : plan.tensors) {
         text += fmt::format("{} {} {}", tensor.info.name, h5::name(tensor.info.type), tensor.info.shape);
         for (const Cut& cut : tensor.cuts) text += fmt::format(" {},{},{}", cut.dim, cut.parts, cut.first);
         text += '\n';
@@ -136,8 +137,8 @@ layout::Slab chunk_of(layout::Slab slab, const Cut& cut, int index) {
     return slab;
 }
 
-std::optional<layout::Slab> slab_of(const std::vector<int>& grid, const PlacedTensor& tensor, int writer) {
-    layout::Slab slab = whole(tensor.info);
+std::optional<layout::Slab> slab_of(const std::vector<int>& grid, const CutTensor& tensor, int writer) {
+    layout::Slab slab = layout::whole(tensor.info.shape);
     int rest = std::accumulate(grid.begin(), grid.end(), 1, std::multiplies());
     for (size_t axis = 0; axis < grid.size(); ++axis) {
         rest /= grid[axis];
@@ -149,24 +150,24 @@ std::optional<layout::Slab> slab_of(const std::vector<int>& grid, const PlacedTe
     return slab.num_elements() > 0 ? std::optional(slab) : std::nullopt;
 }
 
-std::vector<Piece> pieces_of(const Plan& plan, int writer) {
-    std::vector<Piece> pieces;
-    for (const PlacedTensor& tensor : plan.tensors) {
-        if (auto slab = slab_of(plan.grid, tensor, writer)) pieces.push_back({tensor.info, *std::move(slab)});
+std::vector<TensorSlab> slabs_of(const Plan& plan, int writer) {
+    std::vector<TensorSlab> slabs;
+    for (const CutTensor& tensor : plan.tensors) {
+        if (auto slab = slab_of(plan.grid, tensor, writer)) slabs.push_back({tensor.info, *std::move(slab)});
     }
-    return pieces;
+    return slabs;
 }
 
-void for_each_slab(const std::vector<int>& grid, const PlacedTensor& tensor, const layout::Slab& box,
+void for_each_slab(const std::vector<int>& grid, const CutTensor& tensor, const layout::Slab& wanted,
                    const std::function<void(int, const layout::Slab&)>& visit) {
-    if (box.num_elements() == 0) return;
-    SlabVisitor(grid, tensor, box, visit).run(0, 0, whole(tensor.info));
+    if (wanted.num_elements() == 0) return;
+    SlabVisitor(grid, tensor, wanted, visit).run(0, 0, layout::whole(tensor.info.shape));
 }
 
 ElementLayout element_layout(const Plan& plan) {
     ElementLayout result{.begin = std::vector<int64_t>(plan.tensors.size())};
     std::vector<Footprint> footprints;
-    for (const PlacedTensor& tensor : plan.tensors) footprints.push_back(footprint_of(tensor));
+    for (const CutTensor& tensor : plan.tensors) footprints.push_back(footprint_of(tensor));
     std::vector<size_t> order(plan.tensors.size());
     std::iota(order.begin(), order.end(), 0);
     std::ranges::stable_sort(order, {}, [&](size_t i) { return footprints[i].key(); });
@@ -195,6 +196,6 @@ std::string shard_name(int writer, int num_writers) {
     return num_writers <= kMaxInFolder ? name : fmt::format("shards-{:05}/{}", writer / kMaxInFolder, name);
 }
 
-std::string elements_name(h5::ElementType type) { return fmt::format("elements/{}", h5::name(type)); }
+std::string elements_name(ElementType type) { return fmt::format("elements/{}", h5::name(type)); }
 
 }  // namespace argosy::checkpoint

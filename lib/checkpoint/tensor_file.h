@@ -1,0 +1,89 @@
+// Writes the files of a checkpoint. HDF5 lays a file out once, with all bytes allocated, and is closed; all
+// bytes are then written by offset.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/raw_file.h"
+#include "checkpoint/hash.h"
+#include "checkpoint/plan.h"
+#include "checkpoint/table.h"
+#include "checkpoint/table_check.h"
+#include "checkpoint/tensor_source.h"
+#include "checkpoint/user_block.h"
+#include "h5/file.h"
+
+namespace argosy::checkpoint {
+
+/// A file with slabs: a shard or a full file. append() may be called from any thread; only the functions that
+/// make the file and finish() call HDF5.
+class TensorFile {
+  public:
+    /// The shard of writer `writer` in the step's folder `step`, which start_step() made, with the slabs
+    /// slabs_of(plan, writer). `nonce` and `plan` are the same for all shards of one save.
+    static TensorFile shard(const std::filesystem::path& step, const Hash& nonce, const Plan& plan,
+                            int writer);
+    /// A full file, with whole tensors.
+    static TensorFile full(const std::filesystem::path& path, const Description& description,
+                           std::vector<TensorInfo> tensors, const std::vector<Asset>& assets);
+    TensorFile(TensorFile&&) noexcept;
+    ~TensorFile();
+
+    /// Appends bytes to the slab of this number, in the order of its elements. Different threads may append
+    /// to different slabs at the same time.
+    void append(size_t slab, std::span<const std::byte> bytes);
+
+    /// Writes table and user block, and fsyncs. REQUIRES: every slab has all its bytes.
+    void finish();
+
+  private:
+    class State;
+    explicit TensorFile(std::unique_ptr<State> state);
+    std::unique_ptr<State> state_;
+};
+
+// Private to this module: any file while it is written.
+
+class OutputFile {
+  public:
+    /// Makes the datasets and returns the table's text. The text's length is final, its hashes are not yet.
+    using LayOut = std::function<std::string(h5::File&)>;
+
+    OutputFile(const std::filesystem::path& path, FileKind kind, const LayOut& lay_out);
+
+    const RawFile& file() const { return file_; }
+    int64_t size_bytes() const { return block_.num_bytes; }
+
+    /// Writes the table and the user block, and fsyncs. `checked`: the ranges whose checks the table has.
+    /// `set`: of a shard, the save that it belongs to.
+    void finish(const std::string& table, std::vector<ByteRange> checked,
+                const std::optional<Hash>& set = {});
+
+  private:
+    UserBlock block_;
+    RawFile file_;
+};
+
+/// Makes a dataset and returns the offset of its bytes. A dataset without elements has no offset of its own
+/// and gets the first possible one.
+int64_t place_dataset(h5::File& file, const std::string& name, ElementType type,
+                      std::span<const int64_t> shape);
+
+/// Makes the datasets `assets/<name>`; their hashes are final.
+std::vector<StoredAsset> place_assets(h5::File& file, const std::vector<Asset>& assets);
+void write_assets(const OutputFile& file, const std::vector<StoredAsset>& places,
+                  const std::vector<Asset>& assets);
+
+inline constexpr const char* kManifestName = "checkpoint.h5";
+
+/// Writes and fsyncs a step's manifest, with a view of every tensor over the shards. REQUIRES: `manifest` has
+/// a plan, and is complete but for its assets.
+void write_manifest(const std::filesystem::path& path, Manifest manifest, const std::vector<Asset>& assets);
+
+}  // namespace argosy::checkpoint

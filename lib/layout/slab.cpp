@@ -1,0 +1,109 @@
+#include "layout/slab.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace argosy::layout {
+namespace {
+
+/// Index within `slab` of the element at position `at` of the tensor.
+int64_t element(const Slab& slab, const std::vector<int64_t>& at) {
+    int64_t index = 0;
+    for (size_t dim = 0; dim < at.size(); ++dim) index = index * slab.size[dim] + at[dim] - slab.offset[dim];
+    return index;
+}
+
+}  // namespace
+
+int64_t Slab::num_elements() const {
+    int64_t count = 1;
+    for (const int64_t extent : size) count *= extent;
+    return count;
+}
+
+Slab whole(const std::vector<int64_t>& shape) {
+    return {.offset = std::vector<int64_t>(shape.size(), 0), .size = shape};
+}
+
+std::optional<Slab> intersection(const Slab& a, const Slab& b) {
+    Slab common = a;
+    for (size_t dim = 0; dim < a.size.size(); ++dim) {
+        const int64_t begin = std::max(a.offset[dim], b.offset[dim]);
+        const int64_t end = std::min(a.offset[dim] + a.size[dim], b.offset[dim] + b.size[dim]);
+        if (begin >= end) return std::nullopt;
+        common.offset[dim] = begin;
+        common.size[dim] = end - begin;
+    }
+    return common;
+}
+
+void for_each_run(const Slab& common, const Slab& a, const Slab& b,
+                  const std::function<void(const Run&)>& visit) {
+    size_t inner = common.size.size();  // dims from this one on are within a run
+    int64_t length = 1;
+    bool whole = true;  // whether the dims within a run are whole in both slabs, so that the next dim can
+                        // join
+    while (inner > 0 && whole) {
+        --inner;
+        length *= common.size[inner];
+        whole = common.size[inner] == a.size[inner] && common.size[inner] == b.size[inner];
+    }
+    std::vector<int64_t> at = common.offset;
+    while (true) {
+        visit({.in_a = element(a, at), .in_b = element(b, at), .length = length});
+        size_t dim = inner;
+        while (dim > 0 && ++at[dim - 1] == common.offset[dim - 1] + common.size[dim - 1]) {
+            at[dim - 1] = common.offset[dim - 1];
+            --dim;
+        }
+        if (dim == 0) return;
+    }
+}
+
+std::vector<Slab> consecutive_slabs(const std::vector<int64_t>& shape, int64_t max_elements) {
+    const Slab all = whole(shape);
+    if (all.num_elements() == 0) return {};
+    // `cut` is the dim that is cut: the dims after it fit into a slab together, those before it have one row
+    // each.
+    size_t cut = shape.size();
+    int64_t inner = 1;
+    while (cut > 0 && inner * shape[cut - 1] <= max_elements) inner *= shape[--cut];
+    if (cut == 0) return {all};
+    --cut;
+
+    const int64_t rows = max_elements / inner;
+    std::vector<Slab> slabs;
+    Slab slab = all;
+    std::fill_n(slab.size.begin(), cut, 1);
+    while (true) {
+        for (int64_t begin = 0; begin < shape[cut]; begin += rows) {
+            slab.offset[cut] = begin;
+            slab.size[cut] = std::min(rows, shape[cut] - begin);
+            slabs.push_back(slab);
+        }
+        size_t dim = cut;
+        while (dim > 0 && ++slab.offset[dim - 1] == shape[dim - 1]) slab.offset[--dim] = 0;
+        if (dim == 0) return slabs;
+    }
+}
+
+SlabRows rows_of(const std::vector<int64_t>& shape, const Slab& slab) {
+    int64_t inner = 1;  // number of elements from one index of dim 1 to the next
+    for (size_t dim = 2; dim < shape.size(); ++dim) {
+        ARGOSY_CHECK(slab.size[dim] == shape[dim], "dim {} is cut", dim);
+        inner *= shape[dim];
+    }
+    if (shape.size() == 1) return {slab.offset[0], std::max<int64_t>(shape[0], 1), 0};
+    const int64_t stride = shape[1] * inner;
+    return {slab.offset[0] * stride + slab.offset[1] * inner, std::max<int64_t>(slab.size[1] * inner, 1),
+            stride};
+}
+
+Range chunk(int64_t n, int parts, int index) {
+    const int64_t size = (n + parts - 1) / parts;
+    const int64_t begin = std::min(n, size * index);
+    return {begin, std::min(n, begin + size) - begin};
+}
+
+}  // namespace argosy::layout

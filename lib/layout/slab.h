@@ -1,0 +1,54 @@
+// A slab is a box of a tensor: what a rank holds, what a shard stores, what a reader asks for. Arithmetic on
+// slabs; no elements. Elements are counted row-major, within the tensor or within the slab.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <vector>
+
+namespace argosy::layout {
+
+/// The index range [offset, offset + size) in each dim.
+struct Slab {
+    std::vector<int64_t> offset, size;
+    int64_t num_elements() const;
+    bool operator==(const Slab&) const = default;
+};
+
+/// The slab that is the whole tensor.
+Slab whole(const std::vector<int64_t>& shape);
+
+/// Empty if the slabs share no element.
+std::optional<Slab> intersection(const Slab& a, const Slab& b);
+
+/// `length` elements that are consecutive in both slabs: from element `in_a` of one and `in_b` of the other.
+struct Run {
+    int64_t in_a = 0, in_b = 0, length = 0;
+    bool operator==(const Run&) const = default;
+};
+
+/// Visits the longest possible runs of `common`, ascending in both slabs. REQUIRES: `common` is the
+/// intersection of `a` and `b`.
+void for_each_run(const Slab& common, const Slab& a, const Slab& b,
+                  const std::function<void(const Run&)>& visit);
+
+/// Slabs of at most `max_elements` consecutive elements of the tensor, in order. REQUIRES: max_elements > 0.
+std::vector<Slab> consecutive_slabs(const std::vector<int64_t>& shape, int64_t max_elements);
+
+/// Maps the elements of a slab to elements of the tensor. The slab consists of rows of `length` consecutive
+/// elements; the first row begins at `first`, each next row `stride` later.
+struct SlabRows {
+    int64_t first = 0, length = 1, stride = 1;
+    int64_t element(int64_t i) const { return first + i / length * stride + i % length; }
+};
+/// REQUIRES: only the first two dims of the tensor are cut.
+SlabRows rows_of(const std::vector<int64_t>& shape, const Slab& slab);
+
+/// Chunk `index` of [0, n) cut into `parts` chunks of ceil(n / parts); the last ones may be shorter or empty.
+struct Range {
+    int64_t begin = 0, size = 0;
+};
+Range chunk(int64_t n, int parts, int index);
+
+}  // namespace argosy::layout

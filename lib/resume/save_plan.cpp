@@ -1,0 +1,110 @@
+#include "resume/save_plan.h"
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "base/error.h"
+#include "base/random.h"
+#include "checkpoint/table.h"
+#include "resume/joint_work.h"
+
+namespace argosy::resume {
+namespace {
+
+using checkpoint::Cut;
+using checkpoint::CutTensor;
+using layout::Axis;
+using layout::MeshShape;
+using layout::ParamSpec;
+
+/// Chooses one of several writers at a time by a tensor's name, so that all ranks choose the same and small
+/// tensors are spread.
+class Choice {
+  public:
+    explicit Choice(const std::string& name) : key_(name_key(name)) {}
+    int of(int count) {
+        const auto chosen = static_cast<int>(key_ % static_cast<uint64_t>(count));
+        key_ /= static_cast<uint64_t>(count);
+        return chosen;
+    }
+
+  private:
+    uint64_t key_;
+};
+
+/// The cut of the parameter over `axes`; without one all writers of these axes hold the same slab, and one of
+/// them writes it.
+Cut cut_over(const ParamSpec& spec, layout::AxisSet axes, int degree, Choice& choice) {
+    const auto cut = std::ranges::find(spec.cuts, axes, &layout::Cut::axes);
+    if (cut == spec.cuts.end()) return {.first = choice.of(degree)};
+    return {.dim = cut->dim, .parts = cut->parts, .first = choice.of(degree / cut->parts)};
+}
+
+/// The pipeline rank that writes: a tied parameter is on two.
+int pipeline_rank(const ParamSpec& spec, const MeshShape& mesh, Choice& choice) {
+    std::set<int> ranks;
+    for (const int stage : spec.stages) ranks.insert(stage % mesh.degree(Axis::Pipeline));
+    return *std::next(ranks.begin(), choice.of(static_cast<int>(ranks.size())));
+}
+
+/// Whether replicas of the largest slab share its rows: only in equal parts, which one view of all parts can
+/// map.
+Cut cut_over_replicas(const CutTensor& tensor, int degree, Choice& choice) {
+    std::vector<int64_t> size = tensor.info.shape;
+    for (const Cut& cut : tensor.cuts)
+        if (cut.parts > 1) size[cut.dim] = layout::chunk(size[cut.dim], cut.parts, 0).size;
+    int64_t num_bytes = size_bytes(tensor.info.type);
+    for (const int64_t extent : size) num_bytes *= extent;
+    const bool shared =
+        degree > 1 && !size.empty() && size[0] % degree == 0 && num_bytes / degree >= kMinSlabBytes;
+    return shared ? Cut{.parts = degree} : Cut{.first = choice.of(degree)};
+}
+
+}  // namespace
+
+std::vector<int> writer_grid(const MeshShape& mesh) {
+    return {mesh.degree(Axis::Pipeline), mesh.degree(Axis::Tensor), mesh.degree(layout::kShardAxes),
+            mesh.degree(Axis::Replicate)};
+}
+
+int writer_of(const MeshShape& mesh, const layout::Coordinates& coordinates) {
+    int writer = 0;
+    for (const layout::AxisSet axes : {layout::AxisSet(Axis::Pipeline), layout::AxisSet(Axis::Tensor),
+                                       layout::kShardAxes, layout::AxisSet(Axis::Replicate)})
+        writer = writer * mesh.degree(axes) + mesh.index(coordinates, axes);
+    return writer;
+}
+
+CutTensor cut_tensor(const checkpoint::TensorInfo& tensor, const ParamSpec& spec, const MeshShape& mesh) {
+    const auto is_known = [](const layout::Cut& cut) {
+        return cut.axes == layout::AxisSet(Axis::Tensor) || cut.axes == layout::kShardAxes;
+    };
+    const bool in_order =
+        spec.cuts.size() < 2 || (spec.cuts.size() == 2 && spec.cuts[1].axes == layout::kShardAxes);
+    ARGOSY_CHECK(in_order && std::ranges::all_of(spec.cuts, is_known), "{} is cut in another way", spec.name);
+    Choice choice(tensor.name);
+    CutTensor result{.info = tensor, .cuts = {{.first = pipeline_rank(spec, mesh, choice)}}};
+    result.cuts.push_back(cut_over(spec, Axis::Tensor, mesh.degree(Axis::Tensor), choice));
+    result.cuts.push_back(cut_over(spec, layout::kShardAxes, mesh.degree(layout::kShardAxes), choice));
+    result.cuts.push_back(cut_over_replicas(result, mesh.degree(Axis::Replicate), choice));
+    return result;
+}
+
+std::vector<CutTensor> gather_tensors(const std::vector<CutTensor>& own, const MeshShape& mesh,
+                                      comm::Communicator& control) {
+    const std::string own_plan = checkpoint::to_json(checkpoint::Plan{writer_grid(mesh), own});
+    std::vector<CutTensor> all;
+    std::set<std::string> names;
+    for (int stage = 0; stage < mesh.degree(Axis::Pipeline); ++stage) {
+        layout::Coordinates first{};
+        first[static_cast<int>(Axis::Pipeline)] = stage;
+        const std::string plan = broadcast_text(control, own_plan, mesh.rank(first));
+        for (CutTensor& tensor : checkpoint::parse_plan(plan, "the plan of a save").tensors)
+            if (names.insert(tensor.info.name).second) all.push_back(std::move(tensor));
+    }
+    return all;
+}
+
+}  // namespace argosy::resume
