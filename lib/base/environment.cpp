@@ -12,16 +12,17 @@
 namespace argosy {
 namespace {
 
-std::string text(const char* name, const std::string& otherwise = "") {
-    const char* value = std::getenv(name);
+std::string text_of(const char* variable, const std::string& otherwise = "") {
+    const char* value = std::getenv(variable);
     return value ? value : otherwise;
 }
 
-int number(const char* name, int otherwise) {
-    const std::string value = text(name);
+int integer_of(const char* variable, int otherwise) {
+    const std::string value = text_of(variable);
     return value.empty() ? otherwise : std::atoi(value.c_str());
 }
 
+// The allow list of communication_variables().
 constexpr std::string_view kShownPrefixes[] = {
     "NCCL_",        "UCX_",    "FI_",   "SHARP_", "OMPI_MCA_btl", "OMPI_MCA_coll", "OMPI_MCA_mtl",
     "OMPI_MCA_pml", "CUBLAS_", "GOMP_", "KMP_",   "MALLOC_",      "MKL_",          "OMP_",
@@ -64,29 +65,32 @@ using Where = SlowSetting::Where;
 using Cost = SlowSetting::Cost;
 
 std::string lower(std::string_view value) {
-    std::string text(value);
-    std::ranges::transform(text, text.begin(), [](unsigned char letter) { return std::tolower(letter); });
-    return text;
+    std::string result(value);
+    std::ranges::transform(result, result.begin(), [](unsigned char letter) { return std::tolower(letter); });
+    return result;
 }
 
 /// The number at the start of `value`, after blanks; `otherwise` if there is none.
 long leading_integer(std::string_view value, long otherwise) {
     value.remove_prefix(std::min(value.find_first_not_of(" \t"), value.size()));
-    std::from_chars(value.data(), value.data() + value.size(), otherwise);
-    return otherwise;
+    long number = otherwise;
+    std::from_chars(value.data(), value.data() + value.size(), number);
+    return number;
 }
 
 bool is_set(std::string_view value) { return !value.empty(); }
 bool is_on(std::string_view value) { return leading_integer(value, 0) != 0; }
 bool is_off(std::string_view value) { return is_set(value) && !is_on(value); }
 bool is_one(std::string_view value) { return leading_integer(value, 0) == 1; }
+/// An index fixes NCCL's choice; -1, or no value, leaves it to NCCL.
 bool is_pinned(std::string_view value) { return leading_integer(value, -1) >= 0; }
 bool is_socket(std::string_view value) { return lower(value) == "socket"; }
 bool prints_much(std::string_view value) { return lower(value) == "info" || lower(value) == "trace"; }
-bool keeps_gpus_apart(std::string_view value) { return lower(value) == "loc" || value == "0"; }
+bool disables_p2p(std::string_view value) { return lower(value) == "loc" || value == "0"; }
 
-/// Any value replaces the setting that this program passes to LibTorch's allocator.
-bool keeps_segments_fixed(std::string_view value) {
+/// A value without expandable_segments:True turns these segments off, because any value replaces the settings
+/// that this program passes to LibTorch's allocator.
+bool disables_expandable_segments(std::string_view value) {
     return is_set(value) && lower(value).find("expandable_segments:true") == std::string::npos;
 }
 
@@ -112,7 +116,7 @@ constexpr SlowSetting kSettings[] = {
      "every rank prints a lot, with TRACE or all of NCCL_DEBUG_SUBSYS at every operation",
      "set it to WARN, or unset it"},
     {"NCCL_P2P_DISABLE", is_on, Where::SeveralRanksANode, Cost::Slows, kThroughTheHost},
-    {"NCCL_P2P_LEVEL", keeps_gpus_apart, Where::SeveralRanksANode, Cost::Slows, kThroughTheHost},
+    {"NCCL_P2P_LEVEL", disables_p2p, Where::SeveralRanksANode, Cost::Slows, kThroughTheHost},
     {"NCCL_SHM_DISABLE", is_on, Where::SeveralRanksANode, Cost::Slows, "ranks of a node cannot share memory"},
     {"NCCL_IB_DISABLE", is_on, Where::FabricBetweenNodes, Cost::Ruins, kByTcp},
     {"NCCL_NET", is_socket, Where::FabricBetweenNodes, Cost::Ruins, kByTcp},
@@ -126,8 +130,9 @@ constexpr SlowSetting kSettings[] = {
      "a pinned index often comes from another cluster, and NCCL finds the right one itself"},
     {"PYTORCH_NO_CUDA_MEMORY_CACHING", is_set, Where::Everywhere, Cost::Slows,
      "each tensor needs a cudaMalloc that waits for the GPU, many times slower"},
-    {"PYTORCH_ALLOC_CONF", keeps_segments_fixed, Where::Everywhere, Cost::Slows, kFixedSegments, kExpand},
-    {"PYTORCH_CUDA_ALLOC_CONF", keeps_segments_fixed, Where::Everywhere, Cost::Slows, kFixedSegments,
+    {"PYTORCH_ALLOC_CONF", disables_expandable_segments, Where::Everywhere, Cost::Slows, kFixedSegments,
+     kExpand},
+    {"PYTORCH_CUDA_ALLOC_CONF", disables_expandable_segments, Where::Everywhere, Cost::Slows, kFixedSegments,
      kExpand},
     {"MALLOC_CHECK_", is_on, Where::Everywhere, Cost::Slows, "each malloc and free is checked"},
     {"MALLOC_PERTURB_", is_on, Where::Everywhere, Cost::Slows, "each malloc and free fills its memory"},
@@ -149,26 +154,26 @@ std::vector<std::pair<std::string, std::string>> communication_variables() {
 
 Environment Environment::read() {
     Environment env;
-    // mpirun inside a Slurm step inherits the step's variables, but may start another number of ranks.
-    const bool under_mpirun = !text("OMPI_COMM_WORLD_SIZE").empty();
-    const bool under_srun = !text("SLURM_STEP_ID").empty() && !under_mpirun;
-    env.expected_ranks = number("ARGOSY_RANKS", under_srun ? number("SLURM_NTASKS", 0) : 0);
-    env.start = {.rank = number("OMPI_COMM_WORLD_RANK", number("SLURM_PROCID", -1)),
-                 .num_ranks = number("OMPI_COMM_WORLD_SIZE", env.expected_ranks),
-                 .seconds = number("ARGOSY_START_SECONDS", env.start.seconds),
-                 .arrivals = text("ARGOSY_ARRIVALS")};
-    env.slurm_job_id = text("SLURM_JOB_ID");
-    env.slurm_node_name = text("SLURMD_NODENAME");
-    env.home = text("HOME");
-    env.synchronous_sends = text("ARGOSY_SYNCHRONOUS_SENDS") == "1";
-    env.openmp_dynamic = text("OMP_DYNAMIC") == "true" || text("OMP_DYNAMIC") == "TRUE";
-    env.cpu_kernels = text("ARGOSY_CPU_KERNELS");
+    // mpirun inside a Slurm step inherits the step's variables, but may start a different number of ranks.
+    const bool under_mpirun = !text_of("OMPI_COMM_WORLD_SIZE").empty();
+    const bool under_srun = !text_of("SLURM_STEP_ID").empty() && !under_mpirun;
+    env.expected_ranks = integer_of("ARGOSY_RANKS", under_srun ? integer_of("SLURM_NTASKS", 0) : 0);
+    env.start = {.rank = integer_of("OMPI_COMM_WORLD_RANK", integer_of("SLURM_PROCID", -1)),
+                 .num_ranks = integer_of("OMPI_COMM_WORLD_SIZE", env.expected_ranks),
+                 .seconds = integer_of("ARGOSY_START_SECONDS", env.start.seconds),
+                 .arrivals = text_of("ARGOSY_ARRIVALS")};
+    env.slurm_job_id = text_of("SLURM_JOB_ID");
+    env.slurm_node_name = text_of("SLURMD_NODENAME");
+    env.home = text_of("HOME");
+    env.synchronous_sends = text_of("ARGOSY_SYNCHRONOUS_SENDS") == "1";
+    env.openmp_dynamic = text_of("OMP_DYNAMIC") == "true" || text_of("OMP_DYNAMIC") == "TRUE";
+    env.cpu_kernels = text_of("ARGOSY_CPU_KERNELS");
     env.torch_allocator_is_set =
-        !text("PYTORCH_ALLOC_CONF").empty() || !text("PYTORCH_CUDA_ALLOC_CONF").empty();
-    env.nccl_host_id = text("NCCL_HOSTID");
-    env.log_level = text("ARGOSY_LOG", env.log_level);
-    env.terminal = text("TERM");
-    if (const int columns = number("COLUMNS", 0); columns > 0) env.columns = columns;
+        !text_of("PYTORCH_ALLOC_CONF").empty() || !text_of("PYTORCH_CUDA_ALLOC_CONF").empty();
+    env.nccl_host_id = text_of("NCCL_HOSTID");
+    env.log_level = text_of("ARGOSY_LOG", env.log_level);
+    env.terminal = text_of("TERM");
+    if (const int columns = integer_of("COLUMNS", 0); columns > 0) env.columns = columns;
     return env;
 }
 

@@ -27,11 +27,11 @@ class FileLock {
     /// Unlocks. The file stays.
     ~FileLock();
 
-    /// Result of try_to_lock. Gone: the file was removed or replaced under its name; open it again. NoLocks:
-    /// the file system has no locks, so other processes are not excluded.
+    /// Result of try_to_lock. Held: another process holds the lock. Gone: path() no longer names this file;
+    /// open it again. NoLocks: the file system has no locks, so other processes are not excluded.
     enum class Attempt { Taken, Held, Gone, NoLocks };
 
-    /// Returns at once. After Taken and NoLocks the file's content is `holder`.
+    /// Returns at once. Writes `holder` to the file if the result is Taken or NoLocks.
     Attempt try_to_lock(std::string_view holder);
 
     /// The file's content, which names the holder. Empty until the holder has written it.
@@ -49,16 +49,16 @@ class FileLock {
     int descriptor_ = -1;
 };
 
-/// "process 4711 on n1".
+/// This process and its host, for messages: "process 4711 on n1".
 std::string this_process();
 
-/// Exclusive writing: only one process at a time writes to an output path, a file or a folder. Every tool
-/// that writes holds this lock for its output: PATH.partial.lock beside the output, which names the holder.
-/// On a file system without locks it only warns.
+/// Lets one process at a time write to an output path (a file or a folder). The lock is the file
+/// PATH.partial.lock beside the output. Every tool holds the lock of each output that it writes. On a file
+/// system without locks, the constructor only logs a warning.
 class OutputLock {
   public:
-    /// UserError if another process holds the lock (naming that process and its host), or if nothing can be
-    /// written beside `place`, the output path.
+    /// `place` is the output path. UserError if another process holds the lock (the error names the process
+    /// and its host), or if no file can be written beside the output.
     explicit OutputLock(const std::filesystem::path& place);
     /// Removes the lock file and unlocks.
     ~OutputLock();
@@ -75,7 +75,7 @@ using IsOwn = std::function<bool(const std::filesystem::path& path)>;
 /// The first `count` bytes of a file, or all where it is shorter. Empty for anything but a regular file.
 std::string first_bytes(const std::filesystem::path& path, size_t count);
 
-/// True for files whose first bytes are `mark`, such as the titles of a CSV file.
+/// True for files whose first bytes are `mark`, such as the column titles of a CSV file.
 IsOwn begins_with(std::string mark);
 
 /// True for JSON objects, indented by two spaces, whose first key is "format" with this value.
@@ -100,14 +100,14 @@ class PartialFile {
     /// The final path, where the file appears once it is committed.
     const std::filesystem::path& path() const { return path_; }
 
-    /// The path of the bytes until `commit`.
+    /// PATH.partial, where the bytes are until `commit`.
     const std::filesystem::path& partial_path() const { return file_->path(); }
 
     void append(std::string_view text);
     void write_at(int64_t offset, std::span<const std::byte> bytes) { file_->write_at(offset, bytes); }
 
-    /// fsync, rename, fsync of the folder. Nothing may be written after it. UserError if a file that must not
-    /// be replaced has appeared at the path in the meantime.
+    /// Makes the file durable under its final path: fsync, rename, fsync of the folder. Nothing may be
+    /// written after `commit`. UserError if a file that must not be replaced has appeared at the final path.
     void commit();
 
   private:

@@ -1,5 +1,5 @@
-// Error handling for an executable without ranks: the one function that turns an error into a message and an
-// exit code. (mpi/program.h does it for ranks.)
+// For main(): the function that turns an error into a message and an exit code (mpi/program.h has the one for
+// ranks), the signals that ask a program to stop, and the version of this build.
 #pragma once
 
 #include <functional>
@@ -14,25 +14,24 @@ int run_program(const char* name, const std::function<ExitCode()>& body);
 /// After this call, exceeding a limit on file sizes makes the write fail instead of ending the process.
 void survive_file_size_limit();
 
-// Signals that ask a program to stop. They are remembered until the program reaches a point where it can stop
-// cleanly. train/run_limits.h lets the ranks of a run agree on what follows.
+// Signals that ask a program to stop. A signal is remembered until the program reaches a point where it can
+// stop cleanly. The ranks of a run agree on that point (train/run_limits.h).
 
-/// Run: SIGTERM and SIGUSR1; a blocking system call is restarted after the signal, so that no checkpoint is
-/// cut. Tool: SIGINT, SIGTERM and SIGHUP; a blocking read, such as from a pipe, fails with EINTR.
+/// The signals that ask a kind of program to stop. Run: SIGTERM and SIGUSR1; the kernel restarts an
+/// interrupted system call, so that the write of a checkpoint goes on. Tool: SIGINT, SIGTERM and SIGHUP; a
+/// blocking read, such as from a pipe, fails with EINTR.
 enum class StopRequests { Run, Tool };
 
-/// These signals are only remembered after this call and have no other effect. Call it first in main, so that
-/// no signal is lost, or ends the process, during start-up. Launchers start ranks with SIGUSR1 blocked, so
-/// that a signal that arrives before main stays pending; this function unblocks SIGUSR1.
+/// After this call, these signals are remembered and have no other effect. Call the function first in main,
+/// so that no signal ends the process during start-up. Launchers start ranks with SIGUSR1 blocked, so that a
+/// SIGUSR1 that arrives before main stays pending; this function unblocks SIGUSR1.
 void catch_stop_requests(StopRequests of);
 
-/// Whether one of the signals has arrived. Any thread.
+/// Whether one of the signals has arrived. Any thread may call this.
 bool stop_requested();
 
-/// RunError once a signal has arrived; unwinding then removes the tool's unfinished output.
+/// Throws RunError if one of the signals has arrived; unwinding then removes the tool's unfinished output.
 void throw_if_stop_requested();
-
-// The version of this build.
 
 /// Version and commit, as `--version` prints them: "0.1.0 (1a2b3c4d5e6f)".
 const char* version();

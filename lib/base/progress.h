@@ -10,8 +10,8 @@
 
 namespace argosy {
 
-// A status line at the bottom of a terminal, rewritten while the log scrolls above it. Only log output moves
-// around it: other output to the terminal appears right behind the line.
+// A status line at the bottom of a terminal, rewritten while the log scrolls above it. Output that bypasses
+// the log appears right behind the line, in the same row.
 
 inline constexpr double kSecondsBetweenDrawings = 0.2;
 
@@ -23,8 +23,8 @@ bool log_is_on_a_terminal(const Environment& environment);
 /// SIGQUIT) ends the line before it ends the process.
 class LiveLine {
   public:
-    /// Inserts itself between the log and its sinks until it is destroyed. `columns`: the width to assume
-    /// where the terminal cannot be queried, as behind mpirun on another machine.
+    /// Inserts itself between the log and its sinks until it is destroyed. `columns` is the width to assume
+    /// if the terminal cannot be queried, for example behind mpirun on another machine.
     explicit LiveLine(int columns);
     /// Erases the line and leaves the cursor at its beginning.
     ~LiveLine();
@@ -48,8 +48,9 @@ class Progress {
     /// Whether enough time has passed to call show() again.
     bool due() const;
 
-    /// Shows "converting [########............]  40%  details  0:01:02 to go". `share` (0 to 1) of the task
-    /// is done; the time to go assumes the same speed for the rest. One thread at a time.
+    /// Shows "converting [########............]  40%  details  0:01:02 to go". `share` is the part of the
+    /// task that is done, from 0 to 1. The time to go assumes the same speed for the rest. One thread at a
+    /// time may call this.
     void show(double share, const std::string& details = {});
 
     /// Seconds since the task began.

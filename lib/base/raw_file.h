@@ -11,17 +11,17 @@ namespace argosy {
 
 class RawFile {
   public:
-    /// UserError when it is missing, unreadable or a folder.
+    /// UserError if the file is missing, unreadable or a folder.
     static RawFile open_to_read(const std::filesystem::path& path);
 
-    /// Both open for reading and writing. `create` creates or empties the file; `open_to_write` needs an
-    /// existing file. UserError when the path cannot be written.
+    /// Open a file for reading and writing. `create` creates or empties the file; `open_to_write` needs an
+    /// existing file. UserError if the path cannot be written.
     static RawFile create(const std::filesystem::path& path);
     static RawFile open_to_write(const std::filesystem::path& path);
 
-    /// A file without a name, in the folder of `path`, for reading and writing; it vanishes when the process
-    /// ends. An entry named `path` exists for a moment, so there must be none before. UserError when the
-    /// folder cannot be written.
+    /// Creates a file without a name in the folder of `path`, for reading and writing. The file vanishes when
+    /// it is closed. REQUIRES: `path` does not exist, because the file has this name for a moment. UserError
+    /// if the folder cannot be written.
     static RawFile create_nameless(const std::filesystem::path& path);
 
     RawFile(RawFile&& other) noexcept;

@@ -24,19 +24,19 @@ struct Carrier {
     std::unique_ptr<nccl::ConnectionLog> log;  // null over MPI, and where the user sets NCCL_DEBUG
 };
 
-/// COLLECTIVE over `world`: the backend that the options ask for; by default NCCL if this build has it and
-/// every rank sees a GPU, else MPI. The n-th rank of a node gets device n, or its only device if the launcher
-/// shows it just one. Throws UserError, which names the ranks without a GPU or with a shared one.
+/// COLLECTIVE over `world`: chooses the backend that the options name; by default NCCL if this build has NCCL
+/// and every rank sees a GPU, else MPI. Rank n of a node (from 0) gets device n, or device 0 if the launcher
+/// shows the rank only one. Throws UserError, which names the ranks without a GPU or with a shared one.
 Carrier choose_carrier(const mpi::Comm& world, const ControlChannel& control, const Options& options);
 
-/// COLLECTIVE over `world`, which the ranks split into groups: makes a backend on the group `members`.
-/// REQUIRES: `members` are ranks of the world in ascending order, this rank among them. Throws TimeoutError,
-/// which names the missing ranks.
+/// Makes a backend for the group `members`. COLLECTIVE over `world`: every rank passes the members of its own
+/// group. REQUIRES: `members` are ranks of the world in ascending order, this rank among them. Throws
+/// TimeoutError, which names the missing ranks.
 std::unique_ptr<Backend> make_backend(const mpi::Comm& world, const ControlChannel& control,
                                       std::span<const int> members, const Carrier& carrier,
                                       const Options& options);
 
-/// make_backend(), or what takes its place.
+/// The type of make_backend(), for callers that let a test replace the function.
 using MakeBackend = std::function<std::unique_ptr<Backend>(
     const mpi::Comm& world, const ControlChannel& control, std::span<const int> members,
     const Carrier& carrier, const Options& options)>;

@@ -1,16 +1,17 @@
-// Measures one collective at one size, in place or out of place: verifies the result and takes the time. This
-// file knows no collective and no library by name.
+// Measures one collective at one size, in place or out of place: verifies the result and takes the time. The
+// code is the same for all collectives and libraries.
 //
 // Timing: after `warmup` iterations and a barrier, `iterations` iterations run back to back; the backend
 // decides when the next one may begin. A rank's time is the interval from the barrier until the rank sees the
 // last iteration end, divided by the number of operations; `across_ranks` says how the ranks' times become
-// one. The distribution of single iterations is reported too. An iteration's time runs from the end of the
-// one before it to its own end, on the rank where that is longest.
+// one. The distribution of single iterations is reported too: an iteration's time runs from the end of the
+// iteration before it to its own end, on the slowest rank.
 //
-// Verification: the output buffer first holds the bitwise complement of the expected result. One operation
-// runs on fresh input, and every element is compared bit for bit (averages that the backend rounds: within a
-// tolerance). Out of place, the output of the timed operations is compared as well. In place that would prove
-// nothing, because each timed operation takes the result of the one before as its input.
+// Verification: the output buffer first holds the bitwise complement of the expected result, so that an
+// element that is not written counts as wrong. One operation runs on fresh input, and every element is
+// compared bit for bit (averages that the backend rounds: within a tolerance). Out of place, the output of
+// the timed operations is compared as well. In place, each timed operation takes the result of the one before
+// as its input, so their output is not compared.
 #pragma once
 
 #include <cstdint>
@@ -27,8 +28,6 @@
 #include "mpi/comm.h"
 
 namespace argosy::bench {
-
-// The clock of this process that times iterations, and the numbers that describe a set of times.
 
 /// Times iterations with the clock of this process.
 class HostClock {
@@ -56,11 +55,11 @@ struct Distribution {
     double variation_percent() const { return mean > 0 ? 100 * deviation / mean : 0; }
 };
 
-/// Nearest-rank percentiles: p99 is the smallest of the times that at least 99 % of the times do not exceed
-/// (the largest one if there are fewer than 100). REQUIRES: `times` is not empty.
+/// Percentiles are nearest-rank: p99 is the smallest of the times t for which at least 99 % of the times are
+/// <= t, so the maximum if there are fewer than 100 times. REQUIRES: `times` is not empty.
 Distribution distribution_of(std::span<const double> times);
 
-/// One measurement. `chunk_elements` is the column "count".
+/// The operation that one measurement runs. `chunk_elements` is the column "count" of the report.
 struct Case {
     const Collective* collective;
     ElementType type;
@@ -70,15 +69,15 @@ struct Case {
     size_t bytes;  // size of the larger of a rank's two buffers
 };
 
-/// `kind` with the largest size that is at most `bytes`. None when a chunk would have no element.
+/// Returns `kind` with the largest size that is at most `bytes`. None if a chunk would have no element.
 std::optional<Case> case_of(const Case& kind, size_t bytes, int num_ranks);
 
 enum class Placement { OutOfPlace, InPlace };
 
 struct Timing {
-    double seconds = 0;        // time of one operation, over all ranks (Options::across_ranks)
-    double own_seconds = 0;    // time of one operation on this rank
-    double start_seconds = 0;  // time of the call that starts it; 0 unless Options::time_to_start
+    double seconds = 0;        // of one operation; Options::across_ranks combines the ranks' times
+    double own_seconds = 0;    // of one operation on this rank
+    double start_seconds = 0;  // of the call that starts an operation; 0 unless Options::time_to_start
     Distribution slowest;      // seconds per operation on the slowest rank of each iteration
     double algorithm_bandwidth = 0, bus_bandwidth = 0;  // bytes a second
     std::optional<int64_t> num_wrong;                   // wrong elements on all ranks; none: not verified
@@ -86,12 +85,13 @@ struct Timing {
 
 class Measurement {
   public:
-    /// `world`: all ranks. The groups of `backend` measure at the same time, each by itself. Allocates two
-    /// buffers of `max_bytes` for each operation under way. REQUIRES: the arguments outlive this object.
+    /// `world` has all ranks, `backend` one group of them; all groups measure at the same time. Allocates two
+    /// buffers of `max_bytes` for each of the Options::aggregated operations under way. REQUIRES: the
+    /// arguments outlive this object.
     Measurement(Backend& backend, const mpi::Comm& world, const ControlChannel& control,
                 const Options& options, size_t max_bytes);
 
-    /// COLLECTIVE over the backend's group: runs one operation to set up connections. Ignores its result.
+    /// COLLECTIVE over the backend's group: runs one operation to set up connections, and ignores the result.
     void connect(const Case& kind);
 
     /// COLLECTIVE over the world. All ranks get the same Timing, except for `own_seconds`.

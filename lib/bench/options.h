@@ -1,5 +1,5 @@
-// The settings of a run of nccl-bench, in nccl-tests' terms. command_line.h parses them. Sizes are in
-// nccl-tests' notation: K, M and G are powers of 1024, and a sweep grows by a step or by a factor.
+// The settings of a run of nccl-bench, and their command line, in nccl-tests' terms. In sizes, K, M and G are
+// powers of 1024. A sweep over sizes grows by a step or by a factor.
 #pragma once
 
 #include <cstddef>
@@ -29,7 +29,7 @@ std::vector<size_t> sizes_of(const Sweep& sweep);
 /// How the ranks' mean times are combined into the reported time (nccl-tests' --average).
 enum class AcrossRanks { FirstRank = 0, Mean = 1, Min = 2, Max = 3 };
 
-/// A two-dimensional mesh: `across` rows, each of `within` consecutive ranks.
+/// A two-dimensional mesh of ranks: `across` rows of `within` consecutive ranks.
 struct GroupShape {
     int across, within;
 };
@@ -55,7 +55,7 @@ struct Options {
     bool per_iteration = false;
     int skipped = 0;  // the number of first iterations that the distribution leaves out
     double timeout_seconds = 120;
-    std::optional<double> min_bus_bandwidth;  // GB/s; minimum for the mean of each mesh axis
+    std::optional<double> min_bus_bandwidth;  // GB/s; the run fails if an axis of the mesh has a lower mean
 
     std::filesystem::path json, csv;  // empty: not written
 };
@@ -67,10 +67,10 @@ void check_timeout(double seconds);
 void check(const Options& options, int num_ranks);
 
 // nccl-bench's command line, with the options of nccl-tests. The application declares the options and stores
-// their texts in `RawOptions`; meaning_of() parses and checks the texts, and returns the `Options` of a run.
+// their texts in `RawOptions`; meaning_of() parses the texts and returns the `Options` of a run.
 
-/// An option of nccl-tests that this program refuses, with the reason. The neutral value, which asks for
-/// nothing special, is accepted, since scripts pass it.
+/// An option of nccl-tests that this program refuses, with the reason. The value `neutral`, which changes
+/// nothing, is accepted, because scripts pass it.
 struct RefusedOption {
     const char* names;    // "-t,--nthreads"
     const char* neutral;  // "1"
@@ -86,13 +86,13 @@ struct RawOptions {
     std::string min_bytes = "32M", max_bytes = "32M", step_bytes = "1M", type = "float", operation = "sum";
     std::string root = "0", mesh;
     int across_ranks = 1;
-    std::deque<std::string> refused;  // values of the refused options, in their order
+    std::deque<std::string> refused;  // values, in the order of refused_options()
 };
 
 /// Parses all values. Throws UserError, which names the wrong option.
 Options meaning_of(const RawOptions& words);
 
-/// The text above the options in --help: the definition of every number.
+/// The text above the options in --help: it defines every number that is printed.
 const char* help_text();
 
 /// The help text of --backend.

@@ -42,7 +42,7 @@ void check(const Op& op, int size) {
                      op.in.numel(), size);
     }
     if (op.in.defined() && op.out.defined()) ARGOSY_CHECK(op.in.scalar_type() == op.out.scalar_type());
-    element_type(op);
+    element_type(op);  // throws for a type that cannot be sent
 }
 
 ElementType element_type(const Op& op) {
@@ -93,6 +93,7 @@ void Pending::wait() {
 }
 
 void Pending::abandon() {
+    // Leaked, because a peer may still write to the tensors.
     completion_.release();
     new std::vector<at::Tensor>(std::move(tensors_));
 }

@@ -17,22 +17,23 @@ namespace {
 constexpr int64_t kMaxBlockBytes = 256 << 10;  // a block stays in the L2 cache between two passes over it
 constexpr int64_t kMinBlocksInRing = 4;
 
-/// COLLECTIVE: whether no rank has a complaint. The first rank that has one logs it.
-bool all_content(Communicator& peers, const std::string& complaint) {
-    const int64_t own = complaint.empty() ? 0 : peers.size() - peers.rank();
-    const at::Tensor first = at::full({1}, own, at::kLong);
-    peers.run({OpKind::AllReduce, first, first, Reduction::Max});
-    const auto most = first.item<int64_t>();
-    if (most != 0 && most == own) {
+/// COLLECTIVE: whether no rank has an error (`error` is this rank's, or ""). The lowest rank with an error
+/// logs it.
+bool all_succeeded(Communicator& peers, const std::string& error) {
+    const int64_t own = error.empty() ? 0 : peers.size() - peers.rank();  // the lowest rank has the maximum
+    const at::Tensor max = at::full({1}, own, at::kLong);
+    peers.run({OpKind::AllReduce, max, max, Reduction::Max});
+    const auto of_lowest = max.item<int64_t>();
+    if (of_lowest != 0 && of_lowest == own) {
         spdlog::warn("{}: this node's ranks talk through MPI, not through shared memory: {}", peers.name(),
-                     complaint);
+                     error);
     }
-    return most == 0;
+    return of_lowest == 0;
 }
 
 /// Runs `work`. Returns the text of its RunError, or "".
 template <class Work>
-std::string complaint_of(Work work) {
+std::string error_of(Work work) {
     try {
         work();
         return "";
@@ -48,8 +49,8 @@ Exchange::Exchange(const Party& party, std::vector<SharedBoard> boards)
 
 std::shared_ptr<Exchange> Exchange::open(Communicator& peers, int64_t ring_bytes) {
     std::optional<SharedBoard> own;
-    const std::string refusal = complaint_of([&] { own = SharedBoard::create(ring_bytes); });
-    if (!all_content(peers, refusal)) return nullptr;
+    const std::string error = error_of([&] { own = SharedBoard::create(ring_bytes); });
+    if (!all_succeeded(peers, error)) return nullptr;
 
     const SharedSegment::Address address = own->address();
     const at::Tensor mine = at::tensor({address.process, address.descriptor, own->key()}, at::kLong);
@@ -65,7 +66,7 @@ std::shared_ptr<Exchange> Exchange::open(Communicator& peers, int64_t ring_bytes
                                  : SharedBoard::attach({numbers[0], numbers[1]}, numbers[2], ring_bytes));
         }
     };
-    if (!all_content(peers, complaint_of(attach))) return nullptr;
+    if (!all_succeeded(peers, error_of(attach))) return nullptr;
     boards[peers.rank()].close_descriptor();
     const int64_t block_bytes = std::min(kMaxBlockBytes, ring_bytes / kMinBlocksInRing);
     const Party party{peers.rank(), peers.size(), block_bytes};
@@ -78,8 +79,9 @@ int64_t Exchange::submit(std::span<const Op> ops) {
         const std::vector<Transfer> parts = transfers(op, party_);
         started.insert(started.end(), parts.begin(), parts.end());
     }
-    // Transfers that need another one's result come last, so that one turn of each rank completes all the
-    // others.
+    // Blocks are published in order, and a transfer that needs the result of the one before it cannot be
+    // published before that result is there. Therefore these transfers come last, so that no other transfer
+    // waits for them.
     std::stable_partition(started.begin(), started.end(),
                           [](const Transfer& transfer) { return !transfer.needs_previous; });
     for (Transfer& transfer : started) {
@@ -104,9 +106,9 @@ const Transfer& Exchange::transfer_of(int64_t round) const {
 }
 
 int64_t Exchange::consumed_by_all() const {
-    int64_t least = num_consumed_;
-    for (const SharedBoard& board : boards_) least = std::min(least, board.consumed());
-    return least;
+    int64_t min_consumed = num_consumed_;
+    for (const SharedBoard& board : boards_) min_consumed = std::min(min_consumed, board.consumed());
+    return min_consumed;
 }
 
 bool Exchange::publish_one() {

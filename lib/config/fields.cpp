@@ -1,4 +1,5 @@
-// The table itself. A new key is one member in job_config.h and one line here.
+// The table of all keys of the configuration (schema.h). A new key takes one member in job_config.h and one
+// line here.
 #include "config/binding.h"
 
 namespace argosy::config {

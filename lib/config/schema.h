@@ -1,5 +1,5 @@
-// The table of every key: its name, type, limits, meaning, and member of JobConfig. The parser, the help text
-// and the printed TOML all read this one table, whose lines are in fields.cpp.
+// The table of all keys of the configuration: name, type, limits, meaning and member of JobConfig. The
+// parser, the help text and the printed TOML read this one table. fields.cpp has its lines.
 #pragma once
 
 #include <functional>
@@ -16,7 +16,7 @@ namespace argosy::config {
 // The values that a key accepts beyond its type: a range of numbers, or some names. The same data checks a
 // value and describes the accepted values in the help text and in error messages.
 
-/// Infinities are outside unless one is given as a bound.
+/// An infinite value is outside the range, unless it is one of the bounds.
 struct Range {
     double least = std::numeric_limits<double>::lowest();
     double most = std::numeric_limits<double>::max();
@@ -52,7 +52,7 @@ struct Field {
     ValueType type;
     Limits limits;
     std::string meaning;
-    std::string when_unset;  // of an optional key: the behaviour without it; other keys cannot be unset
+    std::string when_unset;  // what holds while the key is unset; empty if the key always has a value
     std::function<Value(const JobConfig&)> get;
     std::function<void(JobConfig&, const Value&)> set;  // REQUIRES: a value of this type within the limits
 };
@@ -83,7 +83,7 @@ std::string nearest(std::string_view key, const std::vector<std::string>& candid
 
 struct Setting {
     std::string key;    // "training.steps"; may be unknown
-    Value value;        // unset: a value that no key accepts
+    Value value;        // unset if no key accepts such a value
     std::string found;  // the value in words, for messages: `the string "ten"`
     std::string place;  // "in run.toml:12", "on the command line"
 };

@@ -1,5 +1,5 @@
-// A Product in the form that cuBLASLt takes, D[m, n] = op(A)[m, k] op(B)[k, n] with column-major matrices.
-// For a row-major C the request is C^T = B^T A^T, which uses the same memory.
+// A Product in the form that cuBLASLt takes, D[m, n] = op(A)[m, k] op(B)[k, n] with column-major matrices. A
+// row-major C is computed as C^T = B^T A^T, which uses the same memory.
 #pragma once
 
 #include <cstddef>
@@ -17,8 +17,8 @@ struct Problem {
     int64_t m, n, k;
     int64_t stride_a, stride_b, stride_d;  // between stored columns, in elements
     bool accumulate, bias;
-    /// Alignments in bytes: the largest power of two that divides the address, at most 256. Without a bias:
-    /// 256.
+    /// Alignments in bytes: the largest power of two that divides the address, at most 256. alignment_bias is
+    /// 256 without a bias.
     int alignment_a, alignment_b, alignment_d, alignment_bias;
 
     bool operator==(const Problem&) const = default;
@@ -28,7 +28,7 @@ struct ProblemHash {
     size_t operator()(const Problem& problem) const;
 };
 
-/// A problem, and the memory of one product.
+/// A problem, and the addresses of one product's matrices and bias.
 struct Request {
     Problem problem;
     const void *a, *b;
@@ -36,13 +36,14 @@ struct Request {
     const void* bias;
 };
 
-/// REQUIRES: the product is as matmul.h says; otherwise an assertion fails and names the shapes.
+/// REQUIRES: the matrices are as matmul.h says for a Product; otherwise an assertion fails and names the
+/// shapes.
 Request request_of(const Product& product);
 
 /// Elements from the first to the last of a column-major matrix, gaps between its columns included.
 int64_t span_of(int64_t rows, int64_t columns, int64_t stride);
 
-/// For messages: "bf16 [16384, 4096] x [4096, 1024] added to fp32, strides ...".
+/// For messages: "bf16 [16384, 4096] x [4096, 1024] added to fp32 [16384, 1024]; strides ...".
 std::string describe(const Product& product);
 
 const char* name(ElementType type);

@@ -1,6 +1,6 @@
-// The GPUs that this process sees. The folder with_cuda/ wraps CUDA; a build without CUDA uses
-// without_cuda/, where there is no device and everything else throws UserError. Only with_cuda/ includes
-// CUDA's headers.
+// The GPUs that this process sees. The folder with_cuda/ wraps CUDA and alone includes CUDA's headers. A
+// build without CUDA uses without_cuda/, where counts and versions are 0 and all other functions throw
+// UserError.
 #pragma once
 
 #include <cstddef>
@@ -28,8 +28,8 @@ Device describe_device(int number);
 /// Free memory of this thread's device.
 size_t free_memory_bytes();
 
-/// CUDA's version numbers: 13000 for 13.0; 0 if there is none. driver_version() is the newest CUDA that the
-/// driver can run.
+/// CUDA's version numbers, 13000 for 13.0: of the CUDA runtime in this program, and the newest that the
+/// driver can run. 0 if there is none.
 int runtime_version();
 int driver_version();
 

@@ -61,8 +61,8 @@ TokenInfo read_info(const h5::Dataset& tokens) {
 }
 
 constexpr int64_t kBlockBytes = int64_t{1} << 20;
-constexpr const char* kWriter = "written_by";
-constexpr const char* kWrittenBy = "argosy prepare-data";
+constexpr const char* kWriterAttribute = "written_by";
+constexpr const char* kWriterName = "argosy prepare-data";
 
 ElementType type_for(int64_t vocab_size) {
     return vocab_size <= 65536 ? ElementType::UInt16 : ElementType::UInt32;
@@ -70,16 +70,17 @@ ElementType type_for(int64_t vocab_size) {
 
 std::filesystem::path spool_path(std::filesystem::path path) { return path += ".spool.partial"; }
 
-bool is_written_here(const std::filesystem::path& path) {
+bool is_from_token_writer(const std::filesystem::path& path) {
     try {
-        const std::string writer = h5::File::open(path).open_dataset(kTokenDataset).string_attribute(kWriter);
-        return writer.starts_with(kWrittenBy);
+        const std::string writer =
+            h5::File::open(path).open_dataset(kTokenDataset).string_attribute(kWriterAttribute);
+        return writer.starts_with(kWriterName);
     } catch (const Error&) {
         return false;  // not an HDF5 file, or one with other contents
     }
 }
 
-/// Halves the width of the tokens in place; returns the remaining number of bytes.
+/// Narrows uint32_t tokens to uint16_t in place; returns the new number of bytes.
 int64_t narrow(std::byte* tokens, int64_t num_bytes) {
     for (int64_t from = 0; from < num_bytes; from += sizeof(uint32_t)) {
         std::memcpy(tokens + from / 2, tokens + from,
@@ -123,6 +124,7 @@ MappedFile::MappedFile(const std::filesystem::path& path, int64_t offset, int64_
         throw UserError("{} is truncated: it has {} bytes, and its tokens end at byte {}", path.string(),
                         file_bytes, offset + num_bytes);
     }
+    // mmap needs an offset at a page's boundary; data_ begins lead_bytes after it.
     const int64_t lead_bytes = offset % ::sysconf(_SC_PAGESIZE);
     mapped_bytes_ = lead_bytes + num_bytes;
     const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
@@ -146,7 +148,7 @@ TokenWriter::TokenWriter(std::filesystem::path path, int64_t max_vocab_size)
     : path_(std::move(path)),
       max_vocab_size_(max_vocab_size),
       spool_token_bytes_(size_bytes(type_for(max_vocab_size))),
-      file_(path_, is_written_here),
+      file_(path_, is_from_token_writer),
       spool_(RawFile::create_nameless(spool_path(path_))) {}
 
 void TokenWriter::append(std::span<const uint32_t> tokens) {
@@ -182,7 +184,7 @@ int64_t TokenWriter::create_dataset(const TokenInfo& info) const {
         tokens.set_attribute("vocab_size", info.vocab_size);
         tokens.set_attribute("end_of_text", info.end_of_text);
         tokens.set_attribute("tokenizer", info.tokenizer);
-        tokens.set_attribute(kWriter, fmt::format("{} {}", kWrittenBy, version()));
+        tokens.set_attribute(kWriterAttribute, fmt::format("{} {}", kWriterName, version()));
         offset = tokens.offset();
     }
     file.close();

@@ -1,3 +1,4 @@
+// The table of presets, and preset(), which finds one by family and flavor.
 #include <fmt/format.h>
 
 #include <array>
@@ -19,7 +20,7 @@ constexpr RopeScaling kLlama31{}, kLlama32{.factor = 32};
 /// {vocabulary, dim, layers, heads, key/value heads, head dim, hidden dim}
 using Sizes = std::array<int64_t, 7>;
 
-ModelSpec base(const char* name, const Sizes& sizes) {
+ModelSpec with_sizes(const char* name, const Sizes& sizes) {
     ModelSpec spec;
     spec.name = name;
     spec.vocab_size = sizes[0];
@@ -33,7 +34,7 @@ ModelSpec base(const char* name, const Sizes& sizes) {
 }
 
 ModelSpec llama3(const Sizes& sizes, std::optional<RopeScaling> scaling, bool tied = false) {
-    ModelSpec spec = base("llama3", sizes);
+    ModelSpec spec = with_sizes("llama3", sizes);
     spec.rope_scaling = scaling;
     spec.max_context = scaling ? 131072 : 8192;
     spec.tied_embeddings = tied;
@@ -41,7 +42,7 @@ ModelSpec llama3(const Sizes& sizes, std::optional<RopeScaling> scaling, bool ti
 }
 
 ModelSpec qwen(const char* name, const Sizes& sizes, bool tied, double norm_eps = 1e-6) {
-    ModelSpec spec = base(name, sizes);
+    ModelSpec spec = with_sizes(name, sizes);
     spec.norm_eps = norm_eps;
     spec.rope_theta = 1e6;
     spec.tied_embeddings = tied;
@@ -51,7 +52,7 @@ ModelSpec qwen(const char* name, const Sizes& sizes, bool tied, double norm_eps 
     return spec;
 }
 
-// The published sizes, except debugmodel, 256x6x16 and 4096x12x32 (width x layers x heads).
+// Published models, except for debugmodel and for 256x6x16 and 4096x12x32 (dim x layers x heads).
 const Preset kPresets[] = {
     {"debugmodel", llama3({512, 128, 4, 4, 2, 32, 352}, std::nullopt)},
     {"256x6x16", llama3({32000, 256, 6, 16, 16, 16, 768}, std::nullopt)},

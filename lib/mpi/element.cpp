@@ -28,11 +28,11 @@ typename Number::Bits combined_bits(typename Number::Bits a, typename Number::Bi
     return Number::rounded(combined<kReduction>(Number::value(a), Number::value(b)));
 }
 
-/// The result for every pair of one-byte numbers: 65536 entries.
+/// The results for all pairs of one-byte numbers.
 template <class Number, Reduction kReduction>
-struct TableOfResults {
+struct ResultTable {
     std::array<uint8_t, 1 << 16> results;
-    TableOfResults() {
+    ResultTable() {
         for (int pair = 0; pair < 1 << 16; ++pair) {
             results[pair] = combined_bits<Number, kReduction>(static_cast<uint8_t>(pair >> 8),
                                                               static_cast<uint8_t>(pair));
@@ -46,51 +46,52 @@ void reduce(void* in, void* inout, int* length, MPI_Datatype*) {
     const auto* from = static_cast<const Bits*>(in);
     auto* into = static_cast<Bits*>(inout);
     if constexpr (sizeof(Bits) == 1) {
-        static const TableOfResults<Number, kReduction> table;
+        static const ResultTable<Number, kReduction> table;
         for (int i = 0; i < *length; ++i) into[i] = table.results[from[i] << 8 | into[i]];
     } else {
         for (int i = 0; i < *length; ++i) into[i] = combined_bits<Number, kReduction>(from[i], into[i]);
     }
 }
 
-/// A number format that MPI 3 lacks: a type of as many bytes, and its reductions.
-struct OwnType {
-    MPI_Datatype type;
-    std::array<MPI_Op, 4> reductions;
+/// MPI's handles for a number format that MPI 3 lacks.
+struct DerivedType {
+    MPI_Datatype type;                 // a type of as many bytes
+    std::array<MPI_Op, 4> operations;  // by Reduction
 };
 
 template <class Number, Reduction kReduction>
-MPI_Op own_operation() {
+MPI_Op make_operation() {
     MPI_Op made;
     check(MPI_Op_create(reduce<Number, kReduction>, /*commute=*/1, &made), "MPI_Op_create");
     return made;
 }
 
 template <class Number>
-const OwnType& own_type() {
-    static const OwnType made = [] {
-        OwnType own;
-        check(MPI_Type_contiguous(sizeof(typename Number::Bits), MPI_BYTE, &own.type), "MPI_Type_contiguous");
-        check(MPI_Type_commit(&own.type), "MPI_Type_commit");
-        own.reductions = {own_operation<Number, Reduction::Sum>(),
-                          own_operation<Number, Reduction::Product>(),
-                          own_operation<Number, Reduction::Min>(), own_operation<Number, Reduction::Max>()};
-        return own;
+const DerivedType& derived_type() {
+    static const DerivedType derived = [] {
+        DerivedType made;
+        check(MPI_Type_contiguous(sizeof(typename Number::Bits), MPI_BYTE, &made.type),
+              "MPI_Type_contiguous");
+        check(MPI_Type_commit(&made.type), "MPI_Type_commit");
+        made.operations = {
+            make_operation<Number, Reduction::Sum>(), make_operation<Number, Reduction::Product>(),
+            make_operation<Number, Reduction::Min>(), make_operation<Number, Reduction::Max>()};
+        return made;
     }();
-    return made;
+    return derived;
 }
 
 /// Null for a type that MPI has.
-const OwnType* own_type(ElementType type) {
+const DerivedType* derived_type(ElementType type) {
     switch (type) {
         case ElementType::Float16:
-            return &own_type<Float16>();
+            return &derived_type<Float16>();
         case ElementType::BFloat16:
-            return &own_type<BFloat16>();
+            return &derived_type<BFloat16>();
         case ElementType::Float8E4M3:
-            return &own_type<Float8E4M3>();
+            return &derived_type<Float8E4M3>();
         case ElementType::Float8E5M2:
-            return &own_type<Float8E5M2>();
+            return &derived_type<Float8E5M2>();
         default:
             return nullptr;
     }
@@ -117,12 +118,13 @@ MPI_Datatype datatype(ElementType type) {
         case ElementType::Float64:
             return MPI_DOUBLE;
         default:
-            return own_type(type)->type;
+            return derived_type(type)->type;
     }
 }
 
 MPI_Op operation(ElementType type, Reduction reduction) {
-    if (const OwnType* own = own_type(type)) return own->reductions[static_cast<int>(reduction)];
+    if (const DerivedType* derived = derived_type(type))
+        return derived->operations[static_cast<int>(reduction)];
     switch (reduction) {
         case Reduction::Sum:
             return MPI_SUM;

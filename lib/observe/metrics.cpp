@@ -33,7 +33,8 @@ Json norm_object(const std::vector<std::pair<std::string, double>>& norms) {
     return object;
 }
 
-/// `value` in `width` characters with as many of `decimals` as fit; very large or tiny values use exponents.
+/// `value` in `width` characters, with `decimals` decimals or as many as fit. Very large and tiny values use
+/// exponents.
 std::string column(double value, int width, int decimals) {
     if (!std::isfinite(value)) return fmt::format("{:>{}}", value, width);
     const auto fits = [&](const std::string& text) { return text.size() <= static_cast<size_t>(width); };
@@ -49,7 +50,7 @@ std::string column(double value, int width, int decimals) {
     return fmt::format("{:{}.0e}", value, width);
 }
 
-/// "  219.3k"
+/// A number with k, M or G for thousands: "219.3k".
 std::string with_unit(double value) {
     constexpr const char* kUnits[] = {" ", "k", "M", "G"};
     int unit = 0;
@@ -101,18 +102,18 @@ std::string gibibyte_column(int64_t bytes) { return fmt::format("{} GiB", column
 bool StepMetrics::finite() const { return std::isfinite(loss) && std::isfinite(grad_norm); }
 
 Speed speed(int64_t tokens, double seconds, const JobFigures& job) {
-    Speed speed;
-    speed.tokens_per_second = static_cast<double>(tokens) / seconds;
-    speed.tokens_per_second_per_device = speed.tokens_per_second / job.num_devices;
-    const double causal_flops = speed.tokens_per_second_per_device * job.flops_per_token.causal;
-    const double noncausal_flops = speed.tokens_per_second_per_device * job.flops_per_token.noncausal;
-    speed.model_tflops_per_device = causal_flops / 1e12;
+    Speed result;
+    result.tokens_per_second = static_cast<double>(tokens) / seconds;
+    result.tokens_per_second_per_device = result.tokens_per_second / job.num_devices;
+    const double causal_flops = result.tokens_per_second_per_device * job.flops_per_token.causal;
+    const double noncausal_flops = result.tokens_per_second_per_device * job.flops_per_token.noncausal;
+    result.model_tflops_per_device = causal_flops / 1e12;
     if (job.peak().known()) {
-        speed.mfu_causal = causal_flops / job.peak().flops_per_second;
-        speed.mfu_noncausal = noncausal_flops / job.peak().flops_per_second;
+        result.mfu_causal = causal_flops / job.peak().flops_per_second;
+        result.mfu_noncausal = noncausal_flops / job.peak().flops_per_second;
     }
-    if (job.measured.known()) speed.of_gemm = causal_flops / job.measured.flops_per_second;
-    return speed;
+    if (job.measured.known()) result.of_gemm = causal_flops / job.measured.flops_per_second;
+    return result;
 }
 
 std::string json_line(const StepMetrics& metrics, const JobFigures& job) {
@@ -170,8 +171,8 @@ std::string progress_line(const Progress& progress, const JobFigures& job) {
     line += fmt::format("  data {} compute {} exposed {} optimizer {}",
                         percent(times.data_ms, times.total_ms), percent(times.compute_ms, times.total_ms),
                         exposed_by_axes(times), percent(times.optimizer_ms, times.total_ms));
-    constexpr double kMinShown = 0.001;  // share of the time; merely asking whether a save has ended is
-                                         // below it
+    // Minimum share of the time that is shown. Steps that only poll for the end of a save take less.
+    constexpr double kMinShown = 0.001;
     if (times.checkpoint_ms > kMinShown * times.total_ms) {
         line += " checkpoint " + percent(times.checkpoint_ms, times.total_ms);
     }

@@ -1,9 +1,9 @@
 // Matrix products of a linear layer y = x W^T, with a function for each gradient. Shapes: x [tokens, in],
 // W [out, in], y [tokens, out]; any strides.
 //
-// Argosy's kernels for processors sum in fp32 and round once. An element does not depend on the rows, columns
-// or threads with which it is computed: a part of the tokens gives the same bits as in the whole result. On a
-// GPU a sum of several products is rounded after each product.
+// On a processor, Argosy's kernels sum in fp32 and round once. The bits of an element of the result do not
+// depend on the other rows and columns or on the number of threads, so a token has the same y in every batch.
+// On a GPU, a sum of several products is rounded after each product.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,9 +12,9 @@
 
 namespace argosy::ops {
 
-/// The weights, or the biases, of several layers that read the same x. The layers' outputs are columns of one
-/// matrix. If the parts are adjacent in memory, `all` is one tensor over all of them, and one product
-/// computes all layers; else `all` is undefined.
+/// The weights, or the biases, of several layers that read the same x. The layers' outputs are adjacent
+/// columns of one matrix. If the parts are adjacent in memory, `all` is a view of all of them, and one
+/// product computes all layers; else `all` is undefined.
 struct Stack {
     std::vector<at::Tensor> parts = {};  // empty for the biases of layers without biases
     at::Tensor all = {};
@@ -41,8 +41,8 @@ void linear_weight_gradient(at::Tensor& out, const at::Tensor& dy, const at::Ten
 
 // Matrix products on a GPU, by cuBLASLt on the current stream. REQUIRES: the thread holds a TensorThread.
 
-/// out = a b + bias, or out += a b with `accumulate`. `bias` may be undefined. `out` has the factors' type,
-/// or fp32 for factors in bf16 or fp16.
+/// out = a b + bias, or out += a b with `accumulate`. `bias` may be undefined. `out` has the type of a and b,
+/// or fp32 if that type is bf16 or fp16.
 void gpu_multiply(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b, bool accumulate,
                   const at::Tensor& bias = {});
 

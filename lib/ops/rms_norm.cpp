@@ -36,17 +36,17 @@ RmsNormGradient plain_backward(const at::Tensor& dy, const at::Tensor& x, const 
 }
 
 /// Whether the rows of x are contiguous, or x is [groups, rows, n] with contiguous rows in each group.
-bool in_groups(const at::Tensor& x) {
+bool has_rows_in_groups(const at::Tensor& x) {
     return x.is_contiguous() || (x.dim() == 3 && x.stride(2) == 1 && x.stride(1) == x.size(2));
 }
-at::Tensor with_groups(const at::Tensor& x) { return in_groups(x) ? x : x.contiguous(); }
+at::Tensor with_rows_in_groups(const at::Tensor& x) { return has_rows_in_groups(x) ? x : x.contiguous(); }
 
 /// The positions of the rows of x in memory, for a kernel that begins at any row.
 class Rows {
   public:
-    /// REQUIRES: in_groups(x).
+    /// REQUIRES: has_rows_in_groups(x).
     explicit Rows(const at::Tensor& x) : size_(x.size(-1)) {
-        ARGOSY_CHECK(in_groups(x), "rows that do not lie in groups");
+        ARGOSY_CHECK(has_rows_in_groups(x), "rows that do not lie in groups");
         if (x.is_contiguous()) return;
         every_ = x.size(1);
         gap_ = x.stride(0) - every_ * size_;
@@ -58,7 +58,7 @@ class Rows {
     int64_t size_, every_ = 1, gap_ = 0;
 };
 
-/// Computes the norm of x if delta and `sum` are undefined, else of x + delta, which is written to `sum`.
+/// Computes the norm of x + delta and writes x + delta to `sum`; if both are undefined, the norm of x.
 RmsNormOutput own_forward(const at::Tensor& x, const at::Tensor& delta, const at::Tensor& sum,
                           const at::Tensor& weight, double eps) {
     const int64_t size = x.size(-1), num_rows = x.numel() / size;
@@ -69,20 +69,21 @@ RmsNormOutput own_forward(const at::Tensor& x, const at::Tensor& delta, const at
     const Rows x_rows(x);
     with_element_type(x.scalar_type(), [&]<class T>(T) {
         const auto* in = static_cast<const T*>(x.const_data_ptr());
-        const T *added = elements<T>(delta), *scale = elements<T>(weight);
-        T *total = mutable_elements<T>(sum), *out = mutable_elements<T>(output.y);
+        const T *delta_data = elements<T>(delta), *scale = elements<T>(weight);
+        T *sum_data = mutable_elements<T>(sum), *out = mutable_elements<T>(output.y);
         auto* inverse = mutable_elements<float>(output.inverse_rms);
         const auto rows = [&](int64_t begin, int64_t end) {
-            return kernels::RmsNorm<T>{.num_rows = end - begin,
-                                       .row_size = size,
-                                       .x = in + x_rows.begin_of(begin),
-                                       .residual = added == nullptr ? nullptr : added + begin * size,
-                                       .sum = total == nullptr ? nullptr : total + begin * size,
-                                       .weight = scale,
-                                       .eps = static_cast<float>(eps),
-                                       .y = out + begin * size,
-                                       .inverse_rms = inverse + begin,
-                                       .x_gaps = x_rows.from(begin)};
+            return kernels::RmsNorm<T>{
+                .num_rows = end - begin,
+                .row_size = size,
+                .x = in + x_rows.begin_of(begin),
+                .residual = delta_data == nullptr ? nullptr : delta_data + begin * size,
+                .sum = sum_data == nullptr ? nullptr : sum_data + begin * size,
+                .weight = scale,
+                .eps = static_cast<float>(eps),
+                .y = out + begin * size,
+                .inverse_rms = inverse + begin,
+                .x_gaps = x_rows.from(begin)};
         };
         if (gpu::holds(x)) return gpu_kernels<T>().rms_norm(rows(0, num_rows), gpu::current_stream());
         at::parallel_for(0, num_rows, fewest_rows(size), [&](int64_t begin, int64_t end) {
@@ -96,7 +97,7 @@ struct BackwardInputs {
     const at::Tensor &dy, &x, &weight, &inverse_rms, &residual;
 };
 
-/// Writes dx and returns dw. REQUIRES: in_groups(x), in_groups(dx), all other inputs contiguous.
+/// Writes dx and returns dw. REQUIRES: x and dx have rows in groups, and all other inputs are contiguous.
 at::Tensor own_backward(const at::Tensor& dx, const BackwardInputs& inputs) {
     const at::Tensor& x = inputs.x;
     ARGOSY_CHECK(dx.sizes() == x.sizes() && dx.scalar_type() == x.scalar_type(), "dx of another kind than x");
@@ -105,19 +106,19 @@ at::Tensor own_backward(const at::Tensor& dx, const BackwardInputs& inputs) {
     const Rows x_rows(x), dx_rows(dx);
     with_element_type(x.scalar_type(), [&]<class T>(T) {
         const auto* in = static_cast<const T*>(x.const_data_ptr());
-        const T *upper = elements<T>(inputs.dy), *scale = elements<T>(inputs.weight),
-                *other = elements<T>(inputs.residual);
+        const T *dy = elements<T>(inputs.dy), *weight = elements<T>(inputs.weight),
+                *residual = elements<T>(inputs.residual);
         auto* out = static_cast<T*>(dx.mutable_data_ptr());
         const auto* inverse = elements<float>(inputs.inverse_rms);
         const auto rows = [&](int64_t first, int64_t count, float* dweight) {
             const int64_t begin = first * size;
             return kernels::RmsNormBackward<T>{.num_rows = count,
                                                .row_size = size,
-                                               .dy = upper + begin,
+                                               .dy = dy + begin,
                                                .x = in + x_rows.begin_of(first),
-                                               .weight = scale,
+                                               .weight = weight,
                                                .inverse_rms = inverse + first,
-                                               .residual = other == nullptr ? nullptr : other + begin,
+                                               .residual = residual == nullptr ? nullptr : residual + begin,
                                                .dx = out + dx_rows.begin_of(first),
                                                .dweight = dweight,
                                                .x_gaps = x_rows.from(first),
@@ -145,7 +146,7 @@ RmsNormGradient new_gradient(const BackwardInputs& inputs) {
 
 RmsNormOutput rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
     if (!has_kernels(x)) return plain_forward(x, weight, eps);
-    return own_forward(with_groups(x), {}, {}, weight, eps);
+    return own_forward(with_rows_in_groups(x), {}, {}, weight, eps);
 }
 
 AddRmsNormOutput add_rms_norm(const at::Tensor& x, const at::Tensor& delta, const at::Tensor& weight,
@@ -164,17 +165,18 @@ AddRmsNormOutput add_rms_norm(const at::Tensor& x, const at::Tensor& delta, cons
 RmsNormGradient rms_norm_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& weight,
                                   const at::Tensor& inverse_rms, const at::Tensor& residual) {
     if (!has_kernels(x)) return plain_backward(dy, x, weight, inverse_rms, residual);
-    const bool joins = residual.defined() && fused();
-    RmsNormGradient gradient = new_gradient(
-        {dy.contiguous(), with_groups(x), weight, inverse_rms, joins ? residual.contiguous() : at::Tensor()});
-    if (residual.defined() && !joins) gradient.dx.add_(residual);
+    const bool kernel_adds = residual.defined() && fused();
+    RmsNormGradient gradient = new_gradient({dy.contiguous(), with_rows_in_groups(x), weight, inverse_rms,
+                                             kernel_adds ? residual.contiguous() : at::Tensor()});
+    if (residual.defined() && !kernel_adds) gradient.dx.add_(residual);
     return gradient;
 }
 
 at::Tensor write_rms_norm_backward(const at::Tensor& dx, const at::Tensor& dy, const at::Tensor& x,
                                    const at::Tensor& weight, const at::Tensor& inverse_rms) {
     if (has_kernels(x)) {
-        return own_backward(dx, {dy.contiguous(), with_groups(x), weight, inverse_rms, /*residual=*/{}});
+        return own_backward(dx,
+                            {dy.contiguous(), with_rows_in_groups(x), weight, inverse_rms, /*residual=*/{}});
     }
     auto [gradient, dw] = plain_backward(dy, x, weight, inverse_rms, /*residual=*/{});
     dx.copy_(gradient);

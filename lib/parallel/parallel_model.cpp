@@ -29,17 +29,17 @@ ParallelModel::ParallelModel(const model::ModelSpec& spec, const PlacedModel& pl
           ops::make_rope_table(model::rope_frequencies(spec), seq_len,
                                at::TensorOptions(device_).dtype(ops::accumulation_type(precision.compute)))),
       axis_(make_axis(mesh)) {
-    const int num_ranks = mesh.degree(layout::Axis::Pipeline);
+    const int num_pipeline_ranks = mesh.degree(layout::Axis::Pipeline);
     for (size_t unit = 0; unit < placed.units.size(); ++unit) {
-        const int number = placed.unit_stage[unit];
-        if (number % num_ranks != mesh.coordinate(layout::Axis::Pipeline)) continue;
-        Stage& own = stage(number);
+        const int stage_number = placed.unit_stage[unit];
+        if (stage_number % num_pipeline_ranks != mesh.coordinate(layout::Axis::Pipeline)) continue;
+        Stage& own_stage = stage(stage_number);
         if (unit == 0) {
-            own.layers.push_back(std::make_unique<model::Embedding>(spec_, *axis_));
+            own_stage.layers.push_back(std::make_unique<model::Embedding>(spec_, *axis_));
         } else if (unit + 1 == placed.units.size()) {
-            own.head.emplace(spec_, *axis_);
+            own_stage.head.emplace(spec_, *axis_);
         } else {
-            own.layers.push_back(std::make_unique<model::Block>(spec_, *axis_, attention_, rope_));
+            own_stage.layers.push_back(std::make_unique<model::Block>(spec_, *axis_, attention_, rope_));
         }
         add_unit(placed, static_cast<int>(unit), mesh, seed);
     }

@@ -1,7 +1,7 @@
-// The parameters that are gathered and reduced together: one layer's, or the head's. The unit owns the
-// buffers of gathered weights and of unsharded gradients; ParallelModel owns the parameters. If the shard
-// group has one rank, there is nothing to gather or reduce: weights and gradients are the parameters' own
-// tensors, without a copy. The executor calls the unit.
+// A unit is the set of parameters that are gathered and reduced together: one layer's, or the head's. The
+// unit owns the buffers of gathered weights and of unsharded gradients; ParallelModel owns the parameters. If
+// the shard group has one rank, there is nothing to gather or reduce: weights and gradients are the
+// parameters' own tensors, without a copy. The executor calls the unit.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -22,8 +22,9 @@ class ShardedUnit {
         ShardedParameter* parameter;
         bool summed = false;  // whether sum_replicas() sums its gradient
     };
-    /// REQUIRES: parameters and groups outlive the unit. `group` has the ranks over which the parameters are
-    /// sharded, `replicas` the ranks with the same shards. `joined` is used only if `group` has one rank.
+    /// `group` has the ranks over which the parameters are sharded, `replicas` the ranks with the same
+    /// shards. `joined` (unit_memory.h) is used only if `group` has one rank. REQUIRES: parameters and groups
+    /// outlive the unit.
     ShardedUnit(std::vector<Parameter> parameters, comm::Communicator& group, comm::Communicator& replicas,
                 const JoinedMemory& joined = {});
 
@@ -37,8 +38,8 @@ class ShardedUnit {
     /// Waits for gather() if it is under way, then returns the weights.
     const model::Weights& weights();
 
-    /// The sums to which a layer adds its weights' gradients. If sharded, they are unsharded sums in a buffer
-    /// that is allocated at the first call after a reduction.
+    /// The sums to which a layer adds its weights' gradients. If the unit is sharded, these are sums of whole
+    /// gradients, in a buffer that the first call after a reduction allocates.
     const model::Gradients& gradients();
     /// COLLECTIVE: starts to reduce-scatter the gradients over the group and returns at once. gradients() may
     /// be called again at once: it allocates a new buffer.

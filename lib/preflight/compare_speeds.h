@@ -14,31 +14,31 @@
 
 namespace argosy::preflight {
 
-/// A FAIL for each collective whose result had wrong elements, whatever the speeds are.
+/// A FAIL for each collective whose result had wrong elements, at any speed.
 std::vector<Finding> find_wrong_results(const Speeds& speeds);
 
-/// A rank, group or node that is more than 10 % below the median of the others gets WARN. Below three
-/// quarters of the median it gets FAIL, because the job would wait for it at every step; a group across nodes
-/// gets WARN even then. REQUIRES: ranks do not share cores.
+/// Findings for slow_ones() among the ranks, groups and nodes. An outlier gets WARN. An outlier below three
+/// quarters of the others' median gets FAIL, because the job would wait for it at every step, unless it is a
+/// group across nodes. REQUIRES: ranks do not share cores.
 std::vector<Finding> compare_speeds(const Speeds& speeds, const Cluster& cluster);
 
-/// A rate that is below the others by far more than these differ among themselves.
+/// A rate that is far below the others, measured by how much the others differ.
 struct Outlier {
     size_t index;
     double share;   // the rate divided by the others' median
-    double zscore;  // deviations below that median; the deviation is robust (median absolute deviation)
+    double zscore;  // robust: distance below that median in deviations (median absolute deviation)
 };
 
-/// The rates that are more than 10 % below the median of the others and have a robust z-score above 3.5. One
-/// of two rates is too low if it is more than 10 % below the other. Rates that are not positive are ignored.
+/// The rates that are more than 10 % below the median of the others and have a robust z-score above 3.5; of
+/// two rates, the one that is more than 10 % below the other. Rates that are not positive are ignored.
 std::vector<Outlier> slow_ones(std::span<const double> rates);
 
 /// The middle value, or the mean of the two middle values. REQUIRES: `values` is not empty.
 double median(std::vector<double> values);
 
-/// Bytes a second that can leave the node: the sum over its active adapters that NCCL_IB_HCA chooses, but
-/// over no more adapters than the node has ranks. Without adapters: the sum over the interfaces that
-/// NCCL_SOCKET_IFNAME or btl_tcp_if_include chooses, or else the fastest one. None: unknown.
+/// Bytes a second that can leave the node: the sum over the active adapters that NCCL_IB_HCA chooses, but
+/// over at most one adapter for each rank of the node. Without adapters: the sum over the interfaces that
+/// NCCL_SOCKET_IFNAME or btl_tcp_if_include chooses, else the rate of the fastest interface. None: unknown.
 std::optional<double> line_rate(const NodeFacts& node, const Cluster& cluster);
 
 /// Bytes a second that one GPU can send to the others of its node over NVLink. `gpu` is the driver's name of
@@ -47,10 +47,9 @@ std::optional<double> nvlink_rate(std::string_view gpu);
 
 enum class Memory { Host, Device };
 
-/// Findings for speeds that are far below the hardware's rates: between nodes the rates of the adapters or
-/// interfaces that the job's settings choose, within nodes those of the links between GPUs. `memory` is where
-/// the sent buffers were: host memory rarely saturates a fast adapter, and no node is at fault, so host
-/// memory gets WARN at the worst.
+/// Findings for speeds that are far below the hardware's rates: line_rate() between nodes, nvlink_rate()
+/// within nodes. `memory` is where the sent buffers were. Speeds from host memory get at most WARN, because
+/// host memory rarely saturates a fast adapter, even on a healthy node.
 std::vector<Finding> compare_with_fabric(const Speeds& speeds, const Cluster& cluster, Memory memory);
 
 }  // namespace argosy::preflight

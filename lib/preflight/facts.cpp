@@ -7,6 +7,7 @@
 
 namespace nlohmann {
 
+/// An empty optional is null in JSON.
 template <class Value>
 struct adl_serializer<std::optional<Value>> {
     static void to_json(json& to, const std::optional<Value>& from) {

@@ -1,5 +1,5 @@
-// Facts about a node's GPUs: what nvidia-smi tells, and the errors (XIDs) in the kernel's log. The query uses
-// field names that old and new drivers know; one timeout covers all calls of nvidia-smi together.
+// Facts about a node's GPUs: nvidia-smi's answers, and the errors (XIDs) in the kernel's log. If the driver
+// does not know the name of a field, the query tries the field's newer name, then omits the field.
 #pragma once
 
 #include <optional>
@@ -18,13 +18,15 @@ struct GpuAnswer {
     bool hung = false;    // nvidia-smi did not end within the timeout
 };
 
+/// One timeout covers all calls of nvidia-smi together.
 GpuAnswer query_gpus(const Sources& sources);
 
-/// Reads /dev/kmsg, or else the newest part of the log in /var/log. Empty if neither is readable.
+/// The errors in /dev/kmsg or, if that is not readable, in the newest part of the log in /var/log. Empty if
+/// neither is readable.
 std::vector<Xid> read_xids(const Sources& sources);
 
-/// The last error of each GPU and code. Errors in lines that begin like those of /dev/kmsg,
-/// "6,339,5140900,-;", get an age if the time since boot is known.
+/// The last error for each pair of GPU and code. An error has an age if its line begins like those of
+/// /dev/kmsg, "6,339,5140900,-;", and the time since boot is known.
 std::vector<Xid> xids_in(std::string_view log, std::optional<double> uptime_seconds);
 
 }  // namespace argosy::preflight

@@ -1,3 +1,4 @@
+// Collects the facts of this rank: variables, executable, limits, CPUs and NUMA nodes.
 #include <fmt/format.h>
 #include <sys/resource.h>
 #include <xxhash.h>
@@ -16,7 +17,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Adds the "NAME=value" lines of a file, as NCCL reads them. A variable that is set already keeps its value.
+/// Adds the "NCCL_NAME=value" lines of a file of NCCL's settings. A variable that is set already keeps its
+/// value.
 void add_settings(const fs::path& file, std::vector<Variable>& variables) {
     const std::string text = read_text(file).value_or("");
     for (const std::string_view line : split(text, '\n')) {
@@ -28,15 +30,15 @@ void add_settings(const fs::path& file, std::vector<Variable>& variables) {
     }
 }
 
-/// The environment's variables, then those of the file NCCL_CONF_FILE or else of the user's ~/.nccl.conf,
-/// then those of the node's /etc/nccl.conf: the order in which NCCL reads them.
+/// The variables from three sources, in the order in which NCCL reads them: the environment; the file that
+/// NCCL_CONF_FILE names, else ~/.nccl.conf; the node's /etc/nccl.conf.
 std::vector<Variable> read_variables(const Sources& sources) {
     std::vector<Variable> variables;
     for (const auto& [name, value] : communication_variables()) variables.push_back({name, printable(value)});
-    const auto own = std::ranges::find(variables, "NCCL_CONF_FILE", &Variable::name);
-    const fs::path users =
-        own == variables.end() ? fs::path(Environment::read().home) / ".nccl.conf" : fs::path(own->value);
-    add_settings(sources.root / users.relative_path(), variables);
+    const auto named = std::ranges::find(variables, "NCCL_CONF_FILE", &Variable::name);
+    const fs::path user_file =
+        named == variables.end() ? fs::path(Environment::read().home) / ".nccl.conf" : fs::path(named->value);
+    add_settings(sources.root / user_file.relative_path(), variables);
     add_settings(sources.root / "etc/nccl.conf", variables);
     return variables;
 }
@@ -70,6 +72,7 @@ std::string allowed_cpus(const Sources& sources) {
     return "";
 }
 
+/// REQUIRES: `cpus` is sorted.
 std::vector<int> numa_nodes_of(const std::vector<int>& cpus, const Sources& sources) {
     const fs::path folder = sources.root / "sys/devices/system/node";
     constexpr std::string_view kPrefix = "node";
@@ -78,10 +81,10 @@ std::vector<int> numa_nodes_of(const std::vector<int>& cpus, const Sources& sour
         const auto number =
             name.starts_with(kPrefix) ? leading_integer(name.substr(kPrefix.size())) : std::nullopt;
         if (!number) continue;
-        const std::vector<int> its_cpus = parse_cpu_list(read_line(folder / name / "cpulist"));
-        const bool ours =
-            std::ranges::any_of(its_cpus, [&](int cpu) { return std::ranges::binary_search(cpus, cpu); });
-        if (ours) nodes.push_back(static_cast<int>(*number));
+        const std::vector<int> node_cpus = parse_cpu_list(read_line(folder / name / "cpulist"));
+        const bool has_any =
+            std::ranges::any_of(node_cpus, [&](int cpu) { return std::ranges::binary_search(cpus, cpu); });
+        if (has_any) nodes.push_back(static_cast<int>(*number));
     }
     return nodes;
 }

@@ -1,6 +1,6 @@
-// State on the GPU that a group and all its subgroups share: pools of events, the launches of graphs, and the
-// lanes and launch queues that the watchdog reads. Any thread may call a member, unless its comment names one
-// thread.
+// State of this rank's GPU that a group and all its subgroups share: pools of events, the launches of graphs,
+// and the lanes and launch queues that the watchdog reads. Any thread may call a member, unless its comment
+// names one thread.
 #pragma once
 
 #include <atomic>
@@ -18,9 +18,8 @@
 
 namespace argosy::watch {
 
-// A lane is one ordered channel between the GPUs of ranks: an NCCL communicator, the stream of all its
-// operations, and the LaunchQueue (queue of launches) that the watchdog reads.
-
+/// A lane is one ordered channel between the GPUs of ranks: an NCCL communicator, the stream of all its
+/// operations, and the LaunchQueue that the watchdog reads.
 class Lane {
   public:
     /// Makes the communicator on this thread's device. COLLECTIVE over all ranks that have the id; waits for
@@ -32,7 +31,7 @@ class Lane {
     /// this.
     void require_health();
 
-    /// Aborts the operations under way, which would otherwise wait for ever if a peer is gone. Only the first
+    /// Aborts the operations under way: without this, they wait for ever if a peer is gone. Only the first
     /// call has an effect. Any thread may call this.
     void abort();
 
@@ -47,41 +46,41 @@ class Lane {
 
 class GpuSide {
   public:
-    /// Events that only mark a point (`marks`), and events that also measure time (`clocks`).
+    /// Events that only mark a point on a stream (`marks`), and events that also record the time (`clocks`).
     const cuda::EventPool marks{cuda::Timing::Off}, clocks{cuda::Timing::On};
 
     /// Opens this rank's launch queue for a group. COLLECTIVE: every rank in `members`, in the same
     /// order.
     std::shared_ptr<LaunchQueue> open_queue(const std::string& name, const std::vector<int>& members);
-    /// REQUIRES: this thread records no graph.
+    /// Lets the watchdog read the lane. REQUIRES: this thread records no graph.
     void add(const std::shared_ptr<Lane>& lane);
 
     /// The queues and lanes that still exist.
     std::vector<std::shared_ptr<LaunchQueue>> queues() const;
     std::vector<std::shared_ptr<Lane>> lanes() const;
 
-    // Only the thread that works on the GPU calls the following.
-    /// The caller next records an operation on the lane's stream into graph number `graph`.
+    // Only the thread that works on the GPU calls the following six members.
+    /// Call this before an operation on the lane's stream is recorded into graph number `graph`.
     void record(const Lane& lane, LaunchQueue::Work work, uint64_t graph);
-    /// The caller has recorded that operation.
+    /// Call this after that operation has been recorded.
     void recorded(const Lane& lane, uint64_t graph);
-    /// The caller next puts a graph on `stream`.
+    /// Call this before a graph is launched on `stream`.
     void graph_begins(const cuda::StreamView& stream);
-    /// The caller has put graph number `graph` on the stream; `end` marks the end of the launch.
+    /// Call this after graph number `graph` has been launched; `end` marks the end of the launch.
     void graph_launched(uint64_t graph, cuda::PooledEvent end);
-    /// REQUIRES: no graph is being recorded.
+    /// Whether the launch of a graph has not ended. REQUIRES: no graph is being recorded.
     bool graph_under_way();
-    /// How often the graph of that number has been launched.
+    /// The number of times that graph number `graph` has been launched.
     int64_t num_launches(uint64_t graph) const;
 
-    /// The watchdog ends the process: results of the GPU may be wrong from now on.
+    /// The watchdog calls this before it ends the process. Results of the GPU may be wrong from then on.
     void end() { ends_ = true; }
     /// Does not return after end(). The thread that works on the GPU calls this before it uses a result or an
     /// error.
     void block_if_ending() const;
-    /// Runs `calls` and returns their result. After end(), an error is suppressed (the call does not return),
-    /// because the watchdog reports the root cause. A PeerError (another rank ended) is thrown only if no
-    /// other rank reports the root cause first.
+    /// Runs `calls` and returns their result. After end(), this function does not return on an error, because
+    /// the watchdog reports the root cause. A PeerError (another rank ended) is thrown only if no other rank
+    /// reports the root cause first.
     template <class Calls>
     auto run_unless_ending(const Calls& calls) const {
         try {
@@ -90,7 +89,7 @@ class GpuSide {
             wait_for_root_cause();
             throw;
         } catch (...) {
-            block_if_ending();  // the watchdog's message names the root cause
+            block_if_ending();
             throw;
         }
     }
@@ -100,14 +99,14 @@ class GpuSide {
     void wait_for_root_cause() const;
 
     std::atomic<bool> ends_ = false;
-    cuda::PooledEvent graph_end_;  // of the last launch of a graph
-    int64_t num_launches_ = 0;
+    cuda::PooledEvent graph_end_;                  // of the last launch of a graph
+    int64_t num_launches_ = 0;                     // of all graphs
     std::map<uint64_t, int64_t> num_launches_of_;  // by graph
     std::optional<GraphProgress> progress_;        // none before the first lane
     mutable std::mutex mutex_;
     std::vector<std::weak_ptr<LaunchQueue>> queues_;
     std::vector<std::weak_ptr<Lane>> lanes_;
-    std::map<std::pair<std::string, std::vector<int>>, int> num_queues_;
+    std::map<std::pair<std::string, std::vector<int>>, int> num_queues_;  // by name and members
 };
 
 }  // namespace argosy::watch

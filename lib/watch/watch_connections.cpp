@@ -30,13 +30,13 @@ namespace argosy::watch {
 namespace {
 
 constexpr double kSecondsToConnect = 2, kSecondsToGreet = 5, kSecondsToSend = 2, kSecondsToAcknowledge = 2;
-constexpr uint32_t kMaxBytes = 1 << 24;
+constexpr uint32_t kMaxTextBytes = 1 << 24;
 
-/// Files that a rank opens beside the connections: libraries, sockets of MPI, checkpoints.
+/// Maximum number of files that a rank opens beside the connections: libraries, sockets of MPI, checkpoints.
 constexpr rlim_t kOtherFiles = 1024;
 
 /// The only message of the handshake: a rank sends it, rank 0 sends it back, and the rank sends it again.
-/// Rank 0 accepts a connection only after the second copy, because the rank may have given up on it before.
+/// Rank 0 accepts a connection only after the second copy, because the rank may have given it up before.
 struct Greeting {
     uint64_t key;
     int32_t rank;
@@ -44,11 +44,11 @@ struct Greeting {
     bool operator==(const Greeting&) const = default;
 };
 
-/// A signal does not end the wait.
-bool is_ready(int descriptor, short what, double seconds) {
+/// Waits at most `seconds` for one of the poll() events. A signal does not end the wait.
+bool wait_for(int descriptor, short events, double seconds) {
     const double deadline = seconds_now() + seconds;
     for (double left = seconds; left > 0; left = deadline - seconds_now()) {
-        pollfd one{descriptor, what, 0};
+        pollfd one{descriptor, events, 0};
         const int found = poll(&one, 1, static_cast<int>(std::ceil(left * 1e3)));
         if (found > 0) return true;
         if (found < 0 && errno != EINTR) return false;
@@ -63,7 +63,7 @@ bool send_all(int socket, const void* data, size_t bytes) {
         if (sent > 0) {
             at += sent;
             bytes -= sent;
-        } else if (errno != EINTR && (errno != EAGAIN || !is_ready(socket, POLLOUT, kSecondsToSend))) {
+        } else if (errno != EINTR && (errno != EAGAIN || !wait_for(socket, POLLOUT, kSecondsToSend))) {
             return false;
         }
     }
@@ -95,17 +95,18 @@ Greeting greeting_of(const std::string& bytes) {
     return greeting;
 }
 
-bool is_answered(int socket, const Greeting& own) {
+/// Waits for rank 0 to send the greeting back.
+bool receives_answer(int socket, const Greeting& own) {
     std::string received;
     const double deadline = seconds_now() + kSecondsToGreet;
     for (;;) {
         const Reading reading = read_more(socket, received, sizeof(own));
         if (reading == Reading::Done) return greeting_of(received) == own;
-        if (reading == Reading::Gone || !is_ready(socket, POLLIN, deadline - seconds_now())) return false;
+        if (reading == Reading::Gone || !wait_for(socket, POLLIN, deadline - seconds_now())) return false;
     }
 }
 
-void send_at_once(int socket) {
+void disable_send_delay(int socket) {
     const int yes = 1;
     setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes));
 }
@@ -118,25 +119,26 @@ sockaddr_in address_of(in_addr_t host, in_port_t port) {
     return address;
 }
 
+/// Empty if the connection fails.
 Descriptor connected_to(const sockaddr_in& address) {
     Descriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
     const auto* const to = reinterpret_cast<const sockaddr*>(&address);
     if (::connect(socket.number(), to, sizeof(address)) != 0) {
-        if (errno != EINPROGRESS || !is_ready(socket.number(), POLLOUT, kSecondsToConnect))
+        if (errno != EINPROGRESS || !wait_for(socket.number(), POLLOUT, kSecondsToConnect))
             return Descriptor();
         int error = 0;
         socklen_t length = sizeof(error);
         getsockopt(socket.number(), SOL_SOCKET, SO_ERROR, &error, &length);
         if (error != 0) return Descriptor();
     }
-    send_at_once(socket.number());
+    disable_send_delay(socket.number());
     return socket;
 }
 
 /// Whether only this node can reach the address: 127.0.0.0/8.
 bool is_local(in_addr_t address) { return ntohl(address) >> 24 == 127; }
 
-/// Addresses at which other nodes may reach this one. A loopback interface may have such an address, too.
+/// Addresses at which other nodes may reach this node. A loopback interface may have such an address, too.
 std::vector<in_addr_t> routable_addresses() {
     std::vector<in_addr_t> found;
     ifaddrs* all = nullptr;
@@ -161,8 +163,7 @@ void raise_file_limit(int num_ranks) {
     if (limit.rlim_cur >= wanted) return;
     spdlog::warn(
         "the hard limit of open files is {} on the node of rank 0, and its watchdog wants {} for {} ranks: "
-        "ranks "
-        "that find no connection cannot be named if the job hangs; raise the limit (ulimit -Hn)",
+        "ranks that find no connection cannot be named if the job hangs; raise the limit (ulimit -Hn)",
         limit.rlim_max, wanted, num_ranks);
 }
 
@@ -230,12 +231,12 @@ WatchConnections::ServerAddress WatchConnections::listen(bool one_node) {
     return server;
 }
 
-/// No connection blocks the loop: a silent one is polled like the others.
+/// No connection blocks the loop, because all of them are polled together.
 void WatchConnections::accept_until(const std::function<bool()>& all_tried) {
     constexpr double kSecondsBetweenTests = 1e-3;
     PendingConnections pending;
     while (!all_tried()) handle(ready_descriptors(kSecondsBetweenTests), pending);
-    // The last greetings may still be in flight.
+    // The second copies of the last greetings may still be in flight.
     const double deadline = seconds_now() + kSecondsToAcknowledge;
     do {
         handle(ready_descriptors(kSecondsBetweenTests), pending);
@@ -251,7 +252,7 @@ void WatchConnections::poll_for(int descriptor) const {
     epoll_ctl(poller_.number(), EPOLL_CTL_ADD, descriptor, &event);
 }
 
-/// Waits at most `seconds` for the first one.
+/// Waits at most `seconds` for the first ready descriptor.
 std::vector<int> WatchConnections::ready_descriptors(double seconds) const {
     epoll_event events[1024];
     const int found =
@@ -273,7 +274,7 @@ void WatchConnections::accept_all(PendingConnections& pending) const {
     for (;;) {
         Descriptor socket(accept4(listener_.number(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
         if (socket.number() >= 0) {
-            send_at_once(socket.number());
+            disable_send_delay(socket.number());
             poll_for(socket.number());
             const int descriptor = socket.number();
             pending.emplace(descriptor, PendingConnection{std::move(socket)});
@@ -283,7 +284,7 @@ void WatchConnections::accept_all(PendingConnections& pending) const {
     }
 }
 
-/// Reads from the connection. Returns whether it has become a peer, or is dropped.
+/// Continues the handshake. Returns whether it is over: the connection is a peer now, or must be dropped.
 bool WatchConnections::is_settled(PendingConnection& connection) {
     const int socket = connection.socket.number();
     const Reading reading =
@@ -306,7 +307,7 @@ void WatchConnections::join(const ServerAddress& server) {
         Descriptor socket = connected_to(address_of(server.addresses[i], server.port));
         const Greeting own{server.key, rank_};
         if (socket.number() < 0 || !send_all(socket.number(), &own, sizeof(own))) continue;
-        if (is_answered(socket.number(), own) && send_all(socket.number(), &own, sizeof(own))) {
+        if (receives_answer(socket.number(), own) && send_all(socket.number(), &own, sizeof(own))) {
             poll_for(socket.number());
             add_peer(0, std::move(socket));
         }
@@ -339,8 +340,8 @@ void WatchConnections::send(int rank, const std::string& text) {
     std::string frame(reinterpret_cast<const char*>(&bytes), sizeof(bytes));
     frame += text;
     if (send_all(peer->second.socket.number(), frame.data(), frame.size())) return;
-    // receive() reports a peer that is gone. Any other peer may have received half a text, and could not
-    // parse what follows.
+    // If the peer is gone, receive() reports it. Any other peer may have received half of the text and could
+    // not parse the next one, so its connection is closed.
     if (errno != EPIPE && errno != ECONNRESET) drop(rank);
 }
 
@@ -368,23 +369,23 @@ void WatchConnections::read(int sender, Peer& peer, std::vector<Message>& messag
     char buffer[1 << 16];
     bool closed = false;
     for (;;) {
-        const ssize_t bytes = recv(peer.socket.number(), buffer, sizeof(buffer), MSG_DONTWAIT);
-        if (bytes > 0) {
-            peer.received.append(buffer, bytes);
+        const ssize_t more = recv(peer.socket.number(), buffer, sizeof(buffer), MSG_DONTWAIT);
+        if (more > 0) {
+            peer.received.append(buffer, more);
             continue;
         }
-        if (bytes < 0 && errno == EINTR) continue;
-        closed = bytes == 0 || errno != EAGAIN;
+        if (more < 0 && errno == EINTR) continue;
+        closed = more == 0 || errno != EAGAIN;
         break;
     }
-    uint32_t bytes = 0;
-    while (peer.received.size() >= sizeof(bytes)) {
-        std::memcpy(&bytes, peer.received.data(), sizeof(bytes));
-        if (bytes > kMaxBytes) closed = true;
-        if (closed && bytes > kMaxBytes) break;
-        if (peer.received.size() < sizeof(bytes) + bytes) break;
-        messages.push_back({sender, peer.received.substr(sizeof(bytes), bytes)});
-        peer.received.erase(0, sizeof(bytes) + bytes);
+    uint32_t text_bytes = 0;
+    while (peer.received.size() >= sizeof(text_bytes)) {
+        std::memcpy(&text_bytes, peer.received.data(), sizeof(text_bytes));
+        if (text_bytes > kMaxTextBytes) closed = true;
+        if (closed && text_bytes > kMaxTextBytes) break;
+        if (peer.received.size() < sizeof(text_bytes) + text_bytes) break;
+        messages.push_back({sender, peer.received.substr(sizeof(text_bytes), text_bytes)});
+        peer.received.erase(0, sizeof(text_bytes) + text_bytes);
     }
     if (closed) messages.push_back({sender, "", true});
 }

@@ -1,20 +1,21 @@
-// Ends the job when ranks wait for each other longer than the timeout, and names the ranks that are late. One
-// mechanism for all waits after the watchdogs have connected: operations between GPUs, which no host code can
-// time out (GpuSide), and waits of the host, which enter themselves in waits().
+// Ends the job when ranks wait for each other longer than the timeout, and names the missing ranks. The
+// watchdog covers operations between GPUs, which no host code can time out (GpuSide), and waits of the host,
+// which enter themselves in waits(). Before the watchdogs have connected, a BoundedCall (mpi/start_up.h)
+// bounds each wait.
 //
-// A thread of each rank reads the waits under way. When one is late, rank 0's watchdog asks the watchdogs of
+// A thread of each rank reads the waits under way. If one is late, rank 0's watchdog asks the watchdogs of
 // all ranks for their reports, over TCP connections outside of MPI and NCCL (WatchConnections), and works out
-// which ranks are missing (find_root_cause). If the job uses GPUs, rank 0's watchdog prints the only message,
-// and every rank aborts NCCL and exits with the watchdog's exit code. If it does not, the waits of all ranks
-// fail, and the error of one of them ends the job. If rank 0's watchdog itself does not answer, the other
-// ranks report one after the other, because the first rank that exits takes the job down. A rank whose
-// connection closes without notice is reported as missing at once if the job uses GPUs; a rank that leaves in
-// order, or after an error that it prints itself, sends a notice first.
+// which ranks are missing (find_root_cause). In a job with GPUs, rank 0's watchdog prints the only message,
+// and every rank aborts NCCL and exits with the watchdog's exit code. In a job without GPUs, the waits of all
+// ranks fail, and the error of one rank ends the job. If rank 0's watchdog does not answer, the other ranks
+// report one after the other, because the first rank that exits takes the job down.
 //
-// A second thread queries CUDA and NCCL, which may block it for ever if a GPU hangs, and stores what it has
-// seen. Time in which the rank itself stood still (SIGSTOP, a suspended job) does not count as waiting time.
+// A rank that leaves in order, or after an error that it prints itself, sends a notice first. In a job with
+// GPUs, a rank whose connection closes without notice is reported as missing at once.
 //
-// Before the watchdogs have connected, a BoundedCall (mpi/start_up.h) bounds each wait.
+// A second thread queries CUDA and NCCL, and stores the answers for the first one, because a query may block
+// for ever if a GPU hangs. Time in which the rank itself stood still (SIGSTOP, a suspended job) does not
+// count as waiting time.
 #pragma once
 
 #include <memory>
@@ -28,9 +29,9 @@ namespace argosy::watch {
 
 class Watchdog {
   public:
-    /// COLLECTIVE over `world`. Watches the waits of the host and, unless `gpu` is null, its launch queues
-    /// and lanes on this thread's device, until leave(). `timeout_seconds` is the limit of operations between
-    /// GPUs.
+    /// COLLECTIVE over `world`. Until leave(), watches the waits of the host and, unless `gpu` is null, the
+    /// launch queues and lanes of `gpu`, on this thread's device. `timeout_seconds` is the limit of
+    /// operations between GPUs.
     Watchdog(const mpi::Comm& world, std::shared_ptr<GpuSide> gpu, double timeout_seconds);
     ~Watchdog();
     Watchdog(const Watchdog&) = delete;
@@ -45,7 +46,7 @@ class Watchdog {
     struct State;
     class Protocol;
 
-    std::shared_ptr<State> state_;  // shared with the threads: one that hangs in CUDA outlives this object
+    std::shared_ptr<State> state_;  // shared with the threads; a thread that hangs outlives this object
     std::thread looks_, talks_;
 };
 

@@ -1,5 +1,5 @@
-// The kernels for processors, one function per kernel. Each is compiled once for every instruction set, in a
-// namespace of its own (variants.cmake); table.cpp collects the functions of one set.
+// The kernels for processors, one function per kernel. kernels/variants.cmake compiles them once for each
+// instruction set, each time in another namespace. table.cpp collects the functions of one instruction set.
 #pragma once
 
 #include "kernels/adamw.h"

@@ -1,4 +1,4 @@
-// The table of the instruction set that this translation unit is compiled for.
+// The table of the kernels for processors. This file is compiled once for each instruction set (kernels.h).
 #include "kernels/table.h"
 
 #include "kernels/cpu/kernels.h"

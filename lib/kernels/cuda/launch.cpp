@@ -9,12 +9,12 @@
 namespace argosy::kernels::cuda {
 namespace {
 
-int ask_for_multiprocessors() {
-    int device = 0, number = 0;
+int query_num_multiprocessors() {
+    int device = 0, count = 0;
     argosy::cuda::check(cudaGetDevice(&device), "cudaGetDevice");
-    argosy::cuda::check(cudaDeviceGetAttribute(&number, cudaDevAttrMultiProcessorCount, device),
+    argosy::cuda::check(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device),
                         "cudaDeviceGetAttribute");
-    return number;
+    return count;
 }
 
 }  // namespace
@@ -24,7 +24,7 @@ void check_launch(const char* kernel, int status) {
 }
 
 int num_multiprocessors() {
-    static const int number = ask_for_multiprocessors();
+    static const int number = query_num_multiprocessors();
     return number;
 }
 

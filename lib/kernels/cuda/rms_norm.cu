@@ -1,3 +1,5 @@
+// RMSNorm forward on a GPU: one kernel for rows that fit into registers, and one for all other rows. Costs
+// are in kernels/rms_norm.h.
 #include "kernels/cuda/kernels.h"
 
 #include "kernels/cuda/rows.cuh"
@@ -5,8 +7,8 @@
 namespace argosy::kernels::cuda {
 namespace {
 
-constexpr int kThreads = 256;         // for rows of any size
-constexpr int kThreadsAtLeast = 768;  // minimum per multiprocessor
+constexpr int kThreads = 256;                      // per block of any_rms_norm_kernel
+constexpr int kMinThreadsPerMultiprocessor = 768;  // of rms_norm_kernel
 
 __device__ inline float inverse_rms(float squares, int64_t row_size, float eps) {
     return rsqrtf(__fdividef(squares, static_cast<float>(row_size)) + eps);
@@ -17,9 +19,9 @@ template <class T, int kCount>
 __device__ Elements<T, kCount> summed(const Elements<T, kCount>& x, const Elements<T, kCount>& residual,
                                       T* sum) {
     auto wide = widened(x);
-    const auto joining = widened(residual);
+    const auto wide_residual = widened(residual);
 #pragma unroll
-    for (int k = 0; k < kCount; ++k) wide[k] += joining[k];
+    for (int k = 0; k < kCount; ++k) wide[k] += wide_residual[k];
     const auto narrow = narrowed<T>(wide);
     store(sum, narrow);
     return narrow;
@@ -41,10 +43,10 @@ __device__ void store_normed(T* y, const Floats<kCount>& x, float inverse, const
     store(y, scaled);
 }
 
-/// Reads each row once. A thread loads all that it needs before it writes anything, because the compiler
-/// cannot move a load before a store that may go to the same memory.
+/// Reads each row once, into registers. A thread loads all its elements before its first store, because the
+/// compiler cannot move a load before a store that may go to the same memory.
 template <class T, class Shape>
-__global__ void __launch_bounds__(Shape::kThreads, kThreadsAtLeast / Shape::kThreads)
+__global__ void __launch_bounds__(Shape::kThreads, kMinThreadsPerMultiprocessor / Shape::kThreads)
     rms_norm_kernel(RmsNorm<T> args) {
     constexpr int kCount = kPack<T>, kRows = Shape::kRows, kPacks = Shape::kPacks;
     __shared__ typename RowSum<Shape>::Memory memory;
@@ -68,12 +70,12 @@ __global__ void __launch_bounds__(Shape::kThreads, kThreadsAtLeast / Shape::kThr
         float squares = 0;
 #pragma unroll
         for (int pack = 0; pack < kPacks; ++pack) {
-            auto& one = x[row][pack];
+            auto& elements = x[row][pack];
             if (adds && place.has(row, pack)) {
-                one = summed(one, residual[row][pack], args.sum + place.at(row, pack));
+                elements = summed(elements, residual[row][pack], args.sum + place.at(row, pack));
             }
-            squares += sum_of_squares(widened(one));
-            keep_narrow(one);
+            squares += sum_of_squares(widened(elements));
+            keep_narrow(elements);
         }
         const float inverse = inverse_rms(row_sum(squares), args.row_size, args.eps);
         if (place.has_row(row) && place.column(0) == 0) args.inverse_rms[place.row(row)] = inverse;
@@ -87,6 +89,7 @@ __global__ void __launch_bounds__(Shape::kThreads, kThreadsAtLeast / Shape::kThr
 }
 
 /// For rows that are too long for rms_norm_kernel, or whose size or address is not a multiple of 16 bytes.
+/// Reads each row twice; a block computes one row.
 template <class T, int kCount>
 __global__ void __launch_bounds__(kThreads) any_rms_norm_kernel(RmsNorm<T> args) {
     __shared__ BlockSum<kThreads>::Memory memory;
@@ -114,6 +117,7 @@ __global__ void __launch_bounds__(kThreads) any_rms_norm_kernel(RmsNorm<T> args)
 template <class T>
 void rms_norm(const RmsNorm<T>& args, GpuStream stream) {
     if (args.num_rows == 0) return;
+    // A bitwise or is a multiple of a power of two only if both numbers are.
     const bool packed =
         in_packs<T>(args.row_size | args.x_gaps.gap, args.x, args.residual, args.sum, args.weight, args.y);
     const auto start = [&](auto shape) {
