@@ -61,7 +61,7 @@ launcher() {
     words+=("$ARGOSY_JOBS/bind.sh" "${inside[@]}")
 }
 
-# Where ranks leave their numbers before they meet, so that those who wait in vain can name the others.
+# Where each rank keeps a file while the job starts or ends, so that ranks that wait can name the missing ones.
 empty_arrivals() {
     [ -n "$run" ] || return 0
     export ARGOSY_ARRIVALS=$run/arrivals

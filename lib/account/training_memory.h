@@ -62,7 +62,8 @@ class MemoryAccount {
         MemoryAccount& account_;
         train::Trainer& trainer_;
     };
-    /// REQUIRES: the trainer outlives the returned Watch, and the MemoryAccount outlives both.
+    /// The phase that begins is the start of the run. REQUIRES: the trainer outlives the returned Watch, and
+    /// the MemoryAccount outlives both.
     [[nodiscard]] Watch watch(train::Trainer& trainer) { return {*this, trainer}; }
 
     /// Call inside a catch block. Throws RunError with the explanation if memory on the GPU or the host ran

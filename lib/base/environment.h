@@ -21,8 +21,8 @@ struct Environment {
         /// MPI; 0: no limit.
         int seconds = 300;
         /// ARGOSY_ARRIVALS: a folder that all ranks see and that the launcher emptied. Each rank keeps a file
-        /// with its number there while the job starts, so that waiting ranks can name the missing ones;
-        /// empty: none.
+        /// with its number there while the job starts or ends, so that waiting ranks can name the missing
+        /// ones; empty: none.
         std::string arrivals;
     };
     Start start;

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <iterator>
 #include <limits>
 #include <type_traits>
 
@@ -36,6 +37,8 @@ constexpr TypeRow kTypes[] = {
     {ElementType::Float8E4M3, "fp8_e4m3", true, 16, 8, 4, -9},
     {ElementType::Float8E5M2, "fp8_e5m2", true, 8, 15, 3, -16},
 };
+
+static_assert(std::size(kTypes) == static_cast<size_t>(ElementType::UInt16));  // which is not measured
 
 struct OperationRow {
     Operation operation;

@@ -203,9 +203,9 @@ void RoundedSource::read(const checkpoint::TensorInfo& tensor, const layout::Sla
     const auto from = gpu::scalar_type(stored.type), to = gpu::scalar_type(tensor.type);
     ARGOSY_CHECK(is_floating(stored.type) && is_floating(tensor.type), "{} is not of floating point",
                  tensor.name);
-    const at::Tensor exact = at::empty(slab.size, *from);
+    const at::Tensor exact = at::empty(slab.size, from.value());
     values_.read(stored, slab, {static_cast<std::byte*>(exact.mutable_data_ptr()), exact.nbytes()});
-    at::from_blob(out.data(), slab.size, *to).copy_(ready_to_round(exact, *to));
+    at::from_blob(out.data(), slab.size, to.value()).copy_(ready_to_round(exact, to.value()));
 }
 
 }  // namespace argosy::eval

@@ -73,7 +73,7 @@ at::Tensor read_converted(const checkpoint::TensorSource& source, const layout::
     std::vector<int64_t> shape = tensor.shape;
     shape[0] = rows.size;
     const at::Tensor out = at::empty(shape, type);
-    const at::ScalarType stored = *gpu::scalar_type(tensor.type);
+    const at::ScalarType stored = gpu::scalar_type(tensor.type).value();
     if (stored == type) {
         read_into(source, tensor, rows.begin, out);
         return out;

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "base/element_type.h"
+#include "base/error.h"
 #include "mpi/comm.h"
 
 namespace argosy::mpi {
@@ -118,8 +119,11 @@ MPI_Datatype datatype(ElementType type) {
         case ElementType::Float64:
             return MPI_DOUBLE;
         default:
-            return derived_type(type)->type;
+            break;
     }
+    const DerivedType* derived = derived_type(type);
+    ARGOSY_CHECK(derived, "no MPI type for element type {}", static_cast<int>(type));
+    return derived->type;
 }
 
 MPI_Op operation(ElementType type, Reduction reduction) {

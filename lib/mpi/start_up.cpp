@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <charconv>
 #include <chrono>
@@ -25,35 +26,58 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// A rank renews its file kRenewals times within the limit. One that has missed several of them is not
-/// running: a file's time may reach other nodes late, or a busy node may pause the rank.
+/// A rank renews its file kRenewals times within the limit. One that has missed kMissedRenewals of them is
+/// not running. A single one says nothing: a file's time may reach other nodes late, or a busy node may pause
+/// the rank.
 constexpr int kRenewals = 10, kMissedRenewals = 3;
 
 double seconds_between_renewals(const Environment::Start& start) {
     return static_cast<double>(start.seconds) / kRenewals;
 }
 
-/// Creates this rank's file, or gives it the present time. If that fails, messages name fewer ranks, and
-/// jobs/common.sh waits 30 s before it passes a signal on.
-void renew(const Environment::Start& start) {
-    if (start.arrivals.empty() || start.rank < 0) return;
-    const fs::path file = fs::path(start.arrivals) / std::to_string(start.rank);
-    if (utimensat(AT_FDCWD, file.c_str(), nullptr, 0) != 0) std::ofstream{file};
+/// The number of bounded calls that this rank has left. Every rank makes the same calls.
+std::atomic<int64_t> num_calls_left = 0;
+
+/// This rank's file; empty if there is no folder.
+fs::path own_file(const Environment::Start& start) {
+    if (start.arrivals.empty() || start.rank < 0) return {};
+    return fs::path(start.arrivals) / std::to_string(start.rank);
 }
 
-std::map<int, fs::file_time_type> times_by_rank(const fs::path& folder) {
-    std::map<int, fs::file_time_type> times;
+/// Creates this rank's file, or gives it the present time. If the file cannot be made, messages name this
+/// rank as missing, and jobs/common.sh waits 30 s before it passes a signal on.
+void renew(const Environment::Start& start) {
+    const fs::path file = own_file(start);
+    if (!file.empty() && utimensat(AT_FDCWD, file.c_str(), nullptr, 0) != 0) std::ofstream{file};
+}
+
+/// Adds a byte to this rank's file, which has one for each call that the rank has left. The other ranks then
+/// know that this one does not keep them waiting, however old its file becomes.
+void note_call_left(const Environment::Start& start) {
+    ++num_calls_left;
+    const fs::path file = own_file(start);
+    if (!file.empty()) std::ofstream(file, std::ios::app) << '.';
+}
+
+struct RankFile {
+    fs::file_time_type time;
+    int64_t num_calls_left = 0;
+};
+
+std::map<int, RankFile> files_by_rank(const fs::path& folder) {
+    std::map<int, RankFile> files;
     std::error_code error;
     for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
         const std::string name = entry->path().filename();
         int rank = 0;
         const auto [rest, failed] = std::from_chars(name.data(), name.data() + name.size(), rank);
         if (failed != std::errc() || rest != name.data() + name.size()) continue;
-        std::error_code unreadable;
-        const fs::file_time_type time = fs::last_write_time(entry->path(), unreadable);
-        if (!unreadable) times[rank] = time;
+        std::error_code unreadable, no_size;
+        const RankFile file = {fs::last_write_time(entry->path(), unreadable),
+                               static_cast<int64_t>(fs::file_size(entry->path(), no_size))};
+        if (!unreadable && !no_size) files[rank] = file;
     }
-    return times;
+    return files;
 }
 
 struct Arrivals {
@@ -62,15 +86,17 @@ struct Arrivals {
 };
 
 Arrivals find_arrivals(const Environment::Start& start) {
-    const auto times = times_by_rank(start.arrivals);
+    const auto files = files_by_rank(start.arrivals);
     Arrivals found;
-    if (times.empty()) return found;
-    // The files' times come from one clock, the file system's, which may differ from this node's.
-    const auto newest = std::ranges::max(times | std::views::values);
+    if (files.empty()) return found;
+    // The times are compared with each other, since the file system's clock may differ from this node's. On a
+    // file system that takes the writer's clock, the nodes' clocks must agree to a fifth of the limit.
+    const auto newest = std::ranges::max(files | std::views::values, {}, &RankFile::time).time;
     const std::chrono::duration<double> oldest_age(kMissedRenewals * seconds_between_renewals(start));
     for (int rank = 0; rank < start.num_ranks; ++rank) {
-        const auto time = times.find(rank);
-        if (time == times.end() || newest - time->second > oldest_age) {
+        const auto file = files.find(rank);
+        if (file == files.end() ||
+            (newest - file->second.time > oldest_age && file->second.num_calls_left <= num_calls_left)) {
             found.missing.push_back(rank);
         } else if (found.first < 0) {
             found.first = rank;
@@ -94,6 +120,7 @@ BoundedCall::~BoundedCall() {
     }
     done_changed_.notify_one();
     if (thread_.joinable()) thread_.join();
+    note_call_left(Environment::read().start);
 }
 
 bool BoundedCall::returns_within(double seconds, const Environment::Start& start) {
@@ -121,7 +148,8 @@ void BoundedCall::watch(const Environment::Start& start) {
     if (found.first >= 0 && found.first != start.rank && returns_within(kSecondsOfTheFirst, start)) return;
     fmt::print(stderr, "{}: error: {} took more than {} s (ARGOSY_START_SECONDS); {}\n",
                program_invocation_short_name, what_, start.seconds,
-               found.missing.empty() ? "a rank did not come to it" : named_missing(found.missing));
+               found.missing.empty() ? "a rank did not come to it, or this rank hangs in it"
+                                     : named_missing(found.missing));
     std::fflush(stderr);
     _exit(static_cast<int>(ExitCode::Watchdog));
 }

@@ -1,7 +1,8 @@
 // Timeouts for the start and the end of a program, while the ranks' watchdogs (watch/watchdog.h) are not
 // connected. MPI_Init itself can only be watched through the file system: no rank knows another's address
 // yet. Each rank therefore has a file with its number in a folder that all ranks see, and renews the file's
-// time while it waits. A rank without a file, or with an old one, is missing.
+// time while it waits. A rank without a file, or with an old one, is missing, unless
+// its file says that the rank has left more calls than this one.
 #pragma once
 
 #include <condition_variable>

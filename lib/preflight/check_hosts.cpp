@@ -53,7 +53,7 @@ const NodeFacts* node_named(const std::string& name, const Cluster& cluster) {
     return node == cluster.nodes.end() ? nullptr : &*node;
 }
 
-constexpr const char* kRemedy =
+constexpr const char* kBindingRemedy =
     "ask Slurm for whole nodes (--exclusive), start srun with --cpu-bind=none but without --cpus-per-task "
     "and --exact, and ranks through jobs/bind.sh";
 
@@ -242,13 +242,13 @@ std::vector<Finding> check_binding(const Cluster& cluster) {
                           {Severity::Warn,
                            fmt::format("a rank may run on one CPU alone, and the node has {} for {}",
                                        node.num_cpus, ranks),
-                           kRemedy});
+                           kBindingRemedy});
             }
             if (++ranks_by_cpus[rank.cpus] != rank.num_cpus + 1) continue;
             found.add(node.name, {Severity::Warn,
                                   fmt::format("more ranks than CPUs may run on {} only, of {} CPUs",
                                               rank.cpus, node.num_cpus),
-                                  kRemedy});
+                                  kBindingRemedy});
         }
     }
     return found.findings(cluster);
@@ -274,7 +274,7 @@ std::vector<Finding> check_shared_cpus(const Cluster& cluster) {
                   {Severity::Warn,
                    fmt::format("{} CPUs are those of several ranks, and {} of the node's {} are no rank's",
                                num_shared, num_free, node.num_cpus),
-                   kRemedy});
+                   kBindingRemedy});
     }
     return found.findings(cluster);
 }
@@ -300,7 +300,7 @@ std::vector<Finding> check_cpus_near_gpus(const Cluster& cluster) {
     if (far.empty()) return {};
     std::ranges::sort(far);
     return {{Severity::Warn, "CPUs near the GPUs", describe_ranks(far, cluster),
-             "no CPU of a rank is near its GPU: " + example, kRemedy}};
+             "no CPU of a rank is near its GPU: " + example, kBindingRemedy}};
 }
 
 }  // namespace argosy::preflight

@@ -81,7 +81,7 @@ void load(const TensorSource& source, const TensorInfo& stored, const HeldSlab& 
     if (stored.type == held.tensor.type && held.elements.is_cpu()) {
         return source.read(stored, held.slab, bytes_of(held.elements));
     }
-    const at::Tensor elements = at::empty(held.elements.sizes(), *gpu::scalar_type(stored.type));
+    const at::Tensor elements = at::empty(held.elements.sizes(), gpu::scalar_type(stored.type).value());
     source.read(stored, held.slab, bytes_of(elements));
     held.elements.copy_(elements);
 }
@@ -94,7 +94,7 @@ LoadedParts parts_to_resume(const config::JobConfig& config, const layout::MeshS
     if (!description.model_only || !parts.moments) return parts;
     parts.moments = false;
     const train::Position position = parse_scalars(description.state, "its manifest").position;
-    const int64_t step_tokens = setup::batch_sizes(config, mesh).global_batch * config.training.seq_len;
+    const int64_t step_tokens = setup::batch_sizes(config, mesh).global_tokens;
     if (final_step(config.training, step_tokens, position) <= position.step) return parts;
     throw UserError(
         "step {} was saved as the last one, with the weights alone (checkpoint.last_save_model_only): the "

@@ -261,16 +261,17 @@ Watchdog::Watchdog(const mpi::Comm& world, std::shared_ptr<GpuSide> gpu, double 
         });
     }
     talks_ = std::thread([state = state_] {
-        for (bool has_left = false, warned = false; !has_left;) {
+        Protocol protocol(*state);
+        for (bool warned = false;;) {
             try {
-                Protocol(*state).run();
-                has_left = true;
+                protocol.run();
+                break;
             } catch (const std::exception& error) {
                 if (!std::exchange(warned, true)) {
                     spdlog::warn("the watchdog of rank {} has failed and starts again: {}",
                                  state->connections.rank(), error.what());
                 }
-                state->sleep(seconds_between_looks(state->timeout_seconds));
+                if (!state->sleep(seconds_between_looks(state->timeout_seconds))) break;
             }
         }
         state->set(state->talks_end);

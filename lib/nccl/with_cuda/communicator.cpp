@@ -3,6 +3,7 @@
 #include <nccl.h>
 
 #include <cstring>
+#include <iterator>
 
 #include "base/error.h"
 
@@ -13,6 +14,7 @@ namespace {
 constexpr ncclDataType_t kTypes[] = {ncclInt8,    ncclUint8,    ncclInt32,      ncclUint32,
                                      ncclInt64,   ncclUint64,   ncclFloat16,    ncclFloat32,
                                      ncclFloat64, ncclBfloat16, ncclFloat8e4m3, ncclFloat8e5m2};
+static_assert(std::size(kTypes) == static_cast<size_t>(ElementType::UInt16));  // which NCCL lacks
 constexpr ncclRedOp_t kReductions[] = {ncclSum, ncclProd, ncclMin, ncclMax, ncclAvg};
 
 ncclDataType_t datatype(ElementType type) { return kTypes[static_cast<int>(type)]; }
