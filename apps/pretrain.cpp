@@ -127,7 +127,7 @@ ExitCode pretrain(const mpi::Comm& ranks, const Environment& environment,
         return ExitCode::Done;
     }
     const double started = seconds_now();
-    resume::warn_of_idle_keys(command.config);
+    resume::log_idle_checkpoint_keys(command.config);
     account::MemoryAccount account(command.config);
     try {
         setup::RankContext context(ranks, command.config, environment);

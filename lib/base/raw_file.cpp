@@ -19,12 +19,23 @@ constexpr mode_t kPermissions = 0666;  // minus the umask
 
 }  // namespace
 
+Descriptor::Descriptor(Descriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
+
+Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {
+    std::swap(number_, other.number_);
+    return *this;
+}
+
+Descriptor::~Descriptor() {
+    if (number_ >= 0) ::close(number_);
+}
+
 RawFile::RawFile(fs::path path, int flags) : path_(std::move(path)) {
     do {
-        descriptor_ = ::open(path_.c_str(), flags | O_CLOEXEC, kPermissions);
-    } while (descriptor_ < 0 && errno == EINTR);
+        descriptor_ = Descriptor(::open(path_.c_str(), flags | O_CLOEXEC, kPermissions));
+    } while (descriptor_.number() < 0 && errno == EINTR);
     const bool writes = flags != O_RDONLY;
-    if (descriptor_ < 0) {
+    if (descriptor_.number() < 0) {
         const int reason = errno;
         if (reason == EIO || *remedy_for(reason)) fail("open");
         throw UserError("cannot {} {}: {}", writes ? "write" : "open", path_.string(), std::strerror(reason));
@@ -50,28 +61,15 @@ RawFile RawFile::create_nameless(const fs::path& path) {
     return file;
 }
 
-RawFile::RawFile(RawFile&& other) noexcept
-    : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)) {}
-
-RawFile& RawFile::operator=(RawFile&& other) noexcept {
-    std::swap(path_, other.path_);
-    std::swap(descriptor_, other.descriptor_);
-    return *this;
-}
-
-RawFile::~RawFile() {
-    if (descriptor_ >= 0) ::close(descriptor_);
-}
-
 int64_t RawFile::size_bytes() const {
     struct stat status = {};
-    if (::fstat(descriptor_, &status) != 0) fail("measure");
+    if (::fstat(descriptor_.number(), &status) != 0) fail("measure");
     return status.st_size;
 }
 
 void RawFile::read_at(int64_t offset, std::span<std::byte> bytes) const {
     while (!bytes.empty()) {
-        const ssize_t done = ::pread(descriptor_, bytes.data(), bytes.size(), offset);
+        const ssize_t done = ::pread(descriptor_.number(), bytes.data(), bytes.size(), offset);
         if (done < 0 && errno == EINTR) continue;
         if (done < 0) fail("read");
         if (done == 0) {
@@ -85,7 +83,7 @@ void RawFile::read_at(int64_t offset, std::span<std::byte> bytes) const {
 
 void RawFile::write_at(int64_t offset, std::span<const std::byte> bytes) const {
     while (!bytes.empty()) {
-        const ssize_t done = ::pwrite(descriptor_, bytes.data(), bytes.size(), offset);
+        const ssize_t done = ::pwrite(descriptor_.number(), bytes.data(), bytes.size(), offset);
         if (done < 0 && errno == EINTR) continue;
         if (done < 0) fail("write");
         bytes = bytes.subspan(done);
@@ -94,14 +92,14 @@ void RawFile::write_at(int64_t offset, std::span<const std::byte> bytes) const {
 }
 
 void RawFile::sync() const {
-    if (::fsync(descriptor_) != 0) fail("make durable");
+    if (::fsync(descriptor_.number()) != 0) fail("make durable");
 }
 
 /// This call is only a hint: an error is ignored, and a few bytes are not worth a request.
 void RawFile::begin_sync(int64_t offset, int64_t num_bytes) const {
     constexpr int64_t kWorthwhileBytes = 1 << 20;
     if (num_bytes < kWorthwhileBytes) return;
-    ::sync_file_range(descriptor_, offset, num_bytes, SYNC_FILE_RANGE_WRITE);
+    ::sync_file_range(descriptor_.number(), offset, num_bytes, SYNC_FILE_RANGE_WRITE);
 }
 
 void RawFile::fail(const char* action) const {

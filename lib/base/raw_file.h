@@ -9,6 +9,19 @@
 
 namespace argosy {
 
+/// A file descriptor that the destructor closes.
+class Descriptor {
+  public:
+    explicit Descriptor(int number = -1) : number_(number) {}
+    Descriptor(Descriptor&& other) noexcept;
+    Descriptor& operator=(Descriptor&& other) noexcept;
+    ~Descriptor();
+    int number() const { return number_; }
+
+  private:
+    int number_;
+};
+
 class RawFile {
   public:
     /// UserError if the file is missing, unreadable or a folder.
@@ -23,10 +36,6 @@ class RawFile {
     /// it is closed. REQUIRES: `path` does not exist, because the file has this name for a moment. UserError
     /// if the folder cannot be written.
     static RawFile create_nameless(const std::filesystem::path& path);
-
-    RawFile(RawFile&& other) noexcept;
-    RawFile& operator=(RawFile&& other) noexcept;
-    ~RawFile();
 
     const std::filesystem::path& path() const { return path_; }
     int64_t size_bytes() const;
@@ -46,7 +55,7 @@ class RawFile {
     [[noreturn]] void fail(const char* action) const;
 
     std::filesystem::path path_;
-    int descriptor_ = -1;
+    Descriptor descriptor_;
 };
 
 /// When this returns, the names in the folder are on disk.

@@ -80,7 +80,7 @@ void warn_of_nccl_tests_variables() {
     for (const auto& [name, value] : communication_variables()) {
         if (!name.starts_with("NCCL_TESTS_")) continue;
         spdlog::warn(
-            "{}={} means nothing here: --mesh splits the ranks, --min-busbw sets the least bandwidth", name,
+            "nccl-bench ignores {}={}: --mesh splits the ranks, --min-busbw sets the minimum bandwidth", name,
             value);
     }
 }
@@ -122,8 +122,9 @@ std::vector<Case> cases_of(const Collective& collective, const Options& options,
             too_small, size);
     }
     if (cases.empty()) {
-        throw UserError("{} on {} ranks: --maxbytes {} is less than an element of {} for each of them",
-                        collective.name, size, options.sweep.max_bytes, name(options.types.front()));
+        throw UserError(
+            "{} on {} ranks: --maxbytes {} is too small; each rank needs at least one element of {}",
+            collective.name, size, options.sweep.max_bytes, name(options.types.front()));
     }
     return cases;
 }

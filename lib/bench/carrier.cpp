@@ -81,7 +81,7 @@ Carrier over_nccl(const mpi::Comm& world, const ControlChannel& control, int own
 Carrier choose_carrier(const mpi::Comm& world, const ControlChannel& control, const Options& options) {
     const std::string& wanted = options.backend;
     if (!wanted.empty() && wanted != "mpi" && wanted != "nccl") {
-        throw UserError("--backend {}: there are mpi and nccl", wanted);
+        throw UserError("--backend is '{}'; it must be mpi or nccl", wanted);
     }
     if (wanted == "nccl" && nccl::version() == 0) {
         throw UserError(

@@ -45,8 +45,8 @@ void check_listed(const StoredBytes& shard, const Manifest& manifest, const std:
         if (tensor.slabs.empty()) continue;
         const auto found = expected.find(tensor.info.name);
         if (found == expected.end() || found->second != tensor) {
-            throw UserError("{}: its table says something else of tensor '{}' than the manifest",
-                            shard.place(), tensor.info.name);
+            throw UserError("{}: its table and the manifest disagree about tensor '{}'", shard.place(),
+                            tensor.info.name);
         }
         expected.erase(found);
     }

@@ -60,7 +60,7 @@ void rename_to_taken(const fs::path& from, const fs::path& place) {
 void restore_replaced(const fs::path& place) {
     rename_to_free(replaced_path(place), place);
     sync_folder(folder_of(place));
-    spdlog::warn("{} is in its place again: what was to replace it was never finished", place.string());
+    spdlog::warn("{} is restored: the save that was to replace it did not finish", place.string());
 }
 
 /// Makes the folder above `place` and returns `place`.

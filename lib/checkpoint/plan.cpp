@@ -114,7 +114,7 @@ void check_plan(const Plan& plan, const std::string& place) {
         for (size_t axis = 0; valid && axis < plan.grid.size(); ++axis)
             valid = fits(tensor.info, tensor.cuts[axis], plan.grid[axis]);
         if (valid) continue;
-        throw UserError("{}: tensor '{}' of shape {} is cut as no grid of {} can cut it", place,
+        throw UserError("{}: tensor '{}' of shape {} has cuts that do not fit the grid {}", place,
                         tensor.info.name, tensor.info.shape, plan.grid);
     }
 }

@@ -245,7 +245,7 @@ std::vector<ByteRange> gaps(std::vector<ByteRange> ranges, const std::string& pl
     int64_t end = kUserBlockBytes;
     for (const ByteRange& range : ranges) {
         if (range.num_bytes == 0) continue;
-        if (range.at < end) throw UserError("{}: two things lie at byte {}", place, range.at);
+        if (range.at < end) throw UserError("{}: two ranges overlap at byte {}", place, range.at);
         if (range.at > end) between.push_back({end, range.at - end});
         end = range.at + range.num_bytes;
     }

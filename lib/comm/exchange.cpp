@@ -25,8 +25,8 @@ bool all_succeeded(Communicator& peers, const std::string& error) {
     peers.run({OpKind::AllReduce, max, max, Reduction::Max});
     const auto of_lowest = max.item<int64_t>();
     if (of_lowest != 0 && of_lowest == own) {
-        spdlog::warn("{}: this node's ranks talk through MPI, not through shared memory: {}", peers.name(),
-                     error);
+        spdlog::warn("{}: shared memory is unavailable, so this node's ranks use MPI instead: {}",
+                     peers.name(), error);
     }
     return of_lowest == 0;
 }

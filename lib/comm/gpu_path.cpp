@@ -42,7 +42,8 @@ GpuPath fastest_path(const mpi::Comm& world, GpuPath wanted) {
     }
     if (wanted == GpuPath::Nccl) {
         throw UserError(
-            "comm.gpu_path = nccl, but rank {} has the GPU of another rank, and NCCL wants one for each: "
+            "comm.gpu_path = nccl, but rank {} shares its GPU with another rank, and NCCL needs one GPU per "
+            "rank: "
             "start as many ranks on a node as it has GPUs, or leave comm.gpu_path out",
             mpi::listed(sharing));
     }
@@ -76,7 +77,7 @@ GpuPath choose_gpu_path(const mpi::Comm& world, GpuPath wanted) {
     const bool is_asked_for = wanted == GpuPath::Nccl || wanted == GpuPath::Host;
     if (nccl::version() == 0 && is_asked_for) {
         throw UserError(
-            "comm.gpu_path says how tensors on GPUs travel, and this build has no CUDA: leave it out, or "
+            "comm.gpu_path is set, but this build has no CUDA: leave it out, or "
             "configure with -DARGOSY_CUDA=ON (preset cuda)");
     }
     if (nccl::version() == 0 || wanted == GpuPath::None) return GpuPath::None;

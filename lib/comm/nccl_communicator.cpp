@@ -144,7 +144,7 @@ std::shared_ptr<watch::Lane> NcclCommunicator::make_lane(const nccl::UniqueId& i
                                                          int rank) const {
     if (current_stream().is_captured()) {
         throw RunError(
-            "internal error: the first operation of its kind over {} comes while a graph is recorded",
+            "internal error: the first operation of its kind over {} was submitted while a graph is recorded",
             name());
     }
     const int seconds = Environment::read().start.seconds;

@@ -65,7 +65,8 @@ Pending StagedCommunicator::submit(std::span<const Op> ops) {
     if (ops.empty()) return {};
     if (!on_gpu(ops)) return host_->submit(ops);
     ARGOSY_CHECK(!cuda::StreamView(gpu::current_stream()).is_captured(),
-                 "tensors that travel through the host's memory are recorded, over {}", name());
+                 "operations over {} go through the host's memory and cannot be recorded into a graph",
+                 name());
     const double start = seconds_now(), counted = host_->exposed_seconds();
     std::vector<Op> staged;
     std::vector<Result> results;

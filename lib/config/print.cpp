@@ -64,8 +64,8 @@ Widths column_widths() {
 
 constexpr const char* kUsage =
     "Options:\n"
-    "  --config F.toml      read keys from a file; those on the command line go over it\n"
-    "  --section.key VALUE  set a key, also as --section.key=VALUE; the later one counts\n"
+    "  --config F.toml      read keys from a file; the command line overrides it\n"
+    "  --section.key VALUE  set a key, also as --section.key=VALUE; the last one wins\n"
     "  --print-config       print all keys as TOML that can be run again, and stop\n"
     "  --version            print version and commit, and stop\n"
     "  --help               print this, and stop\n"

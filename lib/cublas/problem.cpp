@@ -54,12 +54,15 @@ bool has_strides(const MatrixOf<Data>& x) {
 void check(const Product& product) {
     const auto& [c, a, b, accumulate, bias] = product;
     const auto what = [&] { return describe(product); };
-    ARGOSY_CHECK(a.columns == b.rows && a.rows == c.rows && b.columns == c.columns, "no product: {}", what());
-    ARGOSY_CHECK(is_floating_point(a.type) && a.type == b.type, "factors of no type for them: {}", what());
+    ARGOSY_CHECK(a.columns == b.rows && a.rows == c.rows && b.columns == c.columns,
+                 "the shapes do not fit together: {}", what());
+    ARGOSY_CHECK(is_floating_point(a.type) && a.type == b.type,
+                 "A and B have unequal or unsupported types: {}", what());
     const bool into_fp32 = size_bytes(a.type) == 2 && c.type == ElementType::Float32;
-    ARGOSY_CHECK(c.type == a.type || into_fp32, "a result of no type for it: {}", what());
-    ARGOSY_CHECK(has_strides(a) && has_strides(b) && has_strides(c), "strides of no matrix: {}", what());
-    ARGOSY_CHECK(!bias || (lies_by_rows(c) && a.columns > 0), "no product that takes a bias: {}", what());
+    ARGOSY_CHECK(c.type == a.type || into_fp32, "C has an unsupported type: {}", what());
+    ARGOSY_CHECK(has_strides(a) && has_strides(b) && has_strides(c),
+                 "a matrix is neither row-major nor column-major: {}", what());
+    ARGOSY_CHECK(!bias || (lies_by_rows(c) && a.columns > 0), "this product cannot add a bias: {}", what());
 }
 
 template <class Data>

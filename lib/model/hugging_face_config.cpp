@@ -177,7 +177,8 @@ const Family& family_of(const ModelSpec& spec) {
         if (spec.name == family.name && spec.qkv_bias == biased && spec.qk_norm == normed) return family;
     }
     throw UserError(
-        "the model '{}' {} biases of q, k and v and {} norms of q and k is none of Hugging Face's; supported "
+        "Hugging Face has no architecture for model '{}' {} biases of q, k and v and {} norms of q and k; "
+        "supported "
         "are "
         "llama3 with neither, qwen2 with biases and qwen3 with norms",
         spec.name, spec.qkv_bias ? "with" : "without", spec.qk_norm ? "with" : "without");

@@ -52,7 +52,8 @@ ExitCode leave(const char* name, const Comm& errors, const Error& error) {
 void require_expected_size(const Environment& environment, int size) {
     if (environment.expected_ranks == 0 || environment.expected_ranks == size) return;
     throw UserError(
-        "{} ranks were to be started, but MPI sees {}: the launcher does not speak this Open MPI's start-up "
+        "{} ranks were to be started, but MPI sees {}: the launcher does not support this Open MPI's "
+        "start-up "
         "protocol. "
         "Use `srun --mpi=pmix` (see `srun --mpi=list`), or the mpirun of this Open MPI",
         environment.expected_ranks, size);

@@ -112,7 +112,8 @@ void AppendFile::append(std::string_view bytes) {
         const int reason = errno;
         const bool taken_back = done == 0 || ftruncate(file_, before.st_size) == 0;
         throw RunError("cannot write to '{}': {}{}. Free some space, or set job.dump_folder to another disk",
-                       path_, std::strerror(reason), taken_back ? "" : " (its end is cut)");
+                       path_, std::strerror(reason),
+                       taken_back ? "" : " (the file now ends with an incomplete line)");
     }
 }
 

@@ -74,9 +74,9 @@ void multiply(const at::Tensor& out, std::span<const Factors> factors, bool accu
         std::vector<kernels::Product<T>> products;
         for (const Factors& one : factors) {
             ARGOSY_CHECK(one.a.size(0) == out.size(0) && one.b.size(1) == out.size(1),
-                         "a product of another size");
+                         "a factor does not fit the shape of the result");
             ARGOSY_CHECK(one.a.scalar_type() == factors[0].a.scalar_type(),
-                         "a sum of products of unequal types");
+                         "the factors have different types");
             products.push_back(product<T>(one));
         }
         const auto arguments = [&]<class Sum>(Sum) {

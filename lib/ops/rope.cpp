@@ -53,7 +53,7 @@ void own_turn(const at::Tensor& y, const at::Tensor& x, const RopeTable& table, 
 }
 
 void write_turned(const at::Tensor& y, const at::Tensor& x, const RopeTable& table, Turn turn) {
-    ARGOSY_CHECK(y.sizes() == x.sizes(), "rotated rows of one size into rows of another");
+    ARGOSY_CHECK(y.sizes() == x.sizes(), "RoPE: x and y have different shapes");
     if (has_kernels(x)) {
         own_turn(y, with_dense_rows(x), table, turn);
     } else {

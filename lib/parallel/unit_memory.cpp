@@ -90,7 +90,8 @@ UnitMemory::UnitMemory(const std::vector<model::Parameter>& unit, const comm::Me
         const auto name = static_cast<model::Join>(i);
         Join& join = joins_[name];
         if (join.shape.empty()) continue;
-        ARGOSY_CHECK(num_parameters[name] == std::ssize(model::roles_of(name)), "a part of a join");
+        ARGOSY_CHECK(num_parameters[name] == std::ssize(model::roles_of(name)),
+                     "the unit has only some parameters of a join");
         join.memory = ParameterMemory::allocate(join.shape, precision, mesh.device());
     }
 }

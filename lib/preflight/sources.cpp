@@ -15,6 +15,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/raw_file.h"
 
 namespace argosy::preflight {
 namespace {
@@ -37,22 +38,6 @@ bool counts_before(const std::string& left, const std::string& right) {
     if (left.size() != right.size()) return left.size() < right.size();
     return left < right;
 }
-
-class Descriptor {
-  public:
-    /// Opens the file without blocking, even if the path names a device or a pipe.
-    explicit Descriptor(const fs::path& path)
-        : descriptor_(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC)) {}
-    ~Descriptor() {
-        if (descriptor_ >= 0) ::close(descriptor_);
-    }
-    Descriptor(const Descriptor&) = delete;
-    Descriptor& operator=(const Descriptor&) = delete;
-    operator int() const { return descriptor_; }
-
-  private:
-    int descriptor_;
-};
 
 constexpr size_t kMaxOutputBytes = 1 << 20;
 constexpr double kSecondsToDie = 1;
@@ -134,7 +119,9 @@ bool is_address(std::string_view part) { return part.find('/') != part.npos; }
 }  // namespace
 
 std::optional<std::string> read_text(const fs::path& path, size_t most_bytes) {
-    const Descriptor file(path);
+    // Opens without blocking, even if the path names a device or a pipe.
+    const Descriptor opened(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+    const int file = opened.number();
     if (file < 0) return std::nullopt;
     // The kernel's own files have size 0, so they are read from their start.
     const off_t size = ::lseek(file, 0, SEEK_END);

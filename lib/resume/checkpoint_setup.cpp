@@ -82,7 +82,7 @@ SaveOptions save_options(const config::JobConfig& config, const model::ModelSpec
     return options;
 }
 
-void warn_of_idle_keys(const config::JobConfig& config) {
+void log_idle_checkpoint_keys(const config::JobConfig& config) {
     const config::Checkpoint& checkpoint = config.checkpoint;
     const std::vector<std::string> idle =
         checkpoint.saves() ? std::vector<std::string>() : set_among_saving_keys(config);

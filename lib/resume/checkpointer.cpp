@@ -197,11 +197,10 @@ void Checkpointer::log_end() const {
     const std::string saved = fmt::format("step {} is saved in {} after {:.1f} s", save_->position.step,
                                           save_->place().string(), seconds);
     if (finishes_) {
-        spdlog::info("{}; the run's end waited {:.3f} s for it, which no line of metrics has", saved,
-                     seconds_now() - *finishes_);
+        spdlog::info("{}; training had ended, and the program waited {:.3f} s for it (not in the metrics)",
+                     saved, seconds_now() - *finishes_);
     } else {
-        spdlog::info("{}; training stood still for {:.3f} s of them", saved,
-                     is_async() ? stalled_seconds_ : seconds);
+        spdlog::info("{}; training waited {:.3f} s of them", saved, is_async() ? stalled_seconds_ : seconds);
     }
 }
 

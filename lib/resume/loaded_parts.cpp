@@ -46,8 +46,8 @@ LoadedParts all_but_excluded(const config::Checkpoint& checkpoint) {
 int64_t samples_of_length(const Scalars& scalars, int64_t seq_len, bool shuffled, const std::string& place) {
     if (scalars.seq_len == seq_len) return scalars.position.samples;
     const int64_t samples = scalars.position.samples * scalars.seq_len / seq_len;
-    spdlog::info("{} counts samples of {} tokens, this run of {}: its {} are {} now", place, scalars.seq_len,
-                 seq_len, scalars.position.samples, samples);
+    spdlog::info("{} has samples of {} tokens, this run of {}: sample {} there is sample {} here", place,
+                 scalars.seq_len, seq_len, scalars.position.samples, samples);
     if (shuffled) {
         spdlog::warn(
             "training.seq_len: {} then, {} now, is NOT THE SAME PLACE IN THE DATA: with training.shuffle "

@@ -53,7 +53,8 @@ bool set_aside_later_steps(const fs::path& folder, int64_t step) noexcept {
             const fs::path to = aside_path(folder / checkpoint::step_name(later));
             fs::rename(checkpoint::step_path(folder, later), to);
             sync_folder(folder);
-            spdlog::warn("step {} of before this run went back is now {}", later, to.string());
+            spdlog::warn("step {} is set aside as {}: this run went back to an earlier step", later,
+                         to.string());
         }
         return true;
     } catch (const std::exception& error) {

@@ -12,8 +12,8 @@
 #include "kernels/table.h"
 #include "ops/own_kernels.h"
 #include "parallel/placement.h"
-#include "setup/rank_context.h"
 #include "setup/element_types.h"
+#include "setup/rank_context.h"
 
 namespace argosy::setup {
 namespace {
@@ -135,7 +135,7 @@ ops::Path operation_path(const config::JobConfig& config) {
     return fused ? ops::Path::Fused : ops::Path::Separate;
 }
 
-void warn_of_idle_keys(const config::JobConfig& config, const comm::Communicator& world) {
+void log_idle_compile_keys(const config::JobConfig& config, const comm::Communicator& world) {
     const config::Compile &set = config.compile, usual;
     const bool on_gpu = computes_on_gpu(), plain = config.debug.plain_operations;
     const auto warn = [](const char* key, const char* reason) {

@@ -33,7 +33,7 @@ bool uses_graphs(const config::JobConfig& config);
 ops::Path operation_path(const config::JobConfig& config);
 
 /// Logs the keys of [compile] that are set but have no effect with these ranks' devices and settings.
-void warn_of_idle_keys(const config::JobConfig& config, const comm::Communicator& world);
+void log_idle_compile_keys(const config::JobConfig& config, const comm::Communicator& world);
 
 cublas::Search algorithm_search(const config::Compile& compile);
 

@@ -173,17 +173,6 @@ void finish(mpi::Request request) {
 
 }  // namespace
 
-Descriptor::Descriptor(Descriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
-
-Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {
-    std::swap(number_, other.number_);
-    return *this;
-}
-
-Descriptor::~Descriptor() {
-    if (number_ >= 0) close(number_);
-}
-
 WatchConnections::WatchConnections(int rank, int size)
     : rank_(rank),
       size_(size),
@@ -314,7 +303,7 @@ void WatchConnections::join(const ServerAddress& server) {
     }
     if (peers_.empty()) {
         spdlog::warn(
-            "the watchdog of rank {} does not reach that of rank 0 by TCP (port {}, {} addresses tried): if "
+            "the watchdog of rank {} cannot connect to rank 0's by TCP (port {}, {} addresses tried): if "
             "the job hangs, this rank cannot be asked what it waits for",
             rank_, ntohs(server.port), server.num_addresses);
     }

@@ -14,22 +14,10 @@
 #include <string>
 #include <vector>
 
+#include "base/raw_file.h"
 #include "mpi/comm.h"
 
 namespace argosy::watch {
-
-/// A file descriptor that the destructor closes.
-class Descriptor {
-  public:
-    explicit Descriptor(int number = -1) : number_(number) {}
-    Descriptor(Descriptor&& other) noexcept;
-    Descriptor& operator=(Descriptor&& other) noexcept;
-    ~Descriptor();
-    int number() const { return number_; }
-
-  private:
-    int number_;
-};
 
 class WatchConnections {
   public:

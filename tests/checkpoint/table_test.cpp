@@ -161,7 +161,7 @@ TEST(Table, IsAsItCanBe) {
              {"\"at\":600,", "\"at\":511,", "do not lie in a file of 1000"},
              {"\"at\":600,", "\"at\":953,", "48 bytes at 953 do not lie"},
              {"\"at\":600,", "\"at\":9223372036854775807,", "do not lie in a file of 1000"},
-             {"\"at\":600,", "\"at\":640,", "two things lie at byte 680"},
+             {"\"at\":600,", "\"at\":640,", "two ranges overlap at byte 680"},
              {"\"shape\":[4,6]", "\"shape\":[4611686018427387904,4]", "cannot be counted"},
              {"\"shape\":[0,5]", "\"shape\":[0,9223372036854775807]", "cannot be counted"},
              {"\"name\":\"model/b\"", "\"name\":\"model/a\"", "tensor 'model/a': it is listed twice"},
@@ -179,7 +179,7 @@ TEST(Table, IsAsItCanBe) {
              {"\"name\":\"vocabulary\"", "\"name\":\"merges\"", "'merges' is listed twice"},
              {"\"at\":700,\"bytes\":100", "\"at\":700,\"bytes\":9223372036854775807",
               "do not lie in a file of 2000"},
-             {"\"at\":700,\"bytes\":100", "\"at\":700,\"bytes\":101", "two things lie at byte 800"},
+             {"\"at\":700,\"bytes\":100", "\"at\":700,\"bytes\":101", "two ranges overlap at byte 800"},
          }) {
         EXPECT_ERROR(parse_manifest(changed(valid, from, to), "F.h5: its table", kSampleBytes), UserError,
                      "F.h5: its table", fault);
@@ -191,12 +191,13 @@ TEST(Table, OfAPlanIsAsItCanBe) {
     for (const auto& [from, to, fault] : std::initializer_list<Case>{
              {"\"grid\":[2,2]", "\"grid\":[2,0]", "no writers form a grid of [2, 0]"},
              {"\"grid\":[2,2]", "\"grid\":[2,4]", "another number of writers than its 4 files"},
-             {"\"grid\":[2,2]", "\"grid\":[2,2,1]", "cut as no grid of [2, 2, 1] can cut it"},
+             {"\"grid\":[2,2]", "\"grid\":[2,2,1]", "has cuts that do not fit the grid [2, 2, 1]"},
              {"\"grid\":[2,2]", "\"grid\":[2147483647,2147483646]", "no writers form a grid"},
              {"\"grid\":[2,2]", "\"grid\":[2147483648,2]", "counts below 2^31"},
              {"\"grid\":[2,2]", "\"grid\":[]", "its \"grid\" is empty"},
              {"\"grid\":[2,2]", "\"greed\":[2,2]", "is empty"},
-             {"\"cuts\":[[1,2,0]", "\"cuts\":[[2,2,0]", "tensor 'model/a' of shape [4, 6] is cut as no grid"},
+             {"\"cuts\":[[1,2,0]", "\"cuts\":[[2,2,0]",
+              "tensor 'model/a' of shape [4, 6] has cuts that do not fit the grid"},
              {"\"cuts\":[[1,2,0]", "\"cuts\":[[1,2,1]", "tensor 'model/a'"},
              {"\"cuts\":[[1,2,0]", "\"cuts\":[[1,0,0]", "tensor 'model/a'"},
              {"\"cuts\":[[1,2,0]", "\"cuts\":[[1,2]", "a list of [dim, parts, first]"},

@@ -129,26 +129,27 @@ TEST(Problem, RefusesInvalidProducts) {
         change(bad);
         EXPECT_ERROR(request_of(bad), RunError, "internal error", reason, "bf16 [6, ");
     };
-    expect_refused([](Product& p) { p.b.rows = 7; }, "no product");
-    expect_refused([](Product& p) { p.c.columns = 5; }, "no product");
-    expect_refused([](Product& p) { p.b.type = ElementType::Float16; }, "factors of no type");
-    expect_refused([](Product& p) { p.c.type = ElementType::Float16; }, "a result of no type");
-    expect_refused([](Product& p) { p.a.column_stride = 2; }, "strides of no matrix");
-    expect_refused([](Product& p) { p.a.row_stride = 7; }, "strides of no matrix");
-    expect_refused([](Product& p) { p.c.row_stride = 0; }, "strides of no matrix");
+    expect_refused([](Product& p) { p.b.rows = 7; }, "the shapes do not fit together");
+    expect_refused([](Product& p) { p.c.columns = 5; }, "the shapes do not fit together");
+    expect_refused([](Product& p) { p.b.type = ElementType::Float16; },
+                   "A and B have unequal or unsupported types");
+    expect_refused([](Product& p) { p.c.type = ElementType::Float16; }, "C has an unsupported type");
+    expect_refused([](Product& p) { p.a.column_stride = 2; }, "neither row-major nor column-major");
+    expect_refused([](Product& p) { p.a.row_stride = 7; }, "neither row-major nor column-major");
+    expect_refused([](Product& p) { p.c.row_stride = 0; }, "neither row-major nor column-major");
     expect_refused(
         [](Product& p) {
             p.c.row_stride = 1;
             p.c.column_stride = 6;
             p.bias = p.a.data;
         },
-        "no product that takes a bias");
+        "cannot add a bias");
     expect_refused(
         [](Product& p) {
             p.a.columns = p.b.rows = 0;
             p.bias = p.a.data;
         },
-        "no product that takes a bias");
+        "cannot add a bias");
 }
 
 TEST(Build, WithoutCudaGivesAClearError) {

@@ -32,8 +32,8 @@ class Saving(saved.SavedTest):
         self.assertEqual(stalls, [step["time_ms"]["checkpoint"] for step in self.steps()])
         self.assertGreater(min(stalls[4], stalls[9]), 0.1)
         self.assertLess(sorted(stalls[0:4])[1], 0.1)  # others may have been slowed by a busy machine
-        self.assertRegex(done.stderr, r"step 5 is saved in \S+ after \d+\.\d s; training stood still for \d+\.\d+ s")
-        self.assertRegex(done.stderr, rf"step {TOTAL} is saved in \S+ after \d+\.\d s; the run's end waited \d+\.\d+ s")
+        self.assertRegex(done.stderr, r"step 5 is saved in \S+ after \d+\.\d s; training waited \d+\.\d+ s")
+        self.assertRegex(done.stderr, rf"step {TOTAL} is saved in \S+ after \d+\.\d s; training had ended, and the program waited \d+\.\d+ s")
 
     def test_without_enable_nothing_is_saved_or_loaded(self):
         done = self.train(1, checkpoint__enable=False)
@@ -219,7 +219,7 @@ class Loading(saved.SavedTest):
         done = self.train(2, checkpoint__load_step=2, training__steps=5)
         self.assertIn("2 steps are done", done.stderr)
         self.assertEqual(self.names(), ["step-00000002", "step-00000004", "step-00000005", "step-00000006.aside"])
-        self.assertIn("step 6 of before this run went back is now", done.stderr)
+        self.assertIn("step 6 is set aside as", done.stderr)
         self.assertEqual(len(self.numbers()), 5)
         self.train(2, training__steps=6)  # as far again: steps set aside are removed
         self.assertEqual(self.names(), ["step-00000002", "step-00000004", "step-00000005", "step-00000006"])

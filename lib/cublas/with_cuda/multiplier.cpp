@@ -149,7 +149,8 @@ Multiplier::Multiplier(Multiplier&&) noexcept = default;
 Multiplier& Multiplier::operator=(Multiplier&&) noexcept = default;
 
 void Multiplier::run(const Product& product, CUstream_st* stream) {
-    ARGOSY_CHECK(std::this_thread::get_id() == state_->owner, "a matrix product of another thread");
+    ARGOSY_CHECK(std::this_thread::get_id() == state_->owner,
+                 "a Multiplier is called from a thread that does not own it");
     const Request request = request_of(product);
     const Problem& problem = request.problem;
     if (problem.m == 0 || problem.n == 0) return;

@@ -41,7 +41,7 @@ const char* remedy(ncclResult_t status) {
         case ncclInvalidUsage:
             return "every rank needs a GPU of its own, and the same calls in the same order";
         default:
-            return "NCCL_DEBUG=WARN has it say more";
+            return "set NCCL_DEBUG=WARN for details";
     }
 }
 
