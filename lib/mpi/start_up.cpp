@@ -25,16 +25,17 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// A rank renews its file kRenewals times within the limit. One that has missed several of them is not
-/// running: a file's time may reach other nodes late, or a busy node may pause the rank.
+/// A rank renews its file kRenewals times within the limit. A rank counts as missing only after
+/// kMissedRenewals missed renewals, because a file's time may reach other nodes late, and a busy node may
+/// pause the rank.
 constexpr int kRenewals = 10, kMissedRenewals = 3;
 
 double seconds_between_renewals(const Environment::Start& start) {
     return static_cast<double>(start.seconds) / kRenewals;
 }
 
-/// Creates this rank's file, or gives it the present time. If that fails, messages name fewer ranks, and
-/// jobs/common.sh waits 30 s before it passes a signal on.
+/// Creates this rank's file, or sets its time to now. A failure is ignored: messages may then list this rank
+/// as missing, and jobs/common.sh waits up to 30 s for the file before it passes on a signal.
 void renew(const Environment::Start& start) {
     if (start.arrivals.empty() || start.rank < 0) return;
     const fs::path file = fs::path(start.arrivals) / std::to_string(start.rank);
@@ -58,14 +59,15 @@ std::map<int, fs::file_time_type> times_by_rank(const fs::path& folder) {
 
 struct Arrivals {
     std::vector<int> missing;
-    int first = -1;  // the lowest rank that is not missing; -1: the folder knows of no rank
+    int first = -1;  // the lowest rank that is not missing; -1: the folder has no file of a rank
 };
 
 Arrivals find_arrivals(const Environment::Start& start) {
     const auto times = times_by_rank(start.arrivals);
     Arrivals found;
     if (times.empty()) return found;
-    // The files' times come from one clock, the file system's, which may differ from this node's.
+    // Compare the files' times with each other: they come from the file system's clock, which may differ from
+    // this node's clock.
     const auto newest = std::ranges::max(times | std::views::values);
     const std::chrono::duration<double> oldest_age(kMissedRenewals * seconds_between_renewals(start));
     for (int rank = 0; rank < start.num_ranks; ++rank) {
@@ -107,11 +109,12 @@ bool BoundedCall::returns_within(double seconds, const Environment::Start& start
     return false;
 }
 
-/// Ranks time out one after the other, in the order of their numbers, so that the first message is the only
-/// one: the launcher ends the other ranks meanwhile. A rank that was started earlier than the first one may
-/// time out before it. Every rank but the first therefore waits up to kSecondsOfTheFirst for the first one's
-/// message, because an earlier exit would make the launcher end the first rank before it prints. If the job
-/// still lives then, the rank prints its own message.
+/// Only one rank should print: the reporter, the lowest rank that is not missing (Arrivals::first). Ranks
+/// time out one after the other, in the order of their numbers, and the launcher ends all ranks when the
+/// reporter exits. A rank that was started earlier than the reporter may still time out before the reporter
+/// does. If that rank exited, the launcher would end the reporter before it prints. Every rank but the
+/// reporter therefore waits another kSecondsOfTheFirst. If the job still runs after that, the rank prints its
+/// own message.
 void BoundedCall::watch(const Environment::Start& start) {
     constexpr double kSecondsBetweenRanks = 0.5, kSecondsOfTheFirst = 10;
     constexpr int kMaxTurns = 20;
