@@ -10,8 +10,9 @@
 
 namespace argosy {
 
-/// Adds --version, and parses. Returns false for --help and --version, after which nothing is left to do.
-/// `prints_help`: whether this process, of all ranks, prints their text. Throws UserError.
+/// Adds --version and parses the command line. Returns false after --help or --version: the program has
+/// nothing left to do then. Only a process with `prints_help` prints the text of --help and --version; a
+/// parallel program sets it on rank 0. Throws UserError.
 inline bool parse_options(CLI::App& app, int argc, char** argv, bool prints_help = true) {
     app.set_version_flag("--version", version());
     try {

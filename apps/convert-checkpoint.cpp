@@ -1,5 +1,5 @@
-// Converts a model from one form to another (sharded and full checkpoints, Hugging Face folders), or lists
-// the contents of one.
+// Converts a model between its forms (sharded checkpoint, full file, Hugging Face folder), or describes a
+// model.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
@@ -151,7 +151,7 @@ ExitCode inspect(const CommandLine& line) {
     return inspection.faults && !inspection.faults->empty() ? ExitCode::CheckFailed : ExitCode::Done;
 }
 
-/// Compares the logits of both models for a few sequences of tokens; empty if they pass.
+/// Compares the logits of the two models for a few sequences of tokens. Returns no text if they agree.
 std::vector<std::string> logit_differences(const ModelSource& source, const ModelSource& made,
                                            const Environment& environment) {
     Progress progress("comparing logits", environment);

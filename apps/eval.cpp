@@ -79,9 +79,10 @@ void add_options(CLI::App& app, Options& options) {
         ->check(CLI::PositiveNumber);
 }
 
-/// Checks all weights before the run, because the run reads slabs of weights, which no check covers.
+/// Verifies all weights before the run. The run itself may read part of a stored slab, and a check covers
+/// only a whole slab.
 void check_bytes(const interop::ModelSource& source, const Environment& environment) {
-    if (!source.checkpoint) return;  // Hugging Face's files have no checks
+    if (!source.checkpoint) return;  // files of Hugging Face have no checks
     const auto weights = interop::plan_transfers(source, interop::Content::ModelOnly, std::nullopt);
     interop::Progress progress("checking", interop::num_source_bytes(weights), environment);
     const interop::TransferOptions transfer_options{
@@ -101,7 +102,8 @@ void warn_of_long_windows(const interop::ModelSource& source, const std::vector<
     }
 }
 
-/// A record whose log-likelihood is not finite ends the run, because the mean would not be finite either.
+/// Scores the records of a task. Throws UserError if the log-likelihood of a record is not finite, because
+/// the mean would not be finite either.
 eval::TaskResult run_task(const eval::LayerwiseModel& model, const eval::TokenTask& task,
                           eval::PerplexityOptions options, const Environment& environment) {
     Progress progress("evaluating " + task.name, environment);
@@ -164,8 +166,8 @@ void evaluate(Options options, const Environment& environment) {
     const auto [source, tasks] = open_inputs(options);
     PartialFile output(options.output, is_json_of_format(eval::kResultsMark));
     const eval::Device device = eval::choose_device(options.device);
-    observe::MemoryMeter::install();  // counts tensors, and names the requested bytes when host memory runs
-                                      // out
+    // The meter counts the bytes of tensors. If host memory runs out, its error names the requested bytes.
+    observe::MemoryMeter::install();
     const ops::TensorThread thread;
     options.perplexity.round_bytes = eval::round_bytes(device, options.perplexity.round_bytes);
     const eval::LayerwiseModel model(*source.tensors, source.spec,

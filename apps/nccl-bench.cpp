@@ -1,6 +1,6 @@
 // Measures collectives over all ranks, with the options, columns and bandwidths of nccl-tests. The option
-// --preflight runs the executable `preflight` beside it instead, which checks the nodes of a job before the
-// job starts.
+// --preflight makes nccl-bench run the executable `preflight` from its own folder instead, which checks the
+// nodes of a job before the job starts.
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -84,7 +84,7 @@ ExitCode measure(int argc, char** argv, const mpi::Comm& world) {
     if (!parse_options(app, argc, argv, world.rank() == 0)) return ExitCode::Done;
     const bench::Options options = bench::meaning_of(words);
     check(options, world.size());
-    std::optional<PartialFile> json, csv;  // opened first: if they cannot be written, nothing is measured
+    std::optional<PartialFile> json, csv;  // opened before measuring, to report a bad path early
     if (world.rank() == 0 && !options.json.empty())
         json.emplace(options.json, is_json_of_format(bench::kJsonMark));
     if (world.rank() == 0 && !options.csv.empty()) csv.emplace(options.csv, begins_with(bench::kCsvMark));
@@ -102,7 +102,7 @@ ExitCode measure(int argc, char** argv, const mpi::Comm& world) {
     return results.passed(options) ? ExitCode::Done : ExitCode::CheckFailed;
 }
 
-/// Replaces this process by `preflight`, with the same arguments. Returns only by an exception.
+/// Replaces this process by `preflight`, with the same arguments. Never returns; throws UserError on failure.
 ExitCode run_preflight(char** argv) {
     const std::filesystem::path program =
         std::filesystem::read_symlink("/proc/self/exe").replace_filename("preflight");

@@ -1,5 +1,5 @@
-// Checks the nodes of a job before it starts: settings and hardware, then the speed of matrix products and of
-// the collectives of a step of the job's configuration.
+// Checks the nodes of a job before the job starts: first settings and hardware, then the speed of matrix
+// products and of the collectives that a training step of the job runs.
 #include <CLI/CLI.hpp>
 #include <filesystem>
 #include <optional>
@@ -38,7 +38,7 @@ struct Words {
 };
 
 void add_options(CLI::App& app, Words& words) {
-    app.add_flag("--preflight")->group("");  // nccl-bench passes it on
+    app.add_flag("--preflight")->group("");  // accepted because nccl-bench passes all of its arguments on
     app.add_option("--config", words.config, "the job's configuration; options --section.key override it")
         ->required();
     app.add_option("--json,-J,--output_file", words.json,

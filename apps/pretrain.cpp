@@ -1,4 +1,4 @@
-// Trains a model: configuration -> mesh -> data -> model -> steps -> metrics, checkpoints.
+// Trains a model: configuration -> mesh -> data -> model -> steps -> metrics and checkpoints.
 #include <cstdio>
 
 #include "account/training_memory.h"
@@ -29,13 +29,13 @@
 namespace argosy {
 namespace {
 
-/// A run on this rank: its parts, each made of those before it, and its steps.
+/// A run on this rank: the parts of the run, and its training steps. A part is made from the parts above it.
 struct Run {
     const Environment& environment;
     const config::JobConfig& config;
     account::MemoryAccount& account;
     setup::RankContext& context;
-    double started;  // seconds of the clock
+    double started;  // seconds_now() at the start of the run
     comm::Mesh& mesh = context.mesh;
     comm::Communicator& control = *context.control;
 
@@ -95,7 +95,7 @@ struct Run {
         position += {.step = 1, .samples = sizes.global_batch, .tokens = sizes.global_tokens};
         in(Checkpoint, [&] { checkpoints.after_step(position); });
         report(batch, lr, result);
-        if (guard.gives_up()) checkpoints.settle();  // a save that is under way still has good data
+        if (guard.gives_up()) checkpoints.settle();  // a save under way holds good data: let it finish
         guard.check(position.step, result);
         return stop.agreed(limits.finish_step());
     }

@@ -22,7 +22,7 @@ using model::Parameter;
 using model::Role;
 using Shape = std::vector<int64_t>;
 
-/// The type's name in the configuration.
+/// The name of the type in the configuration.
 std::string name_of(at::ScalarType type) {
     switch (type) {
         case at::kDouble:
@@ -38,8 +38,8 @@ std::string name_of(at::ScalarType type) {
     }
 }
 
-/// The size that LibTorch's allocator requests from CUDA: from 10 MiB on rounded up to a multiple of 2 MiB.
-/// All smaller tensors share blocks of one of two sizes, which identify no tensor: then the result is empty.
+/// The number of bytes that LibTorch's allocator requests from CUDA for a tensor of `bytes`: a multiple of 2
+/// MiB. Empty below 10 MiB: smaller tensors share blocks of two fixed sizes, which do not identify a tensor.
 std::optional<int64_t> rounded_as_on_a_gpu(int64_t bytes) {
     constexpr int64_t kStep = 2 << 20, kLeast = 10 << 20;
     if (bytes < kLeast) return std::nullopt;
@@ -81,7 +81,7 @@ class LargeTensors {
         }
     }
 
-    /// Equal layers are listed once, under the names of the first one.
+    /// Adds the tensors of a unit. Equal layers are listed once, under the names of the first of them.
     void add_unit(const std::vector<Parameter>& unit) {
         std::vector<parallel::UnitLayout::Parameter> parameters;
         model::ByRole<int64_t> rows;
@@ -102,8 +102,9 @@ class LargeTensors {
         add("the gradients of " + name + ", of all shards", {buffer_elements}, options_.precision.reduce);
     }
 
-    /// Adds the outputs of a unit's matrix products and the tensors of the same shapes. `rows`: rows of each
-    /// of the unit's matrices, which become columns of the output; 0 for a role that the unit does not have.
+    /// Adds the outputs of a unit's matrix products and other tensors of the same shapes. `rows`: the number
+    /// of rows of each matrix of the unit, which is the number of columns of the output; 0 for a role that
+    /// the unit does not have.
     void add_activations(const model::ByRole<int64_t>& rows) {
         const auto activation = [&](const char* name, int64_t columns) {
             if (columns > 0) add(name, {tokens(), columns}, compute());
@@ -121,7 +122,7 @@ class LargeTensors {
             compute());
     }
 
-    /// For each element type the kinds of tensors (weights, gradient, ...) that are held in it.
+    /// For each element type, the kinds of tensors (weights, gradient, ...) that have this type.
     using Held = std::map<at::ScalarType, std::vector<std::string>>;
 
     Held weights_and_gradient() const {
@@ -143,7 +144,9 @@ class LargeTensors {
         }
     }
 
-    /// The parameters of a join share an allocation if there is one shard, except for moments (UnitMemory).
+    /// Adds the weights, gradients and moments of a unit. If there is one shard, the weights of the
+    /// parameters of a join are one allocation, and so are their gradients (UnitMemory). Each parameter has
+    /// its own moments.
     void add_parameters(const std::vector<Parameter>& unit) {
         const bool shared = mesh_.degree(layout::kShardAxes) == 1;
         for (size_t first = 0, count = 0; first < unit.size(); first += count) {

@@ -1,5 +1,5 @@
-// Names the large tensors of a step by their size. A failing allocator reports only a number of bytes, and
-// training_memory.h uses this list to name the tensors that may have needed these bytes.
+// Names the large tensors of a step by their size. When an allocation fails, the allocator reports only a
+// number of bytes; training_memory.h uses this list to name the tensors that may have needed these bytes.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -22,13 +22,13 @@ struct LargeTensor {
     int64_t num_bytes() const;
 };
 
-/// This rank's large tensors, computed without allocating: activations of a microbatch, gathered weights and
-/// gradients of units, and weights, gradient and moments of each matrix. Equal layers are listed once. A step
-/// also allocates tensors that are not in the list.
+/// Lists the large tensors of this rank without allocating them: activations of a microbatch, gathered
+/// weights and gradients of units, and weights, gradient and moments of each matrix. Equal layers are listed
+/// once. A step also allocates tensors that are not in the list.
 std::vector<LargeTensor> large_tensors(const train::TrainerOptions& options, const comm::Mesh& mesh);
 
-/// Describes the tensors whose allocation asks for `bytes`, as "a layer's gate and up [16384, 37888] of
-/// bfloat16". LibTorch's GPU allocator rounds sizes up, so rounded sizes match too. Empty if none match.
+/// Describes the tensors whose allocation requests `bytes`: "a layer's gate and up [16384, 37888] of
+/// bfloat16". A size that LibTorch's GPU allocator has rounded up matches too. Empty if no tensor matches.
 std::string names_of_size(std::span<const LargeTensor> tensors, int64_t bytes);
 
 }  // namespace argosy::account

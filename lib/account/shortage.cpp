@@ -15,7 +15,7 @@
 namespace argosy::account {
 namespace {
 
-/// The figures that LibTorch's allocator gave when it failed.
+/// The figures that LibTorch's GPU allocator reported when it failed.
 Shortage of_tensors_on_the_gpu() {
     const auto failure = gpu::last_allocation_failure();
     if (!failure) return {Shortage::Where::Gpu};
@@ -23,8 +23,8 @@ Shortage of_tensors_on_the_gpu() {
             Shortage::Gpu{failure->reserved_bytes, failure->device_free_bytes, failure->device_total_bytes}};
 }
 
-/// An allocation outside LibTorch's allocator failed: the figures are the allocator's maxima in this step. A
-/// GPU that has no memory may refuse these queries too.
+/// Describes the failure of a GPU allocation outside LibTorch's allocator. The figures are the allocator's
+/// maxima in this step. The figures stay empty if the queries fail too, for lack of memory.
 Shortage beside_tensors_on_the_gpu(std::optional<int64_t> wanted) {
     Shortage found{Shortage::Where::Gpu, wanted};
     try {
@@ -49,8 +49,8 @@ std::string breakdown(const Shortage& found) {
     return fmt::format("; {}: {}", which_memory(found), fmt::join(parts, ", "));
 }
 
-/// Options that would reduce memory and are not yet in use. For a GPU run, only a unit's weights are on the
-/// host.
+/// Options that would reduce the use of the memory that ran out. When the model runs on a GPU, the host holds
+/// only the weights of one unit at a time, so smaller batches do not help there.
 std::vector<std::string> remedies(const MemoryNeeds& needs, Shortage::Where where) {
     const bool of_gpu = where == Shortage::Where::Gpu;
     std::vector<std::string> found;

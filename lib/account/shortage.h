@@ -1,5 +1,5 @@
-// Recognises exceptions about too little memory, describes the memory at the time of the failure, and
-// explains the failure of an evaluation. training_memory.h explains that of a training run.
+// Recognises out-of-memory exceptions, describes the memory at the time of the failure, and explains the
+// failure of an evaluation. training_memory.h explains the failure of a training run.
 #pragma once
 
 #include <cstdint>
@@ -12,26 +12,27 @@ namespace argosy::account {
 struct Shortage {
     enum class Where { Host, Gpu };
     Where where = Where::Host;
-    // Numbers of bytes; empty where they are unknown.
+    // All numbers are bytes; empty: unknown.
     std::optional<int64_t> wanted = {};
-    std::optional<int64_t> tensors = {};  // of all tensors there, activations included
+    std::optional<int64_t> tensors = {};  // of all tensors in that memory, activations included
     struct Gpu {
         int64_t reserved = 0, free = 0, total = 0;
     };
     std::optional<Gpu> gpu = {};
 };
 
-/// Describes the exception that is being handled; empty if it is not about memory. Throws nothing. REQUIRES:
-/// the caller is a catch handler.
+/// Describes the exception that is being handled; empty if that exception is not an out-of-memory error.
+/// Throws nothing. REQUIRES: the caller is inside a catch block.
 std::optional<Shortage> find_shortage();
 
 /// For messages: "1.5 GiB".
 std::string gibibytes_text(int64_t bytes);
 
-/// ": 1.5 GiB asked for"; empty where the size is unknown.
+/// ": 1.5 GiB requested"; empty if the size is unknown.
 std::string asked_for(const Shortage& found);
 
-/// Says which memory ran out: "of the GPU's 80 GiB", or of the tensors in the host's memory.
+/// Says which memory ran out: "of the GPU's 80 GiB", "of 2 GiB of tensors in the host's memory", or "in the
+/// host's memory".
 std::string which_memory(const Shortage& found);
 
 /// For a shortage in the host's memory: ", in the host's memory, beside 2 GiB of tensors there".
@@ -45,11 +46,12 @@ struct MemoryNeeds {
     bool on_gpu = false;
     std::string dtype;  // fp32, bf16 or fp16: the type of the computation
     int64_t batch_tokens = 0;
-    int64_t longest_window = 0;  // in inputs; a batch has at least one window
+    int64_t longest_window = 0;  // in input tokens; a batch has at least one window
 };
 
-/// Call it inside a handler of any exception. If the GPU or the host ran out of memory, throws RunError with
-/// the bytes requested, the other uses of memory and the options to change; otherwise rethrows the exception.
+/// If the GPU or the host ran out of memory, throws RunError with the requested bytes, the other uses of
+/// memory and the options to change; otherwise rethrows the current exception. REQUIRES: the caller is inside
+/// a catch block.
 [[noreturn]] void explain_shortage(const MemoryNeeds& needs);
 
 }  // namespace argosy::account

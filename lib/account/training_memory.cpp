@@ -24,8 +24,8 @@ std::vector<std::string> lasting_parts(const HeldBytes& held) {
             "optimizer states " + gibibytes_text(held.moments)};
 }
 
-/// Together with parts_beside_tensors() the parts add up to the GPU's memory. Without a GPU they add up
-/// to the bytes that tensors held, if that number is known.
+/// Lists the uses of memory during a step. On a GPU, these and parts_beside_tensors() add up to the GPU's
+/// memory. On the host, they add up to the bytes of all tensors, if that number is known.
 std::vector<std::string> parts_of_a_step(const HeldBytes& held, const Shortage& found) {
     std::vector<std::string> parts = lasting_parts(held);
     parts.push_back("gathered units " + gibibytes_text(held.gathered));
@@ -35,7 +35,7 @@ std::vector<std::string> parts_of_a_step(const HeldBytes& held, const Shortage& 
     return parts;
 }
 
-/// Lists what used the memory that holds the model, or that should hold the model under construction.
+/// Lists the uses of the memory that ran out. REQUIRES: the model is, or was to be, in that memory.
 std::string breakdown(const std::optional<HeldBytes>& planned, const std::optional<HeldBytes>& held,
                       const Shortage& found) {
     std::vector<std::string> parts;
@@ -52,7 +52,8 @@ std::string breakdown(const std::optional<HeldBytes>& planned, const std::option
     return fmt::format("; {}: {}{}", which_memory(found), fmt::join(parts, ", "), text);
 }
 
-/// Remedies for the host's memory if GPUs hold the model: the host's use grows with the ranks of a node.
+/// Remedies for a shortage of host memory in a run on GPUs: each rank of a node adds to the use of host
+/// memory.
 std::vector<std::string> remedies_for_the_host(const config::JobConfig& config) {
     std::vector<std::string> found = {"fewer ranks per node"};
     if (config.checkpoint.saves()) {
@@ -64,7 +65,7 @@ std::vector<std::string> remedies_for_the_host(const config::JobConfig& config) 
     return found;
 }
 
-/// The settings that would need less memory and are not in effect yet, each with its current value.
+/// Changes of settings that would save memory, each with the current value of the setting.
 std::vector<std::string> remedies(const config::JobConfig& config, bool on_gpu) {
     std::vector<std::string> found;
     const auto add = [&](bool helps, std::string text) {
@@ -105,7 +106,7 @@ std::vector<std::string> remedies(const config::JobConfig& config, bool on_gpu) 
 
 int64_t num_bytes(const at::Tensor& tensor) { return static_cast<int64_t>(tensor.nbytes()); }
 
-/// Elements of this rank's shard as ShardedParameter allocates it, padding rows included.
+/// The number of elements that ShardedParameter allocates for this rank's shard, padding rows included.
 int64_t padded_elements(const layout::ParamSpec& spec, const comm::Mesh& mesh) {
     int64_t count = 1;
     for (const int64_t size : parallel::shard_shape(spec, mesh.shape(), mesh.coordinates())) count *= size;
@@ -137,7 +138,7 @@ train::Trainer MemoryAccount::make_trainer(const train::TrainerOptions& options,
 MemoryAccount::Watch::~Watch() {
     try {
         account_.note(trainer_);
-    } catch (const std::exception&) {  // there may be no memory for the record, either
+    } catch (const std::exception&) {  // recording may itself run out of memory
     }
 }
 
@@ -146,7 +147,7 @@ void MemoryAccount::note(train::Trainer& trainer) {
     held_ = held_bytes(trainer.model(), trainer.step().optimizer());
 }
 
-/// The size that an allocator reports, and the tensors that have this size.
+/// The number of bytes that the failed allocation requested, and the tensors that have this size.
 std::string MemoryAccount::wanted(const Shortage& found) const {
     const std::string names = found.wanted ? names_of_size(tensors_, *found.wanted) : "";
     return asked_for(found) + (names.empty() ? "" : ", the size of " + names);

@@ -1,5 +1,6 @@
-// Explains an out-of-memory error: how many bytes were requested, in which phase or operation, what held the
-// rest of the memory, and which settings need less. The MemoryAccount collects these facts during the run.
+// Explains an out-of-memory error of a training run: how many bytes were requested, in which phase or
+// operation, what held the rest of the memory, and which settings need less. MemoryAccount collects these
+// facts during the run.
 #pragma once
 
 #include <cstdint>
@@ -18,12 +19,12 @@
 
 namespace argosy::account {
 
-// Counts the bytes that a rank holds as long as a run trains, by purpose. Activations are not counted.
+// The bytes that a rank holds during training, by purpose, without activations.
 
 struct HeldBytes {
     int64_t weights = 0;    // the weights that the optimizer updates
     int64_t copies = 0;     // copies of the weights in the type of computation, if that type differs
-    int64_t gradients = 0;  // of the parameters, and of units before the reduction over the shards
+    int64_t gradients = 0;  // sums per parameter, and gradients of units that are not reduced yet
     int64_t moments = 0;    // of the optimizer
     int64_t gathered = 0;   // weights of units that are gathered now
     int64_t total() const { return weights + copies + gradients + moments + gathered; }
@@ -32,24 +33,25 @@ struct HeldBytes {
 /// Bytes that this rank holds now.
 HeldBytes held_bytes(parallel::ParallelModel& model, const optim::AdamW& optimizer);
 
-/// Bytes that this rank's Trainer will hold once it is constructed. Computed without allocating anything.
+/// Bytes that this rank's Trainer will hold after its construction. Allocates nothing.
 HeldBytes planned_bytes(const train::TrainerOptions& options, const comm::Mesh& mesh);
 
 class MemoryAccount {
   public:
-    /// REQUIRES: config outlives it.
+    /// REQUIRES: `config` outlives the MemoryAccount.
     explicit MemoryAccount(const config::JobConfig& config) : config_(config) {}
     MemoryAccount(const MemoryAccount&) = delete;
 
-    /// Constructs the Trainer, which may already run out of memory.
+    /// Constructs the Trainer. Records the planned bytes first, because the construction may run out of
+    /// memory.
     train::Trainer make_trainer(const train::TrainerOptions& options, comm::Mesh& mesh);
 
-    /// Names the phase that begins now; messages print it after "in". A unit operation under way takes
-    /// precedence over it. REQUIRES: `what` is a string literal.
+    /// Names the phase that begins now; messages print the name after "in". If a unit operation is under way,
+    /// messages name the operation instead. REQUIRES: `what` is a string literal.
     void doing(const char* what) { doing_ = what; }
 
-    /// The destructor records what the trainer holds and which operation is under way. An exception on its
-    /// way to explain() destroys the Watch before the trainer.
+    /// The destructor records what the trainer holds and which operation is under way. An exception destroys
+    /// the Watch before the trainer, so that explain() still finds this record.
     class Watch {
       public:
         Watch(MemoryAccount& account, train::Trainer& trainer) : account_(account), trainer_(trainer) {
@@ -66,8 +68,8 @@ class MemoryAccount {
     /// the MemoryAccount outlives both.
     [[nodiscard]] Watch watch(train::Trainer& trainer) { return {*this, trainer}; }
 
-    /// Call inside a catch block. Throws RunError with the explanation if memory on the GPU or the host ran
-    /// out; otherwise rethrows the current exception.
+    /// Throws RunError with the explanation if the GPU or the host ran out of memory; otherwise rethrows the
+    /// current exception. REQUIRES: the caller is inside a catch block.
     [[noreturn]] void explain() const;
 
   private:

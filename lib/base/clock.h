@@ -1,4 +1,4 @@
-// Time on this machine: for measuring, and for polling until an answer comes or a time limit passes.
+// The monotonic clock of this machine, and polling for an answer until a time limit passes.
 #pragma once
 
 #include <sched.h>
@@ -10,19 +10,19 @@
 
 namespace argosy {
 
-/// Seconds of a monotonic clock. Only differences mean something.
+/// Seconds of a monotonic clock. Only the difference of two values has a meaning.
 inline double seconds_now() {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-/// Counts the time that this process has polled for an answer. Between two polls the process itself may have
-/// stood still (stopped by a signal, or suspended by Slurm together with its peers). A gap of this kind
-/// says nothing about the peers, so each gap counts for at most kMaxSecondsBetweenLooks.
+/// Counts the time that this process has polled for an answer. Between two polls this process may have been
+/// stopped by a signal, or suspended by Slurm together with its peers. This gap says nothing about the peers,
+/// so each gap counts as at most kMaxSecondsBetweenLooks.
 class PollTimer {
   public:
     explicit PollTimer(double limit_seconds) : limit_seconds_(limit_seconds) {}
 
-    /// Counts one poll and returns at once; false once the time limit has passed.
+    /// Counts one poll and returns at once. Returns false after the time limit.
     bool has_time_left() {
         const double now = seconds_now();
         waited_seconds_ += std::min(now - last_look_, kMaxSecondsBetweenLooks);
@@ -32,11 +32,11 @@ class PollTimer {
 
     double waited_seconds() const { return waited_seconds_; }
 
-    /// Waits shortly between two polls; false once the time limit has passed.
+    /// Counts one poll and waits briefly. Returns false, without a wait, after the time limit.
     ///
-    /// A waiting rank first yields, the cheapest way to wait for an answer that is about to arrive. After
-    /// kYieldingSeconds it sleeps and leaves its core to ranks that may be computing the answer: with more
-    /// ranks than cores a step takes up to a third less time, with a core for each rank the same.
+    /// For kYieldingSeconds the process yields, which costs least if the answer is about to arrive. After
+    /// that the process sleeps, so that a rank that computes the answer can use the core. Sleeping shortens a
+    /// step by up to a third if there are more ranks than cores, and changes nothing if each rank has a core.
     bool pause() {
         if (!has_time_left()) return false;
         if (waited_seconds_ < kYieldingSeconds) {
@@ -48,8 +48,8 @@ class PollTimer {
     }
 
   private:
-    static constexpr double kMaxSecondsBetweenLooks = 1;  // long enough for a machine with far more ranks
-                                                          // than cores
+    // One second: on a machine with far more ranks than cores, a rank may run only rarely.
+    static constexpr double kMaxSecondsBetweenLooks = 1;
     static constexpr double kYieldingSeconds = 1e-3;
     static constexpr std::chrono::microseconds kSleep{100};
     double limit_seconds_;
@@ -57,8 +57,9 @@ class PollTimer {
     double last_look_ = seconds_now();
 };
 
-/// Polls `done` without a pause, because a pause would be part of the measured time; false when `seconds`
-/// have passed first. The clock is read only every 256 polls; most waits end before the first reading.
+/// Polls `done` until it returns true. Returns false after `seconds`. There is no pause between polls,
+/// because a pause would be part of the time that a caller measures. The clock is read only every 256 polls;
+/// most waits end before the first reading.
 template <class Done>
 bool done_within(double seconds, Done done) {
     constexpr int kLooksBeforeTheClock = 256;

@@ -1,4 +1,4 @@
-// The element types of files, collectives and benchmarks, without tensors.
+// The element types of files, collectives and benchmarks. This header does not need LibTorch.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 namespace argosy {
 
-/// The order is that of nccl-tests' names; UInt16, which only files have, is last.
+/// The types are in the order of nccl-tests, followed by UInt16, which only files have.
 enum class ElementType {
     Int8,
     UInt8,
@@ -37,7 +37,7 @@ constexpr bool is_floating(ElementType type) {
 }
 
 // Conversions between one- and two-byte floating-point formats and float. Widening is exact; narrowing rounds
-// to nearest, ties to even. These serve loops that need not be fast; kernels/elementwise.h has the fast ones.
+// to nearest, ties to even. These conversions are slow; kernels/elementwise.h has fast ones.
 
 struct Float16 {
     using Bits = uint16_t;
@@ -50,14 +50,15 @@ struct BFloat16 {
     static float value(Bits bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
     static Bits rounded(float value) {
         const auto bits = std::bit_cast<uint32_t>(value);
-        if (value != value) return static_cast<Bits>(bits >> 16 | 0x40);     // a quiet NaN stays one
+        if (value != value) return static_cast<Bits>(bits >> 16 | 0x40);     // a NaN becomes a quiet NaN
         return static_cast<Bits>((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);  // to nearest, ties to even
     }
 };
 
-/// Eight bits: a sign, kExponentBits, kFractionBits, in the formats of the Open Compute Project. Without
-/// infinities (E4M3) the largest exponent holds numbers too, and all bits set are NaN. Values that are too
-/// large become infinity, or NaN in a format without infinity.
+/// An eight-bit format of the Open Compute Project: a sign bit, kExponentBits and kFractionBits. In a format
+/// without infinities (E4M3), the largest exponent encodes numbers too, except that exponent and fraction
+/// with all bits set encode NaN. Values that are too large become infinity, or NaN in a format without
+/// infinities.
 template <int kExponentBits, int kFractionBits, bool kInfinities>
 struct Float8 {
     using Bits = uint8_t;
@@ -93,7 +94,7 @@ struct Float8 {
             units = kHidden;
             ++exponent;
         }
-        if (units < kHidden) return static_cast<Bits>(sign | units);  // smaller than the normal numbers
+        if (units < kHidden) return static_cast<Bits>(sign | units);  // a subnormal number, or 0
         const int stored = exponent + kBias;
         if (stored > kTopExponent) return sign | kTooLarge;
         const int magnitude = stored << kFractionBits | (units - kHidden);

@@ -1,4 +1,5 @@
-// Every environment variable that the program reads, one documented field each, read once in one place.
+// The environment variables that the program reads: its settings (Environment), the variables that reports
+// show, and the variables whose values slow a run down (SlowSetting).
 #pragma once
 
 #include <span>
@@ -9,31 +10,32 @@
 
 namespace argosy {
 
+/// The settings, read once. The comment of a field names its variable.
 struct Environment {
-    /// Number of ranks that the user asked for: ARGOSY_RANKS (set by jobs/, valid under every launcher); else
-    /// SLURM_NTASKS if SLURM_STEP_ID shows that srun started this process; else 0.
+    /// Number of ranks that the user requested: ARGOSY_RANKS (set by jobs/, valid under every launcher); else
+    /// SLURM_NTASKS if srun started this process (SLURM_STEP_ID is set, OMPI_COMM_WORLD_SIZE is not); else 0.
     int expected_ranks = 0;
-    /// Values that the launcher passed to this rank; readable before MPI starts.
+    /// The values that this rank knows before MPI starts.
     struct Start {
         int rank = -1;      // OMPI_COMM_WORLD_RANK (mpirun), else SLURM_PROCID (srun); -1: not known
         int num_ranks = 0;  // OMPI_COMM_WORLD_SIZE, else expected_ranks
         /// ARGOSY_START_SECONDS: time limit for starting MPI, for making a group of ranks and for leaving
         /// MPI; 0: no limit.
         int seconds = 300;
-        /// ARGOSY_ARRIVALS: a folder that all ranks see and that the launcher emptied. Each rank keeps a file
-        /// with its number there while the job starts or ends, so that waiting ranks can name the missing
-        /// ones; empty: none.
+        /// ARGOSY_ARRIVALS: a folder that all ranks see and that the launcher has emptied. While the job
+        /// starts or ends, each rank keeps a file there whose name is the rank's number, so that waiting
+        /// ranks can name the missing ranks. Empty: no such folder.
         std::string arrivals;
     };
     Start start;
-    /// SLURM_JOB_ID: a job that Slurm requeues keeps it; empty outside of jobs.
+    /// SLURM_JOB_ID: Slurm's number of the job, which a requeued job keeps; empty outside of jobs.
     std::string slurm_job_id;
-    /// SLURMD_NODENAME: Slurm's name of this node; empty outside of jobs. The host name may differ: several
-    /// Slurm nodes may run on one host.
+    /// SLURMD_NODENAME: Slurm's name of this node; empty outside of jobs. The host name may differ, because
+    /// several Slurm nodes may run on one host.
     std::string slurm_node_name;
     /// HOME: the folder of the user's own settings.
     std::string home;
-    /// ARGOSY_SYNCHRONOUS_SENDS=1: a pipeline send completes only when it has been received (tests).
+    /// ARGOSY_SYNCHRONOUS_SENDS=1: a pipeline send completes only after its receive has started (tests).
     bool synchronous_sends = false;
     /// OMP_DYNAMIC=true: OpenMP may use fewer threads on a busy machine, which changes the rounding of sums.
     bool openmp_dynamic = false;
@@ -42,12 +44,12 @@ struct Environment {
     std::string cpu_kernels;
     /// Whether PYTORCH_ALLOC_CONF or PYTORCH_CUDA_ALLOC_CONF configures LibTorch's GPU allocator.
     bool torch_allocator_is_set = false;
-    /// NCCL_HOSTID: the node that NCCL assumes this rank to run on. Ranks with different values may share a
-    /// GPU (tests).
+    /// NCCL_HOSTID: the name of the node on which NCCL assumes this rank to run. Ranks with different values
+    /// may share a GPU (tests).
     std::string nccl_host_id;
     /// ARGOSY_LOG: trace, debug, info, warn, error, off.
     std::string log_level = "info";
-    /// TERM: the kind of terminal, if there is one; a "dumb" one cannot rewrite a line.
+    /// TERM: the kind of terminal, if there is one; a "dumb" terminal cannot rewrite a line.
     std::string terminal;
     /// COLUMNS: the terminal's width, used where the terminal itself cannot be queried.
     int columns = 80;
@@ -56,14 +58,14 @@ struct Environment {
     static Environment read();
 };
 
-/// The environment variables that affect communication and speed, as (name, value) sorted by name: those of
-/// NCCL, UCX, libfabric, SHARP and Open MPI's transports, those that choose devices, threads, allocators and
-/// libraries, and Slurm's numbers of a job. An allow list decides what is shown: other variables, which may
-/// hold secrets such as tokens, are never read.
+/// The environment variables that affect communication and speed, as pairs (name, value) sorted by name:
+/// variables of NCCL, UCX, libfabric, SHARP and Open MPI's transports, variables that choose devices,
+/// threads, allocators and libraries, and Slurm's description of the job. An allow list names the variables:
+/// others may hold secrets such as tokens, and their values are never read.
 std::vector<std::pair<std::string, std::string>> communication_variables();
 
-// Environment variables that slow down GPUs or ranks on several nodes, or worse. A run warns of them when it
-// starts, and a pre-flight reports them. Each variable is one row of the table.
+// Environment variables that make a run slow or break it. A run warns of these variables when it starts, and
+// a pre-flight reports them. Each variable is one row of a table.
 
 struct SlowSetting {
     enum class Where { Everywhere, SeveralRanksANode, FabricBetweenNodes };
@@ -71,14 +73,14 @@ struct SlowSetting {
 
     const char* variable;
     bool (*holds)(std::string_view value);  // whether this value does harm
-    Where where;                            // where the variable matters
+    Where where;                            // the runs that the variable affects
     Cost cost;
     const char* why;
     const char* remedy = "unset it";
 
     /// How a job's ranks are spread over nodes.
     struct Ranks {
-        bool several_a_node, fabric_between_nodes;  // a fabric: network adapters that are up
+        bool several_a_node, fabric_between_nodes;  // fabric: network adapters that are up
     };
     bool matters(const Ranks& ranks) const;
 

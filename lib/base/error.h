@@ -1,7 +1,7 @@
-// The errors of the program. Three kinds: the user's mistake (UserError), a broken invariant of the program
-// itself (ARGOSY_CHECK), and a failure while running: of the machine or a foreign library on one rank
-// (RunError), or of the whole job (JobError). Libraries throw. Only an executable's main turns an error into
-// a message and an exit code.
+// The errors of the program, of three kinds: the user's mistake (UserError); a broken invariant of the
+// program itself (ARGOSY_CHECK); and a failure while running, of the machine or a foreign library on one rank
+// (RunError), of a peer that does not answer (TimeoutError), or of the whole job (JobError). The code in lib/
+// throws. Only the main function of an executable turns an error into a message and an exit code.
 #pragma once
 
 #include <fmt/format.h>
@@ -19,14 +19,15 @@ enum class ExitCode {
     Done = 0,
     Failed = 1,         // failed while running
     BadInput = 2,       // bad command line, configuration or input
-    CheckFailed = 3,    // verification, pre-flight or baseline
+    CheckFailed = 3,    // a verification, pre-flight or baseline found a fault
     Requeue = 75,       // stopped on a signal with a checkpoint saved
     Watchdog = 76,      // a peer did not answer in time
     DoNotRequeue = 77,  // restarts without progress
 };
 
-/// The ranks that raise an error. OneRank: one rank alone. AllRanks: every rank at the same point, so one
-/// rank reports for all. SpokenFor: another rank has the same error, already reports it and ends the job.
+/// The ranks that raise an error. OneRank: only one rank. AllRanks: every rank at the same point, so one rank
+/// reports the error for all. SpokenFor: another rank has the same error, already reports it and ends the
+/// job.
 enum class Reach { OneRank, AllRanks, SpokenFor };
 
 class Error : public std::runtime_error {
@@ -35,8 +36,8 @@ class Error : public std::runtime_error {
         : std::runtime_error(message), code_(code), reach_(reach) {}
     ExitCode code() const { return code_; }
 
-    /// The usual case, not a guarantee: some user mistakes affect one node only, such as a file missing
-    /// there.
+    /// The usual reach of an error of this kind. There are exceptions: a user mistake such as a missing file
+    /// may affect only one node.
     Reach reach() const { return reach_; }
 
   private:
@@ -76,7 +77,8 @@ class MemoryError : public RunError {
     Figures figures_;
 };
 
-/// A failure of the whole job. Every rank throws it at the same point, because it follows from shared data.
+/// A failure of the whole job. Every rank throws this error at the same point, because all ranks decide on
+/// the same data.
 class JobError : public Error {
   public:
     template <class... Args>

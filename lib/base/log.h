@@ -1,5 +1,5 @@
-// Progress and warnings on stderr. main calls `start_log` once. Rank 0 logs from the chosen level, other
-// ranks only from warnings up.
+// The log on stderr. main calls `start_log` once. Rank 0 logs messages of the chosen level and above; other
+// ranks log only warnings and errors.
 #pragma once
 
 #include <spdlog/spdlog.h>
@@ -8,7 +8,7 @@
 
 namespace argosy {
 
-/// REQUIRES: `level` names a level: trace, debug, info, warn, error.
+/// `level` is the value of ARGOSY_LOG. UserError unless it is trace, debug, info, warn, error or off.
 void start_log(const std::string& level, int rank, int num_ranks);
 
 }  // namespace argosy

@@ -32,7 +32,7 @@ bool is_gone(int descriptor, const std::filesystem::path& path) {
 }
 
 constexpr std::chrono::milliseconds kBetweenLooks{10};
-constexpr int kMaxLooks = 50;  // waiting for the holder's name, which it writes right after locking
+constexpr int kMaxLooks = 50;  // for the holder's name, which the holder writes right after locking
 
 FileLock open_lock(const fs::path& place) {
     try {

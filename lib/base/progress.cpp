@@ -32,18 +32,19 @@ constexpr const char* kErase = "\r\x1b[K";
 
 volatile std::sig_atomic_t line_stands = 0;
 
-/// A failed write means that the terminal is gone, which is no error.
+/// Ignores a failed write: the terminal is gone, which is no error of this program.
 void put(const std::string& text) {
     [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text.data(), text.size());
 }
 
-/// SA_RESETHAND restores the default action, so the signal that is raised again ends the process.
+/// Ends the line and raises the signal again. SA_RESETHAND has restored the default action, so the second
+/// signal ends the process.
 void leave_the_line(int signal) {
     [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, "\n", line_stands ? 1 : 0);
     raise(signal);
 }
 
-/// While this object lives, signals that would end the process in the middle of a line end the line first.
+/// While this object exists, a signal that would end the process in the middle of a line ends the line first.
 class Interrupts {
   public:
     Interrupts() {
@@ -136,7 +137,8 @@ class LiveLine::Sink : public spdlog::sinks::sink {
     }
     const std::vector<spdlog::sink_ptr>& targets() const { return targets_; }
 
-    /// Erases even where this process has drawn no line: another rank's line may be on the same terminal.
+    /// Erases the row even if this process has drawn no line, because another rank may have drawn one on the
+    /// same terminal.
     void log(const spdlog::details::log_msg& message) override {
         const std::lock_guard lock(mutex_);
         erase();

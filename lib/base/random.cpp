@@ -27,7 +27,7 @@ int64_t Permutation::at(int64_t position) const {
     constexpr uint32_t kRounds = 6;
     const uint32_t mask = half_bits_ == 32 ? ~0U : (1U << half_bits_) - 1;
     uint64_t value = static_cast<uint64_t>(position);
-    do {  // at most 4 * size_ values, so on average fewer than four rounds of this loop
+    do {  // the network permutes at most 4 * size_ values, so this loop runs at most four times on average
         uint32_t left = static_cast<uint32_t>(value >> half_bits_),
                  right = static_cast<uint32_t>(value) & mask;
         for (uint32_t round = 0; round < kRounds; ++round) {

@@ -1,5 +1,6 @@
-// Counter-based randomness: a value is a pure function of its key and its index, so it does not depend on how
-// many ranks compute it or in which order. The code uses only exactly rounded operations, no libm.
+// Counter-based random numbers: a value is a pure function of its key and its index, so it does not depend on
+// how many ranks compute it or in which order. The code uses only integer operations, so every machine
+// computes the same values.
 #pragma once
 
 #include <array>

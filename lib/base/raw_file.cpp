@@ -46,7 +46,7 @@ RawFile RawFile::open_to_read(const fs::path& path) {
     std::error_code ignored;  // if the status cannot be read, opening fails too and reports why
     const fs::file_status status = fs::status(path, ignored);
     if (fs::is_directory(status)) throw UserError("cannot read {}: it is a folder", path.string());
-    // Opening a pipe would wait for a writer.
+    // A pipe is refused before it is opened, because opening it would wait for a writer.
     if (fs::exists(status) && !fs::is_regular_file(status) && !fs::is_block_file(status)) {
         throw UserError("cannot read {}: it is no plain file", path.string());
     }
@@ -95,7 +95,7 @@ void RawFile::sync() const {
     if (::fsync(descriptor_.number()) != 0) fail("make durable");
 }
 
-/// This call is only a hint: an error is ignored, and a few bytes are not worth a request.
+/// The call is only a hint to the kernel: errors are ignored, and a range below kWorthwhileBytes is skipped.
 void RawFile::begin_sync(int64_t offset, int64_t num_bytes) const {
     constexpr int64_t kWorthwhileBytes = 1 << 20;
     if (num_bytes < kWorthwhileBytes) return;

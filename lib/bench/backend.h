@@ -1,7 +1,7 @@
 // The interface through which the benchmark runs collectives; MpiBackend and NcclBackend implement it. A call
-// starts an operation and may return before it ends; several may be under way, and wait() waits for all of
-// them. allocate() gives the memory of the buffers. The host accesses it only through write() and read(), and
-// only while no operation is under way.
+// starts an operation and may return before the operation ends. Several operations may be under way; wait()
+// waits for all of them. allocate() returns the memory of a buffer. The host accesses a buffer only through
+// write() and read(), and only while no operation is under way.
 #pragma once
 
 #include <cstddef>
@@ -26,8 +26,8 @@ struct Call {
     int root;
 };
 
-/// A wait that timed out. A backend cannot name the missing ranks: its caller does
-/// (ControlChannel::timeout_error).
+/// A wait has timed out. The backend does not know the missing ranks; its caller finds them with
+/// ControlChannel::timeout_error.
 class WaitTimeout : public std::exception {};
 
 class Backend {
@@ -49,7 +49,7 @@ class Backend {
     /// See GroupPosition::result_at_start.
     virtual bool result_at_start() const = 0;
 
-    /// Whether an average scales (and rounds) each number before the sum. The result is then not exact.
+    /// Whether an average scales and rounds each number before the sum, so that the result may be inexact.
     virtual bool scales_before_average() const = 0;
 
     virtual void all_gather(const Call&) = 0;
@@ -69,14 +69,15 @@ class Backend {
     /// Returns when all operations that were started have ended. Throws WaitTimeout after a timeout.
     virtual void wait() = 0;
 
-    /// start_clock() begins the first iteration; end_iteration() ends one and begins the next. An iteration
-    /// contains the operations that are started meanwhile.
+    /// start_clock() begins the first iteration; end_iteration() ends an iteration and begins the next one.
+    /// An iteration consists of the operations that start between these calls.
     virtual void start_clock() = 0;
     virtual void end_iteration() = 0;
-    /// Waits for all operations. Returns, for each iteration, the time from the end of the one before it.
+    /// Waits for all operations. Returns the seconds of each iteration, from the end of the previous
+    /// iteration to its own end.
     virtual std::vector<double> iteration_seconds() = 0;
 
-    /// How this rank is connected to others, as far as the library reports the connections used so far.
+    /// Describes the connections of this rank that have been used so far, if the library reports them.
     virtual std::vector<std::string> connections() const = 0;
 };
 

@@ -18,9 +18,10 @@
 namespace argosy::bench {
 namespace {
 
-/// All ranks pause after each print. When ranks occupy every core, the launcher (mpirun) takes one of them to
-/// forward printed text, and the next measurement must not begin before that ends. Ranks other than rank 0
-/// pause too, because the kernel's scheduler would favour a rank that alone had paused.
+/// All ranks pause after each print. If ranks occupy every core, the launcher (mpirun) takes a core from a
+/// rank to forward the printed text, and the next measurement must not begin before the text is forwarded.
+/// All ranks pause, not only rank 0, because the kernel's scheduler would favour the only rank that had
+/// paused.
 constexpr std::chrono::milliseconds kTimeToForward{2};
 
 using Print = std::function<void(const std::string&)>;
@@ -48,7 +49,8 @@ std::vector<int> numbers(int first, int step, int count) {
     return result;
 }
 
-/// Leaves out mesh axes of size 1, since a collective on one rank measures nothing.
+/// The mesh axes to measure. An axis of size 1 is left out, because a collective on one rank measures
+/// nothing. "all" is left out if it equals the only other axis.
 std::vector<Axis> axes_of(const Options& options, int rank, int num_ranks) {
     const Axis all = {"all", 1, numbers(0, 1, num_ranks)};
     if (!options.mesh) return {all};
@@ -129,12 +131,12 @@ std::vector<Case> cases_of(const Collective& collective, const Options& options,
     return cases;
 }
 
-/// Wire format of a rank's connections for ControlChannel::exchange: text, one connection per line.
+/// Wire format of a rank's connections for ControlChannel::exchange: text with one connection per line.
 struct ConnectionsCard {
     char lines[2048];
 };
 
-/// Describes the transport over MPI. Only host memory and the number of nodes are known there.
+/// Describes the transport over MPI, of which only the number of nodes is known.
 std::string nodes_of(const Axis& axis, const std::vector<RankInfo>& ranks) {
     std::set<std::string> hosts;
     for (const int member : axis.members) hosts.insert(ranks[member].host);
@@ -142,7 +144,7 @@ std::string nodes_of(const Axis& axis, const std::vector<RankInfo>& ranks) {
                              : fmt::format("host memory, across {} nodes", hosts.size());
 }
 
-/// COLLECTIVE: how the ranks of a mesh axis are connected, over all of its groups.
+/// COLLECTIVE: describes the connections between the ranks of all groups of a mesh axis.
 std::vector<std::string> transport_of(const Run& run, const Axis& axis, const Backend& backend) {
     const bool on_host = run.carrier.devices.empty();
     const std::vector<std::string> found =
@@ -167,7 +169,8 @@ AxisResults run_axis(const Run& run, const Axis& axis) {
         most_bytes = std::max(most_bytes, one.bytes);
     }
     Measurement measurement(*backend, world, control, options, most_bytes);
-    // NCCL may choose connections by size, and reports a connection only once it is used: run both extremes.
+    // NCCL may choose a connection by the size of an operation, and reports a connection only after its first
+    // use. The smallest and the largest case therefore run once.
     for (const Case& one : {cases.front(), cases.back()}) measurement.connect(one);
     AxisResults results{axis.name, axis.num_groups, static_cast<int>(axis.members.size())};
     results.transport = transport_of(run, axis, *backend);

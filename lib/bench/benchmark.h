@@ -1,6 +1,6 @@
-// A run of nccl-bench, with every size, type, operation and root of its options on every mesh axis, and its
-// results. The module knows nothing of models or training; the pre-flight of a job measures its collectives
-// with it too.
+// A run of nccl-bench, and its results. A run measures every size, type, operation and root of its options on
+// every mesh axis. The module knows nothing of models or training; the pre-flight of a job also measures with
+// it.
 #pragma once
 
 #include <chrono>
@@ -19,7 +19,7 @@ namespace argosy::bench {
 
 using Clock = std::chrono::system_clock;
 
-/// Reports show microseconds, and 1e9 bytes a second.
+/// The units of reports: microseconds, and 1e9 bytes per second.
 inline constexpr double kMicro = 1e6, kGiga = 1e9;
 
 struct Row {
@@ -29,17 +29,18 @@ struct Row {
     Clock::time_point ended;
 };
 
-/// The results on one mesh axis. The axis splits the ranks into groups: "within" the rows of the mesh,
-/// "across" the rows, or "all" ranks as one group.
+/// The results on one mesh axis, which splits the ranks into groups. "within": the rows of the mesh.
+/// "across": its columns. "all": one group of all ranks.
 struct AxisResults {
     std::string name;
     int num_groups;
     int group_size;
-    std::vector<std::string> transport = {};  // how its ranks are connected; empty: unknown
+    std::vector<std::string> transport = {};  // how the ranks are connected; empty: unknown
     std::vector<Row> rows = {};
 
     int64_t num_wrong() const;
-    /// GB/s: the plain mean over all rows and both placements, as in nccl-tests. Small sizes lower it.
+    /// In GB/s: the plain mean over all rows and both placements, as in nccl-tests. Small sizes lower the
+    /// mean.
     double mean_bus_bandwidth() const;
 };
 
@@ -54,8 +55,9 @@ struct Results {
 
 bool below_minimum(const AxisResults& axis, const Options& options);
 
-/// COLLECTIVE over `world`: runs all measurements and returns the same results on all ranks. Rank 0 passes
-/// the text of the tables to `print` piece by piece. Throws TimeoutError, which names the missing ranks.
+/// COLLECTIVE over `world`: runs all measurements. The results are the same on all ranks, except for
+/// `own_seconds` and the times of day. Rank 0 passes the text of the tables to `print` piece by piece. Throws
+/// TimeoutError, which names the missing ranks, if a rank does not answer in time.
 Results run_benchmark(const mpi::Comm& world, const ControlChannel& control, const Options& options,
                       const std::function<void(const std::string&)>& print,
                       const MakeBackend& make = make_backend);

@@ -25,14 +25,14 @@ Chunks reduced_chunk(const GroupPosition& position) {
 
 /// Each rank gives its own chunks.
 Data own_input(const GroupPosition& position, int chunk) { return Part::of_rank(position.rank, chunk); }
-/// Only the root gives any.
+/// Only the root gives chunks.
 Data input_of_root(const GroupPosition& position, int chunk) {
     if (position.rank != position.root) return std::nullopt;
     return Part::of_rank(position.root, chunk);
 }
 
 double whole_size(int /*num_ranks*/) { return 1; }
-/// All but a rank's own part.
+/// The share of the size that comes from, or goes to, other ranks.
 double size_of_others(int num_ranks) { return (num_ranks - 1.0) / num_ranks; }
 
 const Collective kCollectives[] = {
@@ -46,10 +46,10 @@ const Collective kCollectives[] = {
         .input = own_input,
         .expected = [](const GroupPosition&, int) -> Data { return Part::reduced(0); },
         .run = [](Backend& backend, const Call& call) { backend.all_reduce(call); },
-        // A rank sends each element once for the sum and once as a result, except its own 1/n.
+        // A rank sends every element twice, once for the sum and once as a result, except its own 1/n.
         .bus_factor = [](int num_ranks) { return 2.0 * (num_ranks - 1) / num_ranks; },
     },
-    // Every rank gets the inputs of all, in their order.
+    // Every rank gets the inputs of all ranks, in the order of the ranks.
     {
         .name = "all_gather",
         .reduces = false,
@@ -73,7 +73,7 @@ const Collective kCollectives[] = {
         .run = [](Backend& backend, const Call& call) { backend.reduce_scatter(call); },
         .bus_factor = size_of_others,
     },
-    // Every other rank gets the input of the root, which has it already.
+    // Every rank except the root gets the input of the root.
     {
         .name = "broadcast",
         .reduces = false,
@@ -145,7 +145,7 @@ const Collective kCollectives[] = {
         .run = [](Backend& backend, const Call& call) { backend.scatter(call); },
         .bus_factor = size_of_others,
     },
-    // The root gets the inputs of all, in their order.
+    // The root gets the inputs of all ranks, in the order of the ranks.
     {
         .name = "gather",
         .reduces = false,

@@ -1,5 +1,5 @@
-// A collective that the benchmark measures is a row of functions (`Collective`) in one table. The engine
-// (measure.h) knows no collective by name, and a row contains no timing.
+// The table of the collectives that the benchmark measures. A collective is a row of functions
+// (`Collective`). The measurement (measure.h) knows no collective by name, and a row contains no timing.
 //
 // A rank's input and output consist of one chunk, or of one chunk per rank. All chunks have the same number
 // of elements. Counts and offsets in a row are in chunks.
@@ -19,8 +19,8 @@ struct GroupPosition {
     int rank;
     int size;
     int root;
-    /// True: a reduce_scatter in place writes its result to the buffer's start (MPI). False: to the rank's
-    /// own chunk of the buffer (NCCL).
+    /// The destination of the result of a reduce_scatter in place. True: the start of the buffer (MPI).
+    /// False: the rank's own chunk of the buffer (NCCL).
     bool result_at_start;
 };
 
@@ -36,25 +36,25 @@ struct Collective {
     /// The number of chunks in a rank's input and output.
     Chunks (*chunks)(int num_ranks);
 
-    /// Offsets of input and output in the single buffer of an operation in place.
+    /// The offsets of input and output if an operation runs in place, in one buffer.
     Chunks (*in_place)(const GroupPosition&);
 
     /// The data that an input chunk holds, and the data that an output chunk must hold at the end. None: this
-    /// rank gives, or receives, nothing.
+    /// rank has no input, or no output.
     std::optional<Part> (*input)(const GroupPosition&, int chunk);
     std::optional<Part> (*expected)(const GroupPosition&, int chunk);
 
     /// Starts the operation on the backend; see Backend for when it ends.
     void (*run)(Backend&, const Call&);
 
-    /// Bus bandwidth divided by algorithm bandwidth: the share of the size that a rank's busiest link carries
-    /// under the best algorithm.
+    /// Bus bandwidth divided by algorithm bandwidth: the bytes that a rank's busiest link carries under the
+    /// best algorithm, divided by the size.
     double (*bus_factor)(int num_ranks);
 };
 
 std::span<const Collective> collectives();
 
-/// Throws UserError, which lists the known names.
+/// Throws UserError, which lists the known names, if there is no such collective.
 const Collective& collective_named(const std::string& name);
 
 }  // namespace argosy::bench

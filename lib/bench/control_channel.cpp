@@ -70,6 +70,7 @@ std::vector<std::string> ControlChannel::exchange_texts(const std::string& own) 
 void ControlChannel::barrier(const std::string& before) const {
     const std::string operation = "the barrier before " + before;
     wait(comm_.barrier(), operation);
+    // All ranks have arrived. The second barrier polls without a pause, so that all ranks leave together.
     if (!finished_within(comm_.barrier(), timeout_seconds_)) throw timeout_error(operation);
 }
 

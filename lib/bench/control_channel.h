@@ -1,5 +1,5 @@
-// Host and process of every rank, for reports and for errors that name missing ranks; and ControlChannel,
-// whose waits for other ranks all have a timeout.
+// Communication between the ranks beside the measured operations. RankInfo describes a rank in reports and
+// errors. ControlChannel waits for other ranks, always with a timeout.
 #pragma once
 
 #include <memory>
@@ -19,15 +19,14 @@ struct RankInfo {
     int process = 0;
 };
 
-/// "ranks 3 (process 17 on node1), 4 (...)"; the text names at most 16 ranks and counts the rest.
+/// "ranks 3 (process 17 on node1), 4 (...)". The text names at most 16 ranks and counts the others.
 std::string names_of(const std::vector<RankInfo>& ranks, std::span<const int> numbers);
 
 /// Polls `request` until it completes. Returns false after `seconds`.
 bool finished_within(mpi::Request request, double seconds);
 
-/// Barriers, all-gathers and waits among all ranks, on communicators apart from the benchmark's messages.
-/// Each wait has a timeout. A TimeoutError names the missing ranks, which the watchdogs of all ranks find out
-/// (watch/watchdog.h).
+/// Barriers, all-gathers and waits among all ranks, on communicators of their own. Each wait has a timeout. A
+/// TimeoutError names the missing ranks, which the watchdogs of all ranks find together (watch/watchdog.h).
 class ControlChannel {
   public:
     /// COLLECTIVE over `world`.
@@ -35,23 +34,23 @@ class ControlChannel {
 
     const std::vector<RankInfo>& ranks() const { return ranks_; }
 
-    /// COLLECTIVE: a barrier before the operation `before`. Returns on all ranks at about the same time, or
-    /// throws TimeoutError.
+    /// COLLECTIVE: a barrier before the operation that `before` names. Returns on all ranks at about the same
+    /// time, or throws TimeoutError.
     void barrier(const std::string& before) const;
 
     /// Waits for `request`. Throws TimeoutError with `operation` in its text.
     void wait(mpi::Request request, const std::string& operation) const;
 
-    /// COLLECTIVE over `members`, numbers in `world` in ascending order. If a member does not come, the
-    /// process ends with the message of a TimeoutError.
+    /// COLLECTIVE over `members`, which are ranks of `world` in ascending order. If a member does not arrive,
+    /// the process ends with the message of a TimeoutError.
     mpi::Comm subgroup(const mpi::Comm& world, std::span<const int> members) const;
 
-    /// COLLECTIVE: an all-gather of one value from each rank; returns them by rank.
+    /// COLLECTIVE: an all-gather of one value from each rank. Returns the values by rank.
     template <class Card>
     std::vector<Card> exchange(const Card& own) const {
         return exchange_several(std::span(&own, 1));
     }
-    /// COLLECTIVE: an all-gather of equally many values from each rank; rank 0's come first.
+    /// COLLECTIVE: an all-gather of the same number of values from each rank. Returns the values by rank.
     template <class Card>
     std::vector<Card> exchange_several(std::span<const Card> own) const {
         static_assert(std::is_trivially_copyable_v<Card>);
@@ -60,11 +59,11 @@ class ControlChannel {
         return all;
     }
 
-    /// COLLECTIVE: an all-gather of texts, which may differ in length; returns them by rank.
+    /// COLLECTIVE: an all-gather of one text from each rank, of any length. Returns the texts by rank.
     std::vector<std::string> exchange_texts(const std::string& own) const;
 
-    /// The error to throw on a rank whose wait in `operation` timed out. The error names as missing the ranks
-    /// that are neither in timeout_error() nor in one of the waits above.
+    /// The error to throw on a rank whose wait in `operation` timed out. A rank counts as missing if it is
+    /// neither in timeout_error() nor in one of the waits above.
     TimeoutError timeout_error(const std::string& operation) const;
 
   private:
@@ -77,7 +76,7 @@ class ControlChannel {
     const std::string name_ = "all ranks";
     std::vector<int> everyone_;
     std::unique_ptr<watch::Watchdog> watchdog_;
-    std::vector<RankInfo> ranks_;  // empty until the constructor has gathered it
+    std::vector<RankInfo> ranks_;  // empty until the constructor has gathered the entries
 };
 
 }  // namespace argosy::bench

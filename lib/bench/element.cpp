@@ -18,11 +18,11 @@ struct TypeRow {
     ElementType type;
     const char* name;
     bool is_signed;
-    int exact, exponent;
-    int digits, least;  // significand bits, log2 of the smallest positive number; unset for integers
+    int exact, exponent;  // see largest_exact() and largest_exponent()
+    int digits, least;    // significand bits, log2 of the smallest positive number; 0 for integers
 };
 
-// REQUIRES: the same order as the enumeration, which indexes the table.
+// REQUIRES: the order of the enumeration, which indexes the table. No benchmark uses UInt16, the last type.
 constexpr TypeRow kTypes[] = {
     {ElementType::Int8, "int8", true, 127, 6},
     {ElementType::UInt8, "uint8", false, 255, 7},
@@ -67,7 +67,7 @@ void visit_narrow(ElementType type, Visit visit) {
     }
 }
 
-/// Calls visit with a value of the C++ type of such elements. Returns false when C++ has no such type.
+/// Calls `visit` with a zero of the C++ type for `type`. Returns false if C++ has no such type.
 template <class Visit>
 bool visit_plain(ElementType type, Visit visit) {
     switch (type) {
@@ -178,7 +178,7 @@ double largest_rounding(double value, ElementType type) {
 void divide(std::span<std::byte> elements, ElementType type, int divisor) {
     const bool plain = visit_plain(type, [&](auto zero) {
         using Element = decltype(zero);
-        // A one-byte type cannot hold every divisor, so the division uses at least int.
+        // A one-byte type cannot hold every divisor, so the division uses int or a wider type.
         using Wide = std::common_type_t<Element, int>;
         change_each<Element>(elements, [divisor](Element element) {
             return static_cast<Element>(static_cast<Wide>(element) / static_cast<Wide>(divisor));

@@ -19,17 +19,20 @@ const char* name(Operation operation);
 bool is_signed(ElementType type);
 bool is_whole(ElementType type);
 
-/// The types or operations of a name; "all" names all. Throws UserError, which lists the known names.
+/// The type or operation of this name, or all of them for "all". Throws UserError, which lists the known
+/// names, for any other name.
 std::vector<ElementType> types_named(const std::string& name);
 std::vector<Operation> operations_named(const std::string& name);
 
-/// The bits of `value` as an element, in the lower bytes; rounded if the type cannot hold the value exactly.
+/// The bits of `value` as an element of `type`, in the lower bytes of the result. The value is rounded if the
+/// type cannot represent it exactly.
 uint64_t bits_of(double value, ElementType type);
 
-/// The value of the element at `element`. REQUIRES: a double can hold it exactly.
+/// The value of the element at `element`. REQUIRES: a double represents this value exactly.
 double value_of(const std::byte* element, ElementType type);
 
-/// The maximum by which rounding to `type` can change a number near `value`.
+/// An upper bound on the change when a number near `value` is rounded to `type`. REQUIRES: a floating-point
+/// type.
 double largest_rounding(double value, ElementType type);
 
 /// Divides elements by `divisor`. Integers round towards zero, other types to nearest.

@@ -13,9 +13,9 @@
 namespace argosy::bench {
 namespace {
 
-constexpr size_t kBlockBytes = 256 << 10;  // bytes that are generated, or compared, at once
+constexpr size_t kBlockBytes = 256 << 10;  // buffers are filled and compared in blocks of this size
 
-/// Calls visit(first element, bytes) for each block of a chunk.
+/// Calls visit(index of the first element, number of bytes) for each block of a chunk.
 template <class Visit>
 void for_each_block(const Case& kind, Visit visit) {
     const size_t bytes = size_bytes(kind.type);
@@ -31,8 +31,9 @@ std::string name_of(const Case& kind) {
 
 size_t chunk_bytes(const Case& kind) { return kind.chunk_elements * size_bytes(kind.type); }
 
-/// Whether the backend's average has rounding errors. If it scales numbers by 1/n before the sum, it is exact
-/// only for small powers of two n: 1/n is exact then, and no scaled number is too small for its type.
+/// Whether the backend's average over n ranks has rounding errors. A backend that scales numbers by 1/n
+/// before the sum is exact only if n is a small power of two: then 1/n is exact, and no scaled number is too
+/// small for the type.
 bool rounds_average(const Case& kind, const Backend& backend) {
     constexpr unsigned kMaxExact = 64;
     const auto ranks = static_cast<unsigned>(backend.size());
@@ -40,7 +41,8 @@ bool rounds_average(const Case& kind, const Backend& backend) {
            !(std::has_single_bit(ranks) && ranks <= kMaxExact);
 }
 
-/// Counts elements that differ in any bit or, if `roundings` > 0, by more than so many roundings can cause.
+/// Counts the elements that differ: in any bit or, if `roundings` > 0, by more than that many roundings can
+/// cause.
 int64_t count_different(std::span<const std::byte> wanted, std::span<const std::byte> found, ElementType type,
                         int roundings) {
     if (std::memcmp(wanted.data(), found.data(), wanted.size()) == 0) return 0;
@@ -125,8 +127,8 @@ int64_t Measurement::count_wrong(const Case& kind, const Pattern& pattern,
                                  const std::vector<Call>& calls) const {
     const GroupPosition position = position_of(kind);
     std::vector<std::byte> wanted(kBlockBytes), found(kBlockBytes);
-    // n + 2 roundings: 1/n, the product with it, n - 1 sums, and the expected result. All numbers of a sum
-    // have the same sign, so no partial sum is larger than the result.
+    // n + 2 numbers are rounded: 1/n, the product with 1/n, n - 1 partial sums, and the expected result. All
+    // terms of a sum have the same sign, so no partial sum is larger than the result.
     const int roundings = rounds_average(kind, backend_) ? position.size + 2 : 0;
     int64_t wrong = 0;
     for (const Call& call : calls) {

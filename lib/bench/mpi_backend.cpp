@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t kAlignment = 4096;
 
-/// An average is a sum here; wait() divides it.
+/// An average becomes a sum, which wait() divides.
 mpi::Reduction mpi_reduction(const Call& call) {
     switch (call.operation) {
         case Operation::Product:
@@ -46,7 +46,7 @@ Backend::Memory MpiBackend::allocate(size_t bytes) const {
     constexpr auto kAligned = std::align_val_t(kAlignment);
     auto* const memory = static_cast<std::byte*>(::operator new(bytes, kAligned, std::nothrow));
     if (!memory) throw RunError("no memory for a buffer of {} bytes; a smaller --maxbytes takes less", bytes);
-    std::memset(memory, 0, bytes);  // has the kernel map all pages now, not during a measurement
+    std::memset(memory, 0, bytes);  // makes the kernel map all pages now, not during a measurement
     return {memory, [](std::byte* pointer) { ::operator delete(pointer, kAligned); }};
 }
 
@@ -71,7 +71,7 @@ void MpiBackend::all_to_all(const Call& call) {
     requests_.push_back(group_.all_to_all(call.out, call.in, call.count, call.type));
 }
 
-/// A broadcast in MPI takes one buffer: the root's is its input, the others' is their output.
+/// MPI broadcasts from and to one buffer per rank: the input of the root, the output of every other rank.
 void MpiBackend::broadcast(const Call& call) {
     auto* const buffer = rank_ == call.root ? const_cast<std::byte*>(call.in) : call.out;
     requests_.push_back(group_.broadcast(buffer, call.count, call.type, call.root));
@@ -96,8 +96,8 @@ void MpiBackend::scatter(const Call& call) {
     requests_.push_back(group_.scatter(call.out, call.in, call.count, call.type, call.root));
 }
 
-/// In place, copies the data to send first, as MPI_Sendrecv_replace does, because the received data may
-/// overwrite the buffer before the send has read it.
+/// In place, first copies the data to send, as MPI_Sendrecv_replace does: received data may overwrite the
+/// buffer before the send has read it.
 void MpiBackend::send_receive(const Call& call) {
     const std::byte* leaving = call.in;
     if (call.in == call.out) {

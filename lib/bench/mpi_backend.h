@@ -1,7 +1,7 @@
 // Collectives over MPI on host memory. The default is MPI's non-blocking calls, as in training (lib/comm): a
-// call returns at once, and wait() polls its request until a timeout. A group with Calls::Blocking runs MPI's
-// blocking calls, which no timeout can end. The host times the iterations; an iteration begins when the one
-// before it has ended on this rank.
+// call returns at once, and wait() polls its request until a timeout. A group with Calls::Blocking uses MPI's
+// blocking calls, which no timeout can end. The host's clock times the iterations; an iteration begins when
+// the previous one has ended on this rank.
 #pragma once
 
 #include <vector>

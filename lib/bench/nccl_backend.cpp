@@ -63,8 +63,8 @@ Backend::Memory NcclBackend::allocate(size_t bytes) const {
     return {memory->data(), [memory](std::byte*) mutable { memory.reset(); }};
 }
 
-// write() and read() copy on the operations' own stream, because the device's default stream is not ordered
-// with it. No operation is under way then, so synchronize() cannot wait for another rank.
+// write() and read() copy on the stream of the operations, because the device's default stream is not ordered
+// with that stream. No operation is under way during a copy, so synchronize() does not wait for other ranks.
 void NcclBackend::write(std::byte* to, std::span<const std::byte> from) const {
     cuda::copy_to_device(to, from, lane_->stream);
     lane_->stream.synchronize();
@@ -137,8 +137,8 @@ void NcclBackend::send_receive(const Call& call) {
     });
 }
 
-/// The buffer to send from. In place this is a copy, because received data may overwrite the buffer before
-/// the send has read it. The copy is part of the measured time.
+/// The buffer to send from. In place the data is copied first, because received data may overwrite the buffer
+/// before the send has read it. The measured time includes the copy.
 const std::byte* NcclBackend::leaving(const Call& call, size_t bytes) {
     if (call.in != call.out) return call.in;
     if (num_outgoing_ == outgoing_.size()) outgoing_.emplace_back(bytes);
@@ -168,16 +168,16 @@ void NcclBackend::launch_batch() {
     });
 }
 
-/// A launch whose kind differs from the last one's may connect this rank to others and block until they
-/// answer, so it runs under the timeout.
+/// A launch of another kind than the last one may connect this rank to other ranks and block until they
+/// answer, so the launch runs with a timeout.
 void NcclBackend::launch_now(const std::function<void()>& calls) {
     if (next_ == last_) return calls();
     give_up_after_timeout(calls);
     last_ = next_;
 }
 
-/// Runs `calls`, which may block on other ranks without a timeout of their own, in a thread. Throws
-/// WaitTimeout after the timeout and leaves the thread behind, which keeps the captures of `calls` alive.
+/// Runs `calls` in a thread, because they may wait for other ranks without a timeout. Throws WaitTimeout
+/// after this backend's timeout and leaves the thread behind, which keeps the captures of `calls` alive.
 void NcclBackend::give_up_after_timeout(std::function<void()> calls) {
     std::packaged_task<void()> task([device = setup_.device, calls = std::move(calls)] {
         cuda::set_device(device);
@@ -205,12 +205,12 @@ void NcclBackend::wait_for(const std::function<bool()>& done) {
         if (!in_time) throw WaitTimeout();
     } catch (const nccl::PeerError&) {
         lane_->communicator->abort();
-        // Late in this wait, a peer's error most likely means that the peer began to wait a little earlier
-        // and timed out, for the same reason that this rank soon would.
+        // A peer's error late in this wait most likely is a timeout: the peer began to wait a little earlier
+        // than this rank, which would soon time out for the same reason.
         if (seconds_now() - begun > setup_.timeout_seconds / 2) throw WaitTimeout();
         throw;
     } catch (...) {
-        lane_->communicator->abort();  // otherwise its running kernels would block the freeing of memory
+        lane_->communicator->abort();  // ends the running kernels, which would block freeing memory
         throw;
     }
 }
@@ -238,7 +238,8 @@ void NcclBackend::end_iteration() {
     }
     if (num_ends_ == ends_.size()) ends_.emplace_back();
     ends_[num_ends_++].record(lane_->stream);
-    num_outgoing_ = 0;  // reusable: on the stream, the next iteration's copies come after this one's sends
+    // The copies may be reused: on the stream, the next iteration's copies come after this one's sends.
+    num_outgoing_ = 0;
 }
 
 std::vector<double> NcclBackend::iteration_seconds() {

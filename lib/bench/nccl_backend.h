@@ -1,11 +1,10 @@
 // Collectives over NCCL on the memory of this rank's GPU, one operation after the other on its own stream.
 //
-// Timing is that of nccl-tests. The host queues iterations on the stream without waiting for the one before,
-// and the whole interval ends when the host sees the last iteration end. The time therefore contains the
-// GPU's work, and launch overhead only where the GPU had to wait for a launch. CUDA events on the GPU mark
-// the ends of single iterations. If wait_for_each is set, the host waits for each iteration before it
-// launches the next, and the host's clock gives all times: each contains its launch and the host's wait for
-// its end.
+// Times are taken as in nccl-tests. The host queues all iterations on the stream without waiting, and the
+// interval ends when the host sees the last iteration end. The time contains the GPU's work; it contains
+// launch overhead only where the GPU waited for a launch. CUDA events mark the ends of single iterations. If
+// wait_for_each is set, the host waits for an iteration before it launches the next one, and all times come
+// from the host's clock: the time of an iteration contains its launch and the host's wait for its end.
 #pragma once
 
 #include <functional>
@@ -64,8 +63,8 @@ class NcclBackend : public Backend {
     std::vector<std::string> connections() const override;
 
   private:
-    /// The stream and communicator of all launches. Shared, because a thread that give_up_after_timeout()
-    /// left behind still uses them.
+    /// The stream and communicator of all launches. They have shared ownership, because a thread that
+    /// give_up_after_timeout() left behind still uses them.
     struct Lane {
         explicit Lane(cuda::Stream made) : stream(std::move(made)) {}
         cuda::Stream stream;

@@ -108,7 +108,7 @@ std::vector<size_t> sizes_of(const Sweep& sweep) {
     for (size_t size = sweep.min_bytes; size <= sweep.max_bytes;
          size = sweep.factor > 1 ? size * sweep.factor : size + sweep.step_bytes) {
         sizes.push_back(size);
-        // Ends here, because the next size could overflow size_t.
+        // The loop ends before the next size is computed, because that size could overflow size_t.
         if (sweep.factor > 1 ? size > sweep.max_bytes / sweep.factor : size == sweep.max_bytes) break;
         constexpr size_t kMaxSizes = 100000;
         if (sizes.size() > kMaxSizes)

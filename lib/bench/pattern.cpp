@@ -19,9 +19,8 @@ uint32_t mixed(size_t index, int rank) {
 Pattern::Pattern(ElementType type, Operation operation, int num_ranks)
     : type_(type), operation_(operation), num_ranks_(num_ranks), periods_(num_ranks + 1) {}
 
-/// A rank's value in a reduction. The rank's turn, (rank + index) modulo the number of ranks, rotates with
-/// the index. In sums and products over many ranks, all ranks but those with a small turn give the neutral
-/// element.
+/// A rank's value in a reduction. The rank's turn is (rank + index) modulo the number of ranks. In sums and
+/// products over many ranks, only ranks with a small turn contribute; the others give the neutral element.
 double Pattern::value(int rank, size_t index) const {
     const int turn = static_cast<int>((static_cast<size_t>(rank) + index) % static_cast<size_t>(num_ranks_));
     const double sign = is_signed(type_) && mixed(index, -1) % 2 == 1 ? -1 : 1;
@@ -67,7 +66,7 @@ double Pattern::reduction(size_t index) const {
 uint64_t Pattern::bits(int rank, size_t index) const {
     if (rank == Part::kReduced) return bits_of(reduction(index), type_);
     if (operation_ != Operation::None) return bits_of(value(rank, index), type_);
-    // Each byte differs from the same byte on the neighbouring ranks.
+    // Without a reduction: each byte differs from the same byte of all ranks with another `rank % 256`.
     constexpr uint64_t kOneInEachByte = 0x0101010101010101;
     const uint64_t place = static_cast<uint64_t>(mixed(index, 0)) << 32 | mixed(index, 1);
     return place ^ static_cast<uint64_t>(rank % 256) * kOneInEachByte;

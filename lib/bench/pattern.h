@@ -1,11 +1,11 @@
-// The values that a benchmark sends. They make every result known bit for bit, in each type and for any order
-// in which a library sums.
+// The values that a benchmark sends. Every result is known bit for bit, in each type and for any order in
+// which a library sums, except for averages that a backend rounds (measure.h).
 //
 // A rank's contribution is a long vector of elements, cut into chunks. Without a reduction the elements are
-// random bits, which differ between ranks and indices. Sums, averages, minima and maxima get integers,
-// products get powers of two with a sign. For sums and products, so few ranks give more than the neutral
-// element that every partial result is exact; these ranks, and the rank with the largest value, change from
-// element to element.
+// random bits, which differ between ranks and indices. The inputs of sums, averages, minima and maxima are
+// integers; the inputs of products are powers of two with a sign. In sums and products only so many ranks
+// contribute more than the neutral element that every partial result is exact. These ranks, and the rank with
+// the largest value, change from element to element.
 #pragma once
 
 #include <cstddef>
@@ -36,8 +36,8 @@ class Pattern {
     void fill(const Part& part, size_t chunk_elements, size_t first, std::span<std::byte> to) const;
 
   private:
-    // Elements repeat with this period. The period is a prime number, so that chunks and a library's buffers
-    // are not whole numbers of periods.
+    // The elements repeat with this period. The period is prime, so that neither a chunk nor a buffer of a
+    // library is a whole number of periods.
     static constexpr size_t kPeriod = 509;
 
     double value(int rank, size_t index) const;
@@ -48,7 +48,7 @@ class Pattern {
     ElementType type_;
     Operation operation_;
     int num_ranks_;
-    mutable std::vector<std::vector<std::byte>> periods_;  // by rank, the reduction last; made on first use
+    mutable std::vector<std::vector<std::byte>> periods_;  // by rank, then the reduction's; made on first use
 };
 
 }  // namespace argosy::bench

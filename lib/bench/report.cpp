@@ -133,8 +133,8 @@ void append_side(std::string& line, const Timing& timing) {
                         slowest.max * kMicro);
 }
 
-/// A number in `width` characters: with two, one or no decimals, as many as fit; with an exponent when no
-/// plain number fits.
+/// Prints a number in `width` characters: with two decimals, with one or none if fewer fit, or with an
+/// exponent if the digits before the point do not fit.
 std::string fitted(double value, int width) {
     int digits = 0;  // before the decimal point; 0 for numbers below 1
     for (double power = 1; value >= power; power *= 10) ++digits;

@@ -1,5 +1,5 @@
-// The reports of a run: the table for people, and JSON and CSV for programs. The table has exactly
-// nccl-tests' text and columns, so that programs that parse nccl-tests' output can parse ours. The columns
+// The reports of a run: a table for people, and JSON and CSV for programs. The table has the lines and
+// columns of nccl-tests, so that programs that parse the output of nccl-tests can parse the table. Columns
 // that nccl-tests lacks come last: p50 and p99 of single iterations, for both placements. FORMAT.md defines
 // every number.
 #pragma once
@@ -14,13 +14,14 @@
 
 namespace argosy::bench {
 
-/// How and where the run was started. The JSON report adds rank 0's environment.
+/// How and where the run was started. The JSON report adds the environment of rank 0.
 struct Setting {
     std::vector<std::string> arguments;
     std::vector<RankInfo> ranks;
 };
 
-/// The reports begin with these strings. A later run overwrites only files that begin so.
+/// The marks of the reports: the value of "format", which is the first key of a JSON report, and the
+/// beginning of a CSV report. A later run overwrites only empty files and files with its mark.
 inline constexpr const char* kJsonMark = "argosy nccl-bench";
 inline constexpr const char* kCsvMark =
     "collective,axis,num_groups,group_size,cycle,size,count,type,redop,root";
@@ -28,7 +29,7 @@ inline constexpr const char* kCsvMark =
 std::string json_report(const Results& results, const Options& options, const Setting& setting);
 std::string csv_report(const Results& results);
 
-/// The text before all tables: the options, the backend, and the ranks.
+/// The text before all tables: the library, the options and the ranks.
 std::string preamble(const Options& options, const Carrier& carrier, const std::vector<RankInfo>& ranks);
 
 std::string table_header(const AxisResults& axis, const Options& options);

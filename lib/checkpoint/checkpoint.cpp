@@ -42,7 +42,7 @@ Manifest read_manifest(const StoredBytes& file) {
     return manifest;
 }
 
-/// Refuses a step in a folder of another step's name: folders that were renamed or swapped by hand.
+/// Throws UserError if the folder's name is that of another step, because the folder was renamed or swapped.
 void check_step(const fs::path& path, const Manifest& manifest) {
     if (path.filename() != kManifestName) return;
     const fs::path folder = fs::absolute(folder_of(path)).lexically_normal();
@@ -113,7 +113,7 @@ std::vector<Checkpoint::Files::Located> Checkpoint::Files::read_slabs(const Mani
         located.push_back({found->second, stored.slabs.front().at, stored.slabs.front().hash});
     }
     std::ranges::sort(located, {}, &Located::tensor);
-    size_t next = 0;  // of `located`
+    size_t next = 0;  // index into `located`
     for (size_t tensor = 0; tensor < manifest.plan.tensors.size(); ++tensor) {
         const CutTensor& cut = manifest.plan.tensors[tensor];
         const bool listed = next < located.size() && located[next].tensor == tensor;

@@ -1,6 +1,6 @@
-// A checkpoint opened for reading: a step's folder or a full file. Opening reads only the manifest; a shard
-// is opened, and its table of slabs read, when its bytes are first read. The
-// manifest's plan says which shards hold a slab.
+// A checkpoint opened for reading: a step's folder or a full file. The constructor reads only the manifest,
+// whose plan says which shards hold a slab. A shard is opened, and its table of slabs read, when the first of
+// its bytes are needed.
 #pragma once
 
 #include <atomic>
@@ -20,38 +20,39 @@ class Checkpoint : public TensorSource {
   public:
     struct Files;  // private to this module
 
-    /// UserError, naming file, expected and found, if manifest or user block are torn, of a newer major
-    /// version, or not of this format, or if the folder's name is that of another step.
+    /// UserError if the manifest or the user block is torn, of another major version than this program reads,
+    /// or not of this format, or if the folder's name is that of another step. The message names the file,
+    /// and the expected and found values.
     explicit Checkpoint(const std::filesystem::path& path);
     ~Checkpoint() override;
 
     const std::vector<TensorInfo>& tensors() const override { return tensors_; }
 
-    /// Reads only the bytes that the slab needs; where rows of a cut are less than a page apart, it also
-    /// reads the bytes between them. A stored slab that is one run in `out` is compared with its check.
+    /// Reads only the bytes that the slab needs, and the bytes between two rows that are less than a page
+    /// apart. A stored slab is compared with its check if all of it is read and is one run in `out`.
     void read(const TensorInfo& tensor, const layout::Slab& slab, std::span<std::byte> out) const override;
     const std::string& place() const override { return place_; }
 
-    /// The slabs of a tensor with their checks. Opens every shard that holds one. UserError as read().
-    /// REQUIRES: `tensor` is one of tensors().
+    /// The slabs of a tensor with their checks. Opens every shard that holds one of them. UserError as in
+    /// read(). REQUIRES: `tensor` is one of tensors().
     std::vector<StoredSlab> slabs(const TensorInfo& tensor) const;
 
-    /// How many slabs() returns; opens nothing.
+    /// The number of slabs that slabs() returns. Opens no shard.
     int64_t num_slabs(const TensorInfo& tensor) const;
 
     const Manifest& manifest() const { return manifest_; }
     const Description& description() const { return manifest_.description; }
-    /// UserError if there is no asset of that name, or it is torn.
+    /// UserError if there is no asset of this name, or if the asset is torn.
     std::string asset(const std::string& name) const;
 
-    /// Reads part `part` of `num_parts` of the checkpoint's bytes and compares every check, so that several
-    /// ranks or threads can share the work. Returns one message per fault, naming file, tensor, expected and
-    /// found; empty: no fault. Sets `*unreadable`, if given, where reading itself failed: such bytes may be
-    /// intact.
+    /// Reads part `part` of `num_parts` of the checkpoint's bytes and compares every check in it; several
+    /// ranks or threads can share the work. Returns one message per fault, which names the file, the tensor,
+    /// and the expected and found values. If reading itself fails, sets `*unreadable` (if given) to true: the
+    /// bytes may be intact.
     std::vector<std::string> faults(int part = 0, int num_parts = 1, bool* unreadable = nullptr) const;
 
-    /// The subset of `faults` that opening each file finds: files that are missing, cut, or of another save.
-    /// Torn bytes within a file are not found.
+    /// The subset of `faults` that opening the shards finds: shards that are missing, truncated, or of
+    /// another save, or whose user block is torn. Other torn bytes are not found.
     std::vector<std::string> file_faults(int part = 0, int num_parts = 1, bool* unreadable = nullptr) const;
 
     /// Bytes of tensors that read() has fetched so far.

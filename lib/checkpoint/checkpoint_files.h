@@ -15,7 +15,7 @@ namespace argosy::checkpoint {
 struct Checkpoint::Files {
     explicit Files(const std::filesystem::path& path) : own(path) {}
 
-    /// A slab of a tensor, given by its number in tensors(), in a file.
+    /// The place of a slab in a file. `tensor` is the number of the slab's tensor in tensors().
     struct Located {
         size_t tensor = 0;
         int64_t at = 0;
@@ -23,15 +23,15 @@ struct Checkpoint::Files {
     };
 
     StoredBytes own;                                  // the manifest, or the full file
-    std::unordered_map<std::string, size_t> tensors;  // number in tensors() by name
+    std::unordered_map<std::string, size_t> tensors;  // name -> number in tensors()
 
-    /// Opens the shard at the first call. UserError if it is missing, torn or not the one that was saved. Any
-    /// thread.
+    /// Opens a shard at the first call for it. UserError if the shard is missing, torn, or not the one that
+    /// was saved. Any thread may call this.
     const StoredBytes& open(const Manifest& manifest, int file);
 
-    /// The slabs of a shard by its own table, in the order of their tensors. The table is read at the first
-    /// call. UserError as open(), or if the table is torn or has other slabs than the plan. REQUIRES: the
-    /// manifest has a plan. Any thread.
+    /// The slabs in a shard's own table, in the order of their tensors. The table is read at the first call.
+    /// UserError as in open(), or if the table is torn or has other slabs than the plan. Any thread may call
+    /// this. REQUIRES: the manifest has a plan.
     const std::vector<Located>& slabs(const Manifest& manifest, int file);
 
   private:

@@ -1,6 +1,6 @@
-// Checkpoint::faults reads all checked bytes of a checkpoint again; file_faults only opens its files. Parts
-// are ranges of the bytes of all files, one file after the other, so that a part opens no file but those in
-// its range.
+// The search for faults in a checkpoint. Checkpoint::faults reads all bytes and compares their checks;
+// file_faults only opens the shards. A part of `faults` is a range of the bytes of all files, concatenated,
+// so that a part opens only the files in its range. A part of file_faults is every num_parts-th shard.
 #include <algorithm>
 #include <exception>
 #include <functional>
@@ -19,7 +19,7 @@ struct FileSlab {
     ByteRange bytes() const { return {stored.at, stored.slab.num_elements() * size_bytes(tensor->type)}; }
 };
 
-/// The slabs that a manifest lists, by file.
+/// The slabs that the manifest lists, by file.
 std::map<int, std::vector<FileSlab>> listed_slabs(const Manifest& manifest) {
     std::map<int, std::vector<FileSlab>> slabs;
     for (const StoredTensor& tensor : manifest.tensors) {
@@ -28,7 +28,7 @@ std::map<int, std::vector<FileSlab>> listed_slabs(const Manifest& manifest) {
     return slabs;
 }
 
-/// Compares the table of a shard with what a manifest that lists slabs says of it.
+/// Compares a shard's table with the slabs that the manifest lists for the shard. UserError if they differ.
 void check_listed(const StoredBytes& shard, const Manifest& manifest, const std::vector<FileSlab>& slabs) {
     const ShardTable table =
         parse_shard_table(shard.table(), shard.place() + ": its table", shard.block().num_bytes);
@@ -80,7 +80,7 @@ std::string slab_fault(const StoredBytes& file, const FileSlab& slab) {
     return check_fault(file.file(), *slab.tensor, slab.stored, hash_of(file.file(), std::span(&bytes, 1)));
 }
 
-/// Describes the tensors that an unusable file affects: "; parts of 12 tensors lie in it, as of
+/// Describes the tensors that have slabs in an unusable file: "; parts of 12 tensors lie in it, as of
 /// 'model/norm.weight'".
 std::string losses(const Manifest& manifest, int file) {
     if (file == StoredSlab::kThisFile) return "";
@@ -102,7 +102,7 @@ void note_failure(const std::exception& error, bool* unreadable) {
     if (unreadable && dynamic_cast<const RunError*>(&error)) *unreadable = true;
 }
 
-/// The part that has a byte, by its position among the bytes of all files.
+/// Assigns bytes to parts. A byte's position counts the bytes of all files, one file after the other.
 struct Parts {
     int part, num_parts;
     int64_t total;
@@ -118,14 +118,14 @@ struct Parts {
     }
 };
 
-/// One unit of checking, and the position of its bytes' middle. `look` returns the fault, or throws it.
+/// One check, and the position of the middle of its bytes. `look` returns or throws the fault; empty: none.
 struct Item {
     double middle = 0;
     std::function<std::string()> look;
 };
 
-/// The items of a file. The first one has the file's own bytes (user block, table and what `rest` covers)
-/// and counts as the first byte.
+/// The items of a file. The first item checks the table and the bytes that `rest` covers, and has the
+/// position of the file's first byte. The other items check one slab or asset each.
 std::vector<Item> items_of(const StoredBytes& file, double begin, std::vector<FileSlab> slabs,
                            const std::vector<StoredAsset>& assets, const std::function<void()>& check_table) {
     std::ranges::sort(slabs, {}, [](const FileSlab& slab) { return slab.stored.at; });
@@ -170,8 +170,8 @@ class FaultSearch {
             };
             items = items_of(file, static_cast<double>(begin), slabs_of(number),
                              own ? manifest_.assets : std::vector<StoredAsset>(), check_table);
-        } catch (
-            const std::exception& error) {  // every part that needs the file finds it, and one reports it
+        } catch (const std::exception& error) {
+            // Every part that needs the file fails here. The part with the first byte reports the error.
             note_failure(error, unreadable_);
             if (parts_.has(static_cast<double>(begin)))
                 faults_.push_back(error.what() + losses(manifest_, number));
@@ -187,7 +187,8 @@ class FaultSearch {
     void check(const Item& item) {
         try {
             if (std::string fault = item.look(); !fault.empty()) faults_.push_back(std::move(fault));
-        } catch (const std::exception& error) {  // machine failures too: unreadable bytes are not sound
+        } catch (const std::exception& error) {
+            // A failed read is a fault too, because the bytes may be torn.
             note_failure(error, unreadable_);
             faults_.push_back(error.what());
         }

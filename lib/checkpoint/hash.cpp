@@ -8,7 +8,7 @@
 namespace argosy::checkpoint {
 namespace {
 
-constexpr size_t kDigits = 16;  // of each half
+constexpr size_t kDigits = 16;  // hexadecimal digits of each half
 
 Hash from_foreign(const XXH128_hash_t& hash) { return {.high = hash.high64, .low = hash.low64}; }
 

@@ -20,7 +20,7 @@ std::optional<Hash> parse_hash(std::string_view hex);
 
 Hash hash_of(std::span<const std::byte> bytes);
 
-/// The same hash, of bytes that are added one run after the other.
+/// Computes the hash of bytes that are added in pieces, in their order.
 class Hasher {
   public:
     Hasher();

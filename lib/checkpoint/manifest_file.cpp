@@ -1,9 +1,10 @@
-// The views of a manifest. A view that names every slab would outgrow its readers: 405B on 16,384 writers has
-// 56 million slabs. The manifest has two levels of virtual datasets instead:
-// 1. `elements/<type>` of shape [grid..., longest] joins the shards' datasets of that name. One mapping for
-//    each shard serves all tensors.
-// 2. Each tensor maps slabs of `elements/<type>`. The slabs of neighbours on the grid begin at the same
-//    element (ElementLayout), so one mapping takes all chunks of the last axes at once.
+// Writes a step's manifest, with a view of every tensor over the shards. A view that named every slab would
+// be too large to read: a model of 405B parameters on 16,384 writers has 56 million slabs. Therefore the
+// manifest has two levels of virtual datasets:
+// 1. `elements/<type>` joins the datasets of this name of all shards. The shape is [grid..., longest];
+//    `longest` is the largest number of elements of one shard. One mapping for each shard serves all tensors.
+// 2. The view of a tensor maps slabs of `elements/<type>`. The slabs of a tensor begin at the same element in
+//    all shards (ElementLayout), so one mapping can take all chunks of the last axes at once.
 #include "checkpoint/tensor_file.h"
 
 #include <algorithm>
@@ -17,7 +18,8 @@ using layout::Slab;
 /// The mappings of one tensor's view.
 class TensorView {
   public:
-    /// `shape`: of the elements' view. `begin`: of the tensor's slabs in it.
+    /// `shape`: the shape of `elements/<type>`. `begin`: the first element of the tensor's slabs in each
+    /// shard.
     TensorView(const Plan& plan, const CutTensor& tensor, std::vector<int64_t> shape, int64_t begin)
         : plan_(plan), tensor_(tensor), shape_(std::move(shape)), begin_(begin) {}
 
@@ -41,9 +43,9 @@ class TensorView {
         }
     }
 
-    /// Whether the chunks of this axis lie in the elements' view as in the tensor: row-major over the axes
-    /// from this one on, all cut along dim 0 over all their writers, or not at all, and equal but for the
-    /// last on this axis.
+    /// Whether one mapping can take the chunks of `axis` and of all later axes. This axis must cut dim 0 into
+    /// one chunk for each of its writers. A later axis must do the same, or not cut. The chunks must have
+    /// equal sizes, except for the last chunk of `axis`.
     bool joins(size_t axis, const Slab& slab) const {
         int64_t rows = 1;
         for (size_t each = axis; each < plan_.grid.size(); ++each) {
@@ -56,6 +58,7 @@ class TensorView {
         return true;
     }
 
+    /// Maps all chunks of full size with one mapping, then the shorter last chunk by itself.
     void add_joined(size_t axis, const Slab& slab) {
         const int64_t rows = (slab.size[0] + tensor_.cuts[axis].parts - 1) / tensor_.cuts[axis].parts;
         const int64_t num_chunks = slab.size[0] / rows;
@@ -93,11 +96,11 @@ class TensorView {
     const CutTensor& tensor_;
     std::vector<int64_t> shape_;
     int64_t begin_;
-    Slab from_;  // of the axes that are cut so far
+    Slab from_;  // the selection in `elements/<type>`, for the axes that are cut so far
     std::vector<VirtualSource> sources_;
 };
 
-/// The shape of the elements' view.
+/// The shape of `elements/<type>`. `num_elements`: the number of elements by writer.
 std::vector<int64_t> view_shape(const Plan& plan, const std::vector<int64_t>& num_elements) {
     std::vector<int64_t> shape(plan.grid.begin(), plan.grid.end());
     shape.push_back(*std::ranges::max_element(num_elements));

@@ -26,7 +26,7 @@ fs::path with_suffix(const fs::path& path, const char* suffix) { return without_
 
 bool is_there(const fs::path& path) { return fs::symlink_status(path).type() != fs::file_type::not_found; }
 
-/// The file system does not support this kind of rename.
+/// Whether the error says that the file system does not support this kind of rename.
 bool unsupported(int reason) { return reason == EINVAL || reason == ENOSYS || reason == ENOTSUP; }
 
 /// Returns 0 or the errno.
@@ -56,7 +56,7 @@ void rename_to_taken(const fs::path& from, const fs::path& place) {
     remove_quietly(from);
 }
 
-/// Repairs an attempt that was killed between the two renames of replace_in_order.
+/// Moves the old folder back after a process was killed between the two renames of replace_in_order.
 void restore_replaced(const fs::path& place) {
     rename_to_free(replaced_path(place), place);
     sync_folder(folder_of(place));
@@ -139,8 +139,8 @@ void remove_quietly(const fs::path& path) noexcept {
             doomed = partial_path(path);
             fs::remove_all(doomed);
             fs::rename(path, doomed);
-            sync_folder(folder_of(doomed));  // the name is gone before the contents, in whatever order the
-                                             // disk writes
+            // The name must be gone before the contents, in whatever order the disk writes.
+            sync_folder(folder_of(doomed));
         }
         fs::remove_all(doomed);
     } catch (const std::exception& error) {

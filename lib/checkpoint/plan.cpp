@@ -13,10 +13,11 @@ namespace argosy::checkpoint {
 namespace {
 
 constexpr size_t kMaxAxes = 8;
-constexpr int kMaxInFolder = 1000;                     // shards
-constexpr int64_t kMaxCutElements = int64_t{1} << 62;  // of a dim: chunks are counted without overflow
+constexpr int kMaxInFolder = 1000;                     // shards in one folder
+constexpr int64_t kMaxCutElements = int64_t{1} << 62;  // size of a cut dim; avoids overflow in chunk sizes
 
-/// The product of the degrees; none if it is no count of writers.
+/// The number of writers of a grid: the product of its degrees. None if a degree is below 1 or the product
+/// exceeds an int.
 std::optional<int> product(const std::vector<int>& grid) {
     int64_t count = 1;
     for (const int degree : grid) {
@@ -51,7 +52,8 @@ class SlabVisitor {
     }
 
   private:
-    /// The chunks of `slab` that share elements with `wanted_`. REQUIRES: `slab` does.
+    /// The range of chunks of `slab` that share elements with `wanted_`. REQUIRES: `slab` shares elements
+    /// with `wanted_`.
     std::pair<int, int> overlapping(const Cut& cut, const layout::Slab& slab) const {
         if (cut.parts == 1) return {0, 1};
         const int64_t size = layout::chunk(slab.size[cut.dim], cut.parts, 0).size,
@@ -68,10 +70,10 @@ class SlabVisitor {
     const std::function<void(int, const layout::Slab&)>& visit_;
 };
 
-/// The tensors that the same writers hold are laid out together: a footprint names these writers.
+/// The writers that hold a tensor. Tensors of one type that the same writers hold are laid out together.
 struct Footprint {
-    int64_t num_writers = 1;  // sorts the tensors of all writers to the front, which leaves few gaps
-    std::vector<std::pair<int, int>> axes;  // on each axis: the first coordinate, and how many hold a chunk
+    int64_t num_writers = 1;                // tensors of many writers come first, which leaves few gaps
+    std::vector<std::pair<int, int>> axes;  // per axis: first coordinate, number of coordinates with a chunk
     ElementType type = ElementType::Float32;
     int64_t num_elements = 1;  // of the largest slab
     auto key() const { return std::tuple(-num_writers, axes, type); }
@@ -82,7 +84,8 @@ Footprint footprint_of(const CutTensor& tensor) {
     std::vector<int64_t> size = tensor.info.shape;
     for (const Cut& cut : tensor.cuts) {
         int count = 1;
-        if (cut.parts > 1) {  // a last, shorter chunk may be spread over more writers than the others
+        if (cut.parts > 1) {
+            // An upper bound, because a shorter chunk of an earlier axis may be cut into more chunks.
             count = static_cast<int>(std::min<int64_t>(cut.parts, size[cut.dim]));
             size[cut.dim] = layout::chunk(size[cut.dim], cut.parts, 0).size;
         }

@@ -23,8 +23,7 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kPrefix = "step-";
 
-/// A parsed folder name: its step, and the suffix (such as ".partial") of a folder that is not final, or
-/// none.
+/// A parsed folder name: the step, and the suffix, such as ".partial". A final folder has no suffix.
 struct Found {
     int64_t step = 0;
     std::string suffix;
@@ -54,8 +53,8 @@ std::vector<Found> folders_in(const fs::path& folder) {
     return all;
 }
 
-/// Removes the remains of killed attempts: partial folders, including those of steps that were moved aside,
-/// and replaced folders whose successor is in place.
+/// Removes the remains of killed saves: partial folders (also `step-N.replaced.partial`), and replaced
+/// folders whose successor is in place.
 void remove_remains(const fs::path& folder) {
     for (const Found& found : folders_in(folder)) {
         const fs::path place = folder / step_name(found.step);
@@ -65,7 +64,7 @@ void remove_remains(const fs::path& folder) {
     }
 }
 
-/// A shard's entry in the manifest. UserError if the file is not that shard of this save.
+/// The manifest's entry for a shard. UserError if the file is not a shard of this save.
 StoredFile finished_shard(const fs::path& partial, const Hash& set, int writer, int num_writers) {
     const std::string name = shard_name(writer, num_writers);
     const StoredBytes shard(partial / name);
@@ -78,7 +77,8 @@ StoredFile finished_shard(const fs::path& partial, const Hash& set, int writer, 
     return {name, block.num_bytes, block.check};
 }
 
-/// The shards' entries. Threads overlap the waits for a file system over a network.
+/// The manifest's entries for all shards. Several threads read, so that waits for a network file system
+/// overlap.
 std::vector<StoredFile> finished_shards(const fs::path& partial, const Hash& set, int num_writers) {
     constexpr int kThreads = 16, kFilesPerThread = 64;
     const int num_threads = std::clamp(num_writers / kFilesPerThread, 1, kThreads);
@@ -151,7 +151,7 @@ void commit_step(const fs::path& folder, const Description& description, const H
     check_table(manifest, partial.string(), std::numeric_limits<int64_t>::max());
     write_manifest(partial / kManifestName, std::move(manifest), assets);
     failpoint("manifest_written");
-    Checkpoint{partial};  // nothing takes the place of an older step that a reader would refuse
+    Checkpoint{partial};  // a step that a reader refuses must not replace an older one
     for (const fs::path& shards : shard_folders(partial, num_writers)) sync_folder(shards);
     sync_folder(partial);
     failpoint("before_rename");

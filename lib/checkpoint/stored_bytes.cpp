@@ -30,13 +30,13 @@ UserBlock read_block(const RawFile& file) {
     return block;
 }
 
-constexpr int64_t kDirectBytes = int64_t{1}
-                                 << 16;  // from here on a read of its own costs nothing beside its bytes
-constexpr int64_t kReadBytes = int64_t{1} << 20;
-constexpr int64_t kPageBytes = 4096;  // a disk reads whole pages, so reading a smaller gap costs nothing
-constexpr size_t kMaxPending = 1 << 14;
+// The cost of a separate read is negligible from this size on.
+constexpr int64_t kDirectBytes = int64_t{1} << 16;
+constexpr int64_t kReadBytes = int64_t{1} << 20;  // maximum of one read of several runs
+constexpr int64_t kPageBytes = 4096;     // a disk reads whole pages, so reading a smaller gap costs nothing
+constexpr size_t kMaxPending = 1 << 14;  // runs that one read may serve
 
-/// Reads runs of bytes with ascending file offsets; runs that are near each other are read together.
+/// Reads runs of bytes. Runs that are near each other are read together. REQUIRES: ascending file offsets.
 class Gather {
   public:
     Gather(const RawFile& file, std::span<std::byte> out) : file_(file), out_(out) {}

@@ -1,5 +1,5 @@
-// Private to this module: a file of a checkpoint opened for reading, with its user block verified, and reads
-// of the slabs in it, compared with their checks.
+// Private to this module: reading a file of a checkpoint. The constructor verifies the file's user block;
+// functions read slabs of the file and compare them with their checks.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@ namespace argosy::checkpoint {
 
 class StoredBytes {
   public:
-    /// UserError if the file is missing, not of this format, or of another length than its user block has.
+    /// UserError if the file is missing, not of this format, or of another length than its user block says.
     explicit StoredBytes(const std::filesystem::path& path);
 
     const UserBlock& block() const { return block_; }
@@ -38,13 +38,14 @@ class StoredBytes {
 /// The hash of several ranges of a file, concatenated, read through a small buffer.
 Hash hash_of(const RawFile& file, std::span<const ByteRange> ranges);
 
-/// Reads the elements that `stored` and `wanted` have in common into `out`, which holds all of `wanted`;
-/// returns the bytes fetched. The function makes few large reads: rows less than a page apart are read
-/// through a small buffer, together with the bytes between them. REQUIRES: the slabs have elements in common.
+/// Reads the elements that `stored` and `wanted` have in common into `out`, the memory of all of `wanted`.
+/// Returns the number of bytes read. The function makes few large reads: rows that are less than a page apart
+/// are read through a small buffer, together with the bytes between them. UserError if all of `stored` is
+/// read as one run and does not match its check. REQUIRES: the slabs have elements in common.
 int64_t read_common(const RawFile& file, const TensorInfo& tensor, const StoredSlab& stored,
                     const layout::Slab& wanted, std::span<std::byte> out);
 
-/// A message if the found hash differs from the slab's check; empty if they agree.
+/// The message for a slab whose hash `found` differs from its check; empty if the two agree.
 std::string check_fault(const RawFile& file, const TensorInfo& tensor, const StoredSlab& stored,
                         const Hash& found);
 

@@ -1,4 +1,4 @@
-// Prints tables. Hashes have a fixed width, so a table's length is known before its hashes are.
+// Prints tables as JSON. Hashes have a fixed width, so the length of a table does not depend on them.
 #include "checkpoint/table.h"
 
 #include <fmt/ranges.h>
@@ -13,7 +13,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-/// A string in JSON spelling. UserError if it is not UTF-8.
+/// The text as a JSON string. UserError if the text is not UTF-8.
 std::string quoted(const std::string& text) {
     try {
         return ordered_json(text).dump();
@@ -23,7 +23,7 @@ std::string quoted(const std::string& text) {
     }
 }
 
-/// A JSON object, given as text, on one line. UserError if the text is no object.
+/// A JSON object, given as text, printed on one line. UserError if the text is not a JSON object.
 std::string compact(const std::string& text) {
     const ordered_json value = ordered_json::parse(text, nullptr, false);
     if (!value.is_object())

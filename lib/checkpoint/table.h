@@ -1,5 +1,5 @@
-// The tables of FORMAT.md as values, and as JSON text. Parsing trusts no input: any text gives either a valid
-// table or a UserError that names the fault.
+// The tables of FORMAT.md as values and as JSON text. Parsing trusts no input: every text gives either a
+// valid table or a UserError that names the fault.
 #pragma once
 
 #include <cstdint>
@@ -32,11 +32,11 @@ struct StoredTensor {
 struct StoredFile {
     std::string name;  // relative to the step's folder
     int64_t num_bytes = 0;
-    Hash check;  // of its user block
+    Hash check;  // the check of its user block
     bool operator==(const StoredFile&) const = default;
 };
 
-/// A file that goes with a checkpoint, such as a tokenizer's.
+/// A file that a checkpoint contains beside its tensors, such as a file of the tokenizer.
 struct Asset {
     std::string name;
     std::string bytes;
@@ -49,27 +49,27 @@ struct StoredAsset {
     bool operator==(const StoredAsset&) const = default;
 };
 
-/// A checkpoint's description of itself, apart from its tensors. `model` and `state` are JSON objects as
-/// text, whose contents other modules define; a table keeps each on one line.
+/// The contents of a checkpoint apart from its tensors and assets. `model` and `state` are JSON objects as
+/// text, whose contents other modules define; a table prints each of them on one line.
 struct Description {
     int64_t step = 0;
-    std::string program;  // version that wrote it
+    std::string program;  // version of the program that wrote the checkpoint
     std::string mesh;
     bool model_only = false;
     std::string model;   // Hugging Face's config.json
     std::string config;  // TOML; empty if there was no run
-    std::string state;   // the trainer's; "{}" if there was no run
+    std::string state;   // of the trainer; "{}" if there was no run
     bool operator==(const Description&) const = default;
 };
 
 struct ShardTable {
     Hash set;
-    std::vector<StoredTensor> tensors;  // each with one slab
+    std::vector<StoredTensor> tensors;  // each with one slab, or none if the tensor has no elements
     bool operator==(const ShardTable&) const = default;
 };
 
-/// A step has `plan`, from which the slabs follow; shard i is that of writer i. A full file has `tensors` and
-/// an empty plan. A step of format 1, which listed every slab, has that too.
+/// The table of a step or of a full file. A step has a `plan`, from which the slabs follow; file i is the
+/// shard of writer i. A full file, and a step of format 1, has `tensors` with all slabs, and an empty plan.
 struct Manifest {
     Hash set;
     Description description;
@@ -83,7 +83,7 @@ struct Manifest {
 
 std::string to_json(const ShardTable& table);
 std::string to_json(const Manifest& manifest);
-/// Grid and tensors as in a manifest, for ranks that tell each other their plans.
+/// The grid and the tensors as in a manifest, for ranks that exchange their plans.
 std::string to_json(const Plan& plan);
 
 /// `place` is for messages. `file_bytes`: the length of the file that contains the table.

@@ -17,7 +17,7 @@ namespace {
 constexpr size_t kMaxDims = 32;  // HDF5's limit
 constexpr int64_t kMaxBytes = std::numeric_limits<int64_t>::max();
 
-/// The fault of a name; empty: none.
+/// The fault of a name; empty if the name is valid.
 std::string_view name_fault(std::string_view name) {
     if (name.empty()) return "is empty";
     for (const char c : name) {
@@ -57,7 +57,8 @@ bool overlap(const layout::Slab& a, const layout::Slab& b) {
     return true;
 }
 
-/// Sorts slabs by dim 0, so that a slab is compared only with those that begin before it ends in that dim.
+/// UserError if two slabs overlap. The slabs are sorted by their begin in dim 0, so that a slab is compared
+/// only with later slabs that begin before its end in dim 0.
 void check_disjoint(const StoredTensor& tensor, const std::string& where) {
     std::vector<const layout::Slab*> slabs;
     for (const StoredSlab& stored : tensor.slabs) slabs.push_back(&stored.slab);
@@ -83,7 +84,7 @@ void check_cover(const StoredTensor& tensor, const std::string& where) {
         throw UserError("{}: its slabs cover {} of its {} elements", where, covered, expected);
 }
 
-/// Byte ranges in use per file: one entry for each of `files`, and last the file that contains the table.
+/// The byte ranges in use, by file. The last entry is the file that contains the table.
 class Extents {
   public:
     Extents(const std::vector<StoredFile>& files, const std::string& place, int64_t file_bytes)
@@ -167,8 +168,8 @@ void check_info(const TensorInfo& info, const std::string& place) {
     const std::string where = tensor_place(place, info);
     if (info.shape.size() > kMaxDims)
         throw UserError("{}: {} dims; {} at most", where, info.shape.size(), kMaxDims);
-    int64_t left = kMaxBytes / size_bytes(info.type);  // the largest factor by which the element count
-                                                       // may still grow
+    // The largest factor by which the number of elements may still grow.
+    int64_t left = kMaxBytes / size_bytes(info.type);
     for (const int64_t size : info.shape) {
         if (size < 0) throw UserError("{}: a dim has {} elements", where, size);
         if (size > left) throw UserError("{}: the bytes of shape {} cannot be counted", where, info.shape);

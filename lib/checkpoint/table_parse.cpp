@@ -1,4 +1,4 @@
-// Parses tables. Unknown keys are ignored, because newer minor versions may add some.
+// Parses tables from JSON. Unknown keys are ignored, because newer minor versions may add keys.
 #include <functional>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -13,16 +13,16 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr int kMaxDepth = 100;  // of nested values: a recursive format needs a limit
+constexpr int kMaxDepth = 100;  // of nested values; a valid table is far below
 
-/// The text of a value in messages.
+/// A value as messages show it: as text, cut after kShown characters.
 std::string shown(const ordered_json& value) {
     constexpr size_t kShown = 80;
     const std::string text = value.dump(-1, ' ', true, ordered_json::error_handler_t::replace);
     return text.size() <= kShown ? text : text.substr(0, kShown) + "...";
 }
 
-/// Typed access to one JSON object; every failure names the table and the key.
+/// Typed access to one JSON object. Every error names the table; an error about a key names the key.
 class Reader {
   public:
     Reader(const ordered_json& object, const std::string& place) : object_(object), place_(place) {
@@ -56,7 +56,7 @@ class Reader {
         }
         return result;
     }
-    /// The list under `key`, whose numbers fit an int.
+    /// The list under `key`. UserError if a number does not fit an int.
     std::vector<int> degrees(const char* key) const {
         std::vector<int> result;
         for (const int64_t each : numbers(key)) {
@@ -65,7 +65,7 @@ class Reader {
         }
         return result;
     }
-    /// A list of [dim, parts, first].
+    /// The list under `key`, of entries [dim, parts, first].
     std::vector<Cut> cuts(const char* key) const {
         std::vector<Cut> result;
         for (const ordered_json& each : list(key)) {
@@ -83,7 +83,7 @@ class Reader {
         if (!parsed) fail(key, "32 lower-case hexadecimal digits");
         return *parsed;
     }
-    /// A file's number; kThisFile is the only negative one.
+    /// A file's number. The only negative number is kThisFile.
     int file(const char* key) const {
         const ordered_json& number = value(key);
         if (number.is_number_integer() && number == StoredSlab::kThisFile) return StoredSlab::kThisFile;
@@ -106,8 +106,8 @@ class Reader {
     }
 
   private:
-    /// The JSON library parses non-negative literals as unsigned, and those beyond 64 bits as floats, so none
-    /// wraps around.
+    /// Whether a value is an integer from 0 to 2^63 - 1. The JSON library parses non-negative integers as
+    /// unsigned and integers beyond 64 bits as floats, so no number wraps around.
     static bool is_count(const ordered_json& value) {
         return value.is_number_unsigned() && value.get<uint64_t>() <= std::numeric_limits<int64_t>::max();
     }
@@ -121,8 +121,9 @@ class Reader {
 
 using TakeItem = std::function<void(const std::string& key, const ordered_json& item)>;
 
-/// A strict version of the JSON library's text parser. Objects in the lists `lists` of the outermost object
-/// go to `take` one by one and are not kept: a manifest may have hundreds of thousands of slabs.
+/// Parses JSON text with the JSON library, and refuses duplicate keys, deep nesting and zero bytes. `lists`
+/// names lists of the outermost object. The parser passes each object in these lists to `take` and does not
+/// keep it, because a manifest may have hundreds of thousands of entries.
 class StrictParser {
   public:
     StrictParser(const std::string& place, std::set<std::string> lists, TakeItem take)
@@ -132,7 +133,7 @@ class StrictParser {
         const auto filter = [this](int depth, ordered_json::parse_event_t event, ordered_json& value) {
             return keep(depth, event, value);
         };
-        // After a complete value, the library takes a zero byte for the text's end and ignores the rest.
+        // After a complete value, the library would stop at a zero byte and ignore the rest of the text.
         if (const size_t zero = text.find('\0'); zero != std::string_view::npos)
             throw UserError("{}: bad JSON: a zero byte at {}", place_, zero);
         try {
@@ -253,7 +254,7 @@ void take_item(Manifest& manifest, const std::string& key, const ordered_json& i
     }
 }
 
-/// The names of shards follow from their number in format 2.
+/// In format 2 the name of a shard follows from its number.
 void name_files(std::vector<StoredFile>& files, const std::string& place) {
     for (size_t i = 0; i < files.size(); ++i) {
         if (!files[i].name.empty())

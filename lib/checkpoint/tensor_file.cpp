@@ -15,8 +15,8 @@
 namespace argosy::checkpoint {
 namespace {
 
-constexpr size_t kChunkBytes = size_t{1} << 18;  // small enough that hashed bytes are still cached when they
-                                                 // are written
+// Small enough that bytes are still in the processor's cache when they are written after hashing.
+constexpr size_t kChunkBytes = size_t{1} << 18;
 
 void check_names(const std::vector<TensorSlab>& slabs, const std::string& place) {
     std::set<std::string_view> names;
@@ -27,8 +27,7 @@ void check_names(const std::vector<TensorSlab>& slabs, const std::string& place)
     }
 }
 
-/// Makes the datasets of a shard: its elements of each type, one after the other. Returns where each slab
-/// begins.
+/// Makes the datasets of a shard, one for each element type. Returns the offset of each slab in the file.
 std::vector<int64_t> place_elements(h5::File& file, const Plan& plan, int writer) {
     const ElementLayout elements = element_layout(plan);
     std::map<ElementType, int64_t> starts;
@@ -62,7 +61,7 @@ constexpr const char* kTableName = "table";
 
 UserBlock lay_out_file(const std::filesystem::path& path, FileKind kind, const OutputFile::LayOut& lay_out) {
     UserBlock block{.kind = kind};
-    RawFile::create(path);  // distinguishes a forbidden path from a full disk, which HDF5 does not
+    RawFile::create(path);  // its error tells a forbidden path from a full disk; HDF5's does not
     h5::File file = h5::File::create(path, kUserBlockBytes);
     block.table_bytes = static_cast<int64_t>(lay_out(file).size());
     if (block.table_bytes > kMaxTableBytes) {
@@ -151,7 +150,7 @@ class TensorFile::State {
     }
 
     FileKind kind_;
-    Manifest table_;  // a shard's table has only the set and the tensors
+    Manifest table_;  // of a shard, only the set and the tensors
     std::vector<Slot> slots_;
     int64_t total_bytes_ = 0;
     std::atomic<int64_t> written_bytes_ = 0;

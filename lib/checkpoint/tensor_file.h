@@ -1,5 +1,5 @@
-// Writes the files of a checkpoint. HDF5 lays a file out once, with all bytes allocated, and is closed; all
-// bytes are then written by offset.
+// Writes the files of a checkpoint. HDF5 creates a file with all its bytes allocated and closes the file.
+// Afterwards all bytes are written by offset, without HDF5.
 #pragma once
 
 #include <cstddef>
@@ -21,25 +21,26 @@
 
 namespace argosy::checkpoint {
 
-/// A file with slabs: a shard or a full file. append() may be called from any thread; only the functions that
-/// make the file and finish() call HDF5.
+/// A file with slabs: a shard or a full file. Any thread may call append(). Only shard() and full() call
+/// HDF5.
 class TensorFile {
   public:
-    /// The shard of writer `writer` in the step's folder `step`, which start_step() made, with the slabs
-    /// slabs_of(plan, writer). `nonce` and `plan` are the same for all shards of one save.
+    /// Makes the shard of writer `writer` in the step's folder `step`, which start_step() returned. The shard
+    /// holds the slabs slabs_of(plan, writer). REQUIRES: `nonce` and `plan` are the same for all shards of a
+    /// save.
     static TensorFile shard(const std::filesystem::path& step, const Hash& nonce, const Plan& plan,
                             int writer);
-    /// A full file, with whole tensors.
+    /// Makes a full file, whose slabs are whole tensors.
     static TensorFile full(const std::filesystem::path& path, const Description& description,
                            std::vector<TensorInfo> tensors, const std::vector<Asset>& assets);
     TensorFile(TensorFile&&) noexcept;
     ~TensorFile();
 
-    /// Appends bytes to the slab of this number, in the order of its elements. Different threads may append
-    /// to different slabs at the same time.
+    /// Appends bytes to slab number `slab`, in the order of its elements. Different threads may append to
+    /// different slabs at the same time.
     void append(size_t slab, std::span<const std::byte> bytes);
 
-    /// Writes table and user block, and fsyncs. REQUIRES: every slab has all its bytes.
+    /// Writes the table and the user block, and fsyncs. REQUIRES: every slab has all its bytes.
     void finish();
 
   private:
@@ -48,11 +49,12 @@ class TensorFile {
     std::unique_ptr<State> state_;
 };
 
-// Private to this module: any file while it is written.
+// Private to this module: what all kinds of files have in common while they are written.
 
 class OutputFile {
   public:
-    /// Makes the datasets and returns the table's text. The text's length is final, its hashes are not yet.
+    /// Makes the datasets and returns the table's text. The text has its final length; its hashes are not
+    /// final.
     using LayOut = std::function<std::string(h5::File&)>;
 
     OutputFile(const std::filesystem::path& path, FileKind kind, const LayOut& lay_out);
@@ -60,8 +62,8 @@ class OutputFile {
     const RawFile& file() const { return file_; }
     int64_t size_bytes() const { return block_.num_bytes; }
 
-    /// Writes the table and the user block, and fsyncs. `checked`: the ranges whose checks the table has.
-    /// `set`: of a shard, the save that it belongs to.
+    /// Writes the table and the user block, and fsyncs. `checked`: the byte ranges whose checks are in the
+    /// table. `set`: the save that a shard belongs to; other files have none.
     void finish(const std::string& table, std::vector<ByteRange> checked,
                 const std::optional<Hash>& set = {});
 
@@ -70,12 +72,12 @@ class OutputFile {
     RawFile file_;
 };
 
-/// Makes a dataset and returns the offset of its bytes. A dataset without elements has no offset of its own
-/// and gets the first possible one.
+/// Makes a dataset and returns the offset of its bytes. For a dataset without elements, returns the first
+/// possible offset.
 int64_t place_dataset(h5::File& file, const std::string& name, ElementType type,
                       std::span<const int64_t> shape);
 
-/// Makes the datasets `assets/<name>`; their hashes are final.
+/// Makes the datasets `assets/<name>`. The hashes in the result are final; write_assets() writes the bytes.
 std::vector<StoredAsset> place_assets(h5::File& file, const std::vector<Asset>& assets);
 void write_assets(const OutputFile& file, const std::vector<StoredAsset>& places,
                   const std::vector<Asset>& assets);
@@ -83,7 +85,7 @@ void write_assets(const OutputFile& file, const std::vector<StoredAsset>& places
 inline constexpr const char* kManifestName = "checkpoint.h5";
 
 /// Writes and fsyncs a step's manifest, with a view of every tensor over the shards. REQUIRES: `manifest` has
-/// a plan, and is complete but for its assets.
+/// a plan, and is complete except for its assets.
 void write_manifest(const std::filesystem::path& path, Manifest manifest, const std::vector<Asset>& assets);
 
 }  // namespace argosy::checkpoint

@@ -1,5 +1,5 @@
-// Access to tensors by name, whatever their origin: a step's shards, a full file, safetensors. Names are
-// those of FORMAT.md ("model/norm.weight"). Reading yields the stored bytes, without conversion.
+// Access to tensors by name, from any kind of file: a step's shards, a full file, safetensors. The names are
+// those of FORMAT.md ("model/norm.weight"). Reading returns the stored bytes without conversion.
 #pragma once
 
 #include <cstddef>
@@ -26,20 +26,20 @@ class TensorSource {
   public:
     virtual ~TensorSource() = default;
 
-    /// Sorted in the fastest order for reading.
+    /// All tensors, in the fastest order for reading.
     virtual const std::vector<TensorInfo>& tensors() const = 0;
 
-    /// Reads the slab's elements, row-major. Any thread. UserError if a file is torn, missing or not the one
-    /// that was saved; RunError if reading fails. REQUIRES: `tensor` is one of tensors(), and `out` has the
-    /// slab's size.
+    /// Reads the slab's elements into `out`, row-major. Any thread may call this. UserError if a file is
+    /// torn, missing or not the one that was saved; RunError if reading fails. REQUIRES: `tensor` is one of
+    /// tensors(), and `out` has the slab's size.
     virtual void read(const TensorInfo& tensor, const layout::Slab& slab, std::span<std::byte> out) const = 0;
 
     /// The folder or file, for messages.
     virtual const std::string& place() const = 0;
 
-    /// Null if it is absent.
+    /// The tensor of this name; null if there is none.
     const TensorInfo* find(const std::string& name) const;
-    /// UserError, which lists the existing tensors, if it is absent.
+    /// The tensor of this name. UserError, which lists the existing tensors, if there is none.
     const TensorInfo& at(const std::string& name) const;
 };
 

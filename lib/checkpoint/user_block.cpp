@@ -33,18 +33,18 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
     return parts;
 }
 
-/// Negative if the text is no number.
+/// The number in `text`. Negative if the text is not a number from 0 on.
 int64_t parse_number(std::string_view text) {
     int64_t value = -1;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     return error == std::errc() && end == text.data() + text.size() ? value : -1;
 }
 
-/// The text, split at its check line.
+/// The text of a user block, split at its check line.
 struct Sections {
     std::string_view lines;  // all lines above the check line
-    std::string_view check;  // its digits
-    bool padded = false;     // whether valid padding follows
+    std::string_view check;  // the digits of the check line
+    bool padded = false;     // whether valid padding follows the check line
 };
 
 Sections sections_of(std::string_view text) {
@@ -79,7 +79,7 @@ Hash check_integrity(const Sections& parts, const std::string& place) {
     return *stored;
 }
 
-/// The fields of each line, keyed by its first word.
+/// The words of each line after the first word, by the first word.
 using Lines = std::map<std::string_view, std::vector<std::string_view>>;
 
 Lines lines_of(std::string_view text) {

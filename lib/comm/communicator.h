@@ -2,10 +2,11 @@
 // Communicator is a group of ranks; submit() starts one grouped launch and returns a Pending that keeps the
 // tensors alive until wait(). Every rank of a group submits the same operations in the same order.
 //
-// Tensors in the host's memory: an operation has ended when wait() returns. Tensors on a GPU: an operation
-// begins after the work that was on LibTorch's current stream at submit(). wait() returns at once; work that
-// is put on the current stream after wait() runs after the operation, and memory that is freed after wait()
-// is reused only after the operation. See nccl_communicator.h.
+// For tensors in the host's memory, an operation has ended when wait() returns. For tensors on a GPU, an
+// operation begins after the work that was on LibTorch's current stream at submit(). NCCL's wait() returns at
+// once (nccl_communicator.h); StagedCommunicator's wait() blocks the host. Work that is put on the current
+// stream after wait() runs after the operation, and memory that is freed after wait() is reused only after
+// the operation.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -29,12 +30,13 @@ enum class Reduction { Sum, Max };
 
 const char* kind_name(OpKind kind);
 
-/// One operation on dim 0, equal counts on every rank, contiguous tensors of one type.
+/// One operation along dim 0. The tensors are contiguous and of one type; n is the same on every rank.
 ///   AllGather      out = [size * n, ...] from in = [n, ...]
 ///   ReduceScatter  out = [n, ...] from in = [size * n, ...]
 ///   AllReduce      out = in reduced; out may be in
-///   Broadcast      out of rank `peer` is copied to out of every rank
-///   Send, Receive  send in to `peer`, receive out from `peer`; messages between two ranks keep their order
+///   Broadcast      out of rank `peer` is copied to out on every other rank
+///   Send           in goes to rank `peer`
+///   Receive        out comes from rank `peer`; messages between two ranks keep their order
 struct Op {
     OpKind kind;
     at::Tensor out = {};
@@ -52,19 +54,20 @@ void check(const Op& op, int size);
 /// The tensors of all operations.
 std::vector<at::Tensor> tensors_of(std::span<const Op> ops);
 
-/// A backend's handle of operations under way.
+/// A backend's handle to operations under way.
 class Completion {
   public:
     virtual ~Completion() = default;
-    virtual void wait() = 0;  // a wait on the host throws TimeoutError if a peer stays away
+    virtual void wait() = 0;  // throws TimeoutError if it blocks the host for too long
 };
 
-/// Operations under way. The results are valid after wait(). The destructor waits, too. If that fails, or an
-/// exception unwinds the stack, the tensors are never freed, because a peer may still write into them.
+/// Operations under way. Their results are valid after wait(). The destructor calls wait(). If wait() fails
+/// there, or an exception unwinds the stack, the tensors are never freed, because a peer may still write to
+/// them.
 class Pending {
   public:
     Pending() = default;
-    /// wait() adds the time that the host spends in it to `exposed_seconds`, unless that is null.
+    /// wait() adds the time that the host spends in it to `*exposed_seconds`, unless that pointer is null.
     Pending(std::unique_ptr<Completion> completion, std::vector<at::Tensor> tensors, double* exposed_seconds);
     Pending(Pending&&) noexcept = default;
     Pending& operator=(Pending&& other) noexcept;
@@ -92,12 +95,13 @@ class Communicator {
     /// be sent as well, whatever the device.
     c10::Device device() const { return device_; }
 
-    /// COLLECTIVE over `ranks`, which are ascending numbers in this group. `name` is the mesh axis, for
-    /// messages.
+    /// COLLECTIVE over `ranks`: makes a group of these ranks, which are ascending rank numbers in this group.
+    /// `name` names the mesh axes in messages.
     virtual std::unique_ptr<Communicator> subgroup(std::span<const int> ranks, std::string name) const = 0;
 
-    /// COLLECTIVE: opens the connections for Send and Receive of tensors on a GPU; must precede the first of
-    /// them. A message goes to a neighbour on the ring of ranks: rank + 1 or rank - 1, modulo size().
+    /// COLLECTIVE: opens the connections for Send and Receive of tensors on a GPU. Call it before the first
+    /// Send or Receive. A message goes to a neighbour on the ring of ranks: rank + 1 or rank - 1, modulo
+    /// size().
     virtual void open_channels() {}
 
     /// Whether submitted operations can become part of a graph that is being recorded.
@@ -111,21 +115,22 @@ class Communicator {
     void run(const Op& op) { submit({&op, 1}).wait(); }
     Pending submit(const Op& op) { return submit({&op, 1}); }
 
-    /// Blocks the host until the GPU has done the work on the current stream; a result may be read then. The
-    /// wait has no timeout of its own: if an operation between ranks hangs, its timeout ends the job.
+    /// Blocks the host until the GPU has done the work on the current stream; the host may read results after
+    /// that. There is no timeout here: if an operation between ranks hangs, the timeout of that operation
+    /// ends the job.
     virtual void wait_for_gpu();
 
-    /// Runs `launch`, which puts a recorded graph with operations of these ranks on the current stream. The
-    /// watchdog watches each of these operations as it does outside of a graph. COLLECTIVE: every rank of the
-    /// group launches the same graph. `what` names the launch in messages. `launch` returns the graph's
-    /// number, which cuda::StreamView::captured_by returned while the graph was recorded.
+    /// Runs `launch`, which puts a recorded graph with operations of these ranks on the current stream and
+    /// returns the number that cuda::StreamView::captured_by returned while the graph was recorded. The
+    /// watchdog watches each of the operations as it does outside of a graph. `what` names the launch in
+    /// messages. COLLECTIVE: every rank of the group launches the same graph.
     virtual void watched(const std::string& what, const std::function<uint64_t()>& launch);
 
     const std::string& name() const { return name_; }
 
-    /// Exposed time: time since the start that the program spent in submit() and wait() on this group instead
-    /// of computing, that is waiting for data, and copying and adding up in the backend. On a GPU: the time
-    /// for which the compute stream stood still, as far as measured by now.
+    /// Exposed time since the start: the time that the program spent in submit() and wait() of this group
+    /// instead of computing. Waiting for data counts, and so do the backend's copies and reductions. The NCCL
+    /// backend counts the time for which the compute stream stood still, as far as measured by now.
     virtual double exposed_seconds() const { return exposed_seconds_; }
 
   protected:
@@ -151,9 +156,7 @@ class Communicator {
     double exposed_seconds_ = 0;
 };
 
-// Maps LibTorch's element types to this program's.
-
-/// Throws RunError for elements that cannot be sent.
+/// Maps LibTorch's element types to this program's. Throws RunError for elements that cannot be sent.
 ElementType element_type(at::ScalarType type);
 
 }  // namespace argosy::comm

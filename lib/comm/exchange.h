@@ -1,10 +1,10 @@
 // Collectives of ranks on one node through shared memory. submit() copies a rank's input to memory that its
-// peers can read; each peer fetches the input, and adds it up, in its own wait. A rank that computes after
-// submit() therefore delays no peer.
+// peers can read; each peer reads the input, and reduces it, in its wait. A rank that computes after submit()
+// therefore delays no peer.
 //
-// Memory: one ring for each rank, of which only the used part is ever touched: about twice the bytes in
+// Memory. Each rank has one ring. Only the used part of a ring is ever touched: about twice the bytes in
 // flight. Input that does not fit into the ring is published later, when there is room and the rank waits for
-// something; only then do peers depend on the rank's attention. The same holds for the second half of an
+// something. Peers depend on the rank's attention only for such input, and for the second half of an
 // all-reduce in two steps (transfer.cpp).
 #pragma once
 
@@ -22,16 +22,18 @@ namespace argosy::comm {
 
 class Exchange {
   public:
-    /// COLLECTIVE over `peers`, which are on one node; `peers` also carries the setup messages. Returns null
-    /// on all ranks if some cannot share memory; the first of these ranks logs why. Each rank's ring has
-    /// `ring_bytes`.
+    /// COLLECTIVE over `peers`, which are on one node; `peers` also carries the setup messages. Each rank
+    /// gets a ring of `ring_bytes`. Returns null on all ranks if any of them cannot share memory; the lowest
+    /// rank that cannot logs why.
     static std::shared_ptr<Exchange> open(Communicator& peers, int64_t ring_bytes);
 
-    /// Starts collectives: publishes as much as there is room for. Returns the round that ends them, for
-    /// done(). REQUIRES: the tensors' memory stays valid until then.
+    /// Starts collectives, and publishes as much as there is room for. Returns the number to pass to done(),
+    /// which is true once these collectives have ended. REQUIRES: the tensors' memory stays valid until
+    /// done() is true.
     int64_t submit(std::span<const Op> ops);
     bool done(int64_t round) const { return num_consumed_ >= round; }
-    /// Publishes and reads at most one round each, without waiting. Returns false if neither was possible.
+    /// Publishes at most one round and consumes at most one, without waiting. Returns false if neither was
+    /// possible.
     bool advance();
 
   private:

@@ -1,7 +1,7 @@
-// Measures how long the compute stream stood still at the waits of a group: the time between two events
-// around each wait, added up once both events are done, so that the host never waits for a measurement. Each
-// launch of a graph records the events of its waits anew; the waits are added up after the launch. One thread
-// calls all members.
+// Measures how long the compute stream stood still at the waits of a group. Each wait lies between two
+// events. The time between them is added up once both are done, so the host never waits for a measurement.
+// Each launch of a graph records the events of its waits anew, and collect_recorded() adds them up after the
+// launch. One thread calls all members.
 #pragma once
 
 #include <cstdint>
@@ -27,15 +27,14 @@ class ExposedTime {
         recorded_[graph].waits.push_back({std::move(before), std::move(after)});
     }
 
-    // REQUIRES: this thread records no graph.
-    /// Adds up the waits outside of graphs that have ended.
+    /// Adds up the waits that have ended and are not part of a graph. REQUIRES: this thread records no graph.
     void collect();
     /// Adds up the waits within graphs. `num_launches` returns how often a graph has been launched so far.
-    /// Only the last launch of a graph is measured, and counts for every launch since the last call.
-    /// REQUIRES: all launches of graphs have ended.
+    /// Only the last launch of a graph is measured; its waits count for every launch since the last call of
+    /// collect_recorded(). REQUIRES: all launches of graphs have ended, and this thread records no graph.
     void collect_recorded(const std::function<int64_t(uint64_t graph)>& num_launches);
 
-    /// Total of the waits that are added up so far.
+    /// Total of all waits that have been added up so far.
     double seconds() const { return seconds_; }
 
   private:

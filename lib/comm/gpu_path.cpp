@@ -16,7 +16,7 @@
 namespace argosy::comm {
 namespace {
 
-/// COLLECTIVE: the ranks whose GPU a lower rank has, too.
+/// COLLECTIVE: returns the ranks that share their GPU with a lower rank.
 std::vector<int> ranks_that_share(const mpi::Comm& world) {
     const nccl::DeviceId own = nccl::device_id(cuda::current_device());
     const auto places = mpi::all_gather_at_start(world, std::span(&own, 1), "the ranks' GPUs");
@@ -33,7 +33,8 @@ void check_version() {
         nccl::version_text());
 }
 
-/// Returns Nccl, unless ranks share GPUs.
+/// COLLECTIVE: returns Nccl or, if ranks share a GPU, Host. Throws UserError if they share one and Nccl is
+/// wanted.
 GpuPath fastest_path(const mpi::Comm& world, GpuPath wanted) {
     const std::vector<int> sharing = ranks_that_share(world);
     if (sharing.empty()) {

@@ -1,4 +1,4 @@
-// The path of tensors on GPUs between ranks, chosen once for all ranks.
+// Chooses the path of tensors on GPUs between ranks, once for all ranks.
 #pragma once
 
 #include <span>
@@ -15,13 +15,14 @@ enum class GpuPath {
     Host,  // through the host's memory and the host backend
 };
 
-/// COLLECTIVE: whether every rank sees a GPU; false if none does. Throws UserError on all ranks if some see
-/// one and others do not.
+/// COLLECTIVE: returns true if every rank sees a GPU, and false if none does. Throws UserError on all ranks
+/// if only some of them see one.
 bool all_see_gpus(const mpi::Comm& world);
 
-/// COLLECTIVE: returns `wanted`, or the fastest possible path if `wanted` is Choose; warns if that is Host.
-/// REQUIRES: each rank that sees a GPU has selected it for this thread (gpu::use). Throws UserError if the
-/// ranks' GPUs do not allow the path: Nccl or Host without GPUs, Nccl if ranks share a GPU.
+/// COLLECTIVE: returns `wanted`, or the fastest possible path if `wanted` is Choose. Warns if Choose becomes
+/// Host. Throws UserError if the path is impossible: Nccl or Host without GPUs or in a build without CUDA,
+/// Nccl if ranks share a GPU or NCCL is too old. REQUIRES: each rank that sees a GPU has selected it for this
+/// thread (gpu::use).
 GpuPath choose_gpu_path(const mpi::Comm& world, GpuPath wanted);
 
 /// Whether the tensors of these operations are on a GPU. Throws RunError if only some of them are.

@@ -25,8 +25,7 @@ struct GroupOptions {
     /// A send completes only once its receiver has started to receive: a run then proves that a pipeline
     /// schedule needs no buffering.
     bool synchronous_sends = false;
-    /// Maximum shared memory, per rank, for the collectives of a group whose ranks are all on one node; 0:
-    /// use MPI only.
+    /// Maximum shared memory of each rank for the collectives of a group within one node; 0: use MPI only.
     int64_t shared_memory_bytes = 0;
     /// The device on which this rank computes, and the path of tensors on a GPU.
     c10::Device device = c10::kCPU;
@@ -37,7 +36,7 @@ class Group {
   public:
     /// COLLECTIVE: all ranks of `comm`. REQUIRES: options.gpu_path is not GpuPath::Choose.
     Group(mpi::Comm comm, std::string name, const GroupOptions& options);
-    /// COLLECTIVE over `ranks`, numbers in this group.
+    /// COLLECTIVE over `ranks`, which are rank numbers in this group.
     Group subgroup(std::span<const int> ranks, std::string name) const {
         return Group(*this, ranks, std::move(name));
     }
@@ -55,9 +54,9 @@ class Group {
     /// Null unless gpu_path is GpuPath::Nccl.
     const std::shared_ptr<watch::GpuSide>& gpu() const { return gpu_; }
 
-    /// The wait for an operation of this group, for watch::HostWait.
+    /// Describes the wait for an operation of this group, for watch::HostWait.
     watch::AwaitedOperation awaited(OpKind kind, int64_t number) const;
-    /// The error for a wait that has timed out.
+    /// Returns the error for a wait that has timed out.
     TimeoutError timeout(const watch::AwaitedOperation& awaited, const watch::LateRanks& late) const;
 
   private:
@@ -73,9 +72,10 @@ class Group {
     std::shared_ptr<watch::Watchdog> watchdog_;
 };
 
-/// COLLECTIVE over the group. Tensors in the host's memory are sent through shared memory if the options
-/// allow it and all ranks are on one node, else by MPI. Tensors on a GPU take options.gpu_path.
+/// COLLECTIVE over the group. The communicator sends tensors in the host's memory through shared memory if
+/// the options allow it and all ranks are on one node, else by MPI. Tensors on a GPU take options.gpu_path.
 std::unique_ptr<Communicator> make_communicator(std::shared_ptr<const Group> group);
+/// COLLECTIVE over `comm`: makes the outermost group, with a gpu_path from choose_gpu_path().
 std::unique_ptr<Communicator> make_communicator(mpi::Comm comm, std::string name,
                                                 const GroupOptions& options = {});
 

@@ -54,7 +54,7 @@ class SharedMemoryCompletion : public Completion {
                 wait.begin_anew();
                 continue;
             }
-            // Peers may first need this rank's attention in another group, or for a message.
+            // A peer may first need this rank's attention in another group, or for a message.
             if (group_->exchanges().advance()) continue;
             mpi::make_progress();
             if (const auto late = wait.pause()) throw group_->timeout(awaited, *late);

@@ -13,8 +13,8 @@
 
 namespace argosy::comm {
 
-/// Non-blocking calls of MPI, waits with a timeout. Nothing moves while the ranks compute, because Open MPI
-/// makes progress only within its calls.
+/// Uses MPI's non-blocking calls, and waits with a timeout. No data moves while a rank computes, because Open
+/// MPI makes progress only within its calls.
 class MpiCommunicator : public Communicator {
   public:
     explicit MpiCommunicator(std::shared_ptr<const Group> group);
@@ -26,7 +26,7 @@ class MpiCommunicator : public Communicator {
     using Communicator::submit;
     Pending submit(std::span<const Op> ops) override;
 
-    /// Throws RunError for an operation that it cannot start.
+    /// Throws RunError for an operation that this backend cannot start.
     void check(const Op& op) const;
 
   private:
@@ -36,8 +36,9 @@ class MpiCommunicator : public Communicator {
     int64_t num_submitted_ = 0;
 };
 
-/// Collectives go through shared memory and need no attention of a peer that has submitted. Sends and
-/// receives go through MPI, because they connect pipeline stages, which are usually on different nodes.
+/// Collectives go through shared memory. A peer that has submitted need not attend to them; exchange.h has
+/// the exceptions. Sends and receives go through MPI, because they connect pipeline stages, which are usually
+/// on different nodes.
 class SharedMemoryCommunicator : public Communicator {
   public:
     /// `exchange` belongs to the same group.

@@ -1,5 +1,6 @@
-// This rank's coordinates on the mesh, and its communicators: one for each set of axes and number of parts,
-// made at the first call of group(). The Mesh owns these communicators; the caller owns the world.
+// This rank's coordinates on the mesh, and its communicators. group() makes a communicator when it is first
+// called for a set of axes and a number of parts. The Mesh owns these communicators; the caller owns the
+// world.
 #pragma once
 
 #include <map>

@@ -94,9 +94,9 @@ Pending copy_alone(std::span<const Op> ops) {
     return Pending(std::make_unique<DoneOnStream>(), tensors_of(ops), nullptr);
 }
 
-/// The edges of the ring of ranks, each named by its first rank, in the order in which all ranks make lanes
-/// on them: first the even edges, then the odd ones, so that edges without a common rank connect at the same
-/// time. In a ring of odd size the last edge comes alone at the end.
+/// Returns the edges of the ring of ranks in the order in which all ranks make lanes on them. An edge has the
+/// number of its first rank. The even edges come before the odd ones, so that edges without a common rank
+/// connect at the same time. In a ring of odd size, the last edge comes alone at the end.
 std::vector<int> edges_in_order(int size) {
     std::vector<int> edges;
     const int num_edges = size == 2 ? 1 : size;

@@ -1,24 +1,25 @@
 // The NCCL backend: NCCL sends tensors on a GPU, the group's host backend sends tensors in the host's memory.
 //
-// Streams. A lane is a stream with an NCCL communicator (watch/gpu_side.h). A group's reductions take one
-// lane and its other collectives another one, so that an all-gather that is submitted early (a prefetch) does
-// not queue behind a reduction. Sends and receives take one lane for each neighbour and direction, because an
+// Streams. A lane is a stream with an NCCL communicator (watch/gpu_side.h). A group's reductions use one lane
+// and its other collectives another one, so that an all-gather that is submitted early (a prefetch) does not
+// queue behind a reduction. Sends and receives use one lane for each neighbour and direction, because an
 // operation that waits for a receiver must not delay anything else. submit() orders the operations after the
 // work on LibTorch's current stream; wait() orders later work on the current stream after the operations.
-// Neither blocks the host. The current stream therefore sees the order of a program without streams. The same
-// holds for memory: a Pending keeps its tensors until wait(), and an allocator that reuses memory in the
-// order of the current stream may reuse it from then on. No tensor is recorded with the allocator
-// (record_stream), because that would hold the memory until the allocator later queries an event.
+// submit() and wait() do not block the host. Work on the current stream therefore sees the operations in the
+// program's order, as if there were no other stream. Memory follows the same order: a Pending keeps its
+// tensors until wait(), and an allocator that reuses memory in the order of the current stream may reuse
+// theirs from then on. No tensor is recorded with the allocator (record_stream), because that would hold the
+// memory until the allocator later queries an event.
 //
 // Order. NCCL requires that launches of several communicators on one GPU have the same order on every rank.
 // This holds because every rank runs the same program: the collectives of all groups have one global order,
 // over all lanes, and a lane of messages carries nothing else.
 //
 // Graphs. submit() and wait() may become part of a graph that is being recorded on the current stream.
-// REQUIRES: an operation that is submitted in a graph is waited for in the same graph, and every kind of
-// operation has run once before, because the first one makes communicators and connections. The graph is
-// launched through Communicator::watched. The GPU then sets marks in host memory, by which the watchdog
-// follows each operation of the graph. Waits within a graph are measured in its last launch; the result
+// REQUIRES: an operation that is submitted in a graph is waited for in the same graph. Every kind of
+// operation has run once before the recording, because its first run makes communicators and connections.
+// Communicator::watched launches the graph. During the launch, the GPU sets marks in host memory, by which
+// the watchdog follows each operation. Waits within a graph are measured in its last launch; the result
 // counts for all its launches since the exposed time was last updated.
 #pragma once
 
@@ -39,7 +40,8 @@ namespace argosy::comm {
 class NcclCommunicator : public Communicator {
   public:
     /// `host` is the group's backend for tensors in the host's memory. COLLECTIVE: the first submission of a
-    /// reduction on a GPU, and the first of any other collective; each makes an NCCL communicator.
+    /// reduction on a GPU, and the first submission of any other collective there; each makes an NCCL
+    /// communicator.
     NcclCommunicator(std::shared_ptr<const Group> group, std::unique_ptr<Communicator> host);
     /// If an exception unwinds the stack, leaves the watchdog and aborts the operations under way.
     ~NcclCommunicator() override;

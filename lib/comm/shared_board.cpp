@@ -16,7 +16,7 @@
 namespace argosy::comm {
 namespace {
 
-/// A key that no other segment on the node has.
+/// Returns a key that no other segment on the node has.
 int64_t make_key(const SharedSegment::Address& address) {
     const auto now = std::chrono::system_clock::now().time_since_epoch();
     return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count() ^ address.process << 40 ^
@@ -46,8 +46,8 @@ SharedBoard SharedBoard::attach(const SharedSegment::Address& address, int64_t k
     return board;
 }
 
-// A block goes to the beginning of the ring as soon as it fits there. The part of the ring that is touched,
-// and occupies the caches, is then only about twice the bytes in flight.
+// A block starts at the beginning of the ring as soon as it fits there, so that only about twice the bytes in
+// flight are touched and occupy the caches.
 std::byte* SharedBoard::reserve(int64_t bytes, int64_t consumed) {
     while (!held_.empty() && held_.front().round < consumed) held_.pop_front();
     const int64_t round = head().published.load(std::memory_order_relaxed);

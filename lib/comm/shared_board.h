@@ -24,7 +24,7 @@ class SharedSegment {
     /// Makes a zeroed segment. Throws RunError.
     static SharedSegment create(size_t bytes);
     /// Maps the segment of another process of the same user. Throws RunError. The caller must check the
-    /// content: a process in another container may have the same number.
+    /// content: a process in another container may have the same process number.
     static SharedSegment attach(const Address& address, size_t bytes);
 
     SharedSegment(SharedSegment&& other) noexcept;
@@ -47,8 +47,8 @@ class SharedSegment {
 
 class SharedBoard {
   public:
-    /// Makes this rank's own board; `ring_bytes` limits the blocks that are not consumed by all ranks yet.
-    /// Throws RunError.
+    /// Makes this rank's board. `ring_bytes` limits the blocks that not all ranks have consumed yet. Throws
+    /// RunError.
     static SharedBoard create(int64_t ring_bytes);
     /// Maps a peer's board. Throws RunError if the board has another key.
     static SharedBoard attach(const SharedSegment::Address& address, int64_t key, int64_t ring_bytes);
@@ -58,8 +58,8 @@ class SharedBoard {
     void close_descriptor() { segment_.close_descriptor(); }
     int64_t key() const { return head().key; }
 
-    /// For the owner: returns room for the next round's block, or null if readers hold too much of the ring;
-    /// `consumed` is the number of rounds that all readers have consumed.
+    /// For the owner. Returns room for the next round's block, or null if readers have not consumed enough
+    /// rounds yet; `consumed` is the number of rounds that all readers have consumed.
     std::byte* reserve(int64_t bytes, int64_t consumed);
     void publish(std::byte* block);
     void consumed_one_more() { head().consumed.fetch_add(1, std::memory_order_release); }
@@ -71,7 +71,7 @@ class SharedBoard {
     const std::byte* block(int64_t round) const;
 
   private:
-    static constexpr int64_t kMaxRounds = 1024;  // maximum of rounds that are published and not consumed
+    static constexpr int64_t kMaxRounds = 1024;  // maximum number of rounds published but not consumed
     struct Head {
         int64_t key = 0;
         alignas(64) std::atomic<int64_t> published = 0;

@@ -18,7 +18,7 @@ struct Result {
     at::Tensor on_gpu, on_host;
 };
 
-/// The host's backend counts its own part of the exposed time.
+/// Counts the time of its copies as exposed time; the host's backend counts its part.
 class StagedCompletion : public Completion {
   public:
     StagedCompletion(Pending travelling, std::vector<Result> results, double* exposed_seconds)

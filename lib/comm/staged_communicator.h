@@ -1,6 +1,6 @@
 // The backend for GPUs without NCCL between them: tensors on a GPU are copied to the host's memory, sent by
-// the group's host backend, and copied back. This is correct, but slow: the host blocks for the GPU in
-// submit() and in wait(). Operations cannot be part of a graph.
+// the group's host backend, and copied back. The copies are slow: the host waits for the GPU in submit() and
+// in wait(). Operations cannot be part of a graph.
 #pragma once
 
 #include <memory>

@@ -35,7 +35,7 @@ struct Stretch {
     int64_t begin, bytes;
 };
 
-/// The range of `rank`'s piece, or of the whole, that belongs to a round.
+/// Returns the range of `rank`'s piece, or of the whole buffer, that a round carries.
 Stretch stretch(const Transfer& transfer, int64_t round, int rank) {
     const int64_t start = in_pieces(transfer) ? rank * transfer.piece_bytes : 0;
     const int64_t end = in_pieces(transfer) ? std::min(start + transfer.piece_bytes, transfer.total_bytes)
@@ -67,7 +67,7 @@ Transfer with_chunks(Transfer transfer, const Party& party) {
     return transfer;
 }
 
-/// An all-reduce in one step or, where that reads less, in two: a reduce-scatter and an all-gather.
+/// Returns an all-reduce in one step or, if that reads less, in two: a reduce-scatter and an all-gather.
 std::vector<Transfer> all_reduce(Transfer whole, const Party& party) {
     if (party.size == 2 || whole.total_bytes <= kMaxBytesSummedByAll) {
         whole.pattern = Pattern::ReduceAll;
@@ -115,7 +115,7 @@ std::vector<Transfer> without_chunks(const Op& op, const Party& party) {
 
 constexpr int64_t kTile = 1024;  // elements; their sums stay in the L1 cache
 
-/// `count` is a compile-time constant, except for the last tile, because the compiler vectorizes only then.
+/// `count` is a compile-time constant for all tiles but the last, because the compiler vectorizes only then.
 template <class Element, Reduction kReduction, class Count>
 void reduce_tile(Element* out, std::span<const std::byte* const> sources, int64_t begin, Count count) {
     using Sum = std::conditional_t<sizeof(Element) == 2, float, Element>;

@@ -17,10 +17,10 @@ namespace argosy::comm {
 /// Says which parts of a buffer are published and read. The buffer is cut into one piece per rank, or taken
 /// whole.
 enum class Pattern {
-    Gather,     // everyone publishes a piece, everyone takes all pieces
-    Reduce,     // everyone publishes all pieces, everyone sums up its own
-    ReduceAll,  // everyone publishes the whole, everyone sums it up
-    Broadcast,  // the root publishes the whole
+    Gather,     // each rank publishes its piece and takes all pieces
+    Reduce,     // each rank publishes all pieces and reduces its piece
+    ReduceAll,  // each rank publishes the whole buffer and reduces all of it
+    Broadcast,  // the root publishes the whole buffer
 };
 
 struct Transfer {

@@ -1,5 +1,5 @@
-// Binds a line of the field table to a member of JobConfig; only fields.cpp includes it. The member's type
-// determines the key's type and, for an enumeration, its choices.
+// Binds a line of the field table to a member of JobConfig. Only fields.cpp includes this header. The
+// member's type determines the key's type and, for an enumeration, its choices.
 #pragma once
 
 #include <algorithm>
@@ -28,7 +28,7 @@ struct Bare<std::optional<T>> {
     static constexpr bool kOptional = true;
 };
 
-/// Whether T is a list of an enumeration's values, and which enumeration.
+/// Says whether T is a list of an enumeration's values, and of which enumeration.
 template <class T>
 struct ChoicesIn {
     static constexpr bool kAny = false;
@@ -123,7 +123,7 @@ Limits limits_for(Limits limits) {
     return limits;
 }
 
-/// The allowed values of a key that does not accept all values of its enumeration.
+/// Limits a key to some values of its enumeration.
 template <class Choice>
 Limits among(std::initializer_list<Choice> choices) {
     Limits limits;
@@ -131,7 +131,7 @@ Limits among(std::initializer_list<Choice> choices) {
     return limits;
 }
 
-/// A key of the section struct S. section() adds the member of JobConfig that holds S.
+/// A key of the section struct S. section() makes a Field of it, for the member of JobConfig that holds S.
 template <class S>
 struct SectionKey {
     Field field;
@@ -139,7 +139,7 @@ struct SectionKey {
     std::function<void(S&, const Value&)> set;
 };
 
-/// `when_unset` is given exactly for optional members.
+/// REQUIRES: the member is optional exactly if `when_unset` is not empty.
 template <class S, class T>
 SectionKey<S> key(const char* name, T S::*member, Limits limits, const char* meaning,
                   const char* when_unset = "") {

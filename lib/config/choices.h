@@ -1,6 +1,6 @@
 // The values of enumerated keys and their names in files and on the command line. `names_of` lists the names
-// in the order of the enumerators. The field table reads choices from it, so a new value is one enumerator
-// and one name.
+// in the order of the enumerators. The field table takes a key's choices from `names_of`, so a new value is
+// one enumerator and one name.
 #pragma once
 
 #include <array>

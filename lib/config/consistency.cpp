@@ -7,7 +7,7 @@
 namespace argosy::config {
 namespace {
 
-/// float64 exists to compare layouts to the last digits; a float32 stage in between would spoil that.
+/// float64 runs compare layouts to the last digits, which one stage in float32 would spoil.
 void check_float64(const Training& training) {
     const auto is_double = [](Precision precision) { return precision == Precision::Float64; };
     const int num_doubles = is_double(training.dtype) + is_double(training.mixed_precision_param) +
@@ -58,7 +58,7 @@ void check_number_types(const JobConfig& config) {
     check_loss_scale(config.training);
 }
 
-/// The fastest algorithm is measured in each run, so the configuration does not determine the result.
+/// The search measures the fastest algorithm in each run, so runs of one configuration may differ.
 void check_repeats(const JobConfig& config) {
     if (!config.debug.deterministic || !config.compile.search_algorithms) return;
     throw UserError(
@@ -90,8 +90,8 @@ void check_stages(const Parallelism& parallelism) {
         fmt::join(layers, ", "), layers.size(), parallelism.pipeline_parallel_degree);
 }
 
-/// The check needs an explicit total_steps: if a small training.steps runs only the first steps of a long
-/// run, all of them may be warm-up.
+/// Without total_steps, warmup_steps may exceed training.steps: a trial of the first few steps of a long run
+/// may be all warm-up.
 void check_schedule(const LrScheduler& schedule) {
     if (!schedule.total_steps || schedule.warmup_steps <= *schedule.total_steps) return;
     throw UserError("lr_scheduler.warmup_steps = {} exceeds lr_scheduler.total_steps = {}; lower the first",

@@ -1,7 +1,7 @@
-// The configuration of a run: one struct per section of the configuration file, with the defaults. Plain
-// values; `parse_command_line` makes the object and nothing changes it afterwards. Each key is a member here
-// and a line in fields.cpp, which has its meaning and bounds. An optional member has a value exactly if its
-// key was given.
+// The configuration of a run: one struct per section of the configuration file, with the defaults.
+// `parse_command_line` makes a JobConfig, and nothing changes it afterwards. Each key is a member here and a
+// line in fields.cpp, with its meaning and limits. An optional member has a value exactly if its key was
+// given.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,8 @@ struct Job {
     bool operator==(const Job&) const = default;
 };
 
-// A preset (name and flavor) or the architecture of a Hugging Face folder. If both are given, they must
-// agree. The preset is optional for this reason; its default applies only if neither is given.
+// A model is a preset (name and flavor) or the architecture of a Hugging Face folder. If both are given, they
+// must agree. The preset's keys are optional, so that the default preset applies only if neither is given.
 struct Model {
     static constexpr const char* kDefaultName = "llama3";
     static constexpr const char* kDefaultFlavor = "debugmodel";
@@ -67,12 +67,12 @@ struct Training {
     Precision mixed_precision_param = Precision::BFloat16;
     Precision mixed_precision_reduce = Precision::Float32;
     std::optional<int64_t> loss_scale_init;             // only with float16; unset: from the tokens of a step
-    std::optional<int64_t> loss_scale_growth_interval;  // only with float16; unset: its default
+    std::optional<int64_t> loss_scale_growth_interval;  // only with float16; unset: 2000
     int max_nonfinite_steps = 5;
     bool operator==(const Training&) const = default;
 };
 
-// Off if neither z-score is set; the other keys then have no effect.
+// No update is skipped if neither z-score is set; check_consistency then refuses changes of the other keys.
 struct LossSpike {
     std::optional<double> loss_zscore;
     std::optional<double> grad_norm_zscore;
@@ -175,8 +175,9 @@ struct JobConfig {
     bool operator==(const JobConfig&) const = default;
 };
 
-/// Checks that concern several keys and need no number of ranks (layout/mesh_shape.h checks degrees against
-/// ranks). Throws UserError with the contradicting values and what to change. consistency.cpp has the checks.
+/// Checks combinations of keys that do not depend on the number of ranks (layout/mesh_shape.h checks degrees
+/// against ranks). Throws UserError with the contradicting values and what to change. consistency.cpp has the
+/// checks.
 void check_consistency(const JobConfig& config);
 
 }  // namespace argosy::config

@@ -12,7 +12,8 @@
 namespace argosy::config {
 namespace {
 
-// The help omits a bound that only comes from the member's type: it is no property of the key.
+// The help omits an upper bound from this size on: such a bound comes from the member's type, not from the
+// key.
 constexpr double kLargestInt = std::numeric_limits<int>::max();
 
 std::string upper_bound_text(const Range& range) {
@@ -150,8 +151,8 @@ void apply(const Setting& setting, JobConfig& config) {
 }
 
 int edit_distance(std::string_view one, std::string_view other) {
-    std::vector<int> row(other.size() +
-                         1);  // row[j]: from the letters of `one` seen so far to the first j of `other`
+    // row[j] is the distance from the letters of `one` seen so far to the first j letters of `other`.
+    std::vector<int> row(other.size() + 1);
     std::iota(row.begin(), row.end(), 0);
     for (std::size_t i = 0; i < one.size(); ++i) {
         int diagonal = std::exchange(row[0], static_cast<int>(i) + 1);
@@ -169,7 +170,7 @@ std::string nearest(std::string_view key, const std::vector<std::string>& candid
         return distance(key, one) < distance(key, other);
     });
     if (best == candidates.end()) return "";
-    // A larger distance would make the guess random. "seq_length" is three letters from "seq_len".
+    // A guess at a larger distance would be random. "seq_length" is three letters from "seq_len".
     const int limit = std::max<int>(1, static_cast<int>(split(key).second.size()) / 3);
     return distance(key, *best).first <= limit ? *best : "";
 }

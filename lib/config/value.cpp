@@ -49,7 +49,7 @@ std::optional<std::string> name_from(std::string_view text) {
     return std::string(is_quoted ? text.substr(1, text.size() - 2) : text);
 }
 
-/// "1,2,3" or, in TOML's spelling, "[1, 2, 3]"; `element_from` parses one element, or returns none.
+/// Parses "1,2,3" or, in TOML's spelling, "[1, 2, 3]". `element_from` parses one element, or returns none.
 template <class Element>
 Value list_from(std::string_view word, std::optional<Element> element_from(std::string_view)) {
     if (word.size() >= 2 && word.front() == '[' && word.back() == ']') word = word.substr(1, word.size() - 2);
@@ -149,7 +149,7 @@ constexpr Unit kUnits[] = {{'d', 86400}, {'h', 3600}, {'m', 60}, {'s', 1}};
 // About three centuries: sums and products of such numbers stay far below the maximum of an int64_t.
 constexpr int64_t kMaxSeconds = 9'999'999'999;
 
-/// Takes the number at the start of `text`; none if there is none, or if it exceeds kMaxSeconds.
+/// Takes the number at the start of `text`. Returns none if there is no number or it exceeds kMaxSeconds.
 std::optional<int64_t> take_number(std::string_view& text) {
     if (text.empty() || text.front() == '-') return std::nullopt;
     int64_t number = 0;

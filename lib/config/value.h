@@ -1,4 +1,4 @@
-// One configuration value between its text and a member of JobConfig. Choices are stored as their names.
+// A value between the text of a configuration and a member of JobConfig. Choices are stored as their names.
 #pragma once
 
 #include <cstdint>
@@ -10,40 +10,40 @@
 
 namespace argosy::config {
 
-// A duration in its text form: "90m", "11h30m", "2d", or seconds without a unit.
+// A duration. Examples of its text are "90m", "11h30m", "2d", and seconds without a unit.
 
 struct Duration {
     int64_t seconds = 0;
     bool operator==(const Duration&) const = default;
 };
 
-/// Numbers with the units d, h, m and s, each at most once and in this order, without spaces; or one number
-/// of seconds.
+/// Parses numbers with the units d, h, m and s, each at most once and in this order, without spaces; or one
+/// number of seconds. Returns none for other text and for durations over three centuries.
 std::optional<Duration> duration_from(std::string_view text);
 
-/// The shortest text that reads back as the same duration: "11h30m".
+/// Returns a text that reads back as the same duration, with the largest units first: "11h30m".
 std::string duration_text(Duration duration);
 
 enum class ValueType { Boolean, Integer, Number, String, Choice, Duration, IntegerList, ChoiceList };
 
-/// std::monostate: unset, or a value that no key accepts.
+/// std::monostate stands for an unset value, or for one that no key accepts.
 using Value = std::variant<std::monostate, bool, int64_t, double, std::string, Duration, std::vector<int64_t>,
                            std::vector<std::string>>;
 
 bool is_set(const Value& value);
 
-/// "an integer"; used in messages.
+/// Returns the type's name for messages: "an integer".
 std::string_view type_name(ValueType type);
 
-/// Parses a word of the command line as a value of `type`; unset if that fails.
+/// Parses a word of the command line as a value of `type`. Returns an unset value if that fails.
 Value value_from_word(ValueType type, std::string_view word);
 
-/// Converts `value` to `type`: an integer becomes a number where a number is expected, an integer or text
-/// becomes a duration, and an empty list becomes an empty list of any type. Unset if it does not fit.
+/// Converts `value` to `type`: an integer becomes a number or a duration, text becomes a duration, and an
+/// empty list becomes an empty list of any type. Returns an unset value if `value` does not fit.
 Value value_as(ValueType type, const Value& value);
 
-/// The TOML spelling, which reads back as the same value: doubles are printed with all digits. REQUIRES:
-/// `value` is set.
+/// Returns the TOML spelling, which reads back as the same value; a double has as many digits as that needs.
+/// REQUIRES: `value` is set.
 std::string toml_text(const Value& value);
 
 }  // namespace argosy::config

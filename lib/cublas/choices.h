@@ -1,6 +1,6 @@
 // The text form of chosen cuBLASLt algorithms, one line for each problem:
 //
-//   cublasLt 13.1.0 NVIDIA-H200 bf16 fp32 T N 4096 1024 16384 4096 16384 4096 add plain 256 256 256 256 <hex>
+//   cublasLt 13.1.0 NVIDIA-H200 bf16 fp32 T N 4096 1024 8192 8192 8192 4096 add plain 256 256 256 256 <hex>
 //
 // The fields are the cuBLASLt version and the device that the algorithm is for; the problem's input and
 // result types, transpositions of A and B, m, n, k, strides of A, B and D, "add" to D or "set" it, "bias" or
@@ -17,7 +17,7 @@
 
 namespace argosy::cublas {
 
-/// cuBLASLt's own description of an algorithm. Only the same version of cuBLASLt reads it back.
+/// The bytes by which cuBLASLt describes an algorithm. Only the same version of cuBLASLt can read them.
 using Algorithm = std::array<std::byte, 64>;
 
 struct Choice {

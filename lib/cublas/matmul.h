@@ -1,9 +1,9 @@
-// Matrix products on a GPU with cuBLASLt. A Multiplier runs them for the one thread that owns it.
-// with_cuda/ has the implementation and alone includes cuBLASLt's header. A build without CUDA takes
-// without_cuda/, where the version is 0 and everything else throws UserError.
+// Matrix products on a GPU with cuBLASLt. A Multiplier runs them for the one thread that owns it. with_cuda/
+// has the implementation and alone includes cuBLASLt's header. A build without CUDA takes without_cuda/,
+// where version() is 0 and the constructor of Multiplier throws UserError.
 //
 // Products of bf16, fp16 and fp32 are summed in fp32 (never TF32), products of fp64 in fp64. The result is
-// rounded once: parts of a sum that are computed separately are added up before that.
+// rounded once: parts of a sum that are computed separately are added up before the rounding.
 #pragma once
 
 #include <cstddef>
@@ -39,8 +39,9 @@ struct MatrixOf {
 using Matrix = MatrixOf<void>;
 using ConstMatrix = MatrixOf<const void>;
 
-/// C = A B, or C += A B. A and B have the same floating-point type. C has that type too or, for bf16 and
-/// fp16, fp32, so that gradients of many microbatches add up unrounded. C shares no memory with A and B.
+/// C = A B, or C += A B. A and B have the same floating-point type. C has that type too, or
+/// fp32 if the type is bf16 or fp16, so that gradients of many microbatches add up unrounded. C shares no
+/// memory with A and B.
 ///
 /// A bias's gradient is not supported: cuBLASLt can compute it with a weight's gradient
 /// (CUBLASLT_EPILOGUE_BGRADB), but overwrites the sum of earlier microbatches instead of adding to it.
@@ -53,10 +54,10 @@ struct Product {
     const void* bias = nullptr;
 };
 
-/// How run() chooses the algorithm when a problem (shapes, strides, types and alignments of the pointers)
-/// comes for the first time. Heuristic: the one that cuBLASLt names first. Timed: the fastest of those that
-/// cuBLASLt names, found by running them on the product's own A and B. Timing waits for the stream. If the
-/// product adds to C, timing also needs scratch memory of C's size, so that trial runs do not change C.
+/// How run() chooses the algorithm of a new problem (shapes, strides, types and alignments of the pointers).
+/// Heuristic: the algorithm that cuBLASLt names first. Timed: the fastest of the algorithms that cuBLASLt
+/// names, found by running them on the product's A and B. Timing waits for the stream. If the product adds to
+/// C, timing also needs scratch memory of C's size, so that trial runs do not change C.
 enum class Search { Heuristic, Timed };
 
 struct MultiplierOptions {
@@ -80,22 +81,22 @@ class Multiplier {
     Multiplier& operator=(Multiplier&&) noexcept;
 
     /// Queues the product on the stream and returns at once, unless it times algorithms first. The product's
-    /// matrices must stay until the stream has done it. A problem keeps its algorithm, so that equal products
-    /// have equal bits. Nothing can be timed while the stream is recorded into a graph: a problem that comes
-    /// first there takes the heuristic's algorithm, so with Search::Timed run each product once before the
-    /// recording. Throws RunError that names the product.
+    /// matrices must stay valid until the stream has done the product. A problem keeps its algorithm, so
+    /// equal products have equal bits. Nothing can be timed while the stream is recorded into a graph: a new
+    /// problem then takes the heuristic's algorithm. Therefore, if you use Search::Timed, run each product
+    /// once before the recording. Throws RunError that names the product.
     void run(const Product& product, CUstream_st* stream);
 
     /// The number of different problems so far.
     int num_problems() const;
 
-    /// The algorithm of each problem seen or remembered, in sorted lines, for remember() in another run.
-    /// Timing chooses differently from run to run, and other algorithms may round differently. Ranks with the
-    /// same choices compute alike.
+    /// Returns the algorithm of each problem seen or remembered, as sorted lines for remember() in another
+    /// run. Timing may choose differently in another run, and another algorithm may round differently. Ranks
+    /// with the same choices compute alike.
     std::string choices() const;
 
-    /// Reads the choices() of another run, for problems that this one has not seen yet. Lines of another
-    /// version of cuBLASLt or another kind of device are skipped. Returns the number of lines taken; throws
+    /// Reads the choices() of another run, for problems that this Multiplier has not seen yet. Skips lines of
+    /// another version of cuBLASLt or another kind of device. Returns the number of lines taken. Throws
     /// UserError for a malformed line.
     int remember(std::string_view choices);
 

@@ -31,7 +31,8 @@ bool lies_by_rows(const MatrixOf<Data>& x) {
     return (x.columns == 1 || x.column_stride == 1) && (x.rows == 1 || x.row_stride >= x.columns);
 }
 
-/// A matrix as cuBLASLt sees it: columns of the matrix or of its transpose, `stride` elements apart.
+/// How a matrix is stored for cuBLASLt: in columns that are `stride` elements apart. If `transposed`, the
+/// columns are those of the transpose.
 struct Lying {
     bool transposed;
     int64_t stride;

@@ -1,6 +1,5 @@
-// Owners of device memory and of pinned host memory, which a device may write to; copies to, from and within
-// a device. A copy begins when its stream has done all earlier work. Source and target must stay valid until
-// the stream has done the copy.
+// Owners of device memory and of pinned host memory; copies to, from and within a device. A copy begins when
+// its stream has done all earlier work. Source and target must stay valid until the stream has done the copy.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +10,7 @@
 
 namespace argosy::cuda {
 
-/// Memory of this thread's device. Throws MemoryError, which says how much was asked for and how much is
+/// Memory of this thread's device. The constructor throws MemoryError with the bytes wanted and the bytes
 /// free.
 class DeviceMemory {
   public:
@@ -28,8 +27,8 @@ class DeviceMemory {
     size_t bytes_;
 };
 
-/// Pinned memory of the host. The host sees a copy to it while the stream goes on. REQUIRES: this thread
-/// records no graph.
+/// Pinned memory of the host, which a device can write to: the host sees what a copy has written while the
+/// stream goes on. REQUIRES: this thread records no graph.
 class PinnedMemory {
   public:
     explicit PinnedMemory(size_t bytes);

@@ -3,7 +3,7 @@
 
 namespace argosy::cuda {
 
-/// Throws RunError naming `call` unless `status` is cudaSuccess.
+/// Throws RunError, which names `call`, unless `status` is cudaSuccess.
 void check(int status, const char* call);
 
 }  // namespace argosy::cuda

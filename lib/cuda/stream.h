@@ -1,5 +1,6 @@
-// Streams and events of CUDA. A stream does its work in order, concurrently with other streams; an event
-// marks a point in a stream. Each belongs to the device that was current for the thread that made it.
+// CUDA's streams and events, and a pool of events. A stream does its work in order, concurrently with other
+// streams; an event marks a point in a stream. Streams and events belong to the device that was current for
+// the thread that made them.
 #pragma once
 
 #include <cstdint>
@@ -45,8 +46,8 @@ class StreamView {
 
     CUstream_st* handle() const { return handle_; }
 
-    /// The unique number of the graph that captures this stream: work on the stream is then recorded into the
-    /// graph instead of being done. 0 if no graph captures it.
+    /// Returns the unique number of the graph that captures this stream, or 0 if none does. Work on a
+    /// captured stream is recorded into the graph instead of being done.
     uint64_t captured_by() const;
     bool is_captured() const { return captured_by() != 0; }
 
@@ -76,7 +77,7 @@ class Event {
     void record_at_each_launch(const StreamView& stream);
 
     /// Whether the stream has reached the event; never blocks. Throws RunError if work failed on the device.
-    /// REQUIRES: neither the event nor this thread's stream is part of a graph that is being recorded.
+    /// REQUIRES: this thread records no graph, and the event is not part of a graph that is being recorded.
     bool done() const;
 
     /// Time between two events by the device's clock. REQUIRES: both have Timing::On, and are done.
@@ -90,8 +91,8 @@ class Event {
     std::unique_ptr<CUevent_st, Destroy> handle_;
 };
 
-// A pool of CUDA events that are reused, because making an event costs more than recording it. Any thread may
-// call the members.
+// A pool of CUDA events. Events are reused, because making an event costs more than recording it. Any thread
+// may call the members.
 
 /// An event that returns to its pool when the last owner releases it. The pool then reuses it.
 using PooledEvent = std::shared_ptr<Event>;

@@ -38,7 +38,7 @@ void read_tokens(const json& values, int64_t vocab_size, const std::string& plac
     for (const json& value : values) {
         if (!value.is_number_integer())
             throw UserError("{}: token {} is not an integer", place, value.dump());
-        // The JSON library parses non-negative literals as unsigned, so none wraps around.
+        // The JSON library parses non-negative literals as unsigned, so no value wraps around.
         const bool inside =
             value.is_number_unsigned() && value.get<uint64_t>() < static_cast<uint64_t>(vocab_size);
         if (!inside)

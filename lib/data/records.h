@@ -1,5 +1,7 @@
-// Reads JSONL, one record per line: {"text": string} or {"tokens": [integers]}; other keys and blank lines
-// are ignored. Every error names file and line. Memory: one line.
+// Reads training data: RecordReader reads records, Loader reads samples from a token file.
+//
+// Records are JSONL, one per line: {"text": string} or {"tokens": [integers]}. Other keys and blank lines are
+// ignored. An error in a record names file and line. One line is in memory at a time.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +19,7 @@ namespace argosy::data {
 
 enum class RecordKind { Text, Tokens };
 
-/// The name in messages: {"text"}.
+/// Returns the name of a kind in messages: {"text"}.
 const char* name(RecordKind kind);
 
 struct Record {
@@ -28,14 +30,14 @@ struct Record {
 
 class RecordReader {
   public:
-    /// Requires tokens in 0 .. vocab_size-1. UserError when the file cannot be opened.
+    /// Throws UserError if the file cannot be opened. Tokens must be in 0 .. vocab_size-1.
     RecordReader(std::filesystem::path path, int64_t vocab_size);
 
-    /// Reads the next record; false at the end of the file. RunError after a signal that asks the program to
-    /// end (base/program.h).
+    /// Reads the next record. Returns false at the end of the file. Throws UserError for a bad record, and
+    /// RunError after a signal that asks the program to end (base/program.h).
     bool next(Record& record);
 
-    /// "file:line" of the record that `next` read last.
+    /// Returns "file:line" of the record that `next` read last.
     std::string place() const;
 
   private:
@@ -62,31 +64,32 @@ class RecordReader {
     int64_t line_number_ = 0;
 };
 
-// Cuts a token file into samples and orders them. The file, the sequence length and the seed alone determine
-// the tokens of sample p of a run, not ranks or batch sizes. The loader holds no position, so resuming needs
-// no state of it.
+// Cuts a token file into samples and orders them. The tokens of sample p of a run depend only on the file and
+// the LoaderOptions, not on ranks or batch sizes. The loader keeps no position, so a resumed run needs no
+// state of it.
 
 struct LoaderOptions {
     int64_t seq_len = 0;
     uint64_t seed = 0;
-    bool shuffle = true;  // a new keyed permutation each epoch; false: the file's order
+    bool shuffle = true;  // each epoch has a new keyed permutation; false: the file's order
 };
 
 class Loader {
   public:
-    /// UserError when the file holds no sample of that length. REQUIRES: the file outlives the loader.
+    /// Throws UserError if the file holds no sample of that length. REQUIRES: the file outlives the loader.
     Loader(const TokenFile& file, const LoaderOptions& options);
 
-    /// Samples per epoch. Sample i is tokens [i*seq_len, i*seq_len + seq_len]; the last of them is only a
+    /// Samples per epoch. Sample i is tokens i * seq_len .. (i + 1) * seq_len; the last of them is only a
     /// target.
     int64_t num_samples() const { return num_samples_; }
     int64_t seq_len() const { return options_.seq_len; }
 
-    /// Reads samples first_position .. first_position+count-1 of the run, numbered across epochs without end:
-    /// inputs and the tokens that follow them, both [count, seq_len] row-major. Any thread.
+    /// Reads samples first_position .. first_position+count-1 of the run, which are numbered across epochs
+    /// without end: the inputs, and as targets the tokens that follow them, both [count, seq_len] row-major.
+    /// Any thread may call this.
     void read(int64_t first_position, int64_t count, int64_t* tokens, int64_t* targets) const;
 
-    /// The file's sample at a position of the run.
+    /// Returns the number, within the file, of the sample at a position of the run.
     int64_t sample_at(int64_t position) const;
 
   private:

@@ -62,14 +62,14 @@ void PairCounts::add(uint32_t first, uint32_t second) {
     ++total_;
 }
 
-/// The slot of a pair, or the free slot for it.
+/// Returns the slot of a pair, or the free slot for it.
 PairCounts::Slot& PairCounts::find(uint64_t pair) {
     size_t at = hash(pair, slots_.size());
     while (slots_[at].count > 0 && slots_[at].pair != pair) at = (at + 1) & (slots_.size() - 1);
     return slots_[at];
 }
 
-/// Whether one more distinct pair fits; doubles the table if needed.
+/// Returns whether one more distinct pair fits; doubles the table if needed.
 bool PairCounts::make_room() {
     const auto num_slots = static_cast<int64_t>(slots_.size());
     if (4 * (num_used_ + 1) <= 3 * num_slots) return true;

@@ -1,6 +1,6 @@
-// Entropy of a token stream under the two simplest models, fitted to that stream itself: one knows how often
-// each token occurs, the other also knows the token before. A trained model must get below the second value
-// to have learned more than pairs.
+// Entropy of a token stream under the two simplest models, fitted to that stream: the unigram model knows how
+// often each token occurs, and the bigram model also knows the token before. A trained model has learned more
+// than pairs only if its loss is below the bigram entropy.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +9,8 @@
 
 namespace argosy::data {
 
-// Counts pairs of tokens in a hash table with open addressing that grows up to a fixed size (256 MiB).
-// Counting stops at the first pair that does not fit, so the counts always describe the beginning of the
-// stream.
+// Counts pairs of tokens in a hash table with open addressing, which grows up to a fixed size (256 MiB).
+// Counting stops at the first pair that does not fit, so the counts describe the beginning of the stream.
 
 class PairCounts {
   public:
@@ -50,7 +49,7 @@ class StreamStatistics {
   public:
     void add(std::span<const uint32_t> tokens);
 
-    /// Sum over tokens of -p log p, in nats per token.
+    /// Sum over distinct tokens of -p log p, in nats per token.
     double unigram_entropy() const;
 
     /// The mean of -log p(token | token before), in nats per token, over all adjacent pairs, including those

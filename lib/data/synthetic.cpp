@@ -50,7 +50,7 @@ constexpr const char *kKey = "argosy", *kMark = "synthetic corpus";  // the key 
 
 using nlohmann::json;
 
-/// Inserts the right choice at a random position among the wrong ones, whose order stays.
+/// Inserts the right choice at a random position among the wrong ones, which keep their order.
 json multiple_choice(RandomStream& random, const std::string& context, const std::string& right,
                      std::vector<std::string> choices) {
     const int gold = random.below(static_cast<int>(choices.size()) + 1);
@@ -58,7 +58,8 @@ json multiple_choice(RandomStream& random, const std::string& context, const std
     return {{"context", context}, {"choices", choices}, {"gold", gold}};
 }
 
-/// Choices include the full stop: "chase" alone is a prefix of "chases", so it could only be more likely.
+/// A choice is the rest of the sentence. The verb alone would not do: "see" is a prefix of "sees", so it
+/// would always be at least as likely.
 json agreement(RandomStream& random) {
     const AgreementSentence sentence = agreement_sentence(random);
     return multiple_choice(random, sentence.subject, sentence.right(), {sentence.wrong()});
@@ -93,7 +94,8 @@ void write_synthetic_corpus(const SyntheticOptions& options) {
     }
     const double train_bytes = options.megabytes * kBytesPerMegabyte;
     make_folders(options.output / "tasks");
-    std::deque<SyntheticFile> files;  // all are open before one is written, and whole before one appears
+    // All files are open before the first is written, and whole before the first appears.
+    std::deque<SyntheticFile> files;
     const auto open = [&](const std::string& name) {
         files.emplace_back(options.output / fmt::format("{}.jsonl", name));
     };

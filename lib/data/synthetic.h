@@ -1,5 +1,6 @@
-// Generates a corpus that needs no download and is worth learning: verbs agree with subjects far before them,
-// people and things named early return late, sums are correct. The seed alone determines the corpus.
+// Generates a corpus that needs no download and has something to learn: verbs agree with subjects far before
+// them, stories end with a person or thing named early, sums are correct. The seed alone determines the
+// texts.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -25,22 +26,22 @@ struct SyntheticOptions {
 /// corpus is the beginning of a larger one with the same seed.
 void write_synthetic_corpus(const SyntheticOptions& options);
 
-// A JSONL file of the synthetic corpus. The first record carries the writer's mark, a key that readers of
-// records ignore. A later run of the tool replaces only files that have the mark. A signal between two
-// records ends the run with RunError (base/program.h).
+// A JSONL file of the synthetic corpus. The first record carries a mark, a key that readers of records
+// ignore; a later run of the tool replaces only files with the mark. append() throws RunError after a signal
+// that asks the program to end (base/program.h).
 
-/// Whether the file at `path` has the writer's mark.
+/// Whether the file at `path` has the mark.
 bool is_synthetic(const std::filesystem::path& path);
 
 class SyntheticFile {
   public:
-    /// UserError as in PartialFile.
+    /// Throws UserError as PartialFile does.
     explicit SyntheticFile(const std::filesystem::path& path);
 
-    /// Buffers the record; the buffer is written to disk when it exceeds one megabyte.
+    /// Buffers the record; the buffer is written to disk once it has 1 MiB.
     void append(nlohmann::json record);
 
-    /// Writes what is buffered. Nothing may be appended after it.
+    /// Writes the rest of the buffer to disk. Nothing may be appended afterwards.
     void finish();
 
     /// Makes the file appear under its name. REQUIRES: finish() was called.
@@ -52,13 +53,13 @@ class SyntheticFile {
     bool marked_ = false;
 };
 
-// Evaluation tasks for the contents of the synthetic corpus, made with the same grammar but with their own
-// documents. Formats: data/README.md.
+// Evaluation tasks on what the synthetic corpus teaches, made with the same grammar from other random
+// choices. data/README.md specifies the formats.
 
 struct SyntheticTask {
     const char* name;  // of the file NAME.jsonl
     int num_records;
-    nlohmann::json (*record)(RandomStream& random);  // multiple choice, or a text
+    nlohmann::json (*record)(RandomStream& random);  // makes a multiple-choice question or a text
 };
 
 extern const std::array<SyntheticTask, 4> kSyntheticTasks;

@@ -103,8 +103,8 @@ std::string paragraph(RandomStream& random, const Cast& cast) {
     throw RunError("internal error: the topics' shares do not add up to 100 percent");
 }
 
-/// The facts of a story, keyed by the names in its sentences; {her} is as in "saw her", {hers} in "her
-/// house".
+/// The facts of a story, keyed by the names in braces in its sentences. {her} is the object, as in "saw her";
+/// {hers} is the possessive, as in "her house".
 using Facts = fmt::dynamic_format_arg_store<fmt::format_context>;
 
 constexpr auto kOpenings = std::to_array<std::string_view>({

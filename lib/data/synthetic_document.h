@@ -9,11 +9,11 @@
 
 namespace argosy::data {
 
-/// A few paragraphs on mixed topics about the same two people. Plain ASCII, some hundred to some thousand
-/// characters, paragraphs separated by a line feed.
+/// Returns a few paragraphs on mixed topics about the same two people: plain ASCII, a few hundred to a few
+/// thousand characters, with a line feed between paragraphs.
 std::string random_document(RandomStream& random);
 
-/// A sum in words and digits: "17 plus 25 is 42."
+/// A sum, difference or product in words and digits: "17 plus 25 is 42."
 struct Sum {
     std::string question;  // "17 plus 25 is"
     int answer;            // never negative
@@ -28,10 +28,10 @@ struct Cast {
 
 Cast random_cast(RandomStream& random);
 
-/// The last word follows from a much earlier sentence: a person, a town, a colour, a container.
+/// A story whose last word follows from a much earlier sentence: a person, a town, a colour, a container.
 struct Story {
-    std::string text;       // all but the last word and its full stop
-    std::string last_word;  // follows from the text
+    std::string text;  // all but the last word and its full stop
+    std::string last_word;
 };
 
 Story random_story(RandomStream& random, const Cast& cast);
@@ -39,8 +39,8 @@ Story random_story(RandomStream& random, const Cast& cast);
 enum class Grammatical { Singular, Plural };
 
 /// A present-tense sentence whose verb agrees with a subject that may be far before it: "The small dogs
-/// behind the tower that follow the cat sleep at night." It has both forms of the verb, for the task that
-/// asks for the right one.
+/// behind the tower sleep at night." Both forms of the verb are given, for the task that asks for the right
+/// one.
 struct AgreementSentence {
     std::string subject;           // "The dogs near the house"
     Grammatical number;            // of the subject

@@ -151,7 +151,7 @@ inline constexpr auto kNumberWords =
     std::to_array<std::string_view>({"zero", "one", "two", "three", "four", "five", "six", "seven", "eight",
                                      "nine", "ten", "eleven", "twelve"});
 
-/// The word with a capital first letter.
+/// Returns the word with a capital first letter.
 inline std::string capitalised(std::string_view word) {
     std::string text(word);
     if (text[0] >= 'a' && text[0] <= 'z') text[0] = static_cast<char>(text[0] - 'a' + 'A');

@@ -1,6 +1,6 @@
 // A token file: one long stream of token numbers in HDF5, one document after another. FORMAT.md specifies the
-// bytes on disk. A TokenFile reads it, a TokenWriter writes it. Both use HDF5 (one thread, see h5/dataset.h):
-// TokenFile to open the file, TokenWriter in `commit`.
+// bytes on disk. TokenFile reads a token file, TokenWriter writes one. Their constructors and
+// TokenWriter::commit call HDF5, so they run on the one thread that h5/dataset.h requires.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ namespace argosy::data {
 /// A range of a file, mapped into memory for reading as long as the object lives.
 class MappedFile {
   public:
-    /// UserError when the file ends before offset + num_bytes. REQUIRES: num_bytes > 0.
+    /// Throws UserError if the file ends before offset + num_bytes. REQUIRES: num_bytes > 0.
     MappedFile(const std::filesystem::path& path, int64_t offset, int64_t num_bytes);
     ~MappedFile();
     MappedFile(MappedFile&& other) noexcept;
@@ -35,7 +35,7 @@ inline constexpr int64_t kTokenFormatVersion = 1;
 inline constexpr const char* kTokenDataset = "tokens";
 inline constexpr int64_t kNoEndOfText = -1;
 
-/// More than any tokenizer has, and small enough to hold a counter per token in memory.
+/// More than any tokenizer has, and small enough for a counter per token in memory.
 inline constexpr int64_t kMaxVocabSize = int64_t{1} << 24;
 
 /// A token file's description of its tokens.
@@ -48,7 +48,7 @@ struct TokenInfo {
 /// An open token file, memory-mapped and read-only. Any thread may call `copy`.
 class TokenFile {
   public:
-    /// UserError when the file is missing, not HDF5, or not a token file of this version.
+    /// Throws UserError if the file is missing, not HDF5, or not a token file of this version.
     explicit TokenFile(std::filesystem::path path);
 
     const std::filesystem::path& path() const { return path_; }
@@ -58,8 +58,8 @@ class TokenFile {
     /// Number of tokens in the stream.
     int64_t size() const { return located_.num_tokens; }
 
-    /// Copies tokens begin .. begin+count-1 to `out`. UserError when one of them is outside the vocabulary.
-    /// REQUIRES: 0 <= begin, begin + count <= size().
+    /// Copies tokens begin .. begin+count-1 to `out`. Throws UserError if one of them is outside the
+    /// vocabulary. REQUIRES: 0 <= begin, begin + count <= size().
     void copy(int64_t begin, int64_t count, int64_t* out) const;
 
   private:
@@ -75,21 +75,21 @@ class TokenFile {
 };
 
 /// Writes a token file of unknown length in bounded memory: tokens are first spooled into a nameless file,
-/// and copied from there once their number is known. The file appears whole, by a rename in `commit`; without
+/// and copied from there once their number is known. `commit` renames the file, so it appears whole; without
 /// a commit nothing is left. The writer replaces only a file that a TokenWriter wrote.
 class TokenWriter {
   public:
     /// `max_vocab_size` limits the vocabulary of `commit` and sets the width of spooled tokens.
     TokenWriter(std::filesystem::path path, int64_t max_vocab_size);
 
-    /// Buffers tokens; the buffer is written to disk one megabyte at a time. REQUIRES: tokens <
+    /// Buffers tokens; the buffer is written to the spool once it has 1 MiB. REQUIRES: tokens <
     /// max_vocab_size.
     void append(std::span<const uint32_t> tokens);
 
     /// Tokens appended so far.
     int64_t size() const { return size_; }
 
-    /// UserError when there are no tokens. REQUIRES: every token < info.vocab_size <= max_vocab_size.
+    /// Throws UserError if there are no tokens. REQUIRES: every token < info.vocab_size <= max_vocab_size.
     void commit(const TokenInfo& info);
 
   private:

@@ -24,7 +24,7 @@ void check_options(const TokenizeOptions& options) {
     }
 }
 
-/// The state that grows with the records read. The first record creates the writer, because its kind
+/// Adds records to the token file and to the result. The first record creates the writer, because its kind
 /// determines the vocabulary.
 class Stream {
   public:

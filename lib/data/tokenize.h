@@ -1,5 +1,5 @@
-// Turns JSONL records into a token file, record by record, and texts into tokens by the simplest tokenizer:
-// each byte of the text is a token, and one more token ends a document.
+// Turns JSONL records into a token file, record by record. The tokenizer for texts is the simplest one: each
+// byte of a text is a token, and one more token ends a document.
 #pragma once
 
 #include <cstdint>
@@ -20,19 +20,19 @@ struct TokenizeOptions {
 struct TokenizeResult {
     int64_t num_tokens, num_documents, vocab_size;
     double unigram_entropy, bigram_entropy;
-    int64_t
-        bigram_tokens;  // what bigram_entropy is over: all tokens, unless they have too many distinct pairs
+    /// Number of tokens that bigram_entropy covers: all, unless they have too many distinct pairs.
+    int64_t bigram_tokens;
 };
 
-/// {"text"} records become their bytes and an end of text; {"tokens"} records stay unchanged. UserError if
-/// the inputs mix both kinds.
+/// Writes the token file. A {"text"} record becomes its bytes and an end of text; a {"tokens"} record stays
+/// unchanged. Throws UserError if the inputs mix both kinds.
 TokenizeResult tokenize(const TokenizeOptions& options);
 
-inline constexpr const char* kByteTokenizer = "bytes";  // its name on command lines and in token files
+inline constexpr const char* kByteTokenizer = "bytes";  // the name on command lines and in token files
 inline constexpr uint32_t kByteEndOfText = 256;
 inline constexpr int64_t kByteVocabSize = 257;
 
-/// Replaces `tokens` by a document's tokens: its bytes and the end of text.
+/// Replaces `tokens` by the tokens of a document: the bytes of its text, and the end of text.
 inline void encode_bytes(std::string_view text, std::vector<uint32_t>& tokens) {
     tokens.resize(text.size() + 1);
     for (size_t i = 0; i < text.size(); ++i) tokens[i] = static_cast<unsigned char>(text[i]);

@@ -29,18 +29,18 @@ namespace {
 using checkpoint::TensorSource;
 
 constexpr int64_t kNumSequences = 2, kSeqLen = 32;
-constexpr int64_t kComparedPositions = 16;  // the last ones of each sequence, which depend on all earlier
-                                            // ones
+/// Only the last positions of each sequence are compared: they depend on all earlier ones.
+constexpr int64_t kComparedPositions = 16;
 
-/// Maximum change of a logit by rounded weights, relative to the largest logit. Rounding changes a weight by
-/// up to 2^-8 (bf16) or 2^-11 (fp16) of itself. Measured on models of 2 to 32 layers, logits change by one to
-/// three times that fraction of the largest logit, and by up to 26 times (bf16) and 72 times (fp16) where
-/// random weights are so large that attention jumps from token to token. The bounds are 128 and 256 times:
-/// beyond them the type is too narrow for the model.
+/// Maximum change of a logit by rounding the weights, as a fraction of the largest logit. Rounding changes a
+/// weight by up to 2^-8 (bf16) or 2^-11 (fp16) of itself. Measured on models of 2 to 32 layers, logits change
+/// by one to three times that fraction of the largest logit. Random weights that are so large that attention
+/// jumps from token to token change logits by up to 26 times (bf16) and 72 times (fp16) that fraction. The
+/// bounds are 128 and 256 times: beyond them the type is too narrow for the model.
 constexpr double kBf16Bound = 1.0 / 2, kFp16Bound = 1.0 / 8;
 
-/// The bound for the weights whose type in `copy` is narrower; fp64 does not count, because all runs use
-/// fp32.
+/// Returns the bound for weights that `copy` rounds to bf16 or fp16, and 0 if there are none. Rounding fp64
+/// to fp32 does not count, because all runs use fp32.
 double narrowing_bound(const TensorSource& original, const TensorSource& copy) {
     double bound = 0;
     for (const checkpoint::TensorInfo& tensor : copy.tensors()) {
@@ -64,7 +64,7 @@ model::Batch sequences(int64_t vocab_size) {
     return {tokens, at::full({kNumTokens}, -1, at::kLong), kNumSequences, kSeqLen};
 }
 
-/// Treats any NaN as equal to any other, because rounding may change a NaN's bits.
+/// Treats all NaNs as equal, because rounding may change a NaN's bits.
 bool same_bits(const at::Tensor& a, const at::Tensor& b) {
     if (std::memcmp(a.const_data_ptr(), b.const_data_ptr(), a.nbytes()) == 0) return true;
     const at::Tensor same = a.view(at::kInt).eq(b.view(at::kInt));

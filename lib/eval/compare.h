@@ -17,18 +17,18 @@ struct Side {
 };
 
 struct LogitsComparison {
-    /// Whether the copy's results equal, bit for bit, those of the original with its weights rounded to the
-    /// copy's types. If the copy's types can hold all of the original's values, rounding changes nothing.
+    /// Whether the copy's results equal, bit for bit, the results of the original with its weights rounded to
+    /// the copy's types. If the copy's types can hold all of the original's values, rounding changes nothing.
     bool equal() const { return first_different.empty(); }
-    std::string
-        first_different;  // the unit (model::unit_names) whose results are the first that differ; empty: none
+    /// The first unit (model::unit_names) whose results differ; empty: none.
+    std::string first_different;
 
     /// The cost of narrower types, compared with the unrounded original. `bound` is the allowed ratio of
     /// largest_difference to largest_logit; 0 if no type is narrower.
     double bound = 0;
     double largest_difference = 0, largest_logit = 0;
-    double divergence = 0;  // Kullback-Leibler divergence of the copy from the original, mean over positions,
-                            // nats
+    /// Kullback-Leibler divergence of the copy from the original in nats, mean over positions.
+    double divergence = 0;
     int64_t num_positions = 0;
 
     bool passed() const;
@@ -36,9 +36,10 @@ struct LogitsComparison {
     std::string text() const;
 };
 
-/// Runs the same few sequences of tokens, which depend only on the vocabulary's size, through both sides in
-/// fp32, and compares the logits of their last positions. UserError if the two sides are different models or
-/// have different parameters. `progress` is called after each unit with the finished share, 0 to 1.
+/// Runs the same few sequences of tokens through both sides in fp32, and compares the logits of their last
+/// positions. The sequences depend only on the vocabulary's size. Throws UserError if the two sides are
+/// different models or have different parameters. `progress` is called after each unit with the finished
+/// share, 0 to 1.
 LogitsComparison compare_logits(const Side& original, const Side& copy,
                                 const std::function<void(double share)>& progress = {});
 

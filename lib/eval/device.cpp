@@ -11,8 +11,8 @@
 namespace argosy::eval {
 namespace {
 
-/// Residual streams get 1/4 of a GPU's free memory; the rest is for a unit's weights and a batch's
-/// activations.
+/// Residual streams get 1/4 of a GPU's free memory; the rest is for the weights of a unit and the activations
+/// of a batch.
 constexpr int64_t kStreamsShare = 4;
 
 [[noreturn]] void refuse_gpu() {
@@ -26,7 +26,7 @@ constexpr int64_t kStreamsShare = 4;
         "--gpus options, or use --device cpu");
 }
 
-/// Warns of slow settings that affect a single process, so not of NCCL's.
+/// Warns of slow settings that affect a single process, so NCCL's settings are left out.
 void warn_of_slow_settings() {
     const auto variables = communication_variables();
     for (const SlowSetting& setting : slow_settings()) {

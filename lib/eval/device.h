@@ -1,4 +1,4 @@
-// The device of an evaluation: the CPU, or one GPU.
+// Chooses the device of an evaluation: the CPU, or one GPU.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -22,13 +22,14 @@ struct Device {
 };
 
 /// `wanted` is "cpu", "gpu" or "auto" (a GPU if this process sees one). The first GPU is used and becomes
-/// this thread's device: call it before the thread's first tensor. Warns of environment variables that slow
-/// the GPU down or make its fp32 products less precise than fp32. UserError if "gpu" finds none; RunError if
-/// the GPU cannot be used: its driver is too old, or another process has exclusive access.
+/// this thread's device, so call this before the thread's first tensor. Warns of environment variables that
+/// slow the GPU down or make its fp32 products less precise than fp32. Throws UserError if "gpu" finds no
+/// GPU, and RunError if the GPU cannot be used: its driver is too old, or another process has exclusive
+/// access.
 Device choose_device(const std::string& wanted);
 
-/// Bytes of residual streams that pass a unit before the next unit is read (PerplexityOptions): `usual` on a
-/// CPU, a share of the free memory on a GPU, so that weights are read as rarely as possible.
+/// Returns the bytes of residual streams that pass a unit before the next unit is read (PerplexityOptions):
+/// `usual` on a CPU, and a share of the free memory on a GPU, so that weights are read as rarely as possible.
 int64_t round_bytes(const Device& device, int64_t usual);
 
 }  // namespace argosy::eval

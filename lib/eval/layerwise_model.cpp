@@ -34,7 +34,7 @@ class VocabularySlab : public model::TensorAxis {
     layout::Range rows_;
 };
 
-/// Writes the rows of `out` whose token is in the slab. On a GPU, nonzero() makes the host wait, once per
+/// Writes the rows of `out` whose token is in the slab. nonzero() makes the host wait for a GPU, once per
 /// batch and slab. This is cheap beside reading a slab, unless a round has thousands of batches.
 void embed_slab(const model::Embedding& layer, const model::Weights& weights, const layout::Range& slab,
                 const at::Tensor& tokens, at::Tensor& out) {
@@ -47,12 +47,12 @@ void embed_slab(const model::Embedding& layer, const model::Weights& weights, co
     out.index_copy_(0, rows, layer.forward(weights, {}, part, model::RecomputeMode::Full, tape));
 }
 
-/// The first `seq_len` positions of a table.
+/// Returns the first `seq_len` positions of a table.
 ops::RopeTable first_positions(const ops::RopeTable& table, int64_t seq_len) {
     return {table.cos.narrow(0, 0, seq_len), table.sin.narrow(0, 0, seq_len)};
 }
 
-constexpr int64_t kBytesAtOnce = 16 << 20;  // read at once from a tensor whose type is converted
+constexpr int64_t kBytesAtOnce = 16 << 20;  // size of one read from a tensor that is converted
 
 void read_into(const checkpoint::TensorSource& source, const checkpoint::TensorInfo& tensor,
                int64_t first_row, const at::Tensor& out) {

@@ -1,9 +1,11 @@
-// A model whose weights stay in their checkpoint: each unit's weights are read when the unit runs, and freed
-// before the next unit's. A block's weights are in memory all at once; of the embedding table and the head's
-// matrix, one slab of rows at a time. Weights therefore take the memory of the largest block or of one
-// slab, whichever is larger, and 16 MiB during conversion. One device: batches and streams are on it,
-// weights are copied to it after they are read, and take the same memory on the host until then. The caller
-// holds the residual streams, which pass one unit after another:
+// A model whose weights stay in their checkpoint. The weights of a unit are read when the unit runs, and
+// freed before those of the next unit are read. A block's weights are in memory all at once; the embedding
+// table and the head's matrix are read in slabs of rows. Weights therefore take the memory of the largest
+// block or of one slab, whichever is larger, and 16 MiB during conversion.
+//
+// Batches and streams are on one device. Weights are copied to that device after they are read; until then
+// they take the same memory on the host. The caller holds the residual streams, which pass one unit after
+// another:
 //   streams = embed(batches); run_block(0 .. num_layers - 1, batches, streams);
 //   softmax_sums(batches, streams)
 // REQUIRES: the caller holds an ops::TensorThread.
@@ -34,8 +36,8 @@ using Streams = std::vector<at::Tensor>;
 
 class LayerwiseModel {
   public:
-    /// Computes everything in the type and on the device of `options`. UserError unless `source` holds the
-    /// model's parameters. REQUIRES: `source` outlives this object.
+    /// Computes everything in the type and on the device of `options`. Throws UserError unless `source` holds
+    /// the model's parameters. REQUIRES: `source` outlives this object.
     LayerwiseModel(const checkpoint::TensorSource& source, const model::ModelSpec& spec,
                    const at::TensorOptions& options, int64_t slab_bytes = 32 << 20);
 
@@ -47,10 +49,10 @@ class LayerwiseModel {
     Streams embed(std::span<const model::Batch> batches) const;
     void run_block(int64_t layer, std::span<const model::Batch> batches, Streams& streams) const;
 
-    /// Per batch, the sums that determine the log-probabilities of its targets.
+    /// Returns, for each batch, the sums that determine the log-probabilities of its targets.
     std::vector<ops::SoftmaxSums> softmax_sums(std::span<const model::Batch> batches,
                                                const Streams& streams) const;
-    /// Logits [rows, vocab_size] of some rows of a stream.
+    /// Returns the logits [rows, vocab_size] of some rows of a stream.
     at::Tensor logits(const at::Tensor& rows) const;
 
   private:
@@ -68,9 +70,7 @@ class LayerwiseModel {
     model::Attention attention_;
 };
 
-// Reads a model's parameters from a checkpoint, in the type of the computation.
-
-/// fp32, bf16 or fp16; UserError for anything else.
+/// Returns the type of "fp32", "bf16" or "fp16". Throws UserError for any other name.
 at::ScalarType compute_type(const std::string& name);
 
 /// Reads rows (of the first dim) of a parameter, with the device and the type of `options`. REQUIRES: the
@@ -78,8 +78,8 @@ at::ScalarType compute_type(const std::string& name);
 at::Tensor read_rows(const checkpoint::TensorSource& source, const layout::ParamSpec& parameter,
                      const layout::Range& rows, const at::TensorOptions& options);
 
-/// Reads whole parameters; same REQUIRES. All are read before the first is copied to a GPU: a copy waits for
-/// the GPU's earlier work, so the GPU computes while the host reads.
+/// Reads whole parameters. REQUIRES: the source holds them. All are read before the first is copied to a GPU:
+/// a copy waits for the GPU's earlier work, so the GPU computes while the host reads.
 model::Weights read_weights(const checkpoint::TensorSource& source,
                             const std::vector<model::Parameter>& parameters,
                             const at::TensorOptions& options);

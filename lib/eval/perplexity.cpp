@@ -11,7 +11,7 @@
 namespace argosy::eval {
 namespace {
 
-/// The number of batches, counted from the first one, that pass each unit in one round.
+/// Returns how many batches, counted from the first one, pass each unit in one round.
 size_t round_size(std::span<const WindowBatch> batches, int64_t most_tokens) {
     size_t count = 1;
     int64_t num_tokens = batches[0].num_tokens();

@@ -15,11 +15,11 @@ struct PerplexityOptions {
     int64_t max_length = 0;         // maximum inputs of a window; 0: the longest record's
     int64_t batch_tokens = 2048;    // tokens that a unit computes at once
     int64_t round_bytes = 1 << 29;  // bytes of residual streams that pass a unit before the next unit is read
-    std::function<void(double share)> progress = {};  // called after each unit with the finished share, 0 to
-                                                      // 1
+    /// Called after each unit with the finished share, 0 to 1.
+    std::function<void(double share)> progress = {};
 };
 
-/// The score of one record: its first token is context, each later one is predicted from those before it.
+/// The score of one record. The first token is context; each later token is predicted from those before it.
 struct RecordScore {
     double log_likelihood = 0;  // in nats
     int64_t num_predicted = 0;

@@ -14,7 +14,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr int kTaskVersion = 1;  // increase it when a task's numbers change their meaning
+constexpr int kTaskVersion = 1;  // increase it when the meaning of a task's numbers changes
 constexpr const char* kNotAvailable = "N/A";
 
 struct Metric {
@@ -30,7 +30,7 @@ double token_accuracy(const RecordScore& score) {
 constexpr Metric kMetrics[] = {{"token_accuracy", true, token_accuracy},
                                {"token_perplexity", false, token_perplexity}};
 
-/// The commit in "0.1.0 (1a2b3c4d5e6f)".
+/// Returns the commit that version() names, as in "0.1.0 (1a2b3c4d5e6f)"; empty if version() names none.
 std::string commit() {
     const std::string_view text = version();
     const size_t begin = text.find('('), end = text.find(')');
@@ -134,8 +134,8 @@ std::string results_json(const Evaluation& evaluation) {
     out["task_hashes"] = ordered_json::object();
     out["model_source"] = "argosy";
     out["model_name"] = evaluation.model;
-    out["total_evaluation_time_seconds"] = std::to_string(evaluation.seconds);  // the harness writes a string
-                                                                                // too
+    // The harness writes the time as a string.
+    out["total_evaluation_time_seconds"] = std::to_string(evaluation.seconds);
     return out.dump(2) + '\n';
 }
 
@@ -147,7 +147,7 @@ std::string results_table(const Evaluation& evaluation) {
     Widths widths;
     for (size_t i = 0; i < kColumns.size(); ++i) {
         widths[i] = std::max<size_t>(kColumns[i].title.size(), 1);
-        if (kColumns[i].title.empty()) continue;  // the column holds one sign that has several bytes
+        if (kColumns[i].title.empty()) continue;  // one character of several bytes
         for (const Row& row : rows) widths[i] = std::max(widths[i], row[i].size());
     }
     Row titles, rules;

@@ -12,29 +12,29 @@ namespace argosy::eval {
 struct TaskResult {
     std::string name, path;
     int64_t num_records = 0;
-    RecordScore score;  // of all records together
+    RecordScore score;  // the sum over all records
 };
 
 struct Evaluation {
     std::string model, dtype;
-    std::string device = "cpu";  // "cuda:0": the first GPU
+    std::string device = "cpu";  // or "cuda:0", the first GPU
     int64_t num_parameters = 0;
-    int64_t batch_tokens = 0, max_length = 0;
-    double started = 0;  // seconds since 1970, UTC
+    int64_t batch_tokens = 0, max_length = 0;  // max_length: of a window; 0: no limit
+    double started = 0;                        // seconds since 1970, UTC
     double seconds = 0;
     std::vector<TaskResult> tasks;
 };
 
-/// The JSON results begin with this mark. A later evaluation replaces only files that have it.
+/// A results file begins with this mark. A later evaluation replaces only files with this mark.
 inline constexpr const char* kResultsMark = "argosy evaluation";
 
-/// The metrics of each task:
+/// Returns the results as JSON, with two metrics for each task:
 ///   token_perplexity  exp(-sum of log-likelihoods / number of predicted tokens), over all records
 ///   token_accuracy    the share of predicted tokens to which the model gives the highest probability
-/// Neither is a mean over records, so their standard errors are "N/A".
+/// The standard errors are "N/A", because no metric is a mean over records.
 std::string results_json(const Evaluation& evaluation);
 
-/// The table in Markdown; the text ends with a line break.
+/// Returns a Markdown table with a row for each metric of each task. The text ends with a line break.
 std::string results_table(const Evaluation& evaluation);
 
 }  // namespace argosy::eval

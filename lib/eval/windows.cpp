@@ -13,7 +13,8 @@ namespace {
 
 constexpr int64_t kPadding = 0;  // any token: results at padded positions are not used
 constexpr int64_t kNotCounted = -1;
-// CUDA's limit of a grid's y dimension, where LibTorch's FlashAttention counts a batch's windows.
+// CUDA's maximum for the y dimension of a grid. FlashAttention in LibTorch uses this dimension for the
+// windows of a batch.
 constexpr size_t kMaxWindows = 65535;
 
 TokenTask read(const std::filesystem::path& path, int64_t vocab_size) {

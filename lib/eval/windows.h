@@ -1,4 +1,5 @@
-// Cuts records of tokens into windows, the inputs of one model call, and groups windows into batches.
+// Reads records of tokens, cuts them into windows, and groups windows into batches. A window holds
+// consecutive tokens of one record, which the model processes as one sequence.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -15,18 +16,18 @@ namespace argosy::eval {
 
 using Tokens = std::vector<uint32_t>;
 
-/// Inputs [begin, begin + num_inputs) of a record. Each input predicts the token after it. Only the last
-/// `num_scored` predictions count; the inputs before them are context.
+/// The inputs are the tokens [begin, begin + num_inputs) of a record. Each input predicts the token after it.
+/// Only the last `num_scored` predictions count; the inputs before them are context.
 struct Window {
     int64_t record = 0;
     int64_t begin = 0, num_inputs = 0, num_scored = 0;
     bool operator==(const Window&) const = default;
 };
 
-/// Appends windows of at most `longest` inputs that predict each token of the record, except the first, once.
-/// The rule is lm-evaluation-harness's rolling window for a text whose prefix is the first token: scored
-/// parts are disjoint, and the last window extends back for as much context as it can hold. REQUIRES:
-/// num_tokens >= 2.
+/// Appends windows of at most `longest` inputs. Together the windows predict each token of the record once,
+/// except the first token. The rule is the rolling window of lm-evaluation-harness with the first token as
+/// prefix: the scored parts are disjoint, and the last window begins early enough to hold as much context as
+/// fits. REQUIRES: num_tokens >= 2 and longest >= 1.
 void append_windows(int64_t record, int64_t num_tokens, int64_t longest, std::vector<Window>& windows);
 
 struct WindowBatch {
@@ -35,15 +36,16 @@ struct WindowBatch {
     int64_t num_tokens() const { return static_cast<int64_t>(windows.size()) * seq_len(); }
 };
 
-/// Sorts windows by length, longest first. A batch takes as many as fit into `batch_tokens`, padded to its
-/// longest window, but at least one and at most 65535.
+/// Sorts the windows by length, longest first, and fills batches in this order. A batch is padded to its
+/// longest window and takes as many windows as fit into `batch_tokens`, but at least one and at most 65535.
 std::vector<WindowBatch> in_batches(std::vector<Window> windows, int64_t batch_tokens);
 
-/// Pads shorter windows at their end, which no earlier token attends to; padded targets do not count.
+/// Pads shorter windows at their end. Attention is causal, so that padding does not change the results of
+/// earlier tokens. Padded targets do not count.
 model::Batch make_batch(const WindowBatch& batch, std::span<const Tokens> records,
                         c10::Device device = c10::kCPU);
 
-// A task made of token records: a JSONL file of {"tokens": [...]}; the first token of a record is context.
+// A task is a JSONL file of records {"tokens": [...]}. The first token of a record is context.
 
 struct TokenTask {
     std::string name;  // the file's name, without folder and extension

@@ -1,16 +1,18 @@
-// Causal attention by LibTorch's kernels: cuDNN's where by_cudnn() allows them, else FlashAttention's. Both
-// take bf16 and fp16, fewer key heads than query heads, and rows of tokens that are not contiguous.
+// Causal attention with LibTorch's kernels: cuDNN's kernel where by_cudnn() in with_cuda/attention.cpp allows
+// it, else FlashAttention's kernel. Both kernels take bf16 and fp16, fewer key heads than query heads, and
+// tokens whose rows are not adjacent in memory.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 namespace argosy::gpu {
 
-/// Tensors are [sequences, heads, tokens, head_dim] with any strides, except that head_dim is contiguous.
+/// The results of the forward pass. q, k, v, y and their gradients are [sequences, heads, tokens, head_dim]
+/// with any strides, except that head_dim is contiguous.
 struct Attention {
     at::Tensor y;
     at::Tensor log_sum_exp;
-    at::Tensor seed, offset;  // random state of the dropout, which is off; backward requires it
+    at::Tensor seed, offset;  // random state of dropout, which is off; the backward kernels require it
 };
 
 /// Whether attention() supports the element type and head_dim of q.

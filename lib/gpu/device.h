@@ -1,7 +1,7 @@
-// The GPU of this thread, as LibTorch's functions see it: the device, its current stream, and the caching
-// allocator that all memory there comes from. with_cuda/ has the implementation and is the only folder that
-// includes LibTorch's headers for CUDA. A build without CUDA takes without_cuda/, where no tensor is on a GPU
-// and functions that need a GPU throw UserError.
+// The calling thread's GPU in LibTorch: the device, its current stream, and the caching allocator that
+// provides all memory on the GPU. Only with_cuda/ includes LibTorch's headers for CUDA. A build without CUDA
+// compiles without_cuda/ instead: there, no tensor is on a GPU, and functions that need a GPU throw
+// UserError.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,17 +16,16 @@ struct CUstream_st;  // CUDA's name for what a cudaStream_t points to
 
 namespace argosy::gpu {
 
-/// Makes the GPU with this number, among those that this process sees, this thread's device. LibTorch gets a
-/// new current stream there, because a graph cannot record the device's default stream. LibTorch computes
-/// products of fp32 in fp32 afterwards, never TF32. Returns LibTorch's name of the device. REQUIRES: the
-/// thread has not made a tensor yet.
+/// Makes GPU `number`, counted among the GPUs that this process sees, the calling thread's device. Sets a new
+/// current stream, because a graph cannot record the default stream. Afterwards LibTorch computes fp32
+/// products in fp32, never in TF32. Returns LibTorch's name of the device. REQUIRES: the thread has not made
+/// a tensor yet.
 c10::Device use(int number);
 
-/// Whether this tensor is in a GPU's memory, so that kernels for GPUs work on it.
+/// Whether the tensor is in a GPU's memory, where GPU kernels can access it.
 bool holds(const at::Tensor& x);
 
-/// Waits until this thread's GPU has done everything that was queued on the current stream. Does nothing
-/// without a GPU.
+/// Waits until the GPU has finished all work on the current stream. Does nothing without a GPU.
 void synchronize();
 
 /// This thread's current stream: LibTorch's operations and this program's kernels are queued on it.
@@ -34,28 +33,29 @@ CUstream_st* current_stream();
 
 /// Figures of LibTorch's caching allocator on this thread's GPU.
 struct MemoryFigures {
-    int64_t allocated_bytes = 0, peak_allocated_bytes = 0;  // by tensors
-    int64_t reserved_bytes = 0, peak_reserved_bytes = 0;    // taken from the GPU for them
+    int64_t allocated_bytes = 0, peak_allocated_bytes = 0;  // in use
+    int64_t reserved_bytes = 0, peak_reserved_bytes = 0;    // taken from the GPU: in use or cached
     int64_t num_retries = 0;  // allocations that first had to free all cached memory
 };
 /// Empty before use().
 std::optional<MemoryFigures> memory();
 
-/// Allocates memory for other things than tensors, in the order of the current stream, like a tensor's
-/// memory. Throws the exception of a tensor's allocation if there is too little memory.
+/// Allocates memory for something other than a tensor. The memory belongs to the current stream and is reused
+/// in the order of the stream's work, like a tensor's memory. Throws what a tensor's allocation throws if
+/// there is too little memory.
 std::shared_ptr<std::byte> allocate(size_t num_bytes);
 
 /// Resets the peaks to the current figures. Does nothing before use().
 void reset_peak_memory();
 
-/// A failed allocation, and the memory in use at that time. The allocator had freed all cached memory before
-/// it failed, unless a graph was being recorded.
+/// A failed allocation, and the memory in use at that time. The allocator frees all cached memory before it
+/// fails, except while a graph is recorded.
 struct AllocationFailure {
     int64_t wanted_bytes = 0;
     int64_t allocated_bytes = 0, reserved_bytes = 0;
     int64_t device_free_bytes = 0, device_total_bytes = 0;
 };
-/// The last failure in this process, on any thread. Any thread may ask.
+/// The last failure on any thread of this process. Any thread may call this function.
 std::optional<AllocationFailure> last_allocation_failure();
 
 }  // namespace argosy::gpu

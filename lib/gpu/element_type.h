@@ -1,4 +1,4 @@
-// LibTorch's names of the element types that tensors have.
+// Maps this program's element types to LibTorch's.
 #pragma once
 
 #include <c10/core/ScalarType.h>

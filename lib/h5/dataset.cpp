@@ -27,7 +27,8 @@ struct Row {
     int64_t (*make)();
 };
 
-/// A float of two bytes: sign in bit 15, the exponent below it, then the mantissa down to bit 0.
+/// An HDF5 type for a float of two bytes. Bit 15 is the sign, the next `exponent_bits` bits are the exponent,
+/// and the remaining low bits are the mantissa.
 int64_t make_half(size_t exponent_bits) {
     const int64_t id = H5Tcopy(H5T_IEEE_F32LE);
     const size_t sign_bit = 15, mantissa_bits = sign_bit - exponent_bits;
@@ -38,8 +39,8 @@ int64_t make_half(size_t exponent_bits) {
     return id;
 }
 
-// In the order of FileOrder. The predefined types are looked up on use, because HDF5's names for them are
-// calls that start the library.
+// The element types of datasets, in the order of FileOrder. `make` looks up HDF5's type when it is used,
+// because HDF5's names of predefined types are calls that start the library.
 constexpr std::array kTypes = {
     Row{ElementType::UInt8, "u8", 0, [] { return H5Tcopy(H5T_STD_U8LE); }},
     Row{ElementType::UInt16, "u16", 0, [] { return H5Tcopy(H5T_STD_U16LE); }},
@@ -82,8 +83,8 @@ herr_t keep_first(unsigned, const H5E_error2_t* entry, void* text) {
     return 0;
 }
 
-/// Shortens a system error: HDF5 prints time, addresses and counts on two lines, of which only errno is
-/// useful.
+/// Shortens HDF5's text about a system error. The text fills two lines with the time, addresses and counts,
+/// but only errno is useful.
 std::string shortened(const std::string& text) {
     constexpr std::string_view kMark = "errno = ";
     const size_t at = text.find(kMark);
@@ -163,7 +164,7 @@ void Object::set_attribute(const std::string& name, int64_t value) {
 
 void Object::set_attribute(const std::string& name, std::string_view value) {
     const Handle type(check(H5Tcopy(H5T_C_S1), "make a string type", place_), H5Tclose);
-    const std::string terminated(value);  // one byte at least: HDF5 has no strings of size zero
+    const std::string terminated(value);  // HDF5 has no strings of size zero, so the terminator is stored
     check(H5Tset_size(type.id(), terminated.size() + 1), "size a string type", place_);
     check(H5Tset_cset(type.id(), H5T_CSET_UTF8), "mark a string as UTF-8", place_);
     write_attribute(name, type, terminated.c_str());
@@ -214,8 +215,8 @@ void start_library() {
 
 std::string take_error_text() {
     std::string text;
-    H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, keep_first,
-             &text);  // upward: from the innermost function outwards
+    // H5E_WALK_UPWARD: from the innermost function outwards.
+    H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, keep_first, &text);
     H5Eclear2(H5E_DEFAULT);
     return text.empty() ? "HDF5 gives no reason" : shortened(text);
 }

@@ -1,7 +1,7 @@
-// Datasets, and what files and datasets have in common: an open handle, a name for messages, and attributes.
-// HDF5 creates and locates datasets; large ones are then read and written by pread, pwrite or mmap at their
-// offset, from any thread and without HDF5. Debian's HDF5 is not thread safe: every call into this module,
-// destructors included, comes from one thread.
+// HDF5 datasets, and the base class of files and datasets, which has an open handle, a name for messages, and
+// attributes. HDF5 creates and locates datasets. Large datasets are then read and written at their offset in
+// the file by pread, pwrite or mmap, from any thread and without HDF5. Debian's HDF5 is not thread-safe: all
+// calls into this module, destructors included, must come from one thread.
 #pragma once
 
 #include <hdf5.h>
@@ -21,14 +21,14 @@
 
 namespace argosy::h5 {
 
-// Private to this module: HDF5's failures as errors of this program.
+// Private to this module: throws HDF5's failures as errors of this program.
 
 static_assert(std::is_same_v<hid_t, int64_t> && std::is_same_v<herr_t, int>,
               "h5/dataset.h assumes HDF5 1.10 or later");
 
-/// Call it before the first call into HDF5. HDF5's failures then go into this program's errors, not to
-/// stderr. HDF5 also does nothing at exit, where it would crash over a file whose closing failed (a full
-/// disk). Data of files that are still open at exit is lost.
+/// Must be called before the first call into HDF5. Afterwards HDF5 prints no failures to stderr; check()
+/// throws them. HDF5 also does nothing at exit, where it would crash over a file that could not be closed (a
+/// full disk). Data of files that are still open at exit is lost.
 void start_library();
 
 /// HDF5's text about the call that just failed, from the function that detected the failure. Clears HDF5's
@@ -59,8 +59,7 @@ class Handle {
 
     int64_t id() const { return id_; }
 
-    /// Closes now, for callers that must know the result: negative on failure. The handle is empty
-    /// afterwards.
+    /// Closes now and returns HDF5's result, which is negative on failure. The handle is empty afterwards.
     int close() { return id_ < 0 ? 0 : close_(std::exchange(id_, kNone)); }
 
   private:
@@ -93,12 +92,13 @@ class Object {
 };
 
 // The element types of datasets are u8, u16, u32, i64, f16, bf16, f32 and f64, little-endian on disk and in
-// memory. HDF5 never converts them: its bf16 conversion is slow and rounds wrongly.
+// memory. HDF5 never converts elements, because its bf16 conversion is slow and rounds wrongly. REQUIRES, for
+// all functions below: an ElementType argument is one of these eight.
 
-/// The name in messages and file listings: "u16". REQUIRES, as all functions here: a type of datasets.
+/// The name in messages and file listings, such as "u16".
 const char* name(ElementType type);
 
-/// The order in which files list types: that of the names above.
+/// Orders types as the list above does. Files list types in this order.
 struct FileOrder {
     bool operator()(ElementType a, ElementType b) const;
 };
@@ -109,30 +109,32 @@ std::optional<ElementType> element_type_named(std::string_view name);
 /// The bits of a missing element, in the low bytes: a quiet NaN, or 0 for integers.
 uint64_t missing_element(ElementType type);
 
-/// HDF5's type for `type`. HDF5 1.10 lacks bf16 and f16, so they are made as HDF5 floats with the right
-/// fields; later versions recognise these as their own types.
+/// Returns HDF5's type for `type`. HDF5 1.10 has no bf16 and f16: both are built as HDF5 floats with the same
+/// bit fields, which later versions recognise as their own bf16 and f16.
 Handle file_type(ElementType type);
 
-/// The ElementType of an HDF5 type; empty when there is none (another width, big-endian, a string).
+/// Returns the ElementType of an HDF5 type. Empty for any other type, such as another width, big-endian or a
+/// string.
 std::optional<ElementType> element_type(const Handle& type);
 
-/// Shape, element type, and the offset of the bytes. A Dataset comes from its File and must be destroyed
-/// before the File closes.
+/// The shape, the element type, and the offset of a dataset's bytes. A File makes Dataset objects, which must
+/// be destroyed before the File closes.
 class Dataset : public Object {
   public:
     const std::vector<int64_t>& shape() const { return shape_; }
     int64_t num_elements() const;
 
-    /// Empty when the element type is none of those above.
+    /// Empty when the element type is not one of the eight above.
     std::optional<ElementType> type() const { return type_; }
 
-    /// Whether the bytes are one run in the file: not chunked, compact, virtual or external.
+    /// Whether the bytes are one run in this file, rather than chunked, compact, virtual or external.
     bool contiguous() const;
 
     /// Bytes from the file's start to the first element. REQUIRES: contiguous(), and at least one element.
     int64_t offset() const;
 
-    /// Transfers the whole dataset at once, for small ones. REQUIRES: exactly the dataset's bytes.
+    /// Writes or reads the whole dataset through HDF5, which suits small datasets. REQUIRES: `elements` has
+    /// exactly the dataset's size.
     void write(std::span<const std::byte> elements);
     void read(std::span<std::byte> elements) const;
 

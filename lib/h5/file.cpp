@@ -13,8 +13,8 @@ namespace {
 
 Handle access_plan(const std::string& place) {
     Handle plan(check(H5Pcreate(H5P_FILE_ACCESS), "make an access plan", place), H5Pclose);
-    // The lower bound stays below 1.10: from 1.10 on HDF5 marks a file that is open for writing, and refuses
-    // it after a crash.
+    // The lower bound is below 1.10, because HDF5 marks a file of format 1.10 while the file is open for
+    // writing, and refuses to open a file whose mark remains after a crash.
     check(H5Pset_libver_bounds(plan.id(), H5F_LIBVER_EARLIEST, H5F_LIBVER_LATEST), "set format bounds",
           place);
     // Closing a file whose datasets are still open fails, instead of silently leaving the file open.
@@ -43,14 +43,14 @@ Handle dataset_plan(const std::string& place) {
     return plan;
 }
 
-/// Escapes "%": HDF5 replaces "%b" in a source's name by a running number; "%%" stands for the sign itself.
+/// Escapes "%" as "%%", because HDF5 replaces "%b" in a source's name by a running number.
 std::string literal_name(const std::string& name) {
     std::string literal;
     for (const char c : name) literal.append(c == '%' ? 2 : 1, c);
     return literal;
 }
 
-/// Selects a slab of a space; a scalar has nothing to choose from.
+/// Selects a slab of a space. A scalar needs no selection.
 void select(const Handle& space, const layout::Slab& slab, const std::string& place) {
     if (slab.size.empty()) return;
     const std::vector<hsize_t> start(slab.offset.begin(), slab.offset.end());
@@ -120,15 +120,16 @@ Handle File::new_dataset(const std::string& name, ElementType type, const Handle
     const std::string place = dataset_place(place_, name);
     const Handle links(check(H5Pcreate(H5P_LINK_CREATE), "make a link plan", place), H5Pclose);
     check(H5Pset_create_intermediate_group(links.id(), 1), "allow groups in its name", place);
-    const Handle elements =
-        file_type(type);  // a named variable: closing it before `check` would clear HDF5's error text
+    // A named variable: a temporary would be closed before `check`, which would clear HDF5's error text.
+    const Handle elements = file_type(type);
     const int64_t id =
         H5Dcreate2(handle_.id(), name.c_str(), elements.id(), space.id(), links.id(), plan.id(), H5P_DEFAULT);
     return Handle(check(id, "create it", place), H5Dclose);
 }
 
 Dataset File::open_dataset(const std::string& name) const {
-    if (H5Lexists(handle_.id(), name.c_str(), H5P_DEFAULT) <= 0) {  // negative: a group on the way is missing
+    // H5Lexists returns a negative number if a group in the name is missing.
+    if (H5Lexists(handle_.id(), name.c_str(), H5P_DEFAULT) <= 0) {
         take_error_text();
         throw UserError("{} has no dataset '{}'; it holds: {}", place_, name, fmt::join(links(), ", "));
     }

@@ -1,5 +1,5 @@
-// Conversion targets in this program's own formats: a step's folder, cut along the first dim like FSDP, and a
-// full file.
+// Conversion targets in this program's own formats: a step's folder, whose shards cut each tensor along the
+// first dim like FSDP, and a full file.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -26,8 +26,8 @@ checkpoint::Hash new_nonce() {
     return {word(), word()};
 }
 
-/// Each tensor in chunks of its rows, one for each shard; a tensor without rows (a scalar) whole in the
-/// first.
+/// Cuts each tensor into chunks of rows, one chunk for each shard. A scalar has no rows and goes into the
+/// first shard.
 checkpoint::Plan plan_of(const TargetRequest& request) {
     checkpoint::Plan plan{.grid = {request.num_shards}, .tensors = {}};
     for (const Transfer& transfer : request.transfers) {
@@ -80,7 +80,7 @@ class ShardedTarget : public Target {
     }
 
   private:
-    /// The slab of a tensor in one shard; `number`: among the shard's slabs.
+    /// The slab of a tensor in one shard. `number` is its index among the shard's slabs.
     struct ShardSlab {
         size_t shard, number;
         int64_t num_bytes;
@@ -88,7 +88,7 @@ class ShardedTarget : public Target {
     struct Tensor {
         std::vector<ShardSlab> slabs;  // in the order of the tensor's bytes
         size_t current = 0;
-        int64_t done_bytes = 0;  // written of the current slab
+        int64_t done_bytes = 0;  // bytes of the current slab that are written
     };
 
     fs::path folder_;

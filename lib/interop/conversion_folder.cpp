@@ -46,8 +46,8 @@ std::vector<fs::path> other_files(const fs::path& folder) {
     return others;
 }
 
-/// Gives the bytes a second name, so that the file has a name at every moment; a copy on file systems without
-/// hard links.
+/// Links a file, or all files of a folder, to a second name; the first name stays valid. Copies where the
+/// file system has no hard links.
 void add_name(const fs::path& from, const fs::path& to) {
     constexpr auto kTree = fs::copy_options::recursive | fs::copy_options::copy_symlinks;
     std::error_code failed;
@@ -58,7 +58,8 @@ void add_name(const fs::path& from, const fs::path& to) {
     if (failed) throw RunError("cannot keep {}: {}", from.string(), failed.message());
 }
 
-/// Repeats until it finds no other file that is new, so that files which appear meanwhile are kept, too.
+/// Links the files of `place` that no conversion wrote into `made`. Repeats until a pass finds no new file,
+/// so that files that appear meanwhile are kept too.
 void keep_other_files(const fs::path& place, const fs::path& made) {
     std::set<fs::path> kept;
     for (bool found_more = true; found_more;) {
@@ -125,7 +126,7 @@ void refuse_other_files(const fs::path& path) {
 
 void publish_conversion(const fs::path& made, const fs::path& place, checkpoint::Replace replace) {
     const bool replaces = replace == checkpoint::Replace::Yes && fs::exists(fs::symlink_status(place));
-    if (replaces && !is_conversion(place)) {  // it has appeared since the conversion began
+    if (replaces && !is_conversion(place)) {  // `place` appeared during the conversion
         throw UserError("{} exists, and no conversion wrote it; it is not replaced", place.string());
     }
     if (replaces && fs::is_directory(place)) {

@@ -1,6 +1,6 @@
-// Folders that conversions write: Hugging Face's and steps. `conversion.json` in each folder lists the files
-// that the conversion wrote. A later conversion replaces the listed files and keeps all others, the user's
-// own. Also checks whether a conversion may write to a path.
+// Output folders of conversions: Hugging Face folders and steps. `conversion.json` in each folder lists the
+// files that the conversion wrote. A later conversion replaces the listed files and keeps all other files,
+// which are the user's. Functions here also check whether a conversion may write to a path.
 #pragma once
 
 #include <cstdint>
@@ -17,21 +17,24 @@ void list_conversion(const std::filesystem::path& folder);
 /// Whether a conversion made the contents of `path`: a folder with a list, an empty folder or a full file.
 bool is_conversion(const std::filesystem::path& path);
 
-/// UserError if the folder at `path` holds files that no conversion wrote, so that a file cannot replace it.
+/// UserError if the folder at `path` holds files that no conversion wrote. A file cannot replace such a
+/// folder.
 void refuse_other_files(const std::filesystem::path& path);
 
-/// Publishes `made` at `place` (checkpoint/partial_folder.h). Files there that a conversion wrote are
-/// replaced; every other file of the old folder is also in the new one. UserError, and nothing changes, if
-/// one of these has the name of a file in `made`. REQUIRES: `made` is durable.
+/// Publishes `made` at `place` (checkpoint/partial_folder.h). Files at `place` that a conversion wrote are
+/// replaced; the new folder keeps all other files of the old folder. UserError, before `place` changes, if no
+/// conversion wrote `place`, or if a file to keep has the name of a file in `made`. REQUIRES: `made` is
+/// durable.
 void publish_conversion(const std::filesystem::path& made, const std::filesystem::path& place,
                         checkpoint::Replace replace);
 
-/// UserError if `path` is the model at `source`, or inside its folder.
+/// UserError if `path` is `source` or lies inside its folder.
 void refuse_inside(const std::filesystem::path& path, const std::filesystem::path& source);
 
-/// Checks whether a conversion to `form` may write at `path`. UserError if something exists there and
-/// `replace` is No, or no conversion wrote it; if the folder above does not exist; and if `source` is inside
-/// what would be replaced.
+/// Checks whether a conversion of `source` to `form` may write at `path`. UserError if the folder above
+/// `path` does not exist, if `path` lies inside `source`, or if `source` lies inside `path` or one of its
+/// temporary names. If something exists at `path`, also UserError if `replace` is No, if `path` is a symbolic
+/// link, if no conversion wrote the contents, or if a file would replace a folder with other files.
 void check_output(const std::filesystem::path& path, Form form, checkpoint::Replace replace,
                   const std::filesystem::path& source);
 

@@ -40,7 +40,7 @@ std::string hex(std::span<const std::byte> element) {
     return digits;
 }
 
-/// Compares one tensor of both sides. One thread at a time.
+/// Compares one tensor of the result with the source. Only one thread at a time uses a Comparison.
 class Comparison {
   public:
     Comparison(const ModelSource& made, const TensorInfo& expected)
@@ -77,8 +77,8 @@ class Comparison {
             const auto wanted = expected.subspan(at, width), got = found.subspan(at, width);
             if (std::memcmp(wanted.data(), got.data(), width) == 0) continue;
             if (num_different_++ > 0) continue;
-            first_ = fmt::format("first element {} of the block at [{}]: expected {}, found {}",
-                                 at / width, fmt::join(block.offset, ", "), hex(wanted), hex(got));
+            first_ = fmt::format("first element {} of the block at [{}]: expected {}, found {}", at / width,
+                                 fmt::join(block.offset, ", "), hex(wanted), hex(got));
         }
     }
 

@@ -19,23 +19,24 @@ namespace argosy::interop {
 struct ConvertOptions {
     Form to = Form::Sharded;
     Content content = Content::Everything;
-    std::optional<ElementType> type = {};     // of the weights; none: the source's own
-    int num_shards = 0;                       // of a sharded checkpoint; 0: as many as the source has, else 1
-    int64_t most_file_bytes = 5'000'000'000;  // of Hugging Face's files, as transformers splits
+    std::optional<ElementType> type = {};  // element type of the weights; none: as in the source
+    int num_shards = 0;  // of a sharded checkpoint; 0: as in the source, or 1 if the source is not sharded
+    int64_t most_file_bytes = 5'000'000'000;  // limit of a Hugging Face file, as in transformers
 };
 
-/// The tensors of the result. Hugging Face's form holds only the model.
+/// The tensors of the result. A Hugging Face folder holds only the model.
 std::vector<Transfer> plan(const ModelSource& source, const ConvertOptions& options);
 
-/// Writes the result at `partial`, where nothing exists yet, and returns its path: `partial` or, for a step,
-/// a folder inside. The result is durable when this returns. UserError if the source's bytes fail their
-/// checks; after an error the caller removes what is at `partial`.
+/// Writes the result at `partial`, where nothing exists yet. Returns the path of the result: `partial`
+/// itself, or the folder of a step inside. The result is durable when convert() returns. UserError if the
+/// source's bytes fail their checks. After an error the caller removes what is at `partial`.
 std::filesystem::path convert(const ModelSource& source, const std::vector<Transfer>& transfers,
                               const ConvertOptions& options, const std::filesystem::path& partial,
                               const TransferOptions& transfer_options);
 
-// The output of a conversion, one class per form. A target is laid out when it is constructed, accepts the
-// tensors in any order (each tensor's bytes in sequence), and is complete and durable after finish().
+// The output of a conversion, with one class for each form. The constructor lays out the files. append()
+// accepts the tensors in any order, but each tensor's bytes in sequence. After finish() the output is
+// complete and durable.
 
 class Target {
   public:
@@ -55,8 +56,7 @@ struct TargetRequest {
     Content content = Content::Everything;
     std::filesystem::path partial;  // an unused path for a new file or folder
     int num_shards = 1;             // of a sharded checkpoint
-    int64_t most_file_bytes = 0;    // limit for Hugging Face's files; a larger single tensor gets its own
-                                    // file
+    int64_t most_file_bytes = 0;    // limit of a Hugging Face file with several tensors
 };
 
 std::unique_ptr<Target> make_sharded_target(const TargetRequest& request);
@@ -68,15 +68,15 @@ checkpoint::Description target_description(const TargetRequest& request);
 
 // Reads the result of a conversion again and compares it with its source, element by element.
 
-/// The differences, for people, each naming tensor, position, expected and found; empty if there are none.
-/// The source's elements, converted as `transfers` requests, must equal the result bit for bit. The
-/// checkpoint's description, its assets, and the result's own checks are compared too. UserError if the
-/// source's own checks fail.
+/// Returns one line for people for each difference, which names the tensor, the position, the expected and
+/// the found value. The result must equal the source's elements, converted as `transfers` requests, bit for
+/// bit. Also compares the checkpoint's description and assets, and verifies the result's checks. UserError if
+/// the source's checks fail.
 std::vector<std::string> differences(const ModelSource& source, const ModelSource& made,
                                      const std::vector<Transfer>& transfers,
                                      const TransferOptions& transfer_options);
 
-/// The faults that a checkpoint's checks find. Compares all of them, read by several threads.
+/// Verifies all checks of a checkpoint with `num_threads` threads and returns the faults.
 std::vector<std::string> faults(const checkpoint::Checkpoint& checkpoint, int num_threads);
 
 }  // namespace argosy::interop

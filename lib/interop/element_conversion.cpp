@@ -17,8 +17,9 @@ namespace {
 using kernels::BFloat16;
 using kernels::Half;
 
-/// Rounds to odd: an inexact x becomes the neighbouring float whose last bit is set. This float is on the
-/// same side of every narrower value (and tie) as x, so rounding it to 16 bits equals rounding x directly.
+/// Rounds to odd: if x is no float, the result is the neighbouring float whose last bit is 1. For every
+/// 16-bit value and every tie, the result lies on the same side as x. Rounding the result to 16 bits
+/// therefore equals rounding x directly.
 float rounded_to_odd(double x) {
     const auto nearest = static_cast<float>(x);
     if (static_cast<double>(nearest) == x || std::isnan(x)) return nearest;
@@ -37,8 +38,7 @@ void narrow(std::span<const float> in, std::span<std::byte> out) {
     kernels::table().of<T>().narrow({std::ssize(in), in.data(), reinterpret_cast<T*>(out.data())});
 }
 
-/// Converts to floats. f64 is rounded to odd, so that a later rounding to 16 bits acts like a single
-/// rounding.
+/// Converts to floats. Rounds f64 to odd, so that a later rounding to 16 bits acts like a single rounding.
 void to_floats(ElementType from, std::span<const std::byte> in, std::span<float> out) {
     if (from == ElementType::BFloat16) return widen<BFloat16>(in, out);
     if (from == ElementType::Float16) return widen<Half>(in, out);
@@ -46,6 +46,7 @@ void to_floats(ElementType from, std::span<const std::byte> in, std::span<float>
         std::memcpy(out.data(), in.data(), in.size());
         return;
     }
+    ARGOSY_CHECK(from == ElementType::Float64, "no conversion from {}", static_cast<int>(from));
     const auto* doubles = reinterpret_cast<const double*>(in.data());
     std::transform(doubles, doubles + out.size(), out.begin(), rounded_to_odd);
 }
@@ -57,6 +58,7 @@ void from_floats(std::span<const float> in, ElementType to, std::span<std::byte>
         std::memcpy(out.data(), in.data(), in.size_bytes());
         return;
     }
+    ARGOSY_CHECK(to == ElementType::Float64, "no conversion to {}", static_cast<int>(to));
     std::copy(in.begin(), in.end(), reinterpret_cast<double*>(out.data()));
 }
 
@@ -66,7 +68,7 @@ void doubles_to_floats(std::span<const std::byte> in, std::span<std::byte> out) 
     for (size_t i = 0; i < out.size() / sizeof(float); ++i) floats[i] = static_cast<float>(doubles[i]);
 }
 
-/// Counts the elements whose exponent bits, given by `ones`, are all ones.
+/// Counts the elements whose exponent bits are all 1; `ones` is the mask of these bits.
 template <class Bits>
 int64_t count_exponents(std::span<const std::byte> elements, Bits ones) {
     const std::span bits(reinterpret_cast<const Bits*>(elements.data()), elements.size() / sizeof(Bits));

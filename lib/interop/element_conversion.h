@@ -1,5 +1,5 @@
-// Conversion of elements between floating-point types: widening is exact; narrowing rounds once, to nearest,
-// ties to even.
+// Converts elements between floating-point types. Widening is exact. Narrowing rounds once, to nearest, ties
+// to even.
 #pragma once
 
 #include <cstddef>
@@ -10,8 +10,8 @@
 
 namespace argosy::interop {
 
-/// Copies bit for bit if the types are equal. REQUIRES: the types are equal or both floating; `out` has room
-/// for exactly as many elements; both spans begin at a multiple of 8 bytes.
+/// Copies bit for bit if the types are equal. REQUIRES: the types are equal, or both are f64, f32, f16 or
+/// bf16; `out` has exactly the size of the result; both spans begin at a multiple of 8 bytes.
 void convert_elements(ElementType from, std::span<const std::byte> in, ElementType to,
                       std::span<std::byte> out);
 

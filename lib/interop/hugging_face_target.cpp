@@ -1,5 +1,5 @@
-// A Hugging Face folder as conversion target: config.json, safetensors in one file or several with an index,
-// and the tokenizer's files.
+// The conversion target for a Hugging Face folder: config.json, the weights in one safetensors file or in
+// several with an index, and the tokenizer's files.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -42,7 +42,8 @@ ElementType main_type(const std::vector<Transfer>& transfers) {
     return std::ranges::max_element(elements, {}, [](const auto& entry) { return entry.second; })->first;
 }
 
-/// Writes this program's keys, and the source's own keys that the architecture does not determine.
+/// Returns config.json with this program's keys, and with the source's own keys that the architecture does
+/// not determine: those in `open`, and those that this program does not know.
 std::string config_text(const TargetRequest& request) {
     const char* type = torch_type(main_type(request.transfers));
     json config = json::parse(model::hugging_face_config(request.source.spec, type));
@@ -55,7 +56,7 @@ std::string config_text(const TargetRequest& request) {
     return config.dump(2) + "\n";
 }
 
-/// The number of tensors, in their order, for each file.
+/// Distributes the tensors over files in order. Returns the number of tensors of each file.
 std::vector<size_t> split(const std::vector<TensorInfo>& tensors, int64_t most_file_bytes) {
     std::vector<size_t> counts;
     int64_t file_bytes = 0;

@@ -35,8 +35,8 @@ std::string file_name(const ModelSource& source, const StoredSlab& slab) {
                                               : source.checkpoint->manifest().files[slab.file].name;
 }
 
-/// The slabs of a tensor with their checks; none in other forms, and where a shard cannot be read, which the
-/// faults say.
+/// The slabs of a tensor with their checks. Empty if the source is no checkpoint, or if a shard cannot be
+/// read; the faults name such a shard.
 std::vector<StoredSlab> slabs_of(const ModelSource& source, const TensorInfo& tensor) {
     if (!source.checkpoint) return {};
     try {

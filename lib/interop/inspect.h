@@ -11,14 +11,16 @@ namespace argosy::interop {
 
 struct Inspection {
     const ModelSource& source;
-    /// The faults that the checks found, if they were compared; a Hugging Face folder has no checks.
+    /// The faults that the checks found; empty if the checks were not verified. A Hugging Face folder has no
+    /// checks.
     std::optional<std::vector<std::string>> faults = {};
 };
 
-/// Form, step, mesh, sizes, files, and a line for each tensor: type, shape, bytes and check.
+/// Text for people: form, step, mesh, sizes, files, and a line for each tensor with type, shape, bytes and
+/// check.
 std::string inspection_text(const Inspection& inspection);
 
-/// The same as one JSON object, with every slab of every tensor.
+/// A JSON object with the contents of inspection_text() and every slab of every tensor.
 std::string inspection_json(const Inspection& inspection);
 
 }  // namespace argosy::interop

@@ -40,7 +40,8 @@ bool is_there(const fs::path& path) {
     return fs::exists(path, failed);
 }
 
-/// Hugging Face's cache consists of links, whose files may be gone.
+/// UserError if `path` is a link to a missing file. Hugging Face's cache consists of links, whose files may
+/// be gone.
 void refuse_broken_link(const fs::path& path) {
     std::error_code failed;
     if (!fs::is_symlink(path, failed) || is_there(path)) return;

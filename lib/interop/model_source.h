@@ -1,4 +1,5 @@
-// A model in any form: open_model detects the form at a path, and all forms are read through one interface.
+// Opens a model in any form. open_model() detects the form at a path, and ModelSource is the interface to all
+// forms.
 #pragma once
 
 #include <filesystem>
@@ -23,32 +24,34 @@ struct ModelSource {
     Form form = Form::Sharded;
     std::filesystem::path path;  // the detected step's folder, full file, or Hugging Face folder
 
-    /// The weights are named "model/<parameter>", each occurs once and has the shape that the spec requires.
-    /// A checkpoint may have "optimizer/..." tensors too.
+    /// Each weight occurs once, has the name "model/<parameter>" and the shape that `spec` requires. A
+    /// checkpoint may have "optimizer/..." tensors too.
     std::unique_ptr<checkpoint::TensorSource> tensors;
     model::ModelSpec spec;
-    std::string config_json;  // the source of the spec, with all its other keys
+    std::string config_json;  // Hugging Face's config.json, which `spec` is parsed from
 
-    std::optional<checkpoint::Description> description;  // of a checkpoint
+    std::optional<checkpoint::Description> description;  // only of a checkpoint
 
     /// Points to the object of `tensors` if that is a checkpoint, else null.
     const checkpoint::Checkpoint* checkpoint = nullptr;
 };
 
-/// `path` is a run's folder or its folder of checkpoints (the newest whole step is opened), a step's folder,
-/// a full file, or a Hugging Face folder. UserError, listing what was expected and what exists, for anything
-/// else, and for weights that do not belong to the model. Weights are read only where a tied model stores
-/// them twice.
+/// Opens the model at `path`: a step's folder, a full file, a Hugging Face folder, or the newest whole step
+/// of a run's folder or of a folder of checkpoints. UserError for anything else, with what was expected and
+/// what exists, and for weights that do not belong to the model. Reads weights only to compare the two copies
+/// that a tied model may store.
 ModelSource open_model(const std::filesystem::path& path);
 
-/// The run's folder of checkpoints, from which open_model opens the newest step. None if the path is anything
-/// else.
+/// The folder of checkpoints at `path`, or inside a run's folder at `path`, from which open_model() opens the
+/// newest step. Empty if `path` is anything else.
 std::optional<std::filesystem::path> folder_of_steps(const std::filesystem::path& path);
 
-/// Reads the model's assets: the tokenizer's files, and for a checkpoint all that it stores.
+/// Reads the model's assets: all that a checkpoint stores, or the files of a Hugging Face folder that
+/// is_asset() names.
 std::vector<checkpoint::Asset> read_assets(const ModelSource& source);
 
-/// Whether a file of this name is an asset of a Hugging Face model: a tokenizer file, generation_config.json.
+/// Whether a file of this name is an asset of a Hugging Face model, such as a tokenizer's file or
+/// generation_config.json.
 bool is_asset(const std::string& name);
 
 }  // namespace argosy::interop

@@ -23,7 +23,7 @@ using checkpoint::TensorSource;
 
 constexpr const char *kHead = "lm_head.weight", *kTable = "model.embed_tokens.weight";
 
-// Parts of a name that differ: this program's, Hugging Face's.
+// The parts of a parameter's name that differ: this program's part, then Hugging Face's.
 constexpr std::array<std::pair<const char*, const char*>, 13> kParts = {{
     {"tok_embeddings", "embed_tokens"},
     {"attention_norm", "input_layernorm"},
@@ -82,8 +82,8 @@ std::map<std::string, const TensorInfo*> by_name(const TensorSource& source) {
     return tensors;
 }
 
-/// Removes the tensors that the model expects, named by `name(parameter)`, from `there`; the rest is
-/// unexpected.
+/// Checks the tensors that the model expects and removes them from `there`, where only unexpected tensors
+/// remain. `name(parameter)` is a tensor's name in `there`.
 template <class Name>
 void take_expected(std::map<std::string, const TensorInfo*>& there, const model::ModelSpec& spec, Name&& name,
                    Faults& faults) {
@@ -112,7 +112,8 @@ bool equal(const TensorSource& source, const TensorInfo& a, const TensorInfo& b)
     return true;
 }
 
-/// Older exports hold rotary tables, which follow from the configuration.
+/// Whether the tensor is a rotary table. Older exports store these tables, although they follow from the
+/// configuration.
 bool is_rotary_table(const std::string& name) { return name.ends_with("rotary_emb.inv_freq"); }
 
 class Renamed : public TensorSource {

@@ -1,5 +1,5 @@
 // Maps this program's parameter names to Hugging Face's, for every model family. Only names differ: both
-// sides store weights in the same order, rotary pairs too (ops/rope.h).
+// sides store the elements of a weight in the same order, rotary pairs too (ops/rope.h).
 #pragma once
 
 #include <cstdint>
@@ -16,10 +16,10 @@ namespace argosy::interop {
 /// The prefix of the weights' names in a checkpoint.
 inline constexpr const char* kModelPrefix = "model/";
 
-/// "layers.0.attention.wq.weight" is "model.layers.0.self_attn.q_proj.weight".
+/// Converts "layers.0.attention.wq.weight" to "model.layers.0.self_attn.q_proj.weight".
 std::string hugging_face_name(const std::string& parameter);
 
-/// The parameters in the order of the forward pass; a tied table occurs once.
+/// The parameters in the order of the forward pass. A tied embedding table occurs once.
 std::vector<layout::ParamSpec> model_parameters(const model::ModelSpec& spec);
 
 /// UserError, listing the tensors, if weights of a checkpoint are missing, unexpected, or of other shapes
@@ -27,8 +27,8 @@ std::vector<layout::ParamSpec> model_parameters(const model::ModelSpec& spec);
 void check_weights(const checkpoint::TensorSource& checkpoint, const model::ModelSpec& spec);
 
 /// Hugging Face's tensors under a checkpoint's names ("model/..."). UserError, listing the tensors, if some
-/// are missing, unexpected, of other shapes, or of no floating type. Rotary tables are ignored, and so is a
-/// tied model's lm_head.weight if it equals the table, element for element.
+/// are missing, unexpected, of other shapes, or not floating-point. Rotary tables are ignored. A tied model's
+/// lm_head.weight is ignored if it equals the embedding table, element for element.
 std::unique_ptr<checkpoint::TensorSource> with_our_names(std::unique_ptr<checkpoint::TensorSource> tensors,
                                                          const model::ModelSpec& spec);
 

@@ -44,7 +44,7 @@ std::vector<SafetensorsEntry> read_header(const RawFile& file) {
     return entries;
 }
 
-/// Reads the root's "weight_map" and ignores the values of other keys ("metadata").
+/// Reads "weight_map" in the root object. Ignores the values of all other keys ("metadata").
 class IndexReader : public StrictJson {
   public:
     using StrictJson::StrictJson;
@@ -56,7 +56,7 @@ class IndexReader : public StrictJson {
   private:
     static constexpr const char* kMap = "weight_map";
 
-    /// in_map: inside "weight_map", at depth 2. passing_over: inside any other value below the root.
+    /// in_map() is true inside "weight_map", passing_over() inside the value of any other key of the root.
     bool in_map() const { return depth_ == 2 && key_ == kMap; }
     bool passing_over() const { return depth_ >= 1 && key_ != kMap && !key_.empty(); }
 

@@ -1,5 +1,5 @@
 // Reads and writes tensors in Hugging Face's safetensors files. A model is one file, or several with an
-// index. Names are those in the files.
+// index. Tensors have the names that they have in the files.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,8 @@ inline constexpr const char* kSafetensorsIndexName = "model.safetensors.index.js
 
 class Safetensors : public checkpoint::TensorSource {
   public:
-    /// Opens one file, or a folder with model.safetensors or else an index and the files that the index
-    /// names. The input is not trusted: UserError, naming file and tensor, for every inconsistency.
+    /// Opens a file, or a folder. A folder has model.safetensors, or else an index and the files that the
+    /// index names. The input is not trusted: UserError, naming file and tensor, for every inconsistency.
     explicit Safetensors(const std::filesystem::path& path);
 
     /// Sorted by file, then by offset.
@@ -49,7 +49,7 @@ class Safetensors : public checkpoint::TensorSource {
     std::map<std::string, Location, std::less<>> locations_;
 };
 
-/// A file that is being written. Different threads may write different tensors at the same time.
+/// Writes one file. Different threads may write different tensors at the same time.
 class SafetensorsWriter {
   public:
     SafetensorsWriter(const std::filesystem::path& path, const std::vector<checkpoint::TensorInfo>& tensors);
@@ -65,11 +65,11 @@ class SafetensorsWriter {
     RawFile file_;
 };
 
-// model.safetensors.index.json maps each tensor of a model in several files to its file. Converts between
-// text and table.
+// The index of a model in several files, model.safetensors.index.json, names the file of each tensor.
+// Converts the index between text and map.
 
-/// Maps tensor to file. UserError for files outside the index's folder, duplicate keys, and any other text
-/// that is not an index.
+/// Returns a map from tensor to file. UserError for a file outside the index's folder, for a duplicate key,
+/// and for any other text that is not an index.
 std::map<std::string, std::string> parse_safetensors_index(std::string_view text, const std::string& place);
 
 std::string safetensors_index_json(const std::map<std::string, std::string>& file_of_tensor,

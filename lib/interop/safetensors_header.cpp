@@ -22,7 +22,7 @@ struct TypeName {
     const char* name;
     ElementType type;
 };
-// The order of types is that of the safetensors package; a file begins with tensors of the last type.
+// The types are in the order of the safetensors package. A file begins with the tensors of the last type.
 constexpr std::array kTypes = {
     TypeName{"U8", ElementType::UInt8},    TypeName{"U16", ElementType::UInt16},
     TypeName{"F16", ElementType::Float16}, TypeName{"BF16", ElementType::BFloat16},
@@ -39,8 +39,8 @@ std::optional<int64_t> product(int64_t a, int64_t b) {
     return __builtin_mul_overflow(a, b, &result) ? std::nullopt : std::optional(result);
 }
 
-/// The root holds tensors and "__metadata__"; a tensor holds dtype, shape and data_offsets, the last two as
-/// lists.
+/// Reads a header. The root object holds tensors and "__metadata__". A tensor holds dtype, shape and
+/// data_offsets; shape and data_offsets are lists.
 class HeaderReader : public StrictJson {
   public:
     using StrictJson::StrictJson;

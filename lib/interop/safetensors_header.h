@@ -1,5 +1,5 @@
-// The header of a safetensors file, which lists its tensors and their offsets. Converts between text and
-// table; does not access files.
+// The header of a safetensors file, which lists the tensors of the file and their offsets. Converts the
+// header between text and table, without access to files.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace argosy::interop {
 
 /// Bytes of the length field before the header.
 inline constexpr int64_t kSafetensorsLengthBytes = 8;
-/// Maximum length of a header that the format allows.
+/// The maximum length that the format allows for a header, in bytes.
 inline constexpr int64_t kMaxSafetensorsHeaderBytes = 100'000'000;
 
 struct SafetensorsEntry {
@@ -33,8 +33,8 @@ struct SafetensorsLayout {
     int64_t file_bytes = 0;
 };
 
-/// Lays out a file like the safetensors package: wide types first, then by name; the header is padded to a
-/// multiple of 8 bytes.
+/// Lays out a file like the safetensors package: tensors are sorted by type, wide types first, then by name,
+/// and the header is padded to a multiple of 8 bytes.
 SafetensorsLayout lay_out_safetensors(const std::vector<checkpoint::TensorInfo>& tensors);
 
 }  // namespace argosy::interop

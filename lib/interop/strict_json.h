@@ -1,5 +1,5 @@
-// Private to this module: an event-based JSON reader that validates while it reads, so that refused contents
-// use no memory. Every event that a derived reader does not override is refused; duplicate keys are detected.
+// An event-based JSON reader that validates while it reads, so that refused contents use no memory. Events
+// that a derived reader does not override are refused. Also reads and writes small text files.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -14,7 +14,7 @@
 
 namespace argosy::interop {
 
-/// A foreign string in messages: quoted, printable, and of limited length.
+/// Formats a string of unknown origin for a message: quoted, printable, and of limited length.
 std::string shown(std::string_view text);
 
 class StrictJson : public nlohmann::json_sax<nlohmann::json> {
@@ -31,7 +31,7 @@ class StrictJson : public nlohmann::json_sax<nlohmann::json> {
     /// The part of the text that is being read, for messages.
     virtual std::string where() const = 0;
 
-    /// Refuses a key that is already in `seen`.
+    /// Adds the key to `seen`. Refuses a key that is there already.
     void add_key(std::set<std::string>& seen, const std::string& key) const;
 
     bool null() override { unexpected("null"); }
@@ -57,10 +57,10 @@ class StrictJson : public nlohmann::json_sax<nlohmann::json> {
 
 // Reads and writes small text files as a whole.
 
-/// UserError if it is missing, unreadable or larger than `most_bytes`.
+/// UserError if the file is missing, unreadable or larger than `most_bytes`.
 std::string read_text(const std::filesystem::path& path, int64_t most_bytes);
 
-/// When this returns, the file is durable.
+/// The file is durable when write_text() returns.
 void write_text(const std::filesystem::path& path, const std::string& text);
 
 }  // namespace argosy::interop

@@ -24,7 +24,8 @@ namespace {
 using checkpoint::StoredSlab;
 using checkpoint::TensorInfo;
 
-// Bytes in the wider of both types. Small enough to stay in a processor's cache between the steps.
+// The maximum size of a slab in the wider of its two types. A slab of this size stays in the CPU's cache
+// while it is read, checked and converted.
 constexpr int64_t kSlabBytes = 2 << 20;
 
 struct Buffers {
@@ -33,7 +34,7 @@ struct Buffers {
 
 bool is_weight(const TensorInfo& tensor) { return tensor.name.starts_with(kModelPrefix); }
 
-/// Sorts the largest tensors first, so that the threads end at about the same time.
+/// Returns the transfers' indices, largest tensor first, so that all threads end at about the same time.
 std::vector<size_t> by_size(const std::vector<Transfer>& transfers) {
     std::vector<size_t> order(transfers.size());
     std::iota(order.begin(), order.end(), 0);
@@ -41,8 +42,8 @@ std::vector<size_t> by_size(const std::vector<Transfer>& transfers) {
     return order;
 }
 
-/// Compares the checks of one tensor with its bytes while a transfer reads them, so that nothing is read
-/// twice. The elements are added in order, from the first to the last. One thread.
+/// Verifies the checks of one tensor while a transfer reads its bytes, so that nothing is read twice. One
+/// thread adds the elements, from the first to the last.
 class SlabChecks {
   public:
     /// UserError if the checks cannot be read. REQUIRES: `checkpoint` outlives this object, and `tensor` is
@@ -52,8 +53,8 @@ class SlabChecks {
     /// Adds the next elements. REQUIRES: `slab` consists of consecutive elements.
     void add(const layout::Slab& slab, std::span<const std::byte> bytes);
 
-    /// Call it after the last add(): UserError, naming file, tensor, expected and found, if a slab's check
-    /// differs.
+    /// UserError, with file, tensor, expected and found check, if a slab's check differs. REQUIRES: all
+    /// elements were added.
     void finish() const;
 
   private:
@@ -99,7 +100,8 @@ class OneTransfer {
         if (source.checkpoint) checks_.emplace(*source.checkpoint, *transfer.from);
     }
 
-    /// The slab's elements, converted to the target type.
+    /// Reads the slab and returns its elements, converted to the target type, in memory that the next call
+    /// overwrites.
     std::span<const std::byte> read(const layout::Slab& slab) {
         const TensorInfo &from = *transfer_.from, &to = transfer_.to;
         buffers_.in.resize(slab.num_elements() * size_bytes(from.type));
@@ -207,8 +209,8 @@ Progress::Progress(std::string title, int64_t total_bytes, const Environment& en
 
 void Progress::add(int64_t num_bytes) {
     const int64_t done_bytes = done_bytes_ += num_bytes;
-    const std::unique_lock lock(mutex_, std::try_to_lock);  // a thread that cannot lock shows nothing, which
-                                                            // loses nothing
+    // A thread that does not get the lock shows nothing; its bytes are counted already.
+    const std::unique_lock lock(mutex_, std::try_to_lock);
     if (!lock || !shown_.due()) return;
     const double share =
         total_bytes_ > 0 ? static_cast<double>(done_bytes) / static_cast<double>(total_bytes_) : 1;

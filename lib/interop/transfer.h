@@ -1,5 +1,5 @@
-// Plans the conversion of each tensor, and moves its bytes: read, check, convert, hand on, a few MiB at a
-// time. No tensor is ever in memory as a whole.
+// Plans the conversion of each tensor and transfers the bytes: reads, checks and converts at most 2 MiB at a
+// time and passes them on. A large tensor is never in memory as a whole.
 #pragma once
 
 #include <atomic>
@@ -24,8 +24,9 @@ namespace argosy::interop {
 
 // Runs independent jobs in a few threads.
 
-/// Calls job(i, thread) once for each i below `num_jobs`, in ascending order, from `num_threads` threads.
-/// After the first exception the other threads finish their current jobs; the exception is then thrown here.
+/// Calls job(i, thread) once for each i below `num_jobs` from `num_threads` threads; jobs start in ascending
+/// order. After an exception no job starts, running jobs finish, and run_in_threads() throws the first
+/// exception.
 void run_in_threads(size_t num_jobs, int num_threads,
                     const std::function<void(size_t i, size_t thread)>& job);
 
@@ -36,10 +37,10 @@ class Progress {
     /// `title` names the task, such as "converting".
     Progress(std::string title, int64_t total_bytes, const Environment& environment);
 
-    /// Counts transferred bytes. Any thread.
+    /// Counts transferred bytes. Any thread may call add().
     void add(int64_t num_bytes);
 
-    /// Bytes added so far: "12.3 GB in 4.5 s, 2.73 GB/s".
+    /// Describes the bytes added so far: "12.3 GB in 4.5 s, 2.73 GB/s".
     std::string summary() const;
 
   private:
@@ -61,24 +62,24 @@ struct Transfer {
 
 enum class Content { Everything, ModelOnly };
 
-/// Weights get the type `type`, if it is given; the optimizer's state keeps its own types. The pointers in
-/// the result point into `source`.
+/// The transfers of all tensors, or of the weights alone. If `type` is given, weights are converted to
+/// `type`; the optimizer's state keeps its types. The pointers in the result point into `source`.
 std::vector<Transfer> plan_transfers(const ModelSource& source, Content content,
                                      std::optional<ElementType> type);
 
 struct TransferOptions {
     int num_threads = 1;
     Progress* progress = nullptr;  // counts bytes of the source
-    std::function<bool()> stopped =
-        {};  // called before each slab is read; true ends the transfer with a RunError
+    // Called before each slab is read; true ends the transfer with a RunError.
+    std::function<bool()> stopped = {};
 };
 
-/// Receives the next slab of a tensor, at most a few MiB of consecutive elements. Called from several
-/// threads, for different tensors.
+/// Receives the next slab of a tensor: at most 2 MiB of consecutive elements. Called from several threads,
+/// for different tensors.
 using Take = std::function<void(size_t transfer, const layout::Slab& slab, std::span<const std::byte> bytes)>;
 
-/// Transfers all tensors completely. Returns warnings for people: elements that became infinite. UserError if
-/// the source's bytes do not match their checks.
+/// Transfers all tensors completely. Returns warnings for people about elements that became infinite.
+/// UserError if the source's bytes do not match their checks.
 std::vector<std::string> run_transfers(const ModelSource& source, const std::vector<Transfer>& transfers,
                                        const TransferOptions& transfer_options, const Take& take);
 

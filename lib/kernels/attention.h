@@ -1,13 +1,13 @@
 // Causal softmax attention of the query heads that share one key head, within one sequence:
 //   y_i = sum over j <= i of softmax_j(q_i k_j * scale) v_j.
 //
-// Cost: each query head has seq_len^2 / 2 scores. A score takes 2 * head_dim FLOP in each of two products
-// forward and five backward, and an exponential. Blocks of queries and keys are so small that operands,
-// scores and sums stay in the L2 cache; nothing of the size of all scores is kept. Each thread's scratch
-// memory takes 8 * seq_len * head_dim bytes forward, 20 backward, less where panels are bf16, and up to 1 MiB
-// for blocks.
+// Cost: each query head has seq_len^2 / 2 scores. For each score, the forward pass takes an exponential and
+// two products of 2 * head_dim FLOP, the backward pass an exponential and five such products. Blocks of
+// queries and keys are so small that operands, scores and sums stay in the L2 cache; the matrix of all scores
+// is never stored. A thread's scratch memory takes 8 bytes in the forward pass and 20 in the backward pass
+// for each of seq_len * head_dim elements (less with bf16 panels), and up to 1 MiB for blocks.
 //
-// Each sum is taken in one order: the same call gives the same bits. A NaN in k or v also reaches queries up
+// Each sum has one order, so that the same call gives the same bits. A NaN in k or v also reaches queries up
 // to one tile before its token, although their weight for that token is 0.
 #pragma once
 

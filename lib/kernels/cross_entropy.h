@@ -1,6 +1,6 @@
 // Softmax cross-entropy over columns [begin, begin + num_columns) of a vocabulary. One pass over the logits
-// computes each row's sums, another overwrites the logits with the gradient. Each pass takes an exponential
-// (20 FLOP) for each element.
+// computes the sums of each row; another pass overwrites the logits with the gradient. Each pass takes one
+// exponential (20 FLOP) for each element.
 #pragma once
 
 #include <cstdint>
@@ -27,15 +27,15 @@ struct CrossEntropyGradient {
     T* logits;           // becomes scale * (softmax - [column is target])
 };
 
-/// SoftmaxSums and CrossEntropyGradient in one kernel, where the logits cover the whole vocabulary. Only GPUs
-/// have it: there a row's second pass finds part of the row in the cache.
+/// SoftmaxSums and CrossEntropyGradient in one kernel, for logits that cover the whole vocabulary. Only GPUs
+/// have this kernel: the second pass over a row finds part of the row in the cache.
 template <class T>
 struct CrossEntropy {
     int64_t num_rows, num_columns;
     const int64_t* targets;
     const float* scale;  // one number
     T* logits;           // become the gradient
-    float* maxima;       // these three as in SoftmaxSums
+    float* maxima;       // maxima, exponentials and target_logits: as in SoftmaxSums
     float* exponentials;
     float* target_logits;
 };

@@ -1,5 +1,5 @@
-// The arguments of the kernels that go over their data once, each bound by memory: conversions, rotary
-// position embedding, SwiGLU, sums over rows, and the embedding table.
+// The arguments of the kernels that read their data once and are bound by memory: conversions, rotary
+// position embedding, SwiGLU, sums over rows, sums of squares, and the embedding table.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,7 @@
 namespace argosy::kernels {
 
 // Conversions between an element type and float: widening is exact, narrowing rounds to nearest, ties to
-// even. All kernels load and store through them; they are also kernels themselves, so that tests can check
-// exact values.
+// even. Every kernel converts in the same way when it loads and stores.
 
 template <class T>
 struct Widen {
@@ -24,9 +23,9 @@ struct Narrow {
     T* to;
 };
 
-// Rotary position embedding: elements i and i + half of a head are a pair, which is rotated by the i-th angle
-// of its position. Each element is read and written once and takes 3 FLOP; the table of angles stays in
-// cache.
+// Rotary position embedding: elements i and i + half of a head are a pair. The i-th angle of the row's
+// position rotates the pair. Each element is read and written once and takes 3 FLOP; the table of angles
+// stays in cache.
 
 enum class Turn { Forward, Back };
 
@@ -43,9 +42,9 @@ struct Rope {
     int64_t y_stride;
 };
 
-// y = silu(gate) * up with silu(g) = g / (1 + exp(-g)). Gate and up are columns of matrices, so their rows
-// need not be contiguous; y and dy are dense. Forward reads two elements and writes one, backward reads three
-// and writes two: bound by memory in bf16, nearly so in fp32 (about 20 FLOP for the exponential).
+// SwiGLU: y = silu(gate) * up with silu(g) = g / (1 + exp(-g)). Gate and up are columns of matrices, so their
+// rows may have gaps between them; y and dy are dense. Forward reads two elements and writes one, backward
+// reads three and writes two; the exponential takes about 20 FLOP.
 
 template <class T>
 struct Swiglu {
@@ -64,10 +63,10 @@ struct SwigluBackward {
     const T* up;
     T* dgate;
     T* dup;
-    int64_t stride;  // of all but dy
+    int64_t stride;  // of gate, up, dgate and dup
 };
 
-// Sums over rows, and of squares.
+// Sums over rows, and sums of squares.
 
 /// sums[i] += x[row][i], row by row.
 template <class T>
@@ -78,30 +77,32 @@ struct SumRows {
     float* sums;
 };
 
-/// The sum of squares in fp64, where squares of floats are exact and none overflows: the same bits on every
-/// instruction set.
+/// The sum of squares in fp64, where the squares of floats are exact and do not overflow. The CPU kernels of
+/// all instruction sets add in the same order, so they return the same bits.
 struct SquaredNorm {
     int64_t count;
     const float* x;
 };
 
-// Looks up rows of a table by token; the table holds rows [begin, begin + num_rows) of the whole one. Each
-// row is read and written once. The gradient reads and writes a row of the sums each time its token occurs.
+// The embedding table: each token selects a row. `table` holds rows [begin, begin + num_rows) of the whole
+// table. The look-up reads and writes one row per token. The gradient reads and writes a row of the sums once
+// per occurrence of its token on a CPU, and once per distinct token on a GPU.
 
 template <class T>
 struct Embedding {
     int64_t num_tokens, row_size, begin, num_rows;
     const int64_t* tokens;
     const T* table;
-    T* x;  // [num_tokens, row_size]; zeros for tokens outside
+    T* x;  // [num_tokens, row_size]; zeros for tokens whose row is not in `table`
 };
 
 /// sums[token - begin] += dx of each token in turn.
 template <class T>
 struct EmbeddingGradient {
     int64_t num_tokens, row_size, begin, num_rows;
-    int64_t
-        row_stride;  // elements between the starts of two rows, of dx and of sums; row_size may be part of it
+    /// Elements between the starts of two rows, in dx and in sums. row_size may be smaller: then a call
+    /// covers only some columns.
+    int64_t row_stride;
     const int64_t* tokens;
     const T* dx;
     float* sums;

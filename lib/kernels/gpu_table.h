@@ -1,12 +1,12 @@
-// This project's kernels for NVIDIA GPUs, the counterpart of table.h: the same arguments, with pointers to
-// memory of the calling thread's current device, and the stream that takes the launch. A call returns at
-// once; the memory behind its pointers must stay until the stream has done it. No kernel allocates: a kernel
-// that needs more memory than its arguments takes `scratch`, aligned to 16 bytes, of the size that its
-// `<kernel>_scratch_bytes` returns (the sizes alone decide: pointers may be null). Later work on the same
-// stream may reuse the scratch memory.
+// This project's kernels for NVIDIA GPUs, the counterpart of table.h. Arguments are the same, but pointers
+// point to memory of the calling thread's current device, and each call takes a stream. A call queues the
+// kernel on the stream and returns at once; the memory behind its pointers must stay valid until the kernel
+// has ended. No kernel allocates. A kernel that needs temporary memory takes `scratch`, aligned to 16 bytes;
+// its `<kernel>_scratch_bytes` returns the number of bytes and reads no pointers, which may be null. Later
+// work on the same stream may reuse the scratch memory.
 //
-// Results do not depend on how blocks are scheduled: sums run in one order, which follows from the sizes and
-// the number of the device's multiprocessors. Results differ from a processor's by rounding. A failed launch
+// Results do not depend on how blocks are scheduled: the order of a sum depends only on the sizes and the
+// device's number of multiprocessors. Results differ from the CPU kernels' by rounding. A failed launch
 // throws RunError.
 #pragma once
 
@@ -26,10 +26,10 @@ template <class T>
 struct GpuTyped {
     void (*softmax_sums)(const SoftmaxSums<T>&, GpuStream);
     void (*cross_entropy_gradient)(const CrossEntropyGradient<T>&, GpuStream);
-    void (*cross_entropy)(const CrossEntropy<T>&, GpuStream);  // same bits as the two above in turn
+    void (*cross_entropy)(const CrossEntropy<T>&, GpuStream);  // same bits as the two kernels above
     void (*embedding)(const Embedding<T>&, GpuStream);
     /// REQUIRES: the tokens are sorted; positions[i] is the row of dx that belongs to token i. Rows of equal
-    /// tokens are added in this order: where the sort is stable, the bits are those of a processor.
+    /// tokens are added in the order of i, so after a stable sort the bits are those of the CPU kernel.
     void (*embedding_gradient)(const EmbeddingGradient<T>&, const int64_t* positions, GpuStream);
     void (*widen)(const Widen<T>&, GpuStream);
     void (*narrow)(const Narrow<T>&, GpuStream);
@@ -44,10 +44,11 @@ struct GpuTyped {
 };
 
 struct GpuTable {
-    /// norms[i] becomes the squared norm of tensors[i], in fp64, summed in another order than a processor's.
+    /// norms[i] becomes the squared norm of tensors[i] in fp64. The order of the sum differs from the CPU
+    /// kernel's.
     int64_t (*squared_norms_scratch_bytes)(std::span<const SquaredNorm> tensors);
     void (*squared_norms)(std::span<const SquaredNorm> tensors, double* norms, void* scratch, GpuStream);
-    void (*adamw)(std::span<const AdamWRows> tensors, GpuStream);  // a processor's bits, except a NaN's
+    void (*adamw)(std::span<const AdamWRows> tensors, GpuStream);  // the CPU kernel's bits, except in NaNs
     GpuTyped<float> fp32;
     GpuTyped<BFloat16> bf16;
     GpuTyped<Half> fp16;

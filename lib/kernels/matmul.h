@@ -1,8 +1,8 @@
-// C = the sum of A B over all products, or C += that sum, rounded to C's type once at the end.
+// Matrix products: C = sum of A B over all products, or C += this sum, rounded to C's type once at the end.
 //
-// Cost: 2 FLOP per row, column and k, bound by arithmetic: operands are packed into panels that stay in
-// cache. Sums are fp32, over blocks of k of a fixed size in the order of memory: an element of C does not
-// depend on which part of C is computed with it.
+// Cost: 2 FLOP per row, column and k. The kernel is bound by arithmetic, because it packs operands into
+// panels that stay in cache. Sums are fp32, over blocks of k of a fixed size, one block after the other. An
+// element of C therefore has the same bits whatever part of C a call computes.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
-// Memory for packed operands. Each thread allocates it once, since fresh pages cost more than filling them.
+// Temporary memory of the CPU kernels: packed operands and partial sums. Each thread keeps its memory from
+// call to call, because the first access to fresh pages costs more than filling the memory.
 #pragma once
 
 #include <cstdint>
@@ -6,8 +7,8 @@
 namespace argosy::kernels {
 
 /// Returns at least `size_bytes`, aligned to 64 bytes, with any content. The memory belongs to the calling
-/// thread until the thread ends. The thread's next call returns the same memory, or replaces it by a larger
-/// one.
+/// thread until the thread ends. The thread's next call returns the same memory, or frees it and returns a
+/// larger piece.
 void* scratch(int64_t size_bytes);
 
 }  // namespace argosy::kernels

@@ -1,3 +1,4 @@
+// Finds the instruction sets that this processor supports, and chooses the table of the best of them.
 #include "kernels/table.h"
 
 #ifdef ARGOSY_KERNELS_X86
@@ -40,16 +41,17 @@ bool leaf7_bit(unsigned subleaf, char register_name, int bit) {
     return ((register_name == 'a' ? a : d) >> bit & 1) != 0;
 }
 
-/// Asks Linux for the state of AMX tiles, which it (5.16 and newer) gives only to a process that asks for it.
+/// Requests permission to use AMX tiles. Linux 5.16 and newer permits them only to a process that asks; older
+/// versions refuse.
 bool request_tiles() {
     constexpr int kArchReqXcompPerm = 0x1023, kTileData = 18;
     return syscall(SYS_arch_prctl, kArchReqXcompPerm, kTileData) == 0;
 }
 
-/// With FMA and F16C.
+/// AVX2 with FMA and F16C.
 bool processor_has_avx2() { return __builtin_cpu_supports("x86-64-v3") != 0; }
 
-/// F, BW, CD, DQ, VL.
+/// AVX-512 with F, BW, CD, DQ and VL.
 bool processor_has_avx512() { return __builtin_cpu_supports("x86-64-v4") != 0; }
 
 bool processor_has_avx512_bf16() { return processor_has_avx512() && leaf7_bit(1, 'a', 5); }

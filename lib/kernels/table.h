@@ -1,10 +1,10 @@
-// This project's kernels for processors: raw pointers, one thread for each call, no allocation but the
-// thread's scratch memory (scratch.h). Every source in cpu/ is compiled once for each instruction set. A
-// Table holds the entry points of one of them, and the program takes the best one that this processor runs,
-// so that one build runs everywhere.
+// This project's kernels for CPUs: raw pointers, one thread per call, and no allocation except the thread's
+// scratch memory (scratch.h). Every source in cpu/ is compiled once per instruction set. A Table holds the
+// entry points for one instruction set. The program uses the best table that the processor supports, so one
+// build runs on every processor.
 //
-// A kernel is written once, in portable vector code over the few operations that each instruction set
-// provides (cpu/vector_*.h). Results of different tables differ by rounding only.
+// A kernel is written once, in portable vector code over a few operations; cpu/vector_*.h implement these
+// operations for each instruction set. Results of different tables differ by rounding only.
 #pragma once
 
 #include <span>
@@ -57,11 +57,11 @@ struct Table {
     }
 };
 
-/// The tables that this processor runs, the best last.
+/// The tables that this processor supports, the best last.
 std::span<const Table* const> available_tables();
 
-/// The best available table, or the one that ARGOSY_CPU_KERNELS names; throws UserError if the processor
-/// cannot run that one.
+/// The best available table, or the table that ARGOSY_CPU_KERNELS names. Throws UserError if the processor
+/// does not support the named table.
 const Table& table();
 
 }  // namespace argosy::kernels

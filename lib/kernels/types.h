@@ -1,4 +1,5 @@
-// Element types as memory holds them (arithmetic on them is done in float), and the handle of a GPU's stream.
+// Types that the kernels' arguments share: element types as they lie in memory (kernels compute in float),
+// the handle of a GPU's stream, and a factor of a matrix product.
 #pragma once
 
 #include <cstdint>
@@ -16,10 +17,9 @@ struct Half {
 
 using GpuStream = CUstream_st*;
 
-// A factor of a matrix product, anywhere in memory.
-
-/// A lane is a row of A or a column of B; k is the dim that the product sums over. Element k of lane l is
-/// data[l * lane_stride + k * k_stride]. Any strides work; a stride of 1 is fast.
+/// A factor of a matrix product A B. A lane is a row of A or a column of B; k is the dim over which the
+/// product sums. Element k of lane l is data[l * lane_stride + k * k_stride]. Any strides work; a stride of 1
+/// is fast.
 template <class T>
 struct Operand {
     const T* data;

@@ -9,7 +9,7 @@
 namespace argosy::layout {
 namespace {
 
-constexpr int kMean = 262140;  // mean of the sum of eight numbers in [0, 65535]
+constexpr int kMean = 262140;  // mean of the sum of eight uniform integers in [0, 65535]
 
 float bell_unit(uint64_t element, uint64_t seed, uint64_t key) {
     const auto words = philox({static_cast<uint32_t>(element), static_cast<uint32_t>(element >> 32),
@@ -20,7 +20,7 @@ float bell_unit(uint64_t element, uint64_t seed, uint64_t key) {
     return static_cast<float>(sum - kMean);
 }
 
-/// Calls visit(global index of the first element, count) for each row of the slab, whose elements are
+/// Calls visit(global index of the first element, count) for each row of the slab. A row's elements are
 /// contiguous both in the slab and in the whole tensor.
 template <class Visit>
 void for_each_row(const std::vector<int64_t>& shape, const Slab& slab, Visit visit) {

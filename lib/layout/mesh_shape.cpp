@@ -14,7 +14,8 @@ constexpr const char* kKeys[kNumAxes] = {
     "parallelism.data_parallel_shard_degree", "parallelism.context_parallel_degree",
     "parallelism.tensor_parallel_degree"};
 
-/// The product of the degrees, or the largest integer if it would overflow: degrees are the user's input.
+/// The product of the degrees, or the largest integer if the product would overflow: the degrees are the
+/// user's input and may be huge.
 int64_t product(const std::array<int, kNumAxes>& degrees) {
     constexpr int64_t kLargest = std::numeric_limits<int64_t>::max();
     int64_t total = 1;

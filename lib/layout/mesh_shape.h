@@ -1,7 +1,7 @@
 // The arrangement of ranks as a grid with five named axes; pure arithmetic, no communication. The coordinates
 // are the digits of the rank number in mixed radix. The pipeline coordinate changes slowest and the tensor
-// coordinate fastest, so the ranks of a tensor group are neighbours within a node, and the ranks of a shard
-// group are the next nearest.
+// coordinate fastest. The ranks of a tensor group are therefore consecutive, normally on one node; context
+// groups are the next nearest, then shard groups.
 #pragma once
 
 #include <array>
@@ -33,7 +33,8 @@ class AxisSet {
     unsigned bits_ = 0;
 };
 
-/// The axes over which the shards of a parameter are spread, and the axes whose ranks read different data.
+/// kShardAxes: the shards of a parameter are spread over these axes. kDataAxes: ranks with different
+/// coordinates on these axes read different data.
 inline constexpr AxisSet kShardAxes = {Axis::Shard, Axis::Context};
 inline constexpr AxisSet kDataAxes = {Axis::Replicate, Axis::Shard};
 
@@ -44,19 +45,20 @@ struct MeshShape {
 
     int degree(Axis axis) const { return degrees[static_cast<int>(axis)]; }
     int degree(AxisSet axes) const;
-    AxisSet used(AxisSet axes) const;  // the axes with more than one rank; `axes` itself if there are none
+    AxisSet used(AxisSet axes) const;  // those of `axes` with more than one rank; all of `axes` if none has
     int num_ranks() const;
     std::string name() const;  // "pp 2 x tp 4"; "one rank"
 
     Coordinates coordinates(int rank) const;
     int rank(const Coordinates& coordinates) const;
 
-    /// The number of `coordinates` among the ranks that differ only on `axes`: 0 .. degree(axes)-1.
+    /// The number of the rank at `coordinates` among the ranks that differ from it only on `axes`:
+    /// 0 .. degree(axes)-1.
     int index(const Coordinates& coordinates, AxisSet axes) const;
 
-    /// The ranks, ascending, that differ from `rank` only on `axes`. The last of these axes is cut into
-    /// `parts` equal blocks of neighbours; only ranks in the block of `rank` are returned. REQUIRES: parts
-    /// divides the degree of the last axis.
+    /// The ranks, ascending, that differ from `rank` only on `axes`, `rank` included. The last of these axes
+    /// is cut into `parts` equal blocks of neighbours; only ranks in the block of `rank` are returned.
+    /// REQUIRES: parts divides the degree of the last axis.
     std::vector<int> group(int rank, AxisSet axes, int parts = 1) const;
 };
 
@@ -65,7 +67,8 @@ struct MeshRequest {
     int pipeline = 1, replicate = 1, shard = -1, context = 1, tensor = 1;
 };
 
-/// Throws UserError, with the product and what to change, unless the product of the degrees is `num_ranks`.
+/// Returns the degrees, with the remaining ranks in place of shard = -1. Throws UserError, which says what to
+/// change, if a degree is invalid or the product of the degrees is not `num_ranks`.
 MeshShape resolve(const MeshRequest& request, int num_ranks);
 
 }  // namespace argosy::layout

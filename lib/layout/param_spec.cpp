@@ -7,8 +7,8 @@
 namespace argosy::layout {
 namespace {
 
-/// The pipeline ranks that hold the parameter, each once, in the order of the parameter's stages. One rank
-/// may run several stages.
+/// The pipeline ranks that hold the parameter, in the order of its stages. A rank that runs several of these
+/// stages is listed once.
 std::vector<int> pipeline_ranks(const ParamSpec& spec, const MeshShape& mesh) {
     std::vector<int> ranks;
     for (const int stage : spec.stages) {

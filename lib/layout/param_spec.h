@@ -1,5 +1,5 @@
-// The one description of how a parameter is sharded. FSDP, tensor and pipeline parallelism, checkpoints and
-// the forecast of traffic all read it. Pure data and arithmetic, no tensors.
+// A ParamSpec is the only description of how a parameter is sharded. FSDP, tensor and pipeline parallelism,
+// checkpoints and the forecast of traffic all read this description. Pure data and arithmetic, no tensors.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@ namespace argosy::layout {
 
 enum class InitKind { Bell, Constant };
 
-/// The initial values of a parameter. Constant: all `value`. Bell: mean 0 and standard deviation `value`,
-/// bounded at 4.9 deviations (see initial.h).
+/// The initial values of a parameter. Constant: all elements are `value`. Bell: mean 0 and standard deviation
+/// `value`, bounded at 4.9 standard deviations (see initial.h).
 struct Init {
     InitKind kind = InitKind::Constant;
     double value = 0;
@@ -29,9 +29,9 @@ struct Cut {
     int parts = 1;
 };
 
-/// The gradient is the sum of the ranks' results over `axes`, within blocks as in MeshShape::group. There is
-/// one sum over all the axes together, because sums over one axis after the other can differ in their last
-/// bits between ranks, and copies of a parameter must stay equal.
+/// The gradient is the sum of the ranks' results over `axes`, within the blocks of MeshShape::group. All axes
+/// are summed together: separate sums over one axis after the other can differ in their last bits between
+/// ranks, but copies of a parameter must stay equal.
 struct PartialSum {
     AxisSet axes;  // empty: no sum
     int parts = 1;
@@ -42,26 +42,26 @@ struct ParamSpec {
     std::vector<int64_t> shape = {};
     Init init = {};
     bool is_matrix = true;          // matrices get weight decay by default
-    std::vector<int> stages = {0};  // pipeline stages that hold the parameter; two if tied
-    std::vector<Cut> cuts = {};     // in order: tensor parallel first, then the shard axes
-    PartialSum gradient = {};       // the sum to make after the reduce-scatter over the shard axes
+    std::vector<int> stages = {0};  // pipeline stages that hold the parameter; two for a tied table
+    std::vector<Cut> cuts = {};     // in order: the tensor axis first, then the shard axes
+    PartialSum gradient = {};       // the sum that remains after the reduce-scatter over the shard axes
 };
 
 /// The slab that the rank at `coordinates` holds after the first `num_cuts` cuts (-1: all).
 Slab slab_of(const ParamSpec& spec, const MeshShape& mesh, const Coordinates& coordinates, int num_cuts = -1);
 
-/// The number of a rank among the `count` ranks that hold the same elements, itself included.
+/// `count` ranks hold the same elements; `index` is the number of one of them, from 0.
 struct Share {
     int index = 0, count = 1;
 };
 /// REQUIRES: holds(spec, mesh, coordinates).
 Share share_of(const ParamSpec& spec, const MeshShape& mesh, const Coordinates& coordinates);
 
-/// Whether the pipeline rank of `coordinates` holds the parameter.
+/// Whether the parameter is on a pipeline stage of the rank at `coordinates`.
 bool holds(const ParamSpec& spec, const MeshShape& mesh, const Coordinates& coordinates);
 
-/// Whether the rank at `coordinates` counts the elements in norms: true on exactly one of the ranks that hold
-/// the same elements, the one with Share::index 0.
+/// Whether the rank at `coordinates` counts its elements in norms. Exactly one of the ranks that hold the
+/// same elements does: the rank with Share::index 0.
 bool owns(const ParamSpec& spec, const MeshShape& mesh, const Coordinates& coordinates);
 
 }  // namespace argosy::layout

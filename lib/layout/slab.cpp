@@ -40,10 +40,9 @@ std::optional<Slab> intersection(const Slab& a, const Slab& b) {
 
 void for_each_run(const Slab& common, const Slab& a, const Slab& b,
                   const std::function<void(const Run&)>& visit) {
-    size_t inner = common.size.size();  // dims from this one on are within a run
+    size_t inner = common.size.size();  // a run covers the dims from `inner` on
     int64_t length = 1;
-    bool whole = true;  // whether the dims within a run are whole in both slabs, so that the next dim can
-                        // join
+    bool whole = true;  // the run's dims are whole in both slabs, so the run can cover the next dim
     while (inner > 0 && whole) {
         --inner;
         length *= common.size[inner];
@@ -64,8 +63,7 @@ void for_each_run(const Slab& common, const Slab& a, const Slab& b,
 std::vector<Slab> consecutive_slabs(const std::vector<int64_t>& shape, int64_t max_elements) {
     const Slab all = whole(shape);
     if (all.num_elements() == 0) return {};
-    // `cut` is the dim that is cut: the dims after it fit into a slab together, those before it have one row
-    // each.
+    // `cut` is the dim to cut. In each slab, the dims after it are whole, and the dims before it have size 1.
     size_t cut = shape.size();
     int64_t inner = 1;
     while (cut > 0 && inner * shape[cut - 1] <= max_elements) inner *= shape[--cut];
@@ -89,7 +87,7 @@ std::vector<Slab> consecutive_slabs(const std::vector<int64_t>& shape, int64_t m
 }
 
 SlabRows rows_of(const std::vector<int64_t>& shape, const Slab& slab) {
-    int64_t inner = 1;  // number of elements from one index of dim 1 to the next
+    int64_t inner = 1;  // elements between neighbours in dim 1
     for (size_t dim = 2; dim < shape.size(); ++dim) {
         ARGOSY_CHECK(slab.size[dim] == shape[dim], "dim {} is cut", dim);
         inner *= shape[dim];

@@ -1,5 +1,6 @@
-// A slab is a box of a tensor: what a rank holds, what a shard stores, what a reader asks for. Arithmetic on
-// slabs; no elements. Elements are counted row-major, within the tensor or within the slab.
+// A slab is a box of a tensor: the part that a rank holds, a shard stores or a reader requests. This file is
+// arithmetic on slabs and moves no elements. Elements are numbered row-major, within the tensor or within the
+// slab.
 #pragma once
 
 #include <cstdint>
@@ -19,10 +20,11 @@ struct Slab {
 /// The slab that is the whole tensor.
 Slab whole(const std::vector<int64_t>& shape);
 
-/// Empty if the slabs share no element.
+/// The box that both slabs contain; none if they share no element.
 std::optional<Slab> intersection(const Slab& a, const Slab& b);
 
-/// `length` elements that are consecutive in both slabs: from element `in_a` of one and `in_b` of the other.
+/// `length` elements that are consecutive in both slabs, from element `in_a` of slab a and `in_b` of slab b
+/// on.
 struct Run {
     int64_t in_a = 0, in_b = 0, length = 0;
     bool operator==(const Run&) const = default;
@@ -36,8 +38,8 @@ void for_each_run(const Slab& common, const Slab& a, const Slab& b,
 /// Slabs of at most `max_elements` consecutive elements of the tensor, in order. REQUIRES: max_elements > 0.
 std::vector<Slab> consecutive_slabs(const std::vector<int64_t>& shape, int64_t max_elements);
 
-/// Maps the elements of a slab to elements of the tensor. The slab consists of rows of `length` consecutive
-/// elements; the first row begins at `first`, each next row `stride` later.
+/// Maps element i of a slab to an element of the tensor. The slab consists of rows of `length` consecutive
+/// elements; the first row begins at element `first` of the tensor, each next row `stride` elements later.
 struct SlabRows {
     int64_t first = 0, length = 1, stride = 1;
     int64_t element(int64_t i) const { return first + i / length * stride + i % length; }
@@ -45,7 +47,8 @@ struct SlabRows {
 /// REQUIRES: only the first two dims of the tensor are cut.
 SlabRows rows_of(const std::vector<int64_t>& shape, const Slab& slab);
 
-/// Chunk `index` of [0, n) cut into `parts` chunks of ceil(n / parts); the last ones may be shorter or empty.
+/// Chunk `index` of [0, n), which is cut into `parts` chunks of ceil(n / parts); the last chunks may be
+/// shorter or empty.
 struct Range {
     int64_t begin = 0, size = 0;
 };

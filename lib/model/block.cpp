@@ -8,12 +8,12 @@
 #include "ops/rms_norm.h"
 #include "ops/swiglu.h"
 
-// Shapes: tokens is the number of tokens of the microbatch, and rows is this rank's share of them between
-// blocks (sequence parallelism); heads, kv_heads and hidden are this rank's share over the tensor axis. The
+// Shapes: tokens is the number of tokens of the microbatch; rows is this rank's share of the tokens between
+// blocks (sequence parallelism); heads, kv_heads and hidden are this rank's shares over the tensor axis. The
 // fused projection qkv is [tokens, (heads + 2 kv_heads) * head_dim], with columns in the order q, k, v.
 //
-// The column functions of the tensor axis turn rows into tokens (a gather), the row functions turn tokens
-// into rows (a reduce-scatter).
+// TensorAxis::column takes [rows, ...] and returns [tokens, ...] (a gather). TensorAxis::row takes
+// [tokens, ...] and returns [rows, ...] (a reduce-scatter).
 namespace argosy::model {
 
 namespace {
@@ -60,8 +60,8 @@ void Block::recompute(const Weights& weights, const Batch& batch, Tape& tape) co
     fill_feed_forward(weights, tape);
 }
 
-/// Each step is skipped if its slot of the tape is filled, so forward() runs all steps, and recompute() runs
-/// the ones that Tape::drop() made necessary.
+/// Skips each step whose slot of the tape is filled. forward() therefore runs all steps, and recompute() runs
+/// only the steps whose slots Tape::drop() emptied.
 void Block::fill_attention(const Weights& weights, const Batch& batch, Tape& tape) const {
     // 1. normalise: y [rows, dim]
     if (!tape.attention_norm.y.defined()) {
@@ -107,7 +107,7 @@ void Block::fill_queries_and_keys(const Weights& weights, Tape& tape) const {
     ops::write_rope(tape.k, tape.k, rope_);
 }
 
-/// Each step is skipped if its slot of the tape is filled, as in fill_attention().
+/// Skips each step whose slot of the tape is filled, as fill_attention() does.
 void Block::fill_feed_forward(const Weights& weights, Tape& tape) const {
     // 1. normalise: y [rows, dim]; in forward(), fill_attention() has done this already
     if (!tape.feed_forward_norm.y.defined()) {
@@ -121,8 +121,8 @@ void Block::fill_feed_forward(const Weights& weights, Tape& tape) const {
     if (!tape.activation.defined()) tape.activation = ops::swiglu(tape.gate_up);
 }
 
-/// The residual stream bypasses each half of the block. The gradient of the bypass is added inside
-/// rms_norm_backward() of that half, as the argument `residual`.
+/// The residual stream bypasses each half of the block. rms_norm_backward() of a half adds the gradient of
+/// that half's bypass (its argument `residual`).
 at::Tensor Block::backward_input(const Weights& weights, const at::Tensor& dy, const Batch& batch, Tape& tape,
                                  WeightWork& work) const {
     // dy [rows, dim] -> dmiddle [rows, dim] -> dx [rows, dim]
@@ -173,8 +173,8 @@ at::Tensor Block::attention_backward(const Weights& weights, const at::Tensor& d
     return dx;
 }
 
-/// Returns dqkv, the gradient of the fused projection, with the same layout as qkv. Tensors that are no
-/// longer needed are released before dqkv is allocated, which lowers the peak of memory.
+/// Returns dqkv, the gradient of the fused projection, with the same layout as qkv. Releases tensors that are
+/// no longer needed before it allocates dqkv, which lowers the memory peak.
 at::Tensor Block::qkv_gradient(const Weights& weights, at::Tensor doutput, const Batch& batch, Tape& tape,
                                WeightWork& work) const {
     // 1. attention: dq [tokens, heads * head_dim]; dk, dv [tokens, kv_heads * head_dim]

@@ -17,8 +17,9 @@
 namespace argosy::model {
 namespace {
 
-constexpr int64_t kFewestRows = 512;  // minimum: each chunk reads the whole matrix and its gradient once
-constexpr int64_t kWholeRows = 256;   // a multiple of the tile sizes of matrix products
+// Minimum rows of a chunk, because each chunk reads the whole matrix and its gradient once.
+constexpr int64_t kFewestRows = 512;
+constexpr int64_t kWholeRows = 256;  // a multiple of the tile sizes of matrix products
 
 }  // namespace
 

@@ -1,6 +1,7 @@
-// The end of the model: final norm, vocabulary projection and loss. Logits exist for one chunk of tokens at a
-// time, so their memory does not grow with the batch. Shapes: x [rows, dim], where rows is this rank's share
-// of the tokens; vocab columns are this rank's share of the vocabulary.
+// The layers that use the vocabulary: the head (final norm, vocabulary projection and loss) and the
+// embedding. The loss computes logits for one chunk of tokens at a time, so their memory does not grow with
+// the batch. Shapes: x [rows, dim], where rows is this rank's share of the tokens; vocab columns are this
+// rank's share of the vocabulary.
 #pragma once
 
 #include "model/layer.h"
@@ -16,17 +17,17 @@ class Head {
     /// REQUIRES: axis outlives the head.
     Head(const ModelSpec& spec, const TensorAxis& axis);
 
-    /// COLLECTIVE over the axis: returns [tokens, this rank's columns of the vocabulary].
+    /// COLLECTIVE over the axis: returns the logits of all tokens, [tokens, vocab columns].
     at::Tensor logits(const Weights& weights, const at::Tensor& x) const;
 
     /// The number of tokens in a chunk, for `num_rows` tokens and `num_columns` columns of the vocabulary on
-    /// the device of `x`. Chunks are about equal and, unless there is only one, multiples of 256 rows, so
-    /// that few different shapes of matrix products occur and matrix tiles are full.
+    /// the device of `x`. Chunks are about equal. All chunks but the last are multiples of 256 rows, so that
+    /// matrix products have few different shapes and fill their tiles.
     static int64_t rows_per_chunk(int64_t num_rows, int64_t num_columns, const at::Tensor& x);
 
     /// COLLECTIVE over the axis, without gradients: for each token, the sums over the whole vocabulary from
-    /// which its loss and its target's log-probability follow (ops/cross_entropy.h). They are the same on
-    /// every rank of the axis. `targets` is Batch::targets.
+    /// which the token's loss and its target's log-probability follow (ops/cross_entropy.h). The sums are the
+    /// same on every rank of the axis. `targets` is Batch::targets.
     ops::SoftmaxSums softmax_sums(const Weights& weights, const at::Tensor& x,
                                   const at::Tensor& targets) const;
 
@@ -41,7 +42,7 @@ class Head {
 
   private:
     ops::SoftmaxSums sums_of_all_ranks(ops::SoftmaxSums own) const;
-    /// Replaces this rank's logits with the gradient of scale * the loss. Returns the sums of all ranks.
+    /// Replaces this rank's logits with the gradient of scale * loss. Returns the sums over all ranks.
     ops::SoftmaxSums turn_into_gradient(at::Tensor& logits, const at::Tensor& targets,
                                         const at::Tensor& scale) const;
 

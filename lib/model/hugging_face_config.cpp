@@ -104,7 +104,7 @@ void read_rope(const Reader& config, ModelSpec& spec) {
         spec.rope_theta = rope.get<double>("rope_theta", spec.rope_theta);
         spec.rope_scaling = read_scaling(rope);
         rope.require("partial_rotary_factor", 1.0);
-        // Models with several types of layers have one object of frequencies for each type.
+        // A model with several types of layers has one object of rotary settings per type.
         for (const char* type : {"full_attention", "sliding_attention"}) {
             if (!rope.has(type)) continue;
             throw UserError("{} has a \"{}\"; only one set of frequencies for all layers is supported",
@@ -115,7 +115,7 @@ void read_rope(const Reader& config, ModelSpec& spec) {
 
 struct Family {
     const char *name, *model_type, *architecture;
-    int64_t max_context;  // the default of transformers if config.json does not say
+    int64_t max_context;  // transformers' default if config.json has none
 };
 constexpr Family kFamilies[] = {{"llama3", "llama", "LlamaForCausalLM", 2048},
                                 {"qwen2", "qwen2", "Qwen2ForCausalLM", 32768},
@@ -229,7 +229,8 @@ std::string hugging_face_config(const ModelSpec& spec, const std::string& dtype)
                    {"attention_dropout", 0.0},
                    {"initializer_range", 0.02},
                    {"use_cache", true},
-                   // Without these keys older readers use the defaults 1 and 2, which are other tokens here.
+                   // Without these keys, older versions of transformers use the tokens 1 and 2, which have
+                   // other meanings in this vocabulary.
                    {"bos_token_id", nullptr},
                    {"eos_token_id", nullptr}};
     write_family(family, config);

@@ -10,7 +10,7 @@
 namespace argosy::model {
 namespace {
 
-/// Returns the tensor to which a gradient can be added: zeros if the sum was empty.
+/// Returns the sum, to which a gradient can then be added. Zeroes the sum first if it is empty.
 at::Tensor& started(GradientSum& gradient) { return gradient.empty ? gradient.sum.zero_() : gradient.sum; }
 
 GradientSum& sum_of(const Gradients& gradients, Role role) {

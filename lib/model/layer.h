@@ -1,7 +1,7 @@
-// The interface of the embedding and the blocks, which transform the residual stream, and the data that they
-// pass on: the batch, the tape from forward to backward, the work left for the weights' gradients. The head
-// has another interface, because it makes the loss and its gradient in a single pass. A layer knows no ranks
-// and has no state between calls except its configuration: the caller passes weights and tape in.
+// The interface of the layers that transform the residual stream (the embedding and the blocks), and their
+// data: the batch, the tape from forward to backward, and the work that remains for the weights' gradients.
+// The head has another interface, because it computes the loss and its gradient in a single pass. A layer
+// knows no ranks and keeps only its configuration between calls: the caller passes the weights and the tape.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,25 +19,25 @@ namespace argosy::model {
 /// The tokens of one microbatch, as layers read them.
 struct Batch {
     at::Tensor tokens;   // [num_sequences * seq_len], int64
-    at::Tensor targets;  // same shape and type: the next token of each; negative if it does not count
+    at::Tensor targets;  // same shape and type: each token's next token; negative: not counted
     int64_t num_sequences = 0, seq_len = 0;
 };
 
-/// The tensors that backward computes again because they do not stay on the tape.
+/// The tensors that do not stay on the tape, so that backward computes them again.
 enum class RecomputeMode {
     None,
-    Selective,  // what is cheap to compute again: outputs of norms, QK-normed q and k, the activation
-    Full,       // everything but the block's input
+    Selective,  // tensors that are cheap to compute: outputs of norms, QK-normed q and k, the activation
+    Full,       // all tensors but the block's input
 };
 
-/// The tensors that a block keeps from forward to backward for one microbatch, one slot for each. The caller
-/// of the block owns the tape. Block::recompute fills the slots that drop() emptied after forward, with the
-/// same bits.
+/// The tensors that a block keeps from forward to backward for one microbatch; each tensor has a slot. The
+/// caller of the block owns the tape. drop() empties slots after forward; Block::recompute fills them again,
+/// with the same bits.
 struct Tape {
     at::Tensor input;  // [rows, dim], the residual stream
     ops::RmsNormOutput attention_norm;
-    /// [tokens, (heads + 2 kv_heads) * head_dim]: the fused projection to q, k and v. Without QK-norm the
-    /// rotation of q and k happens in place, in this tensor.
+    /// [tokens, (heads + 2 kv_heads) * head_dim]: the fused projection to q, k and v. Without QK-norm, q and
+    /// k are rotated in place, in this tensor.
     at::Tensor qkv;
     ops::RmsNormOutput q_norm, k_norm;  // with QK-norm only; y is moved to q and k
     /// q [tokens, heads * head_dim]; k, v [tokens, kv_heads * head_dim]: the inputs of attention. v is a view
@@ -53,11 +53,11 @@ struct Tape {
 };
 
 /// The weights' half of a backward pass, stored as data: the tensors from which each parameter's gradient is
-/// computed. The separation from the input's half lets a pipeline or communication schedule decide when this
-/// half runs. The weights themselves are not needed. A WeightWork holds its tensors until run().
+/// computed. Because the halves are separate, a pipeline or communication schedule can decide when the
+/// weights' half runs. This half does not need the weights. A WeightWork holds its tensors until run().
 class WeightWork {
   public:
-    /// One parameter, or the parameters of a join, whose outputs are adjacent columns of dy.
+    /// One parameter, or all parameters of a join; the outputs of a join are adjacent columns of dy.
     using RoleOrJoin = std::variant<Role, Join>;
 
     void add_product(RoleOrJoin key, at::Tensor dy, at::Tensor x);  // dW += dy^T x
@@ -92,7 +92,7 @@ class Layer {
     virtual at::Tensor forward(const Weights& weights, const at::Tensor& x, const Batch& batch,
                                RecomputeMode mode, Tape& tape) const = 0;
 
-    /// Fills again the slots of the tape that `mode` dropped in forward().
+    /// Fills again the slots of the tape that forward() dropped.
     virtual void recompute(const Weights& weights, const Batch& batch, Tape& tape) const = 0;
 
     /// Returns the gradient of x (undefined for the embedding). Stores in `work` the tensors from which the

@@ -9,7 +9,7 @@
 
 namespace argosy::model {
 
-/// Llama 3's stretching of the low rotary frequencies for contexts longer than `original_context`.
+/// Llama 3 divides the low rotary frequencies by `factor`, for contexts longer than `original_context`.
 struct RopeScaling {
     double factor = 8, low_frequency_factor = 1, high_frequency_factor = 4;
     int64_t original_context = 8192;
@@ -26,34 +26,36 @@ struct ModelSpec {
     bool qkv_bias = false;
     bool qk_norm = false;  // RMSNorm over each head of q and k before the rotation
 
-    /// Hugging Face's max_position_embeddings: the maximum sequence length for which the weights are made.
-    /// No computation reads the value.
+    /// Hugging Face's max_position_embeddings: the maximum sequence length that the weights support. No layer
+    /// reads the value.
     int64_t max_context = 8192;
     bool operator==(const ModelSpec&) const = default;
 };
 
-/// Throws UserError with the known presets if there is no such preset.
+/// Returns a preset. Throws UserError, which lists the known presets, if there is no such preset.
 ModelSpec preset(const std::string& name, const std::string& flavor);
 
-/// Throws UserError if `folder`/config.json is missing, malformed or of an unsupported architecture.
+/// Reads `folder`/config.json. Throws UserError if the file is missing or malformed, or if its architecture
+/// is unsupported.
 ModelSpec read_hugging_face_config(const std::string& folder);
 
-/// The same for the text of the file; `place` names the file in messages.
+/// Parses the text of a config.json; `place` names the file in messages. Throws UserError like
+/// read_hugging_face_config().
 ModelSpec parse_hugging_face_config(const std::string& text, const std::string& place);
 
-/// Returns the text of a config.json that reads back as `spec`, with the keys of current and of older
-/// versions of transformers, and with `dtype` ("float32", "bfloat16", "float16") unless that is empty. Throws
-/// UserError for a model that has no architecture in Hugging Face.
+/// Returns the text of a config.json that reads back as `spec`. The text has the keys of current and of older
+/// versions of transformers, and `dtype` ("float32", "bfloat16", "float16") unless `dtype` is empty. Throws
+/// UserError if no architecture of Hugging Face fits the model.
 std::string hugging_face_config(const ModelSpec& spec, const std::string& dtype = "");
 
-/// Throws UserError for sizes that no model can have (heads that do not divide, odd head_dim, ...).
+/// Throws UserError for impossible sizes (num_kv_heads that does not divide num_heads, odd head_dim, ...).
 void validate(const ModelSpec& spec);
 
-/// Returns one line "key: a against b" for each difference. The list is empty if both are the same model,
-/// whatever their max_context.
+/// Returns a line "key: value of a against value of b" for each difference. max_context is not compared. An
+/// empty list means that `a` and `b` are the same model.
 std::vector<std::string> differences(const ModelSpec& a, const ModelSpec& b);
 
-/// Radians per position of each of the head_dim / 2 rotary pairs.
+/// Returns the radians per position for each of the head_dim / 2 rotary pairs.
 std::vector<double> rope_frequencies(const ModelSpec& spec);
 
 }  // namespace argosy::model

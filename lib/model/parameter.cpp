@@ -24,7 +24,8 @@ Parameter vector(Role role, std::string name, int64_t size, double value) {
         {.name = std::move(name), .shape = {size}, .init = {InitKind::Constant, value}, .is_matrix = false}};
 }
 
-/// A tied table is also the head's matrix. Rows of about unit length keep the initial logits of order one.
+/// The embedding's table. A tied table is also the head's matrix: its rows start with about unit length,
+/// which keeps the initial logits of order one.
 Parameter table(Role role, const ModelSpec& spec) {
     const double deviation = spec.tied_embeddings ? 1 / std::sqrt(static_cast<double>(spec.dim)) : 1;
     return matrix(role, kTable, spec.vocab_size, spec.dim, deviation);

@@ -1,5 +1,6 @@
 // The parameters of a model as its layers see them: by role. A layer does not know how a weight is sharded.
-// The caller passes the part of the weight to compute with, and the sums to which the layer adds gradients.
+// The caller passes the part of the weight that the layer needs, and the sums to which the layer adds
+// gradients.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -44,7 +45,7 @@ inline constexpr int kNumJoins = static_cast<int>(Join::GateUp) + 1;
 
 /// The roles of a join, in their order in memory.
 std::span<const Role> roles_of(Join join);
-/// The join of a role, if there is one.
+/// The join that contains the role, if any.
 std::optional<Join> join_of(Role role);
 
 template <class Key, int kNumKeys, class T>
@@ -59,21 +60,21 @@ class ByKey {
 template <class T>
 using ByRole = ByKey<Role, kNumRoles, T>;
 
-/// The parameters of each join as one tensor; undefined if they are not adjacent in memory.
+/// The parameters of each join as one tensor; undefined if the parameters are not adjacent in memory.
 using Joined = ByKey<Join, kNumJoins, at::Tensor>;
 
-/// A layer's weights by role; undefined if the layer has no such parameter.
+/// A layer's weights by role; an entry is undefined if the layer has no such parameter.
 struct Weights : ByRole<at::Tensor> {
     Joined joined = {};
 
-    /// The weights of a join for ops/matmul.h; no parts if the layer has no such parameters.
+    /// The weights of a join, for ops/matmul.h. The stack has no parts if the layer has no such parameters.
     ops::Stack stack(Join join) const;
 };
 
 /// A sum of gradients of one parameter: the first gradient is written, later ones are added.
 struct GradientSum {
     at::Tensor sum;
-    bool empty = true;  // whether the next gradient overwrites `sum`, whatever it holds
+    bool empty = true;  // whether the next gradient overwrites `sum`
 };
 struct Gradients : ByRole<GradientSum*> {
     Joined joined = {};  // the sums of each join as one tensor
@@ -81,14 +82,14 @@ struct Gradients : ByRole<GradientSum*> {
 
 struct Parameter {
     Role role;
-    layout::ParamSpec spec;  // without cuts: parallel::place() adds them
+    layout::ParamSpec spec;  // has no cuts yet: parallel::place() adds them
 };
 
 /// The parameters of a model's units in the order of the forward pass: the embedding, each block, the head.
 /// The Output of a tied head has the name of the embedding's table.
 std::vector<std::vector<Parameter>> unit_parameters(const ModelSpec& spec);
 
-/// The names of these units: "embedding", "layers.0", ..., "head".
+/// The names of a model's units: "embedding", "layers.0", ..., "head".
 std::vector<std::string> unit_names(const ModelSpec& spec);
 
 /// The number of elements of all parameters together; a tied table counts once.

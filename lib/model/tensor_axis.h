@@ -1,8 +1,8 @@
-// Tensor and sequence parallelism as a layer sees it. Between blocks a rank holds its share of the rows
-// (tokens) of the residual stream; inside attention and feed-forward the rank holds all rows, for its share
-// of the heads or hidden columns. The functions here change from one to the other, alone or together with the
-// matrix product beside the change. This base class is for one device: nothing is cut, and nothing
-// communicates. parallel::TensorParallelAxis communicates.
+// Tensor and sequence parallelism as a layer sees them. Between blocks a rank holds its share of the rows
+// (tokens) of the residual stream. Inside attention and feed-forward the rank holds all rows, but only its
+// share of the heads or hidden columns. A TensorAxis converts between the two forms: alone (gather_rows,
+// reduce_rows), or together with the adjacent matrix product (column, row). The base class is for one device:
+// a rank holds everything, and nothing communicates. parallel::TensorParallelAxis communicates.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,21 +16,22 @@ class TensorAxis {
   public:
     virtual ~TensorAxis() = default;
 
-    /// This rank's share of n items that are cut over the axis (the vocabulary).
+    /// This rank's share of n items that are cut over the axis, such as the vocabulary.
     virtual layout::Range share(int64_t n) const { return {0, n}; }
-    /// The largest share of any rank. Ranks that must run the same number of chunks compute it from this.
+    /// The largest share of any rank. Ranks that must run the same number of chunks compute that number from
+    /// the largest share.
     virtual int64_t largest_share(int64_t n) const { return n; }
 
     /// COLLECTIVE: this rank's rows -> all rows.
     virtual at::Tensor gather_rows(const at::Tensor& x) const { return x; }
     /// COLLECTIVE: all rows, a partial sum on each rank -> this rank's rows of the sum.
     virtual at::Tensor reduce_rows(const at::Tensor& partial) const { return partial; }
-    /// COLLECTIVE: element-wise sum or maximum over the axis, in place.
+    /// COLLECTIVE: element-wise sum or maximum over the ranks of the axis, in place.
     virtual void sum(at::Tensor&) const {}
     virtual void max(at::Tensor&) const {}
 
     // COLLECTIVE: linear layers whose outputs are cut over the axis: y = x_all W^T + b. x has this rank's
-    // rows, x_all and y have all rows; y has the columns of all layers in the stack.
+    // rows; x_all and y have all rows. y holds the outputs of all layers of the stack side by side.
     struct ColumnGradient {
         at::Tensor dx;     // this rank's rows
         at::Tensor x_all;  // all rows, for the weights' gradients
@@ -40,7 +41,7 @@ class TensorAxis {
                                            const ops::Stack& weight) const;
 
     // COLLECTIVE: linear layers whose inputs are cut over the axis: y = sum over ranks of x W^T. x has all
-    // rows, y and dy have this rank's rows.
+    // rows; y and dy have this rank's rows.
     struct RowGradient {
         at::Tensor dx;      // all rows
         at::Tensor dy_all;  // all rows, for the weight's gradient

@@ -17,7 +17,7 @@ int int_count(size_t count) {
     return static_cast<int>(count);
 }
 
-/// Open MPI, too, computes count per rank * number of ranks in an int.
+/// Checks the product, too: Open MPI computes count per rank * number of ranks in an int.
 int int_count_per_rank(size_t count, int num_ranks) {
     int_count(count * static_cast<size_t>(num_ranks));
     return static_cast<int>(count);
@@ -53,7 +53,7 @@ std::string library() {
     char text[MPI_MAX_LIBRARY_VERSION_STRING];
     int length = 0;
     check(MPI_Get_library_version(text, &length), "MPI_Get_library_version");
-    return text;  // the length counts a final zero in some versions
+    return text;  // some versions count a final zero in the length
 }
 
 Comm Comm::world() { return Comm(copy_of(MPI_COMM_WORLD)); }
@@ -80,8 +80,8 @@ Comm& Comm::operator=(Comm&& other) noexcept {
     return *this;
 }
 
-// Communicators are few and live as long as the run. Freeing one is collective, and a rank that unwinds from
-// an error cannot take part in it, so MPI_Finalize frees them all.
+// Frees nothing: communicators are few and live as long as the run, and MPI_Finalize frees them.
+// MPI_Comm_free is collective, so a rank that unwinds from an error could not call it.
 Comm::~Comm() = default;
 
 Comm::NodePlace Comm::place_on_node() const {

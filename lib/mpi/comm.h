@@ -1,6 +1,6 @@
-// The C API of MPI behind move-only handles; only this module includes mpi.h. Buffers are raw memory: the
-// caller of an operation keeps them alive and untouched until its Request is done. One thread calls
-// everything here.
+// The C API of MPI behind a move-only handle; only this module includes mpi.h. Buffers are raw memory: the
+// caller of an operation keeps its buffers alive and unchanged until the Request is done. One thread makes
+// all calls.
 #pragma once
 
 #include <mpi.h>
@@ -25,10 +25,11 @@ void make_progress();
 /// MPI's own name and version: "Open MPI v4.1.4, ...".
 std::string library();
 
-/// Maximum number of elements in an operation's buffer, over all ranks: MPI 3 counts with int.
+/// Maximum number of elements in an operation's buffer, summed over all ranks: MPI 3 counts with int.
 inline constexpr size_t kMaxElements = 0x7FFFFFFF;
 
-/// Blocking: an operation has ended when the call that starts it returns, and the Request is null.
+/// How a group starts its collectives. Blocking: the operation has ended when the call returns, and the
+/// Request is null.
 enum class Calls { NonBlocking, Blocking };
 
 /// A group of ranks with its own message space. Counts are elements; each rank passes the same count.
@@ -44,11 +45,12 @@ class Comm {
     int rank() const { return rank_; }
     int size() const { return size_; }
 
-    /// COLLECTIVE: the same ranks in a new message space. Collectives of the new group use MPI's blocking
-    /// calls if `calls` says so; sends and receives never do.
+    /// COLLECTIVE: the same ranks in a new message space. `calls` selects MPI's blocking or non-blocking
+    /// collectives in the new group; sends, receives and barriers are always non-blocking.
     Comm duplicate(Calls calls = Calls::NonBlocking) const;
 
-    /// COLLECTIVE: this rank's number among the ranks that can share memory with it, and their count.
+    /// COLLECTIVE: returns the number of ranks that can share memory with this rank (itself included), and
+    /// this rank's number among them.
     struct NodePlace {
         int number, num_ranks;
     };
@@ -56,13 +58,15 @@ class Comm {
     /// COLLECTIVE: whether all ranks can share memory.
     bool within_one_node() const { return place_on_node().num_ranks == size(); }
 
-    /// COLLECTIVE over `ranks` (numbers in this group, ascending, this rank among them). Waits for them
-    /// without a timeout: the caller bounds the call (watch::HostWait).
+    /// COLLECTIVE over `ranks`: makes a group of these ranks. REQUIRES: `ranks` are numbers in this group,
+    /// ascending, and include this rank. The call waits for the other ranks without a timeout; the caller
+    /// bounds the wait (watch::HostWait).
     Comm subgroup(std::span<const int> ranks) const;
 
-    // In place: `in` is this rank's part of `out` (all_gather, gather on the root), `out` this rank's part of
-    // `in` (scatter on the root), or the two are the same; a reduce_scatter in place leaves its part at the
-    // start. A buffer that only the root sends or receives is ignored on other ranks.
+    // An operation is in place if `in` is this rank's part of `out` (all_gather, gather on the root), if
+    // `out` is this rank's part of `in` (scatter on the root), or if `in` and `out` are the same (all
+    // others). A reduce_scatter in place leaves this rank's part at the start of the buffer. A buffer that
+    // only the root sends or receives is ignored on other ranks.
     Request all_gather(void* out, const void* in, size_t count_per_rank, ElementType type) const;
     Request reduce_scatter(void* out, const void* in, size_t count_per_rank, ElementType type,
                            Reduction reduction) const;
@@ -82,8 +86,8 @@ class Comm {
         int sender;
         std::string bytes;
     };
-    /// Returns the next message of bytes that has arrived, from any rank; does not wait. REQUIRES: messages
-    /// are short, so that a message has arrived completely.
+    /// Returns the next message of bytes that has arrived, from any rank, or nothing; does not wait.
+    /// REQUIRES: messages are so short that a message arrives as a whole.
     std::optional<Message> take_message() const;
 
   private:
@@ -97,9 +101,7 @@ class Comm {
     int rank_ = 0, size_ = 0;
 };
 
-// Turns MPI's return codes into errors with MPI's own text.
-
-/// Throws RunError naming `call` unless `status` is MPI_SUCCESS.
+/// Throws RunError with the name `call` and MPI's own text, unless `status` is MPI_SUCCESS.
 void check(int status, const char* call);
 
 }  // namespace argosy::mpi

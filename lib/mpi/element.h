@@ -1,5 +1,5 @@
-// Maps this program's element types and reductions to MPI's. Number formats that MPI 3 lacks get derived
-// types and user-defined operations.
+// Maps this program's element types and reductions to MPI's. Element types that MPI 3 lacks get derived types
+// and user-defined operations.
 #pragma once
 
 #include <mpi.h>
@@ -10,8 +10,8 @@ namespace argosy::mpi {
 
 enum class Reduction { Sum, Product, Min, Max };
 
-/// MPI's types and operations. Derived types and user-defined operations are made at first use and kept until
-/// the process ends.
+/// Return MPI's type and operation. A derived type or user-defined operation is made at its first use and
+/// kept until the process ends.
 MPI_Datatype datatype(ElementType type);
 MPI_Op operation(ElementType type, Reduction reduction);
 

@@ -19,7 +19,8 @@ namespace {
 constexpr double kSecondsToAgree = 5;
 constexpr std::chrono::seconds kTimeToBeTakenDown{5};
 
-/// Whether every rank gets here within kSecondsToAgree: if so, all of them have the same error.
+/// Returns true if every rank calls this function within kSecondsToAgree. If so, all ranks have the same
+/// error.
 bool all_arrive(const Comm& errors) {
     Request request = errors.barrier();
     const double deadline = seconds_now() + kSecondsToAgree;
@@ -39,8 +40,9 @@ void print_error(const char* name, const Comm& errors, bool common, const char* 
     std::fflush(stderr);
 }
 
-/// An error of one rank ends the job at once, because the others may wait for this rank in a collective. A
-/// rank whose error another rank reports does the same if it is still alive after kTimeToBeTakenDown.
+/// Reports `error` and returns the exit code. An error that not all ranks have ends the job at once with
+/// MPI_Abort, because other ranks may wait for this rank in a collective. A rank whose error another rank
+/// reports first waits kTimeToBeTakenDown for that rank to end the job.
 ExitCode leave(const char* name, const Comm& errors, const Error& error) {
     if (error.reach() == Reach::SpokenFor) std::this_thread::sleep_for(kTimeToBeTakenDown);
     const bool everyone = error.reach() == Reach::AllRanks && all_arrive(errors);

@@ -1,4 +1,4 @@
-// Lists of ranks in messages.
+// Formats lists of ranks for messages.
 #pragma once
 
 #include <fmt/ranges.h>

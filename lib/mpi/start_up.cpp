@@ -26,9 +26,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// A rank renews its file kRenewals times within the limit. One that has missed kMissedRenewals of them is
-/// not running. A single one says nothing: a file's time may reach other nodes late, or a busy node may pause
-/// the rank.
+/// A rank renews its file kRenewals times within the limit. A rank counts as missing only after
+/// kMissedRenewals missed renewals, because a file's time may reach other nodes late, and a busy node may
+/// pause the rank.
 constexpr int kRenewals = 10, kMissedRenewals = 3;
 
 double seconds_between_renewals(const Environment::Start& start) {
@@ -44,8 +44,8 @@ fs::path own_file(const Environment::Start& start) {
     return fs::path(start.arrivals) / std::to_string(start.rank);
 }
 
-/// Creates this rank's file, or gives it the present time. If the file cannot be made, messages name this
-/// rank as missing, and jobs/common.sh waits 30 s before it passes a signal on.
+/// Creates this rank's file, or sets its time to now. A failure is ignored: messages may then list this rank
+/// as missing, and jobs/common.sh waits up to 30 s for the file before it passes on a signal.
 void renew(const Environment::Start& start) {
     const fs::path file = own_file(start);
     if (!file.empty() && utimensat(AT_FDCWD, file.c_str(), nullptr, 0) != 0) std::ofstream{file};
@@ -82,7 +82,7 @@ std::map<int, RankFile> files_by_rank(const fs::path& folder) {
 
 struct Arrivals {
     std::vector<int> missing;
-    int first = -1;  // the lowest rank that is not missing; -1: the folder knows of no rank
+    int first = -1;  // the lowest rank that is not missing; -1: the folder has no file of a rank
 };
 
 Arrivals find_arrivals(const Environment::Start& start) {
@@ -134,11 +134,12 @@ bool BoundedCall::returns_within(double seconds, const Environment::Start& start
     return false;
 }
 
-/// Ranks time out one after the other, in the order of their numbers, so that the first message is the only
-/// one: the launcher ends the other ranks meanwhile. A rank that was started earlier than the first one may
-/// time out before it. Every rank but the first therefore waits up to kSecondsOfTheFirst for the first one's
-/// message, because an earlier exit would make the launcher end the first rank before it prints. If the job
-/// still lives then, the rank prints its own message.
+/// Only one rank should print: the reporter, the lowest rank that is not missing (Arrivals::first). Ranks
+/// time out one after the other, in the order of their numbers, and the launcher ends all ranks when the
+/// reporter exits. A rank that was started earlier than the reporter may still time out before the reporter
+/// does. If that rank exited, the launcher would end the reporter before it prints. Every rank but the
+/// reporter therefore waits another kSecondsOfTheFirst. If the job still runs after that, the rank prints its
+/// own message.
 void BoundedCall::watch(const Environment::Start& start) {
     constexpr double kSecondsBetweenRanks = 0.5, kSecondsOfTheFirst = 10;
     constexpr int kMaxTurns = 20;

@@ -1,8 +1,8 @@
-// Timeouts for the start and the end of a program, while the ranks' watchdogs (watch/watchdog.h) are not
-// connected. MPI_Init itself can only be watched through the file system: no rank knows another's address
-// yet. Each rank therefore has a file with its number in a folder that all ranks see, and renews the file's
-// time while it waits. A rank without a file, or with an old one, is missing, unless
-// its file says that the rank has left more calls than this one.
+// Timeouts for the start and the end of a program, when the ranks' watchdogs (watch/watchdog.h) are not
+// connected. During MPI_Init no rank knows another rank's address, so ranks can only exchange news through
+// the file system. Each rank therefore has a file, named by its number, in a folder that all ranks see, and
+// renews the file's time while it waits. A rank is missing if its file does not exist, or if the file has an
+// old time and does not say that the rank has left more calls than the reader.
 #pragma once
 
 #include <condition_variable>
@@ -19,20 +19,21 @@
 
 namespace argosy::mpi {
 
-/// A timeout for a call that waits for other ranks for ever, such as MPI_Init. If the object exists for
-/// longer than ARGOSY_START_SECONDS, its thread prints one message, which names the missing ranks if the
-/// folder ARGOSY_ARRIVALS is set, and ends the process with the watchdog's exit code.
+/// A timeout for a call that may wait for other ranks for ever, such as MPI_Init. If the object exists for
+/// longer than ARGOSY_START_SECONDS, its thread prints a message and ends the process with the watchdog's
+/// exit code. The message names the missing ranks if the folder ARGOSY_ARRIVALS is set.
 class BoundedCall {
   public:
     /// `what` names the call in the message.
     explicit BoundedCall(std::string what);
-    /// The call has returned: the timeout is off.
+    /// Ends the timeout: the call has returned.
     ~BoundedCall();
     BoundedCall(const BoundedCall&) = delete;
 
   private:
     void watch(const Environment::Start& start);
-    /// Renews this rank's file meanwhile.
+    /// Waits at most `seconds` for the destructor and renews this rank's file meanwhile. Returns whether the
+    /// destructor was called.
     bool returns_within(double seconds, const Environment::Start& start);
 
     std::string what_;
@@ -42,8 +43,8 @@ class BoundedCall {
     std::thread thread_;
 };
 
-/// COLLECTIVE, in a BoundedCall: gathers `own` of every rank into `all`, in the order of ranks. REQUIRES:
-/// `own` has the same size on every rank. `what` names the data in messages.
+/// COLLECTIVE, with the timeout of a BoundedCall: gathers `own` of every rank into `all`, in the order of
+/// ranks. REQUIRES: `own` has the same size on every rank. `what` names the data in messages.
 void all_gather_bytes_at_start(const Comm& ranks, void* all, std::span<const std::byte> own,
                                const std::string& what);
 

@@ -1,3 +1,5 @@
+// Directs NCCL's log to a memory file, and parses its lines: "NET/IB : Using [0]mlx5_0:1/IB ..." lists a
+// network's adapters, and "... via NET/IB/0/GDRDMA" names a connection.
 #include "nccl/connection_log.h"
 
 #include <sys/mman.h>
@@ -19,7 +21,7 @@ constexpr const char* kLevel = "NCCL_DEBUG";
 constexpr const char* kSubsystems = "NCCL_DEBUG_SUBSYS";
 constexpr const char* kFile = "NCCL_DEBUG_FILE";
 
-/// The rest of `line` after `mark`; empty if `mark` is not in it.
+/// The rest of `line` after `mark`; empty if `line` does not contain `mark`.
 std::string_view after(std::string_view line, std::string_view mark) {
     const size_t at = line.find(mark);
     return at == line.npos ? std::string_view() : line.substr(at + mark.size());
@@ -42,7 +44,7 @@ std::string adapters_in(std::string_view list) {
     return names;
 }
 
-using Adapters = std::map<std::string, std::string, std::less<>>;  // by the network's name
+using Adapters = std::map<std::string, std::string, std::less<>>;  // keyed by the network's name
 
 Adapters adapters_of_networks(std::string_view log) {
     Adapters found;
@@ -56,7 +58,8 @@ Adapters adapters_of_networks(std::string_view log) {
     return found;
 }
 
-/// Parses "IB/0/GDRDMA/Shared", "IBext_v8/1(3)" or "Socket/0": network, adapter number, further properties.
+/// Describes a connection such as "IB/0/GDRDMA/Shared", "IBext_v8/1(3)" or "Socket/0". The parts are the
+/// network, the adapter's number and further properties.
 std::string over_network(std::string_view connection, const Adapters& adapters) {
     const std::string_view name = until(connection, '/');
     const bool direct = connection.find("/GDRDMA") != connection.npos;

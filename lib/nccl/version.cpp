@@ -10,11 +10,13 @@ std::string version_text() {
     return fmt::format("{}.{}.{}", number / 10000, number % 10000 / 100, number % 100);
 }
 
-// NCCL_GRAPH_REGISTER=0: NCCL would register a graph's buffer by the piece of memory in which it begins, but
-// LibTorch's allocator may build a buffer from several pieces. Ranks then read past the mapped memory
-// (pytorch issue 158029, torchtitan issues 2050 and 3306; NCCL 2.28). NCCL_LAUNCH_ORDER_IMPLICIT=1:
-// communicators that run at the same time, as in branches of a graph, must start in the same order on all
-// ranks.
+// NCCL_GRAPH_REGISTER=0: NCCL registers only the piece of memory in which a graph's buffer begins, but
+// LibTorch's allocator may build a buffer from several pieces. Other ranks then read past the mapped memory
+// (pytorch issue 158029, torchtitan issues 2050 and 3306; NCCL 2.28).
+//
+// NCCL_LAUNCH_ORDER_IMPLICIT=1: NCCL then starts the operations of several communicators in the order of
+// their launches. Communicators that run at the same time, as in branches of a graph, must start in the same
+// order on all ranks.
 void prepare_for_graphs() {
     setenv("NCCL_GRAPH_REGISTER", "0", /*overwrite=*/0);
     setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", /*overwrite=*/0);

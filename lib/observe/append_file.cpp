@@ -40,16 +40,18 @@ int open_to_append(const std::string& path) {
     return file;
 }
 
-/// True if the last line has no newline, as after an editor or a process that was killed while writing.
+/// Whether the last line lacks a newline. An editor or a process that was killed while writing leaves such a
+/// line.
 bool ends_within_a_line(int file) {
     const off_t size = lseek(file, 0, SEEK_END);
     char last = '\n';
     return size > 0 && pread(file, &last, 1, size - 1) == 1 && last != '\n';
 }
 
-constexpr std::streamoff kTailBytes = 1 << 20;  // lines have some hundred bytes
+constexpr std::streamoff kTailBytes = 1 << 20;  // a line has several hundred bytes
 
-/// The step of a line. Lines that this program wrote begin with the step and need no JSON parser.
+/// The step of a line; none if the line has no step. Lines that this program wrote begin with the step, so
+/// they need no JSON parser.
 std::optional<int64_t> step_of(const std::string& line) {
     constexpr std::string_view kStart = "{\"step\":";
     int64_t step = 0;
@@ -66,11 +68,11 @@ std::optional<int64_t> step_of(const std::string& line) {
 }
 
 struct Tail {
-    std::optional<std::streamoff> begin;  // in bytes; none: nothing to cut
+    std::optional<std::streamoff> begin;  // offset in bytes; none: no line to move
     int64_t num_lines = 0;
 };
 
-/// Finds the lines at the file's end that belong to steps after `step` or are torn.
+/// Finds the lines at the file's end that belong to steps after `step` or are incomplete.
 Tail tail_after(int64_t step, const std::filesystem::path& file) {
     Tail tail;
     std::ifstream lines(file, std::ios::binary);
@@ -139,7 +141,7 @@ void set_aside_steps_after(int64_t step, const std::filesystem::path& file) {
 
 std::optional<int64_t> last_step(const std::filesystem::path& metrics_file) {
     std::error_code unreadable;
-    if (!std::filesystem::is_regular_file(metrics_file, unreadable)) return {};  // a pipe would have no end
+    if (!std::filesystem::is_regular_file(metrics_file, unreadable)) return {};  // a pipe has no end
     std::ifstream file(metrics_file, std::ios::binary | std::ios::ate);
     if (!file) return {};
     file.seekg(std::max<std::streamoff>(0, static_cast<std::streamoff>(file.tellg()) - kTailBytes));

@@ -1,6 +1,7 @@
-// A file that only grows, by whole lines or records, and the lines that an earlier run left in such a file
-// with one line per step, as metrics.jsonl. A run that only happens to use the same folder must not mix its
-// lines with them silently; a run that resumes from a checkpoint writes some steps again.
+// Files that only grow, by whole lines or records. Some of them have one line per step, such as
+// metrics.jsonl, and may hold lines of an earlier run. A run that resumes from a checkpoint repeats some
+// steps: their old lines are moved to another file. Another run in the same folder appends its lines and logs
+// a warning.
 #pragma once
 
 #include <cstdint>
@@ -11,17 +12,17 @@
 
 namespace argosy::observe {
 
-/// The object owns its descriptor; one thread uses it.
+/// Owns a file descriptor. One thread uses the object.
 class AppendFile {
   public:
-    /// Opens `path` to append; creates the file and its folders where they are missing. Throws RunError.
+    /// Opens `path` to append; creates the file and its folders if they are missing. Throws RunError.
     explicit AppendFile(std::string path);
     AppendFile(AppendFile&& other) noexcept;
     AppendFile& operator=(AppendFile&&) = delete;
     ~AppendFile();
 
-    /// Appends `bytes`; they have left the process when this returns. Throws RunError if they cannot be
-    /// written whole; a part that was written is then removed again.
+    /// Appends `bytes`; the bytes have left the process when append() returns. Throws RunError if not all
+    /// bytes could be written, and removes the written part if possible.
     void append(std::string_view bytes);
 
     /// Appends `line`, which has no newline, as a line of its own.
@@ -32,17 +33,17 @@ class AppendFile {
     int file_ = -1;
 };
 
-/// The step of the last whole line; none if there is no file or no step within its last megabyte.
+/// The step of the last line that has a step; none if there is no file, or no such line in its last mebibyte.
 std::optional<int64_t> last_step(const std::filesystem::path& metrics_file);
 
-/// Moves lines of steps after `step` from the file's end to the end of `file`.aside and logs it: a run that
-/// resumes after `step` writes these steps again. An unfinished last line, left by a killed process, moves
-/// with them. Lines before the last line of `step` or of an earlier step stay. Throws RunError where files
-/// cannot be written.
+/// Moves the lines after the last line of `step` or of an earlier step to the end of `file`.aside, and logs
+/// the move: a run that resumes after `step` writes the later steps again. An incomplete last line, left by a
+/// killed process, moves too. Throws RunError if a file cannot be written.
 void set_aside_steps_after(int64_t step, const std::filesystem::path& file);
 
-/// Logs how a run that begins with `first_step` continues a file whose last line is of `last_step`: a warning
-/// unless it can be the same run, restarted; nothing where `first_step` directly follows.
+/// Logs how a run that begins with `first_step` continues a file whose last line has `last_step`. Logs a
+/// warning if the lines must come from another run (`first_step` is 1, or steps are missing between),
+/// information if steps repeat, and nothing if `first_step` directly follows.
 void log_continuation(const std::filesystem::path& metrics_file, int64_t last_step, int64_t first_step);
 
 }  // namespace argosy::observe

@@ -61,7 +61,8 @@ class CountingAllocator final : public c10::Allocator {
         prefix.owner->free_inner_(start);
     }
 
-    /// Allocates room for block and prefix. LibTorch reports a failure as a general error with only the size.
+    /// Allocates memory for prefix and block. Turns a failure into MemoryError, because LibTorch throws a
+    /// general error that names only the size.
     void* allocate_inner(size_t num_bytes) {
         try {
             return inner_.raw_allocate(num_bytes + kPrefixBytes);
@@ -133,8 +134,8 @@ ResidentMemory resident_memory() {
 
 void keep_freed_memory() {
     constexpr int kGrowBytes = 64 << 20;
-    // Never give a block a mapping of its own (a size threshold would do too, but older glibc limits it to 32
-    // MiB); never give the end of the heap back; grow the heap in large steps.
+    // Never map a block by itself, never return the end of the heap to the kernel, and grow the heap in large
+    // steps. (M_MMAP_THRESHOLD could also prevent the mappings, but older glibc limits it to 32 MiB.)
     const bool kept = mallopt(M_MMAP_MAX, 0) == 1 && mallopt(M_TRIM_THRESHOLD, -1) == 1 &&
                       mallopt(M_TOP_PAD, kGrowBytes) == 1;
     if (!kept) spdlog::debug("this C library's malloc cannot be told to keep freed memory");

@@ -1,5 +1,5 @@
-// Memory that this process holds: bytes of tensors, counted at LibTorch's allocators, and the resident set on
-// the host, from the kernel. `MemoryMeter::install` and `keep_freed_memory` change the whole process: an
+// The memory of this process: bytes of tensors, counted at LibTorch's allocators, and the host's resident
+// set, as the kernel reports it. `MemoryMeter::install` and `keep_freed_memory` change the whole process: an
 // executable calls each once, at the top of main, before its first tensor and before other threads start.
 #pragma once
 
@@ -12,15 +12,16 @@ namespace argosy::observe {
 
 class CountingAllocator;
 
-/// Bytes of tensors on this rank's device. On a CPU: bytes requested from the allocator, without its
-/// rounding. Memory that a library takes from malloc itself (GEMM packing buffers, MPI) is not counted here,
-/// but is part of resident_memory(). On a GPU (gpu::use): the figures of LibTorch's caching allocator. Copies
-/// of a meter share the same counters. Any thread.
+/// Bytes of tensors on this rank's device. On a CPU, the meter counts the bytes requested from LibTorch's
+/// allocator, without the allocator's rounding. Memory that a library takes from malloc (GEMM packing
+/// buffers, MPI) is not counted here, but is part of resident_memory(). On a GPU (gpu::use), the meter
+/// returns the figures of LibTorch's caching allocator. Copies of a meter share the same counters. Any thread
+/// may call it.
 class MemoryMeter {
   public:
     /// Replaces LibTorch's CPU allocator, for the rest of the process, by one that counts and then calls the
     /// original. Earlier tensors are not counted. The new allocator throws MemoryError when memory runs out.
-    /// REQUIRES: the first call in this process; gpu::use, if it is used, is called before.
+    /// REQUIRES: this is the first call in the process, and gpu::use, if used, was called before.
     static MemoryMeter install();
 
     int64_t current_bytes() const;
@@ -42,9 +43,10 @@ struct ResidentMemory {
 };
 ResidentMemory resident_memory();
 
-/// Makes malloc keep freed memory. Otherwise glibc maps each large block anew and unmaps it when it is
-/// freed, so the kernel pages in and zeroes every activation of every step again, 4 KiB at a time. Training
-/// on CPU was measured 15 % faster with this setting. The price: the process stays as large as its peak.
+/// Makes malloc keep freed memory. Without this setting, glibc maps each large block when it is allocated and
+/// unmaps it when it is freed, so the kernel zeroes every activation of every step again, 4 KiB at a time.
+/// Training on CPU was measured 15 % faster with this setting. The cost: the process stays as large as its
+/// peak.
 void keep_freed_memory();
 
 }  // namespace argosy::observe

@@ -1,5 +1,5 @@
-// The metrics of one training step, the speeds that follow from them, and the lines that show them: JSON for
-// programs, and aligned columns for people. Values and texts only; metrics_writer.h writes them.
+// The metrics of a training step, the speeds that follow from them, and their text: JSON for programs,
+// aligned columns for people. This file makes values and texts only; metrics_writer.h writes them.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ struct JobFigures {
     int num_devices = 1;
     FlopsPerToken flops_per_token;
     PeakFlops datasheet = {}, measured = {};  // peaks of one device, for the type of its matrix products
-    /// The denominator of utilisation: the datasheet's peak where it is known, else the measured one.
+    /// The denominator of utilisation: the datasheet's peak if known, else the measured peak.
     const PeakFlops& peak() const { return datasheet.known() ? datasheet : measured; }
 };
 
@@ -36,7 +36,8 @@ struct StepMemory {
     std::optional<AllocatorFigures> allocator = {};  // none on a CPU
 };
 
-/// One step as the trainer measured it: loss, norm and tokens of the whole job, memory and times of rank 0.
+/// One step as the trainer measured it: loss, norm and tokens of the whole job, memory and times of this
+/// rank.
 struct StepMetrics {
     int64_t step = 0;      // 1 is the first
     double loss = 0;       // mean over the step's valid tokens
@@ -45,8 +46,7 @@ struct StepMetrics {
     int64_t tokens = 0;
     StepMemory memory = {};
     int64_t skipped_updates = 0;            // since the run began
-    std::optional<double> loss_scale = {};  // scale that the step used; none where the loss is not
-                                            // scaled
+    std::optional<double> loss_scale = {};  // the scale of this step; none if losses are not scaled
     /// Seconds that the run may still take (training.max_time).
     double seconds_allowed = std::numeric_limits<double>::infinity();
     /// Gradient norms by unit ("embedding", "layers.0", ..., "head": the final norm, and the output unless
@@ -61,53 +61,55 @@ struct Speed {
     double tokens_per_second = 0;  // the whole job's tokens over the step's wall time
     double tokens_per_second_per_device = 0;
     double model_tflops_per_device = 0;  // by the causal formula (peak_flops.h), in 1e12 FLOP per second
-    /// Model FLOP utilisation: a device's model FLOP/s over its peak; 1 is the peak. None when no peak is
+    /// Model FLOP utilisation (MFU): a device's model FLOP/s over its peak; 1 is the peak. None if no peak is
     /// known.
     std::optional<double> mfu_causal, mfu_noncausal;
-    /// The causal model FLOP/s over the measured peak of matrix products; none where it was not measured.
+    /// The causal model FLOP/s over the measured peak of matrix products; none if that peak was not measured.
     std::optional<double> of_gemm;
 };
 Speed speed(int64_t tokens, double seconds, const JobFigures& job);
 
 /// One line of metrics.jsonl, without its newline: a JSON object with the keys
-///   step, loss, grad_norm, lr, finite (whether loss and norm are), tokens, tokens_per_second,
+///   step, loss, grad_norm, lr, finite (whether loss and norm are finite), tokens, tokens_per_second,
 ///   tokens_per_second_per_device, model_tflops_per_device, mfu_causal, mfu_noncausal, peak_flops_source
 ///   (the peak of the two MFUs: none, datasheet, measured GEMM), datasheet_tflops,
 ///   measured_gemm_tflops, memory_peak_gib, rss_gib, time_ms {total, data, compute, optimizer,
 ///   exposed {axes: ms}, checkpoint, other}, checkpoint_stall_ms (the same as time_ms.checkpoint),
 ///   skipped_updates, loss_scale, memory_reserved_gib, memory_retries,
 ///   layer_grad_norms {unit: norm} (only if requested)
-/// in this order. These values are null: a number that is not finite, utilisation without a peak, an unknown
-/// peak, the loss scale where the loss is not scaled, and on a CPU the figures of a GPU's allocator.
+/// in this order. These values are null: numbers that are not finite, unknown peaks, utilisation without a
+/// peak, loss_scale if losses are not scaled, and on a CPU memory_reserved_gib and memory_retries.
 std::string json_line(const StepMetrics& metrics, const JobFigures& job);
 
 // Lines for people. Every column keeps its width over orders of magnitude, so that the lines of a run align.
 
-/// The data of a line: its newest step, and the mean over the window of steps since the previous line.
+/// The data of a line: the newest step, and sums over the window, the steps since the previous line.
 struct Progress {
     StepMetrics newest;
     int64_t num_steps = 0;                              // of the whole run
     int64_t window_steps = 0;                           // since the previous line, including the newest
-    int64_t window_tokens = 0;                          // in these steps
-    StepTimes window_times;                             // sums over these steps
-    int64_t window_peak_bytes = 0;                      // maximum over these steps
-    std::optional<int64_t> window_reserved_bytes = {};  // the same; none on a CPU
+    int64_t window_tokens = 0;                          // sum over the window
+    StepTimes window_times;                             // sums over the window
+    int64_t window_peak_bytes = 0;                      // maximum over the window
+    std::optional<int64_t> window_reserved_bytes = {};  // maximum over the window; none on a CPU
     double step_seconds = 0;                            // running mean of step times; later steps weigh more
     double seconds_left = 0;                            // until num_steps
 };
 
-/// The measured peak of matrix products, beside the datasheet's if known. REQUIRES: a measured peak.
+/// A line with the measured peak of matrix products and, if known, the datasheet's. REQUIRES: the peak was
+/// measured.
 std::string peak_line(const JobFigures& job);
 
-/// The log line: step n/N, loss, gradient norm, learning rate; over the window: tokens/s of the job, model
-/// TFLOP/s per device (causal), the share of the datasheet's peak ("MFU") and of the measured one ("of GEMM")
-/// if known, peak tensor memory, on a GPU peak reserved memory, shares of the wall time (exposed
-/// communication by mesh axis, a save only if there was one); the ETA; last the allocator's retries and the
-/// skipped updates, if any.
+/// The log line, in this order: the newest step's n/N, loss, gradient norm and learning rate; over the
+/// window, tokens/s of the job, model TFLOP/s per device (causal), the share of the datasheet's peak ("MFU")
+/// and of the measured peak ("of GEMM") if known, peak tensor memory, on a GPU peak reserved memory, and
+/// shares of the wall time (exposed communication also by mesh axis; a save only if there was one); the ETA;
+/// and, if any, the allocator's retries and the skipped updates.
 std::string progress_line(const Progress& progress, const JobFigures& job);
 
-/// The live line: step n/N and its percentage, time to go, loss, tokens/s and utilisation at the running mean
-/// of step times, tensor memory. The important parts come first, because a narrow terminal cuts the end.
+/// The live line: step n/N and the percentage done, the ETA, the loss, tokens/s and utilisation at the
+/// running mean of step times, tensor memory. The important parts come first, because a narrow terminal cuts
+/// the end.
 std::string live_text(const Progress& progress, const JobFigures& job);
 
 }  // namespace argosy::observe

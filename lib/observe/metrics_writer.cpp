@@ -51,7 +51,8 @@ void MetricsWriter::add_to_window(const StepMetrics& metrics) {
         window_.window_reserved_bytes = std::max(window_.window_reserved_bytes.value_or(0),
                                                  metrics.memory.allocator->peak_reserved_bytes);
     }
-    // The first step includes warm-up, so the second one replaces it; later the newest 20 or so steps count.
+    // The second step's time replaces the first's, which includes warm-up. Later the mean covers about the
+    // newest 20 steps.
     const double weight = num_written_ <= 2 ? 1 : std::max(1.0 / static_cast<double>(num_written_ - 1), 0.05);
     step_seconds_ += weight * (metrics.times.total_ms / 1e3 - step_seconds_);
     window_.step_seconds = step_seconds_;
@@ -84,7 +85,7 @@ void MetricsWriter::write(const StepMetrics& metrics) {
     file_->append_line(json_line(metrics, job_));
     if (num_written_ == 0 && earlier_step_) log_continuation(path(), *earlier_step_, metrics.step);
     add_to_window(metrics);
-    // Update the live line before the log line is written: the log redraws it below that line.
+    // Update the live line before the log line is written: the log redraws the live line below the log line.
     if (live_line_) live_line_->show(live_text(window_, job_));
     const bool first = num_written_ == 1, last = metrics.step == options_.num_steps;
     if (first || last || metrics.step % options_.log_freq == 0) end_window();

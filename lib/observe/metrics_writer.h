@@ -1,7 +1,7 @@
 // Writes a run's metrics to <dump_folder>/metrics.jsonl, one line per step, and shows them to people: a log
 // line every log_freq steps, TensorBoard's curves at the same steps, and on a terminal a live line that is
-// rewritten. Rank 0 writes. Other ranks only keep their log apart from the live line, so the training loop
-// calls it on every rank.
+// rewritten. Rank 0 writes. Every rank needs a MetricsWriter, because the live line would otherwise mix with
+// the rank's log, and each rank warns of its own GPU's memory.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -20,28 +20,29 @@ namespace argosy::observe {
 
 struct MetricsOptions {
     std::string dump_folder;
-    int64_t log_freq = 10;  // steps between log lines; the first step and num_steps always have one
+    int64_t log_freq = 10;  // steps between log lines; the first and the last step always have a line
     int64_t num_steps = 0;  // the run's last step
     std::optional<std::string> tensorboard_folder;  // within dump_folder; none: no TensorBoard
     bool live_line = false;
-    /// Existing lines up to this step belong to this run; none: unknown.
+    /// Existing lines up to this step belong to this run; none: not known.
     std::optional<int64_t> last_own_step = {};
-    int columns = 80;  // the width of a terminal that cannot be queried
+    int columns = 80;  // the terminal's width if it cannot be queried
 };
 
 class MetricsWriter {
   public:
-    /// Makes the folder and opens the files. Lines of metrics.jsonl after last_own_step are moved to
-    /// metrics.jsonl.aside; if last_own_step is unknown, the writer appends and logs that. Throws RunError.
+    /// Makes the folder and opens the files. Moves lines of metrics.jsonl after last_own_step to
+    /// metrics.jsonl.aside. If last_own_step is not known, the writer appends; the first write() then logs
+    /// how the steps continue (log_continuation). Throws RunError.
     MetricsWriter(const MetricsOptions& options, const JobFigures& job, int rank);
 
     MetricsWriter(const MetricsWriter&) = delete;
     /// Writes the log line of the last steps, wherever the run stopped.
     ~MetricsWriter();
 
-    /// Call it after each step. A rank warns at the first step whose GPU allocator had to retry. The line has
-    /// left the process when this returns. Throws RunError when it cannot be written; the file then ends with
-    /// the previous step.
+    /// REQUIRES: called once after each step. The line has left the process when write() returns. Throws
+    /// RunError if the line cannot be written; the file then ends with the previous step. A rank logs one
+    /// warning, at the first step by which its GPU allocator had to retry.
     void write(const StepMetrics& metrics);
 
   private:

@@ -18,11 +18,11 @@ namespace {
 
 struct Datasheet {
     std::string_view words;  // the driver's name in upper case, without maker and memory size
-    double narrow, fp32;     // TFLOP/s of bf16 and fp16, and of fp32 (not TF32); 0: not known
+    double narrow, fp32;     // TFLOP/s: `narrow` of bf16 and fp16, `fp32` without TF32; 0: not known
 };
 
-// Source: NVIDIA's datasheets and architecture white papers. They print the bf16/fp16 figure with 2:4
-// sparsity; this table has half of it, the dense figure.
+// Source: NVIDIA's datasheets and architecture white papers. The sources print bf16/fp16 figures with 2:4
+// sparsity; this table has the dense figures, which are half of them.
 constexpr Datasheet kDatasheets[] = {
     {"A10", 125, 31.2},       {"A30", 165, 10.3},        {"A40", 149.7, 37.4},
     {"L4", 121, 30.3},        {"L40", 181, 90.5},        {"L40S", 362, 91.6},
@@ -41,14 +41,15 @@ double peak_of(const Datasheet& sheet, at::ScalarType type) {
     return type == at::kFloat ? 1e12 * sheet.fp32 : 0;
 }
 
-/// Whether the word is a memory size such as "80GB" or "144G", which does not change the peak.
+/// Whether the word is a memory size such as "80GB" or "144G". Memory sizes do not change the peak.
 bool is_memory_size(std::string_view word) {
     const size_t digits = std::min(word.find_first_not_of("0123456789"), word.size());
     const std::string_view unit = word.substr(digits);
     return digits > 0 && (unit == "G" || unit == "GB");
 }
 
-/// "NVIDIA A100-SXM4-80GB" -> "A100 SXM4". Unknown words stay, so that such a name matches no datasheet.
+/// "NVIDIA A100-SXM4-80GB" -> "A100 SXM4". Unknown words stay, so a name with unknown words matches no
+/// datasheet.
 std::string significant_words(std::string_view name) {
     std::string words, word;
     const auto take_word = [&] {
@@ -68,7 +69,8 @@ std::string significant_words(std::string_view name) {
     return words;
 }
 
-/// A GPU gets random numbers: products of equal numbers draw less power, so its clocks would be higher.
+/// Makes a factor for measured products. A GPU gets random numbers, because products of equal numbers draw
+/// less power and would run at higher clocks.
 at::Tensor factor(int64_t size, at::ScalarType type, c10::Device device) {
     const auto options = at::TensorOptions(device).dtype(type);
     return device.is_cpu() ? at::ones({size, size}, options) : at::rand({size, size}, options);
@@ -98,7 +100,7 @@ PeakFlops datasheet_peak(std::string_view device_name, at::ScalarType type) {
 PeakFlops measure_gemm_peak(at::ScalarType type, double seconds, c10::Device device) {
     constexpr int64_t kSmallest = 512;
     const int64_t largest = device.is_cpu() ? 4096 : 8192;  // large enough for a GPU's best rate
-    constexpr int kProductsWanted = 20;  // a size is too large when fewer fit into the time
+    constexpr int kProductsWanted = 20;  // a size is too large if fewer measurements fit into `seconds`
     // A GPU gets several products per measurement, so that launch latency does not count.
     const int at_once = device.is_cpu() ? 1 : 10;
     const double deadline = seconds_now() + seconds;
@@ -113,10 +115,10 @@ PeakFlops measure_gemm_peak(at::ScalarType type, double seconds, c10::Device dev
         const double start = seconds_now();
         at::Tensor product;
         for (int i = 0; i < at_once; ++i) product = ops::linear(a, b);
-        if (!device.is_cpu()) product.view(-1).narrow(0, 0, 1).item();  // waits for all of them
+        if (!device.is_cpu()) product.view(-1).narrow(0, 0, 1).item();  // waits for all products
         const double took = (seconds_now() - start) / at_once;
         best = std::max(best, 2 * std::pow(static_cast<double>(size), 3) / took);
-        // The next size has eight times the work.
+        // A product of the next size takes about eight times as long.
         if (done > 0 && size < largest && 8 * took * at_once * kProductsWanted < seconds) size *= 2;
     }
     ARGOSY_CHECK(std::isfinite(best));

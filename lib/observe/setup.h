@@ -1,4 +1,4 @@
-// Builds this module's options from the configuration: one function for each, no state.
+// Builds this module's options and figures from the configuration: one function for each struct, no state.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -15,12 +15,13 @@
 
 namespace argosy::observe {
 
-/// `num_steps`: the run's last step; `last_own_step`: see MetricsOptions. REQUIRES: the log has been started.
+/// `num_steps` is the run's last step; MetricsOptions defines `last_own_step`. REQUIRES: the log has been
+/// started.
 MetricsOptions metrics_options(const config::JobConfig& config, int64_t num_steps,
                                std::optional<int64_t> last_own_step, const Environment& environment);
 
-/// `compute`: the type of the matrix products whose peak is looked up in the datasheets and, if enabled,
-/// measured; a measured peak is logged.
+/// Looks up the device's peak for matrix products of type `compute` in the datasheets and, if enabled,
+/// measures it and logs it.
 JobFigures job_figures(const config::JobConfig& config, const model::ModelSpec& spec, at::ScalarType compute,
                        const comm::Communicator& world);
 

@@ -1,5 +1,5 @@
-// Writes the steps whose update was skipped, with the samples of that step, to
-// <dump_folder>/skipped_updates.jsonl and to the log. Rank 0 writes; on other ranks nothing happens.
+// Writes each step whose update was skipped, with the step's samples, to <dump_folder>/skipped_updates.jsonl
+// and to the log. Rank 0 writes; on other ranks nothing happens.
 #pragma once
 
 #include <cstdint>
@@ -18,24 +18,24 @@ struct SkippedUpdate {
     std::string reason;  // for people
     double loss = 0;
     double grad_norm = 0;
-    double loss_zscore = 0;  // standard deviations above the mean of the updates before; NaN: unknown
+    double loss_zscore = 0;  // standard deviations above the mean of earlier updates; NaN: unknown
     double grad_norm_zscore = 0;
-    std::vector<int64_t>
-        samples;  // of the whole job: sample i is tokens [i*seq_len, (i+1)*seq_len] of the file
+    /// The samples of the whole job. Sample i is tokens [i*seq_len, (i+1)*seq_len] of the file.
+    std::vector<int64_t> samples;
     int64_t samples_per_data_rank = 0;  // data-parallel rank r trained on the r-th block of this many samples
 };
 
 /// One line of the file, without its newline: a JSON object with the keys step, cause ("nonfinite" or
 /// "spike"), loss, grad_norm, loss_zscore, grad_norm_zscore, samples_per_data_rank, samples, in this order. A
-/// number that is not finite or unknown is null.
+/// number that is unknown or not finite is null.
 std::string json_line(const SkippedUpdate& update);
 
 class SkippedUpdates {
   public:
-    /// `last_own_step`: see MetricsOptions.
+    /// Moves lines of steps after `last_own_step` (see MetricsOptions) to skipped_updates.jsonl.aside.
     SkippedUpdates(std::string dump_folder, int rank, std::optional<int64_t> last_own_step = {});
 
-    /// The first skipped update creates the file. Throws RunError when it cannot be written.
+    /// The first call creates the file. Throws RunError if the file cannot be written.
     void write(const SkippedUpdate& update);
 
   private:

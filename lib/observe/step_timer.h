@@ -1,9 +1,9 @@
-// Splits a step's time into parts, on this rank's host clock. The accounting is exclusive: every moment of a
-// step belongs to one part, and the parts add up to the whole. A moment is *exposed communication* if the
-// program waits for a group of ranks, or moves and reduces data for it (Communicator::exposed_seconds), in
-// whatever phase this happens; it is subtracted from the phase, and it includes waiting for a late rank. Any
-// other moment belongs to the innermost open phase, or to *other* if no phase is open. One thread, the one
-// that waits on the communicators.
+// Splits a step's time into parts, by this rank's host clock. Every moment of a step belongs to exactly one
+// part, so the parts add up to the whole. A moment is *exposed communication* if the program waits for a
+// group of ranks, or moves or reduces data for the group (Communicator::exposed_seconds). Exposed
+// communication includes waiting for a late rank, and is subtracted from the phase in which it happens. Any
+// other moment belongs to the innermost open phase, or to *other* if no phase is open. Only the thread that
+// waits on the communicators uses a StepTimer.
 #pragma once
 
 #include <array>
@@ -20,7 +20,7 @@ namespace argosy::observe {
 enum class Phase { Data, Compute, Optimizer, Checkpoint };
 inline constexpr int kNumPhases = 4;
 
-/// For messages, after "in": "the data of a step".
+/// Returns the words for a phase in messages, to follow "in": "the data of a step".
 const char* describe(Phase phase);
 
 /// total = data + compute + optimizer + checkpoint + other + all of exposed.
@@ -29,7 +29,7 @@ struct StepTimes {
     double data_ms = 0;
     double compute_ms = 0;
     double optimizer_ms = 0;
-    double checkpoint_ms = 0;  // time that training stood still for a save
+    double checkpoint_ms = 0;  // the time for which a save stopped training
     double other_ms = 0;
     /// Keyed by the name of a group's mesh axes ("tp", "dp_shard") or "world".
     std::map<std::string, double> exposed_ms;
@@ -43,8 +43,8 @@ class StepTimer {
     /// REQUIRES: `mesh` outlives the timer. `clock` returns seconds and never goes back.
     explicit StepTimer(const comm::Mesh& mesh, std::function<double()> clock = seconds_now);
 
-    /// The phase lasts as long as this object. Phases nest: the inner phase's time is not part of the
-    /// outer's.
+    /// A phase, which lasts as long as this object. Phases nest: the inner phase's time is not part of the
+    /// outer phase's.
     class [[nodiscard]] PhaseScope {
       public:
         ~PhaseScope();
@@ -68,10 +68,10 @@ class StepTimer {
         const PhaseScope scope = phase(of_work);
         return work();
     }
-    /// Moves `seconds` of one phase to another: for time that turns out to have been a wait for the other
-    /// phase. REQUIRES: a step is open.
+    /// Moves `seconds` from one phase to another. Call this if some time in phase `from` was a wait for phase
+    /// `to`. REQUIRES: a step is open.
     void move(Phase from, Phase to, double seconds);
-    /// REQUIRES: a step is open, and no phase.
+    /// REQUIRES: a step is open, and no phase is open.
     StepTimes finish_step();
 
   private:
@@ -87,7 +87,7 @@ class StepTimer {
     std::function<double()> clock_;
     bool in_step_ = false;
     std::optional<Phase> open_;
-    Reading start_, last_;                               // at the step's start; at the last change of phase
+    Reading start_, last_;                               // at the step's start, at the last change of phase
     std::map<std::string, double> exposed_at_start_;     // seconds
     std::array<double, kNumPhases + 1> part_seconds_{};  // by phase; the last entry is *other*
 };

@@ -1,3 +1,5 @@
+// The curves' values, their Event messages in protobuf's wire format, the records around the messages, and
+// CRC-32C. FORMAT.md describes the bytes.
 #include "observe/tensorboard.h"
 
 #include <fmt/format.h>
@@ -47,8 +49,8 @@ std::string host_name() {
     return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "localhost";
 }
 
-/// Readers find a file by "tfevents" and read a folder's files in the order of their names: the name starts
-/// with the seconds, whose width stays the same until the year 2286.
+/// Readers find event files by "tfevents" in the name, and read a folder's files in the order of their names.
+/// The name therefore contains the seconds first, whose width stays the same until the year 2286.
 std::string new_path(const std::string& folder) {
     const auto seconds = static_cast<int64_t>(wall_seconds());
     for (int number = 0;; ++number) {
@@ -67,7 +69,7 @@ enum SummaryField { kValue = 1 };
 enum ValueField { kTag = 1, kSimpleValue = 2 };
 constexpr uint64_t kStatusStart = 1;
 
-/// How a field's value is laid out; the low three bits of its key.
+/// How the bytes of a field's value are laid out: the low three bits of the field's key.
 enum WireType { kVarint = 0, kFixed64 = 1, kLengthDelimited = 2, kFixed32 = 5 };
 
 template <class Unsigned>
@@ -77,7 +79,7 @@ std::string little_endian(Unsigned value) {
     return bytes;
 }
 
-/// Seven bits per byte, the lowest first; the high bit means that more bytes follow.
+/// Seven bits per byte, lowest bits first; the high bit of a byte means that more bytes follow.
 std::string varint(uint64_t value) {
     std::string bytes;
     for (; value >= 0x80; value >>= 7) bytes += static_cast<char>(value | 0x80);
@@ -101,12 +103,12 @@ std::string event(EventTime time, const std::string& what) {
     return number(kWallTime, time.wall_seconds) + number(kStep, static_cast<uint64_t>(time.step)) + what;
 }
 
-/// TFRecord's masking: rotates and offsets the CRC, because a CRC of data that contains its own CRC is weak.
+/// TFRecord's masking: rotates the CRC and adds a constant, because a CRC of data that contains CRCs is weak.
 uint32_t masked_checksum(std::string_view data) { return std::rotr(crc32c(data), 15) + 0xa282ead8; }
 
 constexpr uint32_t kReflectedPolynomial = 0x82f63b78;
 
-/// Maps a byte to its effect on the remainder.
+/// Entry i is the CRC remainder of the single byte i.
 constexpr std::array<uint32_t, 256> make_table() {
     std::array<uint32_t, 256> table{};
     for (uint32_t byte = 0; byte < 256; ++byte) {

@@ -1,5 +1,6 @@
-// TensorBoard's curves of a run. Names and units are TorchTitan's where the notion is the same, so that runs
-// of both can share a plot.
+// A run's curves for TensorBoard: the scalars of a point, the event file that holds them, its records, and
+// the checksum of a record. A curve that TorchTitan also writes has TorchTitan's name and unit, so that runs
+// of both programs can share a plot.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +13,10 @@
 
 namespace argosy::observe {
 
-// The records of a TensorBoard event file as bytes; FORMAT.md has their layout. Pure functions;
-// EventFile below owns the file.
+// The records of a TensorBoard event file, as bytes in the layout of FORMAT.md. These functions are pure;
+// EventFile below writes the file.
 
-/// A point of the curve `tag`; kept as float32.
+/// A point of the curve `tag`. The file stores the value as float32.
 struct Scalar {
     std::string tag;
     double value = 0;
@@ -30,37 +31,40 @@ struct EventTime {
 /// Wraps `data` as a record: length, data, checksums.
 std::string framed(std::string_view data);
 
-/// `Event` messages, to be framed: the first of a file, the first of a run (readers drop the points that
-/// earlier files have from its step on), and the scalars of one step.
+/// `Event` messages, which framed() turns into records. version_event() is the first of a file, start_event()
+/// the first of a run, and scalars_event() has the scalars of one step. Readers drop the points of earlier
+/// files from the start event's step on.
 std::string version_event(EventTime time);
 std::string start_event(EventTime time);
 std::string scalars_event(EventTime time, const std::vector<Scalar>& scalars);
 
-/// Values of the newest step: loss_metrics/global_avg_loss, grad_norm, lr. Means over the steps since the
-/// previous point:
+/// Returns the scalars of one point. Values of the newest step: loss_metrics/global_avg_loss, grad_norm, lr.
+/// Means over the steps since the previous point:
 ///   throughput(tps)                  tokens per second and device
 ///   tflops, mfu(%)                   model TFLOP/s of a device, and their share of its peak, by the
 ///                                    non-causal formula (peak_flops.h), like TorchTitan's; mfu only if the
 ///                                    datasheet's peak is known
-///   of_gemm(%)                       the share of the measured peak, by the causal formula as in the log
-///   time_metrics/end_to_end(s)       a step; its parts time_metrics/<part>(s) add up to it: compute,
-///                                    data_loading, optimizer, checkpoint, other, exposed(<axes>)
-///   time_metrics/data_loading(%)
-/// Memory: memory/max_active(GiB) is the peak of tensors in these steps, memory/rss(GiB) the process's
-/// resident set at their end; on a GPU memory/max_reserved(GiB) is the peak reserved for tensors, and
-/// memory/num_alloc_retries counts since the process began.
+///   of_gemm(%)                       model FLOP/s as a share of the measured peak, by the causal formula,
+///                                    like the log; only if the peak was measured
+///   time_metrics/end_to_end(s)       the time of a step
+///   time_metrics/<part>(s)           its parts, which add up to it: compute, data_loading, optimizer,
+///                                    checkpoint, other, exposed(<axes>)
+///   time_metrics/data_loading(%)     the share of data_loading in the time of a step
+/// Memory: memory/max_active(GiB) is the peak of tensors since the previous point, memory/rss(GiB) the
+/// process's resident set at the end of the newest step. On a GPU, memory/max_reserved(GiB) is the peak
+/// reserved for tensors, and memory/num_alloc_retries counts since the process began.
 std::vector<Scalar> tensorboard_scalars(const Progress& progress, const JobFigures& job);
 
-// A TensorBoard event file of scalars. The file only grows. One thread.
+// A TensorBoard event file of scalars. The file only grows. Only one thread may use an EventFile.
 
 class EventFile {
   public:
     /// Creates a new file in `folder`, and the folder if it is missing. Throws RunError.
     explicit EventFile(const std::string& folder);
 
-    /// Writes the scalars of one step. They have left the process when this returns, so the file stays
-    /// readable however the process ends. For readers the run begins at the first call's step. Throws
-    /// RunError when the scalars cannot be written; the file then ends with the previous record.
+    /// Writes the scalars of one step. When write() returns, the operating system has the scalars, so the
+    /// file stays readable however the process ends. The first call also writes the start event of its step.
+    /// Throws RunError when the scalars cannot be written; the file then ends with the previous record.
     void write(int64_t step, const std::vector<Scalar>& scalars);
 
   private:

@@ -17,10 +17,11 @@
 #include "gpu/device.h"
 #include "ops/own_kernels.h"
 
-// Shape suffixes: b sequences, s tokens of a sequence, h heads, d elements of a head.
-
-// Shape suffixes: b sequences, g key heads, t query heads that share one, s tokens of a sequence, d elements
-// of a head.
+// Four implementations: LibTorch's kernels for GPUs (gpu_), Argosy's kernels for processors (own_),
+// LibTorch's kernel for processors (plain_), and a composition of LibTorch's operations (composed_).
+//
+// Shape suffixes: b sequences, h heads, g key heads, t query heads that share a key head, s tokens of a
+// sequence, d elements of a head.
 
 namespace argosy::ops {
 namespace {
@@ -69,8 +70,8 @@ AttentionGradient plain_backward(const at::Tensor& dy, const at::Tensor& q, cons
     return {rows(dq), rows(sum_repeated(dk.contiguous(), times)), rows(sum_repeated(dv.contiguous(), times))};
 }
 
-/// Whether LibTorch's kernels for GPUs compute the attention. They do so on every path, because LibTorch's
-/// compositions would hold all scores in memory.
+/// Whether LibTorch's kernels for GPUs compute the attention. They do so on every Path, because
+/// composed_attention() holds all scores in memory.
 bool gpu_serves(const at::Tensor& q, const AttentionShape& shape) {
     return gpu::holds(q) && gpu::attention_serves(heads_first(q, shape));
 }
@@ -91,9 +92,10 @@ AttentionGradient gpu_backward(const at::Tensor& dy, const at::Tensor& q, const 
     return {rows(dq), rows(dk), rows(dv)};
 }
 
-/// The work of one thread: one sequence and one key head with the query heads that share it.
+/// The smallest work item of a thread: one key head of one sequence, and the query heads that share the key
+/// head. The fields are offsets of the group's first element in the tensors.
 struct Group {
-    int64_t token, query_column, key_column, log_sum_exp;  // offsets of its first element in each tensor
+    int64_t token, query_column, key_column, log_sum_exp;
 };
 
 template <class T>
@@ -161,7 +163,7 @@ void own_backward(const at::Tensor& dy, const at::Tensor& q, const at::Tensor& k
     });
 }
 
-/// The view [b, g, t, s, d] of x, in the accumulation type; for keys and values t is 1.
+/// Returns x as [b, g, t, s, d] in the accumulation type. For keys and values, t is 1.
 at::Tensor by_key_head(const at::Tensor& x, const AttentionShape& shape, int64_t num_key_heads) {
     return widened(x)
         .view({shape.num_sequences, shape.seq_len, num_key_heads, -1, shape.head_dim})
@@ -228,7 +230,8 @@ AttentionOutput composed_attention(const at::Tensor& q, const at::Tensor& k, con
             .log_sum_exp = log_sum_exp.flatten(1, 2)};
 }
 
-// dv = p^T dy, ds = p (dy v^T - sum(dy y)), dq = ds k, dk = ds^T q, where p are the weights and s the scores.
+// dv = p^T dy, ds = scale p (dy v^T - sum(dy y)), dq = ds k, dk = ds^T q, where s = q k^T are the scores
+// before scaling and p = softmax(scale s) the weights. dk and dv are summed over the heads that share a key.
 AttentionGradient composed_attention_backward(const at::Tensor& dy, const at::Tensor& q, const at::Tensor& k,
                                               const at::Tensor& v, const AttentionOutput& output,
                                               const AttentionShape& shape) {

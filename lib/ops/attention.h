@@ -15,7 +15,7 @@ struct AttentionShape {
 
 struct AttentionOutput {
     at::Tensor y;  // [tokens, heads * head_dim]
-    /// For backward, beside q, k, v and y.
+    /// Backward needs these in addition to q, k, v and y.
     at::Tensor log_sum_exp;             // [num_sequences, heads, seq_len], accumulation type
     at::Tensor seed = {}, offset = {};  // defined only by LibTorch's kernels for GPUs
 };
@@ -29,8 +29,9 @@ AttentionGradient attention_backward(const at::Tensor& dy, const at::Tensor& q, 
                                      const at::Tensor& v, const AttentionOutput& output,
                                      const AttentionShape& shape);
 
-// Attention as a composition of LibTorch's operations, for tensors that no kernel takes: fp32 and fp64 on a
-// GPU, and tensors without memory. All scores are in memory at once. Arguments are as in ops/attention.h.
+// Attention as a composition of LibTorch's operations, for tensors that no kernel supports: on a GPU other
+// types than bf16 and fp16 or an unsupported head_dim (gpu/attention.h), and tensors without memory. All
+// scores are in memory at once. Arguments are those of attention() and attention_backward().
 
 AttentionOutput composed_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                    const AttentionShape& shape);

@@ -1,6 +1,6 @@
 // The steps of softmax cross-entropy over a vocabulary that may be cut over ranks. Each function works on
-// this rank's columns [begin, begin + logits.size(1)) of the vocabulary and does not communicate: between the
-// steps the caller combines maxima and sums over the ranks. A token with a negative target does not count.
+// this rank's columns [begin, begin + logits.size(1)) of the vocabulary and does not communicate. Between the
+// steps, the caller combines maxima and sums over the ranks. A token with a negative target does not count.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -42,7 +42,7 @@ at::Tensor cross_entropy_sum(const SoftmaxSums& all, const at::Tensor& targets);
 void turn_into_cross_entropy_gradient(at::Tensor& logits, const SoftmaxSums& all, const at::Tensor& targets,
                                       int64_t begin, const at::Tensor& scale);
 
-/// softmax_sums and the gradient in one call, for logits of the whole vocabulary.
+/// Computes softmax_sums() and the gradient in one call. REQUIRES: `logits` has the whole vocabulary.
 SoftmaxSums turn_into_cross_entropy_gradient(at::Tensor& logits, const at::Tensor& targets,
                                              const at::Tensor& scale);
 

@@ -11,8 +11,10 @@
 namespace argosy::ops {
 namespace {
 
+/// For each token: its row in this rank's part of the table, or 0 if the row is absent there. Callers mask
+/// the results of absent rows instead of multiplying them by 0, because NaN * 0 is NaN.
 struct LocalRows {
-    at::Tensor row, absent;  // row is 0 if absent; callers mask it, because NaN * 0 is NaN
+    at::Tensor row, absent;
 };
 
 LocalRows local_rows(const at::Tensor& tokens, int64_t begin, int64_t num_rows) {
@@ -47,7 +49,8 @@ at::Tensor own_lookup(const at::Tensor& table, const at::Tensor& tokens, int64_t
     return x;
 }
 
-/// Each thread computes some columns for all tokens, so each element's sum is in token order.
+/// Adds the terms of each element in token order. On a processor, each thread adds some columns of all
+/// tokens. On a GPU, a stable sort brings the positions of equal tokens together.
 void own_gradient(at::Tensor& out, const at::Tensor& dx, const at::Tensor& tokens, int64_t begin) {
     const int64_t size = out.size(1), num_tokens = tokens.size(0);
     with_element_type(dx.scalar_type(), [&]<class T>(T) {

@@ -20,8 +20,8 @@ namespace argosy::ops {
 namespace {
 
 // Except on Path::Plain, products of bf16, fp16 and fp32 use Argosy's kernels on a processor and cuBLASLt on
-// a GPU. The kernels are fast, and a part of the tokens gives the same bits as in the whole result. GFLOP/s
-// of one thread against at::mm, for 512 to 2048 tokens and dims 512 to 8192:
+// a GPU. Argosy's kernels are fast, and they give a token the same bits whatever the other tokens are.
+// GFLOP/s of one thread against at::mm, for 512 to 2048 tokens and dims 512 to 8192:
 //   Zen 3 (AVX2):         bf16 74-89 against 10; fp32 83-88 against 78-90
 //   Zen 5 (AVX512_BF16):  bf16 forward 450-490 against 470-485;
 //                         weight gradients 410-460 into fp32 against 440-470 into bf16
@@ -59,7 +59,7 @@ void run_on_threads(void (*kernel)(const kernels::Matmul<T, Sum>&), const kernel
     });
 }
 
-/// The sum is rounded to out's type after each product.
+/// Adds one product after the other. The sum is rounded to out's type after each product.
 void multiply_on_gpu(const at::Tensor& out, std::span<const Factors> factors, bool accumulate) {
     for (const auto& [a, b] : factors) {
         gpu_multiply(out, a, b, accumulate);
@@ -129,7 +129,7 @@ void plain_weight_gradient(at::Tensor& out, const at::Tensor& dy, const at::Tens
     }
 }
 
-/// y = x W^T + bias. The rows of `y` may be far apart in memory, as columns of a wider matrix.
+/// y = x W^T + bias. `y` may be some columns of a wider matrix.
 void write_linear(at::Tensor y, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
     if (has_kernels(x) && gpu::holds(x)) return gpu_multiply(y, x, weight.t(), /*accumulate=*/false, bias);
     if (has_kernels(x)) {
@@ -141,7 +141,7 @@ void write_linear(at::Tensor y, const at::Tensor& x, const at::Tensor& weight, c
     if (bias.defined()) y.add_(bias);
 }
 
-/// Returns one product for each part: its columns of dy, and the part.
+/// Returns the factors of one product for each part of the weight: the part's columns of dy, and the part.
 std::vector<Factors> factors_of(const at::Tensor& dy, const Stack& weight) {
     std::vector<Factors> factors;
     for (int64_t begin = 0; const at::Tensor& part : weight.parts) {

@@ -1,4 +1,5 @@
-// Calls of Argosy's own kernels (lib/kernels) with tensors: when they are used, and with which element type.
+// Calls of Argosy's own kernels (lib/kernels) with tensors: when the kernels are used, with which element
+// type, and on which memory. Also: the accumulation type, and the switches for repeatable results.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -72,7 +73,7 @@ void check_elements(const at::Tensor& x) {
                  toString(x.scalar_type()));
 }
 
-/// REQUIRES: x is contiguous and of type T. An undefined tensor is a null pointer.
+/// The elements of x; null if x is undefined. REQUIRES: x is contiguous and of type T.
 template <class T>
 const T* elements(const at::Tensor& x) {
     check_elements<T>(x);
@@ -97,8 +98,7 @@ void check_rows(const at::Tensor& x) {
                  toString(kScalarType<T>), toString(x.scalar_type()));
 }
 
-/// REQUIRES: x is a matrix of type T with dense rows, each of which begins x.stride(0) elements after the one
-/// before.
+/// The rows of x; row i begins at element i * x.stride(0). REQUIRES: x is a matrix of type T with dense rows.
 template <class T>
 const T* rows_of(const at::Tensor& x) {
     check_rows<T>(x);
@@ -118,8 +118,9 @@ inline at::ScalarType accumulation_type(at::ScalarType type) {
     return type == at::kDouble ? at::kDouble : at::kFloat;
 }
 
-/// Maximum number of elements that a temporary tensor on the device of x should have. On a processor such a
-/// tensor stays near the caches; on a GPU passes over the weights are few (2 GiB in bf16).
+/// Maximum number of elements that a temporary tensor on the device of x should have. On a processor, such a
+/// tensor stays near the caches. On a GPU, such large tensors (2 GiB in bf16) mean few passes over
+/// the weights.
 int64_t largest_temporary(const at::Tensor& x);
 
 /// Returns x in its accumulation type; x itself if it already has that type.
@@ -130,11 +131,11 @@ inline at::Tensor widened(const at::Tensor& x) { return x.to(accumulation_type(x
 /// Makes results repeatable for the rest of the process. REQUIRES: CUDA has not started, because the function
 /// sets CUBLAS_WORKSPACE_CONFIG unless the environment has it.
 /// 1. An operation that cannot repeat its bits throws.
-/// 2. New memory is filled (floating point with NaN) instead of uninitialised.
+/// 2. New memory is filled (floating point with NaN) instead of left uninitialised.
 /// 3. The number of threads is fixed to its current value, which is returned. Otherwise libraries use fewer
-///    threads for small work or on a busy machine, and the threads determine how a sum is cut.
-/// Between GPUs, NCCL adds in an order that its choice of algorithm determines: the order is the same for the
-/// same version, settings and placement of ranks.
+///    threads for small work or on a busy machine, and the number of threads determines how a sum is split.
+/// Between GPUs, NCCL's choice of algorithm determines the order of a sum. The order is the same for the same
+/// version, settings and placement of ranks.
 int make_deterministic();
 
 }  // namespace argosy::ops

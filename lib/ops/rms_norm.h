@@ -1,5 +1,5 @@
-// y = x / sqrt(mean(x^2) + eps) * w over the last dim. x and a written dx may be heads [tokens, heads, n] in
-// columns of a wider matrix: no copy is made.
+// y = x / sqrt(mean(x^2) + eps) * w over the last dim. x, and the dx of write_rms_norm_backward(), may be
+// [tokens, heads, head_dim] in some columns of a wider matrix. The kernels use such tensors without a copy.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,8 +12,8 @@ struct RmsNormOutput {
 };
 RmsNormOutput rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps);
 
-/// Returns x + delta and its norm, in one pass. The norm is computed from the rounded sum, so rms_norm(sum)
-/// gives the same bits.
+/// x + delta, and the norm of that sum; in one pass on Path::Fused. The norm is computed from the rounded
+/// sum, so rms_norm(sum) gives the same bits.
 struct AddRmsNormOutput {
     at::Tensor sum;
     RmsNormOutput norm;
@@ -29,7 +29,7 @@ struct RmsNormGradient {
 RmsNormGradient rms_norm_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& weight,
                                   const at::Tensor& inverse_rms, const at::Tensor& residual = {});
 
-/// The same without `residual`: writes dx to the given tensor and returns dw.
+/// Like rms_norm_backward() without `residual`, but writes dx to the given tensor and returns dw.
 at::Tensor write_rms_norm_backward(const at::Tensor& dx, const at::Tensor& dy, const at::Tensor& x,
                                    const at::Tensor& weight, const at::Tensor& inverse_rms);
 

@@ -21,7 +21,7 @@ at::Tensor plain_forward(const at::Tensor& gate_up) {
     return (gate.sigmoid().mul_(gate)).mul_(widened(up_of(gate_up))).to(gate_up.scalar_type());
 }
 
-// d silu / d gate = s (1 + gate (1 - s)), where s = sigmoid(gate).
+// d silu(gate) / d gate = s (1 + gate (1 - s)), where s = sigmoid(gate).
 at::Tensor plain_backward(const at::Tensor& dy, const at::Tensor& gate_up) {
     const at::Tensor wide_dy = widened(dy), gate = widened(gate_of(gate_up));
     const at::Tensor sigmoid = gate.sigmoid();
@@ -31,7 +31,7 @@ at::Tensor plain_backward(const at::Tensor& dy, const at::Tensor& gate_up) {
     return at::cat({dgate, dup}, /*dim=*/1);
 }
 
-/// REQUIRES: dense rows.
+/// REQUIRES: the rows of gate_up are dense.
 at::Tensor own_forward(const at::Tensor& gate_up) {
     const int64_t size = gate_up.size(1) / 2, stride = gate_up.stride(0);
     at::Tensor y = at::empty({gate_up.size(0), size}, gate_up.options());

@@ -1,5 +1,6 @@
 // A thread holds a TensorThread while it calls operations. The TensorThread selects how operations compute,
-// owns the state of matrix products on a GPU, and switches off LibTorch's autograd, which is not used.
+// owns the state of matrix products on a GPU, and switches off LibTorch's autograd, which is not used. Also:
+// the number of threads of an operation, and sums over rows that do not depend on that number.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -45,8 +46,8 @@ class TensorThread {
 /// The multiplier of this thread. REQUIRES: the thread holds a TensorThread.
 cublas::Multiplier& multiplier();
 
-/// Sets how many threads share an operation's loops, from now on in this process. Without this call LibTorch
-/// decides (OMP_NUM_THREADS, else all cores). REQUIRES: num_threads is at least 1.
+/// Sets how many threads share an operation's loops, from now on in this process. Without this call, LibTorch
+/// uses OMP_NUM_THREADS threads, else all cores. REQUIRES: num_threads is at least 1.
 void set_num_threads(int num_threads);
 int num_threads();
 

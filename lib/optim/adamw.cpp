@@ -21,11 +21,11 @@ namespace {
 using kernels::FloatOrBFloat16;
 using ops::widened;
 
-/// The factors of one update that are the same for all parameters, and the parameter's decay.
+/// The factors of one update of a parameter. All but decay_factor are the same for all parameters.
 struct Update {
     uint64_t number;  // number of the update, from 1
     double gradient_factor;
-    double decay_factor;  // 1 - lr * weight decay
+    double decay_factor;  // 1 - lr * weight decay; 1 for parameters without decay
     double step_size;     // lr / (1 - beta1^number)
     double root_factor;   // 1 / sqrt(1 - beta2^number)
     double beta1, beta2, eps;

@@ -1,6 +1,7 @@
 // Dynamic loss scaling for gradients in fp16, whose smallest numbers would otherwise underflow to zero. The
 // loss is multiplied by a power of two (the scale) before the backward pass, and the gradients are divided by
-// it before the update. An overflow of a gradient halves the scale; many steps without overflow double it.
+// the scale before the update. An overflow of a gradient halves the scale. Many steps without overflow double
+// the scale.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +18,7 @@ class LossScale {
     /// The state that changes over the steps. A resumed run needs it.
     struct State {
         double scale;
-        int64_t good_steps;  // since the scale last changed
+        int64_t good_steps;  // since the last overflow or doubling
         bool operator==(const State&) const = default;
     };
 
@@ -31,7 +32,7 @@ class LossScale {
     /// Called after a step whose gradients did not overflow.
     void count_good_step();
     /// Called after a step whose gradients overflowed: halves the scale. Returns false if the scale was at
-    /// its floor already: the overflow then has another cause.
+    /// its floor already. The overflow then has another cause than the scale.
     bool lower();
 
     const State& state() const { return state_; }

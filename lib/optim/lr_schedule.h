@@ -22,8 +22,8 @@ class LrSchedule {
   public:
     explicit LrSchedule(const LrScheduleOptions& options);
 
-    /// The rate of step 1, 2, ... The line of the warm-up reaches the peak at step warmup_steps + 1. The
-    /// decay reaches its end one step after the last one, so that no step has a rate of zero.
+    /// The rate of step 1, 2, ... The warm-up reaches the peak at step warmup_steps + 1. The decay would end
+    /// one step after the last step, so that no step has a rate of zero.
     double at_step(int64_t step) const;
 
   private:

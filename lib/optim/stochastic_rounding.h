@@ -4,7 +4,7 @@
 //
 // Element g of a whole tensor, counted row-major, takes 16 bits b: the low half (even g) or high half (odd g)
 // of word g % 8 / 2 of Philox4x32-10(counter = (g / 8, step), key). The result is the upper half of bits(x) +
-// b in integers. The probability of the neighbour away from zero is the part that is cut off. Values that
+// b in integers. x is rounded away from zero with the probability (low half of bits(x)) / 2^16. Values that
 // bf16 can represent, infinities and NaN do not change.
 #pragma once
 
@@ -18,7 +18,7 @@
 
 namespace argosy::optim {
 
-/// The tensor of a parameter that is rounded. Each has its own random bits.
+/// The rounded tensor of a parameter. Each of the three has its own random bits.
 enum class Rounded : uint32_t { Weight, FirstMoment, SecondMoment };
 
 using RoundingKey = std::array<uint32_t, 2>;

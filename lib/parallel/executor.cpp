@@ -10,7 +10,7 @@
 #include "gpu/device.h"
 #include "ops/own_kernels.h"
 
-// The idea: a step is a fixed list of operations (UnitOp), so running it needs one switch and no decisions.
+// The idea: a step is a fixed list of operations (UnitOp), so the executor needs one switch and no decisions.
 // The list is cut into parts (program_parts.h): one for each microbatch where the microbatches are
 // independent, else a single part. A part either runs operation by operation (compute) or, on a GPU, as one
 // recorded graph (launch).
@@ -19,7 +19,8 @@
 // 1. Every rank runs its own list in order.
 // 2. Gather, Reduce, SumReplicas, Send and Receive return at once. The operation that needs the result waits
 //    for it: FinishReduce, FinishSum, ShardedUnit::weights(), or Slot::incoming.wait().
-// 3. At most one message is under way from this rank to each other rank.
+// 3. At most one message is under way from this rank to each other rank. A Send therefore waits first until
+//    the message before has ended.
 //
 // Shapes: rows = num_sequences * seq_len / tensor parallel degree; activations between layers [rows, dim].
 namespace argosy::parallel {
@@ -74,7 +75,7 @@ at::Tensor Executor::launch(const ProgramPart& part, std::span<const model::Batc
     std::unique_ptr<RecordedRun>& recorded = recorded_[part.recording];
     if (!recorded || !recorded->takes(microbatches)) {
         if (recorded) {
-            // The recordings share one memory, so all are dropped before a new one is made. Every recording
+            // All recordings share their memory, so all are dropped before a new one is made. Every recording
             // runs in every step, so the first part of a step detects a change of the batch size.
             for (auto& each : recorded_) each.reset();
         }
@@ -100,7 +101,7 @@ at::Tensor Executor::compute(const ProgramPart& part, std::span<const model::Bat
     microbatches_ = microbatches;
     loss_scale_ = loss_scale;
     loss_sum_ = at::zeros({}, at::TensorOptions(model_.device()).dtype(at::kDouble));
-    // 2. run the operations; under_way_ names the current one with its microbatch of the whole step
+    // 2. run the operations; under_way_ is the current one, its microbatch counted over the step
     for (const UnitOp& op : part.ops) {
         under_way_ = op;
         if (op.microbatch >= 0) under_way_->microbatch += part.first_microbatch;
@@ -150,7 +151,7 @@ void Executor::run(const UnitOp& op) {
 }
 
 void Executor::forward(const UnitOp& op, Stage& stage, Slot& slot) {
-    // 1. wait for the stream from the stage before, where this is the stage's first layer
+    // 1. wait for the stream from the stage before, if this is the stage's first layer
     slot.incoming.wait();
     // 2. stream [rows, dim] -> stream [rows, dim]; the tape keeps what backward needs
     slot.stream =
@@ -159,7 +160,7 @@ void Executor::forward(const UnitOp& op, Stage& stage, Slot& slot) {
 }
 
 void Executor::loss(const UnitOp& op, Stage& stage, Slot& slot) {
-    // 1. wait for the stream, where the last stage has no layer of its own
+    // 1. wait for the stream from the stage before, if this stage has no layer
     slot.incoming.wait();
     // 2. stream [rows, dim] -> sum of losses [], dx [rows, dim]; the head adds its own weights' gradients
     ShardedUnit& unit = stage.units[op.unit];
@@ -172,7 +173,7 @@ void Executor::loss(const UnitOp& op, Stage& stage, Slot& slot) {
 }
 
 void Executor::backward_input(const UnitOp& op, Stage& stage, Slot& slot) {
-    // 1. wait for the gradient from the next stage, where this is the stage's last layer
+    // 1. wait for the gradient from the next stage, if this is the stage's last layer
     slot.incoming.wait();
     // 2. dy [rows, dim] -> dx [rows, dim]; `works` keeps the tensors for the weights' gradients, which the
     //    BackwardWeight operation computes
@@ -182,11 +183,11 @@ void Executor::backward_input(const UnitOp& op, Stage& stage, Slot& slot) {
 }
 
 void Executor::send(at::Tensor& what, int to_stage) {
-    // 1. wait until the message before has left: the channel to a rank holds one message
+    // 1. wait for the end of the message before: the channel to a rank holds one message
     const int peer = to_stage % pipeline_.size();
     comm::Pending& channel = sending_[peer];
     channel.wait();
-    // 2. start the send and return; the channel now holds the tensor, the slot gives it up
+    // 2. start the send and return; the tensor moves from the slot to the channel
     channel =
         pipeline_.submit({.kind = OpKind::Send, .in = std::exchange(what, {}).contiguous(), .peer = peer});
 }

@@ -24,7 +24,7 @@ struct ExecutorOptions {
     model::RecomputeMode recompute =
         model::RecomputeMode::None;  // the same as in the program's LoweringOptions
     /// On a GPU: the second run records CUDA graphs, one for each different part of the program. The
-    /// graphs are launched in that run and in all later ones.
+    /// second and all later runs launch the graphs.
     bool graphs = false;
 };
 
@@ -35,7 +35,7 @@ class Executor {
 
     /// COLLECTIVE: runs one step's forward and backward over the microbatches. REQUIRES: start_gradients()
     /// was called. The parameters get the gradients of loss_scale * (the sum of all counted tokens' losses).
-    /// The program sums a part of them over ranks; sum_remaining() sums the others. Returns the sum of
+    /// The program sums some gradients over ranks; sum_remaining() sums the others. Returns the sum of
     /// losses (unscaled, fp64) on a rank with the head, else 0.
     at::Tensor run(std::span<const model::Batch> microbatches, double loss_scale);
 

@@ -19,8 +19,8 @@ namespace {
 using comm::Op;
 using comm::OpKind;
 
-/// The first and the last stage send each other their part of a tied table's gradient, and both add the two
-/// parts.
+/// The first and the last stage send each other their part of a tied table's gradient. Each stage adds the
+/// two parts.
 void exchange_tied(ParallelModel& model, comm::Mesh& mesh) {
     comm::Communicator& pipeline = mesh.group(layout::Axis::Pipeline);
     for (const auto& parameter : model.parameters()) {
@@ -54,8 +54,8 @@ void sum_remaining(ParallelModel& model, comm::Mesh& mesh) {
     exchange_tied(model, mesh);
 }
 
-// The norms of a unit's parameters are added in the order of the parameters. index_add_ would add them in an
-// undefined order on a GPU.
+// The squared norms of a unit's parameters are added in the order of the parameters. index_add_ would add
+// them in an undefined order on a GPU.
 at::Tensor owned_squared_norms(ParallelModel& model) {
     std::vector<std::vector<at::Tensor>> by_unit(model.spec().num_layers + 2);
     std::vector<at::Tensor> gradients;

@@ -1,6 +1,6 @@
 // Lowering: turns a rank's stage actions (parallel/schedule.h) into the list of small operations that the
-// executor runs. Each pass is a pure function from a list to a list. The tests' simulator checks the lists of
-// all ranks against each other without running them.
+// executor runs. Each pass is a pure function from a list to a list. tests/parallel/simulator.h checks the
+// lists of all ranks against each other without running them.
 #pragma once
 
 #include <set>
@@ -12,15 +12,14 @@
 
 namespace argosy::parallel {
 
-// The small operations of a rank's program. The executor runs them; tests/parallel/simulator.h checks lists
-// of them.
+// The small operations of a rank's program.
 
 enum class UnitOpKind {
     Gather,          // start to all-gather a unit's weights
     Release,         // free the gathered weights
     Forward,         // one layer
     Loss,            // the head: loss, input gradient and its own weights' gradients in one operation
-    Recompute,       // compute again the activations of a layer that forward did not keep
+    Recompute,       // compute again the activations that a layer's forward did not keep
     BackwardInput,   // the gradient of a layer's input
     BackwardWeight,  // the gradients of a layer's weights
     Reduce,          // start to reduce-scatter a unit's gradients over the shards
@@ -81,8 +80,8 @@ struct Program {
 /// Runs all passes in order.
 Program lower(const std::vector<Action>& actions, const LoweringOptions& options);
 
-// The passes, in the order in which lower() calls them, except that hoist_gathers comes before insert_sums.
-// The three passes about gathers and reductions run for sharded weights only.
+// The passes. lower() calls hoist_gathers before insert_sums, and all others in this order. insert_gathers,
+// insert_reductions and hoist_gathers run for sharded weights only.
 std::vector<UnitOp> expand_units(const std::vector<Action>& actions, const LoweringOptions& options);
 std::vector<UnitOp> insert_recompute(const std::vector<UnitOp>& ops, const LoweringOptions& options);
 std::vector<UnitOp> insert_gathers(const std::vector<UnitOp>& ops, const LoweringOptions& options);

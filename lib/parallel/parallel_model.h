@@ -1,5 +1,5 @@
 // This rank's part of the model: for each of its pipeline stages the layers, the head on the last stage, and
-// their parameters in units. ParallelModel owns all of it.
+// their parameters in units. ParallelModel owns all of it. Its layers communicate through TensorParallelAxis.
 #pragma once
 
 #include <memory>
@@ -41,8 +41,8 @@ class ParallelModel {
     const model::ModelSpec& spec() const { return spec_; }
     std::vector<Stage>& stages() { return stages_; }
     const std::vector<std::unique_ptr<ShardedParameter>>& parameters() const { return parameters_; }
-    /// The unit of each of these parameters, as an index into model::unit_names. A tied table belongs to the
-    /// embedding on the rank that owns it (layout::owns).
+    /// The unit of each entry of parameters(), as an index into model::unit_names. On the rank that owns a
+    /// tied table (layout::owns), the table's unit is the embedding.
     const std::vector<int>& parameter_units() const { return parameter_units_; }
     const Precision& precision() const { return precision_; }
     c10::Device device() const { return device_; }  // device of all tensors of this model
@@ -63,8 +63,8 @@ class ParallelModel {
     std::vector<Stage> stages_;
 };
 
-// Tensor parallelism with sequence parallelism over the ranks of one group: the model::TensorAxis that
-// communicates. Each call submits one collective and waits for it.
+// The model::TensorAxis that communicates: tensor parallelism with sequence parallelism over the ranks of one
+// group. gather_rows(), reduce_rows(), sum() and max() each submit one collective and wait for it.
 
 class TensorParallelAxis : public model::TensorAxis {
   public:

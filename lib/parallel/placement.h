@@ -31,9 +31,9 @@ PlacedModel place(const model::ModelSpec& spec, const layout::MeshShape& mesh,
 /// see sum_remaining() in gradients.h.
 bool summed_by_program(const layout::ParamSpec& spec);
 
-/// The roles of a unit's parameters whose gradients the program sums over replicas when the unit's gradients
-/// are complete. A table that embedding and head of one rank share counts for the embedding only, because
-/// the embedding's backward runs last.
+/// The roles of a unit's parameters whose gradients the program sums over replicas, once the unit's gradients
+/// are complete. If embedding and head of one rank share a table, only the embedding's roles include the
+/// table, because the embedding's backward runs last.
 std::set<model::Role> summed_roles(const PlacedModel& placed, size_t unit);
 
 /// The input of the lowering passes, by stage number.

@@ -19,7 +19,7 @@ std::vector<Action> gpipe(const ScheduleShape& shape, int rank) {
 }
 
 /// 1F1B: enough forwards to fill the later stages, then one forward for each backward. Rank r has at most
-/// num_stages - r microbatches in flight, whatever their number.
+/// num_stages - r microbatches in flight, however many the step has.
 std::vector<Action> one_forward_one_backward(const ScheduleShape& shape, int rank) {
     std::vector<Action> actions;
     const int ahead = std::min(shape.num_stages - 1 - rank, shape.num_microbatches);

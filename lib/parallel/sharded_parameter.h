@@ -14,7 +14,7 @@
 
 namespace argosy::parallel {
 
-/// Element types.
+/// The element types of weights, activations and gradients.
 struct Precision {
     at::ScalarType master = at::kFloat;      // weights that the optimizer updates
     at::ScalarType compute = at::kBFloat16;  // weights and activations in forward and backward
@@ -28,8 +28,8 @@ struct ParameterMemory {
     /// Returns tensors filled with zeros.
     static ParameterMemory allocate(const std::vector<int64_t>& shape, const Precision& precision,
                                     c10::Device device);
-    /// Views of `count` rows from `begin`: the part of one parameter, where several parameters are adjacent
-    /// in this memory.
+    /// Returns views of `count` rows from `begin`: one parameter's part of a memory that holds several
+    /// adjacent parameters.
     ParameterMemory rows(int64_t begin, int64_t count) const;
 };
 
@@ -38,7 +38,8 @@ struct ParameterMemory {
 std::vector<int64_t> unsharded_shape(const layout::ParamSpec& spec, const layout::MeshShape& mesh,
                                      const layout::Coordinates& coordinates);
 
-/// The shape that the rank at `coordinates` holds: [chunk rows, ...], after both cuts, with padding.
+/// The shape of the shard of the rank at `coordinates`: [chunk rows, ...], after the tensor parallel cut and
+/// the cut over the shard axes, with padding.
 std::vector<int64_t> shard_shape(const layout::ParamSpec& spec, const layout::MeshShape& mesh,
                                  const layout::Coordinates& coordinates);
 
@@ -53,7 +54,7 @@ class ShardedParameter {
     const layout::Slab& slab() const {
         return slab_;
     }  // the slab of the whole parameter that this rank holds
-    /// Whether this rank counts the shard in norms: true on one of the ranks that hold the same elements.
+    /// Whether this rank counts the shard in norms: true on exactly one of the ranks with the same elements.
     bool owned() const { return owned_; }
 
     /// The value of unsharded_shape().
@@ -76,7 +77,7 @@ class ShardedParameter {
     bool owned_;
     std::vector<int64_t> local_shape_;
     at::Tensor master_;
-    at::Tensor compute_;  // the same tensor as master_ where the types agree
+    at::Tensor compute_;  // the same tensor as master_ if the types agree
     model::GradientSum gradient_;
 };
 

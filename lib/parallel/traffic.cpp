@@ -13,7 +13,8 @@ namespace {
 using comm::OpKind;
 using layout::Axis;
 
-/// Collects launches. Launches that differ only in their number become one entry.
+/// Collects launches, except those over one rank or without elements. Launches that differ only in their
+/// number become one entry.
 class Collector {
   public:
     explicit Collector(const layout::MeshShape& mesh) : mesh_(mesh) {}

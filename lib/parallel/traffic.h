@@ -1,6 +1,6 @@
 // The messages and collectives of a training step, computed from the placement alone, for checks and
-// forecasts before a model exists. Small collectives (scalars, the loss's sums over the vocabulary) are left
-// out.
+// forecasts before a model exists. The traffic leaves out small collectives: scalars, and the loss's sums
+// over the vocabulary.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,8 +15,8 @@
 
 namespace argosy::parallel {
 
-/// One kind of launch: a collective, or several grouped, over the ranks that differ only on `axes` (with
-/// parts > 1 over blocks of these ranks: see MeshShape::group).
+/// One kind of launch: a collective, or several grouped. The launch runs over the ranks that differ only on
+/// `axes`, or with parts > 1 over blocks of these ranks (see MeshShape::group).
 struct Traffic {
     layout::AxisSet axes;
     int parts = 1;
@@ -27,14 +27,14 @@ struct Traffic {
     bool operator==(const Traffic&) const = default;
 };
 
-/// The traffic of the rank at `coordinates`, without axes of one rank. `dim` is the model's dim;
+/// The traffic of the rank at `coordinates`. Leaves out axes that have one rank. `dim` is the model's dim;
 /// `microbatch_tokens` is the number of tokens that pass through a block at once.
 std::vector<Traffic> step_traffic(const PlacedModel& placed, const layout::MeshShape& mesh,
                                   const layout::Coordinates& coordinates, const Precision& precision,
                                   int64_t dim, int64_t microbatch_tokens);
 
-/// The traffic of the whole job: the traffic of one rank for each coordinate on the pipeline axis. The other
-/// ranks of the same coordinate have the same traffic, except that their last shards may be shorter.
+/// The traffic of the whole job: the traffic of one rank for each coordinate on the pipeline axis. Ranks with
+/// the same coordinate have the same traffic, except that the last ones on the tensor axis may have less.
 std::vector<Traffic> job_traffic(const PlacedModel& placed, const layout::MeshShape& mesh,
                                  const Precision& precision, int64_t dim, int64_t microbatch_tokens);
 

@@ -15,7 +15,7 @@ int64_t product(const std::vector<int64_t>& sizes) {
     return std::accumulate(sizes.begin(), sizes.end(), int64_t{1}, std::multiplies<>());
 }
 
-/// Rounds up to 256 bytes of bf16, the alignment that cuBLASLt's fastest products need.
+/// Rounds up to 128 elements: in bf16 256 bytes, the alignment that cuBLASLt's fastest products need.
 int64_t aligned(int64_t element) {
     constexpr int64_t kAlignment = 128;
     return (element + kAlignment - 1) / kAlignment * kAlignment;

@@ -1,7 +1,7 @@
 // The memory of a unit's parameters. The parameters of a join (model::Join) are adjacent, so that one
-// matrix product computes all of them. If the shard group has one rank, UnitMemory allocates them so. If the
-// shard group is larger, each shard has its own allocation, and the parameters become adjacent in the buffer
-// of gathered weights and in the buffer of unsharded gradients, which have the layout UnitLayout.
+// matrix product computes all of them. If the shard group has one rank, UnitMemory allocates a join's
+// parameters in one piece. If the shard group is larger, each shard has its own allocation. UnitLayout
+// then makes the parameters adjacent in the buffers of gathered weights and of unsharded gradients.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,10 +16,10 @@
 
 namespace argosy::parallel {
 
-/// The layout of a unit's parameters in one buffer. Each parameter has a slice, in the unit's order, with its
-/// rows padded so that all shards have equally many. The slices of a join are adjacent, so that one view
-/// covers them, unless padding is between them. Every other slice begins at an aligned element, because
-/// matrix products are faster on aligned memory.
+/// The layout of a unit's parameters in one buffer. Each parameter has a slice, in the unit's order, padded
+/// so that all shards have equally many rows. The slices of a join are adjacent, and one view covers them,
+/// unless padding is between them. The first slice of a join and every other slice begin at an aligned
+/// element, because matrix products are faster on aligned memory.
 class UnitLayout {
   public:
     /// A parameter as a layer computes with it, without padding.

@@ -1,5 +1,6 @@
 // Checks the InfiniBand and RoCE adapters that the ranks will use: whether they exist, are up, are as fast as
-// the same adapters on other nodes, and all belong to one fabric.
+// the same adapters on other nodes, and all belong to one fabric. Also checks the network interfaces that
+// variables choose: whether they exist, are up, and lead to other nodes.
 
 #include <fmt/format.h>
 
@@ -30,7 +31,7 @@ Severity fail_between_nodes(const Cluster& cluster) {
     return cluster.nodes.size() > 1 ? Severity::Fail : Severity::Warn;
 }
 
-/// The ports of the same name on all nodes, this one included.
+/// The ports of the same name and number on all nodes, including `port`.
 std::vector<const AdapterPort*> likes_of(const AdapterPort& port, const Cluster& cluster) {
     std::vector<const AdapterPort*> likes;
     for (const NodeFacts& node : cluster.nodes) {
@@ -114,7 +115,7 @@ class Chosen {
     bool nothing_there() const { return up_.empty() && down_.empty(); }
     bool all_down() const { return up_.empty() && !down_.empty(); }
 
-    /// Text that lists the entries without a matching interface that is up.
+    /// Lists the entries that match no interface that is up. Empty if there is none.
     std::string partly_unusable() const {
         std::string text;
         if (choice_.excludes()) return text;
@@ -190,8 +191,8 @@ std::vector<Finding> check_named_adapters(const Cluster& cluster) {
     return found.findings(cluster);
 }
 
-/// Ignores a port that is down on more than half of the nodes, since it is not part of the fabric, unless
-/// NCCL_IB_HCA has its adapter's full name.
+/// A port that is down on more than half of the nodes is not part of the fabric. The check ignores such a
+/// port unless NCCL_IB_HCA has the full name of its adapter.
 std::vector<Finding> check_adapter_links(const Cluster& cluster) {
     NodeFindings found("adapters' links", Blame::Always);
     for (const NodeFacts& node : cluster.nodes) {
@@ -273,8 +274,6 @@ std::vector<Finding> check_adapter_pcie(const Cluster& cluster) {
     }
     return found.findings(cluster);
 }
-
-// Checks the network interfaces that variables choose: whether they exist, are up, and lead to other nodes.
 
 std::vector<Finding> check_interfaces(const Cluster& cluster) {
     std::vector<Finding> findings;

@@ -1,5 +1,5 @@
 // Checks the GPUs of nodes: whether they answer, which errors the kernel has logged, and whether they are
-// alike and usable.
+// alike, healthy, and free for this job.
 
 #include <fmt/format.h>
 
@@ -31,6 +31,7 @@ constexpr Property kProperties[] = {
 
 /// XIDs that mean that the GPU, its memory or its links are broken. A program causes most other XIDs.
 constexpr std::array kHardwareXids = {48, 62, 64, 74, 79, 95, 119, 120, 140, 143};
+/// XIDs of memory errors that the GPU has corrected or contained.
 constexpr std::array kMemoryXids = {63, 92, 94};
 constexpr double kRecentHours = 24;
 
@@ -50,7 +51,7 @@ std::string throttle_words(const Gpu& gpu) {
     return fmt::format("clocks lowered by {}", heat ? "heat" : "the power supply's brake");
 }
 
-/// WARN only: drivers also report this reason alone for a moment when clocks change.
+/// Gets WARN, because drivers also report this reason alone for a moment when clocks change.
 bool slowed(const Gpu& gpu) {
     return gpu.throttle_reasons.value_or(0) & kHardwareSlowdown && !throttled(gpu);
 }
@@ -121,7 +122,7 @@ constexpr State kStates[] = {
      "nvidia-smi -pm 1, or nvidia-persistenced"},
 };
 
-/// Adds one finding, "GPUs 0, 3: ...", for each text that GPUs of a node have for this state.
+/// Adds one finding, "GPU 0, 3: ...", for each text that GPUs of a node have for this state.
 void apply(const State& state, const Cluster& cluster, std::vector<Finding>& findings) {
     NodeFindings found(state.check, Blame::Always);
     for (const NodeFacts& node : cluster.nodes) {
@@ -247,8 +248,6 @@ std::vector<Finding> check_gpu_compute_mode(const Cluster& cluster) {
     }
     return found.findings(cluster);
 }
-
-// Checks each GPU by itself: whether it is healthy, and free for this job.
 
 std::vector<Finding> check_gpu_states(const Cluster& cluster) {
     std::vector<Finding> findings;

@@ -144,8 +144,8 @@ std::vector<Finding> check_governors(const Cluster& cluster) {
     return found.findings(cluster);
 }
 
-/// High load comes from other processes: the ranks have only just started. The load of an earlier job fades
-/// within a minute or two.
+/// High load comes from other processes, because the ranks have only just started. The load of an earlier job
+/// fades within a minute or two.
 std::vector<Finding> check_load(const Cluster& cluster) {
     constexpr double kMuch = 1.5;
     NodeFindings found("load");
@@ -196,7 +196,7 @@ std::vector<Finding> check_locked_memory(const Cluster& cluster) {
     return found.findings(cluster);
 }
 
-/// A rank needs two descriptors per rank (a connection, and as many files), and 256 more.
+/// A rank needs two descriptors for each rank of the job (a connection and a file), and 256 more.
 std::vector<Finding> check_open_files(const Cluster& cluster) {
     constexpr int64_t kForFiles = 256;
     const int64_t wanted = 2 * static_cast<int64_t>(cluster.ranks.size()) + kForFiles;
@@ -212,7 +212,7 @@ std::vector<Finding> check_open_files(const Cluster& cluster) {
     return found.findings(cluster);
 }
 
-/// A container's default of 64 MiB is too little: each rank has buffers in /dev/shm for every neighbour.
+/// Each rank has buffers in /dev/shm for every neighbour, so a container's default of 64 MiB is too little.
 std::vector<Finding> check_shared_memory(const Cluster& cluster) {
     constexpr int64_t kBytesPerRank = 64 * kMebi;
     NodeFindings found("/dev/shm");
@@ -254,8 +254,8 @@ std::vector<Finding> check_binding(const Cluster& cluster) {
     return found.findings(cluster);
 }
 
-/// Ranks that all may run on the same CPUs are not bound one by one, which is fine. Ranks with different CPUs
-/// should not share a CPU while another CPU of the node has no rank.
+/// Ranks that may all run on the same CPUs are fine. Ranks with different sets of CPUs should not share a CPU
+/// while no rank may run on another CPU of the node.
 std::vector<Finding> check_shared_cpus(const Cluster& cluster) {
     NodeFindings found("CPUs that ranks share");
     for (const NodeFacts& node : cluster.nodes) {

@@ -1,6 +1,6 @@
 // Checks the settings that ranks start with: variables, the executable and libraries are the same on all
-// ranks, and no variable costs speed or hides the fabric. The table of such variables is in
-// base/environment.h.
+// ranks, and no variable costs speed or hides the fabric. slow_settings() in base/environment.h lists the
+// harmful variables.
 
 #include <fmt/format.h>
 

@@ -15,7 +15,7 @@
 namespace argosy::preflight {
 namespace {
 
-constexpr double kShareThatFails = 0.75;
+constexpr double kShareThatFails = 0.75;  // of the others' median: below it an outlier gets FAIL
 
 Severity severity_of(const Outlier& one) {
     return one.share < kShareThatFails ? Severity::Fail : Severity::Warn;
@@ -26,7 +26,7 @@ std::string against(const Outlier& one, const char* others) {
                        one.zscore);
 }
 
-/// Nodes are marked as bad only for a FAIL.
+/// The nodes that a finding marks as bad: `names` for a FAIL, none for a WARN.
 std::vector<std::string> at_fault(const Outlier& one, std::vector<std::string> names) {
     return severity_of(one) == Severity::Fail ? std::move(names) : std::vector<std::string>{};
 }
@@ -94,7 +94,7 @@ void compare_nodes(const Speeds& speeds, const Cluster& cluster, std::vector<Fin
 constexpr double kMaxShare = 0.9, kMinZscore = 3.5;
 // The standard deviation of a normal distribution divided by its median absolute deviation.
 constexpr double kDeviations = 1.4826;
-// Minimum deviation, as a share of the median: a smaller spread says nothing about the normal spread.
+// Minimum deviation, as a share of the median. Rates that agree better than this do so by chance.
 constexpr double kMinDeviation = 0.01;
 
 constexpr double kBytesPerGigabit = 1e9 / 8, kBytesPerMegabit = 1e6 / 8;
@@ -104,8 +104,8 @@ constexpr double kNvlinkShareToExpect = 0.5;
 constexpr size_t kMinBytes = 16 << 20;  // smaller messages do not saturate a link
 
 struct NvlinkRate {
-    std::string_view name;  // how the driver's name begins, after "NVIDIA "
-    double bytes;           // a second
+    std::string_view name;  // the start of the driver's name for the GPU, without "NVIDIA "
+    double bytes;           // per second
 };
 // Rates in one direction: half of the numbers in NVIDIA's datasheets.
 constexpr NvlinkRate kNvlinkRates[] = {
@@ -149,6 +149,7 @@ std::optional<double> interfaces_rate(const NodeFacts& node, const Cluster& clus
     return rate > 0 ? std::optional(rate) : std::nullopt;
 }
 
+/// Whether two nodes of the job are one machine, as in tests.
 bool on_one_machine(const Cluster& cluster) {
     for (size_t i = 0; i < cluster.nodes.size(); ++i) {
         for (size_t j = 0; j < i; ++j) {
@@ -158,11 +159,11 @@ bool on_one_machine(const Cluster& cluster) {
     return false;
 }
 
-/// Reports all nodes below the expected share of their lines' rate in one finding. The nodes are marked as
-/// bad only if the finding is a FAIL and does not cover all nodes.
+/// Reports all nodes below the expected share of line_rate() in one finding. The nodes are marked as bad only
+/// if the finding is a FAIL and does not cover all nodes.
 void compare_with_lines(const Speeds& speeds, const Cluster& cluster, Memory memory,
                         std::vector<Finding>& findings) {
-    if (on_one_machine(cluster)) return;  // no fabric connects them
+    if (on_one_machine(cluster)) return;  // no fabric connects nodes on one machine
     std::vector<std::string> below;
     double lowest = kShareToExpect;
     for (size_t i = 0; i < speeds.nodes.size(); ++i) {

@@ -13,8 +13,8 @@ namespace argosy::preflight {
 std::vector<Finding> diagnose(const Cluster& cluster);
 
 // The checks, one function each, grouped by topic. A check returns a finding for each thing that is wrong.
-// diagnose.cpp has the table of checks, README.md describes each. The severities are chosen so that a machine
-// without GPUs and fabric gets no FAIL.
+// diagnose.cpp has the table of checks, and README.md describes each check. The severities are chosen so that
+// a machine without GPUs and fabric gets no FAIL.
 
 using Check = std::vector<Finding> (*)(const Cluster&);
 

@@ -1,6 +1,6 @@
-// Facts that each rank collects about itself, and one rank of each node about the node, before a run. They
-// are plain values, sent to all ranks as text. read_facts.h collects them and leaves out what cannot be read;
-// diagnose.h decides what is wrong.
+// Facts that each rank collects about itself, and one rank of each node about the node, before a run. Facts
+// are plain values that are sent to all ranks as text. read_facts.h collects the facts and leaves out those
+// that cannot be read; diagnose.h decides what is wrong.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ inline constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
 
 struct Variable {
     std::string name, value;
-    std::string file = {};  // the file where NCCL reads it; empty: the environment
+    std::string file = {};  // the file in which NCCL finds the variable; empty: the environment
 };
 
 struct RankFacts {
@@ -43,7 +43,7 @@ struct Space {
 struct Interface {
     std::string name;
     std::string state;                // "up", "down", "unknown" (counts as up)
-    std::optional<int> megabits;      // a second
+    std::optional<int> megabits;      // per second
     bool leaves_the_machine = false;  // false for loopback, bridges, docker's and other virtual interfaces
 };
 
@@ -53,7 +53,7 @@ struct AdapterPort {
     int port = 1;
     std::string state, physical_state;  // "ACTIVE", "LinkUp"
     std::string link_layer;             // "InfiniBand" or "Ethernet"
-    double gigabits = 0;                // a second
+    double gigabits = 0;                // per second
     std::optional<int> pcie_lanes, most_pcie_lanes;
     std::optional<double> pcie_transfers, most_pcie_transfers;  // GT/s per lane
 
@@ -73,7 +73,7 @@ struct Gpu {
     std::optional<int64_t> used_mebibytes, total_mebibytes;
     std::string compute_mode, mig_mode, persistence;  // nvidia-smi's text; empty if it gives none
     std::string uuid;                                 // "GPU-8932f937-..."
-    std::string near_cpus;                            // the CPUs of its NUMA node: "0-15"
+    std::string near_cpus;                            // the CPUs of the GPU's NUMA node: "0-15"
 };
 
 /// An error of a GPU in the kernel's log.

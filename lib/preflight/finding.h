@@ -1,6 +1,6 @@
-// Findings: what the pre-flight found wrong, its severity, the nodes that the next start should leave out,
-// the texts that say on which ranks or nodes it is, and NodeFindings, which merges equal findings of several
-// nodes into one. A mistake that all nodes share lists no node to leave out.
+// A finding is something that the pre-flight found wrong: where, how severe, what to change, and the nodes
+// that the next start should leave out. Also: texts that name ranks and nodes, and NodeFindings, which merges
+// equal findings of several nodes into one.
 #pragma once
 
 #include <string>
@@ -28,10 +28,10 @@ struct Finding {
 /// The worst severity of the findings; Pass if there are none.
 Severity worst_severity(const std::vector<Finding>& findings);
 
-/// "rank 5 on n3", "ranks 0-3, 9 and 6 more", "all ranks". `ranks` ascend.
+/// "rank 5 on n3", "ranks 0-3, 9 on n3, n4", "all ranks"; shortened like listed(). REQUIRES: `ranks` ascend.
 std::string describe_ranks(const std::vector<int>& ranks, const Cluster& cluster);
 
-/// "n3", "n3, n4 and 6 more", "all nodes".
+/// "n3", "n3, n4", "all nodes"; shortened like listed().
 std::string describe_nodes(const std::vector<std::string>& nodes, const Cluster& cluster);
 
 /// The names of the nodes of `ranks`, each once, in the order of the ranks.
@@ -40,18 +40,19 @@ std::vector<std::string> nodes_of(const std::vector<int>& ranks, const Cluster& 
 /// The number of ranks on a node.
 int ranks_on(const std::string& node, const Cluster& cluster);
 
-/// The value of a variable on a node, taken from the node's first rank. (If ranks differ, check_settings.cpp
-/// reports it.) Null: not set.
+/// The variable of the node's first rank; null if it is not set. check_settings.cpp reports a variable that
+/// differs between ranks.
 const Variable* variable_on(const std::string& node, const std::string& name, const Cluster& cluster);
 
 /// "NCCL_ALGO=Ring", with the file's name if NCCL reads the variable from a file.
 std::string describe(const Variable& variable);
 
-/// The middle value, the upper of two middle values, or 0 if `values` is empty.
+/// The middle value, or the upper of two middle values; 0 if `values` is empty.
 double upper_median(std::vector<double> values);
 
-/// The nodes that a FAIL marks as bad. Always (for broken parts): all nodes that have the problem. Deviants
-/// (for settings): the same, but none if all nodes have the problem. A WARN marks no node as bad.
+/// The nodes that a FAIL marks as bad. A WARN marks no node.
+///   Deviants  the nodes that have the problem, but none if all nodes have it: for settings
+///   Always    the nodes that have the problem: for broken parts
 enum class Blame { Deviants, Always };
 
 /// Collects findings of one check, node by node. Findings with equal `Words` (severity and texts) become one

@@ -12,7 +12,7 @@ namespace {
 
 constexpr const char* kFormat = "--format=csv,noheader,nounits";
 
-/// "0x0000000000000040".
+/// The number in a text such as "0x0000000000000040".
 std::optional<int64_t> bits_in(std::string_view text) {
     if (!text.starts_with("0x")) return std::nullopt;
     int64_t bits = 0;
@@ -27,7 +27,7 @@ std::optional<bool> truth_in(std::string_view text) {
     return number ? std::optional(*number != 0) : std::nullopt;
 }
 
-/// A field to query. `newer_name` is its name in newer drivers, if that differs.
+/// A field to query. `newer_name` is the field's name in newer drivers; empty if it is the same.
 struct Field {
     const char* name;
     const char* newer_name;
@@ -147,7 +147,7 @@ GpuAnswer ask_for(const Sources& sources, const char* question, std::vector<Fiel
 
 constexpr size_t kMaxLogBytes = 16 << 20;
 
-/// The third number before the semicolon counts microseconds since boot.
+/// The age of a line of /dev/kmsg. The third number before the semicolon is its time in us since boot.
 std::optional<double> age_hours(std::string_view line, std::optional<double> uptime_seconds) {
     const size_t head = line.find(';');
     if (!uptime_seconds || head == line.npos) return std::nullopt;
@@ -157,7 +157,7 @@ std::optional<double> age_hours(std::string_view line, std::optional<double> upt
     return std::max(0.0, *uptime_seconds - static_cast<double>(*microseconds) * 1e-6) / 3600;
 }
 
-/// "NVRM: Xid (PCI:0000:3b:00): 79, pid=..., GPU has fallen off the bus."
+/// Parses a line such as "NVRM: Xid (PCI:0000:3b:00): 79, pid=..., GPU has fallen off the bus."
 std::optional<Xid> xid_in(std::string_view line) {
     constexpr std::string_view kMark = "NVRM: Xid (", kAddress = "PCI:", kEnd = "): ";
     const size_t mark = line.find(kMark);

@@ -42,7 +42,8 @@ std::string listed(const std::vector<std::string>& names) {
 }
 
 /// The circle method for round-robin schedules: the nodes stand in a circle, opposite nodes are partners, and
-/// from round to round all nodes but one move on by one position.
+/// from round to round all nodes but one move on by one position. If the number of nodes is odd, one position
+/// is empty, and the node opposite is alone.
 std::vector<Round> rounds_of_pairs(int num_nodes, int most) {
     if (num_nodes < 2) return {};
     const int places = num_nodes + num_nodes % 2, num_rounds = places - 1;

@@ -1,4 +1,4 @@
-// The nodes of a job, their names, and the ranks on each.
+// The nodes of a job, their names, the ranks on each, and the pairs in which nodes exchange data.
 #pragma once
 
 #include <span>
@@ -7,7 +7,7 @@
 
 namespace argosy::preflight {
 
-/// Slurm's name of this node, so that a job can exclude the node by it; outside of a Slurm job the host name.
+/// Slurm's name of this node, by which a job can exclude the node. Outside of Slurm: the host name.
 std::string node_name();
 
 struct Node {
@@ -20,12 +20,12 @@ std::vector<Node> group_by_node(const std::vector<std::string>& names);
 
 std::vector<std::string> names_of(const std::vector<Node>& nodes);
 
-/// "n3", "n3, n4 and 6 more".
+/// "n3", "n3, n4". Lists the first eight names and the number of the others: "n1, ..., n8 and 6 more".
 std::string listed(const std::vector<std::string>& names);
 
-/// Rounds in which nodes are paired. A node has a different partner in each round; if the number of nodes is
-/// odd, one node per round is alone (its own partner). The full schedule pairs every node with every other;
-/// this returns at most `most` of its rounds, spread evenly over it.
+/// Rounds in which nodes are paired. A node has a different partner in each round. If the number of nodes is
+/// odd, one node per round is alone (its own partner). The full schedule pairs every node with every other
+/// node. The function returns at most `most` rounds, spread evenly over the full schedule.
 using Round = std::vector<int>;  // partner of each node
 std::vector<Round> rounds_of_pairs(int num_nodes, int most);
 

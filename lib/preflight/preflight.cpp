@@ -15,8 +15,8 @@
 namespace argosy::preflight {
 namespace {
 
-/// Limits on time and size if ranks share cores. These ranks take turns on a core, so one may seem slow
-/// without a fault. The speeds are then measured briefly and not compared.
+/// Limits on time and size if ranks share cores. Ranks that take turns on a core may seem slow without a
+/// fault, so the speeds are measured briefly and not compared.
 constexpr double kSecondsIfNotCompared = 0.02;
 constexpr size_t kMaxBytesIfNotCompared = 1 << 20;
 
@@ -69,8 +69,8 @@ constexpr int kRounds = 4;
 
 constexpr const char* kPlace = "comparing the clocks";
 
-/// The buffers of one exchange: a question from rank 0, and the other rank's clock in return. The variables
-/// of this type are static, because a request that was abandoned after a timeout may still write to them.
+/// The buffers of one exchange: a question from rank 0, and the other rank's time as the answer. Variables of
+/// this type are static, because a request that was abandoned after a timeout may still write to them.
 struct Exchange {
     char question = '?';
     double answer = 0;
@@ -94,7 +94,7 @@ double offset_of(int rank, const mpi::Comm& comm, const bench::ControlChannel& c
     return offset;
 }
 
-/// Waits for rank 0's questions, which may come only after all other ranks have answered theirs.
+/// Answers rank 0's questions. Rank 0 asks one rank after the other, so the first question may come late.
 void answer_rank_0(const mpi::Comm& comm, const bench::ControlChannel& control, Clock clock) {
     static Exchange exchange;
     for (int round = 0; round < kRounds; ++round) {

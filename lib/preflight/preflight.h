@@ -33,7 +33,7 @@ struct Report {
     std::vector<Node> nodes;
     Speeds speeds;
     at::ScalarType type;
-    std::string not_compared;       // why no findings are made from the speeds; empty: they are made
+    std::string not_compared;       // why the speeds are not compared; empty if they are
     std::vector<Finding> findings;  // the worst first
     double seconds = 0;
 
@@ -48,9 +48,9 @@ double time_of_day();
 
 /// COLLECTIVE over `world`: seconds by which each rank's clock is ahead of rank 0's, by rank, on all ranks.
 /// Offsets matter because people compare logs of several nodes, and programs compare the times of files.
-/// One rank after the other answers rank 0 a few times, and the fastest answer counts. This takes well under
-/// a millisecond per rank if each rank has a core. REQUIRES: nothing else uses `world` meanwhile. (A
-/// duplicate of `world` would avoid that, but making one could wait forever.) Throws TimeoutError, which
+/// One rank after the other answers rank 0 a few times, and the fastest answer counts. The exchange takes
+/// well under a millisecond per rank if each rank has a core. REQUIRES: nothing else uses `world` meanwhile.
+/// (A duplicate of `world` would avoid that, but making one could wait forever.) Throws TimeoutError, which
 /// names the missing ranks.
 std::vector<double> clock_offsets(const mpi::Comm& world, const bench::ControlChannel& control,
                                   Clock clock = time_of_day);
@@ -60,7 +60,7 @@ std::vector<double> clock_offsets(const mpi::Comm& world, const bench::ControlCh
 Report run_preflight(const mpi::Comm& world, const bench::ControlChannel& control, const Job& job,
                      SpeedOptions options);
 
-/// The JSON report begins with this string. A later run overwrites only files that begin so.
+/// The value of "format", the first key of the JSON report. A later run overwrites no other files.
 inline constexpr const char* kReportMark = "argosy pre-flight";
 
 /// The report for people, and the report for programs (in the format of FORMAT.md).

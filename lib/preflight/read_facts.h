@@ -23,10 +23,10 @@ RankFacts read_rank_facts(const Sources& sources, const LibraryVersions& version
 
 /// One rank of each node calls this. REQUIRES: the job's ranks have not used a GPU yet, so that GPU memory in
 /// use belongs to others. Takes a few seconds, up to 25 if nvidia-smi hangs. Tries to write to `dump_folder`
-/// unless it is empty.
+/// unless that path is empty.
 NodeFacts read_node_facts(const Sources& sources, const std::filesystem::path& dump_folder);
 
-// The parts of a node's facts. A made-up file tree tests each alone.
+// The parts of read_node_facts(). Tests call each part with a made-up file tree.
 
 /// The network interfaces, and the InfiniBand and RoCE adapters, from /sys.
 std::vector<Interface> read_interfaces(const Sources& sources);
@@ -36,8 +36,8 @@ std::vector<AdapterPort> read_adapter_ports(const Sources& sources);
 std::optional<Space> space_of(const std::filesystem::path& folder);
 
 /// Writes 64 MiB, or as much as about three seconds allow, to a new file, waits until the data are on disk
-/// (fsync), and removes the file. If the folder does not exist yet, uses the nearest existing folder above
-/// it. Several ranks may call this at the same time.
+/// (fsync), and removes the file. If `folder` does not exist yet, the file is in the nearest existing folder
+/// above. Several ranks may call this at the same time.
 FolderFacts try_folder(const std::filesystem::path& folder);
 
 }  // namespace argosy::preflight

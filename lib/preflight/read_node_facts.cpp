@@ -24,7 +24,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The choice in brackets: "madvise" in "always [madvise] never".
+/// The word in brackets: "madvise" in "always [madvise] never".
 std::string chosen_in(const std::string& line) {
     const size_t start = line.find('['), end = line.find(']', start == line.npos ? 0 : start);
     return start == line.npos || end == line.npos ? "" : line.substr(start + 1, end - start - 1);
@@ -44,7 +44,7 @@ std::map<std::string, int> read_governors(const fs::path& cpus) {
     return governors;
 }
 
-/// The kernel's boot id. If the kernel hides it, the node's name, so that the node counts as its own machine.
+/// The kernel's boot id. If the kernel hides the id: the node's name, so that each node counts as a machine.
 std::string boot_id(const Sources& sources) {
     const std::string id = read_line(sources.root / "proc/sys/kernel/random/boot_id");
     return id.empty() ? node_name() : id;

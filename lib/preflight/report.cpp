@@ -1,3 +1,4 @@
+// The reports of the pre-flight: as text for people, and as JSON for programs (FORMAT.md).
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -18,7 +19,7 @@ using Json = nlohmann::ordered_json;
 constexpr int kVersion = 1;
 constexpr double kGiga = 1e9, kTera = 1e12;
 
-/// "2.9", or "2.1 to 2.9 (median 2.8)".
+/// The range of the values in multiples of `unit`: "2.9", or "2.1 to 2.9 (median 2.8)".
 std::string range(std::vector<double> values, double unit) {
     for (double& value : values) value /= unit;
     const auto [least, most] = std::ranges::minmax(values);

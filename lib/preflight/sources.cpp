@@ -30,7 +30,7 @@ std::optional<Number> leading(std::string_view text) {
     return error == std::errc() ? std::optional(number) : std::nullopt;
 }
 
-/// Order of names: the digits at the end by value, everything before them by characters.
+/// Compares names by characters, but digits at the end by their value.
 bool counts_before(const std::string& left, const std::string& right) {
     const size_t left_digits = left.find_last_not_of("0123456789") + 1;
     const size_t right_digits = right.find_last_not_of("0123456789") + 1;
@@ -66,8 +66,8 @@ class Pipe {
 };
 
 /// Starts the program in its own process group, so that its children can be killed with it. Returns 0 if the
-/// program cannot be started. (posix_spawn runs no fork handlers, with which Open MPI and InfiniBand's
-/// library have problems.)
+/// program cannot be started. Unlike fork(), posix_spawn() runs no fork handlers; Open MPI and InfiniBand's
+/// library have problems with fork handlers.
 pid_t start(const std::vector<std::string>& command, int output) {
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);

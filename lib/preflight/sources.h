@@ -1,6 +1,7 @@
 // The sources of facts about a node (tests pass a made-up file tree and a made-up nvidia-smi), and functions
-// that read the kernel's small files. No function here throws because of a file's contents: the results leave
-// out what cannot be read.
+// that read them: the kernel's small files, lists of interfaces in environment variables, and the output of
+// other programs. No function here throws because of a file's contents: what cannot be read is missing in the
+// result.
 #pragma once
 
 #include <cstdint>
@@ -18,37 +19,36 @@ struct Sources {
     double nvidia_smi_seconds = 20;         // timeout for all calls of nvidia-smi together
 };
 
-/// The last bytes of a file, at most `most_bytes`. None if the file cannot be read.
+/// The last bytes of a file, at most `most_bytes`. Returns none if the file cannot be read.
 std::optional<std::string> read_text(const std::filesystem::path& path, size_t most_bytes = 1 << 20);
 
-/// A file's first line, trimmed, with '?' for control characters. Empty if the file cannot be read.
+/// A file's first line, trimmed and printable(). Returns an empty text if the file cannot be read.
 std::string read_line(const std::filesystem::path& path);
 
-/// The names in a folder, sorted with numbers at the end by value ("mlx5_2" before "mlx5_10"). Empty if the
-/// folder cannot be read.
+/// The names in a folder, sorted by characters, but numbers at the end by value ("mlx5_2" before "mlx5_10").
+/// Returns no names if the folder cannot be read.
 std::vector<std::string> names_in(const std::filesystem::path& folder);
 
 /// The text without blanks at its start and end.
 std::string_view trimmed(std::string_view text);
 
-/// The text with '?' for control characters.
+/// The text with '?' in place of each control character.
 std::string printable(std::string_view text);
 
 /// The parts between separators, each trimmed. An empty text has no parts.
 std::vector<std::string_view> split(std::string_view text, char separator);
 
-/// The number at the start of a text. None if the text starts otherwise.
+/// The number at the start of a text; blanks may precede it. Returns none if there is no number.
 std::optional<int64_t> leading_integer(std::string_view text);
 std::optional<double> leading_number(std::string_view text);
 
-/// The CPUs in a kernel list such as "0-3,8". Leaves out malformed parts and impossible numbers.
+/// The CPUs in a kernel list such as "0-3,8", ascending. Malformed parts and impossible numbers are ignored.
 std::vector<int> parse_cpu_list(std::string_view text);
 
-// Lists of interfaces or adapters, as environment variables such as NCCL_IB_HCA hold them.
-
-/// NCCL's syntax: an entry of "mlx5_0:1,mlx5" matches every name that begins with it. "^" before the list
-/// makes it exclude, "=" before it requires whole names, and ":1" after an entry selects a port. MPI's and
-/// UCX's lists require whole names.
+/// A list of interfaces or adapters in an environment variable such as NCCL_IB_HCA. In NCCL's syntax, each
+/// entry of "mlx5_0:1,mlx5" matches all names that begin with the entry; "^" before the list excludes these
+/// names, and "=" before the list requires whole names. In lists of MPI and UCX (Syntax::WholeNames), an
+/// entry matches only its own name. In all lists, ":1" after an entry selects a port.
 class NameList {
   public:
     enum class Syntax { Nccl, WholeNames };
@@ -72,8 +72,7 @@ class NameList {
     bool excludes_ = false, whole_names_ = false;
 };
 
-// Runs another program and returns its output, within a timeout.
-
+/// The end and the output of a program that ask() ran.
 struct Answer {
     enum class End { NotFound, Exited, Hung };
     End end = End::NotFound;
@@ -81,8 +80,8 @@ struct Answer {
     std::string output;  // stdout and stderr together, up to a mebibyte
 };
 
-/// Runs `command` with empty input. After `seconds` kills the program and its children. A program that cannot
-/// be killed, because it hangs in the kernel on a device, is left behind.
+/// Runs `command` with empty input. After `seconds`, kills the program and its children. A program that
+/// cannot be killed, because it hangs in the kernel on a device, keeps running.
 Answer ask(const std::vector<std::string>& command, double seconds);
 
 }  // namespace argosy::preflight

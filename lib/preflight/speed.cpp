@@ -18,7 +18,7 @@
 namespace argosy::preflight {
 namespace {
 
-constexpr int kProductRounds = 3;  // the best counts: a passing disturbance is not the rank's fault
+constexpr int kProductRounds = 3;  // the best round counts; the others may be disturbed
 constexpr int kRoundsOfPairs = 3;
 constexpr size_t kMaxPairBytes = 64 << 20;
 constexpr size_t kTrialBytes = 4 << 20;  // a trial of this size predicts the time of larger operations
@@ -102,8 +102,8 @@ class Meter {
     }
     using Groups = std::vector<std::vector<int>>;
 
-    /// COLLECTIVE: the backend of this rank's group. Backends are kept, since NCCL takes seconds to connect a
-    /// group at scale. The key is the list of all groups, so all ranks agree on whether to make a new one.
+    /// COLLECTIVE: the backend of this rank's group. Backends are kept, because NCCL takes seconds to connect
+    /// a large group. The key is the list of all groups, so all ranks agree on whether to make a new backend.
     bench::Backend& backend_of(const Groups& groups) {
         std::unique_ptr<bench::Backend>& backend = backends_[groups];
         if (!backend) {
@@ -119,8 +119,9 @@ class Meter {
         return bench::make_backend(world_, control_, members, carrier_, bench_options());
     }
 
-    /// COLLECTIVE: each group measures on its own backend. The first measurement has two iterations, verifies
-    /// the result, and shows how many iterations fit into `seconds_each`.
+    /// COLLECTIVE: each group measures on its own backend. After the trial of affordable(), the first
+    /// measurement has two iterations, verifies the result, and shows how many iterations fit into
+    /// `seconds_each`. Two measurements with so many iterations follow.
     Measured measure(const bench::Case& wanted, bench::Backend& backend) const {
         bench::Options options = bench_options();
         bench::Measurement measurement(backend, world_, control_, options, wanted.bytes);
@@ -138,9 +139,9 @@ class Meter {
         return {kind, best, first.num_wrong.value_or(0)};
     }
 
-    /// COLLECTIVE: `wanted`, or the same with fewer bytes if one operation would take longer than
-    /// `seconds_each`: a link that slow is saturated by fewer bytes too. All ranks get the same case, since
-    /// the trial's time is the same on all ranks.
+    /// COLLECTIVE: returns `wanted`, or the same case with fewer bytes if one operation of `wanted` would
+    /// take longer than `seconds_each`. Fewer bytes saturate such a slow link, too. All ranks get the same
+    /// case, because the trial's time is the same on all ranks.
     bench::Case affordable(const bench::Case& wanted, bench::Measurement& measurement, int num_ranks) const {
         if (wanted.bytes <= kTrialBytes) return wanted;
         const auto trial = bench::case_of(wanted, kTrialBytes, num_ranks);
@@ -151,7 +152,8 @@ class Meter {
         return bench::case_of(wanted, static_cast<size_t>(bytes), num_ranks).value_or(*trial);
     }
 
-    /// This rank and the rank with the same index on the partner node, or this rank alone if there is none.
+    /// This rank and the rank with the same index on the partner node; this rank alone if no such rank
+    /// exists.
     std::vector<int> pair_of_own(const std::vector<Node>& nodes, const Round& round) const {
         for (size_t node = 0; node < nodes.size(); ++node) {
             const auto own = std::ranges::find(nodes[node].ranks, world_.rank());

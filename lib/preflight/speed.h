@@ -1,5 +1,6 @@
-// Measures how fast a job's ranks do the work of its training step: matrix products, the step's own
-// collectives at their real sizes and over their real groups (`Load`), and transfers between pairs of nodes.
+// Measures how fast the ranks of a job do the work of its training step: matrix products, the step's own
+// operations between ranks with their real groups and, up to a limit, their real sizes (`Load`), and
+// transfers between pairs of nodes.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -19,16 +20,17 @@
 
 namespace argosy::preflight {
 
-/// One collective over all groups of some axes of the mesh.
+/// One operation between ranks (OpKind), over all groups of some axes of the mesh.
 struct Load {
     std::string axes;                      // "dp_shard", as the mesh names them
-    std::vector<std::vector<int>> groups;  // ranks of each; equal sizes, each rank in exactly one group
+    std::vector<std::vector<int>> groups;  // of equal sizes; each rank is in exactly one group
     bench::Case kind;                      // the measurement
-    size_t step_bytes;                     // bytes of a launch in the step; `kind` may measure fewer
+    size_t step_bytes;                     // bytes of one launch in the step; `kind` may have fewer
 };
 
-/// For each kind of collective over each set of mesh axes, the one that moves the most bytes in a step.
-/// `traffic` is that of all ranks. A load measures `most_bytes` per launch at most.
+/// The loads to measure. Among the launches of one kind over the same groups, the size that moves the most
+/// bytes in a step becomes a load. `traffic` is the traffic of the whole job. A load measures at most
+/// `most_bytes` per launch. Launches with less than one element per rank are left out.
 std::vector<Load> loads_of(std::span<const parallel::Traffic> traffic, const layout::MeshShape& mesh,
                            size_t most_bytes);
 
@@ -37,8 +39,8 @@ struct SpeedOptions {
     std::string backend;          // see bench::Options::backend
     double timeout_seconds = 60;  // for each wait for other ranks
     double seconds_each = 0.5;    // approximate time of one measurement
-    /// Maximum bytes of one operation. Larger operations of the step are measured at this size, beyond which
-    /// links get no faster; over slow links, at a size that takes about `seconds_each`.
+    /// Maximum bytes of one operation. Larger operations of the step are measured at this size, because links
+    /// get no faster beyond it. Over slow links, operations have a size that takes about `seconds_each`.
     size_t most_bytes = 256 << 20;
 };
 
@@ -51,14 +53,15 @@ struct LoadSpeed {
 struct Speeds {
     std::vector<double> products;  // FLOP/s of each rank while all ranks compute
     std::vector<LoadSpeed> loads;
-    /// For each node, bytes a second that all of its ranks together send to another node while they receive
-    /// as much; the maximum over several partner nodes. Empty if there is only one node.
+    /// For each node, the bytes a second that all of its ranks together send to another node while they
+    /// receive as much: the maximum over several partner nodes. Empty if there is only one node.
     std::vector<double> nodes;
     std::string library = {};      // name and version of the library that moved the data
     bool between_devices = false;  // true: buffers in GPU memory; false: in host memory
 };
 
-/// COLLECTIVE over `world`: all ranks get the same speeds. TimeoutError names the missing ranks.
+/// COLLECTIVE over `world`: all ranks get the same speeds. Throws TimeoutError, which names the missing
+/// ranks.
 Speeds measure_speeds(const mpi::Comm& world, const bench::ControlChannel& control,
                       const std::vector<Node>& nodes, const std::vector<Load>& loads,
                       const SpeedOptions& options);

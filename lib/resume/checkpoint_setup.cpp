@@ -51,11 +51,11 @@ std::vector<std::string> set_among_saving_keys(const config::JobConfig& config) 
     return names;
 }
 
-/// The context length to write into the checkpoint's config.json. A model has not seen positions beyond its
-/// training sequences, and plain rotary embedding does not extrapolate to them: a preset trained from scratch
-/// gets seq_len. A longer context is valid if a config.json or the loaded weights state it, or if the
-/// frequencies are scaled, since these are made for the published context (and transformers requires a
-/// context longer than original_max_position_embeddings).
+/// The context length to write into the checkpoint's config.json. A preset trained from scratch gets seq_len,
+/// because plain rotary embedding does not extrapolate to positions beyond the training sequences. A longer
+/// context is valid if a config.json or the loaded weights state it, or if the frequencies are scaled: scaled
+/// frequencies are made for the published context, and transformers requires a context longer than
+/// original_max_position_embeddings for them.
 int64_t max_context(const config::JobConfig& config, const model::ModelSpec& spec, const Start& start) {
     const bool said = !config.model.hf_assets_path.empty() || spec.rope_scaling;
     return std::max({config.training.seq_len, start.max_context, said ? spec.max_context : 0});

@@ -1,5 +1,5 @@
-// Translates the configuration into the options of the Checkpointer (checkpointer.h). setup/setup.h does so
-// for the other modules.
+// Translates the configuration into the options of the Checkpointer (checkpointer.h), and logs keys of
+// [checkpoint] that have no effect. setup/setup.h does the same for the other modules.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@
 
 namespace argosy::resume {
 
-/// Options for a run that begins at `start` and ends with `final_step`. UserError if the run saves and the
-/// model cannot be described by a config.json.
+/// Options for a run that begins at `start` and ends with `final_step`. Throws UserError if the run saves and
+/// no config.json can describe the model.
 SaveOptions save_options(const config::JobConfig& config, const model::ModelSpec& spec,
                          const layout::MeshShape& mesh, const Start& start, int64_t final_step);
 

@@ -64,8 +64,8 @@ void Checkpointer::Save::commit() const {
     description.model_only = model_only;
     description.state = state;
     checkpoint::commit_step(options->folder, description, nonce, plan, options->assets);
-    // Retention keeps the highest step numbers. Later steps of an abandoned continuation would make it remove
-    // the new step, so they are set aside first.
+    // Retention keeps the highest step numbers. Later steps of an abandoned continuation are therefore set
+    // aside first; otherwise retention would remove the new step.
     if (!set_aside_later_steps(options->folder, description.step)) return;
     const checkpoint::Retention retention{.keep_latest = options->checkpoint.keep_latest_k,
                                           .keep_every = options->checkpoint.keep_every.value_or(0)};
@@ -86,7 +86,7 @@ Checkpointer::Checkpointer(SaveOptions options, comm::Communicator& control, con
         checkpoint::make_folders(options_->folder);
         const bool exports =
             options_->checkpoint.last_save_in_hf && options_->first_step < options_->final_step;
-        // A path that is occupied fails the run now, not hours later.
+        // An occupied path should fail the run at once rather than at its end.
         if (exports) require_export_place(export_place(*options_, options_->final_step));
     }));
 }
@@ -97,7 +97,7 @@ std::function<void()> Checkpointer::on_rank_0(std::function<void()> work) const 
 
 bool Checkpointer::is_due(int64_t step) const {
     const config::Checkpoint& checkpoint = options_->checkpoint;
-    if (!saves() || is_last(step)) return false;  // finish() saves the last one
+    if (!saves() || is_last(step)) return false;  // finish() saves the last step
     return step % checkpoint.interval == 0 || (checkpoint.enable_first_step_checkpoint && step == 1);
 }
 
@@ -153,7 +153,7 @@ void Checkpointer::begin(const train::Position& position) {
     }
 }
 
-/// Logs, once in a run, how much host memory the copies take.
+/// COLLECTIVE. Logs, once in a process, how much host memory the copies take.
 void Checkpointer::log_memory() {
     if (std::exchange(memory_is_logged_, true)) return;
     const at::Tensor all = at::tensor({copy_->num_bytes()}, at::kLong), most = all.clone();
@@ -216,7 +216,7 @@ void Checkpointer::finish(const train::Position& position) {
     if (!saves()) return;
     finishes_ = seconds_now();
     settle();
-    // The step with which this process began is saved already, or belongs to another run.
+    // The step with which this process began is saved already, belongs to another run, or is step 0.
     if (position.step != last_begun_ && position.step != options_->first_step) {
         finishes_ = seconds_now();
         begin(position);
@@ -228,7 +228,7 @@ void Checkpointer::finish(const train::Position& position) {
 void Checkpointer::give_up() {
     const JointWork::Failure failure = *work_.failure();
     const std::shared_ptr<const Save> save = std::exchange(save_, nullptr);
-    // The work of all ranks has ended, so no rank writes into the folder any more.
+    // The work of all ranks has ended, so no rank writes to the folder any more.
     work_.run(on_rank_0([save] { checkpoint::remove_quietly(checkpoint::partial_path(save->place())); }));
     throw JobError(
         "the checkpoint of step {} was not written: rank {}: {}. Earlier ones are as they were; "
@@ -237,7 +237,7 @@ void Checkpointer::give_up() {
         save->position.step, failure.rank, failure.reason);
 }
 
-/// Exports the last step. A step that an earlier process saved is exported only if no export of it exists.
+/// Exports the last step. If an earlier process saved that step, exports it only if no export exists.
 void Checkpointer::export_last(int64_t step) {
     const fs::path saved = place_of(*options_, step), place = export_place(*options_, step);
     work_.run(on_rank_0([&] {

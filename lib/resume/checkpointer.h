@@ -1,7 +1,7 @@
-// Saves the run at intervals while it trains. Training waits while this rank's shard is copied to host
-// memory, and with async_mode = disabled also while it is written. A background thread writes the shard, and
-// rank 0 commits the step once all ranks have written. The Checkpointer owns that thread and the copy. Two
-// saves never overlap.
+// Saves the run at intervals while it trains. Training waits while each rank copies its shard to host memory.
+// A background thread then writes the shard, and rank 0 commits the step once all ranks have written.
+// Training also waits for the writing and the commit if async_mode = disabled. The Checkpointer owns the
+// thread and the copy. Two saves never overlap.
 #pragma once
 
 #include <filesystem>
@@ -27,8 +27,8 @@ namespace argosy::resume {
 struct SaveOptions {
     config::Checkpoint checkpoint = {};
     std::filesystem::path folder = {};  // holds the steps
-    int64_t first_step = 0;             // last step done before this process began; never saved again
-    int64_t final_step = 0;             // the run ends with it
+    int64_t first_step = 0;             // the last step done before this process began; not saved again
+    int64_t final_step = 0;             // the step with which the run ends
     /// Common to all saves. Each save sets step, state and model_only itself.
     checkpoint::Description description = {};
     std::vector<checkpoint::Asset> assets = {};  // files that go with every step
@@ -36,13 +36,14 @@ struct SaveOptions {
 
 class Checkpointer {
   public:
-    /// COLLECTIVE over `control`, as all functions here are; that group carries no training data. Makes
-    /// the folder. UserError if the folder cannot be made, or if something else occupies the path for the
-    /// export of the last step. REQUIRES: control and state outlive it.
+    /// COLLECTIVE over `control`, like all functions of this class except saves(). `control` carries no
+    /// training data. Makes the folder. Throws UserError if the folder cannot be made, or if something else
+    /// occupies the path for the export of the last step. Throws JobError if the disk is full. REQUIRES:
+    /// control and state outlive this object.
     Checkpointer(SaveOptions options, comm::Communicator& control, const RunState& state);
 
-    /// Whether anything is saved: without checkpoint.enable, or with load_only, the functions below do
-    /// nothing.
+    /// Whether the run saves. Without checkpoint.enable, or with checkpoint.load_only, it does not, and the
+    /// functions below do nothing.
     bool saves() const { return options_->checkpoint.saves(); }
 
     /// Call at the start of each step. Commits the save of the previous step if async_mode = disabled. The
@@ -50,21 +51,22 @@ class Checkpointer {
     void before_step();
 
     /// Call at the end of each step, before its metrics line is written. Advances the save under way, and
-    /// begins a new one if it is due. Throws JobError if the save under way failed on some rank; its partial
-    /// folder is removed, and earlier steps stay as they were.
+    /// begins a new save if one is due. Throws JobError if the save under way failed on some rank. In that
+    /// case the save's partial folder is removed, and earlier steps stay as they were.
     void after_step(const train::Position& position);
 
     /// Call when the run stops: at its final step, at its time limit or on a signal. Saves the step unless it
-    /// is saved already, and waits until everything is written.
+    /// is saved already, and waits until everything is written. With checkpoint.last_save_in_hf, exports the
+    /// final step.
     void finish(const train::Position& position);
 
-    /// Waits until the save under way is committed. Throws as after_step does.
+    /// Waits until the save under way is committed. Throws the same errors as after_step().
     void settle();
 
   private:
     enum class Stage { MakeFolder, WriteShards, Written, Commit };
-    /// Everything that the background thread reads. If a disk hangs while an error unwinds, that thread
-    /// outlives the Checkpointer, so a Save refers to nothing in the Checkpointer.
+    /// Everything that the background thread reads. A Save refers to nothing in the Checkpointer, because the
+    /// thread outlives the Checkpointer if a disk hangs while an error unwinds.
     struct Save {
         std::shared_ptr<const SaveOptions> options;
         int writer = 0;
@@ -74,8 +76,8 @@ class Checkpointer {
         checkpoint::Hash nonce;  // the same in all shards of one save, and in no other save
         checkpoint::Plan plan;
         std::shared_ptr<const ShardCopy> copy;
-        std::vector<std::span<const std::byte>>
-            bytes;  // of each slab of the writer; they point into the copy
+        /// The bytes of each slab of the writer, in `copy`.
+        std::vector<std::span<const std::byte>> bytes;
 
         std::filesystem::path place() const;
         void start() const;
@@ -101,8 +103,8 @@ class Checkpointer {
     comm::Communicator& control_;
     const RunState& state_;
     std::vector<checkpoint::CutTensor> weights_, moments_;  // of all pipeline ranks
-    std::vector<int64_t> nonce_;  // random: distinguishes this process's saves from those of others
-    int64_t last_begun_ = 0;      // step of the newest save
+    std::vector<int64_t> nonce_;  // random: distinguishes this process's saves from the saves of others
+    int64_t last_begun_ = 0;      // step of the newest save; 0: none
     bool memory_is_logged_ = false, overlap_is_logged_ = false;
     std::shared_ptr<ShardCopy> copy_ = std::make_shared<ShardCopy>();
     std::shared_ptr<const Save> save_;  // under way

@@ -18,7 +18,7 @@ namespace {
 
 constexpr auto kBetweenQuestions = std::chrono::milliseconds(2);
 
-/// State of one rank's work. The order matters: ranks take the maximum over all of them.
+/// State of one rank's work. The order of the values matters, because the ranks take the maximum.
 enum OwnState : int64_t { kEnded, kUnderWay };
 
 void take_maximum(comm::Communicator& group, const at::Tensor& values) {
@@ -26,7 +26,7 @@ void take_maximum(comm::Communicator& group, const at::Tensor& values) {
         {.kind = comm::OpKind::AllReduce, .out = values, .in = values, .reduction = comm::Reduction::Max});
 }
 
-/// The error that the work threw, if any.
+/// The error of work that has ended; none if the work succeeded.
 std::optional<JointWork::Failure> failure_of(std::future<void>& work, int rank) {
     try {
         work.get();
@@ -54,7 +54,7 @@ JointWork::~JointWork() {
 void JointWork::begin(std::function<void()> work) {
     ARGOSY_CHECK(!under_way(), "work within work");
     if (!work) work = [] {};
-    // std::async does not fit: its future's destructor would wait for the thread without a limit.
+    // std::async does not fit, because the destructor of its future waits for the thread without a limit.
     std::packaged_task<void()> task(std::move(work));
     own_ = task.get_future();
     thread_ = std::thread(std::move(task));
@@ -71,10 +71,12 @@ bool JointWork::ended() {
     return true;
 }
 
-/// COLLECTIVE.
+/// COLLECTIVE: sets failure_ on all ranks to the failure of the lowest rank that failed. `own` is this
+/// rank's.
 void JointWork::learn_failure(const std::optional<Failure>& own) {
     failure_.reset();
-    // A rank without a failure contributes size(), so that one all-reduce finds the first rank that failed.
+    // The maximum of the negated ranks is the lowest rank that failed. A rank without a failure contributes
+    // -size().
     const int64_t place = own ? control_.rank() : control_.size();
     const at::Tensor first = at::full({}, -place, at::kLong);
     take_maximum(control_, first);
@@ -106,7 +108,7 @@ void JointWork::run(std::function<void()> work) {
 std::vector<std::string> all_gather_texts(comm::Communicator& group, const std::string& own) {
     const at::Tensor longest = at::full({}, static_cast<int64_t>(own.size()), at::kLong);
     take_maximum(group, longest);
-    const int64_t length = longest.item<int64_t>() + 1;  // each ends with a NUL
+    const int64_t length = longest.item<int64_t>() + 1;  // each text ends with a NUL
     const at::Tensor mine = at::zeros({length}, at::kByte),
                      all = at::empty({length * group.size()}, at::kByte);
     std::memcpy(mine.mutable_data_ptr<uint8_t>(), own.data(), own.size());

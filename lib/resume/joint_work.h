@@ -1,6 +1,7 @@
-// Runs work on every rank in a background thread while training goes on, such as writing a checkpoint, and
-// reports a failure to all ranks. No collective blocks on the work: the ranks poll with a tiny all-reduce
-// whether all have ended, so a slow disk on one rank lets no collective time out. Owns the thread.
+// Runs work such as writing a checkpoint on every rank, in a background thread, while training goes on, and
+// reports a failure to all ranks (JointWork). No collective waits for the work: the ranks poll with a tiny
+// all-reduce whether the work of all ranks has ended, so a slow disk on one rank makes no collective time
+// out. Also has collectives that exchange texts and integers.
 #pragma once
 
 #include <cstdint>
@@ -19,43 +20,44 @@ namespace argosy::resume {
 class JointWork {
   public:
     struct Failure {
-        int rank = 0;  // the first whose work failed
+        int rank = 0;  // the lowest rank whose work failed
         ExitCode code = ExitCode::Failed;
         std::string reason;
     };
 
-    /// How long the destructor waits for this rank's work: long enough to commit a step that is written, and
-    /// shorter than the time that Slurm gives a job to exit (KillWait, 30 s), since the other ranks wait for
-    /// this rank's error.
+    /// How long the destructor waits for this rank's work. This is long enough to commit a step that is
+    /// written, and shorter than the time that Slurm gives a job to exit (KillWait, 30 s), because the other
+    /// ranks wait for this rank's error.
     static constexpr double kPatienceSeconds = 10;
 
-    /// REQUIRES: `control` outlives it.
+    /// REQUIRES: `control` outlives this object.
     explicit JointWork(comm::Communicator& control, double patience_seconds = kPatienceSeconds)
         : control_(control), patience_seconds_(patience_seconds) {}
     JointWork(const JointWork&) = delete;
-    /// If work is under way, as when an error unwinds, waits for this rank's work, at most patience_seconds:
-    /// a hanging disk must not hide the error. Work that takes longer is detached and ends with the process.
+    /// If work is under way, such as when an error unwinds, waits for this rank's work for at most
+    /// `patience_seconds`, because a hanging disk must not hide the error. Work that takes longer is detached
+    /// and ends with the process.
     ~JointWork();
 
-    /// Starts this rank's work in a thread and returns at once; nullptr stands for no work. failure() returns
-    /// its errors. Every rank must call begin(), or none. REQUIRES: no work under way; `work` owns what it
-    /// uses, since the destructor may detach it.
+    /// Starts this rank's work in a thread and returns at once; nullptr stands for no work. If `work` throws,
+    /// failure() returns the error after ended(). Every rank must call begin(), or none. REQUIRES: no work is
+    /// under way, and `work` owns what it uses, because the destructor may detach the thread.
     void begin(std::function<void()> work);
     bool under_way() const { return own_.valid(); }
 
-    /// COLLECTIVE, one tiny all-reduce: whether the work of all ranks has ended. After true no work is under
-    /// way. REQUIRES: work under way.
+    /// COLLECTIVE, one tiny all-reduce: whether the work of all ranks has ended. Once ended() returns true,
+    /// no work is under way. REQUIRES: work is under way.
     bool ended();
 
     /// COLLECTIVE: returns once the work of all ranks has ended.
     void wait();
 
-    /// The failure of the work that ended last, if it failed; the same on all ranks.
+    /// The failure of the work that ended last; none if it succeeded. The same on all ranks.
     const std::optional<Failure>& failure() const { return failure_; }
 
-    /// COLLECTIVE: begin() and wait(). If some ranks fail, all ranks throw the same UserError or JobError,
-    /// which names the first rank that failed. `work` may use the caller's variables: if waiting for the
-    /// other ranks fails, run() still waits for this rank's work, without a limit.
+    /// COLLECTIVE: begin() and wait(). If the work of some ranks fails, all ranks throw the same UserError or
+    /// JobError, which names the lowest such rank. `work` may use the caller's variables, because run() waits
+    /// for this rank's work, without a limit, even if waiting for the other ranks fails.
     void run(std::function<void()> work);
 
   private:

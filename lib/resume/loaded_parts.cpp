@@ -23,7 +23,7 @@ namespace {
 using checkpoint::TensorInfo;
 using checkpoint::TensorSource;
 
-/// Keys that do not affect training, so that log_differences() leaves them out.
+/// Keys that do not affect training. log_differences() leaves them out.
 constexpr std::array<std::string_view, 6> kSaysNothing = {"job.dump_folder",
                                                           "job.description",
                                                           "checkpoint.folder",
@@ -41,8 +41,8 @@ LoadedParts all_but_excluded(const config::Checkpoint& checkpoint) {
             .progress = wanted(config::SavedPart::TrainState)};
 }
 
-/// Converts the saved position to samples of `seq_len` tokens, so that it counts as many tokens as before.
-/// The next token is the same as before only if samples come in the file's order.
+/// Converts the saved position to samples of `seq_len` tokens, so that the number of tokens before the
+/// position stays the same. The next token stays the same only if the samples come in the file's order.
 int64_t samples_of_length(const Scalars& scalars, int64_t seq_len, bool shuffled, const std::string& place) {
     if (scalars.seq_len == seq_len) return scalars.position.samples;
     const int64_t samples = scalars.position.samples * scalars.seq_len / seq_len;
@@ -151,7 +151,7 @@ void check_tensors(const TensorSource& source, std::span<const HeldSlab> slabs) 
 }
 
 void load_slabs(const TensorSource& source, std::span<const HeldSlab> slabs) {
-    const c10::InferenceMode guard;  // the thread that made the tensors has it too
+    const c10::InferenceMode guard;  // the thread that made the tensors was in inference mode, too
     check_tensors(source, slabs);
     std::map<std::string, const HeldSlab*> by_name;
     for (const HeldSlab& held : slabs) by_name[held.tensor.name] = &held;

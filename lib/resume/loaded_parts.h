@@ -1,4 +1,4 @@
-// Chooses the parts of a checkpoint that a run loads, and restores them: numbers and tensors.
+// Chooses which parts of a checkpoint a run loads, and restores the numbers and tensors of these parts.
 #pragma once
 
 #include <optional>
@@ -16,42 +16,45 @@ namespace argosy::resume {
 
 /// The parts to load in addition to the weights.
 struct LoadedParts {
-    bool moments = false;     // AdamW's, with the number of updates and the loss scale
+    bool moments = false;     // AdamW's moments, number of updates and loss scale
     bool data_place = false;  // position in the data
     bool progress = false;    // step, tokens, and the UpdateGuard's state
     bool any() const { return moments || data_place || progress; }
 };
 
-/// Parts to load from one of the run's own steps: all except those in checkpoint.exclude_from_loading.
-/// UserError if the step has only weights and the run still has steps to train.
+/// Parts to load from one of the run's own steps: all except the parts in checkpoint.exclude_from_loading,
+/// and except the moments if the step has only weights. In the latter case, throws UserError if the run still
+/// has steps to train, unless checkpoint.exclude_from_loading has the moments.
 LoadedParts parts_to_resume(const config::JobConfig& config, const layout::MeshShape& mesh,
                             const checkpoint::Description& description);
 
 /// Parts to load from checkpoint.initial_load_path. `description` is empty for a Hugging Face folder.
-/// UserError if the configuration asks for the whole state and the checkpoint does not have it.
+/// Throws UserError if checkpoint.initial_load_model_only is false and the checkpoint has no state, or lacks
+/// the moments although they are to be loaded.
 LoadedParts parts_to_begin_with(const config::JobConfig& config,
                                 const std::optional<checkpoint::Description>& description,
                                 const std::string& place);
 
-/// Restores the chosen numbers into `state` and returns the run's position. Logs a change of the sample
-/// length. `place`: the checkpoint's path, for messages.
+/// Restores the numbers of the chosen parts into `state` and returns the run's position. Logs a change of the
+/// sample length. `place` is the checkpoint's path, for messages.
 train::Position restore_scalars(const config::JobConfig& config, const checkpoint::Description& description,
                                 const std::string& place, const LoadedParts& parts, RunState& state);
 
-/// Logs a line for each key of the configuration, and for the mesh, that differs from the saved one. Keys
-/// that do not affect training, such as folders, are left out.
+/// Logs a line for each key of the configuration whose value differs from the saved one, and for the mesh if
+/// it differs. Keys that do not affect training, such as folders, are left out.
 void log_differences(const config::JobConfig& config, const layout::MeshShape& mesh,
                      const checkpoint::Description& then);
 
-// Fills this rank's slabs of weights and optimizer states from a source of whole tensors (a checkpoint or a
-// Hugging Face folder). Only the bytes of the slabs are read.
+// The following functions fill this rank's slabs of weights and optimizer states from a source of whole
+// tensors (a checkpoint or a Hugging Face folder). They read only the bytes of the slabs.
 
-/// Reads nothing. UserError if a tensor is missing, has another shape, or has a type that no weight can have.
+/// Throws UserError if a tensor is missing, has another shape, or has a type that no weight can have. Reads
+/// no elements.
 void check_tensors(const checkpoint::TensorSource& source, std::span<const HeldSlab> slabs);
 
-/// Reads the slabs in the source's order. Elements stored in another type are rounded to the nearest. A slab
-/// is held in memory twice only if its type is converted or it is on a GPU. Throws as check_tensors() before
-/// anything is read, and as TensorSource::read(), after which only some slabs are filled.
+/// Reads the slabs in the source's order. Elements stored in another type are rounded to the nearest value. A
+/// slab is held in memory twice only if its type is converted or it is on a GPU. Throws the errors of
+/// check_tensors() before reading, and those of TensorSource::read(), after which only some slabs are filled.
 void load_slabs(const checkpoint::TensorSource& source, std::span<const HeldSlab> slabs);
 
 /// Text for the log on tensors whose stored type differs from the type in memory; empty if there are none.

@@ -26,7 +26,7 @@ namespace {
 namespace fs = std::filesystem;
 using Found = interop::ModelSource;
 
-constexpr size_t kFaultsInLog = 8;  // of one checkpoint
+constexpr size_t kFaultsInLog = 8;  // maximum for one checkpoint
 
 /// Kind of checkpoint that a path must hold.
 enum class Want { OwnStep, AnyModel };
@@ -63,13 +63,13 @@ class Restorer {
     comm::Communicator& control_;
     RunState& state_;
     JointWork work_;
-    std::vector<std::string> faults_;  // of the checkpoint that was tried last; empty: it is sound
-    bool machine_failed_ = false;      // reading that checkpoint failed, so it may still be sound
-    /// First fault of the first skipped checkpoint that could not be read, and so may still be sound.
+    std::vector<std::string> faults_;  // faults of the checkpoint that was tried last; empty: none
+    bool machine_failed_ = false;      // that checkpoint could not be read; it may still be sound
+    /// First fault of the first skipped checkpoint that could not be read. The checkpoint may be sound.
     std::optional<std::string> machine_fault_;
 };
 
-/// The whole steps in `folder`, as rank 0 sees them.
+/// COLLECTIVE: the whole steps that rank 0 sees in `folder`, newest first.
 std::vector<int64_t> Restorer::newest_first(const fs::path& folder) {
     std::vector<int64_t> steps;
     work_.run([&] {
@@ -96,7 +96,7 @@ std::vector<fs::path> places_of(const std::vector<int64_t>& steps, const fs::pat
     return places;
 }
 
-/// If `path` is a run's folder of steps, the paths of its steps, newest first; otherwise `path` alone.
+/// COLLECTIVE: the paths of the steps, newest first, if `path` is a run's folder of steps; else `path` alone.
 std::vector<fs::path> Restorer::places_to_try(const fs::path& path) {
     fs::path folder;
     work_.run([&] {
@@ -108,7 +108,7 @@ std::vector<fs::path> Restorer::places_to_try(const fs::path& path) {
 }
 
 /// COLLECTIVE: runs `look` on every rank and returns the faults that any rank found, each once, the same on
-/// all ranks. An exception in `look` is a fault too; one that is not a UserError also sets machine_failed_.
+/// all ranks. An exception in `look` is a fault, too. Any exception except UserError sets machine_failed_.
 std::vector<std::string> Restorer::gather_faults(const std::function<std::vector<std::string>()>& look) {
     std::vector<std::string> own;
     machine_failed_ = false;
@@ -134,8 +134,9 @@ std::vector<std::string> Restorer::gather_faults(const std::function<std::vector
     return {faults.begin(), faults.end()};
 }
 
-/// COLLECTIVE: opens the checkpoint on every rank and verifies it, or at least its files without
-/// checkpoint.verify_on_load. Returns the faults; none if the checkpoint is sound.
+/// COLLECTIVE: opens the checkpoint on every rank and verifies all of its bytes; without
+/// checkpoint.verify_on_load, verifies only that its files can be opened and belong to the save. Returns the
+/// faults; none if the checkpoint is sound.
 std::vector<std::string> Restorer::open(const fs::path& path, Want want, Found& found) {
     return gather_faults([&]() -> std::vector<std::string> {
         found = interop::open_model(path);
@@ -163,8 +164,9 @@ void Restorer::note_faults(const fs::path& place, bool aloud) {
     if (faults_.size() > kFaultsInLog) spdlog::error("  and {} more", faults_.size() - kFaultsInLog);
 }
 
-/// Reports that no sound checkpoint was found. JobError if one could not be read: that may be temporary, and
-/// a job is started again after a JobError. Otherwise UserError, since the user must choose.
+/// Ends the run because no sound checkpoint was found. Throws JobError if a checkpoint could not be read,
+/// because that failure may be temporary and a job is started again after a JobError. Otherwise throws
+/// UserError, because the user must choose.
 void Restorer::fail(const std::string& what, const std::string& remedy) const {
     if (machine_fault_) {
         throw JobError("{}, as far as could be read ({}); start it again where that can be read", what,
@@ -173,7 +175,7 @@ void Restorer::fail(const std::string& what, const std::string& remedy) const {
     throw UserError("{} ({}); {}", what, faults_.front(), remedy);
 }
 
-/// Warns of settings that are wrong in a chain of jobs, since every start of a job applies them again.
+/// Warns of settings that are wrong in a job that is started again, because each start applies them again.
 void Restorer::warn_of_repetition(int64_t step) const {
     if (!speaks()) return;
     if (config_.checkpoint.load_step != config::Checkpoint::kNewest) {
@@ -189,9 +191,9 @@ void Restorer::warn_of_repetition(int64_t step) const {
     }
 }
 
-/// Loads the first sound checkpoint among `places` and logs the faults of those before it. Returns nothing if
-/// none is sound; faults_ then has the faults of the last one. A damaged checkpoint may be loaded in part:
-/// the next one has the same tensors and overwrites them.
+/// Loads the first sound checkpoint among `places` and logs the faults of the checkpoints before it. Returns
+/// nothing if none is sound; faults_ then has the faults of the last checkpoint. A damaged checkpoint may be
+/// loaded in part, because the next checkpoint has the same tensors and overwrites them.
 std::optional<Start> Restorer::load_first_sound(const std::vector<fs::path>& places, Want want,
                                                 const ChooseParts& choose) {
     machine_fault_.reset();
@@ -298,8 +300,8 @@ fs::path steps_folder(const config::JobConfig& config) {
 
 Start restore(const config::JobConfig& config, const layout::MeshShape& mesh, comm::Communicator& control,
               RunState& state) {
-    // The zeroing of the tensors is queued on this thread's stream, and the thread that loads them does not
-    // wait for that stream.
+    // This thread has queued the zeroing of the tensors on its stream. The thread that loads the tensors does
+    // not wait for that stream.
     gpu::synchronize();
     Restorer restorer(config, mesh, control, state);
     const config::Checkpoint& checkpoint = config.checkpoint;

@@ -18,11 +18,11 @@ namespace argosy::resume {
 
 struct Start {
     train::Position position = {};
-    bool resumed = false;                        // from one of the run's own steps
+    bool resumed = false;                        // true: the run resumes from one of its own steps
     std::vector<checkpoint::Asset> assets = {};  // on rank 0: the tokenizer's files in the checkpoint
     int64_t max_context = 0;  // context length of the loaded weights, in tokens; 0: nothing was loaded
-    /// Lines of metrics in job.dump_folder up to this step belong to this run; 0 for a run that does not
-    /// resume. Empty without checkpoint.enable, since nothing then shows which run wrote them.
+    /// Lines of metrics in job.dump_folder up to this step belong to this run. 0 if the run does not resume.
+    /// Empty without checkpoint.enable, because it is then unknown which run wrote the lines.
     std::optional<int64_t> last_own_step = {};
 };
 
@@ -30,10 +30,11 @@ struct Start {
 std::filesystem::path steps_folder(const config::JobConfig& config);
 
 /// COLLECTIVE over `control`. Finds and loads a checkpoint as [checkpoint] says; the ranks share the work of
-/// verifying it. Logs what it found, what it skipped and why, and which settings differ from the saved ones.
-/// UserError if the requested checkpoint is missing, damaged, or of another model, or if the run has steps
-/// and all are damaged: a run with steps never starts afresh. JobError if nothing sound was found and some
-/// checkpoint could not be read: such a failure may be temporary, so the job should be started again.
+/// verifying it. Logs which checkpoint was found, which ones were skipped and why, and which settings differ
+/// from the saved ones. Throws UserError if the requested checkpoint is missing, damaged, or of another
+/// model, or if all steps of the run are damaged: a run with steps never starts afresh. Throws JobError if no
+/// sound checkpoint was found and some checkpoint could not be read: such a failure may be temporary, so the
+/// job should be started again.
 Start restore(const config::JobConfig& config, const layout::MeshShape& mesh, comm::Communicator& control,
               RunState& state);
 

@@ -19,10 +19,10 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::chrono::milliseconds kBetweenLooks{200};
-constexpr int kMaxAttempts = 100;  // to open a file whose folder other runs remove meanwhile
+constexpr int kMaxAttempts = 100;  // to open the file, because other runs may remove its folder
 constexpr std::chrono::milliseconds kBetweenAttempts{1};
 
-/// The start of the text that a job writes into its lock file; empty outside Slurm.
+/// The start of the text that a job writes to its lock file; empty outside Slurm.
 std::string job_name(const Environment& environment) {
     return environment.slurm_job_id.empty() ? "" : fmt::format("job {}, ", environment.slurm_job_id);
 }
@@ -33,8 +33,8 @@ bool make_folder(const fs::path& folder, std::error_code& error) {
     return !error && fs::create_directory(folder, error);
 }
 
-/// Opens the lock file and makes its folder. Tries again if another run, at its end, removes the folder
-/// before the file is opened. Sets `made_folder` if it made the folder.
+/// Makes the folder and opens the lock file in it. Tries again if another run, at its end, removes the folder
+/// before the file is opened. Sets `made_folder` if the folder did not exist before.
 FileLock open_lock(const fs::path& path, bool& made_folder) {
     for (int attempt = 1;; ++attempt) {
         std::error_code error;
@@ -53,8 +53,8 @@ FileLock open_lock(const fs::path& path, bool& made_folder) {
     }
 }
 
-/// Sleeps for a moment if the holder is an earlier start of this job. UserError if the holder is another job;
-/// RunError if the deadline has passed.
+/// Sleeps for a moment if the holder is an earlier start of this job. Throws UserError if the holder is
+/// another job, and RunError if the deadline has passed.
 void wait_for(const std::string& holder, const fs::path& path, const Environment& environment,
               double deadline) {
     const std::string own_job = job_name(environment), folder = path.parent_path().string();
@@ -107,7 +107,7 @@ RunLock::RunLock(const config::JobConfig& config, const Environment& environment
 RunLock::~RunLock() {
     if (!file_) return;
     file_->remove();
-    if (made_folder_) rmdir(file_->path().parent_path().c_str());  // only where it is empty
+    if (made_folder_) rmdir(file_->path().parent_path().c_str());  // fails if the folder is not empty
 }
 
 }  // namespace argosy::resume

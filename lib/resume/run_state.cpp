@@ -27,11 +27,12 @@ Json json_of(const train::UpdateGuard::State& guard) {
             {"grad_norms", guard.grad_norms}};
 }
 
-// Larger than the counts of any run, and small enough that arithmetic with counts does not overflow 64 bits.
+// This is larger than any run's counts, and small enough that arithmetic with counts does not overflow 64
+// bits.
 constexpr int64_t kMaxCount = int64_t{1} << 53;
 
-/// Reads a non-negative integer. The JSON library calls only such literals unsigned, and makes integers
-/// beyond 64 bits floats.
+/// Reads a non-negative integer. The JSON library reads non-negative integers as unsigned, negative ones as
+/// signed, and integers beyond 64 bits as floats.
 uint64_t unsigned_in(const Json& object, const char* key) {
     const Json& value = object.at(key);
     if (!value.is_number_unsigned()) throw UserError("{} is {}, not a count", key, value.dump());
@@ -71,7 +72,7 @@ train::UpdateGuard::State guard_in(const Json& object) {
             .num_skipped = count_in(object, "skipped")};
 }
 
-/// The position in tokens must be a valid count too: a run with another sample length converts by tokens.
+/// samples * seq_len must not exceed kMaxCount, because samples_of_length() (loaded_parts.cpp) computes it.
 void check_place(int64_t samples, int64_t seq_len) {
     if (seq_len < 1) throw UserError("seq_len is {}, not 1 or more", seq_len);
     if (samples > kMaxCount / seq_len) {

@@ -1,5 +1,5 @@
-// The state of a run between two steps, as checkpoints keep it: this rank's slabs of the tensors, and a few
-// numbers (FORMAT.md). The elements belong to the trainer; a RunState holds views of them.
+// The state of a run between two steps that checkpoints keep: this rank's slabs of the tensors, and a few
+// numbers (FORMAT.md). The Trainer owns the elements; a RunState holds views of them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -20,13 +20,12 @@
 
 namespace argosy::resume {
 
-// The numbers that a checkpoint keeps of a run in addition to the tensors, and their JSON form (FORMAT.md).
-
+/// The numbers that a checkpoint keeps in addition to the tensors. FORMAT.md describes their JSON form.
 struct Scalars {
     train::Position position;
-    int64_t seq_len = 0;  // tokens of a sample, the unit of position.samples
+    int64_t seq_len = 0;  // tokens of one sample of position.samples
     uint64_t seed = 0;
-    int64_t num_updates = 0;  // AdamW's updates: the steps without the skipped ones
+    int64_t num_updates = 0;  // number of AdamW's updates: all steps except skipped ones
     std::optional<optim::LossScale::State> loss_scale;
     train::UpdateGuard::State guard;
     bool operator==(const Scalars&) const = default;
@@ -34,7 +33,7 @@ struct Scalars {
 
 std::string to_json(const Scalars& scalars);
 
-/// UserError, naming `place`, for a text that to_json did not write.
+/// Throws UserError, which names `place`, if `text` is not a text of to_json().
 Scalars parse_scalars(const std::string& text, const std::string& place);
 
 /// A slab of a tensor, and its elements in this rank's memory.
@@ -44,7 +43,7 @@ struct HeldSlab : checkpoint::TensorSlab {
 
 class RunState {
   public:
-    /// REQUIRES: the arguments outlive it. `seq_len`: tokens of a sample, the unit of Position::samples.
+    /// `seq_len` is the number of tokens of a sample. REQUIRES: the arguments outlive this object.
     RunState(train::Trainer& trainer, const comm::Mesh& mesh, train::UpdateGuard& guard, int64_t seq_len);
 
     const model::ModelSpec& spec() const { return trainer_.model().spec(); }
@@ -54,13 +53,13 @@ class RunState {
     const std::vector<HeldSlab>& weights() const { return weights_; }
     /// "optimizer/first/<parameter>" and "optimizer/second/<parameter>".
     const std::vector<HeldSlab>& moments() const { return moments_; }
-    /// The same tensors, as a save cuts them.
+    /// How a save cuts the tensors of weights() and moments().
     const std::vector<checkpoint::CutTensor>& cut_weights() const { return cut_weights_; }
     const std::vector<checkpoint::CutTensor>& cut_moments() const { return cut_moments_; }
     const layout::MeshShape& mesh() const { return mesh_.shape(); }
     int writer() const;  // this rank's number among the writers of a save
 
-    /// Call after weights() were filled: refreshes the copies that computation uses.
+    /// Refreshes the copies of the weights that computation uses. Call after weights() are filled.
     void weights_changed();
 
     Scalars scalars(const train::Position& position) const;

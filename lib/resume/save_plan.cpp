@@ -19,8 +19,8 @@ using layout::Axis;
 using layout::MeshShape;
 using layout::ParamSpec;
 
-/// Chooses one of several writers at a time by a tensor's name, so that all ranks choose the same and small
-/// tensors are spread.
+/// Chooses writers by a tensor's name: one of `count` writers with each call of of(). All ranks choose the
+/// same writers, and small tensors are spread over the writers.
 class Choice {
   public:
     explicit Choice(const std::string& name) : key_(name_key(name)) {}
@@ -34,23 +34,24 @@ class Choice {
     uint64_t key_;
 };
 
-/// The cut of the parameter over `axes`; without one all writers of these axes hold the same slab, and one of
-/// them writes it.
+/// The cut of the parameter over `axes`. If the parameter is not cut over `axes`, all writers of these axes
+/// hold the same slab, and one of them writes it.
 Cut cut_over(const ParamSpec& spec, layout::AxisSet axes, int degree, Choice& choice) {
     const auto cut = std::ranges::find(spec.cuts, axes, &layout::Cut::axes);
     if (cut == spec.cuts.end()) return {.first = choice.of(degree)};
     return {.dim = cut->dim, .parts = cut->parts, .first = choice.of(degree / cut->parts)};
 }
 
-/// The pipeline rank that writes: a tied parameter is on two.
+/// The pipeline rank that writes the parameter. A parameter that embedding and head share may be on two.
 int pipeline_rank(const ParamSpec& spec, const MeshShape& mesh, Choice& choice) {
     std::set<int> ranks;
     for (const int stage : spec.stages) ranks.insert(stage % mesh.degree(Axis::Pipeline));
     return *std::next(ranks.begin(), choice.of(static_cast<int>(ranks.size())));
 }
 
-/// Whether replicas of the largest slab share its rows: only in equal parts, which one view of all parts can
-/// map.
+/// The cut over the ranks of the replicate axis, which hold the same slab. They share the rows of the
+/// tensor's largest slab if the parts are large enough (kMinSlabBytes) and equal, so that one view can map
+/// all parts. Otherwise one of them writes the slab.
 Cut cut_over_replicas(const CutTensor& tensor, int degree, Choice& choice) {
     std::vector<int64_t> size = tensor.info.shape;
     for (const Cut& cut : tensor.cuts)

@@ -1,5 +1,5 @@
-// How a save cuts a run's tensors over the ranks that write them: the cuts of a parameter over the mesh
-// (layout/param_spec.h) as cuts over the grid of writers (checkpoint/plan.h). Ranks that hold the same slab
+// Plans which slab of each tensor a rank writes in a save. Translates the cuts of a parameter over the mesh
+// (layout/param_spec.h) into cuts over the grid of writers (checkpoint/plan.h). Ranks that hold the same slab
 // share the writing.
 #pragma once
 
@@ -11,23 +11,25 @@
 
 namespace argosy::resume {
 
-/// The replicas of a slab write its rows in equal parts if each gets this many bytes; otherwise one of them,
-/// chosen by the tensor's name, writes the whole slab.
+/// The ranks of the replicate axis hold the same slab. They write its rows in equal parts if the rows can be
+/// divided equally and each part has at least this many bytes. Otherwise one of these ranks, chosen by the
+/// tensor's name, writes the whole slab.
 inline constexpr int64_t kMinSlabBytes = 64 << 10;
 
-/// The writers of a save form this grid: pipeline, tensor, shard and context together, replicate. A tensor
-/// is cut in this order too, so that neighbours on the grid have neighbouring slabs.
+/// The grid of a save's writers. The grid has the axes pipeline, tensor, shard and context together, and
+/// replicate. A tensor is cut in this order, too, so that neighbours on the grid have neighbouring slabs.
 std::vector<int> writer_grid(const layout::MeshShape& mesh);
 
-/// The number of a rank in the grid.
+/// The number of a rank among the writers of the grid.
 int writer_of(const layout::MeshShape& mesh, const layout::Coordinates& coordinates);
 
-/// Cuts `tensor`, which has the shape of the parameter `spec`.
+/// Plans the cuts of `tensor`, which has the shape of the parameter `spec`.
 checkpoint::CutTensor cut_tensor(const checkpoint::TensorInfo& tensor, const layout::ParamSpec& spec,
                                  const layout::MeshShape& mesh);
 
-/// COLLECTIVE over `control`, whose ranks are the mesh's. The tensors of all pipeline ranks, from those of
-/// each, `own`; a tensor on two of them is listed once. Costs one broadcast for each pipeline rank.
+/// COLLECTIVE over `control`, which has the ranks of the mesh. Returns the tensors of all pipeline ranks;
+/// `own` are the tensors of this one. A tensor on two pipeline ranks is listed once. Costs one
+/// broadcast_text() for each pipeline rank.
 std::vector<checkpoint::CutTensor> gather_tensors(const std::vector<checkpoint::CutTensor>& own,
                                                   const layout::MeshShape& mesh, comm::Communicator& control);
 

@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kAside = ".aside";
 
-/// A free name for a step to set aside. Another step of the same number may have been set aside before.
+/// An unused name for a step to set aside. A step of the same number may have been set aside before.
 fs::path aside_path(const fs::path& step) {
     fs::path path = step.string() + std::string(kAside);
     for (int number = 2; fs::exists(path); ++number)
@@ -42,7 +42,7 @@ std::optional<int64_t> step_aside(const std::string& name) {
     return rest.empty() || numbered ? step : std::nullopt;
 }
 
-constexpr int kExportThreads = 4;  // reading, converting and writing overlap; training has ended by then
+constexpr int kExportThreads = 4;  // reading, converting and writing overlap; training has ended
 
 }  // namespace
 

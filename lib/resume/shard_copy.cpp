@@ -16,7 +16,7 @@
 namespace argosy::resume {
 namespace {
 
-constexpr int64_t kAlignmentBytes = 64;  // start of each slab in the copy: a cache line
+constexpr int64_t kAlignmentBytes = 64;  // alignment of each slab in the copy: a cache line
 
 int64_t aligned(int64_t bytes) { return (bytes + kAlignmentBytes - 1) / kAlignmentBytes * kAlignmentBytes; }
 

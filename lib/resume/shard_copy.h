@@ -15,17 +15,17 @@
 
 namespace argosy::resume {
 
-/// The slabs that this rank, writer `writer` of the plan, writes: those of checkpoint::slabs_of, in that
-/// order, with the types that the plan gives their tensors; the elements are views of those of `held`.
-/// REQUIRES: each slab is rows of a slab of `held`.
+/// The slabs that this rank, writer `writer` of the plan, writes: the slabs of checkpoint::slabs_of(), in the
+/// same order, with the element types of the plan. Their elements are views of elements of `held`, which may
+/// have another type. REQUIRES: each slab consists of rows of a slab of `held`.
 std::vector<HeldSlab> written_slabs(std::span<const HeldSlab> held, const checkpoint::Plan& plan, int writer);
 
 /// Host memory for the copy of one save after another, allocated at the first save and then reused.
 class ShardCopy {
   public:
-    /// Copies the slabs' elements, converted to the types of their tensors, and waits for the copy: the
-    /// elements may change after it returns. Returns the bytes of each slab, in order, valid until the next
-    /// call.
+    /// Copies the elements of the slabs, converted to the type in HeldSlab::tensor. Waits for the copy, so
+    /// the elements may change once copy() returns. Returns the bytes of each slab, in order; they are valid
+    /// until the next call.
     std::vector<std::span<const std::byte>> copy(const std::vector<HeldSlab>& slabs);
 
     int64_t num_bytes() const { return num_bytes_; }
@@ -34,7 +34,7 @@ class ShardCopy {
     void make_room(int64_t num_bytes, bool from_gpu);
 
     std::unique_ptr<std::byte[]> pageable_;
-    std::optional<cuda::PinnedMemory> pinned_;  // used instead for slabs on a GPU, if it can be allocated
+    std::optional<cuda::PinnedMemory> pinned_;  // for slabs on a GPU, if it can be allocated
     std::byte* memory_ = nullptr;               // points to pageable_ or pinned_
     int64_t num_bytes_ = 0;
 };

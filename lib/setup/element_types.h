@@ -1,4 +1,4 @@
-// Element types of weights and optimizer states: from the choices of the configuration.
+// Translates the element types of the configuration into those of the other modules and of LibTorch.
 #pragma once
 
 #include <c10/core/ScalarType.h>

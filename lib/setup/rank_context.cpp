@@ -36,13 +36,13 @@ c10::Device prepare_process(const mpi::Comm& ranks, const config::JobConfig& con
 
 constexpr size_t kMaxLetters = 40;
 
-/// A rank's value of one setting, as ranks send it: the first characters of the text.
+/// A rank's value of one setting, as ranks send it. `text` has only the first characters of a long value.
 struct Value {
     bool is_slow = false;
     char text[kMaxLetters] = {};
 };
 
-/// For each setting its value on this rank, if that value does harm here.
+/// This rank's value of each setting in slow_settings(). `is_slow` is false for harmless values.
 std::vector<Value> found_here(int ranks_on_node, int num_ranks) {
     const auto variables = communication_variables();
     const SlowSetting::Ranks ranks = {
@@ -66,7 +66,7 @@ std::string state_in(const std::filesystem::path& file) {
     return state;
 }
 
-/// "all ranks", or "rank 1, 3, ...".
+/// "all ranks", "this rank" (a job of one rank), or "rank 1, 3, ...".
 std::string describe(const std::vector<int>& ranks, int num_ranks) {
     constexpr size_t kMaxShown = 8;
     if (static_cast<int>(ranks.size()) == num_ranks) return num_ranks == 1 ? "this rank" : "all ranks";
@@ -105,7 +105,7 @@ bool computes_on_gpu() {
     try {
         return gpu::memory().has_value();
     } catch (const std::exception&) {
-        return true;  // a GPU that cannot be queried
+        return true;  // the GPU cannot be queried
     }
 }
 

@@ -30,7 +30,7 @@ model::RecomputeMode recompute_mode(config::RecomputeMode mode) {
     return model::RecomputeMode::None;
 }
 
-/// The default for a pipeline is to keep weights gathered: otherwise each microbatch would gather them again.
+/// The default for a pipeline keeps weights gathered; otherwise each microbatch would gather them again.
 parallel::Reshard reshard(const config::Parallelism& parallelism) {
     switch (parallelism.fsdp_reshard_after_forward) {
         case config::ReshardAfterForward::Always:
@@ -55,8 +55,8 @@ optim::DecayShape decay_shape(config::DecayType type) {
     return optim::DecayShape::Linear;
 }
 
-/// The mean loss divides each token's loss by the tokens of a step. The initial scale undoes that division
-/// and adds a factor of 4 to 8 as a margin against underflow.
+/// The mean loss divides each token's loss by the number of tokens of a step. The initial scale undoes that
+/// division and multiplies by 4 to 8 as a margin against underflow.
 std::optional<optim::LossScaleOptions> loss_scale(const config::Training& training, int64_t global_batch) {
     if (training.mixed_precision_param != config::Precision::Float16) return std::nullopt;
     const auto tokens = static_cast<uint64_t>(global_batch * training.seq_len);
@@ -124,7 +124,7 @@ bool uses_graphs(const config::JobConfig& config) {
 }
 
 ops::Path operation_path(const config::JobConfig& config) {
-    const char* instruction_set = kernels::table().name;  // throws if set to one that cannot run
+    const char* instruction_set = kernels::table().name;  // throws if the processor cannot run it
     if (config.debug.plain_operations) {
         spdlog::info("Argosy's kernels: none, because debug.plain_operations is true");
         return ops::Path::Plain;

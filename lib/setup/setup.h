@@ -1,4 +1,4 @@
-// Translates the configuration into the options of the modules below: one function per module, without state.
+// Translates the configuration into the options of other modules: one function per module, without state.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@
 
 namespace argosy::setup {
 
-/// The preset, or the architecture in model.hf_assets_path. UserError if both are given and differ.
+/// The preset, or the architecture in model.hf_assets_path. Throws UserError if both are given and differ.
 model::ModelSpec choose_model(const config::Model& model);
 
 /// `device`: the device on which this rank computes.
@@ -29,10 +29,11 @@ comm::GroupOptions group_options(const config::Comm& comm, const Environment& en
 /// device and a transport between ranks that allow it.
 bool uses_graphs(const config::JobConfig& config);
 
-/// How operations compute. Logs which kernels they use: those of the GPU if this thread computes on one.
+/// The implementation of operations. Logs which kernels operations use. Throws UserError as kernels::table()
+/// does.
 ops::Path operation_path(const config::JobConfig& config);
 
-/// Logs the keys of [compile] that are set but have no effect with these ranks' devices and settings.
+/// Logs the keys of [compile] that are set but have no effect on these devices or with the other settings.
 void log_idle_compile_keys(const config::JobConfig& config, const comm::Communicator& world);
 
 cublas::Search algorithm_search(const config::Compile& compile);
@@ -44,21 +45,21 @@ train::BatchSizes batch_sizes(const config::JobConfig& config, const layout::Mes
 train::TrainerOptions trainer_options(const config::JobConfig& config, const model::ModelSpec& spec,
                                       const layout::MeshShape& mesh);
 
-/// The decay ends at step `num_steps`, the run's last, unless lr_scheduler.total_steps is set.
+/// The decay ends at the run's last step, `num_steps`, unless lr_scheduler.total_steps is set.
 optim::LrScheduleOptions lr_schedule_options(const config::JobConfig& config, int64_t num_steps);
 
-/// Opens training.dataset_path. Throws UserError if it is not set, or when the tokens' vocabulary is larger
-/// than the model's.
+/// Opens training.dataset_path. Throws UserError if that key is not set, or if the vocabulary of the tokens
+/// is larger than the model's.
 data::TokenFile open_dataset(const config::Training& training, const model::ModelSpec& spec);
 
-/// Applies debug.deterministic. Call it once, before any tensor is made. Throws UserError, or logs a line, if
-/// another setting keeps a run from repeating exactly.
+/// Applies debug.deterministic. Call this once, before any tensor is made. If another setting prevents runs
+/// from repeating exactly, throws UserError or logs a line.
 void set_determinism(const config::JobConfig& config, const Environment& environment);
 
-/// The model's name in messages: name and flavor of a preset, or name and path of a Hugging Face folder.
+/// The model's name in messages: name and flavor of a preset, or name and Hugging Face folder.
 std::string model_title(const config::Model& model, const model::ModelSpec& spec);
 
-/// Logs what is trained, on which mesh and in which batches, and job.description.
+/// Logs the model, the mesh, the batch sizes and job.description.
 void log_job(const config::JobConfig& config, const model::ModelSpec& spec, const layout::MeshShape& mesh,
              const train::BatchSizes& sizes);
 

@@ -22,7 +22,7 @@ DataFeed::DataFeed(const data::Loader& loader, comm::Mesh& mesh, const BatchSize
 
 at::Tensor DataFeed::place_to_read() {
     if (!for_gpu_) return at::empty({2, num_tokens()}, at::kLong);
-    while (!for_gpu_->copied.done()) std::this_thread::yield();  // waits only in a run's first step
+    while (!for_gpu_->copied.done()) std::this_thread::yield();  // may wait only in the first step
     return at::from_blob(for_gpu_->pinned.data(), {2, num_tokens()}, at::kLong);
 }
 

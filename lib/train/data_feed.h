@@ -1,5 +1,5 @@
 // Reads each step's samples for this rank, one step ahead of training, and copies them to the GPU if there is
-// one.
+// one (DataFeed). Also defines the sizes of a step's batch and the position of a run.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,36 +16,38 @@
 
 namespace argosy::train {
 
-/// Sizes of a step's batch, in samples: global_batch of the whole job = data-parallel ranks x
-/// num_microbatches x microbatch_size.
+/// Sizes of a step's batch. The whole job has global_batch = data-parallel ranks x num_microbatches x
+/// microbatch_size samples.
 struct BatchSizes {
     int64_t global_batch, microbatch_size, num_microbatches;
-    int64_t global_tokens = 0;  // of global_batch
+    int64_t global_tokens = 0;  // tokens of global_batch samples
     int64_t samples_per_rank() const { return microbatch_size * num_microbatches; }
 };
 
-/// Each step takes the next global_batch samples of the run; data-parallel rank r takes their r-th equal
-/// part, whatever the mesh. The all-reduce of the job's counted tokens runs while the previous step computes.
+/// Each step takes the next global_batch samples of the run. They are split into equal parts, and
+/// data-parallel rank r takes part r. The all-reduce of the job's counted tokens runs while the previous step
+/// computes.
 class DataFeed {
   public:
     /// Feeds `num_steps` steps. The first step begins at position `first_sample` of the run. REQUIRES: loader
-    /// and mesh outlive it.
+    /// and mesh outlive this object.
     DataFeed(const data::Loader& loader, comm::Mesh& mesh, const BatchSizes& sizes, int64_t first_sample,
              int64_t num_steps);
 
-    /// COLLECTIVE over the data axes: the next step's batch. REQUIRES: fewer than num_steps calls so far.
+    /// COLLECTIVE over the data axes: returns the next step's batch. REQUIRES: fewer than num_steps calls so
+    /// far.
     StepBatch next();
 
     /// COLLECTIVE over the data axes: reads the next step's batch, if there is one, while the GPU computes
-    /// the work in its queue. Does nothing without a GPU, since next() has read that batch already.
+    /// the work in its queue. Does nothing without a GPU, because next() has read that batch already.
     void read_meanwhile();
 
     /// Seconds for which the GPU was idle because the last read_meanwhile() was still reading; 0 without a
     /// GPU. REQUIRES: the GPU has finished all work in its queue.
     double seconds_gpu_waited() const;
 
-    /// The whole job's samples in the step of `batch`, as numbers in the token file. Data-parallel rank r
-    /// trains on the r-th block of sizes.samples_per_rank() of them.
+    /// The numbers of all samples of the job in the step of `batch` (samples of the token file). Block r of
+    /// samples_per_rank() of these samples is the part of data-parallel rank r.
     std::vector<int64_t> samples(const StepBatch& batch) const;
 
   private:
@@ -53,36 +55,35 @@ class DataFeed {
     struct ForGpu {
         explicit ForGpu(int64_t num_bytes) : pinned(num_bytes) {}
         cuda::PinnedMemory pinned;
-        // Recorded on the compute stream: `computed` when read_meanwhile() begins to read, `read` when the
-        // batch is read. Their distance is the time for which the GPU was idle.
+        // Events on the compute stream: read_meanwhile() records `computed` before it reads the batch, and
+        // `read` after that. The time between the two events is the time for which the GPU was idle.
         cuda::Event computed, read;
-        cuda::Event copied{cuda::Timing::Off};  // `pinned` may be reused after it
+        cuda::Event copied{cuda::Timing::Off};  // `pinned` may be reused after this event
         bool waits = false;                     // whether the last read_meanwhile() recorded the events
     };
     void read_ahead();
     int64_t num_tokens() const { return sizes_.samples_per_rank() * loader_.seq_len(); }
-    /// [2, num_tokens]: tokens and targets.
+    /// Memory to read the next batch into, [2, num_tokens]: tokens and targets.
     at::Tensor place_to_read();
     at::Tensor on_device(const at::Tensor& read);
 
     const data::Loader& loader_;
     comm::Mesh& mesh_;
     BatchSizes sizes_;
-    int64_t next_sample_;  // position in the run that is read next
+    int64_t next_sample_;  // position in the run of the sample that is read next
     int64_t num_steps_, num_read_ = 0;
 
     std::optional<ForGpu> for_gpu_;
     StepBatch ahead_;
-    at::Tensor job_tokens_;  // of ahead_, once counting_ is done
+    at::Tensor job_tokens_;  // ahead_.job_counted_tokens, once counting_ is done
     comm::Pending counting_;
 };
 
-// How far a run has come, in steps, samples and tokens.
-
+/// How far a run has come, in steps, samples and tokens.
 struct Position {
-    int64_t step = 0;     // the last one done; 1 is the first
-    int64_t samples = 0;  // position of the next sample as data::Loader counts: independent of batch sizes
-    int64_t tokens = 0;   // trained on so far by all ranks together
+    int64_t step = 0;     // the last step done; steps are numbered from 1
+    int64_t samples = 0;  // position of the next sample in the run (data::Loader)
+    int64_t tokens = 0;   // trained on so far, all ranks together
     bool operator==(const Position&) const = default;
     Position& operator+=(const Position& more) {
         return *this = {step + more.step, samples + more.samples, tokens + more.tokens};

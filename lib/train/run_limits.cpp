@@ -16,10 +16,11 @@
 namespace argosy::train {
 namespace {
 
-// Large enough that an occasional slow step (a checkpoint, a slow file system) is among the newest steps.
+// This is large enough that the newest steps include an occasional slow step (a checkpoint, a slow file
+// system).
 constexpr size_t kNumNewestSteps = 16;
 
-/// If nothing was done since `start`, nothing new is saved.
+/// The message depends on whether a step was done since `start`: without one, no new step is saved.
 ExitCode stopped_by_signal(const Position& position, const Position& start, int64_t num_steps, bool saved) {
     const int64_t step = position.step;
     if (!saved) {

@@ -1,5 +1,7 @@
-// Decides when a run ends: at training.steps, max_tokens or max_time, whichever comes first. Steps and tokens
-// are known beforehand. Each rank checks the time after each step, and the ranks agree through StopAgreement.
+// Decides when a run ends: at training.steps, max_tokens or max_time, whichever comes first, or on a signal.
+// The step that reaches training.steps or max_tokens is known beforehand (final_step). After each step, each
+// rank checks the time and whether it has received a signal, and the ranks agree whether to stop
+// (StopAgreement).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,24 +20,21 @@
 
 namespace argosy::train {
 
-// At the end of each step all ranks agree whether to stop: because of a signal (base/program.h), which
-// Slurm sends before a time limit or a preemption and which reaches ranks at different moments, or because of
-// a rank's clock (run_limits.h).
-
-/// Whether a rank asks to stop, and why. The ranks take the maximum, so a later value takes precedence.
+/// Whether a rank asks to stop, and why. OutOfTime: max_time by the rank's clock. Signal: base/program.h;
+/// Slurm sends signals before a time limit or a preemption, and they reach the ranks at different moments.
+/// The ranks take the maximum, so a later value takes precedence.
 enum class StopReason : int64_t { None, OutOfTime, Signal };
 
-/// COLLECTIVE: a group of all ranks for agreement between steps, separate from the groups that carry training
-/// data.
+/// COLLECTIVE: makes a group of all ranks for agreement between steps. The group carries no training data.
 std::unique_ptr<comm::Communicator> control_group(const comm::Communicator& world);
 
 class StopAgreement {
   public:
-    /// REQUIRES: main began with catch_stop_requests(), and `control` outlives it.
+    /// REQUIRES: main began with catch_stop_requests(), and `control` outlives this object.
     explicit StopAgreement(comm::Communicator& control) : control_(control) {}
 
-    /// COLLECTIVE, at the end of each step: the maximum over all ranks of `own` and of Signal where a rank
-    /// has received a signal; the same answer on all ranks.
+    /// COLLECTIVE. Call before the first step and after each step. Returns the maximum of `own` over all
+    /// ranks, where `own` counts as Signal on a rank that has received a signal.
     StopReason agreed(StopReason own = StopReason::None);
 
   private:
@@ -43,31 +42,33 @@ class StopAgreement {
 };
 
 /// The last step of a run that is at `position`: the first step that reaches max_tokens, or training.steps if
-/// that is less. The result may be less than position.step.
+/// training.steps is less. The result may be less than position.step.
 int64_t final_step(const config::Training& training, int64_t tokens_per_step, const Position& position);
 
 class RunLimits {
   public:
-    /// `started`: when this process began, by `clock`, in seconds. max_time counts from the process's start.
+    /// `started` is the time in seconds, by `clock`, at which this process began. max_time counts from then.
     RunLimits(const config::Training& training, int64_t tokens_per_step, double started,
               const Position& position = {}, std::function<double()> clock = seconds_now);
 
-    /// The final step.
+    /// The last step of the run (final_step()).
     int64_t num_steps() const { return num_steps_; }
 
-    /// Call at the start and at the end of each step. finish_step() returns OutOfTime if a step as long as
-    /// the longest of the newest few would not fit into max_time. A process takes at least one step.
+    /// Call at the start and at the end of each step. finish_step() returns OutOfTime if a step that takes as
+    /// long as the slowest of the newest steps would not end within max_time. Therefore max_time never stops
+    /// a process before its first step.
     void start_step();
     StopReason finish_step();
 
     /// Seconds until max_time; infinite if max_time is not set.
     double seconds_left() const;
 
-    /// The text for the log on which limit ended the run.
+    /// The text for the log that says which limit ended the run.
     std::string ending(const Position& position) const;
 
-    /// Logs why the run ends at `position`. Returns Requeue if a signal ended it before its last step and it
-    /// is `saved`; throws JobError if it never saves. `start`: position at which this process began.
+    /// Logs why the run ends at `position`, and returns the exit code. If a signal ended the run before its
+    /// last step, returns Requeue, or throws JobError if the run does not save. `start` is the position at
+    /// which this process began; `saved` says whether the run saves.
     ExitCode end(StopReason reason, const Position& position, const Position& start, bool saved) const;
 
   private:

@@ -32,7 +32,7 @@ StepTotals totals_of(const at::Tensor& values) {
     return {value[0], value[1], {value + 2, value + values.numel()}};
 }
 
-/// Empty if the totals have no norms of units.
+/// The gradient norm of each unit; empty if the totals have no norms of units.
 std::vector<std::pair<std::string, double>> unit_norms(const StepTotals& totals,
                                                        const model::ModelSpec& spec) {
     std::vector<std::pair<std::string, double>> norms;
@@ -64,7 +64,7 @@ StepTotals Step::forward_backward(const StepBatch& batch, const std::function<vo
     const double weight = 1 / static_cast<double>(batch.job_counted_tokens);
     parallel::start_gradients(model_);
     at::Tensor loss = executor_.run(batch.microbatches, scale() * weight) * weight;
-    // The ranks of a tensor group computed the same loss.
+    // The ranks of a tensor group computed the same loss, so only one of them adds it to the sum.
     if (mesh_.coordinate(layout::Axis::Tensor) != 0) loss.zero_();
     parallel::sum_remaining(model_, mesh_);
     const at::Tensor squares = parallel::owned_squared_norms(model_) / (scale() * scale());
@@ -76,14 +76,15 @@ StepTotals Step::forward_backward(const StepBatch& batch, const std::function<vo
     return totals_of(totals.cpu());
 }
 
-/// The factor for the summed gradients before the update: clips them to max_norm and removes the loss scale.
+/// The factor by which the optimizer multiplies the gradients, to clip them to max_norm and remove the loss
+/// scale.
 double Step::gradient_factor(double norm) const {
-    constexpr double kGuard = 1e-6;  // against a norm of zero
+    constexpr double kGuard = 1e-6;  // against division by zero
     return std::min(options_.max_norm / (norm + kGuard), 1.0) / scale();
 }
 
-/// A loss that is not finite does not change the scale: it is no overflow of gradients, and a smaller scale
-/// would not help.
+/// Lowers the loss scale if gradients overflowed; counts a good step if they did not. The scale stays if the
+/// loss itself is not finite, because a smaller scale would not help.
 void Step::adjust_loss_scale(StepResult& result) {
     if (!loss_scale_) return;
     result.loss_scale = loss_scale_->value();
@@ -99,7 +100,7 @@ StepResult Step::update(const StepTotals& totals, double lr, const UpdateLimits&
     const double norm = std::sqrt(totals.squared_norm);
     const bool within = totals.finite() && totals.loss <= limits.loss && norm <= limits.grad_norm;
     if (within) optimizer_.step(lr, gradient_factor(norm));
-    mesh_.world().wait_for_gpu();  // else its time would count for the next step
+    mesh_.world().wait_for_gpu();  // otherwise the update's time would count for the next step
     StepResult result{totals.loss, norm, /*skipped=*/!within, unit_norms(totals, model_.spec())};
     adjust_loss_scale(result);
     return result;

@@ -24,21 +24,21 @@ namespace argosy::train {
 /// The microbatches of one step on this rank, and the token counts that weight their losses.
 struct StepBatch {
     std::vector<model::Batch> microbatches = {};
-    int64_t counted_tokens = 0;      // tokens with a target on this rank
-    int64_t job_counted_tokens = 0;  // the same on all data-parallel ranks together
-    int64_t first_position = 0;      // position in the run of the job's first sample (data::Loader)
+    int64_t counted_tokens = 0;      // tokens on this rank that have a target
+    int64_t job_counted_tokens = 0;  // sum of counted_tokens over all data-parallel ranks
+    int64_t first_position = 0;      // position in the run of the step's first sample (data::Loader)
 };
 
-/// Totals over the whole job that forward and backward give, without the loss scale; the same on all ranks.
+/// Results of forward and backward over the whole job, the same on all ranks. The loss scale is divided out.
 struct StepTotals {
     double loss = 0;          // mean over the job's counted tokens
     double squared_norm = 0;  // of the whole gradient
-    std::vector<double> unit_squared_norms =
-        {};  // of each of model::unit_names, if StepOptions asks for them
+    /// Squared gradient norm of each of model::unit_names, if StepOptions asks for them.
+    std::vector<double> unit_squared_norms = {};
     bool finite() const;
 };
 
-/// The update is skipped if loss or norm exceeds its limit, or is not finite.
+/// The update is skipped if the loss or the gradient norm exceeds its limit or is not finite.
 struct UpdateLimits {
     double loss = std::numeric_limits<double>::infinity();
     double grad_norm = std::numeric_limits<double>::infinity();
@@ -60,23 +60,22 @@ struct StepOptions {
     bool decay_all_parameters = false;
     bool unit_grad_norms = false;
     optim::AdamWOptions adamw = {};
-    std::optional<optim::LossScaleOptions> loss_scale = {};  // none: nothing is scaled
+    std::optional<optim::LossScaleOptions> loss_scale = {};  // none: the loss is not scaled
 };
 
 class Step {
   public:
-    /// REQUIRES: model and mesh outlive it.
+    /// REQUIRES: model and mesh outlive this object.
     Step(parallel::ParallelModel& model, comm::Mesh& mesh, parallel::Executor executor,
          const StepOptions& options);
 
-    /// COLLECTIVE over the world: leaves the gradients of the mean loss, times the loss scale and summed over
-    /// the mesh, on the parameters. Calls `meanwhile`, if given, after all GPU work is queued, then waits for
-    /// that work.
+    /// COLLECTIVE over the world: computes the gradients of the mean loss, times the loss scale and summed
+    /// over the mesh, and leaves them in the parameters. Calls `meanwhile`, if given, after all GPU work is
+    /// queued, then waits for that work.
     StepTotals forward_backward(const StepBatch& batch, const std::function<void()>& meanwhile = nullptr);
 
     /// COLLECTIVE over the world: updates the weights with the clipped gradients and waits for the update.
-    /// Skips the update if the loss or the norm is not finite or exceeds its limit. REQUIRES: the same limits
-    /// on all ranks.
+    /// Skips the update as UpdateLimits says. REQUIRES: the same limits on all ranks.
     StepResult update(const StepTotals& totals, double lr, const UpdateLimits& limits = {});
 
     optim::AdamW& optimizer() { return optimizer_; }

@@ -7,7 +7,8 @@ namespace {
 
 using layout::Axis;
 
-/// The tensor axis splits a microbatch's tokens between blocks, so its degree must divide their number.
+/// Throws UserError unless the degree of the tensor axis divides the number of tokens of a microbatch.
+/// Between two blocks of the model, each rank of the tensor axis holds an equal share of these tokens.
 void check_rows(const TrainerOptions& options, int tensor_degree) {
     const int64_t tokens = options.microbatch_size * options.seq_len;
     if (tokens % tensor_degree == 0) return;
@@ -43,7 +44,7 @@ parallel::Executor make_executor(const TrainerOptions& options, comm::Mesh& mesh
             {.recompute = options.recompute, .graphs = options.graphs}};
 }
 
-/// The optimizer uses the run's seed too: one seed for all random numbers of a run.
+/// The optimizer uses the run's seed, too, so that one seed determines all random numbers of a run.
 StepOptions step_options(const TrainerOptions& options) {
     StepOptions step = options.step;
     step.adamw.seed = options.seed;

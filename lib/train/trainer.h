@@ -1,5 +1,5 @@
-// Builds a model on a mesh, ready to take steps, from a run's options. The executable and the tests both use
-// it. The Trainer owns the model and the Step.
+// Builds a model on a mesh, and the Step that trains it, from a run's options. The executable and the tests
+// use the Trainer. The Trainer owns the model and the Step.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ namespace argosy::train {
 struct TrainerOptions {
     model::ModelSpec spec;
     parallel::Precision precision = {};
-    std::vector<int> stage_layers = {};  // blocks of each pipeline stage; empty: all on one
+    std::vector<int> stage_layers = {};  // blocks of each pipeline stage; empty: one stage has all
     std::string schedule = "1F1B";
     parallel::Reshard reshard = parallel::Reshard::EveryPass;
     model::RecomputeMode recompute = model::RecomputeMode::None;
@@ -35,7 +35,7 @@ parallel::PlacedModel place(const TrainerOptions& options, const layout::MeshSha
 
 class Trainer {
   public:
-    /// COLLECTIVE. Throws UserError if the model does not fit the mesh. REQUIRES: mesh outlives it.
+    /// COLLECTIVE. Throws UserError if the model does not fit the mesh. REQUIRES: mesh outlives this object.
     Trainer(const TrainerOptions& options, comm::Mesh& mesh);
     Trainer(const Trainer&) = delete;
 

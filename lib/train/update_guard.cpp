@@ -18,7 +18,8 @@ std::string above_the_mean(const char* what, double value, const TrailingWindow&
         value, window.zscore_of(value), window.mean());
 }
 
-// Minimum deviation as a fraction of the mean: with constant values, rounding must not count as a spike.
+// Minimum deviation as a fraction of the mean. The minimum keeps rounding errors of constant values from
+// counting as spikes.
 constexpr double kMinDeviation = 1e-4;
 
 }  // namespace

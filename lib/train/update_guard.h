@@ -1,7 +1,8 @@
-// Skips updates whose loss or gradient norm is not finite and, on request, those far above the updates before
-// (a loss spike), and ends the run after too many skipped updates in a row. The Step skips an update by the
-// job's totals and by limits that are known before the step (step.h), so all ranks decide alike without
-// communication and without waiting for the device. The UpdateGuard gives the limits, counts, and explains.
+// Skips updates whose loss or gradient norm is not finite or, on request, far above that of earlier updates
+// (a spike), and ends the run after too many skipped updates in a row. The Step compares the job's totals
+// with limits that are known before the step (step.h), so all ranks decide alike without further
+// communication. The UpdateGuard gives the limits, counts the skipped updates, and explains why an update was
+// skipped.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +15,11 @@
 
 namespace argosy::train {
 
-// The newest values of a series, and the z-score of another value: its distance above their mean, in standard
-// deviations.
-
+/// The newest values of a series. They give the z-score of another value: by how many standard deviations
+/// that value is above their mean.
 class TrailingWindow {
   public:
-    /// Keeps the newest `size` values, and gives no z-scores before it has `min_values` values.
+    /// Keeps the newest `size` values. There are no z-scores before the window has `min_values` values.
     /// REQUIRES: 2 <= min_values <= size.
     TrailingWindow(int size, int min_values) : size_(size), min_values_(min_values) {}
 
@@ -42,9 +42,9 @@ class TrailingWindow {
 
 class UpdateGuard {
   public:
-    /// Everything that changes from step to step, and so what a resumed run needs.
+    /// Everything that changes from step to step. A resumed run needs it.
     struct State {
-        std::vector<double> losses, grad_norms;  // of the newest updates made; spikes are compared with them
+        std::vector<double> losses, grad_norms;  // of the newest updates that were made
         int64_t nonfinite_in_a_row = 0, spikes_in_a_row = 0;
         int64_t num_skipped = 0;
         bool operator==(const State&) const = default;
@@ -52,18 +52,18 @@ class UpdateGuard {
 
     UpdateGuard(int max_nonfinite_steps, const config::LossSpike& spike);
 
-    /// The limits for the next step, from the updates made so far.
+    /// The limits for the next step. They follow from the updates made so far.
     UpdateLimits limits() const;
 
     /// Call after each step. A skipped step does not change the limits. A step that was skipped only because
-    /// its loss scale was too large does not count as nonfinite or as a spike.
+    /// its loss scale was too large counts neither as nonfinite nor as a spike.
     void count(const StepResult& result);
 
     /// Whether check() throws.
     bool gives_up() const;
 
-    /// Call after the step's metrics are written, so that they include the step that ends the run. Throws
-    /// JobError if too many updates in a row were skipped.
+    /// Throws JobError if too many updates in a row were skipped. Call this after the step's metrics are
+    /// written, so that they include the step that ends the run.
     void check(int64_t step, const StepResult& result) const;
 
     int64_t num_skipped() const { return num_skipped_; }
@@ -72,17 +72,17 @@ class UpdateGuard {
     /// Restores a saved state. If the windows are shorter now, they keep the newest values.
     void restore(const State& state);
 
-    /// Text on why a step was skipped. Call after count(). The z-scores are NaN while a window has too few
-    /// values.
+    /// Text that says why a step was skipped. Call after count().
     std::string reason(const StepResult& result) const;
+    /// NaN while there are too few values.
     double loss_zscore(const StepResult& result) const { return losses_.zscore_of(result.loss); }
     double grad_norm_zscore(const StepResult& result) const { return norms_.zscore_of(result.grad_norm); }
 
   private:
     int max_nonfinite_steps_;
     config::LossSpike spike_;
-    TrailingWindow losses_, norms_;   // of updates made; empty if the check for spikes is off
-    int64_t nonfinite_in_a_row_ = 0;  // since the last update made; the same holds for spikes_in_a_row_
+    TrailingWindow losses_, norms_;   // of updates that were made; empty if the check for spikes is off
+    int64_t nonfinite_in_a_row_ = 0;  // since the last update that was made; spikes_in_a_row_, too
     int64_t spikes_in_a_row_ = 0;
     int64_t num_skipped_ = 0;
 };

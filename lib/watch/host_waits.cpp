@@ -8,7 +8,7 @@
 namespace argosy::watch {
 namespace {
 
-constexpr double kMaxGapSeconds = 1;  // a longer gap means that this process stood still
+constexpr double kMaxGapSeconds = 1;  // in a longer gap, this process stood still
 
 }  // namespace
 

@@ -1,7 +1,7 @@
-// The waits of this rank's host for other ranks. A HostWait enters itself here while it lasts; the watchdog's
-// thread reads the list, and tells the waits which ranks are late. A wait that polls fails then, so that its
-// caller can throw; a call that blocks is ended with its process. HostWaits may be used by any thread, a
-// HostWait by one.
+// The waits of this rank's host for other ranks. A HostWait enters itself in the list (HostWaits) while it
+// lasts. The watchdog's thread reads the list and, if a wait is late, tells the waits which ranks are late.
+// A wait that polls then fails, so that its caller can throw; a call that blocks ends with its process.
+// Any thread may use HostWaits; only one thread may use a HostWait.
 #pragma once
 
 #include <atomic>
@@ -17,14 +17,14 @@
 
 namespace argosy::watch {
 
-/// Why a wait has failed; ranks are numbers in the outermost group.
+/// Why a wait has failed. Ranks have their numbers in the outermost group.
 struct LateRanks {
-    std::vector<int> missing;          // empty if all ranks wait
+    std::vector<int> missing;          // empty: all ranks wait
     std::string details;               // RootCause::details
-    bool reported_by_another = false;  // another rank has the same error, and ends the job with it
+    bool reported_by_another = false;  // another rank has the same error and ends the job
 };
 
-/// The operation that a wait is for. The references must outlive the wait.
+/// The operation that a wait is for. REQUIRES: the references outlive the wait.
 struct AwaitedOperation {
     std::function<std::string()> operation;  // as messages name it; any thread may call it
     const std::string& group;
@@ -33,16 +33,16 @@ struct AwaitedOperation {
     const char* limit_name;  // the setting that sets the limit
 };
 
-/// The report on such a wait when it begins.
+/// The report on a wait that has just begun.
 WaitReport report_of(const AwaitedOperation& awaited);
 
 class HostWaits {
   public:
-    /// The waits under way. The time since the last look() counts as waiting time, except a time in which
-    /// this process itself stood still (SIGSTOP, a suspended job).
+    /// Returns the waits under way. The time since the last look() counts as waiting time, except for time in
+    /// which this process itself stood still (SIGSTOP, a suspended job).
     std::vector<WaitReport> look();
 
-    /// All waits that poll fail. Returns a call that blocks, if there is one.
+    /// Makes all waits that poll fail. Returns a call that blocks, if there is one.
     std::optional<WaitReport> fail(const LateRanks& late);
 
   private:
@@ -65,17 +65,17 @@ class HostWait {
   public:
     enum class Kind { Polls, Blocks };
 
-    /// A wait that polls enters the list with its first pause(), so that a short wait costs nothing.
+    /// A wait that polls enters the list at its first pause(), so that a short wait costs nothing.
     /// REQUIRES: `waits` outlives this object.
     HostWait(HostWaits& waits, AwaitedOperation awaited, Kind kind = Kind::Polls);
     ~HostWait();
     HostWait(const HostWait&) = delete;
 
-    /// Progress was made: the timeout starts again.
+    /// Starts the timeout again. Call this after progress was made.
     void begin_anew();
 
-    /// Pauses briefly between two checks of the awaited condition. Returns the late ranks if the wait has
-    /// failed.
+    /// Call this between two checks of the awaited condition. Pauses briefly, or returns the late ranks if
+    /// the wait has failed.
     std::optional<LateRanks> pause();
 
   private:

@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t kNumNumbers = 65535;
 
-/// An operation takes two marks. Half a block is more than any useful graph needs.
+/// An operation takes two marks. Half a block has more marks than any useful graph needs.
 constexpr size_t kMarksPerBlock = size_t{1} << 19;
 
 GraphMark number_of(int64_t launch) { return static_cast<GraphMark>(launch % kNumNumbers + 1); }
@@ -89,8 +89,8 @@ LaunchQueue::QueueState LaunchQueue::look(double elapsed_seconds) {
     return state;
 }
 
-// CUDA may never answer, so it is queried without the lock, which the launching thread needs. Only the
-// watchdog's thread removes launches at the front.
+// The following functions query CUDA without the lock, because CUDA may never answer and the launching thread
+// needs the lock. Only the watchdog's thread removes launches at the front.
 
 void LaunchQueue::drop_ended_launches() {
     for (;;) {
@@ -122,8 +122,8 @@ void LaunchQueue::drop_ended_graphs() {
     }
 }
 
-/// Whether the oldest launch has begun. A launch that has not begun still waits for earlier work on this
-/// rank's own GPU.
+/// Whether the GPU has reached the oldest launch, or its launching call has not returned. Until the GPU
+/// reaches it, a launch waits for earlier work on this rank's own GPU.
 bool LaunchQueue::oldest_has_begun() {
     cuda::PooledEvent begin;
     {
@@ -135,8 +135,8 @@ bool LaunchQueue::oldest_has_begun() {
     return begin->done();
 }
 
-/// Returns the last operation that the GPU has reached in that launch of a graph, and stores its index in
-/// `number`; null if there is none yet. One stream runs all recorded operations in order.
+/// Returns the last operation that the GPU has reached in launch `launch` of a graph, and stores its index in
+/// `number`. Returns null if the GPU has reached none. One stream runs all recorded operations in order.
 const LaunchQueue::Recorded* LaunchQueue::last_begun(int64_t launch, int64_t* number) const {
     for (const auto& [graph, operations] : recorded_) {
         const auto begun = [&](const Recorded& one) { return GraphProgress::is_of(one.begun, launch); };
@@ -148,7 +148,7 @@ const LaunchQueue::Recorded* LaunchQueue::last_begun(int64_t launch, int64_t* nu
     return nullptr;
 }
 
-/// Updates seen_: how far the GPU has come in the oldest launch of a graph.
+/// Returns the last operation that the GPU has reached in the oldest launch of a graph, and updates seen_.
 const LaunchQueue::Recorded* LaunchQueue::see_graph() {
     LaunchId id{graphs_.front().launch, 0};
     const Recorded* const operation = last_begun(id.graph, &id.number);

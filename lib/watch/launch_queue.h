@@ -1,5 +1,6 @@
-// What a rank has put on one stream of its GPU, and how far the GPU has come. The rank's watchdog reads it
-// from its own thread and reports it to the watchdogs of other ranks.
+// The operations between GPUs that a rank has put on one stream (LaunchQueue), and how far the GPU has come,
+// also within CUDA graphs (GraphProgress). A thread of the rank's watchdog reads the queues, and the
+// watchdog reports them to rank 0's watchdog.
 #pragma once
 
 #include <cstddef>
@@ -16,29 +17,29 @@
 
 namespace argosy::watch {
 
-/// Number of a launch modulo 65535, plus 1; 0 if the mark is not set yet. Two launches that are less than
-/// 65535 apart have different numbers.
+/// The value of a mark: the number of a launch modulo 65535, plus 1; 0 if the mark is not set yet. Two
+/// launches whose numbers differ by less than 65535 have different marks.
 using GraphMark = uint16_t;
 
 /// Shows how far a GPU has come in a graph. Each operation of the graph has marks in pinned host memory; when
 /// the GPU reaches a mark, it writes the number of the launch there. A reader needs neither a CUDA call nor
 /// an event (a graph cannot contain one), and several launches may follow each other without the host. One
-/// thread calls all members; any thread may call the static ones.
+/// thread calls all members, except that any thread may call is_of().
 class GraphProgress {
   public:
     /// Allocates on this thread's device. REQUIRES: this thread records no graph; the same holds for
     /// begin_launch().
     GraphProgress();
 
-    /// Work that is put on `stream` after this call, such as a graph, sets its marks to this launch, until
-    /// the next begin_launch(). Launches are numbered from 1.
+    /// Work that is put on `stream` between this call and the next begin_launch(), such as a graph, sets its
+    /// marks to the number `launch`. Launches are numbered from 1.
     void begin_launch(int64_t launch, const cuda::StreamView& stream);
 
-    /// Adds a mark to the graph that captures `stream`: each launch of the graph sets the mark when it
+    /// Adds a mark to the graph that captures `stream`. Each launch of the graph sets the mark when the GPU
     /// reaches this point.
     const GraphMark* set_by(const cuda::Stream& stream);
 
-    /// Whether this launch was the last one that set the mark.
+    /// Whether `launch` was the last launch that set the mark.
     static bool is_of(const GraphMark* mark, int64_t launch);
 
   private:
@@ -46,48 +47,50 @@ class GraphProgress {
 
     std::vector<cuda::PinnedMemory> blocks_;  // new marks come from the last block
     size_t num_taken_ = 0;                    // marks taken from the last block
-    cuda::DeviceMemory numbers_, own_;        // all values of a mark; the value of the latest launch
+    cuda::DeviceMemory numbers_, own_;        // all values of a mark; the value of the last launch
 };
 
-/// The launches on a stream, in the order in which they end. A queue has the same key and the same numbers on
-/// every rank that takes part in it. An operation that becomes part of a graph is recorded here once, and is
-/// under way in each launch of the graph. Launches of graphs are numbered from 1, over all queues together.
+/// The launches on a stream, in the order in which they end. A queue has the same key, and its launches have
+/// the same numbers, on all of its ranks. An operation that becomes part of a graph is recorded here once,
+/// and is under way in each launch of the graph. Launches of graphs are numbered from 1, over all queues
+/// together.
 class LaunchQueue {
   public:
-    /// `name` is the mesh axis for messages, `members` are rank numbers in the outermost group, `serial`
-    /// distinguishes queues with the same name and members.
+    /// `name` is the name of the mesh axis, for messages. `members` are rank numbers in the outermost group.
+    /// `serial` distinguishes queues with the same name and members.
     LaunchQueue(std::string name, std::vector<int> members, int serial);
 
-    /// A launch as messages name it: "all-reduce", and the number of elements.
+    /// The operation of a launch: its kind ("all-reduce", as messages name it) and its number of elements.
     struct Work {
         std::string kind;
         int64_t elements = 0;
         bool operator==(const Work&) const = default;
     };
-    /// Identifies a launch of this queue: number `number` (from 0) outside of graphs, or within one launch of
-    /// a graph.
+    /// Identifies an operation of this queue: operation `number` (from 0) outside of graphs, or within one
+    /// launch of a graph.
     struct LaunchId {
         int64_t graph = 0;  // number of the graph's launch; 0: outside of graphs
         int64_t number = 0;
         auto operator<=>(const LaunchId&) const = default;
     };
 
-    // The thread that launches calls the following.
-    /// This rank reaches its next launch. The launching call itself may block for a while.
+    // The thread that launches calls the following three members.
+    /// Call this before the launching call, which may block for a while.
     void begin(Work work);
-    /// The launching call has returned; the two events mark the begin and the end of the launch.
+    /// Call this after the launching call has returned. `begin` and `end` mark the begin and the end of the
+    /// launch.
     void launched(cuda::PooledEvent begin, cuda::PooledEvent end);
-    /// The launching call has returned. Only the call was to be watched, so the launch is dropped.
+    /// Call this in place of launched() if only the launching call is to be watched. Drops the launch.
     void returned();
 
-    // The same thread calls the following, for operations that become part of a graph.
-    /// Adds the next operation of graph number `graph`; the GPU sets `begun` when it reaches the operation.
+    // The same thread calls the following four members, for operations that become part of a graph.
+    /// Adds the next operation of graph number `graph`. The GPU sets `begun` when it reaches the operation.
     void record(uint64_t graph, Work work, const GraphMark* begun);
-    /// The recording call has returned; the GPU sets `done` when the operation has ended.
+    /// Call this after the recording call has returned. The GPU sets `done` when the operation has ended.
     void recorded(uint64_t graph, const GraphMark* done);
-    /// The call that launches a graph comes next.
+    /// Call this before the call that launches a graph. `launch` is the number of the launch.
     void graph_begins(int64_t launch);
-    /// The call that launches the graph has returned; `end` marks the end of the graph.
+    /// Call this after the call that launches the graph has returned. `end` marks the end of the launch.
     void graph_launched(cuda::PooledEvent end);
 
     /// The state of this queue on this rank.
@@ -95,11 +98,11 @@ class LaunchQueue {
         uint64_t key = 0;  // equal on all members
         std::string name;
         std::vector<int> members;
-        /// Number of launches outside of graphs that the host has reached. While a graph runs on the GPU,
-        /// only the launches before that graph count.
+        /// Number of launches outside of graphs that the host has reached. While a launch of a graph has not
+        /// ended, only the launches before it count.
         int64_t num_begun = 0;
-        /// Progress in graphs: launches before number `graph.graph` have ended, and the GPU has reached
-        /// `graph.number` operations of that launch.
+        /// Progress in graphs: the launches of graphs before number `graph.graph` have ended, and the GPU has
+        /// reached `graph.number` operations of launch `graph.graph`.
         LaunchId graph = {1, 0};
         Work last;  // the last launch that this rank has reached
         LaunchId last_id = {0, -1};
@@ -112,8 +115,8 @@ class LaunchQueue {
         };
         std::optional<UnderWay> under_way;
     };
-    /// Only the watchdog's thread calls this. The `elapsed_seconds` since the last look() count as waiting
-    /// time.
+    /// Returns the state, and adds the `elapsed_seconds` since the last look() to the waiting times. Only the
+    /// watchdog's thread that queries CUDA calls this.
     QueueState look(double elapsed_seconds);
 
   private:
@@ -124,9 +127,9 @@ class LaunchQueue {
     };
     struct Recorded {
         Work work;
-        const GraphMark *begun, *done;  // done: none until the recording call returns
+        const GraphMark *begun, *done;  // done: null until the recording call returns
     };
-    /// The last launch that this rank reached, and the time at which that was seen.
+    /// The last launch that this rank has reached, and the time at which that was seen.
     struct Last {
         Work work;
         LaunchId id = {0, -1};
@@ -150,15 +153,15 @@ class LaunchQueue {
     const std::string name_;
     const std::vector<int> members_;
     std::mutex mutex_;
-    std::deque<Launch> launches_;  // launches that have not ended, oldest first
+    std::deque<Launch> launches_;  // launches outside of graphs that have not ended, oldest first
     int64_t num_begun_ = 0;
     Last last_;
     double waited_seconds_ = 0;  // of the oldest launch
 
     /// Operations by graph. Entries of destroyed graphs stay, but their marks are never set again.
     std::map<uint64_t, std::vector<Recorded>> recorded_;
-    std::deque<GraphLaunch> graphs_;  // launches that have not ended, oldest first
-    int64_t num_graphs_ = 0;          // number of the last launch
+    std::deque<GraphLaunch> graphs_;  // launches of graphs that have not ended, oldest first
+    int64_t num_graphs_ = 0;          // number of the last launch of a graph
     Last seen_;                       // the last operation reached within a graph
     LaunchId waits_at_;
     double graph_waited_seconds_ = 0;  // time waited at waits_at_

@@ -17,14 +17,14 @@ using QueueState = LaunchQueue::QueueState;
 
 constexpr const char* kLimitOfLaunches = "comm.train_timeout_seconds";
 
-/// Number of leading ranks at equal distances.
+/// The number of ranks at the start of the list that have equal distances.
 size_t leading_progression(const std::vector<int>& ranks) {
     size_t count = std::min<size_t>(ranks.size(), 2);
     while (count < ranks.size() && ranks[count] - ranks[count - 1] == ranks[1] - ranks[0]) ++count;
     return count;
 }
 
-/// Whether the list repeats its first `count` ranks, each time moved by some distance.
+/// Whether the list consists of copies of its first `count` ranks, each copy shifted by some distance.
 bool repeats(const std::vector<int>& ranks, size_t count) {
     if (ranks.size() % count != 0) return false;
     for (size_t i = count; i < ranks.size(); ++i) {

@@ -1,7 +1,8 @@
 // The report of one rank's watchdog to rank 0's: a digest of a few lines, whatever the number of ranks. The
 // digest says how far the rank has come on each of its launch queues, which waits are under way, and which
-// launch the rank has reached last. Groups are identified by a key; the members of a group travel only with a
-// wait, as nested progressions (RankSet), because a list would have one number for each rank of the job.
+// launch the rank has reached last. A key identifies each group. Only a wait carries the members of its
+// group, as compressed text (compress_ranks), because the group of all ranks has a member for each rank of
+// the job.
 #pragma once
 
 #include <cstdint>
@@ -13,15 +14,15 @@
 
 namespace argosy::watch {
 
-/// Text for a list of ranks: "5", "0:2*4" (0, 2, 4, 6), "0:1*4:16*3" (0..3, 16..19, 32..35). A list that is
-/// no nested progression is written out: "1 2 4". The groups of a mesh are nested progressions.
+/// Short text for a list of ranks: "5", "0:2*4" (0, 2, 4, 6), "0:1*4:16*3" (0..3, 16..19, 32..35). These
+/// lists are nested progressions, as the groups of a mesh are. Any other list is written out: "1 2 4".
 std::string compress_ranks(const std::vector<int>& ranks);
 std::vector<int> expand_ranks(const std::string& text);
 
-/// The action by which an awaited rank ends the wait.
+/// The action of an awaited rank that lets the wait end.
 enum class Needs {
-    Launch,     // reach the same launch: GPUs carry it out without their hosts
-    Attention,  // wait as well: transfers between hosts proceed only while both sides call for them
+    Launch,     // reach the same launch; the GPUs run it without their hosts
+    Attention,  // wait as well; transfers between hosts proceed only while both sides wait
 };
 
 /// One wait under way.
@@ -49,26 +50,26 @@ struct Progress {
 struct Report {
     std::vector<Progress> queues;  // ascending by key
     std::vector<WaitReport> waits;
-    std::string error;           // error of NCCL, or that the GPU's driver does not answer
+    std::string error;           // an error of NCCL or of the GPU's driver; empty: none
     std::string last_operation;  // the last launch that this rank has reached; empty: none
     double seconds_since_last = std::numeric_limits<double>::infinity();
 
     bool is_late() const;
-    /// The digest of some launch queues, whose waits are late after `limit_seconds`.
+    /// The report on launch queues. `limit_seconds` is the limit of their waits.
     static Report of(const std::vector<LaunchQueue::QueueState>& states, double limit_seconds);
 
-    /// Wire format: lines of tab-separated fields. parse() throws on any other text.
+    /// Wire format: lines of tab-separated fields. parse() throws std::exception on any other text.
     std::string text() const;
     static Report parse(const std::string& text);
 };
 
-/// "all-reduce over dp_shard (operation 12)"; ends in "(operation 12 of graph 3)" within launch 3 of a graph
-/// (the launches of all graphs are counted together).
+/// "all-reduce over dp_shard (operation 12)", or "all-reduce over dp_shard (operation 12 of graph 3)" for an
+/// operation within launch 3 of a graph. The launches of all graphs are counted together.
 std::string operation_name(const std::string& kind, const std::string& group, int64_t number,
                            int64_t graph = 0);
 
-/// Identifies a group of ranks by its name, its members and its number among groups of the same name and
-/// members. Equal on all ranks.
+/// The key of a group: a hash of its name, its members and its number among groups of the same name and
+/// members. The key is equal on all ranks.
 uint64_t group_key(const std::string& name, const std::vector<int>& members, int serial);
 
 }  // namespace argosy::watch

@@ -27,11 +27,11 @@ struct WaitingRank {
     const WaitReport* wait;
 };
 
-/// The launches, or the attention, that the ranks waiting for one group need from its members.
+/// The actions (Needs) that the ranks waiting for a group need from its members.
 struct Awaited {
     std::vector<int> members;
     bool attention = false;
-    LaunchId last_outside = {0, -1}, last_in_graph = {0, -1};  // the last launches that are waited for
+    LaunchId last_outside = {0, -1}, last_in_graph = {0, -1};  // the last launches that ranks wait for
 };
 
 class Analysis {
@@ -44,9 +44,8 @@ class Analysis {
         for (const auto& [rank, wait] : waiting_) add_to_awaited(*wait);
     }
 
-    /// The wait that the message is about: the longest. Ranks that wait together report the same operation. A
-    /// wait for an operation is preferred to a wait for a graph's launching call (no elements), because the
-    /// call may itself wait for the operation.
+    /// The longest wait; the message is about this wait. A wait for an operation is preferred to a wait for
+    /// the call that launches a graph (no elements), because that call may itself wait for the operation.
     const WaitingRank* longest_wait() const {
         const auto weight = [](const WaitingRank& one) {
             const bool is_call = one.wait->needs == Needs::Launch && one.wait->work.elements == 0;
@@ -56,7 +55,7 @@ class Analysis {
         return found == waiting_.end() ? nullptr : &*found;
     }
 
-    /// Follows the late waits, or all waits if none is late.
+    /// The missing ranks. The search begins with the late waits, or with all waits if none is late.
     std::vector<int> missing() const {
         const bool any_late = std::ranges::any_of(waiting_, [](auto& one) { return one.wait->is_late(); });
         std::unordered_map<uint64_t, bool> seen;
@@ -84,7 +83,7 @@ class Analysis {
         return missing;
     }
 
-    /// The waits for other groups than that of the message.
+    /// Text on the waits for other groups than the group of `reported`.
     std::string other_waits(const WaitReport& reported) const {
         std::map<std::string, std::vector<int>> ranks_of;
         for (const auto& [rank, wait] : waiting_) {
@@ -100,7 +99,7 @@ class Analysis {
         return text;
     }
 
-    /// Describes two ranks that run different work under the same number; empty if there are none.
+    /// Describes two ranks whose launches have the same number but different work; empty if there are none.
     std::string mismatch() const {
         std::vector<WaitingRank> sorted;
         for (const WaitingRank& one : waiting_) {
@@ -141,7 +140,7 @@ class Analysis {
         last = std::max(last, wait.id);
     }
 
-    /// Ranks that have not answered, though they can be asked.
+    /// Ranks that have not answered although they can be asked.
     std::vector<int> silent() const {
         std::vector<int> found;
         for (int rank = 0; rank < reports_.num_ranks; ++rank) {
@@ -151,7 +150,7 @@ class Analysis {
         return found;
     }
 
-    /// Whether a rank that waits for nothing has not come to what others of the group wait for.
+    /// Whether a rank that waits for nothing has not yet done what other ranks of the group `key` need.
     bool is_missed(const Report& report, uint64_t key) const {
         const Awaited& group = awaited_.at(key);
         if (group.attention) return true;

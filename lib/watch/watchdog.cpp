@@ -25,12 +25,12 @@
 namespace argosy::watch {
 namespace {
 
-/// Time for the ranks' answers, round trip included.
+/// The time in which ranks answer rank 0, round trip included (seconds_to_answer_).
 constexpr double kSecondsToAnswer = 2, kMoreSecondsPerRank = 0.002;
 
-/// Rank 0 asks every rank as soon as one complains, and again after each time for answers. A rank that hears
-/// nothing for twice that time takes rank 0 for missing; a rank 0 that is only slow to collect is never
-/// missing.
+/// Rank 0 asks all ranks for their reports as soon as one rank sends kLate. If that rank then hears nothing
+/// for this many times seconds_to_answer_, it treats rank 0 as missing. Each kAsk of rank 0 starts that time
+/// again, so a rank 0 that only takes long to collect reports does not count as missing.
 constexpr double kAnswersBeforeSilence = 2;
 
 // If rank 0 does not answer, the other ranks report one after the other, because the first rank that exits
@@ -39,9 +39,9 @@ constexpr double kAnswersBeforeSilence = 2;
 constexpr double kSecondsBetweenTurns = 2.5;
 constexpr int kMaxTurns = 20;
 
-// The first letter of a message: kLate asks rank 0 to check all ranks, kAsk asks a rank for its report,
-// kReport carries this report, kNothingLate says that nothing is late, kFail says which ranks are late and
-// makes the receiver's waits fail, kEnd ends the receiver's process, kBye says that the sender leaves in
+// The first letter of a message. kLate asks rank 0 to check all ranks. kAsk asks a rank for its report.
+// kReport carries that report. kNothingLate says that nothing is late. kFail says which ranks are late, and
+// makes the receiver's waits fail. kEnd ends the receiver's process. kBye says that the sender leaves in
 // order.
 constexpr char kLate = 'l', kAsk = 'a', kReport = 'r', kNothingLate = 'c', kFail = 'f', kEnd = 'e',
                kBye = 'b';
@@ -51,8 +51,8 @@ std::chrono::duration<double> duration(double seconds) { return std::chrono::dur
 }  // namespace
 
 /// The thread that exchanges messages with other ranks, until this rank leaves or the job ends. On rank 0,
-/// end_late_waits() collects the reports of all ranks and ends the job if a wait is late. On another rank,
-/// ask_rank_0() asks rank 0 to do so; report_alone() ends the job if rank 0 does not answer.
+/// end_late_waits() collects the reports of all ranks and ends the job if a wait is late. On any other rank,
+/// ask_rank_0() asks rank 0 to do so, and report_alone() ends the job if rank 0 does not answer.
 class Watchdog::Protocol {
   public:
     explicit Protocol(State& state)
@@ -78,7 +78,7 @@ class Watchdog::Protocol {
     }
 
   private:
-    /// This rank's report. If the other thread has been blocked in CUDA for longer than the timeout, the
+    /// This rank's report. If the thread that queries CUDA has been blocked for longer than the timeout, the
     /// report contains an error.
     Report report() {
         Report own;
@@ -109,10 +109,10 @@ class Watchdog::Protocol {
             try {
                 take(sender, text);
             } catch (const std::exception&) {
-                connections_.drop(sender);  // its message cannot be parsed
+                connections_.drop(sender);  // the message cannot be parsed
             }
         }
-        // Without GPUs the launcher reports a rank that has ended, with the signal that ended it.
+        // In a job without GPUs, the launcher reports the end of a rank, with the signal that ended it.
         if (lost.empty() || !state_.gpu) return;
         if (connections_.rank() != 0) wait_for_turn();
         end_all(lost_ranks_text(lost));
@@ -124,7 +124,7 @@ class Watchdog::Protocol {
                 someone_is_late_ = true;
                 break;
             case kAsk:
-                // Rank 0 is at work, however long it takes: its silence is counted from now on.
+                // Rank 0 is collecting reports, so its silence is measured anew.
                 if (silence_of_rank_0_)
                     silence_of_rank_0_.emplace(kAnswersBeforeSilence * seconds_to_answer_);
                 connections_.send(0, kReport + report().text());
@@ -148,8 +148,9 @@ class Watchdog::Protocol {
         }
     }
 
-    /// A rank may be between two waits when it is asked. The ranks are therefore asked again for a while, as
-    /// long as a rank seems to be missing that has answered.
+    /// Rank 0 collects all reports, and if a wait is late, ends the job (GPUs) or makes the waits of all
+    /// ranks fail. A rank may be between two waits when it is asked, and then seems to be missing. Rank 0
+    /// therefore asks again, for seconds_to_answer_ at most, while a rank that has answered seems missing.
     void end_late_waits() {
         someone_is_late_ = false;
         PollTimer grace(seconds_to_answer_);
@@ -168,7 +169,7 @@ class Watchdog::Protocol {
         connections_.send_to_all({kNothingLate});
     }
 
-    /// Nothing if this rank leaves.
+    /// Asks all ranks for their reports. Returns nothing if this rank leaves meanwhile.
     std::optional<Reports> collect_reports() {
         reports_ = {{0, report()}};
         size_t num_asked = 0;
@@ -188,13 +189,13 @@ class Watchdog::Protocol {
         }
         if (someone_has_left_) {
             // The rank that left may have had an error, which it prints itself. NCCL errors on other ranks
-            // are only its consequence.
+            // are only consequences of that error.
             for (auto& [rank, report] : reports.by_rank) report.error.clear();
         }
         return reports;
     }
 
-    /// The waits on the hosts of all ranks fail; the error of the reporter ends the job.
+    /// Makes the waits on the hosts of all ranks fail. The error of rank cause.reporter ends the job.
     void fail_waits_of_all(const RootCause& cause) {
         const std::string text =
             fmt::format("{}\n{}\n{}", cause.reporter, compress_ranks(cause.missing), cause.details);
@@ -245,11 +246,11 @@ class Watchdog::Protocol {
     WatchConnections& connections_;
     const double seconds_to_answer_, pause_seconds_;
     double last_report_seconds_ = -1;
-    std::optional<PollTimer> blind_;  // restarts with each new report of the other thread
+    std::optional<PollTimer> blind_;  // starts again with each report of the thread that queries CUDA
     bool someone_is_late_ = false, someone_has_left_ = false;
     std::set<int> gone_;
     std::map<int, Report> reports_;
-    std::optional<PollTimer> silence_of_rank_0_;  // while a complaint of this rank is not settled
+    std::optional<PollTimer> silence_of_rank_0_;  // while rank 0 has not settled a kLate of this rank
 };
 
 Watchdog::Watchdog(const mpi::Comm& world, std::shared_ptr<GpuSide> gpu, double timeout_seconds)

@@ -36,8 +36,8 @@ void Watchdog::State::look(int device) {
             cuda::set_device(device);
             report = look_once(std::min(now - last, 2 * pause));
         } catch (const Error& error) {
-            // The thread that works on the GPU gets the same error. If it does not, the other ranks wait for
-            // this rank and report it.
+            // The thread that works on the GPU gets the same error. If that thread hangs instead, the other
+            // ranks report this rank as missing.
             if (!std::exchange(warned, true)) {
                 spdlog::warn("the watchdog of rank {} does not see what its GPU does: {}", connections.rank(),
                              error.what());
@@ -62,7 +62,7 @@ Report Watchdog::State::look_once(double elapsed_seconds) const {
     return report;
 }
 
-/// An abort of NCCL may hang, so the process exits after kTimeToBreakOff at the latest.
+/// Aborts NCCL and exits. The abort may hang, so the process exits after kTimeToBreakOff at the latest.
 void Watchdog::State::end_process() const {
     if (!gpu) _exit(static_cast<int>(ExitCode::Watchdog));
     gpu->end();

@@ -1,5 +1,5 @@
-// The state that the two threads of a Watchdog share, and the thread that queries CUDA and NCCL. Only
-// watchdog.cpp uses it.
+// The state that the two threads of a Watchdog share, and the loop of the thread that queries CUDA and NCCL.
+// Only watchdog.cpp uses this header.
 #pragma once
 
 #include <chrono>
@@ -15,7 +15,7 @@
 
 namespace argosy::watch {
 
-/// Time between two looks of a thread at what it watches.
+/// The time for which each thread of the watchdog pauses between two checks.
 double seconds_between_looks(double timeout_seconds);
 
 struct Watchdog::State {
@@ -28,12 +28,12 @@ struct Watchdog::State {
     State(const mpi::Comm& world, std::shared_ptr<GpuSide> its_gpu, double its_timeout_seconds)
         : gpu(std::move(its_gpu)), timeout_seconds(its_timeout_seconds), connections(world) {}
 
-    /// look() is the loop of the thread that queries CUDA, look_once() one pass of it.
+    /// look() is the loop of the thread that queries CUDA and NCCL; look_once() is one pass of the loop.
     void look(int device);
     Report look_once(double elapsed_seconds) const;
     [[noreturn]] void end_process() const;
 
-    /// Returns false once this rank leaves.
+    /// Sleeps. Returns false once this rank leaves, even before `seconds` have passed.
     bool sleep(double seconds) {
         std::unique_lock lock(mutex);
         return !changed.wait_for(lock, std::chrono::duration<double>(seconds), [this] { return leaving; });
@@ -55,7 +55,7 @@ struct Watchdog::State {
         what = true;
         changed.notify_all();
     }
-    /// Waits for at most a second.
+    /// Waits until `what` is set, at most a second. Returns whether it is set.
     bool wait_for(const bool& what) {
         std::unique_lock lock(mutex);
         return changed.wait_for(lock, std::chrono::seconds(1), [&] { return what; });

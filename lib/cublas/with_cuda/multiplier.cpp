@@ -42,7 +42,7 @@ Origin origin_here() {
     return {version_text(), device};
 }
 
-/// Sets D to zero, the product for k = 0.
+/// Sets D to zero, which is the product if k = 0.
 void set_to_zero(const Request& request, const cuda::StreamView& stream) {
     const Problem& p = request.problem;
     const size_t size = size_bytes(p.result_type);

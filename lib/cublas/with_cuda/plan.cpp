@@ -69,8 +69,9 @@ cublasLtMatrixLayoutOpaque_t layout(ElementType type, bool transposed, int64_t r
     return made;
 }
 
-/// Conditions for cuBLASLt's search: workspace, alignments, and how parts of a sum are added up. Parts that
-/// are computed separately may be added up in the result's type only if that is the type of the sum.
+/// Returns conditions for cuBLASLt's search: workspace, alignments, and how parts of a sum are added up.
+/// Parts that are computed separately may be added up in the result's type only if the sum has that type,
+/// too.
 cublasLtMatmulPreferenceOpaque_t preference_for(const Problem& problem, size_t workspace_bytes) {
     cublasLtMatmulPreferenceOpaque_t made;
     check(cublasLtMatmulPreferenceInit(&made), "cublasLtMatmulPreferenceInit");
@@ -101,8 +102,8 @@ Algorithm ours(const cublasLtMatmulAlgo_t& algorithm) {
 /// Each round times all algorithms in turn, so that a device that grows warm slows down each of them.
 constexpr int kRounds = 3;
 
-/// The number of launches that are timed together, so many that the half microsecond of the device's clock
-/// does not matter: about 0.2 ms on an H100, unless the product is so small that launches alone take longer.
+/// Returns how many launches are timed together: enough for about 0.2 ms on an H100, so that the resolution
+/// of the device's clock, half a microsecond, does not matter; but no more than kMaxLaunches.
 int launches_of(const Problem& problem) {
     constexpr double kMinFlops = 1e11;
     constexpr double kMaxLaunches = 10;
@@ -115,7 +116,7 @@ struct Measured {
     struct Round {
         cuda::Event begin, end;
     };
-    size_t algorithm;  // index into `algorithms`
+    size_t algorithm;  // index into the `algorithms` of fastest()
     std::vector<Round> rounds = std::vector<Round>(kRounds);
 
     double median_seconds() const {

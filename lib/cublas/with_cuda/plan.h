@@ -1,5 +1,5 @@
-// A problem's cuBLASLt descriptors, the algorithms that cuBLASLt has for it, its launch, and the text of
-// cuBLASLt's errors.
+// A Plan holds the cuBLASLt descriptors of a problem: it finds algorithms for the problem and launches its
+// products. fastest() compares algorithms; check() and explain() handle cuBLASLt's errors.
 #pragma once
 
 #include <cublasLt.h>
@@ -23,13 +23,13 @@ using Handle = std::unique_ptr<cublasLtContext, DestroyHandle>;
 
 class Plan {
   public:
-    /// `bias` shows the alignment of this problem's bias; launch() sets the pointer of each request.
+    /// `bias` has the alignment of this problem's bias. launch() sets the pointer of each request.
     Plan(const Problem& problem, const void* bias);
     Plan(const Plan&) = delete;  // the descriptors stay where they were made
     Plan& operator=(const Plan&) = delete;
 
-    /// Adds at most `most` algorithms to `found`, the presumably fastest one first. Returns cuBLASLt's
-    /// status.
+    /// Adds at most `most` algorithms to `found`, the one that cuBLASLt expects to be fastest first. Returns
+    /// cuBLASLt's status.
     cublasStatus_t ask(cublasLtContext* handle, size_t workspace_bytes, int most,
                        std::vector<Algorithm>& found);
 
@@ -46,17 +46,17 @@ class Plan {
     cublasLtMatrixLayoutOpaque_t a_, b_, d_;
 };
 
-/// The fastest of several algorithms for a product: runs each algorithm several times on the request's
-/// matrices and waits for the stream. If the product adds to D, D must be scratch memory; otherwise D holds
-/// the product, or garbage. Algorithms that cuBLASLt refuses are skipped; if it refuses all, the first one is
-/// returned.
+/// Returns the fastest of several algorithms for a product. Runs each algorithm several times on the
+/// request's matrices and waits for the stream. REQUIRES: D is scratch memory if the product adds to D.
+/// Otherwise D holds the product, or garbage, afterwards. Algorithms that cuBLASLt refuses are skipped; if it
+/// refuses all, the first one is returned.
 Algorithm fastest(Plan& plan, cublasLtContext* handle, std::span<const Algorithm> algorithms,
                   const Request& request, std::span<std::byte> workspace, const cuda::StreamView& stream);
 
-/// "CUBLAS_STATUS_NOT_SUPPORTED (the functionality is not supported)", and what may be done about it.
+/// Returns cuBLASLt's name and text of a status, and advice: "CUBLAS_STATUS_... (...); use smaller sizes".
 std::string explain(int status);
 
-/// Throws RunError naming `call` unless `status` is CUBLAS_STATUS_SUCCESS.
+/// Throws RunError, which names `call`, unless `status` is CUBLAS_STATUS_SUCCESS.
 void check(int status, const char* call);
 
 }  // namespace argosy::cublas

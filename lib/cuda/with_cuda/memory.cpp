@@ -43,8 +43,8 @@ void DeviceMemory::Free::operator()(std::byte* data) const { cudaFree(data); }
 
 PinnedMemory::PinnedMemory(size_t bytes) : data_(allocate_pinned(bytes)), bytes_(bytes) {}
 
-// cudaFreeHost waits for the device, which may hang if an error unwinds the stack. The memory is then leaked,
-// because the process ends anyway.
+// cudaFreeHost waits for the device. The device may hang if an error unwinds the stack, so the memory is
+// leaked then: the process ends anyway.
 void PinnedMemory::Free::operator()(std::byte* data) const {
     if (std::uncaught_exceptions() == 0) cudaFreeHost(data);
 }

@@ -36,7 +36,7 @@ const char* remedy(cudaError_t status) {
 void check(int code, const char* call) {
     const auto status = static_cast<cudaError_t>(code);
     if (status == cudaSuccess) return;
-    cudaGetLastError();  // clears it, or the next cudaGetLastError returns this error
+    cudaGetLastError();  // clears the error; otherwise the next cudaGetLastError returns it
     throw RunError("{} failed: {} ({}){}", call, cudaGetErrorString(status), cudaGetErrorName(status),
                    remedy(status));
 }

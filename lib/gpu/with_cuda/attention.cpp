@@ -14,10 +14,11 @@ namespace {
 constexpr double kNoDropout = 0;
 constexpr bool kCausal = true;
 
-/// cuDNN's backward sums in no fixed order; FlashAttention's has another way where results must repeat.
-/// FlashAttention also takes lengths that are not whole tiles, because cuDNN has been wrong there: LibTorch's
-/// own choice refuses cuDNN for a length of 1, and gradients became NaN at odd multiples of 64 tokens
-/// (pytorch issues 138531, 196678).
+/// Whether cuDNN computes attention for q; otherwise FlashAttention does. cuDNN's backward pass sums in an
+/// order that varies from run to run, so that deterministic mode excludes cuDNN. FlashAttention has a
+/// deterministic backward pass. cuDNN gets only lengths that are whole tiles, because it has been wrong at
+/// other lengths: LibTorch itself refuses cuDNN for a length of 1, and gradients became NaN at odd multiples
+/// of 64 tokens (pytorch issues 138531, 196678).
 bool by_cudnn(const at::Tensor& q) {
     constexpr int64_t kTile = 128;
     const auto& context = at::globalContext();

@@ -19,7 +19,8 @@ namespace allocator = c10::cuda::CUDACachingAllocator;
 
 constexpr auto kAll = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
 
-/// Never freed: LibTorch has one allocator for the process, and keeps its observer forever.
+/// The last failed allocation. The record is never freed, because LibTorch's allocator keeps its observer,
+/// note(), until the process ends.
 struct Record {
     std::mutex mutex;
     std::optional<AllocationFailure> last;
@@ -48,8 +49,8 @@ void watch_allocations() {
 
 }  // namespace
 
-// Segments that grow in place waste no memory between blocks of changing sizes. If the user sets LibTorch's
-// own variable, that decides instead.
+// The allocator uses segments that grow in place, because they waste no memory between blocks of different
+// sizes. A user's setting of LibTorch's own variable takes precedence.
 c10::Device use(int number) {
     cuda::set_device(number);
     if (!Environment::read().torch_allocator_is_set) {

@@ -26,9 +26,9 @@ struct Graph::Recorded {
     uint64_t number = 0;
 };
 
-// The capture mode is thread-local, because other threads go on with calls that may not be recorded (a copy
-// to the host, an event query). The allocator's unused memory is freed first, since a graph's memory comes on
-// top.
+// The capture mode is thread-local, because other threads continue with calls that the global mode forbids
+// during a capture (a copy to the host, an event query). The allocator's unused memory is freed first,
+// because the graph needs memory of its own.
 Graph::Graph(const std::function<void()>& work, const Graph* shares_memory_of)
     : recorded_(std::make_unique<Recorded>()) {
     c10::cuda::CUDACachingAllocator::emptyCache();

@@ -1,3 +1,5 @@
+// The gpu module in a build without CUDA: no tensor is on a GPU, and functions that need a GPU throw
+// UserError.
 #include "base/error.h"
 #include "gpu/attention.h"
 #include "gpu/device.h"

@@ -1,3 +1,4 @@
+// AdamW, tile by tile in the L1 cache, with stochastic rounding of values kept in bf16.
 #include "kernels/cpu/kernels.h"
 
 #include "kernels/cpu/vector.h"
@@ -10,8 +11,8 @@ constexpr int kBlock = 8;   // elements that share one call of Philox
 constexpr int kMaxBlocks = kTile / kBlock + 1;
 static_assert(kTile % kLanes == 0);
 
-/// Philox4x32-10 of kMaxBlocks consecutive counters at once, in plain loops that the compiler turns into
-/// vectors. random[8 b + i] becomes the i-th 16-bit piece of block first_block + b.
+/// Computes Philox4x32-10 for kMaxBlocks consecutive counters, in plain loops that the compiler vectorises.
+/// random[8 * b + i] becomes the i-th 16-bit piece of block first_block + b.
 void random_halves(uint64_t first_block, uint64_t step, const uint32_t (&key)[2], uint16_t* random) {
     uint32_t c0[kMaxBlocks], c1[kMaxBlocks], c2[kMaxBlocks], c3[kMaxBlocks];
     for (int b = 0; b < kMaxBlocks; ++b) {
@@ -45,7 +46,8 @@ uint32_t bits_of(float x) {
     return bits;
 }
 
-/// Adds `random` to the half that is cut off, which rounds up or down; infinities and NaNs stay.
+/// Adds `random` to the lower half of each float, which rounds the float up or down, and keeps the upper
+/// half. Infinities and NaNs stay.
 void round_stochastically(const float* __restrict from, const uint16_t* __restrict random,
                           BFloat16* __restrict to, int64_t size) {
     constexpr uint32_t kInfinity = 0x7f800000, kQuiet = 0x400000;
@@ -56,7 +58,8 @@ void round_stochastically(const float* __restrict from, const uint16_t* __restri
     }
 }
 
-/// Elements [begin, begin + size) as floats: in place, or in a buffer that finish() rounds and writes back.
+/// Elements [begin, begin + size) as floats: fp32 elements in place, bf16 elements in a buffer, which
+/// finish() rounds and writes back.
 class Tile {
   public:
     Tile(const AdamW& args, const FloatOrBFloat16& row, int64_t begin, int64_t size)

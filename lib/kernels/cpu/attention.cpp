@@ -1,3 +1,9 @@
+// The forward pass of attention. Keys and values are packed once for all heads. For each block of queries of
+// a head:
+//   1. scores of the queries with a block of keys
+//   2. weights exp(score - maximum of the scores so far); a new maximum rescales the sums so far
+//   3. sums of weights * values, and of weights
+//   4. after the last block of keys: y = the first sum / the second
 #include "kernels/cpu/kernels.h"
 
 #include "kernels/cpu/attention_blocks.h"
@@ -35,7 +41,7 @@ struct Buffers {
     Element* queries;        // of a block, panels of B, k = head_dim
     float* scores;           // a strip
     float* outputs;          // per strip, transposed: [rows, kColumns], not yet divided by totals
-    float *maxima, *totals;  // of each query: the largest score so far; the sum of exp(score - maximum)
+    float *maxima, *totals;  // of each query: the largest score so far, and the sum of exp(score - maximum)
 };
 
 template <class T>
@@ -69,7 +75,7 @@ class Forward {
         pack_a<Tile>(Operand<T>{v, 1, args_.v.stride}, head_dim, num_keys, values(first));
     }
 
-    /// Computes a block of queries of one head, from `first_query` on.
+    /// Computes y and log_sum_exp for one head and the block of queries that begins at `first_query`.
     void attend(int64_t head, int64_t first_query) {
         const int64_t num_queries = size_of_block(first_query), begin = head * shape_.head_dim;
         const T* q = args_.q.data + first_query * args_.q.stride + begin;
@@ -85,7 +91,7 @@ class Forward {
         }
     }
 
-    /// Adds a block of keys to the results of the strip of queries from first_query + column on.
+    /// Adds a block of keys to the results of the strip of queries that begins at first_query + column.
     void add_block(int64_t first_query, int64_t column, int64_t first_key) {
         const int64_t depth = at_.extents.depth, num_keys = size_of_block(first_key);
         const int64_t num_rows = keys_of_strip<Tile>(first_query + column, first_key, num_keys);
@@ -103,7 +109,7 @@ class Forward {
         }
     }
 
-    /// Turns scores into exp(score - maximum); rescales the sums so far to the new maximum.
+    /// Turns scores into exp(score - maximum). Rescales the sums so far to the new maximum.
     void take_weights(int64_t column, int64_t num_rows, bool first) {
         const Vector scale = set(scale_of_scores<Tile>(shape_));
         float *maxima = at_.maxima + column, *totals = at_.totals + column;

@@ -1,11 +1,12 @@
+// The backward pass of attention. P is the softmax of the scores S, and m_i = dy_i y_i equals the sum over j
+// of P_ij dP_ij. The gradients are
+//   dV = P^T dY,  dP = dY V^T,  dS_ij = P_ij (dP_ij - m_i),  dQ = scale dS K,  dK = scale dS^T Q.
+// P is recomputed from S and log_sum_exp. The kernel computes strips of P^T and dS^T. The rows of both strips
+// are rows of panels of A for dV and dK, and a strip of dS^T is a panel of B for dQ^T = K^T dS^T.
 #include "kernels/cpu/attention_blocks.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/scratch.h"
 
-// P is the softmax of the scores S; m_i = dy_i y_i equals the sum over j of P_ij dP_ij. The gradients are
-//   dV = P^T dY,  dP = dY V^T,  dS_ij = P_ij (dP_ij - m_i),  dQ = scale dS K,  dK = scale dS^T Q.
-// P is recomputed from S and log_sum_exp. The kernel computes strips of P^T and dS^T: their rows already are
-// rows of panels of A for dV and dK, and dS^T already is the panel of B for dQ^T = K^T dS^T.
 namespace argosy::kernels::ARGOSY_VARIANT {
 namespace {
 
@@ -102,7 +103,8 @@ class Backward {
                      at_.keys_transposed + first * at_.extents.rows);
     }
 
-    /// Adds to all gradients the part of a block of queries of one head, from `first_query` on.
+    /// Computes dq for one head and the block of queries that begins at `first_query`, and adds the block's
+    /// part to dk and dv.
     void differentiate(int64_t head, int64_t first_query) {
         const int64_t num_queries = size_of_block(first_query), begin = head * shape_.head_dim;
         take_queries(head, first_query);
@@ -130,7 +132,7 @@ class Backward {
         pack_b<Tile>(Operand<T>{dy, args_.dy.stride, 1}, num_queries, shape_.head_dim, at_.doutputs);
         pack_b<Tile>(Operand<T>{q, 1, args_.q.stride}, shape_.head_dim, num_queries, at_.token_queries);
         pack_b<Tile>(Operand<T>{dy, 1, args_.dy.stride}, shape_.head_dim, num_queries, at_.token_doutputs);
-        for (int64_t i = 0; i < kBlock; ++i) {  // past the last query, weights are 0
+        for (int64_t i = 0; i < kBlock; ++i) {  // weights past the last query are 0
             const bool inside = i < num_queries;
             at_.negative_log_sums[i] =
                 inside ? -args_.log_sum_exp[head * shape_.seq_len + first_query + i] : -__builtin_inff();
@@ -146,8 +148,8 @@ class Backward {
         return sum(products);
     }
 
-    /// Computes the weights and the gradients of the scores of one strip against a block of keys, and adds
-    /// these keys' part of dq.
+    /// Computes the weights and the gradients of the scores of one strip with a block of keys, and adds the
+    /// part of these keys to dq.
     void differentiate_strip(int64_t first_query, int64_t column, int64_t first_key) {
         const int64_t depth = at_.extents.depth, num_keys = size_of_block(first_key);
         const int64_t num_rows = keys_of_strip<Tile>(first_query + column, first_key, num_keys);
@@ -169,8 +171,8 @@ class Backward {
         }
     }
 
-    /// Takes kRows keys of a strip: turns scores into weights, and gradients of weights into gradients of
-    /// scores; writes both to panels.
+    /// For kRows keys of a strip, turns scores into weights, and gradients of weights into gradients of
+    /// scores. Writes both results to panels.
     void differentiate_panel(int64_t column, int64_t first_row) {
         const Vector scale = set(scale_of_scores<Tile>(shape_));
         const int64_t panel = first_row * kBlock + column * kRows;

@@ -1,7 +1,7 @@
-// Code that attention's forward and backward share. Both compute blocks of scores transposed: a strip has a
-// row for each key and a column for each of Tile::kColumns queries. The softmax of a query then runs along a
-// lane, without sums across lanes, and a strip of weights is already a panel of B for the product that sums
-// over keys.
+// Code that the forward and the backward pass of attention share. Blocks of scores are computed transposed,
+// in strips. A strip has a row for each key and a column for each of Tile::kColumns queries. The softmax of a
+// query therefore runs along a lane, without sums across lanes, and a strip of weights is already a panel of
+// B for the product that sums over keys.
 #pragma once
 
 #include "kernels/attention.h"
@@ -33,10 +33,10 @@ class Parts {
     int64_t size_bytes_ = 0;
 };
 
-/// The lengths that follow from a shape and a tile.
+/// Lengths that follow from a shape and a tile.
 template <class Tile>
 struct Extents {
-    static constexpr int64_t kStrips = kBlock / Tile::kColumns;  // of a block of queries
+    static constexpr int64_t kStrips = kBlock / Tile::kColumns;  // strips in a block of queries
     static constexpr int64_t kPanelRows = (kBlock + Tile::kRows - 1) / Tile::kRows * Tile::kRows;
     static_assert(kBlock % Tile::kColumns == 0 && Tile::kColumns % Tile::kDepth == 0);
 
@@ -47,12 +47,13 @@ struct Extents {
           rows(round_up(round_up(shape.head_dim, Tile::kRows), kLanes)) {}
 
     int64_t num_blocks;
-    int64_t depth, columns,
-        rows;  // head_dim, padded as k of a product, as columns of B, as rows of A
+    // head_dim, padded: as k of a product, as columns of B, and as rows of A.
+    int64_t depth, columns, rows;
 };
 
-/// exp(x) for x up to 0, or above it by a rounding error; exactly 0 below -87.7. A NaN stays one. The error
-/// lies below the rounding of T: 1e-4 where T has 16 bits, else 2e-9 besides fp32's own rounding.
+/// exp(x) for x <= 0, or above 0 by a rounding error. The result is exactly 0 below -87.7, and NaN for NaN.
+/// The relative error lies below the rounding of T: 1e-4 if T has 16 bits, else 2e-8 plus fp32's own
+/// rounding.
 template <class T>
 inline Vector exponential_to_zero(Vector x) {
     const Vector clamped = max(set(-88.03f), x);  // n becomes -127, and power_of_two(-127) is 0
@@ -72,10 +73,11 @@ inline Vector exponential_to_zero(Vector x) {
     return multiply_add(p, r, set(1.0f)) * power_of_two(n);
 }
 
-/// The factor that a product of packed queries still needs. Float queries are scaled as they are packed; bf16
-/// queries are not, since scaling before they are rounded to bf16 would cost precision. Scores that come out
-/// scaled are rounded once, the same in forward and backward: with scores in the thousands, a rounding must
-/// not enter their difference from log_sum_exp.
+/// Products of packed queries must still be multiplied by this factor to become scores. The factor is 1 for
+/// float queries, which pack_queries() scales. Their scores are then rounded once, in the same way in both
+/// passes: for scores in the thousands, another rounding would be too large beside the difference from
+/// log_sum_exp. bf16 queries are not scaled when they are packed, because rounding them to bf16 again would
+/// cost precision.
 template <class Tile>
 float scale_of_scores(const AttentionShape& shape) {
     return Tile::Words::kElements == 1 ? 1.0f : shape.scale;
@@ -92,14 +94,14 @@ void pack_queries(const Operand<T>& queries, int64_t num_queries, const Attentio
     }
 }
 
-/// The number of a strip's rows that a product over keys takes: keys of the block up to the strip's last
-/// query.
+/// The number of a strip's rows that a product over keys needs: the keys of the block up to the last query of
+/// the strip.
 template <class Tile>
 int64_t keys_of_strip(int64_t first_query, int64_t first_key, int64_t num_keys) {
     return smaller(round_up(num_keys, Tile::kDepth), first_query + Tile::kColumns - first_key);
 }
 
-/// strip = keys x queries.
+/// strip = keys * queries.
 template <class Tile>
 void multiply_strip(int64_t num_rows, int64_t depth, const typename Tile::Element* key_panels,
                     const typename Tile::Element* query_panel, float* strip) {
@@ -135,8 +137,8 @@ void round_to_panel(float* strip, int64_t num_rows) {
     }
 }
 
-/// Writes rows of tokens, of num_columns elements, from their transpose. Each column of the transpose, a
-/// token, is multiplied by its factor.
+/// Writes num_tokens rows of num_columns elements from their transpose, which has a column for each token,
+/// and multiplies each token by its factor.
 template <class T>
 void write_transposed(const float* transposed, int64_t stride, const float* factors, int64_t num_tokens,
                       int64_t num_columns, TokenRows<T> to) {

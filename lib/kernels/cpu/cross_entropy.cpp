@@ -1,3 +1,5 @@
+// Softmax cross-entropy, row by row. One pass over the logits computes the sums of a row, another pass the
+// gradient.
 #include "kernels/cpu/kernels.h"
 
 #include "kernels/cpu/vector.h"
@@ -21,7 +23,7 @@ Vector largest_of(const T* x, int64_t size, Vector so_far) {
     return so_far;
 }
 
-/// The sum of exp(x - shift).
+/// The sum of exp(x - shift), spread over the lanes.
 template <class T>
 Vector sum_of_exponentials(const T* x, int64_t size, Vector shift) {
     Vector total = set(0.0f);
@@ -39,7 +41,7 @@ struct RowSums {
     float maximum, exponentials;
 };
 
-/// Computes a row's sums in one pass: when a block raises the maximum, the sum so far is scaled down.
+/// Computes the sums of a row in one pass. When a block raises the maximum, the sum so far is scaled down.
 template <class T>
 RowSums row_sums(const T* x, int64_t size) {
     Vector largest_yet = set(-__builtin_inff()), total = set(0.0f);

@@ -1,3 +1,5 @@
+// The kernels that go over their data once: conversions, rotary position embedding, SwiGLU, sums over rows
+// and of squares, and the embedding table.
 #include "kernels/cpu/kernels.h"
 
 #include "kernels/cpu/vector.h"
@@ -66,7 +68,7 @@ void swiglu(const Swiglu<T>& args) {
     }
 }
 
-// s = sigmoid(gate): d silu / d gate = s (1 + gate (1 - s)).
+// Let s = sigmoid(gate). Then d silu / d gate = s (1 + gate (1 - s)).
 template <class T>
 void swiglu_backward(const SwigluBackward<T>& args) {
     for (int64_t row = 0; row < args.num_rows; ++row) {
@@ -101,7 +103,7 @@ void sum_rows(const SumRows<T>& args) {
 }
 
 double squared_norm(const SquaredNorm& args) {
-    constexpr int kSums = 16;  // partial sums, as many with every instruction set
+    constexpr int kSums = 16;  // partial sums, the same number with every instruction set
     double sums[kSums] = {};
     int64_t i = 0;
     for (; i + kSums <= args.count; i += kSums) {

@@ -1,3 +1,4 @@
+// Matrix products, block by block of C. Operands are packed into panels, which tiles multiply (cpu/tile.h).
 #include "kernels/cpu/kernels.h"
 
 #include <type_traits>
@@ -8,10 +9,11 @@
 namespace argosy::kernels::ARGOSY_VARIANT {
 namespace {
 
-/// How C is cut into blocks, and where the data of a block lie. k is taken in steps of kDepth. B's panels of
-/// kMaxSteps steps, a slab, are packed once for the block; A's panels of a step are packed for kRows rows at
-/// a time. A panel of B then stays in the L1 cache, the rows of A and their sums in L2, B in L3. If k is
-/// longer than a slab, the sums of kMaxRows rows are kept until the next slab.
+/// A block of C, and the memory for its packed operands and its sums. k is divided into steps of kDepth, and
+/// kMaxSteps steps are a slab. The panels of B are packed once for each slab, and the panels of A for kRows
+/// rows of a step at a time. A panel of B then stays in the L1 cache, the rows of A and their sums in L2, and
+/// the slab of B in L3. If k is longer than a slab, a block has at most kMaxRows rows, and their sums are
+/// kept until the next slab.
 template <class Tile>
 struct Block {
     using Element = typename Tile::Element;
@@ -24,8 +26,8 @@ struct Block {
     static_assert(kMaxColumns % Tile::kColumns == 0 && kDepth % Tile::kDepth == 0);
 
     int64_t row, column, num_rows, num_columns;
-    bool keeps_sums;  // from one slab to the next; else the sums of kRows rows are written once they are
-                      // complete
+    // Whether sums are kept from one slab to the next, because k is longer than a slab.
+    bool keeps_sums;
     float* sums;
     Element *a, *b;
 
@@ -43,8 +45,9 @@ struct Block {
     Element* b_of(int64_t step) const { return b + step % kMaxSteps * kMaxColumns * kDepth; }
 };
 
-/// The number of A's num_rows rows that a tile may read in place: k is contiguous, and the rows are not so
-/// far apart that they share a few sets of the L1 cache.
+/// The number of A's num_rows rows that tiles may read in place. Rows that are read in place fill whole
+/// tiles, are contiguous along k, and are not at a distance that maps them to the same few sets of the L1
+/// cache.
 template <class Tile, class T>
 int64_t num_rows_in_place(const Operand<T>& a, int64_t num_rows, int64_t k) {
     constexpr int64_t kSetsBytes = 4096;
@@ -54,8 +57,8 @@ int64_t num_rows_in_place(const Operand<T>& a, int64_t num_rows, int64_t k) {
     return num_rows / Tile::kRows * Tile::kRows;
 }
 
-/// Multiplies num_rows rows of A with packed columns of B. Rows from `first_packed` on are in block.a,
-/// earlier ones are read in place; `sums` points at the first row's sums.
+/// Multiplies num_rows rows of A with packed columns of B. Rows from `first_packed` on are packed in block.a;
+/// earlier rows are read in place. `sums` points to the sums of the first row.
 template <class Tile, class T>
 void multiply_rows(const Block<Tile>& block, const Operand<T>& a, int64_t num_rows, int64_t first_packed,
                    int64_t k, const typename Tile::Element* b, float* sums, bool accumulate) {
@@ -76,7 +79,8 @@ void multiply_rows(const Block<Tile>& block, const Operand<T>& a, int64_t num_ro
     }
 }
 
-/// Adds one step of at most kRows rows to sums_of(row); packs the rows of A that a tile cannot read in place.
+/// Adds one step along k to the sums of at most kRows rows. Packs the rows of A that tiles cannot read in
+/// place.
 template <class Tile, class T>
 void add_step(const Block<Tile>& block, const Operand<T>& a, int64_t row, int64_t k, int64_t step) {
     const int64_t num_rows = smaller(block.kRows, block.num_rows - row);
@@ -98,15 +102,15 @@ void write_rows(const Block<Tile>& block, int64_t first_row, const Matmul<T, Sum
     }
 }
 
-/// Writes the product for k = 0.
+/// Writes the product if k is 0.
 template <class Tile, class T, class Sum>
 void write_zeros(const Block<Tile>& block, const Matmul<T, Sum>& args) {
     __builtin_memset(block.sums, 0, sizeof(float) * block.kRows * block.kSumsStride);
     for (int64_t row = 0; row < block.num_rows; row += block.kRows) write_rows(block, row, args);
 }
 
-/// Calls visit(step, product, begin, k) for steps [first, last) along k of the products. No step spans two
-/// products. Returns the number of all steps.
+/// Calls visit(step, product, begin, k) for the steps [first, last). Steps are counted along k through all
+/// products, and no step spans two products. Returns the number of all steps.
 template <class Tile, class T, class Sum, class Visit>
 int64_t for_each_step(const Matmul<T, Sum>& args, int64_t first, int64_t last, Visit visit) {
     int64_t step = 0;

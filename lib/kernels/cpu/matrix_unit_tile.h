@@ -1,8 +1,9 @@
-// A tile of 32 by 32 whose sums are four registers of AMX, 16 by 16 each. A register of A or B holds 16 rows
-// of 64 bytes: for A, 16 rows with 32 elements of k each; for B, 16 pairs along k of 16 columns.
+// A tile of 32 by 32 sums in four AMX registers, 16 by 16 each. A register has 16 rows of 64 bytes. A
+// register of A holds 16 rows with 32 elements of k each. A register of B holds 16 pairs along k, each of 16
+// columns.
 //
-// A step along k takes four loads of 1 KiB and four instructions of 16 * 16 * 32 products. Loads and products
-// are in balance, since a load takes 8 cycles and a product 16.
+// A step along k takes four loads of 1 KiB and four instructions of 16 * 16 * 32 products. The products are
+// the limit, since a load takes 8 cycles and such an instruction 16.
 #pragma once
 
 #include "kernels/cpu/pack.h"
@@ -26,8 +27,9 @@ struct MatrixUnitTile {
     static constexpr bool kReadsInPlace = false;
     static_assert(kLanes == 16, "a row of a register is a vector");
 
-    /// The unit's configuration belongs to a thread, and libraries on the thread use the unit too. A released
-    /// unit costs nothing at a switch of threads.
+    /// Configures the unit for the calling thread, and releases it. The configuration belongs to a thread,
+    /// and other libraries on the thread use the unit too. A released unit costs nothing when the CPU
+    /// switches threads.
     class Session {
       public:
         Session() { Instructions::configure(&kMatrixUnitShape); }

@@ -1,6 +1,6 @@
-// Packs operands into the panels that tiles read; cpu/tile.h describes their layout. A tile multiplies 32-bit
-// words: floats, or pairs of bf16 that are neighbours along k, the even one in the low half (as AVX512_BF16
-// and AMX require). A Vector holds a row of words, one in each lane.
+// Packs operands into the panels that tiles read; cpu/tile.h describes the layout of panels. A tile
+// multiplies 32-bit words. A word is a float, or a pair of bf16 elements that are neighbours along k, with
+// the even element in the low half (as AVX512_BF16 and AMX require). A Vector holds one word in each lane.
 #pragma once
 
 #include <utility>
@@ -10,7 +10,7 @@
 
 namespace argosy::kernels::ARGOSY_VARIANT {
 
-/// The bits of a Vector, for steps that must not use float arithmetic, which may change the bits of a NaN.
+/// The bits of a Vector, for steps that only move bits. Float arithmetic may change the bits of a NaN.
 typedef uint32_t Bits __attribute__((vector_size(4 * kLanes)));
 inline Bits bits_of(Vector a) { return (Bits)a.lanes; }
 inline Vector vector_of(Bits bits) { return {(decltype(Vector::lanes))bits}; }
@@ -23,14 +23,14 @@ inline Vector repeat_word(const float* from) {
 
 struct FloatWords {
     using Element = float;
-    static constexpr int kElements = 1;  // in a word
+    static constexpr int kElements = 1;  // elements in a word
 
-    /// kLanes words that lie one after the other along k.
+    /// Loads kLanes words that are neighbours along k.
     template <class T>
     static Vector along_k(const T* from) {
         return load(from);
     }
-    /// A word from each of kLanes lanes that lie one after the other.
+    /// Loads one word from each of kLanes neighbouring lanes.
     template <class T>
     static Vector along_lanes(const T* from, int64_t /*k_stride*/) {
         return load(from);
@@ -65,7 +65,8 @@ struct Square {
     Vector rows[kLanes];
 };
 
-/// Exchanges the blocks of kStep words that lie off the diagonal between two rows, kStep apart.
+/// One step of a transposition, for two rows that are kStep apart: exchanges the blocks of kStep words that
+/// lie off the diagonal.
 template <int kStep, int... kWord>
 inline void exchange_blocks(Vector& upper, Vector& lower, std::integer_sequence<int, kWord...>) {
     const auto a = upper.lanes, b = lower.lanes;
@@ -94,7 +95,8 @@ inline Operand<T> starting_at(const Operand<T>& whole, int64_t lane, int64_t k) 
 
 enum class RowsAre { Lanes, Words };
 
-/// Loads the first kLanes lanes by kLanes words of `from`; zeros past num_lanes and k.
+/// Loads the first kLanes lanes by kLanes words of `from`, with zeros past num_lanes and k. The rows of the
+/// square are lanes or words, as kRowsAre says.
 template <class Words, RowsAre kRowsAre, class T>
 inline __attribute__((always_inline)) Square load_square(Operand<T> from, int64_t num_lanes, int64_t k) {
     constexpr int kDepth = kLanes * Words::kElements;
@@ -132,8 +134,8 @@ inline int64_t packed_b_size(int64_t num_columns, int64_t k) {
     return round_up(num_columns, Tile::kColumns) * round_up(k, Tile::kDepth);
 }
 
-/// Prefetches the data kDepth further along k than this square. No processor foresees rows of words that lie
-/// far apart: without this each square waits for memory.
+/// Prefetches the square that is kDepth further along k. CPUs do not prefetch rows that lie far apart, and
+/// each square would wait for memory.
 template <class Tile, class T>
 inline __attribute__((always_inline)) void fetch_next(const Operand<T>& from, int64_t lane, int64_t k) {
     const T* next = from.data + lane + (k + Tile::kDepth) * from.k_stride;
@@ -141,7 +143,7 @@ inline __attribute__((always_inline)) void fetch_next(const Operand<T>& from, in
     for (int64_t i = 0; i < Tile::kDepth; ++i) __builtin_prefetch(next + i * from.k_stride);
 }
 
-/// Calls visit(lane, k) for the corner of every square, in the order of memory.
+/// Calls visit(lane, k) for the first lane and k of every square, in the order of memory.
 template <class Tile, class T, class Visit>
 inline __attribute__((always_inline)) void for_each_square(const Operand<T>& from, int64_t num_lanes,
                                                            int64_t k, Visit visit) {
@@ -159,7 +161,7 @@ inline __attribute__((always_inline)) void for_each_square(const Operand<T>& fro
     }
 }
 
-/// Packs num_rows by k of A into panels of Tile::kRows rows, one after the other.
+/// Packs num_rows by k elements of A into panels of Tile::kRows rows, one panel after the other.
 template <class Tile, class T>
 void pack_a(const Operand<T>& a, int64_t num_rows, int64_t k, typename Tile::Element* panels) {
     const int64_t panel_size = packed_a_size<Tile>(1, k), padded_rows = round_up(num_rows, Tile::kRows);
@@ -174,7 +176,7 @@ void pack_a(const Operand<T>& a, int64_t num_rows, int64_t k, typename Tile::Ele
     });
 }
 
-/// Packs k by num_columns of B into panels of Tile::kColumns columns, one after the other.
+/// Packs k by num_columns elements of B into panels of Tile::kColumns columns, one panel after the other.
 template <class Tile, class T>
 void pack_b(const Operand<T>& b, int64_t num_columns, int64_t k, typename Tile::Element* panels) {
     using Words = typename Tile::Words;

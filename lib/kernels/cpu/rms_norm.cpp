@@ -1,3 +1,4 @@
+// RMSNorm, row by row, forward and backward.
 #include "kernels/cpu/kernels.h"
 
 #include "kernels/cpu/vector.h"
@@ -10,7 +11,7 @@ int64_t begin_of(int64_t row, int64_t row_size, const Gaps& gaps) {
     return row * row_size + (gaps.first + row) / gaps.every * gaps.gap;
 }
 
-/// The row whose norm is taken: x itself, or x + residual, which is written to `sum` first.
+/// Returns the row to normalise: x, or x + residual, which is written to `sum` first.
 template <class T>
 const T* normed_row(const RmsNorm<T>& args, int64_t row) {
     const int64_t begin = row * args.row_size;
@@ -49,8 +50,9 @@ void rms_norm(const RmsNorm<T>& args) {
     }
 }
 
-// r = inverse_rms, n = x r:  dx = r (dy w - n mean(dy w n)) + residual,  dw = sum over rows of dy n.
-// dx is rounded before the residual is added, as in a separate operation.
+// Let r = inverse_rms and n = x r. Then
+//   dx = r (dy w - n mean(dy w n)) + residual,  dw = sum over rows of dy n.
+// dx is rounded before the residual is added, as if a separate operation added it.
 template <class T>
 void rms_norm_backward(const RmsNormBackward<T>& args) {
     for (int64_t row = 0; row < args.num_rows; ++row) {

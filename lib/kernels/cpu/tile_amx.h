@@ -1,5 +1,5 @@
-// bf16 by AMX. No AMX instruction has run in the project's tests: they run this tile with functions that do
-// the same by Intel's documentation (tests/kernels).
+// bf16 products with AMX. No AMX instruction has run so far: the tests run MatrixUnitTile with emulated
+// instructions, as Intel documents them (tests/kernels).
 #pragma once
 
 #include <type_traits>
@@ -9,8 +9,8 @@
 
 namespace argosy::kernels::ARGOSY_VARIANT {
 
-/// AMX in inline assembly, because GCC's intrinsics take no template argument for a register, and do not
-/// declare that they read memory.
+/// AMX in inline assembly, because GCC's intrinsics do not take a register's number from a template argument,
+/// and do not declare that they read memory.
 struct AmxInstructions {
     static void configure(const MatrixUnitShape* shape) {
         asm volatile("ldtilecfg %0" ::"m"(*shape) : "memory");

@@ -1,5 +1,5 @@
-// bf16 in pairs: two products where a float takes one. On a processor without vdpbf16ps, tests run this tile
-// with a function that does the same by its documentation (tests/kernels).
+// bf16 in pairs: an instruction computes two products in each lane, where floats have one. The tests also run
+// this tile with the instruction emulated, as Intel documents it (tests/kernels).
 #pragma once
 
 #include <type_traits>
@@ -8,8 +8,8 @@
 
 namespace argosy::kernels::ARGOSY_VARIANT {
 
-/// Adds the product of the high halves, rounds, adds that of the low halves, rounds; subnormals count as
-/// zero.
+/// vdpbf16ps: adds the product of the high halves and rounds, then adds the product of the low halves and
+/// rounds. Subnormals count as zero.
 struct PairDot {
     static Vector dot(Vector sum, Vector a, Vector b) {
         return {_mm512_dpbf16_ps(sum.lanes, (__m512bh)a.lanes, (__m512bh)b.lanes)};

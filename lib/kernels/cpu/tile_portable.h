@@ -1,4 +1,4 @@
-// SSE2 has 16 registers, each as wide as half a Vector.
+// SSE2 has 16 registers, two for each Vector: 8 for sums, two for B, two for A.
 #pragma once
 
 #include "kernels/cpu/vector_tile.h"

@@ -1,10 +1,11 @@
-// The vector of the instruction set that this translation unit is compiled for, and the code that all
-// variants share: rows whose length is not a multiple of the lanes, and functions with the same arithmetic
+// The vector of the instruction set that this translation unit is compiled for, and code that all variants
+// share: loops over rows whose length is not a multiple of kLanes, and functions with the same arithmetic
 // everywhere.
 //
-// Everything here and in the sources of cpu/ lies in a namespace of the variant's name and uses no template
-// or inline function from elsewhere: the linker keeps one copy of such a function, and it might be one that
-// this processor cannot run.
+// Everything here and in the sources of cpu/ is in a namespace with the variant's name and calls no template
+// or inline function from elsewhere. The linker would keep one copy of such a function for all variants,
+// perhaps one with instructions that this CPU lacks. Only vector_portable.h uses std::bit_cast, because its
+// code runs on every CPU.
 #pragma once
 
 #include ARGOSY_VECTOR_HEADER
@@ -13,7 +14,7 @@ namespace argosy::kernels::ARGOSY_VARIANT {
 
 inline constexpr int kLanes = Vector::kLanes;
 
-/// Loads the first `count` < kLanes elements, zeros behind them.
+/// Loads the first `count` < kLanes elements, and zeros in the other lanes.
 template <class T>
 inline Vector load_first(const T* from, int64_t count) {
     T padded[kLanes] = {};
@@ -27,8 +28,8 @@ inline void store_first(T* to, Vector a, int64_t count) {
     for (int64_t i = 0; i < count; ++i) to[i] = padded[i];
 }
 
-/// Goes over a row in steps of one vector: calls `visit(i, load, store)` for every full vector and once for
-/// the rest, with loads and stores that stay within the row. Lanes past the row's end load as zero.
+/// Calls visit(i, load, store) for each full vector of a row and once for the rest. `load` and `store` stay
+/// within the row, and lanes past the end of the row load as zero.
 template <class Visit>
 inline __attribute__((always_inline)) void for_each_vector(int64_t size, Visit visit) {
     int64_t i = 0;
@@ -44,12 +45,12 @@ inline __attribute__((always_inline)) void for_each_vector(int64_t size, Visit v
     }
 }
 
-/// exp(x) within 2 units in the last place; 0 below -87.7, where floats lose bits, and infinite above 88.3. A
-/// NaN stays one.
+/// exp(x) with an error of at most 2 units in the last place. The result is 0 below -87.7, where it would be
+/// subnormal, infinite above 88.3, and NaN for NaN.
 inline Vector exponential(Vector x) {
     const Vector clamped = min(set(89.0f), max(set(-88.0f), x));
     const Vector n = round_to_integer(clamped * set(1.44269504f));
-    // x - n ln 2 in two parts, so that the difference keeps its last bits.
+    // r = x - n ln 2, subtracted in two parts, so that r keeps its last bits.
     const Vector r = multiply_add(n, set(2.12194440e-4f), multiply_add(n, set(-0.693359375f), clamped));
     Vector p = set(1.9875691500e-4f);
     p = multiply_add(p, r, set(1.3981999507e-3f));

@@ -1,4 +1,4 @@
-// Eight floats with AVX2, FMA and F16C.
+// A Vector of eight floats with AVX2, FMA and F16C.
 #pragma once
 
 #include <immintrin.h>
@@ -53,7 +53,7 @@ inline Vector load(const BFloat16* from) {
     const __m128i halves = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
     return {_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16))};
 }
-/// Rounds to nearest, ties to even; a NaN stays one.
+/// Rounds to nearest, ties to even; a NaN stays a NaN.
 inline void store(BFloat16* to, Vector a) {
     const __m256i words = _mm256_castps_si256(a.lanes);
     const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(words, 16), _mm256_set1_epi32(1));

@@ -1,4 +1,4 @@
-// Sixteen floats with AVX-512 F, BW, DQ and VL.
+// A Vector of sixteen floats with AVX-512 F, BW, DQ and VL.
 #pragma once
 
 #include <immintrin.h>
@@ -44,8 +44,8 @@ inline Vector load(const BFloat16* from) {
     const __m256i halves = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
     return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16))};
 }
-/// Rounds to nearest, ties to even; a NaN stays one. (The processor's own conversion, where it has one, takes
-/// subnormals for zero: this function is the same everywhere.)
+/// Rounds to nearest, ties to even; a NaN stays a NaN. The instruction of AVX512_BF16 is not used, because it
+/// turns subnormals into zero, unlike store() of the other variants.
 inline void store(BFloat16* to, Vector a) {
     const __m512i words = _mm512_castps_si512(a.lanes);
     const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(words, 16), _mm512_set1_epi32(1));

@@ -1,4 +1,4 @@
-// ARGOSY_VECTOR_LANES floats in plain C++, which the compiler maps to the processor's baseline instructions.
+// A Vector of ARGOSY_VECTOR_LANES floats in plain C++, for the baseline instructions of the CPU.
 #pragma once
 
 #include <bit>
@@ -42,7 +42,7 @@ inline float largest(Vector a) {
     return most;
 }
 
-/// x rounded to the nearest integer n, ties to even; |x| < 2^22.
+/// x rounded to the nearest integer, ties to even. REQUIRES: |x| < 2^22.
 inline Vector round_to_integer(Vector x) {
     const Vector magic = set(12582912.0f);  // 1.5 * 2^23: the sum has no bits left for a fraction
     return (x + magic) - magic;
@@ -65,7 +65,7 @@ inline Vector load(const BFloat16* from) {
     std::memcpy(&halves, from, sizeof halves);
     return {(Vector::Lanes)(__builtin_convertvector(halves, Vector::Words) << 16)};
 }
-/// Rounds to nearest, ties to even; a NaN stays one.
+/// Rounds to nearest, ties to even; a NaN stays a NaN.
 inline void store(BFloat16* to, Vector a) {
     const auto words = (Vector::Words)a.lanes;
     const Vector::Words rounded = (words + 0x7fff + ((words >> 16) & 1)) >> 16;
@@ -75,7 +75,7 @@ inline void store(BFloat16* to, Vector a) {
     std::memcpy(to, &halves, sizeof halves);
 }
 
-/// Conversions of half precision on its bits, subnormals and infinities included.
+/// Convert half precision, subnormals and infinities included.
 inline float widen(Half x) {
     const uint32_t sign = static_cast<uint32_t>(x.bits & 0x8000) << 16, magnitude = x.bits & 0x7fff;
     if (magnitude >= 0x7c00) return std::bit_cast<float>(sign | 0x7f800000 | (magnitude & 0x3ff) << 13);
@@ -87,7 +87,7 @@ inline Half narrow(float x) {
     const auto sign = static_cast<uint16_t>(word >> 16 & 0x8000);
     if (magnitude > 0x7f800000) return {static_cast<uint16_t>(sign | 0x7e00)};
     if (magnitude >= 0x477ff000) return {static_cast<uint16_t>(sign | 0x7c00)};  // rounds to infinity
-    if (magnitude < 0x38800000) {  // subnormal: let an addition do the rounding, its last bit weighs 2^-24
+    if (magnitude < 0x38800000) {  // subnormal: the addition rounds to a multiple of 2^-24
         const float rounded = std::bit_cast<float>(magnitude) + 0.5f;
         return {static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(rounded) - 0x3f000000))};
     }

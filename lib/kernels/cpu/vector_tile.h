@@ -1,8 +1,7 @@
-// A tile whose sums are vector registers: each word of A is multiplied with kVectors vectors of B.
+// A tile with its sums in vector registers. Each word of A is multiplied by kVectors vectors of B.
 //
-// A step along k takes kVectors loads of B and kRows broadcasts of A for kRows * kVectors fused
-// multiply-adds, so that the multiply-adds are the limit. The sums, the vectors of B and one of A must fit
-// the registers.
+// A step along k takes kVectors loads of B, kRows broadcasts of A, and kRows * kVectors multiply-adds, which
+// are the limit. The sums, kVectors vectors of B and one vector of A must fit into the registers.
 #pragma once
 
 #include "kernels/cpu/pack.h"
@@ -31,7 +30,8 @@ struct VectorTile {
         add(k, PanelRows{words_of(a)}, words_of(b), c, c_stride, accumulate);
     }
 
-    /// The same for rows of A that are not packed: a_stride apart, contiguous along k.
+    /// The same as multiply(), for rows of A that are not packed. The rows are a_stride apart and contiguous
+    /// along k.
     static void multiply_in_place(int64_t k, const Element* a, int64_t a_stride, const Element* b, float* c,
                                   int64_t c_stride, bool accumulate) {
         PlacedRows rows;

@@ -1,8 +1,10 @@
-// A thread updates adjacent elements: eight, which share a call of Philox, where something is rounded
-// stochastically; four where all is fp32, so that the 16 bytes of each thread of a warp are adjacent. An
-// element takes about 50 instructions in fp32 and 90 with everything but the gradient in bf16 (counted in
-// code for 9.0). A GPU of 4.8 TB/s and 132 multiprocessors has time for 170 and 100 while it moves the 28 and
-// 16 bytes.
+// AdamW on GPUs. A thread updates adjacent elements. If a value is rounded stochastically, the thread updates
+// eight elements, which share a call of Philox. If all values are fp32, the thread updates four elements, so
+// that the 16 bytes of each thread of a warp are adjacent.
+//
+// An element takes about 50 instructions in fp32, and 90 with everything but the gradient in bf16 (counted in
+// code for compute capability 9.0). A GPU with 4.8 TB/s and 132 multiprocessors has time for 170 instructions
+// while it moves the 28 bytes of an fp32 element, and for 100 while it moves the 16 bytes of a bf16 element.
 #include "kernels/cuda/kernels.h"
 
 #include "kernels/cuda/device.cuh"
@@ -11,10 +13,9 @@
 namespace argosy::kernels::cuda {
 namespace {
 
-// The random bits of stochastic rounding, and the rounding, as optim/stochastic_rounding.h defines them: the
-// same bits as on processors.
+// Stochastic rounding as optim/stochastic_rounding.h defines it, with the same bits as on CPUs.
 
-/// The 16-bit pieces of one call of Philox4x32-10, two in a word, for eight adjacent elements.
+/// The result of one call of Philox4x32-10: eight 16-bit pieces, two in a word, for eight adjacent elements.
 struct RandomHalves {
     static constexpr int kElements = 8;
 
@@ -34,7 +35,7 @@ struct RandomHalves {
     }
 
     __device__ uint32_t of_element(int i) const {
-        // The piece is shifted out of two words, since registers cannot be indexed.
+        // The piece is shifted out of two words, because registers cannot be indexed.
         const uint64_t pieces = i < 4 ? pair(words[0], words[1]) : pair(words[2], words[3]);
         return static_cast<uint32_t>(pieces >> 16 * (i % 4)) & 0xffff;
     }
@@ -43,8 +44,8 @@ struct RandomHalves {
     uint32_t words[4];
 };
 
-/// The upper half of x after `random` is added to the lower half, which rounds x up or down. Infinities and
-/// NaNs stay. REQUIRES: x comes out of arithmetic, which quiets a NaN.
+/// Adds `random` to the lower half of x, which rounds x up or down, and returns the upper half. Infinities
+/// and NaNs stay. REQUIRES: x is the result of arithmetic, so that a NaN is quiet.
 __device__ inline uint32_t round_stochastically(float x, uint32_t random) {
     const uint32_t bits = __float_as_uint(x);
     return (fabsf(x) < INFINITY ? bits + random : bits) >> 16;
@@ -168,7 +169,7 @@ bool in_blocks(const AdamWRows& rows) {
            (one_row || (whole(rows.row_length) && whole(rows.row_stride)));
 }
 
-/// Updates all tensors of one variant, then those of the next.
+/// Updates the tensors of variant kIndex, then the tensors of the next variants.
 template <int kIndex = 0>
 void update_variants(std::span<const AdamWRows> tensors, GpuStream stream) {
     using V = Variant<kIndex>;

@@ -1,6 +1,9 @@
-// One block for each row. A row of a vocabulary of 128k in bf16 has 256 KB: each thread loads several packs
-// of 16 bytes at once. An element takes one exponential, of which a multiprocessor computes 16 in a cycle: at
-// 2 bytes for each element, these units are two thirds busy when memory is fully busy, on a GPU of 4.8 TB/s.
+// Softmax cross-entropy on GPUs, with one block for each row. A row of 128k logits in bf16 has 256 KB, so
+// that each thread loads several packs of 16 bytes at once.
+//
+// In each pass an element takes one exponential, and a multiprocessor computes 16 exponentials per cycle. On
+// a GPU with 4.8 TB/s, at 2 bytes for each element, the units for exponentials are two thirds busy when
+// memory is fully busy.
 #include "kernels/cuda/kernels.h"
 
 #include "kernels/cuda/device.cuh"
@@ -12,19 +15,20 @@ constexpr int kThreads = 512, kBlocksPerMultiprocessor = 2;
 constexpr int kAtOnce = 4;  // packs that a thread loads at once
 constexpr float kLowest = -3.4028235e38F, kInfinity = INFINITY;
 
-/// exp(x): for fp32 within 2 units in the last place, as on processors; for narrow types within the rounding
-/// of x times log2(e) and 2^-22, in fewer instructions.
+/// exp(x). The error in fp32 is at most 2 units in the last place, as on CPUs. Narrow types take fewer
+/// instructions, and the error is the rounding of x * log2(e), plus 2^-22.
 template <class T>
 __device__ float exponential(float x) {
     if constexpr (std::is_same_v<T, float>) return expf(x);
     return exp2_approximately(x * 1.44269504F);
 }
 
-/// The calling thread's kAtOnce packs of a row from column `begin` on, each a block's width after the last.
+/// kAtOnce packs of a row for the calling thread. The first pack begins at column `begin`, and each next pack
+/// a block's width later.
 template <class T, int kCount>
 struct Packs {
     static constexpr int kWidth = kThreads * kCount;
-    static constexpr int kColumns = kAtOnce * kWidth;  // that a block loads at once
+    static constexpr int kColumns = kAtOnce * kWidth;  // columns that a block loads at once
 
     __device__ Packs(const T* row, int64_t begin, int64_t num_columns, float filler) {
 #pragma unroll
@@ -48,7 +52,7 @@ struct RowSums {
     __device__ float shift() const { return fmaxf(maximum, kLowest); }
 };
 
-/// The sums of a thread's columns, in one pass: when the maximum rises, the sum so far is scaled down.
+/// The sums of a thread's columns, in one pass. When the maximum rises, the sum so far is scaled down.
 template <class T, int kCount>
 __device__ RowSums thread_sums(const T* row, int64_t num_columns) {
     RowSums sums = {-kInfinity, 0};
@@ -84,7 +88,8 @@ __device__ inline float block_maximum(float x, Shared<float, kThreads / kWarp>& 
     return x;
 }
 
-/// Returns the row's sums in each thread of the block. REQUIRES: each thread calls it once.
+/// Returns the sums of the row in each thread of the block. REQUIRES: each thread of the block calls
+/// row_sums() once.
 template <class T, int kCount>
 __device__ RowSums row_sums(const T* row, int64_t num_columns) {
     __shared__ Shared<float, kThreads / kWarp> maxima;
@@ -96,7 +101,7 @@ __device__ RowSums row_sums(const T* row, int64_t num_columns) {
     return all;
 }
 
-/// `target` is a column, perhaps outside these columns.
+/// `target` is counted from the first of these columns, and may be outside them.
 template <class T>
 __device__ void write_sums(const SoftmaxSums<T>& args, const RowSums& sums, int64_t target) {
     if (threadIdx.x != 0) return;
@@ -172,7 +177,8 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor) both_kerne
     write_gradient<T, kCount>(logits, args.num_columns, sums, *args.scale, target);
 }
 
-/// Launches a block for each row: `narrow` where rows do not begin at multiples of 16 bytes, else `wide`.
+/// Launches a block for each row, with the kernel `wide` if all rows begin at multiples of 16 bytes, else
+/// with `narrow`.
 template <class T, class Args>
 void for_each_row(const char* name, void (*wide)(Args), void (*narrow)(Args), const Args& args,
                   GpuStream stream) {

@@ -1,7 +1,7 @@
-// Building blocks of kernels: elements in packs of 16 bytes, the maximum that a thread loads at once, and
-// sums over the threads of a warp or block.
+// Building blocks of kernels: packs of elements, and sums over the threads of a warp or block. A pack has 16
+// bytes, the maximum that a thread loads with one instruction.
 //
-// A kernel is a template of the number of elements that a thread takes at a time: kPack<T>, or 1 where rows
+// A kernel is a template of the number of elements that a thread processes at a time: a pack, or 1 where rows
 // or pointers are not multiples of 16 bytes.
 #pragma once
 
@@ -23,8 +23,8 @@ struct Floats {
     __device__ float operator[](int i) const { return values[i]; }
 };
 
-/// kCount adjacent elements as memory holds them: one element, or 8 bytes or a multiple of 16. They are kept
-/// as words, since an element of two bytes in a register of its own takes four.
+/// kCount adjacent elements as memory holds them: one element, 8 bytes, or a multiple of 16 bytes. Elements
+/// are kept in words, because a two-byte element in a register of its own would take four bytes.
 template <class T, int kCount>
 struct Elements {
     static constexpr int kPerWord = 4 / sizeof(T), kWords = (kCount + kPerWord - 1) / kPerWord;
@@ -73,7 +73,7 @@ __device__ Floats<kCount> widened(const Elements<T, kCount>& x) {
     return wide;
 }
 
-/// Rounded to nearest, ties to even.
+/// Rounds to nearest, ties to even.
 template <class T, int kCount>
 __device__ Elements<T, kCount> narrowed(const Floats<kCount>& x) {
     Elements<T, kCount> narrow;
@@ -130,15 +130,16 @@ __device__ void store(T* to, const Floats<kCount>& x) {
     store(to, narrowed<T>(x));
 }
 
-/// Makes the compiler recompute what it derived from these elements, rather than keep that in more registers.
+/// Makes the compiler recompute values that it derived from these elements, instead of keeping the values in
+/// registers.
 template <class T, int kCount>
 __device__ void keep_narrow(Elements<T, kCount>& x) {
 #pragma unroll
     for (int i = 0; i < x.kWords; ++i) forget_origin(x.words[i]);
 }
 
-/// The sum over each group of kLanes adjacent lanes, in each of them. REQUIRES: all lanes of the warp call
-/// it.
+/// Returns the sum over each group of kLanes adjacent lanes in each of these lanes. REQUIRES: all lanes of
+/// the warp call warp_sum().
 template <int kLanes = kWarp, class Number>
 __device__ Number warp_sum(Number x) {
 #pragma unroll
@@ -148,9 +149,8 @@ __device__ Number warp_sum(Number x) {
     return x;
 }
 
-/// Sums over a block, returned in each of its threads; it can be called again and again. Each sum takes one
-/// barrier: sums alternate between two buffers, so that none is overwritten while a slower thread still reads
-/// it.
+/// Sums over a block, any number of times. Each thread gets the sum. A sum takes one barrier, because sums
+/// alternate between two buffers: no sum is overwritten while a slower thread still reads it.
 template <int kThreads, class Number = float>
 class BlockSum {
   public:

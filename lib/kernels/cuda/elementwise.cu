@@ -1,3 +1,4 @@
+// Conversions, rotary position embedding and SwiGLU on GPUs.
 #include "kernels/cuda/kernels.h"
 
 #include "kernels/cuda/device.cuh"
@@ -35,7 +36,7 @@ void launch_flat(const char* name, const Body& body, int64_t begin, int64_t end,
     if (blocks > 0) launch({name, blocks, kThreads, stream}, flat_kernel<Body, kCount>, body, begin, end);
 }
 
-/// Runs over all elements, kCount at a time where `aligned`; the rest go one by one.
+/// Processes all elements, kCount at a time if `aligned`, and the rest one by one.
 template <int kCount, class Body>
 void run_flat(const char* name, const Body& body, int64_t count, bool aligned, GpuStream stream) {
     const int64_t in_packs = aligned ? count / kCount * kCount : 0;
@@ -105,7 +106,7 @@ __global__ void __launch_bounds__(kThreads) rope_kernel(Rope<T> args, unsigned n
     }
 }
 
-/// Limits the rows of a launch to the size of the grid, so that a thread computes its row number in 32 bits.
+/// Splits the rows over launches that fit into a grid, so that a thread computes its row number in 32 bits.
 template <class T, int kCount>
 void launch_rope(Rope<T> args, GpuStream stream) {
     constexpr int64_t kMaxThreads = int64_t{kThreads} * 65535;
@@ -123,7 +124,7 @@ void launch_rope(Rope<T> args, GpuStream stream) {
 }
 
 /// The offset of element i, counted row by row, in rows that are `stride` elements apart. REQUIRES: i < 2^32,
-/// for a division of 32 bits.
+/// because the division has 32 bits.
 __device__ inline int64_t place_of(int64_t i, int64_t row_size, int64_t stride) {
     const auto row = static_cast<uint32_t>(i) / static_cast<uint32_t>(row_size);
     return i + row * (stride - row_size);
@@ -153,7 +154,7 @@ struct SwigluBody {
     }
 };
 
-// s = sigmoid(gate): d silu / d gate = s (1 + gate (1 - s)).
+// Let s = sigmoid(gate). Then d silu / d gate = s (1 + gate (1 - s)).
 template <class T>
 struct SwigluBackwardBody {
     static constexpr int kAtOnce = 1;

@@ -1,3 +1,4 @@
+// Lookup in the embedding table and its gradient on GPUs.
 #include "kernels/cuda/kernels.h"
 
 #include "kernels/cuda/device.cuh"
@@ -7,7 +8,7 @@ namespace {
 
 /// One warp for each token copies the token's row.
 constexpr int kLookupThreads = 256, kTokensPerBlock = kLookupThreads / kWarp;
-constexpr int kPacksAtOnce = 4;  // that a lane loads at once
+constexpr int kPacksAtOnce = 4;  // packs that a lane loads at once
 
 template <class T, int kCount>
 __global__ void __launch_bounds__(kLookupThreads) embedding_kernel(Embedding<T> args) {
@@ -34,12 +35,14 @@ __global__ void __launch_bounds__(kLookupThreads) embedding_kernel(Embedding<T> 
     }
 }
 
-/// For each pack of columns, one thread adds up a run of equal tokens from its first position to its last,
-/// which fixes the order of the sum. A frequent token's run takes long, mostly waiting for memory, so the
-/// thread loads kPositionsAtOnce positions at once.
+/// The tokens are sorted, so that equal tokens are a run. For each run and each pack of columns, one thread
+/// adds the rows of dx from the first position of the run to the last, which fixes the order of the sum. The
+/// run of a frequent token takes long and mostly waits for memory; therefore the thread loads
+/// kPositionsAtOnce rows at once.
 constexpr int kGradientThreads = 128, kPositionsAtOnce = 16;
 
-/// The next positions of a run, one in each lane of the warp. REQUIRES: all lanes construct it together.
+/// The next positions of a run, one in each lane of the warp. `length` is the number of these positions that
+/// belong to the run. REQUIRES: all lanes of the warp construct the piece together.
 struct RunPiece {
     int position, length;
 
@@ -49,13 +52,14 @@ struct RunPiece {
         const int64_t i = begin + threadIdx.x % kWarp;
         const bool exists = i < args.num_tokens;
         position = exists ? static_cast<int>(positions[i]) : 0;
-        length =
-            __popc(__ballot_sync(kAllLanes, exists && args.tokens[i] == token));  // equal tokens are adjacent
+        // Equal tokens are adjacent, so that their number is the length.
+        length = __popc(__ballot_sync(kAllLanes, exists && args.tokens[i] == token));
     }
 };
 
-/// Adds the columns from dx on of kPositionsAtOnce positions to `total`, one after the other. REQUIRES: all
-/// lanes of the warp call it. Lanes that are not `within` the row load nothing, and their total is not used.
+/// Adds the rows of dx at kPositionsAtOnce positions of the piece, from `first` on, to `total`, one after the
+/// other. `dx` points to the thread's columns. A thread whose columns are not `within` the row loads nothing,
+/// and its total is not used. REQUIRES: all lanes of the warp call add_positions().
 template <class T, int kCount>
 __device__ void add_positions(const RunPiece& piece, int first, const T* dx, int64_t row_stride, bool within,
                               Floats<kCount>& total) {

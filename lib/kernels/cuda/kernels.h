@@ -1,5 +1,5 @@
-// The kernels for GPUs, one function per kernel; gpu_table.cpp collects them. gpu_table.h says what all have
-// in common.
+// The kernels for GPUs, one function for each. gpu_table.cpp collects the functions in a table;
+// kernels/gpu_table.h has the contract of all kernels.
 #pragma once
 
 #include <span>
@@ -45,14 +45,14 @@ void rope(const Rope<T>& args, GpuStream stream);
 int64_t squared_norms_scratch_bytes(std::span<const SquaredNorm> tensors);
 void squared_norms(std::span<const SquaredNorm> tensors, double* norms, void* scratch, GpuStream stream);
 
-// Sums over rows take two launches: blocks write the sums of their own rows to the scratch memory, and a
-// second launch adds these in order.
+// sum_rows() takes a second launch if it splits the rows over several blocks: the blocks write the sums of
+// their rows to the scratch memory, and the second launch adds these sums in order.
 template <class T>
 int64_t sum_rows_scratch_bytes(const SumRows<T>& args);
 template <class T>
 void sum_rows(const SumRows<T>& args, void* scratch, GpuStream stream);
 
-/// sums[i] += partial[row][i], by a kernel for few rows, long or short.
+/// sums[i] += partial[row][i] for each row in order. The kernel suits a small number of rows of any length.
 void add_partial_rows(const float* partial, int64_t num_rows, int64_t row_size, float* sums,
                       GpuStream stream);
 

@@ -1,4 +1,4 @@
-// Calls of CUDA's runtime by the host's side of kernels. They are plain C++, since .cu files handle no
+// Host code of kernels that calls CUDA's runtime. launch.cpp is plain C++, because .cu files handle no
 // exceptions.
 #pragma once
 
@@ -6,11 +6,11 @@
 
 namespace argosy::kernels::cuda {
 
-/// Throws RunError that names the kernel unless `status`, of the launch, is cudaSuccess.
+/// Throws RunError, naming the kernel, if `status`, the result of a launch, is not cudaSuccess.
 void check_launch(const char* kernel, int status);
 
-/// The number of multiprocessors of the first device that was queried: a process works on devices of one
-/// kind.
+/// The number of multiprocessors of the device that was current at the first call. All devices of a process
+/// are of one kind.
 int num_multiprocessors();
 
 /// count / by, rounded up.

@@ -1,6 +1,6 @@
-// The parts of kernels that only nvcc compiles: launches, memory that a block shares, and instructions
-// without a name in C++. The tests' emulator has a file of this name with the same functions, so that kernels
-// stay plain C++.
+// The parts of kernels that only nvcc compiles: launches, memory that a block shares, and instructions that
+// C++ cannot express. The tests' emulator has a file of the same name with the same functions, so that all
+// other code of the kernels is plain C++.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 namespace argosy::kernels::cuda {
 
 struct Launch {
-    const char* kernel;  // its name, for errors
+    const char* kernel;  // the kernel's name, for errors
     dim3 blocks;
     int threads;
     GpuStream stream;
@@ -32,8 +32,9 @@ struct Shared {
     __device__ T& operator[](int i) { return elements[i]; }
 };
 
-/// REQUIRES: addresses are multiples of as many bytes; stores go to the device's memory, not to a block's
-/// shared memory. Stores are in assembly, since the compiler would split some plain assignments.
+/// Loads and stores of 16 or 8 bytes in one instruction. REQUIRES: an address is a multiple of 16 or 8 bytes;
+/// stores go to the device's memory, not to the shared memory of a block. Stores are in assembly, because the
+/// compiler would split some plain assignments.
 __device__ inline uint4 load_16_bytes(const void* from) { return *static_cast<const uint4*>(from); }
 __device__ inline uint2 load_8_bytes(const void* from) { return *static_cast<const uint2*>(from); }
 __device__ inline void store_16_bytes(void* to, uint4 bytes) {
@@ -50,15 +51,15 @@ __device__ inline void store_8_bytes(void* to, uint2 bytes) {
 /// Hides from the compiler how the word was computed.
 __device__ inline void forget_origin(uint32_t& word) { asm volatile("" : "+r"(word)); }
 
-/// 2^x with a relative error up to 2^-22, by the unit that has it as one instruction; 0 below -126. A NaN
-/// stays one.
+/// 2^x in one instruction, with a relative error up to 2^-22. The result is 0 below -126, and NaN for NaN.
 __device__ inline float exp2_approximately(float x) {
     float y;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 }
 
-/// Rounds two floats to nearest, ties to even; the first goes to the low half, which comes first in memory.
+/// Rounds two floats to nearest, ties to even. The first float goes to the low half, which comes first in
+/// memory.
 __device__ inline uint32_t round_to_bfloat16(float first, float second) {
     uint32_t bits;
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(second), "f"(first));

@@ -1,15 +1,16 @@
+// The backward pass of RMSNorm on GPUs. Let r = inverse_rms and n = x r. Then
+//   dx = r (dy w - n mean(dy w n)) + residual,  dw = sum over rows of dy n.
+//
+// dx is rounded before the residual is added, as if a separate operation added it. A block processes many
+// rows and keeps its sums of dw in registers. At the end the block writes the sums to its row of `partial`.
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/rows.cuh"
 
-// r = inverse_rms, n = x r:  dx = r (dy w - n mean(dy w n)) + residual,  dw = sum over rows of dy n.
-//
-// dx is rounded before the residual is added, as in a separate operation. A block goes over many rows and
-// keeps its sums of dw in registers; at the end it writes them to `partial`, which has a row for each block.
 namespace argosy::kernels::cuda {
 namespace {
 
-constexpr int kThreads = 256;     // for rows of any size
-constexpr int kMaxPacks = 1024;  // maximum for a row in registers, beside the sums of dw
+constexpr int kThreads = 256;    // of the kernel for rows of any size
+constexpr int kMaxPacks = 1024;  // of the longest row that fits in registers beside the sums of dw
 
 template <int kCount>
 struct Row {
@@ -29,7 +30,7 @@ __device__ float products(const Row<kCount>& row, const Floats<kCount>& weight, 
     return sum;
 }
 
-/// dx without the residual.
+/// dx before the residual is added.
 template <class T, int kCount>
 __device__ Elements<T, kCount> own_gradient(const Row<kCount>& row, const Floats<kCount>& weight, float mean,
                                             float inverse) {
@@ -41,7 +42,7 @@ __device__ Elements<T, kCount> own_gradient(const Row<kCount>& row, const Floats
 
 template <class T, int kCount>
 __device__ void add(Elements<T, kCount>& x, const Elements<T, kCount>& y) {
-    keep_narrow(x);  // for fp32 too: else the compiler would fuse a product and this sum into one rounding
+    keep_narrow(x);  // else the compiler would fuse a product and this sum in fp32
     auto sum = widened(x);
     const auto other = widened(y);
 #pragma unroll
@@ -57,7 +58,7 @@ __device__ Row<kCount> row_of(const Elements<T, kCount>& x, const Elements<T, kC
     return row;
 }
 
-/// Adds up dweight over the groups of a block, one group after the other. The first group gets the result.
+/// Sums dweight over the groups of a block, one group after the other. The first group gets the result.
 template <class Shape, int kCount>
 __device__ void sum_groups(Floats<kCount> (&dweight)[Shape::kPacks]) {
     __shared__ Shared<float, Shape::kLanes * Shape::kPacks * kCount> sums;
@@ -146,8 +147,8 @@ __device__ void write_rows(const RmsNormBackward<T>& args, const RowPlace<T, Sha
     }
 }
 
-/// Loads the next rows before it works on the current ones, where registers suffice: else few loads would be
-/// in flight while threads wait for each other.
+/// If registers suffice, the kernel loads the next rows before it processes the current ones, so that loads
+/// are in flight while threads wait for each other.
 template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
     rms_norm_backward_kernel(RmsNormBackward<T> args, float* partial) {
@@ -175,7 +176,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
 }
 
 /// For rows that are too long for rms_norm_backward_kernel, or whose size or address is not a multiple of 16
-/// bytes: each block adds to its row of `partial` in memory.
+/// bytes. Each block adds to its row of `partial` in memory.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     any_rms_norm_backward_kernel(RmsNormBackward<T> args, float* partial) {

@@ -1,6 +1,7 @@
-// Rows that stay in registers. A group of kLanes threads (part of a warp, or a whole block) shares kRows rows
-// at once; each thread holds kPacks packs of each row. Short rows are taken several at a time, so that as
-// many loads are in flight as with long ones.
+// The division of rows among threads, for kernels that keep whole rows in registers. A group of kLanes
+// threads (at most a warp, or a whole block) processes kRows rows at a time; each thread holds kPacks packs
+// of each row. A group takes several short rows at a time, so that short rows have as many loads in flight as
+// long rows.
 #pragma once
 
 #include "kernels/cuda/device.cuh"
@@ -8,13 +9,15 @@
 
 namespace argosy::kernels::cuda {
 
-/// Elements that are skipped before a row. The division has 32 bits, since no GPU's memory holds 2^32 rows.
+/// Returns the number of elements that the gaps skip before `row`. A 32-bit division suffices, because no
+/// GPU's memory holds 2^32 rows.
 __device__ inline int64_t left_out(const Gaps& gaps, int64_t row) {
     if (gaps.gap == 0) return 0;
     return static_cast<uint32_t>(gaps.first + row) / static_cast<uint32_t>(gaps.every) * gaps.gap;
 }
 
-/// kBlocks: blocks per multiprocessor in kernels whose blocks process several rows.
+/// How a block is divided among rows. kBlocks: blocks per multiprocessor in kernels whose blocks process
+/// several rows.
 template <int kLanes_, int kPacks_, int kRows_, int kThreads_, int kBlocks_>
 struct RowShape {
     static constexpr int kLanes = kLanes_, kPacks = kPacks_, kRows = kRows_;
@@ -26,8 +29,8 @@ struct RowShape {
 
 inline constexpr int kMaxBlocks = 4;  // maximum of kBlocks over all shapes
 
-/// Calls visit(shape) with the shape for rows of so many packs and returns true; returns false if the rows
-/// are too long.
+/// Calls visit(shape) with the shape for rows of `packs_per_row` packs. Returns false without a call if the
+/// rows are too long.
 template <class Visit>
 bool with_row_shape(int64_t packs_per_row, Visit visit) {
     if (packs_per_row <= 8) return visit(RowShape<8, 1, 2, 256, 2>()), true;
@@ -42,8 +45,8 @@ bool with_row_shape(int64_t packs_per_row, Visit visit) {
     return false;
 }
 
-/// The rows and columns of this thread's packs. Rows in registers are short, so only row numbers and offsets
-/// of rows take 64 bits.
+/// The rows and columns of this thread's packs. Rows in registers are short, so columns fit into 32 bits; row
+/// numbers and offsets of rows need 64.
 template <class T, class Shape>
 class RowPlace {
   public:
@@ -64,11 +67,11 @@ class RowPlace {
     __device__ bool has_row(int row) const { return row < rows_left_; }
     __device__ bool has(int row, int pack) const { return has_row(row) && column(pack) < row_size_; }
 
-    /// Loads a pack; zeros where the thread has none.
+    /// Loads a pack, or returns zeros if the thread has no such pack.
     __device__ Elements<T, kCount> load(const T* from, int row, int pack) const {
         return has(row, pack) ? load_elements<kCount>(from + at(row, pack)) : Elements<T, kCount>();
     }
-    /// Loads a pack of a vector that all rows share; zeros where the thread has none.
+    /// Loads a pack of a vector that all rows share, or returns zeros if the thread has no such pack.
     __device__ Elements<T, kCount> load_column(const T* from, int pack) const {
         return column(pack) < row_size_ ? load_elements<kCount>(from + column(pack)) : Elements<T, kCount>();
     }
@@ -78,7 +81,8 @@ class RowPlace {
     int row_size_, column_, rows_left_;
 };
 
-/// Sums over the threads of a row, returned in each of them. REQUIRES: all threads of the block take part.
+/// Sums over the threads of a row; each of these threads gets the sum. REQUIRES: all threads of the block
+/// call it.
 template <class Shape>
 class RowSum {
   public:

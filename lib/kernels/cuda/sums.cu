@@ -1,3 +1,12 @@
+// Sums over rows, and squared norms of tensors.
+//
+// Sums over rows: a block adds up one chunk of rows. If there are several chunks, a second launch adds up the
+// chunks' sums in order.
+//
+// Squared norms: the first launch sums each block of a tensor's elements; the second launch, with one block
+// per tensor, adds up these sums. Each element costs 4 bytes of memory traffic, a conversion to fp64 and an
+// fp64 multiply-add. A multiprocessor of an H100 does 16 conversions and 64 multiply-adds per clock, so
+// arithmetic takes at most a third of the time that memory takes.
 #include "kernels/cuda/kernels.h"
 
 #include "kernels/cuda/device.cuh"
@@ -6,13 +15,13 @@
 namespace argosy::kernels::cuda {
 namespace {
 
-constexpr int kAtOnce = 4;     // rows that a thread loads before it adds one
-constexpr int kFewGroups = 8;  // warps in a block that sums many rows
-constexpr int kManyGroups = 32;
+constexpr int kAtOnce = 4;       // rows that a thread loads before it adds the first of them
+constexpr int kFewGroups = 8;    // warps of a block, for many rows
+constexpr int kManyGroups = 32;  // warps of a block, for the sums of chunks
 
-/// The work of one launch. A block adds up one chunk, rows_per_chunk rows of a warp's width of packs, and
-/// each of its warps takes every kGroups-th row. A single chunk is added to `sums`; several chunks each write
-/// a row there.
+/// The work of one launch. A block adds up one chunk: rows_per_chunk rows, a warp's width of packs wide. Each
+/// of its kGroups warps takes every kGroups-th row. The block writes row blockIdx.y of `sums`; if `add`, it
+/// adds to that row.
 template <class T>
 struct Chunks {
     SumRows<T> rows;
@@ -63,9 +72,8 @@ __global__ void __launch_bounds__(kGroups* kWarp) sum_rows_kernel(Chunks<T> chun
     }
 }
 
-/// Enough chunks for every multiprocessor to hold eight blocks, each with rows to load all the time. The
-/// number follows from the sizes and the number of multiprocessors, whether elements are read in packs or
-/// not.
+/// Returns enough chunks for eight blocks per multiprocessor, but leaves each warp at least two rounds of
+/// loads. The number depends on the sizes and the number of multiprocessors, not on the alignment.
 template <class T>
 int64_t num_chunks(const SumRows<T>& args) {
     const int64_t wide = divided_up(args.row_size, kWarp * kPack<T>);
@@ -109,15 +117,15 @@ struct Total {
     int64_t num_blocks() const { return 1; }
 };
 
-/// Loads kCount elements, from any multiple of 4 bytes unless kPacked. A thread gets the same elements in
-/// either case, since the order of the sum depends on sizes alone.
+/// Loads kCount elements. REQUIRES: if kPacked, x is aligned to a pack. A thread gets the same elements with
+/// and without kPacked, so the order of the sum depends on sizes alone.
 template <bool kPacked>
 __device__ Floats<kCount> load_pack(const float* x) {
     if constexpr (kPacked) return load<kCount>(x);
     return {x[0], x[1], x[2], x[3]};
 }
 
-/// The calling thread's part of the sum over x[0] ... x[size].
+/// The calling thread's part of the sum of squares of x[0] ... x[size - 1].
 template <bool kPacked>
 __device__ double thread_sum(const float* x, int64_t size) {
     constexpr int kWidth = kThreads * kCount;
@@ -197,10 +205,6 @@ template int64_t sum_rows_scratch_bytes(const SumRows<Half>&);
 template void sum_rows(const SumRows<float>&, void*, GpuStream);
 template void sum_rows(const SumRows<BFloat16>&, void*, GpuStream);
 template void sum_rows(const SumRows<Half>&, void*, GpuStream);
-
-// The first launch sums each block of a tensor's elements; the second, with one block for each tensor, adds
-// these sums. An element takes 4 bytes of memory, and one conversion and one multiply-add in fp64, of which a
-// multiprocessor does 16 and 64 at a time: at most a third of the time that memory takes.
 
 int64_t squared_norms_scratch_bytes(std::span<const SquaredNorm> tensors) {
     int64_t count = 0;

@@ -1,13 +1,14 @@
-// Many tensors in one launch. The kernel's arguments hold by value what is done to each tensor and which
-// blocks do it, so that nothing has to be copied to the device before. Tensors that do not fit go into more
-// launches.
+// One launch for many tensors. The kernel's arguments hold, by value, the work on each tensor and the blocks
+// that do it, so no copy to the device precedes the launch. Tensors that do not fit into the arguments go
+// into further launches.
 #pragma once
 
 #include "kernels/cuda/machine.cuh"
 
 namespace argosy::kernels::cuda {
 
-/// Blocks are in the order of their tensors. Item: plain data with an `int64_t num_blocks() const`.
+/// Items in order; each has num_blocks() consecutive blocks of the launch. Item: plain data with an
+/// `int64_t num_blocks() const`.
 template <class Item>
 struct TensorList {
     static constexpr int kMaxItems = 4080 / static_cast<int>(sizeof(Item) + sizeof(unsigned));
@@ -48,7 +49,7 @@ struct TensorList {
 template <class Item, class ItemOf, class Use>
 void for_each_list(int64_t count, ItemOf item_of, Use use) {
     TensorList<Item> list;
-    static_assert(sizeof(list) <= 4096);  // bytes of arguments that every launch may have
+    static_assert(sizeof(list) <= 4096);  // the arguments' maximum size on every GPU
     for (int64_t i = 0; i < count; ++i) {
         const Item item = item_of(i);
         if (item.num_blocks() == 0) continue;

@@ -10,7 +10,7 @@
 namespace argosy::nccl {
 namespace {
 
-// In the order of ElementType.
+// NCCL's types and operations in the order of ElementType and Reduction.
 constexpr ncclDataType_t kTypes[] = {ncclInt8,    ncclUint8,    ncclInt32,      ncclUint32,
                                      ncclInt64,   ncclUint64,   ncclFloat16,    ncclFloat32,
                                      ncclFloat64, ncclBfloat16, ncclFloat8e4m3, ncclFloat8e5m2};
@@ -45,7 +45,8 @@ const char* remedy(ncclResult_t status) {
     }
 }
 
-/// Throws RunError naming `call`, with NCCL's own text, unless `status` is ncclSuccess.
+/// Throws RunError with the name `call` and NCCL's own text, unless `status` is ncclSuccess. Throws PeerError
+/// if another rank caused the failure.
 void check(ncclResult_t status, const char* call) {
     if (status == ncclSuccess) return;
     const std::string last = ncclGetLastError(nullptr);
@@ -77,7 +78,7 @@ void launch_together(const std::function<void()>& calls) {
     try {
         calls();
     } catch (...) {
-        ncclGroupEnd();  // launches nothing after a call that failed
+        ncclGroupEnd();  // launches nothing if a call has failed
         throw;
     }
     check(ncclGroupEnd(), "ncclGroupEnd");
