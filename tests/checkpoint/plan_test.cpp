@@ -66,7 +66,7 @@ TEST(Plan, TheSaveIsThatOfOnePlan) {
     EXPECT_NE(set_of({1, 2}, plan), set_of({1, 2}, other));
 }
 
-TEST(Plan, LaysPiecesOfATensorOutAlike) {
+TEST(Plan, LaysTheSlabsOfATensorOutAlike) {
     // A norm is on one of two tensor ranks, after the matrices of both; its gap on the other one is not
     // there.
     const Plan plan{

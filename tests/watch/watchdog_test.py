@@ -4,6 +4,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import tempfile
 import unittest
 
 PROGRAM = pathlib.Path(sys.argv.pop(1))
@@ -61,6 +62,12 @@ class Watchdog(unittest.TestCase):
     def test_a_watchdog_that_fails_starts_again(self):
         text = self.expect_end("restarted", "the reading of the meter", "no answer in 2 s; missing: rank 1. ")
         self.assertRegex(text, "the watchdog of rank [02] has failed and starts again: no memory")
+
+    def test_a_rank_that_stops_before_it_leaves_mpi_is_named(self):
+        with tempfile.TemporaryDirectory() as arrivals:
+            code, text = self.run_ranks("stopped-at-the-end", ARGOSY_START_SECONDS="5", ARGOSY_ARRIVALS=arrivals)
+        self.assertEqual(code, WATCHDOG, text)
+        self.assertEqual(text.count("MPI_Finalize took more than 5 s (ARGOSY_START_SECONDS); missing: rank 1\n"), 1, text)
 
     def test_a_killed_rank_is_named_at_once(self):
         # With recovery enabled mpirun does not end the other ranks, and its own exit code is 0.
