@@ -160,7 +160,7 @@ class NcclBench(unittest.TestCase):
         self.expect_refused("all_reduce", "--nonsense", parts=("--nonsense",))
         self.expect_refused(*QUICK, parts=("collective",))
         self.expect_refused("alltoall", "-b", "4", "-e", "4", ranks=2,
-                            parts=("--maxbytes 4 is less than an element",))
+                            parts=("--maxbytes 4 is too small",))
         self.expect_refused("all_reduce", "--json", self.folder / "x", "--csv", f"{self.folder}/./x",
                             parts=("--output_file and --csv name the same file",))
         self.expect_refused("all_reduce", "-b", "16G", "-e", "16G", "-d", "int8", parts=("MPI 3 counts with int",))

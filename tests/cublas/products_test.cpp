@@ -190,7 +190,7 @@ TEST_F(Products, RefuseOtherMemoryAndOtherThreads) {
     EXPECT_NO_THROW(multiplier.run(other, stream.handle()));  // a failure leaves nothing behind
 
     std::thread([&] {
-        EXPECT_ERROR(multiplier.run(product, stream.handle()), RunError, "another thread");
+        EXPECT_ERROR(multiplier.run(product, stream.handle()), RunError, "a thread that does not own it");
     }).join();
     stream.synchronize();
 

@@ -70,7 +70,7 @@ class Resume(saved.SavedTest):
         for dump, more in (("shuffled", {}), ("in_order", {"training__shuffle": False})):
             done = self.train(1, dump, training__steps=5, training__seq_len=64, **more)
             self.assertIn("training.seq_len: 32 then, 64 now", done.stderr)
-            self.assertIn("its 8 are 4 now", done.stderr)
+            self.assertIn("sample 8 there is sample 4 here", done.stderr)
             self.assertEqual(warning in done.stderr, dump == "shuffled", done)
             self.assertEqual(self.state(5, dump)["samples"], 4 + 2)
             self.assertNotIn(warning, self.train(1, dump, training__steps=6, training__seq_len=64, **more).stderr)
