@@ -53,7 +53,7 @@ TEST_F(NcclBackendTest, IsTheDefaultWhereEveryRankSeesAGpu) {
     ASSERT_EQ(std::ssize(ranks_.carrier.devices), ranks_.size);
     for (int rank = 0; rank < ranks_.size; ++rank) EXPECT_EQ(ranks_.carrier.devices[rank].number, rank);
     EXPECT_EQ(choose("mpi").backend, "mpi");
-    EXPECT_ERROR(choose("gloo"), UserError, "--backend gloo");
+    EXPECT_ERROR(choose("gloo"), UserError, "--backend is 'gloo'");
 }
 
 TEST_F(NcclBackendTest, ARankWithoutAGpuIsNamed) {
