@@ -77,21 +77,22 @@ StoredFile finished_shard(const fs::path& partial, const Hash& set, int writer, 
     return {name, block.num_bytes, block.check};
 }
 
-/// The manifest's entries for all shards. Several threads read, so that waits for a network file system
-/// overlap.
+/// The manifest's entries for all shards. If there are many, several threads read, so that waits for a network
+/// file system overlap. The calling thread reads too: a thread takes its own memory from malloc and does not
+/// give it back, and a save is made again and again.
 std::vector<StoredFile> finished_shards(const fs::path& partial, const Hash& set, int num_writers) {
     constexpr int kThreads = 16, kFilesPerThread = 64;
     const int num_threads = std::clamp(num_writers / kFilesPerThread, 1, kThreads);
     std::vector<StoredFile> files(num_writers);
-    std::vector<std::future<void>> parts;
-    for (int thread = 0; thread < num_threads; ++thread) {
-        parts.push_back(std::async(std::launch::async, [&, thread] {
-            for (int writer = thread; writer < num_writers; writer += num_threads)
-                files[writer] = finished_shard(partial, set, writer, num_writers);
-        }));
-    }
-    for (std::future<void>& part : parts) part.wait();
-    for (std::future<void>& part : parts) part.get();
+    const auto read_every_nth = [&](int first) {
+        for (int writer = first; writer < num_writers; writer += num_threads)
+            files[writer] = finished_shard(partial, set, writer, num_writers);
+    };
+    std::vector<std::future<void>> others;  // their destructors wait
+    for (int thread = 1; thread < num_threads; ++thread)
+        others.push_back(std::async(std::launch::async, read_every_nth, thread));
+    read_every_nth(0);
+    for (std::future<void>& other : others) other.get();
     return files;
 }
 
