@@ -27,6 +27,13 @@ struct WaitingRank {
     const WaitReport* wait;
 };
 
+/// A message is about the longest wait. A wait for an operation is preferred to a wait for the call that
+/// launches a graph (no elements), because that call may itself wait for the operation.
+std::pair<bool, double> weight_in_message(const WaitReport& wait) {
+    const bool is_call = wait.needs == Needs::Launch && wait.work.elements == 0;
+    return {!is_call, wait.waited_seconds};
+}
+
 /// The actions (Needs) that the ranks waiting for a group need from its members.
 struct Awaited {
     std::vector<int> members;
@@ -44,14 +51,10 @@ class Analysis {
         for (const auto& [rank, wait] : waiting_) add_to_awaited(*wait);
     }
 
-    /// The longest wait; the message is about this wait. A wait for an operation is preferred to a wait for
-    /// the call that launches a graph (no elements), because that call may itself wait for the operation.
+    /// The wait that the message is about.
     const WaitingRank* longest_wait() const {
-        const auto weight = [](const WaitingRank& one) {
-            const bool is_call = one.wait->needs == Needs::Launch && one.wait->work.elements == 0;
-            return std::pair(!is_call, one.wait->waited_seconds);
-        };
-        const auto found = std::ranges::max_element(waiting_, {}, weight);
+        const auto found = std::ranges::max_element(
+            waiting_, {}, [](const WaitingRank& one) { return weight_in_message(*one.wait); });
         return found == waiting_.end() ? nullptr : &*found;
     }
 
@@ -215,7 +218,7 @@ std::string no_answer_of_rank_0_text(const Report& own, ConnectionToRank0 connec
         connection == ConnectionToRank0::Silent
             ? mpi::named_missing(std::vector{0}) + kMissingRank + ". Rank 0's watchdog does not answer either"
             : "the missing ranks are unknown, because this rank never had a connection to rank 0's watchdog";
-    const auto longest = std::ranges::max_element(own.waits, {}, &WaitReport::waited_seconds);
+    const auto longest = std::ranges::max_element(own.waits, {}, weight_in_message);
     return longest == own.waits.end() ? why : timeout_text(*longest, why);
 }
 

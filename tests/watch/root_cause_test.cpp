@@ -271,6 +271,15 @@ TEST(RootCause, IsRank0IfItIsSilentButNotIfItWasNeverConnected) {
               0U);
 }
 
+TEST(RootCause, WithoutRank0IsToldOfTheOperationAndNotOfTheCallThatLaunchesItsGraph) {
+    QueueState call = waiting("world", {0, 1}, 3, 100.1);
+    call.under_way->work = {"forward and backward", 0};
+    const Report own = report({call, waiting_in_graph("dp", {0, 1}, 5, 100)});
+    EXPECT_EQ(no_answer_of_rank_0_text(own, ConnectionToRank0::Silent)
+                  .find("all-gather over dp (operation 4 of graph 2) of ranks 0, 1: no answer in 100 s; "),
+              0U);
+}
+
 // 16,384 ranks: tp 8, dp_shard 128, pp 16. Every rank has 12 queues and waits in one of them.
 constexpr int kNumRanks = 16384, kTp = 8, kDp = 128, kQueues = 12;
 
