@@ -54,7 +54,7 @@ Group::Group(mpi::Comm comm, std::string name, const GroupOptions& options)
       rank_(comm_.rank()),
       members_(comm_.size()),
       exchanges_(std::make_shared<Exchanges>()),
-      gpu_(options.gpu_path == GpuPath::Nccl ? std::make_shared<watch::GpuSide>() : nullptr),
+      gpu_(options.gpu_path == GpuPath::Nccl ? std::make_shared<watch::GpuState>() : nullptr),
       watchdog_(std::make_shared<watch::Watchdog>(comm_, gpu_, options.timeout_seconds)) {
     std::iota(members_.begin(), members_.end(), 0);
 }

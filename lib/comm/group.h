@@ -15,7 +15,7 @@
 #include "comm/exchange.h"
 #include "comm/gpu_path.h"
 #include "mpi/comm.h"
-#include "watch/gpu_side.h"
+#include "watch/gpu_state.h"
 #include "watch/watchdog.h"
 
 namespace argosy::comm {
@@ -52,7 +52,7 @@ class Group {
     Exchanges& exchanges() const { return *exchanges_; }
     watch::Watchdog& watchdog() const { return *watchdog_; }
     /// Null unless gpu_path is GpuPath::Nccl.
-    const std::shared_ptr<watch::GpuSide>& gpu() const { return gpu_; }
+    const std::shared_ptr<watch::GpuState>& gpu() const { return gpu_; }
 
     /// Describes the wait for an operation of this group, for watch::HostWait.
     watch::AwaitedOperation awaited(OpKind kind, int64_t number) const;
@@ -68,7 +68,7 @@ class Group {
     int rank_;
     std::vector<int> members_;
     std::shared_ptr<Exchanges> exchanges_;
-    std::shared_ptr<watch::GpuSide> gpu_;
+    std::shared_ptr<watch::GpuState> gpu_;
     std::shared_ptr<watch::Watchdog> watchdog_;
 };
 

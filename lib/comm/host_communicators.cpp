@@ -51,7 +51,7 @@ class SharedMemoryCompletion : public Completion {
         watch::HostWait wait(group_->watchdog().waits(), awaited);
         while (!exchange_->done(submission_.end_round)) {
             if (exchange_->advance()) {
-                wait.begin_anew();
+                wait.restart();
                 continue;
             }
             // A peer may first need this rank's attention in another group, or for a message.

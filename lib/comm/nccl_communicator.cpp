@@ -52,7 +52,7 @@ void start(const Op& op, const watch::Lane& lane, int peer) {
 
 class NcclCompletion : public Completion {
   public:
-    NcclCompletion(std::shared_ptr<watch::GpuSide> gpu, std::shared_ptr<ExposedTime> exposed,
+    NcclCompletion(std::shared_ptr<watch::GpuState> gpu, std::shared_ptr<ExposedTime> exposed,
                    std::vector<cuda::PooledEvent> ends)
         : gpu_(std::move(gpu)), exposed_(std::move(exposed)), ends_(std::move(ends)) {}
 
@@ -74,7 +74,7 @@ class NcclCompletion : public Completion {
         graph == 0 ? exposed_->add(before, after) : exposed_->add_recorded(graph, before, after);
     }
 
-    std::shared_ptr<watch::GpuSide> gpu_;
+    std::shared_ptr<watch::GpuState> gpu_;
     std::shared_ptr<ExposedTime> exposed_;
     std::vector<cuda::PooledEvent> ends_;
 };
@@ -215,7 +215,7 @@ std::vector<NcclCommunicator::Share> NcclCommunicator::shares(std::span<const Op
 
 /// Launches all shares as one NCCL group. Returns the events that mark their ends.
 std::vector<cuda::PooledEvent> NcclCommunicator::launch(const std::vector<Share>& shares) const {
-    watch::GpuSide& gpu = *group_->gpu();
+    watch::GpuState& gpu = *group_->gpu();
     const cuda::StreamView compute = current_stream();
     const uint64_t graph = compute.captured_by();
     const cuda::PooledEvent ready = gpu.marks.mark(compute);
@@ -275,7 +275,7 @@ void NcclCommunicator::watched(const std::string& what, const std::function<uint
         return;
     }
     group_->gpu()->run_unless_ending([&] {
-        watch::GpuSide& gpu = *group_->gpu();
+        watch::GpuState& gpu = *group_->gpu();
         if (!graphs_) graphs_ = gpu.open_queue(name(), group_->members());
         gpu.graph_begins(current_stream());
         graphs_->begin({what});
@@ -286,7 +286,7 @@ void NcclCommunicator::watched(const std::string& what, const std::function<uint
 }
 
 void NcclCommunicator::collect_exposed() const {
-    watch::GpuSide& gpu = *group_->gpu();
+    watch::GpuState& gpu = *group_->gpu();
     if (current_stream().is_captured()) return;
     exposed_->collect();
     if (gpu.graph_under_way()) return;

@@ -1,6 +1,6 @@
 // The NCCL backend: NCCL sends tensors on a GPU, the group's host backend sends tensors in the host's memory.
 //
-// Streams. A lane is a stream with an NCCL communicator (watch/gpu_side.h). A group's reductions use one lane
+// Streams. A lane is a stream with an NCCL communicator (watch/gpu_state.h). A group's reductions use one lane
 // and its other collectives another one, so that an all-gather that is submitted early (a prefetch) does not
 // queue behind a reduction. Sends and receives use one lane for each neighbour and direction, because an
 // operation that waits for a receiver must not delay anything else. submit() orders the operations after the
@@ -33,7 +33,7 @@
 #include "comm/communicator.h"
 #include "comm/exposed_time.h"
 #include "comm/group.h"
-#include "watch/gpu_side.h"
+#include "watch/gpu_state.h"
 
 namespace argosy::comm {
 

@@ -1,10 +1,10 @@
 #include "mpi/comm.h"
 
 #include <mpi.h>
+#include <sched.h>
 
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "base/error.h"
 #include "mpi/start_up.h"
@@ -44,9 +44,14 @@ bool test_all(std::span<Request> requests) {
     return done != 0;
 }
 
+void wait(Request request) {
+    while (!test_all({&request, 1})) sched_yield();
+}
+
 void make_progress() {
-    int there = 0;
-    check(MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_SELF, &there, MPI_STATUS_IGNORE), "MPI_Iprobe");
+    int has_message = 0;
+    check(MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_SELF, &has_message, MPI_STATUS_IGNORE),
+          "MPI_Iprobe");
 }
 
 std::string library() {
@@ -185,18 +190,6 @@ Request Comm::receive(void* buffer, size_t count, ElementType type, int peer) co
     check(MPI_Irecv(buffer, int_count(count), datatype(type), peer, /*tag=*/0, handle_, &request),
           "MPI_Irecv");
     return request;
-}
-
-std::optional<Comm::Message> Comm::take_message() const {
-    int there = 0, num_bytes = 0;
-    MPI_Message handle;
-    MPI_Status status;
-    check(MPI_Improbe(MPI_ANY_SOURCE, /*tag=*/0, handle_, &there, &handle, &status), "MPI_Improbe");
-    if (!there) return std::nullopt;
-    check(MPI_Get_count(&status, MPI_BYTE, &num_bytes), "MPI_Get_count");
-    Message message{status.MPI_SOURCE, std::string(num_bytes, '\0')};
-    check(MPI_Mrecv(message.bytes.data(), num_bytes, MPI_BYTE, &handle, &status), "MPI_Mrecv");
-    return message;
 }
 
 void check(int status, const char* call) {

@@ -6,7 +6,6 @@
 #include <mpi.h>
 
 #include <cstddef>
-#include <optional>
 #include <span>
 #include <string>
 
@@ -18,6 +17,9 @@ using Request = MPI_Request;
 
 /// True when every request has completed; never blocks. Completed requests become null.
 bool test_all(std::span<Request> requests);
+
+/// Waits for a request without a timeout; the caller bounds the wait (BoundedCall).
+void wait(Request request);
 
 /// Lets MPI make progress on the operations under way. MPI makes progress only within its calls.
 void make_progress();
@@ -81,14 +83,6 @@ class Comm {
     /// A synchronous send completes only once its receiver has started to receive.
     Request send(const void* buffer, size_t count, ElementType type, int peer, bool synchronous) const;
     Request receive(void* buffer, size_t count, ElementType type, int peer) const;
-
-    struct Message {
-        int sender;
-        std::string bytes;
-    };
-    /// Returns the next message of bytes that has arrived, from any rank, or nothing; does not wait.
-    /// REQUIRES: messages are so short that a message arrives as a whole.
-    std::optional<Message> take_message() const;
 
   private:
     explicit Comm(MPI_Comm handle, Calls calls = Calls::NonBlocking);

@@ -1,7 +1,5 @@
 #include "mpi/program.h"
 
-#include <sched.h>
-
 #include <chrono>
 #include <cstdio>
 #include <exception>
@@ -17,16 +15,14 @@ namespace argosy::mpi {
 namespace {
 
 constexpr double kSecondsToAgree = 5;
-constexpr std::chrono::seconds kTimeToBeTakenDown{5};
+constexpr std::chrono::seconds kTimeForReporter{5};
 
 /// Returns true if every rank calls this function within kSecondsToAgree. If so, all ranks have the same
 /// error.
 bool all_arrive(const Comm& errors) {
     Request request = errors.barrier();
-    const double deadline = seconds_now() + kSecondsToAgree;
-    while (seconds_now() < deadline) {
+    for (PollTimer timer(kSecondsToAgree); timer.pause();) {
         if (test_all({&request, 1})) return true;
-        sched_yield();
     }
     return false;
 }
@@ -42,9 +38,9 @@ void print_error(const char* name, const Comm& errors, bool common, const char* 
 
 /// Reports `error` and returns the exit code. An error that not all ranks have ends the job at once with
 /// MPI_Abort, because other ranks may wait for this rank in a collective. A rank whose error another rank
-/// reports first waits kTimeToBeTakenDown for that rank to end the job.
+/// reports first waits kTimeForReporter for that rank to end the job.
 ExitCode leave(const char* name, const Comm& errors, const Error& error) {
-    if (error.reach() == Reach::SpokenFor) std::this_thread::sleep_for(kTimeToBeTakenDown);
+    if (error.reach() == Reach::SpokenFor) std::this_thread::sleep_for(kTimeForReporter);
     const bool everyone = error.reach() == Reach::AllRanks && all_arrive(errors);
     if (!everyone || errors.rank() == 0) print_error(name, errors, everyone, error.what());
     if (!everyone) MPI_Abort(MPI_COMM_WORLD, static_cast<int>(error.code()));
@@ -54,10 +50,8 @@ ExitCode leave(const char* name, const Comm& errors, const Error& error) {
 void require_expected_size(const Environment& environment, int size) {
     if (environment.expected_ranks == 0 || environment.expected_ranks == size) return;
     throw UserError(
-        "{} ranks were to be started, but MPI sees {}: the launcher does not support this Open MPI's "
-        "start-up "
-        "protocol. "
-        "Use `srun --mpi=pmix` (see `srun --mpi=list`), or the mpirun of this Open MPI",
+        "{} ranks were requested, but MPI_COMM_WORLD has {}: the launcher does not support this Open MPI's "
+        "start-up protocol. Use `srun --mpi=pmix` (see `srun --mpi=list`), or the mpirun of this Open MPI",
         environment.expected_ranks, size);
 }
 

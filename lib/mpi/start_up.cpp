@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sched.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -82,10 +81,10 @@ std::map<int, RankFile> files_by_rank(const fs::path& folder) {
 
 struct Arrivals {
     std::vector<int> missing;
-    int first = -1;  // the lowest rank that is not missing; -1: the folder has no file of a rank
+    int reporter = -1;  // the lowest rank that is not missing; -1: the folder has no file of a rank
 };
 
-Arrivals find_arrivals(const Environment::Start& start) {
+Arrivals read_arrivals(const Environment::Start& start) {
     const auto files = files_by_rank(start.arrivals);
     Arrivals found;
     if (files.empty()) return found;
@@ -98,8 +97,8 @@ Arrivals find_arrivals(const Environment::Start& start) {
         if (file == files.end() ||
             (newest - file->second.time > oldest_age && file->second.num_calls_left <= num_calls_left)) {
             found.missing.push_back(rank);
-        } else if (found.first < 0) {
-            found.first = rank;
+        } else if (found.reporter < 0) {
+            found.reporter = rank;
         }
     }
     return found;
@@ -134,22 +133,22 @@ bool BoundedCall::returns_within(double seconds, const Environment::Start& start
     return false;
 }
 
-/// Only one rank should print: the reporter, the lowest rank that is not missing (Arrivals::first). Ranks
-/// time out one after the other, in the order of their numbers, and the launcher ends all ranks when the
-/// reporter exits. A rank that was started earlier than the reporter may still time out before the reporter
-/// does. If that rank exited, the launcher would end the reporter before it prints. Every rank but the
-/// reporter therefore waits another kSecondsOfTheFirst. If the job still runs after that, the rank prints its
-/// own message.
+/// Only one rank should print: the reporter (Arrivals::reporter). Ranks time out one after the other, in the
+/// order of their numbers, and the launcher ends all ranks when the reporter exits. A rank that was started
+/// earlier than the reporter may still time out before the reporter does. If that rank exited, the launcher
+/// would end the reporter before it prints. Every rank but the reporter therefore waits another
+/// kSecondsForReporter. If the job still runs after that, the rank prints its own message.
 void BoundedCall::watch(const Environment::Start& start) {
-    constexpr double kSecondsBetweenRanks = 0.5, kSecondsOfTheFirst = 10;
+    constexpr double kSecondsBetweenRanks = 0.5, kSecondsForReporter = 10;
     constexpr int kMaxTurns = 20;
     const double turn = std::clamp(start.rank, 0, kMaxTurns) * kSecondsBetweenRanks;
     if (returns_within(start.seconds + turn, start)) return;
-    const Arrivals found = find_arrivals(start);
-    if (found.first >= 0 && found.first != start.rank && returns_within(kSecondsOfTheFirst, start)) return;
+    const Arrivals found = read_arrivals(start);
+    const bool other_reports = found.reporter >= 0 && found.reporter != start.rank;
+    if (other_reports && returns_within(kSecondsForReporter, start)) return;
     fmt::print(stderr, "{}: error: {} took more than {} s (ARGOSY_START_SECONDS); {}\n",
                program_invocation_short_name, what_, start.seconds,
-               found.missing.empty() ? "a rank did not come to it, or this rank hangs in it"
+               found.missing.empty() ? "a rank did not reach this call, or this rank hangs in it"
                                      : named_missing(found.missing));
     std::fflush(stderr);
     _exit(static_cast<int>(ExitCode::Watchdog));
@@ -158,8 +157,7 @@ void BoundedCall::watch(const Environment::Start& start) {
 void all_gather_bytes_at_start(const Comm& ranks, void* all, std::span<const std::byte> own,
                                const std::string& what) {
     const BoundedCall call("the exchange of " + what);
-    Request request = ranks.all_gather(all, own.data(), own.size(), ElementType::UInt8);
-    while (!test_all({&request, 1})) sched_yield();
+    wait(ranks.all_gather(all, own.data(), own.size(), ElementType::UInt8));
 }
 
 }  // namespace argosy::mpi

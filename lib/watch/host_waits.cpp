@@ -25,10 +25,10 @@ WaitReport report_of(const AwaitedOperation& awaited) {
             .limit_name = awaited.limit_name};
 }
 
-std::vector<WaitReport> HostWaits::look() {
+std::vector<WaitReport> HostWaits::poll() {
     const std::lock_guard lock(mutex_);
     const double now = seconds_now();
-    const double elapsed = std::min(now - std::exchange(last_look_seconds_, now), kMaxGapSeconds);
+    const double elapsed = std::min(now - std::exchange(last_poll_seconds_, now), kMaxGapSeconds);
     std::vector<WaitReport> reports;
     for (Entry& entry : entries_) {
         entry.waited_seconds += std::min(elapsed, now - entry.began_at_seconds);
@@ -39,14 +39,14 @@ std::vector<WaitReport> HostWaits::look() {
     return reports;
 }
 
-std::optional<WaitReport> HostWaits::fail(const LateRanks& late) {
+std::optional<WaitReport> HostWaits::fail(const LateRanks& failure) {
     const std::lock_guard lock(mutex_);
     std::optional<WaitReport> blocked;
     for (Entry& entry : entries_) {
         if (entry.blocks) {
             blocked = report_of(*entry.awaited);
         } else if (!entry.failed) {
-            entry.late = late;
+            entry.failure = failure;
             entry.failed = true;
         }
     }
@@ -73,7 +73,7 @@ void HostWait::enter(bool blocks) {
     entry_ = std::prev(waits_.entries_.end());
 }
 
-void HostWait::begin_anew() {
+void HostWait::restart() {
     timer_ = PollTimer(std::numeric_limits<double>::infinity());
     if (!entry_) return;
     const std::lock_guard lock(waits_.mutex_);
@@ -83,7 +83,7 @@ void HostWait::begin_anew() {
 
 std::optional<LateRanks> HostWait::pause() {
     if (!entry_) enter(/*blocks=*/false);
-    if ((*entry_)->failed) return (*entry_)->late;
+    if ((*entry_)->failed) return (*entry_)->failure;
     timer_.pause();
     return std::nullopt;
 }

@@ -1,7 +1,7 @@
 // The waits of this rank's host for other ranks. A HostWait enters itself in the list (HostWaits) while it
-// lasts. The watchdog's thread reads the list and, if a wait is late, tells the waits which ranks are late.
-// A wait that polls then fails, so that its caller can throw; a call that blocks ends with its process.
-// Any thread may use HostWaits; only one thread may use a HostWait.
+// lasts. The watchdog's thread reads the list. If a wait is late, the thread tells the waits which ranks are
+// missing. A wait that polls then fails, so that its caller can throw; a call that blocks ends with its
+// process. Any thread may use HostWaits; only one thread may use a HostWait.
 #pragma once
 
 #include <atomic>
@@ -38,12 +38,12 @@ WaitReport report_of(const AwaitedOperation& awaited);
 
 class HostWaits {
   public:
-    /// Returns the waits under way. The time since the last look() counts as waiting time, except for time in
+    /// Returns the waits under way. The time since the last poll() counts as waiting time, except for time in
     /// which this process itself stood still (SIGSTOP, a suspended job).
-    std::vector<WaitReport> look();
+    std::vector<WaitReport> poll();
 
     /// Makes all waits that poll fail. Returns a call that blocks, if there is one.
-    std::optional<WaitReport> fail(const LateRanks& late);
+    std::optional<WaitReport> fail(const LateRanks& failure);
 
   private:
     friend class HostWait;
@@ -53,12 +53,12 @@ class HostWaits {
         double began_at_seconds = 0;
         double waited_seconds = 0;
         std::atomic<bool> failed = false;
-        LateRanks late = {};
+        LateRanks failure = {};
     };
 
     std::mutex mutex_;
     std::list<Entry> entries_;
-    double last_look_seconds_ = seconds_now();
+    double last_poll_seconds_ = seconds_now();
 };
 
 class HostWait {
@@ -72,10 +72,10 @@ class HostWait {
     HostWait(const HostWait&) = delete;
 
     /// Starts the timeout again. Call this after progress was made.
-    void begin_anew();
+    void restart();
 
-    /// Call this between two checks of the awaited condition. Pauses briefly, or returns the late ranks if
-    /// the wait has failed.
+    /// Call this between two checks of the awaited condition. Pauses briefly, or returns the cause if the
+    /// wait has failed.
     std::optional<LateRanks> pause();
 
   private:

@@ -14,16 +14,13 @@
 namespace argosy::watch {
 namespace {
 
-constexpr int64_t kNumNumbers = 65535;
+constexpr int64_t kNumMarkValues = 65535;
 
 /// An operation takes two marks. Half a block has more marks than any useful graph needs.
 constexpr size_t kMarksPerBlock = size_t{1} << 19;
 
-GraphMark number_of(int64_t launch) { return static_cast<GraphMark>(launch % kNumNumbers + 1); }
-
-GraphMark read(const GraphMark* mark) {
-    return std::atomic_ref(*const_cast<GraphMark*>(mark)).load(std::memory_order_acquire);
-}
+/// The value of the marks that the GPU sets in `launch`.
+GraphMark value_in(int64_t launch) { return static_cast<GraphMark>(launch % kNumMarkValues + 1); }
 
 }  // namespace
 
@@ -70,7 +67,7 @@ void LaunchQueue::graph_launched(cuda::PooledEvent end) {
     if (!graphs_.empty()) graphs_.back().end = std::move(end);
 }
 
-LaunchQueue::QueueState LaunchQueue::look(double elapsed_seconds) {
+LaunchQueue::QueueState LaunchQueue::poll(double elapsed_seconds) {
     drop_ended_launches();
     drop_ended_graphs();
     const bool begun = oldest_has_begun();
@@ -85,7 +82,7 @@ LaunchQueue::QueueState LaunchQueue::look(double elapsed_seconds) {
         const Launch& oldest = launches_.front();
         state.under_way = {{0, oldest.number}, oldest.work, waited_seconds_};
     }
-    look_at_graphs(elapsed_seconds, state);
+    poll_graphs(elapsed_seconds, state);
     return state;
 }
 
@@ -112,12 +109,12 @@ void LaunchQueue::drop_ended_graphs() {
         {
             const std::lock_guard lock(mutex_);
             if (graphs_.empty()) return;
-            see_graph();
+            poll_oldest_graph();
             end = graphs_.front().end;
         }
         if (!end || !end->done()) return;
         const std::lock_guard lock(mutex_);
-        see_graph();
+        poll_oldest_graph();
         graphs_.pop_front();
     }
 }
@@ -139,7 +136,7 @@ bool LaunchQueue::oldest_has_begun() {
 /// `number`. Returns null if the GPU has reached none. One stream runs all recorded operations in order.
 const LaunchQueue::Recorded* LaunchQueue::last_begun(int64_t launch, int64_t* number) const {
     for (const auto& [graph, operations] : recorded_) {
-        const auto begun = [&](const Recorded& one) { return GraphProgress::is_of(one.begun, launch); };
+        const auto begun = [&](const Recorded& one) { return GraphProgress::is_set_by(one.begun, launch); };
         if (!begun(operations.front())) continue;
         const auto next = std::ranges::find_if_not(operations, begun);
         *number = next - operations.begin() - 1;
@@ -149,15 +146,15 @@ const LaunchQueue::Recorded* LaunchQueue::last_begun(int64_t launch, int64_t* nu
 }
 
 /// Returns the last operation that the GPU has reached in the oldest launch of a graph, and updates seen_.
-const LaunchQueue::Recorded* LaunchQueue::see_graph() {
+const LaunchQueue::Recorded* LaunchQueue::poll_oldest_graph() {
     LaunchId id{graphs_.front().launch, 0};
     const Recorded* const operation = last_begun(id.graph, &id.number);
     if (operation && seen_.id != id) seen_ = {operation->work, id, seconds_now()};
     return operation;
 }
 
-void LaunchQueue::look_at_graphs(double elapsed_seconds, QueueState& state) {
-    const Recorded* operation = graphs_.empty() ? nullptr : see_graph();
+void LaunchQueue::poll_graphs(double elapsed_seconds, QueueState& state) {
+    const Recorded* operation = graphs_.empty() ? nullptr : poll_oldest_graph();
     const LaunchId id = seen_.id;
     const Last* last = &last_;
     if (graphs_.empty()) {
@@ -172,21 +169,22 @@ void LaunchQueue::look_at_graphs(double elapsed_seconds, QueueState& state) {
     state.last_id = last->id;
     state.seconds_since_last = seconds_now() - last->at_seconds;
 
-    if (operation && operation->done && GraphProgress::is_of(operation->done, id.graph)) operation = nullptr;
-    if (!operation || waits_at_ != id) graph_waited_seconds_ = 0;
+    const GraphMark* const done = operation ? operation->done : nullptr;
+    if (done && GraphProgress::is_set_by(done, id.graph)) operation = nullptr;
+    if (!operation || waited_id_ != id) graph_waited_seconds_ = 0;
     if (!operation) return;
-    waits_at_ = id;
+    waited_id_ = id;
     graph_waited_seconds_ += elapsed_seconds;
     if (state.under_way && state.under_way->waited_seconds > graph_waited_seconds_) return;
     state.under_way = {id, operation->work, graph_waited_seconds_};
 }
 
-GraphProgress::GraphProgress() : numbers_(kNumNumbers * sizeof(GraphMark)), own_(sizeof(GraphMark)) {
-    std::vector<GraphMark> numbers(kNumNumbers);
-    std::iota(numbers.begin(), numbers.end(), GraphMark{1});
+GraphProgress::GraphProgress() : values_(kNumMarkValues * sizeof(GraphMark)), current_(sizeof(GraphMark)) {
+    std::vector<GraphMark> values(kNumMarkValues);
+    std::iota(values.begin(), values.end(), GraphMark{1});
     const cuda::Stream stream;
-    cuda::copy_to_device(numbers_.data(), std::as_bytes(std::span(numbers)), stream);
-    cuda::set_to_zero(own_.data(), own_.bytes(), stream);
+    cuda::copy_to_device(values_.data(), std::as_bytes(std::span(values)), stream);
+    cuda::set_to_zero(current_.data(), current_.bytes(), stream);
     stream.synchronize();
     require_room();
 }
@@ -200,23 +198,24 @@ void GraphProgress::require_room() {
 
 void GraphProgress::begin_launch(int64_t launch, const cuda::StreamView& stream) {
     require_room();
-    const std::byte* const number = numbers_.data() + (number_of(launch) - 1) * sizeof(GraphMark);
-    cuda::copy_on_device(own_.data(), number, sizeof(GraphMark), stream);
+    const std::byte* const value = values_.data() + (value_in(launch) - 1) * sizeof(GraphMark);
+    cuda::copy_on_device(current_.data(), value, sizeof(GraphMark), stream);
 }
 
-const GraphMark* GraphProgress::set_by(const cuda::Stream& stream) {
+const GraphMark* GraphProgress::add_mark(const cuda::Stream& stream) {
     if (num_taken_ == kMarksPerBlock) {
         throw RunError(
             "a graph has more than {} operations between GPUs, which is more than the watchdog can watch: "
-            "fewer "
-            "microbatches in a step, or compile.graphs = false, may do",
+            "use fewer microbatches in a step, or set compile.graphs = false",
             kMarksPerBlock / 4);
     }
     std::byte* const mark = blocks_.back().data() + num_taken_++ * sizeof(GraphMark);
-    cuda::copy_to_host({mark, sizeof(GraphMark)}, own_.data(), stream);
+    cuda::copy_to_host({mark, sizeof(GraphMark)}, current_.data(), stream);
     return reinterpret_cast<const GraphMark*>(mark);
 }
 
-bool GraphProgress::is_of(const GraphMark* mark, int64_t launch) { return read(mark) == number_of(launch); }
+bool GraphProgress::is_set_by(const GraphMark* mark, int64_t launch) {
+    return std::atomic_ref(*const_cast<GraphMark*>(mark)).load(std::memory_order_acquire) == value_in(launch);
+}
 
 }  // namespace argosy::watch

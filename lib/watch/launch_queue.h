@@ -24,7 +24,7 @@ using GraphMark = uint16_t;
 /// Shows how far a GPU has come in a graph. Each operation of the graph has marks in pinned host memory; when
 /// the GPU reaches a mark, it writes the number of the launch there. A reader needs neither a CUDA call nor
 /// an event (a graph cannot contain one), and several launches may follow each other without the host. One
-/// thread calls all members, except that any thread may call is_of().
+/// thread calls all members, except that any thread may call is_set_by().
 class GraphProgress {
   public:
     /// Allocates on this thread's device. REQUIRES: this thread records no graph; the same holds for
@@ -37,17 +37,17 @@ class GraphProgress {
 
     /// Adds a mark to the graph that captures `stream`. Each launch of the graph sets the mark when the GPU
     /// reaches this point.
-    const GraphMark* set_by(const cuda::Stream& stream);
+    const GraphMark* add_mark(const cuda::Stream& stream);
 
     /// Whether `launch` was the last launch that set the mark.
-    static bool is_of(const GraphMark* mark, int64_t launch);
+    static bool is_set_by(const GraphMark* mark, int64_t launch);
 
   private:
     void require_room();
 
     std::vector<cuda::PinnedMemory> blocks_;  // new marks come from the last block
     size_t num_taken_ = 0;                    // marks taken from the last block
-    cuda::DeviceMemory numbers_, own_;        // all values of a mark; the value of the last launch
+    cuda::DeviceMemory values_, current_;     // all values of a mark; the value of the last launch
 };
 
 /// The launches on a stream, in the order in which they end. A queue has the same key, and its launches have
@@ -115,9 +115,9 @@ class LaunchQueue {
         };
         std::optional<UnderWay> under_way;
     };
-    /// Returns the state, and adds the `elapsed_seconds` since the last look() to the waiting times. Only the
+    /// Returns the state, and adds the `elapsed_seconds` since the last poll() to the waiting times. Only the
     /// watchdog's thread that queries CUDA calls this.
-    QueueState look(double elapsed_seconds);
+    QueueState poll(double elapsed_seconds);
 
   private:
     struct Launch {
@@ -145,8 +145,8 @@ class LaunchQueue {
     void drop_ended_launches();
     void drop_ended_graphs();
     bool oldest_has_begun();
-    const Recorded* see_graph();
-    void look_at_graphs(double elapsed_seconds, QueueState& state);
+    const Recorded* poll_oldest_graph();
+    void poll_graphs(double elapsed_seconds, QueueState& state);
     const Recorded* last_begun(int64_t launch, int64_t* number) const;
 
     const uint64_t key_;
@@ -163,8 +163,8 @@ class LaunchQueue {
     std::deque<GraphLaunch> graphs_;  // launches of graphs that have not ended, oldest first
     int64_t num_graphs_ = 0;          // number of the last launch of a graph
     Last seen_;                       // the last operation reached within a graph
-    LaunchId waits_at_;
-    double graph_waited_seconds_ = 0;  // time waited at waits_at_
+    LaunchId waited_id_;
+    double graph_waited_seconds_ = 0;  // time waited at waited_id_
 };
 
 }  // namespace argosy::watch

@@ -85,7 +85,7 @@ std::string on_one_line(std::string text) {
 WaitReport wait_in(const QueueState& state, double limit_seconds) {
     const auto& [id, work, waited_seconds] = *state.under_way;
     return {.key = state.key,
-            .operation = operation_name(work.kind, state.name, id.number, id.graph),
+            .operation = operation_name(work.kind, state.name, id),
             .group = state.name,
             .members = compress_ranks(state.members),
             .id = id,
@@ -137,19 +137,17 @@ Report Report::of(const std::vector<QueueState>& states, double limit_seconds) {
         if (state.under_way) report.waits.push_back(wait_in(state, limit_seconds));
         if (state.last_id.number < 0 || state.seconds_since_last >= report.seconds_since_last) continue;
         report.seconds_since_last = state.seconds_since_last;
-        report.last_operation =
-            operation_name(state.last.kind, state.name, state.last_id.number, state.last_id.graph);
+        report.last_operation = operation_name(state.last.kind, state.name, state.last_id);
     }
-    std::ranges::sort(report.queues, {}, &Progress::key);
+    std::ranges::sort(report.queues, {}, &QueueProgress::key);
     return report;
 }
 
 std::string Report::text() const {
     std::string text = fmt::format("e\t{}\n", on_one_line(error));
     if (!last_operation.empty()) text += fmt::format("l\t{}\t{}\n", last_operation, seconds_since_last);
-    for (const Progress& one : queues) {
-        text +=
-            fmt::format("q\t{:x}\t{}\t{}\t{}\n", one.key, one.num_begun, one.graph.graph, one.graph.number);
+    for (const auto& [key, num_begun, graph] : queues) {
+        text += fmt::format("q\t{:x}\t{}\t{}\t{}\n", key, num_begun, graph.graph, graph.number);
     }
     for (const WaitReport& one : waits) text += line_of(one);
     return text;
@@ -181,13 +179,13 @@ Report Report::parse(const std::string& text) {
                 throw std::invalid_argument("a report of another rank's watchdog");
         }
     }
-    std::ranges::sort(report.queues, {}, &Progress::key);
+    std::ranges::sort(report.queues, {}, &QueueProgress::key);
     return report;
 }
 
-std::string operation_name(const std::string& kind, const std::string& group, int64_t number, int64_t graph) {
-    const std::string of_graph = graph == 0 ? "" : fmt::format(" of graph {}", graph);
-    return fmt::format("{} over {} (operation {}{})", kind, group, number, of_graph);
+std::string operation_name(const std::string& kind, const std::string& group, LaunchId id) {
+    const std::string of_graph = id.graph == 0 ? "" : fmt::format(" of graph {}", id.graph);
+    return fmt::format("{} over {} (operation {}{})", kind, group, id.number, of_graph);
 }
 
 uint64_t group_key(const std::string& name, const std::vector<int>& members, int serial) {

@@ -40,15 +40,15 @@ struct WaitReport {
 };
 
 /// How far a rank has come on one of its launch queues (LaunchQueue::QueueState).
-struct Progress {
+struct QueueProgress {
     uint64_t key = 0;
     int64_t num_begun = 0;
     LaunchQueue::LaunchId graph;
-    bool operator==(const Progress&) const = default;
+    bool operator==(const QueueProgress&) const = default;
 };
 
 struct Report {
-    std::vector<Progress> queues;  // ascending by key
+    std::vector<QueueProgress> queues;  // ascending by key
     std::vector<WaitReport> waits;
     std::string error;           // an error of NCCL or of the GPU's driver; empty: none
     std::string last_operation;  // the last launch that this rank has reached; empty: none
@@ -65,8 +65,7 @@ struct Report {
 
 /// "all-reduce over dp_shard (operation 12)", or "all-reduce over dp_shard (operation 12 of graph 3)" for an
 /// operation within launch 3 of a graph. The launches of all graphs are counted together.
-std::string operation_name(const std::string& kind, const std::string& group, int64_t number,
-                           int64_t graph = 0);
+std::string operation_name(const std::string& kind, const std::string& group, LaunchQueue::LaunchId id);
 
 /// The key of a group: a hash of its name, its members and its number among groups of the same name and
 /// members. The key is equal on all ranks.

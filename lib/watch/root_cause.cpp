@@ -18,9 +18,8 @@ constexpr size_t kMaxOtherWaits = 4;
 constexpr const char* kMissingRank =
     ". A missing rank is dead, stuck or much slower; its own message, if any, says why";
 constexpr const char* kAllRanksWait =
-    "all ranks wait by now: one came too late, or they wait for different things, or the network between "
-    "them "
-    "does not work";
+    "all ranks are waiting: one of them came too late, or they wait for different operations, or the "
+    "network between them does not work";
 
 struct WaitingRank {
     int rank;
@@ -127,8 +126,8 @@ class Analysis {
         for (const int rank : missing) {
             const auto report = reports_.by_rank.find(rank);
             if (report == reports_.by_rank.end() || report->second.last_operation.empty()) continue;
-            return fmt::format(". Rank {} came to {} {:.3g} s ago, and to nothing since", rank,
-                               report->second.last_operation, report->second.seconds_since_last);
+            return fmt::format(". Rank {} last reached {}, {:.3g} s ago", rank, report->second.last_operation,
+                               report->second.seconds_since_last);
         }
         return "";
     }
@@ -157,7 +156,7 @@ class Analysis {
     bool is_missed(const Report& report, uint64_t key) const {
         const Awaited& group = awaited_.at(key);
         if (group.attention) return true;
-        const auto own = std::ranges::lower_bound(report.queues, key, {}, &Progress::key);
+        const auto own = std::ranges::lower_bound(report.queues, key, {}, &QueueProgress::key);
         if (own == report.queues.end() || own->key != key) return true;
         return own->num_begun <= group.last_outside.number ||
                (group.last_in_graph.graph > 0 && own->graph <= group.last_in_graph);
@@ -194,7 +193,7 @@ std::optional<RootCause> find_root_cause(const Reports& reports) {
         cause.message = timeout_text(*longest->wait, cause.missing, cause.details);
     }
     if (any_error) {
-        cause.message = fmt::format("seen on rank {}: {}", failed->first, failed->second.error);
+        cause.message = fmt::format("rank {} reports: {}", failed->first, failed->second.error);
         if (!cause.missing.empty()) cause.message += "; " + mpi::named_missing(cause.missing);
     }
     return cause;

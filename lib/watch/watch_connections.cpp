@@ -7,7 +7,6 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
-#include <sched.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/random.h>
@@ -162,13 +161,9 @@ void raise_file_limit(int num_ranks) {
     setrlimit(RLIMIT_NOFILE, &limit);
     if (limit.rlim_cur >= wanted) return;
     spdlog::warn(
-        "the hard limit of open files is {} on the node of rank 0, and its watchdog wants {} for {} ranks: "
-        "ranks that find no connection cannot be named if the job hangs; raise the limit (ulimit -Hn)",
-        limit.rlim_max, wanted, num_ranks);
-}
-
-void finish(mpi::Request request) {
-    while (!mpi::test_all({&request, 1})) sched_yield();
+        "the watchdog of rank 0 needs {} open files for {} ranks, but the hard limit on its node is {}: if "
+        "the job hangs, ranks without a connection cannot be named; raise the limit (ulimit -Hn)",
+        wanted, num_ranks, limit.rlim_max);
 }
 
 }  // namespace
@@ -187,10 +182,10 @@ WatchConnections::WatchConnections(const mpi::Comm& world) : WatchConnections(wo
     const bool one_node = world.within_one_node();
     ServerAddress server;
     if (rank_ == 0) server = listen(one_node);
-    finish(world.broadcast(&server, sizeof(server), ElementType::UInt8, 0));
+    mpi::wait(world.broadcast(&server, sizeof(server), ElementType::UInt8, 0));
     if (rank_ != 0) join(server);
     mpi::Request request = world.barrier();
-    if (rank_ != 0) finish(request);
+    if (rank_ != 0) mpi::wait(request);
     if (rank_ == 0) accept_until([&] { return mpi::test_all({&request, 1}); });
 }
 
@@ -255,7 +250,7 @@ void WatchConnections::handle(const std::vector<int>& ready, PendingConnections&
     for (const int descriptor : ready) {
         if (descriptor == listener_.number()) accept_all(pending);
         const auto found = pending.find(descriptor);
-        if (found != pending.end() && is_settled(found->second)) pending.erase(found);
+        if (found != pending.end() && continue_handshake(found->second)) pending.erase(found);
     }
 }
 
@@ -274,7 +269,7 @@ void WatchConnections::accept_all(PendingConnections& pending) const {
 }
 
 /// Continues the handshake. Returns whether it is over: the connection is a peer now, or must be dropped.
-bool WatchConnections::is_settled(PendingConnection& connection) {
+bool WatchConnections::continue_handshake(PendingConnection& connection) {
     const int socket = connection.socket.number();
     const Reading reading =
         read_more(socket, connection.received, (connection.answered ? 2 : 1) * sizeof(Greeting));

@@ -82,7 +82,7 @@ class WatchConnections {
     std::vector<int> ready_descriptors(double seconds) const;
     void handle(const std::vector<int>& ready, PendingConnections& pending);
     void accept_all(PendingConnections& pending) const;
-    bool is_settled(PendingConnection& connection);
+    bool continue_handshake(PendingConnection& connection);
     void add_peer(int rank, Descriptor socket);
     void read(int sender, Peer& peer, std::vector<Message>& messages);
 

@@ -46,8 +46,6 @@ constexpr int kMaxTurns = 20;
 constexpr char kLate = 'l', kAsk = 'a', kReport = 'r', kNothingLate = 'c', kFail = 'f', kEnd = 'e',
                kBye = 'b';
 
-std::chrono::duration<double> duration(double seconds) { return std::chrono::duration<double>(seconds); }
-
 }  // namespace
 
 /// The thread that exchanges messages with other ranks, until this rank leaves or the job ends. On rank 0,
@@ -60,19 +58,19 @@ class Watchdog::Protocol {
           connections_(state.connections),
           seconds_to_answer_(
               std::min(state.timeout_seconds, kSecondsToAnswer + kMoreSecondsPerRank * connections_.size())),
-          pause_seconds_(seconds_between_looks(state.timeout_seconds)) {}
+          pause_seconds_(seconds_between_polls(state.timeout_seconds)) {}
 
     void run() {
         while (!state_.is_leaving()) {
-            take(connections_.receive(pause_seconds_));
+            handle(connections_.receive(pause_seconds_));
             const Report own = report();
-            const bool late = own.is_late() || (!own.error.empty() && !someone_has_left_);
+            const bool late = own.is_late() || (!own.error.empty() && !any_rank_left_);
             if (connections_.rank() == 0) {
-                if (late || someone_is_late_) end_late_waits();
-            } else if (late && !silence_of_rank_0_) {
+                if (late || any_rank_late_) end_late_waits();
+            } else if (late && !rank_0_timer_) {
                 ask_rank_0();
             }
-            if (silence_of_rank_0_ && !silence_of_rank_0_->has_time_left()) report_alone(own);
+            if (rank_0_timer_ && !rank_0_timer_->has_time_left()) report_alone(own);
         }
         connections_.send_to_all({kBye});
     }
@@ -86,28 +84,28 @@ class Watchdog::Protocol {
             State::GpuReport latest = state_.last_gpu_report();
             if (latest.at_seconds != last_report_seconds_) {
                 last_report_seconds_ = latest.at_seconds;
-                blind_.emplace(state_.timeout_seconds);
+                driver_timer_.emplace(state_.timeout_seconds);
             }
             own = std::move(latest.report);
-            if (!blind_->has_time_left()) {
+            if (!driver_timer_->has_time_left()) {
                 own.error = fmt::format("the GPU's driver has not answered for {} s", state_.timeout_seconds);
             }
         }
-        for (WaitReport& wait : state_.waits.look()) own.waits.push_back(std::move(wait));
+        for (WaitReport& wait : state_.waits.poll()) own.waits.push_back(std::move(wait));
         return own;
     }
 
-    void take(const std::vector<WatchConnections::Message>& messages) {
+    void handle(const std::vector<WatchConnections::Message>& messages) {
         std::vector<int> lost;
         for (const auto& [sender, text, closed] : messages) {
             if (closed) {
                 // After one rank has left in order, closed connections of others are expected.
-                if (!someone_has_left_ && !state_.is_leaving()) lost.push_back(sender);
-                gone_.insert(sender);
+                if (!any_rank_left_ && !state_.is_leaving()) lost.push_back(sender);
+                disconnected_.insert(sender);
                 continue;
             }
             try {
-                take(sender, text);
+                handle(sender, text);
             } catch (const std::exception&) {
                 connections_.drop(sender);  // the message cannot be parsed
             }
@@ -118,29 +116,28 @@ class Watchdog::Protocol {
         end_all(lost_ranks_text(lost));
     }
 
-    void take(int sender, const std::string& text) {
+    void handle(int sender, const std::string& text) {
         switch (text.at(0)) {
             case kLate:
-                someone_is_late_ = true;
+                any_rank_late_ = true;
                 break;
             case kAsk:
                 // Rank 0 is collecting reports, so its silence is measured anew.
-                if (silence_of_rank_0_)
-                    silence_of_rank_0_.emplace(kAnswersBeforeSilence * seconds_to_answer_);
+                if (rank_0_timer_) rank_0_timer_.emplace(kAnswersBeforeSilence * seconds_to_answer_);
                 connections_.send(0, kReport + report().text());
                 break;
             case kReport:
                 reports_[sender] = Report::parse(text.substr(1));
                 break;
             case kNothingLate:
-                silence_of_rank_0_.reset();
+                rank_0_timer_.reset();
                 break;
             case kFail:
-                silence_of_rank_0_.reset();
+                rank_0_timer_.reset();
                 fail_own_waits(text.substr(1));
                 break;
             case kBye:
-                someone_has_left_ = true;
+                any_rank_left_ = true;
                 break;
             case kEnd:
                 if (sender != 0) connections_.send_to_all({kEnd});  // only rank 0 can reach the other ranks
@@ -152,7 +149,7 @@ class Watchdog::Protocol {
     /// ranks fail. A rank may be between two waits when it is asked, and then seems to be missing. Rank 0
     /// therefore asks again, for seconds_to_answer_ at most, while a rank that has answered seems missing.
     void end_late_waits() {
-        someone_is_late_ = false;
+        any_rank_late_ = false;
         PollTimer grace(seconds_to_answer_);
         std::optional<RootCause> cause;
         for (bool again = true; again;) {
@@ -162,7 +159,7 @@ class Watchdog::Protocol {
             again = cause && grace.has_time_left() && std::ranges::any_of(cause->missing, [&](int rank) {
                         return reports->by_rank.contains(rank);
                     });
-            if (again) take(connections_.receive(seconds_to_answer_ / 8));
+            if (again) handle(connections_.receive(seconds_to_answer_ / 8));
         }
         if (cause && state_.gpu) end_all(cause->message);
         if (cause) fail_waits_of_all(*cause);
@@ -180,14 +177,15 @@ class Watchdog::Protocol {
         }
         PollTimer timer(seconds_to_answer_);
         while (reports_.size() < num_asked + 1 && timer.has_time_left() && !state_.is_leaving()) {
-            take(connections_.receive(seconds_to_answer_ / 40));
+            handle(connections_.receive(seconds_to_answer_ / 40));
         }
         if (state_.is_leaving()) return std::nullopt;
         Reports reports{connections_.size(), std::move(reports_), {}};
         for (int rank = 1; rank < connections_.size(); ++rank) {
-            if (!connections_.reaches(rank) && !gone_.contains(rank)) reports.unreachable.push_back(rank);
+            if (connections_.reaches(rank) || disconnected_.contains(rank)) continue;
+            reports.unreachable.push_back(rank);
         }
-        if (someone_has_left_) {
+        if (any_rank_left_) {
             // The rank that left may have had an error, which it prints itself. NCCL errors on other ranks
             // are only consequences of that error.
             for (auto& [rank, report] : reports.by_rank) report.error.clear();
@@ -209,31 +207,31 @@ class Watchdog::Protocol {
         std::getline(lines, reporter);
         std::getline(lines, missing);
         std::getline(lines, details);
-        const bool reports = std::stoi(reporter) == connections_.rank();
-        const LateRanks late{expand_ranks(missing), details, !reports};
-        const auto blocked = state_.waits.fail(late);
-        if (blocked && reports) end_all(timeout_text(*blocked, late.missing, late.details));
+        const bool is_reporter = std::stoi(reporter) == connections_.rank();
+        const LateRanks failure{expand_ranks(missing), details, !is_reporter};
+        const auto blocked = state_.waits.fail(failure);
+        if (blocked && is_reporter) end_all(timeout_text(*blocked, failure.missing, failure.details));
     }
 
     void ask_rank_0() {
         connections_.send(0, {kLate});
-        silence_of_rank_0_.emplace(kAnswersBeforeSilence * seconds_to_answer_);
+        rank_0_timer_.emplace(kAnswersBeforeSilence * seconds_to_answer_);
     }
 
     void report_alone(const Report& own) {
         wait_for_turn();
-        const bool was_connected = connections_.reaches(0) || gone_.contains(0);
+        const bool was_connected = connections_.reaches(0) || disconnected_.contains(0);
         const auto connection = was_connected ? ConnectionToRank0::Silent : ConnectionToRank0::NeverMade;
         end_all(own.error.empty() ? no_answer_of_rank_0_text(own, connection) : own.error);
     }
 
     void wait_for_turn() const {
-        std::this_thread::sleep_for(
-            duration(std::min(connections_.rank() - 1, kMaxTurns) * kSecondsBetweenTurns));
+        const double seconds = std::min(connections_.rank() - 1, kMaxTurns) * kSecondsBetweenTurns;
+        std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
     }
 
     [[noreturn]] void end_all(const std::string& message) {
-        if (state_.gpu) state_.gpu->end();
+        if (state_.gpu) state_.gpu->set_ending();
         fmt::print(stderr, "{}: error on rank {} of {}: {}\n", program_invocation_short_name,
                    connections_.rank(), connections_.size(), message);
         std::fflush(stderr);
@@ -246,22 +244,22 @@ class Watchdog::Protocol {
     WatchConnections& connections_;
     const double seconds_to_answer_, pause_seconds_;
     double last_report_seconds_ = -1;
-    std::optional<PollTimer> blind_;  // starts again with each report of the thread that queries CUDA
-    bool someone_is_late_ = false, someone_has_left_ = false;
-    std::set<int> gone_;
+    std::optional<PollTimer> driver_timer_;  // starts again with each report of the GPU thread
+    bool any_rank_late_ = false, any_rank_left_ = false;
+    std::set<int> disconnected_;
     std::map<int, Report> reports_;
-    std::optional<PollTimer> silence_of_rank_0_;  // while rank 0 has not settled a kLate of this rank
+    std::optional<PollTimer> rank_0_timer_;  // while rank 0 has not answered a kLate of this rank
 };
 
-Watchdog::Watchdog(const mpi::Comm& world, std::shared_ptr<GpuSide> gpu, double timeout_seconds)
+Watchdog::Watchdog(const mpi::Comm& world, std::shared_ptr<GpuState> gpu, double timeout_seconds)
     : state_(std::make_shared<State>(world, std::move(gpu), timeout_seconds)) {
     if (state_->gpu) {
-        looks_ = std::thread([state = state_, device = cuda::current_device()] {
-            state->look(device);
-            state->set(state->looks_end);
+        gpu_thread_ = std::thread([state = state_, device = cuda::current_device()] {
+            state->poll_gpu_until_leaving(device);
+            state->set(state->gpu_thread_ended);
         });
     }
-    talks_ = std::thread([state = state_] {
+    message_thread_ = std::thread([state = state_] {
         Protocol protocol(*state);
         for (bool warned = false;;) {
             try {
@@ -272,10 +270,10 @@ Watchdog::Watchdog(const mpi::Comm& world, std::shared_ptr<GpuSide> gpu, double 
                     spdlog::warn("the watchdog of rank {} has failed and starts again: {}",
                                  state->connections.rank(), error.what());
                 }
-                if (!state->sleep(seconds_between_looks(state->timeout_seconds))) break;
+                if (!state->sleep(seconds_between_polls(state->timeout_seconds))) break;
             }
         }
-        state->set(state->talks_end);
+        state->set(state->message_thread_ended);
     });
 }
 
@@ -283,17 +281,18 @@ HostWaits& Watchdog::waits() const { return state_->waits; }
 
 Watchdog::~Watchdog() {
     leave();
-    for (auto [thread, ends] :
-         {std::pair(&talks_, &state_->talks_end), std::pair(&looks_, &state_->looks_end)}) {
-        if (thread->joinable()) state_->wait_for(*ends) ? thread->join() : thread->detach();
-    }
+    const auto end = [this](std::thread& thread, const bool& ended) {
+        if (thread.joinable()) state_->wait_for(ended) ? thread.join() : thread.detach();
+    };
+    end(message_thread_, state_->message_thread_ended);
+    end(gpu_thread_, state_->gpu_thread_ended);
 }
 
 void Watchdog::leave() {
     if (state_->is_leaving()) return;
     state_->set(state_->leaving);
     state_->connections.wake();
-    state_->wait_for(state_->talks_end);
+    state_->wait_for(state_->message_thread_ended);
     if (state_->gpu) state_->gpu->block_if_ending();  // does not return if the watchdog is ending the process
 }
 

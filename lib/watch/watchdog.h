@@ -1,5 +1,5 @@
 // Ends the job when ranks wait for each other longer than the timeout, and names the missing ranks. The
-// watchdog covers operations between GPUs, which no host code can time out (GpuSide), and waits of the host,
+// watchdog covers operations between GPUs, which no host code can time out (GpuState), and waits of the host,
 // which enter themselves in waits(). Before the watchdogs have connected, a BoundedCall (mpi/start_up.h)
 // bounds each wait.
 //
@@ -22,7 +22,7 @@
 #include <thread>
 
 #include "mpi/comm.h"
-#include "watch/gpu_side.h"
+#include "watch/gpu_state.h"
 #include "watch/host_waits.h"
 
 namespace argosy::watch {
@@ -32,7 +32,7 @@ class Watchdog {
     /// COLLECTIVE over `world`. Until leave(), watches the waits of the host and, unless `gpu` is null, the
     /// launch queues and lanes of `gpu`, on this thread's device. `timeout_seconds` is the limit of
     /// operations between GPUs.
-    Watchdog(const mpi::Comm& world, std::shared_ptr<GpuSide> gpu, double timeout_seconds);
+    Watchdog(const mpi::Comm& world, std::shared_ptr<GpuState> gpu, double timeout_seconds);
     ~Watchdog();
     Watchdog(const Watchdog&) = delete;
 
@@ -47,7 +47,7 @@ class Watchdog {
     class Protocol;
 
     std::shared_ptr<State> state_;  // shared with the threads; a thread that hangs outlives this object
-    std::thread looks_, talks_;
+    std::thread gpu_thread_, message_thread_;
 };
 
 }  // namespace argosy::watch

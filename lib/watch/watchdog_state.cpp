@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <thread>
 #include <vector>
 
@@ -16,30 +15,30 @@
 namespace argosy::watch {
 namespace {
 
-constexpr double kMaxSecondsBetweenLooks = 1, kMinSecondsBetweenLooks = 0.01;
+constexpr double kMaxSecondsBetweenPolls = 1, kMinSecondsBetweenPolls = 0.01;
 
-constexpr std::chrono::seconds kTimeToBreakOff{2};
+constexpr double kMaxSecondsToAbort = 2;
 
 }  // namespace
 
-double seconds_between_looks(double timeout_seconds) {
-    return std::clamp(timeout_seconds / 40, kMinSecondsBetweenLooks, kMaxSecondsBetweenLooks);
+double seconds_between_polls(double timeout_seconds) {
+    return std::clamp(timeout_seconds / 40, kMinSecondsBetweenPolls, kMaxSecondsBetweenPolls);
 }
 
-void Watchdog::State::look(int device) {
-    const double pause = seconds_between_looks(timeout_seconds);
+void Watchdog::State::poll_gpu_until_leaving(int device) {
+    const double pause = seconds_between_polls(timeout_seconds);
     bool warned = false;
     for (double last = seconds_now(); sleep(pause);) {
         const double now = seconds_now();
         Report report;
         try {
             cuda::set_device(device);
-            report = look_once(std::min(now - last, 2 * pause));
+            report = poll_gpu(std::min(now - last, 2 * pause));
         } catch (const Error& error) {
             // The thread that works on the GPU gets the same error. If that thread hangs instead, the other
             // ranks report this rank as missing.
             if (!std::exchange(warned, true)) {
-                spdlog::warn("the watchdog of rank {} does not see what its GPU does: {}", connections.rank(),
+                spdlog::warn("the watchdog of rank {} cannot query its GPU: {}", connections.rank(),
                              error.what());
             }
         }
@@ -48,9 +47,9 @@ void Watchdog::State::look(int device) {
     }
 }
 
-Report Watchdog::State::look_once(double elapsed_seconds) const {
+Report Watchdog::State::poll_gpu(double elapsed_seconds) const {
     std::vector<LaunchQueue::QueueState> states;
-    for (const auto& queue : gpu->queues()) states.push_back(queue->look(elapsed_seconds));
+    for (const auto& queue : gpu->queues()) states.push_back(queue->poll(elapsed_seconds));
     Report report = Report::of(states, timeout_seconds);
     for (const auto& lane : gpu->lanes()) {
         try {
@@ -62,17 +61,17 @@ Report Watchdog::State::look_once(double elapsed_seconds) const {
     return report;
 }
 
-/// Aborts NCCL and exits. The abort may hang, so the process exits after kTimeToBreakOff at the latest.
+/// Aborts NCCL and exits. The abort may hang, so the process exits after kMaxSecondsToAbort at the latest.
 void Watchdog::State::end_process() const {
     if (!gpu) _exit(static_cast<int>(ExitCode::Watchdog));
-    gpu->end();
-    const auto broken_off = std::make_shared<std::atomic<bool>>(false);
-    std::thread([gpu = gpu, broken_off] {
+    gpu->set_ending();
+    const auto aborted = std::make_shared<std::atomic<bool>>(false);
+    std::thread([gpu = gpu, aborted] {
         for (const auto& lane : gpu->lanes()) lane->abort();
-        *broken_off = true;
+        *aborted = true;
     }).detach();
-    PollTimer timer(std::chrono::duration<double>(kTimeToBreakOff).count());
-    while (!*broken_off && timer.pause()) {
+    PollTimer timer(kMaxSecondsToAbort);
+    while (!*aborted && timer.pause()) {
     }
     _exit(static_cast<int>(ExitCode::Watchdog));
 }

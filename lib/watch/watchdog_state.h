@@ -15,8 +15,8 @@
 
 namespace argosy::watch {
 
-/// The time for which each thread of the watchdog pauses between two checks.
-double seconds_between_looks(double timeout_seconds);
+/// The pause of each thread of the watchdog between two polls.
+double seconds_between_polls(double timeout_seconds);
 
 struct Watchdog::State {
     /// The last report of the thread that queries CUDA, and its time.
@@ -25,12 +25,12 @@ struct Watchdog::State {
         double at_seconds = 0;
     };
 
-    State(const mpi::Comm& world, std::shared_ptr<GpuSide> its_gpu, double its_timeout_seconds)
+    State(const mpi::Comm& world, std::shared_ptr<GpuState> its_gpu, double its_timeout_seconds)
         : gpu(std::move(its_gpu)), timeout_seconds(its_timeout_seconds), connections(world) {}
 
-    /// look() is the loop of the thread that queries CUDA and NCCL; look_once() is one pass of the loop.
-    void look(int device);
-    Report look_once(double elapsed_seconds) const;
+    /// The loop of the thread that queries CUDA and NCCL; poll_gpu() is one pass of the loop.
+    void poll_gpu_until_leaving(int device);
+    Report poll_gpu(double elapsed_seconds) const;
     [[noreturn]] void end_process() const;
 
     /// Sleeps. Returns false once this rank leaves, even before `seconds` have passed.
@@ -50,24 +50,24 @@ struct Watchdog::State {
         const std::lock_guard lock(mutex);
         gpu_report = {std::move(report), seconds_now()};
     }
-    void set(bool& what) {
+    void set(bool& flag) {
         const std::lock_guard lock(mutex);
-        what = true;
+        flag = true;
         changed.notify_all();
     }
-    /// Waits until `what` is set, at most a second. Returns whether it is set.
-    bool wait_for(const bool& what) {
+    /// Waits until `flag` is set, at most a second. Returns whether it is set.
+    bool wait_for(const bool& flag) {
         std::unique_lock lock(mutex);
-        return changed.wait_for(lock, std::chrono::seconds(1), [&] { return what; });
+        return changed.wait_for(lock, std::chrono::seconds(1), [&] { return flag; });
     }
 
-    const std::shared_ptr<GpuSide> gpu;  // null: the rank has no operations between GPUs
+    const std::shared_ptr<GpuState> gpu;  // null: the rank has no operations between GPUs
     const double timeout_seconds;
     HostWaits waits;
     WatchConnections connections;
     mutable std::mutex mutex;
     std::condition_variable changed;
-    bool leaving = false, looks_end = false, talks_end = false;
+    bool leaving = false, gpu_thread_ended = false, message_thread_ended = false;
     GpuReport gpu_report;
 };
 

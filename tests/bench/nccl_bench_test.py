@@ -188,7 +188,7 @@ class NcclBench(unittest.TestCase):
     def test_a_step_of_singletons_is_refused(self):
         done = bench(1, "all_reduce", *QUICK, environment={"SLURM_STEP_ID": "0", "SLURM_NTASKS": "4"})
         self.assertEqual(done.returncode, 2, done.stderr)
-        self.assertIn("4 ranks were to be started, but MPI sees 1", done.stderr)
+        self.assertIn("4 ranks were requested, but MPI_COMM_WORLD has 1", done.stderr)
 
     def test_variables_of_nccl_tests_are_not_ignored_in_silence(self):
         done = self.run_well(1, "all_reduce", *QUICK, environment={"NCCL_TESTS_SPLIT": "DIV 8"})

@@ -110,7 +110,7 @@ TEST_P(MissingRanks, NotARankThatHasJustBegunToWait) {
 TEST_P(MissingRanks, NoneIfAllWaitForDifferentOperations) {
     const auto second = world_->subgroup(std::vector{0, 1, 2, 3}, "second");
     const std::string message = message_of(rank_ == 3 ? *second : *world_, token_op(OpKind::AllReduce));
-    expect_in(message, "; all ranks wait by now: ");
+    expect_in(message, "; all ranks are waiting: ");
     EXPECT_EQ(message.find("missing"), std::string::npos) << message;
     if (reports_ && rank_ != 3)
         expect_in(message, "The others wait for all-reduce over second (operation 0): rank 3");

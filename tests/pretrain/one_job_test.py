@@ -23,9 +23,9 @@ class OneJob(run.PretrainTest):
         cases = [{"ARGOSY_RANKS": "4"}, {"SLURM_STEP_ID": "0", "SLURM_NTASKS": "4"}]
         for environment in cases:
             alone = self.run_ranks(1, *self.small(), environment=environment, program=self.without_mpirun())
-            self.assert_one_error(alone, 2, "4 ranks were to be started, but MPI sees 1", "srun --mpi=pmix", "mpirun")
+            self.assert_one_error(alone, 2, "4 ranks were requested, but MPI_COMM_WORLD has 1", "srun --mpi=pmix", "mpirun")
         two = self.run_ranks(2, *self.small(), environment={"ARGOSY_RANKS": "4"})
-        self.assert_one_error(two, 2, "4 ranks were to be started, but MPI sees 2")
+        self.assert_one_error(two, 2, "4 ranks were requested, but MPI_COMM_WORLD has 2")
         self.assertFalse((self.folder / "run").exists())
         self.assert_code(self.run_ranks(2, *self.small(), environment={"ARGOSY_RANKS": "2"}), 0)
         self.assert_code(self.run_ranks(1, *self.small(), environment=cases[1]), 0)  # mpirun within a Slurm step

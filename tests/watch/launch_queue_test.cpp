@@ -28,9 +28,9 @@ class LaunchQueueTest : public ::testing::Test {
     }
 
     void record(uint64_t graph, const std::string& kind) {
-        marks_.push_back(progress_.set_by(stream_));
+        marks_.push_back(progress_.add_mark(stream_));
         queue_.record(graph, {kind, 8}, marks_.back());
-        marks_.push_back(progress_.set_by(stream_));
+        marks_.push_back(progress_.add_mark(stream_));
         queue_.recorded(graph, marks_.back());
         stream_.synchronize();
     }
@@ -62,7 +62,7 @@ class LaunchQueueTest : public ::testing::Test {
 TEST_F(LaunchQueueTest, MarksThatTheGpuHasNotSetAreOfNoLaunch) {
     testing::enqueue(
         stream_.handle(), [] {}, [this] { return gpu_goes_on_; });
-    const GraphMark* const mark = progress_.set_by(stream_);
+    const GraphMark* const mark = progress_.add_mark(stream_);
     EXPECT_EQ(*mark, 0);
     let_all_end();
 }
@@ -70,38 +70,38 @@ TEST_F(LaunchQueueTest, MarksThatTheGpuHasNotSetAreOfNoLaunch) {
 TEST_F(LaunchQueueTest, MarksIdentifyTheirLaunch) {
     for (const int64_t number : {int64_t{1}, int64_t{65534}, int64_t{65535}, int64_t{70000}}) {
         progress_.begin_launch(number, stream_);
-        const GraphMark* const mark = progress_.set_by(stream_);
+        const GraphMark* const mark = progress_.add_mark(stream_);
         stream_.synchronize();
-        EXPECT_TRUE(GraphProgress::is_of(mark, number));
-        EXPECT_FALSE(GraphProgress::is_of(mark, number + 1));
+        EXPECT_TRUE(GraphProgress::is_set_by(mark, number));
+        EXPECT_FALSE(GraphProgress::is_set_by(mark, number + 1));
     }
 }
 
 TEST_F(LaunchQueueTest, ARankHasReachedWhatItsGpuHasReached) {
     launch();
     queue_.begin({"all-reduce", 2});  // the host is ahead
-    auto seen = queue_.look(kElapsed);
+    auto seen = queue_.poll(kElapsed);
     EXPECT_EQ(seen.num_begun, 1);
     EXPECT_EQ(seen.graph, (LaunchId{1, 0}));
     EXPECT_EQ(seen.last.kind, "broadcast");
     EXPECT_EQ(seen.last_id, (LaunchId{0, 0}));
 
     set(0, 1);
-    seen = queue_.look(kElapsed);
+    seen = queue_.poll(kElapsed);
     EXPECT_EQ(seen.graph, (LaunchId{1, 1}));
     EXPECT_EQ(seen.last.kind, "all-gather");
     EXPECT_EQ(seen.last_id, (LaunchId{1, 0}));
 
     set(1, 1);
-    EXPECT_EQ(queue_.look(kElapsed).graph, (LaunchId{1, 1}));
+    EXPECT_EQ(queue_.poll(kElapsed).graph, (LaunchId{1, 1}));
     set(2, 1);
     set(3, 1);
-    seen = queue_.look(kElapsed);
+    seen = queue_.poll(kElapsed);
     EXPECT_EQ(seen.graph, (LaunchId{1, 2}));
     EXPECT_EQ(seen.num_begun, 1);
 
     let_all_end();
-    seen = queue_.look(kElapsed);
+    seen = queue_.poll(kElapsed);
     EXPECT_EQ(seen.graph, (LaunchId{2, 0}));
     EXPECT_EQ(seen.num_begun, 2);
     ASSERT_TRUE(seen.under_way);  // the call
@@ -110,18 +110,18 @@ TEST_F(LaunchQueueTest, ARankHasReachedWhatItsGpuHasReached) {
 
 TEST_F(LaunchQueueTest, AnOperationWaitsWhileItIsBegunAndNotDone) {
     launch();
-    EXPECT_FALSE(queue_.look(kElapsed).under_way);
+    EXPECT_FALSE(queue_.poll(kElapsed).under_way);
     set(0, 1);
-    EXPECT_EQ(queue_.look(kElapsed).under_way->waited_seconds, kElapsed);
-    auto seen = queue_.look(kElapsed);
+    EXPECT_EQ(queue_.poll(kElapsed).under_way->waited_seconds, kElapsed);
+    auto seen = queue_.poll(kElapsed);
     EXPECT_EQ(seen.under_way->waited_seconds, 2 * kElapsed);
     EXPECT_EQ(seen.under_way->id, (LaunchId{1, 0}));
     EXPECT_EQ(seen.under_way->work.kind, "all-gather");
 
     set(1, 1);
-    EXPECT_FALSE(queue_.look(kElapsed).under_way);
+    EXPECT_FALSE(queue_.poll(kElapsed).under_way);
     set(2, 1);
-    seen = queue_.look(kElapsed);
+    seen = queue_.poll(kElapsed);
     EXPECT_EQ(seen.under_way->waited_seconds, kElapsed);
     EXPECT_EQ(seen.under_way->id, (LaunchId{1, 1}));
     let_all_end();
@@ -131,13 +131,13 @@ TEST_F(LaunchQueueTest, LaunchesFollowEachOtherWithoutTheHost) {
     record(kOther, "all-reduce");
     for (int i = 0; i < 3; ++i) launch();
     for (size_t mark = 0; mark < 4; ++mark) set(mark, 1);
-    EXPECT_EQ(queue_.look(kElapsed).graph, (LaunchId{1, 2}));
+    EXPECT_EQ(queue_.poll(kElapsed).graph, (LaunchId{1, 2}));
     let_all_end();
-    EXPECT_EQ(queue_.look(kElapsed).graph, (LaunchId{4, 0}));
+    EXPECT_EQ(queue_.poll(kElapsed).graph, (LaunchId{4, 0}));
 
     launch();
     set(4, 4);
-    const auto seen = queue_.look(kElapsed);
+    const auto seen = queue_.poll(kElapsed);
     EXPECT_EQ(seen.graph, (LaunchId{4, 1}));
     EXPECT_EQ(seen.under_way->work.kind, "all-reduce");
     let_all_end();

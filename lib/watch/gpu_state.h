@@ -44,13 +44,12 @@ class Lane {
     bool aborted_ = false;
 };
 
-class GpuSide {
+class GpuState {
   public:
     /// Events that only mark a point on a stream (`marks`), and events that also record the time (`clocks`).
     const cuda::EventPool marks{cuda::Timing::Off}, clocks{cuda::Timing::On};
 
-    /// Opens this rank's launch queue for a group. COLLECTIVE: every rank in `members`, in the same
-    /// order.
+    /// Opens this rank's launch queue for a group. COLLECTIVE: every rank in `members`, in the same order.
     std::shared_ptr<LaunchQueue> open_queue(const std::string& name, const std::vector<int>& members);
     /// Lets the watchdog read the lane. REQUIRES: this thread records no graph.
     void add(const std::shared_ptr<Lane>& lane);
@@ -74,13 +73,13 @@ class GpuSide {
     int64_t num_launches(uint64_t graph) const;
 
     /// The watchdog calls this before it ends the process. Results of the GPU may be wrong from then on.
-    void end() { ends_ = true; }
-    /// Does not return after end(). The thread that works on the GPU calls this before it uses a result or an
-    /// error.
+    void set_ending() { ending_ = true; }
+    /// Does not return after set_ending(). The thread that works on the GPU calls this before it uses a
+    /// result or an error.
     void block_if_ending() const;
-    /// Runs `calls` and returns their result. After end(), this function does not return on an error, because
-    /// the watchdog reports the root cause. A PeerError (another rank ended) is thrown only if no other rank
-    /// reports the root cause first.
+    /// Runs `calls` and returns their result. After set_ending(), this function does not return on an error,
+    /// because the watchdog reports the root cause. A PeerError (another rank ended) is thrown only if no
+    /// other rank reports the root cause first.
     template <class Calls>
     auto run_unless_ending(const Calls& calls) const {
         try {
@@ -98,11 +97,11 @@ class GpuSide {
     /// Sleeps long enough for another rank to report the root cause and end this process.
     void wait_for_root_cause() const;
 
-    std::atomic<bool> ends_ = false;
+    std::atomic<bool> ending_ = false;
     cuda::PooledEvent graph_end_;                  // of the last launch of a graph
     int64_t num_launches_ = 0;                     // of all graphs
     std::map<uint64_t, int64_t> num_launches_of_;  // by graph
-    std::optional<GraphProgress> progress_;        // none before the first lane
+    std::optional<GraphProgress> graph_progress_;  // none before the first lane
     mutable std::mutex mutex_;
     std::vector<std::weak_ptr<LaunchQueue>> queues_;
     std::vector<std::weak_ptr<Lane>> lanes_;

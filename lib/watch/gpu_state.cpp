@@ -1,4 +1,4 @@
-#include "watch/gpu_side.h"
+#include "watch/gpu_state.h"
 
 #include <chrono>
 #include <thread>
@@ -18,64 +18,64 @@ std::vector<std::shared_ptr<Thing>> living(const std::vector<std::weak_ptr<Thing
 
 }  // namespace
 
-void GpuSide::record(const Lane& lane, LaunchQueue::Work work, uint64_t graph) {
-    lane.queue->record(graph, std::move(work), progress_->set_by(lane.stream));
+void GpuState::record(const Lane& lane, LaunchQueue::Work work, uint64_t graph) {
+    lane.queue->record(graph, std::move(work), graph_progress_->add_mark(lane.stream));
 }
 
-void GpuSide::recorded(const Lane& lane, uint64_t graph) {
-    lane.queue->recorded(graph, progress_->set_by(lane.stream));
+void GpuState::recorded(const Lane& lane, uint64_t graph) {
+    lane.queue->recorded(graph, graph_progress_->add_mark(lane.stream));
 }
 
-void GpuSide::graph_begins(const cuda::StreamView& stream) {
+void GpuState::graph_begins(const cuda::StreamView& stream) {
     ++num_launches_;
-    if (progress_) progress_->begin_launch(num_launches_, stream);
+    if (graph_progress_) graph_progress_->begin_launch(num_launches_, stream);
     for (const auto& queue : queues()) queue->graph_begins(num_launches_);
 }
 
-void GpuSide::graph_launched(uint64_t graph, cuda::PooledEvent end) {
+void GpuState::graph_launched(uint64_t graph, cuda::PooledEvent end) {
     ++num_launches_of_[graph];
     for (const auto& queue : queues()) queue->graph_launched(end);
     graph_end_ = std::move(end);
 }
 
-bool GpuSide::graph_under_way() {
+bool GpuState::graph_under_way() {
     if (graph_end_ && graph_end_->done()) graph_end_.reset();
     return graph_end_ != nullptr;
 }
 
-int64_t GpuSide::num_launches(uint64_t graph) const {
+int64_t GpuState::num_launches(uint64_t graph) const {
     const auto found = num_launches_of_.find(graph);
     return found == num_launches_of_.end() ? 0 : found->second;
 }
 
-std::shared_ptr<LaunchQueue> GpuSide::open_queue(const std::string& name, const std::vector<int>& members) {
+std::shared_ptr<LaunchQueue> GpuState::open_queue(const std::string& name, const std::vector<int>& members) {
     const std::lock_guard lock(mutex_);
     auto queue = std::make_shared<LaunchQueue>(name, members, num_queues_[{name, members}]++);
     queues_.push_back(queue);
     return queue;
 }
 
-void GpuSide::add(const std::shared_ptr<Lane>& lane) {
-    if (!progress_) progress_.emplace();
+void GpuState::add(const std::shared_ptr<Lane>& lane) {
+    if (!graph_progress_) graph_progress_.emplace();
     const std::lock_guard lock(mutex_);
     lanes_.push_back(lane);
 }
 
-std::vector<std::shared_ptr<LaunchQueue>> GpuSide::queues() const {
+std::vector<std::shared_ptr<LaunchQueue>> GpuState::queues() const {
     const std::lock_guard lock(mutex_);
     return living(queues_);
 }
 
-std::vector<std::shared_ptr<Lane>> GpuSide::lanes() const {
+std::vector<std::shared_ptr<Lane>> GpuState::lanes() const {
     const std::lock_guard lock(mutex_);
     return living(lanes_);
 }
 
-void GpuSide::block_if_ending() const {
-    while (ends_) std::this_thread::sleep_for(std::chrono::seconds(1));
+void GpuState::block_if_ending() const {
+    while (ending_) std::this_thread::sleep_for(std::chrono::seconds(1));
 }
 
-void GpuSide::wait_for_root_cause() const {
+void GpuState::wait_for_root_cause() const {
     constexpr int kMaxSeconds = 30;
     for (int tenth = 0; tenth < 10 * kMaxSeconds; ++tenth) {
         block_if_ending();
