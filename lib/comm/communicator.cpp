@@ -1,5 +1,6 @@
 #include "comm/communicator.h"
 
+#include <algorithm>
 #include <exception>
 #include <utility>
 
@@ -30,16 +31,16 @@ const char* kind_name(OpKind kind) {
 
 void check(const Op& op, int size) {
     for (const at::Tensor* tensor : {&op.out, &op.in}) {
-        ARGOSY_CHECK(!tensor->defined() || tensor->is_contiguous(), "{} of a strided tensor",
+        ARGOSY_CHECK(!tensor->defined() || tensor->is_contiguous(), "{} of a tensor that is not contiguous",
                      kind_name(op.kind));
     }
     if (op.kind == OpKind::AllGather) {
-        ARGOSY_CHECK(op.out.numel() == op.in.numel() * size, "{} from {} on {}", op.out.numel(),
-                     op.in.numel(), size);
+        ARGOSY_CHECK(op.out.numel() == op.in.numel() * size, "{} elements gathered from {} on {} ranks",
+                     op.out.numel(), op.in.numel(), size);
     }
     if (op.kind == OpKind::ReduceScatter) {
-        ARGOSY_CHECK(op.in.numel() == op.out.numel() * size, "{} from {} on {}", op.out.numel(),
-                     op.in.numel(), size);
+        ARGOSY_CHECK(op.in.numel() == op.out.numel() * size, "{} elements scattered as {} to {} ranks",
+                     op.in.numel(), op.out.numel(), size);
     }
     if (op.in.defined() && op.out.defined()) ARGOSY_CHECK(op.in.scalar_type() == op.out.scalar_type());
     element_type(op);  // throws for a type that cannot be sent
@@ -56,6 +57,14 @@ std::vector<at::Tensor> tensors_of(std::span<const Op> ops) {
         if (op.in.defined()) tensors.push_back(op.in);
     }
     return tensors;
+}
+
+bool on_gpu(std::span<const Op> ops) {
+    const std::vector<at::Tensor> tensors = tensors_of(ops);
+    const auto num_on_gpu = std::ranges::count_if(tensors, gpu::holds);
+    ARGOSY_CHECK(num_on_gpu == 0 || num_on_gpu == std::ssize(tensors),
+                 "{} of {} tensors of a submission are on a GPU", num_on_gpu, tensors.size());
+    return num_on_gpu > 0;
 }
 
 Pending::Pending(std::unique_ptr<Completion> completion, std::vector<at::Tensor> tensors,

@@ -45,6 +45,12 @@ struct Op {
     int peer = -1;
 };
 
+/// Whether the operation is between two ranks, and whether it reduces its input.
+inline bool is_message(const Op& op) { return op.kind == OpKind::Send || op.kind == OpKind::Receive; }
+inline bool is_reduction(const Op& op) {
+    return op.kind == OpKind::ReduceScatter || op.kind == OpKind::AllReduce;
+}
+
 /// Element type of the operation's tensors.
 ElementType element_type(const Op& op);
 
@@ -53,6 +59,9 @@ void check(const Op& op, int size);
 
 /// The tensors of all operations.
 std::vector<at::Tensor> tensors_of(std::span<const Op> ops);
+
+/// Whether the tensors of these operations are on a GPU. Throws RunError if only some of them are.
+bool on_gpu(std::span<const Op> ops);
 
 /// A backend's handle to operations under way.
 class Completion {

@@ -138,7 +138,7 @@ bool Exchange::consume_one() {
             blocks[rank] = boards_[rank].block(num_consumed_);
     }
     read_blocks(transfer, num_consumed_, party_, blocks);
-    boards_[party_.rank].consumed_one_more();
+    boards_[party_.rank].add_consumed();
     ++num_consumed_;
     while (!transfers_.empty() && done(transfers_.front().end_round())) transfers_.pop_front();
     return true;

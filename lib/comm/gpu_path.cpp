@@ -1,13 +1,11 @@
 #include "comm/gpu_path.h"
 
-#include <algorithm>
 #include <span>
 #include <vector>
 
 #include "base/error.h"
 #include "base/log.h"
 #include "cuda/device.h"
-#include "gpu/device.h"
 #include "mpi/rank_list.h"
 #include "mpi/start_up.h"
 #include "nccl/communicator.h"
@@ -17,41 +15,40 @@ namespace argosy::comm {
 namespace {
 
 /// COLLECTIVE: returns the ranks that share their GPU with a lower rank.
-std::vector<int> ranks_that_share(const mpi::Comm& world) {
+std::vector<int> ranks_without_own_gpu(const mpi::Comm& world) {
     const nccl::DeviceId own = nccl::device_id(cuda::current_device());
-    const auto places = mpi::all_gather_at_start(world, std::span(&own, 1), "the ranks' GPUs");
+    const auto ids = mpi::all_gather_at_start(world, std::span(&own, 1), "the ranks' GPUs");
     std::vector<int> ranks;
-    for (const auto& [owner, rank] : nccl::ranks_that_share(places)) ranks.push_back(rank);
+    for (const auto& [owner, rank] : nccl::ranks_that_share(ids)) ranks.push_back(rank);
     return ranks;
 }
 
-void check_version() {
-    if (nccl::version() >= nccl::kOldestVersion) return;
+void require_new_nccl() {
+    if (nccl::version() >= nccl::kMinVersion) return;
     throw UserError(
-        "this process got NCCL {}, and needs 2.26 or newer: look for an older libnccl in LD_LIBRARY_PATH "
-        "and the modules that are loaded",
+        "this process loaded NCCL {}, but needs 2.26 or newer: look for an older libnccl in LD_LIBRARY_PATH "
+        "and in the loaded modules",
         nccl::version_text());
 }
 
 /// COLLECTIVE: returns Nccl or, if ranks share a GPU, Host. Throws UserError if they share one and Nccl is
 /// wanted.
 GpuPath fastest_path(const mpi::Comm& world, GpuPath wanted) {
-    const std::vector<int> sharing = ranks_that_share(world);
+    const std::vector<int> sharing = ranks_without_own_gpu(world);
     if (sharing.empty()) {
-        check_version();
+        require_new_nccl();
         return GpuPath::Nccl;
     }
     if (wanted == GpuPath::Nccl) {
         throw UserError(
             "comm.gpu_path = nccl, but rank {} shares its GPU with another rank, and NCCL needs one GPU per "
-            "rank: "
-            "start as many ranks on a node as it has GPUs, or leave comm.gpu_path out",
+            "rank: start as many ranks on a node as it has GPUs, or leave comm.gpu_path out",
             mpi::listed(sharing));
     }
     if (world.rank() == 0) {
         spdlog::warn(
-            "rank {} has the GPU of another rank, and NCCL wants one for each: tensors travel through the "
-            "host's memory, which is slow",
+            "rank {} shares its GPU with another rank, and NCCL needs one GPU per rank: ranks exchange data "
+            "through host memory, which is slow",
             mpi::listed(sharing));
     }
     return GpuPath::Host;
@@ -69,8 +66,8 @@ bool all_see_gpus(const mpi::Comm& world) {
     }
     if (without.empty() || std::ssize(without) == world.size()) return without.empty();
     throw UserError(
-        "rank {} sees no GPU, others do: look at nvidia-smi there, CUDA_VISIBLE_DEVICES and the job's --gpus "
-        "options",
+        "rank {} sees no GPU, but other ranks do: check nvidia-smi on its node, CUDA_VISIBLE_DEVICES and the "
+        "job's --gpus options",
         mpi::listed(without));
 }
 
@@ -78,25 +75,17 @@ GpuPath choose_gpu_path(const mpi::Comm& world, GpuPath wanted) {
     const bool is_asked_for = wanted == GpuPath::Nccl || wanted == GpuPath::Host;
     if (nccl::version() == 0 && is_asked_for) {
         throw UserError(
-            "comm.gpu_path is set, but this build has no CUDA: leave it out, or "
-            "configure with -DARGOSY_CUDA=ON (preset cuda)");
+            "comm.gpu_path is set, but this build has no CUDA: leave it out, or configure with "
+            "-DARGOSY_CUDA=ON (preset cuda)");
     }
     if (nccl::version() == 0 || wanted == GpuPath::None) return GpuPath::None;
     if (!all_see_gpus(world)) {
         if (!is_asked_for) return GpuPath::None;
         throw UserError(
-            "comm.gpu_path says how tensors on GPUs travel, and no rank sees a GPU: leave it out, or look at "
-            "nvidia-smi, CUDA_VISIBLE_DEVICES and the job's --gpus options");
+            "comm.gpu_path is set, but no rank sees a GPU: leave it out, or check nvidia-smi, "
+            "CUDA_VISIBLE_DEVICES and the job's --gpus options");
     }
     return wanted == GpuPath::Host ? GpuPath::Host : fastest_path(world, wanted);
-}
-
-bool on_gpu(std::span<const Op> ops) {
-    const std::vector<at::Tensor> tensors = tensors_of(ops);
-    const auto held = std::ranges::count_if(tensors, gpu::holds);
-    ARGOSY_CHECK(held == 0 || held == std::ssize(tensors), "{} of {} tensors of a submission are on a GPU",
-                 held, tensors.size());
-    return held > 0;
 }
 
 }  // namespace argosy::comm

@@ -1,9 +1,6 @@
 // Chooses the path of tensors on GPUs between ranks, once for all ranks.
 #pragma once
 
-#include <span>
-
-#include "comm/communicator.h"
 #include "mpi/comm.h"
 
 namespace argosy::comm {
@@ -24,8 +21,5 @@ bool all_see_gpus(const mpi::Comm& world);
 /// Nccl if ranks share a GPU or NCCL is too old. REQUIRES: each rank that sees a GPU has selected it for this
 /// thread (gpu::use).
 GpuPath choose_gpu_path(const mpi::Comm& world, GpuPath wanted);
-
-/// Whether the tensors of these operations are on a GPU. Throws RunError if only some of them are.
-bool on_gpu(std::span<const Op> ops);
 
 }  // namespace argosy::comm

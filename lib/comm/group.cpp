@@ -8,13 +8,12 @@
 #include "comm/host_communicators.h"
 #include "comm/nccl_communicator.h"
 #include "comm/staged_communicator.h"
-#include "watch/host_waits.h"
 #include "watch/root_cause.h"
 
 namespace argosy::comm {
 namespace {
 
-std::unique_ptr<Communicator> communicator_of_host(std::shared_ptr<const Group> group) {
+std::unique_ptr<Communicator> make_host_communicator(std::shared_ptr<const Group> group) {
     const int64_t ring_bytes = group->options().shared_memory_bytes;
     if (ring_bytes > 0 && group->size() > 1 && group->comm().within_one_node()) {
         MpiCommunicator peers(group);
@@ -25,24 +24,17 @@ std::unique_ptr<Communicator> communicator_of_host(std::shared_ptr<const Group> 
     return std::make_unique<MpiCommunicator>(std::move(group));
 }
 
-std::vector<int> members_of(const Group& whole, std::span<const int> ranks) {
+std::vector<int> members_of(const Group& parent, std::span<const int> ranks) {
     std::vector<int> members;
-    for (const int rank : ranks) members.push_back(whole.members()[rank]);
+    for (const int rank : ranks) members.push_back(parent.members()[rank]);
     return members;
 }
 
-mpi::Comm make_subgroup(const Group& whole, std::span<const int> ranks, const std::string& name) {
-    const std::vector<int> members = members_of(whole, ranks);
-    const int seconds = Environment::read().start.seconds;
-    const watch::HostWait wait(
-        whole.watchdog().waits(),
-        {.operation = [&] { return "the making of group " + name; },
-         .group = name,
-         .members = members,
-         .limit_seconds = seconds > 0 ? seconds : std::numeric_limits<double>::infinity(),
-         .limit_name = "ARGOSY_START_SECONDS"},
-        watch::HostWait::Kind::Blocks);
-    return whole.comm().subgroup(ranks);
+mpi::Comm make_subgroup(const Group& parent, std::span<const int> ranks, const std::string& name) {
+    const std::vector<int> members = members_of(parent, ranks);
+    const watch::HostWait wait(parent.watchdog().waits(), awaited_making("group " + name, name, members),
+                               watch::HostWait::Kind::Blocks);
+    return parent.comm().subgroup(ranks);
 }
 
 }  // namespace
@@ -59,32 +51,46 @@ Group::Group(mpi::Comm comm, std::string name, const GroupOptions& options)
     std::iota(members_.begin(), members_.end(), 0);
 }
 
-Group::Group(const Group& whole, std::span<const int> ranks, std::string name)
-    : comm_(make_subgroup(whole, ranks, name)),
+Group::Group(const Group& parent, std::span<const int> ranks, std::string name)
+    : comm_(make_subgroup(parent, ranks, name)),
       name_(std::move(name)),
-      options_(whole.options_),
+      options_(parent.options_),
       rank_(comm_.rank()),
-      members_(members_of(whole, ranks)),
-      exchanges_(whole.exchanges_),
-      gpu_(whole.gpu_),
-      watchdog_(whole.watchdog_) {}
+      members_(members_of(parent, ranks)),
+      exchanges_(parent.exchanges_),
+      gpu_(parent.gpu_),
+      watchdog_(parent.watchdog_) {}
 
 watch::AwaitedOperation Group::awaited(OpKind kind, int64_t number) const {
-    return {
-        .operation = [this, kind, number] { return watch::operation_name(kind_name(kind), name_, number); },
-        .group = name_,
-        .members = members_,
-        .limit_seconds = options_.timeout_seconds,
-        .limit_name = "comm.train_timeout_seconds"};
+    return {.operation = [=, this] { return watch::operation_name(kind_name(kind), name_, {0, number}); },
+            .group = name_,
+            .members = members_,
+            .limit_seconds = options_.timeout_seconds,
+            .limit_name = "comm.train_timeout_seconds"};
 }
 
-TimeoutError Group::timeout(const watch::AwaitedOperation& awaited, const watch::LateRanks& late) const {
-    return TimeoutError(late.reported_by_another ? Reach::SpokenFor : Reach::OneRank, "{}",
-                        watch::timeout_text(watch::report_of(awaited), late.missing, late.details));
+TimeoutError Group::timeout(const watch::AwaitedOperation& awaited, const watch::LateRanks& failure) const {
+    return TimeoutError(failure.reported_by_another ? Reach::SpokenFor : Reach::OneRank, "{}",
+                        watch::timeout_text(watch::report_of(awaited), failure.missing, failure.details));
+}
+
+watch::AwaitedOperation awaited_making(const std::string& what, const std::string& group,
+                                       const std::vector<int>& members) {
+    const int seconds = Environment::read().start.seconds;
+    return {.operation = [what] { return "the making of " + what; },
+            .group = group,
+            .members = members,
+            .limit_seconds = seconds > 0 ? seconds : std::numeric_limits<double>::infinity(),
+            .limit_name = "ARGOSY_START_SECONDS"};
+}
+
+std::unique_ptr<Communicator> GroupCommunicator::subgroup(std::span<const int> ranks,
+                                                          std::string name) const {
+    return make_communicator(std::make_shared<const Group>(group_->subgroup(ranks, std::move(name))));
 }
 
 std::unique_ptr<Communicator> make_communicator(std::shared_ptr<const Group> group) {
-    auto host = communicator_of_host(group);
+    auto host = make_host_communicator(group);
     switch (group->options().gpu_path) {
         case GpuPath::Nccl:
             return std::make_unique<NcclCommunicator>(std::move(group), std::move(host));

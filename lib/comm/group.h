@@ -16,6 +16,7 @@
 #include "comm/gpu_path.h"
 #include "mpi/comm.h"
 #include "watch/gpu_state.h"
+#include "watch/host_waits.h"
 #include "watch/watchdog.h"
 
 namespace argosy::comm {
@@ -57,10 +58,10 @@ class Group {
     /// Describes the wait for an operation of this group, for watch::HostWait.
     watch::AwaitedOperation awaited(OpKind kind, int64_t number) const;
     /// Returns the error for a wait that has timed out.
-    TimeoutError timeout(const watch::AwaitedOperation& awaited, const watch::LateRanks& late) const;
+    TimeoutError timeout(const watch::AwaitedOperation& awaited, const watch::LateRanks& failure) const;
 
   private:
-    Group(const Group& whole, std::span<const int> ranks, std::string name);
+    Group(const Group& parent, std::span<const int> ranks, std::string name);
 
     mpi::Comm comm_;
     std::string name_;
@@ -70,6 +71,25 @@ class Group {
     std::shared_ptr<Exchanges> exchanges_;
     std::shared_ptr<watch::GpuState> gpu_;
     std::shared_ptr<watch::Watchdog> watchdog_;
+};
+
+/// Describes the wait of a call that makes a group or its connections, for watch::HostWait. `what` names the
+/// result of the call in messages.
+watch::AwaitedOperation awaited_making(const std::string& what, const std::string& group,
+                                       const std::vector<int>& members);
+
+/// A Communicator of the ranks of a Group: the base of all backends.
+class GroupCommunicator : public Communicator {
+  public:
+    explicit GroupCommunicator(std::shared_ptr<const Group> group)
+        : Communicator(group->name(), group->options().device), group_(std::move(group)) {}
+
+    int rank() const override { return group_->rank(); }
+    int size() const override { return group_->size(); }
+    std::unique_ptr<Communicator> subgroup(std::span<const int> ranks, std::string name) const override;
+
+  protected:
+    const std::shared_ptr<const Group> group_;
 };
 
 /// COLLECTIVE over the group. The communicator sends tensors in the host's memory through shared memory if

@@ -21,7 +21,7 @@ class MpiCompletion : public Completion {
         watch::HostWait wait(group_->watchdog().waits(), awaited);
         while (!mpi::test_all(requests_)) {
             if (group_->exchanges().advance()) continue;
-            if (const auto late = wait.pause()) throw group_->timeout(awaited, *late);
+            if (const auto failure = wait.pause()) throw group_->timeout(awaited, *failure);
         }
     }
 
@@ -57,7 +57,7 @@ class SharedMemoryCompletion : public Completion {
             // A peer may first need this rank's attention in another group, or for a message.
             if (group_->exchanges().advance()) continue;
             mpi::make_progress();
-            if (const auto late = wait.pause()) throw group_->timeout(awaited, *late);
+            if (const auto failure = wait.pause()) throw group_->timeout(awaited, *failure);
         }
         messages_.wait();
     }
@@ -71,17 +71,10 @@ class SharedMemoryCompletion : public Completion {
 
 }  // namespace
 
-MpiCommunicator::MpiCommunicator(std::shared_ptr<const Group> group)
-    : Communicator(group->name(), group->options().device), group_(std::move(group)) {}
-
-std::unique_ptr<Communicator> MpiCommunicator::subgroup(std::span<const int> ranks, std::string name) const {
-    return make_communicator(std::make_shared<const Group>(group_->subgroup(ranks, std::move(name))));
-}
-
 void MpiCommunicator::check(const Op& op) const {
     comm::check(op, size());
     for (const at::Tensor& tensor : tensors_of({&op, 1})) {
-        ARGOSY_CHECK(tensor.is_cpu(), "{} of a tensor on {} by a group of {} that knows of no GPU",
+        ARGOSY_CHECK(tensor.is_cpu(), "{} of a tensor on {} over {}, which only sends tensors of the host",
                      kind_name(op.kind), tensor.device().str(), name());
     }
 }
@@ -124,16 +117,8 @@ Pending MpiCommunicator::submit(std::span<const Op> ops) {
 
 SharedMemoryCommunicator::SharedMemoryCommunicator(std::shared_ptr<const Group> group,
                                                    std::shared_ptr<Exchange> exchange)
-    : Communicator(group->name(), group->options().device),
-      group_(std::move(group)),
-      exchange_(std::move(exchange)),
-      messages_(group_) {
+    : GroupCommunicator(std::move(group)), exchange_(std::move(exchange)), messages_(group_) {
     group_->exchanges().add(exchange_);
-}
-
-std::unique_ptr<Communicator> SharedMemoryCommunicator::subgroup(std::span<const int> ranks,
-                                                                 std::string name) const {
-    return make_communicator(std::make_shared<const Group>(group_->subgroup(ranks, std::move(name))));
 }
 
 Pending SharedMemoryCommunicator::submit(std::span<const Op> ops) {
@@ -142,8 +127,7 @@ Pending SharedMemoryCommunicator::submit(std::span<const Op> ops) {
     std::vector<Op> collectives, messages;
     for (const Op& op : ops) {
         messages_.check(op);
-        const bool message = op.kind == OpKind::Send || op.kind == OpKind::Receive;
-        (message ? messages : collectives).push_back(op);
+        (is_message(op) ? messages : collectives).push_back(op);
     }
     Pending sent = messages_.submit(messages);  // first: it may throw, and the exchange keeps pointers
     const SharedMemoryCompletion::Submission submission{ops[0].kind, num_submitted_++,

@@ -4,7 +4,6 @@
 
 #include <memory>
 #include <span>
-#include <string>
 
 #include "comm/communicator.h"
 #include "comm/exchange.h"
@@ -15,13 +14,9 @@ namespace argosy::comm {
 
 /// Uses MPI's non-blocking calls, and waits with a timeout. No data moves while a rank computes, because Open
 /// MPI makes progress only within its calls.
-class MpiCommunicator : public Communicator {
+class MpiCommunicator : public GroupCommunicator {
   public:
-    explicit MpiCommunicator(std::shared_ptr<const Group> group);
-
-    int rank() const override { return group_->rank(); }
-    int size() const override { return group_->size(); }
-    std::unique_ptr<Communicator> subgroup(std::span<const int> ranks, std::string name) const override;
+    using GroupCommunicator::GroupCommunicator;
 
     using Communicator::submit;
     Pending submit(std::span<const Op> ops) override;
@@ -32,27 +27,21 @@ class MpiCommunicator : public Communicator {
   private:
     mpi::Request start(const Op& op) const;
 
-    std::shared_ptr<const Group> group_;
     int64_t num_submitted_ = 0;
 };
 
 /// Collectives go through shared memory. A peer that has submitted need not attend to them; exchange.h has
 /// the exceptions. Sends and receives go through MPI, because they connect pipeline stages, which are usually
 /// on different nodes.
-class SharedMemoryCommunicator : public Communicator {
+class SharedMemoryCommunicator : public GroupCommunicator {
   public:
     /// `exchange` belongs to the same group.
     SharedMemoryCommunicator(std::shared_ptr<const Group> group, std::shared_ptr<Exchange> exchange);
-
-    int rank() const override { return group_->rank(); }
-    int size() const override { return group_->size(); }
-    std::unique_ptr<Communicator> subgroup(std::span<const int> ranks, std::string name) const override;
 
     using Communicator::submit;
     Pending submit(std::span<const Op> ops) override;
 
   private:
-    std::shared_ptr<const Group> group_;
     std::shared_ptr<Exchange> exchange_;
     MpiCommunicator messages_;
     int64_t num_submitted_ = 0;

@@ -8,20 +8,13 @@
 #include <limits>
 
 #include "base/clock.h"
-#include "base/environment.h"
 #include "base/error.h"
-#include "comm/gpu_path.h"
 #include "gpu/device.h"
-#include "watch/host_waits.h"
 
 namespace argosy::comm {
 namespace {
 
 cuda::StreamView current_stream() { return cuda::StreamView(gpu::current_stream()); }
-
-bool is_message(const Op& op) { return op.kind == OpKind::Send || op.kind == OpKind::Receive; }
-
-bool is_reduction(const Op& op) { return op.kind == OpKind::ReduceScatter || op.kind == OpKind::AllReduce; }
 
 int64_t elements_of(const Op& op) {
     return std::max(op.out.defined() ? op.out.numel() : 0, op.in.defined() ? op.in.numel() : 0);
@@ -111,23 +104,17 @@ std::vector<int> edges_in_order(int size) {
 }  // namespace
 
 NcclCommunicator::NcclCommunicator(std::shared_ptr<const Group> group, std::unique_ptr<Communicator> host)
-    : Communicator(group->name(), group->options().device),
-      group_(std::move(group)),
-      host_(std::move(host)) {}
+    : GroupCommunicator(std::move(group)), host_(std::move(host)) {}
 
 NcclCommunicator::~NcclCommunicator() {
     if (std::uncaught_exceptions() == 0) return;
     // leave() comes first, so that other ranks' watchdogs expect the NCCL errors that the aborts below cause
     // there.
     group_->watchdog().leave();
-    for (const auto& lane : {gathers_, reductions_}) {
+    for (const auto& lane : {reductions_, others_}) {
         if (lane) lane->abort();
     }
     for (const auto& [neighbour, lane] : channels_) lane->abort();
-}
-
-std::unique_ptr<Communicator> NcclCommunicator::subgroup(std::span<const int> ranks, std::string name) const {
-    return make_communicator(std::make_shared<const Group>(group_->subgroup(ranks, std::move(name))));
 }
 
 std::vector<nccl::UniqueId> NcclCommunicator::ids_of_all(std::span<const nccl::UniqueId> own) const {
@@ -147,15 +134,9 @@ std::shared_ptr<watch::Lane> NcclCommunicator::make_lane(const nccl::UniqueId& i
             "internal error: the first operation of its kind over {} was submitted while a graph is recorded",
             name());
     }
-    const int seconds = Environment::read().start.seconds;
-    const watch::HostWait wait(
-        group_->watchdog().waits(),
-        {.operation = [this] { return "the making of NCCL's communicator over " + name(); },
-         .group = name(),
-         .members = members,
-         .limit_seconds = seconds > 0 ? seconds : std::numeric_limits<double>::infinity(),
-         .limit_name = "ARGOSY_START_SECONDS"},
-        watch::HostWait::Kind::Blocks);
+    const watch::HostWait wait(group_->watchdog().waits(),
+                               awaited_making("NCCL's communicator over " + name(), name(), members),
+                               watch::HostWait::Kind::Blocks);
     const auto size = static_cast<int>(members.size());
     auto lane = std::make_shared<watch::Lane>(id, size, rank, group_->gpu()->open_queue(name(), members));
     group_->gpu()->add(lane);
@@ -163,7 +144,7 @@ std::shared_ptr<watch::Lane> NcclCommunicator::make_lane(const nccl::UniqueId& i
 }
 
 const std::shared_ptr<watch::Lane>& NcclCommunicator::collective_lane(bool reduces) {
-    std::shared_ptr<watch::Lane>& lane = reduces ? reductions_ : gathers_;
+    std::shared_ptr<watch::Lane>& lane = reduces ? reductions_ : others_;
     if (!lane) {
         nccl::UniqueId id = {};
         if (rank() == 0) id = nccl::make_unique_id();
@@ -201,26 +182,25 @@ const std::shared_ptr<watch::Lane>& NcclCommunicator::lane_of(const Op& op) {
     return found->second;
 }
 
-std::vector<NcclCommunicator::Share> NcclCommunicator::shares(std::span<const Op> ops) {
-    std::vector<Share> shares;
+std::vector<NcclCommunicator::LaneOps> NcclCommunicator::by_lane(std::span<const Op> ops) {
+    std::vector<LaneOps> lanes;
     for (const Op& op : ops) {
         const std::shared_ptr<watch::Lane>& lane = lane_of(op);
-        const auto same = [&](const Share& share) { return share.lane == lane; };
-        const auto found = std::ranges::find_if(shares, same);
-        Share& share = found != shares.end() ? *found : shares.emplace_back(Share{lane, {}});
-        share.ops.push_back(&op);
+        const auto found = std::ranges::find(lanes, lane, &LaneOps::lane);
+        LaneOps& entry = found != lanes.end() ? *found : lanes.emplace_back(LaneOps{lane, {}});
+        entry.ops.push_back(&op);
     }
-    return shares;
+    return lanes;
 }
 
-/// Launches all shares as one NCCL group. Returns the events that mark their ends.
-std::vector<cuda::PooledEvent> NcclCommunicator::launch(const std::vector<Share>& shares) const {
+/// Launches the operations of all lanes as one NCCL group. Returns the events that mark their ends.
+std::vector<cuda::PooledEvent> NcclCommunicator::launch(const std::vector<LaneOps>& lanes) const {
     watch::GpuState& gpu = *group_->gpu();
     const cuda::StreamView compute = current_stream();
     const uint64_t graph = compute.captured_by();
     const cuda::PooledEvent ready = gpu.marks.mark(compute);
     std::vector<cuda::PooledEvent> begins, ends;
-    for (const auto& [lane, ops] : shares) {
+    for (const auto& [lane, ops] : lanes) {
         cuda::StreamView(lane->stream).wait(*ready);
         watch::LaunchQueue::Work work{kind_name(ops[0]->kind)};
         for (const Op* op : ops) work.elements += elements_of(*op);
@@ -232,13 +212,13 @@ std::vector<cuda::PooledEvent> NcclCommunicator::launch(const std::vector<Share>
         begins.push_back(gpu.marks.mark(lane->stream));
     }
     nccl::launch_together([&] {
-        for (const auto& [lane, ops] : shares) {
+        for (const auto& [lane, ops] : lanes) {
             for (const Op* op : ops)
                 start(*op, *lane, is_message(*op) ? 1 - lane->communicator.rank() : op->peer);
         }
     });
-    for (size_t i = 0; i < shares.size(); ++i) {
-        const watch::Lane& lane = *shares[i].lane;
+    for (size_t i = 0; i < lanes.size(); ++i) {
+        const watch::Lane& lane = *lanes[i].lane;
         if (graph != 0) gpu.recorded(lane, graph);
         ends.push_back(gpu.marks.mark(lane.stream));
         if (graph == 0) lane.queue->launched(begins[i], ends[i]);
@@ -253,7 +233,7 @@ Pending NcclCommunicator::submit(std::span<const Op> ops) {
     if (size() == 1) return copy_alone(ops);
     return group_->gpu()->run_unless_ending([&] {
         collect_exposed();
-        return Pending(std::make_unique<NcclCompletion>(group_->gpu(), exposed_, launch(shares(ops))),
+        return Pending(std::make_unique<NcclCompletion>(group_->gpu(), exposed_, launch(by_lane(ops))),
                        tensors_of(ops), nullptr);
     });
 }
@@ -276,11 +256,11 @@ void NcclCommunicator::watched(const std::string& what, const std::function<uint
     }
     group_->gpu()->run_unless_ending([&] {
         watch::GpuState& gpu = *group_->gpu();
-        if (!graphs_) graphs_ = gpu.open_queue(name(), group_->members());
+        if (!graph_calls_) graph_calls_ = gpu.open_queue(name(), group_->members());
         gpu.graph_begins(current_stream());
-        graphs_->begin({what});
+        graph_calls_->begin({what});
         const uint64_t graph = launch();
-        graphs_->returned();
+        graph_calls_->returned();
         gpu.graph_launched(graph, gpu.marks.mark(current_stream()));
     });
 }

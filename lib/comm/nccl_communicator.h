@@ -1,8 +1,8 @@
 // The NCCL backend: NCCL sends tensors on a GPU, the group's host backend sends tensors in the host's memory.
 //
-// Streams. A lane is a stream with an NCCL communicator (watch/gpu_state.h). A group's reductions use one lane
-// and its other collectives another one, so that an all-gather that is submitted early (a prefetch) does not
-// queue behind a reduction. Sends and receives use one lane for each neighbour and direction, because an
+// Streams. A lane is a stream with an NCCL communicator (watch/gpu_state.h). A group's reductions use one
+// lane and its other collectives another one, so that an all-gather that is submitted early (a prefetch) does
+// not queue behind a reduction. Sends and receives use one lane for each neighbour and direction, because an
 // operation that waits for a receiver must not delay anything else. submit() orders the operations after the
 // work on LibTorch's current stream; wait() orders later work on the current stream after the operations.
 // submit() and wait() do not block the host. Work on the current stream therefore sees the operations in the
@@ -37,7 +37,7 @@
 
 namespace argosy::comm {
 
-class NcclCommunicator : public Communicator {
+class NcclCommunicator : public GroupCommunicator {
   public:
     /// `host` is the group's backend for tensors in the host's memory. COLLECTIVE: the first submission of a
     /// reduction on a GPU, and the first submission of any other collective there; each makes an NCCL
@@ -46,9 +46,6 @@ class NcclCommunicator : public Communicator {
     /// If an exception unwinds the stack, leaves the watchdog and aborts the operations under way.
     ~NcclCommunicator() override;
 
-    int rank() const override { return group_->rank(); }
-    int size() const override { return group_->size(); }
-    std::unique_ptr<Communicator> subgroup(std::span<const int> ranks, std::string name) const override;
     void open_channels() override;
 
     using Communicator::submit;
@@ -62,12 +59,12 @@ class NcclCommunicator : public Communicator {
   private:
     enum class Direction { Out, In };
     /// The operations of a submission that go to one lane.
-    struct Share {
+    struct LaneOps {
         std::shared_ptr<watch::Lane> lane;
         std::vector<const Op*> ops;
     };
 
-    std::vector<Share> shares(std::span<const Op> ops);
+    std::vector<LaneOps> by_lane(std::span<const Op> ops);
     const std::shared_ptr<watch::Lane>& lane_of(const Op& op);
     /// COLLECTIVE on the first call, which makes the lane.
     const std::shared_ptr<watch::Lane>& collective_lane(bool reduces);
@@ -77,14 +74,13 @@ class NcclCommunicator : public Communicator {
     std::vector<nccl::UniqueId> ids_of_all(std::span<const nccl::UniqueId> own) const;
     std::shared_ptr<watch::Lane> make_lane(const nccl::UniqueId& id, std::vector<int> members,
                                            int rank) const;
-    std::vector<cuda::PooledEvent> launch(const std::vector<Share>& shares) const;
+    std::vector<cuda::PooledEvent> launch(const std::vector<LaneOps>& lanes) const;
     void collect_exposed() const;
 
-    std::shared_ptr<const Group> group_;
     std::unique_ptr<Communicator> host_;
     std::shared_ptr<ExposedTime> exposed_ = std::make_shared<ExposedTime>();
-    std::shared_ptr<watch::Lane> gathers_, reductions_;  // null before their first operation
-    std::shared_ptr<watch::LaunchQueue> graphs_;         // null before the first graph
+    std::shared_ptr<watch::Lane> reductions_, others_;  // of collectives; null before the first operation
+    std::shared_ptr<watch::LaunchQueue> graph_calls_;   // calls that launch graphs; null before the first
     std::map<std::pair<int, Direction>, std::shared_ptr<watch::Lane>> channels_;  // by neighbour
 };
 

@@ -42,7 +42,7 @@ SharedBoard SharedBoard::create(int64_t ring_bytes) {
 SharedBoard SharedBoard::attach(const SharedSegment::Address& address, int64_t key, int64_t ring_bytes) {
     SharedBoard board(SharedSegment::attach(address, sizeof(Head) + ring_bytes), ring_bytes);
     if (board.key() != key)
-        throw RunError("process {} here is not the rank that shares memory", address.process);
+        throw RunError("process {} has another key: it is not a rank of this group", address.process);
     return board;
 }
 
@@ -81,28 +81,28 @@ SharedSegment::SharedSegment(int descriptor, size_t bytes) : descriptor_(descrip
     if (start == MAP_FAILED) {
         const int reason = errno;
         close(descriptor);
-        throw RunError("mapping {} bytes of shared memory: {}", bytes, std::strerror(reason));
+        throw RunError("cannot map {} bytes of shared memory: {}", bytes, std::strerror(reason));
     }
     data_ = static_cast<std::byte*>(start);
 }
 
 SharedSegment SharedSegment::create(size_t bytes) {
-    const int descriptor = checked(memfd_create("argosy", MFD_CLOEXEC), "memfd_create");
+    const int descriptor = checked(memfd_create("argosy", MFD_CLOEXEC), "memfd_create failed");
     if (ftruncate(descriptor, static_cast<off_t>(bytes)) != 0) {
         const int reason = errno;
         close(descriptor);
-        throw RunError("{} bytes of shared memory: {}", bytes, std::strerror(reason));
+        throw RunError("cannot allocate {} bytes of shared memory: {}", bytes, std::strerror(reason));
     }
     return SharedSegment(descriptor, bytes);
 }
 
 SharedSegment SharedSegment::attach(const Address& address, size_t bytes) {
     const std::string path = fmt::format("/proc/{}/fd/{}", address.process, address.descriptor);
-    const int descriptor = checked(open(path.c_str(), O_RDWR | O_CLOEXEC), "opening " + path);
+    const int descriptor = checked(open(path.c_str(), O_RDWR | O_CLOEXEC), "cannot open " + path);
     // Touching a mapping past the end of its file is fatal.
     if (lseek(descriptor, 0, SEEK_END) != static_cast<off_t>(bytes)) {
         close(descriptor);
-        throw RunError("{} is not the shared memory of a rank", path);
+        throw RunError("{} is not the shared memory of a rank: its size differs", path);
     }
     SharedSegment segment(descriptor, bytes);
     segment.close_descriptor();

@@ -62,7 +62,7 @@ class SharedBoard {
     /// rounds yet; `consumed` is the number of rounds that all readers have consumed.
     std::byte* reserve(int64_t bytes, int64_t consumed);
     void publish(std::byte* block);
-    void consumed_one_more() { head().consumed.fetch_add(1, std::memory_order_release); }
+    void add_consumed() { head().consumed.fetch_add(1, std::memory_order_release); }
 
     /// For any rank.
     int64_t published() const { return head().published.load(std::memory_order_acquire); }

@@ -7,7 +7,6 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "comm/gpu_path.h"
 #include "cuda/stream.h"
 #include "gpu/device.h"
 
@@ -21,20 +20,18 @@ struct Result {
 /// Counts the time of its copies as exposed time; the host's backend counts its part.
 class StagedCompletion : public Completion {
   public:
-    StagedCompletion(Pending travelling, std::vector<Result> results, double* exposed_seconds)
-        : travelling_(std::move(travelling)),
-          results_(std::move(results)),
-          exposed_seconds_(exposed_seconds) {}
+    StagedCompletion(Pending sent, std::vector<Result> results, double* exposed_seconds)
+        : sent_(std::move(sent)), results_(std::move(results)), exposed_seconds_(exposed_seconds) {}
 
     void wait() override {
-        travelling_.wait();
+        sent_.wait();
         const double start = seconds_now();
         for (const Result& result : results_) result.on_gpu.copy_(result.on_host);
         *exposed_seconds_ += seconds_now() - start;
     }
 
   private:
-    Pending travelling_;
+    Pending sent_;
     std::vector<Result> results_;
     double* exposed_seconds_;
 };
@@ -52,14 +49,7 @@ at::Tensor copy_on_host(const at::Tensor& tensor) {
 }  // namespace
 
 StagedCommunicator::StagedCommunicator(std::shared_ptr<const Group> group, std::unique_ptr<Communicator> host)
-    : Communicator(group->name(), group->options().device),
-      group_(std::move(group)),
-      host_(std::move(host)) {}
-
-std::unique_ptr<Communicator> StagedCommunicator::subgroup(std::span<const int> ranks,
-                                                           std::string name) const {
-    return make_communicator(std::make_shared<const Group>(group_->subgroup(ranks, std::move(name))));
-}
+    : GroupCommunicator(std::move(group)), host_(std::move(host)) {}
 
 Pending StagedCommunicator::submit(std::span<const Op> ops) {
     if (ops.empty()) return {};

@@ -5,20 +5,15 @@
 
 #include <memory>
 #include <span>
-#include <string>
 
 #include "comm/communicator.h"
 #include "comm/group.h"
 
 namespace argosy::comm {
 
-class StagedCommunicator : public Communicator {
+class StagedCommunicator : public GroupCommunicator {
   public:
     StagedCommunicator(std::shared_ptr<const Group> group, std::unique_ptr<Communicator> host);
-
-    int rank() const override { return group_->rank(); }
-    int size() const override { return group_->size(); }
-    std::unique_ptr<Communicator> subgroup(std::span<const int> ranks, std::string name) const override;
 
     bool recordable() const override { return false; }
     using Communicator::submit;
@@ -29,7 +24,6 @@ class StagedCommunicator : public Communicator {
     }
 
   private:
-    std::shared_ptr<const Group> group_;
     std::unique_ptr<Communicator> host_;
 };
 

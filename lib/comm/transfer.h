@@ -17,16 +17,16 @@ namespace argosy::comm {
 /// Says which parts of a buffer are published and read. The buffer is cut into one piece per rank, or taken
 /// whole.
 enum class Pattern {
-    Gather,     // each rank publishes its piece and takes all pieces
-    Reduce,     // each rank publishes all pieces and reduces its piece
-    ReduceAll,  // each rank publishes the whole buffer and reduces all of it
-    Broadcast,  // the root publishes the whole buffer
+    AllGather,      // each rank publishes its piece and takes all pieces
+    ReduceScatter,  // each rank publishes all pieces and reduces its piece
+    AllReduce,      // each rank publishes the whole buffer and reduces all of it
+    Broadcast,      // the root publishes the whole buffer
 };
 
 struct Transfer {
     Pattern pattern;
-    const std::byte* in = nullptr;  // Gather: this rank's piece; else all of the buffer
-    std::byte* out = nullptr;       // Reduce: this rank's piece; else all of the buffer
+    const std::byte* in = nullptr;  // AllGather: this rank's piece; else all of the buffer
+    std::byte* out = nullptr;       // ReduceScatter: this rank's piece; else all of the buffer
     int64_t total_bytes = 0;        // of the buffer
     int64_t piece_bytes = 0;        // of a rank's piece; the last pieces may be shorter or empty
     int64_t chunk_bytes = 0;        // bytes of a piece, or of the whole, in one round
@@ -44,7 +44,7 @@ struct Transfer {
 /// This rank and the group, as transfers need them.
 struct Party {
     int rank, size;
-    int64_t most_block_bytes;
+    int64_t max_block_bytes;
 };
 
 /// Returns the transfers that make up a collective, all of them with first_round 0. Throws RunError for a

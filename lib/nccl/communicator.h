@@ -28,10 +28,10 @@ int version();
 std::string version_text();
 
 /// The first version in which several communicators may run at the same time.
-inline constexpr int kOldestVersion = 22600;
+inline constexpr int kMinVersion = 22600;
 
 /// Sets NCCL's environment variables so that several communicators may run at the same time (from
-/// kOldestVersion on), and operations may be part of CUDA graphs. Does not change variables that are already
+/// kMinVersion on), and operations may be part of CUDA graphs. Does not change variables that are already
 /// set. REQUIRES: called before make_unique_id() and the first Communicator, while no other thread reads the
 /// environment.
 void prepare_for_graphs();

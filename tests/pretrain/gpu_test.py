@@ -45,7 +45,7 @@ class Gpu(gpu_run.OnGpu, run.PretrainTest):
             with self.subTest(rank=without):
                 first, second = (["-x", "ARGOSY_FAKE_GPUS=0"] if rank == without else [] for rank in range(2))
                 done = self.run_ranks(1, *first, GPU, *words, ":", "-n", 1, *second, GPU, *words, program=())
-                self.assert_one_error(done, 2, f"rank {without} sees no GPU, others do", "CUDA_VISIBLE_DEVICES")
+                self.assert_one_error(done, 2, f"rank {without} sees no GPU, but other ranks do", "CUDA_VISIBLE_DEVICES")
                 self.assertLess(done.seconds, SOON_SECONDS, done)
 
     def test_the_log_names_the_device_and_keys_without_effect(self):
