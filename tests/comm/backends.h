@@ -1,5 +1,5 @@
-// Every backend, for suites that hold all of them to the same contract: those on GPUs where the suite has
-// stand-ins for them (module test_fake_gpu).
+// The backends, for suites that test the same contract on each. A suite with stand-ins for GPUs (module
+// test_fake_gpu) tests the GPU backends, any other suite the host backends.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -16,8 +16,8 @@
 
 namespace argosy::comm {
 
-/// SmallRing: shared memory that hardly anything fits into.
-/// Staged: tensors of GPUs through the host's memory.
+/// SmallRing: shared memory with a ring that is smaller than most tensors. Staged: tensors on GPUs are sent
+/// through the host's memory.
 enum class Backend { Mpi, SharedMemory, SmallRing, Nccl, Staged };
 
 inline constexpr int64_t kSmallRingBytes = 64 << 10;

@@ -1,4 +1,4 @@
-// Which way tensors of GPUs take, by what GPUs the ranks have; on stand-ins.
+// The path of tensors on GPUs, depending on the GPUs of the ranks; on stand-ins.
 #include "comm/gpu_path.h"
 
 #include <ATen/ops/zeros.h>
@@ -42,7 +42,7 @@ TEST_F(GpuPathTest, AnOldNcclIsRefusedWhereItIsNeeded) {
     EXPECT_EQ(choose_gpu_path(world_, GpuPath::Host), GpuPath::Host);
 }
 
-TEST_F(GpuPathTest, IsWhatIsAskedFor) {
+TEST_F(GpuPathTest, IsTheWantedPath) {
     EXPECT_EQ(choose_gpu_path(world_, GpuPath::None), GpuPath::None);
     EXPECT_EQ(choose_gpu_path(world_, GpuPath::Host), GpuPath::Host);
 }
@@ -65,7 +65,7 @@ TEST_F(GpuPathTest, RanksWithoutAGpuAreNamed) {
     }
 }
 
-TEST_F(GpuPathTest, RanksThatShareAGpuGoThroughTheHostUnlessTheyPassForNodes) {
+TEST_F(GpuPathTest, IsHostIfRanksShareAGpuUnlessNcclSeesSeveralNodes) {
     if (size_ == 1) GTEST_SKIP() << "one rank alone shares nothing";
     cuda::set_device(0);
     EXPECT_EQ(choose(), GpuPath::Host);

@@ -1,4 +1,4 @@
-// The communicators of a mesh join the ranks that its arithmetic says.
+// The communicators of a mesh have the ranks that MeshShape computes.
 #include "comm/mesh.h"
 
 #include <ATen/ops/full.h>

@@ -1,5 +1,5 @@
-// Waiting ranks name the missing ranks and no other, in whatever operations they wait. The missing ranks wait
-// on testing::world(), which another watchdog watches.
+// Waiting ranks name the missing ranks and no others, whatever operations they wait for. The missing ranks
+// wait on testing::world(), which another watchdog watches.
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 

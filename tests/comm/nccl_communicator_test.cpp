@@ -1,5 +1,5 @@
-// What is NCCL's alone: streams and their order, memory, what is measured, graphs; on stand-ins whose streams
-// do nothing before somebody looks.
+// The NCCL backend: the order of streams, memory, exposed time and graphs. The streams of the stand-ins only
+// advance when the host queries them.
 #include "comm/nccl_communicator.h"
 
 #include <ATen/TensorOperators.h>
@@ -46,22 +46,22 @@ class OverNccl : public ::testing::Test {
         return all;
     }
 
-    /// From now on the stream of computation does nothing either before somebody looks.
+    /// From now on the compute stream, too, only advances when the host queries it.
     static void make_lazy() { testing::make_waiting(gpu::current_stream(), false); }
 
-    /// A kernel on the stream of computation that takes its time.
-    static void compute(std::function<void()> kernel, int least_looks = 20) {
+    /// Puts a kernel on the compute stream that ends at the query number `min_queries`.
+    static void compute(std::function<void()> kernel, int min_queries = 20) {
         testing::enqueue(
             gpu::current_stream(), [] {},
-            [kernel = std::move(kernel), looks = least_looks]() mutable {
-                if (--looks > 0) return false;
+            [kernel = std::move(kernel), queries_left = min_queries]() mutable {
+                if (--queries_left > 0) return false;
                 kernel();
                 return true;
             });
     }
-    static void compute_copy(const at::Tensor& to, const at::Tensor& from, int least_looks = 20) {
+    static void compute_copy(const at::Tensor& to, const at::Tensor& from, int min_queries = 20) {
         compute([=] { std::memcpy(to.mutable_data_ptr(), from.const_data_ptr(), from.nbytes()); },
-                least_looks);
+                min_queries);
     }
 
     const std::unique_ptr<Communicator> world_ =
@@ -87,8 +87,8 @@ TEST_F(OverNccl, ComesAfterWhatIsComputedBeforeAndBeforeWhatIsComputedAfter) {
     Pending pending = world_->submit({OpKind::AllReduce, out, in});
     pending.wait();
     EXPECT_EQ(out[0].item<float>(), -2) << "the host waited";
-    compute_copy(later, out, /*least_looks=*/1);
-    compute_copy(out, other);  // whose memory is somebody else's by now
+    compute_copy(later, out, /*min_queries=*/1);
+    compute_copy(out, other);  // as if its memory was reused
     compute_copy(in, other);
     gpu::synchronize();
     EXPECT_TRUE(at::equal(later, sum()));
@@ -103,7 +103,7 @@ TEST_F(OverNccl, MessagesOfBothDirectionsHoldUpNothing) {
     std::vector<Pending> pending;
     pending.push_back(world_->submit(Op{.kind = OpKind::Send, .in = forth, .peer = next}));
     pending.push_back(world_->submit(Op{.kind = OpKind::Send, .in = back, .peer = previous}));
-    world_->run({OpKind::AllReduce, both, both});  // which ends though the messages do not
+    world_->run({OpKind::AllReduce, both, both});  // ends although the messages do not
     EXPECT_TRUE(at::equal(both, sum()));
     world_->run(Op{.kind = OpKind::Receive, .out = from_previous, .peer = previous});
     world_->run(Op{.kind = OpKind::Receive, .out = from_next, .peer = next});
@@ -117,7 +117,7 @@ TEST_F(OverNccl, AGatherDoesNotWaitForAReduction) {
     world_->run({OpKind::AllReduce, both, both});
     fake_gpus().stall_next_operation = true;
     Pending reduction = world_->submit({OpKind::ReduceScatter, piece, all.clone()});
-    world_->run({OpKind::AllGather, all, both});  // which ends though the reduction does not
+    world_->run({OpKind::AllGather, all, both});  // ends although the reduction does not
     for (int rank = 0; rank < size_; ++rank) {
         EXPECT_TRUE(at::equal(all.narrow(0, rank * kElements, kElements), both));
     }
@@ -142,37 +142,37 @@ TEST_F(OverNccl, TensorsOfTheHostStayThere) {
     EXPECT_TRUE(at::equal(on_gpu, sum()));
 }
 
-// Of several attempts, since any of them may meet a busy machine.
-TEST_F(OverNccl, ExposedIsWhatTheStreamOfComputationWaited) {
+// Several attempts, because a busy machine may spoil any of them.
+TEST_F(OverNccl, ExposedIsTheTimeThatTheComputeStreamWaited) {
     constexpr auto kLate = std::chrono::milliseconds(200);
     const at::Tensor both = own();
     world_->run({OpKind::AllReduce, both, both});
-    double most = 0;
+    double max_exposed = 0;
     for (int attempt = 0; attempt < 5; ++attempt) {
         const double before = world_->exposed_seconds();
         if (rank_ == 0) std::this_thread::sleep_for(kLate);
         world_->run({OpKind::AllReduce, both, both});
-        most = std::max(most, world_->exposed_seconds() - before);
+        max_exposed = std::max(max_exposed, world_->exposed_seconds() - before);
     }
     if (rank_ != 0) {
-        EXPECT_GE(most, 0.1);
+        EXPECT_GE(max_exposed, 0.1);
     }
-    EXPECT_LT(most, 20);
+    EXPECT_LT(max_exposed, 20);
 }
 
 TEST_F(OverNccl, WhatWasHiddenIsNotExposed) {
     const at::Tensor both = own();
     world_->run({OpKind::AllReduce, both, both});
-    double least = 1;
+    double min_exposed = 1;
     for (int attempt = 0; attempt < 5; ++attempt) {
         const double before = world_->exposed_seconds();
         Pending pending = world_->submit({OpKind::AllReduce, both, both});
         const double start = seconds_now();
-        while (seconds_now() - start < 0.2) gpu::synchronize();  // computes, and the streams go on
+        while (seconds_now() - start < 0.2) gpu::synchronize();  // advances the streams
         pending.wait();
-        least = std::min(least, world_->exposed_seconds() - before);
+        min_exposed = std::min(min_exposed, world_->exposed_seconds() - before);
     }
-    EXPECT_LT(least, 0.1);
+    EXPECT_LT(min_exposed, 0.1);
 }
 
 TEST_F(OverNccl, ExposedTimeIsCountedOnceItIsKnown) {
@@ -186,7 +186,7 @@ TEST_F(OverNccl, ExposedTimeIsCountedOnceItIsKnown) {
     EXPECT_GT(world_->exposed_seconds(), before);
 }
 
-// The stand-ins refuse what may not be done while a graph is recorded.
+// The stand-ins refuse calls that are not allowed while a graph is recorded.
 TEST_F(OverNccl, MayBePartOfAGraph) {
     const at::Tensor both = own();
     fake_gpus().captures = 1;
@@ -200,10 +200,10 @@ TEST_F(OverNccl, MayBePartOfAGraph) {
     fake_gpus().captures = 0;
     EXPECT_TRUE(at::equal(again, sum()));
     EXPECT_LT(exposed, 10);
-    world_->run({OpKind::AllReduce, both, both});  // with events that the graph had
+    world_->run({OpKind::AllReduce, both, both});  // uses events of the pool that the graph used
 }
 
-// The stand-ins launch no operation again: each launch finds the times of the recording.
+// The stand-ins do not repeat operations at a launch, so each launch measures the times of the recording.
 class WaitsWithinAGraph : public OverNccl {
   protected:
     void SetUp() override {

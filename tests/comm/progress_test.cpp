@@ -1,4 +1,4 @@
-// Who needs whose attention: what moves while a rank computes, and whom a rank serves that waits.
+// Which operations proceed while a rank computes, and which other operations a waiting rank advances.
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
@@ -58,10 +58,10 @@ bool as_expected(const Op& op, const Communicator& group) {
     return true;
 }
 
-class Progress : public ::testing::TestWithParam<OpKind> {};
+class ComputingRank : public ::testing::TestWithParam<OpKind> {};
 
-// Through MPI the others wait until rank 0 comes to wait itself.
-TEST_P(Progress, ARankThatComputesKeepsNobodyWaiting) {
+// Over MPI, the others would wait until rank 0 waits itself.
+TEST_P(ComputingRank, KeepsNobodyWaiting) {
     constexpr double kComputing = 2;
     const auto group = all_ranks(Backend::SharedMemory, "tp", {.timeout_seconds = kTimeoutSeconds});
     if (group->size() == 1) GTEST_SKIP() << "needs two ranks";
@@ -80,7 +80,7 @@ TEST_P(Progress, ARankThatComputesKeepsNobodyWaiting) {
     EXPECT_TRUE(as_expected(op, *group));
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Progress, ::testing::Values(OpKind::AllGather, OpKind::ReduceScatter));
+INSTANTIATE_TEST_SUITE_P(All, ComputingRank, ::testing::Values(OpKind::AllGather, OpKind::ReduceScatter));
 
 class Attention : public ::testing::TestWithParam<Backend> {
   protected:
@@ -92,8 +92,8 @@ class Attention : public ::testing::TestWithParam<Backend> {
         all_ranks(GetParam(), "world", {.timeout_seconds = 10, .synchronous_sends = true});
 };
 
-// Rank 0 comes to wait for the second group's operation while the others wait for its part in the first's,
-// which is too large to be published at once; they go on to the second only after that.
+// Rank 0 waits for the second group's operation while the others wait for its part of the first group's
+// operation, which is too large to be published at once. They reach the second operation only after that.
 TEST_P(Attention, AWaitServesOtherGroups) {
     const auto first = world_->subgroup(numbers_up_to(world_->size()), "first");
     const auto second = world_->subgroup(numbers_up_to(world_->size()), "second");
@@ -168,8 +168,8 @@ TEST_P(Attention, ManyOperationsOnGroupsThatOverlap) {
 
 INSTANTIATE_TEST_SUITE_P(All, Attention, host_backends(), name_of_backend);
 
-// One rank alone cannot share as much as it should: then nobody does, and all get along.
-TEST(Fallback, MpiWhereSharedMemoryCannotBe) {
+// If one rank cannot allocate its shared memory, all ranks use MPI.
+TEST(Fallback, IsMpiIfARankHasNoSharedMemory) {
     const bool last = testing::world().rank() == testing::world().size() - 1;
     const int64_t too_much = int64_t{1} << 60;
     const auto group = make_communicator(mpi::Comm::world(), "tp",

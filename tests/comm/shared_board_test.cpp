@@ -1,4 +1,4 @@
-// The ring of a board: blocks that somebody may still read are never given away, and a full ring says so.
+// The ring of a board: a block that a rank may still read is never reused, and a full ring gives no block.
 #include "comm/shared_board.h"
 
 #include <gtest/gtest.h>
@@ -64,7 +64,7 @@ TEST(SharedBoard, AnEmptyRingStartsFromItsBeginning) {
     EXPECT_EQ(writer.reserve(64, 1), first);
 }
 
-TEST(SharedBoard, RefusesAnotherOnesMemory) {
+TEST(SharedBoard, RefusesTheMemoryOfAnotherBoard) {
     const SharedBoard board = SharedBoard::create(kRing), other = SharedBoard::create(kRing);
     EXPECT_THROW(SharedBoard::attach(board.address(), other.key(), kRing), RunError);
     EXPECT_THROW(SharedBoard::attach(board.address(), board.key(), 2 * kRing), RunError);

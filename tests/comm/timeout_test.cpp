@@ -1,4 +1,4 @@
-// A wait is bounded: a rank that stays away becomes an error that says where and for what the others waited.
+// Each wait has a timeout. The error names the group and the operation for which the ranks waited.
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
@@ -18,7 +18,7 @@ using ::argosy::testing::world;
 
 constexpr double kShortTimeout = 0.4, kLate = 2;
 
-/// Waits for `op` on a group where rank 0 is late; returns what the error says.
+/// Waits for `op` on a group in which rank 0 is late. Returns the error's message.
 std::string message_of_timeout(Communicator& group, const Op& op) {
     const double start = seconds_now();
     try {
@@ -44,7 +44,7 @@ class Timeout : public ::testing::TestWithParam<Backend> {
     void SetUp() override {
         if (world().size() == 1) GTEST_SKIP() << "needs a rank that waits and one that is late";
     }
-    /// Everyone is here again, so that no test meets another's late message.
+    /// Synchronizes all ranks, so that no test gets a late message of another.
     void TearDown() override {
         const at::Tensor token = at::zeros({1}, at::kLong);
         world().run({OpKind::AllReduce, token, token});
@@ -59,7 +59,7 @@ TEST_P(Timeout, NamesAxisOperationAndLimitOfACollective) {
     const Op op{OpKind::AllReduce, both, both};
     if (world().rank() == 0) {
         stay_away();
-        group.submit(op).wait();  // the others' halves are still there
+        group.submit(op).wait();  // the others' inputs are still in shared memory
         return;
     }
     const std::string message = message_of_timeout(group, op);
@@ -80,7 +80,7 @@ TEST_P(Timeout, NamesAReceiveWhoseSenderIsLate) {
     }
 }
 
-TEST_P(Timeout, TimeStoodStillIsCountedAsExposed) {
+TEST_P(Timeout, WaitingTimeIsExposed) {
     const auto owned = all_ranks(GetParam(), "tp", {.timeout_seconds = 20});
     Communicator& group = *owned;
     const at::Tensor both = at::zeros({1}, at::kFloat);

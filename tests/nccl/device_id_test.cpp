@@ -1,4 +1,4 @@
-// How NCCL tells GPUs apart, on stand-ins.
+// How NCCL distinguishes GPUs, on stand-ins.
 #include "nccl/device_id.h"
 
 #include <gtest/gtest.h>

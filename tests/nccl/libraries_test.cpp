@@ -1,5 +1,5 @@
-// The wrappers of CUDA and NCCL, linked with the real libraries: a machine without a driver has no devices,
-// which is no error; a machine with a device computes.
+// The wrappers of CUDA and NCCL, linked with the real libraries. A machine without a driver has no devices,
+// which is no error. On a machine with a device, the tests compute on it.
 #include <gtest/gtest.h>
 
 #include <vector>

@@ -1,5 +1,4 @@
-// Where a rank is within graphs, on stand-ins: a launch ends when the test says so, and sets the marks that
-// the test lets it set.
+// How far a rank has come within graphs, on stand-ins: the test ends launches and sets their marks.
 #include "watch/launch_queue.h"
 
 #include <gtest/gtest.h>
@@ -19,7 +18,7 @@ constexpr uint64_t kGraph = 1, kOther = 2;
 
 class LaunchQueueTest : public ::testing::Test {
   protected:
-    /// One launch outside of graphs, of which nothing is left; and a graph of two.
+    /// One launch outside of graphs, which has ended, and a graph of two operations.
     void SetUp() override {
         queue_.begin({"broadcast", 1});
         queue_.returned();
@@ -45,7 +44,7 @@ class LaunchQueueTest : public ::testing::Test {
         stream_.synchronize();
         gpu_goes_on_ = false;
     }
-    /// The GPU sets it.
+    /// Sets a mark as the GPU does in launch number `launch`.
     void set(size_t mark, int64_t launch) {
         *const_cast<GraphMark*>(marks_[mark]) = static_cast<GraphMark>(launch + 1);
     }
@@ -55,11 +54,11 @@ class LaunchQueueTest : public ::testing::Test {
     const cuda::EventPool pool_{cuda::Timing::Off};
     GraphProgress progress_;
     LaunchQueue queue_{"dp_shard", {0, 3}, 0};
-    std::vector<const GraphMark*> marks_;  // begun and done by turns
+    std::vector<const GraphMark*> marks_;  // alternately begun and done
     int64_t num_launches_ = 0;
 };
 
-TEST_F(LaunchQueueTest, MarksThatTheGpuHasNotSetAreOfNoLaunch) {
+TEST_F(LaunchQueueTest, MarksAreZeroUntilTheGpuSetsThem) {
     testing::enqueue(
         stream_.handle(), [] {}, [this] { return gpu_goes_on_; });
     const GraphMark* const mark = progress_.add_mark(stream_);

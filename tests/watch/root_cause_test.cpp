@@ -1,4 +1,4 @@
-// Which ranks are missing, from reports that a test writes, up to those of 16,384 ranks.
+// The missing ranks, found in reports that the tests write, up to reports of 16,384 ranks.
 #include "watch/root_cause.h"
 
 #include <gtest/gtest.h>
@@ -271,7 +271,7 @@ TEST(RootCause, IsRank0IfItIsSilentButNotIfItWasNeverConnected) {
               0U);
 }
 
-TEST(RootCause, WithoutRank0IsToldOfTheOperationAndNotOfTheCallThatLaunchesItsGraph) {
+TEST(RootCause, WithoutRank0NamesTheOperationAndNotTheLaunchingCall) {
     QueueState call = waiting("world", {0, 1}, 3, 100.1);
     call.under_way->work = {"forward and backward", 0};
     const Report own = report({call, waiting_in_graph("dp", {0, 1}, 5, 100)});
@@ -290,8 +290,8 @@ std::vector<int> dp_group(int rank) {
 }
 std::vector<int> tp_group(int rank) { return progression(rank - rank % kTp, 1, kTp); }
 
-/// The wire format of the reports: even stages wait in dp_shard, the others for all ranks, some culprits for
-/// nothing.
+/// The wire format of the reports: even stages wait in dp_shard, the others for all ranks; the `computing`
+/// ranks wait for nothing.
 std::map<int, std::string> simulated_reports(const std::vector<int>& computing,
                                              const std::vector<int>& silent) {
     const std::vector<int> everyone = progression(0, 1, kNumRanks);

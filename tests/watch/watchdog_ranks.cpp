@@ -1,5 +1,5 @@
-// Ranks over NCCL's stand-in among which something goes wrong: watchdog_ranks SCENARIO. watchdog_test.py
-// starts them and reads how they end.
+// Ranks over NCCL's stand-in that run a scenario with a fault: watchdog_ranks SCENARIO. watchdog_test.py
+// starts them and checks their messages and exit codes.
 #include <ATen/ops/zeros.h>
 #include <c10/core/InferenceMode.h>
 #include <unistd.h>
@@ -43,7 +43,7 @@ void sleep_for(double seconds) { std::this_thread::sleep_for(std::chrono::durati
 
 struct Ranks {
     std::unique_ptr<comm::Communicator> world;
-    std::shared_ptr<void> between;              // goes after `shard` and before `world`
+    std::shared_ptr<void> between;              // destroyed after `shard` and before `world`
     std::unique_ptr<comm::Communicator> shard;  // of all ranks
     int rank;
 
@@ -52,12 +52,12 @@ struct Ranks {
         return {OpKind::AllReduce, both, both};
     }
     void run() const { shard->run(sum()); }
-    /// Waits as one who reads a result.
+    /// Waits like a rank that reads a result on the host.
     void wait_on_host(comm::Pending pending) const {
         pending.wait();
         shard->wait_for_gpu();
     }
-    /// The next operation does not end, however long all of them are at it.
+    /// Submits an operation that never ends although all ranks take part.
     void start_stalled(const Op& op) const {
         fake_gpus().stall_next_operation = true;
         wait_on_host(shard->submit(op));
@@ -69,7 +69,7 @@ void absent(const Ranks& ranks) {
     ranks.run();
 }
 
-/// What the watchdog breaks off fails on the GPU as well.
+/// Operations that the watchdog aborts fail on the GPU as well.
 void broken(const Ranks& ranks) {
     if (ranks.rank == 1) be_stuck();
     fake_gpus().fails_after_abort = true;
@@ -97,20 +97,20 @@ void failed(const Ranks& ranks) {
     ranks.run();
 }
 
-/// It takes its time over its end.
+/// Rank 1 takes long to end.
 void failed_slowly(Ranks& ranks, double seconds) {
     ranks.between = std::shared_ptr<void>(nullptr, [seconds](void*) { sleep_for(seconds); });
     failed(ranks);
 }
 
-/// The others' NCCL has noticed when they come to their next operation.
+/// NCCL reports the failure to the other ranks before their next operation.
 void failed_and_noticed(Ranks& ranks) {
     if (ranks.rank == 1) failed_slowly(ranks, /*seconds=*/1.5);
     sleep_for(1);
     ranks.run();
 }
 
-/// With an operation on the host's memory under way, which is dropped then.
+/// Fails while an operation in the host's memory is under way; the operation is dropped.
 void failed_over_host(const Ranks& ranks) {
     const at::Tensor on_host = at::zeros({1}), on_gpu = at::zeros({1});
     fake_gpus().host_tensors = {on_host.const_data_ptr()};
@@ -122,14 +122,14 @@ void failed_over_host(const Ranks& ranks) {
     ranks.shard->run({OpKind::AllReduce, on_gpu, on_gpu});
 }
 
-/// Its driver does not let the watchdog go.
+/// The driver of rank 1 does not answer its watchdog.
 void failed_blind(const Ranks& ranks) {
     fake_gpus().keeps_who_looks = ranks.rank == 1;
     if (ranks.rank == 1) sleep_for(0.2);
     failed(ranks);
 }
 
-/// Breaking off takes longer than the others' turns are apart.
+/// Aborting NCCL takes longer than the time between two reports of other ranks.
 void stopped_first_slowly(const Ranks& ranks) {
     fake_gpus().seconds_to_abort = 5;
     stopped(ranks, 0);
@@ -144,7 +144,7 @@ void slow(const Ranks& ranks) {
         if (ranks.rank == i % 2) sleep_for(0.4 * kTimeoutSeconds);
         ranks.run();
     }
-    fake_gpus().captures = true;  // what a graph has is nobody's to look at
+    fake_gpus().captures = true;  // events of a graph cannot be queried
     ranks.run();
     sleep_for(0.2);
     fake_gpus().captures = false;
@@ -162,7 +162,7 @@ void lost(const Ranks& ranks) {
     ranks.run();
 }
 
-/// What the operation waits for on each rank's own GPU takes its time.
+/// The operation waits longer than the limit for earlier work on each rank's own GPU.
 void behind(const Ranks& ranks) {
     testing::make_waiting(gpu::current_stream(), false);
     const double start = seconds_now();
@@ -171,7 +171,7 @@ void behind(const Ranks& ranks) {
     ranks.wait_on_host(ranks.shard->submit(ranks.sum()));
 }
 
-/// Rank 1 waits for rank 2 elsewhere.
+/// Rank 1 waits for rank 2 in another group.
 void through_others(const Ranks& ranks) {
     std::vector<int> pair = {1, 2};
     if (ranks.rank == 0) pair = {0};
@@ -182,7 +182,7 @@ void through_others(const Ranks& ranks) {
     ranks.run();
 }
 
-/// Rank 1 does not come to the making of a group.
+/// Rank 1 does not take part when a group is made.
 void group(const comm::Communicator& world, int rank) {
     std::vector<int> all(world.size());
     std::iota(all.begin(), all.end(), 0);
@@ -190,21 +190,21 @@ void group(const comm::Communicator& world, int rank) {
     static_cast<void>(world.subgroup(all, "tp"));
 }
 
-/// The same where tensors are in the host's memory.
+/// The same with tensors in the host's memory.
 void group_on_host(const Ranks& ranks) {
     const auto world =
         comm::make_communicator(mpi::Comm::world(), "host", {.timeout_seconds = kTimeoutSeconds});
     group(*world, ranks.rank);
 }
 
-/// The watchdogs fail at their first look at the wait.
+/// The watchdogs fail when they first read the wait.
 void restarted(const Ranks& ranks) {
     const comm::Group group(mpi::Comm::world(), "host", {.timeout_seconds = kTimeoutSeconds});
     if (ranks.rank == 1) be_stuck();
     const watch::HostWait wait(group.watchdog().waits(),
                                {.operation =
-                                    [looks = 0]() mutable {
-                                        if (looks++ == 0) throw RunError("no memory");
+                                    [reads = 0]() mutable {
+                                        if (reads++ == 0) throw RunError("no memory");
                                         return "the reading of the meter";
                                     },
                                 .group = group.name(),
@@ -224,8 +224,8 @@ void slow_first(const Ranks& ranks) {
     absent(ranks);
 }
 
-/// Launches a graph that is recorded in the same breath, since the stand-ins do at once what they record. The
-/// stream of computation stops at what it waits for, the host does not.
+/// Records and launches a graph at once, because the stand-ins execute what they record. The compute stream
+/// waits, the host does not.
 void launch_graph(const Ranks& ranks, const std::function<void()>& work) {
     testing::make_waiting(gpu::current_stream(), false);
     ranks.world->watched("the graph of a step", [&] {
@@ -237,7 +237,7 @@ void launch_graph(const Ranks& ranks, const std::function<void()>& work) {
 }
 
 void graph(const Ranks& ranks) {
-    const Op sum = ranks.sum();  // which stays: what lies on a stream may still read it
+    const Op sum = ranks.sum();  // outlives the work on the stream
     for (int step = 0; step < 2; ++step) {
         launch_graph(ranks, [&] {
             for (int i = 0; i < 3; ++i) {
@@ -253,7 +253,7 @@ void graph(const Ranks& ranks) {
     }
 }
 
-/// Longer than the limit, though nothing in it is.
+/// The graph takes longer than the limit, but each operation in it takes less.
 void long_graph(const Ranks& ranks) {
     const Op sum = ranks.sum();
     launch_graph(ranks, [&] {
@@ -271,7 +271,7 @@ void long_graph(const Ranks& ranks) {
     ranks.shard->wait_for_gpu();
 }
 
-/// A call that does not return, as when a stream takes no more.
+/// A launching call that does not return, as when the stream's queue is full.
 void call(const Ranks& ranks) {
     ranks.world->watched("the graph of a step", [&] {
         if (ranks.rank == 0) be_stuck();

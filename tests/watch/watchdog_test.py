@@ -1,4 +1,4 @@
-"""How a job ends whose ranks wait for each other longer than the timeout, over stand-ins for GPUs:
+"""The end of a job whose ranks wait for each other longer than the timeout, over stand-ins for GPUs:
 watchdog_test.py PROGRAM."""
 import os
 import pathlib
