@@ -33,11 +33,10 @@ const char* remedy(ncclResult_t status) {
         case ncclUnhandledCudaError:
             return "a CUDA call within NCCL failed: too little memory, or a GPU or driver at fault";
         case ncclSystemError:
-            return "a call of the system failed: see that the interface of NCCL_SOCKET_IFNAME is up, `ulimit "
-                   "-l` "
-                   "is unlimited and /dev/shm has room";
+            return "a system call failed: check that the interface of NCCL_SOCKET_IFNAME is up, that "
+                   "`ulimit -l` is unlimited and that /dev/shm has room";
         case ncclRemoteError:
-            return "another rank ended, or the network lost it: its own message, if any, says why";
+            return "another rank ended, or its network connection broke: its own message, if any, says why";
         case ncclInvalidUsage:
             return "every rank needs a GPU of its own, and the same calls in the same order";
         default:
@@ -85,10 +84,10 @@ void launch_together(const std::function<void()>& calls) {
 }
 
 Communicator::Communicator(const UniqueId& id, int size, int rank) : rank_(rank), size_(size) {
-    ncclUniqueId theirs;
-    std::memcpy(&theirs, id.data(), sizeof(theirs));
+    ncclUniqueId nccl_id;
+    std::memcpy(&nccl_id, id.data(), sizeof(nccl_id));
     ncclComm_t handle = nullptr;
-    check(ncclCommInitRank(&handle, size, theirs, rank), "ncclCommInitRank");
+    check(ncclCommInitRank(&handle, size, nccl_id, rank), "ncclCommInitRank");
     handle_.reset(handle);
 }
 
