@@ -108,7 +108,7 @@ TEST_F(NcclBackendTest, AnErrorAfterTheCallEndsTheWait) {
     fake_gpus().lose_next_operation = true;
     start_all_reduce(*backend, memory);
     EXPECT_ERROR(backend->wait(), RunError, "remote process exited", "fake: the other side",
-                 "another rank ended, or the network lost it");
+                 "another rank ended, or its network connection broke");
 }
 
 TEST_F(NcclBackendTest, AnOperationThatARankStaysAwayFromIsGivenUp) {
