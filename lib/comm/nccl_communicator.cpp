@@ -111,7 +111,7 @@ NcclCommunicator::~NcclCommunicator() {
     // leave() comes first, so that other ranks' watchdogs expect the NCCL errors that the aborts below cause
     // there.
     group_->watchdog().leave();
-    for (const auto& lane : {reductions_, others_}) {
+    for (const auto& lane : {others_, reductions_}) {
         if (lane) lane->abort();
     }
     for (const auto& [neighbour, lane] : channels_) lane->abort();
