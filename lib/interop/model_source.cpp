@@ -104,7 +104,7 @@ void refuse_pickled_weights(const fs::path& folder) {
 
 ModelSource open_step(const fs::path& folder) {
     if (folder.filename().string().ends_with(".partial")) {
-        throw UserError("{} is a checkpoint whose writing never ended; take a folder without .partial",
+        throw UserError("{} is an unfinished checkpoint; give a folder whose name does not end in .partial",
                         folder.string());
     }
     return open_checkpoint(folder, Form::Sharded);
@@ -127,8 +127,7 @@ ModelSource open_folder(const fs::path& folder) {
     }
     throw UserError(
         "{} holds no model: looked for {} (a step), whole step-NNNNNNNN folders, also in {}/ (a run), and {} "
-        "with {} "
-        "(Hugging Face); it holds {}",
+        "with {} (Hugging Face); it holds {}",
         folder.string(), kManifestName, kCheckpointFolder, kConfigName, kSafetensorsName, contents(folder));
 }
 
@@ -149,8 +148,7 @@ ModelSource open_model(const fs::path& path) {
     refuse_broken_link(path);
     std::error_code failed;
     const fs::file_type type = fs::status(path, failed).type();
-    if (type == fs::file_type::none)
-        throw UserError("cannot look at {}: {}", path.string(), failed.message());
+    if (type == fs::file_type::none) throw UserError("cannot read {}: {}", path.string(), failed.message());
     if (type == fs::file_type::not_found) {
         throw UserError(
             "\"{}\" does not exist; a model is a folder or file on this machine: a run's folder, a step's, a "

@@ -197,7 +197,7 @@ TEST(Convert, LargeModelsAreSplitOverFiles) {
     const ScratchFolder folder;
     write_hugging_face(folder / "one", tiny_spec("llama"), ElementType::Float32);
     // The table has 6344 bytes: its file is larger than asked for, and holds nothing else.
-    convert_to(folder / "one", folder / "many", {.to = Form::HuggingFace, .most_file_bytes = 6000});
+    convert_to(folder / "one", folder / "many", {.to = Form::HuggingFace, .max_file_bytes = 6000});
     EXPECT_EQ(contents(folder / "many"), contents(folder / "one"));
     const auto index = nlohmann::json::parse(read_file(folder / "many" / "model.safetensors.index.json"));
     std::map<std::string, int> tensors;

@@ -95,8 +95,8 @@ TEST(SafetensorsHeader, RefusesWhatDoesNotCoverTheFile) {
     expect_refused({
         {two("[0,4]", "[3,7]"), 7, {"tensor \"b\"", "byte 3", "overlap"}},
         {two("[0,4]", "[0,4]"), 4, {"tensor \"b\"", "overlap"}},
-        {two("[0,4]", "[5,9]"), 9, {"tensor \"b\"", "byte 5", "a hole"}},
-        {two("[1,5]", "[5,9]"), 9, {"tensor \"a\"", "a hole"}},
+        {two("[0,4]", "[5,9]"), 9, {"tensor \"b\"", "byte 5", "belong to no tensor"}},
+        {two("[1,5]", "[5,9]"), 9, {"tensor \"a\"", "belong to no tensor"}},
         {two("[0,4]", "[4,8]"), 7, {"tensor \"b\"", "beyond the file", "7"}},
         {two("[0,4]", "[4,8]"), 10, {"end at byte 8", "2 bytes follow"}},
         {"{}", 1, {"1 bytes follow"}},
@@ -140,8 +140,8 @@ TEST(SafetensorsHeader, RefusesWhatIsNoHeader) {
         {"", 0, {"begins with \"\""}},
         {"[]", 0, {"begins with \"[\""}},
         {"\xef\xbb\xbf{}", 0, {"begins with"}},
-        {"{", 0, {"no JSON at byte"}},
-        {"{}{}", 0, {"no JSON at byte 3"}},
+        {"{", 0, {"bad JSON at byte"}},
+        {"{}{}", 0, {"bad JSON at byte 3"}},
         {std::string("{}\0", 3), 0, {"a zero byte"}},
         {R"({"a":{"dtype":"F32","shape":[],"data_offsets":[0,4]},"a":{"dtype":"F32","shape":[],"data_offsets":[0,4]}})",
          4,
@@ -159,12 +159,12 @@ TEST(SafetensorsHeader, RefusesWhatIsNoHeader) {
         {R"({"a":{"shape":[],"data_offsets":[0,4]}})", 4, {"tensor \"a\"", "\"dtype\" is missing"}},
         {R"({"a":{"dtype":"F32","data_offsets":[0,4]}})", 4, {"\"shape\" is missing"}},
         {R"({"a":{"dtype":"F32","shape":[]}})", 4, {"\"data_offsets\" is missing"}},
-        {R"({"a":{"dtype":"F32","shape":[],"data_offsets":[0,4],"more":1}})", 4, {"\"more\" is none"}},
+        {R"({"a":{"dtype":"F32","shape":[],"data_offsets":[0,4],"more":1}})", 4, {"\"more\" is not a key"}},
         {with("dtype", "\"F8_E4M3\""), 8, {"tensor \"a\"", "\"F8_E4M3\" are not supported", "BF16"}},
         {with("dtype", "\"f32\""), 8, {"\"f32\" are not supported"}},
         {with("dtype", "[\"F32\"]"), 8, {"a list does not belong"}},
         {with("dtype", "4"), 8, {"4 does not belong"}},
-        {"{\"\xff\":{}}", 0, {"no JSON"}},
+        {"{\"\xff\":{}}", 0, {"bad JSON"}},
         {std::string("{\"a\":{\"shape\":") + std::string(100000, '['), 0, {"a list does not belong"}},
     });
 }
@@ -208,7 +208,7 @@ TEST(SafetensorsIndex, RefusesWhatIsNoIndex) {
              Case{R"({"weight_map":{"a":"x.safetensors\u0000.safetensors"}})", "beside the index"},
              Case{R"({"weight_map":{"a":"passwd"}})", "beside the index"},
              Case{R"({"weight_map":{"a":""}})", "beside the index"},
-             Case{R"({"weight_map":{"a":"x.safetensors"})", "no JSON"},
+             Case{R"({"weight_map":{"a":"x.safetensors"})", "bad JSON"},
          }) {
         SCOPED_TRACE(text);
         EXPECT_ERROR(parse_index(text), UserError, "F.json", message);
