@@ -16,6 +16,7 @@
 #include "eval/layerwise_model.h"
 #include "eval/perplexity.h"
 #include "eval/results.h"
+#include "eval/weights.h"
 #include "eval/windows.h"
 #include "interop/byte_progress.h"
 #include "interop/conversion_folder.h"
@@ -169,7 +170,7 @@ void evaluate(Options options, const Environment& environment) {
     // The meter counts the bytes of tensors. If host memory runs out, its error names the requested bytes.
     observe::MemoryMeter::install();
     const ops::TensorThread thread;
-    options.perplexity.round_bytes = eval::round_bytes(device, options.perplexity.round_bytes);
+    options.perplexity.stream_bytes = eval::stream_bytes(device, options.perplexity.stream_bytes);
     const eval::LayerwiseModel model(*source.tensors, source.spec,
                                      at::TensorOptions(type).device(device.torch_device));
     evaluation.device = device.name();
