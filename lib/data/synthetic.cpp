@@ -68,14 +68,14 @@ json agreement(RandomStream& random) {
 json arithmetic(RandomStream& random) {
     constexpr int kNumWrong = 3;
     constexpr std::array kSlips = {-10, -2, -1, 1, 2, 10};
-    const Sum sum = random_sum(random);
+    const auto [question, answer] = random_calculation(random);
     std::vector<std::string> wrong;
     while (wrong.size() < kNumWrong) {
-        const int slip = sum.answer + random.pick(kSlips);
+        const int slip = answer + random.pick(kSlips);
         const std::string choice = fmt::format("{}.", slip);
         if (slip >= 0 && std::ranges::count(wrong, choice) == 0) wrong.push_back(choice);
     }
-    return multiple_choice(random, sum.question, fmt::format("{}.", sum.answer), std::move(wrong));
+    return multiple_choice(random, question, fmt::format("{}.", answer), std::move(wrong));
 }
 
 json last_word(RandomStream& random) {

@@ -1,6 +1,6 @@
 // Generates a corpus that needs no download and has something to learn: verbs agree with subjects far before
-// them, stories end with a person or thing named early, sums are correct. The seed alone determines the
-// texts.
+// them, stories end with a person or thing named early, calculations are correct. The seed alone determines
+// the texts.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

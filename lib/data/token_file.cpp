@@ -93,10 +93,10 @@ int64_t narrow(std::byte* tokens, int64_t num_bytes) {
 
 TokenFile::TokenFile(std::filesystem::path path)
     : path_(std::move(path)),
-      located_(locate(path_)),
-      bytes_(path_, located_.offset, located_.num_tokens * located_.token_bytes) {}
+      stored_(locate(path_)),
+      bytes_(path_, stored_.offset, stored_.num_tokens * stored_.token_bytes) {}
 
-TokenFile::Located TokenFile::locate(const std::filesystem::path& path) {
+TokenFile::StoredTokens TokenFile::locate(const std::filesystem::path& path) {
     const h5::File file = h5::File::open(path);
     const h5::Dataset tokens = file.open_dataset(kTokenDataset);
     check_layout(tokens);
@@ -109,9 +109,9 @@ TokenFile::Located TokenFile::locate(const std::filesystem::path& path) {
 void TokenFile::copy(int64_t begin, int64_t count, int64_t* out) const {
     ARGOSY_CHECK(begin >= 0 && count >= 0 && begin + count <= size(), "tokens {} + {} of {}", begin, count,
                  size());
-    const std::byte* from = bytes_.data() + begin * located_.token_bytes;
+    const std::byte* from = bytes_.data() + begin * stored_.token_bytes;
     const int64_t largest =
-        located_.token_bytes == 2 ? widen<uint16_t>(from, count, out) : widen<uint32_t>(from, count, out);
+        stored_.token_bytes == 2 ? widen<uint16_t>(from, count, out) : widen<uint32_t>(from, count, out);
     if (count > 0 && largest >= vocab_size()) {
         throw UserError("{}: token {} among tokens {} .. {} lies outside the vocabulary of {}",
                         path_.string(), largest, begin, begin + count - 1, vocab_size());

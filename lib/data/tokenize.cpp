@@ -26,9 +26,9 @@ void check_options(const TokenizeOptions& options) {
 
 /// Adds records to the token file and to the result. The first record creates the writer, because its kind
 /// determines the vocabulary.
-class Stream {
+class TokenFileBuilder {
   public:
-    explicit Stream(const TokenizeOptions& options) : options_(options) {}
+    explicit TokenFileBuilder(const TokenizeOptions& options) : options_(options) {}
 
     void add(Record& record, const RecordReader& reader) {
         if (!writer_) start(record.kind);
@@ -64,8 +64,8 @@ class Stream {
                 "records",
                 *options_.vocab_size, kByteTokenizer, kByteVocabSize, name(RecordKind::Tokens));
         }
-        const int64_t unless_given = kind == RecordKind::Text ? kByteVocabSize : kMaxVocabSize;
-        writer_.emplace(options_.output, options_.vocab_size.value_or(unless_given));
+        const int64_t default_size = kind == RecordKind::Text ? kByteVocabSize : kMaxVocabSize;
+        writer_.emplace(options_.output, options_.vocab_size.value_or(default_size));
     }
 
     TokenInfo token_info() const {
@@ -89,13 +89,13 @@ class Stream {
 
 TokenizeResult tokenize(const TokenizeOptions& options) {
     check_options(options);
-    Stream stream(options);
+    TokenFileBuilder builder(options);
     for (const auto& input : options.inputs) {
         RecordReader reader(input, options.vocab_size.value_or(kMaxVocabSize));
         Record record;
-        while (reader.next(record)) stream.add(record, reader);
+        while (reader.next(record)) builder.add(record, reader);
     }
-    return stream.commit();
+    return builder.commit();
 }
 
 }  // namespace argosy::data
