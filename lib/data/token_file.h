@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/output.h"
+#include "base/raw_file.h"
 
 namespace argosy::data {
 
@@ -31,8 +32,6 @@ class MappedFile {
     const std::byte* data_;
 };
 
-inline constexpr int64_t kTokenFormatVersion = 1;
-inline constexpr const char* kTokenDataset = "tokens";
 inline constexpr int64_t kNoEndOfText = -1;
 
 /// More than any tokenizer has, and small enough for a counter per token in memory.

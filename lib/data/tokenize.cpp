@@ -1,6 +1,7 @@
 #include "data/tokenize.h"
 
 #include <algorithm>
+#include <string_view>
 
 #include "base/error.h"
 #include "data/records.h"
@@ -9,6 +10,8 @@
 
 namespace argosy::data {
 namespace {
+
+constexpr uint32_t kByteEndOfText = 256;
 
 void check_options(const TokenizeOptions& options) {
     if (options.inputs.empty()) throw UserError("there are no input files");
@@ -22,6 +25,13 @@ void check_options(const TokenizeOptions& options) {
             throw UserError("{} is both input and output", input.string());
         }
     }
+}
+
+/// Replaces `tokens` by the tokens of a document: the bytes of its text, and the end of text.
+void encode_bytes(std::string_view text, std::vector<uint32_t>& tokens) {
+    tokens.resize(text.size() + 1);
+    for (size_t i = 0; i < text.size(); ++i) tokens[i] = static_cast<unsigned char>(text[i]);
+    tokens.back() = kByteEndOfText;
 }
 
 /// Adds records to the token file and to the result. The first record creates the writer, because its kind

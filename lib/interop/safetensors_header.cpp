@@ -244,7 +244,6 @@ SafetensorsLayout lay_out_safetensors(const std::vector<TensorInfo>& tensors) {
     ARGOSY_CHECK(std::ssize(header) <= kMaxSafetensorsHeaderBytes, "{} tensors in one file", tensors.size());
     layout.start = little_endian(header.size()) + header;
     for (int64_t& at : layout.at) at += std::ssize(layout.start);
-    layout.file_bytes = std::ssize(layout.start) + end;
     return layout;
 }
 

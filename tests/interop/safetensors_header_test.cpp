@@ -45,8 +45,7 @@ TEST(SafetensorsHeader, WhatIsLaidOutReadsBack) {
     EXPECT_EQ(static_cast<unsigned char>(layout.start[0]) + 256 * static_cast<unsigned char>(layout.start[1]),
               header.size());
     EXPECT_TRUE(header.starts_with(R"({"__metadata__":{"format":"pt"},"z)"));
-    const auto data_bytes = layout.file_bytes - std::ssize(layout.start);
-    const auto entries = parse(header, data_bytes);
+    const auto entries = parse(header, 30 + 14 + 16 + 4);
     ASSERT_EQ(entries.size(), tensors.size());
     const size_t order[] = {2, 3, 1, 0};  // wide types first, then names
     for (size_t i = 0; i < entries.size(); ++i) {
