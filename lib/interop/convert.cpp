@@ -157,12 +157,12 @@ std::filesystem::path convert(const ModelSource& source, const std::vector<Trans
                                                  .partial = partial,
                                                  .num_shards = num_shards(source, options),
                                                  .max_file_bytes = options.max_file_bytes});
-    const auto remarks =
+    const auto warnings =
         run_transfers(source, transfers, transfer_options,
                       [&](size_t transfer, const layout::Slab&, std::span<const std::byte> bytes) {
                           target->append(transfer, bytes);
                       });
-    for (const std::string& remark : remarks) spdlog::warn("{}", remark);
+    for (const std::string& warning : warnings) spdlog::warn("{}", warning);
     std::filesystem::path result = target->finish();
     if (std::filesystem::is_directory(result)) list_conversion(result);
     return result;

@@ -86,7 +86,7 @@ ModelSource open_hugging_face(const fs::path& folder) {
     const fs::path config = folder / kConfigName;
     source.config_json = read_text(config, kMaxConfigBytes);
     source.spec = model::parse_hugging_face_config(source.config_json, config.string());
-    source.tensors = with_our_names(std::make_unique<Safetensors>(folder), source.spec);
+    source.tensors = with_checkpoint_names(std::make_unique<Safetensors>(folder), source.spec);
     return source;
 }
 

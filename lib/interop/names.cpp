@@ -176,8 +176,8 @@ void check_weights(const TensorSource& checkpoint, const model::ModelSpec& spec)
     faults.check(checkpoint.place(), spec);
 }
 
-std::unique_ptr<TensorSource> with_our_names(std::unique_ptr<TensorSource> tensors,
-                                             const model::ModelSpec& spec) {
+std::unique_ptr<TensorSource> with_checkpoint_names(std::unique_ptr<TensorSource> tensors,
+                                                    const model::ModelSpec& spec) {
     auto there = by_name(*tensors);
     Faults faults;
     take_expected(

@@ -150,7 +150,7 @@ std::vector<std::string> run_transfers(const ModelSource& source, const std::vec
                                        const TransferOptions& transfer_options, const Receiver& receive) {
     const std::vector<size_t> order = by_size(transfers);
     std::vector<Buffers> buffers(transfer_options.num_threads);
-    std::vector<std::string> remarks(transfers.size());
+    std::vector<std::string> warnings(transfers.size());
     run_in_threads(order.size(), transfer_options.num_threads, [&](size_t job, size_t thread) {
         const Transfer& transfer = transfers[order[job]];
         TensorReader reader(source, transfer, buffers[thread]);
@@ -162,10 +162,10 @@ std::vector<std::string> run_transfers(const ModelSource& source, const std::vec
             receive(order[job], slab, reader.read(slab));
             if (transfer_options.progress) transfer_options.progress->add(slab.num_elements() * from_bytes);
         }
-        remarks[order[job]] = reader.finish();
+        warnings[order[job]] = reader.finish();
     });
-    std::erase(remarks, "");
-    return remarks;
+    std::erase(warnings, "");
+    return warnings;
 }
 
 int64_t num_source_bytes(const std::vector<Transfer>& transfers) {

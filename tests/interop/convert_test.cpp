@@ -180,9 +180,9 @@ TEST(Convert, NumbersThatATypeCannotHoldAreSaid) {
     std::memcpy(bytes.data() + bytes.size() - 4, &large, 4);
     write_file(path, bytes);
     EXPECT_EQ(run(ElementType::BFloat16), std::vector<std::string>{});
-    const auto remarks = run(ElementType::Float16);
-    ASSERT_EQ(remarks.size(), 1u);
-    expect_message(remarks[0], {"model/norm.weight", "1 of 26 elements", "too large for f16"});
+    const auto warnings = run(ElementType::Float16);
+    ASSERT_EQ(warnings.size(), 1u);
+    expect_message(warnings[0], {"model/norm.weight", "1 of 26 elements", "too large for f16"});
 }
 
 TEST(Convert, TiedModelsHaveNoHeadOnTheOtherSide) {

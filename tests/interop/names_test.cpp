@@ -39,7 +39,7 @@ std::vector<TensorInfo> theirs(const model::ModelSpec& spec) {
 auto open(std::vector<TensorInfo> tensors, const model::ModelSpec& spec, const std::string& ones = "") {
     auto fake = std::make_unique<Fake>(std::move(tensors));
     fake->ones = ones;
-    return with_our_names(std::move(fake), spec);
+    return with_checkpoint_names(std::move(fake), spec);
 }
 
 TEST(Names, AreHuggingFaces) {
