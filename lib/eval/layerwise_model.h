@@ -15,12 +15,10 @@
 #include <c10/core/TensorOptions.h>
 
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <vector>
 
 #include "checkpoint/tensor_source.h"
-#include "layout/param_spec.h"
 #include "model/block.h"
 #include "model/layer.h"
 #include "model/model_spec.h"

@@ -7,11 +7,9 @@
 #include <array>
 #include <cstring>
 #include <map>
-#include <set>
 #include <utility>
 
 #include "base/error.h"
-#include "interop/element_conversion.h"
 #include "interop/strict_json.h"
 #include "model/parameter.h"
 

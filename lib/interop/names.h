@@ -2,7 +2,6 @@
 // sides store the elements of a weight in the same order, rotary pairs too (ops/rope.h).
 #pragma once
 
-#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>

@@ -10,8 +10,6 @@
 #include <string>
 #include <string_view>
 
-#include "base/error.h"
-
 namespace argosy::interop {
 
 /// Formats a string of unknown origin for a message: quoted, printable, and of limited length.
