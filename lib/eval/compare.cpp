@@ -147,16 +147,17 @@ std::string LogitsComparison::text() const {
     const std::string start = fmt::format("logits of {} positions ", num_positions);
     if (!equal()) {
         return start + fmt::format(
-                           "differ by up to {:.3g}, and the largest is {:.3g}; the output of {} is the first "
-                           "that is not equal bit for bit{}",
+                           "differ by up to {:.3g}, and the largest logit is {:.3g}; the output of {} is the "
+                           "first that is not equal bit for bit{}",
                            largest_difference, largest_logit, first_different,
                            bound > 0 ? " to that of the rounded original" : "");
     }
     if (bound == 0) return start + "are equal bit for bit";
     return start + fmt::format(
                        "equal those of the rounded original bit for bit; rounding changes them by up to "
-                       "{:.3g} of {:.3g} (limit {:.3g}) and costs a KL divergence of {:.3g} nats",
-                       largest_difference, largest_logit, bound * largest_logit, divergence);
+                       "{:.3g} (limit {:.3g}; the largest logit is {:.3g}) and costs a KL divergence of "
+                       "{:.3g} nats",
+                       largest_difference, bound * largest_logit, largest_logit, divergence);
 }
 
 LogitsComparison compare_logits(const ComparedModel& original, const ComparedModel& copy,

@@ -93,7 +93,7 @@ class IndexReader : public StrictJson {
             add_key(keys_, key);
             key_ = key;
         } else if (in_map()) {
-            if (files_.contains(key)) refuse("tensor " + shown(key), "it is there twice");
+            if (files_.contains(key)) refuse("tensor " + shown(key), "it occurs twice");
             tensor_ = key;
         }
         return true;

@@ -32,7 +32,7 @@ void StrictJson::unexpected(const std::string& what) const {
 }
 
 void StrictJson::add_key(std::set<std::string>& seen, const std::string& key) const {
-    if (!seen.insert(key).second) refuse(where(), "the key " + shown(key) + " is there twice");
+    if (!seen.insert(key).second) refuse(where(), "the key " + shown(key) + " occurs twice");
 }
 
 bool StrictJson::parse_error(size_t position, const std::string& token, const nlohmann::detail::exception&) {
