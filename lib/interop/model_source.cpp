@@ -8,6 +8,7 @@
 #include <system_error>
 
 #include "base/error.h"
+#include "checkpoint/partial_folder.h"
 #include "checkpoint/step_folder.h"
 #include "interop/names.h"
 #include "interop/safetensors.h"
@@ -156,7 +157,7 @@ ModelSource open_model(const fs::path& path) {
             path.string());
     }
     // "run/step-00000100/" becomes "run/step-00000100", because the code below reads the folder's name.
-    const fs::path place = path.has_filename() ? path : path.parent_path();
+    const fs::path place = checkpoint::without_slash(path);
     if (fs::is_directory(place)) return open_folder(place);
     if (place.extension() == ".safetensors" || place.filename() == kConfigName ||
         place.filename() == kSafetensorsIndexName) {
