@@ -3,7 +3,6 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
-#include <cstdio>
 #include <thread>
 
 #include "base/environment.h"
@@ -14,6 +13,7 @@
 #include "checkpoint/partial_folder.h"
 #include "command_line.h"
 #include "eval/compare.h"
+#include "interop/byte_progress.h"
 #include "interop/conversion_folder.h"
 #include "interop/convert.h"
 #include "interop/inspect.h"
@@ -123,7 +123,7 @@ int64_t parse_size(const std::string& text) {
 }
 
 ConvertOptions convert_options(const CommandLine& line) {
-    ConvertOptions options{.num_shards = line.num_shards, .most_file_bytes = parse_size(line.max_shard_size)};
+    ConvertOptions options{.num_shards = line.num_shards, .max_file_bytes = parse_size(line.max_shard_size)};
     options.to = line.to == "sharded" ? interop::Form::Sharded
                  : line.to == "full"  ? interop::Form::Full
                                       : interop::Form::HuggingFace;
@@ -152,26 +152,27 @@ ExitCode inspect(const CommandLine& line) {
 }
 
 /// Compares the logits of the two models for a few sequences of tokens. Returns no text if they agree.
-std::vector<std::string> logit_differences(const ModelSource& source, const ModelSource& made,
+std::vector<std::string> logit_differences(const ModelSource& source, const ModelSource& result,
                                            const Environment& environment) {
     Progress progress("comparing logits", environment);
+    const auto show = [&](double share) {
+        throw_if_stop_requested();
+        if (progress.due()) progress.show(share);
+    };
     const auto compared =
-        eval::compare_logits({*source.tensors, source.spec}, {*made.tensors, made.spec}, [&](double share) {
-            throw_if_stop_requested();
-            if (progress.due()) progress.show(share);
-        });
+        eval::compare_logits({*source.tensors, source.spec}, {*result.tensors, result.spec}, show);
     if (!compared.passed()) return {compared.text()};
     spdlog::info("{}", compared.text());
     return {};
 }
 
 /// Runs --verify and returns the differences. Logits are compared only if all elements are equal.
-std::vector<std::string> verify(const ModelSource& source, const ModelSource& made,
+std::vector<std::string> verify(const ModelSource& source, const ModelSource& result,
                                 const std::vector<interop::Transfer>& transfers,
                                 const interop::TransferOptions& transfer_options,
                                 const Environment& environment) {
-    const auto found = interop::differences(source, made, transfers, transfer_options);
-    return found.empty() ? logit_differences(source, made, environment) : found;
+    const auto found = interop::differences(source, result, transfers, transfer_options);
+    return found.empty() ? logit_differences(source, result, environment) : found;
 }
 
 ExitCode convert(const CommandLine& line, const Environment& environment) {
@@ -188,23 +189,23 @@ ExitCode convert(const CommandLine& line, const Environment& environment) {
     const int64_t num_bytes = interop::num_source_bytes(transfers);
     spdlog::info("{} ({}): {} tensors, {}", source.path.string(), name(source.form), transfers.size(),
                  interop::bytes_text(num_bytes));
-    const auto transfer_options = [&](interop::Progress& progress) {
+    const auto transfer_options = [&](interop::ByteProgress& progress) {
         return interop::TransferOptions{
             .num_threads = num_threads(line), .progress = &progress, .stopped = stop_requested};
     };
     const checkpoint::PartialFolder partial(destination);
-    std::filesystem::path made;
+    std::filesystem::path result;
     std::string summary;
     {
-        interop::Progress progress("converting", num_bytes, environment);
-        made = interop::convert(source, transfers, options, partial.path(), transfer_options(progress));
+        interop::ByteProgress progress("converting", num_bytes, environment);
+        result = interop::convert(source, transfers, options, partial.path(), transfer_options(progress));
         summary = progress.summary();
     }
     spdlog::info("converted {}", summary);
     if (line.verify) {
-        interop::Progress progress("verifying", num_bytes, environment);
+        interop::ByteProgress progress("verifying", num_bytes, environment);
         const auto found =
-            verify(source, interop::open_model(made), transfers, transfer_options(progress), environment);
+            verify(source, interop::open_model(result), transfers, transfer_options(progress), environment);
         for (const std::string& difference : found) spdlog::error("{}", difference);
         if (!found.empty()) {
             throw Error(ExitCode::CheckFailed, Reach::AllRanks,
@@ -213,7 +214,7 @@ ExitCode convert(const CommandLine& line, const Environment& environment) {
         }
         spdlog::info("verified {}", progress.summary());
     }
-    interop::publish_conversion(made, destination, replace);
+    interop::publish_conversion(result, destination, replace);
     spdlog::info("wrote {} ({})", destination.string(), name(options.to));
     return ExitCode::Done;
 }

@@ -2,7 +2,6 @@
 #include <CLI/CLI.hpp>
 #include <chrono>
 #include <cmath>
-#include <cstdio>
 
 #include "account/shortage.h"
 #include "base/clock.h"
@@ -17,7 +16,9 @@
 #include "eval/layerwise_model.h"
 #include "eval/perplexity.h"
 #include "eval/results.h"
+#include "eval/weights.h"
 #include "eval/windows.h"
+#include "interop/byte_progress.h"
 #include "interop/conversion_folder.h"
 #include "interop/model_source.h"
 #include "interop/transfer.h"
@@ -84,7 +85,7 @@ void add_options(CLI::App& app, Options& options) {
 void check_bytes(const interop::ModelSource& source, const Environment& environment) {
     if (!source.checkpoint) return;  // files of Hugging Face have no checks
     const auto weights = interop::plan_transfers(source, interop::Content::ModelOnly, std::nullopt);
-    interop::Progress progress("checking", interop::num_source_bytes(weights), environment);
+    interop::ByteProgress progress("checking", interop::num_source_bytes(weights), environment);
     const interop::TransferOptions transfer_options{
         .num_threads = ops::num_threads(), .progress = &progress, .stopped = stop_requested};
     interop::run_transfers(source, weights, transfer_options, [](auto&&...) {});
@@ -169,7 +170,7 @@ void evaluate(Options options, const Environment& environment) {
     // The meter counts the bytes of tensors. If host memory runs out, its error names the requested bytes.
     observe::MemoryMeter::install();
     const ops::TensorThread thread;
-    options.perplexity.round_bytes = eval::round_bytes(device, options.perplexity.round_bytes);
+    options.perplexity.stream_bytes = eval::stream_bytes(device, options.perplexity.stream_bytes);
     const eval::LayerwiseModel model(*source.tensors, source.spec,
                                      at::TensorOptions(type).device(device.torch_device));
     evaluation.device = device.name();

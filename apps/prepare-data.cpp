@@ -1,6 +1,5 @@
 // Makes training data: a synthetic corpus with its evaluation tasks, and token files from JSONL records.
 #include <CLI/CLI.hpp>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "base/environment.h"
@@ -52,8 +51,7 @@ void tokenize(const CommandLine& line) {
         {"bigram_entropy", result.bigram_entropy},
         {"bigram_tokens", result.bigram_tokens},
     };
-    std::puts(report.dump().c_str());
-    if (std::fflush(stdout) != 0) throw RunError("cannot write to stdout");
+    print_result(report.dump() + "\n");
 }
 
 void add_tokenize(CommandLine& line) {

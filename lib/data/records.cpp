@@ -9,7 +9,6 @@
 
 #include "base/error.h"
 #include "base/program.h"
-#include "base/random.h"
 
 namespace argosy::data {
 namespace {
@@ -98,33 +97,6 @@ void RecordReader::parse(Record& record) const {
     } else {
         throw UserError("{}: \"text\" is not a string", place());
     }
-}
-
-Loader::Loader(const TokenFile& file, const LoaderOptions& options) : file_(file), options_(options) {
-    if (options_.seq_len < 1)
-        throw UserError("the sequence length is {}; it must be 1 or more", options_.seq_len);
-    num_samples_ = (file_.size() - 1) / options_.seq_len;
-    if (num_samples_ == 0) {
-        throw UserError(
-            "{} holds {} tokens, but one sample of sequence length {} needs {}: shorten the sequence or add "
-            "data",
-            file_.path().string(), file_.size(), options_.seq_len, options_.seq_len + 1);
-    }
-}
-
-void Loader::read(int64_t first_position, int64_t count, int64_t* tokens, int64_t* targets) const {
-    const int64_t seq_len = options_.seq_len;
-    for (int64_t row = 0; row < count; ++row) {
-        const int64_t begin = sample_at(first_position + row) * seq_len;
-        file_.copy(begin, seq_len, tokens + row * seq_len);
-        file_.copy(begin + 1, seq_len, targets + row * seq_len);
-    }
-}
-
-int64_t Loader::sample_at(int64_t position) const {
-    ARGOSY_CHECK(position >= 0, "sample position {}", position);
-    const int64_t epoch = position / num_samples_, index = position % num_samples_;
-    return options_.shuffle ? Permutation(num_samples_, options_.seed, epoch).at(index) : index;
 }
 
 }  // namespace argosy::data

@@ -1,7 +1,5 @@
-// Reads training data: RecordReader reads records, Loader reads samples from a token file.
-//
-// Records are JSONL, one per line: {"text": string} or {"tokens": [integers]}. Other keys and blank lines are
-// ignored. An error in a record names file and line. One line is in memory at a time.
+// Reads records, which are JSONL, one per line: {"text": string} or {"tokens": [integers]}. Other keys and
+// blank lines are ignored. An error in a record names file and line. One line is in memory at a time.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +10,6 @@
 #include <string>
 #include <string_view>
 #include <vector>
-
-#include "data/token_file.h"
 
 namespace argosy::data {
 
@@ -62,40 +58,6 @@ class RecordReader {
     std::unique_ptr<std::FILE, Close> file_;  // a C++ stream would keep waiting after a signal
     Line line_;
     int64_t line_number_ = 0;
-};
-
-// Cuts a token file into samples and orders them. The tokens of sample p of a run depend only on the file and
-// the LoaderOptions, not on ranks or batch sizes. The loader keeps no position, so a resumed run needs no
-// state of it.
-
-struct LoaderOptions {
-    int64_t seq_len = 0;
-    uint64_t seed = 0;
-    bool shuffle = true;  // each epoch has a new keyed permutation; false: the file's order
-};
-
-class Loader {
-  public:
-    /// Throws UserError if the file holds no sample of that length. REQUIRES: the file outlives the loader.
-    Loader(const TokenFile& file, const LoaderOptions& options);
-
-    /// Samples per epoch. Sample i is tokens i * seq_len .. (i + 1) * seq_len; the last of them is only a
-    /// target.
-    int64_t num_samples() const { return num_samples_; }
-    int64_t seq_len() const { return options_.seq_len; }
-
-    /// Reads samples first_position .. first_position+count-1 of the run, which are numbered across epochs
-    /// without end: the inputs, and as targets the tokens that follow them, both [count, seq_len] row-major.
-    /// Any thread may call this.
-    void read(int64_t first_position, int64_t count, int64_t* tokens, int64_t* targets) const;
-
-    /// Returns the number, within the file, of the sample at a position of the run.
-    int64_t sample_at(int64_t position) const;
-
-  private:
-    const TokenFile& file_;
-    LoaderOptions options_;
-    int64_t num_samples_;
 };
 
 }  // namespace argosy::data

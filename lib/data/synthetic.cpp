@@ -4,26 +4,123 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <array>
 #include <deque>
 #include <string>
+#include <system_error>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
+#include "base/output.h"
 #include "base/program.h"
+#include "data/random_stream.h"
 #include "data/synthetic_document.h"
 
 namespace argosy::data {
 namespace {
 
+using nlohmann::json;
+
 constexpr double kBytesPerMegabyte = 1e6;
 constexpr double kMaxMegabytes = 1e6;
+
+constexpr size_t kBufferBytes = size_t{1} << 20;
+constexpr const char *kKey = "argosy", *kMark = "synthetic corpus";  // the key sorts before all others
+
+/// Whether the file at `path` has the mark.
+bool is_synthetic(const std::filesystem::path& path) {
+    return begins_with(fmt::format("{{\"{}\":\"{}\",", kKey, kMark))(path);
+}
+
+/// A JSONL file of the synthetic corpus. The first record carries a mark, a key that readers of records
+/// ignore; a later run of the tool replaces only files with the mark.
+class SyntheticFile {
+  public:
+    /// Throws UserError as PartialFile does.
+    explicit SyntheticFile(const std::filesystem::path& path) : file_(path, is_synthetic) {}
+
+    /// Buffers the record; the buffer is written to disk once it has 1 MiB. Throws RunError after a signal
+    /// that asks the program to end (base/program.h).
+    void append(json record) {
+        throw_if_stop_requested();
+        if (!marked_) record[kKey] = kMark;
+        marked_ = true;
+        buffer_ += record.dump() + '\n';
+        if (buffer_.size() >= kBufferBytes) flush();
+    }
+
+    /// Writes the buffer to disk.
+    void flush() {
+        file_.append(buffer_);
+        buffer_.clear();
+    }
+
+    /// Makes the file appear under its name. REQUIRES: flush() was called after the last append().
+    void commit() { file_.commit(); }
+
+  private:
+    PartialFile file_;
+    std::string buffer_;
+    bool marked_ = false;
+};
+
+/// Inserts the right choice at a random position among the wrong ones, which keep their order.
+json multiple_choice(RandomStream& random, const std::string& context, const std::string& right,
+                     std::vector<std::string> choices) {
+    const int gold = random.below(static_cast<int>(choices.size()) + 1);
+    choices.insert(choices.begin() + gold, right);
+    return {{"context", context}, {"choices", choices}, {"gold", gold}};
+}
+
+/// A choice is the rest of the sentence. The verb alone would not do: "see" is a prefix of "sees", so it
+/// would always be at least as likely.
+json agreement(RandomStream& random) {
+    const AgreementSentence sentence = agreement_sentence(random);
+    return multiple_choice(random, sentence.subject, sentence.right(), {sentence.wrong()});
+}
+
+json arithmetic(RandomStream& random) {
+    constexpr int kNumWrong = 3;
+    constexpr std::array kSlips = {-10, -2, -1, 1, 2, 10};
+    const auto [question, answer] = random_calculation(random);
+    std::vector<std::string> wrong;
+    while (wrong.size() < kNumWrong) {
+        const int slip = answer + random.pick(kSlips);
+        const std::string choice = fmt::format("{}.", slip);
+        if (slip >= 0 && std::ranges::count(wrong, choice) == 0) wrong.push_back(choice);
+    }
+    return multiple_choice(random, question, fmt::format("{}.", answer), std::move(wrong));
+}
+
+json last_word(RandomStream& random) {
+    const Story story = random_story(random, random_cast(random));
+    return {{"text", fmt::format("{} {}", story.text, story.last_word)}};
+}
+
+json held_out_document(RandomStream& random) { return {{"text", random_document(random)}}; }
+
+/// An evaluation task on what the synthetic corpus teaches, made with the same grammar from other random
+/// choices. data/README.md specifies the formats.
+struct SyntheticTask {
+    const char* name;  // of the file NAME.jsonl
+    int num_records;
+    json (*record)(RandomStream& random);  // makes a multiple-choice question or a text
+};
+
+constexpr std::array<SyntheticTask, 4> kSyntheticTasks = {{
+    {"agreement", 400, agreement},
+    {"arithmetic", 400, arithmetic},
+    {"last_word", 200, last_word},
+    {"perplexity", 100, held_out_document},
+}};
 
 /// Appends documents until one more would move the file's size further away from `wanted_bytes`.
 void write_split(SyntheticFile& file, const std::string& split, uint64_t seed, double wanted_bytes) {
     double num_bytes = 0;
     for (uint64_t index = 0;; ++index) {
         RandomStream random(seed, split, index);
-        nlohmann::json record = {{"text", random_document(random)}};
+        json record = {{"text", random_document(random)}};
         const auto size = static_cast<double>(record.dump().size() + 1);
         const double overshoot = num_bytes + size - wanted_bytes;
         if (index > 0 && overshoot > wanted_bytes - num_bytes) break;
@@ -44,46 +141,6 @@ void make_folders(const std::filesystem::path& path) {
     std::filesystem::create_directories(path, failure);
     if (failure) throw UserError("cannot make the folder {}: {}", path.string(), failure.message());
 }
-
-constexpr size_t kBufferBytes = size_t{1} << 20;
-constexpr const char *kKey = "argosy", *kMark = "synthetic corpus";  // the key sorts before all others
-
-using nlohmann::json;
-
-/// Inserts the right choice at a random position among the wrong ones, which keep their order.
-json multiple_choice(RandomStream& random, const std::string& context, const std::string& right,
-                     std::vector<std::string> choices) {
-    const int gold = random.below(static_cast<int>(choices.size()) + 1);
-    choices.insert(choices.begin() + gold, right);
-    return {{"context", context}, {"choices", choices}, {"gold", gold}};
-}
-
-/// A choice is the rest of the sentence. The verb alone would not do: "see" is a prefix of "sees", so it
-/// would always be at least as likely.
-json agreement(RandomStream& random) {
-    const AgreementSentence sentence = agreement_sentence(random);
-    return multiple_choice(random, sentence.subject, sentence.right(), {sentence.wrong()});
-}
-
-json arithmetic(RandomStream& random) {
-    constexpr int kNumWrong = 3;
-    constexpr std::array kSlips = {-10, -2, -1, 1, 2, 10};
-    const Sum sum = random_sum(random);
-    std::vector<std::string> wrong;
-    while (wrong.size() < kNumWrong) {
-        const int slip = sum.answer + random.pick(kSlips);
-        const std::string choice = fmt::format("{}.", slip);
-        if (slip >= 0 && std::ranges::count(wrong, choice) == 0) wrong.push_back(choice);
-    }
-    return multiple_choice(random, sum.question, fmt::format("{}.", sum.answer), std::move(wrong));
-}
-
-json last_word(RandomStream& random) {
-    const Story story = random_story(random, random_cast(random));
-    return {{"text", fmt::format("{} {}", story.text, story.last_word)}};
-}
-
-json held_out_document(RandomStream& random) { return {{"text", random_document(random)}}; }
 
 }  // namespace
 
@@ -107,36 +164,8 @@ void write_synthetic_corpus(const SyntheticOptions& options) {
     for (size_t i = 0; i < kSyntheticTasks.size(); ++i) {
         write_task(files[2 + i], kSyntheticTasks[i], options.seed);
     }
-    for (SyntheticFile& file : files) file.finish();
+    for (SyntheticFile& file : files) file.flush();
     for (SyntheticFile& file : files) file.commit();
 }
-
-bool is_synthetic(const std::filesystem::path& path) {
-    return begins_with(fmt::format("{{\"{}\":\"{}\",", kKey, kMark))(path);
-}
-
-SyntheticFile::SyntheticFile(const std::filesystem::path& path) : file_(path, is_synthetic) {}
-
-void SyntheticFile::append(nlohmann::json record) {
-    throw_if_stop_requested();
-    if (!marked_) record[kKey] = kMark;
-    marked_ = true;
-    buffer_ += record.dump() + '\n';
-    if (buffer_.size() < kBufferBytes) return;
-    file_.append(buffer_);
-    buffer_.clear();
-}
-
-void SyntheticFile::finish() {
-    file_.append(buffer_);
-    buffer_.clear();
-}
-
-const std::array<SyntheticTask, 4> kSyntheticTasks = {{
-    {"agreement", 400, agreement},
-    {"arithmetic", 400, arithmetic},
-    {"last_word", 200, last_word},
-    {"perplexity", 100, held_out_document},
-}};
 
 }  // namespace argosy::data

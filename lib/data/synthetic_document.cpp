@@ -23,18 +23,18 @@ std::string description(RandomStream& random, const Cast&) {
         if (!text.empty()) text += ' ';
         text += sentence.text();
         if (!random.chance(30)) continue;
-        const bool single = sentence.number == Grammatical::Singular;
+        const bool single = sentence.number == GrammaticalNumber::Singular;
         text += fmt::format(" {} {} too.", single ? "That one is" : "They are", random.pick(kAdjectives));
     }
     return text;
 }
 
-std::string sums(RandomStream& random, const Cast&) {
+std::string calculations(RandomStream& random, const Cast&) {
     std::string text;
     for (int left = random.between(2, 8); left > 0; --left) {
-        const Sum sum = random_sum(random);
+        const auto [question, answer] = random_calculation(random);
         if (!text.empty()) text += ' ';
-        text += fmt::format("{} {}.", sum.question, sum.answer);
+        text += fmt::format("{} {}.", question, answer);
     }
     return text;
 }
@@ -47,7 +47,7 @@ std::string trade(RandomStream& random, const Cast& cast) {
         "{0} has {1} {2}. {3} gives {4} {2} to {5}, so {6} has {7} left. Then {6} buys {8} more, and now "
         "{6} has {9} {2}.",
         cast.hero.name, before, fruit.plural, capitalised(cast.hero.pronouns.subject), given,
-        cast.friend_.name, cast.hero.pronouns.subject, before - given, bought, before - given + bought);
+        cast.companion.name, cast.hero.pronouns.subject, before - given, bought, before - given + bought);
 }
 
 std::string calendar(RandomStream& random, const Cast& cast) {
@@ -56,7 +56,7 @@ std::string calendar(RandomStream& random, const Cast& cast) {
     return fmt::format(
         "The day after {} is {}, and the month after {} is {}. {} leaves on {} and comes back {} days "
         "later, on {}.",
-        kDays[day], kDays[(day + 1) % 7], kMonths[month], kMonths[(month + 1) % 12], cast.friend_.name,
+        kDays[day], kDays[(day + 1) % 7], kMonths[month], kMonths[(month + 1) % 12], cast.companion.name,
         kDays[day], kNumberWords[later], kDays[(day + later) % 7]);
 }
 
@@ -82,7 +82,7 @@ std::string counting(RandomStream& random, const Cast& cast) {
     std::string numbers(kNumberWords[first]);
     for (int number = first + 1; number <= last; ++number)
         numbers += fmt::format(", {}", kNumberWords[number]);
-    return fmt::format("{} counts from {} to {}: {}.", cast.friend_.name, kNumberWords[first],
+    return fmt::format("{} counts from {} to {}: {}.", cast.companion.name, kNumberWords[first],
                        kNumberWords[last], numbers);
 }
 
@@ -91,8 +91,13 @@ struct Topic {
     std::string (*write)(RandomStream& random, const Cast& cast);
 };
 
-constexpr auto kTopics = std::to_array<Topic>(
-    {{40, story}, {25, description}, {15, sums}, {6, trade}, {5, calendar}, {5, list}, {4, counting}});
+constexpr auto kTopics = std::to_array<Topic>({{40, story},
+                                               {25, description},
+                                               {15, calculations},
+                                               {6, trade},
+                                               {5, calendar},
+                                               {5, list},
+                                               {4, counting}});
 
 std::string paragraph(RandomStream& random, const Cast& cast) {
     int ticket = random.below(100);
@@ -157,10 +162,10 @@ Facts random_facts(RandomStream& random, const Cast& cast) {
     facts.push_back(fmt::arg("She", capitalised(cast.hero.pronouns.subject)));
     add("her", cast.hero.pronouns.object);
     add("hers", cast.hero.pronouns.possessive);
-    add("friend", cast.friend_.name);
-    add("he", cast.friend_.pronouns.subject);
-    add("him", cast.friend_.pronouns.object);
-    add("his", cast.friend_.pronouns.possessive);
+    add("friend", cast.companion.name);
+    add("he", cast.companion.pronouns.subject);
+    add("him", cast.companion.pronouns.object);
+    add("his", cast.companion.pronouns.possessive);
     add("job", job);
     add("friend_job", random.pick_other(kJobs, job));
     add("town", random.pick(kTowns));
@@ -173,26 +178,26 @@ Facts random_facts(RandomStream& random, const Cast& cast) {
     return facts;
 }
 
-Grammatical random_number(RandomStream& random) {
-    return random.chance(50) ? Grammatical::Singular : Grammatical::Plural;
+GrammaticalNumber random_number(RandomStream& random) {
+    return random.chance(50) ? GrammaticalNumber::Singular : GrammaticalNumber::Plural;
 }
 
-std::string_view form(const Noun& noun, Grammatical number) {
-    return number == Grammatical::Singular ? noun.singular : noun.plural;
+std::string_view form(const Noun& noun, GrammaticalNumber number) {
+    return number == GrammaticalNumber::Singular ? noun.singular : noun.plural;
 }
 
-std::string_view form(const Verb& verb, Grammatical number) {
-    return number == Grammatical::Singular ? verb.singular : verb.plural;
+std::string_view form(const Verb& verb, GrammaticalNumber number) {
+    return number == GrammaticalNumber::Singular ? verb.singular : verb.plural;
 }
 
-std::string creature(RandomStream& random, Grammatical number) {
+std::string creature(RandomStream& random, GrammaticalNumber number) {
     const Noun& noun = random.pick(kCreatures);
     if (random.chance(40)) return fmt::format("the {} {}", random.pick(kAdjectives), form(noun, number));
     return fmt::format("the {}", form(noun, number));
 }
 
 /// The words between a subject and its verb, often with a noun of the other number.
-std::string between(RandomStream& random, Grammatical number) {
+std::string between(RandomStream& random, GrammaticalNumber number) {
     if (random.chance(50)) {
         const std::string_view preposition = random.pick(kPrepositions);
         const Noun& place = random.pick(kPlaceNouns);
@@ -228,7 +233,7 @@ std::string random_document(RandomStream& random) {
     return text;
 }
 
-Sum random_sum(RandomStream& random) {
+Calculation random_calculation(RandomStream& random) {
     const int kind = random.below(100);
     if (kind < 20) {
         const int left = random.between(2, 12), right = random.between(2, 12);
@@ -259,7 +264,7 @@ Story random_story(RandomStream& random, const Cast& cast) {
 }
 
 AgreementSentence agreement_sentence(RandomStream& random) {
-    const Grammatical number = random_number(random);
+    const GrammaticalNumber number = random_number(random);
     std::string subject = creature(random, number);
     if (random.chance(60)) subject += between(random, number);
     const Predicate rest = predicate(random);

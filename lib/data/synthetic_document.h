@@ -1,5 +1,5 @@
-// Documents of the synthetic corpus, and the parts that the evaluation tasks take from them: sums, stories,
-// and sentences whose verb agrees with a distant subject.
+// Documents of the synthetic corpus, and the parts that the evaluation tasks take from them: calculations,
+// stories, and sentences whose verb agrees with a distant subject.
 #pragma once
 
 #include <string>
@@ -14,16 +14,16 @@ namespace argosy::data {
 std::string random_document(RandomStream& random);
 
 /// A sum, difference or product in words and digits: "17 plus 25 is 42."
-struct Sum {
+struct Calculation {
     std::string question;  // "17 plus 25 is"
     int answer;            // never negative
 };
 
-Sum random_sum(RandomStream& random);
+Calculation random_calculation(RandomStream& random);
 
 /// The two people of a document; every paragraph that names people uses these.
 struct Cast {
-    Person hero, friend_;
+    Person hero, companion;
 };
 
 Cast random_cast(RandomStream& random);
@@ -36,18 +36,18 @@ struct Story {
 
 Story random_story(RandomStream& random, const Cast& cast);
 
-enum class Grammatical { Singular, Plural };
+enum class GrammaticalNumber { Singular, Plural };
 
 /// A present-tense sentence whose verb agrees with a subject that may be far before it: "The small dogs
 /// behind the tower sleep at night." Both forms of the verb are given, for the task that asks for the right
 /// one.
 struct AgreementSentence {
     std::string subject;           // "The dogs near the house"
-    Grammatical number;            // of the subject
+    GrammaticalNumber number;      // of the subject
     std::string singular, plural;  // the rest with either verb form: "sees the cat.", "see the cat."
 
-    const std::string& right() const { return number == Grammatical::Singular ? singular : plural; }
-    const std::string& wrong() const { return number == Grammatical::Singular ? plural : singular; }
+    const std::string& right() const { return number == GrammaticalNumber::Singular ? singular : plural; }
+    const std::string& wrong() const { return number == GrammaticalNumber::Singular ? plural : singular; }
     std::string text() const { return subject + " " + right(); }
 };
 

@@ -17,6 +17,9 @@
 namespace argosy::data {
 namespace {
 
+constexpr int64_t kFormatVersion = 1;
+constexpr const char* kDatasetName = "tokens";
+
 /// Widens stored tokens to int64_t; returns the largest.
 template <class Stored>
 int64_t widen(const std::byte* from, int64_t count, int64_t* out) {
@@ -46,9 +49,9 @@ void check_layout(const h5::Dataset& tokens) {
 
 TokenInfo read_info(const h5::Dataset& tokens) {
     const int64_t version = tokens.integer_attribute("format_version");
-    if (version != kTokenFormatVersion) {
+    if (version != kFormatVersion) {
         throw UserError("{} has format version {}; this program reads {}", tokens.place(), version,
-                        kTokenFormatVersion);
+                        kFormatVersion);
     }
     TokenInfo info{.vocab_size = tokens.integer_attribute("vocab_size"),
                    .end_of_text = tokens.integer_attribute("end_of_text"),
@@ -73,7 +76,7 @@ std::filesystem::path spool_path(std::filesystem::path path) { return path += ".
 bool is_from_token_writer(const std::filesystem::path& path) {
     try {
         const std::string writer =
-            h5::File::open(path).open_dataset(kTokenDataset).string_attribute(kWriterAttribute);
+            h5::File::open(path).open_dataset(kDatasetName).string_attribute(kWriterAttribute);
         return writer.starts_with(kWriterName);
     } catch (const Error&) {
         return false;  // not an HDF5 file, or one with other contents
@@ -93,12 +96,12 @@ int64_t narrow(std::byte* tokens, int64_t num_bytes) {
 
 TokenFile::TokenFile(std::filesystem::path path)
     : path_(std::move(path)),
-      located_(locate(path_)),
-      bytes_(path_, located_.offset, located_.num_tokens * located_.token_bytes) {}
+      stored_(locate(path_)),
+      bytes_(path_, stored_.offset, stored_.num_tokens * stored_.token_bytes) {}
 
-TokenFile::Located TokenFile::locate(const std::filesystem::path& path) {
+TokenFile::StoredTokens TokenFile::locate(const std::filesystem::path& path) {
     const h5::File file = h5::File::open(path);
-    const h5::Dataset tokens = file.open_dataset(kTokenDataset);
+    const h5::Dataset tokens = file.open_dataset(kDatasetName);
     check_layout(tokens);
     return {.info = read_info(tokens),
             .num_tokens = tokens.num_elements(),
@@ -109,9 +112,9 @@ TokenFile::Located TokenFile::locate(const std::filesystem::path& path) {
 void TokenFile::copy(int64_t begin, int64_t count, int64_t* out) const {
     ARGOSY_CHECK(begin >= 0 && count >= 0 && begin + count <= size(), "tokens {} + {} of {}", begin, count,
                  size());
-    const std::byte* from = bytes_.data() + begin * located_.token_bytes;
+    const std::byte* from = bytes_.data() + begin * stored_.token_bytes;
     const int64_t largest =
-        located_.token_bytes == 2 ? widen<uint16_t>(from, count, out) : widen<uint32_t>(from, count, out);
+        stored_.token_bytes == 2 ? widen<uint16_t>(from, count, out) : widen<uint32_t>(from, count, out);
     if (count > 0 && largest >= vocab_size()) {
         throw UserError("{}: token {} among tokens {} .. {} lies outside the vocabulary of {}",
                         path_.string(), largest, begin, begin + count - 1, vocab_size());
@@ -127,13 +130,11 @@ MappedFile::MappedFile(const std::filesystem::path& path, int64_t offset, int64_
     // mmap needs an offset at a page's boundary; data_ begins lead_bytes after it.
     const int64_t lead_bytes = offset % ::sysconf(_SC_PAGESIZE);
     mapped_bytes_ = lead_bytes + num_bytes;
-    const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    if (descriptor < 0) throw UserError("cannot open {}: {}", path.string(), std::strerror(errno));
-    pages_ = ::mmap(nullptr, mapped_bytes_, PROT_READ, MAP_SHARED, descriptor, offset - lead_bytes);
-    const int reason = errno;
-    ::close(descriptor);
+    const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    if (file.number() < 0) throw UserError("cannot open {}: {}", path.string(), std::strerror(errno));
+    pages_ = ::mmap(nullptr, mapped_bytes_, PROT_READ, MAP_SHARED, file.number(), offset - lead_bytes);
     if (pages_ == MAP_FAILED)
-        throw RunError("cannot map {} into memory: {}", path.string(), std::strerror(reason));
+        throw RunError("cannot map {} into memory: {}", path.string(), std::strerror(errno));
     data_ = static_cast<const std::byte*>(pages_) + lead_bytes;
 }
 
@@ -179,8 +180,8 @@ int64_t TokenWriter::create_dataset(const TokenInfo& info) const {
     h5::File file = h5::File::create(file_.partial_path());
     int64_t offset = 0;
     {
-        h5::Dataset tokens = file.create_dataset(kTokenDataset, type_for(info.vocab_size), std::array{size_});
-        tokens.set_attribute("format_version", kTokenFormatVersion);
+        h5::Dataset tokens = file.create_dataset(kDatasetName, type_for(info.vocab_size), std::array{size_});
+        tokens.set_attribute("format_version", kFormatVersion);
         tokens.set_attribute("vocab_size", info.vocab_size);
         tokens.set_attribute("end_of_text", info.end_of_text);
         tokens.set_attribute("tokenizer", info.tokenizer);

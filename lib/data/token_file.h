@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/output.h"
+#include "base/raw_file.h"
 
 namespace argosy::data {
 
@@ -31,8 +32,6 @@ class MappedFile {
     const std::byte* data_;
 };
 
-inline constexpr int64_t kTokenFormatVersion = 1;
-inline constexpr const char* kTokenDataset = "tokens";
 inline constexpr int64_t kNoEndOfText = -1;
 
 /// More than any tokenizer has, and small enough for a counter per token in memory.
@@ -52,25 +51,25 @@ class TokenFile {
     explicit TokenFile(std::filesystem::path path);
 
     const std::filesystem::path& path() const { return path_; }
-    const TokenInfo& info() const { return located_.info; }
-    int64_t vocab_size() const { return located_.info.vocab_size; }
+    const TokenInfo& info() const { return stored_.info; }
+    int64_t vocab_size() const { return stored_.info.vocab_size; }
 
     /// Number of tokens in the stream.
-    int64_t size() const { return located_.num_tokens; }
+    int64_t size() const { return stored_.num_tokens; }
 
     /// Copies tokens begin .. begin+count-1 to `out`. Throws UserError if one of them is outside the
     /// vocabulary. REQUIRES: 0 <= begin, begin + count <= size().
     void copy(int64_t begin, int64_t count, int64_t* out) const;
 
   private:
-    struct Located {
+    struct StoredTokens {
         TokenInfo info;
         int64_t num_tokens, offset, token_bytes;
     };
-    static Located locate(const std::filesystem::path& path);
+    static StoredTokens locate(const std::filesystem::path& path);
 
     std::filesystem::path path_;
-    Located located_;
+    StoredTokens stored_;
     MappedFile bytes_;
 };
 

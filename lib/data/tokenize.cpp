@@ -1,6 +1,7 @@
 #include "data/tokenize.h"
 
 #include <algorithm>
+#include <string_view>
 
 #include "base/error.h"
 #include "data/records.h"
@@ -9,6 +10,8 @@
 
 namespace argosy::data {
 namespace {
+
+constexpr uint32_t kByteEndOfText = 256;
 
 void check_options(const TokenizeOptions& options) {
     if (options.inputs.empty()) throw UserError("there are no input files");
@@ -24,11 +27,18 @@ void check_options(const TokenizeOptions& options) {
     }
 }
 
+/// Replaces `tokens` by the tokens of a document: the bytes of its text, and the end of text.
+void encode_bytes(std::string_view text, std::vector<uint32_t>& tokens) {
+    tokens.resize(text.size() + 1);
+    for (size_t i = 0; i < text.size(); ++i) tokens[i] = static_cast<unsigned char>(text[i]);
+    tokens.back() = kByteEndOfText;
+}
+
 /// Adds records to the token file and to the result. The first record creates the writer, because its kind
 /// determines the vocabulary.
-class Stream {
+class TokenFileBuilder {
   public:
-    explicit Stream(const TokenizeOptions& options) : options_(options) {}
+    explicit TokenFileBuilder(const TokenizeOptions& options) : options_(options) {}
 
     void add(Record& record, const RecordReader& reader) {
         if (!writer_) start(record.kind);
@@ -64,8 +74,8 @@ class Stream {
                 "records",
                 *options_.vocab_size, kByteTokenizer, kByteVocabSize, name(RecordKind::Tokens));
         }
-        const int64_t unless_given = kind == RecordKind::Text ? kByteVocabSize : kMaxVocabSize;
-        writer_.emplace(options_.output, options_.vocab_size.value_or(unless_given));
+        const int64_t default_size = kind == RecordKind::Text ? kByteVocabSize : kMaxVocabSize;
+        writer_.emplace(options_.output, options_.vocab_size.value_or(default_size));
     }
 
     TokenInfo token_info() const {
@@ -89,13 +99,13 @@ class Stream {
 
 TokenizeResult tokenize(const TokenizeOptions& options) {
     check_options(options);
-    Stream stream(options);
+    TokenFileBuilder builder(options);
     for (const auto& input : options.inputs) {
         RecordReader reader(input, options.vocab_size.value_or(kMaxVocabSize));
         Record record;
-        while (reader.next(record)) stream.add(record, reader);
+        while (reader.next(record)) builder.add(record, reader);
     }
-    return stream.commit();
+    return builder.commit();
 }
 
 }  // namespace argosy::data

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
-#include <string_view>
 #include <vector>
 
 namespace argosy::data {
@@ -29,14 +28,6 @@ struct TokenizeResult {
 TokenizeResult tokenize(const TokenizeOptions& options);
 
 inline constexpr const char* kByteTokenizer = "bytes";  // the name on command lines and in token files
-inline constexpr uint32_t kByteEndOfText = 256;
 inline constexpr int64_t kByteVocabSize = 257;
-
-/// Replaces `tokens` by the tokens of a document: the bytes of its text, and the end of text.
-inline void encode_bytes(std::string_view text, std::vector<uint32_t>& tokens) {
-    tokens.resize(text.size() + 1);
-    for (size_t i = 0; i < text.size(); ++i) tokens[i] = static_cast<unsigned char>(text[i]);
-    tokens.back() = kByteEndOfText;
-}
 
 }  // namespace argosy::data

@@ -89,8 +89,8 @@ double mean_divergence(const at::Tensor& original, const at::Tensor& copy) {
 }
 
 /// A model, and the state of one batch as it passes the units.
-struct Run {
-    explicit Run(const TensorSource& tensors, const model::ModelSpec& spec)
+struct ForwardPass {
+    explicit ForwardPass(const TensorSource& tensors, const model::ModelSpec& spec)
         : model(tensors, spec, at::kFloat) {}
 
     /// Returns the residual stream after `unit`; after the last unit, the logits of the last positions.
@@ -147,19 +147,20 @@ std::string LogitsComparison::text() const {
     const std::string start = fmt::format("logits of {} positions ", num_positions);
     if (!equal()) {
         return start + fmt::format(
-                           "differ by up to {:.3g}, and the largest is {:.3g}; the output of {} is the first "
-                           "that is not equal bit for bit{}",
+                           "differ by up to {:.3g}, and the largest logit is {:.3g}; the output of {} is the "
+                           "first that is not equal bit for bit{}",
                            largest_difference, largest_logit, first_different,
                            bound > 0 ? " to that of the rounded original" : "");
     }
     if (bound == 0) return start + "are equal bit for bit";
     return start + fmt::format(
                        "equal those of the rounded original bit for bit; rounding changes them by up to "
-                       "{:.3g} of {:.3g} (limit {:.3g}) and costs a KL divergence of {:.3g} nats",
-                       largest_difference, largest_logit, bound * largest_logit, divergence);
+                       "{:.3g} (limit {:.3g}; the largest logit is {:.3g}) and costs a KL divergence of "
+                       "{:.3g} nats",
+                       largest_difference, bound * largest_logit, largest_logit, divergence);
 }
 
-LogitsComparison compare_logits(const Side& original, const Side& copy,
+LogitsComparison compare_logits(const ComparedModel& original, const ComparedModel& copy,
                                 const std::function<void(double share)>& progress) {
     const std::vector<std::string> unlike = model::differences(original.spec, copy.spec);
     if (!unlike.empty()) {
@@ -170,15 +171,16 @@ LogitsComparison compare_logits(const Side& original, const Side& copy,
     LogitsComparison found;
     found.bound = narrowing_bound(original.tensors, copy.tensors);
     const RoundedSource rounded(original.tensors, copy.tensors);
-    Run exact_run(original.tensors, original.spec), rounded_run(rounded, original.spec),
-        copy_run(copy.tensors, copy.spec);
+    ForwardPass exact_pass(original.tensors, original.spec), rounded_pass(rounded, original.spec),
+        copy_pass(copy.tensors, copy.spec);
     const model::Batch batch = sequences(original.spec.vocab_size);
     const std::vector<std::string> units = model::unit_names(original.spec);
     for (size_t unit = 0; unit < units.size(); ++unit) {
         const auto number = static_cast<int64_t>(unit);
         // If no type is narrower, rounding changes nothing, so the exact result is the expected one.
-        const at::Tensor exact = exact_run.run_unit(number, batch), copied = copy_run.run_unit(number, batch);
-        const at::Tensor expected = found.bound > 0 ? rounded_run.run_unit(number, batch) : exact;
+        const at::Tensor exact = exact_pass.run_unit(number, batch);
+        const at::Tensor copied = copy_pass.run_unit(number, batch);
+        const at::Tensor expected = found.bound > 0 ? rounded_pass.run_unit(number, batch) : exact;
         if (found.equal() && !same_bits(expected, copied)) found.first_different = units[unit];
         if (unit + 1 == units.size()) measure(exact, copied, found);
         if (progress) progress(static_cast<double>(unit + 1) / static_cast<double>(units.size()));

@@ -1,4 +1,4 @@
-// Compares the logits of two checkpoints of a model; only one unit of one side is in memory at a time.
+// Compares the logits of two checkpoints of a model; only one unit of one model is in memory at a time.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace argosy::eval {
 
-struct Side {
+struct ComparedModel {
     const checkpoint::TensorSource& tensors;
     const model::ModelSpec& spec;
 };
@@ -36,14 +36,15 @@ struct LogitsComparison {
     std::string text() const;
 };
 
-/// Runs the same few sequences of tokens through both sides in fp32, and compares the logits of their last
-/// positions. The sequences depend only on the vocabulary's size. Throws UserError if the two sides are
+/// Runs the same few sequences of tokens through both models in fp32, and compares the logits of their last
+/// positions. The sequences depend only on the vocabulary's size. Throws UserError if the two are
 /// different models or have different parameters. `progress` is called after each unit with the finished
 /// share, 0 to 1.
-LogitsComparison compare_logits(const Side& original, const Side& copy,
+LogitsComparison compare_logits(const ComparedModel& original, const ComparedModel& copy,
                                 const std::function<void(double share)>& progress = {});
 
-// A checkpoint viewed in other types: each tensor is rounded to nearest, ties to even, while it is read.
+// A checkpoint viewed in other types: each tensor is rounded to nearest, ties to even, while it is read. The
+// rounding does not use interop/element_conversion.h, so it verifies a conversion independently.
 
 class RoundedSource : public checkpoint::TensorSource {
   public:

@@ -68,7 +68,7 @@ Device choose_device(const std::string& wanted) {
     return first_gpu();
 }
 
-int64_t round_bytes(const Device& device, int64_t usual) {
+int64_t stream_bytes(const Device& device, int64_t usual) {
     return device.gpu ? static_cast<int64_t>(cuda::free_memory_bytes()) / kStreamsShare : usual;
 }
 

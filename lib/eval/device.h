@@ -30,6 +30,6 @@ Device choose_device(const std::string& wanted);
 
 /// Returns the bytes of residual streams that pass a unit before the next unit is read (PerplexityOptions):
 /// `usual` on a CPU, and a share of the free memory on a GPU, so that weights are read as rarely as possible.
-int64_t round_bytes(const Device& device, int64_t usual);
+int64_t stream_bytes(const Device& device, int64_t usual);
 
 }  // namespace argosy::eval

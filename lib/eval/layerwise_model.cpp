@@ -8,8 +8,7 @@
 #include <span>
 #include <utility>
 
-#include "base/error.h"
-#include "gpu/element_type.h"
+#include "eval/weights.h"
 #include "interop/names.h"
 #include "model/block.h"
 #include "model/head.h"
@@ -23,9 +22,9 @@ using model::Role;
 
 /// A range of vocabulary rows, like a rank's share on a tensor axis; here one process computes all ranges in
 /// turn.
-class VocabularySlab : public model::TensorAxis {
+class VocabularyRange : public model::TensorAxis {
   public:
-    explicit VocabularySlab(const layout::Range& rows) : rows_(rows) {}
+    explicit VocabularyRange(const layout::Range& rows) : rows_(rows) {}
     const layout::Range& rows() const { return rows_; }
     layout::Range share(int64_t) const override { return rows_; }
     int64_t largest_share(int64_t) const override { return rows_.size; }
@@ -34,11 +33,12 @@ class VocabularySlab : public model::TensorAxis {
     layout::Range rows_;
 };
 
-/// Writes the rows of `out` whose token is in the slab. nonzero() makes the host wait for a GPU, once per
-/// batch and slab. This is cheap beside reading a slab, unless a round has thousands of batches.
-void embed_slab(const model::Embedding& layer, const model::Weights& weights, const layout::Range& slab,
-                const at::Tensor& tokens, at::Tensor& out) {
-    const at::Tensor present = tokens.ge(slab.begin).logical_and(tokens.lt(slab.begin + slab.size));
+/// Writes the rows of `out` whose token is in `range`, of which `weights` has the embeddings. nonzero() makes
+/// the host wait for a GPU, once per batch and slab. This is cheap beside reading a slab, unless a round has
+/// thousands of batches.
+void embed_range(const model::Embedding& layer, const model::Weights& weights, const layout::Range& range,
+                 const at::Tensor& tokens, at::Tensor& out) {
+    const at::Tensor present = tokens.ge(range.begin).logical_and(tokens.lt(range.begin + range.size));
     const at::Tensor rows = present.nonzero().squeeze(1);
     if (rows.numel() == 0) return;
     model::Batch part;
@@ -50,44 +50,6 @@ void embed_slab(const model::Embedding& layer, const model::Weights& weights, co
 /// Returns the first `seq_len` positions of a table.
 ops::RopeTable first_positions(const ops::RopeTable& table, int64_t seq_len) {
     return {table.cos.narrow(0, 0, seq_len), table.sin.narrow(0, 0, seq_len)};
-}
-
-constexpr int64_t kBytesAtOnce = 16 << 20;  // size of one read from a tensor that is converted
-
-void read_into(const checkpoint::TensorSource& source, const checkpoint::TensorInfo& tensor,
-               int64_t first_row, const at::Tensor& out) {
-    layout::Slab slab = layout::whole(tensor.shape);
-    slab.offset[0] = first_row;
-    slab.size[0] = out.size(0);
-    source.read(tensor, slab, {static_cast<std::byte*>(out.mutable_data_ptr()), out.nbytes()});
-}
-
-at::ScalarType type_of(const at::TensorOptions& options) {
-    return c10::typeMetaToScalarType(options.dtype());
-}
-
-/// Reads rows of a parameter into host memory and converts them.
-at::Tensor read_converted(const checkpoint::TensorSource& source, const layout::ParamSpec& parameter,
-                          const layout::Range& rows, at::ScalarType type) {
-    const checkpoint::TensorInfo& tensor = source.at(interop::kModelPrefix + parameter.name);
-    std::vector<int64_t> shape = tensor.shape;
-    shape[0] = rows.size;
-    const at::Tensor out = at::empty(shape, type);
-    const at::ScalarType stored = gpu::scalar_type(tensor.type).value();
-    if (stored == type) {
-        read_into(source, tensor, rows.begin, out);
-        return out;
-    }
-    const int64_t row_bytes = tensor.num_bytes() / tensor.shape[0];
-    shape[0] = std::clamp<int64_t>(kBytesAtOnce / row_bytes, 1, rows.size);
-    const at::Tensor buffer = at::empty(shape, stored);
-    for (int64_t row = 0; row < rows.size; row += shape[0]) {
-        const int64_t count = std::min(shape[0], rows.size - row);
-        const at::Tensor part = buffer.narrow(0, 0, count);
-        read_into(source, tensor, rows.begin + row, part);
-        out.narrow(0, row, count).copy_(part);
-    }
-    return out;
 }
 
 }  // namespace
@@ -116,7 +78,7 @@ void LayerwiseModel::for_each_slab(const std::vector<model::Parameter>& unit, Ro
         const layout::Range rows{begin, std::min(num_rows, spec_.vocab_size - begin)};
         weights[table].reset();  // freed before the next slab is read
         weights[table] = read_rows(source_, spec, rows, options_);
-        visit(VocabularySlab(rows), weights);
+        visit(VocabularyRange(rows), weights);
     }
 }
 
@@ -126,10 +88,10 @@ Streams LayerwiseModel::embed(std::span<const model::Batch> batches) const {
         streams.push_back(at::empty({batch.tokens.size(0), spec_.dim}, options_));
     }
     for_each_slab(units_.front(), Role::Embedding,
-                  [&](const VocabularySlab& axis, const model::Weights& weights) {
+                  [&](const VocabularyRange& axis, const model::Weights& weights) {
                       const model::Embedding layer(spec_, axis);
                       for (size_t i = 0; i < batches.size(); ++i) {
-                          embed_slab(layer, weights, axis.rows(), batches[i].tokens, streams[i]);
+                          embed_range(layer, weights, axis.rows(), batches[i].tokens, streams[i]);
                       }
                   });
     return streams;
@@ -154,7 +116,7 @@ std::vector<ops::SoftmaxSums> LayerwiseModel::softmax_sums(std::span<const model
                                                            const Streams& streams) const {
     std::vector<ops::SoftmaxSums> all(batches.size());
     for_each_slab(units_.back(), Role::Output,
-                  [&](const VocabularySlab& axis, const model::Weights& weights) {
+                  [&](const VocabularyRange& axis, const model::Weights& weights) {
                       const model::Head head(spec_, axis);
                       for (size_t i = 0; i < batches.size(); ++i) {
                           ops::SoftmaxSums sums = head.softmax_sums(weights, streams[i], batches[i].targets);
@@ -171,36 +133,10 @@ std::vector<ops::SoftmaxSums> LayerwiseModel::softmax_sums(std::span<const model
 at::Tensor LayerwiseModel::logits(const at::Tensor& rows) const {
     std::vector<at::Tensor> columns;
     for_each_slab(units_.back(), Role::Output,
-                  [&](const VocabularySlab& axis, const model::Weights& weights) {
+                  [&](const VocabularyRange& axis, const model::Weights& weights) {
                       columns.push_back(model::Head(spec_, axis).logits(weights, rows));
                   });
     return at::cat(columns, /*dim=*/1);
-}
-
-at::ScalarType compute_type(const std::string& name) {
-    if (name == "fp32") return at::kFloat;
-    if (name == "bf16") return at::kBFloat16;
-    if (name == "fp16") return at::kHalf;
-    throw UserError("--dtype is '{}'; it must be fp32, bf16 or fp16", name);
-}
-
-at::Tensor read_rows(const checkpoint::TensorSource& source, const layout::ParamSpec& parameter,
-                     const layout::Range& rows, const at::TensorOptions& options) {
-    return read_converted(source, parameter, rows, type_of(options)).to(options.device());
-}
-
-model::Weights read_weights(const checkpoint::TensorSource& source,
-                            const std::vector<model::Parameter>& parameters,
-                            const at::TensorOptions& options) {
-    model::Weights weights;
-    for (const auto& [role, spec] : parameters) {
-        weights[role] = read_converted(source, spec, {0, spec.shape[0]}, type_of(options));
-    }
-    for (const model::Parameter& parameter : parameters) {
-        at::Tensor& weight = weights[parameter.role];
-        weight = weight.to(options.device());
-    }
-    return weights;
 }
 
 }  // namespace argosy::eval

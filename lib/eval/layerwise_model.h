@@ -15,13 +15,10 @@
 #include <c10/core/TensorOptions.h>
 
 #include <cstdint>
-#include <optional>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "checkpoint/tensor_source.h"
-#include "layout/param_spec.h"
 #include "model/block.h"
 #include "model/layer.h"
 #include "model/model_spec.h"
@@ -69,19 +66,5 @@ class LayerwiseModel {
     model::TensorAxis axis_;
     model::Attention attention_;
 };
-
-/// Returns the type of "fp32", "bf16" or "fp16". Throws UserError for any other name.
-at::ScalarType compute_type(const std::string& name);
-
-/// Reads rows (of the first dim) of a parameter, with the device and the type of `options`. REQUIRES: the
-/// source holds the model's parameters.
-at::Tensor read_rows(const checkpoint::TensorSource& source, const layout::ParamSpec& parameter,
-                     const layout::Range& rows, const at::TensorOptions& options);
-
-/// Reads whole parameters. REQUIRES: the source holds them. All are read before the first is copied to a GPU:
-/// a copy waits for the GPU's earlier work, so the GPU computes while the host reads.
-model::Weights read_weights(const checkpoint::TensorSource& source,
-                            const std::vector<model::Parameter>& parameters,
-                            const at::TensorOptions& options);
 
 }  // namespace argosy::eval

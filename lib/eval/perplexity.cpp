@@ -12,10 +12,10 @@ namespace argosy::eval {
 namespace {
 
 /// Returns how many batches, counted from the first one, pass each unit in one round.
-size_t round_size(std::span<const WindowBatch> batches, int64_t most_tokens) {
+size_t round_size(std::span<const WindowBatch> batches, int64_t max_tokens) {
     size_t count = 1;
     int64_t num_tokens = batches[0].num_tokens();
-    while (count < batches.size() && num_tokens + batches[count].num_tokens() <= most_tokens) {
+    while (count < batches.size() && num_tokens + batches[count].num_tokens() <= max_tokens) {
         num_tokens += batches[count++].num_tokens();
     }
     return count;
@@ -24,9 +24,9 @@ size_t round_size(std::span<const WindowBatch> batches, int64_t most_tokens) {
 void add_scores(const WindowBatch& batch, const ops::SoftmaxSums& sums, const at::Tensor& targets,
                 std::vector<RecordScore>& scores) {
     // One copy for both results: each copy from a GPU makes the host wait.
-    const at::Tensor lost = ops::cross_entropy(sums, targets);
+    const at::Tensor loss = ops::cross_entropy(sums, targets);
     const at::Tensor found =
-        at::stack({lost, ops::target_is_largest(sums, targets).to(lost.scalar_type())}).cpu();
+        at::stack({loss, ops::target_is_largest(sums, targets).to(loss.scalar_type())}).cpu();
     const at::Tensor losses = found[0].to(at::kDouble), greedy = found[1].to(at::kLong);
     int64_t row = 0;
     for (const Window& window : batch.windows) {
@@ -50,7 +50,7 @@ class Scorer {
             static_cast<int64_t>(model_.spec().dim * model_.options().dtype().itemsize());
         std::span<const WindowBatch> left = batches;
         while (!left.empty()) {
-            const size_t count = round_size(left, options_.round_bytes / token_bytes);
+            const size_t count = round_size(left, options_.stream_bytes / token_bytes);
             run_round(left.first(count));
             left = left.subspan(count);
         }

@@ -12,9 +12,10 @@
 namespace argosy::eval {
 
 struct PerplexityOptions {
-    int64_t max_length = 0;         // maximum inputs of a window; 0: the longest record's
-    int64_t batch_tokens = 2048;    // tokens that a unit computes at once
-    int64_t round_bytes = 1 << 29;  // bytes of residual streams that pass a unit before the next unit is read
+    int64_t max_length = 0;       // maximum inputs of a window; 0: the longest record's
+    int64_t batch_tokens = 2048;  // tokens that a unit computes at once
+    /// Bytes of residual streams that pass a unit before the next unit is read.
+    int64_t stream_bytes = 1 << 29;
     /// Called after each unit with the finished share, 0 to 1.
     std::function<void(double share)> progress = {};
 };

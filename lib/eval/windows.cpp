@@ -39,14 +39,14 @@ TokenTask read(const std::filesystem::path& path, int64_t vocab_size) {
 
 }  // namespace
 
-void append_windows(int64_t record, int64_t num_tokens, int64_t longest, std::vector<Window>& windows) {
-    ARGOSY_CHECK(num_tokens >= 2 && longest >= 1, "a record of {} tokens in windows of {}", num_tokens,
-                 longest);
+void append_windows(int64_t record, int64_t num_tokens, int64_t max_inputs, std::vector<Window>& windows) {
+    ARGOSY_CHECK(num_tokens >= 2 && max_inputs >= 1, "a record of {} tokens in windows of {}", num_tokens,
+                 max_inputs);
     const int64_t num_predicted = num_tokens - 1;
     for (int64_t done = 0; done < num_predicted;) {
-        const int64_t num_scored = std::min(longest, num_predicted - done);
+        const int64_t num_scored = std::min(max_inputs, num_predicted - done);
         const int64_t end = done + num_scored;
-        const int64_t begin = std::max<int64_t>(0, end - longest);
+        const int64_t begin = std::max<int64_t>(0, end - max_inputs);
         windows.push_back({record, begin, end - begin, num_scored});
         done = end;
     }

@@ -24,11 +24,11 @@ struct Window {
     bool operator==(const Window&) const = default;
 };
 
-/// Appends windows of at most `longest` inputs. Together the windows predict each token of the record once,
-/// except the first token. The rule is the rolling window of lm-evaluation-harness with the first token as
-/// prefix: the scored parts are disjoint, and the last window begins early enough to hold as much context as
-/// fits. REQUIRES: num_tokens >= 2 and longest >= 1.
-void append_windows(int64_t record, int64_t num_tokens, int64_t longest, std::vector<Window>& windows);
+/// Appends windows of at most `max_inputs` inputs. Together the windows predict each token of the record
+/// once, except the first token. The rule is the rolling window of lm-evaluation-harness with the first token
+/// as prefix: the scored parts are disjoint, and the last window begins early enough to hold as much context
+/// as fits. REQUIRES: num_tokens >= 2 and max_inputs >= 1.
+void append_windows(int64_t record, int64_t num_tokens, int64_t max_inputs, std::vector<Window>& windows);
 
 struct WindowBatch {
     std::vector<Window> windows;

@@ -1,16 +1,13 @@
 // Conversion targets in this program's own formats: a step's folder, whose shards cut each tensor along the
 // first dim like FSDP, and a full file.
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <map>
 #include <random>
 
-#include "base/error.h"
 #include "base/program.h"
 #include "checkpoint/step_folder.h"
 #include "checkpoint/tensor_file.h"
-#include "interop/convert.h"
+#include "interop/target.h"
 
 namespace argosy::interop {
 namespace {
@@ -26,30 +23,39 @@ checkpoint::Hash new_nonce() {
     return {word(), word()};
 }
 
+/// The description of the checkpoint that the conversion writes.
+checkpoint::Description description_of(const TargetOptions& options) {
+    checkpoint::Description description = options.source.description.value_or(
+        checkpoint::Description{.model_only = true, .model = options.source.config_json, .state = "{}"});
+    description.program = version();
+    description.model_only = description.model_only || options.content == Content::ModelOnly;
+    return description;
+}
+
 /// Cuts each tensor into chunks of rows, one chunk for each shard. A scalar has no rows and goes into the
 /// first shard.
-checkpoint::Plan plan_of(const TargetRequest& request) {
-    checkpoint::Plan plan{.grid = {request.num_shards}, .tensors = {}};
-    for (const Transfer& transfer : request.transfers) {
+checkpoint::Plan plan_of(const TargetOptions& options) {
+    checkpoint::Plan plan{.grid = {options.num_shards}, .tensors = {}};
+    for (const Transfer& transfer : options.transfers) {
         const bool has_rows = !transfer.to.shape.empty();
-        plan.tensors.push_back({transfer.to, {{.parts = has_rows ? request.num_shards : 1}}});
+        plan.tensors.push_back({transfer.to, {{.parts = has_rows ? options.num_shards : 1}}});
     }
     return plan;
 }
 
 class ShardedTarget : public Target {
   public:
-    explicit ShardedTarget(const TargetRequest& request)
-        : folder_(request.partial),
-          description_(target_description(request)),
+    explicit ShardedTarget(const TargetOptions& options)
+        : folder_(options.partial),
+          description_(description_of(options)),
           nonce_(new_nonce()),
-          plan_(plan_of(request)),
-          assets_(read_assets(request.source)),
-          tensors_(request.transfers.size()) {
+          plan_(plan_of(options)),
+          assets_(read_assets(options.source)),
+          tensors_(options.transfers.size()) {
         std::map<std::string, size_t> numbers;
         for (size_t i = 0; i < plan_.tensors.size(); ++i) numbers[plan_.tensors[i].info.name] = i;
-        const fs::path step = checkpoint::start_step(folder_, description_.step, request.num_shards);
-        for (int shard = 0; shard < request.num_shards; ++shard) {
+        const fs::path step = checkpoint::start_step(folder_, description_.step, options.num_shards);
+        for (int shard = 0; shard < options.num_shards; ++shard) {
             shards_.push_back(TensorFile::shard(step, nonce_, plan_, shard));
             const std::vector<TensorSlab> slabs = checkpoint::slabs_of(plan_, shard);
             for (size_t i = 0; i < slabs.size(); ++i) {
@@ -102,10 +108,10 @@ class ShardedTarget : public Target {
 
 class FullTarget : public Target {
   public:
-    explicit FullTarget(const TargetRequest& request)
-        : path_(request.partial),
-          file_(TensorFile::full(path_, target_description(request), tensors(request),
-                                 read_assets(request.source))) {}
+    explicit FullTarget(const TargetOptions& options)
+        : path_(options.partial),
+          file_(TensorFile::full(path_, description_of(options), tensors(options),
+                                 read_assets(options.source))) {}
 
     void append(size_t transfer, std::span<const std::byte> bytes) override { file_.append(transfer, bytes); }
 
@@ -115,9 +121,9 @@ class FullTarget : public Target {
     }
 
   private:
-    static std::vector<TensorInfo> tensors(const TargetRequest& request) {
+    static std::vector<TensorInfo> tensors(const TargetOptions& options) {
         std::vector<TensorInfo> result;
-        for (const Transfer& transfer : request.transfers) result.push_back(transfer.to);
+        for (const Transfer& transfer : options.transfers) result.push_back(transfer.to);
         return result;
     }
 
@@ -127,20 +133,12 @@ class FullTarget : public Target {
 
 }  // namespace
 
-checkpoint::Description target_description(const TargetRequest& request) {
-    checkpoint::Description description = request.source.description.value_or(
-        checkpoint::Description{.model_only = true, .model = request.source.config_json, .state = "{}"});
-    description.program = version();
-    description.model_only = description.model_only || request.content == Content::ModelOnly;
-    return description;
+std::unique_ptr<Target> make_sharded_target(const TargetOptions& options) {
+    return std::make_unique<ShardedTarget>(options);
 }
 
-std::unique_ptr<Target> make_sharded_target(const TargetRequest& request) {
-    return std::make_unique<ShardedTarget>(request);
-}
-
-std::unique_ptr<Target> make_full_target(const TargetRequest& request) {
-    return std::make_unique<FullTarget>(request);
+std::unique_ptr<Target> make_full_target(const TargetOptions& options) {
+    return std::make_unique<FullTarget>(options);
 }
 
 }  // namespace argosy::interop

@@ -46,6 +46,17 @@ std::vector<fs::path> other_files(const fs::path& folder) {
     return others;
 }
 
+/// UserError if the folder at `path` holds files that no conversion wrote. A file cannot replace such a
+/// folder.
+void refuse_other_files(const fs::path& path) {
+    if (!fs::is_directory(path)) return;
+    const std::vector<fs::path> others = other_files(path);
+    if (others.empty()) return;
+    throw UserError(
+        "{} cannot be replaced by a file: it holds '{}', which no conversion wrote; move that elsewhere",
+        path.string(), others.front().filename().string());
+}
+
 /// Links a file, or all files of a folder, to a second name; the first name stays valid. Copies where the
 /// file system has no hard links.
 void add_name(const fs::path& from, const fs::path& to) {
@@ -58,28 +69,26 @@ void add_name(const fs::path& from, const fs::path& to) {
     if (failed) throw RunError("cannot keep {}: {}", from.string(), failed.message());
 }
 
-/// Links the files of `place` that no conversion wrote into `made`. Repeats until a pass finds no new file,
+/// Links the files of `place` that no conversion wrote into `result`. Repeats until a pass finds no new file,
 /// so that files that appear meanwhile are kept too.
-void keep_other_files(const fs::path& place, const fs::path& made) {
+void keep_other_files(const fs::path& place, const fs::path& result) {
     std::set<fs::path> kept;
     for (bool found_more = true; found_more;) {
         found_more = false;
         for (const fs::path& file : other_files(place)) {
             if (!kept.insert(file).second) continue;
             throw_if_stop_requested();
-            const fs::path name = made / file.filename();
+            const fs::path name = result / file.filename();
             if (fs::exists(fs::symlink_status(name))) {
-                throw UserError(
-                    "{} is in the way: no conversion wrote it, and this one would replace it; move it "
-                    "elsewhere",
-                    file.string());
+                throw UserError("{} would be replaced, but no conversion wrote it; move it elsewhere",
+                                file.string());
             }
             add_name(file, name);
             if (!fs::is_symlink(name)) checkpoint::sync_tree(name);
             found_more = true;
         }
     }
-    sync_folder(made);
+    sync_folder(result);
 }
 
 bool is_taken(const fs::path& path) {
@@ -115,24 +124,15 @@ bool is_conversion(const fs::path& path) {
     return start.starts_with("argosy checkpoint ") && start.find("\nkind full\n") != start.npos;
 }
 
-void refuse_other_files(const fs::path& path) {
-    if (!fs::is_directory(path)) return;
-    const std::vector<fs::path> others = other_files(path);
-    if (others.empty()) return;
-    throw UserError(
-        "{} cannot be replaced by a file: it holds '{}', which no conversion wrote; move that elsewhere",
-        path.string(), others.front().filename().string());
-}
-
-void publish_conversion(const fs::path& made, const fs::path& place, checkpoint::Replace replace) {
+void publish_conversion(const fs::path& result, const fs::path& place, checkpoint::Replace replace) {
     const bool replaces = replace == checkpoint::Replace::Yes && fs::exists(fs::symlink_status(place));
     if (replaces && !is_conversion(place)) {  // `place` appeared during the conversion
         throw UserError("{} exists, and no conversion wrote it; it is not replaced", place.string());
     }
     if (replaces && fs::is_directory(place)) {
-        fs::is_directory(made) ? keep_other_files(place, made) : refuse_other_files(place);
+        fs::is_directory(result) ? keep_other_files(place, result) : refuse_other_files(place);
     }
-    checkpoint::publish(made, place, replace);
+    checkpoint::publish(result, place, replace);
 }
 
 void refuse_inside(const fs::path& path, const fs::path& source) {
@@ -146,13 +146,16 @@ void check_output(const fs::path& path, Form form, checkpoint::Replace replace, 
     const fs::path folder = folder_of(path);
     std::error_code failed;
     if (!fs::is_directory(folder, failed)) {
-        throw UserError("cannot write {}: the folder {} {}", path.string(), folder.string(),
-                        is_taken(folder) ? "is none" : "does not exist; make it first");
+        if (is_taken(folder)) {
+            throw UserError("cannot write {}: {} is not a folder", path.string(), folder.string());
+        }
+        throw UserError("cannot write {}: the folder {} does not exist; make it first", path.string(),
+                        folder.string());
     }
     for (const fs::path& taken : {checkpoint::partial_path(path), checkpoint::replaced_path(path)}) {
         if (!is_taken(taken) || !lies_in(fs::weakly_canonical(source), fs::weakly_canonical(taken))) continue;
-        throw UserError("{} cannot be written: the source {} lies where it is made; rename the source",
-                        path.string(), source.string());
+        throw UserError("cannot write {}: it is first made at {}, where the source lies; rename the source",
+                        path.string(), taken.string());
     }
     const fs::path place = fs::weakly_canonical(path), origin = fs::weakly_canonical(source);
     if (place != origin) refuse_inside(path, source);
@@ -161,10 +164,10 @@ void check_output(const fs::path& path, Form form, checkpoint::Replace replace, 
         throw UserError("{} cannot be replaced: the source {} lies there", path.string(), source.string());
     }
     if (replace == checkpoint::Replace::No) {
-        throw UserError("{} exists; with --force it would be replaced", path.string());
+        throw UserError("{} exists; --force replaces it", path.string());
     }
     if (fs::is_symlink(path)) {
-        throw UserError("{} is a symbolic link, which is not replaced; name what it leads to, {}",
+        throw UserError("{} is a symbolic link, which is not replaced; give the path that it leads to, {}",
                         path.string(), fs::read_symlink(path).string());
     }
     if (!is_conversion(path)) {
@@ -182,7 +185,7 @@ void check_step_name(const fs::path& path, int64_t step) {
     const bool numbered = name.starts_with(prefix) && name.size() > prefix.size() &&
                           name.find_first_not_of("0123456789", prefix.size()) == std::string::npos;
     if (!numbered || name == expected) return;
-    throw UserError("{} is the name of another step than {}, which this is; name it {}, or anything else",
+    throw UserError("{} is not the name of step {}; name the folder {}, or choose a name other than a step's",
                     name, step, expected);
 }
 

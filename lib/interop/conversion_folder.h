@@ -14,18 +14,14 @@ namespace argosy::interop {
 /// Writes the list of all files in `folder`. The list is durable when this returns.
 void list_conversion(const std::filesystem::path& folder);
 
-/// Whether a conversion made the contents of `path`: a folder with a list, an empty folder or a full file.
+/// Whether a conversion wrote the contents of `path`: a folder with a list, an empty folder or a full file.
 bool is_conversion(const std::filesystem::path& path);
 
-/// UserError if the folder at `path` holds files that no conversion wrote. A file cannot replace such a
-/// folder.
-void refuse_other_files(const std::filesystem::path& path);
-
-/// Publishes `made` at `place` (checkpoint/partial_folder.h). Files at `place` that a conversion wrote are
+/// Publishes `result` at `place` (checkpoint/partial_folder.h). Files at `place` that a conversion wrote are
 /// replaced; the new folder keeps all other files of the old folder. UserError, before `place` changes, if no
-/// conversion wrote `place`, or if a file to keep has the name of a file in `made`. REQUIRES: `made` is
+/// conversion wrote `place`, or if a file to keep has the name of a file in `result`. REQUIRES: `result` is
 /// durable.
-void publish_conversion(const std::filesystem::path& made, const std::filesystem::path& place,
+void publish_conversion(const std::filesystem::path& result, const std::filesystem::path& place,
                         checkpoint::Replace replace);
 
 /// UserError if `path` is `source` or lies inside its folder.

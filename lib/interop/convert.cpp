@@ -9,22 +9,23 @@
 #include <set>
 
 #include "base/log.h"
+#include "h5/dataset.h"
 #include "interop/conversion_folder.h"
-#include "interop/transfer.h"
+#include "interop/target.h"
 
 namespace argosy::interop {
 namespace {
 
 using checkpoint::TensorInfo;
 
-std::unique_ptr<Target> make_target(Form form, const TargetRequest& request) {
+std::unique_ptr<Target> make_target(Form form, const TargetOptions& options) {
     switch (form) {
         case Form::Sharded:
-            return make_sharded_target(request);
+            return make_sharded_target(options);
         case Form::Full:
-            return make_full_target(request);
+            return make_full_target(options);
         default:
-            return make_hugging_face_target(request);
+            return make_hugging_face_target(options);
     }
 }
 
@@ -43,8 +44,8 @@ std::string hex(std::span<const std::byte> element) {
 /// Compares one tensor of the result with the source. Only one thread at a time uses a Comparison.
 class Comparison {
   public:
-    Comparison(const ModelSource& made, const TensorInfo& expected)
-        : made_(made), tensor_(made.tensors->find(expected.name)) {
+    Comparison(const ModelSource& result, const TensorInfo& expected)
+        : result_(result), tensor_(result.tensors->find(expected.name)) {
         if (!tensor_) {
             fault_ = expected.name + " is missing";
         } else if (*tensor_ != expected) {
@@ -54,12 +55,12 @@ class Comparison {
         }
     }
 
-    /// Compares a block with its expected bytes.
-    void add(const layout::Slab& block, std::span<const std::byte> expected) {
+    /// Compares a slab with its expected bytes.
+    void add(const layout::Slab& slab, std::span<const std::byte> expected) {
         if (!fault_.empty()) return;
         std::vector<std::byte> found(expected.size());
-        made_.tensors->read(*tensor_, block, found);
-        if (std::memcmp(expected.data(), found.data(), expected.size()) != 0) count(block, expected, found);
+        result_.tensors->read(*tensor_, slab, found);
+        if (std::memcmp(expected.data(), found.data(), expected.size()) != 0) count(slab, expected, found);
     }
 
     /// Empty if nothing differs.
@@ -70,69 +71,69 @@ class Comparison {
     }
 
   private:
-    void count(const layout::Slab& block, std::span<const std::byte> expected,
+    void count(const layout::Slab& slab, std::span<const std::byte> expected,
                std::span<const std::byte> found) {
         const auto width = static_cast<size_t>(size_bytes(tensor_->type));
         for (size_t at = 0; at < expected.size(); at += width) {
             const auto wanted = expected.subspan(at, width), got = found.subspan(at, width);
             if (std::memcmp(wanted.data(), got.data(), width) == 0) continue;
             if (num_different_++ > 0) continue;
-            first_ = fmt::format("first element {} of the block at [{}]: expected {}, found {}", at / width,
-                                 fmt::join(block.offset, ", "), hex(wanted), hex(got));
+            first_ = fmt::format("first element {} of the slab at [{}]: expected {}, found {}", at / width,
+                                 fmt::join(slab.offset, ", "), hex(wanted), hex(got));
         }
     }
 
-    const ModelSource& made_;
+    const ModelSource& result_;
     const TensorInfo* tensor_;
     std::string fault_, first_;
     int64_t num_different_ = 0;
 };
 
 /// Tensors that no transfer wrote.
-std::vector<std::string> superfluous_tensors(const ModelSource& made,
+std::vector<std::string> superfluous_tensors(const ModelSource& result,
                                              const std::vector<Transfer>& transfers) {
     std::set<std::string> expected;
     for (const Transfer& transfer : transfers) expected.insert(transfer.to.name);
     std::vector<std::string> found;
-    for (const TensorInfo& tensor : made.tensors->tensors()) {
+    for (const TensorInfo& tensor : result.tensors->tensors()) {
         if (!expected.contains(tensor.name)) found.push_back(tensor.name + " should not be there");
     }
     return found;
 }
 
-std::vector<std::string> element_differences(const ModelSource& source, const ModelSource& made,
+std::vector<std::string> element_differences(const ModelSource& source, const ModelSource& result,
                                              const std::vector<Transfer>& transfers,
                                              const TransferOptions& transfer_options) {
     std::vector<Comparison> comparisons;
-    for (const Transfer& transfer : transfers) comparisons.emplace_back(made, transfer.to);
+    for (const Transfer& transfer : transfers) comparisons.emplace_back(result, transfer.to);
     run_transfers(source, transfers, transfer_options,
-                  [&](size_t transfer, const layout::Slab& block, std::span<const std::byte> bytes) {
-                      comparisons[transfer].add(block, bytes);
+                  [&](size_t transfer, const layout::Slab& slab, std::span<const std::byte> bytes) {
+                      comparisons[transfer].add(slab, bytes);
                   });
-    std::vector<std::string> found = superfluous_tensors(made, transfers);
+    std::vector<std::string> found = superfluous_tensors(result, transfers);
     for (const Comparison& comparison : comparisons) {
         if (const std::string fault = comparison.fault(); !fault.empty()) found.push_back(fault);
     }
     return found;
 }
 
-std::vector<std::string> description_differences(const ModelSource& source, const ModelSource& made) {
-    std::vector<std::string> found = model::differences(source.spec, made.spec);
+std::vector<std::string> description_differences(const ModelSource& source, const ModelSource& result) {
+    std::vector<std::string> found = model::differences(source.spec, result.spec);
     const auto compare = [&](const char* what, const auto& expected, const auto& there) {
         if (expected != there)
             found.push_back(fmt::format("{}: expected {}, found {}", what, expected, there));
     };
-    compare("max_position_embeddings", source.spec.max_context, made.spec.max_context);
-    if (source.description && made.description) {
-        compare("step", source.description->step, made.description->step);
-        compare("mesh", source.description->mesh, made.description->mesh);
-        compare("configuration", source.description->config, made.description->config);
-        compare("state", source.description->state, made.description->state);
+    compare("max_position_embeddings", source.spec.max_context, result.spec.max_context);
+    if (source.description && result.description) {
+        compare("step", source.description->step, result.description->step);
+        compare("mesh", source.description->mesh, result.description->mesh);
+        compare("configuration", source.description->config, result.description->config);
+        compare("state", source.description->state, result.description->state);
     }
-    const auto expected = read_assets(source), there = read_assets(made);
+    const auto expected = read_assets(source), there = read_assets(result);
     for (const checkpoint::Asset& asset : expected) {
         const auto found_asset = std::ranges::find(there, asset.name, &checkpoint::Asset::name);
-        const bool left_out = made.form == Form::HuggingFace && !is_asset(asset.name);
+        const bool left_out = result.form == Form::HuggingFace && !is_asset(asset.name);
         if (left_out || (found_asset != there.end() && found_asset->bytes == asset.bytes)) continue;
         found.push_back(
             fmt::format("{} {}", asset.name, found_asset == there.end() ? "is missing" : "differs"));
@@ -155,16 +156,16 @@ std::filesystem::path convert(const ModelSource& source, const std::vector<Trans
                                                  .content = options.content,
                                                  .partial = partial,
                                                  .num_shards = num_shards(source, options),
-                                                 .most_file_bytes = options.most_file_bytes});
-    const auto remarks =
+                                                 .max_file_bytes = options.max_file_bytes});
+    const auto warnings =
         run_transfers(source, transfers, transfer_options,
                       [&](size_t transfer, const layout::Slab&, std::span<const std::byte> bytes) {
                           target->append(transfer, bytes);
                       });
-    for (const std::string& remark : remarks) spdlog::warn("{}", remark);
-    std::filesystem::path made = target->finish();
-    if (std::filesystem::is_directory(made)) list_conversion(made);
-    return made;
+    for (const std::string& warning : warnings) spdlog::warn("{}", warning);
+    std::filesystem::path result = target->finish();
+    if (std::filesystem::is_directory(result)) list_conversion(result);
+    return result;
 }
 
 std::vector<std::string> faults(const checkpoint::Checkpoint& checkpoint, int num_threads) {
@@ -178,15 +179,15 @@ std::vector<std::string> faults(const checkpoint::Checkpoint& checkpoint, int nu
     return found;
 }
 
-std::vector<std::string> differences(const ModelSource& source, const ModelSource& made,
+std::vector<std::string> differences(const ModelSource& source, const ModelSource& result,
                                      const std::vector<Transfer>& transfers,
                                      const TransferOptions& transfer_options) {
-    std::vector<std::string> found = description_differences(source, made);
-    for (auto&& some : {element_differences(source, made, transfers, transfer_options),
-                        made.checkpoint ? faults(*made.checkpoint, transfer_options.num_threads)
-                                        : std::vector<std::string>()}) {
-        found.insert(found.end(), some.begin(), some.end());
-    }
+    std::vector<std::string> found = description_differences(source, result);
+    const auto add = [&](const std::vector<std::string>& more) {
+        found.insert(found.end(), more.begin(), more.end());
+    };
+    add(element_differences(source, result, transfers, transfer_options));
+    if (result.checkpoint) add(faults(*result.checkpoint, transfer_options.num_threads));
     return found;
 }
 

@@ -1,16 +1,14 @@
 // Converts a model from one form to another, and compares the result with its source.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
-#include "h5/dataset.h"
+#include "base/element_type.h"
+#include "checkpoint/checkpoint.h"
 #include "interop/model_source.h"
 #include "interop/transfer.h"
 
@@ -21,7 +19,7 @@ struct ConvertOptions {
     Content content = Content::Everything;
     std::optional<ElementType> type = {};  // element type of the weights; none: as in the source
     int num_shards = 0;  // of a sharded checkpoint; 0: as in the source, or 1 if the source is not sharded
-    int64_t most_file_bytes = 5'000'000'000;  // limit of a Hugging Face file, as in transformers
+    int64_t max_file_bytes = 5'000'000'000;  // limit of a Hugging Face file, as in transformers
 };
 
 /// The tensors of the result. A Hugging Face folder holds only the model.
@@ -34,45 +32,13 @@ std::filesystem::path convert(const ModelSource& source, const std::vector<Trans
                               const ConvertOptions& options, const std::filesystem::path& partial,
                               const TransferOptions& transfer_options);
 
-// The output of a conversion, with one class for each form. The constructor lays out the files. append()
-// accepts the tensors in any order, but each tensor's bytes in sequence. After finish() the output is
-// complete and durable.
-
-class Target {
-  public:
-    virtual ~Target() = default;
-
-    /// Appends bytes to tensor `transfer`. Different threads may append to different tensors at the same
-    /// time.
-    virtual void append(size_t transfer, std::span<const std::byte> bytes) = 0;
-
-    /// Returns the path of the result. REQUIRES: every tensor has all its bytes.
-    virtual std::filesystem::path finish() = 0;
-};
-
-struct TargetRequest {
-    const ModelSource& source;
-    const std::vector<Transfer>& transfers;
-    Content content = Content::Everything;
-    std::filesystem::path partial;  // an unused path for a new file or folder
-    int num_shards = 1;             // of a sharded checkpoint
-    int64_t most_file_bytes = 0;    // limit of a Hugging Face file with several tensors
-};
-
-std::unique_ptr<Target> make_sharded_target(const TargetRequest& request);
-std::unique_ptr<Target> make_full_target(const TargetRequest& request);
-std::unique_ptr<Target> make_hugging_face_target(const TargetRequest& request);
-
-/// The description of a checkpoint that is converted from the source.
-checkpoint::Description target_description(const TargetRequest& request);
-
 // Reads the result of a conversion again and compares it with its source, element by element.
 
 /// Returns one line for people for each difference, which names the tensor, the position, the expected and
 /// the found value. The result must equal the source's elements, converted as `transfers` requests, bit for
 /// bit. Also compares the checkpoint's description and assets, and verifies the result's checks. UserError if
 /// the source's checks fail.
-std::vector<std::string> differences(const ModelSource& source, const ModelSource& made,
+std::vector<std::string> differences(const ModelSource& source, const ModelSource& result,
                                      const std::vector<Transfer>& transfers,
                                      const TransferOptions& transfer_options);
 

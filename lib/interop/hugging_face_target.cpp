@@ -6,14 +6,13 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "base/error.h"
 #include "base/log.h"
 #include "base/raw_file.h"
 #include "checkpoint/partial_folder.h"
-#include "interop/convert.h"
 #include "interop/names.h"
 #include "interop/safetensors.h"
 #include "interop/strict_json.h"
+#include "interop/target.h"
 
 namespace argosy::interop {
 namespace {
@@ -44,10 +43,10 @@ ElementType main_type(const std::vector<Transfer>& transfers) {
 
 /// Returns config.json with this program's keys, and with the source's own keys that the architecture does
 /// not determine: those in `open`, and those that this program does not know.
-std::string config_text(const TargetRequest& request) {
-    const char* type = torch_type(main_type(request.transfers));
-    json config = json::parse(model::hugging_face_config(request.source.spec, type));
-    const auto original = json::parse(request.source.config_json, nullptr, /*allow_exceptions=*/false);
+std::string config_text(const TargetOptions& options) {
+    const char* type = torch_type(main_type(options.transfers));
+    json config = json::parse(model::hugging_face_config(options.source.spec, type));
+    const auto original = json::parse(options.source.config_json, nullptr, /*allow_exceptions=*/false);
     const auto open = {"attention_dropout", "initializer_range", "use_cache", "bos_token_id", "eos_token_id"};
     for (const auto& [key, value] : original.items()) {
         const bool ours = config.contains(key) && std::ranges::find(open, key) == open.end();
@@ -57,11 +56,11 @@ std::string config_text(const TargetRequest& request) {
 }
 
 /// Distributes the tensors over files in order. Returns the number of tensors of each file.
-std::vector<size_t> split(const std::vector<TensorInfo>& tensors, int64_t most_file_bytes) {
+std::vector<size_t> split(const std::vector<TensorInfo>& tensors, int64_t max_file_bytes) {
     std::vector<size_t> counts;
     int64_t file_bytes = 0;
     for (const TensorInfo& tensor : tensors) {
-        if (counts.empty() || file_bytes + tensor.num_bytes() > most_file_bytes) {
+        if (counts.empty() || file_bytes + tensor.num_bytes() > max_file_bytes) {
             counts.push_back(0);
             file_bytes = 0;
         }
@@ -78,16 +77,16 @@ std::string file_name(size_t file, size_t num_files) {
 
 class HuggingFaceTarget : public Target {
   public:
-    explicit HuggingFaceTarget(const TargetRequest& request) : folder_(request.partial) {
+    explicit HuggingFaceTarget(const TargetOptions& options) : folder_(options.partial) {
         std::vector<TensorInfo> tensors;
-        for (const Transfer& transfer : request.transfers) {
+        for (const Transfer& transfer : options.transfers) {
             TensorInfo& tensor = tensors.emplace_back(transfer.to);
             tensor.name = hugging_face_name(tensor.name.substr(std::string(kModelPrefix).size()));
         }
         checkpoint::make_folders(folder_);
-        write_text(folder_ / "config.json", config_text(request));
-        write_assets(request.source);
-        start_files(tensors, split(tensors, request.most_file_bytes));
+        write_text(folder_ / "config.json", config_text(options));
+        write_assets(options.source);
+        start_files(tensors, split(tensors, options.max_file_bytes));
     }
 
     void append(size_t transfer, std::span<const std::byte> bytes) override {
@@ -146,8 +145,8 @@ class HuggingFaceTarget : public Target {
 
 }  // namespace
 
-std::unique_ptr<Target> make_hugging_face_target(const TargetRequest& request) {
-    return std::make_unique<HuggingFaceTarget>(request);
+std::unique_ptr<Target> make_hugging_face_target(const TargetOptions& options) {
+    return std::make_unique<HuggingFaceTarget>(options);
 }
 
 }  // namespace argosy::interop

@@ -2,12 +2,11 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "interop/byte_progress.h"
 #include "interop/names.h"
-#include "interop/transfer.h"
 
 namespace argosy::interop {
 namespace {
@@ -16,18 +15,18 @@ using checkpoint::StoredSlab;
 using checkpoint::TensorInfo;
 using nlohmann::ordered_json;
 
-struct Sum {
+struct Size {
     int64_t elements = 0, bytes = 0;
 };
 
-Sum sum_of(const ModelSource& source, bool weights) {
-    Sum sum;
+Size size_of(const ModelSource& source, bool weights) {
+    Size size;
     for (const TensorInfo& tensor : source.tensors->tensors()) {
         if (tensor.name.starts_with(kModelPrefix) != weights) continue;
-        sum.elements += tensor.num_elements();
-        sum.bytes += tensor.num_bytes();
+        size.elements += tensor.num_elements();
+        size.bytes += tensor.num_bytes();
     }
-    return sum;
+    return size;
 }
 
 std::string file_name(const ModelSource& source, const StoredSlab& slab) {
@@ -57,7 +56,7 @@ std::string check_text(const ModelSource& source, const TensorInfo& tensor) {
 std::string line(const char* what, const std::string& text) { return fmt::format("{:<12} {}\n", what, text); }
 
 std::string heading(const ModelSource& source) {
-    const Sum weights = sum_of(source, true), state = sum_of(source, false);
+    const Size weights = size_of(source, true), state = size_of(source, false);
     std::string text = line("form", name(source.form)) + line("path", source.path.string());
     if (source.description) {
         text += line("step", fmt::format("{}", source.description->step));
@@ -160,7 +159,7 @@ std::string inspection_json(const Inspection& inspection) {
     ordered_json report = {{"form", name(source.form)}, {"path", source.path.string()}};
     if (source.checkpoint) add_checkpoint_json(source, report);
     report["model"] = ordered_json::parse(source.config_json, nullptr, /*allow_exceptions=*/false);
-    const Sum weights = sum_of(source, true), state = sum_of(source, false);
+    const Size weights = size_of(source, true), state = size_of(source, false);
     report["weights"] = {{"elements", weights.elements}, {"bytes", weights.bytes}};
     report["optimizer"] = {{"elements", state.elements}, {"bytes", state.bytes}};
     if (inspection.faults && source.checkpoint) report["faults"] = *inspection.faults;

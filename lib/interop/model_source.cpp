@@ -8,6 +8,7 @@
 #include <system_error>
 
 #include "base/error.h"
+#include "checkpoint/partial_folder.h"
 #include "checkpoint/step_folder.h"
 #include "interop/names.h"
 #include "interop/safetensors.h"
@@ -86,7 +87,7 @@ ModelSource open_hugging_face(const fs::path& folder) {
     const fs::path config = folder / kConfigName;
     source.config_json = read_text(config, kMaxConfigBytes);
     source.spec = model::parse_hugging_face_config(source.config_json, config.string());
-    source.tensors = with_our_names(std::make_unique<Safetensors>(folder), source.spec);
+    source.tensors = with_checkpoint_names(std::make_unique<Safetensors>(folder), source.spec);
     return source;
 }
 
@@ -104,7 +105,7 @@ void refuse_pickled_weights(const fs::path& folder) {
 
 ModelSource open_step(const fs::path& folder) {
     if (folder.filename().string().ends_with(".partial")) {
-        throw UserError("{} is a checkpoint whose writing never ended; take a folder without .partial",
+        throw UserError("{} is an unfinished checkpoint; give a folder whose name does not end in .partial",
                         folder.string());
     }
     return open_checkpoint(folder, Form::Sharded);
@@ -127,8 +128,7 @@ ModelSource open_folder(const fs::path& folder) {
     }
     throw UserError(
         "{} holds no model: looked for {} (a step), whole step-NNNNNNNN folders, also in {}/ (a run), and {} "
-        "with {} "
-        "(Hugging Face); it holds {}",
+        "with {} (Hugging Face); it holds {}",
         folder.string(), kManifestName, kCheckpointFolder, kConfigName, kSafetensorsName, contents(folder));
 }
 
@@ -149,8 +149,7 @@ ModelSource open_model(const fs::path& path) {
     refuse_broken_link(path);
     std::error_code failed;
     const fs::file_type type = fs::status(path, failed).type();
-    if (type == fs::file_type::none)
-        throw UserError("cannot look at {}: {}", path.string(), failed.message());
+    if (type == fs::file_type::none) throw UserError("cannot read {}: {}", path.string(), failed.message());
     if (type == fs::file_type::not_found) {
         throw UserError(
             "\"{}\" does not exist; a model is a folder or file on this machine: a run's folder, a step's, a "
@@ -158,7 +157,7 @@ ModelSource open_model(const fs::path& path) {
             path.string());
     }
     // "run/step-00000100/" becomes "run/step-00000100", because the code below reads the folder's name.
-    const fs::path place = path.has_filename() ? path : path.parent_path();
+    const fs::path place = checkpoint::without_slash(path);
     if (fs::is_directory(place)) return open_folder(place);
     if (place.extension() == ".safetensors" || place.filename() == kConfigName ||
         place.filename() == kSafetensorsIndexName) {

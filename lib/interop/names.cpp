@@ -7,11 +7,9 @@
 #include <array>
 #include <cstring>
 #include <map>
-#include <set>
 #include <utility>
 
 #include "base/error.h"
-#include "interop/element_conversion.h"
 #include "interop/strict_json.h"
 #include "model/parameter.h"
 
@@ -54,7 +52,7 @@ class Faults {
     void check(const std::string& place, const model::ModelSpec& spec) const {
         if (count_ == 0) return;
         const std::string rest = count_ > kShown ? fmt::format("; and {} more", count_ - kShown) : "";
-        throw UserError("{}: its tensors are not those of its model ({}, {} layers, {} wide{}): {}{}", place,
+        throw UserError("{}: the tensors do not match the model ({}, {} layers, {} wide{}): {}{}", place,
                         spec.name, spec.num_layers, spec.dim, spec.tied_embeddings ? ", tied embeddings" : "",
                         fmt::join(shown_, "; "), rest);
     }
@@ -116,9 +114,9 @@ bool equal(const TensorSource& source, const TensorInfo& a, const TensorInfo& b)
 /// configuration.
 bool is_rotary_table(const std::string& name) { return name.ends_with("rotary_emb.inv_freq"); }
 
-class Renamed : public TensorSource {
+class RenamedSource : public TensorSource {
   public:
-    Renamed(std::unique_ptr<TensorSource> tensors, const model::ModelSpec& spec)
+    RenamedSource(std::unique_ptr<TensorSource> tensors, const model::ModelSpec& spec)
         : inner_(std::move(tensors)) {
         for (const layout::ParamSpec& parameter : model_parameters(spec)) {
             const TensorInfo& theirs = inner_->at(hugging_face_name(parameter.name));
@@ -172,12 +170,12 @@ void check_weights(const TensorSource& checkpoint, const model::ModelSpec& spec)
     take_expected(
         there, spec, [](const layout::ParamSpec& parameter) { return kModelPrefix + parameter.name; },
         faults);
-    for (const auto& [name, tensor] : there) faults.add(shown(name) + " is none of the model's");
+    for (const auto& [name, tensor] : there) faults.add(shown(name) + " is not a tensor of the model");
     faults.check(checkpoint.place(), spec);
 }
 
-std::unique_ptr<TensorSource> with_our_names(std::unique_ptr<TensorSource> tensors,
-                                             const model::ModelSpec& spec) {
+std::unique_ptr<TensorSource> with_checkpoint_names(std::unique_ptr<TensorSource> tensors,
+                                                    const model::ModelSpec& spec) {
     auto there = by_name(*tensors);
     Faults faults;
     take_expected(
@@ -186,7 +184,7 @@ std::unique_ptr<TensorSource> with_our_names(std::unique_ptr<TensorSource> tenso
     for (const auto& [name, tensor] : there) {
         if (is_rotary_table(name)) continue;
         if (!(spec.tied_embeddings && name == kHead)) {
-            faults.add(shown(name) + " is none of the model's");
+            faults.add(shown(name) + " is not a tensor of the model");
             continue;
         }
         const TensorInfo* table = tensors->find(kTable);
@@ -195,7 +193,7 @@ std::unique_ptr<TensorSource> with_our_names(std::unique_ptr<TensorSource> tenso
         }
     }
     faults.check(tensors->place(), spec);
-    return std::make_unique<Renamed>(std::move(tensors), spec);
+    return std::make_unique<RenamedSource>(std::move(tensors), spec);
 }
 
 }  // namespace argosy::interop

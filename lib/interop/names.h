@@ -2,7 +2,6 @@
 // sides store the elements of a weight in the same order, rotary pairs too (ops/rope.h).
 #pragma once
 
-#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -29,7 +28,7 @@ void check_weights(const checkpoint::TensorSource& checkpoint, const model::Mode
 /// Hugging Face's tensors under a checkpoint's names ("model/..."). UserError, listing the tensors, if some
 /// are missing, unexpected, of other shapes, or not floating-point. Rotary tables are ignored. A tied model's
 /// lm_head.weight is ignored if it equals the embedding table, element for element.
-std::unique_ptr<checkpoint::TensorSource> with_our_names(std::unique_ptr<checkpoint::TensorSource> tensors,
-                                                         const model::ModelSpec& spec);
+std::unique_ptr<checkpoint::TensorSource> with_checkpoint_names(
+    std::unique_ptr<checkpoint::TensorSource> tensors, const model::ModelSpec& spec);
 
 }  // namespace argosy::interop

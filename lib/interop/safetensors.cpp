@@ -56,20 +56,20 @@ class IndexReader : public StrictJson {
   private:
     static constexpr const char* kMap = "weight_map";
 
-    /// in_map() is true inside "weight_map", passing_over() inside the value of any other key of the root.
+    /// in_map() is true inside "weight_map", in_other_value() inside the value of any other key of the root.
     bool in_map() const { return depth_ == 2 && key_ == kMap; }
-    bool passing_over() const { return depth_ >= 1 && key_ != kMap && !key_.empty(); }
+    bool in_other_value() const { return depth_ >= 1 && key_ != kMap && !key_.empty(); }
 
     std::string where() const override { return tensor_.empty() ? "the index" : "tensor " + shown(tensor_); }
 
-    bool pass(const std::string& what) const {
-        if (!passing_over()) unexpected(what);
+    bool skip(const std::string& what) const {
+        if (!in_other_value()) unexpected(what);
         return true;
     }
 
     bool start_object(size_t) override {
         const bool root = depth_ == 0, map = depth_ == 1 && key_ == kMap;
-        if (!root && !map) pass("an object");
+        if (!root && !map) skip("an object");
         ++depth_;
         return true;
     }
@@ -79,7 +79,7 @@ class IndexReader : public StrictJson {
         return true;
     }
     bool start_array(size_t) override {
-        pass("a list");
+        skip("a list");
         ++depth_;
         return true;
     }
@@ -93,14 +93,14 @@ class IndexReader : public StrictJson {
             add_key(keys_, key);
             key_ = key;
         } else if (in_map()) {
-            if (files_.contains(key)) refuse("tensor " + shown(key), "it is there twice");
+            if (files_.contains(key)) refuse("tensor " + shown(key), "it occurs twice");
             tensor_ = key;
         }
         return true;
     }
 
     bool string(std::string& value) override {
-        if (!in_map()) return pass(shown(value));
+        if (!in_map()) return skip(shown(value));
         const bool beside = value.find_first_of(std::string_view("/\\\0", 3)) == std::string::npos;
         if (!beside || !value.ends_with(".safetensors")) {
             refuse(where(), "its file is " + shown(value) +
@@ -110,11 +110,11 @@ class IndexReader : public StrictJson {
         return true;
     }
 
-    bool null() override { return pass("null"); }
-    bool boolean(bool value) override { return pass(value ? "true" : "false"); }
-    bool number_integer(int64_t value) override { return pass(std::to_string(value)); }
-    bool number_unsigned(uint64_t value) override { return pass(std::to_string(value)); }
-    bool number_float(double, const std::string& text) override { return pass(text); }
+    bool null() override { return skip("null"); }
+    bool boolean(bool value) override { return skip(value ? "true" : "false"); }
+    bool number_integer(int64_t value) override { return skip(std::to_string(value)); }
+    bool number_unsigned(uint64_t value) override { return skip(std::to_string(value)); }
+    bool number_float(double, const std::string& text) override { return skip(text); }
 
     int depth_ = 0;
     std::set<std::string> keys_;

@@ -31,8 +31,6 @@ class Safetensors : public checkpoint::TensorSource {
               std::span<std::byte> out) const override;
     const std::string& place() const override { return place_; }
 
-    const std::vector<RawFile>& files() const { return files_; }
-
   private:
     struct Location {
         size_t file;

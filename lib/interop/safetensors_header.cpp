@@ -87,7 +87,7 @@ class HeaderReader : public StrictJson {
         add_key(fields_, key);
         field_ = key;
         if (in_ == In::Tensor && key != "dtype" && key != "shape" && key != "data_offsets") {
-            refuse("tensor " + shown(name_), "the key " + shown(key) + " is none of the format's");
+            refuse("tensor " + shown(name_), "the key " + shown(key) + " is not a key of the format");
         }
         return true;
     }
@@ -187,13 +187,13 @@ void check_coverage(std::vector<SafetensorsEntry>& entries, int64_t data_bytes, 
                             shown(entry.info.name), entry.at,
                             entry.at < reached
                                 ? fmt::format("the tensor before it ends at byte {}: they overlap", reached)
-                                : fmt::format("bytes from {} on are no tensor's: a hole", reached));
+                                : fmt::format("bytes from {} on belong to no tensor", reached));
         }
         reached = end(entry);
     }
     if (reached != data_bytes) {
         throw UserError(
-            "{}: the tensors end at byte {} of the data, and {} bytes follow that are no tensor's", place,
+            "{}: the tensors end at byte {} of the data, and {} bytes follow that belong to no tensor", place,
             reached, data_bytes - reached);
     }
 }
@@ -244,7 +244,6 @@ SafetensorsLayout lay_out_safetensors(const std::vector<TensorInfo>& tensors) {
     ARGOSY_CHECK(std::ssize(header) <= kMaxSafetensorsHeaderBytes, "{} tensors in one file", tensors.size());
     layout.start = little_endian(header.size()) + header;
     for (int64_t& at : layout.at) at += std::ssize(layout.start);
-    layout.file_bytes = std::ssize(layout.start) + end;
     return layout;
 }
 

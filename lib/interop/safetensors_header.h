@@ -30,7 +30,6 @@ std::vector<SafetensorsEntry> parse_safetensors_header(std::string_view text, in
 struct SafetensorsLayout {
     std::string start;        // length field and header, the first bytes of the file
     std::vector<int64_t> at;  // offset of each tensor from the file's start
-    int64_t file_bytes = 0;
 };
 
 /// Lays out a file like the safetensors package: tensors are sorted by type, wide types first, then by name,

@@ -10,8 +10,6 @@
 #include <string>
 #include <string_view>
 
-#include "base/error.h"
-
 namespace argosy::interop {
 
 /// Formats a string of unknown origin for a message: quoted, printable, and of limited length.
@@ -57,8 +55,8 @@ class StrictJson : public nlohmann::json_sax<nlohmann::json> {
 
 // Reads and writes small text files as a whole.
 
-/// UserError if the file is missing, unreadable or larger than `most_bytes`.
-std::string read_text(const std::filesystem::path& path, int64_t most_bytes);
+/// UserError if the file is missing, unreadable or larger than `max_bytes`.
+std::string read_text(const std::filesystem::path& path, int64_t max_bytes);
 
 /// The file is durable when write_text() returns.
 void write_text(const std::filesystem::path& path, const std::string& text);

@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/hash.h"
+#include "h5/dataset.h"
 #include "interop/element_conversion.h"
 #include "interop/names.h"
 
@@ -93,9 +94,10 @@ void SlabChecks::finish() const {
     }
 }
 
-class OneTransfer {
+/// Reads, checks and converts one tensor.
+class TensorReader {
   public:
-    OneTransfer(const ModelSource& source, const Transfer& transfer, Buffers& buffers)
+    TensorReader(const ModelSource& source, const Transfer& transfer, Buffers& buffers)
         : source_(source), transfer_(transfer), buffers_(buffers) {
         if (source.checkpoint) checks_.emplace(*source.checkpoint, *transfer.from);
     }
@@ -145,25 +147,25 @@ std::vector<Transfer> plan_transfers(const ModelSource& source, Content content,
 }
 
 std::vector<std::string> run_transfers(const ModelSource& source, const std::vector<Transfer>& transfers,
-                                       const TransferOptions& transfer_options, const Take& take) {
+                                       const TransferOptions& transfer_options, const Receiver& receive) {
     const std::vector<size_t> order = by_size(transfers);
     std::vector<Buffers> buffers(transfer_options.num_threads);
-    std::vector<std::string> remarks(transfers.size());
+    std::vector<std::string> warnings(transfers.size());
     run_in_threads(order.size(), transfer_options.num_threads, [&](size_t job, size_t thread) {
         const Transfer& transfer = transfers[order[job]];
-        OneTransfer under_way(source, transfer, buffers[thread]);
+        TensorReader reader(source, transfer, buffers[thread]);
         const int64_t from_bytes = size_bytes(transfer.from->type), to_bytes = size_bytes(transfer.to.type);
         const int64_t max_elements = kSlabBytes / std::max(from_bytes, to_bytes);
         for (const layout::Slab& slab : layout::consecutive_slabs(transfer.from->shape, max_elements)) {
             if (transfer_options.stopped && transfer_options.stopped())
-                throw RunError("stopped by a signal; nothing half-written is left");
-            take(order[job], slab, under_way.read(slab));
+                throw RunError("stopped by a signal; no unfinished output is left");
+            receive(order[job], slab, reader.read(slab));
             if (transfer_options.progress) transfer_options.progress->add(slab.num_elements() * from_bytes);
         }
-        remarks[order[job]] = under_way.finish();
+        warnings[order[job]] = reader.finish();
     });
-    std::erase(remarks, "");
-    return remarks;
+    std::erase(warnings, "");
+    return warnings;
 }
 
 int64_t num_source_bytes(const std::vector<Transfer>& transfers) {
@@ -194,37 +196,6 @@ void run_in_threads(size_t num_jobs, int num_threads,
         work(0);
     }
     if (failure) std::rethrow_exception(failure);
-}
-
-std::string bytes_text(int64_t num_bytes) {
-    constexpr const char* kUnits[] = {"bytes", "kB", "MB", "GB", "TB"};
-    auto value = static_cast<double>(num_bytes);
-    int unit = 0;
-    for (; unit < 4 && value >= 999.5; ++unit) value /= 1000;
-    return unit == 0 ? fmt::format("{} bytes", num_bytes) : fmt::format("{:.3g} {}", value, kUnits[unit]);
-}
-
-Progress::Progress(std::string title, int64_t total_bytes, const Environment& environment)
-    : total_bytes_(total_bytes), shown_(std::move(title), environment) {}
-
-void Progress::add(int64_t num_bytes) {
-    const int64_t done_bytes = done_bytes_ += num_bytes;
-    // A thread that does not get the lock shows nothing; its bytes are counted already.
-    const std::unique_lock lock(mutex_, std::try_to_lock);
-    if (!lock || !shown_.due()) return;
-    const double share =
-        total_bytes_ > 0 ? static_cast<double>(done_bytes) / static_cast<double>(total_bytes_) : 1;
-    shown_.show(share, fmt::format("{} of {}  {}/s", bytes_text(done_bytes), bytes_text(total_bytes_),
-                                   bytes_text(bytes_per_second())));
-}
-
-std::string Progress::summary() const {
-    return fmt::format("{} in {:.3g} s, {}/s", bytes_text(done_bytes_), shown_.seconds(),
-                       bytes_text(bytes_per_second()));
-}
-
-int64_t Progress::bytes_per_second() const {
-    return static_cast<int64_t>(static_cast<double>(done_bytes_) / std::max(shown_.seconds(), 1e-9));
 }
 
 }  // namespace argosy::interop

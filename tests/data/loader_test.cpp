@@ -1,4 +1,4 @@
-#include "data/records.h"
+#include "data/loader.h"
 
 #include <gtest/gtest.h>
 

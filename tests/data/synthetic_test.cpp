@@ -116,7 +116,7 @@ TEST(AgreementSentence, FormsDifferOnlyInTheirVerb) {
     for (int i = 0; i < 500; ++i) {
         RandomStream random(1, "test", i);
         const AgreementSentence sentence = agreement_sentence(random);
-        plural += sentence.number == Grammatical::Plural;
+        plural += sentence.number == GrammaticalNumber::Plural;
         EXPECT_NE(sentence.right(), sentence.wrong());
         EXPECT_EQ(sentence.right().substr(sentence.right().find(' ')),
                   sentence.wrong().substr(sentence.wrong().find(' ')));

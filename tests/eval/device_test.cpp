@@ -52,8 +52,8 @@ TEST_F(DeviceTest, IsTheCpuOnRequestIfAGpuCannotBeUsed) {
 
 TEST_F(DeviceTest, StreamsTakeAQuarterOfAGpusFreeMemory) {
     testing::fake_gpus().free_bytes = 4000;
-    EXPECT_EQ(round_bytes(choose_device("gpu"), 7), 1000);
-    EXPECT_EQ(round_bytes(choose_device("cpu"), 7), 7);
+    EXPECT_EQ(stream_bytes(choose_device("gpu"), 7), 1000);
+    EXPECT_EQ(stream_bytes(choose_device("cpu"), 7), 7);
 }
 
 }  // namespace

@@ -91,9 +91,9 @@ class Perplexity : public ::testing::Test {
 TEST_F(Perplexity, DoesNotDependOnBatchesAndRounds) {
     const auto alone = score_records(model_, records_, {.batch_tokens = 1});
     for (const int64_t batch_tokens : {64, 300, 100000}) {
-        for (const int64_t round_bytes : {1, 40000, 1 << 29}) {
+        for (const int64_t stream_bytes : {1, 40000, 1 << 29}) {
             const auto found =
-                score_records(model_, records_, {.batch_tokens = batch_tokens, .round_bytes = round_bytes});
+                score_records(model_, records_, {.batch_tokens = batch_tokens, .stream_bytes = stream_bytes});
             for (size_t i = 0; i < records_.size(); ++i) {
                 EXPECT_EQ(found[i].log_likelihood, alone[i].log_likelihood) << "record " << i;
                 EXPECT_EQ(found[i].num_greedy, alone[i].num_greedy) << "record " << i;
@@ -123,9 +123,8 @@ TEST_F(Perplexity, LongRecordsAreSplitIntoRollingWindows) {
 
 TEST_F(Perplexity, ReportsItsProgress) {
     std::vector<double> shares;
-    score_records(model_, records_, {.batch_tokens = 64, .round_bytes = 40000, .progress = [&](double share) {
-                                         shares.push_back(share);
-                                     }});
+    const auto progress = [&](double share) { shares.push_back(share); };
+    score_records(model_, records_, {.batch_tokens = 64, .stream_bytes = 40000, .progress = progress});
     EXPECT_GE(std::ssize(shares), 2 * model_.num_units()) << "of several rounds";
     EXPECT_TRUE(std::ranges::is_sorted(shares));
     EXPECT_EQ(shares.back(), 1);

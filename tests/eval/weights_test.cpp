@@ -1,4 +1,4 @@
-#include "eval/layerwise_model.h"
+#include "eval/weights.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>

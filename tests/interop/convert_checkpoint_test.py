@@ -184,7 +184,7 @@ class ConvertTest(unittest.TestCase):
         self.assert_error("cannot be replaced by a file", "which no conversion wrote")
         (place / "tokenizer.json").write_text("mine")
         self.convert("hf", "d", "--force", source=model, code=2)
-        self.assert_error(f"{place / 'tokenizer.json'} is in the way")
+        self.assert_error(f"{place / 'tokenizer.json'} would be replaced")
         self.assertEqual(set(os.listdir(place)), hf | {"conversion.json", "tokenizer.json"} | mine)
         self.assertEqual((place / "tokenizer.json").read_text(), "mine")
 

@@ -180,9 +180,9 @@ TEST(Convert, NumbersThatATypeCannotHoldAreSaid) {
     std::memcpy(bytes.data() + bytes.size() - 4, &large, 4);
     write_file(path, bytes);
     EXPECT_EQ(run(ElementType::BFloat16), std::vector<std::string>{});
-    const auto remarks = run(ElementType::Float16);
-    ASSERT_EQ(remarks.size(), 1u);
-    expect_message(remarks[0], {"model/norm.weight", "1 of 26 elements", "too large for f16"});
+    const auto warnings = run(ElementType::Float16);
+    ASSERT_EQ(warnings.size(), 1u);
+    expect_message(warnings[0], {"model/norm.weight", "1 of 26 elements", "too large for f16"});
 }
 
 TEST(Convert, TiedModelsHaveNoHeadOnTheOtherSide) {
@@ -197,7 +197,7 @@ TEST(Convert, LargeModelsAreSplitOverFiles) {
     const ScratchFolder folder;
     write_hugging_face(folder / "one", tiny_spec("llama"), ElementType::Float32);
     // The table has 6344 bytes: its file is larger than asked for, and holds nothing else.
-    convert_to(folder / "one", folder / "many", {.to = Form::HuggingFace, .most_file_bytes = 6000});
+    convert_to(folder / "one", folder / "many", {.to = Form::HuggingFace, .max_file_bytes = 6000});
     EXPECT_EQ(contents(folder / "many"), contents(folder / "one"));
     const auto index = nlohmann::json::parse(read_file(folder / "many" / "model.safetensors.index.json"));
     std::map<std::string, int> tensors;

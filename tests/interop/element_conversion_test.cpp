@@ -11,6 +11,8 @@
 #include <random>
 #include <vector>
 
+#include "h5/dataset.h"
+
 namespace argosy::interop {
 namespace {
 

@@ -50,7 +50,7 @@ TEST(OpenModel, TakesTheNewestWholeStep) {
     EXPECT_EQ(open_model(steps).path, steps / "step-00000070");
     fs::rename(steps / "step-00000070", steps / "step-00000070.partial");
     EXPECT_EQ(open_model(folder / "run").path, steps / "step-00000009");
-    EXPECT_ERROR(open_model(steps / "step-00000070.partial"), UserError, "never ended");
+    EXPECT_ERROR(open_model(steps / "step-00000070.partial"), UserError, "unfinished");
 }
 
 TEST(OpenModel, SaysWhatItLookedForAndWhatIsThere) {
@@ -159,7 +159,7 @@ TEST(CheckOutput, ProtectsWhatIsThere) {
     EXPECT_ERROR(check_output(folder / std::string(250, 'a'), Form::HuggingFace, Replace::No, source),
                  UserError, "too long");
     EXPECT_ERROR(check_output(folder / "full" / "new", Form::HuggingFace, Replace::No, source), UserError,
-                 "full is none");
+                 "full is not a folder");
     EXPECT_ERROR(check_output(folder / "hf", Form::HuggingFace, Replace::Yes, folder / "hf"), UserError,
                  "the source", "lies there");
     EXPECT_ERROR(check_output(folder / "", Form::HuggingFace, Replace::Yes, folder / "hf"), UserError,

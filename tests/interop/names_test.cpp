@@ -39,7 +39,7 @@ std::vector<TensorInfo> theirs(const model::ModelSpec& spec) {
 auto open(std::vector<TensorInfo> tensors, const model::ModelSpec& spec, const std::string& ones = "") {
     auto fake = std::make_unique<Fake>(std::move(tensors));
     fake->ones = ones;
-    return with_our_names(std::move(fake), spec);
+    return with_checkpoint_names(std::move(fake), spec);
 }
 
 TEST(Names, AreHuggingFaces) {
@@ -88,7 +88,8 @@ TEST(Names, AllFaultsAreInOneMessage) {
                  "model.embed_tokens.weight is missing",
                  "model.layers.0.input_layernorm.weight has shape [27], expected [26]",
                  "model.layers.0.self_attn.q_proj.weight has elements of type i64",
-                 "\"model.layers.2.mlp.up_proj.weight\" is none of the model's", "\"rotary\\nfake\" is none");
+                 "\"model.layers.2.mlp.up_proj.weight\" is not a tensor of the model",
+                 "\"rotary\\nfake\" is not a tensor");
     EXPECT_ERROR(open({}, spec), UserError, "is missing", "and 1 more");
 }
 
@@ -123,7 +124,7 @@ TEST(Names, ACheckpointsWeightsAreHeldAgainstItsModel) {
     tensors.erase(tensors.begin() + 1);
     tensors.push_back({"model/more", ElementType::Float32, {1}});
     EXPECT_ERROR(check_weights(Fake(tensors), spec), UserError,
-                 "model/layers.0.attention_norm.weight is missing", "\"model/more\" is none");
+                 "model/layers.0.attention_norm.weight is missing", "\"model/more\" is not a tensor");
 }
 
 }  // namespace

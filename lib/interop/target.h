@@ -1,0 +1,43 @@
+// Private to this module: the output of a conversion, with one class for each form.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "interop/model_source.h"
+#include "interop/transfer.h"
+
+namespace argosy::interop {
+
+/// The constructor lays out the files. append() accepts the tensors in any order, but each tensor's bytes in
+/// sequence. After finish() the output is complete and durable.
+class Target {
+  public:
+    virtual ~Target() = default;
+
+    /// Appends bytes to tensor `transfer`. Different threads may append to different tensors at the same
+    /// time.
+    virtual void append(size_t transfer, std::span<const std::byte> bytes) = 0;
+
+    /// Returns the path of the result. REQUIRES: every tensor has all its bytes.
+    virtual std::filesystem::path finish() = 0;
+};
+
+struct TargetOptions {
+    const ModelSource& source;
+    const std::vector<Transfer>& transfers;
+    Content content = Content::Everything;
+    std::filesystem::path partial;  // an unused path for a new file or folder
+    int num_shards = 1;             // of a sharded checkpoint
+    int64_t max_file_bytes = 0;     // limit of a Hugging Face file with several tensors
+};
+
+std::unique_ptr<Target> make_sharded_target(const TargetOptions& options);
+std::unique_ptr<Target> make_full_target(const TargetOptions& options);
+std::unique_ptr<Target> make_hugging_face_target(const TargetOptions& options);
+
+}  // namespace argosy::interop
