@@ -11,7 +11,7 @@
 #include "model/layer.h"
 #include "ops/embedding.h"
 #include "ops/matmul.h"
-#include "ops/own_kernels.h"
+#include "ops/numerics.h"
 #include "ops/rms_norm.h"
 
 namespace argosy::model {
@@ -27,7 +27,7 @@ Head::Head(const ModelSpec& spec, const TensorAxis& axis) : spec_(spec), axis_(a
 
 int64_t Head::rows_per_chunk(int64_t num_rows, int64_t num_columns, const at::Tensor& x) {
     const auto whole = [](int64_t rows) { return rows / kWholeRows * kWholeRows; };
-    const int64_t max_rows = std::max(kFewestRows, whole(ops::largest_temporary(x) / num_columns));
+    const int64_t max_rows = std::max(kFewestRows, whole(ops::max_temporary_elements(x) / num_columns));
     const int64_t num_chunks = (num_rows + max_rows - 1) / max_rows;
     return num_chunks <= 1 ? num_rows : whole((num_rows - 1) / num_chunks) + kWholeRows;
 }

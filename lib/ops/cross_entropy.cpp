@@ -10,7 +10,8 @@
 
 #include <limits>
 
-#include "ops/own_kernels.h"
+#include "ops/kernel_calls.h"
+#include "ops/numerics.h"
 
 namespace argosy::ops {
 namespace {
@@ -36,7 +37,7 @@ SoftmaxSums plain_sums(const at::Tensor& logits, const at::Tensor& targets, int6
                                target_logits.masked_fill(present.bitwise_not(), 0)})};
 }
 
-SoftmaxSums own_sums(const at::Tensor& logits, const at::Tensor& targets, int64_t begin) {
+SoftmaxSums kernel_sums(const at::Tensor& logits, const at::Tensor& targets, int64_t begin) {
     const int64_t num_rows = logits.size(0), num_columns = logits.size(1);
     const auto options = logits.options().dtype(at::kFloat);
     SoftmaxSums out{at::empty({num_rows}, options), at::empty({2, num_rows}, options)};
@@ -57,7 +58,7 @@ SoftmaxSums own_sums(const at::Tensor& logits, const at::Tensor& targets, int64_
         if (gpu::holds(logits)) {
             return gpu_kernels<T>().softmax_sums(rows(0, num_rows), gpu::current_stream());
         }
-        at::parallel_for(0, num_rows, fewest_rows(num_columns), [&](int64_t first, int64_t end) {
+        at::parallel_for(0, num_rows, min_rows_per_thread(num_columns), [&](int64_t first, int64_t end) {
             kernels::table().of<T>().softmax_sums(rows(first, end));
         });
     });
@@ -74,8 +75,8 @@ void plain_gradient(at::Tensor& logits, const SoftmaxSums& all, const at::Tensor
     logits.copy_(gradient.masked_fill_(targets.lt(0).unsqueeze(1), 0));
 }
 
-void own_gradient(at::Tensor& logits, const SoftmaxSums& all, const at::Tensor& targets, int64_t begin,
-                  const at::Tensor& scale) {
+void kernel_gradient(at::Tensor& logits, const SoftmaxSums& all, const at::Tensor& targets, int64_t begin,
+                     const at::Tensor& scale) {
     const int64_t num_columns = logits.size(1);
     with_element_type(logits.scalar_type(), [&]<class T>(T) {
         T* inout = mutable_elements<T>(logits);
@@ -95,9 +96,10 @@ void own_gradient(at::Tensor& logits, const SoftmaxSums& all, const at::Tensor& 
         if (gpu::holds(logits)) {
             return gpu_kernels<T>().cross_entropy_gradient(rows(0, logits.size(0)), gpu::current_stream());
         }
-        at::parallel_for(0, logits.size(0), fewest_rows(num_columns), [&](int64_t first, int64_t end) {
-            kernels::table().of<T>().cross_entropy_gradient(rows(first, end));
-        });
+        at::parallel_for(0, logits.size(0), min_rows_per_thread(num_columns),
+                         [&](int64_t first, int64_t end) {
+                             kernels::table().of<T>().cross_entropy_gradient(rows(first, end));
+                         });
     });
 }
 
@@ -130,7 +132,7 @@ SoftmaxSums softmax_sums(const at::Tensor& logits, const at::Tensor& targets, in
                 at::zeros({2, num_rows}, options)};
     }
     if (!has_kernels(logits)) return plain_sums(logits, targets, begin);
-    return own_sums(logits.contiguous(), targets.contiguous(), begin);
+    return kernel_sums(logits.contiguous(), targets.contiguous(), begin);
 }
 
 void raise_maxima(SoftmaxSums& own, const at::Tensor& maxima) {
@@ -163,7 +165,7 @@ void turn_into_cross_entropy_gradient(at::Tensor& logits, const SoftmaxSums& all
     if (logits.size(1) == 0) return;
     if (!has_kernels(logits) || !logits.is_contiguous())
         return plain_gradient(logits, all, targets, begin, scale);
-    own_gradient(logits, all, targets.contiguous(), begin, scale);
+    kernel_gradient(logits, all, targets.contiguous(), begin, scale);
 }
 
 SoftmaxSums turn_into_cross_entropy_gradient(at::Tensor& logits, const at::Tensor& targets,

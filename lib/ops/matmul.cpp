@@ -13,7 +13,7 @@
 #include "cublas/matmul.h"
 #include "gpu/device.h"
 #include "gpu/element_type.h"
-#include "ops/own_kernels.h"
+#include "ops/kernel_calls.h"
 #include "ops/tensor_thread.h"
 
 namespace argosy::ops {

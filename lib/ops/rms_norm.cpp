@@ -9,8 +9,9 @@
 #include <utility>
 #include <vector>
 
-#include "ops/own_kernels.h"
-#include "ops/tensor_thread.h"
+#include "ops/kernel_calls.h"
+#include "ops/numerics.h"
+#include "ops/sums.h"
 
 namespace argosy::ops {
 namespace {
@@ -59,8 +60,8 @@ class Rows {
 };
 
 /// Computes the norm of x + delta and writes x + delta to `sum`; if both are undefined, the norm of x.
-RmsNormOutput own_forward(const at::Tensor& x, const at::Tensor& delta, const at::Tensor& sum,
-                          const at::Tensor& weight, double eps) {
+RmsNormOutput kernel_forward(const at::Tensor& x, const at::Tensor& delta, const at::Tensor& sum,
+                             const at::Tensor& weight, double eps) {
     const int64_t size = x.size(-1), num_rows = x.numel() / size;
     std::vector<int64_t> rows_shape = x.sizes().vec();
     rows_shape.back() = 1;
@@ -86,7 +87,7 @@ RmsNormOutput own_forward(const at::Tensor& x, const at::Tensor& delta, const at
                 .x_gaps = x_rows.from(begin)};
         };
         if (gpu::holds(x)) return gpu_kernels<T>().rms_norm(rows(0, num_rows), gpu::current_stream());
-        at::parallel_for(0, num_rows, fewest_rows(size), [&](int64_t begin, int64_t end) {
+        at::parallel_for(0, num_rows, min_rows_per_thread(size), [&](int64_t begin, int64_t end) {
             kernels::table().of<T>().rms_norm(rows(begin, end));
         });
     });
@@ -98,7 +99,7 @@ struct BackwardInputs {
 };
 
 /// Writes dx and returns dw. REQUIRES: x and dx have rows in groups, and all other inputs are contiguous.
-at::Tensor own_backward(const at::Tensor& dx, const BackwardInputs& inputs) {
+at::Tensor kernel_backward(const at::Tensor& dx, const BackwardInputs& inputs) {
     const at::Tensor& x = inputs.x;
     ARGOSY_CHECK(dx.sizes() == x.sizes() && dx.scalar_type() == x.scalar_type(), "dx of another kind than x");
     const int64_t size = x.size(-1), num_rows = x.numel() / size;
@@ -138,7 +139,7 @@ at::Tensor own_backward(const at::Tensor& dx, const BackwardInputs& inputs) {
 
 RmsNormGradient new_gradient(const BackwardInputs& inputs) {
     RmsNormGradient gradient{at::empty(inputs.x.sizes(), inputs.x.options()), {}};
-    gradient.dw = own_backward(gradient.dx, inputs);
+    gradient.dw = kernel_backward(gradient.dx, inputs);
     return gradient;
 }
 
@@ -146,7 +147,7 @@ RmsNormGradient new_gradient(const BackwardInputs& inputs) {
 
 RmsNormOutput rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
     if (!has_kernels(x)) return plain_forward(x, weight, eps);
-    return own_forward(with_rows_in_groups(x), {}, {}, weight, eps);
+    return kernel_forward(with_rows_in_groups(x), {}, {}, weight, eps);
 }
 
 AddRmsNormOutput add_rms_norm(const at::Tensor& x, const at::Tensor& delta, const at::Tensor& weight,
@@ -158,7 +159,7 @@ AddRmsNormOutput add_rms_norm(const at::Tensor& x, const at::Tensor& delta, cons
     }
     const at::Tensor input = x.contiguous();
     at::Tensor sum = at::empty_like(input);
-    RmsNormOutput norm = own_forward(input, delta.contiguous(), sum, weight, eps);
+    RmsNormOutput norm = kernel_forward(input, delta.contiguous(), sum, weight, eps);
     return {std::move(sum), std::move(norm)};
 }
 
@@ -175,8 +176,8 @@ RmsNormGradient rms_norm_backward(const at::Tensor& dy, const at::Tensor& x, con
 at::Tensor write_rms_norm_backward(const at::Tensor& dx, const at::Tensor& dy, const at::Tensor& x,
                                    const at::Tensor& weight, const at::Tensor& inverse_rms) {
     if (has_kernels(x)) {
-        return own_backward(dx,
-                            {dy.contiguous(), with_rows_in_groups(x), weight, inverse_rms, /*residual=*/{}});
+        return kernel_backward(
+            dx, {dy.contiguous(), with_rows_in_groups(x), weight, inverse_rms, /*residual=*/{}});
     }
     auto [gradient, dw] = plain_backward(dy, x, weight, inverse_rms, /*residual=*/{});
     dx.copy_(gradient);

@@ -6,7 +6,8 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/tensor.h>
 
-#include "ops/own_kernels.h"
+#include "ops/kernel_calls.h"
+#include "ops/numerics.h"
 
 namespace argosy::ops {
 namespace {
@@ -25,7 +26,7 @@ at::Tensor plain(const at::Tensor& x, const RopeTable& table, Turn turn) {
 }
 
 /// REQUIRES: the rows of x and y are dense. y may be x.
-void own_turn(const at::Tensor& y, const at::Tensor& x, const RopeTable& table, Turn turn) {
+void kernel_rotation(const at::Tensor& y, const at::Tensor& x, const RopeTable& table, Turn turn) {
     const int64_t size = x.size(1), half = table.cos.size(1);
     with_element_type(x.scalar_type(), [&]<class T>(T) {
         const T* in = rows_of<T>(x);
@@ -46,7 +47,7 @@ void own_turn(const at::Tensor& y, const at::Tensor& x, const RopeTable& table, 
                                     .y_stride = y.stride(0)};
         };
         if (gpu::holds(x)) return gpu_kernels<T>().rope(rows(0, x.size(0)), gpu::current_stream());
-        at::parallel_for(0, x.size(0), fewest_rows(size), [&](int64_t begin, int64_t end) {
+        at::parallel_for(0, x.size(0), min_rows_per_thread(size), [&](int64_t begin, int64_t end) {
             kernels::table().of<T>().rope(rows(begin, end));
         });
     });
@@ -55,7 +56,7 @@ void own_turn(const at::Tensor& y, const at::Tensor& x, const RopeTable& table, 
 void write_turned(const at::Tensor& y, const at::Tensor& x, const RopeTable& table, Turn turn) {
     ARGOSY_CHECK(y.sizes() == x.sizes(), "RoPE: x and y have different shapes");
     if (has_kernels(x)) {
-        own_turn(y, with_dense_rows(x), table, turn);
+        kernel_rotation(y, with_dense_rows(x), table, turn);
     } else {
         y.copy_(plain(x, table, turn));
     }

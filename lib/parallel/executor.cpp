@@ -6,9 +6,8 @@
 
 #include <utility>
 
-#include "base/error.h"
 #include "gpu/device.h"
-#include "ops/own_kernels.h"
+#include "ops/numerics.h"
 
 // The idea: a step is a fixed list of operations (UnitOp), so the executor needs one switch and no decisions.
 // The list is cut into parts (program_parts.h): one for each microbatch where the microbatches are

@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "model/block.h"
 #include "model/head.h"
-#include "ops/own_kernels.h"
+#include "ops/numerics.h"
 #include "parallel/unit_memory.h"
 
 namespace argosy::parallel {

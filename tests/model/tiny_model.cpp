@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "model/head.h"
-#include "ops/own_kernels.h"
+#include "ops/numerics.h"
 
 namespace argosy::model {
 namespace {

@@ -1,5 +1,5 @@
-// Calls of Argosy's own kernels (lib/kernels) with tensors: when the kernels are used, with which element
-// type, and on which memory. Also: the accumulation type, and the switches for repeatable results.
+// Calls of Argosy's kernels (lib/kernels) with tensors: when the kernels are used, with which element type,
+// and on which memory.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -53,9 +53,9 @@ inline at::Tensor scratch(int64_t bytes, const at::Tensor& x) {
 }
 
 /// The minimum number of elements, and of rows with `row_size` elements, for one thread of at::parallel_for.
-inline constexpr int64_t kFewestElements = 1 << 15;
-inline int64_t fewest_rows(int64_t row_size) {
-    return std::max<int64_t>(1, kFewestElements / std::max<int64_t>(1, row_size));
+inline constexpr int64_t kMinElementsPerThread = 1 << 15;
+inline int64_t min_rows_per_thread(int64_t row_size) {
+    return std::max<int64_t>(1, kMinElementsPerThread / std::max<int64_t>(1, row_size));
 }
 
 /// LibTorch's type for an element type of the kernels.
@@ -109,33 +109,5 @@ T* mutable_rows_of(const at::Tensor& x) {
     check_rows<T>(x);
     return static_cast<T*>(x.mutable_data_ptr());
 }
-
-// The element types of the numerics. Operations accept fp64, fp32, bf16 and fp16; inside, sums and
-// transcendental functions run in the accumulation type and round once at the end.
-
-/// fp64 for fp64, fp32 for everything else.
-inline at::ScalarType accumulation_type(at::ScalarType type) {
-    return type == at::kDouble ? at::kDouble : at::kFloat;
-}
-
-/// Maximum number of elements that a temporary tensor on the device of x should have. On a processor, such a
-/// tensor stays near the caches. On a GPU, such large tensors (2 GiB in bf16) mean few passes over
-/// the weights.
-int64_t largest_temporary(const at::Tensor& x);
-
-/// Returns x in its accumulation type; x itself if it already has that type.
-inline at::Tensor widened(const at::Tensor& x) { return x.to(accumulation_type(x.scalar_type())); }
-
-// Repeatable results: sets the switches of LibTorch and cuBLAS.
-
-/// Makes results repeatable for the rest of the process. REQUIRES: CUDA has not started, because the function
-/// sets CUBLAS_WORKSPACE_CONFIG unless the environment has it.
-/// 1. An operation that cannot repeat its bits throws.
-/// 2. New memory is filled (floating point with NaN) instead of left uninitialised.
-/// 3. The number of threads is fixed to its current value, which is returned. Otherwise libraries use fewer
-///    threads for small work or on a busy machine, and the number of threads determines how a sum is split.
-/// Between GPUs, NCCL's choice of algorithm determines the order of a sum. The order is the same for the same
-/// version, settings and placement of ranks.
-int make_deterministic();
 
 }  // namespace argosy::ops
