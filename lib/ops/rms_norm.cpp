@@ -46,17 +46,17 @@ at::Tensor with_rows_in_groups(const at::Tensor& x) { return has_rows_in_groups(
 class Rows {
   public:
     /// REQUIRES: has_rows_in_groups(x).
-    explicit Rows(const at::Tensor& x) : size_(x.size(-1)) {
-        ARGOSY_CHECK(has_rows_in_groups(x), "rows that do not lie in groups");
+    explicit Rows(const at::Tensor& x) : row_size_(x.size(-1)) {
+        ARGOSY_CHECK(has_rows_in_groups(x), "rows that are not in groups");
         if (x.is_contiguous()) return;
-        every_ = x.size(1);
-        gap_ = x.stride(0) - every_ * size_;
+        rows_per_group_ = x.size(1);
+        gap_ = x.stride(0) - rows_per_group_ * row_size_;
     }
-    int64_t begin_of(int64_t row) const { return row * size_ + row / every_ * gap_; }
-    kernels::Gaps from(int64_t row) const { return {.every = every_, .gap = gap_, .first = row % every_}; }
+    int64_t begin_of(int64_t row) const { return row * row_size_ + row / rows_per_group_ * gap_; }
+    kernels::RowGroups from(int64_t row) const { return {rows_per_group_, gap_, row % rows_per_group_}; }
 
   private:
-    int64_t size_, every_ = 1, gap_ = 0;
+    int64_t row_size_, rows_per_group_ = 1, gap_ = 0;
 };
 
 /// Computes the norm of x + delta and writes x + delta to `sum`; if both are undefined, the norm of x.
@@ -84,7 +84,7 @@ RmsNormOutput kernel_forward(const at::Tensor& x, const at::Tensor& delta, const
                 .eps = static_cast<float>(eps),
                 .y = out + begin * size,
                 .inverse_rms = inverse + begin,
-                .x_gaps = x_rows.from(begin)};
+                .x_groups = x_rows.from(begin)};
         };
         if (gpu::holds(x)) return gpu_kernels<T>().rms_norm(rows(0, num_rows), gpu::current_stream());
         at::parallel_for(0, num_rows, min_rows_per_thread(size), [&](int64_t begin, int64_t end) {
@@ -122,8 +122,8 @@ at::Tensor kernel_backward(const at::Tensor& dx, const BackwardInputs& inputs) {
                                                .residual = residual == nullptr ? nullptr : residual + begin,
                                                .dx = out + dx_rows.begin_of(first),
                                                .dweight = dweight,
-                                               .x_gaps = x_rows.from(first),
-                                               .dx_gaps = dx_rows.from(first)};
+                                               .x_groups = x_rows.from(first),
+                                               .dx_groups = dx_rows.from(first)};
         };
         if (gpu::holds(dw)) {
             const auto all = rows(0, num_rows, mutable_elements<float>(dw));

@@ -12,21 +12,21 @@
 namespace argosy::ops {
 namespace {
 
-using kernels::Turn;
+using kernels::Rotation;
 
-at::Tensor plain(const at::Tensor& x, const RopeTable& table, Turn turn) {
+at::Tensor plain_rotation(const at::Tensor& x, const RopeTable& table, Rotation rotation) {
     const int64_t seq_len = table.cos.size(0), half = table.cos.size(1);
     const at::Tensor pairs = widened(x).view({-1, seq_len, x.size(1) / (2 * half), 2, half});
     const at::Tensor first = pairs.select(3, 0), second = pairs.select(3, 1);
     const at::Tensor c = table.cos.unsqueeze(1);
-    const at::Tensor s = (turn == Turn::Forward ? table.sin : -table.sin).unsqueeze(1);
+    const at::Tensor s = (rotation == Rotation::Forward ? table.sin : -table.sin).unsqueeze(1);
     const at::Tensor rotated =
         at::cat({(first * c).sub_(second * s), (second * c).add_(first * s)}, /*dim=*/-1);
     return rotated.view(x.sizes()).to(x.scalar_type());
 }
 
 /// REQUIRES: the rows of x and y are dense. y may be x.
-void kernel_rotation(const at::Tensor& y, const at::Tensor& x, const RopeTable& table, Turn turn) {
+void kernel_rotation(const at::Tensor& y, const at::Tensor& x, const RopeTable& table, Rotation rotation) {
     const int64_t size = x.size(1), half = table.cos.size(1);
     with_element_type(x.scalar_type(), [&]<class T>(T) {
         const T* in = rows_of<T>(x);
@@ -38,7 +38,7 @@ void kernel_rotation(const at::Tensor& y, const at::Tensor& x, const RopeTable& 
                                     .half = half,
                                     .first_row = begin,
                                     .seq_len = table.cos.size(0),
-                                    .turn = turn,
+                                    .rotation = rotation,
                                     .cos = cos,
                                     .sin = sin,
                                     .x = in + begin * x.stride(0),
@@ -53,12 +53,12 @@ void kernel_rotation(const at::Tensor& y, const at::Tensor& x, const RopeTable& 
     });
 }
 
-void write_turned(const at::Tensor& y, const at::Tensor& x, const RopeTable& table, Turn turn) {
+void write_rotated(const at::Tensor& y, const at::Tensor& x, const RopeTable& table, Rotation rotation) {
     ARGOSY_CHECK(y.sizes() == x.sizes(), "RoPE: x and y have different shapes");
     if (has_kernels(x)) {
-        kernel_rotation(y, with_dense_rows(x), table, turn);
+        kernel_rotation(y, with_dense_rows(x), table, rotation);
     } else {
-        y.copy_(plain(x, table, turn));
+        y.copy_(plain_rotation(x, table, rotation));
     }
 }
 
@@ -72,11 +72,11 @@ RopeTable make_rope_table(const std::vector<double>& frequencies, int64_t seq_le
 }
 
 void write_rope(const at::Tensor& y, const at::Tensor& x, const RopeTable& table) {
-    write_turned(y, x, table, Turn::Forward);
+    write_rotated(y, x, table, Rotation::Forward);
 }
 
 void write_rope_backward(const at::Tensor& dx, const at::Tensor& dy, const RopeTable& table) {
-    write_turned(dx, dy, table, Turn::Back);
+    write_rotated(dx, dy, table, Rotation::Backward);
 }
 
 }  // namespace argosy::ops

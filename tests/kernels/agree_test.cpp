@@ -81,7 +81,7 @@ class Computed {
     }
     void rotations(std::vector<T> x) {
         const std::vector<float> angles(2 * (size_ / 2), 0.6F);
-        kernels_.rope({kRows, 1, size_ / 2, 1, 2, Turn::Forward, angles.data(), angles.data(), x.data(),
+        kernels_.rope({kRows, 1, size_ / 2, 1, 2, Rotation::Forward, angles.data(), angles.data(), x.data(),
                        size_, x.data(), size_});
         keep(x);
     }

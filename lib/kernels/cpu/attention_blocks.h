@@ -37,7 +37,7 @@ class Parts {
 template <class Tile>
 struct Extents {
     static constexpr int64_t kStrips = kBlock / Tile::kColumns;  // strips in a block of queries
-    static constexpr int64_t kPanelRows = (kBlock + Tile::kRows - 1) / Tile::kRows * Tile::kRows;
+    static constexpr int64_t kPanelRows = round_up(kBlock, Tile::kRows);
     static_assert(kBlock % Tile::kColumns == 0 && Tile::kColumns % Tile::kDepth == 0);
 
     explicit Extents(const AttentionShape& shape)
