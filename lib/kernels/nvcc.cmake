@@ -1,5 +1,5 @@
-# cmake -P nvcc.cmake RESOURCES COMMAND ...: runs COMMAND, which calls nvcc with -Xptxas=-v. The report of ptxas goes into
-# the file RESOURCES; all other output is printed.
+# cmake -P nvcc.cmake RESOURCES COMMAND ...: runs COMMAND, which calls nvcc with -Xptxas=-v. The report of ptxas goes
+# into the file RESOURCES; all other output is printed.
 set(resources ${CMAKE_ARGV3})
 set(command)
 math(EXPR last "${CMAKE_ARGC} - 1")

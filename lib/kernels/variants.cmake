@@ -1,5 +1,5 @@
 # Compiles every source of cpu/ once for each instruction set: argosy_kernels_variant(<name> VECTOR <header> FLAGS ...)
-# adds the objects to argosy_kernels, in the namespace argosy::kernels::<name>; kernels/table.cpp chooses one of them. The
+# adds the objects to argosy_kernels, in the namespace argosy::kernels::<name>; table.cpp here chooses one of them. The
 # tiles of an instruction set are in cpu/tile_<name>.h; vectors of plain C++ have 8 lanes. Kernels are compiled without
 # exceptions, because code that handles exceptions shares symbols with the rest of the program.
 

@@ -178,9 +178,7 @@ const Family& family_of(const ModelSpec& spec) {
     }
     throw UserError(
         "Hugging Face has no architecture for model '{}' {} biases of q, k and v and {} norms of q and k; "
-        "supported "
-        "are "
-        "llama3 with neither, qwen2 with biases and qwen3 with norms",
+        "supported are llama3 with neither, qwen2 with biases and qwen3 with norms",
         spec.name, spec.qkv_bias ? "with" : "without", spec.qk_norm ? "with" : "without");
 }
 

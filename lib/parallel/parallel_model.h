@@ -57,7 +57,6 @@ class ParallelModel {
     c10::Device device_;
     ops::RopeTable rope_;
     std::unique_ptr<model::TensorAxis> axis_;
-    model::Attention attention_;
     std::vector<std::unique_ptr<ShardedParameter>> parameters_;
     std::vector<int> parameter_units_;
     std::vector<Stage> stages_;

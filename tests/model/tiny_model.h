@@ -43,7 +43,6 @@ struct TinyModel {
     bool tells_joins = true;
     Batch batch;
     TensorAxis axis;
-    Attention attention;
     ops::RopeTable rope;
 };
 
