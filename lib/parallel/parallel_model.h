@@ -40,6 +40,7 @@ class ParallelModel {
 
     const model::ModelSpec& spec() const { return spec_; }
     std::vector<Stage>& stages() { return stages_; }
+    /// In the order of the units. A tied table whose stages are on this rank occurs once, in the embedding.
     const std::vector<std::unique_ptr<ShardedParameter>>& parameters() const { return parameters_; }
     /// The unit of each entry of parameters(), as an index into model::unit_names. On the rank that owns a
     /// tied table (layout::owns), the table's unit is the embedding.
