@@ -174,8 +174,8 @@ void Executor::loss(const UnitOp& op, Stage& stage, Slot& slot) {
 void Executor::backward_input(const UnitOp& op, Stage& stage, Slot& slot) {
     // 1. wait for the gradient from the next stage, if this is the stage's last layer
     slot.incoming.wait();
-    // 2. dy [rows, dim] -> dx [rows, dim]; weight_work keeps the tensors from which BackwardWeight computes the
-    //    weights' gradients
+    // 2. dy [rows, dim] -> dx [rows, dim]; weight_work keeps the tensors from which BackwardWeight computes
+    //    the weights' gradients
     slot.gradient = stage.layers[op.unit]->backward_input(stage.units[op.unit].weights(), slot.gradient,
                                                           microbatches_[op.microbatch], slot.tapes[op.unit],
                                                           slot.weight_work[op.unit]);
