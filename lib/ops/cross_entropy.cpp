@@ -1,6 +1,5 @@
 #include "ops/cross_entropy.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
@@ -37,10 +36,14 @@ SoftmaxSums plain_sums(const at::Tensor& logits, const at::Tensor& targets, int6
                                target_logits.masked_fill(present.bitwise_not(), 0)})};
 }
 
+SoftmaxSums empty_sums(const at::Tensor& logits) {
+    const auto options = logits.options().dtype(at::kFloat);
+    return {at::empty({logits.size(0)}, options), at::empty({2, logits.size(0)}, options)};
+}
+
 SoftmaxSums kernel_sums(const at::Tensor& logits, const at::Tensor& targets, int64_t begin) {
     const int64_t num_rows = logits.size(0), num_columns = logits.size(1);
-    const auto options = logits.options().dtype(at::kFloat);
-    SoftmaxSums out{at::empty({num_rows}, options), at::empty({2, num_rows}, options)};
+    SoftmaxSums out = empty_sums(logits);
     with_element_type(logits.scalar_type(), [&]<class T>(T) {
         const T* in = elements<T>(logits);
         const auto* target = elements<int64_t>(targets);
@@ -55,12 +58,8 @@ SoftmaxSums kernel_sums(const at::Tensor& logits, const at::Tensor& targets, int
                                            .exponentials = sums + first,
                                            .target_logits = sums + num_rows + first};
         };
-        if (gpu::holds(logits)) {
-            return gpu_kernels<T>().softmax_sums(rows(0, num_rows), gpu::current_stream());
-        }
-        at::parallel_for(0, num_rows, min_rows_per_thread(num_columns), [&](int64_t first, int64_t end) {
-            kernels::table().of<T>().softmax_sums(rows(first, end));
-        });
+        run_on_rows<T>(&kernels::Typed<T>::softmax_sums, &kernels::GpuTyped<T>::softmax_sums, logits,
+                       num_rows, num_columns, rows);
     });
     return out;
 }
@@ -93,20 +92,15 @@ void kernel_gradient(at::Tensor& logits, const SoftmaxSums& all, const at::Tenso
                                                     .scale = factor,
                                                     .logits = inout + first * num_columns};
         };
-        if (gpu::holds(logits)) {
-            return gpu_kernels<T>().cross_entropy_gradient(rows(0, logits.size(0)), gpu::current_stream());
-        }
-        at::parallel_for(0, logits.size(0), min_rows_per_thread(num_columns),
-                         [&](int64_t first, int64_t end) {
-                             kernels::table().of<T>().cross_entropy_gradient(rows(first, end));
-                         });
+        run_on_rows<T>(&kernels::Typed<T>::cross_entropy_gradient,
+                       &kernels::GpuTyped<T>::cross_entropy_gradient, logits, logits.size(0), num_columns,
+                       rows);
     });
 }
 
 SoftmaxSums gpu_sums_and_gradient(at::Tensor& logits, const at::Tensor& targets, const at::Tensor& scale) {
     const int64_t num_rows = logits.size(0);
-    const auto options = logits.options().dtype(at::kFloat);
-    SoftmaxSums out{at::empty({num_rows}, options), at::empty({2, num_rows}, options)};
+    SoftmaxSums out = empty_sums(logits);
     with_element_type(logits.scalar_type(), [&]<class T>(T) {
         auto* sums = mutable_elements<float>(out.sums);
         gpu_kernels<T>().cross_entropy({.num_rows = num_rows,

@@ -39,12 +39,8 @@ at::Tensor kernel_lookup(const at::Tensor& table, const at::Tensor& tokens, int6
                                          .table = rows,
                                          .x = out + first * size};
         };
-        if (gpu::holds(table)) {
-            return gpu_kernels<T>().embedding(part(0, tokens.size(0)), gpu::current_stream());
-        }
-        at::parallel_for(0, tokens.size(0), min_rows_per_thread(size), [&](int64_t first, int64_t end) {
-            kernels::table().of<T>().embedding(part(first, end));
-        });
+        run_on_rows<T>(&kernels::Typed<T>::embedding, &kernels::GpuTyped<T>::embedding, table, tokens.size(0),
+                       size, part);
     });
     return x;
 }

@@ -2,6 +2,7 @@
 // and on which memory.
 #pragma once
 
+#include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 
@@ -56,6 +57,18 @@ inline at::Tensor scratch(int64_t bytes, const at::Tensor& x) {
 inline constexpr int64_t kMinElementsPerThread = 1 << 15;
 inline int64_t min_rows_per_thread(int64_t row_size) {
     return std::max<int64_t>(1, kMinElementsPerThread / std::max<int64_t>(1, row_size));
+}
+
+/// Calls a kernel for all rows of a matrix on the device of x: on a GPU once, on the current stream; on a
+/// processor once for each thread. `rows(begin, end)` returns the arguments for some of the rows.
+template <class T, class Args, class Rows>
+void run_on_rows(void (*kernels::Typed<T>::*kernel)(const Args&),
+                 void (*kernels::GpuTyped<T>::*gpu_kernel)(const Args&, kernels::GpuStream),
+                 const at::Tensor& x, int64_t num_rows, int64_t row_size, const Rows& rows) {
+    if (gpu::holds(x)) return (gpu_kernels<T>().*gpu_kernel)(rows(0, num_rows), gpu::current_stream());
+    at::parallel_for(0, num_rows, min_rows_per_thread(row_size), [&](int64_t begin, int64_t end) {
+        (kernels::table().of<T>().*kernel)(rows(begin, end));
+    });
 }
 
 /// LibTorch's type for an element type of the kernels.

@@ -1,6 +1,5 @@
 #include "ops/rms_norm.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
@@ -86,10 +85,8 @@ RmsNormOutput kernel_forward(const at::Tensor& x, const at::Tensor& delta, const
                 .inverse_rms = inverse + begin,
                 .x_groups = x_rows.from(begin)};
         };
-        if (gpu::holds(x)) return gpu_kernels<T>().rms_norm(rows(0, num_rows), gpu::current_stream());
-        at::parallel_for(0, num_rows, min_rows_per_thread(size), [&](int64_t begin, int64_t end) {
-            kernels::table().of<T>().rms_norm(rows(begin, end));
-        });
+        run_on_rows<T>(&kernels::Typed<T>::rms_norm, &kernels::GpuTyped<T>::rms_norm, x, num_rows, size,
+                       rows);
     });
     return output;
 }

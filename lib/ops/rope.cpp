@@ -1,6 +1,5 @@
 #include "ops/rope.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
@@ -46,10 +45,7 @@ void kernel_rotation(const at::Tensor& y, const at::Tensor& x, const RopeTable& 
                                     .y = out + begin * y.stride(0),
                                     .y_stride = y.stride(0)};
         };
-        if (gpu::holds(x)) return gpu_kernels<T>().rope(rows(0, x.size(0)), gpu::current_stream());
-        at::parallel_for(0, x.size(0), min_rows_per_thread(size), [&](int64_t begin, int64_t end) {
-            kernels::table().of<T>().rope(rows(begin, end));
-        });
+        run_on_rows<T>(&kernels::Typed<T>::rope, &kernels::GpuTyped<T>::rope, x, x.size(0), size, rows);
     });
 }
 

@@ -1,6 +1,5 @@
 #include "ops/swiglu.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
@@ -47,10 +46,7 @@ at::Tensor kernel_forward(const at::Tensor& gate_up) {
                                       .stride = stride,
                                       .y = out + begin * size};
         };
-        if (gpu::holds(y)) return gpu_kernels<T>().swiglu(rows(0, y.size(0)), gpu::current_stream());
-        at::parallel_for(0, y.size(0), min_rows_per_thread(size), [&](int64_t begin, int64_t end) {
-            kernels::table().of<T>().swiglu(rows(begin, end));
-        });
+        run_on_rows<T>(&kernels::Typed<T>::swiglu, &kernels::GpuTyped<T>::swiglu, y, y.size(0), size, rows);
     });
     return y;
 }
@@ -72,12 +68,8 @@ at::Tensor kernel_backward(const at::Tensor& dy, const at::Tensor& gate_up) {
                                               .dup = dgate + begin * stride + size,
                                               .stride = stride};
         };
-        if (gpu::holds(dy)) {
-            return gpu_kernels<T>().swiglu_backward(rows(0, dy.size(0)), gpu::current_stream());
-        }
-        at::parallel_for(0, dy.size(0), min_rows_per_thread(size), [&](int64_t begin, int64_t end) {
-            kernels::table().of<T>().swiglu_backward(rows(begin, end));
-        });
+        run_on_rows<T>(&kernels::Typed<T>::swiglu_backward, &kernels::GpuTyped<T>::swiglu_backward, dy,
+                       dy.size(0), size, rows);
     });
     return gradient;
 }
