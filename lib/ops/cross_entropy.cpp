@@ -58,8 +58,8 @@ SoftmaxSums kernel_sums(const at::Tensor& logits, const at::Tensor& targets, int
                                            .exponentials = sums + first,
                                            .target_logits = sums + num_rows + first};
         };
-        run_on_rows<T>(&kernels::Typed<T>::softmax_sums, &kernels::GpuTyped<T>::softmax_sums, logits,
-                       num_rows, num_columns, rows);
+        run_on_rows<T>(&kernels::TypedKernels<T>::softmax_sums, &kernels::GpuTypedKernels<T>::softmax_sums,
+                       logits, num_rows, num_columns, rows);
     });
     return out;
 }
@@ -92,9 +92,9 @@ void kernel_gradient(at::Tensor& logits, const SoftmaxSums& all, const at::Tenso
                                                     .scale = factor,
                                                     .logits = inout + first * num_columns};
         };
-        run_on_rows<T>(&kernels::Typed<T>::cross_entropy_gradient,
-                       &kernels::GpuTyped<T>::cross_entropy_gradient, logits, logits.size(0), num_columns,
-                       rows);
+        run_on_rows<T>(&kernels::TypedKernels<T>::cross_entropy_gradient,
+                       &kernels::GpuTypedKernels<T>::cross_entropy_gradient, logits, logits.size(0),
+                       num_columns, rows);
     });
 }
 

@@ -39,8 +39,8 @@ at::Tensor kernel_lookup(const at::Tensor& table, const at::Tensor& tokens, int6
                                          .table = rows,
                                          .x = out + first * size};
         };
-        run_on_rows<T>(&kernels::Typed<T>::embedding, &kernels::GpuTyped<T>::embedding, table, tokens.size(0),
-                       size, part);
+        run_on_rows<T>(&kernels::TypedKernels<T>::embedding, &kernels::GpuTypedKernels<T>::embedding, table,
+                       tokens.size(0), size, part);
     });
     return x;
 }

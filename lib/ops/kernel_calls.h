@@ -43,7 +43,7 @@ void with_element_type(at::ScalarType type, Use use) {
 
 /// The kernels for tensors on a GPU. REQUIRES: has_kernels.
 template <class T>
-const kernels::GpuTyped<T>& gpu_kernels() {
+const kernels::GpuTypedKernels<T>& gpu_kernels() {
     return kernels::gpu_table()->of<T>();
 }
 
@@ -62,8 +62,8 @@ inline int64_t min_rows_per_thread(int64_t row_size) {
 /// Calls a kernel for all rows of a matrix on the device of x: on a GPU once, on the current stream; on a
 /// processor once for each thread. `rows(begin, end)` returns the arguments for some of the rows.
 template <class T, class Args, class Rows>
-void run_on_rows(void (*kernels::Typed<T>::*kernel)(const Args&),
-                 void (*kernels::GpuTyped<T>::*gpu_kernel)(const Args&, kernels::GpuStream),
+void run_on_rows(void (*kernels::TypedKernels<T>::*kernel)(const Args&),
+                 void (*kernels::GpuTypedKernels<T>::*gpu_kernel)(const Args&, kernels::GpuStream),
                  const at::Tensor& x, int64_t num_rows, int64_t row_size, const Rows& rows) {
     if (gpu::holds(x)) return (gpu_kernels<T>().*gpu_kernel)(rows(0, num_rows), gpu::current_stream());
     at::parallel_for(0, num_rows, min_rows_per_thread(row_size), [&](int64_t begin, int64_t end) {

@@ -90,7 +90,7 @@ void multiply(const at::Tensor& out, std::span<const Factors> factors, bool accu
                                            .c_stride = out.stride(0),
                                            .accumulate = accumulate};
         };
-        const kernels::Typed<T>& kernels_of_type = kernels::table().of<T>();
+        const kernels::TypedKernels<T>& kernels_of_type = kernels::table().of<T>();
         if (out.scalar_type() == at::kFloat) {
             run_on_threads(kernels_of_type.matmul_to_float, arguments(float{}));
         } else {

@@ -85,8 +85,8 @@ RmsNormOutput kernel_forward(const at::Tensor& x, const at::Tensor& delta, const
                 .inverse_rms = inverse + begin,
                 .x_groups = x_rows.from(begin)};
         };
-        run_on_rows<T>(&kernels::Typed<T>::rms_norm, &kernels::GpuTyped<T>::rms_norm, x, num_rows, size,
-                       rows);
+        run_on_rows<T>(&kernels::TypedKernels<T>::rms_norm, &kernels::GpuTypedKernels<T>::rms_norm, x,
+                       num_rows, size, rows);
     });
     return output;
 }

@@ -45,7 +45,8 @@ void kernel_rotation(const at::Tensor& y, const at::Tensor& x, const RopeTable& 
                                     .y = out + begin * y.stride(0),
                                     .y_stride = y.stride(0)};
         };
-        run_on_rows<T>(&kernels::Typed<T>::rope, &kernels::GpuTyped<T>::rope, x, x.size(0), size, rows);
+        run_on_rows<T>(&kernels::TypedKernels<T>::rope, &kernels::GpuTypedKernels<T>::rope, x, x.size(0),
+                       size, rows);
     });
 }
 

@@ -46,7 +46,8 @@ at::Tensor kernel_forward(const at::Tensor& gate_up) {
                                       .stride = stride,
                                       .y = out + begin * size};
         };
-        run_on_rows<T>(&kernels::Typed<T>::swiglu, &kernels::GpuTyped<T>::swiglu, y, y.size(0), size, rows);
+        run_on_rows<T>(&kernels::TypedKernels<T>::swiglu, &kernels::GpuTypedKernels<T>::swiglu, y, y.size(0),
+                       size, rows);
     });
     return y;
 }
@@ -68,8 +69,8 @@ at::Tensor kernel_backward(const at::Tensor& dy, const at::Tensor& gate_up) {
                                               .dup = dgate + begin * stride + size,
                                               .stride = stride};
         };
-        run_on_rows<T>(&kernels::Typed<T>::swiglu_backward, &kernels::GpuTyped<T>::swiglu_backward, dy,
-                       dy.size(0), size, rows);
+        run_on_rows<T>(&kernels::TypedKernels<T>::swiglu_backward,
+                       &kernels::GpuTypedKernels<T>::swiglu_backward, dy, dy.size(0), size, rows);
     });
     return gradient;
 }

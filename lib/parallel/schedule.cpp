@@ -58,8 +58,8 @@ std::vector<Action> schedule(const std::string& name, const ScheduleShape& shape
                         fmt::join(schedule_names(), ", "));
     }
     if (shape.num_stages != shape.num_ranks) {
-        throw UserError("the {} schedule runs one stage on each rank, not {} on {}", name, shape.num_stages,
-                        shape.num_ranks);
+        throw UserError("the {} schedule runs one stage on each rank, not {} stages on {} ranks", name,
+                        shape.num_stages, shape.num_ranks);
     }
     return found->make(shape, rank);
 }

@@ -25,8 +25,8 @@ ExitCode stopped_by_signal(const Position& position, const Position& start, int6
     const int64_t step = position.step;
     if (!saved) {
         throw JobError(
-            "stopped by a signal after step {} of {}; nothing is saved without checkpoint.enable = true, or "
-            "with load_only",
+            "stopped by a signal after step {} of {}; nothing is saved, because saving needs "
+            "checkpoint.enable = true and checkpoint.load_only = false",
             step, num_steps);
     }
     const std::string when =

@@ -86,7 +86,7 @@ class Computed {
         keep(x);
     }
 
-    const Typed<T>& kernels_;
+    const TypedKernels<T>& kernels_;
     int64_t size_;
     std::mt19937 engine_{3};
     std::vector<float> all_;

@@ -7,7 +7,6 @@
 #include "kernels/cpu/kernels.h"
 
 #include "kernels/cpu/attention_blocks.h"
-#include "kernels/scratch.h"
 
 namespace argosy::kernels::ARGOSY_VARIANT {
 namespace {
@@ -18,21 +17,18 @@ struct Buffers {
     using Element = typename Tile::Element;
 
     explicit Buffers(const AttentionShape& shape) : extents(shape) {
-        Parts counted(nullptr);
-        place(counted);
-        Parts parts(scratch(counted.size_bytes()));
-        place(parts);
+        allocate_in_scratch([this](Arena& arena) { allocate_arrays(arena); });
     }
 
-    void place(Parts& parts) {
+    void allocate_arrays(Arena& arena) {
         const int64_t blocks = extents.num_blocks;
-        keys = parts.take<Element>(blocks * Extents<Tile>::kPanelRows * extents.depth);
-        values = parts.take<Element>(blocks * kBlock * extents.rows);
-        queries = parts.take<Element>(kBlock * extents.depth);
-        scores = parts.take<float>(Extents<Tile>::kPanelRows * Tile::kColumns);
-        outputs = parts.take<float>(kBlock * extents.rows);
-        maxima = parts.take<float>(kBlock);
-        totals = parts.take<float>(kBlock);
+        keys = arena.allocate<Element>(blocks * Extents<Tile>::kPanelRows * extents.depth);
+        values = arena.allocate<Element>(blocks * kBlock * extents.rows);
+        queries = arena.allocate<Element>(kBlock * extents.depth);
+        scores = arena.allocate<float>(Extents<Tile>::kPanelRows * Tile::kColumns);
+        outputs = arena.allocate<float>(kBlock * extents.rows);
+        maxima = arena.allocate<float>(kBlock);
+        totals = arena.allocate<float>(kBlock);
     }
 
     Extents<Tile> extents;
@@ -97,7 +93,7 @@ class Forward {
         const int64_t num_rows = keys_of_strip<Tile>(first_query + column, first_key, num_keys);
         multiply_strip<Tile>(smaller(num_rows, num_keys), depth, keys(first_key),
                              buffers_.queries + column * depth, buffers_.scores);
-        hide_later_keys<Tile>(buffers_.scores, first_query + column, first_key, num_keys, num_rows);
+        mask_later_keys<Tile>(buffers_.scores, first_query + column, first_key, num_keys, num_rows);
         compute_weights(column, num_rows, first_key == 0);
         round_to_panel<Tile>(buffers_.scores, num_rows);
         const int64_t panel_size = packed_a_size<Tile>(1, num_keys);

@@ -5,7 +5,6 @@
 // are rows of panels of A for dV and dK, and a strip of dS^T is a panel of B for dQ^T = K^T dS^T.
 #include "kernels/cpu/attention_blocks.h"
 #include "kernels/cpu/kernels.h"
-#include "kernels/scratch.h"
 
 namespace argosy::kernels::ARGOSY_VARIANT {
 namespace {
@@ -16,32 +15,31 @@ struct Buffers {
     using Element = typename Tile::Element;
 
     explicit Buffers(const AttentionShape& shape) : extents(shape) {
-        Parts counted(nullptr);
-        place(counted);
-        Parts parts(scratch(counted.size_bytes()));
-        place(parts);
+        allocate_in_scratch([this](Arena& arena) { allocate_arrays(arena); });
     }
 
-    void place(Parts& parts) {
+    void allocate_arrays(Arena& arena) {
         const int64_t tokens = extents.num_blocks * kBlock, panel_rows = Extents<Tile>::kPanelRows;
         for (Element** panels : {&keys, &values}) {
-            *panels = parts.take<Element>(extents.num_blocks * panel_rows * extents.depth);
+            *panels = arena.allocate<Element>(extents.num_blocks * panel_rows * extents.depth);
         }
-        keys_transposed = parts.take<Element>(tokens * extents.rows);
+        keys_transposed = arena.allocate<Element>(tokens * extents.rows);
         for (float** sums : {&dkeys, &dvalues}) {
-            *sums = parts.take<float>((tokens + Tile::kRows) * extents.columns);
+            *sums = arena.allocate<float>((tokens + Tile::kRows) * extents.columns);
         }
-        for (Element** panels : {&queries, &doutputs}) *panels = parts.take<Element>(kBlock * extents.depth);
+        for (Element** panels : {&queries, &doutputs})
+            *panels = arena.allocate<Element>(kBlock * extents.depth);
         for (Element** panels : {&token_queries, &token_doutputs}) {
-            *panels = parts.take<Element>(kBlock * extents.columns);
+            *panels = arena.allocate<Element>(kBlock * extents.columns);
         }
-        dqueries = parts.take<float>(kBlock * extents.rows);
+        dqueries = arena.allocate<float>(kBlock * extents.rows);
         for (float** values_of_queries : {&negative_log_sums, &means, &scales}) {
-            *values_of_queries = parts.take<float>(kBlock);
+            *values_of_queries = arena.allocate<float>(kBlock);
         }
-        for (float** strip : {&weights, &dscores}) *strip = parts.take<float>(panel_rows * Tile::kColumns);
+        for (float** strip : {&weights, &dscores})
+            *strip = arena.allocate<float>(panel_rows * Tile::kColumns);
         for (Element** panels : {&weight_panels, &dscore_panels}) {
-            *panels = parts.take<Element>(panel_rows * kBlock);
+            *panels = arena.allocate<Element>(panel_rows * kBlock);
         }
     }
 
@@ -163,7 +161,7 @@ class Backward {
                              buffers_.queries + column * depth, buffers_.weights);
         multiply_strip<Tile>(smaller(num_rows, num_keys), depth, buffers_.values + panels_of_block(first_key),
                              buffers_.doutputs + column * depth, buffers_.dscores);
-        hide_later_keys<Tile>(buffers_.weights, first_query + column, first_key, num_keys, panel_rows);
+        mask_later_keys<Tile>(buffers_.weights, first_query + column, first_key, num_keys, panel_rows);
         for (int64_t i = num_keys * kColumns; i < panel_rows * kColumns; ++i) buffers_.dscores[i] = 0;
         for (int64_t row = 0; row < panel_rows; row += kRows) differentiate_panel(column, row);
         round_to_panel<Tile>(buffers_.dscores, num_rows);
