@@ -1,5 +1,5 @@
 // This rank's part of the model: for each of its pipeline stages the layers, the head on the last stage, and
-// their parameters in units. ParallelModel owns all of it. Its layers communicate through TensorParallelAxis.
+// their parameters in units. ParallelModel owns all of it. The layers communicate through TensorParallelAxis.
 #pragma once
 
 #include <memory>
