@@ -199,8 +199,8 @@ AdamW::AdamW(const AdamWOptions& options, std::vector<Parameter> parameters)
     }
 }
 
-void AdamW::step(double lr, double factor) {
-    Update update = make_update(options_, lr, factor, ++num_updates_);
+void AdamW::step(double lr, double gradient_factor) {
+    Update update = make_update(options_, lr, gradient_factor, ++num_updates_);
     std::vector<ParameterUpdate> updates;
     for (size_t i = 0; i < parameters_.size(); ++i) {
         update.decay_factor = parameters_[i].decay ? 1 - lr * options_.weight_decay : 1;

@@ -72,7 +72,7 @@ at::Tensor Executor::run_graph(const ProgramPart& part, std::span<const model::B
                                const at::Tensor& loss_scale) {
     // 1. record the part, unless a recording for microbatches of this size exists
     std::unique_ptr<RecordedRun>& recorded = recorded_[part.recording];
-    if (!recorded || !recorded->takes(microbatches)) {
+    if (!recorded || !recorded->fits(microbatches)) {
         if (recorded) {
             // All recordings share their memory, so all are dropped before a new one is made. Every recording
             // runs in every step, so the first part of a step detects a change of the batch size.

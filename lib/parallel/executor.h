@@ -33,7 +33,7 @@ class Executor {
     /// REQUIRES: model and mesh outlive the executor; `program` is the program of this rank.
     Executor(ParallelModel& model, comm::Mesh& mesh, const Program& program, const ExecutorOptions& options);
 
-    /// COLLECTIVE: runs one step's forward and backward over the microbatches. REQUIRES: start_gradients()
+    /// COLLECTIVE: runs one step's forward and backward over the microbatches. REQUIRES: reset_gradients()
     /// was called. The parameters get the gradients of loss_scale * (the sum of all counted tokens' losses).
     /// The program sums some gradients over ranks; sum_remaining() sums the others. Returns the sum of
     /// losses (unscaled, fp64) on a rank with the head, else 0.

@@ -36,7 +36,7 @@ void exchange_tied(ParallelModel& model, comm::Mesh& mesh) {
 
 }  // namespace
 
-void start_gradients(ParallelModel& model) {
+void reset_gradients(ParallelModel& model) {
     for (const auto& parameter : model.parameters()) parameter->gradient().empty = true;
 }
 

@@ -83,7 +83,7 @@ RecordedRun::RecordedRun(std::span<const model::Batch> microbatches, const at::T
                    before ? &*before->graph_ : nullptr);
 }
 
-bool RecordedRun::takes(std::span<const model::Batch> microbatches) const {
+bool RecordedRun::fits(std::span<const model::Batch> microbatches) const {
     return std::ranges::equal(microbatches, microbatches_, [](const auto& a, const auto& b) {
         return a.num_sequences == b.num_sequences && a.seq_len == b.seq_len;
     });
