@@ -38,7 +38,8 @@ class AdamW {
 
     AdamW(const AdamWOptions& options, std::vector<Parameter> parameters);
 
-    /// Updates weights and compute in place, with the gradients times `gradient_factor`. The gradients do not change.
+    /// Updates weights and compute in place, with the gradients times `gradient_factor`. The gradients do not
+    /// change.
     void step(double lr, double gradient_factor);
 
     /// The moments of each parameter, and the number of updates done: the whole state besides the weights.
