@@ -98,15 +98,16 @@ T* mutable_elements(const at::Tensor& x) {
     return x.defined() ? static_cast<T*>(x.mutable_data_ptr()) : nullptr;
 }
 
-/// Returns x if each of its rows is dense, else a contiguous copy. Rows may be far apart, as in a view of
-/// some columns of a matrix.
-inline at::Tensor with_dense_rows(const at::Tensor& x) {
-    return x.stride(1) == 1 || x.size(1) <= 1 ? x : x.contiguous();
-}
+/// Whether the elements of each row are adjacent. Rows may be far apart, as in a view of some columns of a
+/// matrix.
+inline bool has_dense_rows(const at::Tensor& x) { return x.stride(1) == 1 || x.size(1) <= 1; }
+
+/// Returns x if its rows are dense, else a contiguous copy.
+inline at::Tensor with_dense_rows(const at::Tensor& x) { return has_dense_rows(x) ? x : x.contiguous(); }
 
 template <class T>
 void check_rows(const at::Tensor& x) {
-    ARGOSY_CHECK(x.dim() == 2 && (x.stride(1) == 1 || x.size(1) <= 1) && x.scalar_type() == kScalarType<T>,
+    ARGOSY_CHECK(x.dim() == 2 && has_dense_rows(x) && x.scalar_type() == kScalarType<T>,
                  "a kernel for rows of {} got a tensor of type {} whose rows are not dense",
                  toString(kScalarType<T>), toString(x.scalar_type()));
 }

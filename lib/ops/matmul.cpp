@@ -109,7 +109,7 @@ at::Tensor product_of(std::span<const Factors> factors) {
 /// Whether the kernels can write dy^T x to `out`.
 bool writable(const at::Tensor& out, const at::Tensor& dy) {
     const bool of_type = out.scalar_type() == dy.scalar_type() || out.scalar_type() == at::kFloat;
-    return of_type && (out.stride(1) == 1 || out.size(1) <= 1);
+    return of_type && has_dense_rows(out);
 }
 
 void plain_weight_gradient(at::Tensor& out, const at::Tensor& dy, const at::Tensor& x, bool accumulate) {
