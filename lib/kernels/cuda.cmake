@@ -1,9 +1,9 @@
-# Compiles every .cu of cuda/ with nvcc, for the architectures of ARGOSY_CUDA_ARCHITECTURES, and the last of them as PTX
-# too, which later GPUs compile when the program starts. A build with CUDA puts the objects into argosy_kernels; one
-# without compiles them for tests where an nvcc is there, so that what cannot run is known to compile and link. Either
-# way argosy_gpu_kernels, named before argosy_kernels, is what a program links for gpu_table() and real devices.
+# Compiles every .cu of cuda/ with nvcc, for each architecture of ARGOSY_CUDA_ARCHITECTURES, and for the last of them
+# also to PTX, which later GPUs compile when the program starts. A build with CUDA puts the objects into argosy_kernels.
+# A build without CUDA cannot run the kernels, but compiles and links them for the tests if it finds an nvcc. In both
+# builds, a program that calls gpu_table() on real devices links argosy_gpu_kernels, named before argosy_kernels.
 #
-# <kernel>.resources beside each object holds what ptxas says of its kernels: registers, shared memory, spills.
+# The file <kernel>.resources beside each object has the report of ptxas: registers, shared memory and spills.
 
 set(ARGOSY_CUDA_ARCHITECTURES 90 100 CACHE STRING "Compute capabilities that kernels are compiled for: 90 is 9.0")
 
@@ -16,7 +16,7 @@ function(argosy_cuda_objects result)
     endforeach()
     list(GET ARGOSY_CUDA_ARCHITECTURES -1 newest)
     list(APPEND targets -gencode=arch=compute_${newest},code=compute_${newest})
-    # An nvcc out of a wheel lies apart from the runtime's headers.
+    # If nvcc comes from a wheel, the runtime's headers are in another folder.
     set(includes -I${CMAKE_CURRENT_SOURCE_DIR} -isystem ${ARGOSY_CUDART_INCLUDE})
     file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/kernels/cuda/*.cu)
     set(objects)

@@ -27,13 +27,13 @@ struct Narrow {
 // position rotates the pair. Each element is read and written once and takes 3 FLOP; the table of angles
 // stays in cache.
 
-enum class Turn { Forward, Back };
+enum class Rotation { Forward, Backward };
 
 template <class T>
 struct Rope {
     int64_t num_rows, num_heads, half;  // a row: num_heads x 2 x half elements
     int64_t first_row, seq_len;         // row i has position (first_row + i) % seq_len
-    Turn turn;
+    Rotation rotation;
     const float* cos;  // [seq_len, half]
     const float* sin;
     const T* x;

@@ -23,7 +23,7 @@ namespace argosy::kernels {
 
 /// The entry points for one element type.
 template <class T>
-struct GpuTyped {
+struct GpuTypedKernels {
     void (*softmax_sums)(const SoftmaxSums<T>&, GpuStream);
     void (*cross_entropy_gradient)(const CrossEntropyGradient<T>&, GpuStream);
     void (*cross_entropy)(const CrossEntropy<T>&, GpuStream);  // same bits as the two kernels above
@@ -49,12 +49,12 @@ struct GpuTable {
     int64_t (*squared_norms_scratch_bytes)(std::span<const SquaredNorm> tensors);
     void (*squared_norms)(std::span<const SquaredNorm> tensors, double* norms, void* scratch, GpuStream);
     void (*adamw)(std::span<const AdamWRows> tensors, GpuStream);  // the CPU kernel's bits, except in NaNs
-    GpuTyped<float> fp32;
-    GpuTyped<BFloat16> bf16;
-    GpuTyped<Half> fp16;
+    GpuTypedKernels<float> fp32;
+    GpuTypedKernels<BFloat16> bf16;
+    GpuTypedKernels<Half> fp16;
 
     template <class T>
-    const GpuTyped<T>& of() const {
+    const GpuTypedKernels<T>& of() const {
         if constexpr (std::is_same_v<T, float>) return fp32;
         if constexpr (std::is_same_v<T, BFloat16>) return bf16;
         if constexpr (std::is_same_v<T, Half>) return fp16;

@@ -1,16 +1,16 @@
-# cmake -P nvcc.cmake RESOURCES COMMAND ...: runs nvcc with -Xptxas=-v, whose account of the kernels goes into the file
-# RESOURCES. All else that it says is printed.
+# cmake -P nvcc.cmake RESOURCES COMMAND ...: runs COMMAND, which calls nvcc with -Xptxas=-v. The report of ptxas goes
+# into the file RESOURCES; all other output is printed.
 set(resources ${CMAKE_ARGV3})
 set(command)
 math(EXPR last "${CMAKE_ARGC} - 1")
 foreach(index RANGE 4 ${last})
     list(APPEND command ${CMAKE_ARGV${index}})
 endforeach()
-execute_process(COMMAND ${command} RESULT_VARIABLE status ERROR_VARIABLE said OUTPUT_VARIABLE said)
-file(WRITE ${resources} "${said}")
-string(REGEX REPLACE "(ptxas info[^\n]*|    [0-9]+ bytes stack frame[^\n]*)\n" "" said "${said}")
-if(NOT said STREQUAL "")
-    message("${said}")
+execute_process(COMMAND ${command} RESULT_VARIABLE status ERROR_VARIABLE output OUTPUT_VARIABLE output)
+file(WRITE ${resources} "${output}")
+string(REGEX REPLACE "(ptxas info[^\n]*|    [0-9]+ bytes stack frame[^\n]*)\n" "" output "${output}")
+if(NOT output STREQUAL "")
+    message("${output}")
 endif()
 if(NOT status EQUAL 0)
     file(REMOVE ${resources})

@@ -9,11 +9,11 @@
 
 namespace argosy::kernels {
 
-/// Memory layout of rows that lie in groups, such as the heads in some columns of a matrix. A group has
-/// `every` adjacent rows, and `gap` elements are between two groups. The pointer to the data points at row
-/// number `first` (from 0) of a group.
-struct Gaps {
-    int64_t every = 1, gap = 0, first = 0;
+/// Memory layout of rows that are in groups, such as the heads in some columns of a matrix. The rows of a
+/// group are adjacent, and `gap` elements are between two groups. The pointer to the data points at row
+/// number `first_row` (from 0) of a group.
+struct RowGroups {
+    int64_t rows_per_group = 1, gap = 0, first_row = 0;
 };
 
 template <class T>
@@ -26,7 +26,7 @@ struct RmsNorm {
     float eps;
     T* y;
     float* inverse_rms;  // of each row
-    Gaps x_gaps = {};
+    RowGroups x_groups = {};
 };
 
 template <class T>
@@ -39,7 +39,7 @@ struct RmsNormBackward {
     const T* residual;  // gradient that is added to the rounded dx; null: none
     T* dx;
     float* dweight;  // the weight's gradient is added to it
-    Gaps x_gaps = {}, dx_gaps = {};
+    RowGroups x_groups = {}, dx_groups = {};
 };
 
 }  // namespace argosy::kernels

@@ -22,7 +22,7 @@ namespace argosy::kernels {
 
 /// The entry points for one element type.
 template <class T>
-struct Typed {
+struct TypedKernels {
     void (*attention)(const Attention<T>&);
     void (*attention_backward)(const AttentionBackward<T>&);
     void (*widen)(const Widen<T>&);
@@ -44,13 +44,13 @@ struct Typed {
 struct Table {
     const char* name;  // of the instruction set: portable, avx2, avx512, avx512_bf16, amx
     double (*squared_norm)(const SquaredNorm&);
-    Typed<float> fp32;
-    Typed<BFloat16> bf16;
-    Typed<Half> fp16;
+    TypedKernels<float> fp32;
+    TypedKernels<BFloat16> bf16;
+    TypedKernels<Half> fp16;
     void (*adamw)(const AdamW&);
 
     template <class T>
-    const Typed<T>& of() const {
+    const TypedKernels<T>& of() const {
         if constexpr (std::is_same_v<T, float>) return fp32;
         if constexpr (std::is_same_v<T, BFloat16>) return bf16;
         if constexpr (std::is_same_v<T, Half>) return fp16;

@@ -1,7 +1,7 @@
 # Compiles every source of cpu/ once for each instruction set: argosy_kernels_variant(<name> VECTOR <header> FLAGS ...)
-# adds the objects to argosy_kernels, in the namespace argosy::kernels::<name>. table.cpp here chooses among them.
-# Its tiles are in cpu/tile_<name>.h; vectors of plain C++ have 8 lanes. Kernels handle no exceptions: what does, shares
-# symbols with the rest of the program.
+# adds the objects to argosy_kernels, in the namespace argosy::kernels::<name>; table.cpp here chooses one of them. The
+# tiles of an instruction set are in cpu/tile_<name>.h; vectors of plain C++ have 8 lanes. Kernels are compiled without
+# exceptions, because code that handles exceptions shares symbols with the rest of the program.
 
 function(argosy_kernels_variant name)
     cmake_parse_arguments(variant "" "VECTOR" "FLAGS" ${ARGN})
@@ -17,9 +17,9 @@ endfunction()
 
 argosy_kernels_variant(portable VECTOR vector_portable.h FLAGS -Wno-psabi)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
-    # GCC 12 takes its own AVX-512 intrinsics for uses of what is not initialised.
+    # GCC 12 warns of uninitialised values inside its own AVX-512 intrinsics.
     set(avx512_flags -march=x86-64-v4 -mprefer-vector-width=512 -Wno-uninitialized -Wno-maybe-uninitialized)
-    # With detect_stack_use_after_return=1 it puts vectors of 64 bytes 32 bytes past where they must lie.
+    # With detect_stack_use_after_return=1, GCC aligns vectors of 64 bytes on the stack to 32 bytes only.
     if(ARGOSY_SANITIZE MATCHES "address" AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
         list(APPEND avx512_flags --param asan-use-after-return=0)
     endif()

@@ -18,21 +18,22 @@ namespace argosy::model {
 
 namespace {
 
+/// Views of the columns of qkv, or of its gradient.
 struct Qkv {
-    at::Tensor q, k, v, qk;  // qk: the columns of q and k together
+    at::Tensor q;     // [tokens, heads * head_dim]
+    at::Tensor k, v;  // [tokens, kv_heads * head_dim]
+    at::Tensor qk;    // [tokens, (heads + kv_heads) * head_dim]: q and k together
 };
 
-/// Views of q, k and v in a tensor with the layout of the fused projection.
-Qkv columns_of(const at::Tensor& qkv, const Weights& weights) {
+Qkv split_qkv(const at::Tensor& qkv, const Weights& weights) {
     const int64_t q = weights[Role::Wq].size(0), k = weights[Role::Wk].size(0);
     return {qkv.narrow(1, 0, q), qkv.narrow(1, q, k), qkv.narrow(1, q + k, k), qkv.narrow(1, 0, q + k)};
 }
 
 }  // namespace
 
-Block::Block(const ModelSpec& spec, const TensorAxis& axis, const Attention& attention,
-             const ops::RopeTable& rope)
-    : spec_(spec), axis_(axis), attention_(attention), rope_(rope) {}
+Block::Block(const ModelSpec& spec, const TensorAxis& axis, const ops::RopeTable& rope)
+    : spec_(spec), axis_(axis), rope_(rope) {}
 
 /// The view [tokens, heads, head_dim] of x [tokens, heads * head_dim].
 at::Tensor Block::heads_of(const at::Tensor& x) const { return x.view({x.size(0), -1, spec_.head_dim}); }
@@ -71,13 +72,13 @@ void Block::fill_attention(const Weights& weights, const Batch& batch, Tape& tap
     if (!tape.v.defined()) {
         tape.qkv =
             axis_.column(tape.attention_norm.y, weights.stack(Join::Qkv), weights.stack(Join::QkvBias));
-        tape.v = columns_of(tape.qkv, weights).v;
+        tape.v = split_qkv(tape.qkv, weights).v;
     }
     // 3. normalise (with QK-norm) and rotate: q [tokens, heads * head_dim], k [tokens, kv_heads * head_dim]
     if (!tape.q.defined()) fill_queries_and_keys(weights, tape);
     // 4. attend: y [tokens, heads * head_dim]
     if (!tape.attention.y.defined()) {
-        tape.attention = attention_.forward(tape.q, tape.k, tape.v, attention_shape(batch));
+        tape.attention = ops::attention(tape.q, tape.k, tape.v, attention_shape(batch));
     }
     // 5. project back, add to the residual stream, and normalise for the feed-forward: middle [rows, dim]
     if (!tape.middle.defined()) {
@@ -89,7 +90,7 @@ void Block::fill_attention(const Weights& weights, const Batch& batch, Tape& tap
 }
 
 void Block::fill_queries_and_keys(const Weights& weights, Tape& tape) const {
-    const Qkv products = columns_of(tape.qkv, weights);
+    const Qkv products = split_qkv(tape.qkv, weights);
     // 1. without QK-norm: rotate q and k in place, in the columns of qkv
     if (!spec_.qk_norm) {
         ops::write_rope(products.qk, products.qk, rope_);
@@ -137,14 +138,12 @@ at::Tensor Block::feed_forward_backward(const Weights& weights, const at::Tensor
     // 1. down projection: dactivation [tokens, hidden], dy_all [tokens, dim]
     auto [dactivation, dy_all] = axis_.row_backward(dy, weights[Role::Down]);
     work.add_product(Role::Down, dy_all, std::move(tape.activation));
-
     // 2. silu(gate) * up: dgate_up [tokens, 2 hidden]
     const at::Tensor dgate_up = ops::swiglu_backward(dactivation, tape.gate_up);
     // 3. gate and up projections: dinput [rows, dim], input_all [tokens, dim]
     auto [dinput, input_all] =
         axis_.column_backward(tape.feed_forward_norm.y, dgate_up, weights.stack(Join::GateUp));
     work.add_product(Join::GateUp, dgate_up, input_all);
-
     // 4. norm, plus the gradient of the bypass: dmiddle [rows, dim]
     auto [dmiddle, dnorm] = ops::rms_norm_backward(dinput, tape.middle, weights[Role::FfnNorm],
                                                    tape.feed_forward_norm.inverse_rms, dy);
@@ -157,15 +156,12 @@ at::Tensor Block::attention_backward(const Weights& weights, const at::Tensor& d
     // 1. output projection: doutput [tokens, heads * head_dim], dy_all [tokens, dim]
     auto [doutput, dy_all] = axis_.row_backward(dy, weights[Role::Wo]);
     work.add_product(Role::Wo, dy_all, tape.attention.y);
-
     // 2. attention, rotation and QK-norm: dqkv [tokens, (heads + 2 kv_heads) * head_dim]
     const at::Tensor dqkv = qkv_gradient(weights, std::move(doutput), batch, tape, work);
     if (spec_.qkv_bias) work.add_row_sum(Join::QkvBias, dqkv);
-
     // 3. projections to q, k, v: dinput [rows, dim], input_all [tokens, dim]
     auto [dinput, input_all] = axis_.column_backward(tape.attention_norm.y, dqkv, weights.stack(Join::Qkv));
     work.add_product(Join::Qkv, dqkv, input_all);
-
     // 4. norm, plus the gradient of the bypass: dx [rows, dim]
     auto [dx, dnorm] = ops::rms_norm_backward(dinput, tape.input, weights[Role::AttentionNorm],
                                               tape.attention_norm.inverse_rms, dy);
@@ -179,15 +175,14 @@ at::Tensor Block::qkv_gradient(const Weights& weights, at::Tensor doutput, const
                                WeightWork& work) const {
     // 1. attention: dq [tokens, heads * head_dim]; dk, dv [tokens, kv_heads * head_dim]
     auto [dq, dk, dv] =
-        attention_.backward(doutput, tape.q, tape.k, tape.v, tape.attention, attention_shape(batch));
+        ops::attention_backward(doutput, tape.q, tape.k, tape.v, tape.attention, attention_shape(batch));
     // 2. release the tensors that are not needed any more; only the backward of QK-norm still reads qkv
     doutput.reset();
     for (at::Tensor* x : {&tape.q, &tape.k, &tape.v}) x->reset();
     if (!spec_.qk_norm) tape.qkv.reset();
-
     // 3. allocate dqkv and copy dv into its columns
     at::Tensor dqkv = at::empty({dq.size(0), dq.size(1) + dk.size(1) + dv.size(1)}, dq.options());
-    const Qkv gradients = columns_of(dqkv, weights);
+    const Qkv gradients = split_qkv(dqkv, weights);
     gradients.v.copy_(dv);
     // 4. without QK-norm: rotate dq and dk back, into the columns of dqkv
     if (!spec_.qk_norm) {
@@ -196,7 +191,7 @@ at::Tensor Block::qkv_gradient(const Weights& weights, at::Tensor doutput, const
         return dqkv;
     }
     // 5. with QK-norm: rotate dq and dk back in place, then write the norm's gradients into dqkv
-    const Qkv products = columns_of(tape.qkv, weights);
+    const Qkv products = split_qkv(tape.qkv, weights);
     ops::write_rope_backward(dq, dq, rope_);
     ops::write_rope_backward(dk, dk, rope_);
     work.add_value(Role::QNorm,

@@ -12,29 +12,10 @@
 
 namespace argosy::model {
 
-/// Computes the attention of a block on one device. A derived class can fetch keys and values from other
-/// ranks.
-class Attention {
-  public:
-    virtual ~Attention() = default;
-
-    virtual ops::AttentionOutput forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                         const ops::AttentionShape& shape) const {
-        return ops::attention(q, k, v, shape);
-    }
-
-    virtual ops::AttentionGradient backward(const at::Tensor& dy, const at::Tensor& q, const at::Tensor& k,
-                                            const at::Tensor& v, const ops::AttentionOutput& output,
-                                            const ops::AttentionShape& shape) const {
-        return ops::attention_backward(dy, q, k, v, output, shape);
-    }
-};
-
 class Block : public Layer {
   public:
-    /// REQUIRES: axis, attention and rope outlive the block.
-    Block(const ModelSpec& spec, const TensorAxis& axis, const Attention& attention,
-          const ops::RopeTable& rope);
+    /// REQUIRES: axis and rope outlive the block.
+    Block(const ModelSpec& spec, const TensorAxis& axis, const ops::RopeTable& rope);
 
     at::Tensor forward(const Weights& weights, const at::Tensor& x, const Batch& batch, RecomputeMode mode,
                        Tape& tape) const override;
@@ -45,19 +26,18 @@ class Block : public Layer {
   private:
     void fill_attention(const Weights& weights, const Batch& batch, Tape& tape) const;
     void fill_queries_and_keys(const Weights& weights, Tape& tape) const;
-    at::Tensor qkv_gradient(const Weights& weights, at::Tensor doutput, const Batch& batch, Tape& tape,
-                            WeightWork& work) const;
     void fill_feed_forward(const Weights& weights, Tape& tape) const;
     at::Tensor feed_forward_backward(const Weights& weights, const at::Tensor& dy, Tape& tape,
                                      WeightWork& work) const;
     at::Tensor attention_backward(const Weights& weights, const at::Tensor& dy, const Batch& batch,
                                   Tape& tape, WeightWork& work) const;
+    at::Tensor qkv_gradient(const Weights& weights, at::Tensor doutput, const Batch& batch, Tape& tape,
+                            WeightWork& work) const;
     at::Tensor heads_of(const at::Tensor& x) const;
     ops::AttentionShape attention_shape(const Batch& batch) const;
 
     const ModelSpec spec_;
     const TensorAxis& axis_;
-    const Attention& attention_;
     const ops::RopeTable& rope_;
 };
 

@@ -11,30 +11,33 @@
 #include "model/layer.h"
 #include "ops/embedding.h"
 #include "ops/matmul.h"
-#include "ops/own_kernels.h"
+#include "ops/numerics.h"
 #include "ops/rms_norm.h"
 
 namespace argosy::model {
 namespace {
 
 // Minimum rows of a chunk, because each chunk reads the whole matrix and its gradient once.
-constexpr int64_t kFewestRows = 512;
-constexpr int64_t kWholeRows = 256;  // a multiple of the tile sizes of matrix products
+constexpr int64_t kMinRows = 512;
+constexpr int64_t kRowUnit = 256;  // a multiple of the tile sizes of matrix products
 
 }  // namespace
 
 Head::Head(const ModelSpec& spec, const TensorAxis& axis) : spec_(spec), axis_(axis) {}
 
 int64_t Head::rows_per_chunk(int64_t num_rows, int64_t num_columns, const at::Tensor& x) {
-    const auto whole = [](int64_t rows) { return rows / kWholeRows * kWholeRows; };
-    const int64_t max_rows = std::max(kFewestRows, whole(ops::largest_temporary(x) / num_columns));
+    const auto round_down = [](int64_t rows) { return rows / kRowUnit * kRowUnit; };
+    const int64_t max_rows = std::max(kMinRows, round_down(ops::max_temporary_elements(x) / num_columns));
     const int64_t num_chunks = (num_rows + max_rows - 1) / max_rows;
-    return num_chunks <= 1 ? num_rows : whole((num_rows - 1) / num_chunks) + kWholeRows;
+    return num_chunks <= 1 ? num_rows : round_down((num_rows - 1) / num_chunks) + kRowUnit;
+}
+
+at::Tensor Head::gather_normed(const Weights& weights, const at::Tensor& x) const {
+    return axis_.gather_rows(ops::rms_norm(x, weights[Role::FinalNorm], spec_.norm_eps).y);
 }
 
 at::Tensor Head::logits(const Weights& weights, const at::Tensor& x) const {
-    const at::Tensor normed = ops::rms_norm(x, weights[Role::FinalNorm], spec_.norm_eps).y;
-    return ops::linear(axis_.gather_rows(normed), weights[Role::Output]);
+    return ops::linear(gather_normed(weights, x), weights[Role::Output]);
 }
 
 ops::SoftmaxSums Head::sums_of_all_ranks(ops::SoftmaxSums own) const {
@@ -56,9 +59,11 @@ ops::SoftmaxSums Head::turn_into_gradient(at::Tensor& logits, const at::Tensor& 
 
 ops::SoftmaxSums Head::softmax_sums(const Weights& weights, const at::Tensor& x,
                                     const at::Tensor& targets) const {
-    const at::Tensor normed = axis_.gather_rows(ops::rms_norm(x, weights[Role::FinalNorm], spec_.norm_eps).y);
+    // 1. normalise and gather: normed [tokens, dim]
+    const at::Tensor normed = gather_normed(weights, x);
     const int64_t begin = axis_.share(spec_.vocab_size).begin;
     const int64_t chunk_rows = rows_per_chunk(normed.size(0), axis_.largest_share(spec_.vocab_size), x);
+    // 2. for each chunk: logits [count, vocab columns], and their sums over this rank's columns
     std::vector<at::Tensor> maxima, sums;
     for (int64_t row = 0; row < normed.size(0); row += chunk_rows) {
         const int64_t count = std::min(chunk_rows, normed.size(0) - row);
@@ -68,6 +73,7 @@ ops::SoftmaxSums Head::softmax_sums(const Weights& weights, const at::Tensor& x,
         maxima.push_back(std::move(chunk.maxima));
         sums.push_back(std::move(chunk.sums));
     }
+    // 3. combine the sums of all ranks
     return sums_of_all_ranks({at::cat(maxima), at::cat(sums, /*dim=*/1)});
 }
 

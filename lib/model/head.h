@@ -41,6 +41,8 @@ class Head {
                                  const at::Tensor& scale, const Gradients& gradients) const;
 
   private:
+    /// Returns the normalised rows of all ranks: [tokens, dim].
+    at::Tensor gather_normed(const Weights& weights, const at::Tensor& x) const;
     ops::SoftmaxSums sums_of_all_ranks(ops::SoftmaxSums own) const;
     /// Replaces this rank's logits with the gradient of scale * loss. Returns the sums over all ranks.
     ops::SoftmaxSums turn_into_gradient(at::Tensor& logits, const at::Tensor& targets,

@@ -178,9 +178,7 @@ const Family& family_of(const ModelSpec& spec) {
     }
     throw UserError(
         "Hugging Face has no architecture for model '{}' {} biases of q, k and v and {} norms of q and k; "
-        "supported "
-        "are "
-        "llama3 with neither, qwen2 with biases and qwen3 with norms",
+        "supported are llama3 with neither, qwen2 with biases and qwen3 with norms",
         spec.name, spec.qkv_bias ? "with" : "without", spec.qk_norm ? "with" : "without");
 }
 
@@ -239,10 +237,10 @@ std::string hugging_face_config(const ModelSpec& spec, const std::string& dtype)
     return config.dump(2) + "\n";
 }
 
-ModelSpec parse_hugging_face_config(const std::string& text, const std::string& place) {
+ModelSpec parse_hugging_face_config(const std::string& text, const std::string& path) {
     const json parsed = json::parse(text, nullptr, /*allow_exceptions=*/false);
-    if (!parsed.is_object()) throw UserError("{} is not a JSON object", place);
-    ModelSpec spec = from_json(Reader(parsed, place));
+    if (!parsed.is_object()) throw UserError("{} is not a JSON object", path);
+    ModelSpec spec = from_json(Reader(parsed, path));
     validate(spec);
     return spec;
 }

@@ -39,9 +39,9 @@ ModelSpec preset(const std::string& name, const std::string& flavor);
 /// is unsupported.
 ModelSpec read_hugging_face_config(const std::string& folder);
 
-/// Parses the text of a config.json; `place` names the file in messages. Throws UserError like
+/// Parses the text of a config.json; `path` names the file in messages. Throws UserError like
 /// read_hugging_face_config().
-ModelSpec parse_hugging_face_config(const std::string& text, const std::string& place);
+ModelSpec parse_hugging_face_config(const std::string& text, const std::string& path);
 
 /// Returns the text of a config.json that reads back as `spec`. The text has the keys of current and of older
 /// versions of transformers, and `dtype` ("float32", "bfloat16", "float16") unless `dtype` is empty. Throws

@@ -120,9 +120,8 @@ int64_t num_parameters(const ModelSpec& spec) {
     int64_t count = 0;
     for (const auto& unit : unit_parameters(spec)) {
         for (const Parameter& parameter : unit) {
-            int64_t size = 1;
-            for (const int64_t extent : parameter.spec.shape) size *= extent;
-            if (!(spec.tied_embeddings && parameter.role == Role::Output)) count += size;
+            if (spec.tied_embeddings && parameter.role == Role::Output) continue;
+            count += layout::whole(parameter.spec.shape).num_elements();
         }
     }
     return count;

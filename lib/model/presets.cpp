@@ -92,7 +92,7 @@ ModelSpec preset(const std::string& name, const std::string& flavor) {
     for (const Preset& preset : kPresets) {
         if (preset.spec.name == name && preset.flavor == flavor) return preset.spec;
     }
-    throw UserError("there is no model.name = \"{}\" with model.flavor = \"{}\"; there are {}", name, flavor,
+    throw UserError("no preset has model.name = \"{}\" and model.flavor = \"{}\"; there are {}", name, flavor,
                     known_presets());
 }
 

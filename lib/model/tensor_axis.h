@@ -36,9 +36,13 @@ class TensorAxis {
         at::Tensor dx;     // this rank's rows
         at::Tensor x_all;  // all rows, for the weights' gradients
     };
-    virtual at::Tensor column(const at::Tensor& x, const ops::Stack& weight, const ops::Stack& bias) const;
-    virtual ColumnGradient column_backward(const at::Tensor& x, const at::Tensor& dy,
-                                           const ops::Stack& weight) const;
+    at::Tensor column(const at::Tensor& x, const ops::Stack& weight, const ops::Stack& bias) const {
+        return ops::linear(gather_rows(x), weight, bias);
+    }
+    ColumnGradient column_backward(const at::Tensor& x, const at::Tensor& dy,
+                                   const ops::Stack& weight) const {
+        return {reduce_rows(ops::linear_input_gradient(dy, weight)), gather_rows(x)};
+    }
 
     // COLLECTIVE: linear layers whose inputs are cut over the axis: y = sum over ranks of x W^T. x has all
     // rows; y and dy have this rank's rows.
@@ -46,8 +50,13 @@ class TensorAxis {
         at::Tensor dx;      // all rows
         at::Tensor dy_all;  // all rows, for the weight's gradient
     };
-    virtual at::Tensor row(const at::Tensor& x, const at::Tensor& weight) const;
-    virtual RowGradient row_backward(const at::Tensor& dy, const at::Tensor& weight) const;
+    at::Tensor row(const at::Tensor& x, const at::Tensor& weight) const {
+        return reduce_rows(ops::linear(x, weight));
+    }
+    RowGradient row_backward(const at::Tensor& dy, const at::Tensor& weight) const {
+        const at::Tensor dy_all = gather_rows(dy);
+        return {ops::linear_input_gradient(dy_all, weight), dy_all};
+    }
 };
 
 }  // namespace argosy::model

@@ -15,9 +15,10 @@
 
 #include "gpu/attention.h"
 #include "gpu/device.h"
-#include "ops/own_kernels.h"
+#include "ops/kernel_calls.h"
+#include "ops/numerics.h"
 
-// Four implementations: LibTorch's kernels for GPUs (gpu_), Argosy's kernels for processors (own_),
+// Four implementations: LibTorch's kernels for GPUs (gpu_), Argosy's kernels for processors (kernel_),
 // LibTorch's kernel for processors (plain_), and a composition of LibTorch's operations (composed_).
 //
 // Shape suffixes: b sequences, h heads, g key heads, t query heads that share a key head, s tokens of a
@@ -92,9 +93,12 @@ AttentionGradient gpu_backward(const at::Tensor& dy, const at::Tensor& q, const 
     return {rows(dq), rows(dk), rows(dv)};
 }
 
+/// The factor of the scores.
+double scale_of(const AttentionShape& shape) { return 1 / std::sqrt(static_cast<double>(shape.head_dim)); }
+
 /// The smallest work item of a thread: one key head of one sequence, and the query heads that share the key
 /// head. The fields are offsets of the group's first element in the tensors.
-struct Group {
+struct HeadGroup {
     int64_t token, query_column, key_column, log_sum_exp;
 };
 
@@ -107,14 +111,14 @@ kernels::TokenRows<T> mutable_token_rows(const at::Tensor& x, int64_t token, int
     return {static_cast<T*>(x.mutable_data_ptr()) + token * x.stride(0) + column, x.stride(0)};
 }
 
-struct Groups {
-    Groups(const at::Tensor& q, const at::Tensor& k, const AttentionShape& shape)
+struct HeadGroups {
+    HeadGroups(const at::Tensor& q, const at::Tensor& k, const AttentionShape& shape)
         : num_kv_heads(k.size(1) / shape.head_dim),
           num_groups(shape.num_sequences * num_kv_heads),
           kernel_shape{shape.seq_len, shape.head_dim, q.size(1) / k.size(1),
-                       static_cast<float>(1 / std::sqrt(static_cast<double>(shape.head_dim)))} {}
+                       static_cast<float>(scale_of(shape))} {}
 
-    Group operator[](int64_t i) const {
+    HeadGroup operator[](int64_t i) const {
         const auto [seq_len, head_dim, num_heads, scale] = kernel_shape;
         const int64_t kv_head = i % num_kv_heads;
         return {i / num_kv_heads * seq_len, kv_head * num_heads * head_dim, kv_head * head_dim,
@@ -126,12 +130,12 @@ struct Groups {
 };
 
 template <class T>
-void own_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Groups& groups,
-                 const AttentionOutput& output) {
+void kernel_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const HeadGroups& groups,
+                    const AttentionOutput& output) {
     const auto& kernel = kernels::table().of<T>();
     at::parallel_for(0, groups.num_groups, /*grain_size=*/1, [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i) {
-            const Group at = groups[i];
+            const HeadGroup at = groups[i];
             kernel.attention({.shape = groups.kernel_shape,
                               .q = token_rows<T>(q, at.token, at.query_column),
                               .k = token_rows<T>(k, at.token, at.key_column),
@@ -143,12 +147,13 @@ void own_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, 
 }
 
 template <class T>
-void own_backward(const at::Tensor& dy, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                  const AttentionOutput& output, const Groups& groups, const AttentionGradient& gradient) {
+void kernel_backward(const at::Tensor& dy, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                     const AttentionOutput& output, const HeadGroups& groups,
+                     const AttentionGradient& gradient) {
     const auto& kernel = kernels::table().of<T>();
     at::parallel_for(0, groups.num_groups, /*grain_size=*/1, [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i) {
-            const Group at = groups[i];
+            const HeadGroup at = groups[i];
             kernel.attention_backward({.shape = groups.kernel_shape,
                                        .dy = token_rows<T>(dy, at.token, at.query_column),
                                        .q = token_rows<T>(q, at.token, at.query_column),
@@ -175,13 +180,11 @@ at::Tensor rows(const at::Tensor& x_bgtsd, const at::Tensor& like) {
     return x_bgtsd.permute({0, 3, 1, 2, 4}).reshape(like.sizes()).to(like.scalar_type());
 }
 
-double scale(const AttentionShape& shape) { return 1 / std::sqrt(static_cast<double>(shape.head_dim)); }
-
 at::Tensor masked_scores(const at::Tensor& q, const at::Tensor& k, const AttentionShape& shape) {
     const at::Tensor later =
         at::ones({shape.seq_len, shape.seq_len}, q.options().dtype(at::kBool)).triu(/*diagonal=*/1);
     return at::matmul(q, k.transpose(-2, -1))
-        .mul_(scale(shape))
+        .mul_(scale_of(shape))
         .masked_fill_(later, -std::numeric_limits<double>::infinity());
 }
 
@@ -196,7 +199,7 @@ AttentionOutput attention(const at::Tensor& q, const at::Tensor& k, const at::Te
         at::empty_like(q, at::MemoryFormat::Contiguous),
         at::empty({shape.num_sequences, q.size(1) / shape.head_dim, shape.seq_len}, at::kFloat)};
     with_element_type(q.scalar_type(), [&]<class T>(T) {
-        own_forward<T>(with_dense_rows(q), with_dense_rows(k), with_dense_rows(v), {q, k, shape}, output);
+        kernel_forward<T>(with_dense_rows(q), with_dense_rows(k), with_dense_rows(v), {q, k, shape}, output);
     });
     return output;
 }
@@ -211,9 +214,9 @@ AttentionGradient attention_backward(const at::Tensor& dy, const at::Tensor& q, 
                                      at::empty_like(k, at::MemoryFormat::Contiguous),
                                      at::empty_like(v, at::MemoryFormat::Contiguous)};
     with_element_type(q.scalar_type(), [&]<class T>(T) {
-        own_backward<T>(with_dense_rows(dy), with_dense_rows(q), with_dense_rows(k), with_dense_rows(v),
-                        {with_dense_rows(output.y), output.log_sum_exp.contiguous()}, {q, k, shape},
-                        gradient);
+        kernel_backward<T>(with_dense_rows(dy), with_dense_rows(q), with_dense_rows(k), with_dense_rows(v),
+                           {with_dense_rows(output.y), output.log_sum_exp.contiguous()}, {q, k, shape},
+                           gradient);
     });
     return gradient;
 }
@@ -243,7 +246,7 @@ AttentionGradient composed_attention_backward(const at::Tensor& dy, const at::Te
     const at::Tensor weights = (masked_scores(wide_q, wide_k, shape) - log_sum_exp).exp_();
     const at::Tensor projection = (wide_dy * split(output.y)).sum(-1, /*keepdim=*/true);
     const at::Tensor dscores =
-        (at::matmul(wide_dy, split(v).transpose(-2, -1)) - projection).mul_(weights).mul_(scale(shape));
+        (at::matmul(wide_dy, split(v).transpose(-2, -1)) - projection).mul_(weights).mul_(scale_of(shape));
     const auto of_key_head = [](const at::Tensor& x) { return x.sum(2, /*keepdim=*/true); };
     return {rows(at::matmul(dscores, wide_k), q),
             rows(of_key_head(at::matmul(dscores.transpose(-2, -1), wide_q)), k),

@@ -1,6 +1,5 @@
 #include "ops/cross_entropy.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
@@ -10,7 +9,8 @@
 
 #include <limits>
 
-#include "ops/own_kernels.h"
+#include "ops/kernel_calls.h"
+#include "ops/numerics.h"
 
 namespace argosy::ops {
 namespace {
@@ -36,10 +36,14 @@ SoftmaxSums plain_sums(const at::Tensor& logits, const at::Tensor& targets, int6
                                target_logits.masked_fill(present.bitwise_not(), 0)})};
 }
 
-SoftmaxSums own_sums(const at::Tensor& logits, const at::Tensor& targets, int64_t begin) {
-    const int64_t num_rows = logits.size(0), num_columns = logits.size(1);
+SoftmaxSums empty_sums(const at::Tensor& logits) {
     const auto options = logits.options().dtype(at::kFloat);
-    SoftmaxSums out{at::empty({num_rows}, options), at::empty({2, num_rows}, options)};
+    return {at::empty({logits.size(0)}, options), at::empty({2, logits.size(0)}, options)};
+}
+
+SoftmaxSums kernel_sums(const at::Tensor& logits, const at::Tensor& targets, int64_t begin) {
+    const int64_t num_rows = logits.size(0), num_columns = logits.size(1);
+    SoftmaxSums out = empty_sums(logits);
     with_element_type(logits.scalar_type(), [&]<class T>(T) {
         const T* in = elements<T>(logits);
         const auto* target = elements<int64_t>(targets);
@@ -54,12 +58,8 @@ SoftmaxSums own_sums(const at::Tensor& logits, const at::Tensor& targets, int64_
                                            .exponentials = sums + first,
                                            .target_logits = sums + num_rows + first};
         };
-        if (gpu::holds(logits)) {
-            return gpu_kernels<T>().softmax_sums(rows(0, num_rows), gpu::current_stream());
-        }
-        at::parallel_for(0, num_rows, fewest_rows(num_columns), [&](int64_t first, int64_t end) {
-            kernels::table().of<T>().softmax_sums(rows(first, end));
-        });
+        run_on_rows<T>(&kernels::TypedKernels<T>::softmax_sums, &kernels::GpuTypedKernels<T>::softmax_sums,
+                       logits, num_rows, num_columns, rows);
     });
     return out;
 }
@@ -74,8 +74,8 @@ void plain_gradient(at::Tensor& logits, const SoftmaxSums& all, const at::Tensor
     logits.copy_(gradient.masked_fill_(targets.lt(0).unsqueeze(1), 0));
 }
 
-void own_gradient(at::Tensor& logits, const SoftmaxSums& all, const at::Tensor& targets, int64_t begin,
-                  const at::Tensor& scale) {
+void kernel_gradient(at::Tensor& logits, const SoftmaxSums& all, const at::Tensor& targets, int64_t begin,
+                     const at::Tensor& scale) {
     const int64_t num_columns = logits.size(1);
     with_element_type(logits.scalar_type(), [&]<class T>(T) {
         T* inout = mutable_elements<T>(logits);
@@ -92,19 +92,15 @@ void own_gradient(at::Tensor& logits, const SoftmaxSums& all, const at::Tensor& 
                                                     .scale = factor,
                                                     .logits = inout + first * num_columns};
         };
-        if (gpu::holds(logits)) {
-            return gpu_kernels<T>().cross_entropy_gradient(rows(0, logits.size(0)), gpu::current_stream());
-        }
-        at::parallel_for(0, logits.size(0), fewest_rows(num_columns), [&](int64_t first, int64_t end) {
-            kernels::table().of<T>().cross_entropy_gradient(rows(first, end));
-        });
+        run_on_rows<T>(&kernels::TypedKernels<T>::cross_entropy_gradient,
+                       &kernels::GpuTypedKernels<T>::cross_entropy_gradient, logits, logits.size(0),
+                       num_columns, rows);
     });
 }
 
 SoftmaxSums gpu_sums_and_gradient(at::Tensor& logits, const at::Tensor& targets, const at::Tensor& scale) {
     const int64_t num_rows = logits.size(0);
-    const auto options = logits.options().dtype(at::kFloat);
-    SoftmaxSums out{at::empty({num_rows}, options), at::empty({2, num_rows}, options)};
+    SoftmaxSums out = empty_sums(logits);
     with_element_type(logits.scalar_type(), [&]<class T>(T) {
         auto* sums = mutable_elements<float>(out.sums);
         gpu_kernels<T>().cross_entropy({.num_rows = num_rows,
@@ -130,7 +126,7 @@ SoftmaxSums softmax_sums(const at::Tensor& logits, const at::Tensor& targets, in
                 at::zeros({2, num_rows}, options)};
     }
     if (!has_kernels(logits)) return plain_sums(logits, targets, begin);
-    return own_sums(logits.contiguous(), targets.contiguous(), begin);
+    return kernel_sums(logits.contiguous(), targets.contiguous(), begin);
 }
 
 void raise_maxima(SoftmaxSums& own, const at::Tensor& maxima) {
@@ -163,7 +159,7 @@ void turn_into_cross_entropy_gradient(at::Tensor& logits, const SoftmaxSums& all
     if (logits.size(1) == 0) return;
     if (!has_kernels(logits) || !logits.is_contiguous())
         return plain_gradient(logits, all, targets, begin, scale);
-    own_gradient(logits, all, targets.contiguous(), begin, scale);
+    kernel_gradient(logits, all, targets.contiguous(), begin, scale);
 }
 
 SoftmaxSums turn_into_cross_entropy_gradient(at::Tensor& logits, const at::Tensor& targets,

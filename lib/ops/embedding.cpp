@@ -6,7 +6,7 @@
 #include <ATen/ops/index.h>
 #include <ATen/ops/zeros.h>
 
-#include "ops/own_kernels.h"
+#include "ops/kernel_calls.h"
 
 namespace argosy::ops {
 namespace {
@@ -23,7 +23,7 @@ LocalRows local_rows(const at::Tensor& tokens, int64_t begin, int64_t num_rows) 
     return {row.masked_fill(absent, 0), absent};
 }
 
-at::Tensor own_lookup(const at::Tensor& table, const at::Tensor& tokens, int64_t begin) {
+at::Tensor kernel_lookup(const at::Tensor& table, const at::Tensor& tokens, int64_t begin) {
     const int64_t size = table.size(1);
     at::Tensor x = at::empty({tokens.size(0), size}, table.options());
     with_element_type(table.scalar_type(), [&]<class T>(T) {
@@ -39,19 +39,15 @@ at::Tensor own_lookup(const at::Tensor& table, const at::Tensor& tokens, int64_t
                                          .table = rows,
                                          .x = out + first * size};
         };
-        if (gpu::holds(table)) {
-            return gpu_kernels<T>().embedding(part(0, tokens.size(0)), gpu::current_stream());
-        }
-        at::parallel_for(0, tokens.size(0), fewest_rows(size), [&](int64_t first, int64_t end) {
-            kernels::table().of<T>().embedding(part(first, end));
-        });
+        run_on_rows<T>(&kernels::TypedKernels<T>::embedding, &kernels::GpuTypedKernels<T>::embedding, table,
+                       tokens.size(0), size, part);
     });
     return x;
 }
 
 /// Adds the terms of each element in token order. On a processor, each thread adds some columns of all
 /// tokens. On a GPU, a stable sort brings the positions of equal tokens together.
-void own_gradient(at::Tensor& out, const at::Tensor& dx, const at::Tensor& tokens, int64_t begin) {
+void kernel_gradient(at::Tensor& out, const at::Tensor& dx, const at::Tensor& tokens, int64_t begin) {
     const int64_t size = out.size(1), num_tokens = tokens.size(0);
     with_element_type(dx.scalar_type(), [&]<class T>(T) {
         const T* in = elements<T>(dx);
@@ -74,7 +70,7 @@ void own_gradient(at::Tensor& out, const at::Tensor& dx, const at::Tensor& token
             return gpu_kernels<T>().embedding_gradient(all, elements<int64_t>(positions),
                                                        gpu::current_stream());
         }
-        at::parallel_for(0, size, fewest_rows(num_tokens), [&](int64_t first, int64_t end) {
+        at::parallel_for(0, size, min_rows_per_thread(num_tokens), [&](int64_t first, int64_t end) {
             kernels::table().of<T>().embedding_gradient(columns(first, end));
         });
     });
@@ -84,7 +80,7 @@ void own_gradient(at::Tensor& out, const at::Tensor& dx, const at::Tensor& token
 
 at::Tensor embedding(const at::Tensor& table, const at::Tensor& tokens, int64_t begin) {
     if (table.size(0) == 0) return at::zeros({tokens.size(0), table.size(1)}, table.options());
-    if (has_kernels(table)) return own_lookup(table.contiguous(), tokens.contiguous(), begin);
+    if (has_kernels(table)) return kernel_lookup(table.contiguous(), tokens.contiguous(), begin);
     const auto [row, absent] = local_rows(tokens, begin, table.size(0));
     return at::index(table, {row}).masked_fill_(absent.unsqueeze(1), 0);
 }
@@ -92,7 +88,7 @@ at::Tensor embedding(const at::Tensor& table, const at::Tensor& tokens, int64_t 
 void add_embedding_gradient(at::Tensor& out, const at::Tensor& dx, const at::Tensor& tokens, int64_t begin) {
     if (out.size(0) == 0) return;
     if (has_kernels(dx) && out.scalar_type() == at::kFloat && out.is_contiguous()) {
-        return own_gradient(out, dx.contiguous(), tokens.contiguous(), begin);
+        return kernel_gradient(out, dx.contiguous(), tokens.contiguous(), begin);
     }
     const auto [row, absent] = local_rows(tokens, begin, out.size(0));
     out.index_add_(0, row, dx.to(out.scalar_type()).masked_fill(absent.unsqueeze(1), 0));

@@ -13,7 +13,7 @@
 #include "cublas/matmul.h"
 #include "gpu/device.h"
 #include "gpu/element_type.h"
-#include "ops/own_kernels.h"
+#include "ops/kernel_calls.h"
 #include "ops/tensor_thread.h"
 
 namespace argosy::ops {
@@ -90,7 +90,7 @@ void multiply(const at::Tensor& out, std::span<const Factors> factors, bool accu
                                            .c_stride = out.stride(0),
                                            .accumulate = accumulate};
         };
-        const kernels::Typed<T>& kernels_of_type = kernels::table().of<T>();
+        const kernels::TypedKernels<T>& kernels_of_type = kernels::table().of<T>();
         if (out.scalar_type() == at::kFloat) {
             run_on_threads(kernels_of_type.matmul_to_float, arguments(float{}));
         } else {
@@ -109,7 +109,7 @@ at::Tensor product_of(std::span<const Factors> factors) {
 /// Whether the kernels can write dy^T x to `out`.
 bool writable(const at::Tensor& out, const at::Tensor& dy) {
     const bool of_type = out.scalar_type() == dy.scalar_type() || out.scalar_type() == at::kFloat;
-    return of_type && (out.stride(1) == 1 || out.size(1) <= 1);
+    return of_type && has_dense_rows(out);
 }
 
 void plain_weight_gradient(at::Tensor& out, const at::Tensor& dy, const at::Tensor& x, bool accumulate) {

@@ -1,6 +1,5 @@
 #include "ops/rms_norm.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
@@ -9,8 +8,9 @@
 #include <utility>
 #include <vector>
 
-#include "ops/own_kernels.h"
-#include "ops/tensor_thread.h"
+#include "ops/kernel_calls.h"
+#include "ops/numerics.h"
+#include "ops/sums.h"
 
 namespace argosy::ops {
 namespace {
@@ -45,22 +45,22 @@ at::Tensor with_rows_in_groups(const at::Tensor& x) { return has_rows_in_groups(
 class Rows {
   public:
     /// REQUIRES: has_rows_in_groups(x).
-    explicit Rows(const at::Tensor& x) : size_(x.size(-1)) {
-        ARGOSY_CHECK(has_rows_in_groups(x), "rows that do not lie in groups");
+    explicit Rows(const at::Tensor& x) : row_size_(x.size(-1)) {
+        ARGOSY_CHECK(has_rows_in_groups(x), "rows that are not in groups");
         if (x.is_contiguous()) return;
-        every_ = x.size(1);
-        gap_ = x.stride(0) - every_ * size_;
+        rows_per_group_ = x.size(1);
+        gap_ = x.stride(0) - rows_per_group_ * row_size_;
     }
-    int64_t begin_of(int64_t row) const { return row * size_ + row / every_ * gap_; }
-    kernels::Gaps from(int64_t row) const { return {.every = every_, .gap = gap_, .first = row % every_}; }
+    int64_t begin_of(int64_t row) const { return row * row_size_ + row / rows_per_group_ * gap_; }
+    kernels::RowGroups from(int64_t row) const { return {rows_per_group_, gap_, row % rows_per_group_}; }
 
   private:
-    int64_t size_, every_ = 1, gap_ = 0;
+    int64_t row_size_, rows_per_group_ = 1, gap_ = 0;
 };
 
 /// Computes the norm of x + delta and writes x + delta to `sum`; if both are undefined, the norm of x.
-RmsNormOutput own_forward(const at::Tensor& x, const at::Tensor& delta, const at::Tensor& sum,
-                          const at::Tensor& weight, double eps) {
+RmsNormOutput kernel_forward(const at::Tensor& x, const at::Tensor& delta, const at::Tensor& sum,
+                             const at::Tensor& weight, double eps) {
     const int64_t size = x.size(-1), num_rows = x.numel() / size;
     std::vector<int64_t> rows_shape = x.sizes().vec();
     rows_shape.back() = 1;
@@ -83,12 +83,10 @@ RmsNormOutput own_forward(const at::Tensor& x, const at::Tensor& delta, const at
                 .eps = static_cast<float>(eps),
                 .y = out + begin * size,
                 .inverse_rms = inverse + begin,
-                .x_gaps = x_rows.from(begin)};
+                .x_groups = x_rows.from(begin)};
         };
-        if (gpu::holds(x)) return gpu_kernels<T>().rms_norm(rows(0, num_rows), gpu::current_stream());
-        at::parallel_for(0, num_rows, fewest_rows(size), [&](int64_t begin, int64_t end) {
-            kernels::table().of<T>().rms_norm(rows(begin, end));
-        });
+        run_on_rows<T>(&kernels::TypedKernels<T>::rms_norm, &kernels::GpuTypedKernels<T>::rms_norm, x,
+                       num_rows, size, rows);
     });
     return output;
 }
@@ -98,7 +96,7 @@ struct BackwardInputs {
 };
 
 /// Writes dx and returns dw. REQUIRES: x and dx have rows in groups, and all other inputs are contiguous.
-at::Tensor own_backward(const at::Tensor& dx, const BackwardInputs& inputs) {
+at::Tensor kernel_backward(const at::Tensor& dx, const BackwardInputs& inputs) {
     const at::Tensor& x = inputs.x;
     ARGOSY_CHECK(dx.sizes() == x.sizes() && dx.scalar_type() == x.scalar_type(), "dx of another kind than x");
     const int64_t size = x.size(-1), num_rows = x.numel() / size;
@@ -121,8 +119,8 @@ at::Tensor own_backward(const at::Tensor& dx, const BackwardInputs& inputs) {
                                                .residual = residual == nullptr ? nullptr : residual + begin,
                                                .dx = out + dx_rows.begin_of(first),
                                                .dweight = dweight,
-                                               .x_gaps = x_rows.from(first),
-                                               .dx_gaps = dx_rows.from(first)};
+                                               .x_groups = x_rows.from(first),
+                                               .dx_groups = dx_rows.from(first)};
         };
         if (gpu::holds(dw)) {
             const auto all = rows(0, num_rows, mutable_elements<float>(dw));
@@ -138,7 +136,7 @@ at::Tensor own_backward(const at::Tensor& dx, const BackwardInputs& inputs) {
 
 RmsNormGradient new_gradient(const BackwardInputs& inputs) {
     RmsNormGradient gradient{at::empty(inputs.x.sizes(), inputs.x.options()), {}};
-    gradient.dw = own_backward(gradient.dx, inputs);
+    gradient.dw = kernel_backward(gradient.dx, inputs);
     return gradient;
 }
 
@@ -146,7 +144,7 @@ RmsNormGradient new_gradient(const BackwardInputs& inputs) {
 
 RmsNormOutput rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
     if (!has_kernels(x)) return plain_forward(x, weight, eps);
-    return own_forward(with_rows_in_groups(x), {}, {}, weight, eps);
+    return kernel_forward(with_rows_in_groups(x), {}, {}, weight, eps);
 }
 
 AddRmsNormOutput add_rms_norm(const at::Tensor& x, const at::Tensor& delta, const at::Tensor& weight,
@@ -158,7 +156,7 @@ AddRmsNormOutput add_rms_norm(const at::Tensor& x, const at::Tensor& delta, cons
     }
     const at::Tensor input = x.contiguous();
     at::Tensor sum = at::empty_like(input);
-    RmsNormOutput norm = own_forward(input, delta.contiguous(), sum, weight, eps);
+    RmsNormOutput norm = kernel_forward(input, delta.contiguous(), sum, weight, eps);
     return {std::move(sum), std::move(norm)};
 }
 
@@ -175,8 +173,8 @@ RmsNormGradient rms_norm_backward(const at::Tensor& dy, const at::Tensor& x, con
 at::Tensor write_rms_norm_backward(const at::Tensor& dx, const at::Tensor& dy, const at::Tensor& x,
                                    const at::Tensor& weight, const at::Tensor& inverse_rms) {
     if (has_kernels(x)) {
-        return own_backward(dx,
-                            {dy.contiguous(), with_rows_in_groups(x), weight, inverse_rms, /*residual=*/{}});
+        return kernel_backward(
+            dx, {dy.contiguous(), with_rows_in_groups(x), weight, inverse_rms, /*residual=*/{}});
     }
     auto [gradient, dw] = plain_backward(dy, x, weight, inverse_rms, /*residual=*/{});
     dx.copy_(gradient);

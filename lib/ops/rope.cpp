@@ -1,31 +1,31 @@
 #include "ops/rope.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/tensor.h>
 
-#include "ops/own_kernels.h"
+#include "ops/kernel_calls.h"
+#include "ops/numerics.h"
 
 namespace argosy::ops {
 namespace {
 
-using kernels::Turn;
+using kernels::Rotation;
 
-at::Tensor plain(const at::Tensor& x, const RopeTable& table, Turn turn) {
+at::Tensor plain_rotation(const at::Tensor& x, const RopeTable& table, Rotation rotation) {
     const int64_t seq_len = table.cos.size(0), half = table.cos.size(1);
     const at::Tensor pairs = widened(x).view({-1, seq_len, x.size(1) / (2 * half), 2, half});
     const at::Tensor first = pairs.select(3, 0), second = pairs.select(3, 1);
     const at::Tensor c = table.cos.unsqueeze(1);
-    const at::Tensor s = (turn == Turn::Forward ? table.sin : -table.sin).unsqueeze(1);
+    const at::Tensor s = (rotation == Rotation::Forward ? table.sin : -table.sin).unsqueeze(1);
     const at::Tensor rotated =
         at::cat({(first * c).sub_(second * s), (second * c).add_(first * s)}, /*dim=*/-1);
     return rotated.view(x.sizes()).to(x.scalar_type());
 }
 
 /// REQUIRES: the rows of x and y are dense. y may be x.
-void own_turn(const at::Tensor& y, const at::Tensor& x, const RopeTable& table, Turn turn) {
+void kernel_rotation(const at::Tensor& y, const at::Tensor& x, const RopeTable& table, Rotation rotation) {
     const int64_t size = x.size(1), half = table.cos.size(1);
     with_element_type(x.scalar_type(), [&]<class T>(T) {
         const T* in = rows_of<T>(x);
@@ -37,7 +37,7 @@ void own_turn(const at::Tensor& y, const at::Tensor& x, const RopeTable& table, 
                                     .half = half,
                                     .first_row = begin,
                                     .seq_len = table.cos.size(0),
-                                    .turn = turn,
+                                    .rotation = rotation,
                                     .cos = cos,
                                     .sin = sin,
                                     .x = in + begin * x.stride(0),
@@ -45,19 +45,17 @@ void own_turn(const at::Tensor& y, const at::Tensor& x, const RopeTable& table, 
                                     .y = out + begin * y.stride(0),
                                     .y_stride = y.stride(0)};
         };
-        if (gpu::holds(x)) return gpu_kernels<T>().rope(rows(0, x.size(0)), gpu::current_stream());
-        at::parallel_for(0, x.size(0), fewest_rows(size), [&](int64_t begin, int64_t end) {
-            kernels::table().of<T>().rope(rows(begin, end));
-        });
+        run_on_rows<T>(&kernels::TypedKernels<T>::rope, &kernels::GpuTypedKernels<T>::rope, x, x.size(0),
+                       size, rows);
     });
 }
 
-void write_turned(const at::Tensor& y, const at::Tensor& x, const RopeTable& table, Turn turn) {
+void write_rotated(const at::Tensor& y, const at::Tensor& x, const RopeTable& table, Rotation rotation) {
     ARGOSY_CHECK(y.sizes() == x.sizes(), "RoPE: x and y have different shapes");
     if (has_kernels(x)) {
-        own_turn(y, with_dense_rows(x), table, turn);
+        kernel_rotation(y, with_dense_rows(x), table, rotation);
     } else {
-        y.copy_(plain(x, table, turn));
+        y.copy_(plain_rotation(x, table, rotation));
     }
 }
 
@@ -71,11 +69,11 @@ RopeTable make_rope_table(const std::vector<double>& frequencies, int64_t seq_le
 }
 
 void write_rope(const at::Tensor& y, const at::Tensor& x, const RopeTable& table) {
-    write_turned(y, x, table, Turn::Forward);
+    write_rotated(y, x, table, Rotation::Forward);
 }
 
 void write_rope_backward(const at::Tensor& dx, const at::Tensor& dy, const RopeTable& table) {
-    write_turned(dx, dy, table, Turn::Back);
+    write_rotated(dx, dy, table, Rotation::Backward);
 }
 
 }  // namespace argosy::ops

@@ -5,12 +5,13 @@
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <vector>
 
-#include "ops/own_kernels.h"
-#include "ops/tensor_thread.h"
+#include "ops/kernel_calls.h"
+#include "ops/numerics.h"
 
 namespace argosy::ops {
 namespace {
@@ -19,7 +20,7 @@ bool has_float_kernels(const at::Tensor& x) {
     return has_kernels(x) && x.scalar_type() == at::kFloat && x.is_contiguous();
 }
 
-void own_row_sum(at::Tensor& sum, const at::Tensor& x) {
+void kernel_row_sum(at::Tensor& sum, const at::Tensor& x) {
     const int64_t size = x.size(1);
     with_element_type(x.scalar_type(), [&]<class T>(T) {
         const T* in = rows_of<T>(x);
@@ -81,7 +82,7 @@ at::Tensor squared_norm(const at::Tensor& x) {
 }  // namespace
 
 void add_row_sum(at::Tensor& sum, const at::Tensor& x) {
-    if (has_kernels(x) && has_float_kernels(sum)) return own_row_sum(sum, with_dense_rows(x));
+    if (has_kernels(x) && has_float_kernels(sum)) return kernel_row_sum(sum, with_dense_rows(x));
     sum.add_(widened(x).sum(0));
 }
 
@@ -92,6 +93,27 @@ at::Tensor squared_norms(std::span<const at::Tensor> tensors) {
     std::vector<at::Tensor> norms;
     for (const at::Tensor& x : tensors) norms.push_back(squared_norm(x));
     return at::stack(norms);
+}
+
+void add_row_blocks(const at::Tensor& sum, int64_t num_rows,
+                    c10::function_ref<void(int64_t first_row, int64_t num_rows, float* partial)> add_rows) {
+    const int64_t row_size = sum.numel(), num_blocks = (num_rows + kRowsPerBlock - 1) / kRowsPerBlock;
+    const at::Tensor partials = at::zeros({num_blocks, row_size}, at::kFloat);
+    auto* partial = mutable_elements<float>(partials);
+    at::parallel_for(0, num_blocks, /*grain_size=*/1, [&](int64_t begin, int64_t end) {
+        for (int64_t block = begin; block < end; ++block) {
+            const int64_t first = block * kRowsPerBlock;
+            add_rows(first, std::min(kRowsPerBlock, num_rows - first), partial + block * row_size);
+        }
+    });
+    auto* total = mutable_elements<float>(sum);
+    at::parallel_for(0, row_size, min_rows_per_thread(num_blocks), [&](int64_t begin, int64_t end) {
+        kernels::table().fp32.sum_rows({.num_rows = num_blocks,
+                                        .row_size = end - begin,
+                                        .row_stride = row_size,
+                                        .x = partial + begin,
+                                        .sums = total + begin});
+    });
 }
 
 }  // namespace argosy::ops

@@ -1,12 +1,12 @@
 #include "ops/swiglu.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 
-#include "ops/own_kernels.h"
+#include "ops/kernel_calls.h"
+#include "ops/numerics.h"
 
 namespace argosy::ops {
 namespace {
@@ -32,7 +32,7 @@ at::Tensor plain_backward(const at::Tensor& dy, const at::Tensor& gate_up) {
 }
 
 /// REQUIRES: the rows of gate_up are dense.
-at::Tensor own_forward(const at::Tensor& gate_up) {
+at::Tensor kernel_forward(const at::Tensor& gate_up) {
     const int64_t size = gate_up.size(1) / 2, stride = gate_up.stride(0);
     at::Tensor y = at::empty({gate_up.size(0), size}, gate_up.options());
     with_element_type(gate_up.scalar_type(), [&]<class T>(T) {
@@ -46,16 +46,14 @@ at::Tensor own_forward(const at::Tensor& gate_up) {
                                       .stride = stride,
                                       .y = out + begin * size};
         };
-        if (gpu::holds(y)) return gpu_kernels<T>().swiglu(rows(0, y.size(0)), gpu::current_stream());
-        at::parallel_for(0, y.size(0), fewest_rows(size), [&](int64_t begin, int64_t end) {
-            kernels::table().of<T>().swiglu(rows(begin, end));
-        });
+        run_on_rows<T>(&kernels::TypedKernels<T>::swiglu, &kernels::GpuTypedKernels<T>::swiglu, y, y.size(0),
+                       size, rows);
     });
     return y;
 }
 
 /// REQUIRES: dy and gate_up are contiguous.
-at::Tensor own_backward(const at::Tensor& dy, const at::Tensor& gate_up) {
+at::Tensor kernel_backward(const at::Tensor& dy, const at::Tensor& gate_up) {
     const int64_t size = dy.size(1), stride = gate_up.size(1);
     at::Tensor gradient = at::empty_like(gate_up);
     with_element_type(dy.scalar_type(), [&]<class T>(T) {
@@ -71,12 +69,8 @@ at::Tensor own_backward(const at::Tensor& dy, const at::Tensor& gate_up) {
                                               .dup = dgate + begin * stride + size,
                                               .stride = stride};
         };
-        if (gpu::holds(dy)) {
-            return gpu_kernels<T>().swiglu_backward(rows(0, dy.size(0)), gpu::current_stream());
-        }
-        at::parallel_for(0, dy.size(0), fewest_rows(size), [&](int64_t begin, int64_t end) {
-            kernels::table().of<T>().swiglu_backward(rows(begin, end));
-        });
+        run_on_rows<T>(&kernels::TypedKernels<T>::swiglu_backward,
+                       &kernels::GpuTypedKernels<T>::swiglu_backward, dy, dy.size(0), size, rows);
     });
     return gradient;
 }
@@ -84,12 +78,12 @@ at::Tensor own_backward(const at::Tensor& dy, const at::Tensor& gate_up) {
 }  // namespace
 
 at::Tensor swiglu(const at::Tensor& gate_up) {
-    return has_kernels(gate_up) ? own_forward(with_dense_rows(gate_up)) : plain_forward(gate_up);
+    return has_kernels(gate_up) ? kernel_forward(with_dense_rows(gate_up)) : plain_forward(gate_up);
 }
 
 at::Tensor swiglu_backward(const at::Tensor& dy, const at::Tensor& gate_up) {
     if (!has_kernels(gate_up)) return plain_backward(dy, gate_up);
-    return own_backward(dy.contiguous(), gate_up.contiguous());
+    return kernel_backward(dy.contiguous(), gate_up.contiguous());
 }
 
 }  // namespace argosy::ops

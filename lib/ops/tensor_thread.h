@@ -1,13 +1,10 @@
 // A thread holds a TensorThread while it calls operations. The TensorThread selects how operations compute,
 // owns the state of matrix products on a GPU, and switches off LibTorch's autograd, which is not used. Also:
-// the number of threads of an operation, and sums over rows that do not depend on that number.
+// the number of threads of an operation.
 #pragma once
 
-#include <ATen/core/Tensor.h>
 #include <c10/core/InferenceMode.h>
-#include <c10/util/FunctionRef.h>
 
-#include <cstdint>
 #include <memory>
 
 #include "cublas/matmul.h"
@@ -50,16 +47,5 @@ cublas::Multiplier& multiplier();
 /// uses OMP_NUM_THREADS threads, else all cores. REQUIRES: num_threads is at least 1.
 void set_num_threads(int num_threads);
 int num_threads();
-
-// Sums over rows in an order that does not depend on the number of threads: every block of rows has a partial
-// sum, and the partial sums are added in the order of the blocks.
-
-inline constexpr int64_t kRowsPerBlock = 64;
-
-/// sum += the sum over all rows. `add_rows(first_row, num_rows, partial)` adds the rows of a block to its
-/// partial sum of `row_size` floats, and is called by several threads at once. REQUIRES: `sum` is [row_size]
-/// in fp32, contiguous.
-void add_row_blocks(const at::Tensor& sum, int64_t num_rows,
-                    c10::function_ref<void(int64_t first_row, int64_t num_rows, float* partial)> add_rows);
 
 }  // namespace argosy::ops

@@ -10,7 +10,8 @@
 #include <utility>
 
 #include "base/error.h"
-#include "ops/own_kernels.h"
+#include "ops/kernel_calls.h"
+#include "ops/numerics.h"
 #include "optim/stochastic_rounding.h"
 
 // The update exists twice: as a composition of LibTorch's operations, which defines it, and in kernels, which
@@ -153,11 +154,10 @@ kernels::AdamW part(kernels::AdamW args, int64_t begin, int64_t size, const layo
 }
 
 void update_on_processor(const ParameterUpdate& one) {
-    constexpr int64_t kGrain = 1 << 15;  // minimum number of elements for one thread
     const kernels::AdamW whole = arguments(one);
     const layout::SlabRows& rows = one.parameter.rows;
     const int64_t length = rows.length;
-    at::parallel_for(0, whole.size, kGrain, [&](int64_t begin, int64_t end) {
+    at::parallel_for(0, whole.size, ops::kMinElementsPerThread, [&](int64_t begin, int64_t end) {
         // One call for each row of the slab: the kernel counts elements of the whole parameter.
         for (int64_t next = 0; begin < end; begin = next) {
             next = std::min(end, (begin / length + 1) * length);
@@ -199,8 +199,8 @@ AdamW::AdamW(const AdamWOptions& options, std::vector<Parameter> parameters)
     }
 }
 
-void AdamW::step(double lr, double factor) {
-    Update update = make_update(options_, lr, factor, ++num_updates_);
+void AdamW::step(double lr, double gradient_factor) {
+    Update update = make_update(options_, lr, gradient_factor, ++num_updates_);
     std::vector<ParameterUpdate> updates;
     for (size_t i = 0; i < parameters_.size(); ++i) {
         update.decay_factor = parameters_[i].decay ? 1 - lr * options_.weight_decay : 1;

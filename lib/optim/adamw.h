@@ -38,8 +38,9 @@ class AdamW {
 
     AdamW(const AdamWOptions& options, std::vector<Parameter> parameters);
 
-    /// Updates weights and compute in place, with the gradients times `factor`. The gradients do not change.
-    void step(double lr, double factor);
+    /// Updates weights and compute in place, with the gradients times `gradient_factor`. The gradients do not
+    /// change.
+    void step(double lr, double gradient_factor);
 
     /// The moments of each parameter, and the number of updates done: the whole state besides the weights.
     const std::vector<Moments>& moments() const { return moments_; }

@@ -4,6 +4,7 @@
 // the scale.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 namespace argosy::optim {
@@ -22,7 +23,7 @@ class LossScale {
         bool operator==(const State&) const = default;
     };
 
-    static constexpr double kFloor = 1;
+    static constexpr double kMin = 1;
 
     explicit LossScale(const LossScaleOptions& options)
         : growth_interval_(options.growth_interval), state_{options.init, 0} {}
@@ -30,10 +31,16 @@ class LossScale {
     double value() const { return state_.scale; }
 
     /// Called after a step whose gradients did not overflow.
-    void count_good_step();
-    /// Called after a step whose gradients overflowed: halves the scale. Returns false if the scale was at
-    /// its floor already. The overflow then has another cause than the scale.
-    bool lower();
+    void count_good_step() {
+        if (++state_.good_steps >= growth_interval_) state_ = {2 * state_.scale, 0};
+    }
+    /// Called after a step whose gradients overflowed: halves the scale. Returns false if the scale was kMin
+    /// already. The overflow then has another cause than the scale.
+    bool lower() {
+        const bool lowered = state_.scale > kMin;
+        state_ = {std::max(state_.scale / 2, kMin), 0};
+        return lowered;
+    }
 
     const State& state() const { return state_; }
     void restore(const State& state) { state_ = state; }

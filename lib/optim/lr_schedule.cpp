@@ -11,12 +11,13 @@ int64_t count_decay_steps(const LrScheduleOptions& options) {
     const int64_t after_warmup = std::max<int64_t>(0, options.total_steps - options.warmup_steps);
     if (!options.decay_ratio) return after_warmup;
     // Rounds halves to even like Python's round(), so that a TorchTitan configuration gives the same steps.
-    const double decaying = std::nearbyint(static_cast<double>(options.total_steps) * *options.decay_ratio);
-    return std::min(after_warmup, static_cast<int64_t>(decaying));
+    const double decay_steps =
+        std::nearbyint(static_cast<double>(options.total_steps) * *options.decay_ratio);
+    return std::min(after_warmup, static_cast<int64_t>(decay_steps));
 }
 
 /// The decay factor: 1 at progress 0, 0 at progress 1.
-double falling(DecayShape shape, double progress) {
+double decay_factor(DecayShape shape, double progress) {
     switch (shape) {
         case DecayShape::Linear:
             return 1 - progress;
@@ -37,11 +38,11 @@ double LrSchedule::at_step(int64_t step) const {
     if (step <= options_.warmup_steps) {
         return options_.peak * static_cast<double>(step) / static_cast<double>(options_.warmup_steps + 1);
     }
-    const int64_t first_decaying = options_.total_steps - decay_steps_ + 1;
-    if (decay_steps_ == 0 || step <= first_decaying) return options_.peak;
+    const int64_t first_decay_step = options_.total_steps - decay_steps_ + 1;
+    if (decay_steps_ == 0 || step <= first_decay_step) return options_.peak;
     const double progress =
-        std::min(1.0, static_cast<double>(step - first_decaying) / static_cast<double>(decay_steps_));
-    const double factor = falling(options_.shape, progress);
+        std::min(1.0, static_cast<double>(step - first_decay_step) / static_cast<double>(decay_steps_));
+    const double factor = decay_factor(options_.shape, progress);
     return options_.peak * (options_.min_factor + (1 - options_.min_factor) * factor);
 }
 

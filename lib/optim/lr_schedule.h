@@ -12,8 +12,8 @@ struct LrScheduleOptions {
     double peak = 8e-4;
     int64_t warmup_steps = 200;
     int64_t total_steps = 10000;
-    std::optional<double>
-        decay_ratio;  // share of total_steps with decay; none: all steps after the warm-up; 0: no decay
+    /// Share of total_steps with decay. None: all steps after the warm-up; 0: no decay.
+    std::optional<double> decay_ratio;
     DecayShape shape = DecayShape::Linear;
     double min_factor = 0;  // the rate at the end of the decay, as a share of the peak
 };

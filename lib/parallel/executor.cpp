@@ -6,14 +6,13 @@
 
 #include <utility>
 
-#include "base/error.h"
 #include "gpu/device.h"
-#include "ops/own_kernels.h"
+#include "ops/numerics.h"
 
 // The idea: a step is a fixed list of operations (UnitOp), so the executor needs one switch and no decisions.
 // The list is cut into parts (program_parts.h): one for each microbatch where the microbatches are
-// independent, else a single part. A part either runs operation by operation (compute) or, on a GPU, as one
-// recorded graph (launch).
+// independent, else a single part. A part either runs operation by operation (run_ops) or, on a GPU, as one
+// recorded graph (run_graph).
 //
 // Invariants:
 // 1. Every rank runs its own list in order.
@@ -48,7 +47,7 @@ Stage& Executor::stage_of(const UnitOp& op) {
 Executor::Slot& Executor::slot_of(const UnitOp& op) {
     Slot& slot = slots_[op.slot];
     slot.tapes.resize(stage_of(op).layers.size());
-    slot.works.resize(stage_of(op).layers.size());
+    slot.weight_work.resize(stage_of(op).layers.size());
     return slot;
 }
 
@@ -64,23 +63,23 @@ at::Tensor Executor::run(std::span<const model::Batch> microbatches, double loss
     at::Tensor sum = at::zeros({}, at::TensorOptions(model_.device()).dtype(at::kDouble));
     for (const ProgramPart& part : parts_) {
         const auto own = microbatches.subspan(part.first_microbatch, part.num_microbatches);
-        sum.add_(graphs ? launch(part, own, scale) : compute(part, own, scale));
+        sum.add_(graphs ? run_graph(part, own, scale) : run_ops(part, own, scale));
     }
     return sum;
 }
 
-at::Tensor Executor::launch(const ProgramPart& part, std::span<const model::Batch> microbatches,
-                            const at::Tensor& loss_scale) {
+at::Tensor Executor::run_graph(const ProgramPart& part, std::span<const model::Batch> microbatches,
+                               const at::Tensor& loss_scale) {
     // 1. record the part, unless a recording for microbatches of this size exists
     std::unique_ptr<RecordedRun>& recorded = recorded_[part.recording];
-    if (!recorded || !recorded->takes(microbatches)) {
+    if (!recorded || !recorded->fits(microbatches)) {
         if (recorded) {
             // All recordings share their memory, so all are dropped before a new one is made. Every recording
             // runs in every step, so the first part of a step detects a change of the batch size.
             for (auto& each : recorded_) each.reset();
         }
         const auto run = [this, &part](auto batches, const at::Tensor& scale) {
-            return compute(part, batches, scale);
+            return run_ops(part, batches, scale);
         };
         recorded = std::make_unique<RecordedRun>(microbatches, loss_scale, run, recorded_.front().get());
     }
@@ -95,25 +94,25 @@ at::Tensor Executor::launch(const ProgramPart& part, std::span<const model::Batc
     return loss;
 }
 
-at::Tensor Executor::compute(const ProgramPart& part, std::span<const model::Batch> microbatches,
+at::Tensor Executor::run_ops(const ProgramPart& part, std::span<const model::Batch> microbatches,
                              const at::Tensor& loss_scale) {
     // 1. set the state that the operations read
     microbatches_ = microbatches;
     loss_scale_ = loss_scale;
     loss_sum_ = at::zeros({}, at::TensorOptions(model_.device()).dtype(at::kDouble));
-    // 2. run the operations; under_way_ is the current one, its microbatch counted over the step
+    // 2. run the operations; current_op_ is for messages, so its microbatch is counted over the step
     for (const UnitOp& op : part.ops) {
-        under_way_ = op;
-        if (op.microbatch >= 0) under_way_->microbatch += part.first_microbatch;
-        run(op);
+        current_op_ = op;
+        if (op.microbatch >= 0) current_op_->microbatch += part.first_microbatch;
+        run_op(op);
     }
-    under_way_.reset();
+    current_op_.reset();
     // 3. wait for the last messages, which still read activations or gradients
     for (auto& [rank, pending] : sending_) pending.wait();
     return std::exchange(loss_sum_, {});
 }
 
-void Executor::run(const UnitOp& op) {
+void Executor::run_op(const UnitOp& op) {
     Stage& stage = stage_of(op);
     switch (op.kind) {
         case UnitOpKind::Gather:
@@ -130,7 +129,7 @@ void Executor::run(const UnitOp& op) {
         case UnitOpKind::BackwardInput:
             return backward_input(op, stage, slot_of(op));
         case UnitOpKind::BackwardWeight:
-            return slot_of(op).works[op.unit].run(stage.units[op.unit].gradients());
+            return slot_of(op).weight_work[op.unit].run(stage.units[op.unit].gradients());
         case UnitOpKind::Reduce:
             return stage.units[op.unit].reduce();
         case UnitOpKind::FinishReduce:
@@ -175,32 +174,31 @@ void Executor::loss(const UnitOp& op, Stage& stage, Slot& slot) {
 void Executor::backward_input(const UnitOp& op, Stage& stage, Slot& slot) {
     // 1. wait for the gradient from the next stage, if this is the stage's last layer
     slot.incoming.wait();
-    // 2. dy [rows, dim] -> dx [rows, dim]; `works` keeps the tensors for the weights' gradients, which the
-    //    BackwardWeight operation computes
+    // 2. dy [rows, dim] -> dx [rows, dim]; weight_work keeps the tensors from which BackwardWeight computes
+    //    the weights' gradients
     slot.gradient = stage.layers[op.unit]->backward_input(stage.units[op.unit].weights(), slot.gradient,
                                                           microbatches_[op.microbatch], slot.tapes[op.unit],
-                                                          slot.works[op.unit]);
+                                                          slot.weight_work[op.unit]);
 }
 
-void Executor::send(at::Tensor& what, int to_stage) {
+void Executor::send(at::Tensor& x, int to_stage) {
     // 1. wait for the end of the message before: the channel to a rank holds one message
     const int peer = to_stage % pipeline_.size();
     comm::Pending& channel = sending_[peer];
     channel.wait();
     // 2. start the send and return; the tensor moves from the slot to the channel
-    channel =
-        pipeline_.submit({.kind = OpKind::Send, .in = std::exchange(what, {}).contiguous(), .peer = peer});
+    channel = pipeline_.submit({.kind = OpKind::Send, .in = std::exchange(x, {}).contiguous(), .peer = peer});
 }
 
-void Executor::receive(const UnitOp& op, at::Tensor& into, int from_stage) {
-    // 1. allocate [rows, dim]
+void Executor::receive(const UnitOp& op, at::Tensor& x, int from_stage) {
+    // 1. allocate x [rows, dim]
     const model::Batch& batch = microbatches_[op.microbatch];
     const int64_t rows = batch.num_sequences * batch.seq_len / tensor_degree_;
-    into = at::empty({rows, model_.spec().dim},
-                     at::TensorOptions(model_.device()).dtype(model_.precision().compute));
+    x = at::empty({rows, model_.spec().dim},
+                  at::TensorOptions(model_.device()).dtype(model_.precision().compute));
     // 2. start the receive and return; the layer that reads the tensor waits for `incoming`
     slot_of(op).incoming =
-        pipeline_.submit({.kind = OpKind::Receive, .out = into, .peer = from_stage % pipeline_.size()});
+        pipeline_.submit({.kind = OpKind::Receive, .out = x, .peer = from_stage % pipeline_.size()});
 }
 
 }  // namespace argosy::parallel

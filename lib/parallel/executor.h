@@ -21,8 +21,8 @@
 namespace argosy::parallel {
 
 struct ExecutorOptions {
-    model::RecomputeMode recompute =
-        model::RecomputeMode::None;  // the same as in the program's LoweringOptions
+    /// The same as in the program's LoweringOptions.
+    model::RecomputeMode recompute = model::RecomputeMode::None;
     /// On a GPU: the second run records CUDA graphs, one for each different part of the program. The
     /// second and all later runs launch the graphs.
     bool graphs = false;
@@ -33,36 +33,37 @@ class Executor {
     /// REQUIRES: model and mesh outlive the executor; `program` is the program of this rank.
     Executor(ParallelModel& model, comm::Mesh& mesh, const Program& program, const ExecutorOptions& options);
 
-    /// COLLECTIVE: runs one step's forward and backward over the microbatches. REQUIRES: start_gradients()
+    /// COLLECTIVE: runs one step's forward and backward over the microbatches. REQUIRES: reset_gradients()
     /// was called. The parameters get the gradients of loss_scale * (the sum of all counted tokens' losses).
     /// The program sums some gradients over ranks; sum_remaining() sums the others. Returns the sum of
     /// losses (unscaled, fp64) on a rank with the head, else 0.
     at::Tensor run(std::span<const model::Batch> microbatches, double loss_scale);
 
     /// After run() has thrown: the operation that failed; null if no operation was running.
-    const UnitOp* under_way() const { return under_way_ ? &*under_way_ : nullptr; }
+    const UnitOp* failed_op() const { return current_op_ ? &*current_op_ : nullptr; }
 
   private:
-    at::Tensor compute(const ProgramPart& part, std::span<const model::Batch> microbatches,
+    at::Tensor run_ops(const ProgramPart& part, std::span<const model::Batch> microbatches,
                        const at::Tensor& loss_scale);
-    at::Tensor launch(const ProgramPart& part, std::span<const model::Batch> microbatches,
-                      const at::Tensor& loss_scale);
+    at::Tensor run_graph(const ProgramPart& part, std::span<const model::Batch> microbatches,
+                         const at::Tensor& loss_scale);
 
     /// The activations of one microbatch on one stage.
     struct Slot {
         at::Tensor stream;       // [rows, dim]: the residual stream after the last layer that ran
         at::Tensor gradient;     // [rows, dim]: the gradient of the residual stream in the backward pass
         comm::Pending incoming;  // the receive that fills stream or gradient
-        std::vector<model::Tape> tapes;        // by layer: tensors kept from forward to backward
-        std::vector<model::WeightWork> works;  // by layer: weight gradients that are still to be computed
+        std::vector<model::Tape> tapes;  // by layer: tensors kept from forward to backward
+        std::vector<model::WeightWork>
+            weight_work;  // by layer: weight gradients that are still to be computed
     };
 
-    void run(const UnitOp& op);
+    void run_op(const UnitOp& op);
     void forward(const UnitOp& op, Stage& stage, Slot& slot);
     void loss(const UnitOp& op, Stage& stage, Slot& slot);
     void backward_input(const UnitOp& op, Stage& stage, Slot& slot);
-    void send(at::Tensor& what, int to_stage);
-    void receive(const UnitOp& op, at::Tensor& into, int from_stage);
+    void send(at::Tensor& x, int to_stage);
+    void receive(const UnitOp& op, at::Tensor& x, int from_stage);
     Stage& stage_of(const UnitOp& op);
     Slot& slot_of(const UnitOp& op);
 
@@ -70,7 +71,7 @@ class Executor {
     comm::Communicator &world_, &pipeline_;
     int64_t tensor_degree_;
     std::vector<ProgramPart> parts_;
-    std::optional<UnitOp> under_way_;
+    std::optional<UnitOp> current_op_;
     ExecutorOptions options_;
     bool has_run_ = false;
     std::vector<std::unique_ptr<RecordedRun>> recorded_;  // by ProgramPart::recording

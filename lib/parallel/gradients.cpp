@@ -4,8 +4,6 @@
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 
-#include <algorithm>
-#include <iterator>
 #include <map>
 #include <utility>
 #include <vector>
@@ -38,7 +36,7 @@ void exchange_tied(ParallelModel& model, comm::Mesh& mesh) {
 
 }  // namespace
 
-void start_gradients(ParallelModel& model) {
+void reset_gradients(ParallelModel& model) {
     for (const auto& parameter : model.parameters()) parameter->gradient().empty = true;
 }
 
@@ -54,23 +52,26 @@ void sum_remaining(ParallelModel& model, comm::Mesh& mesh) {
     exchange_tied(model, mesh);
 }
 
-// The squared norms of a unit's parameters are added in the order of the parameters. index_add_ would add
-// them in an undefined order on a GPU.
 at::Tensor owned_squared_norms(ParallelModel& model) {
-    std::vector<std::vector<at::Tensor>> by_unit(model.spec().num_layers + 2);
+    // 1. collect the gradients that this rank owns, unit by unit: parameters() has the order of the units
     std::vector<at::Tensor> gradients;
+    std::vector<int64_t> num_owned(model.spec().num_layers + 2);  // of each unit
     for (size_t i = 0; i < model.parameters().size(); ++i) {
         const auto& parameter = model.parameters()[i];
-        if (parameter->owned()) by_unit[model.parameter_units()[i]].push_back(parameter->gradient().sum);
+        if (!parameter->owned()) continue;
+        gradients.push_back(parameter->gradient().sum);
+        ++num_owned[model.parameter_units()[i]];
     }
-    for (const auto& unit : by_unit) std::ranges::copy(unit, std::back_inserter(gradients));
-    const at::TensorOptions options(model.device());
-    if (gradients.empty()) return at::zeros({std::ssize(by_unit)}, options.dtype(at::kDouble));
+    if (gradients.empty()) {
+        return at::zeros({std::ssize(num_owned)}, at::TensorOptions(model.device()).dtype(at::kDouble));
+    }
+    // 2. add up the squared norms of each unit in the order of its parameters; on a GPU, index_add_ would add
+    //    them in an undefined order
     const at::Tensor squares = ops::squared_norms(gradients);
     std::vector<at::Tensor> totals;
-    for (int64_t first = 0; const auto& unit : by_unit) {
-        totals.push_back(squares.narrow(0, first, std::ssize(unit)).sum());
-        first += std::ssize(unit);
+    for (int64_t first = 0; const int64_t count : num_owned) {
+        totals.push_back(squares.narrow(0, first, count).sum());
+        first += count;
     }
     return at::stack(totals);
 }

@@ -10,7 +10,7 @@
 namespace argosy::parallel {
 
 /// Marks all gradients as empty. Called before a step's first microbatch.
-void start_gradients(ParallelModel& model);
+void reset_gradients(ParallelModel& model);
 
 /// COLLECTIVE: makes the gradient sums that the program does not make (see summed_by_program):
 /// 1. The gradients of norm weights and shared key/value heads are summed in one sum over the tensor axis and

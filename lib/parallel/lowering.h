@@ -47,11 +47,13 @@ std::string describe(const UnitOp& op);
 /// Whether operations of this kind add to their unit's gradients.
 bool makes_gradients(UnitOpKind kind);
 
+/// When gathered weights are freed.
 enum class Reshard {
-    EveryPass,
-    Never
-};  // when gathered weights are freed: after each forward or backward, or after their last use in the step
-enum class ReduceAfter { Microbatch, Step };  // when gradients are summed over the shards
+    EveryPass,  // after each forward or backward
+    Never,      // after their last use in the step
+};
+/// When gradients are summed over the shards.
+enum class ReduceAfter { Microbatch, Step };
 
 /// The units of one stage, as far as the passes need them.
 struct StageUnits {

@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "model/block.h"
 #include "model/head.h"
-#include "ops/own_kernels.h"
+#include "ops/numerics.h"
 #include "parallel/unit_memory.h"
 
 namespace argosy::parallel {
@@ -39,7 +39,7 @@ ParallelModel::ParallelModel(const model::ModelSpec& spec, const PlacedModel& pl
         } else if (unit + 1 == placed.units.size()) {
             own_stage.head.emplace(spec_, *axis_);
         } else {
-            own_stage.layers.push_back(std::make_unique<model::Block>(spec_, *axis_, attention_, rope_));
+            own_stage.layers.push_back(std::make_unique<model::Block>(spec_, *axis_, rope_));
         }
         add_unit(placed, static_cast<int>(unit), mesh, seed);
     }

@@ -1,5 +1,5 @@
 // This rank's part of the model: for each of its pipeline stages the layers, the head on the last stage, and
-// their parameters in units. ParallelModel owns all of it. Its layers communicate through TensorParallelAxis.
+// their parameters in units. ParallelModel owns all of it. The layers communicate through TensorParallelAxis.
 #pragma once
 
 #include <memory>
@@ -40,6 +40,7 @@ class ParallelModel {
 
     const model::ModelSpec& spec() const { return spec_; }
     std::vector<Stage>& stages() { return stages_; }
+    /// In the order of the units. A tied table whose stages are on this rank occurs once, in the embedding.
     const std::vector<std::unique_ptr<ShardedParameter>>& parameters() const { return parameters_; }
     /// The unit of each entry of parameters(), as an index into model::unit_names. On the rank that owns a
     /// tied table (layout::owns), the table's unit is the embedding.
@@ -57,7 +58,6 @@ class ParallelModel {
     c10::Device device_;
     ops::RopeTable rope_;
     std::unique_ptr<model::TensorAxis> axis_;
-    model::Attention attention_;
     std::vector<std::unique_ptr<ShardedParameter>> parameters_;
     std::vector<int> parameter_units_;
     std::vector<Stage> stages_;

@@ -72,7 +72,7 @@ void check_stages(const ModelSpec& spec, const std::vector<int>& stage_layers) {
         if (stage_layers[stage] > 0) continue;
         throw UserError(
             "parallelism.pipeline_parallel_layers_per_stage leaves stage {} of {} without layers; only the "
-            "first (which has the embedding) and the last (the head) may be",
+            "first stage (embedding) and the last stage (head) may have none",
             stage, stage_layers.size());
     }
 }
@@ -176,7 +176,7 @@ std::vector<int> split_layers(int64_t num_layers, int num_stages, int first_less
     if (*std::min_element(layers.begin(), layers.end()) < 0 || num_layers < num_stages) {
         throw UserError(
             "{} layers cannot be split over {} pipeline stages with {} fewer on the first and {} fewer on "
-            "the last; lower parallelism.pipeline_parallel_degree, or give "
+            "the last; lower parallelism.pipeline_parallel_degree, or set "
             "parallelism.pipeline_parallel_layers_per_stage",
             num_layers, num_stages, first_less, last_less);
     }

@@ -10,7 +10,7 @@ namespace {
 
 /// Whether the operation can leave something for a later microbatch: gathered weights, or a transfer or
 /// reduction that is under way.
-bool reaches_beyond(const UnitOp& op) {
+bool affects_later_microbatches(const UnitOp& op) {
     switch (op.kind) {
         case UnitOpKind::Gather:
         case UnitOpKind::Release:
@@ -65,7 +65,7 @@ void number_recordings(std::vector<ProgramPart>& parts) {
 
 std::vector<ProgramPart> parts_of(const Program& program) {
     std::vector<ProgramPart> parts;
-    if (std::ranges::none_of(program.ops, reaches_beyond)) parts = by_microbatch(program.ops);
+    if (std::ranges::none_of(program.ops, affects_later_microbatches)) parts = by_microbatch(program.ops);
     if (parts.empty()) parts = {{program.ops, 0, num_microbatches(program.ops), 0}};
     number_recordings(parts);
     return parts;
@@ -83,7 +83,7 @@ RecordedRun::RecordedRun(std::span<const model::Batch> microbatches, const at::T
                    before ? &*before->graph_ : nullptr);
 }
 
-bool RecordedRun::takes(std::span<const model::Batch> microbatches) const {
+bool RecordedRun::fits(std::span<const model::Batch> microbatches) const {
     return std::ranges::equal(microbatches, microbatches_, [](const auto& a, const auto& b) {
         return a.num_sequences == b.num_sequences && a.seq_len == b.seq_len;
     });

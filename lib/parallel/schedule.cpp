@@ -32,37 +32,36 @@ std::vector<Action> one_forward_one_backward(const ScheduleShape& shape, int ran
     return actions;
 }
 
-struct Entry {
+struct Schedule {
     const char* name;
     std::vector<Action> (*make)(const ScheduleShape&, int rank);
-    bool one_stage_per_rank;
 };
 
-constexpr Entry kSchedules[] = {
-    {"1F1B", one_forward_one_backward, true},
-    {"GPipe", gpipe, true},
+constexpr Schedule kSchedules[] = {
+    {"1F1B", one_forward_one_backward},
+    {"GPipe", gpipe},
 };
 
 }  // namespace
 
 std::vector<std::string> schedule_names() {
     std::vector<std::string> names;
-    for (const Entry& entry : kSchedules) names.emplace_back(entry.name);
+    for (const Schedule& each : kSchedules) names.emplace_back(each.name);
     return names;
 }
 
 std::vector<Action> schedule(const std::string& name, const ScheduleShape& shape, int rank) {
-    const auto entry = std::find_if(std::begin(kSchedules), std::end(kSchedules),
-                                    [&](const Entry& candidate) { return candidate.name == name; });
-    if (entry == std::end(kSchedules)) {
+    const auto found =
+        std::ranges::find_if(kSchedules, [&](const Schedule& each) { return each.name == name; });
+    if (found == std::end(kSchedules)) {
         throw UserError("parallelism.pipeline_parallel_schedule = \"{}\" is unknown; there are {}", name,
                         fmt::join(schedule_names(), ", "));
     }
-    if (entry->one_stage_per_rank && shape.num_stages != shape.num_ranks) {
-        throw UserError("the {} schedule runs one stage on each rank, not {} on {}", name, shape.num_stages,
-                        shape.num_ranks);
+    if (shape.num_stages != shape.num_ranks) {
+        throw UserError("the {} schedule runs one stage on each rank, not {} stages on {} ranks", name,
+                        shape.num_stages, shape.num_ranks);
     }
-    return entry->make(shape, rank);
+    return found->make(shape, rank);
 }
 
 std::vector<Action> with_transfers(const std::vector<Action>& actions, const ScheduleShape& shape) {

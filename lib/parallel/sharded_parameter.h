@@ -51,9 +51,8 @@ class ShardedParameter {
                      uint64_t seed);
 
     const layout::ParamSpec& spec() const { return spec_; }
-    const layout::Slab& slab() const {
-        return slab_;
-    }  // the slab of the whole parameter that this rank holds
+    /// The slab of the whole parameter that this rank holds.
+    const layout::Slab& slab() const { return slab_; }
     /// Whether this rank counts the shard in norms: true on exactly one of the ranks with the same elements.
     bool owned() const { return owned_; }
 

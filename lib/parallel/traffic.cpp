@@ -1,9 +1,7 @@
 #include "parallel/traffic.h"
 
 #include <algorithm>
-#include <functional>
 #include <map>
-#include <numeric>
 #include <set>
 #include <utility>
 
@@ -38,13 +36,10 @@ class Collector {
     std::vector<Traffic> all_;
 };
 
-/// Number of elements of a rank's shard with its padding: [chunk rows, ...].
-int64_t held_elements(const layout::ParamSpec& spec, const layout::MeshShape& mesh,
-                      const layout::Coordinates& coordinates) {
-    const std::vector<int64_t> shape = unsharded_shape(spec, mesh, coordinates);
-    return std::accumulate(shape.begin() + 1, shape.end(),
-                           layout::chunk(shape[0], mesh.degree(layout::kShardAxes), 0).size,
-                           std::multiplies<>());
+/// Number of elements of a rank's shard with its padding.
+int64_t shard_elements(const layout::ParamSpec& spec, const layout::MeshShape& mesh,
+                       const layout::Coordinates& coordinates) {
+    return layout::whole(shard_shape(spec, mesh, coordinates)).num_elements();
 }
 
 /// Adds a unit's all-gather, its reduce-scatter, and the sum over replicas that the program makes.
@@ -53,9 +48,9 @@ void add_unit(const PlacedModel& placed, size_t unit, const layout::MeshShape& m
     const std::set<model::Role> roles = summed_roles(placed, unit);
     int64_t elements = 0, summed = 0;
     for (const auto& [role, spec] : placed.units[unit]) {
-        const int64_t held = held_elements(spec, mesh, coordinates);
-        elements += held * mesh.degree(layout::kShardAxes);
-        if (roles.contains(role)) summed += held;
+        const int64_t shard = shard_elements(spec, mesh, coordinates);
+        elements += shard * mesh.degree(layout::kShardAxes);
+        if (roles.contains(role)) summed += shard;
     }
     traffic.add({layout::kShardAxes, 1, OpKind::AllGather, precision.compute, elements, 1});
     traffic.add({layout::kShardAxes, 1, OpKind::ReduceScatter, precision.reduce, elements, 1});
@@ -79,7 +74,7 @@ void add_sums(const std::vector<layout::ParamSpec>& specs, const layout::MeshSha
     for (const layout::ParamSpec& spec : specs) {
         const auto& [axes, parts] = spec.gradient;
         if (!axes.empty() && !summed_by_program(spec)) {
-            sums[{axes, parts}] += held_elements(spec, mesh, coordinates);
+            sums[{axes, parts}] += shard_elements(spec, mesh, coordinates);
         }
     }
     for (const auto& [key, elements] : sums) {
@@ -115,7 +110,7 @@ std::vector<Traffic> job_traffic(const PlacedModel& placed, const layout::MeshSh
                                  const Precision& precision, int64_t dim, int64_t microbatch_tokens) {
     std::vector<Traffic> all;
     layout::Coordinates first = {};
-    for (int& stage = first[static_cast<int>(Axis::Pipeline)]; stage < mesh.degree(Axis::Pipeline); ++stage) {
+    for (int& rank = first[static_cast<int>(Axis::Pipeline)]; rank < mesh.degree(Axis::Pipeline); ++rank) {
         const auto own = step_traffic(placed, mesh, first, precision, dim, microbatch_tokens);
         all.insert(all.end(), own.begin(), own.end());
     }

@@ -1,8 +1,6 @@
 #include "parallel/unit_memory.h"
 
-#include <functional>
 #include <iterator>
-#include <numeric>
 #include <utility>
 
 #include "base/error.h"
@@ -11,9 +9,7 @@
 namespace argosy::parallel {
 namespace {
 
-int64_t product(const std::vector<int64_t>& sizes) {
-    return std::accumulate(sizes.begin(), sizes.end(), int64_t{1}, std::multiplies<>());
-}
+int64_t num_elements_of(const std::vector<int64_t>& shape) { return layout::whole(shape).num_elements(); }
 
 /// Rounds up to 128 elements: in bf16 256 bytes, the alignment that cuBLASLt's fastest products need.
 int64_t aligned(int64_t element) {
@@ -42,10 +38,10 @@ UnitLayout::UnitLayout(const std::vector<Parameter>& parameters, int num_shards)
         for (size_t i = first; i < first + count; ++i) {
             std::vector<int64_t> shape = parameters[i].shape;
             all.shape[0] += shape[0];
-            all.num_elements += product(shape);
+            all.num_elements += num_elements_of(shape);
             shape[0] = layout::chunk(shape[0], num_shards, 0).size * num_shards;
-            slices_.push_back({num_elements_, product(shape), shape});
-            num_elements_ += product(shape);
+            slices_.push_back({num_elements_, num_elements_of(shape), shape});
+            num_elements_ += num_elements_of(shape);
         }
         num_elements_ = aligned(num_elements_);
         const auto join = model::join_of(parameters[first].role);

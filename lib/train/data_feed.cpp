@@ -20,7 +20,7 @@ DataFeed::DataFeed(const data::Loader& loader, comm::Mesh& mesh, const BatchSize
     if (on_gpu) for_gpu_.emplace(2 * num_tokens() * static_cast<int64_t>(sizeof(int64_t)));
 }
 
-at::Tensor DataFeed::place_to_read() {
+at::Tensor DataFeed::host_buffer() {
     if (!for_gpu_) return at::empty({2, num_tokens()}, at::kLong);
     while (!for_gpu_->copied.done()) std::this_thread::yield();  // may wait only in the first step
     return at::from_blob(for_gpu_->pinned.data(), {2, num_tokens()}, at::kLong);
@@ -39,7 +39,7 @@ at::Tensor DataFeed::on_device(const at::Tensor& read) {
 
 void DataFeed::read_ahead() {
     const int64_t num_samples = sizes_.samples_per_rank();
-    const at::Tensor read = place_to_read(), tokens = read[0], targets = read[1];
+    const at::Tensor read = host_buffer(), tokens = read[0], targets = read[1];
     loader_.read(next_sample_ + mesh_.index(layout::kDataAxes) * num_samples, num_samples,
                  tokens.mutable_data_ptr<int64_t>(), targets.mutable_data_ptr<int64_t>());
     ahead_ = {.counted_tokens = targets.ge(0).sum().item<int64_t>(), .first_position = next_sample_};
@@ -68,14 +68,14 @@ StepBatch DataFeed::next() {
 
 void DataFeed::read_meanwhile() {
     const bool reads = !counting_.active() && num_read_ < num_steps_;
-    if (for_gpu_) for_gpu_->waits = reads;
+    if (for_gpu_) for_gpu_->timed = reads;
     if (!reads) return;
     if (for_gpu_) for_gpu_->computed.record(cuda::StreamView(gpu::current_stream()));
     read_ahead();
 }
 
 double DataFeed::seconds_gpu_waited() const {
-    if (!for_gpu_ || !for_gpu_->waits) return 0;
+    if (!for_gpu_ || !for_gpu_->timed) return 0;
     return cuda::Event::seconds_between(for_gpu_->computed, for_gpu_->read);
 }
 

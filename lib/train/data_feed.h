@@ -59,12 +59,12 @@ class DataFeed {
         // `read` after that. The time between the two events is the time for which the GPU was idle.
         cuda::Event computed, read;
         cuda::Event copied{cuda::Timing::Off};  // `pinned` may be reused after this event
-        bool waits = false;                     // whether the last read_meanwhile() recorded the events
+        bool timed = false;                     // whether the last read_meanwhile() recorded the events
     };
     void read_ahead();
     int64_t num_tokens() const { return sizes_.samples_per_rank() * loader_.seq_len(); }
     /// Memory to read the next batch into, [2, num_tokens]: tokens and targets.
-    at::Tensor place_to_read();
+    at::Tensor host_buffer();
     at::Tensor on_device(const at::Tensor& read);
 
     const data::Loader& loader_;

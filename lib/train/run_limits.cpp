@@ -25,8 +25,8 @@ ExitCode stopped_by_signal(const Position& position, const Position& start, int6
     const int64_t step = position.step;
     if (!saved) {
         throw JobError(
-            "stopped by a signal after step {} of {}; nothing is saved without checkpoint.enable = true, or "
-            "with load_only",
+            "stopped by a signal after step {} of {}; nothing is saved, because saving needs "
+            "checkpoint.enable = true and checkpoint.load_only = false",
             step, num_steps);
     }
     const std::string when =
@@ -72,8 +72,8 @@ std::string RunLimits::ending(const Position& position) const {
     const std::string done = fmt::format("done after step {}: ", position.step);
     if (position.step < num_steps_) {
         return done +
-               fmt::format("of training.max_time = {} remain {:.1f} s, and the next step may take {:.1f} s",
-                           config::duration_text(*training_.max_time), std::max(seconds_left(), 0.0),
+               fmt::format("{:.1f} s remain of training.max_time = {}, and the next step may take {:.1f} s",
+                           std::max(seconds_left(), 0.0), config::duration_text(*training_.max_time),
                            std::ranges::max(newest_seconds_));
     }
     if (position.step >= training_.steps) return done + fmt::format("training.steps = {}", training_.steps);

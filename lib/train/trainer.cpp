@@ -21,14 +21,13 @@ void check_rows(const TrainerOptions& options, int tensor_degree) {
 parallel::LoweringOptions lowering_options(const TrainerOptions& options, const comm::Mesh& mesh,
                                            const parallel::PlacedModel& placed) {
     const bool pipelined = mesh.degree(Axis::Pipeline) > 1;
-    parallel::LoweringOptions lowering{
+    return {
         .stages = parallel::stage_units(placed),
         .sharded = mesh.degree(layout::kShardAxes) > 1,
         .reshard = options.reshard,
         .reduce_after = pipelined ? parallel::ReduceAfter::Step : parallel::ReduceAfter::Microbatch,
         .recompute = options.recompute,
     };
-    return lowering;
 }
 
 parallel::Executor make_executor(const TrainerOptions& options, comm::Mesh& mesh,

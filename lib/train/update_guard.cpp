@@ -81,17 +81,14 @@ bool UpdateGuard::gives_up() const {
 void UpdateGuard::check(int64_t step, const StepResult& result) const {
     if (nonfinite_in_a_row_ >= max_nonfinite_steps_) {
         throw JobError(
-            "step {}: {}; this is update {} in a row that had to be skipped (training.max_nonfinite_steps). "
-            "The "
-            "weights are those from before the first of them. Lower optimizer.lr, or look at the data of "
-            "these "
-            "steps",
+            "step {}: {}; this is skipped update {} in a row, which reaches training.max_nonfinite_steps. "
+            "The weights are those from before the first of them. Lower optimizer.lr, or look at the data of "
+            "these steps",
             step, reason(result), nonfinite_in_a_row_);
     }
     if (spikes_in_a_row_ >= spike_.max_skipped_steps) {
         throw JobError(
-            "step {}: {}; this is update {} in a row that was skipped as a spike "
-            "(loss_spike.max_skipped_steps). "
+            "step {}: {}; this is skipped update {} in a row, which reaches loss_spike.max_skipped_steps. "
             "The weights are those from before the first of them. Look at the samples that "
             "skipped_updates.jsonl names, lower optimizer.lr, or raise the z-score if this is no spike",
             step, reason(result), spikes_in_a_row_);

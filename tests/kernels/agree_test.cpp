@@ -81,12 +81,12 @@ class Computed {
     }
     void rotations(std::vector<T> x) {
         const std::vector<float> angles(2 * (size_ / 2), 0.6F);
-        kernels_.rope({kRows, 1, size_ / 2, 1, 2, Turn::Forward, angles.data(), angles.data(), x.data(),
+        kernels_.rope({kRows, 1, size_ / 2, 1, 2, Rotation::Forward, angles.data(), angles.data(), x.data(),
                        size_, x.data(), size_});
         keep(x);
     }
 
-    const Typed<T>& kernels_;
+    const TypedKernels<T>& kernels_;
     int64_t size_;
     std::mt19937 engine_{3};
     std::vector<float> all_;

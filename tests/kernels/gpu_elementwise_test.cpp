@@ -144,18 +144,18 @@ TYPED_TEST(GpuElementwise, Rope) {
         const auto x = this->template random<T>(size.num_rows * stride, size.aligned);
         const auto cos = this->template random<float>(size.seq_len * size.half);
         const auto sin = this->template random<float>(size.seq_len * size.half);
-        for (const Turn turn : {Turn::Forward, Turn::Back}) {
+        for (const Rotation rotation : {Rotation::Forward, Rotation::Backward}) {
             const auto run = [&](const T* from, T* to, int64_t to_stride) {
                 this->template gpu<T>().rope(
-                    {size.num_rows, size.num_heads, size.half, size.first_row, size.seq_len, turn, cos.data(),
-                     sin.data(), from, stride, to, to_stride},
+                    {size.num_rows, size.num_heads, size.half, size.first_row, size.seq_len, rotation,
+                     cos.data(), sin.data(), from, stride, to, to_stride},
                     nullptr);
             };
             const auto [y, in_place] = in_any_order([&] {
-                Memory<T> result(count, size.aligned), turned = x;
+                Memory<T> result(count, size.aligned), rotated = x;
                 run(x.data(), result.data(), row_size);
-                run(turned.data(), turned.data(), stride);
-                return std::tuple(result, turned);
+                run(rotated.data(), rotated.data(), stride);
+                return std::tuple(result, rotated);
             });
             for (int64_t i = 0; i < x.size(); ++i) {
                 const int64_t row = i / stride, column = i % stride;
@@ -167,7 +167,7 @@ TYPED_TEST(GpuElementwise, Rope) {
                 const int64_t begin = row * stride + head * 2 * size.half + pair;
                 const int64_t angle = (size.first_row + row) % size.seq_len * size.half + pair;
                 const double first = x.at(begin), second = x.at(begin + size.half);
-                const double s = sin.at(angle) * (turn == Turn::Forward ? 1 : -1);
+                const double s = sin.at(angle) * (rotation == Rotation::Forward ? 1 : -1);
                 return i % (2 * size.half) < size.half ? first * cos.at(angle) - second * s
                                                        : second * cos.at(angle) + first * s;
             };

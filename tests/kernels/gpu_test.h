@@ -106,7 +106,7 @@ class GpuTest : public ::testing::Test {
     }
 
     template <class T>
-    static const GpuTyped<T>& gpu() {
+    static const GpuTypedKernels<T>& gpu() {
         return gpu_table()->of<T>();
     }
 

@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "model/head.h"
-#include "ops/own_kernels.h"
+#include "ops/numerics.h"
 
 namespace argosy::model {
 namespace {
@@ -109,7 +109,7 @@ at::Tensor TinyModel::loss_and_gradients(RecomputeMode mode, double scale) {
     std::vector<std::unique_ptr<Layer>> layers;
     layers.push_back(std::make_unique<Embedding>(spec, axis));
     while (static_cast<int64_t>(layers.size()) <= spec.num_layers) {
-        layers.push_back(std::make_unique<Block>(spec, axis, attention, rope));
+        layers.push_back(std::make_unique<Block>(spec, axis, rope));
     }
     const int num_layers = static_cast<int>(layers.size());
     std::vector<Tape> tapes(num_layers);

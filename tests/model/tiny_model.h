@@ -23,8 +23,8 @@ std::vector<ModelSpec> tiny_specs();
 struct TinyModel {
     TinyModel(const ModelSpec& spec, at::ScalarType type, int64_t num_sequences, int64_t seq_len);
 
-    /// The parameters of a join lie one behind the other, as everything here; whether a layer is told so is
-    /// up to `tells_joins`.
+    /// All parameters of the model are adjacent in memory. A layer gets the joined tensors only if
+    /// `tells_joins`.
     Weights weights(int unit) const;
     Gradients gradients(int unit);
     /// The loss scale as the head takes it.
@@ -43,7 +43,6 @@ struct TinyModel {
     bool tells_joins = true;
     Batch batch;
     TensorAxis axis;
-    Attention attention;
     ops::RopeTable rope;
 };
 

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "layout/param_spec.h"
+#include "ops/numerics.h"
 #include "ops/ops_test.h"
-#include "ops/own_kernels.h"
 
 namespace argosy::ops {
 namespace {

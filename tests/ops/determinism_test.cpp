@@ -1,5 +1,4 @@
 // The switch affects the whole process, so this suite has its own executable.
-#include "ops/own_kernels.h"
 
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
@@ -7,6 +6,8 @@
 #include <ATen/ops/put.h>
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
+
+#include "ops/numerics.h"
 
 namespace argosy::ops {
 namespace {

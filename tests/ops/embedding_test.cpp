@@ -5,8 +5,8 @@
 #include <ATen/ops/zeros.h>
 
 #include "layout/param_spec.h"
+#include "ops/numerics.h"
 #include "ops/ops_test.h"
-#include "ops/own_kernels.h"
 
 namespace argosy::ops {
 namespace {

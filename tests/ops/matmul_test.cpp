@@ -192,12 +192,12 @@ TEST_P(LinearTest, NonfiniteNumbersStayInTheirRowAndColumn) {
 }
 
 /// The variants of the fused path; fp64 has no kernels.
-bool own_kernels(const Variant& variant) {
+bool uses_kernels(const Variant& variant) {
     return variant.path == Path::Fused && variant.type != at::kDouble;
 }
 
 TEST_P(LinearTest, ASumInFloatIsNotRoundedToTheOperandsType) {
-    if (!own_kernels(GetParam())) return;  // the plain composition rounds the product first
+    if (!uses_kernels(GetParam())) return;  // the plain composition rounds the product first
     const Case c = make({600, 65, 129});
     at::Tensor sum = random_.normal(c.weight.sizes(), at::kFloat);
     const at::Tensor expected = sum.to(at::kDouble) + c.oracle.gradients[1];
@@ -206,7 +206,7 @@ TEST_P(LinearTest, ASumInFloatIsNotRoundedToTheOperandsType) {
 }
 
 TEST_P(LinearTest, APartIsTheSameBitForBitAlone) {
-    if (!own_kernels(GetParam())) return;  // LibTorch does not guarantee it
+    if (!uses_kernels(GetParam())) return;  // LibTorch does not guarantee it
     const Case c = make({301, 530, 270});
     const at::Tensor y = linear(c.x, c.weight), dx = linear_input_gradient(c.dy, c.weight);
     for (const auto& [begin, count] : {std::pair{0, 1}, {5, 100}, {300, 1}}) {
@@ -219,7 +219,7 @@ TEST_P(LinearTest, APartIsTheSameBitForBitAlone) {
 }
 
 TEST_P(LinearTest, ThreadsDoNotChangeABit) {
-    if (!own_kernels(GetParam())) return;  // LibTorch does not guarantee it
+    if (!uses_kernels(GetParam())) return;  // LibTorch does not guarantee it
     for (const Sizes& sizes : {Sizes{301, 530, 65}, Sizes{65, 270, 530}}) {
         const Case c = make(sizes);
         at::Tensor sums[2];

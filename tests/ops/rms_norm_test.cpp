@@ -1,8 +1,8 @@
 #include "ops/rms_norm.h"
 
 #include "gpu/device.h"
+#include "ops/numerics.h"
 #include "ops/ops_test.h"
-#include "ops/own_kernels.h"
 
 namespace argosy::ops {
 namespace {

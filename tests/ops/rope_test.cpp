@@ -5,8 +5,8 @@
 
 #include <cmath>
 
+#include "ops/numerics.h"
 #include "ops/ops_test.h"
-#include "ops/own_kernels.h"
 
 namespace argosy::ops {
 namespace {

@@ -1,5 +1,3 @@
-#include "ops/tensor_thread.h"
-
 #include <ATen/Parallel.h>
 #include <ATen/ops/ones.h>
 #include <gtest/gtest.h>
@@ -7,6 +5,9 @@
 #include <mutex>
 #include <set>
 #include <vector>
+
+#include "ops/sums.h"
+#include "ops/tensor_thread.h"
 
 namespace argosy::ops {
 namespace {

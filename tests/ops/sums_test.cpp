@@ -7,8 +7,8 @@
 #include <cmath>
 #include <vector>
 
+#include "ops/numerics.h"
 #include "ops/ops_test.h"
-#include "ops/own_kernels.h"
 
 namespace argosy::ops {
 namespace {

@@ -28,9 +28,9 @@ TEST(LossScale, StopsAtItsFloorAndSaysSo) {
     LossScale scale({.init = 4, .growth_interval = 2});
     EXPECT_TRUE(scale.lower());
     EXPECT_TRUE(scale.lower());
-    EXPECT_EQ(scale.value(), LossScale::kFloor);
+    EXPECT_EQ(scale.value(), LossScale::kMin);
     EXPECT_FALSE(scale.lower());
-    EXPECT_EQ(scale.value(), LossScale::kFloor);
+    EXPECT_EQ(scale.value(), LossScale::kMin);
 }
 
 TEST(LossScale, ContinuesFromItsState) {

@@ -147,12 +147,12 @@ TEST(HoistGathers, HoldsTwoUnitsAtATimeAtMost) {
         const LoweringOptions options{.stages = stages_of({6}), .recompute = mode};
         const auto ops =
             hoist_gathers(insert_gathers(insert_recompute(expanded(3, options), options), options));
-        int held = 0, most = 0;
+        int held = 0, max_held = 0;
         for (const UnitOp& op : ops) {
             held += (op.kind == UnitOpKind::Gather) - (op.kind == UnitOpKind::Release);
-            most = std::max(most, held);
+            max_held = std::max(max_held, held);
         }
-        EXPECT_EQ(most, 2);
+        EXPECT_EQ(max_held, 2);
         EXPECT_EQ(held, 0);
     }
 }

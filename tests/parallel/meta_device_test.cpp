@@ -71,7 +71,7 @@ TEST_P(MetaDeviceTest, AStepTouchesNoOtherDevice) {
 
         meter.reset_peak();
         const int64_t before = meter.current_bytes();
-        start_gradients(model);
+        reset_gradients(model);
         const at::Tensor loss = executor.run(batches, /*loss_scale=*/0.5);
         sum_remaining(model, mesh);
         const at::Tensor squares = owned_squared_norms(model);

@@ -120,7 +120,7 @@ std::string RankLedger::enter_slot(const UnitOp& op) {
         return fmt::format("its activations are in slot {}, not {}", slot_of_[own], op.slot);
     }
     slot_of_[own] = op.slot;
-    most_in_flight_ = std::max(most_in_flight_, static_cast<int>(slots_.size()));
+    max_in_flight_ = std::max(max_in_flight_, static_cast<int>(slots_.size()));
     if (--num_to_come_[own] == 0) slots_.erase(op.slot);
     return "";
 }
@@ -128,7 +128,7 @@ std::string RankLedger::enter_slot(const UnitOp& op) {
 std::string RankLedger::gather(const Unit& unit) {
     if (!options_.sharded) return "weights are not sharded";
     if (!gathered_.insert({unit, false}).second) return "the weights are gathered already";
-    most_gathered_ = std::max(most_gathered_, static_cast<int>(gathered_.size()));
+    max_gathered_ = std::max(max_gathered_, static_cast<int>(gathered_.size()));
     return "";
 }
 

@@ -27,8 +27,8 @@ class RankLedger {
     std::string close() const;
 
     /// Maxima over the program so far: slots in use at once, and units whose weights are gathered at once.
-    int most_in_flight() const { return most_in_flight_; }
-    int most_gathered() const { return most_gathered_; }
+    int max_in_flight() const { return max_in_flight_; }
+    int max_gathered() const { return max_gathered_; }
 
   private:
     using Work = std::tuple<UnitOpKind, int, int, int>;  // kind, stage, unit, microbatch
@@ -57,7 +57,7 @@ class RankLedger {
     std::optional<Unit> reducing_;        // the unit whose reduction is under way
     std::set<Unit> unsummed_;             // units that still need their sum over replicas
     std::set<Unit> summing_;              // units whose sum over replicas is under way
-    int most_in_flight_ = 0, most_gathered_ = 0;
+    int max_in_flight_ = 0, max_gathered_ = 0;
 };
 
 }  // namespace argosy::parallel

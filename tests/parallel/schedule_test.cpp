@@ -109,7 +109,8 @@ TEST(Schedule, NamesAnUnknownSchedule) {
     EXPECT_EQ(schedule_names(), (std::vector<std::string>{"1F1B", "GPipe"}));
     EXPECT_ERROR(schedule("2F2B", {2, 2, 4}, 0), UserError, "pipeline_parallel_schedule", "2F2B", "1F1B",
                  "GPipe");
-    EXPECT_ERROR(schedule("1F1B", {4, 2, 4}, 0), UserError, "1F1B", "one stage on each rank", "4 on 2");
+    EXPECT_ERROR(schedule("1F1B", {4, 2, 4}, 0), UserError, "1F1B", "one stage on each rank",
+                 "4 stages on 2 ranks");
     EXPECT_ERROR(schedule("GPipe", {1, 2, 4}, 0), UserError, "GPipe", "1 on 2");
 }
 

@@ -68,8 +68,8 @@ class Simulator {
         if (fault_.empty()) check_end();
         Simulation result{fault_, {}, {}, *std::max_element(round_.begin(), round_.end())};
         for (const RankLedger& ledger : ledgers_) {
-            result.most_in_flight.push_back(ledger.most_in_flight());
-            result.most_gathered.push_back(ledger.most_gathered());
+            result.max_in_flight.push_back(ledger.max_in_flight());
+            result.max_gathered.push_back(ledger.max_gathered());
         }
         return result;
     }

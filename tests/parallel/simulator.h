@@ -14,10 +14,10 @@
 namespace argosy::parallel {
 
 struct Simulation {
-    std::string fault;                // the first fault; empty if the programs are correct
-    std::vector<int> most_in_flight;  // by rank: maximum number of slots in use at once
-    std::vector<int> most_gathered;   // by rank: maximum number of units with gathered weights at once
-    int num_rounds = 0;  // length of the longest chain of computations, each of which counts as 1
+    std::string fault;               // the first fault; empty if the programs are correct
+    std::vector<int> max_in_flight;  // by rank: maximum number of slots in use at once
+    std::vector<int> max_gathered;   // by rank: maximum number of units with gathered weights at once
+    int num_rounds = 0;              // length of the longest chain of computations, each of which counts as 1
 };
 
 /// `programs[r]` is the program of rank r; stage s runs on rank s % num_ranks. A rank runs its list in order.

@@ -46,9 +46,9 @@ std::vector<LoweringOptions> policies(const std::vector<StageUnits>& stages) {
 void expect_memory(const Simulation& simulation, const ProgramCase& simulated, int rank) {
     const ScheduleShape& shape = simulated.shape;
     const LoweringOptions& options = simulated.options;
-    const int most = simulated.schedule == "1F1B" ? shape.num_stages - rank : shape.num_microbatches;
-    ASSERT_EQ(simulation.most_in_flight[rank], std::min(most, shape.num_microbatches));
-    const int units = num_units(options.stages[rank]), held = simulation.most_gathered[rank];
+    const int limit = simulated.schedule == "1F1B" ? shape.num_stages - rank : shape.num_microbatches;
+    ASSERT_EQ(simulation.max_in_flight[rank], std::min(limit, shape.num_microbatches));
+    const int units = num_units(options.stages[rank]), held = simulation.max_gathered[rank];
     if (options.sharded && options.reshard == Reshard::Never) {
         ASSERT_LE(held, units);
     } else {
@@ -61,7 +61,7 @@ void expect_sound(const ProgramCase& simulated) {
     const Simulation simulation = simulate(programs, simulated.shape, simulated.options);
     ASSERT_EQ(simulation.fault, "");
     for (int rank = 0; rank < simulated.shape.num_ranks; ++rank) {
-        ASSERT_EQ(programs[rank].num_slots, simulation.most_in_flight[rank]);
+        ASSERT_EQ(programs[rank].num_slots, simulation.max_in_flight[rank]);
         expect_memory(simulation, simulated, rank);
     }
 }

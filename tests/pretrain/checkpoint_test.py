@@ -58,7 +58,7 @@ class Saving(saved.SavedTest):
     def run_to_time_limit(self):
         done = self.train(2, training__steps=100000, training__max_time="2s", checkpoint__interval=100000,
                           lr_scheduler__total_steps=100000)
-        self.assertIn("of training.max_time = 2s remain", done.stderr)
+        self.assertIn("s remain of training.max_time = 2s", done.stderr)
         self.assertEqual(self.whole_steps()[-1], len(self.numbers()))
 
 

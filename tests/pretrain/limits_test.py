@@ -39,7 +39,7 @@ class Limits(run.PretrainTest):
     def test_time_ends_all_ranks_at_the_same_step(self):
         for num_ranks in (1, 2):
             began = time.monotonic()
-            steps, _ = self.ends(num_ranks, f"run{num_ranks}", "of training.max_time = 4s remain", **FOREVER,
+            steps, _ = self.ends(num_ranks, f"run{num_ranks}", "s remain of training.max_time = 4s", **FOREVER,
                                  training__max_time="4s")
             self.assertEqual([step["step"] for step in steps], list(range(1, len(steps) + 1)))
             trained = sum(step["time_ms"]["total"] for step in steps) / 1000
@@ -48,8 +48,9 @@ class Limits(run.PretrainTest):
             self.assertGreater(time.monotonic() - began, 2, "it stopped long before its time")
 
     def test_a_time_limit_that_has_passed_gives_one_step(self):
-        steps, _ = self.ends(1, "run", "done after step 1: of training.max_time = 1s", **FOREVER,
-                             training__max_time=1, training__local_batch_size=64, training__seq_len=256)
+        steps, done = self.ends(1, "run", "s remain of training.max_time = 1s", **FOREVER,
+                                training__max_time=1, training__local_batch_size=64, training__seq_len=256)
+        self.assertIn("done after step 1: ", done.stderr)
         self.assertEqual(len(steps), 1)
 
     def test_an_invalid_time_is_refused(self):

@@ -89,7 +89,7 @@ TEST_F(MaxTime, EndsBeforeTheStepThatWouldNotFit) {
     EXPECT_EQ(step(run, 0), StopReason::OutOfTime);
     EXPECT_EQ(
         run.ending({.step = 5}),
-        "done after step 5: of training.max_time = 1m40s remain 9.9 s, and the next step may take 10.0 s");
+        "done after step 5: 9.9 s remain of training.max_time = 1m40s, and the next step may take 10.0 s");
 }
 
 TEST_F(MaxTime, ReckonsWithTheLongestOfTheNewestSteps) {
@@ -106,7 +106,7 @@ TEST_F(MaxTime, ThatIsOverGivesOneStepAll) {
     now_ += 5;
     EXPECT_EQ(step(run, 1), StopReason::OutOfTime);
     EXPECT_EQ(run.ending({.step = 1}),
-              "done after step 1: of training.max_time = 1s remain 0.0 s, and the next step may take 1.0 s");
+              "done after step 1: 0.0 s remain of training.max_time = 1s, and the next step may take 1.0 s");
 }
 
 TEST_F(MaxTime, UnsetNeverEnds) {

@@ -7,7 +7,6 @@
 #include "kernels/cpu/kernels.h"
 
 #include "kernels/cpu/attention_blocks.h"
-#include "kernels/scratch.h"
 
 namespace argosy::kernels::ARGOSY_VARIANT {
 namespace {
@@ -18,21 +17,18 @@ struct Buffers {
     using Element = typename Tile::Element;
 
     explicit Buffers(const AttentionShape& shape) : extents(shape) {
-        Parts counted(nullptr);
-        place(counted);
-        Parts parts(scratch(counted.size_bytes()));
-        place(parts);
+        allocate_in_scratch([this](Arena& arena) { allocate_arrays(arena); });
     }
 
-    void place(Parts& parts) {
+    void allocate_arrays(Arena& arena) {
         const int64_t blocks = extents.num_blocks;
-        keys = parts.take<Element>(blocks * Extents<Tile>::kPanelRows * extents.depth);
-        values = parts.take<Element>(blocks * kBlock * extents.rows);
-        queries = parts.take<Element>(kBlock * extents.depth);
-        scores = parts.take<float>(Extents<Tile>::kPanelRows * Tile::kColumns);
-        outputs = parts.take<float>(kBlock * extents.rows);
-        maxima = parts.take<float>(kBlock);
-        totals = parts.take<float>(kBlock);
+        keys = arena.allocate<Element>(blocks * Extents<Tile>::kPanelRows * extents.depth);
+        values = arena.allocate<Element>(blocks * kBlock * extents.rows);
+        queries = arena.allocate<Element>(kBlock * extents.depth);
+        scores = arena.allocate<float>(Extents<Tile>::kPanelRows * Tile::kColumns);
+        outputs = arena.allocate<float>(kBlock * extents.rows);
+        maxima = arena.allocate<float>(kBlock);
+        totals = arena.allocate<float>(kBlock);
     }
 
     Extents<Tile> extents;
@@ -51,7 +47,7 @@ class Forward {
     static constexpr int kVectors = Tile::kColumns / kLanes;
 
   public:
-    explicit Forward(const Attention<T>& args) : args_(args), shape_(args.shape), at_(args.shape) {}
+    explicit Forward(const Attention<T>& args) : args_(args), shape_(args.shape), buffers_(args.shape) {}
 
     void run() {
         for (int64_t first = 0; first < shape_.seq_len; first += kBlock) pack_keys(first);
@@ -63,9 +59,9 @@ class Forward {
   private:
     int64_t size_of_block(int64_t first) const { return smaller(kBlock, shape_.seq_len - first); }
     auto* keys(int64_t first) {
-        return at_.keys + first / kBlock * Extents<Tile>::kPanelRows * at_.extents.depth;
+        return buffers_.keys + first / kBlock * Extents<Tile>::kPanelRows * buffers_.extents.depth;
     }
-    auto* values(int64_t first) { return at_.values + first * at_.extents.rows; }
+    auto* values(int64_t first) { return buffers_.values + first * buffers_.extents.rows; }
 
     void pack_keys(int64_t first) {
         const T* k = args_.k.data + first * args_.k.stride;
@@ -79,7 +75,7 @@ class Forward {
     void attend(int64_t head, int64_t first_query) {
         const int64_t num_queries = size_of_block(first_query), begin = head * shape_.head_dim;
         const T* q = args_.q.data + first_query * args_.q.stride + begin;
-        pack_queries<Tile>(Operand<T>{q, args_.q.stride, 1}, num_queries, shape_, at_.queries);
+        pack_queries<Tile>(Operand<T>{q, args_.q.stride, 1}, num_queries, shape_, buffers_.queries);
         for (int64_t first_key = 0; first_key <= first_query; first_key += kBlock) {
             for (int64_t column = 0; column < num_queries; column += kColumns) {
                 add_block(first_query, column, first_key);
@@ -93,50 +89,51 @@ class Forward {
 
     /// Adds a block of keys to the results of the strip of queries that begins at first_query + column.
     void add_block(int64_t first_query, int64_t column, int64_t first_key) {
-        const int64_t depth = at_.extents.depth, num_keys = size_of_block(first_key);
+        const int64_t depth = buffers_.extents.depth, num_keys = size_of_block(first_key);
         const int64_t num_rows = keys_of_strip<Tile>(first_query + column, first_key, num_keys);
         multiply_strip<Tile>(smaller(num_rows, num_keys), depth, keys(first_key),
-                             at_.queries + column * depth, at_.scores);
-        hide_later_keys<Tile>(at_.scores, first_query + column, first_key, num_keys, num_rows);
-        take_weights(column, num_rows, first_key == 0);
-        round_to_panel<Tile>(at_.scores, num_rows);
+                             buffers_.queries + column * depth, buffers_.scores);
+        mask_later_keys<Tile>(buffers_.scores, first_query + column, first_key, num_keys, num_rows);
+        compute_weights(column, num_rows, first_key == 0);
+        round_to_panel<Tile>(buffers_.scores, num_rows);
         const int64_t panel_size = packed_a_size<Tile>(1, num_keys);
-        float* output = at_.outputs + column * at_.extents.rows;
+        float* output = buffers_.outputs + column * buffers_.extents.rows;
         for (int64_t row = 0; row < shape_.head_dim; row += Tile::kRows) {
             Tile::multiply(num_rows, values(first_key) + row / Tile::kRows * panel_size,
-                           reinterpret_cast<const typename Tile::Element*>(at_.scores),
+                           reinterpret_cast<const typename Tile::Element*>(buffers_.scores),
                            output + row * kColumns, kColumns, /*accumulate=*/first_key > 0);
         }
     }
 
     /// Turns scores into exp(score - maximum). Rescales the sums so far to the new maximum.
-    void take_weights(int64_t column, int64_t num_rows, bool first) {
+    void compute_weights(int64_t column, int64_t num_rows, bool first) {
         const Vector scale = set(scale_of_scores<Tile>(shape_));
-        float *maxima = at_.maxima + column, *totals = at_.totals + column;
-        Vector most[kVectors], negative[kVectors], total[kVectors];
-        for (int v = 0; v < kVectors; ++v) most[v] = set(-__builtin_inff());
+        float *maxima = buffers_.maxima + column, *totals = buffers_.totals + column;
+        Vector maximum[kVectors], negative_maximum[kVectors], total[kVectors];
+        for (int v = 0; v < kVectors; ++v) maximum[v] = set(-__builtin_inff());
         for (int64_t row = 0; row < num_rows; ++row) {
             for (int v = 0; v < kVectors; ++v) {
-                most[v] = max(load(at_.scores + row * kColumns + v * kLanes), most[v]);
+                maximum[v] = max(load(buffers_.scores + row * kColumns + v * kLanes), maximum[v]);
             }
         }
         for (int v = 0; v < kVectors; ++v) {
-            most[v] = most[v] * scale;
+            maximum[v] = maximum[v] * scale;
             total[v] = set(0.0f);
             if (!first) {
                 const Vector before = load(maxima + v * kLanes);
-                most[v] = max(most[v], before);
-                const Vector factor = exponential_to_zero<T>(before - most[v]);
+                maximum[v] = max(maximum[v], before);
+                const Vector factor = exponential_to_zero<T>(before - maximum[v]);
                 total[v] = load(totals + v * kLanes) * factor;
-                rescale(at_.outputs + column * at_.extents.rows + v * kLanes, factor);
+                rescale(buffers_.outputs + column * buffers_.extents.rows + v * kLanes, factor);
             }
-            store(maxima + v * kLanes, most[v]);
-            negative[v] = set(0.0f) - most[v];
+            store(maxima + v * kLanes, maximum[v]);
+            negative_maximum[v] = set(0.0f) - maximum[v];
         }
         for (int64_t row = 0; row < num_rows; ++row) {
             for (int v = 0; v < kVectors; ++v) {
-                float* score = at_.scores + row * kColumns + v * kLanes;
-                const Vector weight = exponential_to_zero<T>(multiply_add(load(score), scale, negative[v]));
+                float* score = buffers_.scores + row * kColumns + v * kLanes;
+                const Vector weight =
+                    exponential_to_zero<T>(multiply_add(load(score), scale, negative_maximum[v]));
                 store(score, weight);
                 total[v] = total[v] + weight;
             }
@@ -152,20 +149,20 @@ class Forward {
 
     void finish(int64_t first_query, int64_t column, TokenRows<T> y, float* log_sum_exp) {
         const int64_t num_queries = smaller(kColumns, shape_.seq_len - first_query);
-        float *maxima = at_.maxima + column, *totals = at_.totals + column;
+        float *maxima = buffers_.maxima + column, *totals = buffers_.totals + column;
         for (int64_t i = 0; i < num_queries; ++i) {
             log_sum_exp[first_query + i] = maxima[i] + __builtin_logf(totals[i]);
         }
         for (int v = 0; v < kVectors; ++v) {
             store(totals + v * kLanes, set(1.0f) / load(totals + v * kLanes));
         }
-        write_transposed<T>(at_.outputs + column * at_.extents.rows, kColumns, totals, num_queries,
+        write_transposed<T>(buffers_.outputs + column * buffers_.extents.rows, kColumns, totals, num_queries,
                             shape_.head_dim, {y.data + first_query * y.stride, y.stride});
     }
 
     const Attention<T>& args_;
     const AttentionShape& shape_;
-    Buffers<T> at_;
+    Buffers<T> buffers_;
 };
 
 }  // namespace

@@ -5,7 +5,6 @@
 // are rows of panels of A for dV and dK, and a strip of dS^T is a panel of B for dQ^T = K^T dS^T.
 #include "kernels/cpu/attention_blocks.h"
 #include "kernels/cpu/kernels.h"
-#include "kernels/scratch.h"
 
 namespace argosy::kernels::ARGOSY_VARIANT {
 namespace {
@@ -16,32 +15,31 @@ struct Buffers {
     using Element = typename Tile::Element;
 
     explicit Buffers(const AttentionShape& shape) : extents(shape) {
-        Parts counted(nullptr);
-        place(counted);
-        Parts parts(scratch(counted.size_bytes()));
-        place(parts);
+        allocate_in_scratch([this](Arena& arena) { allocate_arrays(arena); });
     }
 
-    void place(Parts& parts) {
+    void allocate_arrays(Arena& arena) {
         const int64_t tokens = extents.num_blocks * kBlock, panel_rows = Extents<Tile>::kPanelRows;
         for (Element** panels : {&keys, &values}) {
-            *panels = parts.take<Element>(extents.num_blocks * panel_rows * extents.depth);
+            *panels = arena.allocate<Element>(extents.num_blocks * panel_rows * extents.depth);
         }
-        keys_transposed = parts.take<Element>(tokens * extents.rows);
+        keys_transposed = arena.allocate<Element>(tokens * extents.rows);
         for (float** sums : {&dkeys, &dvalues}) {
-            *sums = parts.take<float>((tokens + Tile::kRows) * extents.columns);
+            *sums = arena.allocate<float>((tokens + Tile::kRows) * extents.columns);
         }
-        for (Element** panels : {&queries, &doutputs}) *panels = parts.take<Element>(kBlock * extents.depth);
+        for (Element** panels : {&queries, &doutputs})
+            *panels = arena.allocate<Element>(kBlock * extents.depth);
         for (Element** panels : {&token_queries, &token_doutputs}) {
-            *panels = parts.take<Element>(kBlock * extents.columns);
+            *panels = arena.allocate<Element>(kBlock * extents.columns);
         }
-        dqueries = parts.take<float>(kBlock * extents.rows);
+        dqueries = arena.allocate<float>(kBlock * extents.rows);
         for (float** values_of_queries : {&negative_log_sums, &means, &scales}) {
-            *values_of_queries = parts.take<float>(kBlock);
+            *values_of_queries = arena.allocate<float>(kBlock);
         }
-        for (float** strip : {&weights, &dscores}) *strip = parts.take<float>(panel_rows * Tile::kColumns);
+        for (float** strip : {&weights, &dscores})
+            *strip = arena.allocate<float>(panel_rows * Tile::kColumns);
         for (Element** panels : {&weight_panels, &dscore_panels}) {
-            *panels = parts.take<Element>(panel_rows * kBlock);
+            *panels = arena.allocate<Element>(panel_rows * kBlock);
         }
     }
 
@@ -66,77 +64,82 @@ class Backward {
     static constexpr int64_t kRows = Tile::kRows;
 
   public:
-    explicit Backward(const AttentionBackward<T>& args) : args_(args), shape_(args.shape), at_(args.shape) {}
+    explicit Backward(const AttentionBackward<T>& args)
+        : args_(args), shape_(args.shape), buffers_(args.shape) {}
 
     void run() {
-        for (float* sums : {at_.dkeys, at_.dvalues}) {
-            for (int64_t i = 0; i < (shape_.seq_len + kRows) * at_.extents.columns; ++i) sums[i] = 0;
+        for (float* sums : {buffers_.dkeys, buffers_.dvalues}) {
+            for (int64_t i = 0; i < (shape_.seq_len + kRows) * buffers_.extents.columns; ++i) sums[i] = 0;
         }
-        for (int64_t i = 0; i < kBlock; ++i) at_.scales[i] = shape_.scale;
+        for (int64_t i = 0; i < kBlock; ++i) buffers_.scales[i] = shape_.scale;
         for (int64_t first = 0; first < shape_.seq_len; first += kBlock) pack_keys(first);
         for (int64_t head = 0; head < shape_.num_heads; ++head) {
             for (int64_t first = 0; first < shape_.seq_len; first += kBlock) differentiate(head, first);
         }
         for (int64_t token = 0; token < shape_.seq_len; ++token) {
-            write_row(at_.dkeys + token * at_.extents.columns, shape_.scale, args_.dk, token);
-            write_row(at_.dvalues + token * at_.extents.columns, 1.0f, args_.dv, token);
+            write_row(buffers_.dkeys + token * buffers_.extents.columns, shape_.scale, args_.dk, token);
+            write_row(buffers_.dvalues + token * buffers_.extents.columns, 1.0f, args_.dv, token);
         }
     }
 
   private:
     int64_t size_of_block(int64_t first) const { return smaller(kBlock, shape_.seq_len - first); }
     int64_t panels_of_block(int64_t first) const {
-        return first / kBlock * Extents<Tile>::kPanelRows * at_.extents.depth;
+        return first / kBlock * Extents<Tile>::kPanelRows * buffers_.extents.depth;
     }
     const Element* keys_transposed(int64_t first) const {
-        return at_.keys_transposed + first * at_.extents.rows;
+        return buffers_.keys_transposed + first * buffers_.extents.rows;
     }
 
     void pack_keys(int64_t first) {
         const T* k = args_.k.data + first * args_.k.stride;
         const T* v = args_.v.data + first * args_.v.stride;
         const int64_t num_keys = size_of_block(first), head_dim = shape_.head_dim;
-        pack_a<Tile>(Operand<T>{k, args_.k.stride, 1}, num_keys, head_dim, at_.keys + panels_of_block(first));
+        pack_a<Tile>(Operand<T>{k, args_.k.stride, 1}, num_keys, head_dim,
+                     buffers_.keys + panels_of_block(first));
         pack_a<Tile>(Operand<T>{v, args_.v.stride, 1}, num_keys, head_dim,
-                     at_.values + panels_of_block(first));
+                     buffers_.values + panels_of_block(first));
         pack_a<Tile>(Operand<T>{k, 1, args_.k.stride}, head_dim, num_keys,
-                     at_.keys_transposed + first * at_.extents.rows);
+                     buffers_.keys_transposed + first * buffers_.extents.rows);
     }
 
     /// Computes dq for one head and the block of queries that begins at `first_query`, and adds the block's
     /// part to dk and dv.
     void differentiate(int64_t head, int64_t first_query) {
         const int64_t num_queries = size_of_block(first_query), begin = head * shape_.head_dim;
-        take_queries(head, first_query);
+        pack_block_of_queries(head, first_query);
         for (int64_t first_key = 0; first_key <= first_query; first_key += kBlock) {
             for (int64_t column = 0; column < num_queries; column += kColumns) {
                 differentiate_strip(first_query, column, first_key);
             }
-            add_to_keys(at_.weight_panels, at_.token_doutputs, first_query, first_key, at_.dvalues);
-            add_to_keys(at_.dscore_panels, at_.token_queries, first_query, first_key, at_.dkeys);
+            add_to_keys(buffers_.weight_panels, buffers_.token_doutputs, first_query, first_key,
+                        buffers_.dvalues);
+            add_to_keys(buffers_.dscore_panels, buffers_.token_queries, first_query, first_key,
+                        buffers_.dkeys);
         }
         for (int64_t column = 0; column < num_queries; column += kColumns) {
             T* dq = args_.dq.data + (first_query + column) * args_.dq.stride + begin;
-            write_transposed<T>(at_.dqueries + column * at_.extents.rows, kColumns, at_.scales,
+            write_transposed<T>(buffers_.dqueries + column * buffers_.extents.rows, kColumns, buffers_.scales,
                                 smaller(kColumns, num_queries - column), shape_.head_dim,
                                 {dq, args_.dq.stride});
         }
     }
 
-    void take_queries(int64_t head, int64_t first_query) {
+    void pack_block_of_queries(int64_t head, int64_t first_query) {
         const int64_t num_queries = size_of_block(first_query), begin = head * shape_.head_dim;
         const T* q = args_.q.data + first_query * args_.q.stride + begin;
         const T* dy = args_.dy.data + first_query * args_.dy.stride + begin;
         const T* y = args_.y.data + first_query * args_.y.stride + begin;
-        pack_queries<Tile>(Operand<T>{q, args_.q.stride, 1}, num_queries, shape_, at_.queries);
-        pack_b<Tile>(Operand<T>{dy, args_.dy.stride, 1}, num_queries, shape_.head_dim, at_.doutputs);
-        pack_b<Tile>(Operand<T>{q, 1, args_.q.stride}, shape_.head_dim, num_queries, at_.token_queries);
-        pack_b<Tile>(Operand<T>{dy, 1, args_.dy.stride}, shape_.head_dim, num_queries, at_.token_doutputs);
+        pack_queries<Tile>(Operand<T>{q, args_.q.stride, 1}, num_queries, shape_, buffers_.queries);
+        pack_b<Tile>(Operand<T>{dy, args_.dy.stride, 1}, num_queries, shape_.head_dim, buffers_.doutputs);
+        pack_b<Tile>(Operand<T>{q, 1, args_.q.stride}, shape_.head_dim, num_queries, buffers_.token_queries);
+        pack_b<Tile>(Operand<T>{dy, 1, args_.dy.stride}, shape_.head_dim, num_queries,
+                     buffers_.token_doutputs);
         for (int64_t i = 0; i < kBlock; ++i) {  // weights past the last query are 0
             const bool inside = i < num_queries;
-            at_.negative_log_sums[i] =
+            buffers_.negative_log_sums[i] =
                 inside ? -args_.log_sum_exp[head * shape_.seq_len + first_query + i] : -__builtin_inff();
-            at_.means[i] = inside ? dot(dy + i * args_.dy.stride, y + i * args_.y.stride) : 0.0f;
+            buffers_.means[i] = inside ? dot(dy + i * args_.dy.stride, y + i * args_.y.stride) : 0.0f;
         }
     }
 
@@ -151,22 +154,23 @@ class Backward {
     /// Computes the weights and the gradients of the scores of one strip with a block of keys, and adds the
     /// part of these keys to dq.
     void differentiate_strip(int64_t first_query, int64_t column, int64_t first_key) {
-        const int64_t depth = at_.extents.depth, num_keys = size_of_block(first_key);
+        const int64_t depth = buffers_.extents.depth, num_keys = size_of_block(first_key);
         const int64_t num_rows = keys_of_strip<Tile>(first_query + column, first_key, num_keys);
         const int64_t panel_rows = round_up(num_rows, kRows);
-        multiply_strip<Tile>(smaller(num_rows, num_keys), depth, at_.keys + panels_of_block(first_key),
-                             at_.queries + column * depth, at_.weights);
-        multiply_strip<Tile>(smaller(num_rows, num_keys), depth, at_.values + panels_of_block(first_key),
-                             at_.doutputs + column * depth, at_.dscores);
-        hide_later_keys<Tile>(at_.weights, first_query + column, first_key, num_keys, panel_rows);
-        for (int64_t i = num_keys * kColumns; i < panel_rows * kColumns; ++i) at_.dscores[i] = 0;
+        multiply_strip<Tile>(smaller(num_rows, num_keys), depth, buffers_.keys + panels_of_block(first_key),
+                             buffers_.queries + column * depth, buffers_.weights);
+        multiply_strip<Tile>(smaller(num_rows, num_keys), depth, buffers_.values + panels_of_block(first_key),
+                             buffers_.doutputs + column * depth, buffers_.dscores);
+        mask_later_keys<Tile>(buffers_.weights, first_query + column, first_key, num_keys, panel_rows);
+        for (int64_t i = num_keys * kColumns; i < panel_rows * kColumns; ++i) buffers_.dscores[i] = 0;
         for (int64_t row = 0; row < panel_rows; row += kRows) differentiate_panel(column, row);
-        round_to_panel<Tile>(at_.dscores, num_rows);
+        round_to_panel<Tile>(buffers_.dscores, num_rows);
         const int64_t panel_size = packed_a_size<Tile>(1, num_keys);
-        float* dquery = at_.dqueries + column * at_.extents.rows;
+        float* dquery = buffers_.dqueries + column * buffers_.extents.rows;
         for (int64_t row = 0; row < shape_.head_dim; row += kRows) {
             Tile::multiply(num_rows, keys_transposed(first_key) + row / kRows * panel_size,
-                           reinterpret_cast<const Element*>(at_.dscores), dquery + row * kColumns, kColumns,
+                           reinterpret_cast<const Element*>(buffers_.dscores), dquery + row * kColumns,
+                           kColumns,
                            /*accumulate=*/first_key > 0);
         }
     }
@@ -177,19 +181,19 @@ class Backward {
         const Vector scale = set(scale_of_scores<Tile>(shape_));
         const int64_t panel = first_row * kBlock + column * kRows;
         for (int64_t row = 0; row < kRows; ++row) {
-            float* const weights = at_.weights + (first_row + row) * kColumns;
-            float* const dscores = at_.dscores + (first_row + row) * kColumns;
+            float* const weights = buffers_.weights + (first_row + row) * kColumns;
+            float* const dscores = buffers_.dscores + (first_row + row) * kColumns;
             for (int64_t i = 0; i < kColumns; i += kLanes) {
-                const Vector negative_log_sum = load(at_.negative_log_sums + column + i);
+                const Vector negative_log_sum = load(buffers_.negative_log_sums + column + i);
                 const Vector weight =
                     exponential_to_zero<T>(multiply_add(load(weights + i), scale, negative_log_sum));
                 store(weights + i, weight);
-                store(dscores + i, weight * (load(dscores + i) - load(at_.means + column + i)));
+                store(dscores + i, weight * (load(dscores + i) - load(buffers_.means + column + i)));
             }
             for (int64_t i = 0; i < kColumns; i += Tile::kDepth) {
                 const int64_t to = panel + i * kRows + row * Tile::kDepth;
-                store(reinterpret_cast<float*>(at_.weight_panels + to), Words::along_k(weights + i));
-                store(reinterpret_cast<float*>(at_.dscore_panels + to), Words::along_k(dscores + i));
+                store(reinterpret_cast<float*>(buffers_.weight_panels + to), Words::along_k(weights + i));
+                store(reinterpret_cast<float*>(buffers_.dscore_panels + to), Words::along_k(dscores + i));
             }
         }
     }
@@ -198,7 +202,7 @@ class Backward {
     void add_to_keys(const Element* panels, const Element* token_panels, int64_t first_query,
                      int64_t first_key, float* sums) {
         const int64_t num_keys = size_of_block(first_key), num_queries = size_of_block(first_query);
-        const int64_t end = round_up(num_queries, Tile::kDepth), columns = at_.extents.columns;
+        const int64_t end = round_up(num_queries, Tile::kDepth), columns = buffers_.extents.columns;
         for (int64_t column = 0; column < shape_.head_dim; column += kColumns) {
             for (int64_t row = 0; row < num_keys; row += kRows) {
                 // The sum starts at the first strip with a query that sees one of these keys.
@@ -219,7 +223,7 @@ class Backward {
 
     const AttentionBackward<T>& args_;
     const AttentionShape& shape_;
-    Buffers<T> at_;
+    Buffers<T> buffers_;
 };
 
 }  // namespace

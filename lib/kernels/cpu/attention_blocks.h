@@ -7,6 +7,7 @@
 #include "kernels/attention.h"
 #include "kernels/cpu/pack.h"
 #include "kernels/cpu/tile.h"
+#include "kernels/scratch.h"
 
 namespace argosy::kernels::ARGOSY_VARIANT {
 
@@ -15,16 +16,15 @@ inline constexpr int64_t kBlock = 96;
 
 inline int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 
-/// Divides memory into arrays that are aligned to 64 bytes. A Parts object with null memory only counts
-/// bytes.
-class Parts {
+/// Divides memory into arrays that are aligned to 64 bytes. An Arena with null memory only counts bytes.
+class Arena {
   public:
-    explicit Parts(void* memory) : memory_(static_cast<char*>(memory)) {}
+    explicit Arena(void* memory) : memory_(static_cast<char*>(memory)) {}
     template <class Element>
-    Element* take(int64_t count) {
-        char* const taken = memory_ == nullptr ? nullptr : memory_ + size_bytes_;
+    Element* allocate(int64_t count) {
+        char* const array = memory_ == nullptr ? nullptr : memory_ + size_bytes_;
         size_bytes_ += round_up(count * static_cast<int64_t>(sizeof(Element)), 64);
-        return reinterpret_cast<Element*>(taken);
+        return reinterpret_cast<Element*>(array);
     }
     int64_t size_bytes() const { return size_bytes_; }
 
@@ -33,11 +33,20 @@ class Parts {
     int64_t size_bytes_ = 0;
 };
 
+/// Calls allocate_arrays(arena) twice: first to count the bytes, then with the thread's scratch memory.
+template <class AllocateArrays>
+void allocate_in_scratch(AllocateArrays allocate_arrays) {
+    Arena counter(nullptr);
+    allocate_arrays(counter);
+    Arena arena(scratch(counter.size_bytes()));
+    allocate_arrays(arena);
+}
+
 /// Lengths that follow from a shape and a tile.
 template <class Tile>
 struct Extents {
     static constexpr int64_t kStrips = kBlock / Tile::kColumns;  // strips in a block of queries
-    static constexpr int64_t kPanelRows = (kBlock + Tile::kRows - 1) / Tile::kRows * Tile::kRows;
+    static constexpr int64_t kPanelRows = round_up(kBlock, Tile::kRows);
     static_assert(kBlock % Tile::kColumns == 0 && Tile::kColumns % Tile::kDepth == 0);
 
     explicit Extents(const AttentionShape& shape)
@@ -114,7 +123,7 @@ void multiply_strip(int64_t num_rows, int64_t depth, const typename Tile::Elemen
 
 /// Writes minus infinity for keys that come after the query, and in rows past the block's keys.
 template <class Tile>
-void hide_later_keys(float* strip, int64_t first_query, int64_t first_key, int64_t num_keys,
+void mask_later_keys(float* strip, int64_t first_query, int64_t first_key, int64_t num_keys,
                      int64_t num_rows) {
     for (int64_t row = larger(0, smaller(num_keys, first_query - first_key + 1)); row < num_rows; ++row) {
         const int64_t earlier = row < num_keys ? first_key + row - first_query : Tile::kColumns;

@@ -8,7 +8,7 @@ namespace argosy::kernels::ARGOSY_VARIANT {
 namespace {
 
 template <class T>
-void turn_head(const T* x, T* y, const float* cos, const float* sin, Vector direction, int64_t half) {
+void rotate_head(const T* x, T* y, const float* cos, const float* sin, Vector direction, int64_t half) {
     for_each_vector(half, [&](int64_t i, auto load, auto store) {
         const Vector c = load(cos + i), s = load(sin + i) * direction;
         const Vector first = load(x + i), second = load(x + half + i);
@@ -40,14 +40,14 @@ template void narrow(const Narrow<Half>&);
 
 template <class T>
 void rope(const Rope<T>& args) {
-    const Vector direction = set(args.turn == Turn::Forward ? 1.0f : -1.0f);
+    const Vector direction = set(args.rotation == Rotation::Forward ? 1.0f : -1.0f);
     const int64_t head_size = 2 * args.half;
     for (int64_t row = 0; row < args.num_rows; ++row) {
         const int64_t angles = (args.first_row + row) % args.seq_len * args.half;
         for (int64_t head = 0; head < args.num_heads; ++head) {
-            turn_head(args.x + row * args.x_stride + head * head_size,
-                      args.y + row * args.y_stride + head * head_size, args.cos + angles, args.sin + angles,
-                      direction, args.half);
+            rotate_head(args.x + row * args.x_stride + head * head_size,
+                        args.y + row * args.y_stride + head * head_size, args.cos + angles, args.sin + angles,
+                        direction, args.half);
         }
     }
 }

@@ -152,13 +152,13 @@ void matmul(const Matmul<T, Sum>& args) {
     Block<Tile> block;
     const int64_t num_steps = for_each_step<Tile>(args, 0, 0, [](auto...) {});
     block.keeps_sums = num_steps > block.kMaxSteps;
-    const int64_t most_rows = block.keeps_sums ? block.kMaxRows : args.row_end - args.row_begin;
+    const int64_t max_rows = block.keeps_sums ? block.kMaxRows : args.row_end - args.row_begin;
     const typename Tile::Session session;
     for (block.column = args.column_begin; block.column < args.column_end;
          block.column += block.kMaxColumns) {
         block.num_columns = smaller(block.kMaxColumns, args.column_end - block.column);
-        for (block.row = args.row_begin; block.row < args.row_end; block.row += most_rows) {
-            block.num_rows = smaller(most_rows, args.row_end - block.row);
+        for (block.row = args.row_begin; block.row < args.row_end; block.row += max_rows) {
+            block.num_rows = smaller(max_rows, args.row_end - block.row);
             compute_block(block, args, num_steps);
         }
     }

@@ -122,7 +122,7 @@ inline __attribute__((always_inline)) Square load_square(Operand<T> from, int64_
 }
 
 inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
-inline int64_t round_up(int64_t size, int64_t unit) { return (size + unit - 1) / unit * unit; }
+constexpr int64_t round_up(int64_t size, int64_t unit) { return (size + unit - 1) / unit * unit; }
 
 /// The number of elements that pack_a and pack_b write, padding included.
 template <class Tile>

@@ -7,15 +7,15 @@ namespace argosy::kernels::ARGOSY_VARIANT {
 namespace {
 
 /// The offset of a row's first element.
-int64_t begin_of(int64_t row, int64_t row_size, const Gaps& gaps) {
-    return row * row_size + (gaps.first + row) / gaps.every * gaps.gap;
+int64_t begin_of(int64_t row, int64_t row_size, const RowGroups& groups) {
+    return row * row_size + (groups.first_row + row) / groups.rows_per_group * groups.gap;
 }
 
 /// Returns the row to normalise: x, or x + residual, which is written to `sum` first.
 template <class T>
 const T* normed_row(const RmsNorm<T>& args, int64_t row) {
     const int64_t begin = row * args.row_size;
-    const T* x = args.x + begin_of(row, args.row_size, args.x_gaps);
+    const T* x = args.x + begin_of(row, args.row_size, args.x_groups);
     if (args.residual == nullptr) return x;
     const T* residual = args.residual + begin;
     T* sum = args.sum + begin;
@@ -57,9 +57,9 @@ template <class T>
 void rms_norm_backward(const RmsNormBackward<T>& args) {
     for (int64_t row = 0; row < args.num_rows; ++row) {
         const int64_t begin = row * args.row_size;
-        const T *x = args.x + begin_of(row, args.row_size, args.x_gaps), *dy = args.dy + begin;
+        const T *x = args.x + begin_of(row, args.row_size, args.x_groups), *dy = args.dy + begin;
         const T* residual = args.residual == nullptr ? nullptr : args.residual + begin;
-        T* dx = args.dx + begin_of(row, args.row_size, args.dx_gaps);
+        T* dx = args.dx + begin_of(row, args.row_size, args.dx_groups);
         const Vector inverse = set(args.inverse_rms[row]);
         Vector products = set(0.0f);
         for_each_vector(args.row_size, [&](int64_t i, auto load, auto store) {

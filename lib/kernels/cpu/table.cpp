@@ -10,7 +10,7 @@ namespace argosy::kernels::ARGOSY_VARIANT {
 namespace {
 
 template <class T>
-constexpr Typed<T> kTyped = {
+constexpr TypedKernels<T> kTyped = {
     .attention = attention<T>,
     .attention_backward = attention_backward<T>,
     .widen = widen<T>,

@@ -37,9 +37,9 @@ inline float sum(Vector a) {
     return total;
 }
 inline float largest(Vector a) {
-    float most = a.lanes[0];
-    for (int i = 1; i < Vector::kLanes; ++i) most = a.lanes[i] > most ? a.lanes[i] : most;
-    return most;
+    float result = a.lanes[0];
+    for (int i = 1; i < Vector::kLanes; ++i) result = a.lanes[i] > result ? a.lanes[i] : result;
+    return result;
 }
 
 /// x rounded to the nearest integer, ties to even. REQUIRES: |x| < 2^22.

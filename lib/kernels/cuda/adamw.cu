@@ -74,7 +74,7 @@ struct Item {
     AdamWRows rows;
     bool packed;  // whether packs are aligned to 16 bytes, and to blocks of random bits
 
-    int64_t num_blocks() const { return (rows.update.size + kElementsPerBlock - 1) / kElementsPerBlock; }
+    int64_t num_blocks() const { return ceil_div(rows.update.size, kElementsPerBlock); }
 };
 
 template <int kCount, bool kNarrow>

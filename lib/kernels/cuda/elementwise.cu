@@ -32,7 +32,7 @@ __global__ void __launch_bounds__(kThreads) flat_kernel(Body body, int64_t begin
 template <int kCount, class Body>
 void launch_flat(const char* name, const Body& body, int64_t begin, int64_t end, GpuStream stream) {
     const int64_t per_block = int64_t{kCount} * kThreads * Body::kAtOnce;
-    const auto blocks = static_cast<unsigned>((end - begin + per_block - 1) / per_block);
+    const auto blocks = static_cast<unsigned>(ceil_div(end - begin, per_block));
     if (blocks > 0) launch({name, blocks, kThreads, stream}, flat_kernel<Body, kCount>, body, begin, end);
 }
 
@@ -89,20 +89,20 @@ __global__ void __launch_bounds__(kThreads) rope_kernel(Rope<T> args, unsigned n
         seconds[head] = load_elements<kCount>(x + head * head_size + args.half);
     }
     const auto cos = load<kCount>(args.cos + angle), sin = load<kCount>(args.sin + angle);
-    const float direction = args.turn == Turn::Forward ? 1.0F : -1.0F;
+    const float direction = args.rotation == Rotation::Forward ? 1.0F : -1.0F;
 #pragma unroll
     for (int head = 0; head < kHeads; ++head) {
         if (head >= heads_left) break;
         const auto first = widened(firsts[head]), second = widened(seconds[head]);
-        Floats<kCount> turned_first, turned_second;
+        Floats<kCount> rotated_first, rotated_second;
 #pragma unroll
         for (int k = 0; k < kCount; ++k) {
             const float s = sin[k] * direction;
-            turned_first[k] = first[k] * cos[k] - second[k] * s;
-            turned_second[k] = second[k] * cos[k] + first[k] * s;
+            rotated_first[k] = first[k] * cos[k] - second[k] * s;
+            rotated_second[k] = second[k] * cos[k] + first[k] * s;
         }
-        store(y + head * head_size, turned_first);
-        store(y + head * head_size + args.half, turned_second);
+        store(y + head * head_size, rotated_first);
+        store(y + head * head_size + args.half, rotated_second);
     }
 }
 
@@ -110,16 +110,16 @@ __global__ void __launch_bounds__(kThreads) rope_kernel(Rope<T> args, unsigned n
 template <class T, int kCount>
 void launch_rope(Rope<T> args, GpuStream stream) {
     constexpr int64_t kMaxThreads = int64_t{kThreads} * 65535;
-    const int64_t packs_per_half = args.half / kCount, most_rows = kMaxThreads / packs_per_half;
-    const auto groups = static_cast<unsigned>((args.num_heads + kHeads - 1) / kHeads);
-    for (int64_t rows_left = args.num_rows; rows_left > 0; rows_left -= most_rows) {
-        args.num_rows = rows_left < most_rows ? rows_left : most_rows;
+    const int64_t packs_per_half = args.half / kCount, max_rows = kMaxThreads / packs_per_half;
+    const auto groups = static_cast<unsigned>(ceil_div(args.num_heads, kHeads));
+    for (int64_t rows_left = args.num_rows; rows_left > 0; rows_left -= max_rows) {
+        args.num_rows = rows_left < max_rows ? rows_left : max_rows;
         args.first_row %= args.seq_len;
         const auto num_threads = static_cast<unsigned>(args.num_rows * packs_per_half);
         const dim3 blocks(groups, (num_threads + kThreads - 1) / kThreads);
         launch({"rope", blocks, kThreads, stream}, rope_kernel<T, kCount>, args, num_threads);
-        args.x += most_rows * args.x_stride, args.y += most_rows * args.y_stride;
-        args.first_row += most_rows;
+        args.x += max_rows * args.x_stride, args.y += max_rows * args.y_stride;
+        args.first_row += max_rows;
     }
 }
 
@@ -188,7 +188,7 @@ struct SwigluBackwardBody {
 };
 
 /// The maximum number of rows whose elements place_of can count.
-int64_t most_rows(int64_t row_size) { return (int64_t{1} << 32) / row_size; }
+int64_t max_rows_per_launch(int64_t row_size) { return (int64_t{1} << 32) / row_size; }
 
 }  // namespace
 
@@ -227,11 +227,12 @@ template <class T>
 void swiglu(const Swiglu<T>& args, GpuStream stream) {
     if (args.row_size == 0) return;
     const bool aligned = in_packs<T>(args.row_size | args.stride, args.gate, args.up, args.y);
-    const int64_t most = most_rows(args.row_size);
-    for (Swiglu<T> left = args; left.num_rows > 0; left.num_rows -= most) {
-        const int64_t count = (left.num_rows < most ? left.num_rows : most) * args.row_size;
+    const int64_t max_rows = max_rows_per_launch(args.row_size);
+    for (Swiglu<T> left = args; left.num_rows > 0; left.num_rows -= max_rows) {
+        const int64_t count = (left.num_rows < max_rows ? left.num_rows : max_rows) * args.row_size;
         run_flat<kPack<T>>("swiglu", SwigluBody<T>{left}, count, aligned, stream);
-        left.gate += most * args.stride, left.up += most * args.stride, left.y += most * args.row_size;
+        left.gate += max_rows * args.stride, left.up += max_rows * args.stride,
+            left.y += max_rows * args.row_size;
     }
 }
 
@@ -240,11 +241,11 @@ void swiglu_backward(const SwigluBackward<T>& args, GpuStream stream) {
     if (args.row_size == 0) return;
     const bool aligned =
         in_packs<T>(args.row_size | args.stride, args.dy, args.gate, args.up, args.dgate, args.dup);
-    const int64_t most = most_rows(args.row_size), step = most * args.stride;
-    for (SwigluBackward<T> left = args; left.num_rows > 0; left.num_rows -= most) {
-        const int64_t count = (left.num_rows < most ? left.num_rows : most) * args.row_size;
+    const int64_t max_rows = max_rows_per_launch(args.row_size), step = max_rows * args.stride;
+    for (SwigluBackward<T> left = args; left.num_rows > 0; left.num_rows -= max_rows) {
+        const int64_t count = (left.num_rows < max_rows ? left.num_rows : max_rows) * args.row_size;
         run_flat<kPack<T>>("swiglu_backward", SwigluBackwardBody<T>{left}, count, aligned, stream);
-        left.dy += most * args.row_size, left.gate += step, left.up += step;
+        left.dy += max_rows * args.row_size, left.gate += step, left.up += step;
         left.dgate += step, left.dup += step;
     }
 }

@@ -108,7 +108,7 @@ void embedding(const Embedding<T>& args, GpuStream stream) {
     if (args.num_tokens == 0 || args.row_size == 0) return;
     const bool packed = in_packs<T>(args.row_size, args.table, args.x);
     const auto kernel = packed ? embedding_kernel<T, kPack<T>> : embedding_kernel<T, 1>;
-    launch({"embedding", static_cast<unsigned>(divided_up(args.num_tokens, kTokensPerBlock)), kLookupThreads,
+    launch({"embedding", static_cast<unsigned>(ceil_div(args.num_tokens, kTokensPerBlock)), kLookupThreads,
             stream},
            kernel, args);
 }
@@ -120,7 +120,7 @@ void embedding_gradient(const EmbeddingGradient<T>& args, const int64_t* positio
     const auto kernel = packed ? embedding_gradient_kernel<T, kPack<T>> : embedding_gradient_kernel<T, 1>;
     const int64_t columns = kGradientThreads * (packed ? kPack<T> : 1);
     const dim3 blocks(static_cast<unsigned>(args.num_tokens),
-                      static_cast<unsigned>(divided_up(args.row_size, columns)));
+                      static_cast<unsigned>(ceil_div(args.row_size, columns)));
     launch({"embedding_gradient", blocks, kGradientThreads, stream}, kernel, args, positions);
 }
 

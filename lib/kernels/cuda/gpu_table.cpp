@@ -6,7 +6,7 @@ namespace argosy::kernels {
 namespace {
 
 template <class T>
-constexpr GpuTyped<T> typed() {
+constexpr GpuTypedKernels<T> typed() {
     return {.softmax_sums = cuda::softmax_sums<T>,
             .cross_entropy_gradient = cuda::cross_entropy_gradient<T>,
             .cross_entropy = cuda::cross_entropy<T>,

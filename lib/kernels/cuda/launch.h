@@ -14,12 +14,12 @@ void check_launch(const char* kernel, int status);
 int num_multiprocessors();
 
 /// count / by, rounded up.
-inline int64_t divided_up(int64_t count, int64_t by) { return (count + by - 1) / by; }
+inline int64_t ceil_div(int64_t count, int64_t by) { return (count + by - 1) / by; }
 
-/// The number of blocks that keeps a device busy, at most `most_blocks`.
-inline int64_t blocks_for(int64_t most_blocks, int blocks_per_multiprocessor) {
+/// The number of blocks that keeps a device busy, at most `max_blocks`.
+inline int64_t blocks_for(int64_t max_blocks, int blocks_per_multiprocessor) {
     const int64_t wanted = int64_t{num_multiprocessors()} * blocks_per_multiprocessor;
-    return most_blocks < wanted ? most_blocks : wanted;
+    return max_blocks < wanted ? max_blocks : wanted;
 }
 
 }  // namespace argosy::kernels::cuda

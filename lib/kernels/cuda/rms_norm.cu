@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(Shape::kThreads, kMinThreadsPerMultiprocessor 
     Elements<T, kCount> x[kRows][kPacks], residual[kRows][kPacks] = {}, weight[kPacks];
 #pragma unroll
     for (int row = 0; row < kRows; ++row) {
-        const T* from = args.x + left_out(args.x_gaps, place.row(row));
+        const T* from = args.x + elements_in_gaps(args.x_groups, place.row(row));
 #pragma unroll
         for (int pack = 0; pack < kPacks; ++pack) {
             x[row][pack] = place.load(from, row, pack);
@@ -95,7 +95,7 @@ __global__ void __launch_bounds__(kThreads) any_rms_norm_kernel(RmsNorm<T> args)
     __shared__ BlockSum<kThreads>::Memory memory;
     BlockSum<kThreads> block_sum(memory);
     const int64_t begin = int64_t{blockIdx.x} * args.row_size;
-    const T* from = args.x + begin + left_out(args.x_gaps, blockIdx.x);
+    const T* from = args.x + begin + elements_in_gaps(args.x_groups, blockIdx.x);
     const bool adds = args.residual != nullptr;
     float squares = 0;
     for (int64_t i = threadIdx.x * kCount; i < args.row_size; i += kThreads * kCount) {
@@ -119,10 +119,10 @@ void rms_norm(const RmsNorm<T>& args, GpuStream stream) {
     if (args.num_rows == 0) return;
     // A bitwise or is a multiple of a power of two only if both numbers are.
     const bool packed =
-        in_packs<T>(args.row_size | args.x_gaps.gap, args.x, args.residual, args.sum, args.weight, args.y);
+        in_packs<T>(args.row_size | args.x_groups.gap, args.x, args.residual, args.sum, args.weight, args.y);
     const auto start = [&](auto shape) {
         using Shape = decltype(shape);
-        const auto blocks = (args.num_rows + Shape::kRowsPerBlock - 1) / Shape::kRowsPerBlock;
+        const int64_t blocks = ceil_div(args.num_rows, Shape::kRowsPerBlock);
         launch({"rms_norm", static_cast<unsigned>(blocks), Shape::kThreads, stream},
                rms_norm_kernel<T, Shape>, args);
     };

@@ -32,8 +32,8 @@ __device__ float products(const Row<kCount>& row, const Floats<kCount>& weight, 
 
 /// dx before the residual is added.
 template <class T, int kCount>
-__device__ Elements<T, kCount> own_gradient(const Row<kCount>& row, const Floats<kCount>& weight, float mean,
-                                            float inverse) {
+__device__ Elements<T, kCount> dx_without_residual(const Row<kCount>& row, const Floats<kCount>& weight,
+                                                   float mean, float inverse) {
     Floats<kCount> dx;
 #pragma unroll
     for (int k = 0; k < kCount; ++k) dx[k] = (row.dy[k] * weight[k] - row.normed[k] * mean) * inverse;
@@ -93,55 +93,55 @@ __device__ void write_partial(Floats<kPack<T>> (&dweight)[Shape::kPacks], int64_
 
 /// A thread's elements of the rows that it works on.
 template <class T, class Shape>
-struct Held {
+struct LoadedRows {
     Elements<T, kPack<T>> x[Shape::kRows][Shape::kPacks], dy[Shape::kRows][Shape::kPacks],
         residual[Shape::kRows][Shape::kPacks];
     float inverse[Shape::kRows];
 };
 
 template <class T, class Shape>
-__device__ Held<T, Shape> hold(const RmsNormBackward<T>& args, const RowPlace<T, Shape>& place) {
-    Held<T, Shape> held = {};
+__device__ LoadedRows<T, Shape> load_rows(const RmsNormBackward<T>& args, const RowPlace<T, Shape>& place) {
+    LoadedRows<T, Shape> loaded = {};
 #pragma unroll
     for (int row = 0; row < Shape::kRows; ++row) {
-        if (place.has_row(row)) held.inverse[row] = args.inverse_rms[place.row(row)];
-        const T* x = args.x + left_out(args.x_gaps, place.row(row));
+        if (place.has_row(row)) loaded.inverse[row] = args.inverse_rms[place.row(row)];
+        const T* x = args.x + elements_in_gaps(args.x_groups, place.row(row));
 #pragma unroll
         for (int pack = 0; pack < Shape::kPacks; ++pack) {
-            held.x[row][pack] = place.load(x, row, pack);
-            held.dy[row][pack] = place.load(args.dy, row, pack);
-            if (args.residual != nullptr) held.residual[row][pack] = place.load(args.residual, row, pack);
+            loaded.x[row][pack] = place.load(x, row, pack);
+            loaded.dy[row][pack] = place.load(args.dy, row, pack);
+            if (args.residual != nullptr) loaded.residual[row][pack] = place.load(args.residual, row, pack);
         }
     }
-    return held;
+    return loaded;
 }
 
-/// Writes dx of rows that are held and adds to dweight.
+/// Writes dx of rows that are loaded and adds to dweight.
 template <class T, class Shape>
 __device__ void write_rows(const RmsNormBackward<T>& args, const RowPlace<T, Shape>& place,
-                           Held<T, Shape>& held, RowSum<Shape>& row_sum,
+                           LoadedRows<T, Shape>& loaded, RowSum<Shape>& row_sum,
                            Floats<kPack<T>> (&dweight)[Shape::kPacks]) {
 #pragma unroll
     for (int row = 0; row < Shape::kRows; ++row) {
-        const float inverse = held.inverse[row];
+        const float inverse = loaded.inverse[row];
         float sum = 0;
 #pragma unroll
         for (int pack = 0; pack < Shape::kPacks; ++pack) {
-            auto &x = held.x[row][pack], &dy = held.dy[row][pack];
+            auto &x = loaded.x[row][pack], &dy = loaded.dy[row][pack];
             const auto weight = widened(place.load_column(args.weight, pack));
             sum += products(row_of(x, dy, inverse), weight, dweight[pack]);
             keep_narrow(x);
             keep_narrow(dy);
         }
         const float mean = __fdividef(row_sum(sum), static_cast<float>(args.row_size));
-        T* to = args.dx + left_out(args.dx_gaps, place.row(row));
+        T* to = args.dx + elements_in_gaps(args.dx_groups, place.row(row));
 #pragma unroll
         for (int pack = 0; pack < Shape::kPacks; ++pack) {
             if (!place.has(row, pack)) continue;
             const auto weight = widened(place.load_column(args.weight, pack));
-            const auto one = row_of(held.x[row][pack], held.dy[row][pack], inverse);
-            auto dx = own_gradient<T>(one, weight, mean, inverse);
-            if (args.residual != nullptr) add(dx, held.residual[row][pack]);
+            const auto one = row_of(loaded.x[row][pack], loaded.dy[row][pack], inverse);
+            auto dx = dx_without_residual<T>(one, weight, mean, inverse);
+            if (args.residual != nullptr) add(dx, loaded.residual[row][pack]);
             store(to + place.at(row, pack), dx);
         }
     }
@@ -159,18 +159,18 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
     Floats<kPack<T>> dweight[Shape::kPacks] = {};
     const int64_t step = int64_t{gridDim.x} * Shape::kRowsPerBlock;
     int64_t first = int64_t{blockIdx.x} * Shape::kRowsPerBlock;
-    Held<T, Shape> next;
-    if constexpr (kAhead) next = hold(args, Place(first, args.num_rows, args.row_size));
+    LoadedRows<T, Shape> next;
+    if constexpr (kAhead) next = load_rows(args, Place(first, args.num_rows, args.row_size));
     for (; first < args.num_rows; first += step) {
         const Place place(first, args.num_rows, args.row_size);
-        Held<T, Shape> held;
+        LoadedRows<T, Shape> loaded;
         if constexpr (kAhead) {
-            held = next;
-            next = hold(args, Place(first + step, args.num_rows, args.row_size));
+            loaded = next;
+            next = load_rows(args, Place(first + step, args.num_rows, args.row_size));
         } else {
-            held = hold(args, place);
+            loaded = load_rows(args, place);
         }
-        write_rows(args, place, held, row_sum, dweight);
+        write_rows(args, place, loaded, row_sum, dweight);
     }
     write_partial<T, Shape>(dweight, args.row_size, partial);
 }
@@ -187,8 +187,8 @@ __global__ void __launch_bounds__(kThreads)
     for (int64_t row = blockIdx.x; row < args.num_rows; row += gridDim.x) {
         const int64_t begin = row * args.row_size;
         const float inverse = args.inverse_rms[row];
-        const T* x = args.x + begin + left_out(args.x_gaps, row);
-        T* to = args.dx + begin + left_out(args.dx_gaps, row);
+        const T* x = args.x + begin + elements_in_gaps(args.x_groups, row);
+        T* to = args.dx + begin + elements_in_gaps(args.dx_groups, row);
         const auto load_row = [&](int64_t i) {
             return row_of(load_elements<1>(x + i), load_elements<1>(args.dy + begin + i), inverse);
         };
@@ -200,7 +200,7 @@ __global__ void __launch_bounds__(kThreads)
         }
         const float mean = __fdividef(block_sum(sum), static_cast<float>(args.row_size));
         for (int64_t i = threadIdx.x; i < args.row_size; i += kThreads) {
-            auto dx = own_gradient<T>(load_row(i), load<1>(args.weight + i), mean, inverse);
+            auto dx = dx_without_residual<T>(load_row(i), load<1>(args.weight + i), mean, inverse);
             if (args.residual != nullptr) add(dx, load_elements<1>(args.residual + begin + i));
             store(to + i, dx);
         }
@@ -208,7 +208,7 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <class T>
-int64_t most_blocks(const RmsNormBackward<T>& args) {
+int64_t max_blocks(const RmsNormBackward<T>& args) {
     return blocks_for(args.num_rows, kMaxBlocks);
 }
 
@@ -216,25 +216,24 @@ int64_t most_blocks(const RmsNormBackward<T>& args) {
 
 template <class T>
 int64_t rms_norm_backward_scratch_bytes(const RmsNormBackward<T>& args) {
-    return most_blocks(args) * args.row_size * int64_t{sizeof(float)};
+    return max_blocks(args) * args.row_size * int64_t{sizeof(float)};
 }
 
 template <class T>
 void rms_norm_backward(const RmsNormBackward<T>& args, void* scratch, GpuStream stream) {
     if (args.num_rows == 0) return;
     auto* partial = static_cast<float*>(scratch);
-    int64_t blocks = most_blocks(args);
+    int64_t blocks = max_blocks(args);
     const auto start = [&](auto shape) {
         using Shape = decltype(shape);
         if constexpr (Shape::kMaxPacks <= kMaxPacks) {
-            blocks =
-                blocks_for((args.num_rows + Shape::kRowsPerBlock - 1) / Shape::kRowsPerBlock, Shape::kBlocks);
+            blocks = blocks_for(ceil_div(args.num_rows, Shape::kRowsPerBlock), Shape::kBlocks);
             launch({"rms_norm_backward", static_cast<unsigned>(blocks), Shape::kThreads, stream},
                    rms_norm_backward_kernel<T, Shape>, args, partial);
         }
     };
     const int64_t packs = args.row_size / kPack<T>;
-    const bool packed = in_packs<T>(args.row_size | args.x_gaps.gap | args.dx_gaps.gap, args.x, args.dy,
+    const bool packed = in_packs<T>(args.row_size | args.x_groups.gap | args.dx_groups.gap, args.x, args.dy,
                                     args.weight, args.residual, args.dx, scratch);
     if (!packed || packs > kMaxPacks || !with_row_shape(packs, start)) {
         launch({"any_rms_norm_backward", static_cast<unsigned>(blocks), kThreads, stream},

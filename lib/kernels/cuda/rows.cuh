@@ -9,11 +9,12 @@
 
 namespace argosy::kernels::cuda {
 
-/// Returns the number of elements that the gaps skip before `row`. A 32-bit division suffices, because no
-/// GPU's memory holds 2^32 rows.
-__device__ inline int64_t left_out(const Gaps& gaps, int64_t row) {
-    if (gaps.gap == 0) return 0;
-    return static_cast<uint32_t>(gaps.first + row) / static_cast<uint32_t>(gaps.every) * gaps.gap;
+/// Returns the number of elements in the gaps before `row`. A 32-bit division suffices, because no GPU's
+/// memory holds 2^32 rows.
+__device__ inline int64_t elements_in_gaps(const RowGroups& groups, int64_t row) {
+    if (groups.gap == 0) return 0;
+    return static_cast<uint32_t>(groups.first_row + row) / static_cast<uint32_t>(groups.rows_per_group) *
+           groups.gap;
 }
 
 /// How a block is divided among rows. kBlocks: blocks per multiprocessor in kernels whose blocks process

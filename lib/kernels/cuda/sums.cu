@@ -76,18 +76,18 @@ __global__ void __launch_bounds__(kGroups* kWarp) sum_rows_kernel(Chunks<T> chun
 /// loads. The number depends on the sizes and the number of multiprocessors, not on the alignment.
 template <class T>
 int64_t num_chunks(const SumRows<T>& args) {
-    const int64_t wide = divided_up(args.row_size, kWarp * kPack<T>);
-    const int64_t wanted = divided_up(int64_t{num_multiprocessors()} * 8, wide);
-    const int64_t most = divided_up(args.num_rows, 2 * kFewGroups * kAtOnce);
-    const int64_t chunks = wanted < most ? wanted : most;
-    return divided_up(args.num_rows, divided_up(args.num_rows, chunks));
+    const int64_t wide = ceil_div(args.row_size, kWarp * kPack<T>);
+    const int64_t wanted = ceil_div(int64_t{num_multiprocessors()} * 8, wide);
+    const int64_t max_chunks = ceil_div(args.num_rows, 2 * kFewGroups * kAtOnce);
+    const int64_t chunks = wanted < max_chunks ? wanted : max_chunks;
+    return ceil_div(args.num_rows, ceil_div(args.num_rows, chunks));
 }
 
 template <int kGroups, class T>
 void launch_sums(const Chunks<T>& chunks, int64_t num_chunks, GpuStream stream) {
     const bool packed =
         in_packs<T>(chunks.rows.row_size, chunks.rows.x) && in_packs<T>(chunks.rows.row_stride);
-    const int64_t wide = divided_up(chunks.rows.row_size, kWarp * (packed ? kPack<T> : 1));
+    const int64_t wide = ceil_div(chunks.rows.row_size, kWarp * (packed ? kPack<T> : 1));
     const dim3 blocks(static_cast<unsigned>(wide), static_cast<unsigned>(num_chunks));
     const auto kernel = packed ? sum_rows_kernel<T, kPack<T>, kGroups> : sum_rows_kernel<T, 1, kGroups>;
     launch({"sum_rows", blocks, kGroups * kWarp, stream}, kernel, chunks);
@@ -98,7 +98,7 @@ constexpr int kPacksAtOnce = 4;  // packs that a thread loads at once
 constexpr int64_t kElementsPerBlock = 1 << 15;
 static_assert(kElementsPerBlock % (kThreads * kCount * kPacksAtOnce) == 0);
 
-int64_t num_partials(int64_t count) { return (count + kElementsPerBlock - 1) / kElementsPerBlock; }
+int64_t num_partials(int64_t count) { return ceil_div(count, kElementsPerBlock); }
 
 struct Squares {
     const float* x;
@@ -185,7 +185,7 @@ void sum_rows(const SumRows<T>& args, void* scratch, GpuStream stream) {
     const int64_t chunks = num_chunks(args);
     auto* partial = static_cast<float*>(scratch);
     launch_sums<kFewGroups>(Chunks<T>{.rows = args,
-                                      .rows_per_chunk = divided_up(args.num_rows, chunks),
+                                      .rows_per_chunk = ceil_div(args.num_rows, chunks),
                                       .sums = chunks == 1 ? args.sums : partial,
                                       .add = chunks == 1},
                             chunks, stream);

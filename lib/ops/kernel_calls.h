@@ -1,7 +1,8 @@
-// Calls of Argosy's own kernels (lib/kernels) with tensors: when the kernels are used, with which element
-// type, and on which memory. Also: the accumulation type, and the switches for repeatable results.
+// Calls of Argosy's kernels (lib/kernels) with tensors: when the kernels are used, with which element type,
+// and on which memory.
 #pragma once
 
+#include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 
@@ -42,7 +43,7 @@ void with_element_type(at::ScalarType type, Use use) {
 
 /// The kernels for tensors on a GPU. REQUIRES: has_kernels.
 template <class T>
-const kernels::GpuTyped<T>& gpu_kernels() {
+const kernels::GpuTypedKernels<T>& gpu_kernels() {
     return kernels::gpu_table()->of<T>();
 }
 
@@ -53,9 +54,21 @@ inline at::Tensor scratch(int64_t bytes, const at::Tensor& x) {
 }
 
 /// The minimum number of elements, and of rows with `row_size` elements, for one thread of at::parallel_for.
-inline constexpr int64_t kFewestElements = 1 << 15;
-inline int64_t fewest_rows(int64_t row_size) {
-    return std::max<int64_t>(1, kFewestElements / std::max<int64_t>(1, row_size));
+inline constexpr int64_t kMinElementsPerThread = 1 << 15;
+inline int64_t min_rows_per_thread(int64_t row_size) {
+    return std::max<int64_t>(1, kMinElementsPerThread / std::max<int64_t>(1, row_size));
+}
+
+/// Calls a kernel for all rows of a matrix on the device of x: on a GPU once, on the current stream; on a
+/// processor once for each thread. `rows(begin, end)` returns the arguments for some of the rows.
+template <class T, class Args, class Rows>
+void run_on_rows(void (*kernels::TypedKernels<T>::*kernel)(const Args&),
+                 void (*kernels::GpuTypedKernels<T>::*gpu_kernel)(const Args&, kernels::GpuStream),
+                 const at::Tensor& x, int64_t num_rows, int64_t row_size, const Rows& rows) {
+    if (gpu::holds(x)) return (gpu_kernels<T>().*gpu_kernel)(rows(0, num_rows), gpu::current_stream());
+    at::parallel_for(0, num_rows, min_rows_per_thread(row_size), [&](int64_t begin, int64_t end) {
+        (kernels::table().of<T>().*kernel)(rows(begin, end));
+    });
 }
 
 /// LibTorch's type for an element type of the kernels.
@@ -85,15 +98,16 @@ T* mutable_elements(const at::Tensor& x) {
     return x.defined() ? static_cast<T*>(x.mutable_data_ptr()) : nullptr;
 }
 
-/// Returns x if each of its rows is dense, else a contiguous copy. Rows may be far apart, as in a view of
-/// some columns of a matrix.
-inline at::Tensor with_dense_rows(const at::Tensor& x) {
-    return x.stride(1) == 1 || x.size(1) <= 1 ? x : x.contiguous();
-}
+/// Whether the elements of each row are adjacent. Rows may be far apart, as in a view of some columns of a
+/// matrix.
+inline bool has_dense_rows(const at::Tensor& x) { return x.stride(1) == 1 || x.size(1) <= 1; }
+
+/// Returns x if its rows are dense, else a contiguous copy.
+inline at::Tensor with_dense_rows(const at::Tensor& x) { return has_dense_rows(x) ? x : x.contiguous(); }
 
 template <class T>
 void check_rows(const at::Tensor& x) {
-    ARGOSY_CHECK(x.dim() == 2 && (x.stride(1) == 1 || x.size(1) <= 1) && x.scalar_type() == kScalarType<T>,
+    ARGOSY_CHECK(x.dim() == 2 && has_dense_rows(x) && x.scalar_type() == kScalarType<T>,
                  "a kernel for rows of {} got a tensor of type {} whose rows are not dense",
                  toString(kScalarType<T>), toString(x.scalar_type()));
 }
@@ -109,33 +123,5 @@ T* mutable_rows_of(const at::Tensor& x) {
     check_rows<T>(x);
     return static_cast<T*>(x.mutable_data_ptr());
 }
-
-// The element types of the numerics. Operations accept fp64, fp32, bf16 and fp16; inside, sums and
-// transcendental functions run in the accumulation type and round once at the end.
-
-/// fp64 for fp64, fp32 for everything else.
-inline at::ScalarType accumulation_type(at::ScalarType type) {
-    return type == at::kDouble ? at::kDouble : at::kFloat;
-}
-
-/// Maximum number of elements that a temporary tensor on the device of x should have. On a processor, such a
-/// tensor stays near the caches. On a GPU, such large tensors (2 GiB in bf16) mean few passes over
-/// the weights.
-int64_t largest_temporary(const at::Tensor& x);
-
-/// Returns x in its accumulation type; x itself if it already has that type.
-inline at::Tensor widened(const at::Tensor& x) { return x.to(accumulation_type(x.scalar_type())); }
-
-// Repeatable results: sets the switches of LibTorch and cuBLAS.
-
-/// Makes results repeatable for the rest of the process. REQUIRES: CUDA has not started, because the function
-/// sets CUBLAS_WORKSPACE_CONFIG unless the environment has it.
-/// 1. An operation that cannot repeat its bits throws.
-/// 2. New memory is filled (floating point with NaN) instead of left uninitialised.
-/// 3. The number of threads is fixed to its current value, which is returned. Otherwise libraries use fewer
-///    threads for small work or on a busy machine, and the number of threads determines how a sum is split.
-/// Between GPUs, NCCL's choice of algorithm determines the order of a sum. The order is the same for the same
-/// version, settings and placement of ranks.
-int make_deterministic();
 
 }  // namespace argosy::ops

@@ -1,4 +1,4 @@
-#include "ops/own_kernels.h"
+#include "ops/numerics.h"
 
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
@@ -9,7 +9,7 @@
 
 namespace argosy::ops {
 
-int64_t largest_temporary(const at::Tensor& x) { return gpu::holds(x) ? 1 << 30 : 16 << 20; }
+int64_t max_temporary_elements(const at::Tensor& x) { return gpu::holds(x) ? 1 << 30 : 16 << 20; }
 
 int make_deterministic() {
     // LibTorch refuses cuBLAS's matrix products on GPUs without this variable. A user's value is kept.
