@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <iterator>
 #include <set>
 
 #include "preflight/diagnose.h"
@@ -168,8 +167,8 @@ void check_choice(const Choice& choice, const Cluster& cluster, std::vector<Find
                                      "name interfaces that are up on every node"});
         }
     }
-    std::ranges::move(settings.findings(cluster), std::back_inserter(findings));
-    std::ranges::move(links.findings(cluster), std::back_inserter(findings));
+    append(settings.findings(cluster), findings);
+    append(links.findings(cluster), findings);
 }
 
 }  // namespace

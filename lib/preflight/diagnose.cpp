@@ -1,8 +1,5 @@
 #include "preflight/diagnose.h"
 
-#include <algorithm>
-#include <iterator>
-
 namespace argosy::preflight {
 namespace {
 
@@ -27,7 +24,7 @@ constexpr Check kChecks[] = {
 
 std::vector<Finding> diagnose(const Cluster& cluster) {
     std::vector<Finding> findings;
-    for (const Check check : kChecks) std::ranges::move(check(cluster), std::back_inserter(findings));
+    for (const Check check : kChecks) append(check(cluster), findings);
     return findings;
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <set>
 
 #include "preflight/nodes.h"
@@ -26,6 +27,10 @@ std::vector<std::string> runs_of(const std::vector<int>& numbers) {
 const char* name(Severity severity) {
     constexpr const char* kNames[] = {"PASS", "WARN", "FAIL"};
     return kNames[static_cast<int>(severity)];
+}
+
+void append(std::vector<Finding> more, std::vector<Finding>& findings) {
+    std::ranges::move(more, std::back_inserter(findings));
 }
 
 Severity worst_severity(const std::vector<Finding>& findings) {

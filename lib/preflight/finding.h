@@ -25,6 +25,9 @@ struct Finding {
     std::vector<std::string> bad_nodes = {};  // nodes that the next start should leave out
 };
 
+/// Moves `more` to the end of `findings`.
+void append(std::vector<Finding> more, std::vector<Finding>& findings);
+
 /// The worst severity of the findings; Pass if there are none.
 Severity worst_severity(const std::vector<Finding>& findings);
 
