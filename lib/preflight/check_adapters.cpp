@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <set>
 
 #include "preflight/diagnose.h"
 #include "preflight/finding.h"
@@ -21,7 +20,7 @@ std::string spelled(const AdapterPort& port) {
 }
 
 NameList choice_on(const NodeFacts& node, const Cluster& cluster) {
-    const Variable* variable = variable_on(node.name, kChoice, cluster);
+    const Variable* variable = variable_on(node, kChoice, cluster);
     return {variable ? variable->value : "", NameList::Syntax::Nccl};
 }
 
@@ -41,7 +40,7 @@ std::vector<const AdapterPort*> likes_of(const AdapterPort& port, const Cluster&
     return likes;
 }
 
-bool mostly_up(const std::vector<const AdapterPort*>& likes) {
+bool half_are_up(const std::vector<const AdapterPort*>& likes) {
     return 2 * std::ranges::count_if(likes, &AdapterPort::active) >= std::ssize(likes);
 }
 
@@ -87,13 +86,6 @@ constexpr Choice kChoices[] = {
 
 bool is_up(const Interface& interface) { return interface.state == "up" || interface.state == "unknown"; }
 
-/// Whether the nodes are several machines. On one machine, as in tests, every interface leads to all nodes.
-bool several_machines(const Cluster& cluster) {
-    std::set<std::string> boots;
-    for (const NodeFacts& node : cluster.nodes) boots.insert(node.boot_id);
-    return boots.size() > 1;
-}
-
 std::string names_of(const std::vector<Interface>& interfaces) {
     std::string names;
     for (const Interface& interface : interfaces) names += (names.empty() ? "" : ", ") + interface.name;
@@ -111,7 +103,7 @@ class Chosen {
         }
     }
 
-    bool nothing_there() const { return up_.empty() && down_.empty(); }
+    bool has_none() const { return up_.empty() && down_.empty(); }
     bool all_down() const { return up_.empty() && !down_.empty(); }
 
     /// Lists the entries that match no interface that is up. Empty if there is none.
@@ -125,7 +117,7 @@ class Chosen {
             if (std::ranges::any_of(up_, fits)) continue;
             const bool down = std::ranges::any_of(down_, fits);
             text +=
-                fmt::format("{}{} is {}", text.empty() ? "" : ", ", entry.name, down ? "down" : "not there");
+                fmt::format("{}{} is {}", text.empty() ? "" : ", ", entry.name, down ? "down" : "absent");
         }
         return text;
     }
@@ -145,19 +137,19 @@ class Chosen {
 void check_choice(const Choice& choice, const Cluster& cluster, std::vector<Finding>& findings) {
     NodeFindings settings(choice.variable), links(choice.variable, Blame::Always);
     for (const NodeFacts& node : cluster.nodes) {
-        const Variable* variable = variable_on(node.name, choice.variable, cluster);
+        const Variable* variable = variable_on(node, choice.variable, cluster);
         if (!variable) continue;
         const NameList list(variable->value, choice.syntax);
         if (list.entries().empty()) continue;
         const Chosen chosen(*variable, list, node);
-        if (chosen.nothing_there()) {
-            settings.add(node.name, {Severity::Fail, chosen.setting() + " fits no interface there",
+        if (chosen.has_none()) {
+            settings.add(node.name, {Severity::Fail, chosen.setting() + " matches no interface of the node",
                                      "name an interface that `ip link` shows on every node"});
         } else if (chosen.all_down()) {
             links.add(node.name,
                       {Severity::Fail, fmt::format("{}: {} is down", chosen.setting(), chosen.down()),
                        "leave the node out, or bring the interface up"});
-        } else if (chosen.only_inside() && several_machines(cluster)) {
+        } else if (chosen.only_inside() && num_machines(cluster) > 1) {
             settings.add(node.name, {Severity::Warn,
                                      fmt::format("{} chooses {}, which does not leave the machine",
                                                  chosen.setting(), chosen.up()),
@@ -183,7 +175,7 @@ std::vector<Finding> check_named_adapters(const Cluster& cluster) {
             });
             if (there || choice.excludes()) continue;
             found.add(node.name, {fail_between_nodes(cluster),
-                                  fmt::format("{} names {}, which is not there", kChoice, entry.name),
+                                  fmt::format("{} names {}, which the node lacks", kChoice, entry.name),
                                   "name adapters that `ls /sys/class/infiniband` shows on every node"});
         }
     }
@@ -201,11 +193,11 @@ std::vector<Finding> check_adapter_links(const Cluster& cluster) {
             const bool named = !choice.excludes() &&
                                std::ranges::find(choice.entries(), port.adapter, &NameList::Entry::name) !=
                                    choice.entries().end();
-            if (!named && !mostly_up(likes_of(port, cluster))) continue;
+            if (!named && !half_are_up(likes_of(port, cluster))) continue;
             found.add(node.name, {fail_between_nodes(cluster),
-                                  fmt::format("{} is {} / {} in place of ACTIVE / LinkUp", spelled(port),
+                                  fmt::format("{} is {} / {} instead of ACTIVE / LinkUp", spelled(port),
                                               port.state, port.physical_state),
-                                  "leave the node out; look at cable, switch port and subnet manager"});
+                                  "leave the node out; check cable, switch port and subnet manager"});
         }
     }
     return found.findings(cluster);
@@ -222,7 +214,7 @@ std::vector<Finding> check_adapter_rates(const Cluster& cluster) {
             const double expected = upper_median(rates);
             if (port->gigabits >= expected) continue;
             found.add(node.name, {fail_between_nodes(cluster),
-                                  fmt::format("{} came up at {} Gb/s, on other nodes at {}", spelled(*port),
+                                  fmt::format("{} runs at {} Gb/s, but at {} on other nodes", spelled(*port),
                                               port->gigabits, expected),
                                   "leave the node out; reseat or replace the cable"});
         }
@@ -234,21 +226,21 @@ std::vector<Finding> check_adapter_choice(const Cluster& cluster) {
     NodeFindings found(kChoice);
     if (cluster.nodes.size() < 2) return {};
     for (const NodeFacts& node : cluster.nodes) {
-        const Variable* variable = variable_on(node.name, kChoice, cluster);
+        const Variable* variable = variable_on(node, kChoice, cluster);
         const auto ports = chosen_and_active(node, choice_on(node, cluster));
         const bool infiniband = std::ranges::any_of(ports, &AdapterPort::infiniband);
         if (variable && infiniband && !std::ranges::all_of(ports, &AdapterPort::infiniband)) {
             found.add(node.name,
                       {Severity::Warn,
-                       fmt::format("{} includes Ethernet adapters beside InfiniBand ones: the storage's, "
-                                   "as a rule",
+                       fmt::format("{} includes Ethernet adapters beside InfiniBand adapters; they usually "
+                                   "belong to the storage network",
                                    describe(*variable)),
                        line_to_set(ports)});
         } else if (!variable && of_several_kinds(ports)) {
             found.add(node.name,
                       {Severity::Warn,
-                       fmt::format("{} is not set, and the active adapters differ in kind or rate: data "
-                                   "may go over the storage's",
+                       fmt::format("{} is not set, and the active adapters differ in kind or rate, so data "
+                                   "may take the storage network",
                                    kChoice),
                        line_to_set(ports)});
         }
@@ -265,10 +257,10 @@ std::vector<Finding> check_adapter_pcie(const Cluster& cluster) {
             if (!narrow && !slow) continue;
             found.add(node.name,
                       {Severity::Warn,
-                       fmt::format("{} runs {} lanes of {} at {} GT/s of {}", port->adapter,
+                       fmt::format("{} uses {} of {} lanes, at {} of {} GT/s", port->adapter,
                                    port->pcie_lanes.value_or(0), port->most_pcie_lanes.value_or(0),
                                    port->pcie_transfers.value_or(0), port->most_pcie_transfers.value_or(0)),
-                       "reseat it, or move it to a slot as wide and fast as it is"});
+                       "reseat it, or move it to a slot that is as wide and as fast"});
         }
     }
     return found.findings(cluster);

@@ -234,7 +234,7 @@ std::vector<Finding> check_gpu_compute_mode(const Cluster& cluster) {
     NodeFindings found("GPU compute mode");
     constexpr const char* kRemedy = "run nvidia-smi -c DEFAULT";
     for (const NodeFacts& node : cluster.nodes) {
-        const bool shared = ranks_on(node.name, cluster) > static_cast<int>(node.gpus.size());
+        const bool shared = ranks_on(node, cluster).size() > node.gpus.size();
         for (const Gpu& gpu : node.gpus) {
             if (gpu.compute_mode == "Prohibited") {
                 found.add(node.name,

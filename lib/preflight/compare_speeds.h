@@ -45,11 +45,9 @@ std::optional<double> line_rate(const NodeFacts& node, const Cluster& cluster);
 /// the GPU. None: the GPU has no NVLink, or its rate is unknown.
 std::optional<double> nvlink_rate(std::string_view gpu);
 
-enum class Memory { Host, Device };
-
 /// Findings for speeds that are far below the hardware's rates: line_rate() between nodes, nvlink_rate()
-/// within nodes. `memory` is where the sent buffers were. Speeds from host memory get at most WARN, because
-/// host memory rarely saturates a fast adapter, even on a healthy node.
-std::vector<Finding> compare_with_fabric(const Speeds& speeds, const Cluster& cluster, Memory memory);
+/// within nodes. Speeds between buffers in host memory get at most WARN, because host memory rarely saturates
+/// a fast adapter, even on a healthy node.
+std::vector<Finding> compare_with_fabric(const Speeds& speeds, const Cluster& cluster);
 
 }  // namespace argosy::preflight

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <set>
 
 #include "preflight/nodes.h"
 
@@ -53,25 +52,6 @@ std::string describe_nodes(const std::vector<std::string>& nodes, const Cluster&
     return nodes.size() == cluster.nodes.size() && nodes.size() > 1 ? "all nodes" : listed(nodes);
 }
 
-std::vector<std::string> nodes_of(const std::vector<int>& ranks, const Cluster& cluster) {
-    std::vector<std::string> nodes;
-    std::set<std::string> seen;
-    for (const int rank : ranks) {
-        const std::string& node = cluster.ranks[rank].node;
-        if (seen.insert(node).second) nodes.push_back(node);
-    }
-    return nodes;
-}
-
-int ranks_on(const std::string& node, const Cluster& cluster) {
-    return static_cast<int>(std::ranges::count(cluster.ranks, node, &RankFacts::node));
-}
-
-const Variable* variable_on(const std::string& node, const std::string& name, const Cluster& cluster) {
-    const auto rank = std::ranges::find(cluster.ranks, node, &RankFacts::node);
-    return rank == cluster.ranks.end() ? nullptr : rank->variable(name);
-}
-
 std::string describe(const Variable& variable) {
     return fmt::format("{}={}{}", variable.name, variable.value,
                        variable.file.empty() ? "" : fmt::format(" (in {})", variable.file));
@@ -84,25 +64,25 @@ double upper_median(std::vector<double> values) {
     return *middle;
 }
 
-void NodeFindings::add(const std::string& node, Words words) {
-    const auto known = std::ranges::find(found_, words, &decltype(found_)::value_type::first);
+void NodeFindings::add(const std::string& node, Problem problem) {
+    const auto known = std::ranges::find(found_, problem, &decltype(found_)::value_type::first);
     if (known == found_.end()) {
-        found_.push_back({std::move(words), {node}});
-    } else if (known->second.back() != node) {
+        found_.push_back({std::move(problem), {node}});
+    } else if (std::ranges::find(known->second, node) == known->second.end()) {
         known->second.push_back(node);
     }
 }
 
 std::vector<Finding> NodeFindings::findings(const Cluster& cluster) const {
     std::vector<Finding> findings;
-    for (const auto& [words, nodes] : found_) {
+    for (const auto& [problem, nodes] : found_) {
         const bool all = nodes.size() == cluster.nodes.size();
-        const bool bad = words.severity == Severity::Fail && (blame_ == Blame::Always || !all);
-        findings.push_back({.severity = words.severity,
+        const bool bad = problem.severity == Severity::Fail && (blame_ == Blame::Always || !all);
+        findings.push_back({.severity = problem.severity,
                             .check = check_,
                             .where = describe_nodes(nodes, cluster),
-                            .what = words.what,
-                            .remedy = words.remedy,
+                            .what = problem.what,
+                            .remedy = problem.remedy,
                             .bad_nodes = bad ? nodes : std::vector<std::string>{}});
     }
     return findings;

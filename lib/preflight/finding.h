@@ -4,7 +4,6 @@
 #pragma once
 
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -37,16 +36,6 @@ std::string describe_ranks(const std::vector<int>& ranks, const Cluster& cluster
 /// "n3", "n3, n4", "all nodes"; shortened like listed().
 std::string describe_nodes(const std::vector<std::string>& nodes, const Cluster& cluster);
 
-/// The names of the nodes of `ranks`, each once, in the order of the ranks.
-std::vector<std::string> nodes_of(const std::vector<int>& ranks, const Cluster& cluster);
-
-/// The number of ranks on a node.
-int ranks_on(const std::string& node, const Cluster& cluster);
-
-/// The variable of the node's first rank; null if it is not set. check_settings.cpp reports a variable that
-/// differs between ranks.
-const Variable* variable_on(const std::string& node, const std::string& name, const Cluster& cluster);
-
 /// "NCCL_ALGO=Ring", with the file's name if NCCL reads the variable from a file.
 std::string describe(const Variable& variable);
 
@@ -58,26 +47,26 @@ double upper_median(std::vector<double> values);
 ///   Always    the nodes that have the problem: for broken parts
 enum class Blame { Deviants, Always };
 
-/// Collects findings of one check, node by node. Findings with equal `Words` (severity and texts) become one
-/// finding, which lists all of their nodes.
+/// Collects the problems that one check finds on nodes. Equal problems of several nodes become one finding,
+/// which lists each node once.
 class NodeFindings {
   public:
     explicit NodeFindings(std::string check, Blame blame = Blame::Deviants)
         : check_(std::move(check)), blame_(blame) {}
 
-    struct Words {
+    struct Problem {
         Severity severity;
         std::string what, remedy;
-        auto operator<=>(const Words&) const = default;
+        bool operator==(const Problem&) const = default;
     };
-    void add(const std::string& node, Words words);
+    void add(const std::string& node, Problem problem);
 
     std::vector<Finding> findings(const Cluster& cluster) const;
 
   private:
     std::string check_;
     Blame blame_;
-    std::vector<std::pair<Words, std::vector<std::string>>> found_;
+    std::vector<std::pair<Problem, std::vector<std::string>>> found_;  // with the nodes that have it
 };
 
 }  // namespace argosy::preflight

@@ -65,9 +65,8 @@ std::string shared_cores(const Cluster& cluster, const std::vector<Node>& nodes)
     return "";
 }
 
-constexpr int kRounds = 4;
-
-constexpr const char* kPlace = "comparing the clocks";
+constexpr int kClockRounds = 4;
+constexpr const char* kClockOperation = "comparing the clocks";
 
 /// The buffers of one exchange: a question from rank 0, and the other rank's time as the answer. Variables of
 /// this type are static, because a request that was abandoned after a timeout may still write to them.
@@ -79,12 +78,12 @@ struct Exchange {
 double offset_of(int rank, const mpi::Comm& comm, const bench::ControlChannel& control, Clock clock) {
     static Exchange exchange;
     double fastest = std::numeric_limits<double>::infinity(), offset = 0;
-    for (int round = 0; round < kRounds; ++round) {
+    for (int round = 0; round < kClockRounds; ++round) {
         const double start = clock();
         const mpi::Request answer = comm.receive(&exchange.answer, sizeof(double), ElementType::UInt8, rank);
         control.wait(comm.send(&exchange.question, 1, ElementType::UInt8, rank, /*synchronous=*/false),
-                     kPlace);
-        control.wait(answer, kPlace);
+                     kClockOperation);
+        control.wait(answer, kClockOperation);
         const double end = clock();
         if (end - start < fastest) {
             fastest = end - start;
@@ -97,12 +96,12 @@ double offset_of(int rank, const mpi::Comm& comm, const bench::ControlChannel& c
 /// Answers rank 0's questions. Rank 0 asks one rank after the other, so the first question may come late.
 void answer_rank_0(const mpi::Comm& comm, const bench::ControlChannel& control, Clock clock) {
     static Exchange exchange;
-    for (int round = 0; round < kRounds; ++round) {
-        control.wait(comm.receive(&exchange.question, 1, ElementType::UInt8, 0), kPlace);
+    for (int round = 0; round < kClockRounds; ++round) {
+        control.wait(comm.receive(&exchange.question, 1, ElementType::UInt8, 0), kClockOperation);
         exchange.answer = clock();
         control.wait(
             comm.send(&exchange.answer, sizeof(double), ElementType::UInt8, 0, /*synchronous=*/false),
-            kPlace);
+            kClockOperation);
     }
 }
 
@@ -124,14 +123,10 @@ Report run_preflight(const mpi::Comm& world, const bench::ControlChannel& contro
                                    loads_of(job.traffic, job.mesh, options.most_bytes), options);
     report.library = report.speeds.library;
     report.findings = diagnose(report.cluster);
-    const auto add = [&](const std::vector<Finding>& more) {
-        report.findings.insert(report.findings.end(), more.begin(), more.end());
-    };
-    add(find_wrong_results(report.speeds));
+    append(find_wrong_results(report.speeds), report.findings);
     if (report.not_compared.empty()) {
-        add(compare_speeds(report.speeds, report.cluster));
-        add(compare_with_fabric(report.speeds, report.cluster,
-                                report.speeds.between_devices ? Memory::Device : Memory::Host));
+        append(compare_speeds(report.speeds, report.cluster), report.findings);
+        append(compare_with_fabric(report.speeds, report.cluster), report.findings);
     }
     std::ranges::stable_sort(report.findings, std::ranges::greater(), &Finding::severity);
     report.seconds = seconds_now() - started;
@@ -149,7 +144,7 @@ std::vector<double> clock_offsets(const mpi::Comm& world, const bench::ControlCh
         offsets[rank] = offset_of(rank, world, control, clock);
     }
     control.wait(world.broadcast(offsets.data(), offsets.size() * sizeof(double), ElementType::UInt8, 0),
-                 kPlace);
+                 kClockOperation);
     return offsets;
 }
 

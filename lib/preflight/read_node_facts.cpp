@@ -132,7 +132,7 @@ class TrialFile {
   public:
     explicit TrialFile(const fs::path& folder) : path_((folder / ".preflight-XXXXXX").string()) {
         descriptor_ = ::mkstemp(path_.data());
-        if (descriptor_ < 0) fail("make a file");
+        if (descriptor_ < 0) fail("create a file");
     }
     ~TrialFile() {
         ::close(descriptor_);
@@ -147,7 +147,7 @@ class TrialFile {
             if (written < 0 && errno != EINTR) fail("write");
             if (written > 0) bytes.remove_prefix(written);
         }
-        if (::fsync(descriptor_) != 0) fail("make durable what is written");
+        if (::fsync(descriptor_) != 0) fail("flush a file to disk");
     }
 
   private:

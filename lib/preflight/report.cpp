@@ -22,8 +22,8 @@ constexpr double kGiga = 1e9, kTera = 1e12;
 /// The range of the values in multiples of `unit`: "2.9", or "2.1 to 2.9 (median 2.8)".
 std::string range(std::vector<double> values, double unit) {
     for (double& value : values) value /= unit;
-    const auto [least, most] = std::ranges::minmax(values);
-    const std::string from = fmt::format("{:.3g}", least), to = fmt::format("{:.3g}", most);
+    const auto [min, max] = std::ranges::minmax(values);
+    const std::string from = fmt::format("{:.3g}", min), to = fmt::format("{:.3g}", max);
     return from == to ? from : fmt::format("{} to {} (median {:.3g})", from, to, median(values));
 }
 
@@ -35,7 +35,7 @@ std::string line_of(const LoadSpeed& speed) {
                     "over " + speed.load.axes, num_groups, num_groups == 1 ? "group" : "groups",
                     speed.load.groups.front().size(), static_cast<double>(kind.bytes) / 1e6);
     if (speed.load.step_bytes > kind.bytes + kind.bytes / 10) {
-        text += fmt::format(" (a step's are {:.3g} MB)", static_cast<double>(speed.load.step_bytes) / 1e6);
+        text += fmt::format(" ({:.3g} MB in a step)", static_cast<double>(speed.load.step_bytes) / 1e6);
     }
     return text + fmt::format(": busbw {} GB/s\n", range(speed.bus_bandwidths, kGiga));
 }
@@ -105,7 +105,7 @@ std::string text_report(const Report& report) {
         text += fmt::format("  pairs of nodes   {} GB/s out of a node\n", range(report.speeds.nodes, kGiga));
     }
     if (!report.not_compared.empty()) {
-        text += fmt::format("  These speeds are not held against each other: {}.\n", report.not_compared);
+        text += fmt::format("  These speeds are not compared with each other: {}.\n", report.not_compared);
     }
     for (const Finding& finding : report.findings) {
         text += fmt::format("{}  {}: {}: {}\n      {}\n", name(finding.severity), finding.check,
@@ -113,7 +113,7 @@ std::string text_report(const Report& report) {
     }
     const auto bad = report.bad_nodes();
     text += fmt::format("{} in {:.1f} s{}{}\n", name(report.severity()), report.seconds,
-                        bad.empty() ? "" : "; better without ", fmt::join(bad, ", "));
+                        bad.empty() ? "" : "; leave out ", fmt::join(bad, ", "));
     return text;
 }
 

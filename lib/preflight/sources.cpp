@@ -46,7 +46,7 @@ constexpr double kSecondsToDie = 1;
 class Pipe {
   public:
     Pipe() {
-        if (::pipe2(ends_, O_CLOEXEC) != 0) throw RunError("no more open files: a pipe cannot be made");
+        if (::pipe2(ends_, O_CLOEXEC) != 0) throw RunError("cannot create a pipe: too many open files");
     }
     ~Pipe() {
         close_writing_end();

@@ -218,7 +218,7 @@ TEST(Facts, OfThisMachineAreSensible) {
 TEST(DumpFolder, ThatCannotBeWrittenIsAFindingAndNoError) {
     const FolderFacts facts = try_folder("/proc/argosy");
     EXPECT_EQ(facts.path, "/proc");
-    EXPECT_NE(facts.problem.find("cannot make a file there: "), std::string::npos) << facts.problem;
+    EXPECT_NE(facts.problem.find("cannot create a file there: "), std::string::npos) << facts.problem;
 }
 
 TEST(Facts, AreEqualAfterTheirWireFormat) {
