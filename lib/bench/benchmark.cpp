@@ -202,7 +202,7 @@ Results run_benchmark(const mpi::Comm& world, const ControlChannel& control, con
     };
     if (world.rank() == 0) warn_of_nccl_tests_variables();
     if (options.mesh && world.rank() == 0) warn_of_torn_rows(*options.mesh, control.ranks());
-    results.carrier = choose_carrier(world, control, options);
+    results.carrier = choose_carrier(world, control, options.backend);
     print_once(preamble(options, results.carrier, control.ranks()));
     const Run run{world, control, options, results.carrier, print_once, make};
     for (const Axis& axis : axes_of(options, world.rank(), world.size())) {

@@ -78,22 +78,21 @@ Carrier over_nccl(const mpi::Comm& world, const ControlChannel& control, int own
 
 }  // namespace
 
-Carrier choose_carrier(const mpi::Comm& world, const ControlChannel& control, const Options& options) {
-    const std::string& wanted = options.backend;
-    if (!wanted.empty() && wanted != "mpi" && wanted != "nccl") {
-        throw UserError("--backend is '{}'; it must be mpi or nccl", wanted);
+Carrier choose_carrier(const mpi::Comm& world, const ControlChannel& control, const std::string& backend) {
+    if (!backend.empty() && backend != "mpi" && backend != "nccl") {
+        throw UserError("--backend is '{}'; it must be mpi or nccl", backend);
     }
-    if (wanted == "nccl" && nccl::version() == 0) {
+    if (backend == "nccl" && nccl::version() == 0) {
         throw UserError(
             "--backend nccl: this build has no NCCL; it measures over MPI on host memory (--backend mpi)");
     }
-    if (wanted == "mpi" || nccl::version() == 0) return over_mpi();
+    if (backend == "mpi" || nccl::version() == 0) return over_mpi();
 
     const int own_devices = cuda::device_count();
     const std::vector<int> without = ranks_without_device(control, own_devices);
     if (without.empty()) return over_nccl(world, control, own_devices);
     const std::string who = names_of(control.ranks(), without);
-    if (wanted == "nccl") {
+    if (backend == "nccl") {
         throw UserError(
             "--backend nccl: {} {} no GPU: look at nvidia-smi there, CUDA_VISIBLE_DEVICES and the job's "
             "--gpus options",

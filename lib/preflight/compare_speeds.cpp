@@ -31,6 +31,11 @@ std::vector<std::string> at_fault(const Outlier& one, std::vector<std::string> n
     return severity_of(one) == Severity::Fail ? std::move(names) : std::vector<std::string>{};
 }
 
+/// "all_gather over dp_shard".
+std::string name_of(const StepOperation& operation) {
+    return fmt::format("{} over {}", operation.kind.collective->name, operation.axes);
+}
+
 void compare_products(const Speeds& speeds, const Cluster& cluster, std::vector<Finding>& findings) {
     for (const Outlier& one : slow_ones(speeds.products)) {
         const std::vector<int> rank = {static_cast<int>(one.index)};
@@ -46,12 +51,12 @@ void compare_products(const Speeds& speeds, const Cluster& cluster, std::vector<
 
 /// A slow group within a node is that node's fault. A slow group across nodes gets WARN only: the slow node
 /// is unknown here (the measurement of node pairs shows it), and another job's traffic may be the reason.
-Finding slow_group(const LoadSpeed& speed, size_t group, const Outlier& one, const Cluster& cluster) {
-    const std::vector<int>& ranks = speed.load.groups[group];
+Finding slow_group(const OperationSpeed& speed, size_t group, const Outlier& one, const Cluster& cluster) {
+    const std::vector<int>& ranks = speed.operation.groups[group];
     const std::vector<std::string> nodes = nodes_of(ranks, cluster);
     const bool within = nodes.size() == 1;
     return {.severity = within ? severity_of(one) : Severity::Warn,
-            .check = fmt::format("{} over {}", speed.load.kind.collective->name, speed.load.axes),
+            .check = name_of(speed.operation),
             .where = describe_ranks(ranks, cluster),
             .what = fmt::format("bus bandwidth {:.3g} GB/s, {}", speed.bus_bandwidths[group] / 1e9,
                                 against(one, "the other groups")),
@@ -64,10 +69,10 @@ Finding slow_group(const LoadSpeed& speed, size_t group, const Outlier& one, con
 
 /// Compares a group only with groups that span the same number of nodes. If the mesh does not fit the nodes,
 /// some groups cross more nodes than others.
-void compare_groups(const LoadSpeed& speed, const Cluster& cluster, std::vector<Finding>& findings) {
+void compare_groups(const OperationSpeed& speed, const Cluster& cluster, std::vector<Finding>& findings) {
     std::map<size_t, std::vector<size_t>> groups_by_num_nodes;
     for (size_t group = 0; group < speed.bus_bandwidths.size(); ++group) {
-        groups_by_num_nodes[nodes_of(speed.load.groups[group], cluster).size()].push_back(group);
+        groups_by_num_nodes[nodes_of(speed.operation.groups[group], cluster).size()].push_back(group);
     }
     for (const auto& [num_nodes, groups] : groups_by_num_nodes) {
         std::vector<double> rates;
@@ -176,12 +181,12 @@ void compare_with_lines(const Speeds& speeds, const Cluster& cluster, std::vecto
 }
 
 /// Reports all groups within nodes that are below the expected share of NVLink's rate in one finding.
-void compare_links(const LoadSpeed& speed, const Cluster& cluster, std::vector<Finding>& findings) {
-    if (speed.load.kind.bytes < kMinBytes) return;
+void compare_links(const OperationSpeed& speed, const Cluster& cluster, std::vector<Finding>& findings) {
+    if (speed.operation.kind.bytes < kMinBytes) return;
     std::vector<int> slow;
     double slowest = 0, wanted = 0;
     for (size_t i = 0; i < speed.bus_bandwidths.size(); ++i) {
-        const std::vector<int>& ranks = speed.load.groups[i];
+        const std::vector<int>& ranks = speed.operation.groups[i];
         const auto nodes = nodes_of(ranks, cluster);
         const auto node = std::ranges::find(cluster.nodes, nodes[0], &NodeFacts::name);
         if (nodes.size() > 1 || node->gpus.empty()) continue;
@@ -193,9 +198,7 @@ void compare_links(const LoadSpeed& speed, const Cluster& cluster, std::vector<F
     }
     if (slow.empty()) return;
     std::ranges::sort(slow);
-    findings.push_back({Severity::Warn,
-                        fmt::format("{} over {}", speed.load.kind.collective->name, speed.load.axes),
-                        describe_ranks(slow, cluster),
+    findings.push_back({Severity::Warn, name_of(speed.operation), describe_ranks(slow, cluster),
                         fmt::format("bus bandwidth is only {:.3g} GB/s, but NVLink carries {:.3g} GB/s",
                                     slowest / 1e9, wanted / 1e9),
                         "check nvidia-smi topo -m, nvidia-smi nvlink -s and the fabric manager's service; "
@@ -206,11 +209,11 @@ void compare_links(const LoadSpeed& speed, const Cluster& cluster, std::vector<F
 
 std::vector<Finding> find_wrong_results(const Speeds& speeds) {
     std::vector<Finding> findings;
-    for (const LoadSpeed& speed : speeds.loads) {
+    for (const OperationSpeed& speed : speeds.operations) {
         if (speed.num_wrong == 0) continue;
         findings.push_back(
-            {Severity::Fail, fmt::format("{} over {}", speed.load.kind.collective->name, speed.load.axes),
-             "at least one rank", fmt::format("{} elements of the result are wrong", speed.num_wrong),
+            {Severity::Fail, name_of(speed.operation), "at least one rank",
+             fmt::format("{} elements of the result are wrong", speed.num_wrong),
              "a device, link or library corrupts data: run nccl-bench on half of the nodes, then on half of "
              "those, to find it"});
     }
@@ -220,7 +223,7 @@ std::vector<Finding> find_wrong_results(const Speeds& speeds) {
 std::vector<Finding> compare_speeds(const Speeds& speeds, const Cluster& cluster) {
     std::vector<Finding> findings;
     compare_products(speeds, cluster, findings);
-    for (const LoadSpeed& speed : speeds.loads) compare_groups(speed, cluster, findings);
+    for (const OperationSpeed& speed : speeds.operations) compare_groups(speed, cluster, findings);
     compare_nodes(speeds, cluster, findings);
     return findings;
 }
@@ -271,7 +274,7 @@ std::vector<Finding> compare_with_fabric(const Speeds& speeds, const Cluster& cl
     std::vector<Finding> findings;
     compare_with_lines(speeds, cluster, findings);
     if (!speeds.between_devices) return findings;
-    for (const LoadSpeed& speed : speeds.loads) compare_links(speed, cluster, findings);
+    for (const OperationSpeed& speed : speeds.operations) compare_links(speed, cluster, findings);
     return findings;
 }
 

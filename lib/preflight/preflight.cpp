@@ -116,11 +116,11 @@ Report run_preflight(const mpi::Comm& world, const bench::ControlChannel& contro
     report.not_compared = shared_cores(report.cluster, report.nodes);
     if (!report.not_compared.empty()) {
         options.seconds_each = kSecondsIfNotCompared;
-        options.most_bytes = kMaxBytesIfNotCompared;
+        options.max_bytes = kMaxBytesIfNotCompared;
     }
     spdlog::info("pre-flight: speeds");
     report.speeds = measure_speeds(world, control, report.nodes,
-                                   loads_of(job.traffic, job.mesh, options.most_bytes), options);
+                                   step_operations(job.traffic, job.mesh, options.max_bytes), options);
     report.library = report.speeds.library;
     report.findings = diagnose(report.cluster);
     append(find_wrong_results(report.speeds), report.findings);

@@ -27,29 +27,30 @@ std::string range(std::vector<double> values, double unit) {
     return from == to ? from : fmt::format("{} to {} (median {:.3g})", from, to, median(values));
 }
 
-std::string line_of(const LoadSpeed& speed) {
-    const bench::Case& kind = speed.load.kind;
-    const size_t num_groups = speed.load.groups.size();
+std::string line_of(const OperationSpeed& speed) {
+    const bench::Case& kind = speed.operation.kind;
+    const size_t num_groups = speed.operation.groups.size();
     std::string text =
         fmt::format("  {:<16} {:<18} {} {} of {} ranks, {:.3g} MB", kind.collective->name,
-                    "over " + speed.load.axes, num_groups, num_groups == 1 ? "group" : "groups",
-                    speed.load.groups.front().size(), static_cast<double>(kind.bytes) / 1e6);
-    if (speed.load.step_bytes > kind.bytes + kind.bytes / 10) {
-        text += fmt::format(" ({:.3g} MB in a step)", static_cast<double>(speed.load.step_bytes) / 1e6);
+                    "over " + speed.operation.axes, num_groups, num_groups == 1 ? "group" : "groups",
+                    speed.operation.groups.front().size(), static_cast<double>(kind.bytes) / 1e6);
+    if (speed.operation.launch_bytes > kind.bytes + kind.bytes / 10) {
+        text += fmt::format(" ({:.3g} MB per launch in a step)",
+                            static_cast<double>(speed.operation.launch_bytes) / 1e6);
     }
     return text + fmt::format(": busbw {} GB/s\n", range(speed.bus_bandwidths, kGiga));
 }
 
-Json load_json(const LoadSpeed& speed) {
+Json operation_json(const OperationSpeed& speed) {
     Json groups = Json::array();
     for (size_t i = 0; i < speed.bus_bandwidths.size(); ++i) {
-        groups.push_back({{"ranks", speed.load.groups[i]}, {"bus_bw", speed.bus_bandwidths[i] / kGiga}});
+        groups.push_back({{"ranks", speed.operation.groups[i]}, {"bus_bw", speed.bus_bandwidths[i] / kGiga}});
     }
-    return {{"collective", speed.load.kind.collective->name},
-            {"axes", speed.load.axes},
-            {"type", bench::name(speed.load.kind.type)},
-            {"bytes", speed.load.kind.bytes},
-            {"step_bytes", speed.load.step_bytes},
+    return {{"collective", speed.operation.kind.collective->name},
+            {"axes", speed.operation.axes},
+            {"type", bench::name(speed.operation.kind.type)},
+            {"bytes", speed.operation.kind.bytes},
+            {"step_bytes", speed.operation.launch_bytes},
             {"nwrong", speed.num_wrong},
             {"groups", groups}};
 }
@@ -64,15 +65,17 @@ Json finding_json(const Finding& finding) {
 }
 
 Json speeds_json(const Report& report) {
-    Json products = Json::array(), loads = Json::array(), nodes = Json::array();
+    Json products = Json::array(), collectives = Json::array(), nodes = Json::array();
     for (const double rate : report.speeds.products) products.push_back(rate / kTera);
-    for (const LoadSpeed& speed : report.speeds.loads) loads.push_back(load_json(speed));
+    for (const OperationSpeed& speed : report.speeds.operations) {
+        collectives.push_back(operation_json(speed));
+    }
     for (size_t i = 0; i < report.speeds.nodes.size(); ++i) {
         nodes.push_back({{"node", report.nodes[i].name}, {"bandwidth", report.speeds.nodes[i] / kGiga}});
     }
     return {{"judged", report.not_compared.empty()},
             {"products", {{"type", bench::name(comm::element_type(report.type))}, {"tera_flops", products}}},
-            {"collectives", loads},
+            {"collectives", collectives},
             {"pairs_of_nodes", nodes}};
 }
 
@@ -100,7 +103,7 @@ std::string text_report(const Report& report) {
                                    listed(names_of(report.nodes)), report.library);
     text += fmt::format("  matrix products  {}: {} TFLOP/s a rank\n",
                         bench::name(comm::element_type(report.type)), range(report.speeds.products, kTera));
-    for (const LoadSpeed& speed : report.speeds.loads) text += line_of(speed);
+    for (const OperationSpeed& speed : report.speeds.operations) text += line_of(speed);
     if (!report.speeds.nodes.empty()) {
         text += fmt::format("  pairs of nodes   {} GB/s out of a node\n", range(report.speeds.nodes, kGiga));
     }

@@ -118,19 +118,19 @@ bool is_address(std::string_view part) { return part.find('/') != part.npos; }
 
 }  // namespace
 
-std::optional<std::string> read_text(const fs::path& path, size_t most_bytes) {
+std::optional<std::string> read_text(const fs::path& path, size_t max_bytes) {
     // Opens without blocking, even if the path names a device or a pipe.
     const Descriptor opened(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
     const int file = opened.number();
     if (file < 0) return std::nullopt;
     // The kernel's own files have size 0, so they are read from their start.
     const off_t size = ::lseek(file, 0, SEEK_END);
-    const off_t start = size > static_cast<off_t>(most_bytes) ? size - static_cast<off_t>(most_bytes) : 0;
+    const off_t start = size > static_cast<off_t>(max_bytes) ? size - static_cast<off_t>(max_bytes) : 0;
     ::lseek(file, start, SEEK_SET);
-    std::string text(most_bytes, '\0');
+    std::string text(max_bytes, '\0');
     size_t filled = 0;
-    while (filled < most_bytes) {
-        const ssize_t done = ::read(file, text.data() + filled, most_bytes - filled);
+    while (filled < max_bytes) {
+        const ssize_t done = ::read(file, text.data() + filled, max_bytes - filled);
         // EPIPE: the kernel's log has overwritten the next record; the next read continues after it.
         if (done < 0 && (errno == EINTR || errno == EPIPE)) continue;
         if (done < 0 && filled == 0) return std::nullopt;

@@ -36,9 +36,7 @@ class NcclBackendTest : public ::testing::Test {
     }
 
     Carrier choose(const char* wanted = "") const {
-        Options options;
-        options.backend = wanted;
-        return choose_carrier(ranks_.world, ranks_.control, options);
+        return choose_carrier(ranks_.world, ranks_.control, wanted);
     }
 
     bool is_last() const { return ranks_.rank == ranks_.size - 1; }

@@ -87,7 +87,7 @@ TEST(Fabric, IsNotExpectedOnOneMachine) {
 
 TEST(Fabric, WarnsOfSlowLinksWithinANode) {
     const bench::Case kind{.collective = &bench::collective_named("all_gather"), .bytes = 64 << 20};
-    Speeds speeds{.loads = {{{"dp_shard", {{0, 1}, {2, 3}}, kind, 0}, {400e9, 40e9}, 0}},
+    Speeds speeds{.operations = {{{"dp_shard", {{0, 1}, {2, 3}}, kind, 0}, {400e9, 40e9}, 0}},
                   .between_devices = true};
     const auto findings = compare_with_fabric(speeds, cluster());
     ASSERT_EQ(findings.size(), 1);
@@ -96,7 +96,7 @@ TEST(Fabric, WarnsOfSlowLinksWithinANode) {
     speeds.between_devices = false;
     EXPECT_TRUE(compare_with_fabric(speeds, cluster()).empty());
 
-    const Speeds all{.loads = {{{"dp_shard", {{0, 1}, {2, 3}}, kind, 0}, {50e9, 40e9}, 0}},
+    const Speeds all{.operations = {{{"dp_shard", {{0, 1}, {2, 3}}, kind, 0}, {50e9, 40e9}, 0}},
                      .between_devices = true};
     const auto one = compare_with_fabric(all, cluster());
     ASSERT_EQ(one.size(), 1) << "alike on all nodes";
