@@ -15,7 +15,7 @@ namespace {
 
 constexpr const char* kChoice = "NCCL_IB_HCA";
 
-std::string spelled(const AdapterPort& port) {
+std::string full_name(const AdapterPort& port) {
     return port.port == 1 ? port.adapter : fmt::format("{}:{}", port.adapter, port.port);
 }
 
@@ -30,18 +30,18 @@ Severity fail_between_nodes(const Cluster& cluster) {
 }
 
 /// The ports of the same name and number on all nodes, including `port`.
-std::vector<const AdapterPort*> likes_of(const AdapterPort& port, const Cluster& cluster) {
-    std::vector<const AdapterPort*> likes;
+std::vector<const AdapterPort*> peers_of(const AdapterPort& port, const Cluster& cluster) {
+    std::vector<const AdapterPort*> peers;
     for (const NodeFacts& node : cluster.nodes) {
         for (const AdapterPort& other : node.adapter_ports) {
-            if (other.adapter == port.adapter && other.port == port.port) likes.push_back(&other);
+            if (other.adapter == port.adapter && other.port == port.port) peers.push_back(&other);
         }
     }
-    return likes;
+    return peers;
 }
 
-bool half_are_up(const std::vector<const AdapterPort*>& likes) {
-    return 2 * std::ranges::count_if(likes, &AdapterPort::active) >= std::ssize(likes);
+bool half_are_active(const std::vector<const AdapterPort*>& peers) {
+    return 2 * std::ranges::count_if(peers, &AdapterPort::active) >= std::ssize(peers);
 }
 
 std::vector<const AdapterPort*> chosen_and_active(const NodeFacts& node, const NameList& choice) {
@@ -60,12 +60,12 @@ bool of_several_kinds(const std::vector<const AdapterPort*>& ports) {
 
 /// The setting that chooses the fastest of `ports`, InfiniBand before Ethernet. The setting requires whole
 /// names ("=") only if a chosen name begins an unwanted one: "mlx5_1" also matches mlx5_10.
-std::string line_to_set(const std::vector<const AdapterPort*>& ports) {
+std::string recommended_setting(const std::vector<const AdapterPort*>& ports) {
     const auto order = [](const AdapterPort* port) { return std::pair(port->infiniband(), port->gigabits); };
     const auto best = order(*std::ranges::max_element(ports, {}, order));
     std::string names;
     for (const AdapterPort* port : ports) {
-        if (order(port) == best) names += (names.empty() ? "" : ",") + spelled(*port);
+        if (order(port) == best) names += (names.empty() ? "" : ",") + full_name(*port);
     }
     const NameList list(names, NameList::Syntax::Nccl);
     const bool ambiguous = std::ranges::any_of(ports, [&](const AdapterPort* port) {
@@ -107,7 +107,7 @@ class Chosen {
     bool all_down() const { return up_.empty() && !down_.empty(); }
 
     /// Lists the entries that match no interface that is up. Empty if there is none.
-    std::string partly_unusable() const {
+    std::string unusable_entries() const {
         std::string text;
         if (choice_.excludes()) return text;
         for (const NameList::Entry& entry : choice_.entries()) {
@@ -116,8 +116,7 @@ class Chosen {
             };
             if (std::ranges::any_of(up_, fits)) continue;
             const bool down = std::ranges::any_of(down_, fits);
-            text +=
-                fmt::format("{}{} is {}", text.empty() ? "" : ", ", entry.name, down ? "down" : "absent");
+            text += fmt::format("{}{} is {}", text.empty() ? "" : ", ", entry.name, down ? "down" : "absent");
         }
         return text;
     }
@@ -154,7 +153,7 @@ void check_choice(const Choice& choice, const Cluster& cluster, std::vector<Find
                                      fmt::format("{} chooses {}, which does not leave the machine",
                                                  chosen.setting(), chosen.up()),
                                      "name the interface that leads to the other nodes"});
-        } else if (const std::string unusable = chosen.partly_unusable(); !unusable.empty()) {
+        } else if (const std::string unusable = chosen.unusable_entries(); !unusable.empty()) {
             settings.add(node.name, {Severity::Warn, fmt::format("{}: {}", chosen.setting(), unusable),
                                      "name interfaces that are up on every node"});
         }
@@ -193,9 +192,9 @@ std::vector<Finding> check_adapter_links(const Cluster& cluster) {
             const bool named = !choice.excludes() &&
                                std::ranges::find(choice.entries(), port.adapter, &NameList::Entry::name) !=
                                    choice.entries().end();
-            if (!named && !half_are_up(likes_of(port, cluster))) continue;
+            if (!named && !half_are_active(peers_of(port, cluster))) continue;
             found.add(node.name, {fail_between_nodes(cluster),
-                                  fmt::format("{} is {} / {} instead of ACTIVE / LinkUp", spelled(port),
+                                  fmt::format("{} is {} / {} instead of ACTIVE / LinkUp", full_name(port),
                                               port.state, port.physical_state),
                                   "leave the node out; check cable, switch port and subnet manager"});
         }
@@ -208,14 +207,14 @@ std::vector<Finding> check_adapter_rates(const Cluster& cluster) {
     for (const NodeFacts& node : cluster.nodes) {
         for (const AdapterPort* port : chosen_and_active(node, choice_on(node, cluster))) {
             std::vector<double> rates;
-            for (const AdapterPort* like : likes_of(*port, cluster)) {
-                if (like->active() && like->link_layer == port->link_layer) rates.push_back(like->gigabits);
+            for (const AdapterPort* peer : peers_of(*port, cluster)) {
+                if (peer->active() && peer->link_layer == port->link_layer) rates.push_back(peer->gigabits);
             }
             const double expected = upper_median(rates);
             if (port->gigabits >= expected) continue;
             found.add(node.name, {fail_between_nodes(cluster),
-                                  fmt::format("{} runs at {} Gb/s, but at {} on other nodes", spelled(*port),
-                                              port->gigabits, expected),
+                                  fmt::format("{} runs at {} Gb/s, but at {} on other nodes",
+                                              full_name(*port), port->gigabits, expected),
                                   "leave the node out; reseat or replace the cable"});
         }
     }
@@ -235,14 +234,14 @@ std::vector<Finding> check_adapter_choice(const Cluster& cluster) {
                        fmt::format("{} includes Ethernet adapters beside InfiniBand adapters; they usually "
                                    "belong to the storage network",
                                    describe(*variable)),
-                       line_to_set(ports)});
+                       recommended_setting(ports)});
         } else if (!variable && of_several_kinds(ports)) {
             found.add(node.name,
                       {Severity::Warn,
                        fmt::format("{} is not set, and the active adapters differ in kind or rate, so data "
                                    "may take the storage network",
                                    kChoice),
-                       line_to_set(ports)});
+                       recommended_setting(ports)});
         }
     }
     return found.findings(cluster);

@@ -166,7 +166,7 @@ std::vector<Finding> check_gpu_answers(const Cluster& cluster) {
 }
 
 /// An error without a time gets WARN, because it may be old.
-std::vector<Finding> check_gpu_errors_logged(const Cluster& cluster) {
+std::vector<Finding> check_gpu_xids(const Cluster& cluster) {
     NodeFindings found("GPU errors in the kernel's log", Blame::Always);
     for (const NodeFacts& node : cluster.nodes) {
         for (const Xid& xid : node.xids) {
@@ -188,7 +188,7 @@ std::vector<Finding> check_gpu_errors_logged(const Cluster& cluster) {
     return found.findings(cluster);
 }
 
-std::vector<Finding> check_gpu_numbers(const Cluster& cluster) {
+std::vector<Finding> check_num_gpus(const Cluster& cluster) {
     NodeFindings found("number of GPUs", Blame::Always);
     std::vector<double> counts;
     for (const NodeFacts& node : cluster.nodes) counts.push_back(static_cast<double>(node.gpus.size()));

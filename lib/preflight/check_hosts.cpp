@@ -124,10 +124,9 @@ std::vector<Finding> check_governors(const Cluster& cluster) {
     for (const NodeFacts& node : cluster.nodes) {
         const auto slow = node.governors.find("powersave");
         if (slow == node.governors.end()) continue;
-        found.add(node.name,
-                  {Severity::Warn,
-                   fmt::format("powersave governs {} of {} CPUs", slow->second, node.num_cpus),
-                   "run cpupower frequency-set -g performance"});
+        found.add(node.name, {Severity::Warn,
+                              fmt::format("powersave governs {} of {} CPUs", slow->second, node.num_cpus),
+                              "run cpupower frequency-set -g performance"});
     }
     return found.findings(cluster);
 }

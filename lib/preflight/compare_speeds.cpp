@@ -21,7 +21,7 @@ Severity severity_of(const Outlier& one) {
     return one.share < kMinShareForWarn ? Severity::Fail : Severity::Warn;
 }
 
-std::string against(const Outlier& one, const char* others) {
+std::string compared_with(const Outlier& one, const char* others) {
     return fmt::format("{:.0f} % of the median of {} (robust z-score {:.1f})", 100 * one.share, others,
                        one.zscore);
 }
@@ -37,12 +37,12 @@ std::string name_of(const StepOperation& operation) {
 }
 
 void compare_products(const Speeds& speeds, const Cluster& cluster, std::vector<Finding>& findings) {
-    for (const Outlier& one : slow_ones(speeds.products)) {
+    for (const Outlier& one : slow_outliers(speeds.products)) {
         const std::vector<int> rank = {static_cast<int>(one.index)};
         findings.push_back(
             {severity_of(one), "matrix products", describe_ranks(rank, cluster),
              fmt::format("{:.3g} TFLOP/s, {}", speeds.products[one.index] / 1e12,
-                         against(one, "the other ranks")),
+                         compared_with(one, "the other ranks")),
              "check this device's clocks, heat and power, other processes on it, and the cores that the rank "
              "may run on; or leave the node out",
              at_fault(one, nodes_of(rank, cluster))});
@@ -59,7 +59,7 @@ Finding slow_group(const OperationSpeed& speed, size_t group, const Outlier& one
             .check = name_of(speed.operation),
             .where = describe_ranks(ranks, cluster),
             .what = fmt::format("bus bandwidth {:.3g} GB/s, {}", speed.bus_bandwidths[group] / 1e9,
-                                against(one, "the other groups")),
+                                compared_with(one, "the other groups")),
             .remedy = within ? "check the links between this node's devices (nvidia-smi nvlink -s, "
                                "nvidia-smi topo -m); or leave the node out"
                              : "check the adapters of these nodes and the switches between them; "
@@ -77,19 +77,19 @@ void compare_groups(const OperationSpeed& speed, const Cluster& cluster, std::ve
     for (const auto& [num_nodes, groups] : groups_by_num_nodes) {
         std::vector<double> rates;
         for (const size_t group : groups) rates.push_back(speed.bus_bandwidths[group]);
-        for (const Outlier& one : slow_ones(rates)) {
+        for (const Outlier& one : slow_outliers(rates)) {
             findings.push_back(slow_group(speed, groups[one.index], one, cluster));
         }
     }
 }
 
 void compare_nodes(const Speeds& speeds, const Cluster& cluster, std::vector<Finding>& findings) {
-    for (const Outlier& one : slow_ones(speeds.nodes)) {
+    for (const Outlier& one : slow_outliers(speeds.nodes)) {
         const std::string& name = cluster.nodes[one.index].name;
         findings.push_back(
             {severity_of(one), "pairs of nodes", name,
              fmt::format("the node sends at most {:.3g} GB/s to any other node, {}",
-                         speeds.nodes[one.index] / 1e9, against(one, "the other nodes")),
+                         speeds.nodes[one.index] / 1e9, compared_with(one, "the other nodes")),
              "check its adapters' state, rate and cables (ibstat, ethtool), and the variables that choose "
              "them; or leave the node out",
              at_fault(one, {name})});
@@ -235,7 +235,7 @@ double median(std::vector<double> values) {
     return (*middle + *std::max_element(values.begin(), middle)) / 2;
 }
 
-std::vector<Outlier> slow_ones(std::span<const double> rates) {
+std::vector<Outlier> slow_outliers(std::span<const double> rates) {
     std::vector<Outlier> outliers;
     for (size_t i = 0; i < rates.size(); ++i) {
         std::vector<double> others, deviations;

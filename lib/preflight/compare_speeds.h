@@ -17,9 +17,9 @@ namespace argosy::preflight {
 /// A FAIL for each collective whose result had wrong elements, at any speed.
 std::vector<Finding> find_wrong_results(const Speeds& speeds);
 
-/// Findings for slow_ones() among the ranks, groups and nodes. An outlier gets WARN. An outlier below three
-/// quarters of the others' median gets FAIL, because the job would wait for it at every step, unless it is a
-/// group across nodes. REQUIRES: ranks do not share cores.
+/// Findings for slow_outliers() among the ranks, groups and nodes. An outlier gets WARN. An outlier below
+/// three quarters of the others' median gets FAIL, because the job would wait for it at every step, unless it
+/// is a group across nodes. REQUIRES: ranks do not share cores.
 std::vector<Finding> compare_speeds(const Speeds& speeds, const Cluster& cluster);
 
 /// A rate that is far below the others, measured by how much the others differ.
@@ -31,7 +31,7 @@ struct Outlier {
 
 /// The rates that are more than 10 % below the median of the others and have a robust z-score above 3.5; of
 /// two rates, the one that is more than 10 % below the other. Rates that are not positive are ignored.
-std::vector<Outlier> slow_ones(std::span<const double> rates);
+std::vector<Outlier> slow_outliers(std::span<const double> rates);
 
 /// The middle value, or the mean of the two middle values. REQUIRES: `values` is not empty.
 double median(std::vector<double> values);

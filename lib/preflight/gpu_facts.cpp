@@ -110,25 +110,25 @@ void read_row(std::string_view line, const std::vector<Field>& fields, GpuAnswer
 }
 
 GpuAnswer ask_for(const Sources& sources, const char* question, std::vector<Field> fields, double deadline) {
-    GpuAnswer result;
+    GpuAnswer answer;
     for (;;) {
         std::string names;
         for (const Field& field : fields) names += (names.empty() ? "" : ",") + std::string(field.name);
-        const Answer answer =
-            ask({sources.nvidia_smi, question + names, kFormat}, std::max(deadline - seconds_now(), 0.0));
-        result.hung = answer.end == Answer::End::Hung;
-        if (answer.end != Answer::End::Exited) return result;
-        if (answer.status == 0) {
-            for (const std::string_view line : split(answer.output, '\n')) {
-                if (!line.empty()) read_row(line, fields, result);
+        const double seconds = std::max(deadline - seconds_now(), 0.0);
+        const CommandResult command = run_command({sources.nvidia_smi, question + names, kFormat}, seconds);
+        answer.hung = command.end == CommandResult::End::Hung;
+        if (command.end != CommandResult::End::Exited) return answer;
+        if (command.status == 0) {
+            for (const std::string_view line : split(command.output, '\n')) {
+                if (!line.empty()) read_row(line, fields, answer);
             }
-            return result;
+            return answer;
         }
-        const std::string refused = refused_field(answer.output);
+        const std::string refused = refused_field(command.output);
         if (!replace_or_remove(fields, refused) || fields.empty()) {
-            result.problem =
-                "it exits with " + std::to_string(answer.status) + ": " + first_line(answer.output);
-            return result;
+            answer.problem =
+                "it exits with " + std::to_string(command.status) + ": " + first_line(command.output);
+            return answer;
         }
     }
 }

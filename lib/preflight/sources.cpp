@@ -204,23 +204,23 @@ std::vector<int> parse_cpu_list(std::string_view text) {
     return cpus;
 }
 
-Answer ask(const std::vector<std::string>& command, double seconds) {
+CommandResult run_command(const std::vector<std::string>& command, double seconds) {
     Pipe pipe;
     const pid_t process = start(command, pipe.writing_end());
     if (process == 0) return {};
     pipe.close_writing_end();
     const double deadline = seconds_now() + seconds;
-    Answer answer;
+    CommandResult result;
     int status = 0;
-    if (!read_all(pipe.reading_end(), deadline, answer.output) || !ended(process, deadline, status)) {
+    if (!read_all(pipe.reading_end(), deadline, result.output) || !ended(process, deadline, status)) {
         ::kill(-process, SIGKILL);
         ended(process, seconds_now() + kSecondsToDie, status);
-        answer.end = Answer::End::Hung;
-        return answer;
+        result.end = CommandResult::End::Hung;
+        return result;
     }
-    answer.end = Answer::End::Exited;
-    answer.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-    return answer;
+    result.end = CommandResult::End::Exited;
+    result.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    return result;
 }
 
 NameList::NameList(std::string_view text, Syntax syntax) : whole_names_(syntax == Syntax::WholeNames) {

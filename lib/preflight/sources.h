@@ -72,8 +72,8 @@ class NameList {
     bool excludes_ = false, whole_names_ = false;
 };
 
-/// The end and the output of a program that ask() ran.
-struct Answer {
+/// The end and the output of a program that run_command() ran.
+struct CommandResult {
     enum class End { NotFound, Exited, Hung };
     End end = End::NotFound;
     int status = -1;     // exit status; -1 when a signal ended the program
@@ -82,6 +82,6 @@ struct Answer {
 
 /// Runs `command` with empty input. After `seconds`, kills the program and its children. A program that
 /// cannot be killed, because it hangs in the kernel on a device, keeps running.
-Answer ask(const std::vector<std::string>& command, double seconds);
+CommandResult run_command(const std::vector<std::string>& command, double seconds);
 
 }  // namespace argosy::preflight

@@ -21,7 +21,8 @@ Cluster measured_cluster() {
     return made;
 }
 
-OperationSpeed speed_of(const char* collective, std::vector<std::vector<int>> groups, std::vector<double> rates) {
+OperationSpeed speed_of(const char* collective, std::vector<std::vector<int>> groups,
+                        std::vector<double> rates) {
     const bench::Case kind{.collective = &bench::collective_named(collective)};
     return {{"dp_shard", std::move(groups), kind, 0}, std::move(rates), 0};
 }

@@ -48,8 +48,7 @@ TEST(SharedCpus, GetAWarningIfOthersAreFree) {
     const Finding finding = only_finding(cluster, "CPUs that ranks share");
     EXPECT_EQ(finding.severity, Severity::Warn);
     EXPECT_EQ(finding.where, "n1");
-    expect_says(finding,
-                {"share 4 CPUs, but no rank may run on 84 of the node's 96 CPUs", "jobs/bind.sh"});
+    expect_says(finding, {"share 4 CPUs, but no rank may run on 84 of the node's 96 CPUs", "jobs/bind.sh"});
 }
 
 TEST(SharedCpus, AreNoFaultIfRanksAreNotBoundOneByOne) {
