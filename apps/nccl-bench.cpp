@@ -33,7 +33,7 @@ void add_what(CLI::App& app, bench::RawOptions& words) {
     app.add_option("-d,--datatype", words.type,
                    "int8 to uint64, half, float, double, bfloat16, fp8_e4m3, fp8_e5m2, all")
         ->capture_default_str();
-    app.add_option("-o,--op", words.operation, "sum, prod, min, max, avg, all")->capture_default_str();
+    app.add_option("-o,--op", words.reduction, "sum, prod, min, max, avg, all")->capture_default_str();
     app.add_option("-r,--root", words.root, "root rank of each group, or all: every rank in turn")
         ->capture_default_str();
     app.add_option("--mesh", words.mesh,

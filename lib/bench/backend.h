@@ -22,7 +22,7 @@ struct Call {
     std::byte* out;
     size_t count;  // elements of a chunk
     ElementType type;
-    Operation operation;
+    Reduction reduction;
     int root;
 };
 

@@ -88,13 +88,13 @@ void warn_of_nccl_tests_variables() {
 }
 
 std::vector<Case> kinds_of(const Collective& collective, const Options& options, int group_size) {
-    const std::vector<Operation> none = {Operation::None};
+    const std::vector<Reduction> none = {Reduction::None};
     std::vector<int> roots = {options.root.value_or(0)};
     if (collective.rooted && !options.root) roots = numbers(0, 1, group_size);
     std::vector<Case> kinds;
     for (const ElementType type : options.types) {
-        for (const Operation operation : collective.reduces ? options.operations : none) {
-            for (const int root : roots) kinds.push_back({&collective, type, operation, root, 0, 0});
+        for (const Reduction reduction : collective.reduces ? options.reductions : none) {
+            for (const int root : roots) kinds.push_back({&collective, type, reduction, root, 0, 0});
         }
     }
     return kinds;

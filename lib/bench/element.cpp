@@ -40,13 +40,13 @@ constexpr TypeRow kTypes[] = {
 
 static_assert(std::size(kTypes) == static_cast<size_t>(ElementType::UInt16));  // which is not measured
 
-struct OperationRow {
-    Operation operation;
+struct ReductionRow {
+    Reduction reduction;
     const char* name;
 };
-constexpr OperationRow kOperations[] = {
-    {Operation::None, "none"}, {Operation::Sum, "sum"}, {Operation::Product, "prod"},
-    {Operation::Min, "min"},   {Operation::Max, "max"}, {Operation::Average, "avg"},
+constexpr ReductionRow kReductions[] = {
+    {Reduction::None, "none"}, {Reduction::Sum, "sum"}, {Reduction::Product, "prod"},
+    {Reduction::Min, "min"},   {Reduction::Max, "max"}, {Reduction::Average, "avg"},
 };
 
 const TypeRow& row(ElementType type) { return kTypes[static_cast<int>(type)]; }
@@ -105,7 +105,7 @@ void change_each(std::span<std::byte> elements, Change change) {
 }  // namespace
 
 const char* name(ElementType type) { return row(type).name; }
-const char* name(Operation operation) { return kOperations[static_cast<int>(operation)].name; }
+const char* name(Reduction reduction) { return kReductions[static_cast<int>(reduction)].name; }
 bool is_signed(ElementType type) { return row(type).is_signed; }
 bool is_whole(ElementType type) { return row(type).digits == 0; }
 int largest_exact(ElementType type) { return row(type).exact; }
@@ -124,22 +124,22 @@ std::vector<ElementType> types_named(const std::string& wanted) {
     return found;
 }
 
-std::vector<Operation> operations_named(const std::string& wanted) {
+std::vector<Reduction> reductions_named(const std::string& wanted) {
     if (wanted == "mulsum") {
         throw UserError(
             "--op mulsum is NCCL's sum of inputs that each rank scales on their way, and is not measured "
             "here. "
             "Take sum or avg");
     }
-    std::vector<Operation> found;
+    std::vector<Reduction> found;
     std::vector<const char*> names;
-    for (const OperationRow& one : kOperations) {
-        if (one.operation == Operation::None) continue;
+    for (const ReductionRow& one : kReductions) {
+        if (one.reduction == Reduction::None) continue;
         names.push_back(one.name);
-        if (wanted == "all" || wanted == one.name) found.push_back(one.operation);
+        if (wanted == "all" || wanted == one.name) found.push_back(one.reduction);
     }
     if (found.empty()) {
-        throw UserError("--op {}: no such operation; there are {} and all", wanted, fmt::join(names, ", "));
+        throw UserError("--op {}: no such reduction; there are {} and all", wanted, fmt::join(names, ", "));
     }
     return found;
 }

@@ -37,7 +37,7 @@ size_t chunk_bytes(const Case& kind) { return kind.chunk_elements * size_bytes(k
 bool rounds_average(const Case& kind, const Backend& backend) {
     constexpr unsigned kMaxExact = 64;
     const auto ranks = static_cast<unsigned>(backend.size());
-    return kind.operation == Operation::Average && backend.scales_before_average() && !is_whole(kind.type) &&
+    return kind.reduction == Reduction::Average && backend.scales_before_average() && !is_whole(kind.type) &&
            !(std::has_single_bit(ranks) && ranks <= kMaxExact);
 }
 
@@ -90,7 +90,7 @@ Call Measurement::call_on(const Buffers& buffers, const Case& kind, Placement pl
             .out = buffers.output.get() + static_cast<size_t>(offsets.output) * chunk_bytes(kind),
             .count = kind.chunk_elements,
             .type = kind.type,
-            .operation = kind.operation,
+            .reduction = kind.reduction,
             .root = kind.root};
 }
 
@@ -223,7 +223,7 @@ void Measurement::connect(const Case& kind) {
 
 Timing Measurement::measure(const Case& kind, Placement placement) {
     const std::string what = name_of(kind);
-    const Pattern pattern(kind.type, kind.operation, backend_.size());
+    const Pattern pattern(kind.type, kind.reduction, backend_.size());
     std::vector<Call> calls;
     for (const Buffers& one : buffers_) calls.push_back(call_on(one, kind, placement));
     try {

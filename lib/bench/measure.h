@@ -63,7 +63,7 @@ Distribution distribution_of(std::span<const double> times);
 struct Case {
     const Collective* collective;
     ElementType type;
-    Operation operation;
+    Reduction reduction;
     int root;
     size_t chunk_elements;
     size_t bytes;  // size of the larger of a rank's two buffers

@@ -14,12 +14,12 @@ constexpr size_t kAlignment = 4096;
 
 /// An average becomes a sum, which wait() divides.
 mpi::Reduction mpi_reduction(const Call& call) {
-    switch (call.operation) {
-        case Operation::Product:
+    switch (call.reduction) {
+        case Reduction::Product:
             return mpi::Reduction::Product;
-        case Operation::Min:
+        case Reduction::Min:
             return mpi::Reduction::Min;
-        case Operation::Max:
+        case Reduction::Max:
             return mpi::Reduction::Max;
         default:
             return mpi::Reduction::Sum;
@@ -113,7 +113,7 @@ void MpiBackend::send_receive(const Call& call) {
 }
 
 void MpiBackend::divide_later(const Call& call) {
-    if (call.operation == Operation::Average) averages_.push_back(call);
+    if (call.reduction == Reduction::Average) averages_.push_back(call);
 }
 
 void MpiBackend::wait() {

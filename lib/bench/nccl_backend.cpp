@@ -13,14 +13,14 @@ namespace argosy::bench {
 namespace {
 
 nccl::Reduction nccl_reduction(const Call& call) {
-    switch (call.operation) {
-        case Operation::Product:
+    switch (call.reduction) {
+        case Reduction::Product:
             return nccl::Reduction::Product;
-        case Operation::Min:
+        case Reduction::Min:
             return nccl::Reduction::Min;
-        case Operation::Max:
+        case Reduction::Max:
             return nccl::Reduction::Max;
-        case Operation::Average:
+        case Reduction::Average:
             return nccl::Reduction::Average;
         default:
             return nccl::Reduction::Sum;
@@ -149,7 +149,7 @@ const std::byte* NcclBackend::leaving(const Call& call, size_t bytes) {
 }
 
 void NcclBackend::launch(const char* name, const Call& call, Launch operation) {
-    next_ = {name, call.count, call.type, call.operation, call.root};
+    next_ = {name, call.count, call.type, call.reduction, call.root};
     batch_.push_back(std::move(operation));
     if (!together_) launch_batch();
 }

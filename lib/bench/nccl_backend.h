@@ -77,7 +77,7 @@ class NcclBackend : public Backend {
         const char* name;
         size_t count;
         ElementType type;
-        Operation operation;
+        Reduction reduction;
         int root;
         bool operator==(const Kind&) const = default;
     };

@@ -187,7 +187,7 @@ Options meaning_of(const RawOptions& words) {
     options.sweep.max_bytes = parse_size(words.max_bytes, "--maxbytes");
     options.sweep.step_bytes = parse_size(words.step_bytes, "--stepbytes");
     options.types = types_named(words.type);
-    options.operations = operations_named(words.operation);
+    options.reductions = reductions_named(words.reduction);
     options.root = parse_root(words.root);
     options.across_ranks = parse_across_ranks(words.across_ranks);
     if (!words.mesh.empty()) options.mesh = parse_mesh(words.mesh);

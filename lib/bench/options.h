@@ -39,7 +39,7 @@ struct Options {
     std::string backend;  // "mpi", "nccl"; empty: chosen by choose_carrier
     Sweep sweep;
     std::vector<ElementType> types;
-    std::vector<Operation> operations;
+    std::vector<Reduction> reductions;
     std::optional<int> root = 0;  // none: each rank in turn
     std::optional<GroupShape> mesh;
 
@@ -83,7 +83,7 @@ struct RawOptions {
     RawOptions();
 
     Options options;
-    std::string min_bytes = "32M", max_bytes = "32M", step_bytes = "1M", type = "float", operation = "sum";
+    std::string min_bytes = "32M", max_bytes = "32M", step_bytes = "1M", type = "float", reduction = "sum";
     std::string root = "0", mesh;
     int across_ranks = 1;
     std::deque<std::string> refused;  // values, in the order of refused_options()

@@ -101,7 +101,7 @@ Json row_json(const AxisResults& axis, const Row& row, const Options& options) {
             {"size", row.kind.bytes},
             {"count", row.kind.chunk_elements},
             {"type", name(row.kind.type)},
-            {"redop", reduces ? Json(name(row.kind.operation)) : Json(nullptr)},
+            {"redop", reduces ? Json(name(row.kind.reduction)) : Json(nullptr)},
             {"root", rooted ? Json(row.kind.root) : Json(nullptr)},
             {"out_of_place", timing_json(row.out_of_place, options)},
             {"in_place", timing_json(row.in_place, options)},
@@ -214,7 +214,7 @@ std::string csv_report(const Results& results) {
             const Case& kind = row.kind;
             std::string line = fmt::format("{},{},{},{},{},{},{},{},{},{}", kind.collective->name, axis.name,
                                            axis.num_groups, axis.group_size, row.cycle, kind.bytes,
-                                           kind.chunk_elements, name(kind.type), name(kind.operation),
+                                           kind.chunk_elements, name(kind.type), name(kind.reduction),
                                            kind.collective->rooted ? fmt::to_string(kind.root) : "");
             append_side(line, row.out_of_place);
             append_side(line, row.in_place);
@@ -277,7 +277,7 @@ std::string table_row(const Row& row, const Options& options) {
     const int root = row.kind.collective->rooted ? row.kind.root : -1;
     std::string text =
         fmt::format("{:12}  {:12}  {:>8}  {:>6}  {:6}", row.kind.bytes, row.kind.chunk_elements,
-                    name(row.kind.type), name(row.kind.operation), root);
+                    name(row.kind.type), name(row.kind.reduction), root);
     text += side(row.out_of_place, options) + side(row.in_place, options);
     if (options.timestamps) text += fmt::format("{:>21}", local_time(row.ended));
     for (const Timing* timing : {&row.out_of_place, &row.in_place}) {

@@ -64,7 +64,7 @@ class Meter {
         const size_t bytes = std::min(kMaxPairBytes, options_.max_bytes);
         const bench::Case kind{.collective = &bench::collective_named("sendrecv"),
                                .type = ElementType::Float32,
-                               .operation = bench::Operation::None,
+                               .reduction = bench::Reduction::None,
                                .chunk_elements = bytes / sizeof(float),
                                .bytes = bytes};
         std::vector<double> best;
@@ -254,9 +254,9 @@ std::vector<StepOperation> step_operations(std::span<const parallel::Traffic> tr
         StepOperation operation{mesh.used(one.axes).name(), groups_of(one, mesh), {}, launch_bytes(one)};
         const bench::Case kind{.collective = &bench::collective_named(collective_of(one.kind)),
                                .type = comm::element_type(one.type),
-                               .operation = one.kind == OpKind::AllReduce || one.kind == OpKind::ReduceScatter
-                                                ? bench::Operation::Sum
-                                                : bench::Operation::None};
+                               .reduction = one.kind == OpKind::AllReduce || one.kind == OpKind::ReduceScatter
+                                                ? bench::Reduction::Sum
+                                                : bench::Reduction::None};
         const auto measured = bench::case_of(kind, std::min(operation.launch_bytes, max_bytes),
                                              static_cast<int>(operation.groups.front().size()));
         if (!measured) continue;  // less than one element per rank

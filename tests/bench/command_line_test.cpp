@@ -48,7 +48,7 @@ TEST(CommandLine, DefaultsAreNcclTests) {
     EXPECT_EQ(options.sweep.min_bytes, size_t{32} << 20);
     EXPECT_EQ(options.sweep.max_bytes, size_t{32} << 20);
     EXPECT_EQ(options.types, std::vector{ElementType::Float32});
-    EXPECT_EQ(options.operations, std::vector{Operation::Sum});
+    EXPECT_EQ(options.reductions, std::vector{Reduction::Sum});
     EXPECT_EQ(options.root, 0);
     EXPECT_EQ(options.iterations, 20);
     EXPECT_EQ(options.across_ranks, AcrossRanks::Mean);
@@ -72,8 +72,8 @@ TEST(CommandLine, NamesWhatItDoesNotKnow) {
     expect_refused([](RawOptions& some) { some.options.collective = "allreduce"; },
                    {"allreduce", "all_reduce", "gather"});
     expect_refused([](RawOptions& some) { some.type = "fp16"; }, {"--datatype fp16", "half", "fp8_e5m2"});
-    expect_refused([](RawOptions& some) { some.operation = "xor"; }, {"--op xor", "prod"});
-    expect_refused([](RawOptions& some) { some.operation = "mulsum"; }, {"mulsum", "NCCL"});
+    expect_refused([](RawOptions& some) { some.reduction = "xor"; }, {"--op xor", "prod"});
+    expect_refused([](RawOptions& some) { some.reduction = "mulsum"; }, {"mulsum", "NCCL"});
     expect_refused([](RawOptions& some) { some.root = "first"; }, {"--root first"});
     expect_refused([](RawOptions& some) { some.mesh = "4"; }, {"--mesh 4", "4x8"});
     expect_refused([](RawOptions& some) { some.mesh = "4x"; }, {"--mesh 4x"});
@@ -108,7 +108,7 @@ TEST(Collectives, BusFactorsAreNcclTests) {
 
 TEST(Collectives, ASizeIsRoundedDownToWholeChunks) {
     const auto of = [](const char* name, size_t bytes, int ranks) {
-        return case_of({&collective_named(name), ElementType::Float32, Operation::None, 0, 0, 0}, bytes,
+        return case_of({&collective_named(name), ElementType::Float32, Reduction::None, 0, 0, 0}, bytes,
                        ranks);
     };
     EXPECT_EQ(of("all_reduce", 1023, 3)->bytes, 1020U);

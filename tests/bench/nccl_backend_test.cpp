@@ -32,7 +32,7 @@ class NcclBackendTest : public ::testing::Test {
     }
 
     static void start_all_reduce(Backend& backend, const Backend::Memory& memory) {
-        backend.all_reduce({memory.get(), memory.get(), kBytes, ElementType::Int8, Operation::Sum, 0});
+        backend.all_reduce({memory.get(), memory.get(), kBytes, ElementType::Int8, Reduction::Sum, 0});
     }
 
     Carrier choose(const char* wanted = "") const {
