@@ -18,8 +18,8 @@ struct TypeRow {
     ElementType type;
     const char* name;
     bool is_signed;
-    int exact, exponent;  // see largest_exact() and largest_exponent()
-    int digits, least;    // significand bits, log2 of the smallest positive number; 0 for integers
+    int exact, exponent;       // see largest_exact() and largest_exponent()
+    int digits, min_exponent;  // significand bits, log2 of the smallest positive number; 0 for integers
 };
 
 // REQUIRES: the order of the enumeration, which indexes the table. No benchmark uses UInt16, the last type.
@@ -127,9 +127,7 @@ std::vector<ElementType> types_named(const std::string& wanted) {
 std::vector<Reduction> reductions_named(const std::string& wanted) {
     if (wanted == "mulsum") {
         throw UserError(
-            "--op mulsum is NCCL's sum of inputs that each rank scales on their way, and is not measured "
-            "here. "
-            "Take sum or avg");
+            "--op mulsum is not supported: it is NCCL's sum of inputs that each rank scales; use sum or avg");
     }
     std::vector<Reduction> found;
     std::vector<const char*> names;
@@ -172,7 +170,7 @@ double value_of(const std::byte* element, ElementType type) {
 }
 
 double largest_rounding(double value, ElementType type) {
-    return std::ldexp(std::abs(value), -row(type).digits + 1) + std::ldexp(1.0, row(type).least);
+    return std::ldexp(std::abs(value), -row(type).digits + 1) + std::ldexp(1.0, row(type).min_exponent);
 }
 
 void divide(std::span<std::byte> elements, ElementType type, int divisor) {

@@ -19,9 +19,9 @@ constexpr size_t kBlockBytes = 256 << 10;  // buffers are filled and compared in
 template <class Visit>
 void for_each_block(const Case& kind, Visit visit) {
     const size_t bytes = size_bytes(kind.type);
-    const size_t most = kBlockBytes / bytes;
-    for (size_t first = 0; first < kind.chunk_elements; first += most) {
-        visit(first, std::min(most, kind.chunk_elements - first) * bytes);
+    const size_t max_elements = kBlockBytes / bytes;
+    for (size_t first = 0; first < kind.chunk_elements; first += max_elements) {
+        visit(first, std::min(max_elements, kind.chunk_elements - first) * bytes);
     }
 }
 
@@ -62,10 +62,10 @@ int64_t count_different(std::span<const std::byte> wanted, std::span<const std::
 
 std::optional<Case> case_of(const Case& kind, size_t bytes, int num_ranks) {
     const Chunks chunks = kind.collective->chunks(num_ranks);
-    const auto most = static_cast<size_t>(std::max(chunks.input, chunks.output));
+    const auto num_chunks = static_cast<size_t>(std::max(chunks.input, chunks.output));
     Case result = kind;
-    result.chunk_elements = bytes / size_bytes(kind.type) / most;
-    result.bytes = result.chunk_elements * most * size_bytes(kind.type);
+    result.chunk_elements = bytes / size_bytes(kind.type) / num_chunks;
+    result.bytes = result.chunk_elements * num_chunks * size_bytes(kind.type);
     if (result.chunk_elements == 0) return std::nullopt;
     return result;
 }
@@ -178,7 +178,7 @@ Measurement::Samples Measurement::run_to_time(const Case& kind, const std::vecto
 void Measurement::combine(std::vector<double>& values, mpi::Reduction reduction) const {
     control_.wait(
         world_.all_reduce(values.data(), values.data(), values.size(), ElementType::Float64, reduction),
-        "putting the ranks' times together");
+        "the reduction of the ranks' times");
 }
 
 Timing Measurement::evaluate(const Case& kind, const Samples& samples) const {

@@ -20,7 +20,6 @@
 #include <string>
 #include <vector>
 
-#include "base/clock.h"
 #include "bench/backend.h"
 #include "bench/collective.h"
 #include "bench/control_channel.h"
@@ -28,23 +27,6 @@
 #include "mpi/comm.h"
 
 namespace argosy::bench {
-
-/// Times iterations with the clock of this process.
-class HostClock {
-  public:
-    void start() { ends_ = {seconds_now()}; }
-    void end_iteration() { ends_.push_back(seconds_now()); }
-
-    /// For each iteration, the time from the end of the one before it.
-    std::vector<double> iteration_seconds() const {
-        std::vector<double> seconds;
-        for (size_t i = 1; i < ends_.size(); ++i) seconds.push_back(ends_[i] - ends_[i - 1]);
-        return seconds;
-    }
-
-  private:
-    std::vector<double> ends_;
-};
 
 struct Distribution {
     double min = 0, max = 0, mean = 0;

@@ -67,7 +67,7 @@ void check_timeout(double seconds);
 void check(const Options& options, int num_ranks);
 
 // nccl-bench's command line, with the options of nccl-tests. The application declares the options and stores
-// their texts in `RawOptions`; meaning_of() parses the texts and returns the `Options` of a run.
+// their texts in `RawOptions`; parse_values() parses the texts and returns the `Options` of a run.
 
 /// An option of nccl-tests that this program refuses, with the reason. The value `neutral`, which changes
 /// nothing, is accepted, because scripts pass it.
@@ -90,7 +90,7 @@ struct RawOptions {
 };
 
 /// Parses all values. Throws UserError, which names the wrong option.
-Options meaning_of(const RawOptions& words);
+Options parse_values(const RawOptions& raw);
 
 /// The text above the options in --help: it defines every number that is printed.
 const char* help_text();

@@ -14,6 +14,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int kVersion = 2;
+constexpr double kGiga = 1e9, kMicrosPerSecond = 1e6;
 
 std::string utc(Clock::time_point time) {
     return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(Clock::to_time_t(time)));
@@ -78,18 +79,18 @@ Json config_json(const Options& options) {
 }
 
 Json timing_json(const Timing& timing, const Options& options) {
-    Json result = {{"time_us", timing.seconds * kMicro}};
-    if (options.time_to_start) result["cpu_time_us"] = timing.start_seconds * kMicro;
+    Json result = {{"time_us", timing.seconds * kMicrosPerSecond}};
+    if (options.time_to_start) result["cpu_time_us"] = timing.start_seconds * kMicrosPerSecond;
     const Distribution& slowest = timing.slowest;
     result.update({{"alg_bw", timing.algorithm_bandwidth / kGiga},
                    {"bus_bw", timing.bus_bandwidth / kGiga},
                    {"nwrong", or_null(timing.num_wrong)},
                    {"slowest_rank_us",
-                    {{"min", slowest.min * kMicro},
-                     {"p50", slowest.p50 * kMicro},
-                     {"p99", slowest.p99 * kMicro},
-                     {"max", slowest.max * kMicro},
-                     {"mean", slowest.mean * kMicro},
+                    {{"min", slowest.min * kMicrosPerSecond},
+                     {"p50", slowest.p50 * kMicrosPerSecond},
+                     {"p99", slowest.p99 * kMicrosPerSecond},
+                     {"max", slowest.max * kMicrosPerSecond},
+                     {"mean", slowest.mean * kMicrosPerSecond},
                      {"cv_percent", slowest.variation_percent()}}}});
     return result;
 }
@@ -126,11 +127,11 @@ Json axis_json(const AxisResults& axis, const Options& options) {
 
 void append_side(std::string& line, const Timing& timing) {
     line +=
-        fmt::format(",{},{},{},{}", timing.seconds * kMicro, timing.algorithm_bandwidth / kGiga,
+        fmt::format(",{},{},{},{}", timing.seconds * kMicrosPerSecond, timing.algorithm_bandwidth / kGiga,
                     timing.bus_bandwidth / kGiga, timing.num_wrong ? fmt::to_string(*timing.num_wrong) : "");
     const Distribution& slowest = timing.slowest;
-    line += fmt::format(",{},{},{},{}", slowest.min * kMicro, slowest.p50 * kMicro, slowest.p99 * kMicro,
-                        slowest.max * kMicro);
+    line += fmt::format(",{},{},{},{}", slowest.min * kMicrosPerSecond, slowest.p50 * kMicrosPerSecond,
+                        slowest.p99 * kMicrosPerSecond, slowest.max * kMicrosPerSecond);
 }
 
 /// Prints a number in `width` characters: with two decimals, with one or none if fewer fit, or with an
@@ -144,7 +145,7 @@ std::string fitted(double value, int width) {
     return fmt::format("{:{}.{}e}", value, width, width >= 7 ? 1 : 0);
 }
 
-std::string microseconds(double seconds) { return "  " + fitted(seconds * kMicro, 7); }
+std::string microseconds(double seconds) { return "  " + fitted(seconds * kMicrosPerSecond, 7); }
 
 std::string local_time(Clock::time_point time) {
     return fmt::format("{:%Y-%m-%d %H:%M:%S}", fmt::localtime(Clock::to_time_t(time)));
