@@ -20,8 +20,8 @@ namespace {
 constexpr double kSecondsIfNotCompared = 0.02;
 constexpr size_t kMaxBytesIfNotCompared = 1 << 20;
 
-LibraryVersions library_versions(const mpi::Comm& world) {
-    LibraryVersions versions{.rank = world.rank(), .mpi_library = mpi::library()};
+LibraryVersions library_versions() {
+    LibraryVersions versions{.mpi_library = mpi::library()};
     if (const int cuda = cuda::runtime_version(); cuda != 0) versions.cuda_version = cuda::version_text(cuda);
     if (nccl::version() != 0) versions.nccl_version = nccl::version_text();
     return versions;
@@ -31,19 +31,19 @@ LibraryVersions library_versions(const mpi::Comm& world) {
 Cluster gather_cluster(const mpi::Comm& world, const bench::ControlChannel& control, const Job& job,
                        std::vector<Node>& nodes) {
     const Sources sources;
-    const LibraryVersions versions = library_versions(world);
+    const RankFacts own_rank = read_rank_facts(sources, world.rank(), library_versions());
     Cluster cluster;
     std::vector<std::string> names;
-    for (const std::string& text : control.exchange_texts(pack(read_rank_facts(sources, versions)))) {
+    for (const std::string& text : control.exchange_texts(pack(own_rank))) {
         cluster.ranks.push_back(unpack_rank(text));
         names.push_back(cluster.ranks.back().node);
     }
     nodes = group_by_node(names);
     const bool reports_node =
         std::ranges::any_of(nodes, [&](const Node& node) { return node.ranks.front() == world.rank(); });
-    const std::string own = reports_node ? pack(read_node_facts(sources, job.dump_folder)) : "";
+    const std::string own_node = reports_node ? pack(read_node_facts(sources, job.dump_folder)) : "";
     control.barrier("the exchange of the nodes' facts");
-    for (const std::string& text : control.exchange_texts(own)) {
+    for (const std::string& text : control.exchange_texts(own_node)) {
         if (!text.empty()) cluster.nodes.push_back(unpack_node(text));
     }
     cluster.clock_offsets = clock_offsets(world, control);
