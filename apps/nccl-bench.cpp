@@ -14,6 +14,7 @@
 #include "base/output.h"
 #include "base/program.h"
 #include "bench/benchmark.h"
+#include "bench/collective.h"
 #include "bench/options.h"
 #include "bench/report.h"
 #include "command_line.h"

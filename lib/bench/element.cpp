@@ -15,7 +15,7 @@ namespace argosy::bench {
 namespace {
 
 struct TypeRow {
-    ElementType type;
+    ElementType value;
     const char* name;
     bool is_signed;
     int exact, exponent;       // see largest_exact() and largest_exponent()
@@ -41,7 +41,7 @@ constexpr TypeRow kTypes[] = {
 static_assert(std::size(kTypes) == static_cast<size_t>(ElementType::UInt16));  // which is not measured
 
 struct ReductionRow {
-    Reduction reduction;
+    Reduction value;
     const char* name;
 };
 constexpr ReductionRow kReductions[] = {
@@ -50,6 +50,22 @@ constexpr ReductionRow kReductions[] = {
 };
 
 const TypeRow& row(ElementType type) { return kTypes[static_cast<int>(type)]; }
+
+/// The values of the rows with this name, or of all rows for "all".
+template <class Row>
+auto values_named(std::span<const Row> rows, const std::string& wanted, const char* option) {
+    std::vector<decltype(Row::value)> found;
+    std::vector<const char*> names;
+    for (const Row& one : rows) {
+        names.push_back(one.name);
+        if (wanted == "all" || wanted == one.name) found.push_back(one.value);
+    }
+    if (found.empty()) {
+        throw UserError("{} {}: unknown name; the known names are {} and all", option, wanted,
+                        fmt::join(names, ", "));
+    }
+    return found;
+}
 
 template <class Visit>
 void visit_narrow(ElementType type, Visit visit) {
@@ -112,16 +128,7 @@ int largest_exact(ElementType type) { return row(type).exact; }
 int largest_exponent(ElementType type) { return row(type).exponent; }
 
 std::vector<ElementType> types_named(const std::string& wanted) {
-    std::vector<ElementType> found;
-    std::vector<const char*> names;
-    for (const TypeRow& one : kTypes) {
-        names.push_back(one.name);
-        if (wanted == "all" || wanted == one.name) found.push_back(one.type);
-    }
-    if (found.empty()) {
-        throw UserError("--datatype {}: no such type; there are {} and all", wanted, fmt::join(names, ", "));
-    }
-    return found;
+    return values_named<TypeRow>(kTypes, wanted, "--datatype");
 }
 
 std::vector<Reduction> reductions_named(const std::string& wanted) {
@@ -129,17 +136,7 @@ std::vector<Reduction> reductions_named(const std::string& wanted) {
         throw UserError(
             "--op mulsum is not supported: it is NCCL's sum of inputs that each rank scales; use sum or avg");
     }
-    std::vector<Reduction> found;
-    std::vector<const char*> names;
-    for (const ReductionRow& one : kReductions) {
-        if (one.reduction == Reduction::None) continue;
-        names.push_back(one.name);
-        if (wanted == "all" || wanted == one.name) found.push_back(one.reduction);
-    }
-    if (found.empty()) {
-        throw UserError("--op {}: no such reduction; there are {} and all", wanted, fmt::join(names, ", "));
-    }
-    return found;
+    return values_named<ReductionRow>(std::span(kReductions).subspan(1), wanted, "--op");  // without None
 }
 
 uint64_t bits_of(double value, ElementType type) {

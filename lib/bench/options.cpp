@@ -196,10 +196,4 @@ Options parse_values(const RawOptions& raw) {
 
 const char* help_text() { return kHelp; }
 
-std::string collective_names() {
-    std::string names;
-    for (const Collective& one : collectives()) names += (names.empty() ? "" : ", ") + std::string(one.name);
-    return names;
-}
-
 }  // namespace argosy::bench

@@ -99,7 +99,4 @@ const char* help_text();
 inline constexpr const char* kBackendHelp =
     "nccl or mpi; default: nccl if it is built in and every rank sees a GPU";
 
-/// The names of all collectives, separated by commas.
-std::string collective_names();
-
 }  // namespace argosy::bench

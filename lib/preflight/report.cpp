@@ -100,7 +100,7 @@ std::vector<std::string> Report::bad_nodes() const {
 
 std::string text_report(const Report& report) {
     std::string text = fmt::format("pre-flight of {} on {} ({})\n", report.title,
-                                   listed(names_of(report.nodes)), report.library);
+                                   listed(names_of(report.nodes)), report.speeds.library);
     text += fmt::format("  matrix products  {}: {} TFLOP/s a rank\n",
                         bench::name(comm::element_type(report.type)), range(report.speeds.products, kTera));
     for (const OperationSpeed& speed : report.speeds.operations) text += line_of(speed);
@@ -127,7 +127,7 @@ std::string json_report(const Report& report) {
                         {"version", kVersion},
                         {"program_version", version()},
                         {"job", report.title},
-                        {"library", report.library},
+                        {"library", report.speeds.library},
                         {"seconds", report.seconds},
                         {"verdict", name(report.severity())},
                         {"bad_nodes", report.bad_nodes()},
