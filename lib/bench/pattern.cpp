@@ -1,10 +1,8 @@
 #include "bench/pattern.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 
-#include "base/error.h"
 #include "base/random.h"
 
 namespace argosy::bench {
