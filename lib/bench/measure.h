@@ -3,9 +3,9 @@
 //
 // Timing: after `warmup` iterations and a barrier, `iterations` iterations run back to back; the backend
 // decides when the next one may begin. A rank's time is the interval from the barrier until the rank sees the
-// last iteration end, divided by the number of operations; `across_ranks` says how the ranks' times become
-// one. The distribution of single iterations is reported too: an iteration's time runs from the end of the
-// iteration before it to its own end, on the slowest rank.
+// last iteration end, divided by the number of operations; `across_ranks` selects how the ranks' times are
+// combined. The distribution of single iterations is reported too: an iteration's time runs from the end of
+// the iteration before it to its own end, on the slowest rank.
 //
 // Verification: the output buffer first holds the bitwise complement of the expected result, so that an
 // element that is not written counts as wrong. One operation runs on fresh input, and every element is

@@ -228,13 +228,6 @@ std::vector<Finding> compare_speeds(const Speeds& speeds, const Cluster& cluster
     return findings;
 }
 
-double median(std::vector<double> values) {
-    const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-    std::nth_element(values.begin(), middle, values.end());
-    if (values.size() % 2 == 1) return *middle;
-    return (*middle + *std::max_element(values.begin(), middle)) / 2;
-}
-
 std::vector<Outlier> slow_outliers(std::span<const double> rates) {
     std::vector<Outlier> outliers;
     for (size_t i = 0; i < rates.size(); ++i) {

@@ -33,9 +33,6 @@ struct Outlier {
 /// two rates, the one that is more than 10 % below the other. Rates that are not positive are ignored.
 std::vector<Outlier> slow_outliers(std::span<const double> rates);
 
-/// The middle value, or the mean of the two middle values. REQUIRES: `values` is not empty.
-double median(std::vector<double> values);
-
 /// Bytes a second that can leave the node: the sum over the active adapters that NCCL_IB_HCA chooses, but
 /// over at most one adapter for each rank of the node. Without adapters: the sum over the interfaces that
 /// NCCL_SOCKET_IFNAME or btl_tcp_if_include chooses, else the rate of the fastest interface. None: unknown.

@@ -8,7 +8,6 @@
 #include "base/program.h"
 #include "bench/collective.h"
 #include "comm/communicator.h"
-#include "preflight/compare_speeds.h"
 #include "preflight/preflight.h"
 
 namespace argosy::preflight {
