@@ -14,6 +14,7 @@
 #include "base/output.h"
 #include "base/program.h"
 #include "bench/benchmark.h"
+#include "bench/collective.h"
 #include "bench/options.h"
 #include "bench/report.h"
 #include "command_line.h"
@@ -22,28 +23,27 @@
 namespace argosy {
 namespace {
 
-void add_what(CLI::App& app, bench::RawOptions& words) {
-    app.add_option("collective", words.options.collective, bench::collective_names())->required();
-    app.add_option("-b,--minbytes", words.min_bytes, "smallest size; K, M, G are powers of 1024")
+void add_what_to_measure(CLI::App& app, bench::RawOptions& raw) {
+    app.add_option("collective", raw.options.collective, bench::collective_names())->required();
+    app.add_option("-b,--minbytes", raw.min_bytes, "smallest size; K, M, G are powers of 1024")
         ->capture_default_str();
-    app.add_option("-e,--maxbytes", words.max_bytes, "largest size")->capture_default_str();
-    app.add_option("-i,--stepbytes", words.step_bytes, "step between sizes, in bytes")->capture_default_str();
-    app.add_option("-f,--stepfactor", words.options.sweep.factor,
-                   "factor between sizes; replaces --stepbytes");
-    app.add_option("-d,--datatype", words.type,
+    app.add_option("-e,--maxbytes", raw.max_bytes, "largest size")->capture_default_str();
+    app.add_option("-i,--stepbytes", raw.step_bytes, "step between sizes, in bytes")->capture_default_str();
+    app.add_option("-f,--stepfactor", raw.options.sweep.factor, "factor between sizes; replaces --stepbytes");
+    app.add_option("-d,--datatype", raw.type,
                    "int8 to uint64, half, float, double, bfloat16, fp8_e4m3, fp8_e5m2, all")
         ->capture_default_str();
-    app.add_option("-o,--op", words.operation, "sum, prod, min, max, avg, all")->capture_default_str();
-    app.add_option("-r,--root", words.root, "root rank of each group, or all: every rank in turn")
+    app.add_option("-o,--op", raw.reduction, "sum, prod, min, max, avg, all")->capture_default_str();
+    app.add_option("-r,--root", raw.root, "root rank of each group, or all: every rank in turn")
         ->capture_default_str();
-    app.add_option("--mesh", words.mesh,
+    app.add_option("--mesh", raw.mesh,
                    "NODESxRANKS, as 4x8: measure within rows, across rows and over all ranks; groups run at "
                    "the same time");
-    app.add_option("--backend", words.options.backend, bench::kBackendHelp);
+    app.add_option("--backend", raw.options.backend, bench::kBackendHelp);
 }
 
-void add_how(CLI::App& app, bench::RawOptions& words) {
-    bench::Options& options = words.options;
+void add_how_to_measure(CLI::App& app, bench::RawOptions& raw) {
+    bench::Options& options = raw.options;
     const auto number = [&](const char* names, auto& value, const char* help) {
         app.add_option(names, value, help)->capture_default_str();
     };
@@ -59,7 +59,7 @@ void add_how(CLI::App& app, bench::RawOptions& words) {
     number("-C,--report_cputime", options.time_to_start,
            "1: show the time of the call that starts an operation");
     number("-S,--report_timestamps", options.timestamps, "1: show when each row ended");
-    number("-a,--average", words.across_ranks,
+    number("-a,--average", raw.across_ranks,
            "time shown: 0: rank 0's, 1: mean over ranks, 2: minimum, 3: maximum");
     number("-I,--per_iter_timing", options.per_iteration,
            "1: show i_min, i_max, i_p99, i_cv% of single iterations");
@@ -69,8 +69,8 @@ void add_how(CLI::App& app, bench::RawOptions& words) {
     app.add_option("-J,--output_file,--json", options.json,
                    "JSON file, written at the end; replaces only an earlier report");
     app.add_option("--csv", options.csv, "CSV file, written at the end; replaces only an earlier report");
-    for (size_t i = 0; i < words.refused.size(); ++i) {
-        app.add_option(bench::refused_options()[i].names, words.refused[i])->group("");
+    for (size_t i = 0; i < raw.refused.size(); ++i) {
+        app.add_option(bench::refused_options()[i].names, raw.refused[i])->group("");
     }
 }
 
@@ -78,11 +78,11 @@ ExitCode measure(int argc, char** argv, const mpi::Comm& world) {
     CLI::App app{bench::help_text(), "nccl-bench"};
     app.add_flag("--preflight")
         ->description("check the nodes of a job instead; see nccl-bench --preflight --help");
-    bench::RawOptions words;
-    add_what(app, words);
-    add_how(app, words);
+    bench::RawOptions raw;
+    add_what_to_measure(app, raw);
+    add_how_to_measure(app, raw);
     if (!parse_options(app, argc, argv, world.rank() == 0)) return ExitCode::Done;
-    const bench::Options options = bench::meaning_of(words);
+    const bench::Options options = bench::parse_values(raw);
     check(options, world.size());
     std::optional<PartialFile> json, csv;  // opened before measuring, to report a bad path early
     if (world.rank() == 0 && !options.json.empty())

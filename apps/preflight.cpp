@@ -31,20 +31,20 @@ constexpr const char* kHelp =
     "checks).\n"
     "Exit codes: 0 PASS or WARN; 1 failed; 2 wrong usage; 3 FAIL; 76 a rank did not arrive in time.\n";
 
-struct Words {
+struct Arguments {
     std::filesystem::path json;
     std::string config;
     preflight::SpeedOptions options;
 };
 
-void add_options(CLI::App& app, Words& words) {
+void add_options(CLI::App& app, Arguments& arguments) {
     app.add_flag("--preflight")->group("");  // accepted because nccl-bench passes all of its arguments on
-    app.add_option("--config", words.config, "the job's configuration; options --section.key override it")
+    app.add_option("--config", arguments.config, "the job's configuration; options --section.key override it")
         ->required();
-    app.add_option("--json,-J,--output_file", words.json,
+    app.add_option("--json,-J,--output_file", arguments.json,
                    "JSON file for the report (lib/preflight/FORMAT.md)");
-    app.add_option("--backend", words.options.backend, bench::kBackendHelp);
-    app.add_option("-T,--timeout", words.options.timeout_seconds,
+    app.add_option("--backend", arguments.options.backend, bench::kBackendHelp);
+    app.add_option("-T,--timeout", arguments.options.timeout_seconds,
                    "seconds to wait for a rank before an error names it")
         ->capture_default_str();
     app.allow_extras();
@@ -65,22 +65,22 @@ preflight::Job job_of(const config::JobConfig& config, int num_ranks) {
 
 ExitCode check_nodes(int argc, char** argv, const mpi::Comm& world) {
     CLI::App app{kHelp, "preflight"};
-    Words words;
-    add_options(app, words);
+    Arguments arguments;
+    add_options(app, arguments);
     if (!parse_options(app, argc, argv, world.rank() == 0)) return ExitCode::Done;
     std::vector<std::string> configuration = app.remaining();
-    configuration.insert(configuration.begin(), {"--config", words.config});
+    configuration.insert(configuration.begin(), {"--config", arguments.config});
     const config::CommandLine command = config::parse_command_line(configuration);
-    bench::check_timeout(words.options.timeout_seconds);
+    bench::check_timeout(arguments.options.timeout_seconds);
     const preflight::Job job = job_of(command.config, world.size());
-    words.options.type = setup::scalar_type(command.config.training.mixed_precision_param);
+    arguments.options.type = setup::scalar_type(command.config.training.mixed_precision_param);
     std::optional<PartialFile> json;
-    if (world.rank() == 0 && !words.json.empty())
-        json.emplace(words.json, is_json_of_format(preflight::kReportMark));
+    if (world.rank() == 0 && !arguments.json.empty())
+        json.emplace(arguments.json, is_json_of_format(preflight::kReportMark));
 
     const ops::TensorThread tensors(setup::operation_path(command.config));
-    const bench::ControlChannel control(world, words.options.timeout_seconds);
-    const preflight::Report report = preflight::run_preflight(world, control, job, words.options);
+    const bench::ControlChannel control(world, arguments.options.timeout_seconds);
+    const preflight::Report report = preflight::run_preflight(world, control, job, arguments.options);
     if (world.rank() == 0) print_result(text_report(report));
     if (json) {
         json->append(json_report(report));

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "bench/element.h"
 
 namespace argosy::bench {
@@ -22,7 +23,7 @@ struct Call {
     std::byte* out;
     size_t count;  // elements of a chunk
     ElementType type;
-    Operation operation;
+    Reduction reduction;
     int root;
 };
 
@@ -79,6 +80,23 @@ class Backend {
 
     /// Describes the connections of this rank that have been used so far, if the library reports them.
     virtual std::vector<std::string> connections() const = 0;
+};
+
+/// Times a backend's iterations with the clock of this process.
+class HostClock {
+  public:
+    void start() { ends_ = {seconds_now()}; }
+    void end_iteration() { ends_.push_back(seconds_now()); }
+
+    /// For each iteration, the time from the end of the one before it.
+    std::vector<double> iteration_seconds() const {
+        std::vector<double> seconds;
+        for (size_t i = 1; i < ends_.size(); ++i) seconds.push_back(ends_[i] - ends_[i - 1]);
+        return seconds;
+    }
+
+  private:
+    std::vector<double> ends_;
 };
 
 }  // namespace argosy::bench

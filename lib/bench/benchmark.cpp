@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <memory>
 #include <set>
 #include <sstream>
 #include <thread>
@@ -63,15 +62,14 @@ std::vector<Axis> axes_of(const Options& options, int rank, int num_ranks) {
 }
 
 /// Warns when the ranks of a mesh row are not all on one node.
-void warn_of_torn_rows(const GroupShape& mesh, const std::vector<RankInfo>& ranks) {
+void warn_of_rows_across_nodes(const GroupShape& mesh, const std::vector<RankInfo>& ranks) {
     for (int row = 0; row < mesh.across; ++row) {
         std::set<std::string> hosts;
         for (int i = 0; i < mesh.within; ++i) hosts.insert(ranks[row * mesh.within + i].host);
         if (hosts.size() == 1) continue;
         spdlog::warn(
-            "--mesh {}x{}: ranks {} to {} are on {} nodes ({} among them), so that \"within\" is not within "
-            "a node; start "
-            "as many ranks on each node as a row has",
+            "--mesh {}x{}: ranks {} to {} are on {} nodes (one is {}), so \"within\" is not within a node; "
+            "start as many ranks on each node as a row has",
             mesh.across, mesh.within, row * mesh.within, (row + 1) * mesh.within - 1, hosts.size(),
             *hosts.begin());
         return;
@@ -88,13 +86,13 @@ void warn_of_nccl_tests_variables() {
 }
 
 std::vector<Case> kinds_of(const Collective& collective, const Options& options, int group_size) {
-    const std::vector<Operation> none = {Operation::None};
+    const std::vector<Reduction> none = {Reduction::None};
     std::vector<int> roots = {options.root.value_or(0)};
     if (collective.rooted && !options.root) roots = numbers(0, 1, group_size);
     std::vector<Case> kinds;
     for (const ElementType type : options.types) {
-        for (const Operation operation : collective.reduces ? options.operations : none) {
-            for (const int root : roots) kinds.push_back({&collective, type, operation, root, 0, 0});
+        for (const Reduction reduction : collective.reduces ? options.reductions : none) {
+            for (const int root : roots) kinds.push_back({&collective, type, reduction, root, 0, 0});
         }
     }
     return kinds;
@@ -132,7 +130,7 @@ std::vector<Case> cases_of(const Collective& collective, const Options& options,
 }
 
 /// Wire format of a rank's connections for ControlChannel::exchange: text with one connection per line.
-struct ConnectionsCard {
+struct WireConnections {
     char lines[2048];
 };
 
@@ -149,11 +147,11 @@ std::vector<std::string> transport_of(const Run& run, const Axis& axis, const Ba
     const bool on_host = run.carrier.devices.empty();
     const std::vector<std::string> found =
         on_host ? std::vector{nodes_of(axis, run.control.ranks())} : backend.connections();
-    ConnectionsCard own = {};
+    WireConnections own = {};
     fmt::format("{}", fmt::join(found, "\n")).copy(own.lines, sizeof(own.lines) - 1);
     std::set<std::string> all;
-    for (const ConnectionsCard& card : run.control.exchange(own)) {
-        std::istringstream lines(card.lines);
+    for (const WireConnections& other : run.control.exchange(own)) {
+        std::istringstream lines(other.lines);
         for (std::string line; std::getline(lines, line);) all.insert(line);
     }
     return {all.begin(), all.end()};
@@ -163,12 +161,12 @@ AxisResults run_axis(const Run& run, const Axis& axis) {
     const auto& [world, control, options, carrier, print, make] = run;
     const std::vector<Case> cases = cases_of(collective_named(options.collective), options, axis);
     const auto backend = make(world, control, axis.members, carrier, options);
-    size_t most_bytes = 0;
+    size_t max_bytes = 0;
     for (const Case& one : cases) {
         backend->require(one.bytes / size_bytes(one.type));
-        most_bytes = std::max(most_bytes, one.bytes);
+        max_bytes = std::max(max_bytes, one.bytes);
     }
-    Measurement measurement(*backend, world, control, options, most_bytes);
+    Measurement measurement(*backend, world, control, options, max_bytes);
     // NCCL may choose a connection by the size of an operation, and reports a connection only after its first
     // use. The smallest and the largest case therefore run once.
     for (const Case& one : {cases.front(), cases.back()}) measurement.connect(one);
@@ -201,8 +199,8 @@ Results run_benchmark(const mpi::Comm& world, const ControlChannel& control, con
         std::this_thread::sleep_for(kTimeToForward);
     };
     if (world.rank() == 0) warn_of_nccl_tests_variables();
-    if (options.mesh && world.rank() == 0) warn_of_torn_rows(*options.mesh, control.ranks());
-    results.carrier = choose_carrier(world, control, options);
+    if (options.mesh && world.rank() == 0) warn_of_rows_across_nodes(*options.mesh, control.ranks());
+    results.carrier = choose_carrier(world, control, options.backend);
     print_once(preamble(options, results.carrier, control.ranks()));
     const Run run{world, control, options, results.carrier, print_once, make};
     for (const Axis& axis : axes_of(options, world.rank(), world.size())) {

@@ -19,9 +19,6 @@ namespace argosy::bench {
 
 using Clock = std::chrono::system_clock;
 
-/// The units of reports: microseconds, and 1e9 bytes per second.
-inline constexpr double kMicro = 1e6, kGiga = 1e9;
-
 struct Row {
     Case kind;
     int cycle;

@@ -14,23 +14,23 @@ namespace argosy::bench {
 namespace {
 
 /// Wire format of a device for ControlChannel::exchange.
-struct DeviceCard {
+struct WireDevice {
     char name[96];
     char pci_bus_id[32];
     size_t memory_bytes;
     int number, capability;
 };
 
-DeviceCard card_of(const cuda::Device& device) {
-    DeviceCard card = {
+WireDevice to_wire(const cuda::Device& device) {
+    WireDevice wire = {
         .memory_bytes = device.memory_bytes, .number = device.number, .capability = device.capability};
-    device.name.copy(card.name, sizeof(card.name) - 1);
-    device.pci_bus_id.copy(card.pci_bus_id, sizeof(card.pci_bus_id) - 1);
-    return card;
+    device.name.copy(wire.name, sizeof(wire.name) - 1);
+    device.pci_bus_id.copy(wire.pci_bus_id, sizeof(wire.pci_bus_id) - 1);
+    return wire;
 }
 
-cuda::Device device_of(const DeviceCard& card) {
-    return {card.number, card.name, card.pci_bus_id, card.memory_bytes, card.capability};
+cuda::Device from_wire(const WireDevice& wire) {
+    return {wire.number, wire.name, wire.pci_bus_id, wire.memory_bytes, wire.capability};
 }
 
 bool is_set(const std::string& variable) {
@@ -45,7 +45,7 @@ void require_own_devices(const ControlChannel& control, const std::vector<cuda::
     if (sharing.empty()) return;
     const auto& [owner, rank] = sharing.front();
     throw UserError(
-        "ranks {} and {} on {} have the same GPU, {} ({}), and NCCL wants one for each rank: start as many "
+        "ranks {} and {} on {} have the same GPU, {} ({}), but NCCL needs one for each rank: start as many "
         "ranks on a node as it has GPUs, or measure over MPI (--backend mpi)",
         owner, rank, control.ranks()[rank].host, devices[rank].pci_bus_id, devices[rank].name);
 }
@@ -70,7 +70,7 @@ Carrier over_nccl(const mpi::Comm& world, const ControlChannel& control, int own
         {},
         nullptr};
     const cuda::Device own = cuda::describe_device(world.place_on_node().number % own_devices);
-    for (const DeviceCard& card : control.exchange(card_of(own))) carrier.devices.push_back(device_of(card));
+    for (const WireDevice& wire : control.exchange(to_wire(own))) carrier.devices.push_back(from_wire(wire));
     require_own_devices(control, carrier.devices, own.number);
     if (!is_set("NCCL_DEBUG")) carrier.log = std::make_unique<nccl::ConnectionLog>();
     return carrier;
@@ -78,30 +78,29 @@ Carrier over_nccl(const mpi::Comm& world, const ControlChannel& control, int own
 
 }  // namespace
 
-Carrier choose_carrier(const mpi::Comm& world, const ControlChannel& control, const Options& options) {
-    const std::string& wanted = options.backend;
-    if (!wanted.empty() && wanted != "mpi" && wanted != "nccl") {
-        throw UserError("--backend is '{}'; it must be mpi or nccl", wanted);
+Carrier choose_carrier(const mpi::Comm& world, const ControlChannel& control, const std::string& backend) {
+    if (!backend.empty() && backend != "mpi" && backend != "nccl") {
+        throw UserError("--backend is '{}'; it must be mpi or nccl", backend);
     }
-    if (wanted == "nccl" && nccl::version() == 0) {
+    if (backend == "nccl" && nccl::version() == 0) {
         throw UserError(
             "--backend nccl: this build has no NCCL; it measures over MPI on host memory (--backend mpi)");
     }
-    if (wanted == "mpi" || nccl::version() == 0) return over_mpi();
+    if (backend == "mpi" || nccl::version() == 0) return over_mpi();
 
     const int own_devices = cuda::device_count();
     const std::vector<int> without = ranks_without_device(control, own_devices);
     if (without.empty()) return over_nccl(world, control, own_devices);
     const std::string who = names_of(control.ranks(), without);
-    if (wanted == "nccl") {
+    if (backend == "nccl") {
         throw UserError(
-            "--backend nccl: {} {} no GPU: look at nvidia-smi there, CUDA_VISIBLE_DEVICES and the job's "
+            "--backend nccl: {} {} no GPU: check nvidia-smi there, CUDA_VISIBLE_DEVICES and the job's "
             "--gpus options",
             who, without.size() == 1 ? "sees" : "see");
     }
     if (world.rank() == 0 && std::ssize(without) < world.size()) {
-        spdlog::warn("{} {} no GPU, others do: measuring over MPI on host memory", who,
-                     without.size() == 1 ? "sees" : "see");
+        spdlog::warn("{} {} no GPU, but other ranks see one: nccl-bench measures over MPI on host memory",
+                     who, without.size() == 1 ? "sees" : "see");
     }
     return over_mpi();
 }
@@ -109,7 +108,7 @@ Carrier choose_carrier(const mpi::Comm& world, const ControlChannel& control, co
 std::unique_ptr<Backend> make_backend(const mpi::Comm& world, const ControlChannel& control,
                                       std::span<const int> members, const Carrier& carrier,
                                       const Options& options) {
-    const std::string what = fmt::format("making groups of {} ranks", members.size());
+    const std::string what = fmt::format("the creation of groups of {} ranks", members.size());
     control.barrier(what);
     mpi::Comm group = control.subgroup(world, members);
     if (carrier.backend == "mpi") {

@@ -24,10 +24,10 @@ struct Carrier {
     std::unique_ptr<nccl::ConnectionLog> log;  // null over MPI, and where the user sets NCCL_DEBUG
 };
 
-/// COLLECTIVE over `world`: chooses the backend that the options name; by default NCCL if this build has NCCL
+/// COLLECTIVE over `world`: chooses `backend`, "mpi" or "nccl". If it is empty: NCCL if this build has NCCL
 /// and every rank sees a GPU, else MPI. Rank n of a node (from 0) gets device n, or device 0 if the launcher
 /// shows the rank only one. Throws UserError, which names the ranks without a GPU or with a shared one.
-Carrier choose_carrier(const mpi::Comm& world, const ControlChannel& control, const Options& options);
+Carrier choose_carrier(const mpi::Comm& world, const ControlChannel& control, const std::string& backend);
 
 /// Makes a backend for the group `members`. COLLECTIVE over `world`: every rank passes the members of its own
 /// group. REQUIRES: `members` are ranks of the world in ascending order, this rank among them. Throws

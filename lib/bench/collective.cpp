@@ -1,9 +1,5 @@
 #include "bench/collective.h"
 
-#include <fmt/ranges.h>
-
-#include <vector>
-
 #include "base/error.h"
 
 namespace argosy::bench {
@@ -166,13 +162,17 @@ const Collective kCollectives[] = {
 
 std::span<const Collective> collectives() { return kCollectives; }
 
+std::string collective_names() {
+    std::string names;
+    for (const Collective& one : collectives()) names += (names.empty() ? "" : ", ") + std::string(one.name);
+    return names;
+}
+
 const Collective& collective_named(const std::string& name) {
-    std::vector<const char*> names;
     for (const Collective& one : collectives()) {
         if (name == one.name) return one;
-        names.push_back(one.name);
     }
-    throw UserError("no collective is called '{}'; there are {}", name, fmt::join(names, ", "));
+    throw UserError("no collective is called '{}'; there are {}", name, collective_names());
 }
 
 }  // namespace argosy::bench

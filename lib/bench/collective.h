@@ -54,6 +54,9 @@ struct Collective {
 
 std::span<const Collective> collectives();
 
+/// The names of all collectives, separated by commas.
+std::string collective_names();
+
 /// Throws UserError, which lists the known names, if there is no such collective.
 const Collective& collective_named(const std::string& name);
 

@@ -13,7 +13,8 @@
 namespace argosy::bench {
 namespace {
 
-struct Card {
+/// Wire format of a RankInfo for exchange().
+struct WireRankInfo {
     char host[60];
     int process;
 };
@@ -42,17 +43,17 @@ ControlChannel::ControlChannel(const mpi::Comm& world, double timeout_seconds)
       everyone_(world.size()),
       watchdog_(std::make_unique<watch::Watchdog>(comm_, /*gpu=*/nullptr, timeout_seconds)) {
     std::iota(everyone_.begin(), everyone_.end(), 0);
-    Card own = {};
+    WireRankInfo own = {};
     gethostname(own.host, sizeof(own.host) - 1);
     own.process = getpid();
     std::vector<RankInfo> ranks;
-    for (const Card& card : exchange(own)) ranks.push_back({card.host, card.process});
+    for (const WireRankInfo& other : exchange(own)) ranks.push_back({other.host, other.process});
     ranks_ = std::move(ranks);
 }
 
 void ControlChannel::exchange_bytes(void* all, std::span<const std::byte> own) const {
     wait(comm_.all_gather(all, own.data(), own.size(), ElementType::UInt8),
-         "the exchange of what the ranks have found");
+         "the exchange of values between the ranks");
 }
 
 std::vector<std::string> ControlChannel::exchange_texts(const std::string& own) const {
@@ -82,7 +83,7 @@ void ControlChannel::wait(mpi::Request request, const std::string& operation) co
 }
 
 mpi::Comm ControlChannel::subgroup(const mpi::Comm& world, std::span<const int> members) const {
-    const std::string operation = fmt::format("the making of a group of {} ranks", members.size());
+    const std::string operation = fmt::format("the creation of a group of {} ranks", members.size());
     watch::AwaitedOperation all = awaited(operation, timeout_seconds_);
     const watch::HostWait wait(watchdog_->waits(), std::move(all), watch::HostWait::Kind::Blocks);
     return world.subgroup(members);

@@ -46,15 +46,15 @@ class ControlChannel {
     mpi::Comm subgroup(const mpi::Comm& world, std::span<const int> members) const;
 
     /// COLLECTIVE: an all-gather of one value from each rank. Returns the values by rank.
-    template <class Card>
-    std::vector<Card> exchange(const Card& own) const {
+    template <class Value>
+    std::vector<Value> exchange(const Value& own) const {
         return exchange_several(std::span(&own, 1));
     }
     /// COLLECTIVE: an all-gather of the same number of values from each rank. Returns the values by rank.
-    template <class Card>
-    std::vector<Card> exchange_several(std::span<const Card> own) const {
-        static_assert(std::is_trivially_copyable_v<Card>);
-        std::vector<Card> all(own.size() * static_cast<size_t>(comm_.size()));
+    template <class Value>
+    std::vector<Value> exchange_several(std::span<const Value> own) const {
+        static_assert(std::is_trivially_copyable_v<Value>);
+        std::vector<Value> all(own.size() * static_cast<size_t>(comm_.size()));
         exchange_bytes(all.data(), std::as_bytes(own));
         return all;
     }

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstring>
 #include <iterator>
-#include <limits>
 #include <type_traits>
 
 #include "base/element_type.h"
@@ -15,11 +14,11 @@ namespace argosy::bench {
 namespace {
 
 struct TypeRow {
-    ElementType type;
+    ElementType value;
     const char* name;
     bool is_signed;
-    int exact, exponent;  // see largest_exact() and largest_exponent()
-    int digits, least;    // significand bits, log2 of the smallest positive number; 0 for integers
+    int exact, exponent;       // see largest_exact() and largest_exponent()
+    int digits, min_exponent;  // significand bits, log2 of the smallest positive number; 0 for integers
 };
 
 // REQUIRES: the order of the enumeration, which indexes the table. No benchmark uses UInt16, the last type.
@@ -40,16 +39,32 @@ constexpr TypeRow kTypes[] = {
 
 static_assert(std::size(kTypes) == static_cast<size_t>(ElementType::UInt16));  // which is not measured
 
-struct OperationRow {
-    Operation operation;
+struct ReductionRow {
+    Reduction value;
     const char* name;
 };
-constexpr OperationRow kOperations[] = {
-    {Operation::None, "none"}, {Operation::Sum, "sum"}, {Operation::Product, "prod"},
-    {Operation::Min, "min"},   {Operation::Max, "max"}, {Operation::Average, "avg"},
+constexpr ReductionRow kReductions[] = {
+    {Reduction::None, "none"}, {Reduction::Sum, "sum"}, {Reduction::Product, "prod"},
+    {Reduction::Min, "min"},   {Reduction::Max, "max"}, {Reduction::Average, "avg"},
 };
 
 const TypeRow& row(ElementType type) { return kTypes[static_cast<int>(type)]; }
+
+/// The values of the rows with this name, or of all rows for "all".
+template <class Row>
+auto values_named(std::span<const Row> rows, const std::string& wanted, const char* option) {
+    std::vector<decltype(Row::value)> found;
+    std::vector<const char*> names;
+    for (const Row& one : rows) {
+        names.push_back(one.name);
+        if (wanted == "all" || wanted == one.name) found.push_back(one.value);
+    }
+    if (found.empty()) {
+        throw UserError("{} {}: unknown name; the known names are {} and all", option, wanted,
+                        fmt::join(names, ", "));
+    }
+    return found;
+}
 
 template <class Visit>
 void visit_narrow(ElementType type, Visit visit) {
@@ -105,43 +120,22 @@ void change_each(std::span<std::byte> elements, Change change) {
 }  // namespace
 
 const char* name(ElementType type) { return row(type).name; }
-const char* name(Operation operation) { return kOperations[static_cast<int>(operation)].name; }
+const char* name(Reduction reduction) { return kReductions[static_cast<int>(reduction)].name; }
 bool is_signed(ElementType type) { return row(type).is_signed; }
 bool is_whole(ElementType type) { return row(type).digits == 0; }
 int largest_exact(ElementType type) { return row(type).exact; }
 int largest_exponent(ElementType type) { return row(type).exponent; }
 
 std::vector<ElementType> types_named(const std::string& wanted) {
-    std::vector<ElementType> found;
-    std::vector<const char*> names;
-    for (const TypeRow& one : kTypes) {
-        names.push_back(one.name);
-        if (wanted == "all" || wanted == one.name) found.push_back(one.type);
-    }
-    if (found.empty()) {
-        throw UserError("--datatype {}: no such type; there are {} and all", wanted, fmt::join(names, ", "));
-    }
-    return found;
+    return values_named<TypeRow>(kTypes, wanted, "--datatype");
 }
 
-std::vector<Operation> operations_named(const std::string& wanted) {
+std::vector<Reduction> reductions_named(const std::string& wanted) {
     if (wanted == "mulsum") {
         throw UserError(
-            "--op mulsum is NCCL's sum of inputs that each rank scales on their way, and is not measured "
-            "here. "
-            "Take sum or avg");
+            "--op mulsum is not supported: it is NCCL's sum of inputs that each rank scales; use sum or avg");
     }
-    std::vector<Operation> found;
-    std::vector<const char*> names;
-    for (const OperationRow& one : kOperations) {
-        if (one.operation == Operation::None) continue;
-        names.push_back(one.name);
-        if (wanted == "all" || wanted == one.name) found.push_back(one.operation);
-    }
-    if (found.empty()) {
-        throw UserError("--op {}: no such operation; there are {} and all", wanted, fmt::join(names, ", "));
-    }
-    return found;
+    return values_named<ReductionRow>(std::span(kReductions).subspan(1), wanted, "--op");  // without None
 }
 
 uint64_t bits_of(double value, ElementType type) {
@@ -172,7 +166,7 @@ double value_of(const std::byte* element, ElementType type) {
 }
 
 double largest_rounding(double value, ElementType type) {
-    return std::ldexp(std::abs(value), -row(type).digits + 1) + std::ldexp(1.0, row(type).least);
+    return std::ldexp(std::abs(value), -row(type).digits + 1) + std::ldexp(1.0, row(type).min_exponent);
 }
 
 void divide(std::span<std::byte> elements, ElementType type, int divisor) {

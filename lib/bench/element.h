@@ -12,17 +12,17 @@
 namespace argosy::bench {
 
 /// None: the collective reduces nothing. Average: the mean over the ranks, rounded once.
-enum class Operation { None, Sum, Product, Min, Max, Average };
+enum class Reduction { None, Sum, Product, Min, Max, Average };
 
 const char* name(ElementType type);  // "bfloat16"
-const char* name(Operation operation);
+const char* name(Reduction reduction);
 bool is_signed(ElementType type);
 bool is_whole(ElementType type);
 
 /// The type or operation of this name, or all of them for "all". Throws UserError, which lists the known
 /// names, for any other name.
 std::vector<ElementType> types_named(const std::string& name);
-std::vector<Operation> operations_named(const std::string& name);
+std::vector<Reduction> reductions_named(const std::string& name);
 
 /// The bits of `value` as an element of `type`, in the lower bytes of the result. The value is rounded if the
 /// type cannot represent it exactly.

@@ -19,9 +19,9 @@ constexpr size_t kBlockBytes = 256 << 10;  // buffers are filled and compared in
 template <class Visit>
 void for_each_block(const Case& kind, Visit visit) {
     const size_t bytes = size_bytes(kind.type);
-    const size_t most = kBlockBytes / bytes;
-    for (size_t first = 0; first < kind.chunk_elements; first += most) {
-        visit(first, std::min(most, kind.chunk_elements - first) * bytes);
+    const size_t max_elements = kBlockBytes / bytes;
+    for (size_t first = 0; first < kind.chunk_elements; first += max_elements) {
+        visit(first, std::min(max_elements, kind.chunk_elements - first) * bytes);
     }
 }
 
@@ -37,7 +37,7 @@ size_t chunk_bytes(const Case& kind) { return kind.chunk_elements * size_bytes(k
 bool rounds_average(const Case& kind, const Backend& backend) {
     constexpr unsigned kMaxExact = 64;
     const auto ranks = static_cast<unsigned>(backend.size());
-    return kind.operation == Operation::Average && backend.scales_before_average() && !is_whole(kind.type) &&
+    return kind.reduction == Reduction::Average && backend.scales_before_average() && !is_whole(kind.type) &&
            !(std::has_single_bit(ranks) && ranks <= kMaxExact);
 }
 
@@ -62,10 +62,10 @@ int64_t count_different(std::span<const std::byte> wanted, std::span<const std::
 
 std::optional<Case> case_of(const Case& kind, size_t bytes, int num_ranks) {
     const Chunks chunks = kind.collective->chunks(num_ranks);
-    const auto most = static_cast<size_t>(std::max(chunks.input, chunks.output));
+    const auto num_chunks = static_cast<size_t>(std::max(chunks.input, chunks.output));
     Case result = kind;
-    result.chunk_elements = bytes / size_bytes(kind.type) / most;
-    result.bytes = result.chunk_elements * most * size_bytes(kind.type);
+    result.chunk_elements = bytes / size_bytes(kind.type) / num_chunks;
+    result.bytes = result.chunk_elements * num_chunks * size_bytes(kind.type);
     if (result.chunk_elements == 0) return std::nullopt;
     return result;
 }
@@ -90,7 +90,7 @@ Call Measurement::call_on(const Buffers& buffers, const Case& kind, Placement pl
             .out = buffers.output.get() + static_cast<size_t>(offsets.output) * chunk_bytes(kind),
             .count = kind.chunk_elements,
             .type = kind.type,
-            .operation = kind.operation,
+            .reduction = kind.reduction,
             .root = kind.root};
 }
 
@@ -178,7 +178,7 @@ Measurement::Samples Measurement::run_to_time(const Case& kind, const std::vecto
 void Measurement::combine(std::vector<double>& values, mpi::Reduction reduction) const {
     control_.wait(
         world_.all_reduce(values.data(), values.data(), values.size(), ElementType::Float64, reduction),
-        "putting the ranks' times together");
+        "the reduction of the ranks' times");
 }
 
 Timing Measurement::evaluate(const Case& kind, const Samples& samples) const {
@@ -223,7 +223,7 @@ void Measurement::connect(const Case& kind) {
 
 Timing Measurement::measure(const Case& kind, Placement placement) {
     const std::string what = name_of(kind);
-    const Pattern pattern(kind.type, kind.operation, backend_.size());
+    const Pattern pattern(kind.type, kind.reduction, backend_.size());
     std::vector<Call> calls;
     for (const Buffers& one : buffers_) calls.push_back(call_on(one, kind, placement));
     try {

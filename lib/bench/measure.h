@@ -3,9 +3,9 @@
 //
 // Timing: after `warmup` iterations and a barrier, `iterations` iterations run back to back; the backend
 // decides when the next one may begin. A rank's time is the interval from the barrier until the rank sees the
-// last iteration end, divided by the number of operations; `across_ranks` says how the ranks' times become
-// one. The distribution of single iterations is reported too: an iteration's time runs from the end of the
-// iteration before it to its own end, on the slowest rank.
+// last iteration end, divided by the number of operations; `across_ranks` selects how the ranks' times are
+// combined. The distribution of single iterations is reported too: an iteration's time runs from the end of
+// the iteration before it to its own end, on the slowest rank.
 //
 // Verification: the output buffer first holds the bitwise complement of the expected result, so that an
 // element that is not written counts as wrong. One operation runs on fresh input, and every element is
@@ -20,7 +20,6 @@
 #include <string>
 #include <vector>
 
-#include "base/clock.h"
 #include "bench/backend.h"
 #include "bench/collective.h"
 #include "bench/control_channel.h"
@@ -28,23 +27,6 @@
 #include "mpi/comm.h"
 
 namespace argosy::bench {
-
-/// Times iterations with the clock of this process.
-class HostClock {
-  public:
-    void start() { ends_ = {seconds_now()}; }
-    void end_iteration() { ends_.push_back(seconds_now()); }
-
-    /// For each iteration, the time from the end of the one before it.
-    std::vector<double> iteration_seconds() const {
-        std::vector<double> seconds;
-        for (size_t i = 1; i < ends_.size(); ++i) seconds.push_back(ends_[i] - ends_[i - 1]);
-        return seconds;
-    }
-
-  private:
-    std::vector<double> ends_;
-};
 
 struct Distribution {
     double min = 0, max = 0, mean = 0;
@@ -63,7 +45,7 @@ Distribution distribution_of(std::span<const double> times);
 struct Case {
     const Collective* collective;
     ElementType type;
-    Operation operation;
+    Reduction reduction;
     int root;
     size_t chunk_elements;
     size_t bytes;  // size of the larger of a rank's two buffers

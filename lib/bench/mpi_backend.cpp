@@ -14,12 +14,12 @@ constexpr size_t kAlignment = 4096;
 
 /// An average becomes a sum, which wait() divides.
 mpi::Reduction mpi_reduction(const Call& call) {
-    switch (call.operation) {
-        case Operation::Product:
+    switch (call.reduction) {
+        case Reduction::Product:
             return mpi::Reduction::Product;
-        case Operation::Min:
+        case Reduction::Min:
             return mpi::Reduction::Min;
-        case Operation::Max:
+        case Reduction::Max:
             return mpi::Reduction::Max;
         default:
             return mpi::Reduction::Sum;
@@ -37,15 +37,15 @@ MpiBackend::MpiBackend(mpi::Comm group, double timeout_seconds)
 void MpiBackend::require(size_t elements) const {
     if (elements <= mpi::kMaxElements) return;
     throw UserError(
-        "{} elements in one operation; MPI 3 counts with int, so {} are the most. Take a smaller --maxbytes "
-        "or a wider --datatype",
+        "one operation has {} elements, but MPI 3 counts with int, up to {}: use a smaller --maxbytes or a "
+        "wider --datatype",
         elements, mpi::kMaxElements);
 }
 
 Backend::Memory MpiBackend::allocate(size_t bytes) const {
     constexpr auto kAligned = std::align_val_t(kAlignment);
     auto* const memory = static_cast<std::byte*>(::operator new(bytes, kAligned, std::nothrow));
-    if (!memory) throw RunError("no memory for a buffer of {} bytes; a smaller --maxbytes takes less", bytes);
+    if (!memory) throw RunError("no memory for a buffer of {} bytes: use a smaller --maxbytes", bytes);
     std::memset(memory, 0, bytes);  // makes the kernel map all pages now, not during a measurement
     return {memory, [](std::byte* pointer) { ::operator delete(pointer, kAligned); }};
 }
@@ -99,21 +99,21 @@ void MpiBackend::scatter(const Call& call) {
 /// In place, first copies the data to send, as MPI_Sendrecv_replace does: received data may overwrite the
 /// buffer before the send has read it.
 void MpiBackend::send_receive(const Call& call) {
-    const std::byte* leaving = call.in;
+    const std::byte* source = call.in;
     if (call.in == call.out) {
         const size_t bytes = call.count * size_bytes(call.type);
         if (num_outgoing_ == outgoing_.size()) outgoing_.emplace_back();
         auto& copy = outgoing_[num_outgoing_++];
         copy.assign(call.in, call.in + bytes);
-        leaving = copy.data();
+        source = copy.data();
     }
     const int before = (rank_ + size_ - 1) % size_, next = (rank_ + 1) % size_;
     requests_.push_back(group_.receive(call.out, call.count, call.type, before));
-    requests_.push_back(group_.send(leaving, call.count, call.type, next, /*synchronous=*/false));
+    requests_.push_back(group_.send(source, call.count, call.type, next, /*synchronous=*/false));
 }
 
 void MpiBackend::divide_later(const Call& call) {
-    if (call.operation == Operation::Average) averages_.push_back(call);
+    if (call.reduction == Reduction::Average) averages_.push_back(call);
 }
 
 void MpiBackend::wait() {

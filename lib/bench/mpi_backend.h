@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "bench/backend.h"
-#include "bench/measure.h"
 #include "mpi/comm.h"
 
 namespace argosy::bench {

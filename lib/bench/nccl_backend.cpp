@@ -13,14 +13,14 @@ namespace argosy::bench {
 namespace {
 
 nccl::Reduction nccl_reduction(const Call& call) {
-    switch (call.operation) {
-        case Operation::Product:
+    switch (call.reduction) {
+        case Reduction::Product:
             return nccl::Reduction::Product;
-        case Operation::Min:
+        case Reduction::Min:
             return nccl::Reduction::Min;
-        case Operation::Max:
+        case Reduction::Max:
             return nccl::Reduction::Max;
-        case Operation::Average:
+        case Reduction::Average:
             return nccl::Reduction::Average;
         default:
             return nccl::Reduction::Sum;
@@ -36,7 +36,7 @@ cuda::Stream stream_on(int device) {
 
 NcclBackend::NcclBackend(const mpi::Comm& group, const Setup& setup)
     : setup_(setup),
-      lane_(std::make_shared<Lane>(stream_on(setup.device))),
+      handles_(std::make_shared<Handles>(stream_on(setup.device))),
       log_begins_(setup.log ? setup.log->text().size() : 0) {
     make_communicator(group);
     if (setup_.log) setup_.log->restore_environment();
@@ -50,29 +50,29 @@ void NcclBackend::make_communicator(const mpi::Comm& group) {
         throw WaitTimeout();
     }
     const auto made = std::make_shared<std::unique_ptr<nccl::Communicator>>();
-    give_up_after_timeout([made, id, size = group.size(), rank = group.rank()] {
+    run_with_timeout([made, id, size = group.size(), rank = group.rank()] {
         *made = std::make_unique<nccl::Communicator>(id, size, rank);
     });
-    lane_->communicator = std::move(*made);
+    handles_->communicator = std::move(*made);
 }
 
 Backend::Memory NcclBackend::allocate(size_t bytes) const {
     auto memory = std::make_shared<cuda::DeviceMemory>(bytes);
-    cuda::set_to_zero(memory->data(), bytes, lane_->stream);
-    lane_->stream.synchronize();
+    cuda::set_to_zero(memory->data(), bytes, handles_->stream);
+    handles_->stream.synchronize();
     return {memory->data(), [memory](std::byte*) mutable { memory.reset(); }};
 }
 
 // write() and read() copy on the stream of the operations, because the device's default stream is not ordered
 // with that stream. No operation is under way during a copy, so synchronize() does not wait for other ranks.
 void NcclBackend::write(std::byte* to, std::span<const std::byte> from) const {
-    cuda::copy_to_device(to, from, lane_->stream);
-    lane_->stream.synchronize();
+    cuda::copy_to_device(to, from, handles_->stream);
+    handles_->stream.synchronize();
 }
 
 void NcclBackend::read(std::span<std::byte> to, const std::byte* from) const {
-    cuda::copy_to_host(to, from, lane_->stream);
-    lane_->stream.synchronize();
+    cuda::copy_to_host(to, from, handles_->stream);
+    handles_->stream.synchronize();
 }
 
 void NcclBackend::all_gather(const Call& call) {
@@ -89,7 +89,7 @@ void NcclBackend::all_reduce(const Call& call) {
 
 void NcclBackend::all_to_all(const Call& call) {
     const size_t bytes = call.count * static_cast<size_t>(size()) * size_bytes(call.type);
-    const std::byte* const in = leaving(call, bytes);
+    const std::byte* const in = send_buffer(call, bytes);
     launch("all_to_all", call, [call, in](const nccl::Communicator& ranks, const cuda::Stream& stream) {
         ranks.all_to_all(call.out, in, call.count, call.type, stream);
     });
@@ -126,7 +126,7 @@ void NcclBackend::scatter(const Call& call) {
 }
 
 void NcclBackend::send_receive(const Call& call) {
-    const std::byte* const in = leaving(call, call.count * size_bytes(call.type));
+    const std::byte* const in = send_buffer(call, call.count * size_bytes(call.type));
     launch("send_receive", call, [call, in](const nccl::Communicator& ranks, const cuda::Stream& stream) {
         nccl::launch_together([&] {
             const int before = (ranks.rank() + ranks.size() - 1) % ranks.size();
@@ -139,17 +139,17 @@ void NcclBackend::send_receive(const Call& call) {
 
 /// The buffer to send from. In place the data is copied first, because received data may overwrite the buffer
 /// before the send has read it. The measured time includes the copy.
-const std::byte* NcclBackend::leaving(const Call& call, size_t bytes) {
+const std::byte* NcclBackend::send_buffer(const Call& call, size_t bytes) {
     if (call.in != call.out) return call.in;
     if (num_outgoing_ == outgoing_.size()) outgoing_.emplace_back(bytes);
     cuda::DeviceMemory& copy = outgoing_[num_outgoing_++];
     if (copy.bytes() < bytes) copy = cuda::DeviceMemory(bytes);
-    cuda::copy_on_device(copy.data(), call.in, bytes, lane_->stream);
+    cuda::copy_on_device(copy.data(), call.in, bytes, handles_->stream);
     return copy.data();
 }
 
 void NcclBackend::launch(const char* name, const Call& call, Launch operation) {
-    next_ = {name, call.count, call.type, call.operation, call.root};
+    next_ = {name, call.count, call.type, call.reduction, call.root};
     batch_.push_back(std::move(operation));
     if (!together_) launch_batch();
 }
@@ -160,10 +160,10 @@ void NcclBackend::end_together() {
 }
 
 void NcclBackend::launch_batch() {
-    launch_now([lane = lane_, batch = std::exchange(batch_, {})] {
-        if (batch.size() == 1) return batch[0](*lane->communicator, lane->stream);
+    launch_now([handles = handles_, batch = std::exchange(batch_, {})] {
+        if (batch.size() == 1) return batch[0](*handles->communicator, handles->stream);
         nccl::launch_together([&] {
-            for (const Launch& operation : batch) operation(*lane->communicator, lane->stream);
+            for (const Launch& operation : batch) operation(*handles->communicator, handles->stream);
         });
     });
 }
@@ -172,13 +172,13 @@ void NcclBackend::launch_batch() {
 /// answer, so the launch runs with a timeout.
 void NcclBackend::launch_now(const std::function<void()>& calls) {
     if (next_ == last_) return calls();
-    give_up_after_timeout(calls);
+    run_with_timeout(calls);
     last_ = next_;
 }
 
 /// Runs `calls` in a thread, because they may wait for other ranks without a timeout. Throws WaitTimeout
 /// after this backend's timeout and leaves the thread behind, which keeps the captures of `calls` alive.
-void NcclBackend::give_up_after_timeout(std::function<void()> calls) {
+void NcclBackend::run_with_timeout(std::function<void()> calls) {
     std::packaged_task<void()> task([device = setup_.device, calls = std::move(calls)] {
         cuda::set_device(device);
         calls();
@@ -194,23 +194,23 @@ void NcclBackend::give_up_after_timeout(std::function<void()> calls) {
 
 /// Polls `done` without sleeping, because a sleep would be part of the measured time.
 void NcclBackend::wait_for(const std::function<bool()>& done) {
-    constexpr int kLooksBeforeHealth = 1024;
-    int looks = 0;
+    constexpr int kPollsPerHealthCheck = 1024;
+    int polls = 0;
     const double begun = seconds_now();
     try {
         const bool in_time = done_within(setup_.timeout_seconds, [&] {
-            if (++looks % kLooksBeforeHealth == 0) lane_->communicator->require_health();
+            if (++polls % kPollsPerHealthCheck == 0) handles_->communicator->require_health();
             return done();
         });
         if (!in_time) throw WaitTimeout();
     } catch (const nccl::PeerError&) {
-        lane_->communicator->abort();
+        handles_->communicator->abort();
         // A peer's error late in this wait most likely is a timeout: the peer began to wait a little earlier
         // than this rank, which would soon time out for the same reason.
         if (seconds_now() - begun > setup_.timeout_seconds / 2) throw WaitTimeout();
         throw;
     } catch (...) {
-        lane_->communicator->abort();  // ends the running kernels, which would block freeing memory
+        handles_->communicator->abort();  // ends the running kernels, which would block freeing memory
         throw;
     }
 }
@@ -220,8 +220,8 @@ void NcclBackend::wait() {
     for (; num_ended_ < num_ends_; ++num_ended_) {
         wait_for([this] { return ends_[num_ended_].done(); });
     }
-    wait_for([this] { return lane_->stream.done(); });
-    lane_->communicator->require_health();
+    wait_for([this] { return handles_->stream.done(); });
+    handles_->communicator->require_health();
     num_outgoing_ = 0;
 }
 
@@ -237,7 +237,7 @@ void NcclBackend::end_iteration() {
         return clock_.end_iteration();
     }
     if (num_ends_ == ends_.size()) ends_.emplace_back();
-    ends_[num_ends_++].record(lane_->stream);
+    ends_[num_ends_++].record(handles_->stream);
     // The copies may be reused: on the stream, the next iteration's copies come after this one's sends.
     num_outgoing_ = 0;
 }

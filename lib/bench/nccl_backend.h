@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "bench/backend.h"
-#include "bench/measure.h"
 #include "cuda/memory.h"
 #include "cuda/stream.h"
 #include "mpi/comm.h"
@@ -34,8 +33,8 @@ class NcclBackend : public Backend {
     /// COLLECTIVE over `group`, which broadcasts NCCL's id. Throws WaitTimeout after a timeout.
     NcclBackend(const mpi::Comm& group, const Setup& setup);
 
-    int rank() const override { return lane_->communicator->rank(); }
-    int size() const override { return lane_->communicator->size(); }
+    int rank() const override { return handles_->communicator->rank(); }
+    int size() const override { return handles_->communicator->size(); }
     void require(size_t /*elements*/) const override {}
     Memory allocate(size_t bytes) const override;
     void write(std::byte* to, std::span<const std::byte> from) const override;
@@ -64,9 +63,9 @@ class NcclBackend : public Backend {
 
   private:
     /// The stream and communicator of all launches. They have shared ownership, because a thread that
-    /// give_up_after_timeout() left behind still uses them.
-    struct Lane {
-        explicit Lane(cuda::Stream made) : stream(std::move(made)) {}
+    /// run_with_timeout() left behind still uses them.
+    struct Handles {
+        explicit Handles(cuda::Stream made) : stream(std::move(made)) {}
         cuda::Stream stream;
         std::unique_ptr<nccl::Communicator> communicator;
     };
@@ -77,7 +76,7 @@ class NcclBackend : public Backend {
         const char* name;
         size_t count;
         ElementType type;
-        Operation operation;
+        Reduction reduction;
         int root;
         bool operator==(const Kind&) const = default;
     };
@@ -86,12 +85,12 @@ class NcclBackend : public Backend {
     void launch(const char* name, const Call& call, Launch operation);
     void launch_batch();
     void launch_now(const std::function<void()>& calls);
-    void give_up_after_timeout(std::function<void()> calls);
+    void run_with_timeout(std::function<void()> calls);
     void wait_for(const std::function<bool()>& done);
-    const std::byte* leaving(const Call& call, size_t bytes);
+    const std::byte* send_buffer(const Call& call, size_t bytes);
 
     Setup setup_;
-    std::shared_ptr<Lane> lane_;
+    std::shared_ptr<Handles> handles_;
     size_t log_begins_;
     Kind last_ = {}, next_ = {};
     bool together_ = false;

@@ -10,8 +10,8 @@
 namespace argosy::bench {
 namespace {
 
-void require_at_least(int least, int value, const char* option) {
-    if (value < least) throw UserError("{} {}: at least {}", option, value, least);
+void require_at_least(int min, int value, const char* option) {
+    if (value < min) throw UserError("{} {}: it must be at least {}", option, value, min);
 }
 
 std::filesystem::path normal(const std::filesystem::path& path) {
@@ -24,23 +24,21 @@ constexpr const char* kHelp =
     "Options, columns and bandwidths are those of nccl-tests, followed by p50 and p99 of single iterations.\n"
     "Results are verified before times are shown.\n"
     "\n"
-    "time    wall time of a rank, from the moment at which all ranks have met to the end of its last "
-    "iteration,\n"
-    "        divided by the number of iterations; --average says how the ranks' times become one\n"
+    "time    wall time of a rank from a barrier to the end of its last iteration, divided by the number of\n"
+    "        iterations; --average selects how the ranks' times are combined\n"
     "p50/99  percentiles of single iterations, each as long as on its slowest rank; with fewer than 100\n"
     "        iterations p99 is the longest\n"
     "algbw   size / time, in 1e9 bytes a second\n"
     "busbw   algbw times 2(n-1)/n for all_reduce, 1 for broadcast, reduce and sendrecv, (n-1)/n for the "
     "rest:\n"
-    "        what the busiest link carries, comparable over n\n"
+    "        the traffic of the busiest link, comparable between numbers of ranks\n"
     "#wrong  wrong elements over all ranks, from the verification before the measurement and, out of place,\n"
-    "        from what the timed iterations left\n"
+    "        from the results of the timed iterations\n"
     "\n"
-    "Over NCCL, buffers are memory of the rank's GPU, operations are launched one behind the other as\n"
-    "nccl-tests does, and the GPU's clock times single iterations; avg may differ by NCCL's roundings.\n"
-    "Over MPI, buffers are host memory; alltoall, scatter and the like are MPI's own, avg is a sum and a\n"
-    "division, and half, bfloat16 and fp8 are added up by this program. FORMAT.md of lib/bench defines JSON\n"
-    "and CSV.\n"
+    "Over NCCL, buffers are in the memory of the rank's GPU, operations are queued on a stream as in\n"
+    "nccl-tests, and the GPU's clock times single iterations; avg may differ by NCCL's roundings.\n"
+    "Over MPI, buffers are in host memory, avg is a sum and a division, and this program adds half,\n"
+    "bfloat16 and fp8 itself. lib/bench/FORMAT.md defines JSON and CSV.\n"
     "Exit codes: 0 done; 1 failed; 2 wrong usage; 3 a wrong result, or a bandwidth below --min-busbw; 76 a "
     "rank\n"
     "did not answer in time.\n";
@@ -62,13 +60,13 @@ std::optional<int> parse_root(const std::string& text) {
     int root = 0;
     const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), root);
     if (error != std::errc() || rest != text.data() + text.size()) {
-        throw UserError("--root {}: a rank's number, or all", text);
+        throw UserError("--root {}: it must be the number of a rank, or all", text);
     }
     return root;
 }
 
 AcrossRanks parse_across_ranks(int number) {
-    if (number < 0 || number > 3) throw UserError("--average {}: 0 rank 0, 1 mean, 2 min, 3 max", number);
+    if (number < 0 || number > 3) throw UserError("--average {}: it must be 0 to 3; see --help", number);
     return static_cast<AcrossRanks>(number);
 }
 
@@ -82,8 +80,8 @@ size_t parse_size(const std::string& text, const char* option) {
         std::string("KMG").find(unit.empty() ? ' ' : static_cast<char>(std::toupper(unit[0])));
     const bool known = unit.empty() || (unit.size() == 1 && power != std::string::npos);
     const double bytes = unit.empty() ? number : std::ldexp(number, 10 * static_cast<int>(power + 1));
-    constexpr double kMost = 1e15;
-    if (error != std::errc() || !known || !(bytes >= 0 && bytes <= kMost)) {
+    constexpr double kMaxBytes = 1e15;
+    if (error != std::errc() || !known || !(bytes >= 0 && bytes <= kMaxBytes)) {
         throw UserError(
             "{} {}: not a size; write bytes, or a number with K, M or G (powers of 1024), as 128M", option,
             text);
@@ -96,13 +94,13 @@ std::vector<size_t> sizes_of(const Sweep& sweep) {
         throw UserError("--minbytes {} is more than --maxbytes {}", sweep.min_bytes, sweep.max_bytes);
     }
     if (sweep.factor == 1 || sweep.factor < 0) {
-        throw UserError("--stepfactor {}: sizes grow by a factor of 2 or more", sweep.factor);
+        throw UserError("--stepfactor {}: it must be at least 2", sweep.factor);
     }
     if (sweep.factor > 1 && sweep.min_bytes == 0) {
-        throw UserError("--minbytes 0 stays 0 under --stepfactor; begin with 1 or more");
+        throw UserError("--minbytes 0 stays 0 with --stepfactor; use 1 or more");
     }
     if (sweep.factor == 0 && sweep.step_bytes == 0 && sweep.min_bytes < sweep.max_bytes) {
-        throw UserError("--stepbytes 0 never comes to --maxbytes");
+        throw UserError("--stepbytes 0: the sizes never reach --maxbytes");
     }
     std::vector<size_t> sizes;
     for (size_t size = sweep.min_bytes; size <= sweep.max_bytes;
@@ -118,7 +116,7 @@ std::vector<size_t> sizes_of(const Sweep& sweep) {
 }
 
 void check_timeout(double seconds) {
-    if (!(seconds > 0)) throw UserError("--timeout {}: more than 0 seconds", seconds);
+    if (!(seconds > 0)) throw UserError("--timeout {}: it must be more than 0 seconds", seconds);
 }
 
 void check(const Options& options, int num_ranks) {
@@ -141,7 +139,7 @@ void check(const Options& options, int num_ranks) {
     }
     if (options.blocking_calls && options.aggregated > 1) {
         throw UserError(
-            "--agg_iters {} wants several operations under way at once, which --blocking 1 forbids",
+            "--agg_iters {} needs several operations at once, but --blocking 1 runs one after the other",
             options.aggregated);
     }
     if (options.mesh && static_cast<int64_t>(options.mesh->across) * options.mesh->within != num_ranks) {
@@ -156,17 +154,17 @@ void check(const Options& options, int num_ranks) {
 
 const std::vector<RefusedOption>& refused_options() {
     static const std::vector<RefusedOption> table = {
-        {"-t,--nthreads", "1", "every rank is a process of its own: start more ranks"},
-        {"-g,--ngpus", "1", "every rank has one device: start more ranks"},
-        {"-p,--parallel_init", "0", "every rank is a process, so they always start at the same time"},
-        {"-y,--stream_null", "0", "it has NCCL use CUDA's default stream; here it has a stream of its own"},
-        {"-G,--cudagraph", "0", "it replays CUDA graphs; here each operation is launched by its own call"},
-        {"-R,--local_register", "0", "it registers buffers with NCCL; here they are plain memory of the GPU"},
-        {"-x,--cta_policy", "0", "it sets how NCCL takes multiprocessors of a GPU"},
-        {"-D,--device_implementation", "0", "it picks NCCL's kernels of the device side"},
-        {"-V,--device_cta_count", "16", "it sets the size of NCCL's kernels of the device side"},
-        {"-M,--memory", "0", "it reports the GPU memory that NCCL takes"},
-        {"-u,--unalign", "0", "buffers begin where their memory does here, always aligned"},
+        {"-t,--nthreads", "1", "each rank is one process with one thread: start more ranks"},
+        {"-g,--ngpus", "1", "each rank has one device: start more ranks"},
+        {"-p,--parallel_init", "0", "each rank is a process, so all ranks start at the same time"},
+        {"-y,--stream_null", "0", "it selects CUDA's default stream, but each rank uses its own stream"},
+        {"-G,--cudagraph", "0", "it replays CUDA graphs, but each operation is launched by its own call"},
+        {"-R,--local_register", "0", "it registers buffers with NCCL, but buffers are plain GPU memory"},
+        {"-x,--cta_policy", "0", "it sets how NCCL uses the multiprocessors of a GPU"},
+        {"-D,--device_implementation", "0", "it selects kernels that call NCCL's device API"},
+        {"-V,--device_cta_count", "16", "it sets the size of kernels that call NCCL's device API"},
+        {"-M,--memory", "0", "it reports the GPU memory that NCCL allocates"},
+        {"-u,--unalign", "0", "it misaligns buffers, but buffers are always aligned"},
     };
     return table;
 }
@@ -175,31 +173,25 @@ RawOptions::RawOptions() {
     for (const RefusedOption& one : refused_options()) refused.emplace_back(one.neutral);
 }
 
-Options meaning_of(const RawOptions& words) {
-    for (size_t i = 0; i < words.refused.size(); ++i) {
+Options parse_values(const RawOptions& raw) {
+    for (size_t i = 0; i < raw.refused.size(); ++i) {
         const RefusedOption& one = refused_options()[i];
-        if (words.refused[i] != one.neutral)
-            throw UserError("{} {}: {}", one.names, words.refused[i], one.reason);
+        if (raw.refused[i] != one.neutral)
+            throw UserError("{} {} is not supported: {}", one.names, raw.refused[i], one.reason);
     }
-    Options options = words.options;
+    Options options = raw.options;
     collective_named(options.collective);
-    options.sweep.min_bytes = parse_size(words.min_bytes, "--minbytes");
-    options.sweep.max_bytes = parse_size(words.max_bytes, "--maxbytes");
-    options.sweep.step_bytes = parse_size(words.step_bytes, "--stepbytes");
-    options.types = types_named(words.type);
-    options.operations = operations_named(words.operation);
-    options.root = parse_root(words.root);
-    options.across_ranks = parse_across_ranks(words.across_ranks);
-    if (!words.mesh.empty()) options.mesh = parse_mesh(words.mesh);
+    options.sweep.min_bytes = parse_size(raw.min_bytes, "--minbytes");
+    options.sweep.max_bytes = parse_size(raw.max_bytes, "--maxbytes");
+    options.sweep.step_bytes = parse_size(raw.step_bytes, "--stepbytes");
+    options.types = types_named(raw.type);
+    options.reductions = reductions_named(raw.reduction);
+    options.root = parse_root(raw.root);
+    options.across_ranks = parse_across_ranks(raw.across_ranks);
+    if (!raw.mesh.empty()) options.mesh = parse_mesh(raw.mesh);
     return options;
 }
 
 const char* help_text() { return kHelp; }
-
-std::string collective_names() {
-    std::string names;
-    for (const Collective& one : collectives()) names += (names.empty() ? "" : ", ") + std::string(one.name);
-    return names;
-}
 
 }  // namespace argosy::bench

@@ -39,7 +39,7 @@ struct Options {
     std::string backend;  // "mpi", "nccl"; empty: chosen by choose_carrier
     Sweep sweep;
     std::vector<ElementType> types;
-    std::vector<Operation> operations;
+    std::vector<Reduction> reductions;
     std::optional<int> root = 0;  // none: each rank in turn
     std::optional<GroupShape> mesh;
 
@@ -67,7 +67,7 @@ void check_timeout(double seconds);
 void check(const Options& options, int num_ranks);
 
 // nccl-bench's command line, with the options of nccl-tests. The application declares the options and stores
-// their texts in `RawOptions`; meaning_of() parses the texts and returns the `Options` of a run.
+// their texts in `RawOptions`; parse_values() parses the texts and returns the `Options` of a run.
 
 /// An option of nccl-tests that this program refuses, with the reason. The value `neutral`, which changes
 /// nothing, is accepted, because scripts pass it.
@@ -83,14 +83,14 @@ struct RawOptions {
     RawOptions();
 
     Options options;
-    std::string min_bytes = "32M", max_bytes = "32M", step_bytes = "1M", type = "float", operation = "sum";
+    std::string min_bytes = "32M", max_bytes = "32M", step_bytes = "1M", type = "float", reduction = "sum";
     std::string root = "0", mesh;
     int across_ranks = 1;
     std::deque<std::string> refused;  // values, in the order of refused_options()
 };
 
 /// Parses all values. Throws UserError, which names the wrong option.
-Options meaning_of(const RawOptions& words);
+Options parse_values(const RawOptions& raw);
 
 /// The text above the options in --help: it defines every number that is printed.
 const char* help_text();
@@ -98,8 +98,5 @@ const char* help_text();
 /// The help text of --backend.
 inline constexpr const char* kBackendHelp =
     "nccl or mpi; default: nccl if it is built in and every rank sees a GPU";
-
-/// The names of all collectives, separated by commas.
-std::string collective_names();
 
 }  // namespace argosy::bench

@@ -28,7 +28,7 @@ struct Part {
 
 class Pattern {
   public:
-    Pattern(ElementType type, Operation operation, int num_ranks);
+    Pattern(ElementType type, Reduction reduction, int num_ranks);
 
     ElementType type() const { return type_; }
 
@@ -41,12 +41,12 @@ class Pattern {
     static constexpr size_t kPeriod = 509;
 
     double value(int rank, size_t index) const;
-    double reduction(size_t index) const;
+    double reduced_value(size_t index) const;
     uint64_t bits(int rank, size_t index) const;
     const std::vector<std::byte>& period_of(int rank) const;
 
     ElementType type_;
-    Operation operation_;
+    Reduction reduction_;
     int num_ranks_;
     mutable std::vector<std::vector<std::byte>> periods_;  // by rank, then the reduction's; made on first use
 };

@@ -14,6 +14,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int kVersion = 2;
+constexpr double kGiga = 1e9, kMicrosPerSecond = 1e6;
 
 std::string utc(Clock::time_point time) {
     return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(Clock::to_time_t(time)));
@@ -78,18 +79,18 @@ Json config_json(const Options& options) {
 }
 
 Json timing_json(const Timing& timing, const Options& options) {
-    Json result = {{"time_us", timing.seconds * kMicro}};
-    if (options.time_to_start) result["cpu_time_us"] = timing.start_seconds * kMicro;
+    Json result = {{"time_us", timing.seconds * kMicrosPerSecond}};
+    if (options.time_to_start) result["cpu_time_us"] = timing.start_seconds * kMicrosPerSecond;
     const Distribution& slowest = timing.slowest;
     result.update({{"alg_bw", timing.algorithm_bandwidth / kGiga},
                    {"bus_bw", timing.bus_bandwidth / kGiga},
                    {"nwrong", or_null(timing.num_wrong)},
                    {"slowest_rank_us",
-                    {{"min", slowest.min * kMicro},
-                     {"p50", slowest.p50 * kMicro},
-                     {"p99", slowest.p99 * kMicro},
-                     {"max", slowest.max * kMicro},
-                     {"mean", slowest.mean * kMicro},
+                    {{"min", slowest.min * kMicrosPerSecond},
+                     {"p50", slowest.p50 * kMicrosPerSecond},
+                     {"p99", slowest.p99 * kMicrosPerSecond},
+                     {"max", slowest.max * kMicrosPerSecond},
+                     {"mean", slowest.mean * kMicrosPerSecond},
                      {"cv_percent", slowest.variation_percent()}}}});
     return result;
 }
@@ -101,7 +102,7 @@ Json row_json(const AxisResults& axis, const Row& row, const Options& options) {
             {"size", row.kind.bytes},
             {"count", row.kind.chunk_elements},
             {"type", name(row.kind.type)},
-            {"redop", reduces ? Json(name(row.kind.operation)) : Json(nullptr)},
+            {"redop", reduces ? Json(name(row.kind.reduction)) : Json(nullptr)},
             {"root", rooted ? Json(row.kind.root) : Json(nullptr)},
             {"out_of_place", timing_json(row.out_of_place, options)},
             {"in_place", timing_json(row.in_place, options)},
@@ -126,11 +127,11 @@ Json axis_json(const AxisResults& axis, const Options& options) {
 
 void append_side(std::string& line, const Timing& timing) {
     line +=
-        fmt::format(",{},{},{},{}", timing.seconds * kMicro, timing.algorithm_bandwidth / kGiga,
+        fmt::format(",{},{},{},{}", timing.seconds * kMicrosPerSecond, timing.algorithm_bandwidth / kGiga,
                     timing.bus_bandwidth / kGiga, timing.num_wrong ? fmt::to_string(*timing.num_wrong) : "");
     const Distribution& slowest = timing.slowest;
-    line += fmt::format(",{},{},{},{}", slowest.min * kMicro, slowest.p50 * kMicro, slowest.p99 * kMicro,
-                        slowest.max * kMicro);
+    line += fmt::format(",{},{},{},{}", slowest.min * kMicrosPerSecond, slowest.p50 * kMicrosPerSecond,
+                        slowest.p99 * kMicrosPerSecond, slowest.max * kMicrosPerSecond);
 }
 
 /// Prints a number in `width` characters: with two decimals, with one or none if fewer fit, or with an
@@ -144,7 +145,7 @@ std::string fitted(double value, int width) {
     return fmt::format("{:{}.{}e}", value, width, width >= 7 ? 1 : 0);
 }
 
-std::string microseconds(double seconds) { return "  " + fitted(seconds * kMicro, 7); }
+std::string microseconds(double seconds) { return "  " + fitted(seconds * kMicrosPerSecond, 7); }
 
 std::string local_time(Clock::time_point time) {
     return fmt::format("{:%Y-%m-%d %H:%M:%S}", fmt::localtime(Clock::to_time_t(time)));
@@ -214,7 +215,7 @@ std::string csv_report(const Results& results) {
             const Case& kind = row.kind;
             std::string line = fmt::format("{},{},{},{},{},{},{},{},{},{}", kind.collective->name, axis.name,
                                            axis.num_groups, axis.group_size, row.cycle, kind.bytes,
-                                           kind.chunk_elements, name(kind.type), name(kind.operation),
+                                           kind.chunk_elements, name(kind.type), name(kind.reduction),
                                            kind.collective->rooted ? fmt::to_string(kind.root) : "");
             append_side(line, row.out_of_place);
             append_side(line, row.in_place);
@@ -277,7 +278,7 @@ std::string table_row(const Row& row, const Options& options) {
     const int root = row.kind.collective->rooted ? row.kind.root : -1;
     std::string text =
         fmt::format("{:12}  {:12}  {:>8}  {:>6}  {:6}", row.kind.bytes, row.kind.chunk_elements,
-                    name(row.kind.type), name(row.kind.operation), root);
+                    name(row.kind.type), name(row.kind.reduction), root);
     text += side(row.out_of_place, options) + side(row.in_place, options);
     if (options.timestamps) text += fmt::format("{:>21}", local_time(row.ended));
     for (const Timing* timing : {&row.out_of_place, &row.in_place}) {

@@ -11,10 +11,10 @@
 namespace argosy::cublas {
 namespace {
 
-constexpr int kBestAlignment = 256;  // bytes; no algorithm uses a larger alignment
+constexpr int kMaxAlignment = 256;  // bytes; no algorithm uses a larger alignment
 
 int alignment_of(const void* data) {
-    const auto address = reinterpret_cast<uintptr_t>(data) | kBestAlignment;
+    const auto address = reinterpret_cast<uintptr_t>(data) | kMaxAlignment;
     return 1 << std::countr_zero(address);
 }
 
@@ -26,30 +26,30 @@ bool is_floating_point(ElementType type) {
 /// Whether the matrix is row-major: elements of a row are adjacent, and rows do not overlap. The stride of a
 /// dim of size 1 is ignored.
 template <class Data>
-bool lies_by_rows(const MatrixOf<Data>& x) {
+bool is_row_major(const MatrixOf<Data>& x) {
     if (x.rows == 0 || x.columns == 0) return true;
     return (x.columns == 1 || x.column_stride == 1) && (x.rows == 1 || x.row_stride >= x.columns);
 }
 
 /// How a matrix is stored for cuBLASLt: in columns that are `stride` elements apart. If `transposed`, the
 /// columns are those of the transpose.
-struct Lying {
+struct Storage {
     bool transposed;
     int64_t stride;
 };
 
 /// REQUIRES: the matrix is row-major or column-major. An ignored stride becomes one that cuBLASLt accepts.
 template <class Data>
-Lying lying(const MatrixOf<Data>& x) {
-    if (lies_by_rows(x.transposed())) {
+Storage storage_of(const MatrixOf<Data>& x) {
+    if (is_row_major(x.transposed())) {
         return {false, x.columns > 1 ? x.column_stride : std::max<int64_t>(x.rows, 1)};
     }
     return {true, x.rows > 1 ? x.row_stride : std::max<int64_t>(x.columns, 1)};
 }
 
 template <class Data>
-bool has_strides(const MatrixOf<Data>& x) {
-    return lies_by_rows(x) || lies_by_rows(x.transposed());
+bool is_row_or_column_major(const MatrixOf<Data>& x) {
+    return is_row_major(x) || is_row_major(x.transposed());
 }
 
 void check(const Product& product) {
@@ -61,9 +61,9 @@ void check(const Product& product) {
                  "A and B have unequal or unsupported types: {}", what());
     const bool into_fp32 = size_bytes(a.type) == 2 && c.type == ElementType::Float32;
     ARGOSY_CHECK(c.type == a.type || into_fp32, "C has an unsupported type: {}", what());
-    ARGOSY_CHECK(has_strides(a) && has_strides(b) && has_strides(c),
+    ARGOSY_CHECK(is_row_or_column_major(a) && is_row_or_column_major(b) && is_row_or_column_major(c),
                  "a matrix is neither row-major nor column-major: {}", what());
-    ARGOSY_CHECK(!bias || (lies_by_rows(c) && a.columns > 0), "this product cannot add a bias: {}", what());
+    ARGOSY_CHECK(!bias || (is_row_major(c) && a.columns > 0), "this product cannot add a bias: {}", what());
 }
 
 template <class Data>
@@ -107,26 +107,26 @@ int64_t span_of(int64_t rows, int64_t columns, int64_t stride) {
     return rows == 0 || columns == 0 ? 0 : (columns - 1) * stride + rows;
 }
 
-Request request_of(const Product& product) {
+Operands operands_of(const Product& product) {
     check(product);
     ConstMatrix a = product.a, b = product.b;
     Matrix c = product.c;
-    if (lies_by_rows(c)) {
+    if (is_row_major(c)) {
         a = std::exchange(b, a).transposed();
         b = b.transposed();
         c = c.transposed();
     }
-    const Lying lying_a = lying(a), lying_b = lying(b), lying_c = lying(c);
+    const Storage storage_a = storage_of(a), storage_b = storage_of(b), storage_c = storage_of(c);
     const Problem problem{.type = a.type,
                           .result_type = c.type,
-                          .transpose_a = lying_a.transposed,
-                          .transpose_b = lying_b.transposed,
+                          .transpose_a = storage_a.transposed,
+                          .transpose_b = storage_b.transposed,
                           .m = c.rows,
                           .n = c.columns,
                           .k = a.columns,
-                          .stride_a = lying_a.stride,
-                          .stride_b = lying_b.stride,
-                          .stride_d = lying_c.stride,
+                          .stride_a = storage_a.stride,
+                          .stride_b = storage_b.stride,
+                          .stride_d = storage_c.stride,
                           .accumulate = product.accumulate,
                           .bias = product.bias != nullptr,
                           .alignment_a = alignment_of(a.data),

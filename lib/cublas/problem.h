@@ -29,7 +29,7 @@ struct ProblemHash {
 };
 
 /// A problem, and the addresses of one product's matrices and bias.
-struct Request {
+struct Operands {
     Problem problem;
     const void *a, *b;
     void* d;
@@ -38,7 +38,7 @@ struct Request {
 
 /// REQUIRES: the matrices are as matmul.h says for a Product; otherwise an assertion fails and names the
 /// shapes.
-Request request_of(const Product& product);
+Operands operands_of(const Product& product);
 
 /// Elements from the first to the last of a column-major matrix, gaps between its columns included.
 int64_t span_of(int64_t rows, int64_t columns, int64_t stride);

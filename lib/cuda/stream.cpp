@@ -7,16 +7,16 @@ namespace argosy::cuda {
 PooledEvent EventPool::take() const {
     std::unique_ptr<Event> event;
     {
-        const std::lock_guard lock(shelf_->mutex);
-        if (!shelf_->unused.empty()) {
-            event = std::move(shelf_->unused.back());
-            shelf_->unused.pop_back();
+        const std::lock_guard lock(state_->mutex);
+        if (!state_->unused.empty()) {
+            event = std::move(state_->unused.back());
+            state_->unused.pop_back();
         }
     }
-    if (!event) event = std::make_unique<Event>(shelf_->timing);
-    return {event.release(), [shelf = shelf_](Event* back) {
-                const std::lock_guard lock(shelf->mutex);
-                shelf->unused.emplace_back(back);
+    if (!event) event = std::make_unique<Event>(state_->timing);
+    return {event.release(), [state = state_](Event* back) {
+                const std::lock_guard lock(state->mutex);
+                state->unused.emplace_back(back);
             }};
 }
 

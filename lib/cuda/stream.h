@@ -91,28 +91,27 @@ class Event {
     std::unique_ptr<CUevent_st, Destroy> handle_;
 };
 
-// A pool of CUDA events. Events are reused, because making an event costs more than recording it. Any thread
-// may call the members.
-
 /// An event that returns to its pool when the last owner releases it. The pool then reuses it.
 using PooledEvent = std::shared_ptr<Event>;
 
+/// A pool of CUDA events. Events are reused, because making an event costs more than recording it. Any thread
+/// may call the members.
 class EventPool {
   public:
-    explicit EventPool(Timing timing) : shelf_(std::make_shared<Shelf>(timing)) {}
+    explicit EventPool(Timing timing) : state_(std::make_shared<State>(timing)) {}
 
     PooledEvent take() const;
     /// Returns an event that marks the end of the work given to `stream` so far.
     PooledEvent mark(const StreamView& stream) const;
 
   private:
-    struct Shelf {
-        explicit Shelf(Timing kind) : timing(kind) {}
+    struct State {
+        explicit State(Timing kind) : timing(kind) {}
         const Timing timing;
         std::mutex mutex;
         std::vector<std::unique_ptr<Event>> unused;
     };
-    std::shared_ptr<Shelf> shelf_;
+    std::shared_ptr<State> state_;
 };
 
 }  // namespace argosy::cuda

@@ -5,8 +5,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <iterator>
-#include <set>
 
 #include "preflight/diagnose.h"
 #include "preflight/finding.h"
@@ -17,12 +15,12 @@ namespace {
 
 constexpr const char* kChoice = "NCCL_IB_HCA";
 
-std::string spelled(const AdapterPort& port) {
+std::string full_name(const AdapterPort& port) {
     return port.port == 1 ? port.adapter : fmt::format("{}:{}", port.adapter, port.port);
 }
 
 NameList choice_on(const NodeFacts& node, const Cluster& cluster) {
-    const Variable* variable = variable_on(node.name, kChoice, cluster);
+    const Variable* variable = variable_on(node, kChoice, cluster);
     return {variable ? variable->value : "", NameList::Syntax::Nccl};
 }
 
@@ -32,18 +30,18 @@ Severity fail_between_nodes(const Cluster& cluster) {
 }
 
 /// The ports of the same name and number on all nodes, including `port`.
-std::vector<const AdapterPort*> likes_of(const AdapterPort& port, const Cluster& cluster) {
-    std::vector<const AdapterPort*> likes;
+std::vector<const AdapterPort*> peers_of(const AdapterPort& port, const Cluster& cluster) {
+    std::vector<const AdapterPort*> peers;
     for (const NodeFacts& node : cluster.nodes) {
         for (const AdapterPort& other : node.adapter_ports) {
-            if (other.adapter == port.adapter && other.port == port.port) likes.push_back(&other);
+            if (other.adapter == port.adapter && other.port == port.port) peers.push_back(&other);
         }
     }
-    return likes;
+    return peers;
 }
 
-bool mostly_up(const std::vector<const AdapterPort*>& likes) {
-    return 2 * std::ranges::count_if(likes, &AdapterPort::active) >= std::ssize(likes);
+bool half_are_active(const std::vector<const AdapterPort*>& peers) {
+    return 2 * std::ranges::count_if(peers, &AdapterPort::active) >= std::ssize(peers);
 }
 
 std::vector<const AdapterPort*> chosen_and_active(const NodeFacts& node, const NameList& choice) {
@@ -62,12 +60,12 @@ bool of_several_kinds(const std::vector<const AdapterPort*>& ports) {
 
 /// The setting that chooses the fastest of `ports`, InfiniBand before Ethernet. The setting requires whole
 /// names ("=") only if a chosen name begins an unwanted one: "mlx5_1" also matches mlx5_10.
-std::string line_to_set(const std::vector<const AdapterPort*>& ports) {
+std::string recommended_setting(const std::vector<const AdapterPort*>& ports) {
     const auto order = [](const AdapterPort* port) { return std::pair(port->infiniband(), port->gigabits); };
     const auto best = order(*std::ranges::max_element(ports, {}, order));
     std::string names;
     for (const AdapterPort* port : ports) {
-        if (order(port) == best) names += (names.empty() ? "" : ",") + spelled(*port);
+        if (order(port) == best) names += (names.empty() ? "" : ",") + full_name(*port);
     }
     const NameList list(names, NameList::Syntax::Nccl);
     const bool ambiguous = std::ranges::any_of(ports, [&](const AdapterPort* port) {
@@ -88,13 +86,6 @@ constexpr Choice kChoices[] = {
 
 bool is_up(const Interface& interface) { return interface.state == "up" || interface.state == "unknown"; }
 
-/// Whether the nodes are several machines. On one machine, as in tests, every interface leads to all nodes.
-bool several_machines(const Cluster& cluster) {
-    std::set<std::string> boots;
-    for (const NodeFacts& node : cluster.nodes) boots.insert(node.boot_id);
-    return boots.size() > 1;
-}
-
 std::string names_of(const std::vector<Interface>& interfaces) {
     std::string names;
     for (const Interface& interface : interfaces) names += (names.empty() ? "" : ", ") + interface.name;
@@ -112,11 +103,11 @@ class Chosen {
         }
     }
 
-    bool nothing_there() const { return up_.empty() && down_.empty(); }
+    bool has_none() const { return up_.empty() && down_.empty(); }
     bool all_down() const { return up_.empty() && !down_.empty(); }
 
     /// Lists the entries that match no interface that is up. Empty if there is none.
-    std::string partly_unusable() const {
+    std::string unusable_entries() const {
         std::string text;
         if (choice_.excludes()) return text;
         for (const NameList::Entry& entry : choice_.entries()) {
@@ -125,8 +116,7 @@ class Chosen {
             };
             if (std::ranges::any_of(up_, fits)) continue;
             const bool down = std::ranges::any_of(down_, fits);
-            text +=
-                fmt::format("{}{} is {}", text.empty() ? "" : ", ", entry.name, down ? "down" : "not there");
+            text += fmt::format("{}{} is {}", text.empty() ? "" : ", ", entry.name, down ? "down" : "absent");
         }
         return text;
     }
@@ -146,30 +136,30 @@ class Chosen {
 void check_choice(const Choice& choice, const Cluster& cluster, std::vector<Finding>& findings) {
     NodeFindings settings(choice.variable), links(choice.variable, Blame::Always);
     for (const NodeFacts& node : cluster.nodes) {
-        const Variable* variable = variable_on(node.name, choice.variable, cluster);
+        const Variable* variable = variable_on(node, choice.variable, cluster);
         if (!variable) continue;
         const NameList list(variable->value, choice.syntax);
         if (list.entries().empty()) continue;
         const Chosen chosen(*variable, list, node);
-        if (chosen.nothing_there()) {
-            settings.add(node.name, {Severity::Fail, chosen.setting() + " fits no interface there",
+        if (chosen.has_none()) {
+            settings.add(node.name, {Severity::Fail, chosen.setting() + " matches no interface of the node",
                                      "name an interface that `ip link` shows on every node"});
         } else if (chosen.all_down()) {
             links.add(node.name,
                       {Severity::Fail, fmt::format("{}: {} is down", chosen.setting(), chosen.down()),
                        "leave the node out, or bring the interface up"});
-        } else if (chosen.only_inside() && several_machines(cluster)) {
+        } else if (chosen.only_inside() && num_machines(cluster) > 1) {
             settings.add(node.name, {Severity::Warn,
                                      fmt::format("{} chooses {}, which does not leave the machine",
                                                  chosen.setting(), chosen.up()),
                                      "name the interface that leads to the other nodes"});
-        } else if (const std::string unusable = chosen.partly_unusable(); !unusable.empty()) {
+        } else if (const std::string unusable = chosen.unusable_entries(); !unusable.empty()) {
             settings.add(node.name, {Severity::Warn, fmt::format("{}: {}", chosen.setting(), unusable),
                                      "name interfaces that are up on every node"});
         }
     }
-    std::ranges::move(settings.findings(cluster), std::back_inserter(findings));
-    std::ranges::move(links.findings(cluster), std::back_inserter(findings));
+    append(settings.findings(cluster), findings);
+    append(links.findings(cluster), findings);
 }
 
 }  // namespace
@@ -184,7 +174,7 @@ std::vector<Finding> check_named_adapters(const Cluster& cluster) {
             });
             if (there || choice.excludes()) continue;
             found.add(node.name, {fail_between_nodes(cluster),
-                                  fmt::format("{} names {}, which is not there", kChoice, entry.name),
+                                  fmt::format("{} names {}, which the node lacks", kChoice, entry.name),
                                   "name adapters that `ls /sys/class/infiniband` shows on every node"});
         }
     }
@@ -202,11 +192,11 @@ std::vector<Finding> check_adapter_links(const Cluster& cluster) {
             const bool named = !choice.excludes() &&
                                std::ranges::find(choice.entries(), port.adapter, &NameList::Entry::name) !=
                                    choice.entries().end();
-            if (!named && !mostly_up(likes_of(port, cluster))) continue;
+            if (!named && !half_are_active(peers_of(port, cluster))) continue;
             found.add(node.name, {fail_between_nodes(cluster),
-                                  fmt::format("{} is {} / {} in place of ACTIVE / LinkUp", spelled(port),
+                                  fmt::format("{} is {} / {} instead of ACTIVE / LinkUp", full_name(port),
                                               port.state, port.physical_state),
-                                  "leave the node out; look at cable, switch port and subnet manager"});
+                                  "leave the node out; check cable, switch port and subnet manager"});
         }
     }
     return found.findings(cluster);
@@ -217,14 +207,14 @@ std::vector<Finding> check_adapter_rates(const Cluster& cluster) {
     for (const NodeFacts& node : cluster.nodes) {
         for (const AdapterPort* port : chosen_and_active(node, choice_on(node, cluster))) {
             std::vector<double> rates;
-            for (const AdapterPort* like : likes_of(*port, cluster)) {
-                if (like->active() && like->link_layer == port->link_layer) rates.push_back(like->gigabits);
+            for (const AdapterPort* peer : peers_of(*port, cluster)) {
+                if (peer->active() && peer->link_layer == port->link_layer) rates.push_back(peer->gigabits);
             }
             const double expected = upper_median(rates);
             if (port->gigabits >= expected) continue;
             found.add(node.name, {fail_between_nodes(cluster),
-                                  fmt::format("{} came up at {} Gb/s, on other nodes at {}", spelled(*port),
-                                              port->gigabits, expected),
+                                  fmt::format("{} runs at {} Gb/s, but at {} on other nodes",
+                                              full_name(*port), port->gigabits, expected),
                                   "leave the node out; reseat or replace the cable"});
         }
     }
@@ -235,23 +225,23 @@ std::vector<Finding> check_adapter_choice(const Cluster& cluster) {
     NodeFindings found(kChoice);
     if (cluster.nodes.size() < 2) return {};
     for (const NodeFacts& node : cluster.nodes) {
-        const Variable* variable = variable_on(node.name, kChoice, cluster);
+        const Variable* variable = variable_on(node, kChoice, cluster);
         const auto ports = chosen_and_active(node, choice_on(node, cluster));
         const bool infiniband = std::ranges::any_of(ports, &AdapterPort::infiniband);
         if (variable && infiniband && !std::ranges::all_of(ports, &AdapterPort::infiniband)) {
             found.add(node.name,
                       {Severity::Warn,
-                       fmt::format("{} includes Ethernet adapters beside InfiniBand ones: the storage's, "
-                                   "as a rule",
+                       fmt::format("{} includes Ethernet adapters beside InfiniBand adapters; they usually "
+                                   "belong to the storage network",
                                    describe(*variable)),
-                       line_to_set(ports)});
+                       recommended_setting(ports)});
         } else if (!variable && of_several_kinds(ports)) {
             found.add(node.name,
                       {Severity::Warn,
-                       fmt::format("{} is not set, and the active adapters differ in kind or rate: data "
-                                   "may go over the storage's",
+                       fmt::format("{} is not set, and the active adapters differ in kind or rate, so data "
+                                   "may take the storage network",
                                    kChoice),
-                       line_to_set(ports)});
+                       recommended_setting(ports)});
         }
     }
     return found.findings(cluster);
@@ -266,10 +256,10 @@ std::vector<Finding> check_adapter_pcie(const Cluster& cluster) {
             if (!narrow && !slow) continue;
             found.add(node.name,
                       {Severity::Warn,
-                       fmt::format("{} runs {} lanes of {} at {} GT/s of {}", port->adapter,
+                       fmt::format("{} uses {} of {} lanes, at {} of {} GT/s", port->adapter,
                                    port->pcie_lanes.value_or(0), port->most_pcie_lanes.value_or(0),
                                    port->pcie_transfers.value_or(0), port->most_pcie_transfers.value_or(0)),
-                       "reseat it, or move it to a slot as wide and fast as it is"});
+                       "reseat it, or move it to a slot that is as wide and as fast"});
         }
     }
     return found.findings(cluster);

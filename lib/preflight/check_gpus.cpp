@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <iterator>
 #include <map>
 
 #include "preflight/diagnose.h"
@@ -22,11 +21,11 @@ struct Property {
 };
 constexpr Property kProperties[] = {
     {"GPU models", [](const Gpu& gpu) { return gpu.name; },
-     "ask for nodes of one kind: the slowest GPU sets the pace"},
+     "ask for nodes of one kind, because all ranks wait for the slowest GPU"},
     {"GPU drivers", [](const Gpu& gpu) { return gpu.driver; }, "install the same driver on all nodes"},
     {"GPU PCIe generation",
      [](const Gpu& gpu) { return fmt::format("{}", gpu.most_pcie_generation.value_or(0)); },
-     "look at the slot, and at the firmware's settings"},
+     "check the slot and the firmware's settings"},
 };
 
 /// XIDs that mean that the GPU, its memory or its links are broken. A program causes most other XIDs.
@@ -45,98 +44,101 @@ constexpr int64_t kHardwareSlowdown = 0x8, kSoftwareThermal = 0x20, kHardwareThe
                   kPowerBrake = 0x80;
 constexpr int64_t kHeatOrPower = kSoftwareThermal | kHardwareThermal | kPowerBrake;
 
-bool throttled(const Gpu& gpu) { return gpu.throttle_reasons.value_or(0) & kHeatOrPower; }
-std::string throttle_words(const Gpu& gpu) {
-    const bool heat = *gpu.throttle_reasons & (kSoftwareThermal | kHardwareThermal);
-    return fmt::format("clocks lowered by {}", heat ? "heat" : "the power supply's brake");
+// Each function below describes one problem of a GPU. The text is empty if the GPU does not have the problem.
+
+std::string heat_or_power_brake(const Gpu& gpu) {
+    const int64_t reasons = gpu.throttle_reasons.value_or(0);
+    if (!(reasons & kHeatOrPower)) return "";
+    const bool heat = reasons & (kSoftwareThermal | kHardwareThermal);
+    return fmt::format("{} lowers the clocks", heat ? "heat" : "the power brake");
 }
 
 /// Gets WARN, because drivers also report this reason alone for a moment when clocks change.
-bool slowed(const Gpu& gpu) {
-    return gpu.throttle_reasons.value_or(0) & kHardwareSlowdown && !throttled(gpu);
-}
-std::string slowed_words(const Gpu&) { return "clocks lowered by hardware, maybe for a moment"; }
-
-bool has_errors(const Gpu& gpu) { return gpu.uncorrected_errors.value_or(0) > 0; }
-std::string error_words(const Gpu& gpu) {
-    return fmt::format("{} uncorrected memory errors since the driver was loaded", *gpu.uncorrected_errors);
+std::string slowed_by_hardware(const Gpu& gpu) {
+    const int64_t reasons = gpu.throttle_reasons.value_or(0);
+    if (!(reasons & kHardwareSlowdown) || reasons & kHeatOrPower) return "";
+    return "the hardware lowers the clocks, maybe only for a moment";
 }
 
-bool remapping_failed(const Gpu& gpu) { return gpu.remapping_failed.value_or(false); }
-std::string failed_words(const Gpu&) { return "no spare rows are left for broken memory"; }
-bool remapping_pending(const Gpu& gpu) { return gpu.remapping_pending.value_or(false); }
-std::string pending_words(const Gpu&) {
-    return "broken memory waits for a reset to be replaced by spare rows";
+std::string memory_errors(const Gpu& gpu) {
+    const int64_t errors = gpu.uncorrected_errors.value_or(0);
+    return errors > 0 ? fmt::format("{} uncorrected memory errors since the driver was loaded", errors) : "";
 }
 
-bool narrow(const Gpu& gpu) { return gpu.pcie_lanes && gpu.pcie_lanes < gpu.most_pcie_lanes; }
-std::string narrow_words(const Gpu& gpu) {
-    return fmt::format("{} PCIe lanes of {}", *gpu.pcie_lanes, *gpu.most_pcie_lanes);
+std::string remapping_failed(const Gpu& gpu) {
+    return gpu.remapping_failed.value_or(false) ? "no spare rows are left for broken memory" : "";
 }
 
-/// The driver and a display use less memory than this.
-constexpr int64_t kMuchMebibytes = 1024;
-constexpr double kHarmfulPart = 0.2;
-double used_part(const Gpu& gpu) {
-    const auto total = static_cast<double>(gpu.total_mebibytes.value_or(0));
-    return total > 0 ? static_cast<double>(gpu.used_mebibytes.value_or(0)) / total : 0;
+std::string remapping_pending(const Gpu& gpu) {
+    return gpu.remapping_pending.value_or(false) ? "spare rows will replace broken memory after a reset" : "";
 }
-bool occupied(const Gpu& gpu) { return used_part(gpu) > kHarmfulPart; }
-bool partly_occupied(const Gpu& gpu) {
-    return gpu.used_mebibytes.value_or(0) > kMuchMebibytes && !occupied(gpu);
+
+std::string narrow_link(const Gpu& gpu) {
+    if (!gpu.pcie_lanes || !(gpu.pcie_lanes < gpu.most_pcie_lanes)) return "";
+    return fmt::format("uses {} of {} PCIe lanes", *gpu.pcie_lanes, *gpu.most_pcie_lanes);
 }
+
 /// The amount is rounded to GiB, so that similar nodes make one finding.
-std::string occupied_words(const Gpu& gpu) {
-    return fmt::format("about {} GiB of memory in use by somebody else", (*gpu.used_mebibytes + 512) / 1024);
+std::string memory_in_use(const Gpu& gpu) {
+    return fmt::format("other processes use about {} GiB of its memory", (*gpu.used_mebibytes + 512) / 1024);
+}
+bool is_occupied(const Gpu& gpu) {
+    constexpr double kHarmfulShare = 0.2;
+    const auto used = static_cast<double>(gpu.used_mebibytes.value_or(0));
+    const auto total = static_cast<double>(gpu.total_mebibytes.value_or(0));
+    return total > 0 && used / total > kHarmfulShare;
+}
+std::string occupied(const Gpu& gpu) { return is_occupied(gpu) ? memory_in_use(gpu) : ""; }
+std::string partly_occupied(const Gpu& gpu) {
+    constexpr int64_t kMaxIdleMebibytes = 1024;  // the driver and a display use less
+    const bool used = gpu.used_mebibytes.value_or(0) > kMaxIdleMebibytes;
+    return used && !is_occupied(gpu) ? memory_in_use(gpu) : "";
 }
 
-bool divided(const Gpu& gpu) { return gpu.mig_mode == "Enabled"; }
-std::string divided_words(const Gpu&) { return "MIG divides it: its parts do not reach each other"; }
+std::string divided(const Gpu& gpu) {
+    return gpu.mig_mode == "Enabled" ? "MIG divides the GPU, and its parts cannot communicate" : "";
+}
 
-bool not_persistent(const Gpu& gpu) { return gpu.persistence == "Disabled"; }
-std::string persistence_words(const Gpu&) {
-    return "persistence mode is off: each start loads the driver anew";
+std::string not_persistent(const Gpu& gpu) {
+    if (gpu.persistence != "Disabled") return "";
+    return "persistence mode is off, so each start loads the driver again";
 }
 
 struct State {
-    bool (*holds)(const Gpu&);
-    std::string (*words)(const Gpu&);
+    std::string (*problem)(const Gpu&);
     Severity severity;
     const char* check;
     const char* remedy;
 };
 constexpr State kStates[] = {
-    {throttled, throttle_words, Severity::Fail, "GPU clocks",
-     "leave the node out; look at its cooling and power"},
-    {slowed, slowed_words, Severity::Warn, "GPU clocks", "look again: nvidia-smi -q -d PERFORMANCE"},
-    {has_errors, error_words, Severity::Fail, "GPU memory errors", "leave the node out; reset the GPU"},
-    {remapping_failed, failed_words, Severity::Fail, "GPU memory errors",
-     "leave the node out; replace the GPU"},
-    {remapping_pending, pending_words, Severity::Warn, "GPU memory errors", "reset the GPU"},
-    {narrow, narrow_words, Severity::Fail, "GPU PCIe link", "leave the node out; reseat the GPU"},
-    {occupied, occupied_words, Severity::Fail, "GPU memory in use",
-     "leave the node out; end what is left there"},
-    {partly_occupied, occupied_words, Severity::Warn, "GPU memory in use", "see nvidia-smi for whose it is"},
-    {divided, divided_words, Severity::Warn, "MIG", "nvidia-smi -mig 0"},
-    {not_persistent, persistence_words, Severity::Warn, "GPU persistence",
-     "nvidia-smi -pm 1, or nvidia-persistenced"},
+    {heat_or_power_brake, Severity::Fail, "GPU clocks", "leave the node out; check its cooling and power"},
+    {slowed_by_hardware, Severity::Warn, "GPU clocks", "check again with nvidia-smi -q -d PERFORMANCE"},
+    {memory_errors, Severity::Fail, "GPU memory errors", "leave the node out; reset the GPU"},
+    {remapping_failed, Severity::Fail, "GPU memory errors", "leave the node out; replace the GPU"},
+    {remapping_pending, Severity::Warn, "GPU memory errors", "reset the GPU"},
+    {narrow_link, Severity::Fail, "GPU PCIe link", "leave the node out; reseat the GPU"},
+    {occupied, Severity::Fail, "GPU memory in use", "leave the node out; end the processes left there"},
+    {partly_occupied, Severity::Warn, "GPU memory in use", "see in nvidia-smi whose processes they are"},
+    {divided, Severity::Warn, "MIG", "run nvidia-smi -mig 0"},
+    {not_persistent, Severity::Warn, "GPU persistence", "run nvidia-smi -pm 1, or nvidia-persistenced"},
 };
 
 /// Adds one finding, "GPU 0, 3: ...", for each text that GPUs of a node have for this state.
 void apply(const State& state, const Cluster& cluster, std::vector<Finding>& findings) {
     NodeFindings found(state.check, Blame::Always);
     for (const NodeFacts& node : cluster.nodes) {
-        std::map<std::string, std::string> gpus_by_words;
+        std::map<std::string, std::string> gpus_by_problem;
         for (size_t i = 0; i < node.gpus.size(); ++i) {
-            if (!state.holds(node.gpus[i])) continue;
-            std::string& numbers = gpus_by_words[state.words(node.gpus[i])];
+            const std::string problem = state.problem(node.gpus[i]);
+            if (problem.empty()) continue;
+            std::string& numbers = gpus_by_problem[problem];
             numbers += fmt::format("{}{}", numbers.empty() ? "" : ", ", i);
         }
-        for (const auto& [words, numbers] : gpus_by_words) {
-            found.add(node.name, {state.severity, fmt::format("GPU {}: {}", numbers, words), state.remedy});
+        for (const auto& [problem, numbers] : gpus_by_problem) {
+            found.add(node.name, {state.severity, fmt::format("GPU {}: {}", numbers, problem), state.remedy});
         }
     }
-    std::ranges::move(found.findings(cluster), std::back_inserter(findings));
+    append(found.findings(cluster), findings);
 }
 
 }  // namespace
@@ -150,21 +152,21 @@ std::vector<Finding> check_gpu_answers(const Cluster& cluster) {
         const bool gone =
             std::ranges::any_of(kGoneWords, [&](auto words) { return problem.find(words) != problem.npos; });
         if (node.gpus_hang) {
-            found.add(node.name, {Severity::Fail, "it does not answer: the driver or a GPU hangs",
+            found.add(node.name, {Severity::Fail, "it does not answer; the driver or a GPU hangs",
                                   "leave the node out; restart it"});
         } else if (gone) {
             found.add(node.name,
                       {Severity::Fail, problem, "leave the node out; reset the GPU or restart the node"});
         } else if (!problem.empty()) {
-            found.add(node.name, {Severity::Warn, problem + "; GPUs may be unchecked",
-                                  "see what nvidia-smi says there"});
+            found.add(node.name, {Severity::Warn, problem + "; some GPUs may be unchecked",
+                                  "run nvidia-smi on the node"});
         }
     }
     return found.findings(cluster);
 }
 
 /// An error without a time gets WARN, because it may be old.
-std::vector<Finding> check_gpu_errors_logged(const Cluster& cluster) {
+std::vector<Finding> check_gpu_xids(const Cluster& cluster) {
     NodeFindings found("GPU errors in the kernel's log", Blame::Always);
     for (const NodeFacts& node : cluster.nodes) {
         for (const Xid& xid : node.xids) {
@@ -177,16 +179,16 @@ std::vector<Finding> check_gpu_errors_logged(const Cluster& cluster) {
                                                                 : ", more than a day ago");
             if (hardware && recent) {
                 found.add(node.name,
-                          {Severity::Fail, what, "leave the node out; look the XID up, restart the node"});
+                          {Severity::Fail, what, "leave the node out; look up the XID, restart the node"});
             } else {
-                found.add(node.name, {Severity::Warn, what, "look the XID up in NVIDIA's list"});
+                found.add(node.name, {Severity::Warn, what, "look up the XID in NVIDIA's list"});
             }
         }
     }
     return found.findings(cluster);
 }
 
-std::vector<Finding> check_gpu_numbers(const Cluster& cluster) {
+std::vector<Finding> check_num_gpus(const Cluster& cluster) {
     NodeFindings found("number of GPUs", Blame::Always);
     std::vector<double> counts;
     for (const NodeFacts& node : cluster.nodes) counts.push_back(static_cast<double>(node.gpus.size()));
@@ -196,8 +198,8 @@ std::vector<Finding> check_gpu_numbers(const Cluster& cluster) {
         const bool fewer = counts[i] < expected;
         found.add(cluster.nodes[i].name,
                   {fewer ? Severity::Fail : Severity::Warn,
-                   fmt::format("GPUs there: {}, on other nodes: {}", counts[i], expected),
-                   fewer ? "leave the node out; see nvidia-smi and the kernel's log there"
+                   fmt::format("{}, but {} on other nodes", counts[i], expected),
+                   fewer ? "leave the node out; check nvidia-smi and the kernel's log there"
                          : "ask for nodes of one kind"});
     }
     return found.findings(cluster);
@@ -219,30 +221,30 @@ std::vector<Finding> check_gpus_alike(const Cluster& cluster) {
                 const std::string value = property.value(gpu);
                 if (value == usual->first) continue;
                 found.add(node.name,
-                          {Severity::Warn, fmt::format("'{}', most have '{}'", value, usual->first),
+                          {Severity::Warn, fmt::format("'{}', but most GPUs have '{}'", value, usual->first),
                            property.remedy});
             }
         }
-        std::ranges::move(found.findings(cluster), std::back_inserter(findings));
+        append(found.findings(cluster), findings);
     }
     return findings;
 }
 
 std::vector<Finding> check_gpu_compute_mode(const Cluster& cluster) {
     NodeFindings found("GPU compute mode");
-    constexpr const char* kRemedy = "nvidia-smi -c DEFAULT";
+    constexpr const char* kRemedy = "run nvidia-smi -c DEFAULT";
     for (const NodeFacts& node : cluster.nodes) {
-        const bool shared = ranks_on(node.name, cluster) > static_cast<int>(node.gpus.size());
+        const bool shared = ranks_on(node, cluster).size() > node.gpus.size();
         for (const Gpu& gpu : node.gpus) {
             if (gpu.compute_mode == "Prohibited") {
                 found.add(node.name,
-                          {Severity::Fail, "it is Prohibited: no program may use the GPU", kRemedy});
+                          {Severity::Fail, "it is Prohibited, so no program may use the GPU", kRemedy});
             } else if (gpu.compute_mode.starts_with("Exclusive") && shared) {
                 found.add(node.name, {Severity::Fail,
                                       "it is exclusive, and the node has more ranks than GPUs", kRemedy});
             } else if (gpu.compute_mode.starts_with("Exclusive")) {
                 found.add(node.name, {Severity::Warn,
-                                      "it is exclusive: one process a GPU, and no tools beside it", kRemedy});
+                                      "it is exclusive, so no tool can use a GPU beside the job", kRemedy});
             }
         }
     }

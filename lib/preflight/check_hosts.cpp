@@ -20,50 +20,37 @@ namespace {
 constexpr double kMega = 1e6;
 
 /// The most serious problem of the folder, if any. `usual`: median write speed of all nodes (bytes/s).
-std::optional<NodeFindings::Words> words_on(const FolderFacts& folder, double usual) {
-    constexpr double kSlow = 50 * kMega, kFarSlower = 0.25;
-    constexpr int64_t kLittleBytes = 10 * kGibi;
-    using Words = NodeFindings::Words;
+std::optional<NodeFindings::Problem> problem_of(const FolderFacts& folder, double usual) {
+    constexpr double kMinSpeed = 50 * kMega, kMinShare = 0.25;
+    constexpr int64_t kMinFreeBytes = 10 * kGibi;
+    using Problem = NodeFindings::Problem;
     if (!folder.problem.empty()) {
-        return Words{Severity::Fail, fmt::format("{}: {}", folder.path, folder.problem),
-                     "mount it there, make room, or set job.dump_folder"};
+        return Problem{Severity::Fail, fmt::format("{}: {}", folder.path, folder.problem),
+                       "mount the file system, free some space, or set job.dump_folder"};
     }
-    if (folder.space.free_bytes < kLittleBytes) {
-        return Words{Severity::Warn,
-                     fmt::format("{} has {} GiB free", folder.path, folder.space.free_bytes / kGibi),
-                     "make room for checkpoints: weights and the optimizer's state"};
+    if (folder.space.free_bytes < kMinFreeBytes) {
+        return Problem{Severity::Warn,
+                       fmt::format("{} has {} GiB free", folder.path, folder.space.free_bytes / kGibi),
+                       "free space for checkpoints (the weights and the optimizer's state)"};
     }
-    if (folder.bytes_per_second < kFarSlower * usual) {
-        return Words{Severity::Warn,
-                     fmt::format("{} takes less than a quarter of the {:.0f} MB/s that other nodes write",
-                                 folder.path, usual / kMega),
-                     "look at the node's way to the file system"};
+    if (folder.bytes_per_second < kMinShare * usual) {
+        return Problem{Severity::Warn,
+                       fmt::format("{} is written at less than a quarter of the {:.0f} MB/s of other nodes",
+                                   folder.path, usual / kMega),
+                       "check the node's connection to the file system"};
     }
-    if (folder.bytes_per_second < kSlow) {
-        return Words{Severity::Warn,
-                     fmt::format("{} takes less than {:.0f} MB/s: checkpoints will wait for it", folder.path,
-                                 kSlow / kMega),
-                     "set job.dump_folder to a faster file system"};
+    if (folder.bytes_per_second < kMinSpeed) {
+        return Problem{Severity::Warn,
+                       fmt::format("{} is written at less than {:.0f} MB/s, so checkpoints take long",
+                                   folder.path, kMinSpeed / kMega),
+                       "set job.dump_folder to a faster file system"};
     }
     return std::nullopt;
 }
 
-const NodeFacts* node_named(const std::string& name, const Cluster& cluster) {
-    const auto node = std::ranges::find(cluster.nodes, name, &NodeFacts::name);
-    return node == cluster.nodes.end() ? nullptr : &*node;
-}
-
 constexpr const char* kBindingRemedy =
     "ask Slurm for whole nodes (--exclusive), start srun with --cpu-bind=none but without --cpus-per-task "
-    "and --exact, and ranks through jobs/bind.sh";
-
-std::vector<const RankFacts*> ranks_of(const NodeFacts& node, const Cluster& cluster) {
-    std::vector<const RankFacts*> ranks;
-    for (const RankFacts& rank : cluster.ranks) {
-        if (rank.node == node.name) ranks.push_back(&rank);
-    }
-    return ranks;
-}
+    "and --exact, and start the ranks through jobs/bind.sh";
 
 /// The GPU that a rank computes on. `number` is the rank's index on its node and selects one of the GPUs that
 /// CUDA_VISIBLE_DEVICES lists (by index, UUID or beginning of a UUID). Null if the GPU is unknown, and in a
@@ -98,9 +85,9 @@ std::vector<Finding> check_clocks(const Cluster& cluster) {
         const char* const about = size < kMinute ? "seconds" : size < kHour ? "minutes" : "hours";
         found.add(cluster.ranks[rank].node,
                   {Severity::Warn,
-                   fmt::format("{} {} rank 0's clock: logs and times of files do not agree", about,
+                   fmt::format("{} {} rank 0's clock, so times in logs and of files do not agree", about,
                                offset > 0 ? "ahead of" : "behind"),
-                   "see that chronyd or ntpd runs there"});
+                   "check that chronyd or ntpd runs on the node"});
     }
     return found.findings(cluster);
 }
@@ -115,8 +102,8 @@ std::vector<Finding> check_dump_folder(const Cluster& cluster) {
     NodeFindings found("dump folder");
     for (const NodeFacts& node : cluster.nodes) {
         if (!node.dump_folder) continue;
-        const auto words = words_on(*node.dump_folder, upper_median(speeds));
-        if (words) found.add(node.name, *words);
+        const auto problem = problem_of(*node.dump_folder, upper_median(speeds));
+        if (problem) found.add(node.name, *problem);
     }
     return found.findings(cluster);
 }
@@ -126,7 +113,7 @@ std::vector<Finding> check_huge_pages(const Cluster& cluster) {
     NodeFindings found("transparent huge pages");
     for (const NodeFacts& node : cluster.nodes) {
         if (node.huge_pages != "never") continue;
-        found.add(node.name, {Severity::Warn, "never: tensors in host memory are scattered over small pages",
+        found.add(node.name, {Severity::Warn, "set to never, so tensors in host memory are in small pages",
                               "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled"});
     }
     return found.findings(cluster);
@@ -137,9 +124,9 @@ std::vector<Finding> check_governors(const Cluster& cluster) {
     for (const NodeFacts& node : cluster.nodes) {
         const auto slow = node.governors.find("powersave");
         if (slow == node.governors.end()) continue;
-        found.add(node.name,
-                  {Severity::Warn, fmt::format("{} of {} CPUs by powersave", slow->second, node.num_cpus),
-                   "cpupower frequency-set -g performance"});
+        found.add(node.name, {Severity::Warn,
+                              fmt::format("powersave governs {} of {} CPUs", slow->second, node.num_cpus),
+                              "run cpupower frequency-set -g performance"});
     }
     return found.findings(cluster);
 }
@@ -147,18 +134,18 @@ std::vector<Finding> check_governors(const Cluster& cluster) {
 /// High load comes from other processes, because the ranks have only just started. The load of an earlier job
 /// fades within a minute or two.
 std::vector<Finding> check_load(const Cluster& cluster) {
-    constexpr double kMuch = 1.5;
+    constexpr double kMaxLoadPerCpu = 1.5;
     NodeFindings found("load");
     for (const NodeFacts& node : cluster.nodes) {
-        if (!node.load || node.num_cpus == 0 || *node.load <= kMuch * node.num_cpus) continue;
+        if (!node.load || node.num_cpus == 0 || *node.load <= kMaxLoadPerCpu * node.num_cpus) continue;
         found.add(node.name, {Severity::Warn, "more processes want to run than the node has CPUs",
-                              "see what a job before, or somebody else, has left running"});
+                              "look for processes that an earlier job or another user has left running"});
     }
     return found.findings(cluster);
 }
 
 std::vector<Finding> check_free_memory(const Cluster& cluster) {
-    constexpr double kLittle = 0.5;
+    constexpr double kMinShare = 0.5;
     std::vector<double> free;
     for (const NodeFacts& node : cluster.nodes) {
         if (node.available_memory_bytes) free.push_back(static_cast<double>(*node.available_memory_bytes));
@@ -168,46 +155,45 @@ std::vector<Finding> check_free_memory(const Cluster& cluster) {
     for (const NodeFacts& node : cluster.nodes) {
         if (!node.available_memory_bytes) continue;
         const auto own = static_cast<double>(*node.available_memory_bytes);
-        if (own >= kLittle * usual) continue;
+        if (own >= kMinShare * usual) continue;
         found.add(node.name, {Severity::Warn,
                               fmt::format("less than half of the {:.0f} GiB that are free on other nodes",
                                           usual / kGibi),
-                              "see what is left in memory, or in /dev/shm and /tmp"});
+                              "look for processes left running, and for files left in /dev/shm and /tmp"});
     }
     return found.findings(cluster);
 }
 
 std::vector<Finding> check_locked_memory(const Cluster& cluster) {
     NodeFindings found("locked memory");
-    for (const RankFacts& rank : cluster.ranks) {
-        const NodeFacts* node = node_named(rank.node, cluster);
-        if (rank.memlock_bytes == kUnlimited || !node ||
-            std::ranges::none_of(node->adapter_ports, &AdapterPort::active)) {
-            continue;
+    for (const NodeFacts& node : cluster.nodes) {
+        if (std::ranges::none_of(node.adapter_ports, &AdapterPort::active)) continue;
+        for (const RankFacts* rank : ranks_on(node, cluster)) {
+            if (rank->memlock_bytes == kUnlimited) continue;
+            const bool fails = rank->memlock_bytes < kGibi && cluster.nodes.size() > 1;
+            found.add(node.name,
+                      {fails ? Severity::Fail : Severity::Warn,
+                       fmt::format("limited to {} KiB per process, but adapters send from locked memory",
+                                   rank->memlock_bytes / 1024),
+                       "set LimitMEMLOCK=infinity for slurmd, and PropagateResourceLimitsExcept=MEMLOCK in "
+                       "slurm.conf"});
         }
-        const bool little = rank.memlock_bytes < kGibi && cluster.nodes.size() > 1;
-        found.add(
-            rank.node,
-            {little ? Severity::Fail : Severity::Warn,
-             fmt::format("limited to {} KiB a process, and adapters need what they send locked",
-                         rank.memlock_bytes / 1024),
-             "LimitMEMLOCK=infinity for slurmd, and PropagateResourceLimitsExcept=MEMLOCK in slurm.conf"});
     }
     return found.findings(cluster);
 }
 
 /// A rank needs two descriptors for each rank of the job (a connection and a file), and 256 more.
 std::vector<Finding> check_open_files(const Cluster& cluster) {
-    constexpr int64_t kForFiles = 256;
-    const int64_t wanted = 2 * static_cast<int64_t>(cluster.ranks.size()) + kForFiles;
+    constexpr int64_t kOtherFiles = 256;
+    const int64_t wanted = 2 * std::ssize(cluster.ranks) + kOtherFiles;
     NodeFindings found("open files");
     for (const RankFacts& rank : cluster.ranks) {
         if (rank.open_files >= wanted) continue;
         found.add(rank.node,
                   {Severity::Warn,
-                   fmt::format("limited to {} a process, and {} ranks may need {}", rank.open_files,
+                   fmt::format("limited to {} per process, but {} ranks may need {}", rank.open_files,
                                cluster.ranks.size(), wanted),
-                   fmt::format("ulimit -n {} in the job script, or LimitNOFILE for slurmd", wanted)});
+                   fmt::format("run ulimit -n {} in the job script, or set LimitNOFILE for slurmd", wanted)});
     }
     return found.findings(cluster);
 }
@@ -217,14 +203,14 @@ std::vector<Finding> check_shared_memory(const Cluster& cluster) {
     constexpr int64_t kBytesPerRank = 64 * kMebi;
     NodeFindings found("/dev/shm");
     for (const NodeFacts& node : cluster.nodes) {
-        const int ranks = ranks_on(node.name, cluster);
+        const int64_t ranks = std::ssize(ranks_on(node, cluster));
         if (!node.shared_memory || ranks < 2 || node.shared_memory->free_bytes >= ranks * kBytesPerRank)
             continue;
         found.add(node.name,
                   {Severity::Warn,
-                   fmt::format("{} MiB free, {} ranks want {}", node.shared_memory->free_bytes / kMebi, ranks,
-                               ranks * kBytesPerRank / kMebi),
-                   "remove what is left there, or give the container more (--shm-size)"});
+                   fmt::format("{} MiB are free, but {} ranks need {} MiB",
+                               node.shared_memory->free_bytes / kMebi, ranks, ranks * kBytesPerRank / kMebi),
+                   "remove files left there, or give the container more (--shm-size)"});
     }
     return found.findings(cluster);
 }
@@ -234,21 +220,22 @@ std::vector<Finding> check_binding(const Cluster& cluster) {
     NodeFindings found("CPUs of the ranks");
     for (const NodeFacts& node : cluster.nodes) {
         std::map<std::string, int> ranks_by_cpus;
-        const int ranks = ranks_on(node.name, cluster);
-        for (const RankFacts& rank : cluster.ranks) {
-            if (rank.node != node.name || rank.num_cpus == 0 || rank.num_cpus >= node.num_cpus) continue;
-            if (rank.num_cpus == 1 && node.num_cpus >= 2 * ranks) {
+        const std::vector<const RankFacts*> ranks = ranks_on(node, cluster);
+        for (const RankFacts* rank : ranks) {
+            if (rank->num_cpus == 0 || rank->num_cpus >= node.num_cpus) continue;
+            if (rank->num_cpus == 1 && node.num_cpus >= 2 * std::ssize(ranks)) {
                 found.add(node.name,
                           {Severity::Warn,
-                           fmt::format("a rank may run on one CPU alone, and the node has {} for {}",
-                                       node.num_cpus, ranks),
+                           fmt::format("a rank may run on only one of the {} CPUs, and there are {} ranks",
+                                       node.num_cpus, ranks.size()),
                            kBindingRemedy});
             }
-            if (++ranks_by_cpus[rank.cpus] != rank.num_cpus + 1) continue;
-            found.add(node.name, {Severity::Warn,
-                                  fmt::format("more ranks than CPUs may run on {} only, of {} CPUs",
-                                              rank.cpus, node.num_cpus),
-                                  kBindingRemedy});
+            if (++ranks_by_cpus[rank->cpus] != rank->num_cpus + 1) continue;
+            found.add(node.name,
+                      {Severity::Warn,
+                       fmt::format("there are more ranks than CPUs on CPUs {}, but the node has {} CPUs",
+                                   rank->cpus, node.num_cpus),
+                       kBindingRemedy});
         }
     }
     return found.findings(cluster);
@@ -261,7 +248,7 @@ std::vector<Finding> check_shared_cpus(const Cluster& cluster) {
     for (const NodeFacts& node : cluster.nodes) {
         std::map<int, int> ranks_by_cpu;
         std::set<std::string> masks;
-        for (const RankFacts* rank : ranks_of(node, cluster)) {
+        for (const RankFacts* rank : ranks_on(node, cluster)) {
             if (rank->cpus.empty()) continue;
             masks.insert(rank->cpus);
             for (const int cpu : parse_cpu_list(rank->cpus)) ++ranks_by_cpu[cpu];
@@ -272,7 +259,7 @@ std::vector<Finding> check_shared_cpus(const Cluster& cluster) {
         if (masks.size() < 2 || num_shared == 0 || num_free <= 0) continue;
         found.add(node.name,
                   {Severity::Warn,
-                   fmt::format("{} CPUs are those of several ranks, and {} of the node's {} are no rank's",
+                   fmt::format("several ranks share {} CPUs, but no rank may run on {} of the node's {} CPUs",
                                num_shared, num_free, node.num_cpus),
                    kBindingRemedy});
     }
@@ -285,14 +272,14 @@ std::vector<Finding> check_cpus_near_gpus(const Cluster& cluster) {
     std::vector<int> far;
     std::string example;
     for (const NodeFacts& node : cluster.nodes) {
-        for (size_t number = 0; const RankFacts* rank : ranks_of(node, cluster)) {
+        for (size_t number = 0; const RankFacts* rank : ranks_on(node, cluster)) {
             const Gpu* const gpu = gpu_of(*rank, number++, node);
             const std::vector<int> cpus = parse_cpu_list(rank->cpus);
             const std::vector<int> near = parse_cpu_list(gpu ? gpu->near_cpus : "");
             if (cpus.empty() || near.empty() || share_any(cpus, near)) continue;
             if (far.empty()) {
-                example = fmt::format("rank {} may run on {}, and its GPU {} is near {}", rank->rank,
-                                      rank->cpus, gpu->bus_id, gpu->near_cpus);
+                example = fmt::format("rank {} may run on CPUs {}, but its GPU {} is near CPUs {}",
+                                      rank->rank, rank->cpus, gpu->bus_id, gpu->near_cpus);
             }
             far.push_back(rank->rank);
         }
@@ -300,7 +287,7 @@ std::vector<Finding> check_cpus_near_gpus(const Cluster& cluster) {
     if (far.empty()) return {};
     std::ranges::sort(far);
     return {{Severity::Warn, "CPUs near the GPUs", describe_ranks(far, cluster),
-             "no CPU of a rank is near its GPU: " + example, kBindingRemedy}};
+             "none of a rank's CPUs is near its GPU: " + example, kBindingRemedy}};
 }
 
 }  // namespace argosy::preflight

@@ -28,7 +28,7 @@ Values values_of(const Cluster& cluster, const ValueOf& value_of) {
 }
 
 /// "'Ring' on 30 ranks; 'Tree' on rank 5 on n3".
-std::string spelled_out(const Values& values, const Cluster& cluster) {
+std::string describe_values(const Values& values, const Cluster& cluster) {
     constexpr size_t kMaxShown = 4;
     std::string text = fmt::format("{} on {} ranks", values[0].first, values[0].second.size());
     for (size_t i = 1; i < std::min(values.size(), kMaxShown); ++i) {
@@ -64,7 +64,7 @@ Finding difference(const std::string& check, Severity severity, const Values& va
     return {.severity = severity,
             .check = check,
             .where = describe_ranks(minority(values), cluster),
-            .what = "differs between ranks: " + spelled_out(values, cluster),
+            .what = "differs between ranks: " + describe_values(values, cluster),
             .remedy = remedy,
             .bad_nodes =
                 severity == Severity::Fail ? deviant_nodes(values, cluster) : std::vector<std::string>{}};
@@ -72,25 +72,27 @@ Finding difference(const std::string& check, Severity severity, const Values& va
 
 /// Variables that may differ: Slurm, mpirun or jobs/bind.sh set them for each rank or node on purpose, or
 /// they do not affect other ranks.
-constexpr std::string_view kOwn[] = {"CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "NCCL_DEBUG_FILE",
-                                     "NCCL_HOSTID",          "OMP_NUM_THREADS",    "OMP_PLACES",
-                                     "UCX_NET_DEVICES",      "GOMP_CPU_AFFINITY"};
+constexpr std::string_view kMayDiffer[] = {"CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "NCCL_DEBUG_FILE",
+                                           "NCCL_HOSTID",          "OMP_NUM_THREADS",    "OMP_PLACES",
+                                           "UCX_NET_DEVICES",      "GOMP_CPU_AFFINITY"};
 /// Variables whose difference is only a WARN. Most hold names of devices or files, which may differ by node.
-constexpr std::string_view kPlaces[] = {"NCCL_SOCKET_IFNAME",          "NCCL_IB_HCA", "NCCL_TOPO_FILE",
-                                        "OMPI_MCA_btl_tcp_if_include", "NCCL_DEBUG",  "NCCL_DEBUG_SUBSYS",
-                                        "OMPI_MCA_oob_tcp_if_include"};
+constexpr std::string_view kMayDifferByNode[] = {
+    "NCCL_SOCKET_IFNAME",          "NCCL_IB_HCA", "NCCL_TOPO_FILE",
+    "OMPI_MCA_btl_tcp_if_include", "NCCL_DEBUG",  "NCCL_DEBUG_SUBSYS",
+    "OMPI_MCA_oob_tcp_if_include"};
 constexpr std::string_view kProtocols[] = {"NCCL_", "UCX_", "OMPI_MCA_"};
 
 bool may_differ(const std::string& name) {
-    return name.starts_with("SLURM_") || std::ranges::find(kOwn, name) != std::end(kOwn);
+    return name.starts_with("SLURM_") || std::ranges::find(kMayDiffer, name) != std::end(kMayDiffer);
 }
 
 /// FAIL for variables of the communication libraries: ranks that disagree on a protocol hang or fail.
 Severity severity_of_difference(const std::string& name) {
     const bool protocol =
         std::ranges::any_of(kProtocols, [&](auto prefix) { return name.starts_with(prefix); });
-    return protocol && std::ranges::find(kPlaces, name) == std::end(kPlaces) ? Severity::Fail
-                                                                             : Severity::Warn;
+    return protocol && std::ranges::find(kMayDifferByNode, name) == std::end(kMayDifferByNode)
+               ? Severity::Fail
+               : Severity::Warn;
 }
 
 bool fabric_between_nodes(const Cluster& cluster) {
@@ -165,7 +167,7 @@ std::vector<Finding> check_programs_alike(const Cluster& cluster) {
     return findings;
 }
 
-std::vector<Finding> check_single_variables(const Cluster& cluster) {
+std::vector<Finding> check_slow_settings(const Cluster& cluster) {
     std::vector<Finding> findings;
     for (const SlowSetting& setting : slow_settings()) apply(setting, cluster, findings);
     return findings;

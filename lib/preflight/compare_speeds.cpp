@@ -15,13 +15,13 @@
 namespace argosy::preflight {
 namespace {
 
-constexpr double kShareThatFails = 0.75;  // of the others' median: below it an outlier gets FAIL
+constexpr double kMinShareForWarn = 0.75;  // of the others' median: below it an outlier gets FAIL
 
 Severity severity_of(const Outlier& one) {
-    return one.share < kShareThatFails ? Severity::Fail : Severity::Warn;
+    return one.share < kMinShareForWarn ? Severity::Fail : Severity::Warn;
 }
 
-std::string against(const Outlier& one, const char* others) {
+std::string compared_with(const Outlier& one, const char* others) {
     return fmt::format("{:.0f} % of the median of {} (robust z-score {:.1f})", 100 * one.share, others,
                        one.zscore);
 }
@@ -31,62 +31,67 @@ std::vector<std::string> at_fault(const Outlier& one, std::vector<std::string> n
     return severity_of(one) == Severity::Fail ? std::move(names) : std::vector<std::string>{};
 }
 
+/// "all_gather over dp_shard".
+std::string name_of(const StepOperation& operation) {
+    return fmt::format("{} over {}", operation.kind.collective->name, operation.axes);
+}
+
 void compare_products(const Speeds& speeds, const Cluster& cluster, std::vector<Finding>& findings) {
-    for (const Outlier& one : slow_ones(speeds.products)) {
+    for (const Outlier& one : slow_outliers(speeds.products)) {
         const std::vector<int> rank = {static_cast<int>(one.index)};
         findings.push_back(
             {severity_of(one), "matrix products", describe_ranks(rank, cluster),
              fmt::format("{:.3g} TFLOP/s, {}", speeds.products[one.index] / 1e12,
-                         against(one, "the other ranks")),
-             "look at this device's clocks, heat and power, at other processes on it, and at the "
-             "cores that the rank may run on; or leave the node out",
+                         compared_with(one, "the other ranks")),
+             "check this device's clocks, heat and power, other processes on it, and the cores that the rank "
+             "may run on; or leave the node out",
              at_fault(one, nodes_of(rank, cluster))});
     }
 }
 
 /// A slow group within a node is that node's fault. A slow group across nodes gets WARN only: the slow node
 /// is unknown here (the measurement of node pairs shows it), and another job's traffic may be the reason.
-Finding slow_group(const LoadSpeed& speed, size_t group, const Outlier& one, const Cluster& cluster) {
-    const std::vector<int>& ranks = speed.load.groups[group];
+Finding slow_group(const OperationSpeed& speed, size_t group, const Outlier& one, const Cluster& cluster) {
+    const std::vector<int>& ranks = speed.operation.groups[group];
     const std::vector<std::string> nodes = nodes_of(ranks, cluster);
     const bool within = nodes.size() == 1;
     return {.severity = within ? severity_of(one) : Severity::Warn,
-            .check = fmt::format("{} over {}", speed.load.kind.collective->name, speed.load.axes),
+            .check = name_of(speed.operation),
             .where = describe_ranks(ranks, cluster),
             .what = fmt::format("bus bandwidth {:.3g} GB/s, {}", speed.bus_bandwidths[group] / 1e9,
-                                against(one, "the other groups")),
-            .remedy = within ? "look at the links between this node's devices (nvidia-smi nvlink -s, topo "
-                               "-m); or leave the node out"
-                             : "look at the adapters of these nodes and the switches between them: "
+                                compared_with(one, "the other groups")),
+            .remedy = within ? "check the links between this node's devices (nvidia-smi nvlink -s, "
+                               "nvidia-smi topo -m); or leave the node out"
+                             : "check the adapters of these nodes and the switches between them; "
                                "nccl-bench sendrecv on two of them at a time finds the slow one",
             .bad_nodes = within ? at_fault(one, nodes) : std::vector<std::string>{}};
 }
 
 /// Compares a group only with groups that span the same number of nodes. If the mesh does not fit the nodes,
 /// some groups cross more nodes than others.
-void compare_groups(const LoadSpeed& speed, const Cluster& cluster, std::vector<Finding>& findings) {
+void compare_groups(const OperationSpeed& speed, const Cluster& cluster, std::vector<Finding>& findings) {
     std::map<size_t, std::vector<size_t>> groups_by_num_nodes;
     for (size_t group = 0; group < speed.bus_bandwidths.size(); ++group) {
-        groups_by_num_nodes[nodes_of(speed.load.groups[group], cluster).size()].push_back(group);
+        groups_by_num_nodes[nodes_of(speed.operation.groups[group], cluster).size()].push_back(group);
     }
     for (const auto& [num_nodes, groups] : groups_by_num_nodes) {
         std::vector<double> rates;
         for (const size_t group : groups) rates.push_back(speed.bus_bandwidths[group]);
-        for (const Outlier& one : slow_ones(rates)) {
+        for (const Outlier& one : slow_outliers(rates)) {
             findings.push_back(slow_group(speed, groups[one.index], one, cluster));
         }
     }
 }
 
 void compare_nodes(const Speeds& speeds, const Cluster& cluster, std::vector<Finding>& findings) {
-    for (const Outlier& one : slow_ones(speeds.nodes)) {
+    for (const Outlier& one : slow_outliers(speeds.nodes)) {
         const std::string& name = cluster.nodes[one.index].name;
         findings.push_back(
             {severity_of(one), "pairs of nodes", name,
-             fmt::format("at best {:.3g} GB/s out of the node with any partner, {}",
-                         speeds.nodes[one.index] / 1e9, against(one, "the other nodes")),
-             "look at its adapters' state, rate and cables (ibstat, ethtool), and at the variables "
-             "that choose them; or leave the node out",
+             fmt::format("the node sends at most {:.3g} GB/s to any other node, {}",
+                         speeds.nodes[one.index] / 1e9, compared_with(one, "the other nodes")),
+             "check its adapters' state, rate and cables (ibstat, ethtool), and the variables that choose "
+             "them; or leave the node out",
              at_fault(one, {name})});
     }
 }
@@ -98,9 +103,9 @@ constexpr double kDeviations = 1.4826;
 constexpr double kMinDeviation = 0.01;
 
 constexpr double kBytesPerGigabit = 1e9 / 8, kBytesPerMegabit = 1e6 / 8;
-constexpr double kShareToExpect = 0.7;    // expected share of a line's rate, for large messages
-constexpr double kShareOfADetour = 0.25;  // below this share, data does not take the fast path
-constexpr double kNvlinkShareToExpect = 0.5;
+constexpr double kMinLineShare = 0.7;     // expected share of a line's rate, for large messages
+constexpr double kMinDirectShare = 0.25;  // below this share, data does not take the fastest path
+constexpr double kMinNvlinkShare = 0.5;
 constexpr size_t kMinBytes = 16 << 20;  // smaller messages do not saturate a link
 
 struct NvlinkRate {
@@ -114,7 +119,7 @@ constexpr NvlinkRate kNvlinkRates[] = {
 };
 
 std::optional<double> adapters_rate(const NodeFacts& node, const Cluster& cluster) {
-    const Variable* variable = variable_on(node.name, "NCCL_IB_HCA", cluster);
+    const Variable* variable = variable_on(node, "NCCL_IB_HCA", cluster);
     const NameList choice(variable ? variable->value : "", NameList::Syntax::Nccl);
     std::vector<double> rates;
     for (const AdapterPort& port : node.adapter_ports) {
@@ -123,16 +128,16 @@ std::optional<double> adapters_rate(const NodeFacts& node, const Cluster& cluste
     }
     std::ranges::sort(rates, std::greater());
     // Each rank sends through one adapter.
-    rates.resize(std::min<size_t>(rates.size(), ranks_on(node.name, cluster)));
+    rates.resize(std::min(rates.size(), ranks_on(node, cluster).size()));
     const double rate = std::accumulate(rates.begin(), rates.end(), 0.0);
     return rate > 0 ? std::optional(rate) : std::nullopt;
 }
 
 NameList interfaces_chosen(const NodeFacts& node, const Cluster& cluster) {
-    if (const Variable* nccl = variable_on(node.name, "NCCL_SOCKET_IFNAME", cluster)) {
+    if (const Variable* nccl = variable_on(node, "NCCL_SOCKET_IFNAME", cluster)) {
         return {nccl->value, NameList::Syntax::Nccl};
     }
-    const Variable* mpi = variable_on(node.name, "OMPI_MCA_btl_tcp_if_include", cluster);
+    const Variable* mpi = variable_on(node, "OMPI_MCA_btl_tcp_if_include", cluster);
     return {mpi ? mpi->value : "", NameList::Syntax::WholeNames};
 }
 
@@ -149,81 +154,68 @@ std::optional<double> interfaces_rate(const NodeFacts& node, const Cluster& clus
     return rate > 0 ? std::optional(rate) : std::nullopt;
 }
 
-/// Whether two nodes of the job are one machine, as in tests.
-bool on_one_machine(const Cluster& cluster) {
-    for (size_t i = 0; i < cluster.nodes.size(); ++i) {
-        for (size_t j = 0; j < i; ++j) {
-            if (cluster.nodes[i].boot_id == cluster.nodes[j].boot_id) return true;
-        }
-    }
-    return false;
-}
-
 /// Reports all nodes below the expected share of line_rate() in one finding. The nodes are marked as bad only
 /// if the finding is a FAIL and does not cover all nodes.
-void compare_with_lines(const Speeds& speeds, const Cluster& cluster, Memory memory,
-                        std::vector<Finding>& findings) {
-    if (on_one_machine(cluster)) return;  // no fabric connects nodes on one machine
+void compare_with_lines(const Speeds& speeds, const Cluster& cluster, std::vector<Finding>& findings) {
+    if (num_machines(cluster) < cluster.nodes.size()) return;  // no fabric connects nodes on one machine
     std::vector<std::string> below;
-    double lowest = kShareToExpect;
+    double lowest = kMinLineShare;
     for (size_t i = 0; i < speeds.nodes.size(); ++i) {
         const std::optional<double> rate = line_rate(cluster.nodes[i], cluster);
-        if (!rate || speeds.nodes[i] > kShareToExpect * *rate) continue;
+        if (!rate || speeds.nodes[i] > kMinLineShare * *rate) continue;
         below.push_back(cluster.nodes[i].name);
         lowest = std::min(lowest, speeds.nodes[i] / *rate);
     }
     if (below.empty()) return;
-    const bool elsewhere = memory == Memory::Device && lowest < kShareOfADetour;
+    const bool indirect = speeds.between_devices && lowest < kMinDirectShare;
     const bool all = below.size() == cluster.nodes.size();
     findings.push_back(
-        {elsewhere ? Severity::Fail : Severity::Warn, "pairs of nodes", describe_nodes(below, cluster),
-         fmt::format("at best {:.0f} % of what the lines carry leaves a node", 100 * lowest),
-         elsewhere
-             ? "data does not go over these adapters, or not straight from the GPU: see the transport that "
+        {indirect ? Severity::Fail : Severity::Warn, "pairs of nodes", describe_nodes(below, cluster),
+         fmt::format("the slowest node sends at {:.0f} % of its line rate", 100 * lowest),
+         indirect
+             ? "data does not take these adapters, or not directly from the GPU: check the transport that "
                "nccl-bench prints, GPUDirect (nvidia-peermem), and the variables that choose adapters"
-             : "more of it may come of other settings: nccl-bench sendrecv -b 64M -e 64M on two nodes shows "
-               "what a change brings",
-         elsewhere && !all ? below : std::vector<std::string>{}});
+             : "other settings may be faster: compare them with nccl-bench sendrecv -b 64M -e 64M on two "
+               "nodes",
+         indirect && !all ? below : std::vector<std::string>{}});
 }
 
 /// Reports all groups within nodes that are below the expected share of NVLink's rate in one finding.
-void compare_links(const LoadSpeed& speed, const Cluster& cluster, std::vector<Finding>& findings) {
-    if (speed.load.kind.bytes < kMinBytes) return;
+void compare_links(const OperationSpeed& speed, const Cluster& cluster, std::vector<Finding>& findings) {
+    if (speed.operation.kind.bytes < kMinBytes) return;
     std::vector<int> slow;
     double slowest = 0, wanted = 0;
     for (size_t i = 0; i < speed.bus_bandwidths.size(); ++i) {
-        const std::vector<int>& ranks = speed.load.groups[i];
+        const std::vector<int>& ranks = speed.operation.groups[i];
         const auto nodes = nodes_of(ranks, cluster);
         const auto node = std::ranges::find(cluster.nodes, nodes[0], &NodeFacts::name);
         if (nodes.size() > 1 || node->gpus.empty()) continue;
         const std::optional<double> rate = nvlink_rate(node->gpus[0].name);
-        if (!rate || speed.bus_bandwidths[i] > kNvlinkShareToExpect * *rate) continue;
+        if (!rate || speed.bus_bandwidths[i] > kMinNvlinkShare * *rate) continue;
         slowest = slow.empty() ? speed.bus_bandwidths[i] : std::min(slowest, speed.bus_bandwidths[i]);
         wanted = *rate;
         slow.insert(slow.end(), ranks.begin(), ranks.end());
     }
     if (slow.empty()) return;
     std::ranges::sort(slow);
-    findings.push_back({Severity::Warn,
-                        fmt::format("{} over {}", speed.load.kind.collective->name, speed.load.axes),
-                        describe_ranks(slow, cluster),
-                        fmt::format("bus bandwidth down to {:.3g} GB/s, and NVLink carries {:.3g}",
+    findings.push_back({Severity::Warn, name_of(speed.operation), describe_ranks(slow, cluster),
+                        fmt::format("bus bandwidth is only {:.3g} GB/s, but NVLink carries {:.3g} GB/s",
                                     slowest / 1e9, wanted / 1e9),
-                        "see nvidia-smi topo -m and nvlink -s, the fabric manager's service, and that "
-                        "NCCL_P2P_DISABLE and NCCL_P2P_LEVEL are not set"});
+                        "check nvidia-smi topo -m, nvidia-smi nvlink -s and the fabric manager's service; "
+                        "unset NCCL_P2P_DISABLE and NCCL_P2P_LEVEL"});
 }
 
 }  // namespace
 
 std::vector<Finding> find_wrong_results(const Speeds& speeds) {
     std::vector<Finding> findings;
-    for (const LoadSpeed& speed : speeds.loads) {
+    for (const OperationSpeed& speed : speeds.operations) {
         if (speed.num_wrong == 0) continue;
         findings.push_back(
-            {Severity::Fail, fmt::format("{} over {}", speed.load.kind.collective->name, speed.load.axes),
-             "one of all ranks", fmt::format("{} elements of the result are wrong", speed.num_wrong),
-             "a device, link or library corrupts data: nccl-bench on half of the nodes, and half of "
-             "those, finds which"});
+            {Severity::Fail, name_of(speed.operation), "at least one rank",
+             fmt::format("{} elements of the result are wrong", speed.num_wrong),
+             "a device, link or library corrupts data: run nccl-bench on half of the nodes, then on half of "
+             "those, to find it"});
     }
     return findings;
 }
@@ -231,19 +223,12 @@ std::vector<Finding> find_wrong_results(const Speeds& speeds) {
 std::vector<Finding> compare_speeds(const Speeds& speeds, const Cluster& cluster) {
     std::vector<Finding> findings;
     compare_products(speeds, cluster, findings);
-    for (const LoadSpeed& speed : speeds.loads) compare_groups(speed, cluster, findings);
+    for (const OperationSpeed& speed : speeds.operations) compare_groups(speed, cluster, findings);
     compare_nodes(speeds, cluster, findings);
     return findings;
 }
 
-double median(std::vector<double> values) {
-    const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-    std::nth_element(values.begin(), middle, values.end());
-    if (values.size() % 2 == 1) return *middle;
-    return (*middle + *std::max_element(values.begin(), middle)) / 2;
-}
-
-std::vector<Outlier> slow_ones(std::span<const double> rates) {
+std::vector<Outlier> slow_outliers(std::span<const double> rates) {
     std::vector<Outlier> outliers;
     for (size_t i = 0; i < rates.size(); ++i) {
         std::vector<double> others, deviations;
@@ -278,11 +263,11 @@ std::optional<double> nvlink_rate(std::string_view gpu) {
     return std::nullopt;
 }
 
-std::vector<Finding> compare_with_fabric(const Speeds& speeds, const Cluster& cluster, Memory memory) {
+std::vector<Finding> compare_with_fabric(const Speeds& speeds, const Cluster& cluster) {
     std::vector<Finding> findings;
-    compare_with_lines(speeds, cluster, memory, findings);
-    if (memory == Memory::Host) return findings;
-    for (const LoadSpeed& speed : speeds.loads) compare_links(speed, cluster, findings);
+    compare_with_lines(speeds, cluster, findings);
+    if (!speeds.between_devices) return findings;
+    for (const OperationSpeed& speed : speeds.operations) compare_links(speed, cluster, findings);
     return findings;
 }
 

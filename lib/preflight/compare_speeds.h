@@ -17,9 +17,9 @@ namespace argosy::preflight {
 /// A FAIL for each collective whose result had wrong elements, at any speed.
 std::vector<Finding> find_wrong_results(const Speeds& speeds);
 
-/// Findings for slow_ones() among the ranks, groups and nodes. An outlier gets WARN. An outlier below three
-/// quarters of the others' median gets FAIL, because the job would wait for it at every step, unless it is a
-/// group across nodes. REQUIRES: ranks do not share cores.
+/// Findings for slow_outliers() among the ranks, groups and nodes. An outlier gets WARN. An outlier below
+/// three quarters of the others' median gets FAIL, because the job would wait for it at every step, unless it
+/// is a group across nodes. REQUIRES: ranks do not share cores.
 std::vector<Finding> compare_speeds(const Speeds& speeds, const Cluster& cluster);
 
 /// A rate that is far below the others, measured by how much the others differ.
@@ -31,10 +31,7 @@ struct Outlier {
 
 /// The rates that are more than 10 % below the median of the others and have a robust z-score above 3.5; of
 /// two rates, the one that is more than 10 % below the other. Rates that are not positive are ignored.
-std::vector<Outlier> slow_ones(std::span<const double> rates);
-
-/// The middle value, or the mean of the two middle values. REQUIRES: `values` is not empty.
-double median(std::vector<double> values);
+std::vector<Outlier> slow_outliers(std::span<const double> rates);
 
 /// Bytes a second that can leave the node: the sum over the active adapters that NCCL_IB_HCA chooses, but
 /// over at most one adapter for each rank of the node. Without adapters: the sum over the interfaces that
@@ -45,11 +42,9 @@ std::optional<double> line_rate(const NodeFacts& node, const Cluster& cluster);
 /// the GPU. None: the GPU has no NVLink, or its rate is unknown.
 std::optional<double> nvlink_rate(std::string_view gpu);
 
-enum class Memory { Host, Device };
-
 /// Findings for speeds that are far below the hardware's rates: line_rate() between nodes, nvlink_rate()
-/// within nodes. `memory` is where the sent buffers were. Speeds from host memory get at most WARN, because
-/// host memory rarely saturates a fast adapter, even on a healthy node.
-std::vector<Finding> compare_with_fabric(const Speeds& speeds, const Cluster& cluster, Memory memory);
+/// within nodes. Speeds between buffers in host memory get at most WARN, because host memory rarely saturates
+/// a fast adapter, even on a healthy node.
+std::vector<Finding> compare_with_fabric(const Speeds& speeds, const Cluster& cluster);
 
 }  // namespace argosy::preflight

@@ -1,25 +1,22 @@
 #include "preflight/diagnose.h"
 
-#include <algorithm>
-#include <iterator>
-
 namespace argosy::preflight {
 namespace {
 
 constexpr Check kChecks[] = {
-    check_programs_alike,    check_variables_alike,
-    check_single_variables,  check_interfaces,
-    check_named_adapters,    check_adapter_links,
-    check_adapter_rates,     check_adapter_choice,
-    check_adapter_pcie,      check_gpu_answers,
-    check_gpu_numbers,       check_gpu_states,
-    check_gpu_errors_logged, check_gpus_alike,
-    check_gpu_compute_mode,  check_locked_memory,
-    check_open_files,        check_shared_memory,
-    check_binding,           check_shared_cpus,
-    check_cpus_near_gpus,    check_clocks,
-    check_dump_folder,       check_huge_pages,
-    check_governors,         check_load,
+    check_programs_alike,   check_variables_alike,
+    check_slow_settings,    check_interfaces,
+    check_named_adapters,   check_adapter_links,
+    check_adapter_rates,    check_adapter_choice,
+    check_adapter_pcie,     check_gpu_answers,
+    check_num_gpus,         check_gpu_states,
+    check_gpu_xids,         check_gpus_alike,
+    check_gpu_compute_mode, check_locked_memory,
+    check_open_files,       check_shared_memory,
+    check_binding,          check_shared_cpus,
+    check_cpus_near_gpus,   check_clocks,
+    check_dump_folder,      check_huge_pages,
+    check_governors,        check_load,
     check_free_memory,
 };
 
@@ -27,7 +24,7 @@ constexpr Check kChecks[] = {
 
 std::vector<Finding> diagnose(const Cluster& cluster) {
     std::vector<Finding> findings;
-    for (const Check check : kChecks) std::ranges::move(check(cluster), std::back_inserter(findings));
+    for (const Check check : kChecks) append(check(cluster), findings);
     return findings;
 }
 

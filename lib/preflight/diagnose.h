@@ -19,7 +19,7 @@ std::vector<Finding> diagnose(const Cluster& cluster);
 using Check = std::vector<Finding> (*)(const Cluster&);
 
 // check_settings.cpp (the table of slow settings is in base/environment.h)
-std::vector<Finding> check_single_variables(const Cluster& cluster);
+std::vector<Finding> check_slow_settings(const Cluster& cluster);
 std::vector<Finding> check_variables_alike(const Cluster& cluster);
 std::vector<Finding> check_programs_alike(const Cluster& cluster);
 
@@ -34,8 +34,8 @@ std::vector<Finding> check_interfaces(const Cluster& cluster);
 // check_gpus.cpp
 std::vector<Finding> check_gpu_states(const Cluster& cluster);
 std::vector<Finding> check_gpu_answers(const Cluster& cluster);
-std::vector<Finding> check_gpu_errors_logged(const Cluster& cluster);
-std::vector<Finding> check_gpu_numbers(const Cluster& cluster);
+std::vector<Finding> check_gpu_xids(const Cluster& cluster);
+std::vector<Finding> check_num_gpus(const Cluster& cluster);
 std::vector<Finding> check_gpus_alike(const Cluster& cluster);
 std::vector<Finding> check_gpu_compute_mode(const Cluster& cluster);
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "base/error.h"
 
@@ -64,6 +65,35 @@ Facts unpacked(const std::string& text) {
 const Variable* RankFacts::variable(const std::string& name) const {
     const auto found = std::ranges::find(variables, name, &Variable::name);
     return found == variables.end() ? nullptr : &*found;
+}
+
+std::vector<std::string> nodes_of(const std::vector<int>& ranks, const Cluster& cluster) {
+    std::vector<std::string> nodes;
+    std::set<std::string> seen;
+    for (const int rank : ranks) {
+        const std::string& node = cluster.ranks[rank].node;
+        if (seen.insert(node).second) nodes.push_back(node);
+    }
+    return nodes;
+}
+
+std::vector<const RankFacts*> ranks_on(const NodeFacts& node, const Cluster& cluster) {
+    std::vector<const RankFacts*> ranks;
+    for (const RankFacts& rank : cluster.ranks) {
+        if (rank.node == node.name) ranks.push_back(&rank);
+    }
+    return ranks;
+}
+
+const Variable* variable_on(const NodeFacts& node, const std::string& name, const Cluster& cluster) {
+    const auto rank = std::ranges::find(cluster.ranks, node.name, &RankFacts::node);
+    return rank == cluster.ranks.end() ? nullptr : rank->variable(name);
+}
+
+size_t num_machines(const Cluster& cluster) {
+    std::set<std::string> boot_ids;
+    for (const NodeFacts& node : cluster.nodes) boot_ids.insert(node.boot_id);
+    return boot_ids.size();
 }
 
 std::string pack(const RankFacts& facts) { return packed(facts); }

@@ -3,6 +3,7 @@
 // that cannot be read; diagnose.h decides what is wrong.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <map>
@@ -115,6 +116,19 @@ struct Cluster {
     std::vector<NodeFacts> nodes;            // in the order of their first ranks
     std::vector<double> clock_offsets = {};  // by rank, seconds; empty: not measured
 };
+
+/// The names of the nodes of `ranks`, each once, in the order of the ranks.
+std::vector<std::string> nodes_of(const std::vector<int>& ranks, const Cluster& cluster);
+
+/// The ranks on a node, ascending.
+std::vector<const RankFacts*> ranks_on(const NodeFacts& node, const Cluster& cluster);
+
+/// The variable of the node's first rank; null if it is not set. check_settings.cpp reports a variable that
+/// differs between ranks.
+const Variable* variable_on(const NodeFacts& node, const std::string& name, const Cluster& cluster);
+
+/// The number of machines that the nodes are. In tests, several nodes are one machine.
+size_t num_machines(const Cluster& cluster);
 
 /// The facts as JSON in one line. Bytes that are not UTF-8 become replacement characters.
 std::string pack(const RankFacts& facts);

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <set>
+#include <iterator>
 
 #include "preflight/nodes.h"
 
@@ -28,6 +28,10 @@ const char* name(Severity severity) {
     return kNames[static_cast<int>(severity)];
 }
 
+void append(std::vector<Finding> more, std::vector<Finding>& findings) {
+    std::ranges::move(more, std::back_inserter(findings));
+}
+
 Severity worst_severity(const std::vector<Finding>& findings) {
     Severity worst = Severity::Pass;
     for (const Finding& finding : findings) worst = std::max(worst, finding.severity);
@@ -48,25 +52,6 @@ std::string describe_nodes(const std::vector<std::string>& nodes, const Cluster&
     return nodes.size() == cluster.nodes.size() && nodes.size() > 1 ? "all nodes" : listed(nodes);
 }
 
-std::vector<std::string> nodes_of(const std::vector<int>& ranks, const Cluster& cluster) {
-    std::vector<std::string> nodes;
-    std::set<std::string> seen;
-    for (const int rank : ranks) {
-        const std::string& node = cluster.ranks[rank].node;
-        if (seen.insert(node).second) nodes.push_back(node);
-    }
-    return nodes;
-}
-
-int ranks_on(const std::string& node, const Cluster& cluster) {
-    return static_cast<int>(std::ranges::count(cluster.ranks, node, &RankFacts::node));
-}
-
-const Variable* variable_on(const std::string& node, const std::string& name, const Cluster& cluster) {
-    const auto rank = std::ranges::find(cluster.ranks, node, &RankFacts::node);
-    return rank == cluster.ranks.end() ? nullptr : rank->variable(name);
-}
-
 std::string describe(const Variable& variable) {
     return fmt::format("{}={}{}", variable.name, variable.value,
                        variable.file.empty() ? "" : fmt::format(" (in {})", variable.file));
@@ -79,25 +64,32 @@ double upper_median(std::vector<double> values) {
     return *middle;
 }
 
-void NodeFindings::add(const std::string& node, Words words) {
-    const auto known = std::ranges::find(found_, words, &decltype(found_)::value_type::first);
+double median(std::vector<double> values) {
+    const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+    std::ranges::nth_element(values, middle);
+    if (values.size() % 2 == 1) return *middle;
+    return (*middle + *std::max_element(values.begin(), middle)) / 2;
+}
+
+void NodeFindings::add(const std::string& node, Problem problem) {
+    const auto known = std::ranges::find(found_, problem, &decltype(found_)::value_type::first);
     if (known == found_.end()) {
-        found_.push_back({std::move(words), {node}});
-    } else if (known->second.back() != node) {
+        found_.push_back({std::move(problem), {node}});
+    } else if (std::ranges::find(known->second, node) == known->second.end()) {
         known->second.push_back(node);
     }
 }
 
 std::vector<Finding> NodeFindings::findings(const Cluster& cluster) const {
     std::vector<Finding> findings;
-    for (const auto& [words, nodes] : found_) {
+    for (const auto& [problem, nodes] : found_) {
         const bool all = nodes.size() == cluster.nodes.size();
-        const bool bad = words.severity == Severity::Fail && (blame_ == Blame::Always || !all);
-        findings.push_back({.severity = words.severity,
+        const bool bad = problem.severity == Severity::Fail && (blame_ == Blame::Always || !all);
+        findings.push_back({.severity = problem.severity,
                             .check = check_,
                             .where = describe_nodes(nodes, cluster),
-                            .what = words.what,
-                            .remedy = words.remedy,
+                            .what = problem.what,
+                            .remedy = problem.remedy,
                             .bad_nodes = bad ? nodes : std::vector<std::string>{}});
     }
     return findings;

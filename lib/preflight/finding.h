@@ -4,7 +4,6 @@
 #pragma once
 
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -25,6 +24,9 @@ struct Finding {
     std::vector<std::string> bad_nodes = {};  // nodes that the next start should leave out
 };
 
+/// Moves `more` to the end of `findings`.
+void append(std::vector<Finding> more, std::vector<Finding>& findings);
+
 /// The worst severity of the findings; Pass if there are none.
 Severity worst_severity(const std::vector<Finding>& findings);
 
@@ -34,47 +36,40 @@ std::string describe_ranks(const std::vector<int>& ranks, const Cluster& cluster
 /// "n3", "n3, n4", "all nodes"; shortened like listed().
 std::string describe_nodes(const std::vector<std::string>& nodes, const Cluster& cluster);
 
-/// The names of the nodes of `ranks`, each once, in the order of the ranks.
-std::vector<std::string> nodes_of(const std::vector<int>& ranks, const Cluster& cluster);
-
-/// The number of ranks on a node.
-int ranks_on(const std::string& node, const Cluster& cluster);
-
-/// The variable of the node's first rank; null if it is not set. check_settings.cpp reports a variable that
-/// differs between ranks.
-const Variable* variable_on(const std::string& node, const std::string& name, const Cluster& cluster);
-
 /// "NCCL_ALGO=Ring", with the file's name if NCCL reads the variable from a file.
 std::string describe(const Variable& variable);
 
 /// The middle value, or the upper of two middle values; 0 if `values` is empty.
 double upper_median(std::vector<double> values);
 
+/// The middle value, or the mean of the two middle values. REQUIRES: `values` is not empty.
+double median(std::vector<double> values);
+
 /// The nodes that a FAIL marks as bad. A WARN marks no node.
 ///   Deviants  the nodes that have the problem, but none if all nodes have it: for settings
 ///   Always    the nodes that have the problem: for broken parts
 enum class Blame { Deviants, Always };
 
-/// Collects findings of one check, node by node. Findings with equal `Words` (severity and texts) become one
-/// finding, which lists all of their nodes.
+/// Collects the problems that one check finds on nodes. Equal problems of several nodes become one finding,
+/// which lists each node once.
 class NodeFindings {
   public:
     explicit NodeFindings(std::string check, Blame blame = Blame::Deviants)
         : check_(std::move(check)), blame_(blame) {}
 
-    struct Words {
+    struct Problem {
         Severity severity;
         std::string what, remedy;
-        auto operator<=>(const Words&) const = default;
+        bool operator==(const Problem&) const = default;
     };
-    void add(const std::string& node, Words words);
+    void add(const std::string& node, Problem problem);
 
     std::vector<Finding> findings(const Cluster& cluster) const;
 
   private:
     std::string check_;
     Blame blame_;
-    std::vector<std::pair<Words, std::vector<std::string>>> found_;
+    std::vector<std::pair<Problem, std::vector<std::string>>> found_;  // with the nodes that have it
 };
 
 }  // namespace argosy::preflight

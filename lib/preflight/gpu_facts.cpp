@@ -13,7 +13,7 @@ namespace {
 constexpr const char* kFormat = "--format=csv,noheader,nounits";
 
 /// The number in a text such as "0x0000000000000040".
-std::optional<int64_t> bits_in(std::string_view text) {
+std::optional<int64_t> parse_hex(std::string_view text) {
     if (!text.starts_with("0x")) return std::nullopt;
     int64_t bits = 0;
     const auto [end, error] = std::from_chars(text.data() + 2, text.data() + text.size(), bits, 16);
@@ -21,7 +21,7 @@ std::optional<int64_t> bits_in(std::string_view text) {
 }
 
 /// Some drivers answer "Yes" or "No", others give a count.
-std::optional<bool> truth_in(std::string_view text) {
+std::optional<bool> parse_bool(std::string_view text) {
     if (text == "Yes" || text == "No") return text == "Yes";
     const auto number = leading_integer(text);
     return number ? std::optional(*number != 0) : std::nullopt;
@@ -34,46 +34,34 @@ struct Field {
     void (*set)(Gpu&, std::string_view);
 };
 
-template <auto Member>
-void set_text(Gpu& gpu, std::string_view value) {
-    gpu.*Member = printable(value);
-}
-template <auto Member>
-void set_integer(Gpu& gpu, std::string_view value) {
-    gpu.*Member = leading_integer(value);
-}
-template <auto Member>
-void set_bits(Gpu& gpu, std::string_view value) {
-    gpu.*Member = bits_in(value);
-}
-template <auto Member>
-void set_truth(Gpu& gpu, std::string_view value) {
-    gpu.*Member = truth_in(value);
+template <auto Member, auto Parse>
+void set(Gpu& gpu, std::string_view value) {
+    gpu.*Member = Parse(value);
 }
 
 const std::vector<Field> kGpuFields = {
-    {"pci.bus_id", "", set_text<&Gpu::bus_id>},
-    {"name", "", set_text<&Gpu::name>},
-    {"driver_version", "", set_text<&Gpu::driver>},
-    {"clocks.current.sm", "", set_integer<&Gpu::sm_megahertz>},
-    {"clocks.max.sm", "", set_integer<&Gpu::most_sm_megahertz>},
-    {"clocks_throttle_reasons.active", "clocks_event_reasons.active", set_bits<&Gpu::throttle_reasons>},
-    {"ecc.errors.uncorrected.volatile.total", "", set_integer<&Gpu::uncorrected_errors>},
-    {"pcie.link.width.current", "", set_integer<&Gpu::pcie_lanes>},
-    {"pcie.link.width.max", "", set_integer<&Gpu::most_pcie_lanes>},
-    {"pcie.link.gen.current", "", set_integer<&Gpu::pcie_generation>},
-    {"pcie.link.gen.max", "", set_integer<&Gpu::most_pcie_generation>},
-    {"memory.used", "", set_integer<&Gpu::used_mebibytes>},
-    {"memory.total", "", set_integer<&Gpu::total_mebibytes>},
-    {"compute_mode", "", set_text<&Gpu::compute_mode>},
-    {"mig.mode.current", "", set_text<&Gpu::mig_mode>},
-    {"persistence_mode", "", set_text<&Gpu::persistence>},
-    {"uuid", "", set_text<&Gpu::uuid>},
+    {"pci.bus_id", "", set<&Gpu::bus_id, printable>},
+    {"name", "", set<&Gpu::name, printable>},
+    {"driver_version", "", set<&Gpu::driver, printable>},
+    {"clocks.current.sm", "", set<&Gpu::sm_megahertz, leading_integer>},
+    {"clocks.max.sm", "", set<&Gpu::most_sm_megahertz, leading_integer>},
+    {"clocks_throttle_reasons.active", "clocks_event_reasons.active", set<&Gpu::throttle_reasons, parse_hex>},
+    {"ecc.errors.uncorrected.volatile.total", "", set<&Gpu::uncorrected_errors, leading_integer>},
+    {"pcie.link.width.current", "", set<&Gpu::pcie_lanes, leading_integer>},
+    {"pcie.link.width.max", "", set<&Gpu::most_pcie_lanes, leading_integer>},
+    {"pcie.link.gen.current", "", set<&Gpu::pcie_generation, leading_integer>},
+    {"pcie.link.gen.max", "", set<&Gpu::most_pcie_generation, leading_integer>},
+    {"memory.used", "", set<&Gpu::used_mebibytes, leading_integer>},
+    {"memory.total", "", set<&Gpu::total_mebibytes, leading_integer>},
+    {"compute_mode", "", set<&Gpu::compute_mode, printable>},
+    {"mig.mode.current", "", set<&Gpu::mig_mode, printable>},
+    {"persistence_mode", "", set<&Gpu::persistence, printable>},
+    {"uuid", "", set<&Gpu::uuid, printable>},
 };
-const std::vector<Field> kRowFields = {
-    {"gpu_bus_id", "", set_text<&Gpu::bus_id>},
-    {"remapped_rows.pending", "", set_truth<&Gpu::remapping_pending>},
-    {"remapped_rows.failure", "", set_truth<&Gpu::remapping_failed>},
+const std::vector<Field> kRemappedRowFields = {
+    {"gpu_bus_id", "", set<&Gpu::bus_id, printable>},
+    {"remapped_rows.pending", "", set<&Gpu::remapping_pending, parse_bool>},
+    {"remapped_rows.failure", "", set<&Gpu::remapping_failed, parse_bool>},
 };
 
 std::string first_line(std::string_view text) {
@@ -93,7 +81,7 @@ std::string refused_field(std::string_view output) {
 
 /// After the driver refused a field: replaces the name by its newer name, or removes the field. Returns false
 /// if there is no field of that name.
-bool give_up(std::vector<Field>& fields, const std::string& name) {
+bool replace_or_remove(std::vector<Field>& fields, const std::string& name) {
     const auto field = std::ranges::find_if(fields, [&](const Field& row) { return name == row.name; });
     if (field == fields.end()) return false;
     if (*field->newer_name) {
@@ -122,25 +110,25 @@ void read_row(std::string_view line, const std::vector<Field>& fields, GpuAnswer
 }
 
 GpuAnswer ask_for(const Sources& sources, const char* question, std::vector<Field> fields, double deadline) {
-    GpuAnswer result;
+    GpuAnswer answer;
     for (;;) {
         std::string names;
         for (const Field& field : fields) names += (names.empty() ? "" : ",") + std::string(field.name);
-        const Answer answer =
-            ask({sources.nvidia_smi, question + names, kFormat}, std::max(deadline - seconds_now(), 0.0));
-        result.hung = answer.end == Answer::End::Hung;
-        if (answer.end != Answer::End::Exited) return result;
-        if (answer.status == 0) {
-            for (const std::string_view line : split(answer.output, '\n')) {
-                if (!line.empty()) read_row(line, fields, result);
+        const double seconds = std::max(deadline - seconds_now(), 0.0);
+        const CommandResult command = run_command({sources.nvidia_smi, question + names, kFormat}, seconds);
+        answer.hung = command.end == CommandResult::End::Hung;
+        if (command.end != CommandResult::End::Exited) return answer;
+        if (command.status == 0) {
+            for (const std::string_view line : split(command.output, '\n')) {
+                if (!line.empty()) read_row(line, fields, answer);
             }
-            return result;
+            return answer;
         }
-        const std::string refused = refused_field(answer.output);
-        if (!give_up(fields, refused) || fields.empty()) {
-            result.problem =
-                "it exits with " + std::to_string(answer.status) + ": " + first_line(answer.output);
-            return result;
+        const std::string refused = refused_field(command.output);
+        if (!replace_or_remove(fields, refused) || fields.empty()) {
+            answer.problem =
+                "it exits with " + std::to_string(command.status) + ": " + first_line(command.output);
+            return answer;
         }
     }
 }
@@ -179,11 +167,11 @@ GpuAnswer query_gpus(const Sources& sources) {
     const double deadline = seconds_now() + sources.nvidia_smi_seconds;
     GpuAnswer answer = ask_for(sources, "--query-gpu=", kGpuFields, deadline);
     if (answer.gpus.empty()) return answer;
-    const GpuAnswer rows = ask_for(sources, "--query-remapped-rows=", kRowFields, deadline);
-    answer.hung = rows.hung;
+    const GpuAnswer remapped = ask_for(sources, "--query-remapped-rows=", kRemappedRowFields, deadline);
+    answer.hung = remapped.hung;
     for (Gpu& gpu : answer.gpus) {
-        const auto row = std::ranges::find(rows.gpus, gpu.bus_id, &Gpu::bus_id);
-        if (row == rows.gpus.end()) continue;
+        const auto row = std::ranges::find(remapped.gpus, gpu.bus_id, &Gpu::bus_id);
+        if (row == remapped.gpus.end()) continue;
         gpu.remapping_pending = row->remapping_pending;
         gpu.remapping_failed = row->remapping_failed;
     }

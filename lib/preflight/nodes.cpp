@@ -44,10 +44,10 @@ std::string listed(const std::vector<std::string>& names) {
 /// The circle method for round-robin schedules: the nodes stand in a circle, opposite nodes are partners, and
 /// from round to round all nodes but one move on by one position. If the number of nodes is odd, one position
 /// is empty, and the node opposite is alone.
-std::vector<Round> rounds_of_pairs(int num_nodes, int most) {
+std::vector<Round> rounds_of_pairs(int num_nodes, int max_rounds) {
     if (num_nodes < 2) return {};
     const int places = num_nodes + num_nodes % 2, num_rounds = places - 1;
-    const int wanted = std::min(most, num_rounds);
+    const int wanted = std::min(max_rounds, num_rounds);
     std::vector<Round> rounds;
     for (int i = 0; i < wanted; ++i) {
         const int turn = i * num_rounds / wanted;

@@ -25,8 +25,8 @@ std::string listed(const std::vector<std::string>& names);
 
 /// Rounds in which nodes are paired. A node has a different partner in each round. If the number of nodes is
 /// odd, one node per round is alone (its own partner). The full schedule pairs every node with every other
-/// node. The function returns at most `most` rounds, spread evenly over the full schedule.
+/// node. The function returns at most `max_rounds` rounds, spread evenly over the full schedule.
 using Round = std::vector<int>;  // partner of each node
-std::vector<Round> rounds_of_pairs(int num_nodes, int most);
+std::vector<Round> rounds_of_pairs(int num_nodes, int max_rounds);
 
 }  // namespace argosy::preflight

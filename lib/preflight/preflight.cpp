@@ -20,8 +20,8 @@ namespace {
 constexpr double kSecondsIfNotCompared = 0.02;
 constexpr size_t kMaxBytesIfNotCompared = 1 << 20;
 
-LibraryVersions library_versions(const mpi::Comm& world) {
-    LibraryVersions versions{.rank = world.rank(), .mpi_library = mpi::library()};
+LibraryVersions library_versions() {
+    LibraryVersions versions{.mpi_library = mpi::library()};
     if (const int cuda = cuda::runtime_version(); cuda != 0) versions.cuda_version = cuda::version_text(cuda);
     if (nccl::version() != 0) versions.nccl_version = nccl::version_text();
     return versions;
@@ -31,19 +31,19 @@ LibraryVersions library_versions(const mpi::Comm& world) {
 Cluster gather_cluster(const mpi::Comm& world, const bench::ControlChannel& control, const Job& job,
                        std::vector<Node>& nodes) {
     const Sources sources;
-    const LibraryVersions versions = library_versions(world);
+    const RankFacts own_rank = read_rank_facts(sources, world.rank(), library_versions());
     Cluster cluster;
     std::vector<std::string> names;
-    for (const std::string& text : control.exchange_texts(pack(read_rank_facts(sources, versions)))) {
+    for (const std::string& text : control.exchange_texts(pack(own_rank))) {
         cluster.ranks.push_back(unpack_rank(text));
         names.push_back(cluster.ranks.back().node);
     }
     nodes = group_by_node(names);
     const bool reports_node =
         std::ranges::any_of(nodes, [&](const Node& node) { return node.ranks.front() == world.rank(); });
-    const std::string own = reports_node ? pack(read_node_facts(sources, job.dump_folder)) : "";
+    const std::string own_node = reports_node ? pack(read_node_facts(sources, job.dump_folder)) : "";
     control.barrier("the exchange of the nodes' facts");
-    for (const std::string& text : control.exchange_texts(own)) {
+    for (const std::string& text : control.exchange_texts(own_node)) {
         if (!text.empty()) cluster.nodes.push_back(unpack_node(text));
     }
     cluster.clock_offsets = clock_offsets(world, control);
@@ -65,9 +65,8 @@ std::string shared_cores(const Cluster& cluster, const std::vector<Node>& nodes)
     return "";
 }
 
-constexpr int kRounds = 4;
-
-constexpr const char* kPlace = "comparing the clocks";
+constexpr int kClockRounds = 4;
+constexpr const char* kClockOperation = "comparing the clocks";
 
 /// The buffers of one exchange: a question from rank 0, and the other rank's time as the answer. Variables of
 /// this type are static, because a request that was abandoned after a timeout may still write to them.
@@ -79,12 +78,12 @@ struct Exchange {
 double offset_of(int rank, const mpi::Comm& comm, const bench::ControlChannel& control, Clock clock) {
     static Exchange exchange;
     double fastest = std::numeric_limits<double>::infinity(), offset = 0;
-    for (int round = 0; round < kRounds; ++round) {
+    for (int round = 0; round < kClockRounds; ++round) {
         const double start = clock();
         const mpi::Request answer = comm.receive(&exchange.answer, sizeof(double), ElementType::UInt8, rank);
         control.wait(comm.send(&exchange.question, 1, ElementType::UInt8, rank, /*synchronous=*/false),
-                     kPlace);
-        control.wait(answer, kPlace);
+                     kClockOperation);
+        control.wait(answer, kClockOperation);
         const double end = clock();
         if (end - start < fastest) {
             fastest = end - start;
@@ -97,12 +96,12 @@ double offset_of(int rank, const mpi::Comm& comm, const bench::ControlChannel& c
 /// Answers rank 0's questions. Rank 0 asks one rank after the other, so the first question may come late.
 void answer_rank_0(const mpi::Comm& comm, const bench::ControlChannel& control, Clock clock) {
     static Exchange exchange;
-    for (int round = 0; round < kRounds; ++round) {
-        control.wait(comm.receive(&exchange.question, 1, ElementType::UInt8, 0), kPlace);
+    for (int round = 0; round < kClockRounds; ++round) {
+        control.wait(comm.receive(&exchange.question, 1, ElementType::UInt8, 0), kClockOperation);
         exchange.answer = clock();
         control.wait(
             comm.send(&exchange.answer, sizeof(double), ElementType::UInt8, 0, /*synchronous=*/false),
-            kPlace);
+            kClockOperation);
     }
 }
 
@@ -117,21 +116,16 @@ Report run_preflight(const mpi::Comm& world, const bench::ControlChannel& contro
     report.not_compared = shared_cores(report.cluster, report.nodes);
     if (!report.not_compared.empty()) {
         options.seconds_each = kSecondsIfNotCompared;
-        options.most_bytes = kMaxBytesIfNotCompared;
+        options.max_bytes = kMaxBytesIfNotCompared;
     }
     spdlog::info("pre-flight: speeds");
     report.speeds = measure_speeds(world, control, report.nodes,
-                                   loads_of(job.traffic, job.mesh, options.most_bytes), options);
-    report.library = report.speeds.library;
+                                   step_operations(job.traffic, job.mesh, options.max_bytes), options);
     report.findings = diagnose(report.cluster);
-    const auto add = [&](const std::vector<Finding>& more) {
-        report.findings.insert(report.findings.end(), more.begin(), more.end());
-    };
-    add(find_wrong_results(report.speeds));
+    append(find_wrong_results(report.speeds), report.findings);
     if (report.not_compared.empty()) {
-        add(compare_speeds(report.speeds, report.cluster));
-        add(compare_with_fabric(report.speeds, report.cluster,
-                                report.speeds.between_devices ? Memory::Device : Memory::Host));
+        append(compare_speeds(report.speeds, report.cluster), report.findings);
+        append(compare_with_fabric(report.speeds, report.cluster), report.findings);
     }
     std::ranges::stable_sort(report.findings, std::ranges::greater(), &Finding::severity);
     report.seconds = seconds_now() - started;
@@ -149,7 +143,7 @@ std::vector<double> clock_offsets(const mpi::Comm& world, const bench::ControlCh
         offsets[rank] = offset_of(rank, world, control, clock);
     }
     control.wait(world.broadcast(offsets.data(), offsets.size() * sizeof(double), ElementType::UInt8, 0),
-                 kPlace);
+                 kClockOperation);
     return offsets;
 }
 

@@ -28,7 +28,6 @@ struct Job {
 
 struct Report {
     std::string title;
-    std::string library;  // name and version of MPI or NCCL, whichever moved the data
     Cluster cluster;
     std::vector<Node> nodes;
     Speeds speeds;

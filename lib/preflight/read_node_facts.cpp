@@ -25,7 +25,7 @@ namespace {
 namespace fs = std::filesystem;
 
 /// The word in brackets: "madvise" in "always [madvise] never".
-std::string chosen_in(const std::string& line) {
+std::string bracketed_word(const std::string& line) {
     const size_t start = line.find('['), end = line.find(']', start == line.npos ? 0 : start);
     return start == line.npos || end == line.npos ? "" : line.substr(start + 1, end - start - 1);
 }
@@ -38,8 +38,8 @@ std::map<std::string, int> read_governors(const fs::path& cpus) {
         if (!name.starts_with("cpu")) continue;
         const std::string driver = read_line(cpus / name / "cpufreq/scaling_driver");
         const std::string governor = read_line(cpus / name / "cpufreq/scaling_governor");
-        const bool by_itself = driver == "intel_pstate" || driver == "amd-pstate-epp";
-        if (!governor.empty() && !by_itself) ++governors[governor];
+        const bool chooses_clock = driver == "intel_pstate" || driver == "amd-pstate-epp";
+        if (!governor.empty() && !chooses_clock) ++governors[governor];
     }
     return governors;
 }
@@ -72,8 +72,8 @@ std::string cpus_near(const Gpu& gpu, const Sources& sources) {
 
 /// Name prefixes of interfaces that do not lead to other machines: both ends of the link are on this machine,
 /// or only this machine can reach the network behind it.
-constexpr std::string_view kInside[] = {"docker", "veth", "virbr", "br-",   "cni",     "cali",
-                                        "podman", "lxc",  "lxd",   "dummy", "flannel", "ifb"};
+constexpr std::string_view kLocalPrefixes[] = {"docker", "veth", "virbr", "br-",   "cni",     "cali",
+                                               "podman", "lxc",  "lxd",   "dummy", "flannel", "ifb"};
 
 bool has_device(const fs::path& interface) {
     std::error_code ignored;
@@ -84,7 +84,8 @@ bool has_device(const fs::path& interface) {
 /// physical member.
 bool leaves_the_machine(const fs::path& net, const std::string& name) {
     if (name == "lo") return false;
-    if (std::ranges::any_of(kInside, [&](auto prefix) { return name.starts_with(prefix); })) return false;
+    if (std::ranges::any_of(kLocalPrefixes, [&](auto prefix) { return name.starts_with(prefix); }))
+        return false;
     std::error_code ignored;
     if (!fs::is_directory(net / name / "bridge", ignored)) return true;
     return std::ranges::any_of(names_in(net / name / "brif"),
@@ -132,7 +133,7 @@ class TrialFile {
   public:
     explicit TrialFile(const fs::path& folder) : path_((folder / ".preflight-XXXXXX").string()) {
         descriptor_ = ::mkstemp(path_.data());
-        if (descriptor_ < 0) fail("make a file");
+        if (descriptor_ < 0) fail("create a file");
     }
     ~TrialFile() {
         ::close(descriptor_);
@@ -147,7 +148,7 @@ class TrialFile {
             if (written < 0 && errno != EINTR) fail("write");
             if (written > 0) bytes.remove_prefix(written);
         }
-        if (::fsync(descriptor_) != 0) fail("make durable what is written");
+        if (::fsync(descriptor_) != 0) fail("flush a file to disk");
     }
 
   private:
@@ -170,7 +171,7 @@ std::string random_bytes(size_t count) {
     return bytes;
 }
 
-fs::path existing_part(fs::path path) {
+fs::path nearest_folder(fs::path path) {
     std::error_code ignored;
     path = fs::absolute(path, ignored);
     while (!fs::is_directory(path, ignored) && path.has_relative_path()) path = path.parent_path();
@@ -185,7 +186,7 @@ NodeFacts read_node_facts(const Sources& sources, const fs::path& dump_folder) {
         .name = node_name(),
         .boot_id = boot_id(sources),
         .shared_memory = space_of(sources.root / "dev/shm"),
-        .huge_pages = chosen_in(read_line(sources.root / "sys/kernel/mm/transparent_hugepage/enabled")),
+        .huge_pages = bracketed_word(read_line(sources.root / "sys/kernel/mm/transparent_hugepage/enabled")),
         .governors = read_governors(cpus),
         .num_cpus = static_cast<int>(parse_cpu_list(read_line(cpus / "online")).size()),
         .load = leading_number(read_line(sources.root / "proc/loadavg")),
@@ -242,7 +243,7 @@ std::optional<Space> space_of(const fs::path& folder) {
 }
 
 FolderFacts try_folder(const fs::path& folder) {
-    const fs::path place = existing_part(folder);
+    const fs::path place = nearest_folder(folder);
     FolderFacts facts{.path = place.string(), .space = space_of(place).value_or(Space{})};
     try {
         const TrialFile file(place);

@@ -91,8 +91,8 @@ std::vector<int> numa_nodes_of(const std::vector<int>& cpus, const Sources& sour
 
 }  // namespace
 
-RankFacts read_rank_facts(const Sources& sources, const LibraryVersions& versions) {
-    RankFacts facts{.rank = versions.rank,
+RankFacts read_rank_facts(const Sources& sources, int rank, const LibraryVersions& versions) {
+    RankFacts facts{.rank = rank,
                     .node = node_name(),
                     .variables = read_variables(sources),
                     .executable_hash = hash_of_file(sources.root / "proc/self/exe"),

@@ -8,7 +8,6 @@
 #include "base/program.h"
 #include "bench/collective.h"
 #include "comm/communicator.h"
-#include "preflight/compare_speeds.h"
 #include "preflight/preflight.h"
 
 namespace argosy::preflight {
@@ -22,34 +21,35 @@ constexpr double kGiga = 1e9, kTera = 1e12;
 /// The range of the values in multiples of `unit`: "2.9", or "2.1 to 2.9 (median 2.8)".
 std::string range(std::vector<double> values, double unit) {
     for (double& value : values) value /= unit;
-    const auto [least, most] = std::ranges::minmax(values);
-    const std::string from = fmt::format("{:.3g}", least), to = fmt::format("{:.3g}", most);
+    const auto [min, max] = std::ranges::minmax(values);
+    const std::string from = fmt::format("{:.3g}", min), to = fmt::format("{:.3g}", max);
     return from == to ? from : fmt::format("{} to {} (median {:.3g})", from, to, median(values));
 }
 
-std::string line_of(const LoadSpeed& speed) {
-    const bench::Case& kind = speed.load.kind;
-    const size_t num_groups = speed.load.groups.size();
+std::string line_of(const OperationSpeed& speed) {
+    const bench::Case& kind = speed.operation.kind;
+    const size_t num_groups = speed.operation.groups.size();
     std::string text =
         fmt::format("  {:<16} {:<18} {} {} of {} ranks, {:.3g} MB", kind.collective->name,
-                    "over " + speed.load.axes, num_groups, num_groups == 1 ? "group" : "groups",
-                    speed.load.groups.front().size(), static_cast<double>(kind.bytes) / 1e6);
-    if (speed.load.step_bytes > kind.bytes + kind.bytes / 10) {
-        text += fmt::format(" (a step's are {:.3g} MB)", static_cast<double>(speed.load.step_bytes) / 1e6);
+                    "over " + speed.operation.axes, num_groups, num_groups == 1 ? "group" : "groups",
+                    speed.operation.groups.front().size(), static_cast<double>(kind.bytes) / 1e6);
+    if (speed.operation.launch_bytes > kind.bytes + kind.bytes / 10) {
+        text += fmt::format(" ({:.3g} MB per launch in a step)",
+                            static_cast<double>(speed.operation.launch_bytes) / 1e6);
     }
     return text + fmt::format(": busbw {} GB/s\n", range(speed.bus_bandwidths, kGiga));
 }
 
-Json load_json(const LoadSpeed& speed) {
+Json operation_json(const OperationSpeed& speed) {
     Json groups = Json::array();
     for (size_t i = 0; i < speed.bus_bandwidths.size(); ++i) {
-        groups.push_back({{"ranks", speed.load.groups[i]}, {"bus_bw", speed.bus_bandwidths[i] / kGiga}});
+        groups.push_back({{"ranks", speed.operation.groups[i]}, {"bus_bw", speed.bus_bandwidths[i] / kGiga}});
     }
-    return {{"collective", speed.load.kind.collective->name},
-            {"axes", speed.load.axes},
-            {"type", bench::name(speed.load.kind.type)},
-            {"bytes", speed.load.kind.bytes},
-            {"step_bytes", speed.load.step_bytes},
+    return {{"collective", speed.operation.kind.collective->name},
+            {"axes", speed.operation.axes},
+            {"type", bench::name(speed.operation.kind.type)},
+            {"bytes", speed.operation.kind.bytes},
+            {"step_bytes", speed.operation.launch_bytes},
             {"nwrong", speed.num_wrong},
             {"groups", groups}};
 }
@@ -64,15 +64,17 @@ Json finding_json(const Finding& finding) {
 }
 
 Json speeds_json(const Report& report) {
-    Json products = Json::array(), loads = Json::array(), nodes = Json::array();
+    Json products = Json::array(), collectives = Json::array(), nodes = Json::array();
     for (const double rate : report.speeds.products) products.push_back(rate / kTera);
-    for (const LoadSpeed& speed : report.speeds.loads) loads.push_back(load_json(speed));
+    for (const OperationSpeed& speed : report.speeds.operations) {
+        collectives.push_back(operation_json(speed));
+    }
     for (size_t i = 0; i < report.speeds.nodes.size(); ++i) {
         nodes.push_back({{"node", report.nodes[i].name}, {"bandwidth", report.speeds.nodes[i] / kGiga}});
     }
     return {{"judged", report.not_compared.empty()},
             {"products", {{"type", bench::name(comm::element_type(report.type))}, {"tera_flops", products}}},
-            {"collectives", loads},
+            {"collectives", collectives},
             {"pairs_of_nodes", nodes}};
 }
 
@@ -97,15 +99,15 @@ std::vector<std::string> Report::bad_nodes() const {
 
 std::string text_report(const Report& report) {
     std::string text = fmt::format("pre-flight of {} on {} ({})\n", report.title,
-                                   listed(names_of(report.nodes)), report.library);
+                                   listed(names_of(report.nodes)), report.speeds.library);
     text += fmt::format("  matrix products  {}: {} TFLOP/s a rank\n",
                         bench::name(comm::element_type(report.type)), range(report.speeds.products, kTera));
-    for (const LoadSpeed& speed : report.speeds.loads) text += line_of(speed);
+    for (const OperationSpeed& speed : report.speeds.operations) text += line_of(speed);
     if (!report.speeds.nodes.empty()) {
         text += fmt::format("  pairs of nodes   {} GB/s out of a node\n", range(report.speeds.nodes, kGiga));
     }
     if (!report.not_compared.empty()) {
-        text += fmt::format("  These speeds are not held against each other: {}.\n", report.not_compared);
+        text += fmt::format("  These speeds are not compared with each other: {}.\n", report.not_compared);
     }
     for (const Finding& finding : report.findings) {
         text += fmt::format("{}  {}: {}: {}\n      {}\n", name(finding.severity), finding.check,
@@ -113,7 +115,7 @@ std::string text_report(const Report& report) {
     }
     const auto bad = report.bad_nodes();
     text += fmt::format("{} in {:.1f} s{}{}\n", name(report.severity()), report.seconds,
-                        bad.empty() ? "" : "; better without ", fmt::join(bad, ", "));
+                        bad.empty() ? "" : "; leave out ", fmt::join(bad, ", "));
     return text;
 }
 
@@ -124,7 +126,7 @@ std::string json_report(const Report& report) {
                         {"version", kVersion},
                         {"program_version", version()},
                         {"job", report.title},
-                        {"library", report.library},
+                        {"library", report.speeds.library},
                         {"seconds", report.seconds},
                         {"verdict", name(report.severity())},
                         {"bad_nodes", report.bad_nodes()},

@@ -46,7 +46,7 @@ constexpr double kSecondsToDie = 1;
 class Pipe {
   public:
     Pipe() {
-        if (::pipe2(ends_, O_CLOEXEC) != 0) throw RunError("no more open files: a pipe cannot be made");
+        if (::pipe2(ends_, O_CLOEXEC) != 0) throw RunError("cannot create a pipe: too many open files");
     }
     ~Pipe() {
         close_writing_end();
@@ -118,19 +118,19 @@ bool is_address(std::string_view part) { return part.find('/') != part.npos; }
 
 }  // namespace
 
-std::optional<std::string> read_text(const fs::path& path, size_t most_bytes) {
+std::optional<std::string> read_text(const fs::path& path, size_t max_bytes) {
     // Opens without blocking, even if the path names a device or a pipe.
     const Descriptor opened(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
     const int file = opened.number();
     if (file < 0) return std::nullopt;
     // The kernel's own files have size 0, so they are read from their start.
     const off_t size = ::lseek(file, 0, SEEK_END);
-    const off_t start = size > static_cast<off_t>(most_bytes) ? size - static_cast<off_t>(most_bytes) : 0;
+    const off_t start = size > static_cast<off_t>(max_bytes) ? size - static_cast<off_t>(max_bytes) : 0;
     ::lseek(file, start, SEEK_SET);
-    std::string text(most_bytes, '\0');
+    std::string text(max_bytes, '\0');
     size_t filled = 0;
-    while (filled < most_bytes) {
-        const ssize_t done = ::read(file, text.data() + filled, most_bytes - filled);
+    while (filled < max_bytes) {
+        const ssize_t done = ::read(file, text.data() + filled, max_bytes - filled);
         // EPIPE: the kernel's log has overwritten the next record; the next read continues after it.
         if (done < 0 && (errno == EINTR || errno == EPIPE)) continue;
         if (done < 0 && filled == 0) return std::nullopt;
@@ -204,23 +204,23 @@ std::vector<int> parse_cpu_list(std::string_view text) {
     return cpus;
 }
 
-Answer ask(const std::vector<std::string>& command, double seconds) {
+CommandResult run_command(const std::vector<std::string>& command, double seconds) {
     Pipe pipe;
     const pid_t process = start(command, pipe.writing_end());
     if (process == 0) return {};
     pipe.close_writing_end();
     const double deadline = seconds_now() + seconds;
-    Answer answer;
+    CommandResult result;
     int status = 0;
-    if (!read_all(pipe.reading_end(), deadline, answer.output) || !ended(process, deadline, status)) {
+    if (!read_all(pipe.reading_end(), deadline, result.output) || !ended(process, deadline, status)) {
         ::kill(-process, SIGKILL);
         ended(process, seconds_now() + kSecondsToDie, status);
-        answer.end = Answer::End::Hung;
-        return answer;
+        result.end = CommandResult::End::Hung;
+        return result;
     }
-    answer.end = Answer::End::Exited;
-    answer.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-    return answer;
+    result.end = CommandResult::End::Exited;
+    result.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    return result;
 }
 
 NameList::NameList(std::string_view text, Syntax syntax) : whole_names_(syntax == Syntax::WholeNames) {

@@ -19,8 +19,8 @@ struct Sources {
     double nvidia_smi_seconds = 20;         // timeout for all calls of nvidia-smi together
 };
 
-/// The last bytes of a file, at most `most_bytes`. Returns none if the file cannot be read.
-std::optional<std::string> read_text(const std::filesystem::path& path, size_t most_bytes = 1 << 20);
+/// The last bytes of a file, at most `max_bytes`. Returns none if the file cannot be read.
+std::optional<std::string> read_text(const std::filesystem::path& path, size_t max_bytes = 1 << 20);
 
 /// A file's first line, trimmed and printable(). Returns an empty text if the file cannot be read.
 std::string read_line(const std::filesystem::path& path);
@@ -72,8 +72,8 @@ class NameList {
     bool excludes_ = false, whole_names_ = false;
 };
 
-/// The end and the output of a program that ask() ran.
-struct Answer {
+/// The end and the output of a program that run_command() ran.
+struct CommandResult {
     enum class End { NotFound, Exited, Hung };
     End end = End::NotFound;
     int status = -1;     // exit status; -1 when a signal ended the program
@@ -82,6 +82,6 @@ struct Answer {
 
 /// Runs `command` with empty input. After `seconds`, kills the program and its children. A program that
 /// cannot be killed, because it hangs in the kernel on a device, keeps running.
-Answer ask(const std::vector<std::string>& command, double seconds);
+CommandResult run_command(const std::vector<std::string>& command, double seconds);
 
 }  // namespace argosy::preflight

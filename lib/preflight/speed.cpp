@@ -3,7 +3,6 @@
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
 #include <algorithm>
-#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -30,8 +29,7 @@ class Meter {
         : world_(world),
           control_(control),
           options_(options),
-          carrier_(bench::choose_carrier(
-              world, control, {.backend = options.backend, .timeout_seconds = options.timeout_seconds})) {}
+          carrier_(bench::choose_carrier(world, control, options.backend)) {}
 
     const bench::Carrier& carrier() const { return carrier_; }
 
@@ -48,24 +46,24 @@ class Meter {
         return best;
     }
 
-    LoadSpeed load(const Load& load) {
-        const Measured measured = measure(load.kind, backend_of(load.groups));
-        LoadSpeed speed{load, {}, measured.num_wrong};
-        speed.load.kind = measured.kind;
-        for (const std::vector<int>& group : load.groups) {
+    OperationSpeed operation(const StepOperation& operation) {
+        const Measured measured = measure(operation.kind, backend_of(operation.groups));
+        OperationSpeed speed{operation, {}, measured.num_wrong};
+        speed.operation.kind = measured.kind;
+        for (const std::vector<int>& group : operation.groups) {
             double slowest = 0;
             for (const int rank : group) slowest = std::max(slowest, measured.seconds[rank]);
-            const double factor = load.kind.collective->bus_factor(static_cast<int>(group.size()));
+            const double factor = operation.kind.collective->bus_factor(static_cast<int>(group.size()));
             speed.bus_bandwidths.push_back(static_cast<double>(measured.kind.bytes) * factor / slowest);
         }
         return speed;
     }
 
     std::vector<double> nodes(const std::vector<Node>& nodes) const {
-        const size_t bytes = std::min(kMaxPairBytes, options_.most_bytes);
+        const size_t bytes = std::min(kMaxPairBytes, options_.max_bytes);
         const bench::Case kind{.collective = &bench::collective_named("sendrecv"),
                                .type = ElementType::Float32,
-                               .operation = bench::Operation::None,
+                               .reduction = bench::Reduction::None,
                                .chunk_elements = bytes / sizeof(float),
                                .bytes = bytes};
         std::vector<double> best;
@@ -224,20 +222,22 @@ std::vector<std::vector<int>> groups_of(const parallel::Traffic& one, const layo
 }  // namespace
 
 Speeds measure_speeds(const mpi::Comm& world, const bench::ControlChannel& control,
-                      const std::vector<Node>& nodes, const std::vector<Load>& loads,
+                      const std::vector<Node>& nodes, const std::vector<StepOperation>& operations,
                       const SpeedOptions& options) {
     Meter meter(world, control, options);
     Speeds speeds;
     speeds.library = meter.carrier().library;
     speeds.between_devices = !meter.carrier().devices.empty();
     speeds.products = meter.products();
-    for (const Load& load : loads) speeds.loads.push_back(meter.load(load));
+    for (const StepOperation& operation : operations) {
+        speeds.operations.push_back(meter.operation(operation));
+    }
     speeds.nodes = meter.nodes(nodes);
     return speeds;
 }
 
-std::vector<Load> loads_of(std::span<const parallel::Traffic> traffic, const layout::MeshShape& mesh,
-                           size_t most_bytes) {
+std::vector<StepOperation> step_operations(std::span<const parallel::Traffic> traffic,
+                                           const layout::MeshShape& mesh, size_t max_bytes) {
     std::vector<parallel::Traffic> heaviest;
     for (const parallel::Traffic& one : traffic) {
         const auto known =
@@ -248,21 +248,21 @@ std::vector<Load> loads_of(std::span<const parallel::Traffic> traffic, const lay
             *known = one;
         }
     }
-    std::vector<Load> loads;
+    std::vector<StepOperation> operations;
     for (const parallel::Traffic& one : heaviest) {
-        Load load{mesh.used(one.axes).name(), groups_of(one, mesh), {}, launch_bytes(one)};
+        StepOperation operation{mesh.used(one.axes).name(), groups_of(one, mesh), {}, launch_bytes(one)};
         const bench::Case kind{.collective = &bench::collective_named(collective_of(one.kind)),
                                .type = comm::element_type(one.type),
-                               .operation = one.kind == OpKind::AllReduce || one.kind == OpKind::ReduceScatter
-                                                ? bench::Operation::Sum
-                                                : bench::Operation::None};
-        const auto measured = bench::case_of(kind, std::min(load.step_bytes, most_bytes),
-                                             static_cast<int>(load.groups.front().size()));
+                               .reduction = one.kind == OpKind::AllReduce || one.kind == OpKind::ReduceScatter
+                                                ? bench::Reduction::Sum
+                                                : bench::Reduction::None};
+        const auto measured = bench::case_of(kind, std::min(operation.launch_bytes, max_bytes),
+                                             static_cast<int>(operation.groups.front().size()));
         if (!measured) continue;  // less than one element per rank
-        load.kind = *measured;
-        loads.push_back(std::move(load));
+        operation.kind = *measured;
+        operations.push_back(std::move(operation));
     }
-    return loads;
+    return operations;
 }
 
 }  // namespace argosy::preflight

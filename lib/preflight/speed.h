@@ -1,5 +1,5 @@
 // Measures how fast the ranks of a job do the work of its training step: matrix products, the step's own
-// operations between ranks with their real groups and, up to a limit, their real sizes (`Load`), and
+// operations between ranks with their real groups and, up to a limit, their real sizes (`StepOperation`), and
 // transfers between pairs of nodes.
 #pragma once
 
@@ -21,18 +21,18 @@
 namespace argosy::preflight {
 
 /// One operation between ranks (OpKind), over all groups of some axes of the mesh.
-struct Load {
+struct StepOperation {
     std::string axes;                      // "dp_shard", as the mesh names them
     std::vector<std::vector<int>> groups;  // of equal sizes; each rank is in exactly one group
     bench::Case kind;                      // the measurement
-    size_t step_bytes;                     // bytes of one launch in the step; `kind` may have fewer
+    size_t launch_bytes;                   // bytes of one launch in the step; `kind` may have fewer
 };
 
-/// The loads to measure. Among the launches of one kind over the same groups, the size that moves the most
-/// bytes in a step becomes a load. `traffic` is the traffic of the whole job. A load measures at most
-/// `most_bytes` per launch. Launches with less than one element per rank are left out.
-std::vector<Load> loads_of(std::span<const parallel::Traffic> traffic, const layout::MeshShape& mesh,
-                           size_t most_bytes);
+/// The operations to measure: among the launches of one kind over the same groups, the size that moves the
+/// largest number of bytes in a step. `traffic` is the traffic of the whole job. A measurement has at most
+/// `max_bytes`. Launches with less than one element per rank are left out.
+std::vector<StepOperation> step_operations(std::span<const parallel::Traffic> traffic,
+                                           const layout::MeshShape& mesh, size_t max_bytes);
 
 struct SpeedOptions {
     at::ScalarType type;          // element type of the matrix products
@@ -41,18 +41,18 @@ struct SpeedOptions {
     double seconds_each = 0.5;    // approximate time of one measurement
     /// Maximum bytes of one operation. Larger operations of the step are measured at this size, because links
     /// get no faster beyond it. Over slow links, operations have a size that takes about `seconds_each`.
-    size_t most_bytes = 256 << 20;
+    size_t max_bytes = 256 << 20;
 };
 
-struct LoadSpeed {
-    Load load;
-    std::vector<double> bus_bandwidths;  // bytes a second, for each group of the load
+struct OperationSpeed {
+    StepOperation operation;
+    std::vector<double> bus_bandwidths;  // bytes a second, for each group
     int64_t num_wrong = 0;               // wrong elements in all groups
 };
 
 struct Speeds {
     std::vector<double> products;  // FLOP/s of each rank while all ranks compute
-    std::vector<LoadSpeed> loads;
+    std::vector<OperationSpeed> operations;
     /// For each node, the bytes a second that all of its ranks together send to another node while they
     /// receive as much: the maximum over several partner nodes. Empty if there is only one node.
     std::vector<double> nodes;
@@ -63,7 +63,7 @@ struct Speeds {
 /// COLLECTIVE over `world`: all ranks get the same speeds. Throws TimeoutError, which names the missing
 /// ranks.
 Speeds measure_speeds(const mpi::Comm& world, const bench::ControlChannel& control,
-                      const std::vector<Node>& nodes, const std::vector<Load>& loads,
+                      const std::vector<Node>& nodes, const std::vector<StepOperation>& operations,
                       const SpeedOptions& options);
 
 }  // namespace argosy::preflight

@@ -27,10 +27,10 @@ class BackendTest : public ::testing::TestWithParam<bool> {
     using Start = void (Backend::*)(const Call&);
 
     /// The output, on each rank, of an operation on buffers of so many elements.
-    Numbers result(Start start, const Numbers& input, size_t output, Operation operation = Operation::Sum) {
+    Numbers result(Start start, const Numbers& input, size_t output, Reduction reduction = Reduction::Sum) {
         const auto backend = ranks_.backend(GetParam());
         const auto in = with(*backend, input), out = with(*backend, Numbers(output, -1));
-        return run(*backend, start, call(in.get(), out.get(), operation), out, output);
+        return run(*backend, start, call(in.get(), out.get(), reduction), out, output);
     }
 
     /// The whole buffer after an operation in place; `in` and `out` are the places of input and output in it.
@@ -39,12 +39,12 @@ class BackendTest : public ::testing::TestWithParam<bool> {
         const auto buffer = with(*backend, input);
         return run(
             *backend, start,
-            call(buffer.get() + in * sizeof(int64_t), buffer.get() + out * sizeof(int64_t), Operation::Sum),
+            call(buffer.get() + in * sizeof(int64_t), buffer.get() + out * sizeof(int64_t), Reduction::Sum),
             buffer, input.size());
     }
 
-    Call call(const std::byte* in, std::byte* out, Operation operation) const {
-        return {in, out, kCount, ElementType::Int64, operation, root()};
+    Call call(const std::byte* in, std::byte* out, Reduction reduction) const {
+        return {in, out, kCount, ElementType::Int64, reduction, root()};
     }
 
     int root() const { return size() - 1; }
@@ -106,12 +106,12 @@ TEST_P(BackendTest, AllReduce) {
     EXPECT_EQ(result_in_place(&Backend::all_reduce, own, 0, 0), summed(0));
     const auto min = [](int64_t a, int64_t b) { return std::min(a, b); };
     const auto max = [](int64_t a, int64_t b) { return std::max(a, b); };
-    EXPECT_EQ(result(&Backend::all_reduce, own, kCount, Operation::Min), reduced(0, min));
-    EXPECT_EQ(result(&Backend::all_reduce, own, kCount, Operation::Max), reduced(0, max));
-    EXPECT_EQ(result(&Backend::all_reduce, own, kCount, Operation::Product), reduced(0, std::multiplies<>()));
+    EXPECT_EQ(result(&Backend::all_reduce, own, kCount, Reduction::Min), reduced(0, min));
+    EXPECT_EQ(result(&Backend::all_reduce, own, kCount, Reduction::Max), reduced(0, max));
+    EXPECT_EQ(result(&Backend::all_reduce, own, kCount, Reduction::Product), reduced(0, std::multiplies<>()));
     Numbers mean = summed(0);
     for (int64_t& value : mean) value /= size();
-    EXPECT_EQ(result(&Backend::all_reduce, own, kCount, Operation::Average), mean);
+    EXPECT_EQ(result(&Backend::all_reduce, own, kCount, Reduction::Average), mean);
 }
 
 TEST_P(BackendTest, AllGather) {

@@ -15,7 +15,7 @@ namespace argosy::bench {
 struct Ranks {
     mpi::Comm world = mpi::Comm::world();
     ControlChannel control{world, 30};
-    Carrier carrier = choose_carrier(world, control, {});
+    Carrier carrier = choose_carrier(world, control, "");
     int rank = world.rank();
     int size = world.size();
 

@@ -1,4 +1,4 @@
-// What the words of a command line mean, and what is refused.
+// What the values of a command line mean, and what is refused.
 #include "bench/options.h"
 
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 namespace argosy::bench {
 namespace {
 
-RawOptions words() {
+RawOptions raw_options() {
     RawOptions made;
     made.options.collective = "all_reduce";
     return made;
@@ -44,11 +44,11 @@ TEST(Sizes, SweepsByFactorsAndBySteps) {
 }
 
 TEST(CommandLine, DefaultsAreNcclTests) {
-    const Options options = meaning_of(words());
+    const Options options = parse_values(raw_options());
     EXPECT_EQ(options.sweep.min_bytes, size_t{32} << 20);
     EXPECT_EQ(options.sweep.max_bytes, size_t{32} << 20);
     EXPECT_EQ(options.types, std::vector{ElementType::Float32});
-    EXPECT_EQ(options.operations, std::vector{Operation::Sum});
+    EXPECT_EQ(options.reductions, std::vector{Reduction::Sum});
     EXPECT_EQ(options.root, 0);
     EXPECT_EQ(options.iterations, 20);
     EXPECT_EQ(options.across_ranks, AcrossRanks::Mean);
@@ -56,24 +56,24 @@ TEST(CommandLine, DefaultsAreNcclTests) {
 
 TEST(CommandLine, AnOptionWithoutMeaningIsRefusedUnlessItAsksForNothing) {
     for (size_t i = 0; i < refused_options().size(); ++i) {
-        RawOptions some = words();
-        EXPECT_NO_THROW(meaning_of(some));
+        RawOptions some = raw_options();
+        EXPECT_NO_THROW(parse_values(some));
         some.refused[i] = "3";
-        EXPECT_ERROR(meaning_of(some), UserError, refused_options()[i].names, refused_options()[i].reason);
+        EXPECT_ERROR(parse_values(some), UserError, refused_options()[i].names, refused_options()[i].reason);
     }
 }
 
 TEST(CommandLine, NamesWhatItDoesNotKnow) {
     const auto expect_refused = [](auto change, const std::vector<std::string>& parts) {
-        RawOptions some = words();
+        RawOptions some = raw_options();
         change(some);
-        EXPECT_ERROR(meaning_of(some), UserError, parts);
+        EXPECT_ERROR(parse_values(some), UserError, parts);
     };
     expect_refused([](RawOptions& some) { some.options.collective = "allreduce"; },
                    {"allreduce", "all_reduce", "gather"});
     expect_refused([](RawOptions& some) { some.type = "fp16"; }, {"--datatype fp16", "half", "fp8_e5m2"});
-    expect_refused([](RawOptions& some) { some.operation = "xor"; }, {"--op xor", "prod"});
-    expect_refused([](RawOptions& some) { some.operation = "mulsum"; }, {"mulsum", "NCCL"});
+    expect_refused([](RawOptions& some) { some.reduction = "xor"; }, {"--op xor", "prod"});
+    expect_refused([](RawOptions& some) { some.reduction = "mulsum"; }, {"mulsum", "NCCL"});
     expect_refused([](RawOptions& some) { some.root = "first"; }, {"--root first"});
     expect_refused([](RawOptions& some) { some.mesh = "4"; }, {"--mesh 4", "4x8"});
     expect_refused([](RawOptions& some) { some.mesh = "4x"; }, {"--mesh 4x"});
@@ -82,7 +82,7 @@ TEST(CommandLine, NamesWhatItDoesNotKnow) {
 
 TEST(CommandLine, NumbersMustFitEachOtherAndTheRanks) {
     const auto expect_refused = [](auto change, const std::vector<std::string>& parts) {
-        Options options = meaning_of(words());
+        Options options = parse_values(raw_options());
         EXPECT_NO_THROW(check(options, 4));
         change(options);
         EXPECT_ERROR(check(options, 4), UserError, parts);
@@ -108,7 +108,7 @@ TEST(Collectives, BusFactorsAreNcclTests) {
 
 TEST(Collectives, ASizeIsRoundedDownToWholeChunks) {
     const auto of = [](const char* name, size_t bytes, int ranks) {
-        return case_of({&collective_named(name), ElementType::Float32, Operation::None, 0, 0, 0}, bytes,
+        return case_of({&collective_named(name), ElementType::Float32, Reduction::None, 0, 0, 0}, bytes,
                        ranks);
     };
     EXPECT_EQ(of("all_reduce", 1023, 3)->bytes, 1020U);

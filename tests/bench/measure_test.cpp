@@ -24,8 +24,8 @@ Options quick() {
     return options;
 }
 
-Case kind_of(const Collective& collective, ElementType type, Operation operation, int root) {
-    return {&collective, type, collective.reduces ? operation : Operation::None, root, 0, 0};
+Case kind_of(const Collective& collective, ElementType type, Reduction reduction, int root) {
+    return {&collective, type, collective.reduces ? reduction : Reduction::None, root, 0, 0};
 }
 
 class MeasurementTest : public ::testing::Test {
@@ -42,15 +42,15 @@ class MeasurementTest : public ::testing::Test {
     }
 
     void expect_right(const Options& options, const Collective& collective, ElementType type,
-                      Operation operation) {
+                      Reduction reduction) {
         const auto backend = ranks_.backend(options.blocking_calls);
         Measurement measurement(*backend, ranks_.world, ranks_.control, options, kMaxBytes);
         for (const size_t bytes : {size_t{40}, size_t{5000}, kMaxBytes}) {
             const auto kind =
-                case_of(kind_of(collective, type, operation, ranks_.size - 1), bytes, ranks_.size);
+                case_of(kind_of(collective, type, reduction, ranks_.size - 1), bytes, ranks_.size);
             ASSERT_TRUE(kind.has_value());
             EXPECT_EQ(num_wrong(measurement, *kind), 0)
-                << collective.name << " " << name(type) << " " << name(operation) << " " << bytes;
+                << collective.name << " " << name(type) << " " << name(reduction) << " " << bytes;
         }
     }
 };
@@ -58,7 +58,7 @@ class MeasurementTest : public ::testing::Test {
 TEST_F(MeasurementTest, FindsEveryTypeOfEveryCollectiveRight) {
     for (const Collective& collective : collectives()) {
         for (const ElementType type : types_named("all")) {
-            expect_right(quick(), collective, type, Operation::Sum);
+            expect_right(quick(), collective, type, Reduction::Sum);
         }
     }
 }
@@ -67,9 +67,9 @@ TEST_F(MeasurementTest, FindsEveryOperationRight) {
     for (const Collective& collective : collectives()) {
         if (!collective.reduces) continue;
         for (const ElementType type : types_named("all")) {
-            for (const Operation operation :
-                 {Operation::Product, Operation::Min, Operation::Max, Operation::Average}) {
-                expect_right(quick(), collective, type, operation);
+            for (const Reduction reduction :
+                 {Reduction::Product, Reduction::Min, Reduction::Max, Reduction::Average}) {
+                expect_right(quick(), collective, type, reduction);
             }
         }
     }
@@ -81,8 +81,8 @@ TEST_F(MeasurementTest, FindsSeveralAtOnceAndBlockingCallsRight) {
     several.checks = 2;
     blocking.blocking_calls = true;
     for (const Collective& collective : collectives()) {
-        expect_right(several, collective, ElementType::BFloat16, Operation::Average);
-        expect_right(blocking, collective, ElementType::Float32, Operation::Sum);
+        expect_right(several, collective, ElementType::BFloat16, Reduction::Average);
+        expect_right(blocking, collective, ElementType::Float32, Reduction::Sum);
     }
 }
 
@@ -94,7 +94,7 @@ TEST_F(MeasurementTest, FindsEveryFaultOfABackendInEveryCollective) {
     for (const Collective& collective : collectives()) {
         for (const Fault fault : {Fault::SkipCollective, Fault::LoseContribution, Fault::LoseLastElement}) {
             const auto kind =
-                case_of(kind_of(collective, ElementType::Float32, Operation::Sum, 0), 5000, ranks_.size);
+                case_of(kind_of(collective, ElementType::Float32, Reduction::Sum, 0), 5000, ranks_.size);
             for (const Placement placement : {Placement::OutOfPlace, Placement::InPlace}) {
                 backend.fault = fault;
                 EXPECT_GT(*measurement.measure(*kind, placement).num_wrong, 0)
@@ -112,7 +112,7 @@ TEST_F(MeasurementTest, CountsTheElementsThatAreWrong) {
     const Options options = quick();
     Measurement measurement(backend, ranks_.world, ranks_.control, options, kMaxBytes);
     const auto kind = case_of(
-        kind_of(collective_named("all_gather"), ElementType::Float64, Operation::None, 0), 8000, ranks_.size);
+        kind_of(collective_named("all_gather"), ElementType::Float64, Reduction::None, 0), 8000, ranks_.size);
     EXPECT_EQ(*measurement.measure(*kind, Placement::InPlace).num_wrong, ranks_.size);
 }
 
@@ -140,7 +140,7 @@ TEST_F(MeasurementTest, TimesAreThoseThatPassed) {
     options.warmup = 0;
     options.checks = 0;
     options.across_ranks = AcrossRanks::Max;
-    const auto kind = case_of(kind_of(collective_named("sendrecv"), ElementType::Float32, Operation::None, 0),
+    const auto kind = case_of(kind_of(collective_named("sendrecv"), ElementType::Float32, Reduction::None, 0),
                               4000, ranks_.size);
     double least_seconds = 1, least_p50 = 1;
     for (int attempt = 0; attempt < kAttempts; ++attempt) {
@@ -174,7 +174,7 @@ TEST_F(MeasurementTest, RanksTimesBecomeOneAsAsked) {
         options.across_ranks = across;
         Measurement measurement(backend, ranks_.world, ranks_.control, options, kMaxBytes);
         const auto kind = case_of(
-            kind_of(collective_named("broadcast"), ElementType::Float32, Operation::None, 0), 8, ranks_.size);
+            kind_of(collective_named("broadcast"), ElementType::Float32, Reduction::None, 0), 8, ranks_.size);
         return measurement.measure(*kind, Placement::OutOfPlace).seconds;
     };
     const auto best = [&](AcrossRanks across) {
@@ -219,7 +219,7 @@ TEST_F(MeasurementTest, AWrongResultFailsTheRunOnEveryRank) {
     Options options = quick();
     options.collective = "all_reduce";
     options.types = {ElementType::Float32};
-    options.operations = {Operation::Sum};
+    options.reductions = {Reduction::Sum};
     options.sweep = {.min_bytes = 64, .max_bytes = 64};
     std::string text;
     const auto print = [&](const std::string& piece) { text += piece; };

@@ -32,13 +32,11 @@ class NcclBackendTest : public ::testing::Test {
     }
 
     static void start_all_reduce(Backend& backend, const Backend::Memory& memory) {
-        backend.all_reduce({memory.get(), memory.get(), kBytes, ElementType::Int8, Operation::Sum, 0});
+        backend.all_reduce({memory.get(), memory.get(), kBytes, ElementType::Int8, Reduction::Sum, 0});
     }
 
     Carrier choose(const char* wanted = "") const {
-        Options options;
-        options.backend = wanted;
-        return choose_carrier(ranks_.world, ranks_.control, options);
+        return choose_carrier(ranks_.world, ranks_.control, wanted);
     }
 
     bool is_last() const { return ranks_.rank == ranks_.size - 1; }

@@ -29,20 +29,20 @@ std::vector<std::byte> part_of(const Pattern& pattern, const Part& part, size_t 
 /// Combines in a random order, two partial results at a time, in the element's own arithmetic as LibTorch has
 /// it.
 template <class Element>
-Element combined(std::vector<Element> values, Operation operation, std::mt19937& random) {
+Element combined(std::vector<Element> values, Reduction reduction, std::mt19937& random) {
     while (values.size() > 1) {
         std::shuffle(values.begin(), values.end(), random);
         const Element a = values.back();
         values.pop_back();
         Element& b = values.back();
-        switch (operation) {
-            case Operation::Product:
+        switch (reduction) {
+            case Reduction::Product:
                 b = static_cast<Element>(a * b);
                 break;
-            case Operation::Min:
+            case Reduction::Min:
                 b = std::min(a, b, [](auto x, auto y) { return x < y; });
                 break;
-            case Operation::Max:
+            case Reduction::Max:
                 b = std::max(a, b, [](auto x, auto y) { return x < y; });
                 break;
             default:
@@ -53,9 +53,9 @@ Element combined(std::vector<Element> values, Operation operation, std::mt19937&
 }
 
 template <class Element>
-void expect_predicted(ElementType type, Operation operation, int num_ranks) {
+void expect_predicted(ElementType type, Reduction reduction, int num_ranks) {
     ASSERT_EQ(size_bytes(type), sizeof(Element));
-    const Pattern pattern(type, operation, num_ranks);
+    const Pattern pattern(type, reduction, num_ranks);
     std::vector<std::vector<std::byte>> parts;
     for (int rank = 0; rank < num_ranks; ++rank) parts.push_back(part_of(pattern, Part::of_rank(rank, 0)));
     const auto predicted = part_of(pattern, Part::reduced(0));
@@ -65,40 +65,40 @@ void expect_predicted(ElementType type, Operation operation, int num_ranks) {
         for (int rank = 0; rank < num_ranks; ++rank) {
             std::memcpy(&values[rank], &parts[rank][i * sizeof(Element)], sizeof(Element));
         }
-        Element result = combined(values, operation, random);
-        if (operation == Operation::Average)
+        Element result = combined(values, reduction, random);
+        if (reduction == Reduction::Average)
             result = static_cast<Element>(result / static_cast<Element>(num_ranks));
         ASSERT_EQ(std::memcmp(&result, &predicted[i * sizeof(Element)], sizeof(Element)), 0)
-            << name(type) << " " << name(operation) << ", " << num_ranks << " ranks, element " << i;
+            << name(type) << " " << name(reduction) << ", " << num_ranks << " ranks, element " << i;
     }
 }
 
-void expect_predicted(ElementType type, Operation operation, int num_ranks) {
+void expect_predicted(ElementType type, Reduction reduction, int num_ranks) {
     switch (type) {
         case ElementType::Int8:
-            return expect_predicted<int8_t>(type, operation, num_ranks);
+            return expect_predicted<int8_t>(type, reduction, num_ranks);
         case ElementType::UInt8:
-            return expect_predicted<uint8_t>(type, operation, num_ranks);
+            return expect_predicted<uint8_t>(type, reduction, num_ranks);
         case ElementType::Int32:
-            return expect_predicted<int32_t>(type, operation, num_ranks);
+            return expect_predicted<int32_t>(type, reduction, num_ranks);
         case ElementType::UInt32:
-            return expect_predicted<uint32_t>(type, operation, num_ranks);
+            return expect_predicted<uint32_t>(type, reduction, num_ranks);
         case ElementType::Int64:
-            return expect_predicted<int64_t>(type, operation, num_ranks);
+            return expect_predicted<int64_t>(type, reduction, num_ranks);
         case ElementType::UInt64:
-            return expect_predicted<uint64_t>(type, operation, num_ranks);
+            return expect_predicted<uint64_t>(type, reduction, num_ranks);
         case ElementType::Float16:
-            return expect_predicted<c10::Half>(type, operation, num_ranks);
+            return expect_predicted<c10::Half>(type, reduction, num_ranks);
         case ElementType::Float32:
-            return expect_predicted<float>(type, operation, num_ranks);
+            return expect_predicted<float>(type, reduction, num_ranks);
         case ElementType::Float64:
-            return expect_predicted<double>(type, operation, num_ranks);
+            return expect_predicted<double>(type, reduction, num_ranks);
         case ElementType::BFloat16:
-            return expect_predicted<c10::BFloat16>(type, operation, num_ranks);
+            return expect_predicted<c10::BFloat16>(type, reduction, num_ranks);
         case ElementType::Float8E4M3:
-            return expect_predicted<c10::Float8_e4m3fn>(type, operation, num_ranks);
+            return expect_predicted<c10::Float8_e4m3fn>(type, reduction, num_ranks);
         case ElementType::Float8E5M2:
-            return expect_predicted<c10::Float8_e5m2>(type, operation, num_ranks);
+            return expect_predicted<c10::Float8_e5m2>(type, reduction, num_ranks);
         case ElementType::UInt16:
             ADD_FAILURE() << "no collective reduces it";
     }
@@ -107,8 +107,8 @@ void expect_predicted(ElementType type, Operation operation, int num_ranks) {
 TEST(Pattern, EveryReductionIsExactInAnyOrder) {
     for (const int num_ranks : {1, 2, 3, 5, 8, 16}) {
         for (const ElementType type : types_named("all")) {
-            for (const Operation operation : operations_named("all"))
-                expect_predicted(type, operation, num_ranks);
+            for (const Reduction reduction : reductions_named("all"))
+                expect_predicted(type, reduction, num_ranks);
         }
     }
 }
@@ -116,7 +116,7 @@ TEST(Pattern, EveryReductionIsExactInAnyOrder) {
 /// As NCCL takes an average: numbers times 1/n, rounded, before they are added up.
 template <class Element>
 void expect_near_when_scaled(ElementType type, int num_ranks) {
-    const Pattern pattern(type, Operation::Average, num_ranks);
+    const Pattern pattern(type, Reduction::Average, num_ranks);
     std::vector<std::vector<std::byte>> parts;
     for (int rank = 0; rank < num_ranks; ++rank) parts.push_back(part_of(pattern, Part::of_rank(rank, 0)));
     const auto predicted = part_of(pattern, Part::reduced(0));
@@ -129,7 +129,7 @@ void expect_near_when_scaled(ElementType type, int num_ranks) {
             std::memcpy(&values[rank], &parts[rank][i * sizeof(Element)], sizeof(Element));
             values[rank] = static_cast<Element>(values[rank] * share);
         }
-        const auto found = static_cast<double>(combined(values, Operation::Sum, random));
+        const auto found = static_cast<double>(combined(values, Reduction::Sum, random));
         const double exact = value_of(&predicted[i * sizeof(Element)], type);
         const double allowed = is_exact ? 0 : (num_ranks + 2) * largest_rounding(exact, type);
         ASSERT_LE(std::abs(found - exact), allowed)
@@ -160,15 +160,15 @@ TEST(Element, AValueIsThatOfItsBits) {
 
 TEST(Pattern, ManyRanksToo) {
     for (const ElementType type : types_named("all")) {
-        for (const char* operation : {"sum", "prod", "min", "max"}) {
-            expect_predicted(type, operations_named(operation)[0], 300);
+        for (const char* reduction : {"sum", "prod", "min", "max"}) {
+            expect_predicted(type, reductions_named(reduction)[0], 300);
         }
     }
 }
 
 TEST(Pattern, EveryRankMattersToSomeElement) {
     for (const int num_ranks : {2, 40, 300}) {
-        const Pattern pattern(ElementType::Float8E5M2, Operation::Sum, num_ranks);
+        const Pattern pattern(ElementType::Float8E5M2, Reduction::Sum, num_ranks);
         for (int rank = 0; rank < num_ranks; ++rank) {
             const auto part = part_of(pattern, Part::of_rank(rank, 0));
             EXPECT_TRUE(std::ranges::any_of(part, [](std::byte byte) { return byte != std::byte{0}; }))
@@ -179,7 +179,7 @@ TEST(Pattern, EveryRankMattersToSomeElement) {
 
 TEST(Pattern, WhatIsMovedDiffersByRankAndPlace) {
     for (const ElementType type : types_named("all")) {
-        const Pattern pattern(type, Operation::None, 8);
+        const Pattern pattern(type, Reduction::None, 8);
         std::set<std::vector<std::byte>> seen;
         for (int rank = 0; rank < 8; ++rank) {
             const auto part = part_of(pattern, Part::of_rank(rank, 0), 1);
@@ -194,7 +194,7 @@ TEST(Pattern, WhatIsMovedDiffersByRankAndPlace) {
 }
 
 TEST(Pattern, APieceIsThatOfTheWhole) {
-    const Pattern pattern(ElementType::Int32, Operation::None, 3);
+    const Pattern pattern(ElementType::Int32, Reduction::None, 3);
     const auto whole = part_of(pattern, Part::of_rank(1, 2), 2000);
     std::vector<std::byte> piece(700 * 4);
     pattern.fill(Part::of_rank(1, 2), 2000, 900, piece);

@@ -21,7 +21,7 @@ Timing timing(double seconds, double algorithm, double bus) {
 
 Row row_of(const char* collective, double seconds = 206.1e-6) {
     Row row{
-        .kind = {&collective_named(collective), ElementType::Float32, Operation::Sum, 0, 8388608, 33554432},
+        .kind = {&collective_named(collective), ElementType::Float32, Reduction::Sum, 0, 8388608, 33554432},
         .cycle = 0};
     row.out_of_place = timing(seconds, 162.8e9, 305.25e9);
     row.in_place = timing(204.94e-6, 163.73e9, 306.99e9);

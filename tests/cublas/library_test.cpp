@@ -45,7 +45,8 @@ TEST(Library, TakesEveryDescriptorWithoutADevice) {
             Plan plan(problem, vector);
             // The library checks preferences before the handle.
             std::vector<Algorithm> found;
-            EXPECT_EQ(plan.ask(/*handle=*/nullptr, 1 << 20, 8, found), CUBLAS_STATUS_NOT_INITIALIZED);
+            EXPECT_EQ(plan.find_algorithms(/*handle=*/nullptr, 1 << 20, 8, found),
+                      CUBLAS_STATUS_NOT_INITIALIZED);
         }
     }
 }

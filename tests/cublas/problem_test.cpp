@@ -26,26 +26,26 @@ TEST(Problem, OfALinearLayer) {
     const Product forward{.c = by_rows<void>(memory.c, 6, 4),
                           .a = by_rows<const void>(memory.a, 6, 8),
                           .b = by_rows<const void>(memory.b, 4, 8).transposed()};
-    const Request request = request_of(forward);
-    EXPECT_EQ(request.problem, (Problem{.type = kType,
-                                        .result_type = kType,
-                                        .transpose_a = true,
-                                        .transpose_b = false,
-                                        .m = 4,
-                                        .n = 6,
-                                        .k = 8,
-                                        .stride_a = 8,
-                                        .stride_b = 8,
-                                        .stride_d = 4,
-                                        .accumulate = false,
-                                        .bias = false,
-                                        .alignment_a = 256,
-                                        .alignment_b = 256,
-                                        .alignment_d = 256,
-                                        .alignment_bias = 256}));
-    EXPECT_EQ(request.a, memory.b);
-    EXPECT_EQ(request.b, memory.a);
-    EXPECT_EQ(request.d, memory.c);
+    const Operands operands = operands_of(forward);
+    EXPECT_EQ(operands.problem, (Problem{.type = kType,
+                                         .result_type = kType,
+                                         .transpose_a = true,
+                                         .transpose_b = false,
+                                         .m = 4,
+                                         .n = 6,
+                                         .k = 8,
+                                         .stride_a = 8,
+                                         .stride_b = 8,
+                                         .stride_d = 4,
+                                         .accumulate = false,
+                                         .bias = false,
+                                         .alignment_a = 256,
+                                         .alignment_b = 256,
+                                         .alignment_d = 256,
+                                         .alignment_bias = 256}));
+    EXPECT_EQ(operands.a, memory.b);
+    EXPECT_EQ(operands.b, memory.a);
+    EXPECT_EQ(operands.d, memory.c);
 }
 
 TEST(Problem, AColumnMajorResultIsNotTransposed) {
@@ -53,14 +53,14 @@ TEST(Problem, AColumnMajorResultIsNotTransposed) {
     const Product product{.c = by_rows<void>(memory.c, 4, 6).transposed(),
                           .a = by_rows<const void>(memory.a, 6, 8),
                           .b = by_rows<const void>(memory.b, 8, 4, 3)};
-    const Request request = request_of(product);
-    EXPECT_EQ(request.a, memory.a);
-    EXPECT_TRUE(request.problem.transpose_a && request.problem.transpose_b);
-    EXPECT_EQ(request.problem.m, 6);
-    EXPECT_EQ(request.problem.n, 4);
-    EXPECT_EQ(request.problem.stride_a, 8);
-    EXPECT_EQ(request.problem.stride_b, 7);
-    EXPECT_EQ(request.problem.stride_d, 6);
+    const Operands operands = operands_of(product);
+    EXPECT_EQ(operands.a, memory.a);
+    EXPECT_TRUE(operands.problem.transpose_a && operands.problem.transpose_b);
+    EXPECT_EQ(operands.problem.m, 6);
+    EXPECT_EQ(operands.problem.n, 4);
+    EXPECT_EQ(operands.problem.stride_a, 8);
+    EXPECT_EQ(operands.problem.stride_b, 7);
+    EXPECT_EQ(operands.problem.stride_d, 6);
 }
 
 TEST(Problem, StridesOfOneRowOrColumnDoNotCount) {
@@ -68,7 +68,7 @@ TEST(Problem, StridesOfOneRowOrColumnDoNotCount) {
     const ConstMatrix row{memory.a, kType, 1, 8, /*row_stride=*/0, 1};
     const ConstMatrix column{memory.b, kType, 8, 1, 1, /*column_stride=*/0};
     const Matrix one{memory.c, kType, 1, 1, 0, 0};
-    const Problem problem = request_of({.c = one, .a = row, .b = column}).problem;
+    const Problem problem = operands_of({.c = one, .a = row, .b = column}).problem;
     EXPECT_EQ(problem.m * problem.n, 1);
     EXPECT_EQ(problem.k, 8);
     EXPECT_GE(problem.stride_a, problem.transpose_a ? 8 : 1);
@@ -82,7 +82,7 @@ TEST(Problem, KnowsTheAlignmentOfPointers) {
                           .a = by_rows<const void>(memory.a + 2, 4, 4),
                           .b = by_rows<const void>(memory.b + 24, 4, 4),
                           .bias = memory.b + 4};
-    const Problem problem = request_of(product).problem;
+    const Problem problem = operands_of(product).problem;
     EXPECT_EQ(problem.alignment_a, 8);  // cuBLASLt's A is our B
     EXPECT_EQ(problem.alignment_b, 2);
     EXPECT_EQ(problem.alignment_d, 64);
@@ -91,9 +91,9 @@ TEST(Problem, KnowsTheAlignmentOfPointers) {
 
 TEST(Problem, HasAHashOfEachField) {
     Memory memory;
-    const Problem whole = request_of({.c = by_rows<void>(memory.c, 4, 4),
-                                      .a = by_rows<const void>(memory.a, 4, 4),
-                                      .b = by_rows<const void>(memory.b, 4, 4)})
+    const Problem whole = operands_of({.c = by_rows<void>(memory.c, 4, 4),
+                                       .a = by_rows<const void>(memory.a, 4, 4),
+                                       .b = by_rows<const void>(memory.b, 4, 4)})
                               .problem;
     const auto differs = [&](auto change) {
         Problem other = whole;
@@ -123,11 +123,11 @@ TEST(Problem, RefusesInvalidProducts) {
     const Product good{.c = by_rows<void>(memory.c, 6, 4),
                        .a = by_rows<const void>(memory.a, 6, 8),
                        .b = by_rows<const void>(memory.b, 8, 4)};
-    EXPECT_NO_THROW(request_of(good));
+    EXPECT_NO_THROW(operands_of(good));
     const auto expect_refused = [&](auto change, const char* reason) {
         Product bad = good;
         change(bad);
-        EXPECT_ERROR(request_of(bad), RunError, "internal error", reason, "bf16 [6, ");
+        EXPECT_ERROR(operands_of(bad), RunError, "internal error", reason, "bf16 [6, ");
     };
     expect_refused([](Product& p) { p.b.rows = 7; }, "the shapes do not fit together");
     expect_refused([](Product& p) { p.c.columns = 5; }, "the shapes do not fit together");

@@ -14,7 +14,7 @@ TEST(NamedAdapters, MissingOnOneNodeFailAndNameTheNode) {
     EXPECT_EQ(finding.severity, Severity::Fail);
     EXPECT_EQ(finding.where, "n1");
     EXPECT_EQ(finding.bad_nodes, Names{"n1"});
-    expect_says(finding, {"names mlx5_1, which is not there"});
+    expect_says(finding, {"names mlx5_1, which the node lacks"});
 }
 
 TEST(NamedAdapters, MissingOnAllNodesMakeNoNodeBad) {
@@ -92,7 +92,7 @@ TEST(AdapterRates, BelowThoseOfEqualAdaptersMakeTheirNodeBad) {
         const Finding finding = only_finding(cluster, "adapters' rates");
         EXPECT_EQ(finding.severity, Severity::Fail);
         EXPECT_EQ(finding.bad_nodes, Names{"n1"});
-        expect_says(finding, {"mlx5_0 came up at 100 Gb/s, on other nodes at 400"});
+        expect_says(finding, {"mlx5_0 runs at 100 Gb/s, but at 400 on other nodes"});
     }
 }
 
@@ -141,8 +141,8 @@ TEST(AdapterPcie, BelowItsMaximumGetsAWarning) {
     const std::vector<Finding> findings = diagnose(cluster);
     ASSERT_EQ(checks_of(findings), (Names{"adapters' PCIe links", "adapters' PCIe links"}));
     EXPECT_EQ(findings[0].severity, Severity::Warn);
-    expect_says(findings[0], {"mlx5_0 runs 8 lanes of 16 at 32 GT/s of 32"});
-    expect_says(findings[1], {"mlx5_1 runs 16 lanes of 16 at 16 GT/s of 32"});
+    expect_says(findings[0], {"mlx5_0 uses 8 of 16 lanes, at 32 of 32 GT/s"});
+    expect_says(findings[1], {"mlx5_1 uses 16 of 16 lanes, at 16 of 32 GT/s"});
     for (AdapterPort& port : cluster.nodes[0].adapter_ports)
         port.pcie_lanes = port.most_pcie_lanes = std::nullopt;
     cluster.nodes[1] = good_node("n1");

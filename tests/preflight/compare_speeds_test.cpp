@@ -21,7 +21,8 @@ Cluster measured_cluster() {
     return made;
 }
 
-LoadSpeed speed_of(const char* collective, std::vector<std::vector<int>> groups, std::vector<double> rates) {
+OperationSpeed speed_of(const char* collective, std::vector<std::vector<int>> groups,
+                        std::vector<double> rates) {
     const bench::Case kind{.collective = &bench::collective_named(collective)};
     return {{"dp_shard", std::move(groups), kind, 0}, std::move(rates), 0};
 }
@@ -86,7 +87,7 @@ TEST(CompareSpeeds, ComparesGroupsOnEquallyManyNodes) {
 TEST(CompareSpeeds, FailsWrongResultsWhateverTheSpeeds) {
     Speeds speeds{{10, 1}, {speed_of("reduce_scatter", {{0, 1}}, {5e9})}, {}};
     EXPECT_TRUE(find_wrong_results(speeds).empty());
-    speeds.loads[0].num_wrong = 12;
+    speeds.operations[0].num_wrong = 12;
     const auto findings = find_wrong_results(speeds);
     ASSERT_EQ(findings.size(), 1);
     EXPECT_EQ(findings[0].severity, Severity::Fail);

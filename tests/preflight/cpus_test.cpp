@@ -10,7 +10,8 @@ TEST(Binding, ToOneCpuGetsAWarningIfThereAreMore) {
         rank.cpus = std::to_string(rank.rank);
         rank.num_cpus = 1;
     }
-    expect_says(only_finding(cluster, "CPUs of the ranks"), {"one CPU alone, and the node has 96 for 8"});
+    expect_says(only_finding(cluster, "CPUs of the ranks"),
+                {"only one of the 96 CPUs, and there are 8 ranks"});
     cluster.nodes[0].num_cpus = 8;
     EXPECT_EQ(checks_of(diagnose(cluster)), Names{});
 }
@@ -19,7 +20,7 @@ TEST(Binding, ToTheSameFewCpusGetsAWarning) {
     Cluster cluster = good_cluster(1, 8);
     for (RankFacts& rank : cluster.ranks) rank.cpus = "0-3";
     expect_says(only_finding(cluster, "CPUs of the ranks"),
-                {"more ranks than CPUs may run on 0-3 only, of 96"});
+                {"more ranks than CPUs on CPUs 0-3, but the node has 96"});
     cluster.nodes[0].num_cpus = 4;  // more ranks than CPUs, and not bound at all
     EXPECT_EQ(checks_of(diagnose(cluster)), Names{});
 }
@@ -47,8 +48,7 @@ TEST(SharedCpus, GetAWarningIfOthersAreFree) {
     const Finding finding = only_finding(cluster, "CPUs that ranks share");
     EXPECT_EQ(finding.severity, Severity::Warn);
     EXPECT_EQ(finding.where, "n1");
-    expect_says(finding,
-                {"4 CPUs are those of several ranks, and 84 of the node's 96 are no rank's", "jobs/bind.sh"});
+    expect_says(finding, {"share 4 CPUs, but no rank may run on 84 of the node's 96 CPUs", "jobs/bind.sh"});
 }
 
 TEST(SharedCpus, AreNoFaultIfRanksAreNotBoundOneByOne) {
@@ -79,7 +79,7 @@ TEST(CpusNearGpus, AreNotAvailableToRanksOfAStepOnOneSocket) {
     EXPECT_EQ(finding.severity, Severity::Warn);
     EXPECT_EQ(finding.where, "ranks 2-3, 6-7");
     EXPECT_EQ(finding.bad_nodes, Names{});
-    expect_says(finding, {"rank 2 may run on 8-11, and its GPU 00000002:3B:00.0 is near 48-95",
+    expect_says(finding, {"rank 2 may run on CPUs 8-11, but its GPU 00000002:3B:00.0 is near CPUs 48-95",
                           "without --cpus-per-task and --exact", "jobs/bind.sh"});
 }
 

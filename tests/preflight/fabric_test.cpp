@@ -64,17 +64,17 @@ TEST(NvlinkRate, IsKnownByName) {
 
 TEST(Fabric, MustCarryThreeQuartersOfItsRate) {
     const Cluster one = cluster();
-    EXPECT_TRUE(compare_with_fabric({.nodes = {90e9, 85e9}}, one, Memory::Device).empty());
-    auto findings = compare_with_fabric({.nodes = {90e9, 3e9}}, one, Memory::Device);
+    EXPECT_TRUE(compare_with_fabric({.nodes = {90e9, 85e9}, .between_devices = true}, one).empty());
+    auto findings = compare_with_fabric({.nodes = {90e9, 3e9}, .between_devices = true}, one);
     ASSERT_EQ(findings.size(), 1);
     EXPECT_EQ(findings[0].severity, Severity::Fail);
     EXPECT_EQ(findings[0].where, "n2");
     EXPECT_EQ(findings[0].bad_nodes, Names{"n2"});
-    EXPECT_EQ(findings[0].what, "at best 3 % of what the lines carry leaves a node");
-    findings = compare_with_fabric({.nodes = {3e9, 4e9}}, one, Memory::Device);
+    EXPECT_EQ(findings[0].what, "the slowest node sends at 3 % of its line rate");
+    findings = compare_with_fabric({.nodes = {3e9, 4e9}, .between_devices = true}, one);
     ASSERT_EQ(findings.size(), 1);
     EXPECT_TRUE(findings[0].bad_nodes.empty()) << "all nodes alike: a setting, not a node";
-    for (const Finding& finding : compare_with_fabric({.nodes = {3e9, 50e9}}, one, Memory::Host)) {
+    for (const Finding& finding : compare_with_fabric({.nodes = {3e9, 50e9}}, one)) {
         EXPECT_EQ(finding.severity, Severity::Warn);
     }
 }
@@ -82,23 +82,26 @@ TEST(Fabric, MustCarryThreeQuartersOfItsRate) {
 TEST(Fabric, IsNotExpectedOnOneMachine) {
     Cluster one = cluster();
     one.nodes[1].boot_id = one.nodes[0].boot_id;
-    EXPECT_TRUE(compare_with_fabric({.nodes = {1e9, 1e9}}, one, Memory::Device).empty());
+    EXPECT_TRUE(compare_with_fabric({.nodes = {1e9, 1e9}, .between_devices = true}, one).empty());
 }
 
 TEST(Fabric, WarnsOfSlowLinksWithinANode) {
     const bench::Case kind{.collective = &bench::collective_named("all_gather"), .bytes = 64 << 20};
-    const Speeds speeds{.loads = {{{"dp_shard", {{0, 1}, {2, 3}}, kind, 0}, {400e9, 40e9}, 0}}};
-    const auto findings = compare_with_fabric(speeds, cluster(), Memory::Device);
+    Speeds speeds{.operations = {{{"dp_shard", {{0, 1}, {2, 3}}, kind, 0}, {400e9, 40e9}, 0}},
+                  .between_devices = true};
+    const auto findings = compare_with_fabric(speeds, cluster());
     ASSERT_EQ(findings.size(), 1);
     EXPECT_EQ(findings[0].severity, Severity::Warn);
     EXPECT_EQ(findings[0].where, "ranks 2-3 on n2");
-    EXPECT_TRUE(compare_with_fabric(speeds, cluster(), Memory::Host).empty());
+    speeds.between_devices = false;
+    EXPECT_TRUE(compare_with_fabric(speeds, cluster()).empty());
 
-    const Speeds all{.loads = {{{"dp_shard", {{0, 1}, {2, 3}}, kind, 0}, {50e9, 40e9}, 0}}};
-    const auto one = compare_with_fabric(all, cluster(), Memory::Device);
+    const Speeds all{.operations = {{{"dp_shard", {{0, 1}, {2, 3}}, kind, 0}, {50e9, 40e9}, 0}},
+                     .between_devices = true};
+    const auto one = compare_with_fabric(all, cluster());
     ASSERT_EQ(one.size(), 1) << "alike on all nodes";
     EXPECT_EQ(one[0].where, "all ranks");
-    EXPECT_EQ(one[0].what, "bus bandwidth down to 40 GB/s, and NVLink carries 450");
+    EXPECT_EQ(one[0].what, "bus bandwidth is only 40 GB/s, but NVLink carries 450 GB/s");
 }
 
 }  // namespace

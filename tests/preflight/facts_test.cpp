@@ -165,7 +165,7 @@ TEST(Facts, OfASimulatedRank) {
     tree.put("etc/nccl.conf", "# a note\nNCCL_ALGO = Ring\nNCCL_DEBUG=WARN\nnot a setting\n");
     ::setenv("NCCL_DEBUG", "INFO", 1);
     ::setenv("SLURMD_NODENAME", "n7", 1);
-    const RankFacts facts = read_rank_facts(tree.sources(), {.rank = 5, .mpi_library = "Some MPI\nv1"});
+    const RankFacts facts = read_rank_facts(tree.sources(), 5, {.mpi_library = "Some MPI\nv1"});
     ::unsetenv("NCCL_DEBUG");
     ::unsetenv("SLURMD_NODENAME");
     EXPECT_EQ(facts.rank, 5);
@@ -184,11 +184,11 @@ TEST(Facts, OfASimulatedRank) {
 
     const std::string hash = facts.executable_hash;
     tree.put("proc/self/exe", "b program");
-    EXPECT_NE(read_rank_facts(tree.sources(), {}).executable_hash, hash);
+    EXPECT_NE(read_rank_facts(tree.sources(), 0, {}).executable_hash, hash);
 }
 
 TEST(Facts, OfThisMachineAreSensible) {
-    const RankFacts rank = read_rank_facts({}, {.mpi_library = "none"});
+    const RankFacts rank = read_rank_facts({}, 0, {.mpi_library = "none"});
     EXPECT_FALSE(rank.node.empty());
     EXPECT_EQ(rank.executable_hash.size(), 16u);
     EXPECT_FALSE(rank.argosy_version.empty());
@@ -218,7 +218,7 @@ TEST(Facts, OfThisMachineAreSensible) {
 TEST(DumpFolder, ThatCannotBeWrittenIsAFindingAndNoError) {
     const FolderFacts facts = try_folder("/proc/argosy");
     EXPECT_EQ(facts.path, "/proc");
-    EXPECT_NE(facts.problem.find("cannot make a file there: "), std::string::npos) << facts.problem;
+    EXPECT_NE(facts.problem.find("cannot create a file there: "), std::string::npos) << facts.problem;
 }
 
 TEST(Facts, AreEqualAfterTheirWireFormat) {

@@ -96,7 +96,7 @@ TEST(Fuzz, TheKernelsFiles) {
     for (int round = 0; round < 200; ++round) {
         Random random(round);
         for (const auto& [path, text] : files) tree.put(path, mutated(text, random));
-        Cluster cluster{.ranks = {read_rank_facts(tree.sources(), {})},
+        Cluster cluster{.ranks = {read_rank_facts(tree.sources(), 0, {})},
                         .nodes = {read_node_facts(tree.sources(), "")}};
         for (const Finding& finding : diagnose(cluster))
             EXPECT_EQ(finding.what.find('\n'), std::string::npos);

@@ -151,14 +151,14 @@ TEST(GpuQuery, StopsAQueryThatHangsTheSecondTime) {
 }
 
 TEST(Commands, RunWithoutInputAndReturnTheirExitCode) {
-    EXPECT_EQ(ask({"/no/such/program"}, 5).end, Answer::End::NotFound);
-    const Answer answer = ask({"sh", "-c", "cat; echo out; echo error >&2; exit 3"}, 5);
-    EXPECT_EQ(answer.end, Answer::End::Exited);
-    EXPECT_EQ(answer.status, 3);
-    EXPECT_EQ(answer.output, "out\nerror\n");
-    EXPECT_LE(ask({"head", "-c", "5000000", "/dev/zero"}, 20).output.size(), 1u << 20);
+    EXPECT_EQ(run_command({"/no/such/program"}, 5).end, CommandResult::End::NotFound);
+    const CommandResult result = run_command({"sh", "-c", "cat; echo out; echo error >&2; exit 3"}, 5);
+    EXPECT_EQ(result.end, CommandResult::End::Exited);
+    EXPECT_EQ(result.status, 3);
+    EXPECT_EQ(result.output, "out\nerror\n");
+    EXPECT_LE(run_command({"head", "-c", "5000000", "/dev/zero"}, 20).output.size(), 1u << 20);
     // It closes its output and stays.
-    EXPECT_EQ(ask({"sh", "-c", "exec >&- 2>&-; sleep 600"}, 0.3).end, Answer::End::Hung);
+    EXPECT_EQ(run_command({"sh", "-c", "exec >&- 2>&-; sleep 600"}, 0.3).end, CommandResult::End::Hung);
 }
 
 }  // namespace

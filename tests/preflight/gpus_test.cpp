@@ -26,22 +26,22 @@ INSTANTIATE_TEST_SUITE_P(
     Gpus, BadGpu,
     ::testing::Values(
         GpuCase{"GPU clocks", [](Gpu& gpu) { gpu.throttle_reasons = 0x48; }, Severity::Fail,
-                "GPU 1: clocks lowered by heat"},
+                "GPU 1: heat lowers the clocks"},
         GpuCase{"GPU clocks", [](Gpu& gpu) { gpu.throttle_reasons = 0x20; }, Severity::Fail, "heat"},
         GpuCase{"GPU clocks", [](Gpu& gpu) { gpu.throttle_reasons = 0x88; }, Severity::Fail,
-                "power supply's brake"},
-        GpuCase{"GPU clocks", [](Gpu& gpu) { gpu.throttle_reasons = 0x8; }, Severity::Warn, "by hardware"},
+                "the power brake"},
+        GpuCase{"GPU clocks", [](Gpu& gpu) { gpu.throttle_reasons = 0x8; }, Severity::Warn, "the hardware"},
         GpuCase{"GPU memory errors", [](Gpu& gpu) { gpu.uncorrected_errors = 2; }, Severity::Fail,
                 "GPU 1: 2 uncorrected"},
         GpuCase{"GPU memory errors", [](Gpu& gpu) { gpu.remapping_failed = true; }, Severity::Fail,
                 "no spare rows"},
         GpuCase{"GPU memory errors", [](Gpu& gpu) { gpu.remapping_pending = true; }, Severity::Warn, "reset"},
-        GpuCase{"GPU PCIe link", [](Gpu& gpu) { gpu.pcie_lanes = 8; }, Severity::Fail, "8 PCIe lanes of 16"},
+        GpuCase{"GPU PCIe link", [](Gpu& gpu) { gpu.pcie_lanes = 8; }, Severity::Fail, "8 of 16 PCIe lanes"},
         GpuCase{"GPU memory in use", [](Gpu& gpu) { gpu.used_mebibytes = 70000; }, Severity::Fail,
                 "about 68 GiB"},
         GpuCase{"GPU memory in use", [](Gpu& gpu) { gpu.used_mebibytes = 2048; }, Severity::Warn,
                 "about 2 GiB"},
-        GpuCase{"MIG", [](Gpu& gpu) { gpu.mig_mode = "Enabled"; }, Severity::Warn, "MIG divides it"},
+        GpuCase{"MIG", [](Gpu& gpu) { gpu.mig_mode = "Enabled"; }, Severity::Warn, "MIG divides the GPU"},
         GpuCase{"GPU persistence", [](Gpu& gpu) { gpu.persistence = "Disabled"; }, Severity::Warn,
                 "persistence mode is off"},
         GpuCase{"GPU compute mode", [](Gpu& gpu) { gpu.compute_mode = "Prohibited"; }, Severity::Fail,
@@ -79,7 +79,7 @@ TEST(Gpus, ThatAreMissingMakeTheirNodeBad) {
     const Finding finding = only_finding(cluster, "number of GPUs");
     EXPECT_EQ(finding.severity, Severity::Fail);
     EXPECT_EQ(finding.bad_nodes, Names{"n2"});
-    expect_says(finding, {"GPUs there: 1, on other nodes: 2"});
+    expect_says(finding, {"1, but 2 on other nodes"});
     cluster.nodes[2].gpus.resize(3, good_gpu(2));
     EXPECT_EQ(only_finding(cluster, "number of GPUs").severity, Severity::Warn);
 }
@@ -92,9 +92,12 @@ TEST(Gpus, ExclusiveOnesCannotBeShared) {
 
 TEST(Gpus, ThatDifferGetAWarning) {
     const std::vector<std::tuple<const char*, void (*)(Gpu&), const char*>> cases = {
-        {"GPU drivers", [](Gpu& gpu) { gpu.driver = "550.54.15"; }, "'550.54.15', most have '580.65.06'"},
-        {"GPU models", [](Gpu& gpu) { gpu.name = "NVIDIA H100"; }, "'NVIDIA H100', most have 'NVIDIA H200'"},
-        {"GPU PCIe generation", [](Gpu& gpu) { gpu.most_pcie_generation = 4; }, "'4', most have '5'"}};
+        {"GPU drivers", [](Gpu& gpu) { gpu.driver = "550.54.15"; },
+         "'550.54.15', but most GPUs have '580.65.06'"},
+        {"GPU models", [](Gpu& gpu) { gpu.name = "NVIDIA H100"; },
+         "'NVIDIA H100', but most GPUs have 'NVIDIA H200'"},
+        {"GPU PCIe generation", [](Gpu& gpu) { gpu.most_pcie_generation = 4; },
+         "'4', but most GPUs have '5'"}};
     for (const auto& [check, spoil, words] : cases) {
         Cluster cluster = good_cluster(3);
         for (Gpu& gpu : cluster.nodes[0].gpus) spoil(gpu);

@@ -29,7 +29,14 @@ TEST(OpenFiles, MustSufficeForAllRanks) {
     cluster = good_cluster(64, 8);
     for (RankFacts& rank : cluster.ranks) rank.open_files = 1024;
     expect_says(only_finding(cluster, "open files"),
-                {"limited to 1024 a process, and 512 ranks may need 1280"});
+                {"limited to 1024 per process, but 512 ranks may need 1280"});
+}
+
+TEST(OpenFiles, NameANodeOnceIfItsRanksAreNotAdjacent) {
+    Cluster cluster = good_cluster(2, 2);
+    std::swap(cluster.ranks[1].node, cluster.ranks[2].node);
+    for (RankFacts& rank : cluster.ranks) rank.open_files = 64;
+    EXPECT_EQ(only_finding(cluster, "open files").where, "all nodes");
 }
 
 TEST(SharedMemory, MustSufficeForTheRanksOfANode) {
@@ -60,7 +67,7 @@ TEST(Clocks, ThatDifferGetAWarning) {
 
 TEST(DumpFolder, ThatCannotBeWrittenFails) {
     Cluster cluster = good_cluster(3);
-    cluster.nodes[0].dump_folder->problem = "cannot make a file there: Read-only file system";
+    cluster.nodes[0].dump_folder->problem = "cannot create a file there: Read-only file system";
     const Finding finding = only_finding(cluster, "dump folder");
     EXPECT_EQ(finding.severity, Severity::Fail);
     EXPECT_EQ(finding.bad_nodes, Names{"n0"});

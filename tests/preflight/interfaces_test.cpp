@@ -39,7 +39,7 @@ TEST(Interfaces, MissingOnOneNodeNameTheNode) {
     EXPECT_EQ(finding.severity, Severity::Fail);
     EXPECT_EQ(finding.where, "n2");
     EXPECT_EQ(finding.bad_nodes, Names{"n2"});
-    expect_says(finding, {"NCCL_SOCKET_IFNAME=ib0 fits no interface"});
+    expect_says(finding, {"NCCL_SOCKET_IFNAME=ib0 matches no interface"});
 }
 
 TEST(Interfaces, ThatAreDownMakeTheirNodeBad) {
@@ -54,7 +54,7 @@ TEST(Interfaces, ThatAreDownMakeTheirNodeBad) {
 TEST(Interfaces, OfWhichSomeAreUselessGetAWarning) {
     const Finding finding = only_finding(choosing(kNccl, "eth0,eth1,eth2"), kNccl);
     EXPECT_EQ(finding.severity, Severity::Warn);
-    expect_says(finding, {"eth1 is down, eth2 is not there"});
+    expect_says(finding, {"eth1 is down, eth2 is absent"});
 }
 
 TEST(Interfaces, WithinTheMachineGetAWarning) {

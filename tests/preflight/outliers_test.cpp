@@ -9,7 +9,7 @@ namespace {
 
 std::vector<size_t> slow(const std::vector<double>& rates) {
     std::vector<size_t> indices;
-    for (const Outlier& one : slow_ones(rates)) indices.push_back(one.index);
+    for (const Outlier& one : slow_outliers(rates)) indices.push_back(one.index);
     return indices;
 }
 
@@ -33,7 +33,7 @@ TEST(Outliers, MayBeSeveralOfFew) {
 
 TEST(Outliers, HaveTheirDistance) {
     // The others' median is 100, their deviations' is 2, so a deviation counts 1.4826 x 2.
-    const auto outliers = slow_ones(std::vector<double>{98, 102, 96, 104, 100, 50});
+    const auto outliers = slow_outliers(std::vector<double>{98, 102, 96, 104, 100, 50});
     ASSERT_EQ(outliers.size(), 1);
     EXPECT_DOUBLE_EQ(outliers[0].share, 0.5);
     EXPECT_NEAR(outliers[0].zscore, 50 / (1.4826 * 2), 1e-9);

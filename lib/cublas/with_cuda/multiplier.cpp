@@ -43,12 +43,12 @@ Origin origin_here() {
 }
 
 /// Sets D to zero, which is the product if k = 0.
-void set_to_zero(const Request& request, const cuda::StreamView& stream) {
-    const Problem& p = request.problem;
+void set_to_zero(const Operands& operands, const cuda::StreamView& stream) {
+    const Problem& p = operands.problem;
     const size_t size = size_bytes(p.result_type);
     const bool dense = p.stride_d == p.m;
     for (int64_t column = 0; column < (dense ? 1 : p.n); ++column) {
-        cuda::set_to_zero(static_cast<std::byte*>(request.d) + column * p.stride_d * size,
+        cuda::set_to_zero(static_cast<std::byte*>(operands.d) + column * p.stride_d * size,
                           (dense ? p.m * p.n : p.m) * size, stream);
     }
 }
@@ -76,9 +76,9 @@ struct Multiplier::State {
         workspace = {static_cast<std::byte*>(begin), options.workspace_bytes};
     }
 
-    Known& known(const Product& product, const Request& request, CUstream_st* stream);
-    Algorithm choose(Plan& plan, const Product& product, const Request& request, CUstream_st* stream);
-    Algorithm time(Plan& plan, std::span<const Algorithm> candidates, const Request& request,
+    Known& known(const Product& product, const Operands& operands, CUstream_st* stream);
+    Algorithm choose(Plan& plan, const Product& product, const Operands& operands, CUstream_st* stream);
+    Algorithm time(Plan& plan, std::span<const Algorithm> candidates, const Operands& operands,
                    const cuda::StreamView& stream);
 
     MultiplierOptions options;
@@ -91,12 +91,12 @@ struct Multiplier::State {
     std::unordered_map<Problem, Algorithm, ProblemHash> remembered;
 };
 
-Multiplier::State::Known& Multiplier::State::known(const Product& product, const Request& request,
+Multiplier::State::Known& Multiplier::State::known(const Product& product, const Operands& operands,
                                                    CUstream_st* stream) {
-    if (const auto found = problems.find(request.problem); found != problems.end()) return found->second;
-    const auto added = problems.try_emplace(request.problem, request.problem, request.bias).first;
+    if (const auto found = problems.find(operands.problem); found != problems.end()) return found->second;
+    const auto added = problems.try_emplace(operands.problem, operands.problem, operands.bias).first;
     try {
-        added->second.algorithm = choose(added->second.plan, product, request, stream);
+        added->second.algorithm = choose(added->second.plan, product, operands, stream);
     } catch (...) {
         problems.erase(added);
         throw;
@@ -104,10 +104,10 @@ Multiplier::State::Known& Multiplier::State::known(const Product& product, const
     return added->second;
 }
 
-Algorithm Multiplier::State::choose(Plan& plan, const Product& product, const Request& request,
+Algorithm Multiplier::State::choose(Plan& plan, const Product& product, const Operands& operands,
                                     CUstream_st* stream_handle) {
-    if (const auto found = remembered.find(request.problem); found != remembered.end()) {
-        if (plan.takes(handle.get(), found->second, options.workspace_bytes)) return found->second;
+    if (const auto found = remembered.find(operands.problem); found != remembered.end()) {
+        if (plan.supports(handle.get(), found->second, options.workspace_bytes)) return found->second;
         spdlog::warn("the algorithm that an earlier run chose does not work here; another one is used for {}",
                      describe(product));
     }
@@ -115,18 +115,18 @@ Algorithm Multiplier::State::choose(Plan& plan, const Product& product, const Re
     const bool timed = options.search == Search::Timed && !stream.is_captured();
     std::vector<Algorithm> candidates;
     const cublasStatus_t status =
-        plan.ask(handle.get(), options.workspace_bytes, timed ? kMaxCandidates : 1, candidates);
+        plan.find_algorithms(handle.get(), options.workspace_bytes, timed ? kMaxCandidates : 1, candidates);
     if (status != CUBLAS_STATUS_SUCCESS) {
         throw RunError("cuBLASLt {} has no algorithm for {}: {}", origin.version, describe(product),
                        explain(status));
     }
-    return candidates.size() == 1 ? candidates[0] : time(plan, candidates, request, stream);
+    return candidates.size() == 1 ? candidates[0] : time(plan, candidates, operands, stream);
 }
 
-Algorithm Multiplier::State::time(Plan& plan, std::span<const Algorithm> candidates, const Request& request,
+Algorithm Multiplier::State::time(Plan& plan, std::span<const Algorithm> candidates, const Operands& operands,
                                   const cuda::StreamView& stream) {
-    const Problem& p = request.problem;
-    Request trial = request;
+    const Problem& p = operands.problem;
+    Operands trial = operands;
     std::shared_ptr<std::byte> scratch;
     if (p.accumulate) {
         const size_t bytes = span_of(p.m, p.n, p.stride_d) * size_bytes(p.result_type);
@@ -151,16 +151,16 @@ Multiplier& Multiplier::operator=(Multiplier&&) noexcept = default;
 void Multiplier::run(const Product& product, CUstream_st* stream) {
     ARGOSY_CHECK(std::this_thread::get_id() == state_->owner,
                  "a Multiplier is called from a thread that does not own it");
-    const Request request = request_of(product);
-    const Problem& problem = request.problem;
+    const Operands operands = operands_of(product);
+    const Problem& problem = operands.problem;
     if (problem.m == 0 || problem.n == 0) return;
     if (problem.k == 0) {
-        if (!problem.accumulate) set_to_zero(request, cuda::StreamView(stream));
+        if (!problem.accumulate) set_to_zero(operands, cuda::StreamView(stream));
         return;
     }
-    State::Known& known = state_->known(product, request, stream);
+    State::Known& known = state_->known(product, operands, stream);
     const cublasStatus_t status =
-        known.plan.launch(state_->handle.get(), known.algorithm, request, state_->workspace, stream);
+        known.plan.launch(state_->handle.get(), known.algorithm, operands, state_->workspace, stream);
     if (status != CUBLAS_STATUS_SUCCESS) {
         throw RunError("cublasLtMatmul failed: {}; of {}", explain(status), describe(product));
     }

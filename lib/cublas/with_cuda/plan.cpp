@@ -87,13 +87,13 @@ cublasLtMatmulPreferenceOpaque_t preference_for(const Problem& problem, size_t w
     return made;
 }
 
-cublasLtMatmulAlgo_t theirs(const Algorithm& algorithm) {
+cublasLtMatmulAlgo_t to_cublaslt(const Algorithm& algorithm) {
     cublasLtMatmulAlgo_t made;
     std::memcpy(&made, algorithm.data(), sizeof(made));
     return made;
 }
 
-Algorithm ours(const cublasLtMatmulAlgo_t& algorithm) {
+Algorithm from_cublaslt(const cublasLtMatmulAlgo_t& algorithm) {
     Algorithm made;
     std::memcpy(made.data(), &algorithm, sizeof(algorithm));
     return made;
@@ -164,49 +164,49 @@ Plan::Plan(const Problem& problem, const void* bias)
     set(operation_, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
 }
 
-cublasStatus_t Plan::ask(cublasLtContext* handle, size_t workspace_bytes, int most,
-                         std::vector<Algorithm>& found) {
+cublasStatus_t Plan::find_algorithms(cublasLtContext* handle, size_t workspace_bytes, int max_algorithms,
+                                     std::vector<Algorithm>& found) {
     cublasLtMatmulPreferenceOpaque_t preference = preference_for(problem_, workspace_bytes);
-    std::vector<cublasLtMatmulHeuristicResult_t> results(most);
+    std::vector<cublasLtMatmulHeuristicResult_t> results(max_algorithms);
     int num_results = 0;
     const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
-        handle, &operation_, &a_, &b_, &d_, &d_, &preference, most, results.data(), &num_results);
+        handle, &operation_, &a_, &b_, &d_, &d_, &preference, max_algorithms, results.data(), &num_results);
     if (status != CUBLAS_STATUS_SUCCESS) return status;
     for (int i = 0; i < num_results; ++i) {
-        if (results[i].state == CUBLAS_STATUS_SUCCESS) found.push_back(ours(results[i].algo));
+        if (results[i].state == CUBLAS_STATUS_SUCCESS) found.push_back(from_cublaslt(results[i].algo));
     }
     return found.empty() ? CUBLAS_STATUS_NOT_SUPPORTED : CUBLAS_STATUS_SUCCESS;
 }
 
-bool Plan::takes(cublasLtContext* handle, const Algorithm& algorithm, size_t workspace_bytes) {
-    const cublasLtMatmulAlgo_t checked = theirs(algorithm);
+bool Plan::supports(cublasLtContext* handle, const Algorithm& algorithm, size_t workspace_bytes) {
+    const cublasLtMatmulAlgo_t checked = to_cublaslt(algorithm);
     cublasLtMatmulHeuristicResult_t result{};
     return cublasLtMatmulAlgoCheck(handle, &operation_, &a_, &b_, &d_, &d_, &checked, &result) ==
                CUBLAS_STATUS_SUCCESS &&
            result.workspaceSize <= workspace_bytes;
 }
 
-cublasStatus_t Plan::launch(cublasLtContext* handle, const Algorithm& algorithm, const Request& request,
+cublasStatus_t Plan::launch(cublasLtContext* handle, const Algorithm& algorithm, const Operands& operands,
                             std::span<std::byte> workspace, CUstream_st* stream) {
-    if (problem_.bias) set(operation_, CUBLASLT_MATMUL_DESC_BIAS_POINTER, request.bias);
+    if (problem_.bias) set(operation_, CUBLASLT_MATMUL_DESC_BIAS_POINTER, operands.bias);
     const Scalar alpha(1, problem_.type), beta(problem_.accumulate ? 1 : 0, problem_.type);
-    const cublasLtMatmulAlgo_t chosen = theirs(algorithm);
-    return cublasLtMatmul(handle, &operation_, alpha.address(), request.a, &a_, request.b, &b_,
-                          beta.address(), request.d, &d_, request.d, &d_, &chosen, workspace.data(),
+    const cublasLtMatmulAlgo_t chosen = to_cublaslt(algorithm);
+    return cublasLtMatmul(handle, &operation_, alpha.address(), operands.a, &a_, operands.b, &b_,
+                          beta.address(), operands.d, &d_, operands.d, &d_, &chosen, workspace.data(),
                           workspace.size(), stream);
 }
 
 Algorithm fastest(Plan& plan, cublasLtContext* handle, std::span<const Algorithm> algorithms,
-                  const Request& request, std::span<std::byte> workspace, const cuda::StreamView& stream) {
+                  const Operands& operands, std::span<std::byte> workspace, const cuda::StreamView& stream) {
     const auto launch = [&](size_t number) {
-        return plan.launch(handle, algorithms[number], request, workspace, stream.handle()) ==
+        return plan.launch(handle, algorithms[number], operands, workspace, stream.handle()) ==
                CUBLAS_STATUS_SUCCESS;
     };
     std::vector<Measured> measured;
     for (size_t i = 0; i < algorithms.size(); ++i) {
         if (launch(i)) measured.push_back({.algorithm = i});  // the first launch loads the kernel
     }
-    const int num_launches = launches_of(request.problem);
+    const int num_launches = launches_of(operands.problem);
     for (int round = 0; round < kRounds; ++round) {
         for (Measured& one : measured) {
             one.rounds[round].begin.record(stream);

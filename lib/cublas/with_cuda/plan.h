@@ -23,21 +23,21 @@ using Handle = std::unique_ptr<cublasLtContext, DestroyHandle>;
 
 class Plan {
   public:
-    /// `bias` has the alignment of this problem's bias. launch() sets the pointer of each request.
+    /// `bias` has the alignment of this problem's bias. launch() sets the pointer of each product.
     Plan(const Problem& problem, const void* bias);
     Plan(const Plan&) = delete;  // the descriptors stay where they were made
     Plan& operator=(const Plan&) = delete;
 
-    /// Adds at most `most` algorithms to `found`, the one that cuBLASLt expects to be fastest first. Returns
+    /// Adds at most `max_algorithms` to `found`, the one that cuBLASLt expects to be fastest first. Returns
     /// cuBLASLt's status.
-    cublasStatus_t ask(cublasLtContext* handle, size_t workspace_bytes, int most,
-                       std::vector<Algorithm>& found);
+    cublasStatus_t find_algorithms(cublasLtContext* handle, size_t workspace_bytes, int max_algorithms,
+                                   std::vector<Algorithm>& found);
 
     /// Whether the algorithm supports this problem on this device with a workspace of this size.
-    bool takes(cublasLtContext* handle, const Algorithm& algorithm, size_t workspace_bytes);
+    bool supports(cublasLtContext* handle, const Algorithm& algorithm, size_t workspace_bytes);
 
     /// Queues the product on the stream; returns cuBLASLt's status.
-    cublasStatus_t launch(cublasLtContext* handle, const Algorithm& algorithm, const Request& request,
+    cublasStatus_t launch(cublasLtContext* handle, const Algorithm& algorithm, const Operands& operands,
                           std::span<std::byte> workspace, CUstream_st* stream);
 
   private:
@@ -47,11 +47,11 @@ class Plan {
 };
 
 /// Returns the fastest of several algorithms for a product. Runs each algorithm several times on the
-/// request's matrices and waits for the stream. REQUIRES: D is scratch memory if the product adds to D.
+/// operands' matrices and waits for the stream. REQUIRES: D is scratch memory if the product adds to D.
 /// Otherwise D holds the product, or garbage, afterwards. Algorithms that cuBLASLt refuses are skipped; if it
 /// refuses all, the first one is returned.
 Algorithm fastest(Plan& plan, cublasLtContext* handle, std::span<const Algorithm> algorithms,
-                  const Request& request, std::span<std::byte> workspace, const cuda::StreamView& stream);
+                  const Operands& operands, std::span<std::byte> workspace, const cuda::StreamView& stream);
 
 /// Returns cuBLASLt's name and text of a status, and advice: "CUBLAS_STATUS_... (...); use smaller sizes".
 std::string explain(int status);

@@ -11,7 +11,7 @@ namespace argosy::gpu {
 namespace {
 
 /// Ends the recording, because code that runs while the error unwinds may wait for the stream.
-void give_up(at::cuda::CUDAGraph& graph) {
+void end_capture(at::cuda::CUDAGraph& graph) {
     try {
         graph.capture_end();
     } catch (...) {
@@ -39,7 +39,7 @@ Graph::Graph(const std::function<void()>& work, const Graph* shares_memory_of)
         recorded_->number = cuda::StreamView(current_stream()).captured_by();
         work();
     } catch (...) {
-        give_up(recorded_->graph);
+        end_capture(recorded_->graph);
         throw;
     }
     recorded_->graph.capture_end();
