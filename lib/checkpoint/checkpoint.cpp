@@ -9,7 +9,6 @@
 #include "checkpoint/checkpoint_files.h"
 #include "checkpoint/step_folder.h"
 #include "checkpoint/stored_bytes.h"
-#include "checkpoint/tensor_file.h"
 
 namespace argosy::checkpoint {
 namespace {
@@ -85,22 +84,18 @@ const StoredBytes& Checkpoint::Files::open(const Manifest& manifest, int file) {
     return shard(manifest, file).bytes;
 }
 
-const std::vector<Checkpoint::Files::Located>& Checkpoint::Files::slabs(const Manifest& manifest, int file) {
+const std::vector<Checkpoint::Files::LocatedSlab>& Checkpoint::Files::slabs(const Manifest& manifest,
+                                                                            int file) {
     const std::lock_guard lock(mutex_);
     Shard& found = shard(manifest, file);
     if (!found.slabs) found.slabs = read_slabs(manifest, file, found.bytes);
     return *found.slabs;
 }
 
-std::vector<Checkpoint::Files::Located> Checkpoint::Files::read_slabs(const Manifest& manifest, int file,
-                                                                      const StoredBytes& bytes) const {
-    const ShardTable table =
-        parse_shard_table(bytes.table(), bytes.place() + ": its table", bytes.block().num_bytes);
-    if (table.set != manifest.set) {
-        throw UserError("{} is a foreign shard: it belongs to the save {}, and {} was expected",
-                        bytes.place(), table.set.hex(), manifest.set.hex());
-    }
-    std::vector<Located> located;
+std::vector<Checkpoint::Files::LocatedSlab> Checkpoint::Files::read_slabs(const Manifest& manifest, int file,
+                                                                          const StoredBytes& bytes) const {
+    const ShardTable table = read_shard_table(bytes, manifest.set);
+    std::vector<LocatedSlab> located;
     for (const StoredTensor& stored : table.tensors) {
         const auto found = tensors.find(stored.info.name);
         const CutTensor* cut = found == tensors.end() ? nullptr : &manifest.plan.tensors[found->second];
@@ -112,7 +107,7 @@ std::vector<Checkpoint::Files::Located> Checkpoint::Files::read_slabs(const Mani
         }
         located.push_back({found->second, stored.slabs.front().at, stored.slabs.front().hash});
     }
-    std::ranges::sort(located, {}, &Located::tensor);
+    std::ranges::sort(located, {}, &LocatedSlab::tensor);
     size_t next = 0;  // index into `located`
     for (size_t tensor = 0; tensor < manifest.plan.tensors.size(); ++tensor) {
         const CutTensor& cut = manifest.plan.tensors[tensor];
@@ -152,8 +147,8 @@ void Checkpoint::for_each_stored(size_t tensor, const layout::Slab& wanted,
     }
     for_each_slab(
         manifest_.plan.grid, manifest_.plan.tensors[tensor], wanted, [&](int file, const layout::Slab& slab) {
-            const std::vector<Files::Located>& located = files_->slabs(manifest_, file);
-            const auto found = std::ranges::lower_bound(located, tensor, {}, &Files::Located::tensor);
+            const std::vector<Files::LocatedSlab>& located = files_->slabs(manifest_, file);
+            const auto found = std::ranges::lower_bound(located, tensor, {}, &Files::LocatedSlab::tensor);
             visit({.file = file, .slab = slab, .at = found->at, .hash = found->hash});
         });
 }
@@ -184,20 +179,18 @@ int64_t Checkpoint::num_slabs(const TensorInfo& tensor) const {
 }
 
 std::string Checkpoint::asset(const std::string& name) const {
-    std::vector<std::string> names;
-    for (const StoredAsset& asset : manifest_.assets) {
-        if (asset.name != name) {
-            names.push_back(asset.name);
-            continue;
-        }
-        std::string bytes(asset.num_bytes, '\0');
-        files_->own.file().read_at(asset.at, std::as_writable_bytes(std::span(bytes)));
-        const Hash hash = hash_of(std::as_bytes(std::span(bytes)));
-        if (hash == asset.hash) return bytes;
-        throw UserError("{}: asset '{}' is torn: it gives the check {}, and {} was expected",
-                        files_->own.place(), name, hash.hex(), asset.hash.hex());
+    const auto asset = std::ranges::find(manifest_.assets, name, &StoredAsset::name);
+    if (asset == manifest_.assets.end()) {
+        std::vector<std::string> names;
+        for (const StoredAsset& each : manifest_.assets) names.push_back(each.name);
+        throw UserError("{} has no asset '{}'; it holds: {}", place_, name, fmt::join(names, ", "));
     }
-    throw UserError("{} has no asset '{}'; it holds: {}", place_, name, fmt::join(names, ", "));
+    const RawFile& file = files_->own.file();
+    std::string bytes(asset->num_bytes, '\0');
+    file.read_at(asset->at, std::as_writable_bytes(std::span(bytes)));
+    const std::string fault = fault_of(file, *asset, hash_of(std::as_bytes(std::span(bytes))));
+    if (!fault.empty()) throw UserError("{}", fault);
+    return bytes;
 }
 
 }  // namespace argosy::checkpoint

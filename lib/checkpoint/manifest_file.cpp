@@ -5,9 +5,11 @@
 //    `longest` is the largest number of elements of one shard. One mapping for each shard serves all tensors.
 // 2. The view of a tensor maps slabs of `elements/<type>`. The slabs of a tensor begin at the same element in
 //    all shards (ElementLayout), so one mapping can take all chunks of the last axes at once.
-#include "checkpoint/tensor_file.h"
-
 #include <algorithm>
+#include <utility>
+
+#include "checkpoint/element_layout.h"
+#include "checkpoint/output_file.h"
 
 namespace argosy::checkpoint {
 namespace {

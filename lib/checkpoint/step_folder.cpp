@@ -12,9 +12,9 @@
 #include "base/log.h"
 #include "base/raw_file.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/output_file.h"
 #include "checkpoint/stored_bytes.h"
 #include "checkpoint/table_check.h"
-#include "checkpoint/tensor_file.h"
 
 namespace argosy::checkpoint {
 namespace {
@@ -70,16 +70,13 @@ StoredFile finished_shard(const fs::path& partial, const Hash& set, int writer, 
     const StoredBytes shard(partial / name);
     const UserBlock& block = shard.block();
     if (block.kind != FileKind::Shard || !block.set) throw UserError("{} is no shard", shard.place());
-    if (*block.set != set) {
-        throw UserError("{} is a foreign shard: it belongs to the save {}, and {} was expected",
-                        shard.place(), block.set->hex(), set.hex());
-    }
+    check_save(shard, *block.set, set);
     return {name, block.num_bytes, block.check};
 }
 
-/// The manifest's entries for all shards. If there are many, several threads read, so that waits for a network
-/// file system overlap. The calling thread reads too: a thread takes its own memory from malloc and does not
-/// give it back, and a save is made again and again.
+/// The manifest's entries for all shards. If there are many, several threads read, so that waits for a
+/// network file system overlap. The calling thread reads too: a thread takes its own memory from malloc and
+/// does not give it back, and a save is made again and again.
 std::vector<StoredFile> finished_shards(const fs::path& partial, const Hash& set, int num_writers) {
     constexpr int kThreads = 16, kFilesPerThread = 64;
     const int num_threads = std::clamp(num_writers / kFilesPerThread, 1, kThreads);

@@ -12,6 +12,9 @@
 
 namespace argosy::checkpoint {
 
+/// The file of a step that holds its manifest.
+inline constexpr const char* kManifestName = "checkpoint.h5";
+
 /// "step-00000100".
 std::string step_name(int64_t step);
 

@@ -128,19 +128,38 @@ int64_t read_common(const RawFile& file, const TensorInfo& tensor, const StoredS
     gather.flush();
     if (num_runs == 1 && common == stored.slab) {
         const Hash found = hash_of(out.subspan(first, stored.slab.num_elements() * width));
-        const std::string fault = check_fault(file, tensor, stored, found);
+        const std::string fault = fault_of(file, tensor, stored, found);
         if (!fault.empty()) throw UserError("{}", fault);
     }
     return gather.fetched();
 }
 
-std::string check_fault(const RawFile& file, const TensorInfo& tensor, const StoredSlab& stored,
-                        const Hash& found) {
+std::string fault_of(const RawFile& file, const TensorInfo& tensor, const StoredSlab& stored,
+                     const Hash& found) {
     if (found == stored.hash) return {};
     return fmt::format(
         "{}: tensor '{}' is torn: its slab at {} of {} gives the check {}, and {} was expected",
         file.path().string(), tensor.name, stored.slab.offset, stored.slab.size, found.hex(),
         stored.hash.hex());
+}
+
+std::string fault_of(const RawFile& file, const StoredAsset& asset, const Hash& found) {
+    if (found == asset.hash) return {};
+    return fmt::format("{}: asset '{}' is torn: it gives the check {}, and {} was expected",
+                       file.path().string(), asset.name, found.hex(), asset.hash.hex());
+}
+
+void check_save(const StoredBytes& shard, const Hash& found, const Hash& expected) {
+    if (found == expected) return;
+    throw UserError("{} is a foreign shard: it belongs to the save {}, and {} was expected", shard.place(),
+                    found.hex(), expected.hex());
+}
+
+ShardTable read_shard_table(const StoredBytes& shard, const Hash& set) {
+    ShardTable table =
+        parse_shard_table(shard.table(), shard.place() + ": its table", shard.block().num_bytes);
+    check_save(shard, table.set, set);
+    return table;
 }
 
 }  // namespace argosy::checkpoint

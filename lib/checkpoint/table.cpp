@@ -36,7 +36,7 @@ std::string numbers(const std::vector<int64_t>& values) {
 }
 
 std::string info_fields(const char* key, const TensorInfo& info) {
-    return fmt::format(R"("{}":{},"type":"{}","shape":{})", key, quoted(info.name), h5::name(info.type),
+    return fmt::format(R"("{}":{},"type":"{}","shape":{})", key, quoted(info.name), info.type_name(),
                        numbers(info.shape));
 }
 

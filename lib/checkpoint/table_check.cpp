@@ -147,7 +147,8 @@ void check_slabs(const StoredTensor& tensor, int num_files, const std::string& w
         const bool known = num_files == 0 ? stored.file == StoredSlab::kThisFile
                                           : stored.file >= 0 && stored.file < num_files;
         if (!known) throw UserError("{}: a slab names file {} of {}", where, stored.file, num_files);
-        extents.add(stored.file, {stored.at, num_bytes(tensor, stored)}, where);
+        const int64_t num_bytes = stored.slab.num_elements() * size_bytes(tensor.info.type);
+        extents.add(stored.file, {stored.at, num_bytes}, where);
     }
     if (num_files == 0 && tensor.slabs.size() > 1) {
         throw UserError("{}: it has {} slabs; in a full file each tensor is whole", where,
@@ -156,10 +157,6 @@ void check_slabs(const StoredTensor& tensor, int num_files, const std::string& w
 }
 
 }  // namespace
-
-int64_t num_bytes(const StoredTensor& tensor, const StoredSlab& slab) {
-    return slab.slab.num_elements() * size_bytes(tensor.info.type);
-}
 
 void check_info(const TensorInfo& info, const std::string& place) {
     if (const std::string_view fault = path_fault(info.name); !fault.empty()) {

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "checkpoint/table.h"
 #include "checkpoint/table_check.h"
+#include "h5/element_type.h"
 
 namespace argosy::checkpoint {
 namespace {

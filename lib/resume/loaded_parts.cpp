@@ -69,7 +69,7 @@ void check(const TensorSource& source, const HeldSlab& held) {
     }
     if (is_floating(found.type)) return;
     throw UserError("{}: {} is made of {}; weights and states are f64, f32, bf16 or f16", source.place(),
-                    found.name, h5::name(found.type));
+                    found.name, found.type_name());
 }
 
 std::span<std::byte> bytes_of(const at::Tensor& tensor) {
@@ -168,7 +168,7 @@ std::string conversions(const TensorSource& source, std::span<const HeldSlab> sl
         if (stored.type == held.tensor.type) continue;
         const std::string what = held.tensor.name.substr(0, held.tensor.name.find('/'));
         kinds.insert(
-            fmt::format("{}: {} becomes {}", what, h5::name(stored.type), h5::name(held.tensor.type)));
+            fmt::format("{}: {} becomes {}", what, stored.type_name(), held.tensor.type_name()));
     }
     return fmt::format("{}", fmt::join(kinds, ", "));
 }

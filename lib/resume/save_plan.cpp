@@ -53,13 +53,11 @@ int pipeline_rank(const ParamSpec& spec, const MeshShape& mesh, Choice& choice) 
 /// tensor's largest slab if the parts are large enough (kMinSlabBytes) and equal, so that one view can map
 /// all parts. Otherwise one of them writes the slab.
 Cut cut_over_replicas(const CutTensor& tensor, int degree, Choice& choice) {
-    std::vector<int64_t> size = tensor.info.shape;
-    for (const Cut& cut : tensor.cuts)
-        if (cut.parts > 1) size[cut.dim] = layout::chunk(size[cut.dim], cut.parts, 0).size;
-    int64_t num_bytes = size_bytes(tensor.info.type);
-    for (const int64_t extent : size) num_bytes *= extent;
-    const bool shared =
-        degree > 1 && !size.empty() && size[0] % degree == 0 && num_bytes / degree >= kMinSlabBytes;
+    layout::Slab largest = layout::whole(tensor.info.shape);
+    for (const Cut& cut : tensor.cuts) largest = checkpoint::chunk_of(std::move(largest), cut, 0);
+    const int64_t num_bytes = largest.num_elements() * size_bytes(tensor.info.type);
+    const bool shared = degree > 1 && !largest.size.empty() && largest.size[0] % degree == 0 &&
+                        num_bytes / degree >= kMinSlabBytes;
     return shared ? Cut{.parts = degree} : Cut{.first = choice.of(degree)};
 }
 

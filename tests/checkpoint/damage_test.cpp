@@ -4,9 +4,8 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "checkpoint/output_file.h"
 #include "checkpoint/sample.h"
-#include "checkpoint/tensor_file.h"
-#include "checkpoint/user_block.h"
 #include "expect_error.h"
 #include "scratch_folder.h"
 

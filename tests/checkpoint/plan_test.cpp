@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "checkpoint/element_layout.h"
 #include "checkpoint/sample.h"
 #include "checkpoint/stored_bytes.h"
 #include "expect_error.h"

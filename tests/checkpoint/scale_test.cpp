@@ -11,7 +11,6 @@
 #include "base/raw_file.h"
 #include "checkpoint/sample.h"
 #include "checkpoint/stored_bytes.h"
-#include "checkpoint/tensor_file.h"
 #include "scratch_folder.h"
 
 namespace argosy::checkpoint {
