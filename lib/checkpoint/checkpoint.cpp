@@ -19,9 +19,9 @@ namespace fs = std::filesystem;
     std::vector<std::string> steps;
     for (const int64_t step : whole_steps(folder)) steps.push_back(step_name(step));
     const std::string remedy = steps.empty()
-                                   ? std::string("a save that was not finished has none either")
+                                   ? std::string("an unfinished save has none either")
                                    : fmt::format("name one of the steps in it: {}", fmt::join(steps, ", "));
-    throw UserError("{} is no checkpoint: it has no {}; {}", folder.string(), kManifestName, remedy);
+    throw UserError("{} is not a checkpoint: it has no {}; {}", folder.string(), kManifestName, remedy);
 }
 
 fs::path manifest_path(const fs::path& path) {
@@ -37,7 +37,7 @@ Manifest read_manifest(const StoredBytes& file) {
     }
     Manifest manifest = parse_manifest(file.table(), file.place() + ": its table", file.block().num_bytes);
     const bool full = file.block().kind == FileKind::Full;
-    if (full && !manifest.files.empty()) throw UserError("{} is a full file, and names shards", file.place());
+    if (full && !manifest.files.empty()) throw UserError("{} is a full file, but lists shards", file.place());
     return manifest;
 }
 
@@ -48,7 +48,7 @@ void check_step(const fs::path& path, const Manifest& manifest) {
     const std::string name = without_slash(folder).filename().string();
     const std::optional<int64_t> step = parse_step_name(name.substr(0, name.find('.')));
     if (!step || *step == manifest.description.step) return;
-    throw UserError("{} holds step {}, by its manifest: the folder was renamed or swapped; rename it to {}",
+    throw UserError("{} holds step {}, says its manifest: the folder was renamed or swapped; rename it to {}",
                     folder_of(path).string(), manifest.description.step,
                     step_name(manifest.description.step));
 }
@@ -102,8 +102,8 @@ std::vector<Checkpoint::Files::LocatedSlab> Checkpoint::Files::read_slabs(const 
         const bool as_planned = cut && cut->info == stored.info && !stored.slabs.empty() &&
                                 slab_of(manifest.plan.grid, *cut, file) == stored.slabs.front().slab;
         if (!as_planned) {
-            throw UserError("{}: its table says something else of tensor '{}' than the manifest",
-                            bytes.place(), stored.info.name);
+            throw UserError("{}: its table and the manifest disagree about tensor '{}'", bytes.place(),
+                            stored.info.name);
         }
         located.push_back({found->second, stored.slabs.front().at, stored.slabs.front().hash});
     }

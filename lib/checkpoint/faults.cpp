@@ -72,7 +72,7 @@ std::string slab_fault(const StoredBytes& file, const FileSlab& slab) {
     return fault_of(file.file(), *slab.tensor, slab.stored, hash_of(file.file(), std::span(&bytes, 1)));
 }
 
-/// Describes the tensors that have slabs in an unusable file: "; parts of 12 tensors lie in it, as of
+/// Describes the tensors that have slabs in an unusable file: "; it holds parts of 12 tensors, such as
 /// 'model/norm.weight'".
 std::string lost_tensors(const Manifest& manifest, int file) {
     if (file == StoredSlab::kThisFile) return "";
@@ -87,7 +87,7 @@ std::string lost_tensors(const Manifest& manifest, int file) {
     for (const CutTensor& tensor : manifest.plan.tensors) {
         if (slab_of(manifest.plan.grid, tensor, file)) add(tensor.info);
     }
-    return count == 0 ? "" : fmt::format("; parts of {} tensors lie in it, as of '{}'", count, *first);
+    return count == 0 ? "" : fmt::format("; it holds parts of {} tensors, such as '{}'", count, *first);
 }
 
 void note_failure(const std::exception& error, bool* unreadable) {

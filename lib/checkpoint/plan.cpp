@@ -76,7 +76,7 @@ int Plan::num_writers() const { return product(grid).value_or(0); }
 
 void check_plan(const Plan& plan, const std::string& place) {
     if (plan.grid.empty() || plan.grid.size() > kMaxAxes || !product(plan.grid))
-        throw UserError("{}: no writers form a grid of {}", place, plan.grid);
+        throw UserError("{}: {} is not a valid grid of writers", place, plan.grid);
     for (const CutTensor& tensor : plan.tensors) {
         bool valid = tensor.cuts.size() == plan.grid.size();
         for (size_t axis = 0; valid && axis < plan.grid.size(); ++axis)

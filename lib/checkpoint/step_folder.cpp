@@ -69,7 +69,7 @@ StoredFile finished_shard(const fs::path& partial, const Hash& set, int writer, 
     const std::string name = shard_name(writer, num_writers);
     const StoredBytes shard(partial / name);
     const UserBlock& block = shard.block();
-    if (block.kind != FileKind::Shard || !block.set) throw UserError("{} is no shard", shard.place());
+    if (block.kind != FileKind::Shard || !block.set) throw UserError("{} is not a shard", shard.place());
     check_save(shard, *block.set, set);
     return {name, block.num_bytes, block.check};
 }
@@ -177,7 +177,7 @@ void remove_superfluous(const fs::path& folder, const Retention& retention) noex
         failpoint("before_retention");
         for (const int64_t step : going) remove_quietly(step_path(folder, step));
     } catch (const std::exception& error) {
-        spdlog::warn("old checkpoints in {} stay: {}", folder.string(), error.what());
+        spdlog::warn("cannot remove old checkpoints in {}: {}", folder.string(), error.what());
     }
 }
 

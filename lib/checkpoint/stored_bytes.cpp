@@ -19,7 +19,7 @@ UserBlock read_block(const RawFile& file) {
     std::string text(kUserBlockBytes, '\0');
     if (size < kUserBlockBytes) {
         throw UserError(
-            "{} is no file of a checkpoint, or torn: it has {} bytes, and {} at least were expected", place,
+            "{} is not a checkpoint file, or torn: it has {} bytes, and at least {} were expected", place,
             size, kUserBlockBytes);
     }
     file.read_at(0, std::as_writable_bytes(std::span(text)));

@@ -18,7 +18,7 @@ std::string quoted(const std::string& text) {
     try {
         return ordered_json(text).dump();
     } catch (const ordered_json::exception&) {
-        throw UserError("a checkpoint holds text in UTF-8, and this is none: {}",
+        throw UserError("a checkpoint holds only text in UTF-8, but this is not: {}",
                         ordered_json(text).dump(-1, ' ', true, ordered_json::error_handler_t::replace));
     }
 }
@@ -27,7 +27,7 @@ std::string quoted(const std::string& text) {
 std::string compact(const std::string& text) {
     const ordered_json value = ordered_json::parse(text, nullptr, false);
     if (!value.is_object())
-        throw UserError("a checkpoint holds a JSON object here, and this is none: {}", text);
+        throw UserError("a checkpoint holds a JSON object here, but this is not: {}", text);
     return value.dump();
 }
 

@@ -174,7 +174,7 @@ class StrictParser {
 
     void take_key(int depth, const std::string& key) {
         if (!keys_.back().insert(key).second)
-            throw UserError("{}: the key {} stands twice", place_, shown(key));
+            throw UserError("{}: the key {} is listed twice", place_, shown(key));
         if (depth == 1) outermost_key_ = key;
     }
 

@@ -24,7 +24,7 @@ void check_names(const std::vector<TensorSlab>& slabs, const std::string& place)
     for (const TensorSlab& slab : slabs) {
         check_info(slab.tensor, place);
         if (!names.insert(slab.tensor.name).second)
-            throw UserError("{}: tensor '{}' is to be written twice", place, slab.tensor.name);
+            throw UserError("{}: tensor '{}' is listed twice", place, slab.tensor.name);
     }
 }
 

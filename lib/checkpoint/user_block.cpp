@@ -63,9 +63,8 @@ void check_version(std::string_view text, bool intact, const std::string& place)
     const int64_t major = version.empty() ? -1 : parse_number(version.front());
     if ((major >= kOldestMajor && major <= kFormatMajor) || !intact) return;
     throw UserError(
-        "{} is of checkpoint format {}, and this program reads {}.x to {}.x; use the version that wrote it, "
-        "or a "
-        "newer one",
+        "{} is of checkpoint format {}, but this program reads {}.x to {}.x; use the version that wrote it, "
+        "or a newer one",
         place, line, kOldestMajor, kFormatMajor);
 }
 
@@ -75,7 +74,7 @@ Hash check_integrity(const Sections& parts, const std::string& place) {
     if (!stored) fail_torn(place, "it has no check line");
     if (*stored != found)
         fail_torn(place, "its check says {}, and its lines give {}", stored->hex(), found.hex());
-    if (!parts.padded) fail_torn(place, "its end is not spaces and a line's end");
+    if (!parts.padded) fail_torn(place, "it does not end with spaces and a newline");
     return *stored;
 }
 
@@ -104,16 +103,16 @@ class Fields {
         for (const FileKind each : kKinds) {
             if (fields_[i] == name(each)) return each;
         }
-        fail_torn(place_, "'{}' is no kind of file", fields_[i]);
+        fail_torn(place_, "'{}' is not a kind of file", fields_[i]);
     }
     int64_t number(size_t i) const {
         const int64_t value = parse_number(fields_[i]);
-        if (value < 0) fail_torn(place_, "'{}' in its line '{}' is no number", fields_[i], key_);
+        if (value < 0) fail_torn(place_, "'{}' in its line '{}' is not a number", fields_[i], key_);
         return value;
     }
     Hash hash(size_t i) const {
         const std::optional<Hash> value = parse_hash(fields_[i]);
-        if (!value) fail_torn(place_, "'{}' in its line '{}' is no check", fields_[i], key_);
+        if (!value) fail_torn(place_, "'{}' in its line '{}' is not a check", fields_[i], key_);
         return *value;
     }
 
@@ -162,7 +161,7 @@ std::string to_text(const UserBlock& block) {
 UserBlock parse_user_block(std::string_view text, const std::string& place) {
     ARGOSY_CHECK(text.size() == kUserBlockBytes, "{} bytes", text.size());
     if (!text.starts_with(kMagic)) {
-        throw UserError("{} is no file of a checkpoint, or torn: it does not begin with '{}'", place, kMagic);
+        throw UserError("{} is not a checkpoint file, or torn: it does not begin with '{}'", place, kMagic);
     }
     const Sections parts = sections_of(text);
     const bool intact = parts.check.empty() || parse_hash(parts.check) == hash_of_text(parts.lines);

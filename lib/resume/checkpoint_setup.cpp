@@ -94,8 +94,8 @@ void log_idle_checkpoint_keys(const config::JobConfig& config) {
     const bool loads = checkpoint.enable || !checkpoint.initial_load_model_only;
     if (!checkpoint.exclude_from_loading.empty() && !loads) {
         spdlog::info(
-            "checkpoint.exclude_from_loading has no effect: without checkpoint.enable nothing but weights is "
-            "loaded");
+            "checkpoint.exclude_from_loading has no effect: only weights are loaded without "
+            "checkpoint.enable");
     }
     if (checkpoint.saves() && checkpoint.keep_every && checkpoint.keep_latest_k == 0) {
         spdlog::info("checkpoint.keep_every has no effect: checkpoint.keep_latest_k = 0 keeps all steps");

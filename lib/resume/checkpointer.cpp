@@ -3,7 +3,6 @@
 #include <ATen/ops/tensor.h>
 #include <fmt/ranges.h>
 
-#include <chrono>
 #include <random>
 #include <thread>
 #include <utility>
@@ -11,9 +10,11 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/units.h"
 #include "checkpoint/partial_folder.h"
 #include "checkpoint/step_folder.h"
 #include "checkpoint/tensor_file.h"
+#include "resume/collectives.h"
 #include "resume/save_plan.h"
 #include "resume/saved_steps.h"
 #include "resume/shard_copy.h"
@@ -23,8 +24,6 @@ namespace argosy::resume {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr auto kBetweenPolls = std::chrono::milliseconds(2);
 
 std::vector<int64_t> random_numbers() {
     std::random_device device;
@@ -123,7 +122,7 @@ void Checkpointer::begin(const train::Position& position) {
     const double started = seconds_now();
     if (save_ && control_.rank() == 0 && !std::exchange(overlap_is_logged_, true)) {
         spdlog::warn(
-            "step {} is to be saved, and step {} is still being written: training waits. A larger "
+            "training waits before it saves step {}, because step {} is still being written; a larger "
             "checkpoint.interval avoids that",
             position.step, save_->position.step);
     }
@@ -149,22 +148,21 @@ void Checkpointer::begin(const train::Position& position) {
     log_memory();
     while (!is_async() && stage_ != Stage::Written) {
         advance();
-        std::this_thread::sleep_for(kBetweenPolls);
+        std::this_thread::sleep_for(JointWork::kBetweenPolls);
     }
 }
 
 /// COLLECTIVE. Logs, once in a process, how much host memory the copies take.
 void Checkpointer::log_memory() {
     if (std::exchange(memory_is_logged_, true)) return;
-    const at::Tensor all = at::tensor({copy_->num_bytes()}, at::kLong), most = all.clone();
+    const at::Tensor all = at::tensor({copy_->num_bytes()}, at::kLong), max = all.clone();
     const comm::Op ops[] = {
         {.kind = comm::OpKind::AllReduce, .out = all, .in = all},
-        {.kind = comm::OpKind::AllReduce, .out = most, .in = most, .reduction = comm::Reduction::Max}};
+        {.kind = comm::OpKind::AllReduce, .out = max, .in = max, .reduction = comm::Reduction::Max}};
     control_.run(ops);
-    const auto gibibytes = [](const at::Tensor& bytes) { return bytes.item<double>() / (1 << 30); };
     spdlog::info(
         "checkpoints take up to {:.3f} GiB of host memory on a rank, {:.3f} GiB on all, until the run ends",
-        gibibytes(most), gibibytes(all));
+        gibibytes(max.item<int64_t>()), gibibytes(all.item<int64_t>()));
 }
 
 void Checkpointer::advance() {
@@ -208,7 +206,7 @@ void Checkpointer::settle() {
     if (save_ && stage_ == Stage::Written) begin_commit();
     while (save_) {
         advance();
-        if (save_) std::this_thread::sleep_for(kBetweenPolls);
+        if (save_) std::this_thread::sleep_for(JointWork::kBetweenPolls);
     }
 }
 
@@ -231,9 +229,8 @@ void Checkpointer::give_up() {
     // The work of all ranks has ended, so no rank writes to the folder any more.
     work_.run(on_rank_0([save] { checkpoint::remove_quietly(checkpoint::partial_path(save->place())); }));
     throw JobError(
-        "the checkpoint of step {} was not written: rank {}: {}. Earlier ones are as they were; "
-        "checkpoint.folder may "
-        "name another disk",
+        "the checkpoint of step {} was not written: rank {}: {}. Earlier checkpoints are unchanged; "
+        "checkpoint.folder can name a folder on another disk",
         save->position.step, failure.rank, failure.reason);
 }
 
@@ -243,7 +240,7 @@ void Checkpointer::export_last(int64_t step) {
     work_.run(on_rank_0([&] {
         if (step != last_begun_ && (fs::exists(place) || !fs::exists(saved))) return;
         write_hugging_face(saved, place, options_->checkpoint.export_dtype);
-        spdlog::info("step {} is in {} too, as Hugging Face's", step, place.string());
+        spdlog::info("step {} is exported to {}, in Hugging Face's format", step, place.string());
     }));
 }
 

@@ -17,6 +17,7 @@
 #include "gpu/device.h"
 #include "interop/model_source.h"
 #include "model/model_spec.h"
+#include "resume/collectives.h"
 #include "resume/joint_work.h"
 #include "resume/loaded_parts.h"
 
@@ -102,7 +103,7 @@ std::vector<fs::path> Restorer::places_to_try(const fs::path& path) {
     work_.run([&] {
         if (speaks()) folder = interop::folder_of_steps(path).value_or(fs::path());
     });
-    folder = all_gather_texts(control_, folder.string()).front();
+    folder = broadcast_text(control_, folder.string(), 0);
     if (folder.empty()) return {path};
     return places_of(newest_first(folder), folder);
 }
@@ -141,7 +142,7 @@ std::vector<std::string> Restorer::open(const fs::path& path, Want want, Found& 
     return gather_faults([&]() -> std::vector<std::string> {
         found = interop::open_model(path);
         if (want == Want::OwnStep) {
-            if (!found.description) return {path.string() + " is a model, and no step of a run"};
+            if (!found.description) return {path.string() + " is a model, not a step of a run"};
             parse_scalars(found.description->state, path.string());
         }
         if (found.checkpoint == nullptr) return {};
@@ -159,7 +160,7 @@ std::vector<std::string> Restorer::open(const fs::path& path, Want want, Found& 
 void Restorer::note_faults(const fs::path& place, bool aloud) {
     if (machine_failed_ && !machine_fault_) machine_fault_ = faults_.front();
     if (!aloud || !speaks()) return;
-    spdlog::error("{} IS NOT SOUND and is passed over:", place.string());
+    spdlog::error("{} IS NOT SOUND and is skipped:", place.string());
     for (size_t i = 0; i < std::min(faults_.size(), kFaultsInLog); ++i) spdlog::error("  {}", faults_[i]);
     if (faults_.size() > kFaultsInLog) spdlog::error("  and {} more", faults_.size() - kFaultsInLog);
 }
@@ -169,7 +170,7 @@ void Restorer::note_faults(const fs::path& place, bool aloud) {
 /// UserError, because the user must choose.
 void Restorer::fail(const std::string& what, const std::string& remedy) const {
     if (machine_fault_) {
-        throw JobError("{}, as far as could be read ({}); start it again where that can be read", what,
+        throw JobError("{}, but not all could be read ({}); start the job again once it can be read", what,
                        *machine_fault_);
     }
     throw UserError("{} ({}); {}", what, faults_.front(), remedy);
@@ -180,14 +181,14 @@ void Restorer::warn_of_repetition(int64_t step) const {
     if (!speaks()) return;
     if (config_.checkpoint.load_step != config::Checkpoint::kNewest) {
         spdlog::warn(
-            "checkpoint.load_step = {}: each start with it goes back there; leave it out of a job that is "
-            "started again",
+            "checkpoint.load_step = {}: each start with this setting goes back to that step; remove it from "
+            "a job that is started again",
             step);
     }
     if (!config_.checkpoint.exclude_from_loading.empty()) {
         spdlog::warn(
-            "checkpoint.exclude_from_loading: each start with it leaves that out again; leave it out of a "
-            "job that is started again");
+            "checkpoint.exclude_from_loading: each start with this setting excludes these parts again; "
+            "remove it from a job that is started again");
     }
 }
 
@@ -238,7 +239,8 @@ Start Restorer::begin_with(const fs::path& path) {
     auto start = load_first_sound(places, Want::AnyModel, [&](const Found& found) {
         if (config_.checkpoint.initial_load_in_hf && found.form != interop::Form::HuggingFace) {
             throw UserError(
-                "checkpoint.initial_load_in_hf is set, but {} is a checkpoint of ours ({}); leave it out",
+                "checkpoint.initial_load_in_hf is set, but {} is not a Hugging Face folder ({}); remove the "
+                "setting",
                 found.path.string(), interop::name(found.form));
         }
         return parts_to_begin_with(config_, found.description, found.path.string());
@@ -260,7 +262,7 @@ void Restorer::check_model(const Found& found) const {
 /// Returns the faults of the tensors' bytes; none if all tensors are loaded.
 std::vector<std::string> Restorer::load_tensors(const Found& found, const LoadedParts& parts) {
     std::vector<HeldSlab> slabs = state_.weights();
-    if (parts.moments) slabs.insert(slabs.end(), state_.moments().begin(), state_.moments().end());
+    if (parts.optimizer) slabs.insert(slabs.end(), state_.moments().begin(), state_.moments().end());
     work_.run([&] { check_tensors(*found.tensors, slabs); });
     std::vector<std::string> faults = gather_faults([&]() -> std::vector<std::string> {
         load_slabs(*found.tensors, slabs);

@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "base/random.h"
 #include "checkpoint/table.h"
-#include "resume/joint_work.h"
+#include "resume/collectives.h"
 
 namespace argosy::resume {
 namespace {

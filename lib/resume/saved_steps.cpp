@@ -59,8 +59,7 @@ bool set_aside_later_steps(const fs::path& folder, int64_t step) noexcept {
         return true;
     } catch (const std::exception& error) {
         spdlog::error(
-            "steps after {} in {} could not be set aside: {}. Remove them, or the next start resumes from "
-            "them",
+            "cannot set the steps after {} in {} aside: {}. Remove them, or the next start resumes from them",
             step, folder.string(), error.what());
         return false;
     }
@@ -78,7 +77,7 @@ void remove_passed_asides(const fs::path& folder, int64_t step,
         }
         for (const fs::path& path : passed) checkpoint::remove_quietly(path);
     } catch (const std::exception& error) {
-        spdlog::warn("steps that lie aside in {} stay: {}", folder.string(), error.what());
+        spdlog::warn("cannot remove the steps that were set aside in {}: {}", folder.string(), error.what());
     }
 }
 
@@ -87,11 +86,11 @@ void require_export_place(const fs::path& place) {
     if (type == fs::file_type::not_found) return;
     if (type == fs::file_type::directory && interop::is_conversion(place)) return;
     throw UserError(
-        "{} is in the way of checkpoint.last_save_in_hf: {}, and no export wrote it; move it elsewhere",
+        "checkpoint.last_save_in_hf would replace {}, which no export wrote ({}); move it elsewhere",
         place.string(),
         type == fs::file_type::directory
             ? fmt::format("it holds '{}'", fs::directory_iterator(place)->path().filename().string())
-            : "it is no folder");
+            : "it is not a folder");
 }
 
 void write_hugging_face(const std::filesystem::path& step, const std::filesystem::path& place,
