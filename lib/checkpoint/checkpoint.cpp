@@ -7,8 +7,8 @@
 
 #include "base/error.h"
 #include "checkpoint/checkpoint_files.h"
+#include "checkpoint/input_file.h"
 #include "checkpoint/step_folder.h"
-#include "checkpoint/stored_bytes.h"
 
 namespace argosy::checkpoint {
 namespace {
@@ -31,7 +31,7 @@ fs::path manifest_path(const fs::path& path) {
     return path / kManifestName;
 }
 
-Manifest read_manifest(const StoredBytes& file) {
+Manifest read_manifest(const InputFile& file) {
     if (file.block().kind == FileKind::Shard) {
         throw UserError("{} is a single shard; name the folder of its step", file.place());
     }
@@ -68,7 +68,7 @@ void check_inside(const TensorInfo& tensor, const layout::Slab& slab, size_t out
 Checkpoint::Files::Shard& Checkpoint::Files::shard(const Manifest& manifest, int file) {
     if (const auto found = shards_.find(file); found != shards_.end()) return found->second;
     const StoredFile& expected = manifest.files[file];
-    StoredBytes bytes(folder_of(own.file().path()) / expected.name);
+    InputFile bytes(folder_of(own.file().path()) / expected.name);
     const UserBlock& block = bytes.block();
     if (block.num_bytes != expected.num_bytes || block.check != expected.check) {
         throw UserError(
@@ -78,7 +78,7 @@ Checkpoint::Files::Shard& Checkpoint::Files::shard(const Manifest& manifest, int
     return shards_.emplace(file, Shard{std::move(bytes), {}}).first->second;
 }
 
-const StoredBytes& Checkpoint::Files::open(const Manifest& manifest, int file) {
+const InputFile& Checkpoint::Files::open(const Manifest& manifest, int file) {
     if (file == StoredSlab::kThisFile) return own;
     const std::lock_guard lock(mutex_);
     return shard(manifest, file).bytes;
@@ -93,7 +93,7 @@ const std::vector<Checkpoint::Files::LocatedSlab>& Checkpoint::Files::slabs(cons
 }
 
 std::vector<Checkpoint::Files::LocatedSlab> Checkpoint::Files::read_slabs(const Manifest& manifest, int file,
-                                                                          const StoredBytes& bytes) const {
+                                                                          const InputFile& bytes) const {
     const ShardTable table = read_shard_table(bytes, manifest.set);
     std::vector<LocatedSlab> located;
     for (const StoredTensor& stored : table.tensors) {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "checkpoint/checkpoint.h"
-#include "checkpoint/stored_bytes.h"
+#include "checkpoint/input_file.h"
 
 namespace argosy::checkpoint {
 
@@ -22,12 +22,12 @@ struct Checkpoint::Files {
         Hash hash;
     };
 
-    StoredBytes own;                                  // the manifest, or the full file
+    InputFile own;                                  // the manifest, or the full file
     std::unordered_map<std::string, size_t> tensors;  // name -> number in tensors()
 
     /// Opens a shard at the first call for it. UserError if the shard is missing, torn, or not the one that
     /// was saved. Any thread may call this.
-    const StoredBytes& open(const Manifest& manifest, int file);
+    const InputFile& open(const Manifest& manifest, int file);
 
     /// The slabs in a shard's own table, in the order of their tensors. The table is read at the first call.
     /// UserError as in open(), or if the table is torn or has other slabs than the plan. Any thread may call
@@ -36,11 +36,11 @@ struct Checkpoint::Files {
 
   private:
     struct Shard {
-        StoredBytes bytes;
+        InputFile bytes;
         std::optional<std::vector<LocatedSlab>> slabs;
     };
     Shard& shard(const Manifest& manifest, int file);
-    std::vector<LocatedSlab> read_slabs(const Manifest& manifest, int file, const StoredBytes& bytes) const;
+    std::vector<LocatedSlab> read_slabs(const Manifest& manifest, int file, const InputFile& bytes) const;
 
     std::mutex mutex_;
     std::unordered_map<int, Shard> shards_;

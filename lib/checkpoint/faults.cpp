@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "checkpoint/checkpoint_files.h"
-#include "checkpoint/stored_bytes.h"
+#include "checkpoint/input_file.h"
 
 namespace argosy::checkpoint {
 namespace {
@@ -29,7 +29,7 @@ std::map<int, std::vector<FileSlab>> listed_slabs(const Manifest& manifest) {
 }
 
 /// Compares a shard's table with the slabs that the manifest lists for the shard. UserError if they differ.
-void check_listed(const StoredBytes& shard, const Manifest& manifest, const std::vector<FileSlab>& slabs) {
+void check_listed(const InputFile& shard, const Manifest& manifest, const std::vector<FileSlab>& slabs) {
     const ShardTable table = read_shard_table(shard, manifest.set);
     std::map<std::string, StoredTensor> expected;
     for (const FileSlab& slab : slabs) {
@@ -50,7 +50,7 @@ void check_listed(const StoredBytes& shard, const Manifest& manifest, const std:
     }
 }
 
-void check_rest(const StoredBytes& file, std::vector<ByteRange> checked) {
+void check_rest(const InputFile& file, std::vector<ByteRange> checked) {
     checked.push_back(file.table_range());
     const std::vector<ByteRange> rest = gaps(std::move(checked), file.place(), file.block().num_bytes);
     const Hash found = hash_of(file.file(), rest);
@@ -62,12 +62,12 @@ void check_rest(const StoredBytes& file, std::vector<ByteRange> checked) {
     }
 }
 
-std::string asset_fault(const StoredBytes& file, const StoredAsset& asset) {
+std::string asset_fault(const InputFile& file, const StoredAsset& asset) {
     const ByteRange bytes{asset.at, asset.num_bytes};
     return fault_of(file.file(), asset, hash_of(file.file(), std::span(&bytes, 1)));
 }
 
-std::string slab_fault(const StoredBytes& file, const FileSlab& slab) {
+std::string slab_fault(const InputFile& file, const FileSlab& slab) {
     const ByteRange bytes = slab.bytes();
     return fault_of(file.file(), *slab.tensor, slab.stored, hash_of(file.file(), std::span(&bytes, 1)));
 }
@@ -119,7 +119,7 @@ struct Check {
 
 /// The checks of a file. The first one covers the table and the bytes under `rest`, and has the position of
 /// the file's first byte. Each of the others covers one slab or asset.
-std::vector<Check> checks_of(const StoredBytes& file, double begin, std::vector<FileSlab> slabs,
+std::vector<Check> checks_of(const InputFile& file, double begin, std::vector<FileSlab> slabs,
                              const std::vector<StoredAsset>& assets,
                              const std::function<void()>& check_table) {
     std::ranges::sort(slabs, {}, [](const FileSlab& slab) { return slab.stored.at; });
@@ -157,7 +157,7 @@ class FaultSearch {
     void check_file(int number, int64_t begin) {
         std::vector<Check> checks;
         try {
-            const StoredBytes& file = files_.open(manifest_, number);
+            const InputFile& file = files_.open(manifest_, number);
             const bool own = number == StoredSlab::kThisFile;
             const auto check_table = [this, &file, own, number] {
                 if (manifest_.lists_slabs() && !own) check_listed(file, manifest_, listed_[number]);

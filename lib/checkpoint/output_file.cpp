@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "checkpoint/stored_bytes.h"
+#include "checkpoint/input_file.h"
 
 namespace argosy::checkpoint {
 namespace {

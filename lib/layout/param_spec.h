@@ -47,6 +47,10 @@ struct ParamSpec {
     PartialSum gradient = {};       // the sum that remains after the reduce-scatter over the shard axes
 };
 
+/// The pipeline ranks that hold the parameter, in the order of its stages. A rank that runs several of these
+/// stages is listed once.
+std::vector<int> pipeline_ranks(const ParamSpec& spec, const MeshShape& mesh);
+
 /// The slab that the rank at `coordinates` holds after the first `num_cuts` cuts (-1: all).
 Slab slab_of(const ParamSpec& spec, const MeshShape& mesh, const Coordinates& coordinates, int num_cuts = -1);
 

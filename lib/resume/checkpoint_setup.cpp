@@ -67,7 +67,7 @@ SaveOptions save_options(const config::JobConfig& config, const model::ModelSpec
                          const layout::MeshShape& mesh, const Start& start, int64_t final_step) {
     SaveOptions options{.checkpoint = config.checkpoint,
                         .folder = steps_folder(config),
-                        .first_step = start.position.step,
+                        .initial_step = start.position.step,
                         .final_step = final_step};
     if (!config.checkpoint.saves()) return options;
     model::ModelSpec saved = spec;

@@ -47,7 +47,7 @@ fs::path export_place(const SaveOptions& options, int64_t step) {
 
 fs::path Checkpointer::Save::place() const { return place_of(*options, position.step); }
 
-void Checkpointer::Save::start() const {
+void Checkpointer::Save::make_folder() const {
     checkpoint::start_step(options->folder, position.step, plan.num_writers());
 }
 
@@ -68,8 +68,8 @@ void Checkpointer::Save::commit() const {
     if (!set_aside_later_steps(options->folder, description.step)) return;
     const checkpoint::Retention retention{.keep_latest = options->checkpoint.keep_latest_k,
                                           .keep_every = options->checkpoint.keep_every.value_or(0)};
-    checkpoint::remove_superfluous(options->folder, retention);
-    remove_passed_asides(options->folder, description.step, retention);
+    checkpoint::remove_old_steps(options->folder, retention);
+    remove_steps_set_aside(options->folder, description.step, retention);
 }
 
 Checkpointer::Checkpointer(SaveOptions options, comm::Communicator& control, const RunState& state)
@@ -84,7 +84,7 @@ Checkpointer::Checkpointer(SaveOptions options, comm::Communicator& control, con
     work_.run(on_rank_0([this] {
         checkpoint::make_folders(options_->folder);
         const bool exports =
-            options_->checkpoint.last_save_in_hf && options_->first_step < options_->final_step;
+            options_->checkpoint.last_save_in_hf && options_->initial_step < options_->final_step;
         // An occupied path should fail the run at once rather than at its end.
         if (exports) require_export_place(export_place(*options_, options_->final_step));
     }));
@@ -144,7 +144,7 @@ void Checkpointer::begin(const train::Position& position) {
     stalled_seconds_ = seconds_now() - started;
     last_begun_ = position.step;
     stage_ = Stage::MakeFolder;
-    work_.begin(on_rank_0([save] { save->start(); }));
+    work_.begin(on_rank_0([save] { save->make_folder(); }));
     log_memory();
     while (!is_async() && stage_ != Stage::Written) {
         advance();
@@ -194,9 +194,9 @@ void Checkpointer::log_end() const {
     const double seconds = seconds_now() - started_;
     const std::string saved = fmt::format("step {} is saved in {} after {:.1f} s", save_->position.step,
                                           save_->place().string(), seconds);
-    if (finishes_) {
+    if (finish_started_) {
         spdlog::info("{}; training had ended, and the program waited {:.3f} s for it (not in the metrics)",
-                     saved, seconds_now() - *finishes_);
+                     saved, seconds_now() - *finish_started_);
     } else {
         spdlog::info("{}; training waited {:.3f} s of them", saved, is_async() ? stalled_seconds_ : seconds);
     }
@@ -212,11 +212,11 @@ void Checkpointer::settle() {
 
 void Checkpointer::finish(const train::Position& position) {
     if (!saves()) return;
-    finishes_ = seconds_now();
+    finish_started_ = seconds_now();
     settle();
     // The step with which this process began is saved already, belongs to another run, or is step 0.
-    if (position.step != last_begun_ && position.step != options_->first_step) {
-        finishes_ = seconds_now();
+    if (position.step != last_begun_ && position.step != options_->initial_step) {
+        finish_started_ = seconds_now();
         begin(position);
     }
     settle();

@@ -44,9 +44,8 @@ Cut cut_over(const ParamSpec& spec, layout::AxisSet axes, int degree, Choice& ch
 
 /// The pipeline rank that writes the parameter. A parameter that embedding and head share may be on two.
 int pipeline_rank(const ParamSpec& spec, const MeshShape& mesh, Choice& choice) {
-    std::set<int> ranks;
-    for (const int stage : spec.stages) ranks.insert(stage % mesh.degree(Axis::Pipeline));
-    return *std::next(ranks.begin(), choice.of(static_cast<int>(ranks.size())));
+    const std::vector<int> ranks = layout::pipeline_ranks(spec, mesh);
+    return ranks[choice.of(static_cast<int>(ranks.size()))];
 }
 
 /// The cut over the ranks of the replicate axis, which hold the same slab. They share the rows of the

@@ -32,7 +32,7 @@ fs::path aside_path(const fs::path& step) {
 }
 
 /// The number of a step that was set aside: 6 for "step-00000006.aside" and "step-00000006.aside-2".
-std::optional<int64_t> step_aside(const std::string& name) {
+std::optional<int64_t> parse_aside_name(const std::string& name) {
     const size_t at = name.find(kAside);
     if (at == std::string::npos) return std::nullopt;
     const std::optional<int64_t> step = checkpoint::parse_step_name(name.substr(0, at));
@@ -65,13 +65,13 @@ bool set_aside_later_steps(const fs::path& folder, int64_t step) noexcept {
     }
 }
 
-void remove_passed_asides(const fs::path& folder, int64_t step,
-                          const checkpoint::Retention& retention) noexcept {
+void remove_steps_set_aside(const fs::path& folder, int64_t step,
+                            const checkpoint::Retention& retention) noexcept {
     if (retention.keep_latest <= 0) return;
     try {
         std::vector<fs::path> passed;
         for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
-            const std::optional<int64_t> number = step_aside(entry.path().filename().string());
+            const std::optional<int64_t> number = parse_aside_name(entry.path().filename().string());
             if (number && *number <= step && !checkpoint::is_milestone(*number, retention))
                 passed.push_back(entry.path());
         }

@@ -6,7 +6,6 @@
 #include "base/error.h"
 #include "checkpoint/element_layout.h"
 #include "checkpoint/sample.h"
-#include "checkpoint/stored_bytes.h"
 #include "expect_error.h"
 #include "h5/file.h"
 #include "scratch_folder.h"

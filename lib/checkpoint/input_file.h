@@ -16,10 +16,10 @@
 
 namespace argosy::checkpoint {
 
-class StoredBytes {
+class InputFile {
   public:
     /// UserError if the file is missing, not of this format, or of another length than its user block says.
-    explicit StoredBytes(const std::filesystem::path& path);
+    explicit InputFile(const std::filesystem::path& path);
 
     const UserBlock& block() const { return block_; }
     const RawFile& file() const { return file_; }
@@ -51,9 +51,9 @@ std::string fault_of(const RawFile& file, const TensorInfo& tensor, const Stored
 std::string fault_of(const RawFile& file, const StoredAsset& asset, const Hash& found);
 
 /// UserError if a shard belongs to the save `found` instead of `expected`.
-void check_save(const StoredBytes& shard, const Hash& found, const Hash& expected);
+void check_save(const InputFile& shard, const Hash& found, const Hash& expected);
 
 /// Reads the table of a shard. UserError if it is torn, invalid, or of another save than `set`.
-ShardTable read_shard_table(const StoredBytes& shard, const Hash& set);
+ShardTable read_shard_table(const InputFile& shard, const Hash& set);
 
 }  // namespace argosy::checkpoint

@@ -1,4 +1,4 @@
-#include "checkpoint/stored_bytes.h"
+#include "checkpoint/input_file.h"
 
 #include <fmt/ranges.h>
 
@@ -83,10 +83,10 @@ class Gather {
 
 }  // namespace
 
-StoredBytes::StoredBytes(const std::filesystem::path& path)
+InputFile::InputFile(const std::filesystem::path& path)
     : file_(RawFile::open_to_read(path)), block_(read_block(file_)) {}
 
-std::string StoredBytes::table() const {
+std::string InputFile::table() const {
     std::string text(block_.table_bytes, '\0');
     file_.read_at(block_.table_at, std::as_writable_bytes(std::span(text)));
     const Hash found = hash_of(std::as_bytes(std::span(text)));
@@ -149,13 +149,13 @@ std::string fault_of(const RawFile& file, const StoredAsset& asset, const Hash& 
                        file.path().string(), asset.name, found.hex(), asset.hash.hex());
 }
 
-void check_save(const StoredBytes& shard, const Hash& found, const Hash& expected) {
+void check_save(const InputFile& shard, const Hash& found, const Hash& expected) {
     if (found == expected) return;
     throw UserError("{} is a foreign shard: it belongs to the save {}, and {} was expected", shard.place(),
                     found.hex(), expected.hex());
 }
 
-ShardTable read_shard_table(const StoredBytes& shard, const Hash& set) {
+ShardTable read_shard_table(const InputFile& shard, const Hash& set) {
     ShardTable table =
         parse_shard_table(shard.table(), shard.place() + ": its table", shard.block().num_bytes);
     check_save(shard, table.set, set);
