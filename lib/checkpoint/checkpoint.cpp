@@ -188,7 +188,7 @@ std::string Checkpoint::asset(const std::string& name) const {
     const RawFile& file = files_->own.file();
     std::string bytes(asset->num_bytes, '\0');
     file.read_at(asset->at, std::as_writable_bytes(std::span(bytes)));
-    const std::string fault = fault_of(file, *asset, hash_of(std::as_bytes(std::span(bytes))));
+    const std::string fault = fault_of(file, *asset, hash_of(bytes));
     if (!fault.empty()) throw UserError("{}", fault);
     return bytes;
 }

@@ -89,7 +89,7 @@ InputFile::InputFile(const std::filesystem::path& path)
 std::string InputFile::table() const {
     std::string text(block_.table_bytes, '\0');
     file_.read_at(block_.table_at, std::as_writable_bytes(std::span(text)));
-    const Hash found = hash_of(std::as_bytes(std::span(text)));
+    const Hash found = hash_of(text);
     if (found != block_.table_hash) {
         throw UserError(
             "{}: its table ({} bytes at {}, outside the tensors) is torn: it gives the check {}, and {} was "

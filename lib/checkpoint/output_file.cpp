@@ -37,9 +37,8 @@ void OutputFile::finish(const std::string& table, std::vector<ByteRange> checked
                         const std::optional<Hash>& set) {
     ARGOSY_CHECK(static_cast<int64_t>(table.size()) == block_.table_bytes, "{}: a table of {} bytes in {}",
                  file_.path().string(), table.size(), block_.table_bytes);
-    const auto text = std::as_bytes(std::span(table));
-    file_.write_at(block_.table_at, text);
-    block_.table_hash = hash_of(text);
+    file_.write_at(block_.table_at, std::as_bytes(std::span(table)));
+    block_.table_hash = hash_of(table);
     checked.push_back({block_.table_at, block_.table_bytes});
     block_.rest = hash_of(file_, gaps(std::move(checked), file_.path().string(), block_.num_bytes));
     block_.set = set;
@@ -60,7 +59,7 @@ std::vector<StoredAsset> place_assets(h5::File& file, const std::vector<Asset>& 
         check_file_name(asset.name, file.place());
         const auto size = static_cast<int64_t>(asset.bytes.size());
         const int64_t at = place_dataset(file, "assets/" + asset.name, ElementType::UInt8, std::array{size});
-        places.push_back({asset.name, at, size, hash_of(std::as_bytes(std::span(asset.bytes)))});
+        places.push_back({asset.name, at, size, hash_of(asset.bytes)});
     }
     return places;
 }

@@ -94,7 +94,7 @@ Hash set_of(const Hash& nonce, const Plan& plan) {
         for (const Cut& cut : tensor.cuts) text += fmt::format(" {},{},{}", cut.dim, cut.parts, cut.first);
         text += '\n';
     }
-    return hash_of(std::as_bytes(std::span(text)));
+    return hash_of(text);
 }
 
 layout::Slab chunk_of(layout::Slab slab, const Cut& cut, int index) {

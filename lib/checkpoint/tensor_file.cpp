@@ -166,7 +166,7 @@ TensorFile TensorFile::full(const std::filesystem::path& path, const Description
     }
     Manifest table{.description = description};
     const std::string text = to_json(table);
-    table.set = hash_of(std::as_bytes(std::span(text)));
+    table.set = hash_of(text);
     const auto place = [&](h5::File& file) { return place_tensors(file, slabs); };
     return TensorFile(std::make_unique<State>(path, FileKind::Full, std::move(table), slabs, place, assets));
 }

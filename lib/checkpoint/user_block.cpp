@@ -15,8 +15,6 @@ constexpr std::string_view kCheckKey = "check ";
 constexpr size_t kHexDigits = 32;
 constexpr std::array kKinds = {FileKind::Manifest, FileKind::Shard, FileKind::Full};
 
-Hash hash_of_text(std::string_view text) { return hash_of(std::as_bytes(std::span(text))); }
-
 template <class... Args>
 [[noreturn]] void fail_torn(const std::string& place, fmt::format_string<Args...> text, Args&&... args) {
     throw UserError("{}: its user block (bytes 0 .. {}, outside the tensors) is torn: {}", place,
@@ -70,7 +68,7 @@ void check_version(std::string_view text, bool intact, const std::string& place)
 
 Hash check_integrity(const Sections& parts, const std::string& place) {
     const std::optional<Hash> stored = parse_hash(parts.check);
-    const Hash found = hash_of_text(parts.lines);
+    const Hash found = hash_of(parts.lines);
     if (!stored) fail_torn(place, "it has no check line");
     if (*stored != found)
         fail_torn(place, "its check says {}, and its lines give {}", stored->hex(), found.hex());
@@ -152,7 +150,7 @@ std::string to_text(const UserBlock& block) {
                     kFormatMinor, name(block.kind), block.num_bytes, block.table_at, block.table_bytes,
                     block.table_hash.hex(), block.rest.hex());
     if (block.set) text += fmt::format("set {}\n", block.set->hex());
-    text += fmt::format("{}{}\n", kCheckKey, hash_of_text(text).hex());
+    text += fmt::format("{}{}\n", kCheckKey, hash_of(text).hex());
     ARGOSY_CHECK(text.size() < kUserBlockBytes, "{} bytes", text.size());
     text.resize(kUserBlockBytes - 1, ' ');
     return text + '\n';
@@ -164,7 +162,7 @@ UserBlock parse_user_block(std::string_view text, const std::string& place) {
         throw UserError("{} is not a checkpoint file, or torn: it does not begin with '{}'", place, kMagic);
     }
     const Sections parts = sections_of(text);
-    const bool intact = parts.check.empty() || parse_hash(parts.check) == hash_of_text(parts.lines);
+    const bool intact = parts.check.empty() || parse_hash(parts.check) == hash_of(parts.lines);
     check_version(text, intact, place);
     UserBlock block{.check = check_integrity(parts, place)};
     const Lines lines = lines_of(parts.lines);

@@ -32,7 +32,7 @@ std::vector<int64_t> random_numbers() {
 
 checkpoint::Hash nonce_of(const std::vector<int64_t>& nonce, int64_t step) {
     const std::string text = fmt::format("{} {}", fmt::join(nonce, " "), step);
-    return checkpoint::hash_of(std::as_bytes(std::span(text)));
+    return checkpoint::hash_of(text);
 }
 
 fs::path place_of(const SaveOptions& options, int64_t step) {

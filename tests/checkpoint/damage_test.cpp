@@ -204,7 +204,7 @@ void rewrite_block(const std::filesystem::path& file, const std::string& from, c
     const size_t at = bytes.find(from), check = bytes.find("\ncheck ") + 1;
     ASSERT_LT(at, check);
     std::string lines = bytes.substr(0, check).replace(at, from.size(), to);
-    lines += "check " + hash_of(std::as_bytes(std::span(lines))).hex() + "\n";
+    lines += "check " + hash_of(lines).hex() + "\n";
     lines.resize(kUserBlockBytes - 1, ' ');
     write_file(file, lines + "\n" + bytes.substr(kUserBlockBytes));
 }
