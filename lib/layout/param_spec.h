@@ -13,8 +13,8 @@ namespace argosy::layout {
 
 enum class InitKind { Bell, Constant };
 
-/// The initial values of a parameter. Constant: all elements are `value`. Bell: mean 0 and standard deviation
-/// `value`, bounded at 4.9 standard deviations (see initial.h).
+/// The initial values of a parameter. Constant: all elements are `value`. Bell: mean 0 and standard
+/// deviation `value`, bounded at 4.9 standard deviations (see initial.h).
 struct Init {
     InitKind kind = InitKind::Constant;
     double value = 0;
