@@ -42,7 +42,7 @@ constexpr const char* kSavingKeys[] = {"interval",
                                        "last_save_in_hf",
                                        "export_dtype"};
 
-std::vector<std::string> set_among_saving_keys(const config::JobConfig& config) {
+std::vector<std::string> changed_saving_keys(const config::JobConfig& config) {
     std::vector<std::string> names;
     for (const std::string name : kSavingKeys) {
         const config::Field& field = *config::find_field("checkpoint." + name);
@@ -85,7 +85,7 @@ SaveOptions save_options(const config::JobConfig& config, const model::ModelSpec
 void log_idle_checkpoint_keys(const config::JobConfig& config) {
     const config::Checkpoint& checkpoint = config.checkpoint;
     const std::vector<std::string> idle =
-        checkpoint.saves() ? std::vector<std::string>() : set_among_saving_keys(config);
+        checkpoint.saves() ? std::vector<std::string>() : changed_saving_keys(config);
     if (!idle.empty()) {
         spdlog::info(
             "{} {} no effect: {}", fmt::join(idle, ", "), idle.size() == 1 ? "has" : "have",
