@@ -7,9 +7,8 @@
 
 #include "base/error.h"
 #include "checkpoint/checkpoint_files.h"
+#include "checkpoint/input_file.h"
 #include "checkpoint/step_folder.h"
-#include "checkpoint/stored_bytes.h"
-#include "checkpoint/tensor_file.h"
 
 namespace argosy::checkpoint {
 namespace {
@@ -20,9 +19,9 @@ namespace fs = std::filesystem;
     std::vector<std::string> steps;
     for (const int64_t step : whole_steps(folder)) steps.push_back(step_name(step));
     const std::string remedy = steps.empty()
-                                   ? std::string("a save that was not finished has none either")
+                                   ? std::string("an unfinished save has none either")
                                    : fmt::format("name one of the steps in it: {}", fmt::join(steps, ", "));
-    throw UserError("{} is no checkpoint: it has no {}; {}", folder.string(), kManifestName, remedy);
+    throw UserError("{} is not a checkpoint: it has no {}; {}", folder.string(), kManifestName, remedy);
 }
 
 fs::path manifest_path(const fs::path& path) {
@@ -32,13 +31,13 @@ fs::path manifest_path(const fs::path& path) {
     return path / kManifestName;
 }
 
-Manifest read_manifest(const StoredBytes& file) {
+Manifest read_manifest(const InputFile& file) {
     if (file.block().kind == FileKind::Shard) {
         throw UserError("{} is a single shard; name the folder of its step", file.place());
     }
     Manifest manifest = parse_manifest(file.table(), file.place() + ": its table", file.block().num_bytes);
     const bool full = file.block().kind == FileKind::Full;
-    if (full && !manifest.files.empty()) throw UserError("{} is a full file, and names shards", file.place());
+    if (full && !manifest.files.empty()) throw UserError("{} is a full file, but lists shards", file.place());
     return manifest;
 }
 
@@ -49,7 +48,7 @@ void check_step(const fs::path& path, const Manifest& manifest) {
     const std::string name = without_slash(folder).filename().string();
     const std::optional<int64_t> step = parse_step_name(name.substr(0, name.find('.')));
     if (!step || *step == manifest.description.step) return;
-    throw UserError("{} holds step {}, by its manifest: the folder was renamed or swapped; rename it to {}",
+    throw UserError("{} holds step {}, says its manifest: the folder was renamed or swapped; rename it to {}",
                     folder_of(path).string(), manifest.description.step,
                     step_name(manifest.description.step));
 }
@@ -69,7 +68,7 @@ void check_inside(const TensorInfo& tensor, const layout::Slab& slab, size_t out
 Checkpoint::Files::Shard& Checkpoint::Files::shard(const Manifest& manifest, int file) {
     if (const auto found = shards_.find(file); found != shards_.end()) return found->second;
     const StoredFile& expected = manifest.files[file];
-    StoredBytes bytes(folder_of(own.file().path()) / expected.name);
+    InputFile bytes(folder_of(own.file().path()) / expected.name);
     const UserBlock& block = bytes.block();
     if (block.num_bytes != expected.num_bytes || block.check != expected.check) {
         throw UserError(
@@ -79,40 +78,36 @@ Checkpoint::Files::Shard& Checkpoint::Files::shard(const Manifest& manifest, int
     return shards_.emplace(file, Shard{std::move(bytes), {}}).first->second;
 }
 
-const StoredBytes& Checkpoint::Files::open(const Manifest& manifest, int file) {
+const InputFile& Checkpoint::Files::open(const Manifest& manifest, int file) {
     if (file == StoredSlab::kThisFile) return own;
     const std::lock_guard lock(mutex_);
     return shard(manifest, file).bytes;
 }
 
-const std::vector<Checkpoint::Files::Located>& Checkpoint::Files::slabs(const Manifest& manifest, int file) {
+const std::vector<Checkpoint::Files::LocatedSlab>& Checkpoint::Files::slabs(const Manifest& manifest,
+                                                                            int file) {
     const std::lock_guard lock(mutex_);
     Shard& found = shard(manifest, file);
     if (!found.slabs) found.slabs = read_slabs(manifest, file, found.bytes);
     return *found.slabs;
 }
 
-std::vector<Checkpoint::Files::Located> Checkpoint::Files::read_slabs(const Manifest& manifest, int file,
-                                                                      const StoredBytes& bytes) const {
-    const ShardTable table =
-        parse_shard_table(bytes.table(), bytes.place() + ": its table", bytes.block().num_bytes);
-    if (table.set != manifest.set) {
-        throw UserError("{} is a foreign shard: it belongs to the save {}, and {} was expected",
-                        bytes.place(), table.set.hex(), manifest.set.hex());
-    }
-    std::vector<Located> located;
+std::vector<Checkpoint::Files::LocatedSlab> Checkpoint::Files::read_slabs(const Manifest& manifest, int file,
+                                                                          const InputFile& bytes) const {
+    const ShardTable table = read_shard_table(bytes, manifest.set);
+    std::vector<LocatedSlab> located;
     for (const StoredTensor& stored : table.tensors) {
         const auto found = tensors.find(stored.info.name);
         const CutTensor* cut = found == tensors.end() ? nullptr : &manifest.plan.tensors[found->second];
         const bool as_planned = cut && cut->info == stored.info && !stored.slabs.empty() &&
                                 slab_of(manifest.plan.grid, *cut, file) == stored.slabs.front().slab;
         if (!as_planned) {
-            throw UserError("{}: its table says something else of tensor '{}' than the manifest",
-                            bytes.place(), stored.info.name);
+            throw UserError("{}: its table and the manifest disagree about tensor '{}'", bytes.place(),
+                            stored.info.name);
         }
         located.push_back({found->second, stored.slabs.front().at, stored.slabs.front().hash});
     }
-    std::ranges::sort(located, {}, &Located::tensor);
+    std::ranges::sort(located, {}, &LocatedSlab::tensor);
     size_t next = 0;  // index into `located`
     for (size_t tensor = 0; tensor < manifest.plan.tensors.size(); ++tensor) {
         const CutTensor& cut = manifest.plan.tensors[tensor];
@@ -152,8 +147,8 @@ void Checkpoint::for_each_stored(size_t tensor, const layout::Slab& wanted,
     }
     for_each_slab(
         manifest_.plan.grid, manifest_.plan.tensors[tensor], wanted, [&](int file, const layout::Slab& slab) {
-            const std::vector<Files::Located>& located = files_->slabs(manifest_, file);
-            const auto found = std::ranges::lower_bound(located, tensor, {}, &Files::Located::tensor);
+            const std::vector<Files::LocatedSlab>& located = files_->slabs(manifest_, file);
+            const auto found = std::ranges::lower_bound(located, tensor, {}, &Files::LocatedSlab::tensor);
             visit({.file = file, .slab = slab, .at = found->at, .hash = found->hash});
         });
 }
@@ -184,20 +179,18 @@ int64_t Checkpoint::num_slabs(const TensorInfo& tensor) const {
 }
 
 std::string Checkpoint::asset(const std::string& name) const {
-    std::vector<std::string> names;
-    for (const StoredAsset& asset : manifest_.assets) {
-        if (asset.name != name) {
-            names.push_back(asset.name);
-            continue;
-        }
-        std::string bytes(asset.num_bytes, '\0');
-        files_->own.file().read_at(asset.at, std::as_writable_bytes(std::span(bytes)));
-        const Hash hash = hash_of(std::as_bytes(std::span(bytes)));
-        if (hash == asset.hash) return bytes;
-        throw UserError("{}: asset '{}' is torn: it gives the check {}, and {} was expected",
-                        files_->own.place(), name, hash.hex(), asset.hash.hex());
+    const auto asset = std::ranges::find(manifest_.assets, name, &StoredAsset::name);
+    if (asset == manifest_.assets.end()) {
+        std::vector<std::string> names;
+        for (const StoredAsset& each : manifest_.assets) names.push_back(each.name);
+        throw UserError("{} has no asset '{}'; it holds: {}", place_, name, fmt::join(names, ", "));
     }
-    throw UserError("{} has no asset '{}'; it holds: {}", place_, name, fmt::join(names, ", "));
+    const RawFile& file = files_->own.file();
+    std::string bytes(asset->num_bytes, '\0');
+    file.read_at(asset->at, std::as_writable_bytes(std::span(bytes)));
+    const std::string fault = fault_of(file, *asset, hash_of(bytes));
+    if (!fault.empty()) throw UserError("{}", fault);
+    return bytes;
 }
 
 }  // namespace argosy::checkpoint

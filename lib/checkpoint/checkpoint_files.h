@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "checkpoint/checkpoint.h"
-#include "checkpoint/stored_bytes.h"
+#include "checkpoint/input_file.h"
 
 namespace argosy::checkpoint {
 
@@ -16,31 +16,31 @@ struct Checkpoint::Files {
     explicit Files(const std::filesystem::path& path) : own(path) {}
 
     /// The place of a slab in a file. `tensor` is the number of the slab's tensor in tensors().
-    struct Located {
+    struct LocatedSlab {
         size_t tensor = 0;
         int64_t at = 0;
         Hash hash;
     };
 
-    StoredBytes own;                                  // the manifest, or the full file
+    InputFile own;                                  // the manifest, or the full file
     std::unordered_map<std::string, size_t> tensors;  // name -> number in tensors()
 
     /// Opens a shard at the first call for it. UserError if the shard is missing, torn, or not the one that
     /// was saved. Any thread may call this.
-    const StoredBytes& open(const Manifest& manifest, int file);
+    const InputFile& open(const Manifest& manifest, int file);
 
     /// The slabs in a shard's own table, in the order of their tensors. The table is read at the first call.
     /// UserError as in open(), or if the table is torn or has other slabs than the plan. Any thread may call
     /// this. REQUIRES: the manifest has a plan.
-    const std::vector<Located>& slabs(const Manifest& manifest, int file);
+    const std::vector<LocatedSlab>& slabs(const Manifest& manifest, int file);
 
   private:
     struct Shard {
-        StoredBytes bytes;
-        std::optional<std::vector<Located>> slabs;
+        InputFile bytes;
+        std::optional<std::vector<LocatedSlab>> slabs;
     };
     Shard& shard(const Manifest& manifest, int file);
-    std::vector<Located> read_slabs(const Manifest& manifest, int file, const StoredBytes& bytes) const;
+    std::vector<LocatedSlab> read_slabs(const Manifest& manifest, int file, const InputFile& bytes) const;
 
     std::mutex mutex_;
     std::unordered_map<int, Shard> shards_;

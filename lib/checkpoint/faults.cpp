@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "checkpoint/checkpoint_files.h"
-#include "checkpoint/stored_bytes.h"
+#include "checkpoint/input_file.h"
 
 namespace argosy::checkpoint {
 namespace {
@@ -29,13 +29,8 @@ std::map<int, std::vector<FileSlab>> listed_slabs(const Manifest& manifest) {
 }
 
 /// Compares a shard's table with the slabs that the manifest lists for the shard. UserError if they differ.
-void check_listed(const StoredBytes& shard, const Manifest& manifest, const std::vector<FileSlab>& slabs) {
-    const ShardTable table =
-        parse_shard_table(shard.table(), shard.place() + ": its table", shard.block().num_bytes);
-    if (table.set != manifest.set) {
-        throw UserError("{} is a foreign shard: it belongs to the save {}, and {} was expected",
-                        shard.place(), table.set.hex(), manifest.set.hex());
-    }
+void check_listed(const InputFile& shard, const Manifest& manifest, const std::vector<FileSlab>& slabs) {
+    const ShardTable table = read_shard_table(shard, manifest.set);
     std::map<std::string, StoredTensor> expected;
     for (const FileSlab& slab : slabs) {
         expected[slab.tensor->name] = {*slab.tensor, {slab.stored}};
@@ -55,7 +50,7 @@ void check_listed(const StoredBytes& shard, const Manifest& manifest, const std:
     }
 }
 
-void check_rest(const StoredBytes& file, std::vector<ByteRange> checked) {
+void check_rest(const InputFile& file, std::vector<ByteRange> checked) {
     checked.push_back(file.table_range());
     const std::vector<ByteRange> rest = gaps(std::move(checked), file.place(), file.block().num_bytes);
     const Hash found = hash_of(file.file(), rest);
@@ -67,22 +62,19 @@ void check_rest(const StoredBytes& file, std::vector<ByteRange> checked) {
     }
 }
 
-std::string asset_fault(const StoredBytes& file, const StoredAsset& asset) {
+std::string asset_fault(const InputFile& file, const StoredAsset& asset) {
     const ByteRange bytes{asset.at, asset.num_bytes};
-    const Hash found = hash_of(file.file(), std::span(&bytes, 1));
-    if (found == asset.hash) return {};
-    return fmt::format("{}: asset '{}' is torn: it gives the check {}, and {} was expected", file.place(),
-                       asset.name, found.hex(), asset.hash.hex());
+    return fault_of(file.file(), asset, hash_of(file.file(), std::span(&bytes, 1)));
 }
 
-std::string slab_fault(const StoredBytes& file, const FileSlab& slab) {
+std::string slab_fault(const InputFile& file, const FileSlab& slab) {
     const ByteRange bytes = slab.bytes();
-    return check_fault(file.file(), *slab.tensor, slab.stored, hash_of(file.file(), std::span(&bytes, 1)));
+    return fault_of(file.file(), *slab.tensor, slab.stored, hash_of(file.file(), std::span(&bytes, 1)));
 }
 
-/// Describes the tensors that have slabs in an unusable file: "; parts of 12 tensors lie in it, as of
+/// Describes the tensors that have slabs in an unusable file: "; it holds parts of 12 tensors, such as
 /// 'model/norm.weight'".
-std::string losses(const Manifest& manifest, int file) {
+std::string lost_tensors(const Manifest& manifest, int file) {
     if (file == StoredSlab::kThisFile) return "";
     const std::string* first = nullptr;
     int64_t count = 0;
@@ -95,7 +87,7 @@ std::string losses(const Manifest& manifest, int file) {
     for (const CutTensor& tensor : manifest.plan.tensors) {
         if (slab_of(manifest.plan.grid, tensor, file)) add(tensor.info);
     }
-    return count == 0 ? "" : fmt::format("; parts of {} tensors lie in it, as of '{}'", count, *first);
+    return count == 0 ? "" : fmt::format("; it holds parts of {} tensors, such as '{}'", count, *first);
 }
 
 void note_failure(const std::exception& error, bool* unreadable) {
@@ -118,36 +110,38 @@ struct Parts {
     }
 };
 
-/// One check, and the position of the middle of its bytes. `look` returns or throws the fault; empty: none.
-struct Item {
+/// A check of some bytes, and the position of their middle. `find_fault` returns or throws the fault; empty:
+/// none.
+struct Check {
     double middle = 0;
-    std::function<std::string()> look;
+    std::function<std::string()> find_fault;
 };
 
-/// The items of a file. The first item checks the table and the bytes that `rest` covers, and has the
-/// position of the file's first byte. The other items check one slab or asset each.
-std::vector<Item> items_of(const StoredBytes& file, double begin, std::vector<FileSlab> slabs,
-                           const std::vector<StoredAsset>& assets, const std::function<void()>& check_table) {
+/// The checks of a file. The first one covers the table and the bytes under `rest`, and has the position of
+/// the file's first byte. Each of the others covers one slab or asset.
+std::vector<Check> checks_of(const InputFile& file, double begin, std::vector<FileSlab> slabs,
+                             const std::vector<StoredAsset>& assets,
+                             const std::function<void()>& check_table) {
     std::ranges::sort(slabs, {}, [](const FileSlab& slab) { return slab.stored.at; });
     std::vector<ByteRange> checked;
     for (const FileSlab& slab : slabs) checked.push_back(slab.bytes());
     for (const StoredAsset& asset : assets) checked.push_back({asset.at, asset.num_bytes});
     double position = begin + static_cast<double>(file.block().num_bytes);
     for (const ByteRange& range : checked) position -= static_cast<double>(range.num_bytes);
-    std::vector<Item> items = {{begin, [&file, check_table, checked] {
-                                    check_table();
-                                    check_rest(file, checked);
-                                    return std::string();
-                                }}};
-    const auto add = [&](int64_t num_bytes, std::function<std::string()> look) {
-        items.push_back({position + static_cast<double>(num_bytes) / 2, std::move(look)});
+    std::vector<Check> checks = {{begin, [&file, check_table, checked] {
+                                      check_table();
+                                      check_rest(file, checked);
+                                      return std::string();
+                                  }}};
+    const auto add = [&](int64_t num_bytes, std::function<std::string()> find_fault) {
+        checks.push_back({position + static_cast<double>(num_bytes) / 2, std::move(find_fault)});
         position += static_cast<double>(num_bytes);
     };
     for (const FileSlab& slab : slabs)
         add(slab.bytes().num_bytes, [&file, slab] { return slab_fault(file, slab); });
     for (const StoredAsset& asset : assets)
         add(asset.num_bytes, [&file, asset] { return asset_fault(file, asset); });
-    return items;
+    return checks;
 }
 
 class FaultSearch {
@@ -161,32 +155,32 @@ class FaultSearch {
 
     /// `begin`: the file's position among the bytes of all files.
     void check_file(int number, int64_t begin) {
-        std::vector<Item> items;
+        std::vector<Check> checks;
         try {
-            const StoredBytes& file = files_.open(manifest_, number);
+            const InputFile& file = files_.open(manifest_, number);
             const bool own = number == StoredSlab::kThisFile;
             const auto check_table = [this, &file, own, number] {
                 if (manifest_.lists_slabs() && !own) check_listed(file, manifest_, listed_[number]);
             };
-            items = items_of(file, static_cast<double>(begin), slabs_of(number),
+            checks = checks_of(file, static_cast<double>(begin), slabs_of(number),
                              own ? manifest_.assets : std::vector<StoredAsset>(), check_table);
         } catch (const std::exception& error) {
             // Every part that needs the file fails here. The part with the first byte reports the error.
             note_failure(error, unreadable_);
             if (parts_.has(static_cast<double>(begin)))
-                faults_.push_back(error.what() + losses(manifest_, number));
+                faults_.push_back(error.what() + lost_tensors(manifest_, number));
             return;
         }
-        for (const Item& item : items)
-            if (parts_.has(item.middle)) check(item);
+        for (const Check& check : checks)
+            if (parts_.has(check.middle)) run(check);
     }
 
     std::vector<std::string> take() { return std::move(faults_); }
 
   private:
-    void check(const Item& item) {
+    void run(const Check& check) {
         try {
-            if (std::string fault = item.look(); !fault.empty()) faults_.push_back(std::move(fault));
+            if (std::string fault = check.find_fault(); !fault.empty()) faults_.push_back(std::move(fault));
         } catch (const std::exception& error) {
             // A failed read is a fault too, because the bytes may be torn.
             note_failure(error, unreadable_);
@@ -198,7 +192,7 @@ class FaultSearch {
         if (manifest_.lists_slabs()) return listed_[file];
         std::vector<FileSlab> slabs;
         if (file == StoredSlab::kThisFile) return slabs;
-        for (const Checkpoint::Files::Located& each : files_.slabs(manifest_, file)) {
+        for (const Checkpoint::Files::LocatedSlab& each : files_.slabs(manifest_, file)) {
             const CutTensor& tensor = manifest_.plan.tensors[each.tensor];
             slabs.push_back(
                 {&tensor.info, {file, *slab_of(manifest_.plan.grid, tensor, file), each.at, each.hash}});
@@ -239,7 +233,7 @@ std::vector<std::string> Checkpoint::file_faults(int part, int num_parts, bool* 
             files_->open(manifest_, file);
         } catch (const std::exception& error) {
             note_failure(error, unreadable);
-            faults.push_back(error.what() + losses(manifest_, file));
+            faults.push_back(error.what() + lost_tensors(manifest_, file));
         }
     }
     return faults;

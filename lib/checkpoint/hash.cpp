@@ -37,6 +37,8 @@ Hash hash_of(std::span<const std::byte> bytes) {
     return from_foreign(XXH3_128bits(bytes.data(), bytes.size()));
 }
 
+Hash hash_of(std::string_view text) { return hash_of(std::as_bytes(std::span(text))); }
+
 struct Hasher::State {
     XXH3_state_t* foreign = XXH3_createState();
     State() { ARGOSY_CHECK(foreign && XXH3_128bits_reset(foreign) == XXH_OK); }

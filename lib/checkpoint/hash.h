@@ -19,6 +19,7 @@ struct Hash {
 std::optional<Hash> parse_hash(std::string_view hex);
 
 Hash hash_of(std::span<const std::byte> bytes);
+Hash hash_of(std::string_view text);
 
 /// Computes the hash of bytes that are added in pieces, in their order.
 class Hasher {

@@ -5,9 +5,11 @@
 //    `longest` is the largest number of elements of one shard. One mapping for each shard serves all tensors.
 // 2. The view of a tensor maps slabs of `elements/<type>`. The slabs of a tensor begin at the same element in
 //    all shards (ElementLayout), so one mapping can take all chunks of the last axes at once.
-#include "checkpoint/tensor_file.h"
-
 #include <algorithm>
+#include <utility>
+
+#include "checkpoint/element_layout.h"
+#include "checkpoint/output_file.h"
 
 namespace argosy::checkpoint {
 namespace {
@@ -53,14 +55,14 @@ class TensorView {
             if (cut.parts == 1 && each > axis) continue;
             if (cut.parts == 1 || cut.dim != 0 || cut.parts != plan_.grid[each]) return false;
             if (each > axis && rows % cut.parts != 0) return false;
-            rows = each == axis ? (slab.size[0] + cut.parts - 1) / cut.parts : rows / cut.parts;
+            rows = each == axis ? chunk_of(slab, cut, 0).size[0] : rows / cut.parts;
         }
         return true;
     }
 
     /// Maps all chunks of full size with one mapping, then the shorter last chunk by itself.
     void add_joined(size_t axis, const Slab& slab) {
-        const int64_t rows = (slab.size[0] + tensor_.cuts[axis].parts - 1) / tensor_.cuts[axis].parts;
+        const int64_t rows = chunk_of(slab, tensor_.cuts[axis], 0).size[0];
         const int64_t num_chunks = slab.size[0] / rows;
         Slab joined = slab, rest = slab;
         joined.size[0] = num_chunks * rows;

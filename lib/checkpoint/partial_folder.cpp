@@ -144,7 +144,7 @@ void remove_quietly(const fs::path& path) noexcept {
         }
         fs::remove_all(doomed);
     } catch (const std::exception& error) {
-        spdlog::warn("{} could not be removed, and stays: {}", path.string(), error.what());
+        spdlog::warn("cannot remove {}: {}", path.string(), error.what());
     }
 }
 

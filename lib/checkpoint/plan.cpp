@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <limits>
 #include <numeric>
-#include <tuple>
+#include <utility>
 
 #include "base/error.h"
 
@@ -70,48 +70,13 @@ class SlabVisitor {
     const std::function<void(int, const layout::Slab&)>& visit_;
 };
 
-/// The writers that hold a tensor. Tensors of one type that the same writers hold are laid out together.
-struct Footprint {
-    int64_t num_writers = 1;                // tensors of many writers come first, which leaves few gaps
-    std::vector<std::pair<int, int>> axes;  // per axis: first coordinate, number of coordinates with a chunk
-    ElementType type = ElementType::Float32;
-    int64_t num_elements = 1;  // of the largest slab
-    auto key() const { return std::tuple(-num_writers, axes, type); }
-};
-
-Footprint footprint_of(const CutTensor& tensor) {
-    Footprint footprint{.type = tensor.info.type};
-    std::vector<int64_t> size = tensor.info.shape;
-    for (const Cut& cut : tensor.cuts) {
-        int count = 1;
-        if (cut.parts > 1) {
-            // An upper bound, because a shorter chunk of an earlier axis may be cut into more chunks.
-            count = static_cast<int>(std::min<int64_t>(cut.parts, size[cut.dim]));
-            size[cut.dim] = layout::chunk(size[cut.dim], cut.parts, 0).size;
-        }
-        footprint.axes.emplace_back(cut.first, count);
-        footprint.num_writers *= count;
-    }
-    for (const int64_t extent : size) footprint.num_elements *= extent;
-    return footprint;
-}
-
-void visit_writers(const std::vector<int>& grid, const CutTensor& tensor, const Footprint& footprint,
-                   size_t axis, int64_t writer, const std::function<void(int64_t)>& visit) {
-    if (axis == grid.size()) return visit(writer);
-    const auto [first, count] = footprint.axes[axis];
-    const int stride = grid[axis] / tensor.cuts[axis].parts;
-    for (int index = 0; index < count; ++index)
-        visit_writers(grid, tensor, footprint, axis + 1, writer * grid[axis] + first + index * stride, visit);
-}
-
 }  // namespace
 
 int Plan::num_writers() const { return product(grid).value_or(0); }
 
 void check_plan(const Plan& plan, const std::string& place) {
     if (plan.grid.empty() || plan.grid.size() > kMaxAxes || !product(plan.grid))
-        throw UserError("{}: no writers form a grid of {}", place, plan.grid);
+        throw UserError("{}: {} is not a valid grid of writers", place, plan.grid);
     for (const CutTensor& tensor : plan.tensors) {
         bool valid = tensor.cuts.size() == plan.grid.size();
         for (size_t axis = 0; valid && axis < plan.grid.size(); ++axis)
@@ -125,11 +90,11 @@ void check_plan(const Plan& plan, const std::string& place) {
 Hash set_of(const Hash& nonce, const Plan& plan) {
     std::string text = fmt::format("{} {}\n", nonce.hex(), plan.grid);
     for (const CutTensor& tensor : plan.tensors) {
-        text += fmt::format("{} {} {}", tensor.info.name, h5::name(tensor.info.type), tensor.info.shape);
+        text += fmt::format("{} {} {}", tensor.info.name, tensor.info.type_name(), tensor.info.shape);
         for (const Cut& cut : tensor.cuts) text += fmt::format(" {},{},{}", cut.dim, cut.parts, cut.first);
         text += '\n';
     }
-    return hash_of(std::as_bytes(std::span(text)));
+    return hash_of(text);
 }
 
 layout::Slab chunk_of(layout::Slab slab, const Cut& cut, int index) {
@@ -167,38 +132,9 @@ void for_each_slab(const std::vector<int>& grid, const CutTensor& tensor, const 
     SlabVisitor(grid, tensor, wanted, visit).run(0, 0, layout::whole(tensor.info.shape));
 }
 
-ElementLayout element_layout(const Plan& plan) {
-    ElementLayout result{.begin = std::vector<int64_t>(plan.tensors.size())};
-    std::vector<Footprint> footprints;
-    for (const CutTensor& tensor : plan.tensors) footprints.push_back(footprint_of(tensor));
-    std::vector<size_t> order(plan.tensors.size());
-    std::iota(order.begin(), order.end(), 0);
-    std::ranges::stable_sort(order, {}, [&](size_t i) { return footprints[i].key(); });
-    for (size_t i = 0; i < order.size();) {
-        const Footprint& footprint = footprints[order[i]];
-        const auto visit = [&](const std::function<void(int64_t)>& each) {
-            visit_writers(plan.grid, plan.tensors[order[i]], footprint, 0, 0, each);
-        };
-        std::vector<int64_t>& ends = result.num_elements[footprint.type];
-        ends.resize(plan.num_writers());
-        int64_t end = 0;
-        visit([&](int64_t writer) { end = std::max(end, ends[writer]); });
-        size_t next = i;
-        for (; next < order.size() && footprints[order[next]].key() == footprint.key(); ++next) {
-            result.begin[order[next]] = end;
-            end += footprints[order[next]].num_elements;
-        }
-        visit([&](int64_t writer) { ends[writer] = end; });
-        i = next;
-    }
-    return result;
-}
-
 std::string shard_name(int writer, int num_writers) {
     const std::string name = fmt::format("shard-{:05}-of-{:05}.h5", writer, num_writers);
     return num_writers <= kMaxInFolder ? name : fmt::format("shards-{:05}/{}", writer / kMaxInFolder, name);
 }
-
-std::string elements_name(ElementType type) { return fmt::format("elements/{}", h5::name(type)); }
 
 }  // namespace argosy::checkpoint

@@ -6,7 +6,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -68,22 +67,8 @@ std::vector<TensorSlab> slabs_of(const Plan& plan, int writer);
 void for_each_slab(const std::vector<int>& grid, const CutTensor& tensor, const layout::Slab& wanted,
                    const std::function<void(int writer, const layout::Slab& slab)>& visit);
 
-/// The places of the elements in the shards. A shard has one dataset for each type, with all its elements of
-/// this type. The slabs of a tensor begin at the same element in all shards, so that one HDF5 selection
-/// covers many of them.
-struct ElementLayout {
-    std::vector<int64_t> begin;  // first element of each tensor's slabs
-    std::map<ElementType, std::vector<int64_t>, h5::FileOrder>
-        num_elements;  // of each writer's dataset, gaps included
-};
-ElementLayout element_layout(const Plan& plan);
-
 /// "shard-00003-of-00008.h5". Shards of more than 1,000 writers are in folders of 1,000, because file systems
 /// and tools are slow in large folders: "shards-00012/shard-12345-of-16384.h5".
 std::string shard_name(int writer, int num_writers);
-
-/// "elements/f32": the name of a shard's dataset. In a manifest this is the view of the datasets of all
-/// shards, of shape [grid..., longest dataset].
-std::string elements_name(ElementType type);
 
 }  // namespace argosy::checkpoint

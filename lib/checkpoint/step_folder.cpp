@@ -12,9 +12,9 @@
 #include "base/log.h"
 #include "base/raw_file.h"
 #include "checkpoint/checkpoint.h"
-#include "checkpoint/stored_bytes.h"
+#include "checkpoint/input_file.h"
+#include "checkpoint/output_file.h"
 #include "checkpoint/table_check.h"
-#include "checkpoint/tensor_file.h"
 
 namespace argosy::checkpoint {
 namespace {
@@ -67,19 +67,16 @@ void remove_remains(const fs::path& folder) {
 /// The manifest's entry for a shard. UserError if the file is not a shard of this save.
 StoredFile finished_shard(const fs::path& partial, const Hash& set, int writer, int num_writers) {
     const std::string name = shard_name(writer, num_writers);
-    const StoredBytes shard(partial / name);
+    const InputFile shard(partial / name);
     const UserBlock& block = shard.block();
-    if (block.kind != FileKind::Shard || !block.set) throw UserError("{} is no shard", shard.place());
-    if (*block.set != set) {
-        throw UserError("{} is a foreign shard: it belongs to the save {}, and {} was expected",
-                        shard.place(), block.set->hex(), set.hex());
-    }
+    if (block.kind != FileKind::Shard || !block.set) throw UserError("{} is not a shard", shard.place());
+    check_save(shard, *block.set, set);
     return {name, block.num_bytes, block.check};
 }
 
-/// The manifest's entries for all shards. If there are many, several threads read, so that waits for a network
-/// file system overlap. The calling thread reads too: a thread takes its own memory from malloc and does not
-/// give it back, and a save is made again and again.
+/// The manifest's entries for all shards. If there are many, several threads read, so that waits for a
+/// network file system overlap. The calling thread reads too: a thread takes its own memory from malloc and
+/// does not give it back, and a save is made again and again.
 std::vector<StoredFile> finished_shards(const fs::path& partial, const Hash& set, int num_writers) {
     constexpr int kThreads = 16, kFilesPerThread = 64;
     const int num_threads = std::clamp(num_writers / kFilesPerThread, 1, kThreads);
@@ -164,23 +161,23 @@ bool is_milestone(int64_t step, const Retention& retention) {
     return retention.keep_every > 0 && step % retention.keep_every == 0;
 }
 
-std::vector<int64_t> superfluous(const std::vector<int64_t>& steps, const Retention& retention) {
-    std::vector<int64_t> going;
-    if (retention.keep_latest <= 0) return going;
+std::vector<int64_t> steps_to_remove(const std::vector<int64_t>& steps, const Retention& retention) {
+    std::vector<int64_t> old;
+    if (retention.keep_latest <= 0) return old;
     const auto num_steps = static_cast<int64_t>(steps.size());
     for (int64_t i = 0; i + retention.keep_latest < num_steps; ++i) {
-        if (!is_milestone(steps[i], retention)) going.push_back(steps[i]);
+        if (!is_milestone(steps[i], retention)) old.push_back(steps[i]);
     }
-    return going;
+    return old;
 }
 
-void remove_superfluous(const fs::path& folder, const Retention& retention) noexcept {
+void remove_old_steps(const fs::path& folder, const Retention& retention) noexcept {
     try {
-        const std::vector<int64_t> going = superfluous(whole_steps(folder), retention);
+        const std::vector<int64_t> old = steps_to_remove(whole_steps(folder), retention);
         failpoint("before_retention");
-        for (const int64_t step : going) remove_quietly(step_path(folder, step));
+        for (const int64_t step : old) remove_quietly(step_path(folder, step));
     } catch (const std::exception& error) {
-        spdlog::warn("old checkpoints in {} stay: {}", folder.string(), error.what());
+        spdlog::warn("cannot remove old checkpoints in {}: {}", folder.string(), error.what());
     }
 }
 

@@ -12,6 +12,9 @@
 
 namespace argosy::checkpoint {
 
+/// The file of a step that holds its manifest.
+inline constexpr const char* kManifestName = "checkpoint.h5";
+
 /// "step-00000100".
 std::string step_name(int64_t step);
 
@@ -44,9 +47,9 @@ struct Retention {
 bool is_milestone(int64_t step, const Retention& retention);
 
 /// The steps to remove, oldest first. The last step always stays. REQUIRES: `steps` is ascending.
-std::vector<int64_t> superfluous(const std::vector<int64_t>& steps, const Retention& retention);
+std::vector<int64_t> steps_to_remove(const std::vector<int64_t>& steps, const Retention& retention);
 
-/// Removes the superfluous steps from `folder`. Never throws: failures are logged.
-void remove_superfluous(const std::filesystem::path& folder, const Retention& retention) noexcept;
+/// Removes the steps that `retention` does not keep. Never throws: failures are logged.
+void remove_old_steps(const std::filesystem::path& folder, const Retention& retention) noexcept;
 
 }  // namespace argosy::checkpoint

@@ -18,7 +18,7 @@ std::string quoted(const std::string& text) {
     try {
         return ordered_json(text).dump();
     } catch (const ordered_json::exception&) {
-        throw UserError("a checkpoint holds text in UTF-8, and this is none: {}",
+        throw UserError("a checkpoint holds only text in UTF-8, but this is not: {}",
                         ordered_json(text).dump(-1, ' ', true, ordered_json::error_handler_t::replace));
     }
 }
@@ -27,7 +27,7 @@ std::string quoted(const std::string& text) {
 std::string compact(const std::string& text) {
     const ordered_json value = ordered_json::parse(text, nullptr, false);
     if (!value.is_object())
-        throw UserError("a checkpoint holds a JSON object here, and this is none: {}", text);
+        throw UserError("a checkpoint holds a JSON object here, but this is not: {}", text);
     return value.dump();
 }
 
@@ -36,7 +36,7 @@ std::string numbers(const std::vector<int64_t>& values) {
 }
 
 std::string info_fields(const char* key, const TensorInfo& info) {
-    return fmt::format(R"("{}":{},"type":"{}","shape":{})", key, quoted(info.name), h5::name(info.type),
+    return fmt::format(R"("{}":{},"type":"{}","shape":{})", key, quoted(info.name), info.type_name(),
                        numbers(info.shape));
 }
 
@@ -76,38 +76,39 @@ std::string print_cut_tensor(const CutTensor& tensor) {
 
 std::string grid_field(const Plan& plan) { return fmt::format("\"grid\":[{}]", fmt::join(plan.grid, ",")); }
 
-std::string print_description(const Description& of) {
+std::string print_description(const Description& description) {
     return fmt::format(
         "\"step\":{},\"program\":{},\"mesh\":{},\"model_only\":{},\n\"model\":{},\n\"config\":{},\n\"state\":"
         "{}",
-        of.step, quoted(of.program), quoted(of.mesh), of.model_only, compact(of.model), quoted(of.config),
-        compact(of.state));
+        description.step, quoted(description.program), quoted(description.mesh), description.model_only,
+        compact(description.model), quoted(description.config), compact(description.state));
 }
 
 }  // namespace
 
 std::string to_json(const ShardTable& table) {
-    const auto slab = [](const StoredTensor& tensor) {
+    const auto print_slab = [](const StoredTensor& tensor) {
         return fmt::format("{{{}{}{}}}", info_fields("tensor", tensor.info), tensor.slabs.empty() ? "" : ",",
                            tensor.slabs.empty() ? "" : slab_fields(tensor.slabs.front()));
     };
-    return fmt::format("{{\"set\":\"{}\",\n{}}}", table.set.hex(), list("slabs", table.tensors, slab));
+    return fmt::format("{{\"set\":\"{}\",\n{}}}", table.set.hex(), list("slabs", table.tensors, print_slab));
 }
 
 std::string to_json(const Manifest& manifest) {
-    const auto file = [&](const StoredFile& of) {
+    const auto print_file = [&](const StoredFile& file) {
         const std::string name =
-            manifest.lists_slabs() ? fmt::format("\"name\":{},", quoted(of.name)) : std::string();
-        return fmt::format(R"({{{}"bytes":{},"check":"{}"}})", name, of.num_bytes, of.check.hex());
+            manifest.lists_slabs() ? fmt::format("\"name\":{},", quoted(file.name)) : std::string();
+        return fmt::format(R"({{{}"bytes":{},"check":"{}"}})", name, file.num_bytes, file.check.hex());
     };
-    const auto asset = [](const StoredAsset& of) {
-        return fmt::format(R"({{"name":{},"at":{},"bytes":{},"hash":"{}"}})", quoted(of.name), of.at,
-                           of.num_bytes, of.hash.hex());
+    const auto print_asset = [](const StoredAsset& asset) {
+        return fmt::format(R"({{"name":{},"at":{},"bytes":{},"hash":"{}"}})", quoted(asset.name), asset.at,
+                           asset.num_bytes, asset.hash.hex());
     };
     const std::string grid = manifest.lists_slabs() ? "" : grid_field(manifest.plan) + ",\n";
     return fmt::format("{{\"set\":\"{}\",{},\n{}{},\n{},\n{}}}", manifest.set.hex(),
-                       print_description(manifest.description), grid, list("files", manifest.files, file),
-                       list("assets", manifest.assets, asset),
+                       print_description(manifest.description), grid,
+                       list("files", manifest.files, print_file),
+                       list("assets", manifest.assets, print_asset),
                        manifest.lists_slabs() ? list("tensors", manifest.tensors, print_tensor)
                                               : list("tensors", manifest.plan.tensors, print_cut_tensor));
 }

@@ -10,7 +10,6 @@
 #include "checkpoint/hash.h"
 #include "checkpoint/plan.h"
 #include "checkpoint/tensor_source.h"
-#include "layout/param_spec.h"
 
 namespace argosy::checkpoint {
 

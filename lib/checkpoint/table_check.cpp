@@ -43,7 +43,7 @@ std::string_view path_fault(std::string_view name) {
     for (size_t begin = 0; begin <= name.size();) {
         const size_t end = std::min(name.find('/', begin), name.size());
         const std::string_view part = name.substr(begin, end - begin);
-        if (part.empty() || part == "." || part == "..") return "is no path";
+        if (part.empty() || part == "." || part == "..") return "is not a path";
         begin = end + 1;
     }
     return {};
@@ -124,7 +124,7 @@ void check_files(const Manifest& manifest, const std::string& place) {
         if (!names.insert(file.name).second)
             throw UserError("{}: file '{}' is listed twice", place, file.name);
         if (file.num_bytes < kUserBlockBytes) {
-            throw UserError("{}: file '{}' has {} bytes, and {} at least are needed", place, file.name,
+            throw UserError("{}: file '{}' has {} bytes, and at least {} are needed", place, file.name,
                             file.num_bytes, kUserBlockBytes);
         }
     }
@@ -147,7 +147,8 @@ void check_slabs(const StoredTensor& tensor, int num_files, const std::string& w
         const bool known = num_files == 0 ? stored.file == StoredSlab::kThisFile
                                           : stored.file >= 0 && stored.file < num_files;
         if (!known) throw UserError("{}: a slab names file {} of {}", where, stored.file, num_files);
-        extents.add(stored.file, {stored.at, num_bytes(tensor, stored)}, where);
+        const int64_t num_bytes = stored.slab.num_elements() * size_bytes(tensor.info.type);
+        extents.add(stored.file, {stored.at, num_bytes}, where);
     }
     if (num_files == 0 && tensor.slabs.size() > 1) {
         throw UserError("{}: it has {} slabs; in a full file each tensor is whole", where,
@@ -157,22 +158,18 @@ void check_slabs(const StoredTensor& tensor, int num_files, const std::string& w
 
 }  // namespace
 
-int64_t num_bytes(const StoredTensor& tensor, const StoredSlab& slab) {
-    return slab.slab.num_elements() * size_bytes(tensor.info.type);
-}
-
 void check_info(const TensorInfo& info, const std::string& place) {
     if (const std::string_view fault = path_fault(info.name); !fault.empty()) {
         throw UserError("{}: the name of tensor '{}' {}", place, printable(info.name), fault);
     }
     const std::string where = tensor_place(place, info);
     if (info.shape.size() > kMaxDims)
-        throw UserError("{}: {} dims; {} at most", where, info.shape.size(), kMaxDims);
+        throw UserError("{}: {} dims; the maximum is {}", where, info.shape.size(), kMaxDims);
     // The largest factor by which the number of elements may still grow.
     int64_t left = kMaxBytes / size_bytes(info.type);
     for (const int64_t size : info.shape) {
         if (size < 0) throw UserError("{}: a dim has {} elements", where, size);
-        if (size > left) throw UserError("{}: the bytes of shape {} cannot be counted", where, info.shape);
+        if (size > left) throw UserError("{}: shape {} has too many bytes", where, info.shape);
         left /= std::max<int64_t>(size, 1);
     }
 }
@@ -180,7 +177,7 @@ void check_info(const TensorInfo& info, const std::string& place) {
 void check_file_name(const std::string& name, const std::string& place) {
     std::string_view fault = name_fault(name);
     if (fault.empty() && (name.find('/') != std::string::npos || name == "." || name == "..")) {
-        fault = "is not that of a file in this folder";
+        fault = "is not a plain file name";
     }
     if (!fault.empty()) throw UserError("{}: the file name '{}' {}", place, printable(name), fault);
 }
@@ -192,7 +189,7 @@ void check_slab(const TensorInfo& info, const layout::Slab& slab, const std::str
                  slab.offset[dim] <= info.shape[dim] - slab.size[dim];
     }
     if (!inside) {
-        throw UserError("{}: a slab at {} of {} is no part of shape {}", place, slab.offset, slab.size,
+        throw UserError("{}: a slab at {} of {} is not inside shape {}", place, slab.offset, slab.size,
                         info.shape);
     }
 }
@@ -231,7 +228,7 @@ void check_table(const Manifest& manifest, const std::string& place, int64_t fil
     extents.check();
     for (const CutTensor& tensor : manifest.plan.tensors) check_named(tensor.info);
     if (manifest.lists_slabs() ? !manifest.plan.tensors.empty() : !manifest.tensors.empty())
-        throw UserError("{}: it lists slabs and cuts, or cuts without a grid", place);
+        throw UserError("{}: it has both slabs and cuts, or cuts without a grid", place);
     if (manifest.lists_slabs()) return;
     check_plan(manifest.plan, place);
     if (manifest.plan.num_writers() != std::ssize(manifest.files)) {

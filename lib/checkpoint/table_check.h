@@ -35,6 +35,4 @@ void check_table(const Manifest& manifest, const std::string& place, int64_t fil
 /// UserError if two of `ranges` overlap, or if one of them ends after the file.
 std::vector<ByteRange> gaps(std::vector<ByteRange> ranges, const std::string& place, int64_t file_bytes);
 
-int64_t num_bytes(const StoredTensor& tensor, const StoredSlab& slab);
-
 }  // namespace argosy::checkpoint

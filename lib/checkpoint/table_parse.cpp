@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "checkpoint/table.h"
 #include "checkpoint/table_check.h"
+#include "h5/element_type.h"
 
 namespace argosy::checkpoint {
 namespace {
@@ -173,7 +174,7 @@ class StrictParser {
 
     void take_key(int depth, const std::string& key) {
         if (!keys_.back().insert(key).second)
-            throw UserError("{}: the key {} stands twice", place_, shown(key));
+            throw UserError("{}: the key {} is listed twice", place_, shown(key));
         if (depth == 1) outermost_key_ = key;
     }
 

@@ -10,7 +10,8 @@
 
 #include "base/error.h"
 #include "base/failpoint.h"
-#include "checkpoint/stored_bytes.h"
+#include "checkpoint/element_layout.h"
+#include "checkpoint/output_file.h"
 
 namespace argosy::checkpoint {
 namespace {
@@ -23,7 +24,7 @@ void check_names(const std::vector<TensorSlab>& slabs, const std::string& place)
     for (const TensorSlab& slab : slabs) {
         check_info(slab.tensor, place);
         if (!names.insert(slab.tensor.name).second)
-            throw UserError("{}: tensor '{}' is to be written twice", place, slab.tensor.name);
+            throw UserError("{}: tensor '{}' is listed twice", place, slab.tensor.name);
     }
 }
 
@@ -56,23 +57,6 @@ struct Slot {
     int64_t at = 0, num_bytes = 0, done = 0;
     std::unique_ptr<Hasher> hasher;  // of the slab's bytes in order
 };
-
-constexpr const char* kTableName = "table";
-
-UserBlock lay_out_file(const std::filesystem::path& path, FileKind kind, const OutputFile::LayOut& lay_out) {
-    UserBlock block{.kind = kind};
-    RawFile::create(path);  // its error tells a forbidden path from a full disk; HDF5's does not
-    h5::File file = h5::File::create(path, kUserBlockBytes);
-    block.table_bytes = static_cast<int64_t>(lay_out(file).size());
-    if (block.table_bytes > kMaxTableBytes) {
-        throw UserError(
-            "{}: its table has {} bytes, and readers take {} at most: the step has too many tensors",
-            path.string(), block.table_bytes, kMaxTableBytes);
-    }
-    block.table_at = place_dataset(file, kTableName, ElementType::UInt8, std::array{block.table_bytes});
-    file.close();
-    return block;
-}
 
 }  // namespace
 
@@ -182,56 +166,12 @@ TensorFile TensorFile::full(const std::filesystem::path& path, const Description
     }
     Manifest table{.description = description};
     const std::string text = to_json(table);
-    table.set = hash_of(std::as_bytes(std::span(text)));
+    table.set = hash_of(text);
     const auto place = [&](h5::File& file) { return place_tensors(file, slabs); };
     return TensorFile(std::make_unique<State>(path, FileKind::Full, std::move(table), slabs, place, assets));
 }
 
 void TensorFile::append(size_t slab, std::span<const std::byte> bytes) { state_->append(slab, bytes); }
 void TensorFile::finish() { state_->finish(); }
-
-OutputFile::OutputFile(const std::filesystem::path& path, FileKind kind, const LayOut& lay_out)
-    : block_(lay_out_file(path, kind, lay_out)), file_(RawFile::open_to_write(path)) {
-    block_.num_bytes = file_.size_bytes();
-}
-
-void OutputFile::finish(const std::string& table, std::vector<ByteRange> checked,
-                        const std::optional<Hash>& set) {
-    ARGOSY_CHECK(static_cast<int64_t>(table.size()) == block_.table_bytes, "{}: a table of {} bytes in {}",
-                 file_.path().string(), table.size(), block_.table_bytes);
-    const auto text = std::as_bytes(std::span(table));
-    file_.write_at(block_.table_at, text);
-    block_.table_hash = hash_of(text);
-    checked.push_back({block_.table_at, block_.table_bytes});
-    block_.rest = hash_of(file_, gaps(std::move(checked), file_.path().string(), block_.num_bytes));
-    block_.set = set;
-    const std::string block = to_text(block_);
-    file_.write_at(0, std::as_bytes(std::span(block)));
-    file_.sync();
-}
-
-int64_t place_dataset(h5::File& file, const std::string& name, ElementType type,
-                      std::span<const int64_t> shape) {
-    const h5::Dataset dataset = file.create_dataset(name, type, shape);
-    return dataset.num_elements() == 0 ? kUserBlockBytes : dataset.offset();
-}
-
-std::vector<StoredAsset> place_assets(h5::File& file, const std::vector<Asset>& assets) {
-    std::vector<StoredAsset> places;
-    for (const Asset& asset : assets) {
-        check_file_name(asset.name, file.place());
-        const auto size = static_cast<int64_t>(asset.bytes.size());
-        const int64_t at = place_dataset(file, "assets/" + asset.name, ElementType::UInt8, std::array{size});
-        places.push_back({asset.name, at, size, hash_of(std::as_bytes(std::span(asset.bytes)))});
-    }
-    return places;
-}
-
-void write_assets(const OutputFile& file, const std::vector<StoredAsset>& places,
-                  const std::vector<Asset>& assets) {
-    for (size_t i = 0; i < assets.size(); ++i) {
-        file.file().write_at(places[i].at, std::as_bytes(std::span(assets[i].bytes)));
-    }
-}
 
 }  // namespace argosy::checkpoint

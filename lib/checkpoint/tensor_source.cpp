@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "h5/element_type.h"
 
 namespace argosy::checkpoint {
 namespace {
@@ -23,12 +24,11 @@ std::string listing(const std::vector<TensorInfo>& tensors) {
 
 }  // namespace
 
-int64_t TensorInfo::num_elements() const { return layout::whole(shape).num_elements(); }
+const char* TensorInfo::type_name() const { return h5::name(type); }
 
 const TensorInfo* TensorSource::find(const std::string& name) const {
     const std::vector<TensorInfo>& all = tensors();
-    const auto found =
-        std::find_if(all.begin(), all.end(), [&](const TensorInfo& each) { return each.name == name; });
+    const auto found = std::ranges::find(all, name, &TensorInfo::name);
     return found == all.end() ? nullptr : &*found;
 }
 

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "h5/dataset.h"
-#include "layout/param_spec.h"
+#include "base/element_type.h"
+#include "layout/slab.h"
 
 namespace argosy::checkpoint {
 
@@ -17,8 +17,9 @@ struct TensorInfo {
     std::string name;
     ElementType type = ElementType::Float32;
     std::vector<int64_t> shape;
-    int64_t num_elements() const;
+    int64_t num_elements() const { return layout::num_elements(shape); }
     int64_t num_bytes() const { return num_elements() * size_bytes(type); }
+    const char* type_name() const;  // "f32"
     bool operator==(const TensorInfo&) const = default;
 };
 

@@ -15,8 +15,6 @@ constexpr std::string_view kCheckKey = "check ";
 constexpr size_t kHexDigits = 32;
 constexpr std::array kKinds = {FileKind::Manifest, FileKind::Shard, FileKind::Full};
 
-Hash hash_of_text(std::string_view text) { return hash_of(std::as_bytes(std::span(text))); }
-
 template <class... Args>
 [[noreturn]] void fail_torn(const std::string& place, fmt::format_string<Args...> text, Args&&... args) {
     throw UserError("{}: its user block (bytes 0 .. {}, outside the tensors) is torn: {}", place,
@@ -63,19 +61,18 @@ void check_version(std::string_view text, bool intact, const std::string& place)
     const int64_t major = version.empty() ? -1 : parse_number(version.front());
     if ((major >= kOldestMajor && major <= kFormatMajor) || !intact) return;
     throw UserError(
-        "{} is of checkpoint format {}, and this program reads {}.x to {}.x; use the version that wrote it, "
-        "or a "
-        "newer one",
+        "{} is of checkpoint format {}, but this program reads {}.x to {}.x; use the version that wrote it, "
+        "or a newer one",
         place, line, kOldestMajor, kFormatMajor);
 }
 
 Hash check_integrity(const Sections& parts, const std::string& place) {
     const std::optional<Hash> stored = parse_hash(parts.check);
-    const Hash found = hash_of_text(parts.lines);
+    const Hash found = hash_of(parts.lines);
     if (!stored) fail_torn(place, "it has no check line");
     if (*stored != found)
         fail_torn(place, "its check says {}, and its lines give {}", stored->hex(), found.hex());
-    if (!parts.padded) fail_torn(place, "its end is not spaces and a line's end");
+    if (!parts.padded) fail_torn(place, "it does not end with spaces and a newline");
     return *stored;
 }
 
@@ -104,16 +101,16 @@ class Fields {
         for (const FileKind each : kKinds) {
             if (fields_[i] == name(each)) return each;
         }
-        fail_torn(place_, "'{}' is no kind of file", fields_[i]);
+        fail_torn(place_, "'{}' is not a kind of file", fields_[i]);
     }
     int64_t number(size_t i) const {
         const int64_t value = parse_number(fields_[i]);
-        if (value < 0) fail_torn(place_, "'{}' in its line '{}' is no number", fields_[i], key_);
+        if (value < 0) fail_torn(place_, "'{}' in its line '{}' is not a number", fields_[i], key_);
         return value;
     }
     Hash hash(size_t i) const {
         const std::optional<Hash> value = parse_hash(fields_[i]);
-        if (!value) fail_torn(place_, "'{}' in its line '{}' is no check", fields_[i], key_);
+        if (!value) fail_torn(place_, "'{}' in its line '{}' is not a check", fields_[i], key_);
         return *value;
     }
 
@@ -153,7 +150,7 @@ std::string to_text(const UserBlock& block) {
                     kFormatMinor, name(block.kind), block.num_bytes, block.table_at, block.table_bytes,
                     block.table_hash.hex(), block.rest.hex());
     if (block.set) text += fmt::format("set {}\n", block.set->hex());
-    text += fmt::format("{}{}\n", kCheckKey, hash_of_text(text).hex());
+    text += fmt::format("{}{}\n", kCheckKey, hash_of(text).hex());
     ARGOSY_CHECK(text.size() < kUserBlockBytes, "{} bytes", text.size());
     text.resize(kUserBlockBytes - 1, ' ');
     return text + '\n';
@@ -162,10 +159,10 @@ std::string to_text(const UserBlock& block) {
 UserBlock parse_user_block(std::string_view text, const std::string& place) {
     ARGOSY_CHECK(text.size() == kUserBlockBytes, "{} bytes", text.size());
     if (!text.starts_with(kMagic)) {
-        throw UserError("{} is no file of a checkpoint, or torn: it does not begin with '{}'", place, kMagic);
+        throw UserError("{} is not a checkpoint file, or torn: it does not begin with '{}'", place, kMagic);
     }
     const Sections parts = sections_of(text);
-    const bool intact = parts.check.empty() || parse_hash(parts.check) == hash_of_text(parts.lines);
+    const bool intact = parts.check.empty() || parse_hash(parts.check) == hash_of(parts.lines);
     check_version(text, intact, place);
     UserBlock block{.check = check_integrity(parts, place)};
     const Lines lines = lines_of(parts.lines);

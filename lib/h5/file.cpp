@@ -1,31 +1,31 @@
 #include "h5/file.h"
 
 #include <fmt/ranges.h>
+#include <hdf5.h>
 
 #include <cerrno>
 #include <cstring>
 #include <fstream>
 
-#include "h5/dataset.h"
-
 namespace argosy::h5 {
 namespace {
 
-Handle access_plan(const std::string& place) {
-    Handle plan(check(H5Pcreate(H5P_FILE_ACCESS), "make an access plan", place), H5Pclose);
+Handle access_properties(const std::string& place) {
+    Handle properties(check(H5Pcreate(H5P_FILE_ACCESS), "make file access properties", place), H5Pclose);
     // The lower bound is below 1.10, because HDF5 marks a file of format 1.10 while the file is open for
     // writing, and refuses to open a file whose mark remains after a crash.
-    check(H5Pset_libver_bounds(plan.id(), H5F_LIBVER_EARLIEST, H5F_LIBVER_LATEST), "set format bounds",
+    check(H5Pset_libver_bounds(properties.id(), H5F_LIBVER_EARLIEST, H5F_LIBVER_LATEST), "set format bounds",
           place);
     // Closing a file whose datasets are still open fails, instead of silently leaving the file open.
-    check(H5Pset_fclose_degree(plan.id(), H5F_CLOSE_SEMI), "set the close degree", place);
-    return plan;
+    check(H5Pset_fclose_degree(properties.id(), H5F_CLOSE_SEMI), "set the close degree", place);
+    return properties;
 }
 
-Handle creation_plan(int64_t user_block_bytes, const std::string& place) {
-    Handle plan(check(H5Pcreate(H5P_FILE_CREATE), "make a creation plan", place), H5Pclose);
-    check(H5Pset_userblock(plan.id(), static_cast<hsize_t>(user_block_bytes)), "set its user block", place);
-    return plan;
+Handle creation_properties(int64_t user_block_bytes, const std::string& place) {
+    Handle properties(check(H5Pcreate(H5P_FILE_CREATE), "make file creation properties", place), H5Pclose);
+    check(H5Pset_userblock(properties.id(), static_cast<hsize_t>(user_block_bytes)), "set its user block",
+          place);
+    return properties;
 }
 
 Handle space_of(std::span<const int64_t> shape, const std::string& place) {
@@ -35,12 +35,16 @@ Handle space_of(std::span<const int64_t> shape, const std::string& place) {
                   H5Sclose);
 }
 
-Handle dataset_plan(const std::string& place) {
-    Handle plan(check(H5Pcreate(H5P_DATASET_CREATE), "make a dataset plan", place), H5Pclose);
-    check(H5Pset_layout(plan.id(), H5D_CONTIGUOUS), "set the layout", place);
-    check(H5Pset_alloc_time(plan.id(), H5D_ALLOC_TIME_EARLY), "set early allocation", place);
-    check(H5Pset_fill_time(plan.id(), H5D_FILL_TIME_NEVER), "switch filling off", place);
-    return plan;
+Handle dataset_properties(const std::string& place) {
+    return Handle(check(H5Pcreate(H5P_DATASET_CREATE), "make dataset properties", place), H5Pclose);
+}
+
+Handle contiguous_properties(const std::string& place) {
+    Handle properties = dataset_properties(place);
+    check(H5Pset_layout(properties.id(), H5D_CONTIGUOUS), "set the layout", place);
+    check(H5Pset_alloc_time(properties.id(), H5D_ALLOC_TIME_EARLY), "set early allocation", place);
+    check(H5Pset_fill_time(properties.id(), H5D_FILL_TIME_NEVER), "switch filling off", place);
+    return properties;
 }
 
 /// Escapes "%" as "%%", because HDF5 replaces "%b" in a source's name by a running number.
@@ -60,12 +64,12 @@ void select(const Handle& space, const layout::Slab& slab, const std::string& pl
           "select a source's slab", place);
 }
 
-void add_source(const Handle& plan, const Handle& space, const VirtualSource& source,
+void add_source(const Handle& properties, const Handle& space, const VirtualSource& source,
                 const std::string& place) {
     const Handle from = space_of(source.shape, place);
     select(space, source.to, place);
     if (source.from.size != source.shape) select(from, source.from, place);
-    check(H5Pset_virtual(plan.id(), space.id(), literal_name(source.file).c_str(),
+    check(H5Pset_virtual(properties.id(), space.id(), literal_name(source.file).c_str(),
                          literal_name(source.dataset).c_str(), from.id()),
           "add a source", place);
 }
@@ -83,8 +87,8 @@ std::string dataset_place(const std::string& file, const std::string& name) {
 
 File File::create(const std::filesystem::path& path, int64_t user_block_bytes) {
     start_library();
-    const Handle creation = creation_plan(user_block_bytes, path.string());
-    const Handle access = access_plan(path.string());
+    const Handle creation = creation_properties(user_block_bytes, path.string());
+    const Handle access = access_properties(path.string());
     const int64_t id = H5Fcreate(path.c_str(), H5F_ACC_TRUNC, creation.id(), access.id());
     return File(Handle(check(id, "create the file", path.string()), H5Fclose), path.string());
 }
@@ -94,36 +98,38 @@ File File::open(const std::filesystem::path& path) {
     errno = 0;
     if (!std::ifstream(path)) throw UserError("cannot open {}: {}", path.string(), std::strerror(errno));
     if (H5Fis_hdf5(path.c_str()) <= 0) throw UserError("{} is not an HDF5 file", path.string());
-    const Handle plan = access_plan(path.string());
-    const int64_t id = H5Fopen(path.c_str(), H5F_ACC_RDONLY, plan.id());
+    const Handle access = access_properties(path.string());
+    const int64_t id = H5Fopen(path.c_str(), H5F_ACC_RDONLY, access.id());
     return File(Handle(check<UserError>(id, "open the file", path.string()), H5Fclose), path.string());
 }
 
 Dataset File::create_dataset(const std::string& name, ElementType type, std::span<const int64_t> shape) {
     const std::string place = dataset_place(place_, name);
-    return Dataset(new_dataset(name, type, space_of(shape, place), dataset_plan(place)), place);
+    return Dataset(new_dataset(name, type, space_of(shape, place), contiguous_properties(place)), place);
 }
 
 void File::create_virtual_dataset(const std::string& name, ElementType type, std::span<const int64_t> shape,
                                   std::span<const VirtualSource> sources) {
     const std::string place = dataset_place(place_, name);
     const Handle space = space_of(shape, place);
-    const Handle plan(check(H5Pcreate(H5P_DATASET_CREATE), "make a dataset plan", place), H5Pclose);
+    const Handle properties = dataset_properties(place);
     const Handle elements = file_type(type);
     const uint64_t missing = missing_element(type);
-    check(H5Pset_fill_value(plan.id(), elements.id(), &missing), "set what stands for missing ones", place);
-    for (const VirtualSource& source : sources) add_source(plan, space, source, place);
-    new_dataset(name, type, space, plan);
+    check(H5Pset_fill_value(properties.id(), elements.id(), &missing), "set the value of missing elements",
+          place);
+    for (const VirtualSource& source : sources) add_source(properties, space, source, place);
+    new_dataset(name, type, space, properties);
 }
 
-Handle File::new_dataset(const std::string& name, ElementType type, const Handle& space, const Handle& plan) {
+Handle File::new_dataset(const std::string& name, ElementType type, const Handle& space,
+                         const Handle& properties) {
     const std::string place = dataset_place(place_, name);
-    const Handle links(check(H5Pcreate(H5P_LINK_CREATE), "make a link plan", place), H5Pclose);
+    const Handle links(check(H5Pcreate(H5P_LINK_CREATE), "make link properties", place), H5Pclose);
     check(H5Pset_create_intermediate_group(links.id(), 1), "allow groups in its name", place);
     // A named variable: a temporary would be closed before `check`, which would clear HDF5's error text.
     const Handle elements = file_type(type);
-    const int64_t id =
-        H5Dcreate2(handle_.id(), name.c_str(), elements.id(), space.id(), links.id(), plan.id(), H5P_DEFAULT);
+    const int64_t id = H5Dcreate2(handle_.id(), name.c_str(), elements.id(), space.id(), links.id(),
+                                  properties.id(), H5P_DEFAULT);
     return Handle(check(id, "create it", place), H5Dclose);
 }
 

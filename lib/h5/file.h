@@ -54,7 +54,8 @@ class File : public Object {
     void close();
 
   private:
-    Handle new_dataset(const std::string& name, ElementType type, const Handle& space, const Handle& plan);
+    Handle new_dataset(const std::string& name, ElementType type, const Handle& space,
+                       const Handle& properties);
     File(Handle handle, std::string place) : Object(std::move(handle), std::move(place)) {}
 };
 

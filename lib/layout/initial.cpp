@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/error.h"
 #include "base/random.h"
 
 namespace argosy::layout {
@@ -20,26 +19,6 @@ float bell_unit(uint64_t element, uint64_t seed, uint64_t key) {
     return static_cast<float>(sum - kMean);
 }
 
-/// Calls visit(global index of the first element, count) for each row of the slab. A row's elements are
-/// contiguous both in the slab and in the whole tensor.
-template <class Visit>
-void for_each_row(const std::vector<int64_t>& shape, const Slab& slab, Visit visit) {
-    const size_t num_dims = shape.size();
-    std::vector<int64_t> position(num_dims, 0);
-    const int64_t row = slab.size.back();
-    const int64_t num_rows = row == 0 ? 0 : slab.num_elements() / row;
-    for (int64_t i = 0; i < num_rows; ++i) {
-        int64_t index = 0;
-        for (size_t dim = 0; dim < num_dims; ++dim)
-            index = index * shape[dim] + slab.offset[dim] + position[dim];
-        visit(index, row);
-        for (size_t dim = num_dims - 1; dim-- > 0;) {
-            if (++position[dim] < slab.size[dim]) break;
-            position[dim] = 0;
-        }
-    }
-}
-
 }  // namespace
 
 void initial_values(const ParamSpec& spec, const Slab& slab, uint64_t seed, float* out) {
@@ -49,8 +28,11 @@ void initial_values(const ParamSpec& spec, const Slab& slab, uint64_t seed, floa
     }
     const auto scale = static_cast<float>(spec.init.value / std::sqrt(8 * (4294967296.0 - 1) / 12));
     const uint64_t key = name_key(spec.name);
-    for_each_row(spec.shape, slab, [&](int64_t first, int64_t count) {
-        for (int64_t i = 0; i < count; ++i) *out++ = bell_unit(first + i, seed, key) * scale;
+    if (slab.num_elements() == 0) return;
+    for_each_run(slab, whole(spec.shape), slab, [&](const Run& run) {
+        const float factor = scale;  // a copy: the compiler assumes that stores to `out` may change `scale`
+        for (int64_t i = 0; i < run.length; ++i)
+            out[run.in_b + i] = bell_unit(run.in_a + i, seed, key) * factor;
     });
 }
 

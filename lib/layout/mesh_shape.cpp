@@ -130,8 +130,7 @@ MeshShape resolve(const MeshRequest& request, int num_ranks) {
     if (product(shape.degrees) != num_ranks) {
         throw UserError(
             "{} = {} ranks, but {} were started; change a degree under [parallelism] (dp_shard = -1 takes "
-            "the "
-            "rest) or start {} ranks",
+            "the rest) or start {} ranks",
             spelled_out(shape.degrees), product(shape.degrees), num_ranks, product(shape.degrees));
     }
     return shape;

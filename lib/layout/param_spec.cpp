@@ -5,10 +5,7 @@
 #include "base/error.h"
 
 namespace argosy::layout {
-namespace {
 
-/// The pipeline ranks that hold the parameter, in the order of its stages. A rank that runs several of these
-/// stages is listed once.
 std::vector<int> pipeline_ranks(const ParamSpec& spec, const MeshShape& mesh) {
     std::vector<int> ranks;
     for (const int stage : spec.stages) {
@@ -18,10 +15,8 @@ std::vector<int> pipeline_ranks(const ParamSpec& spec, const MeshShape& mesh) {
     return ranks;
 }
 
-}  // namespace
-
 Slab slab_of(const ParamSpec& spec, const MeshShape& mesh, const Coordinates& coordinates, int num_cuts) {
-    Slab slab{std::vector<int64_t>(spec.shape.size(), 0), spec.shape};
+    Slab slab = whole(spec.shape);
     const auto count = num_cuts < 0 ? spec.cuts.size() : static_cast<size_t>(num_cuts);
     for (size_t i = 0; i < count; ++i) {
         const Cut& cut = spec.cuts[i];

@@ -13,8 +13,8 @@ namespace argosy::layout {
 
 enum class InitKind { Bell, Constant };
 
-/// The initial values of a parameter. Constant: all elements are `value`. Bell: mean 0 and standard deviation
-/// `value`, bounded at 4.9 standard deviations (see initial.h).
+/// The initial values of a parameter. Constant: all elements are `value`. Bell: mean 0 and standard
+/// deviation `value`, bounded at 4.9 standard deviations (see initial.h).
 struct Init {
     InitKind kind = InitKind::Constant;
     double value = 0;
@@ -46,6 +46,10 @@ struct ParamSpec {
     std::vector<Cut> cuts = {};     // in order: the tensor axis first, then the shard axes
     PartialSum gradient = {};       // the sum that remains after the reduce-scatter over the shard axes
 };
+
+/// The pipeline ranks that hold the parameter, in the order of its stages. A rank that runs several of these
+/// stages is listed once.
+std::vector<int> pipeline_ranks(const ParamSpec& spec, const MeshShape& mesh);
 
 /// The slab that the rank at `coordinates` holds after the first `num_cuts` cuts (-1: all).
 Slab slab_of(const ParamSpec& spec, const MeshShape& mesh, const Coordinates& coordinates, int num_cuts = -1);

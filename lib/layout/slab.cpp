@@ -16,11 +16,13 @@ int64_t element(const Slab& slab, const std::vector<int64_t>& at) {
 
 }  // namespace
 
-int64_t Slab::num_elements() const {
+int64_t num_elements(const std::vector<int64_t>& shape) {
     int64_t count = 1;
-    for (const int64_t extent : size) count *= extent;
+    for (const int64_t extent : shape) count *= extent;
     return count;
 }
+
+int64_t Slab::num_elements() const { return layout::num_elements(size); }
 
 Slab whole(const std::vector<int64_t>& shape) {
     return {.offset = std::vector<int64_t>(shape.size(), 0), .size = shape};

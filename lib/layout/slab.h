@@ -10,6 +10,8 @@
 
 namespace argosy::layout {
 
+int64_t num_elements(const std::vector<int64_t>& shape);
+
 /// The index range [offset, offset + size) in each dim.
 struct Slab {
     std::vector<int64_t> offset, size;

@@ -42,7 +42,7 @@ constexpr const char* kSavingKeys[] = {"interval",
                                        "last_save_in_hf",
                                        "export_dtype"};
 
-std::vector<std::string> set_among_saving_keys(const config::JobConfig& config) {
+std::vector<std::string> changed_saving_keys(const config::JobConfig& config) {
     std::vector<std::string> names;
     for (const std::string name : kSavingKeys) {
         const config::Field& field = *config::find_field("checkpoint." + name);
@@ -67,7 +67,7 @@ SaveOptions save_options(const config::JobConfig& config, const model::ModelSpec
                          const layout::MeshShape& mesh, const Start& start, int64_t final_step) {
     SaveOptions options{.checkpoint = config.checkpoint,
                         .folder = steps_folder(config),
-                        .first_step = start.position.step,
+                        .initial_step = start.position.step,
                         .final_step = final_step};
     if (!config.checkpoint.saves()) return options;
     model::ModelSpec saved = spec;
@@ -85,7 +85,7 @@ SaveOptions save_options(const config::JobConfig& config, const model::ModelSpec
 void log_idle_checkpoint_keys(const config::JobConfig& config) {
     const config::Checkpoint& checkpoint = config.checkpoint;
     const std::vector<std::string> idle =
-        checkpoint.saves() ? std::vector<std::string>() : set_among_saving_keys(config);
+        checkpoint.saves() ? std::vector<std::string>() : changed_saving_keys(config);
     if (!idle.empty()) {
         spdlog::info(
             "{} {} no effect: {}", fmt::join(idle, ", "), idle.size() == 1 ? "has" : "have",
@@ -94,8 +94,8 @@ void log_idle_checkpoint_keys(const config::JobConfig& config) {
     const bool loads = checkpoint.enable || !checkpoint.initial_load_model_only;
     if (!checkpoint.exclude_from_loading.empty() && !loads) {
         spdlog::info(
-            "checkpoint.exclude_from_loading has no effect: without checkpoint.enable nothing but weights is "
-            "loaded");
+            "checkpoint.exclude_from_loading has no effect: only weights are loaded without "
+            "checkpoint.enable");
     }
     if (checkpoint.saves() && checkpoint.keep_every && checkpoint.keep_latest_k == 0) {
         spdlog::info("checkpoint.keep_every has no effect: checkpoint.keep_latest_k = 0 keeps all steps");

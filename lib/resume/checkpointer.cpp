@@ -3,7 +3,6 @@
 #include <ATen/ops/tensor.h>
 #include <fmt/ranges.h>
 
-#include <chrono>
 #include <random>
 #include <thread>
 #include <utility>
@@ -11,9 +10,11 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/units.h"
 #include "checkpoint/partial_folder.h"
 #include "checkpoint/step_folder.h"
 #include "checkpoint/tensor_file.h"
+#include "resume/collectives.h"
 #include "resume/save_plan.h"
 #include "resume/saved_steps.h"
 #include "resume/shard_copy.h"
@@ -24,8 +25,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr auto kBetweenPolls = std::chrono::milliseconds(2);
-
 std::vector<int64_t> random_numbers() {
     std::random_device device;
     return {static_cast<int64_t>(device()), static_cast<int64_t>(device())};
@@ -33,7 +32,7 @@ std::vector<int64_t> random_numbers() {
 
 checkpoint::Hash nonce_of(const std::vector<int64_t>& nonce, int64_t step) {
     const std::string text = fmt::format("{} {}", fmt::join(nonce, " "), step);
-    return checkpoint::hash_of(std::as_bytes(std::span(text)));
+    return checkpoint::hash_of(text);
 }
 
 fs::path place_of(const SaveOptions& options, int64_t step) {
@@ -48,7 +47,7 @@ fs::path export_place(const SaveOptions& options, int64_t step) {
 
 fs::path Checkpointer::Save::place() const { return place_of(*options, position.step); }
 
-void Checkpointer::Save::start() const {
+void Checkpointer::Save::make_folder() const {
     checkpoint::start_step(options->folder, position.step, plan.num_writers());
 }
 
@@ -69,8 +68,8 @@ void Checkpointer::Save::commit() const {
     if (!set_aside_later_steps(options->folder, description.step)) return;
     const checkpoint::Retention retention{.keep_latest = options->checkpoint.keep_latest_k,
                                           .keep_every = options->checkpoint.keep_every.value_or(0)};
-    checkpoint::remove_superfluous(options->folder, retention);
-    remove_passed_asides(options->folder, description.step, retention);
+    checkpoint::remove_old_steps(options->folder, retention);
+    remove_steps_set_aside(options->folder, description.step, retention);
 }
 
 Checkpointer::Checkpointer(SaveOptions options, comm::Communicator& control, const RunState& state)
@@ -85,7 +84,7 @@ Checkpointer::Checkpointer(SaveOptions options, comm::Communicator& control, con
     work_.run(on_rank_0([this] {
         checkpoint::make_folders(options_->folder);
         const bool exports =
-            options_->checkpoint.last_save_in_hf && options_->first_step < options_->final_step;
+            options_->checkpoint.last_save_in_hf && options_->initial_step < options_->final_step;
         // An occupied path should fail the run at once rather than at its end.
         if (exports) require_export_place(export_place(*options_, options_->final_step));
     }));
@@ -123,7 +122,7 @@ void Checkpointer::begin(const train::Position& position) {
     const double started = seconds_now();
     if (save_ && control_.rank() == 0 && !std::exchange(overlap_is_logged_, true)) {
         spdlog::warn(
-            "step {} is to be saved, and step {} is still being written: training waits. A larger "
+            "training waits before it saves step {}, because step {} is still being written; a larger "
             "checkpoint.interval avoids that",
             position.step, save_->position.step);
     }
@@ -145,26 +144,25 @@ void Checkpointer::begin(const train::Position& position) {
     stalled_seconds_ = seconds_now() - started;
     last_begun_ = position.step;
     stage_ = Stage::MakeFolder;
-    work_.begin(on_rank_0([save] { save->start(); }));
+    work_.begin(on_rank_0([save] { save->make_folder(); }));
     log_memory();
     while (!is_async() && stage_ != Stage::Written) {
         advance();
-        std::this_thread::sleep_for(kBetweenPolls);
+        std::this_thread::sleep_for(JointWork::kBetweenPolls);
     }
 }
 
 /// COLLECTIVE. Logs, once in a process, how much host memory the copies take.
 void Checkpointer::log_memory() {
     if (std::exchange(memory_is_logged_, true)) return;
-    const at::Tensor all = at::tensor({copy_->num_bytes()}, at::kLong), most = all.clone();
+    const at::Tensor all = at::tensor({copy_->num_bytes()}, at::kLong), max = all.clone();
     const comm::Op ops[] = {
         {.kind = comm::OpKind::AllReduce, .out = all, .in = all},
-        {.kind = comm::OpKind::AllReduce, .out = most, .in = most, .reduction = comm::Reduction::Max}};
+        {.kind = comm::OpKind::AllReduce, .out = max, .in = max, .reduction = comm::Reduction::Max}};
     control_.run(ops);
-    const auto gibibytes = [](const at::Tensor& bytes) { return bytes.item<double>() / (1 << 30); };
     spdlog::info(
         "checkpoints take up to {:.3f} GiB of host memory on a rank, {:.3f} GiB on all, until the run ends",
-        gibibytes(most), gibibytes(all));
+        gibibytes(max.item<int64_t>()), gibibytes(all.item<int64_t>()));
 }
 
 void Checkpointer::advance() {
@@ -196,9 +194,9 @@ void Checkpointer::log_end() const {
     const double seconds = seconds_now() - started_;
     const std::string saved = fmt::format("step {} is saved in {} after {:.1f} s", save_->position.step,
                                           save_->place().string(), seconds);
-    if (finishes_) {
+    if (finish_started_) {
         spdlog::info("{}; training had ended, and the program waited {:.3f} s for it (not in the metrics)",
-                     saved, seconds_now() - *finishes_);
+                     saved, seconds_now() - *finish_started_);
     } else {
         spdlog::info("{}; training waited {:.3f} s of them", saved, is_async() ? stalled_seconds_ : seconds);
     }
@@ -208,17 +206,17 @@ void Checkpointer::settle() {
     if (save_ && stage_ == Stage::Written) begin_commit();
     while (save_) {
         advance();
-        if (save_) std::this_thread::sleep_for(kBetweenPolls);
+        if (save_) std::this_thread::sleep_for(JointWork::kBetweenPolls);
     }
 }
 
 void Checkpointer::finish(const train::Position& position) {
     if (!saves()) return;
-    finishes_ = seconds_now();
+    finish_started_ = seconds_now();
     settle();
     // The step with which this process began is saved already, belongs to another run, or is step 0.
-    if (position.step != last_begun_ && position.step != options_->first_step) {
-        finishes_ = seconds_now();
+    if (position.step != last_begun_ && position.step != options_->initial_step) {
+        finish_started_ = seconds_now();
         begin(position);
     }
     settle();
@@ -231,9 +229,8 @@ void Checkpointer::give_up() {
     // The work of all ranks has ended, so no rank writes to the folder any more.
     work_.run(on_rank_0([save] { checkpoint::remove_quietly(checkpoint::partial_path(save->place())); }));
     throw JobError(
-        "the checkpoint of step {} was not written: rank {}: {}. Earlier ones are as they were; "
-        "checkpoint.folder may "
-        "name another disk",
+        "the checkpoint of step {} was not written: rank {}: {}. Earlier checkpoints are unchanged; "
+        "checkpoint.folder can name a folder on another disk",
         save->position.step, failure.rank, failure.reason);
 }
 
@@ -243,7 +240,7 @@ void Checkpointer::export_last(int64_t step) {
     work_.run(on_rank_0([&] {
         if (step != last_begun_ && (fs::exists(place) || !fs::exists(saved))) return;
         write_hugging_face(saved, place, options_->checkpoint.export_dtype);
-        spdlog::info("step {} is in {} too, as Hugging Face's", step, place.string());
+        spdlog::info("step {} is exported to {}, in Hugging Face's format", step, place.string());
     }));
 }
 

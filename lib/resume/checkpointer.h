@@ -27,7 +27,7 @@ namespace argosy::resume {
 struct SaveOptions {
     config::Checkpoint checkpoint = {};
     std::filesystem::path folder = {};  // holds the steps
-    int64_t first_step = 0;             // the last step done before this process began; not saved again
+    int64_t initial_step = 0;           // the last step done before this process began; not saved again
     int64_t final_step = 0;             // the step with which the run ends
     /// Common to all saves. Each save sets step, state and model_only itself.
     checkpoint::Description description = {};
@@ -80,7 +80,7 @@ class Checkpointer {
         std::vector<std::span<const std::byte>> bytes;
 
         std::filesystem::path place() const;
-        void start() const;
+        void make_folder() const;
         void write_shard() const;
         void commit() const;
     };
@@ -107,11 +107,11 @@ class Checkpointer {
     int64_t last_begun_ = 0;      // step of the newest save; 0: none
     bool memory_is_logged_ = false, overlap_is_logged_ = false;
     std::shared_ptr<ShardCopy> copy_ = std::make_shared<ShardCopy>();
-    std::shared_ptr<const Save> save_;  // under way
-    Stage stage_ = Stage::MakeFolder;   // of save_
-    double started_ = 0;                // when save_ began, by seconds_now()
-    double stalled_seconds_ = 0;        // how long training waited for the copy of save_
-    std::optional<double> finishes_;    // when finish() began to wait for save_, by seconds_now()
+    std::shared_ptr<const Save> save_;      // under way
+    Stage stage_ = Stage::MakeFolder;       // of save_
+    double started_ = 0;                    // when save_ began, by seconds_now()
+    double stalled_seconds_ = 0;            // how long training waited for the copy of save_
+    std::optional<double> finish_started_;  // when finish() began to wait for save_, by seconds_now()
     JointWork work_;
 };
 

@@ -1,16 +1,14 @@
 // Runs work such as writing a checkpoint on every rank, in a background thread, while training goes on, and
-// reports a failure to all ranks (JointWork). No collective waits for the work: the ranks poll with a tiny
-// all-reduce whether the work of all ranks has ended, so a slow disk on one rank makes no collective time
-// out. Also has collectives that exchange texts and integers.
+// reports a failure to all ranks. No collective waits for the work: the ranks poll with a tiny all-reduce
+// whether the work of all ranks has ended, so a slow disk on one rank makes no collective time out.
 #pragma once
 
-#include <cstdint>
+#include <chrono>
 #include <functional>
 #include <future>
 #include <optional>
 #include <string>
 #include <thread>
-#include <vector>
 
 #include "base/error.h"
 #include "comm/communicator.h"
@@ -29,6 +27,9 @@ class JointWork {
     /// written, and shorter than the time that Slurm gives a job to exit (KillWait, 30 s), because the other
     /// ranks wait for this rank's error.
     static constexpr double kPatienceSeconds = 10;
+
+    /// Pause between two calls of ended() by a thread that waits for the work.
+    static constexpr std::chrono::milliseconds kBetweenPolls{2};
 
     /// REQUIRES: `control` outlives this object.
     explicit JointWork(comm::Communicator& control, double patience_seconds = kPatienceSeconds)
@@ -69,14 +70,5 @@ class JointWork {
     std::thread thread_;
     std::optional<Failure> failure_;
 };
-
-/// COLLECTIVE: the text of each rank, by rank. REQUIRES: no NUL in `own`.
-std::vector<std::string> all_gather_texts(comm::Communicator& group, const std::string& own);
-
-/// COLLECTIVE: returns `own` of rank `root` on every rank. The other ranks' `own` is ignored.
-std::string broadcast_text(comm::Communicator& group, const std::string& own, int root);
-
-/// COLLECTIVE: returns rank 0's `own` on every rank. The other ranks' `own` is ignored.
-std::vector<int64_t> broadcast_from_rank_0(comm::Communicator& group, const std::vector<int64_t>& own);
 
 }  // namespace argosy::resume

@@ -24,21 +24,21 @@ using checkpoint::TensorInfo;
 using checkpoint::TensorSource;
 
 /// Keys that do not affect training. log_differences() leaves them out.
-constexpr std::array<std::string_view, 6> kSaysNothing = {"job.dump_folder",
-                                                          "job.description",
-                                                          "checkpoint.folder",
-                                                          "checkpoint.load_step",
-                                                          "checkpoint.initial_load_path",
-                                                          "model.hf_assets_path"};
+constexpr std::array<std::string_view, 6> kUnimportantKeys = {"job.dump_folder",
+                                                              "job.description",
+                                                              "checkpoint.folder",
+                                                              "checkpoint.load_step",
+                                                              "checkpoint.initial_load_path",
+                                                              "model.hf_assets_path"};
 
 LoadedParts all_but_excluded(const config::Checkpoint& checkpoint) {
     const auto wanted = [&](config::SavedPart part) {
         return std::ranges::find(checkpoint.exclude_from_loading, part) ==
                checkpoint.exclude_from_loading.end();
     };
-    return {.moments = wanted(config::SavedPart::Optimizer),
-            .data_place = wanted(config::SavedPart::DataLoader),
-            .progress = wanted(config::SavedPart::TrainState)};
+    return {.optimizer = wanted(config::SavedPart::Optimizer),
+            .dataloader = wanted(config::SavedPart::DataLoader),
+            .train_state = wanted(config::SavedPart::TrainState)};
 }
 
 /// Converts the saved position to samples of `seq_len` tokens, so that the number of tokens before the
@@ -50,10 +50,9 @@ int64_t samples_of_length(const Scalars& scalars, int64_t seq_len, bool shuffled
                  scalars.seq_len, seq_len, scalars.position.samples, samples);
     if (shuffled) {
         spdlog::warn(
-            "training.seq_len: {} then, {} now, is NOT THE SAME PLACE IN THE DATA: with training.shuffle "
-            "other "
-            "samples come in another order, so that in this epoch some tokens come a second time and others "
-            "not at all",
+            "training.seq_len was {} and is now {}: this is NOT THE SAME PLACE IN THE DATA. With "
+            "training.shuffle, samples of another length come in another order, so that in this epoch some "
+            "tokens come a second time and others not at all",
             scalars.seq_len, seq_len);
     }
     return samples;
@@ -63,13 +62,12 @@ void check(const TensorSource& source, const HeldSlab& held) {
     const TensorInfo& found = source.at(held.tensor.name);
     if (found.shape != held.tensor.shape) {
         throw UserError(
-            "{}: {} has the shape [{}], but this model's has [{}]; load a checkpoint of the model that is "
-            "trained",
+            "{}: {} has the shape [{}], but the run's model needs [{}]; load a checkpoint of this model",
             source.place(), found.name, fmt::join(found.shape, ", "), fmt::join(held.tensor.shape, ", "));
     }
     if (is_floating(found.type)) return;
-    throw UserError("{}: {} is made of {}; weights and states are f64, f32, bf16 or f16", source.place(),
-                    found.name, h5::name(found.type));
+    throw UserError("{}: {} has elements of type {}; weights and moments must be f64, f32, bf16 or f16",
+                    source.place(), found.name, found.type_name());
 }
 
 std::span<std::byte> bytes_of(const at::Tensor& tensor) {
@@ -91,18 +89,16 @@ void load(const TensorSource& source, const TensorInfo& stored, const HeldSlab& 
 LoadedParts parts_to_resume(const config::JobConfig& config, const layout::MeshShape& mesh,
                             const checkpoint::Description& description) {
     LoadedParts parts = all_but_excluded(config.checkpoint);
-    if (!description.model_only || !parts.moments) return parts;
-    parts.moments = false;
+    if (!description.model_only || !parts.optimizer) return parts;
+    parts.optimizer = false;
     const train::Position position = parse_scalars(description.state, "its manifest").position;
     const int64_t step_tokens = setup::batch_sizes(config, mesh).global_tokens;
     if (final_step(config.training, step_tokens, position) <= position.step) return parts;
     throw UserError(
         "step {} was saved as the last one, with the weights alone (checkpoint.last_save_model_only): the "
-        "run cannot "
-        "go on from there. Resume from an earlier step (checkpoint.load_step), begin a new run with these "
-        "weights "
-        "(checkpoint.initial_load_path), or let moments start anew (checkpoint.exclude_from_loading = "
-        "optimizer)",
+        "run cannot go on from there. Resume from an earlier step (checkpoint.load_step), begin a new run "
+        "with these weights (checkpoint.initial_load_path), or start with new moments "
+        "(checkpoint.exclude_from_loading = optimizer)",
         description.step);
 }
 
@@ -112,10 +108,9 @@ LoadedParts parts_to_begin_with(const config::JobConfig& config,
     if (config.checkpoint.initial_load_model_only) return {};
     const LoadedParts parts = all_but_excluded(config.checkpoint);
     const bool has_state = description && description->state != "{}";
-    if (has_state && (!description->model_only || !parts.moments)) return parts;
+    if (has_state && (!description->model_only || !parts.optimizer)) return parts;
     throw UserError(
-        "{} holds {}, but checkpoint.initial_load_model_only = false asks for the whole state; set it to "
-        "true",
+        "{} holds {}, but checkpoint.initial_load_model_only = false needs the whole state; set it to true",
         place, has_state ? "weights without moments" : "the weights alone");
 }
 
@@ -123,10 +118,10 @@ train::Position restore_scalars(const config::JobConfig& config, const checkpoin
                                 const std::string& place, const LoadedParts& parts, RunState& state) {
     const Scalars scalars = parse_scalars(description.state, place);
     train::Position position;
-    if (parts.moments) state.restore_optimizer(scalars);
-    if (parts.data_place)
+    if (parts.optimizer) state.restore_optimizer(scalars);
+    if (parts.dataloader)
         position.samples = samples_of_length(scalars, state.seq_len(), config.training.shuffle, place);
-    if (parts.progress) {
+    if (parts.train_state) {
         position.step = scalars.position.step;
         position.tokens = scalars.position.tokens;
         state.restore_guard(scalars);
@@ -142,7 +137,7 @@ void log_differences(const config::JobConfig& config, const layout::MeshShape& m
     if (then.mesh != mesh.name()) say(fmt::format("mesh: {} then, {} now", then.mesh, mesh.name()));
     for (const std::string& line : config::differences(then.config, config::print_toml(config))) {
         const auto is_of = [&](std::string_view key) { return line.starts_with(std::string(key) + ":"); };
-        if (std::ranges::none_of(kSaysNothing, is_of)) say(line);
+        if (std::ranges::none_of(kUnimportantKeys, is_of)) say(line);
     }
 }
 
@@ -167,8 +162,7 @@ std::string conversions(const TensorSource& source, std::span<const HeldSlab> sl
         const TensorInfo& stored = source.at(held.tensor.name);
         if (stored.type == held.tensor.type) continue;
         const std::string what = held.tensor.name.substr(0, held.tensor.name.find('/'));
-        kinds.insert(
-            fmt::format("{}: {} becomes {}", what, h5::name(stored.type), h5::name(held.tensor.type)));
+        kinds.insert(fmt::format("{}: {} becomes {}", what, stored.type_name(), held.tensor.type_name()));
     }
     return fmt::format("{}", fmt::join(kinds, ", "));
 }

@@ -14,17 +14,17 @@
 
 namespace argosy::resume {
 
-/// The parts to load in addition to the weights.
+/// The parts to load in addition to the weights, named as in checkpoint.exclude_from_loading.
 struct LoadedParts {
-    bool moments = false;     // AdamW's moments, number of updates and loss scale
-    bool data_place = false;  // position in the data
-    bool progress = false;    // step, tokens, and the UpdateGuard's state
-    bool any() const { return moments || data_place || progress; }
+    bool optimizer = false;    // AdamW's moments, number of updates and loss scale
+    bool dataloader = false;   // position in the data
+    bool train_state = false;  // step, tokens, and the UpdateGuard's state
+    bool any() const { return optimizer || dataloader || train_state; }
 };
 
 /// Parts to load from one of the run's own steps: all except the parts in checkpoint.exclude_from_loading,
-/// and except the moments if the step has only weights. In the latter case, throws UserError if the run still
-/// has steps to train, unless checkpoint.exclude_from_loading has the moments.
+/// and except the optimizer's if the step has only weights. In the latter case, throws UserError if the run
+/// still has steps to train, unless checkpoint.exclude_from_loading has the optimizer.
 LoadedParts parts_to_resume(const config::JobConfig& config, const layout::MeshShape& mesh,
                             const checkpoint::Description& description);
 

@@ -17,6 +17,7 @@
 #include "gpu/device.h"
 #include "interop/model_source.h"
 #include "model/model_spec.h"
+#include "resume/collectives.h"
 #include "resume/joint_work.h"
 #include "resume/loaded_parts.h"
 
@@ -24,7 +25,7 @@ namespace argosy::resume {
 namespace {
 
 namespace fs = std::filesystem;
-using Found = interop::ModelSource;
+using interop::ModelSource;
 
 constexpr size_t kFaultsInLog = 8;  // maximum for one checkpoint
 
@@ -41,22 +42,22 @@ class Restorer {
     Start begin_with(const fs::path& path);
 
   private:
-    using ChooseParts = std::function<LoadedParts(const Found&)>;
+    using ChooseParts = std::function<LoadedParts(const ModelSource&)>;
 
     std::vector<int64_t> newest_first(const fs::path& folder);
     std::vector<int64_t> steps_to_try(const fs::path& folder);
     std::vector<fs::path> places_to_try(const fs::path& path);
     std::optional<Start> load_first_sound(const std::vector<fs::path>& places, Want want,
                                           const ChooseParts& choose);
-    std::vector<std::string> gather_faults(const std::function<std::vector<std::string>()>& look);
-    std::vector<std::string> open(const fs::path& path, Want want, Found& found);
-    std::vector<std::string> load_tensors(const Found& found, const LoadedParts& parts);
-    Start load_rest(const Found& found, const LoadedParts& parts);
-    void check_model(const Found& found) const;
+    std::vector<std::string> gather_faults(const std::function<std::vector<std::string>()>& search);
+    std::vector<std::string> open(const fs::path& path, Want want, ModelSource& source);
+    std::vector<std::string> load_tensors(const ModelSource& source, const LoadedParts& parts);
+    Start load_rest(const ModelSource& source, const LoadedParts& parts);
+    void check_model(const ModelSource& source) const;
     void note_faults(const fs::path& place, bool aloud);
     [[noreturn]] void fail(const std::string& what, const std::string& remedy) const;
     void warn_of_repetition(int64_t step) const;
-    bool speaks() const { return control_.rank() == 0; }
+    bool is_rank_0() const { return control_.rank() == 0; }
 
     const config::JobConfig& config_;
     const layout::MeshShape& mesh_;
@@ -64,16 +65,16 @@ class Restorer {
     RunState& state_;
     JointWork work_;
     std::vector<std::string> faults_;  // faults of the checkpoint that was tried last; empty: none
-    bool machine_failed_ = false;      // that checkpoint could not be read; it may still be sound
+    bool unreadable_ = false;          // that checkpoint could not be read; it may still be sound
     /// First fault of the first skipped checkpoint that could not be read. The checkpoint may be sound.
-    std::optional<std::string> machine_fault_;
+    std::optional<std::string> unreadable_fault_;
 };
 
 /// COLLECTIVE: the whole steps that rank 0 sees in `folder`, newest first.
 std::vector<int64_t> Restorer::newest_first(const fs::path& folder) {
     std::vector<int64_t> steps;
     work_.run([&] {
-        if (speaks()) steps = checkpoint::whole_steps(folder);
+        if (is_rank_0()) steps = checkpoint::whole_steps(folder);
     });
     steps = broadcast_from_rank_0(control_, steps);
     std::ranges::reverse(steps);
@@ -100,22 +101,22 @@ std::vector<fs::path> places_of(const std::vector<int64_t>& steps, const fs::pat
 std::vector<fs::path> Restorer::places_to_try(const fs::path& path) {
     fs::path folder;
     work_.run([&] {
-        if (speaks()) folder = interop::folder_of_steps(path).value_or(fs::path());
+        if (is_rank_0()) folder = interop::folder_of_steps(path).value_or(fs::path());
     });
-    folder = all_gather_texts(control_, folder.string()).front();
+    folder = broadcast_text(control_, folder.string(), 0);
     if (folder.empty()) return {path};
     return places_of(newest_first(folder), folder);
 }
 
-/// COLLECTIVE: runs `look` on every rank and returns the faults that any rank found, each once, the same on
-/// all ranks. An exception in `look` is a fault, too. Any exception except UserError sets machine_failed_.
-std::vector<std::string> Restorer::gather_faults(const std::function<std::vector<std::string>()>& look) {
+/// COLLECTIVE: runs `search` on every rank and returns the faults that any rank found, each once, the same on
+/// all ranks. An exception in `search` is a fault, too. Any exception except UserError sets unreadable_.
+std::vector<std::string> Restorer::gather_faults(const std::function<std::vector<std::string>()>& search) {
     std::vector<std::string> own;
-    machine_failed_ = false;
+    unreadable_ = false;
     try {
         work_.run([&] {
             try {
-                own = look();
+                own = search();
             } catch (const UserError& error) {
                 own = {error.what()};
             } catch (const std::exception& error) {
@@ -124,7 +125,7 @@ std::vector<std::string> Restorer::gather_faults(const std::function<std::vector
             }
         });
     } catch (const JobError&) {
-        machine_failed_ = true;
+        unreadable_ = true;
     }
     std::set<std::string> faults;
     for (const std::string& text : all_gather_texts(control_, fmt::format("{}", fmt::join(own, "\n")))) {
@@ -137,19 +138,19 @@ std::vector<std::string> Restorer::gather_faults(const std::function<std::vector
 /// COLLECTIVE: opens the checkpoint on every rank and verifies all of its bytes; without
 /// checkpoint.verify_on_load, verifies only that its files can be opened and belong to the save. Returns the
 /// faults; none if the checkpoint is sound.
-std::vector<std::string> Restorer::open(const fs::path& path, Want want, Found& found) {
+std::vector<std::string> Restorer::open(const fs::path& path, Want want, ModelSource& source) {
     return gather_faults([&]() -> std::vector<std::string> {
-        found = interop::open_model(path);
+        source = interop::open_model(path);
         if (want == Want::OwnStep) {
-            if (!found.description) return {path.string() + " is a model, and no step of a run"};
-            parse_scalars(found.description->state, path.string());
+            if (!source.description) return {path.string() + " is a model, not a step of a run"};
+            parse_scalars(source.description->state, path.string());
         }
-        if (found.checkpoint == nullptr) return {};
+        if (source.checkpoint == nullptr) return {};
         bool unreadable = false;
         std::vector<std::string> faults =
             config_.checkpoint.verify_on_load
-                ? found.checkpoint->faults(control_.rank(), control_.size(), &unreadable)
-                : found.checkpoint->file_faults(control_.rank(), control_.size(), &unreadable);
+                ? source.checkpoint->faults(control_.rank(), control_.size(), &unreadable)
+                : source.checkpoint->file_faults(control_.rank(), control_.size(), &unreadable);
         if (unreadable) throw RunError("{}", fmt::join(faults, "\n"));
         return faults;
     });
@@ -157,9 +158,9 @@ std::vector<std::string> Restorer::open(const fs::path& path, Want want, Found& 
 
 /// Records, and logs if `aloud`, the faults of a checkpoint that is skipped.
 void Restorer::note_faults(const fs::path& place, bool aloud) {
-    if (machine_failed_ && !machine_fault_) machine_fault_ = faults_.front();
-    if (!aloud || !speaks()) return;
-    spdlog::error("{} IS NOT SOUND and is passed over:", place.string());
+    if (unreadable_ && !unreadable_fault_) unreadable_fault_ = faults_.front();
+    if (!aloud || !is_rank_0()) return;
+    spdlog::error("{} IS NOT SOUND and is skipped:", place.string());
     for (size_t i = 0; i < std::min(faults_.size(), kFaultsInLog); ++i) spdlog::error("  {}", faults_[i]);
     if (faults_.size() > kFaultsInLog) spdlog::error("  and {} more", faults_.size() - kFaultsInLog);
 }
@@ -168,26 +169,26 @@ void Restorer::note_faults(const fs::path& place, bool aloud) {
 /// because that failure may be temporary and a job is started again after a JobError. Otherwise throws
 /// UserError, because the user must choose.
 void Restorer::fail(const std::string& what, const std::string& remedy) const {
-    if (machine_fault_) {
-        throw JobError("{}, as far as could be read ({}); start it again where that can be read", what,
-                       *machine_fault_);
+    if (unreadable_fault_) {
+        throw JobError("{}, but not all could be read ({}); start the job again once it can be read", what,
+                       *unreadable_fault_);
     }
     throw UserError("{} ({}); {}", what, faults_.front(), remedy);
 }
 
 /// Warns of settings that are wrong in a job that is started again, because each start applies them again.
 void Restorer::warn_of_repetition(int64_t step) const {
-    if (!speaks()) return;
+    if (!is_rank_0()) return;
     if (config_.checkpoint.load_step != config::Checkpoint::kNewest) {
         spdlog::warn(
-            "checkpoint.load_step = {}: each start with it goes back there; leave it out of a job that is "
-            "started again",
+            "checkpoint.load_step = {}: each start with this setting goes back to that step; remove it from "
+            "a job that is started again",
             step);
     }
     if (!config_.checkpoint.exclude_from_loading.empty()) {
         spdlog::warn(
-            "checkpoint.exclude_from_loading: each start with it leaves that out again; leave it out of a "
-            "job that is started again");
+            "checkpoint.exclude_from_loading: each start with this setting excludes these parts again; "
+            "remove it from a job that is started again");
     }
 }
 
@@ -196,15 +197,15 @@ void Restorer::warn_of_repetition(int64_t step) const {
 /// loaded in part, because the next checkpoint has the same tensors and overwrites them.
 std::optional<Start> Restorer::load_first_sound(const std::vector<fs::path>& places, Want want,
                                                 const ChooseParts& choose) {
-    machine_fault_.reset();
+    unreadable_fault_.reset();
     for (const fs::path& place : places) {
-        Found found;
-        faults_ = open(place, want, found);
+        ModelSource source;
+        faults_ = open(place, want, source);
         if (faults_.empty()) {
-            check_model(found);
-            const LoadedParts parts = choose(found);
-            faults_ = load_tensors(found, parts);
-            if (faults_.empty()) return load_rest(found, parts);
+            check_model(source);
+            const LoadedParts parts = choose(source);
+            faults_ = load_tensors(source, parts);
+            if (faults_.empty()) return load_rest(source, parts);
         }
         note_faults(place, want == Want::OwnStep || places.size() > 1);
     }
@@ -216,9 +217,9 @@ std::optional<Start> Restorer::resume() {
     const std::vector<int64_t> steps = steps_to_try(folder);
     if (steps.empty()) return std::nullopt;
     std::optional<Start> start =
-        load_first_sound(places_of(steps, folder), Want::OwnStep, [&](const Found& found) {
-            warn_of_repetition(found.description->step);
-            return parts_to_resume(config_, mesh_, *found.description);
+        load_first_sound(places_of(steps, folder), Want::OwnStep, [&](const ModelSource& source) {
+            warn_of_repetition(source.description->step);
+            return parts_to_resume(config_, mesh_, *source.description);
         });
     if (start) {
         start->resumed = true;
@@ -235,59 +236,60 @@ std::optional<Start> Restorer::resume() {
 
 Start Restorer::begin_with(const fs::path& path) {
     const std::vector<fs::path> places = places_to_try(path);
-    auto start = load_first_sound(places, Want::AnyModel, [&](const Found& found) {
-        if (config_.checkpoint.initial_load_in_hf && found.form != interop::Form::HuggingFace) {
+    auto start = load_first_sound(places, Want::AnyModel, [&](const ModelSource& source) {
+        if (config_.checkpoint.initial_load_in_hf && source.form != interop::Form::HuggingFace) {
             throw UserError(
-                "checkpoint.initial_load_in_hf is set, but {} is a checkpoint of ours ({}); leave it out",
-                found.path.string(), interop::name(found.form));
+                "checkpoint.initial_load_in_hf is set, but {} is not a Hugging Face folder ({}); remove the "
+                "setting",
+                source.path.string(), interop::name(source.form));
         }
-        return parts_to_begin_with(config_, found.description, found.path.string());
+        return parts_to_begin_with(config_, source.description, source.path.string());
     });
     if (start) return *std::move(start);
-    if (places.size() == 1 && machine_failed_) throw JobError("{}", faults_.front());
+    if (places.size() == 1 && unreadable_) throw JobError("{}", faults_.front());
     if (places.size() == 1) throw UserError("{}", faults_.front());
     fail(fmt::format("none of the {} steps in {} is sound", places.size(), path.string()),
          "name another checkpoint.initial_load_path");
 }
 
-void Restorer::check_model(const Found& found) const {
-    const auto differences = model::differences(found.spec, state_.spec());
+void Restorer::check_model(const ModelSource& source) const {
+    const auto differences = model::differences(source.spec, state_.spec());
     if (differences.empty()) return;
-    throw UserError("{} is of another model than the one that is trained: {}", found.path.string(),
+    throw UserError("{} is of another model than the one that is trained: {}", source.path.string(),
                     fmt::join(differences, "; "));
 }
 
 /// Returns the faults of the tensors' bytes; none if all tensors are loaded.
-std::vector<std::string> Restorer::load_tensors(const Found& found, const LoadedParts& parts) {
+std::vector<std::string> Restorer::load_tensors(const ModelSource& source, const LoadedParts& parts) {
     std::vector<HeldSlab> slabs = state_.weights();
-    if (parts.moments) slabs.insert(slabs.end(), state_.moments().begin(), state_.moments().end());
-    work_.run([&] { check_tensors(*found.tensors, slabs); });
+    if (parts.optimizer) slabs.insert(slabs.end(), state_.moments().begin(), state_.moments().end());
+    work_.run([&] { check_tensors(*source.tensors, slabs); });
     std::vector<std::string> faults = gather_faults([&]() -> std::vector<std::string> {
-        load_slabs(*found.tensors, slabs);
+        load_slabs(*source.tensors, slabs);
         return {};
     });
     if (!faults.empty()) return faults;
     state_.weights_changed();
-    const std::string converted = conversions(*found.tensors, slabs);
-    if (!converted.empty() && speaks()) {
-        spdlog::warn("{} holds other element types than this run: {}", found.path.string(), converted);
+    const std::string converted = conversions(*source.tensors, slabs);
+    if (!converted.empty() && is_rank_0()) {
+        spdlog::warn("{} holds other element types than this run: {}", source.path.string(), converted);
     }
     return {};
 }
 
 /// Restores the numbers and reads the tokenizer's files.
-Start Restorer::load_rest(const Found& found, const LoadedParts& parts) {
-    Start start{.max_context = found.spec.max_context};
+Start Restorer::load_rest(const ModelSource& source, const LoadedParts& parts) {
+    Start start{.max_context = source.spec.max_context};
     if (parts.any()) {
-        start.position = restore_scalars(config_, *found.description, found.path.string(), parts, state_);
-        log_differences(config_, mesh_, *found.description);
+        start.position = restore_scalars(config_, *source.description, source.path.string(), parts, state_);
+        log_differences(config_, mesh_, *source.description);
     }
     work_.run([&] {
-        if (speaks()) start.assets = interop::read_assets(found);
+        if (is_rank_0()) start.assets = interop::read_assets(source);
     });
     const train::Position& at = start.position;
     spdlog::info("{} {}: {} steps are done, with {} samples of {} tokens in all",
-                 parts.any() ? "resumed from" : "began with the weights of", found.path.string(), at.step,
+                 parts.any() ? "resumed from" : "began with the weights of", source.path.string(), at.step,
                  at.samples, at.tokens);
     return start;
 }

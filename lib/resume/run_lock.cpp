@@ -60,14 +60,14 @@ void wait_for(const std::string& holder, const fs::path& path, const Environment
     const std::string own_job = job_name(environment), folder = path.parent_path().string();
     if (own_job.empty() || !holder.starts_with(own_job)) {
         throw UserError(
-            "job.dump_folder = {} is in use by another run ({}); two would write over each other's steps. "
-            "Wait for its end, or set job.dump_folder to another folder",
+            "job.dump_folder = {} is in use by another run ({}); two runs would overwrite each other's "
+            "steps. Wait for its end, or set job.dump_folder to another folder",
             folder, holder.empty() ? "which has just begun" : holder);
     }
     if (seconds_now() < deadline) return std::this_thread::sleep_for(kBetweenLooks);
     throw RunError(
-        "job.dump_folder = {} is still held by what is left of an earlier start of this very job ({}), which "
-        "should have ended by now: its disk or its node hangs. End that process, then start the job again",
+        "job.dump_folder = {} is still locked by an earlier start of this job ({}), which should have ended "
+        "by now: its disk or its node hangs. End that process, then start the job again",
         folder, holder);
 }
 
@@ -80,14 +80,14 @@ FileLock take(const fs::path& path, const Environment& environment, double patie
         if (attempt == FileLock::Attempt::Taken) return file;
         if (attempt == FileLock::Attempt::NoLocks) {
             spdlog::warn(
-                "'{}' lies on a file system without locks: nothing keeps a second job from this folder",
+                "'{}' is on a file system without locks: nothing prevents a second job from writing here",
                 path.string());
             return file;
         }
         if (attempt == FileLock::Attempt::Gone) continue;
         const std::string holder = file.holder();
         wait_for(holder, path, environment, deadline);
-        if (!said) spdlog::info("waiting for the end of what is left of this job: {}", holder);
+        if (!said) spdlog::info("waiting until an earlier start of this job ends: {}", holder);
         said = true;
     }
 }

@@ -1,6 +1,7 @@
 #include "resume/save_plan.h"
 
 #include <algorithm>
+#include <array>
 #include <set>
 #include <string>
 #include <utility>
@@ -8,7 +9,7 @@
 #include "base/error.h"
 #include "base/random.h"
 #include "checkpoint/table.h"
-#include "resume/joint_work.h"
+#include "resume/collectives.h"
 
 namespace argosy::resume {
 namespace {
@@ -18,6 +19,9 @@ using checkpoint::CutTensor;
 using layout::Axis;
 using layout::MeshShape;
 using layout::ParamSpec;
+
+constexpr std::array<layout::AxisSet, 4> kGridAxes = {Axis::Pipeline, Axis::Tensor, layout::kShardAxes,
+                                                      Axis::Replicate};
 
 /// Chooses writers by a tensor's name: one of `count` writers with each call of of(). All ranks choose the
 /// same writers, and small tensors are spread over the writers.
@@ -36,44 +40,41 @@ class Choice {
 
 /// The cut of the parameter over `axes`. If the parameter is not cut over `axes`, all writers of these axes
 /// hold the same slab, and one of them writes it.
-Cut cut_over(const ParamSpec& spec, layout::AxisSet axes, int degree, Choice& choice) {
+Cut cut_over(const ParamSpec& spec, layout::AxisSet axes, const MeshShape& mesh, Choice& choice) {
     const auto cut = std::ranges::find(spec.cuts, axes, &layout::Cut::axes);
-    if (cut == spec.cuts.end()) return {.first = choice.of(degree)};
-    return {.dim = cut->dim, .parts = cut->parts, .first = choice.of(degree / cut->parts)};
+    if (cut == spec.cuts.end()) return {.first = choice.of(mesh.degree(axes))};
+    return {.dim = cut->dim, .parts = cut->parts, .first = choice.of(mesh.degree(axes) / cut->parts)};
 }
 
 /// The pipeline rank that writes the parameter. A parameter that embedding and head share may be on two.
 int pipeline_rank(const ParamSpec& spec, const MeshShape& mesh, Choice& choice) {
-    std::set<int> ranks;
-    for (const int stage : spec.stages) ranks.insert(stage % mesh.degree(Axis::Pipeline));
-    return *std::next(ranks.begin(), choice.of(static_cast<int>(ranks.size())));
+    const std::vector<int> ranks = layout::pipeline_ranks(spec, mesh);
+    return ranks[choice.of(static_cast<int>(ranks.size()))];
 }
 
 /// The cut over the ranks of the replicate axis, which hold the same slab. They share the rows of the
 /// tensor's largest slab if the parts are large enough (kMinSlabBytes) and equal, so that one view can map
 /// all parts. Otherwise one of them writes the slab.
 Cut cut_over_replicas(const CutTensor& tensor, int degree, Choice& choice) {
-    std::vector<int64_t> size = tensor.info.shape;
-    for (const Cut& cut : tensor.cuts)
-        if (cut.parts > 1) size[cut.dim] = layout::chunk(size[cut.dim], cut.parts, 0).size;
-    int64_t num_bytes = size_bytes(tensor.info.type);
-    for (const int64_t extent : size) num_bytes *= extent;
-    const bool shared =
-        degree > 1 && !size.empty() && size[0] % degree == 0 && num_bytes / degree >= kMinSlabBytes;
+    layout::Slab largest = layout::whole(tensor.info.shape);
+    for (const Cut& cut : tensor.cuts) largest = checkpoint::chunk_of(std::move(largest), cut, 0);
+    const int64_t num_bytes = largest.num_elements() * size_bytes(tensor.info.type);
+    const bool shared = degree > 1 && !largest.size.empty() && largest.size[0] % degree == 0 &&
+                        num_bytes / degree >= kMinSlabBytes;
     return shared ? Cut{.parts = degree} : Cut{.first = choice.of(degree)};
 }
 
 }  // namespace
 
 std::vector<int> writer_grid(const MeshShape& mesh) {
-    return {mesh.degree(Axis::Pipeline), mesh.degree(Axis::Tensor), mesh.degree(layout::kShardAxes),
-            mesh.degree(Axis::Replicate)};
+    std::vector<int> grid;
+    for (const layout::AxisSet axes : kGridAxes) grid.push_back(mesh.degree(axes));
+    return grid;
 }
 
 int writer_of(const MeshShape& mesh, const layout::Coordinates& coordinates) {
     int writer = 0;
-    for (const layout::AxisSet axes : {layout::AxisSet(Axis::Pipeline), layout::AxisSet(Axis::Tensor),
-                                       layout::kShardAxes, layout::AxisSet(Axis::Replicate)})
+    for (const layout::AxisSet axes : kGridAxes)
         writer = writer * mesh.degree(axes) + mesh.index(coordinates, axes);
     return writer;
 }
@@ -87,8 +88,8 @@ CutTensor cut_tensor(const checkpoint::TensorInfo& tensor, const ParamSpec& spec
     ARGOSY_CHECK(in_order && std::ranges::all_of(spec.cuts, is_known), "{} is cut in another way", spec.name);
     Choice choice(tensor.name);
     CutTensor result{.info = tensor, .cuts = {{.first = pipeline_rank(spec, mesh, choice)}}};
-    result.cuts.push_back(cut_over(spec, Axis::Tensor, mesh.degree(Axis::Tensor), choice));
-    result.cuts.push_back(cut_over(spec, layout::kShardAxes, mesh.degree(layout::kShardAxes), choice));
+    result.cuts.push_back(cut_over(spec, Axis::Tensor, mesh, choice));
+    result.cuts.push_back(cut_over(spec, layout::kShardAxes, mesh, choice));
     result.cuts.push_back(cut_over_replicas(result, mesh.degree(Axis::Replicate), choice));
     return result;
 }
@@ -98,9 +99,9 @@ std::vector<CutTensor> gather_tensors(const std::vector<CutTensor>& own, const M
     const std::string own_plan = checkpoint::to_json(checkpoint::Plan{writer_grid(mesh), own});
     std::vector<CutTensor> all;
     std::set<std::string> names;
-    for (int stage = 0; stage < mesh.degree(Axis::Pipeline); ++stage) {
+    for (int rank = 0; rank < mesh.degree(Axis::Pipeline); ++rank) {
         layout::Coordinates first{};
-        first[static_cast<int>(Axis::Pipeline)] = stage;
+        first[static_cast<int>(Axis::Pipeline)] = rank;
         const std::string plan = broadcast_text(control, own_plan, mesh.rank(first));
         for (CutTensor& tensor : checkpoint::parse_plan(plan, "the plan of a save").tensors)
             if (names.insert(tensor.info.name).second) all.push_back(std::move(tensor));

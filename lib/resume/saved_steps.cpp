@@ -32,7 +32,7 @@ fs::path aside_path(const fs::path& step) {
 }
 
 /// The number of a step that was set aside: 6 for "step-00000006.aside" and "step-00000006.aside-2".
-std::optional<int64_t> step_aside(const std::string& name) {
+std::optional<int64_t> parse_aside_name(const std::string& name) {
     const size_t at = name.find(kAside);
     if (at == std::string::npos) return std::nullopt;
     const std::optional<int64_t> step = checkpoint::parse_step_name(name.substr(0, at));
@@ -59,26 +59,25 @@ bool set_aside_later_steps(const fs::path& folder, int64_t step) noexcept {
         return true;
     } catch (const std::exception& error) {
         spdlog::error(
-            "steps after {} in {} could not be set aside: {}. Remove them, or the next start resumes from "
-            "them",
+            "cannot set the steps after {} in {} aside: {}. Remove them, or the next start resumes from them",
             step, folder.string(), error.what());
         return false;
     }
 }
 
-void remove_passed_asides(const fs::path& folder, int64_t step,
-                          const checkpoint::Retention& retention) noexcept {
+void remove_steps_set_aside(const fs::path& folder, int64_t step,
+                            const checkpoint::Retention& retention) noexcept {
     if (retention.keep_latest <= 0) return;
     try {
         std::vector<fs::path> passed;
         for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
-            const std::optional<int64_t> number = step_aside(entry.path().filename().string());
+            const std::optional<int64_t> number = parse_aside_name(entry.path().filename().string());
             if (number && *number <= step && !checkpoint::is_milestone(*number, retention))
                 passed.push_back(entry.path());
         }
         for (const fs::path& path : passed) checkpoint::remove_quietly(path);
     } catch (const std::exception& error) {
-        spdlog::warn("steps that lie aside in {} stay: {}", folder.string(), error.what());
+        spdlog::warn("cannot remove the steps that were set aside in {}: {}", folder.string(), error.what());
     }
 }
 
@@ -87,11 +86,11 @@ void require_export_place(const fs::path& place) {
     if (type == fs::file_type::not_found) return;
     if (type == fs::file_type::directory && interop::is_conversion(place)) return;
     throw UserError(
-        "{} is in the way of checkpoint.last_save_in_hf: {}, and no export wrote it; move it elsewhere",
+        "checkpoint.last_save_in_hf would replace {}, which no export wrote ({}); move it elsewhere",
         place.string(),
         type == fs::file_type::directory
             ? fmt::format("it holds '{}'", fs::directory_iterator(place)->path().filename().string())
-            : "it is no folder");
+            : "it is not a folder");
 }
 
 void write_hugging_face(const std::filesystem::path& step, const std::filesystem::path& place,

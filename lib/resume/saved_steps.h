@@ -20,8 +20,8 @@ bool set_aside_later_steps(const std::filesystem::path& folder, int64_t step) no
 /// Removes the steps set aside whose number is at most `step`. Keeps milestones of `retention`, and
 /// everything if `retention` keeps all steps. Never throws. REQUIRES: `step` is committed, because until then
 /// the steps set aside allow a return to the old continuation.
-void remove_passed_asides(const std::filesystem::path& folder, int64_t step,
-                          const checkpoint::Retention& retention) noexcept;
+void remove_steps_set_aside(const std::filesystem::path& folder, int64_t step,
+                            const checkpoint::Retention& retention) noexcept;
 
 /// Throws UserError if the path `place` has something that no export or conversion wrote
 /// (interop/conversion_folder.h).

@@ -4,9 +4,8 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "checkpoint/output_file.h"
 #include "checkpoint/sample.h"
-#include "checkpoint/tensor_file.h"
-#include "checkpoint/user_block.h"
 #include "expect_error.h"
 #include "scratch_folder.h"
 
@@ -49,7 +48,7 @@ std::string region_name(const std::vector<Region>& regions, int64_t at) {
     for (const Region& region : regions) {
         if (at >= region.begin && at < region.end) return region.name;
     }
-    return at < 18 ? "no file of a checkpoint" : "outside the tensors";  // 18: the mark of our files
+    return at < 18 ? "not a checkpoint file" : "outside the tensors";  // 18: the mark of our files
 }
 
 /// Flips a bit of the file while this object lives.
@@ -159,8 +158,7 @@ TEST_F(Damage, ByAMissingShardIsNamedWithWhatItHeld) {
     std::filesystem::remove(step_ / shard_name(1, 2));
     const std::vector<std::string> faults = all_faults(step_);
     ASSERT_EQ(faults.size(), 1);
-    expect_message(faults[0],
-                   {"shard-00001-of-00002.h5", "No such file", "tensors lie in it, as of 'model/w"});
+    expect_message(faults[0], {"shard-00001-of-00002.h5", "No such file", "tensors, such as 'model/w"});
 }
 
 TEST_F(Damage, ByAShardOfAnotherSaveIsNamed) {
@@ -206,7 +204,7 @@ void rewrite_block(const std::filesystem::path& file, const std::string& from, c
     const size_t at = bytes.find(from), check = bytes.find("\ncheck ") + 1;
     ASSERT_LT(at, check);
     std::string lines = bytes.substr(0, check).replace(at, from.size(), to);
-    lines += "check " + hash_of(std::as_bytes(std::span(lines))).hex() + "\n";
+    lines += "check " + hash_of(lines).hex() + "\n";
     lines.resize(kUserBlockBytes - 1, ' ');
     write_file(file, lines + "\n" + bytes.substr(kUserBlockBytes));
 }
@@ -226,14 +224,14 @@ TEST_F(Damage, InAWellCheckedUserBlockIsFoundToo) {
         rewrite_block(file, from, to);
         EXPECT_ERROR(Checkpoint{file}, UserError, "all.h5", fault);
     };
-    expect_fault("kind full", "kind half", "'half' is no kind");
+    expect_fault("kind full", "kind half", "'half' is not a kind");
     expect_fault("kind full\n", "", "'kind' is missing");
     expect_fault("bytes ", "bytes 9", "were expected");
-    expect_fault("bytes ", "bytes 99999999999999999999", "no number");
-    expect_fault("bytes ", "bytes -", "no number");
-    expect_fault("table ", "table 9223372036854775807 9223372036854775807 ", "no check");
+    expect_fault("bytes ", "bytes 99999999999999999999", "not a number");
+    expect_fault("bytes ", "bytes -", "not a number");
+    expect_fault("table ", "table 9223372036854775807 9223372036854775807 ", "not a check");
     expect_fault("table ", "table 9", "does not lie in a file");
-    expect_fault("rest ", "rest z", "no check");
+    expect_fault("rest ", "rest z", "not a check");
 }
 
 }  // namespace

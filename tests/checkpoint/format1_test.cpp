@@ -63,7 +63,7 @@ TEST(Format1Damage, IsFoundAndNamed) {
     const std::vector<std::string> missing = Checkpoint(step).file_faults();
     ASSERT_EQ(missing.size(), 1u);
     expect_message(missing[0],
-                   {shard.string(), "No such file", "parts of 4 tensors lie in it, as of 'model/"});
+                   {shard.string(), "No such file", "it holds parts of 4 tensors, such as 'model/"});
 }
 
 }  // namespace

@@ -114,7 +114,7 @@ TEST_F(FullDisk, OfAFileSystemLeavesWhatWasThere) {
         expect_message(save(run, step), {"step-0000000", ".partial", "No space left on device; make room"});
         expect_steps(run, {1, 2});
     }
-    remove_superfluous(run, {.keep_latest = 1});
+    remove_old_steps(run, {.keep_latest = 1});
     EXPECT_EQ(save(run, 6), "");
     expect_steps(run, {2, 6});
 }

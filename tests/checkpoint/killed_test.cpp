@@ -38,7 +38,7 @@ class Killed : public ::testing::Test {
     /// Step N holds sample N % 3, or another where it is written again.
     void save(int64_t step, int sample) {
         write_step(random_, folder_ / "run", samples_[sample], 3, step);
-        remove_superfluous(folder_ / "run", {.keep_latest = 2});
+        remove_old_steps(folder_ / "run", {.keep_latest = 2});
     }
 
     /// The sample that a step holds in full; -1: none, and so torn.

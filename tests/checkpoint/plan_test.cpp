@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "checkpoint/element_layout.h"
 #include "checkpoint/sample.h"
-#include "checkpoint/stored_bytes.h"
 #include "expect_error.h"
 #include "h5/file.h"
 #include "scratch_folder.h"

@@ -9,9 +9,8 @@
 #include <iostream>
 
 #include "base/raw_file.h"
+#include "checkpoint/input_file.h"
 #include "checkpoint/sample.h"
-#include "checkpoint/stored_bytes.h"
-#include "checkpoint/tensor_file.h"
 #include "scratch_folder.h"
 
 namespace argosy::checkpoint {
@@ -101,7 +100,7 @@ TEST_P(Scale, ManifestWithViewsIsSmallAndQuick) {
     const Checkpoint checkpoint(step);
     const double open_seconds = seconds_since(start);
     const auto manifest_bytes = static_cast<int64_t>(fs::file_size(step / "checkpoint.h5"));
-    const int64_t table_bytes = StoredBytes(step / "checkpoint.h5").block().table_bytes;
+    const int64_t table_bytes = InputFile(step / "checkpoint.h5").block().table_bytes;
     ShardTable own{.set = set};
     for (const TensorSlab& each : slabs_of(plan, 5))
         own.tensors.push_back({each.tensor, {{.slab = each.slab}}});

@@ -152,21 +152,21 @@ TEST(StepFolder, OfAnotherStepsNameIsRefused) {
 
 TEST(Retention, RemovesTheOldestAndNeverTheLast) {
     const Steps steps = {10, 20, 30, 40, 50};
-    EXPECT_EQ(superfluous(steps, {}), Steps());
-    EXPECT_EQ(superfluous(steps, {.keep_every = 20}), Steps());
-    EXPECT_EQ(superfluous(steps, {.keep_latest = 2}), (Steps{10, 20, 30}));
-    EXPECT_EQ(superfluous(steps, {.keep_latest = 1, .keep_every = 20}), (Steps{10, 30}));
-    EXPECT_EQ(superfluous(steps, {.keep_latest = 9}), Steps());
-    EXPECT_EQ(superfluous({}, {.keep_latest = 1}), Steps());
+    EXPECT_EQ(steps_to_remove(steps, {}), Steps());
+    EXPECT_EQ(steps_to_remove(steps, {.keep_every = 20}), Steps());
+    EXPECT_EQ(steps_to_remove(steps, {.keep_latest = 2}), (Steps{10, 20, 30}));
+    EXPECT_EQ(steps_to_remove(steps, {.keep_latest = 1, .keep_every = 20}), (Steps{10, 30}));
+    EXPECT_EQ(steps_to_remove(steps, {.keep_latest = 9}), Steps());
+    EXPECT_EQ(steps_to_remove({}, {.keep_latest = 1}), Steps());
 
     const ScratchFolder folder;
     for (const int64_t step : steps) fs::create_directories(folder / step_name(step) / "deep");
-    remove_superfluous(folder / "", {.keep_latest = 2, .keep_every = 20});
+    remove_old_steps(folder / "", {.keep_latest = 2, .keep_every = 20});
     EXPECT_EQ(whole_steps(folder / ""), (Steps{20, 40, 50}));
     EXPECT_EQ(folder.num_entries(), 3);
-    remove_superfluous(folder / "absent", {.keep_latest = 2});
+    remove_old_steps(folder / "absent", {.keep_latest = 2});
     write_file(folder / "file", "");
-    remove_superfluous(folder / "file", {.keep_latest = 2});  // a warning, not an error
+    remove_old_steps(folder / "file", {.keep_latest = 2});  // a warning, not an error
 }
 
 TEST(PartialFolder, AppearsWholeOrNotAtAll) {

@@ -23,7 +23,7 @@ int main(int argc, char** argv) {
         const std::string file = fmt::format("tensor-{}", lines.size());
         write_file(folder / file, {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
         lines.push_back(fmt::format(R"({{"name":"{}","type":"{}","shape":[{}],"file":"{}"}})", tensor.name,
-                                    h5::name(tensor.type), fmt::join(tensor.shape, ","), file));
+                                    tensor.type_name(), fmt::join(tensor.shape, ","), file));
     }
     write_file(folder / "tensors.json", fmt::format("[{}]", fmt::join(lines, ",")));
 }

@@ -1,4 +1,4 @@
-#include "h5/dataset.h"
+#include "h5/element_type.h"
 
 #include <gtest/gtest.h>
 

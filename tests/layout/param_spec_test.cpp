@@ -104,10 +104,6 @@ ParamSpec random_spec(std::mt19937& random, const MeshShape& mesh) {
     return spec;
 }
 
-int64_t num_elements(const std::vector<int64_t>& shape) {
-    return Slab{.offset = {}, .size = shape}.num_elements();
-}
-
 /// Adds one to every element of the slab in a row-major array of the tensor's counts.
 void count_in(const Slab& slab, const std::vector<int64_t>& shape, std::vector<int>& counts) {
     const bool flat = shape.size() == 1;

@@ -29,7 +29,7 @@ class FullDisk(saved.SavedTest):
         self.addCleanup(unmount, disk)
         done = self.run_ranks(2, *self.saving())
         self.assert_one_error(done, 1, "the checkpoint of step 6 was not written: rank ", "step-00000006.partial",
-                              "No space left on device", "Earlier ones are as they were")
+                              "No space left on device", "Earlier checkpoints are unchanged")
         subprocess.run(["mount", "-o", "remount,size=200m", disk], check=True)
         self.train(2, "whole", checkpoint__enable=False)
         self.assert_goes_on_from_step_4()

@@ -110,7 +110,7 @@ class FullDisk(saved.SavedTest):
         done = self.run_ranks(1, *self.saving(training__global_batch_size=4, comm__shared_memory=False),
                               program=limited)
         self.assert_one_error(done, 1, "the checkpoint of step 6 was not written: rank 0: ", "step-00000006.partial",
-                              "File too large", "Earlier ones are as they were")
+                              "File too large", "Earlier checkpoints are unchanged")
         self.assert_goes_on_from_step_4()
 
 
@@ -128,7 +128,7 @@ class HungDisk(saved.SavedTest):
         run.send(job.rank_pids()[1], signal.SIGSTOP)
         done = job.finish()
         self.assert_code(done, 76)
-        self.assertIn("does not end within 10 s, and is left behind", done.stderr)
+        self.assertIn("did not end within 10 s; the process exits without waiting longer", done.stderr)
         self.assertIn("no answer in 8 s", done.errors[0])
         self.assertEqual(self.whole_steps(), [2])
 

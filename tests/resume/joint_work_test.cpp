@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "expect_error.h"
+#include "resume/collectives.h"
 #include "support/world.h"
 
 namespace argosy::resume {

@@ -142,8 +142,8 @@ TEST_F(RunLocks, WhatIsLeftOfThisJobAndDoesNotEndIsAFailure) {
     }
     meet();
     config_.comm.train_timeout_seconds = -static_cast<int>(RunLock::kSecondsToEnd);
-    EXPECT_ERROR(RunLock(config_, environment_, world()), JobError, "still held",
-                 "this very job (job 12, process 1 on elsewhere)");
+    EXPECT_ERROR(RunLock(config_, environment_, world()), JobError, "still locked",
+                 "this job (job 12, process 1 on elsewhere)");
     if (is_first()) close(file);
     meet();
     const RunLock again(config_, environment_, world());

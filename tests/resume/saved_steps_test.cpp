@@ -61,13 +61,13 @@ TEST_F(SavedSteps, AsidesThatTheRunHasPassedAreRemoved) {
     make(others);
     make(asides);
     const Names all = names();
-    remove_passed_asides(folder_ / "", 6, {.keep_latest = 0, .keep_every = 5});
+    remove_steps_set_aside(folder_ / "", 6, {.keep_latest = 0, .keep_every = 5});
     EXPECT_EQ(names(), all) << "all are kept";
-    remove_passed_asides(folder_ / "", 6, {.keep_latest = 2, .keep_every = 5});
+    remove_steps_set_aside(folder_ / "", 6, {.keep_latest = 2, .keep_every = 5});
     Names left = others;
     left.insert({"step-00000005.aside", "step-00000008.aside"});  // a milestone, and one that is ahead
     EXPECT_EQ(names(), left);
-    remove_passed_asides(folder_ / "absent", 6, {.keep_latest = 2});  // a warning
+    remove_steps_set_aside(folder_ / "absent", 6, {.keep_latest = 2});  // a warning
 }
 
 }  // namespace

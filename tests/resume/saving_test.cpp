@@ -168,7 +168,7 @@ TEST(Saving, AFailedWriterIsAnErrorOfAllAndLosesNothing) {
         run.step();
         EXPECT_ERROR(run.checkpointer().settle(), JobError,
                      fmt::format("the checkpoint of step 3 was not written: rank {}: ", last),
-                     "step-00000003", "File too large", "Earlier ones are as they were");
+                     "step-00000003", "File too large", "Earlier checkpoints are unchanged");
     }
     EXPECT_EQ(checkpoint::whole_steps(steps), (std::vector<int64_t>{1, 2}));
     EXPECT_FALSE(fs::exists(checkpoint::partial_path(steps / "step-00000003")));

@@ -72,7 +72,8 @@ TEST_F(Unreadable, FailsTheJobAndIsResumedFromLater) {
         for (const bool verify : {true, false}) {
             config_.checkpoint.verify_on_load = verify;
             unreadable = part;
-            EXPECT_ERROR(restore(), JobError, "none of the 2 steps", "Input/output error", "start it again");
+            EXPECT_ERROR(restore(), JobError, "none of the 2 steps", "Input/output error",
+                         "start the job again");
         }
     }
     config_.checkpoint.load_step = 2;

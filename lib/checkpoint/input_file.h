@@ -16,10 +16,10 @@
 
 namespace argosy::checkpoint {
 
-class StoredBytes {
+class InputFile {
   public:
     /// UserError if the file is missing, not of this format, or of another length than its user block says.
-    explicit StoredBytes(const std::filesystem::path& path);
+    explicit InputFile(const std::filesystem::path& path);
 
     const UserBlock& block() const { return block_; }
     const RawFile& file() const { return file_; }
@@ -45,8 +45,15 @@ Hash hash_of(const RawFile& file, std::span<const ByteRange> ranges);
 int64_t read_common(const RawFile& file, const TensorInfo& tensor, const StoredSlab& stored,
                     const layout::Slab& wanted, std::span<std::byte> out);
 
-/// The message for a slab whose hash `found` differs from its check; empty if the two agree.
-std::string check_fault(const RawFile& file, const TensorInfo& tensor, const StoredSlab& stored,
-                        const Hash& found);
+/// The message for a slab or an asset whose hash `found` differs from its check; empty if the two agree.
+std::string fault_of(const RawFile& file, const TensorInfo& tensor, const StoredSlab& stored,
+                     const Hash& found);
+std::string fault_of(const RawFile& file, const StoredAsset& asset, const Hash& found);
+
+/// UserError if a shard belongs to the save `found` instead of `expected`.
+void check_save(const InputFile& shard, const Hash& found, const Hash& expected);
+
+/// Reads the table of a shard. UserError if it is torn, invalid, or of another save than `set`.
+ShardTable read_shard_table(const InputFile& shard, const Hash& set);
 
 }  // namespace argosy::checkpoint

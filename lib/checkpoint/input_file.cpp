@@ -1,4 +1,4 @@
-#include "checkpoint/stored_bytes.h"
+#include "checkpoint/input_file.h"
 
 #include <fmt/ranges.h>
 
@@ -19,7 +19,7 @@ UserBlock read_block(const RawFile& file) {
     std::string text(kUserBlockBytes, '\0');
     if (size < kUserBlockBytes) {
         throw UserError(
-            "{} is no file of a checkpoint, or torn: it has {} bytes, and {} at least were expected", place,
+            "{} is not a checkpoint file, or torn: it has {} bytes, and at least {} were expected", place,
             size, kUserBlockBytes);
     }
     file.read_at(0, std::as_writable_bytes(std::span(text)));
@@ -83,13 +83,13 @@ class Gather {
 
 }  // namespace
 
-StoredBytes::StoredBytes(const std::filesystem::path& path)
+InputFile::InputFile(const std::filesystem::path& path)
     : file_(RawFile::open_to_read(path)), block_(read_block(file_)) {}
 
-std::string StoredBytes::table() const {
+std::string InputFile::table() const {
     std::string text(block_.table_bytes, '\0');
     file_.read_at(block_.table_at, std::as_writable_bytes(std::span(text)));
-    const Hash found = hash_of(std::as_bytes(std::span(text)));
+    const Hash found = hash_of(text);
     if (found != block_.table_hash) {
         throw UserError(
             "{}: its table ({} bytes at {}, outside the tensors) is torn: it gives the check {}, and {} was "
@@ -128,19 +128,38 @@ int64_t read_common(const RawFile& file, const TensorInfo& tensor, const StoredS
     gather.flush();
     if (num_runs == 1 && common == stored.slab) {
         const Hash found = hash_of(out.subspan(first, stored.slab.num_elements() * width));
-        const std::string fault = check_fault(file, tensor, stored, found);
+        const std::string fault = fault_of(file, tensor, stored, found);
         if (!fault.empty()) throw UserError("{}", fault);
     }
     return gather.fetched();
 }
 
-std::string check_fault(const RawFile& file, const TensorInfo& tensor, const StoredSlab& stored,
-                        const Hash& found) {
+std::string fault_of(const RawFile& file, const TensorInfo& tensor, const StoredSlab& stored,
+                     const Hash& found) {
     if (found == stored.hash) return {};
     return fmt::format(
         "{}: tensor '{}' is torn: its slab at {} of {} gives the check {}, and {} was expected",
         file.path().string(), tensor.name, stored.slab.offset, stored.slab.size, found.hex(),
         stored.hash.hex());
+}
+
+std::string fault_of(const RawFile& file, const StoredAsset& asset, const Hash& found) {
+    if (found == asset.hash) return {};
+    return fmt::format("{}: asset '{}' is torn: it gives the check {}, and {} was expected",
+                       file.path().string(), asset.name, found.hex(), asset.hash.hex());
+}
+
+void check_save(const InputFile& shard, const Hash& found, const Hash& expected) {
+    if (found == expected) return;
+    throw UserError("{} is a foreign shard: it belongs to the save {}, and {} was expected", shard.place(),
+                    found.hex(), expected.hex());
+}
+
+ShardTable read_shard_table(const InputFile& shard, const Hash& set) {
+    ShardTable table =
+        parse_shard_table(shard.table(), shard.place() + ": its table", shard.block().num_bytes);
+    check_save(shard, table.set, set);
+    return table;
 }
 
 }  // namespace argosy::checkpoint
