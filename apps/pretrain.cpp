@@ -121,17 +121,17 @@ struct Run {
 
 ExitCode pretrain(const mpi::Comm& ranks, const Environment& environment,
                   const std::vector<std::string>& words) {
-    const config::CommandLine command = config::parse_command_line(words);
-    if (command.request != config::Request::Run) {
-        if (ranks.rank() == 0) std::fputs(config::answer(command).c_str(), stdout);
+    const config::CommandLine line = config::parse_command_line(words);
+    if (line.command != config::Command::Run) {
+        if (ranks.rank() == 0) std::fputs(config::answer(line).c_str(), stdout);
         return ExitCode::Done;
     }
     const double started = seconds_now();
-    resume::log_idle_checkpoint_keys(command.config);
-    account::MemoryAccount account(command.config);
+    resume::log_idle_checkpoint_keys(line.config);
+    account::MemoryAccount account(line.config);
     try {
-        setup::RankContext context(ranks, command.config, environment);
-        return Run{environment, command.config, account, context, started}.train();
+        setup::RankContext context(ranks, line.config, environment);
+        return Run{environment, line.config, account, context, started}.train();
     } catch (...) {
         account.explain();
     }

@@ -19,8 +19,8 @@
 namespace argosy::config {
 namespace {
 
-const std::map<std::string, Request> kRequests = {
-    {"help", Request::Help}, {"version", Request::Version}, {"print-config", Request::PrintConfig}};
+const std::map<std::string, Command> kCommands = {
+    {"help", Command::Help}, {"version", Command::Version}, {"print-config", Command::PrintConfig}};
 
 /// One `--name`, `--name=value` or `--name value`.
 struct Option {
@@ -42,7 +42,7 @@ Option take_option(const std::vector<std::string>& words, std::size_t& next) {
     Option option{word.substr(2, equals == std::string::npos ? equals : equals - 2), std::nullopt};
     if (equals != std::string::npos) {
         option.value = word.substr(equals + 1);
-    } else if (!kRequests.contains(option.name) && next < words.size() && !is_option(words[next])) {
+    } else if (!kCommands.contains(option.name) && next < words.size() && !is_option(words[next])) {
         option.value = words[next++];
     }
     return option;
@@ -58,7 +58,7 @@ const std::string& value_of(const Option& option) {
 
 [[noreturn]] void refuse_unknown(const std::string& name) {
     std::vector<std::string> candidates = keys();
-    for (const auto& [request_name, request] : kRequests) candidates.push_back(request_name);
+    for (const auto& [command_name, command] : kCommands) candidates.push_back(command_name);
     candidates.push_back("config");
     const std::string meant = nearest(name, candidates);
     throw UserError("unknown option --{}; {}", name,
@@ -162,17 +162,17 @@ Setting setting(std::string key, const toml::node& node, const std::string& path
 
 CommandLine parse_command_line(const std::vector<std::string>& words) {
     // --help works even if other options are wrong.
-    if (std::ranges::find(words, "--help") != words.end()) return {.request = Request::Help, .config = {}};
+    if (std::ranges::find(words, "--help") != words.end()) return {.command = Command::Help};
 
     CommandLine result;
     std::optional<std::string> file;
     std::vector<Setting> settings;
     for (std::size_t next = 0; next < words.size();) {
         const Option option = take_option(words, next);
-        if (const auto request = kRequests.find(option.name); request != kRequests.end()) {
+        if (const auto command = kCommands.find(option.name); command != kCommands.end()) {
             if (option.value)
                 throw UserError("--{} takes no value, but got '{}'", option.name, *option.value);
-            result.request = request->second;
+            result.command = command->second;
         } else if (option.name == "config") {
             if (file)
                 throw UserError("--config is given twice, as {} and {}; a run has one file", *file,
@@ -182,7 +182,7 @@ CommandLine parse_command_line(const std::vector<std::string>& words) {
             settings.push_back(setting_of(option));
         }
     }
-    if (result.request == Request::Version) return result;
+    if (result.command == Command::Version) return result;
 
     if (file) {
         for (const Setting& setting : read_toml(*file)) apply(setting, result.config);

@@ -1,5 +1,5 @@
 // Turns a command line, and the file that it may name, into a checked JobConfig. Nothing is printed here: the
-// caller acts on the request. Only parse.cpp uses the TOML library.
+// caller acts on the command. Only parse.cpp uses the TOML library.
 #pragma once
 
 #include <string>
@@ -10,11 +10,11 @@
 
 namespace argosy::config {
 
-enum class Request { Run, Help, Version, PrintConfig };
+enum class Command { Run, Help, Version, PrintConfig };
 
 struct CommandLine {
-    Request request = Request::Run;
-    JobConfig config;  // the defaults for Help and Version, which read no file
+    Command command = Command::Run;
+    JobConfig config = {};  // the defaults for Help and Version, which read no file
 };
 
 /// Accepts `--config F.toml`, `--section.key value`, `--section.key=value`, `--help`, `--version`,
