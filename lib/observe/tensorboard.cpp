@@ -15,8 +15,8 @@
 namespace argosy::observe {
 namespace {
 
-void add_rates(std::vector<Scalar>& scalars, const Progress& progress, const JobFigures& job) {
-    const Speed rates = speed(progress.window_tokens, progress.window_times.total_ms / 1e3, job);
+void add_rates(std::vector<Scalar>& scalars, const StepWindow& window, const JobFigures& job) {
+    const Speed rates = speed(window.tokens, window.times.total_ms / 1e3, job);
     const double noncausal_flops = rates.tokens_per_second_per_device * job.flops_per_token.noncausal;
     scalars.push_back({"throughput(tps)", rates.tokens_per_second_per_device});
     scalars.push_back({"tflops", noncausal_flops / 1e12});
@@ -24,9 +24,9 @@ void add_rates(std::vector<Scalar>& scalars, const Progress& progress, const Job
     if (rates.of_gemm) scalars.push_back({"of_gemm(%)", 100 * *rates.of_gemm});
 }
 
-void add_times(std::vector<Scalar>& scalars, const Progress& progress) {
-    const StepTimes& times = progress.window_times;
-    const double steps_ms = 1e3 * static_cast<double>(progress.window_steps);
+void add_times(std::vector<Scalar>& scalars, const StepWindow& window) {
+    const StepTimes& times = window.times;
+    const double steps_ms = 1e3 * static_cast<double>(window.num_steps);
     const auto add = [&](const std::string& part, double ms) {
         scalars.push_back({fmt::format("time_metrics/{}(s)", part), ms / steps_ms});
     };
@@ -124,17 +124,16 @@ constexpr std::array<uint32_t, 256> kTable = make_table();
 
 }  // namespace
 
-std::vector<Scalar> tensorboard_scalars(const Progress& progress, const JobFigures& job) {
-    const StepMetrics& newest = progress.newest;
+std::vector<Scalar> tensorboard_scalars(const StepWindow& window, const JobFigures& job) {
+    const StepMetrics& newest = window.newest;
     std::vector<Scalar> scalars = {
         {"loss_metrics/global_avg_loss", newest.loss}, {"grad_norm", newest.grad_norm}, {"lr", newest.lr}};
-    add_rates(scalars, progress, job);
-    add_times(scalars, progress);
-    scalars.push_back({"memory/max_active(GiB)", gibibytes(progress.window_peak_bytes)});
+    add_rates(scalars, window, job);
+    add_times(scalars, window);
+    scalars.push_back({"memory/max_active(GiB)", gibibytes(window.peak_bytes)});
     scalars.push_back({"memory/rss(GiB)", gibibytes(newest.memory.rss_bytes)});
     if (newest.memory.allocator) {
-        scalars.push_back(
-            {"memory/max_reserved(GiB)", gibibytes(progress.window_reserved_bytes.value_or(0))});
+        scalars.push_back({"memory/max_reserved(GiB)", gibibytes(window.reserved_bytes.value_or(0))});
         scalars.push_back(
             {"memory/num_alloc_retries", static_cast<double>(newest.memory.allocator->num_retries)});
     }

@@ -206,11 +206,11 @@ train::TrainerOptions trainer_options(const config::JobConfig& config, const mod
                  .loss_scale = loss_scale(config.training, sizes.global_batch)}};
 }
 
-optim::LrScheduleOptions lr_schedule_options(const config::JobConfig& config, int64_t num_steps) {
+optim::LrScheduleOptions lr_schedule_options(const config::JobConfig& config, int64_t final_step) {
     const auto& schedule = config.lr_scheduler;
     return {.peak = config.optimizer.lr,
             .warmup_steps = schedule.warmup_steps,
-            .total_steps = schedule.total_steps.value_or(num_steps),
+            .total_steps = schedule.total_steps.value_or(final_step),
             .decay_ratio = schedule.decay_ratio,
             .shape = decay_shape(schedule.decay_type),
             .min_factor = schedule.min_lr_factor};
