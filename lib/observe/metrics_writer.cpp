@@ -5,8 +5,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/units.h"
-#include "observe/append_file.h"
-#include "observe/tensorboard.h"
+#include "observe/step_lines.h"
 
 namespace argosy::observe {
 

@@ -8,6 +8,7 @@
 #include <span>
 
 #include "base/log.h"
+#include "observe/step_lines.h"
 
 namespace argosy::observe {
 namespace {
@@ -24,7 +25,8 @@ std::string in_words(const std::vector<int64_t>& samples) {
 
 std::string json_line(const SkippedUpdate& update) {
     const bool finite = std::isfinite(update.loss) && std::isfinite(update.grad_norm);
-    const nlohmann::ordered_json line = {  // infinity and NaN, which JSON lacks, become null
+    const nlohmann::ordered_json line = {
+        // infinity and NaN, which JSON lacks, become null
         {"step", update.step},
         {"cause", finite ? "spike" : "nonfinite"},
         {"loss", update.loss},

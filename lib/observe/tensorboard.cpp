@@ -7,9 +7,10 @@
 
 #include <array>
 #include <bit>
-#include <chrono>
 #include <filesystem>
 
+#include "base/clock.h"
+#include "base/output.h"
 #include "base/units.h"
 
 namespace argosy::observe {
@@ -40,19 +41,10 @@ void add_times(std::vector<Scalar>& scalars, const StepWindow& window) {
     scalars.push_back({"time_metrics/data_loading(%)", 100 * times.data_ms / times.total_ms});
 }
 
-double wall_seconds() {
-    return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
-std::string host_name() {
-    std::array<char, 256> name{};
-    return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "localhost";
-}
-
 /// Readers find event files by "tfevents" in the name, and read a folder's files in the order of their names.
 /// The name therefore contains the seconds first, whose width stays the same until the year 2286.
 std::string new_path(const std::string& folder) {
-    const auto seconds = static_cast<int64_t>(wall_seconds());
+    const auto seconds = static_cast<int64_t>(seconds_since_1970());
     for (int number = 0;; ++number) {
         const std::string name =
             fmt::format("events.out.tfevents.{:010}.{}.{}.{}", seconds, host_name(), getpid(), number);
@@ -141,11 +133,11 @@ std::vector<Scalar> tensorboard_scalars(const StepWindow& window, const JobFigur
 }
 
 EventFile::EventFile(const std::string& folder) : file_(new_path(folder)) {
-    file_.append(framed(version_event({wall_seconds(), 0})));
+    file_.append(framed(version_event({seconds_since_1970(), 0})));
 }
 
 void EventFile::write(int64_t step, const std::vector<Scalar>& scalars) {
-    const EventTime now{wall_seconds(), step};
+    const EventTime now{seconds_since_1970(), step};
     std::string records = framed(scalars_event(now, scalars));
     if (!started_) records = framed(start_event(now)) + records;
     file_.append(records);

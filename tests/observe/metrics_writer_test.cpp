@@ -18,8 +18,8 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "observe/append_file.h"
 #include "observe/sample_metrics.h"
+#include "observe/step_lines.h"
 #include "scratch_folder.h"
 
 namespace argosy::observe {
