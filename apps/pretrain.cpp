@@ -51,7 +51,7 @@ struct Run {
     train::UpdateGuard guard{config.training.max_nonfinite_steps, config.loss_spike};
     resume::RunState state{trainer, mesh, guard, config.training.seq_len};
     const resume::RunLock lock{config, environment, control};
-    const resume::Start start = resume::restore(config, mesh.shape(), control, state);
+    const resume::Start start = load_state();
     train::Position position = start.position;
 
     setup::ProductChoices choices{config, *context.world, context.tensors};
@@ -66,6 +66,12 @@ struct Run {
     observe::SkippedUpdates skipped{config.job.dump_folder, control.rank(), start.last_own_step};
     observe::StepTimer timer{mesh};
 
+    resume::Start load_state() {
+        resume::Start loaded = resume::restore(config, mesh.shape(), control, state);
+        account.enter_phase("the preparation of the first step");
+        return loaded;
+    }
+
     ExitCode train() {
         setup::log_job(config, spec, mesh.shape(), sizes);
         auto reason = stop.agreed();
@@ -77,7 +83,7 @@ struct Run {
     train::StopReason take_step() {
         using enum observe::Phase;
         const auto in = [&](observe::Phase phase, auto work) {
-            account.doing(observe::describe(phase));
+            account.enter_phase(observe::describe(phase));
             return timer.in(phase, work);
         };
         context.memory.reset_peak();
