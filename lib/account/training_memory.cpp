@@ -11,7 +11,6 @@
 #include "base/error.h"
 #include "layout/param_spec.h"
 #include "ops/own_kernels.h"
-#include "setup/rank_context.h"
 #include "setup/setup.h"
 
 namespace argosy::account {

@@ -3,17 +3,18 @@
 #include <fmt/ranges.h>
 
 #include <bit>
+#include <exception>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "base/error.h"
 #include "base/log.h"
+#include "gpu/device.h"
 #include "kernels/table.h"
 #include "ops/own_kernels.h"
 #include "parallel/placement.h"
 #include "setup/element_types.h"
-#include "setup/rank_context.h"
 
 namespace argosy::setup {
 namespace {
@@ -121,6 +122,14 @@ comm::GroupOptions group_options(const config::Comm& comm, const Environment& en
 
 bool uses_graphs(const config::JobConfig& config) {
     return config.compile.enable && config.compile.graphs && !config.debug.plain_operations;
+}
+
+bool computes_on_gpu() {
+    try {
+        return gpu::memory().has_value();
+    } catch (const std::exception&) {
+        return true;  // the GPU cannot be queried
+    }
 }
 
 ops::Path operation_path(const config::JobConfig& config) {

@@ -29,6 +29,9 @@ comm::GroupOptions group_options(const config::Comm& comm, const Environment& en
 /// device and a transport between ranks that allow it.
 bool uses_graphs(const config::JobConfig& config);
 
+/// Whether this thread computes on a GPU. Never throws.
+bool computes_on_gpu();
+
 /// The implementation of operations. Logs which kernels operations use. Throws UserError as kernels::table()
 /// does.
 ops::Path operation_path(const config::JobConfig& config);
