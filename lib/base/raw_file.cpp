@@ -57,13 +57,13 @@ RawFile RawFile::open_to_write(const fs::path& path) { return RawFile(path, O_RD
 
 RawFile RawFile::create_nameless(const fs::path& path) {
     RawFile file = create(path);
-    if (::unlink(path.c_str()) != 0) file.fail("take the name from");
+    if (::unlink(path.c_str()) != 0) file.fail("remove the name of");
     return file;
 }
 
 int64_t RawFile::size_bytes() const {
     struct stat status = {};
-    if (::fstat(descriptor_.number(), &status) != 0) fail("measure");
+    if (::fstat(descriptor_.number(), &status) != 0) fail("read the size of");
     return status.st_size;
 }
 

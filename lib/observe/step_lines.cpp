@@ -45,11 +45,11 @@ Tail tail_after(int64_t step, const std::filesystem::path& file) {
     std::ifstream lines(file, std::ios::binary);
     std::streamoff begin = 0;
     for (std::string line; std::getline(lines, line); begin += static_cast<std::streamoff>(line.size()) + 1) {
-        const bool is_torn = lines.eof();
+        const bool is_incomplete = lines.eof();
         const auto found = step_of(line);
         if (found && *found <= step) {
             tail = {};
-        } else if (found || is_torn || tail.begin) {
+        } else if (found || is_incomplete || tail.begin) {
             if (!tail.begin) tail.begin = begin;
             ++tail.num_lines;
         }
