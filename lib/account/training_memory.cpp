@@ -6,6 +6,7 @@
 #include <exception>
 #include <iterator>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"

@@ -75,6 +75,23 @@ FileLock take(const fs::path& place) {
     }
 }
 
+/// UserError if `path` cannot be written or must not be replaced: a folder, a device, or a file that is
+/// neither empty nor `is_own`.
+void require_replaceable(const fs::path& path, const IsOwn& is_own) {
+    if (!path.has_filename()) throw UserError("cannot write '{}': the path has no file name", path.string());
+    std::error_code failed;
+    const fs::file_status status = fs::status(path, failed);
+    if (!fs::exists(status)) return;  // if the status is unknown, opening the file reports why
+    if (!fs::is_regular_file(status)) {
+        throw UserError("cannot write {}: it exists and is no plain file", path.string());
+    }
+    if (fs::is_empty(path, failed) || is_own(path)) return;
+    throw UserError(
+        "cannot write {}: it exists, and this tool did not write it (or an older version did), so it is not "
+        "replaced; move it elsewhere or choose another path",
+        path.string());
+}
+
 }  // namespace
 
 FileLock::FileLock(std::filesystem::path path) : path_(std::move(path)) {
@@ -137,21 +154,6 @@ IsOwn begins_with(std::string mark) {
 
 IsOwn is_json_of_format(const std::string& format) {
     return begins_with("{\n  \"format\": \"" + format + "\",\n");
-}
-
-void require_replaceable(const fs::path& path, const IsOwn& is_own) {
-    if (!path.has_filename()) throw UserError("cannot write '{}': the path has no file name", path.string());
-    std::error_code failed;
-    const fs::file_status status = fs::status(path, failed);
-    if (!fs::exists(status)) return;  // if the status is unknown, opening the file reports why
-    if (!fs::is_regular_file(status)) {
-        throw UserError("cannot write {}: it exists and is no plain file", path.string());
-    }
-    if (fs::is_empty(path, failed) || is_own(path)) return;
-    throw UserError(
-        "cannot write {}: it exists, and this tool did not write it (or an older version did), so it is not "
-        "replaced; move it elsewhere or choose another path",
-        path.string());
 }
 
 PartialFile::PartialFile(fs::path path, IsOwn is_own) : path_(std::move(path)), is_own_(std::move(is_own)) {

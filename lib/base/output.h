@@ -80,17 +80,14 @@ IsOwn begins_with(std::string mark);
 /// True for JSON objects, indented by two spaces, whose first key is "format" with this value.
 IsOwn is_json_of_format(const std::string& format);
 
-/// UserError if `path` cannot be written or must not be replaced: a folder, a device, or a file that is
-/// neither empty nor `is_own`.
-void require_replaceable(const std::filesystem::path& path, const IsOwn& is_own);
-
 /// A file that appears whole or not at all. The bytes go to PATH.partial beside the final path; `commit`
 /// makes them durable and renames the file; the destructor removes an uncommitted file. The object holds the
 /// OutputLock of its path, so a second writer is refused. A commit replaces only an earlier result of the
 /// same tool, no other file.
 class PartialFile {
   public:
-    /// UserError as in require_replaceable, and if another process writes to `path`.
+    /// UserError if `path` cannot be written or must not be replaced (a folder, a device, or a file that is
+    /// neither empty nor `is_own`), or if another process writes to it.
     PartialFile(std::filesystem::path path, IsOwn is_own);
     ~PartialFile();
     PartialFile(const PartialFile&) = delete;

@@ -158,6 +158,25 @@ Setting setting(std::string key, const toml::node& node, const std::string& path
                                   : fmt::format("did you mean [{}]?", meant));
 }
 
+/// Returns every key of a configuration file, not yet checked against the field table. Throws UserError if
+/// the file cannot be read, is not TOML (with line and column), or has an unknown section.
+std::vector<Setting> read_toml(const std::string& path) {
+    std::vector<Setting> settings;
+    const toml::table file = parsed(path);
+    for (const auto& [section_key, section] : file) {
+        const std::string name(section_key.str());
+        if (!section.is_table() && !find_section(name)) {
+            settings.push_back(setting(name, section, path));  // a key outside of its section
+            continue;
+        }
+        if (!section.is_table() || !find_section(name)) refuse_section(name, section, path);
+        for (const auto& [key, node] : *section.as_table()) {
+            settings.push_back(setting(fmt::format("{}.{}", name, key.str()), node, path));
+        }
+    }
+    return settings;
+}
+
 }  // namespace
 
 CommandLine parse_command_line(const std::vector<std::string>& words) {
@@ -190,23 +209,6 @@ CommandLine parse_command_line(const std::vector<std::string>& words) {
     for (const Setting& setting : settings) apply(setting, result.config);
     check_consistency(result.config);
     return result;
-}
-
-std::vector<Setting> read_toml(const std::string& path) {
-    std::vector<Setting> settings;
-    const toml::table file = parsed(path);
-    for (const auto& [section_key, section] : file) {
-        const std::string name(section_key.str());
-        if (!section.is_table() && !find_section(name)) {
-            settings.push_back(setting(name, section, path));  // a key outside of its section
-            continue;
-        }
-        if (!section.is_table() || !find_section(name)) refuse_section(name, section, path);
-        for (const auto& [key, node] : *section.as_table()) {
-            settings.push_back(setting(fmt::format("{}.{}", name, key.str()), node, path));
-        }
-    }
-    return settings;
 }
 
 }  // namespace argosy::config

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "config/job_config.h"
-#include "config/schema.h"
 
 namespace argosy::config {
 
@@ -21,9 +20,5 @@ struct CommandLine {
 /// `--print-config`, in any order. A key on the command line overrides the file; the last one wins if a key
 /// is given twice. Throws UserError. `words` is the command line without the program's name.
 CommandLine parse_command_line(const std::vector<std::string>& words);
-
-/// Returns every key of a configuration file, not yet checked against the field table. Throws UserError if
-/// the file cannot be read, is not TOML (with line and column), or has an unknown section.
-std::vector<Setting> read_toml(const std::string& path);
 
 }  // namespace argosy::config
