@@ -17,6 +17,7 @@
 
 namespace argosy::config {
 
+/// T without std::optional, and whether T is optional.
 template <class T>
 struct Bare {
     using Type = T;

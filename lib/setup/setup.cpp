@@ -145,19 +145,19 @@ ops::Path operation_path(const config::JobConfig& config) {
 }
 
 void log_idle_compile_keys(const config::JobConfig& config, const comm::Communicator& world) {
-    const config::Compile &set = config.compile, usual;
+    const config::Compile &given = config.compile, defaults;
     const bool on_gpu = computes_on_gpu(), plain = config.debug.plain_operations;
-    const auto warn = [](const char* key, const char* reason) {
+    const auto log = [](const char* key, const char* reason) {
         if (reason != nullptr) spdlog::info("compile.{} has no effect: {}", key, reason);
     };
     const char* for_all = plain ? "debug.plain_operations is true" : nullptr;
     const char* for_gpus = on_gpu ? for_all : "no rank computes on a GPU";
-    const char* for_graphs = for_gpus != nullptr || set.enable ? for_gpus : "compile.enable is false";
-    if (set.enable != usual.enable) warn("enable", for_all);
-    if (set.graphs != usual.graphs) warn("graphs", for_graphs);
-    if (set.search_algorithms != usual.search_algorithms) warn("search_algorithms", for_gpus);
+    const char* for_graphs = for_gpus != nullptr || given.enable ? for_gpus : "compile.enable is false";
+    if (given.enable != defaults.enable) log("enable", for_all);
+    if (given.graphs != defaults.graphs) log("graphs", for_graphs);
+    if (given.search_algorithms != defaults.search_algorithms) log("search_algorithms", for_gpus);
     if (on_gpu && uses_graphs(config) && !world.recordable()) {
-        warn("graphs", "ranks exchange data through host memory, which graphs cannot contain");
+        log("graphs", "ranks exchange data through host memory, which graphs cannot contain");
     }
 }
 
