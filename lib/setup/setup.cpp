@@ -147,17 +147,17 @@ ops::Path operation_path(const config::JobConfig& config) {
 void log_idle_compile_keys(const config::JobConfig& config, const comm::Communicator& world) {
     const config::Compile &given = config.compile, defaults;
     const bool on_gpu = computes_on_gpu(), plain = config.debug.plain_operations;
-    const auto log = [](const char* key, const char* reason) {
+    const auto report = [](const char* key, const char* reason) {
         if (reason != nullptr) spdlog::info("compile.{} has no effect: {}", key, reason);
     };
     const char* for_all = plain ? "debug.plain_operations is true" : nullptr;
     const char* for_gpus = on_gpu ? for_all : "no rank computes on a GPU";
     const char* for_graphs = for_gpus != nullptr || given.enable ? for_gpus : "compile.enable is false";
-    if (given.enable != defaults.enable) log("enable", for_all);
-    if (given.graphs != defaults.graphs) log("graphs", for_graphs);
-    if (given.search_algorithms != defaults.search_algorithms) log("search_algorithms", for_gpus);
+    if (given.enable != defaults.enable) report("enable", for_all);
+    if (given.graphs != defaults.graphs) report("graphs", for_graphs);
+    if (given.search_algorithms != defaults.search_algorithms) report("search_algorithms", for_gpus);
     if (on_gpu && uses_graphs(config) && !world.recordable()) {
-        log("graphs", "ranks exchange data through host memory, which graphs cannot contain");
+        report("graphs", "ranks exchange data through host memory, which graphs cannot contain");
     }
 }
 
