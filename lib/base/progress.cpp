@@ -21,7 +21,8 @@
 namespace argosy {
 namespace {
 
-constexpr double kSecondsBetweenLines = 10;
+constexpr double kSecondsBetweenLines = 10;      // in a log
+constexpr double kSecondsBetweenDrawings = 0.2;  // of a live line
 
 std::string bar(double share) {
     constexpr int kWidth = 20;
